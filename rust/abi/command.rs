@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Admin commands, and the contexts that they name.
+//!
+//! A command is a one-block WQE in the SQ of queue pair 0 whose first words are a
+//! [`Command`]; the other four are zero. Commands complete in CQ 0, in order, each with a CQE that carries
+//! the command's `wr_id` and, where the table says so, results in `bytes`, `imm`
+//! and `src` (in this order). A refused one has [`Status::General`] and an
+//! [`AdminError`].
+//!
+//! | command | context | results |
+//! |---|---|---|
+//! | `CREATE EQ, CQ, QP, MR` | read: what it shall be | its number (for an MR: its key) |
+//! | `CREATE PD` | none | its number |
+//! | `MODIFY EQ` | read: moderation | none |
+//! | `MODIFY QP` | read: the attributes of `mask` | to RESET: producer indices of its send CQ, of its receive CQ, of EQ 0 |
+//! | `MODIFY PAGE` | none; `number` is the page's index | doorbell violations of this page since the last time; its next violation is reported again |
+//! | `QUERY EQ, CQ, QP, MR` | written: what it is | none |
+//! | `QUERY DEVICE` | written: [`counters`](super::counters) | none |
+//! | `DESTROY EQ, MR, PD` | none | none |
+//! | `DESTROY CQ` | none | producer index of its EQ, 0, producer index of EQ 0 |
+//! | `DESTROY QP` | none | producer indices of its send CQ, of its receive CQ, of EQ 0 |
+//!
+//! When a DESTROY or a MODIFY to RESET completes, no DMA of the object is under way and none will
+//! come, and its events that still waited in the device are dropped. Its entries that are before the reported
+//! indices are still in the rings; the device gives the index of its number to no
+//! other object before the rings' heads have passed them.
+//!
+//! A ring's memory is zero when its object is created, and again when a queue pair's was reset.
+//!
+//! [`Status::General`]: super::status::Status::General
+//! [`AdminError`]: super::status::AdminError
+
+use super::Number;
+
+/// Kinds of object, the high half of a command's opcode.
+pub mod kind {
+    /// Event queue.
+    pub const EQ: u8 = 1;
+    /// Completion queue.
+    pub const CQ: u8 = 2;
+    /// Queue pair.
+    pub const QP: u8 = 3;
+    /// Memory region.
+    pub const MR: u8 = 4;
+    /// Protection domain.
+    pub const PD: u8 = 5;
+    /// Shared receive queue.
+    pub const SRQ: u8 = 6;
+    /// Doorbell page; there from the start.
+    pub const PAGE: u8 = 7;
+    /// The function itself.
+    pub const DEVICE: u8 = 8;
+}
+
+/// What to do with one, the low half of a command's opcode.
+pub mod verb {
+    /// Make one.
+    pub const CREATE: u8 = 1;
+    /// Change it.
+    pub const MODIFY: u8 = 2;
+    /// Tell about it.
+    pub const QUERY: u8 = 3;
+    /// End it.
+    pub const DESTROY: u8 = 4;
+}
+
+/// The opcode of a command.
+pub const fn opcode(kind: u8, verb: u8) -> u8 {
+    kind << 4 | verb
+}
+
+layout! {
+    /// An admin command, laid out as a [`SendWqe`](super::entry::SendWqe).
+    pub struct Command: 4 {
+        /// [`opcode`] of kind and verb.
+        opcode: u8 = 0 @ 0,
+        /// [`SIGNALED`](super::entry::send_flags::SIGNALED); a command always completes.
+        flags: u8 = 0 @ 8,
+        /// 1.
+        blocks: u8 = 0 @ 16,
+        /// The object (not for CREATE); for a page its index.
+        number: Number = 0 @ 32,
+        /// The driver's own, given back in the CQE.
+        wr_id: u64 = 1 @ 0,
+        /// DMA address of the context, aligned to 64 bytes.
+        context: u64 = 2 @ 0,
+        /// Attributes that a MODIFY changes: [`qp_mask`].
+        mask: u32 = 3 @ 0,
+        /// Bytes of the context, exactly those of its type.
+        context_bytes: u32 = 3 @ 32,
+    }
+}
+
+layout! {
+    /// Where a ring or region lies: its bytes are `bytes` bytes of a list of pages, from byte `offset` of the first.
+    ///
+    /// | levels | `root` is the DMA address of |
+    /// |---|---|
+    /// | 0 | the block itself, contiguous; `offset` and `page_shift` are 0 |
+    /// | 1 | a contiguous table of the pages' DMA addresses, 8 bytes each |
+    /// | 2 | a contiguous table of the DMA addresses of leaf tables, each 4 KiB with 512 pages' addresses |
+    pub struct BufferList: 3 {
+        /// DMA address; aligned to 8 bytes if a table, to 64 if a ring.
+        root: u64 = 0 @ 0,
+        /// Length in bytes.
+        bytes: u64 = 1 @ 0,
+        /// First byte in the first page; less than a page.
+        offset: u32 = 2 @ 0,
+        /// Base-two logarithm of the page size.
+        page_shift: u8 = 2 @ 32,
+        /// 0, 1 or 2.
+        levels: u8 = 2 @ 40,
+    }
+}
+
+layout! {
+    /// An event queue's context.
+    pub struct EqContext: 8 {
+        /// MSI-X vector.
+        vector: u16 = 0 @ 0,
+        /// Base-two logarithm of its entries.
+        log_depth: u8 = 0 @ 16,
+        /// Moderation: raise when this many events wait ...
+        moderation_count: u16 = 0 @ 32,
+        /// ... or the oldest has waited this many microseconds. Both or neither are 0.
+        moderation_usecs: u16 = 0 @ 48,
+        /// Entries written (queried).
+        producer: u32 = 1 @ 0,
+        /// Head that was published last (queried).
+        consumer: u32 = 1 @ 32,
+        ..;
+        /// Its ring.
+        buffer: BufferList = 2,
+    }
+}
+
+layout! {
+    /// A completion queue's context.
+    pub struct CqContext: 8 {
+        /// The EQ that it reports to.
+        eq: Number = 0 @ 0,
+        /// The doorbell page that it answers to.
+        page: u16 = 0 @ 32,
+        /// Base-two logarithm of its entries.
+        log_depth: u8 = 0 @ 48,
+        /// [`cq_flags`].
+        flags: u8 = 0 @ 56,
+        /// Entries written (queried).
+        producer: u32 = 1 @ 0,
+        /// Head that was published last (queried).
+        consumer: u32 = 1 @ 32,
+        ..;
+        /// Its ring.
+        buffer: BufferList = 2,
+    }
+}
+
+/// What a CQ is.
+pub mod cq_flags {
+    /// A process arms it: at most one event of it is in the EQ at a time, and an arm that comes
+    /// while one is there is remembered until the EQ's head passes it.
+    pub const USER: u8 = 1 << 0;
+    /// It had no room once, and its queue pairs were stopped (queried).
+    pub const OVERRUN: u8 = 1 << 1;
+}
+
+layout! {
+    /// A queue pair's context.
+    pub struct QpContext: 16 {
+        /// The domain whose regions it may name.
+        pd: Number = 0 @ 0,
+        /// The doorbell page that it answers to.
+        page: u16 = 0 @ 32,
+        /// [`service`].
+        service: u8 = 0 @ 48,
+        /// [`qp_state`]; created in RESET.
+        state: u8 = 0 @ 56,
+        /// The CQ of its SQ.
+        send_cq: Number = 1 @ 0,
+        /// The CQ of its RQ.
+        recv_cq: Number = 1 @ 32,
+        /// The SRQ in place of an RQ, or 0.
+        srq: Number = 2 @ 0,
+        /// Base-two logarithm of its SQ's blocks.
+        log_sq: u8 = 2 @ 32,
+        /// Base-two logarithm of its RQ's WQEs.
+        log_rq: u8 = 2 @ 40,
+        /// Its RQ's stride is `64 << rq_stride` bytes.
+        rq_stride: u8 = 2 @ 48,
+        /// The only queue pair that it talks to (RC).
+        peer: Number = 3 @ 0,
+        /// Function of the peer; 0 is this one.
+        peer_function: u32 = 3 @ 32,
+        /// What a UD sender must know.
+        q_key: u32 = 4 @ 0,
+        /// What its peer may do: `REMOTE_*` of [`access`].
+        access: u8 = 4 @ 32,
+        /// Retries when the peer does not answer, 0 to 7.
+        retry: u8 = 4 @ 40,
+        /// Retries when the peer has no receive posted, 0 to 6; 7 is for ever.
+        rnr_retry: u8 = 4 @ 48,
+        /// SQ blocks handed over (queried).
+        sq_producer: u32 = 5 @ 0,
+        /// SQ blocks done (queried).
+        sq_consumer: u32 = 5 @ 32,
+        /// RQ WQEs handed over (queried).
+        rq_producer: u32 = 6 @ 0,
+        /// RQ WQEs taken (queried).
+        rq_consumer: u32 = 6 @ 32,
+        ..;
+        /// The SQ's ring.
+        sq: BufferList = 8,
+        /// The RQ's ring.
+        rq: BufferList = 11,
+    }
+}
+
+/// Services.
+pub mod service {
+    /// Reliable connected.
+    pub const RC: u8 = 0;
+    /// Unreliable datagram.
+    pub const UD: u8 = 1;
+}
+
+/// States of a queue pair.
+pub mod qp_state {
+    /// Made, or made new: nothing is posted, nothing happens.
+    pub const RESET: u8 = 0;
+    /// Receives may be posted.
+    pub const INIT: u8 = 1;
+    /// Ready to receive: takes what its peer sends.
+    pub const RTR: u8 = 2;
+    /// Ready to send: works its SQ as well.
+    pub const RTS: u8 = 3;
+    /// Drained: starts nothing new from its SQ.
+    pub const SQD: u8 = 4;
+    /// Error: flushes what is posted.
+    pub const ERROR: u8 = 5;
+}
+
+/// Attributes that a MODIFY of a queue pair changes.
+pub mod qp_mask {
+    /// `state`; every way to RESET and to ERROR, else RESET, INIT, RTR, RTS in order, RTS to SQD and back.
+    pub const STATE: u32 = 1 << 0;
+    /// `peer` and `peer_function`; in INIT, or together with the step to RTR.
+    pub const PEER: u32 = 1 << 1;
+    /// `access`.
+    pub const ACCESS: u32 = 1 << 2;
+    /// `retry` and `rnr_retry`.
+    pub const RETRY: u32 = 1 << 3;
+    /// `q_key`.
+    pub const Q_KEY: u32 = 1 << 4;
+    /// All that are known.
+    pub const ALL: u32 = STATE | PEER | ACCESS | RETRY | Q_KEY;
+}
+
+/// Access rights of a region, and of a peer.
+pub mod access {
+    /// Receives and READs of the owner may fill it.
+    pub const LOCAL_WRITE: u8 = 1 << 0;
+    /// The peer may write it.
+    pub const REMOTE_WRITE: u8 = 1 << 1;
+    /// The peer may read it.
+    pub const REMOTE_READ: u8 = 1 << 2;
+    /// The peer may do atomics on it.
+    pub const REMOTE_ATOMIC: u8 = 1 << 3;
+    /// All that are known.
+    pub const ALL: u8 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+}
+
+layout! {
+    /// A memory region's context. Its number is its key, local and remote.
+    pub struct MrContext: 8 {
+        /// The domain that it belongs to.
+        pd: Number = 0 @ 0,
+        /// Rights: [`access`].
+        access: u8 = 0 @ 32,
+        /// Address of its first byte in its own address space (a process: the virtual address).
+        addr: u64 = 1 @ 0,
+        ..;
+        /// Its memory; `bytes` is the region's length.
+        buffer: BufferList = 2,
+    }
+}

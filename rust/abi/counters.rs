@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the device counts. Free-running 64-bit numbers since power-on or reset; `QUERY DEVICE`
+//! writes them as an array in this order, and QMP reads each by its name.
+
+macro_rules! counters {
+    ($( $(#[$attr:meta])* $variant:ident = $name:literal, $text:literal; )*) => {
+        /// A counter; its value is its place in the array.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Counter { $( #[doc = $text] $variant, )* }
+
+        impl Counter {
+            /// All of them, in the array's order.
+            pub const ALL: &'static [Self] = &[$( Self::$variant ),*];
+            /// How many there are.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// Its name, as QMP and JSON have it.
+            pub const fn name(self) -> &'static str {
+                match self { $( Self::$variant => $name, )* }
+            }
+
+            /// What it counts, for people.
+            pub const fn text(self) -> &'static str {
+                match self { $( Self::$variant => $text, )* }
+            }
+        }
+    };
+}
+
+counters! {
+    SqDoorbells = "sq-doorbells", "SQ doorbells";
+    RqDoorbells = "rq-doorbells", "RQ doorbells";
+    CqHeadDoorbells = "cq-head-doorbells", "CQ head doorbells";
+    CqArmDoorbells = "cq-arm-doorbells", "CQ arm doorbells";
+    EqHeadDoorbells = "eq-head-doorbells", "EQ head doorbells that unmask";
+    EqMaskedDoorbells = "eq-masked-doorbells", "EQ head doorbells that keep the mask";
+    Violations = "violations", "doorbells that make no sense";
+    SendWqes = "send-wqes", "send WQEs fetched";
+    RecvWqes = "recv-wqes", "receive WQEs fetched";
+    Commands = "commands", "admin commands done";
+    Cqes = "cqes", "CQEs written";
+    Eqes = "eqes", "EQEs written";
+    AsyncEvents = "async-events", "asynchronous events, repeats included";
+    Interrupts = "interrupts", "interrupts raised";
+    DmaReads = "dma-reads", "DMA reads";
+    DmaWrites = "dma-writes", "DMA writes";
+    DmaFaults = "dma-faults", "DMA that the system refused";
+    SendBytes = "send-bytes", "payload bytes moved by SENDs";
+    WriteBytes = "write-bytes", "payload bytes moved by RDMA WRITEs";
+    ReadBytes = "read-bytes", "payload bytes moved by RDMA READs";
+    Errors = "errors", "completions with an error";
+    Flushes = "flushes", "work requests flushed";
+    CqOverruns = "cq-overruns", "CQs that had no room";
+    Stale = "stale", "doorbells and references with the generation of an object that is gone";
+    Turns = "turns", "turns of queue pairs in the core";
+}
+
+/// Bytes of the array that `QUERY DEVICE` writes.
+pub const BYTES: usize = Counter::COUNT * 8;

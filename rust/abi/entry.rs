@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What lies in the rings.
+//!
+//! An SQ is an array of 64-byte blocks; a WQE takes 1 to [`MAX_BLOCKS`] of them,
+//! one after the other, and may wrap. Its first four words are a [`SendWqe`]; then
+//! come scatter/gather entries ([`Sge`], two words each), or, with
+//! [`send_flags::INLINE`], the bytes themselves. An atomic has two words of
+//! operands before its one SGE.
+//!
+//! An RQ is an array of WQEs of one stride, `64 << shift` bytes: two words of
+//! [`RecvWqe`], then SGEs.
+//!
+//! A [`Cqe`] and an [`Eqe`] are valid when the [`OWNER`] bit of their **last word**
+//! differs from bit `log2 depth` of their index. The device writes that word last,
+//! with the rest of the entry already in memory; software reads it first, alone,
+//! then a read barrier, then the rest.
+
+use super::Number;
+
+/// Bytes of an SQ block.
+pub const BLOCK_BYTES: usize = 64;
+/// Words of an SQ block.
+pub const BLOCK_WORDS: usize = BLOCK_BYTES / 8;
+/// Most blocks of a WQE.
+pub const MAX_BLOCKS: usize = 4;
+/// Largest shift of an RQ's stride, `64 << shift` bytes.
+pub const MAX_STRIDE_SHIFT: u8 = 2;
+
+/// Most SGEs that a WQE of `blocks` blocks holds.
+pub const fn send_sges(blocks: usize) -> usize {
+    (blocks * BLOCK_WORDS - SendWqe::WORDS) / Sge::WORDS
+}
+
+/// Most bytes of inline data that a WQE of `blocks` blocks holds.
+pub const fn inline_bytes(blocks: usize) -> usize {
+    blocks * BLOCK_BYTES - SendWqe::BYTES
+}
+
+/// Most SGEs that a receive WQE of stride `64 << shift` bytes holds.
+pub const fn recv_sges(shift: u8) -> usize {
+    ((BLOCK_WORDS << shift) - RecvWqe::WORDS) / Sge::WORDS
+}
+
+layout! {
+    /// The head of a send work queue entry.
+    pub struct SendWqe: 4 {
+        /// What to do: one of [`opcode`].
+        opcode: u8 = 0 @ 0,
+        /// How: [`send_flags`].
+        flags: u8 = 0 @ 8,
+        /// Blocks that it takes, 1 to [`MAX_BLOCKS`].
+        blocks: u8 = 0 @ 16,
+        /// SGEs that follow; 0 with inline data.
+        sges: u8 = 0 @ 24,
+        /// Immediate data, given to the peer as it is.
+        imm: u32 = 0 @ 32,
+        /// The poster's own, given back in the CQE.
+        wr_id: u64 = 1 @ 0,
+        /// Address in the peer's region (WRITE, READ, atomics); for UD the peer's QP number, and its Q_Key in the high half.
+        remote_addr: u64 = 2 @ 0,
+        /// Key of the peer's region.
+        rkey: u32 = 3 @ 0,
+        /// Bytes of inline data that follow.
+        inline_bytes: u32 = 3 @ 32,
+    }
+}
+
+layout! {
+    /// The head of a receive work queue entry.
+    pub struct RecvWqe: 2 {
+        /// SGEs that follow.
+        sges: u8 = 0 @ 0,
+        /// The poster's own, given back in the CQE.
+        wr_id: u64 = 1 @ 0,
+    }
+}
+
+layout! {
+    /// A piece of a memory region.
+    pub struct Sge: 2 {
+        /// First byte, an address of the region's own address space.
+        addr: u64 = 0 @ 0,
+        /// Bytes; 0 is nothing, and its key is not looked at.
+        bytes: u32 = 1 @ 0,
+        /// Key of the region.
+        lkey: u32 = 1 @ 32,
+    }
+}
+
+/// What a send work request does.
+pub mod opcode {
+    /// Nothing, and completes.
+    pub const NOP: u8 = 0;
+    /// Fills the peer's next receive.
+    pub const SEND: u8 = 1;
+    /// As [`SEND`], and its CQE carries 32 bits of immediate data.
+    pub const SEND_IMM: u8 = 2;
+    /// Writes the peer's memory.
+    pub const WRITE: u8 = 3;
+    /// As [`WRITE`], and takes the peer's next receive for a CQE with immediate data.
+    pub const WRITE_IMM: u8 = 4;
+    /// Reads the peer's memory.
+    pub const READ: u8 = 5;
+    /// Compares and swaps 8 bytes of the peer's memory.
+    pub const COMPARE_SWAP: u8 = 6;
+    /// Adds to 8 bytes of the peer's memory.
+    pub const FETCH_ADD: u8 = 7;
+    /// In CQEs only: a receive that a SEND filled.
+    pub const RECV: u8 = 0x80;
+    /// In CQEs only: a receive that a WRITE with immediate took.
+    pub const RECV_WRITE_IMM: u8 = 0x81;
+}
+
+/// How a send work request is done.
+pub mod send_flags {
+    /// Writes a CQE when done. One that fails always does.
+    pub const SIGNALED: u8 = 1 << 0;
+    /// The peer's CQE is solicited.
+    pub const SOLICITED: u8 = 1 << 1;
+    /// Starts when all READs and atomics before it are done.
+    pub const FENCE: u8 = 1 << 2;
+    /// The data follow in the WQE.
+    pub const INLINE: u8 = 1 << 3;
+    /// All that are known; others make the request fail.
+    pub const ALL: u8 = SIGNALED | SOLICITED | FENCE | INLINE;
+}
+
+/// The bit of a CQE's or EQE's last word that tells whose it is: 1 in the ring's first pass, then 0, and so on.
+pub const OWNER: u64 = 1 << 63;
+
+layout! {
+    /// A completion queue entry; [`OWNER`] is the top bit of its last word.
+    pub struct Cqe: 4 {
+        /// The work request's own.
+        wr_id: u64 = 0 @ 0,
+        /// The queue pair.
+        qp: Number = 1 @ 0,
+        /// Bytes received or read; for an admin command the first result.
+        bytes: u32 = 1 @ 32,
+        /// Immediate data; for an admin command the second result.
+        imm: u32 = 2 @ 0,
+        /// Consumer index of the work queue past this work request: it and all before it, unsignalled ones included, are done.
+        index: u32 = 2 @ 32,
+        /// The peer's QP number (UD); for an admin command the third result.
+        src: u32 = 3 @ 0,
+        /// What was done: one of [`opcode`].
+        opcode: u8 = 3 @ 32,
+        /// How it went: a [status](super::status::Status).
+        status: u8 = 3 @ 40,
+        /// Detail: a [reason](super::status::Detail), or an [admin error](super::status::AdminError).
+        vendor: u8 = 3 @ 48,
+        /// [`cqe_flags`].
+        flags: u8 = 3 @ 56,
+    }
+}
+
+/// What else a CQE says. The top bit of this byte is [`OWNER`].
+pub mod cqe_flags {
+    /// It is of the receive queue; `index` counts there.
+    pub const RECV: u8 = 1 << 0;
+    /// `imm` is valid.
+    pub const IMM: u8 = 1 << 1;
+    /// The sender asked for a solicited event.
+    pub const SOLICITED: u8 = 1 << 2;
+}
+
+layout! {
+    /// An event queue entry; [`OWNER`] is the top bit of its last word.
+    pub struct Eqe: 2 {
+        /// The CQ, QP or SRQ that it is about; for a doorbell violation the page.
+        number: Number = 0 @ 0,
+        /// How often it happened since the last event of this object and kind.
+        count: u32 = 0 @ 32,
+        /// What happened: an [event](super::status::Event).
+        kind: u8 = 1 @ 0,
+        /// Detail: of a fatal QP the status, of a fatal device the cause.
+        code: u8 = 1 @ 8,
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0
+//! How a struct lies in 64-bit words.
+//!
+//! `layout!` takes the table of a struct's fields, `name: type = word @ bit`, and
+//! makes the struct, its `encode` and its `decode`. Fields that overlap or leave
+//! their word do not compile. Bits that no field covers are reserved: written as
+//! zero, ignored by `decode`, and told by `RESERVED` to whoever must refuse them.
+
+use super::Number;
+
+/// What a field may be: at most 64 bits, no padding, every pattern valid.
+pub trait Field: Copy {
+    /// Width in bits.
+    const BITS: u32;
+    /// Takes the value from the low bits.
+    fn from_bits(bits: u64) -> Self;
+    /// Gives the value in the low bits; the others are zero.
+    fn to_bits(self) -> u64;
+}
+
+macro_rules! integer_fields {
+    ($($t:ty),*) => { $(
+        impl Field for $t {
+            const BITS: u32 = <$t>::BITS;
+            #[inline(always)]
+            fn from_bits(bits: u64) -> Self {
+                bits as $t
+            }
+            #[inline(always)]
+            fn to_bits(self) -> u64 {
+                self as u64
+            }
+        }
+    )* };
+}
+integer_fields!(u8, u16, u32, u64);
+
+impl Field for Number {
+    const BITS: u32 = u32::BITS;
+    #[inline(always)]
+    fn from_bits(bits: u64) -> Self {
+        Self::from_raw(bits as u32)
+    }
+    #[inline(always)]
+    fn to_bits(self) -> u64 {
+        self.raw() as u64
+    }
+}
+
+/// The bits of a word that a field of `width` bits at `shift` covers.
+pub(crate) const fn mask(width: u32, shift: u32) -> u64 {
+    (u64::MAX >> (64 - width)) << shift
+}
+
+macro_rules! layout {
+    (
+        $(#[$attr:meta])*
+        pub struct $name:ident: $words:literal {
+            $( $(#[$fattr:meta])* $field:ident: $type:ty = $word:literal @ $shift:literal, )*
+            $( ..; $( $(#[$nattr:meta])* $nested:ident: $ntype:ty = $nword:literal, )* )?
+        }
+    ) => {
+        $(#[$attr])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name {
+            $( $(#[$fattr])* pub $field: $type, )*
+            $( $( $(#[$nattr])* pub $nested: $ntype, )* )?
+        }
+
+        impl $name {
+            /// Words that it takes in memory.
+            pub const WORDS: usize = $words;
+            /// Bytes that it takes in memory.
+            pub const BYTES: usize = $words * 8;
+            /// The bits that no field covers.
+            pub const RESERVED: [u64; $words] = Self::reserved();
+
+            const fn reserved() -> [u64; $words] {
+                let mut free = [u64::MAX; $words];
+                $(
+                    let mask = super::layout::mask(<$type as super::layout::Field>::BITS, $shift);
+                    assert!($shift + <$type as super::layout::Field>::BITS <= 64);
+                    assert!(free[$word] & mask == mask, "fields overlap");
+                    free[$word] &= !mask;
+                )*
+                $( $(
+                    let mut word = 0;
+                    while word < <$ntype>::WORDS {
+                        assert!(free[$nword + word] == u64::MAX, "fields overlap");
+                        free[$nword + word] = <$ntype>::RESERVED[word];
+                        word += 1;
+                    }
+                )* )?
+                free
+            }
+
+            /// Reads every field out of a snapshot. Total: checks nothing.
+            #[inline(always)]
+            pub fn decode(words: &[u64; $words]) -> Self {
+                Self {
+                    $( $field: <$type as super::layout::Field>::from_bits(words[$word] >> $shift), )*
+                    $( $( $nested: {
+                        let mut part = [0; <$ntype>::WORDS];
+                        part.copy_from_slice(&words[$nword..$nword + <$ntype>::WORDS]);
+                        <$ntype>::decode(&part)
+                    }, )* )?
+                }
+            }
+
+            /// Lays every field into words; reserved bits are zero.
+            #[inline(always)]
+            pub fn encode(&self) -> [u64; $words] {
+                let mut words = [0; $words];
+                $( words[$word] |= <$type as super::layout::Field>::to_bits(self.$field) << $shift; )*
+                $( $( words[$nword..$nword + <$ntype>::WORDS].copy_from_slice(&self.$nested.encode()); )* )?
+                words
+            }
+        }
+    };
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The facts: what device, driver and user space must agree on, and nothing else.
+//!
+//! One source, compiled three times: into the module (`pub mod abi;`), into the
+//! device model and into user space (the crate `qpair-abi`). It depends on `core`
+//! alone, holds no state and decides nothing; what follows from the facts is in
+//! [`queue`](../queue).
+//!
+//! | file | fixes |
+//! |---|---|
+//! | [`regs`] | the registers of BAR 0 |
+//! | [`doorbell`] | the doorbell page, and the BARs |
+//! | [`entry`] | what lies in the rings: WQE, CQE, EQE |
+//! | [`command`] | admin commands and the contexts that they name |
+//! | [`status`] | completion statuses, admin errors, events |
+//! | [`counters`] | the device's counters |
+//! | [`uapi`] | ioctls of `/dev/qpairN` |
+//!
+//! Everything in memory that the device reads or writes is an array of 64-bit
+//! little-endian *words*. An entry type has a `decode` from words and an
+//! `encode` into words, both total: any bit pattern decodes, and what it means
+//! is checked by whoever acts on it. So nothing here is transmuted, nothing has
+//! padding, and a snapshot of shared memory is taken one whole word at a time.
+
+#![cfg_attr(not(MODULE), no_std)]
+#![cfg_attr(not(MODULE), forbid(unsafe_code))]
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("qpair's rings are little-endian and so are all hosts that it supports");
+
+#[macro_use]
+mod layout;
+#[macro_use]
+pub mod regs;
+#[macro_use]
+pub mod counters;
+pub mod command;
+pub mod doorbell;
+pub mod entry;
+pub mod status;
+pub mod uapi;
+
+pub use self::layout::Field;
+
+/// PCI vendor of the function.
+pub const PCI_VENDOR: u32 = 0x1234;
+/// PCI device of the function.
+pub const PCI_DEVICE: u32 = 0x5150;
+/// PCI revision of the function.
+pub const PCI_REVISION: u8 = 1;
+
+/// The name of an object: an index into the device's table of its kind (low 16
+/// bits), and a generation that changes each time the index is given out (high
+/// 16 bits).
+///
+/// Doorbells, entries and contexts carry whole numbers, so one that outlived its
+/// object matches nothing. Generations start at 1, hence 0 names nothing, but for
+/// the three objects that registers bring up: EQ 0, CQ 0 and QP 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Number(u32);
+
+impl Number {
+    /// Event queue 0, completion queue 0 and queue pair 0 (the admin queue).
+    pub const ADMIN: Self = Self(0);
+
+    /// Puts a number together.
+    #[inline]
+    pub const fn new(index: u16, generation: u16) -> Self {
+        Self((generation as u32) << 16 | index as u32)
+    }
+
+    /// From the form in which it travels.
+    #[inline]
+    pub const fn from_raw(raw: u32) -> Self {
+        Self(raw)
+    }
+
+    /// The form in which it travels.
+    #[inline]
+    pub const fn raw(self) -> u32 {
+        self.0
+    }
+
+    /// The place in the device's table of this kind.
+    #[inline]
+    pub const fn index(self) -> usize {
+        (self.0 & 0xffff) as usize
+    }
+
+    /// Which of the objects that had this place.
+    #[inline]
+    pub const fn generation(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// The number of the next object at this place; never generation 0.
+    #[inline]
+    pub const fn next(self) -> Self {
+        match self.generation().wrapping_add(1) {
+            0 => Self::new(self.0 as u16, 1),
+            generation => Self::new(self.0 as u16, generation),
+        }
+    }
+}
+
+impl core::fmt::Display for Number {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}.{}", self.index(), self.generation())
+    }
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0
+//! How things went.
+
+/// A table of codes: an enum, and the way there from a byte that nobody vouches for.
+macro_rules! codes {
+    (
+        $(#[$attr:meta])*
+        pub enum $name:ident { $( $(#[$vattr:meta])* $variant:ident = $value:literal, $text:literal; )* }
+    ) => {
+        $(#[$attr])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum $name { $( $(#[$vattr])* #[doc = concat!("(", $text, ")")] $variant = $value, )* }
+
+        impl $name {
+            /// All of them, in order.
+            pub const ALL: &'static [Self] = &[$( Self::$variant ),*];
+
+            /// The one with this code.
+            #[inline]
+            pub const fn from_code(code: u8) -> Option<Self> {
+                match code {
+                    $( $value => Some(Self::$variant), )*
+                    _ => None,
+                }
+            }
+
+            /// Its code.
+            #[inline]
+            pub const fn code(self) -> u8 {
+                self as u8
+            }
+
+            /// A few words for people.
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $( Self::$variant => $text, )*
+                }
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str(self.text())
+            }
+        }
+    };
+}
+
+codes! {
+    /// Status of a completion: those of `enum ibv_wc_status` that this device gives, with the same numbers.
+    pub enum Status {
+        /// Done.
+        Success = 0, "success";
+        /// The receive's buffers are shorter than the message, or a message is longer than the limit.
+        LocalLength = 1, "local length error";
+        /// The work request makes no sense: opcode, flags, number of blocks or SGEs.
+        LocalQpOperation = 2, "local QP operation error";
+        /// An SGE's key or range is not a region of this PD, or not with these rights.
+        LocalProtection = 4, "local protection error";
+        /// The queue went to the error state before this was done.
+        Flush = 5, "work request flushed";
+        /// The peer wrote with immediate, and what it wrote may not be written.
+        LocalAccess = 8, "local access error";
+        /// The peer found the request invalid: its receive is too short, or it allows no such operation.
+        RemoteInvalidRequest = 9, "remote invalid request";
+        /// The remote key or range is not a region of the peer's PD, or not with these rights.
+        RemoteAccess = 10, "remote access error";
+        /// The peer could not finish for a reason of its own.
+        RemoteOperation = 11, "remote operation error";
+        /// The peer is gone, not ready, or does not name this queue pair as its peer.
+        RetryExceeded = 12, "retry exceeded";
+        /// The peer had no receive posted for as long as the sender was willing to retry.
+        RnrRetryExceeded = 13, "RNR retry exceeded";
+        /// The function stopped.
+        Fatal = 19, "fatal error";
+        /// Anything else; of an admin command, see the vendor detail.
+        General = 21, "general error";
+    }
+}
+
+codes! {
+    /// Vendor detail of a completion: which check refused.
+    pub enum Detail {
+        /// No more to say.
+        None = 0, "no detail";
+        /// Unknown opcode, or one that this service does not have.
+        Opcode = 1, "unknown opcode";
+        /// Unknown flag, or one that does not go with the opcode.
+        Flags = 2, "unknown flag";
+        /// Number of blocks is 0, above the limit, or past the producer index.
+        Blocks = 3, "bad number of blocks";
+        /// Number of SGEs above the limit or what the blocks hold.
+        Sges = 4, "bad number of SGEs";
+        /// More inline bytes than the limit or what the blocks hold.
+        Inline = 5, "bad inline length";
+        /// Message longer than the limit.
+        Message = 6, "message too long";
+        /// No region has this key.
+        Key = 7, "no such key";
+        /// The region belongs to another PD.
+        Domain = 8, "key of another protection domain";
+        /// The range is not inside the region.
+        Range = 9, "range outside the region";
+        /// The region lacks the right.
+        Rights = 10, "missing access right";
+        /// The queue pair's peer is not there.
+        NoPeer = 11, "no such peer";
+        /// The peer does not name this queue pair.
+        NotNamed = 12, "the peer names another queue pair";
+        /// The peer is not ready to receive.
+        NotReady = 13, "the peer is not ready to receive";
+        /// The receive is too short for the message.
+        ShortReceive = 14, "receive too short";
+        /// A page table or ring of the object could not be read or written.
+        Dma = 15, "DMA failed";
+        /// The queue's state does not allow it.
+        State = 16, "wrong queue state";
+    }
+}
+
+codes! {
+    /// Why an admin command was refused: the vendor detail of its CQE, whose status is [`Status::General`].
+    pub enum AdminError {
+        /// No such command, or the reserved bits of its WQE are not zero.
+        Command = 1, "unknown command";
+        /// No object has this number.
+        Number = 2, "no such object";
+        /// All objects of this kind are in use.
+        Full = 3, "no free object of this kind";
+        /// Others use the object.
+        Busy = 4, "object in use";
+        /// The context could not be read or written, or its length is wrong.
+        Context = 5, "context not readable";
+        /// A reserved bit of the context is not zero, or a flag is unknown.
+        Reserved = 6, "reserved bit set";
+        /// Depth or stride out of range.
+        Depth = 7, "depth out of range";
+        /// The buffer list makes no sense, or is too short for the ring.
+        Buffer = 8, "bad buffer list";
+        /// An EQ, CQ, PD, page or vector that the context names is not there.
+        Reference = 9, "context names an object that is not there";
+        /// No way from this state to that.
+        Transition = 10, "no such state transition";
+        /// Another attribute out of range.
+        Attribute = 11, "attribute out of range";
+        /// Failed because a test asked for it.
+        Injected = 12, "failed by request";
+    }
+}
+
+codes! {
+    /// What an EQE tells.
+    pub enum Event {
+        /// The CQ has completions that were asked for.
+        Completion = 1, "completion";
+        /// The CQ had no room; its queue pairs are in the error state.
+        CqOverrun = 2, "CQ overrun";
+        /// The queue pair went to the error state; `code` has the status.
+        QpFatal = 3, "QP fatal";
+        /// Doorbells were written to this page that make no sense.
+        DoorbellViolation = 4, "doorbell violation";
+        /// The function stopped; `code` has the cause.
+        DeviceFatal = 5, "device fatal";
+        /// The shared receive queue fell below its limit.
+        SrqLimit = 6, "SRQ limit";
+        /// The link came up.
+        LinkUp = 7, "link up";
+        /// The link went down.
+        LinkDown = 8, "link down";
+    }
+}
+
+codes! {
+    /// Why the function could not be enabled, or stopped: `STATUS.cause`.
+    pub enum EnableError {
+        /// Nothing is wrong.
+        None = 0, "none";
+        /// A ring of `ADMIN_DEPTH` is deeper than the limit, or EQ 0 too small for the asynchronous events.
+        Depth = 1, "admin depth out of range";
+        /// A ring is not aligned to 64 bytes.
+        Alignment = 2, "admin ring not aligned";
+        /// Bus mastering is off.
+        BusMaster = 3, "bus mastering is off";
+        /// EQ 0 had no room: the driver broke the rules.
+        EqOverrun = 4, "EQ overrun";
+        /// CQ 0 had no room: the driver broke the rules.
+        AdminCqOverrun = 5, "admin CQ overrun";
+        /// A ring of the function itself could not be read or written.
+        Dma = 6, "DMA failed";
+        /// It stopped because a test asked for it.
+        Injected = 7, "stopped by request";
+    }
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The facts agree with each other.
+
+use qpair_abi::{
+    command::{self, BufferList, Command, CqContext, QpContext},
+    doorbell,
+    entry::{self, Cqe, Eqe, RecvWqe, SendWqe, Sge},
+    regs,
+    status::{AdminError, Detail, EnableError, Event, Status},
+    uapi, Number,
+};
+
+#[test]
+fn a_number_is_an_index_and_a_generation() {
+    let number = Number::new(0x1234, 0x5678);
+    assert_eq!(
+        (number.index(), number.generation(), number.raw()),
+        (0x1234, 0x5678, 0x5678_1234)
+    );
+    assert_eq!(number.next(), Number::new(0x1234, 0x5679));
+    assert_eq!(
+        Number::new(7, 0xffff).next(),
+        Number::new(7, 1),
+        "0 would name nothing"
+    );
+}
+
+#[test]
+fn a_doorbell_is_taken_apart_as_it_was_put_together() {
+    let number = Number::new(9, 3);
+    assert_eq!(
+        doorbell::parts(doorbell::value(number, 0xdead_beef)),
+        (number, 0xdead_beef)
+    );
+    assert_eq!(doorbell::value(number, 1), 0x0000_0001_0003_0009);
+}
+
+/// Each field where the manual says, by hand for one entry of each kind.
+#[test]
+fn entries_lie_as_documented() {
+    let cqe = Cqe {
+        wr_id: 0x1111_1111_1111_1111,
+        qp: Number::from_raw(0x2222_2222),
+        bytes: 0x3333_3333,
+        imm: 0x4444_4444,
+        index: 0x5555_5555,
+        src: 0x6666_6666,
+        opcode: 0x77,
+        status: 0x08,
+        vendor: 0x09,
+        flags: 0x02,
+    };
+    let words = [
+        0x1111_1111_1111_1111,
+        0x3333_3333_2222_2222,
+        0x5555_5555_4444_4444,
+        0x0209_0877_6666_6666,
+    ];
+    assert_eq!(cqe.encode(), words);
+    assert_eq!(Cqe::decode(&words), cqe);
+
+    let eqe = Eqe {
+        number: Number::from_raw(0x0102_0304),
+        count: 5,
+        kind: 6,
+        code: 7,
+    };
+    assert_eq!(eqe.encode(), [0x0000_0005_0102_0304, 0x0706]);
+
+    let wqe = SendWqe {
+        opcode: 3,
+        flags: 1,
+        blocks: 2,
+        sges: 4,
+        imm: 5,
+        wr_id: 6,
+        remote_addr: 7,
+        rkey: 8,
+        inline_bytes: 9,
+    };
+    assert_eq!(
+        wqe.encode(),
+        [0x0000_0005_0402_0103, 6, 7, 0x0000_0009_0000_0008]
+    );
+    assert_eq!(RecvWqe { sges: 3, wr_id: 4 }.encode(), [3, 4]);
+    assert_eq!(
+        Sge {
+            addr: 1,
+            bytes: 2,
+            lkey: 3
+        }
+        .encode(),
+        [1, 0x0000_0003_0000_0002]
+    );
+}
+
+/// Where an opcode, flags, the number of blocks and the tag are must not depend on who reads.
+#[test]
+fn a_command_lies_as_a_send() {
+    let command = Command {
+        opcode: command::opcode(command::kind::QP, command::verb::CREATE),
+        flags: entry::send_flags::SIGNALED,
+        blocks: 1,
+        number: Number::from_raw(0xabcd),
+        wr_id: 77,
+        context: 0x1000,
+        mask: 3,
+        context_bytes: 128,
+    };
+    let send = SendWqe::decode(&command.encode());
+    assert_eq!(
+        (send.opcode, send.flags, send.blocks, send.sges),
+        (0x31, 1, 1, 0)
+    );
+    assert_eq!(
+        (send.imm, send.wr_id, send.remote_addr),
+        (0xabcd, 77, 0x1000)
+    );
+}
+
+#[test]
+fn nested_lists_lie_where_the_context_says() {
+    let list = BufferList {
+        root: 0x1000,
+        bytes: 0x2000,
+        offset: 0x30,
+        page_shift: 12,
+        levels: 2,
+    };
+    let context = QpContext {
+        sq: list,
+        rq: BufferList { root: 9, ..list },
+        ..Default::default()
+    };
+    let words = context.encode();
+    assert_eq!(words[8..11], list.encode());
+    assert_eq!(words[11], 9);
+    assert_eq!(QpContext::decode(&words), context);
+    assert_eq!(CqContext::RESERVED[5..8], [u64::MAX; 3]);
+    assert_eq!(CqContext::RESERVED[4], !0xffff_ffff_ffff);
+}
+
+#[test]
+fn capacities_follow_from_the_layout() {
+    assert_eq!([1, 2, 3, 4].map(entry::send_sges), [2, 6, 10, 14]);
+    assert_eq!([1, 2, 3, 4].map(entry::inline_bytes), [32, 96, 160, 224]);
+    assert_eq!([0, 1, 2].map(entry::recv_sges), [3, 7, 15]);
+}
+
+#[test]
+fn every_code_finds_its_way_back() {
+    macro_rules! check {
+        ($($t:ty),*) => { $(
+            assert!(<$t>::ALL.iter().all(|&v| <$t>::from_code(v.code()) == Some(v) && !v.text().is_empty()));
+            assert_eq!((0..=255).filter(|&c| <$t>::from_code(c).is_some()).count(), <$t>::ALL.len());
+        )* };
+    }
+    check!(Status, Detail, AdminError, Event, EnableError);
+}
+
+#[test]
+fn registers_do_not_overlap() {
+    let offsets: Vec<u64> = regs::offset::ALL
+        .iter()
+        .map(|(_, offset)| *offset)
+        .collect();
+    assert!(
+        offsets.windows(2).all(|pair| pair[0] + 4 <= pair[1]),
+        "{offsets:x?}"
+    );
+    assert!(offsets
+        .iter()
+        .all(|offset| offset % 4 == 0 && *offset < regs::BYTES as u64));
+}
+
+/// A structure that changes its size breaks every program there is.
+#[test]
+fn ioctl_structures_keep_their_sizes() {
+    use std::mem::size_of;
+    assert_eq!(size_of::<uapi::qpair_query_device>(), 96);
+    assert_eq!(size_of::<uapi::qpair_query_counters>(), 16);
+    assert_eq!(size_of::<uapi::qpair_alloc_pd>(), 8);
+    assert_eq!(size_of::<uapi::qpair_create_cq>(), 40);
+    assert_eq!(size_of::<uapi::qpair_query_cq>(), 32);
+    assert_eq!(size_of::<uapi::qpair_create_qp>(), 72);
+    assert_eq!(size_of::<uapi::qpair_modify_qp>(), 40);
+    assert_eq!(size_of::<uapi::qpair_query_qp>(), 48);
+    assert_eq!(size_of::<uapi::qpair_reg_mr>(), 40);
+    assert_eq!(size_of::<uapi::qpair_query_mr>(), 32);
+    assert_eq!(size_of::<uapi::qpair_destroy>(), 16);
+    assert_eq!(size_of::<uapi::qpair_async_event>(), 16);
+    assert_eq!(uapi::request::<uapi::qpair_alloc_pd>(0x10), 0xc008_5110);
+}
