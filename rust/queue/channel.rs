@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The device's side of a CQ: when it writes an event.
+//!
+//! Between a CQ and its EQ is a channel. An arm opens it, and carries the consumer
+//! index up to which the software has looked; **writing an event closes it**. An
+//! event is written when the channel is open and the CQ holds a completion past that index:
+//!
+//! | opened by | at the arm | later |
+//! |---|---|---|
+//! | next | a completion past the index is there | any completion |
+//! | solicited | a solicited or failed one past the index is there | a solicited or failed one |
+//!
+//! So each arm causes at most one event, and whatever comes between the last look and the arm causes
+//! it at once. An arm whose index is behind the head (another thread has
+//! published a later one) fires at once. A later arm replaces an earlier one, but
+//! *next* is never weakened by *solicited*.
+//!
+//! A kernel CQ's events are bounded by its driver, which pays an EQ slot for each arm. The CQ of a
+//! process is armed by somebody whom nobody trusts: of such a CQ at most one event is
+//! in the EQ at a time. An arm that comes while one is there opens the channel as always, but the event
+//! waits until the EQ's head has passed the one before.
+//!
+//! The index of an arm need not be kept. At the arm it is in the ring or it fires; and what
+//! comes after the arm is past it.
+
+use super::index::Depth;
+use super::index::Index;
+use super::index::Place;
+use super::index::Window;
+use super::mutant::mutant;
+
+/// What an arm waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wants {
+    /// Any completion.
+    Next,
+    /// One that is solicited, or failed.
+    Solicited,
+}
+
+/// Whether the device writes an event of this CQ now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "an event that is not written is lost: its channel is closed already"]
+pub enum Fire {
+    /// No.
+    No,
+    /// Yes, after the completion that it speaks of is in memory.
+    Now,
+}
+
+/// The doorbell's index is past the producer: a violation, and nothing happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation;
+
+/// A CQ, as the device keeps it.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
+pub struct Channel {
+    window: Window,
+    /// It belongs to a process.
+    user: bool,
+    /// Open, and for what.
+    open: Option<Wants>,
+    /// Open, and what it waits for has come.
+    due: bool,
+    /// An event of this process's CQ is in the EQ.
+    in_eq: bool,
+    /// Past the newest solicited completion that the head has not passed.
+    solicited: Option<Index>,
+}
+
+impl Channel {
+    /// A new CQ: empty, closed.
+    pub const fn new(depth: Depth, user: bool) -> Self {
+        Self::starting_at(depth, user, Index::ZERO)
+    }
+
+    /// [`new`](Self::new) for tests of the wrap.
+    pub const fn starting_at(depth: Depth, user: bool, first: Index) -> Self {
+        Self {
+            window: Window::new(depth, first),
+            user,
+            open: None,
+            due: false,
+            in_eq: false,
+            solicited: None,
+        }
+    }
+
+    /// What of the ring is in use.
+    #[inline]
+    pub const fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// Whether it is open, and for what.
+    #[inline]
+    pub const fn open(&self) -> Option<Wants> {
+        self.open
+    }
+
+    /// Whether an event of this process's CQ is in the EQ.
+    #[inline]
+    pub const fn in_eq(&self) -> bool {
+        self.in_eq
+    }
+
+    /// A completion: the index that it is to be written at, and whether an event follows it. `None` if the CQ is overrun.
+    #[inline]
+    #[must_use]
+    pub fn push(&mut self, solicited: bool) -> Option<(Index, Fire)> {
+        let index = self.window.push()?;
+        if solicited {
+            self.solicited = Some(index.plus(1));
+        }
+        match self.open {
+            Some(Wants::Next) => self.due = true,
+            Some(Wants::Solicited) => self.due |= solicited,
+            None => {}
+        }
+        Some((index, self.fire()))
+    }
+
+    /// A head doorbell.
+    #[inline]
+    pub fn head(&mut self, head: Index) -> Result<(), Violation> {
+        match self.window.advance_head(head) {
+            Place::Beyond => return Err(Violation),
+            Place::Behind if mutant!(BehindIsBeyond) => return Err(Violation),
+            Place::Behind => {}
+            Place::Within(_) => {
+                if self.solicited.is_some_and(|past| head.reaches(past)) {
+                    self.solicited = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An arm doorbell. It publishes the head as well.
+    #[inline]
+    pub fn arm(&mut self, wants: Wants, index: Index) -> Result<Fire, Violation> {
+        let place = self.window.place(index);
+        self.head(index)?;
+        if self.open != Some(Wants::Next) || mutant!(NextWeakened) {
+            self.open = Some(wants);
+        }
+        self.due = match place {
+            Place::Behind => true,
+            _ if self.open == Some(Wants::Next) => index != self.window.tail(),
+            // The head is at the index now, so what the head has not passed is past the index.
+            _ => self.solicited.is_some(),
+        };
+        if mutant!(ArmWithoutCheck) {
+            self.due = false;
+        }
+        if mutant!(ForgottenArm) && self.in_eq {
+            self.open = None;
+        }
+        Ok(self.fire())
+    }
+
+    /// The EQ's head has passed an event of this CQ.
+    #[inline]
+    pub fn passed(&mut self) -> Fire {
+        self.in_eq = false;
+        self.fire()
+    }
+
+    fn fire(&mut self) -> Fire {
+        if self.open.is_none() || !self.due || (self.in_eq && !mutant!(SecondUserEvent)) {
+            return Fire::No;
+        }
+        if !mutant!(StaysOpen) {
+            self.open = None;
+            self.due = false;
+        }
+        self.in_eq = self.user;
+        Fire::Now
+    }
+}

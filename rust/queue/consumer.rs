@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The software side of a ring that hardware writes: a CQ or an EQ.
+//!
+//! Software never writes an entry. It reads the owner word, and only if that says
+//! that the entry is there, and after a barrier, the rest:
+//!
+//! ```text
+//!   owner word --after_owner--> body --> ... --before_head--> head doorbell
+//! ```
+//!
+//! Two facts come out of a consumer, and others build on them. Both are plain
+//! values, since they stay true for ever, and nobody else can make them:
+//!
+//! - [`Seen`]: this entry was read from that ring;
+//! - [`Published`]: the device was told that software is done with everything before this index.
+//!
+//! The second is what permits slots to be given back. A CQ cannot be overrun if
+//! its head is published before the SQ slots that its entries cover are free
+//! again, so [`Producer::reclaim`](super::producer::Producer::reclaim) wants to see a `Published`
+//! that reaches what was `Seen`, and in the other order there is nothing to show.
+
+use super::credit::Cq;
+use super::credit::Eq;
+use super::credit::Kind;
+use super::credit::Pool;
+use super::credit::RingId;
+use super::index::Depth;
+use super::index::Index;
+use super::mutant::mutant;
+use super::storage::Storage;
+use core::marker::PhantomData;
+
+/// The consumer of a CQ.
+pub type CqConsumer<S> = Consumer<S, Cq, 4>;
+/// The consumer of an EQ.
+pub type EqConsumer<S> = Consumer<S, Eq, 2>;
+
+const OWNER: u64 = crate::abi::entry::OWNER;
+
+/// Storage too small for the depth, or more capacity than depth, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadRing;
+
+/// An entry of this ring was read, and this is the index past it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<K: Kind> {
+    ring: RingId,
+    past: Index,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind> Seen<K> {
+    /// Of which ring.
+    #[inline(always)]
+    pub const fn ring(self) -> RingId {
+        self.ring
+    }
+
+    /// The index past the entry.
+    #[inline(always)]
+    pub const fn past(self) -> Index {
+        self.past
+    }
+}
+
+/// This head of this ring has been published.
+#[derive(Clone, Copy, Debug)]
+pub struct Published<K: Kind> {
+    ring: RingId,
+    head: Index,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind> Published<K> {
+    /// Of which ring.
+    #[inline(always)]
+    pub const fn ring(self) -> RingId {
+        self.ring
+    }
+
+    /// Everything before it may be written again by the device.
+    #[inline(always)]
+    pub const fn head(self) -> Index {
+        self.head
+    }
+}
+
+/// An entry, as it was when it was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<K: Kind, const N: usize> {
+    /// Its words.
+    pub words: [u64; N],
+    /// That it was read.
+    pub seen: Seen<K>,
+}
+
+/// Whether the entry at `index` is there. Reads one word, and may be asked by who does
+/// not own the consumer: the check for lost interrupts.
+#[inline]
+pub fn is_there<const N: usize, S: Storage>(storage: &S, depth: Depth, index: Index) -> bool {
+    let at = depth.position(index) as usize;
+    let owner = storage.load(at.wrapping_mul(N).wrapping_add(N - 1));
+    depth.is_valid(owner & OWNER != 0, index)
+}
+
+/// The software side of a ring of entries of `N` words.
+#[derive(Debug)]
+pub struct Consumer<S: Storage, K: Kind, const N: usize> {
+    storage: S,
+    depth: Depth,
+    ring: RingId,
+    head: Index,
+    published: Index,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
+    /// Makes the ring: its consumer, and its slots, of which there are `capacity`, at most the depth. `storage` must be zeroed.
+    pub fn new(
+        ring: RingId,
+        storage: S,
+        depth: Depth,
+        capacity: u32,
+    ) -> Result<(Self, Pool<K>), BadRing> {
+        Self::starting_at(ring, storage, depth, capacity, Index::ZERO)
+    }
+
+    /// [`new`](Self::new) for tests of the wrap: the ring stands at `first`, and every owner bit in `storage` is
+    /// that of the pass before.
+    pub fn starting_at(
+        ring: RingId,
+        storage: S,
+        depth: Depth,
+        capacity: u32,
+        first: Index,
+    ) -> Result<(Self, Pool<K>), BadRing> {
+        let words = (depth.entries() as usize).checked_mul(N).ok_or(BadRing)?;
+        if N == 0 || words > storage.words() || capacity > depth.entries() || capacity == 0 {
+            return Err(BadRing);
+        }
+        let consumer = Self {
+            storage,
+            depth,
+            ring,
+            head: first,
+            published: first,
+            kind: PhantomData,
+        };
+        Ok((consumer, Pool::mint(ring, capacity)))
+    }
+
+    /// Which ring.
+    #[inline(always)]
+    pub const fn ring(&self) -> RingId {
+        self.ring
+    }
+
+    /// Places in the ring.
+    #[inline(always)]
+    pub const fn depth(&self) -> Depth {
+        self.depth
+    }
+
+    /// The ring's memory.
+    #[inline(always)]
+    pub const fn storage(&self) -> &S {
+        &self.storage
+    }
+
+    /// The next entry to read.
+    #[inline(always)]
+    pub const fn head(&self) -> Index {
+        self.head
+    }
+
+    /// Entries read since the head was published.
+    #[inline(always)]
+    pub const fn unpublished(&self) -> u32 {
+        self.head.since(self.published)
+    }
+
+    /// What has been published so far.
+    #[inline(always)]
+    pub const fn published(&self) -> Published<K> {
+        Published {
+            ring: self.ring,
+            head: self.published,
+            kind: PhantomData,
+        }
+    }
+
+    /// Whether an entry is waiting.
+    #[inline(always)]
+    pub fn is_ready(&self) -> bool {
+        is_there::<N, S>(&self.storage, self.depth, self.head)
+    }
+
+    /// Reads the next entry.
+    #[inline(always)]
+    pub fn take(&mut self) -> Option<Entry<K, N>> {
+        let at = (self.depth.position(self.head) as usize).wrapping_mul(N);
+        let last = at.wrapping_add(N - 1);
+        let mut words = [0; N];
+        if mutant!(OwnerAfterBody) {
+            words = self.storage.load_all(at);
+        }
+        let owner = self.storage.load(last);
+        if !self.depth.is_valid(owner & OWNER != 0, self.head) {
+            return None;
+        }
+        self.storage.after_owner();
+        if !mutant!(OwnerAfterBody) {
+            words = self.storage.load_all(at);
+        }
+        // Loaded once: the device may not write it again, but a process may.
+        words[N - 1] = owner;
+        self.head = self.head.plus(1);
+        Some(Entry {
+            words,
+            seen: Seen {
+                ring: self.ring,
+                past: self.head,
+                kind: PhantomData,
+            },
+        })
+    }
+
+    /// Publishes the head: `doorbell` writes it to the device, as a plain head, or with an arm.
+    #[inline(always)]
+    pub fn publish(&mut self, doorbell: impl FnOnce(Index)) -> Published<K> {
+        self.storage.before_head();
+        doorbell(self.head);
+        self.published = self.head;
+        self.published()
+    }
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The rules: what keeps a queue that software and hardware share from going wrong.
+//!
+//! They are written once, here, depend on `core` alone, and are compiled three
+//! times: into the module (`pub mod queue;`), into the device model and into user
+//! space (the crate `qpair-queue`). Nothing here touches memory, a register or the
+//! clock by itself; it is handed traits and closures.
+//!
+//! Both sides of a queue ask the same question, may I write there?, and the answer
+//! is a count of free slots that somebody gave back. Here that count is a value
+//! that can be neither copied nor made ([`credit`]). What fills a slot takes one,
+//! so a full SQ cannot be overwritten, a CQ cannot be overrun, and an event cannot meet a full EQ: there is no code
+//! that could do it.
+//!
+//! | file | rule | used by |
+//! |---|---|---|
+//! | [`index`] | free-running indices, depth, owner bit, what lies in a ring | all |
+//! | [`credit`] | slots as values: minted once, then only moved | driver, library |
+//! | [`storage`] | words of shared memory, and the three points of order | all |
+//! | [`consumer`] | reading a ring that hardware writes | driver, library |
+//! | [`producer`] | writing a ring that software writes | driver, library |
+//! | [`channel`] | when a CQ writes an event | device |
+//! | [`mask`] | when an EQ interrupts; how asynchronous events wait | device |
+//! | [`arm`] | EQ slots: who holds one, when it comes back | driver |
+//! | [`mutant`] | the wrong variants, for the tests | tests |
+
+#![cfg_attr(not(MODULE), no_std)]
+#![forbid(unsafe_code)]
+
+#[cfg(not(MODULE))]
+extern crate qpair_abi as abi;
+
+pub mod arm;
+pub mod channel;
+pub mod consumer;
+pub mod credit;
+pub mod index;
+pub mod mask;
+pub mod mutant;
+pub mod producer;
+pub mod storage;

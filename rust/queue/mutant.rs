@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The wrong variants.
+//!
+//! A test that guards a rule has to fail when the rule is broken. So at each rule
+//! of this crate stands `mutant!(Name)`, the wrong way to do it. It is the constant
+//! `false`, and nothing is left of it, unless a host test is built with the feature `mutants` and
+//! names one on its thread; `tests/mutants.rs` runs the suite under each of
+//! them and demands that it is caught.
+
+/// Whether the wrong variant of this name is to be used here.
+#[cfg(not(feature = "mutants"))]
+macro_rules! mutant {
+    ($name:ident) => {
+        false
+    };
+}
+
+/// Whether the wrong variant of this name is to be used here.
+#[cfg(feature = "mutants")]
+macro_rules! mutant {
+    ($name:ident) => {
+        super::mutant::is_active(super::mutant::Mutant::$name)
+    };
+}
+
+pub(super) use mutant;
+
+#[cfg(feature = "mutants")]
+pub use self::active::*;
+
+#[cfg(feature = "mutants")]
+mod active {
+    extern crate std;
+    use std::cell::Cell;
+
+    macro_rules! mutants {
+        ($($name:ident: $what:literal,)*) => {
+            /// A rule, broken.
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+            pub enum Mutant { $(#[doc = $what] $name,)* }
+
+            impl Mutant {
+                /// All of them.
+                pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+                /// What is done wrong.
+                pub const fn what(self) -> &'static str {
+                    match self { $(Self::$name => $what,)* }
+                }
+            }
+        };
+    }
+
+    mutants! {
+        OwnerPolarity: "the owner bit is 0 in the first pass",
+        OwnerAfterBody: "the owner word is read after the body",
+        SlotSplitTwice: "a slot that is taken stays where it was",
+        SlotOfAnotherRing: "slots of another ring are taken in",
+        LimboTooEarly: "a destroyed queue's slot is free before the head has passed its entries",
+        FreeBeforePublish: "SQ slots are free before the CQ head is published",
+        StaleIndex: "a completion's index is not checked against what is in flight",
+        ForeignCq: "a completion from any CQ counts",
+        NeverSignal: "a whole SQ may be left unsignalled",
+        CapacityPlusOne: "one block more than there is room for is posted",
+        TailNotWrapped: "a WQE that wraps is written past the end",
+        RingWithoutNews: "the doorbell is rung with nothing new",
+        ArmWithoutCheck: "an arm does not look at what the CQ already holds",
+        StaysOpen: "writing an event leaves the channel open",
+        NextWeakened: "an arm for solicited replaces one for next",
+        SecondUserEvent: "a process's CQ may have two events in the EQ",
+        ForgottenArm: "an arm that comes while an event is in the EQ is lost",
+        BehindIsBeyond: "an index behind the head is a violation",
+        RaiseWithoutMask: "raising leaves the interrupt unmasked",
+        UnmaskNotChecked: "unmasking does not look at what the EQ already holds",
+        KeepMaskedUnmasks: "a head update that should keep the mask unmasks",
+        CountOnly: "moderation waits for the count for ever",
+        AsyncUnbounded: "more asynchronous events than the reserve are in the EQ",
+        AsyncRepeatLost: "an asynchronous event that repeats while one is in the EQ is lost",
+        ArmWithoutSlot: "a CQ is armed without taking an EQ slot",
+        SlotFreeAtEvent: "an EQ slot is free when its event is read, before the head is published",
+        SpuriousEventGives: "an event for a CQ that is not armed gives a slot",
+        OutOfSlotsNotPublished: "out of EQ slots, the head is not published and the CQ stays unarmed",
+        RoundEndNotPublished: "a round ends with consumed events unpublished",
+        PendingForgotten: "a CQ that is not drained is neither armed nor pending",
+        PendingArmed: "a CQ that is not drained is armed as well as pending",
+        LeaveMasked: "a drained poll leaves without unmasking",
+        EventsFirst: "with a small budget events always go before pending CQs",
+        BudgetIgnored: "a CQ is consumed without regard to the budget",
+        PageMisaligned: "a discontinuity inside a page is overlooked",
+        LastPageMissing: "the number of pages is rounded down",
+        LeafMissing: "the number of leaf tables is rounded down",
+        OffsetForgotten: "the offset in the first page is not added",
+        AckAtHalf: "an acknowledgement is due at half of the initial credit",
+        AckOfAck: "acknowledgements are acknowledged at once",
+        OneAckCredit: "one acknowledgement credit is enough",
+    }
+
+    std::thread_local! {
+        static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) };
+    }
+
+    /// Whether this thread runs `mutant`.
+    pub fn is_active(mutant: Mutant) -> bool {
+        ACTIVE.with(|active| active.get() == Some(mutant))
+    }
+
+    /// Makes this thread run `mutant`, or the rules as they are.
+    pub fn activate(mutant: Option<Mutant>) {
+        ACTIVE.with(|active| active.set(mutant));
+    }
+}

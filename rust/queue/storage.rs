@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The memory of a ring, one whole word at a time.
+//!
+//! Rings are shared with a device that reads and writes them at any moment, so
+//! nothing here is a reference to an entry: words are loaded and stored whole,
+//! each once, and what was loaded is a snapshot. Who supplies the memory differs
+//! (coherent memory in the kernel, a mapping in a process, atomics in a test), the
+//! order does not. It has three points, and each is a method of its own:
+//!
+//! | point | between | kernel | process |
+//! |---|---|---|---|
+//! | [`after_owner`](Storage::after_owner) | the owner word of an entry, and the rest of it | `dma_rmb` | acquire fence |
+//! | [`before_head`](Storage::before_head) | reading entries, and the doorbell that gives them back | `dma_mb` | release fence |
+//! | [`before_tail`](Storage::before_tail) | writing entries, and the doorbell that hands them over | `dma_wmb` | release fence |
+
+/// Words shared with hardware.
+///
+/// Words are little-endian in memory and are converted here. `at` is always less
+/// than [`words`](Self::words): the rings check that once, when they are made. An
+/// implementation that is asked for more gives zero and stores nothing.
+pub trait Storage {
+    /// How many words.
+    fn words(&self) -> usize;
+
+    /// Loads a word, once and whole (`READ_ONCE`, a volatile or a relaxed atomic load).
+    fn load(&self, at: usize) -> u64;
+
+    /// Stores a word, once and whole.
+    fn store(&self, at: usize, word: u64);
+
+    /// Loads before it come before loads after it.
+    fn after_owner(&self);
+
+    /// Loads before it come before stores after it, those to the device included.
+    fn before_head(&self);
+
+    /// Stores before it come before stores after it, those to the device included.
+    fn before_tail(&self);
+
+    /// Loads the words from `at` on. For implementations that can check bounds once.
+    #[inline(always)]
+    fn load_all<const N: usize>(&self, at: usize) -> [u64; N] {
+        let mut words = [0; N];
+        for (i, word) in words.iter_mut().enumerate() {
+            *word = self.load(at.wrapping_add(i));
+        }
+        words
+    }
+
+    /// Stores words from `at` on. For implementations that can check bounds once.
+    #[inline(always)]
+    fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
+        for (i, word) in words.iter().enumerate() {
+            self.store(at.wrapping_add(i), *word);
+        }
+    }
+}
+
+impl<S: Storage + ?Sized> Storage for &S {
+    #[inline(always)]
+    fn words(&self) -> usize {
+        (**self).words()
+    }
+    #[inline(always)]
+    fn load(&self, at: usize) -> u64 {
+        (**self).load(at)
+    }
+    #[inline(always)]
+    fn store(&self, at: usize, word: u64) {
+        (**self).store(at, word);
+    }
+    #[inline(always)]
+    fn after_owner(&self) {
+        (**self).after_owner();
+    }
+    #[inline(always)]
+    fn before_head(&self) {
+        (**self).before_head();
+    }
+    #[inline(always)]
+    fn before_tail(&self) {
+        (**self).before_tail();
+    }
+    #[inline(always)]
+    fn load_all<const N: usize>(&self, at: usize) -> [u64; N] {
+        (**self).load_all(at)
+    }
+    #[inline(always)]
+    fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
+        (**self).store_all(at, words);
+    }
+}
