@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Debian's archive: what it has today, and downloads from it.
+
+Runs the root's apt on lists of our own in the cache, as the root is read-only
+and its lists grow old: versions leave the archive within weeks.
+"""
+
+import os
+import re
+
+from qp import base
+
+LISTS = base.CACHE / "apt"
+DOWNLOADS = base.CACHE / "download"
+
+OPTIONS = [
+    "-o", f"Dir::State::Lists={LISTS}/lists",
+    "-o", f"Dir::Cache={LISTS}/cache",
+    "-o", "Debug::NoLocking=1",
+    "-o", "APT::Sandbox::User=root",
+    "-o", "Acquire::Languages=none",
+    "-o", "Acquire::Retries=3",
+]  # fmt: skip
+
+
+def update():
+    for folder in ("lists/partial", "cache/archives/partial"):
+        (LISTS / folder).mkdir(parents=True, exist_ok=True)
+    with base.locked(LISTS / "lock"):
+        base.step("reading the package archive's lists", ["apt-get", *OPTIONS, "update", "--error-on=any"])
+
+
+def names(prefix):
+    return base.output("apt-cache", *OPTIONS, "pkgnames", prefix).split()
+
+
+def versions(package):
+    """The versions of a package that can be downloaded, newest first."""
+    text = base.output("apt-cache", *OPTIONS, "madison", package)
+    rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
+    return [row[1] for row in rows if row[0] == package and row[2].endswith("Packages")]
+
+
+def depends(package):
+    """The names of the packages that the newest version of a package needs."""
+    text = base.output("apt-cache", *OPTIONS, "show", "--no-all-versions", package)
+    match = re.search(r"^Depends: (.*)$", text, re.MULTILINE)
+    return re.findall(r"[^,| ()]+(?=[,| (]|$)", match[1]) if match else []
+
+
+def download(package, version):
+    """The path of a package's file, fetched if it is not there."""
+    DOWNLOADS.mkdir(parents=True, exist_ok=True)
+    pattern = re.compile(rf"{re.escape(package)}_{re.escape(version).replace(':', '%3a')}_\w+\.deb")
+
+    def find():
+        return next((DOWNLOADS / name for name in os.listdir(DOWNLOADS) if pattern.fullmatch(name)), None)
+
+    # apt-get completes a part that is there, and checks the sum of the whole,
+    # also that of a file which an earlier run left.
+    base.step(
+        f"downloading {package} {version}",
+        ["apt-get", *OPTIONS, "download", f"{package}={version}"],
+        cwd=DOWNLOADS,
+        quiet=find() is not None,
+    )
+    path = find()
+    if path is None:
+        raise base.Fail(f"apt-get downloaded no {package} {version}")
+    return path
+
+
+def fetch_source(package, folder):
+    """Downloads a source package of the root's own release; returns its .dsc."""
+    folder.mkdir(parents=True, exist_ok=True)
+    base.step(
+        f"downloading the source of {package}",
+        ["apt-get", *OPTIONS, "source", "--download-only", "--only-source", package],
+        cwd=folder,
+    )
+    found = sorted(folder.glob(f"{package}_*.dsc"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        raise base.Fail(f"apt-get downloaded no source of {package}")
+    return found[-1]

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Steps, failures and the cache: what all the other modules build on.
+
+A cache entry is a folder that is complete when it holds the file `.complete`;
+nobody reads one that does not. It is built where it will stay, as kernel trees
+remember their own path, and an interrupted build goes on where it stopped:
+each part of it is skipped when its result is there.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+TOP = pathlib.Path(os.environ.get("QPAIR_TOP") or pathlib.Path(__file__).resolve().parents[2])
+CACHE = pathlib.Path(
+    os.environ.get("QPAIR_CACHE")
+    or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "qpair"
+)
+SCRIPTS = TOP / "scripts"
+LOGS = CACHE / "log"
+JOBS = str(len(os.sched_getaffinity(0)))
+
+# The exit status of a failure of ours, apart from that of a guest's command.
+OWN_FAILURE = 125
+
+TAIL_LINES = 25
+REPORT_EVERY = 20.0
+
+# What a failed step leaves in its log, its cause, and what helps.
+CAUSES = [
+    (
+        r"no space left on device",
+        "the disk is full",
+        "free 12 GB, or set XDG_CACHE_HOME to a larger disk, and run again",
+    ),
+    (
+        r"temporary failure resolving|could not (resolve|connect)|unable to connect"
+        r"|connection (timed out|refused|reset)|failed to fetch|network is unreachable"
+        r"|hash sum mismatch|unexpected size|spurious network error|failed to download",
+        "a download broke off",
+        "check the network and the proxy settings, then run again: what is there is kept",
+    ),
+    (
+        r"unable to locate package|has no installation candidate|can't find a source to download",
+        "the archive lacks a package",
+        "use a complete mirror of Debian 13 with its backports in /etc/apt",
+    ),
+    (
+        r"cannot allocate memory|out of memory|killed signal terminated program|signal: 9",
+        "the machine ran out of memory",
+        "give it 4 GB, and run again",
+    ),
+    (
+        r"command not found|: not found$|no such command",
+        "a program is missing in the build root",
+        "add its package to scripts/packages",
+    ),
+]
+
+
+class Fail(Exception):
+    """A failure with a cause, and perhaps a remedy, to be shown to people."""
+
+    def __init__(self, cause, remedy=None):
+        super().__init__(cause)
+        self.remedy = remedy
+
+
+def say(text):
+    print(f"qpair: {text}", file=sys.stderr, flush=True)
+
+
+def main(entry):
+    """Runs `entry(argv)` as the whole program, and turns failures into words."""
+    try:
+        status = entry(sys.argv[1:])
+    except Fail as failure:
+        say(f"error: {failure}")
+        if failure.remedy:
+            say(f"remedy: {failure.remedy}")
+        status = OWN_FAILURE
+    except KeyboardInterrupt:
+        say("interrupted")
+        status = 128 + signal.SIGINT
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 128 + signal.SIGPIPE
+    except OSError as error:
+        say(f"error: {error}")
+        status = OWN_FAILURE
+    sys.exit(status or 0)
+
+
+def explain(text):
+    """The likely cause of a failure and its remedy, from the end of a log."""
+    for pattern, cause, remedy in CAUSES:
+        if re.search(pattern, text, re.IGNORECASE | re.MULTILINE):
+            return cause, remedy
+    return None, None
+
+
+def last_line(path):
+    with contextlib.suppress(OSError), open(path, "rb") as log:
+        log.seek(max(0, os.path.getsize(path) - 400))
+        lines = log.read().decode(errors="replace").split("\n")
+        for line in reversed(lines):
+            if line.strip():
+                return line.strip()[-100:]
+    return ""
+
+
+def step(name, command, log=None, cwd=None, env=None, quiet=False):
+    """Runs a command with its output in a log; returns how long it took.
+
+    Says when it starts, every 20 seconds that it lives, and when it is done;
+    shows the end of the log when it fails. `quiet` speaks up only then, or when
+    it takes long.
+    """
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = log or LOGS / re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
+    start = time.monotonic()
+    if not quiet:
+        say(f"{name} ...")
+    with open(log, "wb") as out:
+        process = subprocess.Popen(
+            [str(word) for word in command],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+        )
+        try:
+            while True:
+                try:
+                    status = process.wait(timeout=REPORT_EVERY)
+                    break
+                except subprocess.TimeoutExpired:
+                    say(f"{name}: {time.monotonic() - start:.0f} s, {last_line(log)}")
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    took = time.monotonic() - start
+    if status != 0:
+        tail = pathlib.Path(log).read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        say(f"{name}: failed ({status}); the end of {log}:")
+        print("\n".join(tail), file=sys.stderr, flush=True)
+        cause, remedy = explain("\n".join(tail))
+        raise Fail(f"{name} failed" + (f": {cause}" if cause else ""), remedy)
+    if not quiet or took > REPORT_EVERY:
+        say(f"{name}: done in {took:.0f} s")
+    return took
+
+
+def output(*command, cwd=None):
+    """The standard output of a command that has to succeed."""
+    result = subprocess.run(
+        [str(word) for word in command], cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True
+    )
+    if result.returncode != 0:
+        text = result.stderr.decode(errors="replace").strip()
+        cause, remedy = explain(text)
+        raise Fail(f"{command[0]}: {cause or text or result.returncode}", remedy)
+    return result.stdout.decode(errors="replace")
+
+
+def digest(*parts):
+    """A short hash of texts and of files' contents, in order."""
+    total = hashlib.sha256()
+    for part in parts:
+        data = part.read_bytes() if isinstance(part, pathlib.Path) else str(part).encode()
+        total.update(hashlib.sha256(data).digest())
+    return total.hexdigest()[:16]
+
+
+def toolchain():
+    """The compilers of the root: what they made is made anew when they change."""
+    tools = ["rustc", "gcc", "clang", "bindgen", "pahole"]
+    return digest(*(output(tool, "--version") for tool in tools))
+
+
+@contextlib.contextmanager
+def locked(path):
+    """Holds a lock file; says so when somebody else has it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another build ({path})")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def entry(folder, build):
+    """The cache entry `folder`, made by `build(folder)` if it is not complete."""
+    done = folder / ".complete"
+    if not done.exists():
+        with locked(folder.with_name(folder.name + ".lock")):
+            if not done.exists():
+                folder.mkdir(parents=True, exist_ok=True)
+                build(folder)
+                done.touch()
+    return folder
+
+
+def need_space(gigabytes):
+    CACHE.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(CACHE).free / 1e9
+    if free < gigabytes:
+        raise Fail(
+            f"{CACHE} has {free:.1f} GB left, and this takes {gigabytes}",
+            "free some, or set XDG_CACHE_HOME to a larger disk",
+        )

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Kernels to run, and trees to build the module in.
+
+stock   Debian's newest amd64 image in the supported range, untouched. Its
+        header package has no Rust metadata, so the module's tree is made from
+        the source package of the same version, with the configuration and the
+        symbol versions of the header package.
+test    the newest supported series from source: small, with KUnit.
+debug   the same with every detector that sees Rust, built with LLVM.
+
+No patch version is named here: the archive moves on within weeks. What was
+found is printed, and kept until `--update`.
+"""
+
+import argparse
+import dataclasses
+import pathlib
+import re
+import shutil
+import subprocess
+
+from qp import archive
+from qp import base
+
+FIRST = (7, 2)
+LAST = (7, 3)
+RANGE = f"{FIRST[0]}.{FIRST[1]} to {LAST[0]}.{LAST[1]}"
+
+# Counts changes of the recipes below.
+RECIPE = 1
+
+CONFIGS = base.SCRIPTS / "kernel-configs"
+NAMES = ("stock", "test", "debug")
+
+
+@dataclasses.dataclass
+class Kernel:
+    """A kernel that can be booted, and the tree for its modules."""
+
+    name: str
+    release: str
+    image: pathlib.Path
+    tree: pathlib.Path
+    # Where its modules are, for a kernel that has some.
+    modules: pathlib.Path | None
+    # What to say to make, besides -C tree.
+    make: list[str]
+
+
+def supported(release):
+    match = re.match(r"(\d+)\.(\d+)", release)
+    return bool(match) and FIRST <= (int(match[1]), int(match[2])) <= LAST
+
+
+def numbers(text):
+    return [int(number) for number in re.findall(r"\d+", text)]
+
+
+def outside(what):
+    return base.Fail(
+        f"the archive has {what} in the supported range {RANGE}",
+        "bring your own: make KDIR=/path/to/a/built/tree, scripts/guest --kernel /path/to/bzImage",
+    )
+
+
+def find_stock():
+    """The newest image with the headers and the source of its very version."""
+    archive.update()
+    found = []
+    for package in archive.names("linux-image-"):
+        match = re.fullmatch(r"linux-image-((\d+\.\d+)\.\d+\+\w+-amd64)", package)
+        if match and supported(match[1]):
+            found.append((numbers(match[1]), match[1], match[2]))
+    for _, release, series in sorted(found, reverse=True):
+        for version in archive.versions(f"linux-image-{release}"):
+            if version in archive.versions(f"linux-headers-{release}") and version in archive.versions(
+                f"linux-source-{series}"
+            ):
+                return release, series, version
+    raise outside("no installable amd64 image with its source")
+
+
+def find_source():
+    """The newest source package of the newest supported series."""
+    archive.update()
+    for series in sorted(range(FIRST[1], LAST[1] + 1), reverse=True):
+        name = f"{FIRST[0]}.{series}"
+        found = archive.versions(f"linux-source-{name}")
+        if found:
+            return name, found[0]
+    raise outside("no linux-source package")
+
+
+def source(series, version):
+    """A kernel source tree, unpacked and otherwise untouched."""
+
+    def build(folder):
+        package = archive.download(f"linux-source-{series}", version)
+        # A tree that was unpacked halfway is unpacked again.
+        shutil.rmtree(folder / "tree", ignore_errors=True)
+        (folder / "tree").mkdir()
+        base.step(
+            f"unpacking linux-source {version}",
+            [
+                "sh", "-c",
+                'set -e; dpkg-deb --fsys-tarfile "$1" | tar -xO --wildcards "./usr/src/linux-source-*.tar.xz"'
+                ' | tar -xJ --strip-components=1 -C "$2"; test -f "$2/Makefile"',
+                "sh", package, folder / "tree",
+            ],
+        )  # fmt: skip
+        package.unlink()
+
+    return base.entry(base.CACHE / "source" / f"linux-{version}", build) / "tree"
+
+
+def build_stock(folder):
+    base.need_space(4)
+    release, series, version = find_stock()
+    base.say(f"stock kernel: {release} ({version}), the newest of {RANGE} in the archive")
+    debian = folder / "debian"
+    # The image is one package in older series, three in newer ones.
+    image = f"linux-image-{release}"
+    parts = [name for name in archive.depends(image) if re.fullmatch(rf"linux-(binary|modules)-{re.escape(release)}", name)]
+    packages = [archive.download(name, version) for name in (image, *parts, f"linux-headers-{release}")]
+    for package in packages:
+        base.step(f"unpacking {package.name}", ["dpkg-deb", "-x", package, debian], quiet=True)
+    headers = debian / "usr/src" / f"linux-headers-{release}"
+    tree = folder / "tree"
+    tree.mkdir(exist_ok=True)
+    from_source = source(series, version)
+    for name in (".config", "Module.symvers"):
+        shutil.copyfile(headers / name, tree / name)
+    base.step(
+        f"preparing the module tree of {release}",
+        ["make", f"-j{base.JOBS}", "-C", from_source, f"O={tree}", f"KERNELRELEASE={release}", "prepare", "modules_prepare"],
+    )
+    # prepare regenerates the name from the source; modules take it from here.
+    (tree / "include/config/kernel.release").write_text(release + "\n")
+    shutil.copyfile(headers / "Module.symvers", tree / "Module.symvers")
+    modules = next(debian.glob(f"**/lib/modules/{release}/kernel"), None)
+    image = next(debian.glob(f"**/vmlinuz*"), None)
+    if modules is None or image is None:
+        raise base.Fail(f"the packages of {release} hold no kernel where it was expected", "mend scripts/qp/kernel.py")
+    # Debian's folder is merged into /usr: depmod is told where to look.
+    base.step("listing the modules", ["depmod", "-b", modules.parents[3], release], quiet=True)
+    (folder / "modules").unlink(missing_ok=True)
+    (folder / "modules").symlink_to(modules.parent)
+    (folder / "vmlinuz").unlink(missing_ok=True)
+    (folder / "vmlinuz").symlink_to(image)
+    (folder / "release").write_text(release)
+    for package in packages:
+        package.unlink()
+
+
+def fragments(name):
+    parts = [CONFIGS / "base.config"]
+    return parts + [CONFIGS / "debug.config"] if name == "debug" else parts
+
+
+def wanted(name):
+    """The options that a kernel is asked to have; a later fragment wins."""
+    options = {}
+    for part in fragments(name):
+        for line in part.read_text().splitlines():
+            match = re.fullmatch(r"(?:# )?(CONFIG_\w+)(?:=(.*)| is not set)", line)
+            if match:
+                options[match[1]] = match[2] or "n"
+    return options
+
+
+def build_own(name, folder):
+    base.need_space(12 if name == "debug" else 6)
+    series, version = find_source()
+    base.say(f"{name} kernel: linux-source-{series} {version}, the newest of {RANGE} in the archive")
+    from_source = source(series, version)
+    tree = folder / "tree"
+    tree.mkdir(exist_ok=True)
+    make = ["make", f"-j{base.JOBS}", "-C", from_source, f"O={tree}", *own_make(name)]
+    asked = wanted(name)
+    lines = (f"{key}={value}" if value != "n" else f"# {key} is not set" for key, value in asked.items())
+    (folder / "asked.config").write_text("\n".join(lines) + "\n")
+    base.step(
+        f"configuring the {name} kernel",
+        [*make, "allnoconfig"],
+        env={"KCONFIG_ALLCONFIG": str(folder / "asked.config")},
+    )
+    got = set((tree / ".config").read_text().splitlines())
+    missed = [key for key, value in asked.items() if value != "n" and f"{key}={value}" not in got]
+    if missed:
+        raise base.Fail(
+            f"the {name} kernel cannot have {', '.join(missed)}",
+            "its dependencies moved: mend scripts/kernel-configs",
+        )
+    base.step(f"building the {name} kernel {version}", ["nice", *make, "bzImage", "modules"])
+    (folder / "vmlinuz").unlink(missing_ok=True)
+    (folder / "vmlinuz").symlink_to(tree / "arch/x86/boot/bzImage")
+    (folder / "release").write_text((tree / "include/config/kernel.release").read_text().strip())
+
+
+def own_make(name):
+    return ["LLVM=1"] if name == "debug" else []
+
+
+def folder_of(name):
+    parts = [name, RANGE, RECIPE, base.toolchain(), *([] if name == "stock" else fragments(name))]
+    return base.CACHE / "kernel" / f"{name}-{base.digest(*parts)}"
+
+
+def get(name):
+    """A kernel by its name, built if need be."""
+    build = build_stock if name == "stock" else lambda folder: build_own(name, folder)
+    folder = base.entry(folder_of(name), build)
+    modules = folder / "modules"
+    return Kernel(
+        name=name,
+        release=(folder / "release").read_text(),
+        image=(folder / "vmlinuz").resolve(),
+        tree=folder / "tree",
+        modules=modules.resolve() if modules.exists() else None,
+        make=own_make(name),
+    )
+
+
+def run(argv):
+    parser = argparse.ArgumentParser(
+        prog="scripts/kernel", description="Get or build a kernel, and print where its parts are."
+    )
+    parser.add_argument("name", choices=NAMES)
+    parser.add_argument("--tree", action="store_true", help="the tree to build modules in (make -C TREE M=...)")
+    parser.add_argument("--image", action="store_true", help="the image to boot")
+    parser.add_argument("--release", action="store_true", help="what uname -r says")
+    parser.add_argument("--modules", action="store_true", help="the folder of its modules, if it has one")
+    parser.add_argument("--update", action="store_true", help="forget the version found, and look again")
+    args = parser.parse_args(argv)
+    if args.update:
+        folder = folder_of(args.name)
+        with base.locked(folder.with_name(folder.name + ".lock")):
+            subprocess.run(["rm", "-rf", folder], check=True)
+    kernel = get(args.name)
+    shown = [key for key in ("tree", "image", "release", "modules") if getattr(args, key)]
+    for key in shown or ["release", "image", "tree"]:
+        print(getattr(kernel, key) or "", flush=True)
+
+
+if __name__ == "__main__":
+    base.main(run)

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: GPL-2.0
+"""QEMU with the qpair device.
+
+Debian 13's own QEMU source package, with this project's qemu/ as
+hw/misc/qpair. Two stages:
+
+1. the pristine QEMU, configured and built once, shared by all checkouts;
+2. a checkout's own: a copy of that, source and objects, whose hw/misc/qpair is
+   a link to the checkout's qemu/, so that only the device is compiled and the
+   emulator linked. It is keyed by the checkout's path, so that two do not undo
+   each other's work, and an edit costs one cargo build and one link.
+
+A build of QEMU remembers its path and is done all over again elsewhere, so
+both stages see themselves at the same place, by a mount of the command's own.
+
+What qemu/ has to provide: a meson.build, as of any folder below hw/misc. The
+device's model is a static library made by cargo of the package `qpair-model`
+with the features in [package.metadata.qemu] of its manifest; meson.build gets
+it as the link `libqpair_model.a` beside it in the build folder, see `model`.
+Trace points go to a trace-events file beside it (and a one-line trace.h).
+"""
+
+import argparse
+import os
+import shutil
+
+from qp import archive
+from qp import base
+
+# Counts changes of the recipe.
+RECIPE = 1
+
+PACKAGE = "qemu"
+FLAGS = [
+    "--target-list=x86_64-softmmu",
+    "--without-default-features",
+    "--enable-tcg",
+    "--enable-kvm",
+    "--enable-plugins",
+    "--enable-virtfs",
+    "--enable-attr",
+    "--enable-trace-backends=log",
+    "--disable-docs",
+    "--disable-tools",
+    "--disable-guest-agent",
+    "--disable-install-blobs",
+    "--disable-werror",
+]
+
+# Where either stage sees itself.
+PLACE = "/run/qpair-qemu"
+BINARY = "qemu-system-x86_64"
+
+# Changes to QEMU's own files: Debian's source has no firmware of others, and
+# the device has to be in the build.
+BLOBS = ("pc-bios/meson.build", "if unpack_edk2_blobs", "if false")
+DEVICE = ("hw/misc/meson.build", None, "\nsubdir('qpair')\n")
+TRACE = ("meson.build", "    'hw/misc/macio',\n", "    'hw/misc/macio',\n    'hw/misc/qpair',\n")
+
+
+def edit(source, change):
+    """Replaces a text in a file of QEMU, or appends; once only."""
+    path, old, new = change
+    file = source / path
+    text = file.read_text()
+    if new in text:
+        return
+    if old is not None and old not in text:
+        raise base.Fail(
+            f"QEMU's {path} lacks {old.strip()!r}",
+            "the source package moved: mend scripts/qp/qemu.py",
+        )
+    file.write_text(text + new if old is None else text.replace(old, new, 1))
+
+
+def at_place(folder, command):
+    """A command line that runs with `folder` mounted at PLACE."""
+    script = f'mkdir -p {PLACE} && mount --bind "$1" {PLACE} && shift && exec "$@"'
+    return ["unshare", "--mount", "sh", "-c", script, "sh", folder, *command]
+
+
+def ninja(name, folder, quiet=False):
+    return base.step(
+        name, at_place(folder, ["nice", "ninja", "-C", f"{PLACE}/build", BINARY]), quiet=quiet
+    )
+
+
+def build_pristine(folder):
+    base.need_space(4)
+    archive.update()
+    description = archive.fetch_source(PACKAGE, folder / "package")
+    source = folder / "source"
+    if not (folder / ".unpacked").exists():
+        shutil.rmtree(source, ignore_errors=True)
+        base.step(
+            f"unpacking {description.stem}",
+            ["dpkg-source", "--no-check", "-x", description, source],
+        )
+        edit(source, BLOBS)
+        (folder / ".unpacked").touch()
+    base.say(f"QEMU: {(source / 'VERSION').read_text().strip()} from Debian's source package")
+    if not (folder / "build/build.ninja").exists():
+        shutil.rmtree(folder / "build", ignore_errors=True)
+        (folder / "build").mkdir()
+        base.step(
+            "configuring QEMU",
+            at_place(folder, ["sh", "-c", f'cd {PLACE}/build && exec ../source/configure "$@"', "sh", *FLAGS]),
+        )
+    ninja("building QEMU (once)", folder)
+    # The option ROMs that load a kernel are made by make, beside ninja.
+    base.step(
+        "building QEMU's option ROMs",
+        at_place(folder, ["make", "-C", f"{PLACE}/build/pc-bios/optionrom"]),
+        quiet=True,
+    )
+    shutil.rmtree(folder / "package")
+
+
+def pristine():
+    key = base.digest(RECIPE, base.toolchain(), *FLAGS)
+    return base.entry(base.CACHE / "qemu" / f"pristine-{key}", build_pristine)
+
+
+def build_own(folder, original):
+    """A checkout's copy of the pristine build, not yet with the device."""
+    base.step(
+        "copying the QEMU build for this checkout",
+        ["sh", "-c", 'rm -rf "$2/source" "$2/build" && cp -a --reflink=auto "$1/source" "$1/build" "$2"',
+         "sh", original, folder],
+    )  # fmt: skip
+    (folder / "checkout").write_text(f"{base.TOP}\n")
+    (folder / "source/hw/misc/qpair").symlink_to(base.TOP / "qemu")
+    edit(folder / "source", DEVICE)
+    if (base.TOP / "qemu/trace-events").exists():
+        edit(folder / "source", TRACE)
+
+
+def build_model(folder):
+    """The device's model; says whether it changed."""
+    target = base.TOP / "build/model"
+    base.step(
+        "building the device model",
+        ["nice", "cargo", "build", "--release", "--locked", "--package", "qpair-model",
+         "--features", "ffi", "--target-dir", target],
+        cwd=base.TOP,
+        quiet=True,
+    )  # fmt: skip
+    library = target / "release/libqpair_model.a"
+    kept = folder / "build/libqpair_model.a"
+    if kept.exists() and kept.stat().st_mtime_ns == library.stat().st_mtime_ns:
+        return
+    # ninja does not know this library: the emulator is linked again without it.
+    shutil.copy2(library, kept)
+    (folder / "build" / BINARY).unlink(missing_ok=True)
+
+
+def binary(plain=False):
+    """The path of the emulator: this checkout's, or without the device."""
+    original = pristine()
+    if plain:
+        return original / "build" / BINARY
+    if not (base.TOP / "qemu/meson.build").exists():
+        raise base.Fail("this checkout has no qemu/meson.build, so there is no device to build")
+    name = f"{base.digest(base.TOP)}-{original.name.removeprefix('pristine-')}"
+    folder = base.entry(base.CACHE / "qemu" / name, lambda own: build_own(own, original))
+    with base.locked(folder / "lock"):
+        build_model(folder)
+        took = ninja("building QEMU with the device", folder, quiet=True)
+        if took > 2:
+            base.say(f"QEMU with the device: linked in {took:.0f} s")
+    return folder / "build" / BINARY
+
+
+def firmware(emulator):
+    """The folders in which the emulator looks for firmware."""
+    return ["/usr/share/seabios", emulator.parent / "pc-bios/optionrom"]
+
+
+def run(argv):
+    parser = argparse.ArgumentParser(
+        prog="scripts/qemu", description="Build QEMU with the device, and print its path."
+    )
+    parser.add_argument("--plain", action="store_true", help="QEMU without the device")
+    args, rest = parser.parse_known_args(argv)
+    emulator = binary(args.plain)
+    if rest:
+        words = [str(emulator), *(w for f in firmware(emulator) for w in ("-L", str(f))), *rest]
+        os.execv(emulator, words)
+    print(emulator)
+    return 0
+
+
+if __name__ == "__main__":
+    base.main(run)
