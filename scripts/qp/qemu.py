@@ -40,6 +40,7 @@ FLAGS = [
     "--enable-virtfs",
     "--enable-attr",
     "--enable-trace-backends=log",
+    "--disable-download",
     "--disable-docs",
     "--disable-tools",
     "--disable-guest-agent",
