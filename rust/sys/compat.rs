@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The differences between Linux 7.2 and 7.3.
+//!
+//! No other file looks at the kernel's version. What is the same in both is not here.
+
+#[cfg(kernel_7_3)]
+pub use self::v7_3::*;
+
+#[cfg(not(kernel_7_3))]
+pub use self::v7_2::*;
+
+#[cfg(kernel_7_3)]
+mod v7_3 {
+    use kernel::{
+        bindings,
+        module,
+        pci,
+        sync::barrier, //
+    };
+
+    /// What probe is told about the matching entry of the ID table.
+    pub type IdInfo<'a, T> = Option<&'a T>;
+
+    /// The entry that matched; `None` for one that was added through sysfs.
+    pub fn id_info<'a, T>(info: IdInfo<'a, T>) -> Option<&'a T> {
+        info
+    }
+
+    /// A BAR that is taken away when the device unbinds.
+    pub type DevresBar<const SIZE: usize> = pci::DevresBar<SIZE>;
+
+    /// This module, for the `owner` of file operations.
+    pub(in super::super) const OWNER: *mut bindings::module =
+        module::this_module::<crate::LocalModule>().as_ptr();
+
+    /// What an interrupt handler returns.
+    pub(in super::super) type IrqReturn = bindings::irqreturn;
+    /// The interrupt was ours and is dealt with.
+    pub(in super::super) const IRQ_HANDLED: IrqReturn = bindings::irqreturn::IRQ_HANDLED;
+    /// The thread has to run.
+    pub(in super::super) const IRQ_WAKE_THREAD: IrqReturn = bindings::irqreturn::IRQ_WAKE_THREAD;
+
+    /// A page fault that cannot be served: the process gets SIGBUS.
+    pub(in super::super) const VM_FAULT_SIGBUS: bindings::vm_fault_t =
+        bindings::vm_fault_reason::VM_FAULT_SIGBUS.0;
+
+    /// Orders reads of memory that a device writes.
+    #[inline(always)]
+    pub(in super::super) fn dma_rmb() {
+        barrier::dma_mb(barrier::Read);
+    }
+
+    /// Orders writes to memory that a device reads.
+    #[inline(always)]
+    pub(in super::super) fn dma_wmb() {
+        barrier::dma_mb(barrier::Write);
+    }
+
+    /// Orders both.
+    #[inline(always)]
+    pub(in super::super) fn dma_mb() {
+        barrier::dma_mb(barrier::Full);
+    }
+
+    /// Declares the ID table of a PCI driver: `pci_table!(TABLE, Info, [(id, info), ..])`.
+    macro_rules! pci_table {
+        ($table:ident, $info:ty, [$($entry:tt),* $(,)?]) => {
+            ::kernel::pci_device_table!($table, $info, [$($entry),*]);
+        };
+    }
+    pub(crate) use pci_table;
+}
+
+#[cfg(not(kernel_7_3))]
+mod v7_2 {
+    use kernel::{
+        bindings,
+        devres::Devres,
+        pci, //
+    };
+
+    /// What probe is told about the matching entry of the ID table.
+    pub type IdInfo<'a, T> = &'a T;
+
+    /// The entry that matched; `None` for one that was added through sysfs.
+    pub fn id_info<'a, T>(info: IdInfo<'a, T>) -> Option<&'a T> {
+        Some(info)
+    }
+
+    /// A BAR that is taken away when the device unbinds.
+    pub type DevresBar<const SIZE: usize> = Devres<pci::Bar<'static, SIZE>>;
+
+    /// This module, for the `owner` of file operations.
+    pub(in super::super) const OWNER: *mut bindings::module = crate::THIS_MODULE.as_ptr();
+
+    /// What an interrupt handler returns.
+    pub(in super::super) type IrqReturn = bindings::irqreturn_t;
+    /// The interrupt was ours and is dealt with.
+    pub(in super::super) const IRQ_HANDLED: IrqReturn = bindings::irqreturn_IRQ_HANDLED;
+    /// The thread has to run.
+    pub(in super::super) const IRQ_WAKE_THREAD: IrqReturn = bindings::irqreturn_IRQ_WAKE_THREAD;
+
+    /// A page fault that cannot be served: the process gets SIGBUS.
+    pub(in super::super) const VM_FAULT_SIGBUS: bindings::vm_fault_t =
+        bindings::vm_fault_reason_VM_FAULT_SIGBUS;
+
+    unsafe extern "C" {
+        safe fn qpair_dma_rmb();
+        safe fn qpair_dma_wmb();
+        safe fn qpair_dma_mb();
+    }
+
+    /// Orders reads of memory that a device writes.
+    #[inline(always)]
+    pub(in super::super) fn dma_rmb() {
+        qpair_dma_rmb();
+    }
+
+    /// Orders writes to memory that a device reads.
+    #[inline(always)]
+    pub(in super::super) fn dma_wmb() {
+        qpair_dma_wmb();
+    }
+
+    /// Orders both.
+    #[inline(always)]
+    pub(in super::super) fn dma_mb() {
+        qpair_dma_mb();
+    }
+
+    /// Declares the ID table of a PCI driver: `pci_table!(TABLE, Info, [(id, info), ..])`.
+    macro_rules! pci_table {
+        ($table:ident, $info:ty, [$($entry:tt),* $(,)?]) => {
+            ::kernel::macros::paste! {
+                ::kernel::pci_device_table!($table, [<MODULE_ $table>], $info, [$($entry),*]);
+            }
+        };
+    }
+    pub(crate) use pci_table;
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the calling task may do.
+
+use kernel::bindings;
+
+unsafe extern "C" {
+    safe fn qpair_fatal_signal_pending() -> bool;
+    safe fn qpair_memlock_limit() -> usize;
+}
+
+/// A capability that the kernel asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Capability {
+    /// `CAP_IPC_LOCK`: may lock any amount of memory.
+    IpcLock = bindings::CAP_IPC_LOCK,
+    /// `CAP_SYS_ADMIN`: may administer the machine.
+    SysAdmin = bindings::CAP_SYS_ADMIN,
+    /// `CAP_NET_ADMIN`: may administer the network.
+    NetAdmin = bindings::CAP_NET_ADMIN,
+}
+
+/// Whether the calling task has `capability` over the whole machine. Process context; does not
+/// sleep. Marks the task as having used the capability.
+pub fn capable(capability: Capability) -> bool {
+    // SAFETY: In process context there is a current task.
+    unsafe { bindings::capable(capability as i32) }
+}
+
+/// Whether the calling task has been killed. Process context; does not sleep.
+pub fn fatal_signal_pending() -> bool {
+    qpair_fatal_signal_pending()
+}
+
+/// `RLIMIT_MEMLOCK` of the calling task, in bytes. Process context; does not sleep.
+pub fn memlock_limit() -> usize {
+    qpair_memlock_limit()
+}

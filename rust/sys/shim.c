@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What exists as a macro or an inline function only, and so cannot be called
+ * from Rust: protection and flags of a memory area, the limits of a task, the
+ * DMA barriers of kernels whose Rust side lacks them, and the definitions of
+ * the trace points. Nothing else.
+ */
+#include <linux/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/types.h>
+#include <linux/version.h>
+#include <asm/barrier.h>
+
+#define CREATE_TRACE_POINTS
+#define CREATE_RUST_TRACE_POINTS
+#include "trace.h"
+
+void qpair_vma_make_doorbell(struct vm_area_struct *vma);
+bool qpair_fatal_signal_pending(void);
+unsigned long qpair_memlock_limit(void);
+
+/* Device memory: not cached, not dumped, not grown, not inherited by fork, never code. */
+void qpair_vma_make_doorbell(struct vm_area_struct *vma)
+{
+	vm_flags_mod(vma, VM_IO | VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY,
+		     VM_MAYEXEC);
+	vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
+}
+
+bool qpair_fatal_signal_pending(void)
+{
+	return fatal_signal_pending(current);
+}
+
+unsigned long qpair_memlock_limit(void)
+{
+	return rlimit(RLIMIT_MEMLOCK);
+}
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 3, 0)
+void qpair_dma_rmb(void);
+void qpair_dma_wmb(void);
+void qpair_dma_mb(void);
+
+void qpair_dma_rmb(void)
+{
+	dma_rmb();
+}
+
+void qpair_dma_wmb(void)
+{
+	dma_wmb();
+}
+
+void qpair_dma_mb(void)
+{
+	dma_mb();
+}
+#endif
