@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Proof that a device is bound, for code that outlives the binding.
+//!
+//! A driver's `Data<'bound>` borrows the bound device and the compiler checks it. An open file
+//! cannot: it stays when the device goes. It holds an `Arc<Gate>` instead:
+//!
+//! ```text
+//!   probe     Gate::new          open: enter() gives a Pass, which is a &Device<Bound>
+//!   shutdown  Gate::close        closed: enter() fails with ENODEV; waits until all have left
+//!   unbind    (the device core)  gone: what still holds DMA mappings can only leak them
+//! ```
+//!
+//! A [`Pass`] keeps the device bound: the last step is an action of the device core's own
+//! (devres), registered in [`Gate::new`], that waits for every pass and cannot be left out. A
+//! driver closes its gate much earlier, when it stops taking work.
+//!
+//! Between closing and gone, what was mapped can still be unmapped: destructors do not enter, they
+//! use the gate's back door, which is open as long as the device is there.
+//!
+//! # What to hold and what not
+//!
+//! A pass is a read lock in all but name: many may be inside at once, closing waits for all. So
+//! whatever a process can stretch at will (a page fault, a user copy, pinning) comes *before*
+//! entering, or a process can hold up unbind for ever. Entering twice in one thread is refused
+//! when the gate closes in between, so pass the `&Pass` down instead.
+
+use core::ops::Deref;
+use kernel::{
+    device::{
+        Bound,
+        Core,
+        Device, //
+    },
+    devres,
+    dma::{
+        Device as _,
+        DmaMask, //
+    },
+    new_condvar,
+    new_mutex,
+    pci,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        Arc,
+        CondVar,
+        Mutex, //
+    }, //
+};
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    /// Everybody may enter.
+    Open,
+    /// Nobody may enter any more, unless it is opened again; what is mapped may be unmapped.
+    Closed,
+    /// As `Closed`, and for good: the device core has begun to take resources away.
+    Ending,
+    /// The device is no longer bound.
+    Gone,
+}
+
+struct State {
+    phase: Phase,
+    /// Passes and running releases.
+    inside: usize,
+    /// DMA mappings and allocations that exist.
+    held: usize,
+}
+
+/// The way from what outlives a device to the device.
+///
+/// # Invariants
+///
+/// While `phase` is not `Gone`, or `inside` is not zero, the device is bound.
+#[pin_data]
+pub struct Gate {
+    pdev: ARef<pci::Device>,
+    #[pin]
+    state: Mutex<State>,
+    #[pin]
+    left: CondVar,
+}
+
+/// Owned by the device core: ends the gate when the device unbinds.
+struct End(Arc<Gate>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Owned by the device core: closes the gate for good before a resource goes that is reached
+/// through it. The device core releases in reverse order, so it is registered after the resource.
+struct Seal(Arc<Gate>);
+
+impl Drop for Seal {
+    fn drop(&mut self) {
+        self.0.shut(Phase::Ending);
+    }
+}
+
+impl Gate {
+    /// Makes an open gate to `pdev`, and prepares the device for DMA: all 64 address bits,
+    /// segments of any size. To be called once in probe, before anything is mapped.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or `EIO` where the platform cannot do 64-bit DMA at all.
+    pub fn new(pdev: &pci::Device<Core<'_>>) -> Result<Arc<Self>> {
+        // SAFETY: All DMA of this crate goes through a gate, and this one does not exist yet: the
+        // only other gate to the same device is of an earlier binding, and has ended.
+        unsafe {
+            pdev.dma_set_mask_and_coherent(DmaMask::new::<64>())?;
+            pdev.dma_set_max_seg_size(u32::MAX);
+        }
+        // INVARIANT: `pdev` is bound during probe. It stays so until probe fails or the driver is
+        // unbound; both release devres actions first, and `End` then makes the gate `Gone`.
+        let gate = Arc::pin_init(
+            pin_init!(Self {
+                pdev: (&***pdev).into(),
+                state <- new_mutex!(
+                    State {
+                        phase: Phase::Open,
+                        inside: 0,
+                        held: 0,
+                    },
+                    "Gate::state"
+                ),
+                left <- new_condvar!("Gate::left"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let bound: &Device<Bound> = pdev.as_ref();
+        devres::register::<_, Error>(bound, Ok(End(gate.clone())), GFP_KERNEL)?;
+        Ok(gate)
+    }
+
+    /// Goes through. Keeps the device bound, and [`Self::close`] waiting, until the pass is
+    /// dropped. Sleeps for a mutex that nobody holds for long.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` once the gate is closed.
+    pub fn enter(self: &Arc<Self>) -> Result<Pass<'_>> {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Open {
+            return Err(ENODEV);
+        }
+        state.inside += 1;
+        Ok(Pass { gate: self })
+    }
+
+    /// Whether the gate is open at this moment.
+    pub fn is_open(&self) -> bool {
+        self.state.lock().phase == Phase::Open
+    }
+
+    /// Lets nobody in any more and waits until everybody is out. Sleeps. Closing again is
+    /// harmless. Must not be called with a [`Pass`] of this gate in hand.
+    pub fn close(&self) {
+        self.shut(Phase::Closed);
+    }
+
+    /// Opens the gate again after [`Self::close`], as a reset does when it is over. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `pdev` is another device, `ENODEV` if the binding is ending or has ended.
+    pub fn reopen(&self, pdev: &pci::Device<Bound>) -> Result {
+        if !core::ptr::eq(super::raw_pci(pdev), super::raw_pci(&self.pdev)) {
+            return Err(EINVAL);
+        }
+        let mut state = self.state.lock();
+        if state.phase > Phase::Closed {
+            return Err(ENODEV);
+        }
+        state.phase = Phase::Open;
+        Ok(())
+    }
+
+    /// The device, bound or not: for messages and names.
+    pub fn device(&self) -> &Device {
+        self.pdev.as_ref()
+    }
+
+    /// The number of DMA mappings and allocations that exist, for debugging.
+    pub fn held(&self) -> usize {
+        self.state.lock().held
+    }
+
+    /// Makes sure that the gate is closed for good before the device core releases any of what
+    /// was registered with it until now.
+    pub(super) fn seal_before_release(self: &Arc<Self>, dev: &Device<Bound>) -> Result {
+        devres::register::<_, Error>(dev, Ok(Seal(self.clone())), GFP_KERNEL)
+    }
+
+    fn shut(&self, phase: Phase) {
+        let mut state = self.state.lock();
+        state.phase = state.phase.max(phase);
+        while state.inside > 0 {
+            self.left.wait(&mut state);
+        }
+    }
+
+    fn end(&self) {
+        let mut state = self.state.lock();
+        state.phase = Phase::Ending;
+        while state.inside > 0 {
+            self.left.wait(&mut state);
+        }
+        // In the critical section in which `inside` was seen to be zero, so that no release
+        // starts in between.
+        state.phase = Phase::Gone;
+        if state.held != 0 {
+            dev_err!(
+                self.device(),
+                "{} DMA mappings outlive the driver and are leaked\n",
+                state.held
+            );
+        }
+    }
+
+    fn leave(&self) {
+        let mut state = self.state.lock();
+        state.inside -= 1;
+        if state.inside == 0 {
+            self.left.notify_all();
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The caller is counted in `inside` for as long as it uses the result.
+    unsafe fn bound(&self) -> &pci::Device<Bound> {
+        let pdev: *const pci::Device = &*self.pdev;
+        // SAFETY: The type invariant, and the caller's promise. The context is a marker only, so
+        // the cast is fine.
+        unsafe { &*pdev.cast() }
+    }
+}
+
+/// Somebody who went through a [`Gate`]: dereferences to the bound device.
+///
+/// # Invariants
+///
+/// Counted in the gate's `inside`.
+pub struct Pass<'a> {
+    gate: &'a Arc<Gate>,
+}
+
+impl<'a> Pass<'a> {
+    /// The gate that this pass is of.
+    pub fn gate(&self) -> &'a Arc<Gate> {
+        self.gate
+    }
+
+    /// The bound device, without its bus.
+    pub fn dev(&self) -> &Device<Bound> {
+        (**self).as_ref()
+    }
+
+    /// Counts one more DMA mapping or allocation.
+    pub(super) fn hold(&self) -> Held {
+        self.gate.state.lock().held += 1;
+        Held {
+            gate: self.gate.clone(),
+        }
+    }
+}
+
+impl Deref for Pass<'_> {
+    type Target = pci::Device<Bound>;
+
+    fn deref(&self) -> &Self::Target {
+        // SAFETY: By the type invariant, for as long as `self` is borrowed.
+        unsafe { self.gate.bound() }
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        self.gate.leave();
+    }
+}
+
+/// A DMA mapping or allocation that has to be given back while the device is bound.
+pub(super) struct Held {
+    gate: Arc<Gate>,
+}
+
+impl Held {
+    /// Gives it back with `release`, whether the gate is open or closed. Sleeps.
+    ///
+    /// Returns false, without having called `release`, when the device is gone: then the memory
+    /// behind the mapping must be leaked.
+    #[must_use]
+    pub(super) fn release(self, release: impl FnOnce(&Device<Bound>)) -> bool {
+        {
+            let mut state = self.gate.state.lock();
+            if state.phase == Phase::Gone {
+                return false;
+            }
+            state.inside += 1;
+        }
+        // SAFETY: Counted above, uncounted below.
+        release(unsafe { self.gate.bound() }.as_ref());
+        let mut state = self.gate.state.lock();
+        state.held -= 1;
+        drop(state);
+        self.gate.leave();
+        true
+    }
+}
