@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A BAR that is reached from code that outlives the binding.
+//!
+//! [`Bar`] is shared by the driver's bound part and by open files. Reaching it takes a
+//! `&Device<Bound>`, so a [`Pass`](super::gate::Pass) or the device that an interrupt handler is
+//! given, and costs a comparison: no RCU section, no reference count. The mapping goes at unbind.
+//!
+//! A device that has been unplugged answers every read with all ones: [`is_gone`].
+
+use super::{
+    compat::DevresBar,
+    door::Frame,
+    gate::Gate, //
+};
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    io::Io,
+    page::{
+        PAGE_SHIFT,
+        PAGE_SIZE, //
+    },
+    pci,
+    prelude::*,
+    sync::Arc, //
+};
+
+/// A BAR of at least `SIZE` bytes, mapped until the device unbinds.
+pub struct Bar<const SIZE: usize> {
+    bar: DevresBar<SIZE>,
+    /// Where it is in physical memory.
+    start: u64,
+    bytes: u64,
+}
+
+impl<const SIZE: usize> Bar<SIZE> {
+    /// Requests and maps BAR number `index` in the name of `name`. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if somebody else has it, `ENOMEM` if it does not exist, is smaller than `SIZE` or
+    /// cannot be mapped.
+    pub fn new<'a>(
+        pdev: &'a pci::Device<Bound>,
+        gate: &Arc<Gate>,
+        index: u32,
+        name: &'static CStr,
+    ) -> Result<Self> {
+        let start = pdev.resource_start(index)?;
+        let bytes = pdev.resource_len(index)?;
+        let bar = pdev
+            .iomap_region_sized::<SIZE>(index, name)?
+            .into_devres()?;
+        gate.seal_before_release(pdev.as_ref())?;
+        Ok(Self { bar, start, bytes })
+    }
+
+    /// The registers. Any context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `dev` is another device.
+    #[inline]
+    pub fn access<'a>(&'a self, dev: &'a Device<Bound>) -> Result<&'a pci::Bar<'a, SIZE>> {
+        self.bar.access(dev)
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// One 64-bit write at `offset`, ordered after all earlier writes to coherent memory. Any
+    /// context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `dev` is another device, or the offset lies outside or is not a multiple of 8.
+    #[inline]
+    pub fn doorbell(&self, dev: &Device<Bound>, offset: usize, value: u64) -> Result {
+        self.bar.access(dev)?.try_write64(value, offset)
+    }
+
+    /// The page frame of the page at `offset`, for mapping it into a process.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no whole page of the BAR.
+    pub fn frame(&self, offset: u64) -> Result<Frame> {
+        let page = PAGE_SIZE as u64;
+        let end = offset.checked_add(page).ok_or(EINVAL)?;
+        if end > self.bytes || (self.start | offset) & (page - 1) != 0 {
+            return Err(EINVAL);
+        }
+        Ok(Frame::new((self.start + offset) >> PAGE_SHIFT))
+    }
+}
+
+/// Whether a register reads as if no device were there. For registers that have a bit which is
+/// always zero.
+#[inline]
+pub const fn is_gone(value: u32) -> bool {
+    value == u32::MAX
+}
+
+/// As [`is_gone`], for 64-bit registers.
+#[inline]
+pub const fn is_gone64(value: u64) -> bool {
+    value == u64::MAX
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What [`kernel::pci`] leaves out: reset and shutdown callbacks, and bus mastering that goes off
+//! again.
+//!
+//! C header: [`include/linux/pci.h`](srctree/include/linux/pci.h)
+//!
+//! [`Adapter`] registers a driver as [`kernel::pci::Adapter`] does, and in addition fills in
+//! `err_handler` and `shutdown`. All of its callbacks run under the device lock, so never at the
+//! same time as probe, unbind or each other.
+
+use core::pin::Pin;
+use kernel::{
+    bindings,
+    device::{
+        Bound,
+        Core,
+        CoreInternal, //
+    },
+    driver::{
+        DriverLayout,
+        RegistrationOps, //
+    },
+    pci,
+    prelude::*,
+    str::CStr,
+    types::Opaque,
+    ThisModule, //
+};
+
+/// The ID that matches a vendor and a device, whatever the subsystem.
+///
+/// [`pci::DeviceId::from_id`] takes a [`pci::Vendor`], which is a closed list.
+pub const fn device_id(vendor: u32, device: u32) -> pci::DeviceId {
+    const ANY: u32 = !0;
+    let raw = bindings::pci_device_id {
+        vendor,
+        device,
+        subvendor: ANY,
+        subdevice: ANY,
+        class: 0,
+        class_mask: 0,
+        driver_data: 0,
+        override_only: 0,
+    };
+    // SAFETY: `DeviceId` is a transparent wrapper of `pci_device_id` without further invariants.
+    unsafe { core::mem::transmute::<bindings::pci_device_id, pci::DeviceId>(raw) }
+}
+
+/// A PCI driver that takes part in resets and shutdown.
+///
+/// All callbacks are in process context, may sleep, and hold the device lock.
+pub trait Driver: pci::Driver {
+    /// The function is about to be reset from outside (sysfs, a virtual machine manager). On
+    /// return the driver must not touch the device, and the device must not touch memory.
+    fn reset_prepare<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
+
+    /// The reset is over and the configuration space restored.
+    fn reset_done<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
+
+    /// The machine goes down or into another kernel. On return the device must not touch memory.
+    fn shutdown<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
+}
+
+/// Registers a [`Driver`]; to be named in `module_driver!`.
+pub struct Adapter<T: Driver>(T);
+
+// SAFETY: All three items are those of `pci::Adapter`, which vouches for them.
+unsafe impl<T: Driver> DriverLayout for Adapter<T> {
+    type DriverType = <pci::Adapter<T> as DriverLayout>::DriverType;
+    type DriverData<'bound> = <pci::Adapter<T> as DriverLayout>::DriverData<'bound>;
+    const DEVICE_DRIVER_OFFSET: usize = <pci::Adapter<T> as DriverLayout>::DEVICE_DRIVER_OFFSET;
+}
+
+// SAFETY: Registers and unregisters through `pci::Adapter`, whose implementation keeps the
+// contract.
+unsafe impl<T: Driver> RegistrationOps for Adapter<T> {
+    unsafe fn register(
+        reg: &Opaque<Self::DriverType>,
+        name: &'static CStr,
+        module: &'static ThisModule,
+    ) -> Result {
+        // SAFETY: Nobody knows the structure before it is registered, so it is ours to write.
+        // `pci::Adapter` sets other fields.
+        unsafe {
+            (*reg.get()).err_handler = &Self::ERROR_HANDLERS;
+            (*reg.get()).shutdown = Some(Self::shutdown_callback);
+        }
+        // SAFETY: The caller's promises are passed on.
+        unsafe { <pci::Adapter<T> as RegistrationOps>::register(reg, name, module) }
+    }
+
+    unsafe fn unregister(reg: &Opaque<Self::DriverType>) {
+        // SAFETY: The caller's promises are passed on.
+        unsafe { <pci::Adapter<T> as RegistrationOps>::unregister(reg) }
+    }
+}
+
+impl<T: Driver> Adapter<T> {
+    const ERROR_HANDLERS: bindings::pci_error_handlers = bindings::pci_error_handlers {
+        reset_prepare: Some(Self::reset_prepare_callback),
+        reset_done: Some(Self::reset_done_callback),
+        ..pin_init::zeroed()
+    };
+
+    /// # Safety
+    ///
+    /// Called by the PCI core in a callback of a registered driver for a device that is bound to
+    /// it, with the device lock held.
+    unsafe fn with(
+        pdev: *mut bindings::pci_dev,
+        f: for<'a> fn(&'a pci::Device<Bound>, Pin<&T::Data<'a>>),
+    ) {
+        // SAFETY: The PCI core passes a valid device, which cannot unbind while the lock is held.
+        let pdev = unsafe { &*pdev.cast::<pci::Device<CoreInternal<'_>>>() };
+        // SAFETY: The core names the driver of a device only once probe has succeeded, or before
+        // it has been called but then with the lock held by probe's caller. So probe has stored
+        // its data, which are of this type and stay until after unbind.
+        let data = unsafe { pdev.as_ref().drvdata_borrow::<T::Data<'_>>() };
+        f(pdev, data);
+    }
+
+    /// # Safety
+    ///
+    /// Called by the PCI core, as [`Self::with`] wants it.
+    unsafe extern "C" fn reset_prepare_callback(pdev: *mut bindings::pci_dev) {
+        // SAFETY: Called by the PCI core under the device lock.
+        unsafe { Self::with(pdev, T::reset_prepare) };
+    }
+
+    /// # Safety
+    ///
+    /// Called by the PCI core, as [`Self::with`] wants it.
+    unsafe extern "C" fn reset_done_callback(pdev: *mut bindings::pci_dev) {
+        // SAFETY: Called by the PCI core under the device lock.
+        unsafe { Self::with(pdev, T::reset_done) };
+    }
+
+    /// # Safety
+    ///
+    /// Called by the driver core, as [`Self::with`] wants it.
+    unsafe extern "C" fn shutdown_callback(pdev: *mut bindings::pci_dev) {
+        // SAFETY: Called by the driver core under the device lock.
+        unsafe { Self::with(pdev, T::shutdown) };
+    }
+}
+
+/// A device that is switched on, decodes memory and masters the bus; its drop undoes all of that.
+///
+/// It is made first and dropped last: everything else needs a device that is on.
+pub struct Enabled<'a> {
+    pdev: &'a pci::Device<Bound>,
+}
+
+impl<'a> Enabled<'a> {
+    /// Switches the device on. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the platform, when it cannot.
+    pub fn new(pdev: &'a pci::Device<Core<'_>>) -> Result<Self> {
+        pdev.enable_device_mem()?;
+        pdev.set_master();
+        Ok(Self { pdev })
+    }
+}
+
+impl Drop for Enabled<'_> {
+    fn drop(&mut self) {
+        // SAFETY: The device is bound, and `new` has enabled it once.
+        unsafe {
+            bindings::pci_clear_master(super::raw_pci(self.pdev));
+            bindings::pci_disable_device(super::raw_pci(self.pdev));
+        }
+    }
+}
+
+/// What became of a device's access to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Mastering {
+    /// It has it.
+    On,
+    /// It says that it has none.
+    Off,
+    /// It does not answer: every read gives all ones. It has been unplugged, or is broken.
+    Gone,
+}
+
+/// Lets the device access memory. Process context.
+pub fn set_master(pdev: &pci::Device<Bound>) {
+    // SAFETY: The device is bound.
+    unsafe { bindings::pci_set_master(super::raw_pci(pdev)) };
+}
+
+/// Takes access to memory away from the device, and reads back whether that worked. What it had
+/// sent before the answer has arrived: reads push posted writes before them. Process context.
+pub fn clear_master(pdev: &pci::Device<Bound>) -> Mastering {
+    // SAFETY: The device is bound.
+    unsafe { bindings::pci_clear_master(super::raw_pci(pdev)) };
+    mastering(pdev)
+}
+
+/// Asks the device whether it has access to memory. Process context.
+pub fn mastering(pdev: &pci::Device<Bound>) -> Mastering {
+    const ALL_ONES: u16 = !0;
+    let mut command = ALL_ONES;
+    // SAFETY: The device is bound, and `command` can be written.
+    let error = unsafe {
+        bindings::pci_read_config_word(
+            super::raw_pci(pdev),
+            bindings::PCI_COMMAND as c_int,
+            &mut command,
+        )
+    };
+    if error != 0 || command == ALL_ONES {
+        Mastering::Gone
+    } else if u32::from(command) & bindings::PCI_COMMAND_MASTER != 0 {
+        Mastering::On
+    } else {
+        Mastering::Off
+    }
+}
