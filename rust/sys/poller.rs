@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The poll that an interrupt schedules, and the state that it alone owns.
+//!
+//! ```text
+//!   hard interrupt --> schedule --> poll(&mut State) --Again--> schedule itself
+//!                        ^                      `-----Done--> until the next interrupt
+//!   watchdog, debugfs, .-'
+//! ```
+//!
+//! [`Handler::poll`] never runs twice at the same time, so it gets `&mut State` without a lock,
+//! and nothing can deadlock on one. Everybody else asks for the state with [`Poller::paused`],
+//! which waits for the poll to end and keeps it from starting.
+//!
+//! Where it runs is a type parameter: [`Bh`] (softirq, no switch of context; must not sleep) or
+//! [`Thread`] (the interrupt's own thread; may sleep, and can be given a priority).
+//!
+//! A poller outlives its interrupt: it may be scheduled at any time, but only runs while an
+//! [`Irq`](super::irq::Irq) is registered for it, hence while its device is bound.
+
+use super::compat::{
+    IrqReturn,
+    IRQ_HANDLED,
+    IRQ_WAKE_THREAD, //
+};
+use core::{
+    cell::UnsafeCell,
+    marker::PhantomData,
+    ptr, //
+};
+use kernel::{
+    bindings,
+    container_of,
+    device::{
+        Bound,
+        Device, //
+    },
+    new_mutex,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    },
+    types::Opaque, //
+};
+
+/// Whether a poll wants to run again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Next {
+    /// There is nothing to do until the next interrupt.
+    Done,
+    /// There is more to do, once others have had their turn.
+    Again,
+}
+
+/// What an interrupt and its poll do.
+pub trait Handler: Send + Sync + 'static {
+    /// What the poll alone owns.
+    type State: Send + 'static;
+
+    /// The interrupt has come, and the poll is about to be scheduled. Hard interrupt context:
+    /// atomics and trace points, nothing else.
+    fn interrupt(&self, dev: &Device<Bound>);
+
+    /// Does a bounded amount of work. Context: that of the poller's type, [`Bh`] or [`Thread`].
+    /// In [`Bh`] it must not sleep and must not drop what sleeps when dropped.
+    fn poll(&self, dev: &Device<Bound>, state: &mut Self::State) -> Next;
+}
+
+/// Where a poll runs: [`Bh`] or [`Thread`].
+pub trait Context: sealed::Sealed + Send + Sync + 'static {
+    /// In the interrupt's thread.
+    const THREADED: bool;
+}
+
+/// In softirq context, on the CPU of the interrupt.
+pub enum Bh {}
+
+/// In the interrupt's thread.
+pub enum Thread {}
+
+impl Context for Bh {
+    const THREADED: bool = false;
+}
+
+impl Context for Thread {
+    const THREADED: bool = true;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Bh {}
+    impl Sealed for super::Thread {}
+}
+
+/// A [`Handler`] and its state.
+///
+/// # Invariants
+///
+/// - `work` is enabled only while `irq` is not zero.
+/// - `irq` is not zero only while an `Irq` owns the poller; then `dev` is bound.
+/// - `state` is accessed by the poll, which excludes itself, and by who holds `alone` and has kept
+///   the poll from running.
+#[pin_data]
+pub struct Poller<H: Handler, C: Context = Bh> {
+    #[pin]
+    work: Opaque<bindings::work_struct>,
+    /// Held by who pauses the poll, and by a threaded poll while it runs.
+    #[pin]
+    alone: Mutex<()>,
+    /// Interrupt number, 0 if there is none.
+    irq: Atomic<u32>,
+    state: UnsafeCell<H::State>,
+    handler: H,
+    dev: ARef<Device>,
+    _context: PhantomData<C>,
+}
+
+// SAFETY: The work item may be freed by any thread, the rest is `Send`.
+unsafe impl<H: Handler, C: Context> Send for Poller<H, C> {}
+
+// SAFETY: `state` is `Send` and accessed exclusively, by the type invariant. The work item has its
+// own synchronization, the rest is `Sync`.
+unsafe impl<H: Handler, C: Context> Sync for Poller<H, C> {}
+
+impl<H: Handler, C: Context> Poller<H, C> {
+    /// Makes a poller that nothing runs yet. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub fn new(dev: &Device<Bound>, handler: H, state: H::State) -> Result<Arc<Self>> {
+        let dev: &Device = dev;
+        // INVARIANT: Disabled, and no interrupt.
+        Arc::pin_init(
+            pin_init!(Self {
+                work <- Opaque::ffi_init(|slot: *mut bindings::work_struct| {
+                    // SAFETY: The slot can be written and is pinned. `run` is for a work item in
+                    // a `Self`.
+                    unsafe {
+                        bindings::init_work_with_key(
+                            slot,
+                            Some(Self::run),
+                            false,
+                            c"Poller::work".as_char_ptr(),
+                            kernel::static_lock_class!().as_ptr(),
+                        );
+                        bindings::disable_work(slot);
+                    }
+                }),
+                alone <- new_mutex!((), "Poller::alone"),
+                irq: Atomic::new(0),
+                state: UnsafeCell::new(state),
+                handler,
+                dev: dev.into(),
+                _context: PhantomData,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The handler.
+    #[inline]
+    pub fn handler(&self) -> &H {
+        &self.handler
+    }
+
+    /// Makes the poll run soon; once, however often it is called before it does. Any context.
+    /// Does nothing while no interrupt is registered.
+    #[inline]
+    pub fn schedule(&self) {
+        if C::THREADED {
+            let irq = self.irq.load(Relaxed);
+            if irq != 0 {
+                // SAFETY: Looks for our handler under the interrupt's lock, and does nothing if
+                // it is not there any more.
+                unsafe { bindings::irq_wake_thread(irq, self.cookie()) };
+            }
+        } else {
+            // SAFETY: The work item is initialised, and is disabled before it is freed: a
+            // disabled one is not queued. It is never queued elsewhere.
+            unsafe {
+                bindings::queue_work_on(
+                    bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int,
+                    bindings::system_bh_wq,
+                    self.work.get(),
+                )
+            };
+        }
+    }
+
+    /// Gives `f` the state, while the poll does not run; then schedules the poll. Process
+    /// context, sleeps. Not from within the poll.
+    pub fn paused<R>(&self, f: impl FnOnce(&H, &mut H::State) -> R) -> R {
+        let alone = self.alone.lock();
+        if !C::THREADED {
+            // SAFETY: Initialised in `new`.
+            unsafe { bindings::disable_work_sync(self.work.get()) };
+        }
+        // SAFETY: By the type invariant: we hold `alone`. A threaded poll needs it to run, the
+        // other one is disabled and has ended.
+        let result = f(&self.handler, unsafe { &mut *self.state.get() });
+        if !C::THREADED {
+            // SAFETY: Disabled above.
+            // INVARIANT: One level of disabling less than before; the one from `new` or
+            // `release` stays if there is no interrupt.
+            unsafe { bindings::enable_work(self.work.get()) };
+        }
+        drop(alone);
+        // Disabling took away what had been scheduled.
+        self.schedule();
+        result
+    }
+
+    /// Waits for a running poll to end. Process context, sleeps.
+    pub(super) fn flush(&self) {
+        if C::THREADED {
+            drop(self.alone.lock());
+        } else {
+            // SAFETY: Initialised in `new`.
+            unsafe { bindings::flush_work(self.work.get()) };
+        }
+    }
+
+    /// Makes the poller run for interrupt `irq`.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if it has one.
+    ///
+    /// # Safety
+    ///
+    /// `dev` stays bound until [`Self::release`].
+    pub(super) unsafe fn claim(&self, irq: u32) -> Result {
+        if self.irq.cmpxchg(0, irq, Full).is_err() {
+            return Err(EBUSY);
+        }
+        // SAFETY: Disabled in `new` or `release`.
+        unsafe { bindings::enable_work(self.work.get()) };
+        Ok(())
+    }
+
+    /// Ends what [`Self::claim`] began, and waits for a running poll to end. Process context,
+    /// sleeps.
+    ///
+    /// # Safety
+    ///
+    /// After a successful `claim`, once. The interrupt's handlers do not run any more.
+    pub(super) unsafe fn release(&self) {
+        // SAFETY: Initialised in `new`.
+        unsafe { bindings::disable_work_sync(self.work.get()) };
+        self.irq.store(0, Relaxed);
+    }
+
+    /// Whether the poller is for `dev`.
+    pub(super) fn is_of(&self, dev: &Device<Bound>) -> bool {
+        ptr::eq(super::raw_device(&self.dev), super::raw_device(dev))
+    }
+
+    /// What the interrupt's handlers are registered with.
+    pub(super) fn cookie(&self) -> *mut c_void {
+        ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// # Safety
+    ///
+    /// An `Irq` owns the poller, for as long as the result is used.
+    unsafe fn bound(&self) -> &Device<Bound> {
+        // SAFETY: By the type invariant.
+        unsafe { self.dev.as_bound() }
+    }
+
+    /// The hard interrupt.
+    ///
+    /// # Safety
+    ///
+    /// `cookie` is that of a poller, and an `Irq` owns it.
+    pub(super) unsafe extern "C" fn hard(_irq: c_int, cookie: *mut c_void) -> IrqReturn {
+        // SAFETY: By the caller's promise.
+        let this = unsafe { &*cookie.cast::<Self>() };
+        // SAFETY: As above.
+        this.handler.interrupt(unsafe { this.bound() });
+        if C::THREADED {
+            IRQ_WAKE_THREAD
+        } else {
+            this.schedule();
+            IRQ_HANDLED
+        }
+    }
+
+    /// The interrupt's thread.
+    ///
+    /// # Safety
+    ///
+    /// `cookie` is that of a poller, and an `Irq` owns it.
+    pub(super) unsafe extern "C" fn thread(_irq: c_int, cookie: *mut c_void) -> IrqReturn {
+        // SAFETY: By the caller's promise.
+        let this = unsafe { &*cookie.cast::<Self>() };
+        loop {
+            // A point where others may run, also where the kernel does not preempt.
+            kernel::task::might_sleep();
+            let _alone = this.alone.lock();
+            // SAFETY: As above; and we hold `alone`.
+            let next = unsafe { this.handler.poll(this.bound(), &mut *this.state.get()) };
+            if next == Next::Done {
+                return IRQ_HANDLED;
+            }
+        }
+    }
+
+    /// The work item.
+    ///
+    /// # Safety
+    ///
+    /// Called by the workqueue, for the work item of a poller.
+    unsafe extern "C" fn run(work: *mut bindings::work_struct) {
+        // SAFETY: The work item is embedded in a poller, and is disabled before that is freed.
+        let this = unsafe { &*container_of!(Opaque::cast_from(work), Self, work) };
+        // SAFETY: By the type invariant: the work item is enabled, so an `Irq` owns the poller; a
+        // work item does not run twice at the same time, and not while it is disabled.
+        let next = unsafe { this.handler.poll(this.bound(), &mut *this.state.get()) };
+        if next == Next::Again {
+            this.schedule();
+        }
+    }
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Something that is done again and again, in process context, until it is dropped.
+//!
+//! [`kernel::workqueue`] has delayed work, but none that can be cancelled.
+
+use core::pin::Pin;
+use kernel::{
+    bindings,
+    container_of,
+    prelude::*,
+    time::{
+        msecs_to_jiffies,
+        Jiffies,
+        Msecs, //
+    },
+    types::Opaque,
+    workqueue, //
+};
+
+/// What a [`Watchdog`] does.
+pub trait Check: Send + Sync + 'static {
+    /// Process context; may sleep, but not wait for the watchdog's own drop.
+    fn check(&self);
+}
+
+/// Calls a [`Check`] with a pause of a fixed length between its calls.
+///
+/// # Invariants
+///
+/// `work` is initialised, for [`Self::run`], and is queued on one workqueue only.
+#[pin_data(PinnedDrop)]
+pub struct Watchdog<C: Check> {
+    #[pin]
+    work: Opaque<bindings::delayed_work>,
+    pause: Jiffies,
+    check: C,
+}
+
+// SAFETY: The work item may be cancelled by any thread, the rest is `Send`.
+unsafe impl<C: Check> Send for Watchdog<C> {}
+
+// SAFETY: The work item has its own synchronization, the rest is `Sync`.
+unsafe impl<C: Check> Sync for Watchdog<C> {}
+
+impl<C: Check> Watchdog<C> {
+    /// Runs `check` with `pause` milliseconds before each time. The drop ends it.
+    pub fn new(pause: Msecs, check: C) -> impl PinInit<Self, Error> {
+        pin_init!(Self {
+            // INVARIANT: Initialised here.
+            work <- Opaque::ffi_init(|slot: *mut bindings::delayed_work| {
+                // SAFETY: The slot can be written and is pinned. The timer's function is the one
+                // that belongs to delayed work, with the flag that it wants.
+                unsafe {
+                    bindings::init_work_with_key(
+                        &raw mut (*slot).work,
+                        Some(Self::run),
+                        false,
+                        c"Watchdog::work".as_char_ptr(),
+                        kernel::static_lock_class!().as_ptr(),
+                    );
+                    bindings::timer_init_key(
+                        &raw mut (*slot).timer,
+                        Some(bindings::delayed_work_timer_fn),
+                        bindings::TIMER_IRQSAFE,
+                        c"Watchdog::timer".as_char_ptr(),
+                        kernel::static_lock_class!().as_ptr(),
+                    );
+                }
+            }),
+            pause: msecs_to_jiffies(pause),
+            check,
+        }? Error)
+        .pin_chain(|this| {
+            this.queue();
+            Ok(())
+        })
+    }
+
+    fn queue(&self) {
+        // CAST: `Queue` is a transparent wrapper of an `Opaque<struct workqueue_struct>`.
+        let queue = core::ptr::from_ref(workqueue::system_power_efficient())
+            .cast_mut()
+            .cast();
+        // SAFETY: Initialised, by the type invariant, and disabled before it is freed.
+        unsafe {
+            bindings::queue_delayed_work_on(
+                bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int,
+                queue,
+                self.work.get(),
+                self.pause,
+            )
+        };
+    }
+
+    /// # Safety
+    ///
+    /// Called by the workqueue, for the work item of a watchdog.
+    unsafe extern "C" fn run(work: *mut bindings::work_struct) {
+        // SAFETY: The work item is embedded in a watchdog, and is disabled before that is freed.
+        let this = unsafe {
+            let work = container_of!(work, bindings::delayed_work, work);
+            &*container_of!(Opaque::cast_from(work), Self, work)
+        };
+        this.check.check();
+        this.queue();
+    }
+}
+
+#[pinned_drop]
+impl<C: Check> PinnedDrop for Watchdog<C> {
+    /// Waits for a running call to end. Sleeps.
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: Initialised, by the type invariant.
+        unsafe { bindings::disable_delayed_work_sync(self.work.get()) };
+    }
+}
