@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Coherent memory that CPU and device use at the same time, as an array of 64-bit words.
+//!
+//! C header: [`include/linux/dma-mapping.h`](srctree/include/linux/dma-mapping.h)
+//!
+//! [`kernel::dma::Coherent`] would do but for two things: it is not given back when the device
+//! unbinds, and what it offers for shared access differs between the supported kernels. This one
+//! goes through a [`gate`](super::gate), and knows one kind of access: a whole word, read or
+//! written once, neither torn nor repeated nor left out by the compiler. The order between words
+//! is the caller's, see [`super::barrier`].
+//!
+//! Memory is zeroed when allocated.
+
+use super::gate::{
+    Held,
+    Pass, //
+};
+use core::{
+    mem,
+    ptr::NonNull, //
+};
+use kernel::{
+    bindings,
+    device::{
+        Bound,
+        Device, //
+    },
+    prelude::*, //
+};
+
+/// An address as the device sees it.
+pub type Address = u64;
+
+/// Bytes of a word.
+const WORD: usize = mem::size_of::<u64>();
+
+/// Words shared with the device.
+///
+/// # Invariants
+///
+/// `words` points to `count` words of coherent memory that live as long as the object, and are
+/// accessed in volatile whole words only.
+pub struct Coherent {
+    words: NonNull<u64>,
+    count: usize,
+    address: Address,
+    /// `None` in drop only.
+    held: Option<Held>,
+}
+
+// SAFETY: Plain memory without ties to a thread.
+unsafe impl Send for Coherent {}
+
+// SAFETY: All access is volatile and in whole words, in which racing accesses are no worse than
+// the device's own.
+unsafe impl Sync for Coherent {}
+
+impl Coherent {
+    /// Allocates `bytes` bytes, rounded up to whole words. They are zero, contiguous for the
+    /// device, and at least page-aligned. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for 0 bytes, `ENOMEM`.
+    pub fn zeroed(pass: &Pass<'_>, bytes: usize) -> Result<Self> {
+        let count = bytes.div_ceil(WORD);
+        if count == 0 {
+            return Err(EINVAL);
+        }
+        let bytes = count.checked_mul(WORD).ok_or(ENOMEM)?;
+        let mut address = 0;
+        // SAFETY: The device is bound, by the pass. Coherent memory comes zeroed.
+        let cpu = unsafe {
+            bindings::dma_alloc_attrs(
+                super::raw_device(pass.dev()),
+                bytes,
+                &mut address,
+                bindings::GFP_KERNEL | bindings::__GFP_ZERO,
+                // A size that the memory cannot give is an answer, not a reason for a stack trace.
+                bindings::DMA_ATTR_NO_WARN as usize,
+            )
+        };
+        // INVARIANT: Just allocated, page-aligned, and not shown to anybody.
+        Ok(Self {
+            words: NonNull::new(cpu.cast()).ok_or(ENOMEM)?,
+            count,
+            address,
+            held: Some(pass.hold()),
+        })
+    }
+
+    /// Where it begins, for the device.
+    #[inline]
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
+    /// Its size in words.
+    #[inline]
+    pub fn words(&self) -> usize {
+        self.count
+    }
+
+    /// Its size in bytes.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.count * WORD
+    }
+
+    /// Reads a word, once. `None` past the end. Any context.
+    #[inline]
+    pub fn read(&self, index: usize) -> Option<u64> {
+        if index >= self.count {
+            return None;
+        }
+        // SAFETY: In bounds. The invariant allows volatile access, and any value is a `u64`.
+        Some(unsafe { self.words.add(index).read_volatile() })
+    }
+
+    /// Reads the `N` words from `index` on, each once, in no particular order. `None` if they end
+    /// past the end. Any context.
+    #[inline]
+    pub fn read_array<const N: usize>(&self, index: usize) -> Option<[u64; N]> {
+        if index.checked_add(N)? > self.count {
+            return None;
+        }
+        // SAFETY: In bounds. The invariant allows volatile access, and any value is a `u64`.
+        Some(core::array::from_fn(|i| unsafe {
+            self.words.add(index + i).read_volatile()
+        }))
+    }
+
+    /// Writes a word, once. Past the end it writes nothing and says `None`. Any context.
+    #[inline]
+    #[must_use]
+    pub fn write(&self, index: usize, value: u64) -> Option<()> {
+        if index >= self.count {
+            return None;
+        }
+        // SAFETY: In bounds. The invariant allows volatile access.
+        unsafe { self.words.add(index).write_volatile(value) };
+        Some(())
+    }
+
+    /// Writes `words` from `index` on, each once, in no particular order. If they end past the end
+    /// it writes nothing and says `None`. Any context.
+    #[inline]
+    #[must_use]
+    pub fn write_array<const N: usize>(&self, index: usize, words: &[u64; N]) -> Option<()> {
+        if index.checked_add(N)? > self.count {
+            return None;
+        }
+        for (i, word) in words.iter().enumerate() {
+            // SAFETY: In bounds. The invariant allows volatile access.
+            unsafe { self.words.add(index + i).write_volatile(*word) };
+        }
+        Some(())
+    }
+
+    /// Zeroes everything. For a device that does not access it. Any context.
+    pub fn clear(&self) {
+        for index in 0..self.count {
+            // SAFETY: In bounds. The invariant allows volatile access.
+            unsafe { self.words.add(index).write_volatile(0) };
+        }
+    }
+}
+
+impl Drop for Coherent {
+    /// The device must no longer use it. Sleeps.
+    fn drop(&mut self) {
+        let Some(held) = self.held.take() else {
+            return;
+        };
+        let bytes = self.bytes();
+        let free = |dev: &Device<Bound>| {
+            // SAFETY: Allocated in `zeroed` for this device with these parameters; the device is
+            // still bound.
+            unsafe {
+                bindings::dma_free_attrs(
+                    super::raw_device(dev),
+                    bytes,
+                    self.words.as_ptr().cast(),
+                    self.address,
+                    bindings::DMA_ATTR_NO_WARN as usize,
+                )
+            }
+        };
+        // Otherwise it is leaked: the gate has reported it.
+        let _freed = held.release(free);
+    }
+}

@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! User memory that a device reads and writes: pinned, accounted, mapped.
+//!
+//! ```text
+//!   Pinned::new        the pages are there and stay; charged to the process. No device involved
+//!   Pinned::map        the device can reach them, by DMA address. Takes a Pass
+//!   Mapped::unmap_now  the device cannot reach them any more; still pinned
+//!   drop               unmapped, unpinned (dirty, if the device could write), uncharged
+//! ```
+//!
+//! Pinning faults the pages in, and a process decides how long a fault takes (userfaultfd, FUSE):
+//! it comes before any [`Pass`] and outside any lock that unbind needs. Mapping does not wait for
+//! anybody but the IOMMU.
+//!
+//! # Accounting
+//!
+//! As InfiniBand does: to `mm->pinned_vm`, against `RLIMIT_MEMLOCK`, unless the caller has
+//! `CAP_IPC_LOCK`. What was charged is given back to the same address space, by whoever drops it:
+//! a descriptor that was passed on may be closed by another process, or by none.
+//!
+//! # Memory
+//!
+//! 32 bytes a run of contiguous pages, so never more than that a page (and a 128th for chaining
+//! the tables), allocated as pinning goes on: a length that the process has no memory for costs
+//! nothing. The tables are charged to the process's memory cgroup.
+
+use super::{
+    current::{
+        capable,
+        fatal_signal_pending,
+        memlock_limit,
+        Capability, //
+    },
+    dma::Address,
+    gate::{
+        Held,
+        Pass, //
+    },
+};
+use core::{
+    marker::PhantomData,
+    mem,
+    ptr, //
+};
+use kernel::{
+    bindings,
+    device::{
+        Bound,
+        Device, //
+    },
+    dma::DataDirection,
+    error::to_result,
+    mm::Mm,
+    page::{
+        PAGE_MASK,
+        PAGE_SHIFT,
+        PAGE_SIZE, //
+    },
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        }, //
+    },
+    types::Opaque, //
+};
+
+/// What the device may do with the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Read only. The process itself need not be able to write there.
+    Read,
+    /// Read and write. The process must be able to write there.
+    Write,
+}
+
+/// A contiguous piece of mapped memory, as the device sees it: whole pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Where it begins.
+    pub address: Address,
+    /// How long it is.
+    pub bytes: u64,
+}
+
+/// Pages charged to an address space.
+///
+/// # Invariants
+///
+/// `pages` are counted in `mm`'s `pinned_vm`.
+struct Charge {
+    mm: ARef<Mm>,
+    pages: usize,
+}
+
+impl Charge {
+    /// Charges the calling process. Process context; does not sleep.
+    fn new(pages: usize) -> Result<Self> {
+        let mm: ARef<Mm> = {
+            let current = kernel::current!();
+            // A kernel thread has no memory to pin.
+            let mm: &Mm = current.mm().ok_or(EFAULT)?;
+            mm.into()
+        };
+        let amount = i64::try_from(pages).map_err(|_| EOVERFLOW)?;
+        // INVARIANT: Counted here. From now on the drop gives it back.
+        let before = Self::counter(&mm).fetch_add(amount, Relaxed);
+        let charge = Self { mm, pages };
+        let limit = (memlock_limit() >> PAGE_SHIFT) as u64;
+        // Negative only if the counter were broken; then it is over any limit.
+        if before.wrapping_add(amount) as u64 > limit && !capable(Capability::IpcLock) {
+            return Err(ENOMEM);
+        }
+        Ok(charge)
+    }
+
+    fn counter(mm: &Mm) -> &Atomic<i64> {
+        // SAFETY: `mm` is alive, so its counter is, for as long as the borrow; the counter is
+        // aligned and only ever accessed atomically.
+        unsafe { Atomic::from_ptr(&raw mut (*mm.as_raw()).__bindgen_anon_1.pinned_vm.counter) }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        // CAST: It was an `i64` in `new`.
+        Self::counter(&self.mm).fetch_sub(self.pages as i64, Relaxed);
+    }
+}
+
+/// Pinned pages, as a scatterlist.
+///
+/// # Invariants
+///
+/// `table` is zeroed or was filled by `sg_alloc_append_table_from_pages`; the first `orig_nents`
+/// entries name pages that are pinned once each for this object.
+struct Table {
+    table: Opaque<bindings::sg_append_table>,
+    dirty: bool,
+}
+
+impl Table {
+    fn new(dirty: bool) -> Self {
+        // INVARIANT: Zeroed, so without entries.
+        Self {
+            table: Opaque::new(pin_init::zeroed()),
+            dirty,
+        }
+    }
+
+    /// The part of the table that the DMA functions take.
+    fn sgt(&self) -> *mut bindings::sg_table {
+        // SAFETY: In bounds of the same object.
+        unsafe { &raw mut (*self.table.get()).sgt }
+    }
+
+    /// Pins `pages` pages from `start` on. May sleep for as long as the process likes, but not
+    /// longer than until it is killed.
+    fn fill(&mut self, start: usize, pages: usize) -> Result {
+        /// Pages that are pinned at once: a page full of pointers.
+        const BATCH: usize = PAGE_SIZE / mem::size_of::<*mut bindings::page>();
+        /// The longest scatterlist entry, in whole pages.
+        const MAX_SEGMENT: u32 = u32::MAX & PAGE_MASK as u32;
+
+        let mut flags = bindings::FOLL_LONGTERM;
+        if self.dirty {
+            flags |= bindings::FOLL_WRITE;
+        }
+        let mut batch = KVec::from_elem(
+            ptr::null_mut::<bindings::page>(),
+            BATCH.min(pages),
+            GFP_KERNEL,
+        )?;
+        let mut done = 0;
+        while done < pages {
+            // Pages that are there already are pinned without a look at signals.
+            if fatal_signal_pending() {
+                return Err(EINTR);
+            }
+            let want = (pages - done).min(batch.len());
+            // SAFETY: `batch` has room for `want` pointers.
+            let pinned = unsafe {
+                bindings::pin_user_pages_fast(
+                    start + (done << PAGE_SHIFT),
+                    // CAST: At most `BATCH`.
+                    want as c_int,
+                    flags,
+                    batch.as_mut_ptr(),
+                )
+            };
+            to_result(pinned)?;
+            // CAST: Not negative, and at most `want`.
+            let pinned = pinned as usize;
+            if pinned == 0 {
+                return Err(EFAULT);
+            }
+            // SAFETY: `batch` begins with `pinned` pages; the table is as this function wants it,
+            // by the type invariant.
+            // INVARIANT: On success all of them are in the table, otherwise none is.
+            let added = to_result(unsafe {
+                bindings::sg_alloc_append_table_from_pages(
+                    self.table.get(),
+                    batch.as_mut_ptr(),
+                    pinned as c_uint,
+                    0,
+                    pinned << PAGE_SHIFT,
+                    MAX_SEGMENT,
+                    // CAST: `Pinned::new` has checked that a `u32` counts all pages.
+                    (pages - done - pinned) as c_uint,
+                    bindings::GFP_KERNEL_ACCOUNT,
+                )
+            });
+            if added.is_err() {
+                // SAFETY: Pinned above and not in the table.
+                unsafe { bindings::unpin_user_pages(batch.as_mut_ptr(), pinned) };
+                return added;
+            }
+            done += pinned;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        let sgt = self.sgt();
+        // SAFETY: `sgt` is valid.
+        let (mut entry, count) = unsafe { ((*sgt).sgl, (*sgt).orig_nents) };
+        for _ in 0..count {
+            // SAFETY: By the type invariant there are `count` entries, each of whole pages that
+            // are pinned for us. The two low bits of a page link are flags of the list.
+            unsafe {
+                bindings::unpin_user_page_range_dirty_lock(
+                    ((*entry).page_link & !0b11) as *mut bindings::page,
+                    ((*entry).length as usize) >> PAGE_SHIFT,
+                    self.dirty,
+                );
+                entry = bindings::sg_next(entry);
+            }
+        }
+        // SAFETY: Nobody uses the table any more; a zeroed one is fine.
+        unsafe { bindings::sg_free_append_table(self.table.get()) };
+    }
+}
+
+/// Memory of a process that stays where it is and is charged to the process.
+pub struct Pinned {
+    // Field order is drop order: what is uncharged is no longer pinned.
+    table: Table,
+    charge: Charge,
+    offset: usize,
+    bytes: u64,
+}
+
+// SAFETY: Owns its pages, its table and a reference to the address space; none is tied to a thread.
+unsafe impl Send for Pinned {}
+
+// SAFETY: Nothing changes through a shared reference.
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    /// Pins `bytes` bytes from address `start` of the calling process. Process context; sleeps
+    /// for as long as the process likes, or until it is killed.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: 0 bytes.
+    /// - `EOVERFLOW`: the end is past the end of all addresses, or more than `u32::MAX` pages.
+    /// - `ENOMEM`: more than the caller may lock, or out of memory.
+    /// - `EFAULT`: not mapped, not writable for [`Access::Write`], or memory of a device.
+    /// - `EOPNOTSUPP`: memory that cannot be pinned for long, such as a file on DAX.
+    /// - `EINTR`: the process was killed.
+    pub fn new(start: u64, bytes: u64, access: Access) -> Result<Self> {
+        if bytes == 0 {
+            return Err(EINVAL);
+        }
+        let page = PAGE_SIZE as u64;
+        let end = start
+            .checked_add(bytes)
+            .and_then(|end| end.checked_next_multiple_of(page))
+            .ok_or(EOVERFLOW)?;
+        let offset = start & (page - 1);
+        let first = start - offset;
+        let pages = u32::try_from((end - first) >> PAGE_SHIFT).map_err(|_| EOVERFLOW)? as usize;
+        let first = usize::try_from(first).map_err(|_| EOVERFLOW)?;
+
+        let mut pinned = Self {
+            charge: Charge::new(pages)?,
+            table: Table::new(access == Access::Write),
+            offset: offset as usize,
+            bytes,
+        };
+        // On an error the drop unpins what there is.
+        pinned.table.fill(first, pages)?;
+        Ok(pinned)
+    }
+
+    /// Where the first byte is in the first page.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// The length that was asked for.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The number of pages.
+    pub fn pages(&self) -> usize {
+        self.charge.pages
+    }
+
+    /// Whether the device may write.
+    pub fn access(&self) -> Access {
+        if self.table.dirty {
+            Access::Write
+        } else {
+            Access::Read
+        }
+    }
+
+    /// Lets the device reach the memory. Sleeps, but for nobody's good will. With an error it is
+    /// unpinned.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` or `EIO` from the IOMMU; `EIO` also where the platform could only give the device
+    /// a copy, which is useless for memory that both use at the same time.
+    pub fn map(self, pass: &Pass<'_>) -> Result<Mapped> {
+        // SAFETY: The table is whole, and the device is bound.
+        to_result(unsafe {
+            bindings::dma_map_sgtable(
+                super::raw_device(pass.dev()),
+                self.table.sgt(),
+                self.direction().into(),
+                Self::ATTRIBUTES,
+            )
+        })?;
+        // INVARIANT: Mapped for the gate's device.
+        Ok(Mapped {
+            memory: mem::ManuallyDrop::new(self),
+            held: Some(pass.hold()),
+        })
+    }
+
+    /// Both sides use the memory at the same time: no bounce buffers.
+    const ATTRIBUTES: c_ulong = bindings::DMA_ATTR_REQUIRE_COHERENT as c_ulong;
+
+    fn direction(&self) -> DataDirection {
+        match self.access() {
+            Access::Read => DataDirection::ToDevice,
+            Access::Write => DataDirection::Bidirectional,
+        }
+    }
+}
+
+/// [`Pinned`] memory that a device can reach.
+///
+/// # Invariants
+///
+/// While `held` is there, the table is mapped for the device of its gate.
+pub struct Mapped {
+    /// Dropped in drop, unless it must be leaked.
+    memory: mem::ManuallyDrop<Pinned>,
+    held: Option<Held>,
+}
+
+impl Mapped {
+    /// The memory itself.
+    pub fn pinned(&self) -> &Pinned {
+        &self.memory
+    }
+
+    /// The pieces in which the device sees the memory, in order. The first begins at the first
+    /// page, [`Pinned::offset`] bytes before the first byte. None, once it is unmapped.
+    pub fn segments(&self) -> Segments<'_> {
+        let sgt = self.memory.table.sgt();
+        // SAFETY: `sgt` is valid.
+        let (entry, mapped) = unsafe { ((*sgt).sgl, (*sgt).nents) };
+        Segments {
+            entry,
+            left: if self.held.is_some() { mapped } else { 0 },
+            _mapped: PhantomData,
+        }
+    }
+
+    /// Takes the memory from the device, which must no longer use it, and keeps it pinned: what
+    /// unbind has to do for every open file. Sleeps, but for nobody's good will. A second call
+    /// does nothing.
+    pub fn unmap_now(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.release(held);
+        }
+    }
+
+    /// Returns whether it worked: otherwise the device may still reach the pages.
+    fn release(&self, held: Held) -> bool {
+        held.release(|dev: &Device<Bound>| {
+            // SAFETY: Mapped for this device with these parameters, by the type invariant.
+            unsafe {
+                bindings::dma_unmap_sgtable(
+                    super::raw_device(dev),
+                    self.memory.table.sgt(),
+                    self.memory.direction().into(),
+                    Pinned::ATTRIBUTES,
+                )
+            }
+        })
+    }
+}
+
+impl Drop for Mapped {
+    /// The device must no longer use it. Sleeps.
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            if !self.release(held) {
+                // The gate has reported it. Pinned and charged for ever.
+                return;
+            }
+        }
+        // SAFETY: Not used any more.
+        unsafe { mem::ManuallyDrop::drop(&mut self.memory) };
+    }
+}
+
+/// Iterates over the [`Segment`]s of a [`Mapped`].
+pub struct Segments<'a> {
+    entry: *mut bindings::scatterlist,
+    left: u32,
+    _mapped: PhantomData<&'a Mapped>,
+}
+
+impl Iterator for Segments<'_> {
+    type Item = Segment;
+
+    fn next(&mut self) -> Option<Segment> {
+        self.left = self.left.checked_sub(1)?;
+        // SAFETY: `entry` is one of the mapped entries, which live as long as the borrow; the
+        // next one is only used if `left` says that there is one.
+        unsafe {
+            let segment = Segment {
+                address: bindings::sg_dma_address(self.entry),
+                bytes: u64::from(bindings::sg_dma_len(self.entry)),
+            };
+            self.entry = bindings::sg_next(self.entry);
+            Some(segment)
+        }
+    }
+}
