@@ -159,7 +159,7 @@ impl EventSlots {
     #[inline]
     pub fn event(&mut self, cq: &mut Arming, seen: Seen<Eq>) -> Meaning {
         match cq {
-            Arming::Armed(slot) => {
+            Arming::Armed(slot) if slot.ring() == seen.ring() => {
                 let slot = slot.take();
                 *cq = Arming::Idle;
                 if mutant!(SlotFreeAtEvent) {
@@ -171,7 +171,7 @@ impl EventSlots {
                 Meaning::Consume
             }
             Arming::Process(_) => Meaning::Signal,
-            Arming::Idle | Arming::Pending => {
+            Arming::Idle | Arming::Pending | Arming::Armed(_) => {
                 self.spurious = self.spurious.wrapping_add(1);
                 if mutant!(SpuriousEventGives) {
                     let ring = self.spare.ring();

@@ -167,6 +167,12 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         &self.storage
     }
 
+    /// The ring ends: its memory.
+    #[inline]
+    pub fn into_storage(self) -> S {
+        self.storage
+    }
+
     /// The next entry to read.
     #[inline(always)]
     pub const fn head(&self) -> Index {

@@ -22,6 +22,8 @@
 //! | [`channel`] | when a CQ writes an event | device |
 //! | [`mask`] | when an EQ interrupts; how asynchronous events wait | device |
 //! | [`arm`] | EQ slots: who holds one, when it comes back | driver |
+//! | [`poll`] | the event poll | driver |
+//! | [`buflist`] | page size, tables of a buffer, and how to walk them | driver, device |
 //! | [`mutant`] | the wrong variants, for the tests | tests |
 
 #![cfg_attr(not(MODULE), no_std)]
@@ -31,11 +33,13 @@
 extern crate qpair_abi as abi;
 
 pub mod arm;
+pub mod buflist;
 pub mod channel;
 pub mod consumer;
 pub mod credit;
 pub mod index;
 pub mod mask;
 pub mod mutant;
+pub mod poll;
 pub mod producer;
 pub mod storage;
