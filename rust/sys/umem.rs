@@ -342,7 +342,7 @@ impl Pinned {
         // INVARIANT: Mapped for the gate's device.
         Ok(Mapped {
             memory: mem::ManuallyDrop::new(self),
-            held: Some(pass.hold()),
+            reach: Reach::Mapped(pass.hold()),
         })
     }
 
@@ -357,15 +357,25 @@ impl Pinned {
     }
 }
 
+/// What the device can do with [`Mapped`] memory.
+enum Reach {
+    /// It reaches it, by the gate's leave.
+    Mapped(Held),
+    /// It does not.
+    Unmapped,
+    /// Nobody knows: the device was gone before the memory was unmapped.
+    Lost,
+}
+
 /// [`Pinned`] memory that a device can reach.
 ///
 /// # Invariants
 ///
-/// While `held` is there, the table is mapped for the device of its gate.
+/// While `reach` is `Mapped`, the table is mapped for the device of its gate.
 pub struct Mapped {
     /// Dropped in drop, unless it must be leaked.
     memory: mem::ManuallyDrop<Pinned>,
-    held: Option<Held>,
+    reach: Reach,
 }
 
 impl Mapped {
@@ -382,7 +392,10 @@ impl Mapped {
         let (entry, mapped) = unsafe { ((*sgt).sgl, (*sgt).nents) };
         Segments {
             entry,
-            left: if self.held.is_some() { mapped } else { 0 },
+            left: match self.reach {
+                Reach::Mapped(_) => mapped,
+                Reach::Unmapped | Reach::Lost => 0,
+            },
             _mapped: PhantomData,
         }
     }
@@ -391,14 +404,10 @@ impl Mapped {
     /// unbind has to do for every open file. Sleeps, but for nobody's good will. A second call
     /// does nothing.
     pub fn unmap_now(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.release(held);
-        }
-    }
-
-    /// Returns whether it worked: otherwise the device may still reach the pages.
-    fn release(&self, held: Held) -> bool {
-        held.release(|dev: &Device<Bound>| {
+        let Reach::Mapped(held) = mem::replace(&mut self.reach, Reach::Unmapped) else {
+            return;
+        };
+        let unmapped = held.release(|dev: &Device<Bound>| {
             // SAFETY: Mapped for this device with these parameters, by the type invariant.
             unsafe {
                 bindings::dma_unmap_sgtable(
@@ -408,21 +417,22 @@ impl Mapped {
                     Pinned::ATTRIBUTES,
                 )
             }
-        })
+        });
+        if !unmapped {
+            self.reach = Reach::Lost;
+        }
     }
 }
 
 impl Drop for Mapped {
     /// The device must no longer use it. Sleeps.
     fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            if !self.release(held) {
-                // The gate has reported it. Pinned and charged for ever.
-                return;
-            }
+        self.unmap_now();
+        if !matches!(self.reach, Reach::Lost) {
+            // SAFETY: Not used any more.
+            unsafe { mem::ManuallyDrop::drop(&mut self.memory) };
         }
-        // SAFETY: Not used any more.
-        unsafe { mem::ManuallyDrop::drop(&mut self.memory) };
+        // Otherwise it stays pinned and charged for ever. The gate has reported it.
     }
 }
 
