@@ -17,8 +17,6 @@ pub enum Capability {
     IpcLock = bindings::CAP_IPC_LOCK,
     /// `CAP_SYS_ADMIN`: may administer the machine.
     SysAdmin = bindings::CAP_SYS_ADMIN,
-    /// `CAP_NET_ADMIN`: may administer the network.
-    NetAdmin = bindings::CAP_NET_ADMIN,
 }
 
 /// Whether the calling task has `capability` over the whole machine. Process context; does not

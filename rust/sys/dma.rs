@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Coherent memory that CPU and device use at the same time, as an array of 64-bit words.
+//! Coherent memory that CPU and device use at the same time, as an array of 64-bit little-endian
+//! words.
 //!
 //! C header: [`include/linux/dma-mapping.h`](srctree/include/linux/dma-mapping.h)
 //!
@@ -115,7 +116,9 @@ impl Coherent {
             return None;
         }
         // SAFETY: In bounds. The invariant allows volatile access, and any value is a `u64`.
-        Some(unsafe { self.words.add(index).read_volatile() })
+        Some(u64::from_le(unsafe {
+            self.words.add(index).read_volatile()
+        }))
     }
 
     /// Reads the `N` words from `index` on, each once, in no particular order. `None` if they end
@@ -125,9 +128,9 @@ impl Coherent {
         if index.checked_add(N)? > self.count {
             return None;
         }
-        // SAFETY: In bounds. The invariant allows volatile access, and any value is a `u64`.
-        Some(core::array::from_fn(|i| unsafe {
-            self.words.add(index + i).read_volatile()
+        Some(core::array::from_fn(|i| {
+            // SAFETY: In bounds. The invariant allows volatile access, and any value is a `u64`.
+            u64::from_le(unsafe { self.words.add(index + i).read_volatile() })
         }))
     }
 
@@ -139,7 +142,7 @@ impl Coherent {
             return None;
         }
         // SAFETY: In bounds. The invariant allows volatile access.
-        unsafe { self.words.add(index).write_volatile(value) };
+        unsafe { self.words.add(index).write_volatile(value.to_le()) };
         Some(())
     }
 
@@ -153,7 +156,7 @@ impl Coherent {
         }
         for (i, word) in words.iter().enumerate() {
             // SAFETY: In bounds. The invariant allows volatile access.
-            unsafe { self.words.add(index + i).write_volatile(*word) };
+            unsafe { self.words.add(index + i).write_volatile(word.to_le()) };
         }
         Some(())
     }

@@ -116,8 +116,9 @@ impl Gate {
             pdev.dma_set_mask_and_coherent(DmaMask::new::<64>())?;
             pdev.dma_set_max_seg_size(u32::MAX);
         }
-        // INVARIANT: `pdev` is bound during probe. It stays so until probe fails or the driver is
-        // unbound; both release devres actions first, and `End` then makes the gate `Gone`.
+        // INVARIANT: `pdev` is bound in probe. Before that ends, because probe fails or the driver
+        // is unbound, the device core runs the actions registered with it, and `End` makes the
+        // gate `Gone`.
         let gate = Arc::pin_init(
             pin_init!(Self {
                 pdev: (&***pdev).into(),
@@ -307,9 +308,7 @@ impl Held {
         }
         // SAFETY: Counted above, uncounted below.
         release(unsafe { self.gate.bound() }.as_ref());
-        let mut state = self.gate.state.lock();
-        state.held -= 1;
-        drop(state);
+        self.gate.state.lock().held -= 1;
         self.gate.leave();
         true
     }

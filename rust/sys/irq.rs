@@ -193,7 +193,7 @@ impl<'a, H: Handler, C: Context> Irq<'a, H, C> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; those of the interrupt controller. The interrupt then stays where it is.
+    /// `ENOMEM`. Where the interrupt controller refuses to move it, it stays where it is.
     pub fn spread(&mut self, nth: u32) -> Result {
         /// `NUMA_NO_NODE`: all nodes are equal.
         const ANY_NODE: c_int = -1;

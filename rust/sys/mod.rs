@@ -2,8 +2,9 @@
 
 //! What this driver needs of the kernel and upstream has no abstraction for.
 //!
-//! This folder is the only place that names `bindings` or says `unsafe`. Nothing in it knows
-//! queue pairs: each file is about one topic of the kernel and is shaped to be sent upstream.
+//! This folder is the only place that names `bindings` or says `unsafe`. Nothing in it but
+//! the trace points knows queue pairs: each file is about one topic of the kernel and is shaped to
+//! be sent upstream.
 //!
 //! | file | gives |
 //! |---|---|
@@ -15,6 +16,8 @@
 //! | [`umem`] | user memory: pinned, accounted, mapped |
 //! | [`irq`], [`poller`] | N vectors, and the poll that an interrupt schedules |
 //! | [`watchdog`] | something that is done again and again |
+//! | [`completion`] | waiting with a timeout that signals do not cut short |
+//! | [`spinlock`] | a lock that process context and softirqs share |
 //! | [`chardev`], [`door`] | a character device whose files and mappings the device may leave behind |
 //! | [`eventfd`] | signalling a process from any context |
 //! | [`current`] | what the calling task may do |
@@ -35,6 +38,7 @@
 pub mod barrier;
 pub mod chardev;
 pub mod compat;
+pub mod completion;
 pub mod current;
 pub mod dma;
 pub mod door;
@@ -44,6 +48,7 @@ pub mod irq;
 pub mod mmio;
 pub mod pci;
 pub mod poller;
+pub mod spinlock;
 pub mod trace;
 pub mod umem;
 pub mod watchdog;

@@ -113,9 +113,9 @@ impl<T: Driver> Adapter<T> {
     ) {
         // SAFETY: The PCI core passes a valid device, which cannot unbind while the lock is held.
         let pdev = unsafe { &*pdev.cast::<pci::Device<CoreInternal<'_>>>() };
-        // SAFETY: The core names the driver of a device only once probe has succeeded, or before
-        // it has been called but then with the lock held by probe's caller. So probe has stored
-        // its data, which are of this type and stay until after unbind.
+        // SAFETY: Probe and unbind run under the same lock. After a probe that failed, and after
+        // unbind, the core does not call a driver. So probe has succeeded and has stored its data,
+        // which are of this type and have not been taken yet.
         let data = unsafe { pdev.as_ref().drvdata_borrow::<T::Data<'_>>() };
         f(pdev, data);
     }
