@@ -41,10 +41,6 @@ mod v7_3 {
     /// The thread has to run.
     pub(in super::super) const IRQ_WAKE_THREAD: IrqReturn = bindings::irqreturn::IRQ_WAKE_THREAD;
 
-    /// A page fault that cannot be served: the process gets SIGBUS.
-    pub(in super::super) const VM_FAULT_SIGBUS: bindings::vm_fault_t =
-        bindings::vm_fault_reason::VM_FAULT_SIGBUS.0;
-
     /// Orders reads of memory that a device writes.
     #[inline(always)]
     pub(in super::super) fn dma_rmb() {
@@ -100,10 +96,6 @@ mod v7_2 {
     pub(in super::super) const IRQ_HANDLED: IrqReturn = bindings::irqreturn_IRQ_HANDLED;
     /// The thread has to run.
     pub(in super::super) const IRQ_WAKE_THREAD: IrqReturn = bindings::irqreturn_IRQ_WAKE_THREAD;
-
-    /// A page fault that cannot be served: the process gets SIGBUS.
-    pub(in super::super) const VM_FAULT_SIGBUS: bindings::vm_fault_t =
-        bindings::vm_fault_reason_VM_FAULT_SIGBUS;
 
     unsafe extern "C" {
         safe fn qpair_dma_rmb();

@@ -12,7 +12,6 @@
 //! process is done with it held. `mapping` is taken by who removes mappings, never in a fault; it
 //! keeps the file from being released meanwhile.
 
-use super::compat::VM_FAULT_SIGBUS;
 use core::ptr::NonNull;
 use kernel::{
     bindings,
@@ -117,7 +116,7 @@ impl Door {
             Some(Frame(number)) => unsafe {
                 bindings::vmf_insert_pfn(vma, address, number as usize)
             },
-            None => VM_FAULT_SIGBUS,
+            None => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
         }
     }
 }
