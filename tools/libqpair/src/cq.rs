@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Completion queues.
+//!
+//! # Poll
+//!
+//! A poll reads entries and gives each to its work queue: the slots that it covers are *covered*. They are free
+//! for posts when the CQ's head past it has been published. That is one doorbell, and not
+//! needed for every poll: the head is published when a good part of the CQ has
+//! been read ([`CqOptions::head_batch`]), with every arm, and when a post finds no free slot.
+//!
+//! # Events
+//!
+//! [`Cq::arm`] asks for one event at the next completion; it is signalled on the CQ's [`Channel`]. Nothing is missed if
+//! the order is: arm, poll until nothing comes, wait, and again.
+//!
+//! # Locks
+//!
+//! The state of a CQ is taken before that of a work queue; what is published stands behind both.
+//! Polling from several threads is safe, and each completion goes to one of them.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use qpair_abi::doorbell;
+use qpair_abi::entry::{cqe_flags, Cqe};
+use qpair_abi::uapi::{qpair_create_cq, qpair_destroy, qpair_query_cq, QPAIR_NO_EVENTFD};
+use qpair_abi::Number;
+use qpair_queue::consumer::{CqConsumer, Published, Seen};
+use qpair_queue::credit::{Cq as OfCq, Limbo, Pool, RingId, Slots};
+use qpair_queue::index::{Depth, Index};
+use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+use crate::device::ContextInner;
+use crate::error::Error;
+use crate::kernel::Call;
+use crate::lock;
+use crate::memory::{Pages, Ring};
+use crate::qp::{RecvQueue, SendQueue};
+use crate::wr::Completion;
+
+pub use qpair_queue::channel::Wants;
+
+/// Where the events of completion queues arrive: an eventfd, for poll, epoll or io_uring.
+#[derive(Clone, Debug)]
+pub struct Channel {
+    fd: Arc<OwnedFd>,
+}
+
+impl Channel {
+    /// Makes one.
+    pub fn new() -> Result<Self, Error> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(Error::kernel("make an eventfd"))?;
+        Ok(Self { fd: Arc::new(fd) })
+    }
+
+    /// Waits for events, and takes them: how many there were, 0 if the time ran out.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<u64, Error> {
+        let refused = Error::kernel("wait for events");
+        let timeout = timeout.map(|t| Timespec {
+            tv_sec: t.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: t.subsec_nanos().into(),
+        });
+        let mut fds = [PollFd::new(&*self.fd, PollFlags::IN)];
+        match poll(&mut fds, timeout.as_ref()) {
+            // A signal: whoever waits looks around, and waits again.
+            Ok(0) | Err(Errno::INTR) => return Ok(0),
+            Ok(_) => {}
+            Err(errno) => return Err(refused(errno)),
+        }
+        let mut count = [0; 8];
+        match rustix::io::read(&*self.fd, &mut count) {
+            Ok(_) => Ok(u64::from_ne_bytes(count)),
+            // Another thread has taken them.
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(errno) => Err(refused(errno)),
+        }
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// What a completion queue shall be.
+#[derive(Clone, Debug)]
+pub struct CqOptions<'a> {
+    depth: u32,
+    vector: u32,
+    channel: Option<&'a Channel>,
+    pages: Pages,
+    head_batch: Option<u32>,
+}
+
+impl<'a> CqOptions<'a> {
+    /// At least `depth` entries: one for each block of the SQs and each receive of the RQs that it serves.
+    pub fn new(depth: u32) -> Self {
+        Self {
+            depth,
+            vector: 0,
+            channel: None,
+            pages: Pages::Normal,
+            head_batch: None,
+        }
+    }
+
+    /// Signals its events there. Without a channel it is polled.
+    pub fn channel(mut self, channel: &'a Channel) -> Self {
+        self.channel = Some(channel);
+        self
+    }
+
+    /// The interrupt vector that its events come by.
+    pub fn vector(mut self, vector: u32) -> Self {
+        self.vector = vector;
+        self
+    }
+
+    /// The pages of its ring.
+    pub fn pages(mut self, pages: Pages) -> Self {
+        self.pages = pages;
+        self
+    }
+
+    /// Publishes the head after this many entries, if nothing else makes it; a quarter of the ring if not given.
+    pub fn head_batch(mut self, entries: u32) -> Self {
+        self.head_batch = Some(entries.max(1));
+        self
+    }
+}
+
+/// What a CQ knows of a queue pair that it serves.
+#[derive(Debug)]
+struct Served {
+    number: Number,
+    /// Entries before it are of the queue pair's life before its last reset.
+    since: Index,
+    send: Option<Arc<SendQueue>>,
+    recv: Option<Arc<RecvQueue>>,
+}
+
+#[derive(Debug)]
+struct State {
+    consumer: CqConsumer<Ring>,
+    pool: Pool<OfCq>,
+    limbo: Limbo<OfCq>,
+    /// By the index of the queue pair's number.
+    served: Vec<Option<Served>>,
+    stale: u64,
+}
+
+impl State {
+    /// Gives the entry to its work queue. `None` if it is nobody's.
+    #[inline]
+    fn give(&mut self, cqe: &Cqe, seen: Seen<OfCq>) -> Option<()> {
+        let served = self.served.get(cqe.qp.index())?.as_ref()?;
+        if served.number != cqe.qp || !seen.past().reaches(served.since.plus(1)) {
+            return None;
+        }
+        let index = Index::new(cqe.index);
+        let covered = if cqe.flags & cqe_flags::RECV != 0 {
+            lock(served.recv.as_deref()?).complete(index, seen)
+        } else {
+            lock(served.send.as_deref()?).complete(index, seen)
+        };
+        covered.ok().map(drop)
+    }
+
+    /// After a head was published, or slots came into limbo.
+    fn release(&mut self) {
+        let freed = self.limbo.release(self.consumer.published());
+        // Of this ring: they were admitted as such.
+        let _: Result<(), Slots<OfCq>> = self.pool.give(freed);
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct CqInner {
+    pub(crate) context: Arc<ContextInner>,
+    pub(crate) number: Number,
+    depth: u32,
+    head_batch: u32,
+    state: Mutex<State>,
+    published: Mutex<Published<OfCq>>,
+}
+
+impl CqInner {
+    fn publish(&self, state: &mut State, place: u64) {
+        let published = state.consumer.publish(|head| {
+            let value = doorbell::value(self.number, head.get());
+            self.context.doorbell(place, value);
+        });
+        *lock(&self.published) = published;
+        state.release();
+    }
+
+    /// What has been published.
+    pub(crate) fn published(&self) -> Published<OfCq> {
+        *lock(&self.published)
+    }
+
+    /// Publishes the head, if there is news: somebody wants slots. No work queue is locked by the caller.
+    pub(crate) fn publish_now(&self) -> Published<OfCq> {
+        let mut state = lock(&self.state);
+        if state.consumer.unpublished() != 0 {
+            self.publish(&mut state, doorbell::CQ_HEAD);
+        }
+        self.published()
+    }
+
+    pub(crate) fn ring(&self) -> RingId {
+        RingId::new(self.number.raw(), self.context.attributes.epoch)
+    }
+
+    /// Takes the slots that a work queue can fill.
+    pub(crate) fn reserve(&self, needed: u32) -> Result<Slots<OfCq>, Error> {
+        let mut state = lock(&self.state);
+        if state.pool.free() < needed && state.consumer.unpublished() != 0 {
+            self.publish(&mut state, doorbell::CQ_HEAD);
+        }
+        let free = state.pool.free();
+        let taken = state.pool.take(needed);
+        taken.ok_or(Error::CqTooSmall { free, needed })
+    }
+
+    /// Slots of a work queue that was destroyed or reset when the CQ's producer index was `until`.
+    pub(crate) fn give_back(&self, slots: Slots<OfCq>, until: Index) {
+        let mut state = lock(&self.state);
+        // Of this ring: they were reserved here.
+        let _: Result<(), Slots<OfCq>> = state.limbo.admit(slots, until);
+        state.release();
+    }
+
+    /// Slots that no work queue came to use.
+    pub(crate) fn unreserve(&self, slots: Slots<OfCq>) {
+        // Of this ring: they were reserved here.
+        let _: Result<(), Slots<OfCq>> = lock(&self.state).pool.give(slots);
+    }
+
+    /// Serves a queue pair from now on, from entry `since` on.
+    pub(crate) fn serve(
+        &self,
+        number: Number,
+        since: Option<Index>,
+        send: Option<Arc<SendQueue>>,
+        recv: Option<Arc<RecvQueue>>,
+    ) {
+        let mut state = lock(&self.state);
+        let since = since.unwrap_or(state.consumer.head());
+        let at = number.index();
+        if state.served.len() <= at {
+            state.served.resize_with(at + 1, || None);
+        }
+        let before = state.served[at].take().filter(|s| s.number == number);
+        let (old_send, old_recv) = before.map_or((None, None), |s| (s.send, s.recv));
+        state.served[at] = Some(Served {
+            number,
+            since,
+            send: send.or(old_send),
+            recv: recv.or(old_recv),
+        });
+    }
+
+    /// Serves it no more; its entries that are left are nobody's.
+    pub(crate) fn leave(&self, number: Number) {
+        let mut state = lock(&self.state);
+        if let Some(served) = state.served.get_mut(number.index()) {
+            if served.as_ref().is_some_and(|s| s.number == number) {
+                *served = None;
+            }
+        }
+    }
+}
+
+impl Drop for CqInner {
+    fn drop(&mut self) {
+        let mut end = qpair_destroy {
+            handle: self.number.raw(),
+            ..Default::default()
+        };
+        // Refused only by a dead context, where there is nothing left.
+        let _: Result<(), Error> = self.context.call(Call::DestroyCq(&mut end));
+    }
+}
+
+/// A completion queue.
+#[derive(Clone, Debug)]
+pub struct Cq {
+    pub(crate) inner: Arc<CqInner>,
+}
+
+impl Cq {
+    pub(crate) fn create(
+        context: Arc<ContextInner>,
+        options: &CqOptions<'_>,
+    ) -> Result<Self, Error> {
+        let Some(depth) = Depth::at_least(options.depth).filter(|_| options.depth > 0) else {
+            return Err(Error::Range {
+                what: "the depth of a completion queue",
+                value: options.depth.into(),
+                allowed: "from 1 to the device's max_cq_depth (see `qpair info`)",
+            });
+        };
+        let ring = Ring::new(depth.entries(), Cqe::BYTES, options.pages)?;
+        let mut create = qpair_create_cq {
+            buffer: ring.address(),
+            buffer_bytes: ring.bytes(),
+            depth: depth.entries(),
+            vector: options.vector,
+            eventfd: options
+                .channel
+                .map_or(QPAIR_NO_EVENTFD, |channel| channel.fd.as_raw_fd()),
+            ..Default::default()
+        };
+        context.call(Call::CreateCq(&mut create))?;
+        let id = RingId::new(create.handle, context.attributes.epoch);
+        let made = Depth::new(create.depth)
+            .and_then(|depth| CqConsumer::new(id, ring, depth, depth.entries()).ok());
+        let Some((consumer, pool)) = made else {
+            // The kernel says that it is deeper than its memory. Closing the context ends it.
+            return Err(Error::kernel("use the completion queue that was made")(
+                Errno::INVAL,
+            ));
+        };
+        let published = consumer.published();
+        let state = State {
+            consumer,
+            pool,
+            limbo: Limbo::new(id),
+            served: Vec::new(),
+            stale: 0,
+        };
+        let inner = CqInner {
+            context,
+            number: Number::from_raw(create.handle),
+            depth: create.depth,
+            head_batch: options.head_batch.unwrap_or((create.depth / 4).max(1)),
+            state: Mutex::new(state),
+            published: Mutex::new(published),
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// Its number.
+    pub fn number(&self) -> Number {
+        self.inner.number
+    }
+
+    /// Its entries.
+    pub fn depth(&self) -> u32 {
+        self.inner.depth
+    }
+
+    /// Takes completions, as many as there are and fit. No system call, nothing allocated.
+    pub fn poll<'a>(&self, into: &'a mut [Completion]) -> &'a [Completion] {
+        let mut taken = 0;
+        let mut state = lock(&self.inner.state);
+        while taken < into.len() {
+            let Some(entry) = state.consumer.take() else {
+                break;
+            };
+            let cqe = Cqe::decode(&entry.words);
+            match state.give(&cqe, entry.seen) {
+                Some(()) => {
+                    into[taken] = Completion::from(&cqe);
+                    taken += 1;
+                }
+                None => state.stale += 1,
+            }
+        }
+        if state.consumer.unpublished() >= self.inner.head_batch {
+            self.inner.publish(&mut state, doorbell::CQ_HEAD);
+        }
+        &into[..taken]
+    }
+
+    /// Asks for an event at the next completion that [`poll`](Self::poll) has not taken yet, at once if there is one.
+    pub fn arm(&self, wants: Wants) {
+        let place = match wants {
+            Wants::Next => doorbell::CQ_ARM_NEXT,
+            Wants::Solicited => doorbell::CQ_ARM_SOLICITED,
+        };
+        let mut state = lock(&self.inner.state);
+        self.inner.publish(&mut state, place);
+    }
+
+    /// Publishes the head now. Never needed; it makes room for what a later call wants.
+    pub fn publish(&self) {
+        self.inner.publish_now();
+    }
+
+    /// Entries that were nobody's: of queue pairs that are gone, or that covered nothing.
+    pub fn stale(&self) -> u64 {
+        lock(&self.inner.state).stale
+    }
+
+    /// Slots that no queue pair has reserved.
+    pub fn unreserved(&self) -> u32 {
+        lock(&self.inner.state).pool.free()
+    }
+
+    /// How the device has it.
+    pub fn query(&self) -> Result<qpair_query_cq, Error> {
+        let mut query = qpair_query_cq {
+            handle: self.inner.number.raw(),
+            ..Default::default()
+        };
+        self.inner.context.call(Call::QueryCq(&mut query))?;
+        Ok(query)
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Errors, each with cause and remedy.
+//!
+//! There are the three kinds of every queue-pair interface: a call refuses ([`Error`], [`PostError`]),
+//! a work request fails later ([`CompletionError`]), or something happens
+//! that nobody asked for ([`AsyncEvent`](crate::AsyncEvent)).
+
+use std::path::PathBuf;
+
+use qpair_abi::status::{Detail, Status};
+use qpair_abi::Number;
+use rustix::io::Errno;
+
+/// A call refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no device.
+    #[error("no queue pair device (/dev/qpair0): load the driver (modprobe qpair), and see that the machine has the function (lspci -d 1234:5150)")]
+    NoDevice,
+    /// The device's file could not be opened.
+    #[error("cannot open {}: {errno}: {}", path.display(), open_remedy(*.errno))]
+    Open {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        errno: Errno,
+    },
+    /// The kernel refused.
+    #[error("cannot {what}: {}: {errno}", cause(*.errno))]
+    Kernel {
+        /// What was to be done.
+        what: &'static str,
+        /// Why not.
+        errno: Errno,
+    },
+    /// The kernel speaks another version of the interface.
+    #[error("the driver has version {kernel} of the interface, this program {library}: use those of one release")]
+    Version {
+        /// The driver's.
+        kernel: u32,
+        /// The library's.
+        library: u32,
+    },
+    /// A CQ must have room for all that the queues on it can complete.
+    #[error("the completion queue has {free} slots left and the queue pair needs {needed}: make it deeper, or the queues on it shorter")]
+    CqTooSmall {
+        /// Slots that no queue has reserved.
+        free: u32,
+        /// Slots that the new queues need.
+        needed: u32,
+    },
+    /// A CQ of one device cannot serve a queue pair of another context.
+    #[error("the completion queue belongs to another context: make both from one")]
+    OtherContext,
+    /// A depth or size that no device has.
+    #[error("{what} is {value}, and must be {allowed}")]
+    Range {
+        /// Of what.
+        what: &'static str,
+        /// The value.
+        value: u64,
+        /// What would do.
+        allowed: &'static str,
+    },
+    /// A work request was not posted.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// A work request failed.
+    #[error(transparent)]
+    Completion(#[from] CompletionError),
+}
+
+impl Error {
+    /// The errno, if the kernel gave one.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Open { errno, .. } | Self::Kernel { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+
+    /// Whether the device is gone or was reset: everything that was made through the context is dead.
+    pub fn is_dead(&self) -> bool {
+        matches!(self.errno(), Some(Errno::NODEV | Errno::IO))
+    }
+
+    pub(crate) fn kernel(what: &'static str) -> impl Fn(Errno) -> Self {
+        move |errno| Self::Kernel { what, errno }
+    }
+}
+
+fn open_remedy(errno: Errno) -> &'static str {
+    match errno {
+        Errno::NOENT => "load the driver (modprobe qpair), or name another device",
+        Errno::ACCESS | Errno::PERM => "run as root, or give yourself access to the file",
+        Errno::NODEV | Errno::NXIO => "the device is gone, or not bound to its driver",
+        Errno::NOSPC => "the device has no doorbell page left: end another process that uses it",
+        _ => "see the kernel log",
+    }
+}
+
+/// What an errno of the interface means, and what to do about it.
+pub fn cause(errno: Errno) -> &'static str {
+    match errno {
+        Errno::NOTTY => "the driver does not know this call; use library and driver of one release",
+        Errno::INVAL => "an argument is out of the device's limits (see `qpair info`), unaligned, or not possible in this state",
+        Errno::TOOBIG => "the driver is older than this program and does not know what was asked; use those of one release",
+        Errno::NOENT => "the object does not exist in this context",
+        Errno::BUSY => "others use it; destroy those first",
+        Errno::OVERFLOW => "address and length wrap, or the region is larger than the device allows (see `qpair info`)",
+        Errno::FAULT => "the memory is not mapped, not writable, or not ordinary memory",
+        Errno::NOMEM => "out of memory, or of memory that may be locked; raise the limit (ulimit -l) or use less",
+        Errno::NOSPC => "the device has no more of this kind; end others that use it, or give it more (-device qpair,help)",
+        Errno::DQUOT => "this process has as many of this kind as it may (see `qpair info`); use less",
+        Errno::BADF => "the event file descriptor is none",
+        Errno::INTR => "the process was killed meanwhile",
+        Errno::IO => "the device was reset since it was opened; open it anew",
+        Errno::NODEV => "the device is gone",
+        _ => "unexpected error",
+    }
+}
+
+/// A work request was not posted; those before it in the same call were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// No room now.
+    #[error(
+        "the queue is full after {posted} work requests: poll its completion queue, and post again"
+    )]
+    Full {
+        /// How many of this call were posted.
+        posted: usize,
+    },
+    /// It never fits.
+    #[error("work request {posted} is too large: {what}")]
+    TooLarge {
+        /// How many of this call were posted.
+        posted: usize,
+        /// What is too large.
+        what: &'static str,
+    },
+}
+
+impl PostError {
+    /// How many work requests of the call were posted before the one that was not.
+    pub fn posted(self) -> usize {
+        match self {
+            Self::Full { posted } | Self::TooLarge { posted, .. } => posted,
+        }
+    }
+}
+
+/// A work request failed. Its queue pair is in the error state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("work request {id:#x} of queue pair {qp}: {status} ({detail})")]
+pub struct CompletionError {
+    /// The work request's own.
+    pub id: u64,
+    /// Its queue pair.
+    pub qp: Number,
+    /// How it went.
+    pub status: Status,
+    /// Which check refused it.
+    pub detail: Detail,
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Queue pairs for processes, with the names of verbs.
+//!
+//! A process makes its queues in memory of its own, hands them to the kernel once, and from then on
+//! talks to the device past the kernel: **posting and polling do no system call and
+//! allocate nothing**.
+//!
+//! ```text
+//!   Device --open--> Context --+-- Pd --+-- Mr    memory that the device may use
+//!                              |        +-- Qp    Reset -> Init -> Rtr -> Rts
+//!                              +-- Cq             completions, polled or by event
+//!                              +-- async events
+//!
+//!   post:  work request -> SQ or RQ (memory) ... one doorbell for a batch
+//!   poll:  CQ (memory) -> Completion         ... one head doorbell for many
+//! ```
+//!
+//! | file | has |
+//! |---|---|
+//! | [`device`] | finding devices, [`Context`], limits, counters, asynchronous events |
+//! | [`memory`] | page-aligned memory, and rings in it |
+//! | [`mr`] | [`Pd`] and [`Mr`] |
+//! | [`cq`] | [`Cq`] and [`Channel`]: poll, arm, wait |
+//! | [`qp`] | [`Qp`] and its states; posting |
+//! | [`wr`] | [`WorkRequest`], [`Receive`], [`Completion`] |
+//! | [`kernel`] | what is asked of the kernel, so that a test can put a model in its place |
+//! | [`error`] | errors, each with cause and remedy |
+//!
+//! # The rules
+//!
+//! The library keeps to the rules of `queue` by its types, as the driver does: a slot of
+//! a queue is a value that a post takes and that only the completion that covers it gives back, after the
+//! CQ's head has been published. So no queue can be overwritten and no CQ overrun, whatever the program does.
+//! A full queue is [`PostError::Full`]; poll, and post again.
+//!
+//! # Lifetimes
+//!
+//! Objects hold what they need: a queue pair its domain and completion queues, all of them their context.
+//! Drop them in any order; the kernel sees QP before CQ before PD before context.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use qpair::{Access, Completion, CqOptions, Device, Memory, QpOptions, Receive, WorkRequest};
+//!
+//! # fn main() -> Result<(), qpair::Error> {
+//! let context = Device::first()?.open()?;
+//! let pd = context.alloc_pd()?;
+//! let mr = pd.register(Memory::new(4096)?, Access::LOCAL_WRITE)?;
+//! let cq = context.create_cq(&CqOptions::new(64))?;
+//!
+//! let a = pd.create_qp(&QpOptions::new(&cq, &cq))?;
+//! let b = pd.create_qp(&QpOptions::new(&cq, &cq))?;
+//! let (to_a, to_b) = (a.number(), b.number());
+//! let a = a.init(Access::NONE)?.rtr(to_b)?.rts()?;
+//! let b = b.init(Access::NONE)?.rtr(to_a)?.rts()?;
+//!
+//! mr.write(0, b"hello");
+//! b.post_recv(&[Receive::new(1, &[mr.sge(2048, 1024)])])?;
+//! a.post_send(&[WorkRequest::send(2, &[mr.sge(0, 5)]).signaled()])?;
+//!
+//! let mut done = 0;
+//! let mut completions = [Completion::default(); 16];
+//! while done < 2 {
+//!     for completion in cq.poll(&mut completions) {
+//!         completion.check()?;
+//!         done += 1;
+//!     }
+//! }
+//! let mut hello = [0; 5];
+//! mr.read(2048, &mut hello);
+//! assert_eq!(&hello, b"hello");
+//! # Ok(())
+//! # }
+//! ```
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("the order of doorbells after ring entries is worked out for x86-64 alone");
+
+pub mod cq;
+pub mod device;
+pub mod error;
+pub mod kernel;
+pub mod memory;
+pub mod mr;
+pub mod qp;
+pub mod wr;
+
+pub use cq::{Channel, Cq, CqOptions, Wants};
+pub use device::{AsyncEvent, Attributes, Context, Counters, Device};
+pub use error::{CompletionError, Error, PostError};
+pub use memory::{Memory, Pages};
+pub use mr::{Access, Mr, Pd};
+pub use qp::{Init, Qp, QpOptions, Reset, Rtr, Rts};
+pub use qpair_abi::counters::Counter;
+pub use qpair_abi::status::{Detail, Status};
+pub use qpair_abi::Number;
+pub use wr::{Completion, Done, Receive, Remote, Sge, WorkRequest};
+
+/// Locks what no panic can leave half done.
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory that is shared with the device.
+//!
+//! [`Memory`] is a private anonymous mapping: page-aligned, zeroed, and not inherited by
+//! a child (`MADV_DONTFORK`), whose copy the device would not know. The device reads and writes it whenever it likes, so
+//! there is never a reference to its bytes but in [`Memory::bytes`], whose
+//! caller answers for it; everything else copies, or goes word by word.
+
+use std::ops::Deref;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{fence, AtomicU64, Ordering};
+use std::sync::Arc;
+
+use qpair_queue::storage::Storage;
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::error::Error;
+
+/// Which pages memory is made of. The fewer, the shorter the device's tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pages {
+    /// As the system sees fit.
+    #[default]
+    Normal,
+    /// Asks for large ones (transparent huge pages), and takes what there is.
+    Large,
+    /// 2 MiB pages of the reserve (`vm.nr_hugepages`), or an error.
+    Huge,
+}
+
+/// Bytes of a page of the reserve.
+const HUGE: usize = 2 << 20;
+/// Bytes of an ordinary page.
+const PAGE: usize = 4096;
+
+/// Page-aligned memory of this process's own.
+#[derive(Debug)]
+pub struct Memory {
+    start: NonNull<u8>,
+    bytes: usize,
+    /// What was mapped: whole pages.
+    mapped: usize,
+}
+
+// SAFETY: It is an address range that `self` owns; what is done with it is in the hands of its methods.
+unsafe impl Send for Memory {}
+// SAFETY: Safe methods reach it by atomics alone.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Maps `bytes` of zeroes, at least 1.
+    pub fn new(bytes: usize) -> Result<Self, Error> {
+        Self::with_pages(bytes, Pages::Normal)
+    }
+
+    /// [`new`](Self::new), of chosen pages.
+    pub fn with_pages(bytes: usize, pages: Pages) -> Result<Self, Error> {
+        let page = if pages == Pages::Huge { HUGE } else { PAGE };
+        let range = Error::Range {
+            what: "the size of memory",
+            value: bytes as u64,
+            allowed: "at least 1, and less than the address space",
+        };
+        let Some(mapped) = bytes.checked_next_multiple_of(page).filter(|&all| all > 0) else {
+            return Err(range);
+        };
+        let mut flags = MapFlags::PRIVATE;
+        if pages == Pages::Huge {
+            flags |= MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+        }
+        let refused = Error::kernel(match pages {
+            Pages::Huge => "map huge pages (reserve some: sysctl vm.nr_hugepages)",
+            _ => "map memory",
+        });
+        // SAFETY: A new mapping, at an address of the kernel's choice.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(
+                ptr::null_mut(),
+                mapped,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )
+        };
+        let start = start.map_err(&refused)?.cast();
+        let memory = Self {
+            start: NonNull::new(start).ok_or_else(|| refused(Errno::NOMEM))?,
+            bytes,
+            mapped,
+        };
+        // SAFETY: It is ours, and neither advice changes what is in it.
+        unsafe {
+            rustix::mm::madvise(start.cast(), mapped, Advice::LinuxDontFork).map_err(&refused)?;
+            if pages == Pages::Large {
+                // A kernel without them refuses, which is no error.
+                let _: Result<(), Errno> =
+                    rustix::mm::madvise(start.cast(), mapped, Advice::LinuxHugepage);
+            }
+        }
+        Ok(memory)
+    }
+
+    /// Its address, in this process and for the device.
+    pub fn address(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Never: there is at least one byte.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Bytes of whole pages behind it.
+    pub(crate) fn mapped(&self) -> u64 {
+        self.mapped as u64
+    }
+
+    /// Copies bytes out, from `offset` on. What is outside is an error of the program.
+    ///
+    /// # Panics
+    ///
+    /// If the range is not inside.
+    pub fn read(&self, offset: usize, into: &mut [u8]) {
+        self.check(offset, into.len());
+        // SAFETY: Inside the mapping, checked; `into` is another's. If the device
+        // writes it meanwhile the bytes are old or new ones.
+        unsafe { ptr::copy_nonoverlapping(self.at(offset), into.as_mut_ptr(), into.len()) }
+    }
+
+    /// Copies bytes in, from `offset` on.
+    ///
+    /// # Panics
+    ///
+    /// If the range is not inside.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        self.check(offset, from.len());
+        // SAFETY: Inside the mapping, checked; `from` is another's. If the device
+        // reads it meanwhile it finds old or new bytes.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.at(offset), from.len()) }
+    }
+
+    /// The bytes themselves, to read into or write from without a copy.
+    ///
+    /// # Safety
+    ///
+    /// As long as the slice lives, nobody else uses this part: no other slice or copy, and no work request
+    /// or peer that makes the device read or write it.
+    ///
+    /// # Panics
+    ///
+    /// If the range is not inside.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn bytes(&self, offset: usize, len: usize) -> &mut [u8] {
+        self.check(offset, len);
+        // SAFETY: Inside the mapping, checked; nobody else's, says the caller.
+        unsafe { std::slice::from_raw_parts_mut(self.at(offset), len) }
+    }
+
+    fn check(&self, offset: usize, len: usize) {
+        assert!(
+            offset <= self.bytes && len <= self.bytes - offset,
+            "{offset}+{len} is outside of {} bytes",
+            self.bytes
+        );
+    }
+
+    fn at(&self, offset: usize) -> *mut u8 {
+        // SAFETY: Callers have checked that it is inside.
+        unsafe { self.start.as_ptr().add(offset) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: It was mapped by `with_pages`, and references to it do not outlive `self`. The
+        // device's way to it, if any, was ended by who registered it; and pinned pages outlive a mapping.
+        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.mapped) };
+        debug_assert_eq!(unmapped, Ok(()));
+    }
+}
+
+/// A ring in [`Memory`], as the rules want it: words, and three points of order.
+///
+/// The device is a store away behind uncached memory. On x86-64 loads are not passed by
+/// later loads or stores, nor stores by later stores, whether to ordinary or uncached
+/// memory; so the fences only keep the compiler from moving anything.
+#[derive(Debug)]
+pub struct Ring(Memory);
+
+impl Ring {
+    /// A ring of `entries` of `entry_bytes`, zeroed.
+    pub fn new(entries: u32, entry_bytes: usize, pages: Pages) -> Result<Self, Error> {
+        let bytes = (entries as usize).checked_mul(entry_bytes);
+        Memory::with_pages(bytes.unwrap_or(0), pages).map(Self)
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> u64 {
+        self.0.address()
+    }
+
+    /// How many bytes the kernel may use.
+    pub fn bytes(&self) -> u64 {
+        self.0.mapped()
+    }
+
+    /// Zeroes it; the device does not use it.
+    pub(crate) fn clear(&self) {
+        for at in 0..self.words() {
+            self.store(at, 0);
+        }
+    }
+
+    #[inline(always)]
+    fn slice(&self) -> &[AtomicU64] {
+        // SAFETY: Mapped, page-aligned and initialised for `bytes`, as long as `self` lives; only ever
+        // used as these words, and the device's loads and stores of a word are whole.
+        unsafe { std::slice::from_raw_parts(self.0.start.as_ptr().cast(), self.0.bytes / 8) }
+    }
+}
+
+/// A [`Ring`] that outlives the queue that was in it: a reset makes a fresh one there.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedRing(Arc<Ring>);
+
+impl SharedRing {
+    pub(crate) fn new(ring: Ring) -> Self {
+        Self(Arc::new(ring))
+    }
+}
+
+impl Deref for SharedRing {
+    type Target = Ring;
+
+    #[inline(always)]
+    fn deref(&self) -> &Ring {
+        &self.0
+    }
+}
+
+impl Storage for SharedRing {
+    #[inline(always)]
+    fn words(&self) -> usize {
+        self.0.words()
+    }
+    #[inline(always)]
+    fn load(&self, at: usize) -> u64 {
+        self.0.load(at)
+    }
+    #[inline(always)]
+    fn store(&self, at: usize, word: u64) {
+        self.0.store(at, word);
+    }
+    #[inline(always)]
+    fn after_owner(&self) {
+        self.0.after_owner();
+    }
+    #[inline(always)]
+    fn before_head(&self) {
+        self.0.before_head();
+    }
+    #[inline(always)]
+    fn before_tail(&self) {
+        self.0.before_tail();
+    }
+    #[inline(always)]
+    fn load_all<const N: usize>(&self, at: usize) -> [u64; N] {
+        self.0.load_all(at)
+    }
+    #[inline(always)]
+    fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
+        self.0.store_all(at, words);
+    }
+}
+
+impl Storage for Ring {
+    #[inline(always)]
+    fn words(&self) -> usize {
+        self.0.bytes / 8
+    }
+
+    #[inline(always)]
+    fn load(&self, at: usize) -> u64 {
+        let word = self.slice().get(at);
+        word.map_or(0, |word| u64::from_le(word.load(Ordering::Relaxed)))
+    }
+
+    #[inline(always)]
+    fn store(&self, at: usize, value: u64) {
+        if let Some(word) = self.slice().get(at) {
+            word.store(value.to_le(), Ordering::Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn after_owner(&self) {
+        fence(Ordering::Acquire);
+    }
+
+    #[inline(always)]
+    fn before_head(&self) {
+        fence(Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn before_tail(&self) {
+        fence(Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn load_all<const N: usize>(&self, at: usize) -> [u64; N] {
+        let mut words = [0; N];
+        if let Some(from) = self.slice().get(at..at.wrapping_add(N)) {
+            for (word, from) in words.iter_mut().zip(from) {
+                *word = u64::from_le(from.load(Ordering::Relaxed));
+            }
+        }
+        words
+    }
+
+    #[inline(always)]
+    fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
+        if let Some(into) = self.slice().get(at..at.wrapping_add(N)) {
+            for (into, word) in into.iter().zip(words) {
+                into.store(word.to_le(), Ordering::Relaxed);
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Protection domains, and the memory in them.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use bitflags::bitflags;
+use qpair_abi::entry::Sge;
+use qpair_abi::uapi::{
+    qpair_destroy, qpair_query_mr, qpair_reg_mr, QPAIR_ACCESS_LOCAL_WRITE,
+    QPAIR_ACCESS_REMOTE_READ, QPAIR_ACCESS_REMOTE_WRITE,
+};
+
+use crate::device::ContextInner;
+use crate::error::Error;
+use crate::kernel::Call;
+use crate::memory::Memory;
+use crate::qp::{Qp, QpOptions, Reset};
+use crate::wr::Remote;
+
+bitflags! {
+    /// What may be done with a region, and what a queue pair lets its peer do.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct Access: u32 {
+        /// Sending from it, nothing else.
+        const NONE = 0;
+        /// Receives and READs of the owner may fill it.
+        const LOCAL_WRITE = QPAIR_ACCESS_LOCAL_WRITE;
+        /// The peer may write it.
+        const REMOTE_WRITE = QPAIR_ACCESS_REMOTE_WRITE;
+        /// The peer may read it.
+        const REMOTE_READ = QPAIR_ACCESS_REMOTE_READ;
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct PdInner {
+    pub(crate) context: Arc<ContextInner>,
+    pub(crate) handle: u32,
+}
+
+impl Drop for PdInner {
+    fn drop(&mut self) {
+        let mut end = qpair_destroy {
+            handle: self.handle,
+            ..Default::default()
+        };
+        // Refused only by a dead context, where there is nothing left.
+        let _: Result<(), Error> = self.context.call(Call::DeallocPd(&mut end));
+    }
+}
+
+/// A protection domain: its queue pairs may name its regions and no others.
+#[derive(Clone, Debug)]
+pub struct Pd {
+    pub(crate) inner: Arc<PdInner>,
+}
+
+impl Pd {
+    pub(crate) fn new(context: Arc<ContextInner>, handle: u32) -> Self {
+        Self {
+            inner: Arc::new(PdInner { context, handle }),
+        }
+    }
+
+    /// Makes a queue pair in this domain.
+    pub fn create_qp(&self, options: &QpOptions<'_>) -> Result<Qp<Reset>, Error> {
+        Qp::create(self.inner.clone(), options)
+    }
+
+    /// Registers memory, which the region owns from then on.
+    pub fn register(&self, memory: Memory, access: Access) -> Result<Mr, Error> {
+        // SAFETY: The memory is in the region, and dropped after it.
+        let region = unsafe { self.register_range(memory.address(), memory.len() as u64, access)? };
+        Ok(Mr { region, memory })
+    }
+
+    /// Registers an address range that is somebody else's.
+    ///
+    /// # Safety
+    ///
+    /// As long as the region lives, the range stays mapped to the same memory, and
+    /// nobody has a reference to bytes that the device may write.
+    pub unsafe fn register_range(
+        &self,
+        addr: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<Region, Error> {
+        let mut reg = qpair_reg_mr {
+            addr,
+            bytes,
+            pd: self.inner.handle,
+            access: access.bits(),
+            ..Default::default()
+        };
+        self.inner.context.call(Call::RegMr(&mut reg))?;
+        Ok(Region {
+            pd: self.inner.clone(),
+            handle: reg.handle,
+            addr,
+            bytes,
+            lkey: reg.lkey,
+            rkey: reg.rkey,
+        })
+    }
+}
+
+/// A registered address range.
+#[derive(Debug)]
+pub struct Region {
+    pd: Arc<PdInner>,
+    handle: u32,
+    addr: u64,
+    bytes: u64,
+    lkey: u32,
+    rkey: u32,
+}
+
+impl Region {
+    /// The key for the owner's own SGEs.
+    pub fn lkey(&self) -> u32 {
+        self.lkey
+    }
+
+    /// The key to give to a peer.
+    pub fn rkey(&self) -> u32 {
+        self.rkey
+    }
+
+    /// Where it begins.
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    /// `bytes` of it from `offset` on, for a work request.
+    ///
+    /// # Panics
+    ///
+    /// If they are not inside.
+    pub fn sge(&self, offset: usize, bytes: usize) -> Sge {
+        let (from, count) = (offset as u64, bytes as u64);
+        assert!(
+            from <= self.bytes && count <= self.bytes - from && count <= u32::MAX.into(),
+            "{offset}+{bytes} is outside of {} bytes",
+            self.bytes
+        );
+        Sge {
+            addr: self.addr + from,
+            bytes: bytes as u32,
+            lkey: self.lkey,
+        }
+    }
+
+    /// The place at `offset`, for the peer's WRITEs and READs.
+    pub fn remote(&self, offset: usize) -> Remote {
+        Remote {
+            addr: self.addr.wrapping_add(offset as u64),
+            rkey: self.rkey,
+        }
+    }
+
+    /// How the device has it.
+    pub fn query(&self) -> Result<qpair_query_mr, Error> {
+        let mut query = qpair_query_mr {
+            handle: self.handle,
+            ..Default::default()
+        };
+        self.pd.context.call(Call::QueryMr(&mut query))?;
+        Ok(query)
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        let mut end = qpair_destroy {
+            handle: self.handle,
+            ..Default::default()
+        };
+        // Refused only by a dead context, where there is nothing left.
+        let _: Result<(), Error> = self.pd.context.call(Call::DeregMr(&mut end));
+    }
+}
+
+/// A memory region: registered [`Memory`]. Dropped, it is first taken from the device, then unmapped.
+#[derive(Debug)]
+pub struct Mr {
+    region: Region,
+    memory: Memory,
+}
+
+impl Mr {
+    /// Its memory.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Copies bytes out, from `offset` on; see [`Memory::read`].
+    ///
+    /// # Panics
+    ///
+    /// If the range is not inside.
+    pub fn read(&self, offset: usize, into: &mut [u8]) {
+        self.memory.read(offset, into);
+    }
+
+    /// Copies bytes in, from `offset` on; see [`Memory::write`].
+    ///
+    /// # Panics
+    ///
+    /// If the range is not inside.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        self.memory.write(offset, from);
+    }
+}
+
+impl Deref for Mr {
+    type Target = Region;
+
+    fn deref(&self) -> &Region {
+        &self.region
+    }
+}
