@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a process may have: quotas of objects, locked memory.
+
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::bail;
+use anyhow::ensure;
+use anyhow::Context as _;
+use anyhow::Result;
+use nix::errno::Errno;
+use nix::sys::resource::setrlimit;
+use nix::sys::resource::Resource;
+use qpair_abi::uapi;
+
+use super::fails;
+use crate::children::Child;
+use crate::ktap::Setup;
+use crate::pair::works;
+use crate::pair::Bystander;
+use crate::raw::page_size;
+use crate::raw::Buffer;
+use crate::raw::Context;
+use crate::raw::Cq;
+use crate::raw::Mr;
+use crate::raw::Pd;
+use crate::raw::Qp;
+use crate::raw::QpShape;
+use crate::world;
+
+/// Makes one after another until the quota says no; then one less makes room for one more.
+fn fill<T>(
+    what: &str,
+    quota: u32,
+    mut make: impl FnMut() -> Result<T, Errno>,
+    end: impl Fn(&T) -> Result<(), Errno>,
+) -> Result<Vec<T>> {
+    let mut all = Vec::new();
+    for number in 0..quota {
+        all.push(make().with_context(|| format!("{what} {number} of {quota}"))?);
+    }
+    fails(
+        &format!("{what} {quota} of {quota}"),
+        Errno::EDQUOT,
+        make().map(drop),
+    )?;
+    fails("one more", Errno::EDQUOT, make().map(drop))?;
+    let Some(last) = all.pop() else {
+        bail!("{what}: a quota of 0")
+    };
+    end(&last).context("ending one")?;
+    all.push(make().with_context(|| format!("{what}: one more after one less"))?);
+    fails("and one more", Errno::EDQUOT, make().map(drop))?;
+    Ok(all)
+}
+
+/// Errors of `raw` that come with words, as the errno that they are.
+fn errno<T>(result: Result<T>) -> Result<T, Errno> {
+    result.map_err(|error| {
+        error
+            .root_cause()
+            .downcast_ref::<Errno>()
+            .copied()
+            .unwrap_or(Errno::UnknownErrno)
+    })
+}
+
+pub(super) fn quotas(setup: &Setup) -> Result<()> {
+    let mut others = Bystander::new(0, setup.rng())?;
+    let ctx = Context::open(0)?;
+    let info = ctx.info;
+    let buffer = Buffer::new(4096)?;
+    let shape = QpShape {
+        sq_blocks: 1,
+        rq_depth: 1,
+        rq_stride: 0,
+    };
+
+    let pds = fill("PD", info.quota_pd, || Pd::new(&ctx), Pd::destroy)?;
+    let pd = &pds[0];
+    let mrs = fill("MR", info.quota_mr, || Mr::all(pd, &buffer), Mr::destroy)?;
+    let cqs = fill("CQ", info.quota_cq, || errno(Cq::new(&ctx, 1)), Cq::destroy)?;
+    let cq = &cqs[0];
+    let make = || errno(Qp::new(pd, cq, cq, shape));
+    let qps = fill("QP", info.quota_qp, make, |qp| qp.destroy().map(drop))?;
+    others
+        .unharmed()
+        .context("while this one has all that it may")?;
+
+    // Nothing of it is lost when all ends at once.
+    drop((pds, mrs, cqs, qps, ctx));
+    let again = Context::open(0)?;
+    fill(
+        "PD, again",
+        again.info.quota_pd,
+        || Pd::new(&again),
+        Pd::destroy,
+    )?;
+    others.unharmed()
+}
+
+/// Becomes somebody without capabilities, who may lock this much.
+fn unprivileged(bytes: u64) -> Result<()> {
+    setrlimit(Resource::RLIMIT_MEMLOCK, bytes, bytes).context("setrlimit")?;
+    let nobody = nix::unistd::Uid::from_raw(65534);
+    nix::unistd::setresuid(nobody, nobody, nobody).context("setresuid")
+}
+
+/// Does `work` with a context that was opened before the process became unprivileged.
+fn as_nobody(bytes: u64, work: impl FnOnce(&Arc<Context>) -> Result<()>) -> Result<()> {
+    let ctx = Context::open(0)?;
+    let mut child = Child::start(|_| {
+        unprivileged(bytes)?;
+        work(&ctx)
+    })?;
+    child.done()
+}
+
+fn charged(expected: usize, when: &str) -> Result<()> {
+    let kib = world::charged_kib()?;
+    ensure!(
+        kib as usize == expected >> 10,
+        "{when}: VmPin is {kib} KiB, expected {}",
+        expected >> 10
+    );
+    Ok(())
+}
+
+pub(super) fn locked_memory(setup: &Setup) -> Result<()> {
+    const LIMIT: usize = 1 << 20;
+    let before = world::pinned_pages()?;
+    as_nobody(LIMIT as u64, |ctx| {
+        let pd = Pd::new(ctx)?;
+        let buffer = Buffer::new(2 * LIMIT)?;
+        charged(0, "before")?;
+        let half = Mr::of(&pd, buffer.addr(), LIMIT as u64 / 2, 1)?;
+        charged(LIMIT / 2, "half of it")?;
+        let rest = Mr::of(&pd, buffer.addr() + LIMIT as u64, LIMIT as u64 / 2, 1)?;
+        charged(LIMIT, "all of it")?;
+        let pinned = world::pinned_pages();
+        if let Ok(pinned) = pinned {
+            ensure!(
+                pinned - before >= (LIMIT / page_size()) as i64,
+                "{} pages are pinned",
+                pinned - before
+            );
+        }
+        fails(
+            "a byte more",
+            Errno::ENOMEM,
+            Mr::of(&pd, buffer.addr(), 1, 1).map(drop),
+        )?;
+        charged(LIMIT, "after it was refused")?;
+        rest.destroy()?;
+        charged(LIMIT / 2, "half given back")?;
+        // What fails later than the charge gives it back, too.
+        let hole = Buffer::new(LIMIT / 2)?;
+        hole.punch(LIMIT / 4, page_size())?;
+        fails(
+            "a hole",
+            Errno::EFAULT,
+            Mr::of(&pd, hole.addr(), LIMIT as u64 / 2, 1).map(drop),
+        )?;
+        charged(LIMIT / 2, "after a failure")?;
+        // Pages count, not bytes.
+        half.destroy()?;
+        let across = Mr::of(&pd, buffer.addr() + 4095, 2, 1)?;
+        charged(2 * page_size(), "two bytes in two pages")?;
+        across.destroy()?;
+        charged(0, "all given back")
+    })?;
+    works(0, &mut setup.rng())
+}
+
+pub(super) fn locked_memory_of_queues(setup: &Setup) -> Result<()> {
+    as_nobody(64 << 10, |ctx| {
+        let pd = Pd::new(ctx)?;
+        let cq = Cq::new(ctx, 128)?;
+        charged(4096, "a CQ of a page")?;
+        let qp = Qp::new(
+            &pd,
+            &cq,
+            &cq,
+            QpShape {
+                sq_blocks: 64,
+                rq_depth: 128,
+                rq_stride: 0,
+            },
+        )?;
+        charged(4096 * 4, "with an SQ of a page and an RQ of two")?;
+        let large = QpShape {
+            sq_blocks: 512,
+            rq_depth: 512,
+            rq_stride: 0,
+        };
+        fails(
+            "a QP of 64 KiB",
+            Errno::ENOMEM,
+            errno(Qp::new(&pd, &cq, &cq, large)).map(drop),
+        )?;
+        fails(
+            "a CQ of 64 KiB",
+            Errno::ENOMEM,
+            errno(Cq::new(ctx, 2048)).map(drop),
+        )?;
+        charged(4096 * 4, "after both were refused")?;
+        // An SQ that fits and an RQ that does not: nothing of it stays.
+        let uneven = QpShape {
+            sq_blocks: 64,
+            rq_depth: 1024,
+            rq_stride: 0,
+        };
+        fails(
+            "an RQ of 64 KiB",
+            Errno::ENOMEM,
+            errno(Qp::new(&pd, &cq, &cq, uneven)).map(drop),
+        )?;
+        charged(4096 * 4, "after half of it was made")?;
+        qp.destroy()?;
+        cq.destroy()?;
+        charged(0, "all given back")
+    })?;
+    works(0, &mut setup.rng())
+}
+
+pub(super) fn locked_memory_with_the_capability(setup: &Setup) -> Result<()> {
+    let mut child = Child::start(|_| {
+        setrlimit(Resource::RLIMIT_MEMLOCK, 4096, 4096)?;
+        let ctx = Context::open(0)?;
+        let pd = Pd::new(&ctx)?;
+        let mr = Mr::all(&pd, &Buffer::new(1 << 20)?)
+            .context("1 MiB with CAP_IPC_LOCK and a limit of 4 KiB")?;
+        charged(1 << 20, "it is counted all the same")?;
+        mr.destroy()?;
+        charged(0, "all given back")
+    })?;
+    child.done()?;
+    works(0, &mut setup.rng())
+}
+
+/// Threads of one process that make, ask about and end the same objects at the same time.
+pub(super) fn races(setup: &Setup) -> Result<()> {
+    const THREADS: u64 = 4;
+    const ROUNDS: u32 = 200;
+    let mut others = Bystander::new(0, setup.rng())?;
+    let ctx = Context::open(0)?;
+    let pd = Pd::new(&ctx)?;
+    let known = [Errno::ENOENT, Errno::EBUSY, Errno::EINVAL];
+    let results: Vec<Result<()>> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|number| {
+                let (ctx, pd, mut rng) = (&ctx, &pd, fastrand::Rng::with_seed(setup.seed ^ number));
+                scope.spawn(move || -> Result<()> {
+                    let buffer = Buffer::new(8192)?;
+                    for _ in 0..ROUNDS {
+                        let cq = Cq::new(ctx, 64)?;
+                        let mr = Mr::all(pd, &buffer)?;
+                        let qp = Qp::new(pd, &cq, &cq, QpShape::default())?;
+                        // Guess what the other threads have.
+                        for _ in 0..8 {
+                            let step = rng.u32(0..4);
+                            let guess = |handle: u32| {
+                                handle.wrapping_add(step) & 0xffff | handle & 0xffff_0000
+                            };
+                            let nr = [
+                                uapi::QPAIR_NR_DESTROY_QP,
+                                uapi::QPAIR_NR_DESTROY_CQ,
+                                uapi::QPAIR_NR_DEREG_MR,
+                            ][rng.usize(0..3)];
+                            let handle =
+                                guess([qp.handle, cq.handle, mr.arg.handle][rng.usize(0..3)]);
+                            if let Err(errno) = crate::raw::destroy(ctx, nr, handle) {
+                                ensure!(
+                                    known.contains(&errno),
+                                    "ending {handle:#x} failed with {errno}"
+                                );
+                            }
+                        }
+                        for result in [qp.destroy().map(drop), mr.destroy(), cq.destroy()] {
+                            if let Err(errno) = result {
+                                ensure!(
+                                    known.contains(&errno),
+                                    "ending its own failed with {errno}"
+                                );
+                            }
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|it| {
+                it.join()
+                    .unwrap_or_else(|_| Err(anyhow::anyhow!("a thread panicked")))
+            })
+            .collect()
+    });
+    for result in results {
+        // One whose CQ was ended by somebody else cannot make its QP.
+        if let Err(error) = result {
+            let errno = error.root_cause().downcast_ref::<Errno>().copied();
+            ensure!(
+                errno.is_some_and(|it| known.contains(&it) || it == Errno::EDQUOT),
+                "{error:#}"
+            );
+        }
+    }
+    drop((pd, ctx));
+    others.unharmed()
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The control path: what every ioctl does, and what it refuses.
+//!
+//! A refusal is checked with a table: a valid argument, one thing wrong with it, and the errno
+//! that `abi::uapi` documents. After each row the same argument without the
+//! mistake has to be accepted, so that no row is refused for another reason than its own.
+
+mod handles;
+mod limits;
+mod objects;
+mod refused;
+mod sane;
+
+use anyhow::ensure;
+use anyhow::Context as _;
+use anyhow::Result;
+use nix::errno::Errno;
+
+use crate::cases;
+use crate::ktap::Group;
+
+/// The cases.
+pub const GROUP: Group = Group {
+    name: "control",
+    cases: cases![
+        sane::device_file,
+        sane::query_device,
+        sane::query_counters,
+        sane::doorbell_page,
+        sane::no_events_to_read,
+        sane::debugfs_tables,
+        objects::protection_domain,
+        objects::completion_queue,
+        objects::queue_pair,
+        objects::memory_region,
+        objects::depths_are_rounded_up,
+        objects::states_of_a_queue_pair,
+        objects::transitions_that_do_not_exist,
+        objects::a_number_changes_every_time,
+        objects::in_use,
+        refused::sizes,
+        refused::numbers,
+        refused::arguments,
+        refused::completion_queues,
+        refused::queue_pairs,
+        refused::attributes,
+        refused::memory_regions,
+        handles::handles_of_others,
+        handles::handles_of_another_kind,
+        handles::handles_that_are_gone,
+        refused::mappings,
+        refused::reads,
+        refused::the_log_stays_quiet * 2,
+        limits::quotas * 8,
+        limits::locked_memory,
+        limits::locked_memory_of_queues,
+        limits::locked_memory_with_the_capability,
+        limits::races * 4,
+    ],
+};
+
+/// The call has to fail with this errno.
+fn fails<T>(what: &str, expected: Errno, result: Result<T, Errno>) -> Result<()> {
+    match result {
+        Ok(_) => anyhow::bail!("{what} succeeded, expected {expected}"),
+        Err(errno) => {
+            ensure!(
+                errno == expected,
+                "{what} failed with {errno}, expected {expected}"
+            );
+            Ok(())
+        }
+    }
+}
+
+/// What is wrong, the errno, and how to do it to an argument.
+type Row<'a, T> = (&'a str, Errno, &'a dyn Fn(&mut T));
+
+/// Tries each row of a table: `good` with one thing wrong has to fail as said, and without it
+/// has to succeed afterwards.
+fn refuses<T: Copy>(
+    good: impl Fn() -> T,
+    rows: &[Row<'_, T>],
+    mut call: impl FnMut(T) -> Result<(), Errno>,
+) -> Result<()> {
+    call(good()).context("the valid one")?;
+    for (what, errno, spoil) in rows {
+        let mut arg = good();
+        spoil(&mut arg);
+        fails(what, *errno, call(arg))?;
+        call(good()).with_context(|| format!("the valid one after {what}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The driver is there and what it says of itself makes sense.
+
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::MetadataExt;
+
+use anyhow::ensure;
+use anyhow::Context as _;
+use anyhow::Result;
+use qpair_abi::counters::Counter;
+use qpair_abi::uapi;
+
+use crate::ktap::Setup;
+use crate::pair::works;
+use crate::pair::Pair;
+use crate::raw::Context;
+use crate::world;
+
+pub(super) fn device_file(_: &Setup) -> Result<()> {
+    let meta = std::fs::metadata(Context::path(0))?;
+    ensure!(
+        meta.file_type().is_char_device(),
+        "{} is no character device",
+        Context::path(0)
+    );
+    let address = world::function(0)?;
+    let sysfs = format!("/sys/bus/pci/devices/{address}");
+    let id = |name| world::text(format!("{sysfs}/{name}")).map(|it| it.trim().to_string());
+    ensure!((id("vendor")?, id("device")?) == ("0x1234".to_string(), "0x5150".to_string()));
+    ensure!(
+        world::functions()?.contains(&address),
+        "{address} is not among {:?}",
+        world::functions()?
+    );
+    let number = world::text("/sys/class/misc/qpair0/dev")?;
+    let of_file = format!(
+        "{}:{}",
+        meta.rdev() >> 8 & 0xfff,
+        meta.rdev() & 0xff | meta.rdev() >> 12 & 0xfff00
+    );
+    ensure!(
+        number.trim() == of_file,
+        "sysfs says {}, the file is {of_file}",
+        number.trim()
+    );
+    Ok(())
+}
+
+pub(super) fn query_device(_: &Setup) -> Result<()> {
+    let one = Context::open(0)?;
+    let two = Context::open(0)?;
+    let info = one.info;
+    ensure!(info.uapi_version == uapi::QPAIR_UAPI_VERSION, "{info:?}");
+    ensure!(
+        info.device_version >> 16 == qpair_abi::regs::MAJOR,
+        "{info:?}"
+    );
+    for (name, limit, quota) in [
+        ("QPs", info.max_qp, info.quota_qp),
+        ("CQs", info.max_cq, info.quota_cq),
+        ("MRs", info.max_mr, info.quota_mr),
+        ("PDs", info.max_pd, info.quota_pd),
+    ] {
+        // Below the limit, as a share stays with the kernel.
+        ensure!(
+            quota > 0 && quota < limit,
+            "{name}: a quota of {quota} of {limit}"
+        );
+    }
+    ensure!(
+        info.max_eq > 0 && info.vectors > 0 && info.vectors <= info.max_eq,
+        "{info:?}"
+    );
+    for depth in [info.max_sq_blocks, info.max_rq_depth, info.max_cq_depth] {
+        ensure!(depth.is_power_of_two() && depth >= 64, "{info:?}");
+    }
+    ensure!(
+        info.max_send_sge > 0 && info.max_recv_sge > 0 && info.max_inline > 0,
+        "{info:?}"
+    );
+    ensure!(
+        info.max_message >= 1 << 20 && info.max_mr_bytes >= 1 << 20,
+        "{info:?}"
+    );
+    ensure!(info.link_up == 1, "{info:?}");
+    ensure!(info.doorbell_page > 0, "page 0 is the kernel's: {info:?}");
+    ensure!(
+        info.doorbell_page != two.info.doorbell_page,
+        "two contexts with doorbell page {}",
+        info.doorbell_page
+    );
+    let page = info.doorbell_page;
+    drop(one);
+    let three = Context::open(0)?;
+    ensure!(
+        three.info.doorbell_page != two.info.doorbell_page,
+        "page {page} and {:?}",
+        three.info
+    );
+    Ok(())
+}
+
+pub(super) fn query_counters(setup: &Setup) -> Result<()> {
+    let mut pair = Pair::open(0)?;
+    let ctx = pair.a.ctx.clone();
+    let before = ctx.counters()?;
+    ensure!(
+        before.len() == Counter::COUNT,
+        "{} counters, the manual has {}",
+        before.len(),
+        Counter::COUNT
+    );
+    pair.exchange(&mut setup.rng())?;
+    let after = ctx.counters()?;
+    let rise = |which: Counter| after[which as usize] - before[which as usize];
+    let bytes = rise(Counter::SendBytes);
+    ensure!(bytes > 0, "no bytes by SEND");
+    ensure!(
+        rise(Counter::WriteBytes) == bytes,
+        "{} bytes by WRITE",
+        rise(Counter::WriteBytes)
+    );
+    ensure!(
+        rise(Counter::ReadBytes) == bytes,
+        "{} bytes by READ",
+        rise(Counter::ReadBytes)
+    );
+    ensure!(
+        rise(Counter::SendWqes) == 3,
+        "{} send WQEs",
+        rise(Counter::SendWqes)
+    );
+    ensure!(
+        rise(Counter::RecvWqes) == 1,
+        "{} receive WQEs",
+        rise(Counter::RecvWqes)
+    );
+    ensure!(
+        rise(Counter::SqDoorbells) == 3,
+        "{} SQ doorbells",
+        rise(Counter::SqDoorbells)
+    );
+    ensure!(
+        rise(Counter::RqDoorbells) == 1,
+        "{} RQ doorbells",
+        rise(Counter::RqDoorbells)
+    );
+    ensure!(rise(Counter::Cqes) >= 4, "{} CQEs", rise(Counter::Cqes));
+    ensure!(
+        rise(Counter::Violations) == 0 && rise(Counter::Errors) == 0,
+        "{after:?}"
+    );
+
+    // As many as fit, and their number in any case.
+    let mut values = [u64::MAX; 4];
+    let mut arg = uapi::qpair_query_counters {
+        counters: values.as_mut_ptr() as u64,
+        count: 2,
+        ..Default::default()
+    };
+    ctx.call(uapi::QPAIR_NR_QUERY_COUNTERS, &mut arg)?;
+    ensure!(arg.count as usize == Counter::COUNT, "{arg:?}");
+    ensure!(
+        values[0] != u64::MAX && values[2..] == [u64::MAX; 2],
+        "two places, and {values:?}"
+    );
+    arg = uapi::qpair_query_counters::default();
+    ctx.call(uapi::QPAIR_NR_QUERY_COUNTERS, &mut arg)
+        .context("no places")?;
+    ensure!(arg.count as usize == Counter::COUNT, "{arg:?}");
+    Ok(())
+}
+
+pub(super) fn doorbell_page(setup: &Setup) -> Result<()> {
+    let ctx = Context::open(0)?;
+    for at in (0..64).step_by(8) {
+        ensure!(
+            ctx.page.load(at) == 0,
+            "a doorbell page reads as {:#x} at {at}",
+            ctx.page.load(at)
+        );
+    }
+    ensure!(ctx.async_event()?.is_none(), "reading is no violation");
+    works(0, &mut setup.rng())
+}
+
+pub(super) fn no_events_to_read(_: &Setup) -> Result<()> {
+    let ctx = Context::open(0)?;
+    let event = ctx.async_event()?;
+    ensure!(event.is_none(), "{event:?} in a new context");
+    let flags = crate::wait::poll(ctx.fd(), std::time::Duration::ZERO)?;
+    ensure!(flags.is_empty(), "poll of a new context says {flags:?}");
+    Ok(())
+}
+
+pub(super) fn debugfs_tables(_: &Setup) -> Result<()> {
+    let folder = world::debugfs(0)?;
+    let rows = |table: &str| world::text(folder.join(table)).map(|text| text.lines().count());
+    let mut before = Vec::new();
+    for table in world::TABLES {
+        before.push(rows(table)?);
+    }
+    let pair = Pair::open(0)?;
+    // One context; of each other kind two objects; the kernel's event queues stay.
+    for ((table, before), more) in world::TABLES.iter().zip(&before).zip([1, 2, 2, 2, 2, 0]) {
+        let now = rows(table)?;
+        ensure!(
+            now == before + more,
+            "{table}: {before} lines became {now}, not {more} more"
+        );
+    }
+    let handle = pair.a.qp.handle;
+    pair.destroy()?;
+    ensure!(
+        rows("qps")? == before[4],
+        "QP {handle:#x} is still in the table"
+    );
+    Ok(())
+}

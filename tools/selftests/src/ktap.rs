@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Cases, and how they are run: KTAP version 1 on standard output.
+//!
+//! Each case runs in a process group of its own. So one that crashes or hangs is one
+//! failure and the rest go on; and when its process is gone, everything that it
+//! had must be gone as well: pinned pages, objects, contexts. That is checked after
+//! every case ([`Baseline`]), whatever the case was about.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::Hash;
+use std::hash::Hasher;
+use std::time::Instant;
+
+use anyhow::anyhow;
+use anyhow::Result;
+
+use crate::children::Child;
+use crate::children::End;
+use crate::host::Host;
+use crate::wait;
+use crate::world::Baseline;
+
+/// Exit status of a run in which nothing failed and something was skipped.
+pub const SKIPPED: i32 = 4;
+
+/// What a case is given.
+pub struct Setup {
+    /// Seed of this case's random numbers.
+    pub seed: u64,
+    /// The machine outside, where there is a way to it.
+    pub host: Option<Host>,
+}
+
+impl Setup {
+    /// Random numbers, the same for the same seed.
+    pub fn rng(&self) -> fastrand::Rng {
+        fastrand::Rng::with_seed(self.seed)
+    }
+
+    /// The machine outside; skips the case where there is no way to it.
+    pub fn host(&self) -> Result<&Host> {
+        self.host.as_ref().ok_or_else(|| skip("needs --host"))
+    }
+}
+
+/// One test.
+pub struct Case {
+    /// Its name in its group.
+    pub name: &'static str,
+    /// What it does.
+    pub run: fn(&Setup) -> Result<()>,
+    /// How many times [`wait::patience`] it may take.
+    pub patience: u32,
+}
+
+/// Tests that belong together.
+pub struct Group {
+    /// Its name.
+    pub name: &'static str,
+    /// Its cases, in the order in which they run.
+    pub cases: &'static [Case],
+}
+
+impl Group {
+    /// The cases that a selector, `GROUP` or `GROUP/CASE`, means.
+    pub fn selected(&self, selector: &str) -> Vec<&Case> {
+        let (group, case) = match selector.split_once('/') {
+            Some((group, case)) => (group, Some(case)),
+            None => (selector, None),
+        };
+        self.cases
+            .iter()
+            .filter(|it| group == self.name && case.is_none_or(|case| case == it.name))
+            .collect()
+    }
+}
+
+/// Makes the cases of a group from functions: `cases![file::one, file::other * 10]`, where
+/// `* 10` is for one that may take longer.
+#[macro_export]
+macro_rules! cases {
+    ($( $module:ident :: $name:ident $(* $patience:literal)? ),* $(,)?) => {
+        &[$( $crate::ktap::Case {
+            name: stringify!($name),
+            run: $module::$name,
+            patience: 4 $(* $patience)?,
+        } ),*]
+    };
+}
+
+/// A failure that is none: the case cannot run here.
+#[derive(Debug)]
+struct Skip(String);
+
+impl std::fmt::Display for Skip {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Skip {}
+
+/// The case cannot run here.
+pub fn skip(reason: impl Into<String>) -> anyhow::Error {
+    anyhow!(Skip(reason.into()))
+}
+
+/// The reason, if the case said that it cannot run here.
+pub fn skipped(error: &anyhow::Error) -> Option<String> {
+    error.downcast_ref::<Skip>().map(|skip| skip.0.clone())
+}
+
+/// Prints a diagnostic: every line as a comment.
+pub fn say(text: &str) {
+    for line in text.lines() {
+        println!("# {line}");
+    }
+}
+
+/// How a run went.
+#[derive(Default)]
+struct Totals {
+    pass: u32,
+    fail: u32,
+    skip: u32,
+}
+
+/// Runs cases, prints how they went and gives the exit status.
+pub fn run(cases: &[(&Group, &Case)], seed: u64, host: Option<&Host>) -> i32 {
+    println!("KTAP version 1");
+    println!("1..{}", cases.len());
+    let mut totals = Totals::default();
+    for (number, (group, case)) in cases.iter().enumerate() {
+        let number = number + 1;
+        let name = format!("{}/{}", group.name, case.name);
+        let mut hasher = DefaultHasher::new();
+        (seed, &name).hash(&mut hasher);
+        let setup = Setup {
+            seed: hasher.finish(),
+            host: host.cloned(),
+        };
+        let start = Instant::now();
+        match one(case, &setup) {
+            Ok(None) => {
+                totals.pass += 1;
+                println!(
+                    "ok {number} {name} # {:.1} s",
+                    start.elapsed().as_secs_f32()
+                );
+            }
+            Ok(Some(reason)) => {
+                totals.skip += 1;
+                println!("ok {number} {name} # SKIP {reason}");
+            }
+            Err(error) => {
+                totals.fail += 1;
+                say(&format!(
+                    "{error:#}\nagain: qpair-selftest --seed {seed} {name}"
+                ));
+                println!("not ok {number} {name}");
+            }
+        }
+    }
+    println!(
+        "# Totals: pass:{} fail:{} xfail:0 xpass:0 skip:{} error:0",
+        totals.pass, totals.fail, totals.skip
+    );
+    match totals {
+        Totals { fail: 1.., .. } => 1,
+        Totals { skip: 1.., .. } => SKIPPED,
+        _ => 0,
+    }
+}
+
+/// Runs one case in a process of its own; gives the reason if it was skipped.
+fn one(case: &Case, setup: &Setup) -> Result<Option<String>> {
+    let before = Baseline::take()?;
+    let mut child = Child::group(|_| (case.run)(setup))?;
+    let end = child.end(wait::patience() * case.patience);
+    child.clear_group()?;
+    match end? {
+        End::Exit(0) => before.settled().map(|()| None),
+        End::Exit(SKIPPED) => Ok(Some(child.last_words().unwrap_or_default())),
+        end => Err(anyhow!("the case ended with {end}")),
+    }
+}

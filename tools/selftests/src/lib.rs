@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Tests of the driver, to be run in a guest.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`ktap`] | how cases are run, and what is checked after each |
+//! | [`raw`] | the driver without a library |
+//! | [`pair`] | connected queue pairs, and bystanders |
+//! | [`world`] | what the kernel tells about itself |
+//! | [`children`] | other processes |
+//! | [`host`] | the machine outside |
+//! | [`control`] | cases: the control path, one ioctl after the other, and what they refuse |
+//!
+//! Which groups run in which guest is in `plan.toml`.
+
+pub mod children;
+pub mod control;
+pub mod host;
+pub mod ktap;
+pub mod pair;
+pub mod raw;
+pub mod wait;
+pub mod world;
+
+/// All cases.
+pub const GROUPS: &[ktap::Group] = &[control::GROUP];
+
+/// The cases that selectors mean, in the order of the selectors.
+pub fn select(
+    selectors: &[String],
+) -> anyhow::Result<Vec<(&'static ktap::Group, &'static ktap::Case)>> {
+    let mut found = Vec::new();
+    for selector in selectors {
+        let before = found.len();
+        for group in GROUPS {
+            found.extend(
+                group
+                    .selected(selector)
+                    .into_iter()
+                    .map(|case| (group, case)),
+            );
+        }
+        anyhow::ensure!(found.len() > before, "no such test: {selector}");
+    }
+    Ok(found)
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `qpair-selftest GROUP[/CASE]...`: runs cases and tells how they went, in KTAP.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use lexopt::Arg;
+use lexopt::ValueExt;
+use qpair_selftests::children;
+use qpair_selftests::host::Host;
+use qpair_selftests::ktap;
+use qpair_selftests::select;
+use qpair_selftests::wait;
+use qpair_selftests::GROUPS;
+
+const USAGE: &str = "\
+usage: qpair-selftest [OPTION]... GROUP[/CASE]...
+  --list           show the cases and end
+  --seed N         start all random numbers here (default: the time)
+  --patience S     seconds that anything may take (default: 20, on the debug kernel 120)
+  --host DIR       bridge.py answers in this folder";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("qpair-selftest: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run() -> Result<u8> {
+    let mut selectors = Vec::new();
+    let mut host = None;
+    let mut list = false;
+    let mut seed = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)?
+        .as_secs();
+    let mut patience = if std::path::Path::new("/sys/kernel/debug/kmemleak").exists() {
+        120
+    } else {
+        20
+    };
+    let mut args = lexopt::Parser::from_env();
+    while let Some(arg) = args.next()? {
+        match arg {
+            Arg::Long("list") => list = true,
+            Arg::Long("seed") => seed = args.value()?.parse()?,
+            Arg::Long("patience") => patience = args.value()?.parse()?,
+            Arg::Long("host") => host = Some(Host::at(args.value()?)),
+            Arg::Long("help") | Arg::Short('h') => {
+                println!("{USAGE}");
+                return Ok(0);
+            }
+            Arg::Value(value) => selectors.push(value.string()?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    if selectors.is_empty() {
+        selectors = GROUPS.iter().map(|group| group.name.to_string()).collect();
+    }
+    let cases = select(&selectors)?;
+    if list {
+        for (group, case) in cases {
+            println!("{}/{}", group.name, case.name);
+        }
+        return Ok(0);
+    }
+    wait::set_patience(patience);
+    children::adopt().context("becoming the parent of orphans")?;
+    Ok(ktap::run(&cases, seed, host.as_ref()) as u8)
+}

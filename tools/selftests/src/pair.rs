@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Queue pairs that are connected and do something: what most cases start from, and what
+//! shows at their end that everything else still works.
+
+use std::sync::Arc;
+
+use anyhow::ensure;
+use anyhow::Context as _;
+use anyhow::Result;
+use qpair_abi::entry::cqe_flags;
+use qpair_abi::entry::opcode;
+use qpair_abi::entry::Cqe;
+use qpair_abi::entry::Sge;
+use qpair_abi::status::Status;
+use qpair_abi::uapi;
+
+use crate::raw::Buffer;
+use crate::raw::Context;
+use crate::raw::Cq;
+use crate::raw::Mr;
+use crate::raw::Pd;
+use crate::raw::Qp;
+use crate::raw::QpShape;
+use crate::raw::Wqe;
+
+/// A queue pair with all that it needs: a domain, a completion queue, memory with every right.
+pub struct Peer {
+    /// Its context.
+    pub ctx: Arc<Context>,
+    /// Its domain.
+    pub pd: Pd,
+    /// The completion queue of both its queues.
+    pub cq: Cq,
+    /// The queue pair.
+    pub qp: Qp,
+    /// Its memory ...
+    pub memory: Buffer,
+    /// ... and the region of all of it.
+    pub mr: Mr,
+}
+
+impl Peer {
+    /// One with queues of the usual size.
+    pub fn new(ctx: &Arc<Context>, bytes: usize) -> Result<Self> {
+        Self::shaped(ctx, Buffer::new(bytes)?, QpShape::default())
+    }
+
+    /// One with this memory and queues of this size; its CQ holds them both.
+    pub fn shaped(ctx: &Arc<Context>, memory: Buffer, shape: QpShape) -> Result<Self> {
+        let pd = Pd::new(ctx).context("ALLOC_PD")?;
+        let cq = Cq::new(ctx, shape.sq_blocks + shape.rq_depth)?;
+        let qp = Qp::new(&pd, &cq, &cq, shape)?;
+        let mr = Mr::all(&pd, &memory).context("REG_MR")?;
+        Ok(Self {
+            ctx: ctx.clone(),
+            pd,
+            cq,
+            qp,
+            memory,
+            mr,
+        })
+    }
+
+    /// A piece of its memory.
+    pub fn sge(&self, at: usize, bytes: usize) -> Sge {
+        Sge {
+            addr: self.memory.addr() + at as u64,
+            bytes: bytes as u32,
+            lkey: self.mr.arg.lkey,
+        }
+    }
+
+    /// Adds a piece of its memory to a work request.
+    pub fn with(&self, wqe: Wqe, at: usize, bytes: usize) -> Wqe {
+        wqe.sge(
+            self.memory.addr() + at as u64,
+            bytes as u32,
+            self.mr.arg.lkey,
+        )
+    }
+
+    /// Posts a receive into a piece of its memory.
+    pub fn receive(&mut self, wr_id: u64, at: usize, bytes: usize) {
+        let sge = self.sge(at, bytes);
+        self.qp.post_recv(wr_id, &[sge]);
+    }
+
+    /// Waits for the completion of this work request, which has to be the next one.
+    pub fn done(&mut self, wr_id: u64) -> Result<Cqe> {
+        self.ends(wr_id, Status::Success)
+    }
+
+    /// Waits for this work request to end with this status.
+    pub fn ends(&mut self, wr_id: u64, status: Status) -> Result<Cqe> {
+        let cqe = self
+            .cq
+            .take()
+            .with_context(|| format!("waiting for work request {wr_id:#x} to end"))?;
+        ensure!(
+            cqe.wr_id == wr_id && cqe.status == status.code() && cqe.qp.raw() == self.qp.handle,
+            "expected {wr_id:#x} of QP {:#x} with status {}, got {cqe:?}",
+            self.qp.handle,
+            status.code(),
+        );
+        Ok(cqe)
+    }
+
+    /// Says that no completion is there.
+    pub fn idle(&mut self) -> Result<()> {
+        match self.cq.poll() {
+            None => Ok(()),
+            Some(cqe) => anyhow::bail!("a completion too much: {cqe:?}"),
+        }
+    }
+
+    /// Ends all of it.
+    pub fn destroy(&self) -> Result<()> {
+        self.qp.destroy().context("DESTROY_QP")?;
+        self.mr.destroy().context("DEREG_MR")?;
+        self.cq.destroy().context("DESTROY_CQ")?;
+        self.pd.destroy().context("DEALLOC_PD")
+    }
+}
+
+/// Two of them, connected with each other.
+pub struct Pair {
+    /// The one.
+    pub a: Peer,
+    /// The other.
+    pub b: Peer,
+}
+
+impl Pair {
+    /// In one context, with 64 KiB each.
+    pub fn new(ctx: &Arc<Context>) -> Result<Self> {
+        Self::of(Peer::new(ctx, 64 << 10)?, Peer::new(ctx, 64 << 10)?)
+    }
+
+    /// In a context of its own.
+    pub fn open(device: usize) -> Result<Self> {
+        Self::new(&Context::open(device)?)
+    }
+
+    /// Of two that are in RESET.
+    pub fn of(a: Peer, b: Peer) -> Result<Self> {
+        a.qp.connect(b.qp.handle).context("connecting a")?;
+        b.qp.connect(a.qp.handle).context("connecting b")?;
+        Ok(Self { a, b })
+    }
+
+    /// Makes both new, whatever state they are in, and connects them again.
+    pub fn renew(&mut self) -> Result<()> {
+        for peer in [&mut self.a, &mut self.b] {
+            peer.qp.reset().context("to RESET")?;
+            // What is left of before.
+            while peer.cq.poll().is_some() {}
+            peer.cq.publish();
+        }
+        self.a
+            .qp
+            .connect(self.b.qp.handle)
+            .context("connecting a again")?;
+        self.b
+            .qp
+            .connect(self.a.qp.handle)
+            .context("connecting b again")
+    }
+
+    /// Moves random bytes by SEND, WRITE and READ from `a` to `b`, and compares them.
+    pub fn exchange(&mut self, rng: &mut fastrand::Rng) -> Result<()> {
+        let bytes = rng.usize(1..=self.a.memory.bytes().min(self.b.memory.bytes()) / 2);
+        let Self { a, b } = self;
+        for round in 0..3u64 {
+            let (from, to) = (rng.usize(0..bytes), rng.usize(0..bytes));
+            let data: Vec<u8> = (0..bytes).map(|_| rng.u8(..)).collect();
+            let wr_id = rng.u64(..);
+            a.memory.write(from, &data);
+            b.memory.write(to, &vec![0; bytes]);
+            match round {
+                0 => {
+                    b.receive(!wr_id, to, bytes);
+                    a.qp.post(&a.with(Wqe::send(wr_id), from, bytes));
+                    let cqe = b.done(!wr_id).context("the receive")?;
+                    ensure!(
+                        cqe.bytes as usize == bytes,
+                        "received {} of {bytes} bytes",
+                        cqe.bytes
+                    );
+                    ensure!(
+                        cqe.opcode == opcode::RECV && cqe.flags & cqe_flags::RECV != 0,
+                        "{cqe:?}"
+                    );
+                    a.done(wr_id).context("the SEND")?;
+                }
+                1 => {
+                    let remote = b.memory.addr() + to as u64;
+                    a.qp.post(&a.with(Wqe::write(wr_id, remote, b.mr.arg.rkey), from, bytes));
+                    a.done(wr_id).context("the WRITE")?;
+                }
+                _ => {
+                    let remote = a.memory.addr() + from as u64;
+                    b.qp.post(&b.with(Wqe::read(wr_id, remote, a.mr.arg.rkey), to, bytes));
+                    b.done(wr_id).context("the READ")?;
+                }
+            }
+            ensure!(
+                b.memory.read(to, bytes) == data,
+                "round {round}: {bytes} bytes differ"
+            );
+        }
+        Ok(())
+    }
+
+    /// Ends both.
+    pub fn destroy(&self) -> Result<()> {
+        self.a.destroy()?;
+        self.b.destroy()
+    }
+}
+
+/// A new context can do everything.
+pub fn works(device: usize, rng: &mut fastrand::Rng) -> Result<()> {
+    let mut pair = Pair::open(device).context("in a new context")?;
+    pair.exchange(rng).context("in a new context")?;
+    pair.destroy().context("in a new context")
+}
+
+/// Somebody else, who must not notice anything: a pair in a context of its own, made before.
+pub struct Bystander {
+    pair: Pair,
+    rng: fastrand::Rng,
+    device: usize,
+}
+
+impl Bystander {
+    /// There before the trouble starts.
+    pub fn new(device: usize, mut rng: fastrand::Rng) -> Result<Self> {
+        let mut pair = Pair::open(device)?;
+        pair.exchange(&mut rng)
+            .context("before anything was wrong")?;
+        Ok(Self { pair, rng, device })
+    }
+
+    /// It goes on as before, heard of nothing, and new ones can start.
+    pub fn unharmed(&mut self) -> Result<()> {
+        self.pair.exchange(&mut self.rng).context("somebody else")?;
+        let event = self
+            .pair
+            .a
+            .ctx
+            .async_event()
+            .context("somebody else's events")?;
+        ensure!(event.is_none(), "somebody else got {event:?}");
+        works(self.device, &mut self.rng)
+    }
+}
+
+/// Names of the states, for messages.
+pub fn state_name(state: u32) -> &'static str {
+    match state {
+        uapi::QPAIR_QPS_RESET => "RESET",
+        uapi::QPAIR_QPS_INIT => "INIT",
+        uapi::QPAIR_QPS_RTR => "RTR",
+        uapi::QPAIR_QPS_RTS => "RTS",
+        uapi::QPAIR_QPS_SQD => "SQD",
+        uapi::QPAIR_QPS_ERROR => "ERROR",
+        _ => "unknown",
+    }
+}

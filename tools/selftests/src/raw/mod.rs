@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The driver without a library: ioctls, the doorbell page and rings by hand.
+//!
+//! A test that went through the library would not see a bug of the driver that
+//! the library works around, so nothing here is shared with it but the layouts of
+//! `qpair-abi`. Nothing is hidden either: indices, handles and blocks are public,
+//! so that a test can get them wrong on purpose.
+//!
+//! The only place with `unsafe`, besides `children` (fork).
+
+mod context;
+mod memory;
+mod queue;
+mod wqe;
+
+pub use self::context::Arg;
+pub use self::context::Context;
+pub use self::context::Page;
+pub use self::memory::page_size;
+pub use self::memory::Buffer;
+pub use self::queue::destroy;
+pub use self::queue::Cq;
+pub use self::queue::Mr;
+pub use self::queue::Pd;
+pub use self::queue::Qp;
+pub use self::queue::QpShape;
+pub use self::wqe::Wqe;

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A send work request, put together field by field.
+
+use qpair_abi::entry::opcode;
+use qpair_abi::entry::send_flags;
+use qpair_abi::entry::SendWqe;
+use qpair_abi::entry::Sge;
+use qpair_abi::entry::BLOCK_WORDS;
+use qpair_abi::entry::MAX_BLOCKS;
+
+/// A work request. `head` is public, and what it says is what is posted: a test sets any field
+/// to anything after the others were filled in.
+#[derive(Clone, Debug)]
+pub struct Wqe {
+    /// The first four words.
+    pub head: SendWqe,
+    sges: Vec<Sge>,
+    inline: Vec<u8>,
+}
+
+impl Wqe {
+    /// A signalled work request without data.
+    pub fn new(opcode: u8, wr_id: u64) -> Self {
+        Self {
+            head: SendWqe {
+                opcode,
+                wr_id,
+                flags: send_flags::SIGNALED,
+                blocks: 1,
+                ..Default::default()
+            },
+            sges: Vec::new(),
+            inline: Vec::new(),
+        }
+    }
+
+    /// SEND.
+    pub fn send(wr_id: u64) -> Self {
+        Self::new(opcode::SEND, wr_id)
+    }
+
+    /// RDMA WRITE to an address of the peer's.
+    pub fn write(wr_id: u64, remote_addr: u64, rkey: u32) -> Self {
+        Self::new(opcode::WRITE, wr_id).remote(remote_addr, rkey)
+    }
+
+    /// RDMA READ from an address of the peer's.
+    pub fn read(wr_id: u64, remote_addr: u64, rkey: u32) -> Self {
+        Self::new(opcode::READ, wr_id).remote(remote_addr, rkey)
+    }
+
+    /// Adds a piece of memory.
+    pub fn sge(mut self, addr: u64, bytes: u32, lkey: u32) -> Self {
+        self.sges.push(Sge { addr, bytes, lkey });
+        self.head.sges = self.sges.len() as u8;
+        self.sized()
+    }
+
+    /// Carries these bytes itself.
+    pub fn inline(mut self, bytes: &[u8]) -> Self {
+        self.inline = bytes.to_vec();
+        self.head.inline_bytes = bytes.len() as u32;
+        self.head.flags |= send_flags::INLINE;
+        self.sized()
+    }
+
+    /// With immediate data: SEND and WRITE become their forms that carry it.
+    pub fn imm(mut self, imm: u32) -> Self {
+        self.head.imm = imm;
+        self.head.opcode = match self.head.opcode {
+            opcode::SEND => opcode::SEND_IMM,
+            opcode::WRITE => opcode::WRITE_IMM,
+            other => other,
+        };
+        self
+    }
+
+    /// Without a CQE of its own.
+    pub fn unsignaled(mut self) -> Self {
+        self.head.flags &= !send_flags::SIGNALED;
+        self
+    }
+
+    /// The peer's CQE is solicited.
+    pub fn solicited(mut self) -> Self {
+        self.head.flags |= send_flags::SOLICITED;
+        self
+    }
+
+    /// Starts when the READs before it are done.
+    pub fn fenced(mut self) -> Self {
+        self.head.flags |= send_flags::FENCE;
+        self
+    }
+
+    fn remote(mut self, addr: u64, rkey: u32) -> Self {
+        self.head.remote_addr = addr;
+        self.head.rkey = rkey;
+        self
+    }
+
+    fn sized(mut self) -> Self {
+        let words = SendWqe::WORDS + self.sges.len() * Sge::WORDS + self.inline.len().div_ceil(8);
+        self.head.blocks = words.div_ceil(BLOCK_WORDS) as u8;
+        self
+    }
+
+    /// The blocks that it is written to, whatever `head.blocks` says.
+    pub fn blocks(&self) -> u32 {
+        let words = SendWqe::WORDS + self.sges.len() * Sge::WORDS + self.inline.len().div_ceil(8);
+        words.div_ceil(BLOCK_WORDS).clamp(1, MAX_BLOCKS) as u32
+    }
+
+    /// Its words, filled up to whole blocks.
+    pub fn words(&self) -> Vec<u64> {
+        let mut words = self.head.encode().to_vec();
+        for sge in &self.sges {
+            words.extend(sge.encode());
+        }
+        for chunk in self.inline.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            words.push(u64::from_le_bytes(word));
+        }
+        words.resize(self.blocks() as usize * BLOCK_WORDS, 0);
+        words
+    }
+}
