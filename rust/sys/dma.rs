@@ -58,18 +58,24 @@ unsafe impl Send for Coherent {}
 unsafe impl Sync for Coherent {}
 
 impl Coherent {
+    /// The largest allocation. Far more than that makes the IOMMU's own allocations warn.
+    pub const MAX_BYTES: usize = 1 << 30;
+
     /// Allocates `bytes` bytes, rounded up to whole words. They are zero, contiguous for the
     /// device, and at least page-aligned. Sleeps.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for 0 bytes, `ENOMEM`.
+    /// `EINVAL` for 0 bytes, `ENOMEM`, also for more than [`Self::MAX_BYTES`].
     pub fn zeroed(pass: &Pass<'_>, bytes: usize) -> Result<Self> {
         let count = bytes.div_ceil(WORD);
         if count == 0 {
             return Err(EINVAL);
         }
-        let bytes = count.checked_mul(WORD).ok_or(ENOMEM)?;
+        if count > Self::MAX_BYTES / WORD {
+            return Err(ENOMEM);
+        }
+        let bytes = count * WORD;
         let mut address = 0;
         // SAFETY: The device is bound, by the pass. Coherent memory comes zeroed.
         let cpu = unsafe {
