@@ -118,9 +118,9 @@ def build_stock(folder):
     release, series, version = find_stock()
     base.say(f"stock kernel: {release} ({version}), the newest of {RANGE} in the archive")
     debian = folder / "debian"
-    # The image is one package in older series, three in newer ones.
+    # The image is one package in older series, several in newer ones.
     image = f"linux-image-{release}"
-    parts = [name for name in archive.depends(image) if re.fullmatch(rf"linux-(binary|modules)-{re.escape(release)}", name)]
+    parts = [name for name in archive.depends(image) if re.fullmatch(rf"linux-(base|binary|modules)-{re.escape(release)}", name)]
     packages = [archive.download(name, version) for name in (image, *parts, f"linux-headers-{release}")]
     for package in packages:
         base.step(f"unpacking {package.name}", ["dpkg-deb", "-x", package, debian], quiet=True)

@@ -108,7 +108,11 @@ def build_pristine(folder):
             at_place(folder, ["sh", "-c", f'cd {PLACE}/build && exec ../source/configure "$@"', "sh", *FLAGS]),
         )
     ninja("building QEMU (once)", folder)
-    # The option ROMs that load a kernel are made by make, beside ninja.
+    # The option ROMs that load a kernel are 16-bit code that any x86 compiler
+    # makes, but configure wants one with 32-bit libraries.
+    (folder / "build/pc-bios/optionrom/config.mak").write_text(
+        "TOPSRC_DIR=../../../source\nCC=gcc\nOBJCOPY=objcopy\nPYTHON=python3\nEXTRA_CFLAGS=-m32\n"
+    )
     base.step(
         "building QEMU's option ROMs",
         at_place(folder, ["make", "-C", f"{PLACE}/build/pc-bios/optionrom"]),

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The guest's kernel log: keeps it, and finds in it what must not be there."""
+
+import re
+
+# Reports of the kernel and of its detectors. Whatever a debug option prints
+# without these words is of no use to us: a run is good when none is found.
+REPORTS = re.compile(
+    r"""
+    \bWARNING:                      # WARN(), lockdep, suspicious RCU usage
+    | \bBUG:                        # KASAN, bad pages, atomic sleep, lockups, ODEBUG
+    | \bkernel\ BUG\ at
+    | \bOops\b | \bKernel\ panic\b | \bgeneral\ protection\ fault\b
+    | \b(double|stack\ segment)\ fault\b | \bunable\ to\ handle\b
+    | \bKASAN: | \bUBSAN: | \bODEBUG: | \brefcount_t:
+    | \bINFO:\ (task|rcu|possible|trying\ to|lockdep\ is)
+    | \bhung_task\b.*\bblocked\b | \brcu:?\ .*\b(stall|stalls)\b
+    | \bsuspected\ memory\ leaks?\b | \bunreferenced\ object\b
+    | \b(list_add|list_del)\ corruption\b | \bcorruption\ detected\b
+    | \bDMA-API:\ (?!preallocated|debugging\ |pre-allocat)
+    | \bDMAR:.*\b(fault|\[fault)\b | \bDMAR:\ \[(DMA|INTR)
+    | \bnobody\ cared\b | \bpage\ allocation\ failure\b
+    | \brust_kernel:\ panicked | \bqpair-init:\ failed
+    """,
+    re.VERBOSE,
+)
+
+# Lines of a healthy boot that look like reports.
+BENIGN = re.compile(
+    r"""
+    Spectre | RETBleed | MDS | SRBDS | TAA | MMIO\ Stale | VMSCAPE | mitigation
+    | DMA-API:\ (disabled|exceeded)
+    """,
+    re.VERBOSE,
+)
+
+# Which end of the boot it was.
+PANIC = re.compile(r"Kernel panic|rebooting in|Rebooting")
+
+BEFORE = 3
+AFTER = 70
+SHOWN = 3
+
+
+class Console:
+    """The lines that a guest's kernel has printed so far."""
+
+    def __init__(self, echo=None):
+        self.lines = []
+        self.echo = echo
+        self.rest = b""
+
+    def feed(self, data):
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            text = line.decode(errors="replace").rstrip("\r")
+            self.lines.append(text)
+            if self.echo:
+                print(text, file=self.echo, flush=True)
+
+    def close(self):
+        if self.rest:
+            self.feed(b"\n")
+
+    def found(self):
+        """The numbers of the lines that report something."""
+        return [
+            number
+            for number, line in enumerate(self.lines)
+            if REPORTS.search(line) and not BENIGN.search(line)
+        ]
+
+    def report(self):
+        """What the kernel reported, with the lines around it; None if nothing."""
+        shown, last = [], -1
+        found = self.found()
+        for number in found:
+            if number <= last:
+                continue
+            if len(shown) == SHOWN:
+                shown.append(f"... and more: {len(found)} lines in all look like reports")
+                break
+            first, last = max(last + 1, number - BEFORE), number + AFTER
+            # A report ends where its call trace does.
+            for end in range(number + 1, min(last, len(self.lines))):
+                if "---[ end trace" in self.lines[end] or self.lines[end].endswith("</TASK>"):
+                    last = end
+                    break
+            shown.append("\n".join(self.lines[first : last + 1]))
+        return "\n[...]\n".join(shown) if shown else None
+
+    def tail(self, count=30):
+        return "\n".join(self.lines[-count:])

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Runs a command in a guest.
+
+    scripts/guest OPTIONS -- CMD ARGS...
+
+The exit status is CMD's own, or
+    124 when the time ran out,
+    125 when the guest could not run CMD (the end of its log is shown),
+    126 when the kernel warned, oopsed or a detector reported (shown).
+CMD's output passes through unchanged; everything else goes to stderr.
+
+Without CMD the guest boots, loads the module, removes it and powers off.
+Programs of tools/ are in the guest's PATH, beside busybox; `qmp COMMAND
+NAME=VALUE...` talks to QEMU's monitor from inside (`qmp device_del id=qpair0`).
+CMD's stdin is ours if that is a pipe or a file.
+"""
+
+import argparse
+import os
+import pathlib
+import selectors
+import shlex
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+
+from qp import base
+from qp import console as consoles
+from qp import initramfs
+from qp import kernel as kernels
+from qp import machine as machines
+from qp import payload
+from qp import qemu
+
+TIMED_OUT = 124
+KERNEL_REPORTED = 126
+
+# After CMD's end: removing the module, the leak detector's scans, power off.
+CLEANUP = 60.0
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(
+        prog="scripts/guest",
+        description=__doc__.split("\n\n")[0],
+        epilog=__doc__.split("\n\n", 2)[2],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--kernel", default="stock", metavar="stock|test|debug|PATH", help="what to boot; PATH is a bzImage, with KDIR= for its module")
+    add("--qemu", type=pathlib.Path, metavar="PATH", help="another QEMU")
+    add("--iommu", action="store_true", help="an Intel IOMMU in front of the devices, strict")
+    add("--smp", type=int, metavar="N", help="processors (2)")
+    add("--mem", metavar="SIZE", help="memory (1G; 2G with the debug kernel)")
+    add("--devices", type=int, default=1, metavar="N", help="qpair devices (1)")
+    add("--eqs", type=int, metavar="N", help="event queues of each device")
+    add("--device-opt", action="append", default=[], metavar="K=V", help="a property of each device")
+    add("--icount", action="store_true", help="a guest that runs the same way each time")
+    add("--accel", choices=("auto", "tcg", "kvm"), default="auto", help="KVM where it works, or TCG")
+    add("--share", type=pathlib.Path, metavar="DIR", help="DIR appears in the guest, writable, and CMD starts in it")
+    add("--qmp", type=pathlib.Path, metavar="SOCK", help="QEMU's monitor listens there")
+    add("--gdb", action="store_true", help="wait for a debugger on port 1234")
+    add("--trace", action="append", default=[], metavar="PATTERN", help="QEMU trace points, to stderr")
+    add("--append", action="append", default=[], metavar="ARGS", help="kernel parameters")
+    add("--module-opt", action="append", default=[], metavar="K=V", help="a parameter of the module")
+    add("--timeout", type=float, metavar="S", help="seconds until it is over (300; none with --shell or --gdb)")
+    add("--no-insmod", action="store_true", help="do not load the module")
+    add("--shell", action="store_true", help="a shell on the console, after CMD")
+    add("--verbose", action="store_true", help="show the kernel's log on stderr")
+    add("command", nargs="*", metavar="CMD", help="what to run")
+    args = parser.parse_args(argv)
+    if args.share:
+        args.share = args.share.resolve()
+        if not args.share.is_dir():
+            raise base.Fail(f"--share {args.share} is not a folder")
+    if args.timeout is None and not (args.shell or args.gdb):
+        args.timeout = 300.0
+    return args
+
+
+def choose_kernel(args):
+    if args.kernel in kernels.NAMES:
+        return kernels.get(args.kernel)
+    image = pathlib.Path(args.kernel).resolve()
+    if not image.is_file():
+        raise base.Fail(f"--kernel {args.kernel} is neither {', '.join(kernels.NAMES)} nor a file")
+    return payload.own_tree(image)
+
+
+def module_of(args, kernel):
+    if args.no_insmod:
+        return None
+    if kernel.tree is None:
+        raise base.Fail(f"no tree to build the module for {kernel.image}", "set KDIR=, or give --no-insmod")
+    return payload.module(kernel)
+
+
+def start_folder(args):
+    here = pathlib.Path.cwd()
+    if args.share:
+        return here if args.share == here or args.share in here.parents else args.share
+    return pathlib.Path("/root")
+
+
+def has_input(args):
+    if args.shell:
+        return False
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+def make_initramfs(args, kernel):
+    files = {}
+    module = module_of(args, kernel)
+    if module:
+        files["qpair/qpair.ko"] = (module.read_bytes(), 0o644)
+    for name, path in payload.programs().items():
+        files[name] = (path.read_bytes(), 0o755)
+    settings = {
+        "modules": shlex.quote(" ".join(initramfs.modules_to_load(kernel, args.share))),
+        "module": "yes" if module else "",
+        "module_options": shlex.quote(" ".join(args.module_opt)),
+        "share": shlex.quote(str(args.share or "")),
+        "folder": shlex.quote(str(start_folder(args))),
+        "shell": "yes" if args.shell else "",
+        "input": "yes" if has_input(args) else "",
+        "leaks": "yes" if kernel.name == "debug" else "",
+        # For tests that have to know.
+        "QPAIR_KERNEL": kernel.name,
+        "QPAIR_DEVICES": args.devices,
+        "QPAIR_IOMMU": int(args.iommu),
+    }
+    exported = "export QPAIR_KERNEL QPAIR_DEVICES QPAIR_IOMMU\n"
+    command = exported + f"exec {shlex.join(args.command)}\n" if args.command else ""
+    settings = {key: value for key, value in settings.items()}
+    return initramfs.build(kernel, files, settings, command)
+
+
+class Run:
+    """A guest that runs, until its QEMU has ended."""
+
+    def __init__(self, args, machine):
+        self.console = consoles.Console(sys.stderr if args.verbose else None)
+        self.args = args
+        self.machine = machine
+        self.select = selectors.DefaultSelector()
+        self.status = None
+        self.ended = False
+        self.why = None
+        self.control = b""
+        self.unsent = b""
+        self.deadline = time.monotonic() + args.timeout if args.timeout else None
+        self.started = time.monotonic()
+
+    def run(self):
+        """Runs QEMU to its end; whether that was in time."""
+        command = [
+            # If we are killed, QEMU dies with us.
+            "setpriv", "--pdeathsig", "KILL", "--", *self.machine.words,
+        ]  # fmt: skip
+        self.errors = tempfile.TemporaryFile()
+        plain = self.args.shell or self.args.trace
+        self.process = subprocess.Popen(
+            command,
+            stdin=None if self.args.shell else subprocess.DEVNULL,
+            stdout=None if self.args.shell else self.errors,
+            stderr=None if plain else self.errors,
+            pass_fds=[end.fileno() for end in self.machine.passed],
+            # Ctrl-C is for us; QEMU is ended by us.
+            process_group=None if self.args.shell else 0,
+        )
+        self.machine.handed_over()
+        try:
+            return self.loop()
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+    def loop(self):
+        handlers = {
+            "console": self.console.feed,
+            "control": self.on_control,
+            "stdout": lambda data: self.write_all(1, data),
+            "stderr": lambda data: self.write_all(2, data),
+        }
+        for name, handler in handlers.items():
+            if name in self.machine.ours:
+                self.select.register(self.machine.ours[name], selectors.EVENT_READ, handler)
+        if has_input(self.args):
+            self.next_input()
+        end = os.pidfd_open(self.process.pid)
+        self.select.register(end, selectors.EVENT_READ, None)
+        while True:
+            left = None if self.deadline is None else self.deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            over = False
+            for key, events in self.select.select(left):
+                if key.fd == end:
+                    over = True
+                elif events & selectors.EVENT_WRITE:
+                    self.send_input()
+                else:
+                    self.receive(key)
+            if over:
+                break
+        # What it wrote before it ended.
+        for key in list(self.select.get_map().values()):
+            if key.fd != end and key.events & selectors.EVENT_READ:
+                while self.receive(key):
+                    pass
+        self.console.close()
+        return True
+
+    def receive(self, key):
+        try:
+            data = key.fileobj.recv(1 << 16)
+        except OSError:
+            data = b""
+        if data:
+            key.data(data)
+        else:
+            self.select.unregister(key.fileobj)
+        return bool(data)
+
+    @staticmethod
+    def write_all(descriptor, data):
+        while data:
+            data = data[os.write(descriptor, data) :]
+
+    def next_input(self):
+        """Reads a piece of our stdin, to be sent when the guest takes it."""
+        port = self.machine.ours["stdin"]
+        self.unsent = os.read(0, 1 << 16)
+        if self.unsent:
+            port.setblocking(False)
+            if port not in self.select.get_map():
+                self.select.register(port, selectors.EVENT_WRITE, None)
+        else:
+            if port in self.select.get_map():
+                self.select.unregister(port)
+            port.close()
+
+    def send_input(self):
+        try:
+            sent = self.machine.ours["stdin"].send(self.unsent)
+        except BlockingIOError:
+            return
+        except OSError:
+            self.select.unregister(self.machine.ours["stdin"])
+            return
+        self.unsent = self.unsent[sent:]
+        if not self.unsent:
+            self.next_input()
+
+    def on_control(self, data):
+        self.control += data
+        *lines, self.control = self.control.split(b"\n")
+        for line in lines:
+            word, _, rest = line.decode(errors="replace").partition(" ")
+            if word == "status":
+                self.status = int(rest)
+                if self.deadline is not None:
+                    self.deadline = time.monotonic() + CLEANUP
+            elif word == "failed":
+                self.why = rest
+            elif word == "end":
+                self.ended = True
+
+    def qemu_says(self):
+        self.errors.seek(0)
+        return self.errors.read().decode(errors="replace").strip()
+
+
+def show(title, text):
+    base.say(title)
+    print(text, file=sys.stderr, flush=True)
+
+
+def keep_log(run):
+    """The whole kernel log of a run that went wrong, for later."""
+    folder = payload.BUILD / "log"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"guest-{time.strftime('%H%M%S')}-{os.getpid()}"
+    path.write_text("\n".join(run.console.lines) + "\n")
+    base.say(f"the guest's whole log: {path}")
+
+
+def verdict(run, in_time):
+    """The exit status, and why if it is one of ours."""
+    report = run.console.report()
+    if report:
+        show("the guest's kernel reported:", report)
+        keep_log(run)
+        return KERNEL_REPORTED
+    if not in_time:
+        what = f"after CMD ended with {run.status}" if run.status is not None else "in CMD or before"
+        show(f"the guest did not end in time ({what}); the end of its log:", run.console.tail())
+        keep_log(run)
+        return TIMED_OUT
+    if run.status is None or not run.ended:
+        said = run.qemu_says()
+        if said:
+            show("QEMU said:", said)
+        if run.console.lines:
+            show("the end of the guest's log:", run.console.tail())
+            keep_log(run)
+        raise base.Fail(f"the guest ended {'after CMD, too early' if run.status is not None else 'without running CMD'}" + (f": {run.why}" if run.why else ""))
+    return run.status
+
+
+def terminate(number, _frame):
+    raise SystemExit(128 + number)
+
+
+def run(argv):
+    args = parse(argv)
+    signal.signal(signal.SIGTERM, terminate)
+    signal.signal(signal.SIGHUP, terminate)
+    kernel = choose_kernel(args)
+    emulator = args.qemu.resolve() if args.qemu else qemu.binary(plain=args.devices == 0)
+    with tempfile.NamedTemporaryFile(prefix="qpair-initramfs-") as initrd:
+        initrd.write(make_initramfs(args, kernel))
+        initrd.flush()
+        machine = machines.build(args, emulator, kernel, initrd.name)
+        guest = Run(args, machine)
+        in_time = guest.run()
+    if args.shell:
+        return guest.status or 0
+    return verdict(guest, in_time)
+
+
+if __name__ == "__main__":
+    base.main(run)

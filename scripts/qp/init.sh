@@ -1,0 +1,114 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+#
+# The guest's first process: mounts what tests need, loads the modules, runs
+# the command, cleans up, and powers off.
+#
+# It talks to qp/guest.py through the ports of a virtio console, by name:
+#	qpair.control	a line per event: "status N", "end", "failed WHY"
+#	qpair.stdin, qpair.stdout, qpair.stderr	the command's own
+#	qpair.qmp	QEMU's monitor, for tests that pull devices (bin/qmp)
+# /qpair/settings (shell assignments) and /qpair/command come with the run.
+
+export PATH=/bin:/selftests HOME=/root USER=root
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+[ -c /dev/null ] || mount -t devtmpfs devtmpfs /dev
+mkdir -p /dev/pts /dev/shm
+mount -t devpts devpts /dev/pts
+mount -t tmpfs tmpfs /dev/shm
+mount -t tmpfs tmpfs /tmp
+for fs in debug:debugfs tracing:tracefs; do
+	[ ! -d "/sys/kernel/${fs%%:*}" ] || mount -t "${fs##*:}" none "/sys/kernel/${fs%%:*}" 2>/dev/null
+done
+ln -s /proc/self/fd /dev/fd
+ip link set lo up 2>/dev/null
+exec </dev/null >/dev/console 2>&1
+. /qpair/settings
+
+finish() {
+	[ -z "${control:-}" ] || echo "$1" >&9
+	poweroff -f
+	sleep 60
+}
+
+# fail WHY: this guest is of no use.
+fail() {
+	echo "qpair-init: cannot go on: $1"
+	finish "failed $1"
+}
+
+for module in $modules; do
+	insmod "/modules/$module" || fail "insmod $module"
+done
+
+# The ports' names come after the ports, a little later than insmod returns.
+name_ports() {
+	mkdir -p /dev/virtio-ports
+	for port in /sys/class/virtio-ports/*; do
+		name=$(cat "$port/name" 2>/dev/null)
+		[ -z "$name" ] || ln -sf "../${port##*/}" "/dev/virtio-ports/$name"
+	done
+}
+tries=0
+while name_ports && [ ! -e /dev/virtio-ports/qpair.stderr ]; do
+	tries=$((tries + 1))
+	[ $tries -lt 500 ] || fail "no virtio console"
+	usleep 10000
+done
+exec 9>/dev/virtio-ports/qpair.control
+control=yes
+
+if [ -n "$share" ]; then
+	mkdir -p "$share"
+	mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=mmap,access=any share "$share" ||
+		fail "mounting the shared folder $share"
+fi
+if [ -e /dev/virtio-ports/qpair.qmp ]; then
+	qmp qmp_capabilities >/dev/null || fail "QEMU's monitor does not answer"
+fi
+if [ -n "$module" ]; then
+	# shellcheck disable=SC2086 # parameters are words
+	insmod /qpair/qpair.ko $module_options || fail "insmod qpair.ko"
+fi
+echo ready >&9
+
+cd "$folder" || cd /
+if [ -n "$shell" ]; then
+	[ ! -s /qpair/command ] || sh /qpair/command
+	echo "A shell in the guest. Its end (Ctrl-D) powers off; Ctrl-A X kills QEMU."
+	setsid cttyhack sh -l </dev/console
+	status=$?
+else
+	stdin=/dev/null
+	[ -z "$input" ] || stdin=/dev/virtio-ports/qpair.stdin
+	sh /qpair/command <"$stdin" >/dev/virtio-ports/qpair.stdout 2>/dev/virtio-ports/qpair.stderr 9>&-
+	status=$?
+fi
+echo "status $status" >&9
+
+# What the command left running holds files of the device.
+cd /
+kill -9 -1
+if [ -n "$module" ] && [ -d /sys/module/qpair ]; then
+	tries=0
+	until rmmod qpair 2>/tmp/rmmod; do
+		tries=$((tries + 1))
+		if [ $tries -eq 100 ]; then
+			echo "qpair-init: failed to remove the module: $(cat /tmp/rmmod)" >/dev/kmsg
+			break
+		fi
+		usleep 20000
+	done
+fi
+if [ -n "$leaks" ] && [ -e /sys/kernel/debug/kmemleak ]; then
+	# Objects younger than five seconds are not looked at, and one scan may
+	# still see a stale pointer.
+	sleep 6
+	echo scan >/sys/kernel/debug/kmemleak
+	echo scan >/sys/kernel/debug/kmemleak
+	cat /sys/kernel/debug/kmemleak >/tmp/leaks
+	[ ! -s /tmp/leaks ] || cat /tmp/leaks >/dev/console
+fi
+[ -z "$share" ] || umount "$share"
+finish end

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The guest's file system: an initramfs, made anew for each run.
+
+Two archives one after the other, as the kernel takes them: the part that only
+depends on the kernel (busybox and the modules of a stock kernel) is kept in the
+cache; the part of this run holds init, the module, the tools and the command.
+They are not compressed: unpacking costs more in a guest than reading.
+"""
+
+import io
+import lzma
+import pathlib
+import stat
+import subprocess
+
+from qp import base
+
+BUSYBOX = pathlib.Path("/bin/busybox")
+HERE = pathlib.Path(__file__).parent
+
+# Counts changes of the cached part.
+RECIPE = 1
+
+# What a stock kernel has as modules and a guest needs: always, and for
+# --share.
+ALWAYS = ["virtio_pci", "virtio_console"]
+SHARE = ["9pnet_virtio", "9p"]
+
+FOLDERS = [
+    "bin", "dev", "etc", "modules", "proc", "qpair", "root", "selftests", "sys", "tmp", "var",
+]  # fmt: skip
+
+
+class Cpio:
+    """An archive in the kernel's "newc" form."""
+
+    def __init__(self):
+        self.out = io.BytesIO()
+        self.inode = 0
+
+    def add(self, name, mode, data=b"", device=(0, 0)):
+        self.inode += 1
+        fields = [self.inode, mode, 0, 0, 1, 0, len(data), 0, 0, *device, len(name) + 1, 0]
+        self.out.write(b"070701" + b"".join(b"%08X" % field for field in fields))
+        self.out.write(name.encode() + b"\0")
+        self.pad()
+        self.out.write(data)
+        self.pad()
+
+    def pad(self):
+        self.out.write(b"\0" * (-self.out.tell() % 4))
+
+    def folder(self, name):
+        self.add(name, stat.S_IFDIR | 0o755)
+
+    def file(self, name, data, mode=0o644):
+        self.add(name, stat.S_IFREG | mode, data)
+
+    def link(self, name, target):
+        self.add(name, stat.S_IFLNK | 0o777, target.encode())
+
+    def end(self):
+        self.add("TRAILER!!!", 0)
+        return self.out.getvalue()
+
+
+def module_files(kernel, names):
+    """The files of modules and of all they need, in the order to load them."""
+    needs = {}
+    for line in (kernel.modules / "modules.dep").read_text().splitlines():
+        path, _, rest = line.partition(":")
+        needs[path] = rest.split()
+    builtin = (kernel.modules / "modules.builtin").read_text()
+    by_name = {pathlib.PurePath(path).name.split(".")[0].replace("-", "_"): path for path in needs}
+    order = []
+
+    def visit(path):
+        for need in reversed(needs[path]):
+            visit(need)
+        if path not in order:
+            order.append(path)
+
+    for name in names:
+        if name in by_name:
+            visit(by_name[name])
+        elif f"/{name}.ko" not in builtin.replace("-", "_"):
+            raise base.Fail(f"{kernel.release} has no module {name}")
+    return order
+
+
+def plain_name(path):
+    return pathlib.PurePath(path).name.removesuffix(".xz").removesuffix(".zst")
+
+
+def module_bytes(path):
+    if path.suffix == ".xz":
+        return lzma.decompress(path.read_bytes())
+    if path.suffix == ".zst":
+        return subprocess.run(["zstd", "-dcq", path], check=True, capture_output=True).stdout
+    return path.read_bytes()
+
+
+def modules_to_load(kernel, share):
+    """The file names in /modules that init loads."""
+    if kernel.modules is None:
+        return []
+    return [plain_name(path) for path in module_files(kernel, ALWAYS + (SHARE if share else []))]
+
+
+def fixed_part(kernel):
+    def build(folder):
+        cpio = Cpio()
+        for name in FOLDERS:
+            cpio.folder(name)
+        cpio.add("dev/console", stat.S_IFCHR | 0o600, device=(5, 1))
+        cpio.file("bin/busybox", BUSYBOX.read_bytes(), 0o755)
+        for applet in base.output(BUSYBOX, "--list").split():
+            if applet != "busybox":
+                cpio.link(f"bin/{applet}", "busybox")
+        # Programs that name an interpreter look in the usual places.
+        for name in ("sbin", "usr"):
+            cpio.link(name, "bin" if name == "sbin" else ".")
+        cpio.file("etc/passwd", b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/tmp:/bin/sh\n")
+        cpio.file("etc/group", b"root:x:0:\nnogroup:x:65534:\n")
+        if kernel.modules is not None:
+            for path in module_files(kernel, ALWAYS + SHARE):
+                cpio.file(f"modules/{plain_name(path)}", module_bytes(kernel.modules / path))
+        (folder / "cpio").write_bytes(cpio.end())
+
+    key = base.digest(RECIPE, kernel.modules, kernel.release, BUSYBOX)
+    return base.entry(base.CACHE / "initramfs" / key, build) / "cpio"
+
+
+def build(kernel, files, settings, command):
+    """The whole initramfs of a run, as bytes.
+
+    `files` maps names to (contents, mode); `settings` become shell variables of
+    init; `command` is the text of the shell script that is the run.
+    """
+    cpio = Cpio()
+    cpio.file("init", (HERE / "init.sh").read_bytes(), 0o755)
+    cpio.file("bin/qmp", (HERE / "qmp.sh").read_bytes(), 0o755)
+    for name, (data, mode) in files.items():
+        cpio.file(name, data, mode)
+    text = "".join(f"{key}={value}\n" for key, value in settings.items())
+    cpio.file("qpair/settings", text.encode())
+    cpio.file("qpair/command", command.encode("utf-8", "surrogateescape"))
+    return fixed_part(kernel).read_bytes() + cpio.end()

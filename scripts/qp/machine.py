@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The command line of QEMU for a guest."""
+
+import os
+import pathlib
+import re
+import socket
+
+from qp import base
+from qp import qemu
+
+# Kernel parameters of every guest: one oops ends it, and a panic ends QEMU.
+APPEND = [
+    "console=ttyS0", "loglevel=7", "panic=-1", "oops=panic", "nmi_watchdog=0",
+    "watchdog_thresh=30", "rcupdate.rcu_cpu_stall_timeout=60", "random.trust_cpu=on",
+]  # fmt: skip
+
+# kmemleak sees no leak of slab objects without the owner tracking, KASAN
+# reports the first error only, and a report must not fall out of the buffer.
+APPEND_DEBUG = ["slab_debug=U", "kasan_multi_shot", "log_buf_len=8M", "kmemleak=on", "hung_task_panic=0"]
+
+APPEND_IOMMU = ["intel_iommu=on", "iommu.strict=1", "iommu.passthrough=0"]
+
+# The channels between a guest and us: name, and whether the guest may lack it.
+PORTS = ["control", "stdin", "stdout", "stderr"]
+
+
+def kvm_works():
+    """Whether KVM can run a guest.
+
+    /dev/kvm alone proves nothing: some virtual machines offer one that creates
+    guests and cannot run them. Those have no vmx or svm.
+    """
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return False
+    flags = re.search(r"^flags\s*:(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return bool(flags) and bool({"vmx", "svm"} & set(flags[1].split()))
+
+
+class Machine:
+    """Collects QEMU's words, and the sockets that it shares with us."""
+
+    def __init__(self, emulator):
+        self.words = [str(emulator), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+        for folder in qemu.firmware(pathlib.Path(emulator)):
+            self.words += ["-L", str(folder)]
+        self.passed = []
+        self.ours = {}
+
+    def add(self, *words):
+        self.words += [str(word) for word in words]
+
+    def channel(self, name):
+        """A character device of QEMU whose other end is ours."""
+        here, there = socket.socketpair()
+        self.ours[name] = here
+        self.chardev(name, there)
+
+    def chardev(self, name, end):
+        self.passed.append(end)
+        os.set_inheritable(end.fileno(), True)
+        self.add("-chardev", f"socket,id={name},fd={end.fileno()}")
+
+    def handed_over(self):
+        """QEMU runs: its ends are its own."""
+        for end in self.passed:
+            end.close()
+
+
+def accelerator(args):
+    if args.icount:
+        if args.accel == "kvm":
+            raise base.Fail("--icount counts instructions, which KVM cannot", "leave out --accel kvm")
+        if args.smp not in (None, 1):
+            raise base.Fail("--icount runs one processor", "leave out --smp")
+        return ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-cpu", "max,la57=off", "-smp", "1"]
+    smp = ["-smp", str(args.smp or 2)]
+    if args.accel == "kvm" or (args.accel == "auto" and kvm_works()):
+        return ["-accel", "kvm", "-cpu", "host", *smp]
+    return ["-accel", "tcg,thread=multi", "-cpu", "max,la57=off", *smp]
+
+
+def devices(machine, args):
+    """Each device behind a root port of its own, so that it can be pulled."""
+    for number in range(args.devices):
+        options = [f"id=qpair{number}", f"bus=port{number}"]
+        if args.eqs is not None:
+            options.append(f"eqs={args.eqs}")
+        machine.add("-device", f"pcie-root-port,id=port{number},chassis={number + 1},slot={number + 1}")
+        machine.add("-device", ",".join(["qpair", *options, *args.device_opt]))
+
+
+def build(args, emulator, kernel, initrd):
+    debug = kernel.name == "debug"
+    machine = Machine(emulator)
+    kvm = "kvm" in (words := accelerator(args))[1]
+    machine.add("-machine", "q35,kernel-irqchip=split" if kvm and args.iommu else "q35")
+    machine.add(*words)
+    machine.add("-m", args.mem or ("2G" if debug else "1G"))
+    machine.add("-kernel", kernel.image, "-initrd", initrd)
+    if args.iommu:
+        machine.add("-device", "intel-iommu,intremap=on")
+    if args.shell:
+        machine.add("-serial", "mon:stdio")
+    else:
+        machine.channel("console")
+        machine.add("-serial", "chardev:console")
+    machine.add("-device", "virtio-serial-pci,id=ports")
+    for port in PORTS:
+        machine.channel(port)
+        machine.add("-device", f"virtserialport,bus=ports.0,chardev={port},name=qpair.{port}")
+    # The guest's own line to the monitor: QEMU talks to itself over a pair.
+    for name, end in zip(("qmp", "qmpmonitor"), socket.socketpair()):
+        machine.chardev(name, end)
+    machine.add("-device", "virtserialport,bus=ports.0,chardev=qmp,name=qpair.qmp")
+    machine.add("-mon", "chardev=qmpmonitor,mode=control")
+    if args.share:
+        machine.add("-fsdev", f"local,id=share,path={args.share},security_model=none,multidevs=remap")
+        machine.add("-device", "virtio-9p-pci,fsdev=share,mount_tag=share")
+    devices(machine, args)
+    if args.qmp:
+        machine.add("-qmp", f"unix:{args.qmp},server=on,wait=off")
+    if args.gdb:
+        machine.add("-gdb", "tcp:127.0.0.1:1234", "-S")
+    for pattern in args.trace:
+        machine.add("-trace", f"enable={pattern}")
+    append = [*APPEND, *(APPEND_DEBUG if debug else []), *(APPEND_IOMMU if args.iommu else [])]
+    append += ["nokaslr"] if args.gdb else []
+    machine.add("-append", " ".join([*append, *args.append]))
+    return machine

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a guest gets from the checkout: the module and the static programs.
+
+Programs: each binary of a Cargo package below tools/ goes to /bin, those of
+tools/selftests to /selftests; each C file below tools/ that has a `main` is a
+program too. A package that is of no use in a guest says so in its manifest:
+
+	[package.metadata.qpair]
+	host-only = true
+"""
+
+import json
+import os
+import pathlib
+import re
+import sys
+
+from qp import base
+from qp import kernel as kernels
+
+TARGET = "x86_64-unknown-linux-gnu"
+BUILD = base.TOP / "build"
+WARNING = re.compile(r"^(warning|.*: warning|.*\bWARNING: modpost)\b.*", re.MULTILINE)
+
+
+def module(kernel, extra=()):
+    """Builds the module for a kernel's tree, and returns its path."""
+    out = BUILD / f"module-{kernel.name}"
+    out.mkdir(parents=True, exist_ok=True)
+    log = out / "log"
+    took = base.step(
+        f"building the module for {kernel.release}",
+        ["make", f"-j{base.JOBS}", "-C", kernel.tree, f"M={base.TOP}", f"MO={out}", *kernel.make, *extra, "modules"],
+        log=log,
+        quiet=True,
+    )
+    text = log.read_text(errors="replace")
+    if WARNING.search(text):
+        base.say(f"building the module for {kernel.release}: warnings, in {log}")
+        print(text, file=sys.stderr, flush=True)
+    if took > 1:
+        base.say(f"module for {kernel.release}: built in {took:.0f} s")
+    return out / "qpair.ko"
+
+
+def own_tree(image):
+    """A kernel that somebody brought: PATH, with KDIR for its modules."""
+    tree = os.environ.get("KDIR")
+    release = "?"
+    if tree:
+        tree = pathlib.Path(tree).resolve()
+        file = tree / "include/config/kernel.release"
+        if not file.exists():
+            raise base.Fail(f"KDIR={tree} is not a built kernel tree", "run make prepare modules_prepare in it")
+        release = file.read_text().strip()
+    return kernels.Kernel("own", release, image, tree, None, [])
+
+
+def packages():
+    text = base.output("cargo", "metadata", "--no-deps", "--format-version=1", "--locked", cwd=base.TOP)
+    for package in json.loads(text)["packages"]:
+        folder = pathlib.Path(package["manifest_path"]).parent
+        metadata = (package["metadata"] or {}).get("qpair") or {}
+        if (base.TOP / "tools") in folder.parents and not metadata.get("host-only"):
+            yield package, folder
+
+
+def programs():
+    """The static programs for guests: a map of names in it to paths."""
+    if not (base.TOP / "tools").is_dir():
+        return {}
+    found, names = {}, []
+    target = BUILD / "tools"
+    for package, folder in packages():
+        where = "selftests" if folder.name == "selftests" else "bin"
+        binaries = [part["name"] for part in package["targets"] if "bin" in part["kind"]]
+        if binaries:
+            names.append(package["name"])
+        for name in binaries:
+            found[f"{where}/{name}"] = target / TARGET / "release" / name
+    if names:
+        chosen = [word for name in names for word in ("--package", name)]
+        took = base.step(
+            "building the tools",
+            ["cargo", "build", "--locked", "--release", "--bins", "--target", TARGET, "--target-dir", target, *chosen],
+            cwd=base.TOP,
+            # For guests without a C library.
+            env={
+                "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS": "-C target-feature=+crt-static -C strip=symbols"
+            },
+            quiet=True,
+        )
+        if took > 2:
+            base.say(f"tools: built in {took:.0f} s")
+    found.update(c_programs())
+    return found
+
+
+def c_programs():
+    found = {}
+    headers = base.TOP / "include/uapi"
+    for source in sorted((base.TOP / "tools").rglob("*.c")):
+        if not re.search(r"^(int\s+)?main\(", source.read_text(), re.MULTILINE):
+            continue
+        program = BUILD / "c" / source.stem
+        newest = max(path.stat().st_mtime for path in (source, *headers.rglob("*.h")))
+        if not program.exists() or program.stat().st_mtime < newest:
+            program.parent.mkdir(parents=True, exist_ok=True)
+            base.step(
+                f"building {source.relative_to(base.TOP)}",
+                ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-pthread",
+                 "-I", headers, "-o", program, source],
+                quiet=True,
+            )  # fmt: skip
+        found[f"bin/{source.stem}"] = program
+    return found

@@ -1,0 +1,30 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+#
+# In the guest: qmp COMMAND [NAME=VALUE]...: has QEMU run a monitor command,
+# prints its answer, and fails if that is an error. Values are JSON strings, or
+# as they stand with NAME:=VALUE. For example: qmp device_del id=qpair0
+command=$1
+shift
+arguments=
+for word; do
+	case $word in
+	*:=*) arguments="$arguments,\"${word%%:=*}\":${word#*:=}" ;;
+	*) arguments="$arguments,\"${word%%=*}\":\"${word#*=}\"" ;;
+	esac
+done
+exec 8<>/dev/virtio-ports/qpair.qmp || exit 1
+echo "{\"execute\":\"$command\",\"arguments\":{${arguments#,}}}" >&8
+while read -r line <&8; do
+	case $line in
+	*'"return"'*)
+		echo "$line"
+		exit 0
+		;;
+	*'"error"'*)
+		echo "$line" >&2
+		exit 1
+		;;
+	esac
+done
+exit 1
