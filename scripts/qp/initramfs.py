@@ -127,7 +127,7 @@ def fixed_part(kernel):
                 cpio.file(f"modules/{plain_name(path)}", module_bytes(kernel.modules / path))
         (folder / "cpio").write_bytes(cpio.end())
 
-    key = base.digest(RECIPE, kernel.modules, kernel.release, BUSYBOX)
+    key = base.digest(RECIPE, str(kernel.modules), kernel.release, BUSYBOX)
     return base.entry(base.CACHE / "initramfs" / key, build) / "cpio"
 
 
