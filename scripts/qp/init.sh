@@ -38,8 +38,8 @@ fail() {
 	finish "failed $1"
 }
 
-for module in $modules; do
-	insmod "/modules/$module" || fail "insmod $module"
+for file in $modules; do
+	insmod "/modules/$file" || fail "insmod $file"
 done
 
 # The ports' names come after the ports, a little later than insmod returns.
