@@ -28,7 +28,7 @@ pub trait Check: Send + Sync + 'static {
 ///
 /// # Invariants
 ///
-/// `work` is initialised, for [`Self::run`], and is queued on one workqueue only.
+/// `work` is initialised, runs `run`, and is queued on one workqueue only.
 #[pin_data(PinnedDrop)]
 pub struct Watchdog<C: Check> {
     #[pin]
