@@ -71,6 +71,10 @@ pub const QPAIR_NR_DEREG_MR: u8 = 0x42;
 
 /// What the device is and allows.
 #[repr(C)]
+#[cfg_attr(
+    MODULE,
+    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_query_device {
     /// Out: [`QPAIR_UAPI_VERSION`] of the kernel.
@@ -123,6 +127,10 @@ pub struct qpair_query_device {
 
 /// The device's counters, in the order of the device manual.
 #[repr(C)]
+#[cfg_attr(
+    MODULE,
+    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_query_counters {
     /// In: address of an array of 64-bit counters.
@@ -135,6 +143,10 @@ pub struct qpair_query_counters {
 
 /// Makes a protection domain.
 #[repr(C)]
+#[cfg_attr(
+    MODULE,
+    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_alloc_pd {
     /// Zero.
@@ -148,6 +160,10 @@ pub const QPAIR_NO_EVENTFD: i32 = -1;
 
 /// Makes a completion queue in memory of the caller's.
 #[repr(C)]
+#[cfg_attr(
+    MODULE,
+    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_create_cq {
     /// In: address of its ring, zeroed, aligned to a page.
@@ -173,6 +189,10 @@ pub const QPAIR_CQ_OVERRUN: u32 = 1;
 
 /// What a completion queue is.
 #[repr(C)]
+#[cfg_attr(
+    MODULE,
+    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_query_cq {
     /// In: the completion queue.
@@ -198,6 +218,10 @@ pub const QPAIR_RC: u32 = 0;
 
 /// Makes a queue pair in memory of the caller's; it is in RESET.
 #[repr(C)]
+#[cfg_attr(
+    MODULE,
+    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_create_qp {
     /// In: address of its SQ, aligned to a page.
@@ -254,6 +278,10 @@ pub const QPAIR_QP_RETRY: u32 = 8;
 
 /// Changes a queue pair.
 #[repr(C)]
+#[cfg_attr(
+    MODULE,
+    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_modify_qp {
     /// In: the queue pair.
@@ -280,6 +308,10 @@ pub struct qpair_modify_qp {
 
 /// What a queue pair is.
 #[repr(C)]
+#[cfg_attr(
+    MODULE,
+    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_query_qp {
     /// In: the queue pair.
@@ -317,6 +349,10 @@ pub const QPAIR_ACCESS_REMOTE_READ: u32 = 4;
 
 /// Registers memory of the caller's.
 #[repr(C)]
+#[cfg_attr(
+    MODULE,
+    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_reg_mr {
     /// In: address; also the address in the region's own address space.
@@ -339,6 +375,10 @@ pub struct qpair_reg_mr {
 
 /// What a memory region is.
 #[repr(C)]
+#[cfg_attr(
+    MODULE,
+    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_query_mr {
     /// In: the region.
@@ -357,6 +397,10 @@ pub struct qpair_query_mr {
 
 /// Ends an object.
 #[repr(C)]
+#[cfg_attr(
+    MODULE,
+    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_destroy {
     /// In: the object.
@@ -380,6 +424,10 @@ pub const QPAIR_EVENT_DEVICE_FATAL: u32 = 5;
 
 /// What `read` gives: as many as fit, whole ones only.
 #[repr(C)]
+#[cfg_attr(
+    MODULE,
+    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct qpair_async_event {
     /// `QPAIR_EVENT_*`.

@@ -106,6 +106,25 @@ impl Ioctl {
     }
 }
 
+/// What `poll` finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready(u32);
+
+impl Ready {
+    /// Nothing yet.
+    pub const NOTHING: Self = Self(0);
+    /// `read` would not wait.
+    pub const READABLE: Self = Self(bindings::POLLIN | bindings::POLLRDNORM);
+    /// The file is of no more use.
+    pub const HUNG_UP: Self = Self(bindings::POLLERR | bindings::POLLHUP);
+
+    /// Both.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
 /// What an open file does. All are in process context and may sleep.
 pub trait FileOps: Send + Sync + Sized + 'static {
     /// What the files of a device share.
@@ -124,9 +143,8 @@ pub trait FileOps: Send + Sync + Sized + 'static {
     /// where it would wait.
     fn read(&self, out: &mut UserSliceWriter, may_block: bool) -> Result<usize>;
 
-    /// Which of `POLLIN`, `POLLERR`, ... hold; waits for changes with
-    /// [`PollTable::register_wait`], before it looks.
-    fn poll(&self, file: &File, table: PollTable<'_>) -> u32;
+    /// What holds; waits for changes with [`PollTable::register_wait`], before it looks.
+    fn poll(&self, file: &File, table: PollTable<'_>) -> Ready;
 
     /// The lines of `/proc/PID/fdinfo/FD`.
     fn fdinfo(&self, out: &SeqFile);
@@ -306,7 +324,7 @@ impl<F: FileOps> CharDevice<F> {
         // SAFETY: Open during the call.
         let this = unsafe { Self::file(file) };
         // SAFETY: Both are valid during the call; `open` has switched file positions off.
-        unsafe { this.poll(File::from_raw_file(file), PollTable::from_raw(table)) }
+        unsafe { this.poll(File::from_raw_file(file), PollTable::from_raw(table)) }.0
     }
 
     /// # Safety

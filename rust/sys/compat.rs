@@ -131,3 +131,8 @@ mod v7_2 {
     }
     pub(crate) use pci_table;
 }
+
+/// A quota is used up: a code that only the newer kernel names.
+pub fn edquot() -> kernel::error::Error {
+    kernel::error::Error::from_errno(-(kernel::bindings::EDQUOT as kernel::ffi::c_int))
+}

@@ -15,6 +15,7 @@
 //! | [`barrier`] | the order between memory and the device |
 //! | [`umem`] | user memory: pinned, accounted, mapped |
 //! | [`irq`], [`poller`] | N vectors, and the poll that an interrupt schedules |
+//! | [`wait`] | sleeping until a softirq says so |
 //! | [`watchdog`] | something that is done again and again |
 //! | [`completion`] | waiting with a timeout that signals do not cut short |
 //! | [`spinlock`] | a lock that process context and softirqs share |
@@ -51,6 +52,7 @@ pub mod poller;
 pub mod spinlock;
 pub mod trace;
 pub mod umem;
+pub mod wait;
 pub mod watchdog;
 
 use core::ptr;
