@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One open file, and everything that it owns.
+//!
+//! ```text
+//!   open ---> Live ---- lost() --------> Dying ---- unmap() ----> Dead     (unbind, reset)
+//!              |                                                   |
+//!              '------- release(): destroys, object by object -----'       (close, exit, kill)
+//! ```
+//!
+//! A context is of one reset epoch. When the device is unbound or reset it is lost: its doorbell
+//! page is taken away, its sleepers wake, its ioctls fail (`ENODEV`, `EIO`), and when the device is
+//! quiet its memory is unmapped. The last close frees what is left.
+//!
+//! Two ways of ending do not meet: `release` destroys only while it holds a pass, and the device
+//! only comes with `unmap` when all passes are back. A file that is released in between leaves
+//! everything as it is: the device keeps a reference until it is quiet and has called `unmap`,
+//! and then lets go of who [is done](Tenant::is_done).
+//!
+//! # What a process can stretch comes first
+//!
+//! A user copy, a page fault and pinning take as long as the process likes (userfaultfd, FUSE). So
+//! every call is: copy the argument in, pin; then enter the device (a [`Pass`]), take `state`, do
+//! it; then let go of both, and copy the result out.
+//!
+//! # Locks
+//!
+//! - `reader`: what was collected and not yet read. Held by `read` over its copy to the process,
+//!   and taken by nobody else.
+//! - a [`Pass`], then `state`: the objects. Held over admin commands, never over anything that a
+//!   process can stretch. `unmap` takes it without a pass.
+//! - the door has its own, leaves under `mmap_lock`.
+//!
+//! The poll takes none: see [`events`].
+
+mod args;
+mod buffer;
+mod calls;
+mod events;
+mod objects;
+
+use self::{
+    events::{
+        Bell,
+        Watch, //
+    },
+    objects::Objects, //
+};
+use crate::{
+    abi::{
+        status::Event,
+        uapi::{
+            self,
+            qpair_async_event, //
+        },
+        Number, //
+    },
+    admin,
+    device::{
+        Device,
+        Limits,
+        Lost,
+        Shown,
+        Tenant, //
+    },
+    sys::{
+        chardev::{
+            FileOps,
+            Ioctl,
+            Ready, //
+        },
+        door::Door,
+        gate::Pass, //
+    },
+};
+use core::mem::size_of;
+use kernel::{
+    fmt,
+    fs::File,
+    new_mutex,
+    prelude::*,
+    seq_file::SeqFile,
+    seq_print,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Release, //
+        },
+        poll::PollTable,
+        Arc,
+        Mutex, //
+    },
+    uaccess::UserSliceWriter, //
+};
+use zerocopy::IntoBytes;
+
+/// Most of a kind that one context may have: half of what the device has, so that the other half
+/// stays for the kernel and for other processes.
+#[derive(Clone, Copy)]
+struct Quotas {
+    qp: u32,
+    cq: u32,
+    mr: u32,
+    pd: u32,
+}
+
+impl Quotas {
+    fn new(limits: &Limits) -> Self {
+        Self {
+            qp: limits.qp / 2,
+            cq: limits.cq / 2,
+            mr: limits.mr / 2,
+            pd: limits.pd / 2,
+        }
+    }
+}
+
+/// How a context is. The order is that of its life.
+const LIVE: u32 = 0;
+/// The device was reset: open the file anew.
+const RESET: u32 = 1;
+/// The device is gone.
+const GONE: u32 = 2;
+
+/// An open file of `/dev/qpairN`.
+#[pin_data]
+pub(crate) struct Context {
+    device: Arc<Device>,
+    /// The device's epoch when the file was opened.
+    epoch: u32,
+    /// The doorbell page.
+    page: u16,
+    quotas: Quotas,
+    #[pin]
+    door: Door,
+    /// `LIVE`, `RESET` or `GONE`; only ever grows.
+    health: Atomic<u32>,
+    #[pin]
+    state: Mutex<KBox<Objects>>,
+    /// The doorbell page as the poll sees it.
+    doorbells: Arc<Watch>,
+    bell: Arc<Bell>,
+    /// The file is closed.
+    released: Atomic<bool>,
+    /// Whether `reader` has some, for those who must not take it.
+    collected: Atomic<bool>,
+    #[pin]
+    reader: Mutex<KVec<qpair_async_event>>,
+}
+
+/// A page of the device that is being given to a context; goes back when that fails.
+struct TakenPage<'a> {
+    device: &'a Device,
+    epoch: u32,
+    page: Option<u16>,
+}
+
+impl Drop for TakenPage<'_> {
+    fn drop(&mut self) {
+        if let Some(page) = self.page {
+            self.device.give_page(self.epoch, page);
+        }
+    }
+}
+
+impl Context {
+    /// The error of a context that is no longer live.
+    fn alive(&self) -> Result {
+        match self.health.load(Acquire) {
+            LIVE => Ok(()),
+            RESET => Err(EIO),
+            _ => Err(ENODEV),
+        }
+    }
+
+    /// The way to the device. See [`Device::enter`].
+    fn enter(&self) -> Result<Pass<'_>> {
+        self.device.enter(self.epoch)
+    }
+
+    /// Moves what happened into `events`. Needs the device only to have its page's next violation
+    /// reported again.
+    fn collect(&self, events: &mut KVec<qpair_async_event>) -> Result {
+        /// Events of one round; others wait for the next `read`.
+        const ROUND: usize = 64;
+
+        events.reserve(ROUND, GFP_KERNEL)?;
+        let pass = self.enter()?;
+        if let Some((count, code)) = self.doorbells.alarm.take() {
+            // Between the event and this command more may have been counted.
+            let more = self
+                .device
+                .admin()
+                .execute(&pass, admin::TakeViolations(self.page));
+            let event = qpair_async_event {
+                kind: u32::from(Event::DoorbellViolation.code()),
+                handle: u32::from(self.page),
+                code,
+                count: more.unwrap_or(0).max(count),
+            };
+            events.push_within_capacity(event).map_err(|_| ENOMEM)?;
+        }
+        self.state
+            .lock()
+            .collect(|event| events.push_within_capacity(event).is_ok() && events.len() < ROUND);
+        Ok(())
+    }
+}
+
+impl FileOps for Context {
+    type Device = Device;
+
+    fn open(device: &Arc<Device>) -> Result<Arc<Self>> {
+        let epoch = device.epoch();
+        let mut taken = TakenPage {
+            page: Some(device.take_page()?),
+            device,
+            epoch,
+        };
+        let page = taken.page.ok_or(ENOSPC)?;
+        let frame = device.page_frame(page)?;
+        let bell = Bell::new()?;
+        let objects = KBox::new(Objects::new(), GFP_KERNEL)?;
+        let this = Arc::pin_init(
+            try_pin_init!(Self {
+                device: device.clone(),
+                epoch,
+                page,
+                quotas: Quotas::new(device.limits()),
+                door <- Door::new(Some(frame)),
+                health: Atomic::new(LIVE),
+                state <- new_mutex!(objects, "Context::state"),
+                doorbells: Watch::new(&bell, None)?,
+                bell,
+                released: Atomic::new(false),
+                collected: Atomic::new(false),
+                reader <- new_mutex!(KVec::new(), "Context::reader"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let pass = this.enter()?;
+        device.own_page(&pass, page, this.doorbells.clone())?;
+        if let Err(error) = device.admit(this.clone()) {
+            device.disown_page(&pass, page);
+            return Err(error);
+        }
+        drop(pass);
+        taken.page = None;
+        Ok(this)
+    }
+
+    fn release(self: Arc<Self>) {
+        self.door.shut();
+        if let Ok(pass) = self.enter() {
+            let destroyed = self.state.lock().destroy_all(&self.device, &pass);
+            if destroyed.is_ok() {
+                self.device.disown_page(&pass, self.page);
+                self.device.give_page(self.epoch, self.page);
+                drop(pass);
+                self.device.dismiss(&*self);
+                return;
+            }
+            // A destroy failed, so the device is about to be reset.
+        }
+        // In this order: who unmaps looks at `released` after it has.
+        self.released.store(true, Release);
+        if self.state.lock().is_unmapped() {
+            self.device.dismiss(&*self);
+        }
+    }
+
+    fn ioctl(&self, call: Ioctl) -> Result<isize> {
+        if call.group() != u32::from(uapi::QPAIR_IOCTL) {
+            return Err(ENOTTY);
+        }
+        self.call(call)?;
+        Ok(0)
+    }
+
+    fn read(&self, out: &mut UserSliceWriter, may_block: bool) -> Result<usize> {
+        let room = out.len() / size_of::<qpair_async_event>();
+        if room == 0 {
+            return Err(EINVAL);
+        }
+        loop {
+            let mut events = self.reader.lock();
+            if events.is_empty() {
+                self.alive()?;
+                self.collect(&mut events)?;
+                self.collected.store(!events.is_empty(), Release);
+            }
+            if !events.is_empty() {
+                let count = room.min(events.len());
+                let given = events.get(..count).ok_or(EINVAL)?.as_bytes();
+                out.write_slice(given)?;
+                let bytes = given.len();
+                let mut seen = 0;
+                events.retain(|_| {
+                    seen += 1;
+                    seen > count
+                });
+                self.collected.store(!events.is_empty(), Release);
+                return Ok(bytes);
+            }
+            drop(events);
+            if !may_block {
+                return Err(EAGAIN);
+            }
+            self.bell.wait(|| {
+                self.bell.is_raised() || self.collected.load(Acquire) || self.alive().is_err()
+            })?;
+        }
+    }
+
+    fn poll(&self, file: &File, table: PollTable<'_>) -> Ready {
+        self.bell.listen(file, &table);
+        let mut ready = Ready::NOTHING;
+        if self.bell.is_raised() || self.collected.load(Acquire) {
+            ready = ready.or(Ready::READABLE);
+        }
+        if self.alive().is_err() {
+            ready = ready.or(Ready::HUNG_UP);
+        }
+        ready
+    }
+
+    fn fdinfo(&self, out: &SeqFile) {
+        let objects = self.state.lock();
+        seq_print!(out, "qpair-page:\t{}\n", self.page);
+        seq_print!(out, "qpair-epoch:\t{}\n", self.epoch);
+        seq_print!(out, "qpair-pds:\t{}\n", objects.pds.count());
+        seq_print!(out, "qpair-cqs:\t{}\n", objects.cqs.count());
+        seq_print!(out, "qpair-qps:\t{}\n", objects.qps.count());
+        seq_print!(out, "qpair-mrs:\t{}\n", objects.mrs.count());
+        seq_print!(out, "qpair-pinned-pages:\t{}\n", objects.pages());
+    }
+
+    fn door(&self) -> &Door {
+        &self.door
+    }
+}
+
+impl Tenant for Context {
+    fn lost(&self, why: Lost) {
+        self.door.shut();
+        let health = match why {
+            Lost::Reset => RESET,
+            Lost::Gone => GONE,
+        };
+        // Only the device's shutdown comes here, one at a time.
+        if self.health.load(Acquire) < health {
+            self.health.store(health, Release);
+        }
+        self.bell.wake();
+    }
+
+    fn unmap(&self) {
+        self.state.lock().unmap();
+    }
+
+    fn is_done(&self) -> bool {
+        self.released.load(Acquire) && self.state.lock().is_unmapped()
+    }
+
+    fn describe(&self, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let objects = self.state.lock();
+        match what {
+            Shown::Contexts => writeln!(
+                f,
+                "page {} epoch {} pds {} cqs {} qps {} mrs {} pinned-pages {}",
+                self.page,
+                self.epoch,
+                objects.pds.count(),
+                objects.cqs.count(),
+                objects.qps.count(),
+                objects.mrs.count(),
+                objects.pages()
+            ),
+            Shown::Pds => objects.describe_pds(f, self.page),
+            Shown::Cqs => objects.describe_cqs(f, self.page),
+            Shown::Qps => objects.describe_qps(f, self.page),
+            Shown::Mrs => objects.describe_mrs(f, self.page),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory of a process as a buffer list.
+//!
+//! The pages are pinned and mapped by [`umem`](crate::sys::umem), the list is planned by
+//! [`buflist`](crate::queue), and here the tables that the list needs are allocated, in coherent
+//! memory, and filled.
+
+use crate::{
+    abi::command::BufferList,
+    device::Limits,
+    queue::buflist::{
+        PageLimits,
+        Plan,
+        Segment,
+        Unfit,
+        LEAF_BYTES,
+        LEAF_ENTRIES, //
+    },
+    sys::{
+        dma::Coherent,
+        gate::Pass,
+        umem::{
+            Mapped,
+            Pinned, //
+        }, //
+    }, //
+};
+use kernel::prelude::*;
+
+/// The longest root of page addresses: larger lists get leaf tables. One page, which the kernel
+/// always has; a root of leaves beyond that is rare and large.
+const FLAT: u64 = LEAF_ENTRIES;
+
+/// Pinned, mapped and described to the device.
+///
+/// The device must no longer use it when it is dropped.
+pub(super) struct Buffer {
+    // Field order is drop order: what points, before what it points to.
+    root: Option<Coherent>,
+    leaves: KVec<Coherent>,
+    mapped: Mapped,
+    list: BufferList,
+}
+
+impl Buffer {
+    /// Maps `pinned` and writes its tables. Sleeps, but for nobody's good will.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`: no memory for the tables, or for the mapping.
+    /// - `EINVAL`: the memory lies so that the device has no page size for it.
+    pub(super) fn new(pass: &Pass<'_>, pinned: Pinned, limits: &Limits) -> Result<Self> {
+        let mapped = pinned.map(pass)?;
+        let limits = PageLimits {
+            min_shift: limits.min_page_shift,
+            max_shift: limits.max_page_shift,
+        };
+        let plan = Plan::new(segments(&mapped), limits, FLAT).map_err(|unfit| match unfit {
+            Unfit::Empty | Unfit::Seam => EINVAL,
+            Unfit::Overflow => EOVERFLOW,
+        })?;
+        let root = match usize::try_from(plan.root_entries()).map_err(|_| ENOMEM)? {
+            0 => None,
+            entries => Some(Coherent::zeroed(
+                pass,
+                entries.checked_mul(8).ok_or(ENOMEM)?,
+            )?),
+        };
+        let mut this = Self {
+            list: plan.describe(root.as_ref().map_or(0, Coherent::address)),
+            root,
+            leaves: KVec::new(),
+            mapped,
+        };
+        match plan.levels() {
+            0 => {}
+            1 => this.fill_flat(&plan)?,
+            _ => this.fill_leaves(pass, &plan)?,
+        }
+        Ok(this)
+    }
+
+    fn fill_flat(&mut self, plan: &Plan) -> Result {
+        let root = self.root.as_ref().ok_or(EINVAL)?;
+        for (index, page) in plan.entries(segments(&self.mapped)).enumerate() {
+            root.write(index, page).ok_or(EINVAL)?;
+        }
+        Ok(())
+    }
+
+    fn fill_leaves(&mut self, pass: &Pass<'_>, plan: &Plan) -> Result {
+        let root = self.root.as_ref().ok_or(EINVAL)?;
+        let leaves = usize::try_from(plan.leaves()).map_err(|_| ENOMEM)?;
+        self.leaves.reserve(leaves, GFP_KERNEL)?;
+        let mut pages = plan.entries(segments(&self.mapped));
+        for index in 0..leaves {
+            let leaf = Coherent::zeroed(pass, LEAF_BYTES as usize)?;
+            for (entry, page) in pages.by_ref().take(LEAF_ENTRIES as usize).enumerate() {
+                leaf.write(entry, page).ok_or(EINVAL)?;
+            }
+            root.write(index, leaf.address()).ok_or(EINVAL)?;
+            self.leaves.push(leaf, GFP_KERNEL)?;
+        }
+        Ok(())
+    }
+
+    /// What the device is told.
+    pub(super) fn list(&self) -> BufferList {
+        self.list
+    }
+
+    /// Pages that are pinned.
+    pub(super) fn pages(&self) -> usize {
+        self.mapped.pinned().pages()
+    }
+
+    /// Takes everything from the device, which must be quiet: nothing of this is left that needs
+    /// the device to be bound.
+    pub(super) fn unmap_now(&mut self) {
+        self.root = None;
+        self.leaves = KVec::new();
+        self.mapped.unmap_now();
+    }
+}
+
+/// The pieces of what was asked for: the mapping is of whole pages, the buffer may begin and end
+/// within one.
+fn segments(mapped: &Mapped) -> impl Iterator<Item = Segment> + '_ {
+    let mut skip = mapped.pinned().offset() as u64;
+    let mut left = mapped.pinned().bytes();
+    mapped.segments().map(move |piece| {
+        let skipped = skip.min(piece.bytes);
+        skip -= skipped;
+        let bytes = (piece.bytes - skipped).min(left);
+        left -= bytes;
+        Segment {
+            addr: piece.address.wrapping_add(skipped),
+            bytes,
+        }
+    })
+}
