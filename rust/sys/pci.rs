@@ -15,12 +15,14 @@ use kernel::{
     device::{
         Bound,
         Core,
-        CoreInternal, //
+        CoreInternal,
+        Device, //
     },
     driver::{
         DriverLayout,
         RegistrationOps, //
     },
+    error::to_result,
     pci,
     prelude::*,
     str::CStr,
@@ -220,4 +222,17 @@ pub fn mastering(pdev: &pci::Device<Bound>) -> Mastering {
     } else {
         Mastering::Off
     }
+}
+
+/// Resets the function of `dev`, as sysfs does: a driver that is bound to it is told before and
+/// after. Process context; sleeps.
+///
+/// # Errors
+///
+/// `EAGAIN` while somebody else holds the device lock, who may be unbinding the driver; `EINVAL`
+/// if it is no PCI device; those of the reset, `ENOTTY` if there is no way to do it.
+pub fn try_reset(dev: &Device) -> Result {
+    let pdev: &pci::Device = dev.try_into()?;
+    // SAFETY: A valid device; the function takes the device lock.
+    to_result(unsafe { bindings::pci_try_reset_function(super::raw_pci(pdev)) })
 }

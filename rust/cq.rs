@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completion queues: those of the kernel, and the table in which an EQ finds any.
+//!
+//! A [`KernelCq`] is a CQ with the queue pairs on it and their [`Client`]. It is made in process
+//! context, owned by the poll of its EQ while it is attached, and ended in process context again:
+//! one owner at any time, no lock. A turn of it is two steps, and the order between them is what
+//! keeps it from being overrun:
+//!
+//! ```text
+//!   consume   read up to k CQEs; each tells its queue what it covers. Nothing is free yet
+//!   publish   the CQ head doorbell (or the arm, which publishes as well)
+//!             -> slots are free -> the client is told, and may post -> doorbells of what it posted
+//! ```
+//!
+//! What the CQ of a process holds is none of the kernel's business: the process is told that there
+//! is something, by its [`Owner`].
+
+use crate::{
+    abi::{
+        command::{
+            cq_flags,
+            CqContext, //
+        },
+        doorbell,
+        entry::{
+            cqe_flags,
+            Cqe, //
+        },
+        status::Event,
+        Number, //
+    },
+    function::Bells,
+    qp::{
+        self,
+        QueuePair,
+        Ready,
+        Tag, //
+    },
+    queue::{
+        consumer::CqConsumer,
+        credit::{
+            Cq,
+            Limbo,
+            Pool,
+            RingId,
+            Slots, //
+        },
+        index::{
+            Depth,
+            Index, //
+        },
+        poll::{
+            Consumed,
+            Node, //
+        }, //
+    },
+    ring::Ring,
+    sys::{
+        gate::Pass,
+        trace, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// Completions that are consumed before the head is published, at most.
+pub(crate) const BATCH: usize = 64;
+
+/// An event that is not a completion.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AsyncEvent {
+    /// What happened.
+    pub(crate) kind: Event,
+    /// To which object; for a doorbell violation the page.
+    pub(crate) number: Number,
+    /// How often since the last event of this object and kind.
+    pub(crate) count: u32,
+    /// Of a fatal queue pair the status.
+    pub(crate) code: u8,
+}
+
+/// Who is told of events of objects that are not the kernel's.
+///
+/// Both calls come in BH: atomics, an eventfd, waking sleepers; no lock that sleeps, and no last
+/// reference is dropped there.
+pub(crate) trait Owner: Send + Sync {
+    /// A CQ has completions that were asked for.
+    fn completion(&self, cq: Number);
+    /// Something happened to an object.
+    fn event(&self, event: &AsyncEvent);
+}
+
+/// A completion, as a client sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    /// The entry; its `wr_id` is the driver's.
+    pub(crate) cqe: Cqe,
+    /// Place of its queue pair in the CQ.
+    pub(crate) place: usize,
+    /// The poster's tag.
+    pub(crate) tag: Tag,
+    /// Blocks or receives that it covers, unsignalled ones before it included.
+    pub(crate) covers: u32,
+    /// Of the receive queue.
+    pub(crate) recv: bool,
+}
+
+/// What the kernel does with completions. Called in BH.
+pub(crate) trait Client: Send {
+    /// A request is done, and its slots are free again. What is posted is handed over at the end
+    /// of the turn.
+    fn completed(&mut self, queues: &mut [QueuePair<Ready>], done: &Done);
+}
+
+/// What a turn has consumed and not yet completed. Belongs to the poll; allocated once.
+pub(crate) struct Batch(KVec<Done>);
+
+impl Batch {
+    /// Room for [`BATCH`] completions.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self(KVec::with_capacity(BATCH, GFP_KERNEL)?))
+    }
+}
+
+/// A CQ of the kernel, with what is on it.
+pub(crate) struct KernelCq {
+    number: Number,
+    consumer: CqConsumer<Ring>,
+    pool: Pool<Cq>,
+    limbo: Limbo<Cq>,
+    queues: KVec<QueuePair<Ready>>,
+    client: KBox<dyn Client>,
+    completions: u64,
+    stale: u32,
+}
+
+/// A CQ's memory, before the device knows of it.
+pub(crate) struct CqRing {
+    ring: Ring,
+    depth: Depth,
+}
+
+impl CqRing {
+    const ENTRY: usize = Cqe::BYTES;
+
+    /// Allocates it. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(pass: &Pass<'_>, depth: Depth) -> Result<Self> {
+        let bytes = depth.entries() as usize * Self::ENTRY;
+        Ok(Self {
+            ring: Ring::new(pass, bytes)?,
+            depth,
+        })
+    }
+
+    /// Where it is, for the device.
+    pub(crate) fn address(&self) -> u64 {
+        self.ring.address()
+    }
+
+    /// What creates a CQ in it on the EQ `eq`.
+    pub(crate) fn context(&self, eq: Number) -> CqContext {
+        CqContext {
+            eq,
+            log_depth: self.depth.log2(),
+            buffer: self.ring.list(),
+            ..CqContext::default()
+        }
+    }
+}
+
+impl KernelCq {
+    /// The driver's side of CQ `number`, made in `ring` in `epoch`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the ring does not hold its depth, `ENOMEM`.
+    pub(crate) fn new(
+        number: Number,
+        epoch: u32,
+        ring: CqRing,
+        client: KBox<dyn Client>,
+    ) -> Result<Self> {
+        let id = RingId::new(number.raw(), epoch);
+        let (consumer, pool) = CqConsumer::new(id, ring.ring, ring.depth, ring.depth.entries())
+            .map_err(|_| EINVAL)?;
+        Ok(Self {
+            number,
+            consumer,
+            pool,
+            limbo: Limbo::new(id),
+            queues: KVec::new(),
+            client,
+            completions: 0,
+            stale: 0,
+        })
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> Number {
+        self.number
+    }
+
+    /// It as a ring.
+    pub(crate) fn ring_id(&self) -> RingId {
+        self.consumer.ring()
+    }
+
+    /// Slots for all that a queue pair can have in flight, `None` if there are not so many.
+    pub(crate) fn reserve(&mut self, count: u32) -> Option<Slots<Cq>> {
+        self.pool.take(count)
+    }
+
+    /// Gives slots back that no entry can need any more.
+    pub(crate) fn give_back(&mut self, slots: Slots<Cq>) {
+        kernel::warn_on!(self.pool.give(slots).is_err());
+    }
+
+    /// Gives back the slots of a queue pair whose destroy reported `until`: for when the head has
+    /// passed what may lie unread.
+    pub(crate) fn give_back_at(&mut self, slots: Slots<Cq>, until: Index) {
+        kernel::warn_on!(self.limbo.admit(slots, until).is_err());
+    }
+
+    /// Puts a connected queue pair on it, at the next place.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and the queue pair.
+    pub(crate) fn add(
+        &mut self,
+        queue: QueuePair<Ready>,
+    ) -> Result<(), (Error, QueuePair<Ready>)> {
+        if self.queues.reserve(1, GFP_KERNEL).is_err() {
+            return Err((ENOMEM, queue));
+        }
+        self.queues
+            .push_within_capacity(queue)
+            .map_err(|refused| (ENOMEM, refused.0))
+    }
+
+    /// The queue pairs on it.
+    pub(crate) fn queues(&mut self) -> &mut KVec<QueuePair<Ready>> {
+        &mut self.queues
+    }
+
+    /// The queue pairs on it and their client.
+    pub(crate) fn parts(&mut self) -> (&mut [QueuePair<Ready>], &mut dyn Client) {
+        (&mut self.queues, &mut *self.client)
+    }
+
+    /// Hands over what was posted to any of its queue pairs.
+    #[inline]
+    pub(crate) fn ring(&mut self, bells: &Bells<'_>) {
+        for queue in self.queues.iter_mut() {
+            queue.ring(bells);
+        }
+    }
+
+    /// Reads up to `max` completions.
+    #[inline]
+    pub(crate) fn consume(&mut self, max: u32, batch: &mut Batch) -> Consumed {
+        batch.0.clear();
+        let mut count = 0;
+        // CAST: A small constant.
+        while count < max.min(BATCH as u32) {
+            let Some(entry) = self.consumer.take() else {
+                return Consumed {
+                    count,
+                    drained: true,
+                };
+            };
+            count += 1;
+            let cqe = Cqe::decode(&entry.words);
+            trace::cqe(
+                self.number.raw(),
+                entry.seen.past().get().wrapping_sub(1),
+                cqe.qp.raw(),
+                u32::from(cqe.status),
+            );
+            let recv = cqe.flags & cqe_flags::RECV != 0;
+            let (place, tag) = qp::split(cqe.wr_id);
+            let covers = self
+                .queues
+                .get_mut(place)
+                .and_then(|queue| queue.complete(&cqe, recv, entry.seen));
+            let Some(covers) = covers else {
+                self.stale = self.stale.wrapping_add(1);
+                continue;
+            };
+            let done = Done {
+                cqe,
+                place,
+                tag,
+                covers,
+                recv,
+            };
+            // There is room: no more are consumed than the batch holds.
+            let _: Result<_, _> = batch.0.push_within_capacity(done);
+        }
+        self.completions = self.completions.wrapping_add(u64::from(count));
+        Consumed {
+            count,
+            drained: false,
+        }
+    }
+
+    /// Publishes the head, with an arm if `arm`; then frees slots; then completes what was
+    /// consumed; then hands over what was posted meanwhile.
+    #[inline]
+    pub(crate) fn publish(&mut self, arm: bool, batch: &mut Batch, bells: &Bells<'_>) {
+        let number = self.number;
+        let place = if arm {
+            doorbell::CQ_ARM_NEXT
+        } else {
+            doorbell::CQ_HEAD
+        };
+        let published = self.consumer.publish(|head| {
+            if arm {
+                trace::arm(number.raw(), head.get(), false);
+            } else {
+                trace::head(false, number.raw(), head.get(), false);
+            }
+            bells.ring(place, number, head.get());
+        });
+        if self.limbo.count() != 0 {
+            let freed = self.limbo.release(published);
+            // Of this ring: it was admitted as such.
+            let _: Result<(), Slots<Cq>> = self.pool.give(freed);
+        }
+        if batch.0.is_empty() {
+            return;
+        }
+        for done in &batch.0 {
+            if let Some(queue) = self.queues.get_mut(done.place) {
+                queue.reclaim(published);
+            }
+            self.client.completed(&mut self.queues, done);
+        }
+        batch.0.clear();
+        self.ring(bells);
+    }
+
+    /// Consumes whatever is there. For a CQ whose queue pairs are gone.
+    pub(crate) fn drain(&mut self, batch: &mut Batch, bells: &Bells<'_>) {
+        loop {
+            let consumed = self.consume(u32::MAX, batch);
+            self.publish(false, batch, bells);
+            if consumed.drained {
+                return;
+            }
+        }
+    }
+
+    /// The CQ is no more, in the device or with the device: all its slots must be there.
+    pub(crate) fn retire(mut self) {
+        let id = self.ring_id();
+        let mut rest = Slots::none(id);
+        while let Some(queue) = self.queues.pop() {
+            kernel::warn_on!(rest.merge(queue.retire()).is_err());
+        }
+        let held = rest.count() + self.limbo.count();
+        kernel::warn_on!(self.pool.audit(held).is_err());
+    }
+
+    /// Depth, completions read, the index of the next, completions that made no sense.
+    pub(crate) fn counts(&self) -> (u32, u64, u32, u32) {
+        (
+            self.consumer.depth().entries(),
+            self.completions,
+            self.consumer.head().get(),
+            self.stale,
+        )
+    }
+
+    /// The queue pairs, to look at.
+    pub(crate) fn queues_ref(&self) -> &[QueuePair<Ready>] {
+        &self.queues
+    }
+}
+
+/// What stands in an EQ's table for a CQ.
+pub(crate) struct Entry {
+    /// What the poll keeps of it.
+    pub(crate) node: Node,
+    /// Whose it is.
+    pub(crate) body: Body,
+}
+
+/// Whose a CQ is.
+pub(crate) enum Body {
+    /// A process's; who is told.
+    Process(Arc<dyn Owner>),
+    /// The kernel's.
+    Kernel(KBox<KernelCq>),
+    /// The kernel's, taken out to be ended.
+    Ending,
+}
+
+/// Whether a context is that of a CQ which a process arms.
+pub(crate) fn is_process(context: &CqContext) -> bool {
+    context.flags & cq_flags::USER != 0
+}
+
+/// Objects by number: two levels, of which the second is filled on demand. Owned, never shared.
+pub(crate) struct Table<T> {
+    leaves: KVec<Option<KVec<Option<(Number, T)>>>>,
+    count: u32,
+}
+
+impl<T> Table<T> {
+    /// Entries of a leaf.
+    const LEAF: usize = 32;
+
+    /// An empty one.
+    pub(crate) const fn new() -> Self {
+        Self {
+            leaves: KVec::new(),
+            count: 0,
+        }
+    }
+
+    /// The object of this number. Any context.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, number: Number) -> Option<&mut T> {
+        let index = number.index();
+        let leaf = self.leaves.get_mut(index / Self::LEAF)?.as_mut()?;
+        match leaf.get_mut(index % Self::LEAF)? {
+            Some((found, value)) if *found == number => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Puts an object in. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if the place of its index is taken, `ENOMEM`; and the object.
+    pub(crate) fn insert(&mut self, number: Number, value: T) -> Result<(), (Error, T)> {
+        let slot = match self.slot(number.index()) {
+            Ok(slot) => slot,
+            Err(error) => return Err((error, value)),
+        };
+        if slot.is_some() {
+            return Err((EEXIST, value));
+        }
+        *slot = Some((number, value));
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Takes an object out.
+    pub(crate) fn remove(&mut self, number: Number) -> Option<T> {
+        self.get_mut(number)?;
+        let index = number.index();
+        let leaf = self.leaves.get_mut(index / Self::LEAF)?.as_mut()?;
+        let (_, value) = leaf.get_mut(index % Self::LEAF)?.take()?;
+        self.count -= 1;
+        Some(value)
+    }
+
+    /// All of them, in the order of their indices.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Number, &T)> {
+        self.leaves
+            .iter()
+            .flatten()
+            .flat_map(|leaf| leaf.iter().flatten())
+            .map(|(number, value)| (*number, value))
+    }
+
+    /// How many.
+    pub(crate) fn len(&self) -> u32 {
+        self.count
+    }
+
+    /// Takes all out.
+    pub(crate) fn drain(&mut self, mut f: impl FnMut(Number, T)) {
+        for leaf in self.leaves.iter_mut().flatten() {
+            for slot in leaf.iter_mut() {
+                if let Some((number, value)) = slot.take() {
+                    f(number, value);
+                }
+            }
+        }
+        self.count = 0;
+    }
+
+    fn slot(&mut self, index: usize) -> Result<&mut Option<(Number, T)>> {
+        while self.leaves.len() <= index / Self::LEAF {
+            self.leaves.push(None, GFP_KERNEL)?;
+        }
+        let leaf = self.leaves.get_mut(index / Self::LEAF).ok_or(EINVAL)?;
+        let leaf = match leaf {
+            Some(leaf) => leaf,
+            None => {
+                let mut made = KVec::with_capacity(Self::LEAF, GFP_KERNEL)?;
+                for _ in 0..Self::LEAF {
+                    made.push(None, GFP_KERNEL)?;
+                }
+                leaf.insert(made)
+            }
+        };
+        leaf.get_mut(index % Self::LEAF).ok_or(EINVAL)
+    }
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The PCI driver: what is made in probe and in which order it goes.
+//!
+//! Each step of probe is a value, and undoing the step is its drop. So a probe that fails half-way
+//! undoes what it has done, and unbind is the same in full.
+
+use crate::{
+    abi,
+    device::{
+        Device,
+        Lost,
+        Watch, //
+    },
+    event::Eq,
+    function::Function,
+    sys::{
+        self,
+        compat,
+        gate::Gate,
+        irq::{
+            Irq,
+            Vectors, //
+        },
+        pci::Enabled,
+        watchdog::Watchdog, //
+    },
+};
+use core::pin::Pin;
+use kernel::{
+    device::{
+        Bound,
+        Core, //
+    },
+    pci,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc, //
+    },
+};
+
+/// The driver.
+pub(crate) struct Driver;
+
+compat::pci_table!(
+    PCI_TABLE,
+    <Driver as pci::Driver>::IdInfo,
+    [(sys::pci::device_id(abi::PCI_VENDOR, abi::PCI_DEVICE), ())]
+);
+
+/// How often the watchdog looks, in milliseconds.
+const WATCH: u32 = 1000;
+
+/// Which N of `/dev/qpairN` are taken.
+static INDICES: Atomic<u64> = Atomic::new(0);
+
+/// An N of `/dev/qpairN`.
+struct MyIndex(u32);
+
+impl MyIndex {
+    /// The lowest that is free.
+    fn take() -> Result<Self> {
+        let mut taken = INDICES.load(Relaxed);
+        loop {
+            let index = taken.trailing_ones();
+            let bit = 1u64.checked_shl(index).ok_or(ENOSPC)?;
+            match INDICES.cmpxchg(taken, taken | bit, Full) {
+                Ok(_) => return Ok(Self(index)),
+                Err(now) => taken = now,
+            }
+        }
+    }
+}
+
+impl Drop for MyIndex {
+    fn drop(&mut self) {
+        let mut taken = INDICES.load(Relaxed);
+        while let Err(now) = INDICES.cmpxchg(taken, taken & !(1 << self.0), Full) {
+            taken = now;
+        }
+    }
+}
+
+/// A device that was brought up; the drop shuts it down.
+struct Running<'bound> {
+    device: Arc<Device>,
+    pdev: &'bound pci::Device<Bound>,
+}
+
+impl<'bound> Running<'bound> {
+    fn new(device: Arc<Device>, pdev: &'bound pci::Device<Bound>) -> Result<Self> {
+        // Also undoes a bring-up that ends half-way.
+        let running = Self { device, pdev };
+        running.device.bring_up(pdev)?;
+        Ok(running)
+    }
+
+    fn shut_down(&self) {
+        self.device.shut_down(self.pdev, Lost::Gone);
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}
+
+/// What is there while the driver is bound. Field order is teardown order.
+pub(crate) struct Data<'bound> {
+    running: Running<'bound>,
+    /// Until here, since shutting down may have to wait for a command that gets no answer.
+    _watchdog: Pin<KBox<Watchdog<Watch>>>,
+    _irqs: KVec<Irq<'bound, Eq>>,
+    _index: MyIndex,
+    _enabled: Enabled<'bound>,
+}
+
+impl<'bound> Data<'bound> {
+    fn new(pdev: &'bound pci::Device<Core<'_>>) -> Result<Self> {
+        let enabled = Enabled::new(pdev)?;
+        let gate = Gate::new(pdev)?;
+        let function = Function::new(pdev, gate)?;
+        let index = MyIndex::take()?;
+        let wanted = Device::wanted_vectors(function.limits());
+        let vectors = Vectors::new(pdev, wanted)?;
+        let device = Device::new(pdev.as_ref(), function, index.0, vectors.count())?;
+        let mut irqs = KVec::new();
+        for eq in device.eqs() {
+            let vector = eq.handler().index();
+            let mut irq = Irq::new(
+                &vectors,
+                vector,
+                fmt!("qpair{}-eq{vector}", index.0),
+                eq.clone(),
+            )?;
+            if let Err(error) = irq.spread(vector) {
+                dev_dbg!(pdev, "EQ {vector} stays on its CPU: {error:?}\n");
+            }
+            irqs.push(irq, GFP_KERNEL)?;
+        }
+        let watchdog = KBox::pin_init(
+            Watchdog::new(WATCH, Watch(device.clone())),
+            GFP_KERNEL,
+        )?;
+        let running = Running::new(device, pdev)?;
+        Self::announce(pdev, &running.device);
+        Ok(Self {
+            running,
+            _watchdog: watchdog,
+            _irqs: irqs,
+            _index: index,
+            _enabled: enabled,
+        })
+    }
+
+    fn announce(pdev: &pci::Device<Bound>, device: &Device) {
+        let limits = device.limits();
+        dev_info!(
+            pdev,
+            "qpair{}: model {}.{}, {} QPs, {} CQs, {} MRs, {} EQs of {}\n",
+            device.index(),
+            limits.version >> 16,
+            limits.version & 0xffff,
+            limits.qp,
+            limits.cq,
+            limits.mr,
+            device.vectors(),
+            limits.eq,
+        );
+    }
+}
+
+impl pci::Driver for Driver {
+    type IdInfo = ();
+    type Data<'bound> = Data<'bound>;
+    const ID_TABLE: pci::IdTable<Self::IdInfo> = &PCI_TABLE;
+
+    fn probe<'bound>(
+        pdev: &'bound pci::Device<Core<'_>>,
+        _info: compat::IdInfo<'bound, Self::IdInfo>,
+    ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
+        Data::new(pdev)
+    }
+
+    fn unbind<'bound>(_pdev: &'bound pci::Device<Core<'_>>, data: Pin<&Self::Data<'bound>>) {
+        data.running.shut_down();
+    }
+}
+
+impl sys::pci::Driver for Driver {
+    fn reset_prepare<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
+        data.running.device.shut_down(pdev, Lost::Reset);
+    }
+
+    fn reset_done<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
+        let device = &data.running.device;
+        sys::pci::set_master(pdev);
+        let result = device
+            .function()
+            .gate()
+            .reopen(pdev)
+            .and_then(|()| device.bring_up(pdev));
+        match result {
+            Ok(()) => dev_info!(pdev, "reset; files that were open are dead, new ones work\n"),
+            Err(error) => {
+                dev_err!(pdev, "it does not come up after a reset: {error:?}\n");
+                device.shut_down(pdev, Lost::Reset);
+            }
+        }
+    }
+
+    fn shutdown<'a>(_pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
+        data.running.shut_down();
+    }
+}

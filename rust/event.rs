@@ -1,0 +1,700 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Event queues: from the interrupt to whoever waits.
+//!
+//! There is an EQ for each vector. Everything on its event path is owned by its poll: the EQ's
+//! consumer, its slots, the pending list, the CQs of the kernel that report to it with all that is
+//! on them, and the table in which a CQ is found from its number. The poll runs in BH, is never
+//! run twice at the same time, and takes no lock. Whoever else wants something of that state, in
+//! process context, pauses the poll ([`sys::poller`](crate::sys::poller)).
+//!
+//! The loop itself is [`queue::poll`](crate::queue::poll): pure logic, checked on the host. What
+//! it does to the world is here:
+//!
+//! | step of the loop | here |
+//! |---|---|
+//! | consume, publish a kernel CQ | [`KernelCq`](crate::cq::KernelCq) |
+//! | signal a process's CQ | its [`Owner`](crate::cq::Owner) |
+//! | an asynchronous event (EQ 0) | its owner, or the log |
+//! | head of the EQ | doorbell |
+//!
+//! A lost interrupt is found by a look at the next owner word from outside, once a second: what is
+//! there for a whole second, and the poll has not moved, nobody will come for.
+
+use crate::{
+    abi::{
+        command::EqContext,
+        doorbell,
+        entry::Eqe,
+        status::Event,
+        Number, //
+    },
+    cq::{
+        AsyncEvent,
+        Batch,
+        Body,
+        Entry,
+        KernelCq,
+        Owner,
+        Table, //
+    },
+    function::{
+        Bells,
+        Failure,
+        Function, //
+    },
+    qp::{
+        QueuePair,
+        Ready, //
+    },
+    queue::{
+        arm::EventSlots,
+        consumer::{
+            is_there,
+            EqConsumer, //
+        },
+        credit::RingId,
+        index::{
+            Depth,
+            Index, //
+        },
+        poll::{
+            Consumed,
+            Counts,
+            Effects,
+            Node,
+            Policy,
+            Poller,
+            Tuning,
+            Verdict, //
+        }, //
+    },
+    ring::Ring,
+    sys::{
+        gate::Pass,
+        poller::{
+            self,
+            Bh,
+            Handler,
+            Next, //
+        },
+        trace, //
+    },
+};
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Relaxed,
+            Release, //
+        },
+        Arc,
+        Mutex, //
+    },
+};
+
+/// The poll of an EQ, and what schedules it.
+pub(crate) type EqPoller = poller::Poller<Eq, Bh>;
+
+/// Entries of an EQ, as a base-two logarithm, where the device allows so many.
+const LOG_DEPTH: u8 = 12;
+/// Slots beyond those that CQs pay for: with them the EQ head is published once for many events.
+const SPARE: u32 = 32;
+/// Slots that processes leave to the kernel.
+const KERNEL_SHARE: u32 = 64;
+
+/// How polls go, for all EQs of a device. May be changed at any time.
+pub(crate) struct Knobs {
+    /// Events for each EQ head update.
+    pub(crate) events: Atomic<u32>,
+    /// Completions of a CQ in its turn.
+    pub(crate) completions: Atomic<u32>,
+    /// Completions and other events of one poll.
+    pub(crate) budget: Atomic<u32>,
+    /// 0: the loop described in [`queue::poll`](crate::queue::poll); 1: the source model's own.
+    pub(crate) policy: Atomic<u32>,
+}
+
+impl Knobs {
+    /// The defaults.
+    pub(crate) fn new() -> Self {
+        let tuning = Tuning::default();
+        Self {
+            events: Atomic::new(tuning.events),
+            completions: Atomic::new(tuning.completions),
+            budget: Atomic::new(tuning.budget),
+            policy: Atomic::new(0),
+        }
+    }
+
+    #[inline]
+    fn tuning(&self) -> Tuning {
+        Tuning {
+            events: self.events.load(Relaxed),
+            completions: self.completions.load(Relaxed),
+            budget: self.budget.load(Relaxed),
+            policy: match self.policy.load(Relaxed) {
+                0 => Policy::Coalesce,
+                _ => Policy::Reopen,
+            },
+        }
+    }
+}
+
+/// What the check for lost interrupts looks at.
+struct Watched {
+    ring: Ring,
+    depth: Depth,
+    /// Where it saw an event the last time.
+    seen: Option<Index>,
+}
+
+/// An EQ, as all see it.
+#[pin_data]
+pub(crate) struct Eq {
+    function: Arc<Function>,
+    knobs: Arc<Knobs>,
+    /// Which one; also its vector.
+    index: u32,
+    /// Its number in this epoch.
+    number: Atomic<u32>,
+    /// The poll's next entry.
+    head: Atomic<u32>,
+    interrupts: Atomic<u64>,
+    lost: Atomic<u64>,
+    watched: Arc<Watch>,
+}
+
+/// The lock around [`Watched`]; taken by the watchdog and by bring-up.
+#[pin_data]
+struct Watch {
+    #[pin]
+    watched: Mutex<Option<Watched>>,
+}
+
+/// The poll's own; `None` while the device is down.
+pub(crate) struct State(Option<KBox<Live>>);
+
+/// An EQ that is up.
+struct Live {
+    poll: Poller<Ring>,
+    world: World,
+}
+
+/// What the poll acts on.
+struct World {
+    number: Number,
+    cqs: Table<Entry>,
+    /// Of EQ 0: who is told of asynchronous events.
+    owners: Owners,
+    batch: Batch,
+    /// Asynchronous events of objects that nobody owns (any more), and of kinds that nobody knows.
+    unclaimed: u64,
+}
+
+/// Whom asynchronous events concern.
+struct Owners {
+    cqs: Table<Arc<dyn Owner>>,
+    qps: Table<Arc<dyn Owner>>,
+    pages: Table<Arc<dyn Owner>>,
+}
+
+/// What a number in [`Owners`] names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owned {
+    /// A CQ.
+    Cq,
+    /// A queue pair.
+    Qp,
+    /// A doorbell page; its number is its index.
+    Page,
+}
+
+impl Owners {
+    fn of(&mut self, what: Owned) -> &mut Table<Arc<dyn Owner>> {
+        match what {
+            Owned::Cq => &mut self.cqs,
+            Owned::Qp => &mut self.qps,
+            Owned::Page => &mut self.pages,
+        }
+    }
+}
+
+/// The memory of an EQ, before the device knows of it.
+pub(crate) struct EqRing {
+    ring: Ring,
+    depth: Depth,
+}
+
+impl EqRing {
+    /// Allocates it, as deep as the device of `function` allows. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(pass: &Pass<'_>, function: &Function) -> Result<Self> {
+        let log = LOG_DEPTH.min(function.limits().log_eq);
+        let depth = Depth::from_log2(log).ok_or(EINVAL)?;
+        Ok(Self {
+            ring: Ring::new(pass, depth.entries() as usize * Eqe::BYTES)?,
+            depth,
+        })
+    }
+
+    /// Where it is and how deep, for registers.
+    pub(crate) fn place(&self) -> (u64, u8) {
+        (self.ring.address(), self.depth.log2())
+    }
+
+    /// What creates an EQ in it for `vector`.
+    pub(crate) fn context(&self, vector: u16) -> EqContext {
+        EqContext {
+            vector,
+            log_depth: self.depth.log2(),
+            buffer: self.ring.list(),
+            ..EqContext::default()
+        }
+    }
+}
+
+impl Eq {
+    /// The EQ of vector `index`, down.
+    pub(crate) fn new(
+        dev: &Device<Bound>,
+        function: Arc<Function>,
+        knobs: Arc<Knobs>,
+        index: u32,
+    ) -> Result<Arc<EqPoller>> {
+        let watched = Arc::pin_init(
+            pin_init!(Watch { watched <- new_mutex!(None, "Eq::watched") }),
+            GFP_KERNEL,
+        )?;
+        let eq = Self {
+            function,
+            knobs,
+            index,
+            number: Atomic::new(0),
+            head: Atomic::new(0),
+            interrupts: Atomic::new(0),
+            lost: Atomic::new(0),
+            watched,
+        };
+        EqPoller::new(dev, eq, State(None))
+    }
+
+    /// Its number in this epoch.
+    pub(crate) fn number(&self) -> Number {
+        Number::from_raw(self.number.load(Acquire))
+    }
+
+    /// Which one.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Interrupts that came, and those that were found to be lost.
+    pub(crate) fn interrupts(&self) -> (u64, u64) {
+        (self.interrupts.load(Relaxed), self.lost.load(Relaxed))
+    }
+
+    /// Whether an event has been waiting since the last look, a second ago: then its interrupt was
+    /// lost. Process context.
+    pub(crate) fn is_overdue(&self) -> bool {
+        let mut watched = self.watched.watched.lock();
+        let Some(watched) = &mut *watched else {
+            return false;
+        };
+        let head = Index::new(self.head.load(Acquire));
+        if !is_there::<{ Eqe::WORDS }, _>(&watched.ring, watched.depth, head) {
+            watched.seen = None;
+            return false;
+        }
+        if watched.seen.replace(head) != Some(head) {
+            return false;
+        }
+        self.lost.fetch_add(1, Relaxed);
+        true
+    }
+
+    /// The EQ is up as `number`, in `ring`. Its poll may be scheduled from now on.
+    pub(crate) fn set_up(
+        poller: &EqPoller,
+        number: Number,
+        epoch: u32,
+        ring: EqRing,
+    ) -> Result {
+        let eq = poller.handler();
+        let id = RingId::new(number.raw(), epoch);
+        let storage = ring.ring.clone();
+        let (consumer, pool) =
+            EqConsumer::new(id, ring.ring, ring.depth, ring.depth.entries()).map_err(|_| EINVAL)?;
+        let reserve = match eq.index {
+            0 => eq.function.limits().asynchronous,
+            _ => 0,
+        };
+        let slots = EventSlots::new(pool, reserve, SPARE).map_err(|_| ENOSPC)?;
+        let live = KBox::new(
+            Live {
+                poll: Poller::new(consumer, slots),
+                world: World {
+                    number,
+                    cqs: Table::new(),
+                    owners: Owners {
+                        cqs: Table::new(),
+                        qps: Table::new(),
+                        pages: Table::new(),
+                    },
+                    batch: Batch::new()?,
+                    unclaimed: 0,
+                },
+            },
+            GFP_KERNEL,
+        )?;
+        eq.number.store(number.raw(), Release);
+        eq.head.store(0, Release);
+        *eq.watched.watched.lock() = Some(Watched {
+            ring: storage,
+            depth: ring.depth,
+            seen: None,
+        });
+        poller.paused(|_, state| state.0 = Some(live));
+        Ok(())
+    }
+
+    /// The device is quiet: everything on the EQ goes, with its memory. Process context.
+    pub(crate) fn tear_down(poller: &EqPoller) {
+        let watched = poller.handler().watched.watched.lock().take();
+        drop(watched);
+        if let Some(live) = poller.paused(|_, state| state.0.take()) {
+            KBox::into_inner(live).retire();
+        }
+    }
+}
+
+impl Handler for Eq {
+    type State = State;
+
+    fn interrupt(&self, _dev: &Device<Bound>) {
+        self.interrupts.fetch_add(1, Relaxed);
+        trace::irq(self.index);
+    }
+
+    fn poll(&self, dev: &Device<Bound>, state: &mut State) -> Next {
+        let Some(live) = state.0.as_mut() else {
+            return Next::Done;
+        };
+        let Live { poll, world } = &mut **live;
+        let tuning = self.knobs.tuning();
+        let before = *poll.counts();
+        trace::poll_start(self.index, tuning.budget);
+        let mut act = Act {
+            world,
+            eq: self,
+            bells: self.function.bells(dev),
+        };
+        let verdict = poll.poll(tuning, &mut act);
+        self.head.store(poll.eq().head().get(), Release);
+        let again = verdict == Verdict::Again;
+        let done = poll.counts().completions - before.completions;
+        // CAST: Bounded by the budget.
+        trace::poll_end(self.index, done as u32, again);
+        if again {
+            Next::Again
+        } else {
+            Next::Done
+        }
+    }
+}
+
+/// The poll's hands.
+struct Act<'a> {
+    world: &'a mut World,
+    eq: &'a Eq,
+    bells: Bells<'a>,
+}
+
+impl Effects for Act<'_> {
+    #[inline]
+    fn node(&mut self, cq: Number) -> Option<&mut Node> {
+        Some(&mut self.world.cqs.get_mut(cq)?.node)
+    }
+
+    #[inline]
+    fn consume(&mut self, cq: Number, max: u32) -> Consumed {
+        let World { cqs, batch, .. } = &mut *self.world;
+        match cqs.get_mut(cq).map(|entry| &mut entry.body) {
+            Some(Body::Kernel(kernel)) => kernel.consume(max, batch),
+            _ => Consumed {
+                count: 0,
+                drained: true,
+            },
+        }
+    }
+
+    #[inline]
+    fn publish(&mut self, cq: Number, arm: bool) {
+        let World { cqs, batch, .. } = &mut *self.world;
+        if let Some(Body::Kernel(kernel)) = cqs.get_mut(cq).map(|entry| &mut entry.body) {
+            kernel.publish(arm, batch, &self.bells);
+        }
+    }
+
+    #[inline]
+    fn signal(&mut self, cq: Number) {
+        if let Some(Body::Process(owner)) = self.world.cqs.get_mut(cq).map(|entry| &entry.body) {
+            owner.completion(cq);
+        }
+    }
+
+    fn asynchronous(&mut self, eqe: Eqe) {
+        trace::eqe(
+            self.eq.index,
+            0,
+            u32::from(eqe.kind),
+            eqe.number.raw(),
+        );
+        let what = match Event::from_code(eqe.kind) {
+            Some(Event::CqOverrun) => Owned::Cq,
+            Some(Event::QpFatal) => Owned::Qp,
+            Some(Event::DoorbellViolation) => Owned::Page,
+            Some(Event::DeviceFatal) => {
+                self.eq.function.fail(Failure::Stopped(eqe.code));
+                return;
+            }
+            _ => {
+                self.world.unclaimed += 1;
+                return;
+            }
+        };
+        let owner = self.world.owners.of(what).get_mut(eqe.number);
+        match (owner, Event::from_code(eqe.kind)) {
+            (Some(owner), Some(kind)) => owner.event(&AsyncEvent {
+                kind,
+                number: eqe.number,
+                count: eqe.count,
+                code: eqe.code,
+            }),
+            _ => self.world.unclaimed += 1,
+        }
+    }
+
+    #[inline]
+    fn doorbell(&mut self, head: Index, unmask: bool) {
+        let place = if unmask {
+            doorbell::EQ_HEAD
+        } else {
+            doorbell::EQ_HEAD_MASKED
+        };
+        trace::head(true, self.world.number.raw(), head.get(), !unmask);
+        self.bells.ring(place, self.world.number, head.get());
+    }
+}
+
+impl Live {
+    /// The device is quiet, and so is the poll.
+    fn retire(self) {
+        let Self { poll, mut world } = self;
+        let mut held = 0;
+        world.cqs.drain(|_, entry| {
+            held += entry.node.held();
+            if let Body::Kernel(kernel) = entry.body {
+                KBox::into_inner(kernel).retire();
+            }
+        });
+        kernel::warn_on!(poll.audit(held).is_err());
+    }
+}
+
+impl State {
+    fn live(&mut self) -> Result<&mut Live> {
+        // Down: the caller's own look at the device's health says why.
+        self.0.as_deref_mut().ok_or(EIO)
+    }
+
+    /// The admin queue pair, on EQ 0.
+    pub(crate) fn admin_queue(&mut self) -> Option<&mut QueuePair<Ready>> {
+        let live = self.0.as_mut()?;
+        match &mut live.world.cqs.get_mut(Number::ADMIN)?.body {
+            Body::Kernel(kernel) => kernel.queues().get_mut(0),
+            _ => None,
+        }
+    }
+
+    /// Pays for a CQ of the kernel.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if the EQ has no more slots, `EIO` if it is down.
+    pub(crate) fn bind_kernel(&mut self) -> Result<Node> {
+        self.live()?.poll.bind_kernel().map_err(|_| ENOSPC)
+    }
+
+    /// Pays for a CQ of a process, and leaves the kernel its share.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::bind_kernel`].
+    pub(crate) fn bind_process(&mut self) -> Result<Node> {
+        let live = self.live()?;
+        if live.poll.slots().unbound() <= KERNEL_SHARE {
+            return Err(ENOSPC);
+        }
+        live.poll.bind_process().map_err(|_| ENOSPC)
+    }
+
+    /// A CQ that was paid for is not in the table: it never came to be, or was destroyed, and the
+    /// destroy reported `until`.
+    pub(crate) fn unbind_node(&mut self, node: Node, until: Option<Index>) {
+        // A reset in between has taken the EQ, and the slot with it.
+        if let Some(live) = self.0.as_mut() {
+            let head = live.poll.eq().head();
+            live.poll.unbind_node(node, until.unwrap_or(head));
+        }
+    }
+
+    /// Puts a CQ into the table. One of the kernel's is polled and armed from now on.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `EIO` if the EQ is down; and the entry.
+    pub(crate) fn attach(
+        &mut self,
+        eq: &Eq,
+        dev: &Device<Bound>,
+        cq: Number,
+        entry: Entry,
+    ) -> Result<(), (Error, Entry)> {
+        let Some(live) = self.0.as_mut() else {
+            return Err((EIO, entry));
+        };
+        live.world.cqs.insert(cq, entry)?;
+        let Live { poll, world } = &mut **live;
+        let is_kernel = matches!(
+            world.cqs.get_mut(cq).map(|entry| &entry.body),
+            Some(Body::Kernel(_))
+        );
+        if is_kernel {
+            let mut act = Act {
+                world,
+                eq,
+                bells: eq.function.bells(dev),
+            };
+            poll.start(&mut act, cq);
+        }
+        Ok(())
+    }
+
+    /// Takes a CQ of the kernel out, to be ended; its events are ignored from now on.
+    pub(crate) fn take_kernel(&mut self, cq: Number) -> Option<KBox<KernelCq>> {
+        let entry = self.0.as_mut()?.world.cqs.get_mut(cq)?;
+        match core::mem::replace(&mut entry.body, Body::Ending) {
+            Body::Kernel(kernel) => Some(kernel),
+            other => {
+                entry.body = other;
+                None
+            }
+        }
+    }
+
+    /// A CQ was destroyed, and the destroy reported `until`. Its entry is for the caller to drop,
+    /// when the poll is no longer paused.
+    pub(crate) fn detach(
+        &mut self,
+        eq: &Eq,
+        dev: &Device<Bound>,
+        cq: Number,
+        until: Index,
+    ) -> Option<Entry> {
+        let Live { poll, world } = &mut **self.0.as_mut()?;
+        let mut act = Act {
+            world,
+            eq,
+            bells: eq.function.bells(dev),
+        };
+        poll.unbind(&mut act, cq, until);
+        world.cqs.remove(cq)
+    }
+
+    /// Makes `owner` be told of what happens to an object.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `EIO` if the EQ is down; and the owner, which is not to be dropped here.
+    pub(crate) fn own(
+        &mut self,
+        what: Owned,
+        number: Number,
+        owner: Arc<dyn Owner>,
+    ) -> Result<(), (Error, Arc<dyn Owner>)> {
+        match self.0.as_mut() {
+            Some(live) => live.world.owners.of(what).insert(number, owner),
+            None => Err((EIO, owner)),
+        }
+    }
+
+    /// Undoes [`Self::own`]; the owner is for the caller to drop, when the poll is no longer
+    /// paused.
+    pub(crate) fn disown(&mut self, what: Owned, number: Number) -> Option<Arc<dyn Owner>> {
+        self.0.as_mut()?.world.owners.of(what).remove(number)
+    }
+
+    /// Shows the EQ and the kernel's CQs to `f`.
+    pub(crate) fn look<R>(&self, f: impl FnOnce(&View<'_>) -> R) -> Option<R> {
+        let live = self.0.as_ref()?;
+        Some(f(&View { live }))
+    }
+}
+
+/// An EQ, to look at.
+pub(crate) struct View<'a> {
+    live: &'a Live,
+}
+
+impl View<'_> {
+    /// What the poll has counted.
+    pub(crate) fn counts(&self) -> &Counts {
+        self.live.poll.counts()
+    }
+
+    /// Depth, next entry.
+    pub(crate) fn ring(&self) -> (u32, u32) {
+        let eq = self.live.poll.eq();
+        (eq.depth().entries(), eq.head().get())
+    }
+
+    /// Slots for CQs to come, to arm with, of destroyed CQs; CQs pending; spurious events.
+    pub(crate) fn slots(&self) -> [u32; 5] {
+        let slots = self.live.poll.slots();
+        [
+            slots.unbound(),
+            slots.spare(),
+            slots.limbo(),
+            self.live.poll.pending(),
+            slots.spurious(),
+        ]
+    }
+
+    /// CQs in the table; asynchronous events of nobody.
+    pub(crate) fn table(&self) -> (u32, u64) {
+        (self.live.world.cqs.len(), self.live.world.unclaimed)
+    }
+
+    /// The kernel's CQs.
+    pub(crate) fn kernel_cqs(&self) -> impl Iterator<Item = (&Node, &KernelCq)> {
+        self.live
+            .world
+            .cqs
+            .iter()
+            .filter_map(|(_, entry)| match &entry.body {
+                Body::Kernel(kernel) => Some((&entry.node, &**kernel)),
+                _ => None,
+            })
+    }
+}

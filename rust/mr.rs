@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory regions of the kernel, in coherent memory, and the domains that they belong to.
+//!
+//! A region's addresses begin at 0: the kernel has no virtual addresses to show to a device.
+
+use crate::{
+    abi::{
+        command::MrContext,
+        entry::Sge,
+        Number, //
+    },
+    admin::{
+        Admin,
+        Create,
+        Destroy,
+        Mr,
+        Pd, //
+    },
+    ring::Ring,
+    sys::gate::Pass, //
+};
+use kernel::prelude::*;
+
+/// A region and its memory.
+pub(crate) struct Region {
+    key: Number,
+    memory: Ring,
+}
+
+impl Region {
+    /// Registers `bytes` bytes of new, zeroed memory. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; those of the command.
+    pub(crate) fn new(
+        admin: &Admin,
+        pass: &Pass<'_>,
+        pd: Number,
+        bytes: usize,
+        access: u8,
+    ) -> Result<Self> {
+        let memory = Ring::new(pass, bytes)?;
+        let key = admin.execute(
+            pass,
+            Create::<Mr>(MrContext {
+                pd,
+                access,
+                addr: 0,
+                buffer: memory.list(),
+            }),
+        )?;
+        Ok(Self { key, memory })
+    }
+
+    /// Its key.
+    pub(crate) fn key(&self) -> Number {
+        self.key
+    }
+
+    /// Its memory.
+    pub(crate) fn memory(&self) -> &Ring {
+        &self.memory
+    }
+
+    /// A piece of it, for a work request.
+    pub(crate) fn sge(&self, offset: u64, bytes: u32) -> Sge {
+        Sge {
+            addr: offset,
+            bytes,
+            lkey: self.key.raw(),
+        }
+    }
+
+    /// Destroys region `key`. On return the device does not reach its memory any more. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the command. The device is then fatal, and the memory must stay until the reset.
+    pub(crate) fn destroy(admin: &Admin, pass: &Pass<'_>, key: Number) -> Result {
+        admin.execute(pass, Destroy::<Mr>::new(key))?;
+        Ok(())
+    }
+}
+
+/// Makes a protection domain. Sleeps.
+///
+/// # Errors
+///
+/// Those of the command.
+pub(crate) fn alloc_pd(admin: &Admin, pass: &Pass<'_>) -> Result<Number> {
+    admin.execute(pass, Create::<Pd>(()))
+}
+
+/// Ends a protection domain. Sleeps.
+///
+/// # Errors
+///
+/// Those of the command; `EBUSY` if something belongs to it.
+pub(crate) fn dealloc_pd(admin: &Admin, pass: &Pass<'_>, pd: Number) -> Result {
+    admin.execute(pass, Destroy::<Pd>::new(pd))?;
+    Ok(())
+}

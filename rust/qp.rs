@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pairs of the kernel.
+//!
+//! What a queue pair can do depends on its state, so the state is part of its type:
+//!
+//! ```text
+//!   QueuePair<Reset> --init--> QueuePair<Init> --connect--> QueuePair<Ready>
+//!    nothing                    post_recv                    post_recv, post_send
+//! ```
+//!
+//! A queue pair is owned by one thread of control at a time: by who makes it, then, as part of its
+//! [`KernelCq`](crate::cq::KernelCq), by the poll of an EQ, then by who destroys it. So there is no
+//! lock here. It holds slots of its CQ for everything that it could ever have in flight, and these
+//! go back when it has been destroyed and the CQ's head has passed its last entry.
+//!
+//! A work request is known by its `wr_id`: the queue pair's place in its CQ, and a [`Tag`] of
+//! whoever posts.
+
+use crate::{
+    abi::{
+        command::{
+            qp_mask,
+            qp_state,
+            QpContext, //
+        },
+        doorbell,
+        entry::{
+            send_flags,
+            Cqe,
+            RecvWqe,
+            SendWqe,
+            Sge,
+            BLOCK_WORDS,
+            MAX_BLOCKS, //
+        },
+        Number, //
+    },
+    admin::{
+        Admin,
+        Create,
+        Destroy,
+        Ended,
+        Modify,
+        Qp, //
+    },
+    function::Bells,
+    queue::{
+        consumer::{
+            Published,
+            Seen, //
+        },
+        credit::{
+            Cq,
+            RingId,
+            Slots, //
+        },
+        index::{
+            Depth,
+            Index, //
+        },
+        producer::{
+            Refused,
+            RqProducer,
+            SqProducer, //
+        },
+    },
+    ring::Ring,
+    sys::{
+        gate::Pass,
+        trace, //
+    },
+};
+use core::marker::PhantomData;
+use kernel::prelude::*;
+
+/// Made, or made new: nothing is posted, nothing happens.
+pub(crate) enum Reset {}
+/// Receives may be posted.
+pub(crate) enum Init {}
+/// Connected: sends may be posted as well.
+pub(crate) enum Ready {}
+
+/// A state in which receives may be posted.
+pub(crate) trait Receives {}
+impl Receives for Init {}
+impl Receives for Ready {}
+
+/// What the poster of a work request knows it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag(u64);
+
+impl Tag {
+    const BITS: u32 = 48;
+    const MASK: u64 = (1 << Self::BITS) - 1;
+
+    /// From the low 48 bits.
+    #[inline]
+    pub(crate) const fn new(value: u64) -> Self {
+        Self(value & Self::MASK)
+    }
+
+    /// The 48 bits.
+    #[inline]
+    pub(crate) const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// The `wr_id` of a request with `tag` of the queue pair at `place`.
+#[inline]
+const fn wr_id(place: u16, tag: Tag) -> u64 {
+    (place as u64) << Tag::BITS | tag.0
+}
+
+/// The place and the tag in a `wr_id` that the device gave back. It may be anything.
+#[inline]
+pub(crate) const fn split(wr_id: u64) -> (usize, Tag) {
+    ((wr_id >> Tag::BITS) as usize, Tag(wr_id & Tag::MASK))
+}
+
+/// How large the queues of a queue pair are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Blocks of the SQ.
+    pub(crate) sq: Depth,
+    /// Receives of the RQ.
+    pub(crate) rq: Depth,
+}
+
+impl Sizes {
+    /// Entries that it can have in a CQ.
+    pub(crate) const fn completions(self) -> u32 {
+        self.sq.entries().saturating_add(self.rq.entries())
+    }
+}
+
+/// Its memory, before the device knows of it.
+struct Rings {
+    sq: Ring,
+    rq: Ring,
+}
+
+/// A queue pair in state `S`.
+pub(crate) struct QueuePair<S> {
+    number: Number,
+    place: u16,
+    sq: SqProducer<Ring>,
+    rq: Option<RqProducer<Ring>>,
+    /// Of the CQ, for all that it can have in flight.
+    slots: Slots<Cq>,
+    stale: u32,
+    state: PhantomData<fn() -> S>,
+}
+
+/// Where a queue pair comes to be: on a CQ, in a PD, at a place among the CQ's queue pairs.
+pub(crate) struct Site {
+    /// The CQ of both queues.
+    pub(crate) cq: Number,
+    /// The same, as a ring.
+    pub(crate) cq_ring: RingId,
+    /// The PD.
+    pub(crate) pd: Number,
+    /// The place.
+    pub(crate) place: u16,
+}
+
+impl QueuePair<Reset> {
+    /// Makes one. `slots` are those of its CQ, as many as [`Sizes::completions`] says. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the command, `ENOMEM`; and the slots, which go back to the CQ's pool.
+    pub(crate) fn create(
+        admin: &Admin,
+        pass: &Pass<'_>,
+        epoch: u32,
+        site: &Site,
+        sizes: Sizes,
+        slots: Slots<Cq>,
+    ) -> Result<Self, (Error, Slots<Cq>)> {
+        match Self::make(admin, pass, epoch, site, sizes) {
+            Ok((number, sq, rq)) => Ok(Self {
+                number,
+                place: site.place,
+                sq,
+                rq: Some(rq),
+                slots,
+                stale: 0,
+                state: PhantomData,
+            }),
+            Err(error) => Err((error, slots)),
+        }
+    }
+
+    fn make(
+        admin: &Admin,
+        pass: &Pass<'_>,
+        epoch: u32,
+        site: &Site,
+        sizes: Sizes,
+    ) -> Result<(Number, SqProducer<Ring>, RqProducer<Ring>)> {
+        const BLOCK: usize = BLOCK_WORDS * 8;
+        let rings = Rings {
+            sq: Ring::new(pass, sizes.sq.entries() as usize * BLOCK)?,
+            rq: Ring::new(pass, sizes.rq.entries() as usize * BLOCK)?,
+        };
+        let number = admin.execute(
+            pass,
+            Create::<Qp>(QpContext {
+                pd: site.pd,
+                send_cq: site.cq,
+                recv_cq: site.cq,
+                log_sq: sizes.sq.log2(),
+                log_rq: sizes.rq.log2(),
+                sq: rings.sq.list(),
+                rq: rings.rq.list(),
+                ..QpContext::default()
+            }),
+        )?;
+        let ring = RingId::new(number.raw(), epoch);
+        let (sq, rq) = (sizes.sq, sizes.rq);
+        // The rings were allocated for these depths, so neither refuses.
+        Ok((
+            number,
+            SqProducer::new_sq(ring, site.cq_ring, rings.sq, sq, sq.entries())
+                .map_err(|_| EINVAL)?,
+            RqProducer::new_rq(ring, site.cq_ring, rings.rq, rq, 0, rq.entries())
+                .map_err(|_| EINVAL)?,
+        ))
+    }
+
+    /// Lets receives be posted, and says what the peer may do. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the command, and the queue pair, which is still there.
+    pub(crate) fn init(
+        self,
+        admin: &Admin,
+        pass: &Pass<'_>,
+        access: u8,
+    ) -> Result<QueuePair<Init>, (Error, Self)> {
+        let context = QpContext {
+            state: qp_state::INIT,
+            access,
+            ..QpContext::default()
+        };
+        match self.modify(admin, pass, qp_mask::STATE | qp_mask::ACCESS, context) {
+            Ok(()) => Ok(self.become_state()),
+            Err(error) => Err((error, self)),
+        }
+    }
+}
+
+impl QueuePair<Init> {
+    /// Connects it with `peer`, which must name it as well. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the commands, and the queue pair, which is still there.
+    pub(crate) fn connect(
+        self,
+        admin: &Admin,
+        pass: &Pass<'_>,
+        peer: Number,
+    ) -> Result<QueuePair<Ready>, (Error, Self)> {
+        let receive = QpContext {
+            state: qp_state::RTR,
+            peer,
+            ..QpContext::default()
+        };
+        let send = QpContext {
+            state: qp_state::RTS,
+            ..QpContext::default()
+        };
+        let done = self
+            .modify(admin, pass, qp_mask::STATE | qp_mask::PEER, receive)
+            .and_then(|()| self.modify(admin, pass, qp_mask::STATE | qp_mask::RETRY, send));
+        match done {
+            Ok(()) => Ok(self.become_state()),
+            Err(error) => Err((error, self)),
+        }
+    }
+}
+
+impl QueuePair<Ready> {
+    /// The admin queue pair, which registers bring up.
+    pub(crate) fn admin(sq: SqProducer<Ring>, slots: Slots<Cq>) -> Self {
+        Self {
+            number: Number::ADMIN,
+            place: 0,
+            sq,
+            rq: None,
+            slots,
+            stale: 0,
+            state: PhantomData,
+        }
+    }
+
+    /// Posts a work request of one block, which is what an admin command is.
+    #[inline]
+    pub(crate) fn post_block(
+        &mut self,
+        tag: Tag,
+        mut block: [u64; BLOCK_WORDS],
+    ) -> Result<(), Refused> {
+        let mut room = self.sq.room(1, true)?;
+        block[1] = wr_id(self.place, tag);
+        trace::post(
+            self.number.raw(),
+            room.index().get(),
+            // CAST: The opcode is the low byte.
+            u32::from(block[0] as u8),
+            block[1],
+        );
+        room.write(0, &block);
+        room.post();
+        Ok(())
+    }
+
+    /// Posts a send work request. Its `wr_id`, size and signalling are filled in here; `signal`
+    /// asks for a completion, which it may get without having asked. Returns whether it does.
+    #[inline]
+    pub(crate) fn post_send(
+        &mut self,
+        tag: Tag,
+        request: SendWqe,
+        sges: &[Sge],
+        signal: bool,
+    ) -> Result<bool, Refused> {
+        let words = SendWqe::WORDS + sges.len() * Sge::WORDS;
+        let blocks = words.div_ceil(BLOCK_WORDS);
+        if blocks > MAX_BLOCKS {
+            return Err(Refused::TooLarge);
+        }
+        // CAST: At most `MAX_BLOCKS`.
+        let mut room = self.sq.room(blocks as u32, signal)?;
+        let signalled = room.signalled();
+        let flags = request.flags & !send_flags::SIGNALED;
+        let head = SendWqe {
+            flags: flags | if signalled { send_flags::SIGNALED } else { 0 },
+            blocks: blocks as u8,
+            sges: sges.len() as u8,
+            wr_id: wr_id(self.place, tag),
+            ..request
+        };
+        trace::post(
+            self.number.raw(),
+            room.index().get(),
+            u32::from(head.opcode),
+            head.wr_id,
+        );
+        let mut block = [0; BLOCK_WORDS];
+        block[..SendWqe::WORDS].copy_from_slice(&head.encode());
+        let mut at = SendWqe::WORDS;
+        let mut which = 0;
+        for sge in sges {
+            block[at..at + Sge::WORDS].copy_from_slice(&sge.encode());
+            at += Sge::WORDS;
+            if at == BLOCK_WORDS {
+                room.write(which, &block);
+                block = [0; BLOCK_WORDS];
+                which += 1;
+                at = 0;
+            }
+        }
+        if at != 0 {
+            room.write(which, &block);
+        }
+        room.post();
+        Ok(signalled)
+    }
+}
+
+impl<S: Receives> QueuePair<S> {
+    /// Posts a receive of one block: at most three SGEs.
+    #[inline]
+    pub(crate) fn post_recv(&mut self, tag: Tag, sges: &[Sge]) -> Result<(), Refused> {
+        let Some(rq) = self.rq.as_mut() else {
+            return Err(Refused::TooLarge);
+        };
+        if RecvWqe::WORDS + sges.len() * Sge::WORDS > BLOCK_WORDS {
+            return Err(Refused::TooLarge);
+        }
+        let mut room = rq.room(1, true)?;
+        let head = RecvWqe {
+            // CAST: At most three.
+            sges: sges.len() as u8,
+            wr_id: wr_id(self.place, tag),
+        };
+        let mut block = [0; BLOCK_WORDS];
+        block[..RecvWqe::WORDS].copy_from_slice(&head.encode());
+        for (sge, words) in sges
+            .iter()
+            .zip(block[RecvWqe::WORDS..].chunks_exact_mut(Sge::WORDS))
+        {
+            words.copy_from_slice(&sge.encode());
+        }
+        room.write(0, &block);
+        room.post();
+        Ok(())
+    }
+}
+
+impl<S> QueuePair<S> {
+    /// Its number.
+    #[inline]
+    pub(crate) fn number(&self) -> Number {
+        self.number
+    }
+
+    /// Blocks of the SQ that can be posted now.
+    #[inline]
+    pub(crate) fn free(&self) -> u32 {
+        self.sq.free()
+    }
+
+    /// Completions that gave nothing, of both queues.
+    pub(crate) fn stale(&self) -> u32 {
+        let rq = self.rq.as_ref().map_or(0, |rq| rq.stale());
+        self.stale
+            .wrapping_add(self.sq.stale())
+            .wrapping_add(rq)
+    }
+
+    /// Blocks and receives in flight.
+    pub(crate) fn in_flight(&self) -> (u32, u32) {
+        let rq = self.rq.as_ref().map_or(0, |rq| rq.in_flight());
+        (self.sq.in_flight(), rq)
+    }
+
+    /// Depths of the SQ and the RQ.
+    pub(crate) fn depths(&self) -> (u32, u32) {
+        let rq = self.rq.as_ref().map_or(0, |rq| rq.depth().entries());
+        (self.sq.depth().entries(), rq)
+    }
+
+    /// Hands over what was posted since the last time: a doorbell for each queue that has news.
+    #[inline]
+    pub(crate) fn ring(&mut self, bells: &Bells<'_>) {
+        let number = self.number;
+        if let Some(rq) = self.rq.as_mut() {
+            rq.ring(|tail| bells.ring(doorbell::RQ, number, tail.get()));
+        }
+        self.sq
+            .ring(|tail| bells.ring(doorbell::SQ, number, tail.get()));
+    }
+
+    /// A completion of it was read: how many slots it covers. `None` if it makes no sense.
+    #[inline]
+    pub(crate) fn complete(&mut self, cqe: &Cqe, recv: bool, seen: Seen<Cq>) -> Option<u32> {
+        if cqe.qp != self.number {
+            self.stale = self.stale.wrapping_add(1);
+            return None;
+        }
+        let index = Index::new(cqe.index);
+        if recv {
+            match self.rq.as_mut() {
+                Some(rq) => rq.complete(index, seen).ok(),
+                None => {
+                    self.stale = self.stale.wrapping_add(1);
+                    None
+                }
+            }
+        } else {
+            self.sq.complete(index, seen).ok()
+        }
+    }
+
+    /// The CQ's head was published: the slots that completions cover are free.
+    #[inline]
+    pub(crate) fn reclaim(&mut self, published: Published<Cq>) {
+        self.sq.reclaim(published);
+        if let Some(rq) = self.rq.as_mut() {
+            rq.reclaim(published);
+        }
+    }
+
+    /// Destroys it. On return nothing of it is under way. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the command. The device is then fatal, and the memory must stay until the reset.
+    pub(crate) fn destroy(&self, admin: &Admin, pass: &Pass<'_>) -> Result<Ended> {
+        admin.execute(pass, Destroy::<Qp>::new(self.number))
+    }
+
+    /// The queue pair is no more, in the device or with the device: its slots of the CQ.
+    pub(crate) fn retire(self) -> Slots<Cq> {
+        let balanced = self.sq.retire().is_ok() & self.rq.is_none_or(|rq| rq.retire().is_ok());
+        kernel::warn_on!(!balanced);
+        self.slots
+    }
+
+    fn modify(
+        &self,
+        admin: &Admin,
+        pass: &Pass<'_>,
+        mask: u32,
+        context: QpContext,
+    ) -> Result {
+        admin.execute(
+            pass,
+            Modify::<Qp> {
+                number: self.number,
+                mask,
+                context,
+            },
+        )?;
+        Ok(())
+    }
+
+    fn become_state<T>(self) -> QueuePair<T> {
+        QueuePair {
+            number: self.number,
+            place: self.place,
+            sq: self.sq,
+            rq: self.rq,
+            slots: self.slots,
+            stale: self.stale,
+            state: PhantomData,
+        }
+    }
+}

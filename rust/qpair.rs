@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The driver of the qpair device: queues that software and hardware share.
+//!
+//! The order in which to read it, from the bottom up:
+//!
+//! | file | is |
+//! |---|---|
+//! | [`abi`] | the facts: registers, doorbells, entries, commands |
+//! | [`queue`] | the rules: indices, credits, arming, the poll; `core` only |
+//! | [`sys`] | what upstream has no abstraction for; the only unsafe code |
+//! | [`function`] | registers, doorbells, limits, health |
+//! | [`ring`] | the memory of the driver's rings |
+//! | [`admin`] | typed commands |
+//! | [`qp`], [`cq`], [`mr`] | the objects |
+//! | [`event`] | EQ, interrupt, poll, asynchronous events |
+//! | [`device`] | bring-up, shutdown, recovery, and what others make on the device |
+//! | [`driver`] | probe and unbind |
+
+#![deny(unsafe_code)]
+#![allow(dead_code)]
+
+pub mod abi;
+pub mod queue;
+#[allow(unsafe_code)]
+pub mod sys;
+
+mod admin;
+mod cq;
+mod device;
+mod driver;
+mod event;
+mod function;
+mod mr;
+mod qp;
+mod ring;
+
+kernel::module_driver! {
+    <T>, sys::pci::Adapter<T>, {
+        type: driver::Driver,
+        name: "qpair",
+        authors: ["The qpair authors"],
+        description: "Queue pairs",
+        license: "GPL v2",
+    }
+}

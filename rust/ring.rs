@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The memory of the driver's own rings: coherent, contiguous, zeroed.
+//!
+//! A ring has an owner, which writes or reads its entries, and may have onlookers: the check for
+//! lost interrupts reads an owner word of an EQ that the poll owns. So the memory is counted.
+
+use crate::{
+    abi::command::BufferList,
+    queue::storage::Storage,
+    sys::{
+        barrier,
+        dma::Coherent,
+        gate::Pass, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// A ring in coherent memory.
+#[derive(Clone)]
+pub(crate) struct Ring(Arc<Coherent>);
+
+impl Ring {
+    /// Allocates one of `bytes` bytes. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(pass: &Pass<'_>, bytes: usize) -> Result<Self> {
+        Ok(Self(Arc::new(Coherent::zeroed(pass, bytes)?, GFP_KERNEL)?))
+    }
+
+    /// Where it is, for the device.
+    pub(crate) fn address(&self) -> u64 {
+        self.0.address()
+    }
+
+    /// Where it is, as a context names it.
+    pub(crate) fn list(&self) -> BufferList {
+        BufferList {
+            root: self.0.address(),
+            bytes: self.0.bytes() as u64,
+            ..BufferList::default()
+        }
+    }
+}
+
+impl Storage for Ring {
+    fn words(&self) -> usize {
+        self.0.words()
+    }
+
+    #[inline]
+    fn load(&self, at: usize) -> u64 {
+        self.0.read(at).unwrap_or(0)
+    }
+
+    #[inline]
+    fn store(&self, at: usize, word: u64) {
+        // Past the end there is nothing, as `Storage` has it.
+        let _: Option<()> = self.0.write(at, word);
+    }
+
+    #[inline]
+    fn after_owner(&self) {
+        barrier::dma_rmb();
+    }
+
+    #[inline]
+    fn before_head(&self) {
+        barrier::dma_mb();
+    }
+
+    #[inline]
+    fn before_tail(&self) {
+        barrier::dma_wmb();
+    }
+}
