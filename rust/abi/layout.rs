@@ -28,7 +28,7 @@ macro_rules! integer_fields {
             }
             #[inline(always)]
             fn to_bits(self) -> u64 {
-                self as u64
+                u64::from(self)
             }
         }
     )* };
@@ -43,7 +43,7 @@ impl Field for Number {
     }
     #[inline(always)]
     fn to_bits(self) -> u64 {
-        self.raw() as u64
+        u64::from(self.raw())
     }
 }
 
