@@ -618,9 +618,7 @@ impl Admin {
         let slot = &self.slots[index];
         let posted = self.eq.paused(|_, state| {
             let queue = state.admin_queue().ok_or_else(|| self.function.error())?;
-            queue
-                .post_block(Tag::new(tag), block)
-                .map_err(|_| EBUSY)?;
+            queue.post_block(Tag::new(tag), block).map_err(|_| EBUSY)?;
             queue.ring(&self.function.bells(pass.dev()));
             Ok(())
         });
@@ -648,7 +646,11 @@ impl Admin {
             *word = contexts.read(base + i).ok_or(EINVAL)?;
         }
         let [first, second, third] = &slot.results;
-        let results = Results([first.load(Relaxed), second.load(Relaxed), third.load(Relaxed)]);
+        let results = Results([
+            first.load(Relaxed),
+            second.load(Relaxed),
+            third.load(Relaxed),
+        ]);
         Ok(C::reply(results, C::Output::get(&words)))
     }
 

@@ -53,7 +53,6 @@ use crate::{
             self,
             qpair_async_event, //
         },
-        Number, //
     },
     admin,
     device::{

@@ -188,8 +188,8 @@ impl KernelCq {
         client: KBox<dyn Client>,
     ) -> Result<Self> {
         let id = RingId::new(number.raw(), epoch);
-        let (consumer, pool) = CqConsumer::new(id, ring.ring, ring.depth, ring.depth.entries())
-            .map_err(|_| EINVAL)?;
+        let (consumer, pool) =
+            CqConsumer::new(id, ring.ring, ring.depth, ring.depth.entries()).map_err(|_| EINVAL)?;
         Ok(Self {
             number,
             consumer,
@@ -233,10 +233,7 @@ impl KernelCq {
     /// # Errors
     ///
     /// `ENOMEM`, and the queue pair.
-    pub(crate) fn add(
-        &mut self,
-        queue: QueuePair<Ready>,
-    ) -> Result<(), (Error, QueuePair<Ready>)> {
+    pub(crate) fn add(&mut self, queue: QueuePair<Ready>) -> Result<(), (Error, QueuePair<Ready>)> {
         if self.queues.reserve(1, GFP_KERNEL).is_err() {
             return Err((ENOMEM, queue));
         }

@@ -54,8 +54,7 @@ use crate::{
         Client,
         CqRing,
         Entry,
-        KernelCq,
-        Owner, //
+        KernelCq, //
     },
     event::{
         Eq,
@@ -68,7 +67,6 @@ use crate::{
         AdminRings,
         Function,
         Health,
-        Limits,
         Quiet, //
     },
     qp::QueuePair,
@@ -85,13 +83,13 @@ use crate::{
         watchdog::Check, //
     },
 };
+use core::ptr;
 use kernel::{
     device::{
         Bound,
         Device as Dev, //
     },
-    new_mutex,
-    pci,
+    new_mutex, pci,
     prelude::*,
     sync::{
         atomic::{
@@ -104,6 +102,14 @@ use kernel::{
         Arc,
         Mutex, //
     },
+};
+
+pub(crate) use crate::{
+    cq::{
+        AsyncEvent,
+        Owner, //
+    },
+    function::Limits, //
 };
 
 /// Base-two logarithm of the admin SQ's blocks and of the admin CQ's entries: room for as many
@@ -131,6 +137,9 @@ pub(crate) trait Tenant: Send + Sync {
 
     /// The hardware is quiet: all DMA mappings and all coherent memory are to go. Process context.
     fn unmap(&self);
+
+    /// Whether it only stayed for [`Self::unmap`], and can be let go after it.
+    fn is_done(&self) -> bool;
 
     /// Shows its objects of this kind, one a line. Process context.
     fn describe(&self, what: Shown, f: &mut kernel::fmt::Formatter<'_>) -> kernel::fmt::Result;
@@ -381,6 +390,7 @@ impl Device {
             return;
         }
         self.for_tenants(|tenant| tenant.unmap());
+        self.dismiss_if(|tenant| tenant.is_done());
         self.admin.close();
         for eq in self.eqs.iter().rev() {
             Eq::tear_down(eq);
@@ -401,7 +411,10 @@ impl Device {
                     || sys::pci::clear_master(pdev) == sys::pci::Mastering::Off
             }
             Quiet::No => {
-                dev_err!(pdev, "the device does not reset, taking the bus away from it\n");
+                dev_err!(
+                    pdev,
+                    "the device does not reset, taking the bus away from it\n"
+                );
                 match sys::pci::clear_master(pdev) {
                     sys::pci::Mastering::Off | sys::pci::Mastering::Gone => true,
                     sys::pci::Mastering::On => {
@@ -433,13 +446,22 @@ impl Device {
         Ok(self.tenants.lock().push(tenant, GFP_KERNEL)?)
     }
 
-    /// Lets a tenant go. Sleeps.
-    pub(crate) fn dismiss(&self, tenant: &Arc<dyn Tenant>) {
-        let mut tenants = self.tenants.lock();
-        let found = tenants.iter().position(|other| Arc::ptr_eq(other, tenant));
-        let left = found.and_then(|at| tenants.remove(at).ok());
-        drop(tenants);
-        drop(left);
+    /// Lets a tenant go, who must not be called by us at this moment. Sleeps.
+    pub(crate) fn dismiss(&self, tenant: &dyn Tenant) {
+        self.dismiss_if(|other| ptr::addr_eq(other, tenant));
+    }
+
+    /// Lets go of who is meant, one by one: the last reference is not to go with the list locked.
+    fn dismiss_if(&self, is_meant: impl Fn(&dyn Tenant) -> bool) {
+        loop {
+            let mut tenants = self.tenants.lock();
+            let found = tenants.iter().position(|tenant| is_meant(&**tenant));
+            let Some(left) = found.and_then(|at| tenants.remove(at).ok()) else {
+                return;
+            };
+            drop(tenants);
+            drop(left);
+        }
     }
 }
 
@@ -721,7 +743,10 @@ impl Device {
         let thing: KBox<dyn Send> = thing;
         let mut stranded = self.stranded.lock();
         if let Err(error) = stranded.reserve(1, GFP_KERNEL) {
-            dev_err!(self.function.device(), "leaked what it may reach: {error:?}\n");
+            dev_err!(
+                self.function.device(),
+                "leaked what it may reach: {error:?}\n"
+            );
             core::mem::forget(thing);
             return;
         }

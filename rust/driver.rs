@@ -7,6 +7,7 @@
 
 use crate::{
     abi,
+    context::Context,
     device::{
         Device,
         Lost,
@@ -16,6 +17,7 @@ use crate::{
     function::Function,
     sys::{
         self,
+        chardev::CharDevice,
         compat,
         gate::Gate,
         irq::{
@@ -52,6 +54,9 @@ compat::pci_table!(
     <Driver as pci::Driver>::IdInfo,
     [(sys::pci::device_id(abi::PCI_VENDOR, abi::PCI_DEVICE), ())]
 );
+
+/// Who may open the device: everybody, since what a file can do to others is bounded.
+const ACCESS: u16 = 0o666;
 
 /// How often the watchdog looks, in milliseconds.
 const WATCH: u32 = 1000;
@@ -113,6 +118,8 @@ impl Drop for Running<'_> {
 
 /// What is there while the driver is bound. Field order is teardown order.
 pub(crate) struct Data<'bound> {
+    /// First: no new files.
+    _chardev: Pin<KBox<CharDevice<Context>>>,
     running: Running<'bound>,
     /// Until here, since shutting down may have to wait for a command that gets no answer.
     _watchdog: Pin<KBox<Watchdog<Watch>>>,
@@ -144,13 +151,18 @@ impl<'bound> Data<'bound> {
             }
             irqs.push(irq, GFP_KERNEL)?;
         }
-        let watchdog = KBox::pin_init(
-            Watchdog::new(WATCH, Watch(device.clone())),
-            GFP_KERNEL,
-        )?;
+        let watchdog = KBox::pin_init(Watchdog::new(WATCH, Watch(device.clone())), GFP_KERNEL)?;
         let running = Running::new(device, pdev)?;
+        let chardev = CharDevice::new(
+            pdev.as_ref(),
+            fmt!("qpair{}", index.0),
+            ACCESS,
+            running.device.clone(),
+        );
+        let chardev = KBox::pin_init(chardev, GFP_KERNEL)?;
         Self::announce(pdev, &running.device);
         Ok(Self {
+            _chardev: chardev,
             running,
             _watchdog: watchdog,
             _irqs: irqs,
@@ -207,7 +219,10 @@ impl sys::pci::Driver for Driver {
             .reopen(pdev)
             .and_then(|()| device.bring_up(pdev));
         match result {
-            Ok(()) => dev_info!(pdev, "reset; files that were open are dead, new ones work\n"),
+            Ok(()) => dev_info!(
+                pdev,
+                "reset; files that were open are dead, new ones work\n"
+            ),
             Err(error) => {
                 dev_err!(pdev, "it does not come up after a reset: {error:?}\n");
                 device.shut_down(pdev, Lost::Reset);

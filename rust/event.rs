@@ -324,12 +324,7 @@ impl Eq {
     }
 
     /// The EQ is up as `number`, in `ring`. Its poll may be scheduled from now on.
-    pub(crate) fn set_up(
-        poller: &EqPoller,
-        number: Number,
-        epoch: u32,
-        ring: EqRing,
-    ) -> Result {
+    pub(crate) fn set_up(poller: &EqPoller, number: Number, epoch: u32, ring: EqRing) -> Result {
         let eq = poller.handler();
         let id = RingId::new(number.raw(), epoch);
         let storage = ring.ring.clone();
@@ -454,12 +449,7 @@ impl Effects for Act<'_> {
     }
 
     fn asynchronous(&mut self, eqe: Eqe) {
-        trace::eqe(
-            self.eq.index,
-            0,
-            u32::from(eqe.kind),
-            eqe.number.raw(),
-        );
+        trace::eqe(self.eq.index, 0, u32::from(eqe.kind), eqe.number.raw());
         let what = match Event::from_code(eqe.kind) {
             Some(Event::CqOverrun) => Owned::Cq,
             Some(Event::QpFatal) => Owned::Qp,

@@ -114,7 +114,11 @@ impl Limits {
         let version = bar.read(regs::VERSION);
         let major = u32::from(version.major());
         if magic != model::MAGIC_VALUE || major != model::MAJOR {
-            dev_err!(dev, "not a device of model {}: {magic:#x}, {major}\n", model::MAJOR);
+            dev_err!(
+                dev,
+                "not a device of model {}: {magic:#x}, {major}\n",
+                model::MAJOR
+            );
             return Err(ENODEV);
         }
         let ring = bar.read(regs::LIMIT_RING);

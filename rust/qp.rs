@@ -419,9 +419,7 @@ impl<S> QueuePair<S> {
     /// Completions that gave nothing, of both queues.
     pub(crate) fn stale(&self) -> u32 {
         let rq = self.rq.as_ref().map_or(0, |rq| rq.stale());
-        self.stale
-            .wrapping_add(self.sq.stale())
-            .wrapping_add(rq)
+        self.stale.wrapping_add(self.sq.stale()).wrapping_add(rq)
     }
 
     /// Blocks and receives in flight.
@@ -493,13 +491,7 @@ impl<S> QueuePair<S> {
         self.slots
     }
 
-    fn modify(
-        &self,
-        admin: &Admin,
-        pass: &Pass<'_>,
-        mask: u32,
-        context: QpContext,
-    ) -> Result {
+    fn modify(&self, admin: &Admin, pass: &Pass<'_>, mask: u32, context: QpContext) -> Result {
         admin.execute(
             pass,
             Modify::<Qp> {

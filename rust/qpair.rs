@@ -15,6 +15,7 @@
 //! | [`qp`], [`cq`], [`mr`] | the objects |
 //! | [`event`] | EQ, interrupt, poll, asynchronous events |
 //! | [`device`] | bring-up, shutdown, recovery, and what others make on the device |
+//! | [`context`] | an open file, and everything that it owns |
 //! | [`driver`] | probe and unbind |
 
 #![deny(unsafe_code)]
@@ -26,6 +27,7 @@ pub mod queue;
 pub mod sys;
 
 mod admin;
+mod context;
 mod cq;
 mod device;
 mod driver;

@@ -39,7 +39,6 @@ use crate::{
             MAX_STRIDE_SHIFT, //
         },
         uapi::{
-            self,
             *, //
         },
         Number, //
@@ -190,7 +189,10 @@ impl Context {
         let place = Place::new()?;
         let pd = self.inside(|pass, objects| {
             objects.pds.room(self.quotas.pd)?;
-            let pd = self.device.admin().execute(pass, admin::AllocPd)?;
+            let pd = self
+                .device
+                .admin()
+                .execute(pass, admin::Create::<admin::Pd>(()))?;
             objects.add_pd(place, pd);
             Ok(pd)
         })?;
@@ -255,7 +257,10 @@ impl Context {
         let number = Number::from_raw(argument.value.handle);
         argument.value = self.inside(|pass, objects| {
             let cq = objects.cqs.get(number)?;
-            let now = self.device.admin().execute(pass, admin::QueryCq(number))?;
+            let now = self
+                .device
+                .admin()
+                .execute(pass, admin::Query::<admin::Cq>::new(number))?;
             let list = cq.ring.list();
             Ok(qpair_query_cq {
                 handle: number.raw(),
@@ -381,7 +386,7 @@ impl Context {
             let qp = objects.qps.get(number)?;
             let ended = self.device.admin().execute(
                 pass,
-                admin::ModifyQp {
+                admin::Modify::<admin::Qp> {
                     number,
                     mask,
                     context,
@@ -402,7 +407,10 @@ impl Context {
         let number = Number::from_raw(argument.value.handle);
         argument.value = self.inside(|pass, objects| {
             let qp = objects.qps.get(number)?;
-            let now = self.device.admin().execute(pass, admin::QueryQp(number))?;
+            let now = self
+                .device
+                .admin()
+                .execute(pass, admin::Query::<admin::Qp>::new(number))?;
             let list = qp.sq.list();
             Ok(qpair_query_qp {
                 handle: number.raw(),
@@ -462,7 +470,7 @@ impl Context {
             let mr = self
                 .device
                 .admin()
-                .execute(pass, admin::CreateMr(context))?;
+                .execute(pass, admin::Create::<admin::Mr>(context))?;
             objects.add_mr(place, mr, Mr { pd, memory });
             Ok(mr)
         })?;
@@ -478,7 +486,10 @@ impl Context {
         let number = Number::from_raw(argument.value.handle);
         argument.value = self.inside(|pass, objects| {
             objects.mrs.get(number)?;
-            let now = self.device.admin().execute(pass, admin::QueryMr(number))?;
+            let now = self
+                .device
+                .admin()
+                .execute(pass, admin::Query::<admin::Mr>::new(number))?;
             Ok(qpair_query_mr {
                 handle: number.raw(),
                 access: u32::from(now.access),

@@ -212,7 +212,9 @@ impl Objects {
         if self.pds.get(pd)?.users != 0 {
             return Err(EBUSY);
         }
-        device.admin().execute(pass, admin::DestroyPd(pd))?;
+        device
+            .admin()
+            .execute(pass, admin::Destroy::<admin::Pd>::new(pd))?;
         self.pds.remove(pd);
         Ok(())
     }
@@ -248,7 +250,9 @@ impl Objects {
 
     pub(super) fn destroy_mr(&mut self, device: &Device, pass: &Pass<'_>, mr: Number) -> Result {
         self.mrs.get(mr)?;
-        device.admin().execute(pass, admin::DestroyMr(mr))?;
+        device
+            .admin()
+            .execute(pass, admin::Destroy::<admin::Mr>::new(mr))?;
         if let Some(mr) = self.mrs.remove(mr) {
             if let Ok(pd) = self.pds.get_mut(mr.pd) {
                 pd.users -= 1;
