@@ -110,7 +110,7 @@ def explain(text):
 def last_line(path):
     with contextlib.suppress(OSError), open(path, "rb") as log:
         log.seek(max(0, os.path.getsize(path) - 400))
-        lines = log.read().decode(errors="replace").split("\n")
+        lines = re.split(r"[\r\n]", log.read().decode(errors="replace"))
         for line in reversed(lines):
             if line.strip():
                 return line.strip()[-100:]

@@ -23,23 +23,30 @@ BUILD = base.TOP / "build"
 WARNING = re.compile(r"^(warning|.*: warning|.*\bWARNING: modpost)\b.*", re.MULTILINE)
 
 
-def module(kernel, extra=()):
+# No warning goes unseen; for the strict build.
+STRICT = ["KRUSTFLAGS=-Dwarnings", "KCFLAGS=-Werror"]
+
+
+def module(kernel, strict=False, clippy=False):
     """Builds the module for a kernel's tree, and returns its path."""
-    out = BUILD / f"module-{kernel.name}"
+    kind = "clippy" if clippy else "strict" if strict else "module"
+    extra = [*(STRICT if strict else []), *(["CLIPPY=1"] if clippy else [])]
+    out = BUILD / f"{kind}-{kernel.name}"
     out.mkdir(parents=True, exist_ok=True)
     log = out / "log"
+    name = f"{'checking' if clippy else 'building'} the module for {kernel.release}"
     took = base.step(
-        f"building the module for {kernel.release}",
+        name,
         ["make", f"-j{base.JOBS}", "-C", kernel.tree, f"M={base.TOP}", f"MO={out}", *kernel.make, *extra, "modules"],
         log=log,
         quiet=True,
     )
     text = log.read_text(errors="replace")
     if WARNING.search(text):
-        base.say(f"building the module for {kernel.release}: warnings, in {log}")
+        base.say(f"{name}: warnings, in {log}")
         print(text, file=sys.stderr, flush=True)
     if took > 1:
-        base.say(f"module for {kernel.release}: built in {took:.0f} s")
+        base.say(f"{name}: {took:.0f} s")
     return out / "qpair.ko"
 
 

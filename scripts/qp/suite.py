@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Runs the tests, layer by layer.
+
+    scripts/test [--list] [LAYER[/NAME]]...
+
+layer   what runs
+host    `cargo test` of the workspace: rules, device model, ring code
+kunit   the module's KUnit suites, in the test kernel
+stock   the tests of the plans on the stock kernel, without an IOMMU
+iommu   the same with one
+7.3     the same on the test kernel, which is of the newest series
+debug   the same on the debug kernel, after its detectors were shown to fire
+
+How to add a test:
+- on the host: a `#[test]` anywhere in the Cargo workspace;
+- in KUnit: a `#[test]` in a module marked `#[kunit_tests(name)]`, in rust/;
+- in a guest: a case of tools/selftests and its count in plan.toml, or another
+  tools/*/plan.toml. That file says which commands run in which guests, and how
+  many results each has to give; its head explains it. A command prints KTAP, or,
+  where the plan has no `tests`, it is one test by its exit status. A test fails
+  too when the kernel warns, when the module cannot be removed afterwards, and,
+  on the debug kernel, when memory leaks.
+
+A layer that finds no test fails: silence is no success. The last line is the
+sum, and build/test.json has all of it.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+
+from qp import base
+from qp import ktap
+from qp import payload
+
+LAYERS = ("host", "kunit", "stock", "iommu", "7.3", "debug")
+KERNEL = {"stock": "stock", "iommu": "stock", "7.3": "test", "debug": "debug"}
+
+# Seconds that a guest may take besides its test, and how much slower a kernel is.
+BOOT = 120
+SLOWER = {"stock": 1, "test": 1, "debug": 6}
+
+LOGS = base.TOP / "build/log/test"
+
+
+def tell(text):
+    print(text, flush=True)
+
+
+def kept(name):
+    LOGS.mkdir(parents=True, exist_ok=True)
+    return LOGS / (re.sub(r"[^\w.-]+", "-", name) + ".log")
+
+
+def show_end(path, lines=60):
+    text = path.read_text(errors="replace").splitlines()
+    if len(text) > lines:
+        tell(f"[... all of it: {path}]")
+    tell("\n".join(text[-lines:]))
+
+
+def host(_chosen):
+    """Layer: cargo test."""
+    log = kept("host")
+    with open(log, "wb") as out:
+        process = subprocess.Popen(
+            ["nice", "cargo", "test", "--workspace", "--locked", "--no-fail-fast", "--target-dir", base.TOP / "build/host"],
+            cwd=base.TOP,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+        while process.poll() is None:
+            try:
+                process.wait(timeout=base.REPORT_EVERY)
+            except subprocess.TimeoutExpired:
+                base.say(f"cargo test: {base.last_line(log)}")
+    count = ktap.of_cargo(log.read_text(errors="replace"))
+    if process.returncode != 0 and count.failed == 0:
+        count.fail("cargo test")
+    if count.failed:
+        show_end(log)
+    return count
+
+
+def guest(name, options, command, timeout, host_folder=None):
+    """Runs a command in a guest; its status and its output, which is also kept."""
+    log = kept(name)
+    words = [base.SCRIPTS / "py", "guest", *options, "--timeout", str(timeout)]
+    command = list(command)
+    helper = socket = None
+    if host_folder:
+        # The socket's name has to be short; the shared folder is the guest's.
+        socket = pathlib.Path(host_folder) / "qmp"
+        words += ["--share", host_folder, "--qmp", socket]
+        command += ["--host", host_folder]
+        bridge = base.TOP / "tools/selftests/bridge.py"
+        helper = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "python3", bridge, socket, host_folder])
+    try:
+        with open(log, "wb") as out:
+            process = subprocess.Popen(
+                [str(word) for word in [*words, "--", *command]],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=out,
+            )
+            text = process.stdout.read()
+            status = process.wait()
+            out.seek(0, os.SEEK_END)
+            out.write(text)
+    finally:
+        if helper:
+            helper.kill()
+            helper.wait()
+    return status, text.decode(errors="replace"), log
+
+
+WHY = {
+    124: "ran out of time",
+    125: "the guest could not run it",
+    126: "the kernel reported something",
+}
+
+
+def planned(name, options, test, timeout):
+    """One test of a plan in one guest."""
+    with tempfile.TemporaryDirectory(prefix="qpair-") as folder:
+        status, text, log = guest(name, options, test["command"], timeout, folder if test.get("host") else None)
+    expected = test.get("tests")
+    if expected is None:
+        count = ktap.Count(passed=1) if status == 0 else ktap.Count(failed=1, bad=[WHY.get(status, f"status {status}")])
+    else:
+        count = ktap.of_ktap(text)
+        if count.total != expected:
+            count.fail(f"{count.total} results instead of {expected}")
+        if count.skipped:
+            count.fail(f"{count.skipped} cases skipped that have to run")
+        if status != 0 and (status in WHY or not count.failed):
+            count.fail(WHY.get(status, f"status {status}"))
+    if count.failed:
+        show_end(log)
+    return count
+
+
+def plans():
+    guests, tests = {}, []
+    for path in sorted((base.TOP / "tools").glob("*/plan.toml")):
+        plan = tomllib.loads(path.read_text())
+        guests.update(plan.get("guests", {}))
+        tests += plan["test"]
+    return guests, tests
+
+
+def in_guests(layer, chosen):
+    """Layers: the plans' tests in guests of one kernel."""
+    kernel = KERNEL[layer]
+    guests, tests = plans()
+    total = ktap.Count()
+    for test in tests:
+        if kernel not in test["kernels"]:
+            continue
+        for name in test["guests"]:
+            options = ["--kernel", kernel, *guests[name]]
+            if kernel == "stock" and ("--iommu" in options) != (layer == "iommu"):
+                continue
+            full = f"{test['name']}.{name}"
+            if not chosen(full):
+                continue
+            start = time.monotonic()
+            timeout = BOOT + test["timeout"] * SLOWER[kernel]
+            count = planned(f"{layer}-{full}", options, test, timeout)
+            tell(f"  {layer}/{full}: {count} ({time.monotonic() - start:.0f} s)")
+            total.add(count, f"{full}: ")
+    return total
+
+
+def without_warnings(layer):
+    """The module built for a layer's kernel, where any warning is an error."""
+    from qp import kernel as kernels
+
+    kernel = kernels.get(KERNEL[layer])
+    count = ktap.Count()
+    try:
+        payload.module(kernel, strict=True)
+        count.passed = 1
+    except base.Fail as failure:
+        tell(f"  {failure}")
+        count.fail(f"module for {kernel.release} without warnings")
+    return count
+
+
+def kunit_expected():
+    """How many KUnit tests the module's sources have."""
+    total = 0
+    for path in (base.TOP / "rust").rglob("*.rs"):
+        for suite in path.read_text().split("#[kunit_tests(")[1:]:
+            total += len(re.findall(r"^\s*#\[test\]", suite, re.MULTILINE))
+    return total
+
+
+def kunit(_chosen):
+    """Layer: the module's own suites, run when it is loaded."""
+    show = "for f in /sys/kernel/debug/kunit/*/results; do [ ! -e $f ] || cat $f; done"
+    options = ["--kernel", "test", "--append", "kunit.enable=1 kunit.autorun=1"]
+    status, text, log = guest("kunit", options, ["sh", "-c", show], BOOT + 120)
+    count, expected = ktap.of_ktap(text), kunit_expected()
+    # A suite that never ran reports `ok` as well, but has no totals.
+    ran = sum(int(n) for n in re.findall(r"^\s*# Totals: .*?total:(\d+)", text, re.MULTILINE)) or sum(
+        int(n) for n in re.findall(r"^\s*# \S+: pass:\d+ fail:\d+ skip:\d+ total:(\d+)", text, re.MULTILINE)
+    )
+    if count.total != expected or (ran and ran < expected):
+        count.fail(f"{count.total} results, {ran} in totals, instead of {expected}")
+    if status != 0:
+        count.fail(WHY.get(status, f"status {status}"))
+    if count.failed:
+        show_end(log)
+    return count
+
+
+def run_layer(layer, chosen):
+    if layer == "host":
+        return host(chosen)
+    if layer == "kunit":
+        return kunit(chosen)
+    count = ktap.Count()
+    if chosen("warnings"):
+        count.add(without_warnings(layer))
+    if layer == "debug" and chosen("detectors"):
+        from qp import detectors
+
+        fired = detectors.prove(guest)
+        count.add(fired, "detectors: ")
+        tell(f"  debug/detectors: {fired}")
+        if fired.failed:
+            tell("  The detectors are blind: a clean run would mean nothing.")
+            return count
+    found = in_guests(layer, chosen)
+    if not found.total and chosen.all:
+        found.fail("no test found")
+    count.add(found)
+    return count
+
+
+class Chosen:
+    """Which names of a layer were asked for; all if none."""
+
+    def __init__(self, names):
+        self.names = names
+        self.all = not names
+
+    def __call__(self, name):
+        return self.all or any(name.startswith(part) for part in self.names)
+
+
+def run(argv):
+    parser = argparse.ArgumentParser(
+        prog="scripts/test", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("layers", nargs="*", metavar="LAYER[/NAME]", help=f"of {', '.join(LAYERS)}; all if none")
+    parser.add_argument("--list", action="store_true", help="show what would run in guests")
+    args = parser.parse_args(argv)
+    if args.list:
+        for test in plans()[1]:
+            tell(f"{test['name']}: on {', '.join(test['kernels'])}; in {', '.join(test['guests'])}")
+        return 0
+    asked = {}
+    for word in args.layers:
+        layer, _, name = word.partition("/")
+        if layer not in LAYERS:
+            raise base.Fail(f"no layer {layer}", f"the layers are {', '.join(LAYERS)}")
+        asked.setdefault(layer, [])
+        if name:
+            asked[layer].append(name)
+    shutil.rmtree(LOGS, ignore_errors=True)
+    total, results = ktap.Count(), {}
+    for layer in asked or LAYERS:
+        tell(f"== {layer}")
+        start = time.monotonic()
+        try:
+            count = run_layer(layer, Chosen(asked.get(layer)))
+        except base.Fail as failure:
+            base.say(f"error: {failure}")
+            if failure.remedy:
+                base.say(f"remedy: {failure.remedy}")
+            count = ktap.Count(failed=1, bad=[str(failure)])
+        if not count.total:
+            count.fail("no test found")
+        took = time.monotonic() - start
+        tell(f"== {layer}: {count} in {took:.0f} s")
+        results[layer] = {**vars(count), "seconds": round(took, 1)}
+        total.add(count, f"{layer}: ")
+    (base.TOP / "build").mkdir(exist_ok=True)
+    (base.TOP / "build/test.json").write_text(json.dumps(results, indent=1) + "\n")
+    if total.bad:
+        tell("failed:")
+        tell("\n".join(f"  {name}" for name in total.bad))
+    sys.stdout.flush()
+    tell(str(total))
+    return 1 if total.failed else 0
+
+
+if __name__ == "__main__":
+    base.main(run)
