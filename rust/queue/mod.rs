@@ -24,6 +24,8 @@
 //! | [`arm`] | EQ slots: who holds one, when it comes back | driver |
 //! | [`poll`] | the event poll | driver |
 //! | [`buflist`] | page size, tables of a buffer, and how to walk them | driver, device |
+//! | [`flow`] | flow control between two senders | library |
+//! | [`selftest`] | a table of tests for each rule | KUnit, tests |
 //! | [`mutant`] | the wrong variants, for the tests | tests |
 
 #![cfg_attr(not(MODULE), no_std)]
@@ -37,9 +39,12 @@ pub mod buflist;
 pub mod channel;
 pub mod consumer;
 pub mod credit;
+pub mod flow;
 pub mod index;
 pub mod mask;
 pub mod mutant;
 pub mod poll;
 pub mod producer;
+#[cfg(any(not(MODULE), CONFIG_KUNIT))]
+pub mod selftest;
 pub mod storage;

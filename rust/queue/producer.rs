@@ -248,7 +248,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         }
         let mut covers = index.since(self.done);
         if mutant!(StaleIndex) {
-            covers = covers.min(self.flight.count());
+            covers = covers.min(self.handed.since(self.done));
         }
         // Nothing, or more than the device was ever given.
         if covers.wrapping_sub(1) >= self.handed.since(self.done) {
