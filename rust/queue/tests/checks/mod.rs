@@ -1,23 +1,57 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The suite: plain functions that panic when a rule is broken.
 //!
-//! `tests/rules.rs` runs each as a test; `tests/mutants.rs` runs all of them under each wrong variant.
+//! `tests/rules.rs` runs each as a test; `tests/mutants.rs` runs all of them under
+//! each wrong variant.
 
+pub mod buflist;
+pub mod channel;
+pub mod credit;
+pub mod flow;
+pub mod index;
+pub mod mask;
 pub mod memory;
+pub mod poll;
+pub mod prop;
 pub mod ring;
+pub mod rng;
+pub mod selftests;
+pub mod sim;
 
 /// A check, by name.
 pub type Check = (&'static str, fn());
 
-/// Lists functions as checks.
+/// Lists functions as checks, each of which is a test of its own as well.
 macro_rules! checks {
     ($($name:ident),* $(,)?) => {
         pub const CHECKS: &[crate::checks::Check] = &[$((stringify!($name), $name as fn()),)*];
+
+        #[cfg(test)]
+        mod each {
+            $(
+                #[test]
+                fn $name() {
+                    super::$name();
+                }
+            )*
+        }
     };
 }
 pub(crate) use checks;
 
 /// Every check there is.
 pub fn all() -> impl Iterator<Item = Check> {
-    [ring::CHECKS].into_iter().flatten().copied()
+    let parts = [
+        selftests::CHECKS,
+        index::CHECKS,
+        credit::CHECKS,
+        ring::CHECKS,
+        channel::CHECKS,
+        mask::CHECKS,
+        poll::CHECKS,
+        buflist::CHECKS,
+        flow::CHECKS,
+        sim::CHECKS,
+    ];
+    parts.into_iter().flatten().copied()
 }

@@ -1,16 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A send queue and its CQ, with a device that does what it should.
+//! Rings against a device that does what it should, and one that does not.
 
 use super::checks;
 use super::memory::Memory;
+use super::prop::holds;
+use proptest::collection::vec;
+use proptest::prelude::any;
+use qpair_queue::consumer::is_there;
 use qpair_queue::consumer::CqConsumer;
+use qpair_queue::consumer::EqConsumer;
+use qpair_queue::consumer::Seen;
+use qpair_queue::credit::Cq;
 use qpair_queue::credit::RingId;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::producer::Refused;
+use qpair_queue::producer::Room;
+use qpair_queue::producer::RqProducer;
 use qpair_queue::producer::SqProducer;
+use qpair_queue::producer::Stale;
+use qpair_queue::storage::Storage;
+use std::cell::Cell;
 
-checks![blocks_go_round];
+checks![
+    blocks_go_round,
+    an_entry_is_whole_or_not_there,
+    zeroed_memory_holds_nothing,
+    garbage_completions_give_nothing,
+    the_publication_must_reach_the_completion,
+    a_queue_that_signals_nothing_goes_on,
+    receives_of_every_stride_lie_where_they_should,
+    bad_rings_are_refused,
+];
 
 const SQ: RingId = RingId::new(7, 0);
 const CQ: RingId = RingId::new(3, 0);
@@ -68,4 +89,266 @@ fn blocks_go_round() {
     assert!(sq.retire().is_ok());
     pool.give(slots).unwrap();
     assert_eq!(pool.audit(0), Ok(()));
+}
+
+/// Memory into which the device writes an entry just before the load of a given number.
+struct Racing {
+    memory: Memory,
+    loads: Cell<u32>,
+    at: u32,
+    device: fn(&Memory),
+}
+
+impl Storage for Racing {
+    fn words(&self) -> usize {
+        self.memory.words()
+    }
+    fn load(&self, at: usize) -> u64 {
+        if self.loads.replace(self.loads.get() + 1) == self.at {
+            (self.device)(&self.memory);
+        }
+        self.memory.load(at)
+    }
+    fn store(&self, at: usize, word: u64) {
+        self.memory.store(at, word);
+    }
+    fn after_owner(&self) {}
+    fn before_head(&self) {}
+    fn before_tail(&self) {}
+}
+
+fn an_entry_is_whole_or_not_there() {
+    let depth = Depth::new(2).unwrap();
+    let mut seen = 0;
+    for at in 0..8 {
+        let racing = Racing {
+            memory: Memory::new(8),
+            loads: Cell::new(0),
+            at,
+            device: |memory| memory.write(Depth::new(2).unwrap(), Index::ZERO, [1, 2, 3, 4]),
+        };
+        let (mut cq, _pool) = CqConsumer::new(CQ, racing, depth, 2).unwrap();
+        for _ in 0..2 {
+            if let Some(entry) = cq.take() {
+                assert_eq!(entry.words, [1, 2, 3, 4 | 1 << 63]);
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 1);
+}
+
+fn zeroed_memory_holds_nothing() {
+    for log2 in 0..8 {
+        let depth = Depth::from_log2(log2).unwrap();
+        let memory = Memory::new(2 << log2);
+        let (mut eq, _pool) = EqConsumer::new(CQ, memory.clone(), depth, depth.entries()).unwrap();
+        assert!(eq.take().is_none() && !eq.is_ready());
+        // Three passes, one at a time and never a pass too far.
+        for i in 0..3 * depth.entries() {
+            assert!(!is_there::<2, _>(&memory, depth, Index::new(i)));
+            memory.write(depth, Index::new(i), [u64::from(i), 0]);
+            assert!(is_there::<2, _>(&memory, depth, Index::new(i)) && eq.is_ready());
+            assert_eq!(eq.take().unwrap().words[0], u64::from(i));
+            assert!(eq.take().is_none());
+            assert_eq!(eq.unpublished(), 1);
+            let mut told = None;
+            eq.publish(|head| told = Some(head));
+            assert_eq!(told, Some(Index::new(i + 1)));
+            assert_eq!(eq.unpublished(), 0);
+        }
+    }
+}
+
+/// So many entries of a CQ, read.
+fn seen(ring: RingId, count: u32) -> (CqConsumer<Memory>, Vec<Seen<Cq>>) {
+    let depth = Depth::new(16).unwrap();
+    let memory = Memory::new(64);
+    let (mut cq, _pool) = CqConsumer::new(ring, memory.clone(), depth, 16).unwrap();
+    let entries = (0..count).map(|i| {
+        memory.write(depth, Index::new(i), [0; 4]);
+        cq.take().unwrap().seen
+    });
+    let entries = entries.collect();
+    (cq, entries)
+}
+
+fn posted(first: Index, posts: &[u32]) -> SqProducer<Memory> {
+    let depth = Depth::new(16).unwrap();
+    let memory = Memory::new(128);
+    let mut sq = SqProducer::starting_at(SQ, CQ, memory, depth, 0, 16, first).unwrap();
+    for blocks in posts {
+        sq.room(*blocks, true).unwrap().post();
+    }
+    sq
+}
+
+fn garbage_completions_give_nothing() {
+    let firsts = proptest::sample::select(vec![0u32, u32::MAX - 6, (1 << 31) - 4]);
+    holds(
+        1500,
+        (firsts, vec(any::<(i8, bool)>(), 1..12)),
+        |(first, tries)| {
+            let first = Index::new(first);
+            let mut sq = posted(first, &[2, 4, 1, 3]);
+            sq.ring(|_| ());
+            // Posted, but the device has not been told of it.
+            sq.room(4, true).unwrap().post();
+            let (mut cq, seen) = seen(CQ, 1);
+            let (mut done, mut stale) = (0u32, 0);
+            for (offset, _) in tries {
+                let index = first.plus(i32::from(offset / 8) as u32);
+                let covers = index.since(first).wrapping_sub(done);
+                let result = sq.complete(index, seen[0]);
+                if (1..=10 - done).contains(&covers) {
+                    assert_eq!(result, Ok(covers));
+                    done += covers;
+                } else {
+                    assert_eq!(result, Err(Stale::Index));
+                    stale += 1;
+                }
+                assert_eq!(
+                    (sq.stale(), sq.covered(), sq.in_flight()),
+                    (stale, done, 14 - done)
+                );
+                sq.audit().unwrap();
+            }
+            assert_eq!(sq.reclaim(cq.publish(|_| ())), done);
+            assert_eq!(sq.free(), 2 + done);
+            assert!(sq.retire().is_ok());
+        },
+    );
+    // A CQ that is not this queue's: another object, or the same number after a reset.
+    for other in [RingId::new(4, 0), RingId::new(3, 1)] {
+        let mut sq = posted(Index::ZERO, &[2]);
+        sq.ring(|_| ());
+        let (mut cq, seen) = seen(other, 1);
+        assert_eq!(sq.complete(Index::new(2), seen[0]), Err(Stale::Cq));
+        assert_eq!((sq.stale(), sq.in_flight()), (1, 2));
+        assert_eq!(sq.reclaim(cq.publish(|_| ())), 0);
+    }
+}
+
+fn the_publication_must_reach_the_completion() {
+    let mut sq = posted(Index::ZERO, &[1, 1, 1]);
+    sq.ring(|_| ());
+    let depth = Depth::new(16).unwrap();
+    let memory = Memory::new(64);
+    let (mut cq, _pool) = CqConsumer::new(CQ, memory.clone(), depth, 16).unwrap();
+    memory.write(depth, Index::ZERO, [0; 4]);
+    memory.write(depth, Index::new(1), [0; 4]);
+    let first = cq.take().unwrap();
+    let early = cq.publish(|_| ());
+    assert_eq!(sq.complete(Index::new(1), first.seen), Ok(1));
+    let second = cq.take().unwrap();
+    assert_eq!(sq.complete(Index::new(3), second.seen), Ok(2));
+    assert_eq!(sq.reclaim(early), 0, "it does not reach the second");
+    let (mut other, _) = self::seen(RingId::new(3, 9), 9);
+    assert_eq!(sq.reclaim(other.publish(|_| ())), 0, "another CQ's head");
+    assert_eq!(sq.reclaim(cq.publish(|_| ())), 3);
+}
+
+/// Nobody ever asks for a completion; the device completes what it has; and any work request can still be posted.
+fn a_queue_that_signals_nothing_goes_on() {
+    holds(
+        1500,
+        (1..17u32, vec((1..5u32, any::<bool>()), 1..100)),
+        |(capacity, posts)| {
+            let depth = Depth::new(16).unwrap();
+            let mut sq =
+                SqProducer::starting_at(SQ, CQ, Memory::new(128), depth, 0, capacity, Index::ZERO)
+                    .unwrap();
+            let (mut cq, seen) = seen(CQ, 1);
+            let mut signalled = None;
+            for (blocks, wait) in posts {
+                let blocks = blocks.min(capacity);
+                if wait || sq.free() < blocks {
+                    // Everything is done; the last signalled one tells.
+                    sq.ring(|_| ());
+                    if let Some(index) = signalled.take() {
+                        sq.complete(index, seen[0]).unwrap();
+                        sq.reclaim(cq.publish(|_| ()));
+                    }
+                }
+                let room = sq.room(blocks, false);
+                let room = room.expect("nothing would ever come back");
+                let signal = room.signalled();
+                let index = room.post();
+                if signal {
+                    signalled = Some(index);
+                }
+            }
+            let unasked = 4.min(capacity);
+            assert!(capacity < 8 || sq.room(unasked, false).is_ok() || signalled.is_some());
+        },
+    );
+    // And no more than has to be: half a ring of unsignalled ones is nothing to worry about.
+    let mut sq = posted(Index::ZERO, &[]);
+    let signals = (0..16).map(|_| {
+        let room = sq.room(1, false).unwrap();
+        let signalled = room.signalled();
+        room.post();
+        signalled
+    });
+    let signals: Vec<bool> = signals.collect();
+    assert_eq!(signals.iter().position(|signalled| *signalled), Some(12));
+}
+
+fn receives_of_every_stride_lie_where_they_should() {
+    for stride in 0..3u8 {
+        let depth = Depth::new(4).unwrap();
+        let memory = Memory::new(4 * (8 << stride));
+        let first = Index::new(u32::MAX - 1);
+        let mut rq =
+            RqProducer::starting_at(SQ, CQ, memory.clone(), depth, stride, 3, first).unwrap();
+        for i in 0..3u64 {
+            let mut room = rq.room(1, true).unwrap();
+            for block in 0..1u64 << stride {
+                room.write(block as u32, &[i << 8 | block; 8]);
+            }
+            // Past its stride: not written.
+            room.write(1 << stride, &[u64::MAX; 8]);
+            assert_eq!(room.post(), first.plus(i as u32 + 1));
+        }
+        assert_eq!(rq.room(1, true).unwrap_err(), Refused::Full);
+        for (position, i) in [(2, 0), (3, 1), (0, 2)] {
+            for block in 0..1usize << stride {
+                let at = ((position << stride) + block) * 8;
+                assert_eq!(memory.word(at + 3), i << 8 | block as u64);
+            }
+        }
+        assert!((0..8 << stride).all(|i| memory.word((8 << stride) + i) == 0));
+        let (mut cq, seen) = seen(CQ, 1);
+        rq.ring(|tail| assert_eq!(tail, first.plus(3)));
+        assert_eq!(rq.complete(first.plus(2), seen[0]), Ok(2));
+        assert_eq!(rq.reclaim(cq.publish(|_| ())), 2);
+        assert_eq!((rq.free(), rq.capacity()), (2, 3));
+    }
+}
+
+fn bad_rings_are_refused() {
+    let depth = Depth::new(4).unwrap();
+    let eq = |words, capacity| EqConsumer::new(CQ, Memory::new(words), depth, capacity).is_ok();
+    assert!(eq(8, 4) && eq(8, 1));
+    assert!(!eq(7, 4) && !eq(8, 5) && !eq(8, 0));
+    let sq =
+        |words, capacity| SqProducer::new_sq(SQ, CQ, Memory::new(words), depth, capacity).is_ok();
+    assert!(sq(32, 4) && !sq(31, 4) && !sq(32, 5) && !sq(32, 0));
+    let rq =
+        |words, stride| RqProducer::new_rq(SQ, CQ, Memory::new(words), depth, stride, 4).is_ok();
+    assert!(rq(32, 0) && rq(64, 1) && rq(128, 2));
+    assert!(!rq(63, 1) && !rq(127, 2) && !rq(4096, 3));
+    let mut sq = SqProducer::new_sq(SQ, CQ, Memory::new(32), depth, 3).unwrap();
+    for (blocks, why) in [
+        (0, Refused::TooLarge),
+        (4, Refused::TooLarge),
+        (5, Refused::TooLarge),
+    ] {
+        assert_eq!(sq.room(blocks, true).unwrap_err(), why);
+    }
+    // Room that is not used was never there.
+    let _: Room<'_, _, _> = sq.room(3, true).unwrap();
+    assert_eq!((sq.free(), sq.tail()), (3, Index::ZERO));
+    sq.room(3, true).unwrap().post();
+    assert_eq!(sq.room(1, true).unwrap_err(), Refused::Full);
 }

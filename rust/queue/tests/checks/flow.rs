@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Two sides and the wire between them, on random schedules: no send meets an empty receive queue, nobody waits for ever, and
+//! acknowledgements end.
+
+use super::checks;
+use super::rng::with_seeds;
+use qpair_queue::credit::RingId;
+use qpair_queue::flow::Bogus;
+use qpair_queue::flow::Credits;
+use qpair_queue::flow::Flow;
+use std::collections::VecDeque;
+
+checks![
+    talk_goes_on_and_acknowledgements_end,
+    one_acknowledgement_slot_is_refused,
+    garbage_gives_nothing,
+];
+
+const RING: RingId = RingId::new(1, 0);
+
+#[derive(Clone, Copy, Debug)]
+enum Message {
+    Data,
+    Ack(u32),
+}
+
+struct Side {
+    flow: Flow,
+    /// What the peer sent and this side has not looked at. Each has filled a receive.
+    inbox: VecDeque<Message>,
+    ours: Credits,
+    /// Sends that have not completed.
+    data: u32,
+    acks: u32,
+    to_send: u32,
+    got: u32,
+}
+
+fn talk_goes_on_and_acknowledgements_end() {
+    with_seeds("talk_goes_on_and_acknowledgements_end", 3000, |rng| {
+        let mut credits = || Credits {
+            data: rng.below(4) + 1,
+            acks: rng.below(3) + 2,
+        };
+        let ours = [credits(), credits()];
+        let sends = [credits(), credits()];
+        let messages = 40;
+        let mut sides = [0, 1].map(|i| Side {
+            flow: Flow::new(RING, sends[i], ours[i], ours[1 - i]).unwrap(),
+            inbox: VecDeque::new(),
+            ours: ours[i],
+            data: 0,
+            acks: 0,
+            to_send: messages,
+            got: 0,
+        });
+        let mut acks = 0;
+        let mut idle = 0;
+        // Long runs of one side's turns make acknowledgements cross.
+        let (mut who, mut what) = (0usize, 0);
+        while idle < 400 {
+            if rng.one_in(3) {
+                (who, what) = (rng.below(2) as usize, rng.below(4));
+            }
+            let (left, right) = sides.split_at_mut(1);
+            let (side, peer) = if who == 0 {
+                (&mut left[0], &mut right[0])
+            } else {
+                (&mut right[0], &mut left[0])
+            };
+            idle += 1;
+            match what {
+                0 if side.to_send > 0 && side.flow.send() => {
+                    side.to_send -= 1;
+                    side.data += 1;
+                    peer.inbox.push_back(Message::Data);
+                    idle = 0;
+                }
+                1 => match side.inbox.pop_front() {
+                    Some(Message::Data) => {
+                        side.got += 1;
+                        side.flow.received();
+                        idle = 0;
+                    }
+                    Some(Message::Ack(immediate)) => {
+                        side.flow.received_acknowledgement(immediate).unwrap();
+                        idle = 0;
+                    }
+                    None => {}
+                },
+                2 => {
+                    if let Some(immediate) = side.flow.acknowledge() {
+                        side.acks += 1;
+                        acks += 1;
+                        peer.inbox.push_back(Message::Ack(immediate));
+                        idle = 0;
+                    }
+                }
+                _ => {
+                    if side.data + side.acks > 0 {
+                        side.flow.sent(side.data).unwrap();
+                        side.flow.acknowledged(side.acks).unwrap();
+                        (side.data, side.acks) = (0, 0);
+                        idle = 0;
+                    }
+                }
+            }
+            // What is in an inbox fills receives of one kind or the other.
+            for side in &sides {
+                let count = |data| {
+                    let same = side
+                        .inbox
+                        .iter()
+                        .filter(|m| matches!(m, Message::Data) == data);
+                    same.count() as u32
+                };
+                assert!(count(true) <= side.ours.data, "receiver not ready (data)");
+                assert!(count(false) <= side.ours.acks, "receiver not ready (acks)");
+                assert!(side.flow.is_whole());
+            }
+            assert!(acks <= 8 * messages, "acknowledgements without end");
+        }
+        for side in &sides {
+            assert_eq!(
+                (side.to_send, side.got),
+                (0, messages),
+                "they wait for ever"
+            );
+        }
+    });
+}
+
+fn one_acknowledgement_slot_is_refused() {
+    let good = Credits { data: 4, acks: 2 };
+    let bad = [
+        Credits { acks: 1, ..good },
+        Credits { acks: 0, ..good },
+        Credits { data: 0, ..good },
+        Credits {
+            data: 0x1_0000,
+            ..good
+        },
+        Credits {
+            acks: 0x1_0000,
+            ..good
+        },
+    ];
+    assert!(Flow::new(RING, good, good, good).is_ok());
+    for bad in bad {
+        assert!(Flow::new(RING, good, bad, good).is_err(), "{bad:?}");
+        assert!(Flow::new(RING, good, good, bad).is_err(), "{bad:?}");
+    }
+}
+
+fn garbage_gives_nothing() {
+    let credits = Credits { data: 4, acks: 2 };
+    let mut flow = Flow::new(RING, credits, credits, credits).unwrap();
+    assert!(flow.send() && flow.send());
+    for immediate in [3 << 16, 1, u32::MAX, 2 << 16 | 1] {
+        assert_eq!(flow.received_acknowledgement(immediate), Err(Bogus));
+        assert_eq!(flow.may_send(), 2);
+    }
+    assert_eq!(flow.sent(3), Err(Bogus));
+    assert_eq!(flow.acknowledged(1), Err(Bogus));
+    assert_eq!(flow.received_acknowledgement(2 << 16), Ok(()));
+    assert_eq!(flow.may_send(), 2, "not before the sends have completed");
+    flow.sent(2).unwrap();
+    assert_eq!(flow.may_send(), 4);
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Numbers that a seed decides, and a seed that is printed when a check fails.
+
+/// SplitMix64.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Less than `bound`.
+    pub fn below(&mut self, bound: u32) -> u32 {
+        (self.next() % u64::from(bound)) as u32
+    }
+
+    /// One time in `n`.
+    pub fn one_in(&mut self, n: u32) -> bool {
+        self.below(n) == 0
+    }
+
+    /// One of them.
+    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u32) as usize]
+    }
+}
+
+struct Printed(&'static str, u64);
+
+impl Drop for Printed {
+    fn drop(&mut self) {
+        if std::thread::panicking() && std::env::var_os("QPAIR_QUIET").is_none() {
+            eprintln!("{}: again with QPAIR_SEED={}", self.0, self.1);
+        }
+    }
+}
+
+/// Runs `body` with seeds 0 to `seeds`, or with `QPAIR_SEED` alone; whether it was all of them.
+pub fn with_seeds(name: &'static str, seeds: u64, body: impl Fn(&mut Rng)) -> bool {
+    let only = std::env::var("QPAIR_SEED").ok();
+    let range = match only.as_ref().and_then(|seed| seed.parse::<u64>().ok()) {
+        Some(seed) => seed..seed + 1,
+        None => 0..seeds,
+    };
+    for seed in range {
+        let _printed = Printed(name, seed);
+        body(&mut Rng::new(seed));
+    }
+    only.is_none()
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Both sides against each other on random schedules.
+//!
+//! A driver with kernel CQs that several queue pairs share, processes with a CQ of their own, asynchronous events,
+//! creates and destroys with entries unread, and the device, which goes on between
+//! any two effects of the poll. What must never happen is asserted where it would
+//! (`device.rs`, `world.rs`). At the end of each schedule everybody stops
+//! posting, and then everything has to come to rest by itself, with every request completed in order, every event
+//! told, every sleeper awake and every slot back.
+
+mod device;
+mod world;
+
+use super::checks;
+use super::rng::with_seeds;
+use qpair_queue::poll::Policy;
+use std::cell::RefCell;
+use world::Options;
+use world::World;
+
+checks![
+    schedules_come_to_rest,
+    schedules_of_the_reopening_loop_come_to_rest,
+    tight_rings_come_to_rest,
+];
+
+/// Runs so many schedules; all of what they can come across, but `unseen`, must have come.
+fn run(name: &'static str, seeds: u64, options: Options, unseen: &[usize]) {
+    let totals = RefCell::new([("", 0); 8]);
+    let all = with_seeds(name, seeds, |rng| {
+        let mut world = World::new(rng.clone(), options);
+        for _ in 0..600 {
+            world.step();
+        }
+        let seen = world.come_to_rest();
+        for (total, (what, count)) in totals.borrow_mut().iter_mut().zip(seen.0) {
+            *total = (what, total.1 + count);
+        }
+    });
+    for (i, (what, count)) in totals.into_inner().into_iter().enumerate() {
+        println!("{name}: {count} {what}");
+        assert!(!all || count > 0 || unseen.contains(&i), "no {what}");
+    }
+}
+
+fn schedules_come_to_rest() {
+    run("schedules_come_to_rest", 400, Options::default(), &[]);
+}
+
+fn schedules_of_the_reopening_loop_come_to_rest() {
+    let options = Options {
+        policy: Policy::Reopen,
+        ..Options::default()
+    };
+    run(
+        "schedules_of_the_reopening_loop_come_to_rest",
+        60,
+        options,
+        &[3],
+    );
+}
+
+/// No slot in the EQ but one for each CQ, and all of them armed.
+fn tight_rings_come_to_rest() {
+    let options = Options {
+        spare: Some(0),
+        moderated: false,
+        kernel_only: true,
+        ..Options::default()
+    };
+    run("tight_rings_come_to_rest", 200, options, &[5]);
+}

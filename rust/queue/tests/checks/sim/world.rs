@@ -1,0 +1,651 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The driver's and the processes' half of the simulation.
+
+use super::device::source;
+use super::device::Device;
+use super::device::SOURCES;
+use crate::checks::memory::Memory;
+use crate::checks::rng::Rng;
+use qpair_abi::entry::Cqe;
+use qpair_abi::entry::Eqe;
+use qpair_abi::Number;
+use qpair_queue::arm::EventSlots;
+use qpair_queue::channel::Wants;
+use qpair_queue::consumer::CqConsumer;
+use qpair_queue::consumer::EqConsumer;
+use qpair_queue::credit::Cq;
+use qpair_queue::credit::Limbo;
+use qpair_queue::credit::Pool;
+use qpair_queue::credit::RingId;
+use qpair_queue::credit::Slots;
+use qpair_queue::index::Depth;
+use qpair_queue::index::Index;
+use qpair_queue::mask::Moderation;
+use qpair_queue::poll::Consumed;
+use qpair_queue::poll::Effects;
+use qpair_queue::poll::Node;
+use qpair_queue::poll::Policy;
+use qpair_queue::poll::Poller;
+use qpair_queue::poll::Tuning;
+use qpair_queue::poll::Verdict;
+use qpair_queue::producer::SqProducer;
+use std::collections::VecDeque;
+
+const EQ: RingId = RingId::new(0, 0);
+const CQS: usize = 6;
+const QPS: usize = 6;
+const CQ_DEPTH: u32 = 8;
+const SQ_DEPTH: u32 = 8;
+
+/// What kind of schedules.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub policy: Policy,
+    pub spare: Option<u32>,
+    pub moderated: bool,
+    /// All CQs are the kernel's, and stay.
+    pub kernel_only: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            policy: Policy::Coalesce,
+            spare: None,
+            moderated: true,
+            kernel_only: false,
+        }
+    }
+}
+
+/// What a schedule came across, so that a run can show that it has seen everything.
+pub struct Seen(pub [(&'static str, u64); 8]);
+
+fn cq_ring(number: Number) -> RingId {
+    RingId::new(number.raw(), 1)
+}
+
+/// A CQ, as its driver or its process has it.
+struct SoftCq {
+    number: Number,
+    consumer: CqConsumer<Memory>,
+    pool: Pool<Cq>,
+    limbo: Limbo<Cq>,
+    node: Option<Node>,
+    user: bool,
+    /// Of a process: it has been woken, or has never slept.
+    awake: bool,
+    /// Of a process that sleeps: for what.
+    sleeps: Wants,
+}
+
+impl SoftCq {
+    fn reclaim(&mut self) {
+        let freed = self.limbo.release(self.consumer.published());
+        self.pool.give(freed).unwrap();
+    }
+}
+
+/// A queue pair with both sides of its SQ.
+struct Qp {
+    number: Number,
+    cq: Number,
+    sq: SqProducer<Memory>,
+    slots: Slots<Cq>,
+    memory: Memory,
+    depth: Depth,
+    /// What was posted and has not been fetched: id, blocks, signalled.
+    posted: VecDeque<(u32, u32, bool)>,
+    /// What the device was told.
+    tail: Index,
+    /// What the device has done.
+    done: Index,
+    /// Blocks that a completion was consumed for, and the CQ head published.
+    freed: Index,
+}
+
+pub struct World {
+    rng: Rng,
+    options: Options,
+    poller: Option<Poller<Memory>>,
+    side: Side,
+    scheduled: bool,
+}
+
+/// Everything but the poller, which borrows it as its effects.
+struct Side {
+    rng: Rng,
+    device: Device,
+    cqs: Vec<Option<SoftCq>>,
+    qps: Vec<Option<Qp>>,
+    next_qp: u16,
+    next_id: u32,
+    told: [u64; SOURCES],
+    happened: [u64; SOURCES],
+    consumed: u32,
+    policy: Policy,
+    gone: u64,
+    posting: bool,
+    /// Most blocks of a work request, and how rare a signalled one is.
+    blocks: u32,
+    unsignalled: u32,
+}
+
+impl World {
+    pub fn new(mut rng: Rng, options: Options) -> Self {
+        let depth = Depth::new(16).unwrap();
+        let first = Index::new(rng.pick(&[0, u32::MAX - 40, 0x7fff_ffe0, 123]));
+        let memory = Memory::aged::<2>(depth, first);
+        let reserve = rng.below(2) + 1;
+        let spare = options.spare.unwrap_or(rng.below(4));
+        let capacity = reserve + spare + CQS as u32;
+        let moderation = if options.moderated && rng.one_in(2) {
+            Moderation {
+                count: rng.below(5) + 2,
+                nanos: 50,
+            }
+        } else {
+            Moderation::default()
+        };
+        let (eq, pool) =
+            EqConsumer::starting_at(EQ, memory.clone(), depth, capacity, first).unwrap();
+        let device = Device::new(depth, first, memory, CQS, capacity, reserve, moderation);
+        Self {
+            options,
+            poller: Some(Poller::new(
+                eq,
+                EventSlots::new(pool, reserve, spare).unwrap(),
+            )),
+            side: Side {
+                rng: Rng::new(rng.next()),
+                device,
+                cqs: (0..CQS).map(|_| None).collect(),
+                qps: (0..QPS).map(|_| None).collect(),
+                next_qp: 0,
+                next_id: 0,
+                told: [0; SOURCES],
+                happened: [0; SOURCES],
+                consumed: 0,
+                policy: options.policy,
+                gone: 0,
+                posting: true,
+                blocks: rng.pick(&[1, 4]),
+                unsignalled: rng.pick(&[1, 3]),
+            },
+            rng,
+            scheduled: false,
+        }
+    }
+
+    /// One thing happens.
+    pub fn step(&mut self) {
+        match self.rng.below(20) {
+            0 => self.create_cq(),
+            1 if self.rng.one_in(4) && !self.options.kernel_only => self.destroy_cq(),
+            2 => self.side.create_qp(),
+            3 if self.rng.one_in(4) => self.side.destroy_qp(),
+            4..=8 => self.side.post(),
+            9 if self.rng.one_in(3) => self.side.asynchronous_happens(),
+            10..=13 => self.side.device_steps(3),
+            14 => self.side.device.tick(20),
+            15..=17 => self.poll(),
+            _ => self.side.processes_step(),
+        }
+        self.audit();
+    }
+
+    fn poller(&mut self) -> (&mut Poller<Memory>, &mut Side) {
+        (self.poller.as_mut().unwrap(), &mut self.side)
+    }
+
+    fn create_cq(&mut self) {
+        let user = self.rng.one_in(2) && !self.options.kernel_only;
+        let first = Index::new(self.rng.pick(&[0, u32::MAX - 20, 0x8000_0000 - 7]));
+        let (poller, side) = self.poller();
+        let node = if user {
+            poller.bind_process()
+        } else {
+            poller.bind_kernel()
+        };
+        // Bound are those that exist and those whose slot is not back yet.
+        let Ok(node) = node else { return };
+        let depth = Depth::new(CQ_DEPTH).unwrap();
+        let Some(number) = side.device.create_cq(depth, first, user) else {
+            let until = poller.eq().head();
+            poller.unbind_node(node, until);
+            return;
+        };
+        let memory = side.device.cq(number).unwrap().memory.clone();
+        let (consumer, pool) =
+            CqConsumer::starting_at(cq_ring(number), memory, depth, CQ_DEPTH, first).unwrap();
+        side.cqs[number.index()] = Some(SoftCq {
+            number,
+            consumer,
+            limbo: Limbo::new(pool.ring()),
+            pool,
+            node: Some(node),
+            user,
+            awake: true,
+            sleeps: Wants::Next,
+        });
+        if !user {
+            poller.start(side, number);
+            self.scheduled = true;
+        }
+    }
+
+    fn destroy_cq(&mut self) {
+        let index = self.rng.below(CQS as u32) as usize;
+        let (poller, side) = self.poller();
+        let Some(cq) = &side.cqs[index] else { return };
+        let number = cq.number;
+        if side.qps.iter().flatten().any(|qp| qp.cq == number) {
+            return;
+        }
+        let until = side.device.destroy_cq(number);
+        poller.unbind(side, number, until);
+        let cq = side.cqs[index].take().unwrap();
+        // Its queues are gone; what they held waits for a head that does not come any more.
+        cq.pool.audit(cq.limbo.count()).expect("CQ slots");
+    }
+
+    fn tuning(&mut self) -> Tuning {
+        Tuning {
+            events: self.rng.pick(&[1, 1, 2, 3, 32]),
+            completions: self.rng.pick(&[1, 1, 2, 4, 64]),
+            budget: self.rng.pick(&[1, 2, 3, 8, 256]),
+            policy: self.options.policy,
+        }
+    }
+
+    fn poll(&mut self) {
+        if self.side.device.interrupt {
+            self.side.device.interrupt = false;
+            self.scheduled = true;
+        }
+        if !self.scheduled {
+            return;
+        }
+        let tuning = self.tuning();
+        self.side.consumed = 0;
+        let (poller, side) = self.poller();
+        let verdict = poller.poll(tuning, side);
+        assert_eq!(
+            poller.eq().unpublished(),
+            0,
+            "a poll ended with its events unpublished"
+        );
+        assert!(side.consumed <= tuning.budget, "more than the budget");
+        self.scheduled = verdict == Verdict::Again;
+    }
+
+    fn audit(&mut self) {
+        let (poller, side) = self.poller();
+        let held = side.cqs.iter().flatten();
+        let held = held.filter_map(|cq| cq.node.as_ref()).map(Node::held).sum();
+        poller.audit(held).expect("EQ slots");
+        assert_eq!(poller.slots().spurious(), 0);
+        for qp in side.qps.iter().flatten() {
+            qp.sq.audit().expect("SQ slots");
+            assert_eq!(qp.sq.stale(), 0);
+        }
+        for cq in side.cqs.iter().flatten() {
+            let number = cq.number;
+            let held = side.qps.iter().flatten().filter(|qp| qp.cq == number);
+            let held: u32 = held.map(|qp| qp.slots.count()).sum();
+            cq.pool.audit(held + cq.limbo.count()).expect("CQ slots");
+        }
+    }
+
+    /// Nobody posts any more: all work is done, all events are told, everybody who sleeps has nothing to do.
+    pub fn come_to_rest(&mut self) -> Seen {
+        self.side.posting = false;
+        for _ in 0..4000 {
+            self.side.device_steps(8);
+            self.side.processes_step();
+            self.poll();
+            self.side.device.tick(20);
+        }
+        assert!(
+            !self.scheduled && !self.side.device.interrupt,
+            "never comes to rest"
+        );
+        assert_eq!(
+            self.side
+                .device
+                .timer()
+                .filter(|at| *at > self.side.device.now),
+            None
+        );
+        assert_eq!(self.side.told, self.side.happened, "asynchronous events");
+        for cq in self.side.cqs.iter().flatten() {
+            let device = self.side.device.cqs[cq.number.index()].as_ref().unwrap();
+            assert!(!cq.user || !cq.awake, "a process that never sleeps");
+            if cq.user && cq.sleeps == Wants::Solicited {
+                let told = cq.consumer.head().reaches(device.solicited);
+                assert!(told, "a solicited completion that nobody was told of");
+            } else {
+                let used = device.channel.window().used();
+                assert_eq!(used, 0, "completions that nobody was told of");
+            }
+        }
+        for qp in self.side.qps.iter_mut().flatten() {
+            let largest = qp.sq.capacity().min(4);
+            let unread = qp.sq.covered() != 0 || {
+                let cq = self.side.cqs[qp.cq.index()].as_ref().unwrap();
+                cq.user && cq.sleeps == Wants::Solicited
+            };
+            let room = qp.sq.room(largest, false).is_ok();
+            assert!(room || unread, "a queue that nothing comes back to");
+        }
+        self.audit();
+        for i in 0..QPS {
+            self.side.destroy_qp_at(i);
+        }
+        for i in 0..CQS {
+            if let Some(cq) = &self.side.cqs[i] {
+                let number = cq.number;
+                let (poller, side) = self.poller();
+                let until = side.device.destroy_cq(number);
+                poller.unbind(side, number, until);
+                side.cqs[i] = None;
+            }
+        }
+        for _ in 0..8 {
+            self.poll();
+        }
+        let poller = self.poller.take().unwrap();
+        let counts = *poller.counts();
+        let (_, balance) = poller.retire();
+        assert_eq!(balance, Ok(()), "EQ slots at the end");
+        Seen([
+            ("interrupts", self.side.device.raised),
+            ("completions", counts.completions),
+            ("polls that were cut short", counts.again),
+            ("CQs that waited for another turn", counts.deferred),
+            ("head updates for want of a slot", counts.short),
+            ("events of CQs that are gone", counts.stale),
+            ("completions of queues that are gone", self.side.gone),
+            ("asynchronous events", self.side.told.iter().sum()),
+        ])
+    }
+}
+
+impl Side {
+    fn cq(&mut self, number: Number) -> Option<&mut SoftCq> {
+        self.cqs[number.index()]
+            .as_mut()
+            .filter(|cq| cq.number == number)
+    }
+
+    fn create_qp(&mut self) {
+        let Some(index) = self.qps.iter().position(Option::is_none) else {
+            return;
+        };
+        let cqs: Vec<Number> = self.cqs.iter().flatten().map(|cq| cq.number).collect();
+        if cqs.is_empty() {
+            return;
+        }
+        let cq_number = self.rng.pick(&cqs);
+        let capacity = self.rng.pick(&[1, 3, 5, SQ_DEPTH]);
+        let first = Index::new(self.rng.pick(&[0, u32::MAX - 9, 77]));
+        let Some(slots) = self.cq(cq_number).unwrap().pool.take(capacity) else {
+            return;
+        };
+        self.next_qp += 1;
+        let number = Number::new(index as u16, self.next_qp);
+        let depth = Depth::new(SQ_DEPTH).unwrap();
+        let memory = Memory::new(SQ_DEPTH as usize * 8);
+        let ring = RingId::new(number.raw(), 2);
+        let cq = cq_ring(cq_number);
+        let sq =
+            SqProducer::starting_at(ring, cq, memory.clone(), depth, 0, capacity, first).unwrap();
+        self.qps[index] = Some(Qp {
+            number,
+            cq: cq_number,
+            sq,
+            slots,
+            memory,
+            depth,
+            posted: VecDeque::new(),
+            tail: first,
+            done: first,
+            freed: first,
+        });
+    }
+
+    fn destroy_qp(&mut self) {
+        let index = self.rng.below(QPS as u32) as usize;
+        self.destroy_qp_at(index);
+    }
+
+    /// With completions unread, if there are any.
+    fn destroy_qp_at(&mut self, index: usize) {
+        let Some(qp) = self.qps[index].take() else {
+            return;
+        };
+        let until = self.device.cq(qp.cq).unwrap().channel.window().tail();
+        assert!(qp.sq.retire().is_ok(), "SQ slots at the end");
+        let cq = self.cq(qp.cq).unwrap();
+        cq.limbo.admit(qp.slots, until).unwrap();
+        cq.reclaim();
+    }
+
+    fn post(&mut self) {
+        if !self.posting {
+            return;
+        }
+        let index = self.rng.below(QPS as u32) as usize;
+        let blocks = self.rng.below(self.blocks) + 1;
+        let signal = self.rng.one_in(self.unsignalled);
+        let Self { qps, cqs, .. } = self;
+        let Some(qp) = &mut qps[index] else {
+            return;
+        };
+        // When it is needed, as the library does it.
+        let cq = cqs[qp.cq.index()].as_ref().unwrap();
+        let freed = qp.sq.reclaim(cq.consumer.published());
+        qp.freed = qp.freed.plus(freed);
+        let Ok(mut room) = qp.sq.room(blocks, signal) else {
+            return;
+        };
+        self.next_id += 1;
+        let (id, signalled, at) = (self.next_id, room.signalled(), room.index());
+        for block in 0..blocks {
+            room.write(block, &[u64::from(id) << 8 | u64::from(block); 8]);
+        }
+        let past = room.post();
+        assert_eq!(past, at.plus(blocks));
+        assert!(
+            past.since(qp.freed) <= qp.sq.capacity(),
+            "an SQ slot is used twice"
+        );
+        qp.posted.push_back((id, blocks, signalled));
+        if self.rng.one_in(2) {
+            qp.sq.ring(|tail| qp.tail = tail);
+        }
+    }
+
+    fn asynchronous_happens(&mut self) {
+        let i = self.rng.below(SOURCES as u32) as usize;
+        self.happened[i] += 1;
+        self.device.happens(i);
+    }
+
+    /// The device works on some queue pairs.
+    fn device_steps(&mut self, most: u32) {
+        for _ in 0..self.rng.below(most + 1) {
+            let index = self.rng.below(QPS as u32) as usize;
+            let solicited = self.rng.one_in(3);
+            let Some(qp) = &mut self.qps[index] else {
+                continue;
+            };
+            // Later than the post, and at the end of all things even if it was not rung then.
+            qp.sq.ring(|tail| qp.tail = tail);
+            if qp.done == qp.tail {
+                continue;
+            }
+            let (id, blocks, signalled) = qp.posted.pop_front().unwrap();
+            for block in 0..blocks {
+                let at = qp.depth.position(qp.done.plus(block)) as usize * 8;
+                let word = u64::from(id) << 8 | u64::from(block);
+                assert!(
+                    (0..8).all(|i| qp.memory.word(at + i) == word),
+                    "a WQE was overwritten"
+                );
+            }
+            qp.done = qp.done.plus(blocks);
+            if signalled {
+                let cqe = Cqe {
+                    wr_id: id.into(),
+                    qp: qp.number,
+                    index: qp.done.get(),
+                    ..Cqe::default()
+                };
+                let cq = qp.cq;
+                self.device.complete(cq, cqe, solicited);
+            }
+        }
+    }
+
+    /// A process, or the poll, reads completions.
+    fn read(&mut self, number: Number, max: u32) -> Consumed {
+        let mut count = 0;
+        while count < max {
+            let Some(entry) = self.cq(number).unwrap().consumer.take() else {
+                return Consumed {
+                    count,
+                    drained: true,
+                };
+            };
+            count += 1;
+            let cqe = Cqe::decode(&entry.words);
+            let qp = self.qps[cqe.qp.index()].as_mut();
+            match qp.filter(|qp| qp.number == cqe.qp) {
+                Some(qp) => {
+                    qp.sq.complete(Index::new(cqe.index), entry.seen).unwrap();
+                }
+                None => self.gone += 1,
+            }
+        }
+        let drained = !self.cq(number).unwrap().consumer.is_ready();
+        Consumed { count, drained }
+    }
+
+    fn publish_cq(&mut self, number: Number, arm: Option<Wants>) {
+        let Self { device, cqs, .. } = self;
+        let cq = cqs[number.index()].as_mut().unwrap();
+        let published = cq.consumer.publish(|head| match arm {
+            Some(wants) => device.cq_arm(number, wants, head),
+            None => device.cq_head(number, head),
+        });
+        cq.reclaim();
+        for qp in self.qps.iter_mut().flatten().filter(|qp| qp.cq == number) {
+            let freed = qp.sq.reclaim(published);
+            qp.freed = qp.freed.plus(freed);
+        }
+    }
+
+    /// A process reads, publishes, arms, sleeps; and sometimes arms for no reason, with an old index.
+    fn processes_step(&mut self) {
+        for index in 0..CQS {
+            let Some(cq) = &mut self.cqs[index] else {
+                continue;
+            };
+            let number = cq.number;
+            if !cq.user {
+                continue;
+            }
+            if !cq.awake {
+                // A reason of its own to look; the arm that it left behind stays.
+                if self.posting && self.rng.one_in(10) {
+                    self.read(number, 1);
+                    self.publish_cq(number, None);
+                }
+                continue;
+            }
+            let wants = self.rng.pick(&[Wants::Next, Wants::Next, Wants::Solicited]);
+            if self.rng.one_in(6) {
+                let back = self.rng.below(3);
+                let head = self.cq(number).unwrap().consumer.published().head();
+                let behind = Index::new(head.get().wrapping_sub(back));
+                self.device.cq_arm(number, wants, behind);
+            }
+            let max = self.rng.below(4) + 1;
+            let consumed = self.read(number, max);
+            // A head now and then is enough.
+            if self.rng.one_in(5) {
+                self.publish_cq(number, None);
+            }
+            // The device goes on between the last look and the arm.
+            self.device_steps(2);
+            if consumed.drained {
+                let cq = self.cq(number).unwrap();
+                cq.awake = false;
+                cq.sleeps = wants;
+                self.publish_cq(number, Some(wants));
+                // Another thread of it asks for less, at the same place.
+                if self.rng.one_in(3) {
+                    let cq = self.cq(number).unwrap();
+                    let head = cq.consumer.head();
+                    if self.device.cq(number).unwrap().channel.window().head() == head {
+                        self.device.cq_arm(number, Wants::Solicited, head);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Side {
+    /// Everybody goes on before and after each effect.
+    fn meanwhile(&mut self) {
+        self.device_steps(2);
+        if self.rng.one_in(3) {
+            self.processes_step();
+        }
+        if self.rng.one_in(8) {
+            self.post();
+        }
+    }
+}
+
+impl Effects for Side {
+    fn node(&mut self, number: Number) -> Option<&mut Node> {
+        self.cq(number)?.node.as_mut()
+    }
+
+    fn consume(&mut self, number: Number, max: u32) -> Consumed {
+        self.meanwhile();
+        let consumed = self.read(number, max);
+        self.consumed += consumed.count;
+        self.meanwhile();
+        consumed
+    }
+
+    fn publish(&mut self, number: Number, arm: bool) {
+        self.meanwhile();
+        self.publish_cq(number, arm.then_some(Wants::Next));
+        self.meanwhile();
+    }
+
+    fn signal(&mut self, number: Number) {
+        if let Some(cq) = self.cq(number) {
+            cq.awake = true;
+        }
+        self.meanwhile();
+    }
+
+    fn asynchronous(&mut self, event: Eqe) {
+        let i = event.number.index();
+        assert_eq!(event.number, source(i));
+        self.told[i] += u64::from(event.count);
+    }
+
+    fn doorbell(&mut self, head: Index, unmask: bool) {
+        self.meanwhile();
+        assert!(unmask || self.policy == Policy::Coalesce);
+        self.device.eq_head(head, unmask);
+        self.meanwhile();
+    }
+}
