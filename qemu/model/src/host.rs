@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the device needs of the machine that it is plugged into.
+//!
+//! The model is handed a [`Host`] and knows nothing else: QEMU's is one, that of the
+//! tests another. All of guest memory that the model ever touches goes through
+//! it, by an address that software gave for this purpose.
+
+use qpair_abi::Number;
+
+/// The system refused a DMA: no memory there, or not for this device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DmaFault;
+
+/// Guest memory that stays mapped for as long as this value lives.
+///
+/// `at` counts bytes and is a multiple of 8. The model stays inside of what it asked to
+/// be mapped. An implementation that is asked for more gives zeros and stores nothing.
+pub trait Mapping {
+    /// Loads words, each once and whole, the first with acquire.
+    fn load(&self, at: usize, words: &mut [u64]);
+
+    /// Stores words, each once and whole, **the last with release**: it carries the owner bit.
+    fn store(&self, at: usize, words: &[u64]);
+}
+
+/// The machine.
+pub trait Host {
+    /// Its mappings.
+    type Map: Mapping;
+
+    /// Reads guest memory.
+    fn read(&mut self, addr: u64, bytes: &mut [u8]) -> Result<(), DmaFault>;
+
+    /// Writes guest memory.
+    fn write(&mut self, addr: u64, bytes: &[u8]) -> Result<(), DmaFault>;
+
+    /// Maps guest memory, whole or not at all. `None` is no error: the model reads and writes instead.
+    fn map(&mut self, addr: u64, bytes: u64, writable: bool) -> Option<Self::Map>;
+
+    /// Sends an interrupt message.
+    fn raise(&mut self, vector: u16);
+
+    /// The time in nanoseconds; never goes back.
+    fn now(&self) -> u64;
+
+    /// Asks for a call of [`Function::run`](crate::Function::run) soon, but not from in here.
+    fn wake(&mut self);
+
+    /// Asks for a call of [`Function::run`](crate::Function::run) at this time. It replaces what
+    /// was asked for before; `u64::MAX` is never.
+    fn wake_at(&mut self, nanos: u64);
+
+    /// Whether the function may be bus master.
+    fn bus_master(&self) -> bool {
+        true
+    }
+
+    /// Something happened that somebody may want to watch.
+    fn trace(&mut self, what: Trace) {
+        let _ = what;
+    }
+}
+
+/// What can be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trace {
+    /// A doorbell was written.
+    Doorbell {
+        /// The page.
+        page: u32,
+        /// Where in the page.
+        place: u32,
+        /// What was written.
+        value: u64,
+    },
+    /// A doorbell made no sense.
+    Violation {
+        /// The page.
+        page: u32,
+        /// What was written.
+        value: u64,
+    },
+    /// A run of SQ blocks was fetched.
+    Fetch {
+        /// The queue pair.
+        qp: Number,
+        /// The first block.
+        index: u32,
+        /// How many.
+        blocks: u32,
+    },
+    /// A receive was fetched.
+    FetchReceive {
+        /// The queue pair.
+        qp: Number,
+        /// Its index.
+        index: u32,
+    },
+    /// An admin command was done.
+    Command {
+        /// Its opcode.
+        opcode: u8,
+        /// The object that it named, or made.
+        number: Number,
+        /// 0, or the admin error.
+        error: u8,
+    },
+    /// A CQE was written.
+    Completion {
+        /// The CQ.
+        cq: Number,
+        /// At which index.
+        index: u32,
+        /// The queue pair.
+        qp: Number,
+        /// What was done.
+        opcode: u8,
+        /// How it went.
+        status: u8,
+        /// Detail.
+        vendor: u8,
+    },
+    /// An EQE was written.
+    Event {
+        /// The EQ.
+        eq: Number,
+        /// At which index.
+        index: u32,
+        /// What happened.
+        kind: u8,
+        /// To whom.
+        number: Number,
+    },
+    /// An interrupt was raised.
+    Interrupt {
+        /// The EQ.
+        eq: Number,
+        /// Its vector.
+        vector: u16,
+    },
+    /// A queue pair changed its state.
+    State {
+        /// The queue pair.
+        qp: Number,
+        /// What it was.
+        from: u8,
+        /// What it is.
+        to: u8,
+    },
+    /// The function stopped.
+    Fatal {
+        /// Why.
+        cause: u8,
+    },
+    /// The function was reset.
+    Reset,
+}

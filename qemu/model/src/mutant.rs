@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The wrong variants.
+//!
+//! As in the crate of the rules: at each promise of the device stands
+//! `mutant!(Name)`, the wrong way to keep it. It is the constant `false` unless a host
+//! test is built with the feature `mutants` and names one on its thread.
+//! `tests/mutants.rs` runs the suite under each of them and demands that it is caught.
+
+/// Whether the wrong variant of this name is to be used here.
+#[cfg(not(feature = "mutants"))]
+macro_rules! mutant {
+    ($name:ident) => {
+        false
+    };
+}
+
+/// Whether the wrong variant of this name is to be used here.
+#[cfg(feature = "mutants")]
+macro_rules! mutant {
+    ($name:ident) => {
+        crate::mutant::is_active(crate::mutant::Mutant::$name)
+    };
+}
+
+pub(crate) use mutant;
+
+#[cfg(feature = "mutants")]
+pub use self::active::*;
+
+#[cfg(feature = "mutants")]
+mod active {
+    use std::cell::Cell;
+
+    macro_rules! mutants {
+        ($($name:ident: $what:literal,)*) => {
+            /// A promise, broken.
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+            pub enum Mutant { $(#[doc = $what] $name,)* }
+
+            impl Mutant {
+                /// All of them.
+                pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+                /// What is done wrong.
+                pub const fn what(self) -> &'static str {
+                    match self { $(Self::$name => $what,)* }
+                }
+            }
+        };
+    }
+
+    mutants! {
+        EventBeforeCompletion: "an EQE is in memory before the CQE that it speaks of",
+        InterruptBeforeEvent: "an interrupt is raised before the EQE is in memory",
+        CompletionBeforeData: "a CQE is in memory before the data that it reports",
+        OwnerFirst: "an entry's last word is written with the others missing",
+        GenerationNotChecked: "a number is looked up by its index alone",
+        DomainNotChecked: "a key of another PD is good",
+        RightsNotChecked: "a region's rights are not looked at",
+        RangeNotChecked: "a range is checked by its first byte only",
+        PeerNotAsked: "a queue pair takes what any other sends",
+        PeerRightsNotChecked: "a peer may do what its queue pair does not allow",
+        PageNotChecked: "an object answers to any doorbell page",
+        EventDoorbellAnywhere: "EQ heads may be published from any page",
+        IndexReusedAtOnce: "an index is given out again while an entry of it is in a ring",
+        ViolationStorm: "each doorbell violation is an event",
+        OverrunIgnored: "a CQ that had no room lets its queue pairs go on",
+        EventsOfTheDead: "a destroyed object's events that waited are written",
+        FlushOnlySignaled: "unsignalled work requests are not flushed",
+        ReceivesNotFlushed: "the RQ of a queue pair in error is not flushed",
+        ErrorGoesOn: "a queue pair goes on after a failed work request",
+        TurnWithoutEnd: "a turn lasts until the SQ is empty",
+        RetryForEver: "a peer that is gone is tried for ever",
+        RnrIgnoresRetries: "RNR retries are not counted",
+        WakeForgotten: "a posted receive does not wake the sender that waits for it",
+        SolicitedForgotten: "a solicited completion is like any other",
+        ReservedIgnored: "reserved bits of a context are not looked at",
+        BusyDestroyed: "an object is destroyed though others use it",
+        ResetKeepsMaps: "a reset leaves memory mapped",
+        UnmapIgnored: "an invalidated mapping is used further",
+        FatalUnseen: "a fatal error writes no event",
+        LeafIgnored: "a table of two levels is read as one of one level",
+    }
+
+    std::thread_local! {
+        static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) };
+    }
+
+    /// Whether this thread runs `mutant`.
+    pub fn is_active(mutant: Mutant) -> bool {
+        ACTIVE.with(|active| active.get() == Some(mutant))
+    }
+
+    /// Makes this thread run `mutant`, or the device as it is.
+    pub fn activate(mutant: Option<Mutant>) {
+        ACTIVE.with(|active| active.set(mutant));
+    }
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Guest memory: sparse, and granted to the device piece by piece.
+
+use qpair_model::DmaFault;
+use qpair_model::Host;
+use qpair_model::Mapping;
+use qpair_model::Trace;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// What the device may do with a piece of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    Read,
+    Write,
+}
+
+/// What the device did, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    Write(u64, u64),
+    Raise(u16),
+}
+
+#[derive(Default)]
+struct Inner {
+    pages: HashMap<u64, Box<[u64; 512]>>,
+    /// First byte: bytes, and what may be done.
+    grants: BTreeMap<u64, (u64, Grant)>,
+    next: u64,
+    /// Out of the grants: a fault and no more, or the end of the test.
+    lenient: bool,
+    live_maps: usize,
+    done: Vec<Done>,
+    keep_done: bool,
+}
+
+/// Guest memory; a handle.
+#[derive(Clone, Default)]
+pub struct Memory(Rc<RefCell<Inner>>);
+
+impl Memory {
+    pub fn new() -> Self {
+        let memory = Self::default();
+        memory.0.borrow_mut().next = 0x10_0000;
+        memory
+    }
+
+    /// New zeroed memory that nobody else has, granted.
+    pub fn alloc(&self, bytes: u64, align: u64, grant: Grant) -> u64 {
+        let addr = {
+            let mut inner = self.0.borrow_mut();
+            let addr = inner.next.next_multiple_of(align.max(64));
+            // A gap that nothing is in: what runs over an end is seen.
+            inner.next = addr + bytes + 4096;
+            addr
+        };
+        self.grant(addr, bytes, grant);
+        addr
+    }
+
+    pub fn grant(&self, addr: u64, bytes: u64, grant: Grant) {
+        self.0.borrow_mut().grants.insert(addr, (bytes, grant));
+    }
+
+    /// The device may not touch this any more.
+    pub fn revoke(&self, addr: u64) {
+        let revoked = self.0.borrow_mut().grants.remove(&addr);
+        assert!(revoked.is_some(), "{addr:#x} was not granted");
+    }
+
+    pub fn set_lenient(&self, lenient: bool) {
+        self.0.borrow_mut().lenient = lenient;
+    }
+
+    pub fn live_maps(&self) -> usize {
+        self.0.borrow().live_maps
+    }
+
+    pub fn keep_done(&self) {
+        self.0.borrow_mut().keep_done = true;
+    }
+
+    pub fn take_done(&self) -> Vec<Done> {
+        std::mem::take(&mut self.0.borrow_mut().done)
+    }
+
+    fn note(&self, done: Done) {
+        let mut inner = self.0.borrow_mut();
+        if inner.keep_done {
+            inner.done.push(done);
+        }
+    }
+
+    /// Whether the device may do this.
+    fn allows(&self, addr: u64, bytes: u64, grant: Grant) -> bool {
+        let inner = self.0.borrow();
+        let granted = inner.grants.range(..=addr).next_back();
+        let allowed = granted.is_some_and(|(&first, &(length, granted))| {
+            addr - first <= length
+                && bytes <= length - (addr - first)
+                && (granted == Grant::Write || grant == Grant::Read)
+        });
+        assert!(
+            allowed || inner.lenient,
+            "DMA of {bytes} bytes at {addr:#x} ({grant:?}) was not given"
+        );
+        allowed
+    }
+
+    pub fn word(&self, addr: u64) -> u64 {
+        let inner = self.0.borrow();
+        let page = inner.pages.get(&(addr >> 12));
+        page.map_or(0, |page| page[(addr >> 3 & 511) as usize])
+    }
+
+    pub fn set_word(&self, addr: u64, word: u64) {
+        assert_eq!(addr % 8, 0);
+        let mut inner = self.0.borrow_mut();
+        let page = inner.pages.entry(addr >> 12);
+        page.or_insert_with(|| Box::new([0; 512]))[(addr >> 3 & 511) as usize] = word;
+    }
+
+    pub fn set_words(&self, addr: u64, words: &[u64]) {
+        for (i, word) in words.iter().enumerate() {
+            self.set_word(addr + 8 * i as u64, *word);
+        }
+    }
+
+    pub fn words<const N: usize>(&self, addr: u64) -> [u64; N] {
+        std::array::from_fn(|i| self.word(addr + 8 * i as u64))
+    }
+
+    pub fn bytes(&self, addr: u64, count: usize) -> Vec<u8> {
+        (addr..addr + count as u64)
+            .map(|at| self.word(at & !7).to_le_bytes()[(at & 7) as usize])
+            .collect()
+    }
+
+    pub fn set_bytes(&self, addr: u64, bytes: &[u8]) {
+        for (at, byte) in (addr..).zip(bytes) {
+            let mut word = self.word(at & !7).to_le_bytes();
+            word[(at & 7) as usize] = *byte;
+            self.set_word(at & !7, u64::from_le_bytes(word));
+        }
+    }
+}
+
+/// A mapping: what it maps must be granted at every access.
+pub struct TestMap {
+    memory: Memory,
+    addr: u64,
+    bytes: u64,
+    writable: bool,
+}
+
+impl Drop for TestMap {
+    fn drop(&mut self) {
+        self.memory.0.borrow_mut().live_maps -= 1;
+    }
+}
+
+impl TestMap {
+    fn check(&self, at: usize, words: usize, grant: Grant) -> u64 {
+        let (at, bytes) = (at as u64, words as u64 * 8);
+        assert!(
+            at % 8 == 0 && at + bytes <= self.bytes,
+            "outside of the mapping"
+        );
+        assert!(grant == Grant::Read || self.writable);
+        let addr = self.addr + at;
+        assert!(
+            self.memory.allows(addr, bytes, grant),
+            "a mapping outlived its grant"
+        );
+        addr
+    }
+}
+
+impl Mapping for TestMap {
+    fn load(&self, at: usize, words: &mut [u64]) {
+        let addr = self.check(at, words.len(), Grant::Read);
+        for (i, word) in words.iter_mut().enumerate() {
+            *word = self.memory.word(addr + 8 * i as u64);
+        }
+    }
+
+    fn store(&self, at: usize, words: &[u64]) {
+        let addr = self.check(at, words.len(), Grant::Write);
+        self.memory.set_words(addr, words);
+        self.memory.note(Done::Write(addr, words.len() as u64 * 8));
+    }
+}
+
+/// The machine that the device is plugged into.
+pub struct TestHost {
+    pub memory: Memory,
+    pub now: u64,
+    pub raised: Vec<u16>,
+    pub woken: bool,
+    pub wake_at: u64,
+    pub bus_master: bool,
+    /// Whether memory can be mapped at all.
+    pub maps: bool,
+    pub traces: Vec<Trace>,
+    pub keep_traces: bool,
+}
+
+impl TestHost {
+    pub fn new(memory: Memory) -> Self {
+        Self {
+            memory,
+            now: 1_000,
+            raised: Vec::new(),
+            woken: false,
+            wake_at: u64::MAX,
+            bus_master: true,
+            maps: true,
+            traces: Vec::new(),
+            keep_traces: false,
+        }
+    }
+}
+
+impl Host for TestHost {
+    type Map = TestMap;
+
+    fn read(&mut self, addr: u64, bytes: &mut [u8]) -> Result<(), DmaFault> {
+        if !self.bus_master || !self.memory.allows(addr, bytes.len() as u64, Grant::Read) {
+            return Err(DmaFault);
+        }
+        bytes.copy_from_slice(&self.memory.bytes(addr, bytes.len()));
+        Ok(())
+    }
+
+    fn write(&mut self, addr: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+        if !self.bus_master || !self.memory.allows(addr, bytes.len() as u64, Grant::Write) {
+            return Err(DmaFault);
+        }
+        self.memory.set_bytes(addr, bytes);
+        self.memory.note(Done::Write(addr, bytes.len() as u64));
+        Ok(())
+    }
+
+    fn map(&mut self, addr: u64, bytes: u64, writable: bool) -> Option<TestMap> {
+        let grant = if writable { Grant::Write } else { Grant::Read };
+        let may = self.maps && self.bus_master && self.memory.allows(addr, bytes, grant);
+        may.then(|| {
+            self.memory.0.borrow_mut().live_maps += 1;
+            TestMap {
+                memory: self.memory.clone(),
+                addr,
+                bytes,
+                writable,
+            }
+        })
+    }
+
+    fn raise(&mut self, vector: u16) {
+        self.raised.push(vector);
+        self.memory.note(Done::Raise(vector));
+    }
+
+    fn now(&self) -> u64 {
+        self.now
+    }
+
+    fn wake(&mut self) {
+        self.woken = true;
+    }
+
+    fn wake_at(&mut self, nanos: u64) {
+        self.wake_at = nanos;
+    }
+
+    fn bus_master(&self) -> bool {
+        self.bus_master
+    }
+
+    fn trace(&mut self, what: Trace) {
+        if self.keep_traces {
+            self.traces.push(what);
+        }
+    }
+}
