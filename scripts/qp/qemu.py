@@ -14,10 +14,9 @@ A build of QEMU remembers its path and is done all over again elsewhere, so
 both stages see themselves at the same place, by a mount of the command's own.
 
 What qemu/ has to provide: a meson.build, as of any folder below hw/misc. The
-device's model is a static library made by cargo of the package `qpair-model`
-with the features in [package.metadata.qemu] of its manifest; meson.build gets
-it as the link `libqpair_model.a` beside it in the build folder, see `model`.
-Trace points go to a trace-events file beside it (and a one-line trace.h).
+device's model is a static library made by cargo of the package `qpair-ffi`,
+which lies in the build folder as `libqpair_ffi.a`, see `build_model`. Trace
+points go to a trace-events file beside it (and a one-line trace.h).
 """
 
 import argparse
@@ -145,13 +144,13 @@ def build_model(folder):
     target = base.TOP / "build/model"
     base.step(
         "building the device model",
-        ["nice", "cargo", "build", "--release", "--locked", "--package", "qpair-model",
-         "--features", "ffi", "--target-dir", target],
+        ["nice", "cargo", "build", "--profile", "device", "--locked", "--package", "qpair-ffi",
+         "--target-dir", target],
         cwd=base.TOP,
         quiet=True,
     )  # fmt: skip
-    library = target / "release/libqpair_model.a"
-    kept = folder / "build/libqpair_model.a"
+    library = target / "device/libqpair_ffi.a"
+    kept = folder / "build/libqpair_ffi.a"
     if kept.exists() and kept.stat().st_mtime_ns == library.stat().st_mtime_ns:
         return
     # ninja does not know this library: the emulator is linked again without it.
@@ -166,7 +165,7 @@ def binary(plain=False):
         return original / "build" / BINARY
     if not (base.TOP / "qemu/meson.build").exists():
         raise base.Fail("this checkout has no qemu/meson.build, so there is no device to build")
-    name = f"{base.digest(base.TOP)}-{original.name.removeprefix('pristine-')}"
+    name = f"{base.digest(str(base.TOP))}-{original.name.removeprefix('pristine-')}"
     folder = base.entry(base.CACHE / "qemu" / name, lambda own: build_own(own, original))
     with base.locked(folder / "lock"):
         build_model(folder)

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: GPL-2.0
+//! QEMU as the model's [`Host`]: the callbacks of [`QpairHost`], made safe.
+//!
+//! Guest memory is written by vCPUs while it is looked at here. So it is never
+//! the target of a Rust reference: it is copied by QEMU into or out of buffers
+//! of the model's, or, where it is kept mapped, loaded and stored one word at a
+//! time with atomics.
+
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering, //
+};
+
+use qpair_model::host::{
+    DmaFault,
+    Host,
+    Mapping,
+    Trace, //
+};
+
+use crate::{
+    QpairHost,
+    QpairTrace, //
+};
+
+const WORD: usize = 8;
+
+/// The machine around one function.
+pub(crate) struct Qemu {
+    host: QpairHost,
+}
+
+impl Qemu {
+    /// # Safety
+    ///
+    /// The callbacks keep what [`QpairHost`] says of them, from now until the value is dropped.
+    pub(crate) unsafe fn new(host: QpairHost) -> Self {
+        Self { host }
+    }
+
+    fn tell(&mut self, what: QpairTrace, arguments: [u64; 6]) {
+        // SAFETY: `host` keeps its contract (see `new`); the array outlives the call.
+        unsafe { (self.host.trace)(self.host.opaque, what, arguments.as_ptr()) }
+    }
+}
+
+impl Host for Qemu {
+    type Map = Ram;
+
+    fn read(&mut self, addr: u64, bytes: &mut [u8]) -> Result<(), DmaFault> {
+        // SAFETY: `host` keeps its contract; the buffer is valid for writes of its length.
+        let done = unsafe {
+            (self.host.read)(
+                self.host.opaque,
+                addr,
+                bytes.as_mut_ptr().cast(),
+                bytes.len(),
+            )
+        };
+        done.then_some(()).ok_or(DmaFault)
+    }
+
+    fn write(&mut self, addr: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+        let done = match <[u8; WORD]>::try_from(bytes) {
+            // A single word may carry an owner bit: whole, and after all before it.
+            Ok(word) if addr % WORD as u64 == 0 => {
+                // SAFETY: `host` keeps its contract.
+                unsafe { (self.host.write_word)(self.host.opaque, addr, u64::from_le_bytes(word)) }
+            }
+            // SAFETY: `host` keeps its contract; the buffer is valid for reads of its length.
+            _ => unsafe {
+                (self.host.write)(self.host.opaque, addr, bytes.as_ptr().cast(), bytes.len())
+            },
+        };
+        done.then_some(()).ok_or(DmaFault)
+    }
+
+    fn map(&mut self, addr: u64, bytes: u64, _writable: bool) -> Option<Ram> {
+        let bytes = usize::try_from(bytes).ok()?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: `host` keeps its contract; `handle` is valid for a write.
+        let base = unsafe { (self.host.map)(self.host.opaque, addr, bytes, &mut handle) };
+        if base.is_null() {
+            return None;
+        }
+        let ram = Ram {
+            base: base.cast(),
+            bytes,
+            handle,
+            written: self.host.written,
+            unmap: self.host.unmap,
+        };
+        // Atomics want words on their boundaries. Guest RAM begins at one, so this refuses nothing that
+        // software may ask for; what it refuses is unmapped by the drop.
+        ram.base.is_aligned().then_some(ram)
+    }
+
+    fn raise(&mut self, vector: u16) {
+        // SAFETY: `host` keeps its contract.
+        unsafe { (self.host.raise)(self.host.opaque, vector.into()) }
+    }
+
+    fn now(&self) -> u64 {
+        // SAFETY: `host` keeps its contract.
+        unsafe { (self.host.now)(self.host.opaque) }
+    }
+
+    fn wake(&mut self) {
+        // SAFETY: `host` keeps its contract.
+        unsafe { (self.host.wake)(self.host.opaque) }
+    }
+
+    fn wake_at(&mut self, nanos: u64) {
+        // SAFETY: `host` keeps its contract.
+        unsafe { (self.host.wake_at)(self.host.opaque, nanos) }
+    }
+
+    fn bus_master(&self) -> bool {
+        // SAFETY: `host` keeps its contract.
+        unsafe { (self.host.bus_master)(self.host.opaque) }
+    }
+
+    fn trace(&mut self, what: Trace) {
+        let raw = |number: qpair_abi::Number| u64::from(number.raw());
+        match what {
+            Trace::Doorbell { page, place, value } => self.tell(
+                QpairTrace::Doorbell,
+                [page.into(), place.into(), value, 0, 0, 0],
+            ),
+            Trace::Violation { page, value } => {
+                self.tell(QpairTrace::Violation, [page.into(), value, 0, 0, 0, 0]);
+            }
+            Trace::Fetch { qp, index, blocks } => self.tell(
+                QpairTrace::Fetch,
+                [raw(qp), index.into(), blocks.into(), 0, 0, 0],
+            ),
+            Trace::FetchReceive { qp, index } => self.tell(
+                QpairTrace::FetchReceive,
+                [raw(qp), index.into(), 0, 0, 0, 0],
+            ),
+            Trace::Command {
+                opcode,
+                number,
+                error,
+            } => self.tell(
+                QpairTrace::Command,
+                [opcode.into(), raw(number), error.into(), 0, 0, 0],
+            ),
+            Trace::Completion {
+                cq,
+                index,
+                qp,
+                opcode,
+                status,
+                vendor,
+            } => self.tell(
+                QpairTrace::Completion,
+                [
+                    raw(cq),
+                    index.into(),
+                    raw(qp),
+                    opcode.into(),
+                    status.into(),
+                    vendor.into(),
+                ],
+            ),
+            Trace::Event {
+                eq,
+                index,
+                kind,
+                number,
+            } => self.tell(
+                QpairTrace::Event,
+                [raw(eq), index.into(), kind.into(), raw(number), 0, 0],
+            ),
+            Trace::Interrupt { eq, vector } => {
+                self.tell(QpairTrace::Interrupt, [raw(eq), vector.into(), 0, 0, 0, 0]);
+            }
+            Trace::State { qp, from, to } => {
+                self.tell(
+                    QpairTrace::State,
+                    [raw(qp), from.into(), to.into(), 0, 0, 0],
+                );
+            }
+            Trace::Fatal { cause } => self.tell(QpairTrace::Fatal, [cause.into(), 0, 0, 0, 0, 0]),
+            Trace::Reset => self.tell(QpairTrace::Reset, [0; 6]),
+        }
+    }
+}
+
+/// Guest RAM that stays mapped until this is dropped.
+pub(crate) struct Ram {
+    base: *mut u64,
+    bytes: usize,
+    handle: *mut c_void,
+    written: unsafe extern "C" fn(*mut c_void, usize, usize),
+    unmap: unsafe extern "C" fn(*mut c_void),
+}
+
+impl Ram {
+    /// The word at byte `at`, if it is one of ours.
+    fn word(&self, at: usize) -> Option<&AtomicU64> {
+        let end = at.checked_add(WORD)?;
+        if end > self.bytes || at % WORD != 0 {
+            return None;
+        }
+        // SAFETY: `base` has `bytes` bytes of mapped, writable RAM until the drop (contract of
+        // `QpairHost::map`), and is aligned (checked by `Qemu::map`), so the word is inside, aligned and
+        // valid for reads and writes for as long as `self`. Nothing in this process makes a
+        // Rust reference to guest memory but this one, and all of its accesses are atomic.
+        Some(unsafe { AtomicU64::from_ptr(self.base.add(at / WORD)) })
+    }
+}
+
+impl Mapping for Ram {
+    fn load(&self, at: usize, words: &mut [u64]) {
+        let mut order = Ordering::Acquire;
+        for (i, word) in words.iter_mut().enumerate() {
+            let place = at.checked_add(i * WORD).and_then(|at| self.word(at));
+            *word = place.map_or(0, |place| u64::from_le(place.load(order)));
+            order = Ordering::Relaxed;
+        }
+    }
+
+    fn store(&self, at: usize, words: &[u64]) {
+        let Some(last) = words.len().checked_sub(1) else {
+            return;
+        };
+        let Some(end) = at.checked_add(words.len() * WORD) else {
+            return;
+        };
+        if end > self.bytes {
+            return;
+        }
+        for (i, word) in words.iter().enumerate() {
+            let order = if i == last {
+                Ordering::Release
+            } else {
+                Ordering::Relaxed
+            };
+            if let Some(place) = self.word(at + i * WORD) {
+                place.store(word.to_le(), order);
+            }
+        }
+        // SAFETY: `handle` is of the map that made `self` and is not unmapped yet; the range is inside.
+        unsafe { (self.written)(self.handle, at, words.len() * WORD) }
+    }
+}
+
+impl Drop for Ram {
+    fn drop(&mut self) {
+        // SAFETY: `handle` is of the map that made `self`, and this is its only unmap.
+        unsafe { (self.unmap)(self.handle) }
+    }
+}

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The functions of `qpair_ffi.h`.
+//!
+//! # Safety
+//!
+//! All that take a model want the BQL held, and a pointer that [`qpair_model_new`] gave
+//! and [`qpair_model_free`] has not taken back.
+
+use core::cell::{
+    Cell,
+    UnsafeCell, //
+};
+use core::ffi::c_char;
+use core::ptr;
+
+use qpair_abi::counters::Counter;
+use qpair_abi::{
+    doorbell,
+    regs, //
+};
+use qpair_model::{
+    Config,
+    Function,
+    Run, //
+};
+
+use crate::host::Qemu;
+use crate::settings::{
+    Setting,
+    SETTINGS, //
+};
+use crate::{
+    QpairCounter,
+    QpairFacts,
+    QpairHost,
+    QpairKind,
+    QpairSetting, //
+};
+
+/// Turns of queue pairs in one run: what the core does before QEMU's main loop goes round again.
+const TURNS: u32 = 64;
+
+/// A function, and who is in it.
+pub struct QpairModel {
+    function: UnsafeCell<Function<Qemu>>,
+    busy: Cell<bool>,
+    reset_later: Cell<bool>,
+    unmap_later: Cell<bool>,
+}
+
+impl QpairModel {
+    /// Calls `act` with the function, unless somebody is in there already.
+    fn enter<R>(&self, act: impl FnOnce(&mut Function<Qemu>) -> R) -> Option<R> {
+        if self.busy.replace(true) {
+            return None;
+        }
+        // SAFETY: The BQL keeps other threads out, and `busy` was false, so nobody below us on this
+        // thread has a reference to the function; it stays true for as long as this one lives.
+        let function = unsafe { &mut *self.function.get() };
+        let result = act(function);
+        loop {
+            if self.reset_later.take() {
+                function.reset();
+            } else if self.unmap_later.take() {
+                function.unmap_all();
+            } else {
+                break;
+            }
+        }
+        self.busy.set(false);
+        Some(result)
+    }
+}
+
+/// Writes a message for people, terminated, as much of it as there is room for.
+///
+/// # Safety
+///
+/// `room` bytes from `error` are valid for writes.
+unsafe fn say(error: *mut c_char, room: usize, message: &str) {
+    let Some(most) = room.checked_sub(1) else {
+        return;
+    };
+    let bytes = message.len().min(most);
+    // SAFETY: `bytes + 1 <= room`, and the message is no part of the caller's room.
+    unsafe {
+        ptr::copy_nonoverlapping(message.as_ptr(), error.cast::<u8>(), bytes);
+        error.add(bytes).write(0);
+    }
+}
+
+/// What QEMU has to know of the function.
+#[no_mangle]
+pub extern "C" fn qpair_facts() -> QpairFacts {
+    QpairFacts {
+        vendor: qpair_abi::PCI_VENDOR as u16,
+        device: qpair_abi::PCI_DEVICE as u16,
+        revision: qpair_abi::PCI_REVISION,
+        bar_registers: doorbell::BAR_REGS as u8,
+        bar_doorbells: doorbell::BAR_DOORBELLS as u8,
+        bar_msix: doorbell::BAR_MSIX as u8,
+        register_bytes: regs::BYTES as u64,
+        settings: SETTINGS.len() as u32,
+        counters: Counter::COUNT as u32,
+    }
+}
+
+/// The setting with this index; behind the last one its name is empty.
+#[no_mangle]
+pub extern "C" fn qpair_setting(index: u32) -> QpairSetting {
+    match SETTINGS.get(index as usize) {
+        Some(setting) => QpairSetting {
+            name: setting.name.into(),
+            text: setting.text.into(),
+            kind: setting.kind,
+            live: setting.knob.is_some() || setting.kind == QpairKind::Words,
+            initial: setting.initial(&Config::default()),
+        },
+        None => QpairSetting {
+            name: "".into(),
+            text: "".into(),
+            kind: QpairKind::Number,
+            live: false,
+            initial: 0,
+        },
+    }
+}
+
+/// The counter with this index; behind the last one its name is empty.
+#[no_mangle]
+pub extern "C" fn qpair_counter(index: u32) -> QpairCounter {
+    let counter = Counter::ALL.get(index as usize);
+    QpairCounter {
+        name: counter.map_or("", |counter| counter.name()).into(),
+        text: counter.map_or("", |counter| counter.text()).into(),
+    }
+}
+
+/// Makes a function of `values`, one for each setting; NULL and a message in `error` if they cannot be.
+/// On a deterministic machine the core works at times that the guest's instructions alone decide.
+///
+/// # Safety
+///
+/// The callbacks keep what [`QpairHost`] says until the model is freed; `values` has a number for each
+/// setting; `room` bytes from `error` are valid for writes.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_new(
+    host: QpairHost,
+    values: *const u64,
+    deterministic: bool,
+    error: *mut c_char,
+    room: usize,
+) -> *mut QpairModel {
+    // SAFETY: `values` has that many numbers, and they do not change during the call.
+    let values = unsafe { core::slice::from_raw_parts(values, SETTINGS.len()) };
+    // SAFETY: The caller vouches for the callbacks.
+    let host = unsafe { Qemu::new(host) };
+    match make(host, values, deterministic) {
+        Ok(function) => Box::into_raw(Box::new(QpairModel {
+            function: UnsafeCell::new(function),
+            busy: Cell::new(false),
+            reset_later: Cell::new(false),
+            unmap_later: Cell::new(false),
+        })),
+        Err(message) => {
+            // SAFETY: The caller vouches for the room.
+            unsafe { say(error, room, &message) };
+            ptr::null_mut()
+        }
+    }
+}
+
+fn make(host: Qemu, values: &[u64], deterministic: bool) -> Result<Function<Qemu>, String> {
+    let mut config = Config {
+        inline: deterministic,
+        ..Config::default()
+    };
+    for (setting, &value) in SETTINGS.iter().zip(values) {
+        setting.check(value)?;
+        if let Some((_, set)) = setting.config {
+            set(&mut config, value);
+        }
+    }
+    let mut function = Function::new(host, config).map_err(|bad| {
+        let settings = SETTINGS.iter().zip(values);
+        let value = settings
+            .filter(|(setting, _)| setting.name == bad.property)
+            .map(|(_, &value)| value)
+            .next();
+        Setting::refuse(bad.property, value.unwrap_or(0), bad.least, bad.most)
+    })?;
+    for (setting, &value) in SETTINGS.iter().zip(values) {
+        if let Some((get, set)) = setting.knob {
+            if get(&function) != value {
+                set(&mut function, value);
+            }
+        }
+    }
+    Ok(function)
+}
+
+/// Ends a function and all of its mappings.
+///
+/// # Safety
+///
+/// See the [module](self); and no call into the model is under way.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_free(model: *mut QpairModel) {
+    // SAFETY: The pointer came from `Box::into_raw` and is not used again.
+    drop(unsafe { Box::from_raw(model) });
+}
+
+/// Reads a register.
+///
+/// # Safety
+///
+/// See the [module](self).
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_reg_read(model: *const QpairModel, offset: u64) -> u32 {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    model.enter(|f| f.reg_read(offset)).unwrap_or(0)
+}
+
+/// Writes a register.
+///
+/// # Safety
+///
+/// See the [module](self).
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_reg_write(model: *const QpairModel, offset: u64, value: u32) {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    let _ = model.enter(|f| f.reg_write(offset, value));
+}
+
+/// Writes `bytes` bytes at this offset of the doorbells' BAR.
+///
+/// # Safety
+///
+/// See the [module](self).
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_doorbell(
+    model: *const QpairModel,
+    offset: u64,
+    value: u64,
+    bytes: u32,
+) {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    let _ = model.enter(|f| f.doorbell(offset, value, bytes));
+}
+
+/// Lets the core work for a while; true if it wants to go on.
+///
+/// # Safety
+///
+/// See the [module](self).
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_run(model: *const QpairModel) -> bool {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    model
+        .enter(|f| matches!(f.run(TURNS), Run::More))
+        .unwrap_or(false)
+}
+
+/// Returns the function to power-on.
+///
+/// # Safety
+///
+/// See the [module](self).
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_reset(model: *const QpairModel) {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    if model.enter(Function::reset).is_none() {
+        model.reset_later.set(true);
+    }
+}
+
+/// Drops all mappings; they are made anew when they are needed.
+///
+/// # Safety
+///
+/// See the [module](self).
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_unmap_all(model: *const QpairModel) {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    if model.enter(Function::unmap_all).is_none() {
+        model.unmap_later.set(true);
+    }
+}
+
+/// Whether the function plays dead: all reads are ones.
+///
+/// # Safety
+///
+/// See the [module](self).
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_vanished(model: *const QpairModel) -> bool {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    model.enter(|f| f.is_vanished()).unwrap_or(false)
+}
+
+/// Whether the core's work takes (virtual) time.
+///
+/// # Safety
+///
+/// See the [module](self).
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_paced(model: *const QpairModel) -> bool {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    model
+        .enter(|f| f.knobs().core_delay_ns != 0 || f.knobs().wqe_ns != 0)
+        .unwrap_or(true)
+}
+
+/// MSI-X vectors.
+///
+/// # Safety
+///
+/// See the [module](self).
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_vectors(model: *const QpairModel) -> u32 {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    model.enter(|f| f.config().vectors()).unwrap_or(0)
+}
+
+/// Bytes of doorbell pages.
+///
+/// # Safety
+///
+/// See the [module](self).
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_doorbell_bytes(model: *const QpairModel) -> u64 {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    model.enter(|f| f.config().doorbell_bytes()).unwrap_or(0)
+}
+
+/// The value of a counter.
+///
+/// # Safety
+///
+/// See the [module](self).
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_counter(model: *const QpairModel, index: u32) -> u64 {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    let value = model.enter(|f| f.counters().get(index as usize).copied());
+    value.flatten().unwrap_or(0)
+}
+
+/// The value of a setting.
+///
+/// # Safety
+///
+/// See the [module](self).
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_get(model: *const QpairModel, index: u32) -> u64 {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    let setting = SETTINGS.get(index as usize);
+    let value = model.enter(|f| setting.map(|setting| setting.get(f)));
+    value.flatten().unwrap_or(0)
+}
+
+/// Changes a setting; false and a message in `error` if that cannot be.
+///
+/// # Safety
+///
+/// See the [module](self); `room` bytes from `error` are valid for writes.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_set(
+    model: *const QpairModel,
+    index: u32,
+    value: u64,
+    error: *mut c_char,
+    room: usize,
+) -> bool {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    let setting = SETTINGS.get(index as usize);
+    let done = setting.map(|setting| model.enter(|f| setting.set(f, value)));
+    // SAFETY: The caller vouches for the room.
+    unsafe { tell(done.flatten(), error, room) }
+}
+
+/// Does what a setting of several numbers says; false and a message in `error` if that cannot be.
+///
+/// # Safety
+///
+/// See the [module](self); `bytes` bytes from `text` are valid for reads, `room` from `error` for writes.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_set_words(
+    model: *const QpairModel,
+    index: u32,
+    text: *const c_char,
+    bytes: usize,
+    error: *mut c_char,
+    room: usize,
+) -> bool {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    // SAFETY: The caller vouches for the text.
+    let text = unsafe { core::slice::from_raw_parts(text.cast::<u8>(), bytes) };
+    let setting = SETTINGS.get(index as usize);
+    let done = setting.map(|setting| model.enter(|f| setting.set_words(f, text)));
+    // SAFETY: The caller vouches for the room.
+    unsafe { tell(done.flatten(), error, room) }
+}
+
+/// # Safety
+///
+/// `room` bytes from `error` are valid for writes.
+unsafe fn tell(done: Option<Result<(), String>>, error: *mut c_char, room: usize) -> bool {
+    let message = match done {
+        Some(Ok(())) => return true,
+        Some(Err(message)) => message,
+        None => "the device is busy".into(),
+    };
+    // SAFETY: The caller vouches for the room.
+    unsafe { say(error, room, &message) };
+    false
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The device's properties: one table of names, words for people, and what a
+//! value does. QEMU registers one property for each line.
+//!
+//! A setting shapes the function when it is made (a field of [`Config`], whose
+//! range is the model's business), or turns something on it while it runs (a
+//! knob for tests), or both.
+
+use core::str;
+
+use qpair_model::{
+    Config,
+    Function, //
+};
+
+use crate::host::Qemu;
+use crate::QpairKind;
+
+/// How to look at a value of a `T`, and how to change it.
+type Place<T> = (fn(&T) -> u64, fn(&mut T, u64));
+/// What so many numbers do; says whether it was done.
+type Act<T> = (usize, fn(&mut T, &[u64]) -> bool);
+
+/// A property.
+pub(crate) struct Setting {
+    pub(crate) name: &'static str,
+    pub(crate) text: &'static str,
+    pub(crate) kind: QpairKind,
+    /// The most that its place holds.
+    most: u64,
+    /// The field of the configuration.
+    pub(crate) config: Option<Place<Config>>,
+    /// What turns it on a function that exists.
+    pub(crate) knob: Option<Place<Function<Qemu>>>,
+    /// What several numbers do on it.
+    words: Option<Act<Function<Qemu>>>,
+}
+
+impl Setting {
+    const NONE: Self = Self {
+        name: "",
+        text: "",
+        kind: QpairKind::Number,
+        most: u64::MAX,
+        config: None,
+        knob: None,
+        words: None,
+    };
+
+    /// The words for a value that is out of range.
+    pub(crate) fn refuse(name: &str, value: u64, least: u64, most: u64) -> String {
+        format!("Property 'qpair.{name}' doesn't take value {value} (minimum: {least}, maximum: {most})")
+    }
+
+    /// Whether the value fits in its place.
+    pub(crate) fn check(&self, value: u64) -> Result<(), String> {
+        if value > self.most {
+            return Err(Self::refuse(self.name, value, 0, self.most));
+        }
+        Ok(())
+    }
+
+    /// What it is when nobody says anything.
+    pub(crate) fn initial(&self, config: &Config) -> u64 {
+        self.config.map_or(0, |(get, _)| get(config))
+    }
+
+    /// What it is on this function.
+    pub(crate) fn get(&self, function: &Function<Qemu>) -> u64 {
+        match (self.knob, self.config) {
+            (Some((get, _)), _) => get(function),
+            (None, Some((get, _))) => get(function.config()),
+            (None, None) => 0,
+        }
+    }
+
+    /// Turns it on this function.
+    pub(crate) fn set(&self, function: &mut Function<Qemu>, value: u64) -> Result<(), String> {
+        let Some((_, set)) = self.knob else {
+            return Err(format!(
+                "Property 'qpair.{}' can only be set when the device is made",
+                self.name
+            ));
+        };
+        self.check(value)?;
+        set(function, value);
+        Ok(())
+    }
+
+    /// Does what numbers with colons between them say.
+    pub(crate) fn set_words(
+        &self,
+        function: &mut Function<Qemu>,
+        text: &[u8],
+    ) -> Result<(), String> {
+        let Some((count, act)) = self.words else {
+            return Err(format!("Property 'qpair.{}' is one number", self.name));
+        };
+        let text = str::from_utf8(text).unwrap_or("");
+        let words: Option<Vec<u64>> = text.split(':').map(number).collect();
+        let words = words.filter(|words| words.len() == count).ok_or_else(|| {
+            format!(
+                "Property 'qpair.{}' takes {count} numbers with colons between them, not '{text}'",
+                self.name
+            )
+        })?;
+        if act(function, &words) {
+            Ok(())
+        } else {
+            Err(format!(
+                "Property 'qpair.{}': there is no such queue, or it has no room",
+                self.name
+            ))
+        }
+    }
+}
+
+/// A number as people write it, decimal or with 0x.
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// A limit or time that is fixed when the device is made.
+macro_rules! fixed {
+    ($name:literal, $field:ident: $type:ty, $text:literal) => {
+        Setting {
+            name: $name,
+            text: $text,
+            most: <$type>::MAX as u64,
+            config: Some((|c| c.$field as u64, |c, v| c.$field = v as $type)),
+            ..Setting::NONE
+        }
+    };
+}
+
+/// A number that is turned at any time.
+macro_rules! knob {
+    ($name:literal, $type:ty, $get:expr, $set:expr, $text:literal) => {
+        Setting {
+            name: $name,
+            text: $text,
+            most: <$type>::MAX as u64,
+            knob: Some(($get, $set)),
+            ..Setting::NONE
+        }
+    };
+}
+
+/// A time that the function is made with, and that is turned at any time.
+macro_rules! time {
+    ($name:literal, $field:ident, $set:ident, $text:literal) => {
+        Setting {
+            knob: Some((|f| f.knobs().$field, |f, v| f.$set(v))),
+            ..fixed!($name, $field: u64, $text)
+        }
+    };
+}
+
+/// Something that is switched at any time.
+macro_rules! switch {
+    ($name:literal, $get:expr, $set:expr, $text:literal) => {
+        Setting {
+            name: $name,
+            text: $text,
+            kind: QpairKind::Switch,
+            most: 1,
+            knob: Some(($get, $set)),
+            ..Setting::NONE
+        }
+    };
+}
+
+/// Several numbers that do something at once.
+macro_rules! words {
+    ($name:literal, $count:literal, $act:expr, $text:literal) => {
+        Setting {
+            name: $name,
+            text: $text,
+            kind: QpairKind::Words,
+            words: Some(($count, $act)),
+            ..Setting::NONE
+        }
+    };
+}
+
+/// All properties.
+#[rustfmt::skip] // one line each is a table
+pub(crate) const SETTINGS: &[Setting] = &[
+    fixed!("eqs", eqs: u32, "event queues, and MSI-X vectors"),
+    fixed!("max-qps", qps: u32, "queue pairs, the admin queue pair included"),
+    fixed!("max-cqs", cqs: u32, "completion queues, the admin one included"),
+    fixed!("max-mrs", mrs: u32, "memory regions"),
+    fixed!("max-pds", pds: u32, "protection domains"),
+    fixed!("doorbell-pages", pages: u32, "doorbell pages, the driver's page 0 included"),
+    fixed!("log-max-sq", log_sq: u8, "log2 of the most 64-byte blocks of an SQ"),
+    fixed!("log-max-rq", log_rq: u8, "log2 of the most WQEs of an RQ"),
+    fixed!("log-max-cq", log_cq: u8, "log2 of the most entries of a CQ"),
+    fixed!("log-max-eq", log_eq: u8, "log2 of the most entries of an EQ"),
+    fixed!("max-send-sge", send_sges: u8, "gather or scatter entries of a send work request"),
+    fixed!("max-recv-sge", recv_sges: u8, "scatter entries of a receive"),
+    fixed!("max-inline", inline_bytes: u16, "bytes of inline data"),
+    fixed!("max-message", message_bytes: u32, "bytes of the largest message"),
+    fixed!("log-max-region", log_region: u8, "log2 of the bytes of the largest memory region"),
+    fixed!("min-page-shift", min_page_shift: u8, "log2 of the smallest page of a buffer list"),
+    fixed!("max-page-shift", max_page_shift: u8, "log2 of the largest page of a buffer list"),
+    fixed!("async-reserve", async_events: u32, "asynchronous events that are in EQ 0 at a time"),
+    fixed!("retry-ns", retry_ns: u64, "virtual time after which a sender tries again"),
+    time!("core-delay-ns", core_delay_ns, set_core_delay, "virtual time from a doorbell to the work"),
+    time!("wqe-ns", wqe_ns, set_wqe_ns, "virtual time that a send work request takes"),
+
+    knob!("fail-command", u32, |f| f.knobs().fail_command.into(), |f, n| f.fail_command(n as u32),
+        "test: the Nth admin command from now on fails; 0 is none"),
+    knob!("drop-interrupts", u32, |f| f.knobs().drop_interrupts.into(), |f, n| f.drop_interrupts(n as u32),
+        "test: so many interrupts to come get lost"),
+    knob!("delay-interrupts-ns", u64, |f| f.knobs().delay_interrupts, |f, n| f.delay_interrupts(n),
+        "test: interrupts come so much later"),
+    switch!("stall", |f| f.is_stalled().into(), |f, on| f.set_stall(on != 0),
+        "test: the core does nothing"),
+    switch!("vanish", |f| f.is_vanished().into(), |f, on| f.set_vanish(on != 0),
+        "test: play dead: all reads are ones, writes do nothing"),
+    switch!("fatal", |f| u64::from(f.status() >> 1 & 1), |f, on| if on != 0 { f.go_fatal() },
+        "test: the function has stopped by itself; set it to make it so, a reset ends it"),
+    words!("inject-cqe", 5, |f, w| inject(w, |i, e| f.inject_cqe(i, e)),
+        "test: INDEX:WORD0:WORD1:WORD2:WORD3 writes a CQE of these words to the CQ with this index"),
+    words!("inject-eqe", 3, |f, w| inject(w, |i, e| f.inject_eqe(i, e)),
+        "test: INDEX:WORD0:WORD1 writes an EQE of these words to the EQ with this index"),
+];
+
+/// The index of a queue, and the words of an entry.
+fn inject<const N: usize>(words: &[u64], act: impl FnOnce(u16, [u64; N]) -> bool) -> bool {
+    let Some((&index, entry)) = words.split_first() else {
+        return false;
+    };
+    match (u16::try_from(index), entry.try_into()) {
+        (Ok(index), Ok(entry)) => act(index, entry),
+        _ => false,
+    }
+}
