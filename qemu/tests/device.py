@@ -1,0 +1,422 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""qemu/tests/device.py QEMU [-L DIR]...: the device as QEMU has it.
+
+What the model does is tested with the model, on the host, and by guests. This
+is about what lies between: properties, PCI, BARs, DMA, interrupts, reset,
+unplug. Ends with 0 if all passed; speaks TAP.
+"""
+
+import os
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+import time
+import traceback
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import machine  # noqa: E402
+from machine import BARS, Function, Machine, QmpError  # noqa: E402
+
+ABI = pathlib.Path(__file__).resolve().parents[2] / "rust/abi"
+QEMU = sys.argv[1:]
+
+
+def facts(file, pattern):
+    """Names and numbers from the one source that has them."""
+    text = (ABI / file).read_text()
+    return {m[1]: m[2] for m in re.finditer(pattern, text)}
+
+
+REG = {n: int(v, 0) for n, v in facts("regs.rs", r"pub (\w+)\(u32\) @ (0x\w+)").items()}
+BELL = {n: int(v, 0) for n, v in facts("doorbell.rs", r"pub const (\w+): u64 = (0x\w+)").items()}
+COUNTERS = list(facts("counters.rs", r'(\w+) = ("[\w-]+"),').values())
+COUNTERS = [name.strip('"') for name in COUNTERS]
+
+ENABLE, RESET = 1, 2
+READY, FATAL = 1, 2
+
+# Where the test puts things in guest memory.
+EQ, SQ, CQ, CONTEXT, MESSAGE = 0x100000, 0x110000, 0x120000, 0x130000, 0x140000
+LOG = 4
+QUERY_DEVICE = 8 << 4 | 3
+GENERAL = 21
+
+
+class Driver(Function):
+    """The least driver: the admin queue pair, and nothing else."""
+
+    posted = 0
+
+    def up(self):
+        self.enable()
+        self.start()
+
+    def start(self):
+        m = self.machine
+        for ring in (EQ, SQ, CQ):
+            m.line("memset", ring, 0x1000, 0)
+        for name, ring in (("EQ0", EQ), ("ASQ", SQ), ("ACQ", CQ)):
+            self.set_register(REG[f"{name}_BASE_LO"], ring)
+            self.set_register(REG[f"{name}_BASE_HI"], 0)
+        self.set_register(REG["ADMIN_DEPTH"], LOG << 16 | LOG << 8 | self.log_eq())
+        self.set_register(REG["CTRL"], ENABLE)
+        self.posted = 0
+        status = self.register(REG["STATUS"])
+        assert status & READY, f"not ready: STATUS {status:#x}"
+
+    def log_eq(self):
+        """Deep enough for the asynchronous events."""
+        return 8
+
+    def vector(self, index, addr, data):
+        """Sends a vector's messages to memory."""
+        table = self.bars[4] + 16 * index
+        for i, word in enumerate((addr, 0, data, 0)):
+            self.machine.write(table + 4 * i, word)
+        at = self.capability(machine.CAP_MSIX) + 2
+        self.set_config(at, self.config(at, "w") & 0x3FFF | 0x8000, "w")
+
+    def post(self, opcode=QUERY_DEVICE, context=CONTEXT, context_bytes=None):
+        """Hands an admin command to the device."""
+        size = 8 * len(COUNTERS) if context_bytes is None else context_bytes
+        words = [opcode | 1 << 8 | 1 << 16, 0x77, context, size << 32, 0, 0, 0, 0]
+        self.machine.store(SQ + 64 * (self.posted % (1 << LOG)), words)
+        self.posted += 1
+        self.doorbell(BELL["SQ"], self.posted << 32)
+
+    def cqe(self, index):
+        """The CQE with this index, or None while it is the device's."""
+        words = self.machine.words(CQ + 32 * (index % (1 << LOG)), 4)
+        return words if (words[3] >> 63) != (index >> LOG & 1) else None
+
+    def wait(self, index):
+        """The CQE with this index; the core works when QEMU's main loop comes round."""
+        end = time.monotonic() + machine.TIMEOUT
+        while time.monotonic() < end:
+            entry = self.cqe(index)
+            if entry:
+                return entry
+            self.machine.step(1000)
+        raise AssertionError(f"no CQE {index}; STATUS {self.register(REG['STATUS']):#x}")
+
+    def query(self):
+        """Asks for the device's counters by the admin queue."""
+        index = self.posted
+        self.post()
+        entry = self.wait(index)
+        assert entry[0] == 0x77 and status(entry) == 0, entry
+        values = self.machine.words(CONTEXT, len(COUNTERS))
+        return dict(zip(COUNTERS, values))
+
+
+def status(entry):
+    """How a CQE says that it went."""
+    return entry[3] >> 40 & 0xFF
+
+
+def device(options="", slot=4, **more):
+    """Arguments for one device on the root bus."""
+    words = ["qpair", "id=q", f"addr={slot}"] + ([options] if options else [])
+    return ["-device", ",".join(words + [f"{k}={v}" for k, v in more.items()])]
+
+
+def run(*args):
+    """QEMU until it ends by itself."""
+    return subprocess.run(
+        [*QEMU, "-nodefaults", "-display", "none", *args],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=machine.TIMEOUT,
+    )  # fmt: skip
+
+
+def help_describes_every_property():
+    text = run("-device", "qpair,help").stdout
+    lines = dict(re.findall(r"^  ([\w-]+)=<\w+>(.*)$", text, re.MULTILINE))
+    other = run("-device", "pcie-pci-bridge,help").stdout
+    inherited = set(re.findall(r"^  ([\w-]+)=<", other, re.MULTILINE))
+    own = {n: t for n, t in lines.items() if n not in inherited}
+    bare = [n for n, t in own.items() if not re.match(r" +- \w", t)]
+    assert not bare, f"without description: {bare}"
+    missing = [n for n in COUNTERS if n not in own]
+    assert not missing, f"counters that are no property: {missing}"
+    for name in ("eqs", "max-qps", "max-page-shift", "core-delay-ns", "fail-command", "vanish"):
+        assert name in own, name
+
+
+def bad_values_are_refused():
+    bad = {
+        "eqs": (0, 2049, 2**32 + 1, 2**63),
+        "max-qps": (1, 65537),
+        "max-cqs": (1, 65537),
+        "max-mrs": (0, 65537),
+        "max-pds": (0, 65537),
+        "doorbell-pages": (0, 65537),
+        "log-max-sq": (0, 25, 256),
+        "log-max-eq": (0, 25),
+        "max-send-sge": (0, 15, 255, 257),
+        "max-inline": (225, 65536),
+        "max-message": (1, 2**32 - 1),
+        "min-page-shift": (11, 31),
+        "max-page-shift": (11, 31, 64),
+        "async-reserve": (0, 2**17),
+        "wqe-ns": (2**63,),
+    }
+    for name, values in bad.items():
+        for value in values:
+            result = run("-machine", "q35", "-accel", "qtest", "-S", "-device", f"qpair,{name}={value}")
+            assert result.returncode == 1, f"{name}={value}: status {result.returncode}"
+            for part in (f"'qpair.{name}'", f" {value} ", "minimum", "maximum"):
+                assert part in result.stderr, f"{name}={value}: no {part!r} in {result.stderr!r}"
+
+
+def properties_become_limits():
+    with Machine(*QEMU, *device("eqs=3,max-qps=7,max-page-shift=13,doorbell-pages=5")) as m:
+        f = Function(m, 4)
+        f.enable()
+        assert f.register(REG["LIMIT_EQ"]) == 3
+        assert f.register(REG["LIMIT_QP"]) == 7
+        assert f.register(REG["LIMIT_PAGE"]) == 5
+        assert f.register(REG["LIMIT_REGION"]) >> 16 & 0xFF == 13
+        assert f.config(f.capability(machine.CAP_MSIX) + 2, "w") & 0x7FF == 3 - 1
+        assert f.bar_bytes(2)[0] == 8 * 4096
+        try:
+            m.set("eqs", 4)
+            raise AssertionError("eqs was changed")
+        except QmpError as error:
+            assert "'qpair.eqs'" in str(error), error
+
+
+def pci_is_as_documented():
+    with Machine(*QEMU, *device()) as m:
+        f = Function(m, 4)
+        assert f.config(0) == 0x5150 << 16 | 0x1234, hex(f.config(0))
+        assert f.config(8, "b") == 1
+        assert f.bar_bytes(0) == (4096, 0)
+        assert f.bar_bytes(2) == (1024 * 4096, 4)
+        assert f.bar_bytes(4)[1] == 0
+        express = f.capability(machine.CAP_EXPRESS)
+        assert f.config(express + 4) & 1 << 28, "no function level reset"
+        assert f.config(f.capability(machine.CAP_MSIX) + 4) & 7 == 4
+
+
+def registers_are_32_bits():
+    with Machine(*QEMU, *device()) as m:
+        f = Function(m, 4)
+        f.enable()
+        assert f.register(REG["MAGIC"]) == struct.unpack("<I", b"QPR1")[0]
+        assert f.register(REG["VERSION"]) >> 16 == 1
+        assert f.register(0xFFC) == 0
+        assert m.read(BARS[0], "b") == 0 and m.read(BARS[0], "w") == 0
+        f.set_register(REG["MAGIC"], 0)
+        assert f.register(REG["MAGIC"]) != 0
+
+
+def doorbells_are_64_bits():
+    with Machine(*QEMU, *device("doorbell-pages=3")) as m:
+        f = Driver(m, 4)
+        f.up()
+        for letter in "bwl":
+            f.doorbell(BELL["SQ"], 0, letter)
+        f.doorbell(BELL["SQ"] + 4, 0)
+        f.doorbell(BELL["SQ"], 0x5_0000_0005, page=2)
+        assert m.get("violations") == 5, m.get("violations")
+        f.doorbell(BELL["SQ"], 0, page=3)
+        assert m.get("violations") in (5, 6)
+        assert m.read(BARS[2] + 0x20, "q") == 0
+        assert f.register(REG["STATUS"]) & (READY | FATAL) == READY
+
+
+def commands_move_memory_and_interrupt():
+    with Machine(*QEMU, *device(), "--trace", "qpair_*") as m:
+        f = Driver(m, 4)
+        f.up()
+        f.vector(0, MESSAGE, 0xCAFE)
+        f.doorbell(BELL["EQ_HEAD"], 0)
+        f.doorbell(BELL["CQ_ARM_NEXT"], 0)
+        counters = f.query()
+        assert counters["sq-doorbells"] == 1 and counters["cq-arm-doorbells"] == 1, counters
+        assert m.read(MESSAGE) == 0xCAFE, "no interrupt message"
+        assert m.get("interrupts") == 1 and m.get("eqes") == 1
+        assert m.get("commands") == 1 and m.get("cqes") == 1
+        log = m.trace()
+        for name in ("reg_write", "doorbell", "fetch", "command", "cqe", "eqe", "interrupt", "map"):
+            assert f"qpair_{name} " in log, f"no trace of {name}"
+
+
+def commands_wait_for_the_virtual_clock():
+    with Machine(*QEMU, *device("core-delay-ns=5000")) as m:
+        f = Driver(m, 4)
+        f.up()
+        f.post()
+        m.step(4000)
+        assert not f.cqe(0), "the core did not wait"
+        m.step(2000)
+        assert f.cqe(0), "the core did not work at its time"
+
+
+def resets_return_to_power_on():
+    with Machine(*QEMU, *device()) as m:
+        f = Driver(m, 4)
+
+        def machine_reset():
+            m.qmp("system_reset")
+            m.event("RESET")
+
+        for reset in (lambda: f.set_register(REG["CTRL"], RESET), f.flr, machine_reset):
+            f.up()
+            f.query()
+            reset()
+            f.enable()
+            assert f.register(REG["STATUS"]) & (READY | FATAL) == 0
+            assert m.get("commands") == 0
+            f.doorbell(BELL["SQ"], 1 << 32)
+            m.step(1000000)
+            assert m.get("commands") == 0
+
+
+def without_bus_mastering_nothing_is_touched():
+    with Machine(*QEMU, *device(), "--trace", "qpair_*") as m:
+        f = Driver(m, 4)
+        f.up()
+        f.query()
+        f.set_config(machine.COMMAND, machine.MEMORY, "w")
+        assert "qpair_unmap_all " in m.trace(), "mappings were kept"
+        before = m.words(CQ, 16), m.words(EQ, 16)
+        f.post()
+        m.step(1000000)
+        assert (m.words(CQ, 16), m.words(EQ, 16)) == before, "written without bus mastering"
+        f.set_config(machine.COMMAND, machine.MEMORY | machine.MASTER, "w")
+        f.set_register(REG["CTRL"], RESET)
+        f.start()
+        f.query()
+
+
+def knobs_turn_at_run_time():
+    with Machine(*QEMU, *device("fail-command=2")) as m:
+        f = Driver(m, 4)
+        f.up()
+        f.query()
+        f.post()
+        assert status(f.wait(1)) == GENERAL, "the second command did not fail"
+        m.set("fail-command", 1)
+        assert m.get("fail-command") == 1
+        m.set("stall", True)
+        index = f.posted
+        f.post()
+        m.step(1000000)
+        assert not f.cqe(index), "a stalled core worked"
+        m.set("stall", False)
+        f.wait(index)
+        m.set("drop-interrupts", 3)
+        assert m.get("drop-interrupts") == 3
+        m.set("fatal", True)
+        assert f.register(REG["STATUS"]) & FATAL and m.get("fatal")
+        for bad in ("", "1", "0:1:2:3:x", "0:1:2:3:4:5"):
+            try:
+                m.set("inject-cqe", bad)
+                raise AssertionError(f"inject-cqe took {bad!r}")
+            except QmpError as error:
+                assert "'qpair.inject-cqe'" in str(error), error
+
+
+def a_vanished_device_reads_as_ones():
+    with Machine(*QEMU, *device()) as m:
+        f = Driver(m, 4)
+        f.up()
+        m.set("vanish", True)
+        assert f.register(REG["MAGIC"]) == 0xFFFFFFFF
+        assert f.config(0) == 0xFFFFFFFF and f.config(8, "b") == 0xFF
+        m.set("vanish", False)
+        assert f.config(0) == 0x5150 << 16 | 0x1234
+
+
+def migration_is_refused():
+    with Machine(*QEMU, *device()) as m:
+        try:
+            m.qmp("migrate", uri="exec:cat>/dev/null")
+            raise AssertionError("migrated")
+        except QmpError as error:
+            assert "q: its queues cannot be migrated" in str(error), error
+    result = run("-machine", "q35", "-accel", "qtest", "-S", "-only-migratable", *device())
+    assert result.returncode == 1 and "migrat" in result.stderr, result.stderr
+
+
+def two_devices_are_two():
+    with Machine(*QEMU, *device(), "-device", "qpair,id=r,addr=5") as m:
+        f = Driver(m, 4)
+        g = Driver(m, 5, bars={0: 0xC2000000, 2: 0xD0000000, 4: 0xC3000000})
+        g.enable()
+        f.up()
+        f.query()
+        assert m.get("commands", "q") == 1 and m.get("commands", "r") == 0
+        assert g.register(REG["STATUS"]) & READY == 0
+
+
+def unplug_ends():
+    """Behind a port, brought up, with work that waits for its time, and through ACPI."""
+    port = ["-device", "pcie-root-port,id=rp,bus=pcie.0,addr=3,chassis=1"]
+    args = ["-device", "qpair,id=q,bus=rp,addr=0,core-delay-ns=1000000000"]
+    with Machine(*QEMU, *port, *args) as m:
+        bridge = Function(m, 3)
+        bridge.set_config(0x18, 0x00010100)
+        bridge.set_config(0x20, 0xDFF0C000)
+        bridge.set_config(0x24, 0x0000FFF0)
+        bridge.set_config(machine.COMMAND, machine.MEMORY | machine.MASTER, "w")
+        f = Driver(m, 0, bus=1)
+        f.up()
+        f.post()
+        m.qmp("device_del", id="q")
+        for bus in range(2):
+            m.line("outl", 0xCC0 + 0x10, bus)
+            m.line("outl", 0xCC0 + 0x08, 1)
+        assert m.event("DEVICE_DELETED").get("device") in ("q", None)
+        m.step(2000000000)
+        assert f.config(0) == 0xFFFFFFFF, "still on the bus"
+        assert not f.cqe(0), "a device that is gone wrote memory"
+        m.qmp("device_add", driver="qpair", id="q", bus="rp", addr="0")
+        assert f.config(0) == 0x5150 << 16 | 0x1234
+
+
+TESTS = [
+    help_describes_every_property,
+    bad_values_are_refused,
+    properties_become_limits,
+    pci_is_as_documented,
+    registers_are_32_bits,
+    doorbells_are_64_bits,
+    commands_move_memory_and_interrupt,
+    commands_wait_for_the_virtual_clock,
+    resets_return_to_power_on,
+    without_bus_mastering_nothing_is_touched,
+    knobs_turn_at_run_time,
+    a_vanished_device_reads_as_ones,
+    migration_is_refused,
+    two_devices_are_two,
+    unplug_ends,
+]
+
+
+def main():
+    if not QEMU:
+        sys.exit(__doc__)
+    print(f"TAP version 13\n1..{len(TESTS)}")
+    failed = 0
+    for number, test in enumerate(TESTS, 1):
+        name = test.__name__.replace("_", " ")
+        try:
+            test()
+            print(f"ok {number} {name}", flush=True)
+        except Exception:
+            failed += 1
+            for line in traceback.format_exc().rstrip().split("\n"):
+                print(f"# {line}")
+            print(f"not ok {number} {name}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
