@@ -123,12 +123,12 @@ impl Config {
         let most_inline = entry::inline_bytes(entry::MAX_BLOCKS) as u64;
         let ranges = [
             // Numbers have 16 bits of index, and MSI-X has 2048 vectors.
-            ("max-qp", u64::from(self.qps), 2, 1 << 16),
-            ("max-cq", u64::from(self.cqs), 2, 1 << 16),
-            ("max-eq", u64::from(self.eqs), 1, 2048),
-            ("max-mr", u64::from(self.mrs), 1, 1 << 16),
-            ("max-pd", u64::from(self.pds), 1, 1 << 16),
-            ("max-pages", u64::from(self.pages), 1, 1 << 16),
+            ("max-qps", u64::from(self.qps), 2, 1 << 16),
+            ("max-cqs", u64::from(self.cqs), 2, 1 << 16),
+            ("eqs", u64::from(self.eqs), 1, 2048),
+            ("max-mrs", u64::from(self.mrs), 1, 1 << 16),
+            ("max-pds", u64::from(self.pds), 1, 1 << 16),
+            ("doorbell-pages", u64::from(self.pages), 1, 1 << 16),
             ("log-max-sq", u64::from(self.log_sq), 2, 24),
             ("log-max-rq", u64::from(self.log_rq), 0, 24),
             ("log-max-cq", u64::from(self.log_cq), 0, 24),
@@ -138,16 +138,17 @@ impl Config {
             ("max-inline", u64::from(self.inline_bytes), 0, most_inline),
             ("max-message", u64::from(self.message_bytes), 4096, 1 << 31),
             ("log-max-region", u64::from(self.log_region), 12, 48),
+            // This before the one that it bounds.
+            ("max-page-shift", u64::from(self.max_page_shift), 12, 30),
             (
                 "min-page-shift",
                 u64::from(self.min_page_shift),
                 12,
                 u64::from(self.max_page_shift),
             ),
-            ("max-page-shift", u64::from(self.max_page_shift), 12, 30),
             // One of them is kept for the last event of all, that the function stopped.
             (
-                "async-events",
+                "async-reserve",
                 u64::from(self.async_events),
                 2,
                 1 << self.log_eq.min(24),
