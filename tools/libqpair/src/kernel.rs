@@ -149,7 +149,8 @@ impl Kernel for File {
         let at = offset as usize / size_of::<u64>();
         if at < doorbell::PAGE_BYTES as usize / size_of::<u64>() {
             // SAFETY: Inside the page, which is mapped as long as `self` lives. Volatile, since the
-            // device sees every store. Once the device is gone this raises SIGBUS, and does no harm.
+            // device sees every store. When the device is gone the kernel has put
+            // an ordinary page in its place.
             unsafe { self.page.as_ptr().add(at).write_volatile(value) };
         }
     }

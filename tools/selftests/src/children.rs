@@ -182,6 +182,11 @@ impl Child {
         self.reap()
     }
 
+    /// Lets it live on without us.
+    pub fn leave(mut self) {
+        self.ended = Some(End::Exit(0));
+    }
+
     /// Waits for it to end well.
     pub fn done(&mut self) -> Result<()> {
         match self.end(wait::patience() * 4)? {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The machine outside: QMP, by way of two files in a shared folder.
+//! The machine outside: QEMU's monitor, by a serial port of the guest.
 //!
-//! A request is written to `request`; `bridge.py`, which runs beside QEMU, does it and
-//! writes `response` with the same number. So a test says in one place what it
-//! wants of the device and what it expects of the driver, and nobody sleeps.
+//! A test says in one place what it wants of the device and what it expects of the
+//! driver. `scripts/guest` gives every guest that port, with the capabilities
+//! negotiated; whoever has it open has it alone.
 
-use std::cell::Cell;
-use std::fs;
-use std::path::PathBuf;
+use std::fs::File;
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::io::Write;
+use std::os::fd::AsFd;
 
 use anyhow::bail;
 use anyhow::Context as _;
@@ -15,51 +17,100 @@ use anyhow::Result;
 use serde_json::json;
 use serde_json::Value;
 
+use crate::ktap::skip;
 use crate::wait;
 
-/// The way out.
-#[derive(Clone)]
+const PORT: &str = "/dev/virtio-ports/qpair.qmp";
+
+/// The line to the monitor.
 pub struct Host {
-    folder: PathBuf,
-    last: Cell<u64>,
+    port: File,
+    unread: Vec<u8>,
+    events: Vec<Value>,
 }
 
 impl Host {
-    /// By the shared folder of this name.
-    pub fn at(folder: impl Into<PathBuf>) -> Self {
-        Self {
-            folder: folder.into(),
-            last: Cell::new(0),
+    /// Opens the line; a case that needs it cannot run where there is none.
+    pub fn call() -> Result<Self> {
+        if !std::path::Path::new(PORT).exists() {
+            return Err(skip(format!("needs QEMU's monitor at {PORT}")));
+        }
+        let port = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(PORT)
+            .context(PORT)?;
+        Ok(Self {
+            port,
+            unread: Vec::new(),
+            events: Vec::new(),
+        })
+    }
+
+    fn message(&mut self) -> Result<Value> {
+        loop {
+            if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.unread.drain(..=end).collect();
+                if line.iter().all(u8::is_ascii_whitespace) {
+                    continue;
+                }
+                return serde_json::from_slice(&line)
+                    .with_context(|| format!("QEMU says {:?}", String::from_utf8_lossy(&line)));
+            }
+            wait::readable(self.port.as_fd(), "word from QEMU")?;
+            let mut bytes = [0; 4096];
+            let count = self.port.read(&mut bytes).context("reading from QEMU")?;
+            if count == 0 {
+                bail!("QEMU has hung up");
+            }
+            self.unread.extend_from_slice(&bytes[..count]);
         }
     }
 
-    /// Does a QMP command and gives what it returned.
-    pub fn qmp(&self, command: &str, arguments: Value) -> Result<Value> {
-        // Each case is a process of its own: the process id keeps their numbers apart.
-        self.last.set(self.last.get() + 1);
-        let id = format!("{}.{}", std::process::id(), self.last.get());
-        let request = json!({ "id": id, "execute": command, "arguments": arguments });
-        let draft = self.folder.join("request.new");
-        fs::write(&draft, request.to_string()).context("writing a request to the host")?;
-        fs::rename(&draft, self.folder.join("request")).context("handing a request to the host")?;
-        let reply = wait::for_some(&format!("answer of the host to {command}"), || {
-            let Ok(text) = fs::read_to_string(self.folder.join("response")) else {
-                return Ok(None);
-            };
-            let Ok(reply) = serde_json::from_str::<Value>(&text) else {
-                return Ok(None);
-            };
-            Ok((reply["id"] == json!(id)).then_some(reply))
-        })?;
-        match reply.get("error") {
-            Some(error) => bail!("{command}: {error}"),
-            None => Ok(reply["return"].clone()),
+    /// Does a command and gives what it returned.
+    pub fn qmp(&mut self, command: &str, arguments: Value) -> Result<Value> {
+        let request = json!({ "execute": command, "arguments": arguments });
+        self.port
+            .write_all(format!("{request}\n").as_bytes())
+            .context("writing to QEMU")?;
+        loop {
+            let message = self
+                .message()
+                .with_context(|| format!("waiting for {command}"))?;
+            if let Some(value) = message.get("return") {
+                return Ok(value.clone());
+            }
+            if let Some(error) = message.get("error") {
+                bail!("{command}: {error}");
+            }
+            self.events.push(message);
         }
+    }
+
+    /// Waits for an event about a device, which may have come already.
+    pub fn event(&mut self, name: &str, device: &str) -> Result<()> {
+        loop {
+            let is_it = |it: &Value| it["event"] == name && it["data"]["device"] == device;
+            if let Some(at) = self.events.iter().position(is_it) {
+                self.events.remove(at);
+                return Ok(());
+            }
+            let message = self
+                .message()
+                .with_context(|| format!("waiting for {name} of {device}"))?;
+            self.events.push(message);
+        }
+    }
+
+    /// Forgets the events that came so far.
+    pub fn forget_events(&mut self) {
+        self.events.clear();
     }
 
     /// Sets a property of a device function.
-    pub fn set(&self, device: usize, property: &str, value: Value) -> Result<()> {
+    pub fn set(&mut self, device: usize, property: &str, value: impl Into<Value>) -> Result<()> {
         let path = format!("/machine/peripheral/qpair{device}");
+        let value: Value = value.into();
         self.qmp(
             "qom-set",
             json!({ "path": path, "property": property, "value": value }),
@@ -67,15 +118,10 @@ impl Host {
         .map(drop)
     }
 
-    /// Reads a property of a device function.
-    pub fn get(&self, device: usize, property: &str) -> Result<Value> {
+    /// Reads a property of a device function that is a number.
+    pub fn get(&mut self, device: usize, property: &str) -> Result<u64> {
         let path = format!("/machine/peripheral/qpair{device}");
-        self.qmp("qom-get", json!({ "path": path, "property": property }))
-    }
-
-    /// Reads a property that is a number.
-    pub fn number(&self, device: usize, property: &str) -> Result<u64> {
-        let value = self.get(device, property)?;
+        let value = self.qmp("qom-get", json!({ "path": path, "property": property }))?;
         value
             .as_u64()
             .with_context(|| format!("{property} is {value}"))

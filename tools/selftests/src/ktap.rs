@@ -16,7 +16,6 @@ use anyhow::Result;
 
 use crate::children::Child;
 use crate::children::End;
-use crate::host::Host;
 use crate::wait;
 use crate::world::Baseline;
 
@@ -27,19 +26,12 @@ pub const SKIPPED: i32 = 4;
 pub struct Setup {
     /// Seed of this case's random numbers.
     pub seed: u64,
-    /// The machine outside, where there is a way to it.
-    pub host: Option<Host>,
 }
 
 impl Setup {
     /// Random numbers, the same for the same seed.
     pub fn rng(&self) -> fastrand::Rng {
         fastrand::Rng::with_seed(self.seed)
-    }
-
-    /// The machine outside; skips the case where there is no way to it.
-    pub fn host(&self) -> Result<&Host> {
-        self.host.as_ref().ok_or_else(|| skip("needs --host"))
     }
 }
 
@@ -126,7 +118,7 @@ struct Totals {
 }
 
 /// Runs cases, prints how they went and gives the exit status.
-pub fn run(cases: &[(&Group, &Case)], seed: u64, host: Option<&Host>) -> i32 {
+pub fn run(cases: &[(&Group, &Case)], seed: u64) -> i32 {
     println!("KTAP version 1");
     println!("1..{}", cases.len());
     let mut totals = Totals::default();
@@ -137,7 +129,6 @@ pub fn run(cases: &[(&Group, &Case)], seed: u64, host: Option<&Host>) -> i32 {
         (seed, &name).hash(&mut hasher);
         let setup = Setup {
             seed: hasher.finish(),
-            host: host.cloned(),
         };
         let start = Instant::now();
         match one(case, &setup) {

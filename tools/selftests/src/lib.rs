@@ -10,20 +10,33 @@
 //! | [`children`] | other processes |
 //! | [`host`] | the machine outside |
 //! | [`control`] | cases: the control path, one ioctl after the other, and what they refuse |
+//! | [`data`] | cases: work requests, doorbells, completions, and what the device refuses |
+//! | [`life`] | cases: processes that die, devices that go |
 //!
 //! Which groups run in which guest is in `plan.toml`.
 
 pub mod children;
 pub mod control;
+pub mod data;
 pub mod host;
 pub mod ktap;
+pub mod life;
 pub mod pair;
 pub mod raw;
 pub mod wait;
 pub mod world;
 
 /// All cases.
-pub const GROUPS: &[ktap::Group] = &[control::GROUP];
+pub const GROUPS: &[ktap::Group] = &[
+    control::GROUP,
+    data::GROUP,
+    data::LEVELS,
+    data::SCALE,
+    data::DEVICES,
+    life::PROCESSES,
+    life::DEVICE,
+    life::KNOBS,
+];
 
 /// The cases that selectors mean, in the order of the selectors.
 pub fn select(

@@ -8,7 +8,6 @@ use anyhow::Result;
 use lexopt::Arg;
 use lexopt::ValueExt;
 use qpair_selftests::children;
-use qpair_selftests::host::Host;
 use qpair_selftests::ktap;
 use qpair_selftests::select;
 use qpair_selftests::wait;
@@ -18,8 +17,7 @@ const USAGE: &str = "\
 usage: qpair-selftest [OPTION]... GROUP[/CASE]...
   --list           show the cases and end
   --seed N         start all random numbers here (default: the time)
-  --patience S     seconds that anything may take (default: 20, on the debug kernel 120)
-  --host DIR       bridge.py answers in this folder";
+  --patience S     seconds that anything may take (default: 20, on the debug kernel 120)";
 
 fn main() -> ExitCode {
     match run() {
@@ -33,7 +31,6 @@ fn main() -> ExitCode {
 
 fn run() -> Result<u8> {
     let mut selectors = Vec::new();
-    let mut host = None;
     let mut list = false;
     let mut seed = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)?
@@ -49,7 +46,6 @@ fn run() -> Result<u8> {
             Arg::Long("list") => list = true,
             Arg::Long("seed") => seed = args.value()?.parse()?,
             Arg::Long("patience") => patience = args.value()?.parse()?,
-            Arg::Long("host") => host = Some(Host::at(args.value()?)),
             Arg::Long("help") | Arg::Short('h') => {
                 println!("{USAGE}");
                 return Ok(0);
@@ -70,5 +66,5 @@ fn run() -> Result<u8> {
     }
     wait::set_patience(patience);
     children::adopt().context("becoming the parent of orphans")?;
-    Ok(ktap::run(&cases, seed, host.as_ref()) as u8)
+    Ok(ktap::run(&cases, seed) as u8)
 }

@@ -89,6 +89,11 @@ impl Context {
         Ok(Arc::new(Self { file, page, info }))
     }
 
+    /// The same context with a mapping of its own, for a child that has not inherited one.
+    pub fn again(&self) -> Result<Arc<Self>> {
+        Self::of(self.file.try_clone().context("dup")?)
+    }
+
     /// The file.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

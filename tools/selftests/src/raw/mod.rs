@@ -9,6 +9,7 @@
 //! The only place with `unsafe`, besides `children` (fork).
 
 mod context;
+mod fault;
 mod memory;
 mod queue;
 mod wqe;
@@ -16,6 +17,7 @@ mod wqe;
 pub use self::context::Arg;
 pub use self::context::Context;
 pub use self::context::Page;
+pub use self::fault::Endless;
 pub use self::memory::page_size;
 pub use self::memory::Buffer;
 pub use self::queue::destroy;

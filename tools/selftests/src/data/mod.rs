@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The data path: work requests, doorbells, completions and events, and what the device refuses.
+
+mod doorbells;
+mod errors;
+mod events;
+mod memory;
+mod moves;
+mod rings;
+mod scale;
+mod stops;
+
+use crate::cases;
+use crate::ktap::Group;
+
+/// What one process does with one device.
+pub const GROUP: Group = Group {
+    name: "data",
+    cases: cases![
+        moves::nop,
+        moves::send_and_receive,
+        moves::immediate_data,
+        moves::write_and_read,
+        moves::inline_data,
+        moves::lists,
+        moves::sizes * 2,
+        moves::a_large_message * 2,
+        moves::a_queue_pair_with_itself,
+        moves::two_contexts,
+        rings::unsignaled,
+        rings::wraps * 2,
+        rings::full_queues,
+        rings::strides,
+        rings::one_cq_for_many,
+        rings::states_and_posts,
+        rings::unread_completions * 2,
+        events::an_event_for_an_arm,
+        events::an_arm_that_is_late,
+        events::no_event_without_an_arm,
+        events::solicited,
+        events::next_is_not_weakened,
+        events::an_arm_behind_the_head,
+        events::every_vector,
+        events::ping_pong * 4,
+        events::overflowing_the_event_queue * 8,
+        events::queues_that_come_and_go_armed * 8,
+        errors::bad_requests * 4,
+        errors::bad_local_keys * 4,
+        errors::bad_remote_keys * 4,
+        errors::bad_receives * 4,
+        errors::nobody_there * 4,
+        stops::flushed,
+        stops::no_receive_posted,
+        stops::garbage_in_the_rings * 8,
+        stops::completion_queue_overrun,
+        doorbells::of_others,
+        doorbells::bad_numbers,
+        doorbells::bad_indices,
+        doorbells::bad_places,
+        doorbells::a_storm * 4,
+        memory::huge_pages,
+        memory::scattered_pages,
+        memory::shared_memory,
+        memory::read_only_memory,
+        memory::unmapped_while_in_use,
+        memory::deregistered_while_in_use,
+        memory::rings_unmapped_while_in_use,
+        memory::fork_keeps_the_pages,
+    ],
+};
+
+/// How buffer lists come out; each for one kind of guest.
+pub const LEVELS: Group = Group {
+    name: "levels",
+    cases: cases![
+        memory::levels_without_iommu,
+        memory::levels_with_iommu,
+        memory::levels_with_small_pages
+    ],
+};
+
+/// Many at once.
+pub const SCALE: Group = Group {
+    name: "scale",
+    cases: cases![scale::queue_pairs * 8, scale::processes * 8],
+};
+
+/// More than one device.
+pub const DEVICES: Group = Group {
+    name: "devices",
+    cases: cases![scale::two_devices * 2],
+};

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Many at once.
+
+use anyhow::ensure;
+use anyhow::Context as _;
+use anyhow::Result;
+
+use crate::children::Child;
+use crate::ktap::skip;
+use crate::ktap::Setup;
+use crate::pair::works;
+use crate::pair::Pair;
+use crate::pair::Peer;
+use crate::raw::Buffer;
+use crate::raw::Context;
+use crate::raw::QpShape;
+use crate::raw::Wqe;
+
+/// 256 queue pairs that all have something to do at the same time.
+pub(super) fn queue_pairs(setup: &Setup) -> Result<()> {
+    const PAIRS: usize = 128;
+    const BYTES: usize = 16 << 10;
+    const EACH: u64 = 8;
+    let mut rng = setup.rng();
+    let mut contexts = vec![Context::open(0)?];
+    let mut pairs: Vec<Pair> = Vec::new();
+    for number in 0..PAIRS {
+        let each = (contexts[0].info.quota_qp.min(contexts[0].info.quota_cq) / 2) as usize;
+        if number / each >= contexts.len() {
+            contexts.push(Context::open(0)?);
+        }
+        let ctx = &contexts[number / each];
+        let shape = QpShape {
+            sq_blocks: 64,
+            rq_depth: 16,
+            rq_stride: 0,
+        };
+        let new = || Peer::shaped(ctx, Buffer::new(2 * BYTES)?, shape);
+        pairs.push(Pair::of(new()?, new()?).with_context(|| format!("pair {number}"))?);
+    }
+    for round in 0..4 {
+        for pair in &mut pairs {
+            let mut data = vec![0; BYTES];
+            rng.fill(&mut data);
+            pair.a.memory.write(0, &data);
+            pair.b.memory.clear();
+            for number in 0..EACH {
+                let at = number as usize * BYTES / EACH as usize;
+                pair.b.receive(number, at, BYTES / EACH as usize);
+                pair.a
+                    .qp
+                    .put(&pair.a.with(Wqe::send(number), at, BYTES / EACH as usize));
+            }
+            let remote = pair.b.memory.addr() + BYTES as u64;
+            let write = pair
+                .a
+                .with(Wqe::write(EACH, remote, pair.b.mr.arg.rkey), 0, BYTES);
+            pair.a.qp.put(&write);
+        }
+        // Nobody has begun; now all do.
+        for pair in &pairs {
+            pair.a.qp.ring_sq();
+        }
+        for (number, pair) in pairs.iter_mut().enumerate() {
+            let place = || format!("pair {number} in round {round}");
+            for message in 0..EACH {
+                pair.b.done(message).with_context(place)?;
+            }
+            for request in 0..=EACH {
+                pair.a.done(request).with_context(place)?;
+            }
+            let data = pair.a.memory.read(0, BYTES);
+            ensure!(
+                pair.b.memory.read(0, BYTES) == data,
+                "SENDs of pair {number} in round {round}"
+            );
+            ensure!(
+                pair.b.memory.read(BYTES, BYTES) == data,
+                "WRITE of pair {number} in round {round}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Eight processes, each with a pair of its own; one of two is done earlier and starts again.
+pub(super) fn processes(setup: &Setup) -> Result<()> {
+    let mut children = Vec::new();
+    for number in 0..8u64 {
+        let mut rng = fastrand::Rng::with_seed(setup.seed ^ number);
+        children.push(Child::start(move |_| {
+            let lives = if number % 2 == 0 { 1 } else { 4 };
+            for life in 0..lives {
+                let mut pair = Pair::open(0)?;
+                for round in 0..100 / lives {
+                    let place = || format!("process {number}, life {life}, round {round}");
+                    pair.exchange(&mut rng).with_context(place)?;
+                }
+            }
+            Ok(())
+        })?);
+    }
+    for child in &mut children {
+        child.done()?;
+    }
+    works(0, &mut setup.rng())
+}
+
+/// Two functions: each is its own world.
+pub(super) fn two_devices(setup: &Setup) -> Result<()> {
+    if !std::path::Path::new(&Context::path(1)).exists() {
+        return Err(skip("needs two devices"));
+    }
+    let mut rng = setup.rng();
+    let (mut one, mut two) = (Pair::open(0)?, Pair::open(1)?);
+    for _ in 0..20 {
+        one.exchange(&mut rng)?;
+        two.exchange(&mut rng)?;
+    }
+    // What is the number of one there is a handle of nothing, or of another thing, here.
+    for (ours, theirs) in [(&one, &two), (&two, &one)] {
+        let foreign = theirs.a.mr.arg.lkey;
+        if ours.a.mr.arg.lkey != foreign && ours.b.mr.arg.lkey != foreign {
+            let mut arg = qpair_abi::uapi::qpair_query_mr {
+                handle: foreign,
+                ..Default::default()
+            };
+            let result = ours
+                .a
+                .ctx
+                .call(qpair_abi::uapi::QPAIR_NR_QUERY_MR, &mut arg);
+            ensure!(result == Err(nix::errno::Errno::ENOENT), "{result:?}");
+        }
+    }
+    // One ends, the other goes on.
+    drop(one);
+    two.exchange(&mut rng)?;
+    works(0, &mut rng)?;
+    works(1, &mut rng)
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Taking a driver from its device, a device from its bus, a module from the kernel; and putting
+//! them back.
+
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use nix::errno::Errno;
+use nix::kmod::DeleteModuleFlags;
+use nix::kmod::ModuleInitFlags;
+
+use crate::wait;
+use crate::world;
+
+const MODULE: &str = "/qpair/qpair.ko";
+
+/// Takes the driver from the function.
+pub(super) fn unbind(address: &str) -> Result<()> {
+    world::put(format!("{}/unbind", world::DRIVER), address)
+}
+
+/// Gives it back, and waits for its file; gives the number of that.
+pub(super) fn bind(address: &str) -> Result<usize> {
+    world::put(format!("{}/bind", world::DRIVER), address)?;
+    appeared(address)
+}
+
+/// Takes the function from its bus.
+pub(super) fn remove(address: &str) -> Result<()> {
+    world::put(format!("/sys/bus/pci/devices/{address}/remove"), "1")
+}
+
+/// Looks for it again, and waits for its file.
+pub(super) fn rescan(address: &str) -> Result<usize> {
+    world::put("/sys/bus/pci/rescan", "1")?;
+    appeared(address)
+}
+
+/// Waits until the function has a driver and a file; gives the number of that.
+pub(super) fn appeared(address: &str) -> Result<usize> {
+    wait::for_some(&format!("a device file for {address}"), || {
+        for entry in std::fs::read_dir("/sys/class/misc")? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            let Some(Ok(number)) = name.strip_prefix("qpair").map(str::parse::<usize>) else {
+                continue;
+            };
+            // It may go while we look at it.
+            if world::function(number).is_ok_and(|it| it == address)
+                && Path::new("/dev").join(&name).exists()
+            {
+                return Ok(Some(number));
+            }
+        }
+        Ok(None)
+    })
+}
+
+/// Waits until the function is no more on its bus.
+pub(super) fn disappeared(address: &str) -> Result<()> {
+    let path = format!("/sys/bus/pci/devices/{address}");
+    wait::until(&format!("the end of {address}"), || {
+        Ok(!Path::new(&path).exists())
+    })
+}
+
+/// Removes the module; `EAGAIN` while something has it.
+pub(super) fn remove_module() -> Result<(), Errno> {
+    nix::kmod::delete_module(c"qpair", DeleteModuleFlags::O_NONBLOCK)
+}
+
+/// Loads it again, and waits for the device.
+pub(super) fn load_module(address: &str) -> Result<usize> {
+    let file = File::open(MODULE).context(MODULE)?;
+    nix::kmod::finit_module(&file, c"", ModuleInitFlags::empty()).context("loading the module")?;
+    appeared(address)
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0
+//! SIGKILL at any moment.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use anyhow::Context as _;
+use anyhow::Result;
+use qpair_abi::status::Status;
+
+use super::load::Work;
+use crate::children::Child;
+use crate::children::Link;
+use crate::ktap::say;
+use crate::ktap::Setup;
+use crate::pair::Bystander;
+use crate::pair::Peer;
+use crate::raw::Context;
+use crate::raw::Wqe;
+use crate::world::Baseline;
+use crate::world::MemoryTrend;
+
+const ROUNDS: u32 = 200;
+const WARM_UP: u32 = 30;
+
+/// A process under load is killed, 200 times, and everything that it had comes back.
+pub(super) fn at_random_moments(setup: &Setup) -> Result<()> {
+    let mut others = Bystander::new(0, setup.rng())?;
+    let mut rng = setup.rng();
+    let before = Baseline::take()?;
+    let mut trend = None;
+    for round in 0..ROUNDS {
+        if round == WARM_UP {
+            trend = Some(MemoryTrend::start()?);
+        }
+        let works: Vec<Work> = (0..rng.usize(1..=2))
+            .map(|_| Work::ALL[rng.usize(0..5)])
+            .collect();
+        let place = || format!("round {round}, {works:?}");
+        let mut children = Vec::new();
+        for work in &works {
+            children.push(work.start(0, rng.u64(..)).with_context(place)?);
+        }
+        // A moment, not a wait: whatever they are at then is what is cut short.
+        std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
+        for child in &mut children {
+            child.kill().with_context(place)?;
+        }
+        before.settled().with_context(place)?;
+        if round % 20 == 0 {
+            others.unharmed().with_context(place)?;
+        }
+    }
+    others.unharmed()?;
+    trend.context("no rounds")?.check(2048)
+}
+
+/// A peer that lives in another process, until it is killed.
+fn other_side(link: &Link) -> Result<()> {
+    let mut peer = Peer::new(&Context::open(0)?, 64 << 10)?;
+    link.tell(u64::from(peer.qp.handle))?;
+    link.tell(peer.memory.addr())?;
+    link.tell(u64::from(peer.mr.arg.rkey))?;
+    for number in 0..64 {
+        peer.qp.put_recv(number, &[]);
+    }
+    peer.qp.connect(link.hear()? as u32)?;
+    peer.qp.ring_rq();
+    link.tell(1)?;
+    // Takes what comes, for ever.
+    loop {
+        let Some(cqe) = peer.cq.poll() else { continue };
+        peer.cq.publish();
+        peer.qp.post_recv(cqe.wr_id, &[]);
+    }
+}
+
+/// One of two processes that are connected is killed: the other gets its statuses, and goes on
+/// with a new peer.
+pub(super) fn peer(setup: &Setup) -> Result<()> {
+    let mut others = Bystander::new(0, setup.rng())?;
+    let mut rng = setup.rng();
+    let mut ours = Peer::new(&Context::open(0)?, 64 << 10)?;
+    let mut cut_short = 0;
+    for round in 0..30 {
+        let place = || format!("round {round}");
+        let mut child = Child::start(other_side)?;
+        let (theirs, addr, key) = (
+            child.link().hear()? as u32,
+            child.link().hear()?,
+            child.link().hear()? as u32,
+        );
+        ours.qp.connect(theirs).with_context(place)?;
+        child.link().tell(u64::from(ours.qp.handle))?;
+        child.link().hear().with_context(place)?;
+        // Messages without bytes and writes with many, so that any of them may be cut.
+        let mut next = 0;
+        let mut dead = false;
+        let kill_at = rng.u64(1..200);
+        let mut outstanding = 0;
+        loop {
+            while outstanding < 60 && !dead {
+                let wqe = match next % 4 {
+                    0 => Wqe::send(next),
+                    _ => ours.with(Wqe::write(next, addr, key), 0, 64 << 10),
+                };
+                ours.qp.post(&wqe);
+                (next, outstanding) = (next + 1, outstanding + 1);
+                if next == kill_at {
+                    child.kill().with_context(place)?;
+                    dead = true;
+                }
+            }
+            if outstanding == 0 {
+                break;
+            }
+            let cqe = ours.cq.take().with_context(place)?;
+            outstanding -= 1;
+            let status = Status::from_code(cqe.status);
+            // Its region ends before its queue pair or after it, as the kernel likes.
+            let expected = match status {
+                Some(Status::Success) => true,
+                Some(
+                    Status::RetryExceeded
+                    | Status::RemoteAccess
+                    | Status::Flush
+                    | Status::RnrRetryExceeded,
+                ) => {
+                    cut_short += 1;
+                    next >= kill_at
+                }
+                _ => false,
+            };
+            ensure!(expected, "{}: {cqe:?}", place());
+        }
+        // Whatever was lost, one more says that the peer is gone.
+        if ours.qp.state()? == qpair_abi::uapi::QPAIR_QPS_RTS {
+            ours.qp.post(&Wqe::write(9, addr, key).inline(b"x"));
+            ours.ends(9, Status::RetryExceeded).with_context(place)?;
+        }
+        while ours.ctx.async_event()?.is_some() {}
+        ours.qp.reset()?;
+        while ours.cq.poll().is_some() {}
+        ours.cq.publish();
+    }
+    say(&format!("{cut_short} requests were cut short"));
+    others.unharmed()
+}

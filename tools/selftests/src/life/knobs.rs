@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The device misbehaves, as only QEMU can make it: lost interrupts, failing commands, garbage in
+//! its entries, stops, disappearance.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use anyhow::ensure;
+use anyhow::Context as _;
+use anyhow::Result;
+use nix::errno::Errno;
+use qpair_abi::counters::Counter;
+use qpair_abi::entry::opcode;
+use qpair_abi::entry::OWNER;
+use qpair_abi::uapi;
+use serde_json::json;
+
+use super::devices;
+use super::load::ended_with_its_context;
+use super::load::is_dead;
+use super::load::Work;
+use crate::host::Host;
+use crate::ktap::Setup;
+use crate::pair::works;
+use crate::pair::Bystander;
+use crate::pair::Pair;
+use crate::pair::Peer;
+use crate::raw::Buffer;
+use crate::raw::Context;
+use crate::raw::Cq;
+use crate::raw::Mr;
+use crate::raw::Pd;
+use crate::raw::Qp;
+use crate::raw::QpShape;
+use crate::raw::Wqe;
+use crate::wait;
+use crate::world;
+use crate::world::Baseline;
+use crate::world::Log;
+use crate::world::MemoryTrend;
+
+/// What QEMU says of the device and what the driver says of it is the same.
+pub(super) fn counters(setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    let mut pair = Pair::open(0)?;
+    pair.exchange(&mut setup.rng())?;
+    let from_driver = pair.a.ctx.counters()?;
+    // Those that asking for them does not change.
+    for counter in [
+        Counter::SendBytes,
+        Counter::WriteBytes,
+        Counter::ReadBytes,
+        Counter::SqDoorbells,
+        Counter::SendWqes,
+        Counter::RecvWqes,
+        Counter::Violations,
+        Counter::Errors,
+        Counter::CqOverruns,
+    ] {
+        let (here, there) = (from_driver[counter as usize], host.get(0, counter.name())?);
+        ensure!(
+            here == there,
+            "{}: the driver says {here}, QEMU {there}",
+            counter.name()
+        );
+    }
+    Ok(())
+}
+
+/// A queue pair with itself on a vector.
+fn on_vector(ctx: &std::sync::Arc<Context>, vector: u32) -> Result<(Cq, Qp, Pd)> {
+    let pd = Pd::new(ctx)?;
+    let cq = Cq::on(ctx, 64, vector)?;
+    let qp = Qp::new(&pd, &cq, &cq, QpShape::default())?;
+    qp.connect(qp.handle)?;
+    Ok((cq, qp, pd))
+}
+
+/// An interrupt that gets lost is found within moments, on every EQ; the last one first.
+pub(super) fn lost_interrupts(_: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    let ctx = Context::open(0)?;
+    ensure!(
+        ctx.info.vectors > 1,
+        "one vector is not enough to show it: give the guest --eqs 4"
+    );
+    let mut log = Log::mark()?;
+    for vector in (0..ctx.info.vectors).rev() {
+        let (mut cq, mut qp, _pd) = on_vector(&ctx, vector)?;
+        cq.arm();
+        host.set(0, "drop-interrupts", 1)?;
+        qp.post(&Wqe::new(opcode::NOP, 1));
+        wait::readable(
+            cq.eventfd().context("eventfd")?,
+            "the event whose interrupt was lost",
+        )
+        .with_context(|| format!("vector {vector}"))?;
+        ensure!(
+            host.get(0, "drop-interrupts")? == 0,
+            "no interrupt was lost on vector {vector}"
+        );
+        ensure!(cq.take()?.wr_id == 1);
+        cq.events()?;
+        // And then as before, by interrupts.
+        cq.arm();
+        qp.post(&Wqe::new(opcode::NOP, 2));
+        wait::readable(cq.eventfd().context("eventfd")?, "the next event")?;
+        cq.take()?;
+        cq.events()?;
+    }
+    let told = log
+        .lines()?
+        .into_iter()
+        .any(|(_, text)| text.contains("qpair") && text.contains("interrupt"));
+    ensure!(told, "the log has no word of a lost interrupt");
+    Ok(())
+}
+
+pub(super) fn late_interrupts(setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    let ctx = Context::open(0)?;
+    let (mut cq, mut qp, _pd) = on_vector(&ctx, 0)?;
+    host.set(0, "delay-interrupts-ns", 100_000_000)?;
+    for number in 0..5 {
+        cq.arm();
+        qp.post(&Wqe::new(opcode::NOP, number));
+        wait::readable(cq.eventfd().context("eventfd")?, "a late event")?;
+        ensure!(cq.events()? == 1 && cq.take()?.wr_id == number);
+    }
+    host.set(0, "delay-interrupts-ns", 0)?;
+    works(0, &mut setup.rng())
+}
+
+/// A core that stands still is only slow.
+pub(super) fn stalled_core(setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    let mut pair = Pair::open(0)?;
+    let before = host.get(0, "send-wqes")?;
+    host.set(0, "stall", true)?;
+    pair.a.qp.post(&Wqe::new(opcode::NOP, 1));
+    // QEMU has seen the doorbell when it answers for its count.
+    let stalled = host.get(0, "send-wqes")?;
+    let idle = pair.a.idle();
+    host.set(0, "stall", false)?;
+    idle.context("a stalled core did something")?;
+    ensure!(
+        stalled == before,
+        "a stalled core fetched {} WQEs",
+        stalled - before
+    );
+    pair.a.done(1)?;
+    pair.exchange(&mut setup.rng())
+}
+
+/// Each command fails once, wherever it stands in its ioctl: nothing is left of it.
+pub(super) fn failing_commands(setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    let mut others = Bystander::new(0, setup.rng())?;
+    let ctx = Context::open(0)?;
+    let (pd, cq) = (Pd::new(&ctx)?, Cq::new(&ctx, 256)?);
+    let qp = Qp::new(&pd, &cq, &cq, QpShape::default())?;
+    let memory = Buffer::new(16 << 10)?;
+    let mr = Mr::all(&pd, &memory)?;
+    let before = Baseline::take()?;
+    let calls: [(&str, &dyn Fn() -> Result<()>); 8] = [
+        ("ALLOC_PD", &|| Ok(Pd::new(&ctx)?.destroy()?)),
+        ("CREATE_CQ", &|| Ok(Cq::new(&ctx, 64)?.destroy()?)),
+        ("CREATE_QP", &|| {
+            Qp::new(&pd, &cq, &cq, QpShape::default())?
+                .destroy()
+                .map(drop)
+                .context("end")
+        }),
+        ("REG_MR", &|| Ok(Mr::all(&pd, &memory)?.destroy()?)),
+        ("QUERY_CQ", &|| cq.query().map(drop).context("query")),
+        ("QUERY_QP", &|| qp.query().map(drop).context("query")),
+        ("MODIFY_QP", &|| {
+            qp.to(uapi::QPAIR_QPS_RESET).context("modify")
+        }),
+        ("QUERY_COUNTERS", &|| ctx.counters().map(drop)),
+    ];
+    for (what, call) in calls {
+        call().with_context(|| format!("{what} without a failure"))?;
+        host.set(0, "fail-command", 1)?;
+        let result = call();
+        // What is answered without a command has not failed.
+        let left = host.get(0, "fail-command")?;
+        host.set(0, "fail-command", 0)?;
+        ensure!(
+            left == 1 || result.is_err(),
+            "{what} succeeded although its command failed"
+        );
+        ensure!(
+            left == 0 || result.is_ok(),
+            "{what} failed without a failing command: {result:?}"
+        );
+        before
+            .settled()
+            .with_context(|| format!("after {what} failed"))?;
+        call().with_context(|| format!("{what} after it has failed once"))?;
+    }
+    mr.destroy()?;
+    others.unharmed()
+}
+
+/// Garbage in the kernel's completion queue: it gives nothing, and what is real comes through.
+pub(super) fn garbage_completions(setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    let mut rng = setup.rng();
+    let mut others = Bystander::new(0, setup.rng())?;
+    for round in 0..20 {
+        // Of command identifiers that nobody waits for, mostly; whatever bits besides.
+        let words = [
+            rng.u64(..) | 1 << 63,
+            rng.u64(..),
+            rng.u64(..),
+            rng.u64(..) & !OWNER,
+        ];
+        let text = format!(
+            "0:{:#x}:{:#x}:{:#x}:{:#x}",
+            words[0], words[1], words[2], words[3]
+        );
+        host.set(0, "inject-cqe", text)
+            .with_context(|| format!("round {round}"))?;
+        others
+            .unharmed()
+            .with_context(|| format!("after a garbage completion in round {round}"))?;
+    }
+    Ok(())
+}
+
+/// Garbage in every event queue: events of queues that are not there, of kinds that are not known.
+pub(super) fn garbage_events(setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    let mut rng = setup.rng();
+    let mut others = Bystander::new(0, setup.rng())?;
+    let fatal = u64::from(uapi::QPAIR_EVENT_DEVICE_FATAL);
+    for round in 0..20u64 {
+        let eq = if round % 2 == 0 {
+            0
+        } else {
+            rng.u32(0..Context::open(0)?.info.vectors)
+        };
+        let mut kind = if rng.bool() {
+            rng.u64(0..10)
+        } else {
+            rng.u64(..) & 0xff
+        };
+        if kind == fatal {
+            kind += 100;
+        }
+        let word = rng.u64(..) & !OWNER & !0xff | kind;
+        let text = format!("{eq}:{:#x}:{word:#x}", rng.u64(..));
+        host.set(0, "inject-eqe", text)
+            .with_context(|| format!("round {round}"))?;
+        others
+            .unharmed()
+            .with_context(|| format!("after a garbage event in round {round}"))?;
+    }
+    Ok(())
+}
+
+/// The function stops: the driver resets it, contexts of before are dead, new ones work.
+pub(super) fn device_fatal(setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    for round in 0..5u32 {
+        let mut pair = Pair::open(0)?;
+        pair.exchange(&mut setup.rng())?;
+        let epoch = pair.a.ctx.info.epoch;
+        host.set(0, "fatal", true)?;
+        let event = wait::for_some("word of the stop", || Ok(pair.a.ctx.async_event()?))
+            .with_context(|| format!("round {round}"))?;
+        ensure!(event.kind == uapi::QPAIR_EVENT_DEVICE_FATAL, "{event:?}");
+        is_dead(&pair.a.ctx, Errno::EIO)?;
+        let fresh = wait::for_some("a device that was reset", || match Context::open(0) {
+            Ok(ctx) => Ok((ctx.info.epoch == epoch + 1).then_some(ctx)),
+            Err(_) => Ok(None),
+        })?;
+        Pair::new(&fresh)?
+            .exchange(&mut setup.rng())
+            .context("after the reset")?;
+        is_dead(&pair.a.ctx, Errno::EIO).context("after the reset")?;
+    }
+    works(0, &mut setup.rng())
+}
+
+pub(super) fn device_fatal_under_load(setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    let mut rng = setup.rng();
+    let before = Baseline::take()?;
+    for round in 0..30 {
+        let works_on: Vec<Work> = (0..2).map(|_| Work::ALL[rng.usize(0..5)]).collect();
+        let place = || format!("round {round}, {works_on:?}");
+        let mut children = Vec::new();
+        for work in &works_on {
+            children.push(
+                work.start_until(0, rng.u64(..), Errno::EIO)
+                    .with_context(place)?,
+            );
+        }
+        std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
+        host.set(0, "fatal", true)?;
+        for child in &mut children {
+            ended_with_its_context(child).with_context(place)?;
+        }
+        wait::until("a device that works", || {
+            Ok(works(0, &mut setup.rng()).is_ok())
+        })
+        .with_context(place)?;
+        before.settled().with_context(place)?;
+    }
+    Ok(())
+}
+
+/// All reads are ones: the driver finds out, says ENODEV, and hangs nowhere.
+pub(super) fn gone_silent(setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    let address = world::function(0)?;
+    let mut pair = Pair::open(0)?;
+    pair.exchange(&mut setup.rng())?;
+    host.set(0, "vanish", true)?;
+    let ctx = pair.a.ctx.clone();
+    // Whoever asks is told at once or after the time that a command may take, never later.
+    let result = Pd::new(&ctx).map(drop);
+    ensure!(
+        matches!(result, Err(Errno::ENODEV | Errno::EIO | Errno::ETIMEDOUT)),
+        "a call of a device that plays dead gave {result:?}"
+    );
+    wait::until("word that the device is gone", || {
+        Ok(is_dead(&ctx, Errno::ENODEV).is_ok())
+    })?;
+    host.set(0, "vanish", false)?;
+    drop((pair, ctx));
+    devices::remove(&address)?;
+    let device = devices::rescan(&address)?;
+    works(device, &mut setup.rng()).context("with the device back")
+}
+
+/// Pulls the function and plugs it in again; gives the number of its new file.
+fn replug(host: &mut Host, address: &str) -> Result<usize> {
+    host.forget_events();
+    host.qmp("device_del", json!({ "id": "qpair0" }))?;
+    host.event("DEVICE_DELETED", "qpair0")?;
+    devices::disappeared(address)?;
+    host.qmp(
+        "device_add",
+        json!({ "driver": "qpair", "id": "qpair0", "bus": "port0" }),
+    )?;
+    devices::appeared(address)
+}
+
+pub(super) fn hot_unplug(setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    let address = world::function(0)?;
+    let mut peer = Peer::new(&Context::open(0)?, 4096)?;
+    peer.qp.connect(peer.qp.handle)?;
+    peer.qp.post(&Wqe::new(opcode::NOP, 1));
+    peer.done(1)?;
+    let device = replug(&mut host, &address)?;
+    is_dead(&peer.ctx, Errno::ENODEV)?;
+    works(device, &mut setup.rng())?;
+    is_dead(&peer.ctx, Errno::ENODEV)
+}
+
+pub(super) fn hot_unplug_under_load(setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    let address = world::function(0)?;
+    let mut rng = setup.rng();
+    let before = Baseline::take()?;
+    let mut device = devices::appeared(&address)?;
+    let mut trend = None;
+    for round in 0..100 {
+        if round == 20 {
+            trend = Some(MemoryTrend::start()?);
+        }
+        let works_on: Vec<Work> = (0..2).map(|_| Work::ALL[rng.usize(0..5)]).collect();
+        let place = || format!("round {round}, {works_on:?}");
+        let mut children = Vec::new();
+        for work in &works_on {
+            children.push(
+                work.start_until(device, rng.u64(..), Errno::ENODEV)
+                    .with_context(place)?,
+            );
+        }
+        std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
+        device = replug(&mut host, &address).with_context(place)?;
+        for child in &mut children {
+            ended_with_its_context(child).with_context(place)?;
+        }
+        before.settled().with_context(place)?;
+        if round % 10 == 0 {
+            works(device, &mut rng).with_context(place)?;
+        }
+    }
+    let Some(trend) = trend else {
+        bail!("no rounds")
+    };
+    trend.check(2048)?;
+    works(device, &mut rng)
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Load: processes that keep a device busy in every way, until they are killed or the device goes.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use anyhow::ensure;
+use anyhow::Context as _;
+use anyhow::Result;
+use nix::errno::Errno;
+use nix::poll::PollFd;
+use nix::poll::PollFlags;
+use nix::sys::signal::Signal;
+use qpair_abi::entry::opcode;
+use qpair_abi::uapi;
+
+use crate::children::Child;
+use crate::children::End;
+use crate::children::Link;
+use crate::pair::Pair;
+use crate::pair::Peer;
+use crate::raw::Buffer;
+use crate::raw::Context;
+use crate::raw::Mr;
+use crate::raw::Page;
+use crate::raw::Pd;
+use crate::raw::Wqe;
+use crate::wait;
+
+/// What a process of the load does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Work {
+    /// Keeps queues full, polls, makes no system call.
+    Traffic,
+    /// The same, and sleeps for events.
+    Events,
+    /// Makes and ends objects.
+    Objects,
+    /// Pins and unpins megabytes.
+    Regions,
+    /// Takes queue pairs through their states, with work in them.
+    States,
+}
+
+impl Work {
+    pub(super) const ALL: [Self; 5] = [
+        Self::Traffic,
+        Self::Events,
+        Self::Objects,
+        Self::Regions,
+        Self::States,
+    ];
+
+    /// Starts a process that does this for ever, and returns when it is at it.
+    pub(super) fn start(self, device: usize, seed: u64) -> Result<Child> {
+        self.start_until(device, seed, Errno::ENODEV)
+    }
+
+    /// As [`Work::start`]; the process ends well when its context has died and it was told so,
+    /// with this errno, in every way.
+    pub(super) fn start_until(self, device: usize, seed: u64, death: Errno) -> Result<Child> {
+        let child = Child::start(|link| {
+            let ctx = Context::open(device)?;
+            let Err(error) = self.go_on(&ctx, seed, link) else {
+                return Err(anyhow!("{self:?} ended by itself"));
+            };
+            let errno = error.root_cause().downcast_ref::<Errno>();
+            ensure!(errno == Some(&death), "{self:?}: {error:#}");
+            is_dead(&ctx, death)
+        })?;
+        child
+            .link()
+            .hear()
+            .with_context(|| format!("starting {self:?}"))?;
+        Ok(child)
+    }
+
+    /// For ever, or until a system call fails.
+    fn go_on(self, ctx: &Arc<Context>, seed: u64, link: &Link) -> Result<()> {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        match self {
+            Self::Traffic => traffic(ctx, link, false),
+            Self::Events => traffic(ctx, link, true),
+            Self::Objects => {
+                let mut all = VecDeque::new();
+                link.tell(0)?;
+                loop {
+                    all.push_back(Peer::new(ctx, 4096)?);
+                    if all.len() > rng.usize(0..16) {
+                        all.pop_front()
+                            .map_or(Ok(()), |peer: Peer| peer.destroy())?;
+                    }
+                }
+            }
+            Self::Regions => {
+                let pd = Pd::new(ctx)?;
+                link.tell(0)?;
+                loop {
+                    let buffer = Buffer::new(rng.usize(1..2 << 20))?;
+                    let one = Mr::all(&pd, &buffer)?;
+                    let two = Mr::all(&pd, &buffer)?;
+                    drop(buffer);
+                    one.destroy()?;
+                    two.destroy()?;
+                }
+            }
+            Self::States => {
+                let mut pair = Pair::new(ctx)?;
+                link.tell(0)?;
+                loop {
+                    for number in 0..16 {
+                        pair.b.receive(number, 0, 4096);
+                        pair.a.qp.put(&pair.a.with(Wqe::send(number), 0, 4096));
+                    }
+                    pair.a.qp.ring_sq();
+                    if rng.bool() {
+                        pair.a.qp.to(uapi::QPAIR_QPS_ERROR)?;
+                    }
+                    pair.renew()?;
+                }
+            }
+        }
+    }
+}
+
+/// Two pairs whose SQs are always full.
+fn traffic(ctx: &Arc<Context>, link: &Link, events: bool) -> Result<()> {
+    let mut pairs = [Pair::new(ctx)?, Pair::new(ctx)?];
+    let post = |pair: &mut Pair, number: u64| {
+        let remote = pair.b.memory.addr() + 4096;
+        let wqe = match number % 3 {
+            0 => Wqe::write(number, remote, pair.b.mr.arg.rkey),
+            1 => Wqe::read(number, remote, pair.b.mr.arg.rkey),
+            _ => Wqe::new(opcode::NOP, number),
+        };
+        let wqe = if number % 3 == 2 {
+            wqe
+        } else {
+            pair.a.with(wqe, 0, 32 << 10)
+        };
+        pair.a.qp.put(&wqe);
+    };
+    for pair in &mut pairs {
+        for number in 0..60 {
+            post(pair, number);
+        }
+        pair.a.qp.ring_sq();
+    }
+    link.tell(0)?;
+    let mut next = 60;
+    loop {
+        for pair in &mut pairs {
+            let mut done = 0;
+            while let Some(cqe) = pair.a.cq.poll() {
+                ensure!(cqe.status == 0, "{cqe:?}");
+                done += 1;
+            }
+            // Also where nothing has come: the doorbell tells that the device is gone.
+            pair.a.cq.publish();
+            for _ in 0..done {
+                post(pair, next);
+                next += 1;
+            }
+            pair.a.qp.ring_sq();
+            if events && done == 0 {
+                sleep(pair)?;
+            }
+        }
+    }
+}
+
+/// Sleeps for an event of the one or a word about the device.
+fn sleep(pair: &Pair) -> Result<()> {
+    let fd = pair.a.cq.eventfd().context("eventfd")?;
+    pair.a.cq.arm();
+    let mut fds = [
+        PollFd::new(fd, PollFlags::POLLIN),
+        PollFd::new(pair.a.ctx.fd(), PollFlags::POLLIN),
+    ];
+    let count = nix::poll::poll(
+        &mut fds,
+        nix::poll::PollTimeout::try_from(wait::patience())?,
+    )?;
+    ensure!(count > 0, "neither an event nor a word about the device");
+    if fds[1].any() == Some(true) {
+        // It says why.
+        pair.a.qp.query()?;
+    }
+    pair.a.cq.events().map(drop)
+}
+
+/// Every way to ask says that the context is dead.
+pub(super) fn is_dead(ctx: &Context, errno: Errno) -> Result<()> {
+    let calls: [(&str, Result<(), Errno>); 4] = [
+        (
+            "QUERY_DEVICE",
+            ctx.call(
+                uapi::QPAIR_NR_QUERY_DEVICE,
+                &mut uapi::qpair_query_device::default(),
+            ),
+        ),
+        (
+            "ALLOC_PD",
+            ctx.call(
+                uapi::QPAIR_NR_ALLOC_PD,
+                &mut uapi::qpair_alloc_pd::default(),
+            ),
+        ),
+        (
+            "QUERY_COUNTERS",
+            ctx.call(
+                uapi::QPAIR_NR_QUERY_COUNTERS,
+                &mut uapi::qpair_query_counters::default(),
+            ),
+        ),
+        (
+            "DESTROY_QP",
+            ctx.call(
+                uapi::QPAIR_NR_DESTROY_QP,
+                &mut uapi::qpair_destroy::default(),
+            ),
+        ),
+    ];
+    for (what, result) in calls {
+        ensure!(
+            result == Err(errno),
+            "{what} of a dead context gave {result:?}, expected {errno}"
+        );
+    }
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    let result = Page::map_as(ctx.fd(), 4096, both, libc::MAP_SHARED, 0);
+    ensure!(
+        result == Err(errno),
+        "mmap of a dead context gave {result:?}, expected {errno}"
+    );
+    let flags = wait::poll(ctx.fd().as_fd(), Duration::ZERO)?;
+    ensure!(
+        flags.contains(PollFlags::POLLERR | PollFlags::POLLHUP),
+        "poll of a dead context says {flags:?}"
+    );
+    // What happened before may still be read; then there is nothing more.
+    for _ in 0..100 {
+        match ctx.async_event() {
+            Ok(Some(_)) => (),
+            Ok(None) => return Err(anyhow!("read of a dead context waits for events")),
+            Err(error) => {
+                let got = error.raw_os_error().map(Errno::from_raw);
+                ensure!(
+                    got == Some(errno),
+                    "read of a dead context gave {error}, expected {errno}"
+                );
+                return Ok(());
+            }
+        }
+    }
+    Err(anyhow!("a dead context has events without end"))
+}
+
+/// How a process of the load may end when its context dies: told so, or at a doorbell.
+pub(super) fn ended_with_its_context(child: &mut Child) -> Result<()> {
+    match child.end(wait::patience() * 2)? {
+        End::Exit(0) | End::Signal(Signal::SIGBUS) => Ok(()),
+        end => Err(anyhow!("a process whose device is gone ended with {end}")),
+    }
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Life and death: processes that are killed, fork and pass files on; devices that go while
+//! they are in use.
+
+mod devices;
+mod fault;
+mod inherit;
+mod kill;
+mod knobs;
+mod load;
+mod unbind;
+
+use crate::cases;
+use crate::ktap::Group;
+
+/// Processes.
+pub const PROCESSES: Group = Group {
+    name: "processes",
+    cases: cases![
+        inherit::fork_without_doorbells,
+        inherit::fork_with_open_files,
+        inherit::fork_outlives_the_parent,
+        inherit::passed_to_another_process,
+        inherit::passed_in_a_circle,
+        inherit::exit_without_a_word * 2,
+        kill::peer * 8,
+        kill::at_random_moments * 32,
+    ],
+};
+
+/// The driver leaves the device, or the device goes, by the guest's own hand.
+pub const DEVICE: Group = Group {
+    name: "device",
+    cases: cases![
+        unbind::with_files_open * 2,
+        unbind::everybody_is_told * 2,
+        unbind::module_in_use * 2,
+        unbind::module_comes_back * 4,
+        unbind::remove_and_rescan * 2,
+        unbind::reset_by_sysfs * 2,
+        fault::hung_in_an_ioctl * 4,
+        fault::hung_while_killed * 2,
+        unbind::again_and_again * 64,
+    ],
+};
+
+/// The device does what only QEMU can make it do.
+pub const KNOBS: Group = Group {
+    name: "knobs",
+    cases: cases![
+        knobs::counters,
+        knobs::lost_interrupts * 4,
+        knobs::late_interrupts,
+        knobs::stalled_core,
+        knobs::failing_commands * 8,
+        knobs::garbage_completions * 4,
+        knobs::garbage_events * 4,
+        knobs::device_fatal * 2,
+        knobs::device_fatal_under_load * 16,
+        knobs::gone_silent * 4,
+        knobs::hot_unplug * 4,
+        knobs::hot_unplug_under_load * 32,
+    ],
+};

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The driver leaves the device, or the device its bus, with files open.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use anyhow::bail;
+use anyhow::ensure;
+use anyhow::Context as _;
+use anyhow::Result;
+use nix::errno::Errno;
+use nix::poll::PollFlags;
+use nix::sys::signal::Signal;
+use qpair_abi::uapi;
+
+use super::devices;
+use super::load::ended_with_its_context;
+use super::load::is_dead;
+use super::load::Work;
+use crate::children::Child;
+use crate::children::End;
+use crate::ktap::Setup;
+use crate::pair::works;
+use crate::pair::Pair;
+use crate::raw::Context;
+use crate::wait;
+use crate::world;
+use crate::world::Baseline;
+use crate::world::MemoryTrend;
+
+/// The files stay, and say ENODEV; the driver can come back, and they stay dead.
+pub(super) fn with_files_open(setup: &Setup) -> Result<()> {
+    let address = world::function(0)?;
+    let pinned = world::pinned_pages()?;
+    let mut pair = Pair::open(0)?;
+    pair.exchange(&mut setup.rng())?;
+    let idle = Context::open(0)?;
+    devices::unbind(&address)?;
+    for ctx in [&pair.a.ctx, &idle] {
+        is_dead(ctx, Errno::ENODEV)?;
+    }
+    let late = Context::open_file(0)
+        .map(drop)
+        .map_err(|error| error.kind());
+    ensure!(late.is_err(), "a device without a driver could be opened");
+    let device = devices::bind(&address)?;
+    works(device, &mut setup.rng()).context("with the driver back")?;
+    is_dead(&pair.a.ctx, Errno::ENODEV).context("with the driver back")?;
+    drop((pair, idle));
+    wait::until("return of all pages", || {
+        Ok(world::pinned_pages()? == pinned)
+    })?;
+    works(device, &mut setup.rng())
+}
+
+/// Whoever sleeps wakes, and whoever touches a doorbell gets SIGBUS.
+pub(super) fn everybody_is_told(setup: &Setup) -> Result<()> {
+    let address = world::function(0)?;
+    let mut in_poll = Child::start(|link| {
+        let ctx = Context::open(0)?;
+        link.tell(1)?;
+        let flags = wait::poll(ctx.fd().as_fd(), wait::patience())?;
+        ensure!(
+            flags.contains(PollFlags::POLLERR | PollFlags::POLLHUP),
+            "poll woke with {flags:?}"
+        );
+        is_dead(&ctx, Errno::ENODEV)
+    })?;
+    let mut in_read = Child::start(|link| {
+        // Blocking: it waits for an event that never comes.
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(Context::path(0))?;
+        link.tell(1)?;
+        let mut event = [0; size_of::<uapi::qpair_async_event>()];
+        match std::io::Read::read(&mut &file, &mut event) {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
+            other => bail!("read woke with {other:?}, expected ENODEV"),
+        }
+    })?;
+    let mut at_doorbells = Child::start(|link| {
+        let pair = Pair::open(0)?;
+        link.tell(1)?;
+        loop {
+            pair.a.cq.publish();
+        }
+    })?;
+    let mut before_unbind = Child::start(|link| {
+        // Mapped and never touched: no page was there to be taken away.
+        let ctx = Context::open(0)?;
+        link.tell(1)?;
+        link.hear()?;
+        ctx.page.load(0);
+        bail!("a doorbell of a device that is gone could be read")
+    })?;
+    for child in [&in_poll, &in_read, &at_doorbells, &before_unbind] {
+        child.link().hear()?;
+    }
+    // In their calls, most likely: asleep.
+    for child in [&in_poll, &in_read] {
+        let path = format!("/proc/{}/stat", child.pid());
+        wait::until("sleep of a child", || {
+            Ok(world::text(&path)?.contains(") S "))
+        })?;
+    }
+    devices::unbind(&address)?;
+    in_poll.done().context("asleep in poll")?;
+    in_read.done().context("asleep in read")?;
+    let end = at_doorbells.end(wait::patience())?;
+    ensure!(
+        end == End::Signal(Signal::SIGBUS),
+        "ringing a doorbell ended with {end}"
+    );
+    before_unbind.link().tell(1)?;
+    let end = before_unbind.end(wait::patience())?;
+    ensure!(
+        end == End::Signal(Signal::SIGBUS),
+        "a doorbell that was mapped before: {end}"
+    );
+    let device = devices::bind(&address)?;
+    works(device, &mut setup.rng())
+}
+
+fn refused(when: &str) -> Result<()> {
+    match devices::remove_module() {
+        Err(Errno::EAGAIN | Errno::EBUSY) => Ok(()),
+        other => bail!("rmmod {when} gave {other:?}"),
+    }
+}
+
+/// The module cannot go while a file is open, with the device or without it.
+pub(super) fn module_in_use(setup: &Setup) -> Result<()> {
+    let address = world::function(0)?;
+    let mut pair = Pair::open(0)?;
+    pair.exchange(&mut setup.rng())?;
+    refused("with a file open")?;
+    pair.exchange(&mut setup.rng())
+        .context("after rmmod was refused")?;
+    // A mapping of the doorbells holds it as well.
+    devices::unbind(&address)?;
+    refused("with a file open and no device")?;
+    is_dead(&pair.a.ctx, Errno::ENODEV)?;
+    drop(pair);
+    // The last close may be on its way.
+    wait::until("end of the module", || match devices::remove_module() {
+        Ok(()) => Ok(true),
+        Err(Errno::EAGAIN | Errno::EBUSY) => Ok(false),
+        Err(errno) => Err(errno).context("rmmod"),
+    })?;
+    ensure!(!std::path::Path::new("/sys/module/qpair").exists());
+    let device = devices::load_module(&address)?;
+    works(device, &mut setup.rng())
+}
+
+/// Loaded and removed again and again, with something done in between.
+pub(super) fn module_comes_back(setup: &Setup) -> Result<()> {
+    let address = world::function(0)?;
+    let mut trend = None;
+    for round in 0..20 {
+        if round == 5 {
+            trend = Some(MemoryTrend::start()?);
+        }
+        let place = || format!("round {round}");
+        wait::until("end of the module", || match devices::remove_module() {
+            Ok(()) => Ok(true),
+            Err(Errno::EAGAIN | Errno::EBUSY) => Ok(false),
+            Err(errno) => Err(errno).with_context(place),
+        })?;
+        let device = devices::load_module(&address).with_context(place)?;
+        works(device, &mut setup.rng()).with_context(place)?;
+    }
+    trend.context("no rounds")?.check(1024)
+}
+
+/// The function goes from its bus and is found again.
+pub(super) fn remove_and_rescan(setup: &Setup) -> Result<()> {
+    let address = world::function(0)?;
+    let mut pair = Pair::open(0)?;
+    pair.exchange(&mut setup.rng())?;
+    devices::remove(&address)?;
+    is_dead(&pair.a.ctx, Errno::ENODEV)?;
+    let device = devices::rescan(&address)?;
+    works(device, &mut setup.rng())?;
+    is_dead(&pair.a.ctx, Errno::ENODEV)
+}
+
+/// A function level reset from outside: those of before are dead, new ones work.
+pub(super) fn reset_by_sysfs(setup: &Setup) -> Result<()> {
+    let address = world::function(0)?;
+    let mut pair = Pair::open(0)?;
+    pair.exchange(&mut setup.rng())?;
+    let epoch = pair.a.ctx.info.epoch;
+    world::put(format!("/sys/bus/pci/devices/{address}/reset"), "1")?;
+    let event = wait::for_some("word of the reset", || Ok(pair.a.ctx.async_event()?))?;
+    ensure!(event.kind == uapi::QPAIR_EVENT_DEVICE_FATAL, "{event:?}");
+    is_dead(&pair.a.ctx, Errno::EIO)?;
+    let after = Context::open(0)?.info.epoch;
+    ensure!(after == epoch + 1, "epoch {epoch} became {after}");
+    works(0, &mut setup.rng())
+}
+
+/// A hundred times, under load, in every way.
+pub(super) fn again_and_again(setup: &Setup) -> Result<()> {
+    let address = world::function(0)?;
+    let mut rng = setup.rng();
+    let before = Baseline::take()?;
+    let mut device = 0;
+    let mut trend = None;
+    for round in 0..100 {
+        if round == 20 {
+            trend = Some(MemoryTrend::start()?);
+        }
+        let works_on: Vec<Work> = (0..2).map(|_| Work::ALL[rng.usize(0..5)]).collect();
+        let way = rng.usize(0..3);
+        let place = || format!("round {round}, way {way}, {works_on:?}");
+        let mut children = Vec::new();
+        for work in &works_on {
+            children.push(
+                work.start_until(device, rng.u64(..), Errno::ENODEV)
+                    .with_context(place)?,
+            );
+        }
+        // A moment, not a wait.
+        std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
+        if way == 0 {
+            refused("under load").with_context(place)?;
+        }
+        if way == 1 {
+            devices::remove(&address).with_context(place)?;
+        } else {
+            devices::unbind(&address).with_context(place)?;
+        }
+        for child in &mut children {
+            ended_with_its_context(child).with_context(place)?;
+        }
+        device = match way {
+            1 => devices::rescan(&address).with_context(place)?,
+            _ => devices::bind(&address).with_context(place)?,
+        };
+        before.settled().with_context(place)?;
+        if round % 10 == 0 {
+            works(device, &mut rng).with_context(place)?;
+        }
+    }
+    trend.context("no rounds")?.check(2048)?;
+    works(device, &mut rng)
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory whose first touch hangs until somebody says otherwise: a userfaultfd region.
+
+use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
+use std::os::fd::FromRawFd;
+use std::os::fd::OwnedFd;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use nix::errno::Errno;
+
+use super::Buffer;
+use crate::wait;
+
+/// `struct uffdio_api`.
+#[repr(C)]
+#[derive(Default)]
+struct Api {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+/// `struct uffdio_register`, and the beginning of `struct uffdio_zeropage`.
+#[repr(C)]
+#[derive(Default)]
+struct Range {
+    start: u64,
+    bytes: u64,
+    mode: u64,
+    result: u64,
+}
+
+const UFFD_API: u64 = 0xaa;
+const UFFDIO_API: u64 = 0xc018_aa3f;
+const UFFDIO_REGISTER: u64 = 0xc020_aa00;
+const UFFDIO_ZEROPAGE: u64 = 0xc020_aa04;
+const MODE_MISSING: u64 = 1;
+
+/// Memory that nobody can touch without hanging.
+pub struct Endless {
+    uffd: OwnedFd,
+    /// The memory.
+    pub memory: Buffer,
+}
+
+impl Endless {
+    /// This many bytes of it.
+    pub fn new(bytes: usize) -> Result<Self> {
+        let memory = Buffer::new(bytes)?;
+        // SAFETY: no pointers.
+        let fd =
+            unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK) };
+        let fd = Errno::result(fd).context("userfaultfd")?;
+        // SAFETY: the kernel has just made it for us.
+        let uffd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        let it = Self { uffd, memory };
+        it.call(
+            UFFDIO_API,
+            &mut Api {
+                api: UFFD_API,
+                ..Default::default()
+            },
+        )
+        .context("UFFDIO_API")?;
+        let mut range = it.range();
+        range.mode = MODE_MISSING;
+        it.call(UFFDIO_REGISTER, &mut range)
+            .context("UFFDIO_REGISTER")?;
+        Ok(it)
+    }
+
+    fn range(&self) -> Range {
+        Range {
+            start: self.memory.addr(),
+            bytes: self.memory.bytes() as u64,
+            ..Default::default()
+        }
+    }
+
+    fn call<T>(&self, request: u64, arg: &mut T) -> Result<(), Errno> {
+        // SAFETY: `arg` is of the type that the request says.
+        let result =
+            unsafe { libc::ioctl(self.uffd.as_raw_fd(), request, std::ptr::from_mut(arg)) };
+        Errno::result(result).map(drop)
+    }
+
+    /// Waits until somebody hangs in it.
+    pub fn caught(&self) -> Result<()> {
+        wait::readable(self.uffd.as_fd(), "a page fault that hangs").map(drop)
+    }
+
+    /// Lets everybody go on, with zeros.
+    pub fn release(&self) -> Result<()> {
+        self.call(UFFDIO_ZEROPAGE, &mut self.range())
+            .context("UFFDIO_ZEROPAGE")
+    }
+}
