@@ -65,7 +65,8 @@ fn depth(log2: u8) -> Result<Depth, &'static str> {
     Depth::from_log2(log2).ok_or("a depth that is good is refused")
 }
 
-fn depths() -> Outcome {
+/// Depths are the powers of two up to 2^31.
+pub fn depths() -> Outcome {
     for (entries, log2) in [(1, Some(0)), (0, None), (3, None), (1 << 31, Some(31))] {
         holds(Depth::new(entries).map(Depth::log2) == log2, "Depth::new")?;
     }
@@ -76,7 +77,8 @@ fn depths() -> Outcome {
     holds(Depth::from_log2(32).is_none(), "Depth::from_log2")
 }
 
-fn owner_bits() -> Outcome {
+/// The owner bit is 1 in the first pass, and flips.
+pub fn owner_bits() -> Outcome {
     for (log2, index, owner, position) in [
         (3, 0, true, 0),
         (3, 7, true, 7),
@@ -103,7 +105,8 @@ fn owner_bits() -> Outcome {
     Ok(())
 }
 
-fn windows() -> Outcome {
+/// What lies in a ring, across the wrap.
+pub fn windows() -> Outcome {
     let mut window = Window::new(depth(2)?, Index::new(u32::MAX - 1));
     for _ in 0..4 {
         holds(window.push().is_some(), "a free place is refused")?;
@@ -133,7 +136,8 @@ fn windows() -> Outcome {
     )
 }
 
-fn slots() -> Outcome {
+/// Slots are neither lost nor made, and stay with their ring.
+pub fn slots() -> Outcome {
     let (ring, other) = (RingId::new(1, 0), RingId::new(1, 1));
     let mut pool = Pool::<Cq>::mint(ring, 5);
     holds(
@@ -152,7 +156,8 @@ fn slots() -> Outcome {
     holds(pool.retire(held).is_ok(), "retire")
 }
 
-fn channel_next() -> Outcome {
+/// A channel that is open for any completion.
+pub fn channel_next() -> Outcome {
     let mut channel = Channel::new(depth(2)?, false);
     let at = Index::new;
     let arm = |channel: &mut Channel, index| channel.arm(Wants::Next, at(index));
@@ -187,7 +192,8 @@ fn channel_next() -> Outcome {
     )
 }
 
-fn channel_solicited() -> Outcome {
+/// A channel that is open for solicited ones.
+pub fn channel_solicited() -> Outcome {
     let mut channel = Channel::new(depth(2)?, false);
     let at = Index::new;
     let arm = |channel: &mut Channel, index| channel.arm(Wants::Solicited, at(index));
@@ -213,7 +219,8 @@ fn channel_solicited() -> Outcome {
     )
 }
 
-fn channel_user() -> Outcome {
+/// The one event of a process's CQ.
+pub fn channel_user() -> Outcome {
     let mut channel = Channel::new(depth(2)?, true);
     let at = Index::new;
     let arm = |channel: &mut Channel| channel.arm(Wants::Next, at(0));
@@ -233,7 +240,8 @@ fn channel_user() -> Outcome {
     holds(channel.passed() == Fire::No, "one arm, two events")
 }
 
-fn interrupt() -> Outcome {
+/// Raising masks, unmasking looks again.
+pub fn interrupt() -> Outcome {
     let mut eq = EventQueue::new(depth(2)?, Moderation::default());
     let at = Index::new;
     holds(eq.push(0) == Some(at(0)), "push")?;
@@ -248,7 +256,8 @@ fn interrupt() -> Outcome {
     holds(eq.line(0) == Line::Raise, "unmasking overlooks an event")
 }
 
-fn moderation() -> Outcome {
+/// A count and a time.
+pub fn moderation() -> Outcome {
     let (count, nanos) = (2, 100);
     let mut eq = EventQueue::new(depth(2)?, Moderation { count, nanos });
     holds(eq.push(5).is_some(), "push")?;
@@ -259,7 +268,8 @@ fn moderation() -> Outcome {
     holds(eq.line(210) == Line::Raise, "the count is not looked at")
 }
 
-fn notices() -> Outcome {
+/// Asynchronous events wait, bounded and counted.
+pub fn notices() -> Outcome {
     let mut gate = Gate::new(1);
     let (mut first, mut second) = (Notice::default(), Notice::default());
     holds(first.happened() && second.happened(), "not put in line")?;
@@ -287,7 +297,8 @@ fn plan(segments: &[(u64, u64)], flat: u64) -> Option<Plan> {
     Plan::new(segments, LIMITS, flat).ok()
 }
 
-fn page_sizes() -> Outcome {
+/// The page size that a buffer allows.
+pub fn page_sizes() -> Outcome {
     const HUGE: u64 = 1 << 21;
     /// Segments, entries of a flat root; levels, page shift, pages.
     type Case = (&'static [(u64, u64)], u64, (u8, u8, u64));
@@ -319,7 +330,8 @@ fn page_sizes() -> Outcome {
     )
 }
 
-fn page_walk() -> Outcome {
+/// From a byte to its page and back.
+pub fn page_walk() -> Outcome {
     let segments = [(0x5800, 0x800), (0x9000, 0x1000), (0x2000, 0x10)];
     let root = 0x10_0000;
     for (flat, levels) in [(9, 1), (1, 2)] {
@@ -362,7 +374,8 @@ fn page_walk() -> Outcome {
     )
 }
 
-fn flow() -> Outcome {
+/// Acknowledgements at more than half.
+pub fn flow() -> Outcome {
     let credits = Credits { data: 2, acks: 2 };
     let make = || Flow::new(RingId::new(1, 0), credits, credits, credits).map_err(|_| "refused");
     let (mut ours, mut theirs) = (make()?, make()?);

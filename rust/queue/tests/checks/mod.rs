@@ -39,10 +39,10 @@ macro_rules! checks {
 }
 pub(crate) use checks;
 
-/// Every check there is.
+/// Every check there is; those first whose failure says what it would mean.
 pub fn all() -> impl Iterator<Item = Check> {
     let parts = [
-        selftests::CHECKS,
+        sim::CHECKS,
         index::CHECKS,
         credit::CHECKS,
         ring::CHECKS,
@@ -51,7 +51,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         poll::CHECKS,
         buflist::CHECKS,
         flow::CHECKS,
-        sim::CHECKS,
+        selftests::CHECKS,
     ];
     parts.into_iter().flatten().copied()
 }

@@ -38,7 +38,6 @@ fn run(name: &'static str, seeds: u64, options: Options, unseen: &[usize]) {
         }
     });
     for (i, (what, count)) in totals.into_inner().into_iter().enumerate() {
-        println!("{name}: {count} {what}");
         assert!(!all || count > 0 || unseen.contains(&i), "no {what}");
     }
 }
