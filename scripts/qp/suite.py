@@ -5,6 +5,7 @@
 
 layer   what runs
 host    `cargo test` of the workspace: rules, device model, ring code
+mutants the rules' suite under each wrong variant of a rule, which it has to catch
 kunit   the module's KUnit suites, in the test kernel
 stock   the tests of the plans on the stock kernel, without an IOMMU
 iommu   the same with one
@@ -41,7 +42,7 @@ from qp import base
 from qp import ktap
 from qp import payload
 
-LAYERS = ("host", "kunit", "stock", "iommu", "7.3", "debug")
+LAYERS = ("host", "mutants", "kunit", "stock", "iommu", "7.3", "debug")
 KERNEL = {"stock": "stock", "iommu": "stock", "7.3": "test", "debug": "debug"}
 
 # Seconds that a guest may take besides its test, and how much slower a kernel is.
@@ -67,12 +68,12 @@ def show_end(path, lines=60):
     tell("\n".join(text[-lines:]))
 
 
-def host(_chosen):
-    """Layer: cargo test."""
-    log = kept("host")
+def cargo(name, *args):
+    """Runs `cargo test`; its counts and its output, which is also kept."""
+    log = kept(name)
     with open(log, "wb") as out:
         process = subprocess.Popen(
-            ["nice", "cargo", "test", "--workspace", "--locked", "--no-fail-fast", "--target-dir", base.TOP / "build/host"],
+            ["nice", "cargo", "test", *args, "--locked", "--target-dir", base.TOP / "build/host"],
             cwd=base.TOP,
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -83,11 +84,24 @@ def host(_chosen):
                 process.wait(timeout=base.REPORT_EVERY)
             except subprocess.TimeoutExpired:
                 base.say(f"cargo test: {base.last_line(log)}")
-    count = ktap.of_cargo(log.read_text(errors="replace"))
+    text = log.read_text(errors="replace")
+    count = ktap.of_cargo(text)
     if process.returncode != 0 and count.failed == 0:
         count.fail("cargo test")
     if count.failed:
         show_end(log)
+    return count, text
+
+
+def host(_chosen):
+    """Layer: cargo test."""
+    return cargo("host", "--workspace", "--no-fail-fast")[0]
+
+
+def mutants(_chosen):
+    """Layer: the wrong variants of the rules, and who caught each."""
+    count, text = cargo("mutants", "--package", "qpair-queue", "--features", "mutants", "--test", "mutants")
+    tell("\n".join(line for line in text.splitlines() if ": caught by " in line))
     return count
 
 
@@ -228,6 +242,8 @@ def kunit(_chosen):
 def run_layer(layer, chosen):
     if layer == "host":
         return host(chosen)
+    if layer == "mutants":
+        return mutants(chosen)
     if layer == "kunit":
         return kunit(chosen)
     count = ktap.Count()
