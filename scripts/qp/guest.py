@@ -121,7 +121,7 @@ def make_initramfs(args, kernel):
     module = module_of(args, kernel)
     if module:
         files["qpair/qpair.ko"] = (module.read_bytes(), 0o644)
-    for name, path in payload.programs().items():
+    for name, path in {**payload.programs(), **payload.helpers(kernel)}.items():
         files[name] = (path.read_bytes(), 0o755)
     settings = {
         "modules": shlex.quote(" ".join(initramfs.modules_to_load(kernel, args.share))),
@@ -139,7 +139,6 @@ def make_initramfs(args, kernel):
     }
     exported = "export QPAIR_KERNEL QPAIR_DEVICES QPAIR_IOMMU\n"
     command = exported + f"exec {shlex.join(args.command)}\n" if args.command else ""
-    settings = {key: value for key, value in settings.items()}
     return initramfs.build(kernel, files, settings, command)
 
 

@@ -24,6 +24,8 @@ done
 ln -s /proc/self/fd /dev/fd
 ip link set lo up 2>/dev/null
 exec </dev/null >/dev/console 2>&1
+modules='' module='' module_options='' share='' folder=/ shell='' input='' leaks=''
+# shellcheck source=/dev/null
 . /qpair/settings
 
 finish() {

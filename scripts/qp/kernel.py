@@ -202,7 +202,7 @@ def own_make(name):
 
 
 def folder_of(name):
-    parts = [name, RANGE, RECIPE, base.toolchain(), *([] if name == "stock" else fragments(name))]
+    parts = [name, RANGE, RECIPE, base.toolchain(), *([] if name == "stock" else sorted(wanted(name).items()))]
     return base.CACHE / "kernel" / f"{name}-{base.digest(*parts)}"
 
 

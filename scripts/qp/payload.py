@@ -32,12 +32,32 @@ def module(kernel, strict=False, clippy=False):
     kind = "clippy" if clippy else "strict" if strict else "module"
     extra = [*(STRICT if strict else []), *(["CLIPPY=1"] if clippy else [])]
     out = BUILD / f"{kind}-{kernel.name}"
+    name = f"{'checking' if clippy else 'building'} the module for {kernel.release}"
+    make_modules(name, kernel, base.TOP, out, extra)
+    return out / "qpair.ko"
+
+
+def helpers(kernel):
+    """Other modules for guests: what a Kbuild file below tools/ makes.
+
+    They plant bugs for the detectors of the debug kernel, and are built for it.
+    """
+    found = {}
+    for kbuild in sorted((base.TOP / "tools").rglob("Kbuild")) if kernel.name == "debug" else []:
+        out = BUILD / f"{kbuild.parent.name}-{kernel.name}"
+        make_modules(f"building {kbuild.parent.name} for {kernel.release}", kernel, kbuild.parent, out, [])
+        for path in out.glob("*.ko"):
+            found[f"qpair/{path.name}"] = path
+    return found
+
+
+def make_modules(name, kernel, source, out, extra):
+    """Has the kernel's make build the modules of a folder, and shows warnings."""
     out.mkdir(parents=True, exist_ok=True)
     log = out / "log"
-    name = f"{'checking' if clippy else 'building'} the module for {kernel.release}"
     took = base.step(
         name,
-        ["make", f"-j{base.JOBS}", "-C", kernel.tree, f"M={base.TOP}", f"MO={out}", *kernel.make, *extra, "modules"],
+        ["make", f"-j{base.JOBS}", "-C", kernel.tree, f"M={source}", f"MO={out}", *kernel.make, *extra, "modules"],
         log=log,
         quiet=True,
     )
@@ -47,7 +67,6 @@ def module(kernel, strict=False, clippy=False):
         print(text, file=sys.stderr, flush=True)
     if took > 1:
         base.say(f"{name}: {took:.0f} s")
-    return out / "qpair.ko"
 
 
 def own_tree(image):

@@ -14,9 +14,10 @@ A build of QEMU remembers its path and is done all over again elsewhere, so
 both stages see themselves at the same place, by a mount of the command's own.
 
 What qemu/ has to provide: a meson.build, as of any folder below hw/misc. The
-device's model is a static library made by cargo of the package `qpair-ffi`,
-which lies in the build folder as `libqpair_ffi.a`, see `build_model`. Trace
-points go to a trace-events file beside it (and a one-line trace.h).
+device's model is a static library made by cargo of the package `qpair-ffi`;
+meson.build finds it in the top of QEMU's build folder, as libqpair_ffi.a.
+Trace points go to a file trace-events beside meson.build (and a one-line
+trace.h).
 """
 
 import argparse
@@ -50,6 +51,11 @@ FLAGS = [
 # Where either stage sees itself.
 PLACE = "/run/qpair-qemu"
 BINARY = "qemu-system-x86_64"
+
+# The package of the device's model, and what cargo makes of it.
+MODEL = "qpair-ffi"
+LIBRARY = "libqpair_ffi.a"
+PROFILE = "device"
 
 # Changes to QEMU's own files: Debian's source has no firmware of others, and
 # the device has to be in the build.
@@ -144,13 +150,13 @@ def build_model(folder):
     target = base.TOP / "build/model"
     base.step(
         "building the device model",
-        ["nice", "cargo", "build", "--profile", "device", "--locked", "--package", "qpair-ffi",
+        ["nice", "cargo", "build", "--profile", PROFILE, "--locked", "--package", MODEL,
          "--target-dir", target],
         cwd=base.TOP,
         quiet=True,
     )  # fmt: skip
-    library = target / "device/libqpair_ffi.a"
-    kept = folder / "build/libqpair_ffi.a"
+    library = target / PROFILE / LIBRARY
+    kept = folder / "build" / LIBRARY
     if kept.exists() and kept.stat().st_mtime_ns == library.stat().st_mtime_ns:
         return
     # ninja does not know this library: the emulator is linked again without it.

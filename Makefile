@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# What can be done here, each in one command; `make` lists it. All of it runs
+# in the build root (scripts/in-root), which the first command makes, so that
+# the host needs nothing but git and make. Kbuild reads Kbuild, not this file.
+
+# Kernel tree to build the module for; the stock kernel's when empty.
+KDIR ?=
+# What `make run` copies.
+FILE ?=
+# Which tests: layers or layer/name, all when empty (scripts/test --help).
+LAYER ?=
+
+MODULE_OUT := $(CURDIR)/build/module
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench modules modules_install docs clean distclean
+
+help: ## show these lines
+	@echo 'qpair: queue pairs in Rust, from the device to the process'
+	@echo
+	@sed -nE 's/^([a-z_]+):.*## (.*)/\1|\2/p' $(lastword $(MAKEFILE_LIST)) | \
+		while IFS='|' read -r name text; do printf '  make %-16s %s\n' "$$name" "$$text"; done
+	@echo
+	@echo '  scripts/guest -- CMD  run a command in a guest with the device (scripts/guest --help)'
+
+run: ## boot a guest and copy a file through queue pairs [FILE=PATH]
+	@scripts/run $(if $(FILE),'$(FILE)')
+
+test: ## run the tests [LAYER='host kunit stock iommu 7.3 debug']
+	@scripts/test $(LAYER)
+
+check: ## formats, lints, documents: all that is judged without running
+	@scripts/check
+
+bench: ## measure, into build/bench.json
+	@scripts/bench
+
+modules: ## build the module, in build/module [KDIR=/path/to/kernel/tree]
+	@mkdir -p $(MODULE_OUT)
+	@scripts/in-root $(MAKE) --no-print-directory -C "$(or $(KDIR),$$(scripts/kernel stock --tree))" \
+		M=$(CURDIR) MO=$(MODULE_OUT) modules
+
+modules_install: ## install it in /lib/modules [KDIR=...] [INSTALL_MOD_PATH=...]
+	@test -f $(MODULE_OUT)/qpair.ko || { echo 'qpair: error: no module; remedy: make modules' >&2; exit 1; }
+	@release=$$(cat "$(or $(KDIR),$$(scripts/kernel stock --tree))/include/config/kernel.release") && \
+		install -D -m 644 $(MODULE_OUT)/qpair.ko "$(INSTALL_MOD_PATH)/lib/modules/$$release/updates/qpair.ko" && \
+		{ ! command -v depmod >/dev/null || depmod $(if $(INSTALL_MOD_PATH),-b "$(INSTALL_MOD_PATH)") "$$release"; }
+
+docs: ## render Documentation/ and the crates' documents, into build/docs
+	@scripts/check docs rustdoc
+	@echo "build/docs/index.html, build/docs/rustdoc/"
+
+clean: ## remove what was built here
+	@rm -rf build target
+
+distclean: clean ## remove the cache as well: root, kernels, QEMU
+	@scripts/cache remove

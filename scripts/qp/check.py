@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What can be judged without running: scripts/check [NAME]...
+
+Each check is a function here, named as on the command line; its first line says
+what it asks. All are run even if one fails.
+"""
+
+import argparse
+import re
+import time
+
+from qp import base
+from qp import kernel as kernels
+from qp import payload
+
+BUILD = base.TOP / "build"
+DOCS = BUILD / "docs"
+LONGEST = 700
+
+# What a module must not do: a panic in it is a panic of the machine.
+PANICS = re.compile(
+    r"\.unwrap\(\)|\.expect\(|\b(panic|todo|unimplemented|unreachable)!|\b(TODO|FIXME|XXX)\b"
+)
+
+
+def files(*patterns):
+    """The files of the project, as git sees them, new ones too."""
+    names = base.output(
+        "git", "-C", base.TOP, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns
+    )
+    paths = (base.TOP / name for name in names.split("\0") if name)
+    return [path for path in paths if path.is_file()]
+
+
+def name_of(path):
+    return str(path.relative_to(base.TOP))
+
+
+def complain(lines):
+    if lines:
+        raise base.Fail("\n  ".join(["", *lines]))
+
+
+def cargo(*words, **more):
+    base.step(f"cargo {words[0]}", ["nice", "cargo", *words], cwd=base.TOP, quiet=True, **more)
+
+
+def rustfmt():
+    """Is all Rust formatted, the module's too?"""
+    base.step(
+        "rustfmt",
+        ["rustfmt", "--check", "--color", "never", "--edition", "2021", "--config-path", base.TOP, *files("*.rs")],
+        quiet=True,
+    )
+
+
+def clippy():
+    """Does clippy accept the workspace?"""
+    cargo(
+        "clippy", "--workspace", "--all-targets", "--locked", "--target-dir", BUILD / "host", "--", "-D", "warnings"
+    )
+
+
+def module():
+    """Does clippy accept the module, with the kernel's own lints?"""
+    payload.module(kernels.get("stock"), strict=True, clippy=True)
+
+
+def rustdoc():
+    """Are the crates' documents without warnings?"""
+    cargo(
+        "doc", "--workspace", "--no-deps", "--locked", "--document-private-items", "--target-dir", BUILD / "host",
+        env={"RUSTDOCFLAGS": "-D warnings"},
+    )  # fmt: skip
+    DOCS.mkdir(parents=True, exist_ok=True)
+    link = DOCS / "rustdoc"
+    if not link.is_symlink():
+        link.symlink_to("../host/doc")
+
+
+def docs():
+    """Are the pages of Documentation/ without warnings?"""
+    base.step(
+        "sphinx",
+        ["sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "-d", BUILD / "doctrees", base.TOP / "Documentation", DOCS],
+        quiet=True,
+    )
+
+
+def shellcheck():
+    """Does shellcheck accept the shell scripts?"""
+    scripts = [
+        path
+        for path in files("scripts", ".ci", "tools", "qemu")
+        if path.suffix == ".sh" or path.read_bytes()[:9] == b"#!/bin/sh"
+    ]
+    base.step(
+        "shellcheck",
+        ["shellcheck", "--external-sources", "--source-path", base.SCRIPTS, *scripts],
+        quiet=True,
+    )
+
+
+def python():
+    """Do the Python files compile?"""
+    for path in files("*.py"):
+        try:
+            compile(path.read_text(), str(path), "exec")
+        except SyntaxError as error:
+            raise base.Fail(f"{name_of(path)}: {error}") from error
+
+
+def uapi():
+    """Is the C header what the generator makes?"""
+    cargo("run", "--locked", "--package", "qpair-uapi", "--target-dir", BUILD / "host", "--", "--check")
+
+
+def sys_only():
+    """Are `unsafe` and the kernel's bindings in rust/sys alone?"""
+    found = []
+    for path in files("rust/*.rs"):
+        name = name_of(path)
+        if name.startswith("rust/sys/") or "/tests/" in name:
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            code = line.split("//")[0]
+            if re.search(r"\bbindings::|\bunsafe\s*(\{|fn\b|impl\b|extern\b)", code):
+                found.append(f"{name}:{number}: {line.strip()}")
+    complain(found)
+
+
+def panics():
+    """Is there no panic in the module and in the device's model?"""
+    found = []
+    for path in files("rust/*.rs", "qemu/model/src/*.rs", "qemu/ffi/src/*.rs"):
+        name = name_of(path)
+        if "/tests/" in name:
+            continue
+        # Tests of a file stand at its end.
+        text = re.split(r"#\[(cfg\(test\)|kunit_tests)", path.read_text())[0]
+        for number, line in enumerate(text.splitlines(), 1):
+            if PANICS.search(line.split("//")[0]):
+                found.append(f"{name}:{number}: {line.strip()}")
+    complain(found)
+
+
+def spdx():
+    """Does every file say its licence?"""
+    skipped = ("LICENSES/", "Cargo.lock", ".gitignore")
+    complain(
+        [
+            name_of(path)
+            for path in files()
+            if not name_of(path).startswith(skipped)
+            and b"SPDX-License-Identifier:" not in path.read_bytes()[:400]
+            and path.suffix not in (".json", ".svg", ".png", ".proptest-regressions")
+        ]
+    )
+
+
+def length():
+    """Can each source file be read in one sitting?"""
+    written = [path for path in files("*.rs", "*.c", "*.py", "*.sh", "scripts/*")]
+    counted = ((path, len(path.read_text().splitlines())) for path in written)
+    complain([f"{name_of(path)}: {lines} lines" for path, lines in counted if lines > LONGEST])
+
+
+CHECKS = [spdx, length, rustfmt, shellcheck, python, sys_only, panics, docs, module, clippy, uapi, rustdoc]
+
+
+def run(argv):
+    names = {check.__name__.replace("_", "-"): check for check in CHECKS}
+    parser = argparse.ArgumentParser(prog="scripts/check", description=__doc__.split("\n\n")[0])
+    parser.add_argument("names", nargs="*", choices=[[], *names], metavar="NAME", help=", ".join(names))
+    args = parser.parse_args(argv)
+    passed = failed = 0
+    for name in args.names or names:
+        start = time.monotonic()
+        try:
+            names[name]()
+            verdict = "ok"
+            passed += 1
+        except base.Fail as failure:
+            verdict = f"FAILED: {failure}"
+            failed += 1
+        print(f"{name:12} {names[name].__doc__} {verdict} ({time.monotonic() - start:.0f} s)", flush=True)
+    print(f"{passed} passed, {failed} failed, 0 skipped", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    base.main(run)
