@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The worked example of the manual is true.
+//!
+//! `Documentation/device.rst` shows a driver as a list of accesses, from power-on to a
+//! completed NOP and down again. They are read out of that page and played against the
+//! device, so neither can change without the other.
+
+use qpair_model::Config;
+use qpair_model::DmaFault;
+use qpair_model::Function;
+use qpair_model::Host;
+use qpair_model::Mapping;
+use qpair_model::Run;
+
+const MANUAL: &str = include_str!("../../../Documentation/device.rst");
+/// Where the example's memory begins, and how much there is.
+const BASE: u64 = 0x10_0000;
+const BYTES: usize = 7 * 4096;
+
+/// Memory from [`BASE`] on, and nothing else.
+struct Board {
+    memory: Vec<u8>,
+    raised: Vec<u16>,
+}
+
+impl Board {
+    fn range(&mut self, addr: u64, bytes: usize) -> Result<&mut [u8], DmaFault> {
+        let from = addr.checked_sub(BASE).ok_or(DmaFault)? as usize;
+        let to = from.checked_add(bytes).ok_or(DmaFault)?;
+        self.memory.get_mut(from..to).ok_or(DmaFault)
+    }
+}
+
+/// Nothing is mapped: every access is one of [`Host::read`] and [`Host::write`].
+enum Nothing {}
+
+impl Mapping for Nothing {
+    fn load(&self, _: usize, _: &mut [u64]) {
+        match *self {}
+    }
+    fn store(&self, _: usize, _: &[u64]) {
+        match *self {}
+    }
+}
+
+impl Host for Board {
+    type Map = Nothing;
+
+    fn read(&mut self, addr: u64, bytes: &mut [u8]) -> Result<(), DmaFault> {
+        bytes.copy_from_slice(self.range(addr, bytes.len())?);
+        Ok(())
+    }
+    fn write(&mut self, addr: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+        self.range(addr, bytes.len())?.copy_from_slice(bytes);
+        Ok(())
+    }
+    fn map(&mut self, _: u64, _: u64, _: bool) -> Option<Nothing> {
+        None
+    }
+    fn raise(&mut self, vector: u16) {
+        self.raised.push(vector);
+    }
+    fn now(&self) -> u64 {
+        0
+    }
+    fn wake(&mut self) {}
+    fn wake_at(&mut self, _: u64) {}
+}
+
+fn number(text: &str) -> u64 {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.unwrap_or_else(|_| panic!("{text} is no number"))
+}
+
+/// The words of a line, before what people are told beside them.
+fn words(text: &str) -> Vec<u64> {
+    let fields = text.trim_start().split("  ").next().unwrap_or("");
+    fields.split_whitespace().map(number).collect()
+}
+
+#[test]
+fn the_worked_example_is_what_happens() {
+    let (_, example) = MANUAL.split_once("**Bring-up.**").unwrap();
+    let (example, _) = example.split_once("The same in code").unwrap();
+    let board = Board {
+        memory: vec![0; BYTES],
+        raised: Vec::new(),
+    };
+    let mut f = Function::new(board, Config::default()).unwrap();
+    let mut done = [0; 6];
+    for line in example.lines() {
+        let line = line.trim_start();
+        let Some((verb, rest)) = line.split_once(' ') else {
+            continue;
+        };
+        let (place, act, words) = match rest.split_once(" <- ").or(rest.split_once(" == ")) {
+            Some((place, text)) => (place.trim(), rest.contains(" <- "), words(text)),
+            None => (rest.trim(), false, Vec::new()),
+        };
+        let kind = match (verb, act) {
+            ("reg", true) => {
+                f.reg_write(number(place), words[0] as u32);
+                0
+            }
+            ("reg", false) => {
+                let value = f.reg_read(number(place));
+                assert_eq!(u64::from(value), words[0], "{line}: {value:#x}");
+                1
+            }
+            ("mem", true) => {
+                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                f.host_mut().write(number(place), &bytes).unwrap();
+                2
+            }
+            ("mem", false) => {
+                let mut bytes = vec![0; words.len() * 8];
+                f.host_mut().read(number(place), &mut bytes).unwrap();
+                let expected: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                assert_eq!(bytes, expected, "{line}");
+                3
+            }
+            ("bell", true) => {
+                f.doorbell(number(place), words[0], 8);
+                while f.run(8) == Run::More {}
+                4
+            }
+            ("irq", false) => {
+                let raised = std::mem::take(&mut f.host_mut().raised);
+                assert_eq!(raised, [number(place) as u16], "{line}");
+                5
+            }
+            _ => continue,
+        };
+        done[kind] += 1;
+    }
+    assert!(f.host().raised.is_empty());
+    assert!(
+        done.iter().all(|&count| count != 0),
+        "some kind of line was not found: {done:?}"
+    );
+}
