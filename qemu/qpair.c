@@ -625,7 +625,7 @@ static void qpair_class_init(ObjectClass *class, void *data)
     k->vendor_id = facts.vendor;
     k->device_id = facts.device;
     k->revision = facts.revision;
-    k->class_id = PCI_CLASS_OTHERS;
+    k->class_id = PCI_CLASS_OTHERS << 8; /* a base class, with no subclasses */
     rc->phases.hold = qpair_reset_hold;
     dc->desc = "queue pairs, completion queues and event queues";
     set_bit(DEVICE_CATEGORY_MISC, dc->categories);

@@ -20,7 +20,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import machine  # noqa: E402
-from machine import BARS, Function, Machine, QmpError  # noqa: E402
+from machine import BARS, Function, Iommu, Machine, QmpError  # noqa: E402
 
 ABI = pathlib.Path(__file__).resolve().parents[2] / "rust/abi"
 QEMU = sys.argv[1:]
@@ -51,6 +51,8 @@ class Driver(Function):
     """The least driver: the admin queue pair, and nothing else."""
 
     posted = 0
+    shift = 0
+    """What an IOMMU adds to the addresses that the device uses."""
 
     def up(self):
         self.enable()
@@ -59,7 +61,7 @@ class Driver(Function):
     def start(self):
         m = self.machine
         for ring in (EQ, SQ, CQ):
-            m.line("memset", ring, 0x1000, 0)
+            m.line("memset", ring + self.shift, 0x1000, 0)
         for name, ring in (("EQ0", EQ), ("ASQ", SQ), ("ACQ", CQ)):
             self.set_register(REG[f"{name}_BASE_LO"], ring)
             self.set_register(REG[f"{name}_BASE_HI"], 0)
@@ -85,24 +87,27 @@ class Driver(Function):
         """Hands an admin command to the device."""
         size = 8 * len(COUNTERS) if context_bytes is None else context_bytes
         words = [opcode | 1 << 8 | 1 << 16, 0x77, context, size << 32, 0, 0, 0, 0]
-        self.machine.store(SQ + 64 * (self.posted % (1 << LOG)), words)
+        self.machine.store(SQ + self.shift + 64 * (self.posted % (1 << LOG)), words)
         self.posted += 1
         self.doorbell(BELL["SQ"], self.posted << 32)
 
     def cqe(self, index):
         """The CQE with this index, or None while it is the device's."""
-        words = self.machine.words(CQ + 32 * (index % (1 << LOG)), 4)
+        words = self.machine.words(CQ + self.shift + 32 * (index % (1 << LOG)), 4)
         return words if (words[3] >> 63) != (index >> LOG & 1) else None
 
     def wait(self, index):
         """The CQE with this index; the core works when QEMU's main loop comes round."""
+        self.until(lambda: self.cqe(index))
+        return self.cqe(index)
+
+    def until(self, condition):
+        """Lets time go on until something is so."""
         end = time.monotonic() + machine.TIMEOUT
-        while time.monotonic() < end:
-            entry = self.cqe(index)
-            if entry:
-                return entry
+        while not condition():
+            status = self.register(REG["STATUS"])
+            assert time.monotonic() < end, f"waited for too long; STATUS {status:#x}"
             self.machine.step(1000)
-        raise AssertionError(f"no CQE {index}; STATUS {self.register(REG['STATUS']):#x}")
 
     def query(self):
         """Asks for the device's counters by the admin queue."""
@@ -110,7 +115,7 @@ class Driver(Function):
         self.post()
         entry = self.wait(index)
         assert entry[0] == 0x77 and status(entry) == 0, entry
-        values = self.machine.words(CONTEXT, len(COUNTERS))
+        values = self.machine.words(CONTEXT + self.shift, len(COUNTERS))
         return dict(zip(COUNTERS, values))
 
 
@@ -194,7 +199,7 @@ def pci_is_as_documented():
     with Machine(*QEMU, *device()) as m:
         f = Function(m, 4)
         assert f.config(0) == 0x5150 << 16 | 0x1234, hex(f.config(0))
-        assert f.config(8, "b") == 1
+        assert f.config(8) == 0xFF0000 << 8 | 1, hex(f.config(8))
         assert f.bar_bytes(0) == (4096, 0)
         assert f.bar_bytes(2) == (1024 * 4096, 4)
         assert f.bar_bytes(4)[1] == 0
@@ -295,6 +300,71 @@ def without_bus_mastering_nothing_is_touched():
         f.query()
 
 
+def behind_an_iommu_nothing_is_kept():
+    with Machine(*QEMU, "-device", "intel-iommu", *device(), "--trace", "qpair_*") as m:
+        f = Driver(m, 4)
+        f.up()
+        f.query()
+        assert "kept mapped 1" in m.trace() and "qpair_unmap_all " not in m.trace()
+        iommu = Iommu(m)
+        iommu.on(devfn=4 << 3, iova=EQ, shift=0x1000000)
+        assert "qpair_unmap_all " in m.trace(), "mappings outlived the switch"
+        before = m.words(CQ, 16), m.words(EQ, 16)
+
+        f.shift = 0x1000000
+        f.set_register(REG["CTRL"], RESET)
+        f.start()
+        kept = m.trace().count("kept mapped 1")
+        f.query()
+        assert (m.words(CQ, 16), m.words(EQ, 16)) == before, "written past the IOMMU"
+        assert m.trace().count("kept mapped 1") == kept, "mapped behind an IOMMU"
+
+        before = m.words(CQ + f.shift, 16)
+        iommu.unmap(CQ)
+        f.post()
+        f.until(lambda: f.register(REG["STATUS"]) & FATAL)
+        assert m.get("dma-faults"), "no fault was counted"
+        assert m.words(CQ + f.shift, 16) == before, "written after an unmap"
+        assert "qpair_dma_fault " in m.trace()
+
+
+def a_device_aimed_at_itself_survives():
+    """Rings in its own BARs, and interrupts that write its own registers or reset it."""
+    with Machine(*QEMU, *device()) as m:
+        Function(m, 0).set_config(0x60, machine.MMCONFIG | 1)
+        f = Driver(m, 4)
+        f.enable()
+        for name in ("EQ0", "ASQ", "ACQ"):
+            for bar in BARS.values():
+                f.set_register(REG["CTRL"], RESET)
+                f.set_register(REG["ADMIN_DEPTH"], LOG << 16 | LOG << 8 | f.log_eq())
+                for other, ring in (("EQ0", EQ), ("ASQ", SQ), ("ACQ", CQ)):
+                    f.set_register(REG[f"{other}_BASE_LO"], bar if other == name else ring)
+                f.set_register(REG["CTRL"], ENABLE)
+                f.doorbell(BELL["CQ_ARM_NEXT"], 0)
+                f.doorbell(BELL["EQ_HEAD"], 0)
+                f.doorbell(BELL["SQ"], 1 << 32)
+                m.step(1000000)
+                assert f.register(REG["MAGIC"]) != 0
+        for addr, data in (
+            (BARS[0] + REG["CTRL"], RESET),
+            (BARS[0] + REG["CTRL"], ENABLE),
+            (BARS[2] + BELL["EQ_HEAD"], 0),
+            (BARS[2] + BELL["SQ"], 5),
+            (BARS[4], 0xFFFFFFFF),
+            (machine.MMCONFIG + (4 << 15) + f.capability(machine.CAP_EXPRESS) + 8, 1 << 15),
+        ):
+            f.set_register(REG["CTRL"], RESET)
+            f.up()
+            f.vector(0, addr, data)
+            f.doorbell(BELL["EQ_HEAD"], 0)
+            f.doorbell(BELL["CQ_ARM_NEXT"], 0)
+            f.post()
+            f.until(lambda: m.get("interrupts") or not f.register(REG["STATUS"]) & READY)
+        f.up()
+        f.query()
+
+
 def knobs_turn_at_run_time():
     with Machine(*QEMU, *device("fail-command=2")) as m:
         f = Driver(m, 4)
@@ -349,11 +419,21 @@ def two_devices_are_two():
     with Machine(*QEMU, *device(), "-device", "qpair,id=r,addr=5") as m:
         f = Driver(m, 4)
         g = Driver(m, 5, bars={0: 0xC2000000, 2: 0xD0000000, 4: 0xC3000000})
-        g.enable()
+        g.up()
         f.up()
         f.query()
         assert m.get("commands", "q") == 1 and m.get("commands", "r") == 0
-        assert g.register(REG["STATUS"]) & READY == 0
+        # DMA is for RAM, not for other devices.
+        f.set_register(REG["CTRL"], RESET)
+        f.set_register(REG["ACQ_BASE_LO"], g.bars[2])
+        f.set_register(REG["ASQ_BASE_LO"], SQ)
+        f.set_register(REG["EQ0_BASE_LO"], EQ)
+        f.set_register(REG["ADMIN_DEPTH"], LOG << 16 | LOG << 8 | f.log_eq())
+        f.set_register(REG["CTRL"], ENABLE)
+        f.doorbell(BELL["SQ"], 1 << 32)
+        f.until(lambda: f.register(REG["STATUS"]) >> 8 & 0xFF)
+        assert m.get("dma-faults") and m.get("violations", "r") == 0
+        assert m.get("sq-doorbells", "r") == 0
 
 
 def unplug_ends():
@@ -392,6 +472,8 @@ TESTS = [
     commands_wait_for_the_virtual_clock,
     resets_return_to_power_on,
     without_bus_mastering_nothing_is_touched,
+    behind_an_iommu_nothing_is_kept,
+    a_device_aimed_at_itself_survives,
     knobs_turn_at_run_time,
     a_vanished_device_reads_as_ones,
     migration_is_refused,

@@ -15,6 +15,7 @@ import tempfile
 TIMEOUT = 30
 
 # Where the BARs go: 32-bit space below q35's own windows.
+MMCONFIG = 0xB0000000
 BARS = {0: 0xC0000000, 2: 0xC8000000, 4: 0xC1000000}
 
 COMMAND = 0x04
@@ -228,3 +229,35 @@ class Function:
 
     def doorbell(self, offset, value, letter="q", page=0):
         self.machine.write(self.bars[2] + page * 4096 + offset, value, letter)
+
+
+class Iommu:
+    """The least of an Intel IOMMU: one function, one table of 4 KiB pages, IOVAs below 2 MiB."""
+
+    BASE = 0xFED90000
+    GCMD, RTADDR, IOTLB = 0x18, 0x20, 0xF8
+    SET_ROOT, TRANSLATE = 1 << 30, 1 << 31
+    ROOT, CONTEXT, UPPER, MIDDLE, PAGES = (0x800000 + 0x1000 * i for i in range(5))
+
+    def __init__(self, machine):
+        self.machine = machine
+
+    def on(self, devfn, iova, shift):
+        """All pages from `iova` on lie `shift` higher."""
+        m = self.machine
+        for table in (self.ROOT, self.CONTEXT, self.UPPER, self.MIDDLE, self.PAGES):
+            m.line("memset", table, 0x1000, 0)
+        m.store(self.ROOT, [self.CONTEXT | 1, 0])
+        m.store(self.CONTEXT + 16 * devfn, [self.UPPER | 1, 1 << 8 | 1])
+        m.store(self.UPPER, [self.MIDDLE | 3])
+        m.store(self.MIDDLE, [self.PAGES | 3])
+        first = iova >> 12
+        m.store(self.PAGES + 8 * first, [(i << 12) + shift | 3 for i in range(first, 512)])
+        m.write(self.BASE + self.RTADDR, self.ROOT, "q")
+        m.write(self.BASE + self.GCMD, self.SET_ROOT)
+        m.write(self.BASE + self.GCMD, self.TRANSLATE)
+
+    def unmap(self, iova):
+        """Takes a page away, as a kernel does: table first, then what is cached of it."""
+        self.machine.store(self.PAGES + 8 * (iova >> 12), [0])
+        self.machine.write(self.BASE + self.IOTLB, 1 << 63 | 1 << 60, "q")
