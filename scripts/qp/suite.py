@@ -6,6 +6,7 @@
 layer   what runs
 host    `cargo test` of the workspace: rules, device model, ring code
 mutants the rules' suite under each wrong variant of a rule, which it has to catch
+device  the device in QEMU, without a guest: PCI, properties, DMA, reset, unplug
 kunit   the module's KUnit suites, in the test kernel
 stock   the tests of the plans on the stock kernel, without an IOMMU
 iommu   the same with one
@@ -14,6 +15,7 @@ debug   the same on the debug kernel, after its detectors were shown to fire
 
 How to add a test:
 - on the host: a `#[test]` anywhere in the Cargo workspace;
+- of the device in QEMU: a function of qemu/tests/device.py, and its line in TESTS;
 - in KUnit: a `#[test]` in a module marked `#[kunit_tests(name)]`, in rust/;
 - in a guest: a case of tools/selftests and its count in plan.toml, or another
   tools/*/plan.toml. That file says which commands run in which guests, and how
@@ -40,8 +42,9 @@ from qp import base
 from qp import kernel as kernels
 from qp import ktap
 from qp import payload
+from qp import qemu
 
-LAYERS = ("host", "mutants", "kunit", "stock", "iommu", "7.3", "debug")
+LAYERS = ("host", "mutants", "device", "kunit", "stock", "iommu", "7.3", "debug")
 KERNEL = {"stock": "stock", "iommu": "stock", "7.3": "test", "debug": "debug"}
 
 # Seconds that a guest may take besides its test, and how much slower a kernel is.
@@ -101,6 +104,28 @@ def mutants(_chosen):
     """Layer: the wrong variants of the rules, and who caught each."""
     count, text = cargo("mutants", "--package", "qpair-queue", "--features", "mutants", "--test", "mutants")
     tell("\n".join(line for line in text.splitlines() if ": caught by " in line))
+    return count
+
+
+def device(_chosen):
+    """Layer: the device in QEMU, played by a program in place of a CPU."""
+    emulator = qemu.binary()
+    log = kept("device")
+    search = [word for folder in qemu.firmware(emulator) for word in ("-L", folder)]
+    with open(log, "wb") as out:
+        try:
+            status = subprocess.run(
+                ["nice", base.TOP / "qemu/tests/device.py", emulator, *search],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, timeout=600,
+            ).returncode  # fmt: skip
+        except subprocess.TimeoutExpired:
+            status = 124
+    text = log.read_text(errors="replace")
+    count, plan = ktap.of_ktap(text), re.search(r"^1\.\.(\d+)$", text, re.MULTILINE)
+    if not plan or count.total != int(plan[1]) or (status != 0 and not count.failed):
+        count.fail(f"{count.total} results, status {status}")
+    if count.failed:
+        show_end(log)
     return count
 
 
@@ -241,6 +266,8 @@ def run_layer(layer, chosen):
         return host(chosen)
     if layer == "mutants":
         return mutants(chosen)
+    if layer == "device":
+        return device(chosen)
     if layer == "kunit":
         return kunit(chosen)
     count = ktap.Count()
