@@ -25,7 +25,7 @@ CACHE = pathlib.Path(
     or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "qpair"
 )
 SCRIPTS = TOP / "scripts"
-LOGS = CACHE / "log"
+LOGS = TOP / "build/log"
 JOBS = str(len(os.sched_getaffinity(0)))
 
 # The exit status of a failure of ours, apart from that of a guest's command.
@@ -64,6 +64,10 @@ CAUSES = [
         "add its package to scripts/packages",
     ),
 ]
+
+
+# The steps so far, and how many seconds each took.
+TIMES = []
 
 
 class Fail(Exception):
@@ -150,6 +154,7 @@ def step(name, command, log=None, cwd=None, env=None, quiet=False):
             process.wait()
             raise
     took = time.monotonic() - start
+    TIMES.append((name, took))
     if status != 0:
         tail = pathlib.Path(log).read_text(errors="replace").splitlines()[-TAIL_LINES:]
         say(f"{name}: failed ({status}); the end of {log}:")

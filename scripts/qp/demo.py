@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0
+"""make run: copies a file through queue pairs, with each operation.
+
+    scripts/run [FILE]
+
+Builds what is missing, boots a guest on the stock kernel, loads the module, and has
+`qpair copy` move FILE (the guest's kernel image, if none is named) in the guest:
+its process posts work requests in memory of its own and rings doorbells, and the
+device moves the bytes; the kernel is not asked. What came out is compared with
+FILE on the host too, and the device's own counters are shown with what they mean.
+"""
+
+import argparse
+import hashlib
+import json
+import pathlib
+import shlex
+import shutil
+import subprocess
+import time
+
+from qp import base
+from qp import kernel as kernels
+from qp import payload
+from qp import qemu
+
+OPS = ("send", "write", "read")
+FOLDER = payload.BUILD / "run"
+
+# The device's counters that tell the story, and what each of them says.
+STORY = [
+    ("{op}-bytes", "bytes that the device moved: the file, once"),
+    ("send-wqes", "work requests that the device fetched from the process's memory"),
+    ("recv-wqes", "buffers that a receiver had posted; WRITE and READ need none"),
+    ("sq-doorbells", "writes of the process to tell of new requests: one for many"),
+    ("rq-doorbells", "the same for receive buffers"),
+    ("cqes", "completions that the device wrote to the process's memory"),
+    ("cq-head-doorbells", "writes of the process to give completion slots back"),
+    ("eqes", "events: only for a completion queue that was armed, to sleep"),
+    ("interrupts", "interrupts: one may tell of many events"),
+    ("violations", "doorbells that made no sense: there must be none"),
+]
+
+
+def number(value):
+    return f"{value:,}".replace(",", " ")
+
+
+def digest(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def copy_in_guest(source):
+    """Runs the three copies in one guest; their reports, and the time it took."""
+    script = "; ".join(
+        f"qpair copy source copy-{op} --op {op} --json >{op}.json || exit" for op in OPS
+    )
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    shutil.copyfile(source, FOLDER / "source")
+    base.say("booting the guest, loading the module, copying ...")
+    start = time.monotonic()
+    status = subprocess.run(
+        [base.SCRIPTS / "py", "guest", "--share", FOLDER, "--", "sh", "-c", f"cd {shlex.quote(str(FOLDER))} && {{ {script}; }}"],
+        stdin=subprocess.DEVNULL,
+    ).returncode
+    took = time.monotonic() - start
+    if status != 0:
+        raise base.Fail(f"the copy in the guest failed with {status}")
+    return [json.loads((FOLDER / f"{op}.json").read_text()) for op in OPS], took
+
+
+def show(source, size, reports):
+    """The screenful."""
+    print()
+    print(f"{source} ({number(size)} bytes) went through queue pairs of a process, three times:")
+    print()
+    print(f"{'':19}" + "".join(f"{op.upper():>12}" for op in OPS))
+    print(f"{'MiB a second':19}" + "".join(f"{report['bytes_per_second'] / 2**20:12.1f}" for report in reports))
+    for counter, meaning in STORY:
+        name = counter.format(op="payload") if "{" in counter else counter
+        values = (report["counters"][counter.format(op=op)] for op, report in zip(OPS, reports))
+        print(f"{name:19}" + "".join(f"{number(value):>12}" for value in values) + f"  {meaning}")
+    print()
+
+
+def run(argv):
+    parser = argparse.ArgumentParser(prog="scripts/run", description=__doc__.split("\n\n")[0])
+    parser.add_argument("file", nargs="?", type=pathlib.Path, metavar="FILE", help="what to copy")
+    args = parser.parse_args(argv)
+    begin = time.monotonic()
+    kernel = kernels.get("stock")
+    source = (args.file or kernel.image).resolve()
+    if not source.is_file():
+        raise base.Fail(f"{source} is not a file that can be read")
+    qemu.binary()
+    payload.module(kernel)
+    payload.programs()
+    reports, took = copy_in_guest(source)
+    expected, size = digest(source), source.stat().st_size
+    for op, report in zip(OPS, reports):
+        if digest(FOLDER / f"copy-{op}") != expected or report["sha256_written"] != expected:
+            raise base.Fail(f"what {op.upper()} copied is not what {source} holds")
+        if report["counters"][f"{op}-bytes"] < size:
+            raise base.Fail(f"{op.upper()}: the device moved fewer bytes than the file has")
+    show(source, size, reports)
+    print(f"SHA-256 of the file and of the three copies, in the guest and here: {expected}")
+    steps = "; ".join(f"{name} {seconds:.0f} s" for name, seconds in base.TIMES if seconds >= 1)
+    print(f"times: {steps + '; ' if steps else ''}guest {took:.0f} s; in all {time.monotonic() - begin:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    base.main(run)
