@@ -41,6 +41,7 @@ pub mod chardev;
 pub mod compat;
 pub mod completion;
 pub mod current;
+pub mod debugroot;
 pub mod dma;
 pub mod door;
 pub mod eventfd;

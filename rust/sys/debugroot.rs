@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The directory in debugfs that all devices of the module share.
+//!
+//! A module has one, a device does not know of the others, and probe is given nothing that the
+//! module owns. So it lies in a static, from the module's init to its exit.
+
+use kernel::{
+    debugfs::Dir,
+    prelude::*,
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        Full,
+        Release, //
+    },
+};
+
+kernel::sync::global_lock! {
+    // SAFETY: Initialised by `Root::new` before anybody can lock it: `STAGE` says so.
+    unsafe(uninit) static ROOT: Mutex<Option<Dir>> = None;
+}
+
+/// Nobody has touched [`ROOT`].
+const NEW: u32 = 0;
+/// Its lock is being initialised.
+const BUSY: u32 = 1;
+/// It may be locked.
+const READY: u32 = 2;
+
+static STAGE: Atomic<u32> = Atomic::new(NEW);
+
+/// Keeps the directory; owned by the module.
+pub struct Root(());
+
+impl Root {
+    /// Makes the directory. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` the second time.
+    pub fn new(name: &CStr) -> Result<Self> {
+        STAGE.cmpxchg(NEW, BUSY, Full).map_err(|_| EBUSY)?;
+        // SAFETY: Only the first caller gets here.
+        unsafe { ROOT.init() };
+        *ROOT.lock() = Some(Dir::new(name));
+        STAGE.store(READY, Release);
+        Ok(Self(()))
+    }
+
+    /// Makes a directory in it. Without the module's directory, one at the top. Process context.
+    pub fn subdir(name: &CStr) -> Dir {
+        if STAGE.load(Acquire) == READY {
+            if let Some(dir) = &*ROOT.lock() {
+                return dir.subdir(name);
+            }
+        }
+        Dir::new(name)
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let dir = ROOT.lock().take();
+        drop(dir);
+    }
+}
