@@ -187,16 +187,13 @@ pub(crate) struct Ended {
     pub(crate) send_cq: Index,
     /// Of the receive CQ.
     pub(crate) recv_cq: Index,
-    /// Of EQ 0.
-    pub(crate) eq0: Index,
 }
 
 impl From<Results> for Ended {
-    fn from(Results([send_cq, recv_cq, eq0]): Results) -> Self {
+    fn from(Results([send_cq, recv_cq, _]): Results) -> Self {
         Self {
             send_cq: Index::new(send_cq),
             recv_cq: Index::new(recv_cq),
-            eq0: Index::new(eq0),
         }
     }
 }
@@ -619,7 +616,7 @@ impl Admin {
         let posted = self.eq.paused(|_, state| {
             let queue = state.admin_queue().ok_or_else(|| self.function.error())?;
             queue.post_block(Tag::new(tag), block).map_err(|_| EBUSY)?;
-            queue.ring(&self.function.bells(pass.dev()));
+            queue.ring_send(&self.function.bells(pass.dev()));
             Ok(())
         });
         match posted {

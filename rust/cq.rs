@@ -18,16 +18,12 @@
 
 use crate::{
     abi::{
-        command::{
-            cq_flags,
-            CqContext, //
-        },
+        command::CqContext,
         doorbell,
         entry::{
             cqe_flags,
             Cqe, //
         },
-        status::Event,
         Number, //
     },
     function::Bells,
@@ -69,13 +65,9 @@ use kernel::{
 /// Completions that are consumed before the head is published, at most.
 pub(crate) const BATCH: usize = 64;
 
-/// An event that is not a completion.
+/// An event that is not a completion. What happened to which object is known by who is told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AsyncEvent {
-    /// What happened.
-    pub(crate) kind: Event,
-    /// To which object; for a doorbell violation the page.
-    pub(crate) number: Number,
     /// How often since the last event of this object and kind.
     pub(crate) count: u32,
     /// Of a fatal queue pair the status.
@@ -110,6 +102,12 @@ pub(crate) struct Done {
 
 /// What the kernel does with completions. Called in BH.
 pub(crate) trait Client: Send {
+    /// Its queue pairs are connected, and nobody polls them yet: what is posted is handed over when
+    /// this returns. Process context.
+    fn begin(&mut self, queues: &mut [QueuePair<Ready>], bells: &Bells<'_>) {
+        let _ = (queues, bells);
+    }
+
     /// A request is done, and its slots are free again. What is posted is handed over at the end
     /// of the turn.
     fn completed(&mut self, queues: &mut [QueuePair<Ready>], done: &Done);
@@ -247,16 +245,21 @@ impl KernelCq {
         &mut self.queues
     }
 
-    /// The queue pairs on it and their client.
-    pub(crate) fn parts(&mut self) -> (&mut [QueuePair<Ready>], &mut dyn Client) {
-        (&mut self.queues, &mut *self.client)
+    /// All queue pairs are on it: lets the client begin.
+    pub(crate) fn begin(&mut self, bells: &Bells<'_>) {
+        self.client.begin(&mut self.queues, bells);
+        self.ring(bells);
     }
 
-    /// Hands over what was posted to any of its queue pairs.
+    /// Hands over what was posted to any of its queue pairs: first the receives, since what one of
+    /// them sends may be meant for another's.
     #[inline]
-    pub(crate) fn ring(&mut self, bells: &Bells<'_>) {
+    fn ring(&mut self, bells: &Bells<'_>) {
         for queue in self.queues.iter_mut() {
-            queue.ring(bells);
+            queue.ring_recv(bells);
+        }
+        for queue in self.queues.iter_mut() {
+            queue.ring_send(bells);
         }
     }
 
@@ -400,14 +403,12 @@ pub(crate) enum Body {
     Ending,
 }
 
-/// Whether a context is that of a CQ which a process arms.
-pub(crate) fn is_process(context: &CqContext) -> bool {
-    context.flags & cq_flags::USER != 0
-}
+/// The second level of a [`Table`].
+type Leaf<T> = KVec<Option<(Number, T)>>;
 
 /// Objects by number: two levels, of which the second is filled on demand. Owned, never shared.
 pub(crate) struct Table<T> {
-    leaves: KVec<Option<KVec<Option<(Number, T)>>>>,
+    leaves: KVec<Option<Leaf<T>>>,
     count: u32,
 }
 

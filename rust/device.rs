@@ -239,6 +239,11 @@ impl Device {
         self.index
     }
 
+    /// Its name on the PCI bus.
+    pub(crate) fn name(&self) -> &CStr {
+        self.function.device().name()
+    }
+
     /// The function.
     pub(crate) fn function(&self) -> &Arc<Function> {
         &self.function
@@ -739,18 +744,21 @@ impl Device {
     }
 
     /// Keeps what the device may still reach until it is quiet.
-    pub(crate) fn strand<T: Send + 'static>(&self, thing: KBox<T>) {
-        let thing: KBox<dyn Send> = thing;
+    pub(crate) fn strand<T: Send + 'static>(&self, thing: T) {
+        let room = KBox::<T>::new_uninit(GFP_KERNEL);
         let mut stranded = self.stranded.lock();
-        if let Err(error) = stranded.reserve(1, GFP_KERNEL) {
-            dev_err!(
-                self.function.device(),
-                "leaked what it may reach: {error:?}\n"
-            );
-            core::mem::forget(thing);
-            return;
+        match (room, stranded.reserve(1, GFP_KERNEL)) {
+            (Ok(room), Ok(())) => {
+                let boxed: KBox<dyn Send> = room.write(thing);
+                // Reserved above.
+                let _: Result<_, _> = stranded.push_within_capacity(boxed);
+            }
+            _ => {
+                let dev = self.function.device();
+                dev_err!(dev, "no memory to keep what the device may reach: leaked\n");
+                core::mem::forget(thing);
+            }
         }
-        let _: Result<_, _> = stranded.push_within_capacity(thing);
     }
 }
 

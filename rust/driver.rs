@@ -8,6 +8,7 @@
 use crate::{
     abi,
     context::Context,
+    debugfs::Files,
     device::{
         Device,
         Lost,
@@ -15,10 +16,12 @@ use crate::{
     },
     event::Eq,
     function::Function,
+    loopback::Loopback,
     sys::{
         self,
         chardev::CharDevice,
         compat,
+        debugroot::Root,
         gate::Gate,
         irq::{
             Irq,
@@ -34,6 +37,7 @@ use kernel::{
         Bound,
         Core, //
     },
+    driver::Registration,
     pci,
     prelude::*,
     sync::{
@@ -44,7 +48,28 @@ use kernel::{
         },
         Arc, //
     },
+    InPlaceModule,
+    ModuleMetadata,
+    ThisModule, //
 };
+
+/// The module. Field order is teardown order.
+#[pin_data]
+pub(crate) struct Module {
+    #[pin]
+    _driver: Registration<sys::pci::Adapter<Driver>>,
+    _root: Root,
+}
+
+impl InPlaceModule for Module {
+    fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
+        // First the directory: devices are probed while the driver is registered.
+        try_pin_init!(Self {
+            _root: Root::new(c"qpair")?,
+            _driver <- Registration::new(<crate::LocalModule as ModuleMetadata>::NAME, module),
+        })
+    }
+}
 
 /// The driver.
 pub(crate) struct Driver;
@@ -116,11 +141,23 @@ impl Drop for Running<'_> {
     }
 }
 
+/// The loopback client among the device's tenants.
+struct Guest(Arc<Loopback>);
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
 /// What is there while the driver is bound. Field order is teardown order.
 pub(crate) struct Data<'bound> {
     /// First: no new files.
     _chardev: Pin<KBox<CharDevice<Context>>>,
     running: Running<'bound>,
+    /// After shutting down, which ends a run that somebody is waiting for in a file.
+    _files: Pin<KBox<Files>>,
+    _loopback: Guest,
     /// Until here, since shutting down may have to wait for a command that gets no answer.
     _watchdog: Pin<KBox<Watchdog<Watch>>>,
     _irqs: KVec<Irq<'bound, Eq>>,
@@ -153,6 +190,8 @@ impl<'bound> Data<'bound> {
         }
         let watchdog = KBox::pin_init(Watchdog::new(WATCH, Watch(device.clone())), GFP_KERNEL)?;
         let running = Running::new(device, pdev)?;
+        let loopback = Guest(Loopback::new(running.device.clone())?);
+        let files = Files::new(&running.device, loopback.0.clone())?;
         let chardev = CharDevice::new(
             pdev.as_ref(),
             fmt!("qpair{}", index.0),
@@ -163,6 +202,8 @@ impl<'bound> Data<'bound> {
         Self::announce(pdev, &running.device);
         Ok(Self {
             _chardev: chardev,
+            _files: files,
+            _loopback: loopback,
             running,
             _watchdog: watchdog,
             _irqs: irqs,

@@ -120,6 +120,10 @@ pub(crate) struct Knobs {
     pub(crate) budget: Atomic<u32>,
     /// 0: the loop described in [`queue::poll`](crate::queue::poll); 1: the source model's own.
     pub(crate) policy: Atomic<u32>,
+    /// Moderation of all EQs, as it was set last: events ...
+    pub(crate) moderation_count: Atomic<u32>,
+    /// ... or microseconds.
+    pub(crate) moderation_usecs: Atomic<u32>,
 }
 
 impl Knobs {
@@ -131,6 +135,8 @@ impl Knobs {
             completions: Atomic::new(tuning.completions),
             budget: Atomic::new(tuning.budget),
             policy: Atomic::new(0),
+            moderation_count: Atomic::new(0),
+            moderation_usecs: Atomic::new(0),
         }
     }
 
@@ -463,15 +469,12 @@ impl Effects for Act<'_> {
                 return;
             }
         };
-        let owner = self.world.owners.of(what).get_mut(eqe.number);
-        match (owner, Event::from_code(eqe.kind)) {
-            (Some(owner), Some(kind)) => owner.event(&AsyncEvent {
-                kind,
-                number: eqe.number,
+        match self.world.owners.of(what).get_mut(eqe.number) {
+            Some(owner) => owner.event(&AsyncEvent {
                 count: eqe.count,
                 code: eqe.code,
             }),
-            _ => self.world.unclaimed += 1,
+            None => self.world.unclaimed += 1,
         }
     }
 

@@ -7,7 +7,6 @@
 use crate::{
     abi::{
         command::MrContext,
-        entry::Sge,
         Number, //
     },
     admin::{
@@ -64,13 +63,9 @@ impl Region {
         &self.memory
     }
 
-    /// A piece of it, for a work request.
-    pub(crate) fn sge(&self, offset: u64, bytes: u32) -> Sge {
-        Sge {
-            addr: offset,
-            bytes,
-            lkey: self.key.raw(),
-        }
+    /// Its length.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.memory.list().bytes
     }
 
     /// Destroys region `key`. On return the device does not reach its memory any more. Sleeps.

@@ -434,13 +434,19 @@ impl<S> QueuePair<S> {
         (self.sq.depth().entries(), rq)
     }
 
-    /// Hands over what was posted since the last time: a doorbell for each queue that has news.
+    /// Hands over the receives that were posted since the last time, if any, with one doorbell.
     #[inline]
-    pub(crate) fn ring(&mut self, bells: &Bells<'_>) {
+    pub(crate) fn ring_recv(&mut self, bells: &Bells<'_>) {
         let number = self.number;
         if let Some(rq) = self.rq.as_mut() {
             rq.ring(|tail| bells.ring(doorbell::RQ, number, tail.get()));
         }
+    }
+
+    /// Hands over the sends that were posted since the last time, if any, with one doorbell.
+    #[inline]
+    pub(crate) fn ring_send(&mut self, bells: &Bells<'_>) {
+        let number = self.number;
         self.sq
             .ring(|tail| bells.ring(doorbell::SQ, number, tail.get()));
     }

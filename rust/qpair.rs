@@ -16,10 +16,11 @@
 //! | [`event`] | EQ, interrupt, poll, asynchronous events |
 //! | [`device`] | bring-up, shutdown, recovery, and what others make on the device |
 //! | [`context`] | an open file, and everything that it owns |
+//! | [`loopback`] | the kernel's own client |
+//! | [`debugfs`] | tables, knobs, and the loopback client's file |
 //! | [`driver`] | probe and unbind |
 
 #![deny(unsafe_code)]
-#![allow(dead_code)]
 
 pub mod abi;
 pub mod queue;
@@ -29,20 +30,20 @@ pub mod sys;
 mod admin;
 mod context;
 mod cq;
+mod debugfs;
 mod device;
 mod driver;
 mod event;
 mod function;
+mod loopback;
 mod mr;
 mod qp;
 mod ring;
 
-kernel::module_driver! {
-    <T>, sys::pci::Adapter<T>, {
-        type: driver::Driver,
-        name: "qpair",
-        authors: ["The qpair authors"],
-        description: "Queue pairs",
-        license: "GPL v2",
-    }
+kernel::prelude::module! {
+    type: driver::Module,
+    name: "qpair",
+    authors: ["The qpair authors"],
+    description: "Queue pairs",
+    license: "GPL v2",
 }

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What people see of the driver, in `/sys/kernel/debug/qpair/<PCI name>/`.
+//!
+//! | file | read | written |
+//! |---|---|---|
+//! | `eqs` | each EQ: counters of interrupts, polls, events, completions, doorbells, slots | |
+//! | `cqs`, `qps`, `mrs`, `pds` | each object: the kernel's and those of open files | |
+//! | `contexts` | each open file | |
+//! | `device` | health, epoch, admin commands, the device's own counters | |
+//! | `events`, `completions`, `budget`, `policy` | how polls go | the same; at once |
+//! | `moderation` | count and microseconds, of all EQs | the same |
+//! | `loopback` | the last run of [`loopback`](crate::loopback) | a run |
+//!
+//! Every table is one line of headings, then a line for each object. Reading a table pauses polls
+//! for moments.
+
+use crate::{
+    abi::{
+        command::EqContext,
+        counters::Counter, //
+    },
+    admin::{
+        Eq,
+        Modify,
+        QueryCounters, //
+    },
+    device::{
+        Device,
+        Shown, //
+    },
+    event::{
+        Eq as EventQueue,
+        State, //
+    },
+    loopback::Loopback,
+    queue::poll::Node,
+    sys::debugroot::Root, //
+};
+use core::pin::Pin;
+use kernel::{
+    debugfs::File,
+    fmt,
+    prelude::*,
+    str::CString,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    },
+    uaccess::UserSliceReader, //
+};
+
+/// The files of a device; gone when dropped, which waits for who is reading or writing.
+#[pin_data]
+pub(crate) struct Files {
+    #[pin]
+    eqs: File<Arc<Device>>,
+    #[pin]
+    cqs: File<Arc<Device>>,
+    #[pin]
+    qps: File<Arc<Device>>,
+    #[pin]
+    mrs: File<Arc<Device>>,
+    #[pin]
+    pds: File<Arc<Device>>,
+    #[pin]
+    contexts: File<Arc<Device>>,
+    #[pin]
+    device: File<Arc<Device>>,
+    #[pin]
+    events: File<Arc<Device>>,
+    #[pin]
+    completions: File<Arc<Device>>,
+    #[pin]
+    budget: File<Arc<Device>>,
+    #[pin]
+    policy: File<Arc<Device>>,
+    #[pin]
+    moderation: File<Arc<Device>>,
+    #[pin]
+    loopback: File<Arc<Loopback>>,
+}
+
+impl Files {
+    /// Makes the files of `device`. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`. A kernel without debugfs is none.
+    pub(crate) fn new(device: &Arc<Device>, loopback: Arc<Loopback>) -> Result<Pin<KBox<Self>>> {
+        let name = CString::try_from_fmt(fmt!("{}", device.name()))?;
+        let dir = Root::subdir(&name);
+        let of = || device.clone();
+        KBox::try_pin_init(
+            try_pin_init!(Self {
+                eqs <- dir.read_callback_file(c"eqs", of(), &show_eqs),
+                cqs <- dir.read_callback_file(c"cqs", of(), &show_cqs),
+                qps <- dir.read_callback_file(c"qps", of(), &show_qps),
+                mrs <- dir.read_callback_file(c"mrs", of(), &show_mrs),
+                pds <- dir.read_callback_file(c"pds", of(), &show_pds),
+                contexts <- dir.read_callback_file(c"contexts", of(), &show_contexts),
+                device <- dir.read_callback_file(c"device", of(), &show_device),
+                events <- dir.read_write_callback_file(
+                    c"events", of(), &show_events, &set_events),
+                completions <- dir.read_write_callback_file(
+                    c"completions", of(), &show_completions, &set_completions),
+                budget <- dir.read_write_callback_file(
+                    c"budget", of(), &show_budget, &set_budget),
+                policy <- dir.read_write_callback_file(
+                    c"policy", of(), &show_policy, &set_policy),
+                moderation <- dir.read_write_callback_file(
+                    c"moderation", of(), &show_moderation, &set_moderation),
+                loopback <- dir.read_write_callback_file(
+                    c"loopback", loopback, &show_loopback, &set_loopback),
+            }? Error),
+            GFP_KERNEL,
+        )
+    }
+}
+
+fn show_eqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(
+        f,
+        "eq number depth head interrupts lost polls again events completions arms deferred heads \
+         unmasks short stale unclaimed cqs unbound spare limbo pending spurious"
+    )?;
+    for eq in device.eqs() {
+        let (interrupts, lost) = eq.handler().interrupts();
+        let index = eq.handler().index();
+        let number = eq.handler().number().raw();
+        // Copied while the poll is paused, written when it runs again.
+        let view = eq.paused(|_, state| {
+            state.look(|view| (view.ring(), *view.counts(), view.slots(), view.table()))
+        });
+        let Some(((depth, head), counts, slots, (cqs, unclaimed))) = view else {
+            continue;
+        };
+        let [unbound, spare, limbo, pending, spurious] = slots;
+        writeln!(
+            f,
+            "{index} {number} {depth} {head} {interrupts} {lost} {} {} {} {} {} {} {} {} {} {} \
+             {unclaimed} {cqs} {unbound} {spare} {limbo} {pending} {spurious}",
+            counts.polls,
+            counts.again,
+            counts.events,
+            counts.completions,
+            counts.arms,
+            counts.deferred,
+            counts.heads,
+            counts.unmasks,
+            counts.short,
+            counts.stale,
+        )?;
+    }
+    Ok(())
+}
+
+/// Copies what `one` makes of each kernel CQ while the poll is paused, a few at a time, and writes
+/// it with the poll running.
+fn kernel_cqs<T: Copy>(
+    device: &Device,
+    mut each: impl FnMut(&EventQueue, &State, usize) -> Option<T>,
+    mut show: impl FnMut(&T) -> fmt::Result,
+) -> fmt::Result {
+    for eq in device.eqs() {
+        let mut at = 0;
+        while let Some(line) = eq.paused(|eq, state| each(eq, state, at)) {
+            show(&line)?;
+            at += 1;
+        }
+    }
+    Ok(())
+}
+
+fn show_cqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(
+        f,
+        "# kernel: number kernel eq depth head completions stale qps armed"
+    )?;
+    kernel_cqs(
+        device,
+        |eq, state, at| {
+            state.look(|view| {
+                let (node, cq) = view.kernel_cqs().nth(at)?;
+                let qps = cq.queues_ref().len();
+                Some((
+                    eq.index(),
+                    cq.number().raw(),
+                    cq.counts(),
+                    qps,
+                    is_armed(node),
+                ))
+            })?
+        },
+        |(eq, number, (depth, completions, head, stale), qps, armed)| {
+            writeln!(
+                f,
+                "{number} kernel {eq} {depth} {head} {completions} {stale} {qps} {armed}"
+            )
+        },
+    )?;
+    show_tenants(device, Shown::Cqs, f)
+}
+
+fn is_armed(node: &Node) -> u32 {
+    node.held()
+}
+
+fn show_qps(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(
+        f,
+        "# kernel: number kernel cq sq-blocks rq-depth sq-in-flight rq-in-flight stale"
+    )?;
+    kernel_cqs(
+        device,
+        |_, state, at| {
+            state.look(|view| {
+                let mut queues = view.kernel_cqs().flat_map(|(_, cq)| {
+                    let number = cq.number().raw();
+                    cq.queues_ref().iter().map(move |queue| (number, queue))
+                });
+                let (cq, queue) = queues.nth(at)?;
+                let (depths, flight) = (queue.depths(), queue.in_flight());
+                Some((queue.number().raw(), cq, depths, flight, queue.stale()))
+            })?
+        },
+        |(number, cq, (sq, rq), (sq_flight, rq_flight), stale)| {
+            writeln!(
+                f,
+                "{number} kernel {cq} {sq} {rq} {sq_flight} {rq_flight} {stale}"
+            )
+        },
+    )?;
+    show_tenants(device, Shown::Qps, f)
+}
+
+fn show_tenants(device: &Device, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut result = Ok(());
+    device.for_tenants(|tenant| {
+        if result.is_ok() {
+            result = tenant.describe(what, f);
+        }
+    });
+    result
+}
+
+fn show_mrs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "# memory regions")?;
+    show_tenants(device, Shown::Mrs, f)
+}
+
+fn show_pds(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "# protection domains")?;
+    show_tenants(device, Shown::Pds, f)
+}
+
+fn show_contexts(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "# open files")?;
+    show_tenants(device, Shown::Contexts, f)
+}
+
+fn show_device(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (commands, refused) = device.admin().counts();
+    writeln!(f, "name qpair{}", device.index())?;
+    writeln!(f, "health {:?}", device.function().health())?;
+    writeln!(f, "epoch {}", device.epoch())?;
+    writeln!(f, "vectors {}", device.vectors())?;
+    writeln!(f, "admin-commands {commands}")?;
+    writeln!(f, "admin-refused {refused}")?;
+    writeln!(f, "dma-held {}", device.function().gate().held())?;
+    let Ok(pass) = device.enter(device.epoch()) else {
+        return Ok(());
+    };
+    let Ok(counters) = device.admin().execute(&pass, QueryCounters) else {
+        return Ok(());
+    };
+    for (counter, value) in Counter::ALL.iter().zip(counters) {
+        writeln!(f, "{} {value}", counter.name())?;
+    }
+    Ok(())
+}
+
+/// Numbers that were written, separated by blanks.
+fn numbers<const N: usize>(reader: &mut UserSliceReader) -> Result<[u32; N]> {
+    let mut buffer = [0; 64];
+    let length = reader.len();
+    let text = buffer.get_mut(..length).ok_or(EINVAL)?;
+    reader.read_slice(text)?;
+    let text = core::str::from_utf8(text).map_err(|_| EINVAL)?;
+    let mut words = text.split_ascii_whitespace();
+    let mut numbers = [0; N];
+    for number in &mut numbers {
+        *number = words
+            .next()
+            .and_then(|word| word.parse().ok())
+            .ok_or(EINVAL)?;
+    }
+    match words.next() {
+        None => Ok(numbers),
+        Some(_) => Err(EINVAL),
+    }
+}
+
+/// A number among the knobs, from `least` to `most`.
+fn set(
+    knob: &Atomic<u32>,
+    reader: &mut UserSliceReader,
+    range: core::ops::RangeInclusive<u32>,
+) -> Result {
+    let [value] = numbers(reader)?;
+    if !range.contains(&value) {
+        return Err(EINVAL);
+    }
+    knob.store(value, Relaxed);
+    Ok(())
+}
+
+macro_rules! knobs {
+    ($($knob:ident: $show:ident, $set:ident, $range:expr;)*) => { $(
+        fn $show(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            writeln!(f, "{}", device.knobs().$knob.load(Relaxed))
+        }
+        fn $set(device: &Arc<Device>, reader: &mut UserSliceReader) -> Result {
+            set(&device.knobs().$knob, reader, $range)
+        }
+    )* };
+}
+knobs! {
+    events: show_events, set_events, 1..=1 << 16;
+    completions: show_completions, set_completions, 1..=1 << 16;
+    budget: show_budget, set_budget, 1..=1 << 16;
+    policy: show_policy, set_policy, 0..=1;
+}
+
+fn show_moderation(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let knobs = device.knobs();
+    writeln!(
+        f,
+        "{} {}",
+        knobs.moderation_count.load(Relaxed),
+        knobs.moderation_usecs.load(Relaxed)
+    )
+}
+
+fn set_moderation(device: &Arc<Device>, reader: &mut UserSliceReader) -> Result {
+    let [count, usecs] = numbers(reader)?;
+    let context = EqContext {
+        moderation_count: u16::try_from(count).map_err(|_| EINVAL)?,
+        moderation_usecs: u16::try_from(usecs).map_err(|_| EINVAL)?,
+        ..EqContext::default()
+    };
+    let pass = device.enter(device.epoch())?;
+    for eq in device.eqs() {
+        device.admin().execute(
+            &pass,
+            Modify::<Eq> {
+                number: eq.handler().number(),
+                mask: 0,
+                context,
+            },
+        )?;
+    }
+    device.knobs().moderation_count.store(count, Relaxed);
+    device.knobs().moderation_usecs.store(usecs, Relaxed);
+    Ok(())
+}
+
+fn show_loopback(loopback: &Arc<Loopback>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    loopback.read(f)
+}
+
+fn set_loopback(loopback: &Arc<Loopback>, reader: &mut UserSliceReader) -> Result {
+    loopback.write(reader)
+}

@@ -1,0 +1,554 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernel's own client: queue pairs that move data between each other, and check it.
+//!
+//! What dmatest is to DMA engines. A run makes pairs of connected queue pairs; each of them is a
+//! [`Lane`] that does `count` operations to its peer with as many in flight as its SQ holds. The
+//! queue pairs are spread over all vectors, a group of them on each CQ.
+//!
+//! ```text
+//!   write to debugfs: parse -> build (a pass) -> wait -> end (a pass) -> report, to be read
+//!   poll of an EQ:    completion -> check what arrived -> fill and post the next -> ... -> wake
+//! ```
+//!
+//! While it runs, everything that a group needs belongs to the poll of its EQ: the lanes take no
+//! lock. Every operation has a slot of its lane's memory, which is filled from the operation's
+//! number and is looked at by the receiving end:
+//!
+//! | op | the lane fills | the device moves | looked at |
+//! |---|---|---|---|
+//! | send | its own source | SEND -> the peer's receive | when the peer's receive completes |
+//! | write | its own source | WRITE -> the peer's target | when it completes |
+//! | read | the peer's source | READ -> its own target | when it completes |
+//!
+//! A SEND needs a receive of the peer: a [`Permit`], minted by posting the receive, spent by
+//! posting the SEND. So no SEND meets a peer that is not ready.
+//!
+//! # Locks
+//!
+//! `run`, inside a pass: what was made, to be ended or, when the device is lost, to be dropped by
+//! [`Tenant::unmap`]. `report`: the text of the last run.
+
+mod lane;
+mod plan;
+
+use self::{
+    lane::{
+        Lane,
+        Lanes, //
+    },
+    plan::Plan, //
+};
+use crate::{
+    abi::{
+        command::access,
+        Number, //
+    },
+    cq::KernelCq,
+    device::{
+        Device,
+        Lost,
+        Shown,
+        Tenant, //
+    },
+    mr::{
+        self,
+        Region, //
+    },
+    qp::{
+        Init,
+        QueuePair,
+        Reset,
+        Site,
+        Sizes, //
+    },
+    queue::index::Depth,
+    sys::{
+        gate::Pass,
+        wait::Waiters, //
+    },
+};
+use kernel::{
+    fmt,
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed,
+            Release, //
+        },
+        Arc,
+        Mutex, //
+    },
+    time::{
+        Instant,
+        Monotonic, //
+    },
+    uaccess::UserSliceReader, //
+};
+
+/// Queue pairs on a CQ.
+const GROUP: usize = 32;
+
+/// What the polls and who waits for them share.
+#[pin_data]
+pub(crate) struct Progress {
+    /// Groups that are not done.
+    left: Atomic<u32>,
+    /// The device was lost, or a signal came: no more is posted.
+    cancelled: Atomic<bool>,
+    sends: Atomic<u64>,
+    receives: Atomic<u64>,
+    errors: Atomic<u64>,
+    mismatches: Atomic<u64>,
+    /// Of the first completion with an error: status and detail.
+    first: Atomic<u32>,
+    #[pin]
+    waiters: Waiters,
+}
+
+impl Progress {
+    fn new(groups: u32) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                left: Atomic::new(groups),
+                cancelled: Atomic::new(false),
+                sends: Atomic::new(0),
+                receives: Atomic::new(0),
+                errors: Atomic::new(0),
+                mismatches: Atomic::new(0),
+                first: Atomic::new(0),
+                waiters <- Waiters::new(),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn is_over(&self) -> bool {
+        self.left.load(Acquire) == 0 || self.cancelled.load(Acquire)
+    }
+
+    fn cancel(&self) {
+        self.cancelled.store(true, Release);
+        self.waiters.wake_all();
+    }
+}
+
+/// What a run has made.
+struct Run {
+    pd: Number,
+    regions: KVec<Region>,
+    /// CQs that polls have, and on which vector.
+    groups: KVec<(u32, Number)>,
+    progress: Arc<Progress>,
+}
+
+/// The client, one for each device.
+#[pin_data]
+pub(crate) struct Loopback {
+    device: Arc<Device>,
+    busy: Atomic<bool>,
+    #[pin]
+    run: Mutex<Option<Run>>,
+    #[pin]
+    report: Mutex<KVec<u8>>,
+}
+
+/// Resets `busy` however a run ends.
+struct Busy<'a>(&'a Atomic<bool>);
+
+impl<'a> Busy<'a> {
+    fn new(busy: &'a Atomic<bool>) -> Result<Self> {
+        if busy.xchg(true, Full) {
+            return Err(EBUSY);
+        }
+        Ok(Self(busy))
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Release);
+    }
+}
+
+impl Loopback {
+    /// That of `device`, which gets it as a tenant.
+    pub(crate) fn new(device: Arc<Device>) -> Result<Arc<Self>> {
+        let this = Arc::pin_init(
+            pin_init!(Self {
+                device,
+                busy: Atomic::new(false),
+                run <- new_mutex!(None, "Loopback::run"),
+                report <- new_mutex!(KVec::new(), "Loopback::report"),
+            }),
+            GFP_KERNEL,
+        )?;
+        this.device.admit(this.clone())?;
+        Ok(this)
+    }
+
+    /// Undoes [`Self::new`].
+    pub(crate) fn leave(&self) {
+        self.device.dismiss(self);
+    }
+
+    /// A write to the debug file: does a run, and returns when it is over.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for what it does not understand, `EBUSY` while another run is going on, `EIO` if
+    /// the run failed (the report says how), `EINTR` if a signal came; those of making things.
+    pub(crate) fn write(&self, reader: &mut UserSliceReader) -> Result {
+        let plan = Plan::read(reader, self.device.limits())?;
+        let _busy = Busy::new(&self.busy)?;
+        let outcome = self.run(&plan);
+        if let Err(error) = outcome {
+            if self.report.lock().is_empty() {
+                self.say(fmt!("result=failed {plan} errno={}\n", -error.to_errno()));
+            }
+        }
+        outcome
+    }
+
+    /// A read of the debug file: the report of the last run.
+    pub(crate) fn read(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let report = self.report.lock();
+        match core::str::from_utf8(&report) {
+            Ok(text) if !text.is_empty() => f.write_str(text),
+            _ => f.write_str("result=none\n"),
+        }
+    }
+
+    fn say(&self, text: fmt::Arguments<'_>) {
+        let Ok(text) = kernel::str::CString::try_from_fmt(text) else {
+            return;
+        };
+        let mut report = self.report.lock();
+        report.clear();
+        // Without memory there is no report.
+        let _: Result<(), _> = report.extend_from_slice(text.to_bytes(), GFP_KERNEL);
+    }
+
+    fn run(&self, plan: &Plan) -> Result {
+        self.report.lock().clear();
+        let epoch = self.device.epoch();
+        let progress = {
+            let pass = self.device.enter(epoch)?;
+            let mut run = self.run.lock();
+            if run.is_some() {
+                return Err(EBUSY);
+            }
+            let made = self.build(&pass, epoch, plan)?;
+            let progress = made.progress.clone();
+            *run = Some(made);
+            progress
+        };
+        let began = Instant::<Monotonic>::now();
+        let waited = progress.waiters.wait(|| progress.is_over());
+        let took = began.elapsed();
+        if waited.is_err() {
+            progress.cancel();
+        }
+        // A device that is lost has taken all of it, or will: see `unmap`.
+        if let Ok(pass) = self.device.enter(epoch) {
+            let made = self.run.lock().take();
+            if let Some(made) = made {
+                self.end(&pass, made);
+            }
+        }
+
+        let failed = progress.errors.load(Relaxed) + progress.mismatches.load(Relaxed) != 0;
+        let cancelled = progress.cancelled.load(Relaxed);
+        let sends = progress.sends.load(Relaxed);
+        let first = progress.first.load(Relaxed);
+        let result = match (failed, cancelled) {
+            (true, _) => "failed",
+            (false, true) => "cancelled",
+            (false, false) => "ok",
+        };
+        let receives = progress.receives.load(Relaxed);
+        let bytes = sends.saturating_mul(u64::from(plan.size));
+        let usecs = took.as_micros_ceil();
+        let errors = progress.errors.load(Relaxed);
+        let mismatches = progress.mismatches.load(Relaxed);
+        let (status, detail) = (first & 0xff, first >> 8);
+        self.say(fmt!(
+            "result={result} {plan} sends={sends} receives={receives} bytes={bytes} \
+             usecs={usecs} errors={errors} mismatches={mismatches} status={status} \
+             detail={detail}\n"
+        ));
+        if waited.is_err() {
+            return Err(EINTR);
+        }
+        if failed {
+            return Err(EIO);
+        }
+        if cancelled {
+            return Err(self.device.function().error());
+        }
+        Ok(())
+    }
+
+    /// Makes everything, and starts it.
+    fn build(&self, pass: &Pass<'_>, epoch: u32, plan: &Plan) -> Result<Run> {
+        let lanes = plan.qps as usize;
+        // CAST: Bounded by the number of queue pairs.
+        let groups = lanes.div_ceil(GROUP) as u32;
+        let admin = self.device.admin();
+        let mut run = Run {
+            pd: mr::alloc_pd(admin, pass)?,
+            regions: KVec::new(),
+            groups: KVec::new(),
+            progress: Progress::new(groups)?,
+        };
+        let built = (0..groups as usize).try_for_each(|group| {
+            let first = group * GROUP;
+            let count = GROUP.min(lanes - first);
+            self.build_group(pass, epoch, plan, &mut run, first, count)
+        });
+        match built {
+            Ok(()) => Ok(run),
+            Err(error) => {
+                run.progress.cancel();
+                self.end(pass, run);
+                Err(error)
+            }
+        }
+    }
+
+    fn build_group(
+        &self,
+        pass: &Pass<'_>,
+        epoch: u32,
+        plan: &Plan,
+        run: &mut Run,
+        first: usize,
+        count: usize,
+    ) -> Result {
+        let device = &*self.device;
+        let rights = access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_READ;
+        let mut lanes = KVec::with_capacity(count, GFP_KERNEL)?;
+        for lane in 0..count {
+            run.regions.reserve(1, GFP_KERNEL)?;
+            let region = Region::new(device.admin(), pass, run.pd, plan.lane_bytes(), rights)?;
+            lanes.push(
+                Lane::new(region.key(), region.memory().clone(), first + lane),
+                GFP_KERNEL,
+            )?;
+            run.regions
+                .push_within_capacity(region)
+                .map_err(|_| ENOMEM)?;
+        }
+
+        let sizes = plan.sizes();
+        let entries = sizes.completions().saturating_mul(count as u32);
+        let depth = Depth::at_least(entries).ok_or(EINVAL)?;
+        // CAST: Few groups.
+        let vector = (first / GROUP) as u32 % device.vectors().max(1);
+        let client = Lanes::new(*plan, lanes, run.progress.clone());
+        run.groups.reserve(1, GFP_KERNEL)?;
+        let client = KBox::new(client, GFP_KERNEL)?;
+        let mut cq = device.create_kernel_cq(pass, vector, depth, client)?;
+        let number = cq.number();
+
+        let made = self.make_queues(pass, epoch, plan.sizes(), run.pd, count, &mut cq);
+        if let Err(error) = made.and_then(|made| self.connect(pass, &mut cq, made)) {
+            device.end_kernel_cq(pass, vector, cq)?;
+            return Err(error);
+        }
+        cq.begin(&device.function().bells(pass.dev()));
+        match device.attach_kernel_cq(pass, vector, cq) {
+            Ok(()) => run
+                .groups
+                .push_within_capacity((vector, number))
+                .map_err(|_| ENOMEM),
+            Err((error, cq)) => {
+                device.end_kernel_cq(pass, vector, cq)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes the queue pairs of a group.
+    fn make_queues(
+        &self,
+        pass: &Pass<'_>,
+        epoch: u32,
+        sizes: Sizes,
+        pd: Number,
+        count: usize,
+        cq: &mut KernelCq,
+    ) -> Result<KVec<QueuePair<Init>>> {
+        let mut made = KVec::with_capacity(count, GFP_KERNEL)?;
+        for place in 0..count {
+            let site = Site {
+                cq: cq.number(),
+                cq_ring: cq.ring_id(),
+                pd,
+                place: u16::try_from(place).map_err(|_| EINVAL)?,
+            };
+            if let Err(error) = self
+                .make_queue(pass, epoch, sizes, &site, cq)
+                .and_then(|queue| made.push_within_capacity(queue).map_err(|_| ENOMEM))
+            {
+                self.scrap_all(pass, cq, made);
+                return Err(error);
+            }
+        }
+        Ok(made)
+    }
+
+    fn make_queue(
+        &self,
+        pass: &Pass<'_>,
+        epoch: u32,
+        sizes: Sizes,
+        site: &Site,
+        cq: &mut KernelCq,
+    ) -> Result<QueuePair<Init>> {
+        let admin = self.device.admin();
+        let rights = access::REMOTE_WRITE | access::REMOTE_READ;
+        let slots = cq.reserve(sizes.completions()).ok_or(ENOSPC)?;
+        let queue = match QueuePair::<Reset>::create(admin, pass, epoch, site, sizes, slots) {
+            Ok(queue) => queue,
+            Err((error, slots)) => {
+                cq.give_back(slots);
+                return Err(error);
+            }
+        };
+        queue.init(admin, pass, rights).map_err(|(error, queue)| {
+            self.scrap(pass, cq, queue);
+            error
+        })
+    }
+
+    /// Connects them in pairs, and puts them on their CQ.
+    fn connect(
+        &self,
+        pass: &Pass<'_>,
+        cq: &mut KernelCq,
+        mut made: KVec<QueuePair<Init>>,
+    ) -> Result {
+        let mut numbers = KVec::with_capacity(made.len(), GFP_KERNEL);
+        if let Ok(numbers) = numbers.as_mut() {
+            for queue in &made {
+                let _: Result<_, _> = numbers.push_within_capacity(queue.number());
+            }
+        }
+        let mut result = Ok(());
+        let mut place = 0;
+        while let Ok(queue) = made.remove(0) {
+            let peer = numbers
+                .as_ref()
+                .ok()
+                .and_then(|numbers| numbers.get(place ^ 1))
+                .copied();
+            let Some(peer) = peer else {
+                self.scrap(pass, cq, queue);
+                result = Err(ENOMEM);
+                continue;
+            };
+            match queue.connect(self.device.admin(), pass, peer) {
+                Ok(queue) => {
+                    if let Err((error, queue)) = cq.add(queue) {
+                        self.scrap(pass, cq, queue);
+                        result = Err(error);
+                    }
+                }
+                Err((error, queue)) => {
+                    self.scrap(pass, cq, queue);
+                    result = Err(error);
+                }
+            }
+            if result.is_err() {
+                break;
+            }
+            place += 1;
+        }
+        self.scrap_all(pass, cq, made);
+        result
+    }
+
+    fn scrap_all<S: 'static>(
+        &self,
+        pass: &Pass<'_>,
+        cq: &mut KernelCq,
+        mut queues: KVec<QueuePair<S>>,
+    ) {
+        while let Some(queue) = queues.pop() {
+            self.scrap(pass, cq, queue);
+        }
+    }
+
+    /// Ends a queue pair that is not on its CQ yet.
+    fn scrap<S: 'static>(&self, pass: &Pass<'_>, cq: &mut KernelCq, queue: QueuePair<S>) {
+        match queue.destroy(self.device.admin(), pass) {
+            // Nothing was posted to it.
+            Ok(_) => cq.give_back(queue.retire()),
+            Err(_) => self.device.strand(queue),
+        }
+    }
+
+    /// Ends all of a run.
+    fn end(&self, pass: &Pass<'_>, run: Run) {
+        let device = &*self.device;
+        let mut clean = true;
+        for (vector, number) in run.groups {
+            if let Some(cq) = device.take_kernel_cq(vector, number) {
+                clean &= device.end_kernel_cq(pass, vector, cq).is_ok();
+            }
+        }
+        for region in run.regions {
+            if !clean || Region::destroy(device.admin(), pass, region.key()).is_err() {
+                clean = false;
+                device.strand(region);
+            }
+        }
+        if clean {
+            // It is empty, and what is left of it in the device costs no memory here.
+            let _: Result = mr::dealloc_pd(device.admin(), pass, run.pd);
+        }
+    }
+}
+
+impl Tenant for Loopback {
+    fn lost(&self, _why: Lost) {
+        if let Some(run) = self.run.lock().as_ref() {
+            run.progress.cancel();
+        }
+    }
+
+    fn unmap(&self) {
+        let run = self.run.lock().take();
+        drop(run);
+    }
+
+    fn is_done(&self) -> bool {
+        false
+    }
+
+    fn describe(&self, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let run = self.run.lock();
+        let Some(run) = run.as_ref() else {
+            return Ok(());
+        };
+        match what {
+            Shown::Mrs => run.regions.iter().try_for_each(|region| {
+                writeln!(
+                    f,
+                    "{} kernel pd {} bytes {}",
+                    region.key().raw(),
+                    run.pd.raw(),
+                    region.bytes()
+                )
+            }),
+            Shown::Pds => writeln!(f, "{} kernel", run.pd.raw()),
+            // Those are with the polls.
+            Shown::Contexts | Shown::Cqs | Shown::Qps => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The lanes of a group: what the poll does with completions.
+//!
+//! Operation n of a lane uses slot n modulo the depth, of a source and of a target, and is filled
+//! with what only this operation of this lane has. An operation's slot is free when its own work
+//! request's is: the SQ holds exactly as many as there are slots.
+
+use super::{
+    plan::{
+        Op,
+        Plan, //
+    },
+    Progress, //
+};
+use crate::{
+    abi::{
+        entry::{
+            opcode,
+            SendWqe,
+            Sge, //
+        },
+        status::Status,
+        Number, //
+    },
+    cq::{
+        Client,
+        Done, //
+    },
+    function::Bells,
+    qp::{
+        QueuePair,
+        Ready,
+        Tag, //
+    },
+    queue::storage::Storage,
+    ring::Ring,
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Full,
+            Relaxed, //
+        },
+        Arc, //
+    },
+};
+
+/// Receives of the peer that a lane may still send to. Minted by [`Self::grant`], when the peer
+/// has posted one; neither copied nor made elsewhere.
+struct Permits(u64);
+
+/// One of [`Permits`]: spent by posting a SEND.
+#[must_use]
+struct Permit(());
+
+impl Permits {
+    fn grant(&mut self) {
+        self.0 += 1;
+    }
+
+    fn take(&mut self) -> Option<Permit> {
+        self.0 = self.0.checked_sub(1)?;
+        Some(Permit(()))
+    }
+
+    fn give_back(&mut self, permit: Permit) {
+        let Permit(()) = permit;
+        self.0 += 1;
+    }
+}
+
+/// One queue pair's part in a run.
+pub(super) struct Lane {
+    key: Number,
+    memory: Ring,
+    /// Which of the run's.
+    index: u64,
+    /// Operations posted.
+    posted: u64,
+    /// Operations done.
+    done: u64,
+    /// Receives done.
+    received: u64,
+    permits: Permits,
+    failed: bool,
+}
+
+impl Lane {
+    /// Number `index` of the run, with `memory` that has `key`.
+    pub(super) fn new(key: Number, memory: Ring, index: usize) -> Self {
+        Self {
+            key,
+            memory,
+            index: index as u64,
+            posted: 0,
+            done: 0,
+            received: 0,
+            permits: Permits(0),
+            failed: false,
+        }
+    }
+
+    fn sge(&self, offset: u64, bytes: u32) -> Sge {
+        Sge {
+            addr: offset,
+            bytes,
+            lkey: self.key.raw(),
+        }
+    }
+}
+
+/// A group of lanes: the client of a CQ. Lane i is the queue pair at place i, its peer is at the
+/// place whose lowest bit differs.
+pub(super) struct Lanes {
+    plan: Plan,
+    lanes: KVec<Lane>,
+    progress: Arc<Progress>,
+    /// Lanes that are not done.
+    left: usize,
+}
+
+/// Word `word` of operation `n` of lane `lane`.
+#[inline]
+fn pattern(lane: u64, n: u64, word: u64) -> u64 {
+    // Odd constants, so that any of the three changes all of it.
+    (lane << 48 ^ n)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add(word.wrapping_mul(0xd134_2543_de82_ef95))
+}
+
+impl Lanes {
+    pub(super) fn new(plan: Plan, lanes: KVec<Lane>, progress: Arc<Progress>) -> Self {
+        Self {
+            left: lanes.len(),
+            plan,
+            lanes,
+            progress,
+        }
+    }
+
+    /// First word of the source slot of operation `n`.
+    #[inline]
+    fn source(&self, n: u64) -> usize {
+        // CAST: A remainder by the depth.
+        (n % u64::from(self.plan.depth.entries())) as usize * self.plan.slot_words()
+    }
+
+    /// First word of its target slot.
+    #[inline]
+    fn target(&self, n: u64) -> usize {
+        self.source(n) + self.plan.slot_words() * self.plan.depth.entries() as usize
+    }
+
+    /// The bits of word `word` that an operation moves.
+    #[inline]
+    fn moved(&self, word: usize) -> u64 {
+        let left = self.plan.size as usize - word * 8;
+        if left >= 8 {
+            u64::MAX
+        } else {
+            (1 << (left * 8)) - 1
+        }
+    }
+
+    /// Fills the source of operation `n` of `lane`, in the memory of the lane at `place`.
+    fn fill(&self, place: usize, lane: u64, n: u64) {
+        if !self.plan.verify {
+            return;
+        }
+        let base = self.source(n);
+        if let Some(holder) = self.lanes.get(place) {
+            for word in 0..self.plan.slot_words() {
+                holder
+                    .memory
+                    .store(base + word, pattern(lane, n, word as u64));
+            }
+        }
+    }
+
+    /// Looks at what operation `n` of `lane` has moved to the lane at `place`.
+    fn check(&self, place: usize, lane: u64, n: u64) {
+        if !self.plan.verify {
+            return;
+        }
+        let base = self.target(n);
+        let Some(holder) = self.lanes.get(place) else {
+            return;
+        };
+        let right = (0..self.plan.slot_words()).all(|word| {
+            let mask = self.moved(word);
+            holder.memory.load(base + word) & mask == pattern(lane, n, word as u64) & mask
+        });
+        if !right {
+            self.progress.mismatches.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Posts receive `n` of the lane at `place`, which the peer may send to from now on.
+    fn receive(&mut self, queues: &mut [QueuePair<Ready>], place: usize, n: u64) {
+        let offset = self.target(n) as u64 * 8;
+        let bytes = self.plan.size;
+        let (Some(queue), Some(lane)) = (queues.get_mut(place), self.lanes.get_mut(place)) else {
+            return;
+        };
+        let sge = lane.sge(offset, bytes);
+        // There is room: a receive is posted for one that is done.
+        if queue.post_recv(Tag::new(n), &[sge]).is_ok() {
+            if let Some(peer) = self.lanes.get_mut(place ^ 1) {
+                peer.permits.grant();
+            }
+        }
+    }
+
+    /// Posts what can be posted of the lane at `place`.
+    fn pump(&mut self, queues: &mut [QueuePair<Ready>], place: usize) {
+        let plan = self.plan;
+        let Some(peer_key) = self.lanes.get(place ^ 1).map(|peer| peer.key) else {
+            return;
+        };
+        while !self.progress.cancelled.load(Acquire) {
+            let (Some(queue), Some(lane)) = (queues.get_mut(place), self.lanes.get_mut(place))
+            else {
+                return;
+            };
+            if lane.failed || lane.posted == plan.count || queue.free() == 0 {
+                return;
+            }
+            let permit = match plan.op {
+                Op::Send => match lane.permits.take() {
+                    Some(permit) => Some(permit),
+                    None => return,
+                },
+                Op::Write | Op::Read => None,
+            };
+            let n = lane.posted;
+            let index = lane.index;
+            lane.posted += 1;
+            let signal = lane.posted % u64::from(plan.signal) == 0 || lane.posted == plan.count;
+            let source = self.source(n) as u64 * 8;
+            let target = self.target(n) as u64 * 8;
+            let (request, local) = match plan.op {
+                Op::Send => (
+                    SendWqe {
+                        opcode: opcode::SEND,
+                        ..SendWqe::default()
+                    },
+                    source,
+                ),
+                Op::Write => (
+                    SendWqe {
+                        opcode: opcode::WRITE,
+                        remote_addr: target,
+                        rkey: peer_key.raw(),
+                        ..SendWqe::default()
+                    },
+                    source,
+                ),
+                Op::Read => (
+                    SendWqe {
+                        opcode: opcode::READ,
+                        remote_addr: source,
+                        rkey: peer_key.raw(),
+                        ..SendWqe::default()
+                    },
+                    target,
+                ),
+            };
+            let filled = if plan.op == Op::Read {
+                place ^ 1
+            } else {
+                place
+            };
+            self.fill(filled, index, n);
+            let Some(lane) = self.lanes.get_mut(place) else {
+                return;
+            };
+            let sge = lane.sge(local, plan.size);
+            let posted = queue.post_send(Tag::new(n), request, &[sge], signal);
+            if posted.is_err() {
+                // It was free a moment ago, and nobody else posts.
+                lane.posted -= 1;
+                if let Some(permit) = permit {
+                    lane.permits.give_back(permit);
+                }
+                return;
+            }
+        }
+    }
+
+    fn is_done(&self, place: usize) -> bool {
+        let receives = match self.plan.op {
+            Op::Send => self.plan.count,
+            Op::Write | Op::Read => 0,
+        };
+        self.lanes.get(place).is_none_or(|lane| {
+            lane.failed || (lane.done >= self.plan.count && lane.received >= receives)
+        })
+    }
+
+    /// The group is done when its lanes are, or one of them has failed: its peer may wait for ever.
+    fn settle(&mut self, was_done: bool, place: usize) {
+        let failed = self.lanes.get(place).is_some_and(|lane| lane.failed);
+        if self.left == 0 || was_done || !self.is_done(place) {
+            return;
+        }
+        self.left = if failed { 0 } else { self.left - 1 };
+        if self.left == 0 && self.progress.left.fetch_sub(1, Full) == 1 {
+            self.progress.waiters.wake_all();
+        }
+    }
+
+    fn failed(&mut self, done: &Done) {
+        if let Some(lane) = self.lanes.get_mut(done.place) {
+            lane.failed = true;
+        }
+        let first = u32::from(done.cqe.status) | u32::from(done.cqe.vendor) << 8;
+        // Only the first, and what follows it are flushes.
+        let _: Result<u32, u32> = self.progress.first.cmpxchg(0, first, Full);
+        self.progress.errors.fetch_add(1, Relaxed);
+    }
+
+    fn received(&mut self, queues: &mut [QueuePair<Ready>], done: &Done) {
+        let Some(lane) = self.lanes.get_mut(done.place) else {
+            return;
+        };
+        let n = lane.received;
+        lane.received += 1;
+        self.progress.receives.fetch_add(1, Relaxed);
+        if done.cqe.bytes != self.plan.size || done.tag.get() != n {
+            self.progress.mismatches.fetch_add(1, Relaxed);
+        }
+        let sender = self.lanes.get(done.place ^ 1).map(|peer| peer.index);
+        if let Some(sender) = sender {
+            self.check(done.place, sender, n);
+        }
+        let next = n + u64::from(self.plan.depth.entries());
+        if next < self.plan.count {
+            self.receive(queues, done.place, next);
+            self.pump(queues, done.place ^ 1);
+        }
+    }
+
+    fn sent(&mut self, queues: &mut [QueuePair<Ready>], done: &Done) {
+        let Some(lane) = self.lanes.get_mut(done.place) else {
+            return;
+        };
+        let index = lane.index;
+        let first = lane.done;
+        lane.done += u64::from(done.covers);
+        self.progress
+            .sends
+            .fetch_add(u64::from(done.covers), Relaxed);
+        if done.tag.get() != lane.done.wrapping_sub(1) {
+            self.progress.mismatches.fetch_add(1, Relaxed);
+        }
+        let holder = match self.plan.op {
+            // Looked at when the peer's receive completes.
+            Op::Send => None,
+            Op::Write => Some(done.place ^ 1),
+            Op::Read => Some(done.place),
+        };
+        if let Some(holder) = holder {
+            for n in first..first + u64::from(done.covers) {
+                self.check(holder, index, n);
+            }
+        }
+        self.pump(queues, done.place);
+    }
+}
+
+impl Client for Lanes {
+    fn begin(&mut self, queues: &mut [QueuePair<Ready>], bells: &Bells<'_>) {
+        if self.plan.op == Op::Send {
+            let receives = self.plan.count.min(self.plan.depth.entries().into());
+            for place in 0..self.lanes.len() {
+                for n in 0..receives {
+                    self.receive(queues, place, n);
+                }
+            }
+            for queue in queues.iter_mut() {
+                queue.ring_recv(bells);
+            }
+        }
+        for place in 0..self.lanes.len() {
+            self.pump(queues, place);
+        }
+    }
+
+    fn completed(&mut self, queues: &mut [QueuePair<Ready>], done: &Done) {
+        let was_done = self.is_done(done.place);
+        if done.cqe.status != Status::Success.code() {
+            self.failed(done);
+        } else if done.recv {
+            self.received(queues, done);
+        } else {
+            self.sent(queues, done);
+        }
+        self.settle(was_done, done.place);
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a run is asked to do: `qps=2 depth=64 count=10000 size=64 op=send verify=1 signal=1`.
+
+use crate::{
+    device::Limits,
+    qp::Sizes,
+    queue::index::Depth, //
+};
+use kernel::{
+    fmt,
+    prelude::*,
+    uaccess::UserSliceReader, //
+};
+
+/// What a lane does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Op {
+    /// SEND to a receive of the peer.
+    Send,
+    /// RDMA WRITE to the peer.
+    Write,
+    /// RDMA READ from the peer.
+    Read,
+}
+
+impl Op {
+    const NAMES: [(&'static str, Self); 3] = [
+        ("send", Self::Send),
+        ("write", Self::Write),
+        ("read", Self::Read),
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Write => "write",
+            Self::Read => "read",
+        }
+    }
+}
+
+/// A run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    /// Queue pairs, an even number.
+    pub(super) qps: u32,
+    /// Operations of each in flight.
+    pub(super) depth: Depth,
+    /// Operations of each.
+    pub(super) count: u64,
+    /// Bytes of each operation.
+    pub(super) size: u32,
+    /// Which operation.
+    pub(super) op: Op,
+    /// Whether what arrives is looked at.
+    pub(super) verify: bool,
+    /// Every which operation asks for a completion.
+    pub(super) signal: u32,
+}
+
+/// Most bytes of an operation: what a poll fills and checks at once.
+const MAX_SIZE: u32 = 1 << 16;
+/// Most bytes of a run, for there are rings and regions in coherent memory behind it.
+const MAX_BYTES: u64 = 1 << 26;
+
+impl Plan {
+    /// Parses what was written. Keys may be left out.
+    pub(super) fn read(reader: &mut UserSliceReader, limits: &Limits) -> Result<Self> {
+        let mut buffer = [0; 256];
+        let length = reader.len();
+        let text = buffer.get_mut(..length).ok_or(EINVAL)?;
+        reader.read_slice(text)?;
+        Self::parse(core::str::from_utf8(text).map_err(|_| EINVAL)?, limits)
+    }
+
+    fn parse(text: &str, limits: &Limits) -> Result<Self> {
+        let (mut qps, mut depth, mut count, mut size) = (2, 64, 1000, 64);
+        let (mut op, mut verify, mut signal) = (Op::Send, 1, 1);
+        for word in text.split_ascii_whitespace() {
+            let (key, value) = word.split_once('=').ok_or(EINVAL)?;
+            if key == "op" {
+                let named = Op::NAMES.iter().find(|(name, _)| *name == value);
+                op = named.ok_or(EINVAL)?.1;
+                continue;
+            }
+            let number: u64 = value.parse().map_err(|_| EINVAL)?;
+            let small = || u32::try_from(number).map_err(|_| EINVAL);
+            match key {
+                "qps" => qps = small()?,
+                "depth" => depth = small()?,
+                "count" => count = number,
+                "size" => size = small()?,
+                "verify" => verify = small()?,
+                "signal" => signal = small()?,
+                _ => return Err(EINVAL),
+            }
+        }
+        let plan = Self {
+            qps,
+            depth: Depth::at_least(depth).ok_or(EINVAL)?,
+            count,
+            size,
+            op,
+            verify: verify != 0,
+            signal,
+        };
+        let fits = depth != 0
+            && qps != 0
+            && qps % 2 == 0
+            && count != 0
+            && signal != 0
+            && (1..=MAX_SIZE.min(limits.message)).contains(&size)
+            && qps < limits.qp
+            && plan.depth.log2() <= limits.log_sq.min(limits.log_rq)
+            && plan.bytes() <= MAX_BYTES;
+        if !fits {
+            return Err(EINVAL);
+        }
+        Ok(plan)
+    }
+
+    /// Words that an operation takes in a lane's memory.
+    pub(super) fn slot_words(&self) -> usize {
+        self.size.div_ceil(8) as usize
+    }
+
+    /// Bytes of a lane's memory: a source and a target slot for each operation in flight.
+    pub(super) fn lane_bytes(&self) -> usize {
+        2 * self.slot_words() * 8 * self.depth.entries() as usize
+    }
+
+    fn bytes(&self) -> u64 {
+        // CAST: All bounded above.
+        (self.lane_bytes() as u64).saturating_mul(self.qps.into())
+    }
+
+    /// The queues of each queue pair.
+    pub(super) fn sizes(&self) -> Sizes {
+        Sizes {
+            sq: self.depth,
+            rq: self.depth,
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "op={} qps={} depth={} count={} size={} verify={} signal={}",
+            self.op.name(),
+            self.qps,
+            self.depth.entries(),
+            self.count,
+            self.size,
+            u32::from(self.verify),
+            self.signal,
+        )
+    }
+}
