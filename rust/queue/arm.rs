@@ -193,9 +193,7 @@ impl EventSlots {
             self.spare.absorb(self.read.take());
         }
         if self.limbo.count() != 0 {
-            let freed = self.limbo.release(published);
-            // Of this ring: it was admitted as such.
-            let _: Result<(), Slots<Eq>> = self.pool.give(freed);
+            self.pool.reclaim(self.limbo.release(published));
         }
     }
 

@@ -205,21 +205,12 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
     #[inline(always)]
     pub fn take(&mut self) -> Option<Entry<K, N>> {
         let at = (self.depth.position(self.head) as usize).wrapping_mul(N);
-        let last = at.wrapping_add(N - 1);
-        let mut words = [0; N];
-        if mutant!(OwnerAfterBody) {
-            words = self.storage.load_all(at);
+        let early: Option<[u64; N]> = mutant!(OwnerAfterBody).then(|| self.storage.load_all(at));
+        let there = |last: u64| self.depth.is_valid(last & OWNER != 0, self.head);
+        let mut words: [u64; N] = self.storage.load_entry(at, there)?;
+        if let Some(early) = early {
+            words[..N - 1].copy_from_slice(&early[..N - 1]);
         }
-        let owner = self.storage.load(last);
-        if !self.depth.is_valid(owner & OWNER != 0, self.head) {
-            return None;
-        }
-        self.storage.after_owner();
-        if !mutant!(OwnerAfterBody) {
-            words = self.storage.load_all(at);
-        }
-        // Loaded once: the device may not write it again, but a process may.
-        words[N - 1] = owner;
         self.head = self.head.plus(1);
         Some(Entry {
             words,

@@ -30,7 +30,10 @@ use core::marker::PhantomData;
 use core::mem;
 
 /// A kind of slot.
-pub trait Kind: sealed::Sealed + Copy + fmt::Debug + 'static {}
+pub trait Kind: sealed::Sealed + Copy + fmt::Debug + 'static {
+    /// Whether a slot may be more than one 64-byte block.
+    const STRIDED: bool = false;
+}
 
 mod sealed {
     /// Kinds are those of this file.
@@ -38,12 +41,14 @@ mod sealed {
 }
 
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => { $(
+    ($($(#[$doc:meta])* $name:ident $(($strided:literal))?),* $(,)?) => { $(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum $name {}
         impl sealed::Sealed for $name {}
-        impl Kind for $name {}
+        impl Kind for $name {
+            $( const STRIDED: bool = $strided; )?
+        }
     )* };
 }
 
@@ -51,7 +56,7 @@ kinds! {
     /// A 64-byte block of a send queue.
     Sq,
     /// A work request of a receive queue.
-    Rq,
+    Rq(true),
     /// An entry of a completion queue.
     Cq,
     /// An entry of an event queue.
@@ -155,10 +160,10 @@ impl<K: Kind> Slots<K> {
         Ok(())
     }
 
-    /// [`merge`](Self::merge) where both come out of one holder and so are of one ring.
+    /// [`merge`](Self::merge) where both come out of one holder, and so are of one ring.
     #[inline(always)]
     pub(super) fn absorb(&mut self, other: Self) {
-        let _: Result<(), Self> = self.merge(other);
+        self.count = self.count.wrapping_add(other.count);
     }
 }
 
@@ -220,6 +225,12 @@ impl<K: Kind> Pool<K> {
         self.free
             .split(count)
             .unwrap_or(Slots::none(self.free.ring))
+    }
+
+    /// [`give`](Self::give) where the ring's own state held them.
+    #[inline(always)]
+    pub(super) fn reclaim(&mut self, slots: Slots<K>) {
+        self.free.absorb(slots);
     }
 
     /// Gives slots back. Those of another ring are refused.

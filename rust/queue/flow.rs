@@ -79,9 +79,7 @@ impl<K: Kind> Account<K> {
     }
 
     fn repay(&mut self, count: u32) -> Result<(), Bogus> {
-        let slots = self.out.split(count).ok_or(Bogus)?;
-        // Of this account: it came out of it.
-        let _: Result<(), Slots<K>> = self.here.give(slots);
+        self.here.reclaim(self.out.split(count).ok_or(Bogus)?);
         Ok(())
     }
 

@@ -57,23 +57,26 @@ impl Index {
     }
 }
 
-/// The number of places in a ring: a power of two from 1 to 2^31.
+/// The number of places in a ring: a power of two from 1 to 2^31. (Kept as the mask of
+/// positions: it is what every access wants.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Depth {
-    log2: u8,
+    mask: u32,
 }
 
 impl Depth {
     /// The largest.
-    pub const MAX: Self = Self { log2: 31 };
+    pub const MAX: Self = Self {
+        mask: u32::MAX >> 1,
+    };
 
     /// From its base-two logarithm.
     #[inline]
     pub const fn from_log2(log2: u8) -> Option<Self> {
-        if log2 > Self::MAX.log2 {
+        if log2 > 31 {
             return None;
         }
-        Some(Self { log2 })
+        Self::new(1 << log2)
     }
 
     /// From the number of entries, which must be a power of two.
@@ -83,7 +86,7 @@ impl Depth {
             return None;
         }
         Some(Self {
-            log2: entries.trailing_zeros() as u8,
+            mask: entries.wrapping_sub(1),
         })
     }
 
@@ -97,32 +100,32 @@ impl Depth {
     }
 
     /// Its base-two logarithm.
-    #[inline(always)]
+    #[inline]
     pub const fn log2(self) -> u8 {
-        self.log2
+        self.mask.count_ones() as u8
     }
 
     /// How many entries.
     #[inline(always)]
     pub const fn entries(self) -> u32 {
-        // The mask is no condition, it is what tells the compiler that the shift cannot overflow.
-        1 << (self.log2 & 31)
+        self.mask.wrapping_add(1)
     }
 
     /// Where in the ring the entry lies.
     #[inline(always)]
     pub const fn position(self, index: Index) -> u32 {
-        index.0 & (self.entries().wrapping_sub(1))
+        index.0 & self.mask
     }
 
     /// The owner bit that hardware gives the entry.
     #[inline(always)]
     pub fn owner(self, index: Index) -> bool {
-        let pass = index.0 >> (self.log2 & 31);
+        // The lowest bit of the pass.
+        let odd = index.0 & self.entries() != 0;
         if mutant!(OwnerPolarity) {
-            return pass & 1 != 0;
+            return odd;
         }
-        pass & 1 == 0
+        !odd
     }
 
     /// Whether an entry whose owner bit is `owner` has been written in the pass of `index`.

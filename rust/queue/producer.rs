@@ -213,7 +213,8 @@ impl<S: Storage, K: Kind> Producer<S, K> {
                 Refused::Full
             });
         }
-        if slots.wrapping_sub(1) >= self.largest {
+        // There are as many, so it is the largest of all that counts here, not this queue's own.
+        if slots == 0 || slots > MAX_BLOCKS as u32 {
             return Err(Refused::TooLarge);
         }
         let silent = self.silent.wrapping_add(slots);
@@ -271,8 +272,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
             return 0;
         }
         let freed = self.covered.count();
-        // Both are this ring's.
-        let _: Result<(), Slots<K>> = self.pool.give(self.covered.take());
+        self.pool.reclaim(self.covered.take());
         freed
     }
 
@@ -321,7 +321,7 @@ impl<S: Storage, K: Kind> Room<'_, S, K> {
     #[inline(always)]
     pub fn write(&mut self, block: u32, words: &[u64; BLOCK_WORDS]) {
         let producer = &*self.producer;
-        let stride = producer.stride & 3;
+        let stride = if K::STRIDED { producer.stride & 3 } else { 0 };
         if block >= self.slots << stride {
             return;
         }

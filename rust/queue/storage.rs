@@ -47,6 +47,35 @@ pub trait Storage {
         words
     }
 
+    /// Loads the last of the `N` words from `at` on, which has the owner bit; if it is `there`, then, after
+    /// [`after_owner`](Self::after_owner), the others. For implementations that can check bounds once: they keep to this order,
+    /// and load no word twice.
+    #[inline(always)]
+    fn load_entry<const N: usize>(
+        &self,
+        at: usize,
+        there: impl FnOnce(u64) -> bool,
+    ) -> Option<[u64; N]>
+    where
+        Self: Sized,
+    {
+        let last = N.wrapping_sub(1);
+        let owner = self.load(at.wrapping_add(last));
+        if !there(owner) {
+            return None;
+        }
+        self.after_owner();
+        let mut words = [0; N];
+        for (i, word) in words.iter_mut().enumerate() {
+            *word = if i == last {
+                owner
+            } else {
+                self.load(at.wrapping_add(i))
+            };
+        }
+        Some(words)
+    }
+
     /// Stores words from `at` on. For implementations that can check bounds once.
     #[inline(always)]
     fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
@@ -56,7 +85,7 @@ pub trait Storage {
     }
 }
 
-impl<S: Storage + ?Sized> Storage for &S {
+impl<S: Storage> Storage for &S {
     #[inline(always)]
     fn words(&self) -> usize {
         (**self).words()
@@ -84,6 +113,14 @@ impl<S: Storage + ?Sized> Storage for &S {
     #[inline(always)]
     fn load_all<const N: usize>(&self, at: usize) -> [u64; N] {
         (**self).load_all(at)
+    }
+    #[inline(always)]
+    fn load_entry<const N: usize>(
+        &self,
+        at: usize,
+        there: impl FnOnce(u64) -> bool,
+    ) -> Option<[u64; N]> {
+        (**self).load_entry(at, there)
     }
     #[inline(always)]
     fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
