@@ -2,12 +2,12 @@
 //! The device model as QEMU calls it: `qpair_ffi.h`, a static library, and all
 //! `unsafe` of the device.
 //!
-//! QEMU holds a [`QpairModel`] from realize to exit and calls into it; the model
+//! QEMU holds a [`QpairModel`](model::QpairModel) from realize to exit and calls into it; the model
 //! calls back through [`QpairHost`]. All of it happens under QEMU's big lock
 //! (BQL), so on one thread at a time. What the lock does not forbid is that a
 //! callback comes back in: a guest may aim DMA at registers, or an IOMMU's fault
 //! may change our configuration space. The model is never entered twice
-//! ([`QpairModel::enter`]): an access that comes while it works is dropped (reads
+//! (`QpairModel::enter`): an access that comes while it works is dropped (reads
 //! give zero), a reset and the loss of mappings are done as soon as it has
 //! returned. Mappings hold references of their own, so late is not too late.
 //!
@@ -17,10 +17,8 @@
 #![warn(missing_docs)]
 
 mod host;
-mod model;
+pub mod model;
 mod settings;
-
-pub use self::model::*;
 
 use core::ffi::{
     c_char,
