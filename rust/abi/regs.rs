@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The registers: 32 bits each, in BAR 0.
 //!
-//! [`registers!`] gives the one table to whoever wants to expand it: the driver to
+//! `registers!` gives the one table to whoever wants to expand it: the driver to
 //! `kernel::io::register`, the device model and the manual to the offsets here.
 //!
 //! The life of the function: after power-on or a reset `STATUS.ready` is 0 and
@@ -17,7 +17,7 @@
 macro_rules! registers {
     ($($with:tt)*) => {
         $($with)*! {
-            /// Always [`MAGIC_VALUE`](super::regs::MAGIC_VALUE).
+            /// Always `MAGIC_VALUE`.
             pub MAGIC(u32) @ 0x00 {
                 31:0 value;
             }
