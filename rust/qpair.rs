@@ -35,6 +35,8 @@ mod device;
 mod driver;
 mod event;
 mod function;
+#[cfg(CONFIG_KUNIT = "y")]
+mod kunit;
 mod loopback;
 mod mr;
 mod qp;

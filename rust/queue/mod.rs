@@ -45,6 +45,6 @@ pub mod mask;
 pub mod mutant;
 pub mod poll;
 pub mod producer;
-#[cfg(any(not(MODULE), CONFIG_KUNIT))]
+#[cfg(any(not(MODULE), CONFIG_KUNIT = "y"))]
 pub mod selftest;
 pub mod storage;
