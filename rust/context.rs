@@ -140,6 +140,8 @@ pub(crate) struct Context {
     /// The doorbell page as the poll sees it.
     doorbells: Arc<Watch>,
     bell: Arc<Bell>,
+    /// That the device was reset was said, by an event.
+    told: Atomic<bool>,
     /// The file is closed.
     released: Atomic<bool>,
     /// Whether `reader` has some, for those who must not take it.
@@ -178,32 +180,60 @@ impl Context {
         self.device.enter(self.epoch)
     }
 
-    /// Moves what happened into `events`. Needs the device only to have its page's next violation
-    /// reported again.
+    /// Moves what happened into `events`.
     fn collect(&self, events: &mut KVec<qpair_async_event>) -> Result {
         /// Events of one round; others wait for the next `read`.
         const ROUND: usize = 64;
 
         events.reserve(ROUND, GFP_KERNEL)?;
-        let pass = self.enter()?;
-        if let Some((count, code)) = self.doorbells.alarm.take() {
-            // Between the event and this command more may have been counted.
-            let more = self
-                .device
-                .admin()
-                .execute(&pass, admin::TakeViolations(self.page));
-            let event = qpair_async_event {
-                kind: u32::from(Event::DoorbellViolation.code()),
-                handle: u32::from(self.page),
-                code,
-                count: more.unwrap_or(0).max(count),
-            };
-            events.push_within_capacity(event).map_err(|_| ENOMEM)?;
+        // Where the device cannot be entered, it is on its way out: `lost` follows, and its word
+        // is the last.
+        if let Ok(pass) = self.enter() {
+            if let Some(event) = self.violations(&pass) {
+                events.push(event, GFP_KERNEL)?;
+            }
         }
         self.state
             .lock()
             .collect(|event| events.push_within_capacity(event).is_ok() && events.len() < ROUND);
         Ok(())
+    }
+
+    /// Doorbells of the page that made no sense, if any. Has the next one reported again.
+    fn violations(&self, pass: &Pass<'_>) -> Option<qpair_async_event> {
+        let (count, code) = self.doorbells.alarm.take()?;
+        // Between the event and this command more may have been counted.
+        let admin = self.device.admin();
+        let more = admin.execute(pass, admin::TakeViolations(self.page));
+        Some(qpair_async_event {
+            kind: u32::from(Event::DoorbellViolation.code()),
+            handle: u32::from(self.page),
+            code,
+            count: more.unwrap_or(0).max(count),
+        })
+    }
+}
+
+/// What a process is told of a device that is lost.
+impl Context {
+    /// One event that says that the device was reset; then, or of a device that is gone, `error`.
+    fn last_word(&self, events: &mut KVec<qpair_async_event>, error: Error) -> Result {
+        if !self.is_untold() {
+            return Err(error);
+        }
+        let event = qpair_async_event {
+            kind: u32::from(Event::DeviceFatal.code()),
+            count: 1,
+            ..Default::default()
+        };
+        events.push(event, GFP_KERNEL)?;
+        self.told.store(true, Release);
+        Ok(())
+    }
+
+    /// Whether the device was reset, and the process has not been told by an event.
+    fn is_untold(&self) -> bool {
+        self.health.load(Acquire) == RESET && !self.told.load(Acquire)
     }
 }
 
@@ -232,6 +262,7 @@ impl FileOps for Context {
                 state <- new_mutex!(objects, "Context::state"),
                 doorbells: Watch::new(&bell, None)?,
                 bell,
+                told: Atomic::new(false),
                 released: Atomic::new(false),
                 collected: Atomic::new(false),
                 reader <- new_mutex!(KVec::new(), "Context::reader"),
@@ -285,8 +316,10 @@ impl FileOps for Context {
         loop {
             let mut events = self.reader.lock();
             if events.is_empty() {
-                self.alive()?;
-                self.collect(&mut events)?;
+                match self.alive() {
+                    Ok(()) => self.collect(&mut events)?,
+                    Err(error) => self.last_word(&mut events, error)?,
+                }
                 self.collected.store(!events.is_empty(), Release);
             }
             if !events.is_empty() {
@@ -315,7 +348,7 @@ impl FileOps for Context {
     fn poll(&self, file: &File, table: PollTable<'_>) -> Ready {
         self.bell.listen(file, &table);
         let mut ready = Ready::NOTHING;
-        if self.bell.is_raised() || self.collected.load(Acquire) {
+        if self.bell.is_raised() || self.collected.load(Acquire) || self.is_untold() {
             ready = ready.or(Ready::READABLE);
         }
         if self.alive().is_err() {

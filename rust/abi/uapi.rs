@@ -27,8 +27,11 @@
 //! | `ENOMEM` | memory, or more than `RLIMIT_MEMLOCK` allows |
 //! | `ENOSPC` | the device or the vector has no more of this kind |
 //! | `EDQUOT` | this context has as many of this kind as it may |
+//! | `EOPNOTSUPP` | memory that cannot be pinned for long, as a file on a DAX device |
+//! | `EPERM` | a mapping of the doorbell page that may be executed |
+//! | `EAGAIN` | `read` would wait, and `O_NONBLOCK` is set |
 //! | `EBADF` | the eventfd is none |
-//! | `EINTR` | a fatal signal came while buffers were pinned |
+//! | `EINTR` | a fatal signal came while buffers were pinned; a signal came while `read` waited |
 //! | `EIO` | the device was reset since the file was opened: open it anew |
 //! | `ENODEV` | the device is gone |
 
@@ -419,7 +422,7 @@ pub const QPAIR_EVENT_CQ_OVERRUN: u32 = 2;
 pub const QPAIR_EVENT_QP_FATAL: u32 = 3;
 /// Event: this context wrote doorbells that make no sense.
 pub const QPAIR_EVENT_DOORBELL_VIOLATION: u32 = 4;
-/// Event: the device stopped and was reset; this context is dead.
+/// Event: the device was reset, by itself or by request; this context is dead. The last event that `read` gives, once.
 pub const QPAIR_EVENT_DEVICE_FATAL: u32 = 5;
 
 /// What `read` gives: as many as fit, whole ones only.

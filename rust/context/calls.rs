@@ -98,6 +98,8 @@ fn depth(wanted: u32, log_most: u8) -> Result<Depth> {
 /// Pins a ring of `entries` entries of `each` bytes at `address`.
 fn pin_ring(address: u64, bytes: u64, entries: Depth, each: u64, access: Access) -> Result<Pinned> {
     let needed = u64::from(entries.entries()) * each;
+    // Of what was said, not only of what is used.
+    address.checked_add(bytes).ok_or(EOVERFLOW)?;
     if address % PAGE_SIZE as u64 != 0 || bytes < needed {
         return Err(EINVAL);
     }
