@@ -12,8 +12,8 @@
 //! that fails puts the device's side into the error state, and what is still posted
 //! completes as flushed; [`Qp::reset`] makes it new.
 //!
-//! Posting writes the request into the ring and takes its slots; one doorbell hands over all that a call posted, or with
-//! [`Batch`] all that several did.
+//! Posting writes the request into the ring and takes its slots; one doorbell hands over all that a call posted, or, of
+//! requests that were only queued ([`Qp::queue_send`]), all since the last.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
@@ -487,7 +487,7 @@ impl Qp<Reset> {
         })
     }
 
-    /// Lets receives be posted, and says what the peer may do: with regions that allow it too.
+    /// Lets receives be posted, and says what the peer may do (`REMOTE_*`), with regions that allow it too.
     pub fn init(self, access: Access) -> Result<Qp<Init>, Error> {
         {
             // After a reset: the slots of the life before may still be in the CQs.
@@ -549,6 +549,18 @@ impl<S: sealed::Receives> Qp<S> {
         posted
     }
 
+    /// Posts a receive without ringing: [`ring`](Self::ring) hands over all that were.
+    pub fn queue_recv(&self, receive: &Receive<'_>) -> Result<(), PostError> {
+        let posted = self.inner.post_recv(receive);
+        posted.map_err(|refused| refused.after(0))
+    }
+
+    /// Hands over what was queued: at most one doorbell for receives, then one for sends, and none without news.
+    pub fn ring(&self) {
+        self.inner.ring_recv();
+        self.inner.ring_send();
+    }
+
     /// Receives that can be posted before the queue is full; more once completions are polled.
     pub fn recv_room(&self) -> u32 {
         let queue = lock(&self.inner.recv);
@@ -574,34 +586,15 @@ impl Qp<Rts> {
         posted.map_err(|refused| refused.after(0))
     }
 
-    /// Posts without ringing, until the batch ends.
-    pub fn batch(&self) -> Batch<'_> {
-        Batch { qp: &self.inner }
+    /// Posts a work request without ringing: [`ring`](Self::ring) hands over all that were.
+    pub fn queue_send(&self, request: &WorkRequest<'_>) -> Result<(), PostError> {
+        let posted = self.inner.post_send(request);
+        posted.map_err(|refused| refused.after(0))
     }
 
     /// Blocks that can be posted before the queue is full; more once completions are polled.
     pub fn send_room(&self) -> u32 {
         let queue = lock(&self.inner.send);
         queue.free() + queue.covered()
-    }
-}
-
-/// Posts that one doorbell hands over, when this is dropped.
-#[derive(Debug)]
-pub struct Batch<'a> {
-    qp: &'a QpInner,
-}
-
-impl Batch<'_> {
-    /// Posts a work request.
-    pub fn post(&mut self, request: &WorkRequest<'_>) -> Result<(), PostError> {
-        let posted = self.qp.post_send(request);
-        posted.map_err(|refused| refused.after(0))
-    }
-}
-
-impl Drop for Batch<'_> {
-    fn drop(&mut self) {
-        self.qp.ring_send();
     }
 }
