@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The command line, and its help.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+const AFTER_HELP: &str = "\
+Examples:
+  qpair info                           what the device is, allows and has counted
+  qpair copy vmlinuz /tmp/v            a file through queue pairs, digests compared
+  tar c . | qpair copy - - | tar t     the same in a pipe
+  qpair ping --size 64 --events        round trips, with an interrupt for each
+  qpair bench --op write --size 1M     how fast it moves bytes
+  qpair loopback --qps 8               the kernel's own queue pairs
+
+Sizes are in bytes, or with k, M, G: 4k is 4096.
+
+Exit status: 0 done; 1 failed (also: the digests differ); 2 bad usage;
+3 no device, or no access to it; 130 interrupted.";
+
+/// Drives a queue pair device from user space, past the kernel.
+#[derive(Debug, Parser)]
+#[command(name = "qpair", version, after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The device: a number, a name in /dev or a path [default: the first]
+    #[arg(long, global = true, value_parser = device, value_name = "DEVICE")]
+    pub(crate) device: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Shows limits, versions, link and counters
+    Info(Info),
+    /// Copies a file through queue pairs of this process, and compares both ends
+    #[command(after_help = COPY_HELP)]
+    Copy(Copy),
+    /// Measures round trips between two queue pairs
+    #[command(after_help = PING_HELP)]
+    Ping(Ping),
+    /// Measures messages and bytes a second
+    #[command(after_help = BENCH_HELP)]
+    Bench(Bench),
+    /// Runs the kernel's own client: queue pairs in the driver that move and verify data
+    #[command(after_help = LOOPBACK_HELP)]
+    Loopback(Loopback),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Info {
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const COPY_HELP: &str = "\
+SRC is read into registered memory, block by block. Each block is moved by the
+device to other memory, from which DST is written: with `send` into a receive
+that was posted for it, with `write` to where the peer may write, with `read`
+fetched by the receiving side. The SHA-256 of what was read and of what was
+written are compared. Blocks go round-robin over the queue pairs, and are
+written in order.
+
+If it is interrupted or fails, DST is removed; where that cannot be done (a pipe
+or a device), it says how much was written.
+
+Examples:
+  qpair copy /boot/vmlinuz /tmp/vmlinuz
+  qpair copy --op read --qps 16 --events big.img /tmp/big.img
+  zcat dump.gz | qpair copy - - --block 16k | psql";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Copy {
+    /// What to read; - is standard input
+    pub(crate) src: PathBuf,
+    /// What to write; - is standard output
+    pub(crate) dst: PathBuf,
+    /// How bytes are moved
+    #[arg(long, value_enum, default_value = "send")]
+    pub(crate) op: Op,
+    /// Pairs of connected queue pairs
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) qps: u32,
+    /// Blocks under way in each
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=32768))]
+    pub(crate) depth: u32,
+    /// Bytes of a block
+    #[arg(long, default_value = "64k", value_parser = size)]
+    pub(crate) block: u32,
+    #[command(flatten)]
+    pub(crate) wait: Wait,
+    /// Report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const PING_HELP: &str = "\
+One queue pair sends to another, which sends back; both are of this process.
+With --poll the process looks for completions; with --events it arms the
+completion queue and sleeps until the device's interrupt wakes it.
+
+Examples:
+  qpair ping
+  qpair ping --size 4k --count 100000 --json";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ping {
+    /// Bytes of a message
+    #[arg(long, default_value = "64", value_parser = size)]
+    pub(crate) size: u32,
+    /// Round trips
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: u64,
+    #[command(flatten)]
+    pub(crate) wait: Wait,
+    /// Report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const BENCH_HELP: &str = "\
+Work requests are posted in batches: one doorbell for each batch, and one
+completion for its last request (of `send`, the receiver has one for each).
+
+Examples:
+  qpair bench                                  small messages
+  qpair bench --op write --size 1M --count 4k  bytes
+  qpair bench --batch 1                        what batching saves";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Bench {
+    /// What is measured
+    #[arg(long, value_enum, default_value = "send")]
+    pub(crate) op: Op,
+    /// Bytes of a message
+    #[arg(long, default_value = "64", value_parser = size)]
+    pub(crate) size: u32,
+    /// Work requests for each doorbell
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) batch: u32,
+    /// Pairs of connected queue pairs
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) qps: u32,
+    /// Messages in all
+    #[arg(long, default_value = "100000", value_parser = count)]
+    pub(crate) count: u64,
+    #[command(flatten)]
+    pub(crate) wait: Wait,
+    /// Report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const LOOPBACK_HELP: &str = "\
+This needs root, and debugfs at /sys/kernel/debug (mount -t debugfs none
+/sys/kernel/debug).
+
+Examples:
+  qpair loopback
+  qpair loopback --qps 16 --depth 128 --count 1M --json";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Loopback {
+    /// What they do
+    #[arg(long, value_enum, default_value = "send")]
+    pub(crate) op: Op,
+    /// Queue pairs, connected two by two
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) qps: u32,
+    /// Messages under way in each
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) depth: u32,
+    /// Bytes of a message
+    #[arg(long, default_value = "4k", value_parser = size)]
+    pub(crate) size: u32,
+    /// Messages that each sends
+    #[arg(long, default_value = "1000", value_parser = count)]
+    pub(crate) count: u64,
+    /// Report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How completions are waited for.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[group(multiple = false)]
+pub(crate) struct Wait {
+    /// Look for completions without sleeping (the default)
+    #[arg(long)]
+    pub(crate) poll: bool,
+    /// Sleep until the device's interrupt
+    #[arg(long)]
+    pub(crate) events: bool,
+}
+
+impl Wait {
+    pub(crate) fn name(self) -> &'static str {
+        if self.events {
+            "events"
+        } else {
+            "poll"
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Op {
+    /// SEND into a receive of the peer
+    Send,
+    /// RDMA WRITE to the peer's memory
+    Write,
+    /// RDMA READ of the peer's memory
+    Read,
+}
+
+impl Op {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Write => "write",
+            Self::Read => "read",
+        }
+    }
+}
+
+fn count(text: &str) -> Result<u64, String> {
+    match parse_size::Config::new().with_binary().parse_size(text) {
+        Ok(0) => Err("at least 1, please".into()),
+        Ok(value) => Ok(value),
+        Err(error) => Err(format!("{error}; a number, with k, M or G if you like")),
+    }
+}
+
+fn size(text: &str) -> Result<u32, String> {
+    let bytes = count(text)?;
+    bytes
+        .try_into()
+        .map_err(|_| "more than any device moves at once (see `qpair info`)".into())
+}
+
+fn device(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() {
+        return Err("a number, a name in /dev or a path".into());
+    }
+    Ok(if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        format!("/dev/qpair{text}").into()
+    } else if text.contains('/') {
+        text.into()
+    } else {
+        format!("/dev/{text}").into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_makes_sense() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_are_binary_and_checked() {
+        assert_eq!(size("4k"), Ok(4096));
+        assert_eq!(size("1M"), Ok(1 << 20));
+        assert_eq!(size("64KiB"), Ok(65536));
+        assert_eq!(count("1G"), Ok(1 << 30));
+        for bad in ["", "0", "-1", "4x", "8G", "1.2.3"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_device_is_a_number_a_name_or_a_path() {
+        assert_eq!(device("3"), Ok("/dev/qpair3".into()));
+        assert_eq!(device("qpair1"), Ok("/dev/qpair1".into()));
+        assert_eq!(device("/tmp/x"), Ok("/tmp/x".into()));
+        assert!(device("").is_err());
+    }
+
+    #[test]
+    fn polling_and_events_exclude_each_other() {
+        let parse = |args: &[&str]| Args::try_parse_from(args).map(drop);
+        assert!(parse(&["qpair", "ping", "--poll"]).is_ok());
+        assert!(parse(&["qpair", "ping", "--poll", "--events"]).is_err());
+        assert!(parse(&["qpair", "copy", "a"]).is_err());
+        assert!(parse(&["qpair", "copy", "a", "b", "--qps", "0"]).is_err());
+    }
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `qpair bench`: how fast work requests and bytes go through.
+//!
+//! Each pair keeps four batches under way. A batch is handed over by one doorbell, and
+//! only its last work request asks for a completion.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use qpair::{Access, Completion, Counter, Memory, Mr, Pages, Qp, Receive, Rts, WorkRequest};
+use serde_json::json;
+
+use crate::args::{Bench, Op};
+use crate::report;
+use crate::session::{self, Session};
+
+/// Batches under way.
+const BATCHES: u32 = 4;
+
+/// A pair of queue pairs, and how far it is.
+struct Lane {
+    near: Qp<Rts>,
+    far: Qp<Rts>,
+    /// Messages that are to be posted, and that were completed at the end that posts and at the one that receives.
+    left: u64,
+    posted: u64,
+    done: u64,
+    received: u64,
+}
+
+pub(crate) fn run(device: Option<&Path>, args: &Bench) -> anyhow::Result<()> {
+    let context = session::open(device)?;
+    let largest = context.attributes().max_message;
+    ensure!(
+        args.size <= largest,
+        "the device moves at most {largest} bytes at once: use --size {largest}"
+    );
+    let depth = BATCHES * args.batch;
+    let receives = if args.op == Op::Send { depth } else { 0 };
+    let entries = session::entries(&[depth, 0, 0, receives]) * u64::from(args.qps);
+    let mut session = Session::new(context, entries, args.wait)?;
+
+    let peer = Access::REMOTE_WRITE | Access::REMOTE_READ;
+    let size = args.size as usize;
+    let mr = session.pd.register(
+        Memory::with_pages(2 * size, Pages::Large)?,
+        peer | Access::LOCAL_WRITE,
+    )?;
+    let pattern: Vec<u8> = (0..size).map(|i| (i * 7 + i / 251) as u8).collect();
+    let (from, to) = match args.op {
+        Op::Send | Op::Write => (0, size),
+        Op::Read => (size, 0),
+    };
+    mr.write(from, &pattern);
+
+    let mut lanes = Vec::new();
+    for i in 0..u64::from(args.qps) {
+        let (near, far) = session.connect(
+            &session.options(depth, 0),
+            &session.options(0, receives),
+            peer,
+        )?;
+        let qps = u64::from(args.qps);
+        lanes.push(Lane {
+            near,
+            far,
+            left: args.count / qps + u64::from(i < args.count % qps),
+            posted: 0,
+            done: 0,
+            received: 0,
+        });
+    }
+    let begin = Instant::now();
+    while lanes.iter().any(|lane| !lane.is_done(args.op)) {
+        let mut news = false;
+        for (id, lane) in (0..).zip(&mut lanes) {
+            news |= lane.post(id, args, &mr)?;
+        }
+        while let Some(completion) = session.poll()? {
+            let lane = lanes.get_mut((completion.id >> 48) as usize);
+            let lane = lane.ok_or_else(|| anyhow::anyhow!("a completion of nobody's"))?;
+            lane.complete(&completion);
+            news = true;
+        }
+        if !news {
+            session.pause()?;
+        }
+    }
+    let time = begin.elapsed();
+    let counted = session.counted()?;
+
+    let mut arrived = vec![0; size];
+    mr.read(to, &mut arrived);
+    ensure!(arrived == pattern, "what arrived is not what was sent");
+    report(args, time, &counted, session.events)
+}
+
+impl Lane {
+    fn is_done(&self, op: Op) -> bool {
+        self.left == 0
+            && self.done == self.posted
+            && (op != Op::Send || self.received == self.posted)
+    }
+
+    /// Posts a batch, if there is room for one.
+    fn post(&mut self, id: u64, args: &Bench, mr: &Mr) -> anyhow::Result<bool> {
+        let (op, size) = (args.op, args.size as usize);
+        let batch = self.left.min(args.batch.into());
+        let behind = match op {
+            Op::Send => self.done.min(self.received),
+            _ => self.done,
+        };
+        let room = u64::from(BATCHES * args.batch) - (self.posted - behind);
+        if batch == 0 || room < batch {
+            return Ok(false);
+        }
+        let (here, there) = ([mr.sge(0, size)], [mr.sge(size, size)]);
+        for i in 1..=batch {
+            // Says how many are done with it.
+            let tag = id << 48 | (self.posted + i);
+            let request = match op {
+                Op::Send => {
+                    self.far.queue_recv(&Receive::new(tag, &there))?;
+                    WorkRequest::send(tag, &here)
+                }
+                Op::Write => WorkRequest::write(tag, &here, mr.remote(size)),
+                Op::Read => WorkRequest::read(tag, &here, mr.remote(size)),
+            };
+            let request = if i == batch {
+                request.signaled()
+            } else {
+                request
+            };
+            self.near.queue_send(&request)?;
+        }
+        self.far.ring();
+        self.near.ring();
+        self.posted += batch;
+        self.left -= batch;
+        Ok(true)
+    }
+
+    fn complete(&mut self, completion: &Completion) {
+        let until = completion.id & ((1 << 48) - 1);
+        if completion.is_receive {
+            self.received = until;
+        } else {
+            self.done = until;
+        }
+    }
+}
+
+fn report(
+    args: &Bench,
+    time: Duration,
+    counted: &qpair::Counters,
+    events: u64,
+) -> anyhow::Result<()> {
+    let bytes = args.count * u64::from(args.size);
+    if args.json {
+        return report::print(&report::json(&json!({
+            "op": args.op.name(),
+            "size": args.size,
+            "batch": args.batch,
+            "qps": args.qps,
+            "count": args.count,
+            "wait": args.wait.name(),
+            "seconds": time.as_secs_f64(),
+            "messages_per_second": report::rate(args.count, time),
+            "bytes_per_second": report::rate(bytes, time),
+            "events": events,
+            "counters": report::counters_json(counted),
+        })));
+    }
+    let each = |counter| counted.get(counter) as f64 / args.count as f64;
+    report::print(&format!(
+        "{} {}s of {} bytes in {:.3} s, with {}, {} pair{} of queue pairs, batches of {}\n\
+         {:.0} messages a second, {}\n\
+         for each: {:.3} doorbells, {:.3} CQEs, {:.3} events, {:.3} interrupts, {:.2} DMA reads, {:.2} DMA writes\n",
+        args.count,
+        args.op.name().to_uppercase(),
+        args.size,
+        time.as_secs_f64(),
+        args.wait.name(),
+        args.qps,
+        if args.qps == 1 { "" } else { "s" },
+        args.batch,
+        report::rate(args.count, time),
+        report::bytes_a_second(bytes, time),
+        each(Counter::SqDoorbells)
+            + each(Counter::RqDoorbells)
+            + each(Counter::CqHeadDoorbells)
+            + each(Counter::CqArmDoorbells),
+        each(Counter::Cqes),
+        each(Counter::Eqes),
+        each(Counter::Interrupts),
+        each(Counter::DmaReads),
+        each(Counter::DmaWrites),
+    ))
+}

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `qpair copy`: a file through queue pairs.
+//!
+//! There are as many *slots* as blocks may be under way. A slot is a block of memory
+//! at the near end, where SRC is read into, and one at the far end, from which DST is written:
+//!
+//! ```text
+//!   SRC --read--> near block --the device--> far block --write--> DST
+//!                 ours        the device's    ours
+//! ```
+//!
+//! Block `n` uses slot `n % slots` and pair `n % pairs`, so blocks spread over the pairs, and are
+//! taken out in order whatever pair is faster.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure, Context as _};
+use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
+use qpair::{
+    Access, Completion, Counter, Memory, Mr, Pages, Pd, Qp, Receive, Remote, Rts, Sge, WorkRequest,
+};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use crate::args::{Copy, Op};
+use crate::endpoint::{Destination, Source};
+use crate::report;
+use crate::session::{self, Session};
+
+pub(crate) fn run(device: Option<&Path>, args: &Copy) -> anyhow::Result<()> {
+    let context = session::open(device)?;
+    let largest = context.attributes().max_message;
+    ensure!(
+        args.block <= largest,
+        "the device moves at most {largest} bytes at once: use --block {largest}"
+    );
+    let mut engine = Engine::new(context, args)?;
+
+    let source = Source::open(&args.src)?;
+    let destination = Destination::open(&args.dst, &source)?;
+    let progress = progress(source.bytes);
+    let begin = Instant::now();
+    let moved = engine.copy(source, destination, &progress);
+    let time = begin.elapsed();
+    progress.finish_and_clear();
+    let moved = moved?;
+
+    let counted = engine.session.counted()?;
+    let moved_by_device = counted.get(match args.op {
+        Op::Send => Counter::SendBytes,
+        Op::Write => Counter::WriteBytes,
+        Op::Read => Counter::ReadBytes,
+    });
+    ensure!(
+        moved_by_device >= moved.bytes,
+        "the device says that it moved {moved_by_device} bytes, and {} arrived",
+        moved.bytes
+    );
+    let report = Report {
+        args,
+        moved,
+        time,
+        counted,
+        events: engine.session.events,
+    };
+    let text = if args.json {
+        report.json()
+    } else {
+        report.text()
+    };
+    // Standard output may be the copy itself.
+    if args.dst == Path::new("-") {
+        eprint!("{text}");
+        return Ok(());
+    }
+    report::print(&text)
+}
+
+/// On standard error, if that is a terminal.
+fn progress(bytes: Option<u64>) -> ProgressBar {
+    const KNOWN: &str =
+        "{bar:32} {percent:>3}%  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
+    const UNKNOWN: &str = "{spinner} {binary_bytes}  {binary_bytes_per_sec}  {elapsed}";
+    let (bar, template) = match bytes {
+        Some(bytes) => (ProgressBar::new(bytes), KNOWN),
+        None => (ProgressBar::new_spinner(), UNKNOWN),
+    };
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// Blocks of registered memory. One that is lent belongs to the device until it is taken back.
+struct Blocks {
+    mr: Mr,
+    size: usize,
+    lent: Vec<bool>,
+}
+
+impl Blocks {
+    fn new(pd: &Pd, count: usize, size: usize, access: Access) -> anyhow::Result<Self> {
+        let bytes = count
+            .checked_mul(size)
+            .context("so much memory there is not")?;
+        Ok(Self {
+            mr: pd.register(Memory::with_pages(bytes, Pages::Large)?, access)?,
+            size,
+            lent: vec![false; count],
+        })
+    }
+
+    /// The bytes of a block of ours.
+    fn bytes(&mut self, block: usize) -> &mut [u8] {
+        assert!(!self.lent[block], "block {block} is the device's");
+        // SAFETY: `self` is borrowed, so there is no other slice; and no work request names this block: those that
+        // do lend it first (`Engine::post`), and it is taken back after the last of their completions.
+        unsafe { self.mr.memory().bytes(block * self.size, self.size) }
+    }
+
+    /// Lends `bytes` of a block to the device.
+    fn lend(&mut self, block: usize, bytes: usize) -> (Sge, Remote) {
+        self.lent[block] = true;
+        let at = block * self.size;
+        (self.mr.sge(at, bytes), self.mr.remote(at))
+    }
+
+    fn take_back(&mut self, block: usize) {
+        self.lent[block] = false;
+    }
+}
+
+/// A block that is under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flight {
+    bytes: usize,
+    /// Completions that are to come.
+    pending: u8,
+}
+
+/// What was copied.
+struct Moved {
+    bytes: u64,
+    blocks: u64,
+    /// Digest of what was read, and of what was written: they are the same.
+    digest: String,
+}
+
+struct Engine {
+    // Queue pairs end before the memory that they name.
+    pairs: Vec<(Qp<Rts>, Qp<Rts>)>,
+    near: Blocks,
+    far: Blocks,
+    flights: Vec<Flight>,
+    op: Op,
+    /// Blocks posted, handed over, and written.
+    posted: u64,
+    handed: u64,
+    written: u64,
+    /// Hand over when so many wait.
+    batch: u64,
+    session: Session,
+}
+
+impl Engine {
+    fn new(context: qpair::Context, args: &Copy) -> anyhow::Result<Self> {
+        let (op, depth) = (args.op, args.depth);
+        // Who posts what: sends and writes are posted at the near end, receives and reads at the far end.
+        let (near, far) = match op {
+            Op::Send => ((depth, 0), (0, depth)),
+            Op::Write => ((depth, 0), (0, 0)),
+            Op::Read => ((0, 0), (depth, 0)),
+        };
+        let a_pair = session::entries(&[near.0, near.1, far.0, far.1]);
+        let session = Session::new(context, a_pair * u64::from(args.qps), args.wait)?;
+        let slots = args.qps as usize * depth as usize;
+        let (near_access, far_access, peer) = match op {
+            Op::Send => (Access::NONE, Access::LOCAL_WRITE, Access::NONE),
+            Op::Write => (
+                Access::NONE,
+                Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+                Access::REMOTE_WRITE,
+            ),
+            Op::Read => (
+                Access::REMOTE_READ,
+                Access::LOCAL_WRITE,
+                Access::REMOTE_READ,
+            ),
+        };
+        let block = args.block as usize;
+        let pairs = (0..args.qps).map(|_| {
+            session.connect(
+                &session.options(near.0, near.1),
+                &session.options(far.0, far.1),
+                peer,
+            )
+        });
+        Ok(Self {
+            pairs: pairs.collect::<anyhow::Result<_>>()?,
+            near: Blocks::new(&session.pd, slots, block, near_access)?,
+            far: Blocks::new(&session.pd, slots, block, far_access)?,
+            flights: vec![Flight::default(); slots],
+            op,
+            posted: 0,
+            handed: 0,
+            written: 0,
+            batch: u64::from(args.qps) * u64::from((depth / 4).max(1)),
+            session,
+        })
+    }
+
+    fn slot(&self, block: u64) -> usize {
+        (block % self.flights.len() as u64) as usize
+    }
+
+    fn copy(
+        &mut self,
+        mut source: Source,
+        mut destination: Destination,
+        progress: &ProgressBar,
+    ) -> anyhow::Result<Moved> {
+        let (mut read, mut written) = (Sha256::new(), Sha256::new());
+        let mut bytes = 0;
+        let mut filled = 0;
+        let mut ended = false;
+        while !ended || self.written < self.posted {
+            let under_way = self.posted - self.written;
+            let mut news = false;
+
+            if !ended && under_way < self.flights.len() as u64 {
+                // With nothing else to do, wait for it; else only look.
+                if source.is_ready(if under_way == 0 && filled == 0 {
+                    200
+                } else {
+                    0
+                })? {
+                    let slot = self.slot(self.posted);
+                    let room = &mut self.near.bytes(slot)[filled..];
+                    let came = source.read(room)?;
+                    read.update(&room[..came]);
+                    filled += came;
+                    ended = came == 0;
+                    news = true;
+                    if filled == self.near.size || (ended && filled > 0) {
+                        self.post(std::mem::take(&mut filled))?;
+                    }
+                } else if under_way == 0 {
+                    // A source that is slow: what has come goes on its way.
+                    match std::mem::take(&mut filled) {
+                        0 => self.session.rest(),
+                        some => self.post(some)?,
+                    }
+                    news = true;
+                }
+            }
+
+            if self.posted - self.handed >= self.batch || !news {
+                self.hand_over();
+            }
+            while let Some(completion) = self.session.poll()? {
+                self.complete(&completion)?;
+                news = true;
+            }
+            let begin = bytes;
+            while self.written < self.posted {
+                let slot = self.slot(self.written);
+                let flight = self.flights[slot];
+                if flight.pending > 0 {
+                    break;
+                }
+                self.near.take_back(slot);
+                self.far.take_back(slot);
+                let arrived = &self.far.bytes(slot)[..flight.bytes];
+                written.update(arrived);
+                destination.write(arrived)?;
+                bytes += flight.bytes as u64;
+                self.written += 1;
+            }
+            progress.inc(bytes - begin);
+            self.session.check_signals()?;
+            if !news && self.written < self.posted {
+                self.session.pause()?;
+            }
+        }
+
+        let (read, written) = (read.finalize(), written.finalize());
+        if read != written {
+            bail!(
+                "the copy differs: SHA-256 {} was read, {} was written",
+                report::hex(&read),
+                report::hex(&written)
+            );
+        }
+        destination.finish();
+        Ok(Moved {
+            bytes,
+            blocks: self.posted,
+            digest: report::hex(&written),
+        })
+    }
+
+    /// Sends the block that was filled on its way.
+    fn post(&mut self, bytes: usize) -> anyhow::Result<()> {
+        let (id, slot) = (self.posted, self.slot(self.posted));
+        let room = if self.op == Op::Send {
+            self.far.size
+        } else {
+            bytes
+        };
+        let (from, from_there) = self.near.lend(slot, bytes);
+        let (to, to_there) = self.far.lend(slot, room);
+        let (near, far) = &self.pairs[(id % self.pairs.len() as u64) as usize];
+        let pending = match self.op {
+            Op::Send => {
+                far.queue_recv(&Receive::new(id, &[to]))?;
+                near.queue_send(&WorkRequest::send(id, &[from]).signaled())?;
+                2
+            }
+            Op::Write => {
+                near.queue_send(&WorkRequest::write(id, &[from], to_there).signaled())?;
+                1
+            }
+            Op::Read => {
+                far.queue_send(&WorkRequest::read(id, &[to], from_there).signaled())?;
+                1
+            }
+        };
+        self.flights[slot] = Flight { bytes, pending };
+        self.posted += 1;
+        Ok(())
+    }
+
+    /// Rings for what was posted: the far end first, where the receives are.
+    fn hand_over(&mut self) {
+        let fresh = (self.posted - self.handed).min(self.pairs.len() as u64);
+        if fresh > 0 {
+            for (near, far) in &self.pairs {
+                far.ring();
+                near.ring();
+            }
+            self.handed = self.posted;
+        }
+    }
+
+    fn complete(&mut self, completion: &Completion) -> anyhow::Result<()> {
+        let slot = self.slot(completion.id);
+        let flight = &mut self.flights[slot];
+        ensure!(
+            (self.written..self.posted).contains(&completion.id) && flight.pending > 0,
+            "a completion for block {}, which is not under way",
+            completion.id
+        );
+        if completion.is_receive || self.op == Op::Read {
+            ensure!(
+                completion.bytes as usize == flight.bytes,
+                "block {} has {} bytes, and {} arrived",
+                completion.id,
+                flight.bytes,
+                completion.bytes
+            );
+        }
+        flight.pending -= 1;
+        Ok(())
+    }
+}
+
+struct Report<'a> {
+    args: &'a Copy,
+    moved: Moved,
+    time: Duration,
+    counted: qpair::Counters,
+    events: u64,
+}
+
+impl Report<'_> {
+    fn json(&self) -> String {
+        let Self { args, moved, .. } = self;
+        report::json(&json!({
+            "op": args.op.name(),
+            "wait": args.wait.name(),
+            "qps": args.qps,
+            "depth": args.depth,
+            "block": args.block,
+            "bytes": moved.bytes,
+            "blocks": moved.blocks,
+            "seconds": self.time.as_secs_f64(),
+            "bytes_per_second": report::rate(moved.bytes, self.time),
+            "sha256_read": moved.digest,
+            "sha256_written": moved.digest,
+            "events": self.events,
+            "counters": report::counters_json(&self.counted),
+        }))
+    }
+
+    fn text(&self) -> String {
+        const ALWAYS: [Counter; 7] = [
+            Counter::SendWqes,
+            Counter::RecvWqes,
+            Counter::Cqes,
+            Counter::SqDoorbells,
+            Counter::CqHeadDoorbells,
+            Counter::Eqes,
+            Counter::Interrupts,
+        ];
+        let Self { args, moved, .. } = self;
+        format!(
+            "{} in {:.3} s, {}: {} blocks of {} by {} over {} pair{} of queue pairs, with {}\n\
+             SHA-256 of what was read and of what was written: {}\n\
+             counted by the device meanwhile:\n{}",
+            BinaryBytes(moved.bytes),
+            self.time.as_secs_f64(),
+            report::bytes_a_second(moved.bytes, self.time),
+            moved.blocks,
+            BinaryBytes(args.block.into()),
+            args.op.name().to_uppercase(),
+            args.qps,
+            if args.qps == 1 { "" } else { "s" },
+            args.wait.name(),
+            moved.digest,
+            report::counters(&self.counted, &ALWAYS),
+        )
+    }
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `qpair`: what a queue pair device can do, from the command line.
+//!
+//! | file | has |
+//! |---|---|
+//! | [`args`] | the command line, and its help |
+//! | [`session`] | an open device, connected queue pairs, completions by polling or by events |
+//! | [`report`] | results, for people and as JSON |
+//! | [`info`], [`copy`], [`ping`], [`bench`], [`loopback`] | the commands |
+//!
+//! What a command found goes to standard output, everything else to standard error.
+
+mod args;
+mod bench;
+mod copy;
+mod endpoint;
+mod info;
+mod loopback;
+mod ping;
+mod report;
+mod session;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::{Args, Command};
+
+/// Something failed while it ran.
+const FAILED: u8 = 1;
+/// No device, or no way to open it. (2 is bad usage.)
+const NO_DEVICE: u8 = 3;
+/// Interrupted, as a shell has it.
+const INTERRUPTED: u8 = 130;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("qpair: {error:#}");
+            ExitCode::from(code(&error))
+        }
+    }
+}
+
+fn run(args: &Args) -> anyhow::Result<()> {
+    let device = args.device.as_deref();
+    match &args.command {
+        Command::Info(info) => info::run(device, info),
+        Command::Copy(copy) => copy::run(device, copy),
+        Command::Ping(ping) => ping::run(device, ping),
+        Command::Bench(bench) => bench::run(device, bench),
+        Command::Loopback(loopback) => loopback::run(device, loopback),
+    }
+}
+
+fn code(error: &anyhow::Error) -> u8 {
+    if error.is::<session::Interrupted>() {
+        return INTERRUPTED;
+    }
+    match error.downcast_ref() {
+        Some(qpair::Error::NoDevice | qpair::Error::Open { .. }) => NO_DEVICE,
+        _ => FAILED,
+    }
+}

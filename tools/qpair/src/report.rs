@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Results, for people and as JSON.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use indicatif::{BinaryBytes, HumanCount};
+use qpair::{Counter, Counters};
+use serde_json::{Map, Value};
+
+/// Writes a report to standard output.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .context("cannot write the report")
+}
+
+/// A JSON value on lines of its own.
+pub(crate) fn json(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+/// All counters, by the names that QMP has too.
+pub(crate) fn counters_json(counters: &Counters) -> Value {
+    let map: Map<String, Value> = counters
+        .iter()
+        .map(|(counter, value)| (counter.name().to_owned(), value.into()))
+        .collect();
+    Value::Object(map)
+}
+
+/// A table of the counters that are not 0; those of `always` in any case.
+pub(crate) fn counters(counters: &Counters, always: &[Counter]) -> String {
+    let mut out = String::new();
+    for (counter, value) in counters.iter() {
+        if value != 0 || always.contains(&counter) {
+            let _ = writeln!(
+                out,
+                "  {:>15}  {}",
+                HumanCount(value).to_string(),
+                counter.text()
+            );
+        }
+    }
+    out
+}
+
+/// `bytes` in `time`, a second.
+pub(crate) fn rate(amount: u64, time: Duration) -> f64 {
+    amount as f64 / time.as_secs_f64().max(1e-9)
+}
+
+/// "12.3 MiB/s".
+pub(crate) fn bytes_a_second(bytes: u64, time: Duration) -> String {
+    format!("{}/s", BinaryBytes(rate(bytes, time) as u64))
+}
+
+/// Digits of a digest.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut out, byte| {
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}

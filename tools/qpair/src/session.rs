@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the commands share: an open device, one completion queue, connected queue pairs.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context as _};
+use qpair::{
+    Access, AsyncEvent, Channel, Completion, Context, Counters, Cq, CqOptions, Device, Pd, Qp,
+    QpOptions, Rts, Wants,
+};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::args::Wait;
+
+/// Nothing at all came for so long: something is broken, and it is better to say so than to hang.
+const STALLED: Duration = Duration::from_secs(30);
+/// How long a wait lasts before signals and asynchronous events are looked at.
+const LOOK: Duration = Duration::from_millis(200);
+/// Completions taken at once.
+const TAKE: usize = 64;
+
+/// Stopped by a signal.
+#[derive(Debug)]
+pub(crate) struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// Opens the device that was asked for, or the first.
+pub(crate) fn open(device: Option<&Path>) -> anyhow::Result<Context> {
+    let device = match device {
+        Some(path) => Device::at(path),
+        None => Device::first()?,
+    };
+    Ok(device.open()?)
+}
+
+/// Tells that SIGINT or SIGTERM came. The second one ends the process at once.
+#[derive(Clone, Debug)]
+pub(crate) struct Signals(Arc<AtomicBool>);
+
+impl Signals {
+    pub(crate) fn catch() -> anyhow::Result<Self> {
+        let came = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register_conditional_shutdown(
+                signal,
+                crate::INTERRUPTED.into(),
+                came.clone(),
+            )
+            .and_then(|_| signal_hook::flag::register(signal, came.clone()))
+            .context("cannot catch signals")?;
+        }
+        Ok(Self(came))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Interrupted> {
+        if self.0.load(Ordering::Relaxed) {
+            return Err(Interrupted);
+        }
+        Ok(())
+    }
+}
+
+/// An open device, with one completion queue.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) context: Context,
+    pub(crate) pd: Pd,
+    pub(crate) cq: Cq,
+    channel: Option<Channel>,
+    armed: bool,
+    signals: Signals,
+    before: Counters,
+    /// Since when nothing came.
+    idle: Option<Instant>,
+    buffer: [Completion; TAKE],
+    taken: std::ops::Range<usize>,
+    /// Events that the channel gave.
+    pub(crate) events: u64,
+}
+
+impl Session {
+    /// `depth` must do for all that will be posted at a time.
+    pub(crate) fn new(context: Context, depth: u64, wait: Wait) -> anyhow::Result<Self> {
+        let limit = context.attributes().max_cq_depth;
+        if depth > limit.into() {
+            bail!("this needs a completion queue of {depth} entries, and the device has at most {limit}: use fewer queue pairs, or a smaller depth");
+        }
+        let channel = wait.events.then(Channel::new).transpose()?;
+        let mut options = CqOptions::new(depth as u32);
+        if let Some(channel) = &channel {
+            options = options.channel(channel);
+        }
+        Ok(Self {
+            signals: Signals::catch()?,
+            before: context.counters()?,
+            pd: context.alloc_pd()?,
+            cq: context.create_cq(&options)?,
+            context,
+            channel,
+            armed: false,
+            idle: None,
+            buffer: [Completion::default(); TAKE],
+            taken: 0..0,
+            events: 0,
+        })
+    }
+
+    /// The next completion, if one is there. A failed one is an error.
+    pub(crate) fn poll(&mut self) -> anyhow::Result<Option<Completion>> {
+        if self.taken.is_empty() {
+            let taken = self.cq.poll(&mut self.buffer).len();
+            self.taken = 0..taken;
+        }
+        let Some(at) = self.taken.next() else {
+            return Ok(None);
+        };
+        self.idle = None;
+        let completion = self.buffer[at];
+        completion.check()?;
+        Ok(Some(completion))
+    }
+
+    /// The next completion. Sleeps or spins until it is there, as the user wants.
+    pub(crate) fn wait(&mut self) -> anyhow::Result<Completion> {
+        loop {
+            if let Some(completion) = self.poll()? {
+                return Ok(completion);
+            }
+            self.pause()?;
+        }
+    }
+
+    /// There was nothing: spins once; or arms, and the next time sleeps.
+    pub(crate) fn pause(&mut self) -> anyhow::Result<()> {
+        match &self.channel {
+            Some(_) if !self.armed => {
+                // What came before this is found by the poll that follows.
+                self.cq.arm(Wants::Next);
+                self.armed = true;
+            }
+            Some(channel) => {
+                let events = channel.wait(Some(LOOK))?;
+                self.events += events;
+                self.armed = events == 0;
+                self.look()?;
+            }
+            None => {
+                std::hint::spin_loop();
+                let idle = *self.idle.get_or_insert_with(Instant::now);
+                if idle.elapsed() > LOOK {
+                    // Whoever else wants to run may be who we wait for.
+                    std::thread::yield_now();
+                    self.look()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Signals, asynchronous events, and whether anything goes on at all.
+    pub(crate) fn look(&mut self) -> anyhow::Result<()> {
+        self.check_signals()?;
+        if let Some(event) = self.context.async_event()? {
+            if event == AsyncEvent::DeviceFatal {
+                bail!("{event}");
+            }
+            eprintln!("qpair: {event}");
+        }
+        if self.idle.get_or_insert_with(Instant::now).elapsed() > STALLED {
+            bail!(
+                "no completion for {} seconds: see `qpair info` and the kernel log",
+                STALLED.as_secs()
+            );
+        }
+        Ok(())
+    }
+
+    /// Nothing is under way: waiting is nobody's fault.
+    pub(crate) fn rest(&mut self) {
+        self.idle = None;
+    }
+
+    pub(crate) fn check_signals(&self) -> Result<(), Interrupted> {
+        self.signals.check()
+    }
+
+    /// What the device has counted since the session began.
+    pub(crate) fn counted(&self) -> anyhow::Result<Counters> {
+        Ok(self.context.counters()?.since(&self.before))
+    }
+
+    /// Makes two queue pairs, and connects them to each other.
+    pub(crate) fn connect(
+        &self,
+        near: &QpOptions<'_>,
+        far: &QpOptions<'_>,
+        access: Access,
+    ) -> anyhow::Result<(Qp<Rts>, Qp<Rts>)> {
+        let (near, far) = (self.pd.create_qp(near)?, self.pd.create_qp(far)?);
+        let (near_number, far_number) = (near.number(), far.number());
+        let near = near.init(access)?.rtr(far_number)?;
+        let far = far.init(access)?.rtr(near_number)?;
+        Ok((near.rts()?, far.rts()?))
+    }
+
+    /// Options for a queue pair on the session's completion queue.
+    pub(crate) fn options(&self, sends: u32, receives: u32) -> QpOptions<'_> {
+        QpOptions::new(&self.cq, &self.cq)
+            .sq_blocks(sends.max(1))
+            .rq_depth(receives.max(1))
+    }
+}
+
+/// Entries that queues of these lengths need in a completion queue: a ring is a power of two.
+pub(crate) fn entries(lengths: &[u32]) -> u64 {
+    let rounded = lengths
+        .iter()
+        .map(|&n| u64::from(n.max(1)).next_power_of_two());
+    rounded.sum()
+}
