@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{bail, Context as _};
+use anyhow::{bail, ensure, Context as _};
 use qpair::Device;
 use serde_json::{Map, Value};
 
@@ -22,6 +22,11 @@ use crate::report;
 const DEBUGFS: &str = "/sys/kernel/debug/qpair";
 
 pub(crate) fn run(device: Option<&Path>, args: &Loopback) -> anyhow::Result<()> {
+    ensure!(
+        args.qps % 2 == 0,
+        "queue pairs are connected two by two: use --qps {}",
+        args.qps + 1
+    );
     let file = file(device)?;
     let plan = format!(
         "op={} qps={} depth={} size={} count={}\n",
