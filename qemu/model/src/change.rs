@@ -188,9 +188,10 @@ impl<H: Host> Function<H> {
         self.forget(Subject::Fatal(qp));
         self.line.remove(qp.index());
         self.retries.remove(qp.index());
+        let first = Index::new(self.knobs.first_index);
         let found = self.qps.get_mut(qp).ok_or(AdminError::Number)?;
-        found.sq.clear();
-        found.rq.clear();
+        found.sq.clear(first);
+        found.rq.clear(first);
         found.sending = None;
         found.receiving = None;
         found.waiting = false;

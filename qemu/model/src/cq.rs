@@ -57,6 +57,7 @@ impl<M> Cq<M> {
         depth: Depth,
         user: bool,
         ring: Ring<M>,
+        first: Index,
     ) -> Self {
         Self {
             number,
@@ -66,7 +67,7 @@ impl<M> Cq<M> {
             user,
             overrun: false,
             ring,
-            channel: Channel::new(depth, user),
+            channel: Channel::starting_at(depth, user, first),
             users: 0,
             overrun_notice: Notice::default(),
             passed: 0,

@@ -32,6 +32,7 @@ use qpair_abi::entry::MAX_STRIDE_SHIFT;
 use qpair_abi::status::AdminError;
 use qpair_abi::Number;
 use qpair_queue::index::Depth;
+use qpair_queue::index::Index;
 
 /// What a peer may be allowed to do.
 pub(crate) const REMOTE: u8 = access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC;
@@ -93,7 +94,8 @@ impl<H: Host> Function<H> {
         let sorted = self.sort(limbo);
         self.eqs.settle(sorted);
         let number = self.eqs.next().ok_or(AdminError::Full)?;
-        let mut eq = Eq::new(context.vector, context.log_depth, depth, ring);
+        let first = Index::new(self.knobs.first_index);
+        let mut eq = Eq::new(context.vector, context.log_depth, depth, ring, first);
         eq.moderate(context.moderation_count, context.moderation_usecs);
         self.eqs.insert(number, eq);
         Ok(made(number))
@@ -116,7 +118,16 @@ impl<H: Host> Function<H> {
         self.cqs.settle(sorted);
         let number = self.cqs.next().ok_or(AdminError::Full)?;
         let user = context.flags & cq_flags::USER != 0;
-        let mut cq = Cq::new(number, context.eq, context.log_depth, depth, user, ring);
+        let first = Index::new(self.knobs.first_index);
+        let mut cq = Cq::new(
+            number,
+            context.eq,
+            context.log_depth,
+            depth,
+            user,
+            ring,
+            first,
+        );
         cq.page = context.page;
         self.cqs.insert(number, cq);
         if let Some(eq) = self.eqs.get_mut(context.eq) {
@@ -173,8 +184,9 @@ impl<H: Host> Function<H> {
             retry: context.retry,
             rnr_retry: context.rnr_retry,
         };
-        let sq = Work::new(sq, sq_depth, context.log_sq, 0);
-        let rq = Work::new(rq, rq_depth, context.log_rq, context.rq_stride);
+        let first = Index::new(self.knobs.first_index);
+        let sq = Work::new(sq, sq_depth, context.log_sq, 0, first);
+        let rq = Work::new(rq, rq_depth, context.log_rq, context.rq_stride, first);
         self.qps.insert(number, Qp::new(number, attributes, sq, rq));
         for cq in [context.send_cq, context.recv_cq] {
             if let Some(cq) = self.cqs.get_mut(cq) {

@@ -63,14 +63,20 @@ pub(crate) struct Eq<M> {
 }
 
 impl<M> Eq<M> {
-    pub(crate) fn new(vector: u16, log_depth: u8, depth: Depth, ring: Ring<M>) -> Self {
+    pub(crate) fn new(
+        vector: u16,
+        log_depth: u8,
+        depth: Depth,
+        ring: Ring<M>,
+        first: Index,
+    ) -> Self {
         Self {
             vector,
             log_depth,
             moderation_count: 0,
             moderation_usecs: 0,
             ring,
-            queue: EventQueue::new(depth, Moderation::default()),
+            queue: EventQueue::starting_at(depth, Moderation::default(), first),
             users: 0,
             passed: 0,
             sources: vec![Source::Nobody; depth.entries() as usize],

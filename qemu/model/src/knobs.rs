@@ -25,6 +25,8 @@ pub struct Knobs {
     pub core_delay_ns: u64,
     /// How long the core takes for a WQE.
     pub wqe_ns: u64,
+    /// Where the indices of new rings begin. Software begins at 0, so this is for tests of the wrap alone.
+    pub first_index: u32,
 }
 
 impl<H: Host> Function<H> {
@@ -84,6 +86,11 @@ impl<H: Host> Function<H> {
     pub fn set_wqe_ns(&mut self, nanos: u64) {
         self.knobs.wqe_ns = nanos;
         self.set_timer();
+    }
+
+    /// Lets the indices of rings that are made from now on begin elsewhere than at 0.
+    pub fn set_first_index(&mut self, index: u32) {
+        self.knobs.first_index = index;
     }
 
     /// Makes the function stop by itself.

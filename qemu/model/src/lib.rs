@@ -204,6 +204,9 @@ impl<H: Host> Function<H> {
         }
         self.state = State::Fatal;
         self.cause = cause;
+        // The core has nothing to do any more.
+        self.line = Fifo::new(self.config.qps);
+        self.retries = Fifo::new(self.config.qps);
         self.bus.host.trace(Trace::Fatal {
             cause: cause.code(),
         });

@@ -44,10 +44,16 @@ pub(crate) struct Work<M> {
 }
 
 impl<M> Work<M> {
-    pub(crate) fn new(ring: Ring<M>, depth: Depth, log_depth: u8, stride: u8) -> Self {
+    pub(crate) fn new(
+        ring: Ring<M>,
+        depth: Depth,
+        log_depth: u8,
+        stride: u8,
+        first: Index,
+    ) -> Self {
         Self {
             ring,
-            window: Window::new(depth, Index::ZERO),
+            window: Window::new(depth, first),
             log_depth,
             stride,
         }
@@ -61,8 +67,8 @@ impl<M> Work<M> {
     }
 
     /// Makes it new.
-    pub(crate) fn clear(&mut self) {
-        self.window = Window::new(self.window.depth(), Index::ZERO);
+    pub(crate) fn clear(&mut self, first: Index) {
+        self.window = Window::new(self.window.depth(), first);
     }
 }
 

@@ -20,6 +20,7 @@ use qpair_abi::regs::offset;
 use qpair_abi::status::EnableError;
 use qpair_abi::Number;
 use qpair_queue::index::Depth;
+use qpair_queue::index::Index;
 
 /// What software wrote.
 #[derive(Clone, Copy, Default)]
@@ -164,9 +165,18 @@ impl<H: Host> Function<H> {
         }
         let [eq_ring, sq_ring, cq_ring] = rings;
         let ring = |(base, bytes): (u64, u64), writable| Ring::contiguous(base, bytes, writable);
+        let first = Index::new(self.knobs.first_index);
         let admin = Number::ADMIN;
-        let mut eq = Eq::new(0, log(0), eq_depth, ring(eq_ring, true));
-        let mut cq = Cq::new(admin, admin, log(16), cq_depth, false, ring(cq_ring, true));
+        let mut eq = Eq::new(0, log(0), eq_depth, ring(eq_ring, true), first);
+        let mut cq = Cq::new(
+            admin,
+            admin,
+            log(16),
+            cq_depth,
+            false,
+            ring(cq_ring, true),
+            first,
+        );
         eq.users = 1;
         cq.users = 1;
         let qp = Qp::new(
@@ -175,8 +185,8 @@ impl<H: Host> Function<H> {
                 state: qp_state::RTS,
                 ..Attributes::default()
             },
-            Work::new(ring(sq_ring, false), sq_depth, log(8), 0),
-            Work::new(Ring::contiguous(0, 0, false), Depth::MAX, 0, 0),
+            Work::new(ring(sq_ring, false), sq_depth, log(8), 0, first),
+            Work::new(Ring::contiguous(0, 0, false), Depth::MAX, 0, 0, first),
         );
         self.eqs.insert_first(eq);
         self.cqs.insert_first(cq);

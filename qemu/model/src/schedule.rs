@@ -110,6 +110,9 @@ impl<H: Host> Function<H> {
 
     /// Puts a queue pair in line, and sees to it that the core works.
     pub(crate) fn step_in(&mut self, index: usize) {
+        if self.state != State::Ready {
+            return;
+        }
         let idle = self.line.is_empty();
         self.line.push(index);
         if !idle {
@@ -159,6 +162,9 @@ impl<H: Host> Function<H> {
 
     /// Makes a queue pair try again later. All wait equally long, so the line is in the order of time.
     pub(crate) fn retry_later(&mut self, qp: Number) {
+        if self.state != State::Ready {
+            return;
+        }
         let when = self.bus.host.now().saturating_add(self.config.retry_ns);
         if let Some(found) = self.qps.get_mut(qp) {
             found.waiting = true;

@@ -5,10 +5,12 @@ use super::Grant;
 use super::Memory;
 use super::TestHost;
 use qpair_abi::command::*;
+use qpair_abi::counters::Counter;
 use qpair_abi::doorbell;
 use qpair_abi::entry::*;
 use qpair_abi::regs::offset;
 use qpair_abi::status::AdminError;
+use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 use qpair_abi::Number;
 use qpair_model::Config;
@@ -110,6 +112,8 @@ pub struct Machine {
     pub asq_tail: u32,
     pub context: u64,
     next_id: u64,
+    /// Where new rings begin.
+    pub first: u32,
 }
 
 /// Makes a level-0 list.
@@ -129,6 +133,14 @@ impl Machine {
 
     pub fn with(config: Config) -> Self {
         let mut machine = Self::off(config);
+        machine.bring_up(6, 4, 5);
+        machine
+    }
+
+    /// A device that is up, and whose indices are about to wrap.
+    pub fn starting_at(first: u32) -> Self {
+        let mut machine = Self::off(Config::default());
+        machine.first = first;
         machine.bring_up(6, 4, 5);
         machine
     }
@@ -161,6 +173,7 @@ impl Machine {
             asq_tail: 0,
             context,
             next_id: 1,
+            first: 0,
         }
     }
 
@@ -173,10 +186,16 @@ impl Machine {
         let eq = self.memory.alloc(16 << log_eq, 64, Grant::Write);
         let sq = self.memory.alloc(64 << log_sq, 64, Grant::Read);
         let cq = self.memory.alloc(32 << log_cq, 64, Grant::Write);
-        let reader = |addr, log| Reader { addr, log, head: 0 };
+        let first = self.first;
+        self.f.set_first_index(first);
+        let reader = |addr, log| Reader {
+            addr,
+            log,
+            head: first,
+        };
         self.eq0.ring = reader(eq, log_eq);
         self.cq0.ring = reader(cq, log_cq);
-        (self.asq, self.log_asq, self.asq_tail) = (sq, log_sq, 0);
+        (self.asq, self.log_asq, self.asq_tail) = (sq, log_sq, first);
         self.reg_write64(offset::EQ0_BASE_LO, eq);
         self.reg_write64(offset::ASQ_BASE_LO, sq);
         self.reg_write64(offset::ACQ_BASE_LO, cq);
@@ -314,7 +333,13 @@ impl Machine {
         self.next_id += 1;
         self.post_command(&Self::command_words(&command));
         self.settle();
-        let cqe = self.admin_done().expect("a command completes");
+        let mut cqe = self.admin_done();
+        while cqe.is_none() && self.f.host().wake_at != u64::MAX {
+            let host = self.f.host();
+            self.pass(host.wake_at.saturating_sub(host.now));
+            cqe = self.admin_done();
+        }
+        let cqe = cqe.expect("a command completes");
         assert_eq!(cqe.wr_id, command.wr_id);
         assert_eq!((cqe.qp, cqe.opcode), (Number::ADMIN, command.opcode));
         assert_eq!(cqe.index, self.asq_tail);
@@ -376,6 +401,63 @@ impl Machine {
         CqContext::decode(&self.query(kind::CQ, number))
     }
 
+    /// Payload bytes moved so far.
+    pub fn query_moved(&self) -> u64 {
+        let counters = [Counter::SendBytes, Counter::WriteBytes, Counter::ReadBytes];
+        counters
+            .iter()
+            .map(|counter| self.f.counter(*counter))
+            .sum()
+    }
+
+    /// Has a command done before any queue pair has another turn.
+    fn command_now(&mut self, command: Command, words: &[u64]) {
+        let command = Command {
+            blocks: 1,
+            context: if words.is_empty() { 0 } else { self.context },
+            context_bytes: words.len() as u32 * 8,
+            ..command
+        };
+        self.memory.set_words(self.context, words);
+        self.f.set_stall(true);
+        self.post_command(&Self::command_words(&command));
+        // The queue pairs in line before it have to wait.
+        self.f.set_stall(false);
+        for _ in 0..100 {
+            let before = self.query_moved();
+            self.f.run(1);
+            if let Some(cqe) = self.admin_done() {
+                assert_eq!(cqe.status, Status::Success.code());
+                return;
+            }
+            assert!(self.query_moved() - before <= 1 << 16, "a turn is bounded");
+        }
+        panic!("the admin queue pair is starved");
+    }
+
+    pub fn destroy_now(&mut self, kind: u8, number: Number) {
+        let command = Command {
+            opcode: opcode(kind, verb::DESTROY),
+            number,
+            ..Command::default()
+        };
+        self.command_now(command, &[]);
+    }
+
+    pub fn set_state_now(&mut self, qp: Number, state: u8) {
+        let command = Command {
+            opcode: opcode(kind::QP, verb::MODIFY),
+            number: qp,
+            mask: qp_mask::STATE,
+            ..Command::default()
+        };
+        let context = QpContext {
+            state,
+            ..QpContext::default()
+        };
+        self.command_now(command, &context.encode());
+    }
+
     // Objects.
 
     pub fn pd(&mut self) -> Number {
@@ -397,7 +479,11 @@ impl Machine {
         TestEq {
             number,
             vector,
-            ring: Reader { addr, log, head: 0 },
+            ring: Reader {
+                addr,
+                log,
+                head: self.first,
+            },
         }
     }
 
@@ -415,7 +501,11 @@ impl Machine {
         TestCq {
             number,
             page,
-            ring: Reader { addr, log, head: 0 },
+            ring: Reader {
+                addr,
+                log,
+                head: self.first,
+            },
         }
     }
 
@@ -466,11 +556,11 @@ impl Machine {
             page: spec.page,
             sq: context.sq.root,
             log_sq: spec.log_sq,
-            sq_tail: 0,
+            sq_tail: self.first,
             rq: context.rq.root,
             log_rq: spec.log_rq,
             stride: spec.stride,
-            rq_tail: 0,
+            rq_tail: self.first,
             send_cq: spec.send_cq,
             recv_cq: spec.recv_cq,
         }
@@ -480,7 +570,7 @@ impl Machine {
         self.with_context(kind::QP, verb::MODIFY, qp, mask, &context.encode())
     }
 
-    pub fn to_state(&mut self, qp: Number, state: u8) -> Outcome {
+    pub fn set_state(&mut self, qp: Number, state: u8) -> Outcome {
         let context = QpContext {
             state,
             ..QpContext::default()
@@ -489,8 +579,8 @@ impl Machine {
     }
 
     /// From RESET to RTR, with this peer.
-    pub fn to_rtr(&mut self, qp: Number, peer: Number) {
-        self.to_state(qp, qp_state::INIT).unwrap();
+    pub fn set_rtr(&mut self, qp: Number, peer: Number) {
+        self.set_state(qp, qp_state::INIT).unwrap();
         let context = QpContext {
             state: qp_state::RTR,
             peer,
@@ -501,8 +591,8 @@ impl Machine {
     }
 
     pub fn connect(&mut self, qp: Number, peer: Number) {
-        self.to_rtr(qp, peer);
-        self.to_state(qp, qp_state::RTS).unwrap();
+        self.set_rtr(qp, peer);
+        self.set_state(qp, qp_state::RTS).unwrap();
     }
 
     /// Two queue pairs that name each other.
@@ -569,7 +659,7 @@ impl Machine {
         let mut words = wqe.encode().to_vec();
         words.extend(sges.iter().flat_map(|sge| sge.encode()));
         let position = qp.rq_tail & ((1 << qp.log_rq) - 1);
-        let at = qp.rq + (u64::from(position) * 64 << qp.stride);
+        let at = qp.rq + ((u64::from(position) * 64) << qp.stride);
         self.memory.set_words(at, &words);
         qp.rq_tail = qp.rq_tail.wrapping_add(1);
     }
@@ -623,4 +713,98 @@ pub fn inline_words(mut wqe: SendWqe, bytes: &[u8]) -> Vec<u64> {
 pub fn pattern(count: usize, seed: u64) -> Vec<u8> {
     let mut rng = super::Rng::new(seed);
     (0..count).map(|_| rng.next() as u8).collect()
+}
+
+/// Two connected queue pairs, each with a CQ, a PD and a region of 1 MiB of its own.
+pub struct Pair {
+    pub m: Machine,
+    pub a: TestQp,
+    pub b: TestQp,
+    pub cq_a: TestCq,
+    pub cq_b: TestCq,
+    pub pd_a: Number,
+    pub pd_b: Number,
+    pub mr_a: TestMr,
+    pub mr_b: TestMr,
+}
+
+impl Pair {
+    pub fn new() -> Self {
+        Self::on(Machine::new(), |_, _| {})
+    }
+
+    /// With specifications that the test has changed.
+    pub fn with(change: impl FnOnce(&mut QpSpec, &mut QpSpec)) -> Self {
+        Self::on(Machine::new(), change)
+    }
+
+    pub fn on(mut m: Machine, change: impl FnOnce(&mut QpSpec, &mut QpSpec)) -> Self {
+        let (pd_a, pd_b) = (m.pd(), m.pd());
+        let (cq_a, cq_b) = (m.cq(6), m.cq(6));
+        let mut spec_a = Machine::spec(pd_a, &cq_a);
+        let mut spec_b = QpSpec {
+            stride: 1,
+            ..Machine::spec(pd_b, &cq_b)
+        };
+        change(&mut spec_a, &mut spec_b);
+        let (a, b) = m.pair(&spec_a, &spec_b);
+        let mr_a = m.mr(pd_a, 1 << 20);
+        let mr_b = m.mr(pd_b, 1 << 20);
+        Self {
+            m,
+            a,
+            b,
+            cq_a,
+            cq_b,
+            pd_a,
+            pd_b,
+            mr_a,
+            mr_b,
+        }
+    }
+
+    /// A request to the peer's region.
+    pub fn remote(&self, opcode: u8, at: u64) -> SendWqe {
+        SendWqe {
+            remote_addr: self.mr_b.va + at,
+            rkey: self.mr_b.key.raw(),
+            ..wqe(opcode, 1)
+        }
+    }
+
+    pub fn send(&mut self, wqe: SendWqe, sges: &[Sge]) {
+        self.m.send(&mut self.a, wqe, sges);
+    }
+
+    pub fn recv(&mut self, wr_id: u64, sges: &[Sge]) {
+        self.m.recv(&mut self.b, wr_id, sges);
+    }
+
+    /// Completions of the first queue pair.
+    pub fn done_a(&mut self) -> Vec<Cqe> {
+        let mut cq = self.cq_a;
+        let cqes = self.m.drain(&mut cq);
+        self.cq_a = cq;
+        cqes
+    }
+
+    /// Completions of the second one.
+    pub fn done_b(&mut self) -> Vec<Cqe> {
+        let mut cq = self.cq_b;
+        let cqes = self.m.drain(&mut cq);
+        self.cq_b = cq;
+        cqes
+    }
+
+    pub fn state(&mut self, qp: Number) -> u8 {
+        self.m.query_qp(qp).state
+    }
+}
+
+/// Status and detail of a completion.
+pub fn outcome(cqe: &Cqe) -> (Status, Detail) {
+    (
+        Status::from_code(cqe.status).unwrap(),
+        Detail::from_code(cqe.vendor).unwrap(),
+    )
 }

@@ -26,7 +26,7 @@ pub enum Done {
 
 #[derive(Default)]
 struct Inner {
-    pages: HashMap<u64, Box<[u64; 512]>>,
+    pages: HashMap<u64, Box<[u8; 4096]>>,
     /// First byte: bytes, and what may be done.
     grants: BTreeMap<u64, (u64, Grant)>,
     next: u64,
@@ -35,6 +35,13 @@ struct Inner {
     live_maps: usize,
     done: Vec<Done>,
     keep_done: bool,
+}
+
+impl Inner {
+    fn page(&mut self, addr: u64) -> &mut [u8; 4096] {
+        let page = self.pages.entry(addr >> 12);
+        page.or_insert_with(|| Box::new([0; 4096]))
+    }
 }
 
 /// Guest memory; a handle.
@@ -111,16 +118,14 @@ impl Memory {
     }
 
     pub fn word(&self, addr: u64) -> u64 {
-        let inner = self.0.borrow();
-        let page = inner.pages.get(&(addr >> 12));
-        page.map_or(0, |page| page[(addr >> 3 & 511) as usize])
+        let mut bytes = [0; 8];
+        self.get_bytes(addr, &mut bytes);
+        u64::from_le_bytes(bytes)
     }
 
     pub fn set_word(&self, addr: u64, word: u64) {
         assert_eq!(addr % 8, 0);
-        let mut inner = self.0.borrow_mut();
-        let page = inner.pages.entry(addr >> 12);
-        page.or_insert_with(|| Box::new([0; 512]))[(addr >> 3 & 511) as usize] = word;
+        self.set_bytes(addr, &word.to_le_bytes());
     }
 
     pub fn set_words(&self, addr: u64, words: &[u64]) {
@@ -134,16 +139,37 @@ impl Memory {
     }
 
     pub fn bytes(&self, addr: u64, count: usize) -> Vec<u8> {
-        (addr..addr + count as u64)
-            .map(|at| self.word(at & !7).to_le_bytes()[(at & 7) as usize])
-            .collect()
+        let mut bytes = vec![0; count];
+        self.get_bytes(addr, &mut bytes);
+        bytes
+    }
+
+    fn get_bytes(&self, addr: u64, bytes: &mut [u8]) {
+        let inner = self.0.borrow();
+        let mut at = addr;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let from = (at & 4095) as usize;
+            let (part, others) = rest.split_at_mut(rest.len().min(4096 - from));
+            match inner.pages.get(&(at >> 12)) {
+                Some(page) => part.copy_from_slice(&page[from..from + part.len()]),
+                None => part.fill(0),
+            }
+            at += part.len() as u64;
+            rest = others;
+        }
     }
 
     pub fn set_bytes(&self, addr: u64, bytes: &[u8]) {
-        for (at, byte) in (addr..).zip(bytes) {
-            let mut word = self.word(at & !7).to_le_bytes();
-            word[(at & 7) as usize] = *byte;
-            self.set_word(at & !7, u64::from_le_bytes(word));
+        let mut inner = self.0.borrow_mut();
+        let mut at = addr;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let to = (at & 4095) as usize;
+            let (part, others) = rest.split_at(rest.len().min(4096 - to));
+            inner.page(at)[to..to + part.len()].copy_from_slice(part);
+            at += part.len() as u64;
+            rest = others;
         }
     }
 }
@@ -231,7 +257,7 @@ impl Host for TestHost {
         if !self.bus_master || !self.memory.allows(addr, bytes.len() as u64, Grant::Read) {
             return Err(DmaFault);
         }
-        bytes.copy_from_slice(&self.memory.bytes(addr, bytes.len()));
+        self.memory.get_bytes(addr, bytes);
         Ok(())
     }
 

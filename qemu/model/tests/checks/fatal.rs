@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0
+//! When the function stops, and what tests can break.
+
+use super::checks;
+use crate::harness::*;
+use qpair_abi::command::*;
+use qpair_abi::counters::Counter;
+use qpair_abi::doorbell;
+use qpair_abi::entry::opcode as work;
+use qpair_abi::entry::Cqe;
+use qpair_abi::entry::Eqe;
+use qpair_abi::regs::offset;
+use qpair_abi::status::AdminError;
+use qpair_abi::status::EnableError;
+use qpair_abi::status::Event;
+use qpair_abi::Number;
+
+checks![
+    a_fatal_function_says_so_and_stops,
+    the_last_event_has_a_place_of_its_own,
+    an_eq_overrun_is_the_drivers_fault,
+    an_admin_cq_overrun_is_the_drivers_fault,
+    rings_of_the_function_that_go_away,
+    a_command_fails_by_request,
+    interrupts_are_lost_and_late_by_request,
+    entries_appear_by_request,
+    the_core_stalls_by_request,
+];
+
+fn status(m: &mut Machine) -> (u32, Option<EnableError>) {
+    let status = m.f.reg_read(offset::STATUS);
+    (status & 3, EnableError::from_code((status >> 8) as u8))
+}
+
+fn a_fatal_function_says_so_and_stops() {
+    let mut p = Pair::new();
+    p.m.raised();
+    p.m.f.go_fatal();
+    assert_eq!(status(&mut p.m), (3, Some(EnableError::Injected)));
+    assert_eq!(p.m.raised(), [0]);
+    p.send(wqe(work::NOP, 1), &[]);
+    p.m.arm(&p.cq_a.clone());
+    p.m.pass(1_000_000_000);
+    assert_eq!(p.done_a(), []);
+    let events = p.m.events0();
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0].kind, Event::DeviceFatal.code());
+    assert_eq!(events[0].code, EnableError::Injected.code());
+    p.m.f.reg_write(offset::CTRL, 2);
+    p.m.bring_up(6, 4, 5);
+    p.m.pd();
+}
+
+fn the_last_event_has_a_place_of_its_own() {
+    let mut m = Machine::new();
+    let (pd, cq) = (m.pd(), m.cq(8));
+    for _ in 0..40 {
+        let mut qp = m.qp(&Machine::spec(pd, &cq));
+        m.connect(qp.number, qp.number);
+        m.send(&mut qp, wqe(99, 1), &[]);
+    }
+    m.f.go_fatal();
+    let mut eq = m.eq0;
+    let events: Vec<_> = std::iter::from_fn(|| m.event(&mut eq)).collect();
+    assert_eq!(events.len(), 16, "the limit");
+    assert_eq!(events[15].kind, Event::DeviceFatal.code());
+    // Masked before, it is raised when the driver unmasks.
+    m.raised();
+    m.ring(0, doorbell::EQ_HEAD, Number::ADMIN, 15);
+    assert_eq!(m.raised(), [0]);
+    m.ring(0, doorbell::EQ_HEAD, Number::ADMIN, 16);
+    assert_eq!(m.raised(), []);
+}
+
+fn an_eq_overrun_is_the_drivers_fault() {
+    let mut m = Machine::new();
+    let pd = m.pd();
+    let eq = m.eq(1, 1, 0, 0);
+    let mut cq = m.cq_of(eq.number, 4, 0, 0);
+    let mut qp = m.qp(&Machine::spec(pd, &cq));
+    m.connect(qp.number, qp.number);
+    for i in 0..3 {
+        assert_eq!(status(&mut m).0, 1, "{i}");
+        m.arm(&cq);
+        m.send(&mut qp, wqe(work::NOP, 1), &[]);
+        m.drain(&mut cq);
+    }
+    assert_eq!(status(&mut m), (3, Some(EnableError::EqOverrun)));
+    assert_eq!(m.events0()[0].kind, Event::DeviceFatal.code());
+}
+
+fn an_admin_cq_overrun_is_the_drivers_fault() {
+    let mut m = Machine::off(qpair_model::Config::default());
+    m.bring_up(5, 5, 2);
+    let create = Command {
+        opcode: opcode(kind::PD, verb::CREATE),
+        blocks: 1,
+        ..Command::default()
+    };
+    for _ in 0..5 {
+        m.post_command(&Machine::command_words(&create));
+    }
+    m.settle();
+    assert_eq!(status(&mut m), (3, Some(EnableError::AdminCqOverrun)));
+}
+
+fn rings_of_the_function_that_go_away() {
+    for which in 0..3 {
+        let mut m = Machine::new();
+        m.memory.set_lenient(true);
+        m.f.host_mut().maps = false;
+        m.f.unmap_all();
+        let (eq, cq) = (m.eq0.ring.addr, m.cq0.ring.addr);
+        m.arm(&m.cq0.clone());
+        m.memory.revoke([eq, cq, cq - 4096 - 1024][which]);
+        m.post_command(&[0; 8]);
+        m.settle();
+        let (state, cause) = status(&mut m);
+        assert_eq!(state, 3, "{which}");
+        let expected = [
+            EnableError::Dma,
+            EnableError::AdminCqOverrun,
+            EnableError::Dma,
+        ];
+        assert_eq!(cause, Some(expected[which]));
+    }
+}
+
+fn a_command_fails_by_request() {
+    let mut m = Machine::new();
+    m.f.fail_command(2);
+    let pd = m.pd();
+    let refused = m.destroy(kind::PD, pd);
+    assert_eq!(refused, Err(AdminError::Injected));
+    m.destroy(kind::PD, pd).unwrap();
+    assert_eq!(m.f.counter(Counter::Commands), 3);
+}
+
+fn interrupts_are_lost_and_late_by_request() {
+    let mut p = Pair::new();
+    let event = |p: &mut Pair| {
+        p.m.arm(&p.cq_a);
+        p.send(wqe(work::NOP, 1), &[]);
+        p.done_a();
+    };
+    p.m.f.drop_interrupts(1);
+    event(&mut p);
+    assert_eq!(p.m.raised(), []);
+    assert_eq!(p.m.events0().len(), 1, "the event is there");
+    event(&mut p);
+    assert_eq!(p.m.raised(), [0]);
+    p.m.events0();
+    p.m.f.delay_interrupts(700);
+    event(&mut p);
+    p.m.pass(699);
+    assert_eq!(p.m.raised(), []);
+    p.m.pass(1);
+    assert_eq!(p.m.raised(), [0]);
+    assert_eq!(p.m.f.counter(Counter::Interrupts), 2);
+}
+
+fn entries_appear_by_request() {
+    let mut p = Pair::new();
+    let index = p.cq_a.number.index() as u16;
+    assert!(p.m.f.inject_cqe(index, [1, 2, 3, 4]));
+    let expected = Cqe::decode(&[1, 2, 3, 4]);
+    assert_eq!(p.done_a(), [expected]);
+    assert!(p.m.f.inject_eqe(0, [5, 6]));
+    assert_eq!(p.m.events0(), [Eqe::decode(&[5, 6])]);
+    assert!(!p.m.f.inject_cqe(999, [0; 4]) && !p.m.f.inject_eqe(9, [0; 2]));
+    // The rings go on behind them.
+    p.send(wqe(work::NOP, 9), &[]);
+    assert_eq!(p.done_a()[0].wr_id, 9);
+}
+
+fn the_core_stalls_by_request() {
+    let mut p = Pair::new();
+    p.m.f.set_stall(true);
+    p.send(wqe(work::NOP, 1), &[]);
+    p.m.pass(1_000_000);
+    assert_eq!(p.done_a(), []);
+    p.m.f.set_stall(false);
+    p.m.settle();
+    assert_eq!(p.done_a().len(), 1);
+}

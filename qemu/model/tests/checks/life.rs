@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: GPL-2.0
+//! How objects end: nothing is touched any more, and no number means two.
+
+use super::checks;
+use crate::harness::*;
+use qpair_abi::command::*;
+use qpair_abi::counters::Counter;
+use qpair_abi::doorbell;
+use qpair_abi::entry::opcode as work;
+use qpair_abi::entry::*;
+use qpair_abi::status::AdminError;
+use qpair_abi::status::Detail;
+use qpair_abi::status::Event;
+use qpair_abi::status::Status;
+use qpair_abi::Number;
+
+checks![
+    a_destroyed_queue_pair_touches_nothing,
+    a_destroyed_region_is_not_touched,
+    a_number_waits_for_its_completions,
+    a_number_waits_for_its_events,
+    a_destroyed_cq_holds_nobody_up,
+    reset_makes_a_queue_pair_new,
+    an_overrun_stops_its_queue_pairs_alone,
+    an_overrun_by_flushing_ends,
+    drained_finishes_what_it_began,
+    a_stale_doorbell_hits_nobody,
+];
+
+fn a_destroyed_queue_pair_touches_nothing() {
+    for opcode in [work::SEND, work::WRITE, work::READ] {
+        let mut p = Pair::with(|a, b| (a.log_sq, b.log_rq) = (4, 4));
+        p.recv(1, &[p.mr_b.sge(0, 1 << 20)]);
+        let (request, sges) = (p.remote(opcode, 0), [p.mr_a.sge(0, 1 << 20)]);
+        for _ in 0..3 {
+            p.m.post(&mut p.a, request, &sges);
+        }
+        p.m.ring_sq(&p.a);
+        p.m.f.run(1);
+        let moved = p.m.query_moved();
+        assert!(moved > 0 && moved < 1 << 20);
+        p.m.destroy_now(kind::QP, p.a.number);
+        // Everything that it had may be unpinned now.
+        for addr in [p.a.sq, p.a.rq, p.mr_a.addr] {
+            p.m.memory.revoke(addr);
+        }
+        let moved = p.m.query_moved();
+        p.m.pass(1_000_000_000);
+        assert_eq!(p.m.query_moved(), moved);
+        assert_eq!(p.done_a(), []);
+    }
+}
+
+fn a_destroyed_region_is_not_touched() {
+    for (opcode, far) in [
+        (work::WRITE, false),
+        (work::WRITE, true),
+        (work::READ, false),
+        (work::READ, true),
+        (work::SEND, false),
+        (work::SEND, true),
+    ] {
+        let mut p = Pair::new();
+        p.recv(1, &[p.mr_b.sge(0, 1 << 20)]);
+        let (request, sges) = (p.remote(opcode, 0), [p.mr_a.sge(0, 1 << 20)]);
+        p.m.post(&mut p.a, request, &sges);
+        p.m.ring_sq(&p.a);
+        p.m.f.run(1);
+        let mr = if far { p.mr_b } else { p.mr_a };
+        p.m.destroy_now(kind::MR, mr.key);
+        p.m.memory.revoke(mr.addr);
+        p.m.settle();
+        let (status, detail) = outcome(&p.done_a()[0]);
+        let expected = match (opcode, far) {
+            (_, false) => Status::LocalProtection,
+            (work::SEND, true) => Status::RemoteOperation,
+            _ => Status::RemoteAccess,
+        };
+        assert_eq!((status, detail), (expected, Detail::Key));
+    }
+}
+
+fn a_number_waits_for_its_completions() {
+    for send in [true, false] {
+        let mut p = Pair::new();
+        p.recv(1, &[]);
+        p.send(wqe(work::SEND, 2), &[]);
+        // Read, but not given back.
+        let (qp, spec) = if send {
+            (p.a.number, Machine::spec(p.pd_a, &p.cq_a))
+        } else {
+            (p.b.number, Machine::spec(p.pd_b, &p.cq_b))
+        };
+        let told = p.m.destroy(kind::QP, qp).unwrap();
+        assert_eq!((told.bytes, told.imm, told.src), (1, 1, p.m.eq0.ring.head));
+        let other = p.m.qp(&spec);
+        assert_ne!(other.number.index(), qp.index(), "its entry lies unread");
+        if send {
+            p.done_a();
+        } else {
+            p.done_b();
+        }
+        let again = p.m.qp(&spec);
+        assert_eq!(again.number, qp.next(), "read and given back");
+    }
+}
+
+fn a_number_waits_for_its_events() {
+    let mut m = Machine::new();
+    let (pd, eq) = (m.pd(), m.eq(4, 1, 0, 0));
+    // A CQ's completion event in its EQ, its overrun in EQ 0; a queue pair's end in EQ 0.
+    let cq = m.cq_of(eq.number, 0, 0, 0);
+    let mut qp = m.qp(&Machine::spec(pd, &cq));
+    m.connect(qp.number, qp.number);
+    m.arm(&cq);
+    m.post(&mut qp, wqe(work::NOP, 1), &[]);
+    m.send(&mut qp, wqe(work::NOP, 2), &[]);
+    assert_eq!(m.query_cq(cq.number).flags, cq_flags::OVERRUN);
+    m.destroy(kind::QP, qp.number).unwrap();
+    let told = m.destroy(kind::CQ, cq.number).unwrap();
+    assert_eq!((told.bytes, told.src), (1, 2));
+    let made = |m: &mut Machine| {
+        let cq = m.cq_of(eq.number, 0, 0, 0);
+        let qp = m.qp(&Machine::spec(pd, &cq));
+        (cq.number.index(), qp.number.index())
+    };
+    let (cq_index, qp_index) = (cq.number.index(), qp.number.index());
+    let other = made(&mut m);
+    assert!(other.0 != cq_index && other.1 != qp_index);
+    assert_eq!(m.events0().len(), 2);
+    let other = made(&mut m);
+    assert!(other.0 != cq_index && other.1 == qp_index, "{other:?}");
+    m.ring(0, doorbell::EQ_HEAD, eq.number, 1);
+    assert_eq!(made(&mut m).0, cq_index);
+}
+
+fn a_destroyed_cq_holds_nobody_up() {
+    let mut p = Pair::new();
+    p.recv(1, &[]);
+    p.send(wqe(work::SEND, 2), &[]);
+    p.m.destroy(kind::QP, p.a.number).unwrap();
+    p.m.destroy(kind::CQ, p.cq_a.number).unwrap();
+    let spec = Machine::spec(p.pd_a, &p.cq_b);
+    let again = p.m.qp(&spec);
+    assert_eq!(again.number, p.a.number.next());
+}
+
+fn reset_makes_a_queue_pair_new() {
+    let mut p = Pair::new();
+    for i in 0..20 {
+        p.recv(i, &[]);
+        p.send(wqe(work::SEND, i), &[]);
+        p.done_a();
+        p.done_b();
+    }
+    p.recv(99, &[]);
+    p.m.f.set_stall(true);
+    p.m.post(&mut p.a, wqe(work::SEND, 99), &[]);
+    p.m.ring_sq(&p.a);
+    p.m.f.set_stall(false);
+    for qp in [p.a.number, p.b.number] {
+        p.m.set_state_now(qp, qp_state::RESET);
+        let is = p.m.query_qp(qp);
+        let indices = [
+            is.sq_producer,
+            is.sq_consumer,
+            is.rq_producer,
+            is.rq_consumer,
+        ];
+        assert_eq!(indices, [0; 4]);
+        assert_eq!((is.peer, is.state), (Number::default(), qp_state::RESET));
+    }
+    p.m.settle();
+    (p.a.sq_tail, p.b.rq_tail) = (0, 0);
+    p.m.connect(p.a.number, p.b.number);
+    p.m.connect(p.b.number, p.a.number);
+    p.done_a();
+    p.done_b();
+    p.recv(5, &[]);
+    p.send(wqe(work::SEND, 6), &[]);
+    let (sent, received) = (p.done_a(), p.done_b());
+    assert_eq!((sent.len(), sent[0].wr_id, sent[0].index), (1, 6, 1));
+    assert_eq!(
+        (received.len(), received[0].wr_id, received[0].index),
+        (1, 5, 1)
+    );
+}
+
+fn an_overrun_stops_its_queue_pairs_alone() {
+    let mut m = Machine::new();
+    let (pd, mut small, mut other) = (m.pd(), m.cq(1), m.cq(4));
+    let spec = Machine::spec(pd, &small);
+    let (mut a, mut b) = m.pair(&spec, &spec);
+    let (mut c, _) = m.pair(&Machine::spec(pd, &other), &Machine::spec(pd, &other));
+    for i in 0..3 {
+        m.send(&mut a, wqe(work::NOP, i), &[]);
+    }
+    for qp in [a.number, b.number] {
+        assert_eq!(m.query_qp(qp).state, qp_state::ERROR);
+    }
+    assert_eq!(m.query_cq(small.number).flags, cq_flags::OVERRUN);
+    let events = m.events0();
+    assert_eq!(events[0].kind, Event::CqOverrun.code());
+    assert_eq!(events[0].number, small.number);
+    let stopped: Vec<_> = events[1..].iter().map(|event| event.number).collect();
+    assert_eq!(stopped, [a.number, b.number]);
+    assert!(events[1..]
+        .iter()
+        .all(|event| event.code == Status::General.code()));
+    // What was written is there; nothing is added, and nothing is told again.
+    assert_eq!(m.drain(&mut small).len(), 2);
+    m.send(&mut b, wqe(work::NOP, 9), &[]);
+    assert_eq!(m.drain(&mut small), []);
+    assert_eq!(m.f.counter(Counter::CqOverruns), 1);
+    m.send(&mut c, wqe(work::NOP, 1), &[]);
+    assert_eq!(m.drain(&mut other).len(), 1, "nobody else is concerned");
+}
+
+fn an_overrun_by_flushing_ends() {
+    let mut m = Machine::new();
+    let (pd, mut cq) = (m.pd(), m.cq(1));
+    let mut qp = m.qp(&Machine::spec(pd, &cq));
+    m.connect(qp.number, qp.number);
+    for i in 0..16 {
+        m.post_recv(&mut qp, i, &[]);
+    }
+    m.ring(0, doorbell::RQ, qp.number, 16);
+    m.set_state(qp.number, qp_state::ERROR).unwrap();
+    m.settle();
+    assert_eq!(m.drain(&mut cq).len(), 2);
+    assert_eq!(m.query_qp(qp.number).rq_consumer, 16);
+    let kinds: Vec<_> = m.events0().iter().map(|event| event.kind).collect();
+    assert_eq!(kinds, [Event::CqOverrun.code()], "it was in error already");
+}
+
+fn drained_finishes_what_it_began() {
+    let mut p = Pair::new();
+    let (request, sges) = (p.remote(work::WRITE, 0), [p.mr_a.sge(0, 1 << 20)]);
+    for _ in 0..2 {
+        p.m.post(&mut p.a, request, &sges);
+    }
+    p.m.ring_sq(&p.a);
+    p.m.f.run(1);
+    p.m.set_state_now(p.a.number, qp_state::SQD);
+    p.m.settle();
+    assert_eq!(p.done_a().len(), 1);
+    assert_eq!(p.m.query_qp(p.a.number).sq_consumer, 1);
+    p.m.set_state(p.a.number, qp_state::RTS).unwrap();
+    p.m.settle();
+    assert_eq!(p.done_a().len(), 1);
+}
+
+fn a_stale_doorbell_hits_nobody() {
+    let mut p = Pair::new();
+    let old = p.a;
+    p.m.destroy(kind::QP, old.number).unwrap();
+    let spec = Machine::spec(p.pd_a, &p.cq_a);
+    let new = p.m.qp(&spec);
+    assert_eq!(new.number, old.number.next());
+    p.m.connect(new.number, new.number);
+    p.m.ring(0, doorbell::SQ, old.number, 3);
+    p.m.ring(0, doorbell::RQ, old.number, 3);
+    p.m.settle();
+    let is = p.m.query_qp(new.number);
+    assert_eq!((is.sq_producer, is.rq_producer), (0, 0));
+    assert_eq!(p.m.f.counter(Counter::Stale), 2);
+    let gone = Err(AdminError::Number);
+    assert_eq!(p.m.destroy(kind::QP, old.number), gone);
+    assert_eq!(p.m.set_state(old.number, qp_state::ERROR), gone);
+    // A key of a region that is gone, when another is at its place.
+    p.m.destroy(kind::MR, p.mr_a.key).unwrap();
+    let mr = p.m.mr(p.pd_a, 1 << 20);
+    assert_eq!(mr.key, p.mr_a.key.next());
+    let mut new = new;
+    let request = SendWqe {
+        rkey: p.mr_a.key.raw(),
+        remote_addr: mr.va,
+        ..wqe(work::WRITE, 1)
+    };
+    p.m.send(&mut new, request, &[mr.sge(0, 8)]);
+    let expected = (Status::RemoteAccess, Detail::Key);
+    assert_eq!(outcome(&p.done_a()[0]), expected);
+}

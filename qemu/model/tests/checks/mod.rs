@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The suite: plain functions that panic when the device breaks a promise.
+//!
+//! `tests/model.rs` runs each as a test; `tests/mutants.rs` runs all of them under
+//! each wrong variant.
+
+pub mod admin;
+pub mod buffers;
+pub mod doorbells;
+pub mod errors;
+pub mod events;
+pub mod fatal;
+pub mod garbage;
+pub mod life;
+pub mod limits;
+pub mod operations;
+pub mod registers;
+pub mod retries;
+pub mod rings;
+pub mod schedule;
+
+/// A check, by name.
+pub type Check = (&'static str, fn());
+
+/// Lists functions as checks, each of which is a test of its own as well.
+macro_rules! checks {
+    ($($name:ident),* $(,)?) => {
+        pub const CHECKS: &[crate::checks::Check] = &[$((stringify!($name), $name as fn()),)*];
+
+        #[cfg(test)]
+        mod each {
+            $(
+                #[test]
+                fn $name() {
+                    super::$name();
+                }
+            )*
+        }
+    };
+}
+pub(crate) use checks;
+
+/// Every check there is.
+pub fn all() -> impl Iterator<Item = Check> {
+    let parts = [
+        registers::CHECKS,
+        admin::CHECKS,
+        operations::CHECKS,
+        errors::CHECKS,
+        retries::CHECKS,
+        events::CHECKS,
+        fatal::CHECKS,
+        doorbells::CHECKS,
+        life::CHECKS,
+        buffers::CHECKS,
+        schedule::CHECKS,
+        rings::CHECKS,
+        garbage::CHECKS,
+        limits::CHECKS,
+    ];
+    parts.into_iter().flatten().copied()
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Registers, bring-up and reset.
+
+use super::checks;
+use crate::harness::*;
+use qpair_abi::counters::Counter;
+use qpair_abi::regs;
+use qpair_abi::regs::offset;
+use qpair_abi::status::EnableError;
+use qpair_model::Config;
+
+checks![
+    limits_are_told,
+    enabling_is_refused_with_a_cause,
+    registers_keep_still_while_enabled,
+    reset_returns_to_power_on,
+    reset_forgets_the_work_that_waited,
+    a_gone_function_reads_as_ones,
+    properties_have_ranges,
+];
+
+fn limits_are_told() {
+    let config = Config {
+        qps: 17,
+        cqs: 18,
+        eqs: 19,
+        mrs: 20,
+        pds: 21,
+        pages: 22,
+        async_events: 5,
+        ..Config::default()
+    };
+    let mut m = Machine::off(config);
+    let read = |m: &mut Machine, at| m.f.reg_read(at);
+    assert_eq!(read(&mut m, offset::MAGIC), regs::MAGIC_VALUE);
+    assert_eq!(read(&mut m, offset::VERSION), 1 << 16);
+    assert_eq!(read(&mut m, offset::CTRL), 0);
+    assert_eq!(read(&mut m, offset::STATUS), 1 << 3);
+    let counts = [
+        (offset::LIMIT_QP, 17),
+        (offset::LIMIT_CQ, 18),
+        (offset::LIMIT_EQ, 19),
+        (offset::LIMIT_MR, 20),
+        (offset::LIMIT_PD, 21),
+        (offset::LIMIT_SRQ, 0),
+        (offset::LIMIT_PAGE, 22),
+        (offset::LIMIT_ASYNC, 5),
+        (offset::LIMIT_RING, 15 << 24 | 17 << 16 | 15 << 8 | 15),
+        (offset::LIMIT_WQE, 224 << 16 | 15 << 8 | 14),
+        (offset::LIMIT_MESSAGE, 1 << 30),
+        (offset::LIMIT_REGION, 30 << 16 | 12 << 8 | 36),
+        (0x5c, 0),
+        (0xffc, 0),
+    ];
+    for (at, value) in counts {
+        assert_eq!(read(&mut m, at), value, "{at:#x}");
+        m.f.reg_write(at, 0xffff_ffff);
+        assert_eq!(read(&mut m, at), value, "{at:#x} cannot be written");
+    }
+}
+
+fn cause(m: &mut Machine) -> (u32, Option<EnableError>) {
+    let status = m.f.reg_read(offset::STATUS);
+    (status & 3, EnableError::from_code((status >> 8) as u8))
+}
+
+fn enabling_is_refused_with_a_cause() {
+    let mut m = Machine::off(Config::default());
+    let ring = m.memory.alloc(4096, 4096, Grant::Write);
+    let enable = |m: &mut Machine, addr: [u64; 3], depth: u32| {
+        m.reg_write64(offset::EQ0_BASE_LO, addr[0]);
+        m.reg_write64(offset::ASQ_BASE_LO, addr[1]);
+        m.reg_write64(offset::ACQ_BASE_LO, addr[2]);
+        m.f.reg_write(offset::ADMIN_DEPTH, depth);
+        m.f.reg_write(offset::CTRL, 1);
+        cause(m)
+    };
+    let good = [ring, ring + 1024, ring + 2048];
+    for depth in [3, 16, 31, 4 | 16 << 8, 4 | 18 << 16] {
+        let refused = enable(&mut m, good, depth);
+        assert_eq!(refused, (0, Some(EnableError::Depth)), "{depth:#x}");
+    }
+    for which in 0..3 {
+        let mut addr = good;
+        addr[which] += 8;
+        let refused = enable(&mut m, addr, 4);
+        assert_eq!(refused, (0, Some(EnableError::Alignment)));
+    }
+    m.f.host_mut().bus_master = false;
+    assert_eq!(enable(&mut m, good, 4), (0, Some(EnableError::BusMaster)));
+    m.f.host_mut().bus_master = true;
+    m.memory.set_lenient(true);
+    for bad in [[0, good[1], good[2]], [good[0], !63, good[2]]] {
+        assert_eq!(enable(&mut m, bad, 4), (0, Some(EnableError::Dma)));
+    }
+    // The end of a ring counts as well.
+    let long = 4 | 7 << 16;
+    assert_eq!(enable(&mut m, good, long), (0, Some(EnableError::Dma)));
+    assert_eq!(enable(&mut m, good, 4), (1, Some(EnableError::None)));
+    assert_eq!(m.f.reg_read(offset::CTRL), 1);
+}
+
+fn registers_keep_still_while_enabled() {
+    let mut m = Machine::new();
+    let before: Vec<_> = regs_of(&mut m);
+    for (_, at) in offset::ALL.iter().filter(|(name, _)| *name != "CTRL") {
+        m.f.reg_write(*at, 0x5555_5555);
+    }
+    m.f.reg_write(offset::CTRL, 1);
+    m.f.reg_write(offset::CTRL, 0);
+    assert_eq!(regs_of(&mut m), before);
+    m.pd();
+}
+
+fn regs_of(m: &mut Machine) -> Vec<u32> {
+    let offsets = offset::ALL.iter();
+    offsets.map(|(_, at)| m.f.reg_read(*at)).collect()
+}
+
+fn reset_returns_to_power_on() {
+    let mut fresh = Machine::off(Config::default());
+    let power_on = regs_of(&mut fresh);
+    let mut p = Pair::new();
+    p.recv(1, &[p.mr_b.sge(0, 100)]);
+    p.send(
+        wqe(qpair_abi::entry::opcode::SEND, 2),
+        &[p.mr_a.sge(0, 100)],
+    );
+    assert_eq!((p.done_a().len(), p.done_b().len()), (1, 1));
+    assert!(p.m.memory.live_maps() > 4);
+    p.m.f.reg_write(offset::CTRL, 2);
+    assert_eq!(regs_of(&mut p.m), power_on);
+    assert_eq!(p.m.memory.live_maps(), 0, "no memory stays mapped");
+    assert_eq!(p.m.f.host().wake_at, u64::MAX);
+    assert!(p.m.f.counters().iter().all(|count| *count == 0));
+    // Nothing is alive but the registers.
+    p.m.ring_sq(&p.a.clone());
+    p.m.settle();
+    assert_eq!(p.m.f.counter(Counter::SqDoorbells), 0);
+    p.m.bring_up(5, 3, 3);
+    let pd = p.m.pd();
+    let cq = p.m.cq(2);
+    let qp = p.m.qp(&Machine::spec(pd, &cq));
+    assert_eq!(qp.number.index(), 1);
+}
+
+fn reset_forgets_the_work_that_waited() {
+    let mut p = Pair::new();
+    p.m.f.set_stall(true);
+    let (mut a, sge) = (p.a, p.mr_a.sge(0, 64));
+    p.m.post(&mut a, p.remote(qpair_abi::entry::opcode::WRITE, 0), &[sge]);
+    p.m.ring_sq(&a);
+    p.m.f.reset();
+    p.m.memory.revoke(p.a.sq);
+    p.m.memory.revoke(p.mr_a.addr);
+    p.m.f.set_stall(false);
+    p.m.pass(1_000_000_000);
+}
+
+fn a_gone_function_reads_as_ones() {
+    let mut p = Pair::new();
+    p.m.f.set_vanish(true);
+    for at in (0..0x1000).step_by(4) {
+        assert_eq!(p.m.f.reg_read(at), u32::MAX);
+    }
+    let before = *p.m.f.counters();
+    p.send(wqe(0, 1), &[]);
+    p.m.f.reg_write(offset::CTRL, 2);
+    assert_eq!(p.done_a(), []);
+    assert_eq!(*p.m.f.counters(), before);
+    assert!(!p.m.f.inject_eqe(0, [0; 2]) && !p.m.f.inject_cqe(0, [0; 4]));
+    p.m.f.set_vanish(false);
+    assert_eq!(p.m.f.reg_read(offset::STATUS) & 1, 1, "it is as it was");
+}
+
+fn properties_have_ranges() {
+    let bad = [
+        Config {
+            qps: 0,
+            ..Config::default()
+        },
+        Config {
+            qps: 65537,
+            ..Config::default()
+        },
+        Config {
+            eqs: 2049,
+            ..Config::default()
+        },
+        Config {
+            min_page_shift: 13,
+            max_page_shift: 12,
+            ..Config::default()
+        },
+        Config {
+            async_events: 1,
+            ..Config::default()
+        },
+        Config {
+            send_sges: 15,
+            ..Config::default()
+        },
+        Config {
+            retry_ns: 0,
+            ..Config::default()
+        },
+    ];
+    for config in bad {
+        let refused = config.check().unwrap_err();
+        assert!(refused.to_string().contains("must be from"));
+    }
+    Config::default().check().unwrap();
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Peers that are gone, of somebody else, or have no receive.
+
+use super::checks;
+use crate::harness::*;
+use qpair_abi::command::*;
+use qpair_abi::entry::opcode;
+use qpair_abi::status::Detail;
+use qpair_abi::status::Status;
+use qpair_abi::Number;
+
+checks![
+    nobody_sends_to_whom_did_not_name_him,
+    a_peer_must_be_ready,
+    a_reused_number_is_another_peer,
+    other_functions_are_gone,
+    retries_are_counted_and_take_time,
+    a_peer_that_comes_in_time,
+    no_receive_and_no_patience,
+    finite_patience_for_a_receive,
+    endless_patience_for_a_receive,
+    who_waits_for_ever_is_told_of_the_end,
+    a_waiting_sender_can_be_destroyed,
+    a_peer_that_goes_in_the_middle,
+    a_sender_that_begins_anew,
+];
+
+const RETRY_NS: u64 = 4_000_000;
+
+fn nobody_sends_to_whom_did_not_name_him() {
+    let mut p = Pair::new();
+    // A third one names b; b names a.
+    let mut cq = p.m.cq(4);
+    let mut c = p.m.qp(&Machine::spec(p.pd_a, &cq));
+    p.m.connect(c.number, p.b.number);
+    p.recv(1, &[p.mr_b.sge(0, 100)]);
+    for opcode in [opcode::SEND, opcode::WRITE, opcode::READ, opcode::WRITE_IMM] {
+        p.m.send(&mut c, p.remote(opcode, 0), &[p.mr_a.sge(0, 8)]);
+        let cqes = p.m.drain(&mut cq);
+        let expected = (Status::RetryExceeded, Detail::NotNamed);
+        assert_eq!(outcome(&cqes[0]), expected);
+        p.m.set_state(c.number, qp_state::RESET).unwrap();
+        (c.sq_tail, c.rq_tail) = (0, 0);
+        p.m.connect(c.number, p.b.number);
+    }
+    assert_eq!(p.state(p.b.number), qp_state::RTS, "b is not concerned");
+    p.send(wqe(opcode::SEND, 2), &[p.mr_a.sge(0, 8)]);
+    assert_eq!(p.done_b()[0].wr_id, 1, "nor its receive");
+    // The admin queue pair is nobody's peer.
+    p.m.set_state(c.number, qp_state::RESET).unwrap();
+    c.sq_tail = 0;
+    p.m.connect(c.number, Number::ADMIN);
+    p.m.send(&mut c, wqe(opcode::SEND, 3), &[]);
+    let expected = (Status::RetryExceeded, Detail::NoPeer);
+    assert_eq!(outcome(&p.m.drain(&mut cq)[0]), expected);
+}
+
+fn a_peer_must_be_ready() {
+    for (state, detail) in [
+        (qp_state::RESET, Detail::NotNamed),
+        (qp_state::INIT, Detail::NotReady),
+        (qp_state::ERROR, Detail::NotReady),
+    ] {
+        let mut p = Pair::new();
+        if state == qp_state::INIT {
+            p.m.set_state(p.b.number, qp_state::RESET).unwrap();
+            p.m.set_state(p.b.number, qp_state::INIT).unwrap();
+            let context = QpContext {
+                peer: p.a.number,
+                ..QpContext::default()
+            };
+            p.m.modify(p.b.number, qp_mask::PEER, &context).unwrap();
+        } else {
+            p.m.set_state(p.b.number, state).unwrap();
+        }
+        p.send(p.remote(opcode::WRITE, 0), &[p.mr_a.sge(0, 8)]);
+        assert_eq!(outcome(&p.done_a()[0]), (Status::RetryExceeded, detail));
+    }
+    // Ready to receive is enough, and so is drained.
+    let mut p = Pair::new();
+    p.m.set_state(p.b.number, qp_state::SQD).unwrap();
+    p.send(p.remote(opcode::WRITE, 0), &[p.mr_a.sge(0, 8)]);
+    p.m.set_state(p.b.number, qp_state::RESET).unwrap();
+    p.m.set_rtr(p.b.number, p.a.number);
+    p.send(p.remote(opcode::WRITE, 0), &[p.mr_a.sge(0, 8)]);
+    assert!(p.done_a().iter().all(|cqe| cqe.status == 0));
+}
+
+fn a_reused_number_is_another_peer() {
+    let mut p = Pair::new();
+    p.m.destroy(kind::QP, p.b.number).unwrap();
+    p.done_b();
+    p.m.events0();
+    let spec = Machine::spec(p.pd_b, &p.cq_b);
+    let c = p.m.qp(&spec);
+    assert_eq!(c.number, p.b.number.next(), "the same place");
+    p.m.connect(c.number, p.a.number);
+    p.send(p.remote(opcode::WRITE, 0), &[p.mr_a.sge(0, 8)]);
+    let expected = (Status::RetryExceeded, Detail::NoPeer);
+    assert_eq!(outcome(&p.done_a()[0]), expected);
+    assert_eq!(p.m.memory.word(p.mr_b.addr), 0);
+}
+
+fn other_functions_are_gone() {
+    let mut p = Pair::new();
+    p.m.set_state(p.a.number, qp_state::RESET).unwrap();
+    p.m.set_state(p.a.number, qp_state::INIT).unwrap();
+    let context = QpContext {
+        peer: p.b.number,
+        peer_function: 1,
+        state: qp_state::RTR,
+        ..QpContext::default()
+    };
+    let mask = qp_mask::PEER | qp_mask::STATE;
+    p.m.modify(p.a.number, mask, &context).unwrap();
+    p.m.set_state(p.a.number, qp_state::RTS).unwrap();
+    p.send(wqe(opcode::SEND, 1), &[]);
+    assert_eq!(outcome(&p.done_a()[0]).0, Status::RetryExceeded);
+}
+
+fn retries_are_counted_and_take_time() {
+    for retry in [0, 1, 3, 7] {
+        let mut p = Pair::with(|a, _| a.retry = retry);
+        p.m.set_state(p.b.number, qp_state::ERROR).unwrap();
+        p.send(wqe(opcode::SEND, 1), &[]);
+        if retry != 0 {
+            p.m.pass(u64::from(retry) * RETRY_NS - 1);
+            assert_eq!(p.done_a(), [], "{retry}");
+            p.m.pass(1);
+        }
+        assert_eq!(outcome(&p.done_a()[0]).0, Status::RetryExceeded, "{retry}");
+        p.m.pass(u64::MAX >> 8);
+        assert_eq!(p.done_a(), []);
+    }
+}
+
+fn a_peer_that_comes_in_time() {
+    let mut p = Pair::with(|a, _| a.retry = 3);
+    p.m.set_state(p.b.number, qp_state::RESET).unwrap();
+    p.send(p.remote(opcode::WRITE, 0), &[p.mr_a.sge(0, 8)]);
+    p.m.pass(RETRY_NS * 2);
+    p.m.set_rtr(p.b.number, p.a.number);
+    p.m.settle();
+    let cqes = p.done_a();
+    assert_eq!(outcome(&cqes[0]).0, Status::Success, "and at once");
+}
+
+fn no_receive_and_no_patience() {
+    let mut p = Pair::new();
+    p.send(p.remote(opcode::WRITE_IMM, 0), &[p.mr_a.sge(0, 8)]);
+    assert_eq!(outcome(&p.done_a()[0]).0, Status::RnrRetryExceeded);
+    assert_eq!(p.state(p.b.number), qp_state::RTS, "only the sender stops");
+    assert_eq!(p.m.events0().len(), 1);
+}
+
+fn finite_patience_for_a_receive() {
+    let mut p = Pair::with(|a, _| a.rnr_retry = 2);
+    p.m.memory.set_bytes(p.mr_a.addr, &[9]);
+    p.send(wqe(opcode::SEND, 1), &[p.mr_a.sge(0, 1)]);
+    p.m.pass(RETRY_NS);
+    p.recv(1, &[p.mr_b.sge(0, 1)]);
+    assert_eq!((p.done_a().len(), p.done_b().len()), (1, 1));
+    // The count begins anew with each request.
+    p.send(wqe(opcode::SEND, 2), &[p.mr_a.sge(0, 1)]);
+    p.m.pass(2 * RETRY_NS - 1);
+    assert_eq!(p.done_a(), []);
+    p.m.pass(1);
+    assert_eq!(outcome(&p.done_a()[0]).0, Status::RnrRetryExceeded);
+}
+
+fn endless_patience_for_a_receive() {
+    let mut p = Pair::with(|a, _| a.rnr_retry = 7);
+    for i in 0..4 {
+        p.m.post(&mut p.a, wqe(opcode::SEND, i), &[p.mr_a.sge(0, 1)]);
+    }
+    p.m.ring_sq(&p.a);
+    p.m.pass(1_000_000_000_000);
+    assert_eq!(p.m.f.host().wake_at, u64::MAX, "waiting costs nothing");
+    for i in 0..4 {
+        assert_eq!(p.done_a(), []);
+        p.recv(i, &[p.mr_b.sge(0, 1)]);
+        assert_eq!((p.done_a().len(), p.done_b().len()), (1, 1));
+    }
+}
+
+fn who_waits_for_ever_is_told_of_the_end() {
+    for end in 0..3 {
+        let mut p = Pair::with(|a, _| a.rnr_retry = 7);
+        p.send(wqe(opcode::SEND, 1), &[]);
+        assert_eq!(p.done_a(), []);
+        match end {
+            0 => _ = p.m.destroy(kind::QP, p.b.number).unwrap(),
+            1 => _ = p.m.set_state(p.b.number, qp_state::ERROR).unwrap(),
+            _ => _ = p.m.set_state(p.b.number, qp_state::RESET).unwrap(),
+        }
+        p.m.settle();
+        assert_eq!(outcome(&p.done_a()[0]).0, Status::RetryExceeded);
+    }
+}
+
+fn a_waiting_sender_can_be_destroyed() {
+    for patience in [6, 7] {
+        let mut p = Pair::with(|a, _| a.rnr_retry = patience);
+        p.send(wqe(opcode::SEND, 1), &[]);
+        p.m.destroy(kind::QP, p.a.number).unwrap();
+        p.m.memory.revoke(p.a.sq);
+        p.m.memory.revoke(p.a.rq);
+        p.recv(1, &[p.mr_b.sge(0, 8)]);
+        p.m.pass(100 * RETRY_NS);
+        assert_eq!(p.done_a(), []);
+        assert_eq!(p.done_b(), []);
+    }
+    // And in the error state what waited is flushed.
+    let mut p = Pair::with(|a, _| a.rnr_retry = 6);
+    p.send(wqe(opcode::SEND, 1), &[]);
+    p.m.set_state(p.a.number, qp_state::ERROR).unwrap();
+    p.m.settle();
+    assert_eq!(outcome(&p.done_a()[0]).0, Status::Flush);
+    p.m.pass(100 * RETRY_NS);
+    assert_eq!(p.done_a(), []);
+}
+
+/// One turn of a message that takes many.
+fn begin(p: &mut Pair, opcode: u8) {
+    let sges = [p.mr_a.sge(0, 1 << 20)];
+    let request = p.remote(opcode, 0);
+    p.m.post(&mut p.a, request, &sges);
+    p.m.ring_sq(&p.a);
+    p.m.f.run(1);
+    let moved = p.m.query_moved();
+    assert!(moved > 0 && moved < 1 << 20);
+}
+
+fn a_peer_that_goes_in_the_middle() {
+    for opcode in [opcode::SEND, opcode::WRITE, opcode::READ] {
+        for end in 0..3 {
+            let mut p = Pair::new();
+            p.recv(7, &[p.mr_b.sge(0, 1 << 20)]);
+            begin(&mut p, opcode);
+            let qp = p.b.number;
+            match end {
+                0 => p.m.destroy_now(kind::QP, qp),
+                1 => p.m.set_state_now(qp, qp_state::ERROR),
+                _ => p.m.set_state_now(qp, qp_state::RESET),
+            }
+            p.m.memory.revoke(p.mr_b.addr);
+            p.m.settle();
+            let cqes = p.done_a();
+            assert_eq!(outcome(&cqes[0]).0, Status::RetryExceeded);
+            let flushed: Vec<_> = p.done_b().iter().map(|cqe| cqe.wr_id).collect();
+            // The receive that was being filled, or that nobody took, is flushed.
+            assert_eq!(flushed, if end == 1 { vec![7] } else { vec![] });
+        }
+    }
+}
+
+fn a_sender_that_begins_anew() {
+    let mut p = Pair::new();
+    p.recv(7, &[p.mr_b.sge(0, 1 << 20)]);
+    begin(&mut p, opcode::SEND);
+    p.m.set_state_now(p.a.number, qp_state::RESET);
+    p.m.settle();
+    assert_eq!((p.done_a(), p.done_b()), (vec![], vec![]));
+    p.a.sq_tail = 0;
+    p.m.connect(p.a.number, p.b.number);
+    p.m.memory.set_bytes(p.mr_a.addr, b"again");
+    p.send(wqe(opcode::SEND, 2), &[p.mr_a.sge(0, 5)]);
+    let cqes = p.done_b();
+    assert_eq!((cqes[0].wr_id, cqes[0].bytes, cqes[0].index), (7, 5, 1));
+    assert_eq!(p.m.memory.bytes(p.mr_b.addr, 5), b"again");
+}

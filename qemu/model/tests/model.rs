@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Runs the suite: each check is a test.
+
+#![allow(dead_code, unreachable_pub)]
+
+mod checks;
+mod harness;
