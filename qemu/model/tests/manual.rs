@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The worked example of the manual is true.
+//! The manual is true, as far as a machine can say.
 //!
 //! `Documentation/device.rst` shows a driver as a list of accesses, from power-on to a
 //! completed NOP and down again. They are read out of that page and played against the
-//! device, so neither can change without the other.
+//! device, so neither can change without the other. And each code, counter, register and
+//! doorbell has its row in a table there.
 
+use qpair_abi::counters::Counter;
+use qpair_abi::doorbell;
+use qpair_abi::status::AdminError;
+use qpair_abi::status::Detail;
+use qpair_abi::status::EnableError;
+use qpair_abi::status::Status;
 use qpair_model::Config;
 use qpair_model::DmaFault;
 use qpair_model::Function;
@@ -141,4 +148,60 @@ fn the_worked_example_is_what_happens() {
         done.iter().all(|&count| count != 0),
         "some kind of line was not found: {done:?}"
     );
+}
+
+/// Whether a row of a table begins with these fields.
+fn has_row(number: impl std::fmt::Display, name: &str) -> bool {
+    let wanted = format!("{number} {name}");
+    MANUAL.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let line = fields.join(" ");
+        line == wanted || line.starts_with(&(wanted.clone() + " "))
+    })
+}
+
+#[test]
+fn every_code_and_counter_has_its_row() {
+    macro_rules! check {
+        ($($code:ty),*) => { $(
+            for code in <$code>::ALL {
+                let name = format!("``{code:?}``");
+                assert!(has_row(code.code(), &name), "no row for {} {name}", code.code());
+            }
+        )* };
+    }
+    check!(Detail, AdminError, EnableError);
+    for status in Status::ALL {
+        assert!(has_row(status.code(), status.text()), "no row for {status}");
+    }
+    for (place, counter) in Counter::ALL.iter().enumerate() {
+        let name = format!("``{}``", counter.name());
+        assert!(has_row(place, &name), "no row for {place} {name}");
+    }
+}
+
+#[test]
+fn every_register_and_doorbell_has_its_row() {
+    let rows: String = MANUAL.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (name, offset) in qpair_abi::regs::offset::ALL {
+        let row = format!("* - {offset:02X}h - ``{name}`` - ");
+        assert!(rows.contains(&row), "no row {row}");
+    }
+    let places = [
+        ("SQ", doorbell::SQ),
+        ("RQ", doorbell::RQ),
+        ("SRQ", doorbell::SRQ),
+        ("CQ_HEAD", doorbell::CQ_HEAD),
+        ("CQ_ARM_NEXT", doorbell::CQ_ARM_NEXT),
+        ("CQ_ARM_SOLICITED", doorbell::CQ_ARM_SOLICITED),
+        ("EQ_HEAD", doorbell::EQ_HEAD),
+        ("EQ_HEAD_MASKED", doorbell::EQ_HEAD_MASKED),
+    ];
+    for (name, place) in places {
+        let number = format!("{place:02x}h");
+        assert!(
+            has_row(&number, &format!("``{name}``")),
+            "no row for {name}"
+        );
+    }
 }
