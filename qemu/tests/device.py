@@ -138,18 +138,36 @@ def run(*args):
     )  # fmt: skip
 
 
+def own_properties():
+    """Name and default of each property that only this device has."""
+    inherited = set(re.findall(r"^  ([\w-]+)=<", run("-device", "pcie-pci-bridge,help").stdout, re.MULTILINE))
+    lines = re.findall(r"^  ([\w-]+)=<\w+>(.*)$", run("-device", "qpair,help").stdout, re.MULTILINE)
+    found = []
+    for name, rest in lines:
+        if name not in inherited:
+            match = re.fullmatch(r" +- \w.*?(?: \(default: (\d+)\))?", rest)
+            assert match, f"{name} has no description"
+            found.append((name, match[1]))
+    return found
+
+
 def help_describes_every_property():
-    text = run("-device", "qpair,help").stdout
-    lines = dict(re.findall(r"^  ([\w-]+)=<\w+>(.*)$", text, re.MULTILINE))
-    other = run("-device", "pcie-pci-bridge,help").stdout
-    inherited = set(re.findall(r"^  ([\w-]+)=<", other, re.MULTILINE))
-    own = {n: t for n, t in lines.items() if n not in inherited}
-    bare = [n for n, t in own.items() if not re.match(r" +- \w", t)]
-    assert not bare, f"without description: {bare}"
-    missing = [n for n in COUNTERS if n not in own]
+    names = [name for name, _ in own_properties()]
+    missing = [n for n in COUNTERS if n not in names]
     assert not missing, f"counters that are no property: {missing}"
     for name in ("eqs", "max-qps", "max-page-shift", "core-delay-ns", "fail-command", "vanish"):
-        assert name in own, name
+        assert name in names, name
+
+
+def the_manual_has_every_property():
+    text = (ABI.parents[1] / "Documentation/device.rst").read_text()
+    manual = dict(re.findall(r"^(?:\d+ +)?``([\w-]+)`` +(\S+)", text, re.MULTILINE))
+    for name, default in own_properties():
+        assert name in manual, f"{name} is not in the manual"
+        if default is not None and manual[name][0].isdigit():
+            base, _, power = manual[name].partition("^")
+            number = int(base) ** int(power or 1)
+            assert number == int(default), f"{name}: the manual says {manual[name]}, not {default}"
 
 
 def bad_values_are_refused():
@@ -168,6 +186,8 @@ def bad_values_are_refused():
         "min-page-shift": (11, 31),
         "max-page-shift": (11, 31, 64),
         "async-reserve": (0, 2**17),
+        "wqes-per-turn": (0, 65537),
+        "bytes-per-turn": (0, 2**30 + 1),
         "wqe-ns": (2**63,),
     }
     for name, values in bad.items():
@@ -463,6 +483,7 @@ def unplug_ends():
 
 TESTS = [
     help_describes_every_property,
+    the_manual_has_every_property,
     bad_values_are_refused,
     properties_become_limits,
     pci_is_as_documented,

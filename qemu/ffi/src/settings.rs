@@ -207,6 +207,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     fixed!("min-page-shift", min_page_shift: u8, "log2 of the smallest page of a buffer list"),
     fixed!("max-page-shift", max_page_shift: u8, "log2 of the largest page of a buffer list"),
     fixed!("async-reserve", async_events: u32, "asynchronous events that are in EQ 0 at a time"),
+    fixed!("wqes-per-turn", turn_wqes: u32, "work requests of a queue pair's turn in the core"),
+    fixed!("bytes-per-turn", turn_bytes: u32, "payload bytes of a queue pair's turn in the core"),
     fixed!("retry-ns", retry_ns: u64, "virtual time after which a sender tries again"),
     time!("core-delay-ns", core_delay_ns, set_core_delay, "virtual time from a doorbell to the work"),
     time!("wqe-ns", wqe_ns, set_wqe_ns, "virtual time that a send work request takes"),

@@ -43,6 +43,10 @@ pub struct Config {
     pub max_page_shift: u8,
     /// Most asynchronous events that are in EQ 0 at a time.
     pub async_events: u32,
+    /// Work requests of a queue pair's turn in the core.
+    pub turn_wqes: u32,
+    /// Payload bytes of a queue pair's turn in the core.
+    pub turn_bytes: u32,
     /// How long after a doorbell an idle core begins.
     pub core_delay_ns: u64,
     /// How long the core takes for a WQE.
@@ -74,6 +78,8 @@ impl Default for Config {
             min_page_shift: 12,
             max_page_shift: 30,
             async_events: 16,
+            turn_wqes: 16,
+            turn_bytes: 64 << 10,
             core_delay_ns: 0,
             wqe_ns: 0,
             retry_ns: 4_000_000,
@@ -153,6 +159,8 @@ impl Config {
                 2,
                 1 << self.log_eq.min(24),
             ),
+            ("wqes-per-turn", u64::from(self.turn_wqes), 1, 1 << 16),
+            ("bytes-per-turn", u64::from(self.turn_bytes), 64, 1 << 30),
             ("retry-ns", self.retry_ns, 1, 1 << 40),
             ("core-delay-ns", self.core_delay_ns, 0, 1 << 40),
             ("wqe-ns", self.wqe_ns, 0, 1 << 40),

@@ -23,10 +23,6 @@ use qpair_abi::entry::BLOCK_WORDS;
 use qpair_abi::Number;
 use std::collections::VecDeque;
 
-/// Work requests of a turn.
-const TURN_WQES: u32 = 16;
-/// Payload bytes of a turn.
-pub(crate) const TURN_BYTES: u64 = 64 << 10;
 /// Blocks that are fetched at once.
 pub(crate) const FETCH_BLOCKS: u32 = 32;
 /// Words that are fetched at once.
@@ -222,7 +218,7 @@ impl<H: Host> Function<H> {
         } else if mutant!(TurnWithoutEnd) {
             u32::MAX
         } else {
-            TURN_WQES
+            self.config.turn_wqes
         };
         match self.qps.get(qp).map(|found| found.state) {
             Some(qp_state::ERROR) => self.flush(qp, wqes),
@@ -231,7 +227,7 @@ impl<H: Host> Function<H> {
                 let mut bytes = if mutant!(TurnWithoutEnd) {
                     u64::MAX
                 } else {
-                    TURN_BYTES
+                    u64::from(self.config.turn_bytes)
                 };
                 self.send(qp, wqes, &mut bytes);
             }
