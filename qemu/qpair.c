@@ -103,15 +103,25 @@ static bool qpair_dma_write(void *opaque, uint64_t addr, const void *buf,
     return false;
 }
 
-/* One aligned word, whole, with all earlier writes before it. */
+/*
+ * One aligned word, whole, with all earlier writes before it. The access itself
+ * does not heed MemTxAttrs.memory, so where it goes is looked at first.
+ */
 static bool qpair_dma_write_word(void *opaque, uint64_t addr, uint64_t word)
 {
     QpairState *s = opaque;
-    MemTxResult result;
+    AddressSpace *as = pci_get_address_space(&s->pci);
+    MemTxResult result = MEMTX_ACCESS_ERROR;
+    hwaddr offset, bytes = sizeof(word);
+    MemoryRegion *mr;
 
-    smp_wmb();
-    address_space_stq_le(pci_get_address_space(&s->pci), addr, word,
-                         qpair_attrs, &result);
+    RCU_READ_LOCK_GUARD();
+    mr = address_space_translate(as, addr, &offset, &bytes, true, qpair_attrs);
+    if (bytes == sizeof(word) &&
+        memory_access_is_direct(mr, true, qpair_attrs)) {
+        smp_wmb();
+        address_space_stq_le(as, addr, word, qpair_attrs, &result);
+    }
     if (result == MEMTX_OK) {
         return true;
     }
@@ -355,6 +365,11 @@ static uint32_t qpair_config_read(PCIDevice *pci, uint32_t addr, int len)
 static void qpair_config_write(PCIDevice *pci, uint32_t addr, uint32_t value,
                                int len)
 {
+    QpairState *s = QPAIR(pci);
+
+    if (s->model && qpair_model_vanished(s->model)) {
+        return;
+    }
     pci_default_write_config(pci, addr, value, len);
     pcie_cap_flr_write_config(pci, addr, value, len);
 }

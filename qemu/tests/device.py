@@ -340,12 +340,32 @@ def behind_an_iommu_nothing_is_kept():
         assert m.trace().count("kept mapped 1") == kept, "mapped behind an IOMMU"
 
         before = m.words(CQ + f.shift, 16)
-        iommu.unmap(CQ)
+        iommu.map(CQ, None)
         f.post()
         f.until(lambda: f.register(REG["STATUS"]) & FATAL)
         assert m.get("dma-faults"), "no fault was counted"
         assert m.words(CQ + f.shift, 16) == before, "written after an unmap"
         assert "qpair_dma_fault " in m.trace()
+
+
+def entries_do_not_go_to_devices():
+    """An event's place is memory when the queue is made, and another device's doorbells after."""
+    with Machine(*QEMU, "-device", "intel-iommu", *device(), "-device", "qpair,id=r,addr=5") as m:
+        f = Driver(m, 4)
+        g = Driver(m, 5, bars={0: 0xC2000000, 2: 0xD0000000, 4: 0xC3000000})
+        g.up()
+        iommu = Iommu(m)
+        iommu.on(devfn=4 << 3, iova=EQ, shift=0x1000000)
+        f.enable()
+        f.shift = 0x1000000
+        f.start()
+        f.query()
+        iommu.map(EQ, g.bars[2])
+        f.doorbell(BELL["EQ_HEAD"], 0)
+        f.doorbell(BELL["CQ_ARM_NEXT"], 0)
+        f.until(lambda: f.register(REG["STATUS"]) & FATAL)
+        assert m.get("dma-faults")
+        assert m.get("sq-doorbells", "r") + m.get("violations", "r") == 0, "DMA rang a doorbell"
 
 
 def a_device_aimed_at_itself_survives():
@@ -420,7 +440,11 @@ def a_vanished_device_reads_as_ones():
         m.set("vanish", True)
         assert f.register(REG["MAGIC"]) == 0xFFFFFFFF
         assert f.config(0) == 0xFFFFFFFF and f.config(8, "b") == 0xFF
+        assert m.read(BARS[2], "q") == 2**64 - 1
+        f.set_config(machine.COMMAND, 0, "w")
         m.set("vanish", False)
+        assert f.config(machine.COMMAND, "w") & (machine.MEMORY | machine.MASTER)
+        f.query()
         assert f.config(0) == 0x5150 << 16 | 0x1234
 
 
@@ -494,6 +518,7 @@ TESTS = [
     resets_return_to_power_on,
     without_bus_mastering_nothing_is_touched,
     behind_an_iommu_nothing_is_kept,
+    entries_do_not_go_to_devices,
     a_device_aimed_at_itself_survives,
     knobs_turn_at_run_time,
     a_vanished_device_reads_as_ones,

@@ -257,7 +257,8 @@ class Iommu:
         m.write(self.BASE + self.GCMD, self.SET_ROOT)
         m.write(self.BASE + self.GCMD, self.TRANSLATE)
 
-    def unmap(self, iova):
-        """Takes a page away, as a kernel does: table first, then what is cached of it."""
-        self.machine.store(self.PAGES + 8 * (iova >> 12), [0])
+    def map(self, iova, addr):
+        """Changes a page, or takes it away: the table first, then what is cached of it."""
+        entry = 0 if addr is None else addr | 3
+        self.machine.store(self.PAGES + 8 * (iova >> 12), [entry])
         self.machine.write(self.BASE + self.IOTLB, 1 << 63 | 1 << 60, "q")
