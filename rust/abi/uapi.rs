@@ -76,7 +76,11 @@ pub const QPAIR_NR_DEREG_MR: u8 = 0x42;
 #[repr(C)]
 #[cfg_attr(
     MODULE,
-    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+    derive(
+        zerocopy_derive::FromBytes,
+        zerocopy_derive::IntoBytes,
+        zerocopy_derive::Immutable
+    )
 )]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_query_device {
@@ -132,7 +136,11 @@ pub struct qpair_query_device {
 #[repr(C)]
 #[cfg_attr(
     MODULE,
-    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+    derive(
+        zerocopy_derive::FromBytes,
+        zerocopy_derive::IntoBytes,
+        zerocopy_derive::Immutable
+    )
 )]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_query_counters {
@@ -148,7 +156,11 @@ pub struct qpair_query_counters {
 #[repr(C)]
 #[cfg_attr(
     MODULE,
-    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+    derive(
+        zerocopy_derive::FromBytes,
+        zerocopy_derive::IntoBytes,
+        zerocopy_derive::Immutable
+    )
 )]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_alloc_pd {
@@ -165,7 +177,11 @@ pub const QPAIR_NO_EVENTFD: i32 = -1;
 #[repr(C)]
 #[cfg_attr(
     MODULE,
-    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+    derive(
+        zerocopy_derive::FromBytes,
+        zerocopy_derive::IntoBytes,
+        zerocopy_derive::Immutable
+    )
 )]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_create_cq {
@@ -194,7 +210,11 @@ pub const QPAIR_CQ_OVERRUN: u32 = 1;
 #[repr(C)]
 #[cfg_attr(
     MODULE,
-    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+    derive(
+        zerocopy_derive::FromBytes,
+        zerocopy_derive::IntoBytes,
+        zerocopy_derive::Immutable
+    )
 )]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_query_cq {
@@ -223,7 +243,11 @@ pub const QPAIR_RC: u32 = 0;
 #[repr(C)]
 #[cfg_attr(
     MODULE,
-    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+    derive(
+        zerocopy_derive::FromBytes,
+        zerocopy_derive::IntoBytes,
+        zerocopy_derive::Immutable
+    )
 )]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_create_qp {
@@ -283,7 +307,11 @@ pub const QPAIR_QP_RETRY: u32 = 8;
 #[repr(C)]
 #[cfg_attr(
     MODULE,
-    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+    derive(
+        zerocopy_derive::FromBytes,
+        zerocopy_derive::IntoBytes,
+        zerocopy_derive::Immutable
+    )
 )]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_modify_qp {
@@ -313,7 +341,11 @@ pub struct qpair_modify_qp {
 #[repr(C)]
 #[cfg_attr(
     MODULE,
-    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+    derive(
+        zerocopy_derive::FromBytes,
+        zerocopy_derive::IntoBytes,
+        zerocopy_derive::Immutable
+    )
 )]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_query_qp {
@@ -354,7 +386,11 @@ pub const QPAIR_ACCESS_REMOTE_READ: u32 = 4;
 #[repr(C)]
 #[cfg_attr(
     MODULE,
-    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+    derive(
+        zerocopy_derive::FromBytes,
+        zerocopy_derive::IntoBytes,
+        zerocopy_derive::Immutable
+    )
 )]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_reg_mr {
@@ -380,7 +416,11 @@ pub struct qpair_reg_mr {
 #[repr(C)]
 #[cfg_attr(
     MODULE,
-    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+    derive(
+        zerocopy_derive::FromBytes,
+        zerocopy_derive::IntoBytes,
+        zerocopy_derive::Immutable
+    )
 )]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_query_mr {
@@ -402,7 +442,11 @@ pub struct qpair_query_mr {
 #[repr(C)]
 #[cfg_attr(
     MODULE,
-    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+    derive(
+        zerocopy_derive::FromBytes,
+        zerocopy_derive::IntoBytes,
+        zerocopy_derive::Immutable
+    )
 )]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct qpair_destroy {
@@ -429,7 +473,11 @@ pub const QPAIR_EVENT_DEVICE_FATAL: u32 = 5;
 #[repr(C)]
 #[cfg_attr(
     MODULE,
-    derive(zerocopy_derive::FromBytes, zerocopy_derive::IntoBytes, zerocopy_derive::Immutable)
+    derive(
+        zerocopy_derive::FromBytes,
+        zerocopy_derive::IntoBytes,
+        zerocopy_derive::Immutable
+    )
 )]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct qpair_async_event {
