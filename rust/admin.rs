@@ -21,19 +21,13 @@
 //! `free` guards which slots are taken, and is held for moments only. What the poll and a waiter
 //! share is in atomics: the poll takes no lock.
 
+mod command;
+
+pub(crate) use self::command::*;
+
 use crate::{
     abi::{
-        command::{
-            kind,
-            opcode,
-            verb,
-            Command as Wqe,
-            CqContext,
-            EqContext,
-            MrContext,
-            QpContext, //
-        },
-        counters::Counter,
+        command::Command as Wqe,
         entry::{
             send_flags,
             Cqe,
@@ -42,8 +36,7 @@ use crate::{
         status::{
             AdminError,
             Status, //
-        },
-        Number, //
+        }, //
     },
     cq::{
         Client,
@@ -59,7 +52,6 @@ use crate::{
         Ready,
         Tag, //
     },
-    queue::index::Index,
     sys::{
         barrier,
         completion::Completion,
@@ -67,7 +59,6 @@ use crate::{
         gate::Pass, //
     },
 };
-use core::marker::PhantomData;
 use kernel::{
     new_condvar,
     new_mutex,
@@ -95,280 +86,6 @@ const CONTEXT_WORDS: usize = 32;
 const SEQUENCES: u64 = (1 << 43) - 2;
 /// How long a command may take.
 const PATIENCE: Msecs = 10_000;
-
-/// What a command hands to the device or gets from it, as words.
-pub(crate) trait Payload: Sized {
-    /// How many words.
-    const WORDS: usize;
-    /// Lays it into the first [`Self::WORDS`] of `words`.
-    fn put(&self, words: &mut [u64; CONTEXT_WORDS]);
-    /// Reads it out of the first [`Self::WORDS`] of `words`.
-    fn get(words: &[u64; CONTEXT_WORDS]) -> Self;
-}
-
-impl Payload for () {
-    const WORDS: usize = 0;
-    fn put(&self, _words: &mut [u64; CONTEXT_WORDS]) {}
-    fn get(_words: &[u64; CONTEXT_WORDS]) -> Self {}
-}
-
-impl<const N: usize> Payload for [u64; N] {
-    const WORDS: usize = N;
-    fn put(&self, words: &mut [u64; CONTEXT_WORDS]) {
-        for (word, value) in words.iter_mut().zip(self) {
-            *word = *value;
-        }
-    }
-    fn get(words: &[u64; CONTEXT_WORDS]) -> Self {
-        core::array::from_fn(|i| words.get(i).copied().unwrap_or(0))
-    }
-}
-
-macro_rules! payloads {
-    ($($context:ty),* $(,)?) => { $(
-        impl Payload for $context {
-            const WORDS: usize = <$context>::WORDS;
-            fn put(&self, words: &mut [u64; CONTEXT_WORDS]) {
-                self.encode().put(words);
-            }
-            fn get(words: &[u64; CONTEXT_WORDS]) -> Self {
-                Self::decode(&Payload::get(words))
-            }
-        }
-    )* };
-}
-payloads!(EqContext, CqContext, QpContext, MrContext);
-
-/// The results in a command's completion.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Results([u32; 3]);
-
-/// An admin command.
-pub(crate) trait Command {
-    /// What is done to what.
-    const OPCODE: u8;
-    /// Whether a refusal leaves the driver without a way on.
-    const MUST: bool = false;
-    /// What the device reads.
-    type Input: Payload;
-    /// What the device writes.
-    type Output: Payload;
-    /// What it comes to.
-    type Reply;
-
-    /// The object.
-    fn number(&self) -> Number {
-        Number::ADMIN
-    }
-    /// What a MODIFY changes.
-    fn mask(&self) -> u32 {
-        0
-    }
-    /// What the device reads.
-    fn input(&self) -> Self::Input;
-    /// Makes the reply.
-    fn reply(results: Results, output: Self::Output) -> Self::Reply;
-}
-
-/// A kind of object.
-pub(crate) trait Object {
-    /// Its code.
-    const KIND: u8;
-    /// What creates and describes it.
-    type Context: Payload + Copy;
-    /// What its end reports.
-    type Ended: From<Results>;
-}
-
-/// Which entries of a destroyed queue pair may still be in rings: those before these indices.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended {
-    /// Of the send CQ.
-    pub(crate) send_cq: Index,
-    /// Of the receive CQ.
-    pub(crate) recv_cq: Index,
-}
-
-impl From<Results> for Ended {
-    fn from(Results([send_cq, recv_cq, _]): Results) -> Self {
-        Self {
-            send_cq: Index::new(send_cq),
-            recv_cq: Index::new(recv_cq),
-        }
-    }
-}
-
-/// Which events of a destroyed CQ may still be in its EQ: those before this index.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CqEnded {
-    /// Of its EQ.
-    pub(crate) eq: Index,
-}
-
-impl From<Results> for CqEnded {
-    fn from(Results([eq, _, _]): Results) -> Self {
-        Self { eq: Index::new(eq) }
-    }
-}
-
-/// Nothing of it is left.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Nothing;
-
-impl From<Results> for Nothing {
-    fn from(_: Results) -> Self {
-        Self
-    }
-}
-
-macro_rules! objects {
-    ($($(#[$doc:meta])* $name:ident: $kind:ident, $context:ty, $ended:ty;)*) => { $(
-        $(#[$doc])*
-        pub(crate) enum $name {}
-        impl Object for $name {
-            const KIND: u8 = kind::$kind;
-            type Context = $context;
-            type Ended = $ended;
-        }
-    )* };
-}
-objects! {
-    /// Event queue.
-    Eq: EQ, EqContext, Nothing;
-    /// Completion queue.
-    Cq: CQ, CqContext, CqEnded;
-    /// Queue pair.
-    Qp: QP, QpContext, Ended;
-    /// Memory region; its number is its key.
-    Mr: MR, MrContext, Nothing;
-    /// Protection domain.
-    Pd: PD, (), Nothing;
-}
-
-/// Makes an object: its number.
-pub(crate) struct Create<O: Object>(pub(crate) O::Context);
-
-impl<O: Object> Command for Create<O> {
-    const OPCODE: u8 = opcode(O::KIND, verb::CREATE);
-    type Input = O::Context;
-    type Output = ();
-    type Reply = Number;
-    fn input(&self) -> O::Context {
-        self.0
-    }
-    fn reply(Results([number, ..]): Results, (): ()) -> Number {
-        Number::from_raw(number)
-    }
-}
-
-/// Changes the attributes in `mask`.
-pub(crate) struct Modify<O: Object> {
-    /// Which.
-    pub(crate) number: Number,
-    /// What.
-    pub(crate) mask: u32,
-    /// How.
-    pub(crate) context: O::Context,
-}
-
-impl<O: Object> Command for Modify<O> {
-    const OPCODE: u8 = opcode(O::KIND, verb::MODIFY);
-    type Input = O::Context;
-    type Output = ();
-    type Reply = O::Ended;
-    fn number(&self) -> Number {
-        self.number
-    }
-    fn mask(&self) -> u32 {
-        self.mask
-    }
-    fn input(&self) -> O::Context {
-        self.context
-    }
-    fn reply(results: Results, (): ()) -> O::Ended {
-        results.into()
-    }
-}
-
-/// A command that names an object and nothing else.
-macro_rules! by_number {
-    ($($(#[$doc:meta])* $name:ident;)*) => { $(
-        $(#[$doc])*
-        pub(crate) struct $name<O: Object>(Number, PhantomData<O>);
-        impl<O: Object> $name<O> {
-            /// Of this object.
-            pub(crate) fn new(number: Number) -> Self {
-                Self(number, PhantomData)
-            }
-        }
-    )* };
-}
-by_number! {
-    /// Tells about an object: its context.
-    Query;
-    /// Ends an object.
-    Destroy;
-}
-
-impl<O: Object> Command for Query<O> {
-    const OPCODE: u8 = opcode(O::KIND, verb::QUERY);
-    type Input = ();
-    type Output = O::Context;
-    type Reply = O::Context;
-    fn number(&self) -> Number {
-        self.0
-    }
-    fn input(&self) {}
-    fn reply(_: Results, context: O::Context) -> O::Context {
-        context
-    }
-}
-
-impl<O: Object> Command for Destroy<O> {
-    const OPCODE: u8 = opcode(O::KIND, verb::DESTROY);
-    const MUST: bool = true;
-    type Input = ();
-    type Output = ();
-    type Reply = O::Ended;
-    fn number(&self) -> Number {
-        self.0
-    }
-    fn input(&self) {}
-    fn reply(results: Results, (): ()) -> O::Ended {
-        results.into()
-    }
-}
-
-/// Tells what the device has counted.
-pub(crate) struct QueryCounters;
-
-impl Command for QueryCounters {
-    const OPCODE: u8 = opcode(kind::DEVICE, verb::QUERY);
-    type Input = ();
-    type Output = [u64; Counter::COUNT];
-    type Reply = [u64; Counter::COUNT];
-    fn input(&self) {}
-    fn reply(_: Results, counters: [u64; Counter::COUNT]) -> Self::Reply {
-        counters
-    }
-}
-
-/// Takes the count of a doorbell page's violations; the next one is reported again.
-pub(crate) struct TakeViolations(pub(crate) u16);
-
-impl Command for TakeViolations {
-    const OPCODE: u8 = opcode(kind::PAGE, verb::MODIFY);
-    type Input = ();
-    type Output = ();
-    type Reply = u32;
-    fn number(&self) -> Number {
-        Number::from_raw(self.0.into())
-    }
-    fn input(&self) {}
-    fn reply(Results([count, ..]): Results, (): ()) -> u32 {
-        count
-    }
-}
 
 /// Where the answer to a command arrives.
 #[pin_data]
@@ -686,20 +403,5 @@ enum Refusal {
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         Self::Error(error)
-    }
-}
-
-/// What a refusal is called for those who asked.
-pub(crate) fn errno(error: AdminError) -> Error {
-    match error {
-        AdminError::Number | AdminError::Reference => ENOENT,
-        AdminError::Full => ENOSPC,
-        AdminError::Busy => EBUSY,
-        AdminError::Reserved
-        | AdminError::Depth
-        | AdminError::Buffer
-        | AdminError::Transition
-        | AdminError::Attribute => EINVAL,
-        AdminError::Command | AdminError::Context | AdminError::Injected => EIO,
     }
 }

@@ -507,3 +507,56 @@ impl<T> Table<T> {
         leaf.get_mut(index % Self::LEAF).ok_or(EINVAL)
     }
 }
+
+#[kernel::macros::kunit_tests(qpair_table)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn found_by_the_whole_number() {
+        let mut table = Table::new();
+        let number = Number::new(40, 7);
+        assert!(table.insert(number, 1).is_ok());
+        assert_eq!(table.get_mut(number).copied(), Some(1));
+        assert!(table.get_mut(Number::new(40, 8)).is_none());
+        assert!(table.get_mut(Number::new(41, 7)).is_none());
+        assert!(table.get_mut(Number::new(u16::MAX, 7)).is_none());
+        assert_eq!(table.remove(Number::new(40, 6)), None);
+        assert_eq!(table.remove(number), Some(1));
+        assert!(table.get_mut(number).is_none());
+        assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn one_object_at_an_index() {
+        let mut table = Table::new();
+        assert!(table.insert(Number::new(3, 1), 1).is_ok());
+        match table.insert(Number::new(3, 2), 2) {
+            Err((error, value)) => assert!(error == EEXIST && value == 2),
+            Ok(()) => assert!(false),
+        }
+        assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn memory_follows_what_is_used() {
+        let mut table = Table::new();
+        assert!(table.insert(Number::new(1000, 1), 0u8).is_ok());
+        assert_eq!(table.leaves.len(), 1000 / Table::<u8>::LEAF + 1);
+        assert_eq!(table.leaves.iter().flatten().count(), 1);
+    }
+
+    #[test]
+    fn drained_in_order() {
+        let mut table = Table::new();
+        for index in [90, 5, 31, 32] {
+            assert!(table.insert(Number::new(index, 1), index).is_ok());
+        }
+        assert!(table.iter().map(|(_, index)| *index).eq([5, 31, 32, 90]));
+        let mut sum = 0;
+        table.drain(|_, index| sum += index);
+        assert_eq!(sum, 158);
+        assert_eq!(table.len(), 0);
+        assert_eq!(table.iter().count(), 0);
+    }
+}

@@ -521,3 +521,35 @@ impl<S> QueuePair<S> {
         }
     }
 }
+
+#[kernel::macros::kunit_tests(qpair_qp)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wr_id_is_place_and_tag() {
+        let tag = Tag::new(0x1234_5678_9abc);
+        assert_eq!(split(wr_id(0xfedc, tag)), (0xfedc, tag));
+        assert_eq!(split(wr_id(0, Tag::new(0))), (0, Tag::new(0)));
+    }
+
+    #[test]
+    fn a_tag_does_not_reach_the_place() {
+        assert_eq!(split(wr_id(0, Tag::new(u64::MAX))).0, 0);
+        assert_eq!(Tag::new(1 << 48).get(), 0);
+    }
+
+    #[test]
+    fn any_wr_id_can_be_split() {
+        assert_eq!(split(u64::MAX), (0xffff, Tag::new(u64::MAX)));
+    }
+
+    #[test]
+    fn completions_of_both_queues() {
+        let sizes = Sizes {
+            sq: Depth::MAX,
+            rq: Depth::MAX,
+        };
+        assert_eq!(sizes.completions(), u32::MAX);
+    }
+}

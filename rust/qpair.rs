@@ -41,6 +41,7 @@ mod loopback;
 mod mr;
 mod qp;
 mod ring;
+mod tests;
 
 kernel::prelude::module! {
     type: driver::Module,

@@ -33,7 +33,10 @@ use crate::{
         Ready,
         Tag, //
     },
-    queue::storage::Storage,
+    queue::{
+        index::Index,
+        storage::Storage, //
+    },
     ring::Ring,
 };
 use kernel::{
@@ -144,8 +147,9 @@ impl Lanes {
     /// First word of the source slot of operation `n`.
     #[inline]
     fn source(&self, n: u64) -> usize {
-        // CAST: A remainder by the depth.
-        (n % u64::from(self.plan.depth.entries())) as usize * self.plan.slot_words()
+        // CAST: The low bits say which slot.
+        let slot = self.plan.depth.position(Index::new(n as u32));
+        slot as usize * self.plan.slot_words()
     }
 
     /// First word of its target slot.
@@ -157,11 +161,10 @@ impl Lanes {
     /// The bits of word `word` that an operation moves.
     #[inline]
     fn moved(&self, word: usize) -> u64 {
-        let left = self.plan.size as usize - word * 8;
-        if left >= 8 {
-            u64::MAX
-        } else {
-            (1 << (left * 8)) - 1
+        match (self.plan.size as usize).saturating_sub(word * 8) {
+            left @ 1..8 => u64::MAX >> (64 - left * 8),
+            0 => 0,
+            _ => u64::MAX,
         }
     }
 

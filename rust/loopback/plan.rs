@@ -159,3 +159,76 @@ impl fmt::Display for Plan {
         )
     }
 }
+
+#[kernel::macros::kunit_tests(qpair_loopback)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits {
+            version: 1 << 16,
+            qp: 1024,
+            cq: 2048,
+            eq: 64,
+            mr: 4096,
+            pd: 1024,
+            pages: 1024,
+            log_sq: 15,
+            log_rq: 15,
+            log_cq: 17,
+            log_eq: 15,
+            send_sges: 14,
+            recv_sges: 15,
+            inline_bytes: 224,
+            message: 1 << 30,
+            region_log_bytes: 36,
+            min_page_shift: 12,
+            max_page_shift: 30,
+            asynchronous: 16,
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_has_a_value() {
+        let plan = Plan::parse("\n", &limits());
+        assert!(plan.is_ok_and(|plan| plan.qps == 2 && plan.op == Op::Send && plan.verify));
+    }
+
+    #[test]
+    fn all_is_read() {
+        let text = "qps=6 depth=33 count=7 size=9 op=read verify=0 signal=3\n";
+        let plan = Plan::parse(text, &limits());
+        assert!(plan.is_ok_and(|plan| {
+            plan.qps == 6
+                && plan.depth.entries() == 64
+                && plan.count == 7
+                && plan.slot_words() == 2
+                && plan.op == Op::Read
+                && !plan.verify
+                && plan.signal == 3
+        }));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in [
+            "qps=3",
+            "qps=0",
+            "qps=1024",
+            "qps",
+            "depth=0",
+            "depth=65536",
+            "count=0",
+            "size=0",
+            "size=65537",
+            "op=copy",
+            "signal=0",
+            "what=1",
+            "qps=-2",
+            "count=99999999999999999999",
+            "qps=256 depth=64 size=65536",
+        ] {
+            assert!(Plan::parse(text, &limits()).is_err());
+        }
+    }
+}

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is made on the device: by the device's own command, and in the tables of the EQs.
+//!
+//! The device may give the number of a destroyed object out again at once. So `objects` is held
+//! from a create to the entry in the table, and from a destroy to its removal.
+
+use super::Device;
+use crate::{
+    abi::{
+        command::{
+            cq_flags,
+            CqContext,
+            QpContext, //
+        },
+        Number, //
+    },
+    admin::{
+        Cq,
+        Create,
+        Destroy,
+        Ended,
+        Qp, //
+    },
+    cq::{
+        Batch,
+        Body,
+        Client,
+        CqRing,
+        Entry,
+        KernelCq,
+        Owner, //
+    },
+    event::{
+        EqPoller,
+        Owned, //
+    },
+    queue::index::Depth,
+    sys::{
+        door::Frame,
+        gate::Pass, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// Objects of processes.
+impl Device {
+    /// Creates a CQ of a process on `vector`. `owner` is told of its events. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a vector that is not there, `ENOSPC` if it is full, `ENOMEM`; those of the
+    /// command.
+    pub(crate) fn create_process_cq(
+        &self,
+        pass: &Pass<'_>,
+        vector: u32,
+        context: CqContext,
+        owner: Arc<dyn Owner>,
+    ) -> Result<Number> {
+        let eq = self.eq(vector)?;
+        let _objects = self.objects.lock();
+        let node = eq.paused(|_, state| state.bind_process())?;
+        let context = CqContext {
+            eq: eq.handler().number(),
+            flags: context.flags | cq_flags::USER,
+            ..context
+        };
+        let number = match self.admin.execute(pass, Create::<Cq>(context)) {
+            Ok(number) => number,
+            Err(error) => {
+                eq.paused(|_, state| state.unbind_node(node, None));
+                return Err(error);
+            }
+        };
+        let body = Body::Process(owner.clone());
+        self.attach(pass, eq, number, Entry { node, body })
+            .map_err(|(error, _)| error)?;
+        if let Err(error) = self.own(Owned::Cq, number, owner) {
+            self.end_cq(pass, eq, number)?;
+            return Err(error);
+        }
+        Ok(number)
+    }
+
+    /// Destroys a CQ of a process. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the command: `EBUSY` if queue pairs use it; else its memory must stay until
+    /// [`Tenant::unmap`].
+    pub(crate) fn destroy_process_cq(
+        &self,
+        pass: &Pass<'_>,
+        vector: u32,
+        number: Number,
+    ) -> Result {
+        let eq = self.eq(vector)?;
+        let _objects = self.objects.lock();
+        self.end_cq(pass, eq, number)?;
+        self.disown(Owned::Cq, number);
+        Ok(())
+    }
+
+    /// Creates a queue pair of a process. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the command, `ENOMEM`.
+    pub(crate) fn create_qp(
+        &self,
+        pass: &Pass<'_>,
+        context: QpContext,
+        owner: Arc<dyn Owner>,
+    ) -> Result<Number> {
+        let _objects = self.objects.lock();
+        let number = self.admin.execute(pass, Create::<Qp>(context))?;
+        if let Err(error) = self.own(Owned::Qp, number, owner) {
+            self.admin.execute(pass, Destroy::<Qp>::new(number))?;
+            return Err(error);
+        }
+        Ok(number)
+    }
+
+    /// Destroys a queue pair of a process. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the command; its memory must stay until [`Tenant::unmap`].
+    pub(crate) fn destroy_qp(&self, pass: &Pass<'_>, number: Number) -> Result<Ended> {
+        let _objects = self.objects.lock();
+        let ended = self.admin.execute(pass, Destroy::<Qp>::new(number))?;
+        self.disown(Owned::Qp, number);
+        Ok(ended)
+    }
+
+    /// Makes `owner` be told of a doorbell page's violations. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EIO` if the device is down.
+    pub(crate) fn own_page(&self, _pass: &Pass<'_>, page: u16, owner: Arc<dyn Owner>) -> Result {
+        self.own(Owned::Page, Number::from_raw(page.into()), owner)
+    }
+
+    /// Undoes [`Self::own_page`]. Sleeps.
+    pub(crate) fn disown_page(&self, _pass: &Pass<'_>, page: u16) {
+        self.disown(Owned::Page, Number::from_raw(page.into()));
+    }
+
+    /// Takes a doorbell page for a process. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if all are taken, `ENOMEM`.
+    pub(crate) fn take_page(&self) -> Result<u16> {
+        const BITS: usize = u64::BITS as usize;
+        let mut pages = self.pages.lock();
+        let full = pages.taken.iter().take_while(|word| **word == u64::MAX);
+        let word = full.count();
+        if word == pages.taken.len() {
+            // Page 0 is the driver's.
+            pages.taken.push(u64::from(word == 0), GFP_KERNEL)?;
+        }
+        let slot = pages.taken.get_mut(word).ok_or(ENOSPC)?;
+        let bit = slot.trailing_ones() as usize;
+        let page = word * BITS + bit;
+        if page >= self.limits().pages as usize {
+            return Err(ENOSPC);
+        }
+        let page = u16::try_from(page).map_err(|_| ENOSPC)?;
+        *slot |= 1 << bit;
+        Ok(page)
+    }
+
+    /// Gives a doorbell page back that was taken in `epoch`: after a reset all are free anyway.
+    /// All objects of the page have been destroyed. Sleeps.
+    pub(crate) fn give_page(&self, epoch: u32, page: u16) {
+        const BITS: usize = u64::BITS as usize;
+        let mut pages = self.pages.lock();
+        if epoch != self.epoch() {
+            return;
+        }
+        if let Some(word) = pages.taken.get_mut(usize::from(page) / BITS) {
+            *word &= !(1 << (usize::from(page) % BITS));
+        }
+    }
+
+    /// What a process maps for its doorbell page.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no such page.
+    pub(crate) fn page_frame(&self, page: u16) -> Result<Frame> {
+        self.function.page_frame(page)
+    }
+}
+
+/// Objects of the kernel.
+impl Device {
+    /// Creates a CQ of the kernel on `vector`, for `client`. It is the caller's until
+    /// [`Self::attach_kernel_cq`]. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a vector that is not there, `ENOMEM`; those of the command.
+    pub(crate) fn create_kernel_cq(
+        &self,
+        pass: &Pass<'_>,
+        vector: u32,
+        depth: Depth,
+        client: KBox<dyn Client>,
+    ) -> Result<KBox<KernelCq>> {
+        let eq = self.eq(vector)?;
+        let ring = CqRing::new(pass, depth)?;
+        let context = ring.context(eq.handler().number());
+        let _objects = self.objects.lock();
+        let number = self.admin.execute(pass, Create::<Cq>(context))?;
+        let made = KernelCq::new(number, self.epoch(), ring, client)
+            .and_then(|cq| Ok(KBox::new(cq, GFP_KERNEL)?));
+        if made.is_err() {
+            self.admin.execute(pass, Destroy::<Cq>::new(number))?;
+        }
+        made
+    }
+
+    /// Hands a CQ of the kernel to the poll of its `vector`. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if the vector has no room for it, `ENOMEM`; and the CQ, which is still there.
+    pub(crate) fn attach_kernel_cq(
+        &self,
+        pass: &Pass<'_>,
+        vector: u32,
+        cq: KBox<KernelCq>,
+    ) -> Result<(), (Error, KBox<KernelCq>)> {
+        let number = cq.number();
+        let eq = match self.eq(vector) {
+            Ok(eq) => eq,
+            Err(error) => return Err((error, cq)),
+        };
+        let node = match eq.paused(|_, state| state.bind_kernel()) {
+            Ok(node) => node,
+            Err(error) => return Err((error, cq)),
+        };
+        let body = Body::Kernel(cq);
+        let attached = eq.paused(|eq, state| {
+            match state.attach(eq, pass.dev(), number, Entry { node, body }) {
+                Ok(()) => Ok(()),
+                Err((error, entry)) => {
+                    state.unbind_node(entry.node, None);
+                    Err((error, entry.body))
+                }
+            }
+        });
+        match attached {
+            Ok(()) => Ok(()),
+            Err((error, Body::Kernel(cq))) => Err((error, cq)),
+            // It is what was put in.
+            Err((_, Body::Process(_) | Body::Ending)) => Ok(()),
+        }
+    }
+
+    /// Takes CQ `number` of the kernel back from the poll of `vector`; `None` if it is not there
+    /// any more. Sleeps.
+    pub(crate) fn take_kernel_cq(&self, vector: u32, number: Number) -> Option<KBox<KernelCq>> {
+        let eq = self.eq(vector).ok()?;
+        eq.paused(|_, state| state.take_kernel(number))
+    }
+
+    /// Ends a CQ of the kernel and the queue pairs on it. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the commands; the device is fatal then, and the memory stays until it is reset.
+    pub(crate) fn end_kernel_cq(
+        &self,
+        pass: &Pass<'_>,
+        vector: u32,
+        mut cq: KBox<KernelCq>,
+    ) -> Result {
+        match self.try_end_kernel_cq(pass, vector, &mut cq) {
+            Ok(()) => {
+                KBox::into_inner(cq).retire();
+                Ok(())
+            }
+            Err(error) => {
+                self.strand(cq);
+                Err(error)
+            }
+        }
+    }
+
+    fn try_end_kernel_cq(&self, pass: &Pass<'_>, vector: u32, cq: &mut KernelCq) -> Result {
+        while let Some(queue) = cq.queues().pop() {
+            match queue.destroy(&self.admin, pass) {
+                Ok(ended) => {
+                    let until = if ended.send_cq.reaches(ended.recv_cq) {
+                        ended.send_cq
+                    } else {
+                        ended.recv_cq
+                    };
+                    cq.give_back_at(queue.retire(), until);
+                }
+                Err(error) => {
+                    // It came from there, so there is room for it.
+                    let _: Result<_, _> = cq.queues().push_within_capacity(queue);
+                    return Err(error);
+                }
+            }
+        }
+        cq.drain(&mut Batch::new()?, &self.function.bells(pass.dev()));
+        let eq = self.eq(vector)?;
+        let _objects = self.objects.lock();
+        self.end_cq(pass, eq, cq.number())
+    }
+
+    /// Keeps what the device may still reach until it is quiet.
+    pub(crate) fn strand<T: Send + 'static>(&self, thing: T) {
+        let room = KBox::<T>::new_uninit(GFP_KERNEL);
+        let mut stranded = self.stranded.lock();
+        match (room, stranded.reserve(1, GFP_KERNEL)) {
+            (Ok(room), Ok(())) => {
+                let boxed: KBox<dyn Send> = room.write(thing);
+                // Reserved above.
+                let _: Result<_, _> = stranded.push_within_capacity(boxed);
+            }
+            _ => {
+                let dev = self.function.device();
+                dev_err!(dev, "no memory to keep what the device may reach: leaked\n");
+                core::mem::forget(thing);
+            }
+        }
+    }
+}
+
+/// The tables, with `objects` held.
+impl Device {
+    /// Puts a CQ into the table of its EQ. With an error it is destroyed.
+    fn attach(
+        &self,
+        pass: &Pass<'_>,
+        eq: &EqPoller,
+        number: Number,
+        entry: Entry,
+    ) -> Result<(), (Error, Body)> {
+        let attached = eq.paused(|eq, state| state.attach(eq, pass.dev(), number, entry));
+        let Err((error, Entry { node, body })) = attached else {
+            return Ok(());
+        };
+        match self.admin.execute(pass, Destroy::<Cq>::new(number)) {
+            Ok(ended) => {
+                eq.paused(|_, state| state.unbind_node(node, Some(ended.eq)));
+                Err((error, body))
+            }
+            Err(error) => Err((error, body)),
+        }
+    }
+
+    /// Destroys a CQ and takes it out of the table of its EQ.
+    fn end_cq(&self, pass: &Pass<'_>, eq: &EqPoller, number: Number) -> Result {
+        let ended = self.admin.execute(pass, Destroy::<Cq>::new(number))?;
+        let entry = eq.paused(|eq, state| state.detach(eq, pass.dev(), number, ended.eq));
+        drop(entry);
+        Ok(())
+    }
+
+    /// Makes `owner` be told of an object's asynchronous events.
+    fn own(&self, what: Owned, number: Number, owner: Arc<dyn Owner>) -> Result {
+        let eq0 = self.eqs.first().ok_or(EINVAL)?;
+        let owned = eq0.paused(|_, state| state.own(what, number, owner));
+        // An owner that comes back is dropped here, with the poll running again.
+        owned.map_err(|(error, _owner)| error)
+    }
+
+    fn disown(&self, what: Owned, number: Number) {
+        if let Some(eq0) = self.eqs.first() {
+            let owner = eq0.paused(|_, state| state.disown(what, number));
+            drop(owner);
+        }
+    }
+}

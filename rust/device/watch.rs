@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Once a second: is anything stuck, and is the device still there?
+
+use super::{
+    Device,
+    Lost, //
+};
+use crate::{
+    function::Health,
+    sys::{
+        self,
+        watchdog::Check, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Full,
+            Relaxed, //
+        },
+        Arc, //
+    },
+};
+
+/// The watchdog's view of the device.
+pub(crate) struct Watch(pub(crate) Arc<Device>);
+
+impl Check for Watch {
+    fn check(&self) {
+        let device = &*self.0;
+        let function = &device.function;
+        for eq in &device.eqs {
+            if eq.handler().is_overdue() {
+                let (_, lost) = eq.handler().interrupts();
+                // So that one which always gets lost does not fill the log.
+                if lost.is_power_of_two() {
+                    let index = eq.handler().index();
+                    dev_warn!(function.device(), "EQ {index}: lost interrupt ({lost})\n");
+                }
+                eq.schedule();
+            }
+        }
+        if function.health() == Health::Up {
+            if let Ok(pass) = function.gate().enter() {
+                let _: Result = function.look(pass.dev());
+            }
+        }
+        let health = function.health();
+        if !matches!(health, Health::Fatal | Health::Gone) {
+            return;
+        }
+        device.admin.abandon();
+        let told = device.told.xchg(health as u32, Full);
+        if health == Health::Gone {
+            if told != health as u32 {
+                device.tell_tenants(Lost::Gone);
+            }
+            return;
+        }
+        if told != health as u32 {
+            device.tell_tenants(Lost::Reset);
+            dev_info!(function.device(), "resetting the device\n");
+        }
+        if device.hopeless.load(Relaxed) == 0 {
+            match sys::pci::try_reset(function.device()) {
+                Ok(()) | Err(EAGAIN) => {}
+                Err(error) => {
+                    device.hopeless.store(1, Relaxed);
+                    dev_err!(function.device(), "the device cannot be reset: {error:?}\n");
+                }
+            }
+        }
+    }
+}
