@@ -171,7 +171,7 @@ class Run:
             stdin=None if self.args.shell else subprocess.DEVNULL,
             stdout=None if self.args.shell else self.errors,
             stderr=None if plain else self.errors,
-            pass_fds=[end.fileno() for end in self.machine.passed],
+            pass_fds=self.machine.descriptors(),
             # Ctrl-C is for us; QEMU is ended by us.
             process_group=None if self.args.shell else 0,
         )
@@ -325,12 +325,9 @@ def run(argv):
     signal.signal(signal.SIGHUP, terminate)
     kernel = choose_kernel(args)
     emulator = args.qemu.resolve() if args.qemu else qemu.binary(plain=args.devices == 0)
-    with tempfile.NamedTemporaryFile(prefix="qpair-initramfs-") as initrd:
-        initrd.write(make_initramfs(args, kernel))
-        initrd.flush()
-        machine = machines.build(args, emulator, kernel, initrd.name)
-        guest = Run(args, machine)
-        in_time = guest.run()
+    machine = machines.build(args, emulator, kernel, make_initramfs(args, kernel))
+    guest = Run(args, machine)
+    in_time = guest.run()
     if args.shell:
         return guest.status or 0
     return verdict(guest, in_time)

@@ -44,6 +44,7 @@ class Machine:
         self.words = [str(emulator), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
         for folder in qemu.firmware(pathlib.Path(emulator)):
             self.words += ["-L", str(folder)]
+        # What QEMU gets from us: its ends of sockets, and the initramfs.
         self.passed = []
         self.ours = {}
 
@@ -58,11 +59,21 @@ class Machine:
 
     def chardev(self, name, end):
         self.passed.append(end)
-        os.set_inheritable(end.fileno(), True)
         self.add("-chardev", f"socket,id={name},fd={end.fileno()}")
 
+    def memory_file(self, data):
+        """A file that is gone with QEMU, by the name under which QEMU finds it."""
+        file = os.fdopen(os.memfd_create("initramfs"), "wb")
+        file.write(data)
+        file.flush()
+        self.passed.append(file)
+        return f"/proc/self/fd/{file.fileno()}"
+
+    def descriptors(self):
+        return [end.fileno() for end in self.passed]
+
     def handed_over(self):
-        """QEMU runs: its ends are its own."""
+        """QEMU runs: what it got is its own."""
         for end in self.passed:
             end.close()
 
@@ -90,14 +101,15 @@ def devices(machine, args):
         machine.add("-device", ",".join(["qpair", *options, *args.device_opt]))
 
 
-def build(args, emulator, kernel, initrd):
+def build(args, emulator, kernel, initramfs):
+    """The machine for a run; `initramfs` are its bytes."""
     debug = kernel.name == "debug"
     machine = Machine(emulator)
     kvm = "kvm" in (words := accelerator(args))[1]
     machine.add("-machine", "q35,kernel-irqchip=split" if kvm and args.iommu else "q35")
     machine.add(*words)
     machine.add("-m", args.mem or ("2G" if debug else "1G"))
-    machine.add("-kernel", kernel.image, "-initrd", initrd)
+    machine.add("-kernel", kernel.image, "-initrd", machine.memory_file(initramfs))
     if args.iommu:
         machine.add("-device", "intel-iommu,intremap=on")
     if args.shell:
