@@ -105,6 +105,7 @@ pub fn is_there<const N: usize, S: Storage>(storage: &S, depth: Depth, index: In
 
 /// The software side of a ring of entries of `N` words.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Consumer<S: Storage, K: Kind, const N: usize> {
     storage: S,
     depth: Depth,

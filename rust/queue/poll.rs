@@ -271,6 +271,7 @@ pub struct Run {
 /// The poll's own state: the EQ's consumer, its slots, and the CQs that wait for another turn. Who holds it needs no
 /// lock for any of that.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Poller<S: Storage> {
     eq: EqConsumer<S>,
     slots: EventSlots,
@@ -308,6 +309,12 @@ impl<S: Storage> Poller<S> {
     #[inline]
     pub const fn counts(&self) -> &Counts {
         &self.counts
+    }
+
+    /// Makes two states that differ in what was counted the same.
+    #[cfg(feature = "explore")]
+    pub fn forget_counts(&mut self) {
+        self.counts = Counts::default();
     }
 
     /// CQs that wait for another turn.

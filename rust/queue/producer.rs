@@ -63,6 +63,7 @@ pub enum Stale {
 
 /// The software side of a ring of work requests.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Producer<S: Storage, K: Kind> {
     storage: S,
     depth: Depth,
