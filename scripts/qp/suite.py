@@ -5,7 +5,8 @@
 
 layer   what runs
 host    `cargo test` of the workspace: rules, device model, ring code
-mutants the rules' suite under each wrong variant of a rule, which it has to catch
+mutants the rules' suite under each wrong variant of a rule, which it has to catch;
+        and every interleaving of a small instance of the event path
 device  the device in QEMU, without a guest: PCI, properties, DMA, reset, unplug
 kunit   the module's KUnit suites, in the test kernel
 stock   the tests of the plans on the stock kernel, without an IOMMU
@@ -101,8 +102,8 @@ def host(_chosen):
 
 
 def mutants(_chosen):
-    """Layer: the wrong variants of the rules, and who caught each."""
-    count, text = cargo("mutants", "--package", "qpair-queue", "--features", "mutants", "--test", "mutants")
+    """Layer: the wrong variants of the rules, and who caught each; and all interleavings of a small instance."""
+    count, text = cargo("mutants", "--no-fail-fast", "--package", "qpair-queue", "--features", "mutants,explore", "--test", "mutants", "--test", "exhaust")
     tell("\n".join(line for line in text.splitlines() if ": caught by " in line))
     return count
 
