@@ -11,6 +11,8 @@ use anyhow::{bail, Context as _};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
+use crate::gone;
+
 /// What is read.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -123,8 +125,10 @@ impl Destination {
         let about = file
             .metadata()
             .with_context(|| format!("cannot look at {name}"))?;
+        let path = about.is_file().then(|| path.to_owned());
+        gone::unfinished(path.as_deref());
         Ok(Self {
-            path: about.is_file().then(|| path.to_owned()),
+            path,
             file,
             name,
             written: 0,
@@ -148,6 +152,7 @@ impl Destination {
 
 impl Drop for Destination {
     fn drop(&mut self) {
+        gone::unfinished(None);
         if self.finished {
             return;
         }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`args`] | the command line, and its help |
 //! | [`session`] | an open device, connected queue pairs, completions by polling or by events |
+//! | [`gone`] | what happens when the device goes meanwhile |
 //! | [`report`] | results, for people and as JSON |
 //! | [`info`], [`copy`], [`ping`], [`bench`], [`loopback`] | the commands |
 //!
@@ -14,6 +15,7 @@ mod args;
 mod bench;
 mod copy;
 mod endpoint;
+mod gone;
 mod info;
 mod loopback;
 mod ping;

@@ -59,6 +59,7 @@ impl Signals {
             .and_then(|_| signal_hook::flag::register(signal, came.clone()))
             .context("cannot catch signals")?;
         }
+        crate::gone::catch()?;
         Ok(Self(came))
     }
 
