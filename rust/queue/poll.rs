@@ -136,6 +136,12 @@ impl Node {
 
 /// What the poll does to the world. Every call is O(1), [`consume`](Self::consume) but for its completions.
 pub trait Effects {
+    /// An event was read at `index`. To be told of it, nothing else.
+    #[inline(always)]
+    fn event(&mut self, index: Index, event: &Eqe) {
+        let _ = (index, event);
+    }
+
     /// The node of a CQ of this EQ; `None` if there is no such CQ (any more).
     fn node(&mut self, cq: Number) -> Option<&mut Node>;
 
@@ -482,6 +488,7 @@ impl<S: Storage> Poller<S> {
         run.taken = run.taken.wrapping_add(1);
         self.counts.events = self.counts.events.wrapping_add(1);
         let event = Eqe::decode(&entry.words);
+        fx.event(entry.seen.past().plus(u32::MAX), &event);
         if event.kind != Event::Completion as u8 {
             run.spend(1);
             fx.asynchronous(event);
