@@ -30,8 +30,7 @@ use crate::{
         command::Command as Wqe,
         entry::{
             send_flags,
-            Cqe,
-            BLOCK_WORDS, //
+            Cqe, //
         },
         status::{
             AdminError,
@@ -40,18 +39,15 @@ use crate::{
     },
     cq::{
         Client,
-        Done, //
+        Done,
+        Queues, //
     },
     event::EqPoller,
     function::{
         Failure,
         Function, //
     },
-    qp::{
-        QueuePair,
-        Ready,
-        Tag, //
-    },
+    qp::Tag,
     sys::{
         barrier,
         completion::Completion,
@@ -133,7 +129,7 @@ pub(crate) struct Answers {
 }
 
 impl Client for Answers {
-    fn completed(&mut self, _queues: &mut [QueuePair<Ready>], done: &Done) {
+    fn completed(&mut self, _queues: &mut Queues, done: &Done) {
         let tag = done.tag.get();
         let slot = self.slots.get(tag as usize % SLOTS);
         match slot.filter(|slot| slot.claim(tag)) {
@@ -289,7 +285,9 @@ impl Admin {
                 free.sequence = free.sequence % SEQUENCES + 1;
                 // Never 0, and the remainder by the number of slots is the slot's index.
                 let tag = free.sequence * SLOTS as u64 + index as u64;
-                self.slots[index].wanted.store(tag, Release);
+                if let Some(slot) = self.slots.get(index) {
+                    slot.wanted.store(tag, Release);
+                }
                 return Ok((index, tag, contexts));
             }
             self.freed.wait(&mut free);
@@ -326,14 +324,14 @@ impl Admin {
             // CAST: At most `CONTEXT_WORDS` words.
             context_bytes: count as u32 * 8,
         };
-        let mut block = [0; BLOCK_WORDS];
-        block[..Wqe::WORDS].copy_from_slice(&wqe.encode());
 
-        let slot = &self.slots[index];
+        let slot = self.slots.get(index).ok_or(EINVAL)?;
         let posted = self.eq.paused(|_, state| {
-            let queue = state.admin_queue().ok_or_else(|| self.function.error())?;
-            queue.post_block(Tag::new(tag), block).map_err(|_| EBUSY)?;
-            queue.ring_send(&self.function.bells(pass.dev()));
+            let queues = state.admin_queues().ok_or_else(|| self.function.error())?;
+            queues
+                .post_block(0, Tag::new(tag), wqe.encode())
+                .map_err(|_| EBUSY)?;
+            queues.ring(&self.function.bells(pass.dev()));
             Ok(())
         });
         match posted {

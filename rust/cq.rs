@@ -22,7 +22,9 @@ use crate::{
         doorbell,
         entry::{
             cqe_flags,
-            Cqe, //
+            Cqe,
+            SendWqe,
+            Sge, //
         },
         Number, //
     },
@@ -49,7 +51,8 @@ use crate::{
         poll::{
             Consumed,
             Node, //
-        }, //
+        },
+        producer::Refused, //
     },
     ring::Ring,
     sys::{
@@ -104,13 +107,13 @@ pub(crate) struct Done {
 pub(crate) trait Client: Send {
     /// Its queue pairs are connected, and nobody polls them yet: what is posted is handed over when
     /// this returns. Process context.
-    fn begin(&mut self, queues: &mut [QueuePair<Ready>], bells: &Bells<'_>) {
+    fn begin(&mut self, queues: &mut Queues, bells: &Bells<'_>) {
         let _ = (queues, bells);
     }
 
     /// A request is done, and its slots are free again. What is posted is handed over at the end
     /// of the turn.
-    fn completed(&mut self, queues: &mut [QueuePair<Ready>], done: &Done);
+    fn completed(&mut self, queues: &mut Queues, done: &Done);
 }
 
 /// What a turn has consumed and not yet completed. Belongs to the poll; allocated once.
@@ -123,13 +126,131 @@ impl Batch {
     }
 }
 
+/// The queue pairs on a CQ, by place, and which of them have something to hand over.
+pub(crate) struct Queues {
+    pairs: KVec<QueuePair<Ready>>,
+    /// Places of those that are dirty, each once. There is room for all.
+    dirty: KVec<u16>,
+}
+
+impl Queues {
+    const fn new() -> Self {
+        Self {
+            pairs: KVec::new(),
+            dirty: KVec::new(),
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn pairs(&self) -> &[QueuePair<Ready>] {
+        &self.pairs
+    }
+
+    /// Blocks that can be posted now to the SQ of the queue pair at `place`.
+    #[inline]
+    pub(crate) fn free(&self, place: usize) -> u32 {
+        self.pairs.get(place).map_or(0, QueuePair::free)
+    }
+
+    /// Posts to the queue pair at `place`; see [`QueuePair::post_send`].
+    #[inline]
+    pub(crate) fn post_send(
+        &mut self,
+        place: usize,
+        tag: Tag,
+        request: SendWqe,
+        sges: &[Sge],
+        signal: bool,
+    ) -> Result<bool, Refused> {
+        self.dirty(place)?.post_send(tag, request, sges, signal)
+    }
+
+    /// Posts to the queue pair at `place`; see [`QueuePair::post_recv`].
+    #[inline]
+    pub(crate) fn post_recv(
+        &mut self,
+        place: usize,
+        tag: Tag,
+        sges: &[Sge],
+    ) -> Result<(), Refused> {
+        self.dirty(place)?.post_recv(tag, sges)
+    }
+
+    /// Posts to the queue pair at `place`; see [`QueuePair::post_block`].
+    #[inline]
+    pub(crate) fn post_block(
+        &mut self,
+        place: usize,
+        tag: Tag,
+        head: [u64; SendWqe::WORDS],
+    ) -> Result<(), Refused> {
+        self.dirty(place)?.post_block(tag, head)
+    }
+
+    /// The queue pair at `place`, which is about to be posted to.
+    #[inline]
+    fn dirty(&mut self, place: usize) -> Result<&mut QueuePair<Ready>, Refused> {
+        let pair = self.pairs.get_mut(place).ok_or(Refused::TooLarge)?;
+        if !pair.is_dirty {
+            pair.is_dirty = true;
+            // CAST: There are fewer places. There is room: each is there once.
+            let _: Result<_, _> = self.dirty.push_within_capacity(place as u16);
+        }
+        Ok(pair)
+    }
+
+    /// Hands over what was posted: first the receives, since what one of them sends may be meant
+    /// for another's.
+    #[inline]
+    pub(crate) fn ring(&mut self, bells: &Bells<'_>) {
+        for place in &self.dirty {
+            if let Some(pair) = self.pairs.get_mut(usize::from(*place)) {
+                pair.ring_recv(bells);
+            }
+        }
+        for place in &self.dirty {
+            if let Some(pair) = self.pairs.get_mut(usize::from(*place)) {
+                pair.ring_send(bells);
+                pair.is_dirty = false;
+            }
+        }
+        self.dirty.clear();
+    }
+
+    fn add(&mut self, pair: QueuePair<Ready>) -> Result<(), (Error, QueuePair<Ready>)> {
+        if self.pairs.len() >= usize::from(u16::MAX)
+            || self.pairs.reserve(1, GFP_KERNEL).is_err()
+            || self
+                .dirty
+                .reserve(self.pairs.len() + 1, GFP_KERNEL)
+                .is_err()
+        {
+            return Err((ENOMEM, pair));
+        }
+        self.pairs
+            .push_within_capacity(pair)
+            .map_err(|refused| (ENOMEM, refused.0))
+    }
+
+    /// Takes the last one off, to be destroyed.
+    pub(crate) fn pop(&mut self) -> Option<QueuePair<Ready>> {
+        self.pairs.pop()
+    }
+
+    /// Puts one back that [`Self::pop`] took off.
+    pub(crate) fn put_back(&mut self, pair: QueuePair<Ready>) {
+        // There is room where it was.
+        let _: Result<_, _> = self.pairs.push_within_capacity(pair);
+    }
+}
+
 /// A CQ of the kernel, with what is on it.
 pub(crate) struct KernelCq {
     number: Number,
     consumer: CqConsumer<Ring>,
     pool: Pool<Cq>,
     limbo: Limbo<Cq>,
-    queues: KVec<QueuePair<Ready>>,
+    queues: Queues,
     client: KBox<dyn Client>,
     completions: u64,
     stale: u32,
@@ -193,7 +314,7 @@ impl KernelCq {
             consumer,
             pool,
             limbo: Limbo::new(id),
-            queues: KVec::new(),
+            queues: Queues::new(),
             client,
             completions: 0,
             stale: 0,
@@ -232,35 +353,18 @@ impl KernelCq {
     ///
     /// `ENOMEM`, and the queue pair.
     pub(crate) fn add(&mut self, queue: QueuePair<Ready>) -> Result<(), (Error, QueuePair<Ready>)> {
-        if self.queues.reserve(1, GFP_KERNEL).is_err() {
-            return Err((ENOMEM, queue));
-        }
-        self.queues
-            .push_within_capacity(queue)
-            .map_err(|refused| (ENOMEM, refused.0))
+        self.queues.add(queue)
     }
 
     /// The queue pairs on it.
-    pub(crate) fn queues(&mut self) -> &mut KVec<QueuePair<Ready>> {
+    pub(crate) fn queues(&mut self) -> &mut Queues {
         &mut self.queues
     }
 
     /// All queue pairs are on it: lets the client begin.
     pub(crate) fn begin(&mut self, bells: &Bells<'_>) {
         self.client.begin(&mut self.queues, bells);
-        self.ring(bells);
-    }
-
-    /// Hands over what was posted to any of its queue pairs: first the receives, since what one of
-    /// them sends may be meant for another's.
-    #[inline]
-    fn ring(&mut self, bells: &Bells<'_>) {
-        for queue in self.queues.iter_mut() {
-            queue.ring_recv(bells);
-        }
-        for queue in self.queues.iter_mut() {
-            queue.ring_send(bells);
-        }
+        self.queues.ring(bells);
     }
 
     /// Reads up to `max` completions.
@@ -288,6 +392,7 @@ impl KernelCq {
             let (place, tag) = qp::split(cqe.wr_id);
             let covers = self
                 .queues
+                .pairs
                 .get_mut(place)
                 .and_then(|queue| queue.complete(&cqe, recv, entry.seen));
             let Some(covers) = covers else {
@@ -338,13 +443,13 @@ impl KernelCq {
             return;
         }
         for done in &batch.0 {
-            if let Some(queue) = self.queues.get_mut(done.place) {
+            if let Some(queue) = self.queues.pairs.get_mut(done.place) {
                 queue.reclaim(published);
             }
             self.client.completed(&mut self.queues, done);
         }
         batch.0.clear();
-        self.ring(bells);
+        self.queues.ring(bells);
     }
 
     /// Consumes whatever is there. For a CQ whose queue pairs are gone.
@@ -380,8 +485,8 @@ impl KernelCq {
     }
 
     /// The queue pairs, to look at.
-    pub(crate) fn queues_ref(&self) -> &[QueuePair<Ready>] {
-        &self.queues
+    pub(crate) fn pairs(&self) -> &[QueuePair<Ready>] {
+        self.queues.pairs()
     }
 }
 

@@ -185,7 +185,7 @@ fn show_cqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         |eq, state, at| {
             state.look(|view| {
                 let (node, cq) = view.kernel_cqs().nth(at)?;
-                let qps = cq.queues_ref().len();
+                let qps = cq.pairs().len();
                 Some((
                     eq.index(),
                     cq.number().raw(),
@@ -220,7 +220,7 @@ fn show_qps(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             state.look(|view| {
                 let mut queues = view.kernel_cqs().flat_map(|(_, cq)| {
                     let number = cq.number().raw();
-                    cq.queues_ref().iter().map(move |queue| (number, queue))
+                    cq.pairs().iter().map(move |queue| (number, queue))
                 });
                 let (cq, queue) = queues.nth(at)?;
                 let (depths, flight) = (queue.depths(), queue.in_flight());

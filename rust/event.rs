@@ -36,16 +36,13 @@ use crate::{
         Entry,
         KernelCq,
         Owner,
+        Queues,
         Table, //
     },
     function::{
         Bells,
         Failure,
         Function, //
-    },
-    qp::{
-        QueuePair,
-        Ready, //
     },
     queue::{
         arm::EventSlots,
@@ -403,7 +400,7 @@ impl Handler for Eq {
         let verdict = poll.poll(tuning, &mut act);
         self.head.store(poll.eq().head().get(), Release);
         let again = verdict == Verdict::Again;
-        let done = poll.counts().completions - before.completions;
+        let done = poll.counts().completions.wrapping_sub(before.completions);
         // CAST: Bounded by the budget.
         trace::poll_end(self.index, done as u32, again);
         if again {
@@ -422,6 +419,16 @@ struct Act<'a> {
 }
 
 impl Effects for Act<'_> {
+    #[inline]
+    fn event(&mut self, index: Index, event: &Eqe) {
+        trace::eqe(
+            self.eq.index,
+            index.get(),
+            u32::from(event.kind),
+            event.number.raw(),
+        );
+    }
+
     #[inline]
     fn node(&mut self, cq: Number) -> Option<&mut Node> {
         Some(&mut self.world.cqs.get_mut(cq)?.node)
@@ -455,7 +462,6 @@ impl Effects for Act<'_> {
     }
 
     fn asynchronous(&mut self, eqe: Eqe) {
-        trace::eqe(self.eq.index, 0, u32::from(eqe.kind), eqe.number.raw());
         let what = match Event::from_code(eqe.kind) {
             Some(Event::CqOverrun) => Owned::Cq,
             Some(Event::QpFatal) => Owned::Qp,
@@ -511,11 +517,11 @@ impl State {
         self.0.as_deref_mut().ok_or(EIO)
     }
 
-    /// The admin queue pair, on EQ 0.
-    pub(crate) fn admin_queue(&mut self) -> Option<&mut QueuePair<Ready>> {
+    /// What the admin queue pair is on, at place 0.
+    pub(crate) fn admin_queues(&mut self) -> Option<&mut Queues> {
         let live = self.0.as_mut()?;
         match &mut live.world.cqs.get_mut(Number::ADMIN)?.body {
-            Body::Kernel(kernel) => kernel.queues().get_mut(0),
+            Body::Kernel(kernel) => Some(kernel.queues()),
             _ => None,
         }
     }

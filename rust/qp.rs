@@ -119,6 +119,12 @@ pub(crate) const fn split(wr_id: u64) -> (usize, Tag) {
     ((wr_id >> Tag::BITS) as usize, Tag(wr_id & Tag::MASK))
 }
 
+/// The next block of a work request, filled up with zeroes.
+#[inline]
+fn block(words: &mut impl Iterator<Item = u64>) -> [u64; BLOCK_WORDS] {
+    core::array::from_fn(|_| words.next().unwrap_or(0))
+}
+
 /// How large the queues of a queue pair are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
@@ -150,6 +156,8 @@ pub(crate) struct QueuePair<S> {
     /// Of the CQ, for all that it can have in flight.
     slots: Slots<Cq>,
     stale: u32,
+    /// Something was posted that is not handed over; kept by [`Queues`](crate::cq::Queues).
+    pub(crate) is_dirty: bool,
     state: PhantomData<fn() -> S>,
 }
 
@@ -187,6 +195,7 @@ impl QueuePair<Reset> {
                 rq: Some(rq),
                 slots,
                 stale: 0,
+                is_dirty: false,
                 state: PhantomData,
             }),
             Err(error) => Err((error, slots)),
@@ -294,27 +303,25 @@ impl QueuePair<Ready> {
             rq: None,
             slots,
             stale: 0,
+            is_dirty: false,
             state: PhantomData,
         }
     }
 
-    /// Posts a work request of one block, which is what an admin command is.
+    /// Posts a work request of one block without data, which is what an admin command is. Its
+    /// `wr_id` is filled in here.
     #[inline]
     pub(crate) fn post_block(
         &mut self,
         tag: Tag,
-        mut block: [u64; BLOCK_WORDS],
+        mut head: [u64; SendWqe::WORDS],
     ) -> Result<(), Refused> {
         let mut room = self.sq.room(1, true)?;
-        block[1] = wr_id(self.place, tag);
-        trace::post(
-            self.number.raw(),
-            room.index().get(),
-            // CAST: The opcode is the low byte.
-            u32::from(block[0] as u8),
-            block[1],
-        );
-        room.write(0, &block);
+        head[1] = wr_id(self.place, tag);
+        // CAST: The opcode is the low byte.
+        let opcode = u32::from(head[0] as u8);
+        trace::post(self.number.raw(), room.index().get(), opcode, head[1]);
+        room.write(0, &block(&mut head.into_iter()));
         room.post();
         Ok(())
     }
@@ -335,11 +342,13 @@ impl QueuePair<Ready> {
             return Err(Refused::TooLarge);
         }
         // CAST: At most `MAX_BLOCKS`.
-        let mut room = self.sq.room(blocks as u32, signal)?;
+        let blocks = blocks as u32;
+        let mut room = self.sq.room(blocks, signal)?;
         let signalled = room.signalled();
         let flags = request.flags & !send_flags::SIGNALED;
         let head = SendWqe {
             flags: flags | if signalled { send_flags::SIGNALED } else { 0 },
+            // CAST: As above.
             blocks: blocks as u8,
             sges: sges.len() as u8,
             wr_id: wr_id(self.place, tag),
@@ -351,22 +360,12 @@ impl QueuePair<Ready> {
             u32::from(head.opcode),
             head.wr_id,
         );
-        let mut block = [0; BLOCK_WORDS];
-        block[..SendWqe::WORDS].copy_from_slice(&head.encode());
-        let mut at = SendWqe::WORDS;
-        let mut which = 0;
-        for sge in sges {
-            block[at..at + Sge::WORDS].copy_from_slice(&sge.encode());
-            at += Sge::WORDS;
-            if at == BLOCK_WORDS {
-                room.write(which, &block);
-                block = [0; BLOCK_WORDS];
-                which += 1;
-                at = 0;
-            }
-        }
-        if at != 0 {
-            room.write(which, &block);
+        let mut words = head
+            .encode()
+            .into_iter()
+            .chain(sges.iter().flat_map(Sge::encode));
+        for which in 0..blocks {
+            room.write(which, &block(&mut words));
         }
         room.post();
         Ok(signalled)
@@ -389,15 +388,11 @@ impl<S: Receives> QueuePair<S> {
             sges: sges.len() as u8,
             wr_id: wr_id(self.place, tag),
         };
-        let mut block = [0; BLOCK_WORDS];
-        block[..RecvWqe::WORDS].copy_from_slice(&head.encode());
-        for (sge, words) in sges
-            .iter()
-            .zip(block[RecvWqe::WORDS..].chunks_exact_mut(Sge::WORDS))
-        {
-            words.copy_from_slice(&sge.encode());
-        }
-        room.write(0, &block);
+        let mut words = head
+            .encode()
+            .into_iter()
+            .chain(sges.iter().flat_map(Sge::encode));
+        room.write(0, &block(&mut words));
         room.post();
         Ok(())
     }
@@ -517,6 +512,7 @@ impl<S> QueuePair<S> {
             rq: self.rq,
             slots: self.slots,
             stale: self.stale,
+            is_dirty: self.is_dirty,
             state: PhantomData,
         }
     }

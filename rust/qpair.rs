@@ -41,7 +41,6 @@ mod loopback;
 mod mr;
 mod qp;
 mod ring;
-mod tests;
 
 kernel::prelude::module! {
     type: driver::Module,

@@ -307,8 +307,7 @@ impl Device {
                     cq.give_back_at(queue.retire(), until);
                 }
                 Err(error) => {
-                    // It came from there, so there is room for it.
-                    let _: Result<_, _> = cq.queues().push_within_capacity(queue);
+                    cq.queues().put_back(queue);
                     return Err(error);
                 }
             }

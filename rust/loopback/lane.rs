@@ -25,14 +25,11 @@ use crate::{
     },
     cq::{
         Client,
-        Done, //
+        Done,
+        Queues, //
     },
     function::Bells,
-    qp::{
-        QueuePair,
-        Ready,
-        Tag, //
-    },
+    qp::Tag,
     queue::{
         index::Index,
         storage::Storage, //
@@ -202,15 +199,15 @@ impl Lanes {
     }
 
     /// Posts receive `n` of the lane at `place`, which the peer may send to from now on.
-    fn receive(&mut self, queues: &mut [QueuePair<Ready>], place: usize, n: u64) {
+    fn receive(&mut self, queues: &mut Queues, place: usize, n: u64) {
         let offset = self.target(n) as u64 * 8;
         let bytes = self.plan.size;
-        let (Some(queue), Some(lane)) = (queues.get_mut(place), self.lanes.get_mut(place)) else {
+        let Some(lane) = self.lanes.get(place) else {
             return;
         };
         let sge = lane.sge(offset, bytes);
         // There is room: a receive is posted for one that is done.
-        if queue.post_recv(Tag::new(n), &[sge]).is_ok() {
+        if queues.post_recv(place, Tag::new(n), &[sge]).is_ok() {
             if let Some(peer) = self.lanes.get_mut(place ^ 1) {
                 peer.permits.grant();
             }
@@ -218,17 +215,16 @@ impl Lanes {
     }
 
     /// Posts what can be posted of the lane at `place`.
-    fn pump(&mut self, queues: &mut [QueuePair<Ready>], place: usize) {
+    fn pump(&mut self, queues: &mut Queues, place: usize) {
         let plan = self.plan;
         let Some(peer_key) = self.lanes.get(place ^ 1).map(|peer| peer.key) else {
             return;
         };
         while !self.progress.cancelled.load(Acquire) {
-            let (Some(queue), Some(lane)) = (queues.get_mut(place), self.lanes.get_mut(place))
-            else {
+            let Some(lane) = self.lanes.get_mut(place) else {
                 return;
             };
-            if lane.failed || lane.posted == plan.count || queue.free() == 0 {
+            if lane.failed || lane.posted == plan.count || queues.free(place) == 0 {
                 return;
             }
             let permit = match plan.op {
@@ -281,7 +277,7 @@ impl Lanes {
                 return;
             };
             let sge = lane.sge(local, plan.size);
-            let posted = queue.post_send(Tag::new(n), request, &[sge], signal);
+            let posted = queues.post_send(place, Tag::new(n), request, &[sge], signal);
             if posted.is_err() {
                 // It was free a moment ago, and nobody else posts.
                 lane.posted -= 1;
@@ -325,7 +321,7 @@ impl Lanes {
         self.progress.errors.fetch_add(1, Relaxed);
     }
 
-    fn received(&mut self, queues: &mut [QueuePair<Ready>], done: &Done) {
+    fn received(&mut self, queues: &mut Queues, done: &Done) {
         let Some(lane) = self.lanes.get_mut(done.place) else {
             return;
         };
@@ -346,7 +342,7 @@ impl Lanes {
         }
     }
 
-    fn sent(&mut self, queues: &mut [QueuePair<Ready>], done: &Done) {
+    fn sent(&mut self, queues: &mut Queues, done: &Done) {
         let Some(lane) = self.lanes.get_mut(done.place) else {
             return;
         };
@@ -375,7 +371,7 @@ impl Lanes {
 }
 
 impl Client for Lanes {
-    fn begin(&mut self, queues: &mut [QueuePair<Ready>], bells: &Bells<'_>) {
+    fn begin(&mut self, queues: &mut Queues, bells: &Bells<'_>) {
         if self.plan.op == Op::Send {
             let receives = self.plan.count.min(self.plan.depth.entries().into());
             for place in 0..self.lanes.len() {
@@ -383,16 +379,14 @@ impl Client for Lanes {
                     self.receive(queues, place, n);
                 }
             }
-            for queue in queues.iter_mut() {
-                queue.ring_recv(bells);
-            }
+            queues.ring(bells);
         }
         for place in 0..self.lanes.len() {
             self.pump(queues, place);
         }
     }
 
-    fn completed(&mut self, queues: &mut [QueuePair<Ready>], done: &Done) {
+    fn completed(&mut self, queues: &mut Queues, done: &Done) {
         let was_done = self.is_done(done.place);
         if done.cqe.status != Status::Success.code() {
             self.failed(done);
