@@ -14,7 +14,7 @@ Examples:
   qpair bench --op write --size 1M     how fast it moves bytes
   qpair loopback --qps 8               the kernel's own queue pairs
 
-Sizes are in bytes, or with k, M, G: 4k is 4096.
+Numbers may have k, M or G: a size of 4k is 4096 bytes, a count of 4k is 4000.
 
 Exit status: 0 done; 1 failed (also: the digests differ); 2 bad usage;
 3 no device, or no access to it; 130 interrupted.";
@@ -226,18 +226,21 @@ impl Op {
 }
 
 fn count(text: &str) -> Result<u64, String> {
-    match parse_size::Config::new().with_binary().parse_size(text) {
+    number(text, parse_size::Config::new().with_decimal())
+}
+
+fn size(text: &str) -> Result<u32, String> {
+    number(text, parse_size::Config::new().with_binary())?
+        .try_into()
+        .map_err(|_| "more than any device moves at once (see `qpair info`)".into())
+}
+
+fn number(text: &str, config: parse_size::Config) -> Result<u64, String> {
+    match config.parse_size(text) {
         Ok(0) => Err("at least 1, please".into()),
         Ok(value) => Ok(value),
         Err(error) => Err(format!("{error}; a number, with k, M or G if you like")),
     }
-}
-
-fn size(text: &str) -> Result<u32, String> {
-    let bytes = count(text)?;
-    bytes
-        .try_into()
-        .map_err(|_| "more than any device moves at once (see `qpair info`)".into())
 }
 
 fn device(text: &str) -> Result<PathBuf, String> {
@@ -264,11 +267,11 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_binary_and_checked() {
+    fn sizes_are_binary_counts_decimal() {
         assert_eq!(size("4k"), Ok(4096));
         assert_eq!(size("1M"), Ok(1 << 20));
         assert_eq!(size("64KiB"), Ok(65536));
-        assert_eq!(count("1G"), Ok(1 << 30));
+        assert_eq!(count("20k"), Ok(20_000));
         for bad in ["", "0", "-1", "4x", "8G", "1.2.3"] {
             assert!(size(bad).is_err(), "{bad}");
         }

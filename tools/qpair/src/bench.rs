@@ -71,6 +71,7 @@ pub(crate) fn run(device: Option<&Path>, args: &Bench) -> anyhow::Result<()> {
             received: 0,
         });
     }
+    session.begin()?;
     let begin = Instant::now();
     while lanes.iter().any(|lane| !lane.is_done(args.op)) {
         let mut news = false;

@@ -40,6 +40,7 @@ pub(crate) fn run(device: Option<&Path>, args: &Copy) -> anyhow::Result<()> {
     let source = Source::open(&args.src)?;
     let destination = Destination::open(&args.dst, &source)?;
     let progress = progress(source.bytes);
+    engine.session.begin()?;
     let begin = Instant::now();
     let moved = engine.copy(source, destination, &progress);
     let time = begin.elapsed();

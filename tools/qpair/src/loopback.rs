@@ -45,7 +45,7 @@ pub(crate) fn run(device: Option<&Path>, args: &Loopback) -> anyhow::Result<()> 
         .collect();
     if let Err(error) = outcome {
         let reason = match error.kind() {
-            ErrorKind::InvalidInput => "the device does not allow these numbers (see `qpair info`)",
+            ErrorKind::InvalidInput => "too deep, too many queue pairs for the device (see `qpair info`), or more than 64k a message or 64M under way",
             ErrorKind::ResourceBusy => "another run is going on",
             ErrorKind::StorageFull => "the device has not so many queue pairs (see `qpair info`)",
             _ => text.trim(),

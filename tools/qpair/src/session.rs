@@ -78,9 +78,10 @@ pub(crate) struct Session {
     pub(crate) pd: Pd,
     pub(crate) cq: Cq,
     channel: Option<Channel>,
-    armed: bool,
+    /// An event was asked for, and has not come.
+    asleep: bool,
     signals: Signals,
-    before: Counters,
+    before: Option<Counters>,
     /// Since when nothing came.
     idle: Option<Instant>,
     buffer: [Completion; TAKE],
@@ -103,12 +104,12 @@ impl Session {
         }
         Ok(Self {
             signals: Signals::catch()?,
-            before: context.counters()?,
+            before: None,
             pd: context.alloc_pd()?,
             cq: context.create_cq(&options)?,
             context,
             channel,
-            armed: false,
+            asleep: false,
             idle: None,
             buffer: [Completion::default(); TAKE],
             taken: 0..0,
@@ -117,7 +118,12 @@ impl Session {
     }
 
     /// The next completion, if one is there. A failed one is an error.
+    ///
+    /// With events nobody looks before there was one.
     pub(crate) fn poll(&mut self) -> anyhow::Result<Option<Completion>> {
+        if self.asleep {
+            return Ok(None);
+        }
         if self.taken.is_empty() {
             let taken = self.cq.poll(&mut self.buffer).len();
             self.taken = 0..taken;
@@ -141,18 +147,21 @@ impl Session {
         }
     }
 
-    /// There was nothing: spins once; or arms, and the next time sleeps.
+    /// There was nothing: spins once; or sleeps until an event comes, but not for ever.
     pub(crate) fn pause(&mut self) -> anyhow::Result<()> {
         match &self.channel {
-            Some(_) if !self.armed => {
-                // What came before this is found by the poll that follows.
-                self.cq.arm(Wants::Next);
-                self.armed = true;
-            }
             Some(channel) => {
+                if !self.asleep {
+                    // What has come since the last look causes the event at once.
+                    self.cq.arm(Wants::Next);
+                    self.asleep = true;
+                }
                 let events = channel.wait(Some(LOOK))?;
                 self.events += events;
-                self.armed = events == 0;
+                if events > 0 {
+                    self.asleep = false;
+                    return Ok(());
+                }
                 self.look()?;
             }
             None => {
@@ -195,9 +204,17 @@ impl Session {
         self.signals.check()
     }
 
-    /// What the device has counted since the session began.
+    /// Everything is made: what the device counts from here on is of the data path, but for
+    /// the command that asks for its counters.
+    pub(crate) fn begin(&mut self) -> anyhow::Result<()> {
+        self.before = Some(self.context.counters()?);
+        Ok(())
+    }
+
+    /// What the device has counted since [`begin`](Self::begin).
     pub(crate) fn counted(&self) -> anyhow::Result<Counters> {
-        Ok(self.context.counters()?.since(&self.before))
+        let now = self.context.counters()?;
+        Ok(self.before.map_or(now, |before| now.since(&before)))
     }
 
     /// Makes two queue pairs, and connects them to each other.
