@@ -37,7 +37,7 @@ use crate::error::Error;
 use crate::kernel::Call;
 use crate::lock;
 use crate::memory::{Pages, Ring};
-use crate::qp::{RecvQueue, SendQueue};
+use crate::queues::{RecvQueue, SendQueue};
 use crate::wr::Completion;
 
 pub use qpair_queue::channel::Wants;

@@ -22,6 +22,7 @@
 //! | [`mr`] | [`Pd`] and [`Mr`] |
 //! | [`cq`] | [`Cq`] and [`Channel`]: poll, arm, wait |
 //! | [`qp`] | [`Qp`] and its states; posting |
+//! | `queues` | how a request gets into a ring, and slots out of a CQ |
 //! | [`wr`] | [`WorkRequest`], [`Receive`], [`Completion`] |
 //! | [`kernel`] | what is asked of the kernel, so that a test can put a model in its place |
 //! | [`error`] | errors, each with cause and remedy |
@@ -84,6 +85,7 @@ pub mod kernel;
 pub mod memory;
 pub mod mr;
 pub mod qp;
+mod queues;
 pub mod wr;
 
 pub use cq::{Channel, Cq, CqOptions, Wants};

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The queues of a queue pair: how they are made and made new, and how a request gets into one.
+//!
+//! A post takes slots. When there are none, those that completions cover are freed: first those
+//! whose CQ head is published anyway, then, at the price of a doorbell, all. Only then a queue is full.
+//!
+//! A work queue is locked for a post and for a completion. Its CQ's lock comes before it, so
+//! publishing a head lets go of the queue first.
+
+use std::sync::{Arc, Mutex};
+
+use qpair_abi::doorbell;
+use qpair_abi::entry::{recv_sges, BLOCK_BYTES, BLOCK_WORDS, MAX_STRIDE_SHIFT};
+use qpair_abi::uapi::{qpair_create_qp, qpair_destroy, qpair_modify_qp, QPAIR_RC};
+use qpair_abi::Number;
+use qpair_queue::credit::{Cq as OfCq, Kind, RingId, Slots};
+use qpair_queue::index::{Depth, Index};
+use qpair_queue::producer::{Producer, Refused, RqProducer, SqProducer};
+use rustix::io::Errno;
+
+use crate::cq::CqInner;
+use crate::error::{Error, PostError};
+use crate::kernel::Call;
+use crate::lock;
+use crate::memory::{Ring, SharedRing};
+use crate::mr::PdInner;
+use crate::qp::QpOptions;
+use crate::wr::{Limits, Receive, WorkRequest};
+
+pub(crate) type SendQueue = Mutex<SqProducer<SharedRing>>;
+pub(crate) type RecvQueue = Mutex<RqProducer<SharedRing>>;
+
+/// The two queues of a queue pair, and what they need.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(crate) pd: Arc<PdInner>,
+    pub(crate) number: Number,
+    send_cq: Arc<CqInner>,
+    recv_cq: Arc<CqInner>,
+    sq_ring: SharedRing,
+    rq_ring: SharedRing,
+    sq_depth: Depth,
+    rq_depth: Depth,
+    stride: u8,
+    limits: Limits,
+    send: Arc<SendQueue>,
+    recv: Arc<RecvQueue>,
+    /// What it may fill in its send CQ and in its receive CQ.
+    slots: Mutex<Option<(Slots<OfCq>, Slots<OfCq>)>>,
+}
+
+/// Fresh work queues on two rings.
+fn producers(
+    id: RingId,
+    cqs: (&CqInner, &CqInner),
+    sq: (SharedRing, Depth),
+    rq: (SharedRing, Depth, u8),
+) -> Result<(SqProducer<SharedRing>, RqProducer<SharedRing>), Error> {
+    let send = SqProducer::new_sq(id, cqs.0.ring(), sq.0, sq.1, sq.1.entries());
+    let recv = RqProducer::new_rq(id, cqs.1.ring(), rq.0, rq.1, rq.2, rq.1.entries());
+    match (send, recv) {
+        (Ok(send), Ok(recv)) => Ok((send, recv)),
+        _ => Err(Error::kernel("use the queue pair that was made")(
+            Errno::INVAL,
+        )),
+    }
+}
+
+impl Queues {
+    pub(crate) fn create(pd: Arc<PdInner>, options: &QpOptions<'_>) -> Result<Self, Error> {
+        let (send_cq, recv_cq) = (options.send_cq.inner.clone(), options.recv_cq.inner.clone());
+        let ours = |cq: &CqInner| Arc::ptr_eq(&cq.context, &pd.context);
+        if !ours(&send_cq) || !ours(&recv_cq) {
+            return Err(Error::OtherContext);
+        }
+        let depth = |what, value: u32| {
+            let depth = Depth::at_least(value).filter(|_| value > 0);
+            depth.ok_or(Error::Range {
+                what,
+                value: value.into(),
+                allowed: "from 1 to the device's limit (see `qpair info`)",
+            })
+        };
+        let sq_depth = depth("the depth of a send queue", options.sq_blocks)?;
+        let rq_depth = depth("the depth of a receive queue", options.rq_depth)?;
+        let stride = (0..=MAX_STRIDE_SHIFT).find(|&shift| recv_sges(shift) >= options.recv_sges);
+        let stride = stride.ok_or(Error::Range {
+            what: "the number of pieces of a receive",
+            value: options.recv_sges as u64,
+            allowed: "at most 15, and not above the device's max_recv_sge (see `qpair info`)",
+        })?;
+        let sq_ring = Ring::new(sq_depth.entries(), BLOCK_BYTES, options.pages)?;
+        let rq_ring = Ring::new(rq_depth.entries(), BLOCK_BYTES << stride, options.pages)?;
+        let slots = reserve(&send_cq, &recv_cq, sq_depth, rq_depth)?;
+
+        let mut create = qpair_create_qp {
+            sq_buffer: sq_ring.address(),
+            sq_buffer_bytes: sq_ring.bytes(),
+            rq_buffer: rq_ring.address(),
+            rq_buffer_bytes: rq_ring.bytes(),
+            sq_blocks: sq_depth.entries(),
+            rq_depth: rq_depth.entries(),
+            rq_stride: stride.into(),
+            service: QPAIR_RC,
+            pd: pd.handle,
+            send_cq: send_cq.number.raw(),
+            recv_cq: recv_cq.number.raw(),
+            ..Default::default()
+        };
+        if let Err(error) = pd.context.call(Call::CreateQp(&mut create)) {
+            send_cq.unreserve(slots.0);
+            recv_cq.unreserve(slots.1);
+            return Err(error);
+        }
+        let number = Number::from_raw(create.handle);
+        let id = RingId::new(create.handle, pd.context.attributes.epoch);
+        let (sq_ring, rq_ring) = (SharedRing::new(sq_ring), SharedRing::new(rq_ring));
+        let (send, recv) = producers(
+            id,
+            (&send_cq, &recv_cq),
+            (sq_ring.clone(), sq_depth),
+            (rq_ring.clone(), rq_depth, stride),
+        )?;
+        let limits = Limits {
+            send_sges: pd.context.attributes.max_send_sge as usize,
+            inline: pd.context.attributes.max_inline as usize,
+        };
+        let (send, recv) = (Arc::new(Mutex::new(send)), Arc::new(Mutex::new(recv)));
+        send_cq.serve(number, None, Some(send.clone()), None);
+        recv_cq.serve(number, None, None, Some(recv.clone()));
+        Ok(Self {
+            pd,
+            number,
+            send_cq,
+            recv_cq,
+            sq_ring,
+            rq_ring,
+            sq_depth,
+            rq_depth,
+            stride,
+            limits,
+            send,
+            recv,
+            slots: Mutex::new(Some(slots)),
+        })
+    }
+
+    pub(crate) fn modify(&self, mut modify: qpair_modify_qp) -> Result<qpair_modify_qp, Error> {
+        modify.handle = self.number.raw();
+        self.pd.context.call(Call::ModifyQp(&mut modify))?;
+        Ok(modify)
+    }
+
+    /// The slots go back when the CQs' heads have passed what may be of this queue pair.
+    fn give_back(&self, send_until: u32, recv_until: u32) {
+        if let Some((send, recv)) = lock(&self.slots).take() {
+            self.send_cq.give_back(send, Index::new(send_until));
+            self.recv_cq.give_back(recv, Index::new(recv_until));
+        }
+    }
+
+    /// Takes the slots in its CQs, if a reset gave them back; those of the life before may still be in use.
+    pub(crate) fn reserve(&self) -> Result<(), Error> {
+        let mut slots = lock(&self.slots);
+        if slots.is_none() {
+            let fresh = reserve(&self.send_cq, &self.recv_cq, self.sq_depth, self.rq_depth);
+            *slots = Some(fresh?);
+        }
+        Ok(())
+    }
+
+    /// The device has reset it: fresh queues in the same memory.
+    pub(crate) fn renew(&self, send_since: u32, recv_since: u32) -> Result<(), Error> {
+        self.give_back(send_since, recv_since);
+        self.sq_ring.clear();
+        self.rq_ring.clear();
+        let id = RingId::new(self.number.raw(), self.pd.context.attributes.epoch);
+        let (send, recv) = producers(
+            id,
+            (&self.send_cq, &self.recv_cq),
+            (self.sq_ring.clone(), self.sq_depth),
+            (self.rq_ring.clone(), self.rq_depth, self.stride),
+        )?;
+        // From here on entries of the old life find nobody.
+        self.send_cq
+            .serve(self.number, Some(Index::new(send_since)), None, None);
+        if !Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
+            self.recv_cq
+                .serve(self.number, Some(Index::new(recv_since)), None, None);
+        }
+        let old = std::mem::replace(&mut *lock(&self.send), send);
+        debug_assert!(old.retire().is_ok(), "send slots were lost");
+        let old = std::mem::replace(&mut *lock(&self.recv), recv);
+        debug_assert!(old.retire().is_ok(), "receive slots were lost");
+        Ok(())
+    }
+
+    fn doorbell(&self, place: u64, tail: Index) {
+        let value = doorbell::value(self.number, tail.get());
+        self.pd.context.doorbell(place, value);
+    }
+
+    pub(crate) fn send_room(&self) -> u32 {
+        let queue = lock(&self.send);
+        queue.free() + queue.covered()
+    }
+
+    pub(crate) fn recv_room(&self) -> u32 {
+        let queue = lock(&self.recv);
+        queue.free() + queue.covered()
+    }
+
+    pub(crate) fn ring_send(&self) {
+        lock(&self.send).ring(|tail| self.doorbell(doorbell::SQ, tail));
+    }
+
+    pub(crate) fn ring_recv(&self) {
+        lock(&self.recv).ring(|tail| self.doorbell(doorbell::RQ, tail));
+    }
+
+    pub(crate) fn post_send(&self, request: &WorkRequest<'_>) -> Result<(), NoPost> {
+        let blocks = request.blocks(&self.limits).map_err(NoPost::TooLarge)?;
+        self.refilled(&self.send, &self.send_cq, |queue| {
+            let mut room = queue.room(blocks, request.wants_signal())?;
+            let words = request.encode(blocks, room.signalled());
+            write(&mut room, &words, blocks);
+            room.post();
+            Ok(())
+        })
+    }
+
+    pub(crate) fn post_raw(&self, words: &[[u64; BLOCK_WORDS]]) -> Result<(), NoPost> {
+        self.refilled(&self.send, &self.send_cq, |queue| {
+            let mut room = queue.room(words.len() as u32, true)?;
+            for (block, words) in (0..).zip(words) {
+                room.write(block, words);
+            }
+            room.post();
+            Ok(())
+        })
+    }
+
+    pub(crate) fn post_recv(&self, receive: &Receive<'_>) -> Result<(), NoPost> {
+        receive.check(self.stride).map_err(NoPost::TooLarge)?;
+        self.refilled(&self.recv, &self.recv_cq, |queue| {
+            let mut room = queue.room(1, true)?;
+            write(&mut room, &receive.encode(), 1 << self.stride);
+            room.post();
+            Ok(())
+        })
+    }
+
+    /// Posts; and if there is no room, frees what is covered and posts again.
+    #[inline]
+    fn refilled<K: Kind>(
+        &self,
+        queue: &Mutex<Producer<SharedRing, K>>,
+        cq: &CqInner,
+        mut post: impl FnMut(&mut Producer<SharedRing, K>) -> Result<(), Refused>,
+    ) -> Result<(), NoPost> {
+        let refused = |refused| match refused {
+            Refused::Full => NoPost::Full,
+            Refused::TooLarge => NoPost::TooLarge("it takes more blocks than the queue has"),
+        };
+        {
+            let mut queue = lock(queue);
+            match post(&mut queue) {
+                Err(Refused::Full) if queue.covered() != 0 => {}
+                other => return other.map_err(refused),
+            }
+            if queue.reclaim(cq.published()) != 0 {
+                match post(&mut queue) {
+                    Err(Refused::Full) if queue.covered() != 0 => {}
+                    other => return other.map_err(refused),
+                }
+            }
+        }
+        // A CQ is locked before its queues.
+        let published = cq.publish_now();
+        let mut queue = lock(queue);
+        queue.reclaim(published);
+        post(&mut queue).map_err(refused)
+    }
+}
+
+fn reserve(
+    send_cq: &CqInner,
+    recv_cq: &CqInner,
+    sq_depth: Depth,
+    rq_depth: Depth,
+) -> Result<(Slots<OfCq>, Slots<OfCq>), Error> {
+    let send = send_cq.reserve(sq_depth.entries())?;
+    match recv_cq.reserve(rq_depth.entries()) {
+        Ok(recv) => Ok((send, recv)),
+        Err(error) => {
+            send_cq.unreserve(send);
+            Err(error)
+        }
+    }
+}
+
+fn write<K: Kind>(
+    room: &mut qpair_queue::producer::Room<'_, SharedRing, K>,
+    words: &[u64],
+    blocks: u32,
+) {
+    for (block, words) in (0..blocks).zip(words.chunks_exact(BLOCK_WORDS)) {
+        let mut whole = [0; BLOCK_WORDS];
+        whole.copy_from_slice(words);
+        room.write(block, &whole);
+    }
+}
+
+impl Drop for Queues {
+    fn drop(&mut self) {
+        let mut end = qpair_destroy {
+            handle: self.number.raw(),
+            ..Default::default()
+        };
+        let destroyed = self.pd.context.call(Call::DestroyQp(&mut end));
+        self.send_cq.leave(self.number);
+        self.recv_cq.leave(self.number);
+        // Refused only by a dead context, whose CQs get no queue pair any more: where the slots are is all the same.
+        let _: Result<(), Error> = destroyed;
+        self.give_back(end.send_cq_index, end.recv_cq_index);
+        debug_assert_eq!(lock(&self.send).audit(), Ok(()));
+        debug_assert_eq!(lock(&self.recv).audit(), Ok(()));
+    }
+}
+
+/// Not posted.
+pub(crate) enum NoPost {
+    Full,
+    TooLarge(&'static str),
+}
+
+impl NoPost {
+    pub(crate) fn after(self, posted: usize) -> PostError {
+        match self {
+            Self::Full => PostError::Full { posted },
+            Self::TooLarge(what) => PostError::TooLarge { posted, what },
+        }
+    }
+}
