@@ -16,6 +16,7 @@ use anyhow::Result;
 
 use crate::children::Child;
 use crate::children::End;
+use crate::life;
 use crate::wait;
 use crate::world::Baseline;
 
@@ -165,6 +166,7 @@ pub fn run(cases: &[(&Group, &Case)], seed: u64) -> i32 {
 
 /// Runs one case in a process of its own; gives the reason if it was skipped.
 fn one(case: &Case, setup: &Setup) -> Result<Option<String>> {
+    life::restore()?;
     let before = Baseline::take()?;
     let mut child = Child::group(|_| (case.run)(setup))?;
     let end = child.end(wait::patience() * case.patience);

@@ -12,6 +12,7 @@
 //! | [`control`] | cases: the control path, one ioctl after the other, and what they refuse |
 //! | [`data`] | cases: work requests, doorbells, completions, and what the device refuses |
 //! | [`life`] | cases: processes that die, devices that go |
+//! | [`tool`] | cases: the `qpair` tool and the C example |
 //!
 //! Which groups run in which guest is in `plan.toml`.
 
@@ -23,6 +24,7 @@ pub mod ktap;
 pub mod life;
 pub mod pair;
 pub mod raw;
+pub mod tool;
 pub mod wait;
 pub mod world;
 
@@ -36,6 +38,7 @@ pub const GROUPS: &[ktap::Group] = &[
     life::PROCESSES,
     life::DEVICE,
     life::KNOBS,
+    tool::GROUP,
 ];
 
 /// The cases that selectors mean, in the order of the selectors.

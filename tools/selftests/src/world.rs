@@ -6,7 +6,6 @@ use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
 
-use anyhow::bail;
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
@@ -53,12 +52,6 @@ pub fn pinned_pages() -> Result<i64> {
 /// KiB of this process's memory that are charged as pinned.
 pub fn charged_kib() -> Result<i64> {
     field("/proc/self/status", "VmPin")
-}
-
-/// KiB of memory that could be had.
-pub fn available_kib() -> Result<i64> {
-    put("/proc/sys/vm/drop_caches", "3")?;
-    field("/proc/meminfo", "MemAvailable")
 }
 
 /// PCI addresses of the functions that the driver has, in the order of their device files.
@@ -172,29 +165,57 @@ impl Baseline {
 }
 
 /// Watches that memory does not shrink while something is repeated.
+///
+/// One look says little: pages come and go in the lists of each CPU by the megabyte. So it
+/// looks again and again, and takes the median of the slopes between any two looks, which no
+/// single jump moves.
+#[derive(Default)]
 pub struct MemoryTrend {
-    before: i64,
+    looks: Vec<(u32, i64, i64)>,
 }
 
 impl MemoryTrend {
-    /// After the repetitions that warm up caches.
-    pub fn start() -> Result<Self> {
-        Ok(Self {
-            before: available_kib()?,
-        })
+    /// Repetitions before the first look, which fill caches.
+    pub const WARM_UP: u32 = 20;
+
+    /// After each repetition; looks at every fifth.
+    pub fn after(&mut self, round: u32) -> Result<()> {
+        if round >= Self::WARM_UP && round % 5 == 0 {
+            put("/proc/sys/vm/drop_caches", "3")?;
+            let kib = |name| field("/proc/meminfo", name);
+            let free = kib("MemFree")? + kib("Cached")? + kib("SReclaimable")?;
+            self.looks.push((round, -free, kib("SUnreclaim")?));
+        }
+        Ok(())
     }
 
-    /// After the others: no more than `kib` may be gone.
-    pub fn check(&self, kib: i64) -> Result<()> {
-        // Memory comes back through RCU and work queues, so give it time before it counts as lost.
-        let mut gone = 0;
-        let waited = wait::until("return of the memory", || {
-            gone = self.before - available_kib()?;
-            Ok(gone <= kib)
-        });
-        if waited.is_err() {
-            bail!("{gone} KiB of memory are gone, {kib} may be");
+    fn slope(&self, value: impl Fn(&(u32, i64, i64)) -> i64) -> f64 {
+        let mut slopes = Vec::new();
+        for (index, early) in self.looks.iter().enumerate() {
+            for late in &self.looks[index + 1..] {
+                slopes.push((value(late) - value(early)) as f64 / f64::from(late.0 - early.0));
+            }
         }
+        slopes.sort_by(f64::total_cmp);
+        slopes.get(slopes.len() / 2).copied().unwrap_or(0.0)
+    }
+
+    /// No more than 16 KiB may be lost in a repetition, and no more than 2 KiB of the kernel's objects.
+    pub fn check(&self) -> Result<()> {
+        ensure!(
+            self.looks.len() >= 8,
+            "{} looks at the memory are too few",
+            self.looks.len()
+        );
+        let (pages, slab) = (self.slope(|it| it.1), self.slope(|it| it.2));
+        crate::ktap::say(&format!(
+            "KiB lost in a repetition: {pages:.2}, of the kernel's objects {slab:.2}"
+        ));
+        ensure!(
+            pages < 16.0 && slab < 2.0,
+            "memory is lost: {:?}",
+            self.looks
+        );
         Ok(())
     }
 }

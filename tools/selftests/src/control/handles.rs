@@ -43,6 +43,11 @@ fn with_handle(ctx: &Context, nr: u8, handle: u32) -> Result<(), Errno> {
         .map_or(0, |(_, size)| *size);
     let mut bytes = vec![0; size];
     bytes[..4].copy_from_slice(&handle.to_le_bytes());
+    if nr == QPAIR_NR_MODIFY_QP {
+        // Something to do, so that nothing but the handle is wrong.
+        bytes[4..8].copy_from_slice(&QPAIR_QP_STATE.to_le_bytes());
+        bytes[8..12].copy_from_slice(&QPAIR_QPS_ERROR.to_le_bytes());
+    }
     ctx.call_bytes(nr, &mut bytes)
 }
 

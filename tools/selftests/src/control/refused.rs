@@ -564,13 +564,6 @@ pub(super) fn mappings(setup: &Setup) -> Result<()> {
             libc::MAP_SHARED,
             1 << 40,
         ),
-        (
-            "one to execute",
-            4096,
-            both | libc::PROT_EXEC,
-            libc::MAP_SHARED,
-            0,
-        ),
     ] {
         fails(
             what,

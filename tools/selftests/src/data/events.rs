@@ -25,6 +25,7 @@ use crate::pair::works;
 use crate::pair::Bystander;
 use crate::pair::Pair;
 use crate::pair::Peer;
+use crate::raw::Buffer;
 use crate::raw::Context;
 use crate::raw::Cq;
 use crate::raw::Pd;
@@ -244,13 +245,23 @@ pub(super) fn every_vector(_: &Setup) -> Result<()> {
 /// Each side sleeps until the other's message is there: one lost event, and it stands still.
 pub(super) fn ping_pong(_: &Setup) -> Result<()> {
     const ROUNDS: u64 = 2000;
-    let Pair { a, b } = Pair::open(0)?;
-    let interrupts = a.ctx.counter(Counter::Interrupts)?;
-    let ctx = a.ctx.clone();
-    let side = |mut peer: Peer, starts: bool| -> Result<()> {
+    let ctx = Context::open(0)?;
+    let interrupts = ctx.counter(Counter::Interrupts)?;
+    // The queues hold all receives, so that neither side can meet an empty one.
+    let shape = QpShape {
+        rq_depth: ROUNDS as u32,
+        ..Default::default()
+    };
+    let new = || Peer::shaped(&ctx, Buffer::new(4096)?, shape);
+    let Pair { mut a, mut b } = Pair::of(new()?, new()?)?;
+    for peer in [&mut a, &mut b] {
         for round in 0..ROUNDS {
-            peer.receive(round, 0, 64);
+            let sge = peer.sge(0, 64);
+            peer.qp.put_recv(round, &[sge]);
         }
+        peer.qp.ring_rq();
+    }
+    let side = |mut peer: Peer, starts: bool| -> Result<()> {
         for round in 0..ROUNDS {
             let mut left = 2;
             if starts {
@@ -276,14 +287,6 @@ pub(super) fn ping_pong(_: &Setup) -> Result<()> {
         }
         Ok(())
     };
-    // The queues hold all receives, so that neither side can meet an empty one.
-    drop((a, b));
-    let shape = QpShape {
-        rq_depth: ROUNDS.next_power_of_two() as u32,
-        ..Default::default()
-    };
-    let new = || Peer::shaped(&ctx, crate::raw::Buffer::new(4096)?, shape);
-    let Pair { a, b } = Pair::of(new()?, new()?)?;
     std::thread::scope(|scope| {
         let other = scope.spawn(|| side(b, false));
         let one = side(a, true);

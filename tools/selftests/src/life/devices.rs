@@ -5,12 +5,15 @@
 use std::fs::File;
 use std::path::Path;
 
+use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
 use nix::errno::Errno;
 use nix::kmod::DeleteModuleFlags;
 use nix::kmod::ModuleInitFlags;
 
+use crate::ktap;
+use crate::raw::Context;
 use crate::wait;
 use crate::world;
 
@@ -75,4 +78,48 @@ pub(super) fn load_module(address: &str) -> Result<usize> {
     let file = File::open(MODULE).context(MODULE)?;
     nix::kmod::finit_module(&file, c"", ModuleInitFlags::empty()).context("loading the module")?;
     appeared(address)
+}
+
+/// PCI addresses of all functions that the driver is for, with a driver or without.
+fn functions() -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/sys/bus/pci/devices")? {
+        let path = entry?.path();
+        let id = |name: &str| world::text(path.join(name)).unwrap_or_default();
+        if id("vendor").trim() == "0x1234" && id("device").trim() == "0x5150" {
+            let name = path.file_name().context("a device without a name")?;
+            found.push(name.to_string_lossy().into_owned());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Brings the driver back to its devices, should a case have left it without: so that one
+/// that failed does not take all others with it.
+pub(crate) fn restore() -> Result<()> {
+    let all = functions()?;
+    let files = |count: usize| (0..count).all(|it| Path::new(&Context::path(it)).exists());
+    if !all.is_empty() && files(all.len()) {
+        return Ok(());
+    }
+    ktap::say("bringing the driver back to its devices");
+    if !Path::new("/sys/module/qpair").exists() {
+        let file = File::open(MODULE).context(MODULE)?;
+        nix::kmod::finit_module(&file, c"", ModuleInitFlags::empty())
+            .context("loading the module")?;
+    }
+    if all.is_empty() {
+        world::put("/sys/bus/pci/rescan", "1")?;
+    }
+    // From the first on, so that they get the first numbers.
+    let all = functions()?;
+    for address in &all {
+        let _ = unbind(address);
+    }
+    for address in &all {
+        bind(address)?;
+    }
+    ensure!(files(all.len()), "devices without their files: {all:?}");
+    Ok(())
 }

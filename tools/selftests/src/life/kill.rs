@@ -21,18 +21,14 @@ use crate::world::Baseline;
 use crate::world::MemoryTrend;
 
 const ROUNDS: u32 = 200;
-const WARM_UP: u32 = 30;
 
 /// A process under load is killed, 200 times, and everything that it had comes back.
 pub(super) fn at_random_moments(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let mut rng = setup.rng();
     let before = Baseline::take()?;
-    let mut trend = None;
+    let mut trend = MemoryTrend::default();
     for round in 0..ROUNDS {
-        if round == WARM_UP {
-            trend = Some(MemoryTrend::start()?);
-        }
         let works: Vec<Work> = (0..rng.usize(1..=2))
             .map(|_| Work::ALL[rng.usize(0..5)])
             .collect();
@@ -47,12 +43,13 @@ pub(super) fn at_random_moments(setup: &Setup) -> Result<()> {
             child.kill().with_context(place)?;
         }
         before.settled().with_context(place)?;
+        trend.after(round).with_context(place)?;
         if round % 20 == 0 {
             others.unharmed().with_context(place)?;
         }
     }
     others.unharmed()?;
-    trend.context("no rounds")?.check(2048)
+    trend.check()
 }
 
 /// A peer that lives in another process, until it is killed.

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use anyhow::bail;
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
@@ -18,6 +17,7 @@ use serde_json::json;
 use super::devices;
 use super::load::ended_with_its_context;
 use super::load::is_dead;
+use super::load::told_of_the_end;
 use super::load::Work;
 use crate::host::Host;
 use crate::ktap::Setup;
@@ -268,9 +268,7 @@ pub(super) fn device_fatal(setup: &Setup) -> Result<()> {
         pair.exchange(&mut setup.rng())?;
         let epoch = pair.a.ctx.info.epoch;
         host.set(0, "fatal", true)?;
-        let event = wait::for_some("word of the stop", || Ok(pair.a.ctx.async_event()?))
-            .with_context(|| format!("round {round}"))?;
-        ensure!(event.kind == uapi::QPAIR_EVENT_DEVICE_FATAL, "{event:?}");
+        told_of_the_end(&pair.a.ctx).with_context(|| format!("round {round}"))?;
         is_dead(&pair.a.ctx, Errno::EIO)?;
         let fresh = wait::for_some("a device that was reset", || match Context::open(0) {
             Ok(ctx) => Ok((ctx.info.epoch == epoch + 1).then_some(ctx)),
@@ -368,11 +366,8 @@ pub(super) fn hot_unplug_under_load(setup: &Setup) -> Result<()> {
     let mut rng = setup.rng();
     let before = Baseline::take()?;
     let mut device = devices::appeared(&address)?;
-    let mut trend = None;
+    let mut trend = MemoryTrend::default();
     for round in 0..100 {
-        if round == 20 {
-            trend = Some(MemoryTrend::start()?);
-        }
         let works_on: Vec<Work> = (0..2).map(|_| Work::ALL[rng.usize(0..5)]).collect();
         let place = || format!("round {round}, {works_on:?}");
         let mut children = Vec::new();
@@ -388,13 +383,11 @@ pub(super) fn hot_unplug_under_load(setup: &Setup) -> Result<()> {
             ended_with_its_context(child).with_context(place)?;
         }
         before.settled().with_context(place)?;
+        trend.after(round).with_context(place)?;
         if round % 10 == 0 {
             works(device, &mut rng).with_context(place)?;
         }
     }
-    let Some(trend) = trend else {
-        bail!("no rounds")
-    };
-    trend.check(2048)?;
+    trend.check()?;
     works(device, &mut rng)
 }

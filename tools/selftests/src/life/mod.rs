@@ -10,6 +10,7 @@ mod knobs;
 mod load;
 mod unbind;
 
+pub(crate) use self::devices::restore;
 use crate::cases;
 use crate::ktap::Group;
 

@@ -17,6 +17,7 @@ use qpair_abi::uapi;
 use super::devices;
 use super::load::ended_with_its_context;
 use super::load::is_dead;
+use super::load::told_of_the_end;
 use super::load::Work;
 use crate::children::Child;
 use crate::children::End;
@@ -157,11 +158,8 @@ pub(super) fn module_in_use(setup: &Setup) -> Result<()> {
 /// Loaded and removed again and again, with something done in between.
 pub(super) fn module_comes_back(setup: &Setup) -> Result<()> {
     let address = world::function(0)?;
-    let mut trend = None;
-    for round in 0..20 {
-        if round == 5 {
-            trend = Some(MemoryTrend::start()?);
-        }
+    let mut trend = MemoryTrend::default();
+    for round in 0..60 {
         let place = || format!("round {round}");
         wait::until("end of the module", || match devices::remove_module() {
             Ok(()) => Ok(true),
@@ -170,8 +168,9 @@ pub(super) fn module_comes_back(setup: &Setup) -> Result<()> {
         })?;
         let device = devices::load_module(&address).with_context(place)?;
         works(device, &mut setup.rng()).with_context(place)?;
+        trend.after(round).with_context(place)?;
     }
-    trend.context("no rounds")?.check(1024)
+    trend.check()
 }
 
 /// The function goes from its bus and is found again.
@@ -193,8 +192,7 @@ pub(super) fn reset_by_sysfs(setup: &Setup) -> Result<()> {
     pair.exchange(&mut setup.rng())?;
     let epoch = pair.a.ctx.info.epoch;
     world::put(format!("/sys/bus/pci/devices/{address}/reset"), "1")?;
-    let event = wait::for_some("word of the reset", || Ok(pair.a.ctx.async_event()?))?;
-    ensure!(event.kind == uapi::QPAIR_EVENT_DEVICE_FATAL, "{event:?}");
+    told_of_the_end(&pair.a.ctx)?;
     is_dead(&pair.a.ctx, Errno::EIO)?;
     let after = Context::open(0)?.info.epoch;
     ensure!(after == epoch + 1, "epoch {epoch} became {after}");
@@ -207,11 +205,8 @@ pub(super) fn again_and_again(setup: &Setup) -> Result<()> {
     let mut rng = setup.rng();
     let before = Baseline::take()?;
     let mut device = 0;
-    let mut trend = None;
+    let mut trend = MemoryTrend::default();
     for round in 0..100 {
-        if round == 20 {
-            trend = Some(MemoryTrend::start()?);
-        }
         let works_on: Vec<Work> = (0..2).map(|_| Work::ALL[rng.usize(0..5)]).collect();
         let way = rng.usize(0..3);
         let place = || format!("round {round}, way {way}, {works_on:?}");
@@ -240,10 +235,11 @@ pub(super) fn again_and_again(setup: &Setup) -> Result<()> {
             _ => devices::bind(&address).with_context(place)?,
         };
         before.settled().with_context(place)?;
+        trend.after(round).with_context(place)?;
         if round % 10 == 0 {
             works(device, &mut rng).with_context(place)?;
         }
     }
-    trend.context("no rounds")?.check(2048)?;
+    trend.check()?;
     works(device, &mut rng)
 }

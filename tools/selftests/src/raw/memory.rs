@@ -94,14 +94,15 @@ impl Buffer {
         Errno::result(result).map(drop).context("mprotect")
     }
 
-    /// Unmaps a part of it; the rest stays.
+    /// Makes a part of it a place that nobody may touch: a hole that no later mapping fills.
     pub fn punch(&self, at: usize, bytes: usize) -> Result<()> {
         if at + bytes > self.bytes {
             bail!("punching outside the buffer");
         }
         // SAFETY: a part of our own mapping, which the caller does not touch again.
-        let result = unsafe { libc::munmap(self.addr.as_ptr().add(at).cast(), bytes) };
-        Errno::result(result).map(drop).context("munmap")
+        let result =
+            unsafe { libc::mprotect(self.addr.as_ptr().add(at).cast(), bytes, libc::PROT_NONE) };
+        Errno::result(result).map(drop).context("mprotect")
     }
 
     /// Its address.

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The `qpair` tool and the C example, as people run them.
+//!
+//! What the tool says of itself is not believed: files are compared here, and the bytes are
+//! those that the device has counted.
+
+use std::fs;
+use std::fs::File;
+use std::io::Read;
+use std::process::Command;
+use std::process::Output;
+use std::process::Stdio;
+
+use anyhow::bail;
+use anyhow::ensure;
+use anyhow::Context as _;
+use anyhow::Result;
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use qpair_abi::counters::Counter;
+use serde_json::Value;
+
+use crate::cases;
+use crate::ktap::skip;
+use crate::ktap::Group;
+use crate::ktap::Setup;
+use crate::pair::works;
+use crate::raw::Context;
+use crate::wait;
+
+/// The cases.
+pub const GROUP: Group = Group {
+    name: "tool",
+    cases: cases![
+        tool::info,
+        tool::copy_by_send * 8,
+        tool::copy_by_write * 8,
+        tool::copy_by_read * 8,
+        tool::copy_of_any_size * 2,
+        tool::copy_in_a_pipe * 2,
+        tool::copy_interrupted * 2,
+        tool::ping * 2,
+        tool::bench * 4,
+        tool::loopback * 2,
+        tool::bad_usage,
+        tool::c_example,
+    ],
+};
+
+// `cases!` names a file and a function.
+use super::tool;
+
+const SOURCE: &str = "/tmp/source";
+const COPY: &str = "/tmp/copy";
+const LARGE: usize = 64 << 20;
+
+fn command(words: &[&str]) -> Result<Command> {
+    if !std::path::Path::new("/bin/qpair").exists() {
+        return Err(skip("needs the qpair tool"));
+    }
+    let mut command = Command::new("/bin/qpair");
+    command.args(words).stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Runs the tool; it has to succeed.
+fn run(words: &[&str]) -> Result<Output> {
+    let output = command(words)?.output().context("running the tool")?;
+    ensure!(
+        output.status.success(),
+        "qpair {}: {}, {}",
+        words.join(" "),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(output)
+}
+
+fn json(words: &[&str]) -> Result<Value> {
+    let output = run(words)?;
+    serde_json::from_slice(&output.stdout).with_context(|| {
+        format!(
+            "{} printed {:?}",
+            words.join(" "),
+            String::from_utf8_lossy(&output.stdout)
+        )
+    })
+}
+
+/// A file of random bytes.
+fn source(setup: &Setup, bytes: usize) -> Result<Vec<u8>> {
+    let mut data = vec![0; bytes];
+    setup.rng().fill(&mut data);
+    fs::write(SOURCE, &data).context(SOURCE)?;
+    Ok(data)
+}
+
+/// The copy is the source.
+fn same(data: &[u8]) -> Result<()> {
+    let mut file = File::open(COPY).context(COPY)?;
+    let mut at = 0;
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        let count = file.read(&mut piece)?;
+        if count == 0 {
+            break;
+        }
+        ensure!(
+            data.get(at..at + count) == Some(&piece[..count]),
+            "the copy differs after {at} bytes"
+        );
+        at += count;
+    }
+    ensure!(
+        at == data.len(),
+        "the copy has {at} bytes of {}",
+        data.len()
+    );
+    fs::remove_file(COPY).context(COPY)
+}
+
+fn info(_: &Setup) -> Result<()> {
+    let info = json(&["info", "--json"])?;
+    ensure!(info.is_object() && !info["counters"].is_null(), "{info}");
+    let text = String::from_utf8(run(&["info"])?.stdout)?;
+    let ctx = Context::open(0)?;
+    ensure!(text.contains(&ctx.info.max_qp.to_string()), "{text}");
+    Ok(())
+}
+
+fn copy(setup: &Setup, op: &str, counter: Counter) -> Result<()> {
+    let data = source(setup, LARGE)?;
+    let ctx = Context::open(0)?;
+    for qps in ["1", "16"] {
+        for how in ["--poll", "--events"] {
+            let before = ctx.counters()?;
+            let report = json(&[
+                "copy", SOURCE, COPY, "--op", op, "--qps", qps, how, "--json",
+            ])?;
+            let after = ctx.counters()?;
+            let place = || format!("{op}, {qps} queue pairs, {how}: {report}");
+            same(&data).with_context(place)?;
+            let moved = after[counter as usize] - before[counter as usize];
+            ensure!(
+                moved >= LARGE as u64,
+                "{}: the device moved {moved} bytes",
+                place()
+            );
+            let wqes = after[Counter::SendWqes as usize] - before[Counter::SendWqes as usize];
+            ensure!(
+                wqes >= LARGE as u64 / (64 << 10),
+                "{}: {wqes} WQEs",
+                place()
+            );
+            if how == "--events" {
+                let raised =
+                    after[Counter::Interrupts as usize] - before[Counter::Interrupts as usize];
+                ensure!(raised > 0, "{}: no interrupt", place());
+            }
+            ensure!(
+                after[Counter::Errors as usize] == before[Counter::Errors as usize],
+                "{}",
+                place()
+            );
+        }
+    }
+    fs::remove_file(SOURCE)?;
+    Ok(())
+}
+
+fn copy_by_send(setup: &Setup) -> Result<()> {
+    copy(setup, "send", Counter::SendBytes)
+}
+
+fn copy_by_write(setup: &Setup) -> Result<()> {
+    copy(setup, "write", Counter::WriteBytes)
+}
+
+fn copy_by_read(setup: &Setup) -> Result<()> {
+    copy(setup, "read", Counter::ReadBytes)
+}
+
+/// Nothing, one byte, around a block, around all blocks that are under way.
+fn copy_of_any_size(setup: &Setup) -> Result<()> {
+    for bytes in [
+        0,
+        1,
+        4095,
+        4096,
+        4097,
+        3 * 4 * 4096 - 1,
+        3 * 4 * 4096,
+        3 * 4 * 4096 + 1,
+        1_000_003,
+    ] {
+        for op in ["send", "write", "read"] {
+            let data = source(setup, bytes)?;
+            run(&[
+                "copy", SOURCE, COPY, "--op", op, "--qps", "3", "--depth", "4", "--block", "4096",
+            ])
+            .with_context(|| format!("{bytes} bytes by {op}"))?;
+            same(&data).with_context(|| format!("{bytes} bytes by {op}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn copy_in_a_pipe(setup: &Setup) -> Result<()> {
+    let data = source(setup, 5_000_001)?;
+    let mut cat = Command::new("cat")
+        .arg(SOURCE)
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cat")?;
+    let input = cat.stdout.take().context("the pipe")?;
+    let output = command(&["copy", "-", "-"])?.stdin(input).output()?;
+    cat.wait()?;
+    ensure!(
+        output.status.success(),
+        "{}, {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    ensure!(
+        output.stdout == data,
+        "{} bytes came out of {}",
+        output.stdout.len(),
+        data.len()
+    );
+    // Whoever reads goes away: that is its end, not a crash.
+    let mut tool = command(&["copy", SOURCE, "-"])?
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    drop(tool.stdout.take());
+    let status = tool.wait()?;
+    ensure!(
+        !status.success() && status.code() != Some(101),
+        "a reader that went away: {status}"
+    );
+    Ok(())
+}
+
+/// Ctrl-C: nothing is left, not half a file either.
+fn copy_interrupted(setup: &Setup) -> Result<()> {
+    // From a pipe that gives nothing, so that it is in the middle for as long as we like.
+    let mut tool = command(&["copy", "-", COPY])?
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    wait::until("the copy to begin", || {
+        Ok(std::path::Path::new(COPY).exists())
+    })?;
+    nix::sys::signal::kill(Pid::from_raw(tool.id() as i32), Signal::SIGINT)?;
+    let status = tool.wait()?;
+    ensure!(
+        status.code() == Some(130),
+        "interrupted, it ended with {status}"
+    );
+    ensure!(!std::path::Path::new(COPY).exists(), "half a copy was left");
+    works(0, &mut setup.rng())
+}
+
+fn ping(_: &Setup) -> Result<()> {
+    let ctx = Context::open(0)?;
+    for how in ["--poll", "--events"] {
+        let before = ctx.counter(Counter::SendWqes)?;
+        let report = json(&["ping", "--size", "200", "--count", "300", how, "--json"])?;
+        ensure!(report.is_object(), "{report}");
+        let wqes = ctx.counter(Counter::SendWqes)? - before;
+        ensure!(wqes >= 600, "{wqes} WQEs for 300 round trips: {report}");
+    }
+    Ok(())
+}
+
+fn bench(_: &Setup) -> Result<()> {
+    for op in ["send", "write", "read"] {
+        let report = json(&[
+            "bench", "--op", op, "--size", "4096", "--count", "2000", "--qps", "2", "--json",
+        ])?;
+        ensure!(report.is_object(), "{report}");
+    }
+    Ok(())
+}
+
+fn loopback(_: &Setup) -> Result<()> {
+    let ctx = Context::open(0)?;
+    let before = ctx.counters()?;
+    let report = json(&["loopback", "--qps", "4", "--count", "1000", "--json"])?;
+    let after = ctx.counters()?;
+    let wqes = after[Counter::SendWqes as usize] - before[Counter::SendWqes as usize];
+    ensure!(wqes >= 1000, "{wqes} WQEs: {report}");
+    ensure!(
+        after[Counter::Errors as usize] == before[Counter::Errors as usize],
+        "{report}"
+    );
+    Ok(())
+}
+
+fn bad_usage(_: &Setup) -> Result<()> {
+    for (words, expected) in [
+        (&["nonsense"][..], 2),
+        (&["copy"], 2),
+        (&["copy", SOURCE, COPY, "--qps", "0"], 2),
+        (&["copy", SOURCE, COPY, "--op", "steal"], 2),
+        (&["copy", "/nonexistent", COPY], 1),
+        (&["--device", "77", "info"], 3),
+        (&["--device", "/dev/null", "info"], 3),
+    ] {
+        let output = command(words)?.output()?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(
+            output.status.code() == Some(expected),
+            "{words:?}: {}, {said}",
+            output.status
+        );
+        ensure!(
+            !said.trim().is_empty() && !said.contains("panicked"),
+            "{words:?} said {said:?}"
+        );
+    }
+    if std::path::Path::new(COPY).exists() {
+        bail!("a copy that failed left a file");
+    }
+    Ok(())
+}
+
+/// The C program that needs nothing but the header.
+fn c_example(_: &Setup) -> Result<()> {
+    if !std::path::Path::new("/bin/loop").exists() {
+        return Err(skip("needs the C example"));
+    }
+    let ctx = Context::open(0)?;
+    let before = ctx.counter(Counter::SendWqes)?;
+    let output = Command::new("/bin/loop")
+        .stdin(Stdio::null())
+        .output()
+        .context("/bin/loop")?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), "{}, {said}", output.status);
+    ensure!(
+        ctx.counter(Counter::SendWqes)? > before,
+        "it has done nothing: {said}"
+    );
+    Ok(())
+}
