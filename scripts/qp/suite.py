@@ -5,7 +5,7 @@
 
 layer   what runs
 host    `cargo test` of the workspace: rules, device model, ring code
-mutants the rules' suite under each wrong variant of a rule, which it has to catch;
+mutants the suites of the rules and of the device, under each wrong variant, which they have to catch;
         and every interleaving of a small instance of the event path
 device  the device in QEMU, without a guest: PCI, properties, DMA, reset, unplug
 kunit   the module's KUnit suites, in the test kernel
@@ -102,10 +102,19 @@ def host(_chosen):
 
 
 def mutants(_chosen):
-    """Layer: the wrong variants of the rules, and who caught each; and all interleavings of a small instance."""
-    count, text = cargo("mutants", "--no-fail-fast", "--package", "qpair-queue", "--features", "mutants,explore", "--test", "mutants", "--test", "exhaust")
-    tell("\n".join(line for line in text.splitlines() if ": caught by " in line))
-    return count
+    """Layer: the wrong variants of rules and device, and who caught each; and all interleavings of a small instance."""
+    total = ktap.Count()
+    for package, features, tests in (
+        ("qpair-queue", "mutants,explore", ("mutants", "exhaust")),
+        ("qpair-model", "mutants", ("mutants",)),
+    ):
+        chosen = [word for test in tests for word in ("--test", test)]
+        count, text = cargo(
+            f"mutants-{package}", "--no-fail-fast", "--package", package, "--features", features, *chosen
+        )
+        tell("\n".join(line for line in text.splitlines() if ": caught by " in line))
+        total.add(count, f"{package}: ")
+    return total
 
 
 def device(_chosen):
