@@ -25,8 +25,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or(panic.downcast_ref::<&str>().copied());
-    let line = text.unwrap_or("panicked").replace('\n', " ");
-    line.chars().take(90).collect()
+    let text = text.unwrap_or("panicked");
+    let text = text.replace("assertion `left == right` failed", "");
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = text.trim_start_matches([':', ' ']);
+    text.chars().take(70).collect()
 }
 
 /// What the check said, if it failed.
@@ -45,6 +48,23 @@ fn verdict(mutant: Option<Mutant>, check: fn()) -> Option<String> {
     }
 }
 
+/// The check that caught it, and what that said. All of them are run if all are to be `told`.
+fn hunt(mutant: Mutant, told: bool) -> Option<(&'static str, String)> {
+    let mut first = None;
+    for (check, run) in checks::all() {
+        if let Some(said) = verdict(Some(mutant), run) {
+            if told {
+                println!("     {check}: {said}");
+            }
+            first.get_or_insert((check, said));
+            if !told {
+                break;
+            }
+        }
+    }
+    first
+}
+
 fn main() -> ExitCode {
     set_hook(Box::new(|_| {}));
     std::env::set_var("QPAIR_QUIET", "1");
@@ -54,7 +74,7 @@ fn main() -> ExitCode {
     let (mut caught, mut failed) = (0, 0);
     for (name, check) in checks::all() {
         if let Some(said) = verdict(None, check) {
-            println!("FAILED  {name} without any mutant: {said}");
+            println!("test {name} ... FAILED\n     without any mutant: {said}");
             failed += 1;
         }
     }
@@ -63,35 +83,16 @@ fn main() -> ExitCode {
         if only.as_ref().is_some_and(|only| *only != name) {
             continue;
         }
-        let mut by: Vec<&str> = Vec::new();
-        let mut first = String::new();
-        for (check, run) in checks::all() {
-            if let Some(said) = verdict(Some(mutant), run) {
-                if only.is_some() {
-                    println!("        {check}: {said}");
-                }
-                if by.is_empty() {
-                    first = said;
-                }
-                by.push(check);
-            }
-        }
         let what = mutant.what();
-        if let [check, others @ ..] = &by[..] {
-            println!("caught  {name}: {what}\n        by {check}: {first}");
-            if !others.is_empty() {
-                println!("        and by {}", others.join(", "));
-            }
+        if let Some((check, said)) = hunt(mutant, only.is_some()) {
+            println!("test mutants::{name} ... ok\n     {what}: caught by {check} ({said})");
             caught += 1;
         } else {
-            println!("MISSED  {name}: {what}");
+            println!("test mutants::{name} ... FAILED\n     {what}: not caught");
             failed += 1;
         }
     }
-    println!("{caught} mutants caught, {failed} failed");
-    if failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    let result = if failed == 0 { "ok" } else { "FAILED" };
+    println!("test result: {result}. {caught} passed; {failed} failed; 0 ignored");
+    ExitCode::from(u8::from(failed != 0))
 }

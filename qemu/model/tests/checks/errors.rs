@@ -189,6 +189,7 @@ fn local_memory_is_checked() {
         p.m.mr_at(p.pd_a, 0, 4096, 0);
         p.m.mr_at(p.pd_b, 0, 4096, access::ALL);
         let good = p.mr_a.sge(0, 8);
+        p.m.memory.set_bytes(p.mr_a.addr, &[0xa5; 64]);
         p.recv(1, &[p.mr_b.sge(0, 100)]);
         p.send(p.remote(opcode, 0), &[good, sge]);
         let got = failed(&mut p);
@@ -223,8 +224,15 @@ fn remote_memory_is_checked() {
                 4 => request.remote_addr = u64::MAX - 3,
                 _ => request.rkey = weak.key.raw(),
             }
+            p.m.memory.set_bytes(p.mr_a.addr, &[0xa5; 8]);
+            p.m.memory
+                .set_bytes(p.mr_b.addr + (1 << 20) - 8, &[0x5a; 8]);
             p.send(request, &[p.mr_a.sge(0, 8)]);
             assert_eq!(failed(&mut p), (Status::RemoteAccess, detail), "{case}");
+            // Neither end was touched, nor the part of the range that there is.
+            assert_eq!(p.m.memory.bytes(p.mr_a.addr, 8), [0xa5; 8]);
+            let end = p.m.memory.bytes(p.mr_b.addr + (1 << 20) - 8, 8);
+            assert_eq!(end, [0x5a; 8]);
             assert_eq!(peer(&mut p), None);
             assert_eq!(p.state(p.b.number), qp_state::ERROR);
         }

@@ -45,9 +45,9 @@ fn all_objects_at_once() {
         keys.push(m.create(kind::MR, &context.encode()).expect("an MR"));
     }
     let mut qps = Vec::new();
-    for i in 0..1023 {
+    for number in cqs.into_iter().take(1023) {
         let cq = TestCq {
-            number: cqs[i],
+            number,
             page: 0,
             ring: Reader {
                 addr: ring,

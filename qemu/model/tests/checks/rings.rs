@@ -111,6 +111,8 @@ struct Driver {
     m: Machine,
     events: EqConsumer<Words>,
     event_slots: Pool<Eq>,
+    /// The asynchronous events'.
+    reserve: Slots<Eq>,
     /// Slots of events that were read and not given back.
     passed: Slots<Eq>,
     cq: Completions,
@@ -136,7 +138,6 @@ impl Driver {
             EqConsumer::starting_at(eq_id, storage, depth(2), 3, start).unwrap();
         // Two places are the asynchronous events', and CQ 0 is not armed.
         let reserve = event_slots.take(2).unwrap();
-        std::mem::forget(reserve);
         // 8 and 4 for each of two queue pairs: 24.
         let cq = m.cq(5);
         let cq_id = RingId::new(cq.number.raw(), 1);
@@ -168,6 +169,7 @@ impl Driver {
             m,
             events,
             event_slots,
+            reserve,
             passed: Slots::none(eq_id),
             cq: Completions {
                 number: cq.number,
@@ -326,6 +328,8 @@ fn the_drivers_rings_and_the_device_in_any_order() {
             queue.sq.audit().unwrap();
             queue.rq.audit().unwrap();
         }
+        let armed = d.cq.armed.as_ref().map_or(0, Slots::count);
+        d.event_slots.audit(d.reserve.count() + armed).unwrap();
         d.cq.pool
             .audit(d.queues[0].held.count() + d.queues[1].held.count())
             .unwrap();
