@@ -119,7 +119,7 @@ impl Session {
 
     /// The next completion, if one is there. A failed one is an error.
     ///
-    /// With events nobody looks before there was one.
+    /// With events, who finds nothing asks for one, and looks again when it has come.
     pub(crate) fn poll(&mut self) -> anyhow::Result<Option<Completion>> {
         if self.asleep {
             return Ok(None);
@@ -129,6 +129,7 @@ impl Session {
             self.taken = 0..taken;
         }
         let Some(at) = self.taken.next() else {
+            self.arm();
             return Ok(None);
         };
         self.idle = None;
@@ -147,15 +148,18 @@ impl Session {
         }
     }
 
+    /// Asks for an event, if there is none under way: what has come since the last look causes it at once.
+    fn arm(&mut self) {
+        if self.channel.is_some() && !self.asleep {
+            self.cq.arm(Wants::Next);
+            self.asleep = true;
+        }
+    }
+
     /// There was nothing: spins once; or sleeps until an event comes, but not for ever.
     pub(crate) fn pause(&mut self) -> anyhow::Result<()> {
         match &self.channel {
             Some(channel) => {
-                if !self.asleep {
-                    // What has come since the last look causes the event at once.
-                    self.cq.arm(Wants::Next);
-                    self.asleep = true;
-                }
                 let events = channel.wait(Some(LOOK))?;
                 self.events += events;
                 if events > 0 {
@@ -208,6 +212,7 @@ impl Session {
     /// the command that asks for its counters.
     pub(crate) fn begin(&mut self) -> anyhow::Result<()> {
         self.before = Some(self.context.counters()?);
+        self.arm();
         Ok(())
     }
 
