@@ -16,15 +16,8 @@
 //! for moments.
 
 use crate::{
-    abi::{
-        command::EqContext,
-        counters::Counter, //
-    },
-    admin::{
-        Eq,
-        Modify,
-        QueryCounters, //
-    },
+    abi::counters::Counter,
+    admin::QueryCounters,
     device::{
         Device,
         Shown, //
@@ -347,24 +340,12 @@ fn show_moderation(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Res
 
 fn set_moderation(device: &Arc<Device>, reader: &mut UserSliceReader) -> Result {
     let [count, usecs] = numbers(reader)?;
-    let context = EqContext {
-        moderation_count: u16::try_from(count).map_err(|_| EINVAL)?,
-        moderation_usecs: u16::try_from(usecs).map_err(|_| EINVAL)?,
-        ..EqContext::default()
-    };
+    let count = u16::try_from(count).map_err(|_| EINVAL)?;
+    let usecs = u16::try_from(usecs).map_err(|_| EINVAL)?;
     let pass = device.enter(device.epoch())?;
-    for eq in device.eqs() {
-        device.admin().execute(
-            &pass,
-            Modify::<Eq> {
-                number: eq.handler().number(),
-                mask: 0,
-                context,
-            },
-        )?;
-    }
-    device.knobs().moderation_count.store(count, Relaxed);
-    device.knobs().moderation_usecs.store(usecs, Relaxed);
+    device.moderate(&pass, count, usecs)?;
+    device.knobs().moderation_count.store(count.into(), Relaxed);
+    device.knobs().moderation_usecs.store(usecs.into(), Relaxed);
     Ok(())
 }
 

@@ -30,11 +30,15 @@
 //! | `tenants`, `pages`, `stranded` | the lists of this file; held for moments |
 
 use crate::{
-    abi::Number,
+    abi::{
+        command::EqContext,
+        Number, //
+    },
     admin::{
         Admin,
         Create,
-        Eq as EqObject, //
+        Eq as EqObject,
+        Modify, //
     },
     cq::{
         Body,
@@ -349,9 +353,41 @@ impl Device {
             let number = self.admin.execute(&pass, Create::<EqObject>(context))?;
             Eq::set_up(eq, number, epoch, ring)?;
         }
+        let count = self.knobs.moderation_count.load(Relaxed);
+        if count != 0 {
+            // CAST: They were 16 bits when they were set.
+            let usecs = self.knobs.moderation_usecs.load(Relaxed) as u16;
+            self.moderate(&pass, count as u16, usecs)?;
+        }
         // CAST: As above.
         self.up.store(self.eqs.len() as u32, Release);
+        self.told.store(Health::Up as u32, Relaxed);
         function.set_up()
+    }
+
+    /// Sets the moderation of all EQs: an interrupt when `count` events wait, or the oldest has
+    /// waited for `usecs` microseconds. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if only one of the two is 0; those of the command.
+    pub(crate) fn moderate(&self, pass: &Pass<'_>, count: u16, usecs: u16) -> Result {
+        let context = EqContext {
+            moderation_count: count,
+            moderation_usecs: usecs,
+            ..EqContext::default()
+        };
+        for eq in &self.eqs {
+            self.admin.execute(
+                pass,
+                Modify::<EqObject> {
+                    number: eq.handler().number(),
+                    mask: 0,
+                    context,
+                },
+            )?;
+        }
+        Ok(())
     }
 
     /// Stops everything and frees all memory that the device could reach. Under the device lock.
@@ -389,7 +425,6 @@ impl Device {
         let stranded = core::mem::take(&mut *self.stranded.lock());
         drop(stranded);
         self.pages.lock().taken.clear();
-        self.told.store(Health::Up as u32, Relaxed);
     }
 
     /// Makes the hardware leave memory alone; whether it is certain that it does.
