@@ -74,7 +74,7 @@ def copy_in_guest(source):
 def show(source, size, reports):
     """The screenful."""
     print()
-    print(f"{source} ({number(size)} bytes) went through queue pairs of a process, three times:")
+    print(f"{source.name} ({number(size)} bytes) went through queue pairs of a process, three times:")
     print()
     print(f"{'':19}" + "".join(f"{op.upper():>12}" for op in OPS))
     print(f"{'MiB a second':19}" + "".join(f"{report['bytes_per_second'] / 2**20:12.1f}" for report in reports))
