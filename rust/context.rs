@@ -368,6 +368,10 @@ impl FileOps for Context {
         seq_print!(out, "qpair-pinned-pages:\t{}\n", objects.pages());
     }
 
+    fn may_map(&self) -> Result {
+        self.alive()
+    }
+
     fn door(&self) -> &Door {
         &self.door
     }

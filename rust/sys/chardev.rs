@@ -149,6 +149,10 @@ pub trait FileOps: Send + Sync + Sized + 'static {
     /// The lines of `/proc/PID/fdinfo/FD`.
     fn fdinfo(&self, out: &SeqFile);
 
+    /// Whether a process may map the first page of the file, or why not. Called with `mmap_lock`
+    /// held: takes no lock.
+    fn may_map(&self) -> Result;
+
     /// What a process gets that maps the first page of the file. Called with `mmap_lock` held: it
     /// only says where the door is.
     fn door(&self) -> &Door;
@@ -341,7 +345,7 @@ impl<F: FileOps> CharDevice<F> {
     ///
     /// Called by the memory manager, for an open file of ours and an area that is being made.
     unsafe extern "C" fn mmap(
-        _file: *mut bindings::file,
+        file: *mut bindings::file,
         vma: *mut bindings::vm_area_struct,
     ) -> c_int {
         from_result(|| {
@@ -354,6 +358,8 @@ impl<F: FileOps> CharDevice<F> {
                     (*vma).__bindgen_anon_2.vm_flags,
                 )
             };
+            // SAFETY: Open during the call.
+            unsafe { Self::file(file) }.may_map()?;
             if bytes != PAGE_SIZE || first != 0 {
                 return Err(EINVAL);
             }
