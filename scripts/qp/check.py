@@ -110,6 +110,11 @@ def python():
             raise base.Fail(f"{name_of(path)}: {error}") from error
 
 
+def scripts():
+    """Do the tests of these scripts pass?"""
+    base.step("the scripts' tests", [base.SCRIPTS / "py", "selftest"], quiet=True)
+
+
 def uapi():
     """Is the C header what the generator makes?"""
     cargo("run", "--locked", "--package", "qpair-uapi", "--target-dir", BUILD / "host", "--", "--check")
@@ -165,7 +170,7 @@ def length():
     complain([f"{name_of(path)}: {lines} lines" for path, lines in counted if lines > LONGEST])
 
 
-CHECKS = [spdx, length, rustfmt, shellcheck, python, sys_only, panics, docs, module, clippy, uapi, rustdoc]
+CHECKS = [spdx, length, rustfmt, shellcheck, python, scripts, sys_only, panics, docs, module, clippy, uapi, rustdoc]
 
 
 def run(argv):

@@ -28,8 +28,8 @@ REPORTS = re.compile(
 # Lines of a healthy boot that look like reports.
 BENIGN = re.compile(
     r"""
-    Spectre | RETBleed | MDS | SRBDS | TAA | MMIO\ Stale | VMSCAPE | mitigation
-    | DMA-API:\ (disabled|exceeded)
+    \b(Spectre | RETBleed | MDS | SRBDS | TAA | VMSCAPE | MMIO\ Stale\ Data)\b
+    | DMA-API:\ disabled
     """,
     re.VERBOSE,
 )

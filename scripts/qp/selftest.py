@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of what judges others: run by `scripts/check scripts`."""
+
+import unittest
+
+from qp import base
+from qp import console
+from qp import initramfs
+from qp import ktap
+
+REPORTS = """\
+WARNING: kernel/softirq.c:430 at __local_bh_enable_ip+0x5c/0x70, CPU#1: sh/124
+WARNING: possible circular locking dependency detected
+WARNING: suspicious RCU usage
+BUG: KASAN: slab-out-of-bounds in _RNvCsf_3foo+0x10/0x20 [qpair]
+BUG: sleeping function called from invalid context at kernel/locking/mutex.c:591
+BUG: unable to handle page fault for address: ffffffffc0000000
+watchdog: BUG: soft lockup - CPU#0 stuck for 26s! [cat:123]
+Oops: general protection fault, probably for non-canonical address
+Kernel panic - not syncing: Fatal exception
+UBSAN: array-index-out-of-bounds in drivers/foo.c:12:3
+DMA-API: qpair 0000:01:00.0: device driver frees DMA memory with different size
+DMA-API: exceeded 7 overlapping mappings of cacheline 0x0000000000123
+DMAR: [DMA Read NO_PASID] Request device [01:00.0] fault addr 0x1000
+refcount_t: underflow; use-after-free.
+INFO: task qpair:123 blocked for more than 120 seconds.
+rcu: INFO: rcu_preempt self-detected stall on CPU
+kmemleak: 2 new suspected memory leaks (see /sys/kernel/debug/kmemleak)
+unreferenced object 0xffff888003a0b000 (size 32):
+irq 25: nobody cared (try booting with the "irqpoll" option)
+rust_kernel: panicked at rust/ring.rs:12:5:
+qpair-init: failed to remove the module: rmmod: can't unload
+""".splitlines()
+
+QUIET = """\
+Spectre V2 : WARNING: Unprivileged eBPF is enabled with eIBRS on
+DMA-API: preallocated 65536 debug entries
+DMA-API: debugging enabled by kernel config
+DMAR: DRHD base: 0x000000fed90000 flags: 0x0
+DMAR: IOMMU enabled
+rcu: Preemptible hierarchical RCU implementation.
+kmemleak: Kernel memory leak detector initialized
+qpair: module verification failed: signature and/or required key missing
+clocksource: Watchdog remote CPU 1 read timed out
+""".splitlines()
+
+NESTED = """\
+KTAP version 1
+1..2
+    KTAP version 1
+    1..3
+    ok 1 one
+    not ok 2 two
+    ok 3 three # SKIP no reason
+not ok 1 suite
+ok 2 alone # 0.1 s
+"""
+
+
+def found(line):
+    watched = console.Console()
+    watched.feed(f"[    1.0] {line}\r\n".encode())
+    return watched.report() is not None
+
+
+class Judges(unittest.TestCase):
+    def test_reports_are_found(self):
+        for line in REPORTS:
+            self.assertTrue(found(line), line)
+
+    def test_a_healthy_boot_is_quiet(self):
+        for line in QUIET:
+            self.assertFalse(found(line), line)
+
+    def test_a_report_cut_off_by_the_end_counts(self):
+        watched = console.Console()
+        watched.feed(b"[ 1.0] Kernel panic - not syncing")
+        watched.close()
+        self.assertIsNotNone(watched.report())
+
+    def test_ktap_counts_leaves(self):
+        count = ktap.of_ktap(NESTED)
+        self.assertEqual((count.passed, count.failed, count.skipped), (2, 1, 1))
+        self.assertEqual(count.bad, ["two"])
+
+    def test_cargo_counts_all_binaries(self):
+        text = "test a::b ... FAILED\n" + "test result: FAILED. 3 passed; 1 failed; 2 ignored; 0 measured\n" * 2
+        count = ktap.of_cargo(text)
+        self.assertEqual((count.passed, count.failed, count.skipped), (6, 2, 4))
+        self.assertEqual(count.bad, ["a::b"])
+
+    def test_causes_are_named(self):
+        for text, cause in (
+            ("tar: write error: No space left on device", "disk"),
+            ("E: Failed to fetch http://mirror/x  Could not connect", "download"),
+            ("E: Unable to locate package foo", "archive"),
+        ):
+            self.assertIn(cause, base.explain(text)[0])
+        self.assertEqual(base.explain("error[E0308]: mismatched types"), (None, None))
+
+    def test_an_archive_is_what_the_kernel_reads(self):
+        archive = initramfs.Cpio()
+        archive.file("a", b"12345")
+        data = archive.end()
+        self.assertEqual(data[:6], b"070701")
+        self.assertEqual(int(data[54:62], 16), 5)
+        self.assertEqual(data[112:117], b"12345")
+        self.assertEqual(len(data) % 4, 0)
+        self.assertIn(b"TRAILER!!!", data)
+
+
+if __name__ == "__main__":
+    unittest.main()
