@@ -39,6 +39,14 @@
 //! Objects hold what they need: a queue pair its domain and completion queues, all of them their context.
 //! Drop them in any order; the kernel sees QP before CQ before PD before context.
 //!
+//! # Fork, and the end of the device
+//!
+//! A child has the open file, but neither the doorbell page nor the memory of rings and regions; its copies of
+//! these objects are good for nothing, and dropping one would end the parent's. So a child calls `exec` or `_exit`.
+//!
+//! When the device is unplugged or reset, every call says so ([`Error::is_dead`]), nothing completes any more, and a
+//! doorbell raises SIGBUS. Who sleeps on a [`Channel`] waits for [`Context::fd`] as well, or asks now and then.
+//!
 //! # Example
 //!
 //! ```no_run
