@@ -10,6 +10,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod host;
+pub(crate) mod schedule;
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{BorrowedFd, OwnedFd};
