@@ -5,7 +5,7 @@
 
 layer   what runs
 host    `cargo test` of the workspace: rules, device model, ring code
-mutants the suites of the rules and of the device, under each wrong variant, which they have to catch;
+mutants the suites of the rules, of the device and of the library, under each wrong variant, which they have to catch;
         and every interleaving of a small instance of the event path
 device  the device in QEMU, without a guest: PCI, properties, DMA, reset, unplug
 kunit   the module's KUnit suites, in the test kernel
@@ -107,6 +107,7 @@ def mutants(_chosen):
     for package, features, tests in (
         ("qpair-queue", "mutants,explore", ("mutants", "exhaust")),
         ("qpair-model", "mutants", ("mutants",)),
+        ("qpair", "mutants", ("mutants",)),
     ):
         chosen = [word for test in tests for word in ("--test", test)]
         count, text = cargo(
