@@ -121,7 +121,7 @@ def make_initramfs(args, kernel):
     module = module_of(args, kernel)
     if module:
         files["qpair/qpair.ko"] = (module.read_bytes(), 0o644)
-    for name, path in {**payload.programs(), **payload.helpers(kernel)}.items():
+    for name, path in payload.programs().items():
         files[name] = (path.read_bytes(), 0o755)
     settings = {
         "modules": shlex.quote(" ".join(initramfs.modules_to_load(kernel, args.share))),

@@ -37,20 +37,6 @@ def module(kernel, strict=False, clippy=False):
     return out / "qpair.ko"
 
 
-def helpers(kernel):
-    """Other modules for guests: what a Kbuild file below tools/ makes.
-
-    They plant bugs for the detectors of the debug kernel, and are built for it.
-    """
-    found = {}
-    for kbuild in sorted((base.TOP / "tools").rglob("Kbuild")) if kernel.name == "debug" else []:
-        out = BUILD / f"{kbuild.parent.name}-{kernel.name}"
-        make_modules(f"building {kbuild.parent.name} for {kernel.release}", kernel, kbuild.parent, out, [])
-        for path in out.glob("*.ko"):
-            found[f"qpair/{path.name}"] = path
-    return found
-
-
 def make_modules(name, kernel, source, out, extra):
     """Has the kernel's make build the modules of a folder, and shows warnings."""
     out.mkdir(parents=True, exist_ok=True)

@@ -40,6 +40,7 @@ import time
 import tomllib
 
 from qp import base
+from qp import detectors
 from qp import kernel as kernels
 from qp import ktap
 from qp import payload
@@ -182,20 +183,19 @@ def planned(name, options, test, timeout):
 
 
 def plans():
-    """All plans as one: the guests, the tests, and the proofs of the detectors."""
-    guests, tests, detectors = {}, [], []
+    """All plans as one: the guests and the tests."""
+    guests, tests = {}, []
     for path in sorted((base.TOP / "tools").glob("*/plan.toml")):
         plan = tomllib.loads(path.read_text())
         guests.update(plan.get("guests", {}))
         tests += plan.get("test", [])
-        detectors += plan.get("detector", [])
-    return guests, tests, detectors
+    return guests, tests
 
 
 def in_guests(layer, chosen):
     """Layers: the plans' tests in guests of one kernel."""
     kernel = KERNEL[layer]
-    guests, tests, _ = plans()
+    guests, tests = plans()
     total = ktap.Count()
     for test in tests:
         if kernel not in test["kernels"]:
@@ -225,22 +225,6 @@ def without_warnings(layer):
     except base.Fail as failure:
         tell(f"  {failure}")
         count.fail(f"module for {kernel.release} without warnings")
-    return count
-
-
-def detectors():
-    """Shows that each detector of the debug kernel sees the bug planted for it."""
-    count = ktap.Count()
-    for test in plans()[2]:
-        options = ["--kernel", "debug", "--verbose", *test.get("options", [])]
-        status, _, log = guest(f"detector-{test['name']}", options, test["command"], BOOT + 6 * test.get("timeout", 60))
-        seen = log.read_text(errors="replace")
-        missing = [report for report in test["reports"] if not re.search(report, seen)]
-        if status == 126 and not missing:
-            count.passed += 1
-            continue
-        show_end(log)
-        count.fail(f"{test['name']}: status {status}, not seen: {missing}")
     return count
 
 
@@ -288,7 +272,7 @@ def run_layer(layer, chosen):
     if chosen("warnings"):
         count.add(without_warnings(layer))
     if layer == "debug" and chosen("detectors"):
-        fired = detectors()
+        fired = detectors.prove(guest)
         count.add(fired, "detectors: ")
         tell(f"  debug/detectors: {fired}")
         if fired.failed or not fired.passed:
