@@ -220,6 +220,8 @@ pub(crate) struct Function {
     limits: Limits,
     health: Atomic<u32>,
     epoch: Atomic<u32>,
+    /// The driver is about to let go of it.
+    leaving: Atomic<bool>,
 }
 
 impl Function {
@@ -239,6 +241,7 @@ impl Function {
             limits,
             health: Atomic::new(Health::Down as u32),
             epoch: Atomic::new(0),
+            leaving: Atomic::new(false),
         };
         Ok(Arc::new(function, GFP_KERNEL)?)
     }
@@ -284,6 +287,7 @@ impl Function {
     /// What to tell who cannot go in.
     pub(crate) fn error(&self) -> Error {
         match self.health() {
+            _ if self.leaving.load(Acquire) => ENODEV,
             Health::Gone | Health::Unbound => ENODEV,
             Health::Down | Health::Up | Health::Fatal => EIO,
         }
@@ -322,6 +326,12 @@ impl Function {
     pub(crate) fn begin_reset(&self) {
         self.swap(&[Health::Up, Health::Fatal, Health::Gone], Health::Down);
         self.epoch.fetch_add(1, Full);
+    }
+
+    /// The driver is about to let go of it: whoever is turned away from now on is told that it is
+    /// gone, and not to open it anew.
+    pub(crate) fn leave(&self) {
+        self.leaving.store(true, Release);
     }
 
     /// The driver lets go of it.
