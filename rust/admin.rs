@@ -342,6 +342,8 @@ impl Admin {
         while !slot.done.wait_timeout(PATIENCE) {
             if slot.claim(tag) {
                 self.function.fail(Failure::Timeout);
+                // Nobody else is to wait as long for a device that does not answer.
+                self.abandon();
                 return Err(Refusal::NoAnswer);
             }
             // Whoever claimed it before is just about to answer.

@@ -60,6 +60,7 @@ use crate::{
         trace, //
     },
 };
+use core::mem::size_of;
 use kernel::{
     prelude::*,
     sync::Arc, //
@@ -498,6 +499,9 @@ pub(crate) struct Entry {
     pub(crate) body: Body,
 }
 
+// What a process pays for an idle CQ is bounded: see the driver's manual.
+const _: () = assert!(size_of::<(Number, Entry)>() <= 96);
+
 /// Whose a CQ is.
 pub(crate) enum Body {
     /// A process's; who is told.
@@ -508,8 +512,9 @@ pub(crate) enum Body {
     Ending,
 }
 
-/// The second level of a [`Table`].
-type Leaf<T> = KVec<Option<(Number, T)>>;
+/// The second level of a [`Table`]. Each EQ has one for all indices of the device, so a place that
+/// another EQ's CQ has is to cost little.
+type Leaf<T> = KVec<Option<KBox<(Number, T)>>>;
 
 /// Objects by number: two levels, of which the second is filled on demand. Owned, never shared.
 pub(crate) struct Table<T> {
@@ -534,10 +539,8 @@ impl<T> Table<T> {
     pub(crate) fn get_mut(&mut self, number: Number) -> Option<&mut T> {
         let index = number.index();
         let leaf = self.leaves.get_mut(index / Self::LEAF)?.as_mut()?;
-        match leaf.get_mut(index % Self::LEAF)? {
-            Some((found, value)) if *found == number => Some(value),
-            _ => None,
-        }
+        let (found, value) = &mut **leaf.get_mut(index % Self::LEAF)?.as_mut()?;
+        (*found == number).then_some(value)
     }
 
     /// Puts an object in. Sleeps.
@@ -547,13 +550,14 @@ impl<T> Table<T> {
     /// `EEXIST` if the place of its index is taken, `ENOMEM`; and the object.
     pub(crate) fn insert(&mut self, number: Number, value: T) -> Result<(), (Error, T)> {
         let slot = match self.slot(number.index()) {
+            Ok(slot) if slot.is_some() => return Err((EEXIST, value)),
             Ok(slot) => slot,
             Err(error) => return Err((error, value)),
         };
-        if slot.is_some() {
-            return Err((EEXIST, value));
+        match KBox::new_uninit(GFP_KERNEL) {
+            Ok(room) => *slot = Some(room.write((number, value))),
+            Err(_) => return Err((ENOMEM, value)),
         }
-        *slot = Some((number, value));
         self.count += 1;
         Ok(())
     }
@@ -563,9 +567,9 @@ impl<T> Table<T> {
         self.get_mut(number)?;
         let index = number.index();
         let leaf = self.leaves.get_mut(index / Self::LEAF)?.as_mut()?;
-        let (_, value) = leaf.get_mut(index % Self::LEAF)?.take()?;
+        let boxed = leaf.get_mut(index % Self::LEAF)?.take()?;
         self.count -= 1;
-        Some(value)
+        Some(KBox::into_inner(boxed).1)
     }
 
     /// All of them, in the order of their indices.
@@ -574,7 +578,7 @@ impl<T> Table<T> {
             .iter()
             .flatten()
             .flat_map(|leaf| leaf.iter().flatten())
-            .map(|(number, value)| (*number, value))
+            .map(|boxed| (boxed.0, &boxed.1))
     }
 
     /// How many.
@@ -586,7 +590,8 @@ impl<T> Table<T> {
     pub(crate) fn drain(&mut self, mut f: impl FnMut(Number, T)) {
         for leaf in self.leaves.iter_mut().flatten() {
             for slot in leaf.iter_mut() {
-                if let Some((number, value)) = slot.take() {
+                if let Some(boxed) = slot.take() {
+                    let (number, value) = KBox::into_inner(boxed);
                     f(number, value);
                 }
             }
@@ -594,7 +599,7 @@ impl<T> Table<T> {
         self.count = 0;
     }
 
-    fn slot(&mut self, index: usize) -> Result<&mut Option<(Number, T)>> {
+    fn slot(&mut self, index: usize) -> Result<&mut Option<KBox<(Number, T)>>> {
         while self.leaves.len() <= index / Self::LEAF {
             self.leaves.push(None, GFP_KERNEL)?;
         }

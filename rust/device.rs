@@ -402,6 +402,10 @@ impl Device {
         if function.health() != Health::Up {
             self.admin.abandon();
         }
+        if why == Lost::Gone {
+            // Before the gate: who finds it closed is to know that it is for good.
+            function.set_unbound();
+        }
         function.gate().close();
         if why == Lost::Reset {
             function.begin_reset();
@@ -411,9 +415,6 @@ impl Device {
         let quiet = self.quiesce(pdev);
 
         self.admin.abandon();
-        if why == Lost::Gone {
-            function.set_unbound();
-        }
         self.tell_tenants(why);
         if !quiet {
             // Nothing that it could write to may be used again; the gate says what is left.
