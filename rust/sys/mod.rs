@@ -18,7 +18,6 @@
 //! | [`wait`] | sleeping until a softirq says so |
 //! | [`watchdog`] | something that is done again and again |
 //! | [`completion`] | waiting with a timeout that signals do not cut short |
-//! | [`spinlock`] | a lock that process context and softirqs share |
 //! | [`chardev`], [`door`] | a character device whose files and mappings the device may leave behind |
 //! | [`eventfd`] | signalling a process from any context |
 //! | [`current`] | what the calling task may do |
@@ -50,7 +49,6 @@ pub mod irq;
 pub mod mmio;
 pub mod pci;
 pub mod poller;
-pub mod spinlock;
 pub mod trace;
 pub mod umem;
 pub mod wait;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What exists as a macro or an inline function only, and so cannot be called
- * from Rust: protection and flags of a memory area, the limits of a task,
- * spinlocks that keep softirqs off, the DMA barriers of kernels whose Rust side
- * lacks them, and the definitions of the trace points. Nothing else.
+ * from Rust: protection and flags of a memory area, the limits of a task, the
+ * DMA barriers of kernels whose Rust side lacks them, and the definitions of
+ * the trace points. Nothing else.
  */
 #include <linux/mm.h>
 #include <linux/sched/signal.h>
-#include <linux/spinlock.h>
 #include <linux/types.h>
 #include <linux/version.h>
 #include <asm/barrier.h>
@@ -36,25 +35,6 @@ bool qpair_fatal_signal_pending(void)
 unsigned long qpair_memlock_limit(void)
 {
 	return rlimit(RLIMIT_MEMLOCK);
-}
-
-void qpair_spin_lock_bh(spinlock_t *lock);
-bool qpair_spin_trylock_bh(spinlock_t *lock);
-void qpair_spin_unlock_bh(spinlock_t *lock);
-
-void qpair_spin_lock_bh(spinlock_t *lock)
-{
-	spin_lock_bh(lock);
-}
-
-bool qpair_spin_trylock_bh(spinlock_t *lock)
-{
-	return spin_trylock_bh(lock);
-}
-
-void qpair_spin_unlock_bh(spinlock_t *lock)
-{
-	spin_unlock_bh(lock);
 }
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(7, 3, 0)
