@@ -243,7 +243,7 @@ impl FileOps for Context {
     fn open(device: &Arc<Device>) -> Result<Arc<Self>> {
         let epoch = device.epoch();
         let mut taken = TakenPage {
-            page: Some(device.take_page()?),
+            page: Some(device.take_page(epoch)?),
             device,
             epoch,
         };

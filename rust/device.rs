@@ -27,7 +27,8 @@
 //! | a context's own | its objects |
 //! | `objects` | that the device's and our tables of CQs and queue pairs change together |
 //! | the pause of a poll | what the poll owns |
-//! | `tenants`, `pages`, `stranded` | the lists of this file; held for moments |
+//! | `pages` | which doorbell pages are taken, and of which epoch that is |
+//! | `tenants`, `stranded` | the lists of this file; held for moments |
 
 use crate::{
     abi::{
@@ -408,7 +409,10 @@ impl Device {
         }
         function.gate().close();
         if why == Lost::Reset {
+            // At once: a page is of the epoch in which it was taken.
+            let mut pages = self.pages.lock();
             function.begin_reset();
+            pages.taken.clear();
         }
         self.up.store(0, Release);
 
@@ -428,7 +432,6 @@ impl Device {
         }
         let stranded = core::mem::take(&mut *self.stranded.lock());
         drop(stranded);
-        self.pages.lock().taken.clear();
     }
 
     /// Makes the hardware leave memory alone; whether it is certain that it does.

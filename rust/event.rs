@@ -21,6 +21,10 @@
 //! A lost interrupt is found by a look at the next owner word from outside, once a second: what is
 //! there for a whole second, and the poll has not moved, nobody will come for.
 
+mod knobs;
+
+pub(crate) use self::knobs::Knobs;
+
 use crate::{
     abi::{
         command::EqContext,
@@ -60,9 +64,7 @@ use crate::{
             Counts,
             Effects,
             Node,
-            Policy,
             Poller,
-            Tuning,
             Verdict, //
         }, //
     },
@@ -103,53 +105,10 @@ pub(crate) type EqPoller = poller::Poller<Eq, Bh>;
 /// Entries of an EQ, as a base-two logarithm, where the device allows so many.
 const LOG_DEPTH: u8 = 12;
 /// Slots beyond those that CQs pay for: with them the EQ head is published once for many events.
+/// Less in an EQ so small that this were more than an eighth of it.
 const SPARE: u32 = 32;
-/// Slots that processes leave to the kernel.
+/// Slots that processes leave to the kernel; less likewise.
 const KERNEL_SHARE: u32 = 64;
-
-/// How polls go, for all EQs of a device. May be changed at any time.
-pub(crate) struct Knobs {
-    /// Events for each EQ head update.
-    pub(crate) events: Atomic<u32>,
-    /// Completions of a CQ in its turn.
-    pub(crate) completions: Atomic<u32>,
-    /// Completions and other events of one poll.
-    pub(crate) budget: Atomic<u32>,
-    /// 0: the loop described in [`queue::poll`](crate::queue::poll); 1: the source model's own.
-    pub(crate) policy: Atomic<u32>,
-    /// Moderation of all EQs, as it was set last: events ...
-    pub(crate) moderation_count: Atomic<u32>,
-    /// ... or microseconds.
-    pub(crate) moderation_usecs: Atomic<u32>,
-}
-
-impl Knobs {
-    /// The defaults.
-    pub(crate) fn new() -> Self {
-        let tuning = Tuning::default();
-        Self {
-            events: Atomic::new(tuning.events),
-            completions: Atomic::new(tuning.completions),
-            budget: Atomic::new(tuning.budget),
-            policy: Atomic::new(0),
-            moderation_count: Atomic::new(0),
-            moderation_usecs: Atomic::new(0),
-        }
-    }
-
-    #[inline]
-    fn tuning(&self) -> Tuning {
-        Tuning {
-            events: self.events.load(Relaxed),
-            completions: self.completions.load(Relaxed),
-            budget: self.budget.load(Relaxed),
-            policy: match self.policy.load(Relaxed) {
-                0 => Policy::Coalesce,
-                _ => Policy::Reopen,
-            },
-        }
-    }
-}
 
 /// What the check for lost interrupts looks at.
 struct Watched {
@@ -337,7 +296,8 @@ impl Eq {
             0 => eq.function.limits().asynchronous,
             _ => 0,
         };
-        let slots = EventSlots::new(pool, reserve, SPARE).map_err(|_| ENOSPC)?;
+        let spare = SPARE.min(ring.depth.entries() / 8);
+        let slots = EventSlots::new(pool, reserve, spare).map_err(|_| ENOSPC)?;
         let live = KBox::new(
             Live {
                 poll: Poller::new(consumer, slots),
@@ -542,7 +502,8 @@ impl State {
     /// As [`Self::bind_kernel`].
     pub(crate) fn bind_process(&mut self) -> Result<Node> {
         let live = self.live()?;
-        if live.poll.slots().unbound() <= KERNEL_SHARE {
+        let share = KERNEL_SHARE.min(live.poll.eq().depth().entries() / 8);
+        if live.poll.slots().unbound() <= share {
             return Err(ENOSPC);
         }
         live.poll.bind_process().map_err(|_| ENOSPC)

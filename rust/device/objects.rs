@@ -151,14 +151,17 @@ impl Device {
         self.disown(Owned::Page, Number::from_raw(page.into()));
     }
 
-    /// Takes a doorbell page for a process. Sleeps.
+    /// Takes a doorbell page for a process that began in `epoch`. Sleeps.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if all are taken, `ENOMEM`.
-    pub(crate) fn take_page(&self) -> Result<u16> {
+    /// `EIO` if the device was reset since, `ENOSPC` if all are taken, `ENOMEM`.
+    pub(crate) fn take_page(&self, epoch: u32) -> Result<u16> {
         const BITS: usize = u64::BITS as usize;
         let mut pages = self.pages.lock();
+        if epoch != self.epoch() {
+            return Err(EIO);
+        }
         let full = pages.taken.iter().take_while(|word| **word == u64::MAX);
         let word = full.count();
         if word == pages.taken.len() {

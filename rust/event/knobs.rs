@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What may be changed about polls while they run.
+
+use crate::queue::poll::{
+    Policy,
+    Tuning, //
+};
+use kernel::sync::atomic::{
+    Atomic,
+    Relaxed, //
+};
+
+/// How polls go, for all EQs of a device. May be changed at any time.
+pub(crate) struct Knobs {
+    /// Events for each EQ head update.
+    pub(crate) events: Atomic<u32>,
+    /// Completions of a CQ in its turn.
+    pub(crate) completions: Atomic<u32>,
+    /// Completions and other events of one poll.
+    pub(crate) budget: Atomic<u32>,
+    /// 0: the loop described in [`queue::poll`](crate::queue::poll); 1: the source model's own.
+    pub(crate) policy: Atomic<u32>,
+    /// Moderation of all EQs, as it was set last: events ...
+    pub(crate) moderation_count: Atomic<u32>,
+    /// ... or microseconds.
+    pub(crate) moderation_usecs: Atomic<u32>,
+}
+
+impl Knobs {
+    /// The defaults.
+    pub(crate) fn new() -> Self {
+        let tuning = Tuning::default();
+        Self {
+            events: Atomic::new(tuning.events),
+            completions: Atomic::new(tuning.completions),
+            budget: Atomic::new(tuning.budget),
+            policy: Atomic::new(0),
+            moderation_count: Atomic::new(0),
+            moderation_usecs: Atomic::new(0),
+        }
+    }
+
+    /// As a poll takes them.
+    #[inline]
+    pub(super) fn tuning(&self) -> Tuning {
+        Tuning {
+            events: self.events.load(Relaxed),
+            completions: self.completions.load(Relaxed),
+            budget: self.budget.load(Relaxed),
+            policy: match self.policy.load(Relaxed) {
+                0 => Policy::Coalesce,
+                _ => Policy::Reopen,
+            },
+        }
+    }
+}
