@@ -15,7 +15,7 @@ mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 [ -c /dev/null ] || mount -t devtmpfs devtmpfs /dev
 mkdir -p /dev/pts /dev/shm
-mount -t devpts devpts /dev/pts
+mount -t devpts devpts /dev/pts 2>/dev/null # not in every kernel
 mount -t tmpfs tmpfs /dev/shm
 mount -t tmpfs tmpfs /tmp
 for fs in debug:debugfs tracing:tracefs; do
