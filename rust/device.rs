@@ -395,9 +395,6 @@ impl Device {
     /// Doing it again is harmless. Sleeps.
     pub(crate) fn shut_down(&self, pdev: &pci::Device<Bound>, why: Lost) {
         let function = &self.function;
-        if why == Lost::Gone {
-            function.leave();
-        }
         // Who waits for a device that does not answer must not keep us at the gate.
         let _: Result = function.look(pdev.as_ref());
         if function.health() != Health::Up {

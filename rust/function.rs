@@ -220,8 +220,6 @@ pub(crate) struct Function {
     limits: Limits,
     health: Atomic<u32>,
     epoch: Atomic<u32>,
-    /// The driver is about to let go of it.
-    leaving: Atomic<bool>,
 }
 
 impl Function {
@@ -241,7 +239,6 @@ impl Function {
             limits,
             health: Atomic::new(Health::Down as u32),
             epoch: Atomic::new(0),
-            leaving: Atomic::new(false),
         };
         Ok(Arc::new(function, GFP_KERNEL)?)
     }
@@ -287,7 +284,6 @@ impl Function {
     /// What to tell who cannot go in.
     pub(crate) fn error(&self) -> Error {
         match self.health() {
-            _ if self.leaving.load(Acquire) => ENODEV,
             Health::Gone | Health::Unbound => ENODEV,
             Health::Down | Health::Up | Health::Fatal => EIO,
         }
@@ -326,12 +322,6 @@ impl Function {
     pub(crate) fn begin_reset(&self) {
         self.swap(&[Health::Up, Health::Fatal, Health::Gone], Health::Down);
         self.epoch.fetch_add(1, Full);
-    }
-
-    /// The driver is about to let go of it: whoever is turned away from now on is told that it is
-    /// gone, and not to open it anew.
-    pub(crate) fn leave(&self) {
-        self.leaving.store(true, Release);
     }
 
     /// The driver lets go of it.
