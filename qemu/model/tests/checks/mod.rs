@@ -14,6 +14,7 @@ pub mod garbage;
 pub mod life;
 pub mod limits;
 pub mod operations;
+pub mod poll;
 pub mod registers;
 pub mod retries;
 pub mod rings;
@@ -55,6 +56,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         buffers::CHECKS,
         schedule::CHECKS,
         rings::CHECKS,
+        poll::CHECKS,
         garbage::CHECKS,
         limits::CHECKS,
     ];

@@ -31,7 +31,7 @@ checks![
 ];
 
 /// A ring's words in the machine's memory.
-struct Words {
+pub struct Words {
     memory: Memory,
     addr: u64,
     count: usize,
@@ -54,7 +54,7 @@ impl Storage for Words {
     fn before_tail(&self) {}
 }
 
-fn words(m: &Machine, addr: u64, bytes: u64) -> Words {
+pub fn words(m: &Machine, addr: u64, bytes: u64) -> Words {
     Words {
         memory: m.memory.clone(),
         addr,

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The driver's event poll against the device, in one process.
+//!
+//! Four CQs of the kernel and one of a process on an EQ that has just room for them. Software
+//! posts, the device works, the interrupt schedules the poll and the poll goes on, one step of each
+//! at a time, in random order. Nothing but the interrupt starts the poll: an interrupt, event
+//! or arm that is lost leaves completions unread at the end.
+
+use super::checks;
+use super::rings::words;
+use super::rings::Words;
+use crate::harness::*;
+use qpair_abi::command::cq_flags;
+use qpair_abi::counters::Counter;
+use qpair_abi::doorbell;
+use qpair_abi::entry::opcode as work;
+use qpair_abi::entry::*;
+use qpair_abi::Number;
+use qpair_queue::arm::EventSlots;
+use qpair_queue::consumer::CqConsumer;
+use qpair_queue::consumer::EqConsumer;
+use qpair_queue::credit::Cq;
+use qpair_queue::credit::Pool;
+use qpair_queue::credit::RingId;
+use qpair_queue::credit::Slots;
+use qpair_queue::index::Depth;
+use qpair_queue::index::Index;
+use qpair_queue::poll::Consumed;
+use qpair_queue::poll::Effects;
+use qpair_queue::poll::Node;
+use qpair_queue::poll::Policy;
+use qpair_queue::poll::Poller;
+use qpair_queue::poll::Run;
+use qpair_queue::poll::Tuning;
+use qpair_queue::poll::Verdict;
+use qpair_queue::producer::SqProducer;
+
+checks![
+    no_completion_is_left_behind,
+    the_driver_pays_for_every_event
+];
+
+const KERNEL: usize = 4;
+const LOG_SQ: u8 = 2;
+
+/// A CQ with a queue pair that talks to itself.
+struct Side {
+    number: Number,
+    cq: TestCq,
+    qp: TestQp,
+    ring: CqConsumer<Words>,
+    sq: SqProducer<Words>,
+    pool: Pool<Cq>,
+    held: Slots<Cq>,
+    node: Option<Node>,
+    posted: u64,
+    seen: u64,
+    /// A process's, told by an event.
+    signalled: bool,
+}
+
+impl Side {
+    fn post(&mut self) {
+        let Ok(mut room) = self.sq.room(1, true) else {
+            return;
+        };
+        let words = wqe_words(wqe(work::NOP, self.posted), &[]);
+        room.write(0, words[..].try_into().unwrap());
+        room.post();
+        self.posted += 1;
+    }
+
+    fn consume(&mut self, max: u32) -> Consumed {
+        let mut count = 0;
+        while count < max {
+            let Some(entry) = self.ring.take() else {
+                return Consumed {
+                    count,
+                    drained: true,
+                };
+            };
+            let cqe = Cqe::decode(&entry.words);
+            assert_eq!((cqe.status, cqe.wr_id), (0, self.seen), "in order");
+            self.sq.complete(Index::new(cqe.index), entry.seen).unwrap();
+            self.seen += 1;
+            count += 1;
+        }
+        Consumed {
+            count,
+            drained: !self.ring.is_ready(),
+        }
+    }
+
+    fn publish(&mut self, m: &mut Machine, place: u64) {
+        let (page, number) = (self.cq.page, self.number);
+        let ring = |head: Index| m.ring(page, place, number, head.get());
+        let published = self.ring.publish(ring);
+        self.sq.reclaim(published);
+    }
+}
+
+struct World {
+    m: Machine,
+    sides: Vec<Side>,
+    eq: TestEq,
+}
+
+impl World {
+    fn side(&mut self, cq: Number) -> Option<&mut Side> {
+        self.sides.iter_mut().find(|side| side.number == cq)
+    }
+}
+
+impl Effects for World {
+    fn node(&mut self, cq: Number) -> Option<&mut Node> {
+        self.side(cq)?.node.as_mut()
+    }
+    fn consume(&mut self, cq: Number, max: u32) -> Consumed {
+        self.side(cq).expect("a CQ that there is").consume(max)
+    }
+    fn publish(&mut self, cq: Number, arm: bool) {
+        let place = if arm {
+            doorbell::CQ_ARM_NEXT
+        } else {
+            doorbell::CQ_HEAD
+        };
+        let at = self.sides.iter().position(|side| side.number == cq);
+        self.sides[at.unwrap()].publish(&mut self.m, place);
+    }
+    fn signal(&mut self, cq: Number) {
+        self.side(cq).expect("a CQ that there is").signalled = true;
+    }
+    fn asynchronous(&mut self, event: Eqe) {
+        panic!("{event:?}");
+    }
+    fn doorbell(&mut self, head: Index, unmask: bool) {
+        let place = if unmask {
+            doorbell::EQ_HEAD
+        } else {
+            doorbell::EQ_HEAD_MASKED
+        };
+        self.m.ring(0, place, self.eq.number, head.get());
+    }
+}
+
+struct Sim {
+    w: World,
+    poller: Poller<Words>,
+    run: Option<Run>,
+    tuning: Tuning,
+    scheduled: bool,
+}
+
+impl Sim {
+    fn new(rng: &mut Rng) -> Self {
+        let mut m = Machine::off(qpair_model::Config {
+            inline: rng.chance(3),
+            ..Default::default()
+        });
+        m.first = 0u32.wrapping_sub((rng.below(4) as u32) << 7);
+        m.bring_up(6, 4, 5);
+        let start = Index::new(m.first);
+        let pd = m.pd();
+        let (count, usecs) = rng.pick(&[(0, 0), (2, 3), (5, 1)]);
+        let eq = m.eq(3, 1, count, usecs);
+        let eq_id = RingId::new(eq.number.raw(), 1);
+        let storage = words(&m, eq.ring.addr, 16 << 3);
+        let depth = |log| Depth::from_log2(log).unwrap();
+        let room = KERNEL as u32 + 1;
+        let (consumer, pool) =
+            EqConsumer::starting_at(eq_id, storage, depth(3), room, start).unwrap();
+        let slots = EventSlots::new(pool, 0, 0).unwrap();
+        let mut poller = Poller::new(consumer, slots);
+        let mut sides = Vec::new();
+        for which in 0..=KERNEL {
+            let process = which == KERNEL;
+            let (page, flags) = if process { (1, cq_flags::USER) } else { (0, 0) };
+            let cq = m.cq_of(eq.number, LOG_SQ, page, flags);
+            // It has an RQ that nobody posts to.
+            let qp = m.qp(&QpSpec {
+                log_sq: LOG_SQ,
+                log_rq: 0,
+                page,
+                ..Machine::spec(pd, &cq)
+            });
+            m.connect(qp.number, qp.number);
+            let cq_id = RingId::new(cq.number.raw(), 1);
+            let ring = words(&m, cq.ring.addr, 32 << LOG_SQ);
+            let (ring, mut pool) =
+                CqConsumer::starting_at(cq_id, ring, depth(LOG_SQ), 4, start).unwrap();
+            let id = RingId::new(qp.number.raw(), 1);
+            let sq = words(&m, qp.sq, 64 << LOG_SQ);
+            let sq = SqProducer::starting_at(id, cq_id, sq, depth(LOG_SQ), 0, 4, start);
+            let node = if process {
+                poller.bind_process()
+            } else {
+                poller.bind_kernel()
+            };
+            sides.push(Side {
+                number: cq.number,
+                cq,
+                qp,
+                ring,
+                sq: sq.unwrap(),
+                held: pool.take(4).unwrap(),
+                pool,
+                node: Some(node.unwrap()),
+                posted: 0,
+                seen: 0,
+                signalled: true,
+            });
+        }
+        m.raised();
+        let mut w = World { m, sides, eq };
+        for which in 0..KERNEL {
+            let number = w.sides[which].number;
+            poller.start(&mut w, number);
+        }
+        let tuning = Tuning {
+            events: 1 + rng.below(4) as u32,
+            completions: 1 + rng.below(4) as u32,
+            budget: 1 + rng.below(9) as u32,
+            policy: rng.pick(&[Policy::Coalesce, Policy::Reopen]),
+        };
+        Self {
+            w,
+            poller,
+            run: None,
+            tuning,
+            scheduled: true,
+        }
+    }
+
+    /// A step of the poll, if one is under way or scheduled.
+    fn step(&mut self) {
+        // Both the new interrupt and the vector's old one.
+        self.scheduled |= !self.w.m.raised().is_empty();
+        if self.run.is_none() && std::mem::take(&mut self.scheduled) {
+            self.run = Some(self.poller.begin(self.tuning));
+        }
+        if let Some(run) = &mut self.run {
+            if let Some(verdict) = self.poller.step(run, &mut self.w) {
+                self.run = None;
+                self.scheduled |= verdict == Verdict::Again;
+            }
+        }
+    }
+
+    /// The process looks at its CQ, and arms it.
+    fn process(&mut self, rng: &mut Rng) {
+        let side = &mut self.w.sides[KERNEL];
+        if std::mem::take(&mut side.signalled) || rng.chance(4) {
+            side.consume(rng.pick(&[1, 4]));
+        }
+        let place = rng.pick(&[
+            doorbell::CQ_ARM_NEXT,
+            doorbell::CQ_ARM_NEXT,
+            doorbell::CQ_HEAD,
+        ]);
+        side.publish(&mut self.w.m, place);
+    }
+
+    fn any(&mut self, rng: &mut Rng) {
+        match rng.below(8) {
+            0 | 1 => {
+                let which = rng.below(self.w.sides.len() as u64) as usize;
+                self.w.sides[which].post();
+            }
+            2 => {
+                let which = rng.below(self.w.sides.len() as u64) as usize;
+                self.ring(which);
+            }
+            3 => _ = self.w.m.f.run(1),
+            4 => self.w.m.f.host_mut().now += rng.below(3000),
+            5 => self.process(rng),
+            _ => self.step(),
+        }
+    }
+
+    fn ring(&mut self, which: usize) {
+        let (side, m) = (&mut self.w.sides[which], &mut self.w.m);
+        let qp = side.qp;
+        side.sq
+            .ring(|tail| m.ring(qp.page, doorbell::SQ, qp.number, tail.get()));
+    }
+
+    /// Nothing more is posted: whatever is under way comes to its end, by interrupts alone.
+    fn finish(&mut self) {
+        for which in 0..self.w.sides.len() {
+            self.ring(which);
+        }
+        for _ in 0..2000 {
+            self.w.m.pass(1000);
+            self.step();
+            let side = &mut self.w.sides[KERNEL];
+            if std::mem::take(&mut side.signalled) {
+                while side.consume(4).count != 0 {}
+                side.publish(&mut self.w.m, doorbell::CQ_ARM_NEXT);
+            }
+        }
+    }
+}
+
+fn simulate(seed: u64, steps: u32) -> Sim {
+    let mut rng = Rng::new(seed);
+    let mut sim = Sim::new(&mut rng);
+    for _ in 0..steps {
+        sim.any(&mut rng);
+    }
+    sim
+}
+
+fn no_completion_is_left_behind() {
+    rng::seeds(60, |seed| {
+        let mut sim = simulate(seed, 4000);
+        // A process that was told and did not look has itself to blame; it looks once more.
+        sim.w.sides[KERNEL].signalled = true;
+        sim.finish();
+        let counts: Vec<_> = sim
+            .w
+            .sides
+            .iter()
+            .map(|side| (side.posted, side.seen))
+            .collect();
+        assert!(
+            counts.iter().all(|(posted, seen)| posted == seen),
+            "{counts:?}"
+        );
+        assert!(counts.iter().all(|(posted, _)| *posted > 20), "{counts:?}");
+        assert_eq!(sim.poller.pending(), 0);
+        assert!(sim.w.m.f.counter(Counter::Interrupts) > 0);
+    });
+}
+
+fn the_driver_pays_for_every_event() {
+    rng::seeds(60, |seed| {
+        let mut rng = Rng::new(seed ^ 0xabcd);
+        let mut sim = Sim::new(&mut rng);
+        for _ in 0..3000 {
+            sim.any(&mut rng);
+            // Every slot is somewhere, after every step; and the EQ never holds more than were paid for.
+            let held = sim.w.sides.iter().filter_map(|side| side.node.as_ref());
+            let held = held.map(Node::held).sum();
+            sim.poller.audit(held).unwrap();
+            for side in &sim.w.sides {
+                side.sq.audit().unwrap();
+                side.pool.audit(side.held.count()).unwrap();
+            }
+        }
+        let f = &sim.w.m.f;
+        for counter in [Counter::Violations, Counter::CqOverruns, Counter::Errors] {
+            assert_eq!(f.counter(counter), 0, "{}", counter.text());
+        }
+        assert_eq!(f.status() & 3, 1, "no EQ was overrun");
+        assert_eq!(sim.poller.slots().spurious(), 0);
+        assert_eq!(sim.poller.counts().stale, 0);
+    });
+}
