@@ -27,7 +27,7 @@ help: ## show these lines
 run: ## boot a guest and copy a file through queue pairs [FILE=PATH]
 	@scripts/run $(if $(FILE),'$(FILE)')
 
-test: ## run the tests [LAYER='host kunit stock iommu 7.3 debug']
+test: ## run the tests [LAYER='host mutants device kunit stock iommu 7.3 debug']
 	@scripts/test $(LAYER)
 
 check: ## formats, lints, documents: all that is judged without running
