@@ -101,7 +101,7 @@ pub(crate) fn restore() -> Result<()> {
     let all = functions()?;
     let files = |count: usize| (0..count).all(|it| Path::new(&Context::path(it)).exists());
     if !all.is_empty() && files(all.len()) {
-        return Ok(());
+        return usable(all.len());
     }
     ktap::say("bringing the driver back to its devices");
     if !Path::new("/sys/module/qpair").exists() {
@@ -121,5 +121,14 @@ pub(crate) fn restore() -> Result<()> {
         bind(address)?;
     }
     ensure!(files(all.len()), "devices without their files: {all:?}");
+    usable(all.len())
+}
+
+/// Waits until they can be opened: they may be in the middle of a reset.
+fn usable(count: usize) -> Result<()> {
+    for device in 0..count {
+        let what = format!("a usable {}", Context::path(device));
+        wait::until(&what, || Ok(Context::open_file(device).is_ok()))?;
+    }
     Ok(())
 }
