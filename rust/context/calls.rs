@@ -216,6 +216,8 @@ impl Context {
         let limits = self.device.limits();
         let depth = depth(value.depth, limits.log_cq)?;
         if value.vector >= self.device.vectors() {
+            // Of a device that is going there are none: then that is what is wrong.
+            drop(self.enter()?);
             return Err(EINVAL);
         }
         let eventfd = match value.eventfd {
