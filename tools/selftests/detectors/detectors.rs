@@ -125,7 +125,7 @@ struct Forgetful;
 kernel::pci_device_table!(
     PCI_TABLE,
     <Forgetful as pci::Driver>::IdInfo,
-    [(pci::DeviceId::from_class(0x00ff00, 0xffff00), ())]
+    [(pci::DeviceId::from_class(0xff0000, 0xffff00), ())]
 );
 
 impl pci::Driver for Forgetful {
