@@ -40,6 +40,8 @@ struct Segment<M> {
 pub(crate) struct Ring<M> {
     writable: bool,
     segments: Vec<Segment<M>>,
+    /// The lowest and the highest address in it: invalidations come often, and most are of others.
+    span: (u64, u64),
     /// Of a ring in pages: bytes before it in its first page, the page shift, and the segment of each page.
     offset: u64,
     shift: u32,
@@ -59,6 +61,7 @@ impl<M: Mapping> Ring<M> {
                 piece,
                 map: Mapped::NotYet,
             }],
+            span: (addr, addr.saturating_add(bytes)),
             offset: 0,
             shift: 0,
             pages: Vec::new(),
@@ -91,6 +94,7 @@ impl<M: Mapping> Ring<M> {
         let mut ring = Self {
             writable,
             segments: Vec::new(),
+            span: (u64::MAX, 0),
             offset: u64::from(described.offset),
             shift: u32::from(list.shape().page_shift()),
             pages: Vec::new(),
@@ -109,6 +113,9 @@ impl<M: Mapping> Ring<M> {
     }
 
     fn append(&mut self, at: u64, piece: Piece) {
+        let (lowest, highest) = self.span;
+        let end = piece.addr.saturating_add(piece.bytes);
+        self.span = (lowest.min(piece.addr), highest.max(end));
         if let Some(last) = self.segments.last_mut() {
             if last.piece.addr.wrapping_add(last.piece.bytes) == piece.addr {
                 last.piece.bytes = last.piece.bytes.wrapping_add(piece.bytes);
@@ -213,7 +220,8 @@ impl<M: Mapping> Ring<M> {
 
     /// The system takes a range of addresses away.
     pub(crate) fn unmap(&mut self, first: u64, last: u64) {
-        if mutant!(UnmapIgnored) {
+        let (lowest, highest) = self.span;
+        if first > highest || last < lowest || mutant!(UnmapIgnored) {
             return;
         }
         for segment in &mut self.segments {
