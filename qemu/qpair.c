@@ -300,10 +300,14 @@ static void qpair_run(void *opaque)
     object_unref(OBJECT(s));
 }
 
+/*
+ * A CPU that has not yet seen that the function is gone may still get to its
+ * registers: then there is no model, and they read as all ones.
+ */
 static uint64_t qpair_reg_read(void *opaque, hwaddr addr, unsigned size)
 {
     QpairState *s = opaque;
-    uint32_t value = qpair_model_reg_read(s->model, addr);
+    uint32_t value = s->model ? qpair_model_reg_read(s->model, addr) : UINT32_MAX;
 
     trace_qpair_reg_read(qpair_id(s), addr, value);
     return value;
@@ -314,6 +318,9 @@ static void qpair_reg_write(void *opaque, hwaddr addr, uint64_t value,
 {
     QpairState *s = opaque;
 
+    if (!s->model) {
+        return;
+    }
     trace_qpair_reg_write(qpair_id(s), addr, value);
     qpair_model_reg_write(s->model, addr, value);
     qpair_deliver(s);
@@ -331,7 +338,7 @@ static uint64_t qpair_doorbell_read(void *opaque, hwaddr addr, unsigned size)
 {
     QpairState *s = opaque;
 
-    return qpair_model_vanished(s->model) ? UINT64_MAX : 0;
+    return !s->model || qpair_model_vanished(s->model) ? UINT64_MAX : 0;
 }
 
 static void qpair_doorbell_write(void *opaque, hwaddr addr, uint64_t value,
@@ -339,6 +346,9 @@ static void qpair_doorbell_write(void *opaque, hwaddr addr, uint64_t value,
 {
     QpairState *s = opaque;
 
+    if (!s->model) {
+        return;
+    }
     qpair_model_doorbell(s->model, addr, value, size);
     qpair_deliver(s);
 }

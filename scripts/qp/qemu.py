@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """QEMU with the qpair device.
 
-Debian 13's own QEMU source package, with this project's qemu/ as
-hw/misc/qpair. Two stages:
+Debian 13's own QEMU source package, with qemu/patches applied and this project's
+qemu/ as hw/misc/qpair. Two stages:
 
-1. the pristine QEMU, configured and built once, shared by all checkouts;
+1. QEMU without the device, configured and built once, shared by all checkouts;
 2. a checkout's own: a copy of that, source and objects, whose hw/misc/qpair is
    a link to the checkout's qemu/, so that only the device is compiled and the
    emulator linked. It is keyed by the checkout's path, so that two do not undo
@@ -57,6 +57,9 @@ MODEL = "qpair-ffi"
 LIBRARY = "libqpair_ffi.a"
 PROFILE = "device"
 
+# Faults of QEMU's own that the tests meet; each file says which.
+PATCHES = sorted((base.TOP / "qemu/patches").glob("*.patch"))
+
 # Changes to QEMU's own files: Debian's source has no firmware of others, and
 # the device has to be in the build.
 BLOBS = ("pc-bios/meson.build", "if unpack_edk2_blobs", "if false")
@@ -103,6 +106,8 @@ def build_pristine(folder):
             ["dpkg-source", "--no-check", "-x", description, source],
         )
         edit(source, BLOBS)
+        for patch in PATCHES:
+            base.step(f"applying {patch.name}", ["patch", "-d", source, "-p1", "-i", patch], quiet=True)
         (folder / ".unpacked").touch()
     base.say(f"QEMU: {(source / 'VERSION').read_text().strip()} from Debian's source package")
     if not (folder / "build/build.ninja").exists():
@@ -127,7 +132,7 @@ def build_pristine(folder):
 
 
 def pristine():
-    key = base.digest(RECIPE, base.toolchain(), *FLAGS)
+    key = base.digest(RECIPE, base.toolchain(), *FLAGS, *(patch.read_text() for patch in PATCHES))
     return base.entry(base.CACHE / "qemu" / f"pristine-{key}", build_pristine)
 
 
