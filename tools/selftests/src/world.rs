@@ -164,11 +164,21 @@ impl Baseline {
     }
 }
 
+/// KiB that are free, but wait in a CPU's own lists, which `MemFree` leaves out.
+fn free_on_cpus() -> Result<i64> {
+    let text = text("/proc/zoneinfo")?;
+    let counts = text.lines().filter_map(|line| {
+        let count: i64 = line.trim().strip_prefix("count:")?.trim().parse().ok()?;
+        Some(count)
+    });
+    Ok(counts.sum::<i64>() * 4)
+}
+
 /// Watches that memory does not shrink while something is repeated.
 ///
-/// One look says little: pages come and go in the lists of each CPU by the megabyte. So it
-/// looks again and again, and takes the median of the slopes between any two looks, which no
-/// single jump moves.
+/// Pages that wait in the lists of each CPU, megabytes of them, are free. What still comes and
+/// goes makes one look say little: so it looks again and again, and takes the median of the
+/// slopes between any two looks, which no single jump moves.
 #[derive(Default)]
 pub struct MemoryTrend {
     looks: Vec<(u32, i64, i64)>,
@@ -183,7 +193,7 @@ impl MemoryTrend {
         if round >= Self::WARM_UP && round % 5 == 0 {
             put("/proc/sys/vm/drop_caches", "3")?;
             let kib = |name| field("/proc/meminfo", name);
-            let free = kib("MemFree")? + kib("Cached")? + kib("SReclaimable")?;
+            let free = kib("MemFree")? + free_on_cpus()? + kib("Cached")? + kib("SReclaimable")?;
             self.looks.push((round, -free, kib("SUnreclaim")?));
         }
         Ok(())
@@ -200,7 +210,10 @@ impl MemoryTrend {
         slopes.get(slopes.len() / 2).copied().unwrap_or(0.0)
     }
 
-    /// No more than 16 KiB may be lost in a repetition, and no more than 2 KiB of the kernel's objects.
+    /// No more than 16 KiB may be lost in a repetition, and no more than 8 KiB of the kernel's objects.
+    ///
+    /// Where kmemleak watches, nothing is judged: KASAN keeps freed memory for a while, kmemleak
+    /// keeps its own books, and it knows better what is lost; it is asked after each run.
     pub fn check(&self) -> Result<()> {
         ensure!(
             self.looks.len() >= 8,
@@ -212,7 +225,7 @@ impl MemoryTrend {
             "KiB lost in a repetition: {pages:.2}, of the kernel's objects {slab:.2}"
         ));
         ensure!(
-            pages < 16.0 && slab < 2.0,
+            Path::new("/sys/kernel/debug/kmemleak").exists() || pages < 16.0 && slab < 8.0,
             "memory is lost: {:?}",
             self.looks
         );
