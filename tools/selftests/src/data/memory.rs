@@ -63,16 +63,22 @@ pub(super) fn huge_pages(setup: &Setup) -> Result<()> {
     need_huge_pages(4)?;
     let ctx = Context::open(0)?;
     let huge = || Buffer::huge(4 << 20).context("huge pages");
-    let pair = through(&ctx, huge()?, huge()?, setup)?;
-    let told = pair.a.mr.query()?;
-    // Two pages that are not neighbours, or one block.
-    ensure!(
-        told.levels == 0 || told.page_shift >= 21,
-        "two huge pages: {told:?}"
-    );
-    pair.destroy()?;
-    drop(pair);
+    through(&ctx, huge()?, huge()?, setup)?.destroy()?;
     world::put("/proc/sys/vm/nr_hugepages", "0")
+}
+
+/// Levels and page shift of a region in two huge pages.
+fn levels_of_huge_pages(pd: &Pd) -> Result<(u32, u32)> {
+    need_huge_pages(2)?;
+    let buffer = Buffer::huge(4 << 20).context("huge pages")?;
+    buffer.write(0, &[1]);
+    buffer.write(2 << 20, &[1]);
+    let mr = Mr::all(pd, &buffer)?;
+    let told = mr.query()?;
+    mr.destroy()?;
+    drop(buffer);
+    world::put("/proc/sys/vm/nr_hugepages", "0")?;
+    Ok((told.levels, told.page_shift))
 }
 
 pub(super) fn scattered_pages(setup: &Setup) -> Result<()> {
@@ -359,6 +365,12 @@ pub(super) fn levels_without_iommu(setup: &Setup) -> Result<()> {
     )?;
     let told = qp.query()?;
     ensure!((told.sq_levels, told.sq_page_shift) == (1, 12), "{told:?}");
+    // Two huge pages are two pages, or one block if they are neighbours.
+    let (levels, shift) = levels_of_huge_pages(&pd)?;
+    ensure!(
+        levels == 0 || (levels, shift) == (1, 21),
+        "two huge pages: {levels} levels of pages of 2^{shift}"
+    );
     Ok(())
 }
 
@@ -376,6 +388,11 @@ pub(super) fn levels_with_iommu(setup: &Setup) -> Result<()> {
             "{bytes} scattered bytes: {levels} levels of pages of 2^{shift}"
         );
     }
+    let (levels, shift) = levels_of_huge_pages(&pd)?;
+    ensure!(
+        levels == 0,
+        "two huge pages: {levels} levels of pages of 2^{shift}"
+    );
     Ok(())
 }
 
@@ -398,5 +415,10 @@ pub(super) fn levels_with_small_pages(setup: &Setup) -> Result<()> {
             "{bytes} bytes: levels and shift {got:?}, expected {expected:?}"
         );
     }
+    let got = levels_of_huge_pages(&pd)?;
+    ensure!(
+        got == (2, 12),
+        "two huge pages: levels and shift {got:?}, expected (2, 12)"
+    );
     Ok(())
 }
