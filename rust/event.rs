@@ -19,7 +19,7 @@
 //! | head of the EQ | doorbell |
 //!
 //! A lost interrupt is found by a look at the next owner word from outside, once a second: what is
-//! there for a whole second, and the poll has not moved, nobody will come for.
+//! there for a whole second in which no poll ran, nobody will come for.
 
 mod knobs;
 
@@ -114,8 +114,8 @@ const KERNEL_SHARE: u32 = 64;
 struct Watched {
     ring: Ring,
     depth: Depth,
-    /// Where it saw an event the last time.
-    seen: Option<Index>,
+    /// An event was there the last time, after this many polls.
+    seen: Option<u32>,
 }
 
 /// An EQ, as all see it.
@@ -129,6 +129,7 @@ pub(crate) struct Eq {
     number: Atomic<u32>,
     /// The poll's next entry.
     head: Atomic<u32>,
+    polls: Atomic<u32>,
     interrupts: Atomic<u64>,
     lost: Atomic<u64>,
     watched: Arc<Watch>,
@@ -244,6 +245,7 @@ impl Eq {
             index,
             number: Atomic::new(0),
             head: Atomic::new(0),
+            polls: Atomic::new(0),
             interrupts: Atomic::new(0),
             lost: Atomic::new(0),
             watched,
@@ -266,19 +268,21 @@ impl Eq {
         (self.interrupts.load(Relaxed), self.lost.load(Relaxed))
     }
 
-    /// Whether an event has been waiting since the last look, a second ago: then its interrupt was
-    /// lost. Process context.
+    /// Whether an event has been waiting since the last look, a second ago, and no poll has run:
+    /// then its interrupt was lost. Process context.
     pub(crate) fn is_overdue(&self) -> bool {
         let mut watched = self.watched.watched.lock();
         let Some(watched) = &mut *watched else {
             return false;
         };
+        // In this order: a poll in between is counted, and nothing is overdue.
         let head = Index::new(self.head.load(Acquire));
+        let polls = self.polls.load(Acquire);
         if !is_there::<{ Eqe::WORDS }, _>(&watched.ring, watched.depth, head) {
             watched.seen = None;
             return false;
         }
-        if watched.seen.replace(head) != Some(head) {
+        if watched.seen.replace(polls) != Some(polls) {
             return false;
         }
         self.lost.fetch_add(1, Relaxed);
@@ -359,6 +363,7 @@ impl Handler for Eq {
         };
         let verdict = poll.poll(tuning, &mut act);
         self.head.store(poll.eq().head().get(), Release);
+        self.polls.fetch_add(1, Release);
         let again = verdict == Verdict::Again;
         let done = poll.counts().completions.wrapping_sub(before.completions);
         // CAST: Bounded by the budget.
