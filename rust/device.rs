@@ -300,7 +300,8 @@ impl Device {
         let function = &self.function;
         let pass = function.gate().enter()?;
         let epoch = self.epoch();
-        // What an earlier kernel or driver has left there.
+        // What an earlier kernel or driver has left there goes before the device gets the bus: it
+        // may know of memory that has long been somebody else's.
         match function.reset(pass.dev()) {
             Quiet::Reset => {}
             Quiet::Gone => return Err(ENODEV),
@@ -309,6 +310,7 @@ impl Device {
                 return Err(EIO);
             }
         }
+        sys::pci::set_master(pdev);
 
         let eq0 = self.eqs.first().ok_or(EINVAL)?;
         let eq_ring = EqRing::new(&pass, function)?;

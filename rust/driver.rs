@@ -253,7 +253,6 @@ impl sys::pci::Driver for Driver {
 
     fn reset_done<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         let device = &data.running.device;
-        sys::pci::set_master(pdev);
         let result = device
             .function()
             .gate()

@@ -147,7 +147,7 @@ impl<T: Driver> Adapter<T> {
     }
 }
 
-/// A device that is switched on, decodes memory and masters the bus; its drop undoes all of that.
+/// A device that is switched on and decodes memory; its drop undoes that, and takes the bus from it.
 ///
 /// It is made first and dropped last: everything else needs a device that is on.
 pub struct Enabled<'a> {
@@ -155,14 +155,13 @@ pub struct Enabled<'a> {
 }
 
 impl<'a> Enabled<'a> {
-    /// Switches the device on. Sleeps.
+    /// Switches the device on. It does not get the bus yet, see [`set_master`]. Sleeps.
     ///
     /// # Errors
     ///
     /// Those of the platform, when it cannot.
     pub fn new(pdev: &'a pci::Device<Core<'_>>) -> Result<Self> {
         pdev.enable_device_mem()?;
-        pdev.set_master();
         Ok(Self { pdev })
     }
 }
@@ -189,7 +188,8 @@ pub enum Mastering {
     Gone,
 }
 
-/// Lets the device access memory. Process context.
+/// Lets the device access memory. It must not know of any of before: it has been reset. Process
+/// context.
 pub fn set_master(pdev: &pci::Device<Bound>) {
     // SAFETY: The device is bound.
     unsafe { bindings::pci_set_master(super::raw_pci(pdev)) };
