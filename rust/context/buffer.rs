@@ -18,6 +18,7 @@ use crate::{
         LEAF_ENTRIES, //
     },
     sys::{
+        current::fatal_signal_pending,
         dma::Coherent,
         gate::Pass,
         umem::{
@@ -38,7 +39,8 @@ const FLAT: u64 = LEAF_ENTRIES;
 pub(super) struct Buffer {
     // Field order is drop order: what points, before what it points to.
     root: Option<Coherent>,
-    leaves: KVec<Coherent>,
+    // As long as the region is large: tens of thousands for the largest.
+    leaves: KVVec<Coherent>,
     mapped: Mapped,
     list: BufferList,
 }
@@ -49,6 +51,7 @@ impl Buffer {
     /// # Errors
     ///
     /// - `ENOMEM`: no memory for the tables, or for the mapping.
+    /// - `EINTR`: the caller was killed.
     /// - `EINVAL`: the memory lies so that the device has no page size for it.
     pub(super) fn new(pass: &Pass<'_>, pinned: Pinned, limits: &Limits) -> Result<Self> {
         let mapped = pinned.map(pass)?;
@@ -70,7 +73,7 @@ impl Buffer {
         let mut this = Self {
             list: plan.describe(root.as_ref().map_or(0, Coherent::address)),
             root,
-            leaves: KVec::new(),
+            leaves: KVVec::new(),
             mapped,
         };
         match plan.levels() {
@@ -95,6 +98,10 @@ impl Buffer {
         self.leaves.reserve(leaves, GFP_KERNEL)?;
         let mut pages = plan.entries(segments(&self.mapped));
         for index in 0..leaves {
+            // Somebody who is killed meanwhile is not to keep others out for long.
+            if fatal_signal_pending() {
+                return Err(EINTR);
+            }
             let leaf = Coherent::zeroed(pass, LEAF_BYTES as usize)?;
             for (entry, page) in pages.by_ref().take(LEAF_ENTRIES as usize).enumerate() {
                 leaf.write(entry, page).ok_or(EINVAL)?;
@@ -119,7 +126,7 @@ impl Buffer {
     /// the device to be bound.
     pub(super) fn unmap_now(&mut self) {
         self.root = None;
-        self.leaves = KVec::new();
+        self.leaves = KVVec::new();
         self.mapped.unmap_now();
     }
 }
