@@ -149,6 +149,9 @@ struct Free {
     abandoned: Option<Arc<Coherent>>,
 }
 
+/// What the device may still reach, although nobody needs it any more.
+type Stranded = KVec<KBox<dyn Send>>;
+
 /// The admin queue, for those who want something of the device.
 #[pin_data]
 pub(crate) struct Admin {
@@ -159,6 +162,8 @@ pub(crate) struct Admin {
     free: Mutex<Free>,
     #[pin]
     freed: CondVar,
+    #[pin]
+    stranded: Mutex<Stranded>,
     commands: Atomic<u64>,
     refused: Atomic<u64>,
 }
@@ -194,6 +199,7 @@ impl Admin {
                 "Admin::free"
             ),
             freed <- new_condvar!("Admin::freed"),
+            stranded <- new_mutex!(KVec::new(), "Admin::stranded"),
             commands: Atomic::new(0),
             refused: Atomic::new(0),
         }))
@@ -235,10 +241,30 @@ impl Admin {
         self.freed.notify_all();
     }
 
-    /// After [`Self::abandon`], when the device is quiet: the context memory goes.
+    /// After [`Self::abandon`], when the device is quiet: all memory goes that was kept for that.
     pub(crate) fn close(&self) {
         let abandoned = self.free.lock().abandoned.take();
         drop(abandoned);
+        let stranded = core::mem::take(&mut *self.stranded.lock());
+        drop(stranded);
+    }
+
+    /// Keeps what the device may still reach until it is quiet. Sleeps.
+    pub(crate) fn strand<T: Send + 'static>(&self, thing: T) {
+        let room = KBox::<T>::new_uninit(GFP_KERNEL);
+        let mut stranded = self.stranded.lock();
+        match (room, stranded.reserve(1, GFP_KERNEL)) {
+            (Ok(room), Ok(())) => {
+                let boxed: KBox<dyn Send> = room.write(thing);
+                // Reserved above.
+                let _: Result<_, _> = stranded.push_within_capacity(boxed);
+            }
+            _ => {
+                let dev = self.function.device();
+                dev_err!(dev, "no memory to keep what the device may reach: leaked\n");
+                core::mem::forget(thing);
+            }
+        }
     }
 
     /// Commands done, and those of them that were refused.
@@ -252,6 +278,36 @@ impl Admin {
     ///
     /// What the device's refusal means; `EIO` or `ENODEV` if it does not answer.
     pub(crate) fn execute<C: Command>(&self, pass: &Pass<'_>, command: C) -> Result<C::Reply> {
+        self.attempt(pass, command)
+            .map_err(|refusal| match refusal {
+                Refusal::NoAnswer => self.function.error(),
+                Refusal::Error(error) => error,
+            })
+    }
+
+    /// Does a command that gives the device `memory`. Without an answer nobody knows whether it
+    /// has it, so the memory is kept until the device is quiet. Sleeps, as [`Self::execute`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::execute`].
+    pub(crate) fn create<C: Command, T: Send + 'static>(
+        &self,
+        pass: &Pass<'_>,
+        command: C,
+        memory: T,
+    ) -> Result<(C::Reply, T)> {
+        match self.attempt(pass, command) {
+            Ok(reply) => Ok((reply, memory)),
+            Err(Refusal::Error(error)) => Err(error),
+            Err(Refusal::NoAnswer) => {
+                self.strand(memory);
+                Err(self.function.error())
+            }
+        }
+    }
+
+    fn attempt<C: Command>(&self, pass: &Pass<'_>, command: C) -> Result<C::Reply, Refusal> {
         const {
             assert!(C::Input::WORDS <= CONTEXT_WORDS && C::Output::WORDS <= CONTEXT_WORDS);
             assert!(C::Input::WORDS == 0 || C::Output::WORDS == 0);
@@ -263,12 +319,8 @@ impl Admin {
             self.free.lock().slots |= 1 << index;
             self.freed.notify_one();
         }
-        let result = result.map_err(|refusal| match refusal {
-            Refusal::NoAnswer => self.function.error(),
-            Refusal::Error(error) => error,
-        });
         self.commands.fetch_add(1, Relaxed);
-        if result.is_err() {
+        if matches!(result, Err(Refusal::Error(_))) {
             self.refused.fetch_add(1, Relaxed);
         }
         result

@@ -28,7 +28,7 @@
 //! | `objects` | that the device's and our tables of CQs and queue pairs change together |
 //! | the pause of a poll | what the poll owns |
 //! | `pages` | which doorbell pages are taken, and of which epoch that is |
-//! | `tenants`, `stranded` | the lists of this file; held for moments |
+//! | `tenants` | the list of this file; held for moments |
 
 use crate::{
     abi::{
@@ -174,9 +174,6 @@ pub(crate) struct Device {
     tenants: Mutex<KVec<Option<Arc<dyn Tenant>>>>,
     #[pin]
     pages: Mutex<Pages>,
-    /// What the device may reach until it is quiet, although nobody needs it any more.
-    #[pin]
-    stranded: Mutex<KVec<KBox<dyn Send>>>,
     /// The health that tenants were last told of.
     told: Atomic<u32>,
     /// A reset was asked for and could not be had.
@@ -212,7 +209,6 @@ impl Device {
                 objects <- new_mutex!((), "Device::objects"),
                 tenants <- new_mutex!(KVec::new(), "Device::tenants"),
                 pages <- new_mutex!(Pages { taken: KVec::new() }, "Device::pages"),
-                stranded <- new_mutex!(KVec::new(), "Device::stranded"),
                 told: Atomic::new(Health::Up as u32),
                 hopeless: Atomic::new(0),
             }),
@@ -340,21 +336,29 @@ impl Device {
 
         Eq::set_up(eq0, Number::ADMIN, epoch, eq_ring)?;
         self.admin.open(&pass)?;
-        function.enable(pass.dev(), &rings)?;
-        eq0.paused(|eq, state| {
-            let node = state.bind_kernel()?;
-            let body = Body::Kernel(cq);
-            state
-                .attach(eq, pass.dev(), Number::ADMIN, Entry { node, body })
-                .map_err(|(error, _)| error)
-        })?;
+        let node = eq0.paused(|_, state| state.bind_kernel())?;
+        let enabled = function.enable(pass.dev(), &rings);
+        let body = Body::Kernel(cq);
+        // Whatever comes of it: from now on the device may have the rings.
+        let attached = eq0
+            .paused(|eq, state| state.attach(eq, pass.dev(), Number::ADMIN, Entry { node, body }));
+        if let Err((error, entry)) = attached {
+            eq0.paused(|_, state| state.unbind_node(entry.node, None));
+            self.admin.strand(entry.body);
+            return Err(error);
+        }
+        enabled?;
 
         for eq in self.eqs.iter().skip(1) {
             let ring = EqRing::new(&pass, function)?;
             // CAST: Vectors are counted in 11 bits.
             let context = ring.context(eq.handler().index() as u16);
-            let number = self.admin.execute(&pass, Create::<EqObject>(context))?;
-            Eq::set_up(eq, number, epoch, ring)?;
+            let create = Create::<EqObject>(context);
+            let (number, ring) = self.admin.create(&pass, create, ring)?;
+            if let Err(error) = Eq::set_up(eq, number, epoch, ring.clone()) {
+                self.admin.strand(ring);
+                return Err(error);
+            }
         }
         let count = self.knobs.moderation_count.load(Relaxed);
         if count != 0 {
@@ -425,12 +429,10 @@ impl Device {
         }
         self.for_tenants(|tenant| tenant.unmap());
         self.dismiss_if(|tenant| tenant.is_done());
-        self.admin.close();
         for eq in self.eqs.iter().rev() {
             Eq::tear_down(eq);
         }
-        let stranded = core::mem::take(&mut *self.stranded.lock());
-        drop(stranded);
+        self.admin.close();
     }
 
     /// Makes the hardware leave memory alone; whether it is certain that it does.

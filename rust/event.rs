@@ -190,7 +190,8 @@ impl Owners {
     }
 }
 
-/// The memory of an EQ, before the device knows of it.
+/// The memory of an EQ.
+#[derive(Clone)]
 pub(crate) struct EqRing {
     ring: Ring,
     depth: Depth,

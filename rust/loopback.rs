@@ -489,7 +489,7 @@ impl Loopback {
         match queue.destroy(self.device.admin(), pass) {
             // Nothing was posted to it.
             Ok(_) => cq.give_back(queue.retire()),
-            Err(_) => self.device.strand(queue),
+            Err(_) => self.device.admin().strand(queue),
         }
     }
 
@@ -505,7 +505,7 @@ impl Loopback {
         for region in run.regions {
             if !clean || Region::destroy(device.admin(), pass, region.key()).is_err() {
                 clean = false;
-                device.strand(region);
+                device.admin().strand(region);
             }
         }
         if clean {

@@ -41,15 +41,13 @@ impl Region {
         access: u8,
     ) -> Result<Self> {
         let memory = Ring::new(pass, bytes)?;
-        let key = admin.execute(
-            pass,
-            Create::<Mr>(MrContext {
-                pd,
-                access,
-                addr: 0,
-                buffer: memory.list(),
-            }),
-        )?;
+        let context = MrContext {
+            pd,
+            access,
+            addr: 0,
+            buffer: memory.list(),
+        };
+        let (key, memory) = admin.create(pass, Create::<Mr>(context), memory)?;
         Ok(Self { key, memory })
     }
 

@@ -214,19 +214,17 @@ impl QueuePair<Reset> {
             sq: Ring::new(pass, sizes.sq.entries() as usize * BLOCK)?,
             rq: Ring::new(pass, sizes.rq.entries() as usize * BLOCK)?,
         };
-        let number = admin.execute(
-            pass,
-            Create::<Qp>(QpContext {
-                pd: site.pd,
-                send_cq: site.cq,
-                recv_cq: site.cq,
-                log_sq: sizes.sq.log2(),
-                log_rq: sizes.rq.log2(),
-                sq: rings.sq.list(),
-                rq: rings.rq.list(),
-                ..QpContext::default()
-            }),
-        )?;
+        let context = QpContext {
+            pd: site.pd,
+            send_cq: site.cq,
+            recv_cq: site.cq,
+            log_sq: sizes.sq.log2(),
+            log_rq: sizes.rq.log2(),
+            sq: rings.sq.list(),
+            rq: rings.rq.list(),
+            ..QpContext::default()
+        };
+        let (number, rings) = admin.create(pass, Create::<Qp>(context), rings)?;
         let ring = RingId::new(number.raw(), epoch);
         let (sq, rq) = (sizes.sq, sizes.rq);
         // The rings were allocated for these depths, so neither refuses.

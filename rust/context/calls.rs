@@ -240,13 +240,12 @@ impl Context {
             let context = CqContext {
                 page: self.page,
                 log_depth: depth.log2(),
-                flags: cq_flags::USER,
                 buffer: ring.list(),
                 ..Default::default()
             };
-            let cq = self
-                .device
-                .create_process_cq(pass, vector, context, watch.clone())?;
+            let (cq, ring) =
+                self.device
+                    .create_process_cq(pass, vector, context, ring, watch.clone())?;
             objects.add_cq(place, cq, vector, watch, ring);
             Ok(cq)
         })?;
@@ -343,7 +342,9 @@ impl Context {
                 rq: rq.list(),
                 ..Default::default()
             };
-            let number = self.device.create_qp(pass, context, watch.clone())?;
+            let (number, (sq, rq)) =
+                self.device
+                    .create_qp(pass, context, (sq, rq), watch.clone())?;
             let qp = Qp {
                 pd,
                 send_cq,
@@ -471,10 +472,8 @@ impl Context {
                 addr,
                 buffer: memory.list(),
             };
-            let mr = self
-                .device
-                .admin()
-                .execute(pass, admin::Create::<admin::Mr>(context))?;
+            let create = admin::Create::<admin::Mr>(context);
+            let (mr, memory) = self.device.admin().create(pass, create, memory)?;
             objects.add_mr(place, mr, Mr { pd, memory });
             Ok(mr)
         })?;

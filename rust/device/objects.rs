@@ -48,19 +48,21 @@ use kernel::{
 
 /// Objects of processes.
 impl Device {
-    /// Creates a CQ of a process on `vector`. `owner` is told of its events. Sleeps.
+    /// Creates a CQ of a process on `vector`, in `memory`, which comes back. `owner` is told of its
+    /// events. Sleeps.
     ///
     /// # Errors
     ///
     /// `EINVAL` for a vector that is not there, `ENOSPC` if it is full, `ENOMEM`; those of the
-    /// command.
-    pub(crate) fn create_process_cq(
+    /// command. The memory is kept then for as long as the device may have it.
+    pub(crate) fn create_process_cq<M: Send + 'static>(
         &self,
         pass: &Pass<'_>,
         vector: u32,
         context: CqContext,
+        memory: M,
         owner: Arc<dyn Owner>,
-    ) -> Result<Number> {
+    ) -> Result<(Number, M)> {
         let eq = self.eq(vector)?;
         let _objects = self.objects.lock();
         let node = eq.paused(|_, state| state.bind_process())?;
@@ -69,21 +71,20 @@ impl Device {
             flags: context.flags | cq_flags::USER,
             ..context
         };
-        let number = match self.admin.execute(pass, Create::<Cq>(context)) {
-            Ok(number) => number,
+        let (number, memory) = match self.admin.create(pass, Create::<Cq>(context), memory) {
+            Ok(made) => made,
             Err(error) => {
                 eq.paused(|_, state| state.unbind_node(node, None));
                 return Err(error);
             }
         };
         let body = Body::Process(owner.clone());
-        self.attach(pass, eq, number, Entry { node, body })
-            .map_err(|(error, _)| error)?;
+        let memory = self.attach(pass, eq, number, Entry { node, body }, memory)?;
         if let Err(error) = self.own(Owned::Cq, number, owner) {
-            self.end_cq(pass, eq, number)?;
+            self.keep_unless(self.end_cq(pass, eq, number), memory);
             return Err(error);
         }
-        Ok(number)
+        Ok((number, memory))
     }
 
     /// Destroys a CQ of a process. Sleeps.
@@ -105,24 +106,27 @@ impl Device {
         Ok(())
     }
 
-    /// Creates a queue pair of a process. Sleeps.
+    /// Creates a queue pair of a process, in `memory`, which comes back. Sleeps.
     ///
     /// # Errors
     ///
-    /// Those of the command, `ENOMEM`.
-    pub(crate) fn create_qp(
+    /// Those of the command, `ENOMEM`. The memory is kept then for as long as the device may
+    /// have it.
+    pub(crate) fn create_qp<M: Send + 'static>(
         &self,
         pass: &Pass<'_>,
         context: QpContext,
+        memory: M,
         owner: Arc<dyn Owner>,
-    ) -> Result<Number> {
+    ) -> Result<(Number, M)> {
         let _objects = self.objects.lock();
-        let number = self.admin.execute(pass, Create::<Qp>(context))?;
+        let (number, memory) = self.admin.create(pass, Create::<Qp>(context), memory)?;
         if let Err(error) = self.own(Owned::Qp, number, owner) {
-            self.admin.execute(pass, Destroy::<Qp>::new(number))?;
+            let ended = self.admin.execute(pass, Destroy::<Qp>::new(number));
+            self.keep_unless(ended.map(drop), memory);
             return Err(error);
         }
-        Ok(number)
+        Ok((number, memory))
     }
 
     /// Destroys a queue pair of a process. Sleeps.
@@ -220,14 +224,12 @@ impl Device {
         let eq = self.eq(vector)?;
         let ring = CqRing::new(pass, depth)?;
         let context = ring.context(eq.handler().number());
+        let room = KBox::<KernelCq>::new_uninit(GFP_KERNEL)?;
         let _objects = self.objects.lock();
-        let number = self.admin.execute(pass, Create::<Cq>(context))?;
-        let made = KernelCq::new(number, self.epoch(), ring, client)
-            .and_then(|cq| Ok(KBox::new(cq, GFP_KERNEL)?));
-        if made.is_err() {
-            self.admin.execute(pass, Destroy::<Cq>::new(number))?;
-        }
-        made
+        let (number, ring) = self.admin.create(pass, Create::<Cq>(context), ring)?;
+        // The ring was allocated for its depth, so this does not refuse it.
+        let cq = KernelCq::new(number, self.epoch(), ring, client)?;
+        Ok(room.write(cq))
     }
 
     /// Hands a CQ of the kernel to the poll of its `vector`. Sleeps.
@@ -292,7 +294,7 @@ impl Device {
                 Ok(())
             }
             Err(error) => {
-                self.strand(cq);
+                self.admin.strand(cq);
                 Err(error)
             }
         }
@@ -320,46 +322,37 @@ impl Device {
         let _objects = self.objects.lock();
         self.end_cq(pass, eq, cq.number())
     }
-
-    /// Keeps what the device may still reach until it is quiet.
-    pub(crate) fn strand<T: Send + 'static>(&self, thing: T) {
-        let room = KBox::<T>::new_uninit(GFP_KERNEL);
-        let mut stranded = self.stranded.lock();
-        match (room, stranded.reserve(1, GFP_KERNEL)) {
-            (Ok(room), Ok(())) => {
-                let boxed: KBox<dyn Send> = room.write(thing);
-                // Reserved above.
-                let _: Result<_, _> = stranded.push_within_capacity(boxed);
-            }
-            _ => {
-                let dev = self.function.device();
-                dev_err!(dev, "no memory to keep what the device may reach: leaked\n");
-                core::mem::forget(thing);
-            }
-        }
-    }
 }
 
 /// The tables, with `objects` held.
 impl Device {
-    /// Puts a CQ into the table of its EQ. With an error it is destroyed.
-    fn attach(
+    /// Puts a CQ in `memory` into the table of its EQ. With an error it is destroyed.
+    fn attach<M: Send + 'static>(
         &self,
         pass: &Pass<'_>,
         eq: &EqPoller,
         number: Number,
         entry: Entry,
-    ) -> Result<(), (Error, Body)> {
+        memory: M,
+    ) -> Result<M> {
         let attached = eq.paused(|eq, state| state.attach(eq, pass.dev(), number, entry));
         let Err((error, Entry { node, body })) = attached else {
-            return Ok(());
+            return Ok(memory);
         };
-        match self.admin.execute(pass, Destroy::<Cq>::new(number)) {
-            Ok(ended) => {
-                eq.paused(|_, state| state.unbind_node(node, Some(ended.eq)));
-                Err((error, body))
-            }
-            Err(error) => Err((error, body)),
+        drop(body);
+        let ended = self.admin.execute(pass, Destroy::<Cq>::new(number));
+        // What cannot be destroyed is fatal: nothing is created in its slot before the reset.
+        let until = ended.as_ref().ok().map(|ended| ended.eq);
+        eq.paused(|_, state| state.unbind_node(node, until));
+        self.keep_unless(ended.map(drop), memory);
+        Err(error)
+    }
+
+    /// Lets `memory` go if its object `ended`, else keeps it until the device is quiet.
+    fn keep_unless<M: Send + 'static>(&self, ended: Result, memory: M) {
+        match ended {
+            Ok(()) => drop(memory),
+            Err(_) => self.admin.strand(memory),
         }
     }
 

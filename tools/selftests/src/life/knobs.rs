@@ -25,6 +25,7 @@ use crate::pair::works;
 use crate::pair::Bystander;
 use crate::pair::Pair;
 use crate::pair::Peer;
+use crate::raw::page_size;
 use crate::raw::Buffer;
 use crate::raw::Context;
 use crate::raw::Cq;
@@ -150,6 +151,39 @@ pub(super) fn stalled_core(setup: &Setup) -> Result<()> {
     );
     pair.a.done(1)?;
     pair.exchange(&mut setup.rng())
+}
+
+/// A create that gets no answer may have been done: the device may use the memory until the reset.
+pub(super) fn unanswered_create(setup: &Setup) -> Result<()> {
+    const PAGES: i64 = 256;
+    let mut host = Host::call()?;
+    let before = Baseline::take()?;
+    let mut kept = false;
+    // The reset may come at once, and takes the memory back; not every time.
+    for _ in 0..3 {
+        let ctx = Context::open(0)?;
+        let epoch = ctx.info.epoch;
+        let pd = Pd::new(&ctx)?;
+        let memory = Buffer::new(PAGES as usize * page_size())?;
+        let pinned = world::pinned_pages()?;
+        host.set(0, "stall", true)?;
+        let result = Mr::all(&pd, &memory).map(drop);
+        kept = world::pinned_pages()? >= pinned + PAGES;
+        host.set(0, "stall", false)?;
+        ensure!(
+            result == Err(Errno::EIO),
+            "REG_MR of a device that does not answer gave {result:?}"
+        );
+        wait::until("a device that was reset", || {
+            Ok(Context::open(0).is_ok_and(|ctx| ctx.info.epoch != epoch))
+        })?;
+        if kept {
+            break;
+        }
+    }
+    ensure!(kept, "the pages were free before the device was quiet");
+    before.settled()?;
+    works(0, &mut setup.rng())
 }
 
 /// Each command fails once, wherever it stands in its ioctl: nothing is left of it.

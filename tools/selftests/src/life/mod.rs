@@ -53,6 +53,7 @@ pub const KNOBS: Group = Group {
         knobs::lost_interrupts * 4,
         knobs::late_interrupts,
         knobs::stalled_core,
+        knobs::unanswered_create * 4,
         knobs::failing_commands * 8,
         knobs::garbage_completions * 4,
         knobs::garbage_events * 4,
