@@ -27,6 +27,7 @@
 //! | a context's own | its objects |
 //! | `objects` | that the device's and our tables of CQs and queue pairs change together |
 //! | the pause of a poll | what the poll owns |
+//! | `told` | that what is done about a device that failed is done in the epoch in which it failed |
 //! | `pages` | which doorbell pages are taken, and of which epoch that is |
 //! | `tenants` | the list of this file; held for moments |
 
@@ -174,8 +175,9 @@ pub(crate) struct Device {
     tenants: Mutex<KVec<Option<Arc<dyn Tenant>>>>,
     #[pin]
     pages: Mutex<Pages>,
-    /// The health that tenants were last told of.
-    told: Atomic<u32>,
+    /// The health that tenants were last told of. No epoch begins while it is locked.
+    #[pin]
+    told: Mutex<Health>,
     /// A reset was asked for and could not be had.
     hopeless: Atomic<u32>,
 }
@@ -209,7 +211,7 @@ impl Device {
                 objects <- new_mutex!((), "Device::objects"),
                 tenants <- new_mutex!(KVec::new(), "Device::tenants"),
                 pages <- new_mutex!(Pages { taken: KVec::new() }, "Device::pages"),
-                told: Atomic::new(Health::Up as u32),
+                told <- new_mutex!(Health::Up, "Device::told"),
                 hopeless: Atomic::new(0),
             }),
             GFP_KERNEL,
@@ -368,7 +370,6 @@ impl Device {
         }
         // CAST: As above.
         self.up.store(self.eqs.len() as u32, Release);
-        self.told.store(Health::Up as u32, Relaxed);
         function.set_up()
     }
 
@@ -413,9 +414,11 @@ impl Device {
         function.gate().close();
         if why == Lost::Reset {
             // At once: a page is of the epoch in which it was taken.
+            let mut told = self.told.lock();
             let mut pages = self.pages.lock();
             function.begin_reset();
             pages.taken.clear();
+            *told = Health::Up;
         }
         self.up.store(0, Release);
 

@@ -16,10 +16,7 @@ use crate::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{
-            Full,
-            Relaxed, //
-        },
+        atomic::Relaxed,
         Arc, //
     },
 };
@@ -47,21 +44,26 @@ impl Check for Watch {
                 let _: Result = function.look(pass.dev());
             }
         }
-        let health = function.health();
-        if !matches!(health, Health::Fatal | Health::Gone) {
-            return;
-        }
-        device.admin.abandon();
-        let told = device.told.xchg(health as u32, Full);
-        if health == Health::Gone {
-            if told != health as u32 {
-                device.tell_tenants(Lost::Gone);
+        {
+            let mut told = device.told.lock();
+            // Under the lock: a reset from elsewhere may just have mended it.
+            let health = function.health();
+            let lost = match health {
+                Health::Fatal => Lost::Reset,
+                Health::Gone => Lost::Gone,
+                _ => return,
+            };
+            device.admin.abandon();
+            if *told != health {
+                device.tell_tenants(lost);
+                if lost == Lost::Reset {
+                    dev_info!(function.device(), "resetting the device\n");
+                }
             }
-            return;
-        }
-        if told != health as u32 {
-            device.tell_tenants(Lost::Reset);
-            dev_info!(function.device(), "resetting the device\n");
+            *told = health;
+            if lost == Lost::Gone {
+                return;
+            }
         }
         if device.hopeless.load(Relaxed) == 0 {
             match sys::pci::try_reset(function.device()) {
