@@ -10,7 +10,7 @@
 //!   unbind, reset          shut_down   stop taking work -> the hardware is quiet, or known to be
 //!                                      gone -> flush whoever waits -> processes lose their doors
 //!                                      and are woken -> memory is freed
-//!   watchdog               check       lost interrupts; all ones; fatal: asks for a reset
+//!   watchdog               check       lost interrupts; CPUs that come and go; all ones; fatal: asks for a reset
 //! ```
 //!
 //! Everything ends in the one [`Device::shut_down`]: unbind, rmmod, hot unplug, a reset from
@@ -178,6 +178,8 @@ pub(crate) struct Device {
     /// The health that tenants were last told of. No epoch begins while it is locked.
     #[pin]
     told: Mutex<Health>,
+    /// Up to which change of the CPUs interrupts were spread over them.
+    cpus: Atomic<u32>,
     /// A reset was asked for and could not be had.
     hopeless: Atomic<u32>,
 }
@@ -212,6 +214,7 @@ impl Device {
                 tenants <- new_mutex!(KVec::new(), "Device::tenants"),
                 pages <- new_mutex!(Pages { taken: KVec::new() }, "Device::pages"),
                 told <- new_mutex!(Health::Up, "Device::told"),
+                cpus: Atomic::new(sys::hotplug::changes()),
                 hopeless: Atomic::new(0),
             }),
             GFP_KERNEL,

@@ -23,6 +23,7 @@ use crate::{
         compat,
         debugroot::Root,
         gate::Gate,
+        hotplug,
         irq::{
             Irq,
             Vectors, //
@@ -58,14 +59,16 @@ use kernel::{
 pub(crate) struct Module {
     #[pin]
     _driver: Registration<sys::pci::Adapter<Driver>>,
+    _cpus: hotplug::Watch,
     _root: Root,
 }
 
 impl InPlaceModule for Module {
     fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
-        // First the directory: devices are probed while the driver is registered.
+        // The driver last: devices are probed while it is registered.
         try_pin_init!(Self {
             _root: Root::new(c"qpair")?,
+            _cpus: hotplug::Watch::new(c"qpair")?,
             _driver <- Registration::new(<crate::LocalModule as ModuleMetadata>::NAME, module),
         })
     }
@@ -177,13 +180,13 @@ impl<'bound> Data<'bound> {
         let mut irqs = KVec::new();
         for eq in device.eqs() {
             let vector = eq.handler().index();
-            let mut irq = Irq::new(
+            let irq = Irq::new(
                 &vectors,
                 vector,
                 fmt!("qpair{}-eq{vector}", index.0),
                 eq.clone(),
             )?;
-            if let Err(error) = irq.spread(vector) {
+            if let Err(error) = irq.poller().spread(vector) {
                 dev_dbg!(pdev, "EQ {vector} stays on its CPU: {error:?}\n");
             }
             irqs.push(irq, GFP_KERNEL)?;

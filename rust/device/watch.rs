@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Once a second: is anything stuck, and is the device still there?
+//! Once a second: is anything stuck, is each interrupt on its CPU, is the device still there?
 
 use super::{
     Device,
@@ -16,10 +16,33 @@ use crate::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::Relaxed,
+        atomic::{
+            Full,
+            Relaxed, //
+        },
         Arc, //
     },
 };
+
+impl Device {
+    /// Spreads the interrupts anew when CPUs have come or gone: of one that goes they are moved
+    /// anywhere, and nobody moves them back when it returns.
+    fn follow_cpus(&self) {
+        let changes = sys::hotplug::changes();
+        if self.cpus.xchg(changes, Full) == changes {
+            return;
+        }
+        for eq in &self.eqs {
+            let index = eq.handler().index();
+            if let Err(error) = eq.spread(index) {
+                dev_dbg!(
+                    self.function.device(),
+                    "EQ {index} stays on its CPU: {error:?}\n"
+                );
+            }
+        }
+    }
+}
 
 /// The watchdog's view of the device.
 pub(crate) struct Watch(pub(crate) Arc<Device>);
@@ -39,6 +62,7 @@ impl Check for Watch {
                 eq.schedule();
             }
         }
+        device.follow_cpus();
         if function.health() == Health::Up {
             if let Ok(pass) = function.gate().enter() {
                 let _: Result = function.look(pass.dev());

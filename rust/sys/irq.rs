@@ -20,8 +20,6 @@ use super::poller::{
 use core::ptr;
 use kernel::{
     bindings,
-    cpu::CpuId,
-    cpumask::CpumaskVar,
     device::Bound,
     error::to_result,
     fmt,
@@ -98,17 +96,6 @@ impl<'a> Vectors<'a> {
     }
 }
 
-/// The mask of CPUs that the interrupt core has been told.
-struct Hint {
-    _mask: CpumaskVar,
-}
-
-// SAFETY: Plain memory without ties to a thread, and not changed any more.
-unsafe impl Send for Hint {}
-
-// SAFETY: As above.
-unsafe impl Sync for Hint {}
-
 /// A registered interrupt: while it exists, its poller runs.
 ///
 /// # Invariants
@@ -117,9 +104,8 @@ unsafe impl Sync for Hint {}
 pub struct Irq<'a, H: Handler, C: Context = Bh> {
     irq: u32,
     poller: Arc<Poller<H, C>>,
-    /// Pointed to by the interrupt core, as the mask of the hint is.
+    /// Pointed to by the interrupt core.
     _name: CString,
-    hint: Option<Hint>,
     _vectors: Vectors<'a>,
 }
 
@@ -169,11 +155,12 @@ impl<'a, H: Handler, C: Context> Irq<'a, H, C> {
             unsafe { poller.release() };
             return Err(error);
         }
+        // SAFETY: Requested above for the poller's cookie; `drop` calls `leave` before it is freed.
+        unsafe { poller.settle() };
         Ok(Self {
             irq,
             poller,
             _name: name,
-            hint: None,
             _vectors: vectors.clone(),
         })
     }
@@ -186,25 +173,6 @@ impl<'a, H: Handler, C: Context> Irq<'a, H, C> {
     /// The Linux interrupt number.
     pub fn number(&self) -> u32 {
         self.irq
-    }
-
-    /// Moves the interrupt to the `nth` online CPU, counted round and round, and says so to
-    /// `irqbalance`. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`. Where the interrupt controller refuses to move it, it stays where it is.
-    pub fn spread(&mut self, nth: u32) -> Result {
-        /// `NUMA_NO_NODE`: all nodes are equal.
-        const ANY_NODE: c_int = -1;
-        let mut mask = CpumaskVar::new_zero(GFP_KERNEL)?;
-        // SAFETY: Any number is fine.
-        let cpu = unsafe { bindings::cpumask_local_spread(nth, ANY_NODE) };
-        mask.set(CpuId::from_u32(cpu).ok_or(EINVAL)?);
-        // SAFETY: The mask lives until the hint is replaced.
-        to_result(unsafe { bindings::__irq_apply_affinity_hint(self.irq, mask.as_raw(), true) })?;
-        self.hint = Some(Hint { _mask: mask });
-        Ok(())
     }
 
     /// Waits until the handlers that run now, and the poll that they have scheduled, have ended.
@@ -222,9 +190,7 @@ impl<H: Handler, C: Context> Drop for Irq<'_, H, C> {
         // SAFETY: Requested and claimed, by the type invariant. First the handlers end, which
         // schedule the poll, then the poll, which schedules itself.
         unsafe {
-            if self.hint.is_some() {
-                bindings::__irq_apply_affinity_hint(self.irq, ptr::null(), false);
-            }
+            self.poller.leave();
             bindings::free_irq(self.irq, self.poller.cookie());
             self.poller.release();
         }

@@ -15,6 +15,7 @@
 //! | [`barrier`] | the order between memory and the device |
 //! | [`umem`] | user memory: pinned, accounted, mapped |
 //! | [`irq`], [`poller`] | N vectors, and the poll that an interrupt schedules |
+//! | [`hotplug`] | word of CPUs that come and go |
 //! | [`wait`] | sleeping until a softirq says so |
 //! | [`watchdog`] | something that is done again and again |
 //! | [`completion`] | waiting with a timeout that signals do not cut short |
@@ -45,6 +46,7 @@ pub mod dma;
 pub mod door;
 pub mod eventfd;
 pub mod gate;
+pub mod hotplug;
 pub mod irq;
 pub mod mmio;
 pub mod pci;

@@ -15,6 +15,8 @@
 //! Where it runs is a type parameter: [`Bh`] (softirq, no switch of context; must not sleep) or
 //! [`Thread`] (the interrupt's own thread; may sleep, and can be given a priority).
 //!
+//! Which CPU that is says the interrupt's affinity: [`Poller::spread`].
+//!
 //! A poller outlives its interrupt: it may be scheduled at any time, but only runs while an
 //! [`Irq`](super::irq::Irq) is registered for it, hence while its device is bound.
 
@@ -31,10 +33,13 @@ use core::{
 use kernel::{
     bindings,
     container_of,
+    cpu::CpuId,
+    cpumask::CpumaskVar,
     device::{
         Bound,
         Device, //
     },
+    error::to_result,
     new_mutex,
     prelude::*,
     sync::{
@@ -100,6 +105,21 @@ mod sealed {
     impl Sealed for super::Thread {}
 }
 
+/// Where the interrupt of a poller is wanted.
+///
+/// # Invariants
+///
+/// - `irq` is `Some` only while it is registered for the poller.
+/// - `mask` is what the interrupt core points to, while `irq` is `Some`.
+struct Seat {
+    irq: Option<u32>,
+    /// In a box, for small ones lie in the variable itself, and moving that would move them.
+    mask: Option<KBox<CpumaskVar>>,
+}
+
+// SAFETY: Plain memory without ties to a thread.
+unsafe impl Send for Seat {}
+
 /// A [`Handler`] and its state.
 ///
 /// # Invariants
@@ -117,6 +137,9 @@ pub struct Poller<H: Handler, C: Context = Bh> {
     alone: Mutex<()>,
     /// Interrupt number, 0 if there is none.
     irq: Atomic<u32>,
+    /// Held while the interrupt is moved.
+    #[pin]
+    seat: Mutex<Seat>,
     state: UnsafeCell<H::State>,
     handler: H,
     dev: ARef<Device>,
@@ -157,6 +180,7 @@ impl<H: Handler, C: Context> Poller<H, C> {
                 }),
                 alone <- new_mutex!((), "Poller::alone"),
                 irq: Atomic::new(0),
+                seat <- new_mutex!(Seat { irq: None, mask: None }, "Poller::seat"),
                 state: UnsafeCell::new(state),
                 handler,
                 dev: dev.into(),
@@ -257,6 +281,51 @@ impl<H: Handler, C: Context> Poller<H, C> {
         // SAFETY: Initialised in `new`.
         unsafe { bindings::disable_work_sync(self.work.get()) };
         self.irq.store(0, Relaxed);
+    }
+
+    /// The interrupt may be moved from now on.
+    ///
+    /// # Safety
+    ///
+    /// It is registered for this poller until [`Self::leave`].
+    pub(super) unsafe fn settle(&self) {
+        // INVARIANT: By the caller's promise.
+        self.seat.lock().irq = Some(self.irq.load(Relaxed));
+    }
+
+    /// The interrupt is about to go: it is moved no more, and the interrupt core forgets the mask.
+    pub(super) fn leave(&self) {
+        let mut seat = self.seat.lock();
+        if let Some(irq) = seat.irq.take() {
+            // SAFETY: Registered, by the type invariant of `Seat`.
+            unsafe { bindings::__irq_apply_affinity_hint(irq, ptr::null(), false) };
+        }
+        seat.mask = None;
+    }
+
+    /// Moves the interrupt to the `nth` online CPU, counted round and round, and says so to
+    /// `irqbalance`. Does nothing while no interrupt is registered. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`. Where the interrupt controller refuses to move it, it stays where it is.
+    pub fn spread(&self, nth: u32) -> Result {
+        /// `NUMA_NO_NODE`: all nodes are equal.
+        const ANY_NODE: c_int = -1;
+        let mut mask = KBox::new(CpumaskVar::new_zero(GFP_KERNEL)?, GFP_KERNEL)?;
+        let mut seat = self.seat.lock();
+        let Some(irq) = seat.irq else {
+            return Ok(());
+        };
+        // SAFETY: Any number is fine.
+        let cpu = unsafe { bindings::cpumask_local_spread(nth, ANY_NODE) };
+        mask.set(CpuId::from_u32(cpu).ok_or(EINVAL)?);
+        // SAFETY: Registered, by the type invariant of `Seat`; the mask lives until the next one
+        // or none is applied.
+        to_result(unsafe { bindings::__irq_apply_affinity_hint(irq, mask.as_raw(), true) })?;
+        // INVARIANT: The interrupt core points to the new one.
+        seat.mask = Some(mask);
+        Ok(())
     }
 
     /// Whether the poller is for `dev`.

@@ -55,6 +55,7 @@ def parse(argv):
     add("--qemu", type=pathlib.Path, metavar="PATH", help="another QEMU")
     add("--iommu", action="store_true", help="an Intel IOMMU in front of the devices, strict")
     add("--smp", type=int, metavar="N", help="processors (2)")
+    add("--maxcpus", type=int, metavar="N", help="processors that there may be (no more than there are)")
     add("--mem", metavar="SIZE", help="memory (1G; 2G with the debug kernel)")
     add("--devices", type=int, default=1, metavar="N", help="qpair devices (1)")
     add("--eqs", type=int, metavar="N", help="event queues of each device")

@@ -85,7 +85,7 @@ def accelerator(args):
         if args.smp not in (None, 1):
             raise base.Fail("--icount runs one processor", "leave out --smp")
         return ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-cpu", "max,la57=off", "-smp", "1"]
-    smp = ["-smp", str(args.smp or 2)]
+    smp = ["-smp", f"{args.smp or 2}" + (f",maxcpus={args.maxcpus}" if args.maxcpus else "")]
     if args.accel == "kvm" or (args.accel == "auto" and kvm_works()):
         return ["-accel", "kvm", "-cpu", "host", *smp]
     return ["-accel", "tcg,thread=multi", "-cpu", "max,la57=off", *smp]

@@ -11,6 +11,7 @@
 //! | [`host`] | the machine outside |
 //! | [`control`] | cases: the control path, one ioctl after the other, and what they refuse |
 //! | [`data`] | cases: work requests, doorbells, completions, and what the device refuses |
+//! | [`event`] | cases: the event path: vectors and CPUs |
 //! | [`life`] | cases: processes that die, devices that go |
 //! | [`tool`] | cases: the `qpair` tool and the C example |
 //!
@@ -19,6 +20,7 @@
 pub mod children;
 pub mod control;
 pub mod data;
+pub mod event;
 pub mod host;
 pub mod ktap;
 pub mod life;
@@ -35,6 +37,7 @@ pub const GROUPS: &[ktap::Group] = &[
     data::LEVELS,
     data::SCALE,
     data::DEVICES,
+    event::VECTORS,
     life::PROCESSES,
     life::DEVICE,
     life::KNOBS,

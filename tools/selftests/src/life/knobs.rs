@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The device misbehaves, as only QEMU can make it: lost interrupts, failing commands, garbage in
+//! The device misbehaves, as only QEMU can make it: late interrupts, failing commands, garbage in
 //! its entries, stops, disappearance.
 
 use std::time::Duration;
@@ -37,7 +37,6 @@ use crate::raw::Wqe;
 use crate::wait;
 use crate::world;
 use crate::world::Baseline;
-use crate::world::Log;
 use crate::world::MemoryTrend;
 
 /// What QEMU says of the device and what the driver says of it is the same.
@@ -75,46 +74,6 @@ fn on_vector(ctx: &std::sync::Arc<Context>, vector: u32) -> Result<(Cq, Qp, Pd)>
     let qp = Qp::new(&pd, &cq, &cq, QpShape::default())?;
     qp.connect(qp.handle)?;
     Ok((cq, qp, pd))
-}
-
-/// An interrupt that gets lost is found within moments, on every EQ; the last one first.
-pub(super) fn lost_interrupts(_: &Setup) -> Result<()> {
-    let mut host = Host::call()?;
-    let ctx = Context::open(0)?;
-    ensure!(
-        ctx.info.vectors > 1,
-        "one vector is not enough to show it: give the guest --eqs 4"
-    );
-    let mut log = Log::mark()?;
-    for vector in (0..ctx.info.vectors).rev() {
-        let (mut cq, mut qp, _pd) = on_vector(&ctx, vector)?;
-        cq.arm();
-        host.set(0, "drop-interrupts", 1)?;
-        qp.post(&Wqe::new(opcode::NOP, 1));
-        wait::readable(
-            cq.eventfd().context("eventfd")?,
-            "the event whose interrupt was lost",
-        )
-        .with_context(|| format!("vector {vector}"))?;
-        ensure!(
-            host.get(0, "drop-interrupts")? == 0,
-            "no interrupt was lost on vector {vector}"
-        );
-        ensure!(cq.take()?.wr_id == 1);
-        cq.events()?;
-        // And then as before, by interrupts.
-        cq.arm();
-        qp.post(&Wqe::new(opcode::NOP, 2));
-        wait::readable(cq.eventfd().context("eventfd")?, "the next event")?;
-        cq.take()?;
-        cq.events()?;
-    }
-    let told = log
-        .lines()?
-        .into_iter()
-        .any(|(_, text)| text.contains("qpair") && text.contains("interrupt"));
-    ensure!(told, "the log has no word of a lost interrupt");
-    Ok(())
 }
 
 pub(super) fn late_interrupts(setup: &Setup) -> Result<()> {

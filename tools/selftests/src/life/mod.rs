@@ -50,7 +50,6 @@ pub const KNOBS: Group = Group {
     name: "knobs",
     cases: cases![
         knobs::counters,
-        knobs::lost_interrupts * 4,
         knobs::late_interrupts,
         knobs::stalled_core,
         knobs::unanswered_create * 4,

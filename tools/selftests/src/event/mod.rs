@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The event path: which CPU an interrupt goes to, how many there are, and that each gets its share.
+
+mod vectors;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use qpair_abi::entry::opcode;
+
+use crate::cases;
+use crate::ktap::Group;
+use crate::raw::Context;
+use crate::raw::Cq;
+use crate::raw::Pd;
+use crate::raw::Qp;
+use crate::raw::QpShape;
+use crate::raw::Wqe;
+use crate::wait;
+use crate::world;
+
+/// Vectors and CPUs.
+pub const VECTORS: Group = Group {
+    name: "vectors",
+    cases: cases![
+        vectors::as_many_as_wanted,
+        vectors::one_cpu_each * 2,
+        vectors::lost_interrupts * 4,
+        vectors::cpus_come_and_go * 8,
+    ],
+};
+
+/// A queue pair with itself, and its CQ on a vector.
+struct Loop {
+    cq: Cq,
+    qp: Qp,
+    next: u64,
+}
+
+impl Loop {
+    fn new(ctx: &Arc<Context>, vector: u32) -> Result<Self> {
+        Self::in_domain(ctx, &Pd::new(ctx)?, vector)
+    }
+
+    fn in_domain(ctx: &Arc<Context>, pd: &Pd, vector: u32) -> Result<Self> {
+        let shape = QpShape {
+            sq_blocks: 16,
+            rq_depth: 1,
+            rq_stride: 0,
+        };
+        let cq = Cq::on(ctx, 64, vector)?;
+        let qp = Qp::new(pd, &cq, &cq, shape)?;
+        qp.connect(qp.handle)?;
+        Ok(Self { cq, qp, next: 0 })
+    }
+
+    /// Arms, and makes a completion.
+    fn begin(&mut self) {
+        self.next += 1;
+        self.cq.arm();
+        self.qp.post(&Wqe::new(opcode::NOP, self.next));
+    }
+
+    /// Sleeps until its event has come.
+    fn finish(&mut self) -> Result<()> {
+        wait::readable(self.cq.eventfd().context("eventfd")?, "a completion event")?;
+        self.cq.events()?;
+        let cqe = self.cq.take()?;
+        anyhow::ensure!(cqe.wr_id == self.next && cqe.status == 0, "{cqe:?}");
+        Ok(())
+    }
+
+    /// One completion, told by an event.
+    fn turn(&mut self) -> Result<()> {
+        self.begin();
+        self.finish()
+    }
+}
+
+/// The table `eqs` of debugfs: a line for each, numbers by the heading of their column.
+fn eqs() -> Result<Vec<BTreeMap<String, u64>>> {
+    let text = world::text(world::debugfs(0)?.join("eqs"))?;
+    let mut lines = text.lines().map(str::split_ascii_whitespace);
+    let headings: Vec<&str> = lines.next().context("no headings")?.collect();
+    lines
+        .map(|line| {
+            let numbers = line.map(|word| word.parse().context("not a number"));
+            let named = headings.iter().map(ToString::to_string).zip(numbers);
+            named.map(|(name, number)| Ok((name, number?))).collect()
+        })
+        .collect()
+}
+
+/// A column of the line of an EQ.
+fn of_eq(eq: u32, column: &str) -> Result<u64> {
+    let eqs = eqs()?;
+    let line = eqs.get(eq as usize).context("no such EQ")?;
+    line.get(column).copied().context("no such column")
+}
