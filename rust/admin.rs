@@ -52,7 +52,8 @@ use crate::{
         barrier,
         completion::Completion,
         dma::Coherent,
-        gate::Pass, //
+        gate::Pass,
+        trace, //
     },
 };
 use kernel::{
@@ -320,8 +321,13 @@ impl Admin {
             self.freed.notify_one();
         }
         self.commands.fetch_add(1, Relaxed);
-        if matches!(result, Err(Refusal::Error(_))) {
+        if let Err(Refusal::Error(error)) = &result {
             self.refused.fetch_add(1, Relaxed);
+            trace::wrong(
+                trace::Wrong::Command,
+                command.number().raw(),
+                error.to_errno().unsigned_abs(),
+            );
         }
         result
     }

@@ -398,8 +398,16 @@ impl KernelCq {
                 .and_then(|queue| queue.complete(&cqe, recv, entry.seen));
             let Some(covers) = covers else {
                 self.stale = self.stale.wrapping_add(1);
+                trace::wrong(trace::Wrong::Stale, self.number.raw(), cqe.index);
                 continue;
             };
+            if cqe.status != 0 {
+                trace::wrong(
+                    trace::Wrong::Completion,
+                    cqe.qp.raw(),
+                    u32::from(cqe.status),
+                );
+            }
             let done = Done {
                 cqe,
                 place,

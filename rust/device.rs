@@ -192,6 +192,7 @@ impl Device {
         index: u32,
         vectors: u32,
     ) -> Result<Arc<Self>> {
+        function.set_index(index);
         let knobs = Arc::new(Knobs::new(), GFP_KERNEL)?;
         let mut eqs = KVec::new();
         for index in 0..vectors {

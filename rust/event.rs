@@ -346,7 +346,7 @@ impl Handler for Eq {
 
     fn interrupt(&self, _dev: &Device<Bound>) {
         self.interrupts.fetch_add(1, Relaxed);
-        trace::irq(self.index);
+        trace::irq(self.function.index(), self.number().raw());
     }
 
     fn poll(&self, dev: &Device<Bound>, state: &mut State) -> Next {
@@ -356,7 +356,8 @@ impl Handler for Eq {
         let Live { poll, world } = &mut **live;
         let tuning = self.knobs.tuning();
         let before = *poll.counts();
-        trace::poll_start(self.index, tuning.budget);
+        let (dev_index, number) = (self.function.index(), world.number.raw());
+        trace::poll_start(dev_index, number, tuning.budget);
         let mut act = Act {
             world,
             eq: self,
@@ -368,7 +369,7 @@ impl Handler for Eq {
         let again = verdict == Verdict::Again;
         let done = poll.counts().completions.wrapping_sub(before.completions);
         // CAST: Bounded by the budget.
-        trace::poll_end(self.index, done as u32, again);
+        trace::poll_end(dev_index, number, done as u32, again);
         if again {
             Next::Again
         } else {
@@ -388,7 +389,7 @@ impl Effects for Act<'_> {
     #[inline]
     fn event(&mut self, index: Index, event: &Eqe) {
         trace::eqe(
-            self.eq.index,
+            self.world.number.raw(),
             index.get(),
             u32::from(event.kind),
             event.number.raw(),
@@ -428,6 +429,11 @@ impl Effects for Act<'_> {
     }
 
     fn asynchronous(&mut self, eqe: Eqe) {
+        trace::wrong(
+            trace::Wrong::Asynchronous,
+            eqe.number.raw(),
+            u32::from(eqe.code),
+        );
         let what = match Event::from_code(eqe.kind) {
             Some(Event::CqOverrun) => Owned::Cq,
             Some(Event::QpFatal) => Owned::Qp,

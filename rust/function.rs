@@ -48,6 +48,7 @@ use kernel::{
             Acquire,
             Atomic,
             Full,
+            Relaxed,
             Release, //
         },
         Arc, //
@@ -220,6 +221,7 @@ pub(crate) struct Function {
     limits: Limits,
     health: Atomic<u32>,
     epoch: Atomic<u32>,
+    index: Atomic<u32>,
 }
 
 impl Function {
@@ -239,6 +241,7 @@ impl Function {
             limits,
             health: Atomic::new(Health::Down as u32),
             epoch: Atomic::new(0),
+            index: Atomic::new(0),
         };
         Ok(Arc::new(function, GFP_KERNEL)?)
     }
@@ -256,6 +259,17 @@ impl Function {
     /// The device, bound or not, for messages.
     pub(crate) fn device(&self) -> &Device {
         self.gate.device()
+    }
+
+    /// It is `/dev/qpair<index>`.
+    pub(crate) fn set_index(&self, index: u32) {
+        self.index.store(index, Relaxed);
+    }
+
+    /// N of `/dev/qpairN`, for trace points.
+    #[inline]
+    pub(crate) fn index(&self) -> u32 {
+        self.index.load(Relaxed)
     }
 
     /// How often it was reset.
@@ -306,6 +320,11 @@ impl Function {
         if !self.swap(from, to) {
             return;
         }
+        let cause = match why {
+            Failure::Stopped(cause) => cause.into(),
+            _ => 0,
+        };
+        trace::wrong(trace::Wrong::Fatal, 0, cause);
         let dev = self.device();
         match why {
             Failure::Stopped(cause) => match EnableError::from_code(cause) {
@@ -409,6 +428,7 @@ impl Function {
         Bells {
             bells: &self.bells,
             dev,
+            index: self.index(),
         }
     }
 
@@ -427,6 +447,8 @@ impl Function {
 pub(crate) struct Bells<'a> {
     bells: &'a Bar<BELLS>,
     dev: &'a Device<Bound>,
+    /// Which device it is, for the trace.
+    index: u32,
 }
 
 impl Bells<'_> {
@@ -434,7 +456,7 @@ impl Bells<'_> {
     #[inline]
     pub(crate) fn ring(&self, place: u64, number: Number, index: u32) {
         // CAST: A place in a page.
-        trace::doorbell(place as u32, number.raw(), index);
+        trace::doorbell(self.index, place as u32, number.raw(), index);
         // Refused only for another device's `dev`, or outside of the page.
         let _: Result =
             self.bells

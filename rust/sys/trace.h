@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The trace points of qpair; trace.rs calls them. Objects are named by their whole number. */
+/*
+ * The trace points of qpair; trace.rs calls them. Objects are named by their whole number; dev is
+ * the N of /dev/qpairN. What has no dev happens in the poll that runs on its CPU, or in a task.
+ */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM qpair
 
@@ -10,65 +13,73 @@
 
 /* A doorbell of the driver: place in the page, object, index. */
 TRACE_EVENT(qpair_doorbell,
-	TP_PROTO(u32 place, u32 number, u32 index),
-	TP_ARGS(place, number, index),
+	TP_PROTO(u32 dev, u32 place, u32 number, u32 index),
+	TP_ARGS(dev, place, number, index),
 	TP_STRUCT__entry(
+		__field(u32, dev)
 		__field(u32, place)
 		__field(u32, number)
 		__field(u32, index)
 	),
 	TP_fast_assign(
+		__entry->dev = dev;
 		__entry->place = place;
 		__entry->number = number;
 		__entry->index = index;
 	),
-	TP_printk("place=0x%02x number=0x%08x index=%u",
-		  __entry->place, __entry->number, __entry->index)
+	TP_printk("dev=%u place=0x%02x number=0x%08x index=%u",
+		  __entry->dev, __entry->place, __entry->number, __entry->index)
 );
 
 /* A hard interrupt. */
 TRACE_EVENT(qpair_irq,
-	TP_PROTO(u32 eq),
-	TP_ARGS(eq),
+	TP_PROTO(u32 dev, u32 eq),
+	TP_ARGS(dev, eq),
 	TP_STRUCT__entry(
+		__field(u32, dev)
 		__field(u32, eq)
 	),
 	TP_fast_assign(
+		__entry->dev = dev;
 		__entry->eq = eq;
 	),
-	TP_printk("eq=0x%08x", __entry->eq)
+	TP_printk("dev=%u eq=0x%08x", __entry->dev, __entry->eq)
 );
 
 /* A round of an EQ's poll begins. */
 TRACE_EVENT(qpair_poll_start,
-	TP_PROTO(u32 eq, u32 budget),
-	TP_ARGS(eq, budget),
+	TP_PROTO(u32 dev, u32 eq, u32 budget),
+	TP_ARGS(dev, eq, budget),
 	TP_STRUCT__entry(
+		__field(u32, dev)
 		__field(u32, eq)
 		__field(u32, budget)
 	),
 	TP_fast_assign(
+		__entry->dev = dev;
 		__entry->eq = eq;
 		__entry->budget = budget;
 	),
-	TP_printk("eq=0x%08x budget=%u", __entry->eq, __entry->budget)
+	TP_printk("dev=%u eq=0x%08x budget=%u", __entry->dev, __entry->eq, __entry->budget)
 );
 
 /* It ends: what it did of its budget, and whether it runs again. */
 TRACE_EVENT(qpair_poll_end,
-	TP_PROTO(u32 eq, u32 done, bool again),
-	TP_ARGS(eq, done, again),
+	TP_PROTO(u32 dev, u32 eq, u32 done, bool again),
+	TP_ARGS(dev, eq, done, again),
 	TP_STRUCT__entry(
+		__field(u32, dev)
 		__field(u32, eq)
 		__field(u32, done)
 		__field(bool, again)
 	),
 	TP_fast_assign(
+		__entry->dev = dev;
 		__entry->eq = eq;
 		__entry->done = done;
 		__entry->again = again;
 	),
-	TP_printk("eq=0x%08x done=%u again=%d", __entry->eq, __entry->done, __entry->again)
+	TP_printk("dev=%u eq=0x%08x done=%u again=%d", __entry->dev, __entry->eq, __entry->done, __entry->again)
 );
 
 /* An event was taken from an EQ. */
@@ -169,22 +180,32 @@ TRACE_EVENT(qpair_post,
 		  __entry->qp, __entry->index, __entry->opcode, __entry->wr_id)
 );
 
-/* Something went wrong with an object: an error number, and what explains it. */
+/*
+ * Something went wrong: a completion with an error (its status), one that made no sense (its
+ * index), a command that failed (the errno), an asynchronous event (its code), device fatal (the
+ * cause). The kinds are those of trace.rs.
+ */
 TRACE_EVENT(qpair_error,
-	TP_PROTO(u32 number, int error, u64 detail),
-	TP_ARGS(number, error, detail),
+	TP_PROTO(u32 kind, u32 number, u32 detail),
+	TP_ARGS(kind, number, detail),
 	TP_STRUCT__entry(
+		__field(u32, kind)
 		__field(u32, number)
-		__field(int, error)
-		__field(u64, detail)
+		__field(u32, detail)
 	),
 	TP_fast_assign(
+		__entry->kind = kind;
 		__entry->number = number;
-		__entry->error = error;
 		__entry->detail = detail;
 	),
-	TP_printk("number=0x%08x error=%d detail=0x%llx",
-		  __entry->number, __entry->error, __entry->detail)
+	TP_printk("what=%s number=0x%08x detail=%u",
+		  __print_symbolic(__entry->kind,
+				   { 0, "completion" },
+				   { 1, "stale" },
+				   { 2, "command" },
+				   { 3, "asynchronous" },
+				   { 4, "fatal" }),
+		  __entry->number, __entry->detail)
 );
 
 #endif /* _QPAIR_TRACE_H */

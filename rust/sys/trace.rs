@@ -6,7 +6,8 @@
 //! on. [`kernel::tracepoint`]'s macro does the same, but expects the trace point to be declared
 //! in the kernel's own bindings.
 //!
-//! All are callable in any context.
+//! All are callable in any context. A process posts, polls and arms without the kernel, so its work
+//! requests, completions and doorbells are not here; its events are.
 
 #[cfg(CONFIG_TRACEPOINTS)]
 use kernel::bindings;
@@ -51,17 +52,17 @@ macro_rules! trace_points {
 }
 
 trace_points! {
-    /// The driver rings a doorbell: place in the page, object, index.
-    fn doorbell(place: u32, number: u32, index: u32);
+    /// The driver rings a doorbell: device, place in the page, object, index.
+    fn doorbell(dev: u32, place: u32, number: u32, index: u32);
 
     /// A hard interrupt.
-    fn irq(eq: u32);
+    fn irq(dev: u32, eq: u32);
 
     /// A round of an EQ's poll begins.
-    fn poll_start(eq: u32, budget: u32);
+    fn poll_start(dev: u32, eq: u32, budget: u32);
 
     /// It ends: what it did of its budget, and whether it runs again.
-    fn poll_end(eq: u32, done: u32, again: bool);
+    fn poll_end(dev: u32, eq: u32, done: u32, again: bool);
 
     /// An event was taken from an EQ.
     fn eqe(eq: u32, index: u32, kind: u32, number: u32);
@@ -78,6 +79,29 @@ trace_points! {
     /// A work request was written to an SQ or RQ.
     fn post(qp: u32, index: u32, opcode: u32, wr_id: u64);
 
-    /// Something went wrong with an object: an error number, and what explains it.
-    fn error(number: u32, error: i32, detail: u64);
+    /// Something went wrong with an object; the detail is as [`Wrong`] says.
+    fn error(kind: u32, number: u32, detail: u32);
+}
+
+/// What went wrong; as `trace.h` names them.
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub enum Wrong {
+    /// A completion has an error: its status.
+    Completion = 0,
+    /// A completion makes no sense: its index.
+    Stale = 1,
+    /// A command failed: the errno.
+    Command = 2,
+    /// An asynchronous event: its code.
+    Asynchronous = 3,
+    /// Device fatal: the cause.
+    Fatal = 4,
+}
+
+/// [`error`] of a kind.
+#[inline(always)]
+pub fn wrong(what: Wrong, number: u32, detail: u32) {
+    // CAST: What the enumeration says.
+    error(what as u32, number, detail);
 }
