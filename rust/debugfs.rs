@@ -7,6 +7,7 @@
 //! | `eqs` | each EQ: counters of interrupts, polls, events, completions, doorbells, slots | |
 //! | `cqs`, `qps`, `mrs`, `pds` | each object: the kernel's and those of open files | |
 //! | `contexts` | each open file | |
+//! | `live` | the queues of everybody as the device sees them ([`live`]) | |
 //! | `device` | health, epoch, admin commands, the device's own counters | |
 //! | `events`, `completions`, `budget`, `policy` | how polls go | the same; at once |
 //! | `moderation` | count and microseconds, of all EQs | the same |
@@ -14,6 +15,8 @@
 //!
 //! Every table is one line of headings, then a line for each object. Reading a table pauses polls
 //! for moments.
+
+mod live;
 
 use crate::{
     abi::counters::Counter,
@@ -62,6 +65,8 @@ pub(crate) struct Files {
     #[pin]
     contexts: File<Arc<Device>>,
     #[pin]
+    live: File<Arc<Device>>,
+    #[pin]
     device: File<Arc<Device>>,
     #[pin]
     events: File<Arc<Device>>,
@@ -95,6 +100,7 @@ impl Files {
                 mrs <- dir.read_callback_file(c"mrs", of(), &show_mrs),
                 pds <- dir.read_callback_file(c"pds", of(), &show_pds),
                 contexts <- dir.read_callback_file(c"contexts", of(), &show_contexts),
+                live <- dir.read_callback_file(c"live", of(), &live::show),
                 device <- dir.read_callback_file(c"device", of(), &show_device),
                 events <- dir.read_write_callback_file(
                     c"events", of(), &show_events, &set_events),

@@ -658,6 +658,25 @@ impl View<'_> {
         (self.live.world.cqs.len(), self.live.world.unclaimed)
     }
 
+    /// Numbers of the CQs on it, from the `at`th, as many as `numbers` has room for.
+    pub(crate) fn nth_cqs(&self, mut at: usize, numbers: &mut KVec<Number>) {
+        for (number, _) in self.live.world.cqs.iter() {
+            from(&mut at, number, numbers);
+        }
+    }
+
+    /// The same of the queue pairs on its kernel CQs; on EQ 0 of those of processes as well.
+    pub(crate) fn nth_qps(&self, mut at: usize, numbers: &mut KVec<Number>) {
+        for (_, cq) in self.kernel_cqs() {
+            for pair in cq.pairs() {
+                from(&mut at, pair.number(), numbers);
+            }
+        }
+        for (number, _) in self.live.world.owners.qps.iter() {
+            from(&mut at, number, numbers);
+        }
+    }
+
     /// The kernel's CQs.
     pub(crate) fn kernel_cqs(&self) -> impl Iterator<Item = (&Node, &KernelCq)> {
         self.live
@@ -668,5 +687,14 @@ impl View<'_> {
                 Body::Kernel(kernel) => Some((&entry.node, &**kernel)),
                 _ => None,
             })
+    }
+}
+
+/// Copies past the first `at`, while there is room; allocates nothing, for the poll is paused.
+fn from(at: &mut usize, number: Number, numbers: &mut KVec<Number>) {
+    match at.checked_sub(1) {
+        Some(rest) => *at = rest,
+        // Where there is no room, the next look begins here.
+        None => drop(numbers.push_within_capacity(number)),
     }
 }

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `live`: the queues of everybody as the device sees them now, for `qpair top`.
+//!
+//! A process posts and polls without the kernel, so nobody here can count for it; but the indices
+//! of its queues are in the device, which tells them by command. They run freely, so what was done
+//! between two looks is a difference. This costs nothing on the data path; a look costs a command
+//! for each object, whose completions and events are on CQ 0 and EQ 0.
+//!
+//! A line is a kind and `name=value`s; an object that ends meanwhile has no line. Numbers are raw.
+
+use crate::{
+    abi::Number,
+    admin::{
+        self,
+        Admin,
+        Query, //
+    },
+    device::Device,
+    event::View,
+    sys::gate::Pass, //
+};
+use kernel::{
+    fmt,
+    prelude::*,
+    sync::Arc, //
+};
+
+/// Numbers that are copied while a poll is paused.
+const BATCH: usize = 64;
+
+/// Writes the file.
+pub(super) fn show(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut numbers = KVec::with_capacity(BATCH, GFP_KERNEL).map_err(|_| fmt::Error)?;
+    for eq in device.eqs() {
+        let number = eq.handler().number();
+        with(device, |admin, pass| {
+            // EQ 0 was made by registers, and is told about like the others.
+            admin
+                .execute(pass, Query::<admin::Eq>::new(number))
+                .map(|eq| {
+                    writeln!(
+                        f,
+                        "eq number={} vector={} depth={} producer={} consumer={} \
+                         moderation-count={} moderation-usecs={}",
+                        number.raw(),
+                        eq.vector,
+                        1u64.wrapping_shl(eq.log_depth.into()),
+                        eq.producer,
+                        eq.consumer,
+                        eq.moderation_count,
+                        eq.moderation_usecs
+                    )
+                })
+        })?;
+    }
+    let cqs = |view: &View<'_>, at, numbers: &mut _| view.nth_cqs(at, numbers);
+    each(device, &mut numbers, cqs, |number| {
+        with(device, |admin, pass| {
+            admin
+                .execute(pass, Query::<admin::Cq>::new(number))
+                .map(|cq| {
+                    writeln!(
+                        f,
+                        "cq number={} page={} eq={} depth={} producer={} consumer={}",
+                        number.raw(),
+                        cq.page,
+                        cq.eq.raw(),
+                        1u64.wrapping_shl(cq.log_depth.into()),
+                        cq.producer,
+                        cq.consumer
+                    )
+                })
+        })
+    })?;
+    let qps = |view: &View<'_>, at, numbers: &mut _| view.nth_qps(at, numbers);
+    each(device, &mut numbers, qps, |number| {
+        with(device, |admin, pass| {
+            admin
+                .execute(pass, Query::<admin::Qp>::new(number))
+                .map(|qp| {
+                    writeln!(
+                        f,
+                        "qp number={} page={} state={} send-cq={} recv-cq={} sq-depth={} \
+                         sq-producer={} sq-consumer={} rq-depth={} rq-producer={} rq-consumer={}",
+                        number.raw(),
+                        qp.page,
+                        qp.state,
+                        qp.send_cq.raw(),
+                        qp.recv_cq.raw(),
+                        1u64.wrapping_shl(qp.log_sq.into()),
+                        qp.sq_producer,
+                        qp.sq_consumer,
+                        1u64.wrapping_shl(qp.log_rq.into()),
+                        qp.rq_producer,
+                        qp.rq_consumer
+                    )
+                })
+        })
+    })
+}
+
+/// Asks the device. Of what is not there, or a device that is down, there is nothing to say.
+fn with(
+    device: &Device,
+    ask: impl FnOnce(&Admin, &Pass<'_>) -> Result<fmt::Result>,
+) -> fmt::Result {
+    let answer = device
+        .enter(device.epoch())
+        .and_then(|pass| ask(device.admin(), &pass));
+    answer.unwrap_or(Ok(()))
+}
+
+/// Calls `tell` for all numbers that `nth` gives of all EQs, with the polls running.
+fn each(
+    device: &Device,
+    numbers: &mut KVec<Number>,
+    nth: impl Fn(&View<'_>, usize, &mut KVec<Number>),
+    mut tell: impl FnMut(Number) -> fmt::Result,
+) -> fmt::Result {
+    for eq in device.eqs() {
+        let mut at = 0;
+        loop {
+            numbers.clear();
+            eq.paused(|_, state| state.look(|view| nth(view, at, numbers)));
+            if numbers.is_empty() {
+                break;
+            }
+            at += numbers.len();
+            for number in &*numbers {
+                tell(*number)?;
+            }
+        }
+    }
+    Ok(())
+}
