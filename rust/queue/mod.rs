@@ -23,6 +23,7 @@
 //! | [`mask`] | when an EQ interrupts; how asynchronous events wait | device |
 //! | [`arm`] | EQ slots: who holds one, when it comes back | driver |
 //! | [`poll`] | the event poll | driver |
+//! | [`moderation`] | how many interrupts an EQ is worth | driver |
 //! | [`buflist`] | page size, tables of a buffer, and how to walk them | driver, device |
 //! | [`flow`] | flow control between two senders | library |
 //! | [`selftest`] | a table of tests for each rule | KUnit, tests |
@@ -42,6 +43,7 @@ pub mod credit;
 pub mod flow;
 pub mod index;
 pub mod mask;
+pub mod moderation;
 pub mod mutant;
 pub mod poll;
 pub mod producer;

@@ -11,6 +11,7 @@ pub mod flow;
 pub mod index;
 pub mod mask;
 pub mod memory;
+pub mod moderation;
 pub mod poll;
 pub mod prop;
 pub mod ring;
@@ -48,6 +49,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         ring::CHECKS,
         channel::CHECKS,
         mask::CHECKS,
+        moderation::CHECKS,
         poll::CHECKS,
         buflist::CHECKS,
         flow::CHECKS,
