@@ -10,7 +10,7 @@
 //! | `live` | the queues of everybody as the device sees them ([`live`]) | |
 //! | `device` | health, epoch, admin commands, the device's own counters | |
 //! | `events`, `completions`, `budget`, `policy` | how polls go | the same; at once |
-//! | `moderation` | count and microseconds, of all EQs | the same |
+//! | `moderation` | `off`, `fixed COUNT USECS`, `adaptive TARGET`: how interrupts are moderated | the same |
 //! | `loopback` | the last run of [`loopback`](crate::loopback) | a run |
 //!
 //! Every table is one line of headings, then a line for each object. Reading a table pauses polls
@@ -30,7 +30,10 @@ use crate::{
         State, //
     },
     loopback::Loopback,
-    queue::poll::Node,
+    queue::{
+        moderation::Setting,
+        poll::Node, //
+    },
     sys::debugroot::Root, //
 };
 use core::pin::Pin;
@@ -124,7 +127,7 @@ fn show_eqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(
         f,
         "eq number depth head interrupts lost polls again events completions arms deferred heads \
-         unmasks short stale unclaimed cqs unbound spare limbo pending spurious"
+         unmasks short stale unclaimed cqs unbound spare limbo pending spurious count usecs"
     )?;
     for eq in device.eqs() {
         let (interrupts, lost) = eq.handler().interrupts();
@@ -138,10 +141,11 @@ fn show_eqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             continue;
         };
         let [unbound, spare, limbo, pending, spurious] = slots;
+        let Setting { count, usecs } = eq.handler().moderation();
         writeln!(
             f,
             "{index} {number} {depth} {head} {interrupts} {lost} {} {} {} {} {} {} {} {} {} {} \
-             {unclaimed} {cqs} {unbound} {spare} {limbo} {pending} {spurious}",
+             {unclaimed} {cqs} {unbound} {spare} {limbo} {pending} {spurious} {count} {usecs}",
             counts.polls,
             counts.again,
             counts.events,
@@ -282,25 +286,12 @@ fn show_device(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     Ok(())
 }
 
-/// Numbers that were written, separated by blanks.
-fn numbers<const N: usize>(reader: &mut UserSliceReader) -> Result<[u32; N]> {
-    let mut buffer = [0; 64];
+/// What was written.
+fn words<'a>(reader: &mut UserSliceReader, buffer: &'a mut [u8; 64]) -> Result<&'a str> {
     let length = reader.len();
     let text = buffer.get_mut(..length).ok_or(EINVAL)?;
     reader.read_slice(text)?;
-    let text = core::str::from_utf8(text).map_err(|_| EINVAL)?;
-    let mut words = text.split_ascii_whitespace();
-    let mut numbers = [0; N];
-    for number in &mut numbers {
-        *number = words
-            .next()
-            .and_then(|word| word.parse().ok())
-            .ok_or(EINVAL)?;
-    }
-    match words.next() {
-        None => Ok(numbers),
-        Some(_) => Err(EINVAL),
-    }
+    core::str::from_utf8(text).map_err(|_| EINVAL)
 }
 
 /// A number among the knobs, from `least` to `most`.
@@ -309,7 +300,9 @@ fn set(
     reader: &mut UserSliceReader,
     range: core::ops::RangeInclusive<u32>,
 ) -> Result {
-    let [value] = numbers(reader)?;
+    let mut buffer = [0; 64];
+    let value = words(reader, &mut buffer)?.trim().parse();
+    let value = value.map_err(|_| EINVAL)?;
     if !range.contains(&value) {
         return Err(EINVAL);
     }
@@ -335,24 +328,14 @@ knobs! {
 }
 
 fn show_moderation(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let knobs = device.knobs();
-    writeln!(
-        f,
-        "{} {}",
-        knobs.moderation_count.load(Relaxed),
-        knobs.moderation_usecs.load(Relaxed)
-    )
+    writeln!(f, "{}", device.mode())
 }
 
 fn set_moderation(device: &Arc<Device>, reader: &mut UserSliceReader) -> Result {
-    let [count, usecs] = numbers(reader)?;
-    let count = u16::try_from(count).map_err(|_| EINVAL)?;
-    let usecs = u16::try_from(usecs).map_err(|_| EINVAL)?;
+    let mut buffer = [0; 64];
+    let mode = words(reader, &mut buffer)?.parse()?;
     let pass = device.enter(device.epoch())?;
-    device.moderate(&pass, count, usecs)?;
-    device.knobs().moderation_count.store(count.into(), Relaxed);
-    device.knobs().moderation_usecs.store(usecs.into(), Relaxed);
-    Ok(())
+    device.moderate(&pass, mode)
 }
 
 fn show_loopback(loopback: &Arc<Loopback>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -28,19 +28,16 @@
 //! | `objects` | that the device's and our tables of CQs and queue pairs change together |
 //! | the pause of a poll | what the poll owns |
 //! | `told` | that what is done about a device that failed is done in the epoch in which it failed |
+//! | `moderation` | how interrupts are moderated, and that the device is told so |
 //! | `pages` | which doorbell pages are taken, and of which epoch that is |
 //! | `tenants` | the list of this file; held for moments |
 
 use crate::{
-    abi::{
-        command::EqContext,
-        Number, //
-    },
+    abi::Number,
     admin::{
         Admin,
         Create,
-        Eq as EqObject,
-        Modify, //
+        Eq as EqObject, //
     },
     cq::{
         Body,
@@ -84,7 +81,6 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
-            Relaxed,
             Release, //
         },
         Arc,
@@ -92,10 +88,20 @@ use kernel::{
     },
 };
 
+mod moderate;
 mod objects;
 mod watch;
 
-pub(crate) use self::watch::Watch;
+pub(crate) use self::{
+    moderate::{
+        Sampler,
+        SAMPLE, //
+    },
+    watch::{
+        Watch,
+        WATCH, //
+    }, //
+};
 pub(crate) use crate::{
     cq::{
         AsyncEvent,
@@ -178,6 +184,8 @@ pub(crate) struct Device {
     /// The health that tenants were last told of. No epoch begins while it is locked.
     #[pin]
     told: Mutex<Health>,
+    #[pin]
+    moderation: Mutex<moderate::Moderation>,
     /// Up to which change of the CPUs interrupts were spread over them.
     cpus: Atomic<u32>,
     /// A reset was asked for and could not be had.
@@ -215,6 +223,7 @@ impl Device {
                 tenants <- new_mutex!(KVec::new(), "Device::tenants"),
                 pages <- new_mutex!(Pages { taken: KVec::new() }, "Device::pages"),
                 told <- new_mutex!(Health::Up, "Device::told"),
+                moderation <- new_mutex!(moderate::Moderation::new(), "Device::moderation"),
                 cpus: Atomic::new(sys::hotplug::changes()),
                 hopeless: Atomic::new(0),
             }),
@@ -366,40 +375,10 @@ impl Device {
                 return Err(error);
             }
         }
-        let count = self.knobs.moderation_count.load(Relaxed);
-        if count != 0 {
-            // CAST: They were 16 bits when they were set.
-            let usecs = self.knobs.moderation_usecs.load(Relaxed) as u16;
-            self.moderate(&pass, count as u16, usecs)?;
-        }
+        self.moderate_again(&pass)?;
         // CAST: As above.
         self.up.store(self.eqs.len() as u32, Release);
         function.set_up()
-    }
-
-    /// Sets the moderation of all EQs: an interrupt when `count` events wait, or the oldest has
-    /// waited for `usecs` microseconds. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if only one of the two is 0; those of the command.
-    pub(crate) fn moderate(&self, pass: &Pass<'_>, count: u16, usecs: u16) -> Result {
-        let context = EqContext {
-            moderation_count: count,
-            moderation_usecs: usecs,
-            ..EqContext::default()
-        };
-        for eq in &self.eqs {
-            self.admin.execute(
-                pass,
-                Modify::<EqObject> {
-                    number: eq.handler().number(),
-                    mask: 0,
-                    context,
-                },
-            )?;
-        }
-        Ok(())
     }
 
     /// Stops everything and frees all memory that the device could reach. Under the device lock.

@@ -12,7 +12,10 @@ use crate::{
     device::{
         Device,
         Lost,
-        Watch, //
+        Sampler,
+        Watch,
+        SAMPLE,
+        WATCH, //
     },
     event::Eq,
     function::Function,
@@ -86,9 +89,6 @@ compat::pci_table!(
 /// Who may open the device: everybody, since what a file can do to others is bounded.
 const ACCESS: u16 = 0o666;
 
-/// How often the watchdog looks, in milliseconds.
-const WATCH: u32 = 1000;
-
 /// Which N of `/dev/qpairN` are taken.
 static INDICES: Atomic<u64> = Atomic::new(0);
 
@@ -157,6 +157,8 @@ impl Drop for Guest {
 pub(crate) struct Data<'bound> {
     /// First: no new files.
     _chardev: Pin<KBox<CharDevice<Context>>>,
+    /// Sees a device that is down as one that does nothing.
+    _sampler: Pin<KBox<Watchdog<Sampler>>>,
     running: Running<'bound>,
     /// After shutting down, which ends a run that somebody is waiting for in a file.
     _files: Pin<KBox<Files>>,
@@ -193,6 +195,8 @@ impl<'bound> Data<'bound> {
         }
         let watchdog = KBox::pin_init(Watchdog::new(WATCH, Watch(device.clone())), GFP_KERNEL)?;
         let running = Running::new(device, pdev)?;
+        let sampler = Sampler(running.device.clone());
+        let sampler = KBox::pin_init(Watchdog::new(SAMPLE, sampler), GFP_KERNEL)?;
         let loopback = Guest(Loopback::new(running.device.clone())?);
         let files = Files::new(&running.device, loopback.0.clone())?;
         let chardev = CharDevice::new(
@@ -207,6 +211,7 @@ impl<'bound> Data<'bound> {
             _chardev: chardev,
             _files: files,
             _loopback: loopback,
+            _sampler: sampler,
             running,
             _watchdog: watchdog,
             _irqs: irqs,

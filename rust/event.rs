@@ -59,6 +59,7 @@ use crate::{
             Depth,
             Index, //
         },
+        moderation::Setting,
         poll::{
             Consumed,
             Counts,
@@ -132,6 +133,10 @@ pub(crate) struct Eq {
     polls: Atomic<u32>,
     interrupts: Atomic<u64>,
     lost: Atomic<u64>,
+    /// Completions that were consumed, and events of CQs of processes.
+    done: Atomic<u64>,
+    /// Its moderation, as the device was told last: count, and microseconds above it.
+    moderation: Atomic<u32>,
     watched: Arc<Watch>,
 }
 
@@ -249,6 +254,8 @@ impl Eq {
             polls: Atomic::new(0),
             interrupts: Atomic::new(0),
             lost: Atomic::new(0),
+            done: Atomic::new(0),
+            moderation: Atomic::new(0),
             watched,
         };
         EqPoller::new(dev, eq, State(None))
@@ -267,6 +274,27 @@ impl Eq {
     /// Interrupts that came, and those that were found to be lost.
     pub(crate) fn interrupts(&self) -> (u64, u64) {
         (self.interrupts.load(Relaxed), self.lost.load(Relaxed))
+    }
+
+    /// What the device was told of moderation.
+    pub(crate) fn moderation(&self) -> Setting {
+        let both = self.moderation.load(Relaxed);
+        Setting {
+            // CAST: The halves.
+            count: both as u16,
+            usecs: (both >> 16) as u16,
+        }
+    }
+
+    /// The device was told this.
+    pub(crate) fn set_moderation(&self, Setting { count, usecs }: Setting) {
+        let both = u32::from(count) | u32::from(usecs) << 16;
+        self.moderation.store(both, Relaxed);
+    }
+
+    /// What has come since the beginning: completions, and interrupts.
+    pub(crate) fn traffic(&self) -> (u64, u64) {
+        (self.done.load(Relaxed), self.interrupts.load(Relaxed))
     }
 
     /// Whether an event has been waiting since the last look, a second ago, and no poll has run:
@@ -320,6 +348,7 @@ impl Eq {
             },
             GFP_KERNEL,
         )?;
+        eq.set_moderation(Setting::OFF);
         eq.number.store(number.raw(), Release);
         eq.head.store(0, Release);
         *eq.watched.watched.lock() = Some(Watched {
@@ -368,6 +397,8 @@ impl Handler for Eq {
         self.polls.fetch_add(1, Release);
         let again = verdict == Verdict::Again;
         let done = poll.counts().completions.wrapping_sub(before.completions);
+        let events = poll.counts().events.wrapping_sub(before.events);
+        self.done.fetch_add(done.max(events), Relaxed);
         // CAST: Bounded by the budget.
         trace::poll_end(dev_index, number, done as u32, again);
         if again {

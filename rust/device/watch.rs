@@ -22,6 +22,7 @@ use kernel::{
         },
         Arc, //
     },
+    time::Msecs, //
 };
 
 impl Device {
@@ -47,8 +48,18 @@ impl Device {
 /// The watchdog's view of the device.
 pub(crate) struct Watch(pub(crate) Arc<Device>);
 
+/// How often it looks, in milliseconds.
+pub(crate) const WATCH: Msecs = 1000;
+
 impl Check for Watch {
-    fn check(&self) {
+    fn check(&self) -> Msecs {
+        self.look();
+        WATCH
+    }
+}
+
+impl Watch {
+    fn look(&self) {
         let device = &*self.0;
         let function = &device.function;
         for eq in &device.eqs {

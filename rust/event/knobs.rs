@@ -21,10 +21,6 @@ pub(crate) struct Knobs {
     pub(crate) budget: Atomic<u32>,
     /// 0: the loop described in [`queue::poll`](crate::queue::poll); 1: the source model's own.
     pub(crate) policy: Atomic<u32>,
-    /// Moderation of all EQs, as it was set last: events ...
-    pub(crate) moderation_count: Atomic<u32>,
-    /// ... or microseconds.
-    pub(crate) moderation_usecs: Atomic<u32>,
 }
 
 impl Knobs {
@@ -36,8 +32,6 @@ impl Knobs {
             completions: Atomic::new(tuning.completions),
             budget: Atomic::new(tuning.budget),
             policy: Atomic::new(0),
-            moderation_count: Atomic::new(0),
-            moderation_usecs: Atomic::new(0),
         }
     }
 

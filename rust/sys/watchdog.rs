@@ -11,7 +11,6 @@ use kernel::{
     prelude::*,
     time::{
         msecs_to_jiffies,
-        Jiffies,
         Msecs, //
     },
     types::Opaque,
@@ -20,11 +19,12 @@ use kernel::{
 
 /// What a [`Watchdog`] does.
 pub trait Check: Send + Sync + 'static {
-    /// Process context; may sleep, but not wait for the watchdog's own drop.
-    fn check(&self);
+    /// Gives the pause until the next time. Process context; may sleep, but not wait for the
+    /// watchdog's own drop.
+    fn check(&self) -> Msecs;
 }
 
-/// Calls a [`Check`] with a pause of a fixed length between its calls.
+/// Calls a [`Check`] again and again, with the pauses that it wants.
 ///
 /// # Invariants
 ///
@@ -33,7 +33,6 @@ pub trait Check: Send + Sync + 'static {
 pub struct Watchdog<C: Check> {
     #[pin]
     work: Opaque<bindings::delayed_work>,
-    pause: Jiffies,
     check: C,
 }
 
@@ -44,7 +43,7 @@ unsafe impl<C: Check> Send for Watchdog<C> {}
 unsafe impl<C: Check> Sync for Watchdog<C> {}
 
 impl<C: Check> Watchdog<C> {
-    /// Runs `check` with `pause` milliseconds before each time. The drop ends it.
+    /// Runs `check` in `pause` milliseconds, and then as it says. The drop ends it.
     pub fn new(pause: Msecs, check: C) -> impl PinInit<Self, Error> {
         pin_init!(Self {
             // INVARIANT: Initialised here.
@@ -68,16 +67,15 @@ impl<C: Check> Watchdog<C> {
                     );
                 }
             }),
-            pause: msecs_to_jiffies(pause),
             check,
         }? Error)
-        .pin_chain(|this| {
-            this.queue();
+        .pin_chain(move |this| {
+            this.queue(pause);
             Ok(())
         })
     }
 
-    fn queue(&self) {
+    fn queue(&self, pause: Msecs) {
         // CAST: `Queue` is a transparent wrapper of an `Opaque<struct workqueue_struct>`.
         let queue = core::ptr::from_ref(workqueue::system_power_efficient())
             .cast_mut()
@@ -88,7 +86,7 @@ impl<C: Check> Watchdog<C> {
                 bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int,
                 queue,
                 self.work.get(),
-                self.pause,
+                msecs_to_jiffies(pause),
             )
         };
     }
@@ -102,8 +100,8 @@ impl<C: Check> Watchdog<C> {
             let work = container_of!(work, bindings::delayed_work, work);
             &*container_of!(Opaque::cast_from(work), Self, work)
         };
-        this.check.check();
-        this.queue();
+        let pause = this.check.check();
+        this.queue(pause);
     }
 }
 

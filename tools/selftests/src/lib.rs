@@ -11,7 +11,7 @@
 //! | [`host`] | the machine outside |
 //! | [`control`] | cases: the control path, one ioctl after the other, and what they refuse |
 //! | [`data`] | cases: work requests, doorbells, completions, and what the device refuses |
-//! | [`event`] | cases: the event path: vectors and CPUs |
+//! | [`event`] | cases: the event path: vectors, moderation, fairness |
 //! | [`life`] | cases: processes that die, devices that go |
 //! | [`tool`] | cases: the `qpair` tool and the C example |
 //!
@@ -38,6 +38,7 @@ pub const GROUPS: &[ktap::Group] = &[
     data::SCALE,
     data::DEVICES,
     event::VECTORS,
+    event::TUNING,
     life::PROCESSES,
     life::DEVICE,
     life::KNOBS,

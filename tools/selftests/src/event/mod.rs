@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The event path: which CPU an interrupt goes to, how many there are, and that each gets its share.
 
+mod moderation;
 mod vectors;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,18 @@ pub const VECTORS: Group = Group {
         vectors::one_cpu_each * 2,
         vectors::lost_interrupts * 4,
         vectors::cpus_come_and_go * 8,
+    ],
+};
+
+/// What may be turned.
+pub const TUNING: Group = Group {
+    name: "tuning",
+    cases: cases![
+        moderation::modes,
+        moderation::fixed_collects,
+        moderation::adaptive_follows_the_load,
+        moderation::interrupts_have_a_ceiling,
+        moderation::values_change_while_running * 8,
     ],
 };
 
@@ -98,4 +111,35 @@ fn of_eq(eq: u32, column: &str) -> Result<u64> {
     let eqs = eqs()?;
     let line = eqs.get(eq as usize).context("no such EQ")?;
     line.get(column).copied().context("no such column")
+}
+
+/// What a file of the device in debugfs says.
+fn knob(name: &str) -> Result<String> {
+    Ok(world::text(world::debugfs(0)?.join(name))?
+        .trim()
+        .to_string())
+}
+
+/// Writes a file of the device in debugfs.
+fn set_knob(name: &str, value: &str) -> Result<()> {
+    world::put(world::debugfs(0)?.join(name), value)
+}
+
+/// What may be turned, as it was; so it is again in the end.
+struct Kept(Vec<(&'static str, String)>);
+
+impl Kept {
+    fn all() -> Result<Self> {
+        let names = ["events", "completions", "budget", "policy", "moderation"];
+        let all = names.into_iter().map(|name| Ok((name, knob(name)?)));
+        all.collect::<Result<_>>().map(Self)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        for (name, value) in &self.0 {
+            let _ = set_knob(name, value);
+        }
+    }
 }

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Moderation of interrupts: off, fixed, or chosen by load.
+//!
+//! The device delays an EQ's interrupt until enough events wait or the oldest has waited long
+//! enough. What is enough is told to it by an admin command, so from process context, and only
+//! when it changes. In [`Mode::Adaptive`] a [`Sampler`] looks at each EQ's counters, which the
+//! interrupt and the poll leave in atomics, and asks its
+//! [`Controller`](crate::queue::moderation::Controller). The poll itself has nothing to do with it.
+//!
+//! Each EQ remembers what the device was told last. Whatever was refused, or was forgotten in a
+//! reset, is told again at the next look.
+
+use super::Device;
+use crate::{
+    abi::command::EqContext,
+    admin::{
+        Eq as EqObject,
+        Modify, //
+    },
+    event::EqPoller,
+    function::Health,
+    queue::moderation::{
+        Controller,
+        Sample,
+        Setting,
+        TARGET, //
+    },
+    sys::{
+        gate::Pass,
+        watchdog::Check, //
+    },
+};
+use core::{
+    fmt,
+    str::FromStr, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    time::{
+        Instant,
+        Monotonic,
+        Msecs, //
+    }, //
+};
+
+/// Between two samples of an EQ that is busy, in milliseconds.
+pub(crate) const SAMPLE: Msecs = 10;
+/// And where nothing is to be chosen.
+const REST: Msecs = 250;
+
+/// How interrupts are moderated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// The same for all EQs; [`Setting::OFF`] among them.
+    Fixed(Setting),
+    /// By load; with so many interrupts a second of each EQ nothing is delayed.
+    Adaptive(u32),
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(Setting::OFF) => write!(f, "off"),
+            Self::Fixed(Setting { count, usecs }) => write!(f, "fixed {count} {usecs}"),
+            Self::Adaptive(target) => write!(f, "adaptive {target}"),
+        }
+    }
+}
+
+impl FromStr for Mode {
+    type Err = Error;
+
+    /// `off`, `fixed 16 50` or only `16 50`, `adaptive 10000` or only `adaptive`.
+    fn from_str(text: &str) -> Result<Self> {
+        fn number<T: FromStr>(word: &str) -> Result<T> {
+            word.parse().map_err(|_| EINVAL)
+        }
+        let fixed = |count, usecs| -> Result<Self> {
+            let (count, usecs): (u16, u16) = (number(count)?, number(usecs)?);
+            if (count == 0) != (usecs == 0) {
+                return Err(EINVAL);
+            }
+            Ok(Self::Fixed(Setting { count, usecs }))
+        };
+        let mut words = text.split_ascii_whitespace();
+        let mut next = || words.next();
+        let four = [next(), next(), next(), next()];
+        match four {
+            [Some("off"), None, ..] => Ok(Self::Fixed(Setting::OFF)),
+            [Some("fixed"), Some(count), Some(usecs), None] => fixed(count, usecs),
+            [Some("adaptive"), None, ..] => Ok(Self::Adaptive(TARGET)),
+            [Some("adaptive"), Some(target), None, _] => match number(target)? {
+                0 => Err(EINVAL),
+                target => Ok(Self::Adaptive(target)),
+            },
+            [Some(count), Some(usecs), None, _] => fixed(count, usecs),
+            _ => Err(EINVAL),
+        }
+    }
+}
+
+/// What is known of an EQ's load.
+struct Track {
+    controller: Controller,
+    /// Completions and interrupts, and when that was.
+    last: (u64, u64),
+    at: Instant<Monotonic>,
+}
+
+impl Track {
+    fn new(eq: &EqPoller, target: u32) -> Self {
+        Self {
+            controller: Controller::new(target),
+            last: eq.handler().traffic(),
+            at: Instant::now(),
+        }
+    }
+
+    fn sample(&mut self, eq: &EqPoller) {
+        let now = eq.handler().traffic();
+        let nanos = self.at.elapsed().as_nanos();
+        let last = core::mem::replace(&mut self.last, now);
+        self.at = Instant::now();
+        self.controller.sample(Sample {
+            completions: now.0.wrapping_sub(last.0),
+            interrupts: now.1.wrapping_sub(last.1),
+            nanos: u64::try_from(nanos).unwrap_or(0),
+        });
+    }
+}
+
+/// How the interrupts of a device are moderated.
+pub(super) struct Moderation {
+    mode: Mode,
+    /// One for each EQ, where the mode is adaptive.
+    tracks: KVec<Track>,
+}
+
+impl Moderation {
+    pub(super) fn new() -> Self {
+        Self {
+            mode: Mode::Adaptive(TARGET),
+            tracks: KVec::new(),
+        }
+    }
+
+    /// What the device is to be told of EQ `index`.
+    fn wanted(&self, index: usize) -> Setting {
+        match self.mode {
+            Mode::Fixed(setting) => setting,
+            Mode::Adaptive(_) => self
+                .tracks
+                .get(index)
+                .map_or(Setting::OFF, |track| track.controller.setting()),
+        }
+    }
+}
+
+impl Device {
+    /// How interrupts are moderated. Sleeps.
+    pub(crate) fn mode(&self) -> Mode {
+        self.moderation.lock().mode
+    }
+
+    /// Changes how interrupts are moderated. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the commands; the mode is the new one all the same, and it is tried again.
+    pub(crate) fn moderate(&self, pass: &Pass<'_>, mode: Mode) -> Result {
+        let mut moderation = self.moderation.lock();
+        moderation.mode = mode;
+        moderation.tracks.clear();
+        self.tell(pass, &moderation)
+    }
+
+    /// Tells a device that has just come up. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the commands.
+    pub(super) fn moderate_again(&self, pass: &Pass<'_>) -> Result {
+        let mut moderation = self.moderation.lock();
+        moderation.tracks.clear();
+        self.tell(pass, &moderation)
+    }
+
+    /// Tells the device what it was not told yet.
+    fn tell(&self, pass: &Pass<'_>, moderation: &Moderation) -> Result {
+        for (index, eq) in self.eqs.iter().enumerate() {
+            let setting = moderation.wanted(index);
+            if setting == eq.handler().moderation() {
+                continue;
+            }
+            self.admin.execute(
+                pass,
+                Modify::<EqObject> {
+                    number: eq.handler().number(),
+                    mask: 0,
+                    context: EqContext {
+                        moderation_count: setting.count,
+                        moderation_usecs: setting.usecs,
+                        ..EqContext::default()
+                    },
+                },
+            )?;
+            eq.handler().set_moderation(setting);
+        }
+        Ok(())
+    }
+
+    /// Looks at the load of each EQ, and tells the device what follows; gives the time until the
+    /// next look.
+    fn sample(&self) -> Msecs {
+        if self.function.health() != Health::Up {
+            return REST;
+        }
+        let Ok(pass) = self.enter(self.epoch()) else {
+            return REST;
+        };
+        let mut moderation = self.moderation.lock();
+        let mut busy = false;
+        if let Mode::Adaptive(target) = moderation.mode {
+            if moderation.tracks.is_empty() {
+                for eq in &self.eqs {
+                    // Without memory for all of them the rest is not moderated.
+                    let track = Track::new(eq, target);
+                    if moderation.tracks.push(track, GFP_KERNEL).is_err() {
+                        break;
+                    }
+                }
+            }
+            for (track, eq) in moderation.tracks.iter_mut().zip(&self.eqs) {
+                let before = track.last;
+                track.sample(eq);
+                busy |= track.last != before || !track.controller.is_off();
+            }
+        }
+        // One that was refused is told again at the next look.
+        if let Err(error) = self.tell(&pass, &moderation) {
+            dev_dbg!(pass.dev(), "moderation is not changed: {error:?}\n");
+        }
+        if busy {
+            SAMPLE
+        } else {
+            REST
+        }
+    }
+}
+
+/// Looks at the load, again and again.
+pub(crate) struct Sampler(pub(crate) Arc<Device>);
+
+impl Check for Sampler {
+    fn check(&self) -> Msecs {
+        self.0.sample()
+    }
+}
