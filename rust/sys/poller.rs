@@ -3,14 +3,19 @@
 //! The poll that an interrupt schedules, and the state that it alone owns.
 //!
 //! ```text
-//!   hard interrupt --> schedule --> poll(&mut State) --Again--> schedule itself
-//!                        ^                      `-----Done--> until the next interrupt
-//!   watchdog, debugfs, .-'
+//!   hard interrupt --> schedule --> poll(&mut State) --Again--> schedule itself, 8 times in a row
+//!                        ^  ^                   `-----Done--> until the next interrupt   |
+//!   watchdog, debugfs, .-'   `------------ relay, when the scheduler finds it due <------'
 //! ```
 //!
 //! [`Handler::poll`] never runs twice at the same time, so it gets `&mut State` without a lock,
 //! and nothing can deadlock on one. Everybody else asks for the state with [`Poller::paused`],
 //! which waits for the poll to end and keeps it from starting.
+//!
+//! In softirq context a poll that always has more to do would leave to processes what the interrupts'
+//! exits leave them, which on one CPU is next to nothing. So after some polls in a row the next
+//! ones wait for the [relay](Poller::relay), a work item of no special priority: it runs them in
+//! the time that the scheduler has given to its thread, which is a share as any process has it.
 //!
 //! Where it runs is a type parameter: [`Bh`] (softirq, no switch of context; must not sleep) or
 //! [`Thread`] (the interrupt's own thread; may sleep, and can be given a priority).
@@ -28,6 +33,7 @@ use super::compat::{
 use core::{
     cell::UnsafeCell,
     marker::PhantomData,
+    pin::Pin,
     ptr, //
 };
 use kernel::{
@@ -42,6 +48,7 @@ use kernel::{
     error::to_result,
     new_mutex,
     prelude::*,
+    static_lock_class,
     sync::{
         aref::ARef,
         atomic::{
@@ -50,10 +57,20 @@ use kernel::{
             Relaxed, //
         },
         Arc,
+        LockClassKey,
         Mutex, //
     },
-    types::Opaque, //
+    types::Opaque,
+    workqueue, //
 };
+
+unsafe extern "C" {
+    safe fn qpair_bh_disable();
+    safe fn qpair_bh_enable();
+}
+
+/// Polls in a row that need not wait for the scheduler.
+const ROW: u32 = 8;
 
 /// Whether a poll wants to run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +141,7 @@ unsafe impl Send for Seat {}
 ///
 /// # Invariants
 ///
-/// - `work` is enabled only while `irq` is not zero.
+/// - `work` and `relay` are enabled only while `irq` is not zero.
 /// - `irq` is not zero only while an `Irq` owns the poller; then `dev` is bound.
 /// - `state` is accessed by the poll, which excludes itself, and by who holds `alone` and has kept
 ///   the poll from running.
@@ -132,6 +149,10 @@ unsafe impl Send for Seat {}
 pub struct Poller<H: Handler, C: Context = Bh> {
     #[pin]
     work: Opaque<bindings::work_struct>,
+    #[pin]
+    relay: Opaque<bindings::work_struct>,
+    /// Polls that were followed by another at once; only the poll has to do with it.
+    row: Atomic<u32>,
     /// Held by who pauses the poll, and by a threaded poll while it runs.
     #[pin]
     alone: Mutex<()>,
@@ -164,20 +185,9 @@ impl<H: Handler, C: Context> Poller<H, C> {
         // INVARIANT: Disabled, and no interrupt.
         Arc::pin_init(
             pin_init!(Self {
-                work <- Opaque::ffi_init(|slot: *mut bindings::work_struct| {
-                    // SAFETY: The slot can be written and is pinned. `run` is for a work item in
-                    // a `Self`.
-                    unsafe {
-                        bindings::init_work_with_key(
-                            slot,
-                            Some(Self::run),
-                            false,
-                            c"Poller::work".as_char_ptr(),
-                            kernel::static_lock_class!().as_ptr(),
-                        );
-                        bindings::disable_work(slot);
-                    }
-                }),
+                work <- Self::item(Self::run, c"Poller::work", static_lock_class!()),
+                relay <- Self::item(Self::relay, c"Poller::relay", static_lock_class!()),
+                row: Atomic::new(0),
                 alone <- new_mutex!((), "Poller::alone"),
                 irq: Atomic::new(0),
                 seat <- new_mutex!(Seat { irq: None, mask: None }, "Poller::seat"),
@@ -188,6 +198,28 @@ impl<H: Handler, C: Context> Poller<H, C> {
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// A work item that is disabled.
+    fn item(
+        run: unsafe extern "C" fn(*mut bindings::work_struct),
+        name: &'static CStr,
+        class: Pin<&'static LockClassKey>,
+    ) -> impl PinInit<Opaque<bindings::work_struct>> {
+        Opaque::ffi_init(move |slot: *mut bindings::work_struct| {
+            // SAFETY: The slot can be written and is pinned. `run` is for this work item in a
+            // `Self`.
+            unsafe {
+                bindings::init_work_with_key(
+                    slot,
+                    Some(run),
+                    false,
+                    name.as_char_ptr(),
+                    class.as_ptr(),
+                );
+                bindings::disable_work(slot);
+            }
+        })
     }
 
     /// The handler.
@@ -248,8 +280,13 @@ impl<H: Handler, C: Context> Poller<H, C> {
         if C::THREADED {
             drop(self.alone.lock());
         } else {
+            // The relay schedules the poll.
+            //
             // SAFETY: Initialised in `new`.
-            unsafe { bindings::flush_work(self.work.get()) };
+            unsafe {
+                bindings::flush_work(self.relay.get());
+                bindings::flush_work(self.work.get());
+            }
         }
     }
 
@@ -267,7 +304,10 @@ impl<H: Handler, C: Context> Poller<H, C> {
             return Err(EBUSY);
         }
         // SAFETY: Disabled in `new` or `release`.
-        unsafe { bindings::enable_work(self.work.get()) };
+        unsafe {
+            bindings::enable_work(self.work.get());
+            bindings::enable_work(self.relay.get());
+        }
         Ok(())
     }
 
@@ -278,8 +318,13 @@ impl<H: Handler, C: Context> Poller<H, C> {
     ///
     /// After a successful `claim`, once. The interrupt's handlers do not run any more.
     pub(super) unsafe fn release(&self) {
+        // Each may queue the other, which does nothing when that is disabled.
+        //
         // SAFETY: Initialised in `new`.
-        unsafe { bindings::disable_work_sync(self.work.get()) };
+        unsafe {
+            bindings::disable_work_sync(self.relay.get());
+            bindings::disable_work_sync(self.work.get());
+        }
         self.irq.store(0, Relaxed);
     }
 
@@ -395,8 +440,39 @@ impl<H: Handler, C: Context> Poller<H, C> {
         // SAFETY: By the type invariant: the work item is enabled, so an `Irq` owns the poller; a
         // work item does not run twice at the same time, and not while it is disabled.
         let next = unsafe { this.handler.poll(this.bound(), &mut *this.state.get()) };
-        if next == Next::Again {
+        let row = match next {
+            Next::Done => 0,
+            Next::Again => this.row.load(Relaxed).saturating_add(1),
+        };
+        this.row.store(row % ROW, Relaxed);
+        if row == ROW {
+            // CAST: `Queue` is a transparent wrapper of an `Opaque<struct workqueue_struct>`.
+            let queue = ptr::from_ref(workqueue::system_unbound()).cast_mut().cast();
+            // SAFETY: The work item is initialised, and is disabled before it is freed. It is never
+            // queued elsewhere.
+            unsafe {
+                bindings::queue_work_on(
+                    bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int,
+                    queue,
+                    this.relay.get(),
+                )
+            };
+        } else if row != 0 {
             this.schedule();
         }
+    }
+
+    /// The work item that lets others run: polls in the time of its own thread.
+    ///
+    /// # Safety
+    ///
+    /// Called by the workqueue, for the relay of a poller.
+    unsafe extern "C" fn relay(work: *mut bindings::work_struct) {
+        // SAFETY: The work item is embedded in a poller, and is disabled before that is freed.
+        let this = unsafe { &*container_of!(Opaque::cast_from(work), Self, relay) };
+        qpair_bh_disable();
+        this.schedule();
+        // Here it runs.
+        qpair_bh_enable();
     }
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What exists as a macro or an inline function only, and so cannot be called
- * from Rust: protection and flags of a memory area, the limits of a task, the
- * DMA barriers of kernels whose Rust side lacks them, and the definitions of
+ * from Rust: protection and flags of a memory area, the limits of a task,
+ * when softirqs run, the DMA barriers of kernels whose Rust side lacks them, and the definitions of
  * the trace points. Nothing else.
  */
+#include <linux/bottom_half.h>
 #include <linux/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/types.h>
@@ -18,6 +19,8 @@
 void qpair_vma_make_doorbell(struct vm_area_struct *vma);
 bool qpair_fatal_signal_pending(void);
 unsigned long qpair_memlock_limit(void);
+void qpair_bh_disable(void);
+void qpair_bh_enable(void);
 
 /* Device memory: not cached, not dumped, not grown, not inherited by fork, never code. */
 void qpair_vma_make_doorbell(struct vm_area_struct *vma)
@@ -35,6 +38,17 @@ bool qpair_fatal_signal_pending(void)
 unsigned long qpair_memlock_limit(void)
 {
 	return rlimit(RLIMIT_MEMLOCK);
+}
+
+void qpair_bh_disable(void)
+{
+	local_bh_disable();
+}
+
+/* Runs the softirqs that were raised meanwhile. */
+void qpair_bh_enable(void)
+{
+	local_bh_enable();
 }
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(7, 3, 0)

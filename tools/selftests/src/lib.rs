@@ -39,6 +39,7 @@ pub const GROUPS: &[ktap::Group] = &[
     data::DEVICES,
     event::VECTORS,
     event::TUNING,
+    event::FAIR,
     life::PROCESSES,
     life::DEVICE,
     life::KNOBS,

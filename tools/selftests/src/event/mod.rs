@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The event path: which CPU an interrupt goes to, how many there are, and that each gets its share.
 
+mod fair;
 mod moderation;
 mod vectors;
 
@@ -42,6 +43,17 @@ pub const TUNING: Group = Group {
         moderation::adaptive_follows_the_load,
         moderation::interrupts_have_a_ceiling,
         moderation::values_change_while_running * 8,
+    ],
+};
+
+/// Who shares an EQ.
+pub const FAIR: Group = Group {
+    name: "fair",
+    cases: cases![
+        fair::a_flood_and_255_others * 4,
+        fair::one_that_never_polls * 2,
+        fair::one_that_arms_without_end * 2,
+        fair::no_cpu_locks_up * 2,
     ],
 };
 

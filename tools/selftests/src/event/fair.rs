@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Nobody starves: what others do on the same EQ costs a well-behaved process no more than half of its
+//! share.
+//!
+//! There are two, so a share is half of what the process does beside one that sleeps, or all of what it does beside
+//! one that computes and leaves the device alone; and it has to get half of that. Both are measured in turns, a few of each,
+//! in one run; only the ratio counts.
+
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::ensure;
+use anyhow::Context as _;
+use anyhow::Result;
+use qpair_abi::entry::opcode;
+
+use super::of_eq;
+use super::set_knob;
+use super::Kept;
+use super::Loop;
+use crate::children::Child;
+use crate::children::Link;
+use crate::ktap::say;
+use crate::ktap::Setup;
+use crate::raw::Context;
+use crate::raw::Pd;
+use crate::raw::Wqe;
+use crate::wait;
+use crate::world;
+
+/// How long the process is looked at, each time.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// A process that behaves: some CQs on vector 0, each armed, told of, read.
+struct Victim(Vec<Loop>);
+
+impl Victim {
+    fn new(cqs: usize) -> Result<Self> {
+        let ctx = Context::open(0)?;
+        let pd = Pd::new(&ctx)?;
+        let all = (0..cqs).map(|_| Loop::in_domain(&ctx, &pd, 0));
+        all.collect::<Result<_>>().map(Self)
+    }
+
+    /// One event of each.
+    fn round(&mut self) -> Result<()> {
+        self.0.iter_mut().for_each(Loop::begin);
+        self.0.iter_mut().try_for_each(Loop::finish)
+    }
+
+    /// Events a second, in a look at it.
+    fn speed(&mut self) -> Result<f64> {
+        let (start, mut events) = (Instant::now(), 0);
+        while start.elapsed() < LOOK {
+            self.round()?;
+            events += self.0.len();
+        }
+        Ok(events as f64 / start.elapsed().as_secs_f64())
+    }
+
+    /// Its speed beside what `other` starts is half of its share beside somebody harmless.
+    fn share(&mut self, what: &str, other: impl Fn() -> Result<Child>, than: Than) -> Result<()> {
+        let (mut harmless, mut beside) = (0.0, 0.0);
+        self.round()?;
+        for _ in 0..3 {
+            let mut child = than.start()?;
+            harmless += self.speed()?;
+            child.kill()?;
+            let mut child = other()?;
+            beside += self.speed().with_context(|| format!("beside {what}"))?;
+            child.kill()?;
+        }
+        let percent = 100.0 * beside / harmless;
+        say(&format!(
+            "beside {what}: {percent:.0} % of its speed beside one that {than:?}"
+        ));
+        let least = match than {
+            Than::Sleeps => 25.0,
+            Than::Computes => 50.0,
+        };
+        ensure!(
+            percent >= least,
+            "beside {what} {percent:.0} % of its speed are less than half of a share"
+        );
+        Ok(())
+    }
+}
+
+/// A process that does nothing to the device.
+#[derive(Clone, Copy, Debug)]
+enum Than {
+    Sleeps,
+    Computes,
+}
+
+impl Than {
+    fn start(self) -> Result<Child> {
+        started(move |link| {
+            link.tell(0)?;
+            loop {
+                match self {
+                    Self::Sleeps => std::thread::sleep(Duration::from_secs(1)),
+                    Self::Computes => std::hint::spin_loop(),
+                }
+            }
+        })
+    }
+}
+
+/// Starts a process, and returns when it says that it is at work.
+fn started(work: impl FnOnce(&Link) -> Result<()>) -> Result<Child> {
+    let child = Child::start(work)?;
+    child.link().hear().context("starting a process")?;
+    Ok(child)
+}
+
+/// Starts the kernel's own queue pairs: one CQ on vector 0 with completions without end.
+fn flood() -> Result<Child> {
+    let before = of_eq(0, "completions")?;
+    let child = Child::start(|link| {
+        link.tell(0)?;
+        set_knob(
+            "loopback",
+            "qps=2 depth=64 count=1000000000 size=8 op=write verify=0",
+        )
+    })?;
+    wait::until("the flood", || Ok(of_eq(0, "completions")? > before + 2000))?;
+    Ok(child)
+}
+
+/// A CQ with completions without end, and 255 that have one each: all of those are told of, again
+/// and again, and a poll never does more than its budget.
+pub(super) fn a_flood_and_255_others(_: &Setup) -> Result<()> {
+    let _kept = Kept::all()?;
+    let cqs = 255.min(Context::open(0)?.info.quota_cq as usize - 8);
+    let mut victim = Victim::new(cqs)?;
+    let look = || -> Result<(u64, u64)> { Ok((of_eq(0, "polls")?, of_eq(0, "completions")?)) };
+    for budget in [256u64, 16] {
+        set_knob("budget", &budget.to_string())?;
+        let before = look()?;
+        if budget == 256 {
+            victim.share("a flood", flood, Than::Sleeps)?;
+        } else {
+            let mut child = flood()?;
+            for _ in 0..10 {
+                victim.round()?;
+            }
+            child.kill()?;
+        }
+        let after = look()?;
+        // One may be under way, at each end.
+        let (polls, completions) = (after.0 - before.0 + 2, after.1 - before.1);
+        ensure!(
+            completions <= polls * budget,
+            "{completions} completions in {polls} polls of {budget}"
+        );
+        say(&format!(
+            "budget {budget}: {completions} completions in {polls} polls"
+        ));
+    }
+    Ok(())
+}
+
+/// A process that has armed all it may and never looks: it gets one event for each CQ.
+pub(super) fn one_that_never_polls(_: &Setup) -> Result<()> {
+    const CQS: u64 = 64;
+    const EACH: u64 = 8;
+    let mut victim = Victim::new(16)?;
+    let sleeper = || {
+        started(|link| {
+            let mut all = Victim::new(CQS as usize)?;
+            for events in &mut all.0 {
+                for number in 0..EACH {
+                    events.cq.arm();
+                    events.qp.post(&Wqe::new(opcode::NOP, number));
+                }
+            }
+            link.tell(0)?;
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        })
+    };
+    victim.share("one that never polls", sleeper, Than::Sleeps)?;
+    let before = of_eq(0, "events")?;
+    let mut child = sleeper()?;
+    // What came before the fence has been told.
+    victim.round()?;
+    let events = of_eq(0, "events")? - before;
+    child.kill()?;
+    // Commands of the control path are events too, at most one each.
+    let commands = 8 * CQS + 100;
+    ensure!(
+        events <= CQS * EACH + commands,
+        "{events} events of {CQS} CQs that nobody reads"
+    );
+    Ok(())
+}
+
+/// A process that has one completion and arms its CQ for it, over and over.
+pub(super) fn one_that_arms_without_end(_: &Setup) -> Result<()> {
+    let mut victim = Victim::new(16)?;
+    let arms = || {
+        started(|link| {
+            let mut all = Victim::new(4)?;
+            for events in &mut all.0 {
+                events.qp.post(&Wqe::new(opcode::NOP, 1));
+            }
+            link.tell(0)?;
+            loop {
+                for events in &all.0 {
+                    events.cq.arm();
+                }
+            }
+        })
+    };
+    let lost = of_eq(0, "lost")?;
+    victim.share("one that arms without end", arms, Than::Computes)?;
+    ensure!(of_eq(0, "lost")? == lost, "interrupts were lost");
+    Ok(())
+}
+
+/// Under a flood for much longer than a CPU may be busy with one thing, each CPU still runs others.
+pub(super) fn no_cpu_locks_up(_: &Setup) -> Result<()> {
+    const THRESHOLD: &str = "/proc/sys/kernel/watchdog_thresh";
+    /// `TAINT_SOFTLOCKUP`.
+    const LOCKED_UP: u64 = 1 << 14;
+    let before = world::text(THRESHOLD)?;
+    // A CPU is locked up after twice as many seconds.
+    world::put(THRESHOLD, "1")?;
+    let drill = || -> Result<u64> {
+        let mut child = flood()?;
+        let (start, polls) = (Instant::now(), of_eq(0, "polls")?);
+        let mut ticks = 0;
+        while start.elapsed() < Duration::from_secs(6) {
+            std::thread::sleep(Duration::from_millis(1));
+            ticks += 1;
+        }
+        let polls = of_eq(0, "polls")? - polls;
+        child.kill()?;
+        ensure!(polls > 0, "it was no flood");
+        Ok(ticks)
+    };
+    let ticks = drill();
+    world::put(THRESHOLD, before.trim())?;
+    say(&format!(
+        "{} sleeps of a millisecond in six seconds of a flood",
+        ticks?
+    ));
+    ensure!(world::taint()? & LOCKED_UP == 0, "a CPU was locked up");
+    Ok(())
+}
