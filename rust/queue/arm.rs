@@ -216,6 +216,18 @@ impl EventSlots {
         self.limbo.admit(slot, until)
     }
 
+    /// Moves them with their ring; see [`Poller::rotate`](super::poll::Poller::rotate).
+    #[cfg(feature = "explore")]
+    pub fn rotate(&mut self, by: u32) {
+        self.read_until = if self.read.is_empty() {
+            Index::ZERO
+        } else {
+            self.read_until.plus(by)
+        };
+        self.limbo.rotate(by);
+        self.spurious = 0;
+    }
+
     /// Whether every slot is accounted for, with the `held` that bound CQs hold in their [`Arming`].
     pub const fn audit(&self, held: u32) -> Result<(), Imbalance> {
         self.pool.audit(

@@ -105,6 +105,13 @@ impl Channel {
         self.in_eq
     }
 
+    /// Moves it as a whole; see [`Poller::rotate`](super::poll::Poller::rotate).
+    #[cfg(feature = "explore")]
+    pub fn rotate(&mut self, by: u32) {
+        self.window.rotate(by);
+        self.solicited = self.solicited.map(|past| past.plus(by));
+    }
+
     /// A completion: the index that it is to be written at, and whether an event follows it. `None` if the CQ is overrun.
     #[inline]
     #[must_use]

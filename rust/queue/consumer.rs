@@ -196,6 +196,13 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         }
     }
 
+    /// Moves it as a whole; see [`Poller::rotate`](super::poll::Poller::rotate).
+    #[cfg(feature = "explore")]
+    pub fn rotate(&mut self, by: u32) {
+        self.head = self.head.plus(by);
+        self.published = self.published.plus(by);
+    }
+
     /// Whether an entry is waiting.
     #[inline(always)]
     pub fn is_ready(&self) -> bool {

@@ -314,6 +314,17 @@ impl<K: Kind> Limbo<K> {
         Ok(())
     }
 
+    /// Moves it as a whole; see [`Poller::rotate`](super::poll::Poller::rotate).
+    #[cfg(feature = "explore")]
+    pub fn rotate(&mut self, by: u32) {
+        let moved = |slots: &Slots<K>, until: Index| match slots.is_empty() {
+            true => Index::ZERO,
+            false => until.plus(by),
+        };
+        self.first_until = moved(&self.first, self.first_until);
+        self.later_until = moved(&self.later, self.later_until);
+    }
+
     /// What the publication of a head sets free.
     #[inline]
     pub fn release(&mut self, published: Published<K>) -> Slots<K> {

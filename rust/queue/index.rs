@@ -189,6 +189,13 @@ impl Window {
         self.tail.since(self.head)
     }
 
+    /// Moves it as a whole; see [`Poller::rotate`](super::poll::Poller::rotate).
+    #[cfg(feature = "explore")]
+    pub fn rotate(&mut self, by: u32) {
+        self.head = self.head.plus(by);
+        self.tail = self.tail.plus(by);
+    }
+
     /// Whether nothing is in use.
     #[inline(always)]
     pub const fn is_empty(&self) -> bool {

@@ -74,6 +74,12 @@ impl EventQueue {
         &self.window
     }
 
+    /// Moves it as a whole; see [`Poller::rotate`](super::poll::Poller::rotate).
+    #[cfg(feature = "explore")]
+    pub fn rotate(&mut self, by: u32) {
+        self.window.rotate(by);
+    }
+
     /// Whether its interrupt is masked.
     #[inline]
     pub const fn is_masked(&self) -> bool {

@@ -317,9 +317,16 @@ impl<S: Storage> Poller<S> {
         &self.counts
     }
 
-    /// Makes two states that differ in what was counted the same.
+    /// Moves the EQ `by` entries on, as if it had begun there, and forgets what was counted.
+    ///
+    /// For a checker. Indices run free, so a ring never comes back to a state in which it was; but no rule looks at more of
+    /// an index than its distance from others of its ring, and its place and pass. So the checker, which lays out the
+    /// entries in memory, moves each ring to where it began, and what differs in nothing else is one state. What no rule
+    /// will look at before it is written anew is set to one value.
     #[cfg(feature = "explore")]
-    pub fn forget_counts(&mut self) {
+    pub fn rotate(&mut self, by: u32) {
+        self.eq.rotate(by);
+        self.slots.rotate(by);
         self.counts = Counts::default();
     }
 

@@ -277,6 +277,20 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         freed
     }
 
+    /// Moves it as a whole, on a CQ that is moved by `cq`; see [`Poller::rotate`](super::poll::Poller::rotate).
+    #[cfg(feature = "explore")]
+    pub fn rotate(&mut self, by: u32, cq: u32) {
+        self.tail = self.tail.plus(by);
+        self.handed = self.handed.plus(by);
+        self.done = self.done.plus(by);
+        self.covered_at = if self.covered.is_empty() {
+            Index::ZERO
+        } else {
+            self.covered_at.plus(cq)
+        };
+        self.stale = 0;
+    }
+
     /// Whether every slot is free, in flight or covered.
     #[inline]
     pub const fn audit(&self) -> Result<(), Imbalance> {

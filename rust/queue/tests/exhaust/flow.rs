@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Two senders and the wire between them: every interleaving.
+//!
+//! A message fills a receive of the peer's at once, which is the worst that the wire can do; the peer looks at what came in order, when it likes.
+//! A send completes at any time after it was posted. Data is sent for ever, so a state in which nothing
+//! can happen is a deadlock, and one in which nothing but sending can happen has to let both sides send.
+
+use qpair_queue::credit::RingId;
+use qpair_queue::flow::Credits;
+use qpair_queue::flow::Flow;
+use qpair_queue::mutant::activate;
+use qpair_queue::mutant::Mutant;
+use stateright::Checker;
+use stateright::HasDiscoveries;
+use stateright::Model;
+use stateright::Property;
+
+pub const READY: &str = "the receiver is ready";
+pub const TALK: &str = "both sides can send when all is read and answered";
+pub const END: &str = "acknowledgements end";
+pub const WHOLE: &str = "slots add up";
+pub const ALL: &[&str] = &[READY, TALK, END, WHOLE];
+
+/// Acknowledgements without data between them, of both sides together: with credits up to 4 there are fewer.
+const ANSWERS: u8 = 6;
+
+/// What either side has: sends under way, and receives posted.
+#[derive(Clone, Copy, Debug)]
+pub struct Pact {
+    /// Sends complete when they are posted, not at any time after.
+    pub prompt: bool,
+    pub sends: [Credits; 2],
+    pub receives: [Credits; 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Message {
+    Data,
+    Ack(u32),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Side {
+    flow: Flow,
+    /// What the peer sent, each in a receive of ours.
+    inbox: Vec<Message>,
+    /// Sends that have not completed.
+    data: u32,
+    acks: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    sides: [Side; 2],
+    /// Acknowledgements since the last data.
+    answers: u8,
+    refused: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Send(usize),
+    Read(usize),
+    Acknowledge(usize),
+    SendDone(usize),
+    AcknowledgeDone(usize),
+}
+
+impl Side {
+    fn filled(&self, data: bool) -> u32 {
+        let same = |message: &&Message| matches!(message, Message::Data) == data;
+        self.inbox.iter().filter(same).count() as u32
+    }
+}
+
+impl State {
+    /// Whether nothing but sending data can happen.
+    fn is_quiet(&self) -> bool {
+        self.sides.iter().all(|side| {
+            let answers = side.flow.clone().acknowledge().is_some();
+            side.inbox.is_empty() && side.data == 0 && side.acks == 0 && !answers
+        })
+    }
+
+    fn act(&mut self, action: Action) {
+        let (Action::Send(i)
+        | Action::Read(i)
+        | Action::Acknowledge(i)
+        | Action::SendDone(i)
+        | Action::AcknowledgeDone(i)) = action;
+        let [first, second] = &mut self.sides;
+        let (side, peer) = match i {
+            0 => (first, second),
+            _ => (second, first),
+        };
+        let done = match action {
+            Action::Send(_) => {
+                if side.flow.send() {
+                    side.data += 1;
+                    peer.inbox.push(Message::Data);
+                    self.answers = 0;
+                }
+                Ok(())
+            }
+            Action::Read(_) => match side.inbox.remove(0) {
+                Message::Data => {
+                    side.flow.received();
+                    Ok(())
+                }
+                Message::Ack(immediate) => side.flow.received_acknowledgement(immediate),
+            },
+            Action::Acknowledge(_) => {
+                if let Some(immediate) = side.flow.acknowledge() {
+                    side.acks += 1;
+                    peer.inbox.push(Message::Ack(immediate));
+                    // More than one too many need not be told apart.
+                    self.answers = (self.answers + 1).min(ANSWERS + 1);
+                }
+                Ok(())
+            }
+            Action::SendDone(_) => {
+                side.data -= 1;
+                side.flow.sent(1)
+            }
+            Action::AcknowledgeDone(_) => {
+                side.acks -= 1;
+                side.flow.acknowledged(1)
+            }
+        };
+        self.refused |= done.is_err();
+    }
+}
+
+struct Talk {
+    pact: Pact,
+    mutant: Option<Mutant>,
+}
+
+impl Model for Talk {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        activate(self.mutant);
+        let Pact {
+            sends, receives, ..
+        } = self.pact;
+        let side = |i: usize| Side {
+            flow: Flow::new(RingId::new(1, 0), sends[i], receives[i], receives[1 - i])
+                .expect("good credits"),
+            inbox: Vec::new(),
+            data: 0,
+            acks: 0,
+        };
+        vec![State {
+            sides: [side(0), side(1)],
+            answers: 0,
+            refused: false,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        activate(self.mutant);
+        for (i, side) in state.sides.iter().enumerate() {
+            if side.flow.may_send() != 0 {
+                actions.push(Action::Send(i));
+            }
+            if !side.inbox.is_empty() {
+                actions.push(Action::Read(i));
+            }
+            if side.flow.clone().acknowledge().is_some() {
+                actions.push(Action::Acknowledge(i));
+            }
+            if side.data != 0 {
+                actions.push(Action::SendDone(i));
+            }
+            if side.acks != 0 {
+                actions.push(Action::AcknowledgeDone(i));
+            }
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        activate(self.mutant);
+        let mut next = state.clone();
+        next.act(action);
+        if self.pact.prompt {
+            match action {
+                Action::Send(i) => next.act(Action::SendDone(i)),
+                Action::Acknowledge(i) => next.act(Action::AcknowledgeDone(i)),
+                _ => {}
+            }
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(READY, |model: &Self, state: &State| {
+                let mut sides = state.sides.iter().zip(model.pact.receives);
+                sides.all(|(side, ours)| {
+                    side.filled(true) <= ours.data && side.filled(false) <= ours.acks
+                })
+            }),
+            Property::always(TALK, |model: &Self, state: &State| {
+                activate(model.mutant);
+                !state.is_quiet() || state.sides.iter().all(|side| side.flow.may_send() != 0)
+            }),
+            Property::always(END, |_, state: &State| state.answers <= ANSWERS),
+            Property::always(WHOLE, |_, state: &State| {
+                !state.refused && state.sides.iter().all(|side| side.flow.is_whole())
+            }),
+        ]
+    }
+}
+
+/// What came of an exploration that looks for violations of `properties`: the number of states, or what is wrong, and the way there.
+pub fn explore(
+    mutant: Option<Mutant>,
+    pact: Pact,
+    properties: &[&'static str],
+) -> Result<usize, String> {
+    let model = Talk { pact, mutant };
+    let checker = model
+        .checker()
+        .threads(2)
+        .finish_when(HasDiscoveries::AnyOf(properties.iter().copied().collect()))
+        .spawn_bfs()
+        .join();
+    let found = checker.discoveries().into_iter();
+    let found = found.filter(|(property, _)| properties.contains(property));
+    let found = found.map(|(property, path)| (property, path.into_actions()));
+    match found.min_by_key(|(_, way)| way.len()) {
+        None => Ok(checker.unique_state_count()),
+        Some((property, way)) => {
+            let way: Vec<_> = way.iter().map(|action| format!("{action:?}")).collect();
+            Err(format!("{property}: {}", way.join(" ")))
+        }
+    }
+}

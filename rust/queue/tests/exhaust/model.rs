@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The state graph as the model checker ([stateright]) sees it, and what has to hold in each of its states.
+//!
+//! | property | says |
+//! |---|---|
+//! | [`PROMISES`] | no EQ, CQ or SQ slot is used twice, none is lost; masks and doorbells are as promised (the ghosts of the world) |
+//! | [`EVENTS`] | while the driver sleeps no event is in the EQ, and no asynchronous event waits |
+//! | [`WAKE_UPS`] | while the driver sleeps each of its CQs is empty and armed; so is each CQ whose process sleeps |
+//! | [`PROGRESS`] | if everybody ends what is begun all comes to rest: everything consumed and told, every slot free again |
+//! | [`FAIRNESS`] | the same for all others while one CQ is kept as full as can be, so that it never drains |
+//!
+//! Progress is asked of every state: stateright's own *eventually* overlooks cycles. The way that ends what is begun is one, so states on it need
+//! to be walked once only.
+//!
+//! stateright tells states apart by a 64-bit hash: among a million, the odds that two have the same are 1 to 3 * 10^7.
+
+use super::state::Action;
+use super::state::Instance;
+use super::state::State;
+use super::world::Body;
+use super::world::SoftCq;
+use ahash::AHasher;
+use qpair_queue::mutant::activate;
+use qpair_queue::mutant::Mutant;
+use stateright::Checker;
+use stateright::HasDiscoveries;
+use stateright::Model;
+use stateright::Property;
+use std::collections::HashSet;
+use std::hash::BuildHasherDefault;
+use std::hash::Hash;
+use std::hash::Hasher;
+use std::sync::Mutex;
+
+pub const PROMISES: &str = "no promise is broken";
+pub const EVENTS: &str = "no event is lost";
+pub const WAKE_UPS: &str = "no wake-up is lost";
+pub const PROGRESS: &str = "all comes to rest";
+pub const FAIRNESS: &str = "the others come to rest";
+/// All of them; of an instance without a CQ that never drains, all but the last.
+pub const ALL: &[&str] = &[PROMISES, EVENTS, WAKE_UPS, PROGRESS, FAIRNESS];
+
+/// What is to be seen, and whether it is.
+type Scene = (&'static str, fn(&EventPath, &State) -> bool);
+
+/// What an instance is for has to happen in it, or it would show nothing.
+pub const SCENES: &[Scene] = &[
+    ("an arm of a process is remembered", |_, state| {
+        let cqs = state.world.cqs.iter();
+        let mut bodies = cqs.filter_map(|cq| cq.body.as_ref());
+        bodies.any(|body| body.channel.in_eq() && body.channel.open().is_some())
+    }),
+    (
+        "the slot of a destroyed CQ waits for the EQ's head",
+        |_, state| state.poller.slots().limbo() != 0,
+    ),
+    ("a number is used again", |_, state| {
+        let started = |cq: &SoftCq| cq.body.is_some() && cq.number.generation() == 1;
+        state.world.cqs.iter().any(started)
+    }),
+    (
+        "a queue pair is gone and its CQE lies unread",
+        |_, state| {
+            let cqs = state.world.cqs.iter();
+            let mut bodies = cqs.filter_map(|cq| cq.body.as_ref());
+            bodies.any(Body::is_orphaned)
+        },
+    ),
+    ("the EQ is full", |_, state| {
+        state.world.eq.window().used() == state.world.capacity
+    }),
+    ("a CQ is full", |_, state| {
+        let cqs = state.world.cqs.iter();
+        let mut bodies = cqs.filter_map(|cq| cq.body.as_ref());
+        bodies.any(|body| body.channel.window().is_full())
+    }),
+    ("the budget is spent while a CQ is pending", |_, state| {
+        state.run.is_none() && state.scheduled && state.poller.pending() != 0
+    }),
+    (
+        "an asynchronous event happens again before it is told",
+        |_, state| {
+            let counts = state.world.events.iter().map(|(_, count)| *count);
+            let most = counts.max().unwrap_or(0);
+            let mut sources = state.world.sources.iter();
+            sources.any(|source| source.notice.in_eq() && u32::from(source.owed) > most)
+        },
+    ),
+];
+
+/// States from which the end is known to be reached.
+#[derive(Default)]
+struct Walked(Mutex<HashSet<u64, BuildHasherDefault<AHasher>>>);
+
+fn print_of(state: &State) -> u64 {
+    let mut hasher = AHasher::default();
+    state.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Walked {
+    /// Whether from `state`, always taking the way that `ending` says, one comes to where it is the `end`.
+    fn ends(
+        &self,
+        model: &EventPath,
+        state: &State,
+        end: impl Fn(&State) -> bool,
+        ending: impl Fn(&State) -> Option<Action>,
+    ) -> bool {
+        activate(model.mutant);
+        let mut way = Vec::new();
+        // Where the way was when it was half as long, at least: who comes there again goes in circles.
+        let mut mark = 0;
+        let mut ahead: Option<State> = None;
+        loop {
+            let at = ahead.as_ref().unwrap_or(state);
+            let print = print_of(at);
+            if end(at) || self.0.lock().unwrap().contains(&print) {
+                self.0.lock().unwrap().extend(way);
+                return true;
+            }
+            if print == mark || at.world.fault.is_some() {
+                return false;
+            }
+            if way.len().is_power_of_two() {
+                mark = print;
+            }
+            way.push(print);
+            let Some(action) = ending(at) else {
+                return false;
+            };
+            ahead = Some(at.next(&model.instance, action));
+        }
+    }
+}
+
+pub struct EventPath {
+    instance: Instance,
+    mutant: Option<Mutant>,
+    /// What is looked at.
+    properties: &'static [&'static str],
+    /// Whether the scenes have to happen.
+    scenes: bool,
+    rest: Walked,
+    beside: Walked,
+}
+
+impl Model for EventPath {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        activate(self.mutant);
+        vec![State::new(&self.instance)]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        state.actions(&self.instance, actions);
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        activate(self.mutant);
+        Some(state.next(&self.instance, action))
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = vec![
+            Property::always(PROMISES, |_, state: &State| state.world.fault.is_none()),
+            Property::always(EVENTS, |_, state: &State| {
+                let world = &state.world;
+                let told = world.sources.iter().all(|source| source.owed == 0);
+                !state.is_asleep() || (world.eq.window().is_empty() && told)
+            }),
+            Property::always(WAKE_UPS, |_, state: &State| {
+                let cqs = state.world.cqs.iter();
+                let mut bodies = cqs.filter_map(|cq| Some((cq, cq.body.as_ref()?)));
+                !state.is_asleep()
+                    || bodies.all(|(cq, body)| {
+                        let sleeps = !cq.user || !cq.awake;
+                        !sleeps || (body.unread() == 0 && body.channel.open().is_some())
+                    })
+            }),
+            Property::always(PROGRESS, |model: &Self, state: &State| {
+                model.rest.ends(model, state, State::is_rest, State::ending)
+            }),
+            Property::always(FAIRNESS, |model: &Self, state: &State| {
+                model.instance.hog.is_none_or(|hog| {
+                    let end = |state: &State| state.is_rest_beside(hog);
+                    let ending = |state: &State| state.ending_beside(hog);
+                    model.beside.ends(model, state, end, ending)
+                })
+            }),
+        ];
+        properties.retain(|property| self.properties.contains(&property.name));
+        if self.scenes {
+            let scenes = SCENES.iter();
+            properties.extend(scenes.map(|(name, scene)| Property::sometimes(name, *scene)));
+        }
+        properties
+    }
+}
+
+fn shown(way: Vec<Action>) -> String {
+    let way: Vec<_> = way.iter().map(|action| format!("{action:?}")).collect();
+    way.join(" ")
+}
+
+/// What came of an exploration that looks at these properties: the number of states, or what is wrong, and the way there.
+pub fn explore(
+    mutant: Option<Mutant>,
+    instance: Instance,
+    properties: &'static [&'static str],
+    scenes: bool,
+) -> Result<usize, String> {
+    let model = EventPath {
+        instance,
+        mutant,
+        properties,
+        scenes,
+        rest: Walked::default(),
+        beside: Walked::default(),
+    };
+    let checker = model
+        .checker()
+        .threads(2)
+        .finish_when(HasDiscoveries::AnyFailures)
+        .spawn_bfs()
+        .join();
+    let mut found = checker.discoveries();
+    for (scene, _) in SCENES {
+        if found.remove(scene).is_none() && scenes && found.is_empty() {
+            return Err(format!("it never happens: {scene}"));
+        }
+    }
+    let found = found.into_iter().map(|(property, path)| {
+        let fault = path.last_state().world.fault;
+        (property, fault, path.into_actions())
+    });
+    match found.min_by_key(|(_, _, way)| way.len()) {
+        None => Ok(checker.unique_state_count()),
+        Some((property, None, way)) => Err(format!("not so: {property}: {}", shown(way))),
+        Some((property, Some(fault), way)) => {
+            Err(format!("not so: {property} ({fault}): {}", shown(way)))
+        }
+    }
+}
