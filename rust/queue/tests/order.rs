@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The order of memory, explored by loom on the ring code itself.
+//!
+//! loom runs two threads in every interleaving, and lets each load see every value that the C11 model permits. One thread is
+//! software: the consumers and producers of this crate, on a [`Storage`] whose three points of order are fences. The other is the device, which
+//! is ordered as PCI orders it: its writes arrive in the order in which it made them, and a doorbell brings whatever was written before it
+//! in the order of [`Storage::before_tail`] and [`Storage::before_head`].
+//!
+//! The word that has the owner bit is an atomic. All others are plain cells, of which loom demands that an access of the device and one of software
+//! never meet: between them has to be a chain of barriers. That catches what values cannot show. C11 threads do not let a load see
+//! a store that comes later in time, so no value betrays a body that is still being read when its slot has been given back; the missing
+//! chain does.
+//!
+//! What loom cannot express: barriers against the compiler alone (a volatile access is here a relaxed atomic, which may be reordered more, never less),
+//! the difference between `dma_rmb` and a full barrier (both are at least the fence here), and write-combining of the bus. A doorbell is an atomic,
+//! so loom also tries orders of doorbells that PCI forbids.
+
+#![allow(unreachable_pub)]
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::fence;
+use loom::sync::atomic::AtomicU32;
+use loom::sync::atomic::AtomicU64;
+use loom::sync::atomic::Ordering::Acquire;
+use loom::sync::atomic::Ordering::Relaxed;
+use loom::sync::atomic::Ordering::Release;
+use loom::sync::Arc;
+use loom::sync::Mutex;
+use loom::thread;
+use qpair_abi::entry::Cqe;
+use qpair_abi::entry::Eqe;
+use qpair_abi::status::Event;
+use qpair_abi::Number;
+use qpair_queue::channel::Channel;
+use qpair_queue::channel::Fire;
+use qpair_queue::channel::Wants;
+use qpair_queue::consumer::CqConsumer;
+use qpair_queue::consumer::EqConsumer;
+use qpair_queue::credit::RingId;
+use qpair_queue::index::Depth;
+use qpair_queue::index::Index;
+use qpair_queue::mutant::activate;
+use qpair_queue::mutant::Mutant;
+use qpair_queue::producer::SqProducer;
+use qpair_queue::storage::Storage;
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::catch_unwind;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::AtomicU64 as Counter;
+use std::sync::atomic::Ordering::Relaxed as Plainly;
+use std::sync::Once;
+
+const CQ: RingId = RingId::new(1, 0);
+const SQ: RingId = RingId::new(2, 0);
+const EQ: RingId = RingId::new(3, 0);
+const OWNER: u64 = 1 << 63;
+const ONE: Depth = match Depth::new(1) {
+    Some(depth) => depth,
+    None => Depth::MAX,
+};
+
+/// Which barrier is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Without {
+    Nothing,
+    AfterOwner,
+    BeforeHead,
+    BeforeTail,
+    /// The device's own: it writes the owner word first; the event first.
+    DeviceOrder,
+    EventFirst,
+}
+
+enum Word {
+    /// With the owner bit.
+    Last(AtomicU64),
+    Plain(UnsafeCell<u64>),
+}
+
+/// A ring's memory. Entries have `entry` words.
+struct Shared {
+    words: Vec<Word>,
+    entry: usize,
+    without: Without,
+}
+
+// SAFETY: Of plain words loom checks that no two accesses race; that is what the test is for.
+unsafe impl Sync for Shared {}
+// SAFETY: There is nothing that belongs to a thread.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    /// Of entries of so many words; an `entry` of 0 has no owner word.
+    fn new(words: usize, entry: usize, without: Without) -> Arc<Self> {
+        Self::with(words, entry, without, |i| {
+            entry != 0 && i % entry == entry - 1
+        })
+    }
+
+    /// Without a plain word: what is to be seen is another ring's.
+    fn atomic(words: usize, entry: usize, without: Without) -> Arc<Self> {
+        Self::with(words, entry, without, |_| true)
+    }
+
+    fn with(
+        words: usize,
+        entry: usize,
+        without: Without,
+        last: impl Fn(usize) -> bool,
+    ) -> Arc<Self> {
+        let word = |i| match last(i) {
+            true => Word::Last(AtomicU64::new(0)),
+            false => Word::Plain(UnsafeCell::new(0)),
+        };
+        let words = (0..words).map(word).collect();
+        Arc::new(Self {
+            words,
+            entry,
+            without,
+        })
+    }
+
+    /// The device writes an entry: its owner word last.
+    fn write(&self, depth: Depth, index: Index, words: &[u64]) {
+        let at = depth.position(index) as usize * self.entry;
+        let owner = if depth.owner(index) { OWNER } else { 0 };
+        let last = words[self.entry - 1] & !OWNER | owner;
+        let tell = || match &self.words[at + self.entry - 1] {
+            Word::Last(word) => word.store(last, Release),
+            Word::Plain(_) => unreachable!("the last word"),
+        };
+        if self.without == Without::DeviceOrder {
+            tell();
+        }
+        for (i, word) in words[..self.entry - 1].iter().enumerate() {
+            self.store(at + i, *word);
+        }
+        if self.without != Without::DeviceOrder {
+            tell();
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Ring(Arc<Shared>);
+
+impl Storage for Ring {
+    fn words(&self) -> usize {
+        self.0.words.len()
+    }
+    fn load(&self, at: usize) -> u64 {
+        self.0.load(at)
+    }
+    fn store(&self, at: usize, word: u64) {
+        self.0.store(at, word);
+    }
+    fn after_owner(&self) {
+        if self.0.without != Without::AfterOwner {
+            fence(Acquire);
+        }
+    }
+    fn before_head(&self) {
+        if self.0.without != Without::BeforeHead {
+            fence(Release);
+        }
+    }
+    fn before_tail(&self) {
+        if self.0.without != Without::BeforeTail {
+            fence(Release);
+        }
+    }
+}
+
+impl Shared {
+    fn load(&self, at: usize) -> u64 {
+        match &self.words[at] {
+            Word::Last(word) => word.load(Relaxed),
+            // SAFETY: loom panics if somebody writes meanwhile.
+            Word::Plain(word) => word.with(|word| unsafe { *word }),
+        }
+    }
+
+    fn store(&self, at: usize, new: u64) {
+        match &self.words[at] {
+            Word::Last(word) => word.store(new, Relaxed),
+            // SAFETY: loom panics if somebody reads or writes meanwhile.
+            Word::Plain(word) => word.with_mut(|word| unsafe { *word = new }),
+        }
+    }
+}
+
+/// A doorbell: software stores, the device sees it some time later.
+#[derive(Clone)]
+struct Bell(Arc<AtomicU32>);
+
+impl Bell {
+    fn new() -> Self {
+        Self(Arc::new(AtomicU32::new(0)))
+    }
+    fn ring(&self, index: Index) {
+        self.0.store(index.get(), Relaxed);
+    }
+    fn heard(&self) -> Index {
+        Index::new(self.0.load(Acquire))
+    }
+    fn wait(&self, index: Index) {
+        while self.heard() != index {
+            thread::yield_now();
+        }
+    }
+}
+
+/// An entry whose words all say the same.
+fn entry(what: u64) -> [u64; 4] {
+    [what; 4]
+}
+
+fn is_whole(words: [u64; 4], what: u64) -> bool {
+    let [a, b, c, d] = words;
+    [a, b, c, d & !OWNER] == entry(what)
+}
+
+/// Owner word against body; and, since the one place of the ring is used twice, the body against the head that gives it back.
+fn entries_are_whole(without: Without) {
+    let ring = Shared::new(4, 4, without);
+    let head = Bell::new();
+    let (device, told) = (ring.clone(), head.clone());
+    let device = thread::spawn(move || {
+        device.write(ONE, Index::ZERO, &entry(1));
+        told.wait(Index::new(1));
+        device.write(ONE, Index::new(1), &entry(2));
+    });
+    let (mut cq, _pool) = CqConsumer::new(CQ, Ring(ring), ONE, 1).expect("a good ring");
+    for what in 1..=2 {
+        let got = loop {
+            match cq.take() {
+                Some(got) => break got,
+                None => thread::yield_now(),
+            }
+        };
+        assert!(is_whole(got.words, what), "torn");
+        cq.publish(|index| head.ring(index));
+    }
+    device.join().expect("a device");
+}
+
+/// A CQE is there when its EQE is: the barrier after an EQE's owner word is one for all that was written before it.
+fn an_event_comes_after_its_completion(without: Without) {
+    let cq_ring = Shared::new(4, 4, Without::Nothing);
+    let eq_ring = Shared::atomic(2, 2, without);
+    let (cq_device, eq_device) = (cq_ring.clone(), eq_ring.clone());
+    let device = thread::spawn(move || {
+        if without == Without::EventFirst {
+            eq_device.write(ONE, Index::ZERO, &[1, 1]);
+        }
+        cq_device.write(ONE, Index::ZERO, &entry(1));
+        if without != Without::EventFirst {
+            eq_device.write(ONE, Index::ZERO, &[1, 1]);
+        }
+    });
+    let (mut cq, _pool) = CqConsumer::new(CQ, Ring(cq_ring), ONE, 1).expect("a good ring");
+    let (mut eq, _pool) = EqConsumer::new(EQ, Ring(eq_ring), ONE, 1).expect("a good ring");
+    if eq.take().is_some() {
+        let got = cq.take().expect("an event without its completion");
+        assert!(is_whole(got.words, 1), "torn");
+    }
+    device.join().expect("a device");
+}
+
+/// Doorbell against entry; and, since the one block of the SQ is used twice, the device's reading it against the next post.
+fn work_requests_are_whole(without: Without) {
+    let (sq_ring, cq_ring) = (Shared::new(8, 0, without), Shared::new(4, 4, without));
+    let (tail, head) = (Bell::new(), Bell::new());
+    let device = {
+        let (sq_ring, cq_ring) = (sq_ring.clone(), cq_ring.clone());
+        let (tail, head) = (tail.clone(), head.clone());
+        thread::spawn(move || {
+            for i in 0..2u32 {
+                tail.wait(Index::new(i + 1));
+                let words: [u64; 8] = std::array::from_fn(|at| sq_ring.load(at));
+                assert_eq!(words, [u64::from(i) + 1; 8], "torn");
+                assert_eq!(head.heard(), Index::new(i), "a CQ that is full");
+                let (index, cqe) = (i + 1, Cqe::default());
+                let cqe = Cqe { index, ..cqe };
+                cq_ring.write(ONE, Index::new(i), &cqe.encode());
+            }
+        })
+    };
+    let (mut cq, _pool) = CqConsumer::new(CQ, Ring(cq_ring), ONE, 1).expect("a good ring");
+    let mut sq = SqProducer::new_sq(SQ, CQ, Ring(sq_ring), ONE, 1).expect("a good ring");
+    for i in 0..2 {
+        let mut room = sq.room(1, true).expect("a free slot");
+        room.write(0, &[i + 1; 8]);
+        room.post();
+        sq.ring(|index| tail.ring(index));
+        let got = loop {
+            match cq.take() {
+                Some(got) => break got,
+                None => thread::yield_now(),
+            }
+        };
+        let cqe = Cqe::decode(&got.words);
+        assert_eq!(sq.complete(Index::new(cqe.index), got.seen), Ok(1));
+        if sq.reclaim(cq.published()) == 0 {
+            sq.reclaim(cq.publish(|index| head.ring(index)));
+        }
+    }
+    device.join().expect("a device");
+}
+
+/// Arm against check: the device completes at any moment, software looks, finds nothing and arms.
+fn no_completion_is_slept_through(without: Without) {
+    let number = Number::new(1, 1);
+    let (cq_ring, eq_ring) = (Shared::new(4, 4, without), Shared::new(2, 2, without));
+    // Head plus 1 of the arm; 0 is none.
+    let arm = Bell::new();
+    let channel = Channel::new(ONE, false);
+    struct Device {
+        channel: Channel,
+        cq: Arc<Shared>,
+        eq: Arc<Shared>,
+        arm: Bell,
+        armed: bool,
+    }
+    impl Device {
+        fn fire(&self, fire: Fire, number: Number) {
+            if fire == Fire::Now {
+                let kind = Event::Completion.code();
+                let eqe = Eqe {
+                    number,
+                    count: 1,
+                    kind,
+                    code: 0,
+                };
+                self.eq.write(ONE, Index::ZERO, &eqe.encode());
+            }
+        }
+        fn complete(&mut self, number: Number) {
+            let (index, fire) = self.channel.push(false).expect("room");
+            self.cq.write(ONE, index, &entry(1));
+            self.fire(fire, number);
+        }
+        fn listen(&mut self, number: Number) {
+            let heard = self.arm.heard();
+            if heard != Index::ZERO && !self.armed {
+                self.armed = true;
+                let index = heard.plus(u32::MAX);
+                let fire = self.channel.arm(Wants::Next, index).expect("a legal arm");
+                self.fire(fire, number);
+            }
+        }
+    }
+    let device = Arc::new(Mutex::new(Device {
+        channel,
+        cq: cq_ring.clone(),
+        eq: eq_ring.clone(),
+        arm: arm.clone(),
+        armed: false,
+    }));
+    let (mut cq, _pool) = CqConsumer::new(CQ, Ring(cq_ring), ONE, 1).expect("a good ring");
+    let (mut eq, _pool) = EqConsumer::new(EQ, Ring(eq_ring), ONE, 1).expect("a good ring");
+    let works = device.clone();
+    let works = thread::spawn(move || {
+        let mut device = works.lock().expect("a device");
+        device.listen(number);
+        device.complete(number);
+        device.listen(number);
+    });
+    if cq.take().is_none() {
+        cq.publish(|index| arm.ring(index.plus(1)));
+        works.join().expect("a device");
+        // The doorbell arrives in the end.
+        device.lock().expect("a device").listen(number);
+        assert!(eq.take().is_some(), "slept through");
+        assert!(cq.take().is_some(), "an event without its completion");
+    } else {
+        works.join().expect("a device");
+    }
+}
+
+std::thread_local! {
+    /// A wrong variant is run: that it panics is no news.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What loom says of `body`: in how many executions nothing is wrong, or what is.
+fn explore(mutant: Option<Mutant>, without: Without, body: fn(Without)) -> Result<u64, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                before(info);
+            }
+        }));
+    });
+    let executions = std::sync::Arc::new(Counter::new(0));
+    let count = executions.clone();
+    QUIET.set(mutant.is_some() || without != Without::Nothing);
+    activate(mutant);
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        loom::model(move || {
+            count.fetch_add(1, Plainly);
+            body(without);
+        });
+    }));
+    activate(None);
+    QUIET.set(false);
+    let said = |panic: Box<dyn Any + Send>| {
+        let said = panic.downcast_ref::<String>().cloned();
+        let said = said.or(panic.downcast_ref::<&str>().map(|said| said.to_string()));
+        let said = said.unwrap_or_default();
+        said.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    result.map(|()| executions.load(Plainly)).map_err(said)
+}
+
+/// `body` holds in all executions, and each of the wrong variants is caught, with what loom says of it.
+fn holds(name: &str, body: fn(Without), wrong: &[(Option<Mutant>, Without, &str)]) {
+    let executions = explore(None, Without::Nothing, body).unwrap_or_else(|said| panic!("{said}"));
+    println!("states: {name}: {executions} executions, nothing wrong");
+    for &(mutant, without, what) in wrong {
+        match explore(mutant, without, body) {
+            Ok(executions) => {
+                panic!("{name}: {mutant:?} {without:?} is not found in {executions} executions")
+            }
+            Err(said) => {
+                assert!(said.contains(what), "{mutant:?} {without:?}: {said}");
+                let wrong = mutant.map_or(format!("without {without:?}"), |m| m.what().into());
+                println!("{name}, {wrong}: caught by loom ({said})");
+            }
+        }
+    }
+}
+
+/// What loom says of a plain word that both sides touch without a chain of barriers between them.
+const RACE: &str = "Causality violation: Concurrent";
+
+#[test]
+fn owner_word_against_body() {
+    holds(
+        "owner word against body",
+        entries_are_whole,
+        &[
+            (None, Without::AfterOwner, RACE),
+            (None, Without::BeforeHead, RACE),
+            (None, Without::DeviceOrder, RACE),
+            (Some(Mutant::OwnerAfterBody), Without::Nothing, RACE),
+        ],
+    );
+}
+
+#[test]
+fn event_against_completion() {
+    let missing = "an event without its completion";
+    holds(
+        "event against completion",
+        an_event_comes_after_its_completion,
+        &[
+            (None, Without::AfterOwner, missing),
+            (None, Without::EventFirst, missing),
+        ],
+    );
+}
+
+#[test]
+fn doorbell_against_entry() {
+    holds(
+        "doorbell against entry",
+        work_requests_are_whole,
+        &[
+            (None, Without::BeforeTail, RACE),
+            (None, Without::AfterOwner, RACE),
+            (
+                Some(Mutant::FreeBeforePublish),
+                Without::Nothing,
+                "a CQ that is full",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn arm_against_check() {
+    holds(
+        "arm against check",
+        no_completion_is_slept_through,
+        &[(
+            Some(Mutant::ArmWithoutCheck),
+            Without::Nothing,
+            "slept through",
+        )],
+    );
+    // No barrier can be left out here that loses a completion, for the arm carries the index up to which software has looked, and the
+    // device compares. What the barrier before it is for is in `owner_word_against_body`.
+    for without in [Without::BeforeHead, Without::BeforeTail] {
+        let executions = explore(None, without, no_completion_is_slept_through);
+        assert!(executions.is_ok(), "{without:?}: {executions:?}");
+    }
+}
