@@ -6,7 +6,7 @@
 layer   what runs
 host    `cargo test` of the workspace: rules, device model, ring code
 mutants the suites of the rules, of the device and of the library, under each wrong variant, which they have to catch;
-        and every interleaving of a small instance of the event path
+        every interleaving of small instances of the event path and of flow control; the order of memory of the rings
 device  the device in QEMU, without a guest: PCI, properties, DMA, reset, unplug
 kunit   the module's KUnit suites, in the test kernel
 stock   the tests of the plans on the stock kernel, without an IOMMU
@@ -77,7 +77,7 @@ def cargo(name, *args):
     log = kept(name)
     with open(log, "wb") as out:
         process = subprocess.Popen(
-            ["nice", "cargo", "test", *args, "--locked", "--target-dir", base.TOP / "build/host"],
+            ["nice", "cargo", "test", "--locked", "--target-dir", base.TOP / "build/host", *args],
             cwd=base.TOP,
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -103,18 +103,18 @@ def host(_chosen):
 
 
 def mutants(_chosen):
-    """Layer: the wrong variants of rules and device, and who caught each; and all interleavings of a small instance."""
+    """Layer: the wrong variants of rules and device, and who caught each; all interleavings, and all orders of memory."""
     total = ktap.Count()
     for package, features, tests in (
-        ("qpair-queue", "mutants,explore", ("mutants", "exhaust")),
+        ("qpair-queue", "mutants,explore", ("mutants", "exhaust", "order")),
         ("qpair-model", "mutants", ("mutants",)),
         ("qpair", "mutants", ("mutants",)),
     ):
         chosen = [word for test in tests for word in ("--test", test)]
-        count, text = cargo(
-            f"mutants-{package}", "--no-fail-fast", "--package", package, "--features", features, *chosen
-        )
-        tell("\n".join(line for line in text.splitlines() if ": caught by " in line))
+        options = ["--no-fail-fast", "--package", package, "--features", features, *chosen]
+        count, text = cargo(f"mutants-{package}", *options, "--", "--nocapture")
+        told = [line for line in text.splitlines() if ": caught by " in line or line.startswith("states: ")]
+        tell("\n".join(line[:180] for line in told))
         total.add(count, f"{package}: ")
     return total
 
