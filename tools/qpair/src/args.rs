@@ -13,6 +13,7 @@ Examples:
   qpair ping --size 64 --events        round trips, with an interrupt for each
   qpair bench --op write --size 1M     how fast it moves bytes
   qpair loopback --qps 8               the kernel's own queue pairs
+  qpair top                            what goes on in each queue, live
 
 Numbers may have k, M or G: a size of 4k is 4096 bytes, a count of 4k is 4000.
 
@@ -46,6 +47,62 @@ pub(crate) enum Command {
     /// Runs the kernel's own client: queue pairs in the driver that move and verify data
     #[command(after_help = LOOPBACK_HELP)]
     Loopback(Loopback),
+    /// Shows live what goes on in each event queue, completion queue and queue pair
+    #[command(after_help = TOP_HELP)]
+    Top(Top),
+}
+
+const TOP_HELP: &str = "\
+Keys: q or Ctrl-C quits, Tab selects a table, j and k (or arrows) scroll it,
+Space pauses. It needs no mouse and no colours, so a serial console will do; one
+whose size nobody knows is taken to be 80x24 (stty rows 50 cols 132 tells more).
+
+An object is named by index.generation. OWNER is the kernel, or the doorbell page
+of an open file. CQE/IRQ is what coalescing brings: completions, those of
+processes included, for each interrupt. EQE/HEAD are events for each update of
+the EQ's head. The device tells the indices of everybody's queues, by a command
+for each: these completions and events, on CQ 0.0 and EQ 0.0, are counted too.
+
+With --json each look is an object on a line, with --once one on many:
+  device, health, epoch    seconds: between the looks
+  tuning      {events, completions, budget, policy}
+  counters    by name {total, rate}: what the device counted
+  eqs         [{number, vector, depth, used, cqs, interrupts, polls, events,
+              completions, heads, arms, completions_per_interrupt,
+              completions_per_event, events_per_head, moderation {count, usecs},
+              pending, spare, lost_interrupts, errors}]
+  cqs         [{number, page, eq, depth, used, completions, errors}]
+  qps         [{number, page, state, send_cq, recv_cq, sq {depth, used, rate},
+              rq {depth, used, rate}, errors}]
+Numbers of objects are whole (generation * 65536 + index). Rates are of a second;
+null if there is nothing to compare with, or to divide by. used, depth, cqs,
+pending and spare are of this moment; lost_interrupts and errors are totals.
+
+This needs root, and debugfs at /sys/kernel/debug (mount -t debugfs none
+/sys/kernel/debug).
+
+Examples:
+  qpair top --interval 0.5
+  qpair top --once --json | jq '.eqs[].completions_per_interrupt'";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Top {
+    /// Seconds between looks
+    #[arg(long, default_value = "1", value_parser = interval, value_name = "SECONDS")]
+    pub(crate) interval: f64,
+    /// Looks twice, reports once, and ends
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.05..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("seconds, from 0.05 to 3600".into()),
+    }
 }
 
 #[derive(Debug, clap::Args)]

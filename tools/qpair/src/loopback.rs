@@ -7,19 +7,18 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{bail, ensure, Context as _};
-use qpair::Device;
 use serde_json::{Map, Value};
 
 use crate::args::Loopback;
+use crate::debugfs;
 use crate::report;
 
-/// Where the driver's folders are, one for each function.
-const DEBUGFS: &str = "/sys/kernel/debug/qpair";
+/// The control file.
+const FILE: &str = "loopback";
 
 pub(crate) fn run(device: Option<&Path>, args: &Loopback) -> anyhow::Result<()> {
     ensure!(
@@ -27,7 +26,7 @@ pub(crate) fn run(device: Option<&Path>, args: &Loopback) -> anyhow::Result<()> 
         "queue pairs are connected two by two: use --qps {}",
         args.qps + 1
     );
-    let file = file(device)?;
+    let file = debugfs::folder(device, FILE)?.join(FILE);
     let plan = format!(
         "op={} qps={} depth={} size={} count={}\n",
         args.op.name(),
@@ -84,36 +83,4 @@ fn json(results: &BTreeMap<&str, &str>) -> Value {
         })
         .collect();
     Value::Object(map)
-}
-
-/// The control file of the device that was asked for, or of the first.
-fn file(device: Option<&Path>) -> anyhow::Result<PathBuf> {
-    let path = match device {
-        Some(path) => path.to_owned(),
-        None => Device::first()?.path().to_owned(),
-    };
-    let about = fs::metadata(&path).with_context(|| {
-        format!(
-            "cannot look at {}: load the driver (modprobe qpair), or name another device",
-            path.display()
-        )
-    })?;
-    let (major, minor) = (
-        rustix::fs::major(about.rdev()),
-        rustix::fs::minor(about.rdev()),
-    );
-    // The device's node knows its function, whose name the folder has.
-    let function = fs::canonicalize(format!("/sys/dev/char/{major}:{minor}/device"))
-        .with_context(|| format!("{} is no device with a function", path.display()))?;
-    let name = function.file_name().context("a function without a name")?;
-    let file = Path::new(DEBUGFS).join(name).join("loopback");
-    match fs::metadata(&file) {
-        Ok(_) => Ok(file),
-        Err(error) => Err(error).with_context(|| {
-            format!(
-                "{} is not there: this needs root, and debugfs (mount -t debugfs none /sys/kernel/debug)",
-                file.display()
-            )
-        }),
-    }
 }

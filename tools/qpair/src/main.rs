@@ -7,13 +7,15 @@
 //! | [`session`] | an open device, connected queue pairs, completions by polling or by events |
 //! | [`gone`] | what happens when the device goes meanwhile |
 //! | [`report`] | results, for people and as JSON |
-//! | [`info`], [`copy`], [`ping`], [`bench`], [`loopback`] | the commands |
+//! | [`debugfs`] | where the driver shows itself |
+//! | [`info`], [`copy`], [`ping`], [`bench`], [`loopback`], [`top`] | the commands |
 //!
 //! What a command found goes to standard output, everything else to standard error.
 
 mod args;
 mod bench;
 mod copy;
+mod debugfs;
 mod endpoint;
 mod gone;
 mod info;
@@ -21,6 +23,7 @@ mod loopback;
 mod ping;
 mod report;
 mod session;
+mod top;
 
 use std::process::ExitCode;
 
@@ -54,6 +57,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
         Command::Ping(ping) => ping::run(device, ping),
         Command::Bench(bench) => bench::run(device, bench),
         Command::Loopback(loopback) => loopback::run(device, loopback),
+        Command::Top(top) => top::run(device, top),
     }
 }
 

@@ -26,6 +26,7 @@ pub mod ktap;
 pub mod life;
 pub mod pair;
 pub mod raw;
+mod seen;
 pub mod tool;
 pub mod wait;
 pub mod world;

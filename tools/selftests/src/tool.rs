@@ -44,10 +44,13 @@ pub const GROUP: Group = Group {
         tool::loopback * 2,
         tool::bad_usage,
         tool::c_example,
+        seen::top_under_load * 2,
+        seen::top_of_what_goes * 2,
     ],
 };
 
 // `cases!` names a file and a function.
+use super::seen;
 use super::tool;
 
 const SOURCE: &str = "/tmp/source";
@@ -61,7 +64,7 @@ fn large() -> usize {
     }
 }
 
-fn command(words: &[&str]) -> Result<Command> {
+pub(crate) fn command(words: &[&str]) -> Result<Command> {
     if !std::path::Path::new("/bin/qpair").exists() {
         return Err(skip("needs the qpair tool"));
     }
@@ -83,7 +86,7 @@ fn run(words: &[&str]) -> Result<Output> {
     Ok(output)
 }
 
-fn json(words: &[&str]) -> Result<Value> {
+pub(crate) fn json(words: &[&str]) -> Result<Value> {
     let output = run(words)?;
     serde_json::from_slice(&output.stdout).with_context(|| {
         format!(

@@ -20,12 +20,12 @@ use crate::world;
 const MODULE: &str = "/qpair/qpair.ko";
 
 /// Takes the driver from the function.
-pub(super) fn unbind(address: &str) -> Result<()> {
+pub(crate) fn unbind(address: &str) -> Result<()> {
     world::put(format!("{}/unbind", world::DRIVER), address)
 }
 
 /// Gives it back, and waits for its file; gives the number of that.
-pub(super) fn bind(address: &str) -> Result<usize> {
+pub(crate) fn bind(address: &str) -> Result<usize> {
     world::put(format!("{}/bind", world::DRIVER), address)?;
     appeared(address)
 }

@@ -2,7 +2,7 @@
 //! Life and death: processes that are killed, fork and pass files on; devices that go while
 //! they are in use.
 
-mod devices;
+pub(crate) mod devices;
 mod fault;
 mod inherit;
 mod kill;
