@@ -28,8 +28,6 @@ use stateright::Model;
 use stateright::Property;
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
-use std::hash::Hash;
-use std::hash::Hasher;
 use std::sync::Mutex;
 
 pub const PROMISES: &str = "no promise is broken";
@@ -92,12 +90,6 @@ pub const SCENES: &[Scene] = &[
 #[derive(Default)]
 struct Walked(Mutex<HashSet<u64, BuildHasherDefault<AHasher>>>);
 
-fn print_of(state: &State) -> u64 {
-    let mut hasher = AHasher::default();
-    state.hash(&mut hasher);
-    hasher.finish()
-}
-
 impl Walked {
     /// Whether from `state`, always taking the way that `ending` says, one comes to where it is the `end`.
     fn ends(
@@ -114,7 +106,7 @@ impl Walked {
         let mut ahead: Option<State> = None;
         loop {
             let at = ahead.as_ref().unwrap_or(state);
-            let print = print_of(at);
+            let print = at.print;
             if end(at) || self.0.lock().unwrap().contains(&print) {
                 self.0.lock().unwrap().extend(way);
                 return true;
