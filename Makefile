@@ -39,7 +39,7 @@ bench: ## measure, into build/bench.json
 modules: ## build the module, in build/module [KDIR=/path/to/kernel/tree]
 	@mkdir -p $(MODULE_OUT)
 	@scripts/in-root $(MAKE) --no-print-directory -C "$(or $(KDIR),$$(scripts/kernel stock --tree))" \
-		M=$(CURDIR) MO=$(MODULE_OUT) modules
+		M=$(CURDIR) MO=$(MODULE_OUT) POLL=$(POLL) modules
 
 modules_install: ## install it in /lib/modules [KDIR=...] [INSTALL_MOD_PATH=...]
 	@test -f $(MODULE_OUT)/qpair.ko || { echo 'qpair: error: no module; remedy: make modules' >&2; exit 1; }

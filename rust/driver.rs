@@ -17,7 +17,10 @@ use crate::{
         SAMPLE,
         WATCH, //
     },
-    event::Eq,
+    event::{
+        Eq,
+        Place, //
+    },
     function::Function,
     loopback::Loopback,
     sys::{
@@ -165,7 +168,7 @@ pub(crate) struct Data<'bound> {
     _loopback: Guest,
     /// Until here, since shutting down may have to wait for a command that gets no answer.
     _watchdog: Pin<KBox<Watchdog<Watch>>>,
-    _irqs: KVec<Irq<'bound, Eq>>,
+    _irqs: KVec<Irq<'bound, Eq, Place>>,
     _index: MyIndex,
     _enabled: Enabled<'bound>,
 }

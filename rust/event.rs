@@ -77,7 +77,6 @@ use crate::{
         gate::Pass,
         poller::{
             self,
-            Bh,
             Handler,
             Next, //
         },
@@ -103,8 +102,15 @@ use kernel::{
     },
 };
 
+/// Where polls run. The other is for comparison: `make modules POLL=thread`.
+#[cfg(not(poll_thread))]
+pub(crate) type Place = poller::Bh;
+/// Where polls run.
+#[cfg(poll_thread)]
+pub(crate) type Place = poller::Thread;
+
 /// The poll of an EQ, and what schedules it.
-pub(crate) type EqPoller = poller::Poller<Eq, Bh>;
+pub(crate) type EqPoller = poller::Poller<Eq, Place>;
 
 /// Entries of an EQ, as a base-two logarithm, where the device allows so many.
 const LOG_DEPTH: u8 = 12;
