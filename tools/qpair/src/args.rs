@@ -14,6 +14,7 @@ Examples:
   qpair bench --op write --size 1M     how fast it moves bytes
   qpair loopback --qps 8               the kernel's own queue pairs
   qpair top                            what goes on in each queue, live
+  qpair trace qpair loopback           a timeline of the event path
 
 Numbers may have k, M or G: a size of 4k is 4096 bytes, a count of 4k is 4000.
 
@@ -50,6 +51,45 @@ pub(crate) enum Command {
     /// Shows live what goes on in each event queue, completion queue and queue pair
     #[command(after_help = TOP_HELP)]
     Top(Top),
+    /// Runs a command, and records what the driver does meanwhile as a timeline
+    #[command(after_help = TRACE_HELP)]
+    Trace(Trace),
+}
+
+const TRACE_HELP: &str = "\
+The timeline has, for each EQ, interrupts and how long they stay masked, polls,
+EQEs and head updates; for each CQ of the kernel its turns with their CQEs, arms
+and head updates; work requests and doorbells of the kernel's queue pairs; and
+errors. A process posts, polls and arms without the kernel: of that nothing is
+seen but its events.
+
+OUT.json opens in https://ui.perfetto.dev (or chrome://tracing); OUT.svg shows the
+stretch of polls with the most completions. If the buffer is too small, the oldest
+events are lost; how many is told.
+
+This needs root, and tracefs at /sys/kernel/tracing (mount -t tracefs none
+/sys/kernel/tracing). It has an instance of its own there, which goes when it ends.
+
+Examples:
+  qpair trace qpair loopback --qps 8 --size 64
+  qpair trace --out /tmp/ping --buffer 64M -- qpair ping --events";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Trace {
+    /// What is written: OUT.json and OUT.svg
+    #[arg(long, default_value = "qpair-trace", value_name = "OUT")]
+    pub(crate) out: PathBuf,
+    /// Bytes of the kernel's buffer, of each CPU
+    #[arg(long, default_value = "16M", value_parser = size)]
+    pub(crate) buffer: u32,
+    /// What to run
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
+    pub(crate) command: Vec<String>,
 }
 
 const TOP_HELP: &str = "\

@@ -8,7 +8,7 @@
 //! | [`gone`] | what happens when the device goes meanwhile |
 //! | [`report`] | results, for people and as JSON |
 //! | [`debugfs`] | where the driver shows itself |
-//! | [`info`], [`copy`], [`ping`], [`bench`], [`loopback`], [`top`] | the commands |
+//! | [`info`], [`copy`], [`ping`], [`bench`], [`loopback`], [`top`], [`trace`] | the commands |
 //!
 //! What a command found goes to standard output, everything else to standard error.
 
@@ -24,6 +24,7 @@ mod ping;
 mod report;
 mod session;
 mod top;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -58,6 +59,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
         Command::Bench(bench) => bench::run(device, bench),
         Command::Loopback(loopback) => loopback::run(device, loopback),
         Command::Top(top) => top::run(device, top),
+        Command::Trace(trace) => trace::run(trace),
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What `qpair top` shows of it.
+//! What `qpair top` and `qpair trace` show of it.
 //!
 //! Each number that a case asks for is one that it makes: it sees to the load itself.
 
@@ -9,8 +9,10 @@ use std::process::Stdio;
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use crate::ktap::skip;
 use crate::ktap::Setup;
 use crate::life::devices;
 use crate::pair::works;
@@ -18,6 +20,9 @@ use crate::tool::command;
 use crate::tool::json;
 use crate::wait;
 use crate::world;
+
+const TRACEFS: &str = "/sys/kernel/tracing";
+const TIMELINE: &str = "/tmp/timeline";
 
 /// A run of the tool that is ended when it is dropped.
 struct Load(Child);
@@ -148,4 +153,119 @@ pub(super) fn top_of_what_goes(setup: &Setup) -> Result<()> {
         );
     }
     works(device, &mut setup.rng())
+}
+
+/// Instances of the kernel's trace that are ours.
+fn instances() -> Result<Vec<String>> {
+    let folder = format!("{TRACEFS}/instances");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(&folder).context(folder)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name.starts_with("qpair-") {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// Sees to tracefs, which is mounted by who needs it.
+fn tracefs() -> Result<()> {
+    if std::path::Path::new(TRACEFS).join("instances").exists() {
+        return Ok(());
+    }
+    let flags = nix::mount::MsFlags::empty();
+    let nothing: Option<&str> = None;
+    nix::mount::mount(Some("none"), TRACEFS, Some("tracefs"), flags, nothing)
+        .map_err(|errno| skip(format!("needs a kernel with tracefs: {errno}")))
+}
+
+/// A timeline of the kernel's client has polls in which several completions were coalesced.
+pub(super) fn trace_of_loopback(_: &Setup) -> Result<()> {
+    tracefs()?;
+    let words = [
+        "trace",
+        "--out",
+        TIMELINE,
+        "--buffer",
+        "8M",
+        "--",
+        "/bin/qpair",
+        "loopback",
+        "--qps",
+        "4",
+        "--size",
+        "64",
+        "--count",
+        "500",
+    ];
+    let output = command(&words)?.output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {said}", output.status);
+    ensure!(said.contains("CQEs in one poll"), "{said}");
+    let text = world::text(format!("{TIMELINE}.json"))?;
+    let file: Value = serde_json::from_str(&text).context("the timeline")?;
+    let events = file["traceEvents"].as_array().context("no events")?;
+    let most = events.iter().filter_map(|event| {
+        event["args"]["budget"].as_u64()?;
+        event["args"]["cqes"].as_u64()
+    });
+    let most = most.max().unwrap_or(0);
+    ensure!(most > 1, "{most} CQEs in one poll at the most: {said}");
+    for name in [
+        "interrupt",
+        "masked",
+        "EQE",
+        "CQE",
+        "arm",
+        "post",
+        "doorbell",
+        "head, unmask",
+    ] {
+        ensure!(
+            events.iter().any(|event| event["name"] == name),
+            "no {name}: {said}"
+        );
+    }
+    let picture = world::text(format!("{TIMELINE}.svg"))?;
+    ensure!(
+        picture.contains("<svg") && picture.contains("poll: "),
+        "{picture}"
+    );
+    for end in ["json", "svg"] {
+        std::fs::remove_file(format!("{TIMELINE}.{end}"))?;
+    }
+    let left = instances()?;
+    ensure!(left.is_empty(), "{left:?} is left");
+    Ok(())
+}
+
+/// However it ends, nothing of it is left in the kernel.
+pub(super) fn trace_interrupted(_: &Setup) -> Result<()> {
+    tracefs()?;
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let mut tool = command(&["trace", "--out", TIMELINE, "sleep", "1000"])?
+            .stderr(Stdio::piped())
+            .spawn()?;
+        wait::until("a trace", || Ok(!instances()?.is_empty()))?;
+        let pid = i32::try_from(tool.id()).context("its number")?;
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal)?;
+        let status = tool.wait()?;
+        ensure!(status.code() == Some(130), "{signal}: {status}");
+        let left = instances()?;
+        ensure!(left.is_empty(), "{left:?} is left after {signal}");
+    }
+    for (words, code) in [(["false", "x"], 1), (["no-such-command", "x"], 1)] {
+        let output = command(&["trace", "--out", TIMELINE, words[0], words[1]])?.output()?;
+        ensure!(
+            output.status.code() == Some(code),
+            "{words:?}: {}",
+            output.status
+        );
+        let left = instances()?;
+        ensure!(left.is_empty(), "{left:?} is left after {words:?}");
+    }
+    for end in ["json", "svg"] {
+        std::fs::remove_file(format!("{TIMELINE}.{end}"))?;
+    }
+    Ok(())
 }

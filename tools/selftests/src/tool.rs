@@ -46,6 +46,8 @@ pub const GROUP: Group = Group {
         tool::c_example,
         seen::top_under_load * 2,
         seen::top_of_what_goes * 2,
+        seen::trace_of_loopback * 2,
+        seen::trace_interrupted,
     ],
 };
 

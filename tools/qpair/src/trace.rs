@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `qpair trace`: a command is run, and what the driver did meanwhile becomes a timeline.
+//!
+//! | file | has |
+//! |---|---|
+//! | [`tracer`] | the kernel's trace, in an instance of its own |
+//! | [`record`] | a line of it as a value |
+//! | [`timeline`] | lines to polls, and what happened in them |
+//! | [`perfetto`] | a timeline as a file for <https://ui.perfetto.dev> |
+//! | [`picture`] | a timeline as an SVG |
+//!
+//! A process posts, polls and arms without the kernel: of that, nothing is seen. Its events are.
+
+mod perfetto;
+mod picture;
+mod record;
+mod timeline;
+mod tracer;
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context as _};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::args::Trace;
+use crate::session::Interrupted;
+use record::Record;
+use timeline::Timeline;
+use tracer::Tracer;
+
+/// How often the command and signals are looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long a command that is asked to end may take.
+const GRACE: Duration = Duration::from_secs(5);
+
+pub(crate) fn run(args: &Trace) -> anyhow::Result<()> {
+    // Signals only set this: whatever comes, the trace is to be removed.
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone()).context("cannot catch signals")?;
+    }
+    let tracer = Tracer::start(args.buffer.div_ceil(1024))?;
+    let status = watch(&args.command, &stop)?;
+    let (text, lost) = tracer.stop()?;
+    let records: Vec<Record> = text.lines().filter_map(Record::parse).collect();
+    let timeline = Timeline::new(&records, lost);
+    let json = args.out.with_extension("json");
+    let svg = args.out.with_extension("svg");
+    write(&json, &perfetto::json(&timeline))?;
+    write(&svg, &picture::svg(&timeline))?;
+    eprint!("{}", timeline.summary());
+    eprintln!(
+        "{}: for https://ui.perfetto.dev; {}: its busiest moments as a picture",
+        json.display(),
+        svg.display()
+    );
+    if stop.load(Ordering::Relaxed) {
+        return Err(Interrupted.into());
+    }
+    if !status.success() {
+        bail!("{}: {status}", args.command.join(" "));
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Runs the command. A signal for us is one for the command, and what was recorded is kept.
+fn watch(command: &[String], stop: &AtomicBool) -> anyhow::Result<ExitStatus> {
+    let (program, words) = command.split_first().context("no command")?;
+    let mut child =
+        Command::new(program)
+            .args(words)
+            .spawn()
+            .map_err(|error| match error.kind() {
+                ErrorKind::NotFound => anyhow::anyhow!("there is no command {program}"),
+                _ => anyhow::Error::from(error).context(format!("cannot run {program}")),
+            })?;
+    let mut asked: Option<Instant> = None;
+    loop {
+        if let Some(status) = child.try_wait().context("waiting for the command")? {
+            return Ok(status);
+        }
+        if stop.load(Ordering::Relaxed) {
+            match asked {
+                None => {
+                    asked = Some(Instant::now());
+                    terminate(&child);
+                }
+                Some(asked) if asked.elapsed() > GRACE => {
+                    child.kill().context("ending the command")?
+                }
+                Some(_) => (),
+            }
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Asks it to end.
+fn terminate(child: &Child) {
+    let pid = i32::try_from(child.id())
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
+    if let Some(pid) = pid {
+        // It may have ended: then that is seen next.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+}
