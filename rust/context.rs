@@ -84,6 +84,7 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
+            Full,
             Release, //
         },
         poll::PollTable,
@@ -94,8 +95,8 @@ use kernel::{
 };
 use zerocopy::IntoBytes;
 
-/// Most of a kind that one context may have: half of what the device has, so that the other half
-/// stays for the kernel and for other processes.
+/// Most of a kind that one context may have: half of what the device has, so that one open file
+/// leaves as much to others. It does not bound a user, who may open many.
 #[derive(Clone, Copy)]
 struct Quotas {
     qp: u32,
@@ -271,7 +272,10 @@ impl FileOps for Context {
         )?;
         let pass = this.enter()?;
         device.own_page(&pass, page, this.doorbells.clone())?;
-        if let Err(error) = device.admit(this.clone()) {
+        let admitted = device.admit(this.clone());
+        // If the device was lost just before, nobody will tell this one.
+        if let Err(error) = admitted.and_then(|()| this.enter().map(drop)) {
+            device.dismiss(&*this);
             device.disown_page(&pass, page);
             return Err(error);
         }
@@ -384,9 +388,13 @@ impl Tenant for Context {
             Lost::Reset => RESET,
             Lost::Gone => GONE,
         };
-        // Only the device's shutdown comes here, one at a time.
-        if self.health.load(Acquire) < health {
-            self.health.store(health, Release);
+        // The watchdog and a shutdown may come at once.
+        let mut now = self.health.load(Acquire);
+        while now < health {
+            match self.health.cmpxchg(now, health, Full) {
+                Ok(_) => break,
+                Err(seen) => now = seen,
+            }
         }
         self.bell.wake();
     }
