@@ -145,8 +145,12 @@ pub(crate) struct Context {
     told: Atomic<bool>,
     /// The file is closed.
     released: Atomic<bool>,
-    /// Whether `reader` has some, for those who must not take it.
+    /// A `read` is going on. Others wait for it in a way that can be ended: it copies to memory
+    /// of the process, whose page fault may last for ever.
+    reading: Atomic<bool>,
+    /// Whether `reader` has some, for those who are not reading.
     collected: Atomic<bool>,
+    /// What was collected and not yet read; of whoever is reading.
     #[pin]
     reader: Mutex<KVec<qpair_async_event>>,
 }
@@ -166,7 +170,33 @@ impl Drop for TakenPage<'_> {
     }
 }
 
+/// The turn to `read`; ends with this.
+struct Turn<'a>(&'a Context);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.reading.store(false, Release);
+        self.0.bell.next_turn();
+    }
+}
+
 impl Context {
+    /// Takes the turn to read; sleeps for it, if that is wanted.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`, or `ERESTARTSYS` when a signal came first.
+    fn turn(&self, may_block: bool) -> Result<Turn<'_>> {
+        let take = || self.reading.cmpxchg(false, true, Full).is_ok();
+        if !take() {
+            if !may_block {
+                return Err(EAGAIN);
+            }
+            self.bell.wait(take)?;
+        }
+        Ok(Turn(self))
+    }
+
     /// The error of a context that is no longer live.
     fn alive(&self) -> Result {
         match self.health.load(Acquire) {
@@ -187,12 +217,8 @@ impl Context {
         const ROUND: usize = 64;
 
         events.reserve(ROUND, GFP_KERNEL)?;
-        // Where the device cannot be entered, it is on its way out: `lost` follows, and its word
-        // is the last.
-        if let Ok(pass) = self.enter() {
-            if let Some(event) = self.violations(&pass) {
-                events.push(event, GFP_KERNEL)?;
-            }
+        if let Some(event) = self.violations() {
+            events.push(event, GFP_KERNEL)?;
         }
         self.state
             .lock()
@@ -201,17 +227,27 @@ impl Context {
     }
 
     /// Doorbells of the page that made no sense, if any. Has the next one reported again.
-    fn violations(&self, pass: &Pass<'_>) -> Option<qpair_async_event> {
-        let (count, code) = self.doorbells.alarm.take()?;
-        // Between the event and this command more may have been counted.
-        let admin = self.device.admin();
-        let more = admin.execute(pass, admin::TakeViolations(self.page));
-        Some(qpair_async_event {
+    fn violations(&self) -> Option<qpair_async_event> {
+        let (told, code) = self.doorbells.alarm.take()?;
+        // The device's count is the true one: between the event and this command there may have
+        // been more; and none at all, if the event was one of the page's owner before. A device
+        // that cannot be asked is on its way out.
+        let count = match self.enter() {
+            Ok(pass) => self.take_violations(&pass).unwrap_or(told),
+            Err(_) => told,
+        };
+        (count != 0).then_some(qpair_async_event {
             kind: u32::from(Event::DoorbellViolation.code()),
             handle: u32::from(self.page),
             code,
-            count: more.unwrap_or(0).max(count),
+            count,
         })
+    }
+
+    /// How many doorbells of the page made no sense, since this was asked the last time.
+    fn take_violations(&self, pass: &Pass<'_>) -> Result<u32> {
+        let admin = self.device.admin();
+        admin.execute(pass, admin::TakeViolations(self.page))
     }
 }
 
@@ -265,6 +301,7 @@ impl FileOps for Context {
                 bell,
                 told: Atomic::new(false),
                 released: Atomic::new(false),
+                reading: Atomic::new(false),
                 collected: Atomic::new(false),
                 reader <- new_mutex!(KVec::new(), "Context::reader"),
             }),
@@ -289,6 +326,8 @@ impl FileOps for Context {
         if let Ok(pass) = self.enter() {
             let destroyed = self.state.lock().destroy_all(&self.device, &pass);
             if destroyed.is_ok() {
+                // So that the next owner of the page is told of the first of its own.
+                let _: Result<u32> = self.take_violations(&pass);
                 self.device.disown_page(&pass, self.page);
                 self.device.give_page(self.epoch, self.page);
                 drop(pass);
@@ -318,6 +357,7 @@ impl FileOps for Context {
             return Err(EINVAL);
         }
         loop {
+            let turn = self.turn(may_block)?;
             let mut events = self.reader.lock();
             if events.is_empty() {
                 match self.alive() {
@@ -340,6 +380,7 @@ impl FileOps for Context {
                 return Ok(bytes);
             }
             drop(events);
+            drop(turn);
             if !may_block {
                 return Err(EAGAIN);
             }

@@ -77,6 +77,11 @@ impl Bell {
         self.pollers.notify_all();
     }
 
+    /// Whoever waits for a turn to read: look. Process context.
+    pub(super) fn next_turn(&self) {
+        self.waiters.wake_all();
+    }
+
     /// Sleeps until `condition` holds, or a signal comes.
     pub(super) fn wait(&self, condition: impl FnMut() -> bool) -> Result {
         self.waiters.wait(condition)

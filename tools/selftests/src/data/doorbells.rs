@@ -12,6 +12,7 @@ use qpair_abi::doorbell;
 use qpair_abi::entry::opcode;
 use qpair_abi::uapi;
 
+use crate::children::Child;
 use crate::ktap::Setup;
 use crate::pair::Bystander;
 use crate::pair::Pair;
@@ -217,6 +218,36 @@ pub(super) fn bad_places(setup: &Setup) -> Result<()> {
         .context("one of them was taken for a doorbell")?;
     pair.a.qp.ring_sq();
     pair.a.done(1)?;
+    others.unharmed()
+}
+
+/// Who leaves without having read what was said of him leaves nothing to the next owner of his
+/// page: neither his violations, nor that there are no more to be told of.
+pub(super) fn the_next_owner(setup: &Setup) -> Result<()> {
+    let mut others = Bystander::new(0, setup.rng())?;
+    for round in 0..20 {
+        let mut child = Child::start(|link| {
+            let ctx = Context::open(0)?;
+            for _ in 0..=round {
+                ctx.page.ring(0, u32::MAX, 0);
+            }
+            link.tell(u64::from(ctx.info.doorbell_page))
+        })?;
+        let page = child.link().hear()?;
+        child.done()?;
+        let ctx = Context::open(0)?;
+        ensure!(
+            u64::from(ctx.info.doorbell_page) == page,
+            "page {}, that of before was {page}",
+            ctx.info.doorbell_page
+        );
+        ensure!(
+            ctx.async_event()?.is_none(),
+            "told of what another did before"
+        );
+        violates(&ctx, "as the next owner", || ctx.page.ring(0, u32::MAX, 0))?;
+        ensure!(ctx.async_event()?.is_none(), "told of more than there were");
+    }
     others.unharmed()
 }
 

@@ -57,6 +57,7 @@ pub const GROUP: Group = Group {
         doorbells::bad_numbers,
         doorbells::bad_indices,
         doorbells::bad_places,
+        doorbells::the_next_owner * 2,
         doorbells::a_storm * 4,
         memory::huge_pages,
         memory::scattered_pages,

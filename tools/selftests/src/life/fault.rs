@@ -178,6 +178,37 @@ pub(super) fn hung_in_an_ioctl(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
+/// A `read` hangs where it would write: whoever else has the file open is not held up, and the
+/// event comes when the memory does.
+pub(super) fn hung_in_a_read(setup: &Setup) -> Result<()> {
+    const EVENT: usize = size_of::<qpair_async_event>();
+    let mut others = Bystander::new(0, setup.rng())?;
+    let ctx = Context::open(0)?;
+    ctx.page.ring(0, u32::MAX, 0);
+    wait::readable(ctx.fd(), "word of a violation")?;
+    let endless = Endless::new(4096)?;
+    let mut other = Child::start(|link| {
+        link.hear()?;
+        ensure!(ctx.async_event()?.is_none(), "two were told of one event");
+        Ok(())
+    })?;
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| endless.memory.filled_from(ctx.fd(), EVENT));
+        endless.caught()?;
+        other.link().tell(1)?;
+        other.done().context("another one who reads")?;
+        others.unharmed()?;
+        endless.release()?;
+        let read = thread
+            .join()
+            .map_err(|_| anyhow::anyhow!("the thread panicked"))?;
+        ensure!(read == Ok(EVENT), "the read gave {read:?}");
+        Ok(())
+    })?;
+    ensure!(ctx.async_event()?.is_none(), "the event came twice");
+    works(0, &mut setup.rng())
+}
+
 /// The process is killed while a thread hangs: nothing of it stays.
 pub(super) fn hung_while_killed(setup: &Setup) -> Result<()> {
     let before = world::Baseline::take()?;

@@ -136,6 +136,14 @@ impl Buffer {
         into
     }
 
+    /// Has the kernel read from a file to its begin.
+    pub fn filled_from(&self, fd: BorrowedFd<'_>, bytes: usize) -> Result<usize, Errno> {
+        assert!(bytes <= self.bytes);
+        // SAFETY: inside the mapping.
+        let result = unsafe { libc::read(fd.as_raw_fd(), self.addr.as_ptr().cast(), bytes) };
+        Errno::result(result).map(|count| count as usize)
+    }
+
     /// Loads a word, whole.
     pub fn load(&self, at: usize) -> u64 {
         assert!(at + 8 <= self.bytes && at % 8 == 0);
