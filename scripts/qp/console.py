@@ -2,6 +2,7 @@
 """The guest's kernel log: keeps it, and finds in it what must not be there."""
 
 import re
+import time
 
 # Reports of the kernel and of its detectors. Whatever a debug option prints
 # without these words is of no use to us: a run is good when none is found.
@@ -47,14 +48,18 @@ class Console:
 
     def __init__(self, echo=None):
         self.lines = []
+        self.in_init = False
+        self.heard = time.monotonic()
         self.echo = echo
         self.rest = b""
 
     def feed(self, data):
+        self.heard = time.monotonic()
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
             text = line.decode(errors="replace").rstrip("\r")
             self.lines.append(text)
+            self.in_init |= "Run /init as init process" in text
             if self.echo:
                 print(text, file=self.echo, flush=True)
 

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests of what judges others: run by `scripts/check scripts`."""
 
+import argparse
+import socket
 import unittest
 
 from qp import base
 from qp import console
+from qp import guest
 from qp import initramfs
 from qp import ktap
 
@@ -63,6 +66,25 @@ def found(line):
     return watched.report() is not None
 
 
+# A run of no guest, which is over after two seconds.
+NO_GUEST = {"verbose": False, "timeout": 2.0, "shell": False, "trace": [], "gdb": False}
+
+
+class Machine:
+    """A shell in place of QEMU; its output is the guest's console."""
+
+    def __init__(self, shell):
+        here, self.there = socket.socketpair()
+        self.words = ["sh", "-c", f"exec >&{self.there.fileno()}; {shell}"]
+        self.ours = {"console": here}
+
+    def descriptors(self):
+        return [self.there.fileno()]
+
+    def handed_over(self):
+        self.there.close()
+
+
 class Judges(unittest.TestCase):
     def test_reports_are_found(self):
         for line in REPORTS:
@@ -77,6 +99,16 @@ class Judges(unittest.TestCase):
         watched.feed(b"[ 1.0] Kernel panic - not syncing")
         watched.close()
         self.assertIsNotNone(watched.report())
+
+    def test_a_boot_that_hangs_is_told_from_one_that_is_slow(self):
+        for shell, hangs in (
+            ("sleep 60", True),
+            ("while sleep 0.1; do echo '[ 1.0] some driver'; done", False),
+            ("echo '[ 2.0] Run /init as init process'; sleep 60", False),
+        ):
+            run = guest.Run(argparse.Namespace(**NO_GUEST), Machine(shell), silence=0.5)
+            self.assertFalse(run.run(), shell)
+            self.assertEqual(run.hangs, hangs, shell)
 
     def test_ktap_counts_leaves(self):
         count = ktap.of_ktap(NESTED)
