@@ -23,6 +23,8 @@ use crate::world;
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 const TIMELINE: &str = "/tmp/timeline";
+/// The debug kernel takes its time for each page of a buffer.
+const TRACE: [&str; 5] = ["trace", "--out", TIMELINE, "--buffer", "64k"];
 
 /// A run of the tool that is ended when it is dropped.
 struct Load(Child);
@@ -187,7 +189,7 @@ pub(super) fn trace_of_loopback(_: &Setup) -> Result<()> {
         "--out",
         TIMELINE,
         "--buffer",
-        "8M",
+        "1M",
         "--",
         "/bin/qpair",
         "loopback",
@@ -243,7 +245,7 @@ pub(super) fn trace_of_loopback(_: &Setup) -> Result<()> {
 pub(super) fn trace_interrupted(_: &Setup) -> Result<()> {
     tracefs()?;
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
-        let mut tool = command(&["trace", "--out", TIMELINE, "sleep", "1000"])?
+        let mut tool = command(&[&TRACE[..], &["sleep", "1000"]].concat())?
             .stderr(Stdio::piped())
             .spawn()?;
         wait::until("a trace", || Ok(!instances()?.is_empty()))?;
@@ -255,7 +257,7 @@ pub(super) fn trace_interrupted(_: &Setup) -> Result<()> {
         ensure!(left.is_empty(), "{left:?} is left after {signal}");
     }
     for (words, code) in [(["false", "x"], 1), (["no-such-command", "x"], 1)] {
-        let output = command(&["trace", "--out", TIMELINE, words[0], words[1]])?.output()?;
+        let output = command(&[&TRACE[..], &words[..]].concat())?.output()?;
         ensure!(
             output.status.code() == Some(code),
             "{words:?}: {}",

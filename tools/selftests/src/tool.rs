@@ -45,9 +45,9 @@ pub const GROUP: Group = Group {
         tool::bad_usage,
         tool::c_example,
         seen::top_under_load * 2,
-        seen::top_of_what_goes * 2,
-        seen::trace_of_loopback * 2,
-        seen::trace_interrupted,
+        seen::top_of_what_goes * 4,
+        seen::trace_of_loopback * 4,
+        seen::trace_interrupted * 4,
     ],
 };
 
