@@ -26,9 +26,10 @@ use qpair_abi::doorbell;
 use qpair_abi::entry::{cqe_flags, Cqe};
 use qpair_abi::uapi::{qpair_create_cq, qpair_destroy, qpair_query_cq, QPAIR_NO_EVENTFD};
 use qpair_abi::Number;
-use qpair_queue::consumer::{CqConsumer, Published, Seen};
-use qpair_queue::credit::{Cq as OfCq, Limbo, Pool, RingId, Slots};
+use qpair_queue::consumer::{CqConsumer, Published};
+use qpair_queue::credit::{Cq as OfCq, Kind, Limbo, Pool, RingId, Slots};
 use qpair_queue::index::{Depth, Index};
+use qpair_queue::producer::Producer;
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
@@ -36,7 +37,7 @@ use crate::device::ContextInner;
 use crate::error::Error;
 use crate::kernel::Call;
 use crate::lock;
-use crate::memory::{Pages, Ring};
+use crate::memory::{Pages, Ring, SharedRing};
 use crate::queues::{RecvQueue, SendQueue};
 use crate::wr::Completion;
 
@@ -153,21 +154,56 @@ struct State {
     stale: u64,
 }
 
+/// A CQ's entry.
+type Entry = qpair_queue::consumer::Entry<OfCq, { Cqe::WORDS }>;
+
 impl State {
-    /// Gives the entry to its work queue. `None` if it is nobody's.
-    #[inline]
-    fn give(&mut self, cqe: &Cqe, seen: Seen<OfCq>) -> Option<()> {
-        let served = self.served.get(cqe.qp.index())?.as_ref()?;
-        if served.number != cqe.qp || !seen.past().reaches(served.since.plus(1)) {
-            return None;
-        }
-        let index = Index::new(cqe.index);
-        let covered = if cqe.flags & cqe_flags::RECV != 0 {
-            lock(served.recv.as_deref()?).complete(index, seen)
-        } else {
-            lock(served.send.as_deref()?).complete(index, seen)
+    /// Takes at most as many entries as there is room for, and gives each to its work queue.
+    fn take(&mut self, into: &mut [Completion]) -> usize {
+        let mut into = into.iter_mut();
+        let room = into.len();
+        let mut next = match room {
+            0 => None,
+            _ => self.consumer.take(),
         };
-        covered.ok().map(drop)
+        while let Some(entry) = next {
+            let cqe = Cqe::decode(&entry.words);
+            let served = self.served.get(cqe.qp.index()).and_then(Option::as_ref);
+            let served = served.filter(|served| served.number == cqe.qp);
+            let consumer = &mut self.consumer;
+            // A work queue is locked for as long as the entries are its own.
+            next = match served {
+                Some(Served {
+                    send: Some(queue),
+                    since,
+                    ..
+                }) if cqe.flags & cqe_flags::RECV == 0 => run(
+                    consumer,
+                    &mut lock(queue),
+                    *since,
+                    entry,
+                    &mut into,
+                    &mut self.stale,
+                ),
+                Some(Served {
+                    recv: Some(queue),
+                    since,
+                    ..
+                }) if cqe.flags & cqe_flags::RECV != 0 => run(
+                    consumer,
+                    &mut lock(queue),
+                    *since,
+                    entry,
+                    &mut into,
+                    &mut self.stale,
+                ),
+                _ => {
+                    self.stale += 1;
+                    consumer.take()
+                }
+            };
+        }
+        room - into.len()
     }
 
     /// After a head was published, or slots came into limbo.
@@ -175,6 +211,38 @@ impl State {
         let freed = self.limbo.release(self.consumer.published());
         // Of this ring: they were admitted as such.
         let _: Result<(), Slots<OfCq>> = self.pool.give(freed);
+    }
+}
+
+/// Gives a work queue its entries, from `entry` on, as long as there is room for one more; gives
+/// the first that is another's. Room is left for it.
+#[inline(always)]
+fn run<K: Kind>(
+    consumer: &mut CqConsumer<Ring>,
+    queue: &mut Producer<SharedRing, K>,
+    since: Index,
+    mut entry: Entry,
+    into: &mut std::slice::IterMut<'_, Completion>,
+    stale: &mut u64,
+) -> Option<Entry> {
+    let (mut cqe, since) = (Cqe::decode(&entry.words), since.plus(1));
+    let (number, is_receive) = (cqe.qp, cqe.flags & cqe_flags::RECV);
+    loop {
+        let is_its = entry.seen.past().reaches(since)
+            && queue.complete(Index::new(cqe.index), entry.seen).is_ok();
+        if !is_its {
+            *stale += 1;
+        } else if let Some(place) = into.next() {
+            *place = Completion::from(&cqe);
+        }
+        if into.len() == 0 {
+            return None;
+        }
+        entry = consumer.take()?;
+        cqe = Cqe::decode(&entry.words);
+        if cqe.qp != number || cqe.flags & cqe_flags::RECV != is_receive {
+            return Some(entry);
+        }
     }
 }
 
@@ -359,21 +427,8 @@ impl Cq {
 
     /// Takes completions, as many as there are and fit. No system call, nothing allocated.
     pub fn poll<'a>(&self, into: &'a mut [Completion]) -> &'a [Completion] {
-        let mut taken = 0;
         let mut state = lock(&self.inner.state);
-        while taken < into.len() {
-            let Some(entry) = state.consumer.take() else {
-                break;
-            };
-            let cqe = Cqe::decode(&entry.words);
-            match state.give(&cqe, entry.seen) {
-                Some(()) => {
-                    into[taken] = Completion::from(&cqe);
-                    taken += 1;
-                }
-                None => state.stale += 1,
-            }
-        }
+        let taken = state.take(into);
         if state.consumer.unpublished() >= self.inner.head_batch {
             self.inner.publish(&mut state, doorbell::CQ_HEAD);
         }

@@ -324,6 +324,29 @@ impl Storage for Ring {
     }
 
     #[inline(always)]
+    fn load_entry<const N: usize>(
+        &self,
+        at: usize,
+        there: impl FnOnce(u64) -> bool,
+    ) -> Option<[u64; N]> {
+        let from = self.slice().get(at..at.wrapping_add(N))?;
+        let from: &[AtomicU64; N] = from.try_into().ok()?;
+        let load = |word: &AtomicU64| u64::from_le(word.load(Ordering::Relaxed));
+        let last = from.last()?;
+        let owner = load(last);
+        if !there(owner) {
+            return None;
+        }
+        self.after_owner();
+        let mut words = [owner; N];
+        // All but the last, which was loaded first.
+        for (word, from) in words.iter_mut().zip(from).take(N - 1) {
+            *word = load(from);
+        }
+        Some(words)
+    }
+
+    #[inline(always)]
     fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
         if let Some(into) = self.slice().get(at..at.wrapping_add(N)) {
             for (into, word) in into.iter().zip(words) {

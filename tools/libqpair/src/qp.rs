@@ -256,12 +256,16 @@ impl<S: sealed::Receives> Qp<S> {
 impl Qp<Rts> {
     /// Posts work requests, in order, and rings once.
     pub fn post_send(&self, requests: &[WorkRequest<'_>]) -> Result<(), PostError> {
-        let posted = requests.iter().enumerate().try_for_each(|(i, request)| {
-            let posted = self.inner.post_send(request);
-            posted.map_err(|refused| refused.after(i))
-        });
-        self.inner.ring_send();
-        posted
+        self.inner.post_sends(requests.iter().copied())
+    }
+
+    /// As [`post_send`](Self::post_send), of work requests that are made as they are posted.
+    #[inline]
+    pub fn post_sends<'r>(
+        &self,
+        requests: impl IntoIterator<Item = WorkRequest<'r>>,
+    ) -> Result<(), PostError> {
+        self.inner.post_sends(requests)
     }
 
     /// Posts one work request of 1 to 4 blocks as they are, and rings: for tests of what the device refuses.

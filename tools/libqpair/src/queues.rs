@@ -218,14 +218,44 @@ impl Queues {
         lock(&self.recv).ring(|tail| self.doorbell(doorbell::RQ, tail));
     }
 
+    /// Posts all and rings, with the queue locked once as long as there is room.
+    #[inline(always)]
+    pub(crate) fn post_sends<'r>(
+        &self,
+        requests: impl IntoIterator<Item = WorkRequest<'r>>,
+    ) -> Result<(), PostError> {
+        let mut requests = requests.into_iter();
+        let mut posted = 0;
+        loop {
+            let mut queue = lock(&self.send);
+            let left = loop {
+                let Some(request) = requests.next() else {
+                    break None;
+                };
+                let blocks = request.blocks(&self.limits);
+                if !blocks.is_ok_and(|blocks| put_send(&mut queue, &request, blocks).is_ok()) {
+                    break Some(request);
+                }
+                posted += 1;
+            };
+            let Some(request) = left else {
+                queue.ring(|tail| self.doorbell(doorbell::SQ, tail));
+                return Ok(());
+            };
+            drop(queue);
+            // Frees slots for it, or says why not.
+            if let Err(refused) = self.post_send(&request) {
+                self.ring_send();
+                return Err(refused.after(posted));
+            }
+            posted += 1;
+        }
+    }
+
     pub(crate) fn post_send(&self, request: &WorkRequest<'_>) -> Result<(), NoPost> {
         let blocks = request.blocks(&self.limits).map_err(NoPost::TooLarge)?;
         self.refilled(&self.send, &self.send_cq, |queue| {
-            let mut room = queue.room(blocks, request.wants_signal())?;
-            let words = request.encode(blocks, room.signalled());
-            write(&mut room, &words, blocks);
-            room.post();
-            Ok(())
+            put_send(queue, request, blocks)
         })
     }
 
@@ -297,6 +327,23 @@ fn reserve(
             Err(error)
         }
     }
+}
+
+/// Writes a work request of so many blocks, and posts it.
+#[inline(always)]
+fn put_send(
+    queue: &mut SqProducer<SharedRing>,
+    request: &WorkRequest<'_>,
+    blocks: u32,
+) -> Result<(), Refused> {
+    let mut room = queue.room(blocks, request.wants_signal())?;
+    let signalled = room.signalled();
+    match request.one_block(signalled) {
+        Some(words) => room.write(0, &words),
+        None => write(&mut room, &request.encode(blocks, signalled), blocks),
+    }
+    room.post();
+    Ok(())
 }
 
 fn write<K: Kind>(

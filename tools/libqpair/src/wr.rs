@@ -4,8 +4,7 @@
 //! A request borrows what it names and is encoded into the ring when it is posted: nothing of it is kept.
 
 use qpair_abi::entry::{
-    cqe_flags, inline_bytes, opcode, recv_sges, send_flags, send_sges, Cqe, RecvWqe, SendWqe,
-    BLOCK_WORDS, MAX_BLOCKS,
+    cqe_flags, opcode, recv_sges, send_flags, Cqe, RecvWqe, SendWqe, BLOCK_WORDS, MAX_BLOCKS,
 };
 use qpair_abi::status::{Detail, Status};
 use qpair_abi::Number;
@@ -130,25 +129,68 @@ impl<'a> WorkRequest<'a> {
         self
     }
 
+    #[inline(always)]
     pub(crate) fn wants_signal(&self) -> bool {
         self.flags & send_flags::SIGNALED != 0
     }
 
     /// Blocks that it takes, if the device has such.
+    #[inline(always)]
     pub(crate) fn blocks(&self, limits: &Limits) -> Result<u32, &'static str> {
-        let blocks = match self.payload {
+        let words = match self.payload {
             Payload::Gather(sges) if sges.len() > limits.send_sges => {
                 return Err("more pieces than a work request may have (max_send_sge)")
             }
-            Payload::Gather(sges) => (1..=MAX_BLOCKS).find(|&n| send_sges(n) >= sges.len()),
+            Payload::Gather(sges) => sges.len() * Sge::WORDS,
             Payload::Inline(bytes) if bytes.len() > limits.inline => {
                 return Err("more inline bytes than a work request may have (max_inline)")
             }
-            Payload::Inline(bytes) => (1..=MAX_BLOCKS).find(|&n| inline_bytes(n) >= bytes.len()),
+            Payload::Inline(bytes) => bytes.len().div_ceil(8),
         };
-        match blocks {
-            Some(blocks) => Ok(blocks as u32),
-            None => Err("it takes more than four blocks"),
+        match (SendWqe::WORDS + words).div_ceil(BLOCK_WORDS) {
+            blocks @ 1..=MAX_BLOCKS => Ok(blocks as u32),
+            _ => Err("it takes more than four blocks"),
+        }
+    }
+
+    /// What is written into the queue, if that is one block of at most two pieces: the common case.
+    #[inline(always)]
+    pub(crate) fn one_block(&self, signaled: bool) -> Option<[u64; BLOCK_WORDS]> {
+        let Payload::Gather(sges) = self.payload else {
+            return None;
+        };
+        let (first, second) = match sges {
+            [] => ([0; Sge::WORDS], [0; Sge::WORDS]),
+            [one] => (one.encode(), [0; Sge::WORDS]),
+            [one, two] => (one.encode(), two.encode()),
+            _ => return None,
+        };
+        let head = self.head(1, signaled).encode();
+        Some([
+            head[0], head[1], head[2], head[3], first[0], first[1], second[0], second[1],
+        ])
+    }
+
+    #[inline(always)]
+    fn head(&self, blocks: u32, signaled: bool) -> SendWqe {
+        let (sges, inline_bytes) = match self.payload {
+            Payload::Gather(sges) => (sges.len(), 0),
+            Payload::Inline(bytes) => (0, bytes.len()),
+        };
+        SendWqe {
+            opcode: self.opcode,
+            flags: if signaled {
+                self.flags | send_flags::SIGNALED
+            } else {
+                self.flags
+            },
+            blocks: blocks as u8,
+            sges: sges as u8,
+            imm: self.imm,
+            wr_id: self.id,
+            remote_addr: self.remote.addr,
+            rkey: self.remote.rkey,
+            inline_bytes: inline_bytes as u32,
         }
     }
 
@@ -157,26 +199,9 @@ impl<'a> WorkRequest<'a> {
     pub(crate) fn encode(&self, blocks: u32, signaled: bool) -> [u64; WORDS] {
         let mut words = [0; WORDS];
         let (head, body) = words.split_at_mut(SendWqe::WORDS);
-        let mut wqe = SendWqe {
-            opcode: self.opcode,
-            flags: self.flags,
-            blocks: blocks as u8,
-            imm: self.imm,
-            wr_id: self.id,
-            remote_addr: self.remote.addr,
-            rkey: self.remote.rkey,
-            ..Default::default()
-        };
-        if signaled {
-            wqe.flags |= send_flags::SIGNALED;
-        }
         match self.payload {
-            Payload::Gather(sges) => {
-                wqe.sges = sges.len() as u8;
-                put(body, sges);
-            }
+            Payload::Gather(sges) => put(body, sges),
             Payload::Inline(bytes) => {
-                wqe.inline_bytes = bytes.len() as u32;
                 for (word, bytes) in body.iter_mut().zip(bytes.chunks(8)) {
                     let mut whole = [0; 8];
                     whole[..bytes.len()].copy_from_slice(bytes);
@@ -184,7 +209,7 @@ impl<'a> WorkRequest<'a> {
                 }
             }
         }
-        head.copy_from_slice(&wqe.encode());
+        head.copy_from_slice(&self.head(blocks, signaled).encode());
         words
     }
 }
@@ -285,26 +310,54 @@ impl Default for Completion {
     }
 }
 
+/// What a byte of an entry says; a table is the quickest way to it.
+struct Codes {
+    done: [Done; 256],
+    status: [Status; 256],
+    detail: [Detail; 256],
+}
+
+static CODES: Codes = {
+    let mut codes = Codes {
+        done: [Done::Nop; 256],
+        status: [Status::General; 256],
+        detail: [Detail::None; 256],
+    };
+    let mut code = 0;
+    while code < 256 {
+        let byte = code as u8;
+        codes.done[code] = match byte {
+            opcode::NOP => Done::Nop,
+            opcode::SEND | opcode::SEND_IMM => Done::Send,
+            opcode::WRITE | opcode::WRITE_IMM => Done::Write,
+            opcode::READ => Done::Read,
+            opcode::RECV => Done::Receive,
+            opcode::RECV_WRITE_IMM => Done::ReceiveWrite,
+            other => Done::Other(other),
+        };
+        if let Some(status) = Status::from_code(byte) {
+            codes.status[code] = status;
+        }
+        if let Some(detail) = Detail::from_code(byte) {
+            codes.detail[code] = detail;
+        }
+        code += 1;
+    }
+    codes
+};
+
 impl From<&Cqe> for Completion {
-    #[inline]
+    #[inline(always)]
     fn from(cqe: &Cqe) -> Self {
         Self {
             id: cqe.wr_id,
             qp: cqe.qp,
-            done: match cqe.opcode {
-                opcode::NOP => Done::Nop,
-                opcode::SEND | opcode::SEND_IMM => Done::Send,
-                opcode::WRITE | opcode::WRITE_IMM => Done::Write,
-                opcode::READ => Done::Read,
-                opcode::RECV => Done::Receive,
-                opcode::RECV_WRITE_IMM => Done::ReceiveWrite,
-                other => Done::Other(other),
-            },
+            done: CODES.done[usize::from(cqe.opcode)],
             is_receive: cqe.flags & cqe_flags::RECV != 0,
             bytes: cqe.bytes,
             imm: (cqe.flags & cqe_flags::IMM != 0).then_some(cqe.imm),
-            status: Status::from_code(cqe.status).unwrap_or(Status::General),
-            detail: Detail::from_code(cqe.vendor).unwrap_or(Detail::None),
+            status: CODES.status[usize::from(cqe.status)],
+            detail: CODES.detail[usize::from(cqe.vendor)],
         }
     }
 }

@@ -11,7 +11,7 @@ use qpair::{
 };
 use rustix::io::Errno;
 use support::bench::{bench, connect, poll};
-use support::machine;
+use support::{machine, Fake};
 
 /// Bytes that tell where they come from.
 fn pattern(seed: u8, len: usize) -> Vec<u8> {
@@ -156,6 +156,19 @@ fn a_full_queue_refuses_and_nothing_is_overwritten() {
     // Of several the error says how many went.
     let many: Vec<_> = (0..20).map(|_| request(0)).collect();
     assert_eq!(b.near.post_send(&many), Err(PostError::Full { posted: 8 }));
+    // They were handed over all the same; and what is polled makes room in the middle of a call.
+    fake.machine().settle();
+    assert_eq!(poll(&b.cq).len(), 8);
+    let doorbells = |fake: &Fake| fake.machine().function.counter(qpair::Counter::SqDoorbells);
+    let before = doorbells(&fake);
+    let few = many.iter().take(8);
+    b.near.post_sends(few.copied()).unwrap();
+    assert_eq!(doorbells(&fake) - before, 1, "one for all");
+    let one_too_many = || std::iter::once(request(0));
+    assert_eq!(
+        b.near.post_sends(one_too_many()),
+        Err(PostError::Full { posted: 0 })
+    );
     // The receive queue in the same way.
     let receives = [Receive::new(0, &piece); 20];
     assert_eq!(
