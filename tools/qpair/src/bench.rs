@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `qpair bench`: how fast work requests and bytes go through.
 //!
-//! Each pair keeps four batches under way. A batch is handed over by one doorbell, and
-//! only its last work request asks for a completion.
+//! Each pair keeps four batches under way. A batch is handed over by one doorbell. Its last
+//! work request asks for a completion, and so does every Nth if that is wanted.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -116,6 +116,7 @@ impl Lane {
         if batch == 0 || room < batch {
             return Ok(false);
         }
+        let every = u64::from(args.signal.unwrap_or(args.batch));
         let (here, there) = ([mr.sge(0, size)], [mr.sge(size, size)]);
         for i in 1..=batch {
             // Says how many are done with it.
@@ -128,7 +129,7 @@ impl Lane {
                 Op::Write => WorkRequest::write(tag, &here, mr.remote(size)),
                 Op::Read => WorkRequest::read(tag, &here, mr.remote(size)),
             };
-            let request = if i == batch {
+            let request = if i == batch || i % every == 0 {
                 request.signaled()
             } else {
                 request
@@ -164,6 +165,7 @@ fn report(
             "op": args.op.name(),
             "size": args.size,
             "batch": args.batch,
+            "signal": args.signal.unwrap_or(args.batch),
             "qps": args.qps,
             "count": args.count,
             "wait": args.wait.name(),
