@@ -27,13 +27,13 @@ help: ## show these lines
 run: ## boot a guest and copy a file through queue pairs [FILE=PATH]
 	@scripts/run $(if $(FILE),'$(FILE)')
 
-test: ## run the tests [LAYER='host mutants device kunit stock iommu 7.3 debug']
+test: ## run the tests [LAYER='host mutants device kunit stock iommu 7.3 debug figures']
 	@scripts/test $(LAYER)
 
 check: ## formats, lints, documents: all that is judged without running
 	@scripts/check
 
-bench: ## measure, into build/bench.json
+bench: ## measure, into build/bench: figures, and a table beside their goals
 	@scripts/bench
 
 modules: ## build the module, in build/module [KDIR=/path/to/kernel/tree]

@@ -1,21 +1,28 @@
 # SPDX-License-Identifier: GPL-2.0
-"""make bench: measures, in two ways, into build/bench.json.
+"""make bench: measures, in two ways, into build/bench.
 
-counted  one processor under -icount: the same instructions each time, so that
-         what the device counts for each message can be compared between versions
-timed    as fast as this machine goes: says little on a shared one
+counted  figures for each operation, from a guest under -icount (qp/figures.py). It
+         is measured twice, and two runs that do not agree within 1 % are a failure
+timed    messages and bytes a second of this machine: says little on a shared one
 
-Both run the same commands of the tool `qpair` in a guest on the stock kernel.
+    build/bench/counted.json, timed.json  all that was reported
+    build/bench/figures.json              name: number
+    build/bench/table.md                  the figures beside their goals
+
+--accept keeps the counted figures in tools/bench/figures.json, against which
+`make test LAYER=figures` compares.
 """
 
 import argparse
-import json
 import subprocess
 
 from qp import base
+from qp import figures
 from qp import payload
 
-COMMANDS = [
+OUT = payload.BUILD / "bench"
+
+TIMED = [
     *(f"bench --op {op} --size 64 --count 20000" for op in ("send", "write", "read")),
     "bench --op send --size 64 --batch 1 --count 5000",
     "bench --op send --size 64 --qps 16 --count 20000",
@@ -24,50 +31,56 @@ COMMANDS = [
     "ping --events --count 1000",
     "loopback --qps 4 --count 2000",
 ]
-MODES = {"counted": ["--icount"], "timed": ["--smp", "2"]}
 
 
-def measure(options):
-    script = "; ".join(f"qpair {command} --json || exit" for command in COMMANDS)
+def counted(accept):
+    base.say("counting, 1 of 2")
+    first, runs = figures.measure()
+    figures.save(OUT / "counted.json", runs)
+    figures.save(OUT / "figures.json", first)
+    base.say("counting, 2 of 2")
+    second, _ = figures.measure()
+    table = figures.table(first)
+    (OUT / "table.md").write_text(table + "\n")
+    print(table)
+    differing = figures.differing(first, second)
+    if differing:
+        raise base.Fail("two runs do not agree:\n  " + "\n  ".join(differing))
+    if accept:
+        figures.save(figures.KEPT, first)
+        base.say(f"kept in {figures.KEPT}")
+
+
+def timed(_accept):
+    script = "; ".join(f"qpair {command} --json || exit" for command in TIMED)
     result = subprocess.run(
-        [base.SCRIPTS / "py", "guest", *options, "--timeout", "900", "--", "sh", "-c", script],
+        [base.SCRIPTS / "py", "guest", "--smp", "2", "--timeout", "900", "--", "sh", "-c", script],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
     )
     if result.returncode != 0:
         raise base.Fail(f"the guest ended with {result.returncode}")
-    text, found, decoder = result.stdout.decode().strip(), [], json.JSONDecoder()
-    while text:
-        value, end = decoder.raw_decode(text)
-        found.append(value)
-        text = text[end:].lstrip()
-    return dict(zip(COMMANDS, found, strict=True))
-
-
-def show(mode, results):
-    print(f"== {mode}")
-    for command, result in results.items():
-        simple = {key: value for key, value in result.items() if isinstance(value, (int, float))}
-        skipped = ("size", "count", "qps", "batch", "depth")
-        shown = ", ".join(f"{key} {value:,.6g}" for key, value in simple.items() if key not in skipped)
+    reports = dict(zip(TIMED, figures.documents(result.stdout.decode()), strict=True))
+    figures.save(OUT / "timed.json", reports)
+    for command, report in reports.items():
+        rate = report.get("messages_per_second")
+        shown = f"{rate:,.0f} messages a second" if rate else f"{report.get('seconds', report.get('usecs'))}"
         print(f"qpair {command:50} {shown}")
-        counters, count = result.get("counters"), result.get("count")
-        if counters and count:
-            each = {key: value / count for key, value in counters.items() if value}
-            print("    each: " + ", ".join(f"{key} {value:.3f}" for key, value in each.items()))
+
+
+MODES = {"counted": counted, "timed": timed}
 
 
 def run(argv):
-    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("modes", nargs="*", choices=[[], *MODES], metavar="MODE", help=", ".join(MODES))
+    parser.add_argument("--accept", action="store_true", help="keep the counted figures as those to compare with")
     args = parser.parse_args(argv)
-    results = {}
     for mode in args.modes or MODES:
-        results[mode] = measure(MODES[mode])
-        show(mode, results[mode])
-    path = payload.BUILD / "bench.json"
-    path.write_text(json.dumps(results, indent=1) + "\n")
-    print(f"written to {path}")
+        MODES[mode](args.accept)
+    print(f"written to {OUT}")
     return 0
 
 

@@ -7,6 +7,7 @@ import unittest
 
 from qp import base
 from qp import console
+from qp import figures
 from qp import guest
 from qp import initramfs
 from qp import ktap
@@ -129,6 +130,32 @@ class Judges(unittest.TestCase):
         ):
             self.assertIn(cause, base.explain(text)[0])
         self.assertEqual(base.explain("error[E0308]: mismatched types"), (None, None))
+
+    def test_a_worse_figure_is_named(self):
+        kept = {"a": 100, "b": 0, "c": 1 / 32}
+        self.assertEqual(figures.worse(kept, {"a": 104.9, "b": 0, "c": 1 / 32}), [])
+        (line,) = figures.worse(kept, {"a": 105.1, "b": 0, "c": 1 / 32})
+        self.assertIn("a: 105.1 instead of 100", line)
+        self.assertEqual(len(figures.worse(kept, {"a": 100, "b": 0.01})), 2)
+
+    def test_runs_that_differ_are_named(self):
+        self.assertEqual(figures.differing({"a": 100, "b": 0}, {"a": 100.9, "b": 0}), [])
+        self.assertEqual(figures.differing({"a": 100}, {"a": 102}), ["a: 100 and 102"])
+
+    def test_time_that_is_not_instructions_is_refused(self):
+        few, many = figures.WORKLOADS["process"][1:]
+
+        def runs(slept=0, again=1.0):
+            times = ((few * 1e-7, 0), (many * 1e-7, slept), (few * 1e-7 * again, 0))
+            return {"process": [({"seconds": time}, idle) for time, idle in times]}
+
+        self.assertAlmostEqual(figures.instructions("process", runs()), 100)
+        for bad in (runs(slept=100), runs(again=0.5)):
+            with self.assertRaises(base.Fail):
+                figures.instructions("process", bad)
+        figures.calibrate({"nanoseconds": 1002, "instructions": 1000})
+        with self.assertRaises(base.Fail):
+            figures.calibrate({"nanoseconds": 2054, "instructions": 1000})
 
     def test_an_archive_is_what_the_kernel_reads(self):
         archive = initramfs.Cpio()

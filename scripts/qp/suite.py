@@ -13,6 +13,7 @@ stock   the tests of the plans on the stock kernel, without an IOMMU
 iommu   the same with one
 7.3     the same on the test kernel, which is of the newest series
 debug   the same on the debug kernel, after its detectors were shown to fire
+figures counted figures against those that are kept in tools/bench/figures.json
 
 How to add a test:
 - on the host: a `#[test]` anywhere in the Cargo workspace;
@@ -41,12 +42,13 @@ import tomllib
 
 from qp import base
 from qp import detectors
+from qp import figures
 from qp import kernel as kernels
 from qp import ktap
 from qp import payload
 from qp import qemu
 
-LAYERS = ("host", "mutants", "device", "kunit", "stock", "iommu", "7.3", "debug")
+LAYERS = ("host", "mutants", "device", "kunit", "stock", "iommu", "7.3", "debug", "figures")
 KERNEL = {"stock": "stock", "iommu": "stock", "7.3": "test", "debug": "debug"}
 
 # Seconds that a guest may take besides its test, and how much slower a kernel is.
@@ -259,7 +261,23 @@ def kunit(_chosen):
     return count
 
 
+def counted_figures(_chosen):
+    """Layer: does no operation cost more than it did?"""
+    kept = figures.load()
+    now, _ = figures.measure()
+    worse = figures.worse(kept, now)
+    count = ktap.Count(passed=len(kept) - len(worse))
+    for line in worse:
+        tell(f"  {line}")
+        count.fail(line)
+    if worse:
+        tell(f"  more than {figures.WORSE:.0%} is a regression; if it is meant: scripts/bench counted --accept")
+    return count
+
+
 def run_layer(layer, chosen):
+    if layer == "figures":
+        return counted_figures(chosen)
     if layer == "host":
         return host(chosen)
     if layer == "mutants":

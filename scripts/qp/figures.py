@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Counted figures: what an operation costs, the same from run to run.
+
+A guest with one processor runs under -icount, where each instruction takes a
+nanosecond of the guest's clock and the device works inside the doorbell. So
+nanoseconds are instructions, as long as nobody sleeps (the clock jumps to the
+next timer then) and nobody else has the processor (the kernel tests its
+ciphers for a second after boot, which doubled all figures unseen). Neither is
+taken on trust; measure() refuses figures of a guest in which
+- a loop of known length takes another time, before or after all workloads;
+- the idle loop was entered more often in a longer run than in a shorter one;
+- a run costs something else when it is done again.
+
+Each workload runs with a small count, a large one, and the small one again. A
+figure is the difference of large and small divided by the difference of the
+counts: what comes before and after cancels.
+"""
+
+import json
+import subprocess
+
+from qp import base
+
+# What the repository keeps, and by how much a figure may be worse than that.
+KEPT = base.TOP / "tools/bench/figures.json"
+WORSE = 0.05
+# By how much two runs of the same may differ.
+AGREE = 0.01
+
+GUEST = ["--append", "cryptomgr.notests", "--icount", "--eqs", "1", "--device-opt", "max-qps=4096", "--device-opt", "max-cqs=4096"]
+
+PROCESS = "qpair bench --op write --size 64 --batch 32 --json"
+SCALE = "qpair bench --op write --size 64 --batch 16 --json"
+LOOPBACK = "op=write qps=256 depth=64 size=64 verify=0"
+QPS = (1, 16, 256, 1024)
+
+# Name: the command, where N is the count, and two counts.
+WORKLOADS = {
+    "process": (f"{PROCESS} --signal 1 --count N", 50_000, 350_000),
+    "sig32": (f"{PROCESS} --count N", 50_000, 350_000),
+    **{f"scale_{qps}": (f"{SCALE} --qps {qps} --count N", 65_536, 327_680) for qps in QPS},
+    "kernel": (f"loopback {LOOPBACK} count=N", 64, 576),
+    "syscalls": (f"syscalls {PROCESS} --signal 1 --count N", 50_000, 350_000),
+}
+# Operations for each of the count.
+TIMES = {"kernel": 256}
+
+# Entries to the idle loop by which two runs may differ: programs start and end.
+RESTS = 2
+
+# Runs a workload, and tells how often the processor had nothing to do meanwhile.
+PRELUDE = r"""
+power=/sys/kernel/tracing/events/power/cpu_idle
+echo hist:keys=state > $power/trigger || exit
+idle() { awk '/Hits:/ { printf "%d", $2 }' $power/hist; }
+loopback() {
+	cd /sys/kernel/debug/qpair/* && echo "$*" > loopback && read -r words < loopback && cd / || return
+	usecs=${words##* usecs=}
+	case $words in *result=ok*) echo "{\"usecs\": ${usecs%% *}, \"device\": $(qpair info --json)}" ;; *) return 1 ;; esac
+}
+# Of the program alone, told by the kernel's own histogram of them.
+syscalls() {
+	enter=/sys/kernel/tracing/events/raw_syscalls/sys_enter
+	hist='hist:keys=common_pid if comm == "qpair"'
+	echo "$hist" > $enter/trigger && "$@" > /dev/null || return
+	awk '/Hits:/ { printf "{\"syscalls\": %d}\n", $2 }' $enter/hist
+	echo "!$hist" > $enter/trigger
+}
+# Until what the boot has left behind is done.
+while sleep 1; before=$(idle); sleep 1; [ $(($(idle) - before)) -lt 10 ]; do :; done
+run() { before=$(idle); "$@" || exit; echo "{\"idle\": $(($(idle) - before))}"; }
+"""
+
+# What each figure is to be. Less is better for all of them.
+GOALS = {
+    "process_write64_b32_instructions": ("<= 80", lambda f, v: v <= 80),
+    "process_write64_b32_sig32_instructions": (
+        "less than all signalled",
+        lambda f, v: v < f["process_write64_b32_instructions"],
+    ),
+    "process_write64_b32_sq_doorbells": ("1/32", lambda f, v: v <= 1 / 32 + 1e-9),
+    "process_write64_b32_cq_doorbells": ("<= 1/32", lambda f, v: v <= 1 / 32 + 1e-9),
+    "process_write64_b32_syscalls": ("0", lambda f, v: v == 0),
+    "process_write64_b32_interrupts": ("0", lambda f, v: v == 0),
+    "process_write64_b32_dma": ("<= 3.2", lambda f, v: v <= 3.2),
+    **{f"scale_{qps}_instructions": ("within 10 % of each other", lambda f, v: even(f)) for qps in QPS},
+}
+
+# Goals for which there is no measurement yet.
+UNMEASURED = {
+    "kernel_loopback_256x64_instructions": "<= 300",
+    "kernel_loopback_256x64_interrupts": "<= 1/64",
+    "kernel_loopback_256x64_eq_doorbells": "<= 1/64",
+    "kernel_loopback_slow_interrupts": "<= 1/16",
+    "model_scale_1_instructions": "within 10 % of each other",
+    "model_scale_1024_instructions": "within 10 % of each other",
+    "process_roundtrip64_event_instructions": "<= 20000",
+    "timed_write64_vs_rxe": ">= 50",
+    "timed_write64_vs_nvme": ">= 50",
+    "timed_write1m_vs_memcpy": "reported",
+    "timed_write1m_iommu_cost": "reported",
+}
+
+
+def even(figures):
+    """Whether the cost is the same for any number of queue pairs."""
+    costs = [figures[f"scale_{qps}_instructions"] for qps in QPS]
+    return max(costs) <= 1.1 * min(costs)
+
+
+def documents(text):
+    """The JSON values in a text, one after the other."""
+    found, decoder, text = [], json.JSONDecoder(), text.strip()
+    while text:
+        value, end = decoder.raw_decode(text)
+        found.append(value)
+        text = text[end:].lstrip()
+    return found
+
+
+def run_guest():
+    """Each workload with each of its counts, in one boot: {name: [(report, idle), ...]}."""
+    lines = [
+        f"run {command.replace('N', str(count))}"
+        for command, few, many in WORKLOADS.values()
+        for count in (few, many, few)
+    ]
+    words = [base.SCRIPTS / "py", "guest", *GUEST, "--timeout", "900", "--"]
+    result = subprocess.run(
+        [*words, "sh", "-c", PRELUDE + "\n".join(["run spin", *lines, "run spin"])],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )
+    if result.returncode != 0:
+        raise base.Fail(f"the guest that counts ended with {result.returncode}")
+    found = documents(result.stdout.decode())
+    first, *runs, last = zip(found[::2], (value["idle"] for value in found[1::2]), strict=True)
+    for spin, _ in (first, last):
+        calibrate(spin)
+    return {name: runs[3 * i : 3 * i + 3] for i, name in enumerate(WORKLOADS)}
+
+
+def calibrate(spin):
+    """A Fail if the guest's nanoseconds are not instructions."""
+    ratio = spin["nanoseconds"] / spin["instructions"]
+    if abs(ratio - 1) > AGREE:
+        raise base.Fail(f"an instruction takes {ratio:.3f} ns of the guest's time instead of 1: somebody else has its processor")
+
+
+def nanoseconds(report):
+    return report["usecs"] * 1e3 if "usecs" in report else report["seconds"] * 1e9
+
+
+def each(name, runs, value):
+    """The difference of two runs, for each operation."""
+    _, few, many = WORKLOADS[name]
+    (first, _), (second, _), _ = runs[name]
+    return (value(second) - value(first)) / ((many - few) * TIMES.get(name, 1))
+
+
+def instructions(name, runs):
+    """Of an operation; a Fail if the runs show that time is not instructions."""
+    (first, rested), (_, rested_more), (again, _) = runs[name]
+    slept = abs(rested_more - rested)
+    if slept > RESTS:
+        raise base.Fail(f"{name}: the guest slept {slept} times more in one of two runs, so time is not instructions")
+    once, twice = nanoseconds(first), nanoseconds(again)
+    if abs(once - twice) > AGREE * once:
+        raise base.Fail(f"{name}: the same run took {once:.0f} and then {twice:.0f} instructions")
+    return each(name, runs, nanoseconds)
+
+
+def measure():
+    """Boots a guest; the figures, and all that was reported."""
+    runs = run_guest()
+
+    def counted(*names):
+        return each("process", runs, lambda report: sum(report["counters"][name] for name in names))
+
+    figures = {
+        "process_write64_b32_instructions": instructions("process", runs),
+        "process_write64_b32_sig32_instructions": instructions("sig32", runs),
+        "process_write64_b32_sq_doorbells": counted("sq-doorbells"),
+        "process_write64_b32_cq_doorbells": counted("cq-head-doorbells", "cq-arm-doorbells"),
+        "process_write64_b32_syscalls": each("syscalls", runs, lambda report: report["syscalls"]),
+        "process_write64_b32_interrupts": counted("interrupts"),
+        "process_write64_b32_dma": counted("dma-reads", "dma-writes"),
+        **{f"scale_{qps}_instructions": instructions(f"scale_{qps}", runs) for qps in QPS},
+        # The device is done inside the doorbell, so no CQ ever drains and no event comes: the
+        # cost of posts and completions alone.
+        "kernel_loopback_256x64_polled_instructions": instructions("kernel", runs),
+    }
+    return {name: round(value, 5) for name, value in figures.items()}, runs
+
+
+def differing(first, second):
+    """Figures of which two runs do not agree, each in words."""
+    return [
+        f"{name}: {first[name]:g} and {second[name]:g}"
+        for name in first
+        if abs(first[name] - second[name]) > AGREE * max(abs(first[name]), abs(second[name]))
+    ]
+
+
+def worse(kept, now):
+    """Figures that are worse than those that are kept by more than WORSE, or missing; each in words."""
+    found = []
+    for name, before in kept.items():
+        if name not in now:
+            found.append(f"{name}: {before:g} is kept, and it was not measured")
+        elif now[name] > before * (1 + WORSE) + 1e-9:
+            more = f"{100 * (now[name] / before - 1):.1f} % worse" if before else "worse"
+            found.append(f"{name}: {now[name]:g} instead of {before:g}, {more}")
+    return found
+
+
+def load():
+    try:
+        return json.loads(KEPT.read_text())
+    except FileNotFoundError:
+        raise base.Fail(f"no {KEPT}", "scripts/bench counted --accept") from None
+
+
+def save(path, figures):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+def table(figures):
+    """The figures beside their goals, in Markdown."""
+    lines = ["| figure | goal | measured | |", "|---|---|---:|---|"]
+    for name, value in figures.items():
+        goal, met = GOALS.get(name, ("none", None))
+        verdict = "" if met is None else "met" if met(figures, value) else "missed"
+        lines.append(f"| `{name}` | {goal} | {value:.5g} | {verdict} |")
+    lines += [f"| `{name}` | {goal} | | not measured |" for name, goal in UNMEASURED.items()]
+    return "\n".join(lines)
