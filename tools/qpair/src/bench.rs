@@ -118,26 +118,30 @@ impl Lane {
         }
         let every = u64::from(args.signal.unwrap_or(args.batch));
         let (here, there) = ([mr.sge(0, size)], [mr.sge(size, size)]);
-        for i in 1..=batch {
-            // Says how many are done with it.
-            let tag = id << 48 | (self.posted + i);
-            let request = match op {
-                Op::Send => {
-                    self.far.queue_recv(&Receive::new(tag, &there))?;
-                    WorkRequest::send(tag, &here)
+        // It says how many are done with it.
+        let tag = |i| id << 48 | (self.posted + i);
+        let is_marked = |i: u64| i == batch || i % every == 0;
+        let all = 1..=batch;
+        match op {
+            Op::Send => {
+                for i in all.clone() {
+                    self.far.queue_recv(&Receive::new(tag(i), &there))?;
                 }
-                Op::Write => WorkRequest::write(tag, &here, mr.remote(size)),
-                Op::Read => WorkRequest::read(tag, &here, mr.remote(size)),
-            };
-            let request = if i == batch || i % every == 0 {
-                request.signaled()
-            } else {
-                request
-            };
-            self.near.queue_send(&request)?;
-        }
-        self.far.ring();
-        self.near.ring();
+                self.far.ring();
+                let send = |i| marked(WorkRequest::send(tag(i), &here), is_marked(i));
+                self.near.post_sends(all.map(send))
+            }
+            Op::Write => {
+                let write = |i| WorkRequest::write(tag(i), &here, mr.remote(size));
+                self.near
+                    .post_sends(all.map(|i| marked(write(i), is_marked(i))))
+            }
+            Op::Read => {
+                let read = |i| WorkRequest::read(tag(i), &here, mr.remote(size));
+                self.near
+                    .post_sends(all.map(|i| marked(read(i), is_marked(i))))
+            }
+        }?;
         self.posted += batch;
         self.left -= batch;
         Ok(true)
@@ -150,6 +154,15 @@ impl Lane {
         } else {
             self.done = until;
         }
+    }
+}
+
+/// Has it signalled, or not.
+fn marked(request: WorkRequest<'_>, is_marked: bool) -> WorkRequest<'_> {
+    if is_marked {
+        request.signaled()
+    } else {
+        request
     }
 }
 
