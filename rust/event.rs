@@ -70,7 +70,8 @@ use crate::{
             Node,
             Poller,
             Verdict, //
-        }, //
+        },
+        share::Share, //
     },
     ring::Ring,
     sys::{
@@ -163,6 +164,8 @@ pub(crate) struct State(Option<KBox<Live>>);
 struct Live {
     poll: Poller<Ring>,
     world: World,
+    /// Of its CPU.
+    share: Share,
 }
 
 /// What the poll acts on.
@@ -354,6 +357,7 @@ impl Eq {
                     batch: Batch::new()?,
                     unclaimed: 0,
                 },
+                share: Share::default(),
             },
             GFP_KERNEL,
         )?;
@@ -387,11 +391,14 @@ impl Handler for Eq {
         trace::irq(self.function.index(), self.number().raw());
     }
 
-    fn poll(&self, dev: &Device<Bound>, state: &mut State) -> Next {
+    fn poll(&self, dev: &Device<Bound>, state: &mut State, given: bool) -> Next {
         let Some(live) = state.0.as_mut() else {
             return Next::Done;
         };
-        let Live { poll, world } = &mut **live;
+        let Live { poll, world, share } = &mut **live;
+        if !share.begin(poller::clock(), given) {
+            return Next::Wait;
+        }
         let tuning = self.knobs.tuning();
         let before = *poll.counts();
         let (dev_index, number) = (self.function.index(), world.number.raw());
@@ -410,6 +417,7 @@ impl Handler for Eq {
         self.done.fetch_add(done.max(events), Relaxed);
         // CAST: Bounded by the budget.
         trace::poll_end(dev_index, number, done as u32, again);
+        share.end(poller::clock(), again);
         if again {
             Next::Again
         } else {
@@ -511,7 +519,9 @@ impl Effects for Act<'_> {
 impl Live {
     /// The device is quiet, and so is the poll.
     fn retire(self) {
-        let Self { poll, mut world } = self;
+        let Self {
+            poll, mut world, ..
+        } = self;
         let mut held = 0;
         world.cqs.drain(|_, entry| {
             held += entry.node.held();
@@ -587,7 +597,7 @@ impl State {
             return Err((EIO, entry));
         };
         live.world.cqs.insert(cq, entry)?;
-        let Live { poll, world } = &mut **live;
+        let Live { poll, world, .. } = &mut **live;
         let is_kernel = matches!(
             world.cqs.get_mut(cq).map(|entry| &entry.body),
             Some(Body::Kernel(_))
@@ -624,7 +634,7 @@ impl State {
         cq: Number,
         until: Index,
     ) -> Option<Entry> {
-        let Live { poll, world } = &mut **self.0.as_mut()?;
+        let Live { poll, world, .. } = &mut **self.0.as_mut()?;
         let mut act = Act {
             world,
             eq,

@@ -24,6 +24,7 @@
 //! | [`arm`] | EQ slots: who holds one, when it comes back | driver |
 //! | [`poll`] | the event poll | driver |
 //! | [`moderation`] | how many interrupts an EQ is worth | driver |
+//! | [`share`] | how much of a CPU the event poll may take unasked | driver |
 //! | [`buflist`] | page size, tables of a buffer, and how to walk them | driver, device |
 //! | [`flow`] | flow control between two senders | library |
 //! | [`selftest`] | a table of tests for each rule | KUnit, tests |
@@ -49,4 +50,5 @@ pub mod poll;
 pub mod producer;
 #[cfg(any(not(MODULE), CONFIG_KUNIT = "y"))]
 pub mod selftest;
+pub mod share;
 pub mod storage;

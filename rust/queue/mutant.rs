@@ -92,6 +92,8 @@ mod active {
         ModeratedForEver: "moderation stays when the load has gone",
         Uncapped: "interrupts that collecting does not lessen are without bound",
         CountWithoutTime: "moderation has a count and no time",
+        ShortPollsFree: "a poll that ends before its budget costs nobody anything",
+        DebtForEver: "what a poll took is never paid back",
         PageMisaligned: "a discontinuity inside a page is overlooked",
         LastPageMissing: "the number of pages is rounded down",
         LeafMissing: "the number of leaf tables is rounded down",

@@ -3,19 +3,20 @@
 //! The poll that an interrupt schedules, and the state that it alone owns.
 //!
 //! ```text
-//!   hard interrupt --> schedule --> poll(&mut State) --Again--> schedule itself, 8 times in a row
-//!                        ^  ^                   `-----Done--> until the next interrupt   |
-//!   watchdog, debugfs, .-'   `------------ relay, when the scheduler finds it due <------'
+//!   hard interrupt --> schedule --> poll(&mut State) --Done--> until the next interrupt
+//!                        ^  ^                |   |
+//!   watchdog, debugfs, --'  |`----Again------'   |
+//!                           `---- relay, when the scheduler finds it due <--Wait--'
 //! ```
 //!
 //! [`Handler::poll`] never runs twice at the same time, so it gets `&mut State` without a lock,
 //! and nothing can deadlock on one. Everybody else asks for the state with [`Poller::paused`],
 //! which waits for the poll to end and keeps it from starting.
 //!
-//! In softirq context a poll that always has more to do would leave to processes what the interrupts'
-//! exits leave them, which on one CPU is next to nothing. So after some polls in a row the next
-//! ones wait for the [relay](Poller::relay), a work item of no special priority: it runs them in
-//! the time that the scheduler has given to its thread, which is a share as any process has it.
+//! In softirq context polls could take all of a CPU, and no scheduler would know. So a poll may
+//! [wait](Next::Wait) for the [relay](Poller::relay), a work item of no special priority: that runs
+//! it in the time that the scheduler has given to its thread, which is a share as any process has
+//! it. When that is, says the handler.
 //!
 //! Where it runs is a type parameter: [`Bh`] (softirq, no switch of context; must not sleep) or
 //! [`Thread`] (the interrupt's own thread; may sleep, and can be given a priority).
@@ -67,10 +68,15 @@ use kernel::{
 unsafe extern "C" {
     safe fn qpair_bh_disable();
     safe fn qpair_bh_enable();
+    safe fn qpair_clock() -> u64;
 }
 
-/// Polls in a row that need not wait for the scheduler.
-const ROW: u32 = 8;
+/// The scheduler's clock, in nanoseconds: cheap, and that of this CPU; those of others may be ahead
+/// of it or behind, by little. Any context.
+#[inline]
+pub fn clock() -> u64 {
+    qpair_clock()
+}
 
 /// Whether a poll wants to run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +84,10 @@ const ROW: u32 = 8;
 pub enum Next {
     /// There is nothing to do until the next interrupt.
     Done,
-    /// There is more to do, once others have had their turn.
+    /// There is more to do.
     Again,
+    /// There is more to do, in time that the scheduler gives to the poll.
+    Wait,
 }
 
 /// What an interrupt and its poll do.
@@ -93,7 +101,9 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Does a bounded amount of work. Context: that of the poller's type, [`Bh`] or [`Thread`].
     /// In [`Bh`] it must not sleep and must not drop what sleeps when dropped.
-    fn poll(&self, dev: &Device<Bound>, state: &mut Self::State) -> Next;
+    ///
+    /// `given`: the scheduler has given the time, for this and for the polls that follow it at once.
+    fn poll(&self, dev: &Device<Bound>, state: &mut Self::State, given: bool) -> Next;
 }
 
 /// Where a poll runs: [`Bh`] or [`Thread`].
@@ -151,8 +161,8 @@ pub struct Poller<H: Handler, C: Context = Bh> {
     work: Opaque<bindings::work_struct>,
     #[pin]
     relay: Opaque<bindings::work_struct>,
-    /// Polls that were followed by another at once; only the poll has to do with it.
-    row: Atomic<u32>,
+    /// The next poll is the relay's.
+    given: Atomic<bool>,
     /// Held by who pauses the poll, and by a threaded poll while it runs.
     #[pin]
     alone: Mutex<()>,
@@ -187,7 +197,7 @@ impl<H: Handler, C: Context> Poller<H, C> {
             pin_init!(Self {
                 work <- Self::item(Self::run, c"Poller::work", static_lock_class!()),
                 relay <- Self::item(Self::relay, c"Poller::relay", static_lock_class!()),
-                row: Atomic::new(0),
+                given: Atomic::new(false),
                 alone <- new_mutex!((), "Poller::alone"),
                 irq: Atomic::new(0),
                 seat <- new_mutex!(Seat { irq: None, mask: None }, "Poller::seat"),
@@ -422,7 +432,10 @@ impl<H: Handler, C: Context> Poller<H, C> {
             kernel::task::might_sleep();
             let _alone = this.alone.lock();
             // SAFETY: As above; and we hold `alone`.
-            let next = unsafe { this.handler.poll(this.bound(), &mut *this.state.get()) };
+            let next = unsafe {
+                this.handler
+                    .poll(this.bound(), &mut *this.state.get(), true)
+            };
             if next == Next::Done {
                 return IRQ_HANDLED;
             }
@@ -439,27 +452,31 @@ impl<H: Handler, C: Context> Poller<H, C> {
         let this = unsafe { &*container_of!(Opaque::cast_from(work), Self, work) };
         // SAFETY: By the type invariant: the work item is enabled, so an `Irq` owns the poller; a
         // work item does not run twice at the same time, and not while it is disabled.
-        let next = unsafe { this.handler.poll(this.bound(), &mut *this.state.get()) };
-        let row = match next {
-            Next::Done => 0,
-            Next::Again => this.row.load(Relaxed).saturating_add(1),
+        let next = unsafe {
+            let given = this.given.xchg(false, Relaxed);
+            this.handler
+                .poll(this.bound(), &mut *this.state.get(), given)
         };
-        this.row.store(row % ROW, Relaxed);
-        if row == ROW {
-            // CAST: `Queue` is a transparent wrapper of an `Opaque<struct workqueue_struct>`.
-            let queue = ptr::from_ref(workqueue::system_unbound()).cast_mut().cast();
-            // SAFETY: The work item is initialised, and is disabled before it is freed. It is never
-            // queued elsewhere.
-            unsafe {
-                bindings::queue_work_on(
-                    bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int,
-                    queue,
-                    this.relay.get(),
-                )
-            };
-        } else if row != 0 {
-            this.schedule();
+        match next {
+            Next::Done => (),
+            Next::Again => this.schedule(),
+            Next::Wait => this.ask(),
         }
+    }
+
+    /// Queues the relay.
+    fn ask(&self) {
+        // CAST: `Queue` is a transparent wrapper of an `Opaque<struct workqueue_struct>`.
+        let queue = ptr::from_ref(workqueue::system_unbound()).cast_mut().cast();
+        // SAFETY: The work item is initialised, and is disabled before it is freed. It is never
+        // queued elsewhere.
+        unsafe {
+            bindings::queue_work_on(
+                bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int,
+                queue,
+                self.relay.get(),
+            )
+        };
     }
 
     /// The work item that lets others run: polls in the time of its own thread.
@@ -471,6 +488,7 @@ impl<H: Handler, C: Context> Poller<H, C> {
         // SAFETY: The work item is embedded in a poller, and is disabled before that is freed.
         let this = unsafe { &*container_of!(Opaque::cast_from(work), Self, relay) };
         qpair_bh_disable();
+        this.given.store(true, Relaxed);
         this.schedule();
         // Here it runs.
         qpair_bh_enable();

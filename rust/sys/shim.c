@@ -2,11 +2,12 @@
 /*
  * What exists as a macro or an inline function only, and so cannot be called
  * from Rust: protection and flags of a memory area, the limits of a task,
- * when softirqs run, the DMA barriers of kernels whose Rust side lacks them, and the definitions of
+ * when softirqs run, the scheduler's clock, the DMA barriers of kernels whose Rust side lacks them, and the definitions of
  * the trace points. Nothing else.
  */
 #include <linux/bottom_half.h>
 #include <linux/mm.h>
+#include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
 #include <linux/types.h>
 #include <linux/version.h>
@@ -21,6 +22,7 @@ bool qpair_fatal_signal_pending(void);
 unsigned long qpair_memlock_limit(void);
 void qpair_bh_disable(void);
 void qpair_bh_enable(void);
+u64 qpair_clock(void);
 
 /* Device memory: not cached, not dumped, not grown, not inherited by fork, never code. */
 void qpair_vma_make_doorbell(struct vm_area_struct *vma)
@@ -49,6 +51,11 @@ void qpair_bh_disable(void)
 void qpair_bh_enable(void)
 {
 	local_bh_enable();
+}
+
+u64 qpair_clock(void)
+{
+	return local_clock();
 }
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(7, 3, 0)

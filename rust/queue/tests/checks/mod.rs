@@ -17,6 +17,7 @@ pub mod prop;
 pub mod ring;
 pub mod rng;
 pub mod selftests;
+pub mod share;
 pub mod sim;
 
 /// A check, by name.
@@ -51,6 +52,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         mask::CHECKS,
         moderation::CHECKS,
         poll::CHECKS,
+        share::CHECKS,
         buflist::CHECKS,
         flow::CHECKS,
         selftests::CHECKS,

@@ -30,6 +30,8 @@ use crate::world;
 
 /// How long the process is looked at, each time.
 const LOOK: Duration = Duration::from_millis(300);
+/// How often, beside the one and beside the other, in turns.
+const LOOKS: u32 = 6;
 
 /// A process that behaves: some CQs on vector 0, each armed, told of, read.
 struct Victim(Vec<Loop>);
@@ -62,7 +64,7 @@ impl Victim {
     fn share(&mut self, what: &str, other: impl Fn() -> Result<Child>, than: Than) -> Result<()> {
         let (mut harmless, mut beside) = (0.0, 0.0);
         self.round()?;
-        for _ in 0..3 {
+        for _ in 0..LOOKS {
             let mut child = than.start()?;
             harmless += self.speed()?;
             child.kill()?;

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0
+//! How much of a CPU a poll may take before it has to ask the scheduler.
+//!
+//! A poll that runs in the time of an interrupt takes it from whoever the scheduler had given it to. It is cheap, and it is the
+//! right thing for a few events; but completions that come as fast as they are consumed would take all of a CPU, whether each poll has more to do at
+//! its end or finds another interrupt at once. So what a poll takes this way is a *debt*: it grows with the time that polls
+//! run, and is paid back by the time that they leave to others. Who owes more than the [loan](LOAN) waits until
+//! the scheduler gives time to the poll itself, as to any thread, and that costs nothing.
+//!
+//! Beside a process that always wants the CPU, polls take at most a seventh of what it gets unasked ([`PAYBACK`]), and as much
+//! as it gets by the scheduler: it keeps 7/15 of the CPU.
+
+use super::mutant::mutant;
+
+/// Unasked, a poll may run for this long: half as long as softirqs do before they wake their
+/// thread. Nanoseconds.
+pub const LOAN: u64 = 1_000_000;
+
+/// So many nanoseconds left to others pay for one.
+pub const PAYBACK: u64 = 7;
+
+/// Polls in a row in time that was given, if each has more to do.
+pub const ROW: u32 = 8;
+
+/// The account of one poller. Times are nanoseconds of a clock that hardly goes backwards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// What others are to be left, for what polls took.
+    owed: u64,
+    /// When a poll ended last.
+    left: u64,
+    /// Polls that may follow in time that was given.
+    row: u32,
+}
+
+impl Share {
+    /// Whether a poll may begin now; if not, it has to ask for time. `given` says that this is what
+    /// it was given.
+    #[inline]
+    pub fn begin(&mut self, now: u64, given: bool) -> bool {
+        if !mutant!(DebtForEver) {
+            self.owed = self.owed.saturating_sub(now.saturating_sub(self.left));
+        }
+        self.left = now;
+        if given {
+            self.row = ROW;
+        }
+        self.row != 0 || self.owed <= PAYBACK * LOAN
+    }
+
+    /// A poll that began when [`Self::begin`] said so has ended now, with `more` to do or not.
+    #[inline]
+    pub fn end(&mut self, now: u64, more: bool) {
+        if self.row != 0 {
+            self.row -= 1;
+        } else if more || !mutant!(ShortPollsFree) {
+            let took = now.saturating_sub(self.left);
+            self.owed = self.owed.saturating_add(took.saturating_mul(PAYBACK));
+        }
+        if !more {
+            self.row = 0;
+        }
+        self.left = now;
+    }
+}

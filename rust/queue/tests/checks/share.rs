@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The poll's share of a CPU, beside a process that never sleeps and a scheduler that is fair.
+
+use super::checks;
+use super::prop::holds;
+use proptest::collection::vec;
+use qpair_queue::share::Share;
+use qpair_queue::share::LOAN;
+use qpair_queue::share::ROW;
+
+checks![
+    a_process_keeps_its_share,
+    a_light_load_never_asks,
+    a_debt_is_forgotten,
+    a_turn_that_was_given_ends,
+];
+
+/// How long a thread runs before another gets its turn.
+const SLICE: u64 = 3_000_000;
+
+/// A CPU with a process that computes, and polls.
+struct Cpu {
+    now: u64,
+    share: Share,
+    process: u64,
+    /// What the poll's thread has had.
+    thread: u64,
+}
+
+impl Cpu {
+    fn new() -> Self {
+        Self {
+            now: 0,
+            share: Share::default(),
+            process: 0,
+            thread: 0,
+        }
+    }
+
+    fn compute(&mut self, time: u64) {
+        self.now += time;
+        self.process += time;
+    }
+
+    /// An interrupt, and polls until there is no more to do; whether one had to ask.
+    fn event(&mut self, polls: impl IntoIterator<Item = u64>) -> bool {
+        let mut polls = polls.into_iter().peekable();
+        let (mut given, mut asked) = (false, false);
+        while let Some(&took) = polls.peek() {
+            if !self.share.begin(self.now, given) {
+                assert!(!given, "asked for time in time that was given");
+                asked = true;
+                // The process goes on until both have had the same.
+                self.compute(self.thread.saturating_sub(self.process));
+                self.thread = self.thread.max(self.process.saturating_sub(SLICE));
+                given = true;
+                continue;
+            }
+            polls.next();
+            self.now += took;
+            if given || asked {
+                self.thread += took;
+            }
+            given = false;
+            self.share.end(self.now, polls.peek().is_some());
+        }
+        asked
+    }
+}
+
+fn a_process_keeps_its_share() {
+    // Interrupts that come hard on the heels of the last poll, each for some polls.
+    let load = (1_000u64..20_000, vec(1_000u64..400_000, 1..20));
+    holds(200, load, |(pause, polls)| {
+        let mut cpu = Cpu::new();
+        while cpu.now < 2_000_000_000 {
+            cpu.event(polls.iter().copied());
+            cpu.compute(pause);
+        }
+        let percent = 100 * cpu.process / cpu.now;
+        assert!(percent >= 44, "the process has had {percent} % of its CPU");
+    });
+}
+
+fn a_light_load_never_asks() {
+    // A ninth of the CPU.
+    holds(100, 1_000u64..200_000, |poll| {
+        let mut cpu = Cpu::new();
+        for _ in 0..2_000 {
+            assert!(!cpu.event([poll]), "had to ask");
+            cpu.compute(8 * poll);
+        }
+    });
+}
+
+fn a_debt_is_forgotten() {
+    let mut cpu = Cpu::new();
+    assert!(cpu.event([LOAN; 5]), "did not have to ask");
+    cpu.compute(20 * LOAN);
+    assert!(!cpu.event([LOAN / 2]), "has to ask for what was long ago");
+}
+
+fn a_turn_that_was_given_ends() {
+    let mut share = Share::default();
+    assert!(share.begin(0, false));
+    share.end(100 * LOAN, true);
+    let now = 100 * LOAN;
+    assert!(!share.begin(now, false), "a loan without end");
+    for poll in 0..ROW {
+        assert!(share.begin(now, poll == 0), "poll {poll} of its turn");
+        share.end(now, true);
+    }
+    assert!(!share.begin(now, false), "a turn without end");
+    assert!(share.begin(now, true));
+    share.end(now, false);
+    assert!(!share.begin(now, false), "a turn goes on after its end");
+}
