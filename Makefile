@@ -51,8 +51,12 @@ docs: ## render Documentation/ and the crates' documents, into build/docs
 	@scripts/check docs rustdoc
 	@echo "build/docs/index.html, build/docs/rustdoc/"
 
+# Somebody's typing error; but make asks for its own makefiles here as well.
+.DEFAULT:
+	@echo "qpair: error: no target $@; remedy: make help lists them" >&2; exit 2
+
 clean: ## remove what was built here
 	@rm -rf build target
 
-distclean: clean ## remove the cache as well: root, kernels, QEMU
+distclean: clean ## remove the cache as well: root, kernels, QEMU, also what other checkouts built of it
 	@scripts/cache remove

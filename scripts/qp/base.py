@@ -33,6 +33,9 @@ OWN_FAILURE = 125
 
 TAIL_LINES = 25
 REPORT_EVERY = 20.0
+# What is quick when there is nothing to do says that it is at work after so long.
+QUIET_FOR = 3.0
+WORTH_TELLING = 1.0
 
 # What a failed step leaves in its log, its cause, and what helps.
 CAUSES = [
@@ -83,7 +86,11 @@ def say(text):
 
 
 def main(entry):
-    """Runs `entry(argv)` as the whole program, and turns failures into words."""
+    """Runs `entry(argv)` as the whole program, and turns failures into words.
+
+    SIGTERM ends it as Ctrl-C does: what it started is ended, and what it made is removed.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         status = entry(sys.argv[1:])
     except Fail as failure:
@@ -125,8 +132,8 @@ def step(name, command, log=None, cwd=None, env=None, quiet=False):
     """Runs a command with its output in a log; returns how long it took.
 
     Says when it starts, every 20 seconds that it lives, and when it is done;
-    shows the end of the log when it fails. `quiet` speaks up only then, or when
-    it takes long.
+    shows the end of the log when it fails. `quiet` says that it is at work only
+    after three seconds.
     """
     LOGS.mkdir(parents=True, exist_ok=True)
     log = log or LOGS / re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
@@ -143,12 +150,18 @@ def step(name, command, log=None, cwd=None, env=None, quiet=False):
             env={**os.environ, **(env or {})},
         )
         try:
+            patience = QUIET_FOR if quiet else REPORT_EVERY
             while True:
                 try:
-                    status = process.wait(timeout=REPORT_EVERY)
+                    status = process.wait(timeout=patience)
                     break
                 except subprocess.TimeoutExpired:
-                    say(f"{name}: {time.monotonic() - start:.0f} s, {last_line(log)}")
+                    if patience == REPORT_EVERY:
+                        line = last_line(log)
+                        say(f"{name}: {time.monotonic() - start:.0f} s{', ' if line else ''}{line}")
+                    else:
+                        say(f"{name} ...")
+                    patience = REPORT_EVERY
         except BaseException:
             process.terminate()
             process.wait()
@@ -161,7 +174,7 @@ def step(name, command, log=None, cwd=None, env=None, quiet=False):
         print("\n".join(tail), file=sys.stderr, flush=True)
         cause, remedy = explain("\n".join(tail))
         raise Fail(f"{name} failed" + (f": {cause}" if cause else ""), remedy)
-    if not quiet or took > REPORT_EVERY:
+    if not quiet or took > WORTH_TELLING:
         say(f"{name}: done in {took:.0f} s")
     return took
 

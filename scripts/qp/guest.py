@@ -76,7 +76,7 @@ def parse(argv):
     add("--no-insmod", action="store_true", help="do not load the module")
     add("--shell", action="store_true", help="a shell on the console, after CMD")
     add("--verbose", action="store_true", help="show the kernel's log on stderr")
-    add("command", nargs="*", metavar="CMD", help="what to run")
+    add("command", nargs="*", metavar="CMD", help="what to run; without it the guest boots, loads the module, removes it and powers off")
     args = parser.parse_args(argv)
     if args.share:
         args.share = args.share.resolve()

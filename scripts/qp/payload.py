@@ -41,7 +41,7 @@ def make_modules(name, kernel, source, out, extra):
     """Has the kernel's make build the modules of a folder, and shows warnings."""
     out.mkdir(parents=True, exist_ok=True)
     log = out / "log"
-    took = base.step(
+    base.step(
         name,
         ["make", f"-j{base.JOBS}", "-C", kernel.tree, f"M={source}", f"MO={out}", *kernel.make, *extra, "modules"],
         log=log,
@@ -51,8 +51,6 @@ def make_modules(name, kernel, source, out, extra):
     if WARNING.search(text):
         base.say(f"{name}: warnings, in {log}")
         print(text, file=sys.stderr, flush=True)
-    if took > 1:
-        base.say(f"{name}: {took:.0f} s")
 
 
 def own_tree(image):
@@ -92,7 +90,7 @@ def programs():
             found[f"{where}/{name}"] = target / TARGET / "release" / name
     if names:
         chosen = [word for name in names for word in ("--package", name)]
-        took = base.step(
+        base.step(
             "building the tools",
             ["cargo", "build", "--locked", "--release", "--bins", "--target", TARGET, "--target-dir", target, *chosen],
             cwd=base.TOP,
@@ -102,8 +100,6 @@ def programs():
             },
             quiet=True,
         )
-        if took > 2:
-            base.say(f"tools: built in {took:.0f} s")
     found.update(c_programs())
     return found
 

@@ -324,7 +324,8 @@ def run(argv):
     args = parser.parse_args(argv)
     if args.list:
         for test in plans()[1]:
-            tell(f"{test['name']}: on {', '.join(test['kernels'])}; in {', '.join(test['guests'])}")
+            layers = [layer for layer, kernel in KERNEL.items() if kernel in test["kernels"]]
+            tell(f"{test['name']}: in {', '.join(layers)}; guests {', '.join(test['guests'])}")
         return 0
     asked = {}
     for word in args.layers:
