@@ -66,6 +66,9 @@ pub(super) fn modes(_: &Setup) -> Result<()> {
     Ok(())
 }
 
+/// How often what another poll may disturb is tried.
+const TRIES: usize = 5;
+
 /// A fixed count collects exactly so many events; fewer come when the time is over.
 pub(super) fn fixed_collects(_: &Setup) -> Result<()> {
     let _kept = Kept::all()?;
@@ -85,19 +88,27 @@ pub(super) fn fixed_collects(_: &Setup) -> Result<()> {
         (2, 1, 1, 1),
     ] {
         set_knob("moderation", &format!("fixed {count} 60000"))?;
-        let before = of_eq(vector, "interrupts")?;
-        loops[..begun].iter_mut().for_each(Loop::begin);
-        for events in &mut loops[..begun] {
-            events
-                .finish()
-                .with_context(|| format!("{begun} events, fixed {count}"))?;
-        }
-        let came = of_eq(vector, "interrupts")? - before;
         let asked = if vector == 0 { 3 } else { 0 };
-        ensure!(
-            (least..=most + asked).contains(&came),
-            "{came} interrupts for {begun} events, fixed {count}"
-        );
+        let mut seen = Vec::new();
+        // A poll that was asked for by something else, and is late, takes events that no
+        // interrupt has told of; that may be so once, but not always.
+        while !seen
+            .last()
+            .is_some_and(|came| (least..=most + asked).contains(came))
+        {
+            ensure!(
+                seen.len() < TRIES,
+                "{seen:?} interrupts for {begun} events, fixed {count}"
+            );
+            let before = of_eq(vector, "interrupts")?;
+            loops[..begun].iter_mut().for_each(Loop::begin);
+            for events in &mut loops[..begun] {
+                events
+                    .finish()
+                    .with_context(|| format!("{begun} events, fixed {count}"))?;
+            }
+            seen.push(of_eq(vector, "interrupts")? - before);
+        }
     }
     Ok(())
 }
@@ -158,14 +169,22 @@ pub(super) fn adaptive_follows_the_load(_: &Setup) -> Result<()> {
                 "moderation of a busy EQ",
                 || Ok(of_eq(vector, "count")? > 2),
             )?;
-            let (fewer, same) = measure(vector, rounds, 50)?;
+            // It is there when it has found the count, which takes it some looks.
+            let mut seen = Vec::new();
+            loop {
+                let (fewer, same) = measure(vector, rounds, 50)?;
+                seen.push(format!("{fewer}/{same}"));
+                if 2 * fewer * events <= interrupts * same {
+                    break;
+                }
+                ensure!(
+                    seen.len() < TRIES,
+                    "interrupts for events: off {interrupts}/{events}, adaptive {seen:?}"
+                );
+            }
             crate::ktap::say(&format!(
-                "interrupts for events: off {interrupts}/{events}, adaptive {fewer}/{same}"
+                "interrupts for events: off {interrupts}/{events}, adaptive {seen:?}"
             ));
-            ensure!(
-                2 * fewer * events <= interrupts * same,
-                "adaptive makes {fewer} interrupts for {same} events, off {interrupts} for {events}"
-            );
             for other in 1..vector {
                 ensure!(
                     of_eq(other, "count")? == 0,
