@@ -130,12 +130,14 @@ pub(crate) struct Answers {
 }
 
 impl Client for Answers {
-    fn completed(&mut self, _queues: &mut Queues, done: &Done) {
-        let tag = done.tag.get();
-        let slot = self.slots.get(tag as usize % SLOTS);
-        match slot.filter(|slot| slot.claim(tag)) {
-            Some(slot) => slot.answer(Some(&done.cqe)),
-            None => self.stale = self.stale.wrapping_add(1),
+    fn completed(&mut self, _queues: &mut Queues, done: &[Done]) {
+        for done in done {
+            let tag = done.tag().get();
+            let slot = self.slots.get(tag as usize % SLOTS);
+            match slot.filter(|slot| slot.claim(tag)) {
+                Some(slot) => slot.answer(Some(&done.cqe())),
+                None => self.stale = self.stale.wrapping_add(1),
+            }
         }
     }
 }

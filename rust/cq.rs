@@ -89,19 +89,38 @@ pub(crate) trait Owner: Send + Sync {
     fn event(&self, event: &AsyncEvent);
 }
 
-/// A completion, as a client sees it.
+/// A completion, as a client sees it. What is asked for is decoded, no more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
-    /// The entry; its `wr_id` is the driver's.
-    pub(crate) cqe: Cqe,
-    /// Place of its queue pair in the CQ.
-    pub(crate) place: usize,
-    /// The poster's tag.
-    pub(crate) tag: Tag,
+    words: [u64; Cqe::WORDS],
     /// Blocks or receives that it covers, unsignalled ones before it included.
     pub(crate) covers: u32,
-    /// Of the receive queue.
-    pub(crate) recv: bool,
+}
+
+impl Done {
+    /// The entry; its `wr_id` is the driver's.
+    #[inline(always)]
+    pub(crate) fn cqe(&self) -> Cqe {
+        Cqe::decode(&self.words)
+    }
+
+    /// Place of its queue pair in the CQ.
+    #[inline(always)]
+    pub(crate) fn place(&self) -> usize {
+        qp::split(self.cqe().wr_id).0
+    }
+
+    /// The poster's tag.
+    #[inline(always)]
+    pub(crate) fn tag(&self) -> Tag {
+        qp::split(self.cqe().wr_id).1
+    }
+
+    /// Whether it is of the receive queue.
+    #[inline(always)]
+    pub(crate) fn is_recv(&self) -> bool {
+        self.cqe().flags & cqe_flags::RECV != 0
+    }
 }
 
 /// What the kernel does with completions. Called in BH.
@@ -112,9 +131,9 @@ pub(crate) trait Client: Send {
         let _ = (queues, bells);
     }
 
-    /// A request is done, and its slots are free again. What is posted is handed over at the end
-    /// of the turn.
-    fn completed(&mut self, queues: &mut Queues, done: &Done);
+    /// Requests are done, in this order, and their slots are free again. Once a turn; what is posted
+    /// is handed over when it returns.
+    fn completed(&mut self, queues: &mut Queues, done: &[Done]);
 }
 
 /// What a turn has consumed and not yet completed. Belongs to the poll; allocated once.
@@ -390,7 +409,7 @@ impl KernelCq {
                 u32::from(cqe.status),
             );
             let recv = cqe.flags & cqe_flags::RECV != 0;
-            let (place, tag) = qp::split(cqe.wr_id);
+            let (place, _) = qp::split(cqe.wr_id);
             let covers = self
                 .queues
                 .pairs
@@ -409,11 +428,8 @@ impl KernelCq {
                 );
             }
             let done = Done {
-                cqe,
-                place,
-                tag,
+                words: entry.words,
                 covers,
-                recv,
             };
             // There is room: no more are consumed than the batch holds.
             let _: Result<_, _> = batch.0.push_within_capacity(done);
@@ -451,12 +467,17 @@ impl KernelCq {
         if batch.0.is_empty() {
             return;
         }
+        let mut last = None;
         for done in &batch.0 {
-            if let Some(queue) = self.queues.pairs.get_mut(done.place) {
+            // Once frees all that was covered.
+            if last.replace(done.place()) == Some(done.place()) {
+                continue;
+            }
+            if let Some(queue) = self.queues.pairs.get_mut(done.place()) {
                 queue.reclaim(published);
             }
-            self.client.completed(&mut self.queues, done);
         }
+        self.client.completed(&mut self.queues, &batch.0);
         batch.0.clear();
         self.queues.ring(bells);
     }

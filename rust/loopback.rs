@@ -2,9 +2,10 @@
 
 //! The kernel's own client: queue pairs that move data between each other, and check it.
 //!
-//! What dmatest is to DMA engines. A run makes pairs of connected queue pairs; each of them is a
+//! What dmatest is to DMA engines. A run makes connected queue pairs; each of them is a
 //! [`Lane`] that does `count` operations to its peer with as many in flight as its SQ holds. The
-//! queue pairs are spread over all vectors, a group of them on each CQ.
+//! queue pairs are spread over all vectors, a group of them on each CQ: peers are in one group, and a
+//! queue pair that has a CQ for itself is its own peer.
 //!
 //! ```text
 //!   write to debugfs: parse -> build (a pass) -> wait -> end (a pass) -> report, to be read
@@ -68,6 +69,7 @@ use crate::{
         wait::Waiters, //
     },
 };
+use core::ops::Range;
 use kernel::{
     fmt,
     new_mutex,
@@ -89,9 +91,6 @@ use kernel::{
     },
     uaccess::UserSliceReader, //
 };
-
-/// Queue pairs on a CQ.
-const GROUP: usize = 32;
 
 /// What the polls and who waits for them share.
 #[pin_data]
@@ -293,12 +292,12 @@ impl Loopback {
         Ok(())
     }
 
-    /// Makes everything, and starts it.
+    /// Makes everything, and when all is there starts it.
     fn build(&self, pass: &Pass<'_>, epoch: u32, plan: &Plan) -> Result<Run> {
         let lanes = plan.qps as usize;
-        // CAST: Bounded by the number of queue pairs.
-        let groups = lanes.div_ceil(GROUP) as u32;
+        let groups = plan.qps.div_ceil(plan.group);
         let admin = self.device.admin();
+        let mut ready = KVec::with_capacity(groups as usize, GFP_KERNEL)?;
         let mut run = Run {
             pd: mr::alloc_pd(admin, pass)?,
             regions: KVec::new(),
@@ -306,37 +305,71 @@ impl Loopback {
             progress: Progress::new(groups)?,
         };
         let built = (0..groups as usize).try_for_each(|group| {
-            let first = group * GROUP;
-            let count = GROUP.min(lanes - first);
-            self.build_group(pass, epoch, plan, &mut run, first, count)
+            let first = group * plan.group as usize;
+            let count = lanes.saturating_sub(first).min(plan.group as usize);
+            let made =
+                self.build_group(pass, epoch, plan, &mut run, group, first..first + count)?;
+            ready.push_within_capacity(made).map_err(|_| ENOMEM)
         });
-        match built {
+        match built.and_then(|()| self.start(pass, &mut run, &mut ready)) {
             Ok(()) => Ok(run),
             Err(error) => {
                 run.progress.cancel();
+                for (vector, cq) in ready {
+                    // What cannot be ended is kept until the device is reset.
+                    let _: Result = self.device.end_kernel_cq(pass, vector, cq);
+                }
                 self.end(pass, run);
                 Err(error)
             }
         }
     }
 
+    /// Gives each CQ to its poll, with all that its lanes may have in flight posted.
+    fn start(
+        &self,
+        pass: &Pass<'_>,
+        run: &mut Run,
+        ready: &mut KVec<(u32, KBox<KernelCq>)>,
+    ) -> Result {
+        let device = &*self.device;
+        run.groups.reserve(ready.len(), GFP_KERNEL)?;
+        while let Some((vector, mut cq)) = ready.pop() {
+            let number = cq.number();
+            cq.begin(&device.function().bells(pass.dev()));
+            match device.attach_kernel_cq(pass, vector, cq) {
+                Ok(()) => run
+                    .groups
+                    .push_within_capacity((vector, number))
+                    .map_err(|_| ENOMEM)?,
+                Err((error, cq)) => {
+                    device.end_kernel_cq(pass, vector, cq)?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a CQ and its queue pairs; also on which vector.
     fn build_group(
         &self,
         pass: &Pass<'_>,
         epoch: u32,
         plan: &Plan,
         run: &mut Run,
-        first: usize,
-        count: usize,
-    ) -> Result {
+        group: usize,
+        places: Range<usize>,
+    ) -> Result<(u32, KBox<KernelCq>)> {
+        let count = places.len();
         let device = &*self.device;
         let rights = access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_READ;
         let mut lanes = KVec::with_capacity(count, GFP_KERNEL)?;
-        for lane in 0..count {
+        for lane in places {
             run.regions.reserve(1, GFP_KERNEL)?;
             let region = Region::new(device.admin(), pass, run.pd, plan.lane_bytes(), rights)?;
             lanes.push(
-                Lane::new(region.key(), region.memory().clone(), first + lane),
+                Lane::new(region.key(), region.memory().clone(), lane),
                 GFP_KERNEL,
             )?;
             run.regions
@@ -348,29 +381,16 @@ impl Loopback {
         let entries = sizes.completions().saturating_mul(count as u32);
         let depth = Depth::at_least(entries).ok_or(EINVAL)?;
         // CAST: Few groups.
-        let vector = (first / GROUP) as u32 % device.vectors().max(1);
-        let client = Lanes::new(*plan, lanes, run.progress.clone());
-        run.groups.reserve(1, GFP_KERNEL)?;
+        let vector = group as u32 % device.vectors().max(1);
+        let client = Lanes::new(*plan, lanes, run.progress.clone())?;
         let client = KBox::new(client, GFP_KERNEL)?;
         let mut cq = device.create_kernel_cq(pass, vector, depth, client)?;
-        let number = cq.number();
-
         let made = self.make_queues(pass, epoch, plan.sizes(), run.pd, count, &mut cq);
-        if let Err(error) = made.and_then(|made| self.connect(pass, &mut cq, made)) {
+        if let Err(error) = made.and_then(|made| self.connect(pass, plan, &mut cq, made)) {
             device.end_kernel_cq(pass, vector, cq)?;
             return Err(error);
         }
-        cq.begin(&device.function().bells(pass.dev()));
-        match device.attach_kernel_cq(pass, vector, cq) {
-            Ok(()) => run
-                .groups
-                .push_within_capacity((vector, number))
-                .map_err(|_| ENOMEM),
-            Err((error, cq)) => {
-                device.end_kernel_cq(pass, vector, cq)?;
-                Err(error)
-            }
-        }
+        Ok((vector, cq))
     }
 
     /// Makes the queue pairs of a group.
@@ -426,10 +446,11 @@ impl Loopback {
         })
     }
 
-    /// Connects them in pairs, and puts them on their CQ.
+    /// Connects them as planned, and puts them on their CQ.
     fn connect(
         &self,
         pass: &Pass<'_>,
+        plan: &Plan,
         cq: &mut KernelCq,
         mut made: KVec<QueuePair<Init>>,
     ) -> Result {
@@ -445,7 +466,7 @@ impl Loopback {
             let peer = numbers
                 .as_ref()
                 .ok()
-                .and_then(|numbers| numbers.get(place ^ 1))
+                .and_then(|numbers| numbers.get(plan.peer(place)))
                 .copied();
             let Some(peer) = peer else {
                 self.scrap(pass, cq, queue);

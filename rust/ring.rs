@@ -65,6 +65,33 @@ impl Storage for Ring {
     }
 
     #[inline]
+    fn load_entry<const N: usize>(
+        &self,
+        at: usize,
+        there: impl FnOnce(u64) -> bool,
+    ) -> Option<[u64; N]> {
+        let row = self.0.row::<N>(at)?;
+        let last = N - 1;
+        let owner = row.read(last);
+        if !there(owner) {
+            return None;
+        }
+        self.after_owner();
+        Some(core::array::from_fn(|i| {
+            if i == last {
+                owner
+            } else {
+                row.read(i)
+            }
+        }))
+    }
+
+    #[inline]
+    fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
+        let _: Option<()> = self.0.write_array(at, words);
+    }
+
+    #[inline]
     fn after_owner(&self) {
         barrier::dma_rmb();
     }

@@ -86,6 +86,10 @@ pub(super) struct Lane {
     received: u64,
     permits: Permits,
     failed: bool,
+    /// It has come to its end, and that was counted.
+    over: bool,
+    /// It is among those that may have something to post.
+    is_stirred: bool,
 }
 
 impl Lane {
@@ -100,6 +104,8 @@ impl Lane {
             received: 0,
             permits: Permits(0),
             failed: false,
+            over: false,
+            is_stirred: false,
         }
     }
 
@@ -112,14 +118,20 @@ impl Lane {
     }
 }
 
-/// A group of lanes: the client of a CQ. Lane i is the queue pair at place i, its peer is at the
-/// place whose lowest bit differs.
+/// A group of lanes: the client of a CQ. Lane i is the queue pair at place i, and its peer is
+/// [in the group](Plan::peer).
 pub(super) struct Lanes {
     plan: Plan,
     lanes: KVec<Lane>,
     progress: Arc<Progress>,
     /// Lanes that are not done.
     left: usize,
+    /// Places of lanes that may have something to post, each once. There is room for all.
+    stirred: KVec<u16>,
+    /// Operations done in this turn.
+    sent: u64,
+    /// It was said that the group is done.
+    told: bool,
 }
 
 /// Word `word` of operation `n` of lane `lane`.
@@ -132,13 +144,21 @@ fn pattern(lane: u64, n: u64, word: u64) -> u64 {
 }
 
 impl Lanes {
-    pub(super) fn new(plan: Plan, lanes: KVec<Lane>, progress: Arc<Progress>) -> Self {
-        Self {
+    /// The lanes of a group.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new(plan: Plan, lanes: KVec<Lane>, progress: Arc<Progress>) -> Result<Self> {
+        Ok(Self {
             left: lanes.len(),
+            stirred: KVec::with_capacity(lanes.len(), GFP_KERNEL)?,
+            sent: 0,
+            told: false,
             plan,
             lanes,
             progress,
-        }
+        })
     }
 
     /// First word of the source slot of operation `n`.
@@ -208,165 +228,185 @@ impl Lanes {
         let sge = lane.sge(offset, bytes);
         // There is room: a receive is posted for one that is done.
         if queues.post_recv(place, Tag::new(n), &[sge]).is_ok() {
-            if let Some(peer) = self.lanes.get_mut(place ^ 1) {
+            if let Some(peer) = self.lanes.get_mut(self.plan.peer(place)) {
                 peer.permits.grant();
+            }
+        }
+    }
+
+    /// The lane at `place` may have something to post, at the end of the turn.
+    #[inline]
+    fn stir(&mut self, place: usize) {
+        if let Some(lane) = self.lanes.get_mut(place) {
+            if !lane.is_stirred {
+                lane.is_stirred = true;
+                // CAST: There are fewer places. There is room: each is there once.
+                let _: Result<_, _> = self.stirred.push_within_capacity(place as u16);
             }
         }
     }
 
     /// Posts what can be posted of the lane at `place`.
     fn pump(&mut self, queues: &mut Queues, place: usize) {
-        let plan = self.plan;
-        let Some(peer_key) = self.lanes.get(place ^ 1).map(|peer| peer.key) else {
+        if let Some(lane) = self.lanes.get_mut(place) {
+            lane.is_stirred = false;
+        }
+        let Some(peer_key) = self
+            .lanes
+            .get(self.plan.peer(place))
+            .map(|peer| peer.key.raw())
+        else {
             return;
         };
-        while !self.progress.cancelled.load(Acquire) {
-            let Some(lane) = self.lanes.get_mut(place) else {
-                return;
-            };
-            if lane.failed || lane.posted == plan.count || queues.free(place) == 0 {
-                return;
+        if self.progress.cancelled.load(Acquire) {
+            return;
+        }
+        while queues.free(place) != 0 && self.post(queues, place, peer_key) {}
+    }
+
+    /// Posts the next operation of the lane at `place`, if there is one and it may; whether it did.
+    #[inline(always)]
+    fn post(&mut self, queues: &mut Queues, place: usize, rkey: u32) -> bool {
+        let Some(lane) = self.lanes.get_mut(place) else {
+            return false;
+        };
+        let (n, index) = (lane.posted, lane.index);
+        if lane.failed || n == self.plan.count {
+            return false;
+        }
+        let permit = match self.plan.op {
+            Op::Send => match lane.permits.take() {
+                Some(permit) => Some(permit),
+                None => return false,
+            },
+            Op::Write | Op::Read => None,
+        };
+        let source = self.source(n) as u64 * 8;
+        let target = self.target(n) as u64 * 8;
+        // What holds the source; what is done; where at the peer; and where here.
+        let (filled, opcode, remote, local) = match self.plan.op {
+            Op::Send => (place, opcode::SEND, None, source),
+            Op::Write => (place, opcode::WRITE, Some(target), source),
+            Op::Read => (self.plan.peer(place), opcode::READ, Some(source), target),
+        };
+        self.fill(filled, index, n);
+        let Some(lane) = self.lanes.get_mut(place) else {
+            return false;
+        };
+        let request = SendWqe {
+            opcode,
+            remote_addr: remote.unwrap_or(0),
+            rkey: remote.map_or(0, |_| rkey),
+            ..SendWqe::default()
+        };
+        let (signal, count) = (u64::from(self.plan.signal), self.plan.count);
+        let signal = signal == 1 || (n + 1) % signal == 0 || n + 1 == count;
+        let sge = lane.sge(local, self.plan.size);
+        match queues.post_send(place, Tag::new(n), request, &[sge], signal) {
+            Ok(_) => {
+                lane.posted = n + 1;
+                true
             }
-            let permit = match plan.op {
-                Op::Send => match lane.permits.take() {
-                    Some(permit) => Some(permit),
-                    None => return,
-                },
-                Op::Write | Op::Read => None,
-            };
-            let n = lane.posted;
-            let index = lane.index;
-            lane.posted += 1;
-            let signal = lane.posted % u64::from(plan.signal) == 0 || lane.posted == plan.count;
-            let source = self.source(n) as u64 * 8;
-            let target = self.target(n) as u64 * 8;
-            let (request, local) = match plan.op {
-                Op::Send => (
-                    SendWqe {
-                        opcode: opcode::SEND,
-                        ..SendWqe::default()
-                    },
-                    source,
-                ),
-                Op::Write => (
-                    SendWqe {
-                        opcode: opcode::WRITE,
-                        remote_addr: target,
-                        rkey: peer_key.raw(),
-                        ..SendWqe::default()
-                    },
-                    source,
-                ),
-                Op::Read => (
-                    SendWqe {
-                        opcode: opcode::READ,
-                        remote_addr: source,
-                        rkey: peer_key.raw(),
-                        ..SendWqe::default()
-                    },
-                    target,
-                ),
-            };
-            let filled = if plan.op == Op::Read {
-                place ^ 1
-            } else {
-                place
-            };
-            self.fill(filled, index, n);
-            let Some(lane) = self.lanes.get_mut(place) else {
-                return;
-            };
-            let sge = lane.sge(local, plan.size);
-            let posted = queues.post_send(place, Tag::new(n), request, &[sge], signal);
-            if posted.is_err() {
+            Err(_) => {
                 // It was free a moment ago, and nobody else posts.
-                lane.posted -= 1;
                 if let Some(permit) = permit {
                     lane.permits.give_back(permit);
                 }
-                return;
+                false
             }
         }
     }
 
-    fn is_done(&self, place: usize) -> bool {
+    /// Counts the lane at `place` if it has come to its end. The group is done when its lanes are,
+    /// or one of them has failed: its peer may wait for ever.
+    #[cold]
+    fn settle(&mut self, place: usize) {
+        let Some(lane) = self.lanes.get_mut(place) else {
+            return;
+        };
         let receives = match self.plan.op {
             Op::Send => self.plan.count,
             Op::Write | Op::Read => 0,
         };
-        self.lanes.get(place).is_none_or(|lane| {
-            lane.failed || (lane.done >= self.plan.count && lane.received >= receives)
-        })
-    }
-
-    /// The group is done when its lanes are, or one of them has failed: its peer may wait for ever.
-    fn settle(&mut self, was_done: bool, place: usize) {
-        let failed = self.lanes.get(place).is_some_and(|lane| lane.failed);
-        if self.left == 0 || was_done || !self.is_done(place) {
+        let done = lane.done >= self.plan.count && lane.received >= receives;
+        if lane.over || !(done || lane.failed) {
             return;
         }
-        self.left = if failed { 0 } else { self.left - 1 };
-        if self.left == 0 && self.progress.left.fetch_sub(1, Full) == 1 {
-            self.progress.waiters.wake_all();
-        }
+        lane.over = true;
+        self.left = if lane.failed {
+            0
+        } else {
+            self.left.saturating_sub(1)
+        };
     }
 
+    #[cold]
     fn failed(&mut self, done: &Done) {
-        if let Some(lane) = self.lanes.get_mut(done.place) {
+        if let Some(lane) = self.lanes.get_mut(done.place()) {
             lane.failed = true;
         }
-        let first = u32::from(done.cqe.status) | u32::from(done.cqe.vendor) << 8;
+        let first = u32::from(done.cqe().status) | u32::from(done.cqe().vendor) << 8;
         // Only the first, and what follows it are flushes.
         let _: Result<u32, u32> = self.progress.first.cmpxchg(0, first, Full);
         self.progress.errors.fetch_add(1, Relaxed);
+        self.settle(done.place());
     }
 
     fn received(&mut self, queues: &mut Queues, done: &Done) {
-        let Some(lane) = self.lanes.get_mut(done.place) else {
+        let Some(lane) = self.lanes.get_mut(done.place()) else {
             return;
         };
         let n = lane.received;
         lane.received += 1;
         self.progress.receives.fetch_add(1, Relaxed);
-        if done.cqe.bytes != self.plan.size || done.tag.get() != n {
+        if done.cqe().bytes != self.plan.size || done.tag().get() != n {
             self.progress.mismatches.fetch_add(1, Relaxed);
         }
-        let sender = self.lanes.get(done.place ^ 1).map(|peer| peer.index);
+        let sender = self
+            .lanes
+            .get(self.plan.peer(done.place()))
+            .map(|peer| peer.index);
         if let Some(sender) = sender {
-            self.check(done.place, sender, n);
+            self.check(done.place(), sender, n);
+        }
+        if n + 1 >= self.plan.count {
+            self.settle(done.place());
         }
         let next = n + u64::from(self.plan.depth.entries());
         if next < self.plan.count {
-            self.receive(queues, done.place, next);
-            self.pump(queues, done.place ^ 1);
+            self.receive(queues, done.place(), next);
+            self.stir(self.plan.peer(done.place()));
         }
     }
 
-    fn sent(&mut self, queues: &mut Queues, done: &Done) {
-        let Some(lane) = self.lanes.get_mut(done.place) else {
+    #[inline]
+    fn sent(&mut self, done: &Done) {
+        let place = done.place();
+        let Some(lane) = self.lanes.get_mut(place) else {
             return;
         };
-        let index = lane.index;
-        let first = lane.done;
+        let (index, first) = (lane.index, lane.done);
         lane.done += u64::from(done.covers);
-        self.progress
-            .sends
-            .fetch_add(u64::from(done.covers), Relaxed);
-        if done.tag.get() != lane.done.wrapping_sub(1) {
+        let (last, over) = (lane.done.wrapping_sub(1), lane.done >= self.plan.count);
+        self.sent += u64::from(done.covers);
+        self.stir(place);
+        if done.tag().get() != last {
             self.progress.mismatches.fetch_add(1, Relaxed);
         }
         let holder = match self.plan.op {
             // Looked at when the peer's receive completes.
             Op::Send => None,
-            Op::Write => Some(done.place ^ 1),
-            Op::Read => Some(done.place),
+            Op::Write => Some(self.plan.peer(place)),
+            Op::Read => Some(place),
         };
-        if let Some(holder) = holder {
-            for n in first..first + u64::from(done.covers) {
+        if let (true, Some(holder)) = (self.plan.verify, holder) {
+            for n in first..=last {
                 self.check(holder, index, n);
             }
         }
-        self.pump(queues, done.place);
+        if over {
+            self.settle(place);
+        }
     }
 }
 
@@ -386,15 +426,27 @@ impl Client for Lanes {
         }
     }
 
-    fn completed(&mut self, queues: &mut Queues, done: &Done) {
-        let was_done = self.is_done(done.place);
-        if done.cqe.status != Status::Success.code() {
-            self.failed(done);
-        } else if done.recv {
-            self.received(queues, done);
-        } else {
-            self.sent(queues, done);
+    fn completed(&mut self, queues: &mut Queues, done: &[Done]) {
+        for done in done {
+            if done.cqe().status != Status::Success.code() {
+                self.failed(done);
+            } else if done.is_recv() {
+                self.received(queues, done);
+            } else {
+                self.sent(done);
+            }
         }
-        self.settle(was_done, done.place);
+        while let Some(place) = self.stirred.pop() {
+            self.pump(queues, place.into());
+        }
+        // Before it is said that all is done.
+        self.progress.sends.fetch_add(self.sent, Relaxed);
+        self.sent = 0;
+        if self.left == 0 && !self.told {
+            self.told = true;
+            if self.progress.left.fetch_sub(1, Full) == 1 {
+                self.progress.waiters.wake_all();
+            }
+        }
     }
 }

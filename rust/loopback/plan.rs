@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a run is asked to do: `qps=2 depth=64 count=10000 size=64 op=send verify=1 signal=1`.
+//! What a run is asked to do: `qps=2 depth=64 count=10000 size=64 op=send verify=1 signal=1
+//! group=32`.
 
 use crate::{
     device::Limits,
@@ -57,12 +58,16 @@ pub(super) struct Plan {
     pub(super) verify: bool,
     /// Every which operation asks for a completion.
     pub(super) signal: u32,
+    /// Queue pairs on each CQ: an even number, connected two by two, or 1, which is its own peer.
+    pub(super) group: u32,
 }
 
 /// Most bytes of an operation: what a poll fills and checks at once.
 const MAX_SIZE: u32 = 1 << 16;
 /// Most bytes of a run, for there are rings and regions in coherent memory behind it.
 const MAX_BYTES: u64 = 1 << 26;
+/// Most queue pairs on a CQ, and how many if nothing is said.
+const MAX_GROUP: u32 = 32;
 
 impl Plan {
     /// Parses what was written. Keys may be left out.
@@ -76,7 +81,7 @@ impl Plan {
 
     fn parse(text: &str, limits: &Limits) -> Result<Self> {
         let (mut qps, mut depth, mut count, mut size) = (2, 64, 1000, 64);
-        let (mut op, mut verify, mut signal) = (Op::Send, 1, 1);
+        let (mut op, mut verify, mut signal, mut group) = (Op::Send, 1, 1, MAX_GROUP);
         for word in text.split_ascii_whitespace() {
             let (key, value) = word.split_once('=').ok_or(EINVAL)?;
             if key == "op" {
@@ -93,6 +98,7 @@ impl Plan {
                 "size" => size = small()?,
                 "verify" => verify = small()?,
                 "signal" => signal = small()?,
+                "group" => group = small()?,
                 _ => return Err(EINVAL),
             }
         }
@@ -104,12 +110,15 @@ impl Plan {
             op,
             verify: verify != 0,
             signal,
+            group,
         };
         let fits = depth != 0
             && qps != 0
             && qps % 2 == 0
             && count != 0
             && signal != 0
+            && (group == 1 || group % 2 == 0)
+            && (1..=MAX_GROUP).contains(&group)
             && (1..=MAX_SIZE.min(limits.message)).contains(&size)
             && qps < limits.qp
             && plan.depth.log2() <= limits.log_sq.min(limits.log_rq)
@@ -118,6 +127,15 @@ impl Plan {
             return Err(EINVAL);
         }
         Ok(plan)
+    }
+
+    /// The place in its group of the peer of the queue pair at `place`.
+    pub(super) fn peer(&self, place: usize) -> usize {
+        if self.group == 1 {
+            place
+        } else {
+            place ^ 1
+        }
     }
 
     /// Words that an operation takes in a lane's memory.
@@ -148,7 +166,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "op={} qps={} depth={} count={} size={} verify={} signal={}",
+            "op={} qps={} depth={} count={} size={} verify={} signal={} group={}",
             self.op.name(),
             self.qps,
             self.depth.entries(),
@@ -156,6 +174,7 @@ impl fmt::Display for Plan {
             self.size,
             u32::from(self.verify),
             self.signal,
+            self.group,
         )
     }
 }
@@ -196,7 +215,7 @@ mod tests {
 
     #[test]
     fn all_is_read() {
-        let text = "qps=6 depth=33 count=7 size=9 op=read verify=0 signal=3\n";
+        let text = "qps=6 depth=33 count=7 size=9 op=read verify=0 signal=3 group=1\n";
         let plan = Plan::parse(text, &limits());
         assert!(plan.is_ok_and(|plan| {
             plan.qps == 6
@@ -206,6 +225,7 @@ mod tests {
                 && plan.op == Op::Read
                 && !plan.verify
                 && plan.signal == 3
+                && plan.peer(0) == 0
         }));
     }
 
@@ -223,6 +243,9 @@ mod tests {
             "size=65537",
             "op=copy",
             "signal=0",
+            "group=0",
+            "group=3",
+            "group=34",
             "what=1",
             "qps=-2",
             "count=99999999999999999999",

@@ -18,6 +18,7 @@ use super::gate::{
     Pass, //
 };
 use core::{
+    marker::PhantomData,
     mem,
     ptr::NonNull, //
 };
@@ -127,17 +128,16 @@ impl Coherent {
         }))
     }
 
-    /// Reads the `N` words from `index` on, each once, in no particular order. `None` if they end
-    /// past the end. Any context.
+    /// The `N` words from `index` on, to be read one by one. `None` if they end past the end.
+    /// Any context.
     #[inline]
-    pub fn read_array<const N: usize>(&self, index: usize) -> Option<[u64; N]> {
+    pub fn row<const N: usize>(&self, index: usize) -> Option<Row<'_, N>> {
         if index.checked_add(N)? > self.count {
             return None;
         }
-        Some(core::array::from_fn(|i| {
-            // SAFETY: In bounds. The invariant allows volatile access, and any value is a `u64`.
-            u64::from_le(unsafe { self.words.add(index + i).read_volatile() })
-        }))
+        // SAFETY: In bounds.
+        // INVARIANT: As the bounds say, and `self` outlives it.
+        Some(Row(unsafe { self.words.add(index) }, PhantomData))
     }
 
     /// Writes a word, once. Past the end it writes nothing and says `None`. Any context.
@@ -173,6 +173,26 @@ impl Coherent {
             // SAFETY: In bounds. The invariant allows volatile access.
             unsafe { self.words.add(index).write_volatile(0) };
         }
+    }
+}
+
+/// `N` words in a row of a [`Coherent`], whose bounds are checked.
+///
+/// # Invariants
+///
+/// Points to `N` words of coherent memory that live for `'a`, and are accessed in volatile whole
+/// words only.
+pub struct Row<'a, const N: usize>(NonNull<u64>, PhantomData<&'a Coherent>);
+
+impl<const N: usize> Row<'_, N> {
+    /// Reads a word, once; 0 past the end. Any context.
+    #[inline(always)]
+    pub fn read(&self, at: usize) -> u64 {
+        if at >= N {
+            return 0;
+        }
+        // SAFETY: In bounds. The invariant allows volatile access, and any value is a `u64`.
+        u64::from_le(unsafe { self.0.add(at).read_volatile() })
     }
 }
 

@@ -279,6 +279,9 @@ pub(crate) struct Loopback {
     /// Messages that each sends
     #[arg(long, default_value = "1000", value_parser = count)]
     pub(crate) count: u64,
+    /// Queue pairs on each completion queue; 1: each has its own, and is its own peer
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=32))]
+    pub(crate) group: u32,
     /// Report as JSON
     #[arg(long)]
     pub(crate) json: bool,

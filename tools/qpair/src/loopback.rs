@@ -26,14 +26,20 @@ pub(crate) fn run(device: Option<&Path>, args: &Loopback) -> anyhow::Result<()> 
         "queue pairs are connected two by two: use --qps {}",
         args.qps + 1
     );
+    ensure!(
+        args.group == 1 || args.group % 2 == 0,
+        "queue pairs are connected two by two: use --group {} or 1",
+        args.group + 1
+    );
     let file = debugfs::folder(device, FILE)?.join(FILE);
     let plan = format!(
-        "op={} qps={} depth={} size={} count={}\n",
+        "op={} qps={} depth={} size={} count={} group={}\n",
         args.op.name(),
         args.qps,
         args.depth,
         args.size,
-        args.count
+        args.count,
+        args.group
     );
     let outcome = fs::write(&file, plan);
     let text =

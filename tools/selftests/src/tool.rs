@@ -298,15 +298,18 @@ fn bench(_: &Setup) -> Result<()> {
 
 fn loopback(_: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
-    let before = ctx.counters()?;
-    let report = json(&["loopback", "--qps", "4", "--count", "1000", "--json"])?;
-    let after = ctx.counters()?;
-    let wqes = after[Counter::SendWqes as usize] - before[Counter::SendWqes as usize];
-    ensure!(wqes >= 1000, "{wqes} WQEs: {report}");
-    ensure!(
-        after[Counter::Errors as usize] == before[Counter::Errors as usize],
-        "{report}"
-    );
+    // Pairs on one CQ, and queue pairs that have a CQ and a peer for themselves.
+    for (group, op) in [("32", "send"), ("1", "send"), ("1", "write"), ("1", "read")] {
+        let before = ctx.counters()?;
+        let report = json(&[
+            "loopback", "--qps", "4", "--count", "1000", "--op", op, "--group", group, "--json",
+        ])?;
+        let after = ctx.counters()?;
+        let more = |counter| after[counter as usize] - before[counter as usize];
+        let wqes = more(Counter::SendWqes);
+        ensure!(wqes >= 4000, "{wqes} WQEs: {report}");
+        ensure!(more(Counter::Errors) == 0, "{report}");
+    }
     Ok(())
 }
 
