@@ -494,6 +494,19 @@ static void qpair_get_counter(Object *obj, Visitor *v, const char *name,
     visit_type_uint64(v, name, &value, errp);
 }
 
+/*
+ * The guest's instructions, which QEMU tells nobody else: with them it is known
+ * what something costs in which somebody sleeps, as the guest's clock, which
+ * jumps then, is not.
+ */
+static void qpair_get_instructions(Object *obj, Visitor *v, const char *name,
+                                   void *opaque, Error **errp)
+{
+    uint64_t value = icount_enabled() ? icount_get_raw() : 0;
+
+    visit_type_uint64(v, name, &value, errp);
+}
+
 static void qpair_add_properties(ObjectClass *class)
 {
     static const char *const types[] = {
@@ -529,6 +542,10 @@ static void qpair_add_properties(ObjectClass *class)
                                   NULL, NULL, GUINT_TO_POINTER(i));
         object_class_property_set_description(class, name, full);
     }
+    object_class_property_add(class, "guest-instructions", "uint64",
+                              qpair_get_instructions, NULL, NULL, NULL);
+    object_class_property_set_description(class, "guest-instructions",
+        "counter: instructions that the guest has executed (0 without -icount)");
 }
 
 /* Life and death. */
