@@ -198,6 +198,9 @@ One queue pair sends to another, which sends back; both are of this process.
 With --poll the process looks for completions; with --events it arms the
 completion queue and sleeps until the device's interrupt wakes it.
 
+With --json, percentiles is a list of [of a hundred, microseconds that so many
+took at most].
+
 Examples:
   qpair ping
   qpair ping --size 4k --count 100000 --json";

@@ -15,6 +15,10 @@ use crate::session::{self, Session};
 
 /// Receives at each end.
 const DEPTH: u32 = 2;
+/// Of the round trips, how many of a hundred took no longer: what JSON tells of how they spread.
+const PERCENTILES: [f64; 12] = [
+    0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 100.0,
+];
 
 pub(crate) fn run(device: Option<&Path>, args: &Ping) -> anyhow::Result<()> {
     let context = session::open(device)?;
@@ -80,6 +84,7 @@ pub(crate) fn run(device: Option<&Path>, args: &Ping) -> anyhow::Result<()> {
             "median_us": quantile(0.5),
             "p99_us": quantile(0.99),
             "max_us": max,
+            "percentiles": PERCENTILES.map(|percent| [percent, quantile(percent / 100.0)]),
             "events": session.events,
             "counters": report::counters_json(&counted),
         })));
