@@ -33,7 +33,7 @@ test: ## run the tests [LAYER='host mutants device kunit stock iommu 7.3 debug f
 check: ## formats, lints, documents: all that is judged without running
 	@scripts/check
 
-bench: ## measure, into build/bench: figures, and a table beside their goals
+bench: ## measure, into build/bench: figures, a table beside their goals, plots
 	@scripts/bench
 
 modules: ## build the module, in build/module [KDIR=/path/to/kernel/tree]

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0
-"""make bench: measures, in two ways, into build/bench.
+"""make bench: measures, in three ways, into build/bench.
 
 counted  figures for each operation, from a guest under -icount (qp/figures.py). It
          is measured twice, and two runs that do not agree within 1 % are a failure
 timed    messages and bytes a second of this machine: says little on a shared one
+plots    curves: against n, k and queue pairs; latency; a changing load (qp/sweeps.py)
 
     build/bench/counted.json, timed.json  all that was reported
     build/bench/figures.json              name: number
     build/bench/table.md                  the figures beside their goals
+    build/bench/by-n.svg, ...             plots, and their data as .json
 
 --accept keeps the counted figures in tools/bench/figures.json, against which
-`make test LAYER=figures` compares.
+`make test LAYER=figures` compares, and the plots in Documentation/plots.
 """
 
 import argparse
@@ -19,6 +21,7 @@ import subprocess
 from qp import base
 from qp import figures
 from qp import payload
+from qp import sweeps
 
 OUT = payload.BUILD / "bench"
 
@@ -68,7 +71,7 @@ def timed(_accept):
         print(f"qpair {command:50} {shown}")
 
 
-MODES = {"counted": counted, "timed": timed}
+MODES = {"counted": counted, "timed": timed, "plots": sweeps.run}
 
 
 def run(argv):
@@ -76,7 +79,7 @@ def run(argv):
         prog="scripts/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("modes", nargs="*", choices=[[], *MODES], metavar="MODE", help=", ".join(MODES))
-    parser.add_argument("--accept", action="store_true", help="keep the counted figures as those to compare with")
+    parser.add_argument("--accept", action="store_true", help="keep the counted figures as those to compare with, and the plots as those of the documents")
     args = parser.parse_args(argv)
     for mode in args.modes or MODES:
         MODES[mode](args.accept)

@@ -11,6 +11,8 @@ from qp import figures
 from qp import guest
 from qp import initramfs
 from qp import ktap
+from qp import plots
+from qp import sweeps
 
 REPORTS = """\
 WARNING: kernel/softirq.c:430 at __local_bh_enable_ip+0x5c/0x70, CPU#1: sh/124
@@ -166,6 +168,57 @@ class Judges(unittest.TestCase):
         self.assertEqual(data[112:117], b"12345")
         self.assertEqual(len(data) % 4, 0)
         self.assertIn(b"TRAILER!!!", data)
+
+
+def report(seconds, **counters):
+    """What the guest says of a run, whose counters go on from the run before."""
+    names = ("interrupts", "eqes", "eq-head-doorbells", "eq-masked-doorbells", "cq-head-doorbells", "cq-arm-doorbells")
+    values = {name: counters.get(name.replace("-", "_"), 0) for name in names}
+    return {"seconds": [10.0, 10.0 + seconds], "device": {"counters": values}}
+
+
+class Plots(unittest.TestCase):
+    def test_what_a_run_begins_and_ends_with_cancels(self):
+        # Making the queue pairs: 0.5 s and 70 interrupts. An operation: 0.001 s and half an interrupt.
+        reports = [
+            report(0.5, interrupts=1000),
+            report(0.5 + 0.1, interrupts=1000 + 70 + 50),
+            report(0.5 + 0.3, interrupts=1000 + 2 * 70 + 50 + 150, eq_masked_doorbells=20),
+        ]
+        point = sweeps.each(reports, 200)
+        self.assertAlmostEqual(point["interrupts"], 0.5)
+        self.assertAlmostEqual(point["EQ head updates"], 0.1)
+        self.assertAlmostEqual(point["operations a second"], 1000)
+
+    def test_what_never_happens_is_no_line(self):
+        values = sweeps.SWEEPS["by-n"][1]
+        nothing = {"EQ head updates": 0, "CQ head updates": 1e-6, "interrupts": 0, "operations a second": 1}
+        points = {"fast": [{**nothing, "EQ head updates": 1 / value} for value in values], "slow": [nothing] * len(values)}
+        plot = sweeps.by_knob("by-n", points)
+        self.assertEqual(list(plot["series"]), ["EQ head updates, fast device"])
+        plots.check(plot)
+
+    def test_looks_become_rates(self):
+        looks = ["1.0 0 10 20 0", "1.5 0 110 520 8", "2.0 0 110 520 0", ""]
+        plot = sweeps.load({"names": "time eq interrupts events count", "looks": looks})
+        self.assertEqual(plot["at"], [0.5, 1.0])
+        interrupts, events, chosen = plot["series"].values()
+        self.assertEqual((interrupts, events, chosen), ([200, None], [1000, None], [8, 1]))
+
+    def test_data_that_cannot_be_drawn_are_refused(self):
+        plot = {"title": "a", "at": [1, 2], "series": {"b": [1, None]}}
+        plots.check(plot)
+        for bad in ({"b": [1]}, {"b": [None, None]}, {"b": [0, 1]}, {}):
+            with self.assertRaises(base.Fail):
+                plots.check({**plot, "log": True, "series": bad})
+
+    def test_an_axis_covers_all_values(self):
+        self.assertEqual(plots.decades([0.02, 1]), [0.01, 0.1, 1])
+        self.assertEqual(plots.decades([1, 1]), [1, 10])
+
+    def test_numbers_are_readable(self):
+        for value, text in ((None, ""), (0, "0"), (0.03125, "0.0312"), (0.0001, "0.0001"), (57.9, "57.9"), (200000, "200 000")):
+            self.assertEqual(plots.shown(value), text)
 
 
 if __name__ == "__main__":
