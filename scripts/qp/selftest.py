@@ -149,7 +149,7 @@ class Judges(unittest.TestCase):
 
         def runs(slept=0, again=1.0):
             times = ((few * 1e-7, 0), (many * 1e-7, slept), (few * 1e-7 * again, 0))
-            return {"process": [({"seconds": time}, idle) for time, idle in times]}
+            return {"process": [({"seconds": time}, {"idle": idle}) for time, idle in times]}
 
         self.assertAlmostEqual(figures.instructions("process", runs()), 100)
         for bad in (runs(slept=100), runs(again=0.5)):
@@ -158,6 +158,16 @@ class Judges(unittest.TestCase):
         figures.calibrate({"nanoseconds": 1002, "instructions": 1000})
         with self.assertRaises(base.Fail):
             figures.calibrate({"nanoseconds": 2054, "instructions": 1000})
+
+    def test_instructions_that_do_not_agree_are_refused(self):
+        few, many = figures.WORKLOADS["fast"][1:]
+
+        def runs(again):
+            return {"fast": [({}, {"instructions": count * 256 * 300}) for count in (few, many, few + again)]}
+
+        self.assertAlmostEqual(figures.executed("fast", runs(0)), 300)
+        with self.assertRaises(base.Fail):
+            figures.executed("fast", runs((many - few) // 50))
 
     def test_an_archive_is_what_the_kernel_reads(self):
         archive = initramfs.Cpio()
