@@ -78,7 +78,8 @@ class Machine:
 
     def __init__(self, shell):
         here, self.there = socket.socketpair()
-        self.words = ["sh", "-c", f"exec >&{self.there.fileno()}; {shell}"]
+        # sh knows no descriptor above 9, and there may be as many.
+        self.words = ["bash", "-c", f"exec >&{self.there.fileno()}; {shell}"]
         self.ours = {"console": here}
 
     def descriptors(self):
