@@ -6,8 +6,9 @@
 
 # Kernel tree to build the module for; the stock kernel's when empty.
 KDIR ?=
-# What `make run` copies.
+# What `make run` copies; through the environment, whatever is in the name.
 FILE ?=
+export FILE
 # Which tests: layers or layer/name, all when empty (scripts/test --help).
 LAYER ?=
 
@@ -25,7 +26,7 @@ help: ## show these lines
 	@echo '  scripts/guest -- CMD  run a command in a guest with the device (scripts/guest --help)'
 
 run: ## boot a guest and copy a file through queue pairs [FILE=PATH]
-	@scripts/run $(if $(FILE),'$(FILE)')
+	@scripts/run "$$FILE"
 
 test: ## run the tests [LAYER='host mutants device kunit stock iommu 7.3 debug figures']
 	@scripts/test $(LAYER)

@@ -506,12 +506,8 @@ impl KernelCq {
 
     /// Depth, completions read, the index of the next, completions that made no sense.
     pub(crate) fn counts(&self) -> (u32, u64, u32, u32) {
-        (
-            self.consumer.depth().entries(),
-            self.completions,
-            self.consumer.head().get(),
-            self.stale,
-        )
+        let (depth, head) = (self.consumer.depth(), self.consumer.head());
+        (depth.entries(), self.completions, head.get(), self.stale)
     }
 
     /// The queue pairs, to look at.

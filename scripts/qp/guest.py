@@ -21,6 +21,7 @@ import pathlib
 import selectors
 import shlex
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -211,6 +212,8 @@ class Run:
             for key, events in self.select.select(left):
                 if key.fd == end:
                     over = True
+                elif key.fd == 0:
+                    self.take_input()
                 elif events & selectors.EVENT_WRITE:
                     self.send_input()
                 else:
@@ -219,7 +222,7 @@ class Run:
                 break
         # What it wrote before it ended.
         for key in list(self.select.get_map().values()):
-            if key.fd != end and key.events & selectors.EVENT_READ:
+            if key.fd not in (0, end) and key.events & selectors.EVENT_READ:
                 while self.receive(key):
                     pass
         self.console.close()
@@ -251,17 +254,27 @@ class Run:
             data = data[os.write(descriptor, data) :]
 
     def next_input(self):
+        """The next piece of our stdin: at once of a file, else when there is one, for nobody may ever write."""
+        port = self.machine.ours["stdin"]
+        if port in self.select.get_map():
+            self.select.unregister(port)
+        if stat.S_ISREG(os.fstat(0).st_mode):
+            self.take_input()
+        else:
+            self.select.register(0, selectors.EVENT_READ, None)
+
+    def take_input(self):
         """Reads a piece of our stdin, to be sent when the guest takes it."""
         port = self.machine.ours["stdin"]
+        if 0 in self.select.get_map():
+            self.select.unregister(0)
         self.unsent = os.read(0, 1 << 16)
         if self.unsent:
             port.setblocking(False)
-            if port not in self.select.get_map():
-                self.select.register(port, selectors.EVENT_WRITE, None)
+            self.select.register(port, selectors.EVENT_WRITE, None)
         else:
-            if port in self.select.get_map():
-                self.select.unregister(port)
-            port.close()
+            # Not closed: what the guest has not read yet would be lost.
+            port.shutdown(socket.SHUT_WR)
 
     def send_input(self):
         try:

@@ -2,7 +2,10 @@
 """Tests of what judges others: run by `scripts/check scripts`."""
 
 import argparse
+import os
 import socket
+import tempfile
+import time
 import unittest
 
 from qp import base
@@ -106,13 +109,41 @@ class Judges(unittest.TestCase):
 
     def test_a_boot_that_hangs_is_told_from_one_that_is_slow(self):
         for shell, hangs in (
-            ("sleep 60", True),
+            ("exec sleep 60", True),
             ("while sleep 0.1; do echo '[ 1.0] some driver'; done", False),
-            ("echo '[ 2.0] Run /init as init process'; sleep 60", False),
+            ("echo '[ 2.0] Run /init as init process'; exec sleep 60", False),
         ):
             run = guest.Run(argparse.Namespace(**NO_GUEST), Machine(shell), silence=0.5)
             self.assertFalse(run.run(), shell)
             self.assertEqual(run.hangs, hangs, shell)
+
+    def test_input_arrives_whole_and_late_and_a_silent_writer_holds_nobody_up(self):
+        for kind in ("file", "pipe", "silent"):
+            with self.subTest(kind), tempfile.TemporaryFile() as file:
+                ours, guests = socket.socketpair()
+                machine = Machine(f"sleep 0.3; cat <&{guests.fileno()}; echo; echo end")
+                machine.ours["stdin"] = ours
+                machine.descriptors = lambda: [machine.there.fileno(), guests.fileno()]
+                reading, writing = os.pipe()
+                if kind != "silent":
+                    os.write(writing, b"short")
+                    os.close(writing)
+                file.write(b"short")
+                file.seek(0)
+                kept = os.dup(0)
+                os.dup2(file.fileno() if kind == "file" else reading, 0)
+                try:
+                    run = guest.Run(argparse.Namespace(**NO_GUEST), machine)
+                    machine.handed_over = lambda: (machine.there.close(), guests.close())
+                    start = time.monotonic()
+                    in_time = run.run()
+                finally:
+                    os.dup2(kept, 0)
+                    os.close(kept)
+                self.assertEqual(in_time, kind != "silent")
+                self.assertLess(time.monotonic() - start, 10)
+                if in_time:
+                    self.assertEqual(run.console.lines[-2:], ["short", "end"])
 
     def test_ktap_counts_leaves(self):
         count = ktap.of_ktap(NESTED)
