@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::args::{Bench, Op};
 use crate::report;
-use crate::session::{self, Session};
+use crate::session::{self, Session, TAKE};
 
 /// Batches under way.
 const BATCHES: u32 = 4;
@@ -78,11 +78,18 @@ pub(crate) fn run(device: Option<&Path>, args: &Bench) -> anyhow::Result<()> {
         for (id, lane) in (0..).zip(&mut lanes) {
             news |= lane.post(id, args, &mr)?;
         }
-        while let Some(completion) = session.poll()? {
-            let lane = lanes.get_mut((completion.id >> 48) as usize);
-            let lane = lane.ok_or_else(|| anyhow::anyhow!("a completion of nobody's"))?;
-            lane.complete(&completion);
-            news = true;
+        loop {
+            let taken = session.take()?;
+            for completion in taken {
+                let lane = lanes.get_mut((completion.id >> 48) as usize);
+                let lane = lane.ok_or_else(nobodys)?;
+                lane.complete(completion);
+            }
+            news |= !taken.is_empty();
+            // Fewer than there was room for: there are no more.
+            if taken.len() < TAKE {
+                break;
+            }
         }
         if !news {
             session.pause()?;
@@ -155,6 +162,11 @@ impl Lane {
             self.done = until;
         }
     }
+}
+
+#[cold]
+fn nobodys() -> anyhow::Error {
+    anyhow::anyhow!("a completion of nobody's")
 }
 
 /// Has it signalled, or not.

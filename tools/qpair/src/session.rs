@@ -20,7 +20,7 @@ const STALLED: Duration = Duration::from_secs(30);
 /// How long a wait lasts before signals and asynchronous events are looked at.
 const LOOK: Duration = Duration::from_millis(200);
 /// Completions taken at once.
-const TAKE: usize = 64;
+pub(crate) const TAKE: usize = 64;
 
 /// Stopped by a signal.
 #[derive(Debug)]
@@ -117,25 +117,41 @@ impl Session {
         })
     }
 
-    /// The next completion, if one is there. A failed one is an error.
+    /// The completions that are there, as many as are taken at once; none if there are none. A failed one is an error.
     ///
     /// With events, who finds nothing asks for one, and looks again when it has come.
+    pub(crate) fn take(&mut self) -> anyhow::Result<&[Completion]> {
+        self.fill();
+        let taken = &self.buffer[std::mem::take(&mut self.taken)];
+        for completion in taken {
+            completion.check()?;
+        }
+        Ok(taken)
+    }
+
+    /// The next completion, if one is there; else as [`take`](Self::take).
     pub(crate) fn poll(&mut self) -> anyhow::Result<Option<Completion>> {
-        if self.asleep {
-            return Ok(None);
-        }
-        if self.taken.is_empty() {
-            let taken = self.cq.poll(&mut self.buffer).len();
-            self.taken = 0..taken;
-        }
+        self.fill();
         let Some(at) = self.taken.next() else {
-            self.arm();
             return Ok(None);
         };
-        self.idle = None;
         let completion = self.buffer[at];
         completion.check()?;
         Ok(Some(completion))
+    }
+
+    /// Polls, if all that was taken has been given out and no event is waited for.
+    fn fill(&mut self) {
+        if self.asleep || !self.taken.is_empty() {
+            return;
+        }
+        let taken = self.cq.poll(&mut self.buffer).len();
+        if taken == 0 {
+            self.arm();
+        } else {
+            self.idle = None;
+        }
+        self.taken = 0..taken;
     }
 
     /// The next completion. Sleeps or spins until it is there, as the user wants.
