@@ -29,6 +29,8 @@ KEPT = base.TOP / "tools/bench/figures.json"
 WORSE = 0.05
 # By how much two runs of the same may differ.
 AGREE = 0.01
+# One thing in ten thousand operations more or less is of what is done before and after them.
+STRAY = 1e-4
 # What the controller of moderation does depends on the moment at which it looks, so this far
 # two runs may be apart, in interrupts for a completion.
 SLACK = {"kernel_loopback_slow_interrupts": 1 / 64}
@@ -277,7 +279,7 @@ def differing(first, second):
     return [
         f"{name}: {first[name]:g} and {second[name]:g}"
         for name in first
-        if abs(first[name] - second[name]) > AGREE * max(abs(first[name]), abs(second[name])) + SLACK.get(name, 0)
+        if abs(first[name] - second[name]) > AGREE * max(abs(first[name]), abs(second[name])) + SLACK.get(name, STRAY)
     ]
 
 
@@ -287,7 +289,7 @@ def worse(kept, now):
     for name, before in kept.items():
         if name not in now:
             found.append(f"{name}: {before:g} is kept, and it was not measured")
-        elif now[name] > before * (1 + WORSE) + SLACK.get(name, 0) + 1e-9:
+        elif now[name] > before * (1 + WORSE) + SLACK.get(name, STRAY):
             more = f"{100 * (now[name] / before - 1):.1f} % worse" if before else "worse"
             found.append(f"{name}: {now[name]:g} instead of {before:g}, {more}")
     return found
