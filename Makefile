@@ -37,12 +37,18 @@ check: ## formats, lints, documents: all that is judged without running
 bench: ## measure, into build/bench: figures, a table beside their goals, plots
 	@scripts/bench
 
+# What KDIR names has to be a kernel tree that was built.
+kdir_is_built = test -z "$(KDIR)" || test -f "$(KDIR)/include/config/kernel.release" || \
+	{ echo 'qpair: error: KDIR=$(KDIR) is no built kernel tree; remedy: make modules_prepare in it' >&2; exit 1; }
+
 modules: ## build the module, in build/module [KDIR=/path/to/kernel/tree]
+	@$(kdir_is_built)
 	@mkdir -p $(MODULE_OUT)
 	@scripts/in-root $(MAKE) --no-print-directory -C "$(or $(KDIR),$$(scripts/kernel stock --tree))" \
 		M=$(CURDIR) MO=$(MODULE_OUT) POLL=$(POLL) modules
 
 modules_install: ## install it in /lib/modules [KDIR=...] [INSTALL_MOD_PATH=...]
+	@$(kdir_is_built)
 	@test -f $(MODULE_OUT)/qpair.ko || { echo 'qpair: error: no module; remedy: make modules' >&2; exit 1; }
 	@release=$$(cat "$(or $(KDIR),$$(scripts/kernel stock --tree))/include/config/kernel.release") && \
 		install -D -m 644 $(MODULE_OUT)/qpair.ko "$(INSTALL_MOD_PATH)/lib/modules/$$release/updates/qpair.ko" && \

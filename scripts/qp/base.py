@@ -35,7 +35,6 @@ TAIL_LINES = 25
 REPORT_EVERY = 20.0
 # What is quick when there is nothing to do says that it is at work after so long.
 QUIET_FOR = 3.0
-WORTH_TELLING = 1.0
 
 # What a failed step leaves in its log, its cause, and what helps.
 CAUSES = [
@@ -174,9 +173,16 @@ def step(name, command, log=None, cwd=None, env=None, quiet=False):
         print("\n".join(tail), file=sys.stderr, flush=True)
         cause, remedy = explain("\n".join(tail))
         raise Fail(f"{name} failed" + (f": {cause}" if cause else ""), remedy)
-    if not quiet or took > WORTH_TELLING:
+    if not quiet or took > QUIET_FOR:
         say(f"{name}: done in {took:.0f} s")
     return took
+
+
+def known(what, asked, names):
+    """A Fail if something is asked for that there is not."""
+    for name in asked:
+        if name not in names:
+            raise Fail(f"no {what} {name}", f"there are {', '.join(names)}")
 
 
 def output(*command, cwd=None):

@@ -78,9 +78,10 @@ def run(argv):
     parser = argparse.ArgumentParser(
         prog="scripts/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("modes", nargs="*", choices=[[], *MODES], metavar="MODE", help=", ".join(MODES))
+    parser.add_argument("modes", nargs="*", metavar="MODE", help=", ".join(MODES))
     parser.add_argument("--accept", action="store_true", help="keep the counted figures as those to compare with, and the plots as those of the documents")
     args = parser.parse_args(argv)
+    base.known("mode", args.modes, MODES)
     for mode in args.modes or MODES:
         MODES[mode](args.accept)
     print(f"written to {OUT}")

@@ -82,7 +82,8 @@ def docs():
     """Are the pages of Documentation/ without warnings?"""
     base.step(
         "sphinx",
-        ["sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "-d", BUILD / "doctrees", base.TOP / "Documentation", DOCS],
+        # Anew each time: what an interrupted run has left would be a warning.
+        ["sphinx-build", "-q", "-E", "-a", "-W", "--keep-going", "-b", "html", "-d", BUILD / "doctrees", base.TOP / "Documentation", DOCS],
         quiet=True,
     )
 
@@ -176,8 +177,9 @@ CHECKS = [spdx, length, rustfmt, shellcheck, python, scripts, sys_only, panics, 
 def run(argv):
     names = {check.__name__.replace("_", "-"): check for check in CHECKS}
     parser = argparse.ArgumentParser(prog="scripts/check", description=__doc__.split("\n\n")[0])
-    parser.add_argument("names", nargs="*", choices=[[], *names], metavar="NAME", help=", ".join(names))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(names))
     args = parser.parse_args(argv)
+    base.known("check", args.names, names)
     passed = failed = 0
     for name in args.names or names:
         start = time.monotonic()

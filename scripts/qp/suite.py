@@ -336,8 +336,7 @@ def run(argv):
     asked = {}
     for word in args.layers:
         layer, _, name = word.partition("/")
-        if layer not in LAYERS:
-            raise base.Fail(f"no layer {layer}", f"the layers are {', '.join(LAYERS)}")
+        base.known("layer", [layer], LAYERS)
         asked.setdefault(layer, [])
         if name:
             asked[layer].append(name)
@@ -354,6 +353,7 @@ def run(argv):
                 base.say(f"remedy: {failure.remedy}")
             count = ktap.Count(failed=1, bad=[str(failure)])
         if not count.total:
+            tell(f"  no test of {layer} has such a name; scripts/test --list")
             count.fail("no test found")
         took = time.monotonic() - start
         tell(f"== {layer}: {count} in {took:.0f} s")
