@@ -545,7 +545,7 @@ static void qpair_add_properties(ObjectClass *class)
     object_class_property_add(class, "guest-instructions", "uint64",
                               qpair_get_instructions, NULL, NULL, NULL);
     object_class_property_set_description(class, "guest-instructions",
-        "counter: instructions that the guest has executed (0 without -icount)");
+        "counter: instructions of the guest until its processor last stopped (0 without -icount)");
 }
 
 /* Life and death. */

@@ -123,7 +123,7 @@ impl Done {
     }
 }
 
-/// What the kernel does with completions. Called in BH.
+/// What the kernel does with completions, in BH.
 pub(crate) trait Client: Send {
     /// Its queue pairs are connected, and nobody polls them yet: what is posted is handed over when
     /// this returns. Process context.

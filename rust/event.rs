@@ -19,7 +19,8 @@
 //! | head of the EQ | doorbell |
 //!
 //! A lost interrupt is found by a look at the next owner word from outside, once a second: what is
-//! there for a whole second in which no poll ran, nobody will come for.
+//! there for a whole second in which no poll ran, nobody will come for (or its relay, if it owes time to
+//! others, got none for so long).
 
 mod knobs;
 mod view;
@@ -164,7 +165,7 @@ pub(crate) struct State(Option<KBox<Live>>);
 struct Live {
     poll: Poller<Ring>,
     world: World,
-    /// Of its CPU.
+    /// What this EQ owes to its CPU.
     share: Share,
 }
 

@@ -235,18 +235,17 @@ impl Loopback {
     fn run(&self, plan: &Plan) -> Result {
         self.report.lock().clear();
         let epoch = self.device.epoch();
-        let progress = {
+        let (progress, began) = {
             let pass = self.device.enter(epoch)?;
             let mut run = self.run.lock();
             if run.is_some() {
                 return Err(EBUSY);
             }
-            let made = self.build(&pass, epoch, plan)?;
+            let (made, began) = self.build(&pass, epoch, plan)?;
             let progress = made.progress.clone();
             *run = Some(made);
-            progress
+            (progress, began)
         };
-        let began = Instant::<Monotonic>::now();
         let waited = progress.waiters.wait(|| progress.is_over());
         let took = began.elapsed();
         if waited.is_err() {
@@ -292,8 +291,8 @@ impl Loopback {
         Ok(())
     }
 
-    /// Makes everything, and when all is there starts it.
-    fn build(&self, pass: &Pass<'_>, epoch: u32, plan: &Plan) -> Result<Run> {
+    /// Makes everything, and when all is there starts it; also when that was.
+    fn build(&self, pass: &Pass<'_>, epoch: u32, plan: &Plan) -> Result<(Run, Instant<Monotonic>)> {
         let lanes = plan.qps as usize;
         let groups = plan.qps.div_ceil(plan.group);
         let admin = self.device.admin();
@@ -311,8 +310,9 @@ impl Loopback {
                 self.build_group(pass, epoch, plan, &mut run, group, first..first + count)?;
             ready.push_within_capacity(made).map_err(|_| ENOMEM)
         });
+        let began = Instant::<Monotonic>::now();
         match built.and_then(|()| self.start(pass, &mut run, &mut ready)) {
-            Ok(()) => Ok(run),
+            Ok(()) => Ok((run, began)),
             Err(error) => {
                 run.progress.cancel();
                 for (vector, cq) in ready {
@@ -380,7 +380,7 @@ impl Loopback {
         let sizes = plan.sizes();
         let entries = sizes.completions().saturating_mul(count as u32);
         let depth = Depth::at_least(entries).ok_or(EINVAL)?;
-        // CAST: Few groups.
+        // CAST: At most as many as queue pairs.
         let vector = group as u32 % device.vectors().max(1);
         let client = Lanes::new(*plan, lanes, run.progress.clone())?;
         let client = KBox::new(client, GFP_KERNEL)?;

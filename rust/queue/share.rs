@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 //! How much of a CPU a poll may take before it has to ask the scheduler.
 //!
-//! A poll that runs in the time of an interrupt takes it from whoever the scheduler had given it to. It is cheap, and it is the
-//! right thing for a few events; but completions that come as fast as they are consumed would take all of a CPU, whether each poll has more to do at
-//! its end or finds another interrupt at once. So what a poll takes this way is a *debt*: it grows with the time that polls
-//! run, and is paid back by the time that they leave to others. Who owes more than the [loan](LOAN) waits until
-//! the scheduler gives time to the poll itself, as to any thread, and that costs nothing.
+//! A poll that runs in the time of an interrupt takes it from whoever the scheduler had given it
+//! to. It is cheap, and it is the right thing for a few events; but completions that come as fast as
+//! they are consumed would take all of a CPU, whether each poll has more to do at its end or finds
+//! another interrupt at once. So what a poll takes this way is a *debt*: it grows with the time that
+//! polls run, and is paid back by the time that they leave to others. Who owes more than the
+//! [loan](LOAN) waits until the scheduler gives time to the poll itself, and that costs nothing.
 //!
-//! Beside a process that always wants the CPU, polls take at most a seventh of what it gets unasked ([`PAYBACK`]), and as much
-//! as it gets by the scheduler: it keeps 7/15 of the CPU.
+//! Beside a process that always wants the CPU, the polls of an EQ take at most a seventh of what it
+//! gets unasked ([`PAYBACK`]), and as much as it gets by the scheduler: it keeps 7/15 of the CPU. Each
+//! EQ has its own account, so several on one CPU take more.
+//!
+//! The clock also goes on while a host has taken the CPU away from its guest, and a poll that had
+//! nothing of it would owe for ever; so there is a most that is [owed](MOST).
 
 use super::mutant::mutant;
 
@@ -19,10 +24,14 @@ pub const LOAN: u64 = 1_000_000;
 /// So many nanoseconds left to others pay for one.
 pub const PAYBACK: u64 = 7;
 
+/// The most that is owed, in nanoseconds to be left to others: that of a long poll with a large
+/// budget, and no more.
+pub const MOST: u64 = 16 * PAYBACK * LOAN;
+
 /// Polls in a row in time that was given, if each has more to do.
 pub const ROW: u32 = 8;
 
-/// The account of one poller. Times are nanoseconds of a clock that hardly goes backwards.
+/// The account of one EQ's polls. Times are nanoseconds of a clock that hardly goes backwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// What others are to be left, for what polls took.
@@ -55,7 +64,8 @@ impl Share {
             self.row -= 1;
         } else if more || !mutant!(ShortPollsFree) {
             let took = now.saturating_sub(self.left);
-            self.owed = self.owed.saturating_add(took.saturating_mul(PAYBACK));
+            let owed = self.owed.saturating_add(took.saturating_mul(PAYBACK));
+            self.owed = owed.min(MOST);
         }
         if !more {
             self.row = 0;

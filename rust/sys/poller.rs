@@ -72,7 +72,7 @@ unsafe extern "C" {
 }
 
 /// The scheduler's clock, in nanoseconds: cheap, and that of this CPU; those of others may be ahead
-/// of it or behind, by little. Any context.
+/// of it or behind, by little. It goes on while a host has taken the CPU away. Any context.
 #[inline]
 pub fn clock() -> u64 {
     qpair_clock()
@@ -112,7 +112,7 @@ pub trait Context: sealed::Sealed + Send + Sync + 'static {
     const THREADED: bool;
 }
 
-/// In softirq context, on the CPU of the interrupt.
+/// In softirq context, on the CPU of the interrupt, or of the relay.
 pub enum Bh {}
 
 /// In the interrupt's thread.
@@ -290,10 +290,11 @@ impl<H: Handler, C: Context> Poller<H, C> {
         if C::THREADED {
             drop(self.alone.lock());
         } else {
-            // The relay schedules the poll.
+            // The poll may have to wait for the relay, which schedules it.
             //
             // SAFETY: Initialised in `new`.
             unsafe {
+                bindings::flush_work(self.work.get());
                 bindings::flush_work(self.relay.get());
                 bindings::flush_work(self.work.get());
             }
@@ -313,10 +314,12 @@ impl<H: Handler, C: Context> Poller<H, C> {
         if self.irq.cmpxchg(0, irq, Full).is_err() {
             return Err(EBUSY);
         }
+        // The relay first, as the poll may ask for it.
+        //
         // SAFETY: Disabled in `new` or `release`.
         unsafe {
-            bindings::enable_work(self.work.get());
             bindings::enable_work(self.relay.get());
+            bindings::enable_work(self.work.get());
         }
         Ok(())
     }
@@ -490,7 +493,7 @@ impl<H: Handler, C: Context> Poller<H, C> {
         qpair_bh_disable();
         this.given.store(true, Relaxed);
         this.schedule();
-        // Here it runs.
+        // Here it runs, if it does not on another CPU.
         qpair_bh_enable();
     }
 }

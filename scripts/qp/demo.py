@@ -91,6 +91,8 @@ def run(argv):
     args = parser.parse_args(argv)
     begin = time.monotonic()
     kernel = kernels.get("stock")
+    if args.file and not pathlib.Path("/proc/self/fd/3").exists():
+        raise base.Fail("FILE comes first", "scripts/run FILE")
     # What scripts/run has opened, on the host.
     source, name = (pathlib.Path("/proc/self/fd/3"), args.file.name) if args.file else (kernel.image, kernel.image.name)
     qemu.binary()

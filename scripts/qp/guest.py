@@ -163,6 +163,7 @@ class Run:
         self.why = None
         self.control = b""
         self.unsent = b""
+        self.waits_for_input = False
         self.deadline = time.monotonic() + args.timeout if args.timeout else None
         self.started = time.monotonic()
 
@@ -212,7 +213,7 @@ class Run:
             for key, events in self.select.select(left):
                 if key.fd == end:
                     over = True
-                elif key.fd == 0:
+                elif key.data == self.take_input:
                     self.take_input()
                 elif events & selectors.EVENT_WRITE:
                     self.send_input()
@@ -222,7 +223,7 @@ class Run:
                 break
         # What it wrote before it ended.
         for key in list(self.select.get_map().values()):
-            if key.fd not in (0, end) and key.events & selectors.EVENT_READ:
+            if key.fd != end and key.data != self.take_input and key.events & selectors.EVENT_READ:
                 while self.receive(key):
                     pass
         self.console.close()
@@ -261,13 +262,15 @@ class Run:
         if stat.S_ISREG(os.fstat(0).st_mode):
             self.take_input()
         else:
-            self.select.register(0, selectors.EVENT_READ, None)
+            self.select.register(0, selectors.EVENT_READ, self.take_input)
+            self.waits_for_input = True
 
     def take_input(self):
         """Reads a piece of our stdin, to be sent when the guest takes it."""
         port = self.machine.ours["stdin"]
-        if 0 in self.select.get_map():
+        if self.waits_for_input:
             self.select.unregister(0)
+            self.waits_for_input = False
         self.unsent = os.read(0, 1 << 16)
         if self.unsent:
             port.setblocking(False)

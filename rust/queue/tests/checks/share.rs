@@ -6,6 +6,7 @@ use super::prop::holds;
 use proptest::collection::vec;
 use qpair_queue::share::Share;
 use qpair_queue::share::LOAN;
+use qpair_queue::share::MOST;
 use qpair_queue::share::ROW;
 
 checks![
@@ -96,8 +97,12 @@ fn a_light_load_never_asks() {
 fn a_debt_is_forgotten() {
     let mut cpu = Cpu::new();
     assert!(cpu.event([LOAN; 5]), "did not have to ask");
-    cpu.compute(20 * LOAN);
+    cpu.compute(40 * LOAN);
     assert!(!cpu.event([LOAN / 2]), "has to ask for what was long ago");
+    // As long as somebody who has taken the whole machine away.
+    cpu.event([1_000 * LOAN]);
+    cpu.compute(MOST);
+    assert!(!cpu.event([LOAN / 2]), "owes for what it did not have");
 }
 
 fn a_turn_that_was_given_ends() {
