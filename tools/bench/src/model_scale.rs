@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `model-scale`: what the device's model does for a work request, whatever the number of queue pairs.
+//!
+//! The model alone, in a machine that is a piece of memory: no QEMU, no driver. Each queue pair is its own
+//! peer and has a CQ of its own. Its SQ is filled once, with 64-byte WRITEs; from then on a round is
+//! a doorbell for each queue pair, the core until it has nothing to do, and a head for each CQ.
+//! So all that is measured is the model's own.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Instant;
+
+use anyhow::ensure;
+use anyhow::Context as _;
+use clap::Parser;
+use qpair_abi::command::access;
+use qpair_abi::command::kind;
+use qpair_abi::command::opcode as command_opcode;
+use qpair_abi::command::qp_mask;
+use qpair_abi::command::qp_state;
+use qpair_abi::command::verb;
+use qpair_abi::command::BufferList;
+use qpair_abi::command::Command;
+use qpair_abi::command::CqContext;
+use qpair_abi::command::MrContext;
+use qpair_abi::command::QpContext;
+use qpair_abi::doorbell;
+use qpair_abi::entry::opcode;
+use qpair_abi::entry::send_flags;
+use qpair_abi::entry::Cqe;
+use qpair_abi::entry::SendWqe;
+use qpair_abi::entry::Sge;
+use qpair_abi::entry::BLOCK_BYTES;
+use qpair_abi::regs::offset;
+use qpair_abi::Number;
+use qpair_model::Config;
+use qpair_model::DmaFault;
+use qpair_model::Function;
+use qpair_model::Host;
+use qpair_model::Mapping;
+use qpair_model::Run;
+
+/// Measures the device's model
+#[derive(Parser)]
+struct Args {
+    /// Queue pairs, each with a completion queue
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
+    qps: u32,
+    /// Work requests in all, in rounds of 8 for each queue pair
+    #[arg(long, default_value_t = 1 << 16)]
+    count: u64,
+}
+
+/// Where memory begins.
+const BASE: u64 = 0x10_0000;
+/// Entries of the rings, as a base-two logarithm.
+const LOG: u8 = 4;
+/// Work requests of a queue pair in a round.
+const BATCH: u32 = 8;
+/// Bytes of each.
+const SIZE: u32 = 64;
+
+/// The machine: memory, and whether the core is to run.
+struct Board {
+    words: Rc<[Cell<u64>]>,
+    woken: bool,
+}
+
+/// A mapping: where it begins, in words.
+struct Window(Rc<[Cell<u64>]>, usize);
+
+impl Mapping for Window {
+    fn load(&self, at: usize, words: &mut [u64]) {
+        for (word, cell) in words.iter_mut().zip(&self.0[self.1 + at / 8..]) {
+            *word = cell.get();
+        }
+    }
+
+    fn store(&self, at: usize, words: &[u64]) {
+        for (word, cell) in words.iter().zip(&self.0[self.1 + at / 8..]) {
+            cell.set(*word);
+        }
+    }
+}
+
+impl Board {
+    /// The words that a range of whole words is in.
+    fn range(&self, addr: u64, bytes: usize) -> Result<&[Cell<u64>], DmaFault> {
+        let first = addr.checked_sub(BASE).ok_or(DmaFault)? as usize / 8;
+        let last = first.checked_add(bytes.div_ceil(8)).ok_or(DmaFault)?;
+        self.words.get(first..last).ok_or(DmaFault)
+    }
+
+    fn set(&self, addr: u64, words: &[u64]) -> anyhow::Result<()> {
+        let cells = self
+            .range(addr, words.len() * 8)
+            .ok()
+            .context("no such memory")?;
+        for (cell, word) in cells.iter().zip(words) {
+            cell.set(*word);
+        }
+        Ok(())
+    }
+
+    fn get<const N: usize>(&self, addr: u64) -> anyhow::Result<[u64; N]> {
+        let cells = self.range(addr, N * 8).ok().context("no such memory")?;
+        Ok(std::array::from_fn(|i| cells[i].get()))
+    }
+}
+
+impl Host for Board {
+    type Map = Window;
+
+    fn read(&mut self, addr: u64, bytes: &mut [u8]) -> Result<(), DmaFault> {
+        let cells = self.range(addr, bytes.len())?;
+        for (part, cell) in bytes.chunks_mut(8).zip(cells) {
+            part.copy_from_slice(&cell.get().to_le_bytes()[..part.len()]);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, addr: u64, bytes: &[u8]) -> Result<(), DmaFault> {
+        let cells = self.range(addr, bytes.len())?;
+        for (part, cell) in bytes.chunks(8).zip(cells) {
+            let mut word = cell.get().to_le_bytes();
+            word[..part.len()].copy_from_slice(part);
+            cell.set(u64::from_le_bytes(word));
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, addr: u64, bytes: u64, _writable: bool) -> Option<Window> {
+        self.range(addr, usize::try_from(bytes).ok()?).ok()?;
+        Some(Window(self.words.clone(), (addr - BASE) as usize / 8))
+    }
+
+    fn raise(&mut self, _vector: u16) {}
+
+    fn now(&self) -> u64 {
+        0
+    }
+
+    fn wake(&mut self) {
+        self.woken = true;
+    }
+
+    fn wake_at(&mut self, _nanos: u64) {}
+}
+
+/// The device, and as much of a driver as this takes.
+struct Machine {
+    device: Function<Board>,
+    next: u64,
+    sq: u64,
+    cq: u64,
+    context: u64,
+    /// Commands so far.
+    commands: u32,
+}
+
+/// A queue pair and its CQ: their numbers.
+struct Pair {
+    qp: Number,
+    cq: Number,
+}
+
+fn whole(root: u64, bytes: u64) -> BufferList {
+    BufferList {
+        root,
+        bytes,
+        ..BufferList::default()
+    }
+}
+
+impl Machine {
+    fn new(qps: u32) -> anyhow::Result<Self> {
+        let each = (BLOCK_BYTES + Cqe::BYTES) << LOG;
+        let bytes = (qps as usize + 2) * (each + 256) + 8192;
+        let words = vec![Cell::new(0); bytes / 8].into();
+        let config = Config {
+            qps: qps + 1,
+            cqs: qps + 1,
+            ..Config::default()
+        };
+        let device = Function::new(
+            Board {
+                words,
+                woken: false,
+            },
+            config,
+        )
+        .ok()
+        .context("no such device")?;
+        let mut machine = Self {
+            device,
+            next: BASE,
+            sq: 0,
+            cq: 0,
+            context: 0,
+            commands: 0,
+        };
+        let eq = machine.alloc(16 << LOG);
+        machine.sq = machine.alloc(64 << LOG);
+        machine.cq = machine.alloc(32 << LOG);
+        machine.context = machine.alloc(256);
+        let (sq, cq) = (machine.sq, machine.cq);
+        for (register, addr) in [
+            (offset::EQ0_BASE_LO, eq),
+            (offset::ASQ_BASE_LO, sq),
+            (offset::ACQ_BASE_LO, cq),
+        ] {
+            machine.device.reg_write(register, addr as u32);
+            machine.device.reg_write(register + 4, (addr >> 32) as u32);
+        }
+        machine
+            .device
+            .reg_write(offset::ADMIN_DEPTH, u32::from(LOG) * 0x1_0101);
+        machine.device.reg_write(offset::CTRL, 1);
+        ensure!(
+            machine.device.reg_read(offset::STATUS) & 1 == 1,
+            "the device does not come up"
+        );
+        Ok(machine)
+    }
+
+    fn alloc(&mut self, bytes: u64) -> u64 {
+        let addr = self.next;
+        self.next += bytes.next_multiple_of(64);
+        addr
+    }
+
+    #[inline]
+    fn ring(&mut self, place: u64, number: Number, index: u32) {
+        self.device
+            .doorbell(place, doorbell::value(number, index), 8);
+    }
+
+    /// Lets the core work until it has nothing to do.
+    #[inline]
+    fn settle(&mut self) {
+        while std::mem::take(&mut self.device.host_mut().woken) {
+            while self.device.run(8) == Run::More {}
+        }
+    }
+
+    fn command(
+        &mut self,
+        kind: u8,
+        verb: u8,
+        number: Number,
+        mask: u32,
+        context: &[u64],
+    ) -> anyhow::Result<Number> {
+        let command = Command {
+            opcode: command_opcode(kind, verb),
+            flags: send_flags::SIGNALED,
+            blocks: 1,
+            number,
+            mask,
+            context: if context.is_empty() { 0 } else { self.context },
+            context_bytes: context.len() as u32 * 8,
+            ..Command::default()
+        };
+        let mut block = [0; BLOCK_BYTES / 8];
+        let words = command.encode();
+        block[..words.len()].copy_from_slice(&words);
+        let position = u64::from(self.commands & ((1 << LOG) - 1));
+        let host = self.device.host();
+        host.set(self.context, context)?;
+        host.set(self.sq + position * BLOCK_BYTES as u64, &block)?;
+        self.commands += 1;
+        self.ring(doorbell::SQ, Number::ADMIN, self.commands);
+        self.settle();
+        let cqe = Cqe::decode(
+            &self
+                .device
+                .host()
+                .get(self.cq + position * Cqe::BYTES as u64)?,
+        );
+        self.ring(doorbell::CQ_HEAD, Number::ADMIN, self.commands);
+        ensure!(cqe.status == 0, "command {kind}.{verb} failed: {cqe:?}");
+        Ok(Number::from_raw(cqe.bytes))
+    }
+
+    fn pair(&mut self, pd: Number, lkey: Number) -> anyhow::Result<Pair> {
+        let none = Number::default();
+        let (ring, sq) = (self.alloc(32 << LOG), self.alloc(64 << LOG));
+        let cq = CqContext {
+            log_depth: LOG,
+            buffer: whole(ring, 32 << LOG),
+            ..CqContext::default()
+        };
+        let cq = self.command(kind::CQ, verb::CREATE, none, 0, &cq.encode())?;
+        let context = QpContext {
+            pd,
+            send_cq: cq,
+            recv_cq: cq,
+            log_sq: LOG,
+            access: access::REMOTE_WRITE,
+            sq: whole(sq, 64 << LOG),
+            // Nothing is ever received.
+            rq: whole(sq, 64),
+            ..QpContext::default()
+        };
+        let qp = self.command(kind::QP, verb::CREATE, none, 0, &context.encode())?;
+        for (state, mask) in [
+            (qp_state::INIT, qp_mask::STATE),
+            (qp_state::RTR, qp_mask::STATE | qp_mask::PEER),
+            (qp_state::RTS, qp_mask::STATE),
+        ] {
+            let peer = if state == qp_state::RTR { qp } else { none };
+            let context = QpContext {
+                state,
+                peer,
+                ..QpContext::default()
+            };
+            self.command(kind::QP, verb::MODIFY, qp, mask, &context.encode())?;
+        }
+        let request = SendWqe {
+            opcode: opcode::WRITE,
+            flags: send_flags::SIGNALED,
+            blocks: 1,
+            sges: 1,
+            remote_addr: u64::from(SIZE),
+            rkey: lkey.raw(),
+            ..SendWqe::default()
+        };
+        let sge = Sge {
+            addr: 0,
+            bytes: SIZE,
+            lkey: lkey.raw(),
+        };
+        let mut block = [0; BLOCK_BYTES / 8];
+        block[..SendWqe::WORDS].copy_from_slice(&request.encode());
+        block[SendWqe::WORDS..][..Sge::WORDS].copy_from_slice(&sge.encode());
+        for position in 0..1u64 << LOG {
+            self.device
+                .host()
+                .set(sq + position * BLOCK_BYTES as u64, &block)?;
+        }
+        Ok(Pair { qp, cq })
+    }
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let mut machine = Machine::new(args.qps)?;
+    let none = Number::default();
+    let pd = machine.command(kind::PD, verb::CREATE, none, 0, &[])?;
+    let bytes = 2 * u64::from(SIZE);
+    let region = MrContext {
+        pd,
+        access: access::LOCAL_WRITE | access::REMOTE_WRITE,
+        addr: 0,
+        buffer: whole(machine.alloc(bytes), bytes),
+    };
+    let lkey = machine.command(kind::MR, verb::CREATE, none, 0, &region.encode())?;
+    let pairs = (0..args.qps)
+        .map(|_| machine.pair(pd, lkey))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+
+    let rounds = args.count.div_ceil(u64::from(args.qps * BATCH));
+    let mut index = 0u32;
+    let begin = Instant::now();
+    for _ in 0..rounds {
+        index = index.wrapping_add(BATCH);
+        for pair in &pairs {
+            machine.ring(doorbell::SQ, pair.qp, index);
+        }
+        machine.settle();
+        for pair in &pairs {
+            machine.ring(doorbell::CQ_HEAD, pair.cq, index);
+        }
+    }
+    let took = begin.elapsed();
+
+    let count = rounds * u64::from(args.qps * BATCH);
+    let done =
+        machine.device.counter(qpair_abi::counters::Counter::Cqes) - u64::from(machine.commands);
+    ensure!(
+        done == count,
+        "{done} completions for {count} work requests"
+    );
+    println!(
+        "{}",
+        serde_json::json!({ "qps": args.qps, "count": count, "seconds": took.as_secs_f64() })
+    );
+    Ok(())
+}
