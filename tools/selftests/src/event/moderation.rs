@@ -222,15 +222,19 @@ pub(super) fn interrupts_have_a_ceiling(_: &Setup) -> Result<()> {
         );
         set_knob("moderation", &format!("adaptive {TARGET}"))?;
         // It collects first, as far as these eight go, and then holds them.
-        wait::until("the cap", || Ok(of_eq(vector, "usecs")? == 1_000_000 / CAP))?;
-        let held = speed(100)?;
+        let mut held = free;
+        wait::until("interrupts below the ceiling", || {
+            held = speed(100)?;
+            Ok(held <= 1.1 * CAP as f64)
+        })?;
         crate::ktap::say(&format!(
             "interrupts a second: off {free:.0}, adaptive {held:.0}"
         ));
-        ensure!(
-            held <= 1.1 * CAP as f64,
-            "{held:.0} interrupts a second, and {CAP} are the most"
-        );
+        if free > 16.0 * CAP as f64 {
+            // Eight at a time would be too many still.
+            let usecs = of_eq(vector, "usecs")?;
+            ensure!(usecs == 1_000_000 / CAP, "held for {usecs} microseconds");
+        }
         Ok(())
     })
 }
