@@ -224,17 +224,18 @@ pub(super) fn interrupts_have_a_ceiling(_: &Setup) -> Result<()> {
         // It collects first, as far as these eight go, and then holds them.
         let mut held = free;
         wait::until("interrupts below the ceiling", || {
-            held = speed(100)?;
-            Ok(held <= 1.1 * CAP as f64)
+            // A trial of the controller's may be below it for once.
+            for _ in 0..3 {
+                held = speed(100)?;
+                if held > 1.1 * CAP as f64 {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
         })?;
         crate::ktap::say(&format!(
             "interrupts a second: off {free:.0}, adaptive {held:.0}"
         ));
-        if free > 16.0 * CAP as f64 {
-            // Eight at a time would be too many still.
-            let usecs = of_eq(vector, "usecs")?;
-            ensure!(usecs == 1_000_000 / CAP, "held for {usecs} microseconds");
-        }
         Ok(())
     })
 }
