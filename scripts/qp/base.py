@@ -87,9 +87,11 @@ def say(text):
 def main(entry):
     """Runs `entry(argv)` as the whole program, and turns failures into words.
 
-    SIGTERM ends it as Ctrl-C does: what it started is ended, and what it made is removed.
+    SIGTERM, and SIGHUP of a terminal that goes, end it as Ctrl-C does: what it started is ended, and what it made is
+    removed.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         status = entry(sys.argv[1:])
     except Fail as failure:

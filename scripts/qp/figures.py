@@ -47,9 +47,9 @@ SETTINGS = {
     "slow": ({"wqe-ns": 1_000}, "adaptive"),
 }
 
+LOOPBACK = "kernel qps=256 depth=64"
 PROCESS = "qpair bench --op write --size 64 --batch 32 --json"
 SCALE = "qpair bench --op write --size 64 --batch 16 --json"
-LOOPBACK = "op=write qps=256 depth=64 size=64 verify=0"
 QPS = (1, 16, 256, 1024)
 MODEL_QPS = (1, 1024)
 
@@ -60,8 +60,8 @@ WORKLOADS = {
     **{f"scale_{qps}": (f"{SCALE} --qps {qps} --count N", 65_536, 327_680) for qps in QPS},
     **{f"model_scale_{qps}": (f"model-scale --qps {qps} --count N", 16_384, 49_152) for qps in MODEL_QPS},
     "roundtrip": ("qpair ping --events --size 64 --json --count N", 500, 3_000),
-    "fast": (f"loopback {LOOPBACK} group=1 count=N", 600, 1_600),
-    "slow": (f"loopback {LOOPBACK} group=1 count=N", 900, 2_900),
+    "fast": (f"{LOOPBACK} count=N", 600, 1_600),
+    "slow": (f"{LOOPBACK} count=N", 900, 2_900),
     "syscalls": (f"syscalls {PROCESS} --signal 1 --count N", 50_000, 350_000),
 }
 # Operations for each of the count.
@@ -70,18 +70,27 @@ TIMES = {"fast": 256, "slow": 256}
 # Entries to the idle loop by which two runs may differ: programs start and end.
 RESTS = 2
 
+# For scripts in the guest: the device's properties, the driver's files, the kernel's client, and what the device has
+# counted since it is there.
+TOOLS = r"""
+property=path=/machine/peripheral/qpair0
+files=$(ls -d /sys/kernel/debug/qpair/*) || exit
+device() { qmp qom-set $property property="$1" value:="$2" > /dev/null || exit; }
+knob() { name=$1; shift; echo "$*" > "$files/$name" || exit; }
+loopback() {
+	echo "op=write size=64 verify=0 group=1 $*" > "$files/loopback" && read -r words < "$files/loopback" || exit
+	case $words in *result=ok*) ;; *) echo "$words" >&2; exit 1 ;; esac
+}
+counters() { qpair info --json || exit; }
+"""
+
 # Runs a workload, and tells how often the processor had nothing to do meanwhile.
-PRELUDE = r"""
+PRELUDE = TOOLS + r"""
 power=/sys/kernel/tracing/events/power/cpu_idle
 watch() { echo "$1hist:keys=state" > $power/trigger || exit; }
 watch ""
 # 0 while nobody watches.
 idle() { awk '/Hits:/ { hits = $2 } END { printf "%d", hits }' $power/hist; }
-loopback() {
-	cd /sys/kernel/debug/qpair/* && echo "$*" > loopback && read -r words < loopback && cd / || return
-	usecs=${words##* usecs=}
-	case $words in *result=ok*) echo "{\"usecs\": ${usecs%% *}, \"device\": $(qpair info --json)}" ;; *) return 1 ;; esac
-}
 # Of the program alone, told by the kernel's own histogram of them.
 syscalls() {
 	enter=/sys/kernel/tracing/events/raw_syscalls/sys_enter
@@ -90,9 +99,7 @@ syscalls() {
 	awk '/Hits:/ { printf "{\"syscalls\": %d}\n", $2 }' $enter/hist
 	echo "!$hist" > $enter/trigger
 }
-property=path=/machine/peripheral/qpair0
-device() { qmp qom-set $property property=$1 value:=$2 > /dev/null || exit; }
-moderation() { echo "$*" > $(ls -d /sys/kernel/debug/qpair/*/moderation) || exit; }
+kernel() { loopback "$@"; counters; }
 executed() { qmp qom-get $property property=guest-instructions | tr -dc 0-9; }
 # Until what the boot has left behind is done.
 while sleep 1; before=$(idle); sleep 1; [ $(($(idle) - before)) -lt 10 ]; do :; done
@@ -166,12 +173,12 @@ def script_of(name):
         # Where instructions are counted themselves the watch over the idle loop is not needed, and would be counted.
         "watch !",
         *(f"device {key} {value}" for key, value in device.items()),
-        f"moderation {moderation}",
+        f"knob moderation {moderation}",
         # What is needed for the first time only, like memory for queue pairs.
         f"{command.replace('N', str(few))} > /dev/null || exit",
         *runs,
         *(f"device {key} 0" for key in device),
-        "moderation adaptive",
+        "knob moderation adaptive",
         'watch ""',
     ]
 
@@ -202,7 +209,12 @@ def calibrate(spin):
 
 
 def nanoseconds(report):
-    return report["usecs"] * 1e3 if "usecs" in report else report["seconds"] * 1e9
+    return report["seconds"] * 1e9
+
+
+def counter(report, *names):
+    """The sum of some of the device's counters, as a program has reported them."""
+    return sum(report["counters"][name] for name in names)
 
 
 def each(name, runs, value):
@@ -248,13 +260,13 @@ def measured(runs):
     """The figures of a guest, and all that it reported."""
 
     def counted(*names):
-        return each("process", runs, lambda report: sum(report["counters"][name] for name in names))
+        return each("process", runs, lambda report: counter(report, *names))
 
     def by_the_kernel(name, *counters):
         # These count since the device is there, and making queue pairs counts as well: what the
         # second run adds more than the third, which is the first again.
         _, few, many = WORKLOADS[name]
-        first, second, third = (sum(report["device"]["counters"][name] for name in counters) for report, _ in runs[name])
+        first, second, third = (counter(report, *counters) for report, _ in runs[name])
         return ((second - first) - (third - second)) / ((many - few) * TIMES[name])
 
     figures = {

@@ -20,7 +20,6 @@ import os
 import pathlib
 import selectors
 import shlex
-import signal
 import socket
 import stat
 import subprocess
@@ -347,14 +346,8 @@ def verdict(run, in_time):
     return run.status
 
 
-def terminate(number, _frame):
-    raise SystemExit(128 + number)
-
-
 def run(argv):
     args = parse(argv)
-    signal.signal(signal.SIGTERM, terminate)
-    signal.signal(signal.SIGHUP, terminate)
     kernel = choose_kernel(args)
     emulator = args.qemu.resolve() if args.qemu else qemu.binary(plain=args.devices == 0)
     image = make_initramfs(args, kernel)

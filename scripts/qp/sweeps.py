@@ -31,8 +31,6 @@ OUT = payload.BUILD / "bench"
 # Those that pages show.
 KEPT = base.TOP / "Documentation/plots"
 
-GUEST = ["--icount", "--eqs", "1", "--append", "cryptomgr.notests", "--device-opt", "max-qps=4096", "--device-opt", "max-cqs=4096"]
-
 # Knob, its values, its default, what the loopback client does, operations of each queue pair
 # (few, many), queue pairs.
 SWEEPS = {
@@ -58,27 +56,21 @@ LOADS = {
 }
 REST = 0.4
 
-PRELUDE = r"""
-cd /sys/kernel/debug/qpair/* || exit
+PRELUDE = figures.TOOLS + r"""
 # How far it is.
 say() { echo "$*" >&2; }
-device() { qmp qom-set path=/machine/peripheral/qpair0 property="$1" value:="$2" > /dev/null || exit; }
-loopback() {
-	echo "op=write size=64 verify=0 group=1 $*" > loopback && read -r words < loopback || exit
-	case $words in *result=ok*) ;; *) echo "$words" >&2; exit 1 ;; esac
-}
 # A run, from its begin to its end, and what the device has counted since it is there.
 point() {
 	begin=$EPOCHREALTIME
 	loopback "$@"
-	echo "{\"seconds\": [$begin, $EPOCHREALTIME], \"device\": $(qpair info --json)}"
+	echo "{\"seconds\": [$begin, $EPOCHREALTIME], \"device\": $(counters)}"
 }
 # The EQ's counters, again and again; no program is started for it but the one that sleeps.
 watch() {
-	read -r names < eqs
+	read -r names < "$files/eqs"
 	echo "{\"names\": \"time $names\", \"looks\": ["
 	while :; do
-		{ read -r names; read -r values; } < eqs
+		{ read -r names; read -r values; } < "$files/eqs"
 		echo "\"$EPOCHREALTIME $values\","
 		usleep "$1"
 	done
@@ -88,17 +80,17 @@ watch() {
 
 def script():
     """All that the guest does; each part prints JSON documents."""
-    lines = ["echo off > moderation"]
+    lines = ["knob moderation off"]
     for (knob, values, default, plan, counts, _), nanoseconds in itertools.product(SWEEPS.values(), DEVICES.values()):
         lines.append(f"device wqe-ns {nanoseconds}")
         # What counters were before the first.
         lines.append(f"point {plan} count={counts[0]}")
         for value in values:
-            lines += [f"say {knob} {value}, wqe-ns {nanoseconds}", f"echo {value} > {knob}", *(f"point {plan} count={count}" for count in counts)]
-        lines.append(f"echo {default} > {knob}")
+            lines += [f"say {knob} {value}, wqe-ns {nanoseconds}", f"knob {knob} {value}", *(f"point {plan} count={count}" for count in counts)]
+        lines.append(f"knob {knob} {default}")
     lines += ["device wqe-ns 0", f"device core-delay-ns {DELAY}"]
     for mode in MODERATION:
-        lines += [f"say round trips, {mode}", f"echo {mode} > moderation", f"qpair ping --events --count {TRIPS} --json || exit"]
+        lines += [f"say round trips, {mode}", f"knob moderation {mode}", f"qpair ping --events --count {TRIPS} --json || exit"]
     lines += ["device core-delay-ns 0", "sleep 1", f"watch {LOOK * 1e6:.0f} > /tmp/looks &", f"sleep {REST}"]
     for plan, nanoseconds in LOADS.values():
         lines += [f"say {plan}", f"device wqe-ns {nanoseconds}", f"loopback {plan}"]
@@ -110,7 +102,7 @@ def run_guest():
     """All that it printed, in the order of script()."""
     OUT.mkdir(parents=True, exist_ok=True)
     said = OUT / "sweeps.out"
-    words = [base.SCRIPTS / "py", "guest", *GUEST, "--timeout", "900", "--", "sh", "-c", script()]
+    words = [base.SCRIPTS / "py", "guest", *figures.GUEST, "--timeout", "900", "--", "sh", "-c", script()]
     base.step("sweeping n and k, round trips, a load that changes", ["sh", "-c", 'exec "$@" > "$0"', said, *words])
     return figures.documents(said.read_text())
 
@@ -119,8 +111,8 @@ def each(reports, operations):
     """Of a short run and a long one, with what was before: the difference of the two, for each operation."""
     before, few, many = reports
 
-    def counted(name):
-        start, middle, end = (report["device"]["counters"][name] for report in (before, few, many))
+    def counted(*names):
+        start, middle, end = (figures.counter(report["device"], *names) for report in (before, few, many))
         return ((end - middle) - (middle - start)) / operations
 
     def took(report):
@@ -130,8 +122,8 @@ def each(reports, operations):
     return {
         "interrupts": counted("interrupts"),
         "events": counted("eqes"),
-        "EQ head updates": counted("eq-head-doorbells") + counted("eq-masked-doorbells"),
-        "CQ head updates": counted("cq-head-doorbells") + counted("cq-arm-doorbells"),
+        "EQ head updates": counted("eq-head-doorbells", "eq-masked-doorbells"),
+        "CQ head updates": counted("cq-head-doorbells", "cq-arm-doorbells"),
         "operations a second": operations / (took(many) - took(few)),
     }
 
