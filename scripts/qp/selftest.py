@@ -171,6 +171,8 @@ class Judges(unittest.TestCase):
         (line,) = figures.worse(kept, {"a": 105.1, "b": 0, "c": 1 / 32})
         self.assertIn("a: 105.1 instead of 100", line)
         self.assertEqual(len(figures.worse(kept, {"a": 100, "b": 0.01})), 2)
+        self.assertEqual(figures.worse({figures.CONTROL: 1}, {figures.CONTROL: 1.5}), [])
+        self.assertEqual(len(figures.worse({figures.CONTROL: 1}, {figures.CONTROL: 1 / 65})), 1)
 
     def test_runs_that_differ_are_named(self):
         self.assertEqual(figures.differing({"a": 100, "b": 0}, {"a": 100.9, "b": 0}), [])
