@@ -71,6 +71,8 @@ def parse(argv):
     add("--gdb", action="store_true", help="wait for a debugger on port 1234")
     add("--trace", action="append", default=[], metavar="PATTERN", help="QEMU trace points, to stderr")
     add("--append", action="append", default=[], metavar="ARGS", help="kernel parameters")
+    add("--qemu-opt", action="append", default=[], metavar="WORDS", help="more of QEMU's command line")
+    add("--archive", type=pathlib.Path, action="append", default=[], metavar="CPIO", help="what else is in the guest's file system: an archive as the kernel reads it")
     add("--module-opt", action="append", default=[], metavar="K=V", help="a parameter of the module")
     add("--timeout", type=float, metavar="S", help="seconds until it is over (300; none with --shell or --gdb)")
     add("--no-insmod", action="store_true", help="do not load the module")
@@ -144,7 +146,7 @@ def make_initramfs(args, kernel):
     }
     exported = "export QPAIR_KERNEL QPAIR_DEVICES QPAIR_IOMMU\n"
     command = exported + f"exec {shlex.join(args.command)}\n" if args.command else ""
-    return initramfs.build(kernel, files, settings, command)
+    return initramfs.build(kernel, files, settings, command, args.archive)
 
 
 class Run:

@@ -131,11 +131,12 @@ def fixed_part(kernel):
     return base.entry(base.CACHE / "initramfs" / key, build) / "cpio"
 
 
-def build(kernel, files, settings, command):
+def build(kernel, files, settings, command, archives=()):
     """The whole initramfs of a run, as bytes.
 
     `files` maps names to (contents, mode); `settings` become shell variables of
-    init; `command` is the text of the shell script that is the run.
+    init; `command` is the text of the shell script that is the run; `archives` are
+    files with more, for which the fixed part has links, as /usr.
     """
     cpio = Cpio()
     cpio.file("init", (HERE / "init.sh").read_bytes(), 0o755)
@@ -145,4 +146,4 @@ def build(kernel, files, settings, command):
     text = "".join(f"{key}={value}\n" for key, value in settings.items())
     cpio.file("qpair/settings", text.encode())
     cpio.file("qpair/command", command.encode("utf-8", "surrogateescape"))
-    return fixed_part(kernel).read_bytes() + cpio.end()
+    return b"".join(path.read_bytes() for path in (fixed_part(kernel), *archives)) + cpio.end()

@@ -4,6 +4,7 @@
 import os
 import pathlib
 import re
+import shlex
 import socket
 
 from qp import base
@@ -130,6 +131,8 @@ def build(args, emulator, kernel, initramfs):
         machine.add("-fsdev", f"local,id=share,path={args.share},security_model=none,multidevs=remap")
         machine.add("-device", "virtio-9p-pci,fsdev=share,mount_tag=share")
     devices(machine, args)
+    for words in args.qemu_opt:
+        machine.add(*shlex.split(words))
     if args.qmp:
         machine.add("-qmp", f"unix:{args.qmp},server=on,wait=off")
     if args.gdb:
