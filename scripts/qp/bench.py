@@ -3,11 +3,12 @@
 
 counted  figures for each operation, from a guest under -icount (qp/figures.py). It
          is measured twice, and two runs that do not agree within 1 % are a failure
-timed    messages and bytes a second of this machine: says little on a shared one
+timed    ratios to peers, in the same boot: soft-RoCE, NVMe, memcpy, and itself behind
+         an IOMMU (qp/peers.py). The first time fio and perftest are downloaded
 plots    curves: against n, k and queue pairs; latency; a changing load (qp/sweeps.py)
 
     build/bench/counted.json, timed.json  all that was reported
-    build/bench/figures.json              name: number
+    build/bench/figures.json              name: number, of the last time for each mode
     build/bench/table.md                  the figures beside their goals
     build/bench/by-n.svg, ...             plots, and their data as .json
 
@@ -16,35 +17,34 @@ plots    curves: against n, k and queue pairs; latency; a changing load (qp/swee
 """
 
 import argparse
-import subprocess
+import json
 
 from qp import base
 from qp import figures
 from qp import payload
+from qp import peers
 from qp import sweeps
 
 OUT = payload.BUILD / "bench"
 
-TIMED = [
-    *(f"bench --op {op} --size 64 --count 20000" for op in ("send", "write", "read")),
-    "bench --op send --size 64 --batch 1 --count 5000",
-    "bench --op send --size 64 --qps 16 --count 20000",
-    *(f"bench --op {op} --size 64k --count 1000" for op in ("send", "write", "read")),
-    "ping --poll --count 2000",
-    "ping --events --count 1000",
-    "loopback --qps 4 --count 2000",
-]
+
+def keep(measured):
+    """Puts figures beside those that another mode measured; the table of all."""
+    path = OUT / "figures.json"
+    found = figures.merged(json.loads(path.read_text()) if path.exists() else {}, measured)
+    figures.save(path, found)
+    table = figures.table(found)
+    (OUT / "table.md").write_text(table + "\n")
+    return table
 
 
 def counted(accept):
     base.say("counting, 1 of 2")
     first, runs = figures.measure()
     figures.save(OUT / "counted.json", runs)
-    figures.save(OUT / "figures.json", first)
+    table = keep(first)
     base.say("counting, 2 of 2")
     second, _ = figures.measure()
-    table = figures.table(first)
-    (OUT / "table.md").write_text(table + "\n")
     print(table)
     differing = figures.differing(first, second)
     if differing:
@@ -55,20 +55,10 @@ def counted(accept):
 
 
 def timed(_accept):
-    script = "; ".join(f"qpair {command} --json || exit" for command in TIMED)
-    result = subprocess.run(
-        [base.SCRIPTS / "py", "guest", "--smp", "2", "--timeout", "900", "--", "sh", "-c", script],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-    )
-    if result.returncode != 0:
-        raise base.Fail(f"the guest ended with {result.returncode}")
-    reports = dict(zip(TIMED, figures.documents(result.stdout.decode()), strict=True))
-    figures.save(OUT / "timed.json", reports)
-    for command, report in reports.items():
-        rate = report.get("messages_per_second")
-        shown = f"{rate:,.0f} messages a second" if rate else f"{report.get('seconds', report.get('usecs'))}"
-        print(f"qpair {command:50} {shown}")
+    found = peers.measure()
+    figures.save(OUT / "timed.json", found)
+    print(keep({name: round(ratio["median"], 3) for name, ratio in found["ratios"].items()}))
+    print(peers.summary(found))
 
 
 MODES = {"counted": counted, "timed": timed, "plots": sweeps.run}

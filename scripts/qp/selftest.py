@@ -4,6 +4,7 @@
 import argparse
 import os
 import socket
+import subprocess
 import tempfile
 import time
 import unittest
@@ -14,6 +15,7 @@ from qp import figures
 from qp import guest
 from qp import initramfs
 from qp import ktap
+from qp import peers
 from qp import plots
 from qp import sweeps
 
@@ -263,6 +265,53 @@ class Plots(unittest.TestCase):
     def test_numbers_are_readable(self):
         for value, text in ((None, ""), (0, "0"), (0.03125, "0.0312"), (0.0001, "0.0001"), (57.9, "57.9"), (200000, "200 000")):
             self.assertEqual(plots.shown(value), text)
+
+
+def reports(**values):
+    """What a guest tells of qpair and of soft-RoCE, round by round."""
+    rounds = zip(values["write64"], values["rxe"])
+    return [
+        word
+        for ours, theirs in rounds
+        for word in ("write64", {"messages_per_second": ours}, "rxe", {"results": {"MsgRate": theirs / 1e6}})
+    ]
+
+
+class Timed(unittest.TestCase):
+    def test_a_ratio_is_of_a_round_and_a_figure_their_median(self):
+        # The first round is left out; in the third the machine was busy for both.
+        ours, theirs = [1, 100, 10, 120, 90, 400], [1000, 10, 1, 10, 10, 10]
+        rates = peers.rates(reports(write64=ours, rxe=theirs))
+        self.assertEqual(rates["write64"], ours[1:])
+        others = {name: ours[1:] for pair in peers.RATIOS.values() for name in pair if name not in rates}
+        ratio = peers.ratios({**others, **rates})["timed_write64_vs_rxe"]
+        for name, value in (("median", 10), ("least", 9), ("largest", 40)):
+            self.assertAlmostEqual(ratio[name], value)
+
+    def test_a_round_that_is_missing_or_did_nothing_is_refused(self):
+        peers.rates(reports(write64=[1] * 6, rxe=[1] * 6))
+        for bad in ([1] * 5, [1, 1, 1, 0, 1, 1]):
+            with self.assertRaises(base.Fail):
+                peers.rates(reports(write64=bad, rxe=[1] * len(bad)))
+
+    def test_the_scripts_of_guests_are_scripts(self):
+        for script in (peers.PEERS, peers.IOMMU):
+            subprocess.run(["busybox", "sh", "-n", "-c", script], check=True)
+
+    def test_a_mode_keeps_the_figures_of_the_others(self):
+        before = {"timed_a": 1, "timed_b": 2, "count": 3}
+        self.assertEqual(list(figures.merged(before, {"count": 4, "more": 5}).items()), [("count", 4), ("more", 5), ("timed_a", 1), ("timed_b", 2)])
+        self.assertEqual(figures.merged(before, {"timed_a": 9}), {"count": 3, "timed_a": 9})
+
+    def test_the_table_judges_what_has_a_goal(self):
+        table = figures.table({"timed_write64_vs_rxe": 51.0, "timed_write64_vs_nvme": 49.0, "timed_write1m_vs_memcpy": 2.0})
+        for line in (
+            "| `timed_write64_vs_rxe` | >= 50 | 51 | met |",
+            "| `timed_write64_vs_nvme` | >= 50 | 49 | missed |",
+            "| `timed_write1m_vs_memcpy` | reported | 2 |  |",
+            "| `timed_write1m_iommu_cost` | reported | | not measured |",
+        ):
+            self.assertIn(line, table)
 
 
 if __name__ == "__main__":

@@ -250,7 +250,7 @@ def measure():
 def counted():
     """The figures that `scripts/bench counted` measured, or those that are kept."""
     path = OUT / "figures.json"
-    return json.loads(path.read_text()) if path.exists() else figures.load()
+    return {**figures.load(), **(json.loads(path.read_text()) if path.exists() else {})}
 
 
 def draw(found, accept):

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Peers: what qpair is compared with, in the same boot.
+
+    rxe     soft-RoCE, an RDMA device that the kernel plays: perftest's ib_write_bw
+    nvme    an NVMe drive that QEMU plays, with nothing behind it: fio
+    memcpy  the guest's own processor
+
+The programs are Debian's, the modules those of the stock kernel. Both come with the
+first measurement, into a cache entry of their own: an archive with these programs
+and the libraries that they load, which a guest unpacks over its file system.
+
+What a shared machine does in a second says little, and in the next one it may be half
+of that. So there are rounds, in each of which everything is measured for a while, one
+after the other; a ratio is of two measurements of the same round, and a figure is the
+median of a ratio over the rounds. A round before them is left out: in it the emulator
+translates what will run, and qpair tells how much of it takes so long.
+
+Two boots: one without an IOMMU, with all peers; and one with an IOMMU and two devices,
+of which one is translated, as all are by default, and the other is not.
+"""
+
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+
+from qp import archive
+from qp import base
+from qp import figures
+from qp import initramfs
+from qp import kernel as kernels
+from qp import machine
+
+PACKAGES = ("fio", "ibverbs-providers", "iproute2", "perftest")
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+# How a library is found: some are in a folder of their own.
+PLACES = (LIBRARIES, f"{LIBRARIES}/ceph")
+PROGRAMS = ("usr/bin/fio", "usr/bin/ib_write_bw", "usr/bin/rdma")
+PROVIDER = f"{LIBRARIES}/libibverbs/librxe-rdmav34.so"
+LOADER = "usr/lib64/ld-linux-x86-64.so.2"
+DATA = ("etc/libibverbs.d/rxe.driver",)
+MODULES = ("ib_uverbs", "nvme", "rdma_rxe")
+# Counts changes of what the archive holds.
+RECIPE = 1
+
+
+def packages(folder):
+    """The programs with all that they need, unpacked."""
+    status = folder / "status"
+    status.touch()
+    downloads = folder / "archives"
+    (downloads / "partial").mkdir(parents=True, exist_ok=True)
+    archive.update()
+    base.step(
+        "downloading fio and perftest",
+        # As for a machine without any package, so that all that they need is there.
+        ["apt-get", *archive.OPTIONS, "-o", f"Dir::State::status={status}", "-o", f"Dir::Cache::archives={downloads}",
+         "-o", "APT::Install-Recommends=false", "--yes", "--download-only", "install", *PACKAGES],
+    )  # fmt: skip
+    tree = folder / "tree"
+    shutil.rmtree(tree, ignore_errors=True)
+    for package in sorted(downloads.glob("*.deb")):
+        base.step(f"unpacking {package.name}", ["dpkg-deb", "-x", package, tree], quiet=True)
+    return tree
+
+
+def needed(tree):
+    """The files of the tree that the programs need: {name in the guest: path}."""
+    found = {LOADER.removeprefix("usr/"): tree / LOADER}
+    path = ":".join(str(tree / place) for place in PLACES)
+    for name in (*PROGRAMS, PROVIDER):
+        if not (tree / name).exists():
+            raise base.Fail(f"the packages {', '.join(PACKAGES)} hold no {name}", "mend scripts/qp/peers.py")
+        found[name.removeprefix("usr/")] = tree / name
+        # The loader's own word on what it would load.
+        for line in base.output(tree / LOADER, "--library-path", path, "--list", tree / name).splitlines():
+            library = re.search(r"(\S+) => (\S+)", line)
+            if library and not library[2].startswith(f"{tree}/"):
+                raise base.Fail(f"the packages {', '.join(PACKAGES)} hold no {library[1]}", "mend scripts/qp/peers.py")
+            if library:
+                found[str(pathlib.Path(library[2]).relative_to(tree / "usr"))] = pathlib.Path(library[2])
+    return found | {name: tree / name for name in DATA}
+
+
+def guest_archive(kernel):
+    """What a guest needs of peers, for a stock kernel: a cpio archive."""
+
+    def build(folder):
+        base.need_space(1)
+        tree = packages(folder)
+        cpio = initramfs.Cpio()
+        files = needed(tree)
+        folders = {str(parent) for name in files for parent in pathlib.PurePath(name).parents}
+        for name in sorted(folders - {"."} - set(initramfs.FOLDERS)):
+            cpio.folder(name)
+        for name, path in files.items():
+            cpio.file(name, path.read_bytes(), 0o755)
+        there = initramfs.modules_to_load(kernel, None)
+        order = [path for path in initramfs.module_files(kernel, MODULES) if initramfs.plain_name(path) not in there]
+        for path in order:
+            cpio.file(f"modules/{initramfs.plain_name(path)}", initramfs.module_bytes(kernel.modules / path))
+        cpio.file("modules/peers", "".join(f"{initramfs.plain_name(path)}\n" for path in order).encode())
+        (folder / "cpio").write_bytes(cpio.end())
+        for part in ("archives", "tree"):
+            shutil.rmtree(folder / part)
+        (folder / "status").unlink()
+
+    key = base.digest(RECIPE, *PACKAGES, *PROGRAMS, PROVIDER, *DATA, *MODULES, kernel.release, str(kernel.modules))
+    return base.entry(base.CACHE / "peers" / key, build) / "cpio"
+
+
+ROUNDS = 5
+# Of a measurement.
+SECONDS = 2
+TIMEOUT = 900
+
+NVME = (
+    "-drive driver=null-co,if=none,id=null,size=1G,read-zeroes=off"
+    " -device pcie-root-port,id=nvmeport,chassis=100,slot=100"
+    " -device nvme,drive=null,serial=null,bus=nvmeport"
+)
+GUEST = ["--smp", "2", "--mem", "2G", "--timeout", TIMEOUT]
+
+# NAME CMD...: what CMD reports is in /tmp/NAME, and becomes a report of NAME.
+COMMON = f"""
+seconds={SECONDS}
+fail() {{ echo "qpair: error: $*" >&2; exit 1; }}
+tell() {{ [ -s /tmp/$1 ] || fail "$1 reported nothing"; echo '"'$1'"'; cat /tmp/$1; }}
+# NAME COUNT WORDS...: as many operations as took so long the last time, or COUNT.
+bench() {{
+	name=$1 count=$2
+	shift 2
+	[ ! -e /tmp/$name.count ] || read -r count < /tmp/$name.count
+	qpair bench --op write --json --count $count "$@" > /tmp/$name || fail "qpair bench $*"
+	awk -v seconds=$seconds '/"messages_per_second"/ {{ print int($2 * seconds + 1) }}' /tmp/$name > /tmp/$name.count
+	tell $name
+}}
+rounds() {{
+	for round in $(seq 0 {ROUNDS}); do
+		[ $round = 0 ] && echo "qpair: warming up" >&2 || echo "qpair: $1, round $round of {ROUNDS}" >&2
+		round
+	done
+}}
+"""
+
+PEERS = (
+    COMMON
+    + """
+while read -r file; do insmod /modules/$file || fail "insmod $file"; done < /modules/peers
+rdma link add rxe0 type rxe netdev lo || fail "no soft-RoCE over lo"
+writes() { ib_write_bw -d rxe0 -s 64 -D $((seconds + 2)) -f 1 -F "$@" > /tmp/writes.$1 2>&1; }
+listens() { grep -q ':4853 [0-9A-F:]* 0A' /proc/net/tcp /proc/net/tcp6; }
+rxe() {
+	rm -f /tmp/rxe
+	writes --tx-depth=128 &
+	tries=0
+	until listens; do
+		tries=$((tries + 1))
+		[ $tries -lt 200 ] || fail "ib_write_bw does not listen: $(tail -n 3 /tmp/writes.*)"
+		usleep 50000
+	done
+	writes --tx-depth=128 --out_json --out_json_file=/tmp/rxe 127.0.0.1 || fail "ib_write_bw: $(tail -n 3 /tmp/writes.*)"
+	wait
+	tell rxe
+}
+nvme() {
+	fio --name=nvme --filename=/dev/nvme0n1 --rw=randread --bs=4k --iodepth=32 --ioengine=libaio --direct=1 \\
+		--time_based --runtime=$seconds --output-format=json --output=/tmp/nvme || fail "fio: $(tail -n 3 /tmp/nvme)"
+	tell nvme
+}
+copies() { memcpy-rate $seconds > /tmp/memcpy || fail memcpy-rate; tell memcpy; }
+round() {
+	bench write64 100000 --size 64 --batch 32
+	rxe
+	nvme
+	bench write1m 1000 --size 1M
+	copies
+}
+rounds "soft-RoCE, NVMe, memcpy"
+"""
+)
+
+IOMMU = (
+    COMMON
+    + """
+cd /sys/bus/pci/drivers/qpair
+set -- *:*:*
+[ $# = 2 ] || fail "2 devices were asked for, and there are $#"
+group=/sys/bus/pci/devices/$2/iommu_group/type
+echo $2 > unbind && echo identity > $group && echo $2 > bind ||
+	fail "the IOMMU of $2 cannot be switched off: $(cat $group)"
+cd /
+# FUNCTION: its device's file.
+file() { ls /sys/bus/pci/devices/$1/misc; }
+case $(cat /sys/bus/pci/devices/$1/iommu_group/type) in DMA*) ;; *) fail "$1 is not translated" ;; esac
+translated=$(file $1) identity=$(file $2)
+round() {
+	bench translated 1000 --device /dev/$translated --size 1M
+	bench identity 1000 --device /dev/$identity --size 1M
+}
+rounds "with and without an IOMMU"
+"""
+)
+
+# What a report says.
+VALUES = {
+    "write64": lambda report: report["messages_per_second"],
+    "rxe": lambda report: report["results"]["MsgRate"] * 1e6,
+    "nvme": lambda report: report["jobs"][0]["read"]["iops"],
+    "write1m": lambda report: report["bytes_per_second"],
+    # The faster way.
+    "memcpy": lambda report: max(report.values()),
+    "translated": lambda report: report["bytes_per_second"],
+    "identity": lambda report: report["bytes_per_second"],
+}
+
+# Figure: what is divided by what.
+RATIOS = {
+    "timed_write64_vs_rxe": ("write64", "rxe"),
+    "timed_write64_vs_nvme": ("write64", "nvme"),
+    "timed_write1m_vs_memcpy": ("write1m", "memcpy"),
+    "timed_write1m_iommu_cost": ("identity", "translated"),
+}
+
+
+def rates(reports):
+    """{name: [a rate for each round]} of a guest's reports: a name, what it reported, and so on."""
+    found = {}
+    for name, report in zip(reports[::2], reports[1::2], strict=True):
+        found.setdefault(name, []).append(VALUES[name](report))
+    for name, values in found.items():
+        if len(values) != ROUNDS + 1:
+            raise base.Fail(f"{name} was measured in {len(values)} rounds instead of {ROUNDS + 1}")
+        if min(values) <= 0:
+            raise base.Fail(f"{name} did nothing in {SECONDS} seconds")
+    return {name: values[1:] for name, values in found.items()}
+
+
+def ratios(found):
+    """{figure: {median, least, largest, rounds}} of rates."""
+    told = {}
+    for figure, (ours, peers) in RATIOS.items():
+        rounds = [mine / other for mine, other in zip(found[ours], found[peers], strict=True)]
+        told[figure] = {
+            "median": statistics.median(rounds),
+            "least": min(rounds),
+            "largest": max(rounds),
+            "rounds": rounds,
+        }
+    return told
+
+
+def run_guest(script, *words):
+    result = subprocess.run(
+        [base.SCRIPTS / "py", "guest", *map(str, (*GUEST, *words)), "--", "sh", "-c", script],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )
+    if result.returncode != 0:
+        raise base.Fail(
+            f"the guest with the peers ended with {result.returncode}",
+            "what it said is above; on a machine with other work, try again when it is quiet",
+        )
+    return rates(figures.documents(result.stdout.decode()))
+
+
+def measure():
+    """What was measured: the ratios, what they are of, and on what."""
+    kernel = kernels.get("stock")
+    found = {
+        **run_guest(PEERS, "--archive", guest_archive(kernel), "--qemu-opt", NVME),
+        **run_guest(IOMMU, "--iommu", "--devices", 2),
+    }
+    return {
+        "kernel": kernel.release,
+        "accelerator": "kvm" if machine.kvm_works() else "tcg",
+        "ratios": ratios(found),
+        "rates": found,
+    }
+
+
+def summary(found):
+    """The ratios with their spread, for people."""
+    lines = [f"{ROUNDS} rounds on {found['kernel']}, under {found['accelerator'].upper()}:"]
+    for name, ratio in found["ratios"].items():
+        lines.append(f"{name:26} {ratio['median']:8.2f}  ({ratio['least']:.2f} to {ratio['largest']:.2f})")
+    return "\n".join(lines)
