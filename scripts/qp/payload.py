@@ -77,6 +77,20 @@ def packages():
 
 def programs():
     """The static programs for guests: a map of names in it to paths."""
+    return {**{name: stripped(path) for name, path in with_symbols().items()}, **c_programs()}
+
+
+def stripped(path):
+    """A program without its symbols: a guest has it in its memory."""
+    copy = BUILD / "stripped" / path.name
+    if not copy.exists() or copy.stat().st_mtime_ns < path.stat().st_mtime_ns:
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        base.output("strip", "-o", copy, path)
+    return copy
+
+
+def with_symbols():
+    """The programs of Cargo packages as they were built, by which an address is found in the source."""
     if not (base.TOP / "tools").is_dir():
         return {}
     found, names = {}, []
@@ -96,11 +110,10 @@ def programs():
             cwd=base.TOP,
             # For guests without a C library.
             env={
-                "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS": "-C target-feature=+crt-static -C strip=symbols"
+                "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS": "-C target-feature=+crt-static"
             },
             quiet=True,
         )
-    found.update(c_programs())
     return found
 
 

@@ -17,6 +17,7 @@ from qp import initramfs
 from qp import ktap
 from qp import peers
 from qp import plots
+from qp import profile
 from qp import sweeps
 
 REPORTS = """\
@@ -204,6 +205,18 @@ class Judges(unittest.TestCase):
         self.assertAlmostEqual(figures.executed("fast", runs(0)), 300)
         with self.assertRaises(base.Fail):
             figures.executed("fast", runs((many - few) // 50))
+
+    def test_an_address_is_found_in_what_lies_below_it(self):
+        said = ["symbol ffffffff81000000 startup", "symbol ffffffff81000100 schedule", "section .text 0xffffffffc0400000", "map 7ffff7f00000 1000 /bin/qpair", "map 7ffff7e00000 0 /bin/sh"]
+        places = profile.Places(said, {"bin/qpair": "program"}, "qpair.ko")
+        self.assertEqual(places.of(0xFFFFFFFF81000123), ("kernel", "schedule"))
+        self.assertEqual(places.of(0xFFFFFFFFC0400010), ("qpair.ko", ".text", 0x10))
+        self.assertEqual(places.of(0x7FFFF7F00020), ("program", 0x1020))
+        self.assertIsNone(places.of(0x1000))
+
+    def test_a_name_is_without_what_it_is_generic_over(self):
+        self.assertEqual(profile.short("core::mem::take::<Vec<u8, Global>>"), "core::mem::take")
+        self.assertEqual(profile.short("qpair::post::h0123456789abcdef"), "qpair::post")
 
     def test_an_archive_is_what_the_kernel_reads(self):
         archive = initramfs.Cpio()
