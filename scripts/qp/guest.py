@@ -70,7 +70,6 @@ def parse(argv):
     add("--qmp", type=pathlib.Path, metavar="SOCK", help="QEMU's monitor listens there")
     add("--gdb", action="store_true", help="wait for a debugger on port 1234")
     add("--trace", action="append", default=[], metavar="PATTERN", help="QEMU trace points, to stderr")
-    add("--plugin", metavar="FILE[,K=V]", help="a plugin of QEMU's, which sees what the guest executes")
     add("--append", action="append", default=[], metavar="ARGS", help="kernel parameters")
     add("--qemu-opt", action="append", default=[], metavar="WORDS", help="more of QEMU's command line")
     add("--archive", type=pathlib.Path, action="append", default=[], metavar="CPIO", help="what else is in the guest's file system: an archive as the kernel reads it")

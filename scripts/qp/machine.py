@@ -137,8 +137,6 @@ def build(args, emulator, kernel, initramfs):
         machine.add("-qmp", f"unix:{args.qmp},server=on,wait=off")
     if args.gdb:
         machine.add("-gdb", "tcp:127.0.0.1:1234", "-S")
-    if args.plugin:
-        machine.add("-plugin", args.plugin)
     for pattern in args.trace:
         machine.add("-trace", f"enable={pattern}")
     append = [*APPEND, *(APPEND_DEBUG if debug else []), *(APPEND_IOMMU if args.iommu else [])]

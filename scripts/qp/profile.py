@@ -90,7 +90,7 @@ def run_guest(what, name, count, prelude, *options):
 def count(name, times, library):
     """How often each address ran, with a count."""
     ran = OUT / "profile.ran"
-    run_guest(f"counting {name} with {times}", name, times, WORK, "--plugin", f"{library},out={ran}")
+    run_guest(f"counting {name} with {times}", name, times, WORK, "--qemu-opt", f"-plugin {library},out={ran}")
     counts = collections.Counter()
     with open(ran) as blocks:
         for line in blocks:
