@@ -38,6 +38,8 @@ for section in /sys/module/qpair/sections/.*text*; do echo "section ${section##*
 work() {
 	[ "$1" != kernel ] || return 0
 	"$@" > /dev/null &
+	# Not yet what it is to be.
+	while ! grep -q "/$1\$" /proc/$!/maps; do kill -0 $! || exit; done
 	while read -r range rights offset _ _ name; do
 		case $rights,$name in r-xp,/*) echo "map ${range%-*} $offset $name" ;; esac
 	done < /proc/$!/maps
