@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             done += 1;
         }
-        if polled.is_empty() && channel.wait(Some(Duration::from_secs(10)))? == 0 {
+        if polled.is_empty() && !channel.wait(Some(Duration::from_secs(10)))? {
             // The device may have gone while we slept: asking it says so.
             context.query()?;
         }

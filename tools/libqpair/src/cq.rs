@@ -18,9 +18,8 @@
 //! The state of a CQ is taken before that of a work queue; what is published stands behind both.
 //! Polling from several threads is safe, and each completion goes to one of them.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use qpair_abi::doorbell;
 use qpair_abi::entry::{cqe_flags, Cqe};
@@ -30,9 +29,9 @@ use qpair_queue::consumer::{CqConsumer, Published};
 use qpair_queue::credit::{Cq as OfCq, Kind, Limbo, Pool, RingId, Slots};
 use qpair_queue::index::{Depth, Index};
 use qpair_queue::producer::Producer;
-use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
+use crate::channel::Channel;
 use crate::device::ContextInner;
 use crate::error::Error;
 use crate::kernel::Call;
@@ -42,50 +41,6 @@ use crate::queues::{RecvQueue, SendQueue};
 use crate::wr::Completion;
 
 pub use qpair_queue::channel::Wants;
-
-/// Where the events of completion queues arrive: an eventfd, for poll, epoll or io_uring.
-#[derive(Clone, Debug)]
-pub struct Channel {
-    fd: Arc<OwnedFd>,
-}
-
-impl Channel {
-    /// Makes one.
-    pub fn new() -> Result<Self, Error> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(Error::kernel("make an eventfd"))?;
-        Ok(Self { fd: Arc::new(fd) })
-    }
-
-    /// Waits for events, and takes them: how many there were, 0 if the time ran out.
-    pub fn wait(&self, timeout: Option<Duration>) -> Result<u64, Error> {
-        let refused = Error::kernel("wait for events");
-        let timeout = timeout.map(|t| Timespec {
-            tv_sec: t.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: t.subsec_nanos().into(),
-        });
-        let mut fds = [PollFd::new(&*self.fd, PollFlags::IN)];
-        match poll(&mut fds, timeout.as_ref()) {
-            // A signal: whoever waits looks around, and waits again.
-            Ok(0) | Err(Errno::INTR) => return Ok(0),
-            Ok(_) => {}
-            Err(errno) => return Err(refused(errno)),
-        }
-        let mut count = [0; 8];
-        match rustix::io::read(&*self.fd, &mut count) {
-            Ok(_) => Ok(u64::from_ne_bytes(count)),
-            // Another thread has taken them.
-            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
-            Err(errno) => Err(refused(errno)),
-        }
-    }
-}
-
-impl AsFd for Channel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
 
 /// What a completion queue shall be.
 #[derive(Clone, Debug)]
@@ -381,7 +336,7 @@ impl Cq {
             vector: options.vector,
             eventfd: options
                 .channel
-                .map_or(QPAIR_NO_EVENTFD, |channel| channel.fd.as_raw_fd()),
+                .map_or(QPAIR_NO_EVENTFD, |channel| channel.eventfd().as_raw_fd()),
             ..Default::default()
         };
         context.call(Call::CreateCq(&mut create))?;

@@ -86,6 +86,7 @@
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the order of doorbells after ring entries is worked out for x86-64 alone");
 
+pub mod channel;
 pub mod cq;
 pub mod device;
 pub mod error;
@@ -96,7 +97,8 @@ pub mod qp;
 mod queues;
 pub mod wr;
 
-pub use cq::{Channel, Cq, CqOptions, Wants};
+pub use channel::Channel;
+pub use cq::{Cq, CqOptions, Wants};
 pub use device::{AsyncEvent, Attributes, Context, Counters, Device};
 pub use error::{CompletionError, Error, PostError};
 pub use memory::{Memory, Pages};

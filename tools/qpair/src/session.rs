@@ -176,9 +176,8 @@ impl Session {
     pub(crate) fn pause(&mut self) -> anyhow::Result<()> {
         match &self.channel {
             Some(channel) => {
-                let events = channel.wait(Some(LOOK))?;
-                self.events += events;
-                if events > 0 {
+                if channel.wait(Some(LOOK))? {
+                    self.events += 1;
                     self.asleep = false;
                     return Ok(());
                 }

@@ -194,7 +194,7 @@ pub(crate) fn schedule<T>(seed: u64, begun: impl FnOnce() -> T) {
                 armed = true;
             }
             _ => {
-                if armed && channel.wait(Some(Duration::ZERO)).unwrap() > 0 {
+                if armed && channel.wait(Some(Duration::ZERO)).unwrap() {
                     armed = false;
                 }
                 let most = rng.usize(1..=into.len());
