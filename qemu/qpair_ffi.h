@@ -31,6 +31,24 @@ typedef enum QpairKind {
 } QpairKind;
 
 /*
+ What is left after a run of the core.
+ */
+typedef enum QpairRun {
+    /*
+     Nothing, or nothing before the time that was asked for.
+     */
+    QPAIR_RUN_IDLE,
+    /*
+     It wants to go on.
+     */
+    QPAIR_RUN_MORE,
+    /*
+     The function is bound to the BQL: `qpair_model_run`, by its holder.
+     */
+    QPAIR_RUN_BOUND,
+} QpairRun;
+
+/*
  Something that can be traced; the arguments of each are in brackets.
  */
 typedef enum QpairTrace {
@@ -182,8 +200,9 @@ typedef struct QpairCounter {
 } QpairCounter;
 
 /*
- What the model asks of QEMU. Each callback gets `opaque`, is called under the
- BQL from inside of a call into the model, and returns without having freed the model.
+ What the model asks of QEMU. Each callback gets `opaque`, is called from inside of a call into the
+ model, and returns without having freed the model. All calls come one after another, from whatever thread. In
+ a call that came without the BQL a callback must not take it; so memory that is no RAM is refused there.
  */
 typedef struct QpairHost {
     /*
@@ -274,7 +293,17 @@ struct QpairModel *qpair_model_new(struct QpairHost host,
                                    size_t room);
 
 /*
- Ends a function and all of its mappings.
+ The function is gone: when this returns, nothing is mapped, no DMA is under way, and no callback is
+ called any more. Registers read as ones, all else does nothing.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_model_end(const struct QpairModel *model);
+
+/*
+ Frees a model.
 
  # Safety
 
@@ -313,6 +342,19 @@ void qpair_model_doorbell(const struct QpairModel *model,
                           uint32_t bytes);
 
 /*
+ The same from a CPU that does not hold the BQL, and without waiting for anybody. False if it was not done: then
+ it has to be done with the BQL.
+
+ # Safety
+
+ See the [module](self).
+ */
+bool qpair_model_post(const struct QpairModel *model,
+                      uint64_t offset,
+                      uint64_t value,
+                      uint32_t bytes);
+
+/*
  Lets the core work for a while; true if it wants to go on.
 
  # Safety
@@ -320,6 +362,26 @@ void qpair_model_doorbell(const struct QpairModel *model,
  See the [module](self).
  */
 bool qpair_model_run(const struct QpairModel *model);
+
+/*
+ The same in a thread that does not hold the BQL.
+
+ # Safety
+
+ See the [module](self).
+ */
+enum QpairRun qpair_model_run_apart(const struct QpairModel *model);
+
+/*
+ Binds the function to the BQL, because an IOMMU translates for it, or looses it. When this returns, nobody without
+ the BQL is at work in a bound function.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_model_bind(const struct QpairModel *model,
+                      bool bound);
 
 /*
  Returns the function to power-on.
@@ -451,7 +513,17 @@ struct QpairModel *qpair_model_new(struct QpairHost host,
                                    size_t room);
 
 /*
- Ends a function and all of its mappings.
+ The function is gone: when this returns, nothing is mapped, no DMA is under way, and no callback is
+ called any more. Registers read as ones, all else does nothing.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_model_end(const struct QpairModel *model);
+
+/*
+ Frees a model.
 
  # Safety
 
@@ -490,6 +562,19 @@ void qpair_model_doorbell(const struct QpairModel *model,
                           uint32_t bytes);
 
 /*
+ The same from a CPU that does not hold the BQL, and without waiting for anybody. False if it was not done: then
+ it has to be done with the BQL.
+
+ # Safety
+
+ See the [module](self).
+ */
+bool qpair_model_post(const struct QpairModel *model,
+                      uint64_t offset,
+                      uint64_t value,
+                      uint32_t bytes);
+
+/*
  Lets the core work for a while; true if it wants to go on.
 
  # Safety
@@ -497,6 +582,26 @@ void qpair_model_doorbell(const struct QpairModel *model,
  See the [module](self).
  */
 bool qpair_model_run(const struct QpairModel *model);
+
+/*
+ The same in a thread that does not hold the BQL.
+
+ # Safety
+
+ See the [module](self).
+ */
+enum QpairRun qpair_model_run_apart(const struct QpairModel *model);
+
+/*
+ Binds the function to the BQL, because an IOMMU translates for it, or looses it. When this returns, nobody without
+ the BQL is at work in a bound function.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_model_bind(const struct QpairModel *model,
+                      bool bound);
 
 /*
  Returns the function to power-on.

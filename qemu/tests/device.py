@@ -4,7 +4,8 @@
 
 What the model does is tested with the model, on the host, and by guests. This
 is about what lies between: properties, PCI, BARs, DMA, interrupts, reset,
-unplug. Ends with 0 if all passed; speaks TAP.
+unplug; most of it twice, with the core in QEMU's main loop and in an
+IOThread. Ends with 0 if all passed; speaks TAP.
 """
 
 import os
@@ -24,6 +25,8 @@ from machine import BARS, Function, Iommu, Machine, QmpError  # noqa: E402
 
 ABI = pathlib.Path(__file__).resolve().parents[2] / "rust/abi"
 QEMU = sys.argv[1:]
+IOTHREAD = False
+"""Whether the core of each device that `device` makes has a thread of its own."""
 
 
 def facts(file, pattern):
@@ -127,7 +130,10 @@ def status(entry):
 def device(options="", slot=4, **more):
     """Arguments for one device on the root bus."""
     words = ["qpair", "id=q", f"addr={slot}"] + ([options] if options else [])
-    return ["-device", ",".join(words + [f"{k}={v}" for k, v in more.items()])]
+    words += [f"{k}={v}" for k, v in more.items()]
+    if IOTHREAD:
+        return ["-object", "iothread,id=core", "-device", ",".join([*words, "iothread=core"])]
+    return ["-device", ",".join(words)]
 
 
 def run(*args):
@@ -280,6 +286,9 @@ def commands_wait_for_the_virtual_clock():
         m.step(4000)
         assert not f.cqe(0), "the core did not wait"
         m.step(2000)
+        if IOTHREAD:
+            # Its time has come, and its thread comes a little later.
+            time.sleep(0.2)
         assert f.cqe(0), "the core did not work at its time"
 
 
@@ -483,8 +492,7 @@ def two_devices_are_two():
 def unplug_ends():
     """Behind a port, brought up, with work that waits for its time, and through ACPI."""
     port = ["-device", "pcie-root-port,id=rp,bus=pcie.0,addr=3,chassis=1"]
-    args = ["-device", "qpair,id=q,bus=rp,addr=0,core-delay-ns=1000000000"]
-    with Machine(*QEMU, *port, *args) as m:
+    with Machine(*QEMU, *port, *device("core-delay-ns=1000000000", slot=0, bus="rp")) as m:
         bridge = Function(m, 3)
         bridge.set_config(0x18, 0x00010100)
         bridge.set_config(0x20, 0xDFF0C000)
@@ -501,14 +509,101 @@ def unplug_ends():
         m.step(2000000000)
         assert f.config(0) == 0xFFFFFFFF, "still on the bus"
         assert not f.cqe(0), "a device that is gone wrote memory"
-        m.qmp("device_add", driver="qpair", id="q", bus="rp", addr="0")
+        more = {"iothread": "core"} if IOTHREAD else {}
+        m.qmp("device_add", driver="qpair", id="q", bus="rp", addr="0", **more)
         assert f.config(0) == 0x5150 << 16 | 0x1234
 
 
-TESTS = [
+def what_ends_the_work_ends_it_in_its_midst():
+    """Commands are under way, and when an access that ends them returns, memory stays as it is."""
+    with Machine(*QEMU, *device()) as m:
+        f = Driver(m, 4)
+
+        def master_off():
+            f.set_config(machine.COMMAND, machine.MEMORY, "w")
+            return lambda: f.set_config(machine.COMMAND, machine.MEMORY | machine.MASTER, "w")
+
+        def vanish():
+            m.set("vanish", True)
+            return lambda: m.set("vanish", False)
+
+        def stall():
+            m.set("stall", True)
+            return lambda: m.set("stall", False)
+
+        ends = (lambda: f.set_register(REG["CTRL"], RESET), f.flr, master_off, vanish, stall)
+        touched = 0
+        for end in ends * 8:
+            f.enable()
+            f.set_register(REG["CTRL"], RESET)
+            f.start()
+            m.line("memset", CONTEXT, 0x1000, 0)
+            for i in range(1 << LOG):
+                words = [QUERY_DEVICE | 1 << 8 | 1 << 16, i, CONTEXT, 8 * len(COUNTERS) << 32, 0, 0, 0, 0]
+                m.store(SQ + 64 * i, words)
+            f.doorbell(BELL["SQ"], (1 << LOG) - 1 << 32)
+            undo = end()
+            before = m.words(CQ, 4 << LOG), m.words(CONTEXT, len(COUNTERS))
+            touched += any(before[0])
+            m.step(1000000)
+            time.sleep(0.01)
+            assert (m.words(CQ, 4 << LOG), m.words(CONTEXT, len(COUNTERS))) == before, "written after the end"
+            if undo:
+                undo()
+        assert touched, "no command was done"
+        f.set_register(REG["CTRL"], RESET)
+        f.up()
+        f.query()
+
+
+def unplug_ends_the_work_in_its_midst():
+    port = ["-device", "pcie-root-port,id=rp,bus=pcie.0,addr=3,chassis=1"]
+    more = {"iothread": "core"} if IOTHREAD else {}
+    with Machine(*QEMU, *port, *device(slot=0, bus="rp")) as m:
+        bridge = Function(m, 3)
+        bridge.set_config(0x18, 0x00010100)
+        bridge.set_config(0x20, 0xDFF0C000)
+        bridge.set_config(0x24, 0x0000FFF0)
+        bridge.set_config(machine.COMMAND, machine.MEMORY | machine.MASTER, "w")
+        for _ in range(10):
+            f = Driver(m, 0, bus=1)
+            f.up()
+            f.vector(0, MESSAGE, 0xCAFE)
+            f.doorbell(BELL["EQ_HEAD"], 0)
+            f.doorbell(BELL["CQ_ARM_NEXT"], 0)
+            m.qmp("device_del", id="q")
+            for _ in range(1 << LOG):
+                f.post()
+            for bus in range(2):
+                m.line("outl", 0xCC0 + 0x10, bus)
+                m.line("outl", 0xCC0 + 0x08, 1)
+            m.event("DEVICE_DELETED")
+            before = m.words(CQ, 4 << LOG), m.words(CONTEXT, len(COUNTERS))
+            time.sleep(0.01)
+            assert (m.words(CQ, 4 << LOG), m.words(CONTEXT, len(COUNTERS))) == before, "written after the end"
+            m.qmp("device_add", driver="qpair", id="q", bus="rp", addr="0", **more)
+        f.up()
+        f.query()
+
+
+def a_thread_does_not_go_with_icount():
+    options = ["-machine", "q35", "-accel", "tcg,thread=single", "-icount", "shift=0", "-S"]
+    result = run(*options, "-object", "iothread,id=core", "-device", "qpair,id=q,iothread=core")
+    assert result.returncode == 1, f"status {result.returncode}"
+    for part in ("q: iothread= does not go with -icount", "leave out one of the two"):
+        assert part in result.stderr, result.stderr
+
+
+# Of QEMU's words, and not of what a device does.
+WORDS = [
     help_describes_every_property,
     the_manual_has_every_property,
     bad_values_are_refused,
+    a_thread_does_not_go_with_icount,
+]
+
+# With the core in the main loop, and in a thread.
+TESTS = [
     properties_become_limits,
     pci_is_as_documented,
     registers_are_32_bits,
@@ -525,16 +620,20 @@ TESTS = [
     migration_is_refused,
     two_devices_are_two,
     unplug_ends,
+    what_ends_the_work_ends_it_in_its_midst,
+    unplug_ends_the_work_in_its_midst,
 ]
 
 
 def main():
     if not QEMU:
         sys.exit(__doc__)
-    print(f"TAP version 13\n1..{len(TESTS)}")
+    global IOTHREAD
+    tests = [(test, False) for test in WORDS + TESTS] + [(test, True) for test in TESTS]
+    print(f"TAP version 13\n1..{len(tests)}")
     failed = 0
-    for number, test in enumerate(TESTS, 1):
-        name = test.__name__.replace("_", " ")
+    for number, (test, IOTHREAD) in enumerate(tests, 1):
+        name = test.__name__.replace("_", " ") + (", in a thread" if IOTHREAD else "")
         try:
             test()
             print(f"ok {number} {name}", flush=True)

@@ -30,14 +30,32 @@ const WORD: usize = 8;
 /// The machine around one function.
 pub(crate) struct Qemu {
     host: QpairHost,
+    /// Nothing is kept mapped.
+    unmapped: bool,
 }
+
+// SAFETY: The callbacks may be called from any thread (contract of `QpairHost`); `&mut self`, or the lock around the
+// function, sees to it that they come one after another.
+unsafe impl Send for Qemu {}
 
 impl Qemu {
     /// # Safety
     ///
     /// The callbacks keep what [`QpairHost`] says of them, from now until the value is dropped.
     pub(crate) unsafe fn new(host: QpairHost) -> Self {
-        Self { host }
+        Self {
+            host,
+            unmapped: false,
+        }
+    }
+
+    pub(crate) fn is_unmapped(&self) -> bool {
+        self.unmapped
+    }
+
+    /// From the next mapping on.
+    pub(crate) fn set_unmapped(&mut self, unmapped: bool) {
+        self.unmapped = unmapped;
     }
 
     fn tell(&mut self, what: QpairTrace, arguments: [u64; 6]) {
@@ -78,6 +96,9 @@ impl Host for Qemu {
     }
 
     fn map(&mut self, addr: u64, bytes: u64, _writable: bool) -> Option<Ram> {
+        if self.unmapped {
+            return None;
+        }
         let bytes = usize::try_from(bytes).ok()?;
         let mut handle = ptr::null_mut();
         // SAFETY: `host` keeps its contract; `handle` is valid for a write.
@@ -198,6 +219,10 @@ pub(crate) struct Ram {
     written: unsafe extern "C" fn(*mut c_void, usize, usize),
     unmap: unsafe extern "C" fn(*mut c_void),
 }
+
+// SAFETY: A mapping belongs to no thread: it is memory and a handle, whose two callbacks may be called from any
+// thread (contract of `QpairHost`), by whoever is inside of the function.
+unsafe impl Send for Ram {}
 
 impl Ram {
     /// The word at byte `at`, if it is one of ours.

@@ -3,13 +3,9 @@
 //!
 //! # Safety
 //!
-//! All that take a model want the BQL held, and a pointer that [`qpair_model_new`] gave
-//! and [`qpair_model_free`] has not taken back.
+//! All that take a model want a pointer that [`qpair_model_new`] gave and [`qpair_model_free`] has not taken
+//! back, and the BQL held; [`qpair_model_run_apart`] and [`qpair_model_post`] want it not held.
 
-use core::cell::{
-    Cell,
-    UnsafeCell, //
-};
 use core::ffi::c_char;
 use core::ptr;
 
@@ -25,6 +21,10 @@ use qpair_model::{
 };
 
 use crate::host::Qemu;
+use crate::inside::{
+    Inside,
+    Letter, //
+};
 use crate::settings::{
     Setting,
     SETTINGS, //
@@ -34,6 +34,7 @@ use crate::{
     QpairFacts,
     QpairHost,
     QpairKind,
+    QpairRun,
     QpairSetting, //
 };
 
@@ -42,34 +43,7 @@ const TURNS: u32 = 64;
 
 /// A function, and who is in it.
 pub struct QpairModel {
-    function: UnsafeCell<Function<Qemu>>,
-    busy: Cell<bool>,
-    reset_later: Cell<bool>,
-    unmap_later: Cell<bool>,
-}
-
-impl QpairModel {
-    /// Calls `act` with the function, unless somebody is in there already.
-    fn enter<R>(&self, act: impl FnOnce(&mut Function<Qemu>) -> R) -> Option<R> {
-        if self.busy.replace(true) {
-            return None;
-        }
-        // SAFETY: The BQL keeps other threads out, and `busy` was false, so nobody below us on this
-        // thread has a reference to the function; it stays true for as long as this one lives.
-        let function = unsafe { &mut *self.function.get() };
-        let result = act(function);
-        loop {
-            if self.reset_later.take() {
-                function.reset();
-            } else if self.unmap_later.take() {
-                function.unmap_all();
-            } else {
-                break;
-            }
-        }
-        self.busy.set(false);
-        Some(result)
-    }
+    inside: Inside,
 }
 
 /// Writes a message for people, terminated, as much of it as there is room for.
@@ -157,10 +131,7 @@ pub unsafe extern "C" fn qpair_model_new(
     let host = unsafe { Qemu::new(host) };
     match make(host, values, deterministic) {
         Ok(function) => Box::into_raw(Box::new(QpairModel {
-            function: UnsafeCell::new(function),
-            busy: Cell::new(false),
-            reset_later: Cell::new(false),
-            unmap_later: Cell::new(false),
+            inside: Inside::new(function),
         })),
         Err(message) => {
             // SAFETY: The caller vouches for the room.
@@ -199,7 +170,23 @@ fn make(host: Qemu, values: &[u64], deterministic: bool) -> Result<Function<Qemu
     Ok(function)
 }
 
-/// Ends a function and all of its mappings.
+/// The function is gone: when this returns, nothing is mapped, no DMA is under way, and no callback is
+/// called any more. Registers read as ones, all else does nothing.
+///
+/// # Safety
+///
+/// See the [module](self).
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_end(model: *const QpairModel) {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    let _ = model.inside.enter(|f| {
+        f.set_vanish(true);
+        f.reset();
+    });
+}
+
+/// Frees a model.
 ///
 /// # Safety
 ///
@@ -219,7 +206,7 @@ pub unsafe extern "C" fn qpair_model_free(model: *mut QpairModel) {
 pub unsafe extern "C" fn qpair_model_reg_read(model: *const QpairModel, offset: u64) -> u32 {
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
-    model.enter(|f| f.reg_read(offset)).unwrap_or(0)
+    model.inside.enter(|f| f.reg_read(offset)).unwrap_or(0)
 }
 
 /// Writes a register.
@@ -231,7 +218,7 @@ pub unsafe extern "C" fn qpair_model_reg_read(model: *const QpairModel, offset: 
 pub unsafe extern "C" fn qpair_model_reg_write(model: *const QpairModel, offset: u64, value: u32) {
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
-    let _ = model.enter(|f| f.reg_write(offset, value));
+    let _ = model.inside.enter(|f| f.reg_write(offset, value));
 }
 
 /// Writes `bytes` bytes at this offset of the doorbells' BAR.
@@ -248,7 +235,29 @@ pub unsafe extern "C" fn qpair_model_doorbell(
 ) {
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
-    let _ = model.enter(|f| f.doorbell(offset, value, bytes));
+    let _ = model.inside.enter(|f| f.doorbell(offset, value, bytes));
+}
+
+/// The same from a CPU that does not hold the BQL, and without waiting for anybody. False if it was not done: then
+/// it has to be done with the BQL.
+///
+/// # Safety
+///
+/// See the [module](self).
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_post(
+    model: *const QpairModel,
+    offset: u64,
+    value: u64,
+    bytes: u32,
+) -> bool {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    model.inside.post(Letter {
+        offset,
+        value,
+        bytes,
+    })
 }
 
 /// Lets the core work for a while; true if it wants to go on.
@@ -261,8 +270,34 @@ pub unsafe extern "C" fn qpair_model_run(model: *const QpairModel) -> bool {
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
     model
+        .inside
         .enter(|f| matches!(f.run(TURNS), Run::More))
         .unwrap_or(false)
+}
+
+/// The same in a thread that does not hold the BQL.
+///
+/// # Safety
+///
+/// See the [module](self).
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_run_apart(model: *const QpairModel) -> QpairRun {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    model.inside.run()
+}
+
+/// Binds the function to the BQL, because an IOMMU translates for it, or looses it. When this returns, nobody without
+/// the BQL is at work in a bound function.
+///
+/// # Safety
+///
+/// See the [module](self).
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_bind(model: *const QpairModel, bound: bool) {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    model.inside.bind(bound);
 }
 
 /// Returns the function to power-on.
@@ -274,9 +309,7 @@ pub unsafe extern "C" fn qpair_model_run(model: *const QpairModel) -> bool {
 pub unsafe extern "C" fn qpair_model_reset(model: *const QpairModel) {
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
-    if model.enter(Function::reset).is_none() {
-        model.reset_later.set(true);
-    }
+    model.inside.reset();
 }
 
 /// Drops all mappings; they are made anew when they are needed.
@@ -288,9 +321,7 @@ pub unsafe extern "C" fn qpair_model_reset(model: *const QpairModel) {
 pub unsafe extern "C" fn qpair_model_unmap_all(model: *const QpairModel) {
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
-    if model.enter(Function::unmap_all).is_none() {
-        model.unmap_later.set(true);
-    }
+    model.inside.unmap_all();
 }
 
 /// Whether the function plays dead: all reads are ones.
@@ -302,7 +333,7 @@ pub unsafe extern "C" fn qpair_model_unmap_all(model: *const QpairModel) {
 pub unsafe extern "C" fn qpair_model_vanished(model: *const QpairModel) -> bool {
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
-    model.enter(|f| f.is_vanished()).unwrap_or(false)
+    model.inside.enter(|f| f.is_vanished()).unwrap_or(false)
 }
 
 /// Whether the core's work takes (virtual) time.
@@ -315,6 +346,7 @@ pub unsafe extern "C" fn qpair_model_paced(model: *const QpairModel) -> bool {
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
     model
+        .inside
         .enter(|f| f.knobs().core_delay_ns != 0 || f.knobs().wqe_ns != 0)
         .unwrap_or(true)
 }
@@ -328,7 +360,7 @@ pub unsafe extern "C" fn qpair_model_paced(model: *const QpairModel) -> bool {
 pub unsafe extern "C" fn qpair_model_vectors(model: *const QpairModel) -> u32 {
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
-    model.enter(|f| f.config().vectors()).unwrap_or(0)
+    model.inside.enter(|f| f.config().vectors()).unwrap_or(0)
 }
 
 /// Bytes of doorbell pages.
@@ -340,7 +372,10 @@ pub unsafe extern "C" fn qpair_model_vectors(model: *const QpairModel) -> u32 {
 pub unsafe extern "C" fn qpair_model_doorbell_bytes(model: *const QpairModel) -> u64 {
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
-    model.enter(|f| f.config().doorbell_bytes()).unwrap_or(0)
+    model
+        .inside
+        .enter(|f| f.config().doorbell_bytes())
+        .unwrap_or(0)
 }
 
 /// The value of a counter.
@@ -352,7 +387,9 @@ pub unsafe extern "C" fn qpair_model_doorbell_bytes(model: *const QpairModel) ->
 pub unsafe extern "C" fn qpair_model_counter(model: *const QpairModel, index: u32) -> u64 {
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
-    let value = model.enter(|f| f.counters().get(index as usize).copied());
+    let value = model
+        .inside
+        .enter(|f| f.counters().get(index as usize).copied());
     value.flatten().unwrap_or(0)
 }
 
@@ -366,7 +403,9 @@ pub unsafe extern "C" fn qpair_model_get(model: *const QpairModel, index: u32) -
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
     let setting = SETTINGS.get(index as usize);
-    let value = model.enter(|f| setting.map(|setting| setting.get(f)));
+    let value = model
+        .inside
+        .enter(|f| setting.map(|setting| setting.get(f)));
     value.flatten().unwrap_or(0)
 }
 
@@ -386,7 +425,7 @@ pub unsafe extern "C" fn qpair_model_set(
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
     let setting = SETTINGS.get(index as usize);
-    let done = setting.map(|setting| model.enter(|f| setting.set(f, value)));
+    let done = setting.map(|setting| model.inside.enter(|f| setting.set(f, value)));
     // SAFETY: The caller vouches for the room.
     unsafe { tell(done.flatten(), error, room) }
 }
@@ -410,7 +449,7 @@ pub unsafe extern "C" fn qpair_model_set_words(
     // SAFETY: The caller vouches for the text.
     let text = unsafe { core::slice::from_raw_parts(text.cast::<u8>(), bytes) };
     let setting = SETTINGS.get(index as usize);
-    let done = setting.map(|setting| model.enter(|f| setting.set_words(f, text)));
+    let done = setting.map(|setting| model.inside.enter(|f| setting.set_words(f, text)));
     // SAFETY: The caller vouches for the room.
     unsafe { tell(done.flatten(), error, room) }
 }

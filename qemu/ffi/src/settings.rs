@@ -223,6 +223,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "test: the core does nothing"),
     switch!("vanish", |f| f.is_vanished().into(), |f, on| f.set_vanish(on != 0),
         "test: play dead: all reads are ones, writes do nothing"),
+    switch!("unmapped", |f| f.host().is_unmapped().into(), |f, on| {
+        f.host_mut().set_unmapped(on != 0);
+        f.unmap_all();
+    }, "test: nothing is kept mapped"),
     switch!("fatal", |f| u64::from(f.status() >> 1 & 1), |f, on| if on != 0 { f.go_fatal() },
         "test: the function has stopped by itself; set it to make it so, a reset ends it"),
     words!("inject-cqe", 5, |f, w| inject(w, |i, e| f.inject_cqe(i, e)),

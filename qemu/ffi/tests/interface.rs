@@ -289,6 +289,27 @@ fn commands_are_done_with_and_without_mappings() {
 }
 
 #[test]
+fn nothing_is_mapped_that_is_not_wanted() {
+    let machine = Machine::new(true);
+    let model = machine.plug(&defaults()).unwrap();
+    machine.up();
+    assert!(machine.query() && machine.mapped.get() > 0);
+    // SAFETY: The model lives; there is room for no message.
+    let set = |on| unsafe { qpair_model_set(model, index_of("unmapped"), on, ptr::null_mut(), 0) };
+    assert!(set(1));
+    assert_eq!(machine.mapped.get(), 0);
+    machine.reg_write(offset::CTRL, 1 << 1);
+    machine.up();
+    assert!(machine.query());
+    assert_eq!(machine.mapped.get(), 0);
+    assert!(set(0));
+    machine.reg_write(offset::CTRL, 1 << 1);
+    machine.up();
+    assert!(machine.query() && machine.mapped.get() > 0);
+    machine.unplug();
+}
+
+#[test]
 fn a_reset_from_inside_is_done_after() {
     let machine = Machine::new(true);
     machine.plug(&defaults()).unwrap();

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the parts of the device in QEMU share: qpair.c (the threads, MMIO, life
+ * and death), qpair_host.c (what the model asks for), qpair_properties.c.
+ */
+
+#ifndef QPAIR_H
+#define QPAIR_H
+
+#include "hw/pci/pci_device.h"
+#include "qom/object.h"
+#include "system/iothread.h"
+#include "qpair_ffi.h"
+
+#define TYPE_QPAIR "qpair"
+
+/* Room for the model's words on why it refused something. */
+#define QPAIR_REASON_BYTES 256
+
+OBJECT_DECLARE_SIMPLE_TYPE(QpairState, QPAIR)
+
+struct QpairState {
+    PCIDevice pci;
+    MemoryRegion registers;
+    MemoryRegion doorbells;
+    MemoryListener listener;
+    Error *migration_blocker;
+
+    QpairModel *model;          /* from realize until nobody can reach us */
+    bool present;               /* from realize to exit; the BQL's */
+    uint64_t *settings;         /* what was asked for, by index */
+
+    IOThread *iothread;         /* the core's; NULL: it works in the main loop */
+    bool locked_doorbells;      /* they take the BQL in spite of an IOThread */
+    QEMUBH *core_bh;            /* the core has work, in real time ... */
+    QEMUTimer *core_timer;      /* ... and in virtual time */
+    QEMUTimer *deadline_timer;  /* the model's next deadline */
+    QEMUBH *main_bh;            /* the IOThread has work for a holder of the BQL */
+    bool paced;                 /* in virtual time; atomic */
+
+    uint32_t translations;      /* IOMMUs in our view of memory; the BQL's */
+    bool view_changed;          /* our view lost a range; the BQL's */
+
+    uint32_t vectors;
+    unsigned long *raised;      /* vectors to send; atomic */
+    bool pending;               /* there may be some; atomic */
+    bool delivering;            /* somebody sends them; the BQL's */
+};
+
+static inline const char *qpair_id(QpairState *s)
+{
+    const char *id = DEVICE(s)->id;
+
+    return id ? id : TYPE_QPAIR;
+}
+
+/* The callbacks of the model's. */
+QpairHost qpair_host(QpairState *s);
+
+/* The core has work: soon, but never from inside of the model. */
+void qpair_wake(void *opaque);
+
+/* Sends the interrupts that were raised; with the BQL. */
+void qpair_deliver(QpairState *s);
+
+/*
+ * With the BQL: somebody looked into the model, and took in doorbells that waited
+ * there, but is in no place from which an interrupt may be sent.
+ */
+void qpair_deliver_later(QpairState *s);
+
+void qpair_add_properties(ObjectClass *class);
+
+#endif /* QPAIR_H */

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * qpair: what the model asks of QEMU.
+ *
+ * Each of these runs inside of the model, by whoever is there: with the BQL, or
+ * without it in the IOThread or in a CPU that rings a doorbell. Without it
+ * nothing here may take it (the order is the BQL, then the model's lock), and
+ * what would is memory that is no RAM. address_space_write() takes it for a
+ * ROM, or when the guest turns RAM into something else while we look. So
+ * without the BQL memory is reached through a MemoryRegionCache only: that is
+ * RAM of one view of memory, or nothing. Where an IOMMU translates, the model is
+ * bound to the BQL, and the ways below that need it are open.
+ */
+
+#include "qemu/osdep.h"
+#include "qemu/bitmap.h"
+#include "qemu/main-loop.h"
+#include "qemu/timer.h"
+#include "hw/core/cpu.h"
+#include "qpair.h"
+#include "trace.h"
+
+/* DMA is for RAM: neither our own BARs nor anybody else's. */
+static const MemTxAttrs qpair_attrs = { .memory = 1 };
+
+/* A piece of RAM, without the BQL; what it does to the piece is given back. */
+static hwaddr qpair_direct(QpairState *s, uint64_t addr, void *buf,
+                           size_t bytes, bool is_write)
+{
+    MemoryRegionCache cache;
+    hwaddr got;
+
+    got = address_space_cache_init(&cache, pci_get_address_space(&s->pci), addr,
+                                   bytes, is_write);
+    if (!cache.ptr) {
+        got = 0;
+    } else if (!is_write) {
+        memcpy(buf, cache.ptr, got);
+    } else {
+        memcpy(cache.ptr, buf, got);
+        address_space_cache_invalidate(&cache, 0, got);
+    }
+    address_space_cache_destroy(&cache);
+    return got;
+}
+
+static bool qpair_dma(QpairState *s, uint64_t addr, void *buf, size_t bytes,
+                      bool is_write)
+{
+    size_t done = 0;
+    hwaddr got;
+
+    if (bql_locked()) {
+        return address_space_rw(pci_get_address_space(&s->pci), addr,
+                                qpair_attrs, buf, bytes, is_write) == MEMTX_OK;
+    }
+    while (done < bytes) {
+        got = qpair_direct(s, addr + done, (uint8_t *)buf + done, bytes - done,
+                           is_write);
+        if (got == 0) {
+            return false;
+        }
+        done += got;
+    }
+    return true;
+}
+
+static bool qpair_dma_read(void *opaque, uint64_t addr, void *buf, size_t bytes)
+{
+    QpairState *s = opaque;
+
+    if (qpair_dma(s, addr, buf, bytes, false)) {
+        return true;
+    }
+    trace_qpair_dma_fault(qpair_id(s), addr, bytes, false);
+    return false;
+}
+
+static bool qpair_dma_write(void *opaque, uint64_t addr, const void *buf,
+                            size_t bytes)
+{
+    QpairState *s = opaque;
+
+    if (qpair_dma(s, addr, (void *)buf, bytes, true)) {
+        return true;
+    }
+    trace_qpair_dma_fault(qpair_id(s), addr, bytes, true);
+    return false;
+}
+
+/* One aligned word of RAM, whole, without the BQL. */
+static bool qpair_direct_word(QpairState *s, uint64_t addr, uint64_t word)
+{
+    MemoryRegionCache cache;
+    bool whole;
+
+    whole = address_space_cache_init(&cache, pci_get_address_space(&s->pci),
+                                     addr, sizeof(word), true) == sizeof(word)
+            && cache.ptr && QEMU_PTR_IS_ALIGNED(cache.ptr, sizeof(word));
+    if (whole) {
+        qatomic_set((uint64_t *)cache.ptr, cpu_to_le64(word));
+        address_space_cache_invalidate(&cache, 0, sizeof(word));
+    }
+    address_space_cache_destroy(&cache);
+    return whole;
+}
+
+/*
+ * One aligned word, whole, with all earlier writes before it. The access itself
+ * does not heed MemTxAttrs.memory, so where it goes is looked at first.
+ */
+static bool qpair_dma_write_word(void *opaque, uint64_t addr, uint64_t word)
+{
+    QpairState *s = opaque;
+    AddressSpace *as = pci_get_address_space(&s->pci);
+    MemTxResult result = MEMTX_ACCESS_ERROR;
+    hwaddr offset, bytes = sizeof(word);
+    MemoryRegion *mr;
+
+    smp_wmb();
+    if (!bql_locked()) {
+        result = qpair_direct_word(s, addr, word) ? MEMTX_OK : result;
+    } else {
+        RCU_READ_LOCK_GUARD();
+        mr = address_space_translate(as, addr, &offset, &bytes, true,
+                                     qpair_attrs);
+        if (bytes == sizeof(word) &&
+            memory_access_is_direct(mr, true, qpair_attrs)) {
+            address_space_stq_le(as, addr, word, qpair_attrs, &result);
+        }
+    }
+    if (result == MEMTX_OK) {
+        return true;
+    }
+    trace_qpair_dma_fault(qpair_id(s), addr, sizeof(word), true);
+    return false;
+}
+
+/*
+ * Maps guest RAM until qpair_unmap(); NULL where it cannot be mapped as one
+ * piece, or where a translation stands between (an IOMMU's region is no RAM).
+ * The mapping holds references, so the memory is there even when a listener's
+ * news comes too late.
+ */
+static void *qpair_map(void *opaque, uint64_t addr, size_t bytes,
+                       void **mapping)
+{
+    QpairState *s = opaque;
+    MemoryRegionCache *cache;
+    void *host = NULL;
+
+    if (bytes == 0 || addr + (bytes - 1) < addr) {
+        return NULL;
+    }
+    cache = g_new0(MemoryRegionCache, 1);
+    RCU_READ_LOCK_GUARD();
+    if (address_space_cache_init(cache, pci_get_address_space(&s->pci), addr,
+                                 bytes, true) >= bytes) {
+        host = cache->ptr;
+    }
+    trace_qpair_map(qpair_id(s), addr, bytes, host != NULL);
+    if (!host) {
+        address_space_cache_destroy(cache);
+        g_free(cache);
+        return NULL;
+    }
+    *mapping = cache;
+    return host;
+}
+
+/* Guest code that was translated from these bytes is not valid any more. */
+static void qpair_written(void *mapping, size_t at, size_t bytes)
+{
+    MemoryRegionCache *cache = mapping;
+
+    address_space_cache_invalidate(cache, at, bytes);
+}
+
+static void qpair_unmap(void *mapping)
+{
+    MemoryRegionCache *cache = mapping;
+
+    address_space_cache_destroy(cache);
+    g_free(cache);
+}
+
+/*
+ * MSI-X belongs to the BQL. Who has it delivers when the model has returned, and
+ * so does a CPU that rings a doorbell; the IOThread leaves it to the main loop.
+ */
+static void qpair_raise(void *opaque, uint32_t vector)
+{
+    QpairState *s = opaque;
+
+    set_bit_atomic(vector, s->raised);
+    qatomic_store_release(&s->pending, true);
+    if (!bql_locked() && !current_cpu) {
+        qemu_bh_schedule(s->main_bh);
+    }
+}
+
+static uint64_t qpair_now(void *opaque)
+{
+    return qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL);
+}
+
+static bool qpair_bus_master(void *opaque)
+{
+    QpairState *s = opaque;
+
+    return pci_get_word(s->pci.config + PCI_COMMAND) & PCI_COMMAND_MASTER;
+}
+
+void qpair_wake(void *opaque)
+{
+    QpairState *s = opaque;
+
+    if (qatomic_read(&s->paced)) {
+        timer_mod_anticipate_ns(s->core_timer, qpair_now(s));
+    } else {
+        qemu_bh_schedule(s->core_bh);
+    }
+}
+
+/* The next deadline of the model's. */
+static void qpair_wake_at(void *opaque, uint64_t nanos)
+{
+    QpairState *s = opaque;
+
+    if (nanos > INT64_MAX) {
+        timer_del(s->deadline_timer);
+    } else {
+        timer_mod_ns(s->deadline_timer, nanos);
+    }
+}
+
+static void qpair_trace(void *opaque, QpairTrace what, const uint64_t *a)
+{
+    const char *id = qpair_id(opaque);
+
+    switch (what) {
+    case QPAIR_TRACE_DOORBELL:
+        trace_qpair_doorbell(id, a[0], a[1], a[2] & 0xffff, a[2] >> 16 & 0xffff,
+                             a[2] >> 32);
+        break;
+    case QPAIR_TRACE_VIOLATION:
+        trace_qpair_violation(id, a[0], a[1]);
+        break;
+    case QPAIR_TRACE_FETCH:
+        trace_qpair_fetch(id, a[0] & 0xffff, a[0] >> 16, a[1], a[2]);
+        break;
+    case QPAIR_TRACE_FETCH_RECEIVE:
+        trace_qpair_fetch_receive(id, a[0] & 0xffff, a[0] >> 16, a[1]);
+        break;
+    case QPAIR_TRACE_COMMAND:
+        trace_qpair_command(id, a[0] >> 4, a[0] & 0xf, a[1] & 0xffff,
+                            a[1] >> 16, a[2]);
+        break;
+    case QPAIR_TRACE_COMPLETION:
+        trace_qpair_cqe(id, a[0] & 0xffff, a[0] >> 16, a[1],
+                               a[2] & 0xffff, a[2] >> 16, a[3], a[4], a[5]);
+        break;
+    case QPAIR_TRACE_EVENT:
+        trace_qpair_eqe(id, a[0] & 0xffff, a[0] >> 16, a[1], a[2],
+                          a[3] & 0xffff, a[3] >> 16);
+        break;
+    case QPAIR_TRACE_INTERRUPT:
+        trace_qpair_interrupt(id, a[0] & 0xffff, a[0] >> 16, a[1]);
+        break;
+    case QPAIR_TRACE_STATE:
+        trace_qpair_state(id, a[0] & 0xffff, a[0] >> 16, a[1], a[2]);
+        break;
+    case QPAIR_TRACE_FATAL:
+        trace_qpair_fatal(id, a[0]);
+        break;
+    case QPAIR_TRACE_RESET:
+        trace_qpair_reset(id);
+        break;
+    }
+}
+
+QpairHost qpair_host(QpairState *s)
+{
+    return (QpairHost) {
+        .opaque = s,
+        .read = qpair_dma_read,
+        .write = qpair_dma_write,
+        .write_word = qpair_dma_write_word,
+        .map = qpair_map,
+        .written = qpair_written,
+        .unmap = qpair_unmap,
+        .raise = qpair_raise,
+        .now = qpair_now,
+        .wake = qpair_wake,
+        .wake_at = qpair_wake_at,
+        .bus_master = qpair_bus_master,
+        .trace = qpair_trace,
+    };
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * qpair: properties. Those of the model's are described by its tables: settings,
+ * and counters. The others are of the device in QEMU.
+ */
+
+#include "qemu/osdep.h"
+#include "qapi/error.h"
+#include "qapi/visitor.h"
+#include "hw/qdev-properties.h"
+#include "system/cpu-timers.h"
+#include "qpair.h"
+
+static char *qpair_string(QpairText text)
+{
+    return g_strndup(text.text, text.bytes);
+}
+
+static void qpair_get_setting(Object *obj, Visitor *v, const char *name,
+                              void *opaque, Error **errp)
+{
+    QpairState *s = QPAIR(obj);
+    uint32_t index = GPOINTER_TO_UINT(opaque);
+    uint64_t value = s->present ? qpair_model_get(s->model, index)
+                              : s->settings[index];
+    bool on = value;
+    g_autofree char *none = g_strdup("");
+
+    qpair_deliver_later(s);
+    switch (qpair_setting(index).kind) {
+    case QPAIR_KIND_NUMBER:
+        visit_type_uint64(v, name, &value, errp);
+        break;
+    case QPAIR_KIND_SWITCH:
+        visit_type_bool(v, name, &on, errp);
+        break;
+    case QPAIR_KIND_WORDS:
+        visit_type_str(v, name, &none, errp);
+        break;
+    }
+}
+
+static void qpair_set_setting(Object *obj, Visitor *v, const char *name,
+                              void *opaque, Error **errp)
+{
+    QpairState *s = QPAIR(obj);
+    uint32_t index = GPOINTER_TO_UINT(opaque);
+    g_autofree char *words = NULL;
+    char reason[QPAIR_REASON_BYTES] = "there is no device yet";
+    uint64_t value = 0;
+    bool on, done;
+
+    if (!s->settings) {
+        /* The first default comes before anything else of the object. */
+        s->settings = g_new0(uint64_t, qpair_facts().settings);
+    }
+    switch (qpair_setting(index).kind) {
+    case QPAIR_KIND_NUMBER:
+        done = visit_type_uint64(v, name, &value, errp);
+        break;
+    case QPAIR_KIND_SWITCH:
+        done = visit_type_bool(v, name, &on, errp);
+        value = done && on;
+        break;
+    case QPAIR_KIND_WORDS:
+        done = visit_type_str(v, name, &words, errp);
+        break;
+    }
+    if (!done) {
+        return;
+    }
+    if (words) {
+        done = s->present && qpair_model_set_words(s->model, index, words,
+                                                 strlen(words), reason,
+                                                 sizeof(reason));
+    } else if (s->present) {
+        done = qpair_model_set(s->model, index, value, reason, sizeof(reason));
+    } else {
+        s->settings[index] = value; /* realize checks it */
+    }
+    if (!done) {
+        error_setg(errp, "%s", reason);
+    } else if (s->present) {
+        qatomic_set(&s->paced,
+                    icount_enabled() || qpair_model_paced(s->model));
+        qpair_deliver(s);
+    }
+}
+
+static void qpair_get_counter(Object *obj, Visitor *v, const char *name,
+                              void *opaque, Error **errp)
+{
+    QpairState *s = QPAIR(obj);
+    uint32_t index = GPOINTER_TO_UINT(opaque);
+    uint64_t value = s->present ? qpair_model_counter(s->model, index) : 0;
+
+    qpair_deliver_later(s);
+    visit_type_uint64(v, name, &value, errp);
+}
+
+/*
+ * The guest's instructions, which QEMU tells nobody else: with them it is known
+ * what something costs in which somebody sleeps, as the guest's clock, which
+ * jumps then, is not.
+ */
+static void qpair_get_instructions(Object *obj, Visitor *v, const char *name,
+                                   void *opaque, Error **errp)
+{
+    uint64_t value = icount_enabled() ? icount_get_raw() : 0;
+
+    visit_type_uint64(v, name, &value, errp);
+}
+
+static const Property qpair_properties[] = {
+    DEFINE_PROP_LINK("iothread", QpairState, iothread, TYPE_IOTHREAD,
+                     IOThread *),
+    DEFINE_PROP_BOOL("locked-doorbells", QpairState, locked_doorbells, false),
+};
+
+void qpair_add_properties(ObjectClass *class)
+{
+    static const char *const types[] = {
+        [QPAIR_KIND_NUMBER] = "uint64",
+        [QPAIR_KIND_SWITCH] = "bool",
+        [QPAIR_KIND_WORDS] = "str",
+    };
+    QpairFacts facts = qpair_facts();
+    ObjectProperty *property;
+    uint32_t i;
+
+    for (i = 0; i < facts.settings; i++) {
+        QpairSetting setting = qpair_setting(i);
+        g_autofree char *name = qpair_string(setting.name);
+        g_autofree char *text = qpair_string(setting.text);
+
+        property = object_class_property_add(class, name, types[setting.kind],
+                                             qpair_get_setting,
+                                             qpair_set_setting, NULL,
+                                             GUINT_TO_POINTER(i));
+        object_class_property_set_description(class, name, text);
+        if (setting.kind == QPAIR_KIND_NUMBER) {
+            object_property_set_default_uint(property, setting.initial);
+        }
+    }
+    for (i = 0; i < facts.counters; i++) {
+        QpairCounter counter = qpair_counter(i);
+        g_autofree char *name = qpair_string(counter.name);
+        g_autofree char *text = qpair_string(counter.text);
+        g_autofree char *full = g_strdup_printf("counter: %s", text);
+
+        object_class_property_add(class, name, "uint64", qpair_get_counter,
+                                  NULL, NULL, GUINT_TO_POINTER(i));
+        object_class_property_set_description(class, name, full);
+    }
+    object_class_property_add(class, "guest-instructions", "uint64",
+                              qpair_get_instructions, NULL, NULL, NULL);
+    object_class_property_set_description(class, "guest-instructions",
+        "counter: instructions of the guest until its processor last stopped (0 without -icount)");
+    device_class_set_props(DEVICE_CLASS(class), qpair_properties);
+    object_class_property_set_description(class, "iothread",
+        "the core works in this IOThread; without one, in the main loop");
+    object_class_property_set_description(class, "locked-doorbells",
+        "test: doorbells take the global lock in spite of an IOThread");
+}
