@@ -64,6 +64,7 @@ def parse(argv):
     add("--devices", type=int, default=1, metavar="N", help="qpair devices (1)")
     add("--eqs", type=int, metavar="N", help="event queues of each device")
     add("--device-opt", action="append", default=[], metavar="K=V", help="a property of each device")
+    add("--iothread", action="store_true", help="the core of each device works in a thread of its own")
     add("--icount", action="store_true", help="a guest that runs the same way each time")
     add("--accel", choices=("auto", "tcg", "kvm"), default="auto", help="KVM where it works, or TCG")
     add("--share", type=pathlib.Path, metavar="DIR", help="DIR appears in the guest, writable, and CMD starts in it")

@@ -85,6 +85,8 @@ def accelerator(args):
             raise base.Fail("--icount counts instructions, which KVM cannot", "leave out --accel kvm")
         if args.smp not in (None, 1):
             raise base.Fail("--icount runs one processor", "leave out --smp")
+        if args.iothread:
+            raise base.Fail("--icount has no threads that run when they like", "leave out --iothread")
         return ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-cpu", "max,la57=off", "-smp", "1"]
     smp = ["-smp", f"{args.smp or 2}" + (f",maxcpus={args.maxcpus}" if args.maxcpus else "")]
     if args.accel == "kvm" or (args.accel == "auto" and kvm_works()):
@@ -98,6 +100,9 @@ def devices(machine, args):
         options = [f"id=qpair{number}", f"bus=port{number}"]
         if args.eqs is not None:
             options.append(f"eqs={args.eqs}")
+        if args.iothread:
+            options.append(f"iothread=core{number}")
+            machine.add("-object", f"iothread,id=core{number}")
         machine.add("-device", f"pcie-root-port,id=port{number},chassis={number + 1},slot={number + 1}")
         machine.add("-device", ",".join(["qpair", *options, *args.device_opt]))
 
