@@ -327,16 +327,21 @@ pub(super) fn gone_silent(setup: &Setup) -> Result<()> {
     works(device, &mut setup.rng()).context("with the device back")
 }
 
-/// Pulls the function and plugs it in again; gives the number of its new file.
+/// Pulls the function and plugs it in again, with its thread; gives the number of its new file.
 fn replug(host: &mut Host, address: &str) -> Result<usize> {
     host.forget_events();
+    let thread = host.qmp(
+        "qom-get",
+        json!({ "path": "/machine/peripheral/qpair0", "property": "iothread" }),
+    )?;
     host.qmp("device_del", json!({ "id": "qpair0" }))?;
     host.event("DEVICE_DELETED", "qpair0")?;
     devices::disappeared(address)?;
-    host.qmp(
-        "device_add",
-        json!({ "driver": "qpair", "id": "qpair0", "bus": "port0" }),
-    )?;
+    let mut device = json!({ "driver": "qpair", "id": "qpair0", "bus": "port0" });
+    if let Some(id) = thread.as_str().and_then(|path| path.rsplit_once('/')) {
+        device["iothread"] = json!(id.1);
+    }
+    host.qmp("device_add", device)?;
     devices::appeared(address)
 }
 
