@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Runs the suite under each wrong variant, and demands that each is caught.
+//! Runs the suite under each wrong variant, and demands that each is caught. A variant is of a thread, so there is a worker for each CPU.
 //!
 //! A name as argument runs that one only, under every check.
 
@@ -10,11 +10,16 @@ mod checks;
 use qpair_queue::mutant::activate;
 use qpair_queue::mutant::Mutant;
 use std::any::Any;
+use std::num::NonZero;
 use std::panic::catch_unwind;
 use std::panic::set_hook;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::channel;
 use std::sync::mpsc::RecvTimeoutError;
+use std::thread::available_parallelism;
+use std::thread::scope;
 use std::thread::spawn;
 use std::time::Duration;
 
@@ -78,16 +83,33 @@ fn main() -> ExitCode {
             failed += 1;
         }
     }
-    for &mutant in Mutant::ALL {
-        let name = format!("{mutant:?}");
-        if only.as_ref().is_some_and(|only| *only != name) {
-            continue;
+    let wanted = |mutant: &&Mutant| {
+        only.as_ref()
+            .is_none_or(|only| *only == format!("{mutant:?}"))
+    };
+    let all: Vec<Mutant> = Mutant::ALL.iter().filter(wanted).copied().collect();
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        let mut hunted = Vec::new();
+        while let Some(&mutant) = all.get(next.fetch_add(1, Relaxed)) {
+            hunted.push((mutant, hunt(mutant, only.is_some())));
         }
-        let (by, said) = hunt(mutant, only.is_some());
+        hunted
+    };
+    let workers = available_parallelism().map_or(1, NonZero::get);
+    let mut hunted: Vec<_> = scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+        let workers = workers.into_iter();
+        workers
+            .flat_map(|worker| worker.join().expect("no panic"))
+            .collect()
+    });
+    hunted.sort_by_key(|&(mutant, _)| mutant as usize);
+    for (mutant, (by, said)) in hunted {
         let what = mutant.what();
         match by.split_first() {
             Some((check, others)) => {
-                println!("test mutants::{name} ... ok");
+                println!("test mutants::{mutant:?} ... ok");
                 println!(
                     "     {what}: caught by {check} ({said}) and {} more",
                     others.len()
@@ -95,7 +117,7 @@ fn main() -> ExitCode {
                 caught += 1;
             }
             None => {
-                println!("test mutants::{name} ... FAILED\n     {what}: not caught");
+                println!("test mutants::{mutant:?} ... FAILED\n     {what}: not caught");
                 failed += 1;
             }
         }
