@@ -122,7 +122,10 @@ impl Channel {
         }
         match self.open {
             Some(Wants::Next) => self.due = true,
-            Some(Wants::Solicited) => self.due |= solicited,
+            Some(Wants::Solicited) => {
+                let wanted = solicited && !mutant!(SolicitedNever);
+                self.due |= wanted || mutant!(SolicitedIsNext);
+            }
             None => {}
         }
         Some((index, self.fire()))
@@ -136,7 +139,8 @@ impl Channel {
             Place::Behind if mutant!(BehindIsBeyond) => return Err(Violation),
             Place::Behind => {}
             Place::Within(_) => {
-                if self.solicited.is_some_and(|past| head.reaches(past)) {
+                let passed = self.solicited.is_some_and(|past| head.reaches(past));
+                if passed && !mutant!(SolicitedKept) {
                     self.solicited = None;
                 }
             }
@@ -148,12 +152,15 @@ impl Channel {
     #[inline]
     pub fn arm(&mut self, wants: Wants, index: Index) -> Result<Fire, Violation> {
         let place = self.window.place(index);
-        self.head(index)?;
+        match self.head(index) {
+            Err(Violation) if mutant!(BeyondArms) => {}
+            done => done?,
+        }
         if self.open != Some(Wants::Next) || mutant!(NextWeakened) {
             self.open = Some(wants);
         }
         self.due = match place {
-            Place::Behind => true,
+            Place::Behind => !mutant!(OldArmWaits),
             _ if self.open == Some(Wants::Next) => index != self.window.tail(),
             // The head is at the index now, so what the head has not passed is past the index.
             _ => self.solicited.is_some(),

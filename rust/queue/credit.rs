@@ -333,7 +333,11 @@ impl<K: Kind> Limbo<K> {
             return freed;
         }
         while !self.first.is_empty() {
-            if !published.head().reaches(self.first_until) && !mutant!(LimboTooEarly) {
+            let mut until = self.first_until;
+            if mutant!(LimboTooLate) {
+                until = until.plus(1);
+            }
+            if !published.head().reaches(until) && !mutant!(LimboTooEarly) {
                 break;
             }
             freed.absorb(self.first.take());

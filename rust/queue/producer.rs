@@ -257,7 +257,14 @@ impl<S: Storage, K: Kind> Producer<S, K> {
             self.stale = self.stale.wrapping_add(1);
             return Err(Stale::Index);
         }
-        if let Some(slots) = self.flight.split(covers) {
+        let mut slots = covers;
+        if mutant!(CoversOne) {
+            slots = 1;
+        }
+        if mutant!(CoversAll) {
+            slots = self.flight.count();
+        }
+        if let Some(slots) = self.flight.split(slots) {
             self.covered.absorb(slots);
         }
         self.done = index;
@@ -301,6 +308,9 @@ impl<S: Storage, K: Kind> Producer<S, K> {
     /// The queue was destroyed or reset: it ends with all its slots accounted for, and hands its memory back.
     pub fn retire(mut self) -> Result<S, (S, Imbalance)> {
         let mut rest = self.flight.take();
+        if mutant!(FlightForgotten) {
+            rest = Slots::none(rest.ring());
+        }
         rest.absorb(self.covered.take());
         match self.pool.retire(rest) {
             Ok(()) => Ok(self.storage),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Every interleaving of small instances, by the model checker stateright, on the code of this crate.
 //!
-//! - [`state`], [`world`]: the event path. Device and driver, CQs of the kernel and of processes, their queue pairs.
+//! - [`state`], [`world`], [`queues`]: the event path. Device and driver, CQs of the kernel and of processes, their queue pairs.
 //! - [`flow`]: two senders and the wire between them.
 //!
 //! Each instance is explored to its end: there is no bound on states, depth or time. Wrong variants of the rules have to
@@ -12,25 +12,29 @@
 mod flow;
 mod memory;
 mod model;
+mod queues;
 mod state;
 mod world;
 
-use flow::Pact;
 use model::explore;
+use model::Scene;
+use model::ASKED;
 use model::EVENTS;
 use model::FAIRNESS;
 use model::PROGRESS;
 use model::PROMISES;
 use model::SCENES;
 use model::WAKE_UPS;
-use qpair_queue::flow::Credits;
+use qpair_queue::channel::Wants;
 use qpair_queue::index::Index;
 use qpair_queue::mutant::Mutant;
 use qpair_queue::poll::Policy;
 use qpair_queue::poll::Tuning;
+use queues::Request;
 use state::Instance;
 use state::State;
 use std::time::Instant;
+use world::Wrong;
 
 const fn tuning(events: u32, completions: u32, budget: u32) -> Tuning {
     Tuning {
@@ -80,6 +84,7 @@ const REOPEN: &[Tuning] = &[
 
 const TIGHT: &[Tuning] = &[tuning(1, 1, 1)];
 const SOME: &[Tuning] = &[tuning(1, 1, 1), tuning(1, 1, 2)];
+const FEW: &[Tuning] = &[tuning(1, 1, 1), tuning(1, 1, 2), tuning(3, 2, 8)];
 const LOOSE: &[Tuning] = &[tuning(3, 2, 8)];
 
 /// One kernel CQ with one queue pair of one block, and as many EQ slots as CQs.
@@ -93,7 +98,12 @@ const ONE: Instance = Instance {
     sources: 0,
     cqs_go: 0,
     pairs_go: 0,
+    requests: &[Request::SIGNALLED],
+    wants: &[Wants::Next],
     rearm: false,
+    stale: false,
+    hostile: false,
+    wrong: None,
     reserve: 0,
     spare: 0,
     tunings: TIGHT,
@@ -137,16 +147,83 @@ const SOURCE: Instance = Instance {
     ..ONE
 };
 
+/// Any arm may be for solicited completions only, and any completion may be solicited.
+const SOLICITED: Instance = Instance {
+    wants: &[Wants::Next, Wants::Solicited],
+    hog: None,
+    ..PROCESS
+};
+
+/// The same without a process.
+const SOLICITED_KERNEL: Instance = Instance {
+    kernel: 2,
+    process: 0,
+    ..SOLICITED
+};
+
+/// A process arms with old indices and with such as are none, for CQs that are gone or not its own; its CQ comes and goes.
+const STALE: Instance = Instance {
+    stale: true,
+    cqs_go: 0b10,
+    ..SOLICITED
+};
+
+/// A process does what it likes.
+const HOSTILE: Instance = Instance {
+    hostile: true,
+    blocks: 2,
+    hog: Some(1),
+    ..SOLICITED
+};
+
+const SILENT_REQUEST: Request = Request {
+    signalled: false,
+    ..Request::SIGNALLED
+};
+
+/// Work requests are signalled or not. With fewer blocks each has to be: the largest has four, and must fit beside those that are not.
+const SILENT: Instance = Instance {
+    blocks: 5,
+    requests: &[Request::SIGNALLED, SILENT_REQUEST],
+    ..ONE
+};
+
+/// They are of one block or two; and their queue pair goes, so that the last ones may be without a completion.
+const SILENT_GO: Instance = Instance {
+    requests: &[
+        Request::SIGNALLED,
+        SILENT_REQUEST,
+        Request {
+            blocks: 2,
+            ..SILENT_REQUEST
+        },
+    ],
+    pairs_go: 1,
+    places: 2,
+    ..SILENT
+};
+
 fn sound(name: &str, instances: impl IntoIterator<Item = Instance>) {
+    shown(name, &[], instances);
+}
+
+/// Demands that nothing is wrong, and that the scenes happen in each of the instances.
+fn shown(name: &str, scenes: &'static [Scene], instances: impl IntoIterator<Item = Instance>) {
     let (began, mut number, mut sum) = (Instant::now(), 0, 0);
     for instance in instances {
-        match explore(None, instance, model::ALL, false) {
+        match explore(None, instance, model::ALL, scenes) {
             Ok(states) => (number, sum) = (number + 1, sum + states),
             Err(said) => panic!("{name}: {instance:?}: {said}"),
         }
     }
     let took = began.elapsed().as_secs_f32();
-    println!("states: {name}: {sum} states of {number} instances, nothing wrong ({took:.1} s)");
+    let also = match scenes.len() {
+        0 => String::new(),
+        count => format!(", and {count} scenes"),
+    };
+    println!(
+        "states: {name}: {sum} states of {number} instances, nothing wrong{also} ({took:.1} s)"
+    );
 }
 
 fn with_each(tunings: &'static [Tuning], instance: Instance) -> impl Iterator<Item = Instance> {
@@ -227,6 +304,46 @@ fn queue_pairs_come_and_go() {
     sound("those of a process", [process]);
 }
 
+#[test]
+fn arms_for_solicited_completions() {
+    shown(
+        "arms of the kernel, some for solicited",
+        model::SOLICITED_BY_KERNEL,
+        with_each(FEW, SOLICITED_KERNEL),
+    );
+    shown(
+        "arms of a process, some for solicited",
+        model::SOLICITED_BY_PROCESS,
+        [SOLICITED],
+    );
+}
+
+#[test]
+fn arms_that_come_late() {
+    shown("stale arms of a process", model::STALE_ARMS, [STALE]);
+    shown(
+        "a process that does what it likes",
+        model::HOSTILITY,
+        [HOSTILE],
+    );
+}
+
+#[test]
+fn work_requests_without_completions() {
+    shown("not all signalled", model::SILENCE, with_each(FEW, SILENT));
+    shown(
+        "not all signalled, and the queue pair goes",
+        model::SILENCE,
+        [SILENT_GO],
+    );
+    let process = Instance {
+        kernel: 0,
+        process: 1,
+        ..SILENT_GO
+    };
+    shown("those of a process", model::SILENCE, [process]);
+}
+
 /// A CQ that never drains and whose queue pair comes and goes with CQEs unread; a process's with its remembered arm, that is destroyed and
 /// made again at its number; an asynchronous source.
 #[test]
@@ -239,13 +356,7 @@ fn all_of_it_at_once() {
         places: 2,
         ..PROCESS
     };
-    match explore(None, all, model::ALL, true) {
-        Ok(states) => println!(
-            "states: all of it at once: {states} states, nothing wrong, and {} scenes",
-            SCENES.len()
-        ),
-        Err(said) => panic!("{said}"),
-    }
+    shown("all of it at once", SCENES, [all]);
 }
 
 /// No rule looks at more of an index than its distance from others of its ring, its place and its pass: what happens does not
@@ -261,6 +372,15 @@ fn where_a_ring_stands_makes_no_difference() {
         reserve: 1,
         tunings: TUNINGS,
         ..CQS_GO
+    };
+    let more = Instance {
+        pairs: 1,
+        places: 2,
+        blocks: 5,
+        requests: SILENT_GO.requests,
+        wants: SOLICITED.wants,
+        stale: true,
+        ..all
     };
     let (mut seed, mut actions) = (1u64, Vec::new());
     let mut below = |bound: usize| {
@@ -280,7 +400,8 @@ fn where_a_ring_stands_makes_no_difference() {
         1 << 31,
         (1 << 31) - 1,
     ];
-    for _ in 0..300 {
+    for round in 0..600 {
+        let all = if round % 2 == 0 { all } else { more };
         let mut here = State::new(&all);
         let mut there = here.clone();
         for _ in 0..200 {
@@ -298,12 +419,22 @@ fn where_a_ring_stands_makes_no_difference() {
 }
 
 /// Demands that the checker finds it.
-fn found(mutant: Mutant, instance: Instance, properties: &'static [&'static str], what: &str) {
-    match explore(Some(mutant), instance, properties, false) {
-        Ok(states) => panic!("{mutant:?} is not found in {states} states"),
+fn found(mutant: Mutant, instance: Instance, property: &'static str, what: &str) {
+    found_as(mutant.what(), Some(mutant), instance, property, what);
+}
+
+fn found_as(
+    name: &str,
+    mutant: Option<Mutant>,
+    instance: Instance,
+    property: &'static str,
+    what: &str,
+) {
+    match explore(mutant, instance, &[property], &[]) {
+        Ok(states) => panic!("not found in {states} states: {name}"),
         Err(said) => {
-            assert!(said.contains(what), "{mutant:?}: {said}");
-            println!("{}: caught by interleavings ({said})", mutant.what());
+            assert!(said.contains(what), "{name}: {said}");
+            println!("{name}: caught by interleavings ({said})");
         }
     }
 }
@@ -319,23 +450,23 @@ fn the_source_loop_needs_cqs_plus_n_slots() {
             ..ONE
         };
         let uncounted = Mutant::ArmWithoutSlot;
-        let states = explore(Some(uncounted), with(n), &[PROMISES], false).expect("N + n suffices");
+        let states = explore(Some(uncounted), with(n), &[PROMISES], &[]).expect("N + n suffices");
         println!(
             "states: the source's loop, N = 3, n = {n}, N + n slots: {states} states, no overflow"
         );
-        found(uncounted, with(n - 1), &[PROMISES], "EQ overflow");
+        found(uncounted, with(n - 1), PROMISES, "EQ overflow");
         // The same loop, when slots are counted, needs no more than one for each CQ: see `three_cqs_at_each_tuning`.
     }
 }
 
 #[test]
 fn freeing_sq_slots_before_the_head_is_published_overruns_a_cq() {
-    found(Mutant::FreeBeforePublish, ONE, &[PROMISES], "CQ overflow");
+    found(Mutant::FreeBeforePublish, ONE, PROMISES, "CQ overflow");
 }
 
 #[test]
 fn arming_without_the_index_check_loses_a_completion() {
-    found(Mutant::ArmWithoutCheck, ONE, &[WAKE_UPS], WAKE_UPS);
+    found(Mutant::ArmWithoutCheck, ONE, WAKE_UPS, WAKE_UPS);
 }
 
 #[test]
@@ -347,8 +478,8 @@ fn slots_of_what_is_destroyed_that_come_back_too_early_overflow() {
         tunings: SOME,
         ..ONE
     };
-    found(Mutant::LimboTooEarly, cqs, &[PROMISES], "EQ overflow");
-    found(Mutant::LimboTooEarly, PAIRS_GO, &[PROMISES], "CQ overflow");
+    found(Mutant::LimboTooEarly, cqs, PROMISES, "EQ overflow");
+    found(Mutant::LimboTooEarly, PAIRS_GO, PROMISES, "CQ overflow");
 }
 
 #[test]
@@ -361,118 +492,119 @@ fn other_faults_are_found() {
         sources: 2,
         ..SOURCE
     };
-    const PROMISED: &[&str] = &[PROMISES];
-    for (mutant, instance, properties, what) in [
-        (Mutant::ArmWithoutSlot, eager, PROMISED, "EQ overflow"),
-        (Mutant::SlotFreeAtEvent, eager, PROMISED, "EQ overflow"),
-        (Mutant::SecondUserEvent, PROCESS, PROMISED, "second event"),
-        (Mutant::AsyncUnbounded, sources, PROMISED, "EQ overflow"),
-        (Mutant::StaysOpen, ONE, PROMISED, "EQ overflow"),
+    for (mutant, instance, property, what) in [
+        (Mutant::ArmWithoutSlot, eager, PROMISES, "EQ overflow"),
+        (Mutant::SlotFreeAtEvent, eager, PROMISES, "EQ overflow"),
+        (Mutant::SecondUserEvent, PROCESS, PROMISES, "second event"),
+        (Mutant::AsyncUnbounded, sources, PROMISES, "EQ overflow"),
+        (Mutant::StaysOpen, ONE, PROMISES, "EQ overflow"),
         (
             Mutant::RaiseWithoutMask,
             TWO,
-            PROMISED,
+            PROMISES,
             "raised while masked",
         ),
         (
             Mutant::KeepMaskedUnmasks,
             TWO,
-            PROMISED,
+            PROMISES,
             "raised while masked",
         ),
-        (Mutant::RoundEndNotPublished, TWO, PROMISED, "unpublished"),
-        (Mutant::CapacityPlusOne, ONE, PROMISED, "used twice"),
-        (Mutant::SlotSplitTwice, ONE, PROMISED, "do not add up"),
-        (Mutant::AsyncRepeatLost, SOURCE, &[EVENTS], EVENTS),
-        (Mutant::LeaveMasked, SOURCE, &[EVENTS], EVENTS),
-        (Mutant::UnmaskNotChecked, TWO, &[EVENTS], EVENTS),
-        (Mutant::PendingForgotten, TWO, &[WAKE_UPS], WAKE_UPS),
-        (Mutant::ForgottenArm, PROCESS, &[WAKE_UPS], WAKE_UPS),
+        (Mutant::RoundEndNotPublished, TWO, PROMISES, "unpublished"),
+        (Mutant::CapacityPlusOne, ONE, PROMISES, "used twice"),
+        (Mutant::SlotSplitTwice, ONE, PROMISES, "do not add up"),
+        (Mutant::AsyncRepeatLost, SOURCE, EVENTS, EVENTS),
+        (Mutant::LeaveMasked, SOURCE, EVENTS, EVENTS),
+        (Mutant::UnmaskNotChecked, TWO, EVENTS, EVENTS),
+        (Mutant::PendingForgotten, TWO, WAKE_UPS, WAKE_UPS),
+        (Mutant::ForgottenArm, PROCESS, WAKE_UPS, WAKE_UPS),
         (
             Mutant::EventsFirst,
             Instance {
                 hog: Some(1),
                 ..PROCESS
             },
-            &[FAIRNESS],
+            FAIRNESS,
             FAIRNESS,
         ),
-        (Mutant::PendingForgotten, TWO, &[PROGRESS], PROGRESS),
+        (Mutant::PendingForgotten, TWO, PROGRESS, PROGRESS),
     ] {
-        found(mutant, instance, properties, what);
+        found(mutant, instance, property, what);
     }
 }
 
-/// Credits up to 4, of both sides, in any combination but those that only swap the sides.
-fn credits() -> impl Iterator<Item = [Credits; 2]> {
-    let all = (1..=4).flat_map(|data| (2..=4).map(move |acks| Credits { data, acks }));
-    let all: Vec<_> = all.collect();
-    let pairs = (0..all.len()).flat_map(|i| (0..=i).map(move |j| (i, j)));
-    let pairs: Vec<_> = pairs.map(|(i, j)| [all[i], all[j]]).collect();
-    pairs.into_iter()
-}
-
-fn talks(name: &str, pacts: impl Iterator<Item = Pact>) {
-    let (began, mut number, mut sum) = (Instant::now(), 0, 0);
-    for pact in pacts {
-        match flow::explore(None, pact, flow::ALL) {
-            Ok(states) => (number, sum) = (number + 1, sum + states),
-            Err(said) => panic!("{pact:?}: {said}"),
-        }
-    }
-    let took = began.elapsed().as_secs_f32();
-    println!("states: {name}: {sum} states of {number} instances, nothing wrong ({took:.1} s)");
-}
-
-const fn each(count: u32) -> [Credits; 2] {
-    [Credits {
-        data: count,
-        acks: count,
-    }; 2]
-}
-
 #[test]
-fn senders_never_wait_for_ever() {
-    let prompt = credits().map(|receives| Pact {
-        prompt: true,
-        sends: each(4),
-        receives,
-    });
-    talks("flow, sends complete at once", prompt);
-    let alike = |receives: &[Credits; 2]| receives[0] == receives[1];
-    let tight = credits().filter(alike);
-    let tight = tight.map(|receives| Pact {
-        prompt: false,
-        sends: each(1),
-        receives,
-    });
-    talks("flow, one send under way that completes at any time", tight);
-    let few = credits().filter(|[a, b]| a.data <= 2 && a.acks == 2 && b.data <= 2 && b.acks == 2);
-    let few = few.map(|receives| Pact {
-        prompt: false,
-        sends: each(2),
-        receives,
-    });
-    talks("flow, two sends under way that complete at any time", few);
-}
-
-#[test]
-fn acknowledging_otherwise_is_a_deadlock_or_has_no_end() {
-    for (mutant, acks, property) in [
-        (Mutant::AckAtHalf, 2, flow::TALK),
-        (Mutant::AckAtHalf, 2, flow::END),
-        (Mutant::AckOfAck, 2, flow::END),
-        (Mutant::OneAckCredit, 1, flow::TALK),
+fn faults_of_arms_are_found() {
+    for (mutant, instance, property, what) in [
+        (Mutant::SolicitedIsNext, SOLICITED_KERNEL, ASKED, ASKED),
+        (Mutant::SolicitedIsNext, SOLICITED, ASKED, ASKED),
+        (Mutant::SolicitedKept, SOLICITED_KERNEL, ASKED, ASKED),
+        (Mutant::SolicitedKept, SOLICITED, ASKED, ASKED),
+        (Mutant::SolicitedNever, SOLICITED_KERNEL, WAKE_UPS, WAKE_UPS),
+        (Mutant::SolicitedNever, SOLICITED, WAKE_UPS, WAKE_UPS),
+        (Mutant::ArmWithoutCheck, SOLICITED, WAKE_UPS, WAKE_UPS),
+        (Mutant::OldArmWaits, STALE, WAKE_UPS, WAKE_UPS),
+        (Mutant::BehindIsBeyond, STALE, PROMISES, "refused"),
+        (Mutant::NextWeakened, STALE, WAKE_UPS, WAKE_UPS),
+        (Mutant::BeyondArms, STALE, ASKED, ASKED),
+        (Mutant::BeyondArms, HOSTILE, ASKED, ASKED),
+        (Mutant::SecondUserEvent, HOSTILE, PROMISES, "second event"),
+        (Mutant::EventsFirst, HOSTILE, FAIRNESS, FAIRNESS),
     ] {
-        let receives = [Credits { data: 2, acks }; 2];
-        let pact = Pact {
-            prompt: true,
-            sends: each(4),
-            receives,
+        found(mutant, instance, property, what);
+    }
+    // One slot, which the CQ that is gone has given back, and a CQ of the kernel has now.
+    let gone = Instance {
+        kernel: 0,
+        unborn: 1,
+        cqs_go: 0b11,
+        ..STALE
+    };
+    for (wrong, name, instance, property, what) in [
+        (
+            Wrong::Generation,
+            "an arm of a CQ that is gone is taken for the next one of its index",
+            STALE,
+            PROGRESS,
+            PROGRESS,
+        ),
+        (
+            Wrong::Page,
+            "a process arms a CQ of the kernel",
+            STALE,
+            PROMISES,
+            "EQ overflow",
+        ),
+        (
+            Wrong::Gone,
+            "a CQ that is gone is armed, and fires",
+            gone,
+            PROMISES,
+            "EQ overflow",
+        ),
+    ] {
+        let instance = Instance {
+            wrong: Some(wrong),
+            ..instance
         };
-        match flow::explore(Some(mutant), pact, &[property]) {
-            Ok(states) => panic!("{mutant:?} is not found in {states} states"),
-            Err(said) => println!("{}: caught by interleavings ({said})", mutant.what()),
-        }
+        found_as(name, None, instance, property, what);
+    }
+}
+
+#[test]
+fn faults_with_silent_work_requests_are_found() {
+    for (mutant, instance, property, what) in [
+        (Mutant::CoversOne, SILENT, PROGRESS, PROGRESS),
+        (Mutant::CoversAll, SILENT, PROMISES, "used twice"),
+        (Mutant::NeverSignal, SILENT, PROGRESS, PROGRESS),
+        (
+            Mutant::FlightForgotten,
+            SILENT_GO,
+            PROMISES,
+            "do not add up",
+        ),
+        (Mutant::LimboTooLate, SILENT_GO, PROGRESS, PROGRESS),
+    ] {
+        found(mutant, instance, property, what);
     }
 }

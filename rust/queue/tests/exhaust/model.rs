@@ -5,7 +5,8 @@
 //! |---|---|
 //! | [`PROMISES`] | no EQ, CQ or SQ slot is used twice, none is lost; masks and doorbells are as promised (the ghosts of the world) |
 //! | [`EVENTS`] | while the driver sleeps no event is in the EQ, and no asynchronous event waits |
-//! | [`WAKE_UPS`] | while the driver sleeps each of its CQs is empty and armed; so is each CQ whose process sleeps |
+//! | [`WAKE_UPS`] | while the driver sleeps each of its CQs is armed, and holds nothing that it was armed for; so is each CQ whose process sleeps |
+//! | [`ASKED`] | a CQ's event comes when the manual says so, and not otherwise |
 //! | [`PROGRESS`] | if everybody ends what is begun all comes to rest: everything consumed and told, every slot free again |
 //! | [`FAIRNESS`] | the same for all others while one CQ is kept as full as can be, so that it never drains |
 //!
@@ -14,12 +15,14 @@
 //!
 //! stateright tells states apart by a 64-bit hash: among a million, the odds that two have the same are 1 to 3 * 10^7.
 
+use super::queues::Body;
+use super::queues::Pair;
 use super::state::Action;
 use super::state::Instance;
 use super::state::State;
-use super::world::Body;
 use super::world::SoftCq;
 use ahash::AHasher;
+use qpair_queue::channel::Wants;
 use qpair_queue::mutant::activate;
 use qpair_queue::mutant::Mutant;
 use stateright::Checker;
@@ -33,44 +36,56 @@ use std::sync::Mutex;
 pub const PROMISES: &str = "no promise is broken";
 pub const EVENTS: &str = "no event is lost";
 pub const WAKE_UPS: &str = "no wake-up is lost";
+pub const ASKED: &str = "events are as asked for";
 pub const PROGRESS: &str = "all comes to rest";
 pub const FAIRNESS: &str = "the others come to rest";
 /// All of them; of an instance without a CQ that never drains, all but the last.
-pub const ALL: &[&str] = &[PROMISES, EVENTS, WAKE_UPS, PROGRESS, FAIRNESS];
+pub const ALL: &[&str] = &[PROMISES, EVENTS, WAKE_UPS, ASKED, PROGRESS, FAIRNESS];
 
 /// What is to be seen, and whether it is.
-type Scene = (&'static str, fn(&EventPath, &State) -> bool);
+pub type Scene = (&'static str, fn(&EventPath, &State) -> bool);
 
-/// What an instance is for has to happen in it, or it would show nothing.
+fn bodies(state: &State) -> impl Iterator<Item = (&SoftCq, &Body)> {
+    let cqs = state.world.cqs.iter();
+    cqs.filter_map(|cq| Some((cq, cq.body.as_ref()?)))
+}
+
+fn pairs(state: &State) -> impl Iterator<Item = &Pair> {
+    let places = bodies(state).flat_map(|(_, body)| &body.places);
+    places.filter_map(|place| place.pair.as_ref())
+}
+
+/// Whether a CQ, of a process or of the kernel, sleeps on completions that it was not armed for.
+fn sleeps_on(state: &State, user: bool) -> bool {
+    let mut bodies = bodies(state).filter(|(cq, _)| cq.user == user);
+    let solicited = Some(Wants::Solicited);
+    state.is_asleep()
+        && bodies.any(|(_, body)| body.channel.open() == solicited && body.unread() != 0)
+}
+
+// What an instance is for has to happen in it, or it would show nothing.
+
 pub const SCENES: &[Scene] = &[
     ("an arm of a process is remembered", |_, state| {
-        let cqs = state.world.cqs.iter();
-        let mut bodies = cqs.filter_map(|cq| cq.body.as_ref());
-        bodies.any(|body| body.channel.in_eq() && body.channel.open().is_some())
+        let mut bodies = bodies(state);
+        bodies.any(|(_, body)| body.channel.in_eq() && body.channel.open().is_some())
     }),
     (
         "the slot of a destroyed CQ waits for the EQ's head",
         |_, state| state.poller.slots().limbo() != 0,
     ),
     ("a number is used again", |_, state| {
-        let started = |cq: &SoftCq| cq.body.is_some() && cq.number.generation() == 1;
-        state.world.cqs.iter().any(started)
+        bodies(state).any(|(cq, _)| cq.number.generation() == 1)
     }),
     (
         "a queue pair is gone and its CQE lies unread",
-        |_, state| {
-            let cqs = state.world.cqs.iter();
-            let mut bodies = cqs.filter_map(|cq| cq.body.as_ref());
-            bodies.any(Body::is_orphaned)
-        },
+        |_, state| bodies(state).any(|(_, body)| body.is_orphaned()),
     ),
     ("the EQ is full", |_, state| {
         state.world.eq.window().used() == state.world.capacity
     }),
     ("a CQ is full", |_, state| {
-        let cqs = state.world.cqs.iter();
-        let mut bodies = cqs.filter_map(|cq| cq.body.as_ref());
-        bodies.any(|body| body.channel.window().is_full())
+        bodies(state).any(|(_, body)| body.channel.window().is_full())
     }),
     ("the budget is spent while a CQ is pending", |_, state| {
         state.run.is_none() && state.scheduled && state.poller.pending() != 0
@@ -83,6 +98,60 @@ pub const SCENES: &[Scene] = &[
             let mut sources = state.world.sources.iter();
             sources.any(|source| source.notice.in_eq() && u32::from(source.owed) > most)
         },
+    ),
+];
+
+pub const SOLICITED_BY_KERNEL: &[Scene] = &[(
+    "a kernel CQ sleeps on completions that are not solicited",
+    |_, state| sleeps_on(state, false),
+)];
+
+pub const SOLICITED_BY_PROCESS: &[Scene] = &[(
+    "a process sleeps on completions that are not solicited",
+    |_, state| sleeps_on(state, true),
+)];
+
+pub const STALE_ARMS: &[Scene] = &[
+    (
+        "a process sleeps with an index before what it read",
+        |_, state| {
+            let mut bodies = bodies(state);
+            bodies.any(|(cq, body)| cq.sleeps.is_some() && body.consumer.unpublished() != 0)
+        },
+    ),
+    (
+        "one that sleeps for solicited completions is armed for any",
+        |_, state| {
+            let mut bodies = bodies(state).filter(|(cq, _)| cq.sleeps == Some(Wants::Solicited));
+            bodies.any(|(_, body)| body.channel.open() == Some(Wants::Next))
+        },
+    ),
+    (
+        "a CQ is gone, the driver knows it, and its event is in the EQ",
+        |_, state| {
+            let mut cqs = state.world.cqs.iter().enumerate();
+            cqs.any(|(i, cq)| cq.ended.is_some() && state.world.is_named(i))
+        },
+    ),
+];
+
+pub const HOSTILITY: &[Scene] = &[
+    ("its CQ is overrun", |_, state| {
+        bodies(state).any(|(_, body)| body.is_overrun())
+    }),
+    ("its arm is remembered", |_, state| {
+        let mut bodies = bodies(state).filter(|(_, body)| body.hostile);
+        bodies.any(|(_, body)| body.channel.in_eq() && body.channel.open().is_some())
+    }),
+];
+
+pub const SILENCE: &[Scene] = &[
+    ("a completion gives back several slots", |_, state| {
+        pairs(state).any(|pair| pair.sq.covered() > 1)
+    }),
+    (
+        "the last work requests of a queue pair have no completion, and it may go",
+        |_, state| state.run.is_none() && pairs(state).any(Pair::is_silent),
     ),
 ];
 
@@ -130,9 +199,9 @@ pub struct EventPath {
     instance: Instance,
     mutant: Option<Mutant>,
     /// What is looked at.
-    properties: &'static [&'static str],
-    /// Whether the scenes have to happen.
-    scenes: bool,
+    properties: Vec<&'static str>,
+    /// What has to happen.
+    scenes: &'static [Scene],
     rest: Walked,
     beside: Walked,
 }
@@ -164,13 +233,22 @@ impl Model for EventPath {
                 !state.is_asleep() || (world.eq.window().is_empty() && told)
             }),
             Property::always(WAKE_UPS, |_, state: &State| {
-                let cqs = state.world.cqs.iter();
-                let mut bodies = cqs.filter_map(|cq| Some((cq, cq.body.as_ref()?)));
+                let mut bodies = bodies(state);
                 !state.is_asleep()
                     || bodies.all(|(cq, body)| {
-                        let sleeps = !cq.user || !cq.awake;
-                        !sleeps || (body.unread() == 0 && body.channel.open().is_some())
+                        let open = body.channel.open();
+                        let waits = if cq.user { cq.sleeps } else { open };
+                        match waits {
+                            Some(wants) => {
+                                let armed = open == Some(wants) || open == Some(Wants::Next);
+                                armed && !body.has_unread(wants)
+                            }
+                            None => cq.user,
+                        }
                     })
+            }),
+            Property::always(ASKED, |_, state: &State| {
+                bodies(state).all(|(_, body)| !body.unlike_the_manual)
             }),
             Property::always(PROGRESS, |model: &Self, state: &State| {
                 model.rest.ends(model, state, State::is_rest, State::ending)
@@ -184,10 +262,8 @@ impl Model for EventPath {
             }),
         ];
         properties.retain(|property| self.properties.contains(&property.name));
-        if self.scenes {
-            let scenes = SCENES.iter();
-            properties.extend(scenes.map(|(name, scene)| Property::sometimes(name, *scene)));
-        }
+        let scenes = self.scenes.iter();
+        properties.extend(scenes.map(|(name, scene)| Property::sometimes(name, *scene)));
         properties
     }
 }
@@ -201,13 +277,13 @@ fn shown(way: Vec<Action>) -> String {
 pub fn explore(
     mutant: Option<Mutant>,
     instance: Instance,
-    properties: &'static [&'static str],
-    scenes: bool,
+    properties: &[&'static str],
+    scenes: &'static [Scene],
 ) -> Result<usize, String> {
     let model = EventPath {
         instance,
         mutant,
-        properties,
+        properties: properties.to_vec(),
         scenes,
         rest: Walked::default(),
         beside: Walked::default(),
@@ -219,10 +295,14 @@ pub fn explore(
         .spawn_bfs()
         .join();
     let mut found = checker.discoveries();
-    for (scene, _) in SCENES {
-        if found.remove(scene).is_none() && scenes && found.is_empty() {
-            return Err(format!("it never happens: {scene}"));
+    let mut missing = Vec::new();
+    for (scene, _) in scenes {
+        if found.remove(scene).is_none() {
+            missing.push(*scene);
         }
+    }
+    if !missing.is_empty() && found.is_empty() {
+        return Err(format!("it never happens: {}", missing.join("; ")));
     }
     let found = found.into_iter().map(|(property, path)| {
         let fault = path.last_state().world.fault;

@@ -13,20 +13,24 @@
 //! - *up to k completions of a turn*: what the device adds between two of them might as well have been added before all.
 
 use super::memory::Written;
+use super::queues::Body;
+use super::queues::Outcome;
+use super::queues::Request;
 use super::world::event;
 use super::world::World;
+use super::world::Wrong;
 use super::world::FIRST;
 use ahash::AHasher;
 use qpair_abi::entry::Eqe;
 use qpair_queue::arm::EventSlots;
 use qpair_queue::channel::Fire;
+use qpair_queue::channel::Wants;
 use qpair_queue::consumer::EqConsumer;
 use qpair_queue::credit::RingId;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::mask::EventQueue;
 use qpair_queue::mask::Moderation;
-use qpair_queue::poll::Node;
 use qpair_queue::poll::Poller;
 use qpair_queue::poll::Run;
 use qpair_queue::poll::Tuning;
@@ -56,8 +60,19 @@ pub struct Instance {
     /// CQs that are destroyed and made again, as bits; and those whose queue pairs are. Unread entries or not.
     pub cqs_go: u8,
     pub pairs_go: u8,
+    /// What a queue pair may be given to do.
+    pub requests: &'static [Request],
+    /// What an arm may be for, the kernel's or a process's. If solicited completions: the device may write some.
+    pub wants: &'static [Wants],
     /// A process may arm though it is awake, and has armed.
     pub rearm: bool,
+    /// It may ring with an old index, also while it sleeps (another thread does), with one past the producer,
+    /// with the number of a CQ that is gone, and with that of one that is not its own.
+    pub stale: bool,
+    /// It does what it likes, and nothing is promised to it.
+    pub hostile: bool,
+    /// What the device does wrong.
+    pub wrong: Option<Wrong>,
     /// EQ slots beyond one for each CQ: for asynchronous events, and to arm with.
     pub reserve: u32,
     pub spare: u32,
@@ -85,23 +100,30 @@ impl Hash for State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The device executes a work request of this CQ's queue pair.
-    Complete(usize, usize),
+    /// The device executes a work request of this CQ's queue pair; writes a completion for a hostile process.
+    Complete(usize, usize, Outcome),
+    Garbage(usize, bool),
     /// An asynchronous event.
     Happen(usize),
     Interrupt,
     /// A poll begins, with one of the tunings; goes on.
     Begin(usize),
     Step,
-    Post(usize, usize),
-    /// A process reads a completion; publishes the head; arms and sleeps; arms and does not.
+    Post(usize, usize, Request),
+    /// What the kernel's next arm is for.
+    Want(usize, Wants),
+    /// A process reads a completion; publishes a head; arms and sleeps; arms, and goes on as it is. (The indices are those of `Body::at`.)
     Read(usize),
-    Head(usize),
-    Sleep(usize),
-    Rearm(usize),
+    Head(usize, u32),
+    Sleep(usize, Wants, u32),
+    Arm(usize, Wants, u32),
+    /// It arms what it has not (any more); see `World::forge`.
+    Forge(usize, bool, u32),
     DestroyPair(usize, usize),
     CreatePair(usize, usize),
+    /// The device destroys a CQ; the driver takes it out of its table.
     Destroy(usize),
+    Unbind(usize),
     Create(usize),
 }
 
@@ -144,12 +166,14 @@ impl State {
         }
     }
 
-    fn destroy(&mut self, i: usize) {
-        let number = self.world.cqs[i].number;
-        let until = self.world.eq.window().tail();
+    fn unbind(&mut self, i: usize) {
+        let cq = &self.world.cqs[i];
+        let (number, Some((_, until))) = (cq.number, &cq.ended) else {
+            return;
+        };
+        let until = *until;
         self.poller.unbind(&mut self.world, number, until);
-        self.world.cqs[i].body = None;
-        self.world.cqs[i].awake = true;
+        self.world.cqs[i].ended = None;
     }
 
     pub fn actions(&self, instance: &Instance, actions: &mut Vec<Action>) {
@@ -173,21 +197,45 @@ impl State {
         for (i, cq) in world.cqs.iter().enumerate() {
             // The control path waits for a poll that runs.
             let control = self.run.is_none();
-            let goes = control && instance.cqs_go >> i & 1 != 0;
+            let goes = instance.cqs_go >> i & 1 != 0;
             let pairs_go = control && instance.pairs_go >> i & 1 != 0;
+            if instance.stale {
+                let at = cq.body.as_ref().map_or(0, Body::beyond);
+                let alien = cq.body.is_none() || !cq.user;
+                let forged = [(true, at.saturating_sub(1)), (false, 0)];
+                let forged = forged.into_iter().filter(|(before, _)| *before || alien);
+                actions.extend(forged.map(|(before, at)| Action::Forge(i, before, at)));
+            }
             let Some(body) = &cq.body else {
-                if goes && !world.is_named(i) && self.poller.slots().unbound() != 0 {
+                if control && cq.ended.is_some() {
+                    actions.push(Action::Unbind(i));
+                } else if control
+                    && goes
+                    && !world.is_named(i)
+                    && self.poller.slots().unbound() != 0
+                {
                     actions.push(Action::Create(i));
                 }
                 continue;
             };
+            if goes {
+                actions.push(Action::Destroy(i));
+            }
+            if body.hostile {
+                self.hostile_actions(instance, i, actions);
+                continue;
+            }
             for (at, place) in body.places.iter().enumerate() {
                 if let Some(pair) = &place.pair {
-                    if !pair.given.is_empty() {
-                        actions.push(Action::Complete(i, at));
+                    if let Some(request) = pair.todo().first() {
+                        actions.extend(
+                            instance
+                                .outcomes(request)
+                                .map(|it| Action::Complete(i, at, it)),
+                        );
                     }
                     // It is refused if the SQ is full.
-                    actions.push(Action::Post(i, at));
+                    actions.extend(instance.requests.iter().map(|&it| Action::Post(i, at, it)));
                     if pairs_go {
                         actions.push(Action::DestroyPair(i, at));
                     }
@@ -195,21 +243,57 @@ impl State {
                     actions.push(Action::CreatePair(i, at));
                 }
             }
-            if cq.user && cq.awake {
-                actions.push(match body.unread() {
-                    0 => Action::Sleep(i),
-                    _ => Action::Read(i),
-                });
-                if body.consumer.unpublished() != 0 {
-                    actions.push(Action::Head(i));
-                }
-                if instance.rearm {
-                    actions.push(Action::Rearm(i));
+            if cq.user {
+                self.process_actions(instance, i, actions);
+            } else {
+                let wants = instance.wants.iter().filter(|&&it| it != cq.wants);
+                actions.extend(wants.map(|&it| Action::Want(i, it)));
+            }
+        }
+    }
+
+    fn process_actions(&self, instance: &Instance, i: usize, actions: &mut Vec<Action>) {
+        let cq = &self.world.cqs[i];
+        let Some(body) = &cq.body else { return };
+        let read = body.read();
+        let old = if instance.stale { 0..read } else { 0..0 };
+        let (awake, wants) = (cq.sleeps.is_none(), instance.wants);
+        if awake {
+            if body.unread() != 0 {
+                actions.push(Action::Read(i));
+            }
+            if body.consumer.unpublished() != 0 {
+                actions.push(Action::Head(i, read));
+            }
+            // It has looked before, so there may be something by now.
+            let arms = wants.iter().map(|&it| Action::Sleep(i, it, read));
+            actions.extend(arms);
+        }
+        if awake && instance.rearm || instance.stale {
+            actions.extend(wants.iter().map(|&it| Action::Arm(i, it, read)));
+        }
+        for at in old.chain(instance.stale.then_some(body.beyond())) {
+            actions.push(Action::Head(i, at));
+            for &it in wants {
+                actions.push(Action::Arm(i, it, at));
+                if awake && at < read {
+                    actions.push(Action::Sleep(i, it, at));
                 }
             }
-            if goes {
-                actions.push(Action::Destroy(i));
-            }
+        }
+    }
+
+    fn hostile_actions(&self, instance: &Instance, i: usize, actions: &mut Vec<Action>) {
+        let Some(body) = &self.world.cqs[i].body else {
+            return;
+        };
+        for at in 0..=body.beyond() {
+            actions.push(Action::Head(i, at));
+            actions.extend(instance.wants.iter().map(|&it| Action::Arm(i, it, at)));
+        }
+        if !body.is_overrun() {
+            actions.push(Action::Garbage(i, false));
+            actions.push(Action::Garbage(i, true));
         }
     }
 
@@ -217,7 +301,12 @@ impl State {
         let world = &mut self.world;
         let number = |world: &World, i: usize| world.cqs[i].number;
         match action {
-            Action::Complete(i, at) => world.act(number(world, i), |body| body.complete(at)),
+            Action::Complete(i, at, outcome) => {
+                world.act(number(world, i), |body| body.complete(at, outcome));
+            }
+            Action::Garbage(i, solicited) => {
+                world.act(number(world, i), |body| Ok(body.garbage(solicited)));
+            }
             Action::Happen(i) => world.happen(i),
             Action::Interrupt => {
                 world.interrupt = false;
@@ -238,18 +327,23 @@ impl State {
                     }
                 }
             }
-            Action::Post(i, at) => {
-                world.act(number(world, i), |body| body.post(at).map(|()| Fire::No));
-            }
+            Action::Post(i, at, request) => world.act(number(world, i), |body| {
+                body.post(at, request).map(|()| Fire::No)
+            }),
+            Action::Want(i, wants) => world.cqs[i].wants = wants,
             Action::Read(i) => world.act(number(world, i), |body| {
                 body.consume(1);
                 Ok(Fire::No)
             }),
-            Action::Head(i) => world.act(number(world, i), |body| body.publish(false)),
-            Action::Sleep(i) | Action::Rearm(i) => {
-                world.cqs[i].awake = action == Action::Rearm(i);
-                world.act(number(world, i), |body| body.publish(true));
+            Action::Head(i, at) => world.act(number(world, i), |body| body.ring(None, at)),
+            Action::Arm(i, wants, at) => {
+                world.act(number(world, i), |body| body.ring(Some(wants), at));
             }
+            Action::Sleep(i, wants, at) => {
+                world.cqs[i].sleeps = Some(wants);
+                world.act(number(world, i), |body| body.ring(Some(wants), at));
+            }
+            Action::Forge(i, before, at) => world.forge(i, before, Wants::Next, at),
             Action::DestroyPair(i, at) => {
                 world.act(number(world, i), |body| {
                     body.destroy_pair(at).map(|()| Fire::No)
@@ -259,7 +353,8 @@ impl State {
                 body.create_pair(at, instance.blocks);
                 Ok(Fire::No)
             }),
-            Action::Destroy(i) => self.destroy(i),
+            Action::Destroy(i) => world.end(i),
+            Action::Unbind(i) => self.unbind(i),
             Action::Create(i) => self.create(i, instance),
         }
     }
@@ -273,9 +368,7 @@ impl State {
         let events = self.world.events.iter();
         let words = events.map(|written| Eqe::encode(&event(written)));
         eq.storage().lay_out(eq.depth(), first, words);
-        let bodies = self.world.cqs.iter().filter_map(|cq| cq.body.as_ref());
-        let nodes = bodies.filter_map(|body| body.node.as_ref());
-        let held = nodes.map(Node::held).sum();
+        let held = self.world.held();
         if self.poller.audit(held).is_err() {
             self.world.broken("EQ slots do not add up");
         }
@@ -297,17 +390,17 @@ impl State {
         self.run.is_none() && !self.scheduled && !self.world.interrupt
     }
 
-    /// CQ `i` waits for completions that the device has still to make, and for nothing else; or is not there.
+    /// CQ `i` waits for what it was armed for, and for nothing else; or is not there, or is nobody's concern.
     pub fn is_served(&self, i: usize) -> bool {
         let cq = &self.world.cqs[i];
-        let Some(body) = &cq.body else { return true };
-        let pairs = body.places.iter().filter_map(|place| place.pair.as_ref());
-        let mut pairs = pairs.map(|pair| pair.given.is_empty() && pair.sq.covered() == 0);
-        let waits = match cq.user {
-            true => !cq.awake,
-            false => body.channel.open().is_some(),
+        let Some(body) = &cq.body else {
+            return cq.ended.is_none();
         };
-        waits && body.unread() == 0 && body.limbo.count() == 0 && pairs.all(|idle| idle)
+        let waits = match cq.user {
+            true => cq.sleeps,
+            false => body.channel.open(),
+        };
+        body.hostile || waits.is_some_and(|wants| body.is_at_rest(wants))
     }
 
     /// Nothing is under way.
@@ -329,32 +422,66 @@ impl State {
     /// What happens if everybody ends what is begun, and nobody begins anything.
     pub fn ending(&self) -> Option<Action> {
         for (i, cq) in self.world.cqs.iter().enumerate() {
-            let Some(body) = &cq.body else { continue };
-            if let Some(at) = body.position(|pair| !pair.given.is_empty()) {
-                return Some(Action::Complete(i, at));
+            let Some(body) = cq.body.as_ref().filter(|body| !body.hostile) else {
+                continue;
+            };
+            if let Some(at) = body.position(|pair| !pair.todo().is_empty()) {
+                let pair = body.places[at].pair.as_ref()?;
+                let outcome = match pair.todo().first()?.signalled {
+                    true => Outcome::Plain,
+                    false => Outcome::Silent,
+                };
+                return Some(Action::Complete(i, at, outcome));
             }
-            if cq.user && cq.awake {
+            if cq.user && cq.sleeps.is_none() {
                 return Some(match body.unread() {
-                    0 => Action::Sleep(i),
+                    0 => Action::Sleep(i, Wants::Next, body.read()),
                     _ => Action::Read(i),
                 });
             }
         }
         if self.run.is_some() {
-            Some(Action::Step)
-        } else if self.scheduled {
+            return Some(Action::Step);
+        }
+        if let Some(i) = self.world.cqs.iter().position(|cq| cq.ended.is_some()) {
+            return Some(Action::Unbind(i));
+        }
+        if self.scheduled {
             Some(Action::Begin(0))
         } else {
             self.world.interrupt.then_some(Action::Interrupt)
         }
     }
 
-    /// The same, but that this CQ is kept as full as can be.
+    /// The same, but that this CQ is kept as full as can be, or, if its process is hostile, armed again and again.
     pub fn ending_beside(&self, hog: usize) -> Option<Action> {
-        let body = self.world.cqs[hog].body.as_ref();
-        match body.and_then(|body| body.position(|pair| pair.sq.free() != 0)) {
-            Some(at) => Some(Action::Post(hog, at)),
+        let Some(body) = &self.world.cqs[hog].body else {
+            return self.ending();
+        };
+        if body.hostile {
+            let closed = body.channel.open().is_none();
+            return match closed && !body.channel.in_eq() {
+                true => Some(Action::Arm(hog, Wants::Next, 0)),
+                false => self.ending(),
+            };
+        }
+        match body.position(|pair| pair.sq.free() != 0) {
+            Some(at) => Some(Action::Post(hog, at, Request::SIGNALLED)),
             None => self.ending(),
         }
+    }
+}
+
+impl Instance {
+    /// How the device may end this one. One that fails has a completion in any case.
+    fn outcomes(&self, request: &Request) -> impl Iterator<Item = Outcome> {
+        let solicited = self.wants.contains(&Wants::Solicited);
+        let all = [
+            (Outcome::Silent, !request.signalled),
+            (Outcome::Plain, true),
+            (Outcome::Solicited, solicited),
+        ];
+        all.into_iter()
+            .filter_map(|(outcome, may)| may.then_some(outcome))
     }
 }

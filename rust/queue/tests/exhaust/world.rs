@@ -4,25 +4,16 @@
 //! All that decides anything is of `queue/`: here are only who calls whom, and the ghosts that notice when a promise is broken
 //! ([`World::fault`]).
 
-use super::memory::Blocks;
-use super::memory::Written;
+use super::queues::next;
+use super::queues::Body;
 use super::state::Instance;
-use qpair_abi::entry::Cqe;
 use qpair_abi::entry::Eqe;
 use qpair_abi::status::Event;
 use qpair_abi::Number;
-use qpair_queue::channel::Channel;
 use qpair_queue::channel::Fire;
 use qpair_queue::channel::Wants;
-use qpair_queue::consumer::CqConsumer;
-use qpair_queue::credit::Cq;
-use qpair_queue::credit::Limbo;
-use qpair_queue::credit::Pool;
-use qpair_queue::credit::RingId;
-use qpair_queue::credit::Slots;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
-use qpair_queue::index::Window;
 use qpair_queue::mask::EventQueue;
 use qpair_queue::mask::Gate;
 use qpair_queue::mask::Line;
@@ -30,54 +21,35 @@ use qpair_queue::mask::Notice;
 use qpair_queue::poll::Consumed;
 use qpair_queue::poll::Effects;
 use qpair_queue::poll::Node;
-use qpair_queue::producer::SqProducer;
 
 /// Where rings stand: their next entry but one or two begins a pass, and all indices wrap.
 pub const FIRST: Index = Index::new(u32::MAX);
-/// Entries of a CQ's memory, at most.
-pub const MOST: usize = 2;
 /// Numbers of asynchronous sources begin here.
 const SOURCES: u16 = 100;
-
-/// A queue pair: its SQ, all of whose work requests are signalled.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Pair {
-    pub sq: SqProducer<Blocks>,
-    /// Of its CQ, for all that it can have in flight.
-    slots: Slots<Cq>,
-    /// What the device was given, and has not executed.
-    pub given: Window,
-}
-
-/// Where a queue pair is or was.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
-    pub number: Number,
-    pub pair: Option<Pair>,
-    /// The CQ must be read up to here before the device gives the number out again.
-    pub until: Option<Index>,
-}
-
-/// A CQ that is there.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Body {
-    pub node: Option<Node>,
-    pub channel: Channel,
-    pub consumer: CqConsumer<Written<{ 4 * MOST }>>,
-    pool: Pool<Cq>,
-    pub limbo: Limbo<Cq>,
-    pub places: Vec<Place>,
-    /// What is written and not passed: of whom, and what it covers.
-    cqes: Vec<(Number, Index)>,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SoftCq {
     pub number: Number,
     pub user: bool,
-    /// Its process looks at it by itself.
-    pub awake: bool,
+    /// What its process sleeps for; `None` if that looks at it by itself.
+    pub sleeps: Option<Wants>,
+    /// What the kernel's next arm is for.
+    pub wants: Wants,
     pub body: Option<Body>,
+    /// To the device it is gone, but not yet to the driver: what that has of it, and what the destroy reported.
+    pub ended: Option<(Node, Index)>,
+}
+
+/// What a device may do wrong when it looks for the CQ that a doorbell names. (The look-up is no rule of `queue/`: that of the device
+/// has the same wrong variants, in `qemu/model`.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wrong {
+    /// It looks at the index of the number alone.
+    Generation,
+    /// It answers to any page.
+    Page,
+    /// A CQ that is gone still fires.
+    Gone,
 }
 
 /// Somebody whom asynchronous events are about.
@@ -101,13 +73,9 @@ pub struct World {
     pub line: Vec<u8>,
     pub interrupt: bool,
     masked: bool,
+    wrong: Option<Wrong>,
     /// The first promise that was broken.
     pub fault: Option<&'static str>,
-}
-
-/// The other generation: when a number is given out again, nothing is left of the one before the last.
-fn next(number: Number) -> Number {
-    Number::new(number.index() as u16, 3 - number.generation())
 }
 
 pub fn event(&(number, count): &(Number, u32)) -> Eqe {
@@ -124,214 +92,6 @@ pub fn event(&(number, count): &(Number, u32)) -> Eqe {
     }
 }
 
-impl Body {
-    fn new(number: Number, user: bool, depth: Depth, places: usize, node: Node) -> Self {
-        let ring = RingId::new(number.raw(), 0);
-        let (consumer, pool) =
-            CqConsumer::starting_at(ring, Written::new(), depth, depth.entries(), FIRST)
-                .expect("a good ring");
-        let place = |i| Place {
-            number: Number::new((8 * number.index() + i) as u16, 1),
-            pair: None,
-            until: None,
-        };
-        Self {
-            node: Some(node),
-            channel: Channel::starting_at(depth, user, FIRST),
-            consumer,
-            pool,
-            limbo: Limbo::new(ring),
-            places: (0..places).map(place).collect(),
-            cqes: Vec::new(),
-        }
-    }
-
-    /// Completions that nobody has read.
-    pub fn unread(&self) -> u32 {
-        self.channel.window().tail().since(self.consumer.head())
-    }
-
-    /// The first of its queue pairs that is like this.
-    pub fn position(&self, like: impl Fn(&Pair) -> bool) -> Option<usize> {
-        let like = |place: &Place| place.pair.as_ref().is_some_and(&like);
-        self.places.iter().position(like)
-    }
-
-    /// Whether a CQE lies unread whose queue pair is gone.
-    pub fn is_orphaned(&self) -> bool {
-        let lives = |place: &Place| place.pair.as_ref().map(|_| place.number);
-        let lives: Vec<_> = self.places.iter().filter_map(lives).collect();
-        self.unread() != 0 && self.cqes.iter().any(|(qp, _)| !lives.contains(qp))
-    }
-
-    /// Whether a queue pair can be made at `at`.
-    pub fn may_create(&self, at: usize, blocks: u32) -> bool {
-        let place = &self.places[at];
-        place.pair.is_none() && place.until.is_none() && self.pool.free() >= blocks
-    }
-
-    pub fn create_pair(&mut self, at: usize, blocks: u32) {
-        let Some(slots) = self.pool.take(blocks) else {
-            return;
-        };
-        let place = &mut self.places[at];
-        place.number = next(place.number);
-        let depth = Depth::at_least(blocks).expect("a depth");
-        let (ring, cq) = (RingId::new(place.number.raw(), 0), self.consumer.ring());
-        let sq = SqProducer::starting_at(ring, cq, Blocks::new(depth), depth, 0, blocks, FIRST);
-        place.pair = Some(Pair {
-            sq: sq.expect("a good ring"),
-            slots,
-            given: Window::new(depth, FIRST),
-        });
-    }
-
-    /// Destroys a queue pair, as the driver and the library do; its CQEs may lie unread.
-    pub fn destroy_pair(&mut self, at: usize) -> Result<(), &'static str> {
-        let place = &mut self.places[at];
-        let Some(pair) = place.pair.take() else {
-            return Ok(());
-        };
-        pair.sq.retire().map_err(|_| "SQ slots do not add up")?;
-        let until = self.channel.window().tail();
-        place.until = Some(until);
-        let refused = "a CQ's slot of another ring";
-        self.limbo.admit(pair.slots, until).map_err(|_| refused)?;
-        self.release();
-        Ok(())
-    }
-
-    fn release(&mut self) {
-        let freed = self.limbo.release(self.consumer.published());
-        // Of this ring, or there were none.
-        let _: Result<(), Slots<Cq>> = self.pool.give(freed);
-    }
-
-    /// Reads up to `max` completions; each tells its queue pair what it covers.
-    pub fn consume(&mut self, max: u32) -> Consumed {
-        for count in 0..max {
-            let Some(entry) = self.consumer.take() else {
-                return Consumed {
-                    count,
-                    drained: true,
-                };
-            };
-            let cqe = Cqe::decode(&entry.words);
-            let published = self.consumer.published();
-            for place in &mut self.places {
-                let Some(pair) = &mut place.pair else {
-                    continue;
-                };
-                if place.number == cqe.qp {
-                    // What covers nothing is nobody's.
-                    let _ = pair.sq.complete(Index::new(cqe.index), entry.seen);
-                }
-                // Too early: the head is not past it. It has to be refused.
-                pair.sq.reclaim(published);
-            }
-        }
-        Consumed {
-            count: max,
-            drained: false,
-        }
-    }
-
-    /// Publishes the head, with an arm if `arm`; then frees slots. Whether an event is due.
-    pub fn publish(&mut self, arm: bool) -> Result<Fire, &'static str> {
-        let mut fire = Ok(Fire::No);
-        let channel = &mut self.channel;
-        let before = channel.window().head();
-        let published = self.consumer.publish(|head| {
-            fire = match arm {
-                true => channel.arm(Wants::Next, head),
-                false => channel.head(head).map(|()| Fire::No),
-            };
-        });
-        let passed = self.channel.window().head().since(before) as usize;
-        self.cqes.drain(..passed.min(self.cqes.len()));
-        self.release();
-        for pair in self
-            .places
-            .iter_mut()
-            .filter_map(|place| place.pair.as_mut())
-        {
-            pair.sq.reclaim(published);
-        }
-        fire.map_err(|_| "a CQ doorbell is refused")
-    }
-
-    /// Posts one work request and rings.
-    pub fn post(&mut self, at: usize) -> Result<(), &'static str> {
-        let Some(pair) = &mut self.places[at].pair else {
-            return Ok(());
-        };
-        let Ok(mut room) = pair.sq.room(1, true) else {
-            return Ok(());
-        };
-        room.write(0, &[1; 8]);
-        room.post();
-        let mut taken = None;
-        let given = &mut pair.given;
-        pair.sq.ring(|tail| taken = given.advance_tail(tail));
-        match (taken, pair.sq.storage().twice()) {
-            (Some(_), false) => Ok(()),
-            _ => Err("an SQ slot is used twice"),
-        }
-    }
-
-    /// The device executes the next work request of the queue pair. Whether an event is due.
-    pub fn complete(&mut self, at: usize) -> Result<Fire, &'static str> {
-        let place = &mut self.places[at];
-        let Some(pair) = &mut place.pair else {
-            return Ok(Fire::No);
-        };
-        let past = pair.given.head().plus(1);
-        let _ = pair.given.advance_head(past);
-        self.cqes.push((place.number, past));
-        let pushed = self.channel.push(false);
-        pushed.map(|(_, fire)| fire).ok_or("CQ overflow")
-    }
-
-    /// Moves everything to where its rings stand at `first`, and lays the memory out.
-    fn settle(&mut self, first: Index) -> Result<(), &'static str> {
-        let head = self.channel.window().head();
-        let by = first.since(head);
-        self.channel.rotate(by);
-        self.consumer.rotate(by);
-        self.limbo.rotate(by);
-        let mut held = self.limbo.count();
-        for place in &mut self.places {
-            place.until = place.until.filter(|until| !head.reaches(*until));
-            place.until = place.until.map(|until| until.plus(by));
-            let mut moved = None;
-            if let Some(pair) = &mut place.pair {
-                held += pair.slots.count();
-                let sq = first.since(pair.given.head());
-                pair.given.rotate(sq);
-                pair.sq.rotate(sq, by);
-                pair.sq.storage().lay_out(first, pair.given.used());
-                pair.sq.audit().map_err(|_| "SQ slots do not add up")?;
-                moved = Some(sq);
-            }
-            for cqe in self.cqes.iter_mut().filter(|cqe| cqe.0 == place.number) {
-                cqe.1 = moved.map_or(Index::ZERO, |by| cqe.1.plus(by));
-            }
-        }
-        let entries = self.cqes.iter().map(|&(qp, index)| {
-            let index = index.get();
-            Cqe {
-                qp,
-                index,
-                ..Cqe::default()
-            }
-            .encode()
-        });
-        let depth = self.consumer.depth();
-        self.consumer.storage().lay_out(depth, first, entries);
-        self.pool.audit(held).map_err(|_| "CQ slots do not add up")
-    }
-}
-
 impl World {
     pub fn new(instance: &Instance, eq: EventQueue, capacity: u32) -> Self {
         let source = Source {
@@ -342,8 +102,10 @@ impl World {
         let cq = |i: usize| SoftCq {
             number: Number::new(i as u16, 1),
             user: (instance.kernel..born).contains(&i),
-            awake: true,
+            sleeps: None,
+            wants: Wants::Next,
             body: None,
+            ended: None,
         };
         Self {
             cqs: (0..born + instance.unborn).map(cq).collect(),
@@ -355,6 +117,7 @@ impl World {
             line: Vec::new(),
             interrupt: false,
             masked: false,
+            wrong: instance.wrong,
             fault: None,
         }
     }
@@ -385,9 +148,10 @@ impl World {
     pub fn insert(&mut self, i: usize, node: Node, instance: &Instance) -> Number {
         let cq = &mut self.cqs[i];
         cq.number = next(cq.number);
-        cq.awake = true;
+        cq.sleeps = None;
         let depth = Depth::at_least(instance.blocks * instance.pairs as u32).expect("a depth");
-        let mut body = Body::new(cq.number, cq.user, depth, instance.places, node);
+        let hostile = instance.hostile && cq.user;
+        let mut body = Body::new(cq.number, cq.user, hostile, depth, instance.places, node);
         for at in 0..instance.pairs {
             body.create_pair(at, instance.blocks);
         }
@@ -398,6 +162,17 @@ impl World {
     /// Whether an event of CQ `i` is in the EQ: its number is not given out again until the head has passed it.
     pub fn is_named(&self, i: usize) -> bool {
         self.events.iter().any(|(number, _)| number.index() == i)
+    }
+
+    /// EQ slots that CQs hold.
+    pub fn held(&self) -> u32 {
+        let ended = self.cqs.iter().filter_map(|cq| cq.ended.as_ref());
+        let bodies = self.cqs.iter().filter_map(|cq| cq.body.as_ref());
+        let nodes = ended.map(|(node, _)| node);
+        nodes
+            .chain(bodies.map(|body| &body.node))
+            .map(Node::held)
+            .sum()
     }
 
     fn write(&mut self, event: (Number, u32)) {
@@ -439,6 +214,35 @@ impl World {
         }
     }
 
+    /// A process rings for CQ `i`: by its number, or by the one that the place had before. What is not its own answers with nothing (and is
+    /// counted; what that tells is an asynchronous event like others).
+    pub fn forge(&mut self, i: usize, before: bool, wants: Wants, at: u32) {
+        let cq = &mut self.cqs[i];
+        let number = if before { next(cq.number) } else { cq.number };
+        let Some(body) = &mut cq.body else {
+            let fires = cq.user && !self.is_named(i);
+            if fires && self.wrong == Some(Wrong::Gone) {
+                self.write((number, 1));
+            }
+            return;
+        };
+        let known = !before || self.wrong == Some(Wrong::Generation);
+        let its_own = cq.user || self.wrong == Some(Wrong::Page);
+        if known && its_own {
+            let number = cq.number;
+            let fire = body.doorbell(Some(wants), body.at(at));
+            self.fire(number, Ok(fire.unwrap_or(Fire::No)));
+        }
+    }
+
+    /// Destroys CQ `i`, as far as the device is concerned.
+    pub fn end(&mut self, i: usize) {
+        let until = self.eq.window().tail();
+        let cq = &mut self.cqs[i];
+        cq.ended = cq.body.take().map(|body| (body.node, until));
+        cq.sleeps = None;
+    }
+
     /// An asynchronous event happens.
     pub fn happen(&mut self, i: usize) {
         let source = &mut self.sources[i];
@@ -462,8 +266,18 @@ impl World {
 
     /// Moves the EQ's device side and every CQ to where they stand at `first`.
     pub fn settle(&mut self, first: Index) {
-        self.eq.rotate(first.since(self.eq.window().head()));
+        let head = self.eq.window().head();
+        let by = first.since(head);
+        self.eq.rotate(by);
         for i in 0..self.cqs.len() {
+            if let Some((_, until)) = &mut self.cqs[i].ended {
+                // How far the head is past it makes no difference.
+                *until = if head.reaches(*until) {
+                    first
+                } else {
+                    until.plus(by)
+                };
+            }
             if let Some(settled) = self.cqs[i].body.as_mut().map(|body| body.settle(first)) {
                 self.check(settled);
             }
@@ -473,7 +287,12 @@ impl World {
 
 impl Effects for World {
     fn node(&mut self, number: Number) -> Option<&mut Node> {
-        self.body(number)?.node.as_mut()
+        let cq = self.cqs.get_mut(number.index())?;
+        if cq.number != number {
+            return None;
+        }
+        let ended = cq.ended.as_mut().map(|(node, _)| node);
+        ended.or(cq.body.as_mut().map(|body| &mut body.node))
     }
 
     fn consume(&mut self, number: Number, max: u32) -> Consumed {
@@ -487,12 +306,13 @@ impl Effects for World {
     }
 
     fn publish(&mut self, number: Number, arm: bool) {
-        self.act(number, |body| body.publish(arm));
+        let wants = arm.then_some(self.cqs[number.index()].wants);
+        self.act(number, |body| body.publish(wants));
     }
 
     fn signal(&mut self, number: Number) {
         if self.body(number).is_some() {
-            self.cqs[number.index()].awake = true;
+            self.cqs[number.index()].sleeps = None;
         }
     }
 
@@ -524,7 +344,7 @@ impl Effects for World {
                 None => {
                     let is_user = self.cqs[number.index()].user;
                     let body = self.body(number).filter(|_| is_user);
-                    if let Some(fire) = body.map(|body| body.channel.passed()) {
+                    if let Some(fire) = body.map(Body::passed) {
                         self.fire(number, Ok(fire));
                     }
                 }

@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A completion queue and the queue pairs on it: what is the device's of them, and what its owner does.
+//!
+//! When an event is due is said twice: by the device's [`Channel`], and by the manual's own words, from a list of all completions that
+//! are not passed ([`Body::asked`]). Where they differ, an event comes unasked or does not come ([`Body::unlike_the_manual`]).
+
+use super::memory::Blocks;
+use super::memory::Written;
+use super::world::FIRST;
+use qpair_abi::entry::Cqe;
+use qpair_abi::entry::MAX_BLOCKS;
+use qpair_abi::Number;
+use qpair_queue::channel::Channel;
+use qpair_queue::channel::Fire;
+use qpair_queue::channel::Violation;
+use qpair_queue::channel::Wants;
+use qpair_queue::consumer::CqConsumer;
+use qpair_queue::credit::Cq;
+use qpair_queue::credit::Limbo;
+use qpair_queue::credit::Pool;
+use qpair_queue::credit::RingId;
+use qpair_queue::credit::Slots;
+use qpair_queue::index::Depth;
+use qpair_queue::index::Index;
+use qpair_queue::index::Window;
+use qpair_queue::poll::Consumed;
+use qpair_queue::poll::Node;
+use qpair_queue::producer::SqProducer;
+use std::fmt;
+
+/// Entries of a CQ's memory, at most.
+pub const MOST: usize = 8;
+
+/// A work request, as one posts it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Request {
+    pub blocks: u32,
+    pub signalled: bool,
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let silent = if self.signalled { "" } else { " silent" };
+        write!(f, "{}{silent}", self.blocks)
+    }
+}
+
+impl Request {
+    /// One block, signalled.
+    pub const SIGNALLED: Self = Self {
+        blocks: 1,
+        signalled: true,
+    };
+}
+
+/// How the device ends one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// Without a completion: it is not signalled, and did not fail.
+    Silent,
+    /// With a completion: it is signalled, or failed.
+    Plain,
+    /// With one that is solicited.
+    Solicited,
+}
+
+/// A completion that is written and not passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Completion {
+    qp: Number,
+    /// What it covers.
+    index: Index,
+    solicited: bool,
+}
+
+/// A queue pair: its SQ.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pair {
+    pub sq: SqProducer<Blocks>,
+    /// Of its CQ, for all that it can have in flight.
+    slots: Slots<Cq>,
+    /// What the device was given, and has not executed: blocks, and work requests.
+    given: Window,
+    todo: Vec<Request>,
+    /// Blocks that it has executed since its last completion.
+    silent: u32,
+}
+
+impl Pair {
+    /// Work requests that the device has still to execute.
+    pub fn todo(&self) -> &[Request] {
+        &self.todo
+    }
+
+    /// Whether the newest of what it has executed were not signalled.
+    pub fn is_silent(&self) -> bool {
+        self.todo.is_empty() && self.silent != 0
+    }
+
+    /// Whether every slot is free but those that no completion covers yet; of which there are never so many that the
+    /// largest work request would wait for ever. Slots that are covered wait for the CQ head, if that is `late`.
+    fn is_idle(&self, late: bool) -> bool {
+        let (free, covered) = (self.sq.free(), self.sq.covered());
+        let largest = self.sq.capacity().min(MAX_BLOCKS as u32);
+        self.todo.is_empty()
+            && (late || covered == 0)
+            && self.sq.in_flight() == self.silent
+            && free + covered >= largest
+    }
+}
+
+/// Where a queue pair is or was.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    pub number: Number,
+    pub pair: Option<Pair>,
+    /// The CQ must be read up to here before the device gives the number out again.
+    until: Option<Index>,
+}
+
+/// A CQ that is there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Body {
+    pub node: Node,
+    pub channel: Channel,
+    pub consumer: CqConsumer<Written<{ 4 * MOST }>>,
+    pool: Pool<Cq>,
+    pub limbo: Limbo<Cq>,
+    pub places: Vec<Place>,
+    cqes: Vec<Completion>,
+    /// What the arms so far ask for, and whether that has come, in the words of the manual.
+    asked: Option<(Wants, bool)>,
+    /// Its process does what it likes: it reads nothing, rings with any index, and its queue pairs complete what they like.
+    pub hostile: bool,
+    /// The device found no room in it, and writes no more.
+    overrun: bool,
+    /// An event came that was not asked for, or did not come.
+    pub unlike_the_manual: bool,
+}
+
+/// The other generation: when a number is given out again, nothing is left of the one before the last.
+pub fn next(number: Number) -> Number {
+    Number::new(number.index() as u16, 3 - number.generation())
+}
+
+impl Body {
+    pub fn new(
+        number: Number,
+        user: bool,
+        hostile: bool,
+        depth: Depth,
+        places: usize,
+        node: Node,
+    ) -> Self {
+        let ring = RingId::new(number.raw(), 0);
+        let (consumer, pool) =
+            CqConsumer::starting_at(ring, Written::new(), depth, depth.entries(), FIRST)
+                .expect("a good ring");
+        let place = |i| Place {
+            number: Number::new((8 * number.index() + i) as u16, 1),
+            pair: None,
+            until: None,
+        };
+        Self {
+            node,
+            channel: Channel::starting_at(depth, user, FIRST),
+            consumer,
+            pool,
+            limbo: Limbo::new(ring),
+            places: (0..places).map(place).collect(),
+            cqes: Vec::new(),
+            asked: None,
+            hostile,
+            overrun: false,
+            unlike_the_manual: false,
+        }
+    }
+
+    /// Completions that nobody has read.
+    pub fn unread(&self) -> u32 {
+        self.channel.window().tail().since(self.consumer.head())
+    }
+
+    /// Whether one of them is such that somebody who waits for `wants` has to be woken.
+    pub fn has_unread(&self, wants: Wants) -> bool {
+        let mut unread = self.cqes.iter().rev().take(self.unread() as usize);
+        unread.any(|cqe| wants == Wants::Next || cqe.solicited)
+    }
+
+    /// The first of its queue pairs that is like this.
+    pub fn position(&self, like: impl Fn(&Pair) -> bool) -> Option<usize> {
+        let like = |place: &Place| place.pair.as_ref().is_some_and(&like);
+        self.places.iter().position(like)
+    }
+
+    /// Whether a CQE lies unread whose queue pair is gone.
+    pub fn is_orphaned(&self) -> bool {
+        let lives = |place: &Place| place.pair.as_ref().map(|_| place.number);
+        let lives: Vec<_> = self.places.iter().filter_map(lives).collect();
+        self.unread() != 0 && self.cqes.iter().any(|cqe| !lives.contains(&cqe.qp))
+    }
+
+    /// Whether its owner, who sleeps until what it wants has come, may sleep on; and nothing but that is under way.
+    pub fn is_at_rest(&self, wants: Wants) -> bool {
+        let mut pairs = self.places.iter().filter_map(|place| place.pair.as_ref());
+        if self.unread() != 0 {
+            // It wants none of them, so they lie there, and keep what they cover.
+            return !self.has_unread(wants) && pairs.all(|pair| pair.todo.is_empty());
+        }
+        // A process may sleep with an old index, and publish its head when it looks again.
+        let late = self.consumer.unpublished() != 0;
+        (late || self.limbo.count() == 0) && pairs.all(|pair| pair.is_idle(late))
+    }
+
+    /// Whether a queue pair can be made at `at`.
+    pub fn may_create(&self, at: usize, blocks: u32) -> bool {
+        let place = &self.places[at];
+        place.pair.is_none() && place.until.is_none() && self.pool.free() >= blocks
+    }
+
+    pub fn create_pair(&mut self, at: usize, blocks: u32) {
+        let Some(slots) = self.pool.take(blocks) else {
+            return;
+        };
+        let place = &mut self.places[at];
+        place.number = next(place.number);
+        let depth = Depth::at_least(blocks).expect("a depth");
+        let (ring, cq) = (RingId::new(place.number.raw(), 0), self.consumer.ring());
+        let sq = SqProducer::starting_at(ring, cq, Blocks::new(depth), depth, 0, blocks, FIRST);
+        place.pair = Some(Pair {
+            sq: sq.expect("a good ring"),
+            slots,
+            given: Window::new(depth, FIRST),
+            todo: Vec::new(),
+            silent: 0,
+        });
+    }
+
+    /// Destroys a queue pair, as the driver and the library do; its CQEs may lie unread.
+    pub fn destroy_pair(&mut self, at: usize) -> Result<(), &'static str> {
+        let place = &mut self.places[at];
+        let Some(pair) = place.pair.take() else {
+            return Ok(());
+        };
+        pair.sq.retire().map_err(|_| "SQ slots do not add up")?;
+        let until = self.channel.window().tail();
+        place.until = Some(until);
+        let refused = "a CQ's slot of another ring";
+        self.limbo.admit(pair.slots, until).map_err(|_| refused)?;
+        self.release();
+        Ok(())
+    }
+
+    fn release(&mut self) {
+        let freed = self.limbo.release(self.consumer.published());
+        // Of this ring, or there were none.
+        let _: Result<(), Slots<Cq>> = self.pool.give(freed);
+    }
+
+    /// Reads up to `max` completions; each tells its queue pair what it covers.
+    pub fn consume(&mut self, max: u32) -> Consumed {
+        for count in 0..max {
+            let Some(entry) = self.consumer.take() else {
+                return Consumed {
+                    count,
+                    drained: true,
+                };
+            };
+            let cqe = Cqe::decode(&entry.words);
+            let published = self.consumer.published();
+            for place in &mut self.places {
+                let Some(pair) = &mut place.pair else {
+                    continue;
+                };
+                if place.number == cqe.qp {
+                    // What covers nothing is nobody's.
+                    let _ = pair.sq.complete(Index::new(cqe.index), entry.seen);
+                }
+                // Too early: the head is not past it. It has to be refused.
+                pair.sq.reclaim(published);
+            }
+        }
+        Consumed {
+            count: max,
+            drained: false,
+        }
+    }
+
+    /// Publishes the head, with an arm if `arm`; then frees slots. Whether an event is due.
+    pub fn publish(&mut self, arm: Option<Wants>) -> Result<Fire, &'static str> {
+        let mut head = FIRST;
+        let published = self.consumer.publish(|past| head = past);
+        let fire = self.doorbell(arm, head);
+        self.release();
+        for pair in self
+            .places
+            .iter_mut()
+            .filter_map(|place| place.pair.as_mut())
+        {
+            pair.sq.reclaim(published);
+        }
+        fire.map_err(|_| "a CQ doorbell is refused")
+    }
+
+    /// Index `at` as a process may ring with it: 0 is one behind the device's head, 1 the head, and so on.
+    pub fn at(&self, at: u32) -> Index {
+        self.channel.window().head().plus(at.wrapping_sub(1))
+    }
+
+    /// That of what was read, and nothing else; one past the newest completion.
+    pub fn read(&self) -> u32 {
+        let head = self.channel.window().head();
+        self.consumer.head().since(head).wrapping_add(1)
+    }
+
+    pub fn beyond(&self) -> u32 {
+        self.channel.window().used().wrapping_add(2)
+    }
+
+    /// A process rings, with the index of what it has read or with another one, which does nothing for its slots. Whether an event is due.
+    pub fn ring(&mut self, arm: Option<Wants>, at: u32) -> Result<Fire, &'static str> {
+        if at == self.read() && !self.hostile {
+            return self.publish(arm);
+        }
+        match self.doorbell(arm, self.at(at)) {
+            Ok(fire) => Ok(fire),
+            Err(_) if at >= self.beyond() => Ok(Fire::No),
+            Err(_) => Err("a CQ doorbell is refused"),
+        }
+    }
+
+    /// The device is told of this index, with an arm or without. Whether an event is due.
+    pub fn doorbell(&mut self, arm: Option<Wants>, index: Index) -> Result<Fire, Violation> {
+        let (head, tail) = (self.channel.window().head(), self.channel.window().tail());
+        let fire = match arm {
+            Some(wants) => self.channel.arm(wants, index),
+            None => self.channel.head(index).map(|()| Fire::No),
+        };
+        if !tail.reaches(index) {
+            // It makes no sense, so it changes nothing.
+            self.unlike_the_manual |= fire == Ok(Fire::Now);
+            return fire;
+        }
+        let behind = !index.reaches(head);
+        let past = if behind { 0 } else { index.since(head) };
+        self.cqes.drain(..self.cqes.len().min(past as usize));
+        if let Some(wants) = arm {
+            let wants = match self.asked {
+                Some((Wants::Next, _)) => Wants::Next,
+                _ => wants,
+            };
+            let mut cqes = self.cqes.iter();
+            let came = cqes.any(|cqe| wants == Wants::Next || cqe.solicited);
+            self.asked = Some((wants, behind || came));
+        }
+        if let Ok(fire) = fire {
+            self.judge(fire);
+        }
+        fire
+    }
+
+    /// The EQ's head has passed the event of a process's CQ. Whether another one is due.
+    pub fn passed(&mut self) -> Fire {
+        let fire = self.channel.passed();
+        self.judge(fire);
+        fire
+    }
+
+    /// Holds what the channel says against the manual.
+    fn judge(&mut self, fire: Fire) {
+        let due = self.asked.is_some_and(|(_, came)| came);
+        match fire {
+            Fire::Now => {
+                self.unlike_the_manual |= !due;
+                self.asked = None;
+            }
+            // One is in the EQ, and it waits.
+            Fire::No => self.unlike_the_manual |= due && !self.channel.in_eq(),
+        }
+    }
+
+    /// Posts one work request and rings.
+    pub fn post(&mut self, at: usize, request: Request) -> Result<(), &'static str> {
+        let Some(pair) = &mut self.places[at].pair else {
+            return Ok(());
+        };
+        let Ok(mut room) = pair.sq.room(request.blocks, request.signalled) else {
+            return Ok(());
+        };
+        pair.todo.push(Request {
+            signalled: room.signalled(),
+            ..request
+        });
+        for block in 0..request.blocks {
+            room.write(block, &[1; 8]);
+        }
+        room.post();
+        let mut taken = None;
+        let given = &mut pair.given;
+        pair.sq.ring(|tail| taken = given.advance_tail(tail));
+        match (taken, pair.sq.storage().twice()) {
+            (Some(_), false) => Ok(()),
+            _ => Err("an SQ slot is used twice"),
+        }
+    }
+
+    /// The device executes the next work request of the queue pair. Whether an event is due.
+    pub fn complete(&mut self, at: usize, outcome: Outcome) -> Result<Fire, &'static str> {
+        let place = &mut self.places[at];
+        let Some(pair) = place.pair.as_mut().filter(|pair| !pair.todo.is_empty()) else {
+            return Ok(Fire::No);
+        };
+        let request = pair.todo.remove(0);
+        let index = pair.given.head().plus(request.blocks);
+        let _ = pair.given.advance_head(index);
+        if outcome == Outcome::Silent {
+            pair.silent += request.blocks;
+            return Ok(Fire::No);
+        }
+        pair.silent = 0;
+        let qp = place.number;
+        let solicited = outcome == Outcome::Solicited;
+        self.cqes.push(Completion {
+            qp,
+            index,
+            solicited,
+        });
+        self.push(solicited).ok_or("CQ overflow")
+    }
+
+    /// The device writes a completion into a CQ whose process does what it likes. Whether an event is due.
+    pub fn garbage(&mut self, solicited: bool) -> Fire {
+        if self.overrun {
+            return Fire::No;
+        }
+        let (qp, index) = (self.places[0].number, Index::ZERO);
+        match self.push(solicited) {
+            Some(fire) => {
+                self.cqes.push(Completion {
+                    qp,
+                    index,
+                    solicited,
+                });
+                fire
+            }
+            None => {
+                self.overrun = true;
+                Fire::No
+            }
+        }
+    }
+
+    pub fn is_overrun(&self) -> bool {
+        self.overrun
+    }
+
+    /// The device writes a completion: whether an event is due. `None` if there is no room.
+    fn push(&mut self, solicited: bool) -> Option<Fire> {
+        let (_, fire) = self.channel.push(solicited)?;
+        if let Some((wants, came)) = &mut self.asked {
+            *came |= *wants == Wants::Next || solicited;
+        }
+        self.judge(fire);
+        Some(fire)
+    }
+
+    /// Moves everything to where its rings stand at `first`, and lays the memory out.
+    pub fn settle(&mut self, first: Index) -> Result<(), &'static str> {
+        let head = self.channel.window().head();
+        let by = first.since(head);
+        self.channel.rotate(by);
+        if !self.hostile {
+            self.consumer.rotate(by);
+        }
+        self.limbo.rotate(by);
+        let mut held = self.limbo.count();
+        for place in &mut self.places {
+            place.until = place.until.filter(|until| !head.reaches(*until));
+            place.until = place.until.map(|until| until.plus(by));
+            let mut moved = None;
+            if let Some(pair) = &mut place.pair {
+                held += pair.slots.count();
+                let sq = first.since(pair.given.head());
+                pair.given.rotate(sq);
+                pair.sq.rotate(sq, by);
+                pair.sq.storage().lay_out(first, pair.given.used());
+                pair.sq.audit().map_err(|_| "SQ slots do not add up")?;
+                moved = Some(sq);
+            }
+            for cqe in self.cqes.iter_mut().filter(|cqe| cqe.qp == place.number) {
+                cqe.index = match moved {
+                    Some(by) if !self.hostile => cqe.index.plus(by),
+                    _ => Index::ZERO,
+                };
+            }
+        }
+        let entries = self.cqes.iter().map(|cqe| {
+            Cqe {
+                qp: cqe.qp,
+                index: cqe.index.get(),
+                ..Cqe::default()
+            }
+            .encode()
+        });
+        let depth = self.consumer.depth();
+        self.consumer.storage().lay_out(depth, first, entries);
+        self.pool.audit(held).map_err(|_| "CQ slots do not add up")
+    }
+}
