@@ -15,10 +15,8 @@ use crate::session::{self, Session};
 
 /// Receives at each end.
 const DEPTH: u32 = 2;
-/// Of the round trips, how many of a hundred took no longer: what JSON tells of how they spread.
-const PERCENTILES: [f64; 12] = [
-    0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 100.0,
-];
+/// Of the round trips, how many of a thousand took no longer: what JSON tells of how they spread.
+const PARTS: [u64; 12] = [0, 10, 50, 100, 250, 500, 750, 900, 950, 990, 999, 1000];
 
 pub(crate) fn run(device: Option<&Path>, args: &Ping) -> anyhow::Result<()> {
     let context = session::open(device)?;
@@ -71,20 +69,19 @@ pub(crate) fn run(device: Option<&Path>, args: &Ping) -> anyhow::Result<()> {
     let time = begin.elapsed();
     let counted = session.counted()?;
 
-    let micros = |nanos: u64| nanos as f64 / 1000.0;
-    let quantile = |q| micros(histogram.value_at_quantile(q));
+    let (median, p99) = (quantile(&histogram, 500), quantile(&histogram, 990));
     let (min, max) = (micros(histogram.min()), micros(histogram.max()));
     if args.json {
         return report::print(&report::json(&json!({
             "size": args.size,
-            "count": args.count,
+            "count": histogram.len(),
             "wait": args.wait.name(),
             "seconds": time.as_secs_f64(),
             "min_us": min,
-            "median_us": quantile(0.5),
-            "p99_us": quantile(0.99),
+            "median_us": median,
+            "p99_us": p99,
             "max_us": max,
-            "percentiles": PERCENTILES.map(|percent| [percent, quantile(percent / 100.0)]),
+            "percentiles": percentiles(&histogram),
             "events": session.events,
             "counters": report::counters_json(&counted),
         })));
@@ -92,14 +89,12 @@ pub(crate) fn run(device: Option<&Path>, args: &Ping) -> anyhow::Result<()> {
     let each = |counter| counted.get(counter) as f64 / args.count as f64;
     report::print(&format!(
         "{} round trips of {} bytes in {:.3} s, with {}\n\
-         microseconds: minimum {min:.1}, median {:.1}, 99th percentile {:.1}, maximum {max:.1}\n\
+         microseconds: minimum {min:.1}, median {median:.1}, 99th percentile {p99:.1}, maximum {max:.1}\n\
          for each: {:.2} SQ doorbells, {:.2} RQ doorbells, {:.2} CQ doorbells, {:.2} CQEs, {:.2} events, {:.2} interrupts\n",
         args.count,
         args.size,
         time.as_secs_f64(),
         args.wait.name(),
-        quantile(0.5),
-        quantile(0.99),
         each(Counter::SqDoorbells),
         each(Counter::RqDoorbells),
         each(Counter::CqHeadDoorbells) + each(Counter::CqArmDoorbells),
@@ -107,6 +102,25 @@ pub(crate) fn run(device: Option<&Path>, args: &Ping) -> anyhow::Result<()> {
         each(Counter::Eqes),
         each(Counter::Interrupts),
     ))
+}
+
+fn micros(nanos: u64) -> f64 {
+    nanos as f64 / 1000.0
+}
+
+/// Microseconds that so many of a thousand round trips took at most.
+fn quantile(histogram: &Histogram<u64>, part: u64) -> f64 {
+    let count = histogram.len();
+    micros(match (count * part).div_ceil(1000) {
+        0 => histogram.min(),
+        // The middle of its rank: 99.9 % of 1000 must not be rounded up to all of them.
+        rank => histogram.value_at_quantile((rank as f64 - 0.5) / count as f64),
+    })
+}
+
+/// How the round trips spread: of a hundred, and microseconds that so many took at most.
+fn percentiles(histogram: &Histogram<u64>) -> [[f64; 2]; PARTS.len()] {
+    PARTS.map(|part| [part as f64 / 10.0, quantile(histogram, part)])
 }
 
 /// A message from one end to the other. The sender's completion comes with it.
@@ -135,4 +149,64 @@ fn one_way(
         ensure!(Instant::now() < deadline, "a message took a minute");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{micros, percentiles, PARTS};
+    use hdrhistogram::Histogram;
+
+    fn of(nanos: impl IntoIterator<Item = u64>) -> Histogram<u64> {
+        let mut histogram = Histogram::new(3).unwrap();
+        for nanos in nanos {
+            histogram.record(nanos).unwrap();
+        }
+        histogram
+    }
+
+    /// Equal, as far as three digits say.
+    fn near(found: f64, expected: f64) -> bool {
+        (found - expected).abs() <= expected / 1000.0
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_samples() {
+        // 1 to 10000 microseconds, in an order that has nothing to do with their size.
+        let samples = (0..10_000u64).map(|i| (i * 7919 % 10_000 + 1) * 1000);
+        let found = percentiles(&of(samples));
+        for ([percent, took], part) in found.into_iter().zip(PARTS) {
+            assert_eq!(percent, part as f64 / 10.0);
+            // None of them is 0.
+            let so_many = (10 * part).max(1) as f64;
+            assert!(near(took, so_many), "{percent}: {took}, not {so_many}");
+        }
+    }
+
+    #[test]
+    fn ends_are_the_least_and_the_most() {
+        for samples in [vec![1_234_567], vec![40_000, 900], vec![57_931; 300]] {
+            let (least, most) = (samples.iter().min(), samples.iter().max());
+            let (least, most) = (*least.unwrap(), *most.unwrap());
+            let histogram = of(samples);
+            let found = percentiles(&histogram);
+            let (first, last) = (found[0][1], found[found.len() - 1][1]);
+            assert_eq!(first, micros(histogram.min()));
+            assert_eq!(last, micros(histogram.max()));
+            assert!(near(first, micros(least)), "{first}");
+            assert!(near(last, micros(most)), "{last}");
+        }
+    }
+
+    #[test]
+    fn one_slow_in_a_thousand_is_seen_by_the_last_alone() {
+        let fast = std::iter::repeat_n(10_000, 999);
+        let found = percentiles(&of(fast.chain([5_000_000])));
+        let (last, others) = found.split_last().unwrap();
+        assert!(near(last[1], 5000.0), "{last:?}");
+        assert!(
+            others.iter().all(|[_, took]| near(*took, 10.0)),
+            "{others:?}"
+        );
+        assert!(found.is_sorted_by(|a, b| a[0] < b[0] && a[1] <= b[1]));
+    }
 }

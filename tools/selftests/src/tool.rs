@@ -40,6 +40,7 @@ pub const GROUP: Group = Group {
         tool::copy_in_a_pipe * 2,
         tool::copy_interrupted * 2,
         tool::ping * 2,
+        tool::ping_percentiles,
         tool::bench * 4,
         tool::loopback * 2,
         tool::bad_usage,
@@ -282,6 +283,48 @@ fn ping(_: &Setup) -> Result<()> {
         ensure!(report.is_object(), "{report}");
         let wqes = ctx.counter(Counter::SendWqes)? - before;
         ensure!(wqes >= 600, "{wqes} WQEs for 300 round trips: {report}");
+    }
+    Ok(())
+}
+
+/// What it says of how long round trips took makes one whole.
+fn ping_percentiles(_: &Setup) -> Result<()> {
+    const COUNT: u64 = 150;
+    for how in ["--poll", "--events"] {
+        let count = COUNT.to_string();
+        let report = json(&["ping", "--count", &count, how, "--json"])?;
+        let number = |name: &str| {
+            let number = report[name].as_f64();
+            number.with_context(|| format!("{name} is no number: {report}"))
+        };
+        ensure!(report["count"] == COUNT, "{report}");
+        let list: Vec<[f64; 2]> = serde_json::from_value(report["percentiles"].clone())
+            .with_context(|| format!("percentiles are no list of pairs: {report}"))?;
+        ensure!(
+            list.windows(2)
+                .all(|two| two[0][0] < two[1][0] && two[0][1] <= two[1][1]),
+            "not in order: {report}"
+        );
+        let at = |percent: f64| {
+            let pair = list.iter().find(|pair| pair[0] == percent);
+            let pair = pair.with_context(|| format!("no {percent}: {report}"))?;
+            Ok::<_, anyhow::Error>(pair[1])
+        };
+        let ends = list.first().zip(list.last());
+        ensure!(
+            ends == Some((&[0.0, number("min_us")?], &[100.0, number("max_us")?])),
+            "the ends are not the least and the most: {report}"
+        );
+        ensure!(
+            at(50.0)? == number("median_us")? && at(99.0)? == number("p99_us")?,
+            "two answers to one question: {report}"
+        );
+        // Half of them took the median at least, and all of them together no longer than the run.
+        let seconds = number("seconds")?;
+        ensure!(
+            at(0.0)? > 0.0 && at(50.0)? * (COUNT / 2) as f64 <= seconds * 1e6 * 1.01,
+            "more than the {seconds} s that it took: {report}"
+        );
     }
     Ok(())
 }
