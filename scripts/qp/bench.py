@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""make bench: measures, in three ways, into build/bench.
+"""make bench: measures, in four ways, into build/bench.
 
 counted  figures for each operation, from a guest under -icount (qp/figures.py). It
          is measured twice, and two runs that do not agree within 1 % are a failure
 timed    ratios to peers, in the same boot: soft-RoCE, NVMe, memcpy, and itself behind
          an IOMMU (qp/peers.py). The first time fio and perftest are downloaded
 plots    curves: against n, k and queue pairs; latency; a changing load (qp/sweeps.py)
+threads  ratios of the device to itself: with a thread of its own, with doorbells that
+         take the global lock, with nothing kept mapped (qp/threads.py)
 
     build/bench/counted.json, timed.json  all that was reported
     build/bench/figures.json              name: number, of the last time for each mode
@@ -24,6 +26,7 @@ from qp import figures
 from qp import payload
 from qp import peers
 from qp import sweeps
+from qp import threads
 
 OUT = payload.BUILD / "bench"
 
@@ -61,7 +64,7 @@ def timed(_accept):
     print(peers.summary(found))
 
 
-MODES = {"counted": counted, "timed": timed, "plots": sweeps.run}
+MODES = {"counted": counted, "timed": timed, "plots": sweeps.run, "threads": threads.run}
 
 
 def run(argv):

@@ -19,6 +19,7 @@ from qp import peers
 from qp import plots
 from qp import profile
 from qp import sweeps
+from qp import threads
 
 REPORTS = """\
 WARNING: kernel/softirq.c:430 at __local_bh_enable_ip+0x5c/0x70, CPU#1: sh/124
@@ -325,6 +326,36 @@ class Timed(unittest.TestCase):
             "| `timed_write1m_iommu_cost` | reported | | not measured |",
         ):
             self.assertIn(line, table)
+
+
+class Threads(unittest.TestCase):
+    """Ratios of the device to itself."""
+
+    def reports(self, thread):
+        """What a guest tells in which an IOThread does `thread` times as much, and a process 100 a second."""
+        told = []
+        for number in range(threads.ROUNDS + 1):
+            for command, _, times in threads.WORKLOADS.values():
+                for name in threads.order(number):
+                    count = int(100 * (thread if name == "thread" else 1))
+                    loop = {"sends": count, "usecs": 1_000_000}
+                    told += [loop if command.startswith("loopback") else {"count": count, "seconds": 1.0}] * times
+        return told
+
+    def test_a_ratio_is_of_two_settings(self):
+        found = threads.rates(self.reports(1.5))
+        self.assertEqual(found["bench, batch 1, two processes"]["main"], [200] * threads.ROUNDS)
+        for by in threads.ratios(found).values():
+            self.assertEqual(by["IOThread : main loop"]["median"], 1.5)
+            self.assertEqual(by["mapped : unmapped"]["largest"], 1)
+
+    def test_a_report_too_many_is_refused(self):
+        with self.assertRaises(base.Fail):
+            threads.rates([*self.reports(1), {"count": 1, "seconds": 1}])
+
+    def test_the_script_of_the_guest_is_one(self):
+        subprocess.run(["busybox", "sh", "-n", "-c", threads.script()], check=True)
+        self.assertEqual(threads.qemu_options().count("-device qpair,"), len(threads.SETTINGS) - 1)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: GPL-2.0
+"""scripts/bench threads: what the device's threads, locks and mappings bring.
+
+One guest has one device for each setting:
+
+    main       the core works in QEMU's main loop, as by default
+    thread     in an IOThread; doorbells take no lock
+    locked     in an IOThread; doorbells take QEMU's global lock
+    unmapped   as main, and nothing stays mapped between requests
+
+In each round each device does each workload, one after the other, about as long, and in
+each round another device is the first. A ratio is of two rates of the same round, so that what else this machine does in that
+minute is in both; told are its median and its spread. The first round is left out.
+"""
+
+import statistics
+import subprocess
+
+from qp import base
+from qp import figures
+from qp import machine
+from qp import payload
+
+ROUNDS = 5
+SECONDS = 1.0
+TIMEOUT = 1800
+
+SETTINGS = {
+    "main": "",
+    "thread": "iothread=core-thread",
+    "locked": "iothread=core-locked,locked-doorbells=on",
+    "unmapped": "unmapped=on",
+}
+
+# Name: the command, where N is the count, a first count, and how many do it at once.
+WORKLOADS = {
+    "bench, batch 32": ("bench --op write --size 64 --batch 32 --count N", 20_000, 1),
+    "bench, batch 1": ("bench --op write --size 64 --batch 1 --count N", 2_000, 1),
+    "bench, batch 32, two processes": ("bench --op write --size 64 --batch 32 --count N", 10_000, 2),
+    "bench, batch 1, two processes": ("bench --op write --size 64 --batch 1 --count N", 1_000, 2),
+    "bench, 64 KiB, batch 32": ("bench --op write --size 64k --batch 32 --count N", 2_000, 1),
+    "ping, polling": ("ping --poll --count N", 500, 1),
+    "ping, events": ("ping --events --count N", 200, 1),
+    "kernel loopback": ("loopback --qps 4 --size 64 --count N", 500, 1),
+}
+
+# What is told: one setting by another.
+RATIOS = {
+    "IOThread : main loop": ("thread", "main"),
+    "doorbells without : with the global lock": ("thread", "locked"),
+    "mapped : unmapped": ("main", "unmapped"),
+}
+
+SCRIPT = f"""
+fail() {{ echo "qpair: error: $*" >&2; exit 1; }}
+cd /sys/bus/pci/drivers/qpair
+set -- *:*:*
+[ $# = {len(SETTINGS)} ] || fail "{len(SETTINGS)} devices were asked for, and there are $#"
+for name in {" ".join(SETTINGS)}; do
+	ls /sys/bus/pci/devices/$1/misc > /tmp/device.$name
+	shift
+done
+cd /
+# KEY DEVICE COUNT TIMES WORDS...: reports, of as many operations as took so long the last time, or COUNT.
+work() {{
+	key=/tmp/$1.$2 device=$(cat /tmp/device.$2) count=$3 times=$4
+	shift 4
+	[ ! -e $key.count ] || read -r count < $key.count
+	words=
+	for word in "$@"; do [ $word = N ] && words="$words $count" || words="$words $word"; done
+	for i in $(seq $times); do
+		qpair $words --device /dev/$device --json > $key.$i || touch $key.failed &
+	done
+	wait
+	[ ! -e $key.failed ] || fail "qpair $words"
+	awk -v count=$count '
+		/"seconds"/ {{ took = $2 + 0 }}
+		/"usecs"/ {{ took = $2 / 1e6 }}
+		END {{ print int(count * (took > 0 ? {SECONDS} / took : 1) + 1) }}' $key.1 > $key.count
+	for i in $(seq $times); do cat $key.$i; done
+}}
+"""
+
+
+def order(number):
+    """Settings in the order of a round: each is first in its turn."""
+    names = list(SETTINGS)
+    first = number % len(names)
+    return names[first:] + names[:first]
+
+
+def script():
+    lines = [SCRIPT]
+    for number in range(ROUNDS + 1):
+        said = f"threads, round {number} of {ROUNDS}" if number else "warming up"
+        lines.append(f'echo "qpair: {said}" >&2')
+        for key, (command, count, times) in enumerate(WORKLOADS.values()):
+            lines += [f"work {key} {name} {count} {times} {command}" for name in order(number)]
+    return "\n".join(lines)
+
+
+def qemu_options():
+    """The devices but the first, which every guest has, in the order of their buses."""
+    words = []
+    for number, (name, options) in list(enumerate(SETTINGS.items()))[1:]:
+        if "iothread=" in options:
+            words.append(f"-object iothread,id=core-{name}")
+        port = number + 100
+        words.append(f"-device pcie-root-port,id=port{port},chassis={port},slot={port}")
+        words.append(f"-device qpair,id=qpair{number},bus=port{port},eqs=2,{options}")
+    return " ".join(words)
+
+
+def rate(report):
+    """Operations a second, of whatever it is."""
+    if "sends" in report:
+        return report["sends"] / report["usecs"] * 1e6
+    return report["count"] / report["seconds"]
+
+
+def rates(reports):
+    """{workload: {setting: [a rate for each round]}}."""
+    found = {workload: {name: [] for name in SETTINGS} for workload in WORKLOADS}
+    reports = iter(reports)
+    for number in range(ROUNDS + 1):
+        for workload, (_, _, times) in WORKLOADS.items():
+            for name in order(number):
+                found[workload][name].append(sum(rate(next(reports)) for _ in range(times)))
+    if next(reports, None) is not None:
+        raise base.Fail("the guest reported more than it was asked for")
+    return {workload: {name: values[1:] for name, values in by.items()} for workload, by in found.items()}
+
+
+def ratios(found):
+    """{workload: {ratio: median, least and largest}}."""
+    told = {}
+    for workload, by in found.items():
+        told[workload] = {}
+        for ratio, (ours, theirs) in RATIOS.items():
+            rounds = [mine / other for mine, other in zip(by[ours], by[theirs], strict=True)]
+            told[workload][ratio] = {
+                "median": statistics.median(rounds), "least": min(rounds), "largest": max(rounds), "rounds": rounds,
+            }  # fmt: skip
+    return told
+
+
+def run(_accept):
+    result = subprocess.run(
+        [base.SCRIPTS / "py", "guest", "--smp", "2", "--eqs", "2", "--timeout", str(TIMEOUT),
+         f"--qemu-opt={qemu_options()}", "--", "sh", "-c", script()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    if result.returncode != 0:
+        raise base.Fail(f"the guest ended with {result.returncode}")
+    found = rates(figures.documents(result.stdout.decode()))
+    told = ratios(found)
+    accelerator = "kvm" if machine.kvm_works() else "tcg"
+    figures.save(payload.BUILD / "bench/threads.json", {"accelerator": accelerator, "ratios": told, "rates": found})
+    print(f"{ROUNDS} rounds under {accelerator.upper()}: median (least to largest)")
+    for name in RATIOS:
+        print(f"{name}:")
+        for workload, by in told.items():
+            ratio = by[name]
+            print(f"  {workload:32} {ratio['median']:6.2f}  ({ratio['least']:.2f} to {ratio['largest']:.2f})")
