@@ -41,6 +41,10 @@ const LOG_EQ: u32 = 8;
 /// Somebody inside waits here: it says that it has come, and goes on when it is told to.
 type Stop = (mpsc::Sender<()>, mpsc::Receiver<()>);
 
+const BELL: usize = 0;
+const CORE: usize = 1;
+const UP: usize = 2;
+
 struct Machine {
     memory: Vec<AtomicU64>,
     mapped: AtomicI64,
@@ -50,7 +54,8 @@ struct Machine {
     crowd: AtomicBool,
     /// Values of the doorbells, as they were acted on.
     rung: Mutex<Vec<u64>>,
-    stop: Mutex<Option<Stop>>,
+    /// Who acts on a doorbell, who runs the core, who brings the function up.
+    stop: [Mutex<Option<Stop>>; 3],
     model: AtomicU64,
 }
 
@@ -68,7 +73,7 @@ impl Machine {
             inside: AtomicI64::new(0),
             crowd: AtomicBool::new(false),
             rung: Mutex::default(),
-            stop: Mutex::default(),
+            stop: Default::default(),
             model: AtomicU64::new(0),
         });
         let values: Vec<u64> = (0..qpair_facts().settings)
@@ -93,17 +98,25 @@ impl Machine {
         let model = unsafe { qpair_model_new(host, values.as_ptr(), false, ptr::null_mut(), 0) };
         assert!(!model.is_null());
         machine.model.store(model as u64, SeqCst);
+        machine.up();
+        machine
+    }
+
+    fn up(&self) {
+        self.rings();
+        self.set(offset::CTRL, ENABLE);
+        assert_eq!(self.status() & READY, READY);
+    }
+
+    fn rings(&self) {
         for (register, value) in [
             (offset::EQ0_BASE_LO, EQ as u32),
             (offset::ASQ_BASE_LO, SQ as u32),
             (offset::ACQ_BASE_LO, CQ as u32),
             (offset::ADMIN_DEPTH, LOG << 16 | LOG << 8 | LOG_EQ),
-            (offset::CTRL, ENABLE),
         ] {
-            machine.set(register, value);
+            self.set(register, value);
         }
-        assert_eq!(machine.status() & READY, READY);
-        machine
     }
 
     fn model(&self) -> *mut QpairModel {
@@ -145,12 +158,20 @@ impl Machine {
         self.rung.lock().unwrap().clone()
     }
 
-    /// The next one who acts on a doorbell stays inside: hears of it, and lets it go.
-    fn hold_next(&self) -> (mpsc::Receiver<()>, mpsc::Sender<()>) {
+    /// The next one who does this stays inside: hears of it, and lets it go.
+    fn hold_next(&self, what: usize) -> (mpsc::Receiver<()>, mpsc::Sender<()>) {
         let (here, came) = mpsc::channel();
         let (go, may_go) = mpsc::channel();
-        *self.stop.lock().unwrap() = Some((here, may_go));
+        *self.stop[what].lock().unwrap() = Some((here, may_go));
         (came, go)
+    }
+
+    fn stay(&self, what: usize) {
+        let stop = self.stop[what].lock().unwrap().take();
+        if let Some((here, go)) = stop {
+            here.send(()).unwrap();
+            go.recv().unwrap();
+        }
     }
 }
 
@@ -201,7 +222,8 @@ unsafe extern "C" fn unmap(mapping: *mut c_void) {
 
 unsafe extern "C" fn raise(_opaque: *mut c_void, _vector: u32) {}
 
-unsafe extern "C" fn now(_opaque: *mut c_void) -> u64 {
+unsafe extern "C" fn now(opaque: *mut c_void) -> u64 {
+    Machine::of(opaque).stay(CORE);
     0
 }
 
@@ -211,7 +233,8 @@ unsafe extern "C" fn wake(opaque: *mut c_void) {
 
 unsafe extern "C" fn wake_at(_opaque: *mut c_void, _nanos: u64) {}
 
-unsafe extern "C" fn bus_master(_opaque: *mut c_void) -> bool {
+unsafe extern "C" fn bus_master(opaque: *mut c_void) -> bool {
+    Machine::of(opaque).stay(UP);
     true
 }
 
@@ -224,11 +247,7 @@ unsafe extern "C" fn trace(opaque: *mut c_void, what: QpairTrace, arguments: *co
         // SAFETY: They are six.
         let value = unsafe { arguments.add(2).read() };
         machine.rung.lock().unwrap().push(value >> 32);
-        let stop = machine.stop.lock().unwrap().take();
-        if let Some((here, go)) = stop {
-            here.send(()).unwrap();
-            go.recv().unwrap();
-        }
+        machine.stay(BELL);
     }
     machine.inside.fetch_sub(1, SeqCst);
 }
@@ -288,7 +307,7 @@ fn all_doorbells_are_acted_on() {
 #[test]
 fn a_doorbell_does_not_wait() {
     let machine = Machine::new();
-    let (came, go) = machine.hold_next();
+    let (came, go) = machine.hold_next(BELL);
     thread::scope(|scope| {
         let first = scope.spawn(|| assert!(machine.post(1)));
         came.recv().unwrap();
@@ -303,11 +322,37 @@ fn a_doorbell_does_not_wait() {
     assert_eq!(machine.rung(), (1..=1025).collect::<Vec<_>>());
 }
 
+/// Who leaves looks once more: what came when he had looked is not left to somebody who comes by chance.
+#[test]
+fn no_doorbell_stays() {
+    let machine = Machine::new();
+    let (came, go) = machine.hold_next(CORE);
+    thread::scope(|scope| {
+        scope.spawn(|| machine.run());
+        came.recv().unwrap();
+        assert!(machine.post(1));
+        assert_eq!(machine.rung(), []);
+        go.send(()).unwrap();
+    });
+    assert_eq!(machine.rung(), [1]);
+
+    machine.set(offset::CTRL, 1 << 1);
+    machine.rings();
+    let (came, go) = machine.hold_next(UP);
+    thread::scope(|scope| {
+        scope.spawn(|| machine.set(offset::CTRL, ENABLE));
+        came.recv().unwrap();
+        assert!(machine.post(2));
+        go.send(()).unwrap();
+    });
+    assert_eq!(machine.rung(), [1, 2]);
+}
+
 /// What a CPU wrote in doorbells is done before what it reads or writes in registers.
 #[test]
 fn registers_come_after_doorbells() {
     let machine = Machine::new();
-    let (came, go) = machine.hold_next();
+    let (came, go) = machine.hold_next(BELL);
     thread::scope(|scope| {
         scope.spawn(|| assert!(machine.post(1)));
         came.recv().unwrap();
@@ -333,7 +378,7 @@ fn a_bound_function_wants_the_lock() {
     assert!(machine.post(1));
     assert_eq!(machine.run(), QpairRun::Idle);
 
-    let (came, go) = machine.hold_next();
+    let (came, go) = machine.hold_next(BELL);
     thread::scope(|scope| {
         scope.spawn(|| assert!(machine.post(2)));
         came.recv().unwrap();
@@ -352,7 +397,7 @@ fn a_bound_function_wants_the_lock() {
 fn the_end_waits_and_is_quiet() {
     let machine = Machine::new();
     assert!(machine.post(1));
-    let (came, go) = machine.hold_next();
+    let (came, go) = machine.hold_next(BELL);
     thread::scope(|scope| {
         scope.spawn(|| assert!(machine.post(2)));
         came.recv().unwrap();
