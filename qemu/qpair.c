@@ -223,7 +223,10 @@ static void qpair_config_write(PCIDevice *pci, uint32_t addr, uint32_t value,
 {
     QpairState *s = QPAIR(pci);
 
-    if (s->present && qpair_model_vanished(s->model)) {
+    bool vanished = s->present && qpair_model_vanished(s->model);
+
+    qpair_deliver_later(s);
+    if (vanished) {
         return;
     }
     pci_default_write_config(pci, addr, value, len);
@@ -260,13 +263,16 @@ static void qpair_commit(MemoryListener *listener)
 {
     QpairState *s = container_of(listener, QpairState, listener);
 
-    if (!s->view_changed) {
-        return;
+    if (s->view_changed) {
+        s->view_changed = false;
+        trace_qpair_unmap_all(qpair_id(s));
+        qpair_model_unmap_all(s->model);
+        qpair_model_bind(s->model, s->translations != 0);
+        if (s->iothread && s->translations == 0) {
+            /* The main loop may just have been told of work that it no longer does. */
+            qpair_wake(s);
+        }
     }
-    s->view_changed = false;
-    trace_qpair_unmap_all(qpair_id(s));
-    qpair_model_unmap_all(s->model);
-    qpair_model_bind(s->model, s->translations != 0);
     qpair_deliver_later(s);
 }
 
@@ -312,9 +318,6 @@ static void qpair_exit(PCIDevice *pci)
 {
     QpairState *s = QPAIR(pci);
 
-    if (s->listener.address_space) {
-        memory_listener_unregister(&s->listener);
-    }
     s->present = false;
     migrate_del_blocker(&s->migration_blocker);
     msix_uninit_exclusive_bar(pci);
@@ -327,6 +330,10 @@ static void qpair_exit(PCIDevice *pci)
                             s);
     } else {
         qpair_leave(s);
+    }
+    /* Not earlier: it would loose the model from an IOMMU that is there. */
+    if (s->listener.address_space) {
+        memory_listener_unregister(&s->listener);
     }
     g_clear_pointer(&s->main_bh, qemu_bh_delete);
 }

@@ -294,7 +294,8 @@ struct QpairModel *qpair_model_new(struct QpairHost host,
 
 /*
  The function is gone: when this returns, nothing is mapped, no DMA is under way, and no callback is
- called any more. Registers read as ones, all else does nothing.
+ called any more. Registers read as ones, all else does nothing. Called from inside of the model, all that holds
+ when that has returned.
 
  # Safety
 
@@ -514,7 +515,8 @@ struct QpairModel *qpair_model_new(struct QpairHost host,
 
 /*
  The function is gone: when this returns, nothing is mapped, no DMA is under way, and no callback is
- called any more. Registers read as ones, all else does nothing.
+ called any more. Registers read as ones, all else does nothing. Called from inside of the model, all that holds
+ when that has returned.
 
  # Safety
 

@@ -80,7 +80,8 @@ static void qpair_set_setting(Object *obj, Visitor *v, const char *name,
     }
     if (!done) {
         error_setg(errp, "%s", reason);
-    } else if (s->present) {
+    }
+    if (s->present) {
         qatomic_set(&s->paced,
                     icount_enabled() || qpair_model_paced(s->model));
         qpair_deliver(s);

@@ -26,7 +26,7 @@
 //!
 //! **Nobody is inside twice.** A callback may come back in under the BQL: an IOMMU's fault may aim at our
 //! registers. Only a holder of the BQL can find that somebody with the BQL is inside, and then it is
-//! itself: accesses do nothing, a reset and the loss of mappings are done as soon as it has left.
+//! itself: accesses do nothing; the end, a reset and the loss of mappings are done as soon as it has left.
 //! Mappings hold references of their own, so late is not too late.
 
 use core::sync::atomic::{
@@ -68,6 +68,12 @@ pub(crate) struct Letter {
     pub(crate) bytes: u32,
 }
 
+/// Nothing is mapped, and registers read as ones.
+fn end(function: &mut Function<Qemu>) {
+    function.set_vanish(true);
+    function.reset();
+}
+
 /// The function, and the ways to it.
 pub(crate) struct Inside {
     function: Mutex<Function<Qemu>>,
@@ -78,6 +84,7 @@ pub(crate) struct Inside {
     bound: AtomicBool,
     reset_later: AtomicBool,
     unmap_later: AtomicBool,
+    end_later: AtomicBool,
 }
 
 impl Inside {
@@ -89,6 +96,7 @@ impl Inside {
             bound: AtomicBool::new(false),
             reset_later: AtomicBool::new(false),
             unmap_later: AtomicBool::new(false),
+            end_later: AtomicBool::new(false),
         }
     }
 
@@ -121,7 +129,9 @@ impl Inside {
         self.take_in(&mut function);
         let result = act(&mut function);
         loop {
-            if self.reset_later.swap(false, Relaxed) {
+            if self.end_later.swap(false, Relaxed) {
+                end(&mut function);
+            } else if self.reset_later.swap(false, Relaxed) {
                 function.reset();
             } else if self.unmap_later.swap(false, Relaxed) {
                 function.unmap_all();
@@ -137,6 +147,13 @@ impl Inside {
     pub(crate) fn reset(&self) {
         if self.enter(Function::reset).is_none() {
             self.reset_later.store(true, Relaxed);
+        }
+    }
+
+    /// With the BQL: ends the function; it is not seen again.
+    pub(crate) fn end(&self) {
+        if self.enter(end).is_none() {
+            self.end_later.store(true, Relaxed);
         }
     }
 
@@ -157,6 +174,10 @@ impl Inside {
 
     /// Without the BQL: lets the core work for a while.
     pub(crate) fn run(&self) -> QpairRun {
+        if self.bound.load(Relaxed) {
+            // Not even waited for: who is inside may be about to wait for this thread.
+            return QpairRun::Bound;
+        }
         let mut function = self.function.lock();
         let mut run = QpairRun::More;
         for _ in 0..LOOKS {

@@ -171,7 +171,8 @@ fn make(host: Qemu, values: &[u64], deterministic: bool) -> Result<Function<Qemu
 }
 
 /// The function is gone: when this returns, nothing is mapped, no DMA is under way, and no callback is
-/// called any more. Registers read as ones, all else does nothing.
+/// called any more. Registers read as ones, all else does nothing. Called from inside of the model, all that holds
+/// when that has returned.
 ///
 /// # Safety
 ///
@@ -180,10 +181,7 @@ fn make(host: Qemu, values: &[u64], deterministic: bool) -> Result<Function<Qemu
 pub unsafe extern "C" fn qpair_model_end(model: *const QpairModel) {
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
-    let _ = model.inside.enter(|f| {
-        f.set_vanish(true);
-        f.reset();
-    });
+    model.inside.end();
 }
 
 /// Frees a model.

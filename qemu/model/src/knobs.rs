@@ -79,13 +79,21 @@ impl<H: Host> Function<H> {
     /// Sets how long after a doorbell an idle core begins.
     pub fn set_core_delay(&mut self, nanos: u64) {
         self.knobs.core_delay_ns = nanos;
-        self.set_timer();
+        self.paced_anew();
     }
 
     /// Sets how long the core takes for a WQE.
     pub fn set_wqe_ns(&mut self, nanos: u64) {
         self.knobs.wqe_ns = nanos;
+        self.paced_anew();
+    }
+
+    /// Who waits in line for the clock has to be seen to without it.
+    fn paced_anew(&mut self) {
         self.set_timer();
+        if !self.line.is_empty() {
+            self.bus.host.wake();
+        }
     }
 
     /// Lets the indices of rings that are made from now on begin elsewhere than at 0.

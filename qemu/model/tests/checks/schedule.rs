@@ -15,6 +15,7 @@ checks![
     turns_are_as_many_as_asked_for,
     an_idle_core_begins_after_its_delay,
     each_request_takes_its_time,
+    who_waits_for_the_clock_is_woken_when_there_is_none,
     the_core_may_work_inside_the_doorbell,
     long_work_leaves_the_doorbell,
     the_same_calls_give_the_same_results,
@@ -125,6 +126,22 @@ fn each_request_takes_its_time() {
     p.m.f.set_wqe_ns(0);
     p.send(wqe(work::NOP, 1), &[]);
     assert_eq!(p.done_a().len(), 1);
+}
+
+fn who_waits_for_the_clock_is_woken_when_there_is_none() {
+    let mut p = Pair::new();
+    p.m.f.set_wqe_ns(1_000_000);
+    for i in 0..3 {
+        p.m.post(&mut p.a, wqe(work::NOP, i), &[]);
+    }
+    p.m.ring_sq(&p.a);
+    p.m.settle();
+    assert_eq!(p.done_a().len(), 1);
+    p.m.f.host_mut().woken = false;
+    p.m.f.set_wqe_ns(0);
+    assert!(p.m.f.host().woken, "nobody else comes for what is in line");
+    p.m.settle();
+    assert_eq!(p.done_a().len(), 2);
 }
 
 fn in_doorbells() -> Config {
