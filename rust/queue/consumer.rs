@@ -41,7 +41,7 @@ const OWNER: u64 = crate::abi::entry::OWNER;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadRing;
 
-/// An entry of this ring was read, and this is the index past it.
+/// Entries of this ring were read, and this is the index past the last.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<K: Kind> {
     ring: RingId,
@@ -56,7 +56,7 @@ impl<K: Kind> Seen<K> {
         self.ring
     }
 
-    /// The index past the entry.
+    /// The index past them.
     #[inline(always)]
     pub const fn past(self) -> Index {
         self.past
@@ -213,21 +213,56 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
     #[inline(always)]
     pub fn take(&mut self) -> Option<Entry<K, N>> {
         let at = (self.depth.position(self.head) as usize).wrapping_mul(N);
-        let early: Option<[u64; N]> = mutant!(OwnerAfterBody).then(|| self.storage.load_all(at));
         let there = |last: u64| self.depth.is_valid(last & OWNER != 0, self.head);
-        let mut words: [u64; N] = self.storage.load_entry(at, there)?;
-        if let Some(early) = early {
-            words[..N - 1].copy_from_slice(&early[..N - 1]);
-        }
+        let words = read(&self.storage, at, there)?;
         self.head = self.head.plus(1);
-        Some(Entry {
-            words,
-            seen: Seen {
-                ring: self.ring,
-                past: self.head,
-                kind: PhantomData,
-            },
-        })
+        let seen = self.seen();
+        Some(Entry { words, seen })
+    }
+
+    /// Reads entries in a row, out of what `view` makes of the ring's memory: how many. Each is shown to `takes` with a place
+    /// in `into`. The row ends where there is no place, no entry, one in whose last word the bits `mask` are not
+    /// `bits` (one comparison for this and the owner), one that is not taken, or at the end of the ring's memory. What it
+    /// ends at is not read: the next [`take`](Self::take) tells what that is.
+    #[inline(always)]
+    pub fn take_while<'a, V: Storage, T>(
+        &'a mut self,
+        view: impl FnOnce(&'a S) -> V,
+        into: &mut [T],
+        (mask, bits): (u64, u64),
+        mut takes: impl FnMut(&mut T, &[u64; N]) -> bool,
+    ) -> usize {
+        let storage = view(&self.storage);
+        let position = self.depth.position(self.head);
+        let to_end = self.depth.entries().wrapping_sub(position) as usize;
+        let owner = if self.depth.owner(self.head) {
+            OWNER
+        } else {
+            0
+        };
+        let (mask, bits) = (mask | OWNER, bits | owner);
+        let (mut at, mut taken) = ((position as usize).wrapping_mul(N), 0u32);
+        let count = into.len().min(to_end);
+        for place in into.get_mut(..count).unwrap_or_default() {
+            match read(&storage, at, |last| last & mask == bits) {
+                Some(words) if takes(place, &words) => {}
+                _ => break,
+            }
+            at = at.wrapping_add(N);
+            taken = taken.wrapping_add(1);
+        }
+        self.head = self.head.plus(taken);
+        taken as usize
+    }
+
+    /// That all so far was read.
+    #[inline(always)]
+    pub const fn seen(&self) -> Seen<K> {
+        Seen {
+            ring: self.ring,
+            past: self.head,
+            kind: PhantomData,
+        }
     }
 
     /// Publishes the head: `doorbell` writes it to the device, as a plain head, or with an arm.
@@ -238,4 +273,19 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         self.published = self.head;
         self.published()
     }
+}
+
+/// Reads the entry whose words begin at `at`, if its last word says that it is `there`.
+#[inline(always)]
+fn read<V: Storage, const N: usize>(
+    storage: &V,
+    at: usize,
+    there: impl FnOnce(u64) -> bool,
+) -> Option<[u64; N]> {
+    let early: Option<[u64; N]> = mutant!(OwnerAfterBody).then(|| storage.load_all(at));
+    let mut words: [u64; N] = storage.load_entry(at, there)?;
+    if let Some(early) = early {
+        words[..N - 1].copy_from_slice(&early[..N - 1]);
+    }
+    Some(words)
 }

@@ -2,22 +2,26 @@
 //! The software side of a ring that software writes: an SQ or an RQ.
 //!
 //! A slot is a 64-byte block of an SQ, or a work request of an RQ (of one stride).
-//! The slots of a ring are in one of three states, and each state is a bundle:
+//! The slots of a ring are in one of four states, and each state is a bundle:
 //!
 //! ```text
-//!           post                  complete                    reclaim
-//!   free ---------> in flight ---------------> covered ---------------------> free
-//!          entry written           a CQE's index           the CQ head past
-//!                                  covers it               that CQE is published
+//!         post             ring                complete                   reclaim
+//!   free ------> posted ---------> in flight -----------> covered ---------------------> free
+//!         entry           the device          a CQE's index           the CQ head past
+//!         written         is told             covers it               that CQE is published
 //! ```
 //!
 //! - A CQE carries the consumer index of its queue *past* the work request that it reports, so it covers
 //!   that one and all before it, unsignalled ones too. There is no memory for a work request here.
-//! - An index that covers nothing in flight (stale, doubled, garbage), or that comes
-//!   from a CQ that is not this queue's, gives nothing and is counted.
+//! - A completion takes the slots that its index covers from those in flight. One that covers none or more than there are
+//!   (stale, doubled, garbage), or that comes from a CQ that is not this queue's, gives nothing and is counted.
 //! - A post that would leave the queue without a way to get slots back is signalled, wanted or not: the run of unsignalled
 //!   blocks at the tail never grows so long that the largest work request would not fit beside it.
 //! - Posting writes memory only. One doorbell hands over a whole batch.
+//!
+//! Who posts a batch, or has a row of completions, takes the indices out of the queue meanwhile ([`Batch`],
+//! [`Row`]), into registers, where stores to the ring and barriers do not reach; when it ends, the slots are moved
+//! for all of it. A single one is a batch or a row of one.
 
 use super::consumer::BadRing;
 use super::consumer::Published;
@@ -37,6 +41,8 @@ use super::storage::Storage;
 use crate::abi::entry::BLOCK_WORDS;
 use crate::abi::entry::MAX_BLOCKS;
 use crate::abi::entry::MAX_STRIDE_SHIFT;
+use core::borrow::BorrowMut;
+use core::marker::PhantomData;
 
 /// The producer of a send queue.
 pub type SqProducer<S> = Producer<S, Sq>;
@@ -61,32 +67,55 @@ pub enum Stale {
     Cq,
 }
 
-/// The software side of a ring of work requests.
-#[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
-pub struct Producer<S: Storage, K: Kind> {
-    storage: S,
+/// What does not change.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
+struct Shape {
     depth: Depth,
     /// Base-two logarithm of the 64-byte blocks of a slot; 0 but for RQs.
     stride: u8,
     /// Most slots that a work request takes.
     largest: u32,
-    /// The CQ that its completions come from.
-    cq: RingId,
+}
+
+/// What a post changes.
+#[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
+struct Posting<K: Kind> {
     /// Where the next work request goes.
     tail: Index,
-    /// What the device has been told.
-    handed: Index,
-    /// Past what completions have covered.
-    done: Index,
     /// Slots at the tail behind which no signalled work request stands.
     silent: u32,
     pool: Pool<K>,
+    /// Not handed over yet.
+    posted: Slots<K>,
+}
+
+/// What a completion changes.
+#[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
+struct Completing<K: Kind> {
+    /// The CQ that completions come from.
+    cq: RingId,
+    /// Past what completions have covered.
+    done: Index,
     flight: Slots<K>,
     covered: Slots<K>,
     /// Past the CQE that covered last.
     covered_at: Index,
     stale: u32,
+}
+
+/// The software side of a ring of work requests.
+#[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
+pub struct Producer<S: Storage, K: Kind> {
+    storage: S,
+    shape: Shape,
+    posting: Posting<K>,
+    completing: Completing<K>,
+    /// What the device has been told.
+    handed: Index,
 }
 
 impl<S: Storage> Producer<S, Sq> {
@@ -139,62 +168,70 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         }
         Ok(Self {
             storage,
-            depth,
-            stride,
-            largest: capacity.min(MAX_BLOCKS as u32),
-            cq,
-            tail: first,
+            shape: Shape {
+                depth,
+                stride,
+                largest: capacity.min(MAX_BLOCKS as u32),
+            },
+            posting: Posting {
+                tail: first,
+                silent: 0,
+                pool: Pool::mint(ring, capacity),
+                posted: Slots::none(ring),
+            },
+            completing: Completing {
+                cq,
+                done: first,
+                flight: Slots::none(ring),
+                covered: Slots::none(ring),
+                covered_at: Index::ZERO,
+                stale: 0,
+            },
             handed: first,
-            done: first,
-            silent: 0,
-            pool: Pool::mint(ring, capacity),
-            flight: Slots::none(ring),
-            covered: Slots::none(ring),
-            covered_at: Index::ZERO,
-            stale: 0,
         })
     }
 
     /// Places in the ring.
     #[inline(always)]
     pub const fn depth(&self) -> Depth {
-        self.depth
+        self.shape.depth
     }
 
     /// Slots that a post may take now.
     #[inline(always)]
     pub const fn free(&self) -> u32 {
-        self.pool.free()
+        self.posting.pool.free()
     }
 
     /// Slots that are posted and not covered by a completion.
     #[inline(always)]
     pub const fn in_flight(&self) -> u32 {
-        self.flight.count()
+        let posted = self.posting.posted.count();
+        self.completing.flight.count().wrapping_add(posted)
     }
 
     /// Slots that are covered, and wait for the CQ head to be published.
     #[inline(always)]
     pub const fn covered(&self) -> u32 {
-        self.covered.count()
+        self.completing.covered.count()
     }
 
     /// Slots in all.
     #[inline(always)]
     pub const fn capacity(&self) -> u32 {
-        self.pool.minted()
+        self.posting.pool.minted()
     }
 
     /// Completions that gave nothing.
     #[inline]
     pub const fn stale(&self) -> u32 {
-        self.stale
+        self.completing.stale
     }
 
     /// Where the next work request goes.
     #[inline(always)]
     pub const fn tail(&self) -> Index {
-        self.tail
+        self.posting.tail
     }
 
     /// The ring's memory.
@@ -206,57 +243,131 @@ impl<S: Storage, K: Kind> Producer<S, K> {
     /// Makes room for a work request of `slots` slots that the caller wants signalled
     /// or not. Nothing is taken until [`Room::post`].
     #[inline(always)]
-    pub fn room(&mut self, slots: u32, signal: bool) -> Result<Room<'_, S, K>, Refused> {
-        if slots > self.pool.free() && !mutant!(CapacityPlusOne) {
-            return Err(if slots > self.largest {
-                Refused::TooLarge
-            } else {
-                Refused::Full
-            });
+    pub fn room(
+        &mut self,
+        slots: u32,
+        signal: bool,
+    ) -> Result<Room<Batch<'_, &S, K>, &S, K>, Refused> {
+        Room::new(self.batch(|storage| storage), slots, signal)
+    }
+
+    /// Begins a batch of posts, into what `view` makes of the ring's memory.
+    #[inline(always)]
+    pub fn batch<'a, V: Storage>(&'a mut self, view: impl FnOnce(&'a S) -> V) -> Batch<'a, V, K> {
+        Batch {
+            storage: view(&self.storage),
+            shape: self.shape,
+            tail: self.posting.tail,
+            free: self.posting.pool.free(),
+            silent: self.posting.silent,
+            posting: &mut self.posting,
         }
-        // There are as many, so it is the largest of all that counts here, not this queue's own.
-        if slots == 0 || slots > MAX_BLOCKS as u32 {
-            return Err(Refused::TooLarge);
-        }
-        let silent = self.silent.wrapping_add(slots);
-        let beside = self.pool.minted().saturating_sub(silent);
-        let signal = signal || (beside < self.largest && !mutant!(NeverSignal));
-        Ok(Room {
-            producer: self,
-            slots,
-            silent: if signal { 0 } else { silent },
-        })
     }
 
     /// Hands over what was posted since the last time: `doorbell` writes the tail to
     /// the device. Once for a batch, and not at all if there is nothing new.
     #[inline(always)]
     pub fn ring(&mut self, doorbell: impl FnOnce(Index)) -> bool {
-        if self.handed == self.tail && !mutant!(RingWithoutNews) {
+        let tail = self.posting.tail;
+        if self.handed == tail && !mutant!(RingWithoutNews) {
             return false;
         }
         self.storage.before_tail();
-        doorbell(self.tail);
-        self.handed = self.tail;
+        doorbell(tail);
+        self.handed = tail;
+        let posted = self.posting.posted.take();
+        self.completing.flight.absorb(posted);
         true
     }
 
     /// A CQE of this queue was read: how many slots it covers. They are not free yet.
     #[inline(always)]
     pub fn complete(&mut self, index: Index, seen: Seen<Cq>) -> Result<u32, Stale> {
-        if seen.ring() != self.cq && !mutant!(ForeignCq) {
-            self.stale = self.stale.wrapping_add(1);
+        let completing = &mut self.completing;
+        if !completing.is_of(seen) {
+            completing.stale = completing.stale.wrapping_add(1);
             return Err(Stale::Cq);
         }
-        let mut covers = index.since(self.done);
-        if mutant!(StaleIndex) {
-            covers = covers.min(self.handed.since(self.done));
-        }
-        // Nothing, or more than the device was ever given.
-        if covers.wrapping_sub(1) >= self.handed.since(self.done) {
-            self.stale = self.stale.wrapping_add(1);
+        let flight = self.handed.since(completing.done);
+        let Some(left) = left(self.handed, flight, index) else {
+            completing.stale = completing.stale.wrapping_add(1);
             return Err(Stale::Index);
+        };
+        let covers = flight.wrapping_sub(left);
+        completing.cover(covers, seen);
+        Ok(covers)
+    }
+
+    /// Begins a row of completions.
+    #[inline(always)]
+    pub fn row(&mut self) -> Row<'_, K> {
+        Row {
+            handed: self.handed,
+            left: self.handed.since(self.completing.done),
+            completing: &mut self.completing,
         }
+    }
+
+    /// Frees what is covered, if `published` reaches past the CQE that covered it: how many slots.
+    #[inline(always)]
+    pub fn reclaim(&mut self, published: Published<Cq>) -> u32 {
+        let Completing { cq, covered_at, .. } = self.completing;
+        let reaches = published.ring() == cq && published.head().reaches(covered_at);
+        if !reaches && !mutant!(FreeBeforePublish) {
+            return 0;
+        }
+        let covered = self.completing.covered.take();
+        let freed = covered.count();
+        self.posting.pool.reclaim(covered);
+        freed
+    }
+
+    /// Moves it as a whole, on a CQ that is moved by `cq`; see [`Poller::rotate`](super::poll::Poller::rotate).
+    #[cfg(feature = "explore")]
+    pub fn rotate(&mut self, by: u32, cq: u32) {
+        self.posting.tail = self.posting.tail.plus(by);
+        self.handed = self.handed.plus(by);
+        let completing = &mut self.completing;
+        completing.done = completing.done.plus(by);
+        completing.covered_at = if completing.covered.is_empty() {
+            Index::ZERO
+        } else {
+            completing.covered_at.plus(cq)
+        };
+        completing.stale = 0;
+    }
+
+    /// Whether every slot is free, posted, in flight or covered.
+    #[inline]
+    pub const fn audit(&self) -> Result<(), Imbalance> {
+        let out = self.in_flight().wrapping_add(self.covered());
+        self.posting.pool.audit(out)
+    }
+
+    /// The queue was destroyed or reset: it ends with all its slots accounted for, and hands its memory back.
+    pub fn retire(mut self) -> Result<S, (S, Imbalance)> {
+        let mut rest = self.posting.posted.take();
+        rest.absorb(self.completing.flight.take());
+        if mutant!(FlightForgotten) {
+            rest = Slots::none(rest.ring());
+        }
+        rest.absorb(self.completing.covered.take());
+        match self.posting.pool.retire(rest) {
+            Ok(()) => Ok(self.storage),
+            Err(imbalance) => Err((self.storage, imbalance)),
+        }
+    }
+}
+
+impl<K: Kind> Completing<K> {
+    #[inline(always)]
+    fn is_of(&self, seen: Seen<Cq>) -> bool {
+        seen.ring() == self.cq || mutant!(ForeignCq)
+    }
+
+    /// The slots of what completed move.
+    #[inline(always)]
+    fn cover(&mut self, covers: u32, seen: Seen<Cq>) {
         let mut slots = covers;
         if mutant!(CoversOne) {
             slots = 1;
@@ -267,68 +378,140 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         if let Some(slots) = self.flight.split(slots) {
             self.covered.absorb(slots);
         }
-        self.done = index;
+        self.done = self.done.plus(covers);
         self.covered_at = seen.past();
-        Ok(covers)
-    }
-
-    /// Frees what is covered, if `published` reaches past the CQE that covered it: how many slots.
-    #[inline(always)]
-    pub fn reclaim(&mut self, published: Published<Cq>) -> u32 {
-        let reaches = published.ring() == self.cq && published.head().reaches(self.covered_at);
-        if !reaches && !mutant!(FreeBeforePublish) {
-            return 0;
-        }
-        let freed = self.covered.count();
-        self.pool.reclaim(self.covered.take());
-        freed
-    }
-
-    /// Moves it as a whole, on a CQ that is moved by `cq`; see [`Poller::rotate`](super::poll::Poller::rotate).
-    #[cfg(feature = "explore")]
-    pub fn rotate(&mut self, by: u32, cq: u32) {
-        self.tail = self.tail.plus(by);
-        self.handed = self.handed.plus(by);
-        self.done = self.done.plus(by);
-        self.covered_at = if self.covered.is_empty() {
-            Index::ZERO
-        } else {
-            self.covered_at.plus(cq)
-        };
-        self.stale = 0;
-    }
-
-    /// Whether every slot is free, in flight or covered.
-    #[inline]
-    pub const fn audit(&self) -> Result<(), Imbalance> {
-        self.pool
-            .audit(self.flight.count().wrapping_add(self.covered.count()))
-    }
-
-    /// The queue was destroyed or reset: it ends with all its slots accounted for, and hands its memory back.
-    pub fn retire(mut self) -> Result<S, (S, Imbalance)> {
-        let mut rest = self.flight.take();
-        if mutant!(FlightForgotten) {
-            rest = Slots::none(rest.ring());
-        }
-        rest.absorb(self.covered.take());
-        match self.pool.retire(rest) {
-            Ok(()) => Ok(self.storage),
-            Err(imbalance) => Err((self.storage, imbalance)),
-        }
     }
 }
 
-/// Room for one work request. Dropped, it was never there.
+/// Of `flight` slots before `handed`, what is left after a completion of this index. `None` if it covers nothing,
+/// or more than those.
+#[inline(always)]
+fn left(handed: Index, flight: u32, index: Index) -> Option<u32> {
+    let left = handed.since(index);
+    if mutant!(StaleIndex) {
+        return Some(if left > flight { 0 } else { left });
+    }
+    (left < flight).then_some(left)
+}
+
+/// Completions in a row. Nothing comes of them before its [`end`](Row::end).
 #[derive(Debug)]
-pub struct Room<'a, S: Storage, K: Kind> {
-    producer: &'a mut Producer<S, K>,
+pub struct Row<'a, K: Kind> {
+    /// Past what the device was given.
+    handed: Index,
+    /// Slots that are still in flight.
+    left: u32,
+    completing: &'a mut Completing<K>,
+}
+
+impl<K: Kind> Row<'_, K> {
+    /// A CQE of this queue was read: how many slots it covers. `None` for one that covers nothing, or
+    /// more than the device was ever given.
+    #[inline(always)]
+    pub fn complete(&mut self, index: Index) -> Option<u32> {
+        let left = left(self.handed, self.left, index)?;
+        let covers = self.left.wrapping_sub(left);
+        self.left = left;
+        Some(covers)
+    }
+
+    /// Whether what was `seen` is of the CQ that this queue's completions come from.
+    #[inline(always)]
+    pub fn is_of(&self, seen: Seen<Cq>) -> bool {
+        self.completing.is_of(seen)
+    }
+
+    /// All of them were among what was `seen`, which must be [of](Self::is_of) this queue's CQ: what they cover is covered.
+    #[inline(always)]
+    pub fn end(self, seen: Seen<Cq>) -> Result<(), Stale> {
+        if !self.is_of(seen) {
+            return Err(Stale::Cq);
+        }
+        let flight = self.handed.since(self.completing.done);
+        let covers = flight.wrapping_sub(self.left);
+        if covers != 0 {
+            self.completing.cover(covers, seen);
+        }
+        Ok(())
+    }
+}
+
+/// Posts in a row.
+#[derive(Debug)]
+pub struct Batch<'a, V: Storage, K: Kind> {
+    storage: V,
+    shape: Shape,
+    /// Where the next one goes.
+    tail: Index,
+    /// Slots that are left.
+    free: u32,
+    silent: u32,
+    posting: &'a mut Posting<K>,
+}
+
+impl<'a, V: Storage + 'a, K: Kind> Batch<'a, V, K> {
+    /// As [`Producer::room`].
+    #[inline(always)]
+    pub fn room(&mut self, slots: u32, signal: bool) -> Result<Room<&mut Self, V, K>, Refused> {
+        Room::new(self, slots, signal)
+    }
+}
+
+impl<V: Storage, K: Kind> Drop for Batch<'_, V, K> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let posting = &mut *self.posting;
+        let posted = self.tail.since(posting.tail);
+        if let Some(slots) = posting.pool.take(posted) {
+            posting.posted.absorb(slots);
+        }
+        posting.silent = self.silent;
+        posting.tail = self.tail;
+    }
+}
+
+/// Room for one work request in a batch `B`. Dropped, it was never there.
+#[derive(Debug)]
+pub struct Room<B, V: Storage, K: Kind> {
+    batch: B,
     slots: u32,
     /// The silent run that posting leaves; 0 says that it must be signalled.
     silent: u32,
+    kind: PhantomData<fn() -> (V, K)>,
 }
 
-impl<S: Storage, K: Kind> Room<'_, S, K> {
+impl<'a, B, V, K> Room<B, V, K>
+where
+    B: BorrowMut<Batch<'a, V, K>>,
+    V: Storage + 'a,
+    K: Kind,
+{
+    #[inline(always)]
+    fn new(batch: B, slots: u32, signal: bool) -> Result<Self, Refused> {
+        let at: &Batch<'a, V, K> = batch.borrow();
+        let Shape { largest, .. } = at.shape;
+        if slots > at.free && !mutant!(CapacityPlusOne) {
+            return Err(if slots > largest {
+                Refused::TooLarge
+            } else {
+                Refused::Full
+            });
+        }
+        // There are as many, so it is the largest of all that counts here, not this queue's own.
+        if slots == 0 || slots > MAX_BLOCKS as u32 {
+            return Err(Refused::TooLarge);
+        }
+        let silent = at.silent.wrapping_add(slots);
+        let beside = at.posting.pool.minted().saturating_sub(silent);
+        let signal = signal || (beside < largest && !mutant!(NeverSignal));
+        Ok(Room {
+            batch,
+            slots,
+            silent: if signal { 0 } else { silent },
+            kind: PhantomData,
+        })
+    }
+
     /// Whether it has to be signalled: because it was asked for, or because nothing would ever come back.
     #[inline(always)]
     pub const fn signalled(&self) -> bool {
@@ -337,41 +520,38 @@ impl<S: Storage, K: Kind> Room<'_, S, K> {
 
     /// Where it lies.
     #[inline(always)]
-    pub const fn index(&self) -> Index {
-        self.producer.tail
+    pub fn index(&self) -> Index {
+        self.batch.borrow().tail
     }
 
     /// Writes 64-byte block `block` of the work request. Of an RQ's slot a block is one
     /// of those of the stride. Blocks that it does not have are not written.
     #[inline(always)]
     pub fn write(&mut self, block: u32, words: &[u64; BLOCK_WORDS]) {
-        let producer = &*self.producer;
-        let stride = if K::STRIDED { producer.stride & 3 } else { 0 };
+        let batch: &Batch<'a, V, K> = self.batch.borrow();
+        let Shape { depth, stride, .. } = batch.shape;
+        let stride = if K::STRIDED { stride & 3 } else { 0 };
         if block >= self.slots << stride {
             return;
         }
-        let slot = producer.tail.plus(block >> stride);
-        let mut position = producer.depth.position(slot);
+        let slot = batch.tail.plus(block >> stride);
+        let mut position = depth.position(slot);
         if mutant!(TailNotWrapped) {
-            let first = producer.depth.position(producer.tail);
+            let first = depth.position(batch.tail);
             position = first.wrapping_add(block >> stride);
         }
         let inside = block & (1u32 << stride).wrapping_sub(1);
         let at = ((position as usize) << stride).wrapping_add(inside as usize);
-        producer
-            .storage
-            .store_all(at.wrapping_mul(BLOCK_WORDS), words);
+        batch.storage.store_all(at.wrapping_mul(BLOCK_WORDS), words);
     }
 
     /// Posts it: takes the slots. It returns the index past it, which is what its CQE will carry.
     #[inline(always)]
-    pub fn post(self) -> Index {
-        let producer = self.producer;
-        if let Some(slots) = producer.pool.take(self.slots) {
-            producer.flight.absorb(slots);
-        }
-        producer.silent = self.silent;
-        producer.tail = producer.tail.plus(self.slots);
-        producer.tail
+    pub fn post(mut self) -> Index {
+        let batch: &mut Batch<'a, V, K> = self.batch.borrow_mut();
+        batch.free = batch.free.wrapping_sub(self.slots);
+        batch.silent = self.silent;
+        batch.tail = batch.tail.plus(self.slots);
+        batch.tail
     }
 }

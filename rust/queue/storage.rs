@@ -17,7 +17,7 @@
 ///
 /// Words are little-endian in memory and are converted here. `at` is always less
 /// than [`words`](Self::words): the rings check that once, when they are made. An
-/// implementation that is asked for more gives zero and stores nothing.
+/// implementation that is asked for more gives zero and stores nothing, or goes round.
 pub trait Storage {
     /// How many words.
     fn words(&self) -> usize;

@@ -232,14 +232,23 @@ fn entries_are_whole(without: Without) {
         device.write(ONE, Index::new(1), &entry(2));
     });
     let (mut cq, _pool) = CqConsumer::new(CQ, Ring(ring), ONE, 1).expect("a good ring");
-    for what in 1..=2 {
+    let singly = |cq: &mut CqConsumer<Ring>| cq.take().map(|got| got.words);
+    let in_a_row = |cq: &mut CqConsumer<Ring>| {
+        let mut got = [None];
+        cq.take_while(Ring::clone, &mut got, (0, 0), |place, words| {
+            *place = Some(*words);
+            true
+        });
+        got[0]
+    };
+    for (what, take) in [(1, singly as fn(&mut _) -> _), (2, in_a_row)] {
         let got = loop {
-            match cq.take() {
+            match take(&mut cq) {
                 Some(got) => break got,
                 None => thread::yield_now(),
             }
         };
-        assert!(is_whole(got.words, what), "torn");
+        assert!(is_whole(got, what), "torn");
         cq.publish(|index| head.ring(index));
     }
     device.join().expect("a device");

@@ -44,8 +44,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let polled = cq.poll(&mut completions);
         for completion in polled {
             completion.check()?;
-            if completion.id == RECEIVE {
-                println!("{} bytes arrived", completion.bytes);
+            if completion.id() == RECEIVE {
+                println!("{} bytes arrived", completion.bytes());
             }
             done += 1;
         }

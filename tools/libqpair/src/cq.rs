@@ -111,54 +111,42 @@ struct State {
 
 /// A CQ's entry.
 type Entry = qpair_queue::consumer::Entry<OfCq, { Cqe::WORDS }>;
+/// Where a CQE says of which queue it is.
+const RECV: u64 = (cqe_flags::RECV as u64) << 56;
 
 impl State {
-    /// Takes at most as many entries as there is room for, and gives each to its work queue.
+    /// Takes at most as many entries as there is room for, and gives each to its work queue: how many are taken.
     fn take(&mut self, into: &mut [Completion]) -> usize {
-        let mut into = into.iter_mut();
-        let room = into.len();
-        let mut next = match room {
-            0 => None,
-            _ => self.consumer.take(),
-        };
-        while let Some(entry) = next {
+        let mut taken = 0;
+        while let [place, places @ ..] = &mut into[taken..] {
+            let Some(entry) = self.consumer.take() else {
+                break;
+            };
             let cqe = Cqe::decode(&entry.words);
             let served = self.served.get(cqe.qp.index()).and_then(Option::as_ref);
-            let served = served.filter(|served| served.number == cqe.qp);
+            let served = served.filter(|served| {
+                served.number == cqe.qp && entry.seen.past().reaches(served.since.plus(1))
+            });
+            let is_receive = cqe.flags & cqe_flags::RECV != 0;
             let consumer = &mut self.consumer;
-            // A work queue is locked for as long as the entries are its own.
-            next = match served {
+            let row = match served {
                 Some(Served {
-                    send: Some(queue),
-                    since,
-                    ..
-                }) if cqe.flags & cqe_flags::RECV == 0 => run(
-                    consumer,
-                    &mut lock(queue),
-                    *since,
-                    entry,
-                    &mut into,
-                    &mut self.stale,
-                ),
+                    send: Some(queue), ..
+                }) if !is_receive => row(consumer, queue, &entry, 0, places),
                 Some(Served {
-                    recv: Some(queue),
-                    since,
-                    ..
-                }) if cqe.flags & cqe_flags::RECV != 0 => run(
-                    consumer,
-                    &mut lock(queue),
-                    *since,
-                    entry,
-                    &mut into,
-                    &mut self.stale,
-                ),
-                _ => {
-                    self.stale += 1;
-                    consumer.take()
-                }
+                    recv: Some(queue), ..
+                }) if is_receive => row(consumer, queue, &entry, RECV, places),
+                _ => None,
             };
+            match row {
+                Some(more) => {
+                    *place = Completion::new(entry.words);
+                    taken += 1 + more;
+                }
+                None => self.stale += 1,
+            }
         }
-        room - into.len()
+        taken
     }
 
     /// After a head was published, or slots came into limbo.
@@ -169,36 +157,35 @@ impl State {
     }
 }
 
-/// Gives a work queue its entries, from `entry` on, as long as there is room for one more; gives
-/// the first that is another's. Room is left for it.
-#[inline(always)]
-fn run<K: Kind>(
+/// Gives a work queue its entry, and those after it that are its as well: how many more were taken; `None` if not
+/// even the first is its. That the queue had its present life then holds for all. It is locked meanwhile. (A function of its own
+/// has all registers for this.)
+#[inline(never)]
+fn row<K: Kind>(
     consumer: &mut CqConsumer<Ring>,
-    queue: &mut Producer<SharedRing, K>,
-    since: Index,
-    mut entry: Entry,
-    into: &mut std::slice::IterMut<'_, Completion>,
-    stale: &mut u64,
-) -> Option<Entry> {
-    let (mut cqe, since) = (Cqe::decode(&entry.words), since.plus(1));
-    let (number, is_receive) = (cqe.qp, cqe.flags & cqe_flags::RECV);
-    loop {
-        let is_its = entry.seen.past().reaches(since)
-            && queue.complete(Index::new(cqe.index), entry.seen).is_ok();
-        if !is_its {
-            *stale += 1;
-        } else if let Some(place) = into.next() {
-            *place = Completion::from(&cqe);
-        }
-        if into.len() == 0 {
-            return None;
-        }
-        entry = consumer.take()?;
-        cqe = Cqe::decode(&entry.words);
-        if cqe.qp != number || cqe.flags & cqe_flags::RECV != is_receive {
-            return Some(entry);
-        }
+    queue: &Mutex<Producer<SharedRing, K>>,
+    first: &Entry,
+    kind: u64,
+    places: &mut [Completion],
+) -> Option<usize> {
+    let mut queue = lock(queue);
+    let mut row = queue.row();
+    if !row.is_of(first.seen) {
+        return None;
     }
+    let cqe = Cqe::decode(&first.words);
+    let number = cqe.qp;
+    row.complete(Index::new(cqe.index))?;
+    let more = consumer.take_while(Ring::view, places, (RECV, kind), |place, words| {
+        let cqe = Cqe::decode(words);
+        let is_its = cqe.qp == number && row.complete(Index::new(cqe.index)).is_some();
+        if is_its {
+            *place = Completion::new(*words);
+        }
+        is_its
+    });
+    row.end(consumer.seen()).ok()?;
+    Some(more)
 }
 
 #[derive(Debug)]

@@ -6,6 +6,7 @@
 //! there is never a reference to its bytes but in [`Memory::bytes`], whose
 //! caller answers for it; everything else copies, or goes word by word.
 
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{fence, AtomicU64, Ordering};
@@ -33,6 +34,8 @@ pub enum Pages {
 const HUGE: usize = 2 << 20;
 /// Bytes of an ordinary page.
 const PAGE: usize = 4096;
+/// Bytes of a word of a ring.
+const WORD: usize = size_of::<u64>();
 
 /// Page-aligned memory of this process's own.
 #[derive(Debug)]
@@ -190,23 +193,37 @@ impl Drop for Memory {
 /// later loads or stores, nor stores by later stores, whether to ordinary or uncached
 /// memory; so the fences only keep the compiler from moving anything.
 #[derive(Debug)]
-pub struct Ring(Memory);
+pub struct Ring {
+    memory: Memory,
+    /// Words, which are a power of two.
+    words: usize,
+}
 
 impl Ring {
-    /// A ring of `entries` of `entry_bytes`, zeroed.
+    /// A ring of `entries` of `entry_bytes`, zeroed. All of it is a power of two, and at least a word.
     pub fn new(entries: u32, entry_bytes: usize, pages: Pages) -> Result<Self, Error> {
         let bytes = (entries as usize).checked_mul(entry_bytes);
-        Memory::with_pages(bytes.unwrap_or(0), pages).map(Self)
+        let Some(bytes) = bytes.filter(|bytes| bytes.is_power_of_two() && *bytes >= WORD) else {
+            return Err(Error::Range {
+                what: "the size of a ring",
+                value: bytes.unwrap_or(usize::MAX) as u64,
+                allowed: "a power of two, at least 8",
+            });
+        };
+        Ok(Self {
+            memory: Memory::with_pages(bytes, pages)?,
+            words: bytes / WORD,
+        })
     }
 
     /// Where it is.
     pub fn address(&self) -> u64 {
-        self.0.address()
+        self.memory.address()
     }
 
     /// How many bytes the kernel may use.
     pub fn bytes(&self) -> u64 {
-        self.0.mapped()
+        self.memory.mapped()
     }
 
     /// Zeroes it; the device does not use it.
@@ -216,11 +233,111 @@ impl Ring {
         }
     }
 
+    /// Its words, for who goes through many.
     #[inline(always)]
-    fn slice(&self) -> &[AtomicU64] {
-        // SAFETY: Mapped, page-aligned and initialised for `bytes`, as long as `self` lives; only ever
-        // used as these words, and the device's loads and stores of a word are whole.
-        unsafe { std::slice::from_raw_parts(self.0.start.as_ptr().cast(), self.0.bytes / 8) }
+    pub(crate) fn view(&self) -> View<'_> {
+        View {
+            words: self.memory.start.cast(),
+            mask: self.words - 1,
+            ring: PhantomData,
+        }
+    }
+}
+
+/// The words of a [`Ring`]. There is none outside: what is past the end is at the beginning.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    words: NonNull<AtomicU64>,
+    mask: usize,
+    ring: PhantomData<&'a Ring>,
+}
+
+impl View<'_> {
+    /// The `N` words around `at`, a multiple of `N`.
+    #[inline(always)]
+    fn at<const N: usize>(&self, at: usize) -> &[AtomicU64; N] {
+        const { assert!(N.is_power_of_two() && N * WORD <= PAGE) }
+        let at = at & self.mask & !(N - 1);
+        // SAFETY: Mapped, page-aligned and initialised, as long as the ring lives. The mask is a power of two less
+        // one; so either all `N` words are inside, or `at` is 0, and they are in the page that there is at least.
+        // They are only ever used as these words, and the device's loads and stores of a word are whole.
+        unsafe { self.words.add(at).cast().as_ref() }
+    }
+
+    #[inline(always)]
+    fn word(&self, at: usize) -> &AtomicU64 {
+        let [word] = self.at(at);
+        word
+    }
+}
+
+#[inline(always)]
+fn load(word: &AtomicU64) -> u64 {
+    u64::from_le(word.load(Ordering::Relaxed))
+}
+
+impl Storage for View<'_> {
+    #[inline(always)]
+    fn words(&self) -> usize {
+        self.mask + 1
+    }
+
+    #[inline(always)]
+    fn load(&self, at: usize) -> u64 {
+        load(self.word(at))
+    }
+
+    #[inline(always)]
+    fn store(&self, at: usize, value: u64) {
+        self.word(at).store(value.to_le(), Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn after_owner(&self) {
+        fence(Ordering::Acquire);
+    }
+
+    #[inline(always)]
+    fn before_head(&self) {
+        fence(Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn before_tail(&self) {
+        fence(Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn load_all<const N: usize>(&self, at: usize) -> [u64; N] {
+        let from: &[AtomicU64; N] = self.at(at);
+        std::array::from_fn(|i| load(&from[i]))
+    }
+
+    #[inline(always)]
+    fn load_entry<const N: usize>(
+        &self,
+        at: usize,
+        there: impl FnOnce(u64) -> bool,
+    ) -> Option<[u64; N]> {
+        let from: &[AtomicU64; N] = self.at(at);
+        let owner = load(&from[N - 1]);
+        if !there(owner) {
+            return None;
+        }
+        self.after_owner();
+        // All but the last, which was loaded first.
+        Some(std::array::from_fn(|i| match i {
+            last if last == N - 1 => owner,
+            other => load(&from[other]),
+        }))
+    }
+
+    #[inline(always)]
+    fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
+        let into: &[AtomicU64; N] = self.at(at);
+        for (into, word) in into.iter().zip(words) {
+            into.store(word.to_le(), Ordering::Relaxed);
+        }
     }
 }
 
@@ -243,115 +360,52 @@ impl Deref for SharedRing {
     }
 }
 
-impl Storage for SharedRing {
-    #[inline(always)]
-    fn words(&self) -> usize {
-        self.0.words()
-    }
-    #[inline(always)]
-    fn load(&self, at: usize) -> u64 {
-        self.0.load(at)
-    }
-    #[inline(always)]
-    fn store(&self, at: usize, word: u64) {
-        self.0.store(at, word);
-    }
-    #[inline(always)]
-    fn after_owner(&self) {
-        self.0.after_owner();
-    }
-    #[inline(always)]
-    fn before_head(&self) {
-        self.0.before_head();
-    }
-    #[inline(always)]
-    fn before_tail(&self) {
-        self.0.before_tail();
-    }
-    #[inline(always)]
-    fn load_all<const N: usize>(&self, at: usize) -> [u64; N] {
-        self.0.load_all(at)
-    }
-    #[inline(always)]
-    fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
-        self.0.store_all(at, words);
-    }
-}
-
-impl Storage for Ring {
-    #[inline(always)]
-    fn words(&self) -> usize {
-        self.0.bytes / 8
-    }
-
-    #[inline(always)]
-    fn load(&self, at: usize) -> u64 {
-        let word = self.slice().get(at);
-        word.map_or(0, |word| u64::from_le(word.load(Ordering::Relaxed)))
-    }
-
-    #[inline(always)]
-    fn store(&self, at: usize, value: u64) {
-        if let Some(word) = self.slice().get(at) {
-            word.store(value.to_le(), Ordering::Relaxed);
-        }
-    }
-
-    #[inline(always)]
-    fn after_owner(&self) {
-        fence(Ordering::Acquire);
-    }
-
-    #[inline(always)]
-    fn before_head(&self) {
-        fence(Ordering::Release);
-    }
-
-    #[inline(always)]
-    fn before_tail(&self) {
-        fence(Ordering::Release);
-    }
-
-    #[inline(always)]
-    fn load_all<const N: usize>(&self, at: usize) -> [u64; N] {
-        let mut words = [0; N];
-        if let Some(from) = self.slice().get(at..at.wrapping_add(N)) {
-            for (word, from) in words.iter_mut().zip(from) {
-                *word = u64::from_le(from.load(Ordering::Relaxed));
+/// Both are what their view is.
+macro_rules! as_its_view {
+    ($($name:ty),*) => { $(
+        impl Storage for $name {
+            #[inline(always)]
+            fn words(&self) -> usize {
+                self.view().words()
+            }
+            #[inline(always)]
+            fn load(&self, at: usize) -> u64 {
+                self.view().load(at)
+            }
+            #[inline(always)]
+            fn store(&self, at: usize, word: u64) {
+                self.view().store(at, word);
+            }
+            #[inline(always)]
+            fn after_owner(&self) {
+                self.view().after_owner();
+            }
+            #[inline(always)]
+            fn before_head(&self) {
+                self.view().before_head();
+            }
+            #[inline(always)]
+            fn before_tail(&self) {
+                self.view().before_tail();
+            }
+            #[inline(always)]
+            fn load_all<const N: usize>(&self, at: usize) -> [u64; N] {
+                self.view().load_all(at)
+            }
+            #[inline(always)]
+            fn load_entry<const N: usize>(
+                &self,
+                at: usize,
+                there: impl FnOnce(u64) -> bool,
+            ) -> Option<[u64; N]> {
+                self.view().load_entry(at, there)
+            }
+            #[inline(always)]
+            fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
+                self.view().store_all(at, words);
             }
         }
-        words
-    }
-
-    #[inline(always)]
-    fn load_entry<const N: usize>(
-        &self,
-        at: usize,
-        there: impl FnOnce(u64) -> bool,
-    ) -> Option<[u64; N]> {
-        let from = self.slice().get(at..at.wrapping_add(N))?;
-        let from: &[AtomicU64; N] = from.try_into().ok()?;
-        let load = |word: &AtomicU64| u64::from_le(word.load(Ordering::Relaxed));
-        let last = from.last()?;
-        let owner = load(last);
-        if !there(owner) {
-            return None;
-        }
-        self.after_owner();
-        let mut words = [owner; N];
-        // All but the last, which was loaded first.
-        for (word, from) in words.iter_mut().zip(from).take(N - 1) {
-            *word = load(from);
-        }
-        Some(words)
-    }
-
-    #[inline(always)]
-    fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
-        if let Some(into) = self.slice().get(at..at.wrapping_add(N)) {
-            for (into, word) in into.iter().zip(words) {
-                into.store(word.to_le(), Ordering::Relaxed);
-            }
-        }
-    }
+    )* };
 }
+
+as_its_view!(Ring, SharedRing);

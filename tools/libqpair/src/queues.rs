@@ -7,22 +7,24 @@
 //! A work queue is locked for a post and for a completion. Its CQ's lock comes before it, so
 //! publishing a head lets go of the queue first.
 
-use std::sync::{Arc, Mutex};
+use std::borrow::BorrowMut;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use qpair_abi::doorbell;
 use qpair_abi::entry::{recv_sges, BLOCK_BYTES, BLOCK_WORDS, MAX_STRIDE_SHIFT};
 use qpair_abi::uapi::{qpair_create_qp, qpair_destroy, qpair_modify_qp, QPAIR_RC};
 use qpair_abi::Number;
-use qpair_queue::credit::{Cq as OfCq, Kind, RingId, Slots};
+use qpair_queue::credit::{Cq as OfCq, Kind, RingId, Slots, Sq};
 use qpair_queue::index::{Depth, Index};
-use qpair_queue::producer::{Producer, Refused, RqProducer, SqProducer};
+use qpair_queue::producer::{Batch, Producer, Refused, Room, RqProducer, SqProducer};
+use qpair_queue::storage::Storage;
 use rustix::io::Errno;
 
 use crate::cq::CqInner;
 use crate::error::{Error, PostError};
 use crate::kernel::Call;
 use crate::lock;
-use crate::memory::{Ring, SharedRing};
+use crate::memory::{Ring, SharedRing, View};
 use crate::mr::PdInner;
 use crate::qp::QpOptions;
 use crate::wr::{Limits, Receive, WorkRequest};
@@ -225,19 +227,25 @@ impl Queues {
         requests: impl IntoIterator<Item = WorkRequest<'r>>,
     ) -> Result<(), PostError> {
         let mut requests = requests.into_iter();
+        let limits = self.limits;
         let mut posted = 0;
         loop {
             let mut queue = lock(&self.send);
+            if queue.covered() != 0 && (queue.free() as usize) < requests.size_hint().0 {
+                drop(queue);
+                queue = self.refill(&self.send, &self.send_cq);
+            }
+            let mut batch = queue.batch(|ring| ring.view());
             let left = loop {
                 let Some(request) = requests.next() else {
                     break None;
                 };
-                let blocks = request.blocks(&self.limits);
-                if !blocks.is_ok_and(|blocks| put_send(&mut queue, &request, blocks).is_ok()) {
+                if put_send(&mut batch, &request, &limits).is_err() {
                     break Some(request);
                 }
                 posted += 1;
             };
+            drop(batch);
             let Some(request) = left else {
                 queue.ring(|tail| self.doorbell(doorbell::SQ, tail));
                 return Ok(());
@@ -253,9 +261,8 @@ impl Queues {
     }
 
     pub(crate) fn post_send(&self, request: &WorkRequest<'_>) -> Result<(), NoPost> {
-        let blocks = request.blocks(&self.limits).map_err(NoPost::TooLarge)?;
         self.refilled(&self.send, &self.send_cq, |queue| {
-            put_send(queue, request, blocks)
+            put_send(&mut queue.batch(|ring| ring.view()), request, &self.limits)
         })
     }
 
@@ -286,30 +293,37 @@ impl Queues {
         &self,
         queue: &Mutex<Producer<SharedRing, K>>,
         cq: &CqInner,
-        mut post: impl FnMut(&mut Producer<SharedRing, K>) -> Result<(), Refused>,
+        mut post: impl FnMut(&mut Producer<SharedRing, K>) -> Result<(), NoPost>,
     ) -> Result<(), NoPost> {
-        let refused = |refused| match refused {
-            Refused::Full => NoPost::Full,
-            Refused::TooLarge => NoPost::TooLarge("it takes more blocks than the queue has"),
-        };
         {
             let mut queue = lock(queue);
             match post(&mut queue) {
-                Err(Refused::Full) if queue.covered() != 0 => {}
-                other => return other.map_err(refused),
+                Err(NoPost::Full) if queue.covered() != 0 => {}
+                other => return other,
             }
-            if queue.reclaim(cq.published()) != 0 {
-                match post(&mut queue) {
-                    Err(Refused::Full) if queue.covered() != 0 => {}
-                    other => return other.map_err(refused),
-                }
+        }
+        post(&mut self.refill(queue, cq))
+    }
+
+    /// Frees what is covered: all that can be without a doorbell; and if that is nothing, all.
+    #[inline(never)]
+    fn refill<'q, K: Kind>(
+        &self,
+        queue: &'q Mutex<Producer<SharedRing, K>>,
+        cq: &CqInner,
+    ) -> MutexGuard<'q, Producer<SharedRing, K>> {
+        let published = cq.published();
+        {
+            let mut queue = lock(queue);
+            if queue.reclaim(published) != 0 {
+                return queue;
             }
         }
         // A CQ is locked before its queues.
         let published = cq.publish_now();
         let mut queue = lock(queue);
         queue.reclaim(published);
-        post(&mut queue).map_err(refused)
+        queue
     }
 }
 
@@ -329,14 +343,15 @@ fn reserve(
     }
 }
 
-/// Writes a work request of so many blocks, and posts it.
+/// Writes a work request, and posts it.
 #[inline(always)]
-fn put_send(
-    queue: &mut SqProducer<SharedRing>,
+fn put_send<'a>(
+    batch: &mut Batch<'a, View<'a>, Sq>,
     request: &WorkRequest<'_>,
-    blocks: u32,
-) -> Result<(), Refused> {
-    let mut room = queue.room(blocks, request.wants_signal())?;
+    limits: &Limits,
+) -> Result<(), NoPost> {
+    let blocks = request.blocks(limits).map_err(NoPost::TooLarge)?;
+    let mut room = batch.room(blocks, request.wants_signal())?;
     let signalled = room.signalled();
     match request.one_block(signalled) {
         Some(words) => room.write(0, &words),
@@ -346,11 +361,12 @@ fn put_send(
     Ok(())
 }
 
-fn write<K: Kind>(
-    room: &mut qpair_queue::producer::Room<'_, SharedRing, K>,
-    words: &[u64],
-    blocks: u32,
-) {
+fn write<'a, B, V, K>(room: &mut Room<B, V, K>, words: &[u64], blocks: u32)
+where
+    B: BorrowMut<Batch<'a, V, K>>,
+    V: Storage + 'a,
+    K: Kind,
+{
     for (block, words) in (0..blocks).zip(words.chunks_exact(BLOCK_WORDS)) {
         let mut whole = [0; BLOCK_WORDS];
         whole.copy_from_slice(words);
@@ -381,6 +397,16 @@ impl Drop for Queues {
 pub(crate) enum NoPost {
     Full,
     TooLarge(&'static str),
+}
+
+impl From<Refused> for NoPost {
+    #[inline(always)]
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Full => Self::Full,
+            Refused::TooLarge => Self::TooLarge("it takes more blocks than the queue has"),
+        }
+    }
 }
 
 impl NoPost {

@@ -3,6 +3,8 @@
 //!
 //! A request borrows what it names and is encoded into the ring when it is posted: nothing of it is kept.
 
+use std::fmt;
+
 use qpair_abi::entry::{
     cqe_flags, opcode, recv_sges, send_flags, Cqe, RecvWqe, SendWqe, BLOCK_WORDS, MAX_BLOCKS,
 };
@@ -284,49 +286,41 @@ pub enum Done {
 }
 
 /// What became of a work request, and of all unsignalled ones before it in its queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// It is the device's entry as it was when it was read; what it says is worked out when it is asked for. What a device says that
+/// this version does not know is [`Done::Other`], [`Status::General`] and [`Detail::None`].
+#[derive(Clone, Copy)]
 pub struct Completion {
-    /// The work request's own.
-    pub id: u64,
-    /// Its queue pair.
-    pub qp: Number,
-    /// What was done. Of a failed one it says little.
-    pub done: Done,
-    /// Whether it was of the receive queue.
-    pub is_receive: bool,
-    /// Bytes received or read.
-    pub bytes: u32,
-    /// The peer's 32 bits.
-    pub imm: Option<u32>,
-    /// How it went.
-    pub status: Status,
-    /// Which check refused it.
-    pub detail: Detail,
+    words: [u64; Cqe::WORDS],
 }
 
-impl Default for Completion {
-    fn default() -> Self {
-        Self::from(&Cqe::default())
+impl Completion {
+    #[inline(always)]
+    pub(crate) const fn new(words: [u64; Cqe::WORDS]) -> Self {
+        Self { words }
     }
-}
 
-/// What a byte of an entry says; a table is the quickest way to it.
-struct Codes {
-    done: [Done; 256],
-    status: [Status; 256],
-    detail: [Detail; 256],
-}
+    #[inline(always)]
+    fn cqe(&self) -> Cqe {
+        Cqe::decode(&self.words)
+    }
 
-static CODES: Codes = {
-    let mut codes = Codes {
-        done: [Done::Nop; 256],
-        status: [Status::General; 256],
-        detail: [Detail::None; 256],
-    };
-    let mut code = 0;
-    while code < 256 {
-        let byte = code as u8;
-        codes.done[code] = match byte {
+    /// The work request's own.
+    #[inline(always)]
+    pub fn id(&self) -> u64 {
+        self.cqe().wr_id
+    }
+
+    /// Its queue pair.
+    #[inline(always)]
+    pub fn qp(&self) -> Number {
+        self.cqe().qp
+    }
+
+    /// What was done. Of a failed one it says little.
+    #[inline]
+    pub fn done(&self) -> Done {
+        match self.cqe().opcode {
             opcode::NOP => Done::Nop,
             opcode::SEND | opcode::SEND_IMM => Done::Send,
             opcode::WRITE | opcode::WRITE_IMM => Done::Write,
@@ -334,46 +328,78 @@ static CODES: Codes = {
             opcode::RECV => Done::Receive,
             opcode::RECV_WRITE_IMM => Done::ReceiveWrite,
             other => Done::Other(other),
-        };
-        if let Some(status) = Status::from_code(byte) {
-            codes.status[code] = status;
         }
-        if let Some(detail) = Detail::from_code(byte) {
-            codes.detail[code] = detail;
-        }
-        code += 1;
     }
-    codes
-};
 
-impl From<&Cqe> for Completion {
+    /// Whether it was of the receive queue.
     #[inline(always)]
-    fn from(cqe: &Cqe) -> Self {
-        Self {
-            id: cqe.wr_id,
-            qp: cqe.qp,
-            done: CODES.done[usize::from(cqe.opcode)],
-            is_receive: cqe.flags & cqe_flags::RECV != 0,
-            bytes: cqe.bytes,
-            imm: (cqe.flags & cqe_flags::IMM != 0).then_some(cqe.imm),
-            status: CODES.status[usize::from(cqe.status)],
-            detail: CODES.detail[usize::from(cqe.vendor)],
+    pub fn is_receive(&self) -> bool {
+        self.cqe().flags & cqe_flags::RECV != 0
+    }
+
+    /// Bytes received or read.
+    #[inline(always)]
+    pub fn bytes(&self) -> u32 {
+        self.cqe().bytes
+    }
+
+    /// The peer's 32 bits.
+    #[inline(always)]
+    pub fn imm(&self) -> Option<u32> {
+        let cqe = self.cqe();
+        (cqe.flags & cqe_flags::IMM != 0).then_some(cqe.imm)
+    }
+
+    /// How it went.
+    #[inline]
+    pub fn status(&self) -> Status {
+        Status::from_code(self.cqe().status).unwrap_or(Status::General)
+    }
+
+    /// Which check refused it.
+    #[inline]
+    pub fn detail(&self) -> Detail {
+        Detail::from_code(self.cqe().vendor).unwrap_or(Detail::None)
+    }
+
+    /// Itself if it went well, else the error.
+    #[inline(always)]
+    pub fn check(&self) -> Result<&Self, CompletionError> {
+        if self.cqe().status == Status::Success.code() {
+            return Ok(self);
+        }
+        Err(self.error())
+    }
+
+    #[cold]
+    fn error(&self) -> CompletionError {
+        CompletionError {
+            id: self.id(),
+            qp: self.qp(),
+            status: self.status(),
+            detail: self.detail(),
         }
     }
 }
 
-impl Completion {
-    /// Itself if it went well, else the error.
-    #[inline]
-    pub fn check(&self) -> Result<&Self, CompletionError> {
-        if self.status == Status::Success {
-            return Ok(self);
-        }
-        Err(CompletionError {
-            id: self.id,
-            qp: self.qp,
-            status: self.status,
-            detail: self.detail,
-        })
+/// That of a NOP of nobody: to poll into.
+impl Default for Completion {
+    fn default() -> Self {
+        Self::new(Cqe::default().encode())
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completion")
+            .field("id", &self.id())
+            .field("qp", &self.qp())
+            .field("done", &self.done())
+            .field("is_receive", &self.is_receive())
+            .field("bytes", &self.bytes())
+            .field("imm", &self.imm())
+            .field("status", &self.status())
+            .field("detail", &self.detail())
+            .finish()
     }
 }

@@ -41,7 +41,7 @@ fn every_operation_moves_its_bytes() {
     let expect = |done: &[(u64, Done, bool, Option<u32>)]| {
         let mut came: Vec<_> = poll(&b.cq)
             .iter()
-            .map(|c| (c.check().unwrap().id, c.done, c.is_receive, c.imm))
+            .map(|c| (c.check().unwrap().id(), c.done(), c.is_receive(), c.imm()))
             .collect();
         came.sort_by_key(|c| c.0);
         assert_eq!(came, done);
@@ -92,7 +92,7 @@ fn every_operation_moves_its_bytes() {
         assert_eq!(came.len(), 2, "{len} inline bytes");
         assert!(came.iter().all(|c| c.check().is_ok()));
         assert_eq!(
-            came.iter().find(|c| c.is_receive).unwrap().bytes,
+            came.iter().find(|c| c.is_receive()).unwrap().bytes(),
             len as u32
         );
         check("inline", len);
@@ -148,7 +148,7 @@ fn a_full_queue_refuses_and_nothing_is_overwritten() {
         b.near.ring();
         fake.machine().settle();
         for completion in poll(&b.cq) {
-            assert_eq!(completion.check().unwrap().id, expected);
+            assert_eq!(completion.check().unwrap().id(), expected);
             expected += 1;
         }
         assert_eq!(expected, next, "each is done once, in order");

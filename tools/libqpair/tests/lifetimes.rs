@@ -29,7 +29,7 @@ fn a_failed_request_says_why_and_the_rest_is_flushed() {
         .unwrap();
     fake.machine().settle();
     let came = poll(&b.cq);
-    let statuses: Vec<_> = came.iter().map(|c| (c.id, c.status)).collect();
+    let statuses: Vec<_> = came.iter().map(|c| (c.id(), c.status())).collect();
     let error = came[0].check().unwrap_err();
     assert_eq!(
         (error.id, error.status),
@@ -97,7 +97,10 @@ fn a_reset_forgets_what_was_under_way() {
         b.near
             .post_send(&[WorkRequest::send_inline(200, b"new life").signaled()])
             .unwrap();
-        let mut ids: Vec<_> = poll(&b.cq).iter().map(|c| c.check().unwrap().id).collect();
+        let mut ids: Vec<_> = poll(&b.cq)
+            .iter()
+            .map(|c| c.check().unwrap().id())
+            .collect();
         ids.sort_unstable();
         assert_eq!(ids, [100, 200], "life {life}");
     }
@@ -249,7 +252,7 @@ fn a_peer_that_was_not_named_is_not_heard() {
         .unwrap();
     let came = poll(&cq);
     assert_eq!(came.len(), 1);
-    assert_eq!(came[0].status, Status::RetryExceeded);
+    assert_eq!(came[0].status(), Status::RetryExceeded);
     assert!(poll(&b.cq).is_empty());
     // And its memory is not for those who guess.
     let (near, far) = connect(&b.pd, &options, &options);
@@ -259,7 +262,7 @@ fn a_peer_that_was_not_named_is_not_heard() {
     };
     near.post_send(&[WorkRequest::write_inline(3, b"hello", guess)])
         .unwrap();
-    assert_eq!(poll(&cq)[0].status, Status::RemoteAccess);
+    assert_eq!(poll(&cq)[0].status(), Status::RemoteAccess);
     drop(far);
 }
 

@@ -107,16 +107,16 @@ impl Threads {
         while received < messages {
             for completion in self.cq.poll(&mut into) {
                 completion.check().unwrap();
-                if !completion.is_receive {
+                if !completion.is_receive() {
                     continue;
                 }
-                assert_eq!(completion.id % Self::DEPTH, received % Self::DEPTH);
-                let at = (completion.id % Self::DEPTH) as usize * 8;
+                assert_eq!(completion.id() % Self::DEPTH, received % Self::DEPTH);
+                let at = (completion.id() % Self::DEPTH) as usize * 8;
                 let mut bytes = [0; 8];
                 self.mr.read(at, &mut bytes);
                 assert_eq!(u64::from_le_bytes(bytes), received * 0x9e37_79b9);
                 received += 1;
-                let id = completion.id + Self::DEPTH;
+                let id = completion.id() + Self::DEPTH;
                 self.far
                     .post_recv(&[Receive::new(id, &[self.mr.sge(at, 8)])])
                     .unwrap();

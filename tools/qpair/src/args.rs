@@ -223,7 +223,7 @@ pub(crate) struct Ping {
 const BENCH_HELP: &str = "\
 Work requests are posted in batches: one doorbell for each batch, and one
 completion for its last request (of `send`, the receiver has one for each).
-With --signal N every Nth request of a batch asks for a completion as well.
+With --signal N every Nth request of a batch, from the last back, asks for one.
 
 Examples:
   qpair bench                                  small messages
@@ -241,7 +241,7 @@ pub(crate) struct Bench {
     /// Work requests for each doorbell
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: u32,
-    /// Of a batch, every which work request asks for a completion, besides the last
+    /// Of a batch, every which work request asks for a completion, from the last back
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) signal: Option<u32>,
     /// Pairs of connected queue pairs

@@ -2,13 +2,17 @@
 //! `qpair bench`: how fast work requests and bytes go through.
 //!
 //! Each pair keeps four batches under way. A batch is handed over by one doorbell. Its last
-//! work request asks for a completion, and so does every Nth if that is wanted.
+//! work request asks for a completion, and from there back every Nth if that is wanted.
 
+use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use qpair::{Access, Completion, Counter, Memory, Mr, Pages, Qp, Receive, Rts, WorkRequest};
+use qpair::{
+    Access, Completion, Counter, Memory, Pages, PostError, Qp, Receive, Remote, Rts, Sge,
+    WorkRequest,
+};
 use serde_json::json;
 
 use crate::args::{Bench, Op};
@@ -17,6 +21,14 @@ use crate::session::{self, Session, TAKE};
 
 /// Batches under way.
 const BATCHES: u32 = 4;
+
+/// Where messages come from and go to.
+struct Places {
+    here: Sge,
+    there: Sge,
+    /// `there`, as the end that posts names it.
+    peer: Remote,
+}
 
 /// A pair of queue pairs, and how far it is.
 struct Lane {
@@ -54,6 +66,12 @@ pub(crate) fn run(device: Option<&Path>, args: &Bench) -> anyhow::Result<()> {
     };
     mr.write(from, &pattern);
 
+    let places = Places {
+        here: mr.sge(0, size),
+        there: mr.sge(size, size),
+        peer: mr.remote(size),
+    };
+
     let mut lanes = Vec::new();
     for i in 0..u64::from(args.qps) {
         let (near, far) = session.connect(
@@ -76,15 +94,22 @@ pub(crate) fn run(device: Option<&Path>, args: &Bench) -> anyhow::Result<()> {
     while lanes.iter().any(|lane| !lane.is_done(args.op)) {
         let mut news = false;
         for (id, lane) in (0..).zip(&mut lanes) {
-            news |= lane.post(id, args, &mr)?;
+            while lane.post(id, args, &places)? {
+                news = true;
+            }
         }
         loop {
-            let taken = session.take()?;
-            for completion in taken {
-                let lane = lanes.get_mut((completion.id >> 48) as usize);
-                let lane = lane.ok_or_else(nobodys)?;
-                lane.complete(completion);
+            let taken = session.take();
+            let mut qp = None;
+            for (i, completion) in taken.iter().enumerate() {
+                completion.check()?;
+                if qp != Some(completion.qp()) {
+                    // Those of one queue come in order: the last in a row tells for all.
+                    note(&mut lanes, taken.get(i.wrapping_sub(1)))?;
+                    qp = Some(completion.qp());
+                }
             }
+            note(&mut lanes, taken.last())?;
             news |= !taken.is_empty();
             // Fewer than there was room for: there are no more.
             if taken.len() < TAKE {
@@ -112,10 +137,9 @@ impl Lane {
     }
 
     /// Posts a batch, if there is room for one.
-    fn post(&mut self, id: u64, args: &Bench, mr: &Mr) -> anyhow::Result<bool> {
-        let (op, size) = (args.op, args.size as usize);
+    fn post(&mut self, id: u64, args: &Bench, places: &Places) -> anyhow::Result<bool> {
         let batch = self.left.min(args.batch.into());
-        let behind = match op {
+        let behind = match args.op {
             Op::Send => self.done.min(self.received),
             _ => self.done,
         };
@@ -123,40 +147,54 @@ impl Lane {
         if batch == 0 || room < batch {
             return Ok(false);
         }
-        let every = u64::from(args.signal.unwrap_or(args.batch));
-        let (here, there) = ([mr.sge(0, size)], [mr.sge(size, size)]);
         // It says how many are done with it.
-        let tag = |i| id << 48 | (self.posted + i);
-        let is_marked = |i: u64| i == batch || i % every == 0;
-        let all = 1..=batch;
-        match op {
+        let first = id << 48 | (self.posted + 1);
+        let tags = first..first + batch;
+        let every = u64::from(args.signal.unwrap_or(args.batch));
+        let here = std::slice::from_ref(&places.here);
+        match args.op {
             Op::Send => {
-                for i in all.clone() {
-                    self.far.queue_recv(&Receive::new(tag(i), &there))?;
+                for tag in tags.clone() {
+                    let there = std::slice::from_ref(&places.there);
+                    self.far.queue_recv(&Receive::new(tag, there))?;
                 }
                 self.far.ring();
-                let send = |i| marked(WorkRequest::send(tag(i), &here), is_marked(i));
-                self.near.post_sends(all.map(send))
+                self.send(tags, every, |tag| WorkRequest::send(tag, here))
             }
-            Op::Write => {
-                let write = |i| WorkRequest::write(tag(i), &here, mr.remote(size));
-                self.near
-                    .post_sends(all.map(|i| marked(write(i), is_marked(i))))
-            }
-            Op::Read => {
-                let read = |i| WorkRequest::read(tag(i), &here, mr.remote(size));
-                self.near
-                    .post_sends(all.map(|i| marked(read(i), is_marked(i))))
-            }
+            Op::Write => self.send(tags, every, |tag| {
+                WorkRequest::write(tag, here, places.peer)
+            }),
+            Op::Read => self.send(tags, every, |tag| WorkRequest::read(tag, here, places.peer)),
         }?;
         self.posted += batch;
         self.left -= batch;
         Ok(true)
     }
 
+    /// Posts a work request for each tag; the last asks for a completion, and from there back every so many.
+    fn send<'r>(
+        &self,
+        tags: Range<u64>,
+        every: u64,
+        request: impl Fn(u64) -> WorkRequest<'r>,
+    ) -> Result<(), PostError> {
+        if every == 1 {
+            let all = tags.map(|tag| request(tag).signaled());
+            return self.near.post_sends(all);
+        }
+        let mut mark = tags.start + (tags.end - tags.start - 1) % every;
+        self.near.post_sends(tags.map(|tag| {
+            if tag != mark {
+                return request(tag);
+            }
+            mark += every;
+            request(tag).signaled()
+        }))
+    }
+
     fn complete(&mut self, completion: &Completion) {
-        let until = completion.id & ((1 << 48) - 1);
-        if completion.is_receive {
+        let until = completion.id() & ((1 << 48) - 1);
+        if completion.is_receive() {
             self.received = until;
         } else {
             self.done = until;
@@ -164,18 +202,18 @@ impl Lane {
     }
 }
 
+/// A completion tells how far its lane is.
+fn note(lanes: &mut [Lane], completion: Option<&Completion>) -> anyhow::Result<()> {
+    if let Some(completion) = completion {
+        let lane = lanes.get_mut((completion.id() >> 48) as usize);
+        lane.ok_or_else(nobodys)?.complete(completion);
+    }
+    Ok(())
+}
+
 #[cold]
 fn nobodys() -> anyhow::Error {
     anyhow::anyhow!("a completion of nobody's")
-}
-
-/// Has it signalled, or not.
-fn marked(request: WorkRequest<'_>, is_marked: bool) -> WorkRequest<'_> {
-    if is_marked {
-        request.signaled()
-    } else {
-        request
-    }
 }
 
 fn report(

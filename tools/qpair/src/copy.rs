@@ -345,20 +345,20 @@ impl Engine {
     }
 
     fn complete(&mut self, completion: &Completion) -> anyhow::Result<()> {
-        let slot = self.slot(completion.id);
+        let slot = self.slot(completion.id());
         let flight = &mut self.flights[slot];
         ensure!(
-            (self.written..self.posted).contains(&completion.id) && flight.pending > 0,
+            (self.written..self.posted).contains(&completion.id()) && flight.pending > 0,
             "a completion for block {}, which is not under way",
-            completion.id
+            completion.id()
         );
-        if completion.is_receive || self.op == Op::Read {
+        if completion.is_receive() || self.op == Op::Read {
             ensure!(
-                completion.bytes as usize == flight.bytes,
+                completion.bytes() as usize == flight.bytes,
                 "block {} has {} bytes, and {} arrived",
-                completion.id,
+                completion.id(),
                 flight.bytes,
-                completion.bytes
+                completion.bytes()
             );
         }
         flight.pending -= 1;

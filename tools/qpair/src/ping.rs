@@ -137,9 +137,9 @@ fn one_way(
     let deadline = Instant::now() + Duration::from_secs(60);
     while !sent || !received {
         let completion = session.wait()?;
-        if completion.is_receive {
+        if completion.is_receive() {
             ensure!(
-                completion.qp == to.number(),
+                completion.qp() == to.number(),
                 "a message for another queue pair"
             );
             received = true;

@@ -20,7 +20,7 @@ const STALLED: Duration = Duration::from_secs(30);
 /// How long a wait lasts before signals and asynchronous events are looked at.
 const LOOK: Duration = Duration::from_millis(200);
 /// Completions taken at once.
-pub(crate) const TAKE: usize = 64;
+pub(crate) const TAKE: usize = 128;
 
 /// Stopped by a signal.
 #[derive(Debug)]
@@ -117,19 +117,16 @@ impl Session {
         })
     }
 
-    /// The completions that are there, as many as are taken at once; none if there are none. A failed one is an error.
+    /// The completions that are there, as many as are taken at once; none if there are none. Whether they failed is
+    /// to be looked at.
     ///
     /// With events, who finds nothing asks for one, and looks again when it has come.
-    pub(crate) fn take(&mut self) -> anyhow::Result<&[Completion]> {
+    pub(crate) fn take(&mut self) -> &[Completion] {
         self.fill();
-        let taken = &self.buffer[std::mem::take(&mut self.taken)];
-        for completion in taken {
-            completion.check()?;
-        }
-        Ok(taken)
+        &self.buffer[std::mem::take(&mut self.taken)]
     }
 
-    /// The next completion, if one is there; else as [`take`](Self::take).
+    /// The next completion, if one is there; else as [`take`](Self::take). A failed one is an error.
     pub(crate) fn poll(&mut self) -> anyhow::Result<Option<Completion>> {
         self.fill();
         let Some(at) = self.taken.next() else {

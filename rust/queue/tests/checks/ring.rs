@@ -30,6 +30,9 @@ checks![
     the_publication_must_reach_the_completion,
     a_queue_that_signals_nothing_goes_on,
     receives_of_every_stride_lie_where_they_should,
+    a_batch_is_its_posts,
+    a_row_is_its_completions,
+    a_row_of_reads_ends_where_it_should,
     bad_rings_are_refused,
 ];
 
@@ -326,6 +329,141 @@ fn receives_of_every_stride_lie_where_they_should() {
     }
 }
 
+/// What is posted in batches is what is posted one by one: the same refusals, signals, blocks and slots.
+fn a_batch_is_its_posts() {
+    let firsts = proptest::sample::select(vec![0u32, u32::MAX - 6]);
+    let posts = vec(vec((0..6u32, any::<bool>()), 0..8), 1..8);
+    holds(
+        1000,
+        (firsts, 1..9u32, posts),
+        |(first, capacity, batches)| {
+            let (depth, first) = (Depth::new(8).unwrap(), Index::new(first));
+            let queue = |memory| {
+                SqProducer::starting_at(SQ, CQ, memory, depth, 0, capacity, first).unwrap()
+            };
+            let (memory, other) = (Memory::new(64), Memory::new(64));
+            let (mut sq, mut singly) = (queue(memory.clone()), queue(other.clone()));
+            let (mut cq, seen) = seen(CQ, 1);
+            let published = cq.publish(|_| ());
+            for (i, posts) in (1..).zip(batches) {
+                let mut batch = sq.batch(|memory| memory.clone());
+                for (slots, signal) in posts {
+                    match (batch.room(slots, signal), singly.room(slots, signal)) {
+                        (Ok(mut room), Ok(mut single)) => {
+                            assert_eq!(room.signalled(), single.signalled());
+                            for block in 0..slots {
+                                room.write(block, &[i << 8 | u64::from(block); 8]);
+                                single.write(block, &[i << 8 | u64::from(block); 8]);
+                            }
+                            assert_eq!(room.post(), single.post());
+                        }
+                        (room, single) => assert_eq!(room.err(), single.err()),
+                    }
+                }
+                drop(batch);
+                let counts = |sq: &SqProducer<_>| (sq.tail(), sq.free(), sq.in_flight());
+                assert_eq!(counts(&sq), counts(&singly));
+                assert!((0..64).all(|at| memory.word(at) == other.word(at)));
+                sq.audit().unwrap();
+                if i % 2 == 0 {
+                    for sq in [&mut sq, &mut singly] {
+                        sq.ring(|_| ());
+                        let _nothing_new = sq.complete(sq.tail(), seen[0]);
+                        sq.reclaim(published);
+                    }
+                }
+            }
+            assert!(sq.retire().is_ok() && singly.retire().is_ok());
+        },
+    );
+}
+
+/// A row of completions is what they are one by one; but until it ends nothing comes of it, nor if it is another CQ's.
+fn a_row_is_its_completions() {
+    holds(1500, vec(-2..16i32, 1..12), |offsets| {
+        let first = Index::new(u32::MAX - 6);
+        let (mut sq, mut singly) = (posted(first, &[2, 4, 1, 3]), posted(first, &[2, 4, 1, 3]));
+        sq.ring(|_| ());
+        singly.ring(|_| ());
+        let (mut cq, seen) = seen(CQ, 2);
+        let foreign = self::seen(RingId::new(4, 0), 1).1[0];
+        let mut row = sq.row();
+        for offset in &offsets {
+            let index = first.plus(*offset as u32);
+            let single = singly.complete(index, seen[1]).ok();
+            assert_eq!(row.complete(index), single);
+        }
+        assert!(row.is_of(seen[0]) && !row.is_of(foreign));
+        assert_eq!(row.end(foreign), Err(Stale::Cq));
+        assert_eq!((sq.covered(), sq.in_flight()), (0, 10));
+        let mut row = sq.row();
+        for offset in &offsets {
+            let _known: Option<u32> = row.complete(first.plus(*offset as u32));
+        }
+        assert_eq!(row.end(seen[1]), Ok(()));
+        let counts = |sq: &SqProducer<_>| (sq.covered(), sq.in_flight());
+        assert_eq!(counts(&sq), counts(&singly));
+        sq.audit().unwrap();
+        let published = cq.publish(|_| ());
+        assert_eq!(sq.reclaim(published), singly.reclaim(published));
+    });
+}
+
+/// At no place, no entry, another kind, one that is refused, and at the end of the memory; and nothing is lost there.
+fn a_row_of_reads_ends_where_it_should() {
+    const KIND: u64 = 1 << 56;
+    // Whether an entry is of the kind, and how many places there are at a time.
+    let entries = vec((any::<bool>(), any::<bool>()), 1..40);
+    holds(1500, (entries, 0..7usize), |(entries, places)| {
+        let (depth, first) = (Depth::new(8).unwrap(), Index::new(u32::MAX - 2));
+        let memory = Memory::aged::<4>(depth, first);
+        let (mut cq, _pool) = CqConsumer::starting_at(CQ, memory.clone(), depth, 8, first).unwrap();
+        let (mut written, mut read) = (0, 0);
+        while read < entries.len() {
+            while written < entries.len() && written < read + 8 {
+                let (kind, refused) = entries[written];
+                let words = [
+                    written as u64,
+                    refused.into(),
+                    0,
+                    if kind { KIND } else { 0 },
+                ];
+                memory.write(depth, first.plus(written as u32), words);
+                written += 1;
+            }
+            let mut into = vec![None; places];
+            let taken = cq.take_while(
+                |memory| memory.clone(),
+                &mut into,
+                (KIND, KIND),
+                |place, words| {
+                    *place = Some(words[0]);
+                    words[1] == 0
+                },
+            );
+            let to_end = 8 - depth.position(first.plus(read as u32)) as usize;
+            let fits = entries[read..written].iter().take(places.min(to_end));
+            assert_eq!(
+                taken,
+                fits.take_while(|(kind, refused)| *kind && !refused).count()
+            );
+            for (i, place) in into.iter().take(taken).enumerate() {
+                assert_eq!(*place, Some((read + i) as u64));
+            }
+            read += taken;
+            assert_eq!(cq.head(), first.plus(read as u32));
+            assert_eq!(cq.seen().past(), cq.head());
+            match cq.take() {
+                Some(entry) => assert_eq!(entry.words[0], read as u64),
+                None => assert_eq!(read, written),
+            }
+            read += usize::from(read < written);
+            cq.publish(|_| ());
+        }
+        assert!(cq.take().is_none());
+    });
+}
+
 fn bad_rings_are_refused() {
     let depth = Depth::new(4).unwrap();
     let eq = |words, capacity| EqConsumer::new(CQ, Memory::new(words), depth, capacity).is_ok();
@@ -347,7 +485,7 @@ fn bad_rings_are_refused() {
         assert_eq!(sq.room(blocks, true).unwrap_err(), why);
     }
     // Room that is not used was never there.
-    let _: Room<'_, _, _> = sq.room(3, true).unwrap();
+    let _: Room<_, _, _> = sq.room(3, true).unwrap();
     assert_eq!((sq.free(), sq.tail()), (3, Index::ZERO));
     sq.room(3, true).unwrap().post();
     assert_eq!(sq.room(1, true).unwrap_err(), Refused::Full);

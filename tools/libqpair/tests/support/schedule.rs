@@ -117,11 +117,11 @@ impl Lane {
 
     fn complete(&mut self, completion: &Completion, into: &Mr) {
         completion.check().unwrap();
-        if !completion.is_receive {
+        if !completion.is_receive() {
             // All before it that nobody asked for are done as well.
             loop {
                 let sent = self.sends.pop_front().expect("a send that was posted");
-                if sent.id == completion.id {
+                if sent.id == completion.id() {
                     break;
                 }
                 assert!(!sent.signaled, "{} was passed over", sent.id);
@@ -132,9 +132,9 @@ impl Lane {
             .receives
             .pop_front()
             .expect("a receive that was posted");
-        assert_eq!(completion.id, expected, "receives are filled in order");
+        assert_eq!(completion.id(), expected, "receives are filled in order");
         let message = self.messages.pop_front().expect("a message that was sent");
-        assert_eq!(completion.bytes as usize, message.len());
+        assert_eq!(completion.bytes() as usize, message.len());
         let at = (expected % u64::from(self.rq)) as usize * BYTES;
         let mut came = vec![0; message.len()];
         into.read(at, &mut came);
@@ -201,10 +201,10 @@ pub(crate) fn schedule<T>(seed: u64, begun: impl FnOnce() -> T) {
                 for completion in cq.poll(&mut into[..most]) {
                     let lane = lanes
                         .iter_mut()
-                        .position(|l| [l.near.number(), l.far.number()].contains(&completion.qp))
+                        .position(|l| [l.near.number(), l.far.number()].contains(&completion.qp()))
                         .expect("one of ours");
                     lanes[lane].complete(completion, &regions[lane].1);
-                    received += u64::from(completion.is_receive);
+                    received += u64::from(completion.is_receive());
                 }
             }
         }
