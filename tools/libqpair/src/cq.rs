@@ -93,10 +93,38 @@ impl<'a> CqOptions<'a> {
 #[derive(Debug)]
 struct Served {
     number: Number,
-    /// Entries before it are of the queue pair's life before its last reset.
-    since: Index,
+    life: Life,
     send: Option<Arc<SendQueue>>,
     recv: Option<Arc<RecvQueue>>,
+}
+
+/// Which entries are of a queue pair's present life. Those before it are of the life before its last reset, or of
+/// whoever had its number.
+#[derive(Clone, Copy, Debug)]
+enum Life {
+    /// From this one on.
+    Since(Index),
+    /// All: the head has passed the first. Compared with that, an entry 2^31 further on would be before it.
+    Always,
+}
+
+impl Life {
+    /// Whether the entry before `past` is of it.
+    #[inline(always)]
+    fn includes(self, past: Index) -> bool {
+        match self {
+            Self::Since(first) => past.reaches(first.plus(1)),
+            Self::Always => true,
+        }
+    }
+
+    /// What it is when this head has been published.
+    fn seen_from(self, head: Index) -> Self {
+        match self {
+            Self::Since(first) if !head.reaches(first) => self,
+            Self::Since(_) | Self::Always => Self::Always,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -106,6 +134,8 @@ struct State {
     limbo: Limbo<OfCq>,
     /// By the index of the queue pair's number.
     served: Vec<Option<Served>>,
+    /// Those whose life the head has yet to reach.
+    young: Vec<Number>,
     stale: u64,
 }
 
@@ -125,7 +155,7 @@ impl State {
             let cqe = Cqe::decode(&entry.words);
             let served = self.served.get(cqe.qp.index()).and_then(Option::as_ref);
             let served = served.filter(|served| {
-                served.number == cqe.qp && entry.seen.past().reaches(served.since.plus(1))
+                served.number == cqe.qp && served.life.includes(entry.seen.past())
             });
             let is_receive = cqe.flags & cqe_flags::RECV != 0;
             let consumer = &mut self.consumer;
@@ -154,6 +184,23 @@ impl State {
         let freed = self.limbo.release(self.consumer.published());
         // Of this ring: they were admitted as such.
         let _: Result<(), Slots<OfCq>> = self.pool.give(freed);
+        if !self.young.is_empty() {
+            self.grow_up();
+        }
+    }
+
+    #[cold]
+    fn grow_up(&mut self) {
+        let head = self.consumer.published().head();
+        let served = &mut self.served;
+        self.young.retain(|number| {
+            let served = served.get_mut(number.index()).and_then(Option::as_mut);
+            let Some(served) = served.filter(|served| served.number == *number) else {
+                return false;
+            };
+            served.life = served.life.seen_from(head);
+            matches!(served.life, Life::Since(_))
+        });
     }
 }
 
@@ -267,9 +314,12 @@ impl CqInner {
         }
         let before = state.served[at].take().filter(|s| s.number == number);
         let (old_send, old_recv) = before.map_or((None, None), |s| (s.send, s.recv));
+        if !state.young.contains(&number) {
+            state.young.push(number);
+        }
         state.served[at] = Some(Served {
             number,
-            since,
+            life: Life::Since(since),
             send: send.or(old_send),
             recv: recv.or(old_recv),
         });
@@ -342,6 +392,7 @@ impl Cq {
             pool,
             limbo: Limbo::new(id),
             served: Vec::new(),
+            young: Vec::new(),
             stale: 0,
         };
         let inner = CqInner {
@@ -410,5 +461,24 @@ impl Cq {
         };
         self.inner.context.call(Call::QueryCq(&mut query))?;
         Ok(query)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_does_not_end_when_indices_go_round() {
+        let born = Index::new(7);
+        let life = Life::Since(born);
+        assert!(!life.includes(born), "the entry before");
+        assert!(life.includes(born.plus(1)));
+        let life = life.seen_from(Index::new(6));
+        assert!(!life.includes(born), "not passed yet");
+        let life = life.seen_from(born);
+        for later in [1, 1 << 30, 1 << 31, (1 << 31) + 1, u32::MAX] {
+            assert!(life.includes(born.plus(later)), "{later} entries later");
+        }
     }
 }

@@ -257,6 +257,8 @@ impl View<'_> {
     #[inline(always)]
     fn at<const N: usize>(&self, at: usize) -> &[AtomicU64; N] {
         const { assert!(N.is_power_of_two() && N * WORD <= PAGE) }
+        // The mask is for safety; who needs it has forgotten that the ring goes round.
+        debug_assert!(at <= self.mask && at & (N - 1) == 0);
         let at = at & self.mask & !(N - 1);
         // SAFETY: Mapped, page-aligned and initialised, as long as the ring lives. The mask is a power of two less
         // one; so either all `N` words are inside, or `at` is 0, and they are in the page that there is at least.

@@ -44,6 +44,7 @@ fn every_wrong_variant_is_caught() {
         Mutant::FreeBeforePublish,
         Mutant::NeverSignal,
         Mutant::CapacityPlusOne,
+        Mutant::TailNotWrapped,
     ]
     .into_iter()
     .filter(|&mutant| {
