@@ -10,7 +10,8 @@
 //! | `events`, ... | a value | tuning |
 //!
 //! The files are read one after the other, while everything goes on: an object may be in one and
-//! not in the next. What is not there is not shown; a number that is not there is 0.
+//! not in the next. What is not there is not shown; a number that is not there is 0. `device` is the last: a device that
+//! goes says so before it takes its queues away, so who sees none sees why.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -56,6 +57,16 @@ pub(crate) enum Kind {
 impl Snapshot {
     /// Reads it; `file` gives the text of a file by name.
     pub(crate) fn read(mut file: impl FnMut(&str) -> io::Result<String>) -> io::Result<Self> {
+        let mut tuning = Record::new();
+        for name in TUNING {
+            if let Ok(value) = file(name)?.trim().parse() {
+                tuning.insert(name.into(), value);
+            }
+        }
+        let eqs = table(&file("eqs")?);
+        let kernel_cqs = table(&file("cqs")?);
+        let kernel_qps = table(&file("qps")?);
+        let live = live(&file("live")?);
         let device = file("device")?;
         let word = |key: &str| {
             let mut pairs = device.lines().filter_map(|line| line.split_once(' '));
@@ -63,19 +74,13 @@ impl Snapshot {
                 .find(|(name, _)| *name == key)
                 .map_or("?", |(_, value)| value)
         };
-        let mut tuning = Record::new();
-        for name in TUNING {
-            if let Ok(value) = file(name)?.trim().parse() {
-                tuning.insert(name.into(), value);
-            }
-        }
         Ok(Self {
             name: word("name").into(),
             health: word("health").into(),
-            eqs: table(&file("eqs")?),
-            kernel_cqs: table(&file("cqs")?),
-            kernel_qps: table(&file("qps")?),
-            live: live(&file("live")?),
+            eqs,
+            kernel_cqs,
+            kernel_qps,
+            live,
             device: device
                 .lines()
                 .filter_map(|line| line.split_once(' '))
@@ -165,6 +170,25 @@ pub(crate) mod tests {
         assert_eq!((&*snapshot.name, &*snapshot.health), ("qpair0", "Up"));
         assert_eq!(snapshot.device["cqes"], 95929);
         assert_eq!(snapshot.tuning["budget"], 256);
+    }
+
+    #[test]
+    fn who_sees_no_queues_sees_why() {
+        // The device goes after the first file that is read.
+        let mut looks = 0;
+        let snapshot = Snapshot::read(|name| {
+            looks += 1;
+            let health = if looks == 1 { "Up" } else { "Unbound" };
+            let rows = if looks == 1 { "0 0" } else { "" };
+            Ok(match name {
+                "device" => format!("name qpair0\nhealth {health}\n"),
+                "eqs" => format!("eq number\n{rows}\n"),
+                _ => String::new(),
+            })
+        })
+        .unwrap();
+        assert!(snapshot.eqs.is_empty());
+        assert_eq!(snapshot.health, "Unbound");
     }
 
     #[test]
