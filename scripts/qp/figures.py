@@ -20,6 +20,7 @@ counts: what comes before and after cancels.
 """
 
 import json
+import statistics
 import subprocess
 
 from qp import base
@@ -166,18 +167,23 @@ def documents(text):
     return found
 
 
+def settings_of(name):
+    """What sets the device and the driver for a workload."""
+    device, knobs = SETTINGS.get(name, ({}, {}))
+    return [*(f"device {key} {value}" for key, value in device.items()), *(f"knob {knob} {value}" for knob, value in knobs.items())]
+
+
 def script_of(name):
     """Runs a workload with each of its counts."""
     command, few, many = WORKLOADS[name]
-    device, knobs = SETTINGS.get(name, ({}, {}))
     runs = [f"run {command.replace('N', str(count))}" for count in (few, many, few)]
     if name not in SETTINGS:
         return runs
+    device, knobs = SETTINGS[name]
     return [
         # Where instructions are counted themselves the watch over the idle loop is not needed, and would be counted.
         "watch !",
-        *(f"device {key} {value}" for key, value in device.items()),
-        *(f"knob {knob} {value}" for knob, value in knobs.items()),
+        *settings_of(name),
         # What is needed for the first time only, like memory for queue pairs.
         f"{command.replace('N', str(few))} > /dev/null || exit",
         *runs,
@@ -331,6 +337,12 @@ def save(path, figures):
     half = path.with_name(path.name + ".new")
     half.write_text(json.dumps(figures, indent=1) + "\n")
     half.replace(path)
+
+
+def ratio(ours, theirs):
+    """Rates of rounds, each divided by the other's of the same round: the median and the spread."""
+    rounds = [mine / other for mine, other in zip(ours, theirs, strict=True)]
+    return {"median": statistics.median(rounds), "least": min(rounds), "largest": max(rounds), "rounds": rounds}
 
 
 def is_timed(name):

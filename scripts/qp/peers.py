@@ -22,7 +22,6 @@ of which one is translated, as all are by default, and the other is not.
 import pathlib
 import re
 import shutil
-import statistics
 import subprocess
 
 from qp import archive
@@ -249,16 +248,7 @@ def rates(reports):
 
 def ratios(found):
     """{figure: {median, least, largest, rounds}} of rates."""
-    told = {}
-    for figure, (ours, peers) in RATIOS.items():
-        rounds = [mine / other for mine, other in zip(found[ours], found[peers], strict=True)]
-        told[figure] = {
-            "median": statistics.median(rounds),
-            "least": min(rounds),
-            "largest": max(rounds),
-            "rounds": rounds,
-        }
-    return told
+    return {figure: figures.ratio(found[ours], found[peers]) for figure, (ours, peers) in RATIOS.items()}
 
 
 def run_guest(script, *words):

@@ -74,12 +74,7 @@ def plugin():
 def run_guest(what, name, count, prelude, *options):
     """A workload in a guest; what it said, line by line."""
     command, _, _ = figures.WORKLOADS[name]
-    device, knobs = figures.SETTINGS.get(name, ({}, {}))
-    lines = [
-        *(f"device {key} {value}" for key, value in device.items()),
-        *(f"knob {knob} {value}" for knob, value in knobs.items()),
-        f"work {command.replace('N', str(count))}",
-    ]
+    lines = [*figures.settings_of(name), f"work {command.replace('N', str(count))}"]
     said = OUT / "profile.said"
     words = [base.SCRIPTS / "py", "guest", *figures.GUEST, *FIXED, *options, "--timeout", "900", "--"]
     script = figures.TOOLS + prelude + "\n".join(lines)

@@ -13,7 +13,6 @@ each round another device is the first. A ratio is of two rates of the same roun
 minute is in both; told are its median and its spread. The first round is left out.
 """
 
-import statistics
 import subprocess
 
 from qp import base
@@ -133,15 +132,10 @@ def rates(reports):
 
 def ratios(found):
     """{workload: {ratio: median, least and largest}}."""
-    told = {}
-    for workload, by in found.items():
-        told[workload] = {}
-        for ratio, (ours, theirs) in RATIOS.items():
-            rounds = [mine / other for mine, other in zip(by[ours], by[theirs], strict=True)]
-            told[workload][ratio] = {
-                "median": statistics.median(rounds), "least": min(rounds), "largest": max(rounds), "rounds": rounds,
-            }  # fmt: skip
-    return told
+    return {
+        workload: {ratio: figures.ratio(by[ours], by[theirs]) for ratio, (ours, theirs) in RATIOS.items()}
+        for workload, by in found.items()
+    }
 
 
 def run(_accept):
