@@ -97,7 +97,7 @@ impl Session {
         if depth > limit.into() {
             bail!("this needs a completion queue of {depth} entries, and the device has at most {limit}: use fewer queue pairs, or a smaller depth");
         }
-        let channel = wait.events.then(Channel::new).transpose()?;
+        let channel = wait.events.then(|| Channel::ticking(LOOK)).transpose()?;
         let mut options = CqOptions::new(depth as u32);
         if let Some(channel) = &channel {
             options = options.channel(channel);
@@ -169,11 +169,11 @@ impl Session {
         }
     }
 
-    /// There was nothing: spins once; or sleeps until an event comes, but not for ever.
+    /// There was nothing: spins once; or sleeps until an event comes, or for [`LOOK`] at most.
     pub(crate) fn pause(&mut self) -> anyhow::Result<()> {
         match &self.channel {
             Some(channel) => {
-                if channel.wait(Some(LOOK))? {
+                if channel.wait(None)? {
                     self.events += 1;
                     self.asleep = false;
                     return Ok(());
