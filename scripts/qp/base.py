@@ -1,11 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Steps, failures and the cache: what all the other modules build on.
-
-A cache entry is a folder that is complete when it holds the file `.complete`;
-nobody reads one that does not. It is built where it will stay, as kernel trees
-remember their own path, and an interrupted build goes on where it stopped:
-each part of it is skipped when its result is there.
-"""
+"""Steps, failures and where things are: what all the other modules build on."""
 
 import contextlib
 import fcntl
@@ -225,18 +219,6 @@ def locked(path):
             say(f"waiting for another build ({path})")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def entry(folder, build):
-    """The cache entry `folder`, made by `build(folder)` if it is not complete."""
-    done = folder / ".complete"
-    if not done.exists():
-        with locked(folder.with_name(folder.name + ".lock")):
-            if not done.exists():
-                folder.mkdir(parents=True, exist_ok=True)
-                build(folder)
-                done.touch()
-    return folder
 
 
 def need_space(gigabytes):

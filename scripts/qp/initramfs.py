@@ -14,6 +14,7 @@ import stat
 import subprocess
 
 from qp import base
+from qp import cache
 
 BUSYBOX = pathlib.Path("/bin/busybox")
 HERE = pathlib.Path(__file__).parent
@@ -128,7 +129,7 @@ def fixed_part(kernel):
         (folder / "cpio").write_bytes(cpio.end())
 
     key = base.digest(RECIPE, str(kernel.modules), kernel.release, BUSYBOX)
-    return base.entry(base.CACHE / "initramfs" / key, build) / "cpio"
+    return cache.entry(base.CACHE / "initramfs" / key, build) / "cpio"
 
 
 def build(kernel, files, settings, command, archives=()):

@@ -21,6 +21,7 @@ import subprocess
 
 from qp import archive
 from qp import base
+from qp import cache
 
 FIRST = (7, 2)
 LAST = (7, 3)
@@ -110,7 +111,7 @@ def source(series, version):
         )  # fmt: skip
         package.unlink()
 
-    return base.entry(base.CACHE / "source" / f"linux-{version}", build) / "tree"
+    return cache.entry(base.CACHE / "source" / f"linux-{version}", build) / "tree"
 
 
 def build_stock(folder):
@@ -209,7 +210,7 @@ def folder_of(name):
 def get(name):
     """A kernel by its name, built if need be."""
     build = build_stock if name == "stock" else lambda folder: build_own(name, folder)
-    folder = base.entry(folder_of(name), build)
+    folder = cache.entry(folder_of(name), build)
     modules = folder / "modules"
     return Kernel(
         name=name,

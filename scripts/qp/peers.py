@@ -26,6 +26,7 @@ import subprocess
 
 from qp import archive
 from qp import base
+from qp import cache
 from qp import figures
 from qp import initramfs
 from qp import kernel as kernels
@@ -106,7 +107,7 @@ def guest_archive(kernel):
         (folder / "status").unlink()
 
     key = base.digest(RECIPE, *PACKAGES, *PROGRAMS, PROVIDER, *DATA, *MODULES, kernel.release, str(kernel.modules))
-    return base.entry(base.CACHE / "peers" / key, build) / "cpio"
+    return cache.entry(base.CACHE / "peers" / key, build) / "cpio"
 
 
 ROUNDS = 5

@@ -24,6 +24,7 @@ import sys
 
 from qp import archive
 from qp import base
+from qp import cache
 
 PACKAGES = ("python3-pygal", "python3-importlib-metadata", "python3-zipp")
 # Bytes of a picture: those that are kept are in the repository.
@@ -48,7 +49,7 @@ def library():
         shutil.rmtree(folder / "tree", ignore_errors=True)
         (folder / "new").rename(folder / "tree")
 
-    folder = base.entry(base.CACHE / "plots" / base.digest(*PACKAGES), build)
+    folder = cache.entry(base.CACHE / "plots" / base.digest(*PACKAGES), build)
     path = str(folder / "tree/usr/lib/python3/dist-packages")
     if path not in sys.path:
         sys.path.append(path)

@@ -26,6 +26,7 @@ import shutil
 
 from qp import archive
 from qp import base
+from qp import cache
 
 # Counts changes of the recipe.
 RECIPE = 1
@@ -47,6 +48,9 @@ FLAGS = [
     "--disable-install-blobs",
     "--disable-werror",
 ]
+
+# Gigabytes that a checkout's copy takes.
+COPY = 0.6
 
 # Where either stage sees itself.
 PLACE = "/run/qpair-qemu"
@@ -131,19 +135,25 @@ def build_pristine(folder):
     shutil.rmtree(folder / "package")
 
 
-def pristine():
+def folders():
+    """The cache entries of the two stages."""
     key = base.digest(RECIPE, base.toolchain(), *FLAGS, *(patch.read_text() for patch in PATCHES))
-    return base.entry(base.CACHE / "qemu" / f"pristine-{key}", build_pristine)
+    return base.CACHE / "qemu" / f"pristine-{key}", base.CACHE / "qemu" / f"{base.digest(str(base.TOP))}-{key}"
 
 
 def build_own(folder, original):
-    """A checkout's copy of the pristine build, not yet with the device."""
+    """A checkout's copy of the pristine build, not yet with the device.
+
+    Not of roms/, two thirds of the source: firmware for other machines, which this build has no rule for.
+    """
+    base.need_space(COPY)
     base.step(
         "copying the QEMU build for this checkout",
-        ["sh", "-c", 'rm -rf "$2/source" "$2/build" && cp -a --reflink=auto "$1/source" "$1/build" "$2"',
+        ["sh", "-c",
+         'rm -rf "$2/source" "$2/build" && mkdir "$2/source" && cp -a --reflink=auto "$1/build" "$2" &&'
+         ' find "$1/source" -mindepth 1 -maxdepth 1 ! -name roms -exec cp -a --reflink=auto -t "$2/source" {} +',
          "sh", original, folder],
     )  # fmt: skip
-    (folder / "checkout").write_text(f"{base.TOP}\n")
     (folder / "source/hw/misc/qpair").symlink_to(base.TOP / "qemu")
     edit(folder / "source", DEVICE)
     if (base.TOP / "qemu/trace-events").exists():
@@ -171,13 +181,13 @@ def build_model(folder):
 
 def binary(plain=False):
     """The path of the emulator: this checkout's, or without the device."""
-    original = pristine()
+    original, own = folders()
+    cache.entry(original, build_pristine)
     if plain:
         return original / "build" / BINARY
     if not (base.TOP / "qemu/meson.build").exists():
         raise base.Fail("this checkout has no qemu/meson.build, so there is no device to build")
-    name = f"{base.digest(str(base.TOP))}-{original.name.removeprefix('pristine-')}"
-    folder = base.entry(base.CACHE / "qemu" / name, lambda own: build_own(own, original))
+    folder = cache.entry(own, lambda folder: build_own(folder, original), checkout=base.TOP)
     with base.locked(folder / "lock"):
         build_model(folder)
         ninja("building QEMU with the device", folder, quiet=True)

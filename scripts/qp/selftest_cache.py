@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of what leaves the cache and what stays: run with those of qp/selftest.py."""
+
+import fcntl
+import os
+import pathlib
+import tempfile
+import time
+import unittest
+from unittest import mock
+
+from qp import base
+from qp import cache
+
+
+class Cache(unittest.TestCase):
+    def setUp(self):
+        # Not in a folder that the build root has for itself.
+        folder = tempfile.TemporaryDirectory(dir="/tmp")
+        self.addCleanup(folder.cleanup)
+        self.top = pathlib.Path(folder.name)
+        self.here = self.top / "here"
+        self.here.mkdir()
+        for name, value in (("CACHE", self.top / "cache"), ("say", self.hear)):
+            patch = mock.patch.object(base, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.said = []
+        self.addCleanup(self.let_go)
+
+    def hear(self, text):
+        self.said.append(text)
+
+    def let_go(self):
+        for lock in cache.USED.values():
+            lock.close()
+        cache.USED.clear()
+
+    def put(self, name, checkout=None, days=0.0, complete=True, used=None):
+        """An entry that was made some days ago, and last used some days ago."""
+        folder = base.CACHE / name
+        folder.mkdir(parents=True)
+        (folder / "data").write_bytes(bytes(1 << 20))
+        cache.lock_of(folder).touch()
+        if checkout:
+            (folder / "checkout").write_text(f"{checkout}\n")
+        if complete:
+            (folder / ".complete").touch()
+        if used is not None:
+            (folder / ".used").touch()
+            self.age(folder / ".used", used)
+        for path in (folder / ".complete", folder):
+            if path.exists():
+                self.age(path, days)
+        return folder
+
+    def age(self, path, days):
+        at = time.time() - days * cache.DAY
+        os.utime(path, (at, at))
+
+    def goes(self, folder, **more):
+        cache.prune(**more)
+        return not folder.exists()
+
+    def test_that_of_a_checkout_that_is_gone_goes(self):
+        folder = self.put("qemu/a", checkout=self.top / "gone")
+        self.assertTrue(self.goes(folder))
+        (line,) = self.said
+        self.assertIn("freed 0.0 GB", line)
+        self.assertIn(f"qemu/a (its checkout {self.top}/gone is gone)", line)
+
+    def test_that_of_a_checkout_that_is_there_stays(self):
+        folder = self.put("qemu/a", checkout=self.here)
+        self.assertFalse(self.goes(folder))
+        self.assertEqual(self.said, [])
+
+    def test_that_of_a_checkout_that_cannot_be_seen_stays(self):
+        for hidden in ("/var/lib/somebody/qpair", "/usr/src/qpair"):
+            self.assertFalse(cache.gone(pathlib.Path(hidden)))
+        self.assertTrue(cache.gone(pathlib.Path("/var/tmp/nobody/qpair")))
+
+    def test_what_this_checkout_had_before_goes_and_nobody_elses(self):
+        there = self.top / "there"
+        there.mkdir()
+        before, theirs = self.put("qemu/a-1", checkout=self.here), self.put("qemu/b-1", checkout=there)
+        cache.entry(base.CACHE / "qemu/a-2", lambda folder: None, checkout=self.here)
+        self.assertEqual([before.exists(), theirs.exists()], [False, True])
+        self.assertIn("qemu/a-1 (superseded)", self.said[0])
+
+    def test_what_somebody_has_stays(self):
+        for how in (fcntl.LOCK_SH, fcntl.LOCK_EX):
+            with self.subTest(how):
+                folder = self.put(f"qemu/{how}", checkout=self.top / "gone", days=90)
+                with open(cache.lock_of(folder)) as lock:
+                    fcntl.flock(lock, how)
+                    self.assertFalse(self.goes(folder))
+                self.assertTrue(self.goes(folder))
+
+    def test_what_is_used_while_it_is_judged_stays(self):
+        folder = self.put("kernel/a", days=31)
+        judge = cache.needless
+
+        def meanwhile(*args):
+            reason = judge(*args)
+            (folder / ".used").touch()
+            return reason
+
+        with mock.patch.object(cache, "needless", meanwhile):
+            self.assertFalse(self.goes(folder))
+
+    def test_what_nobody_used_for_long_goes(self):
+        for kind in ("initramfs", "kernel", "peers", "plots", "qemu", "source"):
+            with self.subTest(kind):
+                self.assertTrue(self.goes(self.put(f"{kind}/old", days=31)))
+                self.assertFalse(self.goes(self.put(f"{kind}/young", days=29)))
+                self.assertFalse(self.goes(self.put(f"{kind}/used", days=90, used=29)))
+                self.assertTrue(self.goes(self.put(f"{kind}/unused", days=90, used=31)))
+
+    def test_what_was_begun_and_left_goes(self):
+        self.assertTrue(self.goes(self.put("source/left", complete=False, days=1.1)))
+        self.assertFalse(self.goes(self.put("source/begun", complete=False, days=0.9)))
+        self.assertTrue(self.goes(self.put("source/removed.gone")))
+
+    def test_a_root_goes_when_nobody_used_it_for_long(self):
+        (base.CACHE / "root").mkdir(parents=True)
+        (base.CACHE / "root/lock").touch()
+        days = {"old": 40, "used": 40, "young": 20, "left.new": 2, "begun.new": 0.5}
+        roots = [self.put(f"root/{name}", days=days, complete=False) for name, days in days.items()]
+        (base.CACHE / "root/used.used").touch()
+        cache.prune()
+        self.assertEqual([root.name for root in roots if root.exists()], ["used", "young", "begun.new"])
+
+    def test_an_entry_is_built_once_and_held_by_who_uses_it(self):
+        built = []
+        for _ in range(2):
+            folder = cache.entry(base.CACHE / "kernel/a", built.append)
+        self.assertEqual(built, [folder])
+        self.age(folder / ".used", 90)
+        cache.entry(folder, built.append)
+        self.assertLess(time.time() - (folder / ".used").stat().st_mtime, 60)
+        with cache.alone(cache.lock_of(folder)) as ours:
+            self.assertFalse(ours)
+        self.let_go()
+        with cache.alone(cache.lock_of(folder)) as ours:
+            self.assertTrue(ours)
+
+    def test_a_build_that_fails_is_begun_anew_and_holds_no_lock(self):
+        def fail(_folder):
+            raise base.Fail("no")
+
+        folder = base.CACHE / "kernel/a"
+        with self.assertRaises(base.Fail):
+            cache.entry(folder, fail)
+        self.assertFalse((folder / ".complete").exists())
+        built = []
+        cache.entry(folder, built.append)
+        self.assertEqual(built, [folder])
+
+    def test_many_are_one_line(self):
+        for number in range(9):
+            self.put(f"qemu/{number}", checkout=self.top / "gone")
+        cache.prune()
+        (line,) = self.said
+        self.assertIn(" and 6 more", line)
+        self.assertEqual(line.count("qemu/"), 3)
