@@ -22,6 +22,9 @@ SCRIPTS = TOP / "scripts"
 LOGS = TOP / "build/log"
 JOBS = str(len(os.sched_getaffinity(0)))
 
+# What to do about a disk that is full.
+MORE_SPACE = "free some (scripts/cache shows what is kept, make clean drops this checkout's build), or set XDG_CACHE_HOME to a larger disk"
+
 # The exit status of a failure of ours, apart from that of a guest's command.
 OWN_FAILURE = 125
 
@@ -35,7 +38,7 @@ CAUSES = [
     (
         r"no space left on device",
         "the disk is full",
-        "free 12 GB, or set XDG_CACHE_HOME to a larger disk, and run again",
+        MORE_SPACE,
     ),
     (
         r"temporary failure resolving|could not (resolve|connect)|unable to connect"
@@ -227,5 +230,5 @@ def need_space(gigabytes):
     if free < gigabytes:
         raise Fail(
             f"{CACHE} has {free:.1f} GB left, and this takes {gigabytes}",
-            "free some, or set XDG_CACHE_HOME to a larger disk",
+            MORE_SPACE,
         )

@@ -25,6 +25,7 @@ from qp import base
 from qp import figures
 from qp import payload
 from qp import peers
+from qp import space
 from qp import sweeps
 from qp import threads
 
@@ -75,6 +76,7 @@ def run(argv):
     parser.add_argument("--accept", action="store_true", help="keep the counted figures as those to compare with, and the plots as those of the documents")
     args = parser.parse_args(argv)
     base.known("mode", args.modes, MODES)
+    space.need(["stock"])
     for mode in args.modes or MODES:
         MODES[mode](args.accept)
     print(f"written to {OUT}")

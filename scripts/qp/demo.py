@@ -23,6 +23,7 @@ from qp import base
 from qp import kernel as kernels
 from qp import payload
 from qp import qemu
+from qp import space
 
 OPS = ("send", "write", "read")
 FOLDER = payload.BUILD / "run"
@@ -90,6 +91,7 @@ def run(argv):
     parser.add_argument("file", nargs="?", type=pathlib.Path, metavar="FILE", help="what to copy")
     args = parser.parse_args(argv)
     begin = time.monotonic()
+    space.need(["stock"])
     kernel = kernels.get("stock")
     if args.file and not pathlib.Path("/proc/self/fd/3").exists():
         raise base.Fail("FILE comes first", "scripts/run FILE")

@@ -115,7 +115,7 @@ def source(series, version):
 
 
 def build_stock(folder):
-    base.need_space(4)
+    base.need_space(3)
     release, series, version = find_stock()
     base.say(f"stock kernel: {release} ({version}), the newest of {RANGE} in the archive")
     debian = folder / "debian"
@@ -170,7 +170,7 @@ def wanted(name):
 
 
 def build_own(name, folder):
-    base.need_space(12 if name == "debug" else 6)
+    base.need_space(3)
     series, version = find_source()
     base.say(f"{name} kernel: linux-source-{series} {version}, the newest of {RANGE} in the archive")
     from_source = source(series, version)

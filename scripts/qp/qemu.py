@@ -49,7 +49,8 @@ FLAGS = [
     "--disable-werror",
 ]
 
-# Gigabytes that a checkout's copy takes.
+# Gigabytes that either stage takes, the first with what it is made of.
+PRISTINE = 1
 COPY = 0.6
 
 # Where either stage sees itself.
@@ -99,7 +100,7 @@ def ninja(name, folder, quiet=False):
 
 
 def build_pristine(folder):
-    base.need_space(4)
+    base.need_space(PRISTINE)
     archive.update()
     description = archive.fetch_source(PACKAGE, folder / "package")
     source = folder / "source"

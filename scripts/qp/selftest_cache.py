@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of what leaves the cache and what stays: run with those of qp/selftest.py."""
+"""Tests of what leaves the cache and what stays, and of the room that is left: run with those of qp/selftest.py."""
 
 import fcntl
 import os
@@ -11,6 +11,9 @@ from unittest import mock
 
 from qp import base
 from qp import cache
+from qp import kernel as kernels
+from qp import qemu
+from qp import space
 
 
 class Cache(unittest.TestCase):
@@ -163,3 +166,63 @@ class Cache(unittest.TestCase):
         (line,) = self.said
         self.assertIn(" and 6 more", line)
         self.assertEqual(line.count("qemu/"), 3)
+
+
+class Space(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(dir="/tmp")
+        self.addCleanup(folder.cleanup)
+        top = pathlib.Path(folder.name)
+        self.free = 100e9
+        disk = mock.Mock(disk_usage=lambda _: mock.Mock(free=self.free))
+        names = {"folder_of": lambda name: base.CACHE / "kernel" / name}
+        for what, values in (
+            (base, {"CACHE": top / "cache", "TOP": top / "here"}),
+            (kernels, names),
+            (qemu, {"folders": lambda: (base.CACHE / "qemu/pristine", base.CACHE / "qemu/own")}),
+            (space, {"shutil": disk}),
+        ):
+            for name, value in values.items():
+                patch = mock.patch.object(what, name, value)
+                patch.start()
+                self.addCleanup(patch.stop)
+
+    def taken(self, *args, **more):
+        """The gigabytes that are asked for where none are left."""
+        self.free = 0
+        with self.assertRaises(base.Fail) as failure:
+            space.need(*args, **more)
+        self.assertIn("0.0 GB left", str(failure.exception))
+        self.assertIn("larger disk", failure.exception.remedy)
+        return float(str(failure.exception).split()[-1])
+
+    def there(self, *names):
+        for name in names:
+            (base.CACHE / name).mkdir(parents=True)
+            (base.CACHE / name / ".complete").touch()
+
+    def test_what_fits_is_not_told(self):
+        space.need(["stock", "test", "debug"], host=True)
+
+    def test_all_of_it_is_counted_and_a_source_once(self):
+        whole = space.BUILD + space.HOST + qemu.PRISTINE + qemu.COPY + sum(space.KERNEL.values()) + 2 * space.SOURCE
+        self.assertAlmostEqual(self.taken(["stock", "test", "debug"], host=True), whole, places=1)
+        self.assertAlmostEqual(self.taken([], emulator=False, host=True), space.HOST, places=1)
+
+    def test_what_is_there_is_not_counted(self):
+        self.there("qemu/pristine", "qemu/own", "kernel/test")
+        self.assertAlmostEqual(self.taken(["test", "debug"]), space.BUILD + space.KERNEL["debug"], places=1)
+        (base.TOP / "build").mkdir()
+        with mock.patch.object(cache, "size", lambda _: 1e9):
+            self.assertAlmostEqual(self.taken(["test"]), space.BUILD - 1, places=1)
+        with mock.patch.object(cache, "size", lambda _: 5e9):
+            space.need(["test"])
+
+    def test_what_nobody_needs_goes_first(self):
+        def prune():
+            self.free = 100e9
+            return ["some"]
+
+        self.free = 0
+        with mock.patch.object(cache, "prune", prune):
+            space.need(["stock"])

@@ -47,9 +47,14 @@ from qp import kernel as kernels
 from qp import ktap
 from qp import payload
 from qp import qemu
+from qp import space
 
 LAYERS = ("host", "mutants", "device", "kunit", "stock", "iommu", "7.3", "debug", "figures")
 KERNEL = {"stock": "stock", "iommu": "stock", "7.3": "test", "debug": "debug"}
+
+# The kernel that a layer boots, and the layers that need none of it, nor QEMU.
+BOOTS = {"kunit": "test", "figures": "stock", **KERNEL}
+ON_HOST = {"host", "mutants"}
 
 # Seconds that a guest may take besides its test, and how much slower a kernel is.
 BOOT = 120
@@ -340,9 +345,12 @@ def run(argv):
         asked.setdefault(layer, [])
         if name:
             asked[layer].append(name)
+    layers = asked or LAYERS
+    booted = dict.fromkeys(BOOTS[layer] for layer in layers if layer in BOOTS)
+    space.need(booted, emulator=not ON_HOST.issuperset(layers), host=not ON_HOST.isdisjoint(layers))
     shutil.rmtree(LOGS, ignore_errors=True)
     total, results = ktap.Count(), {}
-    for layer in asked or LAYERS:
+    for layer in layers:
         tell(f"== {layer}")
         start = time.monotonic()
         try:
