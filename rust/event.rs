@@ -72,7 +72,10 @@ use crate::{
             Poller,
             Verdict, //
         },
-        share::Share, //
+        share::{
+            Share,
+            Time, //
+        }, //
     },
     ring::Ring,
     sys::{
@@ -397,7 +400,14 @@ impl Handler for Eq {
             return Next::Done;
         };
         let Live { poll, world, share } = &mut **live;
-        if !share.begin(poller::clock(), given) {
+        let time = if given {
+            Time::Given
+        } else if poller::is_idle() {
+            Time::Idle
+        } else {
+            Time::Taken
+        };
+        if !share.begin(poller::clock(), time) {
             return Next::Wait;
         }
         let tuning = self.knobs.tuning();

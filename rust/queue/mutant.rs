@@ -103,6 +103,8 @@ mod active {
         CountWithoutTime: "moderation has a count and no time",
         ShortPollsFree: "a poll that ends before its budget costs nobody anything",
         DebtForEver: "what a poll took is never paid back",
+        IdleOwed: "a poll owes the time that an idle CPU had for it",
+        IdleForEver: "a CPU that was idle once is idle to all polls that follow",
         PageMisaligned: "a discontinuity inside a page is overlooked",
         LastPageMissing: "the number of pages is rounded down",
         LeafMissing: "the number of leaf tables is rounded down",

@@ -10,7 +10,8 @@
 //!
 //! Beside a process that always wants the CPU, the polls of an EQ take at most a seventh of what it
 //! gets unasked ([`PAYBACK`]), and as much as it gets by the scheduler: it keeps 7/15 of the CPU. Each
-//! EQ has its own account, so several on one CPU take more.
+//! EQ has its own account, so several on one CPU take more. The time of an idle CPU is nobody's, and
+//! who takes it owes nothing.
 //!
 //! The clock also goes on while a host has taken the CPU away from its guest, and a poll that had
 //! nothing of it would owe for ever; so there is a most that is [owed](MOST).
@@ -31,6 +32,17 @@ pub const MOST: u64 = 16 * PAYBACK * LOAN;
 /// Polls in a row in time that was given, if each has more to do.
 pub const ROW: u32 = 8;
 
+/// Whose time a poll runs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// That of whoever has the CPU.
+    Taken,
+    /// Nobody's: the CPU is idle.
+    Idle,
+    /// Its own, given by the scheduler, for this poll and those that follow it at once.
+    Given,
+}
+
 /// The account of one EQ's polls. Times are nanoseconds of a clock that hardly goes backwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
@@ -40,21 +52,23 @@ pub struct Share {
     left: u64,
     /// Polls that may follow in time that was given.
     row: u32,
+    /// The poll that runs takes from nobody.
+    free: bool,
 }
 
 impl Share {
-    /// Whether a poll may begin now; if not, it has to ask for time. `given` says that this is what
-    /// it was given.
+    /// Whether a poll may begin now; if not, it has to ask for time that is [given](Time::Given).
     #[inline]
-    pub fn begin(&mut self, now: u64, given: bool) -> bool {
+    pub fn begin(&mut self, now: u64, time: Time) -> bool {
         if !mutant!(DebtForEver) {
             self.owed = self.owed.saturating_sub(now.saturating_sub(self.left));
         }
         self.left = now;
-        if given {
+        if time == Time::Given {
             self.row = ROW;
         }
-        self.row != 0 || self.owed <= PAYBACK * LOAN
+        self.free = (time == Time::Idle || mutant!(IdleForEver) && self.free) && !mutant!(IdleOwed);
+        self.free || self.row != 0 || self.owed <= PAYBACK * LOAN
     }
 
     /// A poll that began when [`Self::begin`] said so has ended now, with `more` to do or not.
@@ -62,7 +76,7 @@ impl Share {
     pub fn end(&mut self, now: u64, more: bool) {
         if self.row != 0 {
             self.row -= 1;
-        } else if more || !mutant!(ShortPollsFree) {
+        } else if !self.free && (more || !mutant!(ShortPollsFree)) {
             let took = now.saturating_sub(self.left);
             let owed = self.owed.saturating_add(took.saturating_mul(PAYBACK));
             self.owed = owed.min(MOST);

@@ -69,6 +69,7 @@ unsafe extern "C" {
     safe fn qpair_bh_disable();
     safe fn qpair_bh_enable();
     safe fn qpair_clock() -> u64;
+    safe fn qpair_idle() -> bool;
 }
 
 /// The scheduler's clock, in nanoseconds: cheap, and that of this CPU; those of others may be ahead
@@ -76,6 +77,13 @@ unsafe extern "C" {
 #[inline]
 pub fn clock() -> u64 {
     qpair_clock()
+}
+
+/// Whether nobody else wants this CPU: it was idle when the interrupt came, and no task has been woken
+/// on it since. False in a thread. Any context.
+#[inline]
+pub fn is_idle() -> bool {
+    qpair_idle()
 }
 
 /// Whether a poll wants to run again.

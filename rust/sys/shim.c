@@ -2,11 +2,12 @@
 /*
  * What exists as a macro or an inline function only, and so cannot be called
  * from Rust: protection and flags of a memory area, the limits of a task,
- * when softirqs run, the scheduler's clock, the DMA barriers of kernels whose Rust side lacks them, and the definitions of
+ * when softirqs run, the scheduler's clock, whether a CPU is idle, the DMA barriers of kernels whose Rust side lacks them, and the definitions of
  * the trace points. Nothing else.
  */
 #include <linux/bottom_half.h>
 #include <linux/mm.h>
+#include <linux/sched.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
 #include <linux/types.h>
@@ -23,6 +24,7 @@ unsigned long qpair_memlock_limit(void);
 void qpair_bh_disable(void);
 void qpair_bh_enable(void);
 u64 qpair_clock(void);
+bool qpair_idle(void);
 
 /* Device memory: not cached, not dumped, not grown, not inherited by fork, never code. */
 void qpair_vma_make_doorbell(struct vm_area_struct *vma)
@@ -56,6 +58,12 @@ void qpair_bh_enable(void)
 u64 qpair_clock(void)
 {
 	return local_clock();
+}
+
+/* Nobody had this CPU when it was interrupted, and nobody has asked for it since. */
+bool qpair_idle(void)
+{
+	return is_idle_task(current) && !need_resched();
 }
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(7, 3, 0)

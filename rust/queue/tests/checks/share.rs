@@ -5,6 +5,7 @@ use super::checks;
 use super::prop::holds;
 use proptest::collection::vec;
 use qpair_queue::share::Share;
+use qpair_queue::share::Time;
 use qpair_queue::share::LOAN;
 use qpair_queue::share::MOST;
 use qpair_queue::share::ROW;
@@ -12,6 +13,7 @@ use qpair_queue::share::ROW;
 checks![
     a_process_keeps_its_share,
     a_light_load_never_asks,
+    idle_time_is_free,
     a_debt_is_forgotten,
     a_turn_that_was_given_ends,
 ];
@@ -43,12 +45,23 @@ impl Cpu {
         self.process += time;
     }
 
+    /// Polls of a CPU that nobody wants, one after the other.
+    fn idle(&mut self, polls: u32) {
+        for poll in 0..polls {
+            let may = self.share.begin(self.now, Time::Idle);
+            assert!(may, "poll {poll} of an idle CPU has to ask");
+            self.now += LOAN;
+            self.share.end(self.now, true);
+        }
+    }
+
     /// An interrupt, and polls until there is no more to do; whether one had to ask.
     fn event(&mut self, polls: impl IntoIterator<Item = u64>) -> bool {
         let mut polls = polls.into_iter().peekable();
         let (mut given, mut asked) = (false, false);
         while let Some(&took) = polls.peek() {
-            if !self.share.begin(self.now, given) {
+            let time = if given { Time::Given } else { Time::Taken };
+            if !self.share.begin(self.now, time) {
                 assert!(!given, "asked for time in time that was given");
                 asked = true;
                 // The process goes on until both have had the same.
@@ -74,11 +87,14 @@ fn a_process_keeps_its_share() {
     let load = (1_000u64..20_000, vec(1_000u64..400_000, 1..20));
     holds(200, load, |(pause, polls)| {
         let mut cpu = Cpu::new();
-        while cpu.now < 2_000_000_000 {
+        // The process begins here.
+        cpu.idle(3);
+        let begin = cpu.now;
+        while cpu.now < begin + 2_000_000_000 {
             cpu.event(polls.iter().copied());
             cpu.compute(pause);
         }
-        let percent = 100 * cpu.process / cpu.now;
+        let percent = 100 * cpu.process / (cpu.now - begin);
         assert!(percent >= 44, "the process has had {percent} % of its CPU");
     });
 }
@@ -94,6 +110,15 @@ fn a_light_load_never_asks() {
     });
 }
 
+fn idle_time_is_free() {
+    let mut cpu = Cpu::new();
+    cpu.idle(100);
+    assert!(!cpu.event([LOAN]), "owes for time that nobody wanted");
+    // And who owes may use it.
+    assert!(cpu.event([LOAN; 5]), "did not have to ask");
+    cpu.idle(100);
+}
+
 fn a_debt_is_forgotten() {
     let mut cpu = Cpu::new();
     assert!(cpu.event([LOAN; 5]), "did not have to ask");
@@ -107,16 +132,20 @@ fn a_debt_is_forgotten() {
 
 fn a_turn_that_was_given_ends() {
     let mut share = Share::default();
-    assert!(share.begin(0, false));
+    assert!(share.begin(0, Time::Taken));
     share.end(100 * LOAN, true);
     let now = 100 * LOAN;
-    assert!(!share.begin(now, false), "a loan without end");
+    assert!(!share.begin(now, Time::Taken), "a loan without end");
     for poll in 0..ROW {
-        assert!(share.begin(now, poll == 0), "poll {poll} of its turn");
+        let time = if poll == 0 { Time::Given } else { Time::Taken };
+        assert!(share.begin(now, time), "poll {poll} of its turn");
         share.end(now, true);
     }
-    assert!(!share.begin(now, false), "a turn without end");
-    assert!(share.begin(now, true));
+    assert!(!share.begin(now, Time::Taken), "a turn without end");
+    assert!(share.begin(now, Time::Given));
     share.end(now, false);
-    assert!(!share.begin(now, false), "a turn goes on after its end");
+    assert!(
+        !share.begin(now, Time::Taken),
+        "a turn goes on after its end"
+    );
 }
