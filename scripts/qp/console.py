@@ -38,6 +38,10 @@ BENIGN = re.compile(
 # Which end of the boot it was.
 PANIC = re.compile(r"Kernel panic|rebooting in|Rebooting")
 
+# A kernel changes its code under a breakpoint. An emulated processor with several threads may act on one that is gone
+# by then, and the kernel does not know of it any more.
+MISREAD = "Oops: int3"
+
 BEFORE = 3
 AFTER = 70
 SHOWN = 3
@@ -74,6 +78,11 @@ class Console:
             for number, line in enumerate(self.lines)
             if REPORTS.search(line) and not BENIGN.search(line)
         ]
+
+    def misread(self):
+        """Whether that is what ended a kernel on its way to its init."""
+        first = next(iter(self.found()), None)
+        return first is not None and MISREAD in self.lines[first] and not self.in_init
 
     def report(self):
         """What the kernel reported, with the lines around it; None if nothing."""

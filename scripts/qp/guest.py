@@ -349,6 +349,15 @@ def verdict(run, in_time):
     return run.status
 
 
+def not_ours(run):
+    """What went wrong in a boot that has not come to the module, and is nobody's fault here; None if nothing did."""
+    if run.hangs and not run.console.found():
+        return "the kernel hangs in its boot"
+    if run.console.misread():
+        return "the processor met a breakpoint that the kernel had just taken out of its own code"
+    return None
+
+
 def run(argv):
     args = parse(argv)
     kernel = choose_kernel(args)
@@ -358,8 +367,10 @@ def run(argv):
     may_repeat = not (args.gdb or args.shell or has_input(args))
     guest = Run(args, machines.build(args, emulator, kernel, image), SILENCE if may_repeat else None)
     in_time = guest.run()
-    if guest.hangs and not guest.console.found():
-        base.say(f"the kernel hangs in its boot, before its init; once more, after: {guest.console.tail(1)}")
+    why = not_ours(guest) if may_repeat else None
+    if why:
+        base.say(f"{why}, before its init; once more, after: {guest.console.tail(1)}")
+        keep_log(guest)
         guest = Run(args, machines.build(args, emulator, kernel, image))
         in_time = guest.run()
     if args.shell:

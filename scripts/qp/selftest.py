@@ -123,6 +123,26 @@ class Judges(unittest.TestCase):
             self.assertFalse(run.run(), shell)
             self.assertEqual(run.hangs, hangs, shell)
 
+    def test_code_that_was_misread_on_the_way_to_init_is_told_from_a_fault(self):
+        oops, panic, init = (
+            b"[ 3.1] Oops: int3: 0000 [#1] SMP NOPTI\n",
+            b"[ 3.2] Kernel panic - not syncing: Fatal exception in interrupt\n",
+            b"[ 3.0] Run /init as init process\n",
+        )
+        other = b"[ 3.0] BUG: unable to handle page fault for address: 0\n"
+        for lines, misread in (
+            ([oops, panic], True),
+            ([panic], False),
+            ([other, oops, panic], False),
+            # From there on it may be the module's.
+            ([init, oops, panic], False),
+        ):
+            watched = console.Console()
+            for line in lines:
+                watched.feed(line)
+            self.assertEqual(watched.misread(), misread, lines)
+            self.assertEqual(watched.report() is None, False, lines)
+
     def test_input_arrives_whole_and_late_and_a_silent_writer_holds_nobody_up(self):
         for kind in ("file", "pipe", "silent"):
             with self.subTest(kind), tempfile.TemporaryFile() as file:
