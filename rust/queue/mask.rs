@@ -176,7 +176,7 @@ impl Notice {
         first && !self.in_eq
     }
 
-    /// The object is destroyed: what waits is dropped. (It has to be taken out of the line.)
+    /// The object is destroyed, or was asked: what waits is dropped. (It has to be taken out of the line.)
     #[inline]
     pub fn cancel(&mut self) {
         self.count = 0;

@@ -4,6 +4,7 @@
 //! A command is fetched and completed as any work request. It is done whole or not
 //! at all: everything that it names is checked before anything is changed.
 
+use crate::eq::Subject;
 use crate::host::Host;
 use crate::host::Trace;
 use crate::Function;
@@ -260,11 +261,15 @@ impl<H: Host> Function<H> {
     }
 
     fn modify_page(&mut self, number: Number) -> Result<Results, AdminError> {
-        let page = self.pages.get_mut(number.raw() as usize);
+        let index = u16::try_from(number.raw()).map_err(|_| AdminError::Number)?;
+        let page = self.pages.get_mut(usize::from(index));
         let page = page.ok_or(AdminError::Number)?;
         page.reported = false;
+        let first = core::mem::replace(&mut page.violations, 0);
+        // Whoever has the count need not be told of it; the page may be another's by then.
+        self.forget(Subject::Page(index));
         Ok(Results {
-            first: core::mem::replace(&mut page.violations, 0),
+            first,
             ..Results::default()
         })
     }

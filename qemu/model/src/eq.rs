@@ -301,7 +301,7 @@ impl<H: Host> Function<H> {
         }
     }
 
-    /// An object is gone: what it had to tell is dropped.
+    /// An object is gone, or what it had to tell was asked for: what waits is dropped.
     pub(crate) fn forget(&mut self, subject: Subject) {
         if mutant!(EventsOfTheDead) {
             return;

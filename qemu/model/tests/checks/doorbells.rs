@@ -17,6 +17,7 @@ checks![
     only_page_0_has_event_doorbells,
     a_storm_is_one_event,
     the_count_can_be_taken,
+    a_count_that_was_taken_is_not_told,
     an_old_index_is_no_violation,
     a_reset_queue_takes_no_doorbell,
     work_is_taken_before_it_may_begin,
@@ -157,6 +158,33 @@ fn the_count_can_be_taken() {
     }
     assert_eq!(told(&mut m), [(3, 1)], "the other's was not taken");
     assert_eq!(take(&mut m, 4).unwrap().bytes, 11);
+}
+
+/// The next owner of a page is not told of what the one before did.
+fn a_count_that_was_taken_is_not_told() {
+    let mut m = Machine::new();
+    let limit = m.f.config().async_events;
+    let bad = |m: &mut Machine, page| m.ring(page, doorbell::SQ, Number::new(77, 1), 0);
+    let take = |m: &mut Machine, page| m.simple(kind::PAGE, verb::MODIFY, Number::new(page, 0));
+    // EQ 0 holds no more of them; the last one's waits in the device.
+    let last = u16::try_from(limit).unwrap();
+    for page in 1..=last {
+        bad(&mut m, page);
+    }
+    assert_eq!(take(&mut m, last).unwrap().bytes, 1);
+    let expected: Vec<_> = (1..last).map(|page| (page.into(), 1)).collect();
+    assert_eq!(told(&mut m), expected);
+    assert_eq!(told(&mut m), [], "it was taken before it was written");
+    bad(&mut m, last);
+    assert_eq!(told(&mut m), [(last.into(), 1)], "the next one is told");
+    // The same where it waits for the head to pass the one before.
+    assert_eq!(take(&mut m, last).unwrap().bytes, 1);
+    for _ in 0..2 {
+        bad(&mut m, last);
+        assert_eq!(take(&mut m, last).unwrap().bytes, 1);
+    }
+    assert_eq!(told(&mut m), [(last.into(), 1)], "what was written stays");
+    assert_eq!(told(&mut m), []);
 }
 
 fn an_old_index_is_no_violation() {
