@@ -54,7 +54,10 @@ use crate::{
         Function, //
     },
     queue::{
-        arm::EventSlots,
+        arm::{
+            EventSlots,
+            Shares, //
+        },
         consumer::{
             is_there,
             EqConsumer, //
@@ -119,11 +122,6 @@ pub(crate) type EqPoller = poller::Poller<Eq, Place>;
 
 /// Entries of an EQ, as a base-two logarithm, where the device allows so many.
 const LOG_DEPTH: u8 = 12;
-/// Slots beyond those that CQs pay for: with them the EQ head is published once for many events.
-/// Less in an EQ so small that this were more than an eighth of it.
-const SPARE: u32 = 32;
-/// Slots that processes leave to the kernel; less likewise.
-const KERNEL_SHARE: u32 = 64;
 
 /// What the check for lost interrupts looks at.
 struct Watched {
@@ -345,8 +343,8 @@ impl Eq {
             0 => eq.function.limits().asynchronous,
             _ => 0,
         };
-        let spare = SPARE.min(ring.depth.entries() / 8);
-        let slots = EventSlots::new(pool, reserve, spare).map_err(|_| ENOSPC)?;
+        let shares = Shares::of(ring.depth, reserve);
+        let slots = EventSlots::new(pool, shares).map_err(|_| ENOSPC)?;
         let live = KBox::new(
             Live {
                 poll: Poller::new(consumer, slots),
@@ -574,12 +572,7 @@ impl State {
     ///
     /// As [`Self::bind_kernel`].
     pub(crate) fn bind_process(&mut self) -> Result<Node> {
-        let live = self.live()?;
-        let share = KERNEL_SHARE.min(live.poll.eq().depth().entries() / 8);
-        if live.poll.slots().unbound() <= share {
-            return Err(ENOSPC);
-        }
-        live.poll.bind_process().map_err(|_| ENOSPC)
+        self.live()?.poll.bind_process().map_err(|_| ENOSPC)
     }
 
     /// A CQ that was paid for is not in the table: it never came to be, or was destroyed, and the

@@ -17,6 +17,7 @@
 //! - A *process's CQ* is armed by the process. Its one slot covers it for its life, since the
 //!   device has at most one event of it in the EQ.
 //! - An event of a CQ that is not armed gives nothing, and is counted.
+//! - The last slots of the pool are for CQs of the kernel: however many CQs processes make, [`Shares::kernel`] are left.
 //! - The slot of a *destroyed* CQ may still have its event in the ring. It is free when the head has passed the producer index of the EQ
 //!   that the destroy reported.
 
@@ -28,8 +29,38 @@ use super::credit::Imbalance;
 use super::credit::Limbo;
 use super::credit::Pool;
 use super::credit::Slots;
+use super::index::Depth;
 use super::index::Index;
 use super::mutant::mutant;
+
+/// Slots to arm with beyond those that CQs pay for: with them the EQ head is published once for many events.
+/// Less in an EQ so small that this were more than an eighth of it.
+const SPARE: u32 = 32;
+/// Slots that processes leave to the kernel; less likewise.
+const KERNEL: u32 = 64;
+
+/// How the slots of an EQ are divided. CQs share the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// For asynchronous events, for the life of the EQ.
+    pub reserve: u32,
+    /// To arm with, beyond one for each kernel CQ.
+    pub spare: u32,
+    /// Of the rest, what CQs of processes leave to those of the kernel.
+    pub kernel: u32,
+}
+
+impl Shares {
+    /// Those of an EQ of this depth; it has a `reserve` if it is EQ 0.
+    pub const fn of(depth: Depth, reserve: u32) -> Self {
+        let most = depth.entries() / 8;
+        Self {
+            reserve,
+            spare: if SPARE < most { SPARE } else { most },
+            kernel: if KERNEL < most { KERNEL } else { most },
+        }
+    }
+}
 
 /// What a bound CQ may do to its EQ, with the slot that pays for it.
 #[derive(Debug)]
@@ -66,6 +97,8 @@ pub struct NoSlot;
 pub struct EventSlots {
     /// For CQs that are yet to be bound.
     pool: Pool<Eq>,
+    /// Of those, how many are not for CQs of processes.
+    kernel: u32,
     /// Of asynchronous events.
     reserve: Slots<Eq>,
     /// To arm with.
@@ -79,14 +112,14 @@ pub struct EventSlots {
 }
 
 impl EventSlots {
-    /// Divides the slots of a new EQ: `reserve` for asynchronous events (EQ 0), `spare` to arm
-    /// with, beyond one for each kernel CQ; the rest is for CQs.
-    pub fn new(mut pool: Pool<Eq>, reserve: u32, spare: u32) -> Result<Self, BadRing> {
+    /// Divides the slots of a new EQ.
+    pub fn new(mut pool: Pool<Eq>, shares: Shares) -> Result<Self, BadRing> {
         let ring = pool.ring();
-        let reserve = pool.take(reserve).ok_or(BadRing)?;
-        let spare = pool.take(spare).ok_or(BadRing)?;
+        let reserve = pool.take(shares.reserve).ok_or(BadRing)?;
+        let spare = pool.take(shares.spare).ok_or(BadRing)?;
         Ok(Self {
             pool,
+            kernel: shares.kernel,
             reserve,
             spare,
             read: Slots::none(ring),
@@ -132,8 +165,11 @@ impl EventSlots {
         Ok(Arming::Idle)
     }
 
-    /// Binds a process's CQ.
+    /// Binds a process's CQ, and leaves the kernel its share.
     pub fn bind_process(&mut self) -> Result<Arming, NoSlot> {
+        if self.pool.free() <= self.kernel && !mutant!(KernelShareTaken) {
+            return Err(NoSlot);
+        }
         Ok(Arming::Process(self.pool.take(1).ok_or(NoSlot)?))
     }
 

@@ -86,6 +86,7 @@ mod active {
         AsyncUnbounded: "more asynchronous events than the reserve are in the EQ",
         AsyncRepeatLost: "an asynchronous event that repeats while one is in the EQ is lost",
         ArmWithoutSlot: "a CQ is armed without taking an EQ slot",
+        KernelShareTaken: "CQs of processes take the slots that are left to the kernel",
         SlotFreeAtEvent: "an EQ slot is free when its event is read, before the head is published",
         SpuriousEventGives: "an event for a CQ that is not armed gives a slot",
         OutOfSlotsNotPublished: "out of EQ slots, the head is not published and the CQ stays unarmed",

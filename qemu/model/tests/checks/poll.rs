@@ -17,6 +17,7 @@ use qpair_abi::entry::opcode as work;
 use qpair_abi::entry::*;
 use qpair_abi::Number;
 use qpair_queue::arm::EventSlots;
+use qpair_queue::arm::Shares;
 use qpair_queue::consumer::CqConsumer;
 use qpair_queue::consumer::EqConsumer;
 use qpair_queue::credit::Cq;
@@ -169,7 +170,12 @@ impl Sim {
         let room = KERNEL as u32 + 1;
         let (consumer, pool) =
             EqConsumer::starting_at(eq_id, storage, depth(3), room, start).unwrap();
-        let slots = EventSlots::new(pool, 0, 0).unwrap();
+        let shares = Shares {
+            reserve: 0,
+            spare: 0,
+            kernel: 0,
+        };
+        let slots = EventSlots::new(pool, shares).unwrap();
         let mut poller = Poller::new(consumer, slots);
         let mut sides = Vec::new();
         for which in 0..=KERNEL {

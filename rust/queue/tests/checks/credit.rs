@@ -6,6 +6,7 @@ use super::memory::Memory;
 use super::prop::holds;
 use proptest::collection::vec;
 use qpair_queue::arm::EventSlots;
+use qpair_queue::arm::Shares;
 use qpair_queue::consumer::EqConsumer;
 use qpair_queue::consumer::Published;
 use qpair_queue::credit::Eq;
@@ -16,6 +17,7 @@ use qpair_queue::credit::Slots;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use std::collections::VecDeque;
+use std::iter::from_fn;
 
 checks![
     slots_are_conserved,
@@ -25,6 +27,8 @@ checks![
     limbo_starves_nobody,
     unread_completions_keep_their_slots,
     an_unread_event_keeps_its_slot,
+    shares_of_an_eq,
+    processes_leave_the_kernel_its_share,
 ];
 
 const RING: RingId = RingId::new(5, 1);
@@ -235,7 +239,12 @@ fn unread_completions_keep_their_slots() {
 fn an_unread_event_keeps_its_slot() {
     for process in [false, true] {
         let (mut head, pool) = Head::new(Index::new(u32::MAX));
-        let mut slots = EventSlots::new(pool, DEPTH - 1, 0).unwrap();
+        let shares = Shares {
+            reserve: DEPTH - 1,
+            spare: 0,
+            kernel: 0,
+        };
+        let mut slots = EventSlots::new(pool, shares).unwrap();
         let mut cq = match process {
             true => slots.bind_process().unwrap(),
             false => slots.bind_kernel().unwrap(),
@@ -254,4 +263,48 @@ fn an_unread_event_keeps_its_slot() {
         slots.unbind(cq, head.written).unwrap();
         assert_eq!(slots.retire(), Ok(()));
     }
+}
+
+/// As the manual of the driver has them, and an eighth of the EQ at most.
+fn shares_of_an_eq() {
+    for (depth, spare, kernel) in [
+        (2, 0, 0),
+        (8, 1, 1),
+        (256, 32, 32),
+        (512, 32, 64),
+        (4096, 32, 64),
+        (1 << 24, 32, 64),
+    ] {
+        let expected = Shares {
+            reserve: 16,
+            spare,
+            kernel,
+        };
+        assert_eq!(Shares::of(Depth::new(depth).unwrap(), 16), expected);
+    }
+}
+
+/// However many CQs processes make and destroy, the kernel can still bind its own.
+fn processes_leave_the_kernel_its_share() {
+    let (mut head, pool) = Head::new(Index::new(u32::MAX));
+    let shares = Shares::of(head.eq.depth(), 3);
+    let mut slots = EventSlots::new(pool, shares).unwrap();
+    for _ in 0..2 {
+        let mut bound: Vec<_> = from_fn(|| slots.bind_process().ok()).collect();
+        let expected = DEPTH - shares.reserve - shares.spare - shares.kernel;
+        assert_eq!(bound.len() as u32, expected, "of processes");
+        bound.extend(from_fn(|| slots.bind_kernel().ok()));
+        assert_eq!(
+            bound.len() as u32 - expected,
+            shares.kernel,
+            "of the kernel"
+        );
+        assert!(slots.bind_process().is_err());
+        for cq in bound {
+            slots.unbind(cq, head.written).unwrap();
+            assert!(slots.bind_process().is_err(), "what is back is the share");
+        }
+        slots.published(head.eq.publish(|_| ()));
+    }
+    assert_eq!(slots.retire(), Ok(()));
 }

@@ -7,6 +7,7 @@ use qpair_abi::entry::Eqe;
 use qpair_abi::status::Event;
 use qpair_abi::Number;
 use qpair_queue::arm::EventSlots;
+use qpair_queue::arm::Shares;
 use qpair_queue::consumer::EqConsumer;
 use qpair_queue::credit::RingId;
 use qpair_queue::index::Depth;
@@ -113,7 +114,12 @@ impl Bench {
         let capacity = u32::from(kernel + process) + spare + 1;
         let (eq, pool) =
             EqConsumer::new(RingId::new(0, 0), memory.clone(), depth, capacity).unwrap();
-        let mut poller = Poller::new(eq, EventSlots::new(pool, 1, spare).unwrap());
+        let shares = Shares {
+            reserve: 1,
+            spare,
+            kernel: 0,
+        };
+        let mut poller = Poller::new(eq, EventSlots::new(pool, shares).unwrap());
         let mut table = Table::default();
         for index in 0..kernel + process {
             let kernel = index < kernel;

@@ -23,6 +23,7 @@ use super::world::FIRST;
 use ahash::AHasher;
 use qpair_abi::entry::Eqe;
 use qpair_queue::arm::EventSlots;
+use qpair_queue::arm::Shares;
 use qpair_queue::channel::Fire;
 use qpair_queue::channel::Wants;
 use qpair_queue::consumer::EqConsumer;
@@ -135,7 +136,12 @@ impl State {
         let ring = RingId::new(0, 0);
         let (eq, pool) =
             EqConsumer::starting_at(ring, Written::new(), depth, capacity, FIRST).expect("a ring");
-        let slots = EventSlots::new(pool, instance.reserve, instance.spare).expect("slots");
+        let shares = Shares {
+            reserve: instance.reserve,
+            spare: instance.spare,
+            kernel: 0,
+        };
+        let slots = EventSlots::new(pool, shares).expect("slots");
         let device = EventQueue::starting_at(depth, Moderation::default(), FIRST);
         let mut state = Self {
             poller: Poller::new(eq, slots),

@@ -10,6 +10,7 @@ use qpair_abi::entry::Cqe;
 use qpair_abi::entry::Eqe;
 use qpair_abi::Number;
 use qpair_queue::arm::EventSlots;
+use qpair_queue::arm::Shares;
 use qpair_queue::channel::Wants;
 use qpair_queue::consumer::CqConsumer;
 use qpair_queue::consumer::EqConsumer;
@@ -150,12 +151,14 @@ impl World {
         let (eq, pool) =
             EqConsumer::starting_at(EQ, memory.clone(), depth, capacity, first).unwrap();
         let device = Device::new(depth, first, memory, CQS, capacity, reserve, moderation);
+        let shares = Shares {
+            reserve,
+            spare,
+            kernel: 0,
+        };
         Self {
             options,
-            poller: Some(Poller::new(
-                eq,
-                EventSlots::new(pool, reserve, spare).unwrap(),
-            )),
+            poller: Some(Poller::new(eq, EventSlots::new(pool, shares).unwrap())),
             side: Side {
                 rng: Rng::new(rng.next()),
                 device,
