@@ -37,6 +37,7 @@ use crate::error::Error;
 use crate::kernel::Call;
 use crate::lock;
 use crate::memory::{Pages, Ring, SharedRing};
+use crate::mutant::mutant;
 use crate::queues::{RecvQueue, SendQueue};
 use crate::wr::Completion;
 
@@ -223,9 +224,15 @@ fn row<K: Kind>(
     let cqe = Cqe::decode(&first.words);
     let number = cqe.qp;
     row.complete(Index::new(cqe.index))?;
-    let more = consumer.take_while(Ring::view, places, (RECV, kind), |place, words| {
+    let of_its_kind = if mutant!(RowOfBothQueues) {
+        (0, 0)
+    } else {
+        (RECV, kind)
+    };
+    let more = consumer.take_while(Ring::view, places, of_its_kind, |place, words| {
         let cqe = Cqe::decode(words);
-        let is_its = cqe.qp == number && row.complete(Index::new(cqe.index)).is_some();
+        let is_its = (cqe.qp == number || mutant!(RowOfAnyPair))
+            && (row.complete(Index::new(cqe.index)).is_some() || mutant!(RowOfAnyIndex));
         if is_its {
             *place = Completion::new(*words);
         }

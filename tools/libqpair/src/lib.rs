@@ -93,6 +93,8 @@ pub mod error;
 pub mod kernel;
 pub mod memory;
 pub mod mr;
+#[cfg_attr(feature = "mutants", doc(hidden))]
+pub mod mutant;
 pub mod qp;
 mod queues;
 pub mod wr;

@@ -6,6 +6,7 @@ mod support;
 use qpair::{AsyncEvent, Context, CqOptions, QpOptions, Receive, Remote, Sge, Status, WorkRequest};
 use qpair_abi::entry::{cqe_flags, opcode, Cqe};
 use support::bench::{bench, connect, poll, Bench, PEER};
+use support::row::garbage_in_a_row;
 use support::{machine, Fake};
 
 #[test]
@@ -195,6 +196,11 @@ fn garbage_completions_give_nothing() {
     inject(Cqe { index: 2, ..good });
     assert!(poll(&b.cq).is_empty());
     assert_eq!((b.cq.stale(), b.near.send_room()), (10, 16));
+}
+
+#[test]
+fn garbage_in_a_row_gives_nothing() {
+    garbage_in_a_row();
 }
 
 #[test]

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The random schedules notice when the library's rings go by a wrong rule.
+//! The library's tests notice when its rings go by a wrong rule.
 //!
-//! Each wrong variant of a rule that a process's rings stand on is switched on once everything is made, and some
+//! Each wrong variant of a rule that a process's rings stand on is switched on once everything is made, and some random
 //! schedule has to fail. Device and process run on one thread here, so variants that are wrong in the same way on both sides,
 //! or only between threads, are caught by the suites of the rules. So is a tail that is not wrapped: the memory of a ring goes
-//! round by itself here.
+//! round by itself here. No schedule has garbage, so what a row of completions is taken by is shown with
+//! garbage in a row.
 
 mod support;
 
 use std::panic;
 
+use qpair::mutant::{self, Mutant as Own};
 use qpair_queue::mutant::{activate, Mutant};
+use support::row::garbage_in_a_row;
 use support::schedule::schedule;
 
 /// Schedules that a wrong variant may get through.
@@ -32,14 +35,20 @@ impl Drop for Active {
     }
 }
 
+/// Whether it does not fail.
+fn survives(run: impl FnOnce()) -> bool {
+    panic::catch_unwind(panic::AssertUnwindSafe(run)).is_ok()
+}
+
 #[test]
 fn every_wrong_variant_is_caught() {
     for seed in 0..TRIES {
         schedule(seed, || ());
     }
+    garbage_in_a_row();
     // What follows fails on purpose.
     panic::set_hook(Box::new(|_| {}));
-    let survivors: Vec<_> = [
+    let by_schedules = [
         Mutant::SlotSplitTwice,
         Mutant::FreeBeforePublish,
         Mutant::NeverSignal,
@@ -47,14 +56,23 @@ fn every_wrong_variant_is_caught() {
         Mutant::TailNotWrapped,
     ]
     .into_iter()
-    .filter(|&mutant| {
-        let survives = |seed| {
-            let run = || schedule(seed, || Active::new(mutant));
-            panic::catch_unwind(run).is_ok()
-        };
-        (0..TRIES).all(survives)
+    .filter(|&mutant| (0..TRIES).all(|seed| survives(|| schedule(seed, || Active::new(mutant)))))
+    .map(|mutant| format!("{mutant:?}"));
+    let by_rows = Own::ALL
+        .iter()
+        .filter(|&&mutant| {
+            mutant::activate(Some(mutant));
+            let survived = survives(garbage_in_a_row);
+            mutant::activate(None);
+            survived
+        })
+        .map(|mutant| format!("{mutant:?}"));
+    let stale = survives(|| {
+        let _active = Active::new(Mutant::StaleIndex);
+        garbage_in_a_row();
     })
-    .collect();
+    .then(|| "StaleIndex".into());
+    let left: Vec<String> = by_schedules.chain(by_rows).chain(stale).collect();
     let _ = panic::take_hook();
-    assert!(survivors.is_empty(), "not caught: {survivors:?}");
+    assert!(left.is_empty(), "not caught: {left:?}");
 }

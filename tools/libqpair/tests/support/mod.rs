@@ -10,6 +10,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod host;
+pub(crate) mod row;
 pub(crate) mod schedule;
 
 use std::collections::{HashMap, VecDeque};

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The wrong variants of the library's own rules, as `qpair_queue` has them of the common ones.
+//!
+//! At the rule stands `mutant!(Name)`, the wrong way to do it. It is the constant `false` unless a host test is built
+//! with the feature `mutants` and names one on its thread; `tests/mutants.rs` demands that each is caught.
+
+/// Whether the wrong variant of this name is to be used here.
+#[cfg(not(feature = "mutants"))]
+macro_rules! mutant {
+    ($name:ident) => {
+        false
+    };
+}
+
+/// Whether the wrong variant of this name is to be used here.
+#[cfg(feature = "mutants")]
+macro_rules! mutant {
+    ($name:ident) => {
+        crate::mutant::is_active(crate::mutant::Mutant::$name)
+    };
+}
+
+pub(crate) use mutant;
+
+#[cfg(feature = "mutants")]
+pub use self::active::*;
+
+#[cfg(feature = "mutants")]
+mod active {
+    use std::cell::Cell;
+
+    /// A rule, broken.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Mutant {
+        /// A row goes on with an entry of another queue pair.
+        RowOfAnyPair,
+        /// A row goes on with an entry of the queue pair's other queue.
+        RowOfBothQueues,
+        /// A row goes on with an entry that covers nothing.
+        RowOfAnyIndex,
+    }
+
+    impl Mutant {
+        /// All of them.
+        pub const ALL: &'static [Self] = &[
+            Self::RowOfAnyPair,
+            Self::RowOfBothQueues,
+            Self::RowOfAnyIndex,
+        ];
+    }
+
+    thread_local! {
+        static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) };
+    }
+
+    /// Whether this thread runs `mutant`.
+    pub fn is_active(mutant: Mutant) -> bool {
+        ACTIVE.with(|active| active.get() == Some(mutant))
+    }
+
+    /// Makes this thread run `mutant`, or the rules as they are.
+    pub fn activate(mutant: Option<Mutant>) {
+        ACTIVE.with(|active| active.set(mutant));
+    }
+}
