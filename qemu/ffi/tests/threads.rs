@@ -8,6 +8,7 @@ use std::{
         atomic::{
             AtomicBool,
             AtomicI64,
+            AtomicU64,
             Ordering::SeqCst, //
         },
         mpsc,
@@ -51,6 +52,8 @@ struct Threads {
     crowd: AtomicBool,
     /// Values of the doorbells, as they were acted on.
     rung: Mutex<Vec<u64>>,
+    /// So many more doorbells are rung, each while the one before is acted on.
+    more: AtomicU64,
     /// Who acts on a doorbell, who runs the core, who brings the function up.
     stop: [Mutex<Option<Stop>>; 3],
 }
@@ -63,6 +66,7 @@ impl Threads {
             inside: AtomicI64::new(0),
             crowd: AtomicBool::new(false),
             rung: Mutex::default(),
+            more: AtomicU64::new(0),
             stop: Default::default(),
         });
         machine.plug(&defaults()).unwrap();
@@ -133,8 +137,14 @@ impl Machine for Threads {
             self.crowd.store(true, SeqCst);
         }
         if what == QpairTrace::Doorbell {
-            self.rung.lock().unwrap().push(arguments[2] >> 32);
+            let value = arguments[2] >> 32;
+            self.rung.lock().unwrap().push(value);
             self.stay(BELL);
+            let more = self.more.load(SeqCst);
+            if more != 0 {
+                self.more.store(more - 1, SeqCst);
+                assert!(self.post(value + 1));
+            }
         }
         self.inside.fetch_sub(1, SeqCst);
     }
@@ -264,6 +274,29 @@ fn registers_come_after_doorbells() {
     assert!(machine.post(3));
     assert_eq!(machine.counter(Counter::SqDoorbells), 0);
     assert_eq!(machine.rung(), [1, 2]);
+}
+
+/// Who enters does so after all that was rung, though somebody else left it: nobody stays inside for ever.
+#[test]
+fn what_was_rung_is_done_first() {
+    // What one who rings takes in at most.
+    const MOST: u64 = 4 * 1024;
+    let machine = Threads::new();
+    let leaves_one = || {
+        machine.more.store(MOST, SeqCst);
+        machine.woken.store(false, SeqCst);
+        machine.rung.lock().unwrap().clear();
+        assert!(machine.post(1));
+        assert_eq!(machine.rung().len() as u64, MOST);
+        assert!(machine.woken.load(SeqCst), "somebody has to do the rest");
+    };
+    let all = (1..=MOST + 1).collect::<Vec<_>>();
+    leaves_one();
+    assert_eq!(machine.counter(Counter::SqDoorbells), MOST + 1);
+    assert_eq!(machine.rung(), all);
+    leaves_one();
+    machine.reg_write(offset::CTRL, RESET);
+    assert_eq!(machine.rung(), all, "before the reset");
 }
 
 /// A bound function is worked in under the BQL only; what was posted before is not forgotten.
