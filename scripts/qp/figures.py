@@ -21,9 +21,9 @@ counts: what comes before and after cancels.
 
 import json
 import statistics
-import subprocess
 
 from qp import base
+from qp import guest
 
 # What the repository keeps, and by how much a figure may be worse than that.
 KEPT = base.TOP / "tools/bench/figures.json"
@@ -157,16 +157,6 @@ def even(figures, name, counts):
     return max(costs) <= 1.1 * min(costs)
 
 
-def documents(text):
-    """The JSON values in a text, one after the other."""
-    found, decoder, text = [], json.JSONDecoder(), text.strip()
-    while text:
-        value, end = decoder.raw_decode(text)
-        found.append(value)
-        text = text[end:].lstrip()
-    return found
-
-
 def settings_of(name):
     """What sets the device and the driver for a workload."""
     device, knobs = SETTINGS.get(name, ({}, {}))
@@ -196,15 +186,8 @@ def script_of(name):
 def run_guest():
     """Each workload with each of its counts, in one boot: {name: [(report, {idle, instructions}), ...]}."""
     lines = [line for name in WORKLOADS for line in script_of(name)]
-    words = [base.SCRIPTS / "py", "guest", *GUEST, "--timeout", "900", "--"]
-    result = subprocess.run(
-        [*words, "sh", "-c", PRELUDE + "\n".join(["run spin", *lines, "run spin"])],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-    )
-    if result.returncode != 0:
-        raise base.Fail(f"the guest that counts ended with {result.returncode}")
-    found = documents(result.stdout.decode())
+    script = PRELUDE + "\n".join(["run spin", *lines, "run spin"])
+    found = guest.reports("counting", [*GUEST, "--timeout", "900"], script)
     first, *runs, last = zip(found[::2], found[1::2], strict=True)
     for spin, _ in (first, last):
         calibrate(spin)

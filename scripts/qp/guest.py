@@ -16,6 +16,7 @@ CMD's stdin is ours if that is a pipe or a file.
 """
 
 import argparse
+import json
 import os
 import pathlib
 import selectors
@@ -37,6 +38,12 @@ from qp import qemu
 
 TIMED_OUT = 124
 KERNEL_REPORTED = 126
+# What a status of ours says, for who starts a guest.
+WHY = {
+    TIMED_OUT: "ran out of time",
+    base.OWN_FAILURE: "the guest could not run it",
+    KERNEL_REPORTED: "the kernel reported something",
+}
 
 # A kernel that says nothing for so long, and is not yet in its init, hangs: under
 # TCG, on a busy host, one boot in hundreds does, long before the module is loaded.
@@ -310,6 +317,25 @@ class Run:
     def qemu_says(self):
         self.errors.seek(0)
         return self.errors.read().decode(errors="replace").strip()
+
+
+def documents(text):
+    """The JSON values in a text, one after the other."""
+    found, decoder, text = [], json.JSONDecoder(), text.strip()
+    while text:
+        value, end = decoder.raw_decode(text)
+        found.append(value)
+        text = text[end:].lstrip()
+    return found
+
+
+def reports(what, options, script, remedy=None):
+    """The JSON values that a script prints in a guest of its own; a Fail with a remedy if it does not end well."""
+    words = [base.SCRIPTS / "py", "guest", *options, "--", "sh", "-c", script]
+    result = subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    if result.returncode != 0:
+        raise base.Fail(f"{what}: {WHY.get(result.returncode, f'the guest ended with {result.returncode}')}", remedy)
+    return documents(result.stdout.decode())
 
 
 def show(title, text):

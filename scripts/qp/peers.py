@@ -22,12 +22,12 @@ of which one is translated, as all are by default, and the other is not.
 import pathlib
 import re
 import shutil
-import subprocess
 
 from qp import archive
 from qp import base
 from qp import cache
 from qp import figures
+from qp import guest
 from qp import initramfs
 from qp import kernel as kernels
 from qp import machine
@@ -253,17 +253,8 @@ def ratios(found):
 
 
 def run_guest(script, *words):
-    result = subprocess.run(
-        [base.SCRIPTS / "py", "guest", *map(str, (*GUEST, *words)), "--", "sh", "-c", script],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-    )
-    if result.returncode != 0:
-        raise base.Fail(
-            f"the guest with the peers ended with {result.returncode}",
-            "what it said is above; on a machine with other work, try again when it is quiet",
-        )
-    return rates(figures.documents(result.stdout.decode()))
+    remedy = "what it said is above; on a machine with other work, try again when it is quiet"
+    return rates(guest.reports("measuring peers", [*GUEST, *words], script, remedy))
 
 
 def measure():

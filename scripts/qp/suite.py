@@ -43,6 +43,7 @@ import tomllib
 from qp import base
 from qp import detectors
 from qp import figures
+from qp import guest as runner
 from qp import kernel as kernels
 from qp import ktap
 from qp import payload
@@ -165,27 +166,20 @@ def guest(name, options, command, timeout):
     return status, text.decode(errors="replace"), log
 
 
-WHY = {
-    124: "ran out of time",
-    125: "the guest could not run it",
-    126: "the kernel reported something",
-}
-
-
 def planned(name, options, test, timeout):
     """One test of a plan in one guest."""
     status, text, log = guest(name, options, test["command"], timeout)
     expected = test.get("tests")
     if expected is None:
-        count = ktap.Count(passed=1) if status == 0 else ktap.Count(failed=1, bad=[WHY.get(status, f"status {status}")])
+        count = ktap.Count(passed=1) if status == 0 else ktap.Count(failed=1, bad=[runner.WHY.get(status, f"status {status}")])
     else:
         count = ktap.of_ktap(text)
         if count.total != expected:
             count.fail(f"{count.total} results instead of {expected}")
         if count.skipped:
             count.fail(f"{count.skipped} cases skipped that have to run")
-        if status != 0 and (status in WHY or not count.failed):
-            count.fail(WHY.get(status, f"status {status}"))
+        if status != 0 and (status in runner.WHY or not count.failed):
+            count.fail(runner.WHY.get(status, f"status {status}"))
     if count.failed:
         show_end(log)
     return count
@@ -263,7 +257,7 @@ def kunit(_chosen):
     if count.total < sum(suites.values()):
         count.fail(f"{count.total} results instead of {sum(suites.values())}")
     if status != 0:
-        count.fail(WHY.get(status, f"status {status}"))
+        count.fail(runner.WHY.get(status, f"status {status}"))
     if count.failed:
         show_end(log)
     return count

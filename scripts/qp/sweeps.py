@@ -24,6 +24,7 @@ import json
 
 from qp import base
 from qp import figures
+from qp import guest
 from qp import payload
 from qp import plots
 
@@ -104,7 +105,7 @@ def run_guest():
     said = OUT / "sweeps.out"
     words = [base.SCRIPTS / "py", "guest", *figures.GUEST, "--timeout", "900", "--", "sh", "-c", script()]
     base.step("sweeping n and k, round trips, a load that changes", ["sh", "-c", 'exec "$@" > "$0"', said, *words])
-    return figures.documents(said.read_text())
+    return guest.documents(said.read_text())
 
 
 def each(reports, operations):

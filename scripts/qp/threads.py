@@ -13,10 +13,9 @@ each round another device is the first. A ratio is of two rates of the same roun
 minute is in both; told are its median and its spread. The first round is left out.
 """
 
-import subprocess
-
 from qp import base
 from qp import figures
+from qp import guest
 from qp import machine
 from qp import payload
 
@@ -139,15 +138,8 @@ def ratios(found):
 
 
 def run(_accept):
-    result = subprocess.run(
-        [base.SCRIPTS / "py", "guest", "--smp", "2", "--eqs", "2", "--timeout", str(TIMEOUT),
-         f"--qemu-opt={qemu_options()}", "--", "sh", "-c", script()],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-    )  # fmt: skip
-    if result.returncode != 0:
-        raise base.Fail(f"the guest ended with {result.returncode}")
-    found = rates(figures.documents(result.stdout.decode()))
+    options = ["--smp", "2", "--eqs", "2", "--timeout", TIMEOUT, f"--qemu-opt={qemu_options()}"]
+    found = rates(guest.reports("measuring threads", options, script()))
     told = ratios(found)
     accelerator = "kvm" if machine.kvm_works() else "tcg"
     figures.save(payload.BUILD / "bench/threads.json", {"accelerator": accelerator, "ratios": told, "rates": found})
