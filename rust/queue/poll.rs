@@ -124,6 +124,13 @@ impl Node {
         }
     }
 
+    /// Calls CQs otherwise; see [`Poller::rename`].
+    #[cfg(feature = "explore")]
+    pub fn rename(&mut self, name: impl Fn(Number) -> Number) {
+        self.before = self.before.map(&name);
+        self.after = self.after.map(name);
+    }
+
     const fn new(arming: Arming) -> Self {
         Self {
             arming,
@@ -328,6 +335,16 @@ impl<S: Storage> Poller<S> {
         self.eq.rotate(by);
         self.slots.rotate(by);
         self.counts = Counts::default();
+    }
+
+    /// Calls CQs otherwise.
+    ///
+    /// For a checker. No rule looks at more of a number than whether it is another one, so states in which CQs only have
+    /// other numbers are one state. [`Node`]s and a [`Run`] have numbers too.
+    #[cfg(feature = "explore")]
+    pub fn rename(&mut self, name: impl Fn(Number) -> Number) {
+        self.pending.first = self.pending.first.map(&name);
+        self.pending.last = self.pending.last.map(name);
     }
 
     /// CQs that wait for another turn.
@@ -591,6 +608,24 @@ impl<S: Storage> Poller<S> {
 }
 
 impl Run {
+    /// Calls CQs otherwise; see [`Poller::rename`].
+    #[cfg(feature = "explore")]
+    pub fn rename(&mut self, name: impl Fn(Number) -> Number) {
+        match &mut self.at {
+            At::Consume(cq) | At::Arm(cq) | At::Defer(cq) => *cq = name(*cq),
+            At::Event | At::EndEvents | At::Pending | At::EndRound => {}
+        }
+    }
+
+    /// Sets to one value what no rule will look at before it is written anew.
+    #[cfg(feature = "explore")]
+    pub fn forget(&mut self) {
+        match self.phase {
+            Phase::Events => self.visits = 0,
+            Phase::Pending => self.taken = 0,
+        }
+    }
+
     /// Back to the phase that a CQ's turn came out of.
     #[inline(always)]
     fn resume(&mut self) {

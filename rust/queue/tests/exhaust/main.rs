@@ -14,6 +14,7 @@ mod memory;
 mod model;
 mod queues;
 mod state;
+mod whole;
 mod world;
 
 use model::explore;
@@ -23,7 +24,6 @@ use model::EVENTS;
 use model::FAIRNESS;
 use model::PROGRESS;
 use model::PROMISES;
-use model::SCENES;
 use model::WAKE_UPS;
 use qpair_queue::channel::Wants;
 use qpair_queue::index::Index;
@@ -93,6 +93,7 @@ const ONE: Instance = Instance {
     process: 0,
     unborn: 0,
     pairs: 1,
+    more: 0,
     places: 1,
     blocks: 1,
     sources: 0,
@@ -103,6 +104,8 @@ const ONE: Instance = Instance {
     rearm: false,
     stale: false,
     hostile: false,
+    takes: false,
+    coarse: false,
     wrong: None,
     reserve: 0,
     spare: 0,
@@ -235,7 +238,11 @@ fn with_each(tunings: &'static [Tuning], instance: Instance) -> impl Iterator<It
 
 #[test]
 fn three_cqs_at_each_tuning() {
-    let three = Instance { kernel: 3, ..ONE };
+    let three = Instance {
+        kernel: 3,
+        coarse: true,
+        ..ONE
+    };
     sound("three CQs, each tuning", with_each(TUNINGS, three));
     sound(
         "three CQs, each tuning, the source's loop",
@@ -245,7 +252,11 @@ fn three_cqs_at_each_tuning() {
 
 #[test]
 fn cqs_of_two_slots_at_each_tuning() {
-    let deep = Instance { blocks: 2, ..TWO };
+    let deep = Instance {
+        blocks: 2,
+        coarse: true,
+        ..TWO
+    };
     sound(
         "two CQs of two slots, each tuning",
         with_each(TUNINGS, deep),
@@ -267,14 +278,6 @@ fn tunings_change_while_running() {
 
 #[test]
 fn processes_and_asynchronous_events() {
-    let three = Instance {
-        kernel: 2,
-        sources: 1,
-        reserve: 1,
-        hog: None,
-        ..PROCESS
-    };
-    sound("two CQs, a process's, an asynchronous source", [three]);
     let flood = Instance {
         hog: Some(1),
         ..PROCESS
@@ -344,25 +347,11 @@ fn work_requests_without_completions() {
     shown("those of a process", model::SILENCE, [process]);
 }
 
-/// A CQ that never drains and whose queue pair comes and goes with CQEs unread; a process's with its remembered arm, that is destroyed and
-/// made again at its number; an asynchronous source.
+/// No rule looks at more of an index than its distance from others of its ring, its place and its pass, nor at more of a CQ's number than
+/// whether it is another one: what happens does not depend on where the rings stand, and which numbers the CQs have. So
+/// states that differ in that alone are one ([`Poller::rotate`](qpair_queue::poll::Poller::rotate), [`State::rename`]).
 #[test]
-fn all_of_it_at_once() {
-    let all = Instance {
-        sources: 1,
-        reserve: 1,
-        cqs_go: 0b10,
-        pairs_go: 1,
-        places: 2,
-        ..PROCESS
-    };
-    shown("all of it at once", SCENES, [all]);
-}
-
-/// No rule looks at more of an index than its distance from others of its ring, its place and its pass: what happens does not
-/// depend on where the rings stand. So states that differ in that alone are one ([`Poller::rotate`](qpair_queue::poll::Poller::rotate)).
-#[test]
-fn where_a_ring_stands_makes_no_difference() {
+fn where_a_ring_stands_and_numbers_make_no_difference() {
     let all = Instance {
         kernel: 2,
         pairs_go: 0b111,
@@ -410,6 +399,7 @@ fn where_a_ring_stands_makes_no_difference() {
             actions.clear();
             here = here.next(&all, action);
             there.settle(Index::new(stands[below(stands.len())]));
+            there.rename(below(16) as u32);
             there.act(&all, action);
             let mut moved = there.clone();
             moved.settle(world::FIRST);

@@ -7,6 +7,7 @@
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::storage::Storage;
+use std::cell::Cell;
 use std::hash::Hash;
 use std::hash::Hasher;
 use std::sync::atomic::AtomicBool;
@@ -15,6 +16,22 @@ use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
 const OWNER: u64 = 1 << 63;
+
+thread_local! {
+    static MET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Somebody else may notice what is done now, or may have changed what comes of it; see `State::hasten`.
+pub fn met() {
+    MET.set(true);
+}
+
+/// Whether `act` did something of the kind.
+pub fn meets(act: impl FnOnce()) -> bool {
+    MET.set(false);
+    act();
+    MET.get()
+}
 
 /// A ring that the device writes.
 #[derive(Debug)]
@@ -76,6 +93,18 @@ impl<const WORDS: usize> Storage for Written<WORDS> {
     }
     fn store(&self, _at: usize, _word: u64) {
         panic!("software never writes an entry of the device's");
+    }
+    fn load_entry<const N: usize>(
+        &self,
+        at: usize,
+        there: impl FnOnce(u64) -> bool,
+    ) -> Option<[u64; N]> {
+        if !there(self.load(at + N - 1)) {
+            // The next moment there may be one.
+            met();
+            return None;
+        }
+        Some(self.load_all(at))
     }
     fn after_owner(&self) {}
     fn before_head(&self) {}

@@ -74,9 +74,17 @@ pub const SCENES: &[Scene] = &[
         "the slot of a destroyed CQ waits for the EQ's head",
         |_, state| state.poller.slots().limbo() != 0,
     ),
-    ("a number is used again", |_, state| {
-        bodies(state).any(|(cq, _)| cq.number.generation() == 1)
-    }),
+    (
+        "a CQ is gone, and one is made at its number",
+        |model, state| {
+            // That it was there at first is known by its place, and that it may be made again, by what may happen.
+            let born = model.instance.kernel + model.instance.process;
+            let mut actions = Vec::new();
+            state.actions(&model.instance, &mut actions);
+            let mut actions = actions.into_iter();
+            actions.any(|action| matches!(action, Action::Create(i) if i < born))
+        },
+    ),
     (
         "a queue pair is gone and its CQE lies unread",
         |_, state| bodies(state).any(|(_, body)| body.is_orphaned()),
@@ -97,6 +105,27 @@ pub const SCENES: &[Scene] = &[
             let most = counts.max().unwrap_or(0);
             let mut sources = state.world.sources.iter();
             sources.any(|source| source.notice.in_eq() && u32::from(source.owed) > most)
+        },
+    ),
+];
+
+pub const TAKEN: &[Scene] = &[
+    ("a CQ that is taken out is completed to", |_, state| {
+        bodies(state).any(|(cq, body)| cq.taken && body.has_unread(Wants::Next))
+    }),
+    (
+        "the event of a CQ that is taken out is in the EQ",
+        |_, state| {
+            let mut cqs = state.world.cqs.iter().enumerate();
+            cqs.any(|(i, cq)| cq.taken && cq.body.is_some() && state.world.is_named(i))
+        },
+    ),
+    (
+        "a CQ that is taken out is armed, and another one is there for its slot",
+        |_, state| {
+            let mut bodies_of = bodies(state);
+            let waits = bodies_of.any(|(cq, body)| cq.taken && body.channel.open().is_some());
+            waits && bodies(state).any(|(cq, _)| !cq.taken)
         },
     ),
 ];
@@ -196,7 +225,7 @@ impl Walked {
 }
 
 pub struct EventPath {
-    instance: Instance,
+    pub instance: Instance,
     mutant: Option<Mutant>,
     /// What is looked at.
     properties: Vec<&'static str>,
@@ -236,6 +265,9 @@ impl Model for EventPath {
                 let mut bodies = bodies(state);
                 !state.is_asleep()
                     || bodies.all(|(cq, body)| {
+                        if cq.taken {
+                            return true;
+                        }
                         let open = body.channel.open();
                         let waits = if cq.user { cq.sleeps } else { open };
                         match waits {
@@ -256,7 +288,8 @@ impl Model for EventPath {
             Property::always(FAIRNESS, |model: &Self, state: &State| {
                 model.instance.hog.is_none_or(|hog| {
                     let end = |state: &State| state.is_rest_beside(hog);
-                    let ending = |state: &State| state.ending_beside(hog);
+                    let coarse = model.instance.coarse;
+                    let ending = |state: &State| state.ending_beside(hog, coarse);
                     model.beside.ends(model, state, end, ending)
                 })
             }),

@@ -31,6 +31,12 @@ use std::fmt;
 /// Entries of a CQ's memory, at most.
 pub const MOST: usize = 8;
 
+/// Places for queue pairs of a CQ, at most.
+const PLACES: usize = 8;
+
+/// What all send queues are called.
+const SENDS: u32 = 1000;
+
 /// A work request, as one posts it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Request {
@@ -152,12 +158,13 @@ impl Body {
         places: usize,
         node: Node,
     ) -> Self {
-        let ring = RingId::new(number.raw(), 0);
+        // By its place: of the CQ that had it before nothing is left.
+        let ring = RingId::new(number.index() as u32, 0);
         let (consumer, pool) =
             CqConsumer::starting_at(ring, Written::new(), depth, depth.entries(), FIRST)
                 .expect("a good ring");
         let place = |i| Place {
-            number: Number::new((8 * number.index() + i) as u16, 1),
+            number: Number::new((PLACES * number.index() + i) as u16, 1),
             pair: None,
             until: None,
         };
@@ -225,7 +232,8 @@ impl Body {
         let place = &mut self.places[at];
         place.number = next(place.number);
         let depth = Depth::at_least(blocks).expect("a depth");
-        let (ring, cq) = (RingId::new(place.number.raw(), 0), self.consumer.ring());
+        // One name for all of a CQ: their slots never meet.
+        let (ring, cq) = (RingId::new(SENDS, 0), self.consumer.ring());
         let sq = SqProducer::starting_at(ring, cq, Blocks::new(depth), depth, 0, blocks, FIRST);
         place.pair = Some(Pair {
             sq: sq.expect("a good ring"),
@@ -464,6 +472,48 @@ impl Body {
         Some(fire)
     }
 
+    /// Puts the places into an order that is of what they are, and gives their queue pairs the numbers that follow from it.
+    ///
+    /// Nobody looks at more of a queue pair's number than whether it is another one, and what may happen at one place
+    /// may happen at all. So states that differ in that alone are one.
+    fn rename(&mut self) {
+        let old: Vec<_> = self.places.iter().map(|place| place.number).collect();
+        if old.len() == 1 && old[0].generation() == 2 {
+            return;
+        }
+        let head = self.channel.window().head();
+        let cqes = &self.cqes;
+        let mut order: Vec<_> = (0..old.len()).collect();
+        // It must not depend on where the rings stand.
+        order.sort_by_cached_key(|&at| {
+            let place = &self.places[at];
+            let is_its = |cqe: &Completion| cqe.qp == place.number;
+            let pair = place.pair.as_ref();
+            (
+                pair.map(|it| (it.sq.free(), it.sq.covered(), it.todo.len(), it.silent)),
+                place.until.map(|until| until.since(head)),
+                cqes.iter().map(is_its).collect::<Vec<_>>(),
+            )
+        });
+        let first = old[0].index() / PLACES * PLACES;
+        let new = |number: Number| {
+            let mut order = order.iter();
+            let at = order.position(|&at| old[at].index() == number.index());
+            let at = at.unwrap_or(0);
+            // The newer one of a place is called 2.
+            let generation = if old.contains(&number) { 2 } else { 1 };
+            Number::new((first + at) as u16, generation)
+        };
+        for cqe in &mut self.cqes {
+            cqe.qp = new(cqe.qp);
+        }
+        let mut places: Vec<_> = self.places.drain(..).map(Some).collect();
+        self.places = order.iter().filter_map(|&at| places[at].take()).collect();
+        for place in &mut self.places {
+            place.number = new(place.number);
+        }
+    }
+
     /// Moves everything to where its rings stand at `first`, and lays the memory out.
     pub fn settle(&mut self, first: Index) -> Result<(), &'static str> {
         let head = self.channel.window().head();
@@ -494,6 +544,7 @@ impl Body {
                 };
             }
         }
+        self.rename();
         let entries = self.cqes.iter().map(|cqe| {
             Cqe {
                 qp: cqe.qp,

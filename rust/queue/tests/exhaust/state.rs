@@ -3,7 +3,8 @@
 //!
 //! The poll is the driver's own, and goes on step by step: between any two of its effects the device, the processes and
 //! the control path (but that waits for a poll that runs) may do anything. Nothing counts how often: queue pairs post for ever, and a run
-//! of any length is a path in a graph that is finite because each ring is moved back to where it began ([`Poller::rotate`]).
+//! of any length is a path in a graph that is finite because each ring is moved back to where it began ([`Poller::rotate`]). States
+//! in which only the numbers of CQs and of queue pairs differ are one as well ([`World::rename`]).
 //!
 //! What is one action though it is more than one write, and why that hides nothing:
 //! - *a doorbell and what the device does at once*: PCI keeps the order of a CPU's doorbells, and between one and its effect software reads nothing
@@ -12,6 +13,7 @@
 //!   that only after the third, or because it looks anyway, which is another action's place;
 //! - *up to k completions of a turn*: what the device adds between two of them might as well have been added before all.
 
+use super::memory::meets;
 use super::memory::Written;
 use super::queues::Body;
 use super::queues::Outcome;
@@ -54,6 +56,8 @@ pub struct Instance {
     pub unborn: usize,
     /// Queue pairs of each CQ, places for them, and blocks of each.
     pub pairs: usize,
+    /// What the first CQ has more of them.
+    pub more: usize,
     pub places: usize,
     pub blocks: u32,
     /// Sources of asynchronous events.
@@ -72,7 +76,11 @@ pub struct Instance {
     pub stale: bool,
     /// It does what it likes, and nothing is promised to it.
     pub hostile: bool,
-    /// What the device does wrong.
+    /// The driver takes a CQ of the kernel out of its table before it is destroyed.
+    pub takes: bool,
+    /// What nobody else can notice is not a state of its own; see [`State::hasten`].
+    pub coarse: bool,
+    /// What the device or the driver does wrong.
     pub wrong: Option<Wrong>,
     /// EQ slots beyond one for each CQ: for asynchronous events, and to arm with.
     pub reserve: u32,
@@ -103,6 +111,8 @@ impl Hash for State {
 pub enum Action {
     /// The device executes a work request of this CQ's queue pair; writes a completion for a hostile process.
     Complete(usize, usize, Outcome),
+    /// The same of one that is posted just before.
+    Execute(usize, usize, Request, Outcome),
     Garbage(usize, bool),
     /// An asynchronous event.
     Happen(usize),
@@ -122,7 +132,10 @@ pub enum Action {
     Forge(usize, bool, u32),
     DestroyPair(usize, usize),
     CreatePair(usize, usize),
-    /// The device destroys a CQ; the driver takes it out of its table.
+    /// The driver takes a CQ of the kernel out of its table; it reads what is left in it.
+    Take(usize),
+    Drain(usize),
+    /// The device destroys a CQ; the driver forgets it.
     Destroy(usize),
     Unbind(usize),
     Create(usize),
@@ -130,6 +143,9 @@ pub enum Action {
 
 impl State {
     pub fn new(instance: &Instance) -> Self {
+        let kernel = (1 << instance.kernel) - 1;
+        let goes_in_a_turn = instance.cqs_go & kernel != 0 && !instance.takes;
+        assert!(!instance.coarse || !goes_in_a_turn, "see `State::hasten`");
         let depth = Depth::new(DEPTH).expect("a depth");
         let born = instance.kernel + instance.process;
         let capacity = born as u32 + instance.spare + instance.reserve;
@@ -224,7 +240,13 @@ impl State {
                 }
                 continue;
             };
-            if goes {
+            if cq.taken {
+                actions.extend(self.to_end(i));
+            } else if goes && instance.takes && !cq.user {
+                if control {
+                    actions.push(Action::Take(i));
+                }
+            } else if goes {
                 actions.push(Action::Destroy(i));
             }
             if body.hostile {
@@ -240,22 +262,40 @@ impl State {
                                 .map(|it| Action::Complete(i, at, it)),
                         );
                     }
-                    // It is refused if the SQ is full.
-                    actions.extend(instance.requests.iter().map(|&it| Action::Post(i, at, it)));
-                    if pairs_go {
+                    for &it in instance.requests {
+                        if !instance.coarse {
+                            // It is refused if the SQ is full. Nobody posts to what is taken out; what is executed was posted before.
+                            actions.extend((!cq.taken).then_some(Action::Post(i, at, it)));
+                        } else if it.blocks <= pair.sq.free() {
+                            let outcomes = instance.outcomes(&it);
+                            actions.extend(outcomes.map(|how| Action::Execute(i, at, it, how)));
+                        }
+                    }
+                    if pairs_go && !cq.taken {
                         actions.push(Action::DestroyPair(i, at));
                     }
-                } else if pairs_go && body.may_create(at, instance.blocks) {
+                } else if pairs_go && !cq.taken && body.may_create(at, instance.blocks) {
                     actions.push(Action::CreatePair(i, at));
                 }
             }
             if cq.user {
                 self.process_actions(instance, i, actions);
-            } else {
+            } else if !cq.taken {
                 let wants = instance.wants.iter().filter(|&&it| it != cq.wants);
                 actions.extend(wants.map(|&it| Action::Want(i, it)));
             }
         }
+    }
+
+    /// What the driver does next to a CQ that it has taken out: its queue pairs, what is left in it, and the CQ itself.
+    fn to_end(&self, i: usize) -> Option<Action> {
+        let body = self.world.cqs[i].body.as_ref()?;
+        let pair = body.position(|_| true);
+        Some(match pair {
+            Some(at) => Action::DestroyPair(i, at),
+            None if body.unread() + body.consumer.unpublished() != 0 => Action::Drain(i),
+            None => Action::Destroy(i),
+        })
     }
 
     fn process_actions(&self, instance: &Instance, i: usize, actions: &mut Vec<Action>) {
@@ -310,6 +350,10 @@ impl State {
             Action::Complete(i, at, outcome) => {
                 world.act(number(world, i), |body| body.complete(at, outcome));
             }
+            Action::Execute(i, at, request, outcome) => world.act(number(world, i), |body| {
+                body.post(at, request)?;
+                body.complete(at, outcome)
+            }),
             Action::Garbage(i, solicited) => {
                 world.act(number(world, i), |body| Ok(body.garbage(solicited)));
             }
@@ -359,6 +403,14 @@ impl State {
                 body.create_pair(at, instance.blocks);
                 Ok(Fire::No)
             }),
+            Action::Take(i) => {
+                world.cqs[i].taken = true;
+                if instance.wrong == Some(Wrong::Taken) {
+                    let until = world.eq.window().tail();
+                    self.poller.unbind(world, number(world, i), until);
+                }
+            }
+            Action::Drain(i) => world.drain(i),
             Action::Destroy(i) => world.end(i),
             Action::Unbind(i) => self.unbind(i),
             Action::Create(i) => self.create(i, instance),
@@ -370,10 +422,10 @@ impl State {
         let by = first.since(self.world.eq.window().head());
         self.poller.rotate(by);
         self.world.settle(first);
-        let eq = self.poller.eq();
-        let events = self.world.events.iter();
-        let words = events.map(|written| Eqe::encode(&event(written)));
-        eq.storage().lay_out(eq.depth(), first, words);
+        if let Some(run) = &mut self.run {
+            run.forget();
+        }
+        self.rename(self.world.odd());
         let held = self.world.held();
         if self.poller.audit(held).is_err() {
             self.world.broken("EQ slots do not add up");
@@ -384,11 +436,56 @@ impl State {
         self.print = hasher.finish();
     }
 
+    /// Swaps numbers of CQs ([`World::rename`]), and lays the EQ's memory out.
+    pub fn rename(&mut self, which: u32) {
+        self.world.rename(which, &mut self.poller, &mut self.run);
+        let eq = self.poller.eq();
+        let events = self.world.events.iter();
+        let words = events.map(|written| Eqe::encode(&event(written)));
+        let first = self.world.eq.window().head();
+        eq.storage().lay_out(eq.depth(), first, words);
+    }
+
     pub fn next(&self, instance: &Instance, action: Action) -> Self {
         let mut next = self.clone();
         next.act(instance, action);
         next.settle(FIRST);
+        if instance.coarse {
+            next.hasten(instance);
+        }
         next
+    }
+
+    /// Takes those steps of the poll that nobody can notice, and that nobody can make come to something else by being faster.
+    ///
+    /// A step that reads an entry which is there comes to the same before and after whatever the device, the
+    /// processes or the control path do meanwhile, and they do the same before and after it: an entry stays as
+    /// it is until a head has passed it, which only the poll's own doorbells say. So of an interleaving in which somebody comes
+    /// in between there is another one in which nobody does, and both come to the same state; and no property looks
+    /// at the states between, for the driver does not sleep. Not such a step is one that finds a place empty, rings a
+    /// doorbell, wakes somebody who is awake (he may be about to sleep), or ends the poll; and a CQ of the kernel is not
+    /// destroyed in the midst of its turn.
+    ///
+    /// Likewise a work request is posted just before it is executed ([`Action::Execute`]): between the two nobody looks at
+    /// it, slots that are free stay free, and if its queue pair goes first it leaves nothing behind.
+    ///
+    /// That this hides nothing is not only argued: `a_coarse_step_hides_nothing` compares.
+    pub fn hasten(&mut self, instance: &Instance) {
+        let mut moved = false;
+        while let Some(ahead) = self.unnoticed(instance) {
+            (*self, moved) = (ahead, true);
+        }
+        if moved {
+            self.settle(FIRST);
+        }
+    }
+
+    /// After the poll's next step, if nobody can notice that.
+    pub fn unnoticed(&self, instance: &Instance) -> Option<Self> {
+        self.run.as_ref()?;
+        let mut ahead = self.clone();
+        let met = meets(|| ahead.act(instance, Action::Step));
+        (!met && ahead.run.is_some()).then_some(ahead)
     }
 
     /// The driver has nothing to do, as far as it knows.
@@ -406,7 +503,7 @@ impl State {
             true => cq.sleeps,
             false => body.channel.open(),
         };
-        body.hostile || waits.is_some_and(|wants| body.is_at_rest(wants))
+        body.hostile || !cq.taken && waits.is_some_and(|wants| body.is_at_rest(wants))
     }
 
     /// Nothing is under way.
@@ -431,6 +528,9 @@ impl State {
             let Some(body) = cq.body.as_ref().filter(|body| !body.hostile) else {
                 continue;
             };
+            if cq.taken {
+                return self.to_end(i);
+            }
             if let Some(at) = body.position(|pair| !pair.todo().is_empty()) {
                 let pair = body.places[at].pair.as_ref()?;
                 let outcome = match pair.todo().first()?.signalled {
@@ -460,7 +560,7 @@ impl State {
     }
 
     /// The same, but that this CQ is kept as full as can be, or, if its process is hostile, armed again and again.
-    pub fn ending_beside(&self, hog: usize) -> Option<Action> {
+    pub fn ending_beside(&self, hog: usize, coarse: bool) -> Option<Action> {
         let Some(body) = &self.world.cqs[hog].body else {
             return self.ending();
         };
@@ -472,6 +572,10 @@ impl State {
             };
         }
         match body.position(|pair| pair.sq.free() != 0) {
+            Some(at) if coarse => {
+                let (request, outcome) = (Request::SIGNALLED, Outcome::Plain);
+                Some(Action::Execute(hog, at, request, outcome))
+            }
             Some(at) => Some(Action::Post(hog, at, Request::SIGNALLED)),
             None => self.ending(),
         }

@@ -4,6 +4,7 @@
 //! All that decides anything is of `queue/`: here are only who calls whom, and the ghosts that notice when a promise is broken
 //! ([`World::fault`]).
 
+use super::memory::met;
 use super::queues::next;
 use super::queues::Body;
 use super::state::Instance;
@@ -21,6 +22,9 @@ use qpair_queue::mask::Notice;
 use qpair_queue::poll::Consumed;
 use qpair_queue::poll::Effects;
 use qpair_queue::poll::Node;
+use qpair_queue::poll::Poller;
+use qpair_queue::poll::Run;
+use qpair_queue::storage::Storage;
 
 /// Where rings stand: their next entry but one or two begins a pass, and all indices wrap.
 pub const FIRST: Index = Index::new(u32::MAX);
@@ -36,12 +40,14 @@ pub struct SoftCq {
     /// What the kernel's next arm is for.
     pub wants: Wants,
     pub body: Option<Body>,
+    /// The driver has taken it out of its table, to end it: the poll's turns of it come to nothing.
+    pub taken: bool,
     /// To the device it is gone, but not yet to the driver: what that has of it, and what the destroy reported.
     pub ended: Option<(Node, Index)>,
 }
 
-/// What a device may do wrong when it looks for the CQ that a doorbell names. (The look-up is no rule of `queue/`: that of the device
-/// has the same wrong variants, in `qemu/model`.)
+/// What may be wrong around the rules: a device that looks for the CQ that a doorbell names (the look-up is no rule of `queue/`: that of the
+/// device has the same wrong variants, in `qemu/model`), or a driver that ends a CQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wrong {
     /// It looks at the index of the number alone.
@@ -50,6 +56,8 @@ pub enum Wrong {
     Page,
     /// A CQ that is gone still fires.
     Gone,
+    /// The driver gives a CQ's slot back when it takes it out of its table, and not when it is destroyed.
+    Taken,
 }
 
 /// Somebody whom asynchronous events are about.
@@ -105,6 +113,7 @@ impl World {
             sleeps: None,
             wants: Wants::Next,
             body: None,
+            taken: false,
             ended: None,
         };
         Self {
@@ -148,11 +157,12 @@ impl World {
     pub fn insert(&mut self, i: usize, node: Node, instance: &Instance) -> Number {
         let cq = &mut self.cqs[i];
         cq.number = next(cq.number);
-        cq.sleeps = None;
-        let depth = Depth::at_least(instance.blocks * instance.pairs as u32).expect("a depth");
+        (cq.sleeps, cq.taken) = (None, false);
+        let pairs = instance.pairs + if i == 0 { instance.more } else { 0 };
+        let depth = Depth::at_least(instance.blocks * pairs as u32).expect("a depth");
         let hostile = instance.hostile && cq.user;
         let mut body = Body::new(cq.number, cq.user, hostile, depth, instance.places, node);
-        for at in 0..instance.pairs {
+        for at in 0..pairs {
             body.create_pair(at, instance.blocks);
         }
         cq.body = Some(body);
@@ -235,6 +245,49 @@ impl World {
         }
     }
 
+    /// What is done to CQ `i` by what the driver has taken out of its table.
+    pub fn drain(&mut self, i: usize) {
+        let number = self.cqs[i].number;
+        self.act(number, |body| {
+            body.consume(u32::MAX);
+            body.publish(None)
+        });
+    }
+
+    /// CQs of which the one that is there, or was the last, has the first of the two numbers of its place, as bits.
+    pub fn odd(&self) -> u32 {
+        let cqs = self.cqs.iter().enumerate();
+        let odd = cqs.filter(|(_, cq)| cq.number.generation() == 1);
+        odd.fold(0, |bits, (i, _)| bits | 1 << i)
+    }
+
+    /// Swaps the two numbers of the places that are bits of `which`, wherever they stand. Nobody looks at more of a number than whether
+    /// it is another one, so what happens does not depend on it.
+    pub fn rename(&mut self, which: u32, poller: &mut Poller<impl Storage>, run: &mut Option<Run>) {
+        if which == 0 {
+            return;
+        }
+        let name = |number: Number| match which.checked_shr(number.index() as u32) {
+            Some(bits) if bits & 1 != 0 => next(number),
+            _ => number,
+        };
+        for cq in &mut self.cqs {
+            cq.number = name(cq.number);
+            let ended = cq.ended.as_mut().map(|(node, _)| node);
+            let node = cq.body.as_mut().map(|body| &mut body.node);
+            for node in ended.into_iter().chain(node) {
+                node.rename(name);
+            }
+        }
+        for (number, _) in &mut self.events {
+            *number = name(*number);
+        }
+        poller.rename(name);
+        if let Some(run) = run {
+            run.rename(name);
+        }
+    }
+
     /// Destroys CQ `i`, as far as the device is concerned.
     pub fn end(&mut self, i: usize) {
         let until = self.eq.window().tail();
@@ -296,7 +349,8 @@ impl Effects for World {
     }
 
     fn consume(&mut self, number: Number, max: u32) -> Consumed {
-        match self.body(number) {
+        let taken = self.cqs[number.index()].taken;
+        match self.body(number).filter(|_| !taken) {
             Some(body) => body.consume(max),
             None => Consumed {
                 count: 0,
@@ -306,13 +360,22 @@ impl Effects for World {
     }
 
     fn publish(&mut self, number: Number, arm: bool) {
-        let wants = arm.then_some(self.cqs[number.index()].wants);
-        self.act(number, |body| body.publish(wants));
+        let cq = &self.cqs[number.index()];
+        if !cq.taken {
+            met();
+            let wants = arm.then_some(cq.wants);
+            self.act(number, |body| body.publish(wants));
+        }
     }
 
     fn signal(&mut self, number: Number) {
         if self.body(number).is_some() {
-            self.cqs[number.index()].sleeps = None;
+            let sleeps = &mut self.cqs[number.index()].sleeps;
+            if sleeps.is_none() {
+                // It may be about to sleep.
+                met();
+            }
+            *sleeps = None;
         }
     }
 
@@ -327,6 +390,7 @@ impl Effects for World {
     }
 
     fn doorbell(&mut self, head: Index, unmask: bool) {
+        met();
         let Ok((from, to)) = self.eq.head(head, unmask) else {
             return self.broken("an EQ doorbell is refused");
         };
