@@ -7,6 +7,7 @@ import hashlib
 import os
 import pathlib
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,8 @@ OWN_FAILURE = 125
 
 TAIL_LINES = 25
 REPORT_EVERY = 20.0
+# What is asked to end has so long to do it.
+PATIENCE = 5.0
 # What is quick when there is nothing to do says that it is at work after so long.
 QUIET_FOR = 3.0
 
@@ -105,6 +108,9 @@ def main(entry):
     except OSError as error:
         say(f"error: {error}")
         status = OWN_FAILURE
+    finally:
+        # Also of who was being started just when a signal came.
+        end(family(os.getpid())[1:])
     sys.exit(status or 0)
 
 
@@ -126,6 +132,53 @@ def last_line(path):
     return ""
 
 
+def family(pid):
+    """A process and all that it started, directly or not; parents come first."""
+    parents = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        # It may be gone by now. Its name, in parentheses, may have any characters.
+        with contextlib.suppress(OSError):
+            parents[int(path.parent.name)] = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found
+
+
+def end(pids, patience=PATIENCE):
+    """Ends processes: they are asked to, and killed if they do not."""
+    # By descriptors: a number may be somebody else's once its process is gone.
+    alive = set()
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            alive.add(os.pidfd_open(pid))
+    ends = select.poll()
+    for one in alive:
+        ends.register(one, select.POLLIN)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for one in alive:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(one, number)
+        until = time.monotonic() + patience
+        while alive and (left := until - time.monotonic()) > 0:
+            for one, _ in ends.poll(left * 1000):
+                ends.unregister(one)
+                os.close(one)
+                alive.remove(one)
+
+
+@contextlib.contextmanager
+def started(command, **options):
+    """A process of which, and of whose own, nothing is left after the block, however that is left."""
+    process = subprocess.Popen([str(word) for word in command], **{"stdin": subprocess.DEVNULL, **options})
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            end(family(process.pid))
+        process.wait()
+
+
 def step(name, command, log=None, cwd=None, env=None, quiet=False):
     """Runs a command with its output in a log; returns how long it took.
 
@@ -138,32 +191,22 @@ def step(name, command, log=None, cwd=None, env=None, quiet=False):
     start = time.monotonic()
     if not quiet:
         say(f"{name} ...")
-    with open(log, "wb") as out:
-        process = subprocess.Popen(
-            [str(word) for word in command],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            cwd=cwd,
-            env={**os.environ, **(env or {})},
-        )
-        try:
-            patience = QUIET_FOR if quiet else REPORT_EVERY
-            while True:
-                try:
-                    status = process.wait(timeout=patience)
-                    break
-                except subprocess.TimeoutExpired:
-                    if patience == REPORT_EVERY:
-                        line = last_line(log)
-                        say(f"{name}: {time.monotonic() - start:.0f} s{', ' if line else ''}{line}")
-                    else:
-                        say(f"{name} ...")
-                    patience = REPORT_EVERY
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
+    with (
+        open(log, "wb") as out,
+        started(command, stdout=out, stderr=subprocess.STDOUT, cwd=cwd, env={**os.environ, **(env or {})}) as process,
+    ):
+        patience = QUIET_FOR if quiet else REPORT_EVERY
+        while True:
+            try:
+                status = process.wait(timeout=patience)
+                break
+            except subprocess.TimeoutExpired:
+                if patience == REPORT_EVERY:
+                    line = last_line(log)
+                    say(f"{name}: {time.monotonic() - start:.0f} s{', ' if line else ''}{line}")
+                else:
+                    say(f"{name} ...")
+                patience = REPORT_EVERY
     took = time.monotonic() - start
     TIMES.append((name, took))
     if status != 0:

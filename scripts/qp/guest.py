@@ -332,10 +332,12 @@ def documents(text):
 def reports(what, options, script, remedy=None):
     """The JSON values that a script prints in a guest of its own; a Fail with a remedy if it does not end well."""
     words = [base.SCRIPTS / "py", "guest", *options, "--", "sh", "-c", script]
-    result = subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-    if result.returncode != 0:
-        raise base.Fail(f"{what}: {WHY.get(result.returncode, f'the guest ended with {result.returncode}')}", remedy)
-    return documents(result.stdout.decode())
+    with base.started(words, stdout=subprocess.PIPE) as process:
+        text = process.stdout.read()
+        status = process.wait()
+    if status != 0:
+        raise base.Fail(f"{what}: {WHY.get(status, f'the guest ended with {status}')}", remedy)
+    return documents(text.decode())
 
 
 def show(title, text):

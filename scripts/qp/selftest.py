@@ -2,9 +2,13 @@
 """Tests of what judges others: run by `scripts/check scripts`."""
 
 import argparse
+import contextlib
 import os
+import pathlib
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -250,6 +254,51 @@ class Judges(unittest.TestCase):
         self.assertEqual(data[112:117], b"12345")
         self.assertEqual(len(data) % 4, 0)
         self.assertIn(b"TRAILER!!!", data)
+
+
+class Ends(unittest.TestCase):
+    """What is started ends with who started it."""
+
+    # A child, and one of its own, which tells who they are.
+    FAMILY = 'sleep 60 & echo $$ $! >"$0.new" && mv "$0.new" "$0"; wait'
+
+    def pids(self, path):
+        until = time.monotonic() + 20
+        while not path.exists():
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.02)
+        return [int(word) for word in path.read_text().split()]
+
+    def assert_gone(self, pids):
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                # Somebody may have to take note of its end yet.
+                self.assertRegex(pathlib.Path(f"/proc/{pid}/stat").read_text(), r"\) [ZX] ")
+
+    def test_a_program_that_is_ended_leaves_nobody(self):
+        program = "import sys; from qp import base; base.LOGS = base.pathlib.Path(sys.argv[2]); base.main(lambda _: base.step('step', ['sh', '-c', sys.argv[1], base.LOGS / 'pids']))"
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            with self.subTest(number), tempfile.TemporaryDirectory() as folder:
+                words = [sys.executable, "-c", program, self.FAMILY, folder]
+                process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+                pids = self.pids(pathlib.Path(folder) / "pids")
+                process.send_signal(number)
+                self.assertEqual(process.wait(20), 128 + number)
+                self.assert_gone(pids)
+
+    def test_who_does_not_listen_is_killed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "pids"
+            process = subprocess.Popen(["sh", "-c", f"trap '' TERM; {self.FAMILY}", path])
+            pids = self.pids(path)
+            base.end(base.family(process.pid), patience=0.3)
+            self.assertEqual(process.wait(), -signal.SIGKILL)
+            self.assert_gone(pids)
+
+    def test_a_block_that_fails_leaves_nobody(self):
+        with self.assertRaises(ZeroDivisionError), base.started(["sleep", "60"]) as process:
+            1 / 0
+        self.assertEqual(process.returncode, -signal.SIGTERM)
 
 
 def report(seconds, **counters):

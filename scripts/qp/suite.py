@@ -83,14 +83,8 @@ def show_end(path, lines=60):
 def cargo(name, *args):
     """Runs `cargo test`; its counts and its output, which is also kept."""
     log = kept(name)
-    with open(log, "wb") as out:
-        process = subprocess.Popen(
-            ["nice", "cargo", "test", "--locked", "--target-dir", base.TOP / "build/host", *args],
-            cwd=base.TOP,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
+    words = ["nice", "cargo", "test", "--locked", "--target-dir", base.TOP / "build/host", *args]
+    with open(log, "wb") as out, base.started(words, cwd=base.TOP, stdout=out, stderr=subprocess.STDOUT) as process:
         while process.poll() is None:
             try:
                 process.wait(timeout=base.REPORT_EVERY)
@@ -134,12 +128,10 @@ def device(_chosen):
     emulator = qemu.binary()
     log = kept("device")
     search = [word for folder in qemu.firmware(emulator) for word in ("-L", folder)]
-    with open(log, "wb") as out:
+    words = ["nice", base.TOP / "qemu/tests/device.py", emulator, *search]
+    with open(log, "wb") as out, base.started(words, stdout=out, stderr=subprocess.STDOUT) as process:
         try:
-            status = subprocess.run(
-                ["nice", base.TOP / "qemu/tests/device.py", emulator, *search],
-                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, timeout=600,
-            ).returncode  # fmt: skip
+            status = process.wait(timeout=600)
         except subprocess.TimeoutExpired:
             status = 124
     text = log.read_text(errors="replace")
@@ -155,10 +147,7 @@ def guest(name, options, command, timeout):
     """Runs a command in a guest; its status, its output, and the file with all of it."""
     log = kept(name)
     words = [base.SCRIPTS / "py", "guest", *options, "--timeout", timeout, "--", *command]
-    with open(log, "wb") as out:
-        process = subprocess.Popen(
-            [str(word) for word in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=out
-        )
+    with open(log, "wb") as out, base.started(words, stdout=subprocess.PIPE, stderr=out) as process:
         text = process.stdout.read()
         status = process.wait()
         out.seek(0, os.SEEK_END)
