@@ -106,6 +106,7 @@ mod active {
         DebtForEver: "what a poll took is never paid back",
         IdleOwed: "a poll owes the time that an idle CPU had for it",
         IdleForEver: "a CPU that was idle once is idle to all polls that follow",
+        IdleToItsEnd: "a poll that begins on an idle CPU owes nothing for what somebody wants meanwhile",
         PageMisaligned: "a discontinuity inside a page is overlooked",
         LastPageMissing: "the number of pages is rounded down",
         LeafMissing: "the number of leaf tables is rounded down",

@@ -11,7 +11,8 @@
 //! Beside a process that always wants the CPU, the polls of an EQ take at most a seventh of what it
 //! gets unasked ([`PAYBACK`]), and as much as it gets by the scheduler: it keeps 7/15 of the CPU. Each
 //! EQ has its own account, so several on one CPU take more. The time of an idle CPU is nobody's, and
-//! who takes it owes nothing.
+//! who takes it owes nothing, until somebody wants it: a task that is woken, or, after two milliseconds of softirqs in a
+//! row, their own thread.
 //!
 //! The clock also goes on while a host has taken the CPU away from its guest, and a poll that had
 //! nothing of it would owe for ever; so there is a most that is [owed](MOST).
@@ -71,12 +72,14 @@ impl Share {
         self.free || self.row != 0 || self.owed <= PAYBACK * LOAN
     }
 
-    /// A poll that began when [`Self::begin`] said so has ended now, with `more` to do or not.
+    /// A poll that began when [`Self::begin`] said so has ended now, with `more` to do or not. `wanted`: the CPU is not idle,
+    /// or not any more. Who was woken by a poll that leaves nothing behind was not kept waiting.
     #[inline]
-    pub fn end(&mut self, now: u64, more: bool) {
+    pub fn end(&mut self, now: u64, more: bool, wanted: bool) {
+        let free = self.free && !(more && wanted && !mutant!(IdleToItsEnd));
         if self.row != 0 {
             self.row -= 1;
-        } else if !self.free && (more || !mutant!(ShortPollsFree)) {
+        } else if !free && (more || !mutant!(ShortPollsFree)) {
             let took = now.saturating_sub(self.left);
             let owed = self.owed.saturating_add(took.saturating_mul(PAYBACK));
             self.owed = owed.min(MOST);

@@ -51,7 +51,7 @@ impl Cpu {
             let may = self.share.begin(self.now, Time::Idle);
             assert!(may, "poll {poll} of an idle CPU has to ask");
             self.now += LOAN;
-            self.share.end(self.now, true);
+            self.share.end(self.now, true, false);
         }
     }
 
@@ -76,7 +76,7 @@ impl Cpu {
                 self.thread += took;
             }
             given = false;
-            self.share.end(self.now, polls.peek().is_some());
+            self.share.end(self.now, polls.peek().is_some(), true);
         }
         asked
     }
@@ -114,6 +114,25 @@ fn idle_time_is_free() {
     let mut cpu = Cpu::new();
     cpu.idle(100);
     assert!(!cpu.event([LOAN]), "owes for time that nobody wanted");
+    // Somebody is woken in each poll, and waits for its end.
+    let mut polls = 0;
+    while cpu.share.begin(cpu.now, Time::Idle) && polls < 5 {
+        cpu.now += LOAN;
+        cpu.share.end(cpu.now, true, true);
+        polls += 1;
+    }
+    assert!(
+        cpu.event([LOAN]),
+        "owes nothing for time that somebody waited for"
+    );
+    // One that leaves nothing to do has only woken somebody.
+    cpu.compute(MOST);
+    for _ in 0..5 {
+        assert!(cpu.share.begin(cpu.now, Time::Idle));
+        cpu.now += LOAN;
+        cpu.share.end(cpu.now, false, true);
+    }
+    assert!(!cpu.event([LOAN]), "owes for polls that were done");
     // And who owes may use it.
     assert!(cpu.event([LOAN; 5]), "did not have to ask");
     cpu.idle(100);
@@ -133,17 +152,17 @@ fn a_debt_is_forgotten() {
 fn a_turn_that_was_given_ends() {
     let mut share = Share::default();
     assert!(share.begin(0, Time::Taken));
-    share.end(100 * LOAN, true);
+    share.end(100 * LOAN, true, true);
     let now = 100 * LOAN;
     assert!(!share.begin(now, Time::Taken), "a loan without end");
     for poll in 0..ROW {
         let time = if poll == 0 { Time::Given } else { Time::Taken };
         assert!(share.begin(now, time), "poll {poll} of its turn");
-        share.end(now, true);
+        share.end(now, true, true);
     }
     assert!(!share.begin(now, Time::Taken), "a turn without end");
     assert!(share.begin(now, Time::Given));
-    share.end(now, false);
+    share.end(now, false, true);
     assert!(
         !share.begin(now, Time::Taken),
         "a turn goes on after its end"
