@@ -61,8 +61,7 @@ use kernel::{
         LockClassKey,
         Mutex, //
     },
-    types::Opaque,
-    workqueue, //
+    types::Opaque, //
 };
 
 unsafe extern "C" {
@@ -477,14 +476,14 @@ impl<H: Handler, C: Context> Poller<H, C> {
 
     /// Queues the relay.
     fn ask(&self) {
-        // CAST: `Queue` is a transparent wrapper of an `Opaque<struct workqueue_struct>`.
-        let queue = ptr::from_ref(workqueue::system_unbound()).cast_mut().cast();
+        // The kernel crate has no function for this queue, which takes the place of `system_unbound`.
+        //
         // SAFETY: The work item is initialised, and is disabled before it is freed. It is never
         // queued elsewhere.
         unsafe {
             bindings::queue_work_on(
                 bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int,
-                queue,
+                bindings::system_dfl_wq,
                 self.relay.get(),
             )
         };

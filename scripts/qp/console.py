@@ -21,6 +21,7 @@ REPORTS = re.compile(
     | \bDMA-API:\ (?!preallocated|debugging\ |pre-allocat)
     | \bDMAR:.*\b(fault|\[fault)\b | \bDMAR:\ \[(DMA|INTR)
     | \bnobody\ cared\b | \bpage\ allocation\ failure\b
+    | \[qpair\]\ enqueued\ on\ deprecated
     | \brust_kernel:\ panicked | \bqpair-init:\ failed
     """,
     re.VERBOSE,

@@ -48,6 +48,7 @@ kmemleak: 2 new suspected memory leaks (see /sys/kernel/debug/kmemleak)
 unreferenced object 0xffff888003a0b000 (size 32):
 irq 25: nobody cared (try booting with the "irqpoll" option)
 rust_kernel: panicked at rust/ring.rs:12:5:
+workqueue: work func f::relay [qpair] enqueued on deprecated workqueue. Use system_{percpu|dfl}_wq instead.
 qpair-init: failed to remove the module: rmmod: can't unload
 """.splitlines()
 
