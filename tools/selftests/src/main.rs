@@ -11,6 +11,7 @@ use qpair_selftests::children;
 use qpair_selftests::ktap;
 use qpair_selftests::select;
 use qpair_selftests::wait;
+use qpair_selftests::world;
 use qpair_selftests::GROUPS;
 
 const USAGE: &str = "\
@@ -35,11 +36,7 @@ fn run() -> Result<u8> {
     let mut seed = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)?
         .as_secs();
-    let mut patience = if std::path::Path::new("/sys/kernel/debug/kmemleak").exists() {
-        120
-    } else {
-        20
-    };
+    let mut patience = if world::detectors_watch() { 120 } else { 20 };
     let mut args = lexopt::Parser::from_env();
     while let Some(arg) = args.next()? {
         match arg {

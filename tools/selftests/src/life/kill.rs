@@ -17,18 +17,18 @@ use crate::pair::Bystander;
 use crate::pair::Peer;
 use crate::raw::Context;
 use crate::raw::Wqe;
+use crate::world;
 use crate::world::Baseline;
 use crate::world::MemoryTrend;
 
-const ROUNDS: u32 = 200;
-
-/// A process under load is killed, 200 times, and everything that it had comes back.
+/// A process under load is killed, again and again, and everything that it had comes back. A round takes 0.1 s, or
+/// 0.8 s under the detectors.
 pub(super) fn at_random_moments(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let mut rng = setup.rng();
     let before = Baseline::take()?;
     let mut trend = MemoryTrend::default();
-    for round in 0..ROUNDS {
+    for round in 0..world::rounds(200, 60) {
         let works: Vec<Work> = (0..rng.usize(1..=2))
             .map(|_| Work::ALL[rng.usize(0..5)])
             .collect();

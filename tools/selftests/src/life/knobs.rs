@@ -275,11 +275,12 @@ pub(super) fn device_fatal(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
+/// A round is mostly the wait for the device's return, 1 s, or 2 s under the detectors: so they have the many.
 pub(super) fn device_fatal_under_load(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let mut rng = setup.rng();
     let before = Baseline::take()?;
-    for round in 0..30 {
+    for round in 0..world::rounds(8, 30) {
         let works_on: Vec<Work> = (0..2).map(|_| Work::ALL[rng.usize(0..5)]).collect();
         let place = || format!("round {round}, {works_on:?}");
         let mut children = Vec::new();
@@ -358,6 +359,7 @@ pub(super) fn hot_unplug(setup: &Setup) -> Result<()> {
     is_dead(&peer.ctx, Errno::ENODEV)
 }
 
+/// A round takes 0.2 s, and many times that under the detectors.
 pub(super) fn hot_unplug_under_load(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let address = world::function(0)?;
@@ -365,7 +367,7 @@ pub(super) fn hot_unplug_under_load(setup: &Setup) -> Result<()> {
     let before = Baseline::take()?;
     let mut device = devices::appeared(&address)?;
     let mut trend = MemoryTrend::default();
-    for round in 0..100 {
+    for round in 0..world::rounds(100, 40) {
         let works_on: Vec<Work> = (0..2).map(|_| Work::ALL[rng.usize(0..5)]).collect();
         let place = || format!("round {round}, {works_on:?}");
         let mut children = Vec::new();

@@ -155,11 +155,12 @@ pub(super) fn module_in_use(setup: &Setup) -> Result<()> {
     works(device, &mut setup.rng())
 }
 
-/// Loaded and removed again and again, with something done in between.
+/// Loaded and removed again and again, with something done in between. No round differs from the one before: it is
+/// memory that they are many for, at which nobody looks under the detectors.
 pub(super) fn module_comes_back(setup: &Setup) -> Result<()> {
     let address = world::function(0)?;
     let mut trend = MemoryTrend::default();
-    for round in 0..60 {
+    for round in 0..world::rounds(60, 12) {
         let place = || format!("round {round}");
         wait::until("end of the module", || match devices::remove_module() {
             Ok(()) => Ok(true),
@@ -199,14 +200,14 @@ pub(super) fn reset_by_sysfs(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// A hundred times, under load, in every way.
+/// Again and again, under load, in every way. A round takes 0.2 s, or 3 s under the detectors.
 pub(super) fn again_and_again(setup: &Setup) -> Result<()> {
     let address = world::function(0)?;
     let mut rng = setup.rng();
     let before = Baseline::take()?;
     let mut device = 0;
     let mut trend = MemoryTrend::default();
-    for round in 0..100 {
+    for round in 0..world::rounds(100, 30) {
         let works_on: Vec<Work> = (0..2).map(|_| Work::ALL[rng.usize(0..5)]).collect();
         let way = rng.usize(0..3);
         let place = || format!("round {round}, way {way}, {works_on:?}");
