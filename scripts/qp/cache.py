@@ -10,22 +10,28 @@ Beside it is NAME.lock, which is never removed, for a lock of a file that is
 gone and made again keeps nobody out. Who builds or removes the entry holds it
 alone; who uses it holds it together with others, until the process ends. Each
 use leaves its time in `.used`. What is of one checkout only names it in
-`checkout`.
+`checkout`. A kernel's tree is a part of the source that it was made of, and
+nothing can be built in it without: who uses the one uses the other, and an
+entry whose source is missing is not complete.
 
 Before a new entry is built, what nobody needs is removed:
 
-- what is of a checkout that is gone;
+- what is of a checkout that is gone, and was not used for DAY: a checkout may
+  be out of sight, on a disk that is not mounted or outside of a container;
 - what the new one takes the place of: the same checkout's, of the same kind;
 - what was not used for MONTH, and what was begun and left, for DAY.
 
 Not what somebody has the lock of, whatever else is true of it. An entry is
 renamed before it is removed, so that half of one is never taken for a build
-to go on with.
+to go on with. What cannot be judged or removed stays, and keeps no build from
+going on; what is complete can be used also by who may not write to the cache.
 """
 
 import contextlib
 import fcntl
+import os
 import pathlib
+import stat
 import subprocess
 import time
 
@@ -44,6 +50,10 @@ HIDDEN = ("bin", "boot", "etc", "lib", "lib32", "lib64", "libx32", "sbin", "usr"
 # How many of what went are named.
 NAMED = 3
 
+# What is being removed has its name, and this.
+GONE = ".gone"
+HALF = "half removed"
+
 # The locks of what this process uses, by entry.
 USED = {}
 
@@ -55,12 +65,13 @@ def lock_of(folder):
 @contextlib.contextmanager
 def alone(path):
     """Holds a lock file alone if nobody has it; says whether it does."""
-    with open(path, "a") as lock:
+    with open(path, "a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield True
+            ours = True
         except BlockingIOError:
-            yield False
+            ours = False
+        yield ours
 
 
 def take(lock, how):
@@ -68,39 +79,108 @@ def take(lock, how):
     try:
         fcntl.flock(lock, how | fcntl.LOCK_NB)
     except BlockingIOError:
-        base.say(f"waiting for another build ({lock.name})")
+        base.say(f"waiting for {holder(lock)} ({lock.name})")
         fcntl.flock(lock, how)
+
+
+def holder(lock):
+    """Who has a lock that was not to be had; the lock is taken meanwhile if they share it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return "another build"
+    return "those who use it to end"
+
+
+def hold(folder):
+    """Holds an entry together with others, until the process ends."""
+    if folder in USED:
+        return
+    for mode in ("a+", "r"):
+        # In a cache that is somebody else's one may read at most.
+        with contextlib.suppress(OSError):
+            lock = open(lock_of(folder), mode)
+            break
+    else:
+        return
+    take(lock, fcntl.LOCK_SH)
+    USED[folder] = lock
+
+
+def bequeath():
+    """Leaves what is held to the program that takes the place of this one."""
+    for lock in USED.values():
+        os.set_inheritable(lock.fileno(), True)
+
+
+def made_of(folder):
+    """The entry that an entry is made of and does not work without; None if it is of none."""
+    try:
+        source = pathlib.Path(os.readlink(folder / "tree/source")).parent
+    except OSError:
+        return None
+    sources = base.CACHE / "source"
+    return sources / source.name if os.path.realpath(source.parent) == os.path.realpath(sources) else None
+
+
+def whole(folder):
+    """An entry, and what it is made of."""
+    return [part for part in (folder, made_of(folder)) if part]
+
+
+def complete(folder):
+    return all((part / ".complete").exists() for part in whole(folder))
+
+
+def held(folder):
+    """Holds an entry and what it is made of; says whether it is complete."""
+    for part in whole(folder):
+        hold(part)
+    return complete(folder)
 
 
 def entry(folder, build, checkout=None):
     """The cache entry `folder`, made by `build(folder)` if it is not complete; for `checkout` only, if one is given."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if folder in USED:
-        USED.pop(folder).close()
-    lock = open(lock_of(folder), "a")
     try:
-        take(lock, fcntl.LOCK_SH)
         # Between the one lock and the other somebody else may have made it, or removed it.
-        while not (folder / ".complete").exists():
-            take(lock, fcntl.LOCK_EX)
-            if not (folder / ".complete").exists():
+        while not held(folder):
+            if folder not in USED:
+                # Fails as it did before, and says why.
+                USED[folder] = open(lock_of(folder), "a+")
+            take(USED[folder], fcntl.LOCK_EX)
+            if not complete(folder):
                 make(folder, build, checkout)
-            take(lock, fcntl.LOCK_SH)
+            take(USED[folder], fcntl.LOCK_SH)
     except BaseException:
-        lock.close()
+        if folder in USED:
+            USED.pop(folder).close()
         raise
-    USED[folder] = lock
-    (folder / ".used").touch()
+    for part in whole(folder):
+        with contextlib.suppress(OSError):
+            (part / ".used").touch()
     return folder
 
 
 def make(folder, build, checkout):
-    prune(folder, checkout)
+    with contextlib.suppress(OSError):
+        prune(folder, checkout)
     folder.mkdir(exist_ok=True)
+    # What it was made of may be gone.
+    (folder / ".complete").unlink(missing_ok=True)
     if checkout:
         (folder / "checkout").write_text(f"{checkout}\n")
     build(folder)
     (folder / ".complete").touch()
+
+
+def forget(folder):
+    """Removes an entry, once nobody has it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(lock_of(folder), "a+") as lock:
+        take(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            remove(folder)
 
 
 def used(*paths):
@@ -121,18 +201,33 @@ def of(folder):
 
 def gone(checkout):
     """Is there no such checkout? Where one cannot look, there may be."""
-    hidden = checkout.parts[1:2] and checkout.parts[1] in HIDDEN and checkout.parts[:3] != ("/", "var", "tmp")
-    return not hidden and not checkout.is_dir()
+    if checkout.parts[1:2] and checkout.parts[1] in HIDDEN and checkout.parts[:3] != ("/", "var", "tmp"):
+        return False
+    try:
+        return not stat.S_ISDIR(checkout.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        # It is on a server that does not answer, or somebody else's.
+        return False
+
+
+def last(folder):
+    """When an entry was used last; what others are made of is used when they are."""
+    times = [used(folder, folder / ".complete", folder / ".used")]
+    if folder.parent.name == "source":
+        times += [last(other) for other in (base.CACHE / "kernel").glob("*/") if made_of(other) == folder]
+    return max(times)
 
 
 def needless(folder, new, checkout, now):
     """Why nobody needs an entry; None if somebody may."""
     owner = of(folder)
-    if owner and gone(owner):
+    idle = now - last(folder)
+    if owner and idle > DAY and gone(owner):
         return f"its checkout {owner} is gone"
     if owner and owner == checkout and folder.parent == new.parent:
         return "superseded"
-    idle = now - used(folder, folder / ".complete", folder / ".used")
     if not (folder / ".complete").exists():
         return f"begun, and left for {idle / DAY:.0f} days" if idle > DAY else None
     return f"not used for {idle / DAY:.0f} days" if idle > MONTH else None
@@ -146,14 +241,15 @@ def size(folder):
 
 
 def remove(folder):
-    """Removes an entry, whose lock is held; gives its size."""
-    old = folder.with_name(folder.name + ".gone")
-    if folder != old:
+    """Removes an entry, whose lock is held; gives its size, or None if not all of it went."""
+    old = folder
+    if not folder.name.endswith(GONE):
+        old = folder.with_name(folder.name + GONE)
         discard(old)
         folder.rename(old)
     freed = size(old)
     discard(old)
-    return freed
+    return None if os.path.lexists(old) else freed
 
 
 def discard(folder):
@@ -161,35 +257,35 @@ def discard(folder):
     subprocess.run(["rm", "-rf", "--one-file-system", folder], stderr=subprocess.DEVNULL)
 
 
-def entries():
-    """The folders of all kinds, with the lock of each."""
-    for kind in KINDS:
+def entries(now, new, checkout):
+    """The folders of all kinds, as (folder, the locks of it, what says why nobody needs it)."""
+    for kind in (*KINDS, ROOTS):
         for folder in sorted((base.CACHE / kind).glob("*/")):
-            yield folder, lock_of(folder.with_name(folder.name.removesuffix(".gone")))
+            lock = lock_of(folder.with_name(folder.name.removesuffix(GONE).removesuffix(".new")))
+            if kind == ROOTS:
+                # Who makes one has the lock of all.
+                yield folder, [base.CACHE / ROOTS / "lock", lock], lambda folder: needless_root(folder, now)
+            elif folder.name.endswith(GONE):
+                yield folder, [lock], lambda _: HALF
+            else:
+                yield folder, [lock], lambda folder: needless(folder, new, checkout, now)
 
 
 def prune(new=None, checkout=None):
     """Removes what nobody needs once there is `new`, which is of `checkout`; gives what went, and why."""
-    now, went, freed = time.time(), [], 0
-
-    def consider(folder, lock, why):
-        nonlocal freed
-        if folder == new or not why():
-            return
-        with alone(lock) as ours:
+    went, freed = [], 0
+    for folder, locks, why in entries(time.time(), new, checkout):
+        # What cannot be looked at, locked or renamed stays.
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            if folder == new or not why(folder):
+                continue
+            ours = all(stack.enter_context(alone(lock)) for lock in locks)
             # It may have been taken into use before it was locked.
-            reason = ours and folder.is_dir() and why()
-            if reason:
-                freed += remove(folder)
+            reason = ours and folder.is_dir() and why(folder)
+            took = remove(folder) if reason else None
+            if took is not None:
+                freed += took
                 went.append(f"{folder.relative_to(base.CACHE)} ({reason})")
-
-    for folder, lock in entries():
-        if folder.name.endswith(".gone"):
-            consider(folder, lock, lambda: "half removed")
-        else:
-            consider(folder, lock, lambda: needless(folder, new, checkout, now))
-    for folder in sorted((base.CACHE / ROOTS).glob("*/")):
-        consider(folder, base.CACHE / ROOTS / "lock", lambda: needless_root(folder, now))
     if went:
         more = f" and {len(went) - NAMED} more" if len(went) > NAMED else ""
         base.say(f"freed {freed / 1e9:.1f} GB of the cache, which nobody needs: {', '.join(went[:NAMED])}{more}")
@@ -198,6 +294,8 @@ def prune(new=None, checkout=None):
 
 def needless_root(folder, now):
     """The same of a build root; scripts/in-root leaves the time of each use beside it."""
+    if folder.name.endswith(GONE):
+        return HALF
     idle = now - used(folder, folder.with_name(folder.name + ".used"))
     if folder.name.endswith(".new"):
         return "begun, and left" if idle > DAY else None

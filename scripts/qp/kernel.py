@@ -114,6 +114,15 @@ def source(series, version):
     return cache.entry(base.CACHE / "source" / f"linux-{version}", build) / "tree"
 
 
+def begun(folder, from_source):
+    """The tree to go on with: none that was begun of another source, as make tells by the time only what is to be made again."""
+    tree = folder / "tree"
+    if (tree / "source").is_symlink() and (tree / "source").resolve() != from_source.resolve():
+        shutil.rmtree(tree)
+    tree.mkdir(exist_ok=True)
+    return tree
+
+
 def build_stock(folder):
     base.need_space(3)
     release, series, version = find_stock()
@@ -126,9 +135,8 @@ def build_stock(folder):
     for package in packages:
         base.step(f"unpacking {package.name}", ["dpkg-deb", "-x", package, debian], quiet=True)
     headers = debian / "usr/src" / f"linux-headers-{release}"
-    tree = folder / "tree"
-    tree.mkdir(exist_ok=True)
     from_source = source(series, version)
+    tree = begun(folder, from_source)
     for name in (".config", "Module.symvers"):
         shutil.copyfile(headers / name, tree / name)
     base.step(
@@ -174,8 +182,7 @@ def build_own(name, folder):
     series, version = find_source()
     base.say(f"{name} kernel: linux-source-{series} {version}, the newest of {RANGE} in the archive")
     from_source = source(series, version)
-    tree = folder / "tree"
-    tree.mkdir(exist_ok=True)
+    tree = begun(folder, from_source)
     make = ["make", f"-j{base.JOBS}", "-C", from_source, f"O={tree}", *own_make(name)]
     asked = wanted(name)
     lines = (f"{key}={value}" if value != "n" else f"# {key} is not set" for key, value in asked.items())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests of what leaves the cache and what stays, and of the room that is left: run with those of qp/selftest.py."""
 
+import errno
 import fcntl
 import os
 import pathlib
@@ -66,11 +67,117 @@ class Cache(unittest.TestCase):
         return not folder.exists()
 
     def test_that_of_a_checkout_that_is_gone_goes(self):
-        folder = self.put("qemu/a", checkout=self.top / "gone")
+        folder = self.put("qemu/a", checkout=self.top / "gone", days=1.1)
         self.assertTrue(self.goes(folder))
         (line,) = self.said
         self.assertIn("freed 0.0 GB", line)
         self.assertIn(f"qemu/a (its checkout {self.top}/gone is gone)", line)
+
+    def test_that_of_a_checkout_that_may_be_out_of_sight_stays(self):
+        self.assertFalse(self.goes(self.put("qemu/a", checkout=self.top / "gone", days=90, used=0.9)))
+        folder = self.put("qemu/b", checkout=self.here, days=2)
+        for number in (errno.ENOTCONN, errno.ESTALE, errno.EACCES):
+            with mock.patch.object(pathlib.Path, "stat", side_effect=OSError(number, "")):
+                self.assertFalse(cache.gone(self.here))
+        (self.here / "file").touch()
+        self.assertTrue(cache.gone(self.here / "file"))
+        self.assertTrue(cache.gone(self.here / "file/below"))
+        self.assertFalse(self.goes(folder))
+
+    def test_what_cannot_be_judged_stays_and_ends_nothing(self):
+        locked, old, stuck = (self.put(f"qemu/{name}", days=90) for name in ("locked", "old", "stuck"))
+        cache.lock_of(locked).unlink()
+        cache.lock_of(locked).mkdir()
+        discard = cache.discard
+        kept = lambda folder: None if folder.name.startswith("stuck") else discard(folder)
+        with mock.patch.object(cache, "discard", kept):
+            for _ in range(2):
+                cache.entry(base.CACHE / "qemu/new", lambda folder: None)
+                self.let_go()
+                (base.CACHE / "qemu/new/.complete").unlink()
+                stuck.mkdir(exist_ok=True)
+                (stuck / "data").touch()
+                self.age(stuck, 90)
+        self.assertEqual([locked.exists(), old.exists(), stuck.exists()], [True, False, True])
+        (line,) = self.said
+        self.assertNotIn("stuck", line)
+
+    def test_what_another_is_made_of_stays_as_long_as_that_one(self):
+        source = self.put("source/linux-1", days=90)
+        (source / "tree").mkdir()
+        kernel = self.put("kernel/a", days=29)
+        (kernel / "tree").mkdir()
+        (kernel / "tree/source").symlink_to(source / "tree")
+        self.age(kernel, 29)
+        self.age(source, 90)
+        self.assertFalse(self.goes(source))
+        self.age(kernel, 31)
+        self.age(kernel / ".complete", 31)
+        # Who has the kernel has the source, and uses it.
+        cache.entry(kernel, self.fail)
+        self.assertLess(time.time() - (source / ".used").stat().st_mtime, 60)
+        with cache.alone(cache.lock_of(source)) as ours:
+            self.assertFalse(ours)
+        self.let_go()
+        for path in (source / ".used", kernel / ".used", source, kernel):
+            self.age(path, 31)
+        cache.prune()
+        self.assertEqual([kernel.exists(), source.exists()], [False, False])
+
+    def test_what_lacks_what_it_is_made_of_is_made_again(self):
+        source, kernel = base.CACHE / "source/linux-1", self.put("kernel/a")
+        source.parent.mkdir()
+        (kernel / "tree").mkdir()
+        (kernel / "tree/source").symlink_to(source / "tree")
+        built = []
+
+        def build(folder):
+            self.assertFalse((folder / ".complete").exists())
+            cache.entry(source, lambda folder: (folder / "tree").mkdir())
+            built.append(folder)
+
+        for _ in range(2):
+            self.assertEqual(cache.entry(kernel, build), kernel)
+        self.assertEqual(built, [kernel])
+        self.let_go()
+
+    def test_a_tree_of_another_source_is_begun_anew(self):
+        folder = self.top / "kernel"
+        one, other = self.top / "one", self.top / "other"
+        one.mkdir()
+        tree = folder / "tree"
+        tree.mkdir(parents=True)
+        (tree / "source").symlink_to(one)
+        (tree / "object").touch()
+        self.assertTrue((kernels.begun(folder, one) / "object").exists())
+        self.assertEqual(list(kernels.begun(folder, other).iterdir()), [])
+
+    def test_what_is_complete_serves_who_may_not_write(self):
+        folder, fresh = self.put("kernel/a"), base.CACHE / "kernel/b"
+        cache.lock_of(folder).chmod(0o644)
+        self.top.chmod(0o755)
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                if os.getuid() == 0:
+                    os.setgroups([])
+                    os.setuid(65534)
+                else:
+                    folder.chmod(0o555)
+                    folder.parent.chmod(0o555)
+                for _ in range(2):
+                    cache.entry(folder, self.fail)
+                cache.prune(checkout=self.here)
+                try:
+                    cache.entry(fresh, lambda folder: None)
+                except PermissionError:
+                    status = 0 if folder in cache.USED else 2
+            finally:
+                os._exit(status)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        folder.chmod(0o755)
+        folder.parent.chmod(0o755)
 
     def test_that_of_a_checkout_that_is_there_stays(self):
         folder = self.put("qemu/a", checkout=self.here)
@@ -122,7 +229,13 @@ class Cache(unittest.TestCase):
     def test_what_was_begun_and_left_goes(self):
         self.assertTrue(self.goes(self.put("source/left", complete=False, days=1.1)))
         self.assertFalse(self.goes(self.put("source/begun", complete=False, days=0.9)))
-        self.assertTrue(self.goes(self.put("source/removed.gone")))
+
+    def test_what_was_half_removed_leaves_nothing(self):
+        for name in ("source/a.gone", "qemu/b", "qemu/b.gone", "root/c.gone"):
+            self.put(name, days=90)
+        (base.CACHE / "root/lock").touch()
+        cache.prune()
+        self.assertEqual([path for path in base.CACHE.glob("*/*/")], [])
 
     def test_a_root_goes_when_nobody_used_it_for_long(self):
         (base.CACHE / "root").mkdir(parents=True)
@@ -161,7 +274,7 @@ class Cache(unittest.TestCase):
 
     def test_many_are_one_line(self):
         for number in range(9):
-            self.put(f"qemu/{number}", checkout=self.top / "gone")
+            self.put(f"qemu/{number}", checkout=self.top / "gone", days=2)
         cache.prune()
         (line,) = self.said
         self.assertIn(" and 6 more", line)
