@@ -8,11 +8,12 @@
 //!   owner word --after_owner--> body --> ... --before_head--> head doorbell
 //! ```
 //!
-//! Two facts come out of a consumer, and others build on them. Both are plain
-//! values, since they stay true for ever, and nobody else can make them:
+//! Three facts come out of a consumer, and others build on them; nobody else can make them. The first two are plain
+//! values, since they stay true for ever:
 //!
 //! - [`Seen`]: this entry was read from that ring;
-//! - [`Published`]: the device was told that software is done with everything before this index.
+//! - [`Published`]: the device was told that software is done with everything before this index;
+//! - [`Flushed`]: that is everything which was read. It is true only as long as nothing is, so it borrows the consumer.
 //!
 //! The second is what permits slots to be given back. A CQ cannot be overrun if
 //! its head is published before the SQ slots that its entries cover are free
@@ -82,6 +83,21 @@ impl<K: Kind> Published<K> {
     #[inline(always)]
     pub const fn head(self) -> Index {
         self.head
+    }
+}
+
+/// All that was read of this ring has been published; nothing more is read while this lives.
+#[derive(Debug)]
+pub struct Flushed<'a, K: Kind> {
+    ring: RingId,
+    kind: PhantomData<&'a fn() -> K>,
+}
+
+impl<K: Kind> Flushed<'_, K> {
+    /// Of which ring.
+    #[inline(always)]
+    pub const fn ring(&self) -> RingId {
+        self.ring
     }
 }
 
@@ -196,6 +212,16 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         }
     }
 
+    /// That all so far has been published, if so.
+    #[inline(always)]
+    pub fn flushed(&self) -> Option<Flushed<'_, K>> {
+        let flushed = self.unpublished() == 0 || mutant!(FreeBeforePublish);
+        flushed.then_some(Flushed {
+            ring: self.ring,
+            kind: PhantomData,
+        })
+    }
+
     /// Moves it as a whole; see [`Poller::rotate`](super::poll::Poller::rotate).
     #[cfg(feature = "explore")]
     pub fn rotate(&mut self, by: u32) {
@@ -220,10 +246,10 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         Some(Entry { words, seen })
     }
 
-    /// Reads entries in a row, out of what `view` makes of the ring's memory: how many. Each is shown to `takes` with a place
+    /// Takes entries in a row, out of what `view` makes of the ring's memory: how many, and that they were read. Each is shown to `takes` with a place
     /// in `into`. The row ends where there is no place, no entry, one in whose last word the bits `mask` are not
     /// `bits` (one comparison for this and the owner), one that is not taken, or at the end of the ring's memory. What it
-    /// ends at is not read: the next [`take`](Self::take) tells what that is.
+    /// ends at is not taken: the next [`take`](Self::take) tells what that is.
     #[inline(always)]
     pub fn take_while<'a, V: Storage, T>(
         &'a mut self,
@@ -231,7 +257,7 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         into: &mut [T],
         (mask, bits): (u64, u64),
         mut takes: impl FnMut(&mut T, &[u64; N]) -> bool,
-    ) -> usize {
+    ) -> (usize, Seen<K>) {
         let storage = view(&self.storage);
         let position = self.depth.position(self.head);
         let to_end = self.depth.entries().wrapping_sub(position) as usize;
@@ -252,12 +278,11 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
             taken = taken.wrapping_add(1);
         }
         self.head = self.head.plus(taken);
-        taken as usize
+        (taken as usize, self.seen())
     }
 
-    /// That all so far was read.
     #[inline(always)]
-    pub const fn seen(&self) -> Seen<K> {
+    const fn seen(&self) -> Seen<K> {
         Seen {
             ring: self.ring,
             past: self.head,

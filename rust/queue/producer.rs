@@ -14,7 +14,8 @@
 //! - A CQE carries the consumer index of its queue *past* the work request that it reports, so it covers
 //!   that one and all before it, unsignalled ones too. There is no memory for a work request here.
 //! - A completion takes the slots that its index covers from those in flight. One that covers none or more than there are
-//!   (stale, doubled, garbage), or that comes from a CQ that is not this queue's, gives nothing and is counted.
+//!   (stale, doubled, garbage), or that comes from a CQ that is not this queue's, gives nothing. [`Producer::complete`] counts such, a
+//!   [`Row`] tells its caller.
 //! - A post that would leave the queue without a way to get slots back is signalled, wanted or not: the run of unsignalled
 //!   blocks at the tail never grows so long that the largest work request would not fit beside it.
 //! - Posting writes memory only. One doorbell hands over a whole batch.
@@ -24,6 +25,7 @@
 //! for all of it. A single one is a batch or a row of one.
 
 use super::consumer::BadRing;
+use super::consumer::Flushed;
 use super::consumer::Published;
 use super::consumer::Seen;
 use super::credit::Cq;
@@ -309,6 +311,9 @@ impl<S: Storage, K: Kind> Producer<S, K> {
     }
 
     /// Frees what is covered, if `published` reaches past the CQE that covered it: how many slots.
+    ///
+    /// That is a comparison of indices, so of a queue that nobody has looked after for 2^31 entries of its CQ it may say
+    /// no, and be wrong. It never says yes and is wrong. Who must know asks [`reclaim_all`](Self::reclaim_all).
     #[inline(always)]
     pub fn reclaim(&mut self, published: Published<Cq>) -> u32 {
         let Completing { cq, covered_at, .. } = self.completing;
@@ -316,6 +321,20 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         if !reaches && !mutant!(FreeBeforePublish) {
             return 0;
         }
+        self.free_covered()
+    }
+
+    /// Frees what is covered, however long ago: how many slots. What covered it was read, and all that was read has been published.
+    #[inline(always)]
+    pub fn reclaim_all(&mut self, flushed: &Flushed<'_, Cq>) -> u32 {
+        if flushed.ring() != self.completing.cq {
+            return 0;
+        }
+        self.free_covered()
+    }
+
+    #[inline(always)]
+    fn free_covered(&mut self) -> u32 {
         let covered = self.completing.covered.take();
         let freed = covered.count();
         self.posting.pool.reclaim(covered);
@@ -396,6 +415,7 @@ fn left(handed: Index, flight: u32, index: Index) -> Option<u32> {
 
 /// Completions in a row. Nothing comes of them before its [`end`](Row::end).
 #[derive(Debug)]
+#[must_use = "completions whose row does not end cover nothing"]
 pub struct Row<'a, K: Kind> {
     /// Past what the device was given.
     handed: Index,
@@ -436,8 +456,9 @@ impl<K: Kind> Row<'_, K> {
     }
 }
 
-/// Posts in a row.
+/// Posts in a row. They are posted, and not handed over, when it is dropped.
 #[derive(Debug)]
+#[must_use = "a batch is there to be posted into"]
 pub struct Batch<'a, V: Storage, K: Kind> {
     storage: V,
     shape: Shape,

@@ -25,7 +25,7 @@ use qpair_abi::doorbell;
 use qpair_abi::entry::{cqe_flags, Cqe};
 use qpair_abi::uapi::{qpair_create_cq, qpair_destroy, qpair_query_cq, QPAIR_NO_EVENTFD};
 use qpair_abi::Number;
-use qpair_queue::consumer::{CqConsumer, Published};
+use qpair_queue::consumer::{CqConsumer, Flushed, Published};
 use qpair_queue::credit::{Cq as OfCq, Kind, Limbo, Pool, RingId, Slots};
 use qpair_queue::index::{Depth, Index};
 use qpair_queue::producer::Producer;
@@ -229,7 +229,7 @@ fn row<K: Kind>(
     } else {
         (RECV, kind)
     };
-    let more = consumer.take_while(Ring::view, places, of_its_kind, |place, words| {
+    let (more, seen) = consumer.take_while(Ring::view, places, of_its_kind, |place, words| {
         let cqe = Cqe::decode(words);
         let is_its = (cqe.qp == number || mutant!(RowOfAnyPair))
             && (row.complete(Index::new(cqe.index)).is_some() || mutant!(RowOfAnyIndex));
@@ -238,7 +238,7 @@ fn row<K: Kind>(
         }
         is_its
     });
-    row.end(consumer.seen()).ok()?;
+    row.end(seen).ok()?;
     Some(more)
 }
 
@@ -267,13 +267,14 @@ impl CqInner {
         *lock(&self.published)
     }
 
-    /// Publishes the head, if there is news: somebody wants slots. No work queue is locked by the caller.
-    pub(crate) fn publish_now(&self) -> Published<OfCq> {
+    /// Publishes the head, if there is news: somebody wants slots. With that, and before another entry is read, comes what `act`
+    /// does. No work queue is locked by the caller.
+    pub(crate) fn flush<R>(&self, act: impl FnOnce(Option<Flushed<'_, OfCq>>) -> R) -> R {
         let mut state = lock(&self.state);
         if state.consumer.unpublished() != 0 {
             self.publish(&mut state, doorbell::CQ_HEAD);
         }
-        self.published()
+        act(state.consumer.flushed())
     }
 
     pub(crate) fn ring(&self) -> RingId {
@@ -447,7 +448,7 @@ impl Cq {
 
     /// Publishes the head now. Never needed; it makes room for what a later call wants.
     pub fn publish(&self) {
-        self.inner.publish_now();
+        self.inner.flush(|_| ());
     }
 
     /// Entries that were nobody's: of queue pairs that are gone, or that covered nothing.

@@ -319,11 +319,15 @@ impl Queues {
                 return queue;
             }
         }
-        // A CQ is locked before its queues.
-        let published = cq.publish_now();
-        let mut queue = lock(queue);
-        queue.reclaim(published);
-        queue
+        // A CQ is locked before its queues. Indices are not compared here: others may have put any number of entries through
+        // it since this queue's last one.
+        cq.flush(|flushed| {
+            let mut queue = lock(queue);
+            if let Some(flushed) = flushed {
+                queue.reclaim_all(&flushed);
+            }
+            queue
+        })
     }
 }
 

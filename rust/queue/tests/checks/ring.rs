@@ -28,6 +28,7 @@ checks![
     zeroed_memory_holds_nothing,
     garbage_completions_give_nothing,
     the_publication_must_reach_the_completion,
+    what_was_covered_long_ago_can_be_freed,
     a_queue_that_signals_nothing_goes_on,
     receives_of_every_stride_lie_where_they_should,
     a_batch_is_its_posts,
@@ -251,6 +252,37 @@ fn the_publication_must_reach_the_completion() {
     assert_eq!(sq.reclaim(cq.publish(|_| ())), 3);
 }
 
+/// A queue that nobody looks after, while others put 2^31 entries and more through its CQ.
+fn what_was_covered_long_ago_can_be_freed() {
+    let depth = Depth::new(16).unwrap();
+    for later in [0, 1, 1 << 30, 1 << 31, (1 << 31) + 1, 3 << 30, u32::MAX] {
+        let mut sq = posted(Index::ZERO, &[1, 2]);
+        sq.ring(|_| ());
+        let (mut near, entries) = seen(CQ, 1);
+        assert_eq!(sq.complete(Index::new(3), entries[0]), Ok(3));
+        assert!(near.flushed().is_none(), "it is not published");
+        near.publish(|_| ());
+        // The same CQ, later.
+        let now = near.head().plus(later);
+        let memory = Memory::aged::<4>(depth, now);
+        let (mut cq, _pool) = CqConsumer::starting_at(CQ, memory.clone(), depth, 16, now).unwrap();
+        let (mut other, _) = seen(RingId::new(3, 9), 1);
+        other.publish(|_| ());
+        assert_eq!(sq.reclaim_all(&other.flushed().unwrap()), 0, "another CQ");
+        memory.write(depth, now, [0; 4]);
+        assert!(cq.take().is_some() && cq.flushed().is_none());
+        cq.publish(|_| ());
+        // By indices one cannot know.
+        if later >= 1 << 31 && later != u32::MAX {
+            assert_eq!(sq.reclaim(cq.published()), 0);
+        }
+        let freed = sq.covered();
+        assert_eq!(sq.reclaim_all(&cq.flushed().unwrap()), freed);
+        assert_eq!((freed, sq.free()), (3, 16));
+        sq.audit().unwrap();
+    }
+}
+
 /// Nobody ever asks for a completion; the device completes what it has; and any work request can still be posted.
 fn a_queue_that_signals_nothing_goes_on() {
     holds(
@@ -432,7 +464,7 @@ fn a_row_of_reads_ends_where_it_should() {
                 written += 1;
             }
             let mut into = vec![None; places];
-            let taken = cq.take_while(
+            let (taken, seen) = cq.take_while(
                 |memory| memory.clone(),
                 &mut into,
                 (KIND, KIND),
@@ -452,7 +484,7 @@ fn a_row_of_reads_ends_where_it_should() {
             }
             read += taken;
             assert_eq!(cq.head(), first.plus(read as u32));
-            assert_eq!(cq.seen().past(), cq.head());
+            assert_eq!(seen.past(), cq.head());
             match cq.take() {
                 Some(entry) => assert_eq!(entry.words[0], read as u64),
                 None => assert_eq!(read, written),
