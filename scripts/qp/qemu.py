@@ -209,6 +209,7 @@ def run(argv):
     emulator = binary(args.plain)
     if rest:
         words = [str(emulator), *(w for f in firmware(emulator) for w in ("-L", str(f))), *rest]
+        cache.bequeath()
         os.execv(emulator, words)
     print(emulator)
     return 0
