@@ -8,7 +8,11 @@
 # The checkout that these scripts belong to; `here` is its scripts folder.
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 top=$(dirname -- "$here")
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/qpair
+# As the standard says, XDG_CACHE_HOME counts only if it is absolute.
+case ${XDG_CACHE_HOME:-} in
+/*) cache=$XDG_CACHE_HOME/qpair ;;
+*) cache=$HOME/.cache/qpair ;;
+esac
 
 say() { printf '%s\n' "qpair: $*" >&2; }
 

@@ -3,6 +3,7 @@
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import os
 import pathlib
@@ -15,9 +16,10 @@ import sys
 import time
 
 TOP = pathlib.Path(os.environ.get("QPAIR_TOP") or pathlib.Path(__file__).resolve().parents[2])
+# As the standard says, XDG_CACHE_HOME counts only if it is absolute (scripts/lib.sh does the same).
+XDG = os.environ.get("XDG_CACHE_HOME", "")
 CACHE = pathlib.Path(
-    os.environ.get("QPAIR_CACHE")
-    or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "qpair"
+    os.environ.get("QPAIR_CACHE") or pathlib.Path(XDG if XDG.startswith("/") else pathlib.Path.home() / ".cache") / "qpair"
 )
 SCRIPTS = TOP / "scripts"
 LOGS = TOP / "build/log"
@@ -248,6 +250,7 @@ def digest(*parts):
     return total.hexdigest()[:16]
 
 
+@functools.cache
 def toolchain():
     """The compilers of the root: what they made is made anew when they change."""
     tools = ["rustc", "gcc", "clang", "bindgen", "pahole"]
@@ -272,6 +275,6 @@ def need_space(gigabytes):
     free = shutil.disk_usage(CACHE).free / 1e9
     if free < gigabytes:
         raise Fail(
-            f"{CACHE} has {free:.1f} GB left, and this takes {gigabytes}",
+            f"{CACHE} has {free:.1f} GB left, and this takes {gigabytes:.1f}",
             MORE_SPACE,
         )
