@@ -17,7 +17,6 @@ import dataclasses
 import pathlib
 import re
 import shutil
-import subprocess
 
 from qp import archive
 from qp import base
@@ -32,6 +31,13 @@ RECIPE = 1
 
 CONFIGS = base.SCRIPTS / "kernel-configs"
 NAMES = ("stock", "test", "debug")
+
+# Gigabytes, as measured and rounded up, of a kernel's entry in the cache, and of the source that it is made of.
+SIZE = {"stock": 0.5, "test": 0.7, "debug": 0.9}
+SOURCE = 1.9
+
+# Which kernels are made of the same source.
+SHARED = {"stock": ("stock",), "test": ("test", "debug"), "debug": ("test", "debug")}
 
 
 @dataclasses.dataclass
@@ -92,6 +98,24 @@ def find_source():
     raise outside("no linux-source package")
 
 
+def source_folder(version):
+    return base.CACHE / "source" / f"linux-{version}"
+
+
+def has_source(name, version):
+    """Is the source of a kernel there? That of the last build is taken for it where the version is not known."""
+    if version:
+        return cache.complete(source_folder(version))
+    trees = (tree for other in SHARED[name] for tree in (base.CACHE / "kernel").glob(f"{other}-*/"))
+    return any(cache.complete(found) for found in map(cache.made_of, trees) if found)
+
+
+def takes(names, version=None):
+    """Gigabytes that the build of some kernels takes, and what they are made of, once, where it is not there."""
+    sources = {SHARED[name] for name in names if not has_source(name, version)}
+    return sum(SIZE[name] for name in names) + SOURCE * len(sources)
+
+
 def source(series, version):
     """A kernel source tree, unpacked and otherwise untouched."""
 
@@ -111,11 +135,11 @@ def source(series, version):
         )  # fmt: skip
         package.unlink()
 
-    return cache.entry(base.CACHE / "source" / f"linux-{version}", build) / "tree"
+    return cache.entry(source_folder(version), build) / "tree"
 
 
 def begun(folder, from_source):
-    """The tree to go on with: none that was begun of another source, as make tells by the time only what is to be made again."""
+    """The tree to go on with; not of another source, for make tells by the time only what it has to make again."""
     tree = folder / "tree"
     if (tree / "source").is_symlink() and (tree / "source").resolve() != from_source.resolve():
         shutil.rmtree(tree)
@@ -124,8 +148,8 @@ def begun(folder, from_source):
 
 
 def build_stock(folder):
-    base.need_space(3)
     release, series, version = find_stock()
+    base.need_space(takes(["stock"], version))
     base.say(f"stock kernel: {release} ({version}), the newest of {RANGE} in the archive")
     debian = folder / "debian"
     # The image is one package in older series, several in newer ones.
@@ -178,8 +202,8 @@ def wanted(name):
 
 
 def build_own(name, folder):
-    base.need_space(3)
     series, version = find_source()
+    base.need_space(takes([name], version))
     base.say(f"{name} kernel: linux-source-{series} {version}, the newest of {RANGE} in the archive")
     from_source = source(series, version)
     tree = begun(folder, from_source)
@@ -241,9 +265,7 @@ def run(argv):
     parser.add_argument("--update", action="store_true", help="forget the version found, and look again")
     args = parser.parse_args(argv)
     if args.update:
-        folder = folder_of(args.name)
-        with base.locked(folder.with_name(folder.name + ".lock")):
-            subprocess.run(["rm", "-rf", folder], check=True)
+        cache.forget(folder_of(args.name))
     kernel = get(args.name)
     shown = [key for key in ("tree", "image", "release", "modules") if getattr(args, key)]
     for key in shown or ["release", "image", "tree"]:

@@ -5,6 +5,8 @@ import errno
 import fcntl
 import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -260,6 +262,56 @@ class Cache(unittest.TestCase):
         with cache.alone(cache.lock_of(folder)) as ours:
             self.assertTrue(ours)
 
+    def test_what_takes_the_place_of_a_program_holds_what_it_had(self):
+        folder = cache.entry(base.CACHE / "qemu/a", lambda folder: None)
+        cache.bequeath()
+        with base.started(["sleep", "60"], close_fds=False):
+            self.let_go()
+            with cache.alone(cache.lock_of(folder)) as ours:
+                self.assertFalse(ours)
+        with cache.alone(cache.lock_of(folder)) as ours:
+            self.assertTrue(ours)
+
+    def test_who_waits_is_told_for_whom(self):
+        folder = self.put("kernel/a")
+        for how, whom in ((fcntl.LOCK_SH, "those who use it"), (fcntl.LOCK_EX, "another build")):
+            with open(cache.lock_of(folder)) as theirs, open(cache.lock_of(folder)) as ours:
+                fcntl.flock(theirs, how)
+
+                def told(text, theirs=theirs):
+                    self.hear(text)
+                    fcntl.flock(theirs, fcntl.LOCK_UN)
+
+                with mock.patch.object(base, "say", told):
+                    cache.take(ours, fcntl.LOCK_EX)
+            self.assertIn(f"waiting for {whom}", self.said.pop())
+        cache.forget(folder)
+        cache.forget(folder)
+        self.assertEqual([list(folder.parent.glob("*/")), self.said], [[], []])
+
+    def test_an_error_of_who_has_a_lock_is_its_own(self):
+        with self.assertRaises(BlockingIOError), cache.alone(self.top / "lock"):
+            raise BlockingIOError
+
+    def test_a_cache_is_where_the_standard_says(self):
+        env = {name: value for name, value in os.environ.items() if not name.startswith("QPAIR_")}
+        ours, standard = f"{self.top}/xdg", f"{self.top}/.cache"
+        for given, found in ((ours, ours), ("relative", standard), ("", standard)):
+            env |= {"XDG_CACHE_HOME": given, "HOME": str(self.top)}
+            shown = subprocess.run([base.SCRIPTS / "root", "--path"], env=env, capture_output=True, text=True).stdout
+            self.assertTrue(shown.startswith(f"{found}/qpair/root/"), shown)
+            told = [sys.executable, "-c", "from qp import base; print(base.CACHE)"]
+            python = {**env, "PYTHONPATH": str(base.SCRIPTS)}
+            shown = subprocess.run(told, env=python, capture_output=True, text=True).stdout
+            self.assertEqual(shown, f"{found}/qpair\n")
+
+    def test_help_makes_no_root(self):
+        env = {**os.environ, "XDG_CACHE_HOME": str(self.top / "xdg"), "QPAIR_ROOT": ""}
+        for word, status in (("--help", 0), ("--hepl", base.OWN_FAILURE)):
+            ran = subprocess.run([base.SCRIPTS / "root", word], env=env, capture_output=True)
+            self.assertEqual(ran.returncode, status)
+        self.assertFalse((self.top / "xdg").exists())
+
     def test_a_build_that_fails_is_begun_anew_and_holds_no_lock(self):
         def fail(_folder):
             raise base.Fail("no")
@@ -288,7 +340,7 @@ class Space(unittest.TestCase):
         top = pathlib.Path(folder.name)
         self.free = 100e9
         disk = mock.Mock(disk_usage=lambda _: mock.Mock(free=self.free))
-        names = {"folder_of": lambda name: base.CACHE / "kernel" / name}
+        names = {"folder_of": lambda name: base.CACHE / "kernel" / f"{name}-new"}
         for what, values in (
             (base, {"CACHE": top / "cache", "TOP": top / "here"}),
             (kernels, names),
@@ -313,23 +365,43 @@ class Space(unittest.TestCase):
         for name in names:
             (base.CACHE / name).mkdir(parents=True)
             (base.CACHE / name / ".complete").touch()
+            if name.startswith("kernel/"):
+                source = base.CACHE / "source/linux-1"
+                (base.CACHE / name / "tree").mkdir()
+                (base.CACHE / name / "tree/source").symlink_to(source / "tree")
+                source.mkdir(parents=True, exist_ok=True)
+                (source / ".complete").touch()
 
     def test_what_fits_is_not_told(self):
         space.need(["stock", "test", "debug"], host=True)
 
     def test_all_of_it_is_counted_and_a_source_once(self):
-        whole = space.BUILD + space.HOST + qemu.PRISTINE + qemu.COPY + sum(space.KERNEL.values()) + 2 * space.SOURCE
+        whole = space.BUILD + space.HOST + qemu.PRISTINE + qemu.COPY + sum(kernels.SIZE.values()) + 2 * kernels.SOURCE
         self.assertAlmostEqual(self.taken(["stock", "test", "debug"], host=True), whole, places=1)
         self.assertAlmostEqual(self.taken([], emulator=False, host=True), space.HOST, places=1)
 
     def test_what_is_there_is_not_counted(self):
-        self.there("qemu/pristine", "qemu/own", "kernel/test")
-        self.assertAlmostEqual(self.taken(["test", "debug"]), space.BUILD + space.KERNEL["debug"], places=1)
+        self.there("qemu/pristine", "qemu/own", "kernel/test-new")
+        self.assertAlmostEqual(self.taken(["test", "debug"]), space.BUILD + kernels.SIZE["debug"], places=1)
         (base.TOP / "build").mkdir()
         with mock.patch.object(cache, "size", lambda _: 1e9):
             self.assertAlmostEqual(self.taken(["test"]), space.BUILD - 1, places=1)
         with mock.patch.object(cache, "size", lambda _: 5e9):
             space.need(["test"])
+
+    def test_a_source_is_counted_where_it_is_not_there(self):
+        self.there("kernel/debug-old")
+        for name, version, source in (
+            ("debug", None, 0),
+            ("test", None, 0),
+            ("stock", None, kernels.SOURCE),
+            ("debug", "1", 0),
+            ("debug", "2", kernels.SOURCE),
+        ):
+            self.assertAlmostEqual(kernels.takes([name], version), kernels.SIZE[name] + source)
+        (base.CACHE / "source/linux-1/.complete").unlink()
+        both = kernels.SIZE["test"] + kernels.SIZE["debug"] + kernels.SOURCE
+        self.assertAlmostEqual(kernels.takes(["test", "debug"]), both)
 
     def test_what_nobody_needs_goes_first(self):
         def prune():

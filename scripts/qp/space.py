@@ -18,30 +18,16 @@ from qp import qemu
 BUILD = 1.1
 HOST = 3.4
 
-# Gigabytes of a kernel's entry in the cache, and of the source tree that it is made of.
-KERNEL = {"stock": 0.5, "test": 0.7, "debug": 0.9}
-SOURCE = 1.9
-
-# Other kernels that share a source.
-SAME_SOURCE = {"stock": (), "test": ("debug",), "debug": ("test",)}
-
 
 def missing(names, emulator, host):
     """What will be made, as (path, gigabytes): for kernels of these names, for QEMU, for the host's tests."""
     build = base.TOP / "build"
     there = cache.size(build) / 1e9 if build.is_dir() else 0
-    found = [(base.TOP, max(0, BUILD * emulator + HOST * host - there))]
-    pristine, own = qemu.folders()
-    entries = [(pristine, qemu.PRISTINE), (own, qemu.COPY)] if emulator else []
-    unpacked = set()
-    for name in names:
-        folder = kernels.folder_of(name)
-        entries.append((folder, KERNEL[name]))
-        same = {name, *SAME_SOURCE[name]}
-        if not any((kernels.folder_of(other) / ".complete").exists() for other in same) and not same & unpacked:
-            found.append((base.CACHE, SOURCE))
-        unpacked.add(name)
-    return found + [(base.CACHE, size) for folder, size in entries if not (folder / ".complete").exists()]
+    own = max(0, BUILD * emulator + HOST * host - there)
+    built = kernels.takes([name for name in names if not cache.complete(kernels.folder_of(name))])
+    stages = zip(qemu.folders(), (qemu.PRISTINE, qemu.COPY)) if emulator else ()
+    built += sum(size for folder, size in stages if not cache.complete(folder))
+    return [(base.TOP, own), (base.CACHE, built)]
 
 
 def short(parts):
