@@ -248,6 +248,14 @@ class Cache(unittest.TestCase):
         cache.prune()
         self.assertEqual([root.name for root in roots if root.exists()], ["used", "young", "begun.new"])
 
+    def test_a_root_stays_while_something_runs_in_it(self):
+        root = self.put("root/old", days=40, complete=False)
+        for path in (cache.lock_of(root), base.CACHE / "root/lock"):
+            with open(path, "a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH)
+                self.assertFalse(self.goes(root))
+        self.assertTrue(self.goes(root))
+
     def test_an_entry_is_built_once_and_held_by_who_uses_it(self):
         built = []
         for _ in range(2):
