@@ -246,6 +246,15 @@ class Judges(unittest.TestCase):
         self.assertEqual(profile.short("core::mem::take::<Vec<u8, Global>>"), "core::mem::take")
         self.assertEqual(profile.short("qpair::post::h0123456789abcdef"), "qpair::post")
 
+    def test_a_profile_counts_more_where_boots_differ(self):
+        self.assertEqual(profile.times_longer(0, 1000), 1)
+        self.assertEqual(profile.times_longer(20, 1000), 1)
+        # 0.02 * 3 * 1000 is 60.
+        self.assertEqual(profile.times_longer(60, 1000), 3)
+        for noise, counted in ((2000, 1000), (0, 0), (5, -100)):
+            with self.assertRaises(base.Fail):
+                profile.times_longer(noise, counted)
+
     def test_an_archive_is_what_the_kernel_reads(self):
         archive = initramfs.Cpio()
         archive.file("a", b"12345")
