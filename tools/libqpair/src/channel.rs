@@ -43,9 +43,9 @@ impl Channel {
         Self::made(None)
     }
 
-    /// Makes one whose waits end after `every` at the latest, with a timer of its own. It is for who wants to look around now
-    /// and then: a limit of a [`wait`](Self::wait) starts a timer and stops it, each time. Of several threads that wait,
-    /// one is woken.
+    /// Makes one whose wait ends after `every` at the latest, with a timer of its own. It is for who wants to look around now
+    /// and then: a limit of a [`wait`](Self::wait) starts a timer and stops it, each time. Where several threads wait,
+    /// each tick ends the wait of one of them.
     pub fn ticking(every: Duration) -> Result<Self, Error> {
         Self::made(Some(every))
     }
@@ -72,7 +72,8 @@ impl Channel {
     }
 
     /// Waits until there was an event since the last wait, and takes all that there were; false if the time ran out, there
-    /// was a [tick](Self::ticking), or a signal came.
+    /// was a [tick](Self::ticking), or a signal came. A tick that comes with an event is not told of: who always finds events
+    /// has to look at a clock of his own.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<bool, Error> {
         let timeout = timeout.map(timespec);
         let mut told = [epoll::Event {
