@@ -2,6 +2,7 @@
 """Steps, failures and where things are: what all the other modules build on."""
 
 import contextlib
+import errno
 import fcntl
 import functools
 import hashlib
@@ -28,6 +29,19 @@ JOBS = str(len(os.sched_getaffinity(0)))
 # What to do about a disk that is full.
 MORE_SPACE = "free some (scripts/cache shows what is kept, make clean drops this checkout's build), or set XDG_CACHE_HOME to a larger disk"
 
+IN_THE_WAY = "something that is no folder is where one belongs: remove or rename it"
+NOT_ALLOWED = "run as who owns it, or change its owner or its mode"
+# What helps against what the system refuses.
+REMEDIES = {
+    errno.ENOTDIR: IN_THE_WAY,
+    errno.EEXIST: IN_THE_WAY,
+    errno.EACCES: NOT_ALLOWED,
+    errno.EPERM: NOT_ALLOWED,
+    errno.EROFS: "use a checkout, and a cache (XDG_CACHE_HOME), on a file system that can be written",
+    errno.ENOSPC: MORE_SPACE,
+    errno.EDQUOT: MORE_SPACE,
+}
+
 # The exit status of a failure of ours, apart from that of a guest's command.
 OWN_FAILURE = 125
 
@@ -35,6 +49,8 @@ TAIL_LINES = 25
 REPORT_EVERY = 20.0
 # What is asked to end has so long to do it.
 PATIENCE = 5.0
+# Who waits for a lock looks so often.
+LOCK_LOOK = 0.1
 # What is quick when there is nothing to do says that it is at work after so long.
 QUIET_FOR = 3.0
 
@@ -108,7 +124,9 @@ def main(entry):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 128 + signal.SIGPIPE
     except OSError as error:
-        say(f"error: {error}")
+        say(f"error: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
+        if error.errno in REMEDIES:
+            say(f"remedy: {REMEDIES[error.errno]}")
         status = OWN_FAILURE
     finally:
         # Also of who was being started just when a signal came.
@@ -259,14 +277,21 @@ def toolchain():
 
 @contextlib.contextmanager
 def locked(path):
-    """Holds a lock file; says so when somebody else has it."""
+    """Holds a lock file; says so when somebody else has it, every 20 seconds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waiting for another build ({path})")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        start = time.monotonic()
+        said = -1
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                waited = time.monotonic() - start
+            if waited // REPORT_EVERY > said:
+                said = waited // REPORT_EVERY
+                say(f"waiting for another build ({path})" + (f": {waited:.0f} s" if said else ""))
+            time.sleep(LOCK_LOOK)
         yield
 
 

@@ -14,6 +14,9 @@ threads  ratios of the device to itself: with a thread of its own, with doorbell
     build/bench/table.md                  the figures beside their goals
     build/bench/by-n.svg, ...             plots, and their data as .json
 
+On two cores without KVM counted takes about three minutes, the others five each;
+what is not built yet comes before.
+
 --accept keeps the counted figures in tools/bench/figures.json, against which
 `make test LAYER=figures` compares, and the plots in Documentation/plots.
 """

@@ -188,7 +188,7 @@ def run(argv):
             verdict = "ok"
             passed += 1
         except base.Fail as failure:
-            verdict = f"FAILED: {failure}"
+            verdict = f"FAILED: {failure}" + (f"\n  remedy: {failure.remedy}\n " if failure.remedy else "")
             failed += 1
         print(f"{name:12} {names[name].__doc__} {verdict} ({time.monotonic() - start:.0f} s)", flush=True)
     print(f"{passed} passed, {failed} failed, 0 skipped", flush=True)

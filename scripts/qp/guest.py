@@ -53,6 +53,12 @@ SILENCE = 90.0
 CLEANUP = 60.0
 
 
+def positive(text):
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1")
+    return int(text)
+
+
 def parse(argv):
     parser = argparse.ArgumentParser(
         prog="scripts/guest",
@@ -65,8 +71,8 @@ def parse(argv):
     add("--kernel", default="stock", metavar="stock|test|debug|PATH", help="what to boot; PATH is a bzImage, with KDIR= for its module")
     add("--qemu", type=pathlib.Path, metavar="PATH", help="another QEMU")
     add("--iommu", action="store_true", help="an Intel IOMMU in front of the devices, strict")
-    add("--smp", type=int, metavar="N", help="processors (2)")
-    add("--maxcpus", type=int, metavar="N", help="processors that there may be (no more than there are)")
+    add("--smp", type=positive, metavar="N", help="processors (2)")
+    add("--maxcpus", type=positive, metavar="N", help="processors that there may be (no more than there are)")
     add("--mem", metavar="SIZE", help="memory (1G; 2G with the debug kernel)")
     add("--devices", type=int, default=1, metavar="N", help="qpair devices (1)")
     add("--eqs", type=int, metavar="N", help="event queues of each device")
@@ -373,8 +379,17 @@ def verdict(run, in_time):
         if run.console.lines:
             show("the end of the guest's log:", run.console.tail())
             keep_log(run)
-        raise base.Fail(f"the guest ended {'after CMD, too early' if run.status is not None else 'without running CMD'}" + (f": {run.why}" if run.why else ""))
+        why, remedy = run.why, None
+        if not (why or said or run.console.lines):
+            why = f"QEMU ended with status {run.process.returncode} and said nothing"
+            remedy = f"see that {run.machine.words[0]} is a QEMU with the device: it lists qpair with -device help"
+        raise base.Fail(f"the guest ended {'after CMD, too early' if run.status is not None else 'without running CMD'}" + (f": {why}" if why else ""), remedy)
     return run.status
+
+
+def is_heard(append):
+    """Whether the console shows that the kernel comes to its init: it may be told to say less, by parameters."""
+    return not any(word == "quiet" or word.startswith("loglevel=") for words in append for word in words.split())
 
 
 def not_ours(run):
@@ -391,8 +406,8 @@ def run(argv):
     kernel = choose_kernel(args)
     emulator = args.qemu.resolve() if args.qemu else qemu.binary(plain=args.devices == 0)
     image = make_initramfs(args, kernel)
-    # Input that was taken for one boot is gone for the next.
-    may_repeat = not (args.gdb or args.shell or has_input(args))
+    # Input that was taken for one boot is gone for the next; and what runs in a guest that is not heard may be in its init.
+    may_repeat = is_heard(args.append) and not (args.gdb or args.shell or has_input(args))
     guest = Run(args, machines.build(args, emulator, kernel, image), SILENCE if may_repeat else None)
     in_time = guest.run()
     why = not_ours(guest) if may_repeat else None

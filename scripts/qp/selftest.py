@@ -3,6 +3,8 @@
 
 import argparse
 import contextlib
+import errno
+import io
 import os
 import pathlib
 import signal
@@ -12,6 +14,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 from qp import base
 from qp import console
@@ -22,6 +25,7 @@ from qp import ktap
 from qp import peers
 from qp import plots
 from qp import profile
+from qp import suite
 from qp import sweeps
 from qp import threads
 from qp.selftest_cache import Cache  # noqa: F401, run with those here
@@ -124,7 +128,7 @@ class Judges(unittest.TestCase):
             ("while sleep 0.1; do echo '[ 1.0] some driver'; done", False),
             ("echo '[ 2.0] Run /init as init process'; exec sleep 60", False),
         ):
-            run = guest.Run(argparse.Namespace(**NO_GUEST), Machine(shell), silence=0.5)
+            run = guest.Run(argparse.Namespace(**NO_GUEST), Machine(shell), silence=1.0)
             self.assertFalse(run.run(), shell)
             self.assertEqual(run.hangs, hangs, shell)
 
@@ -147,6 +151,54 @@ class Judges(unittest.TestCase):
                 watched.feed(line)
             self.assertEqual(watched.misread(), misread, lines)
             self.assertEqual(watched.report() is None, False, lines)
+
+    def test_a_boot_is_tried_again_only_for_what_is_not_ours(self):
+        init = b"[ 3.0] Run /init as init process\n"
+        misread = b"[ 3.1] Oops: int3: 0000 [#1] SMP NOPTI\n"
+        oops = b"[ 3.1] BUG: unable to handle page fault for address: 0\n"
+        for hangs, lines, why in (
+            (True, [], "hangs"),
+            (True, [oops], None),
+            (False, [misread], "breakpoint"),
+            (True, [misread], "breakpoint"),
+            (False, [oops], None),
+            (False, [], None),
+            (False, [init, misread], None),
+            (False, [init], None),
+        ):
+            run = argparse.Namespace(hangs=hangs, console=console.Console())
+            for line in lines:
+                run.console.feed(line)
+            found = guest.not_ours(run)
+            self.assertTrue(why in found if why else found is None, (hangs, lines, found))
+
+    def test_a_kernel_that_is_told_to_be_quiet_is_not_heard(self):
+        for append, heard in (([], True), (["quietly kasan.fault=panic"], True), (["a quiet b"], False), (["a", "loglevel=3"], False)):
+            self.assertEqual(guest.is_heard(append), heard, append)
+
+    def test_a_qemu_that_says_nothing_is_named(self):
+        for shell, says in (("exit 3", True), ("echo '[ 1.0] a line'; exit 3", False)):
+            run = guest.Run(argparse.Namespace(**NO_GUEST), Machine(shell))
+            with self.assertRaises(base.Fail) as failed, contextlib.redirect_stderr(io.StringIO()):
+                guest.verdict(run, run.run())
+            self.assertEqual("QEMU ended with status 3" in str(failed.exception), says)
+            self.assertEqual(failed.exception.remedy is not None, says)
+
+    def test_no_processors_are_refused(self):
+        self.assertEqual(guest.parse(["--smp", "4"]).smp, 4)
+        for words in (["--smp", "0"], ["--smp", "-1"], ["--maxcpus", "0"], ["--smp", "two"]):
+            with self.assertRaises(SystemExit) as refused, contextlib.redirect_stderr(io.StringIO()):
+                guest.parse(words)
+            self.assertEqual(refused.exception.code, 2)
+
+    def test_a_part_of_what_runs_as_a_whole_is_refused(self):
+        self.assertEqual(suite.wanted(["stock/a", "stock/b", "host"]), {"stock": ["a", "b"], "host": []})
+        for layer in suite.WHOLE:
+            with self.assertRaises(base.Fail) as refused:
+                suite.wanted([f"{layer}/name"])
+            self.assertIn(f"scripts/test {layer}", refused.exception.remedy)
+        with self.assertRaises(base.Fail):
+            suite.wanted(["hosts"])
 
     def test_input_arrives_whole_and_late_and_a_silent_writer_holds_nobody_up(self):
         for kind in ("file", "pipe", "silent"):
@@ -195,6 +247,42 @@ class Judges(unittest.TestCase):
         ):
             self.assertIn(cause, base.explain(text)[0])
         self.assertEqual(base.explain("error[E0308]: mismatched types"), (None, None))
+
+    def test_what_the_system_refuses_has_a_remedy(self):
+        def refused(entry):
+            said = io.StringIO()
+            with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(said):
+                base.main(entry)
+            self.assertEqual(ended.exception.code, base.OWN_FAILURE)
+            return said.getvalue()
+
+        with tempfile.NamedTemporaryFile() as file:
+            path = pathlib.Path(file.name)
+            for entry in (lambda _: path.mkdir(parents=True, exist_ok=True), lambda _: (path / "log").mkdir()):
+                said = refused(entry)
+                self.assertIn(file.name, said)
+                self.assertIn(f"remedy: {base.IN_THE_WAY}", said)
+
+        def full(_):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        self.assertIn(base.MORE_SPACE, refused(full))
+
+    def test_who_waits_for_a_lock_says_so_again_and_again(self):
+        said = io.StringIO()
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "lock"
+            with (
+                base.started(["flock", path, "sh", "-c", "echo; exec sleep 2"], stdout=subprocess.PIPE) as holder,
+                unittest.mock.patch.object(base, "REPORT_EVERY", 0.2),
+                contextlib.redirect_stderr(said),
+            ):
+                holder.stdout.readline()
+                with base.locked(path):
+                    pass
+                with base.locked(path):
+                    pass
+        self.assertGreaterEqual(said.getvalue().count("waiting for another build"), 2)
 
     def test_a_worse_figure_is_named(self):
         kept = {"a": 100, "b": 0, "c": 1 / 32}

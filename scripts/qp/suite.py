@@ -53,6 +53,15 @@ from qp import space
 LAYERS = ("host", "mutants", "device", "kunit", "stock", "iommu", "7.3", "debug", "figures")
 KERNEL = {"stock": "stock", "iommu": "stock", "7.3": "test", "debug": "debug"}
 
+# Layers that run as a whole, and what runs a part of them.
+WHOLE = {
+    "host": "cargo test -p PACKAGE NAME",
+    "mutants": None,
+    "device": None,
+    "kunit": None,
+    "figures": None,
+}
+
 # The kernel that a layer boots, and the layers that need none of it, nor QEMU.
 BOOTS = {"kunit": "test", "figures": "stock", **KERNEL}
 ON_HOST = {"host", "mutants"}
@@ -309,11 +318,26 @@ class Chosen:
         return self.all or any(name.startswith(part) for part in self.names)
 
 
+def wanted(words):
+    """Layers by what is asked for, and the names that are asked for of each."""
+    asked = {}
+    for word in words:
+        layer, _, name = word.partition("/")
+        base.known("layer", [layer], LAYERS)
+        if name and layer in WHOLE:
+            part = WHOLE[layer]
+            raise base.Fail(f"{word}: {layer} runs as a whole", f"scripts/test {layer}" + (f"; for a part of it scripts/in-root {part}" if part else ""))
+        asked.setdefault(layer, [])
+        if name:
+            asked[layer].append(name)
+    return asked
+
+
 def run(argv):
     parser = argparse.ArgumentParser(
         prog="scripts/test", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("layers", nargs="*", metavar="LAYER[/NAME]", help=f"of {', '.join(LAYERS)}; all if none")
+    parser.add_argument("layers", nargs="*", metavar="LAYER[/NAME]", help=f"of {', '.join(LAYERS)}; all if none. NAME is the beginning of a test's name, of layers in guests")
     parser.add_argument("--list", action="store_true", help="show what would run in guests")
     args = parser.parse_args(argv)
     if args.list:
@@ -321,13 +345,7 @@ def run(argv):
             layers = [layer for layer, kernel in KERNEL.items() if kernel in test["kernels"]]
             tell(f"{test['name']}: in {', '.join(layers)}; guests {', '.join(test['guests'])}")
         return 0
-    asked = {}
-    for word in args.layers:
-        layer, _, name = word.partition("/")
-        base.known("layer", [layer], LAYERS)
-        asked.setdefault(layer, [])
-        if name:
-            asked[layer].append(name)
+    asked = wanted(args.layers)
     layers = asked or LAYERS
     booted = dict.fromkeys(BOOTS[layer] for layer in layers if layer in BOOTS)
     space.need(booted, emulator=not ON_HOST.issuperset(layers), host=not ON_HOST.isdisjoint(layers))
