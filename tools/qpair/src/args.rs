@@ -178,10 +178,10 @@ pub(crate) struct Copy {
     #[arg(long, value_enum, default_value = "send")]
     pub(crate) op: Op,
     /// Pairs of connected queue pairs
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 1, value_parser = up_to(u32::MAX))]
     pub(crate) qps: u32,
     /// Blocks under way in each
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=32768))]
+    #[arg(long, default_value_t = 16, value_parser = up_to(32768))]
     pub(crate) depth: u32,
     /// Bytes of a block
     #[arg(long, default_value = "64k", value_parser = size)]
@@ -211,7 +211,7 @@ pub(crate) struct Ping {
     #[arg(long, default_value = "64", value_parser = size)]
     pub(crate) size: u32,
     /// Round trips
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value = "1000", value_parser = count)]
     pub(crate) count: u64,
     #[command(flatten)]
     pub(crate) wait: Wait,
@@ -239,13 +239,13 @@ pub(crate) struct Bench {
     #[arg(long, default_value = "64", value_parser = size)]
     pub(crate) size: u32,
     /// Work requests for each doorbell
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, default_value_t = 16, value_parser = up_to(4096))]
     pub(crate) batch: u32,
     /// Of a batch, every which work request asks for a completion, from the last back
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = up_to(u32::MAX))]
     pub(crate) signal: Option<u32>,
     /// Pairs of connected queue pairs
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 1, value_parser = up_to(u32::MAX))]
     pub(crate) qps: u32,
     /// Messages in all
     #[arg(long, default_value = "100000", value_parser = count)]
@@ -271,10 +271,10 @@ pub(crate) struct Loopback {
     #[arg(long, value_enum, default_value = "send")]
     pub(crate) op: Op,
     /// Queue pairs, connected two by two
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 2, value_parser = two_by_two(u32::MAX))]
     pub(crate) qps: u32,
     /// Messages under way in each
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 64, value_parser = up_to(u32::MAX))]
     pub(crate) depth: u32,
     /// Bytes of a message
     #[arg(long, default_value = "4k", value_parser = size)]
@@ -283,7 +283,7 @@ pub(crate) struct Loopback {
     #[arg(long, default_value = "1000", value_parser = count)]
     pub(crate) count: u64,
     /// Queue pairs on each completion queue; 1: each has its own, and is its own peer
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=32))]
+    #[arg(long, default_value_t = 32, value_parser = group)]
     pub(crate) group: u32,
     /// Report as JSON
     #[arg(long)]
@@ -336,6 +336,31 @@ fn count(text: &str) -> Result<u64, String> {
     number(text, parse_size::Config::new().with_decimal())
 }
 
+/// A count that is not more than `most`.
+fn up_to(most: u32) -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Sync {
+    move |text| match count(text)?.try_into() {
+        Ok(value) if value <= most => Ok(value),
+        _ => Err(format!("at most {most}, please")),
+    }
+}
+
+/// A count of queue pairs of which each has another as its peer.
+fn two_by_two(most: u32) -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Sync {
+    let count = up_to(most);
+    move |text| match count(text)? {
+        value if value % 2 == 0 => Ok(value),
+        _ => Err("queue pairs are connected two by two: an even number, please".into()),
+    }
+}
+
+/// Queue pairs on a completion queue: with just one, that is its own peer.
+fn group(text: &str) -> Result<u32, String> {
+    match count(text)? {
+        1 => Ok(1),
+        _ => two_by_two(32)(text),
+    }
+}
+
 fn size(text: &str) -> Result<u32, String> {
     number(text, parse_size::Config::new().with_binary())?
         .try_into()
@@ -381,6 +406,58 @@ mod tests {
         assert_eq!(count("20k"), Ok(20_000));
         for bad in ["", "0", "-1", "4x", "8G", "1.2.3"] {
             assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_count_takes_a_suffix_and_keeps_its_limit() {
+        for (command, options) in [
+            ("copy", &["--qps", "--depth"][..]),
+            ("ping", &["--count"]),
+            ("bench", &["--batch", "--signal", "--qps", "--count"]),
+            ("loopback", &["--qps", "--depth", "--count"]),
+        ] {
+            let files = if command == "copy" {
+                &["a", "b"][..]
+            } else {
+                &[]
+            };
+            for option in options {
+                let parse = |value| {
+                    let words = ["qpair", command, option, value];
+                    Args::try_parse_from(words.iter().chain(files)).map(drop)
+                };
+                for good in ["2", "1k", "0.5k"] {
+                    assert!(parse(good).is_ok(), "{command} {option} {good}");
+                }
+                for bad in ["0", "-1", "x", ""] {
+                    let error = parse(bad).unwrap_err();
+                    assert_eq!(error.exit_code(), 2, "{command} {option} {bad}");
+                }
+            }
+        }
+        assert_eq!(up_to(4096)("4k"), Ok(4000));
+        assert!(up_to(4096)("5k").is_err());
+        assert!(up_to(u32::MAX)("5G").is_err());
+    }
+
+    #[test]
+    fn queue_pairs_of_the_kernel_come_in_twos() {
+        let parse = |option, value| {
+            let parsed = Args::try_parse_from(["qpair", "loopback", option, value]);
+            parsed.map(drop).map_err(|error| error.exit_code())
+        };
+        for (option, value, expected) in [
+            ("--qps", "4", Ok(())),
+            ("--qps", "1", Err(2)),
+            ("--qps", "3", Err(2)),
+            ("--group", "1", Ok(())),
+            ("--group", "32", Ok(())),
+            ("--group", "3", Err(2)),
+            ("--group", "34", Err(2)),
+            ("--group", "0", Err(2)),
+        ] {
+            assert_eq!(parse(option, value), expected, "{option} {value}");
         }
     }
 

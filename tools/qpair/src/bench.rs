@@ -116,7 +116,9 @@ pub(crate) fn run(device: Option<&Path>, args: &Bench) -> anyhow::Result<()> {
                 break;
             }
         }
-        if !news {
+        if news {
+            session.go_on()?;
+        } else {
             session.pause()?;
         }
     }

@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{bail, ensure, Context as _};
+use anyhow::{bail, Context as _};
 use serde_json::{Map, Value};
 
 use crate::args::Loopback;
@@ -21,16 +21,6 @@ use crate::report;
 const FILE: &str = "loopback";
 
 pub(crate) fn run(device: Option<&Path>, args: &Loopback) -> anyhow::Result<()> {
-    ensure!(
-        args.qps % 2 == 0,
-        "queue pairs are connected two by two: use --qps {}",
-        args.qps + 1
-    );
-    ensure!(
-        args.group == 1 || args.group % 2 == 0,
-        "queue pairs are connected two by two: use --group {} or 1",
-        args.group + 1
-    );
     let file = debugfs::folder(device, FILE)?.join(FILE);
     let plan = format!(
         "op={} qps={} depth={} size={} count={} group={}\n",

@@ -71,6 +71,24 @@ impl Signals {
     }
 }
 
+/// When signals and asynchronous events are to be looked at.
+#[derive(Debug)]
+struct Looks {
+    last: Instant,
+    turns: u32,
+}
+
+impl Looks {
+    /// Turns between two looks at the clock, which is not free.
+    const TURNS: u32 = 64;
+
+    /// For a turn that brought something; `now` is asked for at a few of them.
+    fn due(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        self.turns = self.turns.wrapping_add(1);
+        self.turns % Self::TURNS == 0 && now() - self.last > LOOK
+    }
+}
+
 /// An open device, with one completion queue.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -84,6 +102,7 @@ pub(crate) struct Session {
     before: Option<Counters>,
     /// Since when nothing came.
     idle: Option<Instant>,
+    looks: Looks,
     buffer: [Completion; TAKE],
     taken: std::ops::Range<usize>,
     /// Events that the channel gave.
@@ -111,6 +130,10 @@ impl Session {
             channel,
             asleep: false,
             idle: None,
+            looks: Looks {
+                last: Instant::now(),
+                turns: 0,
+            },
             buffer: [Completion::default(); TAKE],
             taken: 0..0,
             events: 0,
@@ -176,16 +199,19 @@ impl Session {
                 if channel.wait(None)? {
                     self.events += 1;
                     self.asleep = false;
-                    return Ok(());
+                    // A tick that comes with an event is not told of.
+                    return self.go_on();
                 }
                 self.look()?;
             }
             None => {
                 std::hint::spin_loop();
-                let idle = *self.idle.get_or_insert_with(Instant::now);
-                if idle.elapsed() > LOOK {
+                let now = Instant::now();
+                if now - *self.idle.get_or_insert(now) > LOOK {
                     // Whoever else wants to run may be who we wait for.
                     std::thread::yield_now();
+                }
+                if now - self.looks.last > LOOK {
                     self.look()?;
                 }
             }
@@ -193,8 +219,19 @@ impl Session {
         Ok(())
     }
 
+    /// There was something: looks, if that was not done for [`LOOK`]. It is for who may never have to
+    /// [`pause`](Self::pause).
+    pub(crate) fn go_on(&mut self) -> anyhow::Result<()> {
+        if self.looks.due(Instant::now) {
+            self.look()?;
+        }
+        Ok(())
+    }
+
     /// Signals, asynchronous events, and whether anything goes on at all.
     pub(crate) fn look(&mut self) -> anyhow::Result<()> {
+        let now = Instant::now();
+        self.looks.last = now;
         self.check_signals()?;
         if let Some(event) = self.context.async_event()? {
             if event == AsyncEvent::DeviceFatal {
@@ -202,7 +239,7 @@ impl Session {
             }
             eprintln!("qpair: {event}");
         }
-        if self.idle.get_or_insert_with(Instant::now).elapsed() > STALLED {
+        if now - *self.idle.get_or_insert(now) > STALLED {
             bail!(
                 "no completion for {} seconds: see `qpair info` and the kernel log",
                 STALLED.as_secs()
@@ -262,4 +299,29 @@ pub(crate) fn entries(lengths: &[u32]) -> u64 {
         .iter()
         .map(|&n| u64::from(n.max(1)).next_power_of_two());
     rounded.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Instant, Looks, LOOK};
+
+    #[test]
+    fn who_always_finds_something_looks_in_time_and_reads_the_clock_seldom() {
+        let last = Instant::now();
+        let mut looks = Looks { last, turns: 0 };
+        let turns = 100 * Looks::TURNS;
+        let mut read = 0;
+        for _ in 0..turns {
+            assert!(!looks.due(|| {
+                read += 1;
+                last + LOOK
+            }));
+        }
+        assert_eq!(read, 100);
+        let late = last + 2 * LOOK;
+        let due = (0..turns).filter(|_| looks.due(|| late)).count();
+        assert_eq!(due, 100, "until it is done");
+        looks.last = late;
+        assert!((0..turns).all(|_| !looks.due(|| late)));
+    }
 }
