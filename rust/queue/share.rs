@@ -68,7 +68,10 @@ impl Share {
         if time == Time::Given {
             self.row = ROW;
         }
-        self.free = (time == Time::Idle || mutant!(IdleForEver) && self.free) && !mutant!(IdleOwed);
+        let idle = time == Time::Idle && !mutant!(IdleOwed);
+        if idle || !mutant!(IdleForEver) {
+            self.free = idle;
+        }
         self.free || self.row != 0 || self.owed <= PAYBACK * LOAN
     }
 

@@ -231,8 +231,9 @@ fn row<K: Kind>(
     };
     let (more, seen) = consumer.take_while(Ring::view, places, of_its_kind, |place, words| {
         let cqe = Cqe::decode(words);
-        let is_its = (cqe.qp == number || mutant!(RowOfAnyPair))
-            && (row.complete(Index::new(cqe.index)).is_some() || mutant!(RowOfAnyIndex));
+        let of_pair = cqe.qp == number || mutant!(RowOfAnyPair);
+        let is_its =
+            of_pair && (row.complete(Index::new(cqe.index)).is_some() || mutant!(RowOfAnyIndex));
         if is_its {
             *place = Completion::new(*words);
         }
