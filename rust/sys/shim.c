@@ -2,8 +2,9 @@
 /*
  * What exists as a macro or an inline function only, and so cannot be called
  * from Rust: protection and flags of a memory area, the limits of a task,
- * when softirqs run, the scheduler's clock, whether a CPU is idle, the DMA barriers of kernels whose Rust side lacks them, and the definitions of
- * the trace points. Nothing else.
+ * when softirqs run, the scheduler's clock, whether a CPU is idle, the DMA
+ * barriers of kernels whose Rust side lacks them, and the definitions of the
+ * trace points. Nothing else.
  */
 #include <linux/bottom_half.h>
 #include <linux/mm.h>
