@@ -275,23 +275,28 @@ def toolchain():
     return digest(*(output(tool, "--version") for tool in tools))
 
 
+def take(lock, how, holder=lambda _: "another build"):
+    """Takes the lock of an open file; says whom it waits for, every 20 seconds. `holder(lock)` tells that, once."""
+    start, said, whom = time.monotonic(), -1, None
+    while True:
+        try:
+            fcntl.flock(lock, how | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            whom = whom or holder(lock)
+        waited = time.monotonic() - start
+        if waited // REPORT_EVERY > said:
+            said = waited // REPORT_EVERY
+            say(f"waiting for {whom} ({lock.name})" + (f": {waited:.0f} s" if said else ""))
+        time.sleep(LOCK_LOOK)
+
+
 @contextlib.contextmanager
 def locked(path):
-    """Holds a lock file; says so when somebody else has it, every 20 seconds."""
+    """Holds a lock file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as lock:
-        start = time.monotonic()
-        said = -1
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                waited = time.monotonic() - start
-            if waited // REPORT_EVERY > said:
-                said = waited // REPORT_EVERY
-                say(f"waiting for another build ({path})" + (f": {waited:.0f} s" if said else ""))
-            time.sleep(LOCK_LOOK)
+        take(lock, fcntl.LOCK_EX)
         yield
 
 

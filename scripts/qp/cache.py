@@ -75,12 +75,8 @@ def alone(path):
 
 
 def take(lock, how):
-    """Takes a lock in place of how it was held; says so when somebody else has it."""
-    try:
-        fcntl.flock(lock, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        base.say(f"waiting for {holder(lock)} ({lock.name})")
-        fcntl.flock(lock, how)
+    """Takes a lock in place of how it was held."""
+    base.take(lock, how, holder)
 
 
 def holder(lock):
