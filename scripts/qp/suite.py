@@ -53,14 +53,8 @@ from qp import space
 LAYERS = ("host", "mutants", "device", "kunit", "stock", "iommu", "7.3", "debug", "figures")
 KERNEL = {"stock": "stock", "iommu": "stock", "7.3": "test", "debug": "debug"}
 
-# Layers that run as a whole, and what runs a part of them.
-WHOLE = {
-    "host": "cargo test -p PACKAGE NAME",
-    "mutants": None,
-    "device": None,
-    "kunit": None,
-    "figures": None,
-}
+# Layers without guests of the plans run as a whole; what runs a part of them.
+PARTS = {"host": "cargo test -p PACKAGE NAME"}
 
 # The kernel that a layer boots, and the layers that need none of it, nor QEMU.
 BOOTS = {"kunit": "test", "figures": "stock", **KERNEL}
@@ -324,8 +318,8 @@ def wanted(words):
     for word in words:
         layer, _, name = word.partition("/")
         base.known("layer", [layer], LAYERS)
-        if name and layer in WHOLE:
-            part = WHOLE[layer]
+        if name and layer not in KERNEL:
+            part = PARTS.get(layer)
             raise base.Fail(f"{word}: {layer} runs as a whole", f"scripts/test {layer}" + (f"; for a part of it scripts/in-root {part}" if part else ""))
         asked.setdefault(layer, [])
         if name:
