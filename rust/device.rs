@@ -176,7 +176,7 @@ pub(crate) struct Device {
     #[pin]
     admin: Admin,
     #[pin]
-    objects: Mutex<()>,
+    objects: Mutex<objects::Tables>,
     #[pin]
     tenants: Mutex<KVec<Option<Arc<dyn Tenant>>>>,
     #[pin]
@@ -219,7 +219,7 @@ impl Device {
                 eqs,
                 up: Atomic::new(0),
                 admin <- admin,
-                objects <- new_mutex!((), "Device::objects"),
+                objects <- objects::Tables::locked(),
                 tenants <- new_mutex!(KVec::new(), "Device::tenants"),
                 pages <- new_mutex!(Pages { taken: KVec::new() }, "Device::pages"),
                 told <- new_mutex!(Health::Up, "Device::told"),

@@ -3,7 +3,8 @@
 //! What is made on the device: by the device's own command, and in the tables of the EQs.
 //!
 //! The device may give the number of a destroyed object out again at once. So `objects` is held
-//! from a create to the entry in the table, and from a destroy to its removal.
+//! from a create to the entry in the table, and from a destroy to its removal. [`Tables`] exists
+//! inside that lock only, and every function that creates, destroys or changes a table takes it.
 
 use super::Device;
 use crate::{
@@ -20,6 +21,7 @@ use crate::{
         Create,
         Destroy,
         Ended,
+        Object,
         Qp, //
     },
     cq::{
@@ -42,9 +44,24 @@ use crate::{
     },
 };
 use kernel::{
+    new_mutex,
     prelude::*,
-    sync::Arc, //
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
 };
+
+/// The right to change the device's tables and the driver's tables of CQs and queue pairs. Each
+/// device has one, inside `objects`.
+pub(super) struct Tables(());
+
+impl Tables {
+    /// The lock with the right in it.
+    pub(super) fn locked() -> impl PinInit<Mutex<Self>> {
+        new_mutex!(Self(()), "Device::objects")
+    }
+}
 
 /// Objects of processes.
 impl Device {
@@ -64,14 +81,14 @@ impl Device {
         owner: Arc<dyn Owner>,
     ) -> Result<(Number, M)> {
         let eq = self.eq(vector)?;
-        let _objects = self.objects.lock();
+        let mut tables = self.objects.lock();
         let node = eq.paused(|_, state| state.bind_process())?;
         let context = CqContext {
             eq: eq.handler().number(),
             flags: context.flags | cq_flags::USER,
             ..context
         };
-        let (number, memory) = match self.admin.create(pass, Create::<Cq>(context), memory) {
+        let (number, memory) = match self.create(&mut tables, pass, Create::<Cq>(context), memory) {
             Ok(made) => made,
             Err(error) => {
                 eq.paused(|_, state| state.unbind_node(node, None));
@@ -79,9 +96,10 @@ impl Device {
             }
         };
         let body = Body::Process(owner.clone());
-        let memory = self.attach(pass, eq, number, Entry { node, body }, memory)?;
-        if let Err(error) = self.own(Owned::Cq, number, owner) {
-            self.keep_unless(self.end_cq(pass, eq, number), memory);
+        let entry = Entry { node, body };
+        let memory = self.attach(&mut tables, pass, eq, number, entry, memory)?;
+        if let Err(error) = self.own(&mut tables, Owned::Cq, number, owner) {
+            self.keep_unless(self.end_cq(&mut tables, pass, eq, number), memory);
             return Err(error);
         }
         Ok((number, memory))
@@ -100,9 +118,9 @@ impl Device {
         number: Number,
     ) -> Result {
         let eq = self.eq(vector)?;
-        let _objects = self.objects.lock();
-        self.end_cq(pass, eq, number)?;
-        self.disown(Owned::Cq, number);
+        let mut tables = self.objects.lock();
+        self.end_cq(&mut tables, pass, eq, number)?;
+        self.disown(&mut tables, Owned::Cq, number);
         Ok(())
     }
 
@@ -119,10 +137,11 @@ impl Device {
         memory: M,
         owner: Arc<dyn Owner>,
     ) -> Result<(Number, M)> {
-        let _objects = self.objects.lock();
-        let (number, memory) = self.admin.create(pass, Create::<Qp>(context), memory)?;
-        if let Err(error) = self.own(Owned::Qp, number, owner) {
-            let ended = self.admin.execute(pass, Destroy::<Qp>::new(number));
+        let mut tables = self.objects.lock();
+        let create = Create::<Qp>(context);
+        let (number, memory) = self.create(&mut tables, pass, create, memory)?;
+        if let Err(error) = self.own(&mut tables, Owned::Qp, number, owner) {
+            let ended = self.destroy::<Qp>(&mut tables, pass, number);
             self.keep_unless(ended.map(drop), memory);
             return Err(error);
         }
@@ -135,9 +154,9 @@ impl Device {
     ///
     /// Those of the command; its memory must stay until [`Tenant::unmap`].
     pub(crate) fn destroy_qp(&self, pass: &Pass<'_>, number: Number) -> Result<Ended> {
-        let _objects = self.objects.lock();
-        let ended = self.admin.execute(pass, Destroy::<Qp>::new(number))?;
-        self.disown(Owned::Qp, number);
+        let mut tables = self.objects.lock();
+        let ended = self.destroy::<Qp>(&mut tables, pass, number)?;
+        self.disown(&mut tables, Owned::Qp, number);
         Ok(ended)
     }
 
@@ -147,12 +166,15 @@ impl Device {
     ///
     /// `ENOMEM`; `EIO` if the device is down.
     pub(crate) fn own_page(&self, _pass: &Pass<'_>, page: u16, owner: Arc<dyn Owner>) -> Result {
-        self.own(Owned::Page, Number::from_raw(page.into()), owner)
+        let mut tables = self.objects.lock();
+        let page = Number::from_raw(page.into());
+        self.own(&mut tables, Owned::Page, page, owner)
     }
 
     /// Undoes [`Self::own_page`]. Sleeps.
     pub(crate) fn disown_page(&self, _pass: &Pass<'_>, page: u16) {
-        self.disown(Owned::Page, Number::from_raw(page.into()));
+        let mut tables = self.objects.lock();
+        self.disown(&mut tables, Owned::Page, Number::from_raw(page.into()));
     }
 
     /// Takes a doorbell page for a process that began in `epoch`. Sleeps.
@@ -225,8 +247,8 @@ impl Device {
         let ring = CqRing::new(pass, depth)?;
         let context = ring.context(eq.handler().number());
         let room = KBox::<KernelCq>::new_uninit(GFP_KERNEL)?;
-        let _objects = self.objects.lock();
-        let (number, ring) = self.admin.create(pass, Create::<Cq>(context), ring)?;
+        let mut tables = self.objects.lock();
+        let (number, ring) = self.create(&mut tables, pass, Create::<Cq>(context), ring)?;
         // The ring was allocated for its depth, so this does not refuse it.
         let cq = KernelCq::new(number, self.epoch(), ring, client)?;
         Ok(room.write(cq))
@@ -319,16 +341,38 @@ impl Device {
         }
         cq.drain(&mut Batch::new()?, &self.function.bells(pass.dev()));
         let eq = self.eq(vector)?;
-        let _objects = self.objects.lock();
-        self.end_cq(pass, eq, cq.number())
+        let mut tables = self.objects.lock();
+        self.end_cq(&mut tables, pass, eq, cq.number())
     }
 }
 
 /// The tables, with `objects` held.
 impl Device {
+    /// Does the command that creates an object in `memory`, which comes back.
+    fn create<O: Object, M: Send + 'static>(
+        &self,
+        _tables: &mut Tables,
+        pass: &Pass<'_>,
+        create: Create<O>,
+        memory: M,
+    ) -> Result<(Number, M)> {
+        self.admin.create(pass, create, memory)
+    }
+
+    /// Does the command that destroys an object.
+    fn destroy<O: Object>(
+        &self,
+        _tables: &mut Tables,
+        pass: &Pass<'_>,
+        number: Number,
+    ) -> Result<O::Ended> {
+        self.admin.execute(pass, Destroy::<O>::new(number))
+    }
+
     /// Puts a CQ in `memory` into the table of its EQ. With an error it is destroyed.
     fn attach<M: Send + 'static>(
         &self,
+        tables: &mut Tables,
         pass: &Pass<'_>,
         eq: &EqPoller,
         number: Number,
@@ -340,7 +384,7 @@ impl Device {
             return Ok(memory);
         };
         drop(body);
-        let ended = self.admin.execute(pass, Destroy::<Cq>::new(number));
+        let ended = self.destroy::<Cq>(tables, pass, number);
         // What cannot be destroyed is fatal: nothing is created in its slot before the reset.
         let until = ended.as_ref().ok().map(|ended| ended.eq);
         eq.paused(|_, state| state.unbind_node(node, until));
@@ -357,22 +401,34 @@ impl Device {
     }
 
     /// Destroys a CQ and takes it out of the table of its EQ.
-    fn end_cq(&self, pass: &Pass<'_>, eq: &EqPoller, number: Number) -> Result {
-        let ended = self.admin.execute(pass, Destroy::<Cq>::new(number))?;
+    fn end_cq(
+        &self,
+        tables: &mut Tables,
+        pass: &Pass<'_>,
+        eq: &EqPoller,
+        number: Number,
+    ) -> Result {
+        let ended = self.destroy::<Cq>(tables, pass, number)?;
         let entry = eq.paused(|eq, state| state.detach(eq, pass.dev(), number, ended.eq));
         drop(entry);
         Ok(())
     }
 
     /// Makes `owner` be told of an object's asynchronous events.
-    fn own(&self, what: Owned, number: Number, owner: Arc<dyn Owner>) -> Result {
+    fn own(
+        &self,
+        _tables: &mut Tables,
+        what: Owned,
+        number: Number,
+        owner: Arc<dyn Owner>,
+    ) -> Result {
         let eq0 = self.eqs.first().ok_or(EINVAL)?;
         let owned = eq0.paused(|_, state| state.own(what, number, owner));
         // An owner that comes back is dropped here, with the poll running again.
         owned.map_err(|(error, _owner)| error)
     }
 
-    fn disown(&self, what: Owned, number: Number) {
+    fn disown(&self, _tables: &mut Tables, what: Owned, number: Number) {
         if let Some(eq0) = self.eqs.first() {
             let owner = eq0.paused(|_, state| state.disown(what, number));
             drop(owner);
