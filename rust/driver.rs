@@ -169,7 +169,7 @@ pub(crate) struct Data<'bound> {
     _loopback: Guest,
     /// Until here, since shutting down may have to wait for a command that gets no answer.
     _watchdog: Pin<KBox<Watchdog<Watch>>>,
-    _irqs: KVec<Irq<'bound, Eq, Place>>,
+    _irqs: KVec<Irq<Eq, Place>>,
     _index: MyIndex,
     _enabled: Enabled<'bound>,
 }
@@ -181,7 +181,7 @@ impl<'bound> Data<'bound> {
         let function = Function::new(pdev, gate)?;
         let index = MyIndex::take()?;
         let wanted = Device::wanted_vectors(function.limits());
-        let vectors = Vectors::new(pdev, wanted)?;
+        let vectors = Vectors::new(pdev, function.gate(), wanted)?;
         let device = Device::new(pdev.as_ref(), function, index.0, vectors.count())?;
         let mut irqs = KVec::new();
         for eq in device.eqs() {

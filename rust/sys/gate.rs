@@ -15,6 +15,9 @@
 //! (devres), registered in [`Gate::new`], that waits for every pass and cannot be left out. A
 //! driver closes its gate much earlier, when it stops taking work.
 //!
+//! Each binding has one gate: a second [`Gate::new`] fails. Resources that are reached through it
+//! are made before interrupts are, whose handlers reach them too; later ones are refused.
+//!
 //! Between closing and gone, what was mapped can still be unmapped: destructors do not enter, they
 //! use the gate's back door, which is open as long as the device is there.
 //!
@@ -25,8 +28,16 @@
 //! entering, or a process can hold up unbind for ever. Entering twice in one thread is refused
 //! when the gate closes in between, so pass the `&Pass` down instead.
 
-use core::ops::Deref;
+use core::{
+    mem,
+    ops::Deref,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
+};
 use kernel::{
+    bindings,
     device::{
         Bound,
         Core,
@@ -67,6 +78,8 @@ struct State {
     inside: usize,
     /// DMA mappings and allocations that exist.
     held: usize,
+    /// Interrupts may be registered: no resource is added any more.
+    interrupts: bool,
 }
 
 /// The way from what outlives a device to the device.
@@ -83,15 +96,6 @@ pub struct Gate {
     left: CondVar,
 }
 
-/// Owned by the device core: ends the gate when the device unbinds.
-struct End(Arc<Gate>);
-
-impl Drop for End {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
 /// Owned by the device core: closes the gate for good before a resource goes that is reached
 /// through it. The device core releases in reverse order, so it is registered after the resource.
 struct Seal(Arc<Gate>);
@@ -104,21 +108,16 @@ impl Drop for Seal {
 
 impl Gate {
     /// Makes an open gate to `pdev`, and prepares the device for DMA: all 64 address bits,
-    /// segments of any size. To be called once in probe, before anything is mapped.
+    /// segments of any size. For probe, before anything else is made. Sleeps.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, or `EIO` where the platform cannot do 64-bit DMA at all.
+    /// `EBUSY` if the binding has a gate, `ENOMEM`, or `EIO` where the platform cannot do 64-bit
+    /// DMA at all.
     pub fn new(pdev: &pci::Device<Core<'_>>) -> Result<Arc<Self>> {
-        // SAFETY: All DMA of this crate goes through a gate, and this one does not exist yet: the
-        // only other gate to the same device is of an earlier binding, and has ended.
-        unsafe {
-            pdev.dma_set_mask_and_coherent(DmaMask::new::<64>())?;
-            pdev.dma_set_max_seg_size(u32::MAX);
-        }
         // INVARIANT: `pdev` is bound in probe. Before that ends, because probe fails or the driver
-        // is unbound, the device core runs the actions registered with it, and `End` makes the
-        // gate `Gone`.
+        // is unbound, the device core calls `release`, which makes the gate `Gone`. A gate that
+        // `register` refuses is dropped here.
         let gate = Arc::pin_init(
             pin_init!(Self {
                 pdev: (&***pdev).into(),
@@ -127,6 +126,7 @@ impl Gate {
                         phase: Phase::Open,
                         inside: 0,
                         held: 0,
+                        interrupts: false,
                     },
                     "Gate::state"
                 ),
@@ -134,9 +134,57 @@ impl Gate {
             }),
             GFP_KERNEL,
         )?;
-        let bound: &Device<Bound> = pdev.as_ref();
-        devres::register::<_, Error>(bound, Ok(End(gate.clone())), GFP_KERNEL)?;
+        gate.register(pdev.as_ref())?;
+        // SAFETY: All DMA of this crate goes through a gate. This is the only gate of the binding,
+        // and no other code has it yet.
+        unsafe {
+            pdev.dma_set_mask_and_coherent(DmaMask::new::<64>())?;
+            pdev.dma_set_max_seg_size(u32::MAX);
+        }
         Ok(gate)
+    }
+
+    /// Hands the gate to the device core, which calls [`Self::release`] when `dev` unbinds.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the device core has a gate for this binding, `ENOMEM`.
+    fn register(self: &Arc<Self>, dev: &Device<Bound>) -> Result {
+        // SAFETY: Allocates, and changes nothing else. `release` is for a node of this size.
+        let node = NonNull::new(unsafe {
+            bindings::__devres_alloc_node(
+                Some(Self::release),
+                mem::size_of::<*const Self>(),
+                bindings::GFP_KERNEL,
+                bindings::NUMA_NO_NODE,
+                c"Gate".as_char_ptr(),
+            )
+        })
+        .ok_or(ENOMEM)?;
+        let raw = Arc::into_raw(self.clone());
+        // SAFETY: Just allocated with the size of a pointer, and aligned for any type.
+        unsafe { node.cast().write(raw) };
+        // SAFETY: The device is bound and the node initialised. Without a match function all
+        // nodes with the same `release` match. The look-up and the addition are one step.
+        let found = unsafe {
+            bindings::devres_get(super::raw_device(dev), node.as_ptr(), None, ptr::null_mut())
+        };
+        if found != node.as_ptr() {
+            // SAFETY: From `into_raw`. The device core has freed the node without a call of
+            // `release`, so the reference is still ours.
+            drop(unsafe { Arc::from_raw(raw) });
+            return Err(EBUSY);
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// Called by the device core, once, for a node that [`Self::register`] has added.
+    unsafe extern "C" fn release(_dev: *mut bindings::device, node: *mut c_void) {
+        // SAFETY: `register` has put the result of an `into_raw` there.
+        let gate = unsafe { Arc::from_raw(node.cast::<*const Self>().read()) };
+        gate.end();
     }
 
     /// Goes through. Keeps the device bound, and [`Self::close`] waiting, until the pass is
@@ -154,11 +202,6 @@ impl Gate {
         Ok(Pass { gate: self })
     }
 
-    /// Whether the gate is open at this moment.
-    pub fn is_open(&self) -> bool {
-        self.state.lock().phase == Phase::Open
-    }
-
     /// Lets nobody in any more and waits until everybody is out. Sleeps. Closing again is
     /// harmless. Must not be called with a [`Pass`] of this gate in hand.
     pub fn close(&self) {
@@ -171,9 +214,7 @@ impl Gate {
     ///
     /// `EINVAL` if `pdev` is another device, `ENODEV` if the binding is ending or has ended.
     pub fn reopen(&self, pdev: &pci::Device<Bound>) -> Result {
-        if !core::ptr::eq(super::raw_pci(pdev), super::raw_pci(&self.pdev)) {
-            return Err(EINVAL);
-        }
+        self.check(pdev)?;
         let mut state = self.state.lock();
         if state.phase > Phase::Closed {
             return Err(ENODEV);
@@ -192,10 +233,38 @@ impl Gate {
         self.state.lock().held
     }
 
-    /// Makes sure that the gate is closed for good before the device core releases any of what
-    /// was registered with it until now.
+    /// `EINVAL` if the gate is to another device than `pdev`.
+    fn check(&self, pdev: &pci::Device<Bound>) -> Result {
+        if !ptr::eq(super::raw_pci(pdev), super::raw_pci(&self.pdev)) {
+            return Err(EINVAL);
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the gate is closed for good, and that no interrupt is registered, before
+    /// the device core releases any of what was registered with it until now.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` after [`Self::begin_interrupts`]: the device core releases in reverse order, and so
+    /// would release this resource under a handler that runs. `ENOMEM`.
     pub(super) fn seal_before_release(self: &Arc<Self>, dev: &Device<Bound>) -> Result {
+        let state = self.state.lock();
+        if state.interrupts {
+            return Err(EBUSY);
+        }
         devres::register::<_, Error>(dev, Ok(Seal(self.clone())), GFP_KERNEL)
+    }
+
+    /// From now on no resource is added, see [`Self::seal_before_release`]. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `pdev` is another device.
+    pub(super) fn begin_interrupts(&self, pdev: &pci::Device<Bound>) -> Result {
+        self.check(pdev)?;
+        self.state.lock().interrupts = true;
+        Ok(())
     }
 
     fn shut(&self, phase: Phase) {

@@ -8,60 +8,73 @@
 //! it ends first the interrupt, then the poll; after that neither runs, and the memory that they
 //! work on may go. Vectors are freed when the last interrupt is, whatever the order of drops.
 //!
-//! Like everything that C code has a pointer to, an `Irq` has to be dropped, not forgotten, before
-//! the device unbinds.
+//! The registration belongs to the device core (devres). An `Irq` that is forgotten ends when the
+//! device unbinds, before any resource that its handler reaches through the gate is released.
 
-use super::poller::{
-    Bh,
-    Context,
-    Handler,
-    Poller, //
+use super::{
+    gate::Gate,
+    poller::{
+        Bh,
+        Context,
+        Handler,
+        Poller, //
+    }, //
 };
 use core::ptr;
 use kernel::{
     bindings,
     device::Bound,
+    devres::Devres,
     error::to_result,
     fmt,
     pci,
     prelude::*,
     str::CString,
-    sync::Arc, //
+    sync::{
+        aref::ARef,
+        Arc, //
+    }, //
 };
 
 /// # Invariants
 ///
-/// The device has `count` MSI-X vectors, which are freed by the drop.
-struct Allocation<'a> {
-    pdev: &'a pci::Device<Bound>,
+/// `pdev` has `count` MSI-X vectors, which are freed by the drop. All owners, [`Vectors`] and
+/// [`Registered`], end while the device is bound.
+struct Allocation {
+    pdev: ARef<pci::Device>,
     count: u32,
 }
 
-impl Drop for Allocation<'_> {
+impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: Allocated by `Vectors::new`. Every `Irq` has a reference to `self`, so all
-        // handlers are gone.
-        unsafe { bindings::pci_free_irq_vectors(super::raw_pci(self.pdev)) };
+        // SAFETY: Allocated by `Vectors::new`, and the device is still bound, by the type
+        // invariant. Every `Registered` owns a reference to `self`, so all handlers are gone.
+        unsafe { bindings::pci_free_irq_vectors(super::raw_pci(&self.pdev)) };
     }
 }
 
 /// The MSI-X vectors of a device.
 #[derive(Clone)]
-pub struct Vectors<'a>(Arc<Allocation<'a>>);
+pub struct Vectors<'a> {
+    allocation: Arc<Allocation>,
+    pdev: &'a pci::Device<Bound>,
+}
 
 impl<'a> Vectors<'a> {
-    /// Allocates between 1 and `max` vectors; [`Self::count`] says how many. Sleeps.
+    /// Allocates between 1 and `max` vectors; [`Self::count`] says how many. From now on `gate`
+    /// takes no further resource. Sleeps.
     ///
     /// They are spread over the CPUs by the interrupt core, but not bound to them: managed
     /// affinity (`PCI_IRQ_AFFINITY`) would cap them at the number of CPUs.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` without MSI-X, `EINVAL` for a `max` of 0, `ENOMEM`.
-    pub fn new(pdev: &'a pci::Device<Bound>, max: u32) -> Result<Self> {
+    /// `ENOSPC` without MSI-X, `EINVAL` for a `max` of 0 or the gate of another device, `ENOMEM`.
+    pub fn new(pdev: &'a pci::Device<Bound>, gate: &Gate, max: u32) -> Result<Self> {
         if max == 0 {
             return Err(EINVAL);
         }
+        gate.begin_interrupts(pdev)?;
         // SAFETY: The device is bound; no affinity is asked for.
         let count = unsafe {
             bindings::pci_alloc_irq_vectors_affinity(
@@ -73,64 +86,59 @@ impl<'a> Vectors<'a> {
             )
         };
         to_result(count)?;
+        // INVARIANT: Just allocated. `Self` borrows the bound device; the device core ends every
+        // `Registered` before the device is no longer bound.
         let allocation = Allocation {
-            pdev,
+            pdev: (&**pdev).into(),
             // CAST: Not negative.
             count: count as u32,
         };
-        Ok(Self(Arc::new(allocation, GFP_KERNEL)?))
+        let allocation = Arc::new(allocation, GFP_KERNEL)?;
+        Ok(Self { allocation, pdev })
     }
 
     /// How many there are.
     pub fn count(&self) -> u32 {
-        self.0.count
+        self.allocation.count
     }
 
     /// The interrupt number of vector `index`.
     fn irq(&self, index: u32) -> Result<u32> {
         // SAFETY: The device is bound; bad indices are refused.
-        let irq = unsafe { bindings::pci_irq_vector(super::raw_pci(self.0.pdev), index) };
+        let irq = unsafe { bindings::pci_irq_vector(super::raw_pci(self.pdev), index) };
         to_result(irq)?;
         // CAST: Not negative.
         Ok(irq as u32)
     }
 }
 
-/// A registered interrupt: while it exists, its poller runs.
+/// A registered interrupt; owned by the device core.
 ///
 /// # Invariants
 ///
 /// `irq` is requested with the poller's cookie, and the poller is claimed.
-pub struct Irq<'a, H: Handler, C: Context = Bh> {
+struct Registered<H: Handler, C: Context> {
     irq: u32,
     poller: Arc<Poller<H, C>>,
     /// Pointed to by the interrupt core.
     _name: CString,
-    _vectors: Vectors<'a>,
+    _allocation: Arc<Allocation>,
 }
 
-impl<'a, H: Handler, C: Context> Irq<'a, H, C> {
-    /// Registers `poller` for vector `index`, under `name` in `/proc/interrupts`. Sleeps. The
-    /// interrupt may come before this returns.
+impl<H: Handler, C: Context> Registered<H, C> {
+    /// # Safety
     ///
-    /// # Errors
-    ///
-    /// `EINVAL` if there is no such vector or the poller is for another device, `EBUSY` if the
-    /// poller or the vector is taken, `ENOMEM`.
-    pub fn new(
-        vectors: &Vectors<'a>,
-        index: u32,
-        name: fmt::Arguments<'_>,
+    /// The result is dropped before the poller's device is no longer bound.
+    unsafe fn new(
+        irq: u32,
+        name: CString,
         poller: Arc<Poller<H, C>>,
+        allocation: Arc<Allocation>,
     ) -> Result<Self> {
-        let irq = vectors.irq(index)?;
-        let name = CString::try_from_fmt(name)?;
-        if !poller.is_of(vectors.0.pdev.as_ref()) {
-            return Err(EINVAL);
-        }
         // Before the request, so that an interrupt that comes at once is polled.
         //
-        // SAFETY: The device is bound for `'a`, and `Self` does not outlive that.
+        // SAFETY: `release` is called by the drop, so the device is bound until then by the
+        // caller's promise, or below.
         unsafe { poller.claim(irq)? };
         let thread: bindings::irq_handler_t = if C::THREADED {
             Some(Poller::<H, C>::thread)
@@ -157,42 +165,67 @@ impl<'a, H: Handler, C: Context> Irq<'a, H, C> {
         }
         // SAFETY: Requested above for the poller's cookie; `drop` calls `leave` before it is freed.
         unsafe { poller.settle() };
+        // INVARIANT: Claimed and requested above.
         Ok(Self {
             irq,
             poller,
             _name: name,
-            _vectors: vectors.clone(),
+            _allocation: allocation,
+        })
+    }
+}
+
+impl<H: Handler, C: Context> Drop for Registered<H, C> {
+    /// Sleeps.
+    fn drop(&mut self) {
+        self.poller.leave();
+        // SAFETY: Requested and claimed, by the type invariant. First the handlers end, which
+        // schedule the poll, then the poll, which schedules itself.
+        unsafe {
+            bindings::free_irq(self.irq, self.poller.cookie());
+            self.poller.release();
+        }
+    }
+}
+
+/// A registered interrupt: while it exists and the device is bound, its poller runs.
+pub struct Irq<H: Handler, C: Context = Bh> {
+    poller: Arc<Poller<H, C>>,
+    _registered: Devres<Registered<H, C>>,
+}
+
+impl<H: Handler, C: Context> Irq<H, C> {
+    /// Registers `poller` for vector `index`, under `name` in `/proc/interrupts`. Sleeps. The
+    /// interrupt may come before this returns.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no such vector or the poller is for another device, `EBUSY` if the
+    /// poller or the vector is taken, `ENOMEM`.
+    pub fn new(
+        vectors: &Vectors<'_>,
+        index: u32,
+        name: fmt::Arguments<'_>,
+        poller: Arc<Poller<H, C>>,
+    ) -> Result<Self> {
+        let irq = vectors.irq(index)?;
+        let name = CString::try_from_fmt(name)?;
+        let dev = vectors.pdev.as_ref();
+        if !poller.is_of(dev) {
+            return Err(EINVAL);
+        }
+        // SAFETY: `Devres` drops it when the device unbinds, if not earlier; the device is bound.
+        let registered =
+            unsafe { Registered::new(irq, name, poller.clone(), vectors.allocation.clone()) };
+        let registered = Devres::new::<Error>(dev, registered)?;
+        Ok(Self {
+            poller,
+            _registered: registered,
         })
     }
 
     /// The poller, to schedule it from elsewhere or to pause it.
     pub fn poller(&self) -> &Arc<Poller<H, C>> {
         &self.poller
-    }
-
-    /// The Linux interrupt number.
-    pub fn number(&self) -> u32 {
-        self.irq
-    }
-
-    /// Waits until the handlers that run now, and the poll that they have scheduled, have ended.
-    /// Sleeps. Not from within the poll.
-    pub fn synchronize(&self) {
-        // SAFETY: Requested. Waits for the thread as well.
-        unsafe { bindings::synchronize_irq(self.irq) };
-        self.poller.flush();
-    }
-}
-
-impl<H: Handler, C: Context> Drop for Irq<'_, H, C> {
-    /// Sleeps.
-    fn drop(&mut self) {
-        // SAFETY: Requested and claimed, by the type invariant. First the handlers end, which
-        // schedule the poll, then the poll, which schedules itself.
-        unsafe {
-            self.poller.leave();
-            bindings::free_irq(self.irq, self.poller.cookie());
-            self.poller.release();
-        }
     }
 }

@@ -292,22 +292,6 @@ impl<H: Handler, C: Context> Poller<H, C> {
         result
     }
 
-    /// Waits for a running poll to end. Process context, sleeps.
-    pub(super) fn flush(&self) {
-        if C::THREADED {
-            drop(self.alone.lock());
-        } else {
-            // The poll may have to wait for the relay, which schedules it.
-            //
-            // SAFETY: Initialised in `new`.
-            unsafe {
-                bindings::flush_work(self.work.get());
-                bindings::flush_work(self.relay.get());
-                bindings::flush_work(self.work.get());
-            }
-        }
-    }
-
     /// Makes the poller run for interrupt `irq`.
     ///
     /// # Errors
