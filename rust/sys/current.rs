@@ -22,7 +22,7 @@ pub enum Capability {
 /// Whether the calling task has `capability` over the whole machine. Process context; does not
 /// sleep. Marks the task as having used the capability.
 pub fn capable(capability: Capability) -> bool {
-    // SAFETY: In process context there is a current task.
+    // SAFETY: Asks about the current task, which always exists.
     unsafe { bindings::capable(capability as i32) }
 }
 

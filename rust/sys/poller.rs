@@ -55,8 +55,10 @@ use kernel::{
         atomic::{
             Atomic,
             Full,
-            Relaxed, //
+            Relaxed,
+            Release, //
         },
+        rcu,
         Arc,
         LockClassKey,
         Mutex, //
@@ -139,6 +141,10 @@ mod sealed {
     impl Sealed for super::Thread {}
 }
 
+/// The right to the state of a poller whose poll does not run. Each poller has one, inside its
+/// lock.
+struct Alone(());
+
 /// Where the interrupt of a poller is wanted.
 ///
 /// # Invariants
@@ -160,8 +166,8 @@ unsafe impl Send for Seat {}
 ///
 /// - `work` and `relay` are enabled only while `irq` is not zero.
 /// - `irq` is not zero only while an `Irq` owns the poller; then `dev` is bound.
-/// - `state` is accessed by the poll, which excludes itself, and by who holds `alone` and has kept
-///   the poll from running.
+/// - `state` is accessed by the poll, which excludes itself, and by [`Self::paused`], which has
+///   [`Alone`] and keeps the poll from running. A threaded poll takes [`Alone`] itself.
 #[pin_data]
 pub struct Poller<H: Handler, C: Context = Bh> {
     #[pin]
@@ -170,9 +176,8 @@ pub struct Poller<H: Handler, C: Context = Bh> {
     relay: Opaque<bindings::work_struct>,
     /// The next poll is the relay's.
     given: Atomic<bool>,
-    /// Held by who pauses the poll, and by a threaded poll while it runs.
     #[pin]
-    alone: Mutex<()>,
+    alone: Mutex<Alone>,
     /// Interrupt number, 0 if there is none.
     irq: Atomic<u32>,
     /// Held while the interrupt is moved.
@@ -205,7 +210,7 @@ impl<H: Handler, C: Context> Poller<H, C> {
                 work <- Self::item(Self::run, c"Poller::work", static_lock_class!()),
                 relay <- Self::item(Self::relay, c"Poller::relay", static_lock_class!()),
                 given: Atomic::new(false),
-                alone <- new_mutex!((), "Poller::alone"),
+                alone <- new_mutex!(Alone(()), "Poller::alone"),
                 irq: Atomic::new(0),
                 seat <- new_mutex!(Seat { irq: None, mask: None }, "Poller::seat"),
                 state: UnsafeCell::new(state),
@@ -250,12 +255,16 @@ impl<H: Handler, C: Context> Poller<H, C> {
     #[inline]
     pub fn schedule(&self) {
         if C::THREADED {
+            // The interrupt may be freed at any time, and its descriptor after a grace period.
+            let descriptor = rcu::read_lock();
             let irq = self.irq.load(Relaxed);
             if irq != 0 {
-                // SAFETY: Looks for our handler under the interrupt's lock, and does nothing if
-                // it is not there any more.
+                // SAFETY: A descriptor that is found stays until the RCU lock is released. The
+                // function looks for a handler with our cookie under the descriptor's lock, and
+                // does nothing if there is none.
                 unsafe { bindings::irq_wake_thread(irq, self.cookie()) };
             }
+            drop(descriptor);
         } else {
             // SAFETY: The work item is initialised, and is disabled before it is freed: a
             // disabled one is not queued. It is never queued elsewhere.
@@ -272,14 +281,13 @@ impl<H: Handler, C: Context> Poller<H, C> {
     /// Gives `f` the state, while the poll does not run; then schedules the poll. Process
     /// context, sleeps. Not from within the poll.
     pub fn paused<R>(&self, f: impl FnOnce(&H, &mut H::State) -> R) -> R {
-        let alone = self.alone.lock();
+        let mut alone = self.alone.lock();
         if !C::THREADED {
             // SAFETY: Initialised in `new`.
             unsafe { bindings::disable_work_sync(self.work.get()) };
         }
-        // SAFETY: By the type invariant: we hold `alone`. A threaded poll needs it to run, the
-        // other one is disabled and has ended.
-        let result = f(&self.handler, unsafe { &mut *self.state.get() });
+        // SAFETY: A poll in BH is disabled and has ended.
+        let result = f(&self.handler, unsafe { self.state(&mut alone) });
         if !C::THREADED {
             // SAFETY: Disabled above.
             // INVARIANT: One level of disabling less than before; the one from `new` or
@@ -290,6 +298,17 @@ impl<H: Handler, C: Context> Poller<H, C> {
         // Disabling took away what had been scheduled.
         self.schedule();
         result
+    }
+
+    /// The state, for who has the right to it. A threaded poll needs `alone` to run.
+    ///
+    /// # Safety
+    ///
+    /// A poll in BH does not run for as long as the result is used.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn state<'a>(&'a self, _alone: &'a mut Alone) -> &'a mut H::State {
+        // SAFETY: By the type invariant: the caller has `Alone`, and no poll runs.
+        unsafe { &mut *self.state.get() }
     }
 
     /// Makes the poller run for interrupt `irq`.
@@ -329,7 +348,7 @@ impl<H: Handler, C: Context> Poller<H, C> {
             bindings::disable_work_sync(self.relay.get());
             bindings::disable_work_sync(self.work.get());
         }
-        self.irq.store(0, Relaxed);
+        self.irq.store(0, Release);
     }
 
     /// The interrupt may be moved from now on.
@@ -366,7 +385,7 @@ impl<H: Handler, C: Context> Poller<H, C> {
         let Some(irq) = seat.irq else {
             return Ok(());
         };
-        // SAFETY: Any number is fine.
+        // SAFETY: Takes any number: it is counted modulo the online CPUs.
         let cpu = unsafe { bindings::cpumask_local_spread(nth, ANY_NODE) };
         mask.set(CpuId::from_u32(cpu).ok_or(EINVAL)?);
         // SAFETY: Registered, by the type invariant of `Seat`; the mask lives until the next one
@@ -424,11 +443,11 @@ impl<H: Handler, C: Context> Poller<H, C> {
         loop {
             // A point where others may run, also where the kernel does not preempt.
             kernel::task::might_sleep();
-            let _alone = this.alone.lock();
-            // SAFETY: As above; and we hold `alone`.
+            let mut alone = this.alone.lock();
+            // SAFETY: As above. Nothing polls in BH.
             let next = unsafe {
                 this.handler
-                    .poll(this.bound(), &mut *this.state.get(), true)
+                    .poll(this.bound(), this.state(&mut alone), true)
             };
             if next == Next::Done {
                 return IRQ_HANDLED;
@@ -444,8 +463,9 @@ impl<H: Handler, C: Context> Poller<H, C> {
     unsafe extern "C" fn run(work: *mut bindings::work_struct) {
         // SAFETY: The work item is embedded in a poller, and is disabled before that is freed.
         let this = unsafe { &*container_of!(Opaque::cast_from(work), Self, work) };
-        // SAFETY: By the type invariant: the work item is enabled, so an `Irq` owns the poller; a
-        // work item does not run twice at the same time, and not while it is disabled.
+        // SAFETY: The work item was enabled when this run began, and who disables it waits for the
+        // run to end. So by the type invariant an `Irq` owns the poller, and `paused` does not
+        // access the state. A work item does not run twice at the same time.
         let next = unsafe {
             let given = this.given.xchg(false, Relaxed);
             this.handler

@@ -6,7 +6,7 @@
 //!
 //! [`kernel::sync::CondVar`] goes with a lock that who changes the condition must hold as well, or
 //! a notification between the look and the sleep is lost. A softirq cannot take a mutex. So here the
-//! look comes after queueing, as `wait_event()` has it: no lock is needed.
+//! condition is evaluated after queueing, as `wait_event()` does: no lock is needed.
 
 use kernel::{
     bindings,
@@ -22,13 +22,19 @@ pub struct Waiters {
     head: Opaque<bindings::wait_queue_head>,
 }
 
-// SAFETY: A wait queue may be freed by any thread.
+// SAFETY: A wait queue has no ties to a thread. Entries of this file borrow it, so it is empty when
+// it moves to another thread or is freed.
 unsafe impl Send for Waiters {}
 
 // SAFETY: A wait queue has its own lock.
 unsafe impl Sync for Waiters {}
 
 /// Leaves the queue when dropped.
+///
+/// # Invariants
+///
+/// `entry` is initialised for the current task, and does not move: it is a local of
+/// [`Waiters::wait`], whose caller only gets to run `condition`.
 struct Entry<'a> {
     waiters: &'a Waiters,
     entry: Opaque<bindings::wait_queue_entry>,
@@ -36,7 +42,8 @@ struct Entry<'a> {
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        // SAFETY: Both are valid; an entry that is not queued is fine.
+        // SAFETY: The queue is borrowed, the entry initialised by the type invariant, and this is
+        // the task that it is for. An entry that is not queued, or no longer, is fine.
         unsafe { bindings::finish_wait(self.waiters.head.get(), self.entry.get()) };
     }
 }
@@ -58,14 +65,14 @@ impl Waiters {
         })
     }
 
-    /// Sleeps until `condition` holds. It is looked at when the task is already queued, so a
-    /// [`Self::wake_all`] after a change is never missed. Process context.
+    /// Sleeps until `condition` holds. It is evaluated again when the task is queued, so a
+    /// [`Self::wake_all`] after a change is never missed. The task is then marked as sleeping:
+    /// `condition` must not sleep. Process context, with no spinlock held.
     ///
     /// # Errors
     ///
     /// `ERESTARTSYS` when a signal came first.
     pub fn wait(&self, mut condition: impl FnMut() -> bool) -> Result {
-        // A condition may itself sleep for a mutex: not while the task is marked as sleeping.
         if condition() {
             return Ok(());
         }
@@ -73,11 +80,12 @@ impl Waiters {
             waiters: self,
             entry: Opaque::uninit(),
         };
-        // SAFETY: The entry is ours, and does not move before it has left the queue: it is only
-        // ever borrowed from here on.
+        // SAFETY: The entry can be written and is not queued.
+        // INVARIANT: Initialised here, before anything can fail, and only borrowed from here on.
         unsafe { bindings::init_wait_entry(entry.entry.get(), 0) };
         loop {
-            // SAFETY: Both are valid.
+            // SAFETY: The queue is initialised, and so is the entry, which stays where it is until
+            // its drop takes it out of the queue.
             to_result(unsafe {
                 bindings::prepare_to_wait_event(
                     self.head.get(),
@@ -88,14 +96,15 @@ impl Waiters {
             if condition() {
                 return Ok(());
             }
-            // SAFETY: Process context, nothing is held.
+            // SAFETY: Any task may call it. The caller is in a context that may sleep, as this
+            // function asks for; a wake-up since the entry was queued makes it return at once.
             unsafe { bindings::schedule_timeout(kernel::task::MAX_SCHEDULE_TIMEOUT) };
         }
     }
 
     /// Lets all look at their condition again. Any context.
     pub fn wake_all(&self) {
-        // SAFETY: Valid. As `wake_up_all()` does.
+        // SAFETY: The queue is initialised; these are the arguments of `wake_up_all()`.
         unsafe {
             bindings::__wake_up(
                 self.head.get(),
