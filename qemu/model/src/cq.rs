@@ -99,30 +99,36 @@ impl<M> Cq<M> {
 }
 
 impl<H: Host> Function<H> {
-    /// Writes a completion, and the event that it causes.
-    pub(crate) fn complete(&mut self, cq: Number, cqe: &Cqe, solicited: bool) {
+    /// Writes a completion, and the event that it causes. False if the turn of the queue pair must end: the CQ is
+    /// overrun, or the function stopped.
+    pub(crate) fn complete(&mut self, cq: Number, cqe: &Cqe, solicited: bool) -> bool {
         if self.state != State::Ready {
-            return;
+            return false;
         }
         let failed = cqe.status != Status::Success.code();
         if failed {
             self.bus.count(Counter::Errors);
         }
         let wakes = (solicited && !mutant!(SolicitedForgotten)) || failed;
-        self.put_completion(cq, cqe.encode(), wakes);
+        self.put_completion(cq, cqe.encode(), wakes)
     }
 
-    /// Puts an entry into the ring, and writes the event that it causes.
-    pub(crate) fn put_completion(&mut self, cq: Number, mut words: [u64; Cqe::WORDS], wakes: bool) {
+    /// Puts an entry into the ring, and writes the event that it causes. False as [`complete`](Self::complete).
+    pub(crate) fn put_completion(
+        &mut self,
+        cq: Number,
+        mut words: [u64; Cqe::WORDS],
+        wakes: bool,
+    ) -> bool {
         let Some(found) = self.cqs.get_mut(cq) else {
-            return;
+            return false;
         };
         if found.overrun {
-            return;
+            return mutant!(OverrunGoesOn);
         }
         let Some((index, fire)) = found.channel.push(wakes) else {
             self.overrun(cq);
-            return;
+            return mutant!(OverrunGoesOn);
         };
         let eq = found.eq;
         let depth = found.channel.window().depth();
@@ -133,7 +139,7 @@ impl<H: Host> Function<H> {
             self.write_event(eq, Source::Cq(cq), completion_event(cq));
         }
         let Some(found) = self.cqs.get_mut(cq) else {
-            return;
+            return false;
         };
         let mut stored = Ok(());
         if mutant!(OwnerFirst) {
@@ -144,7 +150,7 @@ impl<H: Host> Function<H> {
         stored = stored.and_then(|()| found.ring.store(&mut self.bus, at, &words));
         if stored.is_err() {
             self.overrun(cq);
-            return;
+            return mutant!(OverrunGoesOn);
         }
         self.bus.count(Counter::Cqes);
         let cqe = Cqe::decode(&words);
@@ -159,6 +165,7 @@ impl<H: Host> Function<H> {
         if !mutant!(EventBeforeCompletion) {
             self.fire(cq, fire);
         }
+        self.state == State::Ready
     }
 
     /// Writes the event of a CQ if its channel says so.

@@ -59,8 +59,19 @@ enum Outcome {
     Done,
     /// As far as the turn goes.
     Paused,
-    /// Nowhere: it is tried again, or it failed.
+    /// The turn ends: it is tried again, it failed, or its completion found no room.
     Over,
+}
+
+impl Outcome {
+    /// Of a message that was completed, and whether the turn may go on.
+    fn of(goes_on: bool) -> Self {
+        if goes_on {
+            Self::Done
+        } else {
+            Self::Over
+        }
+    }
 }
 
 /// Why a message does not go on.
@@ -219,8 +230,7 @@ impl<H: Host> Function<H> {
     fn carry_on(&mut self, qp: Number, message: &mut Message, budget: &mut u64) -> Outcome {
         let wqe = message.wqe;
         if wqe.opcode == opcode::NOP {
-            self.complete_send(qp, &wqe, message.past, 0, Ok(()));
-            return Outcome::Done;
+            return Outcome::of(self.complete_send(qp, &wqe, message.past, 0, Ok(())));
         }
         let peer = self.qps.get(qp).map_or(Number::ADMIN, |found| found.peer);
         if let Err(refusal) = self.admit(qp, peer, message) {
@@ -248,10 +258,10 @@ impl<H: Host> Function<H> {
                 }
             }
         }
-        if !mutant!(CompletionBeforeData) || wqe.opcode != opcode::WRITE {
-            self.finish(qp, peer, message);
+        if mutant!(CompletionBeforeData) && wqe.opcode == opcode::WRITE {
+            return Outcome::Done;
         }
-        Outcome::Done
+        Outcome::of(self.finish(qp, peer, message))
     }
 
     /// Asks whether the peer is there for a queue pair: only if it names it.
@@ -343,9 +353,10 @@ impl<H: Host> Function<H> {
         Ok(())
     }
 
-    /// All bytes are there: completes the peer's receive, then the work request.
-    fn finish(&mut self, qp: Number, peer: Number, message: &Message) {
+    /// All bytes are there: completes the peer's receive, then the work request. False if the turn must end.
+    fn finish(&mut self, qp: Number, peer: Number, message: &Message) -> bool {
         let wqe = &message.wqe;
+        let mut goes_on = true;
         if message.takes_receive() {
             let found = self.qps.get_mut(peer);
             let taken = found.and_then(|found| {
@@ -370,14 +381,14 @@ impl<H: Host> Function<H> {
                         | if solicited { cqe_flags::SOLICITED } else { 0 },
                     ..Cqe::default()
                 };
-                self.complete(cq, &cqe, solicited);
+                goes_on = self.complete(cq, &cqe, solicited);
             }
         }
         let bytes = match wqe.opcode {
             opcode::READ => message.bytes,
             _ => 0,
         };
-        self.complete_send(qp, wqe, message.past, bytes, Ok(()));
+        self.complete_send(qp, wqe, message.past, bytes, Ok(())) && goes_on
     }
 
     /// A message does not go on.

@@ -65,6 +65,7 @@ mod active {
         IndexReusedAtOnce: "an index is given out again while an entry of it is in a ring",
         ViolationStorm: "each doorbell violation is an event",
         OverrunIgnored: "a CQ that had no room lets its queue pairs go on",
+        OverrunGoesOn: "a turn goes on after a completion that found no room",
         EventsOfTheDead: "a destroyed object's events that waited are written",
         FlushOnlySignaled: "unsignalled work requests are not flushed",
         ReceivesNotFlushed: "the RQ of a queue pair in error is not flushed",

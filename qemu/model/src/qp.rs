@@ -223,7 +223,7 @@ impl<H: Host> Function<H> {
         self.happened(Subject::Fatal(qp));
     }
 
-    /// A work request of the SQ is done; what it did is told if anybody wants to know.
+    /// A work request of the SQ is done: completes it if it is signalled or failed. False as [`complete`](Self::complete).
     pub(crate) fn complete_send(
         &mut self,
         qp: Number,
@@ -231,9 +231,9 @@ impl<H: Host> Function<H> {
         past: Index,
         bytes: u32,
         outcome: Result<(), (Status, Detail)>,
-    ) {
+    ) -> bool {
         let Some(found) = self.qps.get_mut(qp) else {
-            return;
+            return false;
         };
         // A place behind the head moves nothing, and none is beyond the tail.
         let _ = found.sq.window.advance_head(past);
@@ -242,10 +242,10 @@ impl<H: Host> Function<H> {
         let (status, detail) = outcome.err().unwrap_or((Status::Success, Detail::None));
         let signaled = wqe.flags & qpair_abi::entry::send_flags::SIGNALED != 0;
         if status == Status::Success && !signaled {
-            return;
+            return true;
         }
         if status == Status::Flush && !signaled && mutant!(FlushOnlySignaled) {
-            return;
+            return true;
         }
         let cqe = Cqe {
             wr_id: wqe.wr_id,
@@ -257,7 +257,7 @@ impl<H: Host> Function<H> {
             vendor: detail.code(),
             ..Cqe::default()
         };
-        self.complete(cq, &cqe, false);
+        self.complete(cq, &cqe, false)
     }
 
     /// The receive that is being filled failed, and with it its queue pair.

@@ -19,6 +19,7 @@ checks![
     a_fatal_function_says_so_and_stops,
     the_last_event_has_a_place_of_its_own,
     an_eq_overrun_is_the_drivers_fault,
+    a_turn_ends_where_the_function_stops,
     an_admin_cq_overrun_is_the_drivers_fault,
     rings_of_the_function_that_go_away,
     a_command_fails_by_request,
@@ -87,6 +88,28 @@ fn an_eq_overrun_is_the_drivers_fault() {
     }
     assert_eq!(status(&mut m), (3, Some(EnableError::EqOverrun)));
     assert_eq!(m.events0()[0].kind, Event::DeviceFatal.code());
+}
+
+fn a_turn_ends_where_the_function_stops() {
+    let mut m = Machine::new();
+    let eq = m.eq(1, 1, 0, 0);
+    let mut cq = m.cq_of(eq.number, 4, 0, 0);
+    let mut p = Pair::on(m, |a, _| a.send_cq = cq.number);
+    for _ in 0..2 {
+        p.m.arm(&cq);
+        p.send(wqe(work::NOP, 1), &[]);
+        p.m.drain(&mut cq);
+    }
+    // The event of the first of these finds no room.
+    p.m.arm(&cq);
+    let (request, sges) = (p.remote(work::WRITE, 0), [p.mr_a.sge(0, 64)]);
+    for _ in 0..4 {
+        p.m.post(&mut p.a, request, &sges);
+    }
+    p.m.ring_sq(&p.a);
+    p.m.settle();
+    assert_eq!(status(&mut p.m), (3, Some(EnableError::EqOverrun)));
+    assert_eq!(p.m.query_moved(), 64);
 }
 
 fn an_admin_cq_overrun_is_the_drivers_fault() {

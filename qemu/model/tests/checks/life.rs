@@ -23,6 +23,8 @@ checks![
     reset_makes_a_queue_pair_new,
     an_overrun_stops_its_queue_pairs_alone,
     an_overrun_by_flushing_ends,
+    an_overrun_ends_the_turn,
+    an_overrun_by_a_receive_ends_the_turn,
     drained_finishes_what_it_began,
     a_stale_doorbell_hits_nobody,
 ];
@@ -231,6 +233,49 @@ fn an_overrun_by_flushing_ends() {
     assert_eq!(m.query_qp(qp.number).rq_consumer, 16);
     let kinds: Vec<_> = m.events0().iter().map(|event| event.kind).collect();
     assert_eq!(kinds, [Event::CqOverrun.code()], "it was in error already");
+}
+
+fn an_overrun_ends_the_turn() {
+    for opcode in [work::WRITE, work::READ] {
+        let mut m = Machine::new();
+        let mut small = m.cq(1);
+        let mut p = Pair::on(m, |a, _| a.send_cq = small.number);
+        let (request, sges) = (p.remote(opcode, 0), [p.mr_a.sge(0, 64)]);
+        for _ in 0..12 {
+            p.m.post(&mut p.a, request, &sges);
+        }
+        p.m.ring_sq(&p.a);
+        p.m.settle();
+        // The third request has moved its bytes before its completion finds no room.
+        assert_eq!(p.m.query_moved(), 3 * 64);
+        assert_eq!(p.m.drain(&mut small).len(), 2);
+        assert_eq!(p.state(p.a.number), qp_state::ERROR);
+        assert_eq!(p.m.f.counter(Counter::Flushes), 9);
+        assert_eq!(p.m.query_qp(p.a.number).sq_consumer, 12);
+    }
+}
+
+fn an_overrun_by_a_receive_ends_the_turn() {
+    // The sender's own RQ completes into the CQ that the peer's receives fill.
+    let mut m = Machine::new();
+    let mut small = m.cq(1);
+    let mut p = Pair::on(m, |a, b| {
+        (a.recv_cq, b.recv_cq) = (small.number, small.number);
+    });
+    let unsignaled = SendWqe {
+        flags: 0,
+        ..wqe(work::SEND, 7)
+    };
+    for i in 0..5 {
+        p.recv(i, &[p.mr_b.sge(0, 64)]);
+        p.m.post(&mut p.a, unsignaled, &[p.mr_a.sge(0, 64)]);
+    }
+    p.m.ring_sq(&p.a);
+    p.m.settle();
+    assert_eq!(p.m.query_moved(), 3 * 64);
+    assert_eq!(p.m.drain(&mut small).len(), 2);
+    let flushed: Vec<_> = p.done_a().iter().map(outcome).collect();
+    assert_eq!(flushed, [(Status::Flush, Detail::None); 2]);
 }
 
 fn drained_finishes_what_it_began() {
