@@ -218,19 +218,36 @@ static uint32_t qpair_config_read(PCIDevice *pci, uint32_t addr, int len)
     return pci_default_read_config(pci, addr, len);
 }
 
+static unsigned qpair_power_state(PCIDevice *pci)
+{
+    return pci_get_word(pci->config + pci->pm_cap + PCI_PM_CTRL) &
+           PCI_PM_CTRL_STATE_MASK;
+}
+
 static void qpair_config_write(PCIDevice *pci, uint32_t addr, uint32_t value,
                                int len)
 {
     QpairState *s = QPAIR(pci);
 
     bool vanished = s->present && qpair_model_vanished(s->model);
+    unsigned was, is;
 
     qpair_deliver_later(s);
     if (vanished) {
         return;
     }
+    was = qpair_power_state(pci);
     pci_default_write_config(pci, addr, value, len);
+    is = qpair_power_state(pci);
+    if (was == 0 && is != 0) {
+        /* No DMA and no interrupt comes from D3hot; nothing outlives it. */
+        device_cold_reset(DEVICE(pci));
+    } else if (was != 0 && is == 0) {
+        /* No_Soft_Reset is 0: the way to D0 resets the configuration too. */
+        pci_device_reset(pci);
+    }
     pcie_cap_flr_write_config(pci, addr, value, len);
+    pcie_aer_write_config(pci, addr, value, len);
 }
 
 /* Our view of memory. A new one is not in force before the commit. */
@@ -287,6 +304,7 @@ static void qpair_reset_hold(Object *obj, ResetType type)
     qemu_bh_cancel(s->core_bh);
     timer_del(s->core_timer);
     timer_del(s->deadline_timer);
+    pcie_cap_deverr_reset(PCI_DEVICE(s));
     qpair_model_reset(s->model);
     /* Nothing is raised from here on: a function that is off has no EQ. */
     bitmap_zero(s->raised, s->vectors);
@@ -321,6 +339,7 @@ static void qpair_exit(PCIDevice *pci)
     s->present = false;
     migrate_del_blocker(&s->migration_blocker);
     msix_uninit_exclusive_bar(pci);
+    pcie_aer_exit(pci);
     pcie_cap_exit(pci);
     if (s->model) {
         qpair_model_end(s->model);
@@ -365,6 +384,18 @@ static bool qpair_settle(QpairState *s, Error **errp)
     return true;
 }
 
+/* D0 and D3hot; no PME. */
+static int qpair_power_init(PCIDevice *pci, Error **errp)
+{
+    int at = pci_pm_init(pci, 0, errp);
+
+    if (at >= 0) {
+        pci_set_word(pci->config + at + PCI_PM_PMC, PCI_PM_CAP_VER_1_2);
+        pci_set_word(pci->wmask + at + PCI_PM_CTRL, PCI_PM_CTRL_STATE_MASK);
+    }
+    return at;
+}
+
 static void qpair_realize(PCIDevice *pci, Error **errp)
 {
     ERRP_GUARD();
@@ -387,6 +418,12 @@ static void qpair_realize(PCIDevice *pci, Error **errp)
         goto fail;
     }
     pcie_cap_flr_init(pci);
+    pcie_cap_deverr_init(pci);
+    if (qpair_power_init(pci, errp) < 0 ||
+        pcie_aer_init(pci, PCI_ERR_VER, PCI_CONFIG_SPACE_SIZE, PCI_ERR_SIZEOF,
+                      errp) < 0) {
+        goto fail;
+    }
 
     /* What the model may call when it is made is there. */
     s->model = qpair_model_new(qpair_host(s), s->settings, icount_enabled(), reason,

@@ -136,6 +136,21 @@ def device(options="", slot=4, **more):
     return ["-device", ",".join(words)]
 
 
+PORT = ["-device", "pcie-root-port,id=rp,bus=pcie.0,addr=3,chassis=1"]
+"""Arguments for a root port, the only one."""
+
+
+def open_port(m):
+    """The root port passes on what is for bus 1, and its memory."""
+    port = Driver(m, 3, bars={4: 0xE1000000})
+    port.set_config(0x10, port.bars[4])
+    port.set_config(0x18, 0x00010100)
+    port.set_config(0x20, 0xDFF0C000)
+    port.set_config(0x24, 0x0000FFF0)
+    port.set_config(machine.COMMAND, machine.MEMORY | machine.MASTER, "w")
+    return port
+
+
 def run(*args):
     """QEMU until it ends by itself."""
     return subprocess.run(
@@ -231,6 +246,11 @@ def pci_is_as_documented():
         assert f.bar_bytes(4)[1] == 0
         express = f.capability(machine.CAP_EXPRESS)
         assert f.config(express + 4) & 1 << 28, "no function level reset"
+        assert f.config(express + 4) & 1 << 15, "no role-based error reporting"
+        power = f.capability(machine.CAP_POWER)
+        assert f.config(power + 2, "w") == 3, "D0 and D3hot, no PME, version 1.2"
+        assert f.config(power + 4, "w") == 0, "not in D0, or without a soft reset"
+        assert m.read(f.extended(0x100)) == 2 << 16 | 0x0001, "no advanced error reporting"
         assert f.config(f.capability(machine.CAP_MSIX) + 4) & 7 == 4
 
 
@@ -310,6 +330,71 @@ def resets_return_to_power_on():
             f.doorbell(BELL["SQ"], 1 << 32)
             m.step(1000000)
             assert m.get("commands") == 0
+
+
+def d3hot_is_off():
+    """A function that leaves D0 has no BARs and does nothing, and comes back as after power-on."""
+    with Machine(*QEMU, *device()) as m:
+        f = Driver(m, 4)
+        f.up()
+        f.vector(0, MESSAGE, 0xCAFE)
+        f.query()
+        f.power(1)
+        assert f.config(f.capability(machine.CAP_POWER) + 4, "w") == 0, "D1 was taken"
+        f.query()
+        bell = BARS[2] + BELL["SQ"]
+        f.power(3)
+        assert f.config(0) == 0x5150 << 16 | 0x1234
+        assert f.register(REG["MAGIC"]) != struct.unpack("<I", b"QPR1")[0], "registers are there in D3hot"
+        before = m.words(CQ, 16), m.words(EQ, 16)
+        m.write(bell, 5 << 32, "q")
+        m.step(1000000)
+        assert (m.words(CQ, 16), m.words(EQ, 16)) == before, "written in D3hot"
+        assert m.get("commands") == 0, "counters outlived D0"
+        f.power(0)
+        assert f.config(machine.COMMAND, "w") == 0 and f.config(0x10) == 0, "configuration outlived D3hot"
+        assert f.config(f.capability(machine.CAP_MSIX) + 2, "w") & 0x8000 == 0, "MSI-X outlived D3hot"
+        f.enable()
+        assert f.register(REG["STATUS"]) & (READY | FATAL) == 0, "the function outlived D3hot"
+        f.up()
+        f.query()
+
+
+def errors_reach_the_root_port():
+    """An injected error is logged by the function, and its root port sends an interrupt."""
+    status, command, source, nonfatal = 0x30, 0x2C, 0x34, 1 << 1
+    aborted = 1 << 15
+    with Machine(*QEMU, *PORT, *device(slot=0, bus="rp")) as m:
+        port = open_port(m)
+        f = Driver(m, 0, bus=1)
+        f.up()
+        port.vector(0, MESSAGE, 0xAE5)
+        port.set_config(0x3E, 1 << 1, "w")
+        m.write(port.extended(0x100 + command), nonfatal)
+        for function in (f, port):
+            function.set_config(function.capability(machine.CAP_EXPRESS) + 8, nonfatal, "w")
+
+        def inject():
+            words = "pcie_aer_inject_error q COMP_ABORT"
+            answer = m.qmp("human-monitor-command", **{"command-line": words})
+            assert answer.startswith("OK"), answer
+
+        inject()
+        assert m.read(f.extended(0x104)) == aborted, "not logged by the function"
+        assert m.read(port.extended(0x100 + status)) & 1 << 5, "not reported to the root port"
+        assert m.read(port.extended(0x100 + source)) >> 16 == 1 << 8, "another source"
+        assert m.read(MESSAGE) == 0xAE5, "no interrupt of the root port"
+        f.query()
+
+        # Once it is seen to, the next one is news again; a reset turns reporting off.
+        for at in (f.extended(0x104), port.extended(0x100 + status)):
+            m.write(at, m.read(at))
+            assert m.read(at) & 0x7FFFFFF == 0, "still there after it was cleared"
+        m.write(MESSAGE, 0)
+        f.flr()
+        inject()
+        assert m.read(f.extended(0x104)) == aborted
+        assert m.read(MESSAGE) == 0, "reported after a reset that turned it off"
 
 
 def without_bus_mastering_nothing_is_touched():
@@ -491,13 +576,8 @@ def two_devices_are_two():
 
 def unplug_ends():
     """Behind a port, brought up, with work that waits for its time, and through ACPI."""
-    port = ["-device", "pcie-root-port,id=rp,bus=pcie.0,addr=3,chassis=1"]
-    with Machine(*QEMU, *port, *device("core-delay-ns=1000000000", slot=0, bus="rp")) as m:
-        bridge = Function(m, 3)
-        bridge.set_config(0x18, 0x00010100)
-        bridge.set_config(0x20, 0xDFF0C000)
-        bridge.set_config(0x24, 0x0000FFF0)
-        bridge.set_config(machine.COMMAND, machine.MEMORY | machine.MASTER, "w")
+    with Machine(*QEMU, *PORT, *device("core-delay-ns=1000000000", slot=0, bus="rp")) as m:
+        open_port(m)
         f = Driver(m, 0, bus=1)
         f.up()
         f.post()
@@ -531,7 +611,11 @@ def what_ends_the_work_ends_it_in_its_midst():
             m.set("stall", True)
             return lambda: m.set("stall", False)
 
-        ends = (lambda: f.set_register(REG["CTRL"], RESET), f.flr, master_off, vanish, stall)
+        def sleep():
+            f.power(3)
+            return lambda: f.power(0)
+
+        ends = (lambda: f.set_register(REG["CTRL"], RESET), f.flr, sleep, master_off, vanish, stall)
         touched = 0
         for end in ends * 8:
             f.enable()
@@ -557,14 +641,9 @@ def what_ends_the_work_ends_it_in_its_midst():
 
 
 def unplug_ends_the_work_in_its_midst():
-    port = ["-device", "pcie-root-port,id=rp,bus=pcie.0,addr=3,chassis=1"]
     more = {"iothread": "core"} if IOTHREAD else {}
-    with Machine(*QEMU, *port, *device(slot=0, bus="rp")) as m:
-        bridge = Function(m, 3)
-        bridge.set_config(0x18, 0x00010100)
-        bridge.set_config(0x20, 0xDFF0C000)
-        bridge.set_config(0x24, 0x0000FFF0)
-        bridge.set_config(machine.COMMAND, machine.MEMORY | machine.MASTER, "w")
+    with Machine(*QEMU, *PORT, *device(slot=0, bus="rp")) as m:
+        open_port(m)
         for _ in range(10):
             f = Driver(m, 0, bus=1)
             f.up()
@@ -611,6 +690,8 @@ TESTS = [
     commands_move_memory_and_interrupt,
     commands_wait_for_the_virtual_clock,
     resets_return_to_power_on,
+    d3hot_is_off,
+    errors_reach_the_root_port,
     without_bus_mastering_nothing_is_touched,
     behind_an_iommu_nothing_is_kept,
     entries_do_not_go_to_devices,

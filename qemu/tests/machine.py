@@ -23,6 +23,7 @@ STATUS = 0x06
 CAPABILITIES = 0x34
 MEMORY = 1 << 1
 MASTER = 1 << 2
+CAP_POWER = 0x01
 CAP_MSIX = 0x11
 CAP_EXPRESS = 0x10
 
@@ -188,6 +189,11 @@ class Function:
         self.machine.line("outl", 0xCF8, self.address | offset & ~3)
         self.machine.line(f"out{letter}", 0xCFC + (offset & 3), value)
 
+    def extended(self, offset):
+        """Where a register of the extended configuration space lies in memory."""
+        Function(self.machine, 0).set_config(0x60, MMCONFIG | 1)
+        return MMCONFIG + ((self.address & 0xFFFFFF) << 4) + offset
+
     def bar_bytes(self, bar):
         """Size of a BAR, and its low bits."""
         at = 0x10 + 4 * bar
@@ -220,6 +226,10 @@ class Function:
         """Function level reset."""
         control = self.capability(CAP_EXPRESS) + 8
         self.set_config(control, self.config(control, "w") | 1 << 15, "w")
+
+    def power(self, state):
+        """Goes to D0 (0) or D3hot (3)."""
+        self.set_config(self.capability(CAP_POWER) + 4, state, "w")
 
     def register(self, offset):
         return self.machine.read(self.bars[0] + offset)
