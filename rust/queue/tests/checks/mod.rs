@@ -14,6 +14,7 @@ pub mod memory;
 pub mod moderation;
 pub mod poll;
 pub mod prop;
+pub mod refusal;
 pub mod ring;
 pub mod rng;
 pub mod selftests;
@@ -55,6 +56,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         share::CHECKS,
         buflist::CHECKS,
         flow::CHECKS,
+        refusal::CHECKS,
         selftests::CHECKS,
     ];
     parts.into_iter().flatten().copied()
