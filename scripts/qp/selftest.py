@@ -16,6 +16,7 @@ import time
 import unittest
 import unittest.mock
 
+from qp import barriers
 from qp import base
 from qp import console
 from qp import figures
@@ -283,6 +284,30 @@ class Judges(unittest.TestCase):
                 with base.locked(path):
                     pass
         self.assertGreaterEqual(said.getvalue().count("waiting for another build"), 2)
+
+    def test_a_missing_barrier_is_named(self):
+        functions = {
+            "<<qpair::event::Eq as qpair::sys::poller::Handler>::poll>": ["dma_rmb"],
+            "<<qpair::queue::poll::Poller<qpair::ring::Ring>>::publish::<qpair::event::Act>>": ["dma_mb"],
+            "<<qpair::cq::KernelCq>::consume>": ["dma_rmb"],
+            "<<qpair::cq::KernelCq>::publish>": ["dma_mb"],
+            "<<qpair::cq::Queues>::ring>": ["dma_wmb", "dma_wmb"],
+            "<<qpair::admin::Admin>::execute::<qpair::admin::command::QueryCounters>>": ["dma_rmb"],
+        }
+
+        def code(without=None):
+            lines = []
+            for name, calls in functions.items():
+                lines.append(f"0000000000001000 {name}:")
+                left = calls[1:] if name == without else calls
+                lines += [f"\t\t\t1004: R_X86_64_PLT32\trust_helper_{call}-0x4" for call in left]
+            return "\n".join(lines)
+
+        self.assertEqual(barriers.missing(code()), [])
+        for name, calls in functions.items():
+            [line] = barriers.missing(code(name))
+            self.assertIn(calls[0], line)
+        self.assertEqual(len(barriers.missing("")), len(barriers.POINTS))
 
     def test_a_worse_figure_is_named(self):
         kept = {"a": 100, "b": 0, "c": 1 / 32}
