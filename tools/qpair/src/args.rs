@@ -292,14 +292,16 @@ pub(crate) struct Loopback {
 
 /// How completions are waited for.
 #[derive(Clone, Copy, Debug, clap::Args)]
-#[group(multiple = false)]
 pub(crate) struct Wait {
     /// Look for completions without sleeping (the default)
-    #[arg(long)]
+    #[arg(long, conflicts_with = "events")]
     pub(crate) poll: bool,
     /// Sleep until the device's interrupt
     #[arg(long)]
     pub(crate) events: bool,
+    /// Give up when no completion came for so many seconds
+    #[arg(long, default_value_t = 30, value_parser = up_to(86400), value_name = "SECONDS")]
+    pub(crate) stall_limit: u32,
 }
 
 impl Wait {
@@ -476,5 +478,7 @@ mod tests {
         assert!(parse(&["qpair", "ping", "--poll", "--events"]).is_err());
         assert!(parse(&["qpair", "copy", "a"]).is_err());
         assert!(parse(&["qpair", "copy", "a", "b", "--qps", "0"]).is_err());
+        assert!(parse(&["qpair", "ping", "--stall-limit", "2", "--events"]).is_ok());
+        assert!(parse(&["qpair", "ping", "--stall-limit", "0"]).is_err());
     }
 }

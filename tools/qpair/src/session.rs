@@ -15,8 +15,6 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::Wait;
 
-/// Nothing at all came for so long: something is broken, and it is better to say so than to hang.
-const STALLED: Duration = Duration::from_secs(30);
 /// How long a wait lasts before signals and asynchronous events are looked at.
 const LOOK: Duration = Duration::from_millis(200);
 /// Completions taken at once.
@@ -102,6 +100,8 @@ pub(crate) struct Session {
     before: Option<Counters>,
     /// Since when nothing came.
     idle: Option<Instant>,
+    /// With no completion for longer than this the command fails instead of waiting for ever.
+    stall_limit: Duration,
     looks: Looks,
     buffer: [Completion; TAKE],
     taken: std::ops::Range<usize>,
@@ -130,6 +130,7 @@ impl Session {
             channel,
             asleep: false,
             idle: None,
+            stall_limit: Duration::from_secs(wait.stall_limit.into()),
             looks: Looks {
                 last: Instant::now(),
                 turns: 0,
@@ -239,10 +240,10 @@ impl Session {
             }
             eprintln!("qpair: {event}");
         }
-        if now - *self.idle.get_or_insert(now) > STALLED {
+        if now - *self.idle.get_or_insert(now) > self.stall_limit {
             bail!(
                 "no completion for {} seconds: see `qpair info` and the kernel log",
-                STALLED.as_secs()
+                self.stall_limit.as_secs()
             );
         }
         Ok(())

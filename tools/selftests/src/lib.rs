@@ -28,6 +28,7 @@ pub mod pair;
 pub mod raw;
 mod seen;
 pub mod tool;
+mod verify;
 pub mod wait;
 pub mod world;
 

@@ -49,15 +49,19 @@ pub const GROUP: Group = Group {
         seen::top_of_what_goes * 4,
         seen::trace_of_loopback * 4,
         seen::trace_interrupted * 4,
+        verify::a_changed_byte_in_a_copy,
+        verify::a_changed_byte_in_a_message,
+        verify::a_stalled_core * 2,
     ],
 };
 
 // `cases!` names a file and a function.
 use super::seen;
 use super::tool;
+use super::verify;
 
 const SOURCE: &str = "/tmp/source";
-const COPY: &str = "/tmp/copy";
+pub(crate) const COPY: &str = "/tmp/copy";
 
 /// Bytes of a large file: less on the debug kernel, where a byte costs many times more.
 fn large() -> usize {
