@@ -8,8 +8,8 @@
 //! it ends first the interrupt, then the poll; after that neither runs, and the memory that they
 //! work on may go. Vectors are freed when the last interrupt is, whatever the order of drops.
 //!
-//! The registration belongs to the device core (devres). An `Irq` that is forgotten ends when the
-//! device unbinds, before any resource that its handler reaches through the gate is released.
+//! Vectors and registrations belong to the device core (devres). Those that are forgotten end when
+//! the device unbinds, before any resource that a handler reaches through the gate is released.
 
 use super::{
     gate::Gate,
@@ -36,19 +36,19 @@ use kernel::{
     }, //
 };
 
+/// MSI-X vectors; owned by the device core.
+///
 /// # Invariants
 ///
-/// `pdev` has `count` MSI-X vectors, which are freed by the drop. All owners, [`Vectors`] and
-/// [`Registered`], end while the device is bound.
+/// `pdev` has MSI-X vectors, which the drop frees, and is bound until then.
 struct Allocation {
     pdev: ARef<pci::Device>,
-    count: u32,
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: Allocated by `Vectors::new`, and the device is still bound, by the type
-        // invariant. Every `Registered` owns a reference to `self`, so all handlers are gone.
+        // SAFETY: By the type invariant. No handler is left: a `Registered` has a reference to the
+        // `Devres` of `self`, and was registered with the device core after it.
         unsafe { bindings::pci_free_irq_vectors(super::raw_pci(&self.pdev)) };
     }
 }
@@ -56,7 +56,8 @@ impl Drop for Allocation {
 /// The MSI-X vectors of a device.
 #[derive(Clone)]
 pub struct Vectors<'a> {
-    allocation: Arc<Allocation>,
+    allocation: Arc<Devres<Allocation>>,
+    count: u32,
     pdev: &'a pci::Device<Bound>,
 }
 
@@ -86,20 +87,22 @@ impl<'a> Vectors<'a> {
             )
         };
         to_result(count)?;
-        // INVARIANT: Just allocated. `Self` borrows the bound device; the device core ends every
-        // `Registered` before the device is no longer bound.
+        // INVARIANT: Just allocated. `Devres` drops it when the device unbinds, if not earlier.
         let allocation = Allocation {
             pdev: (&**pdev).into(),
+        };
+        let allocation = Devres::new::<Error>(pdev.as_ref(), Ok(allocation))?;
+        Ok(Self {
+            allocation: Arc::new(allocation, GFP_KERNEL)?,
             // CAST: Not negative.
             count: count as u32,
-        };
-        let allocation = Arc::new(allocation, GFP_KERNEL)?;
-        Ok(Self { allocation, pdev })
+            pdev,
+        })
     }
 
     /// How many there are.
     pub fn count(&self) -> u32 {
-        self.allocation.count
+        self.count
     }
 
     /// The interrupt number of vector `index`.
@@ -122,7 +125,7 @@ struct Registered<H: Handler, C: Context> {
     poller: Arc<Poller<H, C>>,
     /// Pointed to by the interrupt core.
     _name: CString,
-    _allocation: Arc<Allocation>,
+    _allocation: Arc<Devres<Allocation>>,
 }
 
 impl<H: Handler, C: Context> Registered<H, C> {
@@ -133,7 +136,7 @@ impl<H: Handler, C: Context> Registered<H, C> {
         irq: u32,
         name: CString,
         poller: Arc<Poller<H, C>>,
-        allocation: Arc<Allocation>,
+        allocation: Arc<Devres<Allocation>>,
     ) -> Result<Self> {
         // Before the request, so that an interrupt that comes at once is polled.
         //
