@@ -27,12 +27,15 @@ void qpair_bh_enable(void);
 u64 qpair_clock(void);
 bool qpair_idle(void);
 
-/* Device memory: not cached, not dumped, not grown, not inherited by fork, never code. */
+/*
+ * Device memory: not cached, not encrypted, not dumped, not grown, not
+ * inherited by fork, never code.
+ */
 void qpair_vma_make_doorbell(struct vm_area_struct *vma)
 {
 	vm_flags_mod(vma, VM_IO | VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY,
 		     VM_MAYEXEC);
-	vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
+	vma->vm_page_prot = pgprot_decrypted(pgprot_noncached(vma->vm_page_prot));
 }
 
 bool qpair_fatal_signal_pending(void)
