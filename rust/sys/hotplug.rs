@@ -29,7 +29,7 @@ pub fn changes() -> u32 {
 ///
 /// # Invariants
 ///
-/// `0` is a dynamic hotplug state of ours.
+/// `0` is a dynamic hotplug state of ours. The module owns it, and drops it before its code goes.
 struct State(bindings::cpuhp_state);
 
 /// What is called with the number of a CPU.
@@ -48,7 +48,8 @@ impl State {
         goes: Option<Callback>,
     ) -> Result<Self> {
         let name = name.as_char_ptr();
-        // SAFETY: The name is static. The callbacks are taken back by the drop.
+        // SAFETY: The name is static. The callbacks take any CPU, by the caller's promise. They use
+        // nothing but the module's code, and the drop takes them back before that goes.
         let state =
             unsafe { bindings::__cpuhp_setup_state(range, name, false, comes, goes, false) };
         to_result(state)?;

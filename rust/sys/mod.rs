@@ -35,6 +35,13 @@
 //! unbind waits until everybody has left. What was mapped for DMA through the gate is unmapped
 //! when it is dropped, or, should the device be gone by then, is leaked with a report rather than
 //! given back while something may still reach it.
+//!
+//! # Values that are forgotten
+//!
+//! A value of this folder that is forgotten, not dropped, is leaked, and no more than that: what
+//! runs while the device is bound belongs to the device core, and what C code has a pointer to
+//! stays allocated. One condition is left, as for all registrations of the kernel crate: what C
+//! code calls, such as a [`watchdog`], is dropped before the module is unloaded.
 
 pub mod barrier;
 pub mod chardev;

@@ -33,8 +33,8 @@ unsafe impl Sync for Waiters {}
 ///
 /// # Invariants
 ///
-/// `entry` is initialised for the current task, and does not move: it is a local of
-/// [`Waiters::wait`], whose caller only gets to run `condition`.
+/// `entry` is initialised for the current task, and does not move: [`Waiters::wait`] has it in a
+/// local variable.
 struct Entry<'a> {
     waiters: &'a Waiters,
     entry: Opaque<bindings::wait_queue_entry>,
