@@ -42,6 +42,12 @@ mod mr;
 mod qp;
 mod ring;
 
+// A doorbell page is a page of the kernel, and memory is pinned in pages of the kernel.
+const _: () = assert!(
+    kernel::page::PAGE_SIZE == abi::doorbell::PAGE_BYTES as usize,
+    "qpair needs a kernel with pages of 4 KiB"
+);
+
 kernel::prelude::module! {
     type: driver::Module,
     name: "qpair",
