@@ -278,6 +278,9 @@ impl FileOps for Context {
     type Device = Device;
 
     fn open(device: &Arc<Device>) -> Result<Arc<Self>> {
+        if !device.function().is_in_place() {
+            return Err(EOPNOTSUPP);
+        }
         let epoch = device.epoch();
         let mut taken = TakenPage {
             page: Some(device.take_page(epoch)?),

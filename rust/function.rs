@@ -23,6 +23,7 @@ use crate::{
         Number, //
     },
     sys::{
+        dma,
         door::Frame,
         gate::{
             Gate,
@@ -219,6 +220,7 @@ pub(crate) struct Function {
     registers: Bar<{ model::BYTES }>,
     bells: Bar<BELLS>,
     limits: Limits,
+    in_place: bool,
     health: Atomic<u32>,
     epoch: Atomic<u32>,
     index: Atomic<u32>,
@@ -234,11 +236,20 @@ impl Function {
         let registers = Bar::new(pdev, &gate, doorbell::BAR_REGS, c"qpair")?;
         let bells = Bar::new(pdev, &gate, doorbell::BAR_DOORBELLS, c"qpair")?;
         let limits = Limits::read(pdev.as_ref(), registers.access(pdev.as_ref())?)?;
+        let in_place = dma::is_in_place(&gate.enter()?)?;
+        if !in_place {
+            dev_warn!(
+                pdev,
+                "the platform gives devices copies of memory, so processes cannot use this one; \
+                 remedy: an IOMMU, or boot without swiotlb=force\n"
+            );
+        }
         let function = Self {
             gate,
             registers,
             bells,
             limits,
+            in_place,
             health: Atomic::new(Health::Down as u32),
             epoch: Atomic::new(0),
             index: Atomic::new(0),
@@ -249,6 +260,11 @@ impl Function {
     /// What it can hold.
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// Whether the device can use memory of processes where it is: see [`dma::is_in_place`].
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.in_place
     }
 
     /// The way to the bound device.

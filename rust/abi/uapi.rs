@@ -27,7 +27,7 @@
 //! | `ENOMEM` | memory, or more than `RLIMIT_MEMLOCK` allows |
 //! | `ENOSPC` | the device or the vector has no more of this kind |
 //! | `EDQUOT` | this context has as many of this kind as it may |
-//! | `EOPNOTSUPP` | memory that cannot be pinned for long, as a file on a DAX device |
+//! | `EOPNOTSUPP` | memory that cannot be pinned for long, as a file on a DAX device; for `open`: the platform gives devices copies of memory |
 //! | `EPERM` | a mapping of the doorbell page that may be executed |
 //! | `EAGAIN` | `read` would wait, and `O_NONBLOCK` is set |
 //! | `EBADF` | the eventfd is none |

@@ -28,8 +28,49 @@ use kernel::{
         Bound,
         Device, //
     },
+    dma::DataDirection,
+    page::{
+        Page,
+        PAGE_SIZE, //
+    },
     prelude::*, //
 };
+
+#[allow(improper_ctypes)]
+unsafe extern "C" {
+    fn qpair_dma_mapping_error(dev: *mut bindings::device, address: bindings::dma_addr_t) -> c_int;
+}
+
+/// How [`super::umem`] maps memory: both sides use it at the same time, so the device must not get
+/// a copy (a bounce buffer).
+pub(super) const IN_PLACE: c_ulong = bindings::DMA_ATTR_REQUIRE_COHERENT as c_ulong;
+
+/// Whether the platform lets the device use any memory where it is. Not so with `swiotlb=force`
+/// and in guests with encrypted memory, unless an IOMMU is between the two; with a bus that
+/// reaches a part of the memory only; and without cache coherence. Maps a page to find out. Sleeps.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub fn is_in_place(pass: &Pass<'_>) -> Result<bool> {
+    let page = Page::alloc_page(GFP_KERNEL)?;
+    let dev = super::raw_device(pass.dev());
+    let direction = DataDirection::Bidirectional.into();
+    // SAFETY: The device is bound, by the pass.
+    if unsafe { bindings::dma_addressing_limited(dev) } {
+        return Ok(false);
+    }
+    // SAFETY: The device is bound. The page is ours, and is unmapped before it is freed.
+    unsafe {
+        let address =
+            bindings::dma_map_page_attrs(dev, page.as_ptr(), 0, PAGE_SIZE, direction, IN_PLACE);
+        if qpair_dma_mapping_error(dev, address) != 0 {
+            return Ok(false);
+        }
+        bindings::dma_unmap_page_attrs(dev, address, PAGE_SIZE, direction, IN_PLACE);
+    }
+    Ok(true)
+}
 
 /// An address as the device sees it.
 pub type Address = u64;
@@ -165,14 +206,6 @@ impl Coherent {
             unsafe { self.words.add(index + i).write_volatile(word.to_le()) };
         }
         Some(())
-    }
-
-    /// Zeroes everything. For a device that does not access it. Any context.
-    pub fn clear(&self) {
-        for index in 0..self.count {
-            // SAFETY: In bounds. The invariant allows volatile access.
-            unsafe { self.words.add(index).write_volatile(0) };
-        }
     }
 }
 

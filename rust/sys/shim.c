@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What exists as a macro or an inline function only, and so cannot be called
- * from Rust: protection and flags of a memory area, the limits of a task,
- * when softirqs run, the scheduler's clock, whether a CPU is idle, the DMA
+ * from Rust: protection and flags of a memory area, whether a DMA mapping
+ * failed, the limits of a task, when softirqs run, the scheduler's clock, whether a CPU is idle, the DMA
  * barriers of kernels whose Rust side lacks them, and the definitions of the
  * trace points. Nothing else.
  */
 #include <linux/bottom_half.h>
+#include <linux/dma-mapping.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/sched/clock.h>
@@ -20,6 +21,7 @@
 #include "trace.h"
 
 void qpair_vma_make_doorbell(struct vm_area_struct *vma);
+int qpair_dma_mapping_error(struct device *dev, dma_addr_t address);
 bool qpair_fatal_signal_pending(void);
 unsigned long qpair_memlock_limit(void);
 void qpair_bh_disable(void);
@@ -36,6 +38,11 @@ void qpair_vma_make_doorbell(struct vm_area_struct *vma)
 	vm_flags_mod(vma, VM_IO | VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY,
 		     VM_MAYEXEC);
 	vma->vm_page_prot = pgprot_decrypted(pgprot_noncached(vma->vm_page_prot));
+}
+
+int qpair_dma_mapping_error(struct device *dev, dma_addr_t address)
+{
+	return dma_mapping_error(dev, address);
 }
 
 bool qpair_fatal_signal_pending(void)

@@ -32,7 +32,10 @@ use super::{
         memlock_limit,
         Capability, //
     },
-    dma::Address,
+    dma::{
+        self,
+        Address, //
+    },
     gate::{
         Held,
         Pass, //
@@ -328,7 +331,7 @@ impl Pinned {
     /// # Errors
     ///
     /// `ENOMEM` or `EIO` from the IOMMU; `EIO` also where the platform could only give the device
-    /// a copy, which is useless for memory that both use at the same time.
+    /// a copy, see [`dma::is_in_place`].
     pub fn map(self, pass: &Pass<'_>) -> Result<Mapped> {
         // SAFETY: The table is whole, and the device is bound.
         to_result(unsafe {
@@ -336,7 +339,7 @@ impl Pinned {
                 super::raw_device(pass.dev()),
                 self.table.sgt(),
                 self.direction().into(),
-                Self::ATTRIBUTES,
+                dma::IN_PLACE,
             )
         })?;
         // INVARIANT: Mapped for the gate's device.
@@ -345,9 +348,6 @@ impl Pinned {
             reach: Reach::Mapped(pass.hold()),
         })
     }
-
-    /// Both sides use the memory at the same time: no bounce buffers.
-    const ATTRIBUTES: c_ulong = bindings::DMA_ATTR_REQUIRE_COHERENT as c_ulong;
 
     fn direction(&self) -> DataDirection {
         match self.access() {
@@ -414,7 +414,7 @@ impl Mapped {
                     super::raw_device(dev),
                     self.memory.table.sgt(),
                     self.memory.direction().into(),
-                    Pinned::ATTRIBUTES,
+                    dma::IN_PLACE,
                 )
             }
         });

@@ -95,6 +95,7 @@ fn open_remedy(errno: Errno) -> &'static str {
         Errno::ACCESS | Errno::PERM => "run as root, or give yourself access to the file",
         Errno::NODEV | Errno::NXIO => "the device is gone, or not bound to its driver",
         Errno::NOSPC => "the device has no doorbell page left: end another process that uses it",
+        Errno::OPNOTSUPP => "the platform gives devices copies of memory: use an IOMMU, or boot without swiotlb=force",
         _ => "see the kernel log",
     }
 }

@@ -37,6 +37,7 @@ pub const GROUPS: &[ktap::Group] = &[
     control::GROUP,
     data::GROUP,
     data::LEVELS,
+    data::PLATFORM,
     data::SCALE,
     data::DEVICES,
     event::VECTORS,

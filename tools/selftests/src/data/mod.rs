@@ -6,6 +6,7 @@ mod errors;
 mod events;
 mod memory;
 mod moves;
+mod platform;
 mod rings;
 mod scale;
 mod stops;
@@ -78,6 +79,12 @@ pub const LEVELS: Group = Group {
         memory::levels_with_iommu,
         memory::levels_with_small_pages
     ],
+};
+
+/// What the machine does to memory that a device uses.
+pub const PLATFORM: Group = Group {
+    name: "platform",
+    cases: cases![platform::bounce_buffers, platform::memory_above_4g],
 };
 
 /// Many at once.

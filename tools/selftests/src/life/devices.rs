@@ -124,11 +124,16 @@ pub(crate) fn restore() -> Result<()> {
     usable(all.len())
 }
 
-/// Waits until they can be opened: they may be in the middle of a reset.
+/// Waits until they can be opened, or never can: they may be in the middle of a reset.
 fn usable(count: usize) -> Result<()> {
     for device in 0..count {
         let what = format!("a usable {}", Context::path(device));
-        wait::until(&what, || Ok(Context::open_file(device).is_ok()))?;
+        wait::until(&what, || {
+            Ok(match Context::open_file(device) {
+                Ok(_) => true,
+                Err(error) => error.raw_os_error() == Some(libc::EOPNOTSUPP),
+            })
+        })?;
     }
     Ok(())
 }

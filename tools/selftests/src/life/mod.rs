@@ -10,7 +10,9 @@ mod knobs;
 mod load;
 mod unbind;
 
+pub(crate) use self::devices::bind;
 pub(crate) use self::devices::restore;
+pub(crate) use self::devices::unbind;
 use crate::cases;
 use crate::ktap::Group;
 
