@@ -88,11 +88,11 @@ impl<H: Host> Function<H> {
         if qp == Number::ADMIN {
             return Err(AdminError::Busy);
         }
-        let (pd, send_cq, recv_cq) = (found.pd, found.send_cq, found.recv_cq);
+        let (pd, page, send_cq, recv_cq) = (found.pd, found.page, found.send_cq, found.recv_cq);
         // Whoever waits for it waits for nobody now, and finds that out.
         self.wake_peer(qp);
         self.forget(Subject::Fatal(qp));
-        self.line.remove(qp.index());
+        self.line.remove(qp.index(), page);
         self.retries.remove(qp.index());
         let (until_send, send_index) = self.cq_written(send_cq);
         let (until_recv, recv_index) = self.cq_written(recv_cq);
@@ -186,10 +186,10 @@ impl<H: Host> Function<H> {
     /// A queue pair is in RESET: what it held is dropped.
     fn make_new(&mut self, qp: Number) -> Result<Results, AdminError> {
         self.forget(Subject::Fatal(qp));
-        self.line.remove(qp.index());
         self.retries.remove(qp.index());
         let first = Index::new(self.knobs.first_index);
         let found = self.qps.get_mut(qp).ok_or(AdminError::Number)?;
+        self.line.remove(qp.index(), found.page);
         found.sq.clear(first);
         found.rq.clear(first);
         found.sending = None;

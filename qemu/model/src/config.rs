@@ -43,9 +43,9 @@ pub struct Config {
     pub max_page_shift: u8,
     /// Most asynchronous events that are in EQ 0 at a time.
     pub async_events: u32,
-    /// Work requests of a queue pair's turn in the core.
+    /// Work requests of a doorbell page's turn in the core.
     pub turn_wqes: u32,
-    /// Payload bytes of a queue pair's turn in the core.
+    /// Payload bytes of a doorbell page's turn in the core. A run ends once it has moved as many.
     pub turn_bytes: u32,
     /// How long after a doorbell an idle core begins.
     pub core_delay_ns: u64,

@@ -91,14 +91,13 @@ enum Refusal {
 }
 
 impl<H: Host> Function<H> {
-    /// A turn: at most `wqes` work requests and `budget` bytes.
-    pub(crate) fn send(&mut self, qp: Number, wqes: u32, budget: &mut u64) {
-        let mut left = wqes;
+    /// A turn: at most `left` work requests and `budget` bytes, from which it takes what it uses.
+    pub(crate) fn send(&mut self, qp: Number, left: &mut u32, budget: &mut u64) {
         let paused = self.qps.get_mut(qp).and_then(|found| found.sending.take());
         let mut goes_on = true;
         if let Some(mut message) = paused {
             goes_on = self.perform(qp, &mut message, budget);
-            left = left.saturating_sub(1);
+            *left = left.saturating_sub(1);
         }
         if goes_on {
             let mut blocks = core::mem::take(&mut self.blocks);
@@ -109,9 +108,8 @@ impl<H: Host> Function<H> {
     }
 
     /// Begins work requests from the SQ, in runs of blocks that are fetched at once.
-    fn send_new(&mut self, qp: Number, wqes: u32, budget: &mut u64, blocks: &mut [u64]) {
-        let mut left = wqes;
-        while left != 0 {
+    fn send_new(&mut self, qp: Number, left: &mut u32, budget: &mut u64, blocks: &mut [u64]) {
+        while *left != 0 {
             let ready = |found: &crate::qp::Qp<H::Map>| {
                 found.state == qp_state::RTS && !found.waiting && !found.sq.window.is_empty()
             };
@@ -125,7 +123,7 @@ impl<H: Host> Function<H> {
             };
             let fetched = blocks.get(..count as usize * BLOCK_WORDS);
             let mut rest = fetched.unwrap_or(&[]);
-            while left != 0 && !rest.is_empty() {
+            while *left != 0 && !rest.is_empty() {
                 let Some((head, posted)) = self.qps.get(qp).map(|found| {
                     let window = &found.sq.window;
                     (window.head(), window.used())
@@ -148,7 +146,7 @@ impl<H: Host> Function<H> {
                     break;
                 };
                 rest = others;
-                left -= 1;
+                *left -= 1;
                 self.bus.count(Counter::SendWqes);
                 let mut message = message(&wqe, whole, past);
                 let goes_on = match self.check(qp, &mut message) {

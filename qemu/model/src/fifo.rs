@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A line of queue pairs, in which each stands at most once.
+//! Lines of queue pairs or pages, in which each stands at most once.
 //!
 //! Links between indices, made once: to step in, to be served and to leave from the
 //! middle cost the same whatever the length, and nothing is allocated.
@@ -13,14 +13,35 @@ struct Link {
     linked: bool,
 }
 
-/// A line of indices.
-pub(crate) struct Fifo {
-    links: Vec<Link>,
+/// The ends of a line of [`Links`].
+#[derive(Clone, Copy)]
+pub(crate) struct Ends {
     first: u32,
     last: u32,
 }
 
-impl Fifo {
+impl Default for Ends {
+    fn default() -> Self {
+        Self {
+            first: NONE,
+            last: NONE,
+        }
+    }
+}
+
+impl Ends {
+    /// Who is first.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<usize> {
+        (self.first != NONE).then_some(self.first as usize)
+    }
+}
+
+/// Links for indices of which each stands in one line at most. Lines are [`Ends`]; each
+/// index is always used with those of its own line.
+pub(crate) struct Links(Vec<Link>);
+
+impl Links {
     /// For indices below `count`.
     pub(crate) fn new(count: u32) -> Self {
         let link = Link {
@@ -28,70 +49,84 @@ impl Fifo {
             after: NONE,
             linked: false,
         };
-        Self {
-            links: vec![link; count as usize],
-            first: NONE,
-            last: NONE,
-        }
+        Self(vec![link; count as usize])
     }
 
-    /// Who is first.
+    /// Steps in at the end: false if it stands in line already, or there is no such index.
     #[inline]
-    pub(crate) fn first(&self) -> Option<usize> {
-        (self.first != NONE).then_some(self.first as usize)
-    }
-
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.first == NONE
-    }
-
-    /// Steps in at the end, unless it stands there already.
-    pub(crate) fn push(&mut self, index: usize) {
-        let last = self.last;
-        let Some(link) = self.links.get_mut(index) else {
-            return;
+    pub(crate) fn push(&mut self, ends: &mut Ends, index: usize) -> bool {
+        let last = ends.last;
+        let Some(link) = self.0.get_mut(index) else {
+            return false;
         };
         if link.linked {
-            return;
+            return false;
         }
         *link = Link {
             before: last,
             after: NONE,
             linked: true,
         };
-        match self.links.get_mut(last as usize) {
+        match self.0.get_mut(last as usize) {
             Some(before) => before.after = index as u32,
-            None => self.first = index as u32,
+            None => ends.first = index as u32,
         }
-        self.last = index as u32;
+        ends.last = index as u32;
+        true
+    }
+
+    /// Leaves, wherever it stands: false if it stands nowhere.
+    #[inline]
+    pub(crate) fn remove(&mut self, ends: &mut Ends, index: usize) -> bool {
+        let Some(link) = self.0.get_mut(index) else {
+            return false;
+        };
+        if !link.linked {
+            return false;
+        }
+        link.linked = false;
+        let Link { before, after, .. } = *link;
+        match self.0.get_mut(before as usize) {
+            Some(link) => link.after = after,
+            None => ends.first = after,
+        }
+        match self.0.get_mut(after as usize) {
+            Some(link) => link.before = before,
+            None => ends.last = before,
+        }
+        true
+    }
+}
+
+/// A line of indices.
+pub(crate) struct Fifo {
+    links: Links,
+    ends: Ends,
+}
+
+impl Fifo {
+    /// For indices below `count`.
+    pub(crate) fn new(count: u32) -> Self {
+        Self {
+            links: Links::new(count),
+            ends: Ends::default(),
+        }
+    }
+
+    /// Who is first.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<usize> {
+        self.ends.first()
+    }
+
+    /// Steps in at the end, unless it stands there already.
+    pub(crate) fn push(&mut self, index: usize) {
+        self.links.push(&mut self.ends, index);
     }
 
     /// Leaves, wherever it stands.
     pub(crate) fn remove(&mut self, index: usize) {
-        let Some(link) = self.links.get_mut(index) else {
-            return;
-        };
-        if !link.linked {
-            return;
-        }
-        link.linked = false;
-        let Link { before, after, .. } = *link;
-        match self.links.get_mut(before as usize) {
-            Some(link) => link.after = after,
-            None => self.first = after,
-        }
-        match self.links.get_mut(after as usize) {
-            Some(link) => link.before = before,
-            None => self.last = before,
-        }
-    }
-
-    /// Serves the first.
-    pub(crate) fn pop(&mut self) -> Option<usize> {
-        let first = self.first()?;
-        self.remove(first);
-        Some(first)
+        self.links.remove(&mut self.ends, index);
     }
 }
 
@@ -111,9 +146,13 @@ mod tests {
         line.remove(2);
         line.push(3);
         line.push(77);
-        let served: Vec<_> = std::iter::from_fn(|| line.pop()).collect();
+        let pop = |line: &mut Fifo| {
+            let first = line.first()?;
+            line.remove(first);
+            Some(first)
+        };
+        let served: Vec<_> = std::iter::from_fn(|| pop(&mut line)).collect();
         assert_eq!(served, [1, 0, 3]);
-        assert!(line.is_empty());
         line.push(4);
         assert_eq!(line.first(), Some(4));
     }

@@ -19,7 +19,8 @@
 //! Memory is read once into a snapshot, which is checked and then used. Numbers are
 //! looked up with their generation. Nothing here can panic: there is no unchecked index and no
 //! unchecked sum of foreign numbers. And nothing lasts: a turn of a queue
-//! pair has a bounded number of WQEs and bytes, a long message takes many turns.
+//! pair has a bounded number of WQEs and bytes, a long message takes many turns, and a doorbell
+//! page has no more of the core than another.
 //!
 //! **Per work request nothing is allocated and nothing is searched.** Tables are indexed, lines are
 //! linked, rings are mapped once.
@@ -30,7 +31,7 @@
 //! | `registers`, `doorbell` | what software does to it |
 //! | `admin`, `create`, `change` | admin commands |
 //! | `eq`, `cq`, `qp`, `mr` | the objects |
-//! | `schedule` | whose turn it is; timers |
+//! | `schedule`, `line` | whose turn it is; timers |
 //! | `execute`, `transfer` | work requests |
 //! | `table`, `fifo`, `list`, `ring`, `bus` | what the others stand on |
 //! | `knobs` | what tests can break |
@@ -51,6 +52,7 @@ mod eq;
 mod execute;
 mod fifo;
 mod knobs;
+mod line;
 mod list;
 mod mr;
 mod qp;
@@ -73,6 +75,7 @@ use crate::bus::Bus;
 use crate::doorbell::Page;
 use crate::eq::Subject;
 use crate::fifo::Fifo;
+use crate::line::Line;
 use crate::mr::Domain;
 use crate::mr::Region;
 use crate::registers::Registers;
@@ -127,7 +130,7 @@ pub struct Function<H: Host> {
     pub(crate) pages: Vec<Page>,
     pub(crate) asyncs: Asyncs,
     /// Queue pairs that have something to do.
-    pub(crate) line: Fifo,
+    pub(crate) line: Line,
     /// Queue pairs that try again later.
     pub(crate) retries: Fifo,
     pub(crate) timers: Timers,
@@ -158,7 +161,7 @@ impl<H: Host> Function<H> {
             domains: Table::new(config.pds),
             pages: Vec::new(),
             asyncs: Asyncs::new(&config),
-            line: Fifo::new(config.qps),
+            line: Line::new(&config),
             retries: Fifo::new(config.qps),
             timers: Timers::new(),
             blocks: vec![0; schedule::FETCH_WORDS],
@@ -191,7 +194,7 @@ impl<H: Host> Function<H> {
         self.domains = Table::new(self.config.pds);
         self.pages = vec![Page::default(); self.config.pages as usize];
         self.asyncs = Asyncs::new(&self.config);
-        self.line = Fifo::new(self.config.qps);
+        self.line = Line::new(&self.config);
         self.retries = Fifo::new(self.config.qps);
         self.timers = Timers::new();
         self.bus.host.wake_at(u64::MAX);
@@ -205,7 +208,7 @@ impl<H: Host> Function<H> {
         self.state = State::Fatal;
         self.cause = cause;
         // The core has nothing to do any more.
-        self.line = Fifo::new(self.config.qps);
+        self.line = Line::new(&self.config);
         self.retries = Fifo::new(self.config.qps);
         self.bus.host.trace(Trace::Fatal {
             cause: cause.code(),

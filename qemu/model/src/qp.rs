@@ -165,7 +165,8 @@ impl<H: Host> Function<H> {
             _ => false,
         };
         if works {
-            self.step_in(qp.index());
+            let page = found.page;
+            self.step_in(qp.index(), page);
         }
     }
 
@@ -316,12 +317,11 @@ impl<H: Host> Function<H> {
         Ok(())
     }
 
-    /// A turn of a queue pair in the error state: flushes at most `count` work requests.
-    pub(crate) fn flush(&mut self, qp: Number, count: u32) {
-        for _ in 0..count {
-            if !self.flush_receive(qp) && !self.flush_send(qp) {
-                break;
-            }
+    /// A turn of a queue pair in the error state: flushes at most `left` work requests, and takes
+    /// those that it has flushed from there.
+    pub(crate) fn flush(&mut self, qp: Number, left: &mut u32) {
+        while *left != 0 && (self.flush_receive(qp) || self.flush_send(qp)) {
+            *left -= 1;
         }
         self.has_work(qp);
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Whose turn it is.
 //!
-//! Queue pairs that have something to do stand in a line. The first has a turn, of a
-//! bounded number of work requests and bytes, and steps in again at the end if it is not through. So a queue pair
-//! with a thousand requests delays one with a single request by one turn, not by a thousand requests.
+//! Queue pairs that have something to do stand in the [line](crate::line). The first has a
+//! turn, of a bounded number of work requests and bytes, and steps in again if it is not
+//! through. The admin queue pair goes first, doorbell pages share the core, and a run of the
+//! core ends once it has moved the bytes of a turn.
 //!
 //! When the core works depends on its times. With none, it works as soon as the machine
 //! calls, or on a deterministic machine inside the doorbell. Else an idle core begins
@@ -13,6 +14,7 @@
 use crate::eq::Source;
 use crate::host::Host;
 use crate::host::Trace;
+use crate::line::Budget;
 use crate::mutant::mutant;
 use crate::Function;
 use crate::State;
@@ -65,7 +67,9 @@ impl Timers {
 }
 
 impl<H: Host> Function<H> {
-    /// Works: timers that are due, then at most `turns` turns.
+    /// Works: timers that are due, then at most `turns` turns, and none after those that have
+    /// moved the bytes of a page's turn. So the caller gets the thread back, and doorbells
+    /// are taken, after two such turns at most, however large the messages are.
     pub fn run(&mut self, turns: u32) -> Run {
         if self.is_dead() {
             return Run::Idle;
@@ -84,7 +88,13 @@ impl<H: Host> Function<H> {
             self.raise_now(eq, vector);
         }
         self.retries_due(now);
-        let run = self.work(turns);
+        let inside = self.works_in_doorbells();
+        let most = if inside || mutant!(RunWithoutEnd) {
+            u64::MAX
+        } else {
+            u64::from(self.config.turn_bytes)
+        };
+        let run = self.work(turns, most);
         if run == Run::More && self.works_in_doorbells() {
             self.timers.core = now.saturating_add(DOORBELL_PAUSE);
         }
@@ -105,12 +115,12 @@ impl<H: Host> Function<H> {
     }
 
     /// Puts a queue pair in line, and sees to it that the core works.
-    pub(crate) fn step_in(&mut self, index: usize) {
+    pub(crate) fn step_in(&mut self, index: usize, page: u16) {
         if self.state != State::Ready {
             return;
         }
         let idle = self.line.is_empty();
-        self.line.push(index);
+        self.line.push(index, page);
         if !idle {
             return;
         }
@@ -130,7 +140,7 @@ impl<H: Host> Function<H> {
         }
         let now = self.bus.host.now();
         // Longer work than one doorbell may do goes on by the clock; so does all that joins it.
-        if now >= self.timers.core && self.work(DOORBELL_TURNS) == Run::More {
+        if now >= self.timers.core && self.work(DOORBELL_TURNS, u64::MAX) == Run::More {
             self.timers.core = now.saturating_add(DOORBELL_PAUSE);
         }
         self.set_timer();
@@ -185,8 +195,9 @@ impl<H: Host> Function<H> {
         }
     }
 
-    /// Gives at most `turns` turns.
-    fn work(&mut self, turns: u32) -> Run {
+    /// Gives at most `turns` turns, and none once `most` bytes have been moved.
+    fn work(&mut self, turns: u32, most: u64) -> Run {
+        let mut moved = 0;
         for _ in 0..turns {
             if self.knobs.stalled || self.state != State::Ready {
                 return Run::Idle;
@@ -194,13 +205,19 @@ impl<H: Host> Function<H> {
             if self.works_by_clock() && self.bus.host.now() < self.timers.core {
                 break;
             }
-            let Some(index) = self.line.pop() else {
+            if moved >= most {
+                break;
+            }
+            let Some(mut next) = self.line.next() else {
                 return Run::Idle;
             };
-            if let Some(qp) = self.qps.at(index) {
+            let whole = next.budget.bytes;
+            if let Some(qp) = self.qps.at(next.index) {
                 self.bus.count(Counter::Turns);
-                self.turn(qp);
+                self.turn(qp, &mut next.budget);
             }
+            moved = moved.saturating_add(whole.saturating_sub(next.budget.bytes));
+            self.line.done(&next);
         }
         if self.line.is_empty() {
             Run::Idle
@@ -209,29 +226,27 @@ impl<H: Host> Function<H> {
         }
     }
 
-    /// A turn of a queue pair.
-    fn turn(&mut self, qp: Number) {
-        let wqes = if self.knobs.wqe_ns != 0 {
+    /// A turn of a queue pair. Takes what it uses from `budget`.
+    fn turn(&mut self, qp: Number, budget: &mut Budget) {
+        if self.knobs.wqe_ns != 0 {
             let now = self.bus.host.now().max(self.timers.core);
             self.timers.core = now.saturating_add(self.knobs.wqe_ns);
-            1
+            budget.wqes = 1;
         } else if mutant!(TurnWithoutEnd) {
-            u32::MAX
-        } else {
-            self.config.turn_wqes
-        };
+            budget.wqes = u32::MAX;
+            budget.bytes = u64::MAX;
+        }
         match self.qps.get(qp).map(|found| found.state) {
-            Some(qp_state::ERROR) => self.flush(qp, wqes),
-            Some(_) if qp == Number::ADMIN => self.commands(wqes),
+            Some(qp_state::ERROR) => self.flush(qp, &mut budget.wqes),
+            Some(_) if qp == Number::ADMIN => self.commands(budget.wqes),
             Some(qp_state::RTS | qp_state::SQD) => {
-                let mut bytes = if mutant!(TurnWithoutEnd) {
-                    u64::MAX
-                } else {
-                    u64::from(self.config.turn_bytes)
-                };
-                self.send(qp, wqes, &mut bytes);
+                self.send(qp, &mut budget.wqes, &mut budget.bytes);
             }
             _ => {}
+        }
+        if self.knobs.wqe_ns != 0 {
+            // A request at a time, and each time of another page.
+            budget.wqes = 0;
         }
     }
 

@@ -3,15 +3,27 @@
 
 use super::checks;
 use crate::harness::*;
+use qpair_abi::command::access;
+use qpair_abi::command::kind;
+use qpair_abi::command::opcode as command_opcode;
+use qpair_abi::command::verb;
+use qpair_abi::command::Command;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode as work;
 use qpair_abi::entry::*;
+use qpair_abi::Number;
 use qpair_model::Config;
 use qpair_model::Run;
 
 checks![
     many_requests_do_not_delay_one,
     a_long_message_does_not_delay_a_short_one,
+    commands_do_not_wait_for_queue_pairs,
+    commands_leave_every_second_turn,
+    a_page_has_no_more_with_more_queue_pairs,
+    a_ping_waits_for_one_turn_of_each_other_page,
+    random_pages_keep_the_bound,
+    a_run_ends_after_the_bytes_of_a_turn,
     turns_are_as_many_as_asked_for,
     an_idle_core_begins_after_its_delay,
     each_request_takes_its_time,
@@ -72,6 +84,239 @@ fn a_long_message_does_not_delay_a_short_one() {
     m.settle();
     let order: Vec<_> = m.drain(&mut cq).iter().map(|cqe| cqe.wr_id).collect();
     assert_eq!(order, [8, 1 << 20]);
+}
+
+/// Queue pairs of one doorbell page, each its own peer, and their work requests.
+struct Process {
+    cq: TestCq,
+    qps: Vec<TestQp>,
+    mr: TestMr,
+}
+
+impl Process {
+    fn new(m: &mut Machine, page: u16, count: usize) -> Self {
+        let (pd, cq) = (m.pd(), m.cq_of(Number::ADMIN, 12, page, 0));
+        let spec = QpSpec {
+            page,
+            access: access::REMOTE_WRITE | access::REMOTE_READ,
+            ..Machine::spec(pd, &cq)
+        };
+        let qps: Vec<_> = (0..count).map(|_| m.qp(&spec)).collect();
+        for qp in &qps {
+            m.connect(qp.number, qp.number);
+        }
+        let mr = m.mr(pd, 2 << 20);
+        Self { cq, qps, mr }
+    }
+
+    /// Posts a work request of `bytes` bytes to the queue pair at `index`, and rings.
+    fn post(&mut self, m: &mut Machine, index: usize, opcode: u8, bytes: u32) {
+        let request = SendWqe {
+            rkey: self.mr.key.raw(),
+            remote_addr: self.mr.va + (1 << 20),
+            ..wqe(opcode, index as u64)
+        };
+        let sge = [self.mr.sge(0, bytes)];
+        let sges = &sge[..usize::from(opcode != work::NOP)];
+        m.post(&mut self.qps[index], request, sges);
+        m.ring_sq(&self.qps[index]);
+    }
+
+    /// Fills all SQs.
+    fn flood(&mut self, m: &mut Machine, opcode: u8, bytes: u32) {
+        for index in 0..self.qps.len() {
+            for _ in 0..16 {
+                self.post(m, index, opcode, bytes);
+            }
+        }
+    }
+
+    /// Posts one for each that is done: how many.
+    fn go_on(&mut self, m: &mut Machine, opcode: u8, bytes: u32) -> usize {
+        let mut cq = self.cq;
+        let done = m.drain(&mut cq);
+        self.cq = cq;
+        for cqe in &done {
+            assert_eq!(cqe.status, 0);
+            self.post(m, cqe.wr_id as usize, opcode, bytes);
+        }
+        done.len()
+    }
+}
+
+/// Posts a command that makes a PD.
+fn post_command(m: &mut Machine) {
+    let command = Command {
+        opcode: command_opcode(kind::PD, verb::CREATE),
+        flags: send_flags::SIGNALED,
+        blocks: 1,
+        ..Command::default()
+    };
+    m.post_command(&Machine::command_words(&command));
+}
+
+/// Bytes of a turn.
+const TURN: u64 = 64 << 10;
+/// Work requests of a turn.
+const WQES: u64 = 16;
+
+fn commands_do_not_wait_for_queue_pairs() {
+    let mut m = Machine::new();
+    // As many as there are, the kernel's too, with 16 MiB each.
+    let mut all: Vec<_> = [(0, 100), (1, 1), (2, 500), (3, 399)]
+        .map(|(page, count)| Process::new(&mut m, page, count))
+        .into();
+    for process in &mut all {
+        process.flood(&mut m, work::WRITE, 1 << 20);
+    }
+    for round in 0..100 {
+        m.f.run(round % 7);
+        post_command(&mut m);
+        let turns = (1..2000).find(|_| {
+            m.f.run(1);
+            m.admin_done().is_some()
+        });
+        // One that was due after the command before it, and its own.
+        assert!(turns.is_some_and(|turns| turns <= 2), "{turns:?} turns");
+    }
+}
+
+fn commands_leave_every_second_turn() {
+    let mut m = Machine::new();
+    let mut process = Process::new(&mut m, 1, 1);
+    process.flood(&mut m, work::WRITE, 1 << 20);
+    let mut done = 0;
+    for _ in 0..12 {
+        post_command(&mut m);
+    }
+    for _ in 0..100 {
+        m.f.run(1);
+        while m.admin_done().is_some() {
+            done += 1;
+            post_command(&mut m);
+        }
+    }
+    assert_eq!((done, m.query_moved()), (12 * 50, 50 * TURN));
+}
+
+/// What a page with `count` queue pairs and one with a single one move in the same time.
+fn shares(count: usize, bytes: u32, of_one: u32) -> (u64, u64) {
+    let mut m = Machine::new();
+    let mut many = Process::new(&mut m, 1, count);
+    let mut one = Process::new(&mut m, 2, 1);
+    many.flood(&mut m, work::WRITE, bytes);
+    one.flood(&mut m, work::READ, of_one);
+    for _ in 0..4000 {
+        m.f.run(1);
+        many.go_on(&mut m, work::WRITE, bytes);
+        one.go_on(&mut m, work::READ, of_one);
+    }
+    let moved = |counter| m.f.counter(counter);
+    (moved(Counter::WriteBytes), moved(Counter::ReadBytes))
+}
+
+fn a_page_has_no_more_with_more_queue_pairs() {
+    // Large messages, as many small ones as a turn has bytes for, and small ones that all
+    // queue pairs of a page have a few of.
+    for (bytes, of_one) in [
+        (1 << 20, 1 << 20),
+        (1 << 20, 4096),
+        (4096, 4096),
+        (512, 512),
+    ] {
+        for count in [1, 3, 128] {
+            let (many, one) = shares(count, bytes, of_one);
+            assert!(
+                many.abs_diff(one) <= TURN,
+                "{count} of {bytes} moved {many}, one of {of_one} {one}"
+            );
+        }
+    }
+}
+
+fn a_ping_waits_for_one_turn_of_each_other_page() {
+    for (pages, count) in [(1, 1), (1, 128), (3, 40)] {
+        let mut m = Machine::new();
+        let mut pinger = Process::new(&mut m, 0, 1);
+        let mut floods: Vec<_> = (1..=pages)
+            .map(|page| Process::new(&mut m, page, count))
+            .collect();
+        for flood in &mut floods {
+            flood.flood(&mut m, work::WRITE, 1 << 20);
+        }
+        let mut rng = Rng::new(5);
+        for _ in 0..200 {
+            m.f.run(rng.below(5) as u32);
+            let (moved, turns) = (m.query_moved(), m.f.counter(Counter::Turns));
+            pinger.post(&mut m, 0, work::READ, 64);
+            while m.drain(&mut pinger.cq).is_empty() {
+                m.f.run(1);
+                let waited = m.f.counter(Counter::Turns) - turns;
+                assert!(waited <= u64::from(pages) * WQES + 1, "{waited} turns");
+            }
+            let moved = m.query_moved() - moved - 64;
+            assert!(moved <= u64::from(pages) * TURN, "{moved} bytes");
+        }
+    }
+}
+
+fn random_pages_keep_the_bound() {
+    rng::seeds(12, |seed| {
+        let mut m = Machine::new();
+        let mut rng = Rng::new(seed);
+        let pages = 2 + rng.below(6);
+        let mut all: Vec<_> = (0..pages)
+            .map(|page| {
+                let count = [1, 1, 5, 40][rng.below(4) as usize];
+                (Process::new(&mut m, page as u16, count), 0u32)
+            })
+            .collect();
+        for _ in 0..150 {
+            // Anyone of them gets work of some kind, and some comes while it is served.
+            let busy = rng.below(pages) as usize;
+            let index = rng.below(all[busy].0.qps.len() as u64) as usize;
+            let mut cq = all[busy].0.cq;
+            let done = m.drain(&mut cq).len() as u32;
+            all[busy].0.cq = cq;
+            all[busy].1 -= done;
+            if busy != 0 && all[busy].1 == 0 {
+                let bytes = [1, 64, 5000, 70_000, 1 << 20][rng.below(5) as usize];
+                for _ in 0..=rng.below(15) {
+                    all[busy].0.post(&mut m, index, work::WRITE, bytes);
+                    all[busy].1 += 1;
+                }
+            }
+            m.f.run(rng.below(3) as u32);
+            if all[0].1 == 0 {
+                all[0].0.post(&mut m, 0, work::READ, 64);
+                let others = pages - 1;
+                let (moved, wqes) = (m.query_moved(), m.f.counter(Counter::SendWqes));
+                let mut cq = all[0].0.cq;
+                while m.drain(&mut cq).is_empty() {
+                    m.f.run(1);
+                    let moved = m.query_moved() - moved;
+                    let wqes = m.f.counter(Counter::SendWqes) - wqes;
+                    assert!(moved <= others * TURN + 64, "{moved} bytes");
+                    assert!(wqes <= others * WQES + 1, "{wqes} work requests");
+                }
+                all[0].0.cq = cq;
+            }
+        }
+    });
+}
+
+fn a_run_ends_after_the_bytes_of_a_turn() {
+    for (count, bytes) in [(1, 1 << 20), (128, 1 << 20), (40, 5000)] {
+        let mut m = Machine::new();
+        let mut flood = Process::new(&mut m, 1, count);
+        flood.flood(&mut m, work::WRITE, bytes);
+        for _ in 0..20 {
+            let before = m.query_moved();
+            assert_eq!(m.f.run(64), Run::More);
+            let moved = m.query_moved() - before;
+            assert!((TURN..2 * TURN).contains(&moved), "{moved} bytes in a run");
+        }
+    }
 }
 
 fn turns_are_as_many_as_asked_for() {
