@@ -12,7 +12,11 @@ use std::time::Instant;
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
+use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
+use qpair_abi::entry::Cqe;
+use qpair_abi::entry::OWNER;
+use qpair_abi::uapi;
 
 use super::of_eq;
 use super::set_knob;
@@ -20,10 +24,17 @@ use super::Kept;
 use super::Loop;
 use crate::children::Child;
 use crate::children::Link;
+use crate::host::Host;
 use crate::ktap::say;
 use crate::ktap::Setup;
+use crate::pair::Peer;
+use crate::raw::Buffer;
 use crate::raw::Context;
+use crate::raw::Cq;
+use crate::raw::Mr;
 use crate::raw::Pd;
+use crate::raw::Qp;
+use crate::raw::QpShape;
 use crate::raw::Wqe;
 use crate::wait;
 use crate::world;
@@ -250,5 +261,150 @@ pub(super) fn no_cpu_locks_up(_: &Setup) -> Result<()> {
         ticks?
     ));
     ensure!(world::taint()? & LOCKED_UP == 0, "a CPU was locked up");
+    Ok(())
+}
+
+/// Work requests of each queue pair of [`Busy`].
+const POSTED: u32 = 16;
+
+/// Queue pairs of one doorbell page, each with large WRITEs to itself.
+struct Busy {
+    cq: Cq,
+    /// Where the CQ's ring is.
+    ring: u64,
+    qps: Vec<Qp>,
+    /// The one work request of all of them.
+    write: Wqe,
+    _kept: (Buffer, Mr, Pd),
+}
+
+impl Busy {
+    /// `count` queue pairs that have nothing to do yet.
+    fn new(count: usize, bytes: usize) -> Result<Self> {
+        /// No entry is overwritten while a case runs.
+        const ENTRIES: u32 = 1 << 14;
+        let ctx = Context::open(0)?;
+        let pd = Pd::new(&ctx)?;
+        let buffer = Buffer::new(ENTRIES as usize * Cqe::BYTES)?;
+        let ring = buffer.addr();
+        let cq = Cq::in_buffer(&ctx, ENTRIES, 0, buffer, None)?;
+        let memory = Buffer::new(bytes)?;
+        let mr = Mr::all(&pd, &memory)?;
+        let shape = QpShape {
+            sq_blocks: POSTED,
+            rq_depth: 1,
+            rq_stride: 0,
+        };
+        let qps = (0..count).map(|_| {
+            let qp = Qp::new(&pd, &cq, &cq, shape)?;
+            qp.connect(qp.handle)?;
+            Ok(qp)
+        });
+        let write =
+            Wqe::write(0, memory.addr(), mr.arg.rkey).sge(memory.addr(), bytes as u32, mr.arg.lkey);
+        Ok(Self {
+            qps: qps.collect::<Result<_>>()?,
+            cq,
+            ring,
+            write,
+            _kept: (memory, mr, pd),
+        })
+    }
+
+    /// Fills all SQs.
+    fn start(&mut self) {
+        for qp in &mut self.qps {
+            (0..POSTED).for_each(|_| qp.put(&self.write));
+            qp.ring_sq();
+        }
+    }
+
+    /// Posts one for each that is done.
+    fn go_on(&mut self) -> Result<()> {
+        while let Some(cqe) = self.cq.poll() {
+            ensure!(cqe.status == 0, "{cqe:?}");
+            let qp = self.qps.iter_mut().find(|qp| qp.handle == cqe.qp.raw());
+            qp.context("a completion of another queue pair")?
+                .post(&self.write);
+        }
+        self.cq.publish();
+        Ok(())
+    }
+}
+
+/// A command waits for one turn of a queue pair at most, however many are busy. QUERY DEVICE
+/// writes the device's count of turns as it is when the command is done.
+pub(super) fn commands_beside_busy_queue_pairs(_: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    let other = Context::open(0)?;
+    let mut busy = Busy::new(128, 16 << 20)?;
+    busy.start();
+    for _ in 0..10 {
+        host.set(0, "stall", true)?;
+        let (turns, rung) = (host.get(0, "turns")?, host.get(0, "sq-doorbells")?);
+        let counters = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| other.counters());
+            let posted = wait::until("a command in the ring", || {
+                Ok(host.get(0, "sq-doorbells")? > rung)
+            });
+            host.set(0, "stall", false)?;
+            posted?;
+            asked.join().expect("a thread that does not panic")
+        })?;
+        let waited = counters[Counter::Turns as usize] - turns;
+        ensure!(
+            (1..=2).contains(&waited),
+            "the command was done in turn {waited}"
+        );
+    }
+    let mut child = Child::start(|_| {
+        let ctx = Context::open(0)?;
+        (0..50).try_for_each(|_| Ok(Cq::new(&ctx, 64)?.destroy()?))
+    })?;
+    child.done()?;
+    let epoch = Context::open(0)?.info.epoch;
+    ensure!(epoch == other.info.epoch, "the device was reset");
+    Ok(())
+}
+
+/// A READ beside queue pairs of another process with large messages waits for one turn of
+/// theirs. It reads their CQ, so it finds what was completed before it.
+pub(super) fn a_read_beside_large_messages(_: &Setup) -> Result<()> {
+    /// Entries of the CQ that are read: more than a turn of each queue pair writes.
+    const WINDOW: usize = 128;
+    let bytes_per_turn = 64 << 10;
+    let mut host = Host::call()?;
+    for count in [1, 64] {
+        let mut busy = Busy::new(count, bytes_per_turn)?;
+        let mut reader = Peer::new(&Context::open(0)?, WINDOW * Cqe::BYTES)?;
+        reader.qp.connect(reader.qp.handle)?;
+        let entries = u64::from(busy.cq.depth) * Cqe::BYTES as u64;
+        let ring = Mr::of(
+            &reader.pd,
+            busy.ring,
+            entries,
+            uapi::QPAIR_ACCESS_REMOTE_READ,
+        )?;
+        for round in 0..10 {
+            host.set(0, "stall", true)?;
+            if round == 0 {
+                busy.start();
+            }
+            busy.go_on()?;
+            let next = busy.ring + u64::from(busy.cq.head) * Cqe::BYTES as u64;
+            let read = Wqe::read(round, next, ring.arg.rkey);
+            reader.qp.post(&reader.with(read, 0, WINDOW * Cqe::BYTES));
+            host.set(0, "stall", false)?;
+            reader.done(round)?;
+            let done = (0..WINDOW)
+                .filter(|entry| reader.memory.load(entry * Cqe::BYTES + 24) & OWNER != 0)
+                .count();
+            // Each message has the bytes of a turn.
+            ensure!(
+                done <= 1,
+                "{done} turns of {count} queue pairs before the READ in round {round}"
+            );
+        }
+    }
     Ok(())
 }

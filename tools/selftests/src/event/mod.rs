@@ -54,6 +54,8 @@ pub const FAIR: Group = Group {
         fair::one_that_never_polls * 2,
         fair::one_that_arms_without_end * 2,
         fair::no_cpu_locks_up * 2,
+        fair::commands_beside_busy_queue_pairs * 2,
+        fair::a_read_beside_large_messages,
     ],
 };
 
