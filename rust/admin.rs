@@ -11,6 +11,10 @@
 //!   process:  no answer for too long -> the device is fatal: all who wait are woken (abandon)
 //! ```
 //!
+//! The device answers in the order of the ring. While it answers commands ahead of this one,
+//! it is alive, and the wait begins anew. At most [`SLOTS`] commands are in the ring, so a wait
+//! ends after as many times the patience at the latest, whatever the device does.
+//!
 //! A slot has its own piece of context memory, so as many commands are in flight as there are
 //! slots. Each command has a sequence number; a completion that does not carry the one that its
 //! slot waits for gives nothing. Who waits cannot be interrupted, since the device may write to
@@ -48,6 +52,7 @@ use crate::{
         Function, //
     },
     qp::Tag,
+    queue::index::Index,
     sys::{
         barrier,
         completion::Completion,
@@ -81,7 +86,7 @@ pub(crate) const SLOTS: usize = 32;
 const CONTEXT_WORDS: usize = 32;
 /// Sequence numbers of commands, as many as a tag can tell apart.
 const SEQUENCES: u64 = (1 << 43) - 2;
-/// How long a command may take.
+/// How long the device may take to answer a command when it has answered those ahead.
 const PATIENCE: Msecs = 10_000;
 
 /// Where the answer to a command arrives.
@@ -392,14 +397,25 @@ impl Admin {
                 .post_block(0, Tag::new(tag), wqe.encode())
                 .map_err(|_| EBUSY)?;
             queues.ring(&self.function.bells(pass.dev()));
-            Ok(())
+            // No error from here on: the device has the command.
+            let pair = queues.pairs().first();
+            Ok(pair.map_or((Index::ZERO, 0), |pair| {
+                (pair.tail(), pair.in_flight().0)
+            }))
         });
-        match posted {
+        let (past, mut left) = match posted {
+            Ok(place) => place,
             Err(error) if slot.claim(tag) => return Err(Refusal::Error(error)),
-            // Posted; or given up at this very moment, then the answer is there.
-            _ => {}
-        }
+            // Given up at this very moment: the answer is there.
+            Err(_) => (Index::ZERO, 0),
+        };
         while !slot.done.wait_timeout(PATIENCE) {
+            let now = self.unanswered(past).unwrap_or(0);
+            if (1..left).contains(&now) {
+                // Fewer each time, so the loop ends.
+                left = now;
+                continue;
+            }
             if slot.claim(tag) {
                 self.function.fail(Failure::Timeout);
                 // Nobody else is to wait as long for a device that does not answer.
@@ -426,6 +442,15 @@ impl Admin {
             third.load(Relaxed),
         ]);
         Ok(C::reply(results, C::Output::get(&words)))
+    }
+
+    /// How many commands the device has not answered, up to the one whose block ends at `past`.
+    /// `None` if it has answered a later one, or the admin queue is down. Sleeps.
+    fn unanswered(&self, past: Index) -> Option<u32> {
+        self.eq.paused(|_, state| {
+            let pair = state.admin_queues()?.pairs().first()?;
+            pair.in_flight().0.checked_sub(pair.tail().since(past))
+        })
     }
 
     /// What the status of a command means.

@@ -425,6 +425,11 @@ impl<S> QueuePair<S> {
         self.stale.wrapping_add(self.sq.stale()).wrapping_add(rq)
     }
 
+    /// Where the next block of the SQ goes.
+    pub(crate) fn tail(&self) -> Index {
+        self.sq.tail()
+    }
+
     /// Blocks and receives in flight.
     pub(crate) fn in_flight(&self) -> (u32, u32) {
         let rq = self.rq.as_ref().map_or(0, |rq| rq.in_flight());

@@ -145,6 +145,102 @@ pub(super) fn unanswered_create(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
+/// A device that answers is slow, not fatal: of three commands the last is answered 12 seconds
+/// after it was posted.
+pub(super) fn slow_commands(setup: &Setup) -> Result<()> {
+    const EACH_NS: u64 = 6_000_000_000;
+    let mut host = Host::call()?;
+    // A file has one call at a time.
+    let files = contexts(3)?;
+    host.set(0, "stall", true)?;
+    let before = host.get(0, "sq-doorbells")?;
+    host.set(0, "wqe-ns", EACH_NS)?;
+    let answers = std::thread::scope(|scope| {
+        let call = |ctx| scope.spawn(move || Pd::new(ctx));
+        let calls: Vec<_> = files.iter().map(call).collect();
+        let posted = wait::until("three commands in the ring", || {
+            Ok(host.get(0, "sq-doorbells")? == before + 3)
+        });
+        host.set(0, "stall", false)?;
+        posted?;
+        calls
+            .into_iter()
+            .map(|call| Ok(call.join().expect("a thread that does not panic")?))
+            .collect::<Result<Vec<_>>>()
+    });
+    host.set(0, "wqe-ns", 0)?;
+    answers.context("a command of a slow device")?;
+    let epoch = Context::open(0)?.info.epoch;
+    ensure!(epoch == files[0].info.epoch, "the device was reset");
+    works(0, &mut setup.rng())
+}
+
+/// Open files of the device.
+fn contexts(count: usize) -> Result<Vec<std::sync::Arc<Context>>> {
+    (0..count).map(|_| Context::open(0)).collect()
+}
+
+/// Threads of this process in an uninterruptible sleep.
+fn asleep() -> Result<usize> {
+    let mut count = 0;
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let stat = world::text(task?.path().join("stat"))?;
+        let state = stat.rsplit_once(") ").context("a state")?.1;
+        count += usize::from(state.starts_with('D'));
+    }
+    Ok(count)
+}
+
+/// More threads are in commands than the admin queue has slots when the device falls silent: all
+/// of them return, whatever becomes of the device.
+pub(super) fn more_waiters_than_slots(setup: &Setup) -> Result<()> {
+    const SLOTS: u64 = 32;
+    const THREADS: usize = 72;
+    let mut host = Host::call()?;
+    let address = world::function(0)?;
+    let before = Baseline::take()?;
+    for unbinds in [false, true] {
+        let files = contexts(THREADS)?;
+        host.set(0, "stall", true)?;
+        let rung = host.get(0, "sq-doorbells")?;
+        let results = std::thread::scope(|scope| {
+            let call = |ctx| scope.spawn(move || Pd::new(ctx).map(drop));
+            let calls: Vec<_> = files.iter().map(call).collect();
+            wait::until("threads in commands", || Ok(asleep()? == THREADS))?;
+            let posted = host.get(0, "sq-doorbells")? - rung;
+            ensure!(posted == SLOTS, "{posted} commands in the ring");
+            if unbinds {
+                host.set(0, "vanish", true)?;
+                devices::remove(&address)?;
+            } else {
+                host.set(0, "fatal", true)?;
+            }
+            let ends = calls.into_iter().map(|call| call.join());
+            Ok(ends.collect::<Vec<_>>())
+        });
+        host.set(0, "stall", false)?;
+        for result in results? {
+            let result = result.expect("a thread that does not panic");
+            ensure!(
+                matches!(result, Err(Errno::EIO | Errno::ENODEV)),
+                "ALLOC_PD of a device that is silent gave {result:?}"
+            );
+        }
+        drop(files);
+        let device = if unbinds {
+            host.set(0, "vanish", false)?;
+            devices::rescan(&address)?
+        } else {
+            0
+        };
+        wait::until("a device that works", || {
+            Ok(works(device, &mut setup.rng()).is_ok())
+        })?;
+        before.settled()?;
+    }
+    Ok(())
+}
+
 /// Each command fails once, wherever it stands in its ioctl: nothing is left of it.
 pub(super) fn failing_commands(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;

@@ -56,6 +56,8 @@ pub const KNOBS: Group = Group {
         knobs::late_interrupts,
         knobs::stalled_core,
         knobs::unanswered_create * 4,
+        knobs::slow_commands * 2,
+        knobs::more_waiters_than_slots * 2,
         knobs::failing_commands * 8,
         knobs::garbage_completions * 4,
         knobs::garbage_events * 4,
