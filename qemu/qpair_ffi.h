@@ -228,7 +228,19 @@ typedef struct QpairHost {
      */
     void *(*map)(void *opaque, uint64_t addr, size_t bytes, void **mapping);
     /*
-     Bytes of a mapping were written.
+     Reads bytes of a mapping into `buffer`.
+     */
+    void (*load)(void *mapping, size_t at, void *buffer, size_t bytes);
+    /*
+     Writes bytes of a mapping from `buffer`.
+     */
+    void (*store)(void *mapping, size_t at, const void *buffer, size_t bytes);
+    /*
+     Copies bytes of the mapping `from` to the mapping `to`, which may be the same; they may overlap.
+     */
+    void (*copy)(void *to, size_t at, void *from, size_t from_at, size_t bytes);
+    /*
+     Words of a mapping were written by the model itself.
      */
     void (*written)(void *mapping, size_t at, size_t bytes);
     /*

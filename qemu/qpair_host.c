@@ -168,6 +168,32 @@ static void *qpair_map(void *opaque, uint64_t addr, size_t bytes,
     return host;
 }
 
+/* Payload. The model stays inside of what it has mapped. */
+static void qpair_load(void *mapping, size_t at, void *buf, size_t bytes)
+{
+    MemoryRegionCache *cache = mapping;
+
+    memcpy(buf, (uint8_t *)cache->ptr + at, bytes);
+}
+
+static void qpair_store(void *mapping, size_t at, const void *buf, size_t bytes)
+{
+    MemoryRegionCache *cache = mapping;
+
+    memcpy((uint8_t *)cache->ptr + at, buf, bytes);
+    address_space_cache_invalidate(cache, at, bytes);
+}
+
+static void qpair_copy(void *to, size_t at, void *from, size_t from_at,
+                       size_t bytes)
+{
+    MemoryRegionCache *target = to, *source = from;
+
+    memmove((uint8_t *)target->ptr + at, (uint8_t *)source->ptr + from_at,
+            bytes);
+    address_space_cache_invalidate(target, at, bytes);
+}
+
 /* Guest code that was translated from these bytes is not valid any more. */
 static void qpair_written(void *mapping, size_t at, size_t bytes)
 {
@@ -294,6 +320,9 @@ QpairHost qpair_host(QpairState *s)
         .write = qpair_dma_write,
         .write_word = qpair_dma_write_word,
         .map = qpair_map,
+        .load = qpair_load,
+        .store = qpair_store,
+        .copy = qpair_copy,
         .written = qpair_written,
         .unmap = qpair_unmap,
         .raise = qpair_raise,

@@ -48,6 +48,8 @@ EQ, SQ, CQ, CONTEXT, MESSAGE = 0x100000, 0x110000, 0x120000, 0x130000, 0x140000
 LOG = 4
 QUERY_DEVICE = 8 << 4 | 3
 GENERAL = 21
+REMOTE_OPERATION = 11
+LOCAL_WRITE, REMOTE_WRITE = 1, 2
 
 
 class Driver(Function):
@@ -86,10 +88,10 @@ class Driver(Function):
         at = self.capability(machine.CAP_MSIX) + 2
         self.set_config(at, self.config(at, "w") & 0x3FFF | 0x8000, "w")
 
-    def post(self, opcode=QUERY_DEVICE, context=CONTEXT, context_bytes=None):
+    def post(self, opcode=QUERY_DEVICE, context=CONTEXT, context_bytes=None, number=0, mask=0):
         """Hands an admin command to the device."""
         size = 8 * len(COUNTERS) if context_bytes is None else context_bytes
-        words = [opcode | 1 << 8 | 1 << 16, 0x77, context, size << 32, 0, 0, 0, 0]
+        words = [opcode | 1 << 8 | 1 << 16 | number << 32, 0x77, context, mask | size << 32, 0, 0, 0, 0]
         self.machine.store(SQ + self.shift + 64 * (self.posted % (1 << LOG)), words)
         self.posted += 1
         self.doorbell(BELL["SQ"], self.posted << 32)
@@ -112,6 +114,15 @@ class Driver(Function):
             assert time.monotonic() < end, f"waited for too long; STATUS {status:#x}"
             self.machine.step(1000)
 
+    def command(self, kind, verb, number=0, mask=0, context=()):
+        """Has an admin command done: its first result."""
+        self.machine.store(CONTEXT + self.shift, context)
+        index = self.posted
+        self.post(kind << 4 | verb, CONTEXT if context else 0, 8 * len(context), number, mask)
+        entry = self.wait(index)
+        assert status(entry) == 0, f"command {kind}.{verb}: {entry}"
+        return entry[1] >> 32
+
     def query(self):
         """Asks for the device's counters by the admin queue."""
         index = self.posted
@@ -125,6 +136,44 @@ class Driver(Function):
 def status(entry):
     """How a CQE says that it went."""
     return entry[3] >> 40 & 0xFF
+
+
+class Writer(Driver):
+    """A queue pair that is its own peer, and writes the first page of a region to the second."""
+
+    QUEUE, ENTRIES, PAYLOAD = 0x150000, 0x160000, 0x170000
+    written = 0
+
+    def connect(self):
+        create, modify = 1, 2
+        cq, qp, mr, pd = 2, 3, 4, 5
+        domain = self.command(pd, create)
+        entries = [self.ENTRIES, 32 << LOG, 0]
+        self.cq = self.command(cq, create, context=[LOG << 48, 0, *entries, 0, 0, 0])
+        queue = [self.QUEUE, 64 << LOG, 0]
+        context = [domain, self.cq | self.cq << 32, LOG << 32, 0, REMOTE_WRITE << 32, 0, 0, 0, *queue, *queue, 0, 0]
+        self.qp = self.command(qp, create, context=context)
+        region = [self.PAYLOAD, 0x2000, 0]
+        access = LOCAL_WRITE | REMOTE_WRITE
+        self.key = self.command(mr, create, context=[domain | access << 32, 0, *region, 0, 0, 0])
+        for state, peer in ((1, 0), (2, self.qp), (3, 0)):
+            mask = 3 if peer else 1
+            self.command(qp, modify, self.qp, mask, [state << 56, 0, 0, peer, *[0] * 12])
+
+    def write_page(self, word):
+        """Has a word written to the second page, where it is read back: the status, and what is there then."""
+        m, write = self.machine, 3
+        m.store(self.PAYLOAD + self.shift, [word])
+        wqe = [write | 1 << 8 | 1 << 16 | 1 << 24, 0, 0x1000, self.key, 0, 8 | self.key << 32, 0, 0]
+        m.store(self.QUEUE + self.shift + 64 * self.written, wqe)
+        index, self.written = self.written, self.written + 1
+        self.doorbell(BELL["SQ"], self.written << 32 | self.qp)
+        entry = self.ENTRIES + self.shift + 32 * index
+        self.until(lambda: m.words(entry, 4)[3] >> 63)
+        return status(m.words(entry, 4)), self.second_page(self.shift)
+
+    def second_page(self, shift):
+        return self.machine.words(self.PAYLOAD + 0x1000 + shift, 1)[0]
 
 
 def device(options="", slot=4, **more):
@@ -442,6 +491,33 @@ def behind_an_iommu_nothing_is_kept():
         assert "qpair_dma_fault " in m.trace()
 
 
+def payload_goes_where_the_iommu_says():
+    """A region's memory is kept mapped, and neither past the switch of an IOMMU nor behind it."""
+    with Machine(*QEMU, "-device", "intel-iommu", *device(), "--trace", "qpair_*") as m:
+        f = Writer(m, 4)
+        f.up()
+        f.connect()
+        region = f"DMA at {f.PAYLOAD:#x}, 8192 bytes: kept mapped 1"
+        for word in (1, 2, 3):
+            assert f.write_page(word) == (0, word)
+        assert m.trace().count(region) == 1, "not kept mapped, or not once"
+
+        iommu = Iommu(m)
+        iommu.on(devfn=4 << 3, iova=EQ, shift=0x1000000)
+        f.shift = 0x1000000
+        for ring in (EQ, f.ENTRIES, f.PAYLOAD):
+            m.line("memset", ring + f.shift, 0x2000, 0)
+        for word in (4, 5, 6):
+            assert f.write_page(word) == (0, word)
+        assert f.second_page(0) == 3, "written past the IOMMU"
+        assert m.trace().count(region) == 1, "mapped behind an IOMMU"
+
+        iommu.map(f.PAYLOAD + 0x1000, None)
+        assert f.write_page(7) == (REMOTE_OPERATION, 6), "written after an unmap"
+        assert m.get("dma-faults") == 1
+        assert f.second_page(0) == 3
+
+
 def entries_do_not_go_to_devices():
     """An event's place is memory when the queue is made, and another device's doorbells after."""
     with Machine(*QEMU, "-device", "intel-iommu", *device(), "-device", "qpair,id=r,addr=5") as m:
@@ -694,6 +770,7 @@ TESTS = [
     errors_reach_the_root_port,
     without_bus_mastering_nothing_is_touched,
     behind_an_iommu_nothing_is_kept,
+    payload_goes_where_the_iommu_says,
     entries_do_not_go_to_devices,
     a_device_aimed_at_itself_survives,
     knobs_turn_at_run_time,

@@ -132,7 +132,7 @@ GOALS = {
     "process_write64_b32_interrupts": ("0", lambda f, v: v == 0),
     "process_write64_b32_dma": ("<= 3.2", lambda f, v: v <= 3.2),
     **{f"scale_{qps}_instructions": ("within 10 % of each other", lambda f, v: even(f, "scale", QPS)) for qps in QPS},
-    **{f"model_scale_{qps}_instructions": ("within 10 % of each other", lambda f, v: even(f, "model_scale", MODEL_QPS)) for qps in MODEL_QPS},
+    **{f"model_scale_{qps}_instructions": ("<= 600, within 10 % of each other", lambda f, v: v <= 600 and even(f, "model_scale", MODEL_QPS)) for qps in MODEL_QPS},
     "kernel_loopback_256x64_instructions": ("<= 300", lambda f, v: v <= 300),
     "kernel_loopback_256x64_interrupts": ("<= 1/64", lambda f, v: v <= 1 / 64),
     "kernel_loopback_256x64_eq_doorbells": ("<= 1/64", lambda f, v: v <= 1 / 64),

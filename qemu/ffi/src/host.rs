@@ -106,16 +106,16 @@ impl Host for Qemu {
         if base.is_null() {
             return None;
         }
-        let ram = Ram {
+        Some(Ram {
             base: base.cast(),
             bytes,
             handle,
+            load: self.host.load,
+            store: self.host.store,
+            copy: self.host.copy,
             written: self.host.written,
             unmap: self.host.unmap,
-        };
-        // Atomics want words on their boundaries. Guest RAM begins at one, so this refuses nothing that
-        // software may ask for; what it refuses is unmapped by the drop.
-        ram.base.is_aligned().then_some(ram)
+        })
     }
 
     fn raise(&mut self, vector: u16) {
@@ -213,9 +213,12 @@ impl Host for Qemu {
 
 /// Guest RAM that stays mapped until this is dropped.
 pub(crate) struct Ram {
-    base: *mut u64,
+    base: *mut u8,
     bytes: usize,
     handle: *mut c_void,
+    load: unsafe extern "C" fn(*mut c_void, usize, *mut c_void, usize),
+    store: unsafe extern "C" fn(*mut c_void, usize, *const c_void, usize),
+    copy: unsafe extern "C" fn(*mut c_void, usize, *mut c_void, usize, usize),
     written: unsafe extern "C" fn(*mut c_void, usize, usize),
     unmap: unsafe extern "C" fn(*mut c_void),
 }
@@ -228,14 +231,21 @@ impl Ram {
     /// The word at byte `at`, if it is one of ours.
     fn word(&self, at: usize) -> Option<&AtomicU64> {
         let end = at.checked_add(WORD)?;
-        if end > self.bytes || at % WORD != 0 {
+        if end > self.bytes {
             return None;
         }
+        let word = self.base.wrapping_add(at).cast::<u64>();
         // SAFETY: `base` has `bytes` bytes of mapped, writable RAM until the drop (contract of
-        // `QpairHost::map`), and is aligned (checked by `Qemu::map`), so the word is inside, aligned and
-        // valid for reads and writes for as long as `self`. Nothing in this process makes a
+        // `QpairHost::map`), so the word is inside, and valid for reads and writes for as long as `self`; it is
+        // aligned, which is checked here. Nothing in this process makes a
         // Rust reference to guest memory but this one, and all of its accesses are atomic.
-        Some(unsafe { AtomicU64::from_ptr(self.base.add(at / WORD)) })
+        word.is_aligned()
+            .then(|| unsafe { AtomicU64::from_ptr(word) })
+    }
+
+    /// Whether `count` bytes from byte `at` on are ours.
+    fn has(&self, at: usize, count: usize) -> bool {
+        at.checked_add(count).is_some_and(|end| end <= self.bytes)
     }
 }
 
@@ -271,6 +281,31 @@ impl Mapping for Ram {
         }
         // SAFETY: `handle` is of the map that made `self` and is not unmapped yet; the range is inside.
         unsafe { (self.written)(self.handle, at, words.len() * WORD) }
+    }
+
+    fn read(&self, at: usize, bytes: &mut [u8]) {
+        if !self.has(at, bytes.len()) {
+            bytes.fill(0);
+            return;
+        }
+        // SAFETY: `handle` is of the map that made `self` and is not unmapped yet; the range is inside, and the buffer is
+        // valid for writes of its length.
+        unsafe { (self.load)(self.handle, at, bytes.as_mut_ptr().cast(), bytes.len()) }
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) {
+        if !self.has(at, bytes.len()) {
+            return;
+        }
+        // SAFETY: As in `read`; the buffer is valid for reads of its length.
+        unsafe { (self.store)(self.handle, at, bytes.as_ptr().cast(), bytes.len()) }
+    }
+
+    fn copy(&self, at: usize, from: &Self, from_at: usize, bytes: usize) {
+        if self.has(at, bytes) && from.has(from_at, bytes) {
+            // SAFETY: As in `read`, of both mappings.
+            unsafe { (self.copy)(self.handle, at, from.handle, from_at, bytes) }
+        }
     }
 }
 

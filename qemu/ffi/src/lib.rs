@@ -175,7 +175,21 @@ pub struct QpairHost {
         bytes: usize,
         mapping: *mut *mut c_void,
     ) -> *mut c_void,
-    /// Bytes of a mapping were written.
+    /// Reads bytes of a mapping into `buffer`.
+    pub load:
+        unsafe extern "C" fn(mapping: *mut c_void, at: usize, buffer: *mut c_void, bytes: usize),
+    /// Writes bytes of a mapping from `buffer`.
+    pub store:
+        unsafe extern "C" fn(mapping: *mut c_void, at: usize, buffer: *const c_void, bytes: usize),
+    /// Copies bytes of the mapping `from` to the mapping `to`, which may be the same; they may overlap.
+    pub copy: unsafe extern "C" fn(
+        to: *mut c_void,
+        at: usize,
+        from: *mut c_void,
+        from_at: usize,
+        bytes: usize,
+    ),
+    /// Words of a mapping were written by the model itself.
     pub written: unsafe extern "C" fn(mapping: *mut c_void, at: usize, bytes: usize),
     /// Ends a mapping.
     pub unmap: unsafe extern "C" fn(mapping: *mut c_void),

@@ -101,6 +101,7 @@ impl<M> Cq<M> {
 impl<H: Host> Function<H> {
     /// Writes a completion, and the event that it causes. False if the turn of the queue pair must end: the CQ is
     /// overrun, or the function stopped.
+    #[inline(always)]
     pub(crate) fn complete(&mut self, cq: Number, cqe: &Cqe, solicited: bool) -> bool {
         if self.state != State::Ready {
             return false;
@@ -114,6 +115,7 @@ impl<H: Host> Function<H> {
     }
 
     /// Puts an entry into the ring, and writes the event that it causes. False as [`complete`](Self::complete).
+    #[inline(always)]
     pub(crate) fn put_completion(
         &mut self,
         cq: Number,
@@ -130,24 +132,25 @@ impl<H: Host> Function<H> {
             self.overrun(cq);
             return mutant!(OverrunGoesOn);
         };
-        let eq = found.eq;
         let depth = found.channel.window().depth();
         let [_, _, _, last] = &mut words;
         *last = (*last & !OWNER) | if depth.owner(index) { OWNER } else { 0 };
         let at = u64::from(depth.position(index)) * Cqe::BYTES as u64;
-        if mutant!(EventBeforeCompletion) && fire == Fire::Now {
-            self.write_event(eq, Source::Cq(cq), completion_event(cq));
-        }
-        let Some(found) = self.cqs.get_mut(cq) else {
+        let found = if mutant!(EventBeforeCompletion) {
+            self.fire(cq, fire);
+            self.cqs.get_mut(cq)
+        } else {
+            Some(found)
+        };
+        let Some(found) = found else {
             return false;
         };
-        let mut stored = Ok(());
         if mutant!(OwnerFirst) {
             // The words in the wrong order: the owner bit with nothing behind it.
             let [_, _, _, last] = words;
-            stored = found.ring.store(&mut self.bus, at, &[0, 0, 0, last]);
+            let _ = found.ring.store(&mut self.bus, at, [0, 0, 0, last]);
         }
-        stored = stored.and_then(|()| found.ring.store(&mut self.bus, at, &words));
+        let stored = found.ring.store(&mut self.bus, at, words);
         if stored.is_err() {
             self.overrun(cq);
             return mutant!(OverrunGoesOn);
@@ -169,16 +172,23 @@ impl<H: Host> Function<H> {
     }
 
     /// Writes the event of a CQ if its channel says so.
+    #[inline]
     pub(crate) fn fire(&mut self, cq: Number, fire: Fire) {
         if fire == Fire::No || self.state != State::Ready {
             return;
         }
+        self.write_completion_event(cq);
+    }
+
+    #[inline(never)]
+    fn write_completion_event(&mut self, cq: Number) {
         if let Some(eq) = self.cqs.get(cq).map(|cq| cq.eq) {
             self.write_event(eq, Source::Cq(cq), completion_event(cq));
         }
     }
 
     /// The CQ had no room, or its memory could not be written.
+    #[cold]
     fn overrun(&mut self, cq: Number) {
         if cq == Number::ADMIN {
             self.fatal(EnableError::AdminCqOverrun);

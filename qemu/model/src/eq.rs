@@ -142,7 +142,7 @@ impl<H: Host> Function<H> {
         let [_, last] = &mut words;
         *last = (*last & !OWNER) | if depth.owner(index) { OWNER } else { 0 };
         let at = position as u64 * Eqe::BYTES as u64;
-        let stored = found.ring.store(&mut self.bus, at, &words);
+        let stored = found.ring.store(&mut self.bus, at, words);
         stored.map_err(|_| EnableError::Dma)?;
         self.bus.count(Counter::Eqes);
         let eqe = Eqe::decode(&words);

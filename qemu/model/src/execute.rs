@@ -26,8 +26,11 @@ use crate::qp::past;
 use crate::qp::NoReceive;
 use crate::transfer::statuses;
 use crate::transfer::total;
-use crate::transfer::Cursor;
+use crate::transfer::Fault;
+use crate::transfer::Kind;
 use crate::transfer::Message;
+use crate::transfer::Paused;
+use crate::transfer::Sender;
 use crate::transfer::WqeWords;
 use crate::Function;
 use qpair_abi::command::qp_state;
@@ -53,27 +56,6 @@ const FOR_EVER: u8 = 7;
 /// The only service.
 const _: () = assert!(service::RC == 0);
 
-/// How far a message came.
-enum Outcome {
-    /// To its end.
-    Done,
-    /// As far as the turn goes.
-    Paused,
-    /// The turn ends: it is tried again, it failed, or its completion found no room.
-    Over,
-}
-
-impl Outcome {
-    /// Of a message that was completed, and whether the turn may go on.
-    fn of(goes_on: bool) -> Self {
-        if goes_on {
-            Self::Done
-        } else {
-            Self::Over
-        }
-    }
-}
-
 /// Why a message does not go on.
 enum Refusal {
     /// The sender's own fault.
@@ -90,32 +72,56 @@ enum Refusal {
     },
 }
 
+impl Refusal {
+    /// For a fault of either end.
+    fn of(fault: &Fault) -> Self {
+        match statuses(fault) {
+            (sender, Some(peer), detail) => Self::Peer {
+                sender,
+                peer,
+                detail,
+            },
+            (sender, None, detail) => Self::Sender(sender, detail),
+        }
+    }
+}
+
 impl<H: Host> Function<H> {
     /// A turn: at most `left` work requests and `budget` bytes, from which it takes what it uses.
     pub(crate) fn send(&mut self, qp: Number, left: &mut u32, budget: &mut u64) {
-        let paused = self.qps.get_mut(qp).and_then(|found| found.sending.take());
+        let Some(found) = self.qps.get(qp) else {
+            return;
+        };
+        let sender = Sender {
+            qp,
+            pd: found.pd,
+            peer: found.peer,
+            peer_function: found.peer_function,
+        };
         let mut goes_on = true;
-        if let Some(mut message) = paused {
-            goes_on = self.perform(qp, &mut message, budget);
+        if found.sending.is_some() {
+            goes_on = self.resume(&sender, budget);
             *left = left.saturating_sub(1);
         }
         if goes_on {
             let mut blocks = core::mem::take(&mut self.blocks);
-            self.send_new(qp, left, budget, &mut blocks);
+            self.send_new(&sender, left, budget, &mut blocks);
             self.blocks = blocks;
         }
         self.has_work(qp);
     }
 
     /// Begins work requests from the SQ, in runs of blocks that are fetched at once.
-    fn send_new(&mut self, qp: Number, left: &mut u32, budget: &mut u64, blocks: &mut [u64]) {
+    fn send_new(&mut self, sender: &Sender, left: &mut u32, budget: &mut u64, blocks: &mut [u64]) {
+        let qp = sender.qp;
         while *left != 0 {
-            let ready = |found: &crate::qp::Qp<H::Map>| {
+            let ready = |found: &&crate::qp::Qp<H::Map>| {
                 found.state == qp_state::RTS && !found.waiting && !found.sq.window.is_empty()
             };
-            if !self.qps.get(qp).is_some_and(ready) {
+            let Some(found) = self.qps.get(qp).filter(ready) else {
                 return;
-            }
+            };
+            let (mut head, mut posted) = (found.sq.window.head(), found.sq.window.used());
             let most = left.saturating_mul(MAX_BLOCKS as u32);
             let Some(count) = self.fetch(qp, most, blocks) else {
                 self.stop(qp, Status::LocalQpOperation);
@@ -124,36 +130,30 @@ impl<H: Host> Function<H> {
             let fetched = blocks.get(..count as usize * BLOCK_WORDS);
             let mut rest = fetched.unwrap_or(&[]);
             while *left != 0 && !rest.is_empty() {
-                let Some((head, posted)) = self.qps.get(qp).map(|found| {
-                    let window = &found.sq.window;
-                    (window.head(), window.used())
-                }) else {
-                    return;
-                };
-                let Some(wqe) = rest.first_chunk().map(SendWqe::decode) else {
-                    return;
-                };
-                let words = usize::from(wqe.blocks) * BLOCK_WORDS;
+                let wqe = decode(rest);
                 let Some(past) = past(&wqe, head, posted) else {
-                    // Where the next one would begin nobody knows, so this one is all that is posted.
+                    // Where the next one would begin is unknown, so this one is all that is posted.
                     self.bus.count(Counter::SendWqes);
                     let tail = head.plus(posted);
                     let refusal = Refusal::Sender(Status::LocalQpOperation, Detail::Blocks);
-                    self.refuse(qp, Number::ADMIN, &wqe, tail, refusal);
+                    self.refuse(sender, rest, tail, refusal);
                     return;
                 };
+                let words = usize::from(wqe.blocks) * BLOCK_WORDS;
                 let Some((whole, others)) = rest.split_at_checked(words) else {
                     break;
                 };
                 rest = others;
                 *left -= 1;
+                posted = posted.saturating_sub(past.since(head));
+                head = past;
                 self.bus.count(Counter::SendWqes);
-                let mut message = message(&wqe, whole, past);
-                let goes_on = match self.check(qp, &mut message) {
-                    Ok(()) => self.perform(qp, &mut message, budget),
-                    Err(refusal) => {
-                        self.refuse(qp, Number::ADMIN, &wqe, past, refusal);
-                        mutant!(ErrorGoesOn)
+                let mut message = Message::new(wqe, past);
+                let goes_on = match self.check(sender, &mut message, whole) {
+                    Ok(()) => self.perform(sender, message, whole, budget),
+                    Err((status, detail)) => {
+                        let refusal = Refusal::Sender(status, detail);
+                        self.refuse(sender, whole, past, refusal)
                     }
                 };
                 if !goes_on {
@@ -164,172 +164,178 @@ impl<H: Host> Function<H> {
     }
 
     /// Checks a WQE by itself, and the sender's memory.
-    fn check(&mut self, qp: Number, message: &mut Message) -> Result<(), Refusal> {
-        let wqe = message.wqe;
-        let blocks = usize::from(wqe.blocks);
-        let refuse = |detail| Err(Refusal::Sender(Status::LocalQpOperation, detail));
-        let (sends, writes) = match wqe.opcode {
-            opcode::NOP => (false, false),
-            opcode::SEND | opcode::SEND_IMM => (true, false),
-            opcode::WRITE => (false, true),
-            opcode::WRITE_IMM => (true, true),
-            opcode::READ => (false, false),
-            _ => return refuse(Detail::Opcode),
+    #[inline(always)]
+    fn check(
+        &mut self,
+        sender: &Sender,
+        message: &mut Message,
+        words: &[u64],
+    ) -> Result<(), (Status, Detail)> {
+        let refuse = |detail| Err((Status::LocalQpOperation, detail));
+        let Some(kind) = Kind::of(message.wqe.opcode) else {
+            return refuse(Detail::Opcode);
         };
-        let mut known = send_flags::SIGNALED | send_flags::FENCE;
-        if sends {
-            known |= send_flags::SOLICITED;
-        }
-        if sends || writes {
-            known |= send_flags::INLINE;
-        }
-        if wqe.flags & !known != 0 {
+        message.kind = kind;
+        let wqe = &message.wqe;
+        let blocks = usize::from(wqe.blocks);
+        if wqe.flags & !kind.flags != 0 {
             return refuse(Detail::Flags);
         }
-        let most_sges = send_sges(blocks).min(usize::from(self.config.send_sges));
-        let most_inline = inline_bytes(blocks).min(usize::from(self.config.inline_bytes));
-        let inline = wqe.flags & send_flags::INLINE != 0;
-        if usize::from(wqe.sges) > if inline { 0 } else { most_sges } {
+        let inline = message.is_inline();
+        let (most_sges, most_inline) = if inline {
+            let most = usize::from(self.config.inline_bytes);
+            (0, inline_bytes(blocks).min(most))
+        } else {
+            let most = usize::from(self.config.send_sges);
+            (send_sges(blocks).min(most), 0)
+        };
+        if usize::from(wqe.sges) > most_sges {
             return refuse(Detail::Sges);
         }
-        if wqe.inline_bytes as usize > if inline { most_inline } else { 0 } {
+        if wqe.inline_bytes as usize > most_inline {
             return refuse(Detail::Inline);
         }
         if wqe.opcode == opcode::NOP {
             return Ok(());
         }
-        let bytes = if inline {
-            u64::from(wqe.inline_bytes)
+        let (bytes, wrong) = if inline {
+            (u64::from(wqe.inline_bytes), None)
         } else {
-            total(&message.words, SendWqe::WORDS, wqe.sges)
+            self.check_local(sender, message, words)
         };
         if bytes > u64::from(self.config.message_bytes) {
-            return Err(Refusal::Sender(Status::LocalLength, Detail::Message));
+            return Err((Status::LocalLength, Detail::Message));
         }
         message.bytes = bytes as u32;
-        let local = self.check_local(qp, message);
-        local.map_err(|detail| Refusal::Sender(Status::LocalProtection, detail))
-    }
-
-    /// Carries a message on: whether the turn goes on after it.
-    fn perform(&mut self, qp: Number, message: &mut Message, budget: &mut u64) -> bool {
-        match self.carry_on(qp, message, budget) {
-            Outcome::Done => *budget != 0,
-            Outcome::Over => mutant!(ErrorGoesOn),
-            Outcome::Paused => {
-                if let Some(found) = self.qps.get_mut(qp) {
-                    found.sending = Some(message.clone());
-                }
-                false
-            }
+        match wrong {
+            None => Ok(()),
+            Some(detail) => Err((Status::LocalProtection, detail)),
         }
     }
 
-    fn carry_on(&mut self, qp: Number, message: &mut Message, budget: &mut u64) -> Outcome {
-        let wqe = message.wqe;
-        if wqe.opcode == opcode::NOP {
-            return Outcome::of(self.complete_send(qp, &wqe, message.past, 0, Ok(())));
+    /// Carries on with a message that took longer than its turn: whether the turn goes on after it.
+    #[cold]
+    fn resume(&mut self, sender: &Sender, budget: &mut u64) -> bool {
+        let found = self.qps.get_mut(sender.qp);
+        let Some(paused) = found.and_then(|found| found.sending.take()) else {
+            return true;
+        };
+        self.perform(sender, paused.message, &paused.words, budget)
+    }
+
+    /// Carries a message as far as the turn goes: whether the turn goes on after it.
+    #[inline(always)]
+    fn perform(
+        &mut self,
+        sender: &Sender,
+        mut message: Message,
+        words: &[u64],
+        budget: &mut u64,
+    ) -> bool {
+        if message.wqe.opcode == opcode::NOP {
+            let done = self.complete_send(sender.qp, &message.wqe, message.past, 0, Ok(()));
+            return done && *budget != 0;
         }
-        let peer = self.qps.get(qp).map_or(Number::ADMIN, |found| found.peer);
-        if let Err(refusal) = self.admit(qp, peer, message) {
-            return self.refuse(qp, peer, &wqe, message.past, refusal);
+        if let Err(refusal) = self.admit(sender, &mut message) {
+            return self.refuse(sender, words, message.past, refusal);
         }
-        if mutant!(CompletionBeforeData) && wqe.opcode == opcode::WRITE {
-            self.finish(qp, peer, message);
+        let left = budget.checked_sub(u64::from(message.bytes));
+        let left = left.filter(|_| !mutant!(CompletionBeforeData));
+        let (Some(left), true) = (left, left.is_some() && self.move_at_once(&message)) else {
+            return self.step_by_step(sender, message, words, budget);
+        };
+        *budget = left;
+        self.finish(sender, &message) && left != 0
+    }
+
+    /// The same for a message that is not mapped as one piece at both ends, or is longer than what is left of the turn.
+    #[cold]
+    fn step_by_step(
+        &mut self,
+        sender: &Sender,
+        mut message: Message,
+        words: &[u64],
+        budget: &mut u64,
+    ) -> bool {
+        let too_early = mutant!(CompletionBeforeData) && message.wqe.opcode == opcode::WRITE;
+        if too_early {
+            self.finish(sender, &message);
         }
         while message.done < message.bytes {
             if *budget == 0 {
-                return Outcome::Paused;
+                self.pause(sender.qp, &message, words);
+                return false;
             }
-            match self.step(qp, peer, message, *budget) {
+            match self.step(sender, &mut message, words, *budget) {
                 Ok(count) => *budget = budget.saturating_sub(u64::from(count)),
                 Err(fault) => {
-                    let refusal = match statuses(&fault) {
-                        (sender, Some(peer), detail) => Refusal::Peer {
-                            sender,
-                            peer,
-                            detail,
-                        },
-                        (sender, None, detail) => Refusal::Sender(sender, detail),
-                    };
-                    return self.refuse(qp, peer, &wqe, message.past, refusal);
+                    let refusal = Refusal::of(&fault);
+                    return self.refuse(sender, words, message.past, refusal);
                 }
             }
         }
-        if mutant!(CompletionBeforeData) && wqe.opcode == opcode::WRITE {
-            return Outcome::Done;
+        (too_early || self.finish(sender, &message)) && *budget != 0
+    }
+
+    /// The turn is over before the message is.
+    fn pause(&mut self, qp: Number, message: &Message, whole: &[u64]) {
+        let mut words: WqeWords = [0; MAX_BLOCKS * BLOCK_WORDS];
+        for (word, from) in words.iter_mut().zip(whole) {
+            *word = *from;
         }
-        Outcome::of(self.finish(qp, peer, message))
+        if let Some(found) = self.qps.get_mut(qp) {
+            found.tries = 0;
+            found.sending = Some(Paused {
+                message: Message {
+                    local: None,
+                    remote: None,
+                    ..*message
+                },
+                words,
+            });
+        }
     }
 
     /// Asks whether the peer is there for a queue pair: only if it names it.
-    fn ask_peer(&self, qp: Number, peer: Number) -> Result<(), Detail> {
-        let own_function = self.qps.get(qp).map(|found| found.peer_function);
-        let found = self.qps.get(peer).ok_or(Detail::NoPeer)?;
-        if peer == Number::ADMIN || own_function != Some(0) {
+    #[inline(always)]
+    fn ask_peer(&self, sender: &Sender) -> Result<&crate::qp::Qp<H::Map>, Detail> {
+        let found = self.qps.get(sender.peer).ok_or(Detail::NoPeer)?;
+        if sender.peer == Number::ADMIN || sender.peer_function != 0 {
             return Err(Detail::NoPeer);
         }
-        if !mutant!(PeerNotAsked) && (found.peer != qp || found.peer_function != 0) {
+        if !mutant!(PeerNotAsked) && (found.peer != sender.qp || found.peer_function != 0) {
             return Err(Detail::NotNamed);
         }
         match found.state {
-            qp_state::RTR | qp_state::RTS | qp_state::SQD => Ok(()),
+            qp_state::RTR | qp_state::RTS | qp_state::SQD => Ok(found),
             _ => Err(Detail::NotReady),
         }
     }
 
     /// Asks the peer to let a message in. It is asked again at each turn, and what it took for it is still there.
-    fn admit(&mut self, qp: Number, peer: Number, message: &mut Message) -> Result<(), Refusal> {
-        self.ask_peer(qp, peer).map_err(|detail| {
-            if self.qps.is_stale(peer) {
-                // Counted below: a reference that outlived its object.
-                return Refusal::Retry(Detail::NoPeer);
+    #[inline(always)]
+    fn admit(&mut self, sender: &Sender, message: &mut Message) -> Result<(), Refusal> {
+        let peer = self.ask_peer(sender);
+        let peer = peer.map(|peer| (peer.pd, peer.access, peer.receiving.is_some()));
+        let (pd, allowed, filling) = match peer {
+            Ok(peer) => peer,
+            // A reference that outlived its object. The refusal counts it.
+            Err(_) if self.qps.is_stale(sender.peer) => {
+                return Err(Refusal::Retry(Detail::NoPeer));
             }
-            Refusal::Retry(detail)
-        })?;
-        if message.admitted && message.takes_receive() {
-            let filling = self
-                .qps
-                .get(peer)
-                .is_some_and(|peer| peer.receiving.is_some());
-            if !filling {
-                message.restart();
-            }
-        }
+            Err(detail) => return Err(Refusal::Retry(detail)),
+        };
         if message.admitted {
-            return Ok(());
-        }
-        if message.takes_receive() {
-            let broken = |detail| Refusal::Peer {
-                sender: Status::RemoteOperation,
-                peer: Status::LocalQpOperation,
-                detail,
-            };
-            self.take_receive(peer).map_err(|none| match none {
-                NoReceive::Empty => Refusal::NotReady,
-                NoReceive::Dma => broken(Detail::Dma),
-                NoReceive::Bad(detail) => broken(detail),
-            })?;
-        }
-        let right = message.remote_right();
-        if right == 0 {
-            let room = self.qps.get(peer).map_or(0, |found| {
-                let receive = found.receiving.as_ref();
-                receive.map_or(0, |receive| {
-                    let [head, second, ..] = receive.words;
-                    let sges = RecvWqe::decode(&[head, second]).sges;
-                    total(&receive.words, RecvWqe::WORDS, sges)
-                })
-            });
-            if room < u64::from(message.bytes) {
-                return Err(Refusal::Peer {
-                    sender: Status::RemoteInvalidRequest,
-                    peer: Status::LocalLength,
-                    detail: Detail::ShortReceive,
-                });
+            if filling || !message.kind.receives {
+                return Ok(());
             }
-        } else {
-            let allowed = self.qps.get(peer).map_or(0, |found| found.access);
+            message.restart();
+        }
+        if message.kind.receives {
+            self.admit_to_receive(sender.peer, message.kind, message.bytes)?;
+        }
+        let right = message.kind.remote;
+        if right != 0 {
             if allowed & right == 0 && !mutant!(PeerRightsNotChecked) {
                 return Err(Refusal::Peer {
                     sender: Status::RemoteInvalidRequest,
@@ -337,69 +343,100 @@ impl<H: Host> Function<H> {
                     detail: Detail::Rights,
                 });
             }
-            self.check_remote(peer, message)
-                .map_err(|detail| Refusal::Peer {
+            let range = message.remote_range();
+            if range.bytes != 0 {
+                let found = self.regions.find(pd, right, range);
+                let found = found.map_err(|detail| Refusal::Peer {
                     sender: Status::RemoteAccess,
                     peer: Status::LocalAccess,
                     detail,
                 })?;
+                message.remote = Some(found);
+            }
         }
         message.admitted = true;
-        if let Some(found) = self.qps.get_mut(qp) {
-            found.tries = 0;
+        Ok(())
+    }
+
+    /// Takes the peer's next receive, which has room for what is to fill it.
+    fn admit_to_receive(&mut self, peer: Number, kind: &Kind, bytes: u32) -> Result<(), Refusal> {
+        let broken = |detail| Refusal::Peer {
+            sender: Status::RemoteOperation,
+            peer: Status::LocalQpOperation,
+            detail,
+        };
+        self.take_receive(peer).map_err(|none| match none {
+            NoReceive::Empty => Refusal::NotReady,
+            NoReceive::Dma => broken(Detail::Dma),
+            NoReceive::Bad(detail) => broken(detail),
+        })?;
+        let found = self.qps.get(peer);
+        let room = found.and_then(|found| found.receiving.as_ref());
+        let room = room.map_or(0, |receive| {
+            let [head, second, ..] = receive.words;
+            let sges = RecvWqe::decode(&[head, second]).sges;
+            total(&receive.words, RecvWqe::WORDS, sges)
+        });
+        if kind.remote == 0 && room < u64::from(bytes) {
+            return Err(Refusal::Peer {
+                sender: Status::RemoteInvalidRequest,
+                peer: Status::LocalLength,
+                detail: Detail::ShortReceive,
+            });
         }
         Ok(())
     }
 
     /// All bytes are there: completes the peer's receive, then the work request. False if the turn must end.
-    fn finish(&mut self, qp: Number, peer: Number, message: &Message) -> bool {
+    #[inline(always)]
+    fn finish(&mut self, sender: &Sender, message: &Message) -> bool {
         let wqe = &message.wqe;
-        let mut goes_on = true;
-        if message.takes_receive() {
-            let found = self.qps.get_mut(peer);
-            let taken = found.and_then(|found| {
-                let receive = found.receiving.take()?;
-                Some((found.recv_cq, receive.wr_id, receive.past))
-            });
-            if let Some((cq, wr_id, past)) = taken {
-                let imm = wqe.opcode != opcode::SEND;
-                let solicited = wqe.flags & send_flags::SOLICITED != 0;
-                let cqe = Cqe {
-                    wr_id,
-                    qp: peer,
-                    bytes: message.bytes,
-                    imm: if imm { wqe.imm } else { 0 },
-                    index: past.get(),
-                    opcode: match wqe.opcode {
-                        opcode::WRITE_IMM => opcode::RECV_WRITE_IMM,
-                        _ => opcode::RECV,
-                    },
-                    flags: cqe_flags::RECV
-                        | if imm { cqe_flags::IMM } else { 0 }
-                        | if solicited { cqe_flags::SOLICITED } else { 0 },
-                    ..Cqe::default()
-                };
-                goes_on = self.complete(cq, &cqe, solicited);
-            }
-        }
+        let goes_on =
+            !message.kind.receives || self.finish_receive(sender.peer, *wqe, message.bytes);
         let bytes = match wqe.opcode {
             opcode::READ => message.bytes,
             _ => 0,
         };
-        self.complete_send(qp, wqe, message.past, bytes, Ok(())) && goes_on
+        self.complete_send(sender.qp, wqe, message.past, bytes, Ok(())) && goes_on
     }
 
-    /// A message does not go on.
-    fn refuse(
-        &mut self,
-        qp: Number,
-        peer: Number,
-        wqe: &SendWqe,
-        past: Index,
-        refusal: Refusal,
-    ) -> Outcome {
+    /// Completes the receive that a message has filled or taken.
+    fn finish_receive(&mut self, peer: Number, wqe: SendWqe, bytes: u32) -> bool {
+        let found = self.qps.get_mut(peer);
+        let taken = found.and_then(|found| {
+            let receive = found.receiving.take()?;
+            Some((found.recv_cq, receive.wr_id, receive.past))
+        });
+        let Some((cq, wr_id, past)) = taken else {
+            return true;
+        };
+        let imm = wqe.opcode != opcode::SEND;
+        let solicited = wqe.flags & send_flags::SOLICITED != 0;
+        let cqe = Cqe {
+            wr_id,
+            qp: peer,
+            bytes,
+            imm: if imm { wqe.imm } else { 0 },
+            index: past.get(),
+            opcode: match wqe.opcode {
+                opcode::WRITE_IMM => opcode::RECV_WRITE_IMM,
+                _ => opcode::RECV,
+            },
+            flags: cqe_flags::RECV
+                | if imm { cqe_flags::IMM } else { 0 }
+                | if solicited { cqe_flags::SOLICITED } else { 0 },
+            ..Cqe::default()
+        };
+        self.complete(cq, &cqe, solicited)
+    }
+
+    /// A message does not go on, and neither does the turn, which is what is returned.
+    #[cold]
+    fn refuse(&mut self, sender: &Sender, words: &[u64], past: Index, refusal: Refusal) -> bool {
+        let goes_on = mutant!(ErrorGoesOn);
+        let (qp, peer, wqe) = (sender.qp, sender.peer, decode(words));
         let Some(found) = self.qps.get_mut(qp) else {
-            return Outcome::Over;
+            return goes_on;
         };
         let (status, detail) = match refusal {
             Refusal::Sender(status, detail) => (status, detail),
@@ -413,7 +450,7 @@ impl<H: Host> Function<H> {
                     .is_some_and(|found| found.tries < found.retry);
                 if again || mutant!(RetryForEver) {
                     self.retry_later(qp);
-                    return Outcome::Over;
+                    return goes_on;
                 }
                 (Status::RetryExceeded, detail)
             }
@@ -421,11 +458,11 @@ impl<H: Host> Function<H> {
                 if found.rnr_retry == FOR_EVER {
                     // A receive, or the peer's end, wakes it.
                     found.waiting = true;
-                    return Outcome::Over;
+                    return goes_on;
                 }
                 if found.tries < found.rnr_retry || mutant!(RnrIgnoresRetries) {
                     self.retry_later(qp);
-                    return Outcome::Over;
+                    return goes_on;
                 }
                 (Status::RnrRetryExceeded, Detail::None)
             }
@@ -441,24 +478,14 @@ impl<H: Host> Function<H> {
         if matches!(detail, Detail::Key) && self.regions.is_stale(Number::from_raw(wqe.rkey)) {
             self.bus.count(Counter::Stale);
         }
-        self.complete_send(qp, wqe, past, 0, Err((status, detail)));
+        self.complete_send(qp, &wqe, past, 0, Err((status, detail)));
         self.stop(qp, status);
-        Outcome::Over
+        goes_on
     }
 }
 
-fn message(wqe: &SendWqe, whole: &[u64], past: Index) -> Message {
-    let mut words: WqeWords = [0; MAX_BLOCKS * BLOCK_WORDS];
-    for (word, from) in words.iter_mut().zip(whole) {
-        *word = *from;
-    }
-    Message {
-        wqe: *wqe,
-        words,
-        past,
-        bytes: 0,
-        done: 0,
-        cursor: Cursor::default(),
-        admitted: false,
-    }
+/// The head of a WQE.
+#[inline]
+fn decode(words: &[u64]) -> SendWqe {
+    words.first_chunk().map(SendWqe::decode).unwrap_or_default()
 }

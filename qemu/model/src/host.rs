@@ -13,7 +13,7 @@ pub struct DmaFault;
 
 /// Guest memory that stays mapped for as long as this value lives.
 ///
-/// `at` counts bytes and is a multiple of 8. The model stays inside of what it asked to
+/// `at` counts bytes. Of entries it is a multiple of 8, and so is the address of the mapping. The model stays inside of what it asked to
 /// be mapped. An implementation that is asked for more gives zeros and stores nothing.
 pub trait Mapping {
     /// Loads words, each once and whole, the first with acquire.
@@ -21,6 +21,15 @@ pub trait Mapping {
 
     /// Stores words, each once and whole, **the last with release**: it carries the owner bit.
     fn store(&self, at: usize, words: &[u64]);
+
+    /// Reads bytes of payload, in any order; here `at` is any byte.
+    fn read(&self, at: usize, bytes: &mut [u8]);
+
+    /// Writes bytes of payload, in any order; here `at` is any byte.
+    fn write(&self, at: usize, bytes: &[u8]);
+
+    /// Copies bytes of payload, in any order, from byte `from_at` of another mapping or of this one; they may overlap.
+    fn copy(&self, at: usize, from: &Self, from_at: usize, bytes: usize);
 }
 
 /// The machine.

@@ -33,7 +33,7 @@
 //! | `eq`, `cq`, `qp`, `mr` | the objects |
 //! | `schedule`, `line` | whose turn it is; timers |
 //! | `execute`, `transfer` | work requests |
-//! | `table`, `fifo`, `list`, `ring`, `bus` | what the others stand on |
+//! | `table`, `fifo`, `list`, `ring`, `segment`, `bus` | what the others stand on |
 //! | `knobs` | what tests can break |
 
 #![forbid(unsafe_code)]
@@ -59,6 +59,7 @@ mod qp;
 mod registers;
 mod ring;
 mod schedule;
+mod segment;
 mod table;
 mod transfer;
 
@@ -77,7 +78,7 @@ use crate::eq::Subject;
 use crate::fifo::Fifo;
 use crate::line::Line;
 use crate::mr::Domain;
-use crate::mr::Region;
+use crate::mr::Regions;
 use crate::registers::Registers;
 use crate::schedule::Timers;
 use crate::table::Table;
@@ -125,7 +126,7 @@ pub struct Function<H: Host> {
     pub(crate) eqs: Table<eq::Eq<H::Map>>,
     pub(crate) cqs: Table<cq::Cq<H::Map>>,
     pub(crate) qps: Table<qp::Qp<H::Map>>,
-    pub(crate) regions: Table<Region>,
+    pub(crate) regions: Regions<H::Map>,
     pub(crate) domains: Table<Domain>,
     pub(crate) pages: Vec<Page>,
     pub(crate) asyncs: Asyncs,
@@ -157,7 +158,7 @@ impl<H: Host> Function<H> {
             eqs: Table::new(config.eqs),
             cqs: Table::new(config.cqs),
             qps: Table::new(config.qps),
-            regions: Table::new(config.mrs),
+            regions: Regions::new(config.mrs),
             domains: Table::new(config.pds),
             pages: Vec::new(),
             asyncs: Asyncs::new(&config),
@@ -190,7 +191,7 @@ impl<H: Host> Function<H> {
         self.eqs = Table::new(self.config.eqs);
         self.cqs = Table::new(self.config.cqs);
         self.qps = Table::new(self.config.qps);
-        self.regions = Table::new(self.config.mrs);
+        self.regions = Regions::new(self.config.mrs);
         self.domains = Table::new(self.config.pds);
         self.pages = vec![Page::default(); self.config.pages as usize];
         self.asyncs = Asyncs::new(&self.config);
@@ -258,6 +259,7 @@ impl<H: Host> Function<H> {
             qp.sq.ring.unmap(addr, last);
             qp.rq.ring.unmap(addr, last);
         }
+        self.regions.unmap(addr, last);
     }
 
     /// The system takes all DMA addresses away: bus mastering was switched off, or the function is unplugged.

@@ -3,14 +3,17 @@
 //!
 //! What a list is, and what is wrong with one, is said by the rules
 //! (`queue::buflist`). Here its tables are read, through a small cache: one leaf table's
-//! address, and one line of page addresses. Software may not change a list while its object
-//! lives, so nothing in the cache grows old; and were it changed, the addresses would still be
-//! the software's own.
+//! address, one line of page addresses, and the contiguous run that was used last. Software may not change
+//! a list while its object lives, so nothing in the cache grows old; and were it changed, the addresses
+//! would still be the software's own.
 
 use crate::bus::Bus;
 use crate::host::DmaFault;
 use crate::host::Host;
+use crate::host::Mapping;
 use crate::mutant::mutant;
+use crate::segment::Piece;
+use crate::segment::Segment;
 use qpair_abi::command::BufferList;
 use qpair_queue::buflist::PageLimits;
 use qpair_queue::buflist::Shape;
@@ -20,16 +23,11 @@ use qpair_queue::buflist::LEAF_BYTES;
 /// Entries of a table that are read at once.
 const LINE: usize = 16;
 
-/// A piece of DMA address space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) addr: u64,
-    pub(crate) bytes: u64,
-}
-
 /// A buffer list that has been checked, and what was read of it last.
-pub(crate) struct List {
+pub(crate) struct List<M> {
     shape: Shape,
+    /// The run that was used last.
+    run: Segment<M>,
     /// Address of the root entry that was read last, and the leaf table there.
     leaf: Option<(u64, u64)>,
     /// Address of the first entry in the line.
@@ -38,11 +36,12 @@ pub(crate) struct List {
     line: [u64; LINE],
 }
 
-impl List {
+impl<M: Mapping> List<M> {
     /// Checks a descriptor. A block must be aligned to `align`.
     pub(crate) fn new(list: &BufferList, limits: PageLimits, align: u64) -> Option<Self> {
         Some(Self {
             shape: Shape::check(list, limits, align).ok()?,
+            run: Segment::found(0, Piece { addr: 0, bytes: 0 }),
             leaf: None,
             line_at: 0,
             line_entries: 0,
@@ -50,47 +49,95 @@ impl List {
         })
     }
 
+    #[inline]
     pub(crate) fn shape(&self) -> &Shape {
         &self.shape
     }
 
+    /// The run that was used last.
+    #[inline]
+    pub(crate) fn last_run(&self) -> &Segment<M> {
+        &self.run
+    }
+
+    /// The system takes a range of addresses away.
+    pub(crate) fn unmap(&mut self, first: u64, last: u64) {
+        self.run.unmap(first, last);
+    }
+
+    /// The run that byte `at` lies in.
+    #[inline]
+    pub(crate) fn run<H: Host<Map = M>>(
+        &mut self,
+        bus: &mut Bus<H>,
+        at: u64,
+    ) -> Result<&mut Segment<M>, DmaFault> {
+        if self.run.left(at) == 0 {
+            self.look_up(bus, at)?;
+        }
+        Ok(&mut self.run)
+    }
+
     /// Where byte `at` lies, and how many of the `want` bytes from it on lie there in one piece; at least one.
-    pub(crate) fn resolve<H: Host>(
+    pub(crate) fn resolve<H: Host<Map = M>>(
         &mut self,
         bus: &mut Bus<H>,
         at: u64,
         want: u64,
     ) -> Result<Piece, DmaFault> {
-        match self.shape.locate(at).ok_or(DmaFault)? {
-            Spot::Block { addr, left } => Ok(Piece {
-                addr,
-                bytes: left.min(want),
-            }),
+        let run = self.run(bus, at)?;
+        Ok(Piece {
+            addr: run.piece.addr.wrapping_add(at.wrapping_sub(run.from)),
+            bytes: run.left(at).min(want),
+        })
+    }
+
+    /// Finds the run that byte `at` lies in: from the beginning of its page on, if the buffer has that.
+    #[cold]
+    fn look_up<H: Host>(&mut self, bus: &mut Bus<H>, at: u64) -> Result<(), DmaFault> {
+        let (inside, piece) = self.locate(bus, at)?;
+        let before = inside.min(at);
+        let piece = Piece {
+            addr: piece.addr.wrapping_sub(before),
+            bytes: piece.bytes.saturating_add(before),
+        };
+        self.run = Segment::found(at.wrapping_sub(before), piece);
+        Ok(())
+    }
+
+    /// Where byte `at` lies with what follows it in one piece, and how far it is inside of its page or block.
+    fn locate<H: Host>(&mut self, bus: &mut Bus<H>, at: u64) -> Result<(u64, Piece), DmaFault> {
+        let (entry, end, inside, left) = match self.shape.locate(at).ok_or(DmaFault)? {
+            Spot::Block { addr, left } => return Ok((at, Piece { addr, bytes: left })),
             Spot::Page {
                 entry,
                 inside,
                 left,
             } => {
                 let table = self.shape.root_entries().saturating_mul(8);
-                let end = self.shape.root().saturating_add(table);
-                self.pages(bus, entry, end, inside, left, want)
+                (entry, self.shape.root().saturating_add(table), inside, left)
             }
+            Spot::Leaf {
+                entry,
+                inside,
+                left,
+                ..
+            } if mutant!(LeafIgnored) => (entry, entry.saturating_add(8), inside, left),
             Spot::Leaf {
                 entry,
                 leaf_offset,
                 inside,
                 left,
             } => {
-                if mutant!(LeafIgnored) {
-                    let end = entry.saturating_add(8);
-                    return self.pages(bus, entry, end, inside, left, want);
-                }
                 let leaf = self.leaf(bus, entry)?;
                 let end = leaf.checked_add(LEAF_BYTES).ok_or(DmaFault)?;
                 let entry = leaf.checked_add(leaf_offset).ok_or(DmaFault)?;
-                self.pages(bus, entry, end, inside, left, want)
+                (entry, end, inside, left)
             }
-        }
+        };
+        let rest = self.shape.bytes().saturating_sub(at);
+        let piece = self.pages(bus, entry, end, inside, left, rest)?;
+        Ok((inside, piece))
     }
 
     fn leaf<H: Host>(&mut self, bus: &mut Bus<H>, entry: u64) -> Result<u64, DmaFault> {

@@ -1,23 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory regions: from a key and an address to guest memory, or to the reason why not.
+//!
+//! A region that is used again where it was used last keeps that run mapped, as rings are kept. A bounded
+//! number of regions does; the one that was mapped first gives way. A mapping ends with its region.
 
 use crate::bus::Bus;
+use crate::host::DmaFault;
 use crate::host::Host;
+use crate::host::Mapping;
 use crate::list::List;
-use crate::list::Piece;
 use crate::mutant::mutant;
 use crate::table::Table;
+use qpair_abi::command::access;
 use qpair_abi::command::BufferList;
+use qpair_abi::counters::Counter;
 use qpair_abi::status::Detail;
 use qpair_abi::Number;
+use std::collections::VecDeque;
+
+/// Regions that keep a run mapped.
+const KEPT: usize = 256;
 
 /// A memory region.
-pub(crate) struct Region {
+pub(crate) struct Region<M> {
     pub(crate) pd: Number,
     pub(crate) access: u8,
     /// Its first byte in its own address space.
     pub(crate) addr: u64,
-    pub(crate) list: List,
+    pub(crate) list: List<M>,
     pub(crate) described: BufferList,
 }
 
@@ -35,45 +45,151 @@ pub(crate) struct Range {
     pub(crate) bytes: u64,
 }
 
-/// Says whether a range is in a region of this domain, with this right; 0 asks for none.
-/// The region, and where in it the range begins.
-pub(crate) fn find(
-    regions: &mut Table<Region>,
-    pd: Number,
-    right: u8,
-    range: Range,
-) -> Result<(&mut Region, u64), Detail> {
-    let region = regions.get_mut(range.key).ok_or(Detail::Key)?;
-    if region.pd != pd && !mutant!(DomainNotChecked) {
-        return Err(Detail::Domain);
-    }
-    if region.access & right != right && !mutant!(RightsNotChecked) {
-        return Err(Detail::Rights);
-    }
-    let at = range.addr.checked_sub(region.addr).ok_or(Detail::Range)?;
-    let bytes = if mutant!(RangeNotChecked) {
-        1
-    } else {
-        range.bytes
-    };
-    let end = at.checked_add(bytes).ok_or(Detail::Range)?;
-    if end > region.list.shape().bytes() {
-        return Err(Detail::Range);
-    }
-    Ok((region, at))
+/// Where a range begins that has been checked. It holds until the end of the turn: a region ends by a command.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    key: Number,
+    /// The byte of the region.
+    at: u64,
 }
 
-/// Where a range begins in guest memory, and how much of it lies there in one piece.
-pub(crate) fn resolve<H: Host>(
-    regions: &mut Table<Region>,
-    bus: &mut Bus<H>,
-    pd: Number,
-    right: u8,
-    range: Range,
-) -> Result<Piece, Detail> {
-    let (region, at) = find(regions, pd, right, range)?;
-    region
-        .list
-        .resolve(bus, at, range.bytes)
-        .map_err(|_| Detail::Dma)
+/// All regions.
+pub(crate) struct Regions<M> {
+    table: Table<Region<M>>,
+    /// Those that may keep a run mapped; the first was mapped first.
+    kept: VecDeque<Number>,
+}
+
+impl<M> core::ops::Deref for Regions<M> {
+    type Target = Table<Region<M>>;
+    fn deref(&self) -> &Table<Region<M>> {
+        &self.table
+    }
+}
+
+impl<M> core::ops::DerefMut for Regions<M> {
+    fn deref_mut(&mut self) -> &mut Table<Region<M>> {
+        &mut self.table
+    }
+}
+
+impl<M: Mapping> Regions<M> {
+    /// For at most `limit` regions.
+    pub(crate) fn new(limit: u32) -> Self {
+        Self {
+            table: Table::new(limit),
+            kept: VecDeque::new(),
+        }
+    }
+
+    /// Says whether a range is in a region of this domain, with this right; 0 asks for none.
+    #[inline]
+    pub(crate) fn find(&self, pd: Number, right: u8, range: Range) -> Result<Place, Detail> {
+        let region = self.table.get(range.key).ok_or(Detail::Key)?;
+        if region.pd != pd && !mutant!(DomainNotChecked) {
+            return Err(Detail::Domain);
+        }
+        if region.access & right != right && !mutant!(RightsNotChecked) {
+            return Err(Detail::Rights);
+        }
+        let at = range.addr.checked_sub(region.addr).ok_or(Detail::Range)?;
+        let bytes = if mutant!(RangeNotChecked) {
+            1
+        } else {
+            range.bytes
+        };
+        let end = at.checked_add(bytes).ok_or(Detail::Range)?;
+        if end > region.list.shape().bytes() {
+            return Err(Detail::Range);
+        }
+        Ok(Place { key: range.key, at })
+    }
+
+    /// The same, and how many bytes of the range lie in one piece; at least one. That is used now.
+    pub(crate) fn resolve<H: Host<Map = M>>(
+        &mut self,
+        bus: &mut Bus<H>,
+        pd: Number,
+        right: u8,
+        range: Range,
+    ) -> Result<(Place, u64), Detail> {
+        let place = self.find(pd, right, range)?;
+        let region = self.table.get_mut(range.key).ok_or(Detail::Key)?;
+        let writable = region.access & (access::LOCAL_WRITE | access::REMOTE_WRITE) != 0;
+        let run = region.list.run(bus, place.at);
+        let run = run.map_err(|_| Detail::Dma)?;
+        let left = run.left(place.at);
+        if run.used(bus, writable) {
+            self.keep(range.key);
+        }
+        Ok((place, left.min(range.bytes)))
+    }
+
+    /// A run of this region is mapped now.
+    fn keep(&mut self, key: Number) {
+        if self.kept.contains(&key) {
+            return;
+        }
+        if self.kept.len() == KEPT {
+            let first = self.kept.pop_front();
+            if let Some(region) = first.and_then(|first| self.table.get_mut(first)) {
+                region.list.unmap(0, u64::MAX);
+            }
+        }
+        self.kept.push_back(key);
+    }
+
+    /// The system takes a range of addresses away.
+    pub(crate) fn unmap(&mut self, first: u64, last: u64) {
+        if mutant!(RegionUnmapIgnored) {
+            return;
+        }
+        for key in &self.kept {
+            if let Some(region) = self.table.get_mut(*key) {
+                region.list.unmap(first, last);
+            }
+        }
+    }
+
+    /// Copies what lies at a place to another one. `None` if it is not mapped there, or not as one piece: nothing is
+    /// copied.
+    #[inline(always)]
+    pub(crate) fn copy<H: Host<Map = M>>(
+        &self,
+        bus: &mut Bus<H>,
+        from: Place,
+        to: Place,
+        bytes: u64,
+    ) -> Option<()> {
+        let source = self.table.get(from.key)?.list.last_run();
+        let (source, from) = source.mapped(from.at, bytes)?;
+        let target = self.table.get(to.key)?.list.last_run();
+        let (target, to) = target.mapped(to.at, bytes)?;
+        bus.count(Counter::DmaReads);
+        bus.count(Counter::DmaWrites);
+        target.copy(to, source, from, bytes as usize);
+        Some(())
+    }
+
+    /// Reads what lies at a place.
+    pub(crate) fn read<H: Host<Map = M>>(
+        &mut self,
+        bus: &mut Bus<H>,
+        place: Place,
+        bytes: &mut [u8],
+    ) -> Result<(), DmaFault> {
+        let region = self.table.get_mut(place.key).ok_or(DmaFault)?;
+        region.list.run(bus, place.at)?.read(bus, place.at, bytes)
+    }
+
+    /// Writes what lies at a place.
+    pub(crate) fn write<H: Host<Map = M>>(
+        &mut self,
+        bus: &mut Bus<H>,
+        place: Place,
+        bytes: &[u8],
+    ) -> Result<(), DmaFault> {
+        let region = self.table.get_mut(place.key).ok_or(DmaFault)?;
+        region.list.run(bus, place.at)?.write(bus, place.at, bytes)
+    }
 }

@@ -84,6 +84,7 @@ mod active {
         BusyDestroyed: "an object is destroyed though others use it",
         ResetKeepsMaps: "a reset leaves memory mapped",
         UnmapIgnored: "an invalidated mapping is used further",
+        RegionUnmapIgnored: "an invalidated mapping of a region is used further",
         FatalUnseen: "a fatal error writes no event",
         LeafIgnored: "a table of two levels is read as one of one level",
     }

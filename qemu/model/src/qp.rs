@@ -13,7 +13,7 @@ use crate::host::Trace;
 use crate::mutant::mutant;
 use crate::ring::Ring;
 use crate::transfer::Cursor;
-use crate::transfer::Message;
+use crate::transfer::Paused;
 use crate::Function;
 use qpair_abi::command::qp_state;
 use qpair_abi::counters::Counter;
@@ -104,7 +104,7 @@ pub(crate) struct Qp<M> {
     pub(crate) sq: Work<M>,
     pub(crate) rq: Work<M>,
     /// A message that took longer than its turn.
-    pub(crate) sending: Option<Message>,
+    pub(crate) sending: Option<Paused>,
     pub(crate) receiving: Option<Receive>,
     /// It waits for its peer.
     pub(crate) waiting: bool,
@@ -225,6 +225,7 @@ impl<H: Host> Function<H> {
     }
 
     /// A work request of the SQ is done: completes it if it is signalled or failed. False as [`complete`](Self::complete).
+    #[inline(always)]
     pub(crate) fn complete_send(
         &mut self,
         qp: Number,

@@ -12,29 +12,15 @@ use crate::host::DmaFault;
 use crate::host::Host;
 use crate::host::Mapping;
 use crate::list::List;
-use crate::list::Piece;
 use crate::mutant::mutant;
+use crate::segment::Piece;
+use crate::segment::Segment;
 use qpair_abi::command::BufferList;
 use qpair_abi::counters::Counter;
 use qpair_queue::buflist::PageLimits;
 
 /// What rings are aligned to.
 pub(crate) const ALIGN: u64 = 64;
-
-enum Mapped<M> {
-    /// Not tried yet.
-    NotYet,
-    /// It cannot be.
-    Never,
-    Yes(M),
-}
-
-struct Segment<M> {
-    /// Its first byte in the ring.
-    from: u64,
-    piece: Piece,
-    map: Mapped<M>,
-}
 
 /// The memory of a ring.
 pub(crate) struct Ring<M> {
@@ -56,11 +42,7 @@ impl<M: Mapping> Ring<M> {
         let piece = Piece { addr, bytes };
         Self {
             writable,
-            segments: vec![Segment {
-                from: 0,
-                piece,
-                map: Mapped::NotYet,
-            }],
+            segments: vec![Segment::new(0, piece)],
             span: (addr, addr.saturating_add(bytes)),
             offset: 0,
             shift: 0,
@@ -122,11 +104,7 @@ impl<M: Mapping> Ring<M> {
                 return;
             }
         }
-        self.segments.push(Segment {
-            from: at,
-            piece,
-            map: Mapped::NotYet,
-        });
+        self.segments.push(Segment::new(at, piece));
     }
 
     /// Notes the segment of each page.
@@ -168,6 +146,7 @@ impl<M: Mapping> Ring<M> {
     }
 
     /// Loads words; one DMA read for each contiguous piece.
+    #[inline]
     pub(crate) fn load<H: Host<Map = M>>(
         &mut self,
         bus: &mut Bus<H>,
@@ -198,24 +177,23 @@ impl<M: Mapping> Ring<M> {
     }
 
     /// Stores an entry, which never crosses a page; one DMA write, its last word last.
-    pub(crate) fn store<H: Host<Map = M>>(
+    #[inline(always)]
+    pub(crate) fn store<H: Host<Map = M>, const N: usize>(
         &mut self,
         bus: &mut Bus<H>,
         at: u64,
-        words: &[u64],
+        words: [u64; N],
     ) -> Result<(), DmaFault> {
         let (segment, before, left) = self.segment(at).ok_or(DmaFault)?;
-        if left < words.len() as u64 * 8 {
+        if left < N as u64 * 8 {
             return Err(DmaFault);
         }
-        match segment.mapping(bus, true) {
-            Some(map) => {
-                bus.count(Counter::DmaWrites);
-                map.store(before as usize, words);
-                Ok(())
-            }
-            None => bus.store(segment.piece.addr.wrapping_add(before), words),
-        }
+        let Some(map) = segment.mapping(bus, true) else {
+            return store_by_address(bus, segment.piece.addr.wrapping_add(before), words);
+        };
+        bus.count(Counter::DmaWrites);
+        map.store(before as usize, &words);
+        Ok(())
     }
 
     /// The system takes a range of addresses away.
@@ -225,28 +203,17 @@ impl<M: Mapping> Ring<M> {
             return;
         }
         for segment in &mut self.segments {
-            let Piece { addr, bytes } = segment.piece;
-            let end = addr.saturating_add(bytes.saturating_sub(1));
-            if addr <= last && end >= first {
-                segment.map = Mapped::NotYet;
-            }
+            segment.unmap(first, last);
         }
     }
 }
 
-impl<M: Mapping> Segment<M> {
-    #[inline]
-    fn mapping<H: Host<Map = M>>(&mut self, bus: &mut Bus<H>, writable: bool) -> Option<&M> {
-        if let Mapped::NotYet = self.map {
-            let Piece { addr, bytes } = self.piece;
-            self.map = match bus.host.map(addr, bytes, writable) {
-                Some(map) => Mapped::Yes(map),
-                None => Mapped::Never,
-            };
-        }
-        match &self.map {
-            Mapped::Yes(map) => Some(map),
-            _ => None,
-        }
-    }
+/// Stores an entry that is not mapped.
+#[cold]
+fn store_by_address<H: Host, const N: usize>(
+    bus: &mut Bus<H>,
+    addr: u64,
+    words: [u64; N],
+) -> Result<(), DmaFault> {
+    bus.store(addr, &words)
 }

@@ -2,13 +2,13 @@
 //! Moving the bytes of a message.
 //!
 //! A message goes from one end to the other in steps: a piece that is contiguous at both
-//! ends. Between two steps anything may have happened to either end, so each step
+//! ends. Between two turns anything may have happened to either end, so each step
 //! looks its regions up anew; what a message holds between its turns is numbers,
-//! never addresses of memory.
+//! never addresses of memory. Most messages need one step only, inside of the turn in
+//! which their ends were checked: those go at once.
 
 use crate::host::Host;
-use crate::list::Piece;
-use crate::mr;
+use crate::mr::Place;
 use crate::mr::Range;
 use crate::Function;
 use qpair_abi::command::access;
@@ -39,12 +39,80 @@ pub(crate) struct Cursor {
     done: u32,
 }
 
-/// A work request that is under way.
-#[derive(Clone)]
+/// What an operation is.
+pub(crate) struct Kind {
+    /// The flags that it knows.
+    pub(crate) flags: u8,
+    /// The right that it needs in its own regions; 0 is none.
+    pub(crate) local: u8,
+    /// The right that it needs at the peer, and in the region there; 0 if it fills a receive.
+    pub(crate) remote: u8,
+    /// Whether it fills or takes a receive of the peer.
+    pub(crate) receives: bool,
+    /// Counts its bytes.
+    counter: Counter,
+}
+
+const ANY: u8 = send_flags::SIGNALED | send_flags::FENCE;
+const NOP: Kind = Kind {
+    flags: ANY,
+    local: 0,
+    remote: 0,
+    receives: false,
+    counter: Counter::SendBytes,
+};
+const SEND: Kind = Kind {
+    flags: ANY | send_flags::INLINE | send_flags::SOLICITED,
+    receives: true,
+    ..NOP
+};
+const WRITE: Kind = Kind {
+    flags: ANY | send_flags::INLINE,
+    remote: access::REMOTE_WRITE,
+    counter: Counter::WriteBytes,
+    ..NOP
+};
+const WRITE_IMM: Kind = Kind {
+    flags: SEND.flags,
+    receives: true,
+    ..WRITE
+};
+const READ: Kind = Kind {
+    local: access::LOCAL_WRITE,
+    remote: access::REMOTE_READ,
+    counter: Counter::ReadBytes,
+    ..NOP
+};
+
+impl Kind {
+    /// By opcode.
+    const ALL: &'static [Self] = &[NOP, SEND, SEND, WRITE, WRITE_IMM, READ];
+
+    /// Of an opcode.
+    #[inline]
+    pub(crate) fn of(opcode: u8) -> Option<&'static Self> {
+        const {
+            assert!(opcode::NOP == 0 && opcode::SEND == 1 && opcode::SEND_IMM == 2);
+            assert!(opcode::WRITE == 3 && opcode::WRITE_IMM == 4 && opcode::READ == 5);
+        }
+        Self::ALL.get(usize::from(opcode))
+    }
+}
+
+/// What a turn knows of its queue pair. Commands alone change it, and a command has a turn of its own.
+#[derive(Clone, Copy)]
+pub(crate) struct Sender {
+    pub(crate) qp: Number,
+    pub(crate) pd: Number,
+    pub(crate) peer: Number,
+    pub(crate) peer_function: u32,
+}
+
+/// A work request that is under way. Its SGEs or inline data are in its WQE.
+#[derive(Clone, Copy)]
 pub(crate) struct Message {
     pub(crate) wqe: SendWqe,
-    /// The whole WQE: its SGEs or inline data.
-    pub(crate) words: WqeWords,
+    pub(crate) kind: &'static Kind,
     /// Index past it.
     pub(crate) past: Index,
     pub(crate) bytes: u32,
@@ -52,9 +120,33 @@ pub(crate) struct Message {
     pub(crate) cursor: Cursor,
     /// The peer has let it in.
     pub(crate) admitted: bool,
+    /// Where it begins at either end, if that is one range, and was checked in this turn.
+    pub(crate) local: Option<Place>,
+    pub(crate) remote: Option<Place>,
+}
+
+/// A message that took longer than its turn, and its whole WQE.
+pub(crate) struct Paused {
+    pub(crate) message: Message,
+    pub(crate) words: WqeWords,
 }
 
 impl Message {
+    #[inline]
+    pub(crate) fn new(wqe: SendWqe, past: Index) -> Self {
+        Self {
+            wqe,
+            kind: &NOP,
+            past,
+            bytes: 0,
+            done: 0,
+            cursor: Cursor::default(),
+            admitted: false,
+            local: None,
+            remote: None,
+        }
+    }
+
     /// Begins it anew.
     pub(crate) fn restart(&mut self) {
         self.done = 0;
@@ -62,32 +154,14 @@ impl Message {
         self.admitted = false;
     }
 
-    /// Whether it fills or takes a receive of the peer.
-    pub(crate) fn takes_receive(&self) -> bool {
-        matches!(
-            self.wqe.opcode,
-            opcode::SEND | opcode::SEND_IMM | opcode::WRITE_IMM
-        )
-    }
-
-    /// The right that it needs at the peer, and in the region there; 0 is none.
-    pub(crate) fn remote_right(&self) -> u8 {
-        match self.wqe.opcode {
-            opcode::WRITE | opcode::WRITE_IMM => access::REMOTE_WRITE,
-            opcode::READ => access::REMOTE_READ,
-            _ => 0,
-        }
-    }
-
-    /// The right that it needs in its own regions.
-    pub(crate) fn local_right(&self) -> u8 {
-        match self.wqe.opcode {
-            opcode::READ => access::LOCAL_WRITE,
-            _ => 0,
-        }
+    /// Whether its data are in the WQE.
+    #[inline]
+    pub(crate) fn is_inline(&self) -> bool {
+        self.wqe.flags & send_flags::INLINE != 0
     }
 
     /// What is left of the range in the peer's memory.
+    #[inline]
     pub(crate) fn remote_range(&self) -> Range {
         Range {
             key: Number::from_raw(self.wqe.rkey),
@@ -97,17 +171,21 @@ impl Message {
     }
 }
 
-/// SGE `which` of those that begin at word `from`.
-pub(crate) fn sge(words: &WqeWords, from: usize, which: usize) -> Option<Sge> {
-    let at = from.checked_add(which.checked_mul(Sge::WORDS)?)?;
-    let words = words.get(at..at.checked_add(Sge::WORDS)?)?;
-    Some(Sge::decode(words.try_into().ok()?))
+/// The SGEs of a WQE, which begin at word `from`.
+#[inline]
+fn sges(words: &[u64], from: usize) -> impl Iterator<Item = Sge> + '_ {
+    let mut rest = words.get(from..).unwrap_or(&[]);
+    core::iter::from_fn(move || {
+        let (sge, others) = rest.split_first_chunk()?;
+        rest = others;
+        Some(Sge::decode(sge))
+    })
 }
 
 /// What is left of the first SGE that is not done.
-fn next_range(words: &WqeWords, from: usize, cursor: &mut Cursor) -> Option<Range> {
+fn next_range(words: &[u64], from: usize, cursor: &mut Cursor) -> Option<Range> {
     loop {
-        let sge = sge(words, from, usize::from(cursor.sge))?;
+        let sge = sges(words, from).nth(usize::from(cursor.sge))?;
         if cursor.done < sge.bytes {
             return Some(Range {
                 key: Number::from_raw(sge.lkey),
@@ -132,103 +210,117 @@ pub(crate) enum Fault {
     Remote(Detail),
 }
 
-/// Where the bytes of a step are.
+/// Where the bytes of a step are, and how many.
 enum End {
-    Memory(Piece),
+    Memory(Place, u64),
     /// In the WQE, from this byte on.
     Inline(usize),
 }
 
 impl<H: Host> Function<H> {
+    /// Moves all of a message, if it is mapped as one piece at both ends. False if not: nothing is moved.
+    #[inline(always)]
+    pub(crate) fn move_at_once(&mut self, message: &Message) -> bool {
+        let (Some(local), Some(remote)) = (message.local, message.remote) else {
+            return false;
+        };
+        let (regions, bus) = (&self.regions, &mut self.bus);
+        let bytes = u64::from(message.bytes);
+        let copied = match message.wqe.opcode {
+            opcode::READ => regions.copy(bus, remote, local, bytes),
+            _ => regions.copy(bus, local, remote, bytes),
+        };
+        if copied.is_some() {
+            bus.add(message.kind.counter, bytes);
+        }
+        copied.is_some()
+    }
+
     /// Moves at most `most` bytes: how many.
     pub(crate) fn step(
         &mut self,
-        qp: Number,
-        peer: Number,
+        sender: &Sender,
         message: &mut Message,
+        words: &[u64],
         most: u64,
     ) -> Result<u32, Fault> {
         let left = u64::from(message.bytes.saturating_sub(message.done));
         let most = most.min(left).min(BOUNCE_BYTES as u64);
-        let local = self.local_end(qp, message)?;
-        let remote = if message.remote_right() != 0 {
-            self.remote_end(peer, message)?
+        let local = self.local_end(sender, message, words)?;
+        let fills = message.kind.remote == 0;
+        let (remote, far) = if fills {
+            self.receive_end(sender.peer)?
         } else {
-            self.receive_end(peer)?
+            self.remote_end(sender.peer, message)?
         };
         let near = match &local {
-            End::Memory(piece) => piece.bytes,
+            End::Memory(_, bytes) => *bytes,
             End::Inline(_) => most,
         };
-        let count = most.min(near).min(remote.bytes);
+        let count = most.min(near).min(far);
+        let (regions, bus) = (&mut self.regions, &mut self.bus);
         let bounce = self.bounce.get_mut(..count as usize);
         let bounce = bounce.ok_or(Fault::Local(Detail::Dma))?;
-        let far_fault = |_| match message.remote_right() {
-            0 => Fault::Receive(Detail::Dma),
-            _ => Fault::Remote(Detail::Dma),
+        let local_fault = |_| Fault::Local(Detail::Dma);
+        let remote_fault = |_| match fills {
+            true => Fault::Receive(Detail::Dma),
+            false => Fault::Remote(Detail::Dma),
         };
         if message.wqe.opcode == opcode::READ {
-            let read = self.bus.read(remote.addr, bounce);
-            read.map_err(far_fault)?;
-            if let End::Memory(piece) = local {
-                let written = self.bus.write(piece.addr, bounce);
-                written.map_err(|_| Fault::Local(Detail::Dma))?;
+            regions.read(bus, remote, bounce).map_err(remote_fault)?;
+            if let End::Memory(place, _) = local {
+                regions.write(bus, place, bounce).map_err(local_fault)?;
             }
         } else {
             match local {
-                End::Memory(piece) => {
-                    let read = self.bus.read(piece.addr, bounce);
-                    read.map_err(|_| Fault::Local(Detail::Dma))?;
-                }
-                End::Inline(from) => copy_inline(&message.words, from, bounce),
+                End::Memory(place, _) => regions.read(bus, place, bounce).map_err(local_fault)?,
+                End::Inline(from) => copy_inline(words, from, bounce),
             }
-            let written = self.bus.write(remote.addr, bounce);
-            written.map_err(far_fault)?;
+            regions.write(bus, remote, bounce).map_err(remote_fault)?;
         }
         let count = count as u32;
         message.done = message.done.wrapping_add(count);
         message.cursor.done = message.cursor.done.wrapping_add(count);
-        if message.remote_right() == 0 {
-            let found = self.qps.get_mut(peer);
+        if fills {
+            let found = self.qps.get_mut(sender.peer);
             if let Some(receive) = found.and_then(|found| found.receiving.as_mut()) {
                 receive.cursor.done = receive.cursor.done.wrapping_add(count);
             }
         }
-        let counter = match message.wqe.opcode {
-            opcode::READ => Counter::ReadBytes,
-            opcode::WRITE | opcode::WRITE_IMM => Counter::WriteBytes,
-            _ => Counter::SendBytes,
-        };
-        self.bus.add(counter, u64::from(count));
+        self.bus.add(message.kind.counter, u64::from(count));
         Ok(count)
     }
 
     /// The sender's end.
-    fn local_end(&mut self, qp: Number, message: &mut Message) -> Result<End, Fault> {
-        if message.wqe.flags & send_flags::INLINE != 0 {
+    fn local_end(
+        &mut self,
+        sender: &Sender,
+        message: &mut Message,
+        words: &[u64],
+    ) -> Result<End, Fault> {
+        if message.is_inline() {
             return Ok(End::Inline(message.done as usize));
         }
-        let pd = self.qps.get(qp).map(|found| found.pd);
-        let pd = pd.ok_or(Fault::Local(Detail::State))?;
-        let right = message.local_right();
-        let range = next_range(&message.words, SendWqe::WORDS, &mut message.cursor);
+        let range = next_range(words, SendWqe::WORDS, &mut message.cursor);
         let range = range.ok_or(Fault::Local(Detail::Sges))?;
-        mr::resolve(&mut self.regions, &mut self.bus, pd, right, range)
-            .map(End::Memory)
+        let right = message.kind.local;
+        let place = self.regions.resolve(&mut self.bus, sender.pd, right, range);
+        place
+            .map(|(place, bytes)| End::Memory(place, bytes))
             .map_err(Fault::Local)
     }
 
     /// The peer's end of a WRITE or READ.
-    fn remote_end(&mut self, peer: Number, message: &Message) -> Result<Piece, Fault> {
+    fn remote_end(&mut self, peer: Number, message: &Message) -> Result<(Place, u64), Fault> {
         let pd = self.qps.get(peer).map(|found| found.pd);
         let pd = pd.ok_or(Fault::Remote(Detail::NoPeer))?;
-        let right = message.remote_right();
-        let range = message.remote_range();
-        mr::resolve(&mut self.regions, &mut self.bus, pd, right, range).map_err(Fault::Remote)
+        let (right, range) = (message.kind.remote, message.remote_range());
+        let place = self.regions.resolve(&mut self.bus, pd, right, range);
+        place.map_err(Fault::Remote)
     }
 
     /// The peer's end of a SEND.
-    fn receive_end(&mut self, peer: Number) -> Result<Piece, Fault> {
+    fn receive_end(&mut self, peer: Number) -> Result<(Place, u64), Fault> {
         let gone = || Fault::Receive(Detail::State);
         let found = self.qps.get_mut(peer).ok_or_else(gone)?;
         let pd = found.pd;
@@ -236,48 +328,52 @@ impl<H: Host> Function<H> {
         let range = next_range(&receive.words, RecvWqe::WORDS, &mut receive.cursor);
         let range = range.ok_or(Fault::Receive(Detail::ShortReceive))?;
         let right = access::LOCAL_WRITE;
-        mr::resolve(&mut self.regions, &mut self.bus, pd, right, range).map_err(Fault::Receive)
+        let place = self.regions.resolve(&mut self.bus, pd, right, range);
+        place.map_err(Fault::Receive)
     }
 
-    /// Whether all SGEs of a work request are in regions of its queue pair's domain, with the right that it needs.
-    pub(crate) fn check_local(&mut self, qp: Number, message: &Message) -> Result<(), Detail> {
-        if message.wqe.flags & send_flags::INLINE != 0 {
-            return Ok(());
-        }
-        let pd = self.qps.get(qp).map(|found| found.pd);
-        let pd = pd.ok_or(Detail::State)?;
-        for which in 0..usize::from(message.wqe.sges) {
-            let sge = sge(&message.words, SendWqe::WORDS, which).ok_or(Detail::Sges)?;
+    /// The bytes of all SGEs of a work request, and what is wrong if one is not in a region of its queue pair's domain
+    /// with the right that it needs. Of the only SGE it notes where that begins.
+    #[inline(always)]
+    pub(crate) fn check_local(
+        &self,
+        sender: &Sender,
+        message: &mut Message,
+        words: &[u64],
+    ) -> (u64, Option<Detail>) {
+        let right = message.kind.local;
+        let find = |sge: &Sge| {
             let range = Range {
                 key: Number::from_raw(sge.lkey),
                 addr: sge.addr,
                 bytes: u64::from(sge.bytes),
             };
-            if range.bytes != 0 {
-                mr::find(&mut self.regions, pd, message.local_right(), range)?;
+            self.regions.find(sender.pd, right, range)
+        };
+        let count = message.wqe.sges;
+        let mut all = sges(words, SendWqe::WORDS);
+        match all.next() {
+            Some(sge) if count == 1 && sge.bytes != 0 => match find(&sge) {
+                Ok(place) => {
+                    message.local = Some(place);
+                    (u64::from(sge.bytes), None)
+                }
+                Err(detail) => (u64::from(sge.bytes), Some(detail)),
+            },
+            _ => {
+                let all = sges(words, SendWqe::WORDS).take(usize::from(count));
+                let mut filled = all.filter(|sge| sge.bytes != 0);
+                let wrong = filled.find_map(|sge| find(&sge).err());
+                (total(words, SendWqe::WORDS, count), wrong)
             }
         }
-        Ok(())
-    }
-
-    /// Whether the peer's region has what a WRITE or READ names.
-    pub(crate) fn check_remote(&mut self, peer: Number, message: &Message) -> Result<(), Detail> {
-        let pd = self.qps.get(peer).map(|found| found.pd);
-        let pd = pd.ok_or(Detail::NoPeer)?;
-        let range = message.remote_range();
-        if range.bytes != 0 {
-            mr::find(&mut self.regions, pd, message.remote_right(), range)?;
-        }
-        Ok(())
     }
 }
 
 /// Bytes of a list of SGEs.
-pub(crate) fn total(words: &WqeWords, from: usize, sges: u8) -> u64 {
-    (0..usize::from(sges))
-        .filter_map(|which| sge(words, from, which))
-        .map(|sge| u64::from(sge.bytes))
-        .sum()
+pub(crate) fn total(words: &[u64], from: usize, count: u8) -> u64 {
+    let sges = sges(words, from).take(usize::from(count));
+    sges.map(|sge| u64::from(sge.bytes)).sum()
 }
 
 /// Status of the sender and of the peer after a fault.
@@ -298,7 +394,7 @@ pub(crate) fn statuses(fault: &Fault) -> (Status, Option<Status>, Detail) {
     }
 }
 
-fn copy_inline(words: &WqeWords, from: usize, to: &mut [u8]) {
+fn copy_inline(words: &[u64], from: usize, to: &mut [u8]) {
     let mut bytes = [0; MAX_BLOCKS * BLOCK_WORDS * 8];
     crate::bus::to_bytes(words, &mut bytes);
     let from = from.saturating_add(SendWqe::BYTES);

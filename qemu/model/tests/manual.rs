@@ -48,6 +48,15 @@ impl Mapping for Nothing {
     fn store(&self, _: usize, _: &[u64]) {
         match *self {}
     }
+    fn read(&self, _: usize, _: &mut [u8]) {
+        match *self {}
+    }
+    fn write(&self, _: usize, _: &[u8]) {
+        match *self {}
+    }
+    fn copy(&self, _: usize, _: &Self, _: usize, _: usize) {
+        match *self {}
+    }
 }
 
 impl Host for Board {

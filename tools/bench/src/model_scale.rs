@@ -69,16 +69,58 @@ struct Board {
 /// A mapping: where it begins, in words.
 struct Window(Rc<[Cell<u64>]>, usize);
 
+impl Window {
+    /// The words of a range of whole words.
+    #[inline]
+    fn cells(&self, at: usize, words: usize) -> &[Cell<u64>] {
+        &self.0[self.1 + at / 8..][..words]
+    }
+}
+
+// Payload is whole blocks of 64 bytes here, and never overlaps.
 impl Mapping for Window {
+    #[inline]
     fn load(&self, at: usize, words: &mut [u64]) {
-        for (word, cell) in words.iter_mut().zip(&self.0[self.1 + at / 8..]) {
+        let cells = self.cells(at, words.len());
+        for (word, cell) in words.iter_mut().zip(cells) {
             *word = cell.get();
         }
     }
 
+    #[inline]
     fn store(&self, at: usize, words: &[u64]) {
-        for (word, cell) in words.iter().zip(&self.0[self.1 + at / 8..]) {
+        for (word, cell) in words.iter().zip(self.cells(at, words.len())) {
             cell.set(*word);
+        }
+    }
+
+    fn read(&self, at: usize, bytes: &mut [u8]) {
+        let cells = self.cells(at, bytes.len() / 8);
+        for (word, cell) in bytes.chunks_exact_mut(8).zip(cells) {
+            word.copy_from_slice(&cell.get().to_le_bytes());
+        }
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) {
+        let cells = self.cells(at, bytes.len() / 8);
+        for (word, cell) in bytes.chunks_exact(8).zip(cells) {
+            let mut le = [0; 8];
+            le.copy_from_slice(word);
+            cell.set(u64::from_le_bytes(le));
+        }
+    }
+
+    #[inline]
+    fn copy(&self, at: usize, from: &Self, from_at: usize, bytes: usize) {
+        let (to, from) = (self.cells(at, bytes / 8), from.cells(from_at, bytes / 8));
+        // Blocks, as memcpy() does it.
+        for (to, from) in to.chunks_exact(8).zip(from.chunks_exact(8)) {
+            if let (Some(to), Some(from)) = (to.first_chunk::<8>(), from.first_chunk::<8>()) {
+                let words = from.each_ref().map(Cell::get);
+                for (to, word) in to.iter().zip(words) {
+                    to.set(word);
+                }
+            }
         }
     }
 }

@@ -97,6 +97,9 @@ pub(crate) trait Machine: Sized {
             write: write::<Self>,
             write_word: write_word::<Self>,
             map: map::<Self>,
+            load,
+            store,
+            copy,
             written,
             unmap: unmap::<Self>,
             raise,
@@ -236,6 +239,19 @@ unsafe extern "C" fn map<M: Machine>(
     // SAFETY: The model's place for the handle.
     unsafe { handle.write(opaque) };
     board.word(addr).as_ptr().cast()
+}
+
+/// No test moves payload.
+unsafe extern "C" fn load(_: *mut c_void, _: usize, _: *mut c_void, _: usize) {
+    unreachable!("payload was read");
+}
+
+unsafe extern "C" fn store(_: *mut c_void, _: usize, _: *const c_void, _: usize) {
+    unreachable!("payload was written");
+}
+
+unsafe extern "C" fn copy(_: *mut c_void, _: usize, _: *mut c_void, _: usize, _: usize) {
+    unreachable!("payload was moved");
 }
 
 unsafe extern "C" fn written(_mapping: *mut c_void, _at: usize, _bytes: usize) {}

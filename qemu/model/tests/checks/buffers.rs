@@ -22,6 +22,9 @@ checks![
     mappings_come_and_go,
     memory_that_cannot_be_mapped,
     a_ring_is_mapped_once,
+    a_region_keeps_one_run_mapped,
+    a_regions_mapping_is_taken_away,
+    regions_keep_so_many_mappings,
     contiguous_pages_are_one_piece,
 ];
 
@@ -322,9 +325,11 @@ fn exchange(p: &mut Pair, wr_id: u64) {
 
 fn mappings_come_and_go() {
     let mut p = Pair::new();
+    // Twice: a region is mapped at its second use.
+    exchange(&mut p, 1);
     exchange(&mut p, 1);
     let maps = p.m.memory.live_maps();
-    assert!(maps >= 6);
+    assert!(maps >= 6 + 2);
     p.m.f.unmap(p.a.sq + 64, 1);
     assert_eq!(p.m.memory.live_maps(), maps - 1, "only what overlaps");
     p.m.f.unmap(p.a.sq - 100, 100);
@@ -372,6 +377,117 @@ fn a_ring_is_mapped_once() {
     let reads = p.m.f.counter(Counter::DmaReads) - before;
     assert!(reads <= 2 + 4, "{reads}");
     assert_eq!(p.m.memory.live_maps(), maps);
+}
+
+/// Moves 64 bytes from and to these places, which are `bytes` there.
+fn write_at(p: &mut Pair, from: u64, to: u64, seed: u64) {
+    let bytes = pattern(64, seed);
+    p.m.memory.set_bytes(p.mr_a.addr + from, &bytes);
+    let sge = p.mr_a.sge(from, 64);
+    p.send(p.remote(work::WRITE, to), &[sge]);
+    assert_eq!(p.done_a()[0].status, 0);
+    assert_eq!(p.m.memory.bytes(p.mr_b.addr + to, 64), bytes);
+}
+
+fn a_region_keeps_one_run_mapped() {
+    let mut p = Pair::new();
+    exchange(&mut p, 1);
+    let rings = p.m.memory.live_maps();
+    // The exchange has used each region once already.
+    write_at(&mut p, 64, 4096, 1);
+    assert_eq!(
+        p.m.memory.live_maps(),
+        rings + 2,
+        "mapped at the second use"
+    );
+    for (i, at) in [0, 1, 4095, 70_000, (1 << 20) - 64].into_iter().enumerate() {
+        write_at(&mut p, at, at / 3, i as u64);
+    }
+    assert_eq!(p.m.memory.live_maps(), rings + 2);
+    // In pages: what was used last.
+    let pages = Pages::new(&p.m, 3 * 4096, 1, 12, 100);
+    let context = MrContext {
+        pd: p.pd_b,
+        access: access::ALL,
+        addr: 0,
+        buffer: pages.list,
+    };
+    let key = p.m.create(kind::MR, &context.encode()).unwrap();
+    for (at, maps) in [(5000, 2), (5008, 3), (4096, 3), (0, 2), (200, 3), (9000, 2)] {
+        let request = SendWqe {
+            rkey: key.raw(),
+            remote_addr: at,
+            ..wqe(work::WRITE, 1)
+        };
+        let bytes = pattern(64, at);
+        p.m.memory.set_bytes(p.mr_a.addr, &bytes);
+        p.send(request, &[p.mr_a.sge(0, 64)]);
+        assert_eq!(p.done_a()[0].status, 0);
+        assert_eq!(pages.read(&p.m, at, 64), bytes);
+        assert_eq!(p.m.memory.live_maps(), rings + maps, "{at}");
+    }
+    p.m.destroy(kind::MR, p.mr_b.key).unwrap();
+    assert_eq!(p.m.memory.live_maps(), rings + 1, "gone with its region");
+    p.m.f.reset();
+    assert_eq!(p.m.memory.live_maps(), 0);
+}
+
+fn a_regions_mapping_is_taken_away() {
+    for (opcode, near) in [
+        (work::WRITE, true),
+        (work::WRITE, false),
+        (work::READ, true),
+        (work::READ, false),
+    ] {
+        let mut p = Pair::new();
+        for i in 0..3 {
+            write_at(&mut p, 0, 0, i);
+        }
+        let maps = p.m.memory.live_maps();
+        let mr = if near { p.mr_a } else { p.mr_b };
+        p.m.f.unmap(mr.addr - 64, 64);
+        p.m.f.unmap(mr.addr + mr.bytes, 64);
+        assert_eq!(p.m.memory.live_maps(), maps);
+        p.m.memory.set_lenient(true);
+        p.m.memory.revoke(mr.addr);
+        p.m.f.unmap(mr.addr + 4096, 1);
+        assert_eq!(p.m.memory.live_maps(), maps - 1, "only what overlaps");
+        p.send(p.remote(opcode, 0), &[p.mr_a.sge(0, 64)]);
+        let (status, detail) = outcome(&p.done_a()[0]);
+        assert!(status != Status::Success && detail == Detail::Dma);
+        assert_eq!(p.m.f.counter(Counter::DmaFaults), 1);
+    }
+}
+
+fn regions_keep_so_many_mappings() {
+    let mut p = Pair::new();
+    for i in 0..2 {
+        write_at(&mut p, 0, 0, i);
+    }
+    let maps = p.m.memory.live_maps();
+    let mut regions: Vec<TestMr> = (0..300).map(|_| p.m.mr(p.pd_b, 4096)).collect();
+    for round in 0..4 {
+        for mr in &regions {
+            let request = SendWqe {
+                rkey: mr.key.raw(),
+                remote_addr: mr.va,
+                ..wqe(work::WRITE, 1)
+            };
+            for _ in 0..2 {
+                p.send(request, &[p.mr_a.sge(0, 64)]);
+                assert_eq!(p.done_a()[0].status, 0);
+            }
+        }
+        assert!(p.m.memory.live_maps() <= maps - 2 + 256);
+        if round == 1 {
+            for mr in regions.drain(..150) {
+                p.m.destroy(kind::MR, mr.key).unwrap();
+                p.m.memory.revoke(mr.addr);
+            }
+        }
+    }
+    p.m.f.unmap_all();
+    assert_eq!(p.m.memory.live_maps(), 0);
 }
 
 fn contiguous_pages_are_one_piece() {

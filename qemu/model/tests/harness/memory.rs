@@ -189,12 +189,9 @@ impl Drop for TestMap {
 }
 
 impl TestMap {
-    fn check(&self, at: usize, words: usize, grant: Grant) -> u64 {
-        let (at, bytes) = (at as u64, words as u64 * 8);
-        assert!(
-            at % 8 == 0 && at + bytes <= self.bytes,
-            "outside of the mapping"
-        );
+    fn check(&self, at: usize, bytes: usize, grant: Grant) -> u64 {
+        let (at, bytes) = (at as u64, bytes as u64);
+        assert!(at + bytes <= self.bytes, "outside of the mapping");
         assert!(grant == Grant::Read || self.writable);
         let addr = self.addr + at;
         assert!(
@@ -207,16 +204,34 @@ impl TestMap {
 
 impl Mapping for TestMap {
     fn load(&self, at: usize, words: &mut [u64]) {
-        let addr = self.check(at, words.len(), Grant::Read);
+        let addr = self.check(at, words.len() * 8, Grant::Read);
+        assert_eq!(addr % 8, 0);
         for (i, word) in words.iter_mut().enumerate() {
             *word = self.memory.word(addr + 8 * i as u64);
         }
     }
 
     fn store(&self, at: usize, words: &[u64]) {
-        let addr = self.check(at, words.len(), Grant::Write);
+        let addr = self.check(at, words.len() * 8, Grant::Write);
         self.memory.set_words(addr, words);
         self.memory.note(Done::Write(addr, words.len() as u64 * 8));
+    }
+
+    fn read(&self, at: usize, bytes: &mut [u8]) {
+        let addr = self.check(at, bytes.len(), Grant::Read);
+        self.memory.get_bytes(addr, bytes);
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) {
+        let addr = self.check(at, bytes.len(), Grant::Write);
+        self.memory.set_bytes(addr, bytes);
+        self.memory.note(Done::Write(addr, bytes.len() as u64));
+    }
+
+    fn copy(&self, at: usize, from: &Self, from_at: usize, bytes: usize) {
+        let mut bounce = vec![0; bytes];
+        from.read(from_at, &mut bounce);
+        self.write(at, &bounce);
     }
 }
 

@@ -62,6 +62,33 @@ impl Mapping for Map {
             self.words()[at / 8 + i].store(*word, Ordering::Release);
         }
     }
+
+    fn read(&self, at: usize, bytes: &mut [u8]) {
+        assert!(at + bytes.len() <= self.bytes as usize);
+        // SAFETY: Inside, and pinned, so mapped; nobody has a reference to it (`Memory::bytes` of the library).
+        unsafe {
+            let from = self.start.cast::<u8>().add(at);
+            std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());
+        }
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.bytes as usize);
+        // SAFETY: As above.
+        unsafe {
+            let to = self.start.cast::<u8>().cast_mut().add(at);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+    }
+
+    fn copy(&self, at: usize, from: &Self, from_at: usize, bytes: usize) {
+        assert!(at + bytes <= self.bytes as usize && from_at + bytes <= from.bytes as usize);
+        // SAFETY: As above.
+        unsafe {
+            let to = self.start.cast::<u8>().cast_mut().add(at);
+            std::ptr::copy(from.start.cast::<u8>().add(from_at), to, bytes);
+        }
+    }
 }
 
 impl Host for Memory {
