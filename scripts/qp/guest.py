@@ -12,6 +12,8 @@ CMD's output passes through unchanged; everything else goes to stderr.
 Without CMD the guest boots, loads the module, removes it and powers off.
 Programs of tools/ are in the guest's PATH, beside busybox; `qmp COMMAND
 NAME=VALUE...` talks to QEMU's monitor from inside (`qmp device_del id=qpair0`).
+A guest that suspends to RAM is woken at once; with --sleeps, so that the
+console's ports work afterwards.
 CMD's stdin is ours if that is a pipe or a file.
 """
 
@@ -89,6 +91,7 @@ def parse(argv):
     add("--archive", type=pathlib.Path, action="append", default=[], metavar="CPIO", help="what else is in the guest's file system: an archive as the kernel reads it")
     add("--module-opt", action="append", default=[], metavar="K=V", help="a parameter of the module")
     add("--timeout", type=float, metavar="S", help="seconds until it is over (300; none with --shell or --gdb)")
+    add("--sleeps", action="store_true", help="CMD suspends the guest: its output comes at its end, and it has no stdin and no monitor after it slept")
     add("--no-insmod", action="store_true", help="do not load the module")
     add("--shell", action="store_true", help="a shell on the console, after CMD")
     add("--verbose", action="store_true", help="show the kernel's log on stderr")
@@ -137,6 +140,10 @@ def has_input(args):
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
+def has_disk(args):
+    return any("virtio-blk" in words for words in args.qemu_opt)
+
+
 def make_initramfs(args, kernel):
     files = {}
     module = module_of(args, kernel)
@@ -145,7 +152,7 @@ def make_initramfs(args, kernel):
     for name, path in payload.programs().items():
         files[name] = (path.read_bytes(), 0o755)
     settings = {
-        "modules": shlex.quote(" ".join(initramfs.modules_to_load(kernel, args.share))),
+        "modules": shlex.quote(" ".join(initramfs.modules_to_load(kernel, args.share, has_disk(args)))),
         "module": "yes" if module else "",
         "module_options": shlex.quote(" ".join(args.module_opt)),
         "share": shlex.quote(str(args.share or "")),
@@ -153,6 +160,7 @@ def make_initramfs(args, kernel):
         "shell": "yes" if args.shell else "",
         "input": "yes" if has_input(args) else "",
         "leaks": "yes" if kernel.name == "debug" else "",
+        "sleeps": "yes" if args.sleeps else "",
         # For tests that have to know.
         "QPAIR_KERNEL": kernel.name,
         "QPAIR_DEVICES": args.devices,
@@ -177,6 +185,7 @@ class Run:
         self.ended = False
         self.why = None
         self.control = b""
+        self.monitor = b""
         self.unsent = b""
         self.waits_for_input = False
         self.deadline = time.monotonic() + args.timeout if args.timeout else None
@@ -210,6 +219,7 @@ class Run:
         handlers = {
             "console": self.console.feed,
             "control": self.on_control,
+            "monitor": self.on_monitor,
             "stdout": lambda data: self.write_all(1, data),
             "stderr": lambda data: self.write_all(2, data),
         }
@@ -319,6 +329,20 @@ class Run:
                 self.why = rest
             elif word == "end":
                 self.ended = True
+
+    def on_monitor(self, data):
+        """Wakes a guest that has gone to sleep, at once: an alarm could ring before the guest sleeps."""
+        self.monitor += data
+        *lines, self.monitor = self.monitor.split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if "QMP" in message:
+                self.ask("qmp_capabilities")
+            elif message.get("event") == "SUSPEND":
+                self.ask("system_wakeup")
+
+    def ask(self, command):
+        self.machine.ours["monitor"].sendall(json.dumps({"execute": command}).encode() + b"\n")
 
     def qemu_says(self):
         self.errors.seek(0)

@@ -24,12 +24,15 @@ done
 ln -s /proc/self/fd /dev/fd
 ip link set lo up 2>/dev/null
 exec </dev/null >/dev/console 2>&1
-modules='' module='' module_options='' share='' folder=/ shell='' input='' leaks=''
+modules='' module='' module_options='' share='' folder=/ shell='' input='' leaks='' sleeps=''
 # shellcheck source=/dev/null
 . /qpair/settings
 
 finish() {
 	[ -z "${control:-}" ] || echo "$1" >&9
+	# The machine does not power off once an image was restored. Its reset
+	# ends QEMU as well.
+	[ -z "$sleeps" ] || reboot -f
 	poweroff -f
 	sleep 60
 }
@@ -52,14 +55,35 @@ name_ports() {
 		[ -z "$name" ] || ln -sf "../${port##*/}" "/dev/virtio-ports/$name"
 	done
 }
-tries=0
-while name_ports && [ ! -e /dev/virtio-ports/qpair.stderr ]; do
-	tries=$((tries + 1))
-	[ $tries -lt 500 ] || fail "no virtio console"
-	usleep 10000
-done
-exec 9>/dev/virtio-ports/qpair.control
-control=yes
+open_ports() {
+	tries=0
+	while name_ports && ! { [ -c /dev/virtio-ports/qpair.control ] &&
+		[ -c /dev/virtio-ports/qpair.stdout ] && [ -c /dev/virtio-ports/qpair.stderr ]; }; do
+		tries=$((tries + 1))
+		[ $tries -lt 500 ] || fail "no virtio console"
+		usleep 10000
+	done
+	exec 9>/dev/virtio-ports/qpair.control
+	control=yes
+}
+
+# After a suspend nobody can write to a port: virtcons_restore() of Linux 7.3
+# asks the host whether it has the port open before there is room for the
+# answer. So the driver has to begin anew, and only then can the output go out.
+reopen_ports() {
+	exec 9>&-
+	control=''
+	rm -r /dev/virtio-ports
+	driver=/sys/bus/virtio/drivers/virtio_console
+	for path in "$driver"/virtio*; do
+		echo "${path##*/}" >$driver/unbind
+		echo "${path##*/}" >$driver/bind
+	done
+	open_ports
+	cat /tmp/stdout >/dev/virtio-ports/qpair.stdout
+	cat /tmp/stderr >/dev/virtio-ports/qpair.stderr
+}
+open_ports
 
 if [ -n "$share" ]; then
 	mkdir -p "$share"
@@ -84,8 +108,11 @@ if [ -n "$shell" ]; then
 else
 	stdin=/dev/null
 	[ -z "$input" ] || stdin=/dev/virtio-ports/qpair.stdin
-	sh /qpair/command <"$stdin" >/dev/virtio-ports/qpair.stdout 2>/dev/virtio-ports/qpair.stderr 9>&-
+	out=/dev/virtio-ports/qpair.stdout err=/dev/virtio-ports/qpair.stderr
+	[ -z "$sleeps" ] || out=/tmp/stdout err=/tmp/stderr
+	sh /qpair/command <"$stdin" >$out 2>$err 9>&-
 	status=$?
+	[ -z "$sleeps" ] || reopen_ports
 fi
 echo "status $status" >&9
 

@@ -20,12 +20,13 @@ BUSYBOX = pathlib.Path("/bin/busybox")
 HERE = pathlib.Path(__file__).parent
 
 # Counts changes of the cached part.
-RECIPE = 1
+RECIPE = 2
 
-# What a stock kernel has as modules and a guest needs: always, and for
-# --share.
+# What a stock kernel has as modules and a guest needs: always, for --share,
+# and for a disk of --qemu-opt.
 ALWAYS = ["virtio_pci", "virtio_console"]
 SHARE = ["9pnet_virtio", "9p"]
+DISK = ["virtio_blk"]
 
 FOLDERS = [
     "bin", "dev", "etc", "modules", "proc", "qpair", "root", "selftests", "sys", "tmp", "var",
@@ -101,11 +102,11 @@ def module_bytes(path):
     return path.read_bytes()
 
 
-def modules_to_load(kernel, share):
+def modules_to_load(kernel, share, disk=False):
     """The file names in /modules that init loads."""
     if kernel.modules is None:
         return []
-    return [plain_name(path) for path in module_files(kernel, ALWAYS + (SHARE if share else []))]
+    return [plain_name(path) for path in module_files(kernel, ALWAYS + SHARE * bool(share) + DISK * disk)]
 
 
 def fixed_part(kernel):
@@ -124,7 +125,7 @@ def fixed_part(kernel):
         cpio.file("etc/passwd", b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/tmp:/bin/sh\n")
         cpio.file("etc/group", b"root:x:0:\nnogroup:x:65534:\n")
         if kernel.modules is not None:
-            for path in module_files(kernel, ALWAYS + SHARE):
+            for path in module_files(kernel, ALWAYS + SHARE + DISK):
                 cpio.file(f"modules/{plain_name(path)}", module_bytes(kernel.modules / path))
         (folder / "cpio").write_bytes(cpio.end())
 

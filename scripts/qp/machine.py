@@ -132,6 +132,9 @@ def build(args, emulator, kernel, initramfs):
         machine.chardev(name, end)
     machine.add("-device", "virtserialport,bus=ports.0,chardev=qmp,name=qpair.qmp")
     machine.add("-mon", "chardev=qmpmonitor,mode=control")
+    # Ours, on which we hear that the guest sleeps.
+    machine.channel("monitor")
+    machine.add("-mon", "chardev=monitor,mode=control")
     if args.share:
         machine.add("-fsdev", f"local,id=share,path={args.share},security_model=none,multidevs=remap")
         machine.add("-device", "virtio-9p-pci,fsdev=share,mount_tag=share")
