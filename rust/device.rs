@@ -53,6 +53,7 @@ use crate::{
     },
     function::{
         AdminRings,
+        Failure,
         Function,
         Health,
         Quiet, //
@@ -188,8 +189,6 @@ pub(crate) struct Device {
     moderation: Mutex<moderate::Moderation>,
     /// Up to which change of the CPUs interrupts were spread over them.
     cpus: Atomic<u32>,
-    /// A reset was asked for and could not be had.
-    hopeless: Atomic<u32>,
 }
 
 impl Device {
@@ -225,7 +224,6 @@ impl Device {
                 told <- new_mutex!(Health::Up, "Device::told"),
                 moderation <- new_mutex!(moderate::Moderation::new(), "Device::moderation"),
                 cpus: Atomic::new(sys::hotplug::changes()),
-                hopeless: Atomic::new(0),
             }),
             GFP_KERNEL,
         )
@@ -317,7 +315,9 @@ impl Device {
             Quiet::Reset => {}
             Quiet::Gone => return Err(ENODEV),
             Quiet::No => {
-                dev_err!(pdev, "the device cannot be reset\n");
+                if function.attempts() == 0 {
+                    dev_err!(pdev, "the device cannot be reset\n");
+                }
                 return Err(EIO);
             }
         }
@@ -381,6 +381,33 @@ impl Device {
         function.set_up()
     }
 
+    /// Brings the device up after [`Self::shut_down`] with [`Lost::Reset`]. A failure makes the
+    /// device fatal, and the watchdog tries again. Does nothing to a device that was not shut down,
+    /// or for good. Under the device lock. Sleeps.
+    pub(crate) fn bring_up_again(&self, pdev: &pci::Device<Bound>) {
+        let function = &self.function;
+        if function.health() != Health::Down {
+            return;
+        }
+        let result = function.gate().reopen(pdev);
+        match result.and_then(|()| self.bring_up(pdev)) {
+            Ok(()) => dev_info!(
+                pdev,
+                "up again; files that were open are dead, new ones work\n"
+            ),
+            Err(error) => {
+                self.shut_down(pdev, Lost::Reset);
+                // One that is gone is not tried again.
+                let _: Result = function.look(pdev.as_ref());
+                function.fail(Failure::BringUp);
+                if function.attempts() == 0 && function.health() == Health::Fatal {
+                    dev_err!(pdev, "it does not come up: {error:?}; will try again\n");
+                }
+                function.count_attempt();
+            }
+        }
+    }
+
     /// Stops everything and frees all memory that the device could reach. Under the device lock.
     /// Doing it again is harmless. Sleeps.
     pub(crate) fn shut_down(&self, pdev: &pci::Device<Bound>, why: Lost) {
@@ -431,10 +458,12 @@ impl Device {
                     || sys::pci::clear_master(pdev) == sys::pci::Mastering::Off
             }
             Quiet::No => {
-                dev_err!(
-                    pdev,
-                    "the device does not reset, taking the bus away from it\n"
-                );
+                if self.function.attempts() == 0 {
+                    dev_err!(
+                        pdev,
+                        "the device does not reset, taking the bus away from it\n"
+                    );
+                }
                 match sys::pci::clear_master(pdev) {
                     sys::pci::Mastering::Off | sys::pci::Mastering::Gone => true,
                     sys::pci::Mastering::On => {

@@ -197,7 +197,8 @@ impl<'bound> Data<'bound> {
             }
             irqs.push(irq, GFP_KERNEL)?;
         }
-        let watchdog = KBox::pin_init(Watchdog::new(WATCH, Watch(device.clone())), GFP_KERNEL)?;
+        let watchdog =
+            KBox::pin_init(Watchdog::new(WATCH, Watch::new(device.clone())), GFP_KERNEL)?;
         let running = Running::new(device, pdev)?;
         let sampler = Sampler(running.device.clone());
         let sampler = KBox::pin_init(Watchdog::new(SAMPLE, sampler), GFP_KERNEL)?;
@@ -264,22 +265,7 @@ impl sys::pci::Driver for Driver {
     }
 
     fn reset_done<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
-        let device = &data.running.device;
-        let result = device
-            .function()
-            .gate()
-            .reopen(pdev)
-            .and_then(|()| device.bring_up(pdev));
-        match result {
-            Ok(()) => dev_info!(
-                pdev,
-                "reset; files that were open are dead, new ones work\n"
-            ),
-            Err(error) => {
-                dev_err!(pdev, "it does not come up after a reset: {error:?}\n");
-                device.shut_down(pdev, Lost::Reset);
-            }
-        }
+        data.running.device.bring_up_again(pdev);
     }
 
     fn shutdown<'a>(_pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {

@@ -8,7 +8,8 @@
 //! ```text
 //!            bring-up                fail()                    reset           (the next epoch)
 //!   Down --------------> Up -------------------> Fatal ----------------> Down
-//!                         `--------------------> Gone -----------------> Down
+//!     |                   `--------------------> Gone -----------------> Down
+//!     `-------- fails -------------------------> Fatal: the watchdog tries again
 //!   any ---------------------------------------> Unbound: for ever
 //! ```
 //!
@@ -187,6 +188,8 @@ pub(crate) enum Failure {
     Timeout,
     /// An object could not be destroyed.
     Destroy,
+    /// It did not come up again. The caller logs why.
+    BringUp,
     /// All ones.
     Gone,
 }
@@ -223,6 +226,8 @@ pub(crate) struct Function {
     in_place: bool,
     health: Atomic<u32>,
     epoch: Atomic<u32>,
+    /// Attempts in a row to bring it up again that failed. Only the first one is in the log.
+    attempts: Atomic<u32>,
     index: Atomic<u32>,
 }
 
@@ -252,6 +257,7 @@ impl Function {
             in_place,
             health: Atomic::new(Health::Down as u32),
             epoch: Atomic::new(0),
+            attempts: Atomic::new(0),
             index: Atomic::new(0),
         };
         Ok(Arc::new(function, GFP_KERNEL)?)
@@ -321,9 +327,22 @@ impl Function {
 
     /// It works from now on. By bring-up alone.
     pub(crate) fn set_up(&self) -> Result {
-        self.swap(&[Health::Down], Health::Up)
-            .then_some(())
-            .ok_or(ENODEV)
+        if !self.swap(&[Health::Down], Health::Up) {
+            return Err(ENODEV);
+        }
+        self.attempts.store(0, Relaxed);
+        Ok(())
+    }
+
+    /// How many attempts in a row to bring it up again have failed.
+    pub(crate) fn attempts(&self) -> u32 {
+        self.attempts.load(Relaxed)
+    }
+
+    /// One more has failed. Under the device lock, or by the watchdog.
+    pub(crate) fn count_attempt(&self) {
+        let attempts = self.attempts.load(Relaxed);
+        self.attempts.store(attempts.saturating_add(1), Relaxed);
     }
 
     /// It stopped working. Any context. The watchdog sees to the rest; only the first call of an
@@ -341,6 +360,9 @@ impl Function {
             _ => 0,
         };
         trace::wrong(trace::Wrong::Fatal, 0, cause);
+        if self.attempts() != 0 && why != Failure::Gone {
+            return;
+        }
         let dev = self.device();
         match why {
             Failure::Stopped(cause) => match EnableError::from_code(cause) {
@@ -349,6 +371,7 @@ impl Function {
             },
             Failure::Timeout => dev_err!(dev, "device fatal: an admin command got no answer\n"),
             Failure::Destroy => dev_err!(dev, "device fatal: an object cannot be destroyed\n"),
+            Failure::BringUp => {}
             Failure::Gone => dev_err!(dev, "the device is gone\n"),
         }
     }
@@ -391,7 +414,7 @@ impl Function {
     ///
     /// # Errors
     ///
-    /// `EIO` with a message if it cannot; `ENODEV` if it is gone.
+    /// `EIO` if it cannot, with a message at the first attempt; `ENODEV` if it is gone.
     pub(crate) fn enable(&self, dev: &Device<Bound>, rings: &AdminRings) -> Result {
         let bar = self.registers.access(dev)?;
         // CAST: The two halves of an address.
@@ -415,6 +438,7 @@ impl Function {
         if status.ready().get() == 0 {
             let cause = u8::from(status.cause());
             match EnableError::from_code(cause) {
+                _ if self.attempts() != 0 => {}
                 Some(cause) => dev_err!(dev, "the device cannot be enabled: {}\n", cause.text()),
                 None => dev_err!(dev, "the device cannot be enabled: cause {cause}\n"),
             }

@@ -17,6 +17,7 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{
+            Atomic,
             Full,
             Relaxed, //
         },
@@ -46,10 +47,26 @@ impl Device {
 }
 
 /// The watchdog's view of the device.
-pub(crate) struct Watch(pub(crate) Arc<Device>);
+pub(crate) struct Watch {
+    device: Arc<Device>,
+    /// Looks at a fatal device since the last attempt to reset it.
+    waited: Atomic<u32>,
+}
+
+impl Watch {
+    pub(crate) fn new(device: Arc<Device>) -> Self {
+        Self {
+            device,
+            waited: Atomic::new(0),
+        }
+    }
+}
 
 /// How often it looks, in milliseconds.
 pub(crate) const WATCH: Msecs = 1000;
+
+/// Base-two logarithm of the most looks between two attempts to reset a device.
+const LOG_PAUSE: u32 = 6;
 
 impl Check for Watch {
     fn check(&self) -> Msecs {
@@ -60,7 +77,7 @@ impl Check for Watch {
 
 impl Watch {
     fn look(&self) {
-        let device = &*self.0;
+        let device = &*self.device;
         let function = &device.function;
         for eq in &device.eqs {
             if eq.handler().is_overdue() {
@@ -79,7 +96,7 @@ impl Watch {
                 let _: Result = function.look(pass.dev());
             }
         }
-        {
+        let epoch = {
             let mut told = device.told.lock();
             // Under the lock: a reset from elsewhere may just have mended it.
             let health = function.health();
@@ -91,7 +108,7 @@ impl Watch {
             device.admin.abandon();
             if *told != health {
                 device.tell_tenants(lost);
-                if lost == Lost::Reset {
+                if lost == Lost::Reset && function.attempts() == 0 {
                     dev_info!(function.device(), "resetting the device\n");
                 }
             }
@@ -99,15 +116,37 @@ impl Watch {
             if lost == Lost::Gone {
                 return;
             }
+            function.epoch()
+        };
+        let waited = self.waited.load(Relaxed);
+        if waited < pause(function.attempts()) {
+            self.waited.store(waited + 1, Relaxed);
+            return;
         }
-        if device.hopeless.load(Relaxed) == 0 {
-            match sys::pci::try_reset(function.device()) {
-                Ok(()) | Err(EAGAIN) => {}
-                Err(error) => {
-                    device.hopeless.store(1, Relaxed);
-                    dev_err!(function.device(), "the device cannot be reset: {error:?}\n");
+        self.waited.store(0, Relaxed);
+        // A reset from elsewhere may have ended the epoch that failed.
+        let is_failed = || function.epoch() == epoch && function.health() == Health::Fatal;
+        match sys::pci::try_reset(function.device(), is_failed) {
+            Ok(()) | Err(EAGAIN) => {}
+            // What was reset all the same has counted its attempt itself.
+            Err(error) if is_failed() => {
+                if function.attempts() == 0 {
+                    dev_err!(
+                        function.device(),
+                        "the device cannot be reset: {error:?}; will try again\n"
+                    );
                 }
+                function.count_attempt();
             }
+            Err(_) => {}
         }
+    }
+}
+
+/// Looks to let pass before the next attempt to reset a device, after so many that failed.
+fn pause(attempts: u32) -> u32 {
+    match attempts {
+        0 => 0,
+        _ => 1 << (attempts - 1).min(LOG_PAUSE),
     }
 }

@@ -225,14 +225,27 @@ pub fn mastering(pdev: &pci::Device<Bound>) -> Mastering {
 }
 
 /// Resets the function of `dev`, as sysfs does: a driver that is bound to it is told before and
-/// after. Process context; sleeps.
+/// after. With the device lock held it asks `is_wanted` first, since the device may have been reset
+/// while the caller was on its way here; without that nothing is done. Process context; sleeps.
 ///
 /// # Errors
 ///
-/// `EAGAIN` while somebody else holds the device lock, who may be unbinding the driver; `EINVAL`
+/// `EAGAIN` while another task holds the device lock, which may be unbinding the driver; `EINVAL`
 /// if it is no PCI device; those of the reset, `ENOTTY` if there is no way to do it.
-pub fn try_reset(dev: &Device) -> Result {
+pub fn try_reset(dev: &Device, is_wanted: impl FnOnce() -> bool) -> Result {
     let pdev: &pci::Device = dev.try_into()?;
-    // SAFETY: A valid device; the function takes the device lock.
-    to_result(unsafe { bindings::pci_try_reset_function(super::raw_pci(pdev)) })
+    let pdev = super::raw_pci(pdev);
+    // SAFETY: A valid device.
+    if unsafe { bindings::pci_dev_trylock(pdev) } == 0 {
+        return Err(EAGAIN);
+    }
+    let result = if is_wanted() {
+        // SAFETY: A valid device, whose lock is held.
+        to_result(unsafe { bindings::pci_reset_function_locked(pdev) })
+    } else {
+        Ok(())
+    };
+    // SAFETY: Locked above.
+    unsafe { bindings::pci_dev_unlock(pdev) };
+    result
 }

@@ -8,6 +8,7 @@ mod inherit;
 mod kill;
 mod knobs;
 mod load;
+mod recovery;
 mod unbind;
 
 pub(crate) use self::devices::bind;
@@ -66,5 +67,15 @@ pub const KNOBS: Group = Group {
         knobs::gone_silent * 4,
         knobs::hot_unplug * 4,
         knobs::hot_unplug_under_load * 32,
+    ],
+};
+
+/// The device does not come back at once.
+pub const RECOVERY: Group = Group {
+    name: "recovery",
+    cases: cases![
+        recovery::comes_up_late * 2,
+        recovery::reset_late * 2,
+        recovery::reset_once * 2,
     ],
 };
