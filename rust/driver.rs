@@ -162,13 +162,13 @@ pub(crate) struct Data<'bound> {
     /// First: no new files.
     _chardev: Pin<KBox<CharDevice<Context>>>,
     /// Sees a device that is down as one that does nothing.
-    _sampler: Pin<KBox<Watchdog<Sampler>>>,
+    sampler: Pin<KBox<Watchdog<Sampler>>>,
     running: Running<'bound>,
     /// After shutting down, which ends a run that somebody is waiting for in a file.
     _files: Pin<KBox<Files>>,
     _loopback: Guest,
     /// Until here, since shutting down may have to wait for a command that gets no answer.
-    _watchdog: Pin<KBox<Watchdog<Watch>>>,
+    watchdog: Pin<KBox<Watchdog<Watch>>>,
     _irqs: KVec<Irq<Eq, Place>>,
     _index: MyIndex,
     _enabled: Enabled<'bound>,
@@ -216,9 +216,9 @@ impl<'bound> Data<'bound> {
             _chardev: chardev,
             _files: files,
             _loopback: loopback,
-            _sampler: sampler,
+            sampler,
             running,
-            _watchdog: watchdog,
+            watchdog,
             _irqs: irqs,
             _index: index,
             _enabled: enabled,
@@ -266,6 +266,19 @@ impl sys::pci::Driver for Driver {
 
     fn reset_done<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.running.device.bring_up_again(pdev);
+    }
+
+    fn suspend<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
+        data.sampler.stop();
+        data.running.device.shut_down(pdev, Lost::Reset);
+        // Until here, as at unbind.
+        data.watchdog.stop();
+    }
+
+    fn resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
+        data.watchdog.start(WATCH);
+        data.running.device.bring_up_again(pdev);
+        data.sampler.start(SAMPLE);
     }
 
     fn shutdown<'a>(_pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {

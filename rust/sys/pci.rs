@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What [`kernel::pci`] leaves out: reset and shutdown callbacks, and bus mastering that goes off
-//! again.
+//! What [`kernel::pci`] leaves out: reset, sleep and shutdown callbacks, and bus mastering that
+//! goes off again.
 //!
-//! C header: [`include/linux/pci.h`](srctree/include/linux/pci.h)
+//! C headers: [`include/linux/pci.h`](srctree/include/linux/pci.h),
+//! [`include/linux/pm.h`](srctree/include/linux/pm.h)
 //!
 //! [`Adapter`] registers a driver as [`kernel::pci::Adapter`] does, and in addition fills in
-//! `err_handler` and `shutdown`. All of its callbacks run under the device lock, so never at the
-//! same time as probe, unbind or each other.
+//! `err_handler`, `driver.pm` and `shutdown`. All of its callbacks run under the device lock, so
+//! never at the same time as probe, unbind or each other: the PCI core takes it for resets
+//! (`pci_dev_lock()`), the PM core for sleep and wake-up (`drivers/base/power/main.c`).
 
 use core::pin::Pin;
 use kernel::{
     bindings,
+    container_of,
     device::{
         Bound,
         Core,
@@ -49,7 +52,7 @@ pub const fn device_id(vendor: u32, device: u32) -> pci::DeviceId {
     unsafe { core::mem::transmute::<bindings::pci_device_id, pci::DeviceId>(raw) }
 }
 
-/// A PCI driver that takes part in resets and shutdown.
+/// A PCI driver that takes part in resets, sleep and shutdown.
 ///
 /// All callbacks are in process context, may sleep, and hold the device lock.
 pub trait Driver: pci::Driver {
@@ -59,6 +62,15 @@ pub trait Driver: pci::Driver {
 
     /// The reset is over and the configuration space restored.
     fn reset_done<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
+
+    /// The system goes to sleep (suspend), or an image of it is about to be made (freeze) or was
+    /// written (poweroff). On return the driver must not touch the device, and the device must not
+    /// touch memory. The PCI core saves the configuration space.
+    fn suspend<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
+
+    /// The system is back, and the configuration space restored (resume, thaw, restore). The
+    /// device may have lost its power, or have been used by another kernel.
+    fn resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
 
     /// The machine goes down or into another kernel. On return the device must not touch memory.
     fn shutdown<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
@@ -86,6 +98,7 @@ unsafe impl<T: Driver> RegistrationOps for Adapter<T> {
         // `pci::Adapter` sets other fields.
         unsafe {
             (*reg.get()).err_handler = &Self::ERROR_HANDLERS;
+            (*reg.get()).driver.pm = &Self::PM_OPS;
             (*reg.get()).shutdown = Some(Self::shutdown_callback);
         }
         // SAFETY: The caller's promises are passed on.
@@ -105,21 +118,45 @@ impl<T: Driver> Adapter<T> {
         ..pin_init::zeroed()
     };
 
+    const PM_OPS: bindings::dev_pm_ops = bindings::dev_pm_ops {
+        suspend: Some(Self::suspend_callback),
+        resume: Some(Self::resume_callback),
+        freeze: Some(Self::suspend_callback),
+        thaw: Some(Self::resume_callback),
+        poweroff: Some(Self::suspend_callback),
+        restore: Some(Self::resume_callback),
+        ..pin_init::zeroed()
+    };
+
     /// # Safety
     ///
     /// Called by the PCI core in a callback of a registered driver for a device that is bound to
     /// it, with the device lock held.
-    unsafe fn with(
+    unsafe fn with<R>(
         pdev: *mut bindings::pci_dev,
-        f: for<'a> fn(&'a pci::Device<Bound>, Pin<&T::Data<'a>>),
-    ) {
+        f: impl for<'a> FnOnce(&'a pci::Device<Bound>, Pin<&T::Data<'a>>) -> R,
+    ) -> R {
         // SAFETY: The PCI core passes a valid device, which cannot unbind while the lock is held.
         let pdev = unsafe { &*pdev.cast::<pci::Device<CoreInternal<'_>>>() };
         // SAFETY: Probe and unbind run under the same lock. After a probe that failed, and after
         // unbind, the core does not call a driver. So probe has succeeded and has stored its data,
         // which are of this type and have not been taken yet.
         let data = unsafe { pdev.as_ref().drvdata_borrow::<T::Data<'_>>() };
-        f(pdev, data);
+        f(pdev, data)
+    }
+
+    /// # Safety
+    ///
+    /// Called by the PM core, for the `struct device` of a PCI device, as [`Self::with`] wants it.
+    unsafe fn with_device(
+        dev: *mut bindings::device,
+        f: for<'a> fn(&'a pci::Device<Bound>, Pin<&T::Data<'a>>),
+    ) -> c_int {
+        // SAFETY: Only PCI devices are bound to a PCI driver, so `dev` is embedded in a `pci_dev`.
+        let pdev = unsafe { container_of!(dev, bindings::pci_dev, dev) };
+        // SAFETY: The caller's promises are passed on.
+        unsafe { Self::with(pdev, f) };
+        0
     }
 
     /// # Safety
@@ -136,6 +173,22 @@ impl<T: Driver> Adapter<T> {
     unsafe extern "C" fn reset_done_callback(pdev: *mut bindings::pci_dev) {
         // SAFETY: Called by the PCI core under the device lock.
         unsafe { Self::with(pdev, T::reset_done) };
+    }
+
+    /// # Safety
+    ///
+    /// Called by the PM core, as [`Self::with_device`] wants it.
+    unsafe extern "C" fn suspend_callback(dev: *mut bindings::device) -> c_int {
+        // SAFETY: Called by the PM core under the device lock.
+        unsafe { Self::with_device(dev, T::suspend) }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the PM core, as [`Self::with_device`] wants it.
+    unsafe extern "C" fn resume_callback(dev: *mut bindings::device) -> c_int {
+        // SAFETY: Called by the PM core under the device lock.
+        unsafe { Self::with_device(dev, T::resume) }
     }
 
     /// # Safety

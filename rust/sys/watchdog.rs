@@ -9,6 +9,10 @@ use kernel::{
     bindings,
     container_of,
     prelude::*,
+    sync::atomic::{
+        Atomic,
+        Full, //
+    },
     time::{
         msecs_to_jiffies,
         Msecs, //
@@ -28,11 +32,13 @@ pub trait Check: Send + Sync + 'static {
 ///
 /// # Invariants
 ///
-/// `work` is initialised, runs `run`, and is queued on one workqueue only.
+/// `work` is initialised, runs `run`, is queued on one workqueue only, and is disabled once for a
+/// `stopped` that is set.
 #[pin_data(PinnedDrop)]
 pub struct Watchdog<C: Check> {
     #[pin]
     work: Opaque<bindings::delayed_work>,
+    stopped: Atomic<bool>,
     check: C,
 }
 
@@ -67,12 +73,32 @@ impl<C: Check> Watchdog<C> {
                     );
                 }
             }),
+            stopped: Atomic::new(false),
             check,
         }? Error)
         .pin_chain(move |this| {
             this.queue(pause);
             Ok(())
         })
+    }
+
+    /// No call is under way on return, and none comes before [`Self::start`]. Stopping again is
+    /// harmless. Process context, not from a [`Check`]; sleeps.
+    pub fn stop(&self) {
+        if !self.stopped.xchg(true, Full) {
+            // SAFETY: Initialised, by the type invariant.
+            unsafe { bindings::disable_delayed_work_sync(self.work.get()) };
+        }
+    }
+
+    /// Goes on after [`Self::stop`], in `pause` milliseconds. Does nothing if it was not stopped.
+    /// Process context, not at the same time as [`Self::stop`].
+    pub fn start(&self, pause: Msecs) {
+        if self.stopped.xchg(false, Full) {
+            // SAFETY: Initialised, by the type invariant, and disabled by `stop`.
+            unsafe { bindings::enable_delayed_work(self.work.get()) };
+            self.queue(pause);
+        }
     }
 
     fn queue(&self, pause: Msecs) {

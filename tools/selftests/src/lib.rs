@@ -46,6 +46,7 @@ pub const GROUPS: &[ktap::Group] = &[
     life::PROCESSES,
     life::DEVICE,
     life::KNOBS,
+    life::SLEEP,
     life::RECOVERY,
     tool::GROUP,
 ];

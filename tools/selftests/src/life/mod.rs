@@ -9,6 +9,7 @@ mod kill;
 mod knobs;
 mod load;
 mod recovery;
+mod sleep;
 mod unbind;
 
 pub(crate) use self::devices::bind;
@@ -67,6 +68,18 @@ pub const KNOBS: Group = Group {
         knobs::gone_silent * 4,
         knobs::hot_unplug * 4,
         knobs::hot_unplug_under_load * 32,
+    ],
+};
+
+/// The system sleeps.
+pub const SLEEP: Group = Group {
+    name: "sleep",
+    cases: cases![
+        sleep::suspended * 4,
+        sleep::suspended_under_load * 16,
+        sleep::asleep_the_driver_rests * 2,
+        sleep::frozen_and_thawed * 4,
+        sleep::restored_from_an_image * 8,
     ],
 };
 

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Sleep: the device loses its state, contexts end as at a reset, new ones work.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::bail;
+use anyhow::ensure;
+use anyhow::Context as _;
+use anyhow::Result;
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use qpair_abi::uapi;
+
+use super::load::ended_with_its_context;
+use super::load::is_dead;
+use super::load::told_of_the_end;
+use super::load::Work;
+use super::recovery::works_anew;
+use crate::children::Child;
+use crate::children::End;
+use crate::ktap::skip;
+use crate::ktap::Setup;
+use crate::pair::Pair;
+use crate::raw::Context;
+use crate::wait;
+use crate::world;
+use crate::world::Baseline;
+
+/// A way to sleep.
+#[derive(Clone, Copy, Debug)]
+enum Sleep {
+    /// Suspend to RAM. The machine resets the device; `scripts/guest` wakes the machine.
+    Ram,
+    /// Suspend, as far as the devices: they are left alone for so many seconds.
+    Devices(u32),
+    /// Hibernation, as far as the devices: freeze and thaw.
+    Frozen,
+    /// Hibernation, with an image that is written and restored at once: freeze, thaw, freeze,
+    /// restore.
+    Image,
+}
+
+impl Sleep {
+    /// Sleeps, and returns when the machine is awake.
+    fn sleep(self) -> Result<()> {
+        let (test, seconds, state) = match self {
+            Self::Ram => ("none", 0, "mem"),
+            Self::Devices(seconds) => ("devices", seconds, "mem"),
+            Self::Frozen => ("devices", 0, "disk"),
+            Self::Image => ("none", 0, "disk"),
+        };
+        world::put("/sys/power/pm_test", test)?;
+        for module in ["suspend", "hibernate"] {
+            let delay = format!("/sys/module/{module}/parameters/pm_test_delay");
+            world::put(delay, &seconds.to_string())?;
+        }
+        if matches!(self, Self::Ram) {
+            world::put("/sys/power/mem_sleep", "deep")?;
+        }
+        if matches!(self, Self::Image) {
+            world::put("/sys/power/disk", "test_resume")?;
+        }
+        let slept = world::put("/sys/power/state", state);
+        world::put("/sys/power/pm_test", "none")?;
+        slept
+    }
+}
+
+/// The context ended as at a reset: one event, then EIO.
+pub(super) fn ended_by_a_reset(ctx: &Context) -> Result<()> {
+    told_of_the_end(ctx)?;
+    let event = ctx.async_event()?.context("no word of the end")?;
+    ensure!(
+        event.kind == uapi::QPAIR_EVENT_DEVICE_FATAL && event.count == 1,
+        "the word of the end is {event:?}"
+    );
+    is_dead(ctx, Errno::EIO)
+}
+
+/// A process that is asleep in a blocking `read`: the end comes to it as one event.
+fn reader() -> Result<Child> {
+    Child::start(|link| {
+        let file = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open(Context::path(0))?;
+        link.tell(1)?;
+        let mut event = [0; size_of::<uapi::qpair_async_event>()];
+        let kind = uapi::QPAIR_EVENT_DEVICE_FATAL.to_le_bytes();
+        let bytes = std::io::Read::read(&mut &file, &mut event)?;
+        ensure!(
+            bytes == event.len() && event.starts_with(&kind),
+            "read woke with {bytes} bytes, {event:?}"
+        );
+        match std::io::Read::read(&mut &file, &mut event) {
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(()),
+            other => bail!("read of a dead context gave {other:?}"),
+        }
+    })
+}
+
+/// A process that rings for ever.
+fn ringer() -> Result<Child> {
+    Child::start(|link| {
+        let pair = Pair::open(0)?;
+        link.tell(1)?;
+        loop {
+            pair.a.cq.publish();
+        }
+    })
+}
+
+fn slept(setup: &Setup, how: Sleep) -> Result<()> {
+    let before = Baseline::take()?;
+    let mut pair = Pair::open(0)?;
+    pair.exchange(&mut setup.rng())?;
+    let epoch = pair.a.ctx.info.epoch;
+    let mut reader = reader()?;
+    let mut ringer = ringer()?;
+    reader.link().hear()?;
+    ringer.link().hear()?;
+    how.sleep()?;
+    ended_by_a_reset(&pair.a.ctx)?;
+    reader.done().context("asleep in read")?;
+    let end = ringer.end(wait::patience())?;
+    ensure!(
+        end == End::Signal(Signal::SIGBUS),
+        "ringing a doorbell ended with {end}"
+    );
+    works_anew(setup, epoch + 1..=epoch + 1)?;
+    is_dead(&pair.a.ctx, Errno::EIO).context("awake")?;
+    drop(pair);
+    before.settled()
+}
+
+/// Processes that sleep and ring, the device idle.
+pub(super) fn suspended(setup: &Setup) -> Result<()> {
+    slept(setup, Sleep::Ram)
+}
+
+/// An image is made of the system, and it goes on.
+pub(super) fn frozen_and_thawed(setup: &Setup) -> Result<()> {
+    slept(setup, Sleep::Frozen)
+}
+
+/// An image is made of the system, written to swap, and restored.
+pub(super) fn restored_from_an_image(setup: &Setup) -> Result<()> {
+    let disk = "/dev/vda";
+    if !Path::new(disk).exists() {
+        return Err(skip("needs a disk to write the image to"));
+    }
+    let mkswap = std::process::Command::new("mkswap").arg(disk).output()?;
+    ensure!(mkswap.status.success(), "mkswap: {mkswap:?}");
+    let swapon = std::process::Command::new("swapon").arg(disk).output()?;
+    ensure!(swapon.status.success(), "swapon: {swapon:?}");
+    let number = world::text("/sys/class/block/vda/dev")?;
+    let slept = world::put("/sys/power/resume", number.trim())
+        .and_then(|()| self::slept(setup, Sleep::Image));
+    let swapoff = std::process::Command::new("swapoff").arg(disk).output()?;
+    ensure!(swapoff.status.success(), "swapoff: {swapoff:?}");
+    slept
+}
+
+/// Under load, again and again, at any moment.
+pub(super) fn suspended_under_load(setup: &Setup) -> Result<()> {
+    let mut rng = setup.rng();
+    let before = Baseline::take()?;
+    for round in 0..world::rounds(8, 4) {
+        // The devices alone are quicker, and so their moments are more.
+        let how = match round % 4 {
+            0 => Sleep::Ram,
+            _ => Sleep::Devices(0),
+        };
+        let works_on: Vec<Work> = (0..2).map(|_| Work::ALL[rng.usize(0..5)]).collect();
+        let place = || format!("round {round}, {how:?}, {works_on:?}");
+        let epoch = Context::open(0)?.info.epoch;
+        let mut children = Vec::new();
+        for work in &works_on {
+            children.push(
+                work.start_until(0, rng.u64(..), Errno::EIO)
+                    .with_context(place)?,
+            );
+        }
+        let mut loopback = loopback_until_the_end()?;
+        loopback.link().hear()?;
+        // A moment, not a wait.
+        std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
+        how.sleep().with_context(place)?;
+        for child in &mut children {
+            ended_with_its_context(child).with_context(place)?;
+        }
+        loopback.done().with_context(place)?;
+        works_anew(setup, epoch + 1..=epoch + 1).with_context(place)?;
+        before.settled().with_context(place)?;
+    }
+    Ok(())
+}
+
+/// A process that has the kernel's own client run, until it is cut short.
+pub(super) fn loopback_until_the_end() -> Result<Child> {
+    let path = world::debugfs(0)?.join("loopback");
+    Child::start(|link| {
+        let file = std::fs::File::options().write(true).open(path)?;
+        link.tell(1)?;
+        loop {
+            // By the device's end; or by the freezer, which interrupts the wait.
+            match nix::unistd::write(&file, b"qps=4 count=1000000 verify=1") {
+                Ok(_) => (),
+                Err(Errno::EIO | Errno::EINTR) => return Ok(()),
+                Err(errno) => bail!("a run was cut short with {errno}"),
+            }
+        }
+    })
+}
+
+/// Neither watchdog nor sampler runs while the device sleeps. A poll may, and finds no EQ.
+pub(super) fn asleep_the_driver_rests(setup: &Setup) -> Result<()> {
+    const TRACING: &str = "/sys/kernel/tracing";
+    const EVENTS: [&str; 3] = [
+        "power/device_pm_callback_start",
+        "power/device_pm_callback_end",
+        "workqueue/workqueue_execute_start",
+    ];
+    if !Path::new(TRACING).join("events/power").exists() {
+        return Err(skip("needs the trace points of power management"));
+    }
+    let switch = |on: &str| -> Result<()> {
+        for event in EVENTS {
+            world::put(format!("{TRACING}/events/{event}/enable"), on)?;
+        }
+        Ok(())
+    };
+    let address = world::function(0)?;
+    world::put(format!("{TRACING}/trace"), "")?;
+    switch("1")?;
+    // Three times the watchdog's pause.
+    let slept = Sleep::Devices(3).sleep();
+    switch("0")?;
+    slept?;
+    let trace = world::text(format!("{TRACING}/trace"))?;
+    let of_ours = |line: &&str, what: &str| line.contains(what) && line.contains(&address);
+    let lines: Vec<&str> = trace.lines().collect();
+    let resume =
+        |line: &&str| of_ours(line, "device_pm_callback_start") && line.contains("[resume]");
+    let awake = lines.iter().position(|line| resume(line));
+    let awake = awake.context("the device was not resumed")?;
+    let slept = lines[..awake]
+        .iter()
+        .rposition(|line| of_ours(line, "device_pm_callback_end"))
+        .context("the device was not suspended")?;
+    let ours: Vec<&&str> = lines[slept..awake]
+        .iter()
+        .filter(|line| line.contains("watchdog") && line.contains("[qpair]"))
+        .collect();
+    ensure!(ours.is_empty(), "ran while the device slept: {ours:?}");
+    works_anew(setup, 0..=u32::MAX)
+}
