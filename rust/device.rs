@@ -6,15 +6,16 @@
 //!
 //! ```text
 //!   probe, after a reset,  bring_up    gate open, EQ 0 and the admin queue by registers, the other
-//!   wake-up                            EQs by command; then it is Up
-//!   unbind, reset, sleep   shut_down   stop taking work -> the hardware is quiet, or known to be
-//!                                      gone -> flush whoever waits -> processes lose their doors
+//!   wake-up, recovered                 EQs by command; then it is Up
+//!   link
+//!   unbind, reset, sleep,  shut_down   stop taking work -> the hardware is quiet, or known to be
+//!   failed link                        gone -> flush whoever waits -> processes lose their doors
 //!                                      and are woken -> memory is freed
 //!   watchdog               check       lost interrupts; CPUs that come and go; all ones; fatal: asks for a reset
 //! ```
 //!
 //! Everything ends in the one [`Device::shut_down`]: unbind, rmmod, hot unplug, a reset from
-//! outside, sleep, and the reset that the watchdog asks for when the device
+//! outside, sleep, an error of the link, and the reset that the watchdog asks for when the device
 //! is fatal. All but the first three are followed by [`Device::bring_up_again`]. The hardware is
 //! made quiet by one reset of the function, which ends all its objects at once; object by object
 //! they are only destroyed while the device goes on.
@@ -23,7 +24,7 @@
 //!
 //! | lock | guards |
 //! |---|---|
-//! | the device lock (PCI core) | probe, unbind, reset and sleep exclude each other |
+//! | the device lock (PCI core) | probe, unbind, reset, sleep and error recovery exclude each other |
 //! | gate (a pass) | the device stays bound, and up unless it fails |
 //! | a context's own | its objects |
 //! | `objects` | that the device's and our tables of CQs and queue pairs change together |

@@ -21,7 +21,10 @@ use crate::{
         Eq,
         Place, //
     },
-    function::Function,
+    function::{
+        Function,
+        Health, //
+    },
     loopback::Loopback,
     sys::{
         self,
@@ -34,7 +37,11 @@ use crate::{
             Irq,
             Vectors, //
         },
-        pci::Enabled,
+        pci::{
+            Channel,
+            Enabled,
+            Verdict, //
+        },
         watchdog::Watchdog, //
     },
 };
@@ -279,6 +286,42 @@ impl sys::pci::Driver for Driver {
         data.watchdog.start(WATCH);
         data.running.device.bring_up_again(pdev);
         data.sampler.start(SAMPLE);
+    }
+
+    fn error_detected<'a>(
+        pdev: &'a pci::Device<Bound>,
+        data: Pin<&Self::Data<'a>>,
+        channel: Channel,
+    ) -> Verdict {
+        match channel {
+            // What the device lost by it, it reports itself.
+            Channel::Normal => Verdict::CanRecover,
+            Channel::Frozen => {
+                data.running.device.shut_down(pdev, Lost::Reset);
+                Verdict::NeedReset
+            }
+            Channel::Failed => {
+                data.running.shut_down();
+                Verdict::Disconnect
+            }
+        }
+    }
+
+    fn slot_reset<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) -> Verdict {
+        let device = &data.running.device;
+        // A reset from elsewhere, or another probe, may have brought it up since the error.
+        if device.function().health() != Health::Down {
+            device.shut_down(pdev, Lost::Reset);
+        }
+        let _: Result = device.function().look(pdev.as_ref());
+        match device.function().health() {
+            Health::Down => Verdict::Recovered,
+            _ => Verdict::Disconnect,
+        }
+    }
+
+    fn error_resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
+        data.running.device.bring_up_again(pdev);
     }
 
     fn shutdown<'a>(_pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {

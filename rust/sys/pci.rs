@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What [`kernel::pci`] leaves out: reset, sleep and shutdown callbacks, and bus mastering that
-//! goes off again.
+//! What [`kernel::pci`] leaves out: reset, sleep, error recovery and shutdown callbacks, and bus
+//! mastering that goes off again.
 //!
 //! C headers: [`include/linux/pci.h`](srctree/include/linux/pci.h),
 //! [`include/linux/pm.h`](srctree/include/linux/pm.h)
@@ -9,7 +9,9 @@
 //! [`Adapter`] registers a driver as [`kernel::pci::Adapter`] does, and in addition fills in
 //! `err_handler`, `driver.pm` and `shutdown`. All of its callbacks run under the device lock, so
 //! never at the same time as probe, unbind or each other: the PCI core takes it for resets
-//! (`pci_dev_lock()`), the PM core for sleep and wake-up (`drivers/base/power/main.c`).
+//! (`pci_dev_lock()`) and for error recovery (`drivers/pci/pcie/err.c`), the PM core for sleep and
+//! wake-up (`drivers/base/power/main.c`). The lock is released between two callbacks, so a device
+//! may be unbound, and bound again, between an error and the reset of its slot.
 
 use core::pin::Pin;
 use kernel::{
@@ -52,7 +54,52 @@ pub const fn device_id(vendor: u32, device: u32) -> pci::DeviceId {
     unsafe { core::mem::transmute::<bindings::pci_device_id, pci::DeviceId>(raw) }
 }
 
-/// A PCI driver that takes part in resets, sleep and shutdown.
+/// What an error has left of the way to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channel {
+    /// It works. A transaction was lost.
+    Normal,
+    /// It is blocked until the slot is reset.
+    Frozen,
+    /// Recovery has failed. The device cannot be reached any more.
+    Failed,
+}
+
+impl Channel {
+    fn from_raw(state: bindings::pci_channel_state_t) -> Self {
+        match state {
+            bindings::pci_channel_io_normal => Self::Normal,
+            bindings::pci_channel_io_frozen => Self::Frozen,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// A driver's answer to an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The device goes on without a reset.
+    CanRecover,
+    /// The slot has to be reset.
+    NeedReset,
+    /// The slot was reset, and the device answers.
+    Recovered,
+    /// The device is lost.
+    Disconnect,
+}
+
+impl Verdict {
+    fn into_raw(self) -> bindings::pci_ers_result_t {
+        match self {
+            Self::CanRecover => bindings::pci_ers_result_PCI_ERS_RESULT_CAN_RECOVER,
+            Self::NeedReset => bindings::pci_ers_result_PCI_ERS_RESULT_NEED_RESET,
+            Self::Recovered => bindings::pci_ers_result_PCI_ERS_RESULT_RECOVERED,
+            Self::Disconnect => bindings::pci_ers_result_PCI_ERS_RESULT_DISCONNECT,
+        }
+    }
+}
+
+/// A PCI driver that takes part in resets, sleep, error recovery and shutdown.
 ///
 /// All callbacks are in process context, may sleep, and hold the device lock.
 pub trait Driver: pci::Driver {
@@ -71,6 +118,21 @@ pub trait Driver: pci::Driver {
     /// The system is back, and the configuration space restored (resume, thaw, restore). The
     /// device may have lost its power, or have been used by another kernel.
     fn resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
+
+    /// An uncorrectable error was reported for the device or its link. Unless `channel` is
+    /// [`Channel::Normal`], on return the driver must not touch the device.
+    fn error_detected<'a>(
+        pdev: &'a pci::Device<Bound>,
+        data: Pin<&Self::Data<'a>>,
+        channel: Channel,
+    ) -> Verdict;
+
+    /// The slot was reset after an error, and the configuration space restored. The driver may
+    /// look at the device; it starts in [`Self::error_resume`].
+    fn slot_reset<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) -> Verdict;
+
+    /// Recovery from an error is over, with a reset of the slot or without.
+    fn error_resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
 
     /// The machine goes down or into another kernel. On return the device must not touch memory.
     fn shutdown<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
@@ -113,6 +175,9 @@ unsafe impl<T: Driver> RegistrationOps for Adapter<T> {
 
 impl<T: Driver> Adapter<T> {
     const ERROR_HANDLERS: bindings::pci_error_handlers = bindings::pci_error_handlers {
+        error_detected: Some(Self::error_detected_callback),
+        slot_reset: Some(Self::slot_reset_callback),
+        resume: Some(Self::error_resume_callback),
         reset_prepare: Some(Self::reset_prepare_callback),
         reset_done: Some(Self::reset_done_callback),
         ..pin_init::zeroed()
@@ -193,6 +258,41 @@ impl<T: Driver> Adapter<T> {
 
     /// # Safety
     ///
+    /// Called by the PCI core, as [`Self::with`] wants it.
+    unsafe extern "C" fn error_detected_callback(
+        pdev: *mut bindings::pci_dev,
+        state: bindings::pci_channel_state_t,
+    ) -> bindings::pci_ers_result_t {
+        let channel = Channel::from_raw(state);
+        // SAFETY: Called by the PCI core under the device lock.
+        unsafe { Self::with(pdev, |pdev, data| T::error_detected(pdev, data, channel)) }.into_raw()
+    }
+
+    /// # Safety
+    ///
+    /// Called by the PCI core, as [`Self::with`] wants it.
+    unsafe extern "C" fn slot_reset_callback(
+        pdev: *mut bindings::pci_dev,
+    ) -> bindings::pci_ers_result_t {
+        // The core leaves this to drivers. The command register comes before the MSI-X table,
+        // which is in memory that the device has to decode.
+        //
+        // SAFETY: The device is valid, and was saved in `Enabled::new`.
+        unsafe { bindings::pci_restore_state(pdev) };
+        // SAFETY: Called by the PCI core under the device lock.
+        unsafe { Self::with(pdev, T::slot_reset) }.into_raw()
+    }
+
+    /// # Safety
+    ///
+    /// Called by the PCI core, as [`Self::with`] wants it.
+    unsafe extern "C" fn error_resume_callback(pdev: *mut bindings::pci_dev) {
+        // SAFETY: Called by the PCI core under the device lock.
+        unsafe { Self::with(pdev, T::error_resume) };
+    }
+
+    /// # Safety
+    ///
     /// Called by the driver core, as [`Self::with`] wants it.
     unsafe extern "C" fn shutdown_callback(pdev: *mut bindings::pci_dev) {
         // SAFETY: Called by the driver core under the device lock.
@@ -208,14 +308,19 @@ pub struct Enabled<'a> {
 }
 
 impl<'a> Enabled<'a> {
-    /// Switches the device on. It does not get the bus yet, see [`set_master`]. Sleeps.
+    /// Switches the device on, and saves its configuration space, which is restored after a reset
+    /// of the slot. It does not get the bus yet, see [`set_master`]. Sleeps.
     ///
     /// # Errors
     ///
     /// Those of the platform, when it cannot.
     pub fn new(pdev: &'a pci::Device<Core<'_>>) -> Result<Self> {
         pdev.enable_device_mem()?;
-        Ok(Self { pdev })
+        let enabled = Self { pdev };
+        // SAFETY: The device is bound. In probe, so the device lock is held, and no reset is under
+        // way that has saved another state.
+        to_result(unsafe { bindings::pci_save_state(super::raw_pci(pdev)) })?;
+        Ok(enabled)
     }
 }
 

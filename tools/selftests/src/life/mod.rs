@@ -83,10 +83,14 @@ pub const SLEEP: Group = Group {
     ],
 };
 
-/// The device does not come back at once.
+/// The link fails, or the device does not come back at once.
 pub const RECOVERY: Group = Group {
     name: "recovery",
     cases: cases![
+        recovery::non_fatal_error,
+        recovery::fatal_error * 2,
+        recovery::frozen_link * 4,
+        recovery::fatal_error_under_load * 8,
         recovery::comes_up_late * 2,
         recovery::reset_late * 2,
         recovery::reset_once * 2,

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Devices that do not come back at once.
+//! Errors of the link, and devices that do not come back at once.
 
 use std::time::Duration;
 
+use anyhow::bail;
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
 use nix::errno::Errno;
 use qpair_abi::entry::opcode;
+use serde_json::json;
 
+use super::load::ended_with_its_context;
 use super::load::is_dead;
 use super::load::told_of_the_end;
+use super::load::Work;
+use super::sleep::ended_by_a_reset;
+use super::sleep::loopback_until_the_end;
 use crate::host::Host;
 use crate::ktap::Setup;
 use crate::pair::works;
@@ -34,6 +40,116 @@ pub(super) fn works_anew(setup: &Setup, epochs: std::ops::RangeInclusive<u32>) -
     let report = world::text(&loopback)?;
     ensure!(report.starts_with("result=ok"), "loopback: {report}");
     works(0, &mut setup.rng())
+}
+
+/// Reports an error of the device or of its port to the guest. The names are QEMU's.
+fn inject(host: &mut Host, source: &str, error: &str) -> Result<()> {
+    let command = format!("pcie_aer_inject_error {source} {error}");
+    let said = host.qmp("human-monitor-command", json!({ "command-line": command }))?;
+    let said = said.as_str().unwrap_or_default();
+    ensure!(said.starts_with("OK"), "{command}: {said}");
+    Ok(())
+}
+
+/// Waits until the kernel has said that recovery is over.
+fn recovered(log: &mut Log) -> Result<()> {
+    let mut seen = Vec::new();
+    wait::until("the end of recovery", || {
+        seen.extend(log.lines()?.into_iter().map(|(_, line)| line));
+        Ok(seen
+            .iter()
+            .any(|line| line.contains("device recovery successful")))
+    })
+    .with_context(|| format!("the log has {seen:?}"))
+}
+
+/// A transaction was lost, and the link works: nobody's context ends.
+pub(super) fn non_fatal_error(setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    let mut pair = Pair::open(0)?;
+    for source in SOURCES {
+        let mut log = Log::mark()?;
+        pair.exchange(&mut setup.rng())?;
+        inject(&mut host, source, "COMP_TIME")?;
+        recovered(&mut log).context(source)?;
+        pair.exchange(&mut setup.rng()).context(source)?;
+    }
+    let epoch = pair.a.ctx.info.epoch;
+    works_anew(setup, epoch..=epoch)
+}
+
+/// The link is reset, and the device with it.
+pub(super) fn fatal_error(setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    for source in SOURCES {
+        let mut log = Log::mark()?;
+        let mut pair = Pair::open(0)?;
+        pair.exchange(&mut setup.rng())?;
+        let epoch = pair.a.ctx.info.epoch;
+        inject(&mut host, source, "DLP")?;
+        ended_by_a_reset(&pair.a.ctx).context(source)?;
+        recovered(&mut log).context(source)?;
+        works_anew(setup, epoch + 1..=epoch + 1).context(source)?;
+        is_dead(&pair.a.ctx, Errno::EIO).context(source)?;
+    }
+    Ok(())
+}
+
+/// A link that failed reads as ones until the slot is reset and the device answers: contexts die
+/// before that, and as by a reset.
+pub(super) fn frozen_link(setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    for _ in 0..3 {
+        let mut log = Log::mark()?;
+        let ctx = Context::open(0)?;
+        let epoch = ctx.info.epoch;
+        host.set(0, "vanish", true)?;
+        let told = inject(&mut host, "port0", "DLP").and_then(|()| told_of_the_end(&ctx));
+        let word = ctx.async_event();
+        host.set(0, "vanish", false)?;
+        told?;
+        recovered(&mut log)?;
+        works_anew(setup, epoch + 1..=epoch + 1)?;
+        if word.is_ok() {
+            return is_dead(&ctx, Errno::EIO);
+        }
+        // A look of the watchdog in between takes the device for unplugged: once more.
+        is_dead(&ctx, Errno::ENODEV)?;
+    }
+    bail!("contexts were told that the device is gone, and not that it is reset")
+}
+
+pub(super) fn fatal_error_under_load(setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    let mut rng = setup.rng();
+    let before = Baseline::take()?;
+    for round in 0..world::rounds(12, 6) {
+        let source = SOURCES[rng.usize(0..SOURCES.len())];
+        let works_on: Vec<Work> = (0..2).map(|_| Work::ALL[rng.usize(0..5)]).collect();
+        let place = || format!("round {round}, {source}, {works_on:?}");
+        let mut log = Log::mark()?;
+        let epoch = Context::open(0)?.info.epoch;
+        let mut children = Vec::new();
+        for work in &works_on {
+            children.push(
+                work.start_until(0, rng.u64(..), Errno::EIO)
+                    .with_context(place)?,
+            );
+        }
+        let mut loopback = loopback_until_the_end()?;
+        loopback.link().hear()?;
+        // A moment, not a wait.
+        std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
+        inject(&mut host, source, "DLP").with_context(place)?;
+        for child in &mut children {
+            ended_with_its_context(child).with_context(place)?;
+        }
+        loopback.done().with_context(place)?;
+        recovered(&mut log).with_context(place)?;
+        works_anew(setup, epoch + 1..=epoch + 1).with_context(place)?;
+        before.settled().with_context(place)?;
+    }
+    Ok(())
 }
 
 /// The device comes up at the third attempt; the log has the first failure alone.
@@ -122,3 +238,6 @@ pub(super) fn reset_once(setup: &Setup) -> Result<()> {
     }
     works(0, &mut setup.rng())
 }
+
+/// What reports errors: the device's port, and the device.
+const SOURCES: [&str; 2] = ["port0", "qpair0"];
