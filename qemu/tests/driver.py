@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The least driver of the device, and the machines that have one."""
+
+import pathlib
+import re
+import sys
+import time
+
+import machine
+from machine import Function
+
+ABI = pathlib.Path(__file__).resolve().parents[2] / "rust/abi"
+QEMU = sys.argv[1:]
+IOTHREAD = False
+"""Whether the core of each device that `device` makes has a thread of its own."""
+
+
+def facts(file, pattern):
+    """Names and numbers from the one source that has them."""
+    text = (ABI / file).read_text()
+    return {m[1]: m[2] for m in re.finditer(pattern, text)}
+
+
+REG = {n: int(v, 0) for n, v in facts("regs.rs", r"pub (\w+)\(u32\) @ (0x\w+)").items()}
+BELL = {n: int(v, 0) for n, v in facts("doorbell.rs", r"pub const (\w+): u64 = (0x\w+)").items()}
+COUNTERS = list(facts("counters.rs", r'(\w+) = ("[\w-]+"),').values())
+COUNTERS = [name.strip('"') for name in COUNTERS]
+
+ENABLE, RESET = 1, 2
+READY, FATAL = 1, 2
+
+# Where the test puts things in guest memory.
+EQ, SQ, CQ, CONTEXT, MESSAGE = 0x100000, 0x110000, 0x120000, 0x130000, 0x140000
+LOG = 4
+QUERY_DEVICE = 8 << 4 | 3
+GENERAL = 21
+REMOTE_OPERATION = 11
+LOCAL_WRITE, REMOTE_WRITE = 1, 2
+
+
+class Driver(Function):
+    """The least driver: the admin queue pair, and nothing else."""
+
+    posted = 0
+    shift = 0
+    """What an IOMMU adds to the addresses that the device uses."""
+
+    def up(self):
+        self.enable()
+        self.start()
+
+    def start(self):
+        m = self.machine
+        for ring in (EQ, SQ, CQ):
+            m.line("memset", ring + self.shift, 0x1000, 0)
+        for name, ring in (("EQ0", EQ), ("ASQ", SQ), ("ACQ", CQ)):
+            self.set_register(REG[f"{name}_BASE_LO"], ring)
+            self.set_register(REG[f"{name}_BASE_HI"], 0)
+        self.set_register(REG["ADMIN_DEPTH"], LOG << 16 | LOG << 8 | self.log_eq())
+        self.set_register(REG["CTRL"], ENABLE)
+        self.posted = 0
+        status = self.register(REG["STATUS"])
+        assert status & READY, f"not ready: STATUS {status:#x}"
+
+    def log_eq(self):
+        """Deep enough for the asynchronous events."""
+        return 8
+
+    def vector(self, index, addr, data):
+        """Sends a vector's messages to memory."""
+        table = self.bars[4] + 16 * index
+        for i, word in enumerate((addr, 0, data, 0)):
+            self.machine.write(table + 4 * i, word)
+        at = self.capability(machine.CAP_MSIX) + 2
+        self.set_config(at, self.config(at, "w") & 0x3FFF | 0x8000, "w")
+
+    def post(self, opcode=QUERY_DEVICE, context=CONTEXT, context_bytes=None, number=0, mask=0):
+        """Hands an admin command to the device."""
+        size = 8 * len(COUNTERS) if context_bytes is None else context_bytes
+        words = [opcode | 1 << 8 | 1 << 16 | number << 32, 0x77, context, mask | size << 32, 0, 0, 0, 0]
+        self.machine.store(SQ + self.shift + 64 * (self.posted % (1 << LOG)), words)
+        self.posted += 1
+        self.doorbell(BELL["SQ"], self.posted << 32)
+
+    def cqe(self, index):
+        """The CQE with this index, or None while it is the device's."""
+        words = self.machine.words(CQ + self.shift + 32 * (index % (1 << LOG)), 4)
+        return words if (words[3] >> 63) != (index >> LOG & 1) else None
+
+    def wait(self, index):
+        """The CQE with this index; the core works when QEMU's main loop comes round."""
+        self.until(lambda: self.cqe(index))
+        return self.cqe(index)
+
+    def until(self, condition):
+        """Lets time go on until something is so."""
+        end = time.monotonic() + machine.TIMEOUT
+        while not condition():
+            status = self.register(REG["STATUS"])
+            assert time.monotonic() < end, f"waited for too long; STATUS {status:#x}"
+            self.machine.step(1000)
+
+    def command(self, kind, verb, number=0, mask=0, context=()):
+        """Has an admin command done: its first result."""
+        self.machine.store(CONTEXT + self.shift, context)
+        index = self.posted
+        self.post(kind << 4 | verb, CONTEXT if context else 0, 8 * len(context), number, mask)
+        entry = self.wait(index)
+        assert status(entry) == 0, f"command {kind}.{verb}: {entry}"
+        return entry[1] >> 32
+
+    def query(self):
+        """Asks for the device's counters by the admin queue."""
+        index = self.posted
+        self.post()
+        entry = self.wait(index)
+        assert entry[0] == 0x77 and status(entry) == 0, entry
+        values = self.machine.words(CONTEXT + self.shift, len(COUNTERS))
+        return dict(zip(COUNTERS, values))
+
+
+def status(entry):
+    """How a CQE says that it went."""
+    return entry[3] >> 40 & 0xFF
+
+
+class Writer(Driver):
+    """A queue pair that is its own peer, and writes the first page of a region to the second."""
+
+    QUEUE, ENTRIES, PAYLOAD = 0x150000, 0x160000, 0x170000
+    written = 0
+
+    def connect(self):
+        create, modify = 1, 2
+        cq, qp, mr, pd = 2, 3, 4, 5
+        domain = self.command(pd, create)
+        entries = [self.ENTRIES, 32 << LOG, 0]
+        self.cq = self.command(cq, create, context=[LOG << 48, 0, *entries, 0, 0, 0])
+        queue = [self.QUEUE, 64 << LOG, 0]
+        context = [domain, self.cq | self.cq << 32, LOG << 32, 0, REMOTE_WRITE << 32, 0, 0, 0, *queue, *queue, 0, 0]
+        self.qp = self.command(qp, create, context=context)
+        region = [self.PAYLOAD, 0x2000, 0]
+        access = LOCAL_WRITE | REMOTE_WRITE
+        self.key = self.command(mr, create, context=[domain | access << 32, 0, *region, 0, 0, 0])
+        for state, peer in ((1, 0), (2, self.qp), (3, 0)):
+            mask = 3 if peer else 1
+            self.command(qp, modify, self.qp, mask, [state << 56, 0, 0, peer, *[0] * 12])
+
+    def write_page(self, word):
+        """Has a word written to the second page, where it is read back: the status, and what is there then."""
+        m, write = self.machine, 3
+        m.store(self.PAYLOAD + self.shift, [word])
+        wqe = [write | 1 << 8 | 1 << 16 | 1 << 24, 0, 0x1000, self.key, 0, 8 | self.key << 32, 0, 0]
+        m.store(self.QUEUE + self.shift + 64 * self.written, wqe)
+        index, self.written = self.written, self.written + 1
+        self.doorbell(BELL["SQ"], self.written << 32 | self.qp)
+        entry = self.ENTRIES + self.shift + 32 * index
+        self.until(lambda: m.words(entry, 4)[3] >> 63)
+        return status(m.words(entry, 4)), self.second_page(self.shift)
+
+    def second_page(self, shift):
+        return self.machine.words(self.PAYLOAD + 0x1000 + shift, 1)[0]
+
+
+def device(options="", slot=4, **more):
+    """Arguments for one device on the root bus."""
+    words = ["qpair", "id=q", f"addr={slot}"] + ([options] if options else [])
+    words += [f"{k}={v}" for k, v in more.items()]
+    if IOTHREAD:
+        return ["-object", "iothread,id=core", "-device", ",".join([*words, "iothread=core"])]
+    return ["-device", ",".join(words)]
+
+
+PORT = ["-device", "pcie-root-port,id=rp,bus=pcie.0,addr=3,chassis=1"]
+"""Arguments for a root port, the only one."""
+
+
+def open_port(m):
+    """The root port passes on what is for bus 1, and its memory."""
+    port = Driver(m, 3, bars={4: 0xE1000000})
+    port.set_config(0x10, port.bars[4])
+    port.set_config(0x18, 0x00010100)
+    port.set_config(0x20, 0xDFF0C000)
+    port.set_config(0x24, 0x0000FFF0)
+    port.set_config(machine.COMMAND, machine.MEMORY | machine.MASTER, "w")
+    return port
