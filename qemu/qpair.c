@@ -30,11 +30,12 @@
  *   without the BQL. Registers, configuration space, properties, reset and the
  *   listener keep it, and wait in the model's lock for a few turns of the core
  *   at most. Doorbells take no lock: see inside.rs. Lock order: the BQL, then the
- *   model's; the IOThread takes the BQL never at all, since somebody who has
- *   it may wait for the IOThread.
- * - Interrupts belong to the BQL. What the IOThread raises is sent by a bottom
- *   half of the main loop; what a doorbell raises, by its CPU, which takes the
- *   BQL for that.
+ *   model's. The IOThread never waits for the BQL, since a holder of the BQL may
+ *   wait for the IOThread.
+ * - Interrupts belong to the BQL. What the IOThread raises it sends itself where
+ *   the BQL is free, and else a bottom half of the main loop does; what a
+ *   doorbell raises, by its CPU, which takes the BQL for that. See
+ *   qpair_interrupts.c.
  * - Our view of memory changes under the BQL. The listener drops mappings in its
  *   commit, when the new view is the one that everybody gets: earlier, the core
  *   could map what is just going. It gets the model's lock for this, so when the
@@ -50,7 +51,6 @@
  */
 
 #include "qemu/osdep.h"
-#include "qemu/bitmap.h"
 #include "qemu/main-loop.h"
 #include "qemu/module.h"
 #include "qemu/timer.h"
@@ -65,38 +65,6 @@
 #include "trace.h"
 
 /* The way into the model, and out again. */
-
-/*
- * Sends the interrupts that were raised while the model ran. A message goes
- * where the guest says, so anything may happen meanwhile, an unplug included,
- * or that it gets us here again: then there is more to send, and that is all.
- */
-void qpair_deliver(QpairState *s)
-{
-    uint32_t vector;
-
-    if (s->delivering || !qatomic_read(&s->pending)) {
-        return;
-    }
-    object_ref(OBJECT(s));
-    s->delivering = true;
-    while (s->present && qatomic_xchg(&s->pending, false)) {
-        while (s->present &&
-               (vector = find_first_bit(s->raised, s->vectors)) < s->vectors) {
-            clear_bit_atomic(vector, s->raised);
-            msix_notify(&s->pci, vector);
-        }
-    }
-    s->delivering = false;
-    object_unref(OBJECT(s));
-}
-
-void qpair_deliver_later(QpairState *s)
-{
-    if (s->main_bh && qatomic_read(&s->pending)) {
-        qemu_bh_schedule(s->main_bh);
-    }
-}
 
 /*
  * With the BQL: from a bottom half, or from a timer of the virtual clock. Beside
@@ -135,6 +103,7 @@ static void qpair_run_apart(void *opaque)
         qemu_bh_schedule(s->main_bh);
         break;
     }
+    qpair_deliver_apart(s);
 }
 
 /*
@@ -247,6 +216,7 @@ static void qpair_config_write(PCIDevice *pci, uint32_t addr, uint32_t value,
         pci_device_reset(pci);
     }
     pcie_cap_flr_write_config(pci, addr, value, len);
+    qpair_routes_follow(s, msix_enabled(pci));
     pcie_aer_write_config(pci, addr, value, len);
 }
 
@@ -307,7 +277,8 @@ static void qpair_reset_hold(Object *obj, ResetType type)
     pcie_cap_deverr_reset(PCI_DEVICE(s));
     qpair_model_reset(s->model);
     /* Nothing is raised from here on: a function that is off has no EQ. */
-    bitmap_zero(s->raised, s->vectors);
+    qpair_routes_follow(s, false);
+    qpair_interrupts_reset(s);
 }
 
 /* Life and death. */
@@ -338,6 +309,7 @@ static void qpair_exit(PCIDevice *pci)
 
     s->present = false;
     migrate_del_blocker(&s->migration_blocker);
+    qpair_routes_follow(s, false);
     msix_uninit_exclusive_bar(pci);
     pcie_aer_exit(pci);
     pcie_cap_exit(pci);
@@ -355,6 +327,7 @@ static void qpair_exit(PCIDevice *pci)
         memory_listener_unregister(&s->listener);
     }
     g_clear_pointer(&s->main_bh, qemu_bh_delete);
+    qpair_interrupts_exit(s);
 }
 
 /* Where the core works. */
@@ -434,8 +407,9 @@ static void qpair_realize(PCIDevice *pci, Error **errp)
     }
     s->paced = icount_enabled() || qpair_model_paced(s->model);
     s->vectors = qpair_model_vectors(s->model);
-    s->raised = bitmap_new(s->vectors);
-
+    if (!qpair_interrupts_init(s, errp)) {
+        goto fail;
+    }
     if (msix_init_exclusive_bar(pci, s->vectors, facts.bar_msix, errp) < 0) {
         goto fail;
     }

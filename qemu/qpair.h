@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What the parts of the device in QEMU share: qpair.c (the threads, MMIO, life
- * and death), qpair_host.c (what the model asks for), qpair_properties.c.
+ * and death), qpair_host.c (what the model asks for), qpair_interrupts.c,
+ * qpair_properties.c.
  */
 
 #ifndef QPAIR_H
@@ -42,9 +43,10 @@ struct QpairState {
     bool view_changed;          /* our view lost a range; the BQL's */
 
     uint32_t vectors;
+    struct QpairRoute *routes;  /* by vector, where KVM sends; else NULL */
     unsigned long *raised;      /* vectors to send; atomic */
     bool pending;               /* there may be some; atomic */
-    bool delivering;            /* somebody sends them; the BQL's */
+    bool delivering;            /* they are being sent; the BQL's */
 };
 
 static inline const char *qpair_id(QpairState *s)
@@ -60,14 +62,28 @@ QpairHost qpair_host(QpairState *s);
 /* The core has work: soon, but never from inside of the model. */
 void qpair_wake(void *opaque);
 
+/* The model raises an interrupt; in any thread. */
+void qpair_raise(void *opaque, uint32_t vector);
+
 /* Sends the interrupts that were raised; with the BQL. */
 void qpair_deliver(QpairState *s);
+
+/* The same in the IOThread: without the BQL, and outside of the model. */
+void qpair_deliver_apart(QpairState *s);
 
 /*
  * With the BQL: somebody looked into the model, and took in doorbells that waited
  * there, but is in no place from which an interrupt may be sent.
  */
 void qpair_deliver_later(QpairState *s);
+
+/* With the BQL: MSI-X was turned on or off, so KVM's routes come or go. */
+void qpair_routes_follow(QpairState *s, bool enabled);
+
+/* What was raised is forgotten; the model has been reset, and raises nothing. */
+void qpair_interrupts_reset(QpairState *s);
+bool qpair_interrupts_init(QpairState *s, Error **errp);
+void qpair_interrupts_exit(QpairState *s);
 
 void qpair_add_properties(ObjectClass *class);
 

@@ -13,10 +13,8 @@
  */
 
 #include "qemu/osdep.h"
-#include "qemu/bitmap.h"
 #include "qemu/main-loop.h"
 #include "qemu/timer.h"
-#include "hw/core/cpu.h"
 #include "qpair.h"
 #include "trace.h"
 
@@ -208,21 +206,6 @@ static void qpair_unmap(void *mapping)
 
     address_space_cache_destroy(cache);
     g_free(cache);
-}
-
-/*
- * MSI-X belongs to the BQL. Who has it delivers when the model has returned, and
- * so does a CPU that rings a doorbell; the IOThread leaves it to the main loop.
- */
-static void qpair_raise(void *opaque, uint32_t vector)
-{
-    QpairState *s = opaque;
-
-    set_bit_atomic(vector, s->raised);
-    qatomic_store_release(&s->pending, true);
-    if (!bql_locked() && !current_cpu) {
-        qemu_bh_schedule(s->main_bh);
-    }
 }
 
 static uint64_t qpair_now(void *opaque)

@@ -4,8 +4,8 @@
 
 What the model does is tested with the model, on the host, and by guests. This
 is about what lies between: properties, PCI, BARs, DMA, interrupts, reset,
-unplug; most of it twice, with the core in QEMU's main loop and in an
-IOThread. Ends with 0 if all passed; speaks TAP.
+power states, errors, unplug; most of it twice, with the core in QEMU's main
+loop and in an IOThread. Ends with 0 if all passed; speaks TAP.
 """
 
 import os
@@ -20,6 +20,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import driver  # noqa: E402
+import interrupts  # noqa: E402
 import machine  # noqa: E402
 from driver import (  # noqa: E402
     ABI,
@@ -614,6 +615,7 @@ TESTS = [
     registers_are_32_bits,
     doorbells_are_64_bits,
     commands_move_memory_and_interrupt,
+    *interrupts.TESTS,
     commands_wait_for_the_virtual_clock,
     resets_return_to_power_on,
     d3hot_is_off,

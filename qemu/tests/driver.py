@@ -30,9 +30,11 @@ ENABLE, RESET = 1, 2
 READY, FATAL = 1, 2
 
 # Where the test puts things in guest memory.
-EQ, SQ, CQ, CONTEXT, MESSAGE = 0x100000, 0x110000, 0x120000, 0x130000, 0x140000
+EQ, SQ, CQ, CONTEXT, MESSAGE, EQ1 = 0x100000, 0x110000, 0x120000, 0x130000, 0x140000, 0x148000
 LOG = 4
 QUERY_DEVICE = 8 << 4 | 3
+# Where x86 sends interrupts to its first local APIC, and a vector that it takes.
+APIC, APIC_VECTOR = 0xFEE00000, 0x51
 GENERAL = 21
 REMOTE_OPERATION = 11
 LOCAL_WRITE, REMOTE_WRITE = 1, 2
@@ -73,6 +75,23 @@ class Driver(Function):
             self.machine.write(table + 4 * i, word)
         at = self.capability(machine.CAP_MSIX) + 2
         self.set_config(at, self.config(at, "w") & 0x3FFF | 0x8000, "w")
+
+    def mask(self, index, masked):
+        """Masks a vector in the table, or no longer."""
+        self.machine.write(self.bars[4] + 16 * index + 12, int(masked))
+
+    def is_pending(self, index):
+        """A vector's pending bit."""
+        at = self.config(self.capability(machine.CAP_MSIX) + 8) & ~7
+        return bool(self.machine.read(self.bars[4] + at + index // 32 * 4) >> index % 32 & 1)
+
+    def unmask_eq(self, number=0):
+        """Lets an EQ send an interrupt: at once, if it has events."""
+        self.doorbell(BELL["EQ_HEAD"], number)
+
+    def create_eq(self, vector):
+        """An EQ of 16 entries; its number."""
+        return self.command(1, 1, context=[LOG << 16 | vector, 0, EQ1, 16 << LOG, 0, 0, 0, 0])
 
     def post(self, opcode=QUERY_DEVICE, context=CONTEXT, context_bytes=None, number=0, mask=0):
         """Hands an admin command to the device."""

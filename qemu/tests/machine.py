@@ -272,3 +272,36 @@ class Iommu:
         entry = 0 if addr is None else addr | 3
         self.machine.store(self.PAGES + 8 * (iova >> 12), [entry])
         self.machine.write(self.BASE + self.IOTLB, 1 << 63 | 1 << 60, "q")
+
+
+class Ringer(Function):
+    """A virtio balloon that answers a 32-bit write, such as an MSI, by one 8-byte write of zeroes, before it returns.
+
+    Its only queue has one entry, and the used entry that it writes lies where `rings` says.
+    """
+
+    DEVICE = ["-device", "virtio-balloon-pci,addr=6,disable-legacy=on,ioeventfd=off"]
+    BAR, NOTIFY = 0xE2000000, 0x3000
+    TABLE, AVAIL, BYTES = 0x150000, 0x151000, 0x152000
+
+    def __init__(self, machine, rings):
+        super().__init__(machine, 6, bars={4: self.BAR})
+        self.enable()
+        m = machine
+        for at, value, letter in (
+            (0x14, 0, "b"), (0x14, 1 | 2, "b"),
+            (0x08, 1, "l"), (0x0C, 1, "l"), (0x14, 1 | 2 | 8, "b"),  # VIRTIO_F_VERSION_1
+            (0x16, 0, "w"), (0x18, 1, "w"),
+            (0x20, self.TABLE, "q"), (0x28, self.AVAIL, "q"), (0x30, rings - 4, "q"),
+            (0x1C, 1, "w"), (0x14, 1 | 2 | 4 | 8, "b"),
+        ):  # fmt: skip
+            m.write(self.BAR + at, value, letter)
+        m.store(self.TABLE, [self.BYTES, 2])
+        m.line("memset", self.AVAIL, 16, 0)
+        m.write(self.AVAIL, 1, "w")
+        self.loaded = 0
+
+    def load(self):
+        """The next notification rings, once."""
+        self.loaded += 1
+        self.machine.write(self.AVAIL + 2, self.loaded, "w")

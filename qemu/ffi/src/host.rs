@@ -32,6 +32,8 @@ pub(crate) struct Qemu {
     host: QpairHost,
     /// Nothing is kept mapped.
     unmapped: bool,
+    /// An interrupt was raised since [`take_raised`](Self::take_raised).
+    raised: bool,
 }
 
 // SAFETY: The callbacks may be called from any thread (contract of `QpairHost`); `&mut self`, or the lock around the
@@ -46,6 +48,7 @@ impl Qemu {
         Self {
             host,
             unmapped: false,
+            raised: false,
         }
     }
 
@@ -56,6 +59,11 @@ impl Qemu {
     /// From the next mapping on.
     pub(crate) fn set_unmapped(&mut self, unmapped: bool) {
         self.unmapped = unmapped;
+    }
+
+    /// Whether an interrupt was raised since the last call.
+    pub(crate) fn take_raised(&mut self) -> bool {
+        core::mem::take(&mut self.raised)
     }
 
     fn tell(&mut self, what: QpairTrace, arguments: [u64; 6]) {
@@ -119,6 +127,7 @@ impl Host for Qemu {
     }
 
     fn raise(&mut self, vector: u16) {
+        self.raised = true;
         // SAFETY: `host` keeps its contract.
         unsafe { (self.host.raise)(self.host.opaque, vector.into()) }
     }

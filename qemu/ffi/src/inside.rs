@@ -189,6 +189,10 @@ impl Inside {
                 run = QpairRun::Idle;
                 break;
             }
+            if function.host_mut().take_raised() {
+                // The thread sends it before the core goes on.
+                break;
+            }
             MutexGuard::bump(&mut function);
         }
         drop(function);

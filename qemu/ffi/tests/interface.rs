@@ -32,6 +32,7 @@ use qpair_ffi::{
 };
 use support::{
     defaults,
+    index_of,
     Board,
     Machine,
     CONTEXT,
@@ -120,17 +121,6 @@ impl Alone {
         self.unplug();
         assert_eq!(self.mapped(), 0, "a mapping is left");
     }
-}
-
-fn index_of(name: &str) -> u32 {
-    (0..qpair_facts().settings)
-        .find(|&i| {
-            let text = qpair_setting(i).name;
-            // SAFETY: A text is that long, and lives for ever.
-            let bytes = unsafe { std::slice::from_raw_parts(text.text.cast::<u8>(), text.bytes) };
-            bytes == name.as_bytes()
-        })
-        .unwrap()
 }
 
 #[test]

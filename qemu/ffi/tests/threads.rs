@@ -19,9 +19,12 @@ use std::{
 };
 
 use qpair_abi::{
+    command,
+    counters,
     counters::Counter,
     doorbell,
-    regs::offset, //
+    regs::offset,
+    Number, //
 };
 use qpair_ffi::{
     model::*,
@@ -30,11 +33,14 @@ use qpair_ffi::{
 };
 use support::{
     defaults,
+    index_of,
     Board,
     Machine,
+    CONTEXT,
     ENABLE,
     READY,
-    RESET, //
+    RESET,
+    SQ, //
 };
 
 /// Somebody inside waits here: it says that it has come, and goes on when it is told to.
@@ -346,4 +352,43 @@ fn the_end_waits_and_is_quiet() {
     assert_eq!(machine.status(), u32::MAX);
     assert_eq!(machine.rung(), [1, 2]);
     assert!(!machine.woken.load(SeqCst));
+}
+
+/// The core's thread sends an interrupt when it has left the model, so it leaves soon.
+#[test]
+fn the_core_leaves_to_send_an_interrupt() {
+    let machine = Threads::new();
+    machine.unplug();
+    let mut settings = defaults();
+    settings[index_of("wqes-per-turn") as usize] = 1;
+    machine.plug(&settings).unwrap();
+    machine.up();
+
+    let opcode = command::opcode(command::kind::DEVICE, command::verb::QUERY);
+    let words = [
+        u64::from(opcode) | 1 << 8 | 1 << 16,
+        0,
+        CONTEXT,
+        (counters::BYTES as u64) << 32,
+    ];
+    for at in 0..12 {
+        for (i, word) in words.into_iter().enumerate() {
+            let place = machine.board.word(SQ + 64 * at + 8 * i as u64);
+            place.store(word, SeqCst);
+        }
+    }
+    let ring = |place, value| {
+        // SAFETY: The model lives.
+        assert!(unsafe { qpair_model_post(machine.model(), place, value, 8) });
+    };
+    ring(doorbell::EQ_HEAD, 0);
+    ring(doorbell::CQ_ARM_NEXT, 0);
+    ring(doorbell::SQ, doorbell::value(Number::ADMIN, 12));
+    assert_eq!(machine.run(), QpairRun::More);
+    assert_eq!(machine.counter(Counter::Interrupts), 1);
+    let done = machine.counter(Counter::Commands);
+    assert!(done < 12, "all was done before the interrupt could be sent");
+    while machine.run() != QpairRun::Idle {}
+    assert_eq!(machine.counter(Counter::Commands), 12);
+    assert_eq!(machine.counter(Counter::Interrupts), 1);
 }

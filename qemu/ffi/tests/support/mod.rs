@@ -178,6 +178,18 @@ pub(crate) fn defaults() -> Vec<u64> {
 }
 
 /// From the callbacks' `opaque`.
+/// Which setting has this name.
+pub(crate) fn index_of(name: &str) -> u32 {
+    (0..qpair_facts().settings)
+        .find(|&i| {
+            let text = qpair_setting(i).name;
+            // SAFETY: A text is that long, and lives for ever.
+            let bytes = unsafe { std::slice::from_raw_parts(text.text.cast::<u8>(), text.bytes) };
+            bytes == name.as_bytes()
+        })
+        .unwrap()
+}
+
 fn of<'a, M: Machine>(opaque: *mut c_void) -> &'a M {
     // SAFETY: `plug` hands out the address of a machine that outlives the model.
     unsafe { &*opaque.cast() }

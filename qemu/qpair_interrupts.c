@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * qpair: interrupts, from the model to the guest.
+ *
+ * An interrupt is raised inside of the model and sent when the thread has left
+ * it, because a message goes where the guest says: perhaps to our own registers.
+ * In between it is a bit of `raised`. A bit is cleared before its message is
+ * sent, so an interrupt that is raised meanwhile is sent as well. A reset clears
+ * all bits: nothing that was raised before it is sent after it.
+ *
+ * MSI-X belongs to the BQL:
+ *
+ * - A thread that has the BQL sends when the model has returned.
+ * - A CPU that rings a doorbell takes the BQL and sends.
+ * - The IOThread takes the BQL only where it is free, and never waits for it:
+ *   a holder of the BQL may wait for the IOThread, as exit does, or as the drain
+ *   of a block device that has the same IOThread. Where the BQL is not free, a
+ *   bottom half of the main loop sends.
+ *
+ * Lock order: the BQL, then the model's lock. The IOThread has left the model
+ * before it tries to take the BQL, since a message may lead into the model.
+ *
+ * The IOThread sends to the interrupt controller only. A message to any other
+ * address is an access to some device, which may expect the main loop or a CPU,
+ * and may even unplug us: that is left to the main loop, too.
+ *
+ * With KVM and beside an IOThread, a vector that is not masked has an eventfd
+ * and a route: KVM sends its message, and no thread needs the BQL.
+ */
+
+#include "qemu/osdep.h"
+#include "qemu/bitmap.h"
+#include "qemu/event_notifier.h"
+#include "qemu/main-loop.h"
+#include "qapi/error.h"
+#include "hw/core/cpu.h"
+#include "hw/pci/msi.h"
+#include "hw/pci/msix.h"
+#include "system/cpus.h"
+#include "system/kvm.h"
+#include "qpair.h"
+#include "trace.h"
+
+struct QpairRoute {
+    EventNotifier notifier;
+    int virq;
+    bool live;                  /* KVM listens; the BQL's to change, atomic */
+};
+
+/* Inside of the model, with the BQL or without it. */
+void qpair_raise(void *opaque, uint32_t vector)
+{
+    QpairState *s = opaque;
+
+    if (s->routes && qatomic_read(&s->routes[vector].live)) {
+        event_notifier_set(&s->routes[vector].notifier);
+        return;
+    }
+    set_bit_atomic(vector, s->raised);
+    qatomic_store_release(&s->pending, true);
+}
+
+/* x86: whether the message goes to the local APICs. */
+static bool qpair_is_for_apic(QpairState *s, uint32_t vector)
+{
+    return msix_get_message(&s->pci, vector).address >> 20 == 0xfee;
+}
+
+/*
+ * With the BQL. Anything may happen while a message is sent, an unplug included,
+ * or that it gets us here again: then there is more to send, and that is all.
+ */
+static void qpair_send(QpairState *s, bool apart)
+{
+    bool left = false;
+    uint32_t vector;
+
+    if (s->delivering || !qatomic_read(&s->pending)) {
+        return;
+    }
+    object_ref(OBJECT(s));
+    s->delivering = true;
+    while (s->present && qatomic_xchg(&s->pending, false)) {
+        for (vector = 0; s->present; vector++) {
+            vector = find_next_bit(s->raised, s->vectors, vector);
+            if (vector >= s->vectors) {
+                break;
+            }
+            if (apart && !qpair_is_for_apic(s, vector)) {
+                left = true;
+                continue;
+            }
+            clear_bit_atomic(vector, s->raised);
+            trace_qpair_message(qpair_id(s), vector, apart);
+            msix_notify(&s->pci, vector);
+        }
+    }
+    if (left) {
+        qatomic_set(&s->pending, true);
+    }
+    s->delivering = false;
+    object_unref(OBJECT(s));
+}
+
+void qpair_deliver(QpairState *s)
+{
+    qpair_send(s, false);
+}
+
+void qpair_deliver_later(QpairState *s)
+{
+    if (s->main_bh && qatomic_read(&s->pending)) {
+        qemu_bh_schedule(s->main_bh);
+    }
+}
+
+void qpair_deliver_apart(QpairState *s)
+{
+    if (qatomic_read(&s->pending) && bql_trylock()) {
+        qpair_send(s, true);
+        bql_unlock();
+    }
+    qpair_deliver_later(s);
+}
+
+void qpair_interrupts_reset(QpairState *s)
+{
+    uint32_t i;
+
+    bitmap_zero(s->raised, s->vectors);
+    for (i = 0; s->routes && i < s->vectors; i++) {
+        event_notifier_test_and_clear(&s->routes[i].notifier);
+    }
+}
+
+/* KVM's routes. All of this has the BQL. */
+
+static void qpair_route_drop(PCIDevice *pci, unsigned vector)
+{
+    struct QpairRoute *route = &QPAIR(pci)->routes[vector];
+
+    if (!route->live) {
+        return;
+    }
+    qatomic_set(&route->live, false);
+    kvm_irqchip_remove_irqfd_notifier_gsi(kvm_state, &route->notifier,
+                                          route->virq);
+    kvm_irqchip_release_virq(kvm_state, route->virq);
+}
+
+/* What a thread signalled that found a route just before it went is pending. */
+static void qpair_route_poll(PCIDevice *pci, unsigned first, unsigned end)
+{
+    QpairState *s = QPAIR(pci);
+    unsigned i;
+
+    for (i = first; i < end; i++) {
+        if (!s->routes[i].live &&
+            event_notifier_test_and_clear(&s->routes[i].notifier)) {
+            msix_set_pending(pci, i);
+        }
+    }
+}
+
+/*
+ * KVM sends at once what the eventfd has already. A vector that gets no route is
+ * sent like one that is masked, by msix_notify().
+ */
+static int qpair_route_make(PCIDevice *pci, unsigned vector, MSIMessage message)
+{
+    struct QpairRoute *route = &QPAIR(pci)->routes[vector];
+    KVMRouteChange change = kvm_irqchip_begin_route_changes(kvm_state);
+    int virq = kvm_irqchip_add_msi_route(&change, vector, pci);
+
+    if (virq < 0) {
+        qpair_route_poll(pci, vector, vector + 1);
+        return 0;
+    }
+    kvm_irqchip_commit_route_changes(&change);
+    if (kvm_irqchip_add_irqfd_notifier_gsi(kvm_state, &route->notifier, NULL,
+                                           virq) < 0) {
+        kvm_irqchip_release_virq(kvm_state, virq);
+        qpair_route_poll(pci, vector, vector + 1);
+        return 0;
+    }
+    route->virq = virq;
+    qatomic_set(&route->live, true);
+    return 0;
+}
+
+void qpair_routes_follow(QpairState *s, bool enabled)
+{
+    uint32_t i;
+
+    if (!s->routes || enabled == !!s->pci.msix_vector_use_notifier) {
+        return;
+    }
+    if (enabled) {
+        msix_set_vector_notifiers(&s->pci, qpair_route_make, qpair_route_drop,
+                                  qpair_route_poll);
+        return;
+    }
+    msix_unset_vector_notifiers(&s->pci);
+    /* MSI-X may be off already: then it called for none of these. */
+    for (i = 0; i < s->vectors; i++) {
+        qpair_route_drop(&s->pci, i);
+    }
+}
+
+bool qpair_interrupts_init(QpairState *s, Error **errp)
+{
+    uint32_t i;
+
+    s->raised = bitmap_new(s->vectors);
+    if (!s->iothread || !kvm_msi_via_irqfd_enabled()) {
+        return true;
+    }
+    s->routes = g_new0(struct QpairRoute, s->vectors);
+    for (i = 0; i < s->vectors; i++) {
+        if (event_notifier_init(&s->routes[i].notifier, 0) < 0) {
+            error_setg(errp, "%s: no eventfd for vector %u", qpair_id(s), i);
+            while (i-- > 0) {
+                event_notifier_cleanup(&s->routes[i].notifier);
+            }
+            g_clear_pointer(&s->routes, g_free);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The model has ended, and no thread raises. */
+void qpair_interrupts_exit(QpairState *s)
+{
+    uint32_t i;
+
+    for (i = 0; s->routes && i < s->vectors; i++) {
+        event_notifier_cleanup(&s->routes[i].notifier);
+    }
+    g_clear_pointer(&s->routes, g_free);
+}
