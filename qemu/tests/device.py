@@ -444,6 +444,13 @@ def knobs_turn_at_run_time():
         f.wait(index)
         m.set("drop-interrupts", 3)
         assert m.get("drop-interrupts") == 3
+        # The admin queue pair, its CQ and EQ 0.
+        assert m.get("objects") == 3
+        try:
+            m.set("objects", 1)
+            raise AssertionError("objects was set")
+        except QmpError as error:
+            assert "'qpair.objects' cannot be set" in str(error), error
         m.set("fatal", True)
         assert f.register(REG["STATUS"]) & FATAL and m.get("fatal")
         for bad in ("", "1", "0:1:2:3:x", "0:1:2:3:4:5"):

@@ -32,6 +32,8 @@ pub(crate) struct Setting {
     pub(crate) config: Option<Place<Config>>,
     /// What turns it on a function that exists.
     pub(crate) knob: Option<Place<Function<Qemu>>>,
+    /// What it shows of a function that exists, where it cannot be set.
+    shows: Option<fn(&Function<Qemu>) -> u64>,
     /// What several numbers do on it.
     words: Option<Act<Function<Qemu>>>,
 }
@@ -44,6 +46,7 @@ impl Setting {
         most: u64::MAX,
         config: None,
         knob: None,
+        shows: None,
         words: None,
     };
 
@@ -67,16 +70,20 @@ impl Setting {
 
     /// What it is on this function.
     pub(crate) fn get(&self, function: &Function<Qemu>) -> u64 {
-        match (self.knob, self.config) {
-            (Some((get, _)), _) => get(function),
-            (None, Some((get, _))) => get(function.config()),
-            (None, None) => 0,
+        match (self.knob, self.config, self.shows) {
+            (Some((get, _)), _, _) => get(function),
+            (None, Some((get, _)), _) => get(function.config()),
+            (None, None, Some(get)) => get(function),
+            (None, None, None) => 0,
         }
     }
 
     /// Turns it on this function.
     pub(crate) fn set(&self, function: &mut Function<Qemu>, value: u64) -> Result<(), String> {
         let Some((_, set)) = self.knob else {
+            if self.shows.is_some() {
+                return Err(format!("Property 'qpair.{}' cannot be set", self.name));
+            }
             return Err(format!(
                 "Property 'qpair.{}' can only be set when the device is made",
                 self.name
@@ -229,6 +236,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
     }, "test: nothing is kept mapped"),
     switch!("fatal", |f| u64::from(f.status() >> 1 & 1), |f, on| if on != 0 { f.go_fatal() },
         "test: the function has stopped by itself; set it to make it so, a reset ends it"),
+    Setting {
+        name: "objects",
+        text: "test: EQs, CQs, queue pairs, regions and protection domains that exist; cannot be set",
+        shows: Some(|f| f.objects()),
+        ..Setting::NONE
+    },
     words!("inject-cqe", 5, |f, w| inject(w, |i, e| f.inject_cqe(i, e)),
         "test: INDEX:WORD0:WORD1:WORD2:WORD3 writes a CQE of these words to the CQ with this index"),
     words!("inject-eqe", 3, |f, w| inject(w, |i, e| f.inject_eqe(i, e)),

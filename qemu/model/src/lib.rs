@@ -243,6 +243,12 @@ impl<H: Host> Function<H> {
         self.bus.counts()
     }
 
+    /// How many objects of all kinds there are. The admin queue pair, its CQ and EQ 0 count.
+    pub fn objects(&self) -> u64 {
+        let queues = self.eqs.count() + self.cqs.count() + self.qps.count();
+        (queues + self.regions.count() + self.domains.count()) as u64
+    }
+
     /// The system takes a range of DMA addresses away: mappings in it are dropped before this returns.
     pub fn unmap(&mut self, addr: u64, bytes: u64) {
         let Some(more) = bytes.checked_sub(1) else {

@@ -157,6 +157,12 @@ impl<T> Table<T> {
             .filter_map(|slot| slot.object.as_deref_mut())
     }
 
+    /// How many objects there are.
+    pub(crate) fn count(&self) -> usize {
+        let there = self.slots.iter().filter(|slot| slot.object.is_some());
+        there.count()
+    }
+
     /// How many places have ever been used.
     pub(crate) fn places(&self) -> usize {
         self.slots.len()

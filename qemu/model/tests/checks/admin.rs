@@ -379,6 +379,8 @@ fn what_is_used_stays() {
         ..Machine::spec(pd, &send_cq)
     });
     let mr = m.mr(other_pd, 64);
+    // The admin queue pair, its CQ and EQ 0 count as well.
+    assert_eq!(m.f.objects(), 10);
     let busy = Err(AdminError::Busy);
     for (kind, number) in [
         (kind::PD, pd),
@@ -404,6 +406,7 @@ fn what_is_used_stays() {
         m.destroy(kind, number).unwrap();
         assert_eq!(m.destroy(kind, number), Err(AdminError::Number));
     }
+    assert_eq!(m.f.objects(), 3);
 }
 
 fn every_way_between_states() {
