@@ -7,6 +7,7 @@
 
 mod handles;
 mod limits;
+mod nowhere;
 mod objects;
 mod refused;
 mod sane;
@@ -48,6 +49,8 @@ pub const GROUP: Group = Group {
         handles::handles_of_others,
         handles::handles_of_another_kind,
         handles::handles_that_are_gone,
+        nowhere::creates_without_a_result,
+        nowhere::calls_without_a_result,
         refused::mappings,
         refused::reads,
         refused::the_log_stays_quiet * 2,

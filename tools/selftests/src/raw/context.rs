@@ -23,6 +23,8 @@ use qpair_abi::doorbell;
 use qpair_abi::uapi;
 use qpair_abi::Number;
 
+use super::Buffer;
+
 /// An ioctl's argument.
 ///
 /// # Safety
@@ -113,6 +115,18 @@ impl Context {
     pub fn call_bytes(&self, nr: u8, bytes: &mut [u8]) -> Result<(), Errno> {
         let request = sized_request(nr, bytes.len());
         call_at(self.fd(), request, bytes.as_mut_ptr() as usize)
+    }
+
+    /// Calls the ioctl `nr` with an argument that lies on a page which can be read and not written.
+    pub fn call_read_only<T: Arg>(&self, nr: u8, arg: &T) -> Result<Result<(), Errno>> {
+        let page = Buffer::new(size_of::<T>())?;
+        // SAFETY: by the contract of `Arg` all of its bytes are initialized.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(std::ptr::from_ref(arg).cast::<u8>(), size_of::<T>())
+        };
+        page.write(0, bytes);
+        page.protect(false)?;
+        Ok(self.call_at(uapi::request::<T>(nr), page.addr() as usize))
     }
 
     /// The device's counters, by number.
