@@ -11,6 +11,7 @@ mod load;
 mod recovery;
 mod sleep;
 mod unbind;
+mod worlds;
 
 pub(crate) use self::devices::bind;
 pub(crate) use self::devices::restore;
@@ -66,6 +67,8 @@ pub const KNOBS: Group = Group {
         knobs::device_fatal * 2,
         knobs::device_fatal_under_load * 16,
         knobs::gone_silent * 4,
+        worlds::the_same_numbers * 2,
+        worlds::the_same_slots * 2,
         knobs::hot_unplug * 4,
         knobs::hot_unplug_under_load * 32,
     ],
