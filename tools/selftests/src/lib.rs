@@ -12,6 +12,7 @@
 //! | [`control`] | cases: the control path, one ioctl after the other, and what they refuse |
 //! | [`data`] | cases: work requests, doorbells, completions, and what the device refuses |
 //! | [`event`] | cases: the event path: vectors, moderation, fairness |
+//! | [`faults`] | cases: each allocation and each user copy of an operation fails in turn |
 //! | [`life`] | cases: processes that die, devices that go |
 //! | [`tool`] | cases: the `qpair` tool and the C example |
 //!
@@ -21,6 +22,7 @@ pub mod children;
 pub mod control;
 pub mod data;
 pub mod event;
+pub mod faults;
 pub mod host;
 pub mod ktap;
 pub mod life;
@@ -49,6 +51,7 @@ pub const GROUPS: &[ktap::Group] = &[
     life::SLEEP,
     life::RECOVERY,
     tool::GROUP,
+    faults::GROUP,
 ];
 
 /// The cases that selectors mean, in the order of the selectors.

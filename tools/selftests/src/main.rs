@@ -8,6 +8,7 @@ use anyhow::Result;
 use lexopt::Arg;
 use lexopt::ValueExt;
 use qpair_selftests::children;
+use qpair_selftests::faults;
 use qpair_selftests::ktap;
 use qpair_selftests::select;
 use qpair_selftests::wait;
@@ -18,6 +19,7 @@ const USAGE: &str = "\
 usage: qpair-selftest [OPTION]... GROUP[/CASE]...
   --list           show the cases and end
   --seed N         start all random numbers here (default: the time)
+  --every-point    fail every point of `faults`, where otherwise a part of many is failed
   --patience S     seconds that anything may take (default: 20, on the debug kernel 120)";
 
 fn main() -> ExitCode {
@@ -42,6 +44,7 @@ fn run() -> Result<u8> {
         match arg {
             Arg::Long("list") => list = true,
             Arg::Long("seed") => seed = args.value()?.parse()?,
+            Arg::Long("every-point") => faults::fail_every_point(),
             Arg::Long("patience") => patience = args.value()?.parse()?,
             Arg::Long("help") | Arg::Short('h') => {
                 println!("{USAGE}");

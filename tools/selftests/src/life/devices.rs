@@ -42,7 +42,7 @@ pub(super) fn rescan(address: &str) -> Result<usize> {
 }
 
 /// Waits until the function has a driver and a file; gives the number of that.
-pub(super) fn appeared(address: &str) -> Result<usize> {
+pub(crate) fn appeared(address: &str) -> Result<usize> {
     wait::for_some(&format!("a device file for {address}"), || {
         for entry in std::fs::read_dir("/sys/class/misc")? {
             let name = entry?.file_name().to_string_lossy().into_owned();

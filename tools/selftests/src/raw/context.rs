@@ -200,7 +200,8 @@ unsafe impl Send for Page {}
 unsafe impl Sync for Page {}
 
 impl Page {
-    fn map(fd: BorrowedFd<'_>) -> Result<Self, Errno> {
+    /// Maps that of an open file.
+    pub fn map(fd: BorrowedFd<'_>) -> Result<Self, Errno> {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         Self::map_as(fd, doorbell::PAGE_BYTES as usize, prot, libc::MAP_SHARED, 0).map(Self)
     }

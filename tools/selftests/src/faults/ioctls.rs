@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What is done with an open file: each ioctl, and `open`, `mmap`, `read`, `close`.
+
+use anyhow::ensure;
+use anyhow::Context as _;
+use anyhow::Result;
+use nix::errno::Errno;
+use qpair_abi::uapi::*;
+
+use super::nth::Faults;
+use crate::ktap::Setup;
+use crate::pair::Pair;
+use crate::pair::Peer;
+use crate::raw::page_size;
+use crate::raw::Buffer;
+use crate::raw::Context;
+use crate::raw::Cq;
+use crate::raw::Mr;
+use crate::raw::Page;
+use crate::raw::Pd;
+use crate::raw::Qp;
+use crate::raw::QpShape;
+use crate::wait;
+
+/// The set-up of what needs none.
+fn nothing() -> Result<()> {
+    Ok(())
+}
+
+/// Ends what may have ended already: the call that ends it may fail before it and after it.
+fn ended<T>(result: Result<T, Errno>) -> Result<()> {
+    match result {
+        Ok(_) | Err(Errno::ENOENT) => Ok(()),
+        Err(errno) => Err(errno).context("ending it"),
+    }
+}
+
+pub(super) fn queries(setup: &Setup) -> Result<()> {
+    let peer = Peer::new(&Context::open(0)?, 4096)?;
+    let ctx = &peer.ctx;
+    let mut faults = Faults::new(setup)?;
+    let mut query = |name: &str, call: &dyn Fn() -> Result<()>| {
+        faults.try_all(name, 2, nothing, |()| call(), |(), _| Ok(()))
+    };
+    query("QUERY_DEVICE", &|| {
+        let mut arg = qpair_query_device::default();
+        Ok(ctx.call(QPAIR_NR_QUERY_DEVICE, &mut arg)?)
+    })?;
+    query("QUERY_COUNTERS", &|| ctx.counters().map(drop))?;
+    query("QUERY_CQ", &|| Ok(peer.cq.query().map(drop)?))?;
+    query("QUERY_QP", &|| Ok(peer.qp.query().map(drop)?))?;
+    query("QUERY_MR", &|| Ok(peer.mr.query().map(drop)?))
+}
+
+pub(super) fn creates(setup: &Setup) -> Result<()> {
+    let ctx = Context::open(0)?;
+    let (pd, cq) = (Pd::new(&ctx)?, Cq::new(&ctx, 256)?);
+    let mut faults = Faults::new(setup)?;
+    faults.try_all(
+        "ALLOC_PD",
+        3,
+        nothing,
+        |()| Ok(Pd::new(&ctx)?),
+        |(), pd| Ok(pd.map_or(Ok(()), |pd| pd.destroy())?),
+    )?;
+    // Its ring is memory that was not touched before: pinning has to get it.
+    faults.try_all(
+        "CREATE_CQ",
+        6,
+        nothing,
+        |()| Cq::new(&ctx, 256),
+        |(), cq| Ok(cq.map_or(Ok(()), |cq| cq.destroy())?),
+    )?;
+    faults.try_all(
+        "CREATE_QP",
+        8,
+        nothing,
+        |()| Qp::new(&pd, &cq, &cq, QpShape::default()),
+        |(), qp| qp.map_or(Ok(()), |qp| ended(qp.destroy())),
+    )
+}
+
+/// Regions with one block, with a table of pages, and with tables of tables, where the list of
+/// their pages is made in one piece and in several.
+pub(super) fn regions(setup: &Setup) -> Result<()> {
+    let ctx = Context::open(0)?;
+    let pd = Pd::new(&ctx)?;
+    let mut faults = Faults::new(setup)?;
+    for (name, least, pages) in [
+        ("REG_MR of a page", 6, 1),
+        ("REG_MR of 200 pages", 8, 200),
+        ("REG_MR of 600 pages", 10, 600),
+    ] {
+        let (memory, _between) = Buffer::scattered(pages * page_size(), &mut setup.rng())?;
+        // The pages are there, and stay: only the driver's own steps are points.
+        faults.settle_here()?;
+        faults.try_all(
+            name,
+            least,
+            nothing,
+            |()| Ok(Mr::all(&pd, &memory)?),
+            |(), mr| Ok(mr.map_or(Ok(()), |mr| mr.destroy())?),
+        )?;
+    }
+    Ok(())
+}
+
+pub(super) fn changes_and_ends(setup: &Setup) -> Result<()> {
+    let ctx = Context::open(0)?;
+    let (pd, cq) = (Pd::new(&ctx)?, Cq::new(&ctx, 256)?);
+    let memory = Buffer::new(page_size())?;
+    let new_qp = || Qp::new(&pd, &cq, &cq, QpShape::default());
+    let mut faults = Faults::new(setup)?;
+    // The change may have been made where its result cannot be written back.
+    faults.try_all(
+        "MODIFY_QP",
+        2,
+        new_qp,
+        |qp| Ok(qp.to(QPAIR_QPS_INIT)?),
+        |qp, _| ended(qp.destroy()),
+    )?;
+    faults.try_all(
+        "DESTROY_QP",
+        2,
+        new_qp,
+        |qp| Ok(qp.destroy().map(drop)?),
+        |qp, _| ended(qp.destroy()),
+    )?;
+    faults.try_all(
+        "DESTROY_CQ",
+        1,
+        || Cq::new(&ctx, 256),
+        |cq| Ok(cq.destroy()?),
+        |cq, _| ended(cq.destroy()),
+    )?;
+    faults.try_all(
+        "DEREG_MR",
+        1,
+        || Ok(Mr::all(&pd, &memory)?),
+        |mr| Ok(mr.destroy()?),
+        |mr, _| ended(mr.destroy()),
+    )?;
+    faults.try_all(
+        "DEALLOC_PD",
+        1,
+        || Ok(Pd::new(&ctx)?),
+        |pd| Ok(pd.destroy()?),
+        |pd, _| ended(pd.destroy()),
+    )
+}
+
+pub(super) fn files(setup: &Setup) -> Result<()> {
+    let mut faults = Faults::new(setup)?;
+    faults.try_all(
+        "open",
+        4,
+        nothing,
+        |()| Ok(Context::open_file(0)?),
+        |(), file| {
+            drop(file);
+            Ok(())
+        },
+    )?;
+    let file = Context::open_file(0)?;
+    faults.settle_here()?;
+    faults.try_all(
+        "mmap, and the first doorbell",
+        0,
+        nothing,
+        |()| {
+            let page = Page::map(std::os::fd::AsFd::as_fd(&file))?;
+            page.load(0);
+            Ok(page)
+        },
+        |(), page| {
+            drop(page);
+            Ok(())
+        },
+    )?;
+    drop(file);
+    let ctx = Context::open(0)?;
+    faults.settle_here()?;
+    // An event that could not be given out is there for the next `read`.
+    let event = || match ctx.async_event()? {
+        Some(event) if event.kind == QPAIR_EVENT_DOORBELL_VIOLATION => Ok(()),
+        other => anyhow::bail!("read gave {other:?}"),
+    };
+    faults.try_all(
+        "read",
+        2,
+        || {
+            ctx.page.ring(0, u32::MAX, 0);
+            wait::readable(ctx.fd(), "word of a violation").map(drop)
+        },
+        |()| event(),
+        |(), read| {
+            if read.is_none() {
+                event().context("read once more")?;
+            }
+            ensure!(ctx.async_event()?.is_none(), "the event came twice");
+            Ok(())
+        },
+    )?;
+    drop(ctx);
+    faults.settle_here()?;
+    faults.try_all(
+        "close",
+        0,
+        || Ok(Some(Pair::open(0)?)),
+        |pair| {
+            drop(pair.take());
+            Ok(())
+        },
+        |_, _| Ok(()),
+    )
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Each allocation and each user copy of an operation fails in turn, and nothing stays behind.
+//!
+//! [`nth`] is how; an operation is one call of [`Faults::try_all`](nth::Faults::try_all) or
+//! [`Faults::try_some`](nth::Faults::try_some): a name, the least number of points, set-up, call,
+//! tear-down. Debug kernel only.
+
+mod ioctls;
+mod nth;
+mod whole;
+
+pub use self::nth::fail_every_point;
+use crate::cases;
+use crate::ktap::Group;
+
+/// The cases.
+pub const GROUP: Group = Group {
+    name: "faults",
+    cases: cases![
+        ioctls::queries,
+        ioctls::creates,
+        ioctls::regions,
+        ioctls::changes_and_ends,
+        ioctls::files,
+        whole::debug_files,
+        whole::loopback,
+        whole::reset * 2,
+        whole::probe * 4,
+    ],
+};

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Fault injection by `/proc/self/fail-nth`: the Nth point that the calling task passes fails once.
+//!
+//! A point is an allocation or a user copy. Only those with a function of the module on the stack
+//! count, so that neither the test's own system calls nor the rest of the kernel take part; and
+//! none with a function of kmemleak's, whose records are no part of the driver.
+//!
+//! An operation is done once with a number that is never reached, which says how many points it
+//! has. Then it is done again and again, and another point fails each time. After each the state
+//! is what it was before: pinned pages, the driver's tables, its DMA memory and mappings, the
+//! device's own objects. kmemleak looks for lost memory when the guest ends.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+
+use anyhow::bail;
+use anyhow::ensure;
+use anyhow::Context as _;
+use anyhow::Result;
+use nix::errno::Errno;
+
+use crate::host::Host;
+use crate::ktap::say;
+use crate::ktap::skip;
+use crate::ktap::Setup;
+use crate::wait;
+use crate::world;
+use crate::world::Baseline;
+
+const DEBUG: &str = "/sys/kernel/debug";
+const KINDS: [&str; 3] = ["failslab", "fail_page_alloc", "fail_usercopy"];
+/// More points than any operation has.
+const NEVER: u32 = 1 << 24;
+
+/// Whether `try_some` fails all points.
+static EVERY: AtomicBool = AtomicBool::new(false);
+
+/// Fails every point of every operation, however many there are.
+pub fn fail_every_point() {
+    EVERY.store(true, Ordering::Relaxed);
+}
+
+/// What an operation must leave as it was.
+#[derive(Debug, PartialEq, Eq)]
+struct Level {
+    /// Objects that the device has.
+    objects: u64,
+    /// DMA mappings and coherent memory that the driver has; none where it is not bound.
+    held: i64,
+}
+
+/// How the failures of an operation ended.
+#[derive(Default)]
+struct Tally {
+    enomem: u32,
+    efault: u32,
+    done: u32,
+}
+
+/// The mechanism, and the state that every operation returns to.
+pub(super) struct Faults {
+    nth: File,
+    host: Host,
+    rng: fastrand::Rng,
+    before: Baseline,
+    level: Level,
+}
+
+impl Faults {
+    /// Switches injection on for the points of the module, and takes the state as it is now.
+    pub(super) fn new(setup: &Setup) -> Result<Self> {
+        let nth = Path::new("/proc/self/fail-nth");
+        if !nth.exists() {
+            return Err(skip("needs a kernel with fault injection"));
+        }
+        let nth = File::options().read(true).write(true).open(nth)?;
+        let (start, end) = text_of_the_module()?;
+        let (from, to) = text_of_kmemleak()?;
+        for kind in KINDS {
+            for (name, value) in [
+                ("verbose", "0".to_string()),
+                ("stacktrace-depth", "32".to_string()),
+                ("require-start", format!("{start:#x}")),
+                ("require-end", format!("{end:#x}")),
+                ("reject-start", format!("{from:#x}")),
+                ("reject-end", format!("{to:#x}")),
+            ] {
+                world::put(format!("{DEBUG}/{kind}/{name}"), &value)?;
+            }
+        }
+        for (name, value) in [
+            ("failslab/ignore-gfp-wait", "N"),
+            ("fail_page_alloc/ignore-gfp-wait", "N"),
+            ("fail_page_alloc/ignore-gfp-highmem", "N"),
+            ("fail_page_alloc/min-order", "0"),
+        ] {
+            world::put(format!("{DEBUG}/{name}"), value)?;
+        }
+        let mut host = Host::call()?;
+        Ok(Self {
+            nth,
+            level: Level::take(&mut host)?,
+            host,
+            rng: setup.rng(),
+            before: Baseline::take()?,
+        })
+    }
+
+    /// Takes the state as it is now for that which every operation returns to.
+    pub(super) fn settle_here(&mut self) -> Result<()> {
+        self.level = Level::take(&mut self.host)?;
+        self.before = Baseline::take()?;
+        Ok(())
+    }
+
+    /// Fails each point of an operation that has at least `least`; see the module.
+    ///
+    /// `call` is what points are counted in. `tear_down` gets what it made, if it succeeded, and
+    /// has to leave the state as it was before `set_up`.
+    pub(super) fn try_all<T, R>(
+        &mut self,
+        name: &str,
+        least: u32,
+        set_up: impl FnMut() -> Result<T>,
+        call: impl FnMut(&mut T) -> Result<R>,
+        tear_down: impl FnMut(T, Option<R>) -> Result<()>,
+    ) -> Result<()> {
+        self.try_some(name, least, u32::MAX, set_up, call, tear_down)
+    }
+
+    /// As [`Self::try_all`], of one with many points: no more than `most`, at equal distances from
+    /// where the seed says; all of them with `--every-point`.
+    pub(super) fn try_some<T, R>(
+        &mut self,
+        name: &str,
+        least: u32,
+        most: u32,
+        mut set_up: impl FnMut() -> Result<T>,
+        mut call: impl FnMut(&mut T) -> Result<R>,
+        mut tear_down: impl FnMut(T, Option<R>) -> Result<()>,
+    ) -> Result<()> {
+        let mut once = |faults: &mut Self, nth: u32| -> Result<(u32, Option<Errno>)> {
+            let mut thing = set_up().context("set-up")?;
+            faults.arm(nth)?;
+            let result = call(&mut thing);
+            let left = faults.disarm()?;
+            let (made, errno) = match result {
+                Ok(made) => (Some(made), None),
+                Err(error) => (None, Some(errno_of(&error).context("no errno")?)),
+            };
+            tear_down(thing, made).with_context(|| format!("tear-down after {errno:?}"))?;
+            faults.settled()?;
+            Ok((left, errno))
+        };
+        // The first makes what is made once and stays, as tables that only grow; the second counts.
+        let mut left = 0;
+        for nth in [0, NEVER] {
+            let (rest, errno) = once(self, nth).with_context(|| format!("{name}, no failure"))?;
+            ensure!(errno.is_none(), "{name} gave {errno:?} without a failure");
+            left = rest;
+        }
+        let points = NEVER - left;
+        ensure!(
+            points >= least,
+            "{name} has {points} points, expected {least} or more: the injection is blind"
+        );
+        let every = EVERY.load(Ordering::Relaxed) || points <= most;
+        let step = if every { 1 } else { points.div_ceil(most) };
+        let mut nth = if every { 1 } else { self.rng.u32(1..=step) };
+        let mut tally = Tally::default();
+        loop {
+            let (left, errno) =
+                once(self, nth).with_context(|| format!("{name}, point {nth} failed"))?;
+            if left != 0 {
+                ensure!(errno.is_none(), "{name} failed after all points: {errno:?}");
+                break;
+            }
+            match errno {
+                None => tally.done += 1,
+                Some(Errno::ENOMEM) => tally.enomem += 1,
+                Some(Errno::EFAULT) => tally.efault += 1,
+                Some(errno) => bail!("{name}: {errno} where point {nth} failed"),
+            }
+            // The number of points varies by a few. A sample ends with the last that was counted.
+            if !every && nth + step > points {
+                break;
+            }
+            nth += step;
+        }
+        let failed = tally.enomem + tally.efault + tally.done;
+        say(&format!(
+            "{name}: {points} points, {failed} failed: {} ENOMEM, {} EFAULT, {} done all the same",
+            tally.enomem, tally.efault, tally.done
+        ));
+        Ok(())
+    }
+
+    /// Has the `nth` point from now on fail; 0 is none.
+    fn arm(&self, nth: u32) -> Result<()> {
+        self.nth
+            .write_at(nth.to_string().as_bytes(), 0)
+            .map(drop)
+            .context("writing fail-nth")
+    }
+
+    /// How many points were left; 0 if one has failed.
+    fn disarm(&self) -> Result<u32> {
+        let mut bytes = [0; 16];
+        let count = self
+            .nth
+            .read_at(&mut bytes, 0)
+            .context("reading fail-nth")?;
+        self.arm(0)?;
+        let text = std::str::from_utf8(&bytes[..count])?;
+        text.trim().parse().context("fail-nth")
+    }
+
+    /// Waits until the state is that of before.
+    fn settled(&mut self) -> Result<()> {
+        self.before.settled()?;
+        let mut now = None;
+        let waited = wait::until("return of all that the device had", || {
+            let level = Level::take(&mut self.host)?;
+            let same = level == self.level;
+            now = Some(level);
+            Ok(same)
+        });
+        ensure!(waited.is_ok(), "{now:?} instead of {:?}", self.level);
+        Ok(())
+    }
+}
+
+impl Level {
+    fn take(host: &mut Host) -> Result<Self> {
+        // Of a device without a driver there is no such file.
+        let held = match world::debugfs(0) {
+            Ok(folder) => world::field(&folder.join("device").to_string_lossy(), "dma-held")?,
+            Err(_) => 0,
+        };
+        Ok(Self {
+            objects: host.get(0, "objects")?,
+            held,
+        })
+    }
+}
+
+/// The errno at the root of an error.
+fn errno_of(error: &anyhow::Error) -> Option<Errno> {
+    let root = error.root_cause();
+    let by_io = || {
+        let error: &std::io::Error = root.downcast_ref()?;
+        error.raw_os_error().map(Errno::from_raw)
+    };
+    root.downcast_ref().copied().or_else(by_io)
+}
+
+/// Where the code of the module is: first address, and the one past the end.
+fn text_of_the_module() -> Result<(u64, u64)> {
+    let modules = world::text("/proc/modules")?;
+    let words = modules
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .find(|words| words.first() == Some(&"qpair"))
+        .context("no module")?;
+    let (Some(bytes), Some(start)) = (words.get(1), words.get(5)) else {
+        bail!("/proc/modules: {words:?}");
+    };
+    let start = u64::from_str_radix(start.trim_start_matches("0x"), 16)?;
+    ensure!(start != 0, "/proc/modules hides addresses");
+    Ok((start, start + bytes.parse::<u64>()?))
+}
+
+/// Where kmemleak's code is that makes its records: its functions stand in the order of its source.
+fn text_of_kmemleak() -> Result<(u64, u64)> {
+    const FIRST: [&str; 3] = ["mem_pool_alloc", "__link_object", "kmemleak_alloc"];
+    const LAST: &str = "kmemleak_scan_area";
+    let symbols = world::text("/proc/kallsyms")?;
+    let address = |wanted: &str| {
+        let line = symbols
+            .lines()
+            .find(|line| line.split_whitespace().nth(2) == Some(wanted))?;
+        u64::from_str_radix(line.split_whitespace().next()?, 16).ok()
+    };
+    let first = FIRST.into_iter().filter_map(address).min();
+    match (first, address(LAST)) {
+        (Some(first), Some(last)) if (first..first + (64 << 10)).contains(&last) => {
+            Ok((first, last))
+        }
+        found => bail!("kmemleak's functions are not where they are expected: {found:x?}"),
+    }
+}

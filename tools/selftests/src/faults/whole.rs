@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What is done with the whole device: its debug files, loopback runs, reset, probe, unbind.
+
+use std::path::Path;
+
+use anyhow::ensure;
+use anyhow::Context as _;
+use anyhow::Result;
+
+use super::nth::Faults;
+use crate::ktap::Setup;
+use crate::life::devices;
+use crate::pair::works;
+use crate::pair::Peer;
+use crate::raw::Context;
+use crate::world;
+
+pub(super) fn debug_files(setup: &Setup) -> Result<()> {
+    let peer = Peer::new(&Context::open(0)?, 4096)?;
+    let folder = world::debugfs(0)?;
+    let mut faults = Faults::new(setup)?;
+    for (name, least) in [("live", 1), ("eqs", 0), ("qps", 0), ("device", 0)] {
+        faults.try_all(
+            &format!("reading {name}"),
+            least,
+            || Ok(()),
+            |()| world::text(folder.join(name)).map(drop),
+            |(), _| Ok(()),
+        )?;
+    }
+    for (name, value) in [("moderation", "fixed 8 100"), ("budget", "64")] {
+        let before = world::text(folder.join(name))?;
+        faults.try_all(
+            &format!("writing {name}"),
+            1,
+            || Ok(()),
+            |()| world::put(folder.join(name), value),
+            |(), _| world::put(folder.join(name), before.trim()),
+        )?;
+    }
+    drop(peer);
+    Ok(())
+}
+
+/// Runs with several CQs, whose queue pairs are connected two by two, and each with itself.
+pub(super) fn loopback(setup: &Setup) -> Result<()> {
+    let mut faults = Faults::new(setup)?;
+    let file = world::debugfs(0)?.join("loopback");
+    for plan in [
+        "qps=4 group=2 depth=4 count=8 op=send",
+        "qps=2 group=1 depth=4 count=8 op=read",
+    ] {
+        faults.try_all(
+            &format!("loopback {plan}"),
+            30,
+            || Ok(()),
+            |()| world::put(&file, plan),
+            |(), _| Ok(()),
+        )?;
+    }
+    Ok(())
+}
+
+/// A device that does not come up after a reset is down until the next one.
+pub(super) fn reset(setup: &Setup) -> Result<()> {
+    let mut faults = Faults::new(setup)?;
+    let address = world::function(0)?;
+    let file = format!("/sys/bus/pci/devices/{address}/reset");
+    let is_up = || match Context::open_file(0) {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(false),
+        Err(error) => Err(error).context("open after a reset"),
+    };
+    let mut down = 0;
+    faults.try_some(
+        "reset",
+        30,
+        30,
+        || Peer::new(&Context::open(0)?, 4096),
+        |_| world::put(&file, "1"),
+        |_, _| {
+            if !is_up()? {
+                down += 1;
+                world::put(&file, "1")?;
+                ensure!(is_up()?, "a second reset did not bring it up");
+            }
+            Ok(())
+        },
+    )?;
+    ensure!(down > 0, "the device came up every time");
+    works(0, &mut setup.rng())
+}
+
+/// What a function without a driver must not have.
+fn is_bare(address: &str) -> Result<()> {
+    for path in [
+        format!("/sys/bus/pci/devices/{address}/driver"),
+        format!("{}/{address}", world::DEBUGFS),
+        Context::path(0),
+    ] {
+        ensure!(!Path::new(&path).exists(), "{path} is still there");
+    }
+    let interrupts = world::text("/proc/interrupts")?;
+    ensure!(!interrupts.contains("qpair0-eq"), "{interrupts}");
+    Ok(())
+}
+
+pub(super) fn probe(setup: &Setup) -> Result<()> {
+    let address = world::function(0)?;
+    let bind = format!("{}/bind", world::DRIVER);
+    devices::unbind(&address)?;
+    let mut faults = Faults::new(setup)?;
+    faults.try_some(
+        "probe",
+        100,
+        30,
+        || is_bare(&address),
+        |()| world::put(&bind, &address),
+        |(), bound| {
+            if bound.is_some() {
+                ensure!(devices::appeared(&address)? == 0, "another number");
+                Context::open(0)?;
+                devices::unbind(&address)?;
+            }
+            is_bare(&address)
+        },
+    )?;
+    // Taking the driver away never fails.
+    faults.try_some(
+        "unbind",
+        0,
+        8,
+        || {
+            devices::bind(&address)?;
+            Peer::new(&Context::open(0)?, 4096)
+        },
+        |_| devices::unbind(&address),
+        |_, done| done.context("unbind failed"),
+    )?;
+    devices::bind(&address)?;
+    works(0, &mut setup.rng())
+}
