@@ -482,11 +482,13 @@ impl KernelCq {
         self.queues.ring(bells);
     }
 
-    /// Consumes whatever is there. For a CQ whose queue pairs are gone.
-    pub(crate) fn drain(&mut self, batch: &mut Batch, bells: &Bells<'_>) {
+    /// Consumes whatever is there. For a CQ whose queue pairs are gone: nothing is completed, so
+    /// the batch needs no memory, and the end of a CQ cannot fail for lack of it.
+    pub(crate) fn drain(&mut self, bells: &Bells<'_>) {
+        let mut batch = Batch(KVec::new());
         loop {
-            let consumed = self.consume(u32::MAX, batch);
-            self.publish(false, batch, bells);
+            let consumed = self.consume(u32::MAX, &mut batch);
+            self.publish(false, &mut batch, bells);
             if consumed.drained {
                 return;
             }

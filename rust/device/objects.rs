@@ -25,7 +25,6 @@ use crate::{
         Qp, //
     },
     cq::{
-        Batch,
         Body,
         Client,
         CqRing,
@@ -339,7 +338,7 @@ impl Device {
                 }
             }
         }
-        cq.drain(&mut Batch::new()?, &self.function.bells(pass.dev()));
+        cq.drain(&self.function.bells(pass.dev()));
         let eq = self.eq(vector)?;
         let mut tables = self.objects.lock();
         self.end_cq(&mut tables, pass, eq, cq.number())
