@@ -297,11 +297,13 @@ impl Loopback {
         let groups = plan.qps.div_ceil(plan.group);
         let admin = self.device.admin();
         let mut ready = KVec::with_capacity(groups as usize, GFP_KERNEL)?;
+        let progress = Progress::new(groups)?;
+        // The last step that can fail without an end of the run.
         let mut run = Run {
             pd: mr::alloc_pd(admin, pass)?,
             regions: KVec::new(),
             groups: KVec::new(),
-            progress: Progress::new(groups)?,
+            progress,
         };
         let built = (0..groups as usize).try_for_each(|group| {
             let first = group * plan.group as usize;
