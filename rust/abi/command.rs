@@ -14,6 +14,7 @@
 //! | `MODIFY EQ` | read: moderation | none |
 //! | `MODIFY QP` | read: the attributes of `mask` | to RESET: producer indices of its send CQ, of its receive CQ, of EQ 0 |
 //! | `MODIFY PAGE` | none; `number` is the page's index | doorbell violations of this page since the last time; its next violation is reported again |
+//! | `QUERY PAGE` | none; `number` is the page's index | destroyed queue pairs of this page whose index is not free; the same of CQs |
 //! | `QUERY EQ, CQ, QP, MR` | written: what it is | none |
 //! | `QUERY DEVICE` | written: [`counters`](super::counters) | none |
 //! | `DESTROY EQ, MR, PD` | none | none |

@@ -7,6 +7,8 @@
 use crate::eq::Subject;
 use crate::host::Host;
 use crate::host::Trace;
+use crate::mutant::mutant;
+use crate::table::Limbo;
 use crate::Function;
 use crate::State;
 use qpair_abi::command::cq_flags;
@@ -133,6 +135,7 @@ impl<H: Host> Function<H> {
         const CREATE_PD: u8 = opcode(kind::PD, verb::CREATE);
         const DESTROY_PD: u8 = opcode(kind::PD, verb::DESTROY);
         const MODIFY_PAGE: u8 = opcode(kind::PAGE, verb::MODIFY);
+        const QUERY_PAGE: u8 = opcode(kind::PAGE, verb::QUERY);
         const QUERY_DEVICE: u8 = opcode(kind::DEVICE, verb::QUERY);
         let number = command.number;
         match command.opcode {
@@ -153,6 +156,7 @@ impl<H: Host> Function<H> {
             CREATE_PD => without_context(command).and_then(|()| self.create_pd()),
             DESTROY_PD => without_context(command).and_then(|()| self.destroy_pd(number)),
             MODIFY_PAGE => without_context(command).and_then(|()| self.modify_page(number)),
+            QUERY_PAGE => without_context(command).and_then(|()| self.query_page(number)),
             QUERY_DEVICE => self.query_device(command),
             _ => Err(AdminError::Command),
         }
@@ -258,6 +262,24 @@ impl<H: Host> Function<H> {
         const { assert!(counters::BYTES == Counter::COUNT * 8) };
         let counts = *self.counters();
         self.answer(command, &counts)
+    }
+
+    /// Destroyed objects of a page whose indices are not free.
+    fn query_page(&mut self, number: Number) -> Result<Results, AdminError> {
+        let index = u16::try_from(number.raw()).map_err(|_| AdminError::Number)?;
+        if usize::from(index) >= self.pages.len() {
+            return Err(AdminError::Number);
+        }
+        let kept = |limbo: &[Limbo]| {
+            let of_page = limbo.iter().filter(|limbo| limbo.2 == index);
+            let kept = of_page.filter(|limbo| !self.is_over(limbo) && !mutant!(KeptNotCounted));
+            u32::try_from(kept.count()).unwrap_or(u32::MAX)
+        };
+        Ok(Results {
+            first: kept(self.qps.limbo()),
+            second: kept(self.cqs.limbo()),
+            third: 0,
+        })
     }
 
     fn modify_page(&mut self, number: Number) -> Result<Results, AdminError> {

@@ -43,20 +43,21 @@ impl<H: Host> Function<H> {
             return Err(AdminError::Busy);
         }
         self.timers.delayed.retain(|&(_, delayed, _)| delayed != eq);
-        self.eqs.remove(eq, [Until::Now; 3]);
+        self.eqs.remove(eq);
         Ok(Results::default())
     }
 
     pub(crate) fn destroy_cq(&mut self, cq: Number) -> Result<Results, AdminError> {
         let found = self.cqs.get(cq).ok_or(AdminError::Number)?;
-        let eq = found.eq;
+        let (eq, page) = (found.eq, found.page);
         if found.users != 0 && !mutant!(BusyDestroyed) {
             return Err(AdminError::Busy);
         }
         self.forget(Subject::Overrun(cq));
         let (until, index) = self.eq_written(eq);
         let (until_async, async_index) = self.eq_written(Number::ADMIN);
-        self.cqs.remove(cq, [until, until_async, Until::Now]);
+        let untils = [until, until_async, Until::Now];
+        self.cqs.remove_of_page(cq, untils, page);
         if let Some(eq) = self.eqs.get_mut(eq) {
             eq.users = eq.users.saturating_sub(1);
         }
@@ -68,7 +69,7 @@ impl<H: Host> Function<H> {
     }
 
     pub(crate) fn destroy_mr(&mut self, key: Number) -> Result<Results, AdminError> {
-        let region = self.regions.remove(key, [Until::Now; 3]);
+        let region = self.regions.remove(key);
         let region = region.ok_or(AdminError::Number)?;
         self.domain_users(region.pd, -1);
         Ok(Results::default())
@@ -79,7 +80,7 @@ impl<H: Host> Function<H> {
         if domain.users != 0 && !mutant!(BusyDestroyed) {
             return Err(AdminError::Busy);
         }
-        self.domains.remove(pd, [Until::Now; 3]);
+        self.domains.remove(pd);
         Ok(Results::default())
     }
 
@@ -97,7 +98,8 @@ impl<H: Host> Function<H> {
         let (until_send, send_index) = self.cq_written(send_cq);
         let (until_recv, recv_index) = self.cq_written(recv_cq);
         let (until_async, async_index) = self.eq_written(Number::ADMIN);
-        self.qps.remove(qp, [until_send, until_recv, until_async]);
+        let untils = [until_send, until_recv, until_async];
+        self.qps.remove_of_page(qp, untils, page);
         for cq in [send_cq, recv_cq] {
             if let Some(cq) = self.cqs.get_mut(cq) {
                 cq.users = cq.users.saturating_sub(1);

@@ -74,10 +74,12 @@ impl<H: Host> Function<H> {
 
     /// Those of a limbo whose rings have been read, and the others.
     fn sort(&self, limbo: Vec<Limbo>) -> (Vec<Limbo>, Vec<Limbo>) {
-        let over = |limbo: &Limbo| {
-            limbo.1.into_iter().all(|until| self.has_passed(until)) || mutant!(IndexReusedAtOnce)
-        };
-        limbo.into_iter().partition(over)
+        limbo.into_iter().partition(|limbo| self.is_over(limbo))
+    }
+
+    /// Whether the rings of a limbo have been read.
+    pub(crate) fn is_over(&self, limbo: &Limbo) -> bool {
+        limbo.1.into_iter().all(|until| self.has_passed(until)) || mutant!(IndexReusedAtOnce)
     }
 
     pub(crate) fn create_eq(&mut self, command: &Command) -> Result<Results, AdminError> {

@@ -63,6 +63,7 @@ mod active {
         PageNotChecked: "an object answers to any doorbell page",
         EventDoorbellAnywhere: "EQ heads may be published from any page",
         IndexReusedAtOnce: "an index is given out again while an entry of it is in a ring",
+        KeptNotCounted: "the indices that are kept for a page are not reported",
         ViolationStorm: "each doorbell violation is an event",
         OverrunIgnored: "a CQ that had no room lets its queue pairs go on",
         OverrunGoesOn: "a turn goes on after a completion that found no room",

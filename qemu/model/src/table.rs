@@ -31,8 +31,9 @@ pub(crate) enum Until {
 /// The rings that may hold entries of a destroyed object.
 pub(crate) type Untils = [Until; 3];
 
-/// An index whose object is gone, and what has to be read before it is given out again.
-pub(crate) type Limbo = (u16, Untils);
+/// An index whose object is gone, what has to be read before it is given out again, and the
+/// doorbell page of the object.
+pub(crate) type Limbo = (u16, Untils, u16);
 
 /// All objects of a kind.
 pub(crate) struct Table<T> {
@@ -128,15 +129,25 @@ impl<T> Table<T> {
         slot.is_some_and(|slot| slot.number != number && number.generation() != 0)
     }
 
-    /// Takes an object out. Its index is in limbo until the rings have been read.
-    pub(crate) fn remove(&mut self, number: Number, until: Untils) -> Option<T> {
+    /// Takes an object out whose index is free at once.
+    pub(crate) fn remove(&mut self, number: Number) -> Option<T> {
+        self.remove_of_page(number, [Until::Now; 3], 0)
+    }
+
+    /// Takes an object of a doorbell page out. Its index is in limbo until the rings were read.
+    pub(crate) fn remove_of_page(&mut self, number: Number, until: Untils, page: u16) -> Option<T> {
         let slot = self.slots.get_mut(number.index())?;
         if slot.number != number {
             return None;
         }
         let object = slot.object.take()?;
-        self.limbo.push((number.index() as u16, until));
+        self.limbo.push((number.index() as u16, until, page));
         Some(*object)
+    }
+
+    /// The indices in limbo.
+    pub(crate) fn limbo(&self) -> &[Limbo] {
+        &self.limbo
     }
 
     /// Hands out the indices in limbo, to be looked at and brought back.
@@ -146,7 +157,7 @@ impl<T> Table<T> {
 
     /// Brings them back: those that can be given out again, and the others.
     pub(crate) fn settle(&mut self, (over, held): (Vec<Limbo>, Vec<Limbo>)) {
-        self.free.extend(over.into_iter().map(|(index, _)| index));
+        self.free.extend(over.into_iter().map(|(index, ..)| index));
         self.limbo = held;
     }
 
@@ -196,10 +207,10 @@ mod tests {
 
         let ring = Until::Eq(Number::ADMIN, 5);
         assert_eq!(
-            table.remove(first, [ring, Until::Now, Until::Now]),
+            table.remove_of_page(first, [ring, Until::Now, Until::Now], 0),
             Some('a')
         );
-        assert_eq!(table.remove(first, [Until::Now; 3]), None);
+        assert_eq!(table.remove(first), None);
         sweep(&mut table, |until| until == Until::Now);
         assert_eq!(table.next(), None, "an entry of it is in a ring");
         sweep(&mut table, |_| true);
@@ -215,7 +226,7 @@ mod tests {
             let number = table.next().unwrap();
             assert_eq!(u32::from(number.generation()), (turn - 1) % 65_535 + 1);
             table.insert(number, ());
-            table.remove(number, [Until::Now; 3]);
+            table.remove(number);
             sweep(&mut table, |_| true);
         }
     }

@@ -20,6 +20,7 @@ checks![
     a_number_waits_for_its_completions,
     a_number_waits_for_its_events,
     a_destroyed_cq_holds_nobody_up,
+    indices_that_are_kept_are_counted_by_page,
     reset_makes_a_queue_pair_new,
     an_overrun_stops_its_queue_pairs_alone,
     an_overrun_by_flushing_ends,
@@ -145,6 +146,39 @@ fn a_destroyed_cq_holds_nobody_up() {
     let spec = Machine::spec(p.pd_a, &p.cq_b);
     let again = p.m.qp(&spec);
     assert_eq!(again.number, p.a.number.next());
+}
+
+fn indices_that_are_kept_are_counted_by_page() {
+    let mut m = Machine::new();
+    let (pd, eq) = (m.pd(), m.eq(4, 1, 0, 0));
+    let kept = |m: &mut Machine, page| {
+        let told = m.simple(kind::PAGE, verb::QUERY, Number::new(page, 0));
+        told.map(|cqe| (cqe.bytes, cqe.imm, cqe.src))
+    };
+    let mut cqs = [3, 4].map(|page| m.cq_of(eq.number, 4, page, 0));
+    for cq in &mut cqs {
+        for _ in 0..3 {
+            let mut qp = m.qp(&QpSpec {
+                page: cq.page,
+                ..Machine::spec(pd, cq)
+            });
+            m.connect(qp.number, qp.number);
+            m.send(&mut qp, wqe(work::NOP, 1), &[]);
+            m.destroy(kind::QP, qp.number).unwrap();
+        }
+    }
+    assert_eq!(kept(&mut m, 3), Ok((3, 0, 0)));
+    m.ring(3, doorbell::CQ_HEAD, cqs[0].number, 2);
+    assert_eq!(kept(&mut m, 3), Ok((1, 0, 0)), "two are read");
+    assert_eq!(kept(&mut m, 4), Ok((3, 0, 0)), "of the other page none");
+    // A CQ that ends frees its queue pairs; its own index waits for its event.
+    m.arm(&cqs[1]);
+    m.destroy(kind::CQ, cqs[1].number).unwrap();
+    assert_eq!(kept(&mut m, 4), Ok((0, 1, 0)));
+    m.ring(0, doorbell::EQ_HEAD, eq.number, 1);
+    assert_eq!(kept(&mut m, 4), Ok((0, 0, 0)));
+    assert_eq!(kept(&mut m, 5), Ok((0, 0, 0)));
+    assert_eq!(kept(&mut m, 1024), Err(AdminError::Number));
 }
 
 fn reset_makes_a_queue_pair_new() {
