@@ -25,6 +25,7 @@
 //! | [`poll`] | the event poll | driver |
 //! | [`moderation`] | how many interrupts an EQ is worth | driver |
 //! | [`share`] | how much of a CPU the event poll may take unasked | driver |
+//! | [`quota`] | how many objects a context, a user and all users may have | driver |
 //! | [`buflist`] | page size, tables of a buffer, and how to walk them | driver, device |
 //! | [`flow`] | flow control between two senders | library |
 //! | [`selftest`] | a table of tests for each rule | KUnit, tests |
@@ -48,6 +49,7 @@ pub mod moderation;
 pub mod mutant;
 pub mod poll;
 pub mod producer;
+pub mod quota;
 #[cfg(any(not(MODULE), CONFIG_KUNIT = "y"))]
 pub mod selftest;
 pub mod share;

@@ -14,6 +14,7 @@ pub mod memory;
 pub mod moderation;
 pub mod poll;
 pub mod prop;
+pub mod quota;
 pub mod refusal;
 pub mod ring;
 pub mod rng;
@@ -54,6 +55,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         moderation::CHECKS,
         poll::CHECKS,
         share::CHECKS,
+        quota::CHECKS,
         buflist::CHECKS,
         flow::CHECKS,
         refusal::CHECKS,
