@@ -57,16 +57,23 @@ use crate::{
     admin,
     device::{
         Device,
-        Limits,
         Lost,
         Shown,
         Tenant, //
+    },
+    queue::quota::{
+        Account,
+        Kind, //
     },
     sys::{
         chardev::{
             FileOps,
             Ioctl,
             Ready, //
+        },
+        current::{
+            is_privileged,
+            Capability, //
         },
         door::Door,
         gate::Pass, //
@@ -91,30 +98,10 @@ use kernel::{
         Arc,
         Mutex, //
     },
+    task::Kuid,
     uaccess::UserSliceWriter, //
 };
 use zerocopy::IntoBytes;
-
-/// Most of a kind that one context may have: half of what the device has, so that one open file
-/// leaves as much to others. It does not bound a user, who may open many.
-#[derive(Clone, Copy)]
-struct Quotas {
-    qp: u32,
-    cq: u32,
-    mr: u32,
-    pd: u32,
-}
-
-impl Quotas {
-    fn new(limits: &Limits) -> Self {
-        Self {
-            qp: limits.qp / 2,
-            cq: limits.cq / 2,
-            mr: limits.mr / 2,
-            pd: limits.pd / 2,
-        }
-    }
-}
 
 /// How a context is. The order is that of its life.
 const LIVE: u32 = 0;
@@ -131,7 +118,8 @@ pub(crate) struct Context {
     epoch: u32,
     /// The doorbell page.
     page: u16,
-    quotas: Quotas,
+    /// The user that opened it.
+    opener: Kuid,
     #[pin]
     door: Door,
     /// `LIVE`, `RESET` or `GONE`; only ever grows.
@@ -244,6 +232,19 @@ impl Context {
         })
     }
 
+    /// The objects of the context, and those destroyed ones that the device keeps indices of.
+    fn account(&self) -> Account {
+        let known = self.device.account(self.epoch, self.page);
+        if known.count(Kind::Qp).held == 0 && known.count(Kind::Cq).held == 0 {
+            return known;
+        }
+        if let Ok(pass) = self.enter() {
+            // Without an answer, what was known before is shown.
+            let _: Result = self.device.settle(&pass, self.page);
+        }
+        self.device.account(self.epoch, self.page)
+    }
+
     /// How many doorbells of the page made no sense, since this was asked the last time.
     fn take_violations(&self, pass: &Pass<'_>) -> Result<u32> {
         let admin = self.device.admin();
@@ -282,21 +283,23 @@ impl FileOps for Context {
             return Err(EOPNOTSUPP);
         }
         let epoch = device.epoch();
+        let opener = Kuid::current_euid();
+        let user = (!is_privileged(Capability::SysAdmin)).then_some(opener);
         let mut taken = TakenPage {
-            page: Some(device.take_page(epoch)?),
+            page: Some(device.take_page(epoch, user)?),
             device,
             epoch,
         };
         let page = taken.page.ok_or(ENOSPC)?;
         let frame = device.page_frame(page)?;
         let bell = Bell::new()?;
-        let objects = KBox::new(Objects::new(), GFP_KERNEL)?;
+        let objects = KBox::new(Objects::new(page), GFP_KERNEL)?;
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 device: device.clone(),
                 epoch,
                 page,
-                quotas: Quotas::new(device.limits()),
+                opener,
                 door <- Door::new(Some(frame)),
                 health: Atomic::new(LIVE),
                 state <- new_mutex!(objects, "Context::state"),
@@ -406,6 +409,7 @@ impl FileOps for Context {
     }
 
     fn fdinfo(&self, out: &SeqFile) {
+        let account = self.account();
         let objects = self.state.lock();
         seq_print!(out, "qpair-page:\t{}\n", self.page);
         seq_print!(out, "qpair-epoch:\t{}\n", self.epoch);
@@ -413,6 +417,8 @@ impl FileOps for Context {
         seq_print!(out, "qpair-cqs:\t{}\n", objects.cqs.count());
         seq_print!(out, "qpair-qps:\t{}\n", objects.qps.count());
         seq_print!(out, "qpair-mrs:\t{}\n", objects.mrs.count());
+        seq_print!(out, "qpair-cqs-held:\t{}\n", account.count(Kind::Cq).held);
+        seq_print!(out, "qpair-qps-held:\t{}\n", account.count(Kind::Qp).held);
         seq_print!(out, "qpair-pinned-pages:\t{}\n", objects.pages());
     }
 
@@ -452,18 +458,26 @@ impl Tenant for Context {
     }
 
     fn describe(&self, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let account = match what {
+            Shown::Contexts => self.account(),
+            _ => Account::default(),
+        };
         let objects = self.state.lock();
         match what {
             Shown::Contexts => writeln!(
                 f,
-                "page {} epoch {} pds {} cqs {} qps {} mrs {} pinned-pages {}",
+                "page {} epoch {} pds {} cqs {} qps {} mrs {} pinned-pages {} cqs-held {} \
+                 qps-held {} uid {}",
                 self.page,
                 self.epoch,
                 objects.pds.count(),
                 objects.cqs.count(),
                 objects.qps.count(),
                 objects.mrs.count(),
-                objects.pages()
+                objects.pages(),
+                account.count(Kind::Cq).held,
+                account.count(Kind::Qp).held,
+                self.opener.into_uid_in_current_ns()
             ),
             Shown::Pds => objects.describe_pds(f, self.page),
             Shown::Cqs => objects.describe_cqs(f, self.page),

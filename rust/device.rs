@@ -31,7 +31,7 @@
 //! | the pause of a poll | what the poll owns |
 //! | `told` | that what is done about a device that failed is done in the epoch in which it failed |
 //! | `moderation` | how interrupts are moderated, and that the device is told so |
-//! | `pages` | which doorbell pages are taken, and of which epoch that is |
+//! | `shares` | which doorbell pages of this epoch are taken, and what their contexts have |
 //! | `tenants` | the list of this file; held for moments |
 
 use crate::{
@@ -64,7 +64,8 @@ use crate::{
     queue::{
         credit::RingId,
         index::Depth,
-        producer::SqProducer, //
+        producer::SqProducer,
+        quota::PerKind, //
     },
     ring::Ring,
     sys::{
@@ -93,8 +94,10 @@ use kernel::{
 
 mod moderate;
 mod objects;
+mod share;
 mod watch;
 
+use self::share::Shares;
 pub(crate) use self::{
     moderate::{
         Sampler,
@@ -161,12 +164,6 @@ pub(crate) enum Shown {
     Pds,
 }
 
-/// Doorbell pages of processes.
-struct Pages {
-    /// A bit for each page; set while taken. Page 0 is the driver's.
-    taken: KVec<u64>,
-}
-
 /// The device, for as long as anybody refers to it.
 #[pin_data]
 pub(crate) struct Device {
@@ -182,8 +179,10 @@ pub(crate) struct Device {
     objects: Mutex<objects::Tables>,
     #[pin]
     tenants: Mutex<KVec<Option<Arc<dyn Tenant>>>>,
+    /// Objects of each kind that there are for contexts and the kernel.
+    most: PerKind<u32>,
     #[pin]
-    pages: Mutex<Pages>,
+    shares: Mutex<Shares>,
     /// The health that tenants were last told of. No epoch begins while it is locked.
     #[pin]
     told: Mutex<Health>,
@@ -212,6 +211,16 @@ impl Device {
         }
         let eq0 = eqs.first().ok_or(EINVAL)?.clone();
         let admin = Admin::new(function.clone(), eq0)?;
+        let limits = function.limits();
+        let slots = (0..vectors).map(|index| Eq::process_cqs(limits, index));
+        let most = PerKind {
+            qp: limits.qp,
+            // Each has a slot of its EQ.
+            cq: slots.fold(0u32, u32::saturating_add).min(limits.cq),
+            mr: limits.mr,
+            pd: limits.pd,
+            page: limits.pages,
+        };
         Arc::pin_init(
             try_pin_init!(Self {
                 function,
@@ -222,7 +231,8 @@ impl Device {
                 admin <- admin,
                 objects <- objects::Tables::locked(),
                 tenants <- new_mutex!(KVec::new(), "Device::tenants"),
-                pages <- new_mutex!(Pages { taken: KVec::new() }, "Device::pages"),
+                most,
+                shares <- new_mutex!(Shares::new(), "Device::shares"),
                 told <- new_mutex!(Health::Up, "Device::told"),
                 moderation <- new_mutex!(moderate::Moderation::new(), "Device::moderation"),
                 cpus: Atomic::new(sys::hotplug::changes()),
@@ -427,9 +437,9 @@ impl Device {
         if why == Lost::Reset {
             // At once: a page is of the epoch in which it was taken.
             let mut told = self.told.lock();
-            let mut pages = self.pages.lock();
+            let mut shares = self.shares.lock();
             function.begin_reset();
-            pages.taken.clear();
+            shares.clear();
             *told = Health::Up;
         }
         self.up.store(0, Release);

@@ -96,8 +96,8 @@ compat::pci_table!(
     [(sys::pci::device_id(abi::PCI_VENDOR, abi::PCI_DEVICE), ())]
 );
 
-/// Who may open the device: everybody, since what a file does harms no object of another's. How
-/// much of the device a user takes is not bounded, see `Quotas`.
+/// Everybody may open the device: what a file does harms no object of another's, and quotas bound
+/// how much of the device a user takes.
 const ACCESS: u16 = 0o666;
 
 /// Which N of `/dev/qpairN` are taken.

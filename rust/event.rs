@@ -51,7 +51,8 @@ use crate::{
     function::{
         Bells,
         Failure,
-        Function, //
+        Function,
+        Limits, //
     },
     queue::{
         arm::{
@@ -216,6 +217,20 @@ pub(crate) struct EqRing {
     depth: Depth,
 }
 
+/// Entries of an EQ of a device with these limits.
+fn depth(limits: &Limits) -> Option<Depth> {
+    Depth::from_log2(LOG_DEPTH.min(limits.log_eq))
+}
+
+/// How the EQ of vector `index` divides its slots.
+fn shares(limits: &Limits, index: u32, depth: Depth) -> Shares {
+    let reserve = match index {
+        0 => limits.asynchronous,
+        _ => 0,
+    };
+    Shares::of(depth, reserve)
+}
+
 impl EqRing {
     /// Allocates it, as deep as the device of `function` allows. Sleeps.
     ///
@@ -223,8 +238,7 @@ impl EqRing {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(pass: &Pass<'_>, function: &Function) -> Result<Self> {
-        let log = LOG_DEPTH.min(function.limits().log_eq);
-        let depth = Depth::from_log2(log).ok_or(EINVAL)?;
+        let depth = depth(function.limits()).ok_or(EINVAL)?;
         Ok(Self {
             ring: Ring::new(pass, depth.entries() as usize * Eqe::BYTES)?,
             depth,
@@ -273,6 +287,15 @@ impl Eq {
             watched,
         };
         EqPoller::new(dev, eq, State(None))
+    }
+
+    /// CQs of processes that the EQ of vector `index` has slots for.
+    pub(crate) fn process_cqs(limits: &Limits, index: u32) -> u32 {
+        let Some(depth) = depth(limits) else { return 0 };
+        let shares = shares(limits, index, depth);
+        [shares.reserve, shares.spare, shares.kernel]
+            .into_iter()
+            .fold(depth.entries(), u32::saturating_sub)
     }
 
     /// Its number in this epoch.
@@ -339,11 +362,7 @@ impl Eq {
         let storage = ring.ring.clone();
         let (consumer, pool) =
             EqConsumer::new(id, ring.ring, ring.depth, ring.depth.entries()).map_err(|_| EINVAL)?;
-        let reserve = match eq.index {
-            0 => eq.function.limits().asynchronous,
-            _ => 0,
-        };
-        let shares = Shares::of(ring.depth, reserve);
+        let shares = shares(eq.function.limits(), eq.index, ring.depth);
         let slots = EventSlots::new(pool, shares).map_err(|_| ENOSPC)?;
         let live = KBox::new(
             Live {

@@ -23,7 +23,10 @@ use crate::{
         status::AdminError,
         Number, //
     },
-    queue::index::Index, //
+    queue::{
+        index::Index,
+        quota::PerKind, //
+    }, //
 };
 use core::marker::PhantomData;
 use kernel::prelude::*;
@@ -299,6 +302,27 @@ impl Command for TakeViolations {
     fn input(&self) {}
     fn reply(Results([count, ..]): Results, (): ()) -> u32 {
         count
+    }
+}
+
+/// Tells how many indices the device keeps of destroyed objects of a doorbell page.
+pub(crate) struct QueryPage(pub(crate) u16);
+
+impl Command for QueryPage {
+    const OPCODE: u8 = opcode(kind::PAGE, verb::QUERY);
+    type Input = ();
+    type Output = ();
+    type Reply = PerKind<u32>;
+    fn number(&self) -> Number {
+        Number::from_raw(self.0.into())
+    }
+    fn input(&self) {}
+    fn reply(Results([qp, cq, _]): Results, (): ()) -> PerKind<u32> {
+        PerKind {
+            qp,
+            cq,
+            ..PerKind::default()
+        }
     }
 }
 

@@ -44,7 +44,10 @@ use crate::{
         Number, //
     },
     admin,
-    queue::index::Depth,
+    queue::{
+        index::Depth,
+        quota::Kind, //
+    },
     sys::{
         chardev::Ioctl,
         eventfd::EventFd,
@@ -160,10 +163,10 @@ impl Context {
             max_mr_bytes: 1 << limits.region_log_bytes.min(63),
             vectors: self.device.vectors(),
             link_up: u32::from(link_up),
-            quota_qp: self.quotas.qp,
-            quota_cq: self.quotas.cq,
-            quota_mr: self.quotas.mr,
-            quota_pd: self.quotas.pd,
+            quota_qp: self.device.quota(Kind::Qp),
+            quota_cq: self.device.quota(Kind::Cq),
+            quota_mr: self.device.quota(Kind::Mr),
+            quota_pd: self.device.quota(Kind::Pd),
             doorbell_page: u32::from(self.page),
             epoch: self.epoch,
         };
@@ -190,12 +193,13 @@ impl Context {
         zero(&[argument.value.flags])?;
         let place = Place::new()?;
         let pd = self.inside(|pass, objects| {
-            objects.pds.room(self.quotas.pd)?;
+            let charge = self.device.charge(pass, self.page, Kind::Pd)?;
             let pd = self
                 .device
                 .admin()
                 .execute(pass, admin::Create::<admin::Pd>(()))?;
             objects.add_pd(place, pd);
+            charge.keep();
             Ok(pd)
         })?;
         argument.value.handle = pd.raw();
@@ -235,7 +239,7 @@ impl Context {
         let place = Place::new()?;
         let vector = value.vector;
         let cq = self.inside(|pass, objects| {
-            objects.cqs.room(self.quotas.cq)?;
+            let charge = self.device.charge(pass, self.page, Kind::Cq)?;
             let ring = Buffer::new(pass, ring, limits)?;
             let context = CqContext {
                 page: self.page,
@@ -247,6 +251,7 @@ impl Context {
                 self.device
                     .create_process_cq(pass, vector, context, ring, watch.clone())?;
             objects.add_cq(place, cq, vector, watch, ring);
+            charge.keep();
             Ok(cq)
         })?;
         value.depth = depth.entries();
@@ -322,7 +327,7 @@ impl Context {
             Number::from_raw(value.recv_cq),
         );
         let qp = self.inside(|pass, objects| {
-            objects.qps.room(self.quotas.qp)?;
+            let charge = self.device.charge(pass, self.page, Kind::Qp)?;
             objects.pds.get(pd)?;
             objects.cqs.get(send_cq)?;
             objects.cqs.get(recv_cq)?;
@@ -354,6 +359,7 @@ impl Context {
                 rq,
             };
             objects.add_qp(place, number, qp);
+            charge.keep();
             Ok(number)
         })?;
         value.sq_blocks = sq_depth.entries();
@@ -463,7 +469,7 @@ impl Context {
         let place = Place::new()?;
         let (pd, addr, rights) = (Number::from_raw(value.pd), value.addr, byte(value.access)?);
         let mr = self.inside(|pass, objects| {
-            objects.mrs.room(self.quotas.mr)?;
+            let charge = self.device.charge(pass, self.page, Kind::Mr)?;
             objects.pds.get(pd)?;
             let memory = Buffer::new(pass, memory, limits)?;
             let context = MrContext {
@@ -475,6 +481,7 @@ impl Context {
             let create = admin::Create::<admin::Mr>(context);
             let (mr, memory) = self.device.admin().create(pass, create, memory)?;
             objects.add_mr(place, mr, Mr { pd, memory });
+            charge.keep();
             Ok(mr)
         })?;
         value.handle = mr.raw();

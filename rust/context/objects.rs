@@ -24,10 +24,8 @@ use crate::{
         Ended, //
     },
     device::Device,
-    sys::{
-        compat::edquot,
-        gate::Pass, //
-    }, //
+    queue::quota::Kind,
+    sys::gate::Pass, //
 };
 use kernel::{
     fmt,
@@ -89,14 +87,6 @@ impl<T> Table<T> {
         self.count
     }
 
-    /// Whether one more is within `quota`.
-    pub(super) fn room(&self, quota: u32) -> Result {
-        if self.count >= quota {
-            return Err(edquot());
-        }
-        Ok(())
-    }
-
     /// The object with this handle.
     pub(super) fn get(&self, handle: Number) -> Result<&T> {
         self.tree.get(&handle.raw()).ok_or(ENOENT)
@@ -150,12 +140,15 @@ pub(super) struct Objects {
     pub(super) cqs: Table<Cq>,
     pub(super) qps: Table<Qp>,
     pub(super) mrs: Table<Mr>,
+    /// The doorbell page of the context.
+    page: u16,
     unmapped: bool,
 }
 
 impl Objects {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(page: u16) -> Self {
         Self {
+            page,
             pds: Table::new(),
             cqs: Table::new(),
             qps: Table::new(),
@@ -216,6 +209,7 @@ impl Objects {
             .admin()
             .execute(pass, admin::Destroy::<admin::Pd>::new(pd))?;
         self.pds.remove(pd);
+        device.discharge(self.page, Kind::Pd);
         Ok(())
     }
 
@@ -231,6 +225,7 @@ impl Objects {
         }
         device.destroy_process_cq(pass, cq.vector, number)?;
         self.cqs.remove(number);
+        device.discharge(self.page, Kind::Cq);
         Ok(())
     }
 
@@ -245,6 +240,7 @@ impl Objects {
         if let Some(qp) = self.qps.remove(number) {
             self.use_of(&qp, |users| *users -= 1);
         }
+        device.discharge(self.page, Kind::Qp);
         Ok(ended)
     }
 
@@ -258,6 +254,7 @@ impl Objects {
                 pd.users -= 1;
             }
         }
+        device.discharge(self.page, Kind::Mr);
         Ok(())
     }
 

@@ -37,10 +37,7 @@ use crate::{
         Owned, //
     },
     queue::index::Depth,
-    sys::{
-        door::Frame,
-        gate::Pass, //
-    },
+    sys::gate::Pass, //
 };
 use kernel::{
     new_mutex,
@@ -174,56 +171,6 @@ impl Device {
     pub(crate) fn disown_page(&self, _pass: &Pass<'_>, page: u16) {
         let mut tables = self.objects.lock();
         self.disown(&mut tables, Owned::Page, Number::from_raw(page.into()));
-    }
-
-    /// Takes a doorbell page for a process that began in `epoch`. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `EIO` if the device was reset since, `ENOSPC` if all are taken, `ENOMEM`.
-    pub(crate) fn take_page(&self, epoch: u32) -> Result<u16> {
-        const BITS: usize = u64::BITS as usize;
-        let mut pages = self.pages.lock();
-        if epoch != self.epoch() {
-            return Err(EIO);
-        }
-        let full = pages.taken.iter().take_while(|word| **word == u64::MAX);
-        let word = full.count();
-        if word == pages.taken.len() {
-            // Page 0 is the driver's.
-            pages.taken.push(u64::from(word == 0), GFP_KERNEL)?;
-        }
-        let slot = pages.taken.get_mut(word).ok_or(ENOSPC)?;
-        let bit = slot.trailing_ones() as usize;
-        let page = word * BITS + bit;
-        if page >= self.limits().pages as usize {
-            return Err(ENOSPC);
-        }
-        let page = u16::try_from(page).map_err(|_| ENOSPC)?;
-        *slot |= 1 << bit;
-        Ok(page)
-    }
-
-    /// Gives a doorbell page back that was taken in `epoch`: after a reset all are free anyway.
-    /// All objects of the page have been destroyed. Sleeps.
-    pub(crate) fn give_page(&self, epoch: u32, page: u16) {
-        const BITS: usize = u64::BITS as usize;
-        let mut pages = self.pages.lock();
-        if epoch != self.epoch() {
-            return;
-        }
-        if let Some(word) = pages.taken.get_mut(usize::from(page) / BITS) {
-            *word &= !(1 << (usize::from(page) % BITS));
-        }
-    }
-
-    /// What a process maps for its doorbell page.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if there is no such page.
-    pub(crate) fn page_frame(&self, page: u16) -> Result<Frame> {
-        self.function.page_frame(page)
     }
 }
 

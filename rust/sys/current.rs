@@ -26,6 +26,13 @@ pub fn capable(capability: Capability) -> bool {
     unsafe { bindings::capable(capability as i32) }
 }
 
+/// Whether the calling task has `capability` over the whole machine: as [`capable`], where the lack
+/// of it is nothing to report. Process context; does not sleep.
+pub fn is_privileged(capability: Capability) -> bool {
+    // SAFETY: In process context there is a current task.
+    unsafe { bindings::capable_noaudit(capability as i32) }
+}
+
 /// Whether the calling task has been killed. Process context; does not sleep.
 pub fn fatal_signal_pending() -> bool {
     qpair_fatal_signal_pending()

@@ -55,7 +55,7 @@ fn fill<T>(
 }
 
 /// Errors of `raw` that come with words, as the errno that they are.
-fn errno<T>(result: Result<T>) -> Result<T, Errno> {
+pub(super) fn errno<T>(result: Result<T>) -> Result<T, Errno> {
     result.map_err(|error| {
         error
             .root_cause()
@@ -102,18 +102,21 @@ pub(super) fn quotas(setup: &Setup) -> Result<()> {
     others.unharmed()
 }
 
-/// Becomes somebody without capabilities, who may lock this much.
-fn unprivileged(bytes: u64) -> Result<()> {
+/// The user `nobody`.
+pub(super) const NOBODY: u32 = 65534;
+
+/// Becomes user `uid` without capabilities, who may lock this much.
+pub(super) fn unprivileged(uid: u32, bytes: u64) -> Result<()> {
     setrlimit(Resource::RLIMIT_MEMLOCK, bytes, bytes).context("setrlimit")?;
-    let nobody = nix::unistd::Uid::from_raw(65534);
-    nix::unistd::setresuid(nobody, nobody, nobody).context("setresuid")
+    let uid = nix::unistd::Uid::from_raw(uid);
+    nix::unistd::setresuid(uid, uid, uid).context("setresuid")
 }
 
 /// Does `work` with a context that was opened before the process became unprivileged.
 fn as_nobody(bytes: u64, work: impl FnOnce(&Arc<Context>) -> Result<()>) -> Result<()> {
     let ctx = Context::open(0)?;
     let mut child = Child::start(|_| {
-        unprivileged(bytes)?;
+        unprivileged(NOBODY, bytes)?;
         work(&ctx)
     })?;
     child.done()

@@ -11,6 +11,7 @@ mod nowhere;
 mod objects;
 mod refused;
 mod sane;
+mod shares;
 
 use anyhow::ensure;
 use anyhow::Context as _;
@@ -59,6 +60,8 @@ pub const GROUP: Group = Group {
         limits::locked_memory_of_queues,
         limits::locked_memory_with_the_capability,
         limits::races * 4,
+        shares::destroyed_queue_pairs * 4,
+        shares::files_of_a_user * 4,
     ],
 };
 

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What users leave to each other, to root and to the kernel.
+
+use std::os::fd::AsRawFd;
+
+use anyhow::ensure;
+use anyhow::Context as _;
+use anyhow::Result;
+use nix::errno::Errno;
+use qpair_abi::entry::opcode;
+
+use super::fails;
+use super::limits::errno;
+use super::limits::unprivileged;
+use super::limits::NOBODY;
+use crate::children::Child;
+use crate::ktap::say;
+use crate::ktap::Setup;
+use crate::pair::works;
+use crate::raw::Context;
+use crate::raw::Cq;
+use crate::raw::Pd;
+use crate::raw::Qp;
+use crate::raw::QpShape;
+use crate::raw::Wqe;
+use crate::wait;
+use crate::world;
+
+/// Another user than [`NOBODY`].
+const OTHER: u32 = 65533;
+/// Bytes that a user may lock.
+const LOCKED: u64 = 8 << 20;
+
+/// Root and the kernel's own client find what they need.
+fn root_goes_on(setup: &Setup, when: &str) -> Result<()> {
+    works(0, &mut setup.rng()).with_context(|| format!("root {when}"))?;
+    let loopback = world::debugfs(0)?.join("loopback");
+    world::put(loopback, "qps=8 depth=4 count=10 op=send verify=1")
+        .with_context(|| format!("the kernel {when}"))
+}
+
+/// A queue pair whose completion is read, but whose CQ head is never published, keeps its index
+/// when it is destroyed. It counts against the quotas until the head is published.
+pub(super) fn destroyed_queue_pairs(setup: &Setup) -> Result<()> {
+    const SHAPE: QpShape = QpShape {
+        sq_blocks: 1,
+        rq_depth: 1,
+        rq_stride: 0,
+    };
+    let mut child = Child::start(|link| {
+        unprivileged(NOBODY, LOCKED)?;
+        let (ctx, other) = (Context::open(0)?, Context::open(0)?);
+        let (pd, other_pd) = (Pd::new(&ctx)?, Pd::new(&other)?);
+        let quota = ctx.info.quota_qp;
+        let (mut cq, other_cq) = (Cq::new(&ctx, quota)?, Cq::new(&other, 2)?);
+        for number in 0..quota {
+            let mut qp =
+                Qp::new(&pd, &cq, &cq, SHAPE).with_context(|| format!("QP {number} of {quota}"))?;
+            qp.connect(qp.handle)?;
+            qp.post(&Wqe::new(opcode::NOP, number.into()));
+            wait::for_some("a completion", || Ok(cq.poll()))?;
+            qp.destroy()?;
+        }
+        let more = || errno(Qp::new(&pd, &cq, &cq, SHAPE));
+        let elsewhere = || errno(Qp::new(&other_pd, &other_cq, &other_cq, SHAPE));
+        fails("one more", Errno::EDQUOT, more())?;
+        fails("one in another file", Errno::EDQUOT, elsewhere())?;
+        link.tell(ctx.fd().as_raw_fd() as u64)?;
+        link.tell(quota.into())?;
+        link.hear()?;
+        cq.publish();
+        // The other file first: that the first one's are free is for the driver to find out.
+        elsewhere().context("in the other file, with the head published")?;
+        more().context("with the head published")?;
+        link.tell(0)?;
+        link.hear().map(drop)
+    })?;
+    let fd = child.link().hear()?;
+    let quota = child.link().hear()? as i64;
+    let info = format!("/proc/{}/fdinfo/{fd}", child.pid());
+    let shown = |name: &str, expected: i64| {
+        let found = world::field(&info, name)?;
+        ensure!(found == expected, "{name} is {found}, expected {expected}");
+        Ok(())
+    };
+    shown("qpair-qps", 0)?;
+    shown("qpair-qps-held", quota)?;
+    let contexts = world::text(world::debugfs(0)?.join("contexts"))?;
+    let row = format!(" qps-held {quota} uid {NOBODY}");
+    ensure!(contexts.contains(&row), "no{row} in\n{contexts}");
+    root_goes_on(setup, "beside a user's destroyed queue pairs")?;
+    child.link().tell(0)?;
+    child.link().hear()?;
+    shown("qpair-qps", 1)?;
+    shown("qpair-qps-held", 0)?;
+    child.link().tell(0)?;
+    child.done()?;
+    works(0, &mut setup.rng())
+}
+
+/// Creates PDs in files of one user until the driver refuses one; how many, and the errno.
+fn take_pds(uid: u32) -> Result<(Vec<Pd>, Errno)> {
+    unprivileged(uid, LOCKED)?;
+    let mut pds = Vec::new();
+    for _ in 0..4 {
+        let ctx = Context::open(0)?;
+        for _ in 0..ctx.info.quota_pd {
+            match Pd::new(&ctx) {
+                Ok(pd) => pds.push(pd),
+                Err(refused) => return Ok((pds, refused)),
+            }
+        }
+    }
+    anyhow::bail!("four files have {} PDs", pds.len())
+}
+
+/// However many files a user opens, other users have their share; and however many users there
+/// are, root and the kernel have theirs.
+pub(super) fn files_of_a_user(setup: &Setup) -> Result<()> {
+    let ctx = Context::open(0)?;
+    let (limit, quota) = (ctx.info.max_pd as usize, ctx.info.quota_pd as usize);
+    let user = |uid: u32, count: usize, expected: Errno| {
+        let child = Child::start(move |link| {
+            let (pds, refused) = take_pds(uid)?;
+            ensure!(
+                pds.len() == count && refused == expected,
+                "user {uid}: {} of {limit} PDs, then {refused}; expected {count}, then {expected}",
+                pds.len()
+            );
+            link.tell(0)?;
+            link.hear()?;
+            Ok(())
+        })?;
+        child.link().hear()?;
+        Ok::<_, anyhow::Error>(child)
+    };
+    let mut one = user(NOBODY, quota, Errno::EDQUOT)?;
+    let left = limit - limit / 8 - 1 - quota;
+    let mut two = user(OTHER, left, Errno::ENOSPC)?;
+    root_goes_on(setup, "beside two users' PDs")?;
+    let mut pds = Vec::new();
+    for number in 0..limit / 8 {
+        pds.push(Pd::new(&ctx).with_context(|| format!("PD {number} of root"))?);
+    }
+    for child in [&mut one, &mut two] {
+        child.link().tell(0)?;
+        child.done()?;
+    }
+    drop((pds, ctx));
+
+    let mut files = Child::start(|link| {
+        unprivileged(NOBODY, LOCKED)?;
+        let mut files = Vec::new();
+        let refused = loop {
+            match Context::open_file(0) {
+                Ok(file) => files.push(file),
+                Err(error) => break error,
+            }
+        };
+        ensure!(
+            refused.raw_os_error() == Some(libc::EDQUOT),
+            "{refused} after {} files",
+            files.len()
+        );
+        link.tell(files.len() as u64)?;
+        link.hear()?;
+        drop(files.pop());
+        Context::open_file(0).context("one more after one less")?;
+        Ok(())
+    })?;
+    let count = files.link().hear()?;
+    say(&format!("a user may open {count} files"));
+    let mut other = Child::start(|_| {
+        unprivileged(OTHER, LOCKED)?;
+        Context::open_file(0).context("another user")?;
+        Ok(())
+    })?;
+    other.done()?;
+    root_goes_on(setup, "beside a user's open files")?;
+    files.link().tell(0)?;
+    files.done()
+}
