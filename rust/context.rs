@@ -332,8 +332,11 @@ impl FileOps for Context {
         if let Ok(pass) = self.enter() {
             let destroyed = self.state.lock().destroy_all(&self.device, &pass);
             if destroyed.is_ok() {
-                // So that the next owner of the page is told of the first of its own.
-                let _: Result<u32> = self.take_violations(&pass);
+                // So that the next owner of the page is told of the first of its own. A page that
+                // no process had has none.
+                if self.door.was_entered() {
+                    let _: Result<u32> = self.take_violations(&pass);
+                }
                 self.device.disown_page(&pass, self.page);
                 self.device.give_page(self.epoch, self.page);
                 drop(pass);

@@ -24,8 +24,8 @@ use crate::{
 };
 use kernel::{
     fs::File,
-    new_poll_condvar,
     prelude::*,
+    static_lock_class,
     sync::{
         atomic::{
             Acquire,
@@ -34,7 +34,7 @@ use kernel::{
             Relaxed, //
         },
         poll::{
-            PollCondVar,
+            PollCondVarBox,
             PollTable, //
         },
         Arc, //
@@ -49,18 +49,19 @@ pub(super) struct Bell {
     raised: Atomic<u32>,
     #[pin]
     waiters: Waiters,
-    #[pin]
-    pollers: PollCondVar,
+    // Its memory is freed after a grace period of RCU, for which a close does not wait.
+    pollers: PollCondVarBox,
 }
 
 impl Bell {
     /// Silent. Sleeps.
     pub(super) fn new() -> Result<Arc<Self>> {
+        let pollers = PollCondVarBox::new(c"Bell::pollers", static_lock_class!())?;
         Arc::pin_init(
             pin_init!(Self {
                 raised: Atomic::new(0),
                 waiters <- Waiters::new(),
-                pollers <- new_poll_condvar!("Bell::pollers"),
+                pollers,
             }),
             GFP_KERNEL,
         )

@@ -17,7 +17,13 @@ use kernel::{
     bindings,
     new_mutex,
     prelude::*,
-    sync::Mutex, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Mutex, //
+    }, //
 };
 
 /// The number of a page frame that belongs to a BAR.
@@ -50,6 +56,8 @@ pub struct Door {
     frame: Mutex<Option<Frame>>,
     #[pin]
     mapping: Mutex<Option<Mapping>>,
+    /// A process has had the page.
+    entered: Atomic<bool>,
 }
 
 impl Door {
@@ -58,6 +66,7 @@ impl Door {
         pin_init!(Self {
             frame <- new_mutex!(frame, "Door::frame"),
             mapping <- new_mutex!(None, "Door::mapping"),
+            entered: Atomic::new(false),
         })
     }
 
@@ -69,6 +78,12 @@ impl Door {
     /// Whether it leads anywhere. Sleeps.
     pub fn is_open(&self) -> bool {
         self.frame.lock().is_some()
+    }
+
+    /// Whether a process has ever had the page. Once the file is released this stays as it is. Any
+    /// context.
+    pub fn was_entered(&self) -> bool {
+        self.entered.load(Relaxed)
     }
 
     /// Takes the page away from all processes that have it. On return nobody reaches it, and who
@@ -111,6 +126,7 @@ impl Door {
         // Held until the page is in: `shut` either comes before and leaves no page, or after and
         // removes it.
         let frame = self.frame.lock();
+        self.entered.store(true, Relaxed);
         match *frame {
             // SAFETY: By the caller's promise; the frame is of a BAR.
             Some(Frame(number)) => unsafe {

@@ -62,6 +62,7 @@ pub const GROUP: Group = Group {
         limits::races * 4,
         shares::destroyed_queue_pairs * 4,
         shares::files_of_a_user * 4,
+        shares::an_empty_file,
     ],
 };
 

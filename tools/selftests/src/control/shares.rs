@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What users leave to each other, to root and to the kernel.
+//! What users leave to each other, to root and to the kernel, and what an open file costs.
 
 use std::os::fd::AsRawFd;
+use std::time::Instant;
 
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
 use nix::errno::Errno;
+use nix::sys::epoll::Epoll;
+use nix::sys::epoll::EpollCreateFlags;
+use nix::sys::epoll::EpollEvent;
+use nix::sys::epoll::EpollFlags;
 use qpair_abi::entry::opcode;
 
 use super::fails;
@@ -179,4 +184,34 @@ pub(super) fn files_of_a_user(setup: &Setup) -> Result<()> {
     root_goes_on(setup, "beside a user's open files")?;
     files.link().tell(0)?;
     files.done()
+}
+
+/// How often this thread has slept.
+fn sleeps() -> Result<i64> {
+    world::field("/proc/thread-self/status", "voluntary_ctxt_switches")
+}
+
+/// To open and close a file costs no command, and no wait: not for the device, not for a grace
+/// period of RCU. So a process with a thousand files ends soon.
+pub(super) fn an_empty_file(_: &Setup) -> Result<()> {
+    const FILES: i64 = 200;
+    let device = world::debugfs(0)?.join("device");
+    let device = device.to_str().context("a path")?;
+    let epoll = Epoll::new(EpollCreateFlags::empty())?;
+    let commands = || world::field(device, "admin-commands");
+    let (before, slept, began) = (commands()?, sleeps()?, Instant::now());
+    for _ in 0..FILES {
+        let file = Context::open_file(0)?;
+        epoll.add(&file, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+    }
+    let (slept, took) = (sleeps()? - slept, began.elapsed());
+    let commands = commands()? - before;
+    say(&format!(
+        "{FILES} files: {commands} commands, {slept} sleeps, {:.2} ms each",
+        took.as_secs_f64() * 1e3 / FILES as f64
+    ));
+    // To read the count is a command. A lock of the device may be taken for a moment.
+    ensure!(commands < FILES / 10, "{commands} commands");
+    ensure!(slept < FILES / 10, "{slept} sleeps");
+    Ok(())
 }
