@@ -204,9 +204,9 @@ impl Context {
         /// Events of one round; others wait for the next `read`.
         const ROUND: usize = 64;
 
-        events.reserve(ROUND, GFP_KERNEL)?;
+        events.reserve(ROUND, GFP_KERNEL_ACCOUNT)?;
         if let Some(event) = self.violations() {
-            events.push(event, GFP_KERNEL)?;
+            events.push(event, GFP_KERNEL_ACCOUNT)?;
         }
         self.state
             .lock()
@@ -264,7 +264,7 @@ impl Context {
             count: 1,
             ..Default::default()
         };
-        events.push(event, GFP_KERNEL)?;
+        events.push(event, GFP_KERNEL_ACCOUNT)?;
         self.told.store(true, Release);
         Ok(())
     }
@@ -293,7 +293,7 @@ impl FileOps for Context {
         let page = taken.page.ok_or(ENOSPC)?;
         let frame = device.page_frame(page)?;
         let bell = Bell::new()?;
-        let objects = KBox::new(Objects::new(page), GFP_KERNEL)?;
+        let objects = KBox::new(Objects::new(page), GFP_KERNEL_ACCOUNT)?;
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 device: device.clone(),
@@ -311,7 +311,7 @@ impl FileOps for Context {
                 collected: Atomic::new(false),
                 reader <- new_mutex!(KVec::new(), "Context::reader"),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         let pass = this.enter()?;
         device.own_page(&pass, page, this.doorbells.clone())?;

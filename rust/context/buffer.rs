@@ -18,7 +18,10 @@ use crate::{
         LEAF_ENTRIES, //
     },
     sys::{
-        current::fatal_signal_pending,
+        current::{
+            cond_resched,
+            fatal_signal_pending, //
+        },
         dma::Coherent,
         gate::Pass,
         umem::{
@@ -37,7 +40,6 @@ const FLAT: u64 = LEAF_ENTRIES;
 ///
 /// The device must no longer use it when it is dropped.
 pub(super) struct Buffer {
-    // Field order is drop order: what points, before what it points to.
     root: Option<Coherent>,
     // As long as the region is large: tens of thousands for the largest.
     leaves: KVVec<Coherent>,
@@ -65,7 +67,7 @@ impl Buffer {
         })?;
         let root = match usize::try_from(plan.root_entries()).map_err(|_| ENOMEM)? {
             0 => None,
-            entries => Some(Coherent::zeroed(
+            entries => Some(Coherent::accounted(
                 pass,
                 entries.checked_mul(8).ok_or(ENOMEM)?,
             )?),
@@ -95,19 +97,20 @@ impl Buffer {
     fn fill_leaves(&mut self, pass: &Pass<'_>, plan: &Plan) -> Result {
         let root = self.root.as_ref().ok_or(EINVAL)?;
         let leaves = usize::try_from(plan.leaves()).map_err(|_| ENOMEM)?;
-        self.leaves.reserve(leaves, GFP_KERNEL)?;
+        self.leaves.reserve(leaves, GFP_KERNEL_ACCOUNT)?;
         let mut pages = plan.entries(segments(&self.mapped));
         for index in 0..leaves {
             // Somebody who is killed meanwhile is not to keep others out for long.
             if fatal_signal_pending() {
                 return Err(EINTR);
             }
-            let leaf = Coherent::zeroed(pass, LEAF_BYTES as usize)?;
+            cond_resched();
+            let leaf = Coherent::accounted(pass, LEAF_BYTES as usize)?;
             for (entry, page) in pages.by_ref().take(LEAF_ENTRIES as usize).enumerate() {
                 leaf.write(entry, page).ok_or(EINVAL)?;
             }
             root.write(index, leaf.address()).ok_or(EINVAL)?;
-            self.leaves.push(leaf, GFP_KERNEL)?;
+            self.leaves.push(leaf, GFP_KERNEL_ACCOUNT)?;
         }
         Ok(())
     }
@@ -125,9 +128,23 @@ impl Buffer {
     /// Takes everything from the device, which must be quiet: nothing of this is left that needs
     /// the device to be bound.
     pub(super) fn unmap_now(&mut self) {
-        self.root = None;
-        self.leaves = KVVec::new();
+        self.free_tables();
         self.mapped.unmap_now();
+    }
+
+    /// Frees what points before what it points to.
+    fn free_tables(&mut self) {
+        self.root = None;
+        while self.leaves.pop().is_some() {
+            cond_resched();
+        }
+        self.leaves = KVVec::new();
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.free_tables();
     }
 }
 

@@ -63,7 +63,7 @@ impl Bell {
                 waiters <- Waiters::new(),
                 pollers,
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -164,7 +164,7 @@ impl Watch {
             eventfd,
             alarm: Alarm::new(bell),
         };
-        Ok(Arc::new(watch, GFP_KERNEL)?)
+        Ok(Arc::new(watch, GFP_KERNEL_ACCOUNT)?)
     }
 }
 

@@ -25,7 +25,10 @@ use crate::{
     },
     device::Device,
     queue::quota::Kind,
-    sys::gate::Pass, //
+    sys::{
+        current::cond_resched,
+        gate::Pass, //
+    }, //
 };
 use kernel::{
     fmt,
@@ -130,7 +133,7 @@ pub(super) struct Place<T>(RBTreeNodeReservation<u32, T>);
 impl<T> Place<T> {
     /// Allocates it. Sleeps.
     pub(super) fn new() -> Result<Self> {
-        Ok(Self(RBTreeNodeReservation::new(GFP_KERNEL)?))
+        Ok(Self(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?))
     }
 }
 
@@ -281,12 +284,15 @@ impl Objects {
         for qp in self.qps.tree.values_mut() {
             qp.sq.unmap_now();
             qp.rq.unmap_now();
+            cond_resched();
         }
         for mr in self.mrs.tree.values_mut() {
             mr.memory.unmap_now();
+            cond_resched();
         }
         for cq in self.cqs.tree.values_mut() {
             cq.ring.unmap_now();
+            cond_resched();
         }
         self.unmapped = true;
     }

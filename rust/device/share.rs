@@ -155,7 +155,7 @@ impl Shares {
         while self.holders.len() <= page {
             self.holders.push(None, GFP_KERNEL)?;
         }
-        let room = KBox::<Holder>::new_uninit(GFP_KERNEL)?;
+        let room = KBox::<Holder>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let user = id.map(|id| self.join(id)).transpose()?;
         let mut account = Account::default();
         let sums = Self::sums(&mut self.users, &mut self.all, user);

@@ -5,6 +5,7 @@
 use kernel::bindings;
 
 unsafe extern "C" {
+    safe fn qpair_cond_resched();
     safe fn qpair_fatal_signal_pending() -> bool;
     safe fn qpair_memlock_limit() -> usize;
 }
@@ -31,6 +32,12 @@ pub fn capable(capability: Capability) -> bool {
 pub fn is_privileged(capability: Capability) -> bool {
     // SAFETY: In process context there is a current task.
     unsafe { bindings::capable_noaudit(capability as i32) }
+}
+
+/// Lets other tasks run, if one wants the CPU: for long loops, where the kernel does not preempt.
+/// Process context; may sleep.
+pub fn cond_resched() {
+    qpair_cond_resched();
 }
 
 /// Whether the calling task has been killed. Process context; does not sleep.

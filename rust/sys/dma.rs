@@ -110,6 +110,19 @@ impl Coherent {
     ///
     /// `EINVAL` for 0 bytes, `ENOMEM`, also for more than [`Self::MAX_BYTES`].
     pub fn zeroed(pass: &Pass<'_>, bytes: usize) -> Result<Self> {
+        Self::allocate(pass, bytes, bindings::GFP_KERNEL)
+    }
+
+    /// As [`Self::zeroed`], charged to the memory cgroup of the calling task.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::zeroed`].
+    pub fn accounted(pass: &Pass<'_>, bytes: usize) -> Result<Self> {
+        Self::allocate(pass, bytes, bindings::GFP_KERNEL_ACCOUNT)
+    }
+
+    fn allocate(pass: &Pass<'_>, bytes: usize, flags: bindings::gfp_t) -> Result<Self> {
         let count = bytes.div_ceil(WORD);
         if count == 0 {
             return Err(EINVAL);
@@ -125,7 +138,7 @@ impl Coherent {
                 super::raw_device(pass.dev()),
                 bytes,
                 &mut address,
-                bindings::GFP_KERNEL | bindings::__GFP_ZERO,
+                flags | bindings::__GFP_ZERO,
                 // A size that the memory cannot give is an answer, not a reason for a stack trace.
                 bindings::DMA_ATTR_NO_WARN as usize,
             )

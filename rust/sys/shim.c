@@ -2,9 +2,10 @@
 /*
  * What exists as a macro or an inline function only, and so cannot be called
  * from Rust: protection and flags of a memory area, whether a DMA mapping
- * failed, the limits of a task, when softirqs run, the scheduler's clock, whether a CPU is idle, the DMA
- * barriers of kernels whose Rust side lacks them, and the definitions of the
- * trace points. Nothing else.
+ * failed, the limits of a task, when it gives way to others, when softirqs run,
+ * the scheduler's clock, whether a CPU is idle, the DMA barriers of kernels
+ * whose Rust side lacks them, and the definitions of the trace points. Nothing
+ * else.
  */
 #include <linux/bottom_half.h>
 #include <linux/dma-mapping.h>
@@ -22,6 +23,7 @@
 
 void qpair_vma_make_doorbell(struct vm_area_struct *vma);
 int qpair_dma_mapping_error(struct device *dev, dma_addr_t address);
+void qpair_cond_resched(void);
 bool qpair_fatal_signal_pending(void);
 unsigned long qpair_memlock_limit(void);
 void qpair_bh_disable(void);
@@ -43,6 +45,11 @@ void qpair_vma_make_doorbell(struct vm_area_struct *vma)
 int qpair_dma_mapping_error(struct device *dev, dma_addr_t address)
 {
 	return dma_mapping_error(dev, address);
+}
+
+void qpair_cond_resched(void)
+{
+	cond_resched();
 }
 
 bool qpair_fatal_signal_pending(void)

@@ -63,6 +63,7 @@ pub const GROUP: Group = Group {
         shares::destroyed_queue_pairs * 4,
         shares::files_of_a_user * 4,
         shares::an_empty_file,
+        shares::memory_of_a_group,
     ],
 };
 

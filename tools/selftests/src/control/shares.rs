@@ -2,12 +2,14 @@
 //! What users leave to each other, to root and to the kernel, and what an open file costs.
 
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
 use nix::errno::Errno;
+use nix::mount::MsFlags;
 use nix::sys::epoll::Epoll;
 use nix::sys::epoll::EpollCreateFlags;
 use nix::sys::epoll::EpollEvent;
@@ -214,4 +216,61 @@ pub(super) fn an_empty_file(_: &Setup) -> Result<()> {
     ensure!(commands < FILES / 10, "{commands} commands");
     ensure!(slept < FILES / 10, "{slept} sleeps");
     Ok(())
+}
+
+/// Where control groups are mounted.
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// What the driver allocates for a process's objects is charged to the process's memory cgroup.
+pub(super) fn memory_of_a_group(_: &Setup) -> Result<()> {
+    /// Of the driver's memory for a PD, at least.
+    const EACH: i64 = 24;
+    if !Path::new(GROUPS).join("cgroup.procs").exists() {
+        let nothing: Option<&str> = None;
+        let flags = MsFlags::empty();
+        nix::mount::mount(Some("none"), GROUPS, Some("cgroup2"), flags, nothing)
+            .context("mounting cgroup2")?;
+    }
+    world::put(format!("{GROUPS}/cgroup.subtree_control"), "+memory")?;
+    let group = format!("{GROUPS}/qpair");
+    std::fs::create_dir_all(&group)?;
+    let stat = format!("{group}/memory.stat");
+    let charged = || world::field(&stat, "slab_unreclaimable");
+    let procs = format!("{group}/cgroup.procs");
+    let mut child = Child::start(|link| {
+        world::put(&procs, &std::process::id().to_string())?;
+        let ctx = Context::open(0)?;
+        let mut pds = Vec::with_capacity(ctx.info.quota_pd as usize);
+        link.tell(ctx.info.quota_pd.into())?;
+        link.hear()?;
+        for _ in 0..ctx.info.quota_pd {
+            pds.push(Pd::new(&ctx)?);
+        }
+        link.tell(0)?;
+        link.hear()?;
+        for pd in &pds {
+            pd.destroy()?;
+        }
+        link.tell(0)?;
+        link.hear().map(drop)
+    })?;
+    let link = child.link();
+    let count = link.hear()? as i64;
+    let before = charged()?;
+    link.tell(0)?;
+    link.hear()?;
+    // Counts of a group are brought up to date every other second.
+    wait::until("charge of the PDs", || {
+        Ok(charged()? - before >= count * EACH)
+    })?;
+    let with = charged()?;
+    link.tell(0)?;
+    link.hear()?;
+    wait::until(
+        "end of the charge",
+        || Ok(with - charged()? >= count * EACH),
+    )?;
+    link.tell(0)?;
+    child.done()?;
+    wait::until("an empty group", || Ok(std::fs::remove_dir(&group).is_ok()))
 }
