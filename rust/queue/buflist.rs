@@ -346,7 +346,9 @@ impl Shape {
             }
             _ => return Err(BadShape::Levels),
         };
-        if list.root & align.wrapping_sub(1) != 0 || list.root.checked_add(bytes).is_none() {
+        // The last byte may be the last of the address space.
+        let last = bytes.wrapping_sub(1);
+        if list.root & align.wrapping_sub(1) != 0 || list.root.checked_add(last).is_none() {
             return Err(BadShape::Root);
         }
         Ok(shape)

@@ -44,7 +44,7 @@ impl<H: Host> Bus<H> {
     /// Reads bytes.
     pub(crate) fn read(&mut self, addr: u64, bytes: &mut [u8]) -> Result<(), DmaFault> {
         self.count(Counter::DmaReads);
-        let fits = addr.checked_add(bytes.len() as u64).is_some();
+        let fits = ends(addr, bytes.len());
         if fits && self.host.read(addr, bytes).is_ok() {
             return Ok(());
         }
@@ -55,7 +55,7 @@ impl<H: Host> Bus<H> {
     /// Writes bytes.
     pub(crate) fn write(&mut self, addr: u64, bytes: &[u8]) -> Result<(), DmaFault> {
         self.count(Counter::DmaWrites);
-        let fits = addr.checked_add(bytes.len() as u64).is_some();
+        let fits = ends(addr, bytes.len());
         if fits && self.host.write(addr, bytes).is_ok() {
             return Ok(());
         }
@@ -65,13 +65,16 @@ impl<H: Host> Bus<H> {
 
     /// Reads words.
     pub(crate) fn load(&mut self, addr: u64, words: &mut [u64]) -> Result<(), DmaFault> {
+        if !ends(addr, words.len().saturating_mul(8)) {
+            return Err(DmaFault);
+        }
         let mut bytes = [0; LOAD_BYTES];
         let mut at = addr;
         for words in words.chunks_mut(LOAD_BYTES / 8) {
             let bytes = bytes.get_mut(..words.len() * 8).ok_or(DmaFault)?;
             self.read(at, bytes)?;
             from_bytes(bytes, words);
-            at = at.checked_add(bytes.len() as u64).ok_or(DmaFault)?;
+            at = at.wrapping_add(bytes.len() as u64);
         }
         Ok(())
     }
@@ -94,6 +97,12 @@ impl<H: Host> Bus<H> {
 const LOAD_BYTES: usize = 4096;
 /// Bytes that a store of words moves at most.
 const STORE_BYTES: usize = 64;
+
+/// Whether a range ends inside of the address space, or with it.
+fn ends(addr: u64, bytes: usize) -> bool {
+    let last = (bytes as u64).saturating_sub(1);
+    addr.checked_add(last).is_some()
+}
 
 /// Takes words out of bytes.
 pub(crate) fn from_bytes(bytes: &[u8], words: &mut [u64]) {

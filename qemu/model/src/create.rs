@@ -210,8 +210,9 @@ impl<H: Host> Function<H> {
             return Err(AdminError::Reserved);
         }
         let most = 1u64 << (self.config.log_region & 63);
-        let fits = context.addr.checked_add(context.buffer.bytes).is_some();
-        if context.buffer.bytes > most || !fits {
+        // The last byte may be the last of the address space.
+        let last = context.buffer.bytes.wrapping_sub(1);
+        if context.buffer.bytes > most || context.addr.checked_add(last).is_none() {
             return Err(AdminError::Buffer);
         }
         let list = List::new(&context.buffer, self.page_limits(), 1);

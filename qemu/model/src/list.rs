@@ -115,14 +115,14 @@ impl<M: Mapping> List<M> {
                 left,
             } => {
                 let table = self.shape.root_entries().saturating_mul(8);
-                (entry, self.shape.root().saturating_add(table), inside, left)
+                (entry, self.shape.root().wrapping_add(table), inside, left)
             }
             Spot::Leaf {
                 entry,
                 inside,
                 left,
                 ..
-            } if mutant!(LeafIgnored) => (entry, entry.saturating_add(8), inside, left),
+            } if mutant!(LeafIgnored) => (entry, entry.wrapping_add(8), inside, left),
             Spot::Leaf {
                 entry,
                 leaf_offset,
@@ -130,7 +130,7 @@ impl<M: Mapping> List<M> {
                 left,
             } => {
                 let leaf = self.leaf(bus, entry)?;
-                let end = leaf.checked_add(LEAF_BYTES).ok_or(DmaFault)?;
+                let end = leaf.wrapping_add(LEAF_BYTES);
                 let entry = leaf.checked_add(leaf_offset).ok_or(DmaFault)?;
                 (entry, end, inside, left)
             }
@@ -154,7 +154,8 @@ impl<M: Mapping> List<M> {
     }
 
     /// From the page whose address is at `entry` of a table that ends at `end`, and those
-    /// after it as long as they are contiguous.
+    /// after it as long as they are contiguous. A table may end with the address space: then
+    /// `end` is 0.
     fn pages<H: Host>(
         &mut self,
         bus: &mut Bus<H>,
@@ -166,7 +167,7 @@ impl<M: Mapping> List<M> {
     ) -> Result<Piece, DmaFault> {
         let mut next = (entry.wrapping_sub(self.line_at) / 8) as usize;
         if entry < self.line_at || next >= self.line_entries {
-            let entries = (end.saturating_sub(entry) / 8).min(LINE as u64) as usize;
+            let entries = (end.wrapping_sub(entry) / 8).min(LINE as u64) as usize;
             let line = self.line.get_mut(..entries).ok_or(DmaFault)?;
             self.line_entries = 0;
             bus.load(entry, line)?;

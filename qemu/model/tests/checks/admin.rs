@@ -342,7 +342,7 @@ fn a_region_is_what_it_was_made() {
         (with(|mr| mr.pd = Number::ADMIN), AdminError::Reference),
         (with(|mr| mr.access = 0x10), AdminError::Reserved),
         (with(|mr| mr.buffer.bytes = 0), AdminError::Buffer),
-        (with(|mr| mr.addr = u64::MAX - 50), AdminError::Buffer),
+        (with(|mr| mr.addr = u64::MAX - 95), AdminError::Buffer),
         (
             with(|mr| mr.buffer.root = u64::MAX - 50),
             AdminError::Buffer,

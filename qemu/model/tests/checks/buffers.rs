@@ -26,6 +26,8 @@ checks![
     a_regions_mapping_is_taken_away,
     regions_keep_so_many_mappings,
     contiguous_pages_are_one_piece,
+    the_last_byte_of_the_address_space,
+    the_smallest_rings,
 ];
 
 /// Pages in no order, with what lies in the tables. The address of each byte can be asked for.
@@ -519,4 +521,103 @@ fn contiguous_pages_are_one_piece() {
     assert_eq!(p.done_a()[0].status, 0);
     let writes = p.m.f.counter(Counter::DmaWrites) - before;
     assert!(writes <= 3, "{writes}");
+}
+
+/// The end of a range is exclusive, so a region, a block, a table may end at 2^64.
+fn the_last_byte_of_the_address_space() {
+    const PAGE: u64 = 0u64.wrapping_sub(4096);
+    let mut p = Pair::new();
+    p.m.memory.set_lenient(true);
+    p.m.memory.grant(PAGE, 4096, Grant::Write);
+    let data = pattern(64, 1);
+    p.m.memory.set_bytes(p.mr_a.addr, &data);
+    let all = access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_READ;
+    // Its own addresses, then those of its memory.
+    let high = p.m.mr_at(p.pd_b, PAGE, 4096, all);
+    let plain = p.m.memory.alloc(4096, 4096, Grant::Write);
+    let list = |root, pages: u64, levels| BufferList {
+        root,
+        bytes: pages << 12,
+        page_shift: 12,
+        levels,
+        ..BufferList::default()
+    };
+    // The last entries of a table, then of a leaf, are the last of the address space.
+    p.m.memory.set_words(PAGE + (4096 - 64), &[plain; 8]);
+    let leaves = p.m.memory.alloc(8, 64, Grant::Read);
+    p.m.memory.set_word(leaves, PAGE);
+    let lists = [
+        (block(PAGE, 4096), PAGE + (4096 - 64)),
+        (list(PAGE + (4096 - 64), 8, 1), plain + 4096 - 64),
+        (list(leaves, 512, 2), plain + 4096 - 64),
+    ];
+    let mut regions = vec![(high.key, PAGE, 4096, high.addr + 4096 - 64)];
+    for (buffer, last) in lists.into_iter().rev() {
+        let context = MrContext {
+            pd: p.pd_b,
+            access: all,
+            addr: 0,
+            buffer,
+        };
+        let key = p.m.create(kind::MR, &context.encode()).unwrap();
+        regions.push((key, 0, buffer.bytes, last));
+    }
+    for (key, va, bytes, last) in regions {
+        p.m.memory.set_bytes(last, &[0; 64]);
+        // Of the block this is where the table was, which is not used again.
+        let request = |past: u64| SendWqe {
+            remote_addr: (va + (bytes - 64)).wrapping_add(past),
+            rkey: key.raw(),
+            ..wqe(work::WRITE, 1)
+        };
+        p.send(request(0), &[p.mr_a.sge(0, 64)]);
+        assert_eq!(p.done_a()[0].status, 0, "{va:#x} {bytes:#x}");
+        assert_eq!(p.m.memory.bytes(last, 64), data);
+        p.send(request(1), &[p.mr_a.sge(0, 64)]);
+        let expected = (Status::RemoteAccess, Detail::Range);
+        assert_eq!(outcome(&p.done_a()[0]), expected);
+        for (qp, peer) in [(p.a.number, p.b.number), (p.b.number, p.a.number)] {
+            p.m.set_state(qp, qp_state::RESET).unwrap();
+            p.m.connect(qp, peer);
+        }
+        p.a.sq_tail = 0;
+        p.m.events0();
+    }
+    // One byte more is none.
+    let over = MrContext {
+        pd: p.pd_b,
+        addr: PAGE + 1,
+        buffer: block(plain, 4096),
+        ..MrContext::default()
+    };
+    let refused = p.m.create(kind::MR, &over.encode());
+    assert_eq!(refused, Err(AdminError::Buffer));
+    let over = MrContext {
+        addr: 0,
+        buffer: block(PAGE + 1, 4096),
+        ..over
+    };
+    let refused = p.m.create(kind::MR, &over.encode());
+    assert_eq!(refused, Err(AdminError::Buffer));
+}
+
+/// One entry is a depth, also of the admin queues; only EQ 0 has to be deeper.
+fn the_smallest_rings() {
+    let mut m = Machine::off(Config::default());
+    m.bring_up(4, 0, 0);
+    let pd = m.pd();
+    let mut eq = m.eq(0, 1, 0, 0);
+    let mut cq = m.cq_of(eq.number, 0, 0, 0);
+    let mut qp = m.qp(&QpSpec {
+        log_sq: 0,
+        log_rq: 0,
+        ..Machine::spec(pd, &cq)
+    });
+    m.connect(qp.number, qp.number);
+    for i in 0..5 {
+        m.arm(&cq);
+        m.send(&mut qp, wqe(work::NOP, i), &[]);
+        assert_eq!(m.events(&mut eq).len(), 1);
+        assert_eq!(m.drain(&mut cq)[0].wr_id, i);
+    }
 }

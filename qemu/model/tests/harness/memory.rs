@@ -155,7 +155,7 @@ impl Memory {
                 Some(page) => part.copy_from_slice(&page[from..from + part.len()]),
                 None => part.fill(0),
             }
-            at += part.len() as u64;
+            at = at.wrapping_add(part.len() as u64);
             rest = others;
         }
     }
@@ -168,7 +168,7 @@ impl Memory {
             let to = (at & 4095) as usize;
             let (part, others) = rest.split_at(rest.len().min(4096 - to));
             inner.page(at)[to..to + part.len()].copy_from_slice(part);
-            at += part.len() as u64;
+            at = at.wrapping_add(part.len() as u64);
             rest = others;
         }
     }

@@ -249,6 +249,12 @@ fn bad_descriptors_are_refused() {
         ..good
     };
     assert_eq!(check(block), Ok(0));
+    // What ends with the address space is inside of it.
+    let end = |bytes: u64| 0u64.wrapping_sub(bytes);
+    let root = end(17 * 8);
+    assert_eq!(check(BufferList { root, ..good }), Ok(17));
+    let root = end(block.bytes);
+    assert_eq!(check(BufferList { root, ..block }), Ok(0));
     for (list, why) in [
         (BufferList { levels: 3, ..good }, BadShape::Levels),
         (
@@ -296,7 +302,7 @@ fn bad_descriptors_are_refused() {
         ),
         (
             BufferList {
-                root: u64::MAX - 7,
+                root: end(16 * 8),
                 ..good
             },
             BadShape::Root,
@@ -318,7 +324,7 @@ fn bad_descriptors_are_refused() {
         ),
         (
             BufferList {
-                root: u64::MAX - 63,
+                root: end(block.bytes) + 64,
                 ..block
             },
             BadShape::Root,
