@@ -161,7 +161,7 @@ pub mod cq_flags {
     /// A process arms it: at most one event of it is in the EQ at a time, and an arm that comes
     /// while one is there is remembered until the EQ's head passes it.
     pub const USER: u8 = 1 << 0;
-    /// It had no room once, and its queue pairs were stopped (queried).
+    /// It had no room once, its queue pairs were stopped, and it can only be destroyed (queried).
     pub const OVERRUN: u8 = 1 << 1;
 }
 

@@ -146,6 +146,8 @@ codes! {
         Attribute = 11, "attribute out of range";
         /// Failed because a test asked for it.
         Injected = 12, "failed by request";
+        /// A CQ that the queue pair completes in was overrun, and can only be destroyed.
+        Overrun = 13, "a completion queue of it was overrun";
     }
 }
 

@@ -28,6 +28,7 @@
 //! | `ENOSPC` | the device or the vector has no more of this kind, or the rest is for privileged tasks |
 //! | `EDQUOT` | this context or its user has as many of this kind as it may |
 //! | `EOPNOTSUPP` | memory that cannot be pinned for long, as a file on a DAX device; for `open`: the platform gives devices copies of memory |
+//! | `EPIPE` | a completion queue of the queue pair was overrun: it takes no completion any more, and can only be destroyed |
 //! | `EPERM` | a mapping of the doorbell page that may be executed |
 //! | `EAGAIN` | `read` would wait, and `O_NONBLOCK` is set |
 //! | `EBADF` | the eventfd is none |
@@ -203,7 +204,7 @@ pub struct qpair_create_cq {
     pub reserved: u32,
 }
 
-/// [`qpair_query_cq::flags`]: it had no room once, and its queue pairs were stopped.
+/// [`qpair_query_cq::flags`]: it had no room once, and its queue pairs were stopped. It can only be destroyed.
 pub const QPAIR_CQ_OVERRUN: u32 = 1;
 
 /// What a completion queue is.

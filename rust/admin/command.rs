@@ -337,6 +337,7 @@ pub(crate) fn errno(error: AdminError) -> Error {
         | AdminError::Buffer
         | AdminError::Transition
         | AdminError::Attribute => EINVAL,
+        AdminError::Overrun => EPIPE,
         AdminError::Command | AdminError::Context | AdminError::Injected => EIO,
     }
 }

@@ -35,6 +35,8 @@
  * EDQUOT      this context or its user has as many of this kind as it may
  * EOPNOTSUPP  memory that cannot be pinned for long, as a file on a DAX
  *             device; for open: the platform gives devices copies of memory
+ * EPIPE       a completion queue of the queue pair was overrun: it takes no
+ *             completion any more, and can only be destroyed
  * EPERM       a mapping of the doorbell page that may be executed
  * EAGAIN      read would wait, and O_NONBLOCK is set
  * EBADF       the eventfd is none
@@ -163,7 +165,7 @@ struct qpair_create_cq {
 
 /*
  * qpair_query_cq::flags: it had no room once, and its queue pairs were
- * stopped.
+ * stopped. It can only be destroyed.
  */
 #define QPAIR_CQ_OVERRUN			1
 

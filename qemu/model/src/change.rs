@@ -134,10 +134,11 @@ impl<H: Host> Function<H> {
         check_reserved(&words, &QpContext::RESERVED)?;
         let context = QpContext::decode(&words);
         let (qp, mask) = (command.number, command.mask);
-        let found = self.qps.get_mut(qp).ok_or(AdminError::Number)?;
+        let found = self.qps.get(qp).ok_or(AdminError::Number)?;
         if qp == Number::ADMIN {
             return Err(AdminError::Number);
         }
+        let (send_cq, recv_cq) = (found.send_cq, found.recv_cq);
         if mask & !qp_mask::ALL != 0 {
             return Err(AdminError::Reserved);
         }
@@ -146,6 +147,10 @@ impl<H: Host> Function<H> {
         let to = if wants(qp_mask::STATE) {
             if !is_step(from, context.state) {
                 return Err(AdminError::Transition);
+            }
+            let ends = matches!(context.state, qp_state::RESET | qp_state::ERROR);
+            if !ends && (self.is_dead_cq(send_cq) || self.is_dead_cq(recv_cq)) {
+                return Err(AdminError::Overrun);
             }
             context.state
         } else {
@@ -160,6 +165,7 @@ impl<H: Host> Function<H> {
         if !access_ok || !retry_ok {
             return Err(AdminError::Attribute);
         }
+        let found = self.qps.get_mut(qp).ok_or(AdminError::Number)?;
         let attributes = &mut found.attributes;
         if wants(qp_mask::PEER) {
             attributes.peer = context.peer;

@@ -161,6 +161,9 @@ impl<H: Host> Function<H> {
         if !sane {
             return Err(AdminError::Attribute);
         }
+        if self.is_dead_cq(context.send_cq) || self.is_dead_cq(context.recv_cq) {
+            return Err(AdminError::Overrun);
+        }
         let sq_depth = depth(context.log_sq, self.config.log_sq)?;
         let rq_depth = depth(context.log_rq, self.config.log_rq)?;
         if context.rq_stride > MAX_STRIDE_SHIFT {
@@ -197,6 +200,11 @@ impl<H: Host> Function<H> {
         }
         self.domain_users(context.pd, 1);
         Ok(made(number))
+    }
+
+    /// Whether a CQ was overrun: it takes no completion any more.
+    pub(crate) fn is_dead_cq(&self, cq: Number) -> bool {
+        self.cqs.get(cq).is_some_and(|found| found.overrun) && !mutant!(DeadCqTaken)
     }
 
     pub(crate) fn create_mr(&mut self, command: &Command) -> Result<Results, AdminError> {

@@ -82,6 +82,7 @@ mod active {
         WakeForgotten: "a posted receive does not wake the sender that waits for it",
         SolicitedForgotten: "a solicited completion is like any other",
         ReservedIgnored: "reserved bits of a context are not looked at",
+        DeadCqTaken: "a queue pair is taken to life on a CQ that was overrun",
         BusyDestroyed: "an object is destroyed though others use it",
         ResetKeepsMaps: "a reset leaves memory mapped",
         UnmapIgnored: "an invalidated mapping is used further",

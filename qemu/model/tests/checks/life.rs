@@ -26,6 +26,7 @@ checks![
     an_overrun_by_flushing_ends,
     an_overrun_ends_the_turn,
     an_overrun_by_a_receive_ends_the_turn,
+    nothing_lives_on_a_dead_cq,
     drained_finishes_what_it_began,
     a_stale_doorbell_hits_nobody,
 ];
@@ -310,6 +311,54 @@ fn an_overrun_by_a_receive_ends_the_turn() {
     assert_eq!(p.m.drain(&mut small).len(), 2);
     let flushed: Vec<_> = p.done_a().iter().map(outcome).collect();
     assert_eq!(flushed, [(Status::Flush, Detail::None); 2]);
+}
+
+fn nothing_lives_on_a_dead_cq() {
+    let mut m = Machine::new();
+    let (pd, small, other) = (m.pd(), m.cq(1), m.cq(4));
+    let mut a = m.qp(&Machine::spec(pd, &small));
+    let mixed = |send: &TestCq, recv: &TestCq| QpSpec {
+        recv_cq: recv.number,
+        ..Machine::spec(pd, send)
+    };
+    let (b, c) = (m.qp(&mixed(&small, &other)), m.qp(&mixed(&other, &small)));
+    m.connect(a.number, a.number);
+    for i in 0..3 {
+        m.send(&mut a, wqe(work::NOP, i), &[]);
+    }
+    assert_eq!(m.query_cq(small.number).flags, cq_flags::OVERRUN);
+    let dead = Err(AdminError::Overrun);
+    for qp in [a.number, b.number, c.number] {
+        for _ in 0..2 {
+            m.set_state(qp, qp_state::RESET).unwrap();
+            assert_eq!(m.set_state(qp, qp_state::INIT), dead);
+            assert_eq!(m.query_qp(qp).state, qp_state::RESET);
+            m.set_state(qp, qp_state::ERROR).unwrap();
+        }
+        let wrong = m.set_state(qp, qp_state::RTS);
+        assert_eq!(wrong, Err(AdminError::Transition), "there is no way anyhow");
+        let attributes = QpContext::default();
+        m.modify(qp, qp_mask::RETRY, &attributes).unwrap();
+    }
+    for spec in [
+        mixed(&small, &small),
+        mixed(&small, &other),
+        mixed(&other, &small),
+    ] {
+        let context = m.qp_context(&spec).encode();
+        assert_eq!(m.create(kind::QP, &context), Err(AdminError::Overrun));
+    }
+    // What is left of its life: it can be read, and destroyed.
+    for qp in [a.number, b.number, c.number] {
+        m.destroy(kind::QP, qp).unwrap();
+    }
+    let mut small = small;
+    assert_eq!(m.drain(&mut small).len(), 2);
+    m.destroy(kind::CQ, small.number).unwrap();
+    let mut qp = m.qp(&mixed(&other, &other));
+    m.connect(qp.number, qp.number);
+    m.send(&mut qp, wqe(work::NOP, 1), &[]);
+    assert_eq!(m.query_cq(other.number).producer, 1);
 }
 
 fn drained_finishes_what_it_began() {

@@ -5,6 +5,7 @@
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
+use nix::errno::Errno;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::Sge;
 use qpair_abi::status::Status;
@@ -196,6 +197,15 @@ pub(super) fn completion_queue_overrun(setup: &Setup) -> Result<()> {
         let cqe = cq.poll().context("a completion is missing")?;
         ensure!(cqe.wr_id == number && cqe.status == 0, "{cqe:?}");
     }
+    // It takes no completion any more: nothing comes to life on it.
+    for qp in &mut qps {
+        qp.reset()?;
+        let revived = qp.connect(qp.handle);
+        ensure!(revived == Err(Errno::EPIPE), "{revived:?}");
+    }
+    let another = Qp::new(&pd, &cq, &cq, QpShape::default()).err();
+    let errno = another.as_ref().and_then(|error| error.downcast_ref());
+    ensure!(errno == Some(&Errno::EPIPE), "{another:?}");
     for qp in &qps {
         qp.destroy()?;
     }
