@@ -184,6 +184,8 @@ impl Health {
 pub(crate) enum Failure {
     /// It said so: the cause.
     Stopped(u8),
+    /// It is at power-on although it was up: the epoch of its state is over.
+    NotReady,
     /// An admin command got no answer.
     Timeout,
     /// An object could not be destroyed.
@@ -350,6 +352,8 @@ impl Function {
     pub(crate) fn fail(&self, why: Failure) {
         let (from, to): (&[_], _) = match why {
             Failure::Gone => (&[Health::Down, Health::Up, Health::Fatal], Health::Gone),
+            // A reset that has just begun wants it not to be ready.
+            Failure::NotReady => (&[Health::Up], Health::Fatal),
             _ => (&[Health::Down, Health::Up], Health::Fatal),
         };
         if !self.swap(from, to) {
@@ -369,6 +373,7 @@ impl Function {
                 Some(cause) => dev_err!(dev, "device fatal: {}\n", cause.text()),
                 None => dev_err!(dev, "device fatal: cause {cause}\n"),
             },
+            Failure::NotReady => dev_err!(dev, "device fatal: it is not ready any more\n"),
             Failure::Timeout => dev_err!(dev, "device fatal: an admin command got no answer\n"),
             Failure::Destroy => dev_err!(dev, "device fatal: an object cannot be destroyed\n"),
             Failure::BringUp => {}
@@ -393,13 +398,22 @@ impl Function {
             .any(|from| self.health.cmpxchg(*from as u32, to as u32, Full).is_ok())
     }
 
-    /// Asks the function how it is, and draws the conclusion. A register read.
+    /// Reads the function's status and fails the function if it stopped, lost its state or is
+    /// gone. A register read.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `dev` is not the function's device.
     pub(crate) fn look(&self, dev: &Device<Bound>) -> Result {
+        // Before the read: what is not ready then was ready in this epoch, or a reset came between.
+        let (epoch, was_up) = (self.epoch(), self.health() == Health::Up);
         let status = self.registers.access(dev)?.read(regs::STATUS);
         if is_gone(status.into_raw()) {
             self.fail(Failure::Gone);
         } else if status.fatal().get() != 0 {
             self.fail(Failure::Stopped(status.cause().into()));
+        } else if status.ready().get() == 0 && was_up && self.epoch() == epoch {
+            self.fail(Failure::NotReady);
         }
         Ok(())
     }

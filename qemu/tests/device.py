@@ -25,6 +25,7 @@ import machine  # noqa: E402
 from driver import (  # noqa: E402
     ABI,
     BELL,
+    BUS_MASTER,
     CONTEXT,
     COUNTERS,
     CQ,
@@ -308,6 +309,12 @@ def without_bus_mastering_nothing_is_touched():
         f.post()
         m.step(1000000)
         assert (m.words(CQ, 16), m.words(EQ, 16)) == before, "written without bus mastering"
+        # It says why, and stays so.
+        for command in (machine.MEMORY, machine.MEMORY | machine.MASTER):
+            f.set_config(machine.COMMAND, command, "w")
+            f.until(lambda: f.register(REG["STATUS"]) & FATAL)
+            assert f.register(REG["STATUS"]) & 0xFF03 == BUS_MASTER << 8 | FATAL
+        assert m.words(EQ, 16) == before[1], "an event after all"
         f.set_config(machine.COMMAND, machine.MEMORY | machine.MASTER, "w")
         f.set_register(REG["CTRL"], RESET)
         f.start()
@@ -452,7 +459,11 @@ def knobs_turn_at_run_time():
         except QmpError as error:
             assert "'qpair.objects' cannot be set" in str(error), error
         m.set("fatal", True)
-        assert f.register(REG["STATUS"]) & FATAL and m.get("fatal")
+        assert f.register(REG["STATUS"]) & (READY | FATAL) == FATAL and m.get("fatal")
+        m.set("restart", True)
+        assert f.register(REG["STATUS"]) & 0xFF03 == 0 and m.get("restart")
+        f.up()
+        assert not m.get("restart")
         for bad in ("", "1", "0:1:2:3:x", "0:1:2:3:4:5"):
             try:
                 m.set("inject-cqe", bad)

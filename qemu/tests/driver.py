@@ -28,6 +28,7 @@ COUNTERS = [name.strip('"') for name in COUNTERS]
 
 ENABLE, RESET = 1, 2
 READY, FATAL = 1, 2
+BUS_MASTER = 3
 
 # Where the test puts things in guest memory.
 EQ, SQ, CQ, CONTEXT, MESSAGE, EQ1 = 0x100000, 0x110000, 0x120000, 0x130000, 0x140000, 0x148000

@@ -9,8 +9,8 @@
 //! EQ 0 and the admin queue pair, sets `CTRL.enable`, and finds `STATUS.ready`
 //! set, or an [enable error](super::status::EnableError) in `STATUS.cause`.
 //! A write of `CTRL.reset` returns all to power-on; when the write has
-//! completed no DMA is under way and none will come. `STATUS.fatal` says that the
-//! function stopped by itself and wants a reset. A read of all ones says that it
+//! completed no DMA is under way and none will come. `STATUS.fatal`, in place of
+//! `STATUS.ready`, says that the function stopped by itself and wants a reset. A read of all ones says that it
 //! is gone.
 
 /// Hands the table of registers to the macro whose name is given.
@@ -44,7 +44,7 @@ macro_rules! registers {
                 3:3 link_up;
                 /// It stopped, and wants a reset.
                 1:1 fatal;
-                /// EQ 0 and the admin queue pair are up.
+                /// EQ 0 and the admin queue pair are up, and the function works.
                 0:0 ready;
             }
 

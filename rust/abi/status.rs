@@ -182,7 +182,7 @@ codes! {
         Depth = 1, "admin depth out of range";
         /// A ring is not aligned to 64 bytes.
         Alignment = 2, "admin ring not aligned";
-        /// Bus mastering is off.
+        /// Bus mastering is off, or was taken away.
         BusMaster = 3, "bus mastering is off";
         /// EQ 0 had no room: the driver broke the rules.
         EqOverrun = 4, "EQ overrun";

@@ -242,6 +242,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         shows: Some(|f| f.objects()),
         ..Setting::NONE
     },
+    switch!("restart", |f| u64::from(f.status() & 3 == 0), |f, on| if on != 0 { f.reset() },
+        "test: the function is off; set it to make it so, as if its own power had failed"),
     words!("inject-cqe", 5, |f, w| inject(w, |i, e| f.inject_cqe(i, e)),
         "test: INDEX:WORD0:WORD1:WORD2:WORD3 writes a CQE of these words to the CQ with this index"),
     words!("inject-eqe", 3, |f, w| inject(w, |i, e| f.inject_eqe(i, e)),

@@ -206,6 +206,13 @@ impl<H: Host> Function<H> {
         if self.state != State::Ready {
             return;
         }
+        // Without bus mastering any DMA fails, and that is why.
+        let cause = match cause {
+            EnableError::Dma | EnableError::AdminCqOverrun if !self.bus.host.bus_master() => {
+                EnableError::BusMaster
+            }
+            cause => cause,
+        };
         self.state = State::Fatal;
         self.cause = cause;
         // The core has nothing to do any more.

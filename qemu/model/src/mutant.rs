@@ -83,6 +83,7 @@ mod active {
         SolicitedForgotten: "a solicited completion is like any other",
         ReservedIgnored: "reserved bits of a context are not looked at",
         DeadCqTaken: "a queue pair is taken to life on a CQ that was overrun",
+        ReadyThoughFatal: "a function that stopped is ready",
         BusyDestroyed: "an object is destroyed though others use it",
         ResetKeepsMaps: "a reset leaves memory mapped",
         UnmapIgnored: "an invalidated mapping is used further",

@@ -4,6 +4,7 @@
 use crate::cq::Cq;
 use crate::eq::Eq;
 use crate::host::Host;
+use crate::mutant::mutant;
 use crate::qp::Attributes;
 use crate::qp::Qp;
 use crate::qp::Work;
@@ -52,8 +53,8 @@ impl<H: Host> Function<H> {
             offset::MAGIC => regs::MAGIC_VALUE,
             offset::VERSION => regs::MAJOR << 16 | regs::MINOR,
             offset::CTRL => match self.state {
-                State::Off => 0,
-                State::Ready | State::Fatal => ENABLE,
+                State::Ready => ENABLE,
+                State::Off | State::Fatal => 0,
             },
             offset::STATUS => self.status(),
             offset::LIMIT_QP => c.qps,
@@ -90,7 +91,8 @@ impl<H: Host> Function<H> {
         let state = match self.state {
             State::Off => 0,
             State::Ready => READY,
-            State::Fatal => READY | FATAL,
+            State::Fatal if mutant!(ReadyThoughFatal) => READY | FATAL,
+            State::Fatal => FATAL,
         };
         u32::from(self.cause.code()) << 8 | LINK_UP | state
     }

@@ -22,6 +22,8 @@ checks![
     a_turn_ends_where_the_function_stops,
     an_admin_cq_overrun_is_the_drivers_fault,
     rings_of_the_function_that_go_away,
+    the_bus_is_taken_away,
+    what_control_does_in_each_state,
     a_command_fails_by_request,
     interrupts_are_lost_and_late_by_request,
     entries_appear_by_request,
@@ -37,7 +39,7 @@ fn a_fatal_function_says_so_and_stops() {
     let mut p = Pair::new();
     p.m.raised();
     p.m.f.go_fatal();
-    assert_eq!(status(&mut p.m), (3, Some(EnableError::Injected)));
+    assert_eq!(status(&mut p.m), (2, Some(EnableError::Injected)));
     assert_eq!(p.m.raised(), [0]);
     p.send(wqe(work::NOP, 1), &[]);
     p.m.arm(&p.cq_a.clone());
@@ -86,7 +88,7 @@ fn an_eq_overrun_is_the_drivers_fault() {
         m.send(&mut qp, wqe(work::NOP, 1), &[]);
         m.drain(&mut cq);
     }
-    assert_eq!(status(&mut m), (3, Some(EnableError::EqOverrun)));
+    assert_eq!(status(&mut m), (2, Some(EnableError::EqOverrun)));
     assert_eq!(m.events0()[0].kind, Event::DeviceFatal.code());
 }
 
@@ -108,7 +110,7 @@ fn a_turn_ends_where_the_function_stops() {
     }
     p.m.ring_sq(&p.a);
     p.m.settle();
-    assert_eq!(status(&mut p.m), (3, Some(EnableError::EqOverrun)));
+    assert_eq!(status(&mut p.m), (2, Some(EnableError::EqOverrun)));
     assert_eq!(p.m.query_moved(), 64);
 }
 
@@ -124,7 +126,7 @@ fn an_admin_cq_overrun_is_the_drivers_fault() {
         m.post_command(&Machine::command_words(&create));
     }
     m.settle();
-    assert_eq!(status(&mut m), (3, Some(EnableError::AdminCqOverrun)));
+    assert_eq!(status(&mut m), (2, Some(EnableError::AdminCqOverrun)));
 }
 
 fn rings_of_the_function_that_go_away() {
@@ -139,13 +141,80 @@ fn rings_of_the_function_that_go_away() {
         m.post_command(&[0; 8]);
         m.settle();
         let (state, cause) = status(&mut m);
-        assert_eq!(state, 3, "{which}");
+        assert_eq!(state, 2, "{which}");
         let expected = [
             EnableError::Dma,
             EnableError::AdminCqOverrun,
             EnableError::Dma,
         ];
         assert_eq!(cause, Some(expected[which]));
+    }
+}
+
+/// A function that has nothing to do does not notice; the first DMA that fails ends it, and there
+/// is no way to write an event.
+fn the_bus_is_taken_away() {
+    for which in 0..4 {
+        let mut p = Pair::new();
+        p.m.arm(&p.cq_a.clone());
+        p.m.raised();
+        p.m.f.host_mut().bus_master = false;
+        p.m.f.unmap_all();
+        p.m.pass(1_000_000_000);
+        assert_eq!(status(&mut p.m), (1, Some(EnableError::None)), "{which}");
+        match which {
+            0 => p.m.post_command(&[0; 8]),
+            1 => p.send(wqe(work::NOP, 1), &[]),
+            2 => p.m.ring(3, doorbell::SQ, Number::new(77, 1), 0),
+            _ => _ = p.m.f.inject_cqe(p.cq_a.number.index() as u16, [0; 4]),
+        }
+        p.m.settle();
+        assert_eq!(
+            status(&mut p.m),
+            (2, Some(EnableError::BusMaster)),
+            "{which}"
+        );
+        p.m.f.host_mut().bus_master = true;
+        p.m.pass(1_000_000_000);
+        assert_eq!(p.m.events0(), [], "no event, and none later");
+        assert_eq!(status(&mut p.m), (2, Some(EnableError::BusMaster)));
+        p.m.f.reg_write(offset::CTRL, 2);
+        p.m.bring_up(6, 4, 5);
+        p.m.pd();
+    }
+}
+
+/// STATUS, and CTRL as it reads, after each value that may be written to CTRL.
+fn what_control_does_in_each_state() {
+    let none = EnableError::None;
+    let stopped = (2, Some(EnableError::Injected));
+    for (value, off, ready, fatal) in [
+        (0, (0, Some(none)), (1, Some(none)), stopped),
+        (1, (1, Some(none)), (1, Some(none)), stopped),
+        (2, (0, Some(none)), (0, Some(none)), (0, Some(none))),
+        (3, (0, Some(none)), (0, Some(none)), (0, Some(none))),
+    ] {
+        for (state, expected) in [off, ready, fatal].into_iter().enumerate() {
+            let mut m = Machine::new();
+            if state == 0 {
+                let rings: Vec<_> = (0x40..0x5c)
+                    .step_by(4)
+                    .map(|at| (at, m.f.reg_read(at)))
+                    .collect();
+                m.f.reg_write(offset::CTRL, 2);
+                for (at, value) in rings {
+                    m.f.reg_write(at, value);
+                }
+            } else if state == 2 {
+                m.f.go_fatal();
+            }
+            let before = m.f.reg_read(offset::EQ0_BASE_LO);
+            m.f.reg_write(offset::CTRL, value);
+            assert_eq!(status(&mut m), expected, "{value} in state {state}");
+            assert_eq!(m.f.reg_read(offset::CTRL), expected.0 & 1);
+            let kept = if value & 2 == 0 { before } else { 0 };
+            assert_eq!(m.f.reg_read(offset::EQ0_BASE_LO), kept);
+        }
     }
 }
 

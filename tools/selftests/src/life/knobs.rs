@@ -349,14 +349,16 @@ pub(super) fn garbage_events(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// The function stops: the driver resets it, contexts of before are dead, new ones work.
+/// The function stops, or is found at power-on without the driver's doing: the driver resets it,
+/// contexts of before are dead, new ones work.
 pub(super) fn device_fatal(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     for round in 0..5u32 {
         let mut pair = Pair::open(0)?;
         pair.exchange(&mut setup.rng())?;
         let epoch = pair.a.ctx.info.epoch;
-        host.set(0, "fatal", true)?;
+        let knob = if round % 2 == 0 { "fatal" } else { "restart" };
+        host.set(0, knob, true)?;
         told_of_the_end(&pair.a.ctx).with_context(|| format!("round {round}"))?;
         is_dead(&pair.a.ctx, Errno::EIO)?;
         let fresh = wait::for_some("a device that was reset", || match Context::open(0) {
