@@ -265,6 +265,10 @@ typedef struct QpairHost {
      */
     void (*wake_at)(void *opaque, uint64_t nanos);
     /*
+     A number that the guest cannot predict.
+     */
+    uint64_t (*random)(void *opaque);
+    /*
      Whether the function may be bus master.
      */
     bool (*bus_master)(void *opaque);

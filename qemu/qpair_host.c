@@ -13,6 +13,7 @@
  */
 
 #include "qemu/osdep.h"
+#include "qemu/guest-random.h"
 #include "qemu/main-loop.h"
 #include "qemu/timer.h"
 #include "qpair.h"
@@ -213,6 +214,15 @@ static uint64_t qpair_now(void *opaque)
     return qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL);
 }
 
+/* The same in each run with -seed, as all that the guest gets at random. */
+static uint64_t qpair_random(void *opaque)
+{
+    uint64_t value;
+
+    qemu_guest_getrandom_nofail(&value, sizeof(value));
+    return value;
+}
+
 static bool qpair_bus_master(void *opaque)
 {
     QpairState *s = opaque;
@@ -312,6 +322,7 @@ QpairHost qpair_host(QpairState *s)
         .now = qpair_now,
         .wake = qpair_wake,
         .wake_at = qpair_wake_at,
+        .random = qpair_random,
         .bus_master = qpair_bus_master,
         .trace = qpair_trace,
     };

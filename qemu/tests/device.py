@@ -29,6 +29,8 @@ from driver import (  # noqa: E402
     CONTEXT,
     COUNTERS,
     CQ,
+    CREATE_MR,
+    CREATE_PD,
     ENABLE,
     EQ,
     FATAL,
@@ -197,6 +199,26 @@ def commands_move_memory_and_interrupt():
         log = m.trace()
         for name in ("reg_write", "doorbell", "fetch", "command", "cqe", "eqe", "interrupt", "map"):
             assert f"qpair_{name} " in log, f"no trace of {name}"
+
+
+def keys_are_drawn():
+    """Keys of memory regions: at random, unless a seed fixes them."""
+
+    def keys(options=""):
+        with Machine(*QEMU, *device(options)) as m:
+            f = Driver(m, 4)
+            f.up()
+            f.post(CREATE_PD, 0, 0)
+            domain = f.wait(0)[1] >> 32
+            m.store(CONTEXT, [domain | 1 << 32, 0, MESSAGE, 64, 0, 0, 0, 0])
+            for _ in range(4):
+                f.post(CREATE_MR, CONTEXT, 64)
+            return [f.wait(index)[1] >> 32 for index in range(1, 5)]
+
+    fixed = keys("key-seed=7")
+    assert [key & 0xFFFF for key in fixed] == [0, 1, 2, 3], fixed
+    assert keys("key-seed=7") == fixed and keys("key-seed=8") != fixed
+    assert keys() != keys()
 
 
 def commands_wait_for_the_virtual_clock():
@@ -634,6 +656,7 @@ TESTS = [
     doorbells_are_64_bits,
     commands_move_memory_and_interrupt,
     *interrupts.TESTS,
+    keys_are_drawn,
     commands_wait_for_the_virtual_clock,
     resets_return_to_power_on,
     d3hot_is_off,

@@ -33,7 +33,7 @@ BUS_MASTER = 3
 # Where the test puts things in guest memory.
 EQ, SQ, CQ, CONTEXT, MESSAGE, EQ1 = 0x100000, 0x110000, 0x120000, 0x130000, 0x140000, 0x148000
 LOG = 4
-QUERY_DEVICE = 8 << 4 | 3
+QUERY_DEVICE, CREATE_PD, CREATE_MR = 8 << 4 | 3, 5 << 4 | 1, 4 << 4 | 1
 # Where x86 sends interrupts to its first local APIC, and a vector that it takes.
 APIC, APIC_VECTOR = 0xFEE00000, 0x51
 GENERAL = 21

@@ -100,6 +100,9 @@ def devices(machine, args):
         options = [f"id=qpair{number}", f"bus=port{number}"]
         if args.eqs is not None:
             options.append(f"eqs={args.eqs}")
+        if args.icount:
+            # Keys of memory regions are the same in each run.
+            options.append("key-seed=1")
         if args.iothread:
             options.append(f"iothread=core{number}")
             machine.add("-object", f"iothread,id=core{number}")

@@ -147,6 +147,11 @@ impl Host for Qemu {
         unsafe { (self.host.wake_at)(self.host.opaque, nanos) }
     }
 
+    fn random(&mut self) -> u64 {
+        // SAFETY: `host` keeps its contract.
+        unsafe { (self.host.random)(self.host.opaque) }
+    }
+
     fn bus_master(&self) -> bool {
         // SAFETY: `host` keeps its contract.
         unsafe { (self.host.bus_master)(self.host.opaque) }

@@ -202,6 +202,8 @@ pub struct QpairHost {
     /// Calls `qpair_model_run` at this time of the virtual clock, and not when it was
     /// last asked to; the largest number is never.
     pub wake_at: unsafe extern "C" fn(opaque: *mut c_void, nanos: u64),
+    /// A number that the guest cannot predict.
+    pub random: unsafe extern "C" fn(opaque: *mut c_void) -> u64,
     /// Whether the function may be bus master.
     pub bus_master: unsafe extern "C" fn(opaque: *mut c_void) -> bool,
     /// Traces something; `arguments` are six.

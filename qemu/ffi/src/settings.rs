@@ -156,7 +156,7 @@ macro_rules! knob {
     };
 }
 
-/// A time that the function is made with, and that is turned at any time.
+/// A time, or a seed, that the function is made with, and that is turned at any time.
 macro_rules! time {
     ($name:literal, $field:ident, $set:ident, $text:literal) => {
         Setting {
@@ -217,6 +217,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     fixed!("wqes-per-turn", turn_wqes: u32, "work requests of a doorbell page's turn in the core"),
     fixed!("bytes-per-turn", turn_bytes: u32, "payload bytes of a doorbell page's turn in the core"),
     fixed!("retry-ns", retry_ns: u64, "virtual time after which a sender tries again"),
+    time!("key-seed", key_seed, set_key_seed, "what keys follow from after a reset; 0 is random"),
     time!("core-delay-ns", core_delay_ns, set_core_delay, "virtual time from a doorbell to the work"),
     time!("wqe-ns", wqe_ns, set_wqe_ns, "virtual time that a send work request takes"),
 

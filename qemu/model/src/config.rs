@@ -53,6 +53,8 @@ pub struct Config {
     pub wqe_ns: u64,
     /// How long a sender waits before it tries again.
     pub retry_ns: u64,
+    /// What the keys of memory regions are derived from; 0 is a random number at each reset.
+    pub key_seed: u64,
     /// With both of the core's times 0 it works inside the doorbell. For deterministic machines.
     pub inline: bool,
 }
@@ -83,6 +85,7 @@ impl Default for Config {
             core_delay_ns: 0,
             wqe_ns: 0,
             retry_ns: 4_000_000,
+            key_seed: 0,
             inline: false,
         }
     }

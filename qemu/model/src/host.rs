@@ -59,6 +59,9 @@ pub trait Host {
     /// was asked for before; `u64::MAX` is never.
     fn wake_at(&mut self, nanos: u64);
 
+    /// A number that software cannot predict. What the keys of memory regions are is derived from it.
+    fn random(&mut self) -> u64;
+
     /// Whether the function may be bus master.
     fn bus_master(&self) -> bool {
         true

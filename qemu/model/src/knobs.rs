@@ -25,6 +25,8 @@ pub struct Knobs {
     pub core_delay_ns: u64,
     /// How long the core takes for a WQE.
     pub wqe_ns: u64,
+    /// What keys follow from after the next reset; 0 is a random number.
+    pub key_seed: u64,
     /// Where the indices of new rings begin. Software begins at 0, so this is for tests of the wrap alone.
     pub first_index: u32,
 }
@@ -94,6 +96,11 @@ impl<H: Host> Function<H> {
         if !self.line.is_empty() {
             self.bus.host.wake();
         }
+    }
+
+    /// Sets what the keys of memory regions follow from after the next reset.
+    pub fn set_key_seed(&mut self, seed: u64) {
+        self.knobs.key_seed = seed;
     }
 
     /// Lets the indices of rings that are made from now on begin elsewhere than at 0.

@@ -153,12 +153,13 @@ impl<H: Host> Function<H> {
             knobs: Knobs {
                 core_delay_ns: config.core_delay_ns,
                 wqe_ns: config.wqe_ns,
+                key_seed: config.key_seed,
                 ..Knobs::default()
             },
             eqs: Table::new(config.eqs),
             cqs: Table::new(config.cqs),
             qps: Table::new(config.qps),
-            regions: Regions::new(config.mrs),
+            regions: Regions::new(config.mrs, 0),
             domains: Table::new(config.pds),
             pages: Vec::new(),
             asyncs: Asyncs::new(&config),
@@ -191,7 +192,11 @@ impl<H: Host> Function<H> {
         self.eqs = Table::new(self.config.eqs);
         self.cqs = Table::new(self.config.cqs);
         self.qps = Table::new(self.config.qps);
-        self.regions = Regions::new(self.config.mrs);
+        let seed = match self.knobs.key_seed {
+            0 => self.bus.host.random(),
+            seed => seed,
+        };
+        self.regions = Regions::new(self.config.mrs, seed);
         self.domains = Table::new(self.config.pds);
         self.pages = vec![Page::default(); self.config.pages as usize];
         self.asyncs = Asyncs::new(&self.config);

@@ -74,10 +74,10 @@ impl<M> core::ops::DerefMut for Regions<M> {
 }
 
 impl<M: Mapping> Regions<M> {
-    /// For at most `limit` regions.
-    pub(crate) fn new(limit: u32) -> Self {
+    /// For at most `limit` regions, whose keys follow from `seed`.
+    pub(crate) fn new(limit: u32, seed: u64) -> Self {
         Self {
-            table: Table::new(limit),
+            table: Table::with_secret(limit, seed),
             kept: VecDeque::new(),
         }
     }

@@ -84,6 +84,7 @@ mod active {
         ReservedIgnored: "reserved bits of a context are not looked at",
         DeadCqTaken: "a queue pair is taken to life on a CQ that was overrun",
         ReadyThoughFatal: "a function that stopped is ready",
+        KeysInOrder: "the next key of a place follows from the one before",
         BusyDestroyed: "an object is destroyed though others use it",
         ResetKeepsMaps: "a reset leaves memory mapped",
         UnmapIgnored: "an invalidated mapping is used further",

@@ -7,15 +7,52 @@
 //! When an object is destroyed, entries that name it may still lie unread in rings. Until
 //! the heads of these rings have passed them its index is in limbo: software that reads
 //! such an entry finds nobody under its number, never somebody else's object at the same place.
+//!
+//! The generations of a place are 1 to 65535, each once before one comes again: in order, or, in a
+//! table with a secret, in an order that is not known without it.
 
 use crate::mutant::mutant;
 use qpair_abi::Number;
+use std::hash::DefaultHasher;
+use std::hash::Hash;
+use std::hash::Hasher;
 
 struct Slot<T> {
     /// The object that is, or was, here.
     number: Number,
+    /// How many generations have been given out since the first one, which is the last again.
+    given: u16,
     object: Option<Box<T>>,
 }
+
+/// Generations of a place.
+const GENERATIONS: u16 = u16::MAX;
+
+/// The secret that an order of generations follows from.
+#[derive(Clone, Copy)]
+struct Secret(u64);
+
+impl Secret {
+    /// The `given`th generation of a place: a permutation of 16 bits (a Feistel network whose
+    /// rounds are SipHash), taken again when it gives what is no generation.
+    fn generation(self, index: u16, given: u16) -> u16 {
+        let mut value = given;
+        loop {
+            let [mut left, mut right] = value.to_be_bytes();
+            for round in 0..ROUNDS {
+                let mut hash = DefaultHasher::new();
+                (self.0, index, round, right).hash(&mut hash);
+                (left, right) = (right, left ^ hash.finish() as u8);
+            }
+            value = u16::from_be_bytes([left, right]);
+            if value != GENERATIONS {
+                return value.wrapping_add(1);
+            }
+        }
+    }
+}
+
+const ROUNDS: u8 = 8;
 
 /// A ring that must be read up to an index, counted from the ring's beginning without wrapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +79,7 @@ pub(crate) struct Table<T> {
     /// Indices that can be given out again; the last one in is the first one out.
     free: Vec<u16>,
     limbo: Vec<Limbo>,
+    secret: Option<Secret>,
 }
 
 impl<T> Table<T> {
@@ -52,6 +90,15 @@ impl<T> Table<T> {
             limit: limit as usize,
             free: Vec::new(),
             limbo: Vec::new(),
+            secret: None,
+        }
+    }
+
+    /// An empty one whose generations nobody can predict without knowing the secret.
+    pub(crate) fn with_secret(limit: u32, secret: u64) -> Self {
+        Self {
+            secret: Some(Secret(secret)),
+            ..Self::new(limit)
         }
     }
 
@@ -60,6 +107,7 @@ impl<T> Table<T> {
         if self.slots.is_empty() {
             self.slots.push(Slot {
                 number: Number::ADMIN,
+                given: 0,
                 object: Some(Box::new(object)),
             });
         }
@@ -67,22 +115,26 @@ impl<T> Table<T> {
 
     /// The number that the next object gets; `None` if there is no room.
     pub(crate) fn next(&mut self) -> Option<Number> {
-        if let Some(&index) = self.free.last() {
-            return self
-                .slots
-                .get(index as usize)
-                .map(|slot| slot.number.next());
+        if self.free.is_empty() {
+            if self.slots.len() >= self.limit {
+                return None;
+            }
+            let index = u16::try_from(self.slots.len()).ok()?;
+            self.slots.push(Slot {
+                number: Number::new(index, 0),
+                given: 0,
+                object: None,
+            });
+            self.free.push(index);
         }
-        if self.slots.len() >= self.limit {
-            return None;
-        }
-        let number = Number::new(u16::try_from(self.slots.len()).ok()?, 0);
-        self.slots.push(Slot {
-            number,
-            object: None,
-        });
-        self.free.push(number.index() as u16);
-        Some(number.next())
+        let &index = self.free.last()?;
+        let slot = self.slots.get(usize::from(index))?;
+        Some(match self.secret {
+            Some(secret) if !mutant!(KeysInOrder) => {
+                Number::new(index, secret.generation(index, slot.given))
+            }
+            _ => slot.number.next(),
+        })
     }
 
     /// Puts in the object that was made for the number that [`next`](Self::next) gave.
@@ -91,6 +143,7 @@ impl<T> Table<T> {
         if let Some(slot) = self.slots.get_mut(number.index()) {
             *slot = Slot {
                 number,
+                given: slot.given.wrapping_add(1) % GENERATIONS,
                 object: Some(Box::new(object)),
             };
         }
@@ -217,6 +270,52 @@ mod tests {
         assert_eq!(table.next(), Some(Number::new(0, 2)));
         assert_eq!(table.next(), Some(Number::new(0, 2)), "nothing was made");
         assert!(table.is_stale(Number::new(1, 9)));
+    }
+
+    /// The first `count` generations of the only place.
+    fn generations(mut table: Table<()>, count: usize) -> Vec<u16> {
+        let mut next = || {
+            let number = table.next().unwrap();
+            table.insert(number, ());
+            table.remove(number);
+            sweep(&mut table, |_| true);
+            number.generation()
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn a_secret_order_has_each_generation_once() {
+        let order = |secret| generations(Table::with_secret(1, secret), 65_535 + 1);
+        let one = order(1);
+        assert_eq!(one, order(1), "the same secret gives the same order");
+        assert_eq!(one[0], one[65_535], "then it begins again");
+        let mut sorted = one[1..].to_vec();
+        sorted.sort_unstable();
+        assert!(sorted.into_iter().eq(1..=65_535));
+        let followers = |order: &[u16]| {
+            let pairs = order.windows(2);
+            pairs.filter(|pair| pair[0] % 65_535 + 1 == pair[1]).count()
+        };
+        assert!(followers(&one) < 20, "about one by chance");
+        let two = order(2);
+        let same = one.iter().zip(&two).filter(|(one, two)| one == two).count();
+        assert!(same < 20, "{same}: about one by chance");
+        let step = |order: &[u16]| order[1].wrapping_sub(order[0]);
+        assert_ne!(step(&one), step(&two));
+    }
+
+    #[test]
+    fn places_have_orders_of_their_own() {
+        let mut table = Table::with_secret(100, 7);
+        let mut firsts = Vec::new();
+        while let Some(number) = table.next() {
+            table.insert(number, ());
+            firsts.push(number.generation());
+        }
+        firsts.sort_unstable();
+        firsts.dedup();
+        assert!(firsts.len() > 95, "{firsts:?}");
     }
 
     #[test]

@@ -79,6 +79,9 @@ impl Host for Board {
     fn now(&self) -> u64 {
         0
     }
+    fn random(&mut self) -> u64 {
+        1
+    }
     fn wake(&mut self) {}
     fn wake_at(&mut self, _: u64) {}
 }

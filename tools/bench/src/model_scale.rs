@@ -182,6 +182,10 @@ impl Host for Board {
         0
     }
 
+    fn random(&mut self) -> u64 {
+        1
+    }
+
     fn wake(&mut self) {
         self.woken = true;
     }

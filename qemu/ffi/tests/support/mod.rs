@@ -106,6 +106,7 @@ pub(crate) trait Machine: Sized {
             now: now::<Self>,
             wake: wake::<Self>,
             wake_at,
+            random,
             bus_master: bus_master::<Self>,
             trace: trace::<Self>,
         };
@@ -284,6 +285,10 @@ unsafe extern "C" fn wake<M: Machine>(opaque: *mut c_void) {
 }
 
 unsafe extern "C" fn wake_at(_opaque: *mut c_void, _nanos: u64) {}
+
+unsafe extern "C" fn random(_opaque: *mut c_void) -> u64 {
+    1
+}
 
 unsafe extern "C" fn bus_master<M: Machine>(opaque: *mut c_void) -> bool {
     of::<M>(opaque).asks_for_the_bus();

@@ -171,7 +171,7 @@ fn local_memory_is_checked() {
         bytes: 8,
         lkey: key.raw(),
     };
-    let wrong = Number::new(read_only.key.index() as u16, 7);
+    let wrong = read_only.key.next();
     let cases = [
         (opcode::WRITE, key(Number::from_raw(0)), Detail::Key),
         (opcode::WRITE, key(Number::from_raw(u32::MAX)), Detail::Key),

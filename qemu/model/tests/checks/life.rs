@@ -27,6 +27,8 @@ checks![
     an_overrun_ends_the_turn,
     an_overrun_by_a_receive_ends_the_turn,
     nothing_lives_on_a_dead_cq,
+    keys_do_not_follow_from_each_other,
+    keys_follow_from_the_seed,
     drained_finishes_what_it_began,
     a_stale_doorbell_hits_nobody,
 ];
@@ -361,6 +363,73 @@ fn nothing_lives_on_a_dead_cq() {
     assert_eq!(m.query_cq(other.number).producer, 1);
 }
 
+/// The first keys at one place.
+fn keys(m: &mut Machine, pd: Number) -> Vec<u16> {
+    (0..64)
+        .map(|_| {
+            let mr = m.mr(pd, 64);
+            m.destroy(kind::MR, mr.key).unwrap();
+            mr.key.generation()
+        })
+        .collect()
+}
+
+fn keys_do_not_follow_from_each_other() {
+    let mut m = Machine::new();
+    let pd = m.pd();
+    let first = keys(&mut m, pd);
+    let mut seen = first.clone();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), first.len(), "none comes again soon");
+    let steps = |keys: &[u16]| -> Vec<u16> {
+        let pairs = keys.windows(2);
+        pairs.map(|pair| pair[1].wrapping_sub(pair[0])).collect()
+    };
+    let mut seen = steps(&first);
+    seen.sort_unstable();
+    seen.dedup();
+    assert!(seen.len() > 55, "nor has one step much to do with the next");
+    // Another place, and another life, are no help.
+    let (other, held) = (m.mr(pd, 64), m.mr(pd, 64));
+    m.destroy(kind::MR, other.key).unwrap();
+    let second = keys(&mut m, pd);
+    assert_ne!(held.key.index(), other.key.index());
+    m.f.reset();
+    m.bring_up(6, 4, 5);
+    let pd = m.pd();
+    let third = keys(&mut m, pd);
+    for others in [&second, &third] {
+        assert_ne!(*others, first);
+        assert_ne!(steps(others), steps(&first));
+    }
+}
+
+fn keys_follow_from_the_seed() {
+    let with = |seed| {
+        let mut m = Machine::with(qpair_model::Config {
+            key_seed: seed,
+            ..Default::default()
+        });
+        let pd = m.pd();
+        let before = keys(&mut m, pd);
+        m.f.reset();
+        m.bring_up(6, 4, 5);
+        let pd = m.pd();
+        assert_eq!(keys(&mut m, pd), before, "a reset begins again");
+        before
+    };
+    assert_eq!(with(7), with(7));
+    // Turned while it runs, it counts from the next reset on.
+    let mut m = Machine::new();
+    m.f.set_key_seed(7);
+    m.f.reset();
+    m.bring_up(6, 4, 5);
+    let pd = m.pd();
+    assert_eq!(keys(&mut m, pd), with(7));
+    assert_ne!(with(7), with(8));
+}
+
 fn drained_finishes_what_it_began() {
     let mut p = Pair::new();
     let (request, sges) = (p.remote(work::WRITE, 0), [p.mr_a.sge(0, 1 << 20)]);
@@ -398,7 +467,8 @@ fn a_stale_doorbell_hits_nobody() {
     // A key of a region that is gone, when another is at its place.
     p.m.destroy(kind::MR, p.mr_a.key).unwrap();
     let mr = p.m.mr(p.pd_a, 1 << 20);
-    assert_eq!(mr.key, p.mr_a.key.next());
+    assert_eq!(mr.key.index(), p.mr_a.key.index());
+    assert_ne!(mr.key, p.mr_a.key);
     let mut new = new;
     let request = SendWqe {
         rkey: p.mr_a.key.raw(),

@@ -243,6 +243,8 @@ pub struct TestHost {
     pub woken: bool,
     pub wake_at: u64,
     pub bus_master: bool,
+    /// Counts up: no chance in tests.
+    pub random: u64,
     /// Whether memory can be mapped at all.
     pub maps: bool,
     pub traces: Vec<Trace>,
@@ -258,6 +260,7 @@ impl TestHost {
             woken: false,
             wake_at: u64::MAX,
             bus_master: true,
+            random: 0,
             maps: true,
             traces: Vec::new(),
             keep_traces: false,
@@ -297,6 +300,11 @@ impl Host for TestHost {
                 writable,
             }
         })
+    }
+
+    fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(1);
+        self.random
     }
 
     fn raise(&mut self, vector: u16) {

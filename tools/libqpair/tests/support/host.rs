@@ -127,6 +127,10 @@ impl Host for Memory {
         self.now
     }
 
+    fn random(&mut self) -> u64 {
+        1
+    }
+
     fn wake(&mut self) {
         self.woken = true;
     }
