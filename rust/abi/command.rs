@@ -200,6 +200,8 @@ layout! {
         retry: u8 = 4 @ 40,
         /// Retries when the peer has no receive posted, 0 to 6; 7 is for ever.
         rnr_retry: u8 = 4 @ 48,
+        /// 1 in SQD while a request that was begun is not finished, else 0 (queried).
+        draining: u8 = 4 @ 56,
         /// SQ blocks handed over (queried).
         sq_producer: u32 = 5 @ 0,
         /// SQ blocks done (queried).

@@ -14,6 +14,7 @@ use crate::State;
 use qpair_abi::command::cq_flags;
 use qpair_abi::command::kind;
 use qpair_abi::command::opcode;
+use qpair_abi::command::qp_state;
 use qpair_abi::command::verb;
 use qpair_abi::command::Command;
 use qpair_abi::command::CqContext;
@@ -237,6 +238,7 @@ impl<H: Host> Function<H> {
             access: a.access,
             retry: a.retry,
             rnr_retry: a.rnr_retry,
+            draining: u8::from(a.state == qp_state::SQD && qp.sending.is_some()),
             sq_producer: qp.sq.window.tail().get(),
             sq_consumer: qp.sq.window.head().get(),
             rq_producer: qp.rq.window.tail().get(),

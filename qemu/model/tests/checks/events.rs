@@ -15,6 +15,7 @@ use qpair_abi::Number;
 checks![
     an_arm_causes_one_event,
     an_arm_looks_at_what_is_there,
+    an_arm_means_entries_at_or_past_its_index,
     solicited_means_solicited_or_failed,
     an_event_follows_its_completion_and_an_interrupt_its_event,
     an_entry_is_written_whole,
@@ -72,6 +73,21 @@ fn an_arm_looks_at_what_is_there() {
     p.done_a();
     p.m.ring(0, doorbell::CQ_ARM_NEXT, p.cq_a.number, 0);
     assert_eq!(p.m.events0(), [completion(&p.cq_a)]);
+}
+
+fn an_arm_means_entries_at_or_past_its_index() {
+    // The arm's index, with entries 0 and 1 written: which one it fires for.
+    for (index, fires) in [(0, true), (1, true), (2, false)] {
+        let mut p = Pair::new();
+        for _ in 0..2 {
+            p.send(wqe(work::NOP, 1), &[]);
+        }
+        p.m.ring(0, doorbell::CQ_ARM_NEXT, p.cq_a.number, index);
+        let events = p.m.events0();
+        assert_eq!(!events.is_empty(), fires, "{index}");
+        p.send(wqe(work::NOP, 1), &[]);
+        assert_eq!(p.m.events0().is_empty(), fires, "{index}: once");
+    }
 }
 
 fn solicited_means_solicited_or_failed() {

@@ -439,9 +439,28 @@ fn drained_finishes_what_it_began() {
     p.m.ring_sq(&p.a);
     p.m.f.run(1);
     p.m.set_state_now(p.a.number, qp_state::SQD);
+    p.m.f.set_stall(true);
+    let is = {
+        let draining = Command {
+            opcode: opcode(kind::QP, verb::QUERY),
+            number: p.a.number,
+            blocks: 1,
+            context: p.m.context,
+            context_bytes: QpContext::BYTES as u32,
+            ..Command::default()
+        };
+        p.m.post_command(&Machine::command_words(&draining));
+        p.m.f.set_stall(false);
+        while p.m.admin_done().is_none() {
+            p.m.f.run(1);
+        }
+        QpContext::decode(&p.m.memory.words(p.m.context))
+    };
+    assert_eq!((is.sq_consumer, is.draining), (0, 1), "at its message");
     p.m.settle();
     assert_eq!(p.done_a().len(), 1);
-    assert_eq!(p.m.query_qp(p.a.number).sq_consumer, 1);
+    let is = p.m.query_qp(p.a.number);
+    assert_eq!((is.sq_consumer, is.draining), (1, 0));
     p.m.set_state(p.a.number, qp_state::RTS).unwrap();
     p.m.settle();
     assert_eq!(p.done_a().len(), 1);
