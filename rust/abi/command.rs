@@ -73,24 +73,29 @@ pub const fn opcode(kind: u8, verb: u8) -> u8 {
 layout! {
     /// An admin command, laid out as a [`SendWqe`](super::entry::SendWqe).
     pub struct Command: 4 {
-        /// [`opcode`] of kind and verb.
+        /// [`opcode()`] of [`kind`] and [`verb`].
         opcode: u8 = 0 @ 0,
         /// [`SIGNALED`](super::entry::send_flags::SIGNALED); a command always completes.
         flags: u8 = 0 @ 8,
         /// 1.
         blocks: u8 = 0 @ 16,
-        /// The object (not for CREATE); for a page its index.
+        /// The object; for a page its index; 0 for CREATE and for the device.
         number: Number = 0 @ 32,
         /// The driver's own, given back in the CQE.
         wr_id: u64 = 1 @ 0,
         /// DMA address of the context, aligned to 64 bytes.
         context: u64 = 2 @ 0,
-        /// Attributes that a MODIFY changes: [`qp_mask`].
+        /// Attributes that a MODIFY QP changes: [`qp_mask`]; else 0.
         mask: u32 = 3 @ 0,
-        /// Bytes of the context, exactly those of its type.
+        /// Bytes of the context: a multiple of 8, at most [`MAX_CONTEXT_BYTES`]; 0 where there is none.
         context_bytes: u32 = 3 @ 32,
     }
 }
+
+/// The most bytes of a context. One that is shorter than its type ends early: the words that it
+/// lacks are zero when read, and not written. One that is longer has words that the device does
+/// not know: they must be zero when read, and are written as zero.
+pub const MAX_CONTEXT_BYTES: u32 = 4096;
 
 layout! {
     /// Where a ring or region lies: its bytes are `bytes` bytes of a list of pages, from byte `offset` of the first.
@@ -190,7 +195,7 @@ layout! {
         rq_stride: u8 = 2 @ 48,
         /// The only queue pair that it talks to (RC).
         peer: Number = 3 @ 0,
-        /// Function of the peer; 0 is this one.
+        /// Function of the peer: 0, which is this one.
         peer_function: u32 = 3 @ 32,
         /// What a UD sender must know.
         q_key: u32 = 4 @ 0,

@@ -72,6 +72,16 @@ macro_rules! layout {
             pub const WORDS: usize = $words;
             /// Bytes that it takes in memory.
             pub const BYTES: usize = $words * 8;
+            /// Name, word, first bit and width of each field; the width of a nested struct is 0.
+            pub const FIELDS: &'static [(&'static str, usize, u32, u32)] = &[
+                $( (
+                    stringify!($field),
+                    $word,
+                    $shift,
+                    <$type as super::layout::Field>::BITS,
+                ), )*
+                $( $( (stringify!($nested), $nword, 0, 0), )* )?
+            ];
             /// The bits that no field covers.
             pub const RESERVED: [u64; $words] = Self::reserved();
 

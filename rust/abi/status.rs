@@ -122,7 +122,7 @@ codes! {
 codes! {
     /// Why an admin command was refused: the vendor detail of its CQE, whose status is [`Status::General`].
     pub enum AdminError {
-        /// No such command, or the reserved bits of its WQE are not zero.
+        /// No such command, or something in its WQE that it does not use is not zero.
         Command = 1, "unknown command";
         /// No object has this number.
         Number = 2, "no such object";
@@ -132,7 +132,7 @@ codes! {
         Busy = 4, "object in use";
         /// The context could not be read or written, or its length is wrong.
         Context = 5, "context not readable";
-        /// A reserved bit of the context is not zero, or a flag is unknown.
+        /// A reserved bit of the context is not zero, or a flag or access right is unknown.
         Reserved = 6, "reserved bit set";
         /// Depth or stride out of range.
         Depth = 7, "depth out of range";

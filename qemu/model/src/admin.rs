@@ -4,6 +4,8 @@
 //! A command is fetched and completed as any work request. It is done whole or not
 //! at all: everything that it names is checked before anything is changed.
 
+use crate::bus::to_bytes;
+use crate::create::check_unset;
 use crate::eq::Subject;
 use crate::host::Host;
 use crate::host::Trace;
@@ -21,6 +23,7 @@ use qpair_abi::command::CqContext;
 use qpair_abi::command::EqContext;
 use qpair_abi::command::MrContext;
 use qpair_abi::command::QpContext;
+use qpair_abi::command::MAX_CONTEXT_BYTES;
 use qpair_abi::counters;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::send_flags;
@@ -41,6 +44,8 @@ pub(crate) struct Results {
 
 /// What contexts are aligned to.
 const CONTEXT_ALIGN: u64 = 64;
+const MODIFY_QP: u8 = opcode(kind::QP, verb::MODIFY);
+const QUERY_DEVICE: u8 = opcode(kind::DEVICE, verb::QUERY);
 
 impl<H: Host> Function<H> {
     /// A turn of the admin queue pair.
@@ -127,7 +132,6 @@ impl<H: Host> Function<H> {
         const QUERY_CQ: u8 = opcode(kind::CQ, verb::QUERY);
         const DESTROY_CQ: u8 = opcode(kind::CQ, verb::DESTROY);
         const CREATE_QP: u8 = opcode(kind::QP, verb::CREATE);
-        const MODIFY_QP: u8 = opcode(kind::QP, verb::MODIFY);
         const QUERY_QP: u8 = opcode(kind::QP, verb::QUERY);
         const DESTROY_QP: u8 = opcode(kind::QP, verb::DESTROY);
         const CREATE_MR: u8 = opcode(kind::MR, verb::CREATE);
@@ -137,7 +141,6 @@ impl<H: Host> Function<H> {
         const DESTROY_PD: u8 = opcode(kind::PD, verb::DESTROY);
         const MODIFY_PAGE: u8 = opcode(kind::PAGE, verb::MODIFY);
         const QUERY_PAGE: u8 = opcode(kind::PAGE, verb::QUERY);
-        const QUERY_DEVICE: u8 = opcode(kind::DEVICE, verb::QUERY);
         let number = command.number;
         match command.opcode {
             CREATE_EQ => self.create_eq(command),
@@ -163,27 +166,30 @@ impl<H: Host> Function<H> {
         }
     }
 
-    /// Reads a command's context.
+    /// Reads a command's context. What a shorter one lacks is zero; what a longer one has beyond
+    /// the known words must be.
     pub(crate) fn context<const N: usize>(
         &mut self,
         command: &Command,
     ) -> Result<[u64; N], AdminError> {
-        let mut words = [0; N];
-        check_context(command, N)?;
-        let loaded = self.bus.load(command.context, &mut words);
+        let count = context_words(command)?;
+        let mut words = vec![0; count.max(N)];
+        let given = words.get_mut(..count).ok_or(AdminError::Context)?;
+        let loaded = self.bus.load(command.context, given);
         loaded.map_err(|_| AdminError::Context)?;
-        Ok(words)
+        let (known, rest) = words.split_first_chunk().ok_or(AdminError::Context)?;
+        check_unset(rest.iter().copied())?;
+        Ok(*known)
     }
 
-    /// Writes a command's context.
+    /// Writes a command's context: as much of it as was asked for, and zeros beyond its end.
     fn answer<const N: usize>(
         &mut self,
         command: &Command,
         words: &[u64; N],
     ) -> Result<Results, AdminError> {
-        check_context(command, N)?;
-        let mut bytes = Vec::with_capacity(N * 8);
-        bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        let mut bytes = vec![0; context_words(command)? * 8];
+        to_bytes(words, &mut bytes);
         let written = self.bus.write(command.context, &bytes);
         written.map_err(|_| AdminError::Context)?;
         Ok(Results::default())
@@ -233,7 +239,7 @@ impl<H: Host> Function<H> {
             log_rq: qp.rq.log_depth,
             rq_stride: qp.rq.stride,
             peer: a.peer,
-            peer_function: a.peer_function,
+            peer_function: 0,
             q_key: a.q_key,
             access: a.access,
             retry: a.retry,
@@ -299,20 +305,29 @@ impl<H: Host> Function<H> {
     }
 }
 
+/// Whether a command has nothing in it that it does not use.
 fn is_well_formed(head: &[u64; Command::WORDS], command: &Command, rest: &[u64]) -> bool {
+    if mutant!(CommandNotChecked) {
+        return true;
+    }
+    let names_nothing = command.opcode & 0xf == verb::CREATE || command.opcode == QUERY_DEVICE;
     let mut reserved = head.iter().zip(Command::RESERVED);
     reserved.all(|(word, reserved)| word & reserved == 0)
         && rest.iter().all(|word| *word == 0)
         && command.blocks == 1
         && command.flags & !send_flags::SIGNALED == 0
+        && (command.number == Number::ADMIN || !names_nothing)
+        && (command.mask == 0 || command.opcode == MODIFY_QP)
 }
 
-fn check_context(command: &Command, words: usize) -> Result<(), AdminError> {
-    let fits = command.context_bytes as usize == words * 8;
+/// Words of a command's context, which need not be those of its type.
+fn context_words(command: &Command) -> Result<usize, AdminError> {
+    let bytes = command.context_bytes;
+    let fits = bytes != 0 && bytes % 8 == 0 && bytes <= MAX_CONTEXT_BYTES;
     if !fits || command.context % CONTEXT_ALIGN != 0 {
         return Err(AdminError::Context);
     }
-    Ok(())
+    Ok(bytes as usize / 8)
 }
 
 fn without_context(command: &Command) -> Result<(), AdminError> {

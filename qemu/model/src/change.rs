@@ -6,6 +6,7 @@
 //! line still knows of it is its number, which finds nobody from then on.
 
 use crate::admin::Results;
+use crate::create::check_access;
 use crate::create::check_moderation;
 use crate::create::check_reserved;
 use crate::create::MAX_RETRY;
@@ -159,17 +160,19 @@ impl<H: Host> Function<H> {
         if wants(qp_mask::PEER) && (from != qp_state::INIT || !stays_or_connects(to)) {
             return Err(AdminError::Transition);
         }
-        let access_ok = !wants(qp_mask::ACCESS) || context.access & !REMOTE == 0;
+        if wants(qp_mask::ACCESS) {
+            check_access(context.access, REMOTE)?;
+        }
+        let peer_ok = !wants(qp_mask::PEER) || context.peer_function == 0;
         let retry_ok = !wants(qp_mask::RETRY)
             || (context.retry <= MAX_RETRY && context.rnr_retry <= MAX_RETRY);
-        if !access_ok || !retry_ok {
+        if !peer_ok || !retry_ok {
             return Err(AdminError::Attribute);
         }
         let found = self.qps.get_mut(qp).ok_or(AdminError::Number)?;
         let attributes = &mut found.attributes;
         if wants(qp_mask::PEER) {
             attributes.peer = context.peer;
-            attributes.peer_function = context.peer_function;
         }
         if wants(qp_mask::ACCESS) {
             attributes.access = context.access;
@@ -205,7 +208,6 @@ impl<H: Host> Function<H> {
         found.waiting = false;
         found.tries = 0;
         found.attributes.peer = Number::default();
-        found.attributes.peer_function = 0;
         let (send_cq, recv_cq) = (found.send_cq, found.recv_cq);
         Ok(Results {
             first: self.cq_written(send_cq).1.get(),

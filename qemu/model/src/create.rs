@@ -51,6 +51,21 @@ pub(crate) fn check_reserved<const N: usize>(
     Ok(())
 }
 
+/// Refuses words or fields that this command does not use.
+pub(crate) fn check_unset<T: PartialEq + Default>(
+    mut unused: impl Iterator<Item = T>,
+) -> Result<(), AdminError> {
+    if unused.any(|value| value != T::default()) && !mutant!(ReservedIgnored) {
+        return Err(AdminError::Reserved);
+    }
+    Ok(())
+}
+
+/// Refuses access rights other than `known`.
+pub(crate) fn check_access(access: u8, known: u8) -> Result<(), AdminError> {
+    check_unset([access & !known].into_iter())
+}
+
 /// A depth within its limit.
 fn depth(log: u8, most: u8) -> Result<Depth, AdminError> {
     let depth = Depth::from_log2(log).filter(|_| log <= most);
@@ -86,6 +101,7 @@ impl<H: Host> Function<H> {
         let words = self.context(command)?;
         check_reserved(&words, &EqContext::RESERVED)?;
         let context = EqContext::decode(&words);
+        check_unset([context.producer, context.consumer].into_iter())?;
         if u32::from(context.vector) >= self.config.vectors() {
             return Err(AdminError::Reference);
         }
@@ -107,9 +123,8 @@ impl<H: Host> Function<H> {
         let words = self.context(command)?;
         check_reserved(&words, &CqContext::RESERVED)?;
         let context = CqContext::decode(&words);
-        if context.flags & !cq_flags::USER != 0 {
-            return Err(AdminError::Reserved);
-        }
+        check_unset([context.producer, context.consumer].into_iter())?;
+        check_unset([context.flags & !cq_flags::USER].into_iter())?;
         if self.eqs.get(context.eq).is_none() || u32::from(context.page) >= self.config.pages {
             return Err(AdminError::Reference);
         }
@@ -142,6 +157,15 @@ impl<H: Host> Function<H> {
         let words = self.context(command)?;
         check_reserved(&words, &QpContext::RESERVED)?;
         let context = QpContext::decode(&words);
+        let queried = [
+            context.sq_producer,
+            context.sq_consumer,
+            context.rq_producer,
+            context.rq_consumer,
+            u32::from(context.draining),
+        ];
+        check_unset(queried.into_iter())?;
+        check_access(context.access, REMOTE)?;
         let there = |cq: Number| cq != Number::ADMIN && self.cqs.get(cq).is_some();
         if self.domains.get(context.pd).is_none()
             || u32::from(context.page) >= self.config.pages
@@ -155,7 +179,6 @@ impl<H: Host> Function<H> {
             && context.state == qp_state::RESET
             && context.peer == Number::default()
             && context.peer_function == 0
-            && context.access & !REMOTE == 0
             && context.retry <= MAX_RETRY
             && context.rnr_retry <= MAX_RETRY;
         if !sane {
@@ -183,7 +206,6 @@ impl<H: Host> Function<H> {
             send_cq: context.send_cq,
             recv_cq: context.recv_cq,
             peer: Number::default(),
-            peer_function: 0,
             q_key: context.q_key,
             access: context.access,
             retry: context.retry,
@@ -214,9 +236,7 @@ impl<H: Host> Function<H> {
         if self.domains.get(context.pd).is_none() {
             return Err(AdminError::Reference);
         }
-        if context.access & !access::ALL != 0 {
-            return Err(AdminError::Reserved);
-        }
+        check_access(context.access, access::ALL)?;
         let most = 1u64 << (self.config.log_region & 63);
         // The last byte may be the last of the address space.
         let last = context.buffer.bytes.wrapping_sub(1);

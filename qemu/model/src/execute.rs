@@ -96,7 +96,6 @@ impl<H: Host> Function<H> {
             qp,
             pd: found.pd,
             peer: found.peer,
-            peer_function: found.peer_function,
         };
         let mut goes_on = true;
         if found.sending.is_some() {
@@ -300,10 +299,10 @@ impl<H: Host> Function<H> {
     #[inline(always)]
     fn ask_peer(&self, sender: &Sender) -> Result<&crate::qp::Qp<H::Map>, Detail> {
         let found = self.qps.get(sender.peer).ok_or(Detail::NoPeer)?;
-        if sender.peer == Number::ADMIN || sender.peer_function != 0 {
+        if sender.peer == Number::ADMIN {
             return Err(Detail::NoPeer);
         }
-        if !mutant!(PeerNotAsked) && (found.peer != sender.qp || found.peer_function != 0) {
+        if !mutant!(PeerNotAsked) && found.peer != sender.qp {
             return Err(Detail::NotNamed);
         }
         match found.state {

@@ -82,6 +82,7 @@ mod active {
         WakeForgotten: "a posted receive does not wake the sender that waits for it",
         SolicitedForgotten: "a solicited completion is like any other",
         ReservedIgnored: "reserved bits of a context are not looked at",
+        CommandNotChecked: "a command may have anything in what it does not use",
         DeadCqTaken: "a queue pair is taken to life on a CQ that was overrun",
         ReadyThoughFatal: "a function that stopped is ready",
         KeysInOrder: "the next key of a place follows from the one before",

@@ -81,7 +81,6 @@ pub(crate) struct Attributes {
     pub(crate) send_cq: Number,
     pub(crate) recv_cq: Number,
     pub(crate) peer: Number,
-    pub(crate) peer_function: u32,
     pub(crate) q_key: u32,
     pub(crate) access: u8,
     pub(crate) retry: u8,

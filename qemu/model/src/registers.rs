@@ -40,6 +40,8 @@ const RESET: u32 = 1 << 1;
 const READY: u32 = 1 << 0;
 const FATAL: u32 = 1 << 1;
 const LINK_UP: u32 = 1 << 3;
+/// The bits of `ADMIN_DEPTH` that mean something.
+const DEPTH_FIELDS: u32 = 0x001f_1f1f;
 
 impl<H: Host> Function<H> {
     /// Reads a register.
@@ -128,6 +130,9 @@ impl<H: Host> Function<H> {
 
     fn enable(&mut self) -> Result<(), EnableError> {
         let r = self.registers;
+        if r.depth & !DEPTH_FIELDS != 0 {
+            return Err(EnableError::Depth);
+        }
         let log = |shift: u32| (r.depth >> shift & 0x1f) as u8;
         let address = |lo: u32, hi: u32| u64::from(hi) << 32 | u64::from(lo);
         let depth = |log: u8, most: u8| {

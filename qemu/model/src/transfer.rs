@@ -105,7 +105,6 @@ pub(crate) struct Sender {
     pub(crate) qp: Number,
     pub(crate) pd: Number,
     pub(crate) peer: Number,
-    pub(crate) peer_function: u32,
 }
 
 /// A work request that is under way. Its SGEs or inline data are in its WQE.

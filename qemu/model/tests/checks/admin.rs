@@ -83,7 +83,7 @@ fn a_context_that_makes_no_sense() {
         })
     };
     let context = m.context;
-    for bytes in [0, 8, 56, 72, u32::MAX] {
+    for bytes in [0, 4, 57, 4104, u32::MAX] {
         assert_eq!(create(&mut m, context, bytes), Err(AdminError::Context));
     }
     assert_eq!(create(&mut m, context + 8, 64), Err(AdminError::Context));
@@ -293,9 +293,8 @@ fn a_queue_pair_is_what_it_was_made() {
         (with(|qp| qp.peer_function = 1), AdminError::Attribute),
         (
             with(|qp| qp.access = access::LOCAL_WRITE),
-            AdminError::Attribute,
+            AdminError::Reserved,
         ),
-        (with(|qp| qp.access = 0x10), AdminError::Attribute),
         (with(|qp| qp.retry = 8), AdminError::Attribute),
         (with(|qp| qp.rnr_retry = 8), AdminError::Attribute),
         (with(|qp| qp.log_sq = 16), AdminError::Depth),
@@ -450,7 +449,6 @@ fn attributes_have_their_time_and_range() {
     let qp = m.qp(&Machine::spec(pd, &cq)).number;
     let all = QpContext {
         peer: Number::new(7, 7),
-        peer_function: 2,
         access: access::REMOTE_READ,
         retry: 5,
         rnr_retry: 4,
@@ -466,7 +464,7 @@ fn attributes_have_their_time_and_range() {
     m.set_state(qp, qp_state::INIT).unwrap();
     m.modify(qp, qp_mask::ALL & !qp_mask::STATE, &all).unwrap();
     let is = m.query_qp(qp);
-    assert_eq!((is.peer, is.peer_function), (all.peer, all.peer_function));
+    assert_eq!((is.peer, is.peer_function), (all.peer, 0));
     assert_eq!(
         (is.access, is.retry, is.rnr_retry, is.q_key),
         (4, 5, 4, 0x1111)
@@ -484,12 +482,17 @@ fn attributes_have_their_time_and_range() {
         context
     };
     for (mask, context) in [
-        (qp_mask::ACCESS, bad(|qp| qp.access = access::LOCAL_WRITE)),
+        (qp_mask::PEER, bad(|qp| qp.peer_function = 1)),
         (qp_mask::RETRY, bad(|qp| qp.retry = 8)),
         (qp_mask::RETRY, bad(|qp| qp.rnr_retry = 8)),
     ] {
         assert_eq!(m.modify(qp, mask, &context), Err(AdminError::Attribute));
     }
+    let own = bad(|qp| qp.access = access::LOCAL_WRITE);
+    assert_eq!(
+        m.modify(qp, qp_mask::ACCESS, &own),
+        Err(AdminError::Reserved)
+    );
     let unknown = qp_mask::ALL + 1;
     assert_eq!(m.modify(qp, unknown, &all), Err(AdminError::Reserved));
     let to_rtr = QpContext {
@@ -535,7 +538,7 @@ fn there_is_an_end_to_everything() {
     let mut m = Machine::with(config);
     let (pd, _) = (m.pd(), m.pd());
     let full = Err(AdminError::Full);
-    assert_eq!(m.simple(kind::PD, verb::CREATE, pd), full);
+    assert_eq!(m.simple(kind::PD, verb::CREATE, Number::ADMIN), full);
     let eq = m.eq(4, 1, 0, 0);
     let context: [u64; 8] = m.query(kind::EQ, eq.number);
     assert_eq!(m.create(kind::EQ, &context), Err(AdminError::Full));

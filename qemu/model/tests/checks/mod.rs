@@ -16,6 +16,7 @@ pub mod limits;
 pub mod operations;
 pub mod poll;
 pub mod registers;
+pub mod reserved;
 pub mod retries;
 pub mod rings;
 pub mod schedule;
@@ -46,6 +47,7 @@ pub fn all() -> impl Iterator<Item = Check> {
     let parts = [
         registers::CHECKS,
         admin::CHECKS,
+        reserved::CHECKS,
         operations::CHECKS,
         errors::CHECKS,
         retries::CHECKS,

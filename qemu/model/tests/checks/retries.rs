@@ -5,6 +5,7 @@ use super::checks;
 use crate::harness::*;
 use qpair_abi::command::*;
 use qpair_abi::entry::opcode;
+use qpair_abi::status::AdminError;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 use qpair_abi::Number;
@@ -112,10 +113,10 @@ fn other_functions_are_gone() {
         ..QpContext::default()
     };
     let mask = qp_mask::PEER | qp_mask::STATE;
-    p.m.modify(p.a.number, mask, &context).unwrap();
-    p.m.set_state(p.a.number, qp_state::RTS).unwrap();
-    p.send(wqe(opcode::SEND, 1), &[]);
-    assert_eq!(outcome(&p.done_a()[0]).0, Status::RetryExceeded);
+    let refused = p.m.modify(p.a.number, mask, &context);
+    assert_eq!(refused, Err(AdminError::Attribute), "there is none");
+    let is = p.m.query_qp(p.a.number);
+    assert_eq!((is.state, is.peer), (qp_state::INIT, Number::default()));
 }
 
 fn retries_are_counted_and_take_time() {
