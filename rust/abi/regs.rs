@@ -181,6 +181,20 @@ macro_rules! offsets {
     };
 }
 
+macro_rules! fields {
+    ($(
+        $(#[$attr:meta])*
+        pub $name:ident($t:ty) @ $offset:literal {
+            $( $(#[$fattr:meta])* $hi:literal:$lo:literal $field:ident; )*
+        }
+    )*) => {
+        /// Register, name, highest and lowest bit of each field, in order.
+        pub const FIELDS: &[(&str, &str, u32, u32)] =
+            &[$( $( (stringify!($name), stringify!($field), $hi, $lo), )* )*];
+    };
+}
+registers!(fields);
+
 /// The offset of each register in BAR 0, in bytes.
 pub mod offset {
     registers!(offsets);

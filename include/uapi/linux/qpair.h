@@ -30,8 +30,8 @@
  * EFAULT      argument or buffer is not mapped, not writable where it must be,
  *             or device memory
  * ENOMEM      memory, or more than RLIMIT_MEMLOCK allows
- * ENOSPC      the device or the vector has no more of this kind, or the rest is
- *             for privileged tasks
+ * ENOSPC      the device or the vector has no more of this kind, or the rest
+ *             is for privileged tasks
  * EDQUOT      this context or its user has as many of this kind as it may
  * EOPNOTSUPP  memory that cannot be pinned for long, as a file on a DAX
  *             device; for open: the platform gives devices copies of memory

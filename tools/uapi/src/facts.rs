@@ -8,8 +8,9 @@ use std::path::Path;
 use anyhow::{bail, ensure, Context as _};
 use heck::{ToShoutySnakeCase as _, ToSnakeCase as _};
 use quote::ToTokens as _;
-use syn::parse::{Parse, ParseStream};
-use syn::{Attribute, Expr, Ident, Item, ItemConst, ItemMacro, Lit, LitInt, LitStr, Meta, Token};
+use syn::{Item, ItemConst};
+
+use crate::source::{c_bytes, c_type, c_value, consts, doc, macros, Codes, Counters, Layout};
 
 /// A part of the header.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ pub struct Field {
     /// Its name, with `[n]` if it is an array.
     pub name: String,
     /// Its type.
-    pub kind: &'static str,
+    pub kind: String,
     /// Its comment.
     pub doc: String,
 }
@@ -67,17 +68,29 @@ pub struct Facts {
     pub parts: Vec<Part>,
     /// How what a comment may name is called in C.
     pub names: BTreeMap<String, String>,
+    /// What names of structures begin with.
+    pub(crate) prefix: &'static str,
+    /// Numbers are little-endian by their type.
+    pub(crate) little_endian: bool,
+    /// Words of each structure that is laid out in words.
+    pub(crate) words: BTreeMap<String, u32>,
 }
 
-/// Reads the sources in `abi`.
+/// Reads one of the sources.
+pub(crate) fn file(abi: &Path, name: &str) -> anyhow::Result<syn::File> {
+    let path = abi.join(name);
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    syn::parse_file(&text).with_context(|| format!("cannot parse {}", path.display()))
+}
+
+/// Reads what programs must know in the sources in `abi`.
 pub fn read(abi: &Path) -> anyhow::Result<Facts> {
-    let file = |name: &str| -> anyhow::Result<syn::File> {
-        let path = abi.join(name);
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        syn::parse_file(&text).with_context(|| format!("cannot parse {}", path.display()))
+    let file = |name: &str| file(abi, name);
+    let mut facts = Facts {
+        prefix: "qpair_",
+        ..Facts::default()
     };
-    let mut facts = Facts::default();
     facts.uapi(&file("uapi.rs")?).context("uapi.rs")?;
     facts
         .doorbells(&file("doorbell.rs")?)
@@ -109,7 +122,7 @@ impl Facts {
                         let name = field.ident.as_ref().context("a field without a name")?;
                         Ok(Field {
                             name: name.to_string(),
-                            kind: c_type(&field.ty.to_token_stream().to_string())?,
+                            kind: c_type(&field.ty.to_token_stream().to_string())?.to_owned(),
                             doc: doc(&field.attrs),
                         })
                     });
@@ -207,56 +220,68 @@ impl Facts {
 
     /// Statuses and details of completions.
     fn codes(&mut self, file: &syn::File) -> anyhow::Result<()> {
-        for (name, prefix, title) in [
-            (
-                "Status",
-                "QPAIR_STATUS_",
-                "Statuses of completions, with the numbers of enum ibv_wc_status.",
-            ),
-            (
-                "Detail",
-                "QPAIR_DETAIL_",
-                "Vendor details of completions: which check refused.",
-            ),
-        ] {
-            self.section(title);
-            self.names.insert(name.into(), format!("{prefix}*"));
-            let mut found = false;
-            for table in macros(&file.items, "codes") {
-                let table: Codes = table.mac.parse_body()?;
-                if table.name != name {
-                    continue;
-                }
-                found = true;
-                for code in table.codes {
-                    self.parts.push(Part::Define {
-                        name: format!("{prefix}{}", code.name.to_string().to_shouty_snake_case()),
-                        value: code.value.to_string(),
-                        doc: doc(&code.attrs),
-                    });
-                }
+        self.code(
+            file,
+            "Status",
+            "QPAIR_STATUS_",
+            "Statuses of completions, with the numbers of enum ibv_wc_status.",
+        )?;
+        self.code(
+            file,
+            "Detail",
+            "QPAIR_DETAIL_",
+            "Vendor details of completions: which check refused.",
+        )
+    }
+
+    /// One table of codes.
+    pub(crate) fn code(
+        &mut self,
+        file: &syn::File,
+        name: &str,
+        prefix: &str,
+        title: &str,
+    ) -> anyhow::Result<()> {
+        self.section(title);
+        self.names.insert(name.into(), format!("{prefix}*"));
+        for table in macros(&file.items, "codes") {
+            let table: Codes = table.mac.parse_body()?;
+            if table.name != name {
+                continue;
             }
-            ensure!(found, "no codes of {name}");
+            for code in table.codes {
+                self.parts.push(Part::Define {
+                    name: format!("{prefix}{}", code.name.to_string().to_shouty_snake_case()),
+                    value: code.value.to_string(),
+                    doc: doc(&code.attrs),
+                });
+            }
+            return Ok(());
         }
-        Ok(())
+        bail!("no codes of {name}")
     }
 
     /// Places in the array of counters.
     fn counters(&mut self, file: &syn::File) -> anyhow::Result<()> {
         self.section("Places in the array of struct qpair_query_counters.");
+        self.counter(file, "QPAIR_COUNTER")
+    }
+
+    /// Counters by name, and how many there are.
+    pub(crate) fn counter(&mut self, file: &syn::File, prefix: &str) -> anyhow::Result<()> {
         let table = macros(&file.items, "counters")
             .next()
             .context("no counters")?;
         let table: Counters = table.mac.parse_body()?;
         for (place, (name, text)) in table.0.iter().enumerate() {
             self.parts.push(Part::Define {
-                name: format!("QPAIR_COUNTER_{}", name.to_string().to_shouty_snake_case()),
+                name: format!("{prefix}_{}", name.to_string().to_shouty_snake_case()),
                 value: place.to_string(),
                 doc: text.clone(),
             });
         }
         self.parts.push(Part::Define {
-            name: "QPAIR_COUNTERS".into(),
+            name: format!("{prefix}S"),
             value: table.0.len().to_string(),
             doc: "How many there are.".into(),
         });
@@ -264,23 +289,31 @@ impl Facts {
     }
 
     /// A structure whose fields are told by word and bit. Its bytes are those of a little-endian C structure.
-    fn layout(&mut self, table: Layout) -> anyhow::Result<()> {
-        let name = format!("qpair_{}", table.name.to_string().to_snake_case());
+    pub(crate) fn layout(&mut self, table: Layout) -> anyhow::Result<()> {
+        let name = format!("{}{}", self.prefix, table.name.to_string().to_snake_case());
         let mut at = 0;
         let mut fields = Vec::new();
         let pad = |fields: &mut Vec<Field>, bytes: u32| {
             if bytes > 0 {
                 fields.push(Field {
                     name: format!("reserved{}[{bytes}]", fields.len()),
-                    kind: "__u8",
+                    kind: "__u8".into(),
                     doc: "Zero.".into(),
                 });
             }
         };
         let mut rows = table.fields;
+        rows.extend(table.nested);
         rows.sort_by_key(|row| (row.word, row.shift));
         for row in rows {
-            let kind = c_type(&row.kind.to_string())?;
+            let rust = row.kind.to_string();
+            let (kind, bytes) = match self.words.get(&rust) {
+                Some(words) => (self.names[&rust].clone(), words * 8),
+                None => {
+                    let kind = c_type(&rust)?;
+                    (self.word(kind).to_owned(), c_bytes(kind))
+                }
+            };
             let start = row.word * 8 + row.shift / 8;
             ensure!(
                 row.shift % 8 == 0 && start >= at,
@@ -293,10 +326,11 @@ impl Facts {
                 kind,
                 doc: doc(&row.attrs),
             });
-            at = start + c_bytes(kind);
+            at = start + bytes;
         }
         ensure!(at <= table.words * 8, "{name} is longer than it says");
         pad(&mut fields, table.words * 8 - at);
+        self.words.insert(table.name.to_string(), table.words);
         self.names
             .insert(table.name.to_string(), format!("struct {name}"));
         self.parts.push(Part::Struct {
@@ -307,8 +341,23 @@ impl Facts {
         Ok(())
     }
 
+    /// The type of a number in memory.
+    fn word(&self, kind: &'static str) -> &'static str {
+        match kind {
+            "__u16" if self.little_endian => "__le16",
+            "__u32" if self.little_endian => "__le32",
+            "__aligned_u64" if self.little_endian => "__le64",
+            other => other,
+        }
+    }
+
     /// The constants of a module, with a prefix.
-    fn module(&mut self, file: &syn::File, name: &str, prefix: &str) -> anyhow::Result<()> {
+    pub(crate) fn module(
+        &mut self,
+        file: &syn::File,
+        name: &str,
+        prefix: &str,
+    ) -> anyhow::Result<()> {
         let module = file
             .items
             .iter()
@@ -334,18 +383,23 @@ impl Facts {
         Ok(())
     }
 
-    fn section(&mut self, title: &str) {
+    pub(crate) fn section(&mut self, title: &str) {
         self.parts.push(Part::Section(title.to_owned()));
     }
 
-    fn alias(&mut self, rust: &str, name: String, item: &ItemConst) -> anyhow::Result<()> {
+    pub(crate) fn alias(
+        &mut self,
+        rust: &str,
+        name: String,
+        item: &ItemConst,
+    ) -> anyhow::Result<()> {
         self.names.insert(rust.to_owned(), name.clone());
         self.define(name, item)
     }
 
     fn define(&mut self, name: String, item: &ItemConst) -> anyhow::Result<()> {
         self.parts.push(Part::Define {
-            value: c_value(&item.expr).with_context(|| name.clone())?,
+            value: c_value(item).with_context(|| name.clone())?,
             name,
             doc: doc(&item.attrs),
         });
@@ -371,185 +425,4 @@ fn ioctl(verb: &str, item: &ItemConst) -> anyhow::Result<Part> {
             doc
         },
     })
-}
-
-/// The comment, a line of the source to a line, without the space after the slashes.
-fn doc(attrs: &[Attribute]) -> String {
-    let lines = attrs.iter().filter_map(|attr| match &attr.meta {
-        Meta::NameValue(meta) if meta.path.is_ident("doc") => match &meta.value {
-            Expr::Lit(lit) => match &lit.lit {
-                Lit::Str(text) => {
-                    let text = text.value();
-                    Some(text.strip_prefix(' ').unwrap_or(&text).to_owned())
-                }
-                _ => None,
-            },
-            _ => None,
-        },
-        _ => None,
-    });
-    lines.collect::<Vec<_>>().join("\n")
-}
-
-fn consts(items: &[Item]) -> impl Iterator<Item = &ItemConst> {
-    items.iter().filter_map(|item| match item {
-        Item::Const(item) => Some(item),
-        _ => None,
-    })
-}
-
-fn macros<'a>(items: &'a [Item], name: &'a str) -> impl Iterator<Item = &'a ItemMacro> {
-    items.iter().filter_map(move |item| match item {
-        Item::Macro(item) if item.mac.path.is_ident(name) => Some(item),
-        _ => None,
-    })
-}
-
-fn c_type(rust: &str) -> anyhow::Result<&'static str> {
-    Ok(match rust {
-        "u8" => "__u8",
-        "u16" => "__u16",
-        "u32" | "Number" => "__u32",
-        "u64" => "__aligned_u64",
-        "i32" => "__s32",
-        other => bail!("no C type for {other}"),
-    })
-}
-
-fn c_bytes(kind: &str) -> u32 {
-    match kind {
-        "__u8" => 1,
-        "__u16" => 2,
-        "__aligned_u64" => 8,
-        _ => 4,
-    }
-}
-
-fn c_value(expr: &Expr) -> anyhow::Result<String> {
-    Ok(match expr {
-        Expr::Lit(lit) => match &lit.lit {
-            Lit::Int(value) => value.to_string(),
-            Lit::Byte(value) => format!("'{}'", char::from(value.value())),
-            other => bail!("no C value: {}", other.to_token_stream()),
-        },
-        Expr::Unary(_) | Expr::Binary(_) => {
-            format!("({})", expr.to_token_stream()).replace("- ", "-")
-        }
-        other => bail!("no C value: {}", other.to_token_stream()),
-    })
-}
-
-/// The body of a `layout!`.
-struct Layout {
-    attrs: Vec<Attribute>,
-    name: Ident,
-    words: u32,
-    fields: Vec<Row>,
-}
-
-/// `name: type = word @ shift`.
-struct Row {
-    attrs: Vec<Attribute>,
-    name: Ident,
-    kind: Ident,
-    word: u32,
-    shift: u32,
-}
-
-impl Parse for Layout {
-    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
-        let attrs = input.call(Attribute::parse_outer)?;
-        input.parse::<Token![pub]>()?;
-        input.parse::<Token![struct]>()?;
-        let name = input.parse()?;
-        input.parse::<Token![:]>()?;
-        let words = input.parse::<LitInt>()?.base10_parse()?;
-        let body;
-        syn::braced!(body in input);
-        let fields = body.parse_terminated(Row::parse, Token![,])?;
-        Ok(Self {
-            attrs,
-            name,
-            words,
-            fields: fields.into_iter().collect(),
-        })
-    }
-}
-
-impl Parse for Row {
-    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
-        let attrs = input.call(Attribute::parse_outer)?;
-        let name = input.parse()?;
-        input.parse::<Token![:]>()?;
-        let kind = input.parse()?;
-        input.parse::<Token![=]>()?;
-        let word = input.parse::<LitInt>()?.base10_parse()?;
-        input.parse::<Token![@]>()?;
-        let shift = input.parse::<LitInt>()?.base10_parse()?;
-        Ok(Self {
-            attrs,
-            name,
-            kind,
-            word,
-            shift,
-        })
-    }
-}
-
-/// The body of a `codes!`.
-struct Codes {
-    name: Ident,
-    codes: Vec<Code>,
-}
-
-/// `Name = value, "text"`.
-struct Code {
-    attrs: Vec<Attribute>,
-    name: Ident,
-    value: LitInt,
-}
-
-impl Parse for Codes {
-    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
-        input.call(Attribute::parse_outer)?;
-        input.parse::<Token![pub]>()?;
-        input.parse::<Token![enum]>()?;
-        let name = input.parse()?;
-        let body;
-        syn::braced!(body in input);
-        let codes = body.parse_terminated(Code::parse, Token![;])?;
-        Ok(Self {
-            name,
-            codes: codes.into_iter().collect(),
-        })
-    }
-}
-
-impl Parse for Code {
-    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
-        let attrs = input.call(Attribute::parse_outer)?;
-        let name = input.parse()?;
-        input.parse::<Token![=]>()?;
-        let value = input.parse()?;
-        input.parse::<Token![,]>()?;
-        input.parse::<LitStr>()?;
-        Ok(Self { attrs, name, value })
-    }
-}
-
-/// The body of a `counters!`: `Name = "name", "text";`.
-struct Counters(Vec<(Ident, String)>);
-
-impl Parse for Counters {
-    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
-        let row = |input: ParseStream<'_>| {
-            let name = input.parse()?;
-            input.parse::<Token![=]>()?;
-            input.parse::<LitStr>()?;
-            input.parse::<Token![,]>()?;
-            Ok((name, input.parse::<LitStr>()?.value()))
-        };
-        let rows = input.parse_terminated(row, Token![;])?;
-        Ok(Self(rows.into_iter().collect()))
-    }
 }

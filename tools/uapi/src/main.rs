@@ -1,43 +1,58 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Makes `include/uapi/linux/qpair.h`, the header that C programs use, from the
-//! facts in `rust/abi`; `--check` tells whether the one in the tree is current.
+//! Makes the C headers `include/uapi/linux/qpair.h` (for programs) and `include/qpair/device.h`
+//! (for drivers) from the facts in `rust/abi`; `--check` tells whether those in the tree are
+//! current.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser;
 
-/// Makes the C header of the ioctl interface from rust/abi.
+/// Makes the C headers from rust/abi.
 #[derive(Parser)]
 struct Args {
     /// Where the facts are.
     #[arg(long, default_value = "rust/abi")]
     abi: PathBuf,
-    /// The header.
+    /// The header for programs.
     #[arg(long, default_value = "include/uapi/linux/qpair.h")]
     header: PathBuf,
-    /// Write nothing; fail if the header is not what would be written.
+    /// The header for drivers.
+    #[arg(long, default_value = "include/qpair/device.h")]
+    device: PathBuf,
+    /// Write nothing; fail if a header is not what would be written.
     #[arg(long)]
     check: bool,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
-    let header = qpair_uapi::generate(&args.abi)?;
-    if !args.check {
-        if let Some(dir) = args.header.parent() {
-            fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let mut code = ExitCode::SUCCESS;
+    for (path, header) in [
+        (&args.header, qpair_uapi::generate(&args.abi)?),
+        (&args.device, qpair_uapi::generate_device(&args.abi)?),
+    ] {
+        if !args.check {
+            if let Some(dir) = path.parent() {
+                fs::create_dir_all(dir)
+                    .with_context(|| format!("cannot make {}", dir.display()))?;
+            }
+            fs::write(path, header).with_context(|| format!("cannot write {}", path.display()))?;
+        } else if !is_current(path, &header, &args.abi)? {
+            code = ExitCode::FAILURE;
         }
-        fs::write(&args.header, header)
-            .with_context(|| format!("cannot write {}", args.header.display()))?;
-        return Ok(ExitCode::SUCCESS);
     }
-    let found = fs::read_to_string(&args.header)
-        .with_context(|| format!("cannot read {}", args.header.display()))?;
+    Ok(code)
+}
+
+/// Whether a header is this one; says where it is not.
+fn is_current(path: &Path, header: &str, abi: &Path) -> anyhow::Result<bool> {
+    let found =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     if found == header {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(true);
     }
     let line = found
         .lines()
@@ -46,9 +61,9 @@ fn main() -> anyhow::Result<ExitCode> {
         .unwrap_or_else(|| found.lines().count().min(header.lines().count()));
     eprintln!(
         "{}:{}: not what {} says; make it anew: cargo run -p qpair-uapi",
-        args.header.display(),
+        path.display(),
         line + 1,
-        args.abi.display()
+        abi.display()
     );
-    Ok(ExitCode::FAILURE)
+    Ok(false)
 }

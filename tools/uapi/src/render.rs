@@ -41,6 +41,37 @@ pub fn header(facts: &Facts) -> String {
     out
 }
 
+/// The header of the device.
+pub fn device(facts: &Facts) -> String {
+    const GUARD: &str = "_QPAIR_DEVICE_H";
+    let mut out = String::from("/* SPDX-License-Identifier: GPL-2.0 */\n");
+    let intro = "Queue pairs: the numbers of the PCI function, for those who write drivers. \
+                 Generated from rust/abi by tools/uapi; do not edit.\n\n\
+                 What they mean is said in Documentation/device.rst. A field that is not listed, \
+                 or is called reserved, is zero.";
+    block(&mut out, "/*", intro);
+    let _ = write!(
+        out,
+        "#ifndef {GUARD}\n#define {GUARD}\n\n#include <linux/types.h>\n\n"
+    );
+    for part in &facts.parts {
+        write_part(&mut out, part, facts);
+    }
+    let _ = write!(
+        out,
+        "\n/* What is written to a doorbell. */\n\
+         #define QPAIR_HW_DOORBELL(number, index) \\\n\
+         \t((__u64)(__u32)(index) << 32 | (__u32)(number))\n\
+         /* The opcode of a command. */\n\
+         #define QPAIR_HW_COMMAND(kind, verb)\t\t((kind) << 4 | (verb))\n\
+         /* The index and the generation of an object's number. */\n\
+         #define QPAIR_HW_INDEX(number)\t\t\t((number) & 0xffff)\n\
+         #define QPAIR_HW_GENERATION(number)\t\t((number) >> 16)\n\n\
+         #endif /* {GUARD} */\n"
+    );
+    out
+}
+
 fn write_part(out: &mut String, part: &Part, facts: &Facts) {
     let text = |doc: &str| plain(doc, &facts.names);
     match part {
