@@ -399,9 +399,7 @@ impl Admin {
             queues.ring(&self.function.bells(pass.dev()));
             // No error from here on: the device has the command.
             let pair = queues.pairs().first();
-            Ok(pair.map_or((Index::ZERO, 0), |pair| {
-                (pair.tail(), pair.in_flight().0)
-            }))
+            Ok(pair.map_or((Index::ZERO, 0), |pair| (pair.tail(), pair.in_flight().0)))
         });
         let (past, mut left) = match posted {
             Ok(place) => place,

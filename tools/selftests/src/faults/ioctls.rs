@@ -187,7 +187,7 @@ pub(super) fn files(setup: &Setup) -> Result<()> {
     };
     faults.try_all(
         "read",
-        2,
+        1,
         || {
             ctx.page.ring(0, u32::MAX, 0);
             wait::readable(ctx.fd(), "word of a violation").map(drop)
