@@ -249,8 +249,8 @@ impl Gate {
     /// `EBUSY` after [`Self::begin_interrupts`]: the device core releases in reverse order, and so
     /// would release this resource under a handler that runs. `ENOMEM`.
     pub(super) fn seal_before_release(self: &Arc<Self>, dev: &Device<Bound>) -> Result {
-        let state = self.state.lock();
-        if state.interrupts {
+        // Not locked any more below: a registration that fails drops the seal, which takes the lock.
+        if self.state.lock().interrupts {
             return Err(EBUSY);
         }
         devres::register::<_, Error>(dev, Ok(Seal(self.clone())), GFP_KERNEL)
