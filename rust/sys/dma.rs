@@ -53,23 +53,37 @@ pub(super) const IN_PLACE: c_ulong = bindings::DMA_ATTR_REQUIRE_COHERENT as c_ul
 ///
 /// `ENOMEM`.
 pub fn is_in_place(pass: &Pass<'_>) -> Result<bool> {
-    let page = Page::alloc_page(GFP_KERNEL)?;
     let dev = super::raw_device(pass.dev());
-    let direction = DataDirection::Bidirectional.into();
     // SAFETY: The device is bound, by the pass.
     if unsafe { bindings::dma_addressing_limited(dev) } {
         return Ok(false);
     }
-    // SAFETY: The device is bound. The page is ours, and is unmapped before it is freed.
-    unsafe {
-        let address =
-            bindings::dma_map_page_attrs(dev, page.as_ptr(), 0, PAGE_SIZE, direction, IN_PLACE);
-        if qpair_dma_mapping_error(dev, address) != 0 {
-            return Ok(false);
+    let page = Page::alloc_page(GFP_KERNEL)?;
+    let direction = DataDirection::Bidirectional.into();
+    let can_map = |attributes| {
+        // SAFETY: The device is bound. The page is ours, and is unmapped before it is freed.
+        unsafe {
+            let address = bindings::dma_map_page_attrs(
+                dev,
+                page.as_ptr(),
+                0,
+                PAGE_SIZE,
+                direction,
+                attributes,
+            );
+            if qpair_dma_mapping_error(dev, address) != 0 {
+                return false;
+            }
+            bindings::dma_unmap_page_attrs(dev, address, PAGE_SIZE, direction, attributes);
         }
-        bindings::dma_unmap_page_attrs(dev, address, PAGE_SIZE, direction, IN_PLACE);
+        true
+    };
+    match can_map(IN_PLACE) {
+        true => Ok(true),
+        // With a copy it can be mapped, so it was not memory that was missing.
+        false if can_map(0) => Ok(false),
+        false => Err(ENOMEM),
     }
-    Ok(true)
 }
 
 /// An address as the device sees it.
