@@ -581,7 +581,8 @@ impl<T> Table<T> {
             Ok(slot) => slot,
             Err(error) => return Err((error, value)),
         };
-        match KBox::new_uninit(GFP_KERNEL) {
+        // On behalf of the process that the object is of.
+        match KBox::new_uninit(GFP_KERNEL_ACCOUNT) {
             Ok(room) => *slot = Some(room.write((number, value))),
             Err(_) => return Err((ENOMEM, value)),
         }
