@@ -127,7 +127,9 @@ impl Watch {
         // A reset from elsewhere may have ended the epoch that failed.
         let is_failed = || function.epoch() == epoch && function.health() == Health::Fatal;
         match sys::pci::try_reset(function.device(), is_failed) {
-            Ok(()) | Err(EAGAIN) => {}
+            Ok(()) => {}
+            // Tried again at the next look.
+            Err(EAGAIN) => self.waited.store(waited, Relaxed),
             // What was reset all the same has counted its attempt itself.
             Err(error) if is_failed() => {
                 if function.attempts() == 0 {
