@@ -315,7 +315,8 @@ impl sys::pci::Driver for Driver {
         }
         let _: Result = device.function().look(pdev.as_ref());
         match device.function().health() {
-            Health::Down => Verdict::Recovered,
+            // One that is fatal is reset by the watchdog.
+            Health::Down | Health::Fatal => Verdict::Recovered,
             _ => Verdict::Disconnect,
         }
     }

@@ -34,6 +34,10 @@ use crate::{
             is_gone,
             Bar, //
         },
+        pci::{
+            channel,
+            Channel, //
+        },
         trace, //
     },
 };
@@ -192,6 +196,8 @@ pub(crate) enum Failure {
     Destroy,
     /// It did not come up again. The caller logs why.
     BringUp,
+    /// All ones, while the PCI core recovers the link.
+    Link,
     /// All ones.
     Gone,
 }
@@ -377,6 +383,7 @@ impl Function {
             Failure::Timeout => dev_err!(dev, "device fatal: an admin command got no answer\n"),
             Failure::Destroy => dev_err!(dev, "device fatal: an object cannot be destroyed\n"),
             Failure::BringUp => {}
+            Failure::Link => dev_err!(dev, "device fatal: the link to it failed\n"),
             Failure::Gone => dev_err!(dev, "the device is gone\n"),
         }
     }
@@ -409,7 +416,11 @@ impl Function {
         let (epoch, was_up) = (self.epoch(), self.health() == Health::Up);
         let status = self.registers.access(dev)?.read(regs::STATUS);
         if is_gone(status.into_raw()) {
-            self.fail(Failure::Gone);
+            // Behind a link that is being recovered everything reads as ones.
+            self.fail(match channel(dev)? {
+                Channel::Frozen => Failure::Link,
+                Channel::Normal | Channel::Failed => Failure::Gone,
+            });
         } else if status.fatal().get() != 0 {
             self.fail(Failure::Stopped(status.cause().into()));
         } else if status.ready().get() == 0 && was_up && self.epoch() == epoch {

@@ -382,6 +382,19 @@ pub fn mastering(pdev: &pci::Device<Bound>) -> Mastering {
     }
 }
 
+/// What an error of the link has left of the way to `dev`, as far as the PCI core knows by now.
+/// Any context.
+///
+/// # Errors
+///
+/// `EINVAL` if it is no PCI device.
+pub fn channel(dev: &Device<Bound>) -> Result<Channel> {
+    let pdev: &pci::Device<Bound> = dev.try_into()?;
+    // SAFETY: A valid device. The PCI core changes the field at any time, and as a whole.
+    let state = unsafe { (&raw const (*super::raw_pci(pdev)).error_state).read_volatile() };
+    Ok(Channel::from_raw(state))
+}
+
 /// Resets the function of `dev`, as sysfs does: a driver that is bound to it is told before and
 /// after. With the device lock held it asks `is_wanted` first, since the device may have been reset
 /// while the caller was on its way here; without that nothing is done. Process context; sleeps.
