@@ -171,7 +171,8 @@ impl<M: Mapping> Regions<M> {
         Some(())
     }
 
-    /// Reads what lies at a place.
+    /// Reads what lies at a place, run by run: the other end of a message may be in the same region,
+    /// which keeps one run.
     pub(crate) fn read<H: Host<Map = M>>(
         &mut self,
         bus: &mut Bus<H>,
@@ -179,10 +180,22 @@ impl<M: Mapping> Regions<M> {
         bytes: &mut [u8],
     ) -> Result<(), DmaFault> {
         let region = self.table.get_mut(place.key).ok_or(DmaFault)?;
-        region.list.run(bus, place.at)?.read(bus, place.at, bytes)
+        let (mut at, mut rest) = (place.at, bytes);
+        while !rest.is_empty() {
+            let run = region.list.run(bus, at)?;
+            let count = run.left(at).min(rest.len() as u64);
+            let (now, later) = rest.split_at_mut_checked(count as usize).ok_or(DmaFault)?;
+            if now.is_empty() {
+                return Err(DmaFault);
+            }
+            run.read(bus, at, now)?;
+            at = at.wrapping_add(count);
+            rest = later;
+        }
+        Ok(())
     }
 
-    /// Writes what lies at a place.
+    /// Writes what lies at a place, in the same way.
     pub(crate) fn write<H: Host<Map = M>>(
         &mut self,
         bus: &mut Bus<H>,
@@ -190,6 +203,18 @@ impl<M: Mapping> Regions<M> {
         bytes: &[u8],
     ) -> Result<(), DmaFault> {
         let region = self.table.get_mut(place.key).ok_or(DmaFault)?;
-        region.list.run(bus, place.at)?.write(bus, place.at, bytes)
+        let (mut at, mut rest) = (place.at, bytes);
+        while !rest.is_empty() {
+            let run = region.list.run(bus, at)?;
+            let count = run.left(at).min(rest.len() as u64);
+            let (now, later) = rest.split_at_checked(count as usize).ok_or(DmaFault)?;
+            if now.is_empty() {
+                return Err(DmaFault);
+            }
+            run.write(bus, at, now)?;
+            at = at.wrapping_add(count);
+            rest = later;
+        }
+        Ok(())
     }
 }

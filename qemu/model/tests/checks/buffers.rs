@@ -26,6 +26,7 @@ checks![
     a_regions_mapping_is_taken_away,
     regions_keep_so_many_mappings,
     contiguous_pages_are_one_piece,
+    both_ends_are_in_one_region,
     the_last_byte_of_the_address_space,
     the_smallest_rings,
 ];
@@ -521,6 +522,65 @@ fn contiguous_pages_are_one_piece() {
     assert_eq!(p.done_a()[0].status, 0);
     let writes = p.m.f.counter(Counter::DmaWrites) - before;
     assert!(writes <= 3, "{writes}");
+}
+
+/// A region keeps one run of its list, which both ends of a message may need at different places.
+fn both_ends_are_in_one_region() {
+    const PAGES: u64 = 48;
+    let mut p = Pair::with(|a, b| b.pd = a.pd);
+    let addr = p.m.memory.alloc(PAGES << 12, 4096, Grant::Write);
+    let table = p.m.memory.alloc(PAGES * 8, 64, Grant::Read);
+    for i in 0..PAGES {
+        p.m.memory.set_word(table + 8 * i, addr + (i << 12));
+    }
+    let context = MrContext {
+        pd: p.pd_a,
+        access: access::ALL,
+        addr: 0,
+        buffer: BufferList {
+            root: table,
+            bytes: PAGES << 12,
+            page_shift: 12,
+            levels: 1,
+            offset: 0,
+        },
+    };
+    let key = p.m.create(kind::MR, &context.encode()).unwrap();
+    for distance in 1..=20u64 {
+        let bytes = distance << 12;
+        let (from, to) = (20 << 12, (20 - distance) << 12);
+        let sge = |addr| Sge {
+            addr,
+            bytes: bytes as u32,
+            lkey: key.raw(),
+        };
+        for opcode in [work::WRITE, work::READ, work::SEND] {
+            let data = pattern(bytes as usize, distance << 8 | u64::from(opcode));
+            p.m.memory.set_bytes(addr + from, &data);
+            let (near, remote_addr) = match opcode {
+                work::READ => (to, from),
+                _ => (from, to),
+            };
+            let request = SendWqe {
+                remote_addr,
+                rkey: key.raw(),
+                ..wqe(opcode, 1)
+            };
+            if opcode == work::SEND {
+                p.recv(1, &[sge(to)]);
+                p.send(wqe(opcode, 1), &[sge(near)]);
+                p.done_b();
+            } else {
+                p.send(request, &[sge(near)]);
+            }
+            let place = format!("{distance} pages apart, opcode {opcode}");
+            assert_eq!(outcome(&p.done_a()[0]).0, Status::Success, "{place}");
+            assert!(
+                p.m.memory.bytes(addr + to, bytes as usize) == data,
+                "{place}"
+            );
+        }
+    }
 }
 
 /// The end of a range is exclusive, so a region, a block, a table may end at 2^64.
