@@ -52,6 +52,7 @@ pub const GROUPS: &[ktap::Group] = &[
     life::RECOVERY,
     tool::GROUP,
     faults::GROUP,
+    faults::RESUME,
 ];
 
 /// The cases that selectors mean, in the order of the selectors.

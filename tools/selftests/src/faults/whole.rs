@@ -10,6 +10,7 @@ use anyhow::Result;
 use super::nth::Faults;
 use crate::ktap::Setup;
 use crate::life::devices;
+use crate::life::Sleep;
 use crate::pair::works;
 use crate::pair::Peer;
 use crate::raw::Context;
@@ -50,9 +51,10 @@ pub(super) fn loopback(setup: &Setup) -> Result<()> {
         "qps=4 group=2 depth=4 count=8 op=send",
         "qps=2 group=1 depth=4 count=8 op=read",
     ] {
-        faults.try_all(
+        faults.try_some(
             &format!("loopback {plan}"),
             30,
+            40,
             || Ok(()),
             |()| world::put(&file, plan),
             |(), _| Ok(()),
@@ -61,34 +63,54 @@ pub(super) fn loopback(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// A device that does not come up after a reset is down until the next one.
-pub(super) fn reset(setup: &Setup) -> Result<()> {
+/// Fails points of what brings the device up again. Where it stays down, the test resets it at
+/// once, which the watchdog would do later.
+fn brought_up(
+    setup: &Setup,
+    name: &str,
+    least: u32,
+    mut call: impl FnMut(&str) -> Result<()>,
+) -> Result<()> {
     let mut faults = Faults::new(setup)?;
     let address = world::function(0)?;
     let file = format!("/sys/bus/pci/devices/{address}/reset");
     let is_up = || match Context::open_file(0) {
         Ok(_) => Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(false),
-        Err(error) => Err(error).context("open after a reset"),
+        Err(error) => Err(error).context("open of a device that is down"),
     };
     let mut down = 0;
     faults.try_some(
-        "reset",
-        30,
+        name,
+        least,
         30,
         || Peer::new(&Context::open(0)?, 4096),
-        |_| world::put(&file, "1"),
+        |_| call(&file),
         |_, _| {
             if !is_up()? {
                 down += 1;
                 world::put(&file, "1")?;
-                ensure!(is_up()?, "a second reset did not bring it up");
+                ensure!(is_up()?, "a reset did not bring it up");
             }
             Ok(())
         },
     )?;
     ensure!(down > 0, "the device came up every time");
     works(0, &mut setup.rng())
+}
+
+pub(super) fn reset(setup: &Setup) -> Result<()> {
+    brought_up(setup, "reset", 30, |file| world::put(file, "1"))
+}
+
+/// Suspend and resume of the devices, by the calling task.
+pub(super) fn resume(setup: &Setup) -> Result<()> {
+    world::put("/sys/power/pm_async", "0")?;
+    let tried = brought_up(setup, "suspend and resume", 30, |_| {
+        Sleep::Devices(0).sleep()
+    });
+    world::put("/sys/power/pm_async", "1")?;
+    tried
 }
 
 /// What a function without a driver must not have.
@@ -109,10 +131,10 @@ pub(super) fn probe(setup: &Setup) -> Result<()> {
     let address = world::function(0)?;
     let bind = format!("{}/bind", world::DRIVER);
     devices::unbind(&address)?;
-    let mut faults = Faults::new(setup)?;
+    let mut faults = Faults::near(setup)?;
     faults.try_some(
         "probe",
-        100,
+        50,
         30,
         || is_bare(&address),
         |()| world::put(&bind, &address),
