@@ -5,8 +5,9 @@
  * An interrupt is raised inside of the model and sent when the thread has left
  * it, because a message goes where the guest says: perhaps to our own registers.
  * In between it is a bit of `raised`. A bit is cleared before its message is
- * sent, so an interrupt that is raised meanwhile is sent as well. A reset clears
- * all bits: nothing that was raised before it is sent after it.
+ * sent, so an interrupt that is raised meanwhile is sent as well. A reset of the
+ * PCI function clears all bits: nothing that was raised before it is sent after
+ * it. CTRL.reset does not, and an interrupt without an event may follow it.
  *
  * MSI-X belongs to the BQL:
  *

@@ -11,9 +11,9 @@
 //!   process:  no answer for too long -> the device is fatal: all who wait are woken (abandon)
 //! ```
 //!
-//! The device answers in the order of the ring. While it answers commands ahead of this one,
-//! it is alive, and the wait begins anew. At most [`SLOTS`] commands are in the ring, so a wait
-//! ends after as many times the patience at the latest, whatever the device does.
+//! The device answers in the order of the ring. When it answers a command ahead of this one, the
+//! wait begins anew. At most [`SLOTS`] commands are in the ring, so a command waits for at most
+//! [`SLOTS`] times [`PATIENCE`], whatever the device does.
 //!
 //! A slot has its own piece of context memory, so as many commands are in flight as there are
 //! slots. Each command has a sequence number; a completion that does not carry the one that its

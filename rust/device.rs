@@ -9,16 +9,16 @@
 //!   wake-up, recovered                 EQs by command; then it is Up
 //!   link
 //!   unbind, reset, sleep,  shut_down   stop taking work -> the hardware is quiet, or known to be
-//!   failed link                        gone -> flush whoever waits -> processes lose their doors
+//!   failed link                        gone -> wake the waiters -> processes lose their doors
 //!                                      and are woken -> memory is freed
 //!   watchdog               check       lost interrupts; CPUs that come and go; all ones; fatal: asks for a reset
 //! ```
 //!
 //! Everything ends in the one [`Device::shut_down`]: unbind, rmmod, hot unplug, a reset from
 //! outside, sleep, an error of the link, and the reset that the watchdog asks for when the device
-//! is fatal. All but the first three are followed by [`Device::bring_up_again`]. The hardware is
-//! made quiet by one reset of the function, which ends all its objects at once; object by object
-//! they are only destroyed while the device goes on.
+//! is fatal. A reset, sleep and a link that is recovered are followed by
+//! [`Device::bring_up_again`]. The hardware is made quiet by one reset of the function, which ends
+//! all its objects at once; object by object they are only destroyed while the device goes on.
 //!
 //! # Locks, from the outside in
 //!

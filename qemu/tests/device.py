@@ -221,33 +221,6 @@ def keys_are_drawn():
     assert keys() != keys()
 
 
-def interrupts_wait_for_msix():
-    """MSI-X off, its function mask, the vector's mask: the message comes when all allow it."""
-    with Machine(*QEMU, *device()) as m:
-        f = Driver(m, 4)
-        f.up()
-        f.vector(0, MESSAGE, 0xCAFE)
-        control = f.capability(machine.CAP_MSIX) + 2
-        pending = BARS[4] + (f.config(control + 6) & ~7)
-
-        def masks(off, function, vector):
-            f.set_config(control, (0 if off else 0x8000) | (0x4000 if function else 0), "w")
-            m.write(BARS[4] + 12, int(vector))
-
-        for masked in ((True, False, False), (False, True, False), (False, False, True)):
-            masks(*masked)
-            m.write(MESSAGE, 0)
-            before = m.get("interrupts")
-            f.doorbell(BELL["CQ_ARM_NEXT"], f.posted << 32)
-            f.query()
-            f.doorbell(BELL["CQ_HEAD"], f.posted << 32)
-            assert m.get("interrupts") == before + 1, "the model does not know of MSI-X"
-            assert m.read(MESSAGE) == 0 and m.read(pending) & 1, "sent in spite of a mask"
-            masks(False, False, False)
-            assert m.read(MESSAGE) == 0xCAFE and not m.read(pending) & 1, "a message is lost"
-            f.doorbell(BELL["EQ_HEAD"], m.get("eqes") << 32)
-
-
 def commands_wait_for_the_virtual_clock():
     with Machine(*QEMU, *device("core-delay-ns=5000")) as m:
         f = Driver(m, 4)
@@ -684,7 +657,6 @@ TESTS = [
     commands_move_memory_and_interrupt,
     *interrupts.TESTS,
     keys_are_drawn,
-    interrupts_wait_for_msix,
     commands_wait_for_the_virtual_clock,
     resets_return_to_power_on,
     d3hot_is_off,

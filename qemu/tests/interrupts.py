@@ -32,8 +32,10 @@ def a_masked_vector_is_pending():
         for mask, unmask in masks:
             mask()
             m.write(MESSAGE, 0)
+            before = m.get("interrupts")
             f.unmask_eq()
             f.until(lambda: f.is_pending(0))
+            assert m.get("interrupts") == before + 1, "the model does not know of MSI-X"
             assert m.read(MESSAGE) == 0, "sent while it was masked"
             unmask()
             assert m.read(MESSAGE) == 0xCAFE and not f.is_pending(0), "not sent afterwards"

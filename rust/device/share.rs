@@ -145,7 +145,7 @@ impl Shares {
 
     /// Takes a page, of which there are `limit`, for a context of user `id`.
     fn open(&mut self, limit: u32, id: Option<Kuid>) -> Result<u16> {
-        // Page 0 is never free.
+        // Page 0 is the driver's, and is skipped.
         let free = self.holders.iter().skip(1).position(Option::is_none);
         let page = free.map_or(self.holders.len().max(1), |place| place + 1);
         if page >= limit as usize {

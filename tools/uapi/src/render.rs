@@ -45,7 +45,7 @@ pub fn header(facts: &Facts) -> String {
 pub fn device(facts: &Facts) -> String {
     const GUARD: &str = "_QPAIR_DEVICE_H";
     let mut out = String::from("/* SPDX-License-Identifier: GPL-2.0 */\n");
-    let intro = "Queue pairs: the numbers of the PCI function, for those who write drivers. \
+    let intro = "Queue pairs: the numbers of the PCI function, for driver writers. \
                  Generated from rust/abi by tools/uapi; do not edit.\n\n\
                  What they mean is said in Documentation/device.rst. A field that is not listed, \
                  or is called reserved, is zero.";

@@ -178,7 +178,6 @@ pub(crate) fn defaults() -> Vec<u64> {
         .collect()
 }
 
-/// From the callbacks' `opaque`.
 /// Which setting has this name.
 pub(crate) fn index_of(name: &str) -> u32 {
     (0..qpair_facts().settings)
@@ -191,6 +190,7 @@ pub(crate) fn index_of(name: &str) -> u32 {
         .unwrap()
 }
 
+/// From the callbacks' `opaque`.
 fn of<'a, M: Machine>(opaque: *mut c_void) -> &'a M {
     // SAFETY: `plug` hands out the address of a machine that outlives the model.
     unsafe { &*opaque.cast() }

@@ -166,7 +166,7 @@ pub(super) fn restored_from_an_image(setup: &Setup) -> Result<()> {
 pub(super) fn suspended_under_load(setup: &Setup) -> Result<()> {
     let mut rng = setup.rng();
     let before = Baseline::take()?;
-    for round in 0..world::rounds(8, 4) {
+    for round in 0..world::rounds(8, 2) {
         // The devices alone are quicker, and so their moments are more.
         let how = match round % 4 {
             0 => Sleep::Ram,
