@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Each allocation and each user copy of an operation fails in turn, and nothing stays behind.
 //!
-//! [`nth`] is how; an operation is one call of [`Faults::try_all`](nth::Faults::try_all) or
-//! [`Faults::try_some`](nth::Faults::try_some): a name, the least number of points, set-up, call,
-//! tear-down. Debug kernel only.
+//! `nth` is how; an operation is one call of `Faults::try_all` or `Faults::try_some`: a name, the
+//! least number of points, set-up, call, tear-down. Debug kernel only.
 
 mod ioctls;
 mod nth;

@@ -243,7 +243,7 @@ pub(super) fn asleep_the_driver_rests(setup: &Setup) -> Result<()> {
     let lines: Vec<&str> = trace.lines().collect();
     let resume =
         |line: &&str| of_ours(line, "device_pm_callback_start") && line.contains("[resume]");
-    let awake = lines.iter().position(|line| resume(line));
+    let awake = lines.iter().position(resume);
     let awake = awake.context("the device was not resumed")?;
     let slept = lines[..awake]
         .iter()
