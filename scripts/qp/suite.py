@@ -11,7 +11,7 @@ device  the device in QEMU, without a guest: PCI, properties, DMA, reset, unplug
 kunit   the module's KUnit suites, in the test kernel
 stock   the tests of the plans on the stock kernel, without an IOMMU
 iommu   the same with one
-7.3     the same on the test kernel, which is of the newest series
+7.3     the same on the test kernel, which is of the newest series; skipped where the stock kernel is of that series
 debug   the same on the debug kernel, after its detectors were shown to fire
 figures counted figures against those that are kept in tools/bench/figures.json
 
@@ -232,6 +232,11 @@ def without_warnings(layer):
     return count
 
 
+def is_stock_of_the_newest_series():
+    stock, test = (kernels.numbers(kernels.get(name).release)[:2] for name in ("stock", "test"))
+    return stock == test
+
+
 def kunit_suites():
     """The KUnit suites in the module's sources, and how many tests each has."""
     suites = {}
@@ -302,6 +307,11 @@ def run_layer(layer, chosen):
             count.fail("detectors not proved")
             tell("  The detectors are blind: a clean run would mean nothing.")
             return count
+    if layer == "7.3" and chosen.all and is_stock_of_the_newest_series():
+        # What it would run are the tests of the layers stock, iommu and debug.
+        tell("  skipped: the stock kernel is of this series itself; scripts/test 7.3/everything runs it all the same")
+        count.skipped += 1
+        return count
     found = in_guests(layer, chosen)
     if not found.total and chosen.all:
         found.fail("no test found")
