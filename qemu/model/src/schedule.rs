@@ -156,8 +156,8 @@ impl<H: Host> Function<H> {
         if let Some(first) = first.and_then(|qp| self.qps.get(qp)) {
             next = next.min(first.retry_at);
         }
-        let clocked = self.works_by_clock() || self.works_in_doorbells();
-        if clocked && !self.line.is_empty() && !self.knobs.stalled {
+        let clocked = || self.works_by_clock() || self.works_in_doorbells();
+        if !self.line.is_empty() && !self.knobs.stalled && clocked() {
             next = next.min(self.timers.core);
         }
         if next != self.timers.asked {
@@ -218,6 +218,9 @@ impl<H: Host> Function<H> {
             }
             moved = moved.saturating_add(whole.saturating_sub(next.budget.bytes));
             self.line.done(&next);
+            if self.line.is_empty() {
+                return Run::Idle;
+            }
         }
         if self.line.is_empty() {
             Run::Idle
@@ -263,7 +266,9 @@ impl<H: Host> Function<H> {
         let (before, after) = words.split_at_mut_checked(first)?;
         let at = u64::from(position) * BLOCK_BYTES as u64;
         found.sq.ring.load(&mut self.bus, at, before).ok()?;
-        found.sq.ring.load(&mut self.bus, 0, after).ok()?;
+        if !after.is_empty() {
+            found.sq.ring.load(&mut self.bus, 0, after).ok()?;
+        }
         self.bus.host.trace(Trace::Fetch {
             qp,
             index: head.get(),
