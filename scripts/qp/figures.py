@@ -121,7 +121,7 @@ run() {
 CONTROL = "kernel_loopback_control_interrupts"
 # What each figure is to be. Less is better for all that are counted, but the control.
 GOALS = {
-    "process_write64_b32_instructions": ("<= 80", lambda f, v: v <= 80),
+    "process_write64_b32_instructions": ("<= 60", lambda f, v: v <= 60),
     "process_write64_b32_sig32_instructions": (
         "less than all signalled",
         lambda f, v: v < f["process_write64_b32_instructions"],
@@ -133,7 +133,7 @@ GOALS = {
     "process_write64_b32_dma": ("<= 3.2", lambda f, v: v <= 3.2),
     **{f"scale_{qps}_instructions": ("within 10 % of each other", lambda f, v: even(f, "scale", QPS)) for qps in QPS},
     **{f"model_scale_{qps}_instructions": ("<= 600, within 10 % of each other", lambda f, v: v <= 600 and even(f, "model_scale", MODEL_QPS)) for qps in MODEL_QPS},
-    "kernel_loopback_256x64_instructions": ("<= 300", lambda f, v: v <= 300),
+    "kernel_loopback_256x64_instructions": ("<= 220", lambda f, v: v <= 220),
     "kernel_loopback_256x64_interrupts": ("<= 1/64", lambda f, v: v <= 1 / 64),
     "kernel_loopback_256x64_eq_doorbells": ("<= 1/64", lambda f, v: v <= 1 / 64),
     CONTROL: ("> 1/64: without coalescing", lambda f, v: v > 1 / 64),
