@@ -228,6 +228,8 @@ pub(super) fn more_waiters_than_slots(setup: &Setup) -> Result<()> {
         }
         drop(files);
         let device = if unbinds {
+            // It returns as one that was plugged in: the commands in its SQ went with its power.
+            host.set(0, "restart", true)?;
             host.set(0, "vanish", false)?;
             devices::rescan(&address)?
         } else {
