@@ -10,7 +10,9 @@ use crate::host::Host;
 use crate::host::Mapping;
 use crate::list::List;
 use crate::mutant::mutant;
+use crate::segment::Segment;
 use crate::table::Table;
+use core::ops::Range as Part;
 use qpair_abi::command::access;
 use qpair_abi::command::BufferList;
 use qpair_abi::counters::Counter;
@@ -171,50 +173,53 @@ impl<M: Mapping> Regions<M> {
         Some(())
     }
 
-    /// Reads what lies at a place, run by run: the other end of a message may be in the same region,
-    /// which keeps one run.
+    /// Hands `go` the bytes at a place run by run: the run, where in the region its part begins, and
+    /// which of the bytes that is. The other end of a message may be in the same region, which keeps
+    /// one run.
+    fn by_runs<H: Host<Map = M>>(
+        &mut self,
+        bus: &mut Bus<H>,
+        place: Place,
+        bytes: usize,
+        mut go: impl FnMut(&Segment<M>, &mut Bus<H>, u64, Part<usize>) -> Result<(), DmaFault>,
+    ) -> Result<(), DmaFault> {
+        let region = self.table.get_mut(place.key).ok_or(DmaFault)?;
+        let mut done = 0;
+        while done < bytes {
+            let at = place.at.wrapping_add(done as u64);
+            let run = region.list.run(bus, at)?;
+            let count = run.left(at).min(bytes.saturating_sub(done) as u64) as usize;
+            if count == 0 {
+                return Err(DmaFault);
+            }
+            let end = done.saturating_add(count);
+            go(run, bus, at, done..end)?;
+            done = end;
+        }
+        Ok(())
+    }
+
+    /// Reads what lies at a place.
     pub(crate) fn read<H: Host<Map = M>>(
         &mut self,
         bus: &mut Bus<H>,
         place: Place,
         bytes: &mut [u8],
     ) -> Result<(), DmaFault> {
-        let region = self.table.get_mut(place.key).ok_or(DmaFault)?;
-        let (mut at, mut rest) = (place.at, bytes);
-        while !rest.is_empty() {
-            let run = region.list.run(bus, at)?;
-            let count = run.left(at).min(rest.len() as u64);
-            let (now, later) = rest.split_at_mut_checked(count as usize).ok_or(DmaFault)?;
-            if now.is_empty() {
-                return Err(DmaFault);
-            }
-            run.read(bus, at, now)?;
-            at = at.wrapping_add(count);
-            rest = later;
-        }
-        Ok(())
+        self.by_runs(bus, place, bytes.len(), |run, bus, at, part| {
+            run.read(bus, at, bytes.get_mut(part).ok_or(DmaFault)?)
+        })
     }
 
-    /// Writes what lies at a place, in the same way.
+    /// Writes what lies at a place.
     pub(crate) fn write<H: Host<Map = M>>(
         &mut self,
         bus: &mut Bus<H>,
         place: Place,
         bytes: &[u8],
     ) -> Result<(), DmaFault> {
-        let region = self.table.get_mut(place.key).ok_or(DmaFault)?;
-        let (mut at, mut rest) = (place.at, bytes);
-        while !rest.is_empty() {
-            let run = region.list.run(bus, at)?;
-            let count = run.left(at).min(rest.len() as u64);
-            let (now, later) = rest.split_at_checked(count as usize).ok_or(DmaFault)?;
-            if now.is_empty() {
-                return Err(DmaFault);
-            }
-            run.write(bus, at, now)?;
-            at = at.wrapping_add(count);
-            rest = later;
-        }
-        Ok(())
+        self.by_runs(bus, place, bytes.len(), |run, bus, at, part| {
+            run.write(bus, at, bytes.get(part).ok_or(DmaFault)?)
+        })
     }
 }
