@@ -69,6 +69,7 @@ fn brought_up(
     setup: &Setup,
     name: &str,
     least: u32,
+    most: u32,
     mut call: impl FnMut(&str) -> Result<()>,
 ) -> Result<()> {
     let mut faults = Faults::new(setup)?;
@@ -83,7 +84,7 @@ fn brought_up(
     faults.try_some(
         name,
         least,
-        30,
+        most,
         || Peer::new(&Context::open(0)?, 4096),
         |_| call(&file),
         |_, _| {
@@ -100,13 +101,14 @@ fn brought_up(
 }
 
 pub(super) fn reset(setup: &Setup) -> Result<()> {
-    brought_up(setup, "reset", 30, |file| world::put(file, "1"))
+    brought_up(setup, "reset", 30, 30, |file| world::put(file, "1"))
 }
 
 /// Suspend and resume of the devices, by the calling task.
 pub(super) fn resume(setup: &Setup) -> Result<()> {
     world::put("/sys/power/pm_async", "0")?;
-    let tried = brought_up(setup, "suspend and resume", 30, |_| {
+    // Few, as the devices of the machine take seconds to sleep one after the other.
+    let tried = brought_up(setup, "suspend and resume", 30, 4, |_| {
         Sleep::Devices(0).sleep()
     });
     world::put("/sys/power/pm_async", "1")?;
