@@ -52,7 +52,6 @@ pub const GROUPS: &[ktap::Group] = &[
     life::RECOVERY,
     tool::GROUP,
     faults::GROUP,
-    faults::RESUME,
 ];
 
 /// The cases that selectors mean, in the order of the selectors.

@@ -27,9 +27,3 @@ pub const GROUP: Group = Group {
         whole::probe * 4,
     ],
 };
-
-/// The same of suspend and resume, in a guest that can sleep.
-pub const RESUME: Group = Group {
-    name: "resume",
-    cases: cases![whole::resume * 4],
-};

@@ -10,7 +10,6 @@ use anyhow::Result;
 use super::nth::Faults;
 use crate::ktap::Setup;
 use crate::life::devices;
-use crate::life::Sleep;
 use crate::pair::works;
 use crate::pair::Peer;
 use crate::raw::Context;
@@ -102,17 +101,6 @@ fn brought_up(
 
 pub(super) fn reset(setup: &Setup) -> Result<()> {
     brought_up(setup, "reset", 30, 30, |file| world::put(file, "1"))
-}
-
-/// Suspend and resume of the devices, by the calling task.
-pub(super) fn resume(setup: &Setup) -> Result<()> {
-    world::put("/sys/power/pm_async", "0")?;
-    // Few, as the devices of the machine take seconds to sleep one after the other.
-    let tried = brought_up(setup, "suspend and resume", 30, 4, |_| {
-        Sleep::Devices(0).sleep()
-    });
-    world::put("/sys/power/pm_async", "1")?;
-    tried
 }
 
 /// What a function without a driver must not have.

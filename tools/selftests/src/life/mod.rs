@@ -16,7 +16,6 @@ mod worlds;
 pub(crate) use self::devices::bind;
 pub(crate) use self::devices::restore;
 pub(crate) use self::devices::unbind;
-pub(crate) use self::sleep::Sleep;
 use crate::cases;
 use crate::ktap::Group;
 

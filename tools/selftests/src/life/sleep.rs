@@ -29,7 +29,7 @@ use crate::world::Baseline;
 
 /// A way to sleep.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Sleep {
+enum Sleep {
     /// Suspend to RAM. The machine resets the device; `scripts/guest` wakes the machine.
     Ram,
     /// Suspend, as far as the devices: they are left alone for so many seconds.
@@ -43,7 +43,7 @@ pub(crate) enum Sleep {
 
 impl Sleep {
     /// Sleeps, and returns when the machine is awake.
-    pub(crate) fn sleep(self) -> Result<()> {
+    fn sleep(self) -> Result<()> {
         let (test, seconds, state) = match self {
             Self::Ram => ("none", 0, "mem"),
             Self::Devices(seconds) => ("devices", seconds, "mem"),
