@@ -300,7 +300,7 @@ impl<H: Handler, C: Context> Poller<H, C> {
         result
     }
 
-    /// The state, for who has the right to it. A threaded poll needs `alone` to run.
+    /// The state, for a caller that has the right to it. A threaded poll needs `alone` to run.
     ///
     /// # Safety
     ///

@@ -30,7 +30,7 @@ impl Default for Ends {
 }
 
 impl Ends {
-    /// Who is first.
+    /// The first index.
     #[inline]
     pub(crate) fn first(&self) -> Option<usize> {
         (self.first != NONE).then_some(self.first as usize)

@@ -46,8 +46,8 @@ pub fn fail_every_point() {
 /// What an operation must leave as it was.
 #[derive(Debug, PartialEq, Eq)]
 struct Level {
-    /// Objects that the device has, where QEMU can be asked.
-    objects: Option<u64>,
+    /// Objects that the device has.
+    objects: u64,
     /// DMA mappings and coherent memory that the driver has; none where it is not bound.
     held: i64,
 }
@@ -63,8 +63,7 @@ struct Tally {
 /// The mechanism, and the state that every operation returns to.
 pub(super) struct Faults {
     nth: File,
-    /// None in a guest that sleeps, which has no line to the monitor.
-    host: Option<Host>,
+    host: Host,
     rng: fastrand::Rng,
     before: Baseline,
     level: Level,
@@ -111,7 +110,7 @@ impl Faults {
         ] {
             world::put(format!("{DEBUG}/{name}"), value)?;
         }
-        let mut host = Host::is_there().then(Host::call).transpose()?;
+        let mut host = Host::call()?;
         Ok(Self {
             nth,
             level: Level::take(&mut host)?,
@@ -246,17 +245,14 @@ impl Faults {
 }
 
 impl Level {
-    fn take(host: &mut Option<Host>) -> Result<Self> {
+    fn take(host: &mut Host) -> Result<Self> {
         // Of a device without a driver there is no such file.
         let held = match world::debugfs(0) {
             Ok(folder) => world::field(&folder.join("device").to_string_lossy(), "dma-held")?,
             Err(_) => 0,
         };
         Ok(Self {
-            objects: host
-                .as_mut()
-                .map(|host| host.get(0, "objects"))
-                .transpose()?,
+            objects: host.get(0, "objects")?,
             held,
         })
     }

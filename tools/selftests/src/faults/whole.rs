@@ -62,15 +62,8 @@ pub(super) fn loopback(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Fails points of what brings the device up again. Where it stays down, the test resets it at
-/// once, which the watchdog would do later.
-fn brought_up(
-    setup: &Setup,
-    name: &str,
-    least: u32,
-    most: u32,
-    mut call: impl FnMut(&str) -> Result<()>,
-) -> Result<()> {
+/// Where the device stays down, the test resets it at once, which the watchdog would do later.
+pub(super) fn reset(setup: &Setup) -> Result<()> {
     let mut faults = Faults::new(setup)?;
     let address = world::function(0)?;
     let file = format!("/sys/bus/pci/devices/{address}/reset");
@@ -81,11 +74,11 @@ fn brought_up(
     };
     let mut down = 0;
     faults.try_some(
-        name,
-        least,
-        most,
+        "reset",
+        30,
+        30,
         || Peer::new(&Context::open(0)?, 4096),
-        |_| call(&file),
+        |_| world::put(&file, "1"),
         |_, _| {
             if !is_up()? {
                 down += 1;
@@ -97,10 +90,6 @@ fn brought_up(
     )?;
     ensure!(down > 0, "the device came up every time");
     works(0, &mut setup.rng())
-}
-
-pub(super) fn reset(setup: &Setup) -> Result<()> {
-    brought_up(setup, "reset", 30, 30, |file| world::put(file, "1"))
 }
 
 /// What a function without a driver must not have.
