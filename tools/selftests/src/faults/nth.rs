@@ -2,8 +2,10 @@
 //! Fault injection by `/proc/self/fail-nth`: the Nth point that the calling task passes fails once.
 //!
 //! A point is an allocation or a user copy. Only those with a function of the module on the stack
-//! count, so that neither the test's own system calls nor the rest of the kernel take part; and
-//! none with a function of kmemleak's, whose records are no part of the driver.
+//! count, so that neither the test's own system calls nor the rest of the kernel take part. Two
+//! kinds are left out: those with a function of kmemleak's, whose records are no part of the
+//! driver, and entries of `/proc`. The kernel goes on where an interrupt has no files there, and
+//! warns when it removes them.
 //!
 //! An operation is done once with a number that is never reached, which says how many points it
 //! has. Then it is done again and again, and another point fails each time. After each the state
@@ -31,6 +33,7 @@ use crate::world;
 use crate::world::Baseline;
 
 const DEBUG: &str = "/sys/kernel/debug";
+const CACHES: &str = "/sys/kernel/slab";
 const KINDS: [&str; 3] = ["failslab", "fail_page_alloc", "fail_usercopy"];
 /// More points than any operation has.
 const NEVER: u32 = 1 << 24;
@@ -76,8 +79,7 @@ impl Faults {
     }
 
     /// As [`Self::new`], for points that are called by the module itself or a few frames further on.
-    /// Those deep in the kernel's own code are left out, as some of its own clean-ups warn: an
-    /// interrupt without its files in `/proc` cannot be freed in silence.
+    /// Those deep in the kernel's own code are left out.
     pub(super) fn near(setup: &Setup) -> Result<Self> {
         Self::as_deep_as(setup, 10)
     }
@@ -102,7 +104,14 @@ impl Faults {
                 world::put(format!("{DEBUG}/{kind}/{name}"), &value)?;
             }
         }
+        for cache in std::fs::read_dir(CACHES)? {
+            let cache = cache?;
+            let fails = cache.file_name() != "proc_dir_entry";
+            let file = cache.path().join("failslab");
+            world::put(file, if fails { "1" } else { "0" })?;
+        }
         for (name, value) in [
+            ("failslab/cache-filter", "Y"),
             ("failslab/ignore-gfp-wait", "N"),
             ("fail_page_alloc/ignore-gfp-wait", "N"),
             ("fail_page_alloc/ignore-gfp-highmem", "N"),
@@ -259,7 +268,7 @@ impl Level {
 }
 
 /// The errno at the root of an error.
-fn errno_of(error: &anyhow::Error) -> Option<Errno> {
+pub(super) fn errno_of(error: &anyhow::Error) -> Option<Errno> {
     let root = error.root_cause();
     let by_io = || {
         let error: &std::io::Error = root.downcast_ref()?;

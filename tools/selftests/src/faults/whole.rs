@@ -6,7 +6,9 @@ use std::path::Path;
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
+use nix::errno::Errno;
 
+use super::nth::errno_of;
 use super::nth::Faults;
 use crate::ktap::Setup;
 use crate::life::devices;
@@ -106,6 +108,11 @@ fn is_bare(address: &str) -> Result<()> {
     Ok(())
 }
 
+/// What the PCI core says where it has no memory for the record of a BAR, for the domain of the
+/// interrupts, or for their descriptors. Where this was the truth the last probe, of which nothing
+/// fails, would say it as well.
+const OF_THE_CORE: [Errno; 3] = [Errno::EBUSY, Errno::ENODEV, Errno::ENOSPC];
+
 pub(super) fn probe(setup: &Setup) -> Result<()> {
     let address = world::function(0)?;
     let bind = format!("{}/bind", world::DRIVER);
@@ -116,7 +123,12 @@ pub(super) fn probe(setup: &Setup) -> Result<()> {
         50,
         30,
         || is_bare(&address),
-        |()| world::put(&bind, &address),
+        |()| match world::put(&bind, &address) {
+            Err(error) if errno_of(&error).is_some_and(|errno| OF_THE_CORE.contains(&errno)) => {
+                Err(Errno::ENOMEM.into())
+            }
+            other => other,
+        },
         |(), bound| {
             if bound.is_some() {
                 ensure!(devices::appeared(&address)? == 0, "another number");
