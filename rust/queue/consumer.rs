@@ -256,7 +256,7 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         view: impl FnOnce(&'a S) -> V,
         into: &mut [T],
         (mask, bits): (u64, u64),
-        mut takes: impl FnMut(&mut T, &[u64; N]) -> bool,
+        takes: impl FnMut(&mut T, &[u64; N]) -> bool,
     ) -> (usize, Seen<K>) {
         let storage = view(&self.storage);
         let position = self.depth.position(self.head);
@@ -267,16 +267,13 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
             0
         };
         let (mask, bits) = (mask | OWNER, bits | owner);
-        let (mut at, mut taken) = ((position as usize).wrapping_mul(N), 0u32);
         let count = into.len().min(to_end);
-        for place in into.get_mut(..count).unwrap_or_default() {
-            match read(&storage, at, |last| last & mask == bits) {
-                Some(words) if takes(place, &words) => {}
-                _ => break,
-            }
-            at = at.wrapping_add(N);
-            taken = taken.wrapping_add(1);
-        }
+        let taken = storage.load_row(
+            (position as usize).wrapping_mul(N),
+            into.get_mut(..count).unwrap_or_default(),
+            |last| last & mask == bits,
+            takes,
+        );
         self.head = self.head.plus(taken);
         (taken as usize, self.seen())
     }

@@ -76,6 +76,32 @@ pub trait Storage {
         Some(words)
     }
 
+    /// Loads entries in a row, as [`load_entry`](Self::load_entry) does, the first from `at` on: how many. Each is
+    /// shown to `takes` with a place in `into`. The row ends where there is no place, no entry, or one that is not
+    /// taken. For implementations that can check bounds once.
+    #[inline(always)]
+    fn load_row<const N: usize, T>(
+        &self,
+        mut at: usize,
+        into: &mut [T],
+        there: impl Fn(u64) -> bool,
+        mut takes: impl FnMut(&mut T, &[u64; N]) -> bool,
+    ) -> u32
+    where
+        Self: Sized,
+    {
+        let mut taken = 0u32;
+        for place in into {
+            match self.load_entry(at, &there) {
+                Some(words) if takes(place, &words) => {}
+                _ => break,
+            }
+            at = at.wrapping_add(N);
+            taken = taken.wrapping_add(1);
+        }
+        taken
+    }
+
     /// Stores words from `at` on. For implementations that can check bounds once.
     #[inline(always)]
     fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
@@ -121,6 +147,16 @@ impl<S: Storage> Storage for &S {
         there: impl FnOnce(u64) -> bool,
     ) -> Option<[u64; N]> {
         (**self).load_entry(at, there)
+    }
+    #[inline(always)]
+    fn load_row<const N: usize, T>(
+        &self,
+        at: usize,
+        into: &mut [T],
+        there: impl Fn(u64) -> bool,
+        takes: impl FnMut(&mut T, &[u64; N]) -> bool,
+    ) -> u32 {
+        (**self).load_row(at, into, there, takes)
     }
     #[inline(always)]
     fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {

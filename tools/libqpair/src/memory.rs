@@ -266,6 +266,15 @@ impl View<'_> {
         unsafe { self.words.add(at).cast().as_ref() }
     }
 
+    /// The `N` words around `at`, and all after them, `N` at a time.
+    #[inline(always)]
+    fn from<const N: usize>(&self, at: usize) -> &[[AtomicU64; N]] {
+        let at = at & self.mask & !(N - 1);
+        let count = (self.words() - at) / N;
+        // SAFETY: As in `at`, and nothing past the last word: `at` is inside, and `count` rounds down.
+        unsafe { std::slice::from_raw_parts(self.words.add(at).cast().as_ptr(), count) }
+    }
+
     #[inline(always)]
     fn word(&self, at: usize) -> &AtomicU64 {
         let [word] = self.at(at);
@@ -276,6 +285,24 @@ impl View<'_> {
 #[inline(always)]
 fn load(word: &AtomicU64) -> u64 {
     u64::from_le(word.load(Ordering::Relaxed))
+}
+
+/// The words of an entry, the last first.
+#[inline(always)]
+fn entry<const N: usize>(
+    from: &[AtomicU64; N],
+    there: impl FnOnce(u64) -> bool,
+) -> Option<[u64; N]> {
+    let owner = load(&from[N - 1]);
+    if !there(owner) {
+        return None;
+    }
+    fence(Ordering::Acquire);
+    // All but the last, which was loaded first.
+    Some(std::array::from_fn(|i| match i {
+        last if last == N - 1 => owner,
+        other => load(&from[other]),
+    }))
 }
 
 impl Storage for View<'_> {
@@ -321,17 +348,25 @@ impl Storage for View<'_> {
         at: usize,
         there: impl FnOnce(u64) -> bool,
     ) -> Option<[u64; N]> {
-        let from: &[AtomicU64; N] = self.at(at);
-        let owner = load(&from[N - 1]);
-        if !there(owner) {
-            return None;
+        entry(self.at(at), there)
+    }
+
+    #[inline(always)]
+    fn load_row<const N: usize, T>(
+        &self,
+        at: usize,
+        into: &mut [T],
+        there: impl Fn(u64) -> bool,
+        mut takes: impl FnMut(&mut T, &[u64; N]) -> bool,
+    ) -> u32 {
+        let mut taken = 0;
+        for (place, from) in into.iter_mut().zip(self.from(at)) {
+            match entry(from, &there) {
+                Some(words) if takes(place, &words) => taken += 1,
+                _ => break,
+            }
         }
-        self.after_owner();
-        // All but the last, which was loaded first.
-        Some(std::array::from_fn(|i| match i {
-            last if last == N - 1 => owner,
-            other => load(&from[other]),
-        }))
+        taken
     }
 
     #[inline(always)]
@@ -401,6 +436,16 @@ macro_rules! as_its_view {
                 there: impl FnOnce(u64) -> bool,
             ) -> Option<[u64; N]> {
                 self.view().load_entry(at, there)
+            }
+            #[inline(always)]
+            fn load_row<const N: usize, T>(
+                &self,
+                at: usize,
+                into: &mut [T],
+                there: impl Fn(u64) -> bool,
+                takes: impl FnMut(&mut T, &[u64; N]) -> bool,
+            ) -> u32 {
+                self.view().load_row(at, into, there, takes)
             }
             #[inline(always)]
             fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {

@@ -100,17 +100,19 @@ pub(crate) fn run(device: Option<&Path>, args: &Bench) -> anyhow::Result<()> {
         }
         loop {
             let taken = session.take();
-            let mut qp = None;
-            for (i, completion) in taken.iter().enumerate() {
+            let Some(mut before) = taken.first() else {
+                break;
+            };
+            for completion in taken {
                 completion.check()?;
-                if qp != Some(completion.qp()) {
+                if completion.qp() != before.qp() {
                     // Those of one queue come in order: the last in a row tells for all.
-                    note(&mut lanes, taken.get(i.wrapping_sub(1)))?;
-                    qp = Some(completion.qp());
+                    note(&mut lanes, before)?;
                 }
+                before = completion;
             }
-            note(&mut lanes, taken.last())?;
-            news |= !taken.is_empty();
+            note(&mut lanes, before)?;
+            news = true;
             // Fewer than there was room for: there are no more.
             if taken.len() < TAKE {
                 break;
@@ -205,17 +207,15 @@ impl Lane {
 }
 
 /// A completion tells how far its lane is.
-fn note(lanes: &mut [Lane], completion: Option<&Completion>) -> anyhow::Result<()> {
-    if let Some(completion) = completion {
-        let lane = lanes.get_mut((completion.id() >> 48) as usize);
-        lane.ok_or_else(nobodys)?.complete(completion);
-    }
+fn note(lanes: &mut [Lane], completion: &Completion) -> anyhow::Result<()> {
+    let lane = lanes.get_mut((completion.id() >> 48) as usize);
+    lane.ok_or_else(of_no_lane)?.complete(completion);
     Ok(())
 }
 
 #[cold]
-fn nobodys() -> anyhow::Error {
-    anyhow::anyhow!("a completion of nobody's")
+fn of_no_lane() -> anyhow::Error {
+    anyhow::anyhow!("a completion whose work request no queue pair has posted")
 }
 
 fn report(
