@@ -61,7 +61,7 @@ impl Qemu {
         self.unmapped = unmapped;
     }
 
-    /// Whether an interrupt was raised since the last call.
+    /// Whether an interrupt was raised since the last call. With the call the count begins anew.
     pub(crate) fn take_raised(&mut self) -> bool {
         core::mem::take(&mut self.raised)
     }

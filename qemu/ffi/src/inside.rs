@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Who is inside of the function.
+//! Which thread is inside of the function.
 //!
-//! One thread at a time, by a lock. Who may come:
+//! One thread at a time, by a lock. The threads are:
 //!
 //! ```text
 //!   with the BQL    registers, properties, reset, a change of the view of memory:
-//!                   enter(), waits for whoever is inside
-//!   without it      the core in its IOThread: run(), waits as well, and lets those
-//!                   who wait go first, every few turns
+//!                   enter(), waits for the thread that is inside
+//!   without it      the core in its IOThread: run(), waits as well, and lets the
+//!                   threads that wait go first, every few turns
 //!                   doorbells of CPUs: post(), never waits
 //! ```
 //!
-//! **Lock order: the BQL, then this lock.** So nobody who came without the BQL may want it inside. What
+//! **Lock order: the BQL, then this lock.** So a thread that came without the BQL must not want it inside. What
 //! would want it there is an access to memory that is no RAM (refused without the BQL, see
 //! [`QpairHost`](crate::QpairHost)) and the translation by an IOMMU, whose model belongs to the BQL and
 //! may send an interrupt for a fault. Where an IOMMU translates, the function is *bound* to the BQL:
-//! then nobody works in it who lacks that.
+//! then only a thread that has the BQL works in it.
 //!
-//! **A doorbell is a letter.** It goes into a queue without locks; then its CPU takes in all letters that
-//! are there, if nobody is inside. If somebody is, he does it: every few turns, and when he has left.
-//! Then he looks once more, and the poster looks whether somebody is inside after his letter is in the queue;
-//! between the two steps of each is a full fence, so one of them sees the other, and no letter stays.
-//! Everybody who enters takes in all letters first. So what is written by a CPU is acted
-//! on in its order, and before anything that the CPU reads or writes later in a register.
+//! **A doorbell is queued.** A CPU puts it into a queue without locks. Then the CPU takes in all
+//! doorbells of the queue, if no thread is inside. A thread that is inside takes them in every few
+//! turns, and once more when it has left. Between leaving and that look is a full fence, and so is
+//! one between a CPU's write to the queue and its look whether a thread is inside. So at least one
+//! of the two sees the other, and no doorbell stays in the queue. A thread that enters takes in all
+//! doorbells first, so what a CPU wrote is acted on in its order, and before what the CPU reads
+//! or writes later in a register.
 //!
-//! **Nobody is inside twice.** A callback may come back in under the BQL: an IOMMU's fault may aim at our
-//! registers. Only a holder of the BQL can find that somebody with the BQL is inside, and then it is
-//! itself: accesses do nothing; the end, a reset and the loss of mappings are done as soon as it has left.
+//! **No thread is inside twice.** A callback may come back in under the BQL: an IOMMU's fault may aim at our
+//! registers. Only a holder of the BQL can find that a thread with the BQL is inside, and that is the same
+//! thread: accesses do nothing; the end, a reset and the loss of mappings are done as soon as it has left.
 //! Mappings hold references of their own, so late is not too late.
 
 use core::sync::atomic::{
@@ -52,17 +53,17 @@ use crate::host::Qemu;
 use crate::QpairRun;
 
 /// Doorbells that wait. Where they are more, the BQL's queue is the longer one.
-const LETTERS: usize = 1024;
+const WAITING: usize = 1024;
 /// Turns between two looks at who waits.
 const TURNS: u32 = 8;
 /// How often the core looks before its thread goes round again.
 const LOOKS: u32 = 8;
-/// How often somebody who leaves takes in what has come meanwhile.
+/// How often a thread that leaves takes in what has come meanwhile.
 const ROUNDS: u32 = 4;
 
 /// A doorbell: where, what, and how many bytes of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Letter {
+pub(crate) struct Doorbell {
     pub(crate) offset: u64,
     pub(crate) value: u64,
     pub(crate) bytes: u32,
@@ -77,7 +78,7 @@ fn end(function: &mut Function<Qemu>) {
 /// The function, and the ways to it.
 pub(crate) struct Inside {
     function: Mutex<Function<Qemu>>,
-    letters: ArrayQueue<Letter>,
+    doorbells: ArrayQueue<Doorbell>,
     /// Somebody with the BQL is inside. Belongs to the BQL.
     busy: AtomicBool,
     /// Only holders of the BQL work. Changes inside, so who is inside knows.
@@ -91,7 +92,7 @@ impl Inside {
     pub(crate) fn new(function: Function<Qemu>) -> Self {
         Self {
             function: Mutex::new(function),
-            letters: ArrayQueue::new(LETTERS),
+            doorbells: ArrayQueue::new(WAITING),
             busy: AtomicBool::new(false),
             bound: AtomicBool::new(false),
             reset_later: AtomicBool::new(false),
@@ -108,7 +109,7 @@ impl Inside {
         let result = self.work(self.function.lock(), act);
         for round in 0..ROUNDS {
             let Some(function) = self
-                .has_letters()
+                .has_doorbells()
                 .then(|| self.function.try_lock())
                 .flatten()
             else {
@@ -179,6 +180,8 @@ impl Inside {
             return QpairRun::Bound;
         }
         let mut function = self.function.lock();
+        // What was raised before this run has been sent, or is sent by the thread that raised it.
+        function.host_mut().take_raised();
         let mut run = QpairRun::More;
         for _ in 0..LOOKS {
             if self.bound.load(Relaxed) {
@@ -201,19 +204,19 @@ impl Inside {
     }
 
     /// Without the BQL: hands in a doorbell. False if it was not taken: then it wants the BQL.
-    pub(crate) fn post(&self, letter: Letter) -> bool {
-        if self.bound.load(Relaxed) || self.letters.push(letter).is_err() {
+    pub(crate) fn post(&self, doorbell: Doorbell) -> bool {
+        if self.bound.load(Relaxed) || self.doorbells.push(doorbell).is_err() {
             return false;
         }
         self.take_in_rest();
         true
     }
 
-    /// Without the BQL, and having left or posted: letters that nobody else takes in.
+    /// Without the BQL, after leaving or posting: takes in doorbells if no thread is inside.
     fn take_in_rest(&self) {
         for round in 0..ROUNDS {
             let Some(mut function) = self
-                .has_letters()
+                .has_doorbells()
                 .then(|| self.function.try_lock())
                 .flatten()
             else {
@@ -237,24 +240,24 @@ impl Inside {
     }
 
     /// After what we did before, and before we look who is inside.
-    fn has_letters(&self) -> bool {
+    fn has_doorbells(&self) -> bool {
         fence(SeqCst);
-        !self.letters.is_empty()
+        !self.doorbells.is_empty()
     }
 
     /// Inside.
     fn take_in(&self, function: &mut Function<Qemu>) {
         // No more than fit: CPUs that ring all the time keep nobody in here.
-        for _ in 0..LETTERS {
-            let Some(letter) = self.letters.pop() else {
+        for _ in 0..WAITING {
+            let Some(doorbell) = self.doorbells.pop() else {
                 return;
             };
-            function.doorbell(letter.offset, letter.value, letter.bytes);
+            function.doorbell(doorbell.offset, doorbell.value, doorbell.bytes);
         }
     }
 }
 
-/// Calls the core for letters that are left. One that is gone has no core, and reads none.
+/// Calls the core for doorbells that are left. A function that is gone has no core, and takes none in.
 fn call(function: &mut Function<Qemu>) {
     if !function.is_vanished() {
         function.host_mut().wake();

@@ -22,8 +22,8 @@ use qpair_model::{
 
 use crate::host::Qemu;
 use crate::inside::{
-    Inside,
-    Letter, //
+    Doorbell,
+    Inside, //
 };
 use crate::settings::{
     Setting,
@@ -251,7 +251,7 @@ pub unsafe extern "C" fn qpair_model_post(
 ) -> bool {
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
-    model.inside.post(Letter {
+    model.inside.post(Doorbell {
         offset,
         value,
         bytes,

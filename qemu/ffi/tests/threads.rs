@@ -95,6 +95,11 @@ impl Threads {
         unsafe { qpair_model_post(self.model(), doorbell::SQ, 0xffff | value << 32, 8) }
     }
 
+    fn ring(&self, place: u64, value: u64) {
+        // SAFETY: The model lives.
+        assert!(unsafe { qpair_model_post(self.model(), place, value, 8) });
+    }
+
     fn run(&self) -> QpairRun {
         // SAFETY: The model lives.
         unsafe { qpair_model_run_apart(self.model()) }
@@ -354,9 +359,12 @@ fn the_end_waits_and_is_quiet() {
     assert!(!machine.woken.load(SeqCst));
 }
 
-/// The core's thread sends an interrupt when it has left the model, so it leaves soon.
-#[test]
-fn the_core_leaves_to_send_an_interrupt() {
+/// Commands that [`commands`] puts into the SQ.
+const COMMANDS: u32 = 12;
+
+/// A function that does one command in each turn; CQ 0 is armed, and commands are in the SQ, of
+/// which the function does not know yet.
+fn commands() -> Box<Threads> {
     let machine = Threads::new();
     machine.unplug();
     let mut settings = defaults();
@@ -371,24 +379,42 @@ fn the_core_leaves_to_send_an_interrupt() {
         CONTEXT,
         (counters::BYTES as u64) << 32,
     ];
-    for at in 0..12 {
+    for at in 0..u64::from(COMMANDS) {
         for (i, word) in words.into_iter().enumerate() {
             let place = machine.board.word(SQ + 64 * at + 8 * i as u64);
             place.store(word, SeqCst);
         }
     }
-    let ring = |place, value| {
-        // SAFETY: The model lives.
-        assert!(unsafe { qpair_model_post(machine.model(), place, value, 8) });
-    };
-    ring(doorbell::EQ_HEAD, 0);
-    ring(doorbell::CQ_ARM_NEXT, 0);
-    ring(doorbell::SQ, doorbell::value(Number::ADMIN, 12));
+    machine.ring(doorbell::EQ_HEAD, 0);
+    machine.ring(doorbell::CQ_ARM_NEXT, 0);
+    machine
+}
+
+/// The core's thread sends an interrupt when it has left the model, so it leaves soon.
+#[test]
+fn the_core_leaves_to_send_an_interrupt() {
+    let machine = commands();
+    machine.ring(doorbell::SQ, doorbell::value(Number::ADMIN, COMMANDS));
     assert_eq!(machine.run(), QpairRun::More);
     assert_eq!(machine.counter(Counter::Interrupts), 1);
     let done = machine.counter(Counter::Commands);
-    assert!(done < 12, "all was done before the interrupt could be sent");
+    assert!(
+        done < COMMANDS.into(),
+        "all was done before the interrupt could be sent"
+    );
     while machine.run() != QpairRun::Idle {}
-    assert_eq!(machine.counter(Counter::Commands), 12);
+    assert_eq!(machine.counter(Counter::Commands), COMMANDS.into());
     assert_eq!(machine.counter(Counter::Interrupts), 1);
+}
+
+/// An interrupt that was raised before makes the core's thread leave no more: it has been sent.
+#[test]
+fn the_core_leaves_once_for_an_interrupt() {
+    let machine = commands();
+    machine.ring(doorbell::SQ, doorbell::value(Number::ADMIN, 1));
+    assert_eq!(machine.run(), QpairRun::Idle);
+    assert_eq!(machine.counter(Counter::Interrupts), 1);
+    machine.ring(doorbell::SQ, doorbell::value(Number::ADMIN, COMMANDS));
+    assert_eq!(machine.run(), QpairRun::Idle, "left for an old interrupt");
+    assert_eq!(machine.counter(Counter::Commands), COMMANDS.into());
 }
