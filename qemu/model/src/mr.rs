@@ -2,7 +2,8 @@
 //! Memory regions: from a key and an address to guest memory, or to the reason why not.
 //!
 //! A region that is used again where it was used last keeps that run mapped, as rings are kept. A bounded
-//! number of regions does; the one that was mapped first gives way. A mapping ends with its region.
+//! number of regions does; the one that was mapped first gives way. A mapping ends with its region. A run
+//! that cannot be mapped is tried again after a change of the system's addresses that concerns it.
 
 use crate::bus::Bus;
 use crate::host::DmaFault;
@@ -58,7 +59,7 @@ pub(crate) struct Place {
 /// All regions.
 pub(crate) struct Regions<M> {
     table: Table<Region<M>>,
-    /// Those that may keep a run mapped; the first was mapped first.
+    /// Those that may have a run mapped, or have tried; the first was the first to try.
     kept: VecDeque<Number>,
 }
 
@@ -127,7 +128,7 @@ impl<M: Mapping> Regions<M> {
         Ok((place, left.min(range.bytes)))
     }
 
-    /// A run of this region is mapped now.
+    /// A mapping of a run of this region was tried.
     fn keep(&mut self, key: Number) {
         if self.kept.contains(&key) {
             return;

@@ -2,7 +2,8 @@
 //! A contiguous piece of a ring or region, which may stay mapped.
 //!
 //! What is mapped costs a few loads or stores for each access. What cannot be mapped is read and written by
-//! its address. A mapping that the system takes away is dropped, and made anew at the next use.
+//! its address. A mapping that the system takes away is dropped, and made anew at the next use; then also what
+//! could not be mapped before is tried again.
 
 use crate::bus::Bus;
 use crate::host::DmaFault;
@@ -22,8 +23,8 @@ enum Mapped<M> {
     New,
     /// To be mapped at the next use.
     NotYet,
-    /// It cannot be.
-    Never,
+    /// It could not be. Tried again when the system has changed its addresses.
+    Failed,
     Yes(M),
 }
 
@@ -93,19 +94,22 @@ impl<M: Mapping> Segment<M> {
         let Piece { addr, bytes } = self.piece;
         self.map = match bus.host.map(addr, bytes, writable) {
             Some(map) => Mapped::Yes(map),
-            None => Mapped::Never,
+            None => Mapped::Failed,
         };
     }
 
-    /// It is used: whether this was the use at which it was mapped.
+    /// It is used: whether this was the use at which a mapping was tried.
     pub(crate) fn used<H: Host<Map = M>>(&mut self, bus: &mut Bus<H>, writable: bool) -> bool {
         match self.map {
             Mapped::New => {
                 self.map = Mapped::NotYet;
                 false
             }
-            Mapped::NotYet => self.mapping(bus, writable).is_some(),
-            Mapped::Never | Mapped::Yes(_) => false,
+            Mapped::NotYet => {
+                self.map(bus, writable);
+                true
+            }
+            Mapped::Failed | Mapped::Yes(_) => false,
         }
     }
 

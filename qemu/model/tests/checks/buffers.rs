@@ -11,6 +11,7 @@ use qpair_abi::entry::*;
 use qpair_abi::status::AdminError;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
+use qpair_abi::Number;
 use qpair_model::Config;
 
 checks![
@@ -24,6 +25,7 @@ checks![
     a_ring_is_mapped_once,
     a_region_keeps_one_run_mapped,
     a_regions_mapping_is_taken_away,
+    a_region_is_mapped_when_it_can_be,
     regions_keep_so_many_mappings,
     contiguous_pages_are_one_piece,
     both_ends_are_in_one_region,
@@ -95,6 +97,34 @@ impl Pages {
             .flat_map(|at| m.memory.bytes(self.at(at), 1))
             .collect()
     }
+}
+
+/// So many contiguous pages, and the table that names them.
+fn in_a_row(m: &Machine, pages: u64) -> (u64, BufferList) {
+    let addr = m.memory.alloc(pages << 12, 4096, Grant::Write);
+    let root = m.memory.alloc(pages * 8, 64, Grant::Read);
+    for page in 0..pages {
+        m.memory.set_word(root + 8 * page, addr + (page << 12));
+    }
+    let list = BufferList {
+        root,
+        bytes: pages << 12,
+        page_shift: 12,
+        levels: 1,
+        offset: 0,
+    };
+    (addr, list)
+}
+
+/// The key of a new region, with all rights, whose addresses begin at 0.
+fn region(m: &mut Machine, pd: Number, buffer: BufferList) -> Number {
+    let context = MrContext {
+        pd,
+        access: access::ALL,
+        addr: 0,
+        buffer,
+    };
+    m.create(kind::MR, &context.encode()).unwrap()
 }
 
 fn rings_lie_in_pages() {
@@ -240,13 +270,7 @@ fn tables_are_read_and_not_one_word_more() {
             let mut p = Pair::new();
             let bytes = pages * 4096;
             let pages = Pages::new(&p.m, bytes, levels, 12, 0);
-            let context = MrContext {
-                pd: p.pd_b,
-                access: access::ALL,
-                addr: 0,
-                buffer: pages.list,
-            };
-            let key = p.m.create(kind::MR, &context.encode()).unwrap();
+            let key = region(&mut p.m, p.pd_b, pages.list);
             for at in [0, bytes / 2, bytes - 1] {
                 let request = SendWqe {
                     rkey: key.raw(),
@@ -272,13 +296,7 @@ fn tables_may_lie() {
         p.m.memory.set_lenient(true);
         let pages = Pages::new(&p.m, 8192, levels, 12, 0);
         p.m.memory.set_word(pages.list.root, entry);
-        let context = MrContext {
-            pd: p.pd_b,
-            access: access::ALL,
-            addr: 0,
-            buffer: pages.list,
-        };
-        let key = p.m.create(kind::MR, &context.encode()).unwrap();
+        let key = region(&mut p.m, p.pd_b, pages.list);
         let request = SendWqe {
             rkey: key.raw(),
             ..wqe(work::WRITE, 1)
@@ -409,13 +427,7 @@ fn a_region_keeps_one_run_mapped() {
     assert_eq!(p.m.memory.live_maps(), rings + 2);
     // In pages: what was used last.
     let pages = Pages::new(&p.m, 3 * 4096, 1, 12, 100);
-    let context = MrContext {
-        pd: p.pd_b,
-        access: access::ALL,
-        addr: 0,
-        buffer: pages.list,
-    };
-    let key = p.m.create(kind::MR, &context.encode()).unwrap();
+    let key = region(&mut p.m, p.pd_b, pages.list);
     for (at, maps) in [(5000, 2), (5008, 3), (4096, 3), (0, 2), (200, 3), (9000, 2)] {
         let request = SendWqe {
             rkey: key.raw(),
@@ -462,6 +474,27 @@ fn a_regions_mapping_is_taken_away() {
     }
 }
 
+/// What could not be mapped is tried again once the system has changed its addresses, and not before.
+fn a_region_is_mapped_when_it_can_be() {
+    let mut p = Pair::new();
+    // The rings are mapped, the regions used once.
+    exchange(&mut p, 1);
+    let rings = p.m.memory.live_maps();
+    p.m.f.host_mut().maps = false;
+    for i in 0..3 {
+        write_at(&mut p, 0, 0, i);
+    }
+    p.m.f.host_mut().maps = true;
+    write_at(&mut p, 0, 0, 3);
+    assert_eq!(p.m.memory.live_maps(), rings, "tried at each use");
+    p.m.f.unmap(p.mr_a.addr + 4096, 1);
+    write_at(&mut p, 0, 0, 4);
+    assert_eq!(p.m.memory.live_maps(), rings + 1, "only what overlaps");
+    p.m.f.unmap(p.mr_b.addr, 1);
+    write_at(&mut p, 0, 0, 5);
+    assert_eq!(p.m.memory.live_maps(), rings + 2);
+}
+
 fn regions_keep_so_many_mappings() {
     let mut p = Pair::new();
     for i in 0..2 {
@@ -495,24 +528,8 @@ fn regions_keep_so_many_mappings() {
 
 fn contiguous_pages_are_one_piece() {
     let mut p = Pair::new();
-    let addr = p.m.memory.alloc(16 << 12, 4096, Grant::Write);
-    let table = p.m.memory.alloc(16 * 8, 64, Grant::Read);
-    for i in 0..16 {
-        p.m.memory.set_word(table + 8 * i, addr + (i << 12));
-    }
-    let context = MrContext {
-        pd: p.pd_b,
-        access: access::ALL,
-        addr: 0,
-        buffer: BufferList {
-            root: table,
-            bytes: 16 << 12,
-            page_shift: 12,
-            levels: 1,
-            offset: 0,
-        },
-    };
-    let key = p.m.create(kind::MR, &context.encode()).unwrap();
+    let (_, list) = in_a_row(&p.m, 16);
+    let key = region(&mut p.m, p.pd_b, list);
     let before = p.m.f.counter(Counter::DmaWrites);
     let request = SendWqe {
         rkey: key.raw(),
@@ -528,24 +545,8 @@ fn contiguous_pages_are_one_piece() {
 fn both_ends_are_in_one_region() {
     const PAGES: u64 = 48;
     let mut p = Pair::with(|a, b| b.pd = a.pd);
-    let addr = p.m.memory.alloc(PAGES << 12, 4096, Grant::Write);
-    let table = p.m.memory.alloc(PAGES * 8, 64, Grant::Read);
-    for i in 0..PAGES {
-        p.m.memory.set_word(table + 8 * i, addr + (i << 12));
-    }
-    let context = MrContext {
-        pd: p.pd_a,
-        access: access::ALL,
-        addr: 0,
-        buffer: BufferList {
-            root: table,
-            bytes: PAGES << 12,
-            page_shift: 12,
-            levels: 1,
-            offset: 0,
-        },
-    };
-    let key = p.m.create(kind::MR, &context.encode()).unwrap();
+    let (addr, list) = in_a_row(&p.m, PAGES);
+    let key = region(&mut p.m, p.pd_a, list);
     for distance in 1..=20u64 {
         let bytes = distance << 12;
         let (from, to) = (20 << 12, (20 - distance) << 12);
@@ -591,9 +592,8 @@ fn the_last_byte_of_the_address_space() {
     p.m.memory.grant(PAGE, 4096, Grant::Write);
     let data = pattern(64, 1);
     p.m.memory.set_bytes(p.mr_a.addr, &data);
-    let all = access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_READ;
     // Its own addresses, then those of its memory.
-    let high = p.m.mr_at(p.pd_b, PAGE, 4096, all);
+    let high = p.m.mr_at(p.pd_b, PAGE, 4096, access::ALL);
     let plain = p.m.memory.alloc(4096, 4096, Grant::Write);
     let list = |root, pages: u64, levels| BufferList {
         root,
@@ -613,13 +613,7 @@ fn the_last_byte_of_the_address_space() {
     ];
     let mut regions = vec![(high.key, PAGE, 4096, high.addr + 4096 - 64)];
     for (buffer, last) in lists.into_iter().rev() {
-        let context = MrContext {
-            pd: p.pd_b,
-            access: all,
-            addr: 0,
-            buffer,
-        };
-        let key = p.m.create(kind::MR, &context.encode()).unwrap();
+        let key = region(&mut p.m, p.pd_b, buffer);
         regions.push((key, 0, buffer.bytes, last));
     }
     for (key, va, bytes, last) in regions {
