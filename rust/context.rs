@@ -416,10 +416,10 @@ impl FileOps for Context {
         let objects = self.state.lock();
         seq_print!(out, "qpair-page:\t{}\n", self.page);
         seq_print!(out, "qpair-epoch:\t{}\n", self.epoch);
-        seq_print!(out, "qpair-pds:\t{}\n", objects.pds.count());
-        seq_print!(out, "qpair-cqs:\t{}\n", objects.cqs.count());
-        seq_print!(out, "qpair-qps:\t{}\n", objects.qps.count());
-        seq_print!(out, "qpair-mrs:\t{}\n", objects.mrs.count());
+        seq_print!(out, "qpair-pds:\t{}\n", account.count(Kind::Pd).live);
+        seq_print!(out, "qpair-cqs:\t{}\n", account.count(Kind::Cq).live);
+        seq_print!(out, "qpair-qps:\t{}\n", account.count(Kind::Qp).live);
+        seq_print!(out, "qpair-mrs:\t{}\n", account.count(Kind::Mr).live);
         seq_print!(out, "qpair-cqs-held:\t{}\n", account.count(Kind::Cq).held);
         seq_print!(out, "qpair-qps-held:\t{}\n", account.count(Kind::Qp).held);
         seq_print!(out, "qpair-pinned-pages:\t{}\n", objects.pages());
@@ -473,10 +473,10 @@ impl Tenant for Context {
                  qps-held {} uid {}",
                 self.page,
                 self.epoch,
-                objects.pds.count(),
-                objects.cqs.count(),
-                objects.qps.count(),
-                objects.mrs.count(),
+                account.count(Kind::Pd).live,
+                account.count(Kind::Cq).live,
+                account.count(Kind::Qp).live,
+                account.count(Kind::Mr).live,
                 objects.pages(),
                 account.count(Kind::Cq).held,
                 account.count(Kind::Qp).held,

@@ -239,7 +239,7 @@ impl Context {
         let place = Place::new()?;
         let vector = value.vector;
         let cq = self.inside(|pass, objects| {
-            let charge = self.device.charge(pass, self.page, Kind::Cq)?;
+            let mut charge = self.device.charge(pass, self.page, Kind::Cq)?;
             let ring = Buffer::new(pass, ring, limits)?;
             let context = CqContext {
                 page: self.page,
@@ -247,9 +247,14 @@ impl Context {
                 buffer: ring.list(),
                 ..Default::default()
             };
-            let (cq, ring) =
-                self.device
-                    .create_process_cq(pass, vector, context, ring, watch.clone())?;
+            let (cq, ring) = self.device.create_process_cq(
+                pass,
+                vector,
+                context,
+                ring,
+                watch.clone(),
+                &mut charge,
+            )?;
             objects.add_cq(place, cq, vector, watch, ring);
             charge.keep();
             Ok(cq)
@@ -327,7 +332,7 @@ impl Context {
             Number::from_raw(value.recv_cq),
         );
         let qp = self.inside(|pass, objects| {
-            let charge = self.device.charge(pass, self.page, Kind::Qp)?;
+            let mut charge = self.device.charge(pass, self.page, Kind::Qp)?;
             objects.pds.get(pd)?;
             objects.cqs.get(send_cq)?;
             objects.cqs.get(recv_cq)?;
@@ -349,7 +354,7 @@ impl Context {
             };
             let (number, (sq, rq)) =
                 self.device
-                    .create_qp(pass, context, (sq, rq), watch.clone())?;
+                    .create_qp(pass, context, (sq, rq), watch.clone(), &mut charge)?;
             let qp = Qp {
                 pd,
                 send_cq,

@@ -74,20 +74,13 @@ pub(super) struct Mr {
 /// The objects of one kind. A tree of its own nodes: an idle context has no table.
 pub(super) struct Table<T> {
     tree: RBTree<u32, T>,
-    count: u32,
 }
 
 impl<T> Table<T> {
     fn new() -> Self {
         Self {
             tree: RBTree::new(),
-            count: 0,
         }
-    }
-
-    /// How many there are.
-    pub(super) fn count(&self) -> u32 {
-        self.count
     }
 
     /// The object with this handle.
@@ -104,16 +97,13 @@ impl<T> Table<T> {
         let node = place.0.into_node(handle.raw(), object);
         // The device gives no number twice while its object is there; one that does loses the
         // older object, whose memory must then stay where it is.
-        match self.tree.insert(node) {
-            None => self.count += 1,
-            Some(older) => core::mem::forget(older),
+        if let Some(older) = self.tree.insert(node) {
+            core::mem::forget(older);
         }
     }
 
     fn remove(&mut self, handle: Number) -> Option<T> {
-        let object = self.tree.remove(&handle.raw())?;
-        self.count -= 1;
-        Some(object)
+        self.tree.remove(&handle.raw())
     }
 
     fn first(&self) -> Option<Number> {

@@ -6,7 +6,10 @@
 //! from a create to the entry in the table, and from a destroy to its removal. [`Tables`] exists
 //! inside that lock only, and every function that creates, destroys or changes a table takes it.
 
-use super::Device;
+use super::{
+    share::Charge,
+    Device, //
+};
 use crate::{
     abi::{
         command::{
@@ -62,7 +65,7 @@ impl Tables {
 /// Objects of processes.
 impl Device {
     /// Creates a CQ of a process on `vector`, in `memory`, which comes back. `owner` is told of its
-    /// events. Sleeps.
+    /// events, `charge` of what the device has created. Sleeps.
     ///
     /// # Errors
     ///
@@ -75,6 +78,7 @@ impl Device {
         context: CqContext,
         memory: M,
         owner: Arc<dyn Owner>,
+        charge: &mut Charge<'_>,
     ) -> Result<(Number, M)> {
         let eq = self.eq(vector)?;
         let mut tables = self.objects.lock();
@@ -91,6 +95,7 @@ impl Device {
                 return Err(error);
             }
         };
+        charge.made();
         let body = Body::Process(owner.clone());
         let entry = Entry { node, body };
         let memory = self.attach(&mut tables, pass, eq, number, entry, memory)?;
@@ -120,7 +125,8 @@ impl Device {
         Ok(())
     }
 
-    /// Creates a queue pair of a process, in `memory`, which comes back. Sleeps.
+    /// Creates a queue pair of a process, in `memory`, which comes back. `charge` is told of what
+    /// the device has created. Sleeps.
     ///
     /// # Errors
     ///
@@ -132,10 +138,12 @@ impl Device {
         context: QpContext,
         memory: M,
         owner: Arc<dyn Owner>,
+        charge: &mut Charge<'_>,
     ) -> Result<(Number, M)> {
         let mut tables = self.objects.lock();
         let create = Create::<Qp>(context);
         let (number, memory) = self.create(&mut tables, pass, create, memory)?;
+        charge.made();
         if let Err(error) = self.own(&mut tables, Owned::Qp, number, owner) {
             let ended = self.destroy::<Qp>(&mut tables, pass, number);
             self.keep_unless(ended.map(drop), memory);

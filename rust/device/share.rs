@@ -241,9 +241,15 @@ pub(crate) struct Charge<'a> {
     device: &'a Device,
     page: u16,
     kind: Kind,
+    made: bool,
 }
 
 impl Charge<'_> {
+    /// The device has created the object. If it is destroyed again, the device may keep its index.
+    pub(super) fn made(&mut self) {
+        self.made = true;
+    }
+
     /// The object is there: it counts until [`Device::discharge`].
     pub(crate) fn keep(self) {
         core::mem::forget(self);
@@ -252,7 +258,12 @@ impl Charge<'_> {
 
 impl Drop for Charge<'_> {
     fn drop(&mut self) {
-        self.device.discharge(self.page, self.kind);
+        if self.made {
+            self.device.discharge(self.page, self.kind);
+        } else {
+            let mut shares = self.device.shares.lock();
+            shares.change(self.page, |account, sums| account.give(self.kind, sums));
+        }
     }
 }
 
@@ -313,6 +324,7 @@ impl Device {
             device: self,
             page,
             kind,
+            made: false,
         };
         let Err(mut scope) = take()? else {
             return Ok(charge());
@@ -335,7 +347,7 @@ impl Device {
         }
     }
 
-    /// An object of the context of `page` was destroyed, or was not created. Inside a pass. Sleeps.
+    /// An object of the context of `page` was destroyed. Inside a pass. Sleeps.
     pub(crate) fn discharge(&self, page: u16, kind: Kind) {
         self.shares.lock().change(page, |account, sums| match kind {
             Kind::Qp | Kind::Cq => account.hold(kind, sums),

@@ -61,6 +61,7 @@ pub const GROUP: Group = Group {
         limits::locked_memory_with_the_capability,
         limits::races * 4,
         shares::destroyed_queue_pairs * 4,
+        shares::failed_creates,
         shares::files_of_a_user * 4,
         shares::an_empty_file,
         shares::memory_of_a_group,

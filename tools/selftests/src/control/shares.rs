@@ -21,6 +21,7 @@ use super::limits::errno;
 use super::limits::unprivileged;
 use super::limits::NOBODY;
 use crate::children::Child;
+use crate::host::Host;
 use crate::ktap::say;
 use crate::ktap::Setup;
 use crate::pair::works;
@@ -103,6 +104,43 @@ pub(super) fn destroyed_queue_pairs(setup: &Setup) -> Result<()> {
     child.link().tell(0)?;
     child.done()?;
     works(0, &mut setup.rng())
+}
+
+/// A create that fails leaves nothing of which the device would have to be asked whether it is gone.
+pub(super) fn failed_creates(_setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    let ctx = Context::open(0)?;
+    let (pd, cq) = (Pd::new(&ctx)?, Cq::new(&ctx, 2)?);
+    let gone = Pd::new(&ctx)?;
+    gone.destroy()?;
+    let info = format!("/proc/self/fdinfo/{}", ctx.fd().as_raw_fd());
+    let nothing_held = |host: &mut Host, what: &str| -> Result<()> {
+        let before = host.get(0, "commands")?;
+        for name in ["qpair-qps-held", "qpair-cqs-held"] {
+            ensure!(world::field(&info, name)? == 0, "{name} after {what}");
+        }
+        let asked = host.get(0, "commands")? - before;
+        ensure!(asked == 0, "the device was asked after {what}: {asked}");
+        Ok(())
+    };
+    nothing_held(&mut host, "nothing")?;
+    let made = Qp::new(&gone, &cq, &cq, QpShape::default());
+    ensure!(made.is_err(), "a QP without a protection domain");
+    nothing_held(&mut host, "CREATE_QP that the driver refused")?;
+    host.set(0, "fail-command", 1)?;
+    let made = Qp::new(&pd, &cq, &cq, QpShape::default());
+    ensure!(made.is_err(), "a QP of a command that failed");
+    nothing_held(&mut host, "CREATE_QP that the device refused")?;
+    host.set(0, "fail-command", 1)?;
+    ensure!(Cq::new(&ctx, 2).is_err(), "a CQ of a command that failed");
+    nothing_held(&mut host, "CREATE_CQ that the device refused")?;
+    // What was there may be kept: then the device is asked.
+    Cq::new(&ctx, 2)?.destroy()?;
+    ensure!(
+        nothing_held(&mut host, "a CQ").is_err(),
+        "the device was not asked of a CQ"
+    );
+    Ok(())
 }
 
 /// Creates PDs in files of one user until the driver refuses one; how many, and the errno.
