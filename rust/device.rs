@@ -31,6 +31,7 @@
 //! | the pause of a poll | what the poll owns |
 //! | `told` | that what is done about a device that failed is done in the epoch in which it failed |
 //! | `moderation` | how interrupts are moderated, and that the device is told so |
+//! | `recovery` | what the watchdog knows of failures; held for moments |
 //! | `shares` | which doorbell pages of this epoch are taken, and what their contexts have |
 //! | `tenants` | the list of this file; held for moments |
 
@@ -65,7 +66,8 @@ use crate::{
         credit::RingId,
         index::Depth,
         producer::SqProducer,
-        quota::PerKind, //
+        quota::PerKind,
+        recovery::Recovery, //
     },
     ring::Ring,
     sys::{
@@ -188,6 +190,9 @@ pub(crate) struct Device {
     told: Mutex<Health>,
     #[pin]
     moderation: Mutex<moderate::Moderation>,
+    /// The watchdog's, which takes it for moments.
+    #[pin]
+    recovery: Mutex<Recovery>,
     /// Up to which change of the CPUs interrupts were spread over them.
     cpus: Atomic<u32>,
 }
@@ -235,6 +240,7 @@ impl Device {
                 shares <- new_mutex!(Shares::new(), "Device::shares"),
                 told <- new_mutex!(Health::Up, "Device::told"),
                 moderation <- new_mutex!(moderate::Moderation::new(), "Device::moderation"),
+                recovery <- new_mutex!(Recovery::new(), "Device::recovery"),
                 cpus: Atomic::new(sys::hotplug::changes()),
             }),
             GFP_KERNEL,
@@ -415,7 +421,6 @@ impl Device {
                 if function.attempts() == 0 && function.health() == Health::Fatal {
                     dev_err!(pdev, "it does not come up: {error:?}; will try again\n");
                 }
-                function.count_attempt();
             }
         }
     }

@@ -234,7 +234,8 @@ pub(crate) struct Function {
     in_place: bool,
     health: Atomic<u32>,
     epoch: Atomic<u32>,
-    /// Attempts in a row to bring it up again that failed. Only the first one is in the log.
+    /// Attempts in a row to bring it up again that failed, or did not last. Only the first one is in
+    /// the log.
     attempts: Atomic<u32>,
     index: Atomic<u32>,
 }
@@ -335,22 +336,18 @@ impl Function {
 
     /// It works from now on. By bring-up alone.
     pub(crate) fn set_up(&self) -> Result {
-        if !self.swap(&[Health::Down], Health::Up) {
-            return Err(ENODEV);
-        }
-        self.attempts.store(0, Relaxed);
+        self.swap(&[Health::Down], Health::Up).ok_or(ENODEV)?;
         Ok(())
     }
 
-    /// How many attempts in a row to bring it up again have failed.
+    /// How many attempts in a row to bring it up again have failed, or did not last.
     pub(crate) fn attempts(&self) -> u32 {
         self.attempts.load(Relaxed)
     }
 
-    /// One more has failed. Under the device lock, or by the watchdog.
-    pub(crate) fn count_attempt(&self) {
-        let attempts = self.attempts.load(Relaxed);
-        self.attempts.store(attempts.saturating_add(1), Relaxed);
+    /// What [`Self::attempts`] is from now on. By the watchdog alone.
+    pub(crate) fn set_attempts(&self, attempts: u32) {
+        self.attempts.store(attempts, Relaxed);
     }
 
     /// It stopped working. Any context. The watchdog sees to the rest; only the first call of an
@@ -362,15 +359,16 @@ impl Function {
             Failure::NotReady => (&[Health::Up], Health::Fatal),
             _ => (&[Health::Down, Health::Up], Health::Fatal),
         };
-        if !self.swap(from, to) {
+        let Some(was) = self.swap(from, to) else {
             return;
-        }
+        };
         let cause = match why {
             Failure::Stopped(cause) => cause.into(),
             _ => 0,
         };
         trace::wrong(trace::Wrong::Fatal, 0, cause);
-        if self.attempts() != 0 && why != Failure::Gone {
+        // A device that has come up again and fails is worth a line, one that does not come up is not.
+        if self.attempts() != 0 && was != Health::Up && why != Failure::Gone {
             return;
         }
         let dev = self.device();
@@ -399,10 +397,10 @@ impl Function {
         self.health.store(Health::Unbound as u32, Release);
     }
 
-    /// From one of `from` to `to`; whether it was in one of them.
-    fn swap(&self, from: &[Health], to: Health) -> bool {
-        from.iter()
-            .any(|from| self.health.cmpxchg(*from as u32, to as u32, Full).is_ok())
+    /// From one of `from` to `to`; which of them it was, if any.
+    fn swap(&self, from: &[Health], to: Health) -> Option<Health> {
+        let change = |from: &Health| self.health.cmpxchg(*from as u32, to as u32, Full);
+        from.iter().copied().find(|from| change(from).is_ok())
     }
 
     /// Reads the function's status and fails the function if it stopped, lost its state or is

@@ -16,11 +16,7 @@ use crate::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Full,
-            Relaxed, //
-        },
+        atomic::Full,
         Arc, //
     },
     time::Msecs, //
@@ -28,7 +24,7 @@ use kernel::{
 
 impl Device {
     /// Spreads the interrupts anew when CPUs have come or gone: of one that goes they are moved
-    /// anywhere, and nobody moves them back when it returns.
+    /// anywhere, and are not moved back when it returns.
     fn follow_cpus(&self) {
         let changes = sys::hotplug::changes();
         if self.cpus.xchg(changes, Full) == changes {
@@ -49,24 +45,16 @@ impl Device {
 /// The watchdog's view of the device.
 pub(crate) struct Watch {
     device: Arc<Device>,
-    /// Looks at a fatal device since the last attempt to reset it.
-    waited: Atomic<u32>,
 }
 
 impl Watch {
     pub(crate) fn new(device: Arc<Device>) -> Self {
-        Self {
-            device,
-            waited: Atomic::new(0),
-        }
+        Self { device }
     }
 }
 
 /// How often it looks, in milliseconds.
 pub(crate) const WATCH: Msecs = 1000;
-
-/// Base-two logarithm of the most looks between two attempts to reset a device.
-const LOG_PAUSE: u32 = 6;
 
 impl Check for Watch {
     fn check(&self) -> Msecs {
@@ -96,14 +84,25 @@ impl Watch {
                 let _: Result = function.look(pass.dev());
             }
         }
-        let epoch = {
+        let (epoch, is_due) = {
             let mut told = device.told.lock();
             // Under the lock: a reset from elsewhere may just have mended it.
-            let health = function.health();
+            let (health, epoch) = (function.health(), function.epoch());
+            let mut recovery = device.recovery.lock();
+            let is_due = match health {
+                Health::Up => {
+                    recovery.works(epoch);
+                    false
+                }
+                Health::Fatal => recovery.failed(epoch),
+                _ => false,
+            };
+            function.set_attempts(recovery.attempts());
+            drop(recovery);
             let lost = match health {
                 Health::Fatal => Lost::Reset,
                 Health::Gone => Lost::Gone,
-                _ => return,
+                Health::Down | Health::Up | Health::Unbound => return,
             };
             device.admin.abandon();
             if *told != health {
@@ -113,42 +112,32 @@ impl Watch {
                 }
             }
             *told = health;
-            if lost == Lost::Gone {
-                return;
-            }
-            function.epoch()
+            (epoch, is_due)
         };
-        let waited = self.waited.load(Relaxed);
-        if waited < pause(function.attempts()) {
-            self.waited.store(waited + 1, Relaxed);
+        if !is_due {
             return;
         }
-        self.waited.store(0, Relaxed);
-        // A reset from elsewhere may have ended the epoch that failed.
-        let is_failed = || function.epoch() == epoch && function.health() == Health::Fatal;
-        match sys::pci::try_reset(function.device(), is_failed) {
-            Ok(()) => {}
-            // Tried again at the next look.
-            Err(EAGAIN) => self.waited.store(waited, Relaxed),
-            // What was reset all the same has counted its attempt itself.
-            Err(error) if is_failed() => {
-                if function.attempts() == 0 {
-                    dev_err!(
-                        function.device(),
-                        "the device cannot be reset: {error:?}; will try again\n"
-                    );
-                }
-                function.count_attempt();
-            }
-            Err(_) => {}
+        let mut is_wanted = false;
+        let result = sys::pci::try_reset(function.device(), || {
+            // A reset from elsewhere may have ended the epoch that failed.
+            is_wanted = function.epoch() == epoch && function.health() == Health::Fatal;
+            is_wanted
+        });
+        if !is_wanted {
+            // Mended, or another task holds the device lock: then the next look tries again.
+            return;
         }
-    }
-}
-
-/// Looks to let pass before the next attempt to reset a device, after so many that failed.
-fn pause(attempts: u32) -> u32 {
-    match attempts {
-        0 => 0,
-        _ => 1 << (attempts - 1).min(LOG_PAUSE),
+        if let Err(error) = result {
+            // Otherwise it was reset all the same.
+            if function.epoch() == epoch && function.attempts() == 0 {
+                dev_err!(
+                    function.device(),
+                    "the device cannot be reset: {error:?}; will try again\n"
+                );
+            }
+        }
+        let mut recovery = device.recovery.lock();
+        recovery.tried(function.epoch());
+        function.set_attempts(recovery.attempts());
     }
 }

@@ -26,6 +26,7 @@
 //! | [`moderation`] | how many interrupts an EQ is worth | driver |
 //! | [`share`] | how much of a CPU the event poll may take unasked | driver |
 //! | [`quota`] | how many objects a context, a user and all users may have | driver |
+//! | [`recovery`] | when a device that failed is reset | driver |
 //! | [`buflist`] | page size, tables of a buffer, and how to walk them | driver, device |
 //! | [`flow`] | flow control between two senders | library |
 //! | [`selftest`] | a table of tests for each rule | KUnit, tests |
@@ -50,6 +51,7 @@ pub mod mutant;
 pub mod poll;
 pub mod producer;
 pub mod quota;
+pub mod recovery;
 #[cfg(any(not(MODULE), CONFIG_KUNIT = "y"))]
 pub mod selftest;
 pub mod share;

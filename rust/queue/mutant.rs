@@ -115,6 +115,8 @@ mod active {
         SinceForgotten: "what is destroyed while the device is asked is taken for free",
         UserNotBounded: "a user may have as much as its contexts may have",
         ReserveTaken: "users may take what is left to the kernel and the administrator",
+        FailuresForgotten: "a device that has come up once has no failures behind it",
+        FailuresKept: "failures are never forgotten",
         AckAtHalf: "an acknowledgement is due at half of the initial credit",
         AckOfAck: "acknowledgements are acknowledged at once",
         OneAckCredit: "one acknowledgement credit is enough",

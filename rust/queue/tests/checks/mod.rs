@@ -15,6 +15,7 @@ pub mod moderation;
 pub mod poll;
 pub mod prop;
 pub mod quota;
+pub mod recovery;
 pub mod refusal;
 pub mod ring;
 pub mod rng;
@@ -56,6 +57,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         poll::CHECKS,
         share::CHECKS,
         quota::CHECKS,
+        recovery::CHECKS,
         buflist::CHECKS,
         flow::CHECKS,
         refusal::CHECKS,

@@ -371,6 +371,7 @@ pub(super) fn device_fatal(setup: &Setup) -> Result<()> {
             .exchange(&mut setup.rng())
             .context("after the reset")?;
         is_dead(&pair.a.ctx, Errno::EIO).context("after the reset")?;
+        devices::forget_failures()?;
     }
     works(0, &mut setup.rng())
 }
@@ -400,6 +401,7 @@ pub(super) fn device_fatal_under_load(setup: &Setup) -> Result<()> {
         })
         .with_context(place)?;
         before.settled().with_context(place)?;
+        devices::forget_failures()?;
     }
     Ok(())
 }

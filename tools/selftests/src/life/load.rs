@@ -4,8 +4,10 @@
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::anyhow;
+use anyhow::bail;
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
@@ -27,6 +29,7 @@ use crate::raw::Mr;
 use crate::raw::Pd;
 use crate::raw::Wqe;
 use crate::wait;
+use crate::world;
 
 /// What a process of the load does.
 #[derive(Clone, Copy, Debug)]
@@ -188,6 +191,51 @@ fn sleep(pair: &Pair) -> Result<()> {
         pair.a.qp.query()?;
     }
     pair.a.cq.events().map(drop)
+}
+
+/// Processes that keep device 0 busy until a reset, which ends their contexts.
+pub(super) struct Load {
+    children: Vec<Child>,
+    loopback: Child,
+}
+
+impl Load {
+    /// Starts a process for each of `works`, and the kernel's own client. Returns at some moment of
+    /// their work.
+    pub(super) fn start(rng: &mut fastrand::Rng, works: &[Work]) -> Result<Self> {
+        let start = |work: &Work| work.start_until(0, rng.u64(..), Errno::EIO);
+        let children = works.iter().map(start).collect::<Result<_>>()?;
+        let loopback = loopback_until_the_end()?;
+        loopback.link().hear()?;
+        // A moment, not a wait.
+        std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
+        Ok(Self { children, loopback })
+    }
+
+    /// Waits until all have ended with their contexts, as they should.
+    pub(super) fn ended(mut self) -> Result<()> {
+        for child in &mut self.children {
+            ended_with_its_context(child)?;
+        }
+        self.loopback.done()
+    }
+}
+
+/// A process that has the kernel's own client run, until it is cut short.
+fn loopback_until_the_end() -> Result<Child> {
+    let path = world::debugfs(0)?.join("loopback");
+    Child::start(|link| {
+        let file = std::fs::File::options().write(true).open(path)?;
+        link.tell(1)?;
+        loop {
+            // By the device's end; or by the freezer, which interrupts the wait.
+            match nix::unistd::write(&file, b"qps=4 count=1000000 verify=1") {
+                Ok(_) => (),
+                Err(Errno::EIO | Errno::EINTR) => return Ok(()),
+                Err(errno) => bail!("a run was cut short with {errno}"),
+            }
+        }
+    })
 }
 
 /// Waits, asleep in `poll`, until the context is dead.

@@ -95,6 +95,7 @@ pub const RECOVERY: Group = Group {
         recovery::frozen_link * 4,
         recovery::fatal_error_under_load * 8,
         recovery::comes_up_late * 2,
+        recovery::stops_again * 2,
         recovery::reset_late * 2,
         recovery::reset_once * 2,
     ],

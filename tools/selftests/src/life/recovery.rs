@@ -2,6 +2,7 @@
 //! Errors of the link, and devices that do not come back at once.
 
 use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::bail;
 use anyhow::ensure;
@@ -11,12 +12,12 @@ use nix::errno::Errno;
 use qpair_abi::entry::opcode;
 use serde_json::json;
 
-use super::load::ended_with_its_context;
+use super::devices::forget_failures;
 use super::load::is_dead;
 use super::load::told_of_the_end;
+use super::load::Load;
 use super::load::Work;
 use super::sleep::ended_by_a_reset;
-use super::sleep::loopback_until_the_end;
 use crate::host::Host;
 use crate::ktap::Setup;
 use crate::pair::works;
@@ -63,7 +64,7 @@ fn recovered(log: &mut Log) -> Result<()> {
     .with_context(|| format!("the log has {seen:?}"))
 }
 
-/// A transaction was lost, and the link works: nobody's context ends.
+/// A transaction was lost, and the link works: no context ends.
 pub(super) fn non_fatal_error(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let mut pair = Pair::open(0)?;
@@ -129,22 +130,9 @@ pub(super) fn fatal_error_under_load(setup: &Setup) -> Result<()> {
         let place = || format!("round {round}, {source}, {works_on:?}");
         let mut log = Log::mark()?;
         let epoch = Context::open(0)?.info.epoch;
-        let mut children = Vec::new();
-        for work in &works_on {
-            children.push(
-                work.start_until(0, rng.u64(..), Errno::EIO)
-                    .with_context(place)?,
-            );
-        }
-        let mut loopback = loopback_until_the_end()?;
-        loopback.link().hear()?;
-        // A moment, not a wait.
-        std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
+        let load = Load::start(&mut rng, &works_on).with_context(place)?;
         inject(&mut host, source, "DLP").with_context(place)?;
-        for child in &mut children {
-            ended_with_its_context(child).with_context(place)?;
-        }
-        loopback.done().with_context(place)?;
+        load.ended().with_context(place)?;
         recovered(&mut log).with_context(place)?;
         works_anew(setup, epoch + 1..=epoch + 1).with_context(place)?;
         before.settled().with_context(place)?;
@@ -185,6 +173,44 @@ pub(super) fn comes_up_late(setup: &Setup) -> Result<()> {
     ensure!(errors.len() == 2, "{FAILURES} failures: {errors:?}");
     drop(pair);
     before.settled()
+}
+
+/// A device that stops each time it has come up gets growing pauses. The log has each stop.
+pub(super) fn stops_again(setup: &Setup) -> Result<()> {
+    const STOPS: u32 = 4;
+    let mut host = Host::call()?;
+    let address = world::function(0)?;
+    forget_failures()?;
+    let mut log = Log::mark()?;
+    let mut took = Vec::new();
+    for stop in 0..STOPS {
+        let ctx = Context::open(0)?;
+        let begin = Instant::now();
+        host.set(0, "fatal", true)?;
+        told_of_the_end(&ctx)?;
+        let epoch = ctx.info.epoch + 1;
+        works_anew(setup, epoch..=epoch).with_context(|| format!("stop {stop}"))?;
+        took.push(begin.elapsed());
+    }
+    // After the third, four looks without a reset, and so at least three pauses.
+    let last = took.last().context("a stop")?;
+    ensure!(*last >= Duration::from_secs(3), "up again after {took:?}");
+    let mut errors = log.lines()?;
+    errors.retain(|(level, line)| *level <= 3 && line.contains(&address));
+    ensure!(errors.len() == STOPS as usize, "{STOPS} stops: {errors:?}");
+    // A reset from elsewhere ends the pauses.
+    forget_failures()?;
+    let ctx = Context::open(0)?;
+    let begin = Instant::now();
+    host.set(0, "fatal", true)?;
+    told_of_the_end(&ctx)?;
+    works_anew(setup, 0..=u32::MAX)?;
+    let first = begin.elapsed();
+    ensure!(
+        first < *last,
+        "{first:?} for the first stop, after {took:?}"
+    );
+    forget_failures()
 }
 
 /// There is no way to reset the device for a while: it is reset as soon as there is one.

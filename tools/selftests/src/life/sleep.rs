@@ -2,7 +2,6 @@
 //! Sleep: the device loses its state, contexts end as at a reset, new ones work.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::bail;
 use anyhow::ensure;
@@ -12,9 +11,9 @@ use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use qpair_abi::uapi;
 
-use super::load::ended_with_its_context;
 use super::load::is_dead;
 use super::load::told_of_the_end;
+use super::load::Load;
 use super::load::Work;
 use super::recovery::works_anew;
 use crate::children::Child;
@@ -175,46 +174,17 @@ pub(super) fn suspended_under_load(setup: &Setup) -> Result<()> {
         let works_on: Vec<Work> = (0..2).map(|_| Work::ALL[rng.usize(0..5)]).collect();
         let place = || format!("round {round}, {how:?}, {works_on:?}");
         let epoch = Context::open(0)?.info.epoch;
-        let mut children = Vec::new();
-        for work in &works_on {
-            children.push(
-                work.start_until(0, rng.u64(..), Errno::EIO)
-                    .with_context(place)?,
-            );
-        }
-        let mut loopback = loopback_until_the_end()?;
-        loopback.link().hear()?;
-        // A moment, not a wait.
-        std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
+        let load = Load::start(&mut rng, &works_on).with_context(place)?;
         how.sleep().with_context(place)?;
-        for child in &mut children {
-            ended_with_its_context(child).with_context(place)?;
-        }
-        loopback.done().with_context(place)?;
+        load.ended().with_context(place)?;
         works_anew(setup, epoch + 1..=epoch + 1).with_context(place)?;
         before.settled().with_context(place)?;
     }
     Ok(())
 }
 
-/// A process that has the kernel's own client run, until it is cut short.
-pub(super) fn loopback_until_the_end() -> Result<Child> {
-    let path = world::debugfs(0)?.join("loopback");
-    Child::start(|link| {
-        let file = std::fs::File::options().write(true).open(path)?;
-        link.tell(1)?;
-        loop {
-            // By the device's end; or by the freezer, which interrupts the wait.
-            match nix::unistd::write(&file, b"qps=4 count=1000000 verify=1") {
-                Ok(_) => (),
-                Err(Errno::EIO | Errno::EINTR) => return Ok(()),
-                Err(errno) => bail!("a run was cut short with {errno}"),
-            }
-        }
-    })
-}
-
-/// Neither watchdog nor sampler runs while the device sleeps. A poll may, and finds no EQ.
+/// Neither watchdog nor sampler runs while the device sleeps, and both run before and after. A poll
+/// may, and finds no EQ.
 pub(super) fn asleep_the_driver_rests(setup: &Setup) -> Result<()> {
     const TRACING: &str = "/sys/kernel/tracing";
     const EVENTS: [&str; 3] = [
@@ -222,6 +192,8 @@ pub(super) fn asleep_the_driver_rests(setup: &Setup) -> Result<()> {
         "power/device_pm_callback_end",
         "workqueue/workqueue_execute_start",
     ];
+    /// In the names of the functions, beside that of the module.
+    const WORKS: [&str; 2] = ["5WatchE3run", "7SamplerE3run"];
     if !Path::new(TRACING).join("events/power").exists() {
         return Err(skip("needs the trace points of power management"));
     }
@@ -231,27 +203,48 @@ pub(super) fn asleep_the_driver_rests(setup: &Setup) -> Result<()> {
         }
         Ok(())
     };
+    let trace = || world::text(format!("{TRACING}/trace"));
+    let runs = |line: &str, work: &str| line.contains(work) && line.contains("[qpair]");
+    let seen = |lines: &[&str]| WORKS.map(|work| lines.iter().any(|line| runs(line, work)));
     let address = world::function(0)?;
+    let of_ours = |line: &str, what: &str| line.contains(what) && line.contains(&address);
+    let resumed =
+        |line: &str| of_ours(line, "device_pm_callback_start") && line.contains("[resume]");
+    // Where the device falls asleep, and where it is woken.
+    let sleep = |lines: &[&str]| -> Result<(usize, usize)> {
+        let awake = lines.iter().position(|line| resumed(line));
+        let awake = awake.context("the device was not resumed")?;
+        let slept = lines[..awake]
+            .iter()
+            .rposition(|line| of_ours(line, "device_pm_callback_end"))
+            .context("the device was not suspended")?;
+        Ok((slept, awake))
+    };
+
     world::put(format!("{TRACING}/trace"), "")?;
     switch("1")?;
+    let ran = wait::until("watchdog and sampler", || {
+        let trace = trace()?;
+        Ok(seen(&trace.lines().collect::<Vec<_>>()) == [true; 2])
+    });
     // Three times the watchdog's pause.
-    let slept = Sleep::Devices(3).sleep();
+    let slept = ran.and_then(|()| Sleep::Devices(3).sleep());
+    let run_again = slept.and_then(|()| {
+        wait::until("watchdog and sampler after the sleep", || {
+            let trace = trace()?;
+            let lines: Vec<&str> = trace.lines().collect();
+            let (_, awake) = sleep(&lines)?;
+            Ok(seen(&lines[awake..]) == [true; 2])
+        })
+    });
     switch("0")?;
-    slept?;
-    let trace = world::text(format!("{TRACING}/trace"))?;
-    let of_ours = |line: &&str, what: &str| line.contains(what) && line.contains(&address);
+    run_again?;
+    let trace = trace()?;
     let lines: Vec<&str> = trace.lines().collect();
-    let resume =
-        |line: &&str| of_ours(line, "device_pm_callback_start") && line.contains("[resume]");
-    let awake = lines.iter().position(resume);
-    let awake = awake.context("the device was not resumed")?;
-    let slept = lines[..awake]
-        .iter()
-        .rposition(|line| of_ours(line, "device_pm_callback_end"))
-        .context("the device was not suspended")?;
+    let (slept, awake) = sleep(&lines)?;
     let ours: Vec<&&str> = lines[slept..awake]
         .iter()
-        .filter(|line| line.contains("watchdog") && line.contains("[qpair]"))
+        .filter(|line| WORKS.iter().any(|work| runs(line, work)))
         .collect();
     ensure!(ours.is_empty(), "ran while the device slept: {ours:?}");
     works_anew(setup, 0..=u32::MAX)
