@@ -330,7 +330,8 @@ impl Device {
         // What an earlier kernel or driver has left there goes before the device gets the bus: it
         // may know of memory that has long been somebody else's.
         match function.reset(pass.dev()) {
-            Quiet::Reset => {}
+            // Also what a shutdown has kept, of a device that was not quiet.
+            Quiet::Reset => self.release(),
             Quiet::Gone => return Err(ENODEV),
             Quiet::No => {
                 if function.attempts() == 0 {
@@ -425,8 +426,9 @@ impl Device {
         }
     }
 
-    /// Stops everything and frees all memory that the device could reach. Under the device lock.
-    /// Doing it again is harmless. Sleeps.
+    /// Stops everything and frees all memory that the device could reach. What a device that does
+    /// not become quiet could reach is kept until it is reset. Under the device lock. Doing it
+    /// again is harmless. Sleeps.
     pub(crate) fn shut_down(&self, pdev: &pci::Device<Bound>, why: Lost) {
         let function = &self.function;
         // Who waits for a device that does not answer must not keep us at the gate.
@@ -453,10 +455,14 @@ impl Device {
 
         self.admin.abandon();
         self.tell_tenants(why);
-        if !quiet {
-            // Nothing that it could write to may be used again; the gate says what is left.
-            return;
+        if quiet {
+            self.release();
         }
+        // Otherwise nothing that it could write to may be used again before it is reset.
+    }
+
+    /// The hardware is quiet: frees all memory that it could reach. Doing it again is harmless.
+    fn release(&self) {
         self.for_tenants(|tenant| tenant.unmap());
         self.dismiss_if(|tenant| tenant.is_done());
         for eq in self.eqs.iter().rev() {
@@ -484,7 +490,7 @@ impl Device {
                 match sys::pci::clear_master(pdev) {
                     sys::pci::Mastering::Off | sys::pci::Mastering::Gone => true,
                     sys::pci::Mastering::On => {
-                        dev_err!(pdev, "it keeps the bus: its memory is leaked\n");
+                        dev_err!(pdev, "it keeps the bus, and its memory until it is reset\n");
                         false
                     }
                 }
