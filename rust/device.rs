@@ -87,6 +87,7 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
+            Relaxed,
             Release, //
         },
         Arc,
@@ -190,6 +191,8 @@ pub(crate) struct Device {
     told: Mutex<Health>,
     #[pin]
     moderation: Mutex<moderate::Moderation>,
+    /// Between suspend and resume. Belongs to the device lock.
+    asleep: Atomic<bool>,
     /// The watchdog's, which takes it for moments.
     #[pin]
     recovery: Mutex<Recovery>,
@@ -240,6 +243,7 @@ impl Device {
                 shares <- new_mutex!(Shares::new(), "Device::shares"),
                 told <- new_mutex!(Health::Up, "Device::told"),
                 moderation <- new_mutex!(moderate::Moderation::new(), "Device::moderation"),
+                asleep: Atomic::new(false),
                 recovery <- new_mutex!(Recovery::new(), "Device::recovery"),
                 cpus: Atomic::new(sys::hotplug::changes()),
             }),
@@ -400,12 +404,31 @@ impl Device {
         function.set_up()
     }
 
+    /// Puts the device to sleep, as [`Self::shut_down`] with [`Lost::Reset`]. Until
+    /// [`Self::wake_up`] it is neither touched nor brought up, whatever is reset. Under the device
+    /// lock. Sleeps.
+    pub(crate) fn fall_asleep(&self, pdev: &pci::Device<Bound>) {
+        self.shut_down(pdev, Lost::Reset);
+        self.asleep.store(true, Relaxed);
+    }
+
+    /// Brings a device up that sleeps. Under the device lock. Sleeps.
+    pub(crate) fn wake_up(&self, pdev: &pci::Device<Bound>) {
+        self.asleep.store(false, Relaxed);
+        self.bring_up_again(pdev);
+    }
+
+    /// Whether the device sleeps. Under the device lock.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep.load(Relaxed)
+    }
+
     /// Brings the device up after [`Self::shut_down`] with [`Lost::Reset`]. A failure makes the
     /// device fatal, and the watchdog tries again. Does nothing to a device that was not shut down,
-    /// or for good. Under the device lock. Sleeps.
+    /// or for good, or that sleeps. Under the device lock. Sleeps.
     pub(crate) fn bring_up_again(&self, pdev: &pci::Device<Bound>) {
         let function = &self.function;
-        if function.health() != Health::Down {
+        if self.is_asleep() || function.health() != Health::Down {
             return;
         }
         let result = function.gate().reopen(pdev);
@@ -431,6 +454,10 @@ impl Device {
     /// again is harmless. Sleeps.
     pub(crate) fn shut_down(&self, pdev: &pci::Device<Bound>, why: Lost) {
         let function = &self.function;
+        if why == Lost::Reset && self.is_asleep() {
+            // It is down, and does not decode its registers.
+            return;
+        }
         // Who waits for a device that does not answer must not keep us at the gate.
         let _: Result = function.look(pdev.as_ref());
         if function.health() != Health::Up {

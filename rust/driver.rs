@@ -277,14 +277,14 @@ impl sys::pci::Driver for Driver {
 
     fn suspend<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.sampler.stop();
-        data.running.device.shut_down(pdev, Lost::Reset);
+        data.running.device.fall_asleep(pdev);
         // Until here, as at unbind.
         data.watchdog.stop();
     }
 
     fn resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.watchdog.start(WATCH);
-        data.running.device.bring_up_again(pdev);
+        data.running.device.wake_up(pdev);
         data.sampler.start(SAMPLE);
     }
 
@@ -300,6 +300,7 @@ impl sys::pci::Driver for Driver {
                 data.running.device.shut_down(pdev, Lost::Reset);
                 Verdict::NeedReset
             }
+            // As the kernel's pci-error-recovery.rst wants it of a permanent failure: as at unbind.
             Channel::Failed => {
                 data.running.shut_down();
                 Verdict::Disconnect
@@ -309,6 +310,10 @@ impl sys::pci::Driver for Driver {
 
     fn slot_reset<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) -> Verdict {
         let device = &data.running.device;
+        if device.is_asleep() {
+            // What it is now is for the wake-up to find.
+            return Verdict::Recovered;
+        }
         // A reset from elsewhere, or another probe, may have brought it up since the error.
         if device.function().health() != Health::Down {
             device.shut_down(pdev, Lost::Reset);
