@@ -134,17 +134,17 @@
 /* Nothing is wrong. */
 #define QPAIR_HW_CAUSE_NONE			0
 /*
- * A ring of ADMIN_DEPTH is deeper than the limit, or EQ 0 too small for the
- * asynchronous events.
+ * A ring of ADMIN_DEPTH is deeper than the limit, EQ 0 is too small for the
+ * asynchronous events, or a reserved bit is not zero.
  */
 #define QPAIR_HW_CAUSE_DEPTH			1
 /* A ring is not aligned to 64 bytes. */
 #define QPAIR_HW_CAUSE_ALIGNMENT		2
-/* Bus mastering is off, or was taken away. */
+/* Bus mastering is off, or was taken away from a function that was ready. */
 #define QPAIR_HW_CAUSE_BUS_MASTER		3
 /* EQ 0 had no room: the driver broke the rules. */
 #define QPAIR_HW_CAUSE_EQ_OVERRUN		4
-/* CQ 0 had no room: the driver broke the rules. */
+/* CQ 0 had no room, or its memory could not be written. */
 #define QPAIR_HW_CAUSE_ADMIN_CQ_OVERRUN		5
 /* A ring of the function itself could not be read or written. */
 #define QPAIR_HW_CAUSE_DMA			6
@@ -359,7 +359,10 @@ struct qpair_hw_eqe {
  * than the limit.
  */
 #define QPAIR_HW_STATUS_LOCAL_LENGTH		1
-/* The work request makes no sense: opcode, flags, number of blocks or SGEs. */
+/*
+ * The work request makes no sense: opcode, flags, number of blocks or SGEs,
+ * inline length; of a receive also reserved bits.
+ */
 #define QPAIR_HW_STATUS_LOCAL_QP_OPERATION	2
 /*
  * An SGE's key or range is not a region of this PD, or not with these rights.
@@ -390,9 +393,12 @@ struct qpair_hw_eqe {
  * retry.
  */
 #define QPAIR_HW_STATUS_RNR_RETRY_EXCEEDED	13
-/* The function stopped. */
+/* Not given by the device; for software that flushes after a reset. */
 #define QPAIR_HW_STATUS_FATAL			19
-/* Anything else; of an admin command, see the vendor detail. */
+/*
+ * Of an admin command: it was refused, see the vendor detail. Of a queue
+ * pair's event: a CQ of it was overrun.
+ */
 #define QPAIR_HW_STATUS_GENERAL			21
 
 /* Vendor details of completions: which check refused. */
@@ -401,13 +407,22 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_DETAIL_NONE			0
 /* Unknown opcode, or one that this service does not have. */
 #define QPAIR_HW_DETAIL_OPCODE			1
-/* Unknown flag, or one that does not go with the opcode. */
+/*
+ * Unknown flag, or one that does not go with the opcode; of a receive, a
+ * reserved bit that is not zero.
+ */
 #define QPAIR_HW_DETAIL_FLAGS			2
 /* Number of blocks is 0, above the limit, or past the producer index. */
 #define QPAIR_HW_DETAIL_BLOCKS			3
-/* Number of SGEs above the limit or what the blocks hold. */
+/*
+ * Number of SGEs above the limit or what the blocks hold, or SGEs besides
+ * inline data.
+ */
 #define QPAIR_HW_DETAIL_SGES			4
-/* More inline bytes than the limit or what the blocks hold. */
+/*
+ * More inline bytes than the limit or what the blocks hold, or inline bytes
+ * without the flag.
+ */
 #define QPAIR_HW_DETAIL_INLINE			5
 /* Message longer than the limit. */
 #define QPAIR_HW_DETAIL_MESSAGE			6
@@ -417,7 +432,7 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_DETAIL_DOMAIN			8
 /* The range is not inside the region. */
 #define QPAIR_HW_DETAIL_RANGE			9
-/* The region lacks the right. */
+/* The region, or the peer's queue pair, lacks the right. */
 #define QPAIR_HW_DETAIL_RIGHTS			10
 /* The queue pair's peer is not there. */
 #define QPAIR_HW_DETAIL_NO_PEER			11
@@ -427,7 +442,7 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_DETAIL_NOT_READY		13
 /* The receive is too short for the message. */
 #define QPAIR_HW_DETAIL_SHORT_RECEIVE		14
-/* A page table or ring of the object could not be read or written. */
+/* A page table, ring or page of the object could not be read or written. */
 #define QPAIR_HW_DETAIL_DMA			15
 /* The queue's state does not allow it. */
 #define QPAIR_HW_DETAIL_STATE			16
@@ -436,7 +451,10 @@ struct qpair_hw_eqe {
 
 /* The CQ has completions that were asked for. */
 #define QPAIR_HW_EVENT_COMPLETION		1
-/* The CQ had no room; its queue pairs are in the error state. */
+/*
+ * The CQ had no room, or its memory could not be written; its queue pairs are
+ * in the error state.
+ */
 #define QPAIR_HW_EVENT_CQ_OVERRUN		2
 /* The queue pair went to the error state; code has the status. */
 #define QPAIR_HW_EVENT_QP_FATAL			3
@@ -744,7 +762,8 @@ struct qpair_hw_mr_context {
  */
 
 /*
- * No such command, or something in its WQE that it does not use is not zero.
+ * No such command, or its number of blocks is not 1, or something in its WQE
+ * that it does not use is not zero.
  */
 #define QPAIR_HW_ADMIN_COMMAND			1
 /* No object has this number. */
@@ -753,20 +772,29 @@ struct qpair_hw_mr_context {
 #define QPAIR_HW_ADMIN_FULL			3
 /* Others use the object. */
 #define QPAIR_HW_ADMIN_BUSY			4
-/* The context could not be read or written, or its length is wrong. */
+/*
+ * The context could not be read or written, is not aligned, or its length is
+ * wrong.
+ */
 #define QPAIR_HW_ADMIN_CONTEXT			5
 /*
- * A reserved bit of the context is not zero, or a flag or access right is
- * unknown.
+ * A reserved bit of the context is not zero, or a flag, an access right or a
+ * bit of the mask is unknown.
  */
 #define QPAIR_HW_ADMIN_RESERVED			6
 /* Depth or stride out of range. */
 #define QPAIR_HW_ADMIN_DEPTH			7
-/* The buffer list makes no sense, or is too short for the ring. */
+/*
+ * The buffer list makes no sense, cannot be read, is too short for the ring,
+ * or is longer than a region may be.
+ */
 #define QPAIR_HW_ADMIN_BUFFER			8
-/* An EQ, CQ, PD, page or vector that the context names is not there. */
+/*
+ * An EQ, CQ, PD, page or vector that the context names is not there, or a
+ * queue pair names CQ 0.
+ */
 #define QPAIR_HW_ADMIN_REFERENCE		9
-/* No way from this state to that. */
+/* No way from this state to that, or the peer may not be given here. */
 #define QPAIR_HW_ADMIN_TRANSITION		10
 /* Another attribute out of range. */
 #define QPAIR_HW_ADMIN_ATTRIBUTE		11

@@ -54,7 +54,7 @@ codes! {
         Success = 0, "success";
         /// The receive's buffers are shorter than the message, or a message is longer than the limit.
         LocalLength = 1, "local length error";
-        /// The work request makes no sense: opcode, flags, number of blocks or SGEs.
+        /// The work request makes no sense: opcode, flags, number of blocks or SGEs, inline length; of a receive also reserved bits.
         LocalQpOperation = 2, "local QP operation error";
         /// An SGE's key or range is not a region of this PD, or not with these rights.
         LocalProtection = 4, "local protection error";
@@ -72,9 +72,9 @@ codes! {
         RetryExceeded = 12, "retry exceeded";
         /// The peer had no receive posted for as long as the sender was willing to retry.
         RnrRetryExceeded = 13, "RNR retry exceeded";
-        /// The function stopped.
+        /// Not given by the device; for software that flushes after a reset.
         Fatal = 19, "fatal error";
-        /// Anything else; of an admin command, see the vendor detail.
+        /// Of an admin command: it was refused, see the vendor detail. Of a queue pair's event: a CQ of it was overrun.
         General = 21, "general error";
     }
 }
@@ -86,13 +86,13 @@ codes! {
         None = 0, "no detail";
         /// Unknown opcode, or one that this service does not have.
         Opcode = 1, "unknown opcode";
-        /// Unknown flag, or one that does not go with the opcode.
+        /// Unknown flag, or one that does not go with the opcode; of a receive, a reserved bit that is not zero.
         Flags = 2, "unknown flag";
         /// Number of blocks is 0, above the limit, or past the producer index.
         Blocks = 3, "bad number of blocks";
-        /// Number of SGEs above the limit or what the blocks hold.
+        /// Number of SGEs above the limit or what the blocks hold, or SGEs besides inline data.
         Sges = 4, "bad number of SGEs";
-        /// More inline bytes than the limit or what the blocks hold.
+        /// More inline bytes than the limit or what the blocks hold, or inline bytes without the flag.
         Inline = 5, "bad inline length";
         /// Message longer than the limit.
         Message = 6, "message too long";
@@ -102,7 +102,7 @@ codes! {
         Domain = 8, "key of another protection domain";
         /// The range is not inside the region.
         Range = 9, "range outside the region";
-        /// The region lacks the right.
+        /// The region, or the peer's queue pair, lacks the right.
         Rights = 10, "missing access right";
         /// The queue pair's peer is not there.
         NoPeer = 11, "no such peer";
@@ -112,7 +112,7 @@ codes! {
         NotReady = 13, "the peer is not ready to receive";
         /// The receive is too short for the message.
         ShortReceive = 14, "receive too short";
-        /// A page table or ring of the object could not be read or written.
+        /// A page table, ring or page of the object could not be read or written.
         Dma = 15, "DMA failed";
         /// The queue's state does not allow it.
         State = 16, "wrong queue state";
@@ -122,7 +122,7 @@ codes! {
 codes! {
     /// Why an admin command was refused: the vendor detail of its CQE, whose status is [`Status::General`].
     pub enum AdminError {
-        /// No such command, or something in its WQE that it does not use is not zero.
+        /// No such command, or its number of blocks is not 1, or something in its WQE that it does not use is not zero.
         Command = 1, "unknown command";
         /// No object has this number.
         Number = 2, "no such object";
@@ -130,17 +130,17 @@ codes! {
         Full = 3, "no free object of this kind";
         /// Others use the object.
         Busy = 4, "object in use";
-        /// The context could not be read or written, or its length is wrong.
+        /// The context could not be read or written, is not aligned, or its length is wrong.
         Context = 5, "context not readable";
-        /// A reserved bit of the context is not zero, or a flag or access right is unknown.
+        /// A reserved bit of the context is not zero, or a flag, an access right or a bit of the mask is unknown.
         Reserved = 6, "reserved bit set";
         /// Depth or stride out of range.
         Depth = 7, "depth out of range";
-        /// The buffer list makes no sense, or is too short for the ring.
+        /// The buffer list makes no sense, cannot be read, is too short for the ring, or is longer than a region may be.
         Buffer = 8, "bad buffer list";
-        /// An EQ, CQ, PD, page or vector that the context names is not there.
+        /// An EQ, CQ, PD, page or vector that the context names is not there, or a queue pair names CQ 0.
         Reference = 9, "context names an object that is not there";
-        /// No way from this state to that.
+        /// No way from this state to that, or the peer may not be given here.
         Transition = 10, "no such state transition";
         /// Another attribute out of range.
         Attribute = 11, "attribute out of range";
@@ -156,7 +156,7 @@ codes! {
     pub enum Event {
         /// The CQ has completions that were asked for.
         Completion = 1, "completion";
-        /// The CQ had no room; its queue pairs are in the error state.
+        /// The CQ had no room, or its memory could not be written; its queue pairs are in the error state.
         CqOverrun = 2, "CQ overrun";
         /// The queue pair went to the error state; `code` has the status.
         QpFatal = 3, "QP fatal";
@@ -178,15 +178,15 @@ codes! {
     pub enum EnableError {
         /// Nothing is wrong.
         None = 0, "none";
-        /// A ring of `ADMIN_DEPTH` is deeper than the limit, or EQ 0 too small for the asynchronous events.
+        /// A ring of `ADMIN_DEPTH` is deeper than the limit, EQ 0 is too small for the asynchronous events, or a reserved bit is not zero.
         Depth = 1, "admin depth out of range";
         /// A ring is not aligned to 64 bytes.
         Alignment = 2, "admin ring not aligned";
-        /// Bus mastering is off, or was taken away.
+        /// Bus mastering is off, or was taken away from a function that was ready.
         BusMaster = 3, "bus mastering is off";
         /// EQ 0 had no room: the driver broke the rules.
         EqOverrun = 4, "EQ overrun";
-        /// CQ 0 had no room: the driver broke the rules.
+        /// CQ 0 had no room, or its memory could not be written.
         AdminCqOverrun = 5, "admin CQ overrun";
         /// A ring of the function itself could not be read or written.
         Dma = 6, "DMA failed";

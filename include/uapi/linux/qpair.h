@@ -630,7 +630,10 @@ struct qpair_cqe {
  * than the limit.
  */
 #define QPAIR_STATUS_LOCAL_LENGTH		1
-/* The work request makes no sense: opcode, flags, number of blocks or SGEs. */
+/*
+ * The work request makes no sense: opcode, flags, number of blocks or SGEs,
+ * inline length; of a receive also reserved bits.
+ */
 #define QPAIR_STATUS_LOCAL_QP_OPERATION		2
 /*
  * An SGE's key or range is not a region of this PD, or not with these rights.
@@ -661,9 +664,12 @@ struct qpair_cqe {
  * retry.
  */
 #define QPAIR_STATUS_RNR_RETRY_EXCEEDED		13
-/* The function stopped. */
+/* Not given by the device; for software that flushes after a reset. */
 #define QPAIR_STATUS_FATAL			19
-/* Anything else; of an admin command, see the vendor detail. */
+/*
+ * Of an admin command: it was refused, see the vendor detail. Of a queue
+ * pair's event: a CQ of it was overrun.
+ */
 #define QPAIR_STATUS_GENERAL			21
 
 /* Vendor details of completions: which check refused. */
@@ -672,13 +678,22 @@ struct qpair_cqe {
 #define QPAIR_DETAIL_NONE			0
 /* Unknown opcode, or one that this service does not have. */
 #define QPAIR_DETAIL_OPCODE			1
-/* Unknown flag, or one that does not go with the opcode. */
+/*
+ * Unknown flag, or one that does not go with the opcode; of a receive, a
+ * reserved bit that is not zero.
+ */
 #define QPAIR_DETAIL_FLAGS			2
 /* Number of blocks is 0, above the limit, or past the producer index. */
 #define QPAIR_DETAIL_BLOCKS			3
-/* Number of SGEs above the limit or what the blocks hold. */
+/*
+ * Number of SGEs above the limit or what the blocks hold, or SGEs besides
+ * inline data.
+ */
 #define QPAIR_DETAIL_SGES			4
-/* More inline bytes than the limit or what the blocks hold. */
+/*
+ * More inline bytes than the limit or what the blocks hold, or inline bytes
+ * without the flag.
+ */
 #define QPAIR_DETAIL_INLINE			5
 /* Message longer than the limit. */
 #define QPAIR_DETAIL_MESSAGE			6
@@ -688,7 +703,7 @@ struct qpair_cqe {
 #define QPAIR_DETAIL_DOMAIN			8
 /* The range is not inside the region. */
 #define QPAIR_DETAIL_RANGE			9
-/* The region lacks the right. */
+/* The region, or the peer's queue pair, lacks the right. */
 #define QPAIR_DETAIL_RIGHTS			10
 /* The queue pair's peer is not there. */
 #define QPAIR_DETAIL_NO_PEER			11
@@ -698,7 +713,7 @@ struct qpair_cqe {
 #define QPAIR_DETAIL_NOT_READY			13
 /* The receive is too short for the message. */
 #define QPAIR_DETAIL_SHORT_RECEIVE		14
-/* A page table or ring of the object could not be read or written. */
+/* A page table, ring or page of the object could not be read or written. */
 #define QPAIR_DETAIL_DMA			15
 /* The queue's state does not allow it. */
 #define QPAIR_DETAIL_STATE			16
