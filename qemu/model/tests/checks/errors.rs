@@ -390,7 +390,7 @@ fn memory_that_goes_away() {
 }
 
 fn rings_that_go_away() {
-    // An SQ that cannot be read: nobody knows what was posted, but the owner is told.
+    // An SQ that cannot be read: what was posted is dropped, then and later, and the owner is told.
     let mut p = Pair::new();
     p.m.memory.set_lenient(true);
     p.m.f.host_mut().maps = false;
@@ -400,6 +400,10 @@ fn rings_that_go_away() {
     assert_eq!(p.done_a(), []);
     assert_eq!(p.state(p.a.number), qp_state::ERROR);
     assert_eq!(p.m.events0()[0].kind, Event::QpFatal.code());
+    assert_eq!(p.m.query_qp(p.a.number).sq_consumer, 1);
+    p.send(wqe(opcode::NOP, 2), &[]);
+    assert_eq!(p.done_a(), []);
+    assert_eq!(p.m.query_qp(p.a.number).sq_consumer, 2);
     // An RQ.
     let mut p = Pair::new();
     p.m.memory.set_lenient(true);
