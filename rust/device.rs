@@ -136,7 +136,7 @@ pub(crate) enum Lost {
     Gone,
 }
 
-/// Somebody who uses the device and may stay when it goes: an open file.
+/// A user of the device that may stay when the device goes: an open file, or the loopback client.
 pub(crate) trait Tenant: Send + Sync {
     /// The device is lost: doors are to be shut, and whoever sleeps is to be woken. Process
     /// context; may come more than once.
@@ -321,7 +321,7 @@ impl Device {
 
 /// Bring-up, shutdown, recovery.
 impl Device {
-    /// Brings the device up, in a state as after power-on. The gate is open, and nobody else is
+    /// Brings the device up, in a state as after power-on. The gate is open, and no other task is
     /// inside. Under the device lock. Sleeps.
     ///
     /// # Errors
@@ -332,7 +332,7 @@ impl Device {
         let pass = function.gate().enter()?;
         let epoch = self.epoch();
         // What an earlier kernel or driver has left there goes before the device gets the bus: it
-        // may know of memory that has long been somebody else's.
+        // may know of memory that has another owner by now.
         match function.reset(pass.dev()) {
             // Also what a shutdown has kept, of a device that was not quiet.
             Quiet::Reset => self.release(),
@@ -458,13 +458,13 @@ impl Device {
             // It is down, and does not decode its registers.
             return;
         }
-        // Who waits for a device that does not answer must not keep us at the gate.
+        // A task that waits for a device that does not answer must not keep us at the gate.
         let _: Result = function.look(pdev.as_ref());
         if function.health() != Health::Up {
             self.admin.abandon();
         }
         if why == Lost::Gone {
-            // Before the gate: who finds it closed is to know that it is for good.
+            // Before the gate: a task that finds it closed is to know that it is for good.
             function.set_unbound();
         }
         function.gate().close();
@@ -529,7 +529,7 @@ impl Device {
         self.for_tenants(|tenant| tenant.lost(why));
     }
 
-    /// Calls `f` for every tenant. The list is not locked meanwhile, and nobody changes place on it.
+    /// Calls `f` for every tenant. The list is not locked meanwhile, and no tenant changes its place.
     pub(crate) fn for_tenants(&self, mut f: impl FnMut(&dyn Tenant)) {
         let mut place = 0;
         loop {
@@ -562,7 +562,7 @@ impl Device {
         self.dismiss_if(|other| ptr::addr_eq(other, tenant));
     }
 
-    /// Lets go of who is meant, one by one: the last reference is not to go with the list locked.
+    /// Lets go of the tenants that are meant, one by one: the last reference is not to go with the list locked.
     fn dismiss_if(&self, is_meant: impl Fn(&dyn Tenant) -> bool) {
         let mut place = 0;
         loop {

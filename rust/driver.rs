@@ -96,7 +96,7 @@ compat::pci_table!(
     [(sys::pci::device_id(abi::PCI_VENDOR, abi::PCI_DEVICE), ())]
 );
 
-/// Everybody may open the device: what a file does harms no object of another's, and quotas bound
+/// All users may open the device: what a file does harms no object of another's, and quotas bound
 /// how much of the device a user takes.
 const ACCESS: u16 = 0o666;
 
@@ -171,7 +171,7 @@ pub(crate) struct Data<'bound> {
     /// Sees a device that is down as one that does nothing.
     sampler: Pin<KBox<Watchdog<Sampler>>>,
     running: Running<'bound>,
-    /// After shutting down, which ends a run that somebody is waiting for in a file.
+    /// After shutting down, which ends a run that a process is waiting for in a file.
     _files: Pin<KBox<Files>>,
     _loopback: Guest,
     /// Until here, since shutting down may have to wait for a command that gets no answer.

@@ -13,7 +13,7 @@
 //!   any ---------------------------------------> Unbound: for ever
 //! ```
 //!
-//! Who wants something of the device goes through [`Function::enter`], which takes the epoch that
+//! A task that needs the device goes through [`Function::enter`], which takes the epoch that
 //! the caller began in: what was made before a reset names nothing after it.
 
 use crate::{
@@ -313,7 +313,7 @@ impl Function {
         Health::from_code(self.health.load(Acquire))
     }
 
-    /// Goes in to the device, for who began in `epoch`. Sleeps, not for long.
+    /// Goes in to the device, for a caller that began in `epoch`. Sleeps, not for long.
     ///
     /// # Errors
     ///
@@ -326,7 +326,7 @@ impl Function {
         Ok(pass)
     }
 
-    /// What to tell who cannot go in.
+    /// The error of a caller that cannot go in.
     pub(crate) fn error(&self) -> Error {
         match self.health() {
             Health::Gone | Health::Unbound => ENODEV,
@@ -486,7 +486,7 @@ impl Function {
         }
     }
 
-    /// The doorbells of page 0, for who has the bound device.
+    /// The doorbells of page 0, for a caller that has the bound device.
     pub(crate) fn bells<'a>(&'a self, dev: &'a Device<Bound>) -> Bells<'a> {
         Bells {
             bells: &self.bells,

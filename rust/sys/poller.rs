@@ -80,7 +80,7 @@ pub fn clock() -> u64 {
     qpair_clock()
 }
 
-/// Whether nobody else wants this CPU: it was idle when the interrupt came, and no task has been woken
+/// Whether nothing else wants this CPU: it was idle when the interrupt came, and no task has been woken
 /// on it since. False in a thread. Any context.
 #[inline]
 pub fn is_idle() -> bool {
@@ -463,8 +463,8 @@ impl<H: Handler, C: Context> Poller<H, C> {
     unsafe extern "C" fn run(work: *mut bindings::work_struct) {
         // SAFETY: The work item is embedded in a poller, and is disabled before that is freed.
         let this = unsafe { &*container_of!(Opaque::cast_from(work), Self, work) };
-        // SAFETY: The work item was enabled when this run began, and who disables it waits for the
-        // run to end. So by the type invariant an `Irq` owns the poller, and `paused` does not
+        // SAFETY: The work item was enabled when this run began, and the caller that disables
+        // it waits for the run to end. So by the type invariant an `Irq` owns the poller, and `paused` does not
         // access the state. A work item does not run twice at the same time.
         let next = unsafe {
             let given = this.given.xchg(false, Relaxed);

@@ -67,7 +67,7 @@ open_ports() {
 	control=yes
 }
 
-# After a suspend nobody can write to a port: virtcons_restore() of Linux 7.3
+# After a suspend no process can write to a port: virtcons_restore() of Linux 7.3
 # asks the host whether it has the port open before there is room for the
 # answer. So the driver has to begin anew, and only then can the output go out.
 reopen_ports() {

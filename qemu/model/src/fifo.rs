@@ -113,7 +113,7 @@ impl Fifo {
         }
     }
 
-    /// Who is first.
+    /// The first member.
     #[inline]
     pub(crate) fn first(&self) -> Option<usize> {
         self.ends.first()

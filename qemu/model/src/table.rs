@@ -5,8 +5,8 @@
 //! one comparison, and a number that outlived its object finds nothing.
 //!
 //! When an object is destroyed, entries that name it may still lie unread in rings. Until
-//! the heads of these rings have passed them its index is in limbo: software that reads
-//! such an entry finds nobody under its number, never somebody else's object at the same place.
+//! the heads of these rings have passed them its index is in limbo: the number in such an
+//! entry names no object, and never another one at the same place.
 //!
 //! The generations of a place are 1 to 65535, each once before one comes again: in order, or, in a
 //! table with a secret, in an order that is not known without it.
@@ -94,7 +94,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// An empty one whose generations nobody can predict without knowing the secret.
+    /// An empty one. Its generations cannot be predicted without the secret.
     pub(crate) fn with_secret(limit: u32, secret: u64) -> Self {
         Self {
             secret: Some(Secret(secret)),

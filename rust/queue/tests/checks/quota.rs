@@ -14,7 +14,7 @@ use qpair_queue::quota::Scope;
 use qpair_queue::quota::Sums;
 
 checks![
-    nobody_gets_more_than_a_share,
+    no_context_gets_more_than_a_share,
     an_index_that_is_free_is_given_out,
     one_after_the_other,
 ];
@@ -147,8 +147,8 @@ impl World {
 }
 
 /// Whatever processes do, and however late the device is asked.
-fn nobody_gets_more_than_a_share() {
-    with_seeds("nobody_gets_more_than_a_share", 200, |rng| {
+fn no_context_gets_more_than_a_share() {
+    with_seeds("no_context_gets_more_than_a_share", 200, |rng| {
         let mut world = World::default();
         for _ in 0..400 {
             world.step(rng);

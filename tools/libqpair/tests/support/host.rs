@@ -65,7 +65,7 @@ impl Mapping for Map {
 
     fn read(&self, at: usize, bytes: &mut [u8]) {
         assert!(at + bytes.len() <= self.bytes as usize);
-        // SAFETY: Inside, and pinned, so mapped; nobody has a reference to it (`Memory::bytes` of the library).
+        // SAFETY: Inside, and pinned, so mapped; there is no reference to it (`Memory::bytes` of the library).
         unsafe {
             let from = self.start.cast::<u8>().add(at);
             std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());
@@ -98,7 +98,7 @@ impl Host for Memory {
         if !self.has(addr, bytes.len() as u64) {
             return Err(DmaFault);
         }
-        // SAFETY: Pinned, so mapped; nobody has a reference to it (`Memory::bytes` of the library).
+        // SAFETY: Pinned, so mapped; there is no reference to it (`Memory::bytes` of the library).
         unsafe { std::ptr::copy_nonoverlapping(addr as *const u8, bytes.as_mut_ptr(), bytes.len()) }
         Ok(())
     }

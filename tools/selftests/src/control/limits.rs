@@ -105,7 +105,7 @@ pub(super) fn quotas(setup: &Setup) -> Result<()> {
 /// The user `nobody`.
 pub(super) const NOBODY: u32 = 65534;
 
-/// Becomes user `uid` without capabilities, who may lock this much.
+/// Becomes user `uid` without capabilities. Its processes may lock so many bytes.
 pub(super) fn unprivileged(uid: u32, bytes: u64) -> Result<()> {
     setrlimit(Resource::RLIMIT_MEMLOCK, bytes, bytes).context("setrlimit")?;
     let uid = nix::unistd::Uid::from_raw(uid);
@@ -304,7 +304,7 @@ pub(super) fn races(setup: &Setup) -> Result<()> {
             .collect()
     });
     for result in results {
-        // One whose CQ was ended by somebody else cannot make its QP.
+        // A thread whose CQ was ended by another one cannot make its QP.
         if let Err(error) = result {
             let errno = error.root_cause().downcast_ref::<Errno>().copied();
             ensure!(
