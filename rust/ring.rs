@@ -10,7 +10,10 @@ use crate::{
     queue::storage::Storage,
     sys::{
         barrier,
-        dma::Coherent,
+        dma::{
+            Coherent,
+            Words, //
+        },
         gate::Pass, //
     },
 };
@@ -48,23 +51,36 @@ impl Ring {
     }
 }
 
-impl Storage for Ring {
+impl Ring {
+    /// Its words, for a loop over many entries.
+    #[inline(always)]
+    pub(crate) fn view(&self) -> View<'_> {
+        View(self.0.view())
+    }
+}
+
+/// The words of a [`Ring`].
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a>(Words<'a>);
+
+impl Storage for View<'_> {
+    #[inline(always)]
     fn words(&self) -> usize {
-        self.0.words()
+        self.0.count()
     }
 
-    #[inline]
+    #[inline(always)]
     fn load(&self, at: usize) -> u64 {
         self.0.read(at).unwrap_or(0)
     }
 
-    #[inline]
+    #[inline(always)]
     fn store(&self, at: usize, word: u64) {
         // Past the end there is nothing, as `Storage` has it.
         let _: Option<()> = self.0.write(at, word);
     }
 
-    #[inline]
+    #[inline(always)]
     fn load_entry<const N: usize>(
         &self,
         at: usize,
@@ -86,23 +102,69 @@ impl Storage for Ring {
         }))
     }
 
-    #[inline]
+    #[inline(always)]
     fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
         let _: Option<()> = self.0.write_array(at, words);
     }
 
-    #[inline]
+    #[inline(always)]
     fn after_owner(&self) {
         barrier::dma_rmb();
     }
 
-    #[inline]
+    #[inline(always)]
     fn before_head(&self) {
         barrier::dma_mb();
     }
 
-    #[inline]
+    #[inline(always)]
     fn before_tail(&self) {
         barrier::dma_wmb();
+    }
+}
+
+/// What its view is.
+impl Storage for Ring {
+    fn words(&self) -> usize {
+        self.view().words()
+    }
+
+    #[inline]
+    fn load(&self, at: usize) -> u64 {
+        self.view().load(at)
+    }
+
+    #[inline]
+    fn store(&self, at: usize, word: u64) {
+        self.view().store(at, word);
+    }
+
+    #[inline]
+    fn load_entry<const N: usize>(
+        &self,
+        at: usize,
+        there: impl FnOnce(u64) -> bool,
+    ) -> Option<[u64; N]> {
+        self.view().load_entry(at, there)
+    }
+
+    #[inline]
+    fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
+        self.view().store_all(at, words);
+    }
+
+    #[inline]
+    fn after_owner(&self) {
+        self.view().after_owner();
+    }
+
+    #[inline]
+    fn before_head(&self) {
+        self.view().before_head();
+    }
+
+    #[inline]
+    fn before_tail(&self) {
+        self.view().before_tail();
     }
 }

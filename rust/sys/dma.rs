@@ -184,48 +184,98 @@ impl Coherent {
         self.count * WORD
     }
 
-    /// Reads a word, once. `None` past the end. Any context.
+    /// Its words. They are found through nothing that a store to them could change, so a loop over
+    /// many entries keeps this in registers.
+    #[inline(always)]
+    pub fn view(&self) -> Words<'_> {
+        // INVARIANT: By that of `Self`, which outlives it.
+        Words {
+            words: self.words,
+            count: self.count,
+            memory: PhantomData,
+        }
+    }
+
+    /// As [`Words::read`].
     #[inline]
     pub fn read(&self, index: usize) -> Option<u64> {
-        if index >= self.count {
-            return None;
-        }
-        // SAFETY: In bounds. The invariant allows volatile access, and any value is a `u64`.
-        Some(u64::from_le(unsafe {
-            self.words.add(index).read_volatile()
-        }))
+        self.view().read(index)
+    }
+
+    /// As [`Words::write`].
+    #[inline]
+    #[must_use]
+    pub fn write(&self, index: usize, value: u64) -> Option<()> {
+        self.view().write(index, value)
+    }
+
+    /// As [`Words::write_array`].
+    #[inline]
+    #[must_use]
+    pub fn write_array<const N: usize>(&self, index: usize, words: &[u64; N]) -> Option<()> {
+        self.view().write_array(index, words)
+    }
+}
+
+/// The words of a [`Coherent`].
+///
+/// # Invariants
+///
+/// `words` points to `count` words of coherent memory that live for `'a`, and are accessed in
+/// volatile whole words only.
+#[derive(Clone, Copy)]
+pub struct Words<'a> {
+    words: NonNull<u64>,
+    count: usize,
+    memory: PhantomData<&'a Coherent>,
+}
+
+impl<'a> Words<'a> {
+    /// How many.
+    #[inline(always)]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whether the `N` words from `index` on are there. The difference does not depend on `index`,
+    /// so a loop computes it once.
+    #[inline(always)]
+    fn has<const N: usize>(&self, index: usize) -> bool {
+        self.count.checked_sub(N).is_some_and(|last| index <= last)
+    }
+
+    /// Reads a word, once. `None` past the end. Any context.
+    #[inline(always)]
+    pub fn read(&self, index: usize) -> Option<u64> {
+        let row: Row<'_, 1> = self.row(index)?;
+        Some(row.read(0))
     }
 
     /// The `N` words from `index` on, to be read one by one. `None` if they end past the end.
     /// Any context.
-    #[inline]
-    pub fn row<const N: usize>(&self, index: usize) -> Option<Row<'_, N>> {
-        if index.checked_add(N)? > self.count {
+    #[inline(always)]
+    pub fn row<const N: usize>(&self, index: usize) -> Option<Row<'a, N>> {
+        if !self.has::<N>(index) {
             return None;
         }
         // SAFETY: In bounds.
-        // INVARIANT: As the bounds say, and `self` outlives it.
+        // INVARIANT: As the bounds say.
         Some(Row(unsafe { self.words.add(index) }, PhantomData))
     }
 
     /// Writes a word, once. Past the end it writes nothing and says `None`. Any context.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn write(&self, index: usize, value: u64) -> Option<()> {
-        if index >= self.count {
-            return None;
-        }
-        // SAFETY: In bounds. The invariant allows volatile access.
-        unsafe { self.words.add(index).write_volatile(value.to_le()) };
-        Some(())
+        self.write_array(index, &[value])
     }
 
     /// Writes `words` from `index` on, each once, in no particular order. If they end past the end
     /// it writes nothing and says `None`. Any context.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn write_array<const N: usize>(&self, index: usize, words: &[u64; N]) -> Option<()> {
-        if index.checked_add(N)? > self.count {
+        if !self.has::<N>(index) {
             return None;
         }
         for (i, word) in words.iter().enumerate() {
