@@ -16,6 +16,14 @@
 //! What the CQ of a process holds is none of the kernel's business: the process is told that there
 //! is something, by its [`Owner`].
 
+mod batch;
+
+pub(crate) use self::batch::{
+    Batch,
+    Done,
+    BATCH, //
+};
+
 use crate::{
     abi::{
         command::CqContext,
@@ -33,6 +41,7 @@ use crate::{
         self,
         QueuePair,
         Ready,
+        Sends,
         Tag, //
     },
     queue::{
@@ -66,9 +75,6 @@ use kernel::{
     sync::Arc, //
 };
 
-/// Completions that are consumed before the head is published, at most.
-pub(crate) const BATCH: usize = 64;
-
 /// An event that is not a completion. What happened to which object is known by who is told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AsyncEvent {
@@ -89,40 +95,6 @@ pub(crate) trait Owner: Send + Sync {
     fn event(&self, event: &AsyncEvent);
 }
 
-/// A completion, as a client sees it. What is asked for is decoded, no more.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Done {
-    words: [u64; Cqe::WORDS],
-    /// Blocks or receives that it covers, unsignalled ones before it included.
-    pub(crate) covers: u32,
-}
-
-impl Done {
-    /// The entry; its `wr_id` is the driver's.
-    #[inline(always)]
-    pub(crate) fn cqe(&self) -> Cqe {
-        Cqe::decode(&self.words)
-    }
-
-    /// Place of its queue pair in the CQ.
-    #[inline(always)]
-    pub(crate) fn place(&self) -> usize {
-        qp::split(self.cqe().wr_id).0
-    }
-
-    /// The poster's tag.
-    #[inline(always)]
-    pub(crate) fn tag(&self) -> Tag {
-        qp::split(self.cqe().wr_id).1
-    }
-
-    /// Whether it is of the receive queue.
-    #[inline(always)]
-    pub(crate) fn is_recv(&self) -> bool {
-        self.cqe().flags & cqe_flags::RECV != 0
-    }
-}
-
 /// What the kernel does with completions, in BH.
 pub(crate) trait Client: Send {
     /// Its queue pairs are connected, and nobody polls them yet: what is posted is handed over when
@@ -134,16 +106,6 @@ pub(crate) trait Client: Send {
     /// Requests are done, in this order, and their slots are free again. Once a turn; what is posted
     /// is handed over when it returns.
     fn completed(&mut self, queues: &mut Queues, done: &[Done]);
-}
-
-/// What a turn has consumed and not yet completed. Belongs to the poll; allocated once.
-pub(crate) struct Batch(KVec<Done>);
-
-impl Batch {
-    /// Room for [`BATCH`] completions.
-    pub(crate) fn new() -> Result<Self> {
-        Ok(Self(KVec::with_capacity(BATCH, GFP_KERNEL)?))
-    }
 }
 
 /// The queue pairs on a CQ, by place, and which of them have something to hand over.
@@ -172,17 +134,10 @@ impl Queues {
         self.pairs.get(place).map_or(0, QueuePair::free)
     }
 
-    /// Posts to the queue pair at `place`; see [`QueuePair::post_send`].
+    /// Begins to post to the queue pair at `place`; see [`QueuePair::sends`].
     #[inline]
-    pub(crate) fn post_send(
-        &mut self,
-        place: usize,
-        tag: Tag,
-        request: SendWqe,
-        sges: &[Sge],
-        signal: bool,
-    ) -> Result<bool, Refused> {
-        self.dirty(place)?.post_send(tag, request, sges, signal)
+    pub(crate) fn sends(&mut self, place: usize) -> Result<Sends<'_>, Refused> {
+        Ok(self.dirty(place)?.sends())
     }
 
     /// Posts to the queue pair at `place`; see [`QueuePair::post_recv`].
@@ -388,36 +343,40 @@ impl KernelCq {
     }
 
     /// Reads up to `max` completions.
+    ///
+    /// The next one may be of any queue pair, and may be wrong. Those that follow it of the same
+    /// queue pair, and tell nothing but that a send is done, are taken in a row.
     #[inline]
     pub(crate) fn consume(&mut self, max: u32, batch: &mut Batch) -> Consumed {
-        batch.0.clear();
+        batch.clear();
+        let number = self.number.raw();
         let mut count = 0;
+        let mut drained = false;
         // CAST: A small constant.
-        while count < max.min(BATCH as u32) {
+        let max = max.min(BATCH as u32);
+        while count < max {
             let Some(entry) = self.consumer.take() else {
-                return Consumed {
-                    count,
-                    drained: true,
-                };
+                drained = true;
+                break;
             };
             count += 1;
             let cqe = Cqe::decode(&entry.words);
+            let mut next = entry.seen.past();
             trace::cqe(
-                self.number.raw(),
-                entry.seen.past().get().wrapping_sub(1),
+                number,
+                next.get().wrapping_sub(1),
                 cqe.qp.raw(),
                 u32::from(cqe.status),
             );
             let recv = cqe.flags & cqe_flags::RECV != 0;
             let (place, _) = qp::split(cqe.wr_id);
-            let covers = self
-                .queues
-                .pairs
-                .get_mut(place)
-                .and_then(|queue| queue.complete(&cqe, recv, entry.seen));
-            let Some(covers) = covers else {
+            let queue = self.queues.pairs.get_mut(place);
+            let Some((queue, covers)) = queue.and_then(|queue| {
+                let covers = queue.complete(&cqe, recv, entry.seen)?;
+                Some((queue, covers))
+            }) else {
                 self.stale = self.stale.wrapping_add(1);
-                trace::wrong(trace::Wrong::Stale, self.number.raw(), cqe.index);
+                trace::wrong(trace::Wrong::Stale, number, cqe.index);
                 continue;
             };
             if cqe.status != 0 {
@@ -431,14 +390,32 @@ impl KernelCq {
                 words: entry.words,
                 covers,
             };
-            // There is room: no more are consumed than the batch holds.
-            let _: Result<_, _> = batch.0.push_within_capacity(done);
+            // CAST: It was found in 16 bits.
+            batch.push(place as u16, done);
+            if recv || count == max {
+                continue;
+            }
+            // CAST: Less than `BATCH`.
+            let room = batch.room((max - count) as usize);
+            let more = queue.complete_row(
+                &mut self.consumer,
+                entry.seen,
+                room,
+                |slot, words, covers| {
+                    trace::cqe(number, next.get(), cqe.qp.raw(), 0);
+                    next = next.plus(1);
+                    *slot = Done {
+                        words: *words,
+                        covers,
+                    };
+                },
+            );
+            batch.push_row(more);
+            // CAST: As above.
+            count += more as u32;
         }
         self.completions = self.completions.wrapping_add(u64::from(count));
-        Consumed {
-            count,
-            drained: false,
-        }
+        Consumed { count, drained }
     }
 
     /// Publishes the head, with an arm if `arm`; then frees slots; then completes what was
@@ -464,28 +441,24 @@ impl KernelCq {
             // Of this ring: it was admitted as such.
             let _: Result<(), Slots<Cq>> = self.pool.give(freed);
         }
-        if batch.0.is_empty() {
+        if batch.done().is_empty() {
             return;
         }
-        let mut last = None;
-        for done in &batch.0 {
+        for place in batch.places() {
             // Once frees all that was covered.
-            if last.replace(done.place()) == Some(done.place()) {
-                continue;
-            }
-            if let Some(queue) = self.queues.pairs.get_mut(done.place()) {
+            if let Some(queue) = self.queues.pairs.get_mut(usize::from(*place)) {
                 queue.reclaim(published);
             }
         }
-        self.client.completed(&mut self.queues, &batch.0);
-        batch.0.clear();
+        self.client.completed(&mut self.queues, batch.done());
+        batch.clear();
         self.queues.ring(bells);
     }
 
     /// Consumes whatever is there. For a CQ whose queue pairs are gone: nothing is completed, so
     /// the batch needs no memory, and the end of a CQ cannot fail for lack of it.
     pub(crate) fn drain(&mut self, bells: &Bells<'_>) {
-        let mut batch = Batch(KVec::new());
+        let mut batch = Batch::none();
         loop {
             let consumed = self.consume(u32::MAX, &mut batch);
             self.publish(false, &mut batch, bells);

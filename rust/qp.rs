@@ -47,25 +47,31 @@ use crate::{
     function::Bells,
     queue::{
         consumer::{
+            CqConsumer,
             Published,
             Seen, //
         },
         credit::{
             Cq,
             RingId,
-            Slots, //
+            Slots,
+            Sq, //
         },
         index::{
             Depth,
             Index, //
         },
         producer::{
+            Batch,
             Refused,
             RqProducer,
             SqProducer, //
         },
     },
-    ring::Ring,
+    ring::{
+        Ring,
+        View, //
+    },
     sys::{
         gate::Pass,
         trace, //
@@ -336,10 +342,66 @@ impl QueuePair<Ready> {
         Ok(())
     }
 
+    /// Begins a batch of send work requests.
+    #[inline(always)]
+    pub(crate) fn sends(&mut self) -> Sends<'_> {
+        Sends {
+            number: self.number,
+            place: self.place,
+            batch: self.sq.batch(Ring::view),
+        }
+    }
+
+    /// Takes completions that follow one of a send, which was `first` and is [complete](Self::complete):
+    /// as long as they are of sends of this queue pair that succeeded, and there is room in `into`.
+    /// How many.
+    ///
+    /// What it stops at is not taken.
+    #[inline(always)]
+    pub(crate) fn complete_row<T>(
+        &mut self,
+        consumer: &mut CqConsumer<Ring>,
+        first: Seen<Cq>,
+        into: &mut [T],
+        mut show: impl FnMut(&mut T, &[u64; Cqe::WORDS], u32),
+    ) -> usize {
+        let mut row = self.sq.row();
+        // Before anything is taken, since what is taken would be lost.
+        if !row.is_of(first) {
+            return 0;
+        }
+        let (number, place) = (self.number, usize::from(self.place));
+        let (taken, seen) =
+            consumer.take_while(Ring::view, into, (Cqe::NOT_SENT, 0), |into, words| {
+                let cqe = Cqe::decode(words);
+                if cqe.qp != number || split(cqe.wr_id).0 != place {
+                    return false;
+                }
+                let Some(covers) = row.complete(Index::new(cqe.index)) else {
+                    return false;
+                };
+                show(into, words, covers);
+                true
+            });
+        match row.end(seen) {
+            Ok(()) => taken,
+            Err(_) => 0,
+        }
+    }
+}
+
+/// Send work requests in a row. They are posted, and not handed over, when it is dropped.
+pub(crate) struct Sends<'a> {
+    number: Number,
+    place: u16,
+    batch: Batch<'a, View<'a>, Sq>,
+}
+
+impl Sends<'_> {
     /// Posts a send work request. Its `wr_id`, size and signalling are filled in here; `signal`
     /// asks for a completion, which it may get without having asked. Returns whether it does.
-    #[inline]
-    pub(crate) fn post_send(
+    #[inline(always)]
+    pub(crate) fn post(
         &mut self,
         tag: Tag,
         request: SendWqe,
@@ -354,7 +416,7 @@ impl QueuePair<Ready> {
         }
         // CAST: At most `MAX_BLOCKS`.
         let blocks = blocks as u32;
-        let mut room = self.sq.room(blocks, signal)?;
+        let mut room = self.batch.room(blocks, signal)?;
         let signalled = room.signalled();
         let flags = request.flags & !send_flags::SIGNALED;
         let head = SendWqe {

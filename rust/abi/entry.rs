@@ -154,6 +154,11 @@ layout! {
     }
 }
 
+impl Cqe {
+    /// The bits of the last word that are 0 in the entry of a send that succeeded, and not all 0 in others.
+    pub const NOT_SENT: u64 = (u8::MAX as u64) << 40 | (cqe_flags::RECV as u64) << 56;
+}
+
 /// What else a CQE says. The top bit of this byte is [`OWNER`].
 pub mod cqe_flags {
     /// It is of the receive queue; `index` counts there.

@@ -29,7 +29,10 @@ use crate::{
         Queues, //
     },
     function::Bells,
-    qp::Tag,
+    qp::{
+        Sends,
+        Tag, //
+    },
     queue::{
         index::Index,
         storage::Storage, //
@@ -52,23 +55,26 @@ use kernel::{
 /// has posted one; neither copied nor made elsewhere.
 struct Permits(u64);
 
-/// One of [`Permits`]: spent by posting a SEND.
+/// Some of [`Permits`]: each is spent by posting a SEND.
 #[must_use]
-struct Permit(());
+struct Permit(u64);
 
 impl Permits {
     fn grant(&mut self) {
         self.0 += 1;
     }
 
-    fn take(&mut self) -> Option<Permit> {
-        self.0 = self.0.checked_sub(1)?;
-        Some(Permit(()))
+    /// Takes `count`, or as many as there are.
+    fn take(&mut self, count: u64) -> Permit {
+        let count = count.min(self.0);
+        self.0 -= count;
+        Permit(count)
     }
 
-    fn give_back(&mut self, permit: Permit) {
-        let Permit(()) = permit;
-        self.0 += 1;
+    /// Takes back what is left of a permit of which `spent` were used.
+    fn give_back(&mut self, permit: Permit, spent: u64) {
+        let Permit(count) = permit;
+        self.0 += count.saturating_sub(spent);
     }
 }
 
@@ -248,73 +254,98 @@ impl Lanes {
 
     /// Posts what can be posted of the lane at `place`.
     fn pump(&mut self, queues: &mut Queues, place: usize) {
-        if let Some(lane) = self.lanes.get_mut(place) {
-            lane.is_stirred = false;
-        }
-        let Some(peer_key) = self
-            .lanes
-            .get(self.plan.peer(place))
-            .map(|peer| peer.key.raw())
-        else {
+        let free = queues.free(place);
+        let Self {
+            plan,
+            lanes,
+            progress,
+            ..
+        } = self;
+        let peer = plan.peer(place);
+        let Some(rkey) = lanes.get(peer).map(|peer| peer.key.raw()) else {
             return;
         };
-        if self.progress.cancelled.load(Acquire) {
+        let Some(lane) = lanes.get_mut(place) else {
+            return;
+        };
+        lane.is_stirred = false;
+        if lane.failed || progress.cancelled.load(Acquire) {
             return;
         }
-        while queues.free(place) != 0 && self.post(queues, place, peer_key) {}
-    }
-
-    /// Posts the next operation of the lane at `place`, if there is one and it may; whether it did.
-    #[inline(always)]
-    fn post(&mut self, queues: &mut Queues, place: usize, rkey: u32) -> bool {
-        let Some(lane) = self.lanes.get_mut(place) else {
-            return false;
-        };
-        let (n, index) = (lane.posted, lane.index);
-        if lane.failed || n == self.plan.count {
-            return false;
-        }
-        let permit = match self.plan.op {
-            Op::Send => match lane.permits.take() {
-                Some(permit) => Some(permit),
-                None => return false,
-            },
+        let (first, index, key) = (lane.posted, lane.index, lane.key);
+        let ready = plan.count.saturating_sub(first).min(free.into());
+        let permit = match plan.op {
+            Op::Send => Some(lane.permits.take(ready)),
             Op::Write | Op::Read => None,
         };
-        let source = self.source(n) as u64 * 8;
-        let target = self.target(n) as u64 * 8;
-        // What holds the source; what is done; where at the peer; and where here.
-        let (filled, opcode, remote, local) = match self.plan.op {
-            Op::Send => (place, opcode::SEND, None, source),
-            Op::Write => (place, opcode::WRITE, Some(target), source),
-            Op::Read => (self.plan.peer(place), opcode::READ, Some(source), target),
+        let ready = permit.as_ref().map_or(ready, |permit| permit.0);
+        if ready == 0 {
+            return;
+        }
+        // What holds the source.
+        let filled = match plan.op {
+            Op::Send | Op::Write => place,
+            Op::Read => peer,
         };
-        self.fill(filled, index, n);
-        let Some(lane) = self.lanes.get_mut(place) else {
-            return false;
-        };
-        let request = SendWqe {
-            opcode,
-            remote_addr: remote.unwrap_or(0),
-            rkey: remote.map_or(0, |_| rkey),
-            ..SendWqe::default()
-        };
-        let (signal, count) = (u64::from(self.plan.signal), self.plan.count);
-        let signal = signal == 1 || (n + 1) % signal == 0 || n + 1 == count;
-        let sge = lane.sge(local, self.plan.size);
-        match queues.post_send(place, Tag::new(n), request, &[sge], signal) {
-            Ok(_) => {
-                lane.posted = n + 1;
-                true
-            }
-            Err(_) => {
-                // It was free a moment ago, and nobody else posts.
-                if let Some(permit) = permit {
-                    lane.permits.give_back(permit);
-                }
-                false
+        if self.plan.verify {
+            for n in first..first.saturating_add(ready) {
+                self.fill(filled, index, n);
             }
         }
+        let posted = match queues.sends(place) {
+            Ok(mut sends) => self.post(&mut sends, first, ready, rkey, key),
+            Err(_) => 0,
+        };
+        if let Some(lane) = self.lanes.get_mut(place) {
+            lane.posted = first.saturating_add(posted);
+            if let Some(permit) = permit {
+                lane.permits.give_back(permit, posted);
+            }
+        }
+    }
+
+    /// Posts `count` operations from `first` on, of a lane with `key` to a peer with `rkey`: how many.
+    #[inline]
+    fn post(&self, sends: &mut Sends<'_>, first: u64, count: u64, rkey: u32, key: Number) -> u64 {
+        // What the plan says, out of the reach of stores to the ring.
+        let Plan {
+            size, op, depth, ..
+        } = self.plan;
+        let (signal, all) = (u64::from(self.plan.signal), self.plan.count);
+        let slot = self.plan.slot_words() as u64 * 8;
+        let targets = slot * u64::from(depth.entries());
+        let mut posted = 0;
+        while posted < count {
+            let n = first.wrapping_add(posted);
+            // CAST: The low bits say which slot.
+            let source = u64::from(depth.position(Index::new(n as u32))) * slot;
+            let target = source + targets;
+            // Where at the peer; and where here.
+            let (opcode, remote_addr, rkey, local) = match op {
+                Op::Send => (opcode::SEND, 0, 0, source),
+                Op::Write => (opcode::WRITE, target, rkey, source),
+                Op::Read => (opcode::READ, source, rkey, target),
+            };
+            let request = SendWqe {
+                opcode,
+                remote_addr,
+                rkey,
+                ..SendWqe::default()
+            };
+            let sge = Sge {
+                addr: local,
+                bytes: size,
+                lkey: key.raw(),
+            };
+            posted += 1;
+            let past = n.wrapping_add(1);
+            let signal = signal == 1 || past % signal == 0 || past == all;
+            // There was room, and nobody else posts.
+            if sends.post(Tag::new(n), request, &[sge], signal).is_err() {
+                return posted - 1;
+            }
+        }
+        posted
     }
 
     /// Counts the lane at `place` if it has come to its end. The group is done when its lanes are,
@@ -379,19 +410,36 @@ impl Lanes {
         }
     }
 
+    /// Takes completions of sends of one lane, as many as there are in a row: how many.
     #[inline]
-    fn sent(&mut self, done: &Done) {
-        let place = done.place();
-        let Some(lane) = self.lanes.get_mut(place) else {
-            return;
+    fn sent(&mut self, place: usize, row: &[Done]) -> usize {
+        let Some(lane) = self.lanes.get(place) else {
+            return 1;
         };
         let (index, first) = (lane.index, lane.done);
-        lane.done += u64::from(done.covers);
-        let (last, over) = (lane.done.wrapping_sub(1), lane.done >= self.plan.count);
-        self.sent += u64::from(done.covers);
+        let (mut past, mut count, mut mismatches) = (first, 0, 0);
+        for done in row {
+            let after = past.wrapping_add(done.covers.into());
+            let tag = Tag::new(after.wrapping_sub(1));
+            if !done.is_sent() {
+                break;
+            }
+            if !done.is_request(place, tag) {
+                if done.place() != place {
+                    break;
+                }
+                mismatches += 1;
+            }
+            past = after;
+            count += 1;
+        }
+        if let Some(lane) = self.lanes.get_mut(place) {
+            lane.done = past;
+        }
+        self.sent = self.sent.wrapping_add(past.wrapping_sub(first));
         self.stir(place);
-        if done.tag().get() != last {
-            self.progress.mismatches.fetch_add(1, Relaxed);
+        if mismatches != 0 {
+            self.progress.mismatches.fetch_add(mismatches, Relaxed);
         }
         let holder = match self.plan.op {
             // Looked at when the peer's receive completes.
@@ -400,13 +448,14 @@ impl Lanes {
             Op::Read => Some(place),
         };
         if let (true, Some(holder)) = (self.plan.verify, holder) {
-            for n in first..=last {
+            for n in first..past {
                 self.check(holder, index, n);
             }
         }
-        if over {
+        if past >= self.plan.count {
             self.settle(place);
         }
+        count
     }
 }
 
@@ -427,14 +476,17 @@ impl Client for Lanes {
     }
 
     fn completed(&mut self, queues: &mut Queues, done: &[Done]) {
-        for done in done {
+        let mut rest = done;
+        while let Some(done) = rest.first() {
+            let mut taken = 1;
             if done.cqe().status != Status::Success.code() {
                 self.failed(done);
             } else if done.is_recv() {
                 self.received(queues, done);
             } else {
-                self.sent(done);
+                taken = self.sent(done.place(), rest);
             }
+            rest = rest.get(taken..).unwrap_or_default();
         }
         while let Some(place) = self.stirred.pop() {
             self.pump(queues, place.into());

@@ -64,7 +64,7 @@ WORKLOADS = {
     **{f"scale_{qps}": (f"{SCALE} --qps {qps} --count N", 65_536, 327_680) for qps in QPS},
     **{f"model_scale_{qps}": (f"model-scale --qps {qps} --count N", 16_384, 49_152) for qps in MODEL_QPS},
     "roundtrip": ("qpair ping --events --size 64 --json --count N", 500, 20_000),
-    "fast": (f"{LOOPBACK} count=N", 600, 1_600),
+    "fast": (f"{LOOPBACK} count=N", 600, 4_600),
     "control": (f"{LOOPBACK} count=N", 100, 300),
     "slow": (f"{LOOPBACK} count=N", 900, 2_900),
     "syscalls": (f"syscalls {PROCESS} --signal 1 --count N", 50_000, 350_000),

@@ -58,6 +58,12 @@ fn entries_lie_as_documented() {
     ];
     assert_eq!(cqe.encode(), words);
     assert_eq!(Cqe::decode(&words), cqe);
+    let told = Cqe {
+        status: u8::MAX,
+        flags: entry::cqe_flags::RECV,
+        ..Cqe::default()
+    };
+    assert_eq!(told.encode(), [0, 0, 0, Cqe::NOT_SENT]);
 
     let eqe = Eqe {
         number: Number::from_raw(0x0102_0304),

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completions between the two steps of a turn: consumed, and not yet completed.
+
+use crate::{
+    abi::entry::{
+        cqe_flags,
+        Cqe, //
+    },
+    qp::{
+        self,
+        Tag, //
+    },
+};
+use kernel::prelude::*;
+
+/// Completions that are consumed before the head is published, at most.
+pub(crate) const BATCH: usize = 64;
+
+/// A completion, as a client sees it. What is asked for is decoded, no more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(super) words: [u64; Cqe::WORDS],
+    /// Blocks or receives that it covers, unsignalled ones before it included.
+    pub(crate) covers: u32,
+}
+
+impl Done {
+    const NONE: Self = Self {
+        words: [0; Cqe::WORDS],
+        covers: 0,
+    };
+
+    /// The entry; its `wr_id` is the driver's.
+    #[inline(always)]
+    pub(crate) fn cqe(&self) -> Cqe {
+        Cqe::decode(&self.words)
+    }
+
+    /// Place of its queue pair in the CQ.
+    #[inline(always)]
+    pub(crate) fn place(&self) -> usize {
+        qp::split(self.cqe().wr_id).0
+    }
+
+    /// The poster's tag.
+    #[inline(always)]
+    pub(crate) fn tag(&self) -> Tag {
+        qp::split(self.cqe().wr_id).1
+    }
+
+    /// Whether it is of the queue pair at `place`, and of the request with this tag.
+    #[inline(always)]
+    pub(crate) fn is_request(&self, place: usize, tag: Tag) -> bool {
+        qp::split(self.cqe().wr_id) == (place, tag)
+    }
+
+    /// Whether it is of a send that succeeded.
+    #[inline(always)]
+    pub(crate) fn is_sent(&self) -> bool {
+        let [.., last] = self.words;
+        last & Cqe::NOT_SENT == 0
+    }
+
+    /// Whether it is of the receive queue.
+    #[inline(always)]
+    pub(crate) fn is_recv(&self) -> bool {
+        self.cqe().flags & cqe_flags::RECV != 0
+    }
+}
+
+/// What a turn has consumed and not yet completed. Belongs to the poll; allocated once.
+pub(crate) struct Batch {
+    /// Places for completions, of which the first `count` are taken.
+    done: KVec<Done>,
+    count: usize,
+    /// See [`Self::places`].
+    places: KVec<u16>,
+}
+
+impl Batch {
+    /// Room for [`BATCH`] completions.
+    pub(crate) fn new() -> Result<Self> {
+        let mut done = KVec::with_capacity(BATCH, GFP_KERNEL)?;
+        done.resize(BATCH, Done::NONE, GFP_KERNEL)?;
+        Ok(Self {
+            done,
+            count: 0,
+            places: KVec::with_capacity(BATCH, GFP_KERNEL)?,
+        })
+    }
+
+    /// Without room.
+    pub(super) const fn none() -> Self {
+        Self {
+            done: KVec::new(),
+            count: 0,
+            places: KVec::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        self.count = 0;
+        self.places.clear();
+    }
+
+    /// Takes in a completion of the queue pair at `place`.
+    #[inline]
+    pub(super) fn push(&mut self, place: u16, done: Done) {
+        // There is room: no more are consumed than the batch holds.
+        if let Some(slot) = self.done.get_mut(self.count) {
+            *slot = done;
+            self.count += 1;
+        }
+        if self.places.last() != Some(&place) {
+            let _: Result<_, _> = self.places.push_within_capacity(place);
+        }
+    }
+
+    /// Takes in the first `count` of its [`room`](Self::room), where they were put. They are of the
+    /// same queue pair as what was taken in last.
+    #[inline]
+    pub(super) fn push_row(&mut self, count: usize) {
+        self.count += count;
+    }
+
+    /// The places for `max` completions more, or as many as there are.
+    #[inline]
+    pub(super) fn room(&mut self, max: usize) -> &mut [Done] {
+        let room = self.done.get_mut(self.count..).unwrap_or_default();
+        let max = max.min(room.len());
+        room.get_mut(..max).unwrap_or_default()
+    }
+
+    /// What was taken in.
+    #[inline]
+    pub(super) fn done(&self) -> &[Done] {
+        self.done.get(..self.count).unwrap_or_default()
+    }
+
+    /// The queue pairs that it is of, by place. One may be there more than once.
+    #[inline]
+    pub(super) fn places(&self) -> &[u16] {
+        &self.places
+    }
+}
