@@ -445,7 +445,9 @@ impl Handler for Eq {
         self.done.fetch_add(done.max(events), Relaxed);
         // CAST: Bounded by the budget.
         trace::poll_end(dev_index, number, done as u32, again);
-        share.end(poller::clock(), again, !poller::is_idle());
+        if !share.is_even(again) {
+            share.end(poller::clock(), again, !poller::is_idle());
+        }
         if again {
             Next::Again
         } else {

@@ -104,6 +104,7 @@ mod active {
         CountWithoutTime: "moderation has a count and no time",
         ShortPollsFree: "a poll that ends before its budget costs nobody anything",
         DebtForEver: "what a poll took is never paid back",
+        TakenIsEven: "a poll that owed nothing before it owes nothing for itself",
         IdleOwed: "a poll owes the time that an idle CPU had for it",
         IdleForEver: "a CPU that was idle once is idle to all polls that follow",
         IdleToItsEnd: "a poll that begins on an idle CPU owes nothing for what somebody wants meanwhile",

@@ -9,6 +9,7 @@ use qpair_queue::share::Time;
 use qpair_queue::share::LOAN;
 use qpair_queue::share::MOST;
 use qpair_queue::share::ROW;
+use std::cell::Cell;
 
 checks![
     a_process_keeps_its_share,
@@ -16,6 +17,7 @@ checks![
     idle_time_is_free,
     a_debt_is_forgotten,
     a_turn_that_was_given_ends,
+    an_even_end_makes_no_difference,
 ];
 
 /// How long a thread runs before another gets its turn.
@@ -167,4 +169,33 @@ fn a_turn_that_was_given_ends() {
         !share.begin(now, Time::Taken),
         "a turn goes on after its end"
     );
+}
+
+/// Two accounts of the same polls. In one the ends that are even are left out.
+fn an_even_end_makes_no_difference() {
+    let times = [Time::Idle, Time::Taken, Time::Given];
+    let poll = (0..6usize, 0..LOAN, 0..2 * LOAN, 0..4u8);
+    let left_out = Cell::new(0u32);
+    holds(200, vec(poll, 1..60), |polls| {
+        let (mut whole, mut lean) = (Share::default(), Share::default());
+        let mut now = MOST;
+        for (time, took, pause, how) in polls {
+            // Most find the CPU idle.
+            let time = *times.get(time).unwrap_or(&Time::Idle);
+            let (more, wanted) = (how == 0, how <= 1);
+            let may = whole.begin(now, time);
+            assert_eq!(lean.begin(now, time), may, "has to ask, or not");
+            if may {
+                now += took;
+                whole.end(now, more, wanted);
+                if lean.is_even(more) {
+                    left_out.set(left_out.get() + 1);
+                } else {
+                    lean.end(now, more, wanted);
+                }
+            }
+            now += pause;
+        }
+    });
+    assert_ne!(left_out.get(), 0, "no end was left out");
 }
