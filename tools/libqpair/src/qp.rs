@@ -227,10 +227,7 @@ impl Qp<Rtr> {
 impl<S: sealed::Receives> Qp<S> {
     /// Posts receives, in order, and rings once.
     pub fn post_recv(&self, receives: &[Receive<'_>]) -> Result<(), PostError> {
-        let posted = receives.iter().enumerate().try_for_each(|(i, receive)| {
-            let posted = self.inner.post_recv(receive);
-            posted.map_err(|refused| refused.after(i))
-        });
+        let posted = self.inner.post_recvs(receives);
         self.inner.ring_recv();
         posted
     }

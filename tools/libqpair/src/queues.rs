@@ -14,7 +14,7 @@ use qpair_abi::doorbell;
 use qpair_abi::entry::{recv_sges, BLOCK_BYTES, BLOCK_WORDS, MAX_STRIDE_SHIFT};
 use qpair_abi::uapi::{qpair_create_qp, qpair_destroy, qpair_modify_qp, QPAIR_RC};
 use qpair_abi::Number;
-use qpair_queue::credit::{Cq as OfCq, Kind, RingId, Slots, Sq};
+use qpair_queue::credit::{Cq as OfCq, Kind, RingId, Rq, Slots, Sq};
 use qpair_queue::index::{Depth, Index};
 use qpair_queue::producer::{Batch, Producer, Refused, Room, RqProducer, SqProducer};
 use qpair_queue::storage::Storage;
@@ -277,13 +277,25 @@ impl Queues {
         })
     }
 
+    /// Posts all, with the queue locked once as long as there is room.
+    pub(crate) fn post_recvs(&self, receives: &[Receive<'_>]) -> Result<(), PostError> {
+        let posted = {
+            let mut queue = lock(&self.recv);
+            let mut batch = queue.batch(|ring| ring.view());
+            let fits = |receive: &&Receive<'_>| put_recv(&mut batch, receive, self.stride).is_ok();
+            receives.iter().take_while(fits).count()
+        };
+        // Frees slots for the others, or says why not.
+        for (at, receive) in receives.iter().enumerate().skip(posted) {
+            self.post_recv(receive)
+                .map_err(|refused| refused.after(at))?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn post_recv(&self, receive: &Receive<'_>) -> Result<(), NoPost> {
-        receive.check(self.stride).map_err(NoPost::TooLarge)?;
         self.refilled(&self.recv, &self.recv_cq, |queue| {
-            let mut room = queue.room(1, true)?;
-            write(&mut room, &receive.encode(), 1 << self.stride);
-            room.post();
-            Ok(())
+            put_recv(&mut queue.batch(|ring| ring.view()), receive, self.stride)
         })
     }
 
@@ -360,6 +372,23 @@ fn put_send<'a>(
     match request.one_block(signalled) {
         Some(words) => room.write(0, &words),
         None => write(&mut room, &request.encode(blocks, signalled), blocks),
+    }
+    room.post();
+    Ok(())
+}
+
+/// Writes a receive, and posts it.
+#[inline(always)]
+fn put_recv<'a>(
+    batch: &mut Batch<'a, View<'a>, Rq>,
+    receive: &Receive<'_>,
+    stride: u8,
+) -> Result<(), NoPost> {
+    receive.check(stride).map_err(NoPost::TooLarge)?;
+    let mut room = batch.room(1, true)?;
+    match receive.one_block() {
+        Some(words) if stride == 0 => room.write(0, &words),
+        _ => write(&mut room, &receive.encode(), 1 << stride),
     }
     room.post();
     Ok(())

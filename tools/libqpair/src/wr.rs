@@ -236,15 +236,31 @@ impl<'a> Receive<'a> {
         Ok(())
     }
 
+    /// What is written into the queue, if that is one block of at most one piece: the common case.
+    #[inline(always)]
+    pub(crate) fn one_block(&self) -> Option<[u64; BLOCK_WORDS]> {
+        let piece = match self.sges {
+            [] => [0; Sge::WORDS],
+            [one] => one.encode(),
+            _ => return None,
+        };
+        let head = self.head().encode();
+        Some([head[0], head[1], piece[0], piece[1], 0, 0, 0, 0])
+    }
+
+    #[inline(always)]
+    fn head(&self) -> RecvWqe {
+        RecvWqe {
+            sges: self.sges.len() as u8,
+            wr_id: self.id,
+        }
+    }
+
     #[inline]
     pub(crate) fn encode(&self) -> [u64; WORDS] {
         let mut words = [0; WORDS];
         let (head, body) = words.split_at_mut(RecvWqe::WORDS);
-        let wqe = RecvWqe {
-            sges: self.sges.len() as u8,
-            wr_id: self.id,
-        };
-        head.copy_from_slice(&wqe.encode());
+        head.copy_from_slice(&self.head().encode());
         put(body, self.sges);
         words
     }
