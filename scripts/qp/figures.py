@@ -34,7 +34,7 @@ AGREE = 0.01
 STRAY = 1e-4
 # What the controller of moderation does depends on the moment at which it looks, so this far
 # two runs may be apart, in interrupts for a completion.
-SLACK = {"kernel_loopback_slow_interrupts": 1 / 64}
+SLACK = {"kernel_loopback_slow_interrupts": 1 / 32}
 # How many guests may turn out to have done something else as well.
 ATTEMPTS = 3
 
