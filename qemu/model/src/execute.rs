@@ -188,7 +188,7 @@ impl<H: Host> Function<H> {
             let most = usize::from(self.config.send_sges);
             (send_sges(blocks).min(most), 0)
         };
-        if usize::from(wqe.sges) > most_sges {
+        if usize::from(wqe.sges) > most_sges && wqe.opcode != opcode::NOP {
             return refuse(Detail::Sges);
         }
         if wqe.inline_bytes as usize > most_inline {

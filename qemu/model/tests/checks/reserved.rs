@@ -349,6 +349,16 @@ fn fields_without_use_are_not_looked_at() {
     }
     let got = p.done_b();
     assert_eq!((got[0].imm, got[0].flags & 2), (0, 0), "SEND has none");
+    let mut words = wqe_words(all(work::NOP), &[]);
+    let nop = SendWqe {
+        sges: !0,
+        ..SendWqe::decode(&words[..SendWqe::WORDS].try_into().unwrap())
+    };
+    words[..SendWqe::WORDS].copy_from_slice(&nop.encode());
+    p.m.post_words(&mut p.a, &words);
+    p.m.ring_sq(&p.a);
+    p.m.settle();
+    assert_eq!(p.done_a()[0].status, 0, "a NOP has no SGEs");
     let before = p.m.query_qp(p.a.number);
     let garbage = QpContext {
         state: 77,
