@@ -163,9 +163,20 @@ static void qpair_route_poll(PCIDevice *pci, unsigned first, unsigned end)
     }
 }
 
+/* The vector may be masked or not: msix_notify() knows. */
+static void qpair_route_missing(PCIDevice *pci, unsigned vector)
+{
+    struct QpairRoute *route = &QPAIR(pci)->routes[vector];
+
+    if (event_notifier_test_and_clear(&route->notifier)) {
+        msix_notify(pci, vector);
+    }
+}
+
 /*
- * KVM sends at once what the eventfd has already. A vector that gets no route is
- * sent like one that is masked, by msix_notify().
+ * KVM sends at once what the eventfd has already. Without a route, what it has
+ * is sent or becomes pending here, and what is raised later goes the way of a
+ * device without routes.
  */
 static int qpair_route_make(PCIDevice *pci, unsigned vector, MSIMessage message)
 {
@@ -174,14 +185,14 @@ static int qpair_route_make(PCIDevice *pci, unsigned vector, MSIMessage message)
     int virq = kvm_irqchip_add_msi_route(&change, vector, pci);
 
     if (virq < 0) {
-        qpair_route_poll(pci, vector, vector + 1);
+        qpair_route_missing(pci, vector);
         return 0;
     }
     kvm_irqchip_commit_route_changes(&change);
     if (kvm_irqchip_add_irqfd_notifier_gsi(kvm_state, &route->notifier, NULL,
                                            virq) < 0) {
         kvm_irqchip_release_virq(kvm_state, virq);
-        qpair_route_poll(pci, vector, vector + 1);
+        qpair_route_missing(pci, vector);
         return 0;
     }
     route->virq = virq;
