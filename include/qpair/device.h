@@ -146,7 +146,7 @@
 #define QPAIR_HW_CAUSE_EQ_OVERRUN		4
 /* CQ 0 had no room, or its memory could not be written. */
 #define QPAIR_HW_CAUSE_ADMIN_CQ_OVERRUN		5
-/* A ring of the function itself could not be read or written. */
+/* An EQ, CQ 0 or the admin SQ could not be read or written. */
 #define QPAIR_HW_CAUSE_DMA			6
 /* It stopped because a test asked for it. */
 #define QPAIR_HW_CAUSE_INJECTED			7

@@ -188,7 +188,7 @@ codes! {
         EqOverrun = 4, "EQ overrun";
         /// CQ 0 had no room, or its memory could not be written.
         AdminCqOverrun = 5, "admin CQ overrun";
-        /// A ring of the function itself could not be read or written.
+        /// An EQ, CQ 0 or the admin SQ could not be read or written.
         Dma = 6, "DMA failed";
         /// It stopped because a test asked for it.
         Injected = 7, "stopped by request";

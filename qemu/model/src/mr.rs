@@ -3,7 +3,7 @@
 //!
 //! A region that is used again where it was used last keeps that run mapped, as rings are kept. A bounded
 //! number of regions does; the one that was mapped first gives way. A mapping ends with its region. A run
-//! that cannot be mapped is tried again after a change of the system's addresses that concerns it.
+//! that cannot be mapped is tried again after the system has taken addresses of it away.
 
 use crate::bus::Bus;
 use crate::host::DmaFault;

@@ -23,7 +23,7 @@ enum Mapped<M> {
     New,
     /// To be mapped at the next use.
     NotYet,
-    /// It could not be. Tried again when the system has changed its addresses.
+    /// It could not be. Tried again when the system has taken addresses of it away.
     Failed,
     Yes(M),
 }
