@@ -57,10 +57,17 @@ struct Level {
 
 /// How the failures of an operation ended.
 #[derive(Default)]
-struct Tally {
+pub(super) struct Tally {
     enomem: u32,
     efault: u32,
     done: u32,
+}
+
+impl Tally {
+    /// Failures that reached the caller.
+    pub(super) fn refused(&self) -> u32 {
+        self.enomem + self.efault
+    }
 }
 
 /// The mechanism, and the state that every operation returns to.
@@ -148,7 +155,13 @@ impl Faults {
         call: impl FnMut(&mut T) -> Result<R>,
         tear_down: impl FnMut(T, Option<R>) -> Result<()>,
     ) -> Result<()> {
-        self.try_some(name, least, u32::MAX, set_up, call, tear_down)
+        let tally = self.try_some(name, least, u32::MAX, set_up, call, tear_down)?;
+        // One point may be one that the kernel goes on without.
+        ensure!(
+            least < 2 || tally.refused() > 0,
+            "no failure of {name} reached its caller"
+        );
+        Ok(())
     }
 
     /// As [`Self::try_all`], of one with many points: no more than `most`, at equal distances from
@@ -161,7 +174,7 @@ impl Faults {
         mut set_up: impl FnMut() -> Result<T>,
         mut call: impl FnMut(&mut T) -> Result<R>,
         mut tear_down: impl FnMut(T, Option<R>) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<Tally> {
         let mut once = |faults: &mut Self, nth: u32| -> Result<(u32, Option<Errno>)> {
             let mut thing = set_up().context("set-up")?;
             faults.arm(nth)?;
@@ -185,7 +198,7 @@ impl Faults {
         let points = NEVER - left;
         ensure!(
             points >= least,
-            "{name} has {points} points, expected {least} or more: the injection is blind"
+            "{name} has {points} points, expected {least} or more: nothing is injected"
         );
         let every = EVERY.load(Ordering::Relaxed) || points <= most;
         let step = if every { 1 } else { points.div_ceil(most) };
@@ -210,12 +223,16 @@ impl Faults {
             }
             nth += step;
         }
-        let failed = tally.enomem + tally.efault + tally.done;
+        let failed = tally.refused() + tally.done;
+        ensure!(
+            failed >= points.min(most) / 2,
+            "{failed} of {points} points of {name} failed"
+        );
         say(&format!(
             "{name}: {points} points, {failed} failed: {} ENOMEM, {} EFAULT, {} done all the same",
             tally.enomem, tally.efault, tally.done
         ));
-        Ok(())
+        Ok(tally)
     }
 
     /// Has the `nth` point from now on fail; 0 is none.

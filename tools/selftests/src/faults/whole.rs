@@ -52,7 +52,7 @@ pub(super) fn loopback(setup: &Setup) -> Result<()> {
         "qps=4 group=2 depth=4 count=8 op=send",
         "qps=2 group=1 depth=4 count=8 op=read",
     ] {
-        faults.try_some(
+        let tally = faults.try_some(
             &format!("loopback {plan}"),
             30,
             40,
@@ -60,6 +60,7 @@ pub(super) fn loopback(setup: &Setup) -> Result<()> {
             |()| world::put(&file, plan),
             |(), _| Ok(()),
         )?;
+        ensure!(tally.refused() > 0, "no failure reached its caller");
     }
     Ok(())
 }
@@ -118,7 +119,7 @@ pub(super) fn probe(setup: &Setup) -> Result<()> {
     let bind = format!("{}/bind", world::DRIVER);
     devices::unbind(&address)?;
     let mut faults = Faults::near(setup)?;
-    faults.try_some(
+    let tally = faults.try_some(
         "probe",
         50,
         30,
@@ -138,6 +139,7 @@ pub(super) fn probe(setup: &Setup) -> Result<()> {
             is_bare(&address)
         },
     )?;
+    ensure!(tally.refused() > 0, "no failure reached its caller");
     // Taking the driver away never fails.
     faults.try_some(
         "unbind",
