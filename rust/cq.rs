@@ -274,7 +274,7 @@ impl KernelCq {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the ring does not hold its depth, `ENOMEM`.
+    /// `EINVAL` if the ring does not hold its depth.
     pub(crate) fn new(
         number: Number,
         epoch: u32,

@@ -26,11 +26,12 @@
 //! |---|---|
 //! | the device lock (PCI core) | probe, unbind, reset, sleep and error recovery exclude each other |
 //! | gate (a pass) | the device stays bound, and up unless it fails |
+//! | `told` | that what is done about a device that failed is done in the epoch in which it failed |
+//! | the loopback client's `run` | its run |
 //! | a context's own | its objects |
+//! | `moderation` | how interrupts are moderated, and that the device is told so |
 //! | `objects` | that the device's and our tables of CQs and queue pairs change together |
 //! | the pause of a poll | what the poll owns |
-//! | `told` | that what is done about a device that failed is done in the epoch in which it failed |
-//! | `moderation` | how interrupts are moderated, and that the device is told so |
 //! | `recovery` | what the watchdog knows of failures; held for moments |
 //! | `shares` | which doorbell pages of this epoch are taken, and what their contexts have |
 //! | `tenants` | the list of this file; held for moments |
@@ -72,7 +73,11 @@ use crate::{
     ring::Ring,
     sys::{
         self,
-        gate::Pass, //
+        gate::Pass,
+        pci::{
+            channel,
+            Channel, //
+        }, //
     },
 };
 use core::ptr;
@@ -193,6 +198,9 @@ pub(crate) struct Device {
     moderation: Mutex<moderate::Moderation>,
     /// Between suspend and resume. Belongs to the device lock.
     asleep: Atomic<bool>,
+    /// The last shutdown has freed nothing, since the device may access memory. Belongs to the
+    /// device lock.
+    kept: Atomic<bool>,
     /// The watchdog's, which takes it for moments.
     #[pin]
     recovery: Mutex<Recovery>,
@@ -244,6 +252,7 @@ impl Device {
                 told <- new_mutex!(Health::Up, "Device::told"),
                 moderation <- new_mutex!(moderate::Moderation::new(), "Device::moderation"),
                 asleep: Atomic::new(false),
+                kept: Atomic::new(false),
                 recovery <- new_mutex!(Recovery::new(), "Device::recovery"),
                 cpus: Atomic::new(sys::hotplug::changes()),
             }),
@@ -334,8 +343,11 @@ impl Device {
         // What an earlier kernel or driver has left there goes before the device gets the bus: it
         // may know of memory that has another owner by now.
         match function.reset(pass.dev()) {
-            // Also what a shutdown has kept, of a device that was not quiet.
-            Quiet::Reset => self.release(),
+            Quiet::Reset if self.kept.load(Relaxed) => {
+                self.release();
+                self.kept.store(false, Relaxed);
+            }
+            Quiet::Reset => {}
             Quiet::Gone => return Err(ENODEV),
             Quiet::No => {
                 if function.attempts() == 0 {
@@ -407,9 +419,17 @@ impl Device {
     /// Puts the device to sleep, as [`Self::shut_down`] with [`Lost::Reset`]. Until
     /// [`Self::wake_up`] it is neither touched nor brought up, whatever is reset. Under the device
     /// lock. Sleeps.
-    pub(crate) fn fall_asleep(&self, pdev: &pci::Device<Bound>) {
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if the device may still access memory. It is down then, and does not sleep.
+    pub(crate) fn fall_asleep(&self, pdev: &pci::Device<Bound>) -> Result {
         self.shut_down(pdev, Lost::Reset);
+        if self.kept.load(Relaxed) {
+            return Err(EIO);
+        }
         self.asleep.store(true, Relaxed);
+        Ok(())
     }
 
     /// Brings a device up that sleeps. Under the device lock. Sleeps.
@@ -450,17 +470,22 @@ impl Device {
     }
 
     /// Stops everything and frees all memory that the device could reach. What a device that does
-    /// not become quiet could reach is kept until it is reset. Under the device lock. Doing it
-    /// again is harmless. Sleeps.
+    /// not become quiet could reach is kept until it is reset, and leaked if the driver lets go of
+    /// it. Under the device lock. Doing it again is harmless. Sleeps.
     pub(crate) fn shut_down(&self, pdev: &pci::Device<Bound>, why: Lost) {
         let function = &self.function;
-        if why == Lost::Reset && self.is_asleep() {
-            // It is down, and does not decode its registers.
+        let asleep = self.is_asleep();
+        if why == Lost::Reset && asleep {
+            // It is down.
             return;
         }
+        // A device that sleeps may not decode its registers, and a link that failed leads nowhere.
+        let answers = !asleep && matches!(channel(pdev.as_ref()), Ok(Channel::Normal));
+        if answers {
+            let _: Result = function.look(pdev.as_ref());
+        }
         // A task that waits for a device that does not answer must not keep us at the gate.
-        let _: Result = function.look(pdev.as_ref());
-        if function.health() != Health::Up {
+        if !answers || function.health() != Health::Up {
             self.admin.abandon();
         }
         if why == Lost::Gone {
@@ -478,14 +503,21 @@ impl Device {
         }
         self.up.store(0, Release);
 
-        let quiet = self.quiesce(pdev);
+        let quiet = if asleep {
+            !self.kept.load(Relaxed)
+        } else {
+            self.quiesce(pdev)
+        };
 
         self.admin.abandon();
         self.tell_tenants(why);
+        // What it could write to may not be used again before it is reset.
+        self.kept.store(!quiet, Relaxed);
         if quiet {
             self.release();
+        } else if why == Lost::Gone {
+            function.gate().leak();
         }
-        // Otherwise nothing that it could write to may be used again before it is reset.
     }
 
     /// The hardware is quiet: frees all memory that it could reach. Doing it again is harmless.
@@ -500,6 +532,14 @@ impl Device {
 
     /// Makes the hardware leave memory alone; whether it is certain that it does.
     fn quiesce(&self, pdev: &pci::Device<Bound>) -> bool {
+        match channel(pdev.as_ref()) {
+            // It reads as all ones, and writes to memory all the same when the link is back. The
+            // PCI core resets it.
+            Ok(Channel::Frozen) => return false,
+            // It has been unplugged, or the platform has cut it off.
+            Ok(Channel::Failed) => return true,
+            Ok(Channel::Normal) | Err(_) => {}
+        }
         match self.function.reset(pdev.as_ref()) {
             Quiet::Reset => true,
             Quiet::Gone => {
@@ -517,7 +557,7 @@ impl Device {
                 match sys::pci::clear_master(pdev) {
                     sys::pci::Mastering::Off | sys::pci::Mastering::Gone => true,
                     sys::pci::Mastering::On => {
-                        dev_err!(pdev, "it keeps the bus, and its memory until it is reset\n");
+                        dev_err!(pdev, "it keeps the bus, and so its memory is not freed\n");
                         false
                     }
                 }

@@ -275,11 +275,16 @@ impl sys::pci::Driver for Driver {
         data.running.device.bring_up_again(pdev);
     }
 
-    fn suspend<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
+    fn suspend<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) -> Result {
         data.sampler.stop();
-        data.running.device.fall_asleep(pdev);
+        if let Err(error) = data.running.device.fall_asleep(pdev) {
+            data.running.device.bring_up_again(pdev);
+            data.sampler.start(SAMPLE);
+            return Err(error);
+        }
         // Until here, as at unbind.
         data.watchdog.stop();
+        Ok(())
     }
 
     fn resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {

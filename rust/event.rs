@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Event queues: from the interrupt to whoever waits.
+//! Event queues: from the interrupt to the process that waits.
 //!
 //! There is an EQ for each vector. Everything on its event path is owned by its poll: the EQ's
 //! consumer, its slots, the pending list, the CQs of the kernel that report to it with all that is
 //! on them, and the table in which a CQ is found from its number. The poll runs in BH, is never
-//! run twice at the same time, and takes no lock. Whoever else wants something of that state, in
-//! process context, pauses the poll ([`sys::poller`](crate::sys::poller)).
+//! run twice at the same time, and takes no lock. Other code that needs this state runs in process
+//! context and pauses the poll ([`sys::poller`](crate::sys::poller)).
 //!
 //! The loop itself is [`queue::poll`](crate::queue::poll): pure logic, checked on the host. What
 //! it does to the world is here:
@@ -18,9 +18,8 @@
 //! | an asynchronous event (EQ 0) | its owner, or the log |
 //! | head of the EQ | doorbell |
 //!
-//! A lost interrupt is found by a look at the next owner word from outside, once a second: what is
-//! there for a whole second in which no poll ran, nobody will come for (or its relay, if it owes time to
-//! others, got none for so long).
+//! The watchdog finds lost interrupts: it reads the next owner word once a second. An event that
+//! was there at two looks without a poll in between has lost its interrupt, or the poll its relay.
 
 mod knobs;
 mod view;
@@ -174,8 +173,9 @@ struct Live {
 /// What the poll acts on.
 struct World {
     number: Number,
+    epoch: u32,
     cqs: Table<Entry>,
-    /// Of EQ 0: who is told of asynchronous events.
+    /// Of EQ 0: the handlers of asynchronous events.
     owners: Owners,
     batch: Batch,
     /// Asynchronous events of objects that nobody owns (any more), and of kinds that nobody knows.
@@ -369,6 +369,7 @@ impl Eq {
                 poll: Poller::new(consumer, slots),
                 world: World {
                     number,
+                    epoch,
                     cqs: Table::new(),
                     owners: Owners {
                         cqs: Table::new(),
@@ -507,18 +508,15 @@ impl Effects for Act<'_> {
     }
 
     fn asynchronous(&mut self, eqe: Eqe) {
-        trace::wrong(
-            trace::Wrong::Asynchronous,
-            eqe.number.raw(),
-            u32::from(eqe.code),
-        );
+        let (number, code) = (eqe.number.raw(), u32::from(eqe.code));
+        trace::wrong(trace::Wrong::Asynchronous, number, code);
         let what = match Event::from_code(eqe.kind) {
             Some(Event::CqOverrun) => Owned::Cq,
             Some(Event::QpFatal) => Owned::Qp,
             Some(Event::DoorbellViolation) => Owned::Page,
             Some(Event::DeviceFatal) => {
-                self.eq.function.fail(Failure::Stopped(eqe.code));
-                return;
+                let failure = Failure::Stopped(eqe.code);
+                return self.eq.function.fail_in(self.world.epoch, failure);
             }
             _ => {
                 self.world.unclaimed += 1;

@@ -234,8 +234,8 @@ pub(crate) struct Function {
     in_place: bool,
     health: Atomic<u32>,
     epoch: Atomic<u32>,
-    /// Attempts in a row to bring it up again that failed, or did not last. Only the first one is in
-    /// the log.
+    /// Attempts in a row to bring it up again that failed, or did not last. The log has each failure
+    /// of a device that was up, and the first of one that was not.
     attempts: Atomic<u32>,
     index: Atomic<u32>,
 }
@@ -386,10 +386,24 @@ impl Function {
         }
     }
 
+    /// As [`Self::fail`], of what was read in `epoch`: once a reset has begun it says nothing. Any
+    /// context.
+    pub(crate) fn fail_in(&self, epoch: u32, why: Failure) {
+        if self.epoch() != epoch {
+            return;
+        }
+        self.fail(why);
+        // A reset that began in between has found nothing to end.
+        if self.epoch() != epoch {
+            self.swap(&[Health::Fatal], Health::Down);
+        }
+    }
+
     /// A new epoch begins, in which nothing of before has a meaning.
     pub(crate) fn begin_reset(&self) {
-        self.swap(&[Health::Up, Health::Fatal, Health::Gone], Health::Down);
+        // In this order: see `fail_in`.
         self.epoch.fetch_add(1, Full);
+        self.swap(&[Health::Up, Health::Fatal, Health::Gone], Health::Down);
     }
 
     /// The driver lets go of it.

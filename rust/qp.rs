@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   QueuePair<Reset> --init--> QueuePair<Init> --connect--> QueuePair<Ready>
-//!    nothing                    post_recv                    post_recv, post_send
+//!    nothing                    post_recv                    post_recv, sends
 //! ```
 //!
 //! A queue pair is owned by one thread of control at a time: by who makes it, then, as part of its

@@ -117,19 +117,20 @@ impl Watch {
         if !is_due {
             return;
         }
-        let mut is_wanted = false;
-        let result = sys::pci::try_reset(function.device(), || {
+        let mut now = None;
+        let result = sys::pci::try_reset(
+            function.device(),
             // A reset from elsewhere may have ended the epoch that failed.
-            is_wanted = function.epoch() == epoch && function.health() == Health::Fatal;
-            is_wanted
-        });
-        if !is_wanted {
+            || function.epoch() == epoch && function.health() == Health::Fatal,
+            || now = Some(function.epoch()),
+        );
+        let Some(now) = now else {
             // Mended, or another task holds the device lock: then the next look tries again.
             return;
-        }
+        };
         if let Err(error) = result {
             // Otherwise it was reset all the same.
-            if function.epoch() == epoch && function.attempts() == 0 {
+            if now == epoch && function.attempts() == 0 {
                 dev_err!(
                     function.device(),
                     "the device cannot be reset: {error:?}; will try again\n"
@@ -137,7 +138,7 @@ impl Watch {
             }
         }
         let mut recovery = device.recovery.lock();
-        recovery.tried(function.epoch());
+        recovery.tried(now);
         function.set_attempts(recovery.attempts());
     }
 }

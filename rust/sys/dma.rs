@@ -314,7 +314,7 @@ impl Drop for Coherent {
         };
         let bytes = self.bytes();
         let free = |dev: &Device<Bound>| {
-            // SAFETY: Allocated in `zeroed` for this device with these parameters; the device is
+            // SAFETY: Allocated in `allocate` for this device; size, address and attributes are the same; the device is
             // still bound.
             unsafe {
                 bindings::dma_free_attrs(

@@ -68,7 +68,7 @@ enum Phase {
     Closed,
     /// As `Closed`, and for good: the device core has begun to take resources away.
     Ending,
-    /// The device is no longer bound.
+    /// As `Ending`, and nothing is given back: the device is no longer bound, or not quiet.
     Gone,
 }
 
@@ -208,6 +208,13 @@ impl Gate {
         self.shut(Phase::Closed);
     }
 
+    /// Closes the gate for good: the device may access memory when its driver is gone. What is
+    /// mapped or allocated for DMA now is never given back. Sleeps. Must not be called with a
+    /// [`Pass`] of this gate in hand.
+    pub fn leak(&self) {
+        self.shut(Phase::Gone);
+    }
+
     /// Opens the gate again after [`Self::close`], as a reset does when it is over. Sleeps.
     ///
     /// # Errors
@@ -277,7 +284,7 @@ impl Gate {
 
     fn end(&self) {
         let mut state = self.state.lock();
-        state.phase = Phase::Ending;
+        state.phase = state.phase.max(Phase::Ending);
         while state.inside > 0 {
             self.left.wait(&mut state);
         }

@@ -113,7 +113,12 @@ pub trait Driver: pci::Driver {
     /// The system goes to sleep (suspend), or an image of it is about to be made (freeze) or was
     /// written (poweroff). On return the driver must not touch the device, and the device must not
     /// touch memory. The PCI core saves the configuration space.
-    fn suspend<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
+    ///
+    /// # Errors
+    ///
+    /// The device cannot be kept from memory. It stays as it is, the system does not sleep, and no
+    /// [`Self::resume`] follows.
+    fn suspend<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) -> Result;
 
     /// The system is back, and the configuration space restored (resume, thaw, restore). The
     /// device may have lost its power, or have been used by another kernel.
@@ -215,13 +220,15 @@ impl<T: Driver> Adapter<T> {
     /// Called by the PM core, for the `struct device` of a PCI device, as [`Self::with`] wants it.
     unsafe fn with_device(
         dev: *mut bindings::device,
-        f: for<'a> fn(&'a pci::Device<Bound>, Pin<&T::Data<'a>>),
+        f: for<'a> fn(&'a pci::Device<Bound>, Pin<&T::Data<'a>>) -> Result,
     ) -> c_int {
         // SAFETY: Only PCI devices are bound to a PCI driver, so `dev` is embedded in a `pci_dev`.
         let pdev = unsafe { container_of!(dev, bindings::pci_dev, dev) };
         // SAFETY: The caller's promises are passed on.
-        unsafe { Self::with(pdev, f) };
-        0
+        match unsafe { Self::with(pdev, f) } {
+            Ok(()) => 0,
+            Err(error) => error.to_errno(),
+        }
     }
 
     /// # Safety
@@ -253,7 +260,12 @@ impl<T: Driver> Adapter<T> {
     /// Called by the PM core, as [`Self::with_device`] wants it.
     unsafe extern "C" fn resume_callback(dev: *mut bindings::device) -> c_int {
         // SAFETY: Called by the PM core under the device lock.
-        unsafe { Self::with_device(dev, T::resume) }
+        unsafe {
+            Self::with_device(dev, |pdev, data| {
+                T::resume(pdev, data);
+                Ok(())
+            })
+        }
     }
 
     /// # Safety
@@ -300,7 +312,7 @@ impl<T: Driver> Adapter<T> {
     }
 }
 
-/// A device that is switched on and decodes memory; its drop undoes that, and takes the bus from it.
+/// A device that is switched on. Its drop takes the bus from it and gives the enable count back.
 ///
 /// It is made first and dropped last: everything else needs a device that is on.
 pub struct Enabled<'a> {
@@ -397,13 +409,14 @@ pub fn channel(dev: &Device<Bound>) -> Result<Channel> {
 
 /// Resets the function of `dev`, as sysfs does: a driver that is bound to it is told before and
 /// after. With the device lock held it asks `is_wanted` first, since the device may have been reset
-/// while the caller was on its way here; without that nothing is done. Process context; sleeps.
+/// while the caller was on its way here; without that nothing is done. After an attempt it calls
+/// `tried`, with the lock still held. Process context; sleeps.
 ///
 /// # Errors
 ///
 /// `EAGAIN` while another task holds the device lock, which may be unbinding the driver; `EINVAL`
 /// if it is no PCI device; those of the reset, `ENOTTY` if there is no way to do it.
-pub fn try_reset(dev: &Device, is_wanted: impl FnOnce() -> bool) -> Result {
+pub fn try_reset(dev: &Device, is_wanted: impl FnOnce() -> bool, tried: impl FnOnce()) -> Result {
     let pdev: &pci::Device = dev.try_into()?;
     let pdev = super::raw_pci(pdev);
     // SAFETY: A valid device.
@@ -412,7 +425,9 @@ pub fn try_reset(dev: &Device, is_wanted: impl FnOnce() -> bool) -> Result {
     }
     let result = if is_wanted() {
         // SAFETY: A valid device, whose lock is held.
-        to_result(unsafe { bindings::pci_reset_function_locked(pdev) })
+        let result = to_result(unsafe { bindings::pci_reset_function_locked(pdev) });
+        tried();
+        result
     } else {
         Ok(())
     };
