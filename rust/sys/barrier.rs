@@ -15,35 +15,16 @@
 
 use super::compat;
 
-/// What `barrier()` is: memory accesses before it stay before those after it, as far as the compiler
-/// is concerned.
-#[inline(always)]
-fn compiler() {
-    // SAFETY: No instruction. Without `nomem` it may access any memory.
-    unsafe { core::arch::asm!("", options(nostack, preserves_flags)) };
-}
-
 /// Reads of device-written memory after this see at least what the ones before it saw.
 #[inline(always)]
 pub fn dma_rmb() {
-    // x86 does not reorder loads: the kernel's own is `barrier()` there. But from Rust it is a call of
-    // a function, which is most of what it costs to read an entry.
-    if cfg!(CONFIG_X86) {
-        compiler();
-    } else {
-        compat::dma_rmb();
-    }
+    compat::dma_rmb();
 }
 
 /// The device sees the writes before this no later than those after it.
 #[inline(always)]
 pub fn dma_wmb() {
-    // As above, for stores.
-    if cfg!(CONFIG_X86) {
-        compiler();
-    } else {
-        compat::dma_wmb();
-    }
+    compat::dma_wmb();
 }
 
 /// Both, and writes before reads.
