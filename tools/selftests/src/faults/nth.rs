@@ -2,10 +2,10 @@
 //! Fault injection by `/proc/self/fail-nth`: the Nth point that the calling task passes fails once.
 //!
 //! A point is an allocation or a user copy. Only those with a function of the module on the stack
-//! count, so that neither the test's own system calls nor the rest of the kernel take part. Two
+//! count, so that neither the test's own system calls nor the rest of the kernel take part. Three
 //! kinds are left out: those with a function of kmemleak's, whose records are no part of the
-//! driver, and entries of `/proc`. The kernel goes on where an interrupt has no files there, and
-//! warns when it removes them.
+//! driver; entries of `/proc`, as the kernel goes on where an interrupt has no files there, and
+//! warns when it removes them; and nodes of trees, without which dma-debug switches itself off.
 //!
 //! An operation is done once with a number that is never reached, which says how many points it
 //! has. Then it is done again and again, and another point fails each time. After each the state
@@ -34,6 +34,8 @@ use crate::world::Baseline;
 
 const DEBUG: &str = "/sys/kernel/debug";
 const CACHES: &str = "/sys/kernel/slab";
+/// Entries of `/proc`, and nodes of trees: dma-debug gives up where it gets none.
+const SPARED: [&str; 2] = ["proc_dir_entry", "radix_tree_node"];
 const KINDS: [&str; 3] = ["failslab", "fail_page_alloc", "fail_usercopy"];
 /// More points than any operation has.
 const NEVER: u32 = 1 << 24;
@@ -113,7 +115,7 @@ impl Faults {
         }
         for cache in std::fs::read_dir(CACHES)? {
             let cache = cache?;
-            let fails = cache.file_name() != "proc_dir_entry";
+            let fails = !SPARED.iter().any(|name| cache.file_name() == *name);
             let file = cache.path().join("failslab");
             world::put(file, if fails { "1" } else { "0" })?;
         }
