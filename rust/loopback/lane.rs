@@ -340,7 +340,7 @@ impl Lanes {
             posted += 1;
             let past = n.wrapping_add(1);
             let signal = signal == 1 || past % signal == 0 || past == all;
-            // There was room, and nobody else posts.
+            // There was room, and the poll alone posts.
             if sends.post(Tag::new(n), request, &[sge], signal).is_err() {
                 return posted - 1;
             }

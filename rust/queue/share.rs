@@ -93,8 +93,8 @@ impl Share {
         self.left = now;
     }
 
-    /// Whether [`Self::end`] may be left out, and with it the questions what time it is and whether somebody wants the CPU: the
-    /// poll has taken from nobody and leaves nothing to do, its turn was not given, and nothing is owed.
+    /// Whether [`Self::end`] would change nothing, so that its caller need not read the clock: the CPU
+    /// was idle, no work is left, the turn was not given, and no time is owed.
     #[inline]
     pub fn is_even(&self, more: bool) -> bool {
         let free = self.free || mutant!(TakenIsEven);

@@ -149,16 +149,6 @@ impl<S: Storage> Storage for &S {
         (**self).load_entry(at, there)
     }
     #[inline(always)]
-    fn load_row<const N: usize, T>(
-        &self,
-        at: usize,
-        into: &mut [T],
-        there: impl Fn(u64) -> bool,
-        takes: impl FnMut(&mut T, &[u64; N]) -> bool,
-    ) -> u32 {
-        (**self).load_row(at, into, there, takes)
-    }
-    #[inline(always)]
     fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
         (**self).store_all(at, words);
     }

@@ -314,8 +314,8 @@ impl Drop for Coherent {
         };
         let bytes = self.bytes();
         let free = |dev: &Device<Bound>| {
-            // SAFETY: Allocated in `allocate` for this device; size, address and attributes are the same; the device is
-            // still bound.
+            // SAFETY: Allocated in `allocate` for this device; size, address and attributes are the
+            // same; the device is still bound.
             unsafe {
                 bindings::dma_free_attrs(
                     super::raw_device(dev),

@@ -438,16 +438,6 @@ macro_rules! as_its_view {
                 self.view().load_entry(at, there)
             }
             #[inline(always)]
-            fn load_row<const N: usize, T>(
-                &self,
-                at: usize,
-                into: &mut [T],
-                there: impl Fn(u64) -> bool,
-                takes: impl FnMut(&mut T, &[u64; N]) -> bool,
-            ) -> u32 {
-                self.view().load_row(at, into, there, takes)
-            }
-            #[inline(always)]
             fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
                 self.view().store_all(at, words);
             }
