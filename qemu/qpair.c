@@ -78,6 +78,7 @@ static void qpair_run(void *opaque)
     if (!s->present) {
         return;
     }
+    trace_qpair_round(qpair_id(s), false);
     object_ref(OBJECT(s));
     guard->engaged_in_io = true;
     if ((!s->iothread || s->translations) && qpair_model_run(s->model)) {
@@ -93,6 +94,7 @@ static void qpair_run_apart(void *opaque)
 {
     QpairState *s = opaque;
 
+    trace_qpair_round(qpair_id(s), true);
     switch (qpair_model_run_apart(s->model)) {
     case QPAIR_RUN_IDLE:
         break;

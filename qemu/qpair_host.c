@@ -240,6 +240,9 @@ void qpair_wake(void *opaque)
     }
     if (qatomic_read(&s->paced)) {
         timer_mod_anticipate_ns(s->core_timer, qpair_now(s));
+    } else if (bql_locked() && s->iothread && s->translations) {
+        /* The model is bound to the BQL: the IOThread would pass this on to the main loop. */
+        qemu_bh_schedule(s->main_bh);
     } else {
         qemu_bh_schedule(s->core_bh);
     }

@@ -21,6 +21,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import driver  # noqa: E402
 import interrupts  # noqa: E402
+import iommu  # noqa: E402
 import machine  # noqa: E402
 from driver import (  # noqa: E402
     ABI,
@@ -42,11 +43,9 @@ from driver import (  # noqa: E402
     QUERY_DEVICE,
     READY,
     REG,
-    REMOTE_OPERATION,
     RESET,
     SQ,
     Driver,
-    Writer,
     device,
     open_port,
     status,
@@ -344,74 +343,19 @@ def without_bus_mastering_nothing_is_touched():
         f.query()
 
 
-def behind_an_iommu_nothing_is_kept():
-    with Machine(*QEMU, "-device", "intel-iommu", *device(), "--trace", "qpair_*") as m:
-        f = Driver(m, 4)
-        f.up()
-        f.query()
-        assert "kept mapped 1" in m.trace() and "qpair_unmap_all " not in m.trace()
-        iommu = Iommu(m)
-        iommu.on(devfn=4 << 3, iova=EQ, shift=0x1000000)
-        assert "qpair_unmap_all " in m.trace(), "mappings outlived the switch"
-        before = m.words(CQ, 16), m.words(EQ, 16)
-
-        f.shift = 0x1000000
-        f.set_register(REG["CTRL"], RESET)
-        f.start()
-        kept = m.trace().count("kept mapped 1")
-        f.query()
-        assert (m.words(CQ, 16), m.words(EQ, 16)) == before, "written past the IOMMU"
-        assert m.trace().count("kept mapped 1") == kept, "mapped behind an IOMMU"
-
-        before = m.words(CQ + f.shift, 16)
-        iommu.map(CQ, None)
-        f.post()
-        f.until(lambda: f.register(REG["STATUS"]) & FATAL)
-        assert m.get("dma-faults"), "no fault was counted"
-        assert m.words(CQ + f.shift, 16) == before, "written after an unmap"
-        assert "qpair_dma_fault " in m.trace()
-
-
-def payload_goes_where_the_iommu_says():
-    """A region's memory is kept mapped, and neither past the switch of an IOMMU nor behind it."""
-    with Machine(*QEMU, "-device", "intel-iommu", *device(), "--trace", "qpair_*") as m:
-        f = Writer(m, 4)
-        f.up()
-        f.connect()
-        region = f"DMA at {f.PAYLOAD:#x}, 8192 bytes: kept mapped 1"
-        for word in (1, 2, 3):
-            assert f.write_page(word) == (0, word)
-        assert m.trace().count(region) == 1, "not kept mapped, or not once"
-
-        iommu = Iommu(m)
-        iommu.on(devfn=4 << 3, iova=EQ, shift=0x1000000)
-        f.shift = 0x1000000
-        for ring in (EQ, f.ENTRIES, f.PAYLOAD):
-            m.line("memset", ring + f.shift, 0x2000, 0)
-        for word in (4, 5, 6):
-            assert f.write_page(word) == (0, word)
-        assert f.second_page(0) == 3, "written past the IOMMU"
-        assert m.trace().count(region) == 1, "mapped behind an IOMMU"
-
-        iommu.map(f.PAYLOAD + 0x1000, None)
-        assert f.write_page(7) == (REMOTE_OPERATION, 6), "written after an unmap"
-        assert m.get("dma-faults") == 1
-        assert f.second_page(0) == 3
-
-
 def entries_do_not_go_to_devices():
     """An event's place is memory when the queue is made, and another device's doorbells after."""
     with Machine(*QEMU, "-device", "intel-iommu", *device(), "-device", "qpair,id=r,addr=5") as m:
         f = Driver(m, 4)
         g = Driver(m, 5, bars={0: 0xC2000000, 2: 0xD0000000, 4: 0xC3000000})
         g.up()
-        iommu = Iommu(m)
-        iommu.on(devfn=4 << 3, iova=EQ, shift=0x1000000)
+        table = Iommu(m)
+        table.on(devfn=4 << 3, iova=EQ, shift=0x1000000)
         f.enable()
         f.shift = 0x1000000
         f.start()
         f.query()
-        iommu.map(EQ, g.bars[2])
+        table.map(EQ, g.bars[2])
         f.doorbell(BELL["EQ_HEAD"], 0)
         f.doorbell(BELL["CQ_ARM_NEXT"], 0)
         f.until(lambda: f.register(REG["STATUS"]) & FATAL)
@@ -663,8 +607,7 @@ TESTS = [
     d3hot_is_off,
     errors_reach_the_root_port,
     without_bus_mastering_nothing_is_touched,
-    behind_an_iommu_nothing_is_kept,
-    payload_goes_where_the_iommu_says,
+    *iommu.TESTS,
     entries_do_not_go_to_devices,
     a_device_aimed_at_itself_survives,
     knobs_turn_at_run_time,

@@ -145,9 +145,10 @@ def status(entry):
 
 
 class Writer(Driver):
-    """A queue pair that is its own peer, and writes the first page of a region to the second."""
+    """A queue pair that is its own peer, and writes from its only region to the same region."""
 
     QUEUE, ENTRIES, PAYLOAD = 0x150000, 0x160000, 0x170000
+    BYTES = 0x2000
     written = 0
 
     def connect(self):
@@ -159,24 +160,28 @@ class Writer(Driver):
         queue = [self.QUEUE, 64 << LOG, 0]
         context = [domain, self.cq | self.cq << 32, LOG << 32, 0, REMOTE_WRITE << 32, 0, 0, 0, *queue, *queue, 0, 0]
         self.qp = self.command(qp, create, context=context)
-        region = [self.PAYLOAD, 0x2000, 0]
+        region = [self.PAYLOAD, self.BYTES, 0]
         access = LOCAL_WRITE | REMOTE_WRITE
         self.key = self.command(mr, create, context=[domain | access << 32, 0, *region, 0, 0, 0])
         for state, peer in ((1, 0), (2, self.qp), (3, 0)):
             mask = 3 if peer else 1
             self.command(qp, modify, self.qp, mask, [state << 56, 0, 0, peer, *[0] * 12])
 
-    def write_page(self, word):
-        """Has a word written to the second page, where it is read back: the status, and what is there then."""
+    def write(self, source, target, size):
+        """Has the bytes at one offset written to another one: the status."""
         m, write = self.machine, 3
-        m.store(self.PAYLOAD + self.shift, [word])
-        wqe = [write | 1 << 8 | 1 << 16 | 1 << 24, 0, 0x1000, self.key, 0, 8 | self.key << 32, 0, 0]
+        wqe = [write | 1 << 8 | 1 << 16 | 1 << 24, 0, target, self.key, source, size | self.key << 32, 0, 0]
         m.store(self.QUEUE + self.shift + 64 * self.written, wqe)
         index, self.written = self.written, self.written + 1
         self.doorbell(BELL["SQ"], self.written << 32 | self.qp)
         entry = self.ENTRIES + self.shift + 32 * index
         self.until(lambda: m.words(entry, 4)[3] >> 63)
-        return status(m.words(entry, 4)), self.second_page(self.shift)
+        return status(m.words(entry, 4))
+
+    def write_page(self, word):
+        """Has a word written to the second page, where it is read back: the status, and what is there then."""
+        self.machine.store(self.PAYLOAD + self.shift, [word])
+        return self.write(0, 0x1000, 8), self.second_page(self.shift)
 
     def second_page(self, shift):
         return self.machine.words(self.PAYLOAD + 0x1000 + shift, 1)[0]

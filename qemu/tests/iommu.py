@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0
+"""DMA with an IOMMU in front of the device: cases of device.py."""
+
+from driver import CQ, EQ, FATAL, QEMU, REG, REMOTE_OPERATION, RESET, Driver, Writer, device
+from machine import Iommu, Machine
+
+
+def behind_an_iommu_nothing_is_kept():
+    with Machine(*QEMU, "-device", "intel-iommu", *device(), "--trace", "qpair_*") as m:
+        f = Driver(m, 4)
+        f.up()
+        f.query()
+        assert "kept mapped 1" in m.trace() and "qpair_unmap_all " not in m.trace()
+        iommu = Iommu(m)
+        iommu.on(devfn=4 << 3, iova=EQ, shift=0x1000000)
+        assert "qpair_unmap_all " in m.trace(), "mappings outlived the switch"
+        before = m.words(CQ, 16), m.words(EQ, 16)
+
+        f.shift = 0x1000000
+        f.set_register(REG["CTRL"], RESET)
+        f.start()
+        kept = m.trace().count("kept mapped 1")
+        f.query()
+        assert (m.words(CQ, 16), m.words(EQ, 16)) == before, "written past the IOMMU"
+        assert m.trace().count("kept mapped 1") == kept, "mapped behind an IOMMU"
+
+        before = m.words(CQ + f.shift, 16)
+        iommu.map(CQ, None)
+        f.post()
+        f.until(lambda: f.register(REG["STATUS"]) & FATAL)
+        assert m.get("dma-faults"), "no fault was counted"
+        assert m.words(CQ + f.shift, 16) == before, "written after an unmap"
+        assert "qpair_dma_fault " in m.trace()
+
+
+def payload_goes_where_the_iommu_says():
+    """A region's memory is kept mapped, and neither past the switch of an IOMMU nor behind it."""
+    with Machine(*QEMU, "-device", "intel-iommu", *device(), "--trace", "qpair_*") as m:
+        f = Writer(m, 4)
+        f.up()
+        f.connect()
+        region = f"DMA at {f.PAYLOAD:#x}, 8192 bytes: kept mapped 1"
+        for word in (1, 2, 3):
+            assert f.write_page(word) == (0, word)
+        assert m.trace().count(region) == 1, "not kept mapped, or not once"
+
+        iommu = Iommu(m)
+        iommu.on(devfn=4 << 3, iova=EQ, shift=0x1000000)
+        f.shift = 0x1000000
+        for ring in (EQ, f.ENTRIES, f.PAYLOAD):
+            m.line("memset", ring + f.shift, 0x2000, 0)
+        for word in (4, 5, 6):
+            assert f.write_page(word) == (0, word)
+        assert f.second_page(0) == 3, "written past the IOMMU"
+        assert m.trace().count(region) == 1, "mapped behind an IOMMU"
+
+        iommu.map(f.PAYLOAD + 0x1000, None)
+        assert f.write_page(7) == (REMOTE_OPERATION, 6), "written after an unmap"
+        assert m.get("dma-faults") == 1
+        assert f.second_page(0) == 3
+
+
+def a_large_message_takes_few_rounds():
+    """A round of an event loop costs as much as the payload of several turns, also where an IOMMU translates."""
+    turn = 1 << 16
+    options = f"bytes-per-turn={turn}"
+    with Machine(*QEMU, "-device", "intel-iommu", *device(options), "--trace", "qpair_*") as m:
+        f = Writer(m, 4)
+        f.BYTES = 8 * turn
+        f.up()
+        f.connect()
+        for shift in (0, 0x1000000):
+            if shift:
+                Iommu(m).on(devfn=4 << 3, iova=EQ, shift=shift)
+                f.shift = shift
+                for ring, size in ((EQ, 0x2000), (f.ENTRIES, 0x1000)):
+                    m.line("memset", ring + f.shift, size, 0)
+            before = m.trace().count("qpair_round ")
+            assert f.write(0, 0, f.BYTES) == 0
+            rounds = m.trace().count("qpair_round ") - before
+            assert rounds <= 4, f"{rounds} rounds for 8 turns, shift {shift:#x}"
+
+
+TESTS = [
+    behind_an_iommu_nothing_is_kept,
+    payload_goes_where_the_iommu_says,
+    a_large_message_takes_few_rounds,
+]
