@@ -15,7 +15,7 @@ LAYER ?=
 MODULE_OUT := $(CURDIR)/build/module
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench modules modules_install docs clean distclean
+.PHONY: help run test test-all check bench modules modules_install docs clean distclean
 
 help: ## show these lines
 	@echo 'qpair: queue pairs in Rust, from the device to the process'
@@ -30,6 +30,9 @@ run: ## boot a guest and copy a file through queue pairs [FILE=PATH]
 
 test: ## run the tests [LAYER='host mutants device kunit stock iommu 7.3 debug figures']
 	@scripts/test $(LAYER)
+
+test-all: ## the same with each test in each of its guests, and all rounds of races: for nights and releases
+	@scripts/test --all $(LAYER)
 
 check: ## formats, lints, documents: all that is judged without running
 	@scripts/check

@@ -11,6 +11,7 @@ lockdep off for the rest of the boot, so lockdep comes first; and where Rust
 panics the kernel does.
 """
 
+import functools
 import re
 
 from qp import base
@@ -73,10 +74,15 @@ def seen(guest, name, folder, bugs):
     return count
 
 
-def prove(guest):
-    """All of them; `guest` runs a command in a guest, as in qp/suite.py."""
+def prove(guest, side_by_side, everything):
+    """Those that last, and, if `everything` is asked for, those that end the guest.
+
+    `guest` runs a command in a guest, `side_by_side` calls in threads, as in qp/suite.py.
+    """
     folder = build()
-    count = seen(guest, "detectors-lasting", folder, LASTING)
-    for bug in ENDING:
-        count.add(seen(guest, f"detectors-{bug[0]}", folder, [bug]))
+    bugs = {"lasting": LASTING, **({bug[0]: [bug] for bug in ENDING} if everything else {})}
+    calls = [functools.partial(seen, guest, f"detectors-{name}", folder, some) for name, some in bugs.items()]
+    count = ktap.Count()
+    for fired in side_by_side(calls):
+        count.add(fired)
     return count

@@ -26,11 +26,11 @@ from qp import ktap
 from qp import peers
 from qp import plots
 from qp import profile
-from qp import suite
 from qp import sweeps
 from qp import threads
 from qp.selftest_cache import Cache  # noqa: F401, run with those here
 from qp.selftest_cache import Space  # noqa: F401
+from qp.selftest_suite import Suite  # noqa: F401
 
 REPORTS = """\
 WARNING: kernel/softirq.c:430 at __local_bh_enable_ip+0x5c/0x70, CPU#1: sh/124
@@ -191,15 +191,6 @@ class Judges(unittest.TestCase):
             with self.assertRaises(SystemExit) as refused, contextlib.redirect_stderr(io.StringIO()):
                 guest.parse(words)
             self.assertEqual(refused.exception.code, 2)
-
-    def test_a_part_of_what_runs_as_a_whole_is_refused(self):
-        self.assertEqual(suite.wanted(["stock/a", "stock/b", "host"]), {"stock": ["a", "b"], "host": []})
-        for layer in ("host", "mutants", "device", "kunit", "figures"):
-            with self.assertRaises(base.Fail) as refused:
-                suite.wanted([f"{layer}/name"])
-            self.assertIn(f"scripts/test {layer}", refused.exception.remedy)
-        with self.assertRaises(base.Fail):
-            suite.wanted(["hosts"])
 
     def test_input_arrives_whole_and_late_and_a_silent_writer_holds_nobody_up(self):
         for kind in ("file", "pipe", "silent"):

@@ -31,6 +31,8 @@ sum, and build/test.json has all of it.
 """
 
 import argparse
+import concurrent.futures
+import functools
 import json
 import os
 import re
@@ -64,6 +66,11 @@ ON_HOST = {"host", "mutants"}
 # Seconds that a guest may take besides its test, and how much slower a kernel is.
 BOOT = 120
 SLOWER = {"stock": 1, "test": 1, "debug": 6}
+
+# Guests at a time: each has two CPUs and up to 2 GB.
+MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
+CORES = int(base.JOBS)
+GUESTS = max(1, min(max(CORES // 2, 2), CORES, MEMORY // 3))
 
 LOGS = base.TOP / "build/log/test"
 
@@ -159,25 +166,6 @@ def guest(name, options, command, timeout):
     return status, text.decode(errors="replace"), log
 
 
-def planned(name, options, test, timeout):
-    """One test of a plan in one guest."""
-    status, text, log = guest(name, options, test["command"], timeout)
-    expected = test.get("tests")
-    if expected is None:
-        count = ktap.Count(passed=1) if status == 0 else ktap.Count(failed=1, bad=[runner.WHY.get(status, f"status {status}")])
-    else:
-        count = ktap.of_ktap(text)
-        if count.total != expected:
-            count.fail(f"{count.total} results instead of {expected}")
-        if count.skipped:
-            count.fail(f"{count.skipped} cases skipped that have to run")
-        if status != 0 and (status in runner.WHY or not count.failed):
-            count.fail(runner.WHY.get(status, f"status {status}"))
-    if count.failed:
-        show_end(log)
-    return count
-
-
 def plans():
     """All plans as one: the guests and the tests."""
     guests, tests = {}, []
@@ -188,27 +176,91 @@ def plans():
     return guests, tests
 
 
-def in_guests(layer, chosen):
-    """Layers: the plans' tests in guests of one kernel."""
-    kernel = KERNEL[layer]
-    guests, tests = plans()
-    total = ktap.Count()
+class Boot:
+    """A guest of a layer, and the tests that run in it, one after the other."""
+
+    def __init__(self, layer, name, options):
+        self.layer, self.name, self.options = layer, name, options
+        self.tests = []
+
+    @property
+    def kernel(self):
+        return KERNEL[self.layer]
+
+    @property
+    def timeout(self):
+        return BOOT + sum(test["timeout"] for test in self.tests) * SLOWER[self.kernel]
+
+    @property
+    def alone(self):
+        return any(test.get("alone") for test in self.tests)
+
+    def run(self, words, slower):
+        """Runs the tests, with `words` for the program; gives their count."""
+        start = time.monotonic()
+        program = self.tests[0]["command"][0]
+        command = [program, *words, *(case for test in self.tests for case in test["command"][1:])]
+        expected = sum(test["tests"] for test in self.tests)
+        options = ["--kernel", self.kernel, *self.options]
+        status, text, log = guest(f"{self.layer}-{self.name}", options, command, self.timeout * slower)
+        count = ktap.of_ktap(text)
+        if count.total != expected:
+            count.fail(f"{count.total} results instead of {expected}")
+        if count.skipped:
+            count.fail(f"{count.skipped} cases skipped that have to run")
+        if status != 0 and (status in runner.WHY or not count.failed):
+            count.fail(runner.WHY.get(status, f"status {status}"))
+        names = ", ".join(test["name"] for test in self.tests)
+        tell(f"  {self.layer}: {self.name}: {names} ... {count} ({time.monotonic() - start:.0f} s)")
+        if count.failed:
+            show_end(log)
+        return count
+
+
+def boots(layer, chosen, everything):
+    """The guests of a layer. Tests that want the same guest share it, but those that want to be alone."""
+    kernel, (guests, tests), found = KERNEL[layer], plans(), {}
     for test in tests:
         if kernel not in test["kernels"]:
             continue
         for name in test["guests"]:
-            options = ["--kernel", kernel, *guests[name]]
-            if kernel == "stock" and ("--iommu" in options) != (layer == "iommu"):
+            if kernel == "stock" and ("--iommu" in guests[name]) != (layer == "iommu"):
                 continue
-            full = f"{test['name']}.{name}"
-            if not chosen(full):
+            if not chosen(f"{test['name']}.{name}"):
                 continue
-            print(f"  {layer}/{full} ... ", end="", flush=True)
-            start = time.monotonic()
-            timeout = BOOT + test["timeout"] * SLOWER[kernel]
-            count = planned(f"{layer}-{full}", options, test, timeout)
-            tell(f"{count} ({time.monotonic() - start:.0f} s)")
-            total.add(count, f"{full}: ")
+            if chosen.all and not everything and f"{kernel}.{name}" in test.get("left", ()):
+                continue
+            boot = f"{test['name']}-{name}" if test.get("alone") else name
+            found.setdefault(boot, Boot(layer, boot, guests[name])).tests.append(test)
+    return list(found.values())
+
+
+def side_by_side(calls, jobs):
+    """What the calls return, in their order; so many run at a time."""
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        results = [pool.submit(call) for call in calls]
+        try:
+            return [result.result() for result in results]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            # The threads wait for processes, and one may start its process only now.
+            while not all(result.done() for result in results):
+                base.end(base.family(os.getpid())[1:])
+                time.sleep(base.LOCK_LOOK)
+            raise
+
+
+def in_guests(layer, chosen, everything):
+    """Layers: the plans' tests in guests of one kernel, as many guests at a time as the machine bears."""
+    words = [] if everything or not chosen.all else ["--brief"]
+    found = boots(layer, chosen, everything)
+    # The longest first, so that none of them is left over at the end.
+    found.sort(key=lambda boot: -boot.timeout)
+    total = ktap.Count()
+    for some, jobs in (([it for it in found if not it.alone], GUESTS), ([it for it in found if it.alone], 1)):
+        calls = [functools.partial(boot.run, words, min(jobs, len(some))) for boot in some]
+        for boot, count in zip(some, side_by_side(calls, jobs)):
+            total.add(count, f"{boot.name}: ")
     return total
 
 
@@ -282,7 +334,7 @@ def counted_figures(_chosen):
     return count
 
 
-def run_layer(layer, chosen):
+def run_layer(layer, chosen, everything):
     if layer == "figures":
         return counted_figures(chosen)
     if layer == "host":
@@ -300,7 +352,7 @@ def run_layer(layer, chosen):
             # What the tests would run is not what is written here.
             return count
     if layer == "debug" and chosen("detectors"):
-        fired = detectors.prove(guest)
+        fired = detectors.prove(guest, functools.partial(side_by_side, jobs=GUESTS), everything or not chosen.all)
         count.add(fired, "detectors: ")
         tell(f"  debug/detectors: {fired}")
         if fired.failed or not fired.passed:
@@ -312,7 +364,7 @@ def run_layer(layer, chosen):
         tell("  skipped: the stock kernel is of this series itself; scripts/test 7.3/everything runs it all the same")
         count.skipped += 1
         return count
-    found = in_guests(layer, chosen)
+    found = in_guests(layer, chosen, everything)
     if not found.total and chosen.all:
         found.fail("no test found")
     count.add(found)
@@ -350,12 +402,13 @@ def run(argv):
         prog="scripts/test", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("layers", nargs="*", metavar="LAYER[/NAME]", help=f"of {', '.join(LAYERS)}; all if none. NAME is the beginning of a test's name, of layers in guests")
-    parser.add_argument("--list", action="store_true", help="show what would run in guests")
+    parser.add_argument("--all", action="store_true", help="what is left out otherwise, too (make test-all)")
+    parser.add_argument("--list", action="store_true", help="show which guests would run, and which tests in each")
     args = parser.parse_args(argv)
     if args.list:
-        for test in plans()[1]:
-            layers = [layer for layer, kernel in KERNEL.items() if kernel in test["kernels"]]
-            tell(f"{test['name']}: in {', '.join(layers)}; guests {', '.join(test['guests'])}")
+        for layer in KERNEL:
+            for boot in boots(layer, Chosen([]), args.all):
+                tell(f"{layer}: {boot.name}: {', '.join(test['name'] for test in boot.tests)}")
         return 0
     asked = wanted(args.layers)
     layers = asked or LAYERS
@@ -367,7 +420,7 @@ def run(argv):
         tell(f"== {layer}")
         start = time.monotonic()
         try:
-            count = run_layer(layer, Chosen(asked.get(layer)))
+            count = run_layer(layer, Chosen(asked.get(layer)), args.all)
         except base.Fail as failure:
             base.say(f"error: {failure}")
             if failure.remedy:

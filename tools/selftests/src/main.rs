@@ -19,6 +19,7 @@ const USAGE: &str = "\
 usage: qpair-selftest [OPTION]... GROUP[/CASE]...
   --list           show the cases and end
   --seed N         start all random numbers here (default: the time)
+  --brief          on the debug kernel: few rounds of races, few of many points of `faults`
   --every-point    fail every point of `faults`, where otherwise a part of many is failed
   --patience S     seconds that anything may take (default: 20, on the debug kernel 120)";
 
@@ -44,6 +45,7 @@ fn run() -> Result<u8> {
         match arg {
             Arg::Long("list") => list = true,
             Arg::Long("seed") => seed = args.value()?.parse()?,
+            Arg::Long("brief") => world::set_brief(),
             Arg::Long("every-point") => faults::fail_every_point(),
             Arg::Long("patience") => patience = args.value()?.parse()?,
             Arg::Long("help") | Arg::Short('h') => {

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
 use anyhow::ensure;
 use anyhow::Context as _;
@@ -247,11 +249,24 @@ pub fn detectors_watch() -> bool {
 /// Each race has many rounds on one kind of kernel, that on which a round says most for its time, and as many on the
 /// others as show that it is met there at all.
 pub fn rounds(plain: u32, watched: u32) -> u32 {
-    if detectors_watch() {
-        watched
-    } else {
-        plain
+    match (detectors_watch(), is_brief()) {
+        (false, _) => plain,
+        (true, false) => watched,
+        (true, true) => watched.div_ceil(6).max(2),
     }
+}
+
+/// Whether the detectors see few rounds, and few of many points of failure.
+static BRIEF: AtomicBool = AtomicBool::new(false);
+
+/// Has the detectors see few rounds, and few of many points of failure.
+pub fn set_brief() {
+    BRIEF.store(true, Ordering::Relaxed);
+}
+
+/// Whether [`set_brief`] was called.
+pub fn is_brief() -> bool {
+    BRIEF.load(Ordering::Relaxed)
 }
 
 /// The kernel's log, from now on.
