@@ -27,6 +27,8 @@ from qp import space
 
 OPS = ("send", "write", "read")
 FOLDER = payload.BUILD / "run"
+# The package of the only program that is needed.
+TOOL = "qpair-tool"
 
 # The device's counters that tell the story, and what each of them says.
 STORY = [
@@ -63,7 +65,7 @@ def copy_in_guest(source):
     base.say("booting the guest, loading the module, copying ...")
     start = time.monotonic()
     status = subprocess.run(
-        [base.SCRIPTS / "py", "guest", "--share", FOLDER, "--", "sh", "-c", f"cd {shlex.quote(str(FOLDER))} && {{ {script}; }}"],
+        [base.SCRIPTS / "py", "guest", "--package", TOOL, "--share", FOLDER, "--", "sh", "-c", f"cd {shlex.quote(str(FOLDER))} && {{ {script}; }}"],
         stdin=subprocess.DEVNULL,
     ).returncode
     took = time.monotonic() - start
@@ -99,7 +101,7 @@ def run(argv):
     source, name = (pathlib.Path("/proc/self/fd/3"), args.file.name) if args.file else (kernel.image, kernel.image.name)
     qemu.binary()
     payload.module(kernel)
-    payload.programs()
+    payload.programs(TOOL)
     reports, took = copy_in_guest(source)
     expected, size = digest(source), source.stat().st_size
     for op, report in zip(OPS, reports):

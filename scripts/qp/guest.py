@@ -92,6 +92,7 @@ def parse(argv):
     add("--module-opt", action="append", default=[], metavar="K=V", help="a parameter of the module")
     add("--timeout", type=float, metavar="S", help="seconds until it is over (300; none with --shell or --gdb)")
     add("--sleeps", action="store_true", help="CMD suspends the guest: its output comes at its end, and it has no stdin and no monitor after it slept")
+    add("--package", metavar="NAME", help="only the programs of this Cargo package in PATH, and no others are built")
     add("--no-insmod", action="store_true", help="do not load the module")
     add("--shell", action="store_true", help="a shell on the console, after CMD")
     add("--verbose", action="store_true", help="show the kernel's log on stderr")
@@ -146,11 +147,13 @@ def has_disk(args):
 
 def make_initramfs(args, kernel):
     files = {}
-    module = module_of(args, kernel)
-    if module:
-        files["qpair/qpair.ko"] = (module.read_bytes(), 0o644)
-    for name, path in payload.programs().items():
-        files[name] = (path.read_bytes(), 0o755)
+    # Another guest may be about to build the same.
+    with base.locked(payload.BUILD / "payload.lock"):
+        module = module_of(args, kernel)
+        if module:
+            files["qpair/qpair.ko"] = (module.read_bytes(), 0o644)
+        for name, path in payload.programs(args.package).items():
+            files[name] = (path.read_bytes(), 0o755)
     settings = {
         "modules": shlex.quote(" ".join(initramfs.modules_to_load(kernel, args.share, has_disk(args)))),
         "module": "yes" if module else "",

@@ -75,9 +75,10 @@ def packages():
             yield package, folder
 
 
-def programs():
-    """The static programs for guests: a map of names in it to paths."""
-    return {**{name: stripped(path) for name, path in with_symbols().items()}, **c_programs()}
+def programs(only=None):
+    """The static programs for guests: a map of names in it to paths. `only` is a Cargo package: no others are built."""
+    ours = {name: stripped(path) for name, path in with_symbols(only).items()}
+    return ours if only else {**ours, **c_programs()}
 
 
 def stripped(path):
@@ -89,7 +90,7 @@ def stripped(path):
     return copy
 
 
-def with_symbols():
+def with_symbols(only=None):
     """The programs of Cargo packages as they were built, by which an address is found in the source."""
     if not (base.TOP / "tools").is_dir():
         return {}
@@ -98,6 +99,8 @@ def with_symbols():
     for package, folder in packages():
         where = "selftests" if folder.name == "selftests" else "bin"
         binaries = [part["name"] for part in package["targets"] if "bin" in part["kind"]]
+        if only not in (None, package["name"]):
+            continue
         if binaries:
             names.append(package["name"])
         for name in binaries:
