@@ -45,16 +45,16 @@ use crate::{
         command::access,
         Number, //
     },
+    control::mr::{
+        self,
+        Region, //
+    },
     cq::KernelCq,
     device::{
         Device,
         Lost,
         Shown,
         Tenant, //
-    },
-    mr::{
-        self,
-        Region, //
     },
     qp::{
         Init,

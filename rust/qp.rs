@@ -19,11 +19,7 @@
 
 use crate::{
     abi::{
-        command::{
-            qp_mask,
-            qp_state,
-            QpContext, //
-        },
+        command::QpContext,
         doorbell,
         entry::{
             send_flags,
@@ -35,14 +31,6 @@ use crate::{
             MAX_BLOCKS, //
         },
         Number, //
-    },
-    admin::{
-        Admin,
-        Create,
-        Destroy,
-        Ended,
-        Modify,
-        Qp, //
     },
     function::Bells,
     queue::{
@@ -159,12 +147,6 @@ impl Sizes {
     }
 }
 
-/// Its memory, before the device knows of it.
-struct Rings {
-    sq: Ring,
-    rq: Ring,
-}
-
 /// A queue pair in state `S`.
 pub(crate) struct QueuePair<S> {
     number: Number,
@@ -191,121 +173,88 @@ pub(crate) struct Site {
     pub(crate) place: u16,
 }
 
-impl QueuePair<Reset> {
-    /// Makes one. `slots` are those of its CQ, as many as [`Sizes::completions`] says. Sleeps.
+/// Its memory, before the device knows of it.
+pub(crate) struct QpRings {
+    sq: Ring,
+    rq: Ring,
+    sizes: Sizes,
+}
+
+impl QpRings {
+    const BLOCK: usize = BLOCK_WORDS * 8;
+
+    /// Allocates it. Sleeps.
     ///
     /// # Errors
     ///
-    /// Those of the command, `ENOMEM`; and the slots, which go back to the CQ's pool.
-    pub(crate) fn create(
-        admin: &Admin,
-        pass: &Pass<'_>,
-        epoch: u32,
-        site: &Site,
-        sizes: Sizes,
-        slots: Slots<Cq>,
-    ) -> Result<Self, (Error, Slots<Cq>)> {
-        match Self::make(admin, pass, epoch, site, sizes) {
-            Ok((number, sq, rq)) => Ok(Self {
-                number,
-                place: site.place,
-                sq,
-                rq: Some(rq),
-                slots,
-                stale: 0,
-                is_dirty: false,
-                state: PhantomData,
-            }),
-            Err(error) => Err((error, slots)),
-        }
+    /// `ENOMEM`.
+    pub(crate) fn new(pass: &Pass<'_>, sizes: Sizes) -> Result<Self> {
+        Ok(Self {
+            sq: Ring::new(pass, sizes.sq.entries() as usize * Self::BLOCK)?,
+            rq: Ring::new(pass, sizes.rq.entries() as usize * Self::BLOCK)?,
+            sizes,
+        })
     }
 
-    fn make(
-        admin: &Admin,
-        pass: &Pass<'_>,
-        epoch: u32,
-        site: &Site,
-        sizes: Sizes,
-    ) -> Result<(Number, SqProducer<Ring>, RqProducer<Ring>)> {
-        const BLOCK: usize = BLOCK_WORDS * 8;
-        let rings = Rings {
-            sq: Ring::new(pass, sizes.sq.entries() as usize * BLOCK)?,
-            rq: Ring::new(pass, sizes.rq.entries() as usize * BLOCK)?,
-        };
-        let context = QpContext {
+    /// What creates a queue pair in it at `site`.
+    pub(crate) fn context(&self, site: &Site) -> QpContext {
+        QpContext {
             pd: site.pd,
             send_cq: site.cq,
             recv_cq: site.cq,
-            log_sq: sizes.sq.log2(),
-            log_rq: sizes.rq.log2(),
-            sq: rings.sq.list(),
-            rq: rings.rq.list(),
+            log_sq: self.sizes.sq.log2(),
+            log_rq: self.sizes.rq.log2(),
+            sq: self.sq.list(),
+            rq: self.rq.list(),
             ..QpContext::default()
-        };
-        let (number, rings) = admin.create(pass, Create::<Qp>(context), rings)?;
-        let ring = RingId::new(number.raw(), epoch);
-        let (sq, rq) = (sizes.sq, sizes.rq);
-        // The rings were allocated for these depths, so neither refuses.
-        Ok((
-            number,
-            SqProducer::new_sq(ring, site.cq_ring, rings.sq, sq, sq.entries())
-                .map_err(|_| EINVAL)?,
-            RqProducer::new_rq(ring, site.cq_ring, rings.rq, rq, 0, rq.entries())
-                .map_err(|_| EINVAL)?,
-        ))
-    }
-
-    /// Lets receives be posted, and says what the peer may do. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// Those of the command, and the queue pair, which is still there.
-    pub(crate) fn init(
-        self,
-        admin: &Admin,
-        pass: &Pass<'_>,
-        access: u8,
-    ) -> Result<QueuePair<Init>, (Error, Self)> {
-        let context = QpContext {
-            state: qp_state::INIT,
-            access,
-            ..QpContext::default()
-        };
-        match self.modify(admin, pass, qp_mask::STATE | qp_mask::ACCESS, context) {
-            Ok(()) => Ok(self.become_state()),
-            Err(error) => Err((error, self)),
         }
     }
 }
 
-impl QueuePair<Init> {
-    /// Connects it with `peer`, which must name it as well. Sleeps.
+impl QueuePair<Reset> {
+    /// The driver's side of queue pair `number`, made in `rings` at `site` in `epoch`. `slots` are
+    /// those of its CQ, as many as [`Sizes::completions`] says.
     ///
     /// # Errors
     ///
-    /// Those of the commands, and the queue pair, which is still there.
-    pub(crate) fn connect(
-        self,
-        admin: &Admin,
-        pass: &Pass<'_>,
-        peer: Number,
-    ) -> Result<QueuePair<Ready>, (Error, Self)> {
-        let receive = QpContext {
-            state: qp_state::RTR,
-            peer,
-            ..QpContext::default()
+    /// `EINVAL` if the rings do not hold their depths; and the slots, which go back to the CQ's
+    /// pool.
+    pub(crate) fn new(
+        number: Number,
+        epoch: u32,
+        site: &Site,
+        rings: QpRings,
+        slots: Slots<Cq>,
+    ) -> Result<Self, (Error, Slots<Cq>)> {
+        let ring = RingId::new(number.raw(), epoch);
+        let (sq, rq) = (rings.sizes.sq, rings.sizes.rq);
+        let sq = SqProducer::new_sq(ring, site.cq_ring, rings.sq, sq, sq.entries());
+        let rq = RqProducer::new_rq(ring, site.cq_ring, rings.rq, rq, 0, rq.entries());
+        let (Ok(sq), Ok(rq)) = (sq, rq) else {
+            return Err((EINVAL, slots));
         };
-        let send = QpContext {
-            state: qp_state::RTS,
-            ..QpContext::default()
-        };
-        let done = self
-            .modify(admin, pass, qp_mask::STATE | qp_mask::PEER, receive)
-            .and_then(|()| self.modify(admin, pass, qp_mask::STATE | qp_mask::RETRY, send));
-        match done {
-            Ok(()) => Ok(self.become_state()),
-            Err(error) => Err((error, self)),
-        }
+        Ok(Self {
+            number,
+            place: site.place,
+            sq,
+            rq: Some(rq),
+            slots,
+            stale: 0,
+            is_dirty: false,
+            state: PhantomData,
+        })
+    }
+
+    /// The device has it in INIT.
+    pub(crate) fn into_init(self) -> QueuePair<Init> {
+        self.become_state()
+    }
+}
+
+impl QueuePair<Init> {
+    /// The device has it in RTS.
+    pub(crate) fn into_ready(self) -> QueuePair<Ready> {
+        self.become_state()
     }
 }
 
@@ -551,32 +500,11 @@ impl<S> QueuePair<S> {
         }
     }
 
-    /// Destroys it. On return nothing of it is under way. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// Those of the command. The device is then fatal, and the memory must stay until the reset.
-    pub(crate) fn destroy(&self, admin: &Admin, pass: &Pass<'_>) -> Result<Ended> {
-        admin.execute(pass, Destroy::<Qp>::new(self.number))
-    }
-
     /// The queue pair is no more, in the device or with the device: its slots of the CQ.
     pub(crate) fn retire(self) -> Slots<Cq> {
         let balanced = self.sq.retire().is_ok() & self.rq.is_none_or(|rq| rq.retire().is_ok());
         kernel::warn_on!(!balanced);
         self.slots
-    }
-
-    fn modify(&self, admin: &Admin, pass: &Pass<'_>, mask: u32, context: QpContext) -> Result {
-        admin.execute(
-            pass,
-            Modify::<Qp> {
-                number: self.number,
-                mask,
-                context,
-            },
-        )?;
-        Ok(())
     }
 
     fn become_state<T>(self) -> QueuePair<T> {

@@ -12,7 +12,8 @@
 //! | [`function`] | registers, doorbells, limits, health |
 //! | [`ring`] | the memory of the driver's rings |
 //! | [`admin`] | typed commands |
-//! | [`qp`], [`cq`], [`mr`] | the objects |
+//! | [`qp`], [`cq`] | the objects |
+//! | [`control`] | the commands for queue pairs and memory regions of the kernel |
 //! | [`event`] | EQ, interrupt, poll, asynchronous events |
 //! | [`device`] | bring-up, shutdown, recovery, and what others make on the device |
 //! | [`context`] | an open file, and everything that it owns |
@@ -29,6 +30,7 @@ pub mod sys;
 
 mod admin;
 mod context;
+mod control;
 mod cq;
 mod debugfs;
 mod device;
@@ -38,7 +40,6 @@ mod function;
 #[cfg(CONFIG_KUNIT = "y")]
 mod kunit;
 mod loopback;
-mod mr;
 mod qp;
 mod ring;
 

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The commands that create, connect and destroy a queue pair of the kernel.
+//!
+//! Each moves a [`QueuePair`] to the state that the device has it in. One that fails gives the
+//! queue pair back.
+
+use crate::{
+    abi::{
+        command::{
+            qp_mask,
+            qp_state,
+            QpContext, //
+        },
+        Number, //
+    },
+    admin::{
+        Admin,
+        Create,
+        Destroy,
+        Ended,
+        Modify,
+        Qp, //
+    },
+    qp::{
+        Init,
+        QpRings,
+        QueuePair,
+        Ready,
+        Reset,
+        Site,
+        Sizes, //
+    },
+    queue::credit::{
+        Cq,
+        Slots, //
+    },
+    sys::gate::Pass, //
+};
+use kernel::prelude::*;
+
+impl QueuePair<Reset> {
+    /// Makes one. `slots` are those of its CQ, as many as [`Sizes::completions`] says. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the command, `ENOMEM`; and the slots, which go back to the CQ's pool.
+    pub(crate) fn create(
+        admin: &Admin,
+        pass: &Pass<'_>,
+        epoch: u32,
+        site: &Site,
+        sizes: Sizes,
+        slots: Slots<Cq>,
+    ) -> Result<Self, (Error, Slots<Cq>)> {
+        let made = QpRings::new(pass, sizes).and_then(|rings| {
+            let create = Create::<Qp>(rings.context(site));
+            admin.create(pass, create, rings)
+        });
+        match made {
+            // The rings were allocated for their depths, so this does not refuse them.
+            Ok((number, rings)) => Self::new(number, epoch, site, rings, slots),
+            Err(error) => Err((error, slots)),
+        }
+    }
+
+    /// Lets receives be posted, and says what the peer may do. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the command, and the queue pair, which is still there.
+    pub(crate) fn init(
+        self,
+        admin: &Admin,
+        pass: &Pass<'_>,
+        access: u8,
+    ) -> Result<QueuePair<Init>, (Error, Self)> {
+        let context = QpContext {
+            state: qp_state::INIT,
+            access,
+            ..QpContext::default()
+        };
+        let mask = qp_mask::STATE | qp_mask::ACCESS;
+        match modify(admin, pass, self.number(), mask, context) {
+            Ok(()) => Ok(self.into_init()),
+            Err(error) => Err((error, self)),
+        }
+    }
+}
+
+impl QueuePair<Init> {
+    /// Connects it with `peer`, which must name it as well. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the commands, and the queue pair, which is still there.
+    pub(crate) fn connect(
+        self,
+        admin: &Admin,
+        pass: &Pass<'_>,
+        peer: Number,
+    ) -> Result<QueuePair<Ready>, (Error, Self)> {
+        let receive = QpContext {
+            state: qp_state::RTR,
+            peer,
+            ..QpContext::default()
+        };
+        let send = QpContext {
+            state: qp_state::RTS,
+            ..QpContext::default()
+        };
+        let change = |mask, context| modify(admin, pass, self.number(), mask, context);
+        let done = change(qp_mask::STATE | qp_mask::PEER, receive)
+            .and_then(|()| change(qp_mask::STATE | qp_mask::RETRY, send));
+        match done {
+            Ok(()) => Ok(self.into_ready()),
+            Err(error) => Err((error, self)),
+        }
+    }
+}
+
+impl<S> QueuePair<S> {
+    /// Destroys it. On return nothing of it is under way. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the command. The device is then fatal, and the memory must stay until the reset.
+    pub(crate) fn destroy(&self, admin: &Admin, pass: &Pass<'_>) -> Result<Ended> {
+        admin.execute(pass, Destroy::<Qp>::new(self.number()))
+    }
+}
+
+fn modify(admin: &Admin, pass: &Pass<'_>, number: Number, mask: u32, context: QpContext) -> Result {
+    admin.execute(
+        pass,
+        Modify::<Qp> {
+            number,
+            mask,
+            context,
+        },
+    )?;
+    Ok(())
+}
