@@ -41,17 +41,19 @@ use crate::{
             Status, //
         }, //
     },
-    cq::{
-        Client,
-        Done,
-        Queues, //
+    data::{
+        batch::Done,
+        cq::{
+            Client,
+            Queues, //
+        },
+        eq::EqPoller,
+        function::{
+            Failure,
+            Function, //
+        },
+        qp::Tag, //
     },
-    event::EqPoller,
-    function::{
-        Failure,
-        Function, //
-    },
-    qp::Tag,
     queue::index::Index,
     sys::{
         barrier,

@@ -21,13 +21,13 @@ mod live;
 use crate::{
     abi::counters::Counter,
     admin::QueryCounters,
+    data::eq::{
+        Eq as EventQueue,
+        State, //
+    },
     device::{
         Device,
         Shown, //
-    },
-    event::{
-        Eq as EventQueue,
-        State, //
     },
     loopback::Loopback,
     queue::{

@@ -32,6 +32,7 @@
 //! | `moderation` | how interrupts are moderated, and that the device is told so |
 //! | `objects` | that the device's and our tables of CQs and queue pairs change together |
 //! | the pause of a poll | what the poll owns |
+//! | `watched` | what the check for lost interrupts remembers; a leaf |
 //! | `recovery` | what the watchdog knows of failures; held for moments |
 //! | `shares` | which doorbell pages of this epoch are taken, and what their contexts have |
 //! | `tenants` | the list of this file; held for moments |
@@ -43,26 +44,29 @@ use crate::{
         Create,
         Eq as EqObject, //
     },
-    cq::{
-        Body,
-        CqRing,
-        Entry,
-        KernelCq, //
+    data::{
+        cq::{
+            Body,
+            CqRing,
+            Entry,
+            KernelCq, //
+        },
+        eq::{
+            Eq,
+            EqPoller,
+            EqRing, //
+        },
+        function::{
+            AdminRings,
+            Failure,
+            Function,
+            Health,
+            Quiet, //
+        },
+        knobs::Knobs,
+        qp::QueuePair,
+        ring::Ring, //
     },
-    event::{
-        Eq,
-        EqPoller,
-        EqRing,
-        Knobs, //
-    },
-    function::{
-        AdminRings,
-        Failure,
-        Function,
-        Health,
-        Quiet, //
-    },
-    qp::QueuePair,
     queue::{
         credit::RingId,
         index::Depth,
@@ -70,7 +74,6 @@ use crate::{
         quota::PerKind,
         recovery::Recovery, //
     },
-    ring::Ring,
     sys::{
         self,
         gate::Pass,
@@ -100,6 +103,7 @@ use kernel::{
     },
 };
 
+mod eqs;
 mod moderate;
 mod objects;
 mod share;
@@ -116,7 +120,7 @@ pub(crate) use self::{
         WATCH, //
     }, //
 };
-pub(crate) use crate::{
+pub(crate) use crate::data::{
     cq::{
         AsyncEvent,
         Owner, //
@@ -181,6 +185,9 @@ pub(crate) struct Device {
     eqs: KVec<Arc<EqPoller>>,
     /// EQs of this epoch.
     up: Atomic<u32>,
+    /// By EQ; see [`eqs`].
+    #[pin]
+    watched: Mutex<KVec<Option<eqs::Watched>>>,
     #[pin]
     admin: Admin,
     #[pin]
@@ -227,6 +234,7 @@ impl Device {
         }
         let eq0 = eqs.first().ok_or(EINVAL)?.clone();
         let admin = Admin::new(function.clone(), eq0)?;
+        let watched = eqs::Watched::locked(eqs.len())?;
         let limits = function.limits();
         let slots = (0..vectors).map(|index| Eq::process_cqs(limits, index));
         let most = PerKind {
@@ -244,6 +252,7 @@ impl Device {
                 index,
                 eqs,
                 up: Atomic::new(0),
+                watched <- watched,
                 admin <- admin,
                 objects <- objects::Tables::locked(),
                 tenants <- new_mutex!(KVec::new(), "Device::tenants"),
@@ -384,7 +393,7 @@ impl Device {
             .map_err(|(error, _)| error)?;
         let cq = KBox::new(cq, GFP_KERNEL)?;
 
-        Eq::set_up(eq0, Number::ADMIN, epoch, eq_ring)?;
+        self.set_up_eq(eq0, Number::ADMIN, eq_ring)?;
         self.admin.open(&pass)?;
         let node = eq0.paused(|_, state| state.bind_kernel())?;
         let enabled = function.enable(pass.dev(), &rings);
@@ -405,7 +414,7 @@ impl Device {
             let context = ring.context(eq.handler().index() as u16);
             let create = Create::<EqObject>(context);
             let (number, ring) = self.admin.create(&pass, create, ring)?;
-            if let Err(error) = Eq::set_up(eq, number, epoch, ring.clone()) {
+            if let Err(error) = self.set_up_eq(eq, number, ring.clone()) {
                 self.admin.strand(ring);
                 return Err(error);
             }
@@ -525,7 +534,7 @@ impl Device {
         self.for_tenants(|tenant| tenant.unmap());
         self.dismiss_if(|tenant| tenant.is_done());
         for eq in self.eqs.iter().rev() {
-            Eq::tear_down(eq);
+            self.tear_down_eq(eq);
         }
         self.admin.close();
     }

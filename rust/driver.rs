@@ -8,6 +8,16 @@
 use crate::{
     abi,
     context::Context,
+    data::{
+        eq::{
+            Eq,
+            Place, //
+        },
+        function::{
+            Function,
+            Health, //
+        }, //
+    },
     debugfs::Files,
     device::{
         Device,
@@ -16,14 +26,6 @@ use crate::{
         Watch,
         SAMPLE,
         WATCH, //
-    },
-    event::{
-        Eq,
-        Place, //
-    },
-    function::{
-        Function,
-        Health, //
     },
     loopback::Loopback,
     sys::{

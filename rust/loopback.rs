@@ -49,19 +49,21 @@ use crate::{
         self,
         Region, //
     },
-    cq::KernelCq,
+    data::{
+        cq::KernelCq,
+        qp::{
+            Init,
+            QueuePair,
+            Reset,
+            Site,
+            Sizes, //
+        }, //
+    },
     device::{
         Device,
         Lost,
         Shown,
         Tenant, //
-    },
-    qp::{
-        Init,
-        QueuePair,
-        Reset,
-        Site,
-        Sizes, //
     },
     queue::index::Depth,
     sys::{

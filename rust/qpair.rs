@@ -9,12 +9,9 @@
 //! | [`abi`] | the facts: registers, doorbells, entries, commands |
 //! | [`queue`] | the rules: indices, credits, arming, the poll; `core` only |
 //! | [`sys`] | what upstream has no abstraction for; the only unsafe code |
-//! | [`function`] | registers, doorbells, limits, health |
-//! | [`ring`] | the memory of the driver's rings |
+//! | [`data`] | rings, queues and the poll of an EQ |
 //! | [`admin`] | typed commands |
-//! | [`qp`], [`cq`] | the objects |
 //! | [`control`] | the commands for queue pairs and memory regions of the kernel |
-//! | [`event`] | EQ, interrupt, poll, asynchronous events |
 //! | [`device`] | bring-up, shutdown, recovery, and what others make on the device |
 //! | [`context`] | an open file, and everything that it owns |
 //! | [`loopback`] | the kernel's own client |
@@ -31,17 +28,13 @@ pub mod sys;
 mod admin;
 mod context;
 mod control;
-mod cq;
+mod data;
 mod debugfs;
 mod device;
 mod driver;
-mod event;
-mod function;
 #[cfg(CONFIG_KUNIT = "y")]
 mod kunit;
 mod loopback;
-mod qp;
-mod ring;
 
 // A doorbell page is a page of the kernel, and memory is pinned in pages of the kernel.
 const _: () = assert!(

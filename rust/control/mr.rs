@@ -16,7 +16,7 @@ use crate::{
         Mr,
         Pd, //
     },
-    ring::Ring,
+    data::ring::Ring,
     sys::gate::Pass, //
 };
 use kernel::prelude::*;

@@ -22,7 +22,7 @@ use crate::{
         Modify,
         Qp, //
     },
-    qp::{
+    data::qp::{
         Init,
         QpRings,
         QueuePair,

@@ -16,8 +16,8 @@ use crate::{
         Admin,
         Query, //
     },
+    data::view::View,
     device::Device,
-    event::View,
     sys::gate::Pass, //
 };
 use kernel::{

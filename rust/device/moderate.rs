@@ -18,8 +18,10 @@ use crate::{
         Eq as EqObject,
         Modify, //
     },
-    event::EqPoller,
-    function::Health,
+    data::{
+        eq::EqPoller,
+        function::Health, //
+    },
     queue::moderation::{
         Controller,
         Sample,

@@ -27,17 +27,17 @@ use crate::{
         Object,
         Qp, //
     },
-    cq::{
-        Body,
-        Client,
-        CqRing,
-        Entry,
-        KernelCq,
-        Owner, //
-    },
-    event::{
-        EqPoller,
-        Owned, //
+    data::{
+        cq::{
+            Body,
+            Client,
+            CqRing,
+            Entry,
+            KernelCq,
+            Owner, //
+        },
+        effects::Owned,
+        eq::EqPoller, //
     },
     queue::index::Depth,
     sys::gate::Pass, //

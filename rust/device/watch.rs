@@ -7,7 +7,7 @@ use super::{
     Lost, //
 };
 use crate::{
-    function::Health,
+    data::function::Health,
     sys::{
         self,
         watchdog::Check, //
@@ -68,7 +68,7 @@ impl Watch {
         let device = &*self.device;
         let function = &device.function;
         for eq in &device.eqs {
-            if eq.handler().is_overdue() {
+            if device.is_overdue(eq.handler()) {
                 let (_, lost) = eq.handler().interrupts();
                 // So that one which always gets lost does not fill the log.
                 if lost.is_power_of_two() {

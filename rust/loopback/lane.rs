@@ -23,21 +23,23 @@ use crate::{
         status::Status,
         Number, //
     },
-    cq::{
-        Client,
-        Done,
-        Queues, //
-    },
-    function::Bells,
-    qp::{
-        Sends,
-        Tag, //
+    data::{
+        batch::Done,
+        cq::{
+            Client,
+            Queues, //
+        },
+        function::Bells,
+        qp::{
+            Sends,
+            Tag, //
+        },
+        ring::Ring, //
     },
     queue::{
         index::Index,
         storage::Storage, //
     },
-    ring::Ring,
 };
 use kernel::{
     prelude::*,

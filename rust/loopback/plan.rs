@@ -4,8 +4,8 @@
 //! group=32`.
 
 use crate::{
+    data::qp::Sizes,
     device::Limits,
-    qp::Sizes,
     queue::index::Depth, //
 };
 use kernel::{

@@ -22,7 +22,7 @@ from qp import base
 # What it orders: functions, by a pattern of their demangled names; what they
 # call, by a pattern as well; the barrier; how often each of them calls it at least.
 POINTS = {
-    "EQ: owner word before the entry's body": (r"event::Eq as .*Handler>::poll$", r"", "dma_rmb", 1),
+    "EQ: owner word before the entry's body": (r"eq::Eq as .*Handler>::poll$", r"", "dma_rmb", 1),
     "EQ: entries before the head": (r"Poller<.*Ring>>::publish", r"", "dma_mb", 1),
     "CQ: owner word before the entry's body": (r"KernelCq>::consume$", r"", "dma_rmb", 1),
     "CQ: entries before the head": (r"KernelCq>::publish$", r"", "dma_mb", 1),

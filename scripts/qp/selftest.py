@@ -52,7 +52,7 @@ rcu: INFO: rcu_preempt self-detected stall on CPU
 kmemleak: 2 new suspected memory leaks (see /sys/kernel/debug/kmemleak)
 unreferenced object 0xffff888003a0b000 (size 32):
 irq 25: nobody cared (try booting with the "irqpoll" option)
-rust_kernel: panicked at rust/ring.rs:12:5:
+rust_kernel: panicked at rust/data/ring.rs:12:5:
 workqueue: work func f::relay [qpair] enqueued on deprecated workqueue. Use system_{percpu|dfl}_wq instead.
 qpair-init: failed to remove the module: rmmod: can't unload
 """.splitlines()
@@ -278,11 +278,11 @@ class Judges(unittest.TestCase):
 
     def test_a_missing_barrier_is_named(self):
         functions = {
-            "<<qpair::event::Eq as qpair::sys::poller::Handler>::poll>": ["dma_rmb"],
-            "<<qpair::queue::poll::Poller<qpair::ring::Ring>>::publish::<qpair::event::Act>>": ["dma_mb"],
-            "<<qpair::cq::KernelCq>::consume>": ["dma_rmb"],
-            "<<qpair::cq::KernelCq>::publish>": ["dma_mb"],
-            "<<qpair::cq::Queues>::ring>": ["dma_wmb", "dma_wmb"],
+            "<<qpair::data::eq::Eq as qpair::sys::poller::Handler>::poll>": ["dma_rmb"],
+            "<<qpair::queue::poll::Poller<qpair::data::ring::Ring>>::publish::<qpair::data::effects::Act>>": ["dma_mb"],
+            "<<qpair::data::cq::KernelCq>::consume>": ["dma_rmb"],
+            "<<qpair::data::cq::KernelCq>::publish>": ["dma_mb"],
+            "<<qpair::data::cq::Queues>::ring>": ["dma_wmb", "dma_wmb"],
             "<<qpair::admin::Admin>::execute::<qpair::admin::command::QueryCounters>>": ["dma_rmb"],
             # A command that was inlined into its caller.
             "<<qpair::device::Device>::settle>": ["dma_rmb"],

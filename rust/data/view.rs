@@ -2,17 +2,19 @@
 
 //! An EQ as it is shown to people: copied out while its poll is paused.
 
-use super::Live;
-use crate::{
-    abi::Number,
+use super::{
     cq::{
         Body,
         KernelCq, //
     },
+    effects::Live, //
+};
+use crate::{
+    abi::Number,
     queue::poll::{
         Counts,
         Node, //
-    }, //
+    },
 };
 use kernel::prelude::*;
 

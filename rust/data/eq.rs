@@ -8,50 +8,36 @@
 //! run twice at the same time, and takes no lock. Other code that needs this state runs in process
 //! context and pauses the poll ([`sys::poller`](crate::sys::poller)).
 //!
-//! The loop itself is [`queue::poll`](crate::queue::poll): pure logic, checked on the host. What
-//! it does to the world is here:
-//!
-//! | step of the loop | here |
-//! |---|---|
-//! | consume, publish a kernel CQ | [`KernelCq`](crate::cq::KernelCq) |
-//! | signal a process's CQ | its [`Owner`](crate::cq::Owner) |
-//! | an asynchronous event (EQ 0) | its owner, or the log |
-//! | head of the EQ | doorbell |
-//!
-//! The watchdog finds lost interrupts: it reads the next owner word once a second. An event that
-//! was there at two looks without a poll in between has lost its interrupt, or the poll its relay.
+//! The loop itself is [`queue::poll`](crate::queue::poll); [`effects`](super::effects) has what it
+//! does.
 
-mod knobs;
-mod view;
-
-pub(crate) use self::{
-    knobs::Knobs,
-    view::View, //
-};
-
-use crate::{
-    abi::{
-        command::EqContext,
-        doorbell,
-        entry::Eqe,
-        status::Event,
-        Number, //
-    },
+use super::{
     cq::{
-        AsyncEvent,
-        Batch,
         Body,
         Entry,
         KernelCq,
         Owner,
-        Queues,
-        Table, //
+        Queues, //
+    },
+    effects::{
+        Act,
+        Live,
+        Owned,
+        World, //
     },
     function::{
-        Bells,
-        Failure,
         Function,
         Limits, //
+    },
+    knobs::Knobs,
+    ring::Ring,
+    view::View, //
+};
+use crate::{
+    abi::{
+        command::EqContext,
+        entry::Eqe,
+        Number, //
     },
     queue::{
         arm::{
@@ -69,8 +55,6 @@ use crate::{
         },
         moderation::Setting,
         poll::{
-            Consumed,
-            Effects,
             Node,
             Poller,
             Verdict, //
@@ -78,9 +62,8 @@ use crate::{
         share::{
             Share,
             Time, //
-        }, //
+        },
     },
-    ring::Ring,
     sys::{
         gate::Pass,
         poller::{
@@ -96,7 +79,6 @@ use kernel::{
         Bound,
         Device, //
     },
-    new_mutex,
     prelude::*,
     sync::{
         atomic::{
@@ -105,8 +87,7 @@ use kernel::{
             Relaxed,
             Release, //
         },
-        Arc,
-        Mutex, //
+        Arc, //
     },
 };
 
@@ -123,16 +104,7 @@ pub(crate) type EqPoller = poller::Poller<Eq, Place>;
 /// Entries of an EQ, as a base-two logarithm, where the device allows so many.
 const LOG_DEPTH: u8 = 12;
 
-/// What the check for lost interrupts looks at.
-struct Watched {
-    ring: Ring,
-    depth: Depth,
-    /// An event was there the last time, after this many polls.
-    seen: Option<u32>,
-}
-
 /// An EQ, as all see it.
-#[pin_data]
 pub(crate) struct Eq {
     function: Arc<Function>,
     knobs: Arc<Knobs>,
@@ -149,66 +121,10 @@ pub(crate) struct Eq {
     done: Atomic<u64>,
     /// Its moderation, as the device was told last: count, and microseconds above it.
     moderation: Atomic<u32>,
-    watched: Arc<Watch>,
-}
-
-/// The lock around [`Watched`]; taken by the watchdog and by bring-up.
-#[pin_data]
-struct Watch {
-    #[pin]
-    watched: Mutex<Option<Watched>>,
 }
 
 /// The poll's own; `None` while the device is down.
 pub(crate) struct State(Option<KBox<Live>>);
-
-/// An EQ that is up.
-struct Live {
-    poll: Poller<Ring>,
-    world: World,
-    /// What this EQ owes to its CPU.
-    share: Share,
-}
-
-/// What the poll acts on.
-struct World {
-    number: Number,
-    epoch: u32,
-    cqs: Table<Entry>,
-    /// Of EQ 0: the handlers of asynchronous events.
-    owners: Owners,
-    batch: Batch,
-    /// Asynchronous events of objects that nobody owns (any more), and of kinds that nobody knows.
-    unclaimed: u64,
-}
-
-/// Whom asynchronous events concern.
-struct Owners {
-    cqs: Table<Arc<dyn Owner>>,
-    qps: Table<Arc<dyn Owner>>,
-    pages: Table<Arc<dyn Owner>>,
-}
-
-/// What a number in [`Owners`] names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owned {
-    /// A CQ.
-    Cq,
-    /// A queue pair.
-    Qp,
-    /// A doorbell page; its number is its index.
-    Page,
-}
-
-impl Owners {
-    fn of(&mut self, what: Owned) -> &mut Table<Arc<dyn Owner>> {
-        match what {
-            Owned::Cq => &mut self.cqs,
-            Owned::Qp => &mut self.qps,
-            Owned::Page => &mut self.pages,
-        }
-    }
-}
 
 /// The memory of an EQ.
 #[derive(Clone)]
@@ -259,6 +175,11 @@ impl EqRing {
             ..EqContext::default()
         }
     }
+
+    /// Whether there is an event at `head`. Any context, also while a poll runs.
+    pub(crate) fn is_there(&self, head: Index) -> bool {
+        is_there::<{ Eqe::WORDS }, _>(&self.ring, self.depth, head)
+    }
 }
 
 impl Eq {
@@ -269,10 +190,6 @@ impl Eq {
         knobs: Arc<Knobs>,
         index: u32,
     ) -> Result<Arc<EqPoller>> {
-        let watched = Arc::pin_init(
-            pin_init!(Watch { watched <- new_mutex!(None, "Eq::watched") }),
-            GFP_KERNEL,
-        )?;
         let eq = Self {
             function,
             knobs,
@@ -284,7 +201,6 @@ impl Eq {
             lost: Atomic::new(0),
             done: Atomic::new(0),
             moderation: Atomic::new(0),
-            watched,
         };
         EqPoller::new(dev, eq, State(None))
     }
@@ -334,74 +250,42 @@ impl Eq {
         (self.done.load(Relaxed), self.interrupts.load(Relaxed))
     }
 
-    /// Whether an event has been waiting since the last look, a second ago, and no poll has run:
-    /// then its interrupt was lost. Process context.
-    pub(crate) fn is_overdue(&self) -> bool {
-        let mut watched = self.watched.watched.lock();
-        let Some(watched) = &mut *watched else {
-            return false;
-        };
-        // In this order: a poll in between is counted, and nothing is overdue.
+    /// The poll's next entry, and how many polls have run. A poll that has taken that entry is
+    /// counted.
+    pub(crate) fn progress(&self) -> (Index, u32) {
         let head = Index::new(self.head.load(Acquire));
-        let polls = self.polls.load(Acquire);
-        if !is_there::<{ Eqe::WORDS }, _>(&watched.ring, watched.depth, head) {
-            watched.seen = None;
-            return false;
-        }
-        if watched.seen.replace(polls) != Some(polls) {
-            return false;
-        }
-        self.lost.fetch_add(1, Relaxed);
-        true
+        (head, self.polls.load(Acquire))
     }
 
-    /// The EQ is up as `number`, in `ring`. Its poll may be scheduled from now on.
-    pub(crate) fn set_up(poller: &EqPoller, number: Number, epoch: u32, ring: EqRing) -> Result {
-        let eq = poller.handler();
+    /// An interrupt was found to be lost.
+    pub(crate) fn count_lost(&self) {
+        self.lost.fetch_add(1, Relaxed);
+    }
+
+    /// It is up as `number`: nothing was taken from it, and it is not moderated.
+    pub(crate) fn begin(&self, number: Number) {
+        self.set_moderation(Setting::OFF);
+        self.number.store(number.raw(), Release);
+        self.head.store(0, Release);
+    }
+
+    /// What its poll owns, as EQ `number` in `ring` in `epoch`. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the ring does not hold its depth, `ENOSPC` if it has too few slots, `ENOMEM`.
+    pub(crate) fn live(&self, number: Number, epoch: u32, ring: EqRing) -> Result<KBox<Live>> {
         let id = RingId::new(number.raw(), epoch);
-        let storage = ring.ring.clone();
         let (consumer, pool) =
             EqConsumer::new(id, ring.ring, ring.depth, ring.depth.entries()).map_err(|_| EINVAL)?;
-        let shares = shares(eq.function.limits(), eq.index, ring.depth);
+        let shares = shares(self.function.limits(), self.index, ring.depth);
         let slots = EventSlots::new(pool, shares).map_err(|_| ENOSPC)?;
-        let live = KBox::new(
-            Live {
-                poll: Poller::new(consumer, slots),
-                world: World {
-                    number,
-                    epoch,
-                    cqs: Table::new(),
-                    owners: Owners {
-                        cqs: Table::new(),
-                        qps: Table::new(),
-                        pages: Table::new(),
-                    },
-                    batch: Batch::new()?,
-                    unclaimed: 0,
-                },
-                share: Share::default(),
-            },
-            GFP_KERNEL,
-        )?;
-        eq.set_moderation(Setting::OFF);
-        eq.number.store(number.raw(), Release);
-        eq.head.store(0, Release);
-        *eq.watched.watched.lock() = Some(Watched {
-            ring: storage,
-            depth: ring.depth,
-            seen: None,
-        });
-        poller.paused(|_, state| state.0 = Some(live));
-        Ok(())
-    }
-
-    /// The device is quiet: everything on the EQ goes, with its memory. Process context.
-    pub(crate) fn tear_down(poller: &EqPoller) {
-        let watched = poller.handler().watched.watched.lock().take();
-        drop(watched);
-        if let Some(live) = poller.paused(|_, state| state.0.take()) {
-            KBox::into_inner(live).retire();
-        }
+        let live = Live {
+            poll: Poller::new(consumer, slots),
+            world: World::new(number, epoch)?,
+            share: Share::default(),
+        };
+        Ok(KBox::new(live, GFP_KERNEL)?)
     }
 }
 
@@ -432,11 +316,7 @@ impl Handler for Eq {
         let before = *poll.counts();
         let (dev_index, number) = (self.function.index(), world.number.raw());
         trace::poll_start(dev_index, number, tuning.budget);
-        let mut act = Act {
-            world,
-            eq: self,
-            bells: self.function.bells(dev),
-        };
+        let mut act = Act::new(world, &self.function, dev);
         let verdict = poll.poll(tuning, &mut act);
         self.head.store(poll.eq().head().get(), Release);
         self.polls.fetch_add(1, Release);
@@ -457,111 +337,18 @@ impl Handler for Eq {
     }
 }
 
-/// The poll's hands.
-struct Act<'a> {
-    world: &'a mut World,
-    eq: &'a Eq,
-    bells: Bells<'a>,
-}
-
-impl Effects for Act<'_> {
-    #[inline]
-    fn event(&mut self, index: Index, event: &Eqe) {
-        trace::eqe(
-            self.world.number.raw(),
-            index.get(),
-            u32::from(event.kind),
-            event.number.raw(),
-        );
-    }
-
-    #[inline]
-    fn node(&mut self, cq: Number) -> Option<&mut Node> {
-        Some(&mut self.world.cqs.get_mut(cq)?.node)
-    }
-
-    #[inline]
-    fn consume(&mut self, cq: Number, max: u32) -> Consumed {
-        let World { cqs, batch, .. } = &mut *self.world;
-        match cqs.get_mut(cq).map(|entry| &mut entry.body) {
-            Some(Body::Kernel(kernel)) => kernel.consume(max, batch),
-            _ => Consumed {
-                count: 0,
-                drained: true,
-            },
-        }
-    }
-
-    #[inline]
-    fn publish(&mut self, cq: Number, arm: bool) {
-        let World { cqs, batch, .. } = &mut *self.world;
-        if let Some(Body::Kernel(kernel)) = cqs.get_mut(cq).map(|entry| &mut entry.body) {
-            kernel.publish(arm, batch, &self.bells);
-        }
-    }
-
-    #[inline]
-    fn signal(&mut self, cq: Number) {
-        if let Some(Body::Process(owner)) = self.world.cqs.get_mut(cq).map(|entry| &entry.body) {
-            owner.completion(cq);
-        }
-    }
-
-    fn asynchronous(&mut self, eqe: Eqe) {
-        let (number, code) = (eqe.number.raw(), u32::from(eqe.code));
-        trace::wrong(trace::Wrong::Asynchronous, number, code);
-        let what = match Event::from_code(eqe.kind) {
-            Some(Event::CqOverrun) => Owned::Cq,
-            Some(Event::QpFatal) => Owned::Qp,
-            Some(Event::DoorbellViolation) => Owned::Page,
-            Some(Event::DeviceFatal) => {
-                let failure = Failure::Stopped(eqe.code);
-                return self.eq.function.fail_in(self.world.epoch, failure);
-            }
-            _ => {
-                self.world.unclaimed += 1;
-                return;
-            }
-        };
-        match self.world.owners.of(what).get_mut(eqe.number) {
-            Some(owner) => owner.event(&AsyncEvent {
-                count: eqe.count,
-                code: eqe.code,
-            }),
-            None => self.world.unclaimed += 1,
-        }
-    }
-
-    #[inline]
-    fn doorbell(&mut self, head: Index, unmask: bool) {
-        let place = if unmask {
-            doorbell::EQ_HEAD
-        } else {
-            doorbell::EQ_HEAD_MASKED
-        };
-        trace::head(true, self.world.number.raw(), head.get(), !unmask);
-        self.bells.ring(place, self.world.number, head.get());
-    }
-}
-
-impl Live {
-    /// The device is quiet, and so is the poll.
-    fn retire(self) {
-        let Self {
-            poll, mut world, ..
-        } = self;
-        let mut held = 0;
-        world.cqs.drain(|_, entry| {
-            held += entry.node.held();
-            if let Body::Kernel(kernel) = entry.body {
-                KBox::into_inner(kernel).retire();
-            }
-        });
-        kernel::warn_on!(poll.audit(held).is_err());
-    }
-}
-
 impl State {
+    /// The EQ is up: its poll has it from now on.
+    pub(crate) fn put(&mut self, live: KBox<Live>) {
+        self.0 = Some(live);
+    }
+
+    /// Takes everything away from the poll. It is for the caller to [retire](Live::retire), when
+    /// the poll is no longer paused.
+    pub(crate) fn take(&mut self) -> Option<KBox<Live>> {
+        self.0.take()
+    }
+
     fn live(&mut self) -> Result<&mut Live> {
         // Down: the caller's own look at the device's health says why.
         self.0.as_deref_mut().ok_or(EIO)
@@ -626,11 +413,7 @@ impl State {
             Some(Body::Kernel(_))
         );
         if is_kernel {
-            let mut act = Act {
-                world,
-                eq,
-                bells: eq.function.bells(dev),
-            };
+            let mut act = Act::new(world, &eq.function, dev);
             poll.start(&mut act, cq);
         }
         Ok(())
@@ -658,11 +441,7 @@ impl State {
         until: Index,
     ) -> Option<Entry> {
         let Live { poll, world, .. } = &mut **self.0.as_mut()?;
-        let mut act = Act {
-            world,
-            eq,
-            bells: eq.function.bells(dev),
-        };
+        let mut act = Act::new(world, &eq.function, dev);
         poll.unbind(&mut act, cq, until);
         world.cqs.remove(cq)
     }

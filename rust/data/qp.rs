@@ -10,13 +10,20 @@
 //! ```
 //!
 //! A queue pair is owned by one thread of control at a time: by who makes it, then, as part of its
-//! [`KernelCq`](crate::cq::KernelCq), by the poll of an EQ, then by who destroys it. So there is no
+//! [`KernelCq`](super::cq::KernelCq), by the poll of an EQ, then by who destroys it. So there is no
 //! lock here. It holds slots of its CQ for everything that it could ever have in flight, and these
 //! go back when it has been destroyed and the CQ's head has passed its last entry.
 //!
 //! A work request is known by its `wr_id`: the queue pair's place in its CQ, and a [`Tag`] of
 //! whoever posts.
 
+use super::{
+    function::Bells,
+    ring::{
+        Ring,
+        View, //
+    },
+};
 use crate::{
     abi::{
         command::QpContext,
@@ -32,7 +39,6 @@ use crate::{
         },
         Number, //
     },
-    function::Bells,
     queue::{
         consumer::{
             CqConsumer,
@@ -54,11 +60,7 @@ use crate::{
             Refused,
             RqProducer,
             SqProducer, //
-        },
-    },
-    ring::{
-        Ring,
-        View, //
+        }, //
     },
     sys::{
         gate::Pass,
@@ -156,7 +158,7 @@ pub(crate) struct QueuePair<S> {
     /// Of the CQ, for all that it can have in flight.
     slots: Slots<Cq>,
     stale: u32,
-    /// Something was posted that is not handed over; kept by [`Queues`](crate::cq::Queues).
+    /// Something was posted that is not handed over; kept by [`Queues`](super::cq::Queues).
     pub(crate) is_dirty: bool,
     state: PhantomData<fn() -> S>,
 }

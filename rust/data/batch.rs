@@ -2,15 +2,13 @@
 
 //! Completions between the two steps of a turn: consumed, and not yet completed.
 
-use crate::{
-    abi::entry::{
-        cqe_flags,
-        Cqe, //
-    },
-    qp::{
-        self,
-        Tag, //
-    },
+use super::qp::{
+    self,
+    Tag, //
+};
+use crate::abi::entry::{
+    cqe_flags,
+    Cqe, //
 };
 use kernel::prelude::*;
 

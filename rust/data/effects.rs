@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a poll owns, and what each step of its loop does to it.
+//!
+//! The loop is [`queue::poll`](crate::queue::poll): pure logic, checked on the host. Its effects:
+//!
+//! | step of the loop | here |
+//! |---|---|
+//! | consume, publish a kernel CQ | [`KernelCq`](super::cq::KernelCq) |
+//! | signal a process's CQ | its [`Owner`] |
+//! | an asynchronous event (EQ 0) | its owner, or the log |
+//! | head of the EQ | doorbell |
+
+use super::{
+    batch::Batch,
+    cq::{
+        AsyncEvent,
+        Body,
+        Entry,
+        Owner, //
+    },
+    function::{
+        Bells,
+        Failure,
+        Function, //
+    },
+    ring::Ring,
+    table::Table, //
+};
+use crate::{
+    abi::{
+        doorbell,
+        entry::Eqe,
+        status::Event,
+        Number, //
+    },
+    queue::{
+        index::Index,
+        poll::{
+            Consumed,
+            Effects,
+            Node,
+            Poller, //
+        },
+        share::Share, //
+    },
+    sys::trace, //
+};
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    prelude::*,
+    sync::Arc, //
+};
+
+/// An EQ that is up.
+pub(crate) struct Live {
+    pub(super) poll: Poller<Ring>,
+    pub(super) world: World,
+    /// What this EQ owes to its CPU.
+    pub(super) share: Share,
+}
+
+impl Live {
+    /// The device is quiet, and so is the poll.
+    pub(crate) fn retire(self) {
+        let Self {
+            poll, mut world, ..
+        } = self;
+        let mut held = 0;
+        world.cqs.drain(|_, entry| {
+            held += entry.node.held();
+            if let Body::Kernel(kernel) = entry.body {
+                KBox::into_inner(kernel).retire();
+            }
+        });
+        kernel::warn_on!(poll.audit(held).is_err());
+    }
+}
+
+/// What the poll acts on.
+pub(super) struct World {
+    pub(super) number: Number,
+    epoch: u32,
+    pub(super) cqs: Table<Entry>,
+    /// Of EQ 0: the handlers of asynchronous events.
+    pub(super) owners: Owners,
+    batch: Batch,
+    /// Asynchronous events of objects that nobody owns (any more), and of kinds that nobody knows.
+    pub(super) unclaimed: u64,
+}
+
+impl World {
+    /// That of EQ `number` in `epoch`, without CQs. Sleeps.
+    pub(super) fn new(number: Number, epoch: u32) -> Result<Self> {
+        Ok(Self {
+            number,
+            epoch,
+            cqs: Table::new(),
+            owners: Owners {
+                cqs: Table::new(),
+                qps: Table::new(),
+                pages: Table::new(),
+            },
+            batch: Batch::new()?,
+            unclaimed: 0,
+        })
+    }
+}
+
+/// Whom asynchronous events concern.
+pub(super) struct Owners {
+    cqs: Table<Arc<dyn Owner>>,
+    pub(super) qps: Table<Arc<dyn Owner>>,
+    pages: Table<Arc<dyn Owner>>,
+}
+
+/// What a number in [`Owners`] names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owned {
+    /// A CQ.
+    Cq,
+    /// A queue pair.
+    Qp,
+    /// A doorbell page; its number is its index.
+    Page,
+}
+
+impl Owners {
+    pub(super) fn of(&mut self, what: Owned) -> &mut Table<Arc<dyn Owner>> {
+        match what {
+            Owned::Cq => &mut self.cqs,
+            Owned::Qp => &mut self.qps,
+            Owned::Page => &mut self.pages,
+        }
+    }
+}
+
+/// The poll's hands.
+pub(super) struct Act<'a> {
+    world: &'a mut World,
+    function: &'a Function,
+    bells: Bells<'a>,
+}
+
+impl<'a> Act<'a> {
+    #[inline]
+    pub(super) fn new(
+        world: &'a mut World,
+        function: &'a Function,
+        dev: &'a Device<Bound>,
+    ) -> Self {
+        Self {
+            world,
+            function,
+            bells: function.bells(dev),
+        }
+    }
+}
+
+impl Effects for Act<'_> {
+    #[inline]
+    fn event(&mut self, index: Index, event: &Eqe) {
+        trace::eqe(
+            self.world.number.raw(),
+            index.get(),
+            u32::from(event.kind),
+            event.number.raw(),
+        );
+    }
+
+    #[inline]
+    fn node(&mut self, cq: Number) -> Option<&mut Node> {
+        Some(&mut self.world.cqs.get_mut(cq)?.node)
+    }
+
+    #[inline]
+    fn consume(&mut self, cq: Number, max: u32) -> Consumed {
+        let World { cqs, batch, .. } = &mut *self.world;
+        match cqs.get_mut(cq).map(|entry| &mut entry.body) {
+            Some(Body::Kernel(kernel)) => kernel.consume(max, batch),
+            _ => Consumed {
+                count: 0,
+                drained: true,
+            },
+        }
+    }
+
+    #[inline]
+    fn publish(&mut self, cq: Number, arm: bool) {
+        let World { cqs, batch, .. } = &mut *self.world;
+        if let Some(Body::Kernel(kernel)) = cqs.get_mut(cq).map(|entry| &mut entry.body) {
+            kernel.publish(arm, batch, &self.bells);
+        }
+    }
+
+    #[inline]
+    fn signal(&mut self, cq: Number) {
+        if let Some(Body::Process(owner)) = self.world.cqs.get_mut(cq).map(|entry| &entry.body) {
+            owner.completion(cq);
+        }
+    }
+
+    fn asynchronous(&mut self, eqe: Eqe) {
+        let (number, code) = (eqe.number.raw(), u32::from(eqe.code));
+        trace::wrong(trace::Wrong::Asynchronous, number, code);
+        let what = match Event::from_code(eqe.kind) {
+            Some(Event::CqOverrun) => Owned::Cq,
+            Some(Event::QpFatal) => Owned::Qp,
+            Some(Event::DoorbellViolation) => Owned::Page,
+            Some(Event::DeviceFatal) => {
+                let failure = Failure::Stopped(eqe.code);
+                return self.function.fail_in(self.world.epoch, failure);
+            }
+            _ => {
+                self.world.unclaimed += 1;
+                return;
+            }
+        };
+        match self.world.owners.of(what).get_mut(eqe.number) {
+            Some(owner) => owner.event(&AsyncEvent {
+                count: eqe.count,
+                code: eqe.code,
+            }),
+            None => self.world.unclaimed += 1,
+        }
+    }
+
+    #[inline]
+    fn doorbell(&mut self, head: Index, unmask: bool) {
+        let place = if unmask {
+            doorbell::EQ_HEAD
+        } else {
+            doorbell::EQ_HEAD_MASKED
+        };
+        trace::head(true, self.world.number.raw(), head.get(), !unmask);
+        self.bells.ring(place, self.world.number, head.get());
+    }
+}
