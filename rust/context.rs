@@ -52,14 +52,16 @@ use crate::{
         uapi::{
             self,
             qpair_async_event, //
-        },
+        }, //
     },
-    admin,
-    device::{
-        Device,
-        Lost,
-        Shown,
-        Tenant, //
+    control::{
+        command,
+        device::Device,
+        tenant::{
+            Lost,
+            Shown,
+            Tenant, //
+        }, //
     },
     queue::quota::{
         Account,
@@ -248,7 +250,7 @@ impl Context {
     /// How many doorbells of the page made no sense, since this was asked the last time.
     fn take_violations(&self, pass: &Pass<'_>) -> Result<u32> {
         let admin = self.device.admin();
-        admin.execute(pass, admin::TakeViolations(self.page))
+        admin.execute(pass, command::TakeViolations(self.page))
     }
 }
 

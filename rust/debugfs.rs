@@ -20,14 +20,14 @@ mod live;
 
 use crate::{
     abi::counters::Counter,
-    admin::QueryCounters,
+    control::{
+        command::QueryCounters,
+        device::Device,
+        tenant::Shown, //
+    },
     data::eq::{
         Eq as EventQueue,
         State, //
-    },
-    device::{
-        Device,
-        Shown, //
     },
     loopback::Loopback,
     queue::{

@@ -8,6 +8,18 @@
 use crate::{
     abi,
     context::Context,
+    control::{
+        device::Device,
+        moderate::{
+            Sampler,
+            SAMPLE, //
+        },
+        tenant::Lost,
+        watch::{
+            Watch,
+            WATCH, //
+        }, //
+    },
     data::{
         eq::{
             Eq,
@@ -19,14 +31,6 @@ use crate::{
         }, //
     },
     debugfs::Files,
-    device::{
-        Device,
-        Lost,
-        Sampler,
-        Watch,
-        SAMPLE,
-        WATCH, //
-    },
     loopback::Loopback,
     sys::{
         self,

@@ -45,9 +45,17 @@ use crate::{
         command::access,
         Number, //
     },
-    control::mr::{
-        self,
-        Region, //
+    control::{
+        device::Device,
+        mr::{
+            self,
+            Region, //
+        },
+        tenant::{
+            Lost,
+            Shown,
+            Tenant, //
+        }, //
     },
     data::{
         cq::KernelCq,
@@ -58,12 +66,6 @@ use crate::{
             Site,
             Sizes, //
         }, //
-    },
-    device::{
-        Device,
-        Lost,
-        Shown,
-        Tenant, //
     },
     queue::index::Depth,
     sys::{

@@ -10,9 +10,7 @@
 //! | [`queue`] | the rules: indices, credits, arming, the poll; `core` only |
 //! | [`sys`] | what upstream has no abstraction for; the only unsafe code |
 //! | [`data`] | rings, queues and the poll of an EQ |
-//! | [`admin`] | typed commands |
-//! | [`control`] | the commands for queue pairs and memory regions of the kernel |
-//! | [`device`] | bring-up, shutdown, recovery, and what others make on the device |
+//! | [`control`] | the admin queue, objects, bring-up and shutdown, recovery |
 //! | [`context`] | an open file, and everything that it owns |
 //! | [`loopback`] | the kernel's own client |
 //! | [`debugfs`] | tables, knobs, and the loopback client's file |
@@ -25,12 +23,10 @@ pub mod queue;
 #[allow(unsafe_code)]
 pub mod sys;
 
-mod admin;
 mod context;
 mod control;
 mod data;
 mod debugfs;
-mod device;
 mod driver;
 #[cfg(CONFIG_KUNIT = "y")]
 mod kunit;

@@ -8,7 +8,7 @@
 
 use crate::{
     abi::command::BufferList,
-    device::Limits,
+    data::function::Limits,
     queue::buflist::{
         PageLimits,
         Plan,
@@ -28,7 +28,7 @@ use crate::{
             Mapped,
             Pinned, //
         }, //
-    }, //
+    },
 };
 use kernel::prelude::*;
 

@@ -38,12 +38,10 @@ use crate::{
             BLOCK_BYTES,
             MAX_STRIDE_SHIFT, //
         },
-        uapi::{
-            *, //
-        },
+        uapi::*,
         Number, //
     },
-    admin,
+    control::command,
     queue::{
         index::Depth,
         quota::Kind, //
@@ -177,7 +175,7 @@ impl Context {
         zero(&[argument.value.reserved])?;
         let counters = {
             let pass = self.enter()?;
-            self.device.admin().execute(&pass, admin::QueryCounters)?
+            self.device.admin().execute(&pass, command::QueryCounters)?
         };
         let room = (argument.value.count as usize).min(counters.len());
         let address = usize::try_from(argument.value.counters).map_err(|_| EFAULT)?;
@@ -197,7 +195,7 @@ impl Context {
             let pd = self
                 .device
                 .admin()
-                .execute(pass, admin::Create::<admin::Pd>(()))?;
+                .execute(pass, command::Create::<command::Pd>(()))?;
             objects.add_pd(place, pd);
             charge.keep();
             Ok(pd)
@@ -273,7 +271,7 @@ impl Context {
             let now = self
                 .device
                 .admin()
-                .execute(pass, admin::Query::<admin::Cq>::new(number))?;
+                .execute(pass, command::Query::<command::Cq>::new(number))?;
             let list = cq.ring.list();
             Ok(qpair_query_cq {
                 handle: number.raw(),
@@ -402,7 +400,7 @@ impl Context {
             let qp = objects.qps.get(number)?;
             let ended = self.device.admin().execute(
                 pass,
-                admin::Modify::<admin::Qp> {
+                command::Modify::<command::Qp> {
                     number,
                     mask,
                     context,
@@ -426,7 +424,7 @@ impl Context {
             let now = self
                 .device
                 .admin()
-                .execute(pass, admin::Query::<admin::Qp>::new(number))?;
+                .execute(pass, command::Query::<command::Qp>::new(number))?;
             let list = qp.sq.list();
             Ok(qpair_query_qp {
                 handle: number.raw(),
@@ -483,7 +481,7 @@ impl Context {
                 addr,
                 buffer: memory.list(),
             };
-            let create = admin::Create::<admin::Mr>(context);
+            let create = command::Create::<command::Mr>(context);
             let (mr, memory) = self.device.admin().create(pass, create, memory)?;
             objects.add_mr(place, mr, Mr { pd, memory });
             charge.keep();
@@ -504,7 +502,7 @@ impl Context {
             let now = self
                 .device
                 .admin()
-                .execute(pass, admin::Query::<admin::Mr>::new(number))?;
+                .execute(pass, command::Query::<command::Mr>::new(number))?;
             Ok(qpair_query_mr {
                 handle: number.raw(),
                 access: u32::from(now.access),

@@ -13,14 +13,14 @@ use crate::{
         uapi::qpair_async_event,
         Number, //
     },
-    device::{
+    data::cq::{
         AsyncEvent,
         Owner, //
     },
     sys::{
         eventfd::EventFd,
         wait::Waiters, //
-    }, //
+    },
 };
 use kernel::{
     fs::File,

@@ -19,16 +19,18 @@ use crate::{
         uapi::qpair_async_event,
         Number, //
     },
-    admin::{
-        self,
-        Ended, //
+    control::{
+        command::{
+            self,
+            Ended, //
+        },
+        device::Device, //
     },
-    device::Device,
     queue::quota::Kind,
     sys::{
         current::cond_resched,
         gate::Pass, //
-    }, //
+    },
 };
 use kernel::{
     fmt,
@@ -200,7 +202,7 @@ impl Objects {
         }
         device
             .admin()
-            .execute(pass, admin::Destroy::<admin::Pd>::new(pd))?;
+            .execute(pass, command::Destroy::<command::Pd>::new(pd))?;
         self.pds.remove(pd);
         device.discharge(self.page, Kind::Pd);
         Ok(())
@@ -241,7 +243,7 @@ impl Objects {
         self.mrs.get(mr)?;
         device
             .admin()
-            .execute(pass, admin::Destroy::<admin::Mr>::new(mr))?;
+            .execute(pass, command::Destroy::<command::Mr>::new(mr))?;
         if let Some(mr) = self.mrs.remove(mr) {
             if let Ok(pd) = self.pds.get_mut(mr.pd) {
                 pd.users -= 1;

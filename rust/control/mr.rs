@@ -4,17 +4,19 @@
 //!
 //! A region's addresses begin at 0: the kernel has no virtual addresses to show to a device.
 
-use crate::{
-    abi::{
-        command::MrContext,
-        Number, //
-    },
-    admin::{
-        Admin,
+use super::{
+    admin::Admin,
+    command::{
         Create,
         Destroy,
         Mr,
         Pd, //
+    },
+};
+use crate::{
+    abi::{
+        command::MrContext,
+        Number, //
     },
     data::ring::Ring,
     sys::gate::Pass, //

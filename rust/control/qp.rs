@@ -5,6 +5,16 @@
 //! Each moves a [`QueuePair`] to the state that the device has it in. One that fails gives the
 //! queue pair back.
 
+use super::{
+    admin::Admin,
+    command::{
+        Create,
+        Destroy,
+        Ended,
+        Modify,
+        Qp, //
+    },
+};
 use crate::{
     abi::{
         command::{
@@ -13,14 +23,6 @@ use crate::{
             QpContext, //
         },
         Number, //
-    },
-    admin::{
-        Admin,
-        Create,
-        Destroy,
-        Ended,
-        Modify,
-        Qp, //
     },
     data::qp::{
         Init,

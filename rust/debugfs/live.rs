@@ -11,13 +11,15 @@
 
 use crate::{
     abi::Number,
-    admin::{
-        self,
-        Admin,
-        Query, //
+    control::{
+        admin::Admin,
+        command::{
+            self,
+            Query, //
+        },
+        device::Device, //
     },
     data::view::View,
-    device::Device,
     sys::gate::Pass, //
 };
 use kernel::{
@@ -37,7 +39,7 @@ pub(super) fn show(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Res
         with(device, |admin, pass| {
             // EQ 0 was made by registers, and is told about like the others.
             admin
-                .execute(pass, Query::<admin::Eq>::new(number))
+                .execute(pass, Query::<command::Eq>::new(number))
                 .map(|eq| {
                     writeln!(
                         f,
@@ -58,7 +60,7 @@ pub(super) fn show(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Res
     each(device, &mut numbers, cqs, |number| {
         with(device, |admin, pass| {
             admin
-                .execute(pass, Query::<admin::Cq>::new(number))
+                .execute(pass, Query::<command::Cq>::new(number))
                 .map(|cq| {
                     writeln!(
                         f,
@@ -77,7 +79,7 @@ pub(super) fn show(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Res
     each(device, &mut numbers, qps, |number| {
         with(device, |admin, pass| {
             admin
-                .execute(pass, Query::<admin::Qp>::new(number))
+                .execute(pass, Query::<command::Qp>::new(number))
                 .map(|qp| {
                     writeln!(
                         f,

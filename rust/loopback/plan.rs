@@ -4,8 +4,10 @@
 //! group=32`.
 
 use crate::{
-    data::qp::Sizes,
-    device::Limits,
+    data::{
+        function::Limits,
+        qp::Sizes, //
+    },
     queue::index::Depth, //
 };
 use kernel::{

@@ -283,9 +283,9 @@ class Judges(unittest.TestCase):
             "<<qpair::data::cq::KernelCq>::consume>": ["dma_rmb"],
             "<<qpair::data::cq::KernelCq>::publish>": ["dma_mb"],
             "<<qpair::data::cq::Queues>::ring>": ["dma_wmb", "dma_wmb"],
-            "<<qpair::admin::Admin>::execute::<qpair::admin::command::QueryCounters>>": ["dma_rmb"],
+            "<<qpair::control::admin::Admin>::execute::<qpair::control::command::QueryCounters>>": ["dma_rmb"],
             # A command that was inlined into its caller.
-            "<<qpair::device::Device>::settle>": ["dma_rmb"],
+            "<<qpair::control::device::Device>::settle>": ["dma_rmb"],
         }
         waits = ("Admin", "settle", "Completion")
 

@@ -7,8 +7,16 @@
 //! inside that lock only, and every function that creates, destroys or changes a table takes it.
 
 use super::{
-    share::Charge,
-    Device, //
+    command::{
+        Cq,
+        Create,
+        Destroy,
+        Ended,
+        Object,
+        Qp, //
+    },
+    device::Device,
+    share::Charge, //
 };
 use crate::{
     abi::{
@@ -18,14 +26,6 @@ use crate::{
             QpContext, //
         },
         Number, //
-    },
-    admin::{
-        Cq,
-        Create,
-        Destroy,
-        Ended,
-        Object,
-        Qp, //
     },
     data::{
         cq::{

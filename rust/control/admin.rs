@@ -25,10 +25,13 @@
 //! `free` guards which slots are taken, and is held for moments only. What the poll and a waiter
 //! share is in atomics: the poll takes no lock.
 
-mod command;
-
-pub(crate) use self::command::*;
-
+use super::command::{
+    errno,
+    Command,
+    Payload,
+    Results,
+    CONTEXT_WORDS, //
+};
 use crate::{
     abi::{
         command::Command as Wqe,
@@ -84,8 +87,6 @@ use kernel::{
 
 /// Commands in flight.
 pub(crate) const SLOTS: usize = 32;
-/// Words of context memory of each: the largest context, and aligned to 64 bytes.
-const CONTEXT_WORDS: usize = 32;
 /// Sequence numbers of commands, as many as a tag can tell apart.
 const SEQUENCES: u64 = (1 << 43) - 2;
 /// How long the device may take to answer a command when it has answered those ahead.

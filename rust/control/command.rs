@@ -7,7 +7,6 @@
 //! commands are generic over the kind: `Create::<Qp>(context)` has a number for a reply,
 //! `Query::<Cq>::new(number)` a CQ's context, `Destroy::<Qp>::new(number)` what its end reports.
 
-use super::CONTEXT_WORDS;
 use crate::{
     abi::{
         command::{
@@ -26,10 +25,13 @@ use crate::{
     queue::{
         index::Index,
         quota::PerKind, //
-    }, //
+    },
 };
 use core::marker::PhantomData;
 use kernel::prelude::*;
+
+/// Words of context memory of a command: the largest context, and aligned to 64 bytes.
+pub(super) const CONTEXT_WORDS: usize = 32;
 
 /// What a command hands to the device or gets from it, as words.
 pub(crate) trait Payload: Sized {

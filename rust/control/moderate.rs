@@ -11,13 +11,15 @@
 //! Each EQ remembers what the device was told last. Whatever was refused, or was forgotten in a
 //! reset, is told again at the next look.
 
-use super::Device;
-use crate::{
-    abi::command::EqContext,
-    admin::{
+use super::{
+    command::{
         Eq as EqObject,
         Modify, //
     },
+    device::Device, //
+};
+use crate::{
+    abi::command::EqContext,
     data::{
         eq::EqPoller,
         function::Health, //

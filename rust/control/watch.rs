@@ -3,8 +3,8 @@
 //! Once a second: is anything stuck, is each interrupt on its CPU, is the device still there?
 
 use super::{
-    Device,
-    Lost, //
+    device::Device,
+    tenant::Lost, //
 };
 use crate::{
     data::function::Health,

@@ -6,9 +6,11 @@
 //! page, and a user is the effective user ID of the task that opened it. A reset ends all objects,
 //! so it ends all counts: a page is of the epoch in which it was taken.
 
-use super::Device;
+use super::{
+    command::QueryPage,
+    device::Device, //
+};
 use crate::{
-    admin::QueryPage,
     queue::quota::{
         share,
         Account,

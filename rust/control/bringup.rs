@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The device: what stands between bring-up and shutdown, and what others make on it.
-//!
-//! # Life
+//! Bring-up, and the one shutdown.
 //!
 //! ```text
 //!   probe, after a reset,  bring_up    gate open, EQ 0 and the admin queue by registers, the other
@@ -19,31 +17,17 @@
 //! is fatal. A reset, sleep and a link that is recovered are followed by
 //! [`Device::bring_up_again`]. The hardware is made quiet by one reset of the function, which ends
 //! all its objects at once; object by object they are only destroyed while the device goes on.
-//!
-//! # Locks, from the outside in
-//!
-//! | lock | guards |
-//! |---|---|
-//! | the device lock (PCI core) | probe, unbind, reset, sleep and error recovery exclude each other |
-//! | gate (a pass) | the device stays bound, and up unless it fails |
-//! | `told` | that what is done about a device that failed is done in the epoch in which it failed |
-//! | the loopback client's `run` | its run |
-//! | a context's own | its objects |
-//! | `moderation` | how interrupts are moderated, and that the device is told so |
-//! | `objects` | that the device's and our tables of CQs and queue pairs change together |
-//! | the pause of a poll | what the poll owns |
-//! | `watched` | what the check for lost interrupts remembers; a leaf |
-//! | `recovery` | what the watchdog knows of failures; held for moments |
-//! | `shares` | which doorbell pages of this epoch are taken, and what their contexts have |
-//! | `tenants` | the list of this file; held for moments |
 
-use crate::{
-    abi::Number,
-    admin::{
-        Admin,
+use super::{
+    command::{
         Create,
         Eq as EqObject, //
     },
+    device::Device,
+    tenant::Lost, //
+};
+use crate::{
+    abi::Number,
     data::{
         cq::{
             Body,
@@ -51,293 +35,43 @@ use crate::{
             Entry,
             KernelCq, //
         },
-        eq::{
-            Eq,
-            EqPoller,
-            EqRing, //
-        },
+        eq::EqRing,
         function::{
             AdminRings,
             Failure,
-            Function,
             Health,
             Quiet, //
         },
-        knobs::Knobs,
         qp::QueuePair,
         ring::Ring, //
     },
     queue::{
         credit::RingId,
         index::Depth,
-        producer::SqProducer,
-        quota::PerKind,
-        recovery::Recovery, //
+        producer::SqProducer, //
     },
     sys::{
         self,
-        gate::Pass,
         pci::{
             channel,
             Channel, //
         }, //
     },
 };
-use core::ptr;
 use kernel::{
-    device::{
-        Bound,
-        Device as Dev, //
-    },
-    new_mutex, pci,
+    device::Bound,
+    pci,
     prelude::*,
-    sync::{
-        atomic::{
-            Acquire,
-            Atomic,
-            Relaxed,
-            Release, //
-        },
-        Arc,
-        Mutex, //
-    },
-};
-
-mod eqs;
-mod moderate;
-mod objects;
-mod share;
-mod watch;
-
-use self::share::Shares;
-pub(crate) use self::{
-    moderate::{
-        Sampler,
-        SAMPLE, //
-    },
-    watch::{
-        Watch,
-        WATCH, //
+    sync::atomic::{
+        Relaxed,
+        Release, //
     }, //
-};
-pub(crate) use crate::data::{
-    cq::{
-        AsyncEvent,
-        Owner, //
-    },
-    function::Limits, //
 };
 
 /// Base-two logarithm of the admin SQ's blocks and of the admin CQ's entries: room for as many
 /// commands as there are slots, twice.
 const LOG_ADMIN: u8 = 6;
 
-/// EQs even where there are fewer CPUs, so that the kernel's and processes' events can be kept
-/// apart.
-const MIN_EQS: u32 = 4;
-
-/// Why a tenant has lost the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lost {
-    /// It is reset; what opens it anew can go on.
-    Reset,
-    /// It is gone.
-    Gone,
-}
-
-/// A user of the device that may stay when the device goes: an open file, or the loopback client.
-pub(crate) trait Tenant: Send + Sync {
-    /// The device is lost: doors are to be shut, and whoever sleeps is to be woken. Process
-    /// context; may come more than once.
-    fn lost(&self, why: Lost);
-
-    /// The hardware is quiet: all DMA mappings and all coherent memory are to go. Process context.
-    fn unmap(&self);
-
-    /// Whether it only stayed for [`Self::unmap`], and can be let go after it.
-    fn is_done(&self) -> bool;
-
-    /// Shows its objects of this kind, one a line. Process context.
-    fn describe(&self, what: Shown, f: &mut kernel::fmt::Formatter<'_>) -> kernel::fmt::Result;
-}
-
-/// What a table of the debug files shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shown {
-    /// Open files.
-    Contexts,
-    /// Completion queues.
-    Cqs,
-    /// Queue pairs.
-    Qps,
-    /// Memory regions.
-    Mrs,
-    /// Protection domains.
-    Pds,
-}
-
-/// The device, for as long as anybody refers to it.
-#[pin_data]
-pub(crate) struct Device {
-    function: Arc<Function>,
-    knobs: Arc<Knobs>,
-    index: u32,
-    eqs: KVec<Arc<EqPoller>>,
-    /// EQs of this epoch.
-    up: Atomic<u32>,
-    /// By EQ; see [`eqs`].
-    #[pin]
-    watched: Mutex<KVec<Option<eqs::Watched>>>,
-    #[pin]
-    admin: Admin,
-    #[pin]
-    objects: Mutex<objects::Tables>,
-    #[pin]
-    tenants: Mutex<KVec<Option<Arc<dyn Tenant>>>>,
-    /// Objects of each kind that there are for contexts and the kernel.
-    most: PerKind<u32>,
-    #[pin]
-    shares: Mutex<Shares>,
-    /// The health that tenants were last told of. No epoch begins while it is locked.
-    #[pin]
-    told: Mutex<Health>,
-    #[pin]
-    moderation: Mutex<moderate::Moderation>,
-    /// Between suspend and resume. Belongs to the device lock.
-    asleep: Atomic<bool>,
-    /// The last shutdown has freed nothing, since the device may access memory. Belongs to the
-    /// device lock.
-    kept: Atomic<bool>,
-    /// The watchdog's, which takes it for moments.
-    #[pin]
-    recovery: Mutex<Recovery>,
-    /// Up to which change of the CPUs interrupts were spread over them.
-    cpus: Atomic<u32>,
-}
-
-impl Device {
-    /// The device `/dev/qpair<index>`, down. `eqs` says how many vectors there are.
-    pub(crate) fn new(
-        dev: &Dev<Bound>,
-        function: Arc<Function>,
-        index: u32,
-        vectors: u32,
-    ) -> Result<Arc<Self>> {
-        function.set_index(index);
-        let knobs = Arc::new(Knobs::new(), GFP_KERNEL)?;
-        let mut eqs = KVec::new();
-        for index in 0..vectors {
-            eqs.push(
-                Eq::new(dev, function.clone(), knobs.clone(), index)?,
-                GFP_KERNEL,
-            )?;
-        }
-        let eq0 = eqs.first().ok_or(EINVAL)?.clone();
-        let admin = Admin::new(function.clone(), eq0)?;
-        let watched = eqs::Watched::locked(eqs.len())?;
-        let limits = function.limits();
-        let slots = (0..vectors).map(|index| Eq::process_cqs(limits, index));
-        let most = PerKind {
-            qp: limits.qp,
-            // Each has a slot of its EQ.
-            cq: slots.fold(0u32, u32::saturating_add).min(limits.cq),
-            mr: limits.mr,
-            pd: limits.pd,
-            page: limits.pages,
-        };
-        Arc::pin_init(
-            try_pin_init!(Self {
-                function,
-                knobs,
-                index,
-                eqs,
-                up: Atomic::new(0),
-                watched <- watched,
-                admin <- admin,
-                objects <- objects::Tables::locked(),
-                tenants <- new_mutex!(KVec::new(), "Device::tenants"),
-                most,
-                shares <- new_mutex!(Shares::new(), "Device::shares"),
-                told <- new_mutex!(Health::Up, "Device::told"),
-                moderation <- new_mutex!(moderate::Moderation::new(), "Device::moderation"),
-                asleep: Atomic::new(false),
-                kept: Atomic::new(false),
-                recovery <- new_mutex!(Recovery::new(), "Device::recovery"),
-                cpus: Atomic::new(sys::hotplug::changes()),
-            }),
-            GFP_KERNEL,
-        )
-    }
-
-    /// How many vectors to ask for.
-    pub(crate) fn wanted_vectors(limits: &Limits) -> u32 {
-        kernel::cpu::nr_cpu_ids().max(MIN_EQS).min(limits.eq)
-    }
-
-    /// N of `/dev/qpairN`.
-    pub(crate) fn index(&self) -> u32 {
-        self.index
-    }
-
-    /// Its name on the PCI bus.
-    pub(crate) fn name(&self) -> &CStr {
-        self.function.device().name()
-    }
-
-    /// The function.
-    pub(crate) fn function(&self) -> &Arc<Function> {
-        &self.function
-    }
-
-    /// How polls go.
-    pub(crate) fn knobs(&self) -> &Knobs {
-        &self.knobs
-    }
-
-    /// The admin queue.
-    pub(crate) fn admin(&self) -> &Admin {
-        &self.admin
-    }
-
-    /// The polls of all vectors.
-    pub(crate) fn eqs(&self) -> &[Arc<EqPoller>] {
-        &self.eqs
-    }
-
-    /// Goes in to the device; see [`Function::enter`].
-    pub(crate) fn enter(&self, epoch: u32) -> Result<Pass<'_>> {
-        self.function.enter(epoch)
-    }
-
-    /// How often the device was reset.
-    pub(crate) fn epoch(&self) -> u32 {
-        self.function.epoch()
-    }
-
-    /// What the device can hold.
-    pub(crate) fn limits(&self) -> &Limits {
-        self.function.limits()
-    }
-
-    /// Vectors that a CQ may choose from.
-    pub(crate) fn vectors(&self) -> u32 {
-        self.up.load(Acquire)
-    }
-
-    /// Whether the link is up.
-    pub(crate) fn link_up(&self, pass: &Pass<'_>) -> bool {
-        self.function.link_up(pass.dev()).unwrap_or(false)
-    }
-
-    fn eq(&self, vector: u32) -> Result<&Arc<EqPoller>> {
-        if vector >= self.vectors() {
-            return Err(EINVAL);
-        }
-        self.eqs.get(vector as usize).ok_or(EINVAL)
-    }
-}
-
-/// Bring-up, shutdown, recovery.
 impl Device {
     /// Brings the device up, in a state as after power-on. The gate is open, and no other task is
     /// inside. Under the device lock. Sleeps.
@@ -571,63 +305,6 @@ impl Device {
                     }
                 }
             }
-        }
-    }
-
-    fn tell_tenants(&self, why: Lost) {
-        self.for_tenants(|tenant| tenant.lost(why));
-    }
-
-    /// Calls `f` for every tenant. The list is not locked meanwhile, and no tenant changes its place.
-    pub(crate) fn for_tenants(&self, mut f: impl FnMut(&dyn Tenant)) {
-        let mut place = 0;
-        loop {
-            let Some(tenant) = self.tenants.lock().get(place).cloned() else {
-                return;
-            };
-            if let Some(tenant) = tenant {
-                f(&*tenant);
-            }
-            place += 1;
-        }
-    }
-
-    /// Admits a tenant, to the first place that is free. Sleeps, not for long.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn admit(&self, tenant: Arc<dyn Tenant>) -> Result {
-        let mut tenants = self.tenants.lock();
-        match tenants.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(tenant),
-            None => tenants.push(Some(tenant), GFP_KERNEL)?,
-        }
-        Ok(())
-    }
-
-    /// Lets a tenant go. Sleeps.
-    pub(crate) fn dismiss(&self, tenant: &dyn Tenant) {
-        self.dismiss_if(|other| ptr::addr_eq(other, tenant));
-    }
-
-    /// Lets go of the tenants that are meant, one by one: the last reference is not to go with the list locked.
-    fn dismiss_if(&self, is_meant: impl Fn(&dyn Tenant) -> bool) {
-        let mut place = 0;
-        loop {
-            let Some(tenant) = self.tenants.lock().get(place).cloned() else {
-                return;
-            };
-            if let Some(tenant) = tenant.filter(|tenant| is_meant(&**tenant)) {
-                // Unless it has left meanwhile, and another has come in its place.
-                let mut tenants = self.tenants.lock();
-                let left = tenants
-                    .get_mut(place)
-                    .and_then(|found| found.take_if(|found| Arc::ptr_eq(found, &tenant)));
-                drop(tenants);
-                drop(left);
-            }
-            place += 1;
         }
     }
 }

@@ -6,7 +6,7 @@
 //! poll owes time to others and the relay got none for so long. The check reads the owner word of
 //! the EQ's next entry: memory, no register.
 
-use super::Device;
+use super::device::Device;
 use crate::{
     abi::Number,
     data::eq::{

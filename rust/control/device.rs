@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The device, for as long as a file or the driver refers to it.
+
+use super::{
+    admin::Admin,
+    eqs::Watched,
+    moderate::Moderation,
+    objects::Tables,
+    share::Shares,
+    tenant::Tenant, //
+};
+use crate::{
+    data::{
+        eq::{
+            Eq,
+            EqPoller, //
+        },
+        function::{
+            Function,
+            Health,
+            Limits, //
+        },
+        knobs::Knobs, //
+    },
+    queue::{
+        quota::PerKind,
+        recovery::Recovery, //
+    },
+    sys::{
+        self,
+        gate::Pass, //
+    },
+};
+use kernel::{
+    device::{
+        Bound,
+        Device as Dev, //
+    },
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic, //
+        },
+        Arc,
+        Mutex, //
+    },
+};
+
+/// EQs even where there are fewer CPUs, so that the kernel's and processes' events can be kept
+/// apart.
+const MIN_EQS: u32 = 4;
+
+/// The device, for as long as anybody refers to it.
+#[pin_data]
+pub(crate) struct Device {
+    pub(super) function: Arc<Function>,
+    pub(super) knobs: Arc<Knobs>,
+    pub(super) index: u32,
+    pub(super) eqs: KVec<Arc<EqPoller>>,
+    /// EQs of this epoch.
+    pub(super) up: Atomic<u32>,
+    /// By EQ; see [`eqs`](super::eqs).
+    #[pin]
+    pub(super) watched: Mutex<KVec<Option<Watched>>>,
+    #[pin]
+    pub(super) admin: Admin,
+    #[pin]
+    pub(super) objects: Mutex<Tables>,
+    #[pin]
+    pub(super) tenants: Mutex<KVec<Option<Arc<dyn Tenant>>>>,
+    /// Objects of each kind that there are for contexts and the kernel.
+    pub(super) most: PerKind<u32>,
+    #[pin]
+    pub(super) shares: Mutex<Shares>,
+    /// The health that tenants were last told of. No epoch begins while it is locked.
+    #[pin]
+    pub(super) told: Mutex<Health>,
+    #[pin]
+    pub(super) moderation: Mutex<Moderation>,
+    /// Between suspend and resume. Belongs to the device lock.
+    pub(super) asleep: Atomic<bool>,
+    /// The last shutdown has freed nothing, since the device may access memory. Belongs to the
+    /// device lock.
+    pub(super) kept: Atomic<bool>,
+    /// The watchdog's, which takes it for moments.
+    #[pin]
+    pub(super) recovery: Mutex<Recovery>,
+    /// Up to which change of the CPUs interrupts were spread over them.
+    pub(super) cpus: Atomic<u32>,
+}
+
+impl Device {
+    /// The device `/dev/qpair<index>`, down. `eqs` says how many vectors there are.
+    pub(crate) fn new(
+        dev: &Dev<Bound>,
+        function: Arc<Function>,
+        index: u32,
+        vectors: u32,
+    ) -> Result<Arc<Self>> {
+        function.set_index(index);
+        let knobs = Arc::new(Knobs::new(), GFP_KERNEL)?;
+        let mut eqs = KVec::new();
+        for index in 0..vectors {
+            eqs.push(
+                Eq::new(dev, function.clone(), knobs.clone(), index)?,
+                GFP_KERNEL,
+            )?;
+        }
+        let eq0 = eqs.first().ok_or(EINVAL)?.clone();
+        let admin = Admin::new(function.clone(), eq0)?;
+        let watched = Watched::locked(eqs.len())?;
+        let limits = function.limits();
+        let slots = (0..vectors).map(|index| Eq::process_cqs(limits, index));
+        let most = PerKind {
+            qp: limits.qp,
+            // Each has a slot of its EQ.
+            cq: slots.fold(0u32, u32::saturating_add).min(limits.cq),
+            mr: limits.mr,
+            pd: limits.pd,
+            page: limits.pages,
+        };
+        Arc::pin_init(
+            try_pin_init!(Self {
+                function,
+                knobs,
+                index,
+                eqs,
+                up: Atomic::new(0),
+                watched <- watched,
+                admin <- admin,
+                objects <- Tables::locked(),
+                tenants <- new_mutex!(KVec::new(), "Device::tenants"),
+                most,
+                shares <- new_mutex!(Shares::new(), "Device::shares"),
+                told <- new_mutex!(Health::Up, "Device::told"),
+                moderation <- new_mutex!(Moderation::new(), "Device::moderation"),
+                asleep: Atomic::new(false),
+                kept: Atomic::new(false),
+                recovery <- new_mutex!(Recovery::new(), "Device::recovery"),
+                cpus: Atomic::new(sys::hotplug::changes()),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// How many vectors to ask for.
+    pub(crate) fn wanted_vectors(limits: &Limits) -> u32 {
+        kernel::cpu::nr_cpu_ids().max(MIN_EQS).min(limits.eq)
+    }
+
+    /// N of `/dev/qpairN`.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Its name on the PCI bus.
+    pub(crate) fn name(&self) -> &CStr {
+        self.function.device().name()
+    }
+
+    /// The function.
+    pub(crate) fn function(&self) -> &Arc<Function> {
+        &self.function
+    }
+
+    /// How polls go.
+    pub(crate) fn knobs(&self) -> &Knobs {
+        &self.knobs
+    }
+
+    /// The admin queue.
+    pub(crate) fn admin(&self) -> &Admin {
+        &self.admin
+    }
+
+    /// The polls of all vectors.
+    pub(crate) fn eqs(&self) -> &[Arc<EqPoller>] {
+        &self.eqs
+    }
+
+    /// Goes in to the device; see [`Function::enter`].
+    pub(crate) fn enter(&self, epoch: u32) -> Result<Pass<'_>> {
+        self.function.enter(epoch)
+    }
+
+    /// How often the device was reset.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.function.epoch()
+    }
+
+    /// What the device can hold.
+    pub(crate) fn limits(&self) -> &Limits {
+        self.function.limits()
+    }
+
+    /// Vectors that a CQ may choose from.
+    pub(crate) fn vectors(&self) -> u32 {
+        self.up.load(Acquire)
+    }
+
+    /// Whether the link is up.
+    pub(crate) fn link_up(&self, pass: &Pass<'_>) -> bool {
+        self.function.link_up(pass.dev()).unwrap_or(false)
+    }
+
+    /// The poll of a vector.
+    pub(super) fn eq(&self, vector: u32) -> Result<&Arc<EqPoller>> {
+        if vector >= self.vectors() {
+            return Err(EINVAL);
+        }
+        self.eqs.get(vector as usize).ok_or(EINVAL)
+    }
+}
