@@ -191,7 +191,7 @@ impl<'bound> Data<'bound> {
     fn new(pdev: &'bound pci::Device<Core<'_>>) -> Result<Self> {
         let enabled = Enabled::new(pdev)?;
         let gate = Gate::new(pdev)?;
-        let function = Function::new(pdev, gate)?;
+        let function = Function::map(pdev, gate)?;
         let index = MyIndex::take()?;
         let wanted = Device::wanted_vectors(function.limits());
         let vectors = Vectors::new(pdev, function.gate(), wanted)?;

@@ -24,6 +24,10 @@ use super::{
         Eq as EqObject, //
     },
     device::Device,
+    registers::{
+        AdminRings,
+        Quiet, //
+    },
     tenant::Lost, //
 };
 use crate::{
@@ -37,10 +41,8 @@ use crate::{
         },
         eq::EqRing,
         function::{
-            AdminRings,
             Failure,
-            Health,
-            Quiet, //
+            Health, //
         },
         qp::QueuePair,
         ring::Ring, //

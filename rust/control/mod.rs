@@ -4,6 +4,7 @@
 //!
 //! | file | does |
 //! |---|---|
+//! | [`registers`] | limits, status, enable, reset; the way in to the device |
 //! | [`command`] | typed commands |
 //! | [`admin`] | the admin queue: slots, posting, waiting |
 //! | [`qp`] | creates, connects and destroys queue pairs of the kernel |
@@ -43,6 +44,7 @@ pub(crate) mod moderate;
 pub(crate) mod mr;
 mod objects;
 pub(crate) mod qp;
+mod registers;
 mod share;
 pub(crate) mod tenant;
 pub(crate) mod watch;

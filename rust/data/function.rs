@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The function as registers and doorbells see it, and whether it can be relied on.
+//! The function: its doorbells, what it can hold, and whether it can be relied on.
 //!
 //! A [`Function`] outlives the binding: open files refer to it. What it says of itself is one
 //! word, [`Health`], which anybody may make worse from any context and only bring-up makes good:
@@ -12,9 +12,6 @@
 //!     `-------- fails -------------------------> Fatal: the watchdog tries again
 //!   any ---------------------------------------> Unbound: for ever
 //! ```
-//!
-//! A task that needs the device goes through [`Function::enter`], which takes the epoch that
-//! the caller began in: what was made before a reset names nothing after it.
 
 use crate::{
     abi::{
@@ -24,20 +21,9 @@ use crate::{
         Number, //
     },
     sys::{
-        dma,
         door::Frame,
-        gate::{
-            Gate,
-            Pass, //
-        },
-        mmio::{
-            is_gone,
-            Bar, //
-        },
-        pci::{
-            channel,
-            Channel, //
-        },
+        gate::Gate,
+        mmio::Bar,
         trace, //
     },
 };
@@ -46,7 +32,6 @@ use kernel::{
         Bound,
         Device, //
     },
-    io::Io,
     pci,
     prelude::*,
     sync::{
@@ -61,12 +46,8 @@ use kernel::{
     },
 };
 
-mod regs {
-    crate::abi::regs::registers!(kernel::io::register);
-}
-
 /// Bytes of the doorbell BAR that every function has: page 0.
-const BELLS: usize = doorbell::PAGE_BYTES as usize;
+pub(crate) const BELLS: usize = doorbell::PAGE_BYTES as usize;
 
 /// What the function can hold, read once from its registers.
 #[derive(Clone, Copy, Debug)]
@@ -111,55 +92,6 @@ pub(crate) struct Limits {
     pub(crate) asynchronous: u32,
 }
 
-impl Limits {
-    /// Reads them, and refuses a device that is not there or speaks another language.
-    fn read(dev: &Device<Bound>, bar: &pci::Bar<'_, { model::BYTES }>) -> Result<Self> {
-        let magic = bar.read(regs::MAGIC).value().get();
-        if is_gone(magic) {
-            return Err(ENODEV);
-        }
-        let version = bar.read(regs::VERSION);
-        let major = u32::from(version.major());
-        if magic != model::MAGIC_VALUE || major != model::MAJOR {
-            dev_err!(
-                dev,
-                "not a device of model {}: {magic:#x}, {major}\n",
-                model::MAJOR
-            );
-            return Err(ENODEV);
-        }
-        let ring = bar.read(regs::LIMIT_RING);
-        let wqe = bar.read(regs::LIMIT_WQE);
-        let region = bar.read(regs::LIMIT_REGION);
-        let limits = Self {
-            version: major << 16 | u32::from(version.minor()),
-            qp: bar.read(regs::LIMIT_QP).count().get(),
-            cq: bar.read(regs::LIMIT_CQ).count().get(),
-            eq: bar.read(regs::LIMIT_EQ).count().get(),
-            mr: bar.read(regs::LIMIT_MR).count().get(),
-            pd: bar.read(regs::LIMIT_PD).count().get(),
-            pages: bar.read(regs::LIMIT_PAGE).count().get(),
-            log_sq: ring.log_sq().into(),
-            log_rq: ring.log_rq().into(),
-            log_cq: ring.log_cq().into(),
-            log_eq: ring.log_eq().into(),
-            send_sges: wqe.send_sges().into(),
-            recv_sges: wqe.recv_sges().into(),
-            inline_bytes: wqe.inline_bytes().into(),
-            message: bar.read(regs::LIMIT_MESSAGE).bytes().get(),
-            region_log_bytes: region.log_bytes().into(),
-            min_page_shift: region.min_page_shift().into(),
-            max_page_shift: region.max_page_shift().into(),
-            asynchronous: bar.read(regs::LIMIT_ASYNC).count().get(),
-        };
-        if limits.qp == 0 || limits.cq == 0 || limits.eq == 0 || limits.pages == 0 {
-            dev_err!(dev, "the device has no room for an admin queue\n");
-            return Err(EIO);
-        }
-        Ok(limits)
-    }
-}
-
 /// How the function is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Health {
@@ -202,29 +134,6 @@ pub(crate) enum Failure {
     Gone,
 }
 
-/// What is left of the function's access to memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Quiet {
-    /// It was reset: no DMA is under way, none will come.
-    Reset,
-    /// It does not answer.
-    Gone,
-    /// It answers, and was not reset.
-    No,
-}
-
-/// Where the rings that registers bring up lie.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AdminRings {
-    /// EQ 0's ring and depth.
-    pub(crate) eq: (u64, u8),
-    /// The admin SQ's.
-    pub(crate) sq: (u64, u8),
-    /// The admin CQ's.
-    pub(crate) cq: (u64, u8),
-}
-
 /// The function.
 pub(crate) struct Function {
     gate: Arc<Gate>,
@@ -241,24 +150,15 @@ pub(crate) struct Function {
 }
 
 impl Function {
-    /// Maps the BARs of `pdev` and reads what it is. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV` if it is not there or not one of ours; those of mapping a BAR.
-    pub(crate) fn new(pdev: &pci::Device<Bound>, gate: Arc<Gate>) -> Result<Arc<Self>> {
-        let registers = Bar::new(pdev, &gate, doorbell::BAR_REGS, c"qpair")?;
-        let bells = Bar::new(pdev, &gate, doorbell::BAR_DOORBELLS, c"qpair")?;
-        let limits = Limits::read(pdev.as_ref(), registers.access(pdev.as_ref())?)?;
-        let in_place = dma::is_in_place(&gate.enter()?)?;
-        if !in_place {
-            dev_warn!(
-                pdev,
-                "the platform gives devices copies of memory, so processes cannot use this one; \
-                 remedy: an IOMMU, or boot without swiotlb=force\n"
-            );
-        }
-        let function = Self {
+    /// It is down, and what is mapped of it.
+    pub(crate) fn new(
+        gate: Arc<Gate>,
+        registers: Bar<{ model::BYTES }>,
+        bells: Bar<BELLS>,
+        limits: Limits,
+        in_place: bool,
+    ) -> Self {
+        Self {
             gate,
             registers,
             bells,
@@ -268,8 +168,19 @@ impl Function {
             epoch: Atomic::new(0),
             attempts: Atomic::new(0),
             index: Atomic::new(0),
-        };
-        Ok(Arc::new(function, GFP_KERNEL)?)
+        }
+    }
+
+    /// Its registers.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `dev` is not the function's device.
+    pub(crate) fn registers<'a>(
+        &'a self,
+        dev: &'a Device<Bound>,
+    ) -> Result<&'a pci::Bar<'a, { model::BYTES }>> {
+        self.registers.access(dev)
     }
 
     /// What it can hold.
@@ -311,19 +222,6 @@ impl Function {
     /// How it is.
     pub(crate) fn health(&self) -> Health {
         Health::from_code(self.health.load(Acquire))
-    }
-
-    /// Goes in to the device, for a caller that began in `epoch`. Sleeps, not for long.
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV` if it is unbound or gone, `EIO` if it was reset since, or is about to be.
-    pub(crate) fn enter(&self, epoch: u32) -> Result<Pass<'_>> {
-        let pass = self.gate.enter().map_err(|_| self.error())?;
-        if self.health() != Health::Up || self.epoch() != epoch {
-            return Err(self.error());
-        }
-        Ok(pass)
     }
 
     /// The error of a caller that cannot go in.
@@ -415,89 +313,6 @@ impl Function {
     fn swap(&self, from: &[Health], to: Health) -> Option<Health> {
         let change = |from: &Health| self.health.cmpxchg(*from as u32, to as u32, Full);
         from.iter().copied().find(|from| change(from).is_ok())
-    }
-
-    /// Reads the function's status and fails the function if it stopped, lost its state or is
-    /// gone. A register read.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if `dev` is not the function's device.
-    pub(crate) fn look(&self, dev: &Device<Bound>) -> Result {
-        // Before the read: what is not ready then was ready in this epoch, or a reset came between.
-        let (epoch, was_up) = (self.epoch(), self.health() == Health::Up);
-        let status = self.registers.access(dev)?.read(regs::STATUS);
-        if is_gone(status.into_raw()) {
-            // Behind a link that is being recovered everything reads as ones.
-            self.fail(match channel(dev)? {
-                Channel::Frozen => Failure::Link,
-                Channel::Normal | Channel::Failed => Failure::Gone,
-            });
-        } else if status.fatal().get() != 0 {
-            self.fail(Failure::Stopped(status.cause().into()));
-        } else if status.ready().get() == 0 && was_up && self.epoch() == epoch {
-            self.fail(Failure::NotReady);
-        }
-        Ok(())
-    }
-
-    /// Whether the link is up. A register read.
-    pub(crate) fn link_up(&self, dev: &Device<Bound>) -> Result<bool> {
-        let status = self.registers.access(dev)?.read(regs::STATUS);
-        Ok(!is_gone(status.into_raw()) && status.link_up().get() != 0)
-    }
-
-    /// Brings up EQ 0 and the admin queue pair.
-    ///
-    /// # Errors
-    ///
-    /// `EIO` if it cannot, with a message at the first attempt; `ENODEV` if it is gone.
-    pub(crate) fn enable(&self, dev: &Device<Bound>, rings: &AdminRings) -> Result {
-        let bar = self.registers.access(dev)?;
-        // CAST: The two halves of an address.
-        bar.write_reg(regs::EQ0_BASE_LO::zeroed().with_value(rings.eq.0 as u32));
-        bar.write_reg(regs::EQ0_BASE_HI::zeroed().with_value((rings.eq.0 >> 32) as u32));
-        bar.write_reg(regs::ASQ_BASE_LO::zeroed().with_value(rings.sq.0 as u32));
-        bar.write_reg(regs::ASQ_BASE_HI::zeroed().with_value((rings.sq.0 >> 32) as u32));
-        bar.write_reg(regs::ACQ_BASE_LO::zeroed().with_value(rings.cq.0 as u32));
-        bar.write_reg(regs::ACQ_BASE_HI::zeroed().with_value((rings.cq.0 >> 32) as u32));
-        bar.write_reg(
-            regs::ADMIN_DEPTH::zeroed()
-                .try_with_log_eq(u32::from(rings.eq.1))?
-                .try_with_log_sq(u32::from(rings.sq.1))?
-                .try_with_log_cq(u32::from(rings.cq.1))?,
-        );
-        bar.write_reg(regs::CTRL::zeroed().with_const_enable::<1>());
-        let status = bar.read(regs::STATUS);
-        if is_gone(status.into_raw()) {
-            return Err(ENODEV);
-        }
-        if status.ready().get() == 0 {
-            let cause = u8::from(status.cause());
-            match EnableError::from_code(cause) {
-                _ if self.attempts() != 0 => {}
-                Some(cause) => dev_err!(dev, "the device cannot be enabled: {}\n", cause.text()),
-                None => dev_err!(dev, "the device cannot be enabled: cause {cause}\n"),
-            }
-            return Err(EIO);
-        }
-        Ok(())
-    }
-
-    /// Returns the function to power-on.
-    pub(crate) fn reset(&self, dev: &Device<Bound>) -> Quiet {
-        let Ok(bar) = self.registers.access(dev) else {
-            return Quiet::No;
-        };
-        bar.write_reg(regs::CTRL::zeroed().with_const_reset::<1>());
-        let status = bar.read(regs::STATUS);
-        if is_gone(status.into_raw()) {
-            Quiet::Gone
-        } else if status.ready().get() != 0 || status.fatal().get() != 0 {
-            Quiet::No
-        } else {
-            Quiet::Reset
-        }
     }
 
     /// The doorbells of page 0, for a caller that has the bound device.

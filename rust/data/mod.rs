@@ -9,7 +9,7 @@
 //!
 //! | file | is |
 //! |---|---|
-//! | [`function`] | registers, doorbells, limits, health |
+//! | [`function`] | doorbells, limits, health |
 //! | [`ring`] | the memory of the driver's rings |
 //! | [`qp`] | queue pairs: posting and doorbells |
 //! | [`batch`] | completions between the two steps of a turn |

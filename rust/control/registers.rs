@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The registers of a function: what they tell, and how they bring it up and reset it.
+//!
+//! A task that needs the device goes through [`Function::enter`], which takes the epoch that
+//! the caller began in: what was made before a reset names nothing after it.
+
+use crate::{
+    abi::{
+        doorbell,
+        regs as model,
+        status::EnableError, //
+    },
+    data::function::{
+        Failure,
+        Function,
+        Health,
+        Limits, //
+    },
+    sys::{
+        dma,
+        gate::{
+            Gate,
+            Pass, //
+        },
+        mmio::{
+            is_gone,
+            Bar, //
+        },
+        pci::{
+            channel,
+            Channel, //
+        },
+    },
+};
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    io::Io,
+    pci,
+    prelude::*,
+    sync::Arc, //
+};
+
+mod regs {
+    crate::abi::regs::registers!(kernel::io::register);
+}
+
+impl Limits {
+    /// Reads them, and refuses a device that is not there or speaks another language.
+    fn read(dev: &Device<Bound>, bar: &pci::Bar<'_, { model::BYTES }>) -> Result<Self> {
+        let magic = bar.read(regs::MAGIC).value().get();
+        if is_gone(magic) {
+            return Err(ENODEV);
+        }
+        let version = bar.read(regs::VERSION);
+        let major = u32::from(version.major());
+        if magic != model::MAGIC_VALUE || major != model::MAJOR {
+            dev_err!(
+                dev,
+                "not a device of model {}: {magic:#x}, {major}\n",
+                model::MAJOR
+            );
+            return Err(ENODEV);
+        }
+        let ring = bar.read(regs::LIMIT_RING);
+        let wqe = bar.read(regs::LIMIT_WQE);
+        let region = bar.read(regs::LIMIT_REGION);
+        let limits = Self {
+            version: major << 16 | u32::from(version.minor()),
+            qp: bar.read(regs::LIMIT_QP).count().get(),
+            cq: bar.read(regs::LIMIT_CQ).count().get(),
+            eq: bar.read(regs::LIMIT_EQ).count().get(),
+            mr: bar.read(regs::LIMIT_MR).count().get(),
+            pd: bar.read(regs::LIMIT_PD).count().get(),
+            pages: bar.read(regs::LIMIT_PAGE).count().get(),
+            log_sq: ring.log_sq().into(),
+            log_rq: ring.log_rq().into(),
+            log_cq: ring.log_cq().into(),
+            log_eq: ring.log_eq().into(),
+            send_sges: wqe.send_sges().into(),
+            recv_sges: wqe.recv_sges().into(),
+            inline_bytes: wqe.inline_bytes().into(),
+            message: bar.read(regs::LIMIT_MESSAGE).bytes().get(),
+            region_log_bytes: region.log_bytes().into(),
+            min_page_shift: region.min_page_shift().into(),
+            max_page_shift: region.max_page_shift().into(),
+            asynchronous: bar.read(regs::LIMIT_ASYNC).count().get(),
+        };
+        if limits.qp == 0 || limits.cq == 0 || limits.eq == 0 || limits.pages == 0 {
+            dev_err!(dev, "the device has no room for an admin queue\n");
+            return Err(EIO);
+        }
+        Ok(limits)
+    }
+}
+
+/// What is left of the function's access to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Quiet {
+    /// It was reset: no DMA is under way, none will come.
+    Reset,
+    /// It does not answer.
+    Gone,
+    /// It answers, and was not reset.
+    No,
+}
+
+/// Where the rings that registers bring up lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AdminRings {
+    /// EQ 0's ring and depth.
+    pub(crate) eq: (u64, u8),
+    /// The admin SQ's.
+    pub(crate) sq: (u64, u8),
+    /// The admin CQ's.
+    pub(crate) cq: (u64, u8),
+}
+
+impl Function {
+    /// Maps the BARs of `pdev` and reads what it is. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if it is not there or not one of ours; those of mapping a BAR.
+    pub(crate) fn map(pdev: &pci::Device<Bound>, gate: Arc<Gate>) -> Result<Arc<Self>> {
+        let registers = Bar::new(pdev, &gate, doorbell::BAR_REGS, c"qpair")?;
+        let bells = Bar::new(pdev, &gate, doorbell::BAR_DOORBELLS, c"qpair")?;
+        let limits = Limits::read(pdev.as_ref(), registers.access(pdev.as_ref())?)?;
+        let in_place = dma::is_in_place(&gate.enter()?)?;
+        if !in_place {
+            dev_warn!(
+                pdev,
+                "the platform gives devices copies of memory, so processes cannot use this one; \
+                 remedy: an IOMMU, or boot without swiotlb=force\n"
+            );
+        }
+        let function = Self::new(gate, registers, bells, limits, in_place);
+        Ok(Arc::new(function, GFP_KERNEL)?)
+    }
+
+    /// Goes in to the device, for a caller that began in `epoch`. Sleeps, not for long.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if it is unbound or gone, `EIO` if it was reset since, or is about to be.
+    pub(crate) fn enter(&self, epoch: u32) -> Result<Pass<'_>> {
+        let pass = self.gate().enter().map_err(|_| self.error())?;
+        if self.health() != Health::Up || self.epoch() != epoch {
+            return Err(self.error());
+        }
+        Ok(pass)
+    }
+
+    /// Reads the function's status and fails the function if it stopped, lost its state or is
+    /// gone. A register read.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `dev` is not the function's device.
+    pub(crate) fn look(&self, dev: &Device<Bound>) -> Result {
+        // Before the read: what is not ready then was ready in this epoch, or a reset came between.
+        let (epoch, was_up) = (self.epoch(), self.health() == Health::Up);
+        let status = self.registers(dev)?.read(regs::STATUS);
+        if is_gone(status.into_raw()) {
+            // Behind a link that is being recovered everything reads as ones.
+            self.fail(match channel(dev)? {
+                Channel::Frozen => Failure::Link,
+                Channel::Normal | Channel::Failed => Failure::Gone,
+            });
+        } else if status.fatal().get() != 0 {
+            self.fail(Failure::Stopped(status.cause().into()));
+        } else if status.ready().get() == 0 && was_up && self.epoch() == epoch {
+            self.fail(Failure::NotReady);
+        }
+        Ok(())
+    }
+
+    /// Whether the link is up. A register read.
+    pub(crate) fn link_up(&self, dev: &Device<Bound>) -> Result<bool> {
+        let status = self.registers(dev)?.read(regs::STATUS);
+        Ok(!is_gone(status.into_raw()) && status.link_up().get() != 0)
+    }
+
+    /// Brings up EQ 0 and the admin queue pair.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if it cannot, with a message at the first attempt; `ENODEV` if it is gone.
+    pub(crate) fn enable(&self, dev: &Device<Bound>, rings: &AdminRings) -> Result {
+        let bar = self.registers(dev)?;
+        // CAST: The two halves of an address.
+        bar.write_reg(regs::EQ0_BASE_LO::zeroed().with_value(rings.eq.0 as u32));
+        bar.write_reg(regs::EQ0_BASE_HI::zeroed().with_value((rings.eq.0 >> 32) as u32));
+        bar.write_reg(regs::ASQ_BASE_LO::zeroed().with_value(rings.sq.0 as u32));
+        bar.write_reg(regs::ASQ_BASE_HI::zeroed().with_value((rings.sq.0 >> 32) as u32));
+        bar.write_reg(regs::ACQ_BASE_LO::zeroed().with_value(rings.cq.0 as u32));
+        bar.write_reg(regs::ACQ_BASE_HI::zeroed().with_value((rings.cq.0 >> 32) as u32));
+        bar.write_reg(
+            regs::ADMIN_DEPTH::zeroed()
+                .try_with_log_eq(u32::from(rings.eq.1))?
+                .try_with_log_sq(u32::from(rings.sq.1))?
+                .try_with_log_cq(u32::from(rings.cq.1))?,
+        );
+        bar.write_reg(regs::CTRL::zeroed().with_const_enable::<1>());
+        let status = bar.read(regs::STATUS);
+        if is_gone(status.into_raw()) {
+            return Err(ENODEV);
+        }
+        if status.ready().get() == 0 {
+            let cause = u8::from(status.cause());
+            match EnableError::from_code(cause) {
+                _ if self.attempts() != 0 => {}
+                Some(cause) => dev_err!(dev, "the device cannot be enabled: {}\n", cause.text()),
+                None => dev_err!(dev, "the device cannot be enabled: cause {cause}\n"),
+            }
+            return Err(EIO);
+        }
+        Ok(())
+    }
+
+    /// Returns the function to power-on.
+    pub(crate) fn reset(&self, dev: &Device<Bound>) -> Quiet {
+        let Ok(bar) = self.registers(dev) else {
+            return Quiet::No;
+        };
+        bar.write_reg(regs::CTRL::zeroed().with_const_reset::<1>());
+        let status = bar.read(regs::STATUS);
+        if is_gone(status.into_raw()) {
+            Quiet::Gone
+        } else if status.ready().get() != 0 || status.fatal().get() != 0 {
+            Quiet::No
+        } else {
+            Quiet::Reset
+        }
+    }
+}
