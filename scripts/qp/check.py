@@ -10,6 +10,7 @@ import re
 import time
 
 from qp import base
+from qp import imports as order
 from qp import kernel as kernels
 from qp import payload
 
@@ -135,6 +136,12 @@ def sys_only():
     complain(found)
 
 
+def imports():
+    """Does each import of the module point downwards?"""
+    named = ((name_of(path).removeprefix("rust/"), path) for path in files("rust/*.rs"))
+    complain(order.upwards({name: path.read_text() for name, path in named if "/tests/" not in name}))
+
+
 def panics():
     """Is there no panic in the module and in the device's model?"""
     found = []
@@ -171,7 +178,7 @@ def length():
     complain([f"{name_of(path)}: {lines} lines" for path, lines in counted if lines > LONGEST])
 
 
-CHECKS = [spdx, length, rustfmt, shellcheck, python, scripts, sys_only, panics, docs, module, clippy, uapi, rustdoc]
+CHECKS = [spdx, length, rustfmt, shellcheck, python, scripts, sys_only, imports, panics, docs, module, clippy, uapi, rustdoc]
 
 
 def run(argv):

@@ -21,6 +21,7 @@ from qp import base
 from qp import console
 from qp import figures
 from qp import guest
+from qp import imports
 from qp import initramfs
 from qp import ktap
 from qp import peers
@@ -275,6 +276,37 @@ class Judges(unittest.TestCase):
                 with base.locked(path):
                     pass
         self.assertGreaterEqual(said.getvalue().count("waiting for another build"), 2)
+
+    def test_an_import_upwards_is_named(self):
+        below = """\
+//! [`Admin`](crate::control::admin::Admin) is in a comment.
+use super::{
+    cq::{Body, KernelCq}, //
+    qp,
+};
+pub(crate) use crate::{abi::Number, queue::{index::{Depth, Index as At}, poll::*}, sys, LocalModule};
+pub(super) fn f<'a>(x: &'a str) -> char { let _ = "crate::control"; crate::abi::g(x); '"' }
+mod tests { use super::*; mod more { use super::super::super::qp; } }
+"""
+        self.assertEqual(imports.upwards({"data/eq.rs": below, "qpair.rs": "mod data;"}), [])
+        for text, line in (
+            ("use crate::control::admin::Admin;", 9),
+            ("use crate::{\n    abi::Number,\n    queue::{index::Index, poll},\n    control::{self, qp},\n};", 12),
+            ("use crate::{data::{cq, eq as control}, driver as abi};", 9),
+            ("fn f() { crate::debugfs::show(); }", 9),
+            ("use super::super::context::Context;", 9),
+            ("mod tests { use super::super::super::loopback; }", 9),
+        ):
+            first, *_, last = imports.upwards({"data/eq.rs": below + text})
+            self.assertIn(f"rust/data/eq.rs:{line}: ", first)
+            self.assertEqual(last, imports.text_of_order())
+        # What stands on one line, what stands nowhere, and a folder's own file.
+        for name, text, what in (
+            ("context.rs", "use crate::loopback::Loopback;", "rust/context.rs:1: loopback::Loopback, but loopback stands beside"),
+            ("verbs/mod.rs", "", "rust/verbs has no place in ORDER"),
+            ("control/mod.rs", "use super::driver;", "rust/control/mod.rs:1: driver, but driver stands above control"),
+        ):
+            self.assertIn(what, imports.upwards({name: text})[0])
 
     def test_a_missing_barrier_is_named(self):
         functions = {

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The order of the folders in rust/, and the imports that run against it.
+
+A folder of rust/, or a file in it with a folder of the same name, imports what
+stands below it in ORDER and nothing else. What stands on one line does not
+import each other. So a file of data/, which runs in BH, cannot reach what
+sleeps in control/.
+
+An import is any path in the code that begins with crate:: or super::, in a use
+or elsewhere. Comments, and with them links of the documentation, are free.
+"""
+
+import re
+
+# From the bottom up.
+ORDER = [
+    ["abi"],
+    ["queue"],
+    ["sys"],
+    ["data"],
+    ["control"],
+    ["context", "loopback"],
+    ["debugfs"],
+    ["driver", "kunit"],
+]
+# Declares the others, and imports nothing.
+ROOT = "qpair"
+
+RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+NOT_CODE = re.compile(r"""//[^\n]*|'(?:\\[^']+|[^\\'])'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
+TOKEN = re.compile(r"\w+|::|\S")
+
+
+def text_of_order():
+    return "order, from the bottom: " + ", ".join(" and ".join(names) for names in ORDER)
+
+
+def tokens(text):
+    """The tokens of the code, each with its line."""
+    code = NOT_CODE.sub(lambda match: "\n" * match[0].count("\n"), text)
+    return [(token, line) for line, words in enumerate(code.splitlines(), 1) for token in TOKEN.findall(words)]
+
+
+def leaves(code, at, path):
+    """The paths of a use tree from token `at` on, each with its line, and the token behind it."""
+    found = []
+    while at < len(code) and (code[at][0] in "{*" or re.match(r"\w", code[at][0])):
+        token, line = code[at]
+        at += 1
+        if token == "{":
+            while at < len(code) and code[at][0] != "}":
+                inner, at = leaves(code, at, path)
+                found += inner
+                # A comma, or what is no path: in any case the next token.
+                at += code[at : at + 1] != [] and code[at][0] != "}"
+            return found, at + 1
+        path = [*path, token]
+        if code[at : at + 1] and code[at][0] == "::":
+            at += 1
+            continue
+        found.append((path, line))
+        if code[at : at + 1] and code[at][0] == "as":
+            at += 2
+        break
+    return found, at
+
+
+def paths(text, module):
+    """The paths in a file of `module`, from the root of the crate, each with its line."""
+    code, found, at = tokens(text), [], 0
+    # The module that the token is in, and after how many open braces it ends.
+    inside, depth = [(module, -1)], 0
+    while at < len(code):
+        token, _ = code[at]
+        before = code[at - 1][0] if at else ""
+        if token in ("crate", "super") and before not in ("::", "$"):
+            tree, at = leaves(code, at, [])
+            for path, line in tree:
+                base = [] if path[0] == "crate" else inside[-1][0]
+                rest = path[1:] if path[0] == "crate" else path
+                while rest and rest[0] == "super":
+                    base, rest = base[:-1], rest[1:]
+                found.append((base + rest, line))
+            continue
+        if token == "{":
+            if at >= 2 and code[at - 2][0] == "mod":
+                inside.append((inside[-1][0] + [before], depth))
+            depth += 1
+        elif token == "}":
+            depth -= 1
+            if inside[-1][1] == depth:
+                inside.pop()
+        at += 1
+    return found
+
+
+def module_of(name):
+    """The module that a file is, from its name in rust/: of data/cq.rs data, cq."""
+    parts = name.removesuffix(".rs").split("/")
+    return parts[:-1] if parts[-1] == "mod" else parts
+
+
+def upwards(sources):
+    """The imports that run against ORDER, in {name in rust/: text}."""
+    rooms = {module_of(name)[0] for name in sources} - {ROOT}
+    lines = [f"rust/{room} has no place in ORDER of scripts/qp/imports.py" for room in sorted(rooms - set(RANK))]
+    for name, text in sources.items():
+        module = module_of(name)
+        room = module[0]
+        if room not in RANK:
+            continue
+        for path, line in paths(text, module):
+            other = path[0] if path else room
+            if other != room and other in RANK and RANK[other] >= RANK[room]:
+                where = "beside" if RANK[other] == RANK[room] else "above"
+                lines.append(f"rust/{name}:{line}: {'::'.join(path)}, but {other} stands {where} {room}")
+    return lines + [text_of_order()] * bool(lines)
