@@ -9,7 +9,7 @@
 //! | [`admin`] | the admin queue: slots, posting, waiting |
 //! | [`qp`] | creates, connects and destroys queue pairs of the kernel |
 //! | [`mr`] | memory regions of the kernel, protection domains |
-//! | [`device`] | the device: its EQs, its admin queue, and what it has of each of these files |
+//! | [`device`] | the device: its EQs, its admin queue, the state of the files below |
 //! | [`bringup`] | bring-up, and the one shutdown |
 //! | [`eqs`] | EQs between the two; which interrupts were lost |
 //! | [`objects`] | objects, by command and in the tables of the EQs |
