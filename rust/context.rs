@@ -302,7 +302,7 @@ impl FileOps for Context {
                 epoch,
                 page,
                 opener,
-                door <- Door::new(Some(frame)),
+                door <- Door::new(frame),
                 health: Atomic::new(LIVE),
                 state <- new_mutex!(objects, "Context::state"),
                 doorbells: Watch::new(&bell, None)?,

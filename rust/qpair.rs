@@ -20,8 +20,9 @@
 
 pub mod abi;
 pub mod queue;
-#[allow(unsafe_code)]
-pub mod sys;
+// Private, so that rustc reports unused items; these are `pub`, as they would be upstream.
+#[allow(unreachable_pub, unsafe_code)]
+mod sys;
 
 mod context;
 mod control;

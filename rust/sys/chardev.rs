@@ -70,11 +70,6 @@ pub struct Ioctl {
 }
 
 impl Ioctl {
-    /// The whole command, as `_IOWR()` made it.
-    pub fn command(&self) -> u32 {
-        self.command
-    }
-
     /// Which group of commands it is of.
     pub fn group(&self) -> u32 {
         ioctl::_IOC_TYPE(self.command)
@@ -93,11 +88,6 @@ impl Ioctl {
     /// How large the caller believes the argument to be.
     pub fn size(&self) -> usize {
         ioctl::_IOC_SIZE(self.command)
-    }
-
-    /// The argument as a number.
-    pub fn argument(&self) -> usize {
-        self.argument
     }
 
     /// The argument as the address of [`Self::size`] bytes.

@@ -22,11 +22,6 @@ mod v7_3 {
     /// What probe is told about the matching entry of the ID table.
     pub type IdInfo<'a, T> = Option<&'a T>;
 
-    /// The entry that matched; `None` for one that was added through sysfs.
-    pub fn id_info<'a, T>(info: IdInfo<'a, T>) -> Option<&'a T> {
-        info
-    }
-
     /// A BAR that is taken away when the device unbinds.
     pub type DevresBar<const SIZE: usize> = pci::DevresBar<SIZE>;
 
@@ -78,11 +73,6 @@ mod v7_2 {
 
     /// What probe is told about the matching entry of the ID table.
     pub type IdInfo<'a, T> = &'a T;
-
-    /// The entry that matched; `None` for one that was added through sysfs.
-    pub fn id_info<'a, T>(info: IdInfo<'a, T>) -> Option<&'a T> {
-        Some(info)
-    }
 
     /// A BAR that is taken away when the device unbinds.
     pub type DevresBar<const SIZE: usize> = Devres<pci::Bar<'static, SIZE>>;

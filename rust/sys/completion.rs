@@ -46,12 +46,6 @@ impl Completion {
         unsafe { bindings::complete(self.inner.get()) };
     }
 
-    /// As if all things that anybody ever waits for were done. Any context.
-    pub fn complete_all(&self) {
-        // SAFETY: Initialised.
-        unsafe { bindings::complete_all(self.inner.get()) };
-    }
-
     /// Waits until one thing is done, or for `timeout` milliseconds; says whether it is. Signals
     /// do not end it. Sleeps.
     #[must_use]

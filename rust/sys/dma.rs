@@ -172,12 +172,6 @@ impl Coherent {
         self.address
     }
 
-    /// Its size in words.
-    #[inline]
-    pub fn words(&self) -> usize {
-        self.count
-    }
-
     /// Its size in bytes.
     #[inline]
     pub fn bytes(&self) -> usize {
@@ -207,13 +201,6 @@ impl Coherent {
     #[must_use]
     pub fn write(&self, index: usize, value: u64) -> Option<()> {
         self.view().write(index, value)
-    }
-
-    /// As [`Words::write_array`].
-    #[inline]
-    #[must_use]
-    pub fn write_array<const N: usize>(&self, index: usize, words: &[u64; N]) -> Option<()> {
-        self.view().write_array(index, words)
     }
 }
 

@@ -61,23 +61,13 @@ pub struct Door {
 }
 
 impl Door {
-    /// A door that leads to `frame`, or nowhere yet.
-    pub fn new(frame: Option<Frame>) -> impl PinInit<Self> {
+    /// A door that leads to `frame`.
+    pub fn new(frame: Frame) -> impl PinInit<Self> {
         pin_init!(Self {
-            frame <- new_mutex!(frame, "Door::frame"),
+            frame <- new_mutex!(Some(frame), "Door::frame"),
             mapping <- new_mutex!(None, "Door::mapping"),
             entered: Atomic::new(false),
         })
-    }
-
-    /// Lets it lead to `frame` from now on. Sleeps.
-    pub fn open(&self, frame: Frame) {
-        *self.frame.lock() = Some(frame);
-    }
-
-    /// Whether it leads anywhere. Sleeps.
-    pub fn is_open(&self) -> bool {
-        self.frame.lock().is_some()
     }
 
     /// Whether a process has ever had the page. Once the file is released this stays as it is. Any

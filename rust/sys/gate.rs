@@ -329,11 +329,6 @@ pub struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// The gate that this pass is of.
-    pub fn gate(&self) -> &'a Arc<Gate> {
-        self.gate
-    }
-
     /// The bound device, without its bus.
     pub fn dev(&self) -> &Device<Bound> {
         (**self).as_ref()

@@ -68,11 +68,6 @@ impl<const SIZE: usize> Bar<SIZE> {
         self.bar.access(dev)
     }
 
-    /// Its size in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// One 64-bit write at `offset`, ordered after all earlier writes to coherent memory. Any
     /// context.
     ///
@@ -104,10 +99,4 @@ impl<const SIZE: usize> Bar<SIZE> {
 #[inline]
 pub const fn is_gone(value: u32) -> bool {
     value == u32::MAX
-}
-
-/// As [`is_gone`], for 64-bit registers.
-#[inline]
-pub const fn is_gone64(value: u64) -> bool {
-    value == u64::MAX
 }
