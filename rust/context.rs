@@ -317,10 +317,10 @@ impl FileOps for Context {
         )?;
         let pass = this.enter()?;
         device.own_page(&pass, page, this.doorbells.clone())?;
-        let admitted = device.admit(this.clone());
+        let admitted = device.tenants().admit(this.clone());
         // If the device was lost just before, nobody will tell this one.
         if let Err(error) = admitted.and_then(|()| this.enter().map(drop)) {
-            device.dismiss(&*this);
+            device.tenants().dismiss(&*this);
             device.disown_page(&pass, page);
             return Err(error);
         }
@@ -342,7 +342,7 @@ impl FileOps for Context {
                 self.device.disown_page(&pass, self.page);
                 self.device.give_page(self.epoch, self.page);
                 drop(pass);
-                self.device.dismiss(&*self);
+                self.device.tenants().dismiss(&*self);
                 return;
             }
             // A destroy failed, so the device is about to be reset.
@@ -350,7 +350,7 @@ impl FileOps for Context {
         // In this order: who unmaps looks at `released` after it has.
         self.released.store(true, Release);
         if self.state.lock().is_unmapped() {
-            self.device.dismiss(&*self);
+            self.device.tenants().dismiss(&*self);
         }
     }
 

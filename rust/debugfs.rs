@@ -242,7 +242,7 @@ fn show_qps(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 fn show_tenants(device: &Device, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut result = Ok(());
-    device.for_tenants(|tenant| {
+    device.tenants().for_each(|tenant| {
         if result.is_ok() {
             result = tenant.describe(what, f);
         }

@@ -10,12 +10,10 @@ use crate::{
     context::Context,
     control::{
         device::Device,
-        moderate::{
-            Sampler,
-            SAMPLE, //
-        },
+        moderate::SAMPLE,
         tenant::Lost,
         watch::{
+            Sampler,
             Watch,
             WATCH, //
         }, //

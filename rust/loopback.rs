@@ -190,13 +190,13 @@ impl Loopback {
             }),
             GFP_KERNEL,
         )?;
-        this.device.admit(this.clone())?;
+        this.device.tenants().admit(this.clone())?;
         Ok(this)
     }
 
     /// Undoes [`Self::new`].
     pub(crate) fn leave(&self) {
-        self.device.dismiss(self);
+        self.device.tenants().dismiss(self);
     }
 
     /// A write to the debug file: does a run, and returns when it is over.

@@ -64,10 +64,7 @@ use kernel::{
     device::Bound,
     pci,
     prelude::*,
-    sync::atomic::{
-        Relaxed,
-        Release, //
-    }, //
+    sync::atomic::Relaxed, //
 };
 
 /// Base-two logarithm of the admin SQ's blocks and of the admin CQ's entries: room for as many
@@ -103,7 +100,7 @@ impl Device {
         }
         sys::pci::set_master(pdev);
 
-        let eq0 = self.eqs.first().ok_or(EINVAL)?;
+        let eq0 = self.eqs.eq0()?;
         let eq_ring = EqRing::new(&pass, function)?;
         let depth = Depth::from_log2(LOG_ADMIN).ok_or(EINVAL)?;
         let cq_ring = CqRing::new(&pass, depth)?;
@@ -129,7 +126,7 @@ impl Device {
             .map_err(|(error, _)| error)?;
         let cq = KBox::new(cq, GFP_KERNEL)?;
 
-        self.set_up_eq(eq0, Number::ADMIN, eq_ring)?;
+        self.eqs.begin(eq0, Number::ADMIN, epoch, eq_ring)?;
         self.admin.open(&pass)?;
         let node = eq0.paused(|_, state| state.bind_kernel())?;
         let enabled = function.enable(pass.dev(), &rings);
@@ -144,20 +141,19 @@ impl Device {
         }
         enabled?;
 
-        for eq in self.eqs.iter().skip(1) {
+        for eq in self.eqs().iter().skip(1) {
             let ring = EqRing::new(&pass, function)?;
             // CAST: Vectors are counted in 11 bits.
             let context = ring.context(eq.handler().index() as u16);
             let create = Create::<EqObject>(context);
             let (number, ring) = self.admin.create(&pass, create, ring)?;
-            if let Err(error) = self.set_up_eq(eq, number, ring.clone()) {
+            if let Err(error) = self.eqs.begin(eq, number, epoch, ring.clone()) {
                 self.admin.strand(ring);
                 return Err(error);
             }
         }
-        self.moderate_again(&pass)?;
-        // CAST: As above.
-        self.up.store(self.eqs.len() as u32, Release);
+        self.moderation.again(&pass, &self.admin, self.eqs())?;
+        self.eqs.set_up(true);
         function.set_up()
     }
 
@@ -246,7 +242,7 @@ impl Device {
             shares.clear();
             *told = Health::Up;
         }
-        self.up.store(0, Release);
+        self.eqs.set_up(false);
 
         let quiet = if asleep {
             !self.kept.load(Relaxed)
@@ -255,7 +251,7 @@ impl Device {
         };
 
         self.admin.abandon();
-        self.tell_tenants(why);
+        self.tenants.tell(why);
         // What it could write to may not be used again before it is reset.
         self.kept.store(!quiet, Relaxed);
         if quiet {
@@ -267,11 +263,9 @@ impl Device {
 
     /// The hardware is quiet: frees all memory that it could reach. Doing it again is harmless.
     fn release(&self) {
-        self.for_tenants(|tenant| tenant.unmap());
-        self.dismiss_if(|tenant| tenant.is_done());
-        for eq in self.eqs.iter().rev() {
-            self.tear_down_eq(eq);
-        }
+        self.tenants.for_each(|tenant| tenant.unmap());
+        self.tenants.dismiss_if(|tenant| tenant.is_done());
+        self.eqs.end();
         self.admin.close();
     }
 

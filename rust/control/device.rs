@@ -4,11 +4,13 @@
 
 use super::{
     admin::Admin,
-    eqs::Watched,
-    moderate::Moderation,
-    objects::Tables,
-    share::Shares,
-    tenant::Tenant, //
+    eqs::Eqs,
+    moderate::{
+        Mode,
+        Moderation, //
+    },
+    shares::Shares,
+    tenant::Tenants, //
 };
 use crate::{
     data::{
@@ -40,10 +42,7 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::{
-            Acquire,
-            Atomic, //
-        },
+        atomic::Atomic,
         Arc,
         Mutex, //
     },
@@ -53,24 +52,24 @@ use kernel::{
 /// apart.
 const MIN_EQS: u32 = 4;
 
+/// The right to change the device's tables and the driver's tables of CQs and queue pairs. Each
+/// device has one, inside `objects`.
+pub(super) struct Tables(());
+
 /// The device, for as long as anybody refers to it.
 #[pin_data]
 pub(crate) struct Device {
     pub(super) function: Arc<Function>,
     pub(super) knobs: Arc<Knobs>,
     pub(super) index: u32,
-    pub(super) eqs: KVec<Arc<EqPoller>>,
-    /// EQs of this epoch.
-    pub(super) up: Atomic<u32>,
-    /// By EQ; see [`eqs`](super::eqs).
     #[pin]
-    pub(super) watched: Mutex<KVec<Option<Watched>>>,
+    pub(super) eqs: Eqs,
     #[pin]
     pub(super) admin: Admin,
     #[pin]
     pub(super) objects: Mutex<Tables>,
     #[pin]
-    pub(super) tenants: Mutex<KVec<Option<Arc<dyn Tenant>>>>,
+    pub(super) tenants: Tenants,
     /// Objects of each kind that there are for contexts and the kernel.
     pub(super) most: PerKind<u32>,
     #[pin]
@@ -79,7 +78,7 @@ pub(crate) struct Device {
     #[pin]
     pub(super) told: Mutex<Health>,
     #[pin]
-    pub(super) moderation: Mutex<Moderation>,
+    pub(super) moderation: Moderation,
     /// Between suspend and resume. Belongs to the device lock.
     pub(super) asleep: Atomic<bool>,
     /// The last shutdown has freed nothing, since the device may access memory. Belongs to the
@@ -111,7 +110,7 @@ impl Device {
         }
         let eq0 = eqs.first().ok_or(EINVAL)?.clone();
         let admin = Admin::new(function.clone(), eq0)?;
-        let watched = Watched::locked(eqs.len())?;
+        let eqs = Eqs::new(eqs)?;
         let limits = function.limits();
         let slots = (0..vectors).map(|index| Eq::process_cqs(limits, index));
         let most = PerKind {
@@ -127,16 +126,14 @@ impl Device {
                 function,
                 knobs,
                 index,
-                eqs,
-                up: Atomic::new(0),
-                watched <- watched,
+                eqs <- eqs,
                 admin <- admin,
-                objects <- Tables::locked(),
-                tenants <- new_mutex!(KVec::new(), "Device::tenants"),
+                objects <- new_mutex!(Tables(()), "Device::objects"),
+                tenants <- Tenants::new(),
                 most,
                 shares <- new_mutex!(Shares::new(), "Device::shares"),
                 told <- new_mutex!(Health::Up, "Device::told"),
-                moderation <- new_mutex!(Moderation::new(), "Device::moderation"),
+                moderation <- Moderation::new(),
                 asleep: Atomic::new(false),
                 kept: Atomic::new(false),
                 recovery <- new_mutex!(Recovery::new(), "Device::recovery"),
@@ -178,7 +175,7 @@ impl Device {
 
     /// The polls of all vectors.
     pub(crate) fn eqs(&self) -> &[Arc<EqPoller>] {
-        &self.eqs
+        self.eqs.polls()
     }
 
     /// Goes in to the device; see [`Function::enter`].
@@ -198,7 +195,7 @@ impl Device {
 
     /// Vectors that a CQ may choose from.
     pub(crate) fn vectors(&self) -> u32 {
-        self.up.load(Acquire)
+        self.eqs.vectors()
     }
 
     /// Whether the link is up.
@@ -206,11 +203,22 @@ impl Device {
         self.function.link_up(pass.dev()).unwrap_or(false)
     }
 
-    /// The poll of a vector.
-    pub(super) fn eq(&self, vector: u32) -> Result<&Arc<EqPoller>> {
-        if vector >= self.vectors() {
-            return Err(EINVAL);
-        }
-        self.eqs.get(vector as usize).ok_or(EINVAL)
+    /// Its tenants.
+    pub(crate) fn tenants(&self) -> &Tenants {
+        &self.tenants
+    }
+
+    /// How interrupts are moderated. Sleeps.
+    pub(crate) fn mode(&self) -> Mode {
+        self.moderation.mode()
+    }
+
+    /// Changes how interrupts are moderated. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the commands; the mode is the new one all the same, and it is tried again.
+    pub(crate) fn moderate(&self, pass: &Pass<'_>, mode: Mode) -> Result {
+        self.moderation.set(pass, &self.admin, self.eqs(), mode)
     }
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! EQs as bring-up and shutdown see them, and the check for lost interrupts.
+//! The EQs of a device, as bring-up and shutdown see them, and the check for lost interrupts.
 //!
-//! An event that is there for a whole second in which no poll ran has lost its interrupt, or its
-//! poll owes time to others and the relay got none for so long. The check reads the owner word of
-//! the EQ's next entry: memory, no register.
+//! The watchdog finds lost interrupts: it reads the next owner word once a second, which is memory
+//! and no register. An event that was there at two looks without a poll in between has lost its
+//! interrupt, or the poll its relay.
 
-use super::device::Device;
 use crate::{
     abi::Number,
     data::eq::{
@@ -18,26 +17,25 @@ use crate::{
 use kernel::{
     new_mutex,
     prelude::*,
-    sync::Mutex, //
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Release, //
+        },
+        Arc,
+        Mutex, //
+    },
 };
 
 /// What the check for lost interrupts looks at: the memory of an EQ that is up.
-pub(super) struct Watched {
+struct Watched {
     ring: EqRing,
     /// An event was there the last time, after this many polls.
     seen: Option<u32>,
 }
 
 impl Watched {
-    /// The lock around those of `eqs` EQs, by vector; taken by the watchdog and by bring-up.
-    pub(super) fn locked(eqs: usize) -> Result<impl PinInit<Mutex<KVec<Option<Self>>>>> {
-        let mut watched = KVec::with_capacity(eqs, GFP_KERNEL)?;
-        for _ in 0..eqs {
-            watched.push(None, GFP_KERNEL)?;
-        }
-        Ok(new_mutex!(watched, "Device::watched"))
-    }
-
     fn is_overdue(&mut self, eq: &Eq) -> bool {
         // Before the look: a poll in between is counted, and nothing is overdue.
         let (head, polls) = eq.progress();
@@ -49,25 +47,94 @@ impl Watched {
     }
 }
 
-impl Device {
-    /// `eq` is up as `number`, in `ring`. Its poll may be scheduled from now on. Sleeps.
+/// The EQs of a device, by vector.
+#[pin_data]
+pub(super) struct Eqs {
+    polls: KVec<Arc<EqPoller>>,
+    /// EQs of this epoch.
+    up: Atomic<u32>,
+    /// By vector; taken by the watchdog and by bring-up.
+    #[pin]
+    watched: Mutex<KVec<Option<Watched>>>,
+}
+
+impl Eqs {
+    /// All of them, down.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new(polls: KVec<Arc<EqPoller>>) -> Result<impl PinInit<Self>> {
+        let mut watched = KVec::with_capacity(polls.len(), GFP_KERNEL)?;
+        for _ in 0..polls.len() {
+            watched.push(None, GFP_KERNEL)?;
+        }
+        Ok(pin_init!(Self {
+            polls,
+            up: Atomic::new(0),
+            watched <- new_mutex!(watched, "Device::watched"),
+        }))
+    }
+
+    /// All of them, up or down.
+    pub(super) fn polls(&self) -> &[Arc<EqPoller>] {
+        &self.polls
+    }
+
+    /// EQ 0, up or down.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there are no EQs.
+    pub(super) fn eq0(&self) -> Result<&Arc<EqPoller>> {
+        self.polls.first().ok_or(EINVAL)
+    }
+
+    /// Vectors whose EQs are up.
+    pub(super) fn vectors(&self) -> u32 {
+        self.up.load(Acquire)
+    }
+
+    /// All of them are up from now on, or are about to go.
+    pub(super) fn set_up(&self, up: bool) {
+        // CAST: Vectors are counted in 11 bits.
+        let count = self.polls.len() as u32;
+        self.up.store(if up { count } else { 0 }, Release);
+    }
+
+    /// The EQ of a vector.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is not up.
+    pub(super) fn of(&self, vector: u32) -> Result<&Arc<EqPoller>> {
+        if vector >= self.vectors() {
+            return Err(EINVAL);
+        }
+        self.polls.get(vector as usize).ok_or(EINVAL)
+    }
+
+    /// `eq` begins as `number`, in `ring`, in `epoch`. Its poll may be scheduled from now on.
+    /// Sleeps.
     ///
     /// # Errors
     ///
     /// `ENOMEM`, or `ENOSPC` if the ring has too few slots.
-    pub(super) fn set_up_eq(&self, eq: &EqPoller, number: Number, ring: EqRing) -> Result {
-        let live = eq.handler().live(number, self.epoch(), ring.clone())?;
+    pub(super) fn begin(&self, eq: &EqPoller, number: Number, epoch: u32, ring: EqRing) -> Result {
+        let live = eq.handler().live(number, epoch, ring.clone())?;
         eq.handler().begin(number);
         self.watch(eq, Some(Watched { ring, seen: None }));
         eq.paused(|_, state| state.put(live));
         Ok(())
     }
 
-    /// The device is quiet: everything on the EQ goes, with its memory. Sleeps.
-    pub(super) fn tear_down_eq(&self, eq: &EqPoller) {
-        self.watch(eq, None);
-        if let Some(live) = eq.paused(|_, state| state.take()) {
-            KBox::into_inner(live).retire();
+    /// The device is quiet: everything on the EQs goes, with its memory. Sleeps.
+    pub(super) fn end(&self) {
+        for eq in self.polls.iter().rev() {
+            self.watch(eq, None);
+            if let Some(live) = eq.paused(|_, state| state.take()) {
+                KBox::into_inner(live).retire();
+            }
         }
     }
 

@@ -9,14 +9,15 @@
 //! | [`admin`] | the admin queue: slots, posting, waiting |
 //! | [`qp`] | creates, connects and destroys queue pairs of the kernel |
 //! | [`mr`] | memory regions of the kernel, protection domains |
-//! | [`device`] | the device: its EQs, its admin queue, the state of the files below |
-//! | [`bringup`] | bring-up, and the one shutdown |
-//! | [`eqs`] | EQs between the two; which interrupts were lost |
-//! | [`objects`] | objects, by command and in the tables of the EQs |
-//! | [`share`] | doorbell pages of processes; how many objects their contexts and users have |
+//! | [`eqs`] | the EQs of a device: set up, torn down; which interrupts were lost |
 //! | [`moderate`] | moderation of interrupts: off, fixed, by load |
+//! | [`shares`] | doorbell pages of processes; how many objects their contexts and users have |
 //! | [`tenant`] | users of the device that may stay when it goes |
-//! | [`watch`] | once a second: lost interrupts, CPUs, fatal, gone |
+//! | [`device`] | the device: its admin queue, and each of the four above |
+//! | [`objects`] | objects, by command and in the tables of the EQs |
+//! | [`quota`] | charges objects to contexts and users |
+//! | [`bringup`] | bring-up, and the one shutdown |
+//! | [`watch`] | once a second: lost interrupts, CPUs, fatal, gone; more often: the load |
 //!
 //! # Locks, from the outside in
 //!
@@ -44,7 +45,8 @@ pub(crate) mod moderate;
 pub(crate) mod mr;
 mod objects;
 pub(crate) mod qp;
+mod quota;
 mod registers;
-mod share;
+mod shares;
 pub(crate) mod tenant;
 pub(crate) mod watch;

@@ -4,44 +4,42 @@
 //!
 //! The device delays an EQ's interrupt until enough events wait or the oldest has waited long
 //! enough. What is enough is told to it by an admin command, so from process context, and only
-//! when it changes. In [`Mode::Adaptive`] a [`Sampler`] looks at each EQ's counters, which the
-//! interrupt and the poll leave in atomics, and asks its
+//! when it changes. In [`Mode::Adaptive`] a [`Sampler`](super::watch::Sampler) looks at each EQ's
+//! counters, which the interrupt and the poll leave in atomics, and asks its
 //! [`Controller`](crate::queue::moderation::Controller). The poll itself has nothing to do with it.
 //!
 //! Each EQ remembers what the device was told last. Whatever was refused, or was forgotten in a
 //! reset, is told again at the next look.
 
 use super::{
+    admin::Admin,
     command::{
         Eq as EqObject,
         Modify, //
     },
-    device::Device, //
 };
 use crate::{
     abi::command::EqContext,
-    data::{
-        eq::EqPoller,
-        function::Health, //
-    },
+    data::eq::EqPoller,
     queue::moderation::{
         Controller,
         Sample,
         Setting,
         TARGET, //
     },
-    sys::{
-        gate::Pass,
-        watchdog::Check, //
-    },
+    sys::gate::Pass, //
 };
 use core::{
     fmt,
     str::FromStr, //
 };
 use kernel::{
+    new_mutex,
     prelude::*,
-    sync::Arc,
+    sync::{
+        Arc,
+        Mutex, //
+    },
     time::{
         Instant,
         Monotonic,
@@ -52,7 +50,7 @@ use kernel::{
 /// Between two samples of an EQ that is busy, in milliseconds.
 pub(crate) const SAMPLE: Msecs = 10;
 /// And where nothing is to be chosen.
-const REST: Msecs = 250;
+pub(super) const REST: Msecs = 250;
 
 /// How interrupts are moderated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,21 +133,14 @@ impl Track {
     }
 }
 
-/// How the interrupts of a device are moderated.
-pub(super) struct Moderation {
+/// What is chosen, and what it is chosen by.
+struct Choice {
     mode: Mode,
     /// One for each EQ, where the mode is adaptive.
     tracks: KVec<Track>,
 }
 
-impl Moderation {
-    pub(super) fn new() -> Self {
-        Self {
-            mode: Mode::Adaptive(TARGET),
-            tracks: KVec::new(),
-        }
-    }
-
+impl Choice {
     /// What the device is to be told of EQ `index`.
     fn wanted(&self, index: usize) -> Setting {
         match self.mode {
@@ -160,45 +151,15 @@ impl Moderation {
                 .map_or(Setting::OFF, |track| track.controller.setting()),
         }
     }
-}
-
-impl Device {
-    /// How interrupts are moderated. Sleeps.
-    pub(crate) fn mode(&self) -> Mode {
-        self.moderation.lock().mode
-    }
-
-    /// Changes how interrupts are moderated. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// Those of the commands; the mode is the new one all the same, and it is tried again.
-    pub(crate) fn moderate(&self, pass: &Pass<'_>, mode: Mode) -> Result {
-        let mut moderation = self.moderation.lock();
-        moderation.mode = mode;
-        moderation.tracks.clear();
-        self.tell(pass, &moderation)
-    }
-
-    /// Tells a device that has just come up. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// Those of the commands.
-    pub(super) fn moderate_again(&self, pass: &Pass<'_>) -> Result {
-        let mut moderation = self.moderation.lock();
-        moderation.tracks.clear();
-        self.tell(pass, &moderation)
-    }
 
     /// Tells the device what it was not told yet.
-    fn tell(&self, pass: &Pass<'_>, moderation: &Moderation) -> Result {
-        for (index, eq) in self.eqs.iter().enumerate() {
-            let setting = moderation.wanted(index);
+    fn tell(&self, pass: &Pass<'_>, admin: &Admin, eqs: &[Arc<EqPoller>]) -> Result {
+        for (index, eq) in eqs.iter().enumerate() {
+            let setting = self.wanted(index);
             if setting == eq.handler().moderation() {
                 continue;
             }
-            self.admin.execute(
+            admin.execute(
                 pass,
                 Modify::<EqObject> {
                     number: eq.handler().number(),
@@ -214,36 +175,82 @@ impl Device {
         }
         Ok(())
     }
+}
+
+/// How the interrupts of a device are moderated.
+#[pin_data]
+pub(super) struct Moderation {
+    #[pin]
+    choice: Mutex<Choice>,
+}
+
+impl Moderation {
+    /// By load.
+    pub(super) fn new() -> impl PinInit<Self> {
+        let choice = Choice {
+            mode: Mode::Adaptive(TARGET),
+            tracks: KVec::new(),
+        };
+        pin_init!(Self { choice <- new_mutex!(choice, "Device::moderation") })
+    }
+
+    /// How interrupts are moderated. Sleeps.
+    pub(super) fn mode(&self) -> Mode {
+        self.choice.lock().mode
+    }
+
+    /// Changes how interrupts are moderated. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the commands; the mode is the new one all the same, and it is tried again.
+    pub(super) fn set(
+        &self,
+        pass: &Pass<'_>,
+        admin: &Admin,
+        eqs: &[Arc<EqPoller>],
+        mode: Mode,
+    ) -> Result {
+        let mut choice = self.choice.lock();
+        choice.mode = mode;
+        choice.tracks.clear();
+        choice.tell(pass, admin, eqs)
+    }
+
+    /// Tells a device that has just come up. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the commands.
+    pub(super) fn again(&self, pass: &Pass<'_>, admin: &Admin, eqs: &[Arc<EqPoller>]) -> Result {
+        let mut choice = self.choice.lock();
+        choice.tracks.clear();
+        choice.tell(pass, admin, eqs)
+    }
 
     /// Looks at the load of each EQ, and tells the device what follows; gives the time until the
-    /// next look.
-    fn sample(&self) -> Msecs {
-        if self.function.health() != Health::Up {
-            return REST;
-        }
-        let Ok(pass) = self.enter(self.epoch()) else {
-            return REST;
-        };
-        let mut moderation = self.moderation.lock();
+    /// next look. Sleeps.
+    pub(super) fn sample(&self, pass: &Pass<'_>, admin: &Admin, eqs: &[Arc<EqPoller>]) -> Msecs {
+        let mut choice = self.choice.lock();
         let mut busy = false;
-        if let Mode::Adaptive(target) = moderation.mode {
-            if moderation.tracks.is_empty() {
-                for eq in &self.eqs {
+        if let Mode::Adaptive(target) = choice.mode {
+            if choice.tracks.is_empty() {
+                for eq in eqs {
                     // Without memory for all of them the rest is not moderated.
                     let track = Track::new(eq, target);
-                    if moderation.tracks.push(track, GFP_KERNEL).is_err() {
+                    if choice.tracks.push(track, GFP_KERNEL).is_err() {
                         break;
                     }
                 }
             }
-            for (track, eq) in moderation.tracks.iter_mut().zip(&self.eqs) {
+            for (track, eq) in choice.tracks.iter_mut().zip(eqs) {
                 let before = track.last;
                 track.sample(eq);
                 busy |= track.last != before || !track.controller.is_off();
             }
         }
         // One that was refused is told again at the next look.
-        if let Err(error) = self.tell(&pass, &moderation) {
+        if let Err(error) = choice.tell(pass, admin, eqs) {
             dev_dbg!(pass.dev(), "moderation is not changed: {error:?}\n");
         }
         if busy {
@@ -251,14 +258,5 @@ impl Device {
         } else {
             REST
         }
-    }
-}
-
-/// Looks at the load, again and again.
-pub(crate) struct Sampler(pub(crate) Arc<Device>);
-
-impl Check for Sampler {
-    fn check(&self) -> Msecs {
-        self.0.sample()
     }
 }

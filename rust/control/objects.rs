@@ -15,8 +15,11 @@ use super::{
         Object,
         Qp, //
     },
-    device::Device,
-    share::Charge, //
+    device::{
+        Device,
+        Tables, //
+    },
+    quota::Charge, //
 };
 use crate::{
     abi::{
@@ -43,24 +46,9 @@ use crate::{
     sys::gate::Pass, //
 };
 use kernel::{
-    new_mutex,
     prelude::*,
-    sync::{
-        Arc,
-        Mutex, //
-    }, //
+    sync::Arc, //
 };
-
-/// The right to change the device's tables and the driver's tables of CQs and queue pairs. Each
-/// device has one, inside `objects`.
-pub(super) struct Tables(());
-
-impl Tables {
-    /// The lock with the right in it.
-    pub(super) fn locked() -> impl PinInit<Mutex<Self>> {
-        new_mutex!(Self(()), "Device::objects")
-    }
-}
 
 /// Objects of processes.
 impl Device {
@@ -80,7 +68,7 @@ impl Device {
         owner: Arc<dyn Owner>,
         charge: &mut Charge<'_>,
     ) -> Result<(Number, M)> {
-        let eq = self.eq(vector)?;
+        let eq = self.eqs.of(vector)?;
         let mut tables = self.objects.lock();
         let node = eq.paused(|_, state| state.bind_process())?;
         let context = CqContext {
@@ -118,7 +106,7 @@ impl Device {
         vector: u32,
         number: Number,
     ) -> Result {
-        let eq = self.eq(vector)?;
+        let eq = self.eqs.of(vector)?;
         let mut tables = self.objects.lock();
         self.end_cq(&mut tables, pass, eq, number)?;
         self.disown(&mut tables, Owned::Cq, number);
@@ -197,7 +185,7 @@ impl Device {
         depth: Depth,
         client: KBox<dyn Client>,
     ) -> Result<KBox<KernelCq>> {
-        let eq = self.eq(vector)?;
+        let eq = self.eqs.of(vector)?;
         let ring = CqRing::new(pass, depth)?;
         let context = ring.context(eq.handler().number());
         let room = KBox::<KernelCq>::new_uninit(GFP_KERNEL)?;
@@ -220,7 +208,7 @@ impl Device {
         cq: KBox<KernelCq>,
     ) -> Result<(), (Error, KBox<KernelCq>)> {
         let number = cq.number();
-        let eq = match self.eq(vector) {
+        let eq = match self.eqs.of(vector) {
             Ok(eq) => eq,
             Err(error) => return Err((error, cq)),
         };
@@ -249,7 +237,7 @@ impl Device {
     /// Takes CQ `number` of the kernel back from the poll of `vector`; `None` if it is not there
     /// any more. Sleeps.
     pub(crate) fn take_kernel_cq(&self, vector: u32, number: Number) -> Option<KBox<KernelCq>> {
-        let eq = self.eq(vector).ok()?;
+        let eq = self.eqs.of(vector).ok()?;
         eq.paused(|_, state| state.take_kernel(number))
     }
 
@@ -294,7 +282,7 @@ impl Device {
             }
         }
         cq.drain(&self.function.bells(pass.dev()));
-        let eq = self.eq(vector)?;
+        let eq = self.eqs.of(vector)?;
         let mut tables = self.objects.lock();
         self.end_cq(&mut tables, pass, eq, cq.number())
     }
@@ -376,14 +364,14 @@ impl Device {
         number: Number,
         owner: Arc<dyn Owner>,
     ) -> Result {
-        let eq0 = self.eqs.first().ok_or(EINVAL)?;
+        let eq0 = self.eqs.eq0()?;
         let owned = eq0.paused(|_, state| state.own(what, number, owner));
         // An owner that comes back is dropped here, with the poll running again.
         owned.map_err(|(error, _owner)| error)
     }
 
     fn disown(&self, _tables: &mut Tables, what: Owned, number: Number) {
-        if let Some(eq0) = self.eqs.first() {
+        if let Ok(eq0) = self.eqs.eq0() {
             let owner = eq0.paused(|_, state| state.disown(what, number));
             drop(owner);
         }

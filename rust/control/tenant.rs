@@ -2,11 +2,14 @@
 
 //! Users of the device that may stay when the device goes.
 
-use super::device::Device;
 use core::ptr;
 use kernel::{
+    new_mutex,
     prelude::*,
-    sync::Arc, //
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
 };
 
 /// Why a tenant has lost the device.
@@ -49,16 +52,30 @@ pub(crate) enum Shown {
     Pds,
 }
 
-impl Device {
-    pub(super) fn tell_tenants(&self, why: Lost) {
-        self.for_tenants(|tenant| tenant.lost(why));
+/// The tenants of a device.
+#[pin_data]
+pub(crate) struct Tenants {
+    #[pin]
+    list: Mutex<KVec<Option<Arc<dyn Tenant>>>>,
+}
+
+impl Tenants {
+    /// None.
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self { list <- new_mutex!(KVec::new(), "Device::tenants") })
     }
 
-    /// Calls `f` for every tenant. The list is not locked meanwhile, and no tenant changes its place.
-    pub(crate) fn for_tenants(&self, mut f: impl FnMut(&dyn Tenant)) {
+    /// Tells all of them that the device is lost. Sleeps.
+    pub(super) fn tell(&self, why: Lost) {
+        self.for_each(|tenant| tenant.lost(why));
+    }
+
+    /// Calls `f` for every tenant. The list is not locked meanwhile, and no tenant changes its
+    /// place.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&dyn Tenant)) {
         let mut place = 0;
         loop {
-            let Some(tenant) = self.tenants.lock().get(place).cloned() else {
+            let Some(tenant) = self.list.lock().get(place).cloned() else {
                 return;
             };
             if let Some(tenant) = tenant {
@@ -74,7 +91,7 @@ impl Device {
     ///
     /// `ENOMEM`.
     pub(crate) fn admit(&self, tenant: Arc<dyn Tenant>) -> Result {
-        let mut tenants = self.tenants.lock();
+        let mut tenants = self.list.lock();
         match tenants.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(tenant),
             None => tenants.push(Some(tenant), GFP_KERNEL)?,
@@ -87,16 +104,17 @@ impl Device {
         self.dismiss_if(|other| ptr::addr_eq(other, tenant));
     }
 
-    /// Lets go of the tenants that are meant, one by one: the last reference is not to go with the list locked.
+    /// Lets go of the tenants that are meant, one by one: the last reference is not to go with the
+    /// list locked.
     pub(super) fn dismiss_if(&self, is_meant: impl Fn(&dyn Tenant) -> bool) {
         let mut place = 0;
         loop {
-            let Some(tenant) = self.tenants.lock().get(place).cloned() else {
+            let Some(tenant) = self.list.lock().get(place).cloned() else {
                 return;
             };
             if let Some(tenant) = tenant.filter(|tenant| is_meant(&**tenant)) {
                 // Unless it has left meanwhile, and another has come in its place.
-                let mut tenants = self.tenants.lock();
+                let mut tenants = self.list.lock();
                 let left = tenants
                     .get_mut(place)
                     .and_then(|found| found.take_if(|found| Arc::ptr_eq(found, &tenant)));

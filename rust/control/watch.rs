@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Once a second: is anything stuck, is each interrupt on its CPU, is the device still there?
+//! Looks at the device from time to time. Once a second: is anything stuck, is each interrupt on
+//! its CPU, is the device still there? And more often: how many interrupts come?
 
 use super::{
     device::Device,
+    moderate::REST,
     tenant::Lost, //
 };
 use crate::{
@@ -30,7 +32,7 @@ impl Device {
         if self.cpus.xchg(changes, Full) == changes {
             return;
         }
-        for eq in &self.eqs {
+        for eq in self.eqs() {
             let index = eq.handler().index();
             if let Err(error) = eq.spread(index) {
                 dev_dbg!(
@@ -67,8 +69,8 @@ impl Watch {
     fn look(&self) {
         let device = &*self.device;
         let function = &device.function;
-        for eq in &device.eqs {
-            if device.is_overdue(eq.handler()) {
+        for eq in device.eqs() {
+            if device.eqs.is_overdue(eq.handler()) {
                 let (_, lost) = eq.handler().interrupts();
                 // So that one which always gets lost does not fill the log.
                 if lost.is_power_of_two() {
@@ -106,7 +108,7 @@ impl Watch {
             };
             device.admin.abandon();
             if *told != health {
-                device.tell_tenants(lost);
+                device.tenants.tell(lost);
                 if lost == Lost::Reset && function.attempts() == 0 {
                     dev_info!(function.device(), "resetting the device\n");
                 }
@@ -140,5 +142,21 @@ impl Watch {
         let mut recovery = device.recovery.lock();
         recovery.tried(now);
         function.set_attempts(recovery.attempts());
+    }
+}
+
+/// Looks at the load, again and again, and has interrupts moderated.
+pub(crate) struct Sampler(pub(crate) Arc<Device>);
+
+impl Check for Sampler {
+    fn check(&self) -> Msecs {
+        let device = &*self.0;
+        if device.function.health() != Health::Up {
+            return REST;
+        }
+        let Ok(pass) = device.enter(device.epoch()) else {
+            return REST;
+        };
+        device.moderation.sample(&pass, &device.admin, device.eqs())
     }
 }

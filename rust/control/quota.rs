@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Doorbell pages for processes, and what their objects are charged to: see
+//! [`shares`](super::shares).
+
+use super::{
+    command::QueryPage,
+    device::Device,
+    shares::refusal, //
+};
+use crate::{
+    queue::quota::{
+        share,
+        Account,
+        Kind, //
+    },
+    sys::{
+        current::fatal_signal_pending,
+        door::Frame,
+        gate::Pass, //
+    },
+};
+use kernel::{
+    prelude::*,
+    task::Kuid, //
+};
+
+/// An object that is being created counts already. When it is dropped the object was not created,
+/// or was destroyed again.
+pub(crate) struct Charge<'a> {
+    device: &'a Device,
+    page: u16,
+    kind: Kind,
+    made: bool,
+}
+
+impl Charge<'_> {
+    /// The device has created the object. If it is destroyed again, the device may keep its index.
+    pub(super) fn made(&mut self) {
+        self.made = true;
+    }
+
+    /// The object is there: it counts until [`Device::discharge`].
+    pub(crate) fn keep(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for Charge<'_> {
+    fn drop(&mut self) {
+        if self.made {
+            self.device.discharge(self.page, self.kind);
+        } else {
+            let mut shares = self.device.shares.lock();
+            shares.change(self.page, |account, sums| account.give(self.kind, sums));
+        }
+    }
+}
+
+impl Device {
+    /// How many objects of `kind` a context may have.
+    pub(crate) fn quota(&self, kind: Kind) -> u32 {
+        share(*self.most.of(kind))
+    }
+
+    /// Takes a doorbell page for a context that begins in `epoch`, opened by user `id`, or by a
+    /// privileged task. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if the device was reset since, `ENOSPC` if all are taken or the rest is for privileged
+    /// tasks, `EDQUOT` if the user has its share, `ENOMEM`.
+    pub(crate) fn take_page(&self, epoch: u32, id: Option<Kuid>) -> Result<u16> {
+        let mut shares = self.shares.lock();
+        if epoch != self.epoch() {
+            return Err(EIO);
+        }
+        shares.open(self.most.page, id)
+    }
+
+    /// Gives a doorbell page back that was taken in `epoch`: after a reset all are free anyway.
+    /// All objects of its context have been destroyed. Sleeps.
+    pub(crate) fn give_page(&self, epoch: u32, page: u16) {
+        let mut shares = self.shares.lock();
+        if epoch == self.epoch() {
+            shares.close(page);
+        }
+    }
+
+    /// What a process maps for its doorbell page.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no such page.
+    pub(crate) fn page_frame(&self, page: u16) -> Result<Frame> {
+        self.function.page_frame(page)
+    }
+
+    /// Counts an object that the context of `page` is about to create. Asks the device only if the
+    /// object would be refused. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` if the context or its user has its share, `ENOSPC` if the rest is for privileged
+    /// tasks; `EINTR` if the caller was killed; those of the command.
+    pub(crate) fn charge(&self, pass: &Pass<'_>, page: u16, kind: Kind) -> Result<Charge<'_>> {
+        let take = || {
+            let mut shares = self.shares.lock();
+            let limit = *self.most.of(kind);
+            let taken = shares.change(page, |account, sums| account.take(kind, limit, sums));
+            taken.ok_or(EIO)
+        };
+        let charge = || Charge {
+            device: self,
+            page,
+            kind,
+            made: false,
+        };
+        let Err(mut scope) = take()? else {
+            return Ok(charge());
+        };
+        let mut after = None;
+        loop {
+            let next = self.shares.lock().next_holding(scope, page, kind, after);
+            let Some(asked) = next else {
+                return Err(refusal(scope));
+            };
+            if fatal_signal_pending() {
+                return Err(EINTR);
+            }
+            self.settle(pass, asked)?;
+            match take()? {
+                Ok(()) => return Ok(charge()),
+                Err(wider) if wider > scope => (scope, after) = (wider, None),
+                Err(_) => after = Some(asked),
+            }
+        }
+    }
+
+    /// An object of the context of `page` was destroyed. Inside a pass. Sleeps.
+    pub(crate) fn discharge(&self, page: u16, kind: Kind) {
+        self.shares.lock().change(page, |account, sums| match kind {
+            Kind::Qp | Kind::Cq => account.hold(kind, sums),
+            Kind::Mr | Kind::Pd | Kind::Page => account.give(kind, sums),
+        });
+    }
+
+    /// Asks the device which indices of destroyed objects of a page it keeps. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the command.
+    pub(crate) fn settle(&self, pass: &Pass<'_>, page: u16) -> Result {
+        let mark = self.shares.lock().mark(page);
+        if let Some(mark) = mark {
+            let kept = self.admin.execute(pass, QueryPage(page))?;
+            self.shares.lock().settle(page, mark, &kept);
+        }
+        Ok(())
+    }
+
+    /// Objects of the context of a page that was taken in `epoch`. Sleeps.
+    pub(crate) fn account(&self, epoch: u32, page: u16) -> Account {
+        let shares = self.shares.lock();
+        if epoch != self.epoch() {
+            return Account::default();
+        }
+        shares
+            .holder(page)
+            .map_or(Account::default(), |holder| holder.account)
+    }
+}
