@@ -38,6 +38,7 @@ use crate::{
         index::Index,
         poll::{
             Consumed,
+            CqEffects,
             Effects,
             Node,
             Poller, //
@@ -161,6 +162,11 @@ impl<'a> Act<'a> {
 }
 
 impl Effects for Act<'_> {
+    type Cq<'a>
+        = OnCq<'a>
+    where
+        Self: 'a;
+
     #[inline]
     fn event(&mut self, index: Index, event: &Eqe) {
         trace::eqe(
@@ -172,35 +178,18 @@ impl Effects for Act<'_> {
     }
 
     #[inline]
+    fn cq(&mut self, number: Number) -> Option<OnCq<'_>> {
+        Some(OnCq {
+            number,
+            entry: self.world.cqs.get_mut(number)?,
+            batch: &mut self.world.batch,
+            bells: &self.bells,
+        })
+    }
+
+    #[inline]
     fn node(&mut self, cq: Number) -> Option<&mut Node> {
         Some(&mut self.world.cqs.get_mut(cq)?.node)
-    }
-
-    #[inline]
-    fn consume(&mut self, cq: Number, max: u32) -> Consumed {
-        let World { cqs, batch, .. } = &mut *self.world;
-        match cqs.get_mut(cq).map(|entry| &mut entry.body) {
-            Some(Body::Kernel(kernel)) => kernel.consume(max, batch),
-            _ => Consumed {
-                count: 0,
-                drained: true,
-            },
-        }
-    }
-
-    #[inline]
-    fn publish(&mut self, cq: Number, arm: bool) {
-        let World { cqs, batch, .. } = &mut *self.world;
-        if let Some(Body::Kernel(kernel)) = cqs.get_mut(cq).map(|entry| &mut entry.body) {
-            kernel.publish(arm, batch, &self.bells);
-        }
-    }
-
-    #[inline]
-    fn signal(&mut self, cq: Number) {
-        if let Some(Body::Process(owner)) = self.world.cqs.get_mut(cq).map(|entry| &entry.body) {
-            owner.completion(cq);
-        }
     }
 
     fn asynchronous(&mut self, eqe: Eqe) {
@@ -237,5 +226,42 @@ impl Effects for Act<'_> {
         };
         trace::head(true, self.world.number.raw(), head.get(), !unmask);
         self.bells.ring(place, self.world.number, head.get());
+    }
+}
+
+/// A CQ that the poll has looked up.
+pub(super) struct OnCq<'a> {
+    number: Number,
+    entry: &'a mut Entry,
+    batch: &'a mut Batch,
+    bells: &'a Bells<'a>,
+}
+
+impl CqEffects for OnCq<'_> {
+    #[inline]
+    fn node(&mut self) -> &mut Node {
+        &mut self.entry.node
+    }
+
+    #[inline]
+    fn consume(&mut self, max: u32) -> Consumed {
+        match &mut self.entry.body {
+            Body::Kernel(kernel) => kernel.consume(max, self.batch),
+            Body::Process(_) | Body::Ending => Consumed::NOTHING,
+        }
+    }
+
+    #[inline]
+    fn publish(&mut self, arm: bool) {
+        if let Body::Kernel(kernel) = &mut self.entry.body {
+            kernel.publish(arm, self.batch, self.bells);
+        }
+    }
+
+    #[inline]
+    fn signal(&mut self) {
+        if let Body::Process(owner) = &self.entry.body {
+            owner.completion(self.number);
+        }
     }
 }

@@ -97,6 +97,14 @@ pub struct Consumed {
     pub drained: bool,
 }
 
+impl Consumed {
+    /// Of a CQ that does not exist, or has none to give.
+    pub const NOTHING: Self = Self {
+        count: 0,
+        drained: true,
+    };
+}
+
 /// What the poll keeps with each CQ, in the driver's table.
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
@@ -141,32 +149,47 @@ impl Node {
     }
 }
 
-/// What the poll does to the world. Every call is O(1), [`consume`](Self::consume) but for its completions.
+/// What the poll does to the world. Every call is O(1).
 pub trait Effects {
+    /// A CQ of this EQ that was looked up.
+    type Cq<'a>: CqEffects
+    where
+        Self: 'a;
+
     /// An event was read at `index`. To be told of it, nothing else.
     #[inline(always)]
     fn event(&mut self, index: Index, event: &Eqe) {
         let _ = (index, event);
     }
 
-    /// The node of a CQ of this EQ; `None` if there is no such CQ (any more).
+    /// Looks up a CQ of this EQ; `None` if there is no such CQ (any more).
+    fn cq(&mut self, cq: Number) -> Option<Self::Cq<'_>>;
+
+    /// The node of a CQ of this EQ, for the pending list; `None` as above.
     fn node(&mut self, cq: Number) -> Option<&mut Node>;
-
-    /// Reads up to `max` completions of a kernel CQ, and tells their queues what they cover.
-    fn consume(&mut self, cq: Number, max: u32) -> Consumed;
-
-    /// Publishes the head of a kernel CQ, with *arm next* if `arm`, else plainly; then
-    /// gives slots back; then completes the requests that were consumed.
-    fn publish(&mut self, cq: Number, arm: bool);
-
-    /// Wakes the owner of a process's CQ.
-    fn signal(&mut self, cq: Number);
 
     /// Hands an event that is not a completion to its owner. It must not be lost.
     fn asynchronous(&mut self, event: Eqe);
 
     /// Rings the EQ head doorbell, the one that unmasks or the one that does not.
     fn doorbell(&mut self, head: Index, unmask: bool);
+}
+
+/// What the poll does to a CQ. Every call is O(1), [`consume`](Self::consume) but for its
+/// completions.
+pub trait CqEffects {
+    /// Its node.
+    fn node(&mut self) -> &mut Node;
+
+    /// Reads up to `max` completions of a kernel CQ, and tells their queues what they cover.
+    fn consume(&mut self, max: u32) -> Consumed;
+
+    /// Publishes the head of a kernel CQ, with *arm next* if `arm`, else plainly; then
+    /// gives slots back; then completes the requests that were consumed.
+    fn publish(&mut self, arm: bool);
+
+    /// Wakes the owner of a process's CQ.
+    fn signal(&mut self);
 }
 
 /// What the poll has counted.
@@ -445,7 +468,9 @@ impl<S: Storage> Poller<S> {
             At::Consume(cq) => self.consume(run, fx, cq),
             At::Arm(cq) => self.arm(run, fx, cq),
             At::Defer(cq) => {
-                fx.publish(cq, false);
+                if let Some(mut cq) = fx.cq(cq) {
+                    cq.publish(false);
+                }
                 if !mutant!(PendingForgotten) {
                     self.defer(fx, cq);
                 }
@@ -518,18 +543,17 @@ impl<S: Storage> Poller<S> {
             fx.asynchronous(event);
             return;
         }
-        let cq = event.number;
-        let Some(node) = fx.node(cq) else {
+        let Some(mut cq) = fx.cq(event.number) else {
             run.spend(1);
             self.counts.stale = self.counts.stale.wrapping_add(1);
             return;
         };
-        match self.slots.event(&mut node.arming, entry.seen) {
+        match self.slots.event(&mut cq.node().arming, entry.seen) {
             // Its completions are charged, so that it gets at least one of them.
-            Meaning::Consume => run.at = At::Consume(cq),
+            Meaning::Consume => run.at = At::Consume(event.number),
             Meaning::Signal => {
                 run.spend(1);
-                fx.signal(cq);
+                cq.signal();
             }
             Meaning::Spurious => run.spend(1),
         }
@@ -541,7 +565,9 @@ impl<S: Storage> Poller<S> {
         if mutant!(BudgetIgnored) {
             max = u32::MAX;
         }
-        let consumed = fx.consume(cq, max);
+        let consumed = fx
+            .cq(cq)
+            .map_or(Consumed::NOTHING, |mut cq| cq.consume(max));
         let count = u64::from(consumed.count);
         self.counts.completions = self.counts.completions.wrapping_add(count);
         run.spend(consumed.count.max(1));
@@ -555,27 +581,28 @@ impl<S: Storage> Poller<S> {
 
     #[inline]
     fn arm(&mut self, run: &mut Run, fx: &mut impl Effects, cq: Number) {
-        let Some(node) = fx.node(cq) else {
-            run.resume();
-            return;
-        };
-        match self.slots.arm(&mut node.arming) {
-            Ok(ring) => {
+        let armed = fx.cq(cq).map(|mut cq| {
+            let ring = self.slots.arm(&mut cq.node().arming)?;
+            cq.publish(ring);
+            Ok(ring)
+        });
+        match armed {
+            None => run.resume(),
+            Some(Ok(ring)) => {
                 if ring {
                     self.counts.arms = self.counts.arms.wrapping_add(1);
                 }
-                fx.publish(cq, ring);
                 if mutant!(PendingArmed) {
                     self.pending.push(fx, cq);
                 }
                 run.resume();
             }
-            Err(NoSlot) if self.slots.read() != 0 && !mutant!(OutOfSlotsNotPublished) => {
+            Some(Err(NoSlot)) if self.slots.read() != 0 && !mutant!(OutOfSlotsNotPublished) => {
                 self.counts.short = self.counts.short.wrapping_add(1);
                 self.publish(run, fx, false);
             }
             // Nobody can have taken the slot that this CQ brought; were it so, it would wait its turn.
-            Err(NoSlot) => run.at = At::Defer(cq),
+            Some(Err(NoSlot)) => run.at = At::Defer(cq),
         }
     }
 

@@ -27,6 +27,7 @@ use qpair_queue::credit::Slots;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::poll::Consumed;
+use qpair_queue::poll::CqEffects;
 use qpair_queue::poll::Effects;
 use qpair_queue::poll::Node;
 use qpair_queue::poll::Policy;
@@ -113,23 +114,15 @@ impl World {
 }
 
 impl Effects for World {
+    type Cq<'a> = On<'a>;
+
+    fn cq(&mut self, cq: Number) -> Option<On<'_>> {
+        let at = self.sides.iter().position(|side| side.number == cq)?;
+        self.sides[at].node.as_ref()?;
+        Some(On(self, at))
+    }
     fn node(&mut self, cq: Number) -> Option<&mut Node> {
         self.side(cq)?.node.as_mut()
-    }
-    fn consume(&mut self, cq: Number, max: u32) -> Consumed {
-        self.side(cq).expect("a CQ that there is").consume(max)
-    }
-    fn publish(&mut self, cq: Number, arm: bool) {
-        let place = if arm {
-            doorbell::CQ_ARM_NEXT
-        } else {
-            doorbell::CQ_HEAD
-        };
-        let at = self.sides.iter().position(|side| side.number == cq);
-        self.sides[at.unwrap()].publish(&mut self.m, place);
-    }
-    fn signal(&mut self, cq: Number) {
-        self.side(cq).expect("a CQ that there is").signalled = true;
     }
     fn asynchronous(&mut self, event: Eqe) {
         panic!("{event:?}");
@@ -141,6 +134,30 @@ impl Effects for World {
             doorbell::EQ_HEAD_MASKED
         };
         self.m.ring(0, place, self.eq.number, head.get());
+    }
+}
+
+/// A CQ that was looked up.
+struct On<'a>(&'a mut World, usize);
+
+impl CqEffects for On<'_> {
+    fn node(&mut self) -> &mut Node {
+        let side = &mut self.0.sides[self.1];
+        side.node.as_mut().expect("looked up")
+    }
+    fn consume(&mut self, max: u32) -> Consumed {
+        self.0.sides[self.1].consume(max)
+    }
+    fn publish(&mut self, arm: bool) {
+        let place = if arm {
+            doorbell::CQ_ARM_NEXT
+        } else {
+            doorbell::CQ_HEAD
+        };
+        self.0.sides[self.1].publish(&mut self.0.m, place);
+    }
+    fn signal(&mut self) {
+        self.0.sides[self.1].signalled = true;
     }
 }
 

@@ -13,6 +13,7 @@ use qpair_queue::credit::RingId;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::poll::Consumed;
+use qpair_queue::poll::CqEffects;
 use qpair_queue::poll::Effects;
 use qpair_queue::poll::Node;
 use qpair_queue::poll::Policy;
@@ -59,26 +60,15 @@ fn number(index: u16) -> Number {
 }
 
 impl Effects for Table {
+    type Cq<'a> = On<'a>;
+
+    fn cq(&mut self, cq: Number) -> Option<On<'_>> {
+        self.node(cq)?;
+        Some(On(self, cq.index() as u16))
+    }
     fn node(&mut self, cq: Number) -> Option<&mut Node> {
         let known = cq.generation() == 1;
         self.nodes.get_mut(cq.index()).filter(|_| known)?.as_mut()
-    }
-    fn consume(&mut self, cq: Number, max: u32) -> Consumed {
-        let waiting = &mut self.waiting[cq.index()];
-        let count = max.min(*waiting);
-        *waiting -= count;
-        self.did.push(Consume(cq.index() as u16, count));
-        Consumed {
-            count,
-            drained: self.waiting[cq.index()] == 0,
-        }
-    }
-    fn publish(&mut self, cq: Number, arm: bool) {
-        let index = cq.index() as u16;
-        self.did.push(if arm { Arm(index) } else { Head(index) });
-    }
-    fn signal(&mut self, cq: Number) {
-        self.did.push(Signal(cq.index() as u16));
     }
     fn asynchronous(&mut self, event: Eqe) {
         self.did.push(Async(event.number.index() as u16));
@@ -89,6 +79,30 @@ impl Effects for Table {
         } else {
             Keep(head.get())
         });
+    }
+}
+
+/// A CQ that was looked up.
+struct On<'a>(&'a mut Table, u16);
+
+impl CqEffects for On<'_> {
+    fn node(&mut self) -> &mut Node {
+        self.0.node(number(self.1)).expect("looked up")
+    }
+    fn consume(&mut self, max: u32) -> Consumed {
+        let waiting = &mut self.0.waiting[usize::from(self.1)];
+        let count = max.min(*waiting);
+        *waiting -= count;
+        let drained = *waiting == 0;
+        self.0.did.push(Consume(self.1, count));
+        Consumed { count, drained }
+    }
+    fn publish(&mut self, arm: bool) {
+        let did = if arm { Arm(self.1) } else { Head(self.1) };
+        self.0.did.push(did);
+    }
+    fn signal(&mut self) {
+        self.0.did.push(Signal(self.1));
     }
 }
 

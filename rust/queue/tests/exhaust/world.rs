@@ -20,6 +20,7 @@ use qpair_queue::mask::Gate;
 use qpair_queue::mask::Line;
 use qpair_queue::mask::Notice;
 use qpair_queue::poll::Consumed;
+use qpair_queue::poll::CqEffects;
 use qpair_queue::poll::Effects;
 use qpair_queue::poll::Node;
 use qpair_queue::poll::Poller;
@@ -339,6 +340,13 @@ impl World {
 }
 
 impl Effects for World {
+    type Cq<'a> = On<'a>;
+
+    fn cq(&mut self, number: Number) -> Option<On<'_>> {
+        self.node(number)?;
+        Some(On(self, number))
+    }
+
     fn node(&mut self, number: Number) -> Option<&mut Node> {
         let cq = self.cqs.get_mut(number.index())?;
         if cq.number != number {
@@ -346,37 +354,6 @@ impl Effects for World {
         }
         let ended = cq.ended.as_mut().map(|(node, _)| node);
         ended.or(cq.body.as_mut().map(|body| &mut body.node))
-    }
-
-    fn consume(&mut self, number: Number, max: u32) -> Consumed {
-        let taken = self.cqs[number.index()].taken;
-        match self.body(number).filter(|_| !taken) {
-            Some(body) => body.consume(max),
-            None => Consumed {
-                count: 0,
-                drained: true,
-            },
-        }
-    }
-
-    fn publish(&mut self, number: Number, arm: bool) {
-        let cq = &self.cqs[number.index()];
-        if !cq.taken {
-            met();
-            let wants = arm.then_some(cq.wants);
-            self.act(number, |body| body.publish(wants));
-        }
-    }
-
-    fn signal(&mut self, number: Number) {
-        if self.body(number).is_some() {
-            let sleeps = &mut self.cqs[number.index()].sleeps;
-            if sleeps.is_none() {
-                // It may be about to sleep.
-                met();
-            }
-            *sleeps = None;
-        }
     }
 
     fn asynchronous(&mut self, event: Eqe) {
@@ -416,5 +393,46 @@ impl Effects for World {
         }
         self.pump();
         self.look();
+    }
+}
+
+/// A CQ that was looked up.
+pub struct On<'a>(&'a mut World, Number);
+
+impl CqEffects for On<'_> {
+    fn node(&mut self) -> &mut Node {
+        let Self(world, number) = self;
+        world.node(*number).expect("looked up")
+    }
+
+    fn consume(&mut self, max: u32) -> Consumed {
+        let Self(world, number) = self;
+        let taken = world.cqs[number.index()].taken;
+        match world.body(*number).filter(|_| !taken) {
+            Some(body) => body.consume(max),
+            None => Consumed::NOTHING,
+        }
+    }
+
+    fn publish(&mut self, arm: bool) {
+        let Self(world, number) = self;
+        let cq = &world.cqs[number.index()];
+        if !cq.taken {
+            met();
+            let wants = arm.then_some(cq.wants);
+            world.act(*number, |body| body.publish(wants));
+        }
+    }
+
+    fn signal(&mut self) {
+        let Self(world, number) = self;
+        if world.body(*number).is_some() {
+            let sleeps = &mut world.cqs[number.index()].sleeps;
+            if sleeps.is_none() {
+                // It may be about to sleep.
+                met();
+            }
+            *sleeps = None;
+        }
     }
 }

@@ -23,6 +23,7 @@ use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::mask::Moderation;
 use qpair_queue::poll::Consumed;
+use qpair_queue::poll::CqEffects;
 use qpair_queue::poll::Effects;
 use qpair_queue::poll::Node;
 use qpair_queue::poll::Policy;
@@ -614,29 +615,15 @@ impl Side {
 }
 
 impl Effects for Side {
+    type Cq<'a> = On<'a>;
+
+    fn cq(&mut self, number: Number) -> Option<On<'_>> {
+        self.node(number)?;
+        Some(On(self, number))
+    }
+
     fn node(&mut self, number: Number) -> Option<&mut Node> {
         self.cq(number)?.node.as_mut()
-    }
-
-    fn consume(&mut self, number: Number, max: u32) -> Consumed {
-        self.meanwhile();
-        let consumed = self.read(number, max);
-        self.consumed += consumed.count;
-        self.meanwhile();
-        consumed
-    }
-
-    fn publish(&mut self, number: Number, arm: bool) {
-        self.meanwhile();
-        self.publish_cq(number, arm.then_some(Wants::Next));
-        self.meanwhile();
-    }
-
-    fn signal(&mut self, number: Number) {
-        if let Some(cq) = self.cq(number) {
-            cq.awake = true;
-        }
-        self.meanwhile();
     }
 
     fn asynchronous(&mut self, event: Eqe) {
@@ -650,5 +637,38 @@ impl Effects for Side {
         assert!(unmask || self.policy == Policy::Coalesce);
         self.device.eq_head(head, unmask);
         self.meanwhile();
+    }
+}
+
+/// A CQ that was looked up.
+pub struct On<'a>(&'a mut Side, Number);
+
+impl CqEffects for On<'_> {
+    fn node(&mut self) -> &mut Node {
+        self.0.node(self.1).expect("looked up")
+    }
+
+    fn consume(&mut self, max: u32) -> Consumed {
+        let Self(side, number) = self;
+        side.meanwhile();
+        let consumed = side.read(*number, max);
+        side.consumed += consumed.count;
+        side.meanwhile();
+        consumed
+    }
+
+    fn publish(&mut self, arm: bool) {
+        let Self(side, number) = self;
+        side.meanwhile();
+        side.publish_cq(*number, arm.then_some(Wants::Next));
+        side.meanwhile();
+    }
+
+    fn signal(&mut self) {
+        let Self(side, number) = self;
+        if let Some(cq) = side.cq(*number) {
+            cq.awake = true;
+        }
+        side.meanwhile();
     }
 }
