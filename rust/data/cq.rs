@@ -435,11 +435,9 @@ impl KernelCq {
             }
             bells.ring(place, number, head.get());
         });
-        if self.limbo.count() != 0 {
-            let freed = self.limbo.release(published);
-            // Of this ring: it was admitted as such.
-            let _: Result<(), Slots<Cq>> = self.pool.give(freed);
-        }
+        let freed = self.limbo.release(published);
+        // Of this ring: it was admitted as such.
+        let _: Result<(), Slots<Cq>> = self.pool.give(freed);
         if batch.done().is_empty() {
             return;
         }

@@ -228,9 +228,7 @@ impl EventSlots {
         if published.head().reaches(self.read_until) {
             self.spare.absorb(self.read.take());
         }
-        if self.limbo.count() != 0 {
-            self.pool.reclaim(self.limbo.release(published));
-        }
+        self.pool.reclaim(self.limbo.release(published));
     }
 
     /// A CQ was destroyed, and the destroy reported `until` as the EQ's producer index. Afterwards

@@ -329,7 +329,8 @@ impl<K: Kind> Limbo<K> {
     #[inline]
     pub fn release(&mut self, published: Published<K>) -> Slots<K> {
         let mut freed = Slots::none(self.first.ring);
-        if published.ring() != freed.ring {
+        // Where the first bucket is empty, so is the other.
+        if self.first.is_empty() || published.ring() != freed.ring {
             return freed;
         }
         while !self.first.is_empty() {

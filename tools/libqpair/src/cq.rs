@@ -182,11 +182,9 @@ impl State {
 
     /// After a head was published, or slots came into limbo.
     fn release(&mut self) {
-        if self.limbo.count() != 0 {
-            let freed = self.limbo.release(self.consumer.published());
-            // Of this ring: they were admitted as such.
-            let _: Result<(), Slots<OfCq>> = self.pool.give(freed);
-        }
+        let freed = self.limbo.release(self.consumer.published());
+        // Of this ring: they were admitted as such.
+        let _: Result<(), Slots<OfCq>> = self.pool.give(freed);
         if !self.young.is_empty() {
             self.grow_up();
         }
