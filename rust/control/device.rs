@@ -25,10 +25,7 @@ use crate::{
         },
         knobs::Knobs, //
     },
-    queue::{
-        quota::PerKind,
-        recovery::Recovery, //
-    },
+    queue::quota::PerKind,
     sys::{
         self,
         gate::Pass, //
@@ -84,9 +81,6 @@ pub(crate) struct Device {
     /// The last shutdown has freed nothing, since the device may access memory. Belongs to the
     /// device lock.
     pub(super) kept: Atomic<bool>,
-    /// The watchdog's, which takes it for moments.
-    #[pin]
-    pub(super) recovery: Mutex<Recovery>,
     /// Up to which change of the CPUs interrupts were spread over them.
     pub(super) cpus: Atomic<u32>,
 }
@@ -136,7 +130,6 @@ impl Device {
                 moderation <- Moderation::new(),
                 asleep: Atomic::new(false),
                 kept: Atomic::new(false),
-                recovery <- new_mutex!(Recovery::new(), "Device::recovery"),
                 cpus: Atomic::new(sys::hotplug::changes()),
             }),
             GFP_KERNEL,

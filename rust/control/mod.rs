@@ -32,7 +32,6 @@
 //! | `objects` | that the device's and our tables of CQs and queue pairs change together |
 //! | the pause of a poll | what the poll owns |
 //! | `watched` | what the check for lost interrupts remembers; a leaf |
-//! | `recovery` | what the watchdog knows of failures; held for moments |
 //! | `shares` | which doorbell pages of this epoch are taken, and what their contexts have |
 //! | `tenants` | the list of tenants; held for moments |
 

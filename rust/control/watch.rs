@@ -90,17 +90,14 @@ impl Watch {
             let mut told = device.told.lock();
             // Under the lock: a reset from elsewhere may just have mended it.
             let (health, epoch) = (function.health(), function.epoch());
-            let mut recovery = device.recovery.lock();
-            let is_due = match health {
+            let is_due = function.learn(|recovery| match health {
                 Health::Up => {
                     recovery.works(epoch);
                     false
                 }
                 Health::Fatal => recovery.failed(epoch),
                 _ => false,
-            };
-            function.set_attempts(recovery.attempts());
-            drop(recovery);
+            });
             let lost = match health {
                 Health::Fatal => Lost::Reset,
                 Health::Gone => Lost::Gone,
@@ -139,9 +136,7 @@ impl Watch {
                 );
             }
         }
-        let mut recovery = device.recovery.lock();
-        recovery.tried(now);
-        function.set_attempts(recovery.attempts());
+        function.learn(|recovery| recovery.tried(now));
     }
 }
 

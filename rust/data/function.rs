@@ -20,6 +20,7 @@ use crate::{
         status::EnableError,
         Number, //
     },
+    queue::recovery::Recovery,
     sys::{
         door::Frame,
         gate::Gate,
@@ -143,9 +144,8 @@ pub(crate) struct Function {
     in_place: bool,
     health: Atomic<u32>,
     epoch: Atomic<u32>,
-    /// Attempts in a row to bring it up again that failed, or did not last. The log has each failure
-    /// of a device that was up, and the first of one that was not.
-    attempts: Atomic<u32>,
+    /// What the watchdog knows of failures: a [`Recovery`], as a word.
+    recovery: Atomic<u64>,
     index: Atomic<u32>,
 }
 
@@ -166,7 +166,7 @@ impl Function {
             in_place,
             health: Atomic::new(Health::Down as u32),
             epoch: Atomic::new(0),
-            attempts: Atomic::new(0),
+            recovery: Atomic::new(Recovery::new().to_word()),
             index: Atomic::new(0),
         }
     }
@@ -238,14 +238,18 @@ impl Function {
         Ok(())
     }
 
-    /// How many attempts in a row to bring it up again have failed, or did not last.
+    /// How many attempts in a row to bring it up again have failed, or did not last. The log has
+    /// each failure of a device that was up, and the first of one that was not.
     pub(crate) fn attempts(&self) -> u32 {
-        self.attempts.load(Relaxed)
+        Recovery::from_word(self.recovery.load(Relaxed)).attempts()
     }
 
-    /// What [`Self::attempts`] is from now on. By the watchdog alone.
-    pub(crate) fn set_attempts(&self, attempts: u32) {
-        self.attempts.store(attempts, Relaxed);
+    /// Changes what is known of failures. By the watchdog alone.
+    pub(crate) fn learn<R>(&self, change: impl FnOnce(&mut Recovery) -> R) -> R {
+        let mut recovery = Recovery::from_word(self.recovery.load(Relaxed));
+        let result = change(&mut recovery);
+        self.recovery.store(recovery.to_word(), Relaxed);
+        result
     }
 
     /// It stopped working. Any context. The watchdog sees to the rest; only the first call of an

@@ -18,17 +18,18 @@ const LOG_LONGEST: u32 = 6;
 /// The longest pause between two resets, in looks.
 pub const LONGEST: u32 = 1 << LOG_LONGEST;
 
-/// What the watchdog knows of a device.
+/// What the watchdog knows of a device. It fits into a word, which other tasks read while the
+/// watchdog changes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// The epoch of the failures that are known.
     epoch: u32,
     /// Resets in a row by which the device did not come up, or not for long.
-    attempts: u32,
+    attempts: u16,
     /// Looks at a device that failed, since the last reset.
-    waited: u32,
+    waited: u8,
     /// Looks in a row at a device that works.
-    worked: u32,
+    worked: u8,
 }
 
 impl Recovery {
@@ -42,9 +43,30 @@ impl Recovery {
         }
     }
 
+    /// What [`Self::to_word`] made. 0 is [`Self::new`].
+    pub const fn from_word(word: u64) -> Self {
+        // CAST: Each takes its bits.
+        Self {
+            epoch: word as u32,
+            attempts: (word >> 32) as u16,
+            waited: (word >> 48) as u8,
+            worked: (word >> 56) as u8,
+        }
+    }
+
+    /// All of it.
+    pub const fn to_word(self) -> u64 {
+        // CAST: To a wider type.
+        self.epoch as u64
+            | (self.attempts as u64) << 32
+            | (self.waited as u64) << 48
+            | (self.worked as u64) << 56
+    }
+
     /// Resets in a row by which the device did not come up, or not for long.
     pub const fn attempts(&self) -> u32 {
-        self.attempts
+        // CAST: To a wider type.
+        self.attempts as u32
     }
 
     /// A look at a device that works.
@@ -57,7 +79,7 @@ impl Recovery {
         } else {
             LONGEST
         };
-        if self.worked >= enough && !mutant!(FailuresKept) {
+        if u32::from(self.worked) >= enough && !mutant!(FailuresKept) {
             self.attempts = 0;
         }
     }
@@ -68,7 +90,7 @@ impl Recovery {
     pub fn failed(&mut self, epoch: u32) -> bool {
         self.look(epoch);
         self.worked = 0;
-        if self.waited >= self.pause() {
+        if u32::from(self.waited) >= self.pause() {
             return true;
         }
         self.waited = self.waited.saturating_add(1);
@@ -96,9 +118,9 @@ impl Recovery {
 
     /// Looks at a device that failed before it is reset.
     const fn pause(&self) -> u32 {
-        match self.attempts {
+        match self.attempts() {
             0 => 0,
-            1..=LOG_LONGEST => 1 << (self.attempts - 1),
+            attempts @ 1..=LOG_LONGEST => 1 << (attempts - 1),
             _ => LONGEST,
         }
     }
