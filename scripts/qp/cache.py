@@ -41,7 +41,7 @@ DAY = 24 * 3600
 MONTH = 30 * DAY
 
 # What holds entries; the build root's are whole when they have their name (scripts/root).
-KINDS = ("initramfs", "kernel", "peers", "plots", "qemu", "source")
+KINDS = ("crates", "initramfs", "kernel", "peers", "plots", "qemu", "source")
 ROOTS = "root"
 
 # Folders of / of which the build root shows its own instead of the host's (scripts/in-root).

@@ -10,6 +10,7 @@ import re
 import time
 
 from qp import base
+from qp import crates
 from qp import imports as order
 from qp import kernel as kernels
 from qp import payload
@@ -42,8 +43,10 @@ def complain(lines):
         raise base.Fail("\n  ".join(["", *lines]))
 
 
-def cargo(*words, **more):
-    base.step(f"cargo {words[0]}", ["nice", "cargo", *words], cwd=base.TOP, quiet=True, **more)
+def cargo(verb, *words, **more):
+    with crates.target("host", whole=False) as target:
+        command = ["nice", "cargo", verb, "--locked", "--target-dir", target, *words]
+        base.step(f"cargo {verb}", command, cwd=base.TOP, quiet=True, **more)
 
 
 def rustfmt():
@@ -57,9 +60,7 @@ def rustfmt():
 
 def clippy():
     """Does clippy accept the workspace?"""
-    cargo(
-        "clippy", "--workspace", "--all-targets", "--locked", "--target-dir", BUILD / "host", "--", "-D", "warnings"
-    )
+    cargo("clippy", "--workspace", "--all-targets", "--", "-D", "warnings")
 
 
 def module():
@@ -69,10 +70,7 @@ def module():
 
 def rustdoc():
     """Are the crates' documents without warnings?"""
-    cargo(
-        "doc", "--workspace", "--no-deps", "--locked", "--document-private-items", "--target-dir", BUILD / "host",
-        env={"RUSTDOCFLAGS": "-D warnings"},
-    )  # fmt: skip
+    cargo("doc", "--workspace", "--no-deps", "--document-private-items", env={"RUSTDOCFLAGS": "-D warnings"})
     DOCS.mkdir(parents=True, exist_ok=True)
     link = DOCS / "rustdoc"
     if not link.is_symlink():
@@ -119,7 +117,7 @@ def scripts():
 
 def uapi():
     """Is the C header what the generator makes?"""
-    cargo("run", "--locked", "--package", "qpair-uapi", "--target-dir", BUILD / "host", "--", "--check")
+    cargo("run", "--package", "qpair-uapi", "--", "--check")
 
 
 def sys_only():

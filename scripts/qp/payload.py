@@ -16,6 +16,7 @@ import re
 import sys
 
 from qp import base
+from qp import crates
 from qp import kernel as kernels
 
 TARGET = "x86_64-unknown-linux-gnu"
@@ -107,16 +108,15 @@ def with_symbols(only=None):
             found[f"{where}/{name}"] = target / TARGET / "release" / name
     if names:
         chosen = [word for name in names for word in ("--package", name)]
-        base.step(
-            "building the tools",
-            ["cargo", "build", "--locked", "--release", "--bins", "--target", TARGET, "--target-dir", target, *chosen],
-            cwd=base.TOP,
-            # For guests without a C library.
-            env={
-                "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS": "-C target-feature=+crt-static"
-            },
-            quiet=True,
-        )
+        with crates.target("tools"):
+            base.step(
+                "building the tools",
+                ["cargo", "build", "--locked", "--release", "--bins", "--target", TARGET, "--target-dir", target, *chosen],
+                cwd=base.TOP,
+                # For guests without a C library.
+                env={"CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS": "-C target-feature=+crt-static"},
+                quiet=True,
+            )
     return found
 
 

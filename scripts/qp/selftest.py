@@ -30,6 +30,7 @@ from qp import profile
 from qp import sweeps
 from qp import threads
 from qp.selftest_cache import Cache  # noqa: F401, run with those here
+from qp.selftest_cache import Crates  # noqa: F401
 from qp.selftest_cache import Space  # noqa: F401
 from qp.selftest_suite import Suite  # noqa: F401
 

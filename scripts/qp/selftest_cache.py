@@ -14,6 +14,7 @@ from unittest import mock
 
 from qp import base
 from qp import cache
+from qp import crates
 from qp import kernel as kernels
 from qp import qemu
 from qp import space
@@ -419,3 +420,58 @@ class Space(unittest.TestCase):
         self.free = 0
         with mock.patch.object(cache, "prune", prune):
             space.need(["stock"])
+
+
+class Crates(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(dir="/tmp")
+        self.addCleanup(folder.cleanup)
+        self.top = pathlib.Path(folder.name)
+        for name, value in (("CACHE", self.top / "cache"), ("toolchain", lambda: "rustc")):
+            patch = mock.patch.object(base, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        patch = mock.patch.object(crates, "ours", lambda: {"qpair-abi"})
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.addCleanup(lambda: [cache.USED.pop(held).close() for held in list(cache.USED)])
+
+    def checkout(self, name, lock="one"):
+        here = self.top / name
+        here.mkdir()
+        (here / "Cargo.lock").write_text(lock)
+        return mock.patch.object(base, "TOP", here)
+
+    def build(self, target):
+        """What cargo leaves of a crate of the registry and of one of ours, and of a program of ours."""
+        for package, key, files in (
+            ("anyhow", "0a", ("deps/libanyhow-0a.rlib", "deps/anyhow-0a.d", "build/anyhow-0a/output")),
+            ("qpair-abi", "0b", ("deps/libqpair_abi-0b.rlib",)),
+        ):
+            for file in (f".fingerprint/{package}-{key}/hash", *files):
+                path = target / "release" / file
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(key)
+                os.utime(path, (1000, 1000))
+        (target / "release/qpair").write_text("program")
+
+    def files(self, target):
+        return sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file())
+
+    def test_crates_of_the_registry_are_shared_and_ours_are_not(self):
+        with self.checkout("first"), crates.target("tools") as target:
+            self.assertFalse(target.exists())
+            self.build(target)
+        with self.checkout("second"), crates.target("tools") as target:
+            release = [".fingerprint/anyhow-0a/hash", "build/anyhow-0a/output", "deps/anyhow-0a.d", "deps/libanyhow-0a.rlib"]
+            self.assertEqual(self.files(target), [f"release/{name}" for name in release])
+            # Cargo builds a crate again whose parts are younger than its fingerprint.
+            self.assertEqual((target / "release/deps/libanyhow-0a.rlib").stat().st_mtime, 1000)
+        with self.checkout("third", lock="two"), crates.target("tools") as target:
+            self.assertFalse(target.exists())
+
+    def test_a_part_of_what_will_be_built_is_not_kept(self):
+        with self.checkout("first"), crates.target("host", whole=False) as target:
+            self.build(target)
+        with self.checkout("second"), crates.target("host") as target:
+            self.assertFalse(target.exists())

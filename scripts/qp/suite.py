@@ -44,6 +44,7 @@ import tomllib
 
 from qp import barriers
 from qp import base
+from qp import crates
 from qp import detectors
 from qp import figures
 from qp import guest as runner
@@ -114,7 +115,8 @@ def cargo(name, *args):
 
 def host(_chosen):
     """Layer: cargo test."""
-    return cargo("host", "--workspace", "--no-fail-fast")[0]
+    with crates.target("host"):
+        return cargo("host", "--workspace", "--no-fail-fast")[0]
 
 
 def mutants(_chosen):
