@@ -10,7 +10,7 @@ use crate::eq::Subject;
 use crate::host::Host;
 use crate::host::Trace;
 use crate::mutant::mutant;
-use crate::table::Limbo;
+use crate::table::Deferred;
 use crate::Function;
 use crate::State;
 use qpair_abi::command::cq_flags;
@@ -278,14 +278,14 @@ impl<H: Host> Function<H> {
         if usize::from(index) >= self.pages.len() {
             return Err(AdminError::Number);
         }
-        let kept = |limbo: &[Limbo]| {
-            let of_page = limbo.iter().filter(|limbo| limbo.2 == index);
-            let kept = of_page.filter(|limbo| !self.is_over(limbo) && !mutant!(KeptNotCounted));
+        let kept = |deferred: &[Deferred]| {
+            let of_page = deferred.iter().filter(|free| free.page == index);
+            let kept = of_page.filter(|free| !self.is_over(free) && !mutant!(KeptNotCounted));
             u32::try_from(kept.count()).unwrap_or(u32::MAX)
         };
         Ok(Results {
-            first: kept(self.qps.limbo()),
-            second: kept(self.cqs.limbo()),
+            first: kept(self.qps.deferred()),
+            second: kept(self.cqs.deferred()),
             third: 0,
         })
     }

@@ -94,7 +94,7 @@ impl<H: Host> Function<H> {
         // Whoever waits for it waits for nobody now, and finds that out.
         self.wake_peer(qp);
         self.forget(Subject::Fatal(qp));
-        self.line.remove(qp.index(), page);
+        self.run_queue.remove(qp.index(), page);
         self.retries.remove(qp.index());
         let (until_send, send_index) = self.cq_written(send_cq);
         let (until_recv, recv_index) = self.cq_written(recv_cq);
@@ -200,7 +200,7 @@ impl<H: Host> Function<H> {
         self.retries.remove(qp.index());
         let first = Index::new(self.knobs.first_index);
         let found = self.qps.get_mut(qp).ok_or(AdminError::Number)?;
-        self.line.remove(qp.index(), found.page);
+        self.run_queue.remove(qp.index(), found.page);
         found.sq.clear(first);
         found.rq.clear(first);
         found.sending = None;

@@ -204,7 +204,7 @@ impl<H: Host> Function<H> {
             return;
         }
         // A search, but once in the life of a CQ.
-        for index in 0..self.qps.places() {
+        for index in 0..self.qps.indices() {
             let Some(qp) = self.qps.at(index) else {
                 continue;
             };

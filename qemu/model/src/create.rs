@@ -13,7 +13,7 @@ use crate::qp::Attributes;
 use crate::qp::Qp;
 use crate::qp::Work;
 use crate::ring::Ring;
-use crate::table::Limbo;
+use crate::table::Deferred;
 use crate::Function;
 use qpair_abi::command::access;
 use qpair_abi::command::cq_flags;
@@ -87,14 +87,14 @@ impl<H: Host> Function<H> {
         ring.ok_or(AdminError::Buffer)
     }
 
-    /// Those of a limbo whose rings have been read, and the others.
-    fn sort(&self, limbo: Vec<Limbo>) -> (Vec<Limbo>, Vec<Limbo>) {
-        limbo.into_iter().partition(|limbo| self.is_over(limbo))
+    /// Sorts deferred frees: those whose rings have been read, and the others.
+    fn sort(&self, deferred: Vec<Deferred>) -> (Vec<Deferred>, Vec<Deferred>) {
+        deferred.into_iter().partition(|free| self.is_over(free))
     }
 
-    /// Whether the rings of a limbo have been read.
-    pub(crate) fn is_over(&self, limbo: &Limbo) -> bool {
-        limbo.1.into_iter().all(|until| self.has_passed(until)) || mutant!(IndexReusedAtOnce)
+    /// Whether the rings of a deferred free have been read.
+    pub(crate) fn is_over(&self, free: &Deferred) -> bool {
+        free.untils.into_iter().all(|until| self.has_passed(until)) || mutant!(IndexReusedAtOnce)
     }
 
     pub(crate) fn create_eq(&mut self, command: &Command) -> Result<Results, AdminError> {
@@ -108,8 +108,8 @@ impl<H: Host> Function<H> {
         check_moderation(&context)?;
         let depth = depth(context.log_depth, self.config.log_eq)?;
         let ring = self.ring_of(&context.buffer, depth, Eqe::BYTES as u64, true)?;
-        let limbo = self.eqs.take_limbo();
-        let sorted = self.sort(limbo);
+        let deferred = self.eqs.take_deferred();
+        let sorted = self.sort(deferred);
         self.eqs.settle(sorted);
         let number = self.eqs.next().ok_or(AdminError::Full)?;
         let first = Index::new(self.knobs.first_index);
@@ -130,8 +130,8 @@ impl<H: Host> Function<H> {
         }
         let depth = depth(context.log_depth, self.config.log_cq)?;
         let ring = self.ring_of(&context.buffer, depth, Cqe::BYTES as u64, true)?;
-        let limbo = self.cqs.take_limbo();
-        let sorted = self.sort(limbo);
+        let deferred = self.cqs.take_deferred();
+        let sorted = self.sort(deferred);
         self.cqs.settle(sorted);
         let number = self.cqs.next().ok_or(AdminError::Full)?;
         let user = context.flags & cq_flags::USER != 0;
@@ -195,8 +195,8 @@ impl<H: Host> Function<H> {
         let block = BLOCK_BYTES as u64;
         let sq = self.ring_of(&context.sq, sq_depth, block, false)?;
         let rq = self.ring_of(&context.rq, rq_depth, block << context.rq_stride, false)?;
-        let limbo = self.qps.take_limbo();
-        let sorted = self.sort(limbo);
+        let deferred = self.qps.take_deferred();
+        let sorted = self.sort(deferred);
         self.qps.settle(sorted);
         let number = self.qps.next().ok_or(AdminError::Full)?;
         let attributes = Attributes {
@@ -245,8 +245,8 @@ impl<H: Host> Function<H> {
         }
         let list = List::new(&context.buffer, self.page_limits(), 1);
         let list = list.ok_or(AdminError::Buffer)?;
-        let limbo = self.regions.take_limbo();
-        let sorted = self.sort(limbo);
+        let deferred = self.regions.take_deferred();
+        let sorted = self.sort(deferred);
         self.regions.settle(sorted);
         let number = self.regions.next().ok_or(AdminError::Full)?;
         let region = Region {
@@ -262,8 +262,8 @@ impl<H: Host> Function<H> {
     }
 
     pub(crate) fn create_pd(&mut self) -> Result<Results, AdminError> {
-        let limbo = self.domains.take_limbo();
-        let sorted = self.sort(limbo);
+        let deferred = self.domains.take_deferred();
+        let sorted = self.sort(deferred);
         self.domains.settle(sorted);
         let number = self.domains.next().ok_or(AdminError::Full)?;
         self.domains.insert(number, Domain { users: 0 });

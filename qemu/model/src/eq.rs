@@ -204,7 +204,7 @@ impl<H: Host> Function<H> {
     /// The time has come to look at moderated interrupts again.
     pub(crate) fn moderation_due(&mut self, now: u64) {
         self.timers.moderation = u64::MAX;
-        for index in 0..self.eqs.places() {
+        for index in 0..self.eqs.indices() {
             let Some(eq) = self.eqs.at(index) else {
                 continue;
             };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Lines of queue pairs or pages, in which each stands at most once.
+//! Queues of queue pairs or pages, each of which is queued at most once.
 //!
-//! Links between indices, made once: to step in, to be served and to leave from the
-//! middle cost the same whatever the length, and nothing is allocated.
+//! A queue is links between indices, which are allocated once. To push, to pop and to remove
+//! from the middle cost the same whatever the length.
 
 const NONE: u32 = u32::MAX;
 
@@ -13,7 +13,7 @@ struct Link {
     linked: bool,
 }
 
-/// The ends of a line of [`Links`].
+/// The ends of a queue in [`Links`].
 #[derive(Clone, Copy)]
 pub(crate) struct Ends {
     first: u32,
@@ -37,8 +37,8 @@ impl Ends {
     }
 }
 
-/// Links for indices of which each stands in one line at most. Lines are [`Ends`]; each
-/// index is always used with those of its own line.
+/// Links for indices, each of which is in at most one queue. A queue is its [`Ends`]; an index
+/// is always used with the ends of its own queue.
 pub(crate) struct Links(Vec<Link>);
 
 impl Links {
@@ -52,7 +52,7 @@ impl Links {
         Self(vec![link; count as usize])
     }
 
-    /// Steps in at the end: false if it stands in line already, or there is no such index.
+    /// Queues an index at the end: false if it is queued already, or there is no such index.
     #[inline]
     pub(crate) fn push(&mut self, ends: &mut Ends, index: usize) -> bool {
         let last = ends.last;
@@ -75,7 +75,7 @@ impl Links {
         true
     }
 
-    /// Leaves, wherever it stands: false if it stands nowhere.
+    /// Removes an index from any place: false if it is not queued.
     #[inline]
     pub(crate) fn remove(&mut self, ends: &mut Ends, index: usize) -> bool {
         let Some(link) = self.0.get_mut(index) else {
@@ -98,7 +98,7 @@ impl Links {
     }
 }
 
-/// A line of indices.
+/// A queue of indices.
 pub(crate) struct Fifo {
     links: Links,
     ends: Ends,
@@ -119,12 +119,12 @@ impl Fifo {
         self.ends.first()
     }
 
-    /// Steps in at the end, unless it stands there already.
+    /// Queues an index at the end, unless it is queued already.
     pub(crate) fn push(&mut self, index: usize) {
         self.links.push(&mut self.ends, index);
     }
 
-    /// Leaves, wherever it stands.
+    /// Removes an index from any place.
     pub(crate) fn remove(&mut self, index: usize) {
         self.links.remove(&mut self.ends, index);
     }
@@ -135,25 +135,25 @@ mod tests {
     use super::Fifo;
 
     #[test]
-    fn a_line_keeps_its_order_whoever_leaves() {
-        let mut line = Fifo::new(5);
+    fn removals_keep_the_order() {
+        let mut queue = Fifo::new(5);
         for index in [3, 1, 4, 0, 3, 1, 2] {
-            line.push(index);
+            queue.push(index);
         }
-        line.remove(4);
-        line.remove(3);
-        line.remove(2);
-        line.remove(2);
-        line.push(3);
-        line.push(77);
-        let pop = |line: &mut Fifo| {
-            let first = line.first()?;
-            line.remove(first);
+        queue.remove(4);
+        queue.remove(3);
+        queue.remove(2);
+        queue.remove(2);
+        queue.push(3);
+        queue.push(77);
+        let pop = |queue: &mut Fifo| {
+            let first = queue.first()?;
+            queue.remove(first);
             Some(first)
         };
-        let served: Vec<_> = std::iter::from_fn(|| pop(&mut line)).collect();
+        let served: Vec<_> = std::iter::from_fn(|| pop(&mut queue)).collect();
         assert_eq!(served, [1, 0, 3]);
-        line.push(4);
-        assert_eq!(line.first(), Some(4));
+        queue.push(4);
+        assert_eq!(queue.first(), Some(4));
     }
 }

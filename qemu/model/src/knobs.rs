@@ -55,7 +55,7 @@ impl<H: Host> Function<H> {
     /// Stops the core, or lets it go on. Doorbells are still taken.
     pub fn set_stall(&mut self, stalled: bool) {
         self.knobs.stalled = stalled;
-        if !stalled && !self.line.is_empty() {
+        if !stalled && !self.run_queue.is_empty() {
             self.bus.host.wake();
         }
     }
@@ -68,7 +68,7 @@ impl<H: Host> Function<H> {
     /// Takes the function away, as if it had been pulled out, or brings it back as it was.
     pub fn set_vanish(&mut self, vanished: bool) {
         self.knobs.vanished = vanished;
-        if !vanished && !self.line.is_empty() {
+        if !vanished && !self.run_queue.is_empty() {
             self.bus.host.wake();
         }
     }
@@ -93,7 +93,7 @@ impl<H: Host> Function<H> {
     /// Who waits in line for the clock has to be seen to without it.
     fn paced_anew(&mut self) {
         self.set_timer();
-        if !self.line.is_empty() {
+        if !self.run_queue.is_empty() {
             self.bus.host.wake();
         }
     }

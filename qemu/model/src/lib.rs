@@ -12,7 +12,7 @@
 //!   doorbells ---> CQ and EQ heads, arms          rules: qpair_queue
 //!        |                                              |
 //!        v                                              v
-//!   line of queue pairs --turn--> WQEs --> bytes --> CQE --> EQE --> interrupt
+//!   run queue --turn--> WQEs --> bytes --> CQE --> EQE --> interrupt
 //! ```
 //!
 //! **Nobody is trusted.** Registers, doorbells and memory hold whatever a driver or a process put there.
@@ -31,7 +31,7 @@
 //! | `registers`, `doorbell` | what software does to it |
 //! | `admin`, `create`, `change` | admin commands |
 //! | `eq`, `cq`, `qp`, `mr` | the objects |
-//! | `schedule`, `line` | whose turn it is; timers |
+//! | `schedule`, `run_queue` | whose turn it is; timers |
 //! | `execute`, `transfer` | work requests |
 //! | `table`, `fifo`, `list`, `ring`, `segment`, `bus` | what the others stand on |
 //! | `knobs` | what tests can break |
@@ -52,12 +52,13 @@ mod eq;
 mod execute;
 mod fifo;
 mod knobs;
-mod line;
+
 mod list;
 mod mr;
 mod qp;
 mod registers;
 mod ring;
+mod run_queue;
 mod schedule;
 mod segment;
 mod table;
@@ -76,10 +77,10 @@ use crate::bus::Bus;
 use crate::doorbell::Page;
 use crate::eq::Subject;
 use crate::fifo::Fifo;
-use crate::line::Line;
 use crate::mr::Domain;
 use crate::mr::Regions;
 use crate::registers::Registers;
+use crate::run_queue::RunQueue;
 use crate::schedule::Timers;
 use crate::table::Table;
 use crate::table::Until;
@@ -131,7 +132,7 @@ pub struct Function<H: Host> {
     pub(crate) pages: Vec<Page>,
     pub(crate) asyncs: Asyncs,
     /// Queue pairs that have something to do.
-    pub(crate) line: Line,
+    pub(crate) run_queue: RunQueue,
     /// Queue pairs that try again later.
     pub(crate) retries: Fifo,
     pub(crate) timers: Timers,
@@ -163,7 +164,7 @@ impl<H: Host> Function<H> {
             domains: Table::new(config.pds),
             pages: Vec::new(),
             asyncs: Asyncs::new(&config),
-            line: Line::new(&config),
+            run_queue: RunQueue::new(&config),
             retries: Fifo::new(config.qps),
             timers: Timers::new(),
             blocks: vec![0; schedule::FETCH_WORDS],
@@ -200,7 +201,7 @@ impl<H: Host> Function<H> {
         self.domains = Table::new(self.config.pds);
         self.pages = vec![Page::default(); self.config.pages as usize];
         self.asyncs = Asyncs::new(&self.config);
-        self.line = Line::new(&self.config);
+        self.run_queue = RunQueue::new(&self.config);
         self.retries = Fifo::new(self.config.qps);
         self.timers = Timers::new();
         self.bus.host.wake_at(u64::MAX);
@@ -221,7 +222,7 @@ impl<H: Host> Function<H> {
         self.state = State::Fatal;
         self.cause = cause;
         // The core has nothing to do any more.
-        self.line = Line::new(&self.config);
+        self.run_queue = RunQueue::new(&self.config);
         self.retries = Fifo::new(self.config.qps);
         self.bus.host.trace(Trace::Fatal {
             cause: cause.code(),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The wrong variants.
 //!
-//! As in the crate of the rules: at each promise of the device stands
-//! `mutant!(Name)`, the wrong way to keep it. It is the constant `false` unless a host
-//! test is built with the feature `mutants` and names one on its thread.
-//! `tests/mutants.rs` runs the suite under each of them and demands that it is caught.
+//! Each promise of the device has a wrong variant, `mutant!(Name)`, in the code that keeps it,
+//! as in the crate of the rules. It is the constant `false` unless a host test is built with the
+//! feature `mutants` and activates one on its thread. `tests/mutants.rs` runs the suite under
+//! each of them and demands that it is caught.
 
 /// Whether the wrong variant of this name is to be used here.
 #[cfg(not(feature = "mutants"))]
@@ -73,9 +73,9 @@ mod active {
         ErrorGoesOn: "a queue pair goes on after a failed work request",
         TurnWithoutEnd: "a turn lasts until the SQ is empty",
         RunWithoutEnd: "a run of the core goes on however many bytes it has moved",
-        AdminInLine: "the admin queue pair stands in line with the others of its page",
+        AdminInPage: "the admin queue pair is queued with the others of its page",
         AdminAlways: "commands leave no turn to the queue pairs",
-        PagesInOneLine: "the queue pairs of all pages stand in one line",
+        PagesInOneQueue: "the queue pairs of all pages are in one queue",
         BytesOfAQueuePair: "each queue pair of a page has the bytes of a whole turn",
         RetryForEver: "a peer that is gone is tried for ever",
         RnrIgnoresRetries: "RNR retries are not counted",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Whose turn it is.
 //!
-//! Queue pairs that have something to do stand in the [line](crate::line). The first has a
+//! Queue pairs that have something to do stand in the [run queue](crate::run_queue). The first has a
 //! turn, of a bounded number of work requests and bytes, and steps in again if it is not
 //! through. The admin queue pair goes first, doorbell pages share the core, and a run of the
 //! core ends once it has moved the bytes of a turn.
@@ -14,8 +14,8 @@
 use crate::eq::Source;
 use crate::host::Host;
 use crate::host::Trace;
-use crate::line::Budget;
 use crate::mutant::mutant;
+use crate::run_queue::Budget;
 use crate::Function;
 use crate::State;
 use qpair_abi::command::qp_state;
@@ -119,8 +119,8 @@ impl<H: Host> Function<H> {
         if self.state != State::Ready {
             return;
         }
-        let idle = self.line.is_empty();
-        self.line.push(index, page);
+        let idle = self.run_queue.is_empty();
+        self.run_queue.push(index, page);
         if !idle {
             return;
         }
@@ -135,7 +135,7 @@ impl<H: Host> Function<H> {
 
     /// A doorbell has been acted on: works here and now if that is the way.
     pub(crate) fn after_doorbell(&mut self) {
-        if !self.works_in_doorbells() || self.line.is_empty() {
+        if !self.works_in_doorbells() || self.run_queue.is_empty() {
             return;
         }
         let now = self.bus.host.now();
@@ -157,7 +157,7 @@ impl<H: Host> Function<H> {
             next = next.min(first.retry_at);
         }
         let clocked = || self.works_by_clock() || self.works_in_doorbells();
-        if !self.line.is_empty() && !self.knobs.stalled && clocked() {
+        if !self.run_queue.is_empty() && !self.knobs.stalled && clocked() {
             next = next.min(self.timers.core);
         }
         if next != self.timers.asked {
@@ -208,7 +208,7 @@ impl<H: Host> Function<H> {
             if moved >= most {
                 break;
             }
-            let Some(mut next) = self.line.next() else {
+            let Some(mut next) = self.run_queue.next() else {
                 return Run::Idle;
             };
             let whole = next.budget.bytes;
@@ -217,12 +217,12 @@ impl<H: Host> Function<H> {
                 self.turn(qp, &mut next.budget);
             }
             moved = moved.saturating_add(whole.saturating_sub(next.budget.bytes));
-            self.line.done(&next);
-            if self.line.is_empty() {
+            self.run_queue.done(&next);
+            if self.run_queue.is_empty() {
                 return Run::Idle;
             }
         }
-        if self.line.is_empty() {
+        if self.run_queue.is_empty() {
             Run::Idle
         } else {
             Run::More

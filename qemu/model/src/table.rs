@@ -4,12 +4,12 @@
 //! A number is an index and a generation. A look-up is one access to an array and
 //! one comparison, and a number that outlived its object finds nothing.
 //!
-//! When an object is destroyed, entries that name it may still lie unread in rings. Until
-//! the heads of these rings have passed them its index is in limbo: the number in such an
-//! entry names no object, and never another one at the same place.
+//! When an object is destroyed, entries that name it may still lie unread in rings. Its index
+//! is freed when the heads of these rings have passed them (a *deferred free*): the number in
+//! such an entry names no object, and never another one at the same index.
 //!
-//! The generations of a place are 1 to 65535, each once before one comes again: in order, or, in a
-//! table with a secret, in an order that is not known without it.
+//! The generations of an index are 1 to 65535, each once before one comes again: in order, or,
+//! in a table with a secret, in an order that is not known without it.
 
 use crate::mutant::mutant;
 use qpair_abi::Number;
@@ -20,12 +20,12 @@ use std::hash::Hasher;
 struct Slot<T> {
     /// The object that is, or was, here.
     number: Number,
-    /// How many generations have been given out since the first one, which is the last again.
+    /// How many generations have been given out, modulo their number.
     given: u16,
     object: Option<Box<T>>,
 }
 
-/// Generations of a place.
+/// Generations of an index.
 const GENERATIONS: u16 = u16::MAX;
 
 /// The secret that an order of generations follows from.
@@ -33,8 +33,8 @@ const GENERATIONS: u16 = u16::MAX;
 struct Secret(u64);
 
 impl Secret {
-    /// The `given`th generation of a place: a permutation of 16 bits (a Feistel network whose
-    /// rounds are SipHash), taken again when it gives what is no generation.
+    /// The `given`th generation of an index: a permutation of 16 bits (a Feistel network whose
+    /// rounds are SipHash), applied again if the value is no generation.
     fn generation(self, index: u16, given: u16) -> u16 {
         let mut value = given;
         loop {
@@ -68,33 +68,38 @@ pub(crate) enum Until {
 /// The rings that may hold entries of a destroyed object.
 pub(crate) type Untils = [Until; 3];
 
-/// An index whose object is gone, what has to be read before it is given out again, and the
-/// doorbell page of the object.
-pub(crate) type Limbo = (u16, Untils, u16);
+/// A deferred free: an index whose object is destroyed, and which is not free yet.
+pub(crate) struct Deferred {
+    index: u16,
+    /// What has to be read before the index is free.
+    pub(crate) untils: Untils,
+    /// The doorbell page of the object.
+    pub(crate) page: u16,
+}
 
 /// All objects of a kind.
 pub(crate) struct Table<T> {
     slots: Vec<Slot<T>>,
     limit: usize,
-    /// Indices that can be given out again; the last one in is the first one out.
+    /// Free indices; the last one in is the first one out.
     free: Vec<u16>,
-    limbo: Vec<Limbo>,
+    deferred: Vec<Deferred>,
     secret: Option<Secret>,
 }
 
 impl<T> Table<T> {
-    /// An empty one of at most `limit` objects, which is at most 65536.
+    /// An empty table of at most `limit` objects, which is at most 65536.
     pub(crate) fn new(limit: u32) -> Self {
         Self {
             slots: Vec::new(),
             limit: limit as usize,
             free: Vec::new(),
-            limbo: Vec::new(),
+            deferred: Vec::new(),
             secret: None,
         }
     }
 
-    /// An empty one. Its generations cannot be predicted without the secret.
+    /// An empty table whose generations cannot be predicted without the secret.
     pub(crate) fn with_secret(limit: u32, secret: u64) -> Self {
         Self {
             secret: Some(Secret(secret)),
@@ -102,7 +107,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Puts in the object that registers brought up; only into an empty table.
+    /// Inserts the object that registers brought up; only into an empty table.
     pub(crate) fn insert_first(&mut self, object: T) {
         if self.slots.is_empty() {
             self.slots.push(Slot {
@@ -137,7 +142,7 @@ impl<T> Table<T> {
         })
     }
 
-    /// Puts in the object that was made for the number that [`next`](Self::next) gave.
+    /// Inserts the object of the number that [`next`](Self::next) gave.
     pub(crate) fn insert(&mut self, number: Number, object: T) {
         self.free.retain(|&index| index as usize != number.index());
         if let Some(slot) = self.slots.get_mut(number.index()) {
@@ -169,49 +174,59 @@ impl<T> Table<T> {
         slot.object.as_deref_mut()
     }
 
-    /// The number of whoever is at this place now.
+    /// The number of the object at this index.
     #[inline]
     pub(crate) fn at(&self, index: usize) -> Option<Number> {
         let slot = self.slots.get(index)?;
         slot.object.is_some().then_some(slot.number)
     }
 
-    /// Whether something is at this place, but of another generation.
+    /// Whether the index has been used, but with another generation.
     pub(crate) fn is_stale(&self, number: Number) -> bool {
         let slot = self.slots.get(number.index());
         slot.is_some_and(|slot| slot.number != number && number.generation() != 0)
     }
 
-    /// Takes an object out whose index is free at once.
+    /// Removes an object whose entries are in no ring.
     pub(crate) fn remove(&mut self, number: Number) -> Option<T> {
         self.remove_of_page(number, [Until::Now; 3], 0)
     }
 
-    /// Takes an object of a doorbell page out. Its index is in limbo until the rings were read.
-    pub(crate) fn remove_of_page(&mut self, number: Number, until: Untils, page: u16) -> Option<T> {
+    /// Removes an object of a doorbell page, and defers the free of its index until the rings
+    /// have been read.
+    pub(crate) fn remove_of_page(
+        &mut self,
+        number: Number,
+        untils: Untils,
+        page: u16,
+    ) -> Option<T> {
         let slot = self.slots.get_mut(number.index())?;
         if slot.number != number {
             return None;
         }
         let object = slot.object.take()?;
-        self.limbo.push((number.index() as u16, until, page));
+        self.deferred.push(Deferred {
+            index: number.index() as u16,
+            untils,
+            page,
+        });
         Some(*object)
     }
 
-    /// The indices in limbo.
-    pub(crate) fn limbo(&self) -> &[Limbo] {
-        &self.limbo
+    /// The deferred frees.
+    pub(crate) fn deferred(&self) -> &[Deferred] {
+        &self.deferred
     }
 
-    /// Hands out the indices in limbo, to be looked at and brought back.
-    pub(crate) fn take_limbo(&mut self) -> Vec<Limbo> {
-        core::mem::take(&mut self.limbo)
+    /// Takes the deferred frees out; [`settle`](Self::settle) follows.
+    pub(crate) fn take_deferred(&mut self) -> Vec<Deferred> {
+        core::mem::take(&mut self.deferred)
     }
 
-    /// Brings them back: those that can be given out again, and the others.
-    pub(crate) fn settle(&mut self, (over, held): (Vec<Limbo>, Vec<Limbo>)) {
-        self.free.extend(over.into_iter().map(|(index, ..)| index));
-        self.limbo = held;
+    /// Frees the indices of `over`, and defers those of `held` further.
+    pub(crate) fn settle(&mut self, (over, held): (Vec<Deferred>, Vec<Deferred>)) {
+        self.free.extend(over.into_iter().map(|free| free.index));
+        self.deferred = held;
     }
 
     /// All objects.
@@ -227,8 +242,8 @@ impl<T> Table<T> {
         there.count()
     }
 
-    /// How many places have ever been used.
-    pub(crate) fn places(&self) -> usize {
+    /// How many indices have ever been used.
+    pub(crate) fn indices(&self) -> usize {
         self.slots.len()
     }
 }
@@ -240,9 +255,9 @@ mod tests {
     use qpair_abi::Number;
 
     fn sweep<T>(table: &mut Table<T>, over: impl Fn(Until) -> bool) {
-        let limbo = table.take_limbo();
-        let is_over = |limbo: &super::Limbo| limbo.1.into_iter().all(&over);
-        table.settle(limbo.into_iter().partition(is_over));
+        let deferred = table.take_deferred();
+        let is_over = |free: &super::Deferred| free.untils.into_iter().all(&over);
+        table.settle(deferred.into_iter().partition(is_over));
     }
 
     #[test]
@@ -268,11 +283,11 @@ mod tests {
         assert_eq!(table.next(), None, "an entry of it is in a ring");
         sweep(&mut table, |_| true);
         assert_eq!(table.next(), Some(Number::new(0, 2)));
-        assert_eq!(table.next(), Some(Number::new(0, 2)), "nothing was made");
+        assert_eq!(table.next(), Some(Number::new(0, 2)), "nothing was created");
         assert!(table.is_stale(Number::new(1, 9)));
     }
 
-    /// The first `count` generations of the only place.
+    /// The first `count` generations of the only index.
     fn generations(mut table: Table<()>, count: usize) -> Vec<u16> {
         let mut next = || {
             let number = table.next().unwrap();
@@ -306,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn places_have_orders_of_their_own() {
+    fn each_index_has_an_order_of_its_own() {
         let mut table = Table::with_secret(100, 7);
         let mut firsts = Vec::new();
         while let Some(number) = table.next() {
