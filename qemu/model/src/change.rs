@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Changing and ending objects.
+//! MODIFY and DESTROY commands.
 //!
-//! The model moves bytes only inside of its turns, and a command is a turn of its own: when an object is
-//! taken out of its table nothing of it is under way. What a paused message or a
-//! line still knows of it is its number, which finds nobody from then on.
+//! The model moves bytes only in turns, and a command is a turn of its own: when an object is
+//! removed from its table, nothing that uses it is in progress. A paused message or a queue may
+//! still have its number, which finds no object from then on.
 
-use crate::admin::Results;
-use crate::create::check_access;
-use crate::create::check_moderation;
-use crate::create::check_reserved;
+use crate::context::check_access;
+use crate::context::check_moderation;
+use crate::context::check_reserved;
+use crate::context::read;
+use crate::context::Results;
 use crate::create::MAX_RETRY;
 use crate::create::REMOTE;
-use crate::eq::Subject;
+use crate::eq::EventQueue;
+use crate::function::Function;
 use crate::host::Host;
 use crate::mutant::mutant;
+use crate::subject::Subject;
 use crate::table::Until;
-use crate::Function;
 use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::Command;
@@ -27,39 +29,42 @@ use qpair_queue::index::Index;
 
 impl<H: Host> Function<H> {
     pub(crate) fn modify_eq(&mut self, command: &Command) -> Result<Results, AdminError> {
-        let words = self.context(command)?;
+        let words = read(&mut self.data.core.bus, command)?;
         check_reserved(&words, &EqContext::RESERVED)?;
         let context = EqContext::decode(&words);
         check_moderation(&context)?;
-        let eq = self.eqs.get_mut(command.number).ok_or(AdminError::Number)?;
-        eq.moderate(context.moderation_count, context.moderation_usecs);
-        self.look_at_line(command.number);
+        let data = &mut self.data;
+        let eq = data.events.eqs.get_mut(command.number);
+        let eq = eq.ok_or(AdminError::Number)?;
+        eq.moderate(&context);
+        eq.look_at_interrupt(&mut data.core);
         Ok(Results::default())
     }
 
     pub(crate) fn destroy_eq(&mut self, eq: Number) -> Result<Results, AdminError> {
-        let found = self.eqs.get(eq).ok_or(AdminError::Number)?;
+        let found = self.data.events.eqs.get(eq).ok_or(AdminError::Number)?;
         // EQ 0 has CQ 0, for as long as the function is enabled.
         if found.users != 0 && !mutant!(BusyDestroyed) {
             return Err(AdminError::Busy);
         }
-        self.timers.delayed.retain(|&(_, delayed, _)| delayed != eq);
-        self.eqs.remove(eq);
+        let delayed = &mut self.data.core.timers.delayed;
+        delayed.retain(|&(_, delayed, _)| delayed != eq);
+        self.data.events.eqs.remove(eq);
         Ok(Results::default())
     }
 
     pub(crate) fn destroy_cq(&mut self, cq: Number) -> Result<Results, AdminError> {
-        let found = self.cqs.get(cq).ok_or(AdminError::Number)?;
+        let found = self.data.cqs.get(cq).ok_or(AdminError::Number)?;
         let (eq, page) = (found.eq, found.page);
         if found.users != 0 && !mutant!(BusyDestroyed) {
             return Err(AdminError::Busy);
         }
-        self.forget(Subject::Overrun(cq));
+        self.data.events.forget(Subject::Overrun(cq));
         let (until, index) = self.eq_written(eq);
         let (until_async, async_index) = self.eq_written(Number::ADMIN);
         let untils = [until, until_async, Until::Now];
-        self.cqs.remove_of_page(cq, untils, page);
-        if let Some(eq) = self.eqs.get_mut(eq) {
+        self.data.cqs.remove_of_page(cq, untils, page);
+        if let Some(eq) = self.data.events.eqs.get_mut(eq) {
             eq.users = eq.users.saturating_sub(1);
         }
         Ok(Results {
@@ -70,7 +75,7 @@ impl<H: Host> Function<H> {
     }
 
     pub(crate) fn destroy_mr(&mut self, key: Number) -> Result<Results, AdminError> {
-        let region = self.regions.remove(key);
+        let region = self.data.regions.remove(key);
         let region = region.ok_or(AdminError::Number)?;
         self.domain_users(region.pd, -1);
         Ok(Results::default())
@@ -86,23 +91,24 @@ impl<H: Host> Function<H> {
     }
 
     pub(crate) fn destroy_qp(&mut self, qp: Number) -> Result<Results, AdminError> {
-        let found = self.qps.get(qp).ok_or(AdminError::Number)?;
+        let found = self.data.qps.get(qp).ok_or(AdminError::Number)?;
         if qp == Number::ADMIN {
             return Err(AdminError::Busy);
         }
         let (pd, page, send_cq, recv_cq) = (found.pd, found.page, found.send_cq, found.recv_cq);
-        // Whoever waits for it waits for nobody now, and finds that out.
-        self.wake_peer(qp);
-        self.forget(Subject::Fatal(qp));
-        self.run_queue.remove(qp.index(), page);
-        self.retries.remove(qp.index());
-        let (until_send, send_index) = self.cq_written(send_cq);
-        let (until_recv, recv_index) = self.cq_written(recv_cq);
+        // A peer that waits finds that this queue pair is gone.
+        let data = &mut self.data;
+        data.qps.wake_peer(&mut data.core, qp);
+        data.events.forget(Subject::Fatal(qp));
+        data.core.run_queue.remove(qp.index(), page);
+        data.core.retries.remove(qp.index());
+        let (until_send, send_index) = self.data.cq_written(send_cq);
+        let (until_recv, recv_index) = self.data.cq_written(recv_cq);
         let (until_async, async_index) = self.eq_written(Number::ADMIN);
         let untils = [until_send, until_recv, until_async];
-        self.qps.remove_of_page(qp, untils, page);
+        self.data.qps.remove_of_page(qp, untils, page);
         for cq in [send_cq, recv_cq] {
-            if let Some(cq) = self.cqs.get_mut(cq) {
+            if let Some(cq) = self.data.cqs.get_mut(cq) {
                 cq.users = cq.users.saturating_sub(1);
             }
         }
@@ -114,28 +120,18 @@ impl<H: Host> Function<H> {
         })
     }
 
-    /// What has been written to a CQ so far.
-    fn cq_written(&self, cq: Number) -> (Until, Index) {
-        self.cqs.get(cq).map_or((Until::Now, Index::ZERO), |found| {
-            let index = found.channel.window().tail();
-            (Until::Cq(cq, found.written()), index)
-        })
-    }
-
-    /// What has been written to an EQ so far.
+    /// What has been written to an EQ so far, and the index past it.
     fn eq_written(&self, eq: Number) -> (Until, Index) {
-        self.eqs.get(eq).map_or((Until::Now, Index::ZERO), |found| {
-            let index = found.queue.window().tail();
-            (Until::Eq(eq, found.written()), index)
-        })
+        let written = self.data.events.eqs.get(eq).map(EventQueue::written);
+        written.unwrap_or((Until::Now, Index::ZERO))
     }
 
     pub(crate) fn modify_qp(&mut self, command: &Command) -> Result<Results, AdminError> {
-        let words = self.context(command)?;
+        let words = read(&mut self.data.core.bus, command)?;
         check_reserved(&words, &QpContext::RESERVED)?;
         let context = QpContext::decode(&words);
         let (qp, mask) = (command.number, command.mask);
-        let found = self.qps.get(qp).ok_or(AdminError::Number)?;
+        let found = self.data.qps.get(qp).ok_or(AdminError::Number)?;
         if qp == Number::ADMIN {
             return Err(AdminError::Number);
         }
@@ -169,7 +165,7 @@ impl<H: Host> Function<H> {
         if !peer_ok || !retry_ok {
             return Err(AdminError::Attribute);
         }
-        let found = self.qps.get_mut(qp).ok_or(AdminError::Number)?;
+        let found = self.data.qps.get_mut(qp).ok_or(AdminError::Number)?;
         let attributes = &mut found.attributes;
         if wants(qp_mask::PEER) {
             attributes.peer = context.peer;
@@ -187,42 +183,37 @@ impl<H: Host> Function<H> {
         if !wants(qp_mask::STATE) {
             return Ok(Results::default());
         }
-        self.set_state(qp, to);
+        self.data.qps.set_state(&mut self.data.core, qp, to);
         if to != qp_state::RESET {
             return Ok(Results::default());
         }
-        self.make_new(qp)
+        self.clear_qp(qp)
     }
 
-    /// A queue pair is in RESET: what it held is dropped.
-    fn make_new(&mut self, qp: Number) -> Result<Results, AdminError> {
-        self.forget(Subject::Fatal(qp));
-        self.retries.remove(qp.index());
-        let first = Index::new(self.knobs.first_index);
-        let found = self.qps.get_mut(qp).ok_or(AdminError::Number)?;
-        self.run_queue.remove(qp.index(), found.page);
-        found.sq.clear(first);
-        found.rq.clear(first);
-        found.sending = None;
-        found.receiving = None;
-        found.waiting = false;
-        found.tries = 0;
-        found.attributes.peer = Number::default();
+    /// Drops all that a queue pair in RESET held.
+    fn clear_qp(&mut self, qp: Number) -> Result<Results, AdminError> {
+        let data = &mut self.data;
+        data.events.cancel(Subject::Fatal(qp));
+        data.core.retries.remove(qp.index());
+        let first = data.core.first_index();
+        let found = data.qps.get_mut(qp).ok_or(AdminError::Number)?;
+        data.core.run_queue.remove(qp.index(), found.page);
+        found.clear(first);
         let (send_cq, recv_cq) = (found.send_cq, found.recv_cq);
         Ok(Results {
-            first: self.cq_written(send_cq).1.get(),
-            second: self.cq_written(recv_cq).1.get(),
+            first: data.cq_written(send_cq).1.get(),
+            second: data.cq_written(recv_cq).1.get(),
             third: self.eq_written(Number::ADMIN).1.get(),
         })
     }
 }
 
-/// Whether a peer may be given on the way to this state.
+/// Whether a peer may be set with this state.
 fn stays_or_connects(to: u8) -> bool {
     matches!(to, qp_state::INIT | qp_state::RTR)
 }
 
-/// The ways that there are.
+/// Whether MODIFY may change the state so.
 fn is_step(from: u8, to: u8) -> bool {
     matches!(
         (from, to),

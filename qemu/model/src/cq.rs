@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Completion queues.
 //!
-//! When a CQ writes an event is decided by the rules (`queue::channel`). Here
-//! the completion is in memory before the event that speaks of it.
-//!
-//! A CQ without room is overrun: completions are lost, which can be mended by nobody. So
-//! its queue pairs are stopped and its owner is told, once; nobody else is concerned.
+//! The rules (`queue::channel`) decide when a CQ writes an event. The completion is in memory
+//! before the event that reports it.
 
-use crate::eq::Source;
-use crate::eq::Subject;
+use crate::event::Events;
 use crate::host::Host;
+use crate::host::Mapping;
 use crate::host::Trace;
 use crate::mutant::mutant;
 use crate::ring::Ring;
-use crate::Function;
-use crate::State;
+use crate::schedule::Core;
+use crate::subject::Source;
+use crate::subject::Subject;
+use crate::table::Until;
+use qpair_abi::command::cq_flags;
+use qpair_abi::command::CqContext;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::Cqe;
 use qpair_abi::entry::Eqe;
 use qpair_abi::entry::OWNER;
 use qpair_abi::status::EnableError;
 use qpair_abi::status::Event;
-use qpair_abi::status::Status;
 use qpair_abi::Number;
 use qpair_queue::channel::Channel;
 use qpair_queue::channel::Fire;
@@ -29,49 +29,72 @@ use qpair_queue::channel::Violation;
 use qpair_queue::channel::Wants;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
-use qpair_queue::mask::Notice;
+
+/// Why a completion was not written.
+pub(crate) enum NotPut {
+    /// The CQ was overrun before.
+    Dead,
+    /// The CQ has no room, or its memory cannot be written.
+    Overrun,
+}
 
 /// A completion queue.
-pub(crate) struct Cq<M> {
+pub(crate) struct CompletionQueue<M> {
     pub(crate) number: Number,
     pub(crate) eq: Number,
     pub(crate) page: u16,
-    pub(crate) log_depth: u8,
-    pub(crate) user: bool,
-    /// It had no room once, or its memory is gone.
-    pub(crate) overrun: bool,
+    log_depth: u8,
+    user: bool,
+    /// It takes no completion any more.
+    overrun: bool,
     pub(crate) ring: Ring<M>,
-    pub(crate) channel: Channel,
+    channel: Channel,
     /// Work queues that complete here.
     pub(crate) users: u32,
-    pub(crate) overrun_notice: Notice,
     /// Entries passed since the beginning.
     passed: u64,
 }
 
-impl<M> Cq<M> {
+impl<M: Mapping> CompletionQueue<M> {
     pub(crate) fn new(
         number: Number,
-        eq: Number,
-        log_depth: u8,
+        context: &CqContext,
         depth: Depth,
-        user: bool,
         ring: Ring<M>,
         first: Index,
     ) -> Self {
+        let user = context.flags & cq_flags::USER != 0;
         Self {
             number,
-            eq,
-            page: 0,
-            log_depth,
+            eq: context.eq,
+            page: context.page,
+            log_depth: context.log_depth,
             user,
             overrun: false,
             ring,
             channel: Channel::starting_at(depth, user, first),
             users: 0,
-            overrun_notice: Notice::default(),
             passed: 0,
         }
+    }
+
+    /// What a query reports.
+    pub(crate) fn context(&self) -> CqContext {
+        CqContext {
+            eq: self.eq,
+            page: self.page,
+            log_depth: self.log_depth,
+            flags: if self.user { cq_flags::USER } else { 0 }
+                | if self.overrun { cq_flags::OVERRUN } else { 0 },
+            producer: self.channel.window().tail().get(),
+            consumer: self.channel.window().head().get(),
+            buffer: *self.ring.described(),
+        }
+    }
+
+    /// Whether it takes no completion any more.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.overrun && !mutant!(DeadCqTaken)
     }
 
     /// Entries passed since the beginning; does not wrap.
@@ -79,14 +102,21 @@ impl<M> Cq<M> {
         self.passed
     }
 
-    /// Entries written since the beginning; does not wrap.
-    pub(crate) fn written(&self) -> u64 {
-        self.passed
-            .wrapping_add(u64::from(self.channel.window().used()))
+    /// What has been written so far, and the index past it.
+    pub(crate) fn written(&self) -> (Until, Index) {
+        let window = self.channel.window();
+        let written = self.passed.wrapping_add(u64::from(window.used()));
+        (Until::Cq(self.number, written), window.tail())
     }
 
     /// Publishes a head, with an arm or without.
-    pub(crate) fn head(&mut self, head: Index, wants: Option<Wants>) -> Result<Fire, Violation> {
+    pub(crate) fn head<H: Host<Map = M>>(
+        &mut self,
+        core: &mut Core<H>,
+        events: &mut Events<M>,
+        head: Index,
+        wants: Option<Wants>,
+    ) -> Result<(), Violation> {
         let before = self.channel.window().head();
         let fire = match wants {
             Some(wants) => self.channel.arm(wants, head),
@@ -94,71 +124,51 @@ impl<M> Cq<M> {
         };
         let after = self.channel.window().head();
         self.passed = self.passed.wrapping_add(u64::from(after.since(before)));
-        fire
-    }
-}
-
-impl<H: Host> Function<H> {
-    /// Writes a completion, and the event that it causes. False if the turn of the queue pair must end: the CQ is
-    /// overrun, or the function stopped.
-    #[inline(always)]
-    pub(crate) fn complete(&mut self, cq: Number, cqe: &Cqe, solicited: bool) -> bool {
-        if self.state != State::Ready {
-            return false;
-        }
-        let failed = cqe.status != Status::Success.code();
-        if failed {
-            self.bus.count(Counter::Errors);
-        }
-        let wakes = (solicited && !mutant!(SolicitedForgotten)) || failed;
-        self.put_completion(cq, cqe.encode(), wakes)
+        self.fire(core, events, fire?);
+        Ok(())
     }
 
-    /// Puts an entry into the ring, and writes the event that it causes. False as [`complete`](Self::complete).
-    #[inline(always)]
-    pub(crate) fn put_completion(
+    /// The head of the EQ has passed the event of this CQ: writes the next one if it is due.
+    pub(crate) fn event_passed<H: Host<Map = M>>(
         &mut self,
-        cq: Number,
+        core: &mut Core<H>,
+        events: &mut Events<M>,
+    ) {
+        let fire = self.channel.passed();
+        self.fire(core, events, fire);
+    }
+
+    /// Writes a completion, and the event that it causes.
+    #[inline(always)]
+    pub(crate) fn put<H: Host<Map = M>>(
+        &mut self,
+        core: &mut Core<H>,
+        events: &mut Events<M>,
         mut words: [u64; Cqe::WORDS],
         wakes: bool,
-    ) -> bool {
-        let Some(found) = self.cqs.get_mut(cq) else {
-            return false;
-        };
-        if found.overrun {
-            return mutant!(OverrunGoesOn);
+    ) -> Result<(), NotPut> {
+        if self.overrun {
+            return Err(NotPut::Dead);
         }
-        let Some((index, fire)) = found.channel.push(wakes) else {
-            self.overrun(cq);
-            return mutant!(OverrunGoesOn);
-        };
-        let depth = found.channel.window().depth();
+        let (index, fire) = self.channel.push(wakes).ok_or(NotPut::Overrun)?;
+        let depth = self.channel.window().depth();
         let [_, _, _, last] = &mut words;
         *last = (*last & !OWNER) | if depth.owner(index) { OWNER } else { 0 };
         let at = u64::from(depth.position(index)) * Cqe::BYTES as u64;
-        let found = if mutant!(EventBeforeCompletion) {
-            self.fire(cq, fire);
-            self.cqs.get_mut(cq)
-        } else {
-            Some(found)
-        };
-        let Some(found) = found else {
-            return false;
-        };
+        if mutant!(EventBeforeCompletion) {
+            self.fire(core, events, fire);
+        }
         if mutant!(OwnerFirst) {
-            // The words in the wrong order: the owner bit with nothing behind it.
+            // The words in the wrong order: the owner bit before the others.
             let [_, _, _, last] = words;
-            let _ = found.ring.store(&mut self.bus, at, [0, 0, 0, last]);
+            let _ = self.ring.store(&mut core.bus, at, [0, 0, 0, last]);
         }
-        let stored = found.ring.store(&mut self.bus, at, words);
-        if stored.is_err() {
-            self.overrun(cq);
-            return mutant!(OverrunGoesOn);
-        }
-        self.bus.count(Counter::Cqes);
+        let stored = self.ring.store(&mut core.bus, at, words);
+        stored.map_err(|_| NotPut::Overrun)?;
+        core.bus.count(Counter::Cqes);
         let cqe = Cqe::decode(&words);
-        self.bus.host.trace(Trace::Completion {
-            cq,
+        core.bus.host.trace(Trace::Completion {
+            cq: self.number,
             index: index.get(),
             qp: cqe.qp,
             opcode: cqe.opcode,
@@ -166,61 +176,45 @@ impl<H: Host> Function<H> {
             vendor: cqe.vendor,
         });
         if !mutant!(EventBeforeCompletion) {
-            self.fire(cq, fire);
+            self.fire(core, events, fire);
         }
-        self.state == State::Ready
+        Ok(())
     }
 
-    /// Writes the event of a CQ if its channel says so.
+    /// Writes an event if the channel says so.
     #[inline]
-    pub(crate) fn fire(&mut self, cq: Number, fire: Fire) {
-        if fire == Fire::No || self.state != State::Ready {
-            return;
+    fn fire<H: Host<Map = M>>(&self, core: &mut Core<H>, events: &mut Events<M>, fire: Fire) {
+        if fire == Fire::Now && core.is_ready() {
+            self.write_event(core, events);
         }
-        self.write_completion_event(cq);
     }
 
     #[inline(never)]
-    fn write_completion_event(&mut self, cq: Number) {
-        if let Some(eq) = self.cqs.get(cq).map(|cq| cq.eq) {
-            self.write_event(eq, Source::Cq(cq), completion_event(cq));
-        }
-    }
-
-    /// The CQ had no room, or its memory could not be written.
-    #[cold]
-    fn overrun(&mut self, cq: Number) {
-        if cq == Number::ADMIN {
-            self.fatal(EnableError::AdminCqOverrun);
-            return;
-        }
-        let Some(found) = self.cqs.get_mut(cq) else {
-            return;
+    fn write_event<H: Host<Map = M>>(&self, core: &mut Core<H>, events: &mut Events<M>) {
+        let eqe = Eqe {
+            number: self.number,
+            count: 1,
+            kind: Event::Completion.code(),
+            code: 0,
         };
-        found.overrun = true;
-        self.bus.count(Counter::CqOverruns);
-        self.happened(Subject::Overrun(cq));
-        if mutant!(OverrunIgnored) {
-            return;
-        }
-        // A search, but once in the life of a CQ.
-        for index in 0..self.qps.indices() {
-            let Some(qp) = self.qps.at(index) else {
-                continue;
-            };
-            let uses = |found: &crate::qp::Qp<H::Map>| found.send_cq == cq || found.recv_cq == cq;
-            if self.qps.get(qp).is_some_and(uses) {
-                self.stop(qp, Status::General);
-            }
-        }
+        events.write(core, self.eq, Source::Cq(self.number), eqe);
     }
-}
 
-fn completion_event(cq: Number) -> Eqe {
-    Eqe {
-        number: cq,
-        count: 1,
-        kind: Event::Completion.code(),
-        code: 0,
+    /// Notes that a completion is lost, and reports it. Without CQ 0 the function cannot go on:
+    /// it stops. False if there is nothing left to do.
+    #[cold]
+    pub(crate) fn overrun<H: Host<Map = M>>(
+        &mut self,
+        core: &mut Core<H>,
+        events: &mut Events<M>,
+    ) -> bool {
+        if self.number == Number::ADMIN {
+            events.fatal(core, EnableError::AdminCqOverrun);
+            return false;
+        }
+        self.overrun = true;
+        core.bus.count(Counter::CqOverruns);
+        events.report(core, Subject::Overrun(self.number), 0);
+        !mutant!(OverrunIgnored)
     }
 }

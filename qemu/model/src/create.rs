@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Making objects.
+//! CREATE commands.
 
-use crate::admin::Results;
-use crate::cq::Cq;
-use crate::eq::Eq;
+use crate::context::check_access;
+use crate::context::check_moderation;
+use crate::context::check_reserved;
+use crate::context::check_unset;
+use crate::context::read;
+use crate::context::Results;
+use crate::cq::CompletionQueue;
+use crate::eq::EventQueue;
+use crate::function::Function;
 use crate::host::Host;
 use crate::list::List;
 use crate::mr::Domain;
 use crate::mr::Region;
-use crate::mutant::mutant;
 use crate::qp::Attributes;
-use crate::qp::Qp;
-use crate::qp::Work;
+use crate::qp::QueuePair;
+use crate::qp::WorkQueue;
 use crate::ring::Ring;
-use crate::table::Deferred;
-use crate::Function;
+use crate::table::Table;
 use qpair_abi::command::access;
 use qpair_abi::command::cq_flags;
 use qpair_abi::command::qp_state;
@@ -32,41 +36,13 @@ use qpair_abi::entry::MAX_STRIDE_SHIFT;
 use qpair_abi::status::AdminError;
 use qpair_abi::Number;
 use qpair_queue::index::Depth;
-use qpair_queue::index::Index;
 
-/// What a peer may be allowed to do.
+/// The access rights of a peer.
 pub(crate) const REMOTE: u8 = access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC;
-/// The largest number of retries, or for ever.
+/// The largest number of retries; as `rnr_retry`, no limit.
 pub(crate) const MAX_RETRY: u8 = 7;
 
-/// Refuses what no field covers.
-pub(crate) fn check_reserved<const N: usize>(
-    words: &[u64; N],
-    reserved: &[u64; N],
-) -> Result<(), AdminError> {
-    let mut pairs = words.iter().zip(reserved);
-    if pairs.any(|(word, reserved)| word & reserved != 0) && !mutant!(ReservedIgnored) {
-        return Err(AdminError::Reserved);
-    }
-    Ok(())
-}
-
-/// Refuses words or fields that this command does not use.
-pub(crate) fn check_unset<T: PartialEq + Default>(
-    mut unused: impl Iterator<Item = T>,
-) -> Result<(), AdminError> {
-    if unused.any(|value| value != T::default()) && !mutant!(ReservedIgnored) {
-        return Err(AdminError::Reserved);
-    }
-    Ok(())
-}
-
-/// Refuses access rights other than `known`.
-pub(crate) fn check_access(access: u8, known: u8) -> Result<(), AdminError> {
-    check_unset([access & !known].into_iter())
-}
-
-/// A depth within its limit.
+/// The depth of a ring, within its limit.
 fn depth(log: u8, most: u8) -> Result<Depth, AdminError> {
     let depth = Depth::from_log2(log).filter(|_| log <= most);
     depth.ok_or(AdminError::Depth)
@@ -81,80 +57,68 @@ impl<H: Host> Function<H> {
         entry: u64,
         writable: bool,
     ) -> Result<Ring<H::Map>, AdminError> {
-        let limits = self.page_limits();
+        let core = &mut self.data.core;
+        let limits = core.page_limits();
         let bytes = u64::from(depth.entries()).saturating_mul(entry);
-        let ring = Ring::new(&mut self.bus, list, bytes, writable, limits);
+        let ring = Ring::new(&mut core.bus, list, bytes, writable, limits);
         ring.ok_or(AdminError::Buffer)
     }
 
-    /// Sorts deferred frees: those whose rings have been read, and the others.
-    fn sort(&self, deferred: Vec<Deferred>) -> (Vec<Deferred>, Vec<Deferred>) {
-        deferred.into_iter().partition(|free| self.is_over(free))
-    }
-
-    /// Whether the rings of a deferred free have been read.
-    pub(crate) fn is_over(&self, free: &Deferred) -> bool {
-        free.untils.into_iter().all(|until| self.has_passed(until)) || mutant!(IndexReusedAtOnce)
+    /// Does the deferred frees of a table whose rings have been read. The number of its next
+    /// object.
+    fn next_number<T>(
+        &mut self,
+        table: fn(&mut Self) -> &mut Table<T>,
+    ) -> Result<Number, AdminError> {
+        let deferred = table(self).take_deferred().into_iter();
+        let sorted = deferred.partition(|free| self.data.is_over(free));
+        table(self).settle(sorted);
+        table(self).next().ok_or(AdminError::Full)
     }
 
     pub(crate) fn create_eq(&mut self, command: &Command) -> Result<Results, AdminError> {
-        let words = self.context(command)?;
+        let words = read(&mut self.data.core.bus, command)?;
         check_reserved(&words, &EqContext::RESERVED)?;
         let context = EqContext::decode(&words);
         check_unset([context.producer, context.consumer].into_iter())?;
-        if u32::from(context.vector) >= self.config.vectors() {
+        if u32::from(context.vector) >= self.data.core.config.vectors() {
             return Err(AdminError::Reference);
         }
         check_moderation(&context)?;
-        let depth = depth(context.log_depth, self.config.log_eq)?;
+        let depth = depth(context.log_depth, self.data.core.config.log_eq)?;
         let ring = self.ring_of(&context.buffer, depth, Eqe::BYTES as u64, true)?;
-        let deferred = self.eqs.take_deferred();
-        let sorted = self.sort(deferred);
-        self.eqs.settle(sorted);
-        let number = self.eqs.next().ok_or(AdminError::Full)?;
-        let first = Index::new(self.knobs.first_index);
-        let mut eq = Eq::new(context.vector, context.log_depth, depth, ring, first);
-        eq.moderate(context.moderation_count, context.moderation_usecs);
-        self.eqs.insert(number, eq);
-        Ok(made(number))
+        let number = self.next_number(|function| &mut function.data.events.eqs)?;
+        let first = self.data.core.first_index();
+        let eq = EventQueue::new(number, &context, depth, ring, first);
+        self.data.events.eqs.insert(number, eq);
+        Ok(Results::created(number))
     }
 
     pub(crate) fn create_cq(&mut self, command: &Command) -> Result<Results, AdminError> {
-        let words = self.context(command)?;
+        let words = read(&mut self.data.core.bus, command)?;
         check_reserved(&words, &CqContext::RESERVED)?;
         let context = CqContext::decode(&words);
         check_unset([context.producer, context.consumer].into_iter())?;
         check_unset([context.flags & !cq_flags::USER].into_iter())?;
-        if self.eqs.get(context.eq).is_none() || u32::from(context.page) >= self.config.pages {
+        if self.data.events.eqs.get(context.eq).is_none()
+            || u32::from(context.page) >= self.data.core.config.pages
+        {
             return Err(AdminError::Reference);
         }
-        let depth = depth(context.log_depth, self.config.log_cq)?;
+        let depth = depth(context.log_depth, self.data.core.config.log_cq)?;
         let ring = self.ring_of(&context.buffer, depth, Cqe::BYTES as u64, true)?;
-        let deferred = self.cqs.take_deferred();
-        let sorted = self.sort(deferred);
-        self.cqs.settle(sorted);
-        let number = self.cqs.next().ok_or(AdminError::Full)?;
-        let user = context.flags & cq_flags::USER != 0;
-        let first = Index::new(self.knobs.first_index);
-        let mut cq = Cq::new(
-            number,
-            context.eq,
-            context.log_depth,
-            depth,
-            user,
-            ring,
-            first,
-        );
-        cq.page = context.page;
-        self.cqs.insert(number, cq);
-        if let Some(eq) = self.eqs.get_mut(context.eq) {
+        let number = self.next_number(|function| &mut function.data.cqs)?;
+        let first = self.data.core.first_index();
+        let cq = CompletionQueue::new(number, &context, depth, ring, first);
+        self.data.cqs.insert(number, cq);
+        if let Some(eq) = self.data.events.eqs.get_mut(context.eq) {
             eq.users = eq.users.saturating_add(1);
         }
-        Ok(made(number))
+        Ok(Results::created(number))
     }
 
     pub(crate) fn create_qp(&mut self, command: &Command) -> Result<Results, AdminError> {
-        let words = self.context(command)?;
+        let words = read(&mut self.data.core.bus, command)?;
         check_reserved(&words, &QpContext::RESERVED)?;
         let context = QpContext::decode(&words);
         let queried = [
@@ -166,89 +130,75 @@ impl<H: Host> Function<H> {
         ];
         check_unset(queried.into_iter())?;
         check_access(context.access, REMOTE)?;
-        let there = |cq: Number| cq != Number::ADMIN && self.cqs.get(cq).is_some();
+        let there = |cq: Number| cq != Number::ADMIN && self.data.cqs.get(cq).is_some();
         if self.domains.get(context.pd).is_none()
-            || u32::from(context.page) >= self.config.pages
+            || u32::from(context.page) >= self.data.core.config.pages
             || !there(context.send_cq)
             || !there(context.recv_cq)
             || context.srq != Number::default()
         {
             return Err(AdminError::Reference);
         }
-        let sane = context.service == service::RC
+        let valid = context.service == service::RC
             && context.state == qp_state::RESET
             && context.peer == Number::default()
             && context.peer_function == 0
             && context.retry <= MAX_RETRY
             && context.rnr_retry <= MAX_RETRY;
-        if !sane {
+        if !valid {
             return Err(AdminError::Attribute);
         }
         if self.is_dead_cq(context.send_cq) || self.is_dead_cq(context.recv_cq) {
             return Err(AdminError::Overrun);
         }
-        let sq_depth = depth(context.log_sq, self.config.log_sq)?;
-        let rq_depth = depth(context.log_rq, self.config.log_rq)?;
+        let sq_depth = depth(context.log_sq, self.data.core.config.log_sq)?;
+        let rq_depth = depth(context.log_rq, self.data.core.config.log_rq)?;
         if context.rq_stride > MAX_STRIDE_SHIFT {
             return Err(AdminError::Depth);
         }
         let block = BLOCK_BYTES as u64;
         let sq = self.ring_of(&context.sq, sq_depth, block, false)?;
         let rq = self.ring_of(&context.rq, rq_depth, block << context.rq_stride, false)?;
-        let deferred = self.qps.take_deferred();
-        let sorted = self.sort(deferred);
-        self.qps.settle(sorted);
-        let number = self.qps.next().ok_or(AdminError::Full)?;
-        let attributes = Attributes {
-            pd: context.pd,
-            page: context.page,
-            state: qp_state::RESET,
-            send_cq: context.send_cq,
-            recv_cq: context.recv_cq,
-            peer: Number::default(),
-            q_key: context.q_key,
-            access: context.access,
-            retry: context.retry,
-            rnr_retry: context.rnr_retry,
-        };
-        let first = Index::new(self.knobs.first_index);
-        let sq = Work::new(sq, sq_depth, context.log_sq, 0, first);
-        let rq = Work::new(rq, rq_depth, context.log_rq, context.rq_stride, first);
-        self.qps.insert(number, Qp::new(number, attributes, sq, rq));
+        let number = self.next_number(|function| &mut function.data.qps)?;
+        let attributes = Attributes::new(&context);
+        let first = self.data.core.first_index();
+        let sq = WorkQueue::new(sq, sq_depth, context.log_sq, 0, first);
+        let rq = WorkQueue::new(rq, rq_depth, context.log_rq, context.rq_stride, first);
+        self.data
+            .qps
+            .insert(number, QueuePair::new(number, attributes, sq, rq));
         for cq in [context.send_cq, context.recv_cq] {
-            if let Some(cq) = self.cqs.get_mut(cq) {
+            if let Some(cq) = self.data.cqs.get_mut(cq) {
                 cq.users = cq.users.saturating_add(1);
             }
         }
         self.domain_users(context.pd, 1);
-        Ok(made(number))
+        Ok(Results::created(number))
     }
 
-    /// Whether a CQ was overrun: it takes no completion any more.
+    /// Whether a CQ takes no completion any more.
     pub(crate) fn is_dead_cq(&self, cq: Number) -> bool {
-        self.cqs.get(cq).is_some_and(|found| found.overrun) && !mutant!(DeadCqTaken)
+        let cq = self.data.cqs.get(cq);
+        cq.is_some_and(CompletionQueue::is_dead)
     }
 
     pub(crate) fn create_mr(&mut self, command: &Command) -> Result<Results, AdminError> {
-        let words = self.context(command)?;
+        let words = read(&mut self.data.core.bus, command)?;
         check_reserved(&words, &MrContext::RESERVED)?;
         let context = MrContext::decode(&words);
         if self.domains.get(context.pd).is_none() {
             return Err(AdminError::Reference);
         }
         check_access(context.access, access::ALL)?;
-        let most = 1u64 << (self.config.log_region & 63);
+        let most = 1u64 << (self.data.core.config.log_region & 63);
         // The last byte may be the last of the address space.
         let last = context.buffer.bytes.wrapping_sub(1);
         if context.buffer.bytes > most || context.addr.checked_add(last).is_none() {
             return Err(AdminError::Buffer);
         }
-        let list = List::new(&context.buffer, self.page_limits(), 1);
+        let list = List::new(&context.buffer, self.data.core.page_limits(), 1);
         let list = list.ok_or(AdminError::Buffer)?;
-        let deferred = self.regions.take_deferred();
-        let sorted = self.sort(deferred);
-        self.regions.settle(sorted);
-        let number = self.regions.next().ok_or(AdminError::Full)?;
+        let number = self.next_number(|function| &mut function.data.regions)?;
         let region = Region {
             pd: context.pd,
             access: context.access,
@@ -256,39 +206,21 @@ impl<H: Host> Function<H> {
             list,
             described: context.buffer,
         };
-        self.regions.insert(number, region);
+        self.data.regions.insert(number, region);
         self.domain_users(context.pd, 1);
-        Ok(made(number))
+        Ok(Results::created(number))
     }
 
     pub(crate) fn create_pd(&mut self) -> Result<Results, AdminError> {
-        let deferred = self.domains.take_deferred();
-        let sorted = self.sort(deferred);
-        self.domains.settle(sorted);
-        let number = self.domains.next().ok_or(AdminError::Full)?;
+        let number = self.next_number(|function| &mut function.domains)?;
         self.domains.insert(number, Domain { users: 0 });
-        Ok(made(number))
+        Ok(Results::created(number))
     }
 
-    /// A domain has one user more, or less.
+    /// Adds to the users of a domain, or subtracts.
     pub(crate) fn domain_users(&mut self, pd: Number, change: i32) {
         if let Some(domain) = self.domains.get_mut(pd) {
             domain.users = domain.users.saturating_add_signed(change);
         }
-    }
-}
-
-/// Moderation is a count and a time, never one alone.
-pub(crate) fn check_moderation(context: &EqContext) -> Result<(), AdminError> {
-    if (context.moderation_count == 0) != (context.moderation_usecs == 0) {
-        return Err(AdminError::Attribute);
-    }
-    Ok(())
-}
-
-fn made(number: Number) -> Results {
-    Results {
-        first: number.raw(),
-        ..Results::default()
     }
 }

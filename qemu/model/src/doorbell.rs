@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Doorbells.
 //!
-//! What makes no sense changes nothing. It is counted, and the owner of the page is
-//! told, once until he has taken the count: a storm of doorbells is no storm of events.
+//! An invalid doorbell has no effect. It is counted, and an event reports the page, once until
+//! the software has taken the count: a storm of doorbells is no storm of events.
 
-use crate::eq::Subject;
+use crate::function::Function;
 use crate::host::Host;
 use crate::host::Trace;
 use crate::mutant::mutant;
-use crate::Function;
-use crate::State;
+use crate::qp::QueuePair;
+use crate::subject::Subject;
 use qpair_abi::command::qp_state;
 use qpair_abi::counters::Counter;
 use qpair_abi::doorbell;
@@ -17,30 +17,19 @@ use qpair_abi::Number;
 use qpair_queue::channel::Violation;
 use qpair_queue::channel::Wants;
 use qpair_queue::index::Index;
-use qpair_queue::mask::Notice;
-
-/// A doorbell page, as far as its owner misuses it.
-#[derive(Clone, Default)]
-pub(crate) struct Page {
-    /// Since the owner took the count.
-    pub(crate) violations: u32,
-    /// An event was made since then.
-    pub(crate) reported: bool,
-    pub(crate) notice: Notice,
-}
 
 impl<H: Host> Function<H> {
     /// A write of `bytes` bytes to BAR 2.
     pub fn doorbell(&mut self, offset: u64, value: u64, bytes: u32) {
-        if self.is_dead() {
+        if self.data.core.is_dead() {
             return;
         }
         let (page, place) = (offset / doorbell::PAGE_BYTES, offset % doorbell::PAGE_BYTES);
         let Ok(page) = u16::try_from(page) else {
-            self.bus.count(Counter::Violations);
+            self.data.core.bus.count(Counter::Violations);
             return;
         };
-        self.bus.host.trace(Trace::Doorbell {
+        self.data.core.bus.host.trace(Trace::Doorbell {
             page: u32::from(page),
             place: place as u32,
             value,
@@ -64,12 +53,12 @@ impl<H: Host> Function<H> {
         number: Number,
         index: Index,
     ) -> Result<(), Violation> {
-        // A function that stopped by itself still has its last events to give.
-        let ready = self.state == State::Ready;
+        // The EQs of a function that stopped by itself still have its last events.
+        let ready = self.data.core.is_ready();
         match place {
             doorbell::EQ_HEAD | doorbell::EQ_HEAD_MASKED => {
                 let unmask = place == doorbell::EQ_HEAD;
-                self.bus.count(if unmask {
+                self.data.core.bus.count(if unmask {
                     Counter::EqHeadDoorbells
                 } else {
                     Counter::EqMaskedDoorbells
@@ -77,31 +66,31 @@ impl<H: Host> Function<H> {
                 if page != 0 && !mutant!(EventDoorbellAnywhere) {
                     return Err(Violation);
                 }
-                if self.eqs.is_stale(number) {
-                    self.bus.count(Counter::Stale);
+                if self.data.events.eqs.is_stale(number) {
+                    self.data.core.bus.count(Counter::Stale);
                 }
                 self.event_head(number, index, unmask)
             }
             doorbell::SQ => {
-                self.bus.count(Counter::SqDoorbells);
+                self.data.core.bus.count(Counter::SqDoorbells);
                 if ready {
                     self.send_tail(page, number, index)?;
                 }
                 Ok(())
             }
             doorbell::RQ => {
-                self.bus.count(Counter::RqDoorbells);
+                self.data.core.bus.count(Counter::RqDoorbells);
                 if ready {
                     self.receive_tail(page, number, index)?;
                 }
                 Ok(())
             }
             doorbell::CQ_HEAD => {
-                self.bus.count(Counter::CqHeadDoorbells);
+                self.data.core.bus.count(Counter::CqHeadDoorbells);
                 self.completion_head(page, number, index, None)
             }
             doorbell::CQ_ARM_NEXT | doorbell::CQ_ARM_SOLICITED => {
-                self.bus.count(Counter::CqArmDoorbells);
+                self.data.core.bus.count(Counter::CqArmDoorbells);
                 let wants = if place == doorbell::CQ_ARM_NEXT {
                     Wants::Next
                 } else {
@@ -120,28 +109,43 @@ impl<H: Host> Function<H> {
         index: Index,
         wants: Option<Wants>,
     ) -> Result<(), Violation> {
-        if self.state != State::Ready {
+        if !self.data.core.is_ready() {
             return Ok(());
         }
-        if self.cqs.is_stale(cq) {
-            self.bus.count(Counter::Stale);
+        if self.data.cqs.is_stale(cq) {
+            self.data.core.bus.count(Counter::Stale);
         }
-        let found = self.cqs.get_mut(cq).ok_or(Violation)?;
+        let data = &mut self.data;
+        let found = data.cqs.get_mut(cq).ok_or(Violation)?;
         if found.page != page && !mutant!(PageNotChecked) {
             return Err(Violation);
         }
-        let number = found.number;
-        let fire = found.head(index, wants)?;
-        self.fire(number, fire);
+        found.head(&mut data.core, &mut data.events, index, wants)
+    }
+
+    fn event_head(&mut self, eq: Number, index: Index, unmask: bool) -> Result<(), Violation> {
+        let data = &mut self.data;
+        let (core, events) = (&mut data.core, &mut data.events);
+        let found = events.eqs.get_mut(eq).ok_or(Violation)?;
+        let (first, passed) = found.head(index, unmask)?;
+        // An event that is written in here takes a slot whose source has been taken already: each
+        // passed entry makes room for one before it lets one be written.
+        for step in 0..passed {
+            let cq = events.pass(eq, first.plus(step));
+            if let Some(cq) = cq.and_then(|cq| data.cqs.get_mut(cq)) {
+                cq.event_passed(core, events);
+            }
+        }
+        events.passed(core, eq);
         Ok(())
     }
 
-    /// The queue pair, if it is there, has a state to be posted to, and answers to this page.
-    fn postable(&mut self, page: u16, qp: Number) -> Result<&mut crate::qp::Qp<H::Map>, Violation> {
-        if self.qps.is_stale(qp) {
-            self.bus.count(Counter::Stale);
+    /// The queue pair, if its doorbells are on this page and work requests may be posted to it.
+    fn postable(&mut self, page: u16, qp: Number) -> Result<&mut QueuePair<H::Map>, Violation> {
+        if self.data.qps.is_stale(qp) {
+            self.data.core.bus.count(Counter::Stale);
         }
-        let found = self.qps.get_mut(qp).ok_or(Violation)?;
+        let found = self.data.qps.get_mut(qp).ok_or(Violation)?;
         if found.page != page && !mutant!(PageNotChecked) {
             return Err(Violation);
         }
@@ -156,7 +160,7 @@ impl<H: Host> Function<H> {
         let number = found.number;
         let came = found.sq.window.advance_tail(index).ok_or(Violation)?;
         if came != 0 {
-            self.has_work(number);
+            self.data.qps.enqueue(&mut self.data.core, number);
         }
         Ok(())
     }
@@ -170,17 +174,17 @@ impl<H: Host> Function<H> {
         let came = found.rq.window.advance_tail(index).ok_or(Violation)?;
         if came != 0 {
             if !mutant!(WakeForgotten) {
-                self.wake_peer(number);
+                self.data.qps.wake_peer(&mut self.data.core, number);
             }
-            self.has_work(number);
+            self.data.qps.enqueue(&mut self.data.core, number);
         }
         Ok(())
     }
 
-    /// A doorbell made no sense.
+    /// Counts an invalid doorbell, and reports its page.
     fn violation(&mut self, page: u16, value: u64) {
-        self.bus.count(Counter::Violations);
-        self.bus.host.trace(Trace::Violation {
+        self.data.core.bus.count(Counter::Violations);
+        self.data.core.bus.host.trace(Trace::Violation {
             page: u32::from(page),
             value,
         });
@@ -188,11 +192,13 @@ impl<H: Host> Function<H> {
             return;
         };
         found.violations = found.violations.saturating_add(1);
-        // Repeats go with the first as long as it has not been written.
-        let tell = !found.reported || found.notice.is_waiting() || mutant!(ViolationStorm);
+        let (core, events) = (&mut self.data.core, &mut self.data.events);
+        let subject = Subject::Page(page);
+        // A report that still waits takes repeats along.
+        let report = !found.reported || events.is_waiting(subject) || mutant!(ViolationStorm);
         found.reported = true;
-        if tell {
-            self.happened(Subject::Page(page));
+        if report {
+            events.report(core, subject, 0);
         }
     }
 }

@@ -1,48 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Work requests of a reliable connection.
 //!
-//! A request is checked in the order in which its ends are concerned: the WQE by
-//! itself, the sender's memory, the peer, the peer's receive or memory. Then it moves, step by step,
-//! then the peer's completion is written, then the sender's. Nothing that was
-//! refused has been taken from the SQ: it is tried again as if it had just been posted.
+//! A request is checked in this order: the WQE by itself, the sender's memory, the peer, the
+//! peer's receive or memory. Then its bytes move, then the peer's completion is written, then
+//! the sender's. A request that is refused stays in the SQ: it is tried again as if it had just
+//! been posted.
 //!
-//! | refused by | sender gets | peer gets |
+//! | refused because of | sender | peer |
 //! |---|---|---|
-//! | the WQE | local QP operation, local length | nothing |
-//! | the sender's memory | local protection | nothing |
-//! | the peer being gone, not ready, or of somebody else | tries again, then retry exceeded | nothing |
-//! | no receive | tries again, then RNR retry exceeded | nothing |
+//! | the WQE | local QP operation, local length | - |
+//! | the sender's memory | local protection | - |
+//! | a peer that is gone, not ready, or connected to another | tries again, then retry exceeded | - |
+//! | no receive | tries again, then RNR retry exceeded | - |
 //! | a receive too short | remote invalid request | local length |
-//! | a receive that makes no sense | remote operation | local QP operation |
+//! | an invalid receive | remote operation | local QP operation |
 //! | the receive's memory | remote operation | local protection |
 //! | an operation that the peer does not allow | remote invalid request | local access |
 //! | the peer's region | remote access | local access |
 //!
-//! What either gets is the completion of its work request, if it has one, and the error state.
+//! The status is that of the work request's completion. The queue pair goes to the error state.
 
+use crate::datapath::DataPath;
 use crate::host::Host;
+use crate::message::Kind;
+use crate::message::Message;
+use crate::message::Paused;
+use crate::message::Sender;
+use crate::message::WqeWords;
 use crate::mutant::mutant;
 use crate::qp::past;
 use crate::qp::NoReceive;
+use crate::qp::QueuePair;
+use crate::qp::Receive;
 use crate::transfer::statuses;
-use crate::transfer::total;
 use crate::transfer::Fault;
-use crate::transfer::Kind;
-use crate::transfer::Message;
-use crate::transfer::Paused;
-use crate::transfer::Sender;
-use crate::transfer::WqeWords;
-use crate::Function;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
 use qpair_abi::counters::Counter;
-use qpair_abi::entry::cqe_flags;
 use qpair_abi::entry::inline_bytes;
 use qpair_abi::entry::opcode;
-use qpair_abi::entry::send_flags;
 use qpair_abi::entry::send_sges;
-use qpair_abi::entry::Cqe;
-use qpair_abi::entry::RecvWqe;
 use qpair_abi::entry::SendWqe;
 use qpair_abi::entry::BLOCK_WORDS;
 use qpair_abi::entry::MAX_BLOCKS;
@@ -56,15 +53,15 @@ const FOR_EVER: u8 = 7;
 /// The only service.
 const _: () = assert!(service::RC == 0);
 
-/// Why a message does not go on.
+/// Why a message is refused.
 enum Refusal {
     /// The sender's own fault.
     Sender(Status, Detail),
-    /// The peer is not there for it.
+    /// The peer is gone, not ready, or connected to another queue pair.
     Retry(Detail),
     /// The peer has no receive.
     NotReady,
-    /// The peer found something wrong.
+    /// The fault is at the peer's end.
     Peer {
         sender: Status,
         peer: Status,
@@ -73,7 +70,7 @@ enum Refusal {
 }
 
 impl Refusal {
-    /// For a fault of either end.
+    /// The refusal of a fault in a step.
     fn of(fault: &Fault) -> Self {
         match statuses(fault) {
             (sender, Some(peer), detail) => Self::Peer {
@@ -86,8 +83,9 @@ impl Refusal {
     }
 }
 
-impl<H: Host> Function<H> {
-    /// A turn: at most `left` work requests and `budget` bytes, from which it takes what it uses.
+impl<H: Host> DataPath<H> {
+    /// A turn of at most `left` work requests and `budget` bytes, from which it subtracts what it
+    /// uses.
     pub(crate) fn send(&mut self, qp: Number, left: &mut u32, budget: &mut u64) {
         let Some(found) = self.qps.get(qp) else {
             return;
@@ -107,22 +105,22 @@ impl<H: Host> Function<H> {
             self.send_new(&sender, left, budget, &mut blocks);
             self.blocks = blocks;
         }
-        self.has_work(qp);
+        self.qps.enqueue(&mut self.core, qp);
     }
 
     /// Begins work requests from the SQ, in runs of blocks that are fetched at once.
     fn send_new(&mut self, sender: &Sender, left: &mut u32, budget: &mut u64, blocks: &mut [u64]) {
         let qp = sender.qp;
         while *left != 0 {
-            let ready = |found: &&crate::qp::Qp<H::Map>| {
-                found.state == qp_state::RTS && !found.waiting && !found.sq.window.is_empty()
-            };
-            let Some(found) = self.qps.get(qp).filter(ready) else {
+            let Some(found) = self.qps.get_mut(qp) else {
                 return;
             };
             let (mut head, mut posted) = (found.sq.window.head(), found.sq.window.used());
+            if found.state != qp_state::RTS || found.waiting || posted == 0 {
+                return;
+            }
             let most = left.saturating_mul(MAX_BLOCKS as u32);
-            let Some(count) = self.fetch(qp, most, blocks) else {
+            let Some(count) = found.fetch(&mut self.core.bus, most, blocks) else {
                 self.stop(qp, Status::LocalQpOperation);
                 return;
             };
@@ -131,8 +129,8 @@ impl<H: Host> Function<H> {
             while *left != 0 && !rest.is_empty() {
                 let wqe = decode(rest);
                 let Some(past) = past(&wqe, head, posted) else {
-                    // Where the next one would begin is unknown, so this one is all that is posted.
-                    self.bus.count(Counter::SendWqes);
+                    // The index of the next one is unknown, so this one ends all that is posted.
+                    self.core.bus.count(Counter::SendWqes);
                     let tail = head.plus(posted);
                     let refusal = Refusal::Sender(Status::LocalQpOperation, Detail::Blocks);
                     self.refuse(sender, rest, tail, refusal);
@@ -146,7 +144,7 @@ impl<H: Host> Function<H> {
                 *left -= 1;
                 posted = posted.saturating_sub(past.since(head));
                 head = past;
-                self.bus.count(Counter::SendWqes);
+                self.core.bus.count(Counter::SendWqes);
                 let mut message = Message::new(wqe, past);
                 let goes_on = match self.check(sender, &mut message, whole) {
                     Ok(()) => self.perform(sender, message, whole, budget),
@@ -182,10 +180,10 @@ impl<H: Host> Function<H> {
         }
         let inline = message.is_inline();
         let (most_sges, most_inline) = if inline {
-            let most = usize::from(self.config.inline_bytes);
+            let most = usize::from(self.core.config.inline_bytes);
             (0, inline_bytes(blocks).min(most))
         } else {
-            let most = usize::from(self.config.send_sges);
+            let most = usize::from(self.core.config.send_sges);
             (send_sges(blocks).min(most), 0)
         };
         if usize::from(wqe.sges) > most_sges && wqe.opcode != opcode::NOP {
@@ -202,7 +200,7 @@ impl<H: Host> Function<H> {
         } else {
             self.check_local(sender, message, words)
         };
-        if bytes > u64::from(self.config.message_bytes) {
+        if bytes > u64::from(self.core.config.message_bytes) {
             return Err((Status::LocalLength, Detail::Message));
         }
         message.bytes = bytes as u32;
@@ -212,7 +210,7 @@ impl<H: Host> Function<H> {
         }
     }
 
-    /// Carries on with a message that took longer than its turn: whether the turn goes on after it.
+    /// Resumes a message that took longer than its turn: whether the turn goes on after it.
     #[cold]
     fn resume(&mut self, sender: &Sender, budget: &mut u64) -> bool {
         let found = self.qps.get_mut(sender.qp);
@@ -222,7 +220,7 @@ impl<H: Host> Function<H> {
         self.perform(sender, paused.message, &paused.words, budget)
     }
 
-    /// Carries a message as far as the turn goes: whether the turn goes on after it.
+    /// Moves a message as far as the turn goes: whether the turn goes on after it.
     #[inline(always)]
     fn perform(
         &mut self,
@@ -247,7 +245,8 @@ impl<H: Host> Function<H> {
         self.finish(sender, &message) && left != 0
     }
 
-    /// The same for a message that is not mapped as one piece at both ends, or is longer than what is left of the turn.
+    /// [`perform`](Self::perform) for a message that is not mapped as one piece at both ends, or is
+    /// longer than what is left of the turn.
     #[cold]
     fn step_by_step(
         &mut self,
@@ -276,7 +275,7 @@ impl<H: Host> Function<H> {
         (too_early || self.finish(sender, &message)) && *budget != 0
     }
 
-    /// The turn is over before the message is.
+    /// Keeps a message that took longer than its turn.
     fn pause(&mut self, qp: Number, message: &Message, whole: &[u64]) {
         let mut words: WqeWords = [0; MAX_BLOCKS * BLOCK_WORDS];
         for (word, from) in words.iter_mut().zip(whole) {
@@ -295,9 +294,9 @@ impl<H: Host> Function<H> {
         }
     }
 
-    /// Asks whether the peer is there for a queue pair: only if it names it.
+    /// The peer, if it is connected to the sender and ready.
     #[inline(always)]
-    fn ask_peer(&self, sender: &Sender) -> Result<&crate::qp::Qp<H::Map>, Detail> {
+    fn peer(&self, sender: &Sender) -> Result<&QueuePair<H::Map>, Detail> {
         let found = self.qps.get(sender.peer).ok_or(Detail::NoPeer)?;
         if sender.peer == Number::ADMIN {
             return Err(Detail::NoPeer);
@@ -311,14 +310,15 @@ impl<H: Host> Function<H> {
         }
     }
 
-    /// Asks the peer to let a message in. It is asked again at each turn, and what it took for it is still there.
+    /// Checks the peer's end, in each turn of a message. A receive that was taken for the message
+    /// in an earlier turn is still there.
     #[inline(always)]
     fn admit(&mut self, sender: &Sender, message: &mut Message) -> Result<(), Refusal> {
-        let peer = self.ask_peer(sender);
+        let peer = self.peer(sender);
         let peer = peer.map(|peer| (peer.pd, peer.access, peer.receiving.is_some()));
         let (pd, allowed, filling) = match peer {
             Ok(peer) => peer,
-            // A reference that outlived its object. The refusal counts it.
+            // The number outlived its object. The refusal counts it.
             Err(_) if self.qps.is_stale(sender.peer) => {
                 return Err(Refusal::Retry(Detail::NoPeer));
             }
@@ -357,25 +357,22 @@ impl<H: Host> Function<H> {
         Ok(())
     }
 
-    /// Takes the peer's next receive, which has room for what is to fill it.
+    /// Takes the peer's next receive, and checks that the message fits into it.
     fn admit_to_receive(&mut self, peer: Number, kind: &Kind, bytes: u32) -> Result<(), Refusal> {
         let broken = |detail| Refusal::Peer {
             sender: Status::RemoteOperation,
             peer: Status::LocalQpOperation,
             detail,
         };
-        self.take_receive(peer).map_err(|none| match none {
-            NoReceive::Empty => Refusal::NotReady,
-            NoReceive::Dma => broken(Detail::Dma),
-            NoReceive::Bad(detail) => broken(detail),
-        })?;
-        let found = self.qps.get(peer);
-        let room = found.and_then(|found| found.receiving.as_ref());
-        let room = room.map_or(0, |receive| {
-            let [head, second, ..] = receive.words;
-            let sges = RecvWqe::decode(&[head, second]).sges;
-            total(&receive.words, RecvWqe::WORDS, sges)
-        });
+        let found = self.qps.get_mut(peer).ok_or(Refusal::NotReady)?;
+        found
+            .take_receive(&mut self.core)
+            .map_err(|none| match none {
+                NoReceive::Empty => Refusal::NotReady,
+                NoReceive::Dma => broken(Detail::Dma),
+                NoReceive::Bad(detail) => broken(detail),
+            })?;
+        let room = found.receiving.as_ref().map_or(0, Receive::room);
         if kind.remote == 0 && room < u64::from(bytes) {
             return Err(Refusal::Peer {
                 sender: Status::RemoteInvalidRequest,
@@ -386,12 +383,13 @@ impl<H: Host> Function<H> {
         Ok(())
     }
 
-    /// All bytes are there: completes the peer's receive, then the work request. False if the turn must end.
+    /// Ends a message: completes the peer's receive, then the work request. False if the turn must
+    /// end.
     #[inline(always)]
     fn finish(&mut self, sender: &Sender, message: &Message) -> bool {
         let wqe = &message.wqe;
         let goes_on =
-            !message.kind.receives || self.finish_receive(sender.peer, *wqe, message.bytes);
+            !message.kind.receives || self.complete_receive(sender.peer, *wqe, message.bytes);
         let bytes = match wqe.opcode {
             opcode::READ => message.bytes,
             _ => 0,
@@ -399,37 +397,7 @@ impl<H: Host> Function<H> {
         self.complete_send(sender.qp, wqe, message.past, bytes, Ok(())) && goes_on
     }
 
-    /// Completes the receive that a message has filled or taken.
-    fn finish_receive(&mut self, peer: Number, wqe: SendWqe, bytes: u32) -> bool {
-        let found = self.qps.get_mut(peer);
-        let taken = found.and_then(|found| {
-            let receive = found.receiving.take()?;
-            Some((found.recv_cq, receive.wr_id, receive.past))
-        });
-        let Some((cq, wr_id, past)) = taken else {
-            return true;
-        };
-        let imm = wqe.opcode != opcode::SEND;
-        let solicited = wqe.flags & send_flags::SOLICITED != 0;
-        let cqe = Cqe {
-            wr_id,
-            qp: peer,
-            bytes,
-            imm: if imm { wqe.imm } else { 0 },
-            index: past.get(),
-            opcode: match wqe.opcode {
-                opcode::WRITE_IMM => opcode::RECV_WRITE_IMM,
-                _ => opcode::RECV,
-            },
-            flags: cqe_flags::RECV
-                | if imm { cqe_flags::IMM } else { 0 }
-                | if solicited { cqe_flags::SOLICITED } else { 0 },
-            ..Cqe::default()
-        };
-        self.complete(cq, &cqe, solicited)
-    }
-
-    /// A message does not go on, and neither does the turn, which is what is returned.
+    /// Refuses a message. Returns whether the turn goes on: no.
     #[cold]
     fn refuse(&mut self, sender: &Sender, words: &[u64], past: Index, refusal: Refusal) -> bool {
         let goes_on = mutant!(ErrorGoesOn);
@@ -441,26 +409,26 @@ impl<H: Host> Function<H> {
             Refusal::Sender(status, detail) => (status, detail),
             Refusal::Retry(detail) => {
                 if self.qps.is_stale(peer) {
-                    self.bus.count(Counter::Stale);
+                    self.core.bus.count(Counter::Stale);
                 }
                 let again = self
                     .qps
                     .get(qp)
                     .is_some_and(|found| found.tries < found.retry);
                 if again || mutant!(RetryForEver) {
-                    self.retry_later(qp);
+                    self.qps.retry_later(&mut self.core, qp);
                     return goes_on;
                 }
                 (Status::RetryExceeded, detail)
             }
             Refusal::NotReady => {
                 if found.rnr_retry == FOR_EVER {
-                    // A receive, or the peer's end, wakes it.
+                    // A receive, or the end of the peer, wakes it.
                     found.waiting = true;
                     return goes_on;
                 }
                 if found.tries < found.rnr_retry || mutant!(RnrIgnoresRetries) {
-                    self.retry_later(qp);
+                    self.qps.retry_later(&mut self.core, qp);
                     return goes_on;
                 }
                 (Status::RnrRetryExceeded, Detail::None)
@@ -475,7 +443,7 @@ impl<H: Host> Function<H> {
             }
         };
         if matches!(detail, Detail::Key) && self.regions.is_stale(Number::from_raw(wqe.rkey)) {
-            self.bus.count(Counter::Stale);
+            self.core.bus.count(Counter::Stale);
         }
         self.complete_send(qp, &wqe, past, 0, Err((status, detail)));
         self.stop(qp, status);

@@ -16,6 +16,7 @@ use crate::table::Table;
 use core::ops::Range as Part;
 use qpair_abi::command::access;
 use qpair_abi::command::BufferList;
+use qpair_abi::command::MrContext;
 use qpair_abi::counters::Counter;
 use qpair_abi::status::Detail;
 use qpair_abi::Number;
@@ -32,6 +33,18 @@ pub(crate) struct Region<M> {
     pub(crate) addr: u64,
     pub(crate) list: List<M>,
     pub(crate) described: BufferList,
+}
+
+impl<M> Region<M> {
+    /// What a query reports.
+    pub(crate) fn context(&self) -> MrContext {
+        MrContext {
+            pd: self.pd,
+            access: self.access,
+            addr: self.addr,
+            buffer: self.described,
+        }
+    }
 }
 
 /// A protection domain.

@@ -1,25 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Queue pairs: their states, their receives, and how they end.
+//! Queue pairs: their states and their work queues.
 //!
-//! A queue pair that fails stops: it goes to the error state by itself, its owner is told, and what is posted is
-//! flushed, each work request with a completion. What its peer sends finds nobody.
-//!
-//! A sender that must try again waits, for a time or for its peer. Whatever a peer could
-//! have been waited for (a receive, a state, its end) wakes the one that it names.
+//! A sender that tries again waits, for a time or for its peer. A change of the peer that it may
+//! wait for (a receive, a state, its end) wakes it.
 
-use crate::eq::Subject;
+use crate::bus::Bus;
+use crate::event::Events;
 use crate::host::Host;
+use crate::host::Mapping;
 use crate::host::Trace;
+use crate::message::total;
+use crate::message::Cursor;
+use crate::message::Paused;
+use crate::message::WqeWords;
 use crate::mutant::mutant;
 use crate::ring::Ring;
-use crate::transfer::Cursor;
-use crate::transfer::Paused;
-use crate::Function;
+use crate::schedule::Core;
+use crate::subject::Subject;
+use crate::table::Table;
 use qpair_abi::command::qp_state;
+use qpair_abi::command::service;
+use qpair_abi::command::QpContext;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::cqe_flags;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::recv_sges;
+use qpair_abi::entry::send_flags;
 use qpair_abi::entry::Cqe;
 use qpair_abi::entry::RecvWqe;
 use qpair_abi::entry::SendWqe;
@@ -32,18 +38,22 @@ use qpair_abi::Number;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::index::Window;
-use qpair_queue::mask::Notice;
+
+/// Blocks that are fetched at once.
+const FETCH_BLOCKS: u32 = 32;
+/// Words that are fetched at once.
+pub(crate) const FETCH_WORDS: usize = FETCH_BLOCKS as usize * BLOCK_WORDS;
 
 /// An SQ or RQ.
-pub(crate) struct Work<M> {
+pub(crate) struct WorkQueue<M> {
     pub(crate) ring: Ring<M>,
     pub(crate) window: Window,
-    pub(crate) log_depth: u8,
+    log_depth: u8,
     /// A slot has `64 << stride` bytes.
-    pub(crate) stride: u8,
+    stride: u8,
 }
 
-impl<M> Work<M> {
+impl<M: Mapping> WorkQueue<M> {
     pub(crate) fn new(
         ring: Ring<M>,
         depth: Depth,
@@ -61,18 +71,24 @@ impl<M> Work<M> {
 
     /// Where a slot lies in the ring.
     #[inline]
-    pub(crate) fn at(&self, index: Index) -> u64 {
+    fn at(&self, index: Index) -> u64 {
         let position = u64::from(self.window.depth().position(index));
         position * BLOCK_BYTES as u64 * (1 << (self.stride & 3))
     }
 
-    /// Makes it new.
-    pub(crate) fn clear(&mut self, first: Index) {
+    /// Empties it.
+    fn clear(&mut self, first: Index) {
         self.window = Window::new(self.window.depth(), first);
+    }
+
+    /// Takes all that is posted.
+    pub(crate) fn skip_posted(&mut self) {
+        let tail = self.window.tail();
+        let _ = self.window.advance_head(tail);
     }
 }
 
-/// What a queue pair is, besides its memory.
+/// The attributes of a queue pair.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Attributes {
     pub(crate) pd: Number,
@@ -87,43 +103,81 @@ pub(crate) struct Attributes {
     pub(crate) rnr_retry: u8,
 }
 
+impl Attributes {
+    /// Those of a new queue pair.
+    pub(crate) fn new(context: &QpContext) -> Self {
+        Self {
+            pd: context.pd,
+            page: context.page,
+            state: qp_state::RESET,
+            send_cq: context.send_cq,
+            recv_cq: context.recv_cq,
+            peer: Number::default(),
+            q_key: context.q_key,
+            access: context.access,
+            retry: context.retry,
+            rnr_retry: context.rnr_retry,
+        }
+    }
+}
+
 /// A receive that a message is filling.
 pub(crate) struct Receive {
     pub(crate) wr_id: u64,
-    /// Index past it.
+    /// The index past it.
     pub(crate) past: Index,
-    pub(crate) words: [u64; MAX_BLOCKS * BLOCK_WORDS],
+    pub(crate) words: WqeWords,
     pub(crate) cursor: Cursor,
 }
 
+impl Receive {
+    /// The bytes that fit into it.
+    pub(crate) fn room(&self) -> u64 {
+        let [head, second, ..] = self.words;
+        let sges = RecvWqe::decode(&[head, second]).sges;
+        total(&self.words, RecvWqe::WORDS, sges)
+    }
+}
+
+/// Why there is no receive.
+pub(crate) enum NoReceive {
+    /// None is posted.
+    Empty,
+    /// The RQ's memory cannot be read.
+    Dma,
+    /// The WQE is invalid. It has been taken.
+    Bad(Detail),
+}
+
 /// A queue pair.
-pub(crate) struct Qp<M> {
+pub(crate) struct QueuePair<M> {
     pub(crate) number: Number,
     pub(crate) attributes: Attributes,
-    pub(crate) sq: Work<M>,
-    pub(crate) rq: Work<M>,
+    pub(crate) sq: WorkQueue<M>,
+    pub(crate) rq: WorkQueue<M>,
     /// A message that took longer than its turn.
     pub(crate) sending: Option<Paused>,
     pub(crate) receiving: Option<Receive>,
-    /// It waits for its peer.
+    /// The sender waits for its peer, or for the retry interval.
     pub(crate) waiting: bool,
-    /// When it tries again, if it stands in the line of those who do.
-    pub(crate) retry_at: u64,
-    /// How often it tried.
+    /// How often the sender tried again.
     pub(crate) tries: u8,
-    pub(crate) fatal_notice: Notice,
-    pub(crate) fatal_status: u8,
 }
 
-impl<M> core::ops::Deref for Qp<M> {
+impl<M> core::ops::Deref for QueuePair<M> {
     type Target = Attributes;
     fn deref(&self) -> &Attributes {
         &self.attributes
     }
 }
 
-impl<M> Qp<M> {
-    pub(crate) fn new(number: Number, attributes: Attributes, sq: Work<M>, rq: Work<M>) -> Self {
+impl<M: Mapping> QueuePair<M> {
+    pub(crate) fn new(
+        number: Number,
+        attributes: Attributes,
+        sq: WorkQueue<M>,
+        rq: WorkQueue<M>,
+    ) -> Self {
         Self {
             number,
             attributes,
@@ -132,176 +186,175 @@ impl<M> Qp<M> {
             sending: None,
             receiving: None,
             waiting: false,
-            retry_at: 0,
             tries: 0,
-            fatal_notice: Notice::default(),
-            fatal_status: 0,
         }
     }
-}
 
-/// Why there is no receive.
-pub(crate) enum NoReceive {
-    /// None is posted.
-    Empty,
-    /// The RQ's memory could not be read.
-    Dma,
-    /// It makes no sense. It has been taken.
-    Bad(Detail),
-}
+    /// What a query reports.
+    pub(crate) fn context(&self) -> QpContext {
+        QpContext {
+            pd: self.pd,
+            page: self.page,
+            service: service::RC,
+            state: self.state,
+            send_cq: self.send_cq,
+            recv_cq: self.recv_cq,
+            srq: Number::default(),
+            log_sq: self.sq.log_depth,
+            log_rq: self.rq.log_depth,
+            rq_stride: self.rq.stride,
+            peer: self.peer,
+            peer_function: 0,
+            q_key: self.q_key,
+            access: self.access,
+            retry: self.retry,
+            rnr_retry: self.rnr_retry,
+            draining: u8::from(self.state == qp_state::SQD && self.sending.is_some()),
+            sq_producer: self.sq.window.tail().get(),
+            sq_consumer: self.sq.window.head().get(),
+            rq_producer: self.rq.window.tail().get(),
+            rq_consumer: self.rq.window.head().get(),
+            sq: *self.sq.ring.described(),
+            rq: *self.rq.ring.described(),
+        }
+    }
 
-impl<H: Host> Function<H> {
-    /// Puts a queue pair in line if there is something that it could do.
-    pub(crate) fn has_work(&mut self, qp: Number) {
-        let Some(found) = self.qps.get(qp) else {
-            return;
-        };
-        let sends = !found.sq.window.is_empty();
-        let works = match found.state {
-            qp_state::RTS => sends && !found.waiting,
-            qp_state::SQD => found.sending.is_some() && !found.waiting,
-            qp_state::ERROR => sends || !found.rq.window.is_empty() || found.receiving.is_some(),
+    /// Whether a turn would have work.
+    #[inline]
+    fn has_work(&self) -> bool {
+        let sends = !self.sq.window.is_empty();
+        match self.state {
+            qp_state::RTS => sends && !self.waiting,
+            qp_state::SQD => self.sending.is_some() && !self.waiting,
+            qp_state::ERROR => sends || !self.rq.window.is_empty() || self.receiving.is_some(),
             _ => false,
-        };
-        if works {
-            let page = found.page;
-            self.step_in(qp.index(), page);
         }
     }
 
-    /// A queue pair's sender waits no longer.
-    pub(crate) fn wake(&mut self, qp: Number) {
-        if let Some(found) = self.qps.get_mut(qp) {
-            found.waiting = false;
-            self.retries.remove(qp.index());
-            self.has_work(qp);
-        }
+    /// Drops all work requests, and the peer.
+    pub(crate) fn clear(&mut self, first: Index) {
+        self.sq.clear(first);
+        self.rq.clear(first);
+        self.sending = None;
+        self.receiving = None;
+        self.waiting = false;
+        self.tries = 0;
+        self.attributes.peer = Number::default();
     }
 
-    /// Something changed at a queue pair that its peer may wait for.
-    pub(crate) fn wake_peer(&mut self, qp: Number) {
-        let Some(peer) = self.qps.get(qp).map(|found| found.peer) else {
-            return;
-        };
-        if self
-            .qps
-            .get(peer)
-            .is_some_and(|peer| peer.waiting && peer.peer == qp)
-        {
-            self.wake(peer);
-        }
-    }
-
-    /// Changes a queue pair's state.
-    pub(crate) fn set_state(&mut self, qp: Number, to: u8) {
-        let Some(found) = self.qps.get_mut(qp) else {
-            return;
-        };
-        let from = core::mem::replace(&mut found.attributes.state, to);
-        self.bus.host.trace(Trace::State { qp, from, to });
-        if to == qp_state::ERROR {
-            found.waiting = false;
-            self.retries.remove(qp.index());
-        }
-        self.wake_peer(qp);
-        self.has_work(qp);
-    }
-
-    /// A queue pair failed: it stops by itself, and its owner is told.
-    pub(crate) fn stop(&mut self, qp: Number, why: Status) {
-        let Some(found) = self.qps.get_mut(qp) else {
-            return;
-        };
-        if found.state == qp_state::ERROR {
-            return;
-        }
-        if mutant!(ErrorGoesOn) {
-            return;
-        }
-        found.fatal_status = why.code();
-        self.set_state(qp, qp_state::ERROR);
-        self.happened(Subject::Fatal(qp));
-    }
-
-    /// A work request of the SQ is done: completes it if it is signalled or failed. False as [`complete`](Self::complete).
-    #[inline(always)]
-    pub(crate) fn complete_send(
+    /// Fetches the next blocks of the SQ, at most `most`, into `blocks`: how many. `None` if they
+    /// cannot be read.
+    pub(crate) fn fetch<H: Host<Map = M>>(
         &mut self,
-        qp: Number,
+        bus: &mut Bus<H>,
+        most: u32,
+        blocks: &mut [u64],
+    ) -> Option<u32> {
+        let window = &self.sq.window;
+        let head = window.head();
+        let count = window.used().min(FETCH_BLOCKS).min(most);
+        let words = blocks.get_mut(..count as usize * BLOCK_WORDS)?;
+        // Where the ring ends, the run goes on at its beginning.
+        let position = window.depth().position(head);
+        let until_end = window.depth().entries().wrapping_sub(position);
+        let first = count.min(until_end) as usize * BLOCK_WORDS;
+        let (before, after) = words.split_at_mut_checked(first)?;
+        let at = u64::from(position) * BLOCK_BYTES as u64;
+        self.sq.ring.load(bus, at, before).ok()?;
+        if !after.is_empty() {
+            self.sq.ring.load(bus, 0, after).ok()?;
+        }
+        bus.host.trace(Trace::Fetch {
+            qp: self.number,
+            index: head.get(),
+            blocks: count,
+        });
+        Some(count)
+    }
+
+    /// Ends a work request of the SQ: its completion, if it is signalled or failed.
+    #[inline(always)]
+    pub(crate) fn sent(
+        &mut self,
         wqe: &SendWqe,
         past: Index,
         bytes: u32,
         outcome: Result<(), (Status, Detail)>,
-    ) -> bool {
-        let Some(found) = self.qps.get_mut(qp) else {
-            return false;
-        };
-        // A place behind the head moves nothing, and none is beyond the tail.
-        let _ = found.sq.window.advance_head(past);
-        found.tries = 0;
-        let cq = found.send_cq;
+    ) -> Option<Cqe> {
+        // An index behind the head moves nothing, and none is beyond the tail.
+        let _ = self.sq.window.advance_head(past);
+        self.tries = 0;
         let (status, detail) = outcome.err().unwrap_or((Status::Success, Detail::None));
-        let signaled = wqe.flags & qpair_abi::entry::send_flags::SIGNALED != 0;
+        let signaled = wqe.flags & send_flags::SIGNALED != 0;
         if status == Status::Success && !signaled {
-            return true;
+            return None;
         }
         if status == Status::Flush && !signaled && mutant!(FlushOnlySignaled) {
-            return true;
+            return None;
         }
-        let cqe = Cqe {
+        Some(Cqe {
             wr_id: wqe.wr_id,
-            qp,
+            qp: self.number,
             bytes,
             index: past.get(),
             opcode: wqe.opcode,
             status: status.code(),
             vendor: detail.code(),
             ..Cqe::default()
-        };
-        self.complete(cq, &cqe, false)
+        })
     }
 
-    /// The receive that is being filled failed, and with it its queue pair.
-    pub(crate) fn fail_receive(&mut self, qp: Number, status: Status, detail: Detail) {
-        if let Some(found) = self.qps.get_mut(qp) {
-            let cq = found.recv_cq;
-            if let Some(receive) = found.receiving.take() {
-                let cqe = receive_cqe(qp, receive.wr_id, receive.past, status, detail);
-                self.complete(cq, &cqe, false);
-            }
+    /// The work request at the head of the SQ, and the index past it. All that is posted is
+    /// skipped if it cannot be read: then `None` in `Some`. `None` if nothing is posted.
+    pub(crate) fn first_send<H: Host<Map = M>>(
+        &mut self,
+        bus: &mut Bus<H>,
+    ) -> Option<Option<(SendWqe, Index)>> {
+        let window = self.sq.window;
+        if window.is_empty() {
+            return None;
         }
-        self.stop(qp, status);
+        let mut words = [0; SendWqe::WORDS];
+        let at = self.sq.at(window.head());
+        if self.sq.ring.load(bus, at, &mut words).is_err() {
+            self.sq.skip_posted();
+            return Some(None);
+        }
+        let wqe = SendWqe::decode(&words);
+        let past = past(&wqe, window.head(), window.used()).unwrap_or(window.tail());
+        Some(Some((wqe, past)))
     }
 
-    /// Takes the next receive, unless one is being filled already: a sender that was made new
-    /// begins again where the one before it stopped.
-    pub(crate) fn take_receive(&mut self, qp: Number) -> Result<(), NoReceive> {
-        let most = usize::from(self.config.recv_sges);
-        let found = self.qps.get_mut(qp).ok_or(NoReceive::Empty)?;
-        if let Some(receive) = &mut found.receiving {
+    /// Takes the next receive, unless one is being filled already: a new sender begins again in
+    /// the receive that the one before it did not finish.
+    pub(crate) fn take_receive<H: Host<Map = M>>(
+        &mut self,
+        core: &mut Core<H>,
+    ) -> Result<(), NoReceive> {
+        if let Some(receive) = &mut self.receiving {
             receive.cursor = Cursor::default();
             return Ok(());
         }
-        let index = found.rq.window.head();
-        if found.rq.window.is_empty() {
+        let index = self.rq.window.head();
+        if self.rq.window.is_empty() {
             return Err(NoReceive::Empty);
         }
         let mut words = [0; MAX_BLOCKS * BLOCK_WORDS];
-        let stride = found.rq.stride & 3;
+        let stride = self.rq.stride & 3;
         let used = words.get_mut(..BLOCK_WORDS << stride).unwrap_or(&mut []);
-        let at = found.rq.at(index);
-        let loaded = found.rq.ring.load(&mut self.bus, at, used);
+        let at = self.rq.at(index);
+        let loaded = self.rq.ring.load(&mut core.bus, at, used);
         loaded.map_err(|_| NoReceive::Dma)?;
-        self.bus.count(Counter::RecvWqes);
-        self.bus.host.trace(Trace::FetchReceive {
-            qp,
+        core.bus.count(Counter::RecvWqes);
+        core.bus.host.trace(Trace::FetchReceive {
+            qp: self.number,
             index: index.get(),
         });
         let [first, second, ..] = words;
         let wqe = RecvWqe::decode(&[first, second]);
         let past = index.plus(1);
-        let _ = found.rq.window.advance_head(past);
-        found.receiving = Some(Receive {
+        let _ = self.rq.window.advance_head(past);
+        self.receiving = Some(Receive {
             wr_id: wqe.wr_id,
             past,
             words,
@@ -311,83 +364,181 @@ impl<H: Host> Function<H> {
         if first & reserved != 0 {
             return Err(NoReceive::Bad(Detail::Flags));
         }
-        if usize::from(wqe.sges) > most.min(recv_sges(stride)) {
+        let most = usize::from(core.config.recv_sges).min(recv_sges(stride));
+        if usize::from(wqe.sges) > most {
             return Err(NoReceive::Bad(Detail::Sges));
         }
         Ok(())
     }
 
-    /// A turn of a queue pair in the error state: flushes at most `left` work requests, and takes
-    /// those that it has flushed from there.
-    pub(crate) fn flush(&mut self, qp: Number, left: &mut u32) {
-        while *left != 0 && (self.flush_receive(qp) || self.flush_send(qp)) {
-            *left -= 1;
-        }
-        self.has_work(qp);
+    /// Ends the receive that is being filled: the completion of a message.
+    pub(crate) fn received(&mut self, wqe: &SendWqe, bytes: u32) -> Option<Cqe> {
+        let receive = self.receiving.take()?;
+        let imm = wqe.opcode != opcode::SEND;
+        let solicited = wqe.flags & send_flags::SOLICITED != 0;
+        Some(Cqe {
+            wr_id: receive.wr_id,
+            qp: self.number,
+            bytes,
+            imm: if imm { wqe.imm } else { 0 },
+            index: receive.past.get(),
+            opcode: match wqe.opcode {
+                opcode::WRITE_IMM => opcode::RECV_WRITE_IMM,
+                _ => opcode::RECV,
+            },
+            flags: cqe_flags::RECV
+                | if imm { cqe_flags::IMM } else { 0 }
+                | if solicited { cqe_flags::SOLICITED } else { 0 },
+            ..Cqe::default()
+        })
     }
 
-    fn flush_receive(&mut self, qp: Number) -> bool {
-        if mutant!(ReceivesNotFlushed) {
-            return false;
-        }
-        match self.take_receive(qp) {
-            Ok(()) | Err(NoReceive::Bad(_)) => {}
-            Err(NoReceive::Empty) => return false,
-            Err(NoReceive::Dma) => {
-                // Nobody can say what was posted.
-                if let Some(found) = self.qps.get_mut(qp) {
-                    let tail = found.rq.window.tail();
-                    let _ = found.rq.window.advance_head(tail);
-                }
-                return true;
-            }
-        }
-        self.bus.count(Counter::Flushes);
-        self.fail_receive(qp, Status::Flush, Detail::None);
-        true
-    }
-
-    fn flush_send(&mut self, qp: Number) -> bool {
-        let Some(found) = self.qps.get_mut(qp) else {
-            return false;
-        };
-        found.sending = None;
-        let window = found.sq.window;
-        if window.is_empty() {
-            return false;
-        }
-        let mut words = [0; SendWqe::WORDS];
-        let at = found.sq.at(window.head());
-        if found.sq.ring.load(&mut self.bus, at, &mut words).is_err() {
-            let _ = found.sq.window.advance_head(window.tail());
-            return true;
-        }
-        let wqe = SendWqe::decode(&words);
-        self.bus.count(Counter::Flushes);
-        let past = past(&wqe, window.head(), window.used()).unwrap_or(window.tail());
-        let flushed = Err((Status::Flush, Detail::None));
-        self.complete_send(qp, &wqe, past, 0, flushed);
-        true
+    /// Ends the receive that is being filled: the completion of a failure.
+    pub(crate) fn receive_failed(&mut self, status: Status, detail: Detail) -> Option<Cqe> {
+        let receive = self.receiving.take()?;
+        Some(Cqe {
+            wr_id: receive.wr_id,
+            qp: self.number,
+            index: receive.past.get(),
+            opcode: opcode::RECV,
+            status: status.code(),
+            vendor: detail.code(),
+            flags: cqe_flags::RECV,
+            ..Cqe::default()
+        })
     }
 }
 
-/// The index past a WQE; `None` if its number of blocks makes no sense, and with it whatever follows.
+/// The index past a WQE. `None` if its number of blocks is invalid, so that the index of the next
+/// one is unknown.
 pub(crate) fn past(wqe: &SendWqe, index: Index, posted: u32) -> Option<Index> {
     let blocks = u32::from(wqe.blocks);
-    let sane = blocks != 0 && blocks <= MAX_BLOCKS as u32 && blocks <= posted;
-    sane.then(|| index.plus(blocks))
+    let valid = blocks != 0 && blocks <= MAX_BLOCKS as u32 && blocks <= posted;
+    valid.then(|| index.plus(blocks))
 }
 
-/// The completion of a receive that failed.
-fn receive_cqe(qp: Number, wr_id: u64, past: Index, status: Status, detail: Detail) -> Cqe {
-    Cqe {
-        wr_id,
-        qp,
-        index: past.get(),
-        opcode: opcode::RECV,
-        status: status.code(),
-        vendor: detail.code(),
-        flags: cqe_flags::RECV,
-        ..Cqe::default()
+/// All queue pairs.
+pub(crate) struct QueuePairs<M>(Table<QueuePair<M>>);
+
+impl<M> core::ops::Deref for QueuePairs<M> {
+    type Target = Table<QueuePair<M>>;
+    fn deref(&self) -> &Table<QueuePair<M>> {
+        &self.0
+    }
+}
+
+impl<M> core::ops::DerefMut for QueuePairs<M> {
+    fn deref_mut(&mut self) -> &mut Table<QueuePair<M>> {
+        &mut self.0
+    }
+}
+
+impl<M: Mapping> QueuePairs<M> {
+    /// For at most `limit` queue pairs.
+    pub(crate) fn new(limit: u32) -> Self {
+        Self(Table::new(limit))
+    }
+
+    /// Queues a queue pair for a turn if it has work.
+    pub(crate) fn enqueue<H: Host<Map = M>>(&self, core: &mut Core<H>, qp: Number) {
+        if let Some(found) = self.get(qp) {
+            if found.has_work() {
+                core.enqueue(qp.index(), found.page);
+            }
+        }
+    }
+
+    /// Makes the sender wait for the retry interval.
+    pub(crate) fn retry_later<H: Host<Map = M>>(&mut self, core: &mut Core<H>, qp: Number) {
+        if !core.is_ready() {
+            return;
+        }
+        if let Some(found) = self.get_mut(qp) {
+            found.waiting = true;
+            core.retry_later(qp.index());
+        }
+    }
+
+    /// Wakes the senders whose retry interval is over.
+    pub(crate) fn retries_due<H: Host<Map = M>>(&mut self, core: &mut Core<H>, now: u64) {
+        while let Some((index, due)) = core.retries.first() {
+            if due > now {
+                return;
+            }
+            core.retries.remove(index);
+            let qp = self.at(index);
+            if let Some(found) = qp.and_then(|qp| self.get_mut(qp)) {
+                found.tries = found.tries.saturating_add(1);
+                let qp = found.number;
+                self.wake(core, qp);
+            }
+        }
+    }
+
+    /// Ends the wait of a sender.
+    fn wake<H: Host<Map = M>>(&mut self, core: &mut Core<H>, qp: Number) {
+        if let Some(found) = self.get_mut(qp) {
+            found.waiting = false;
+            core.retries.remove(qp.index());
+            self.enqueue(core, qp);
+        }
+    }
+
+    /// Wakes the peer of a queue pair if it waits for a change of this one.
+    pub(crate) fn wake_peer<H: Host<Map = M>>(&mut self, core: &mut Core<H>, qp: Number) {
+        let Some(peer) = self.get(qp).map(|found| found.peer) else {
+            return;
+        };
+        let waits = |peer: &QueuePair<M>| peer.waiting && peer.peer == qp;
+        if self.get(peer).is_some_and(waits) {
+            self.wake(core, peer);
+        }
+    }
+
+    /// Changes the state of a queue pair.
+    pub(crate) fn set_state<H: Host<Map = M>>(&mut self, core: &mut Core<H>, qp: Number, to: u8) {
+        let Some(found) = self.get_mut(qp) else {
+            return;
+        };
+        let from = core::mem::replace(&mut found.attributes.state, to);
+        core.bus.host.trace(Trace::State { qp, from, to });
+        if to == qp_state::ERROR {
+            found.waiting = false;
+            core.retries.remove(qp.index());
+        }
+        self.wake_peer(core, qp);
+        self.enqueue(core, qp);
+    }
+
+    /// Stops a queue pair that failed, and reports it.
+    pub(crate) fn stop<H: Host<Map = M>>(
+        &mut self,
+        core: &mut Core<H>,
+        events: &mut Events<M>,
+        qp: Number,
+        why: Status,
+    ) {
+        let runs = |found: &QueuePair<M>| found.state != qp_state::ERROR;
+        if !self.get(qp).is_some_and(runs) || mutant!(ErrorGoesOn) {
+            return;
+        }
+        self.set_state(core, qp, qp_state::ERROR);
+        events.report(core, Subject::Fatal(qp), why.code());
+    }
+
+    /// Stops the queue pairs of a CQ that was overrun. A search, but once in the life of a CQ.
+    pub(crate) fn stop_users<H: Host<Map = M>>(
+        &mut self,
+        core: &mut Core<H>,
+        events: &mut Events<M>,
+        cq: Number,
+    ) {
+        for index in 0..self.indices() {
+            let uses = |found: &&QueuePair<M>| found.send_cq == cq || found.recv_cq == cq;
+            let qp = self.at(index).and_then(|qp| self.get(qp)).filter(uses);
+            if let Some(qp) = qp.map(|found| found.number) {
+                self.stop(core, events, qp, Status::General);
+            }
+        }
     }
 }

@@ -1,205 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Moving the bytes of a message.
 //!
-//! A message goes from one end to the other in steps: a piece that is contiguous at both
-//! ends. Between two turns anything may have happened to either end, so each step
-//! looks its regions up anew; what a message holds between its turns is numbers,
-//! never addresses of memory. Most messages need one step only, inside of the turn in
-//! which their ends were checked: those go at once.
+//! A message goes from one end to the other in steps, each of which is contiguous at both ends.
+//! Either end may have changed since the last turn, so each step looks its regions up anew. Most
+//! messages need one step, in the turn in which their ends were checked: those move at once.
 
+use crate::datapath::DataPath;
+use crate::datapath::BOUNCE_BYTES;
 use crate::host::Host;
+use crate::message::copy_inline;
+use crate::message::next_range;
+use crate::message::sges;
+use crate::message::total;
+use crate::message::Message;
+use crate::message::Sender;
 use crate::mr::Place;
 use crate::mr::Range;
-use crate::Function;
 use qpair_abi::command::access;
-use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
-use qpair_abi::entry::send_flags;
 use qpair_abi::entry::RecvWqe;
 use qpair_abi::entry::SendWqe;
 use qpair_abi::entry::Sge;
-use qpair_abi::entry::BLOCK_WORDS;
-use qpair_abi::entry::MAX_BLOCKS;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 use qpair_abi::Number;
-use qpair_queue::index::Index;
 
-/// Bytes of a step.
-pub(crate) const BOUNCE_BYTES: usize = 32 << 10;
-
-/// Words of the largest WQE.
-pub(crate) type WqeWords = [u64; MAX_BLOCKS * BLOCK_WORDS];
-
-/// A place in a list of SGEs.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Cursor {
-    sge: u8,
-    /// Bytes of it that are done.
-    done: u32,
-}
-
-/// What an operation is.
-pub(crate) struct Kind {
-    /// The flags that it knows.
-    pub(crate) flags: u8,
-    /// The right that it needs in its own regions; 0 is none.
-    pub(crate) local: u8,
-    /// The right that it needs at the peer, and in the region there; 0 if it fills a receive.
-    pub(crate) remote: u8,
-    /// Whether it fills or takes a receive of the peer.
-    pub(crate) receives: bool,
-    /// Counts its bytes.
-    counter: Counter,
-}
-
-const ANY: u8 = send_flags::SIGNALED | send_flags::FENCE;
-const NOP: Kind = Kind {
-    flags: ANY,
-    local: 0,
-    remote: 0,
-    receives: false,
-    counter: Counter::SendBytes,
-};
-const SEND: Kind = Kind {
-    flags: ANY | send_flags::INLINE | send_flags::SOLICITED,
-    receives: true,
-    ..NOP
-};
-const WRITE: Kind = Kind {
-    flags: ANY | send_flags::INLINE,
-    remote: access::REMOTE_WRITE,
-    counter: Counter::WriteBytes,
-    ..NOP
-};
-const WRITE_IMM: Kind = Kind {
-    flags: SEND.flags,
-    receives: true,
-    ..WRITE
-};
-const READ: Kind = Kind {
-    local: access::LOCAL_WRITE,
-    remote: access::REMOTE_READ,
-    counter: Counter::ReadBytes,
-    ..NOP
-};
-
-impl Kind {
-    /// By opcode.
-    const ALL: &'static [Self] = &[NOP, SEND, SEND, WRITE, WRITE_IMM, READ];
-
-    /// Of an opcode.
-    #[inline]
-    pub(crate) fn of(opcode: u8) -> Option<&'static Self> {
-        const {
-            assert!(opcode::NOP == 0 && opcode::SEND == 1 && opcode::SEND_IMM == 2);
-            assert!(opcode::WRITE == 3 && opcode::WRITE_IMM == 4 && opcode::READ == 5);
-        }
-        Self::ALL.get(usize::from(opcode))
-    }
-}
-
-/// What a turn knows of its queue pair. Commands alone change it, and a command has a turn of its own.
-#[derive(Clone, Copy)]
-pub(crate) struct Sender {
-    pub(crate) qp: Number,
-    pub(crate) pd: Number,
-    pub(crate) peer: Number,
-}
-
-/// A work request that is under way. Its SGEs or inline data are in its WQE.
-#[derive(Clone, Copy)]
-pub(crate) struct Message {
-    pub(crate) wqe: SendWqe,
-    pub(crate) kind: &'static Kind,
-    /// Index past it.
-    pub(crate) past: Index,
-    pub(crate) bytes: u32,
-    pub(crate) done: u32,
-    pub(crate) cursor: Cursor,
-    /// The peer has let it in.
-    pub(crate) admitted: bool,
-    /// Where it begins at either end, if that is one range, and was checked in this turn.
-    pub(crate) local: Option<Place>,
-    pub(crate) remote: Option<Place>,
-}
-
-/// A message that took longer than its turn, and its whole WQE.
-pub(crate) struct Paused {
-    pub(crate) message: Message,
-    pub(crate) words: WqeWords,
-}
-
-impl Message {
-    #[inline]
-    pub(crate) fn new(wqe: SendWqe, past: Index) -> Self {
-        Self {
-            wqe,
-            kind: &NOP,
-            past,
-            bytes: 0,
-            done: 0,
-            cursor: Cursor::default(),
-            admitted: false,
-            local: None,
-            remote: None,
-        }
-    }
-
-    /// Begins it anew.
-    pub(crate) fn restart(&mut self) {
-        self.done = 0;
-        self.cursor = Cursor::default();
-        self.admitted = false;
-    }
-
-    /// Whether its data are in the WQE.
-    #[inline]
-    pub(crate) fn is_inline(&self) -> bool {
-        self.wqe.flags & send_flags::INLINE != 0
-    }
-
-    /// What is left of the range in the peer's memory.
-    #[inline]
-    pub(crate) fn remote_range(&self) -> Range {
-        Range {
-            key: Number::from_raw(self.wqe.rkey),
-            addr: self.wqe.remote_addr.wrapping_add(u64::from(self.done)),
-            bytes: u64::from(self.bytes.saturating_sub(self.done)),
-        }
-    }
-}
-
-/// The SGEs of a WQE, which begin at word `from`.
-#[inline]
-fn sges(words: &[u64], from: usize) -> impl Iterator<Item = Sge> + '_ {
-    let mut rest = words.get(from..).unwrap_or(&[]);
-    core::iter::from_fn(move || {
-        let (sge, others) = rest.split_first_chunk()?;
-        rest = others;
-        Some(Sge::decode(sge))
-    })
-}
-
-/// What is left of the first SGE that is not done.
-fn next_range(words: &[u64], from: usize, cursor: &mut Cursor) -> Option<Range> {
-    loop {
-        let sge = sges(words, from).nth(usize::from(cursor.sge))?;
-        if cursor.done < sge.bytes {
-            return Some(Range {
-                key: Number::from_raw(sge.lkey),
-                addr: sge.addr.wrapping_add(u64::from(cursor.done)),
-                bytes: u64::from(sge.bytes.wrapping_sub(cursor.done)),
-            });
-        }
-        *cursor = Cursor {
-            sge: cursor.sge.checked_add(1)?,
-            done: 0,
-        };
-    }
-}
-
-/// Which end is at fault, and why.
+/// The end that is at fault, and why.
 pub(crate) enum Fault {
     /// The sender's.
     Local(Detail),
@@ -216,14 +42,15 @@ enum End {
     Inline(usize),
 }
 
-impl<H: Host> Function<H> {
-    /// Moves all of a message, if it is mapped as one piece at both ends. False if not: nothing is moved.
+impl<H: Host> DataPath<H> {
+    /// Moves all of a message if it is mapped as one piece at both ends. Else moves nothing:
+    /// false.
     #[inline(always)]
     pub(crate) fn move_at_once(&mut self, message: &Message) -> bool {
         let (Some(local), Some(remote)) = (message.local, message.remote) else {
             return false;
         };
-        let (regions, bus) = (&self.regions, &mut self.bus);
+        let (regions, bus) = (&self.regions, &mut self.core.bus);
         let bytes = u64::from(message.bytes);
         let copied = match message.wqe.opcode {
             opcode::READ => regions.copy(bus, remote, local, bytes),
@@ -257,7 +84,7 @@ impl<H: Host> Function<H> {
             End::Inline(_) => most,
         };
         let count = most.min(near).min(far);
-        let (regions, bus) = (&mut self.regions, &mut self.bus);
+        let (regions, bus) = (&mut self.regions, &mut self.core.bus);
         let bounce = self.bounce.get_mut(..count as usize);
         let bounce = bounce.ok_or(Fault::Local(Detail::Dma))?;
         let local_fault = |_| Fault::Local(Detail::Dma);
@@ -286,11 +113,11 @@ impl<H: Host> Function<H> {
                 receive.cursor.done = receive.cursor.done.wrapping_add(count);
             }
         }
-        self.bus.add(message.kind.counter, u64::from(count));
+        self.core.bus.add(message.kind.counter, u64::from(count));
         Ok(count)
     }
 
-    /// The sender's end.
+    /// Where the sender's bytes are.
     fn local_end(
         &mut self,
         sender: &Sender,
@@ -303,22 +130,24 @@ impl<H: Host> Function<H> {
         let range = next_range(words, SendWqe::WORDS, &mut message.cursor);
         let range = range.ok_or(Fault::Local(Detail::Sges))?;
         let right = message.kind.local;
-        let place = self.regions.resolve(&mut self.bus, sender.pd, right, range);
+        let place = self
+            .regions
+            .resolve(&mut self.core.bus, sender.pd, right, range);
         place
             .map(|(place, bytes)| End::Memory(place, bytes))
             .map_err(Fault::Local)
     }
 
-    /// The peer's end of a WRITE or READ.
+    /// Where the peer's bytes of a WRITE or READ are.
     fn remote_end(&mut self, peer: Number, message: &Message) -> Result<(Place, u64), Fault> {
         let pd = self.qps.get(peer).map(|found| found.pd);
         let pd = pd.ok_or(Fault::Remote(Detail::NoPeer))?;
         let (right, range) = (message.kind.remote, message.remote_range());
-        let place = self.regions.resolve(&mut self.bus, pd, right, range);
+        let place = self.regions.resolve(&mut self.core.bus, pd, right, range);
         place.map_err(Fault::Remote)
     }
 
-    /// The peer's end of a SEND.
+    /// Where the peer's bytes of a SEND go.
     fn receive_end(&mut self, peer: Number) -> Result<(Place, u64), Fault> {
         let gone = || Fault::Receive(Detail::State);
         let found = self.qps.get_mut(peer).ok_or_else(gone)?;
@@ -327,12 +156,12 @@ impl<H: Host> Function<H> {
         let range = next_range(&receive.words, RecvWqe::WORDS, &mut receive.cursor);
         let range = range.ok_or(Fault::Receive(Detail::ShortReceive))?;
         let right = access::LOCAL_WRITE;
-        let place = self.regions.resolve(&mut self.bus, pd, right, range);
+        let place = self.regions.resolve(&mut self.core.bus, pd, right, range);
         place.map_err(Fault::Receive)
     }
 
-    /// The bytes of all SGEs of a work request, and what is wrong if one is not in a region of its queue pair's domain
-    /// with the right that it needs. Of the only SGE it notes where that begins.
+    /// The bytes of all SGEs of a work request, and the detail if one of them is not in a region
+    /// of the sender's domain with the right that it needs. Notes where a single SGE begins.
     #[inline(always)]
     pub(crate) fn check_local(
         &self,
@@ -369,12 +198,6 @@ impl<H: Host> Function<H> {
     }
 }
 
-/// Bytes of a list of SGEs.
-pub(crate) fn total(words: &[u64], from: usize, count: u8) -> u64 {
-    let sges = sges(words, from).take(usize::from(count));
-    sges.map(|sge| u64::from(sge.bytes)).sum()
-}
-
 /// Status of the sender and of the peer after a fault.
 pub(crate) fn statuses(fault: &Fault) -> (Status, Option<Status>, Detail) {
     match *fault {
@@ -390,14 +213,5 @@ pub(crate) fn statuses(fault: &Fault) -> (Status, Option<Status>, Detail) {
             Detail::Dma,
         ),
         Fault::Remote(detail) => (Status::RemoteAccess, Some(Status::LocalAccess), detail),
-    }
-}
-
-fn copy_inline(words: &[u64], from: usize, to: &mut [u8]) {
-    let mut bytes = [0; MAX_BLOCKS * BLOCK_WORDS * 8];
-    crate::bus::to_bytes(words, &mut bytes);
-    let from = from.saturating_add(SendWqe::BYTES);
-    if let Some(bytes) = bytes.get(from..from.saturating_add(to.len())) {
-        to.copy_from_slice(bytes);
     }
 }

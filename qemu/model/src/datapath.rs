@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The data path: the objects that work requests use, and their completions.
+//!
+//! A queue pair that fails goes to the error state by itself. An event reports it, and each work
+//! request that is posted is flushed with a completion.
+//!
+//! A CQ without room is overrun. Its completions are lost for good, so its queue pairs stop, and
+//! an event reports it once. Other CQs go on.
+
+use crate::config::Config;
+use crate::cq::CompletionQueue;
+use crate::cq::NotPut;
+use crate::event::Events;
+use crate::host::Host;
+use crate::mr::Regions;
+use crate::mutant::mutant;
+use crate::qp::NoReceive;
+use crate::qp::QueuePairs;
+use crate::qp::FETCH_WORDS;
+use crate::schedule::Core;
+use crate::table::Deferred;
+use crate::table::Table;
+use crate::table::Until;
+use qpair_abi::counters::Counter;
+use qpair_abi::entry::cqe_flags;
+use qpair_abi::entry::Cqe;
+use qpair_abi::entry::SendWqe;
+use qpair_abi::status::Detail;
+use qpair_abi::status::Status;
+use qpair_abi::Number;
+use qpair_queue::index::Index;
+
+/// Bytes of a step of a message.
+pub(crate) const BOUNCE_BYTES: usize = 32 << 10;
+
+/// The core, and the objects that work requests use.
+pub(crate) struct DataPath<H: Host> {
+    pub(crate) core: Core<H>,
+    pub(crate) events: Events<H::Map>,
+    pub(crate) cqs: Table<CompletionQueue<H::Map>>,
+    pub(crate) qps: QueuePairs<H::Map>,
+    pub(crate) regions: Regions<H::Map>,
+    /// Blocks of the SQ that has the turn.
+    pub(crate) blocks: Vec<u64>,
+    /// Bytes between the two ends of a message.
+    pub(crate) bounce: Vec<u8>,
+}
+
+impl<H: Host> DataPath<H> {
+    pub(crate) fn new(host: H, config: Config) -> Self {
+        Self {
+            events: Events::new(&config),
+            cqs: Table::new(config.cqs),
+            qps: QueuePairs::new(config.qps),
+            regions: Regions::new(config.mrs, 0),
+            blocks: vec![0; FETCH_WORDS],
+            bounce: vec![0; BOUNCE_BYTES],
+            core: Core::new(host, config),
+        }
+    }
+
+    /// Returns to power-on: no object is left.
+    pub(crate) fn power_on(&mut self) {
+        let core = &mut self.core;
+        if mutant!(ResetKeepsMaps) {
+            let qps = core::mem::replace(&mut self.qps, QueuePairs::new(0));
+            core::mem::forget(qps);
+        }
+        let seed = match core.knobs.key_seed {
+            0 => core.bus.host.random(),
+            seed => seed,
+        };
+        self.events = Events::new(&core.config);
+        self.cqs = Table::new(core.config.cqs);
+        self.qps = QueuePairs::new(core.config.qps);
+        self.regions = Regions::new(core.config.mrs, seed);
+        core.power_on();
+    }
+
+    /// Drops the mappings of a range of DMA addresses.
+    pub(crate) fn unmap(&mut self, first: u64, last: u64) {
+        for eq in self.events.eqs.iter_mut() {
+            eq.ring.unmap(first, last);
+        }
+        for cq in self.cqs.iter_mut() {
+            cq.ring.unmap(first, last);
+        }
+        for qp in self.qps.iter_mut() {
+            qp.sq.ring.unmap(first, last);
+            qp.rq.ring.unmap(first, last);
+        }
+        self.regions.unmap(first, last);
+    }
+
+    /// Whether the rings of a deferred free have been read.
+    pub(crate) fn is_over(&self, free: &Deferred) -> bool {
+        let mut untils = free.untils.into_iter();
+        untils.all(|until| self.has_passed(until)) || mutant!(IndexReusedAtOnce)
+    }
+
+    fn has_passed(&self, until: Until) -> bool {
+        match until {
+            Until::Now => true,
+            Until::Cq(cq, index) => self.cqs.get(cq).is_none_or(|cq| cq.passed() >= index),
+            Until::Eq(eq, index) => {
+                let eq = self.events.eqs.get(eq);
+                eq.is_none_or(|eq| eq.passed() >= index)
+            }
+        }
+    }
+
+    /// What has been written to a CQ so far, and the index past it.
+    pub(crate) fn cq_written(&self, cq: Number) -> (Until, Index) {
+        let written = self.cqs.get(cq).map(CompletionQueue::written);
+        written.unwrap_or((Until::Now, Index::ZERO))
+    }
+
+    /// Stops a queue pair that failed.
+    pub(crate) fn stop(&mut self, qp: Number, why: Status) {
+        self.qps.stop(&mut self.core, &mut self.events, qp, why);
+    }
+
+    /// Writes a completion, and the event that it causes. False if the turn of the queue pair must
+    /// end: the CQ is overrun, or the function stopped.
+    #[inline(always)]
+    pub(crate) fn complete(&mut self, cq: Number, cqe: &Cqe, solicited: bool) -> bool {
+        if !self.core.is_ready() {
+            return false;
+        }
+        let failed = cqe.status != Status::Success.code();
+        if failed {
+            self.core.bus.count(Counter::Errors);
+        }
+        let wakes = (solicited && !mutant!(SolicitedForgotten)) || failed;
+        self.put_completion(cq, cqe.encode(), wakes)
+    }
+
+    /// Writes an entry of a CQ, and the event that it causes. False as
+    /// [`complete`](Self::complete).
+    #[inline(always)]
+    pub(crate) fn put_completion(
+        &mut self,
+        cq: Number,
+        words: [u64; Cqe::WORDS],
+        wakes: bool,
+    ) -> bool {
+        let Some(found) = self.cqs.get_mut(cq) else {
+            return false;
+        };
+        match found.put(&mut self.core, &mut self.events, words, wakes) {
+            Ok(()) => self.core.is_ready(),
+            Err(NotPut::Dead) => mutant!(OverrunGoesOn),
+            Err(NotPut::Overrun) => {
+                self.overrun(cq);
+                mutant!(OverrunGoesOn)
+            }
+        }
+    }
+
+    /// A CQ was overrun: stops its queue pairs.
+    #[cold]
+    fn overrun(&mut self, cq: Number) {
+        let (core, events) = (&mut self.core, &mut self.events);
+        let found = self.cqs.get_mut(cq);
+        if found.is_some_and(|found| found.overrun(core, events)) {
+            self.qps.stop_users(core, events, cq);
+        }
+    }
+
+    /// Ends a work request of the SQ, and completes it if it is signalled or failed. False as
+    /// [`complete`](Self::complete).
+    #[inline(always)]
+    pub(crate) fn complete_send(
+        &mut self,
+        qp: Number,
+        wqe: &SendWqe,
+        past: Index,
+        bytes: u32,
+        outcome: Result<(), (Status, Detail)>,
+    ) -> bool {
+        let Some(found) = self.qps.get_mut(qp) else {
+            return false;
+        };
+        let cq = found.send_cq;
+        match found.sent(wqe, past, bytes, outcome) {
+            Some(cqe) => self.complete(cq, &cqe, false),
+            None => true,
+        }
+    }
+
+    /// Completes the receive that a message has filled or taken. False as
+    /// [`complete`](Self::complete).
+    // By value: a reference would keep the caller's message in memory, 20 instructions of a WRITE.
+    pub(crate) fn complete_receive(&mut self, qp: Number, wqe: SendWqe, bytes: u32) -> bool {
+        let Some(found) = self.qps.get_mut(qp) else {
+            return true;
+        };
+        let cq = found.recv_cq;
+        match found.received(&wqe, bytes) {
+            Some(cqe) => self.complete(cq, &cqe, cqe.flags & cqe_flags::SOLICITED != 0),
+            None => true,
+        }
+    }
+
+    /// Fails the receive that is being filled, and with it its queue pair.
+    pub(crate) fn fail_receive(&mut self, qp: Number, status: Status, detail: Detail) {
+        if let Some(found) = self.qps.get_mut(qp) {
+            let cq = found.recv_cq;
+            if let Some(cqe) = found.receive_failed(status, detail) {
+                self.complete(cq, &cqe, false);
+            }
+        }
+        self.stop(qp, status);
+    }
+
+    /// A turn of a queue pair in the error state: flushes at most `left` work requests, and
+    /// subtracts those that it has flushed.
+    pub(crate) fn flush(&mut self, qp: Number, left: &mut u32) {
+        while *left != 0 && (self.flush_receive(qp) || self.flush_send(qp)) {
+            *left -= 1;
+        }
+        self.qps.enqueue(&mut self.core, qp);
+    }
+
+    fn flush_receive(&mut self, qp: Number) -> bool {
+        let Some(found) = self.qps.get_mut(qp) else {
+            return false;
+        };
+        if mutant!(ReceivesNotFlushed) {
+            return false;
+        }
+        match found.take_receive(&mut self.core) {
+            Ok(()) | Err(NoReceive::Bad(_)) => {}
+            Err(NoReceive::Empty) => return false,
+            Err(NoReceive::Dma) => {
+                // The posted WQEs are unknown.
+                found.rq.skip_posted();
+                return true;
+            }
+        }
+        self.core.bus.count(Counter::Flushes);
+        self.fail_receive(qp, Status::Flush, Detail::None);
+        true
+    }
+
+    fn flush_send(&mut self, qp: Number) -> bool {
+        let Some(found) = self.qps.get_mut(qp) else {
+            return false;
+        };
+        found.sending = None;
+        match found.first_send(&mut self.core.bus) {
+            Some(Some((wqe, past))) => {
+                self.core.bus.count(Counter::Flushes);
+                let flushed = Err((Status::Flush, Detail::None));
+                self.complete_send(qp, &wqe, past, 0, flushed);
+                true
+            }
+            Some(None) => true,
+            None => false,
+        }
+    }
+}

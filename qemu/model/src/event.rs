@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Events: completion events, asynchronous events, and the last one of a function that stops.
+//!
+//! The rules (`queue::mask`) decide when an asynchronous event is written and when it waits.
+//! A subject has one notice, which counts repeats while its event waits or is in EQ 0.
+
+use crate::config::Config;
+use crate::eq::EventQueue;
+use crate::host::Host;
+use crate::host::Mapping;
+use crate::mutant::mutant;
+use crate::schedule::Core;
+use crate::subject::Source;
+use crate::subject::Subject;
+use crate::table::Table;
+use qpair_abi::counters::Counter;
+use qpair_abi::entry::Eqe;
+use qpair_abi::status::EnableError;
+use qpair_abi::status::Event;
+use qpair_abi::Number;
+use qpair_queue::index::Index;
+use qpair_queue::mask::Gate;
+use qpair_queue::mask::Notice;
+use std::collections::HashMap;
+use std::collections::VecDeque;
+
+/// What is to be reported of a subject.
+#[derive(Default)]
+struct Report {
+    notice: Notice,
+    /// The event's `code`.
+    code: u8,
+}
+
+/// The event queues, and the asynchronous events that wait.
+pub(crate) struct Events<M> {
+    pub(crate) eqs: Table<EventQueue<M>>,
+    /// Of subjects whose object exists.
+    reports: HashMap<Subject, Report>,
+    /// Subjects whose event waits, in order.
+    waiting: VecDeque<Subject>,
+    gate: Gate,
+}
+
+impl<M: Mapping> Events<M> {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            eqs: Table::new(config.eqs),
+            reports: HashMap::new(),
+            waiting: VecDeque::new(),
+            // One place is reserved for the event that the function stopped.
+            gate: Gate::new(config.async_events.saturating_sub(1).max(1)),
+        }
+    }
+
+    /// Writes an event, and raises the interrupt if it is due.
+    pub(crate) fn write<H: Host<Map = M>>(
+        &mut self,
+        core: &mut Core<H>,
+        eq: Number,
+        source: Source,
+        eqe: Eqe,
+    ) {
+        if mutant!(InterruptBeforeEvent) {
+            if let Some(found) = self.eqs.get(eq) {
+                found.raise(core);
+            }
+        }
+        self.write_words(core, eq, source, eqe.encode());
+    }
+
+    /// Writes an entry whose content a test chose.
+    pub(crate) fn inject<H: Host<Map = M>>(
+        &mut self,
+        core: &mut Core<H>,
+        eq: Number,
+        words: [u64; Eqe::WORDS],
+    ) {
+        self.write_words(core, eq, Source::Untracked, words);
+    }
+
+    fn write_words<H: Host<Map = M>>(
+        &mut self,
+        core: &mut Core<H>,
+        eq: Number,
+        source: Source,
+        words: [u64; Eqe::WORDS],
+    ) {
+        let Some(found) = self.eqs.get_mut(eq) else {
+            return;
+        };
+        match found.put(&mut core.bus, source, words) {
+            Ok(()) => found.look_at_interrupt(core),
+            Err(cause) => self.fatal(core, cause),
+        }
+    }
+
+    /// Stops the function, which needs a reset then. The event that reports it has a place in
+    /// EQ 0 of its own.
+    pub(crate) fn fatal<H: Host<Map = M>>(&mut self, core: &mut Core<H>, cause: EnableError) {
+        let Some(cause) = core.stop(cause) else {
+            return;
+        };
+        if mutant!(FatalUnseen) {
+            return;
+        }
+        let eqe = Eqe {
+            number: Number::ADMIN,
+            count: 1,
+            kind: Event::DeviceFatal.code(),
+            code: cause.code(),
+        };
+        if let Some(found) = self.eqs.get_mut(Number::ADMIN) {
+            let put = found.put(&mut core.bus, Source::Untracked, eqe.encode());
+            if put.is_ok() {
+                found.look_at_interrupt(core);
+            }
+        }
+    }
+
+    /// Raises the moderated interrupts that are due.
+    pub(crate) fn moderation_due<H: Host<Map = M>>(&mut self, core: &mut Core<H>, now: u64) {
+        if core.timers.moderation > now {
+            return;
+        }
+        core.timers.moderation = u64::MAX;
+        for eq in self.eqs.iter_mut() {
+            eq.moderation_due(core, now);
+        }
+    }
+
+    /// Takes the source of an entry that the head of an EQ has passed: the CQ whose next event may
+    /// be written. The caller writes it, and calls [`passed`](Self::passed) after the last entry.
+    pub(crate) fn pass(&mut self, eq: Number, index: Index) -> Option<Number> {
+        match self.eqs.get_mut(eq)?.take_source(index) {
+            Source::Cq(cq) => return Some(cq),
+            Source::Async(subject) => {
+                let report = self.reports.get_mut(&subject);
+                if self.gate.passed(report.map(|report| &mut report.notice)) {
+                    self.waiting.push_back(subject);
+                }
+            }
+            Source::Untracked => {}
+        }
+        None
+    }
+
+    /// Writes what waited for the head of an EQ, and raises its interrupt if it is due.
+    pub(crate) fn passed<H: Host<Map = M>>(&mut self, core: &mut Core<H>, eq: Number) {
+        self.write_waiting(core);
+        if let Some(found) = self.eqs.get_mut(eq) {
+            found.look_at_interrupt(core);
+        }
+    }
+
+    /// Reports an asynchronous event.
+    pub(crate) fn report<H: Host<Map = M>>(
+        &mut self,
+        core: &mut Core<H>,
+        subject: Subject,
+        code: u8,
+    ) {
+        core.bus.count(Counter::AsyncEvents);
+        let report = self.reports.entry(subject).or_default();
+        report.code = code;
+        if report.notice.happened() {
+            self.waiting.push_back(subject);
+            self.write_waiting(core);
+        }
+    }
+
+    /// Whether an event of this subject waits.
+    pub(crate) fn is_waiting(&self, subject: Subject) -> bool {
+        let report = self.reports.get(&subject);
+        report.is_some_and(|report| report.notice.is_waiting())
+    }
+
+    /// Writes the events that wait, as far as EQ 0 may hold them.
+    fn write_waiting<H: Host<Map = M>>(&mut self, core: &mut Core<H>) {
+        while core.is_ready() && self.gate.is_open() {
+            let Some(subject) = self.waiting.pop_front() else {
+                return;
+            };
+            let (kind, number) = match subject {
+                Subject::Overrun(cq) => (Event::CqOverrun, cq),
+                Subject::Fatal(qp) => (Event::QpFatal, qp),
+                Subject::Page(page) => (Event::DoorbellViolation, Number::new(page, 0)),
+            };
+            let (count, code) = match self.reports.get_mut(&subject) {
+                Some(report) => (self.gate.write(&mut report.notice), report.code),
+                None => (mutant!(EventsOfTheDead).then_some(1), 0),
+            };
+            if let Some(count) = count {
+                let eqe = Eqe {
+                    number,
+                    count,
+                    kind: kind.code(),
+                    code,
+                };
+                self.write(core, Number::ADMIN, Source::Async(subject), eqe);
+            }
+        }
+    }
+
+    /// Drops the event of a subject if it waits.
+    pub(crate) fn cancel(&mut self, subject: Subject) {
+        if mutant!(EventsOfTheDead) {
+            return;
+        }
+        if let Some(report) = self.reports.get_mut(&subject) {
+            report.notice.cancel();
+        }
+        self.waiting.retain(|waiting| *waiting != subject);
+    }
+
+    /// Drops a subject whose object is destroyed.
+    pub(crate) fn forget(&mut self, subject: Subject) {
+        self.cancel(subject);
+        self.reports.remove(&subject);
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Faults that a test injects while the function runs.
+
+use crate::function::Function;
+use crate::host::Host;
+use crate::knobs::Knobs;
+use qpair_abi::entry::Cqe;
+use qpair_abi::entry::Eqe;
+use qpair_abi::status::EnableError;
+
+impl<H: Host> Function<H> {
+    /// The faults and times that are set.
+    pub fn knobs(&self) -> &Knobs {
+        &self.data.core.knobs
+    }
+
+    /// Makes the `nth` admin command from now fail, 1 being the next; 0 makes none fail.
+    pub fn fail_command(&mut self, nth: u32) {
+        self.data.core.knobs.fail_command = nth;
+    }
+
+    /// Loses the next interrupts.
+    pub fn drop_interrupts(&mut self, count: u32) {
+        self.data.core.knobs.drop_interrupts = count;
+    }
+
+    /// Delays interrupts.
+    pub fn delay_interrupts(&mut self, nanos: u64) {
+        self.data.core.knobs.delay_interrupts = nanos;
+    }
+
+    /// Stops the core, or lets it go on. A stopped core still takes doorbells.
+    pub fn set_stall(&mut self, stalled: bool) {
+        self.data.core.knobs.stalled = stalled;
+        if !stalled && !self.data.core.run_queue.is_empty() {
+            self.data.core.bus.host.wake();
+        }
+    }
+
+    /// Whether the core is stopped.
+    pub fn is_stalled(&self) -> bool {
+        self.data.core.knobs.stalled
+    }
+
+    /// Takes the function away, as if it had been unplugged, or brings it back as it was.
+    pub fn set_vanish(&mut self, vanished: bool) {
+        self.data.core.knobs.vanished = vanished;
+        if !vanished && !self.data.core.run_queue.is_empty() {
+            self.data.core.bus.host.wake();
+        }
+    }
+
+    /// Whether the function is taken away.
+    pub fn is_vanished(&self) -> bool {
+        self.data.core.knobs.vanished
+    }
+
+    /// Sets how long after a doorbell an idle core begins.
+    pub fn set_core_delay(&mut self, nanos: u64) {
+        self.data.core.knobs.core_delay_ns = nanos;
+        self.paced_anew();
+    }
+
+    /// Sets how long the core takes for a WQE.
+    pub fn set_wqe_ns(&mut self, nanos: u64) {
+        self.data.core.knobs.wqe_ns = nanos;
+        self.paced_anew();
+    }
+
+    /// The core has another pace: queue pairs that waited for the clock may not have to.
+    fn paced_anew(&mut self) {
+        self.data.core.set_timer();
+        if !self.data.core.run_queue.is_empty() {
+            self.data.core.bus.host.wake();
+        }
+    }
+
+    /// Sets what the keys of memory regions follow from after the next reset.
+    pub fn set_key_seed(&mut self, seed: u64) {
+        self.data.core.knobs.key_seed = seed;
+    }
+
+    /// Sets where the indices of new rings begin.
+    pub fn set_first_index(&mut self, index: u32) {
+        self.data.core.knobs.first_index = index;
+    }
+
+    /// Makes the function stop as if by itself.
+    pub fn go_fatal(&mut self) {
+        self.data
+            .events
+            .fatal(&mut self.data.core, EnableError::Injected);
+    }
+
+    /// Writes a CQE with this content and a valid owner bit into the CQ at `index`. False if there
+    /// is no such CQ.
+    pub fn inject_cqe(&mut self, index: u16, words: [u64; Cqe::WORDS]) -> bool {
+        let cq = self.data.cqs.at(usize::from(index));
+        if !self.data.core.is_ready() || self.data.core.knobs.vanished {
+            return false;
+        }
+        if let Some(cq) = cq {
+            self.data.put_completion(cq, words, true);
+        }
+        cq.is_some()
+    }
+
+    /// Writes an EQE with this content and a valid owner bit into the EQ at `index`. False if there
+    /// is no such EQ.
+    pub fn inject_eqe(&mut self, index: u16, words: [u64; Eqe::WORDS]) -> bool {
+        let eq = self.data.events.eqs.at(usize::from(index));
+        if !self.data.core.is_ready() || self.data.core.knobs.vanished {
+            return false;
+        }
+        if let Some(eq) = eq {
+            self.data.events.inject(&mut self.data.core, eq, words);
+        }
+        eq.is_some()
+    }
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Messages: what a work request moves, and how far it is.
+//!
+//! Between two turns anything may happen to either end. So a message that is kept between its
+//! turns has numbers, never addresses of memory.
+
+use crate::bus::to_bytes;
+use crate::mr::Place;
+use crate::mr::Range;
+use qpair_abi::command::access;
+use qpair_abi::counters::Counter;
+use qpair_abi::entry::opcode;
+use qpair_abi::entry::send_flags;
+use qpair_abi::entry::SendWqe;
+use qpair_abi::entry::Sge;
+use qpair_abi::entry::BLOCK_WORDS;
+use qpair_abi::entry::MAX_BLOCKS;
+use qpair_abi::Number;
+use qpair_queue::index::Index;
+
+/// Words of the largest WQE.
+pub(crate) type WqeWords = [u64; MAX_BLOCKS * BLOCK_WORDS];
+
+/// A place in a list of SGEs.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Cursor {
+    sge: u8,
+    /// Bytes of the SGE that are done.
+    pub(crate) done: u32,
+}
+
+/// The properties of an operation.
+pub(crate) struct Kind {
+    /// The flags that are valid.
+    pub(crate) flags: u8,
+    /// The right that it needs in the sender's regions; 0 is none.
+    pub(crate) local: u8,
+    /// The right that it needs at the peer, and in the region there; 0 if it fills a receive.
+    pub(crate) remote: u8,
+    /// Whether it fills or takes a receive of the peer.
+    pub(crate) receives: bool,
+    /// Counts its bytes.
+    pub(crate) counter: Counter,
+}
+
+const ANY: u8 = send_flags::SIGNALED | send_flags::FENCE;
+const NOP: Kind = Kind {
+    flags: ANY,
+    local: 0,
+    remote: 0,
+    receives: false,
+    counter: Counter::SendBytes,
+};
+const SEND: Kind = Kind {
+    flags: ANY | send_flags::INLINE | send_flags::SOLICITED,
+    receives: true,
+    ..NOP
+};
+const WRITE: Kind = Kind {
+    flags: ANY | send_flags::INLINE,
+    remote: access::REMOTE_WRITE,
+    counter: Counter::WriteBytes,
+    ..NOP
+};
+const WRITE_IMM: Kind = Kind {
+    flags: SEND.flags,
+    receives: true,
+    ..WRITE
+};
+const READ: Kind = Kind {
+    local: access::LOCAL_WRITE,
+    remote: access::REMOTE_READ,
+    counter: Counter::ReadBytes,
+    ..NOP
+};
+
+impl Kind {
+    /// By opcode.
+    const ALL: &'static [Self] = &[NOP, SEND, SEND, WRITE, WRITE_IMM, READ];
+
+    /// The operation of an opcode.
+    #[inline]
+    pub(crate) fn of(opcode: u8) -> Option<&'static Self> {
+        const {
+            assert!(opcode::NOP == 0 && opcode::SEND == 1 && opcode::SEND_IMM == 2);
+            assert!(opcode::WRITE == 3 && opcode::WRITE_IMM == 4 && opcode::READ == 5);
+        }
+        Self::ALL.get(usize::from(opcode))
+    }
+}
+
+/// The queue pair that has the turn. Only commands change these fields, in a turn of their own.
+#[derive(Clone, Copy)]
+pub(crate) struct Sender {
+    pub(crate) qp: Number,
+    pub(crate) pd: Number,
+    pub(crate) peer: Number,
+}
+
+/// A work request in progress. Its SGEs or inline data are in its WQE.
+#[derive(Clone, Copy)]
+pub(crate) struct Message {
+    pub(crate) wqe: SendWqe,
+    pub(crate) kind: &'static Kind,
+    /// The index past it.
+    pub(crate) past: Index,
+    pub(crate) bytes: u32,
+    pub(crate) done: u32,
+    pub(crate) cursor: Cursor,
+    /// The peer has admitted it.
+    pub(crate) admitted: bool,
+    /// Where it begins at either end, if that is one range and was checked in this turn.
+    pub(crate) local: Option<Place>,
+    pub(crate) remote: Option<Place>,
+}
+
+/// A message that took longer than its turn, and its whole WQE.
+pub(crate) struct Paused {
+    pub(crate) message: Message,
+    pub(crate) words: WqeWords,
+}
+
+impl Message {
+    #[inline]
+    pub(crate) fn new(wqe: SendWqe, past: Index) -> Self {
+        Self {
+            wqe,
+            kind: &NOP,
+            past,
+            bytes: 0,
+            done: 0,
+            cursor: Cursor::default(),
+            admitted: false,
+            local: None,
+            remote: None,
+        }
+    }
+
+    /// Starts it again from its first byte.
+    pub(crate) fn restart(&mut self) {
+        self.done = 0;
+        self.cursor = Cursor::default();
+        self.admitted = false;
+    }
+
+    /// Whether its data are in the WQE.
+    #[inline]
+    pub(crate) fn is_inline(&self) -> bool {
+        self.wqe.flags & send_flags::INLINE != 0
+    }
+
+    /// What is left of the range in the peer's memory.
+    #[inline]
+    pub(crate) fn remote_range(&self) -> Range {
+        Range {
+            key: Number::from_raw(self.wqe.rkey),
+            addr: self.wqe.remote_addr.wrapping_add(u64::from(self.done)),
+            bytes: u64::from(self.bytes.saturating_sub(self.done)),
+        }
+    }
+}
+
+/// The SGEs of a WQE, which begin at word `from`.
+#[inline]
+pub(crate) fn sges(words: &[u64], from: usize) -> impl Iterator<Item = Sge> + '_ {
+    let mut rest = words.get(from..).unwrap_or(&[]);
+    core::iter::from_fn(move || {
+        let (sge, others) = rest.split_first_chunk()?;
+        rest = others;
+        Some(Sge::decode(sge))
+    })
+}
+
+/// What is left of the first SGE that is not done.
+pub(crate) fn next_range(words: &[u64], from: usize, cursor: &mut Cursor) -> Option<Range> {
+    loop {
+        let sge = sges(words, from).nth(usize::from(cursor.sge))?;
+        if cursor.done < sge.bytes {
+            return Some(Range {
+                key: Number::from_raw(sge.lkey),
+                addr: sge.addr.wrapping_add(u64::from(cursor.done)),
+                bytes: u64::from(sge.bytes.wrapping_sub(cursor.done)),
+            });
+        }
+        *cursor = Cursor {
+            sge: cursor.sge.checked_add(1)?,
+            done: 0,
+        };
+    }
+}
+
+/// Bytes of a list of SGEs.
+pub(crate) fn total(words: &[u64], from: usize, count: u8) -> u64 {
+    let sges = sges(words, from).take(usize::from(count));
+    sges.map(|sge| u64::from(sge.bytes)).sum()
+}
+
+/// Copies inline data of a WQE, from byte `from` of the data on.
+pub(crate) fn copy_inline(words: &[u64], from: usize, to: &mut [u8]) {
+    let mut bytes = [0; MAX_BLOCKS * BLOCK_WORDS * 8];
+    to_bytes(words, &mut bytes);
+    let from = from.saturating_add(SendWqe::BYTES);
+    if let Some(bytes) = bytes.get(from..from.saturating_add(to.len())) {
+        to.copy_from_slice(bytes);
+    }
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What events are about.
+
+use qpair_abi::Number;
+
+/// What an asynchronous event is about. Each subject has one notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Subject {
+    /// A CQ was overrun.
+    Overrun(Number),
+    /// A queue pair stopped.
+    Fatal(Number),
+    /// A doorbell page had a violation.
+    Page(u16),
+}
+
+/// What the device does when the head of an EQ passes an entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source {
+    /// Nothing: a test wrote the entry, or it is the last one of a function that stopped.
+    Untracked,
+    /// The CQ may write its next event.
+    Cq(Number),
+    /// The next asynchronous event may be written.
+    Async(Subject),
+}
+
+/// The violations of a doorbell page.
+#[derive(Clone, Default)]
+pub(crate) struct DoorbellPage {
+    /// Since the software took the count.
+    pub(crate) violations: u32,
+    /// An event was written since then.
+    pub(crate) reported: bool,
+}
