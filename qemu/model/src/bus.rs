@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The way to guest memory, with everything that goes over it counted.
+//! Accesses to guest memory, which are counted, and the other counters.
 
 use crate::host::DmaFault;
 use crate::host::Host;
@@ -19,13 +19,13 @@ impl<H: Host> Bus<H> {
         }
     }
 
-    /// One more.
+    /// Adds one to a counter.
     #[inline]
     pub(crate) fn count(&mut self, counter: Counter) {
         self.add(counter, 1);
     }
 
-    /// Some more.
+    /// Adds to a counter.
     #[inline]
     pub(crate) fn add(&mut self, counter: Counter, more: u64) {
         if let Some(count) = self.counts.get_mut(counter as usize) {
@@ -104,7 +104,7 @@ fn ends(addr: u64, bytes: usize) -> bool {
     addr.checked_add(last).is_some()
 }
 
-/// Takes words out of bytes.
+/// Converts bytes to words.
 pub(crate) fn from_bytes(bytes: &[u8], words: &mut [u64]) {
     for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
         let mut le = [0; 8];
@@ -113,7 +113,7 @@ pub(crate) fn from_bytes(bytes: &[u8], words: &mut [u64]) {
     }
 }
 
-/// Lays words out as bytes; the last of them may be cut.
+/// Converts words to bytes; the last word may be cut.
 pub(crate) fn to_bytes(words: &[u64], bytes: &mut [u8]) {
     for (bytes, word) in bytes.chunks_mut(8).zip(words) {
         if let Some(le) = word.to_le_bytes().get(..bytes.len()) {

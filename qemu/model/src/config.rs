@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the device is built with. Software reads all of it from registers.
+//! The properties of the function. Software reads most of them from registers.
 
 use core::fmt;
 use qpair_abi::entry;
@@ -53,9 +53,9 @@ pub struct Config {
     pub wqe_ns: u64,
     /// How long a sender waits before it tries again.
     pub retry_ns: u64,
-    /// What the keys of memory regions are derived from; 0 is a random number at each reset.
+    /// The seed of the keys of memory regions; 0 is a random number at each reset.
     pub key_seed: u64,
-    /// With both of the core's times 0 it works inside the doorbell. For deterministic machines.
+    /// The core works inside the doorbell if both of its times are 0. For deterministic machines.
     pub inline: bool,
 }
 
@@ -94,7 +94,7 @@ impl Default for Config {
 /// A property that is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadConfig {
-    /// Which.
+    /// The property.
     pub property: &'static str,
     /// The least that it may be.
     pub least: u64,
@@ -125,7 +125,7 @@ impl Config {
         u64::from(self.pages) * qpair_abi::doorbell::PAGE_BYTES
     }
 
-    /// Says which property is out of range.
+    /// Checks that all properties are in range.
     pub fn check(&self) -> Result<(), BadConfig> {
         let most_send = entry::send_sges(entry::MAX_BLOCKS) as u64;
         let most_recv = entry::recv_sges(entry::MAX_STRIDE_SHIFT) as u64;
@@ -147,7 +147,7 @@ impl Config {
             ("max-inline", u64::from(self.inline_bytes), 0, most_inline),
             ("max-message", u64::from(self.message_bytes), 4096, 1 << 31),
             ("log-max-region", u64::from(self.log_region), 12, 48),
-            // This before the one that it bounds.
+            // Before the property that it bounds.
             ("max-page-shift", u64::from(self.max_page_shift), 12, 30),
             (
                 "min-page-shift",
@@ -155,7 +155,7 @@ impl Config {
                 12,
                 u64::from(self.max_page_shift),
             ),
-            // One of them is kept for the last event of all, that the function stopped.
+            // One of them is reserved for the event that the function stopped.
             (
                 "async-reserve",
                 u64::from(self.async_events),

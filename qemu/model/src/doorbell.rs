@@ -131,12 +131,12 @@ impl<H: Host> Function<H> {
         // An event that is written in here takes a slot whose source has been taken already: each
         // passed entry makes room for one before it lets one be written.
         for step in 0..passed {
-            let cq = events.pass(eq, first.plus(step));
+            let cq = events.entry_passed(eq, first.plus(step));
             if let Some(cq) = cq.and_then(|cq| data.cqs.get_mut(cq)) {
                 cq.event_passed(core, events);
             }
         }
-        events.passed(core, eq);
+        events.head_moved(core, eq);
         Ok(())
     }
 

@@ -98,7 +98,7 @@ impl<M: Mapping> Events<M> {
     /// Stops the function, which needs a reset then. The event that reports it has a place in
     /// EQ 0 of its own.
     pub(crate) fn fatal<H: Host<Map = M>>(&mut self, core: &mut Core<H>, cause: EnableError) {
-        let Some(cause) = core.stop(cause) else {
+        let Some(cause) = core.enter_fatal(cause) else {
             return;
         };
         if mutant!(FatalUnseen) {
@@ -130,8 +130,9 @@ impl<M: Mapping> Events<M> {
     }
 
     /// Takes the source of an entry that the head of an EQ has passed: the CQ whose next event may
-    /// be written. The caller writes it, and calls [`passed`](Self::passed) after the last entry.
-    pub(crate) fn pass(&mut self, eq: Number, index: Index) -> Option<Number> {
+    /// be written. The caller writes it, and calls [`head_moved`](Self::head_moved) after the last
+    /// entry.
+    pub(crate) fn entry_passed(&mut self, eq: Number, index: Index) -> Option<Number> {
         match self.eqs.get_mut(eq)?.take_source(index) {
             Source::Cq(cq) => return Some(cq),
             Source::Async(subject) => {
@@ -146,7 +147,7 @@ impl<M: Mapping> Events<M> {
     }
 
     /// Writes what waited for the head of an EQ, and raises its interrupt if it is due.
-    pub(crate) fn passed<H: Host<Map = M>>(&mut self, core: &mut Core<H>, eq: Number) {
+    pub(crate) fn head_moved<H: Host<Map = M>>(&mut self, core: &mut Core<H>, eq: Number) {
         self.write_waiting(core);
         if let Some(found) = self.eqs.get_mut(eq) {
             found.look_at_interrupt(core);

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | the WQE | local QP operation, local length | - |
 //! | the sender's memory | local protection | - |
-//! | a peer that is gone, not ready, or connected to another | tries again, then retry exceeded | - |
+//! | a peer gone, not ready, or connected to another | tries again, then retry exceeded | - |
 //! | no receive | tries again, then RNR retry exceeded | - |
 //! | a receive too short | remote invalid request | local length |
 //! | an invalid receive | remote operation | local QP operation |

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What the device needs of the machine that it is plugged into.
 //!
-//! The model is handed a [`Host`] and knows nothing else: QEMU's is one, that of the
-//! tests another. All of guest memory that the model ever touches goes through
-//! it, by an address that software gave for this purpose.
+//! The model is given a [`Host`], one by QEMU and another by the tests. All accesses to guest
+//! memory go through it, to addresses that software gave for this purpose.
 
 use qpair_abi::Number;
 
@@ -13,8 +12,9 @@ pub struct DmaFault;
 
 /// Guest memory that stays mapped for as long as this value lives.
 ///
-/// `at` counts bytes. Of entries it is a multiple of 8, and so is the address of the mapping. The model stays inside of what it asked to
-/// be mapped. An implementation that is asked for more gives zeros and stores nothing.
+/// `at` counts bytes. For entries it is a multiple of 8, and so is the address of the mapping. The
+/// model stays inside the range that it mapped. Outside of it an implementation reads zeros and
+/// ignores writes.
 pub trait Mapping {
     /// Loads words, each once and whole, the first with acquire.
     fn load(&self, at: usize, words: &mut [u64]);
@@ -28,7 +28,8 @@ pub trait Mapping {
     /// Writes bytes of payload, in any order; here `at` is any byte.
     fn write(&self, at: usize, bytes: &[u8]);
 
-    /// Copies bytes of payload, in any order, from byte `from_at` of another mapping or of this one; they may overlap.
+    /// Copies bytes of payload, in any order, from byte `from_at` of another mapping or of this
+    /// one. They may overlap.
     fn copy(&self, at: usize, from: &Self, from_at: usize, bytes: usize);
 }
 
@@ -43,7 +44,8 @@ pub trait Host {
     /// Writes guest memory.
     fn write(&mut self, addr: u64, bytes: &[u8]) -> Result<(), DmaFault>;
 
-    /// Maps guest memory, whole or not at all. `None` is no error: the model reads and writes instead.
+    /// Maps guest memory, whole or not at all. `None` is no error: the model reads and writes by
+    /// address instead.
     fn map(&mut self, addr: u64, bytes: u64, writable: bool) -> Option<Self::Map>;
 
     /// Sends an interrupt message.
@@ -59,7 +61,7 @@ pub trait Host {
     /// was asked for before; `u64::MAX` is never.
     fn wake_at(&mut self, nanos: u64);
 
-    /// A number that software cannot predict. What the keys of memory regions are is derived from it.
+    /// A number that software cannot predict. The keys of memory regions are derived from it.
     fn random(&mut self) -> u64;
 
     /// Whether the function may be bus master.
@@ -67,13 +69,13 @@ pub trait Host {
         true
     }
 
-    /// Something happened that somebody may want to watch.
+    /// Reports what the device does.
     fn trace(&mut self, what: Trace) {
         let _ = what;
     }
 }
 
-/// What can be watched.
+/// What the device does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trace {
     /// A doorbell was written.
@@ -85,7 +87,7 @@ pub enum Trace {
         /// What was written.
         value: u64,
     },
-    /// A doorbell made no sense.
+    /// A doorbell was invalid.
     Violation {
         /// The page.
         page: u32,
@@ -112,7 +114,7 @@ pub enum Trace {
     Command {
         /// Its opcode.
         opcode: u8,
-        /// The object that it named, or made.
+        /// The object that it names, or created.
         number: Number,
         /// 0, or the admin error.
         error: u8,
@@ -125,11 +127,11 @@ pub enum Trace {
         index: u32,
         /// The queue pair.
         qp: Number,
-        /// What was done.
+        /// The operation.
         opcode: u8,
-        /// How it went.
+        /// The status.
         status: u8,
-        /// Detail.
+        /// The detail.
         vendor: u8,
     },
     /// An EQE was written.
@@ -138,9 +140,9 @@ pub enum Trace {
         eq: Number,
         /// At which index.
         index: u32,
-        /// What happened.
+        /// The event type.
         kind: u8,
-        /// To whom.
+        /// The object.
         number: Number,
     },
     /// An interrupt was raised.
@@ -154,14 +156,14 @@ pub enum Trace {
     State {
         /// The queue pair.
         qp: Number,
-        /// What it was.
+        /// The state before.
         from: u8,
-        /// What it is.
+        /// The state now.
         to: u8,
     },
     /// The function stopped.
     Fatal {
-        /// Why.
+        /// The cause.
         cause: u8,
     },
     /// The function was reset.

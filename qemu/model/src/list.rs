@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Reading buffer lists: from a place in a ring or region to a DMA address.
 //!
-//! What a list is, and what is wrong with one, is said by the rules
-//! (`queue::buflist`). Here its tables are read, through a small cache: one leaf table's
-//! address, one line of page addresses, and the contiguous run that was used last. Software may not change
-//! a list while its object lives, so nothing in the cache grows old; and were it changed, the addresses
-//! would still be the software's own.
+//! The rules (`queue::buflist`) define a list and check it. Here its tables are read, through a
+//! small cache: the address of one leaf table, some page addresses, and the contiguous run that was
+//! used last. Software may not change a list while its object exists, so the cache stays valid. If
+//! software does change it, the addresses are still its own.
 
 use crate::bus::Bus;
 use crate::host::DmaFault;
@@ -21,7 +20,7 @@ use qpair_queue::buflist::Spot;
 use qpair_queue::buflist::LEAF_BYTES;
 
 /// Entries of a table that are read at once.
-const LINE: usize = 16;
+const CACHED: usize = 16;
 
 /// A buffer list that has been checked, and what was read of it last.
 pub(crate) struct List<M> {
@@ -30,10 +29,10 @@ pub(crate) struct List<M> {
     run: Segment<M>,
     /// Address of the root entry that was read last, and the leaf table there.
     leaf: Option<(u64, u64)>,
-    /// Address of the first entry in the line.
-    line_at: u64,
-    line_entries: usize,
-    line: [u64; LINE],
+    /// Address of the first entry in the cache.
+    cached_at: u64,
+    cached_entries: usize,
+    cached: [u64; CACHED],
 }
 
 impl<M: Mapping> List<M> {
@@ -43,9 +42,9 @@ impl<M: Mapping> List<M> {
             shape: Shape::check(list, limits, align).ok()?,
             run: Segment::found(0, Piece { addr: 0, bytes: 0 }),
             leaf: None,
-            line_at: 0,
-            line_entries: 0,
-            line: [0; LINE],
+            cached_at: 0,
+            cached_entries: 0,
+            cached: [0; CACHED],
         })
     }
 
@@ -60,7 +59,7 @@ impl<M: Mapping> List<M> {
         &self.run
     }
 
-    /// The system takes a range of addresses away.
+    /// Drops the mapping of the last run if the system takes its addresses away.
     pub(crate) fn unmap(&mut self, first: u64, last: u64) {
         self.run.unmap(first, last);
     }
@@ -78,7 +77,7 @@ impl<M: Mapping> List<M> {
         Ok(&mut self.run)
     }
 
-    /// Where byte `at` lies, and how many of the `want` bytes from it on lie there in one piece; at least one.
+    /// The piece that byte `at` and those after it lie in, at most `want` bytes.
     pub(crate) fn resolve<H: Host<Map = M>>(
         &mut self,
         bus: &mut Bus<H>,
@@ -92,7 +91,8 @@ impl<M: Mapping> List<M> {
         })
     }
 
-    /// Finds the run that byte `at` lies in: from the beginning of its page on, if the buffer has that.
+    /// Finds the run that byte `at` lies in: from the beginning of its page on, if that is in the
+    /// buffer.
     #[cold]
     fn look_up<H: Host>(&mut self, bus: &mut Bus<H>, at: u64) -> Result<(), DmaFault> {
         let (inside, piece) = self.locate(bus, at)?;
@@ -105,7 +105,8 @@ impl<M: Mapping> List<M> {
         Ok(())
     }
 
-    /// Where byte `at` lies with what follows it in one piece, and how far it is inside of its page or block.
+    /// How far byte `at` is inside its page or block, and the piece that begins at
+    /// that byte.
     fn locate<H: Host>(&mut self, bus: &mut Bus<H>, at: u64) -> Result<(u64, Piece), DmaFault> {
         let (entry, end, inside, left) = match self.shape.locate(at).ok_or(DmaFault)? {
             Spot::Block { addr, left } => return Ok((at, Piece { addr, bytes: left })),
@@ -153,9 +154,8 @@ impl<M: Mapping> List<M> {
         Ok(leaf)
     }
 
-    /// From the page whose address is at `entry` of a table that ends at `end`, and those
-    /// after it as long as they are contiguous. A table may end with the address space: then
-    /// `end` is 0.
+    /// The piece from the page whose address is at `entry` on, with the contiguous pages after it.
+    /// Its table ends at `end`, which is 0 if the table ends with the address space.
     fn pages<H: Host>(
         &mut self,
         bus: &mut Bus<H>,
@@ -165,18 +165,18 @@ impl<M: Mapping> List<M> {
         left: u64,
         want: u64,
     ) -> Result<Piece, DmaFault> {
-        let mut next = (entry.wrapping_sub(self.line_at) / 8) as usize;
-        if entry < self.line_at || next >= self.line_entries {
-            let entries = (end.wrapping_sub(entry) / 8).min(LINE as u64) as usize;
-            let line = self.line.get_mut(..entries).ok_or(DmaFault)?;
-            self.line_entries = 0;
-            bus.load(entry, line)?;
-            self.line_at = entry;
-            self.line_entries = entries;
+        let mut next = (entry.wrapping_sub(self.cached_at) / 8) as usize;
+        if entry < self.cached_at || next >= self.cached_entries {
+            let entries = (end.wrapping_sub(entry) / 8).min(CACHED as u64) as usize;
+            let cached = self.cached.get_mut(..entries).ok_or(DmaFault)?;
+            self.cached_entries = 0;
+            bus.load(entry, cached)?;
+            self.cached_at = entry;
+            self.cached_entries = entries;
             next = 0;
         }
-        let line = self.line.get(..self.line_entries).unwrap_or(&[]);
-        let page = self.shape.page(*line.get(next).ok_or(DmaFault)?);
+        let cached = self.cached.get(..self.cached_entries).unwrap_or(&[]);
+        let page = self.shape.page(*cached.get(next).ok_or(DmaFault)?);
         let page = page.ok_or(DmaFault)?;
         let addr = page.checked_add(inside).ok_or(DmaFault)?;
         let size = 1u64 << (self.shape.page_shift() & 63);
@@ -186,7 +186,7 @@ impl<M: Mapping> List<M> {
         let mut whole = left == size.wrapping_sub(inside);
         while bytes < want && whole {
             next = next.wrapping_add(1);
-            let Some(page) = line.get(next) else { break };
+            let Some(page) = cached.get(next) else { break };
             if after != Some(*page) {
                 break;
             }

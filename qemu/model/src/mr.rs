@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory regions: from a key and an address to guest memory, or to the reason why not.
 //!
-//! A region that is used again where it was used last keeps that run mapped, as rings are kept. A bounded
-//! number of regions does; the one that was mapped first gives way. A mapping ends with its region. A run
-//! that cannot be mapped is tried again after the system has taken addresses of it away.
+//! A region keeps a run mapped that is used twice in a row. At most [`KEPT`] regions do; then the
+//! one that was mapped first drops its mapping. A mapping ends with its region. A run that cannot
+//! be mapped is tried again after the system has taken addresses of it away.
 
 use crate::bus::Bus;
 use crate::host::DmaFault;
@@ -53,7 +53,7 @@ pub(crate) struct Domain {
     pub(crate) users: u32,
 }
 
-/// A range of some region, as software names it.
+/// A range of a region, as software names it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Range {
     pub(crate) key: Number,
@@ -61,7 +61,8 @@ pub(crate) struct Range {
     pub(crate) bytes: u64,
 }
 
-/// Where a range begins that has been checked. It holds until the end of the turn: a region ends by a command.
+/// Where a range begins that has been checked. It is valid until the end of the turn: only a
+/// command, in a turn of its own, destroys a region.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     key: Number,
@@ -72,7 +73,7 @@ pub(crate) struct Place {
 /// All regions.
 pub(crate) struct Regions<M> {
     table: Table<Region<M>>,
-    /// Those that may have a run mapped, or have tried; the first was the first to try.
+    /// Regions that may have a run mapped, in the order in which they tried to map one.
     kept: VecDeque<Number>,
 }
 
@@ -98,7 +99,7 @@ impl<M: Mapping> Regions<M> {
         }
     }
 
-    /// Says whether a range is in a region of this domain, with this right; 0 asks for none.
+    /// Checks that a range is in a region of this domain that has this right; 0 is no right.
     #[inline]
     pub(crate) fn find(&self, pd: Number, right: u8, range: Range) -> Result<Place, Detail> {
         let region = self.table.get(range.key).ok_or(Detail::Key)?;
@@ -121,7 +122,8 @@ impl<M: Mapping> Regions<M> {
         Ok(Place { key: range.key, at })
     }
 
-    /// The same, and how many bytes of the range lie in one piece; at least one. That is used now.
+    /// [`find`](Self::find), and how many bytes of the range lie in one piece, at least one. The
+    /// caller uses the piece.
     pub(crate) fn resolve<H: Host<Map = M>>(
         &mut self,
         bus: &mut Bus<H>,
@@ -141,7 +143,7 @@ impl<M: Mapping> Regions<M> {
         Ok((place, left.min(range.bytes)))
     }
 
-    /// A mapping of a run of this region was tried.
+    /// Notes that a region has tried to map a run.
     fn keep(&mut self, key: Number) {
         if self.kept.contains(&key) {
             return;
@@ -155,7 +157,7 @@ impl<M: Mapping> Regions<M> {
         self.kept.push_back(key);
     }
 
-    /// The system takes a range of addresses away.
+    /// Drops the mappings of a range of addresses that the system takes away.
     pub(crate) fn unmap(&mut self, first: u64, last: u64) {
         if mutant!(RegionUnmapIgnored) {
             return;
@@ -167,8 +169,8 @@ impl<M: Mapping> Regions<M> {
         }
     }
 
-    /// Copies what lies at a place to another one. `None` if it is not mapped there, or not as one piece: nothing is
-    /// copied.
+    /// Copies bytes from one place to another. `None` if they are not mapped as one piece at both:
+    /// nothing is copied.
     #[inline(always)]
     pub(crate) fn copy<H: Host<Map = M>>(
         &self,
@@ -187,9 +189,9 @@ impl<M: Mapping> Regions<M> {
         Some(())
     }
 
-    /// Hands `go` the bytes at a place run by run: the run, where in the region its part begins, and
-    /// which of the bytes that is. The other end of a message may be in the same region, which keeps
-    /// one run.
+    /// Calls `go` for each run of the bytes at a place: with the run, the byte of the region at
+    /// which its part begins, and the part. The other end of a message may be in the same region,
+    /// which keeps one run.
     fn by_runs<H: Host<Map = M>>(
         &mut self,
         bus: &mut Bus<H>,
@@ -213,7 +215,7 @@ impl<M: Mapping> Regions<M> {
         Ok(())
     }
 
-    /// Reads what lies at a place.
+    /// Reads the bytes at a place.
     pub(crate) fn read<H: Host<Map = M>>(
         &mut self,
         bus: &mut Bus<H>,
@@ -225,7 +227,7 @@ impl<M: Mapping> Regions<M> {
         })
     }
 
-    /// Writes what lies at a place.
+    /// Writes the bytes at a place.
     pub(crate) fn write<H: Host<Map = M>>(
         &mut self,
         bus: &mut Bus<H>,

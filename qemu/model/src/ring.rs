@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The memory of a ring.
 //!
-//! The list of a ring is read once, when its object is created, and its contiguous
-//! pieces are kept. Each is mapped at its first use and stays mapped, so that from then on
-//! an entry is a few loads or stores and nothing else. A mapping that the system takes
-//! away (an IOMMU invalidation, bus mastering switched off) is dropped and made
-//! anew at the next use; what cannot be mapped is read and written.
+//! The buffer list of a ring is read once, when its object is created, and its contiguous pieces
+//! are kept. Each is mapped at its first use and stays mapped, so that access to an entry is a few
+//! loads or stores. A mapping is dropped when the system takes its addresses away (an IOMMU
+//! invalidation, bus mastering switched off), and made again at the next use. A piece that cannot
+//! be mapped is read and written by its address.
 
 use crate::bus::Bus;
 use crate::host::DmaFault;
@@ -26,13 +26,14 @@ pub(crate) const ALIGN: u64 = 64;
 pub(crate) struct Ring<M> {
     writable: bool,
     segments: Vec<Segment<M>>,
-    /// The lowest and the highest address in it: invalidations come often, and most are of others.
+    /// Its lowest and highest address: most of the invalidations are of other addresses.
     span: (u64, u64),
-    /// Of a ring in pages: bytes before it in its first page, the page shift, and the segment of each page.
+    /// Of a ring in pages: bytes before it in its first page, the page shift, and the segment of
+    /// each page.
     offset: u64,
     shift: u32,
     pages: Vec<u32>,
-    /// As software described it.
+    /// The buffer list as software described it.
     described: BufferList,
 }
 
@@ -55,8 +56,8 @@ impl<M: Mapping> Ring<M> {
         }
     }
 
-    /// A ring of `bytes` bytes that lies where a list says. `None` if the list makes no
-    /// sense, cannot be read, or is too short.
+    /// A ring of `bytes` bytes at the addresses of a list. `None` if the list is invalid, cannot be
+    /// read, or is too short.
     pub(crate) fn new<H: Host<Map = M>>(
         bus: &mut Bus<H>,
         described: &BufferList,
@@ -64,7 +65,7 @@ impl<M: Mapping> Ring<M> {
         writable: bool,
         limits: PageLimits,
     ) -> Option<Self> {
-        // The list may be longer than the ring; what is past the ring is not looked at.
+        // The list may be longer than the ring; the rest is not read.
         let used = BufferList {
             bytes,
             ..*described
@@ -125,12 +126,12 @@ impl<M: Mapping> Ring<M> {
         Some(())
     }
 
-    /// What software said where it lies.
+    /// The buffer list as software described it.
     pub(crate) fn described(&self) -> &BufferList {
         &self.described
     }
 
-    /// The segment of byte `at`, what of it comes before the byte, and from the byte on.
+    /// The segment of byte `at`, the number of its bytes before that byte, and from that byte on.
     #[inline]
     fn segment(&mut self, at: u64) -> Option<(&mut Segment<M>, u64, u64)> {
         let which = if self.pages.is_empty() {
@@ -196,7 +197,7 @@ impl<M: Mapping> Ring<M> {
         Ok(())
     }
 
-    /// The system takes a range of addresses away.
+    /// Drops the mappings of a range of addresses that the system takes away.
     pub(crate) fn unmap(&mut self, first: u64, last: u64) {
         let (lowest, highest) = self.span;
         if first > highest || last < lowest || mutant!(UnmapIgnored) {

@@ -131,8 +131,8 @@ impl<H: Host> Core<H> {
         self.retries = Retries::new(self.config.qps);
     }
 
-    /// Stops the function: the cause as software sees it. `None` if it does not run.
-    pub(crate) fn stop(&mut self, cause: EnableError) -> Option<EnableError> {
+    /// Enters the fatal state: the cause as software sees it. `None` if the function is not ready.
+    pub(crate) fn enter_fatal(&mut self, cause: EnableError) -> Option<EnableError> {
         if !self.is_ready() {
             return None;
         }

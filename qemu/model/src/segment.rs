@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A contiguous piece of a ring or region, which may stay mapped.
 //!
-//! What is mapped costs a few loads or stores for each access. What cannot be mapped is read and written by
-//! its address. A mapping that the system takes away is dropped, and made anew at the next use; then also what
-//! could not be mapped before is tried again.
+//! An access to a mapped piece is a few loads or stores. A piece that cannot be mapped is read and
+//! written by its address. A mapping is dropped when the system takes its addresses away, and the
+//! piece is mapped again at its next use. A piece that could not be mapped is tried again then.
 
 use crate::bus::Bus;
 use crate::host::DmaFault;
@@ -19,11 +19,11 @@ pub(crate) struct Piece {
 }
 
 enum Mapped<M> {
-    /// Found, and not used again since.
+    /// Used once.
     New,
     /// To be mapped at the next use.
     NotYet,
-    /// It could not be. Tried again when the system has taken addresses of it away.
+    /// It cannot be mapped. Tried again after the system has taken addresses of it away.
     Failed,
     Yes(M),
 }
@@ -46,7 +46,7 @@ impl<M> Segment<M> {
         }
     }
 
-    /// A piece that is mapped at its second use: many are used once.
+    /// A piece that is mapped at its second use, since many are used only once.
     pub(crate) fn found(from: u64, piece: Piece) -> Self {
         Self {
             from,
@@ -55,14 +55,14 @@ impl<M> Segment<M> {
         }
     }
 
-    /// How many of its bytes come at or after byte `at` of the ring or region; 0 if that lies outside.
+    /// The number of its bytes from byte `at` of the ring or region on; 0 if that lies outside.
     #[inline]
     pub(crate) fn left(&self, at: u64) -> u64 {
         let before = at.wrapping_sub(self.from);
         self.piece.bytes.saturating_sub(before)
     }
 
-    /// The system takes a range of addresses away.
+    /// Drops the mapping if the system takes away a range of addresses that it is in.
     pub(crate) fn unmap(&mut self, first: u64, last: u64) {
         let Piece { addr, bytes } = self.piece;
         let end = addr.saturating_add(bytes.saturating_sub(1));
@@ -73,7 +73,7 @@ impl<M> Segment<M> {
 }
 
 impl<M: Mapping> Segment<M> {
-    /// Its mapping; makes one if that was not tried yet.
+    /// Its mapping. Maps it if that was not tried yet.
     #[inline]
     pub(crate) fn mapping<H: Host<Map = M>>(
         &mut self,
@@ -98,7 +98,7 @@ impl<M: Mapping> Segment<M> {
         };
     }
 
-    /// It is used: whether this was the use at which a mapping was tried.
+    /// Notes a use: whether it has tried to map the piece.
     pub(crate) fn used<H: Host<Map = M>>(&mut self, bus: &mut Bus<H>, writable: bool) -> bool {
         match self.map {
             Mapped::New => {
@@ -113,8 +113,8 @@ impl<M: Mapping> Segment<M> {
         }
     }
 
-    /// The mapping of the bytes from byte `at` of the region on, and where in it they begin. `None` if there is none,
-    /// or they are not all inside.
+    /// The mapping of the bytes from byte `at` of the region on, and where in it they begin. `None`
+    /// if there is none, or they are not all inside.
     #[inline]
     pub(crate) fn mapped(&self, at: u64, bytes: u64) -> Option<(&M, usize)> {
         let Mapped::Yes(map) = &self.map else {
