@@ -31,7 +31,7 @@ use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 
 /// Why a completion was not written.
-pub(crate) enum NotPut {
+pub(crate) enum PutError {
     /// The CQ was overrun before.
     Dead,
     /// The CQ has no room, or its memory cannot be written.
@@ -146,11 +146,11 @@ impl<M: Mapping> CompletionQueue<M> {
         events: &mut Events<M>,
         mut words: [u64; Cqe::WORDS],
         wakes: bool,
-    ) -> Result<(), NotPut> {
+    ) -> Result<(), PutError> {
         if self.overrun {
-            return Err(NotPut::Dead);
+            return Err(PutError::Dead);
         }
-        let (index, fire) = self.channel.push(wakes).ok_or(NotPut::Overrun)?;
+        let (index, fire) = self.channel.push(wakes).ok_or(PutError::Overrun)?;
         let depth = self.channel.window().depth();
         let [_, _, _, last] = &mut words;
         *last = (*last & !OWNER) | if depth.owner(index) { OWNER } else { 0 };
@@ -164,7 +164,7 @@ impl<M: Mapping> CompletionQueue<M> {
             let _ = self.ring.store(&mut core.bus, at, [0, 0, 0, last]);
         }
         let stored = self.ring.store(&mut core.bus, at, words);
-        stored.map_err(|_| NotPut::Overrun)?;
+        stored.map_err(|_| PutError::Overrun)?;
         core.bus.count(Counter::Cqes);
         let cqe = Cqe::decode(&words);
         core.bus.host.trace(Trace::Completion {

@@ -9,8 +9,9 @@
 
 use crate::config::Config;
 use crate::cq::CompletionQueue;
-use crate::cq::NotPut;
+use crate::cq::PutError;
 use crate::event::Events;
+use crate::host::DmaFault;
 use crate::host::Host;
 use crate::mr::Regions;
 use crate::mutant::mutant;
@@ -149,8 +150,8 @@ impl<H: Host> DataPath<H> {
         };
         match found.put(&mut self.core, &mut self.events, words, wakes) {
             Ok(()) => self.core.is_ready(),
-            Err(NotPut::Dead) => mutant!(OverrunGoesOn),
-            Err(NotPut::Overrun) => {
+            Err(PutError::Dead) => mutant!(OverrunGoesOn),
+            Err(PutError::Overrun) => {
                 self.overrun(cq);
                 mutant!(OverrunGoesOn)
             }
@@ -249,14 +250,17 @@ impl<H: Host> DataPath<H> {
         };
         found.sending = None;
         match found.first_send(&mut self.core.bus) {
-            Some(Some((wqe, past))) => {
+            Ok(Some((wqe, past))) => {
                 self.core.bus.count(Counter::Flushes);
                 let flushed = Err((Status::Flush, Detail::None));
                 self.complete_send(qp, &wqe, past, 0, flushed);
                 true
             }
-            Some(None) => true,
-            None => false,
+            Ok(None) => false,
+            Err(DmaFault) => {
+                found.sq.skip_posted();
+                true
+            }
         }
     }
 }

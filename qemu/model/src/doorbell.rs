@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Doorbells.
 //!
-//! An invalid doorbell has no effect. It is counted, and an event reports the page, once until
-//! the software has taken the count: a storm of doorbells is no storm of events.
+//! An invalid doorbell has no effect. It is counted, and an event reports its page, at most once
+//! until software has read the count.
 
 use crate::function::Function;
 use crate::host::Host;

@@ -6,6 +6,7 @@
 
 use crate::bus::Bus;
 use crate::event::Events;
+use crate::host::DmaFault;
 use crate::host::Host;
 use crate::host::Mapping;
 use crate::host::Trace;
@@ -304,25 +305,21 @@ impl<M: Mapping> QueuePair<M> {
         })
     }
 
-    /// The work request at the head of the SQ, and the index past it. All that is posted is
-    /// skipped if it cannot be read: then `None` in `Some`. `None` if nothing is posted.
+    /// The work request at the head of the SQ, and the index past it. `None` if nothing is posted.
     pub(crate) fn first_send<H: Host<Map = M>>(
         &mut self,
         bus: &mut Bus<H>,
-    ) -> Option<Option<(SendWqe, Index)>> {
+    ) -> Result<Option<(SendWqe, Index)>, DmaFault> {
         let window = self.sq.window;
         if window.is_empty() {
-            return None;
+            return Ok(None);
         }
         let mut words = [0; SendWqe::WORDS];
         let at = self.sq.at(window.head());
-        if self.sq.ring.load(bus, at, &mut words).is_err() {
-            self.sq.skip_posted();
-            return Some(None);
-        }
+        self.sq.ring.load(bus, at, &mut words)?;
         let wqe = SendWqe::decode(&words);
         let past = past(&wqe, window.head(), window.used()).unwrap_or(window.tail());
-        Some(Some((wqe, past)))
+        Ok(Some((wqe, past)))
     }
 
     /// Takes the next receive, unless one is being filled already: a new sender begins again in

@@ -28,7 +28,7 @@ pub(crate) enum Source {
 /// The violations of a doorbell page.
 #[derive(Clone, Default)]
 pub(crate) struct DoorbellPage {
-    /// Since the software took the count.
+    /// Since software read the count.
     pub(crate) violations: u32,
     /// An event was written since then.
     pub(crate) reported: bool,
