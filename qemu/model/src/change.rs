@@ -12,7 +12,6 @@ use crate::context::read;
 use crate::context::Results;
 use crate::create::MAX_RETRY;
 use crate::create::REMOTE;
-use crate::eq::EventQueue;
 use crate::function::Function;
 use crate::host::Host;
 use crate::mutant::mutant;
@@ -25,7 +24,6 @@ use qpair_abi::command::EqContext;
 use qpair_abi::command::QpContext;
 use qpair_abi::status::AdminError;
 use qpair_abi::Number;
-use qpair_queue::index::Index;
 
 impl<H: Host> Function<H> {
     pub(crate) fn modify_eq(&mut self, command: &Command) -> Result<Results, AdminError> {
@@ -60,8 +58,8 @@ impl<H: Host> Function<H> {
             return Err(AdminError::Busy);
         }
         self.data.events.forget(Subject::Overrun(cq));
-        let (until, index) = self.eq_written(eq);
-        let (until_async, async_index) = self.eq_written(Number::ADMIN);
+        let (until, index) = self.data.events.written(eq);
+        let (until_async, async_index) = self.data.events.written(Number::ADMIN);
         let untils = [until, until_async, Until::Now];
         self.data.cqs.remove_of_page(cq, untils, page);
         if let Some(eq) = self.data.events.eqs.get_mut(eq) {
@@ -104,7 +102,7 @@ impl<H: Host> Function<H> {
         data.core.retries.remove(qp.index());
         let (until_send, send_index) = self.data.cq_written(send_cq);
         let (until_recv, recv_index) = self.data.cq_written(recv_cq);
-        let (until_async, async_index) = self.eq_written(Number::ADMIN);
+        let (until_async, async_index) = self.data.events.written(Number::ADMIN);
         let untils = [until_send, until_recv, until_async];
         self.data.qps.remove_of_page(qp, untils, page);
         for cq in [send_cq, recv_cq] {
@@ -118,12 +116,6 @@ impl<H: Host> Function<H> {
             second: recv_index.get(),
             third: async_index.get(),
         })
-    }
-
-    /// What has been written to an EQ so far, and the index past it.
-    fn eq_written(&self, eq: Number) -> (Until, Index) {
-        let written = self.data.events.eqs.get(eq).map(EventQueue::written);
-        written.unwrap_or((Until::Now, Index::ZERO))
     }
 
     pub(crate) fn modify_qp(&mut self, command: &Command) -> Result<Results, AdminError> {
@@ -146,7 +138,7 @@ impl<H: Host> Function<H> {
                 return Err(AdminError::Transition);
             }
             let ends = matches!(context.state, qp_state::RESET | qp_state::ERROR);
-            if !ends && (self.is_dead_cq(send_cq) || self.is_dead_cq(recv_cq)) {
+            if !ends && (self.data.is_dead_cq(send_cq) || self.data.is_dead_cq(recv_cq)) {
                 return Err(AdminError::Overrun);
             }
             context.state
@@ -203,7 +195,7 @@ impl<H: Host> Function<H> {
         Ok(Results {
             first: data.cq_written(send_cq).1.get(),
             second: data.cq_written(recv_cq).1.get(),
-            third: self.eq_written(Number::ADMIN).1.get(),
+            third: self.data.events.written(Number::ADMIN).1.get(),
         })
     }
 }

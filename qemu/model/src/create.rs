@@ -148,7 +148,7 @@ impl<H: Host> Function<H> {
         if !valid {
             return Err(AdminError::Attribute);
         }
-        if self.is_dead_cq(context.send_cq) || self.is_dead_cq(context.recv_cq) {
+        if self.data.is_dead_cq(context.send_cq) || self.data.is_dead_cq(context.recv_cq) {
             return Err(AdminError::Overrun);
         }
         let sq_depth = depth(context.log_sq, self.data.core.config.log_sq)?;
@@ -174,12 +174,6 @@ impl<H: Host> Function<H> {
         }
         self.domain_users(context.pd, 1);
         Ok(Results::created(number))
-    }
-
-    /// Whether a CQ takes no completion any more.
-    pub(crate) fn is_dead_cq(&self, cq: Number) -> bool {
-        let cq = self.data.cqs.get(cq);
-        cq.is_some_and(CompletionQueue::is_dead)
     }
 
     pub(crate) fn create_mr(&mut self, command: &Command) -> Result<Results, AdminError> {

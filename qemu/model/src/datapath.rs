@@ -116,6 +116,12 @@ impl<H: Host> DataPath<H> {
         written.unwrap_or((Until::Now, Index::ZERO))
     }
 
+    /// Whether a CQ takes no completion any more.
+    pub(crate) fn is_dead_cq(&self, cq: Number) -> bool {
+        let cq = self.cqs.get(cq);
+        cq.is_some_and(CompletionQueue::is_dead)
+    }
+
     /// Stops a queue pair that failed.
     pub(crate) fn stop(&mut self, qp: Number, why: Status) {
         self.qps.stop(&mut self.core, &mut self.events, qp, why);

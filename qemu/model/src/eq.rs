@@ -2,7 +2,7 @@
 //! Event queues.
 //!
 //! The rules (`queue::mask`) decide when the interrupt is raised. The entry is in memory before
-//! that. An EQ keeps the source of each entry, which is told when the head passes the entry.
+//! that. An EQ keeps the source of each entry, which may go on when the head passes the entry.
 
 use crate::bus::Bus;
 use crate::host::Host;

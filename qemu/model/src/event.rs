@@ -13,6 +13,7 @@ use crate::schedule::Core;
 use crate::subject::Source;
 use crate::subject::Subject;
 use crate::table::Table;
+use crate::table::Until;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::Eqe;
 use qpair_abi::status::EnableError;
@@ -21,7 +22,7 @@ use qpair_abi::Number;
 use qpair_queue::index::Index;
 use qpair_queue::mask::Gate;
 use qpair_queue::mask::Notice;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
 /// What is to be reported of a subject.
@@ -36,7 +37,7 @@ struct Report {
 pub(crate) struct Events<M> {
     pub(crate) eqs: Table<EventQueue<M>>,
     /// Of subjects whose object exists.
-    reports: HashMap<Subject, Report>,
+    reports: BTreeMap<Subject, Report>,
     /// Subjects whose event waits, in order.
     waiting: VecDeque<Subject>,
     gate: Gate,
@@ -46,11 +47,17 @@ impl<M: Mapping> Events<M> {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             eqs: Table::new(config.eqs),
-            reports: HashMap::new(),
+            reports: BTreeMap::new(),
             waiting: VecDeque::new(),
             // One place is reserved for the event that the function stopped.
             gate: Gate::new(config.async_events.saturating_sub(1).max(1)),
         }
+    }
+
+    /// What has been written to an EQ so far, and the index past it.
+    pub(crate) fn written(&self, eq: Number) -> (Until, Index) {
+        let written = self.eqs.get(eq).map(EventQueue::written);
+        written.unwrap_or((Until::Now, Index::ZERO))
     }
 
     /// Writes an event, and raises the interrupt if it is due.

@@ -48,8 +48,8 @@ use qpair_abi::status::Status;
 use qpair_abi::Number;
 use qpair_queue::index::Index;
 
-/// `rnr_retry`: for ever.
-const FOR_EVER: u8 = 7;
+/// `rnr_retry` without a limit.
+const NO_LIMIT: u8 = 7;
 /// The only service.
 const _: () = assert!(service::RC == 0);
 
@@ -422,7 +422,7 @@ impl<H: Host> DataPath<H> {
                 (Status::RetryExceeded, detail)
             }
             Refusal::NotReady => {
-                if found.rnr_retry == FOR_EVER {
+                if found.rnr_retry == NO_LIMIT {
                     // A receive, or the end of the peer, wakes it.
                     found.waiting = true;
                     return goes_on;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The qpair device: all of its behaviour, and nothing of QEMU.
 //!
-//! A [`Function`] is given a [`Host`] (guest memory, interrupt messages, a clock). Then it is told
-//! what software does to it: register accesses, doorbells. It reads and writes memory and raises
+//! A [`Function`] is given a [`Host`] (guest memory, interrupt messages, a clock). Its methods
+//! are what software does to it: register accesses, doorbells. It reads and writes memory and raises
 //! interrupts, at once or in [`Function::run`], for which it asks. It has no thread and no clock of
 //! its own, so the same calls give the same results.
 //!

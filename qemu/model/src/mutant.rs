@@ -50,7 +50,7 @@ mod active {
     }
 
     mutants! {
-        EventBeforeCompletion: "an EQE is in memory before the CQE that it speaks of",
+        EventBeforeCompletion: "an EQE is in memory before the CQE that it reports",
         InterruptBeforeEvent: "an interrupt is raised before the EQE is in memory",
         CompletionBeforeData: "a CQE is in memory before the data that it reports",
         OwnerFirst: "an entry's last word is written with the others missing",

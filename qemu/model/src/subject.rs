@@ -4,7 +4,7 @@
 use qpair_abi::Number;
 
 /// What an asynchronous event is about. Each subject has one notice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     /// A CQ was overrun.
     Overrun(Number),
