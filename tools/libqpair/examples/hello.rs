@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use qpair::{
-    Access, Channel, Completion, CqOptions, Device, Memory, QpOptions, Receive, Wants, WorkRequest,
+    Access, Channel, Completion, Cq, CqOptions, Device, Memory, Mr, Pd, Qp, QpOptions, Receive,
+    Wants, WorkRequest,
 };
 
 const SEND: u64 = 1;
@@ -16,16 +17,16 @@ const HELLO: &[u8] = b"hello, queue pair";
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A context, a domain, and a page of memory that the device may write.
     let context = Device::first()?.open()?;
-    let pd = context.alloc_pd()?;
-    let mr = pd.register(Memory::new(4096)?, Access::LOCAL_WRITE)?;
+    let pd = Pd::new(&context)?;
+    let mr = Mr::new(&pd, Memory::new(4096)?, Access::LOCAL_WRITE)?;
 
     // A completion queue with room for two queue pairs of 16 blocks and 16 receives each.
     let channel = Channel::new()?;
-    let cq = context.create_cq(&CqOptions::new(64).channel(&channel))?;
+    let cq = Cq::new(&context, &CqOptions::new(64).channel(&channel))?;
 
     // Each names the other; who sends must find the other ready.
-    let a = pd.create_qp(&QpOptions::new(&cq, &cq))?;
-    let b = pd.create_qp(&QpOptions::new(&cq, &cq))?;
+    let a = Qp::new(&pd, &QpOptions::new(&cq, &cq))?;
+    let b = Qp::new(&pd, &QpOptions::new(&cq, &cq))?;
     let (to_a, to_b) = (a.number(), b.number());
     let a = a.init(Access::NONE)?.rtr(to_b)?;
     let b = b.init(Access::NONE)?.rtr(to_a)?;

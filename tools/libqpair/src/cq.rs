@@ -28,17 +28,16 @@ use qpair_abi::Number;
 use qpair_queue::consumer::{CqConsumer, Flushed, Published};
 use qpair_queue::credit::{Cq as OfCq, Kind, Limbo, Pool, RingId, Slots};
 use qpair_queue::index::{Depth, Index};
-use qpair_queue::producer::Producer;
+use qpair_queue::producer::{Producer, RqProducer, SqProducer};
 use rustix::io::Errno;
 
 use crate::channel::Channel;
-use crate::device::ContextInner;
+use crate::device::{Context, ContextInner};
 use crate::error::Error;
 use crate::kernel::Call;
-use crate::lock;
+use crate::lock::lock;
 use crate::memory::{Pages, Ring, SharedRing};
 use crate::mutant::mutant;
-use crate::queues::{RecvQueue, SendQueue};
 use crate::wr::Completion;
 
 pub use qpair_queue::channel::Wants;
@@ -89,6 +88,11 @@ impl<'a> CqOptions<'a> {
         self
     }
 }
+
+/// A send queue, as its posts and its CQ share it.
+pub(crate) type SendQueue = Mutex<SqProducer<SharedRing>>;
+/// The same of a receive queue.
+pub(crate) type RecvQueue = Mutex<RqProducer<SharedRing>>;
 
 /// What a CQ knows of a queue pair that it serves.
 #[derive(Debug)]
@@ -363,10 +367,8 @@ pub struct Cq {
 }
 
 impl Cq {
-    pub(crate) fn create(
-        context: Arc<ContextInner>,
-        options: &CqOptions<'_>,
-    ) -> Result<Self, Error> {
+    /// Makes a completion queue.
+    pub fn new(context: &Context, options: &CqOptions<'_>) -> Result<Self, Error> {
         let Some(depth) = Depth::at_least(options.depth).filter(|_| options.depth > 0) else {
             return Err(Error::Range {
                 what: "the depth of a completion queue",
@@ -385,6 +387,7 @@ impl Cq {
                 .map_or(QPAIR_NO_EVENTFD, |channel| channel.eventfd().as_raw_fd()),
             ..Default::default()
         };
+        let context = context.inner.clone();
         context.call(Call::CreateCq(&mut create))?;
         let id = RingId::new(create.handle, context.attributes.epoch);
         let made = Depth::new(create.depth)

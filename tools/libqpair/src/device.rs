@@ -10,16 +10,14 @@ use std::sync::Arc;
 use qpair_abi::counters::Counter;
 use qpair_abi::status::Status;
 use qpair_abi::uapi::{
-    qpair_alloc_pd, qpair_async_event, qpair_query_counters, qpair_query_device,
-    QPAIR_EVENT_CQ_OVERRUN, QPAIR_EVENT_DEVICE_FATAL, QPAIR_EVENT_DOORBELL_VIOLATION,
-    QPAIR_EVENT_QP_FATAL, QPAIR_UAPI_VERSION,
+    qpair_async_event, qpair_query_counters, qpair_query_device, QPAIR_EVENT_CQ_OVERRUN,
+    QPAIR_EVENT_DEVICE_FATAL, QPAIR_EVENT_DOORBELL_VIOLATION, QPAIR_EVENT_QP_FATAL,
+    QPAIR_UAPI_VERSION,
 };
 use qpair_abi::Number;
 
-use crate::cq::{Cq, CqOptions};
 use crate::error::Error;
 use crate::kernel::{Call, File, Kernel};
-use crate::mr::Pd;
 
 /// What the device is and allows, and what this context may have.
 pub use qpair_abi::uapi::qpair_query_device as Attributes;
@@ -89,7 +87,7 @@ impl ContextInner {
     }
 }
 
-/// An open device: a doorbell page, and what is made through it.
+/// An open device: a doorbell page, and the objects that are made in it.
 #[derive(Clone, Debug)]
 pub struct Context {
     pub(crate) inner: Arc<ContextInner>,
@@ -136,18 +134,6 @@ impl Context {
         };
         self.inner.call(Call::QueryCounters(&mut query))?;
         Ok(Counters(values))
-    }
-
-    /// Makes a protection domain.
-    pub fn alloc_pd(&self) -> Result<Pd, Error> {
-        let mut alloc = qpair_alloc_pd::default();
-        self.inner.call(Call::AllocPd(&mut alloc))?;
-        Ok(Pd::new(self.inner.clone(), alloc.handle))
-    }
-
-    /// Makes a completion queue.
-    pub fn create_cq(&self, options: &CqOptions<'_>) -> Result<Cq, Error> {
-        Cq::create(self.inner.clone(), options)
     }
 
     /// Takes the next asynchronous event, without waiting.

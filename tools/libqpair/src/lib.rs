@@ -15,17 +15,22 @@
 //!   poll:  CQ (memory) -> Completion         ... one head doorbell for many
 //! ```
 //!
+//! The files, in order: a file imports only files above it.
+//!
 //! | file | has |
 //! |---|---|
-//! | [`device`] | finding devices, [`Context`], limits, counters, asynchronous events |
-//! | [`memory`] | page-aligned memory, and rings in it |
-//! | [`mr`] | [`Pd`] and [`Mr`] |
-//! | [`cq`] | [`Cq`] and [`Channel`]: poll, arm, wait |
-//! | [`qp`] | [`Qp`] and its states; posting |
-//! | `queues` | how a request gets into a ring, and slots out of a CQ |
-//! | [`wr`] | [`WorkRequest`], [`Receive`], [`Completion`] |
-//! | [`kernel`] | what is asked of the kernel, so that a test can put a model in its place |
+//! | `mutant` | the wrong variants of promises |
+//! | `lock` | mutexes |
 //! | [`error`] | errors, each with cause and remedy |
+//! | [`kernel`] | what is asked of the kernel, so that a test can put a model in its place |
+//! | [`channel`] | [`Channel`]: events, and waiting for them |
+//! | [`memory`] | page-aligned memory, and rings in it |
+//! | [`wr`] | [`WorkRequest`], [`Receive`], [`Completion`] |
+//! | [`device`] | finding devices, [`Context`], limits, counters, asynchronous events |
+//! | [`mr`] | [`Pd`] and [`Mr`] |
+//! | [`cq`] | [`Cq`]: poll, arm |
+//! | `queues` | [`QpOptions`]; how a request gets into a ring |
+//! | [`qp`] | [`Qp`] and its states; posting |
 //!
 //! # The rules
 //!
@@ -50,16 +55,18 @@
 //! # Example
 //!
 //! ```no_run
-//! use qpair::{Access, Completion, CqOptions, Device, Memory, QpOptions, Receive, WorkRequest};
+//! use qpair::{
+//!     Access, Completion, Cq, CqOptions, Device, Memory, Mr, Pd, Qp, QpOptions, Receive, WorkRequest,
+//! };
 //!
 //! # fn main() -> Result<(), qpair::Error> {
 //! let context = Device::first()?.open()?;
-//! let pd = context.alloc_pd()?;
-//! let mr = pd.register(Memory::new(4096)?, Access::LOCAL_WRITE)?;
-//! let cq = context.create_cq(&CqOptions::new(64))?;
+//! let pd = Pd::new(&context)?;
+//! let mr = Mr::new(&pd, Memory::new(4096)?, Access::LOCAL_WRITE)?;
+//! let cq = Cq::new(&context, &CqOptions::new(64))?;
 //!
-//! let a = pd.create_qp(&QpOptions::new(&cq, &cq))?;
-//! let b = pd.create_qp(&QpOptions::new(&cq, &cq))?;
+//! let a = Qp::new(&pd, &QpOptions::new(&cq, &cq))?;
+//! let b = Qp::new(&pd, &QpOptions::new(&cq, &cq))?;
 //! let (to_a, to_b) = (a.number(), b.number());
 //! let a = a.init(Access::NONE)?.rtr(to_b)?.rts()?;
 //! let b = b.init(Access::NONE)?.rtr(to_a)?.rts()?;
@@ -91,6 +98,7 @@ pub mod cq;
 pub mod device;
 pub mod error;
 pub mod kernel;
+mod lock;
 pub mod memory;
 pub mod mr;
 #[cfg_attr(feature = "mutants", doc(hidden))]
@@ -110,10 +118,3 @@ pub use qpair_abi::counters::Counter;
 pub use qpair_abi::status::{Detail, Status};
 pub use qpair_abi::Number;
 pub use wr::{Completion, Done, Receive, Remote, Sge, WorkRequest};
-
-/// Locks what no panic can leave half done.
-fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-}

@@ -7,15 +7,14 @@ use std::sync::Arc;
 use bitflags::bitflags;
 use qpair_abi::entry::Sge;
 use qpair_abi::uapi::{
-    qpair_destroy, qpair_query_mr, qpair_reg_mr, QPAIR_ACCESS_LOCAL_WRITE,
+    qpair_alloc_pd, qpair_destroy, qpair_query_mr, qpair_reg_mr, QPAIR_ACCESS_LOCAL_WRITE,
     QPAIR_ACCESS_REMOTE_READ, QPAIR_ACCESS_REMOTE_WRITE,
 };
 
-use crate::device::ContextInner;
+use crate::device::{Context, ContextInner};
 use crate::error::Error;
 use crate::kernel::Call;
 use crate::memory::Memory;
-use crate::qp::{Qp, QpOptions, Reset};
 use crate::wr::Remote;
 
 bitflags! {
@@ -57,51 +56,14 @@ pub struct Pd {
 }
 
 impl Pd {
-    pub(crate) fn new(context: Arc<ContextInner>, handle: u32) -> Self {
-        Self {
+    /// Makes a protection domain.
+    pub fn new(context: &Context) -> Result<Self, Error> {
+        let context = context.inner.clone();
+        let mut alloc = qpair_alloc_pd::default();
+        context.call(Call::AllocPd(&mut alloc))?;
+        let handle = alloc.handle;
+        Ok(Self {
             inner: Arc::new(PdInner { context, handle }),
-        }
-    }
-
-    /// Makes a queue pair in this domain.
-    pub fn create_qp(&self, options: &QpOptions<'_>) -> Result<Qp<Reset>, Error> {
-        Qp::create(self.inner.clone(), options)
-    }
-
-    /// Registers memory, which the region owns from then on.
-    pub fn register(&self, memory: Memory, access: Access) -> Result<Mr, Error> {
-        // SAFETY: The memory is in the region, and dropped after it.
-        let region = unsafe { self.register_range(memory.address(), memory.len() as u64, access)? };
-        Ok(Mr { region, memory })
-    }
-
-    /// Registers an address range that is somebody else's.
-    ///
-    /// # Safety
-    ///
-    /// As long as the region lives, the range stays mapped to the same memory, and
-    /// nobody has a reference to bytes that the device may write.
-    pub unsafe fn register_range(
-        &self,
-        addr: u64,
-        bytes: u64,
-        access: Access,
-    ) -> Result<Region, Error> {
-        let mut reg = qpair_reg_mr {
-            addr,
-            bytes,
-            pd: self.inner.handle,
-            access: access.bits(),
-            ..Default::default()
-        };
-        self.inner.context.call(Call::RegMr(&mut reg))?;
-        Ok(Region {
-            pd: self.inner.clone(),
-            handle: reg.handle,
-            addr,
-            bytes,
-            lkey: reg.lkey,
-            rkey: reg.rkey,
         })
     }
 }
@@ -118,6 +80,32 @@ pub struct Region {
 }
 
 impl Region {
+    /// Registers an address range in a domain. The caller owns the memory.
+    ///
+    /// # Safety
+    ///
+    /// As long as the region lives, the range stays mapped to the same memory, and no reference
+    /// exists to bytes that the device may write.
+    pub unsafe fn new(pd: &Pd, addr: u64, bytes: u64, access: Access) -> Result<Self, Error> {
+        let pd = pd.inner.clone();
+        let mut reg = qpair_reg_mr {
+            addr,
+            bytes,
+            pd: pd.handle,
+            access: access.bits(),
+            ..Default::default()
+        };
+        pd.context.call(Call::RegMr(&mut reg))?;
+        Ok(Self {
+            pd,
+            handle: reg.handle,
+            addr,
+            bytes,
+            lkey: reg.lkey,
+            rkey: reg.rkey,
+        })
+    }
+
     /// The key for the owner's own SGEs.
     pub fn lkey(&self) -> u32 {
         self.lkey
@@ -190,6 +178,13 @@ pub struct Mr {
 }
 
 impl Mr {
+    /// Registers memory in a domain. The region owns the memory from then on.
+    pub fn new(pd: &Pd, memory: Memory, access: Access) -> Result<Self, Error> {
+        // SAFETY: The memory is in the region, and dropped after it.
+        let region = unsafe { Region::new(pd, memory.address(), memory.len() as u64, access)? };
+        Ok(Self { region, memory })
+    }
+
     /// Its memory.
     pub fn memory(&self) -> &Memory {
         &self.memory

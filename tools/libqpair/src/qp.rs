@@ -16,7 +16,6 @@
 //! requests that were only queued ([`Qp::queue_send`]), all since the last.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use qpair_abi::entry::BLOCK_WORDS;
 use qpair_abi::uapi::{
@@ -25,63 +24,13 @@ use qpair_abi::uapi::{
 };
 use qpair_abi::Number;
 
-use crate::cq::Cq;
 use crate::error::{Error, PostError};
 use crate::kernel::Call;
-use crate::memory::Pages;
-use crate::mr::{Access, PdInner};
+use crate::mr::{Access, Pd};
 use crate::queues::Queues;
 use crate::wr::{Receive, WorkRequest};
 
-/// What a queue pair shall be.
-#[derive(Clone, Debug)]
-pub struct QpOptions<'a> {
-    pub(crate) send_cq: &'a Cq,
-    pub(crate) recv_cq: &'a Cq,
-    pub(crate) sq_blocks: u32,
-    pub(crate) rq_depth: u32,
-    pub(crate) recv_sges: usize,
-    pub(crate) pages: Pages,
-}
-
-impl<'a> QpOptions<'a> {
-    /// Completes its work in these queues, which may be one. 16 blocks and 16 receives, if not told otherwise.
-    pub fn new(send_cq: &'a Cq, recv_cq: &'a Cq) -> Self {
-        Self {
-            send_cq,
-            recv_cq,
-            sq_blocks: 16,
-            rq_depth: 16,
-            recv_sges: 1,
-            pages: Pages::Normal,
-        }
-    }
-
-    /// At least this many 64-byte blocks; a work request takes one for up to two pieces or 32 inline
-    /// bytes, and one for each four pieces or 64 bytes more.
-    pub fn sq_blocks(mut self, blocks: u32) -> Self {
-        self.sq_blocks = blocks;
-        self
-    }
-
-    /// At least this many receives.
-    pub fn rq_depth(mut self, depth: u32) -> Self {
-        self.rq_depth = depth;
-        self
-    }
-
-    /// Pieces that a receive may have.
-    pub fn recv_sges(mut self, sges: usize) -> Self {
-        self.recv_sges = sges;
-        self
-    }
-
-    /// The pages of its rings.
-    pub fn pages(mut self, pages: Pages) -> Self {
-        self.pages = pages;
-        self
-    }
-}
+pub use crate::queues::QpOptions;
 
 macro_rules! states {
     ($($(#[$attr:meta])* $name:ident),*) => { $(
@@ -179,9 +128,10 @@ impl<S: sealed::State> Qp<S> {
 }
 
 impl Qp<Reset> {
-    pub(crate) fn create(pd: Arc<PdInner>, options: &QpOptions<'_>) -> Result<Self, Error> {
+    /// Makes a queue pair in a domain.
+    pub fn new(pd: &Pd, options: &QpOptions<'_>) -> Result<Self, Error> {
         Ok(Self {
-            inner: Queues::create(pd, options)?,
+            inner: Queues::new(pd, options)?,
             state: PhantomData,
         })
     }

@@ -20,17 +20,63 @@ use qpair_queue::producer::{Batch, Producer, Refused, Room, RqProducer, SqProduc
 use qpair_queue::storage::Storage;
 use rustix::io::Errno;
 
-use crate::cq::CqInner;
+use crate::cq::{Cq, CqInner, RecvQueue, SendQueue};
 use crate::error::{Error, PostError};
 use crate::kernel::Call;
-use crate::lock;
-use crate::memory::{Ring, SharedRing, View};
-use crate::mr::PdInner;
-use crate::qp::QpOptions;
+use crate::lock::lock;
+use crate::memory::{Pages, Ring, SharedRing, View};
+use crate::mr::{Pd, PdInner};
 use crate::wr::{Limits, Receive, WorkRequest};
 
-pub(crate) type SendQueue = Mutex<SqProducer<SharedRing>>;
-pub(crate) type RecvQueue = Mutex<RqProducer<SharedRing>>;
+/// What a queue pair shall be.
+#[derive(Clone, Debug)]
+pub struct QpOptions<'a> {
+    send_cq: &'a Cq,
+    recv_cq: &'a Cq,
+    sq_blocks: u32,
+    rq_depth: u32,
+    recv_sges: usize,
+    pages: Pages,
+}
+
+impl<'a> QpOptions<'a> {
+    /// Completes its work in these queues, which may be one. 16 blocks and 16 receives, if not told otherwise.
+    pub fn new(send_cq: &'a Cq, recv_cq: &'a Cq) -> Self {
+        Self {
+            send_cq,
+            recv_cq,
+            sq_blocks: 16,
+            rq_depth: 16,
+            recv_sges: 1,
+            pages: Pages::Normal,
+        }
+    }
+
+    /// At least this many 64-byte blocks; a work request takes one for up to two pieces or 32 inline
+    /// bytes, and one for each four pieces or 64 bytes more.
+    pub fn sq_blocks(mut self, blocks: u32) -> Self {
+        self.sq_blocks = blocks;
+        self
+    }
+
+    /// At least this many receives.
+    pub fn rq_depth(mut self, depth: u32) -> Self {
+        self.rq_depth = depth;
+        self
+    }
+
+    /// Pieces that a receive may have.
+    pub fn recv_sges(mut self, sges: usize) -> Self {
+        self.recv_sges = sges;
+        self
+    }
+
+    /// The pages of its rings.
+    pub fn pages(mut self, pages: Pages) -> Self {
+        self.pages = pages;
+        self
+    }
+}
 
 /// The two queues of a queue pair, and what they need.
 #[derive(Debug)]
@@ -69,7 +115,8 @@ fn producers(
 }
 
 impl Queues {
-    pub(crate) fn create(pd: Arc<PdInner>, options: &QpOptions<'_>) -> Result<Self, Error> {
+    pub(crate) fn new(pd: &Pd, options: &QpOptions<'_>) -> Result<Self, Error> {
+        let pd = pd.inner.clone();
         let (send_cq, recv_cq) = (options.send_cq.inner.clone(), options.recv_cq.inner.clone());
         let ours = |cq: &CqInner| Arc::ptr_eq(&cq.context, &pd.context);
         if !ours(&send_cq) || !ours(&recv_cq) {

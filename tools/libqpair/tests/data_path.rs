@@ -6,8 +6,8 @@ mod support;
 use std::time::Duration;
 
 use qpair::{
-    Channel, CqOptions, Done, Error, Memory, Mr, PostError, QpOptions, Receive, Sge, Wants,
-    WorkRequest,
+    Channel, Cq, CqOptions, Done, Error, Memory, Mr, Pd, PostError, Qp, QpOptions, Receive, Sge,
+    Wants, WorkRequest,
 };
 use rustix::io::Errno;
 use support::bench::{bench, connect, poll};
@@ -229,7 +229,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     let b = bench(context.clone());
     let free = b.cq.unreserved();
     assert_eq!(free, 0, "two queue pairs of 16 and 16 fill 64");
-    let made = b.pd.create_qp(&QpOptions::new(&b.cq, &b.cq));
+    let made = Qp::new(&b.pd, &QpOptions::new(&b.cq, &b.cq));
     assert!(
         matches!(
             made,
@@ -241,29 +241,29 @@ fn what_does_not_fit_is_refused_with_a_reason() {
         "{made:?}"
     );
 
-    let foreign = other.create_cq(&CqOptions::new(64)).unwrap();
-    let made = b.pd.create_qp(&QpOptions::new(&foreign, &foreign));
+    let foreign = Cq::new(&other, &CqOptions::new(64)).unwrap();
+    let made = Qp::new(&b.pd, &QpOptions::new(&foreign, &foreign));
     assert!(matches!(made, Err(Error::OtherContext)), "{made:?}");
 
     for (what, made) in [
-        ("no depth", context.create_cq(&CqOptions::new(0)).map(drop)),
+        ("no depth", Cq::new(&context, &CqOptions::new(0)).map(drop)),
         ("no memory", Memory::new(0).map(drop)),
         ("all memory", Memory::new(usize::MAX).map(drop)),
     ] {
         assert!(matches!(made, Err(Error::Range { .. })), "{what}: {made:?}");
     }
-    let deep = context.create_cq(&CqOptions::new(1 << 20));
+    let deep = Cq::new(&context, &CqOptions::new(1 << 20));
     assert_eq!(deep.unwrap_err().errno(), Some(Errno::INVAL));
 
-    let cq = context.create_cq(&CqOptions::new(256)).unwrap();
+    let cq = Cq::new(&context, &CqOptions::new(256)).unwrap();
     let pieces = QpOptions::new(&cq, &cq).recv_sges(16);
     assert!(matches!(
-        b.pd.create_qp(&pieces),
+        Qp::new(&b.pd, &pieces),
         Err(Error::Range { value: 16, .. })
     ));
     let deep = QpOptions::new(&cq, &cq).sq_blocks(512);
     assert!(matches!(
-        b.pd.create_qp(&deep),
+        Qp::new(&b.pd, &deep),
         Err(Error::CqTooSmall {
             free: 256,
             needed: 512
@@ -300,10 +300,8 @@ fn what_does_not_fit_is_refused_with_a_reason() {
 fn an_arm_gives_one_event_and_nothing_is_missed() {
     let (fake, context) = machine();
     let channel = Channel::new().unwrap();
-    let pd = context.alloc_pd().unwrap();
-    let cq = context
-        .create_cq(&CqOptions::new(64).channel(&channel))
-        .unwrap();
+    let pd = Pd::new(&context).unwrap();
+    let cq = Cq::new(&context, &CqOptions::new(64).channel(&channel)).unwrap();
     let options = QpOptions::new(&cq, &cq);
     let (near, far) = connect(&pd, &options, &options);
     let event = || channel.wait(Some(Duration::ZERO)).unwrap();

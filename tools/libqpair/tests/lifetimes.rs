@@ -3,7 +3,10 @@
 
 mod support;
 
-use qpair::{AsyncEvent, Context, CqOptions, QpOptions, Receive, Remote, Sge, Status, WorkRequest};
+use qpair::{
+    AsyncEvent, Context, Cq, CqOptions, Pd, Qp, QpOptions, Receive, Remote, Sge, Status,
+    WorkRequest,
+};
 use qpair_abi::entry::{cqe_flags, opcode, Cqe};
 use support::bench::{bench, connect, poll, Bench, PEER};
 use support::row::garbage_in_a_row;
@@ -235,7 +238,7 @@ fn objects_end_in_any_order() {
         "the last queue pair, then its CQ and domain"
     );
     let (_, context) = (fake.clone(), Context::new(fake.clone()).unwrap());
-    assert!(context.alloc_pd().is_ok());
+    assert!(Pd::new(&context).is_ok());
 }
 
 #[test]
@@ -243,10 +246,10 @@ fn a_peer_that_was_not_named_is_not_heard() {
     let (_fake, context) = machine();
     let b = bench(context);
     let options = QpOptions::new(&b.cq, &b.cq);
-    assert!(b.pd.create_qp(&options).is_err(), "the CQ is full");
-    let cq = b.context.create_cq(&CqOptions::new(128)).unwrap();
+    assert!(Qp::new(&b.pd, &options).is_err(), "the CQ is full");
+    let cq = Cq::new(&b.context, &CqOptions::new(128)).unwrap();
     let options = QpOptions::new(&cq, &cq);
-    let stranger = b.pd.create_qp(&options).unwrap();
+    let stranger = Qp::new(&b.pd, &options).unwrap();
     let stranger = stranger.init(PEER).unwrap();
     let stranger = stranger.rtr(b.far.number()).unwrap().rts().unwrap();
     b.far

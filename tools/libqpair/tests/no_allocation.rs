@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use qpair::kernel::{Call, Kernel};
 use qpair::{
-    Access, Completion, Context, CqOptions, Memory, QpOptions, Receive, Wants, WorkRequest,
+    Access, Completion, Context, Cq, CqOptions, Memory, Mr, Pd, Qp, QpOptions, Receive, Wants,
+    WorkRequest,
 };
 use qpair_abi::entry::{cqe_flags, Cqe, OWNER};
 use qpair_abi::uapi::{qpair_async_event, QPAIR_UAPI_VERSION};
@@ -103,14 +104,10 @@ impl Yes {
 fn the_data_path_allocates_nothing_and_calls_nobody() {
     let kernel = Arc::new(Yes::default());
     let context = Context::new(kernel.clone()).unwrap();
-    let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq(&CqOptions::new(128)).unwrap();
-    let mr = pd
-        .register(Memory::new(1 << 16).unwrap(), Access::LOCAL_WRITE)
-        .unwrap();
-    let qp = pd
-        .create_qp(&QpOptions::new(&cq, &cq).sq_blocks(64))
-        .unwrap();
+    let pd = Pd::new(&context).unwrap();
+    let cq = Cq::new(&context, &CqOptions::new(128)).unwrap();
+    let mr = Mr::new(&pd, Memory::new(1 << 16).unwrap(), Access::LOCAL_WRITE).unwrap();
+    let qp = Qp::new(&pd, &QpOptions::new(&cq, &cq).sq_blocks(64)).unwrap();
     let peer = Number::from_raw(2);
     let qp = qp.init(Access::NONE).unwrap().rtr(peer).unwrap();
     let qp = qp.rts().unwrap();

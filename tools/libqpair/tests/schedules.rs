@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use qpair::{
-    Access, Completion, Context, Cq, CqOptions, Memory, Mr, PostError, Qp, QpOptions, Receive, Rts,
-    WorkRequest,
+    Access, Completion, Context, Cq, CqOptions, Memory, Mr, Pd, PostError, Qp, QpOptions, Receive,
+    Rts, WorkRequest,
 };
 use support::bench::connect;
 use support::machine;
@@ -73,15 +73,13 @@ impl Threads {
     const DEPTH: u64 = 8;
 
     fn new(context: &Context) -> Self {
-        let pd = context.alloc_pd().unwrap();
-        let cq = context.create_cq(&CqOptions::new(32)).unwrap();
+        let pd = Pd::new(context).unwrap();
+        let cq = Cq::new(context, &CqOptions::new(32)).unwrap();
         let near = QpOptions::new(&cq, &cq).sq_blocks(8).rq_depth(1);
         let far = QpOptions::new(&cq, &cq).sq_blocks(1).rq_depth(8);
         let (near, far) = connect(&pd, &near, &far);
         near.set_retry(7, 7).unwrap();
-        let mr = pd
-            .register(Memory::new(4096).unwrap(), Access::LOCAL_WRITE)
-            .unwrap();
+        let mr = Mr::new(&pd, Memory::new(4096).unwrap(), Access::LOCAL_WRITE).unwrap();
         for id in 0..Self::DEPTH {
             far.queue_recv(&Receive::new(id, &[mr.sge(id as usize * 8, 8)]))
                 .unwrap();

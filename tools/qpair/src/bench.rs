@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use qpair::{
-    Access, Completion, Counter, Memory, Pages, PostError, Qp, Receive, Remote, Rts, Sge,
+    Access, Completion, Counter, Memory, Mr, Pages, PostError, Qp, Receive, Remote, Rts, Sge,
     WorkRequest,
 };
 use serde_json::json;
@@ -55,7 +55,8 @@ pub(crate) fn run(device: Option<&Path>, args: &Bench) -> anyhow::Result<()> {
 
     let peer = Access::REMOTE_WRITE | Access::REMOTE_READ;
     let size = args.size as usize;
-    let mr = session.pd.register(
+    let mr = Mr::new(
+        &session.pd,
         Memory::with_pages(2 * size, Pages::Large)?,
         peer | Access::LOCAL_WRITE,
     )?;

@@ -106,7 +106,7 @@ impl Blocks {
             .checked_mul(size)
             .context("so much memory there is not")?;
         Ok(Self {
-            mr: pd.register(Memory::with_pages(bytes, Pages::Large)?, access)?,
+            mr: Mr::new(pd, Memory::with_pages(bytes, Pages::Large)?, access)?,
             size,
             lent: vec![false; count],
         })

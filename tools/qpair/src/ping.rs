@@ -35,7 +35,7 @@ pub(crate) fn run(device: Option<&Path>, args: &Ping) -> anyhow::Result<()> {
     // What each end sends, then what it receives.
     let size = args.size as usize;
     let memory = Memory::new(4 * size)?;
-    let mr = session.pd.register(memory, Access::LOCAL_WRITE)?;
+    let mr = Mr::new(&session.pd, memory, Access::LOCAL_WRITE)?;
     let mut there = Way::new(&near, &far, &mr, 0, size);
     let mut back = Way::new(&far, &near, &mr, 2 * size, size);
     let mut histogram = Histogram::<u64>::new(3).context("cannot make a histogram")?;

@@ -124,8 +124,8 @@ impl Session {
         Ok(Self {
             signals: Signals::catch()?,
             before: None,
-            pd: context.alloc_pd()?,
-            cq: context.create_cq(&options)?,
+            pd: Pd::new(&context)?,
+            cq: Cq::new(&context, &options)?,
             context,
             channel,
             asleep: false,
@@ -279,7 +279,7 @@ impl Session {
         far: &QpOptions<'_>,
         access: Access,
     ) -> anyhow::Result<(Qp<Rts>, Qp<Rts>)> {
-        let (near, far) = (self.pd.create_qp(near)?, self.pd.create_qp(far)?);
+        let (near, far) = (Qp::new(&self.pd, near)?, Qp::new(&self.pd, far)?);
         let (near_number, far_number) = (near.number(), far.number());
         let near = near.init(access)?.rtr(far_number)?;
         let far = far.init(access)?.rtr(near_number)?;

@@ -7,7 +7,7 @@ pub(crate) const ALL: Access = Access::all();
 pub(crate) const PEER: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ);
 
 pub(crate) fn connect(pd: &Pd, near: &QpOptions<'_>, far: &QpOptions<'_>) -> (Qp<Rts>, Qp<Rts>) {
-    let (near, far) = (pd.create_qp(near).unwrap(), pd.create_qp(far).unwrap());
+    let (near, far) = (Qp::new(pd, near).unwrap(), Qp::new(pd, far).unwrap());
     let (to_near, to_far) = (near.number(), far.number());
     let ready = |qp: Qp<Init>, peer| qp.rtr(peer).unwrap().rts().unwrap();
     let near = ready(near.init(PEER).unwrap(), to_far);
@@ -25,9 +25,9 @@ pub(crate) struct Bench {
 }
 
 pub(crate) fn bench(context: Context) -> Bench {
-    let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq(&CqOptions::new(64)).unwrap();
-    let mr = pd.register(Memory::new(1 << 16).unwrap(), ALL).unwrap();
+    let pd = Pd::new(&context).unwrap();
+    let cq = Cq::new(&context, &CqOptions::new(64)).unwrap();
+    let mr = Mr::new(&pd, Memory::new(1 << 16).unwrap(), ALL).unwrap();
     let options = QpOptions::new(&cq, &cq).recv_sges(7);
     let (near, far) = connect(&pd, &options, &options);
     Bench {

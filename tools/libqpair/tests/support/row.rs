@@ -5,7 +5,9 @@
 //! take is put behind 1, 2, ... good ones: the entry that would be the next of the row, with one thing wrong. It
 //! has to be counted, and to give nothing; those behind it have to come as if it were not there.
 
-use qpair::{Completion, Context, Cq, CqOptions, Number, Qp, QpOptions, Receive, Rts, WorkRequest};
+use qpair::{
+    Completion, Context, Cq, CqOptions, Number, Pd, Qp, QpOptions, Receive, Rts, WorkRequest,
+};
 use qpair_abi::entry::{cqe_flags, opcode, Cqe};
 
 use super::bench::connect;
@@ -65,9 +67,9 @@ struct Lane {
 
 impl Lane {
     fn new(context: &Context) -> Self {
-        let pd = context.alloc_pd().unwrap();
-        let cq = context.create_cq(&CqOptions::new(ENTRIES)).unwrap();
-        let sent = context.create_cq(&CqOptions::new(ENTRIES)).unwrap();
+        let pd = Pd::new(context).unwrap();
+        let cq = Cq::new(context, &CqOptions::new(ENTRIES)).unwrap();
+        let sent = Cq::new(context, &CqOptions::new(ENTRIES)).unwrap();
         let (near, far) = (QpOptions::new(&cq, &cq), QpOptions::new(&sent, &cq));
         let (near, far) = connect(&pd, &near, &far);
         Self {

@@ -148,18 +148,18 @@ pub(crate) fn schedule<T>(seed: u64, begun: impl FnOnce() -> T) {
     let (fake, context) = machine();
     fake.by_hand();
     let channel = Channel::new().unwrap();
-    let pd = context.alloc_pd().unwrap();
+    let pd = Pd::new(&context).unwrap();
     let (count, depth) = (1 << rng.usize(..3), 1 << rng.u32(2..5));
     // Not an entry more than the lanes need.
     let entries = count as u32 * 2 * depth;
     let options = CqOptions::new(entries)
         .channel(&channel)
         .head_batch(rng.u32(1..=entries));
-    let cq = context.create_cq(&options).unwrap();
-    let idle = context.create_cq(&CqOptions::new(16)).unwrap();
+    let cq = Cq::new(&context, &options).unwrap();
+    let idle = Cq::new(&context, &CqOptions::new(16)).unwrap();
     let region = || {
         let memory = Memory::new(32 * BYTES).unwrap();
-        pd.register(memory, Access::LOCAL_WRITE).unwrap()
+        Mr::new(&pd, memory, Access::LOCAL_WRITE).unwrap()
     };
     let mut lanes: Vec<_> = (0..count).map(|_| lane(&pd, &cq, &idle, depth)).collect();
     assert_eq!(cq.unreserved(), 0);
