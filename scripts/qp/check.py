@@ -134,10 +134,18 @@ def sys_only():
     complain(found)
 
 
+def sources(folder):
+    """The Rust code of a folder, in {name in the folder: text}."""
+    named = ((name_of(path).removeprefix(f"{folder}/"), path) for path in files(f"{folder}/*.rs"))
+    return {name: path.read_text() for name, path in named if "/tests/" not in name}
+
+
 def imports():
-    """Does each import of the module point downwards?"""
-    named = ((name_of(path).removeprefix("rust/"), path) for path in files("rust/*.rs"))
-    complain(order.upwards({name: path.read_text() for name, path in named if "/tests/" not in name}))
+    """Does each import of the module, of the model and of the library point downwards?"""
+    found = order.upwards(sources("rust"))
+    for folder in order.TABLES:
+        found += order.upwards_in_crate(sources(folder), folder)
+    complain(found)
 
 
 def panics():

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The order of the folders in rust/, and the imports that run against it.
+"""The order of the folders in rust/ and of the files of crates, and the imports
+that run against it.
 
 A folder of rust/, or a file in it with a folder of the same name, imports what
 stands below it in ORDER and nothing else. What stands on one line does not
 import each other. So a file of data/, which runs in BH, cannot reach what
 sleeps in control/.
+
+A crate of TABLES has its order in the table of its lib.rs, with one file in
+each row. An item of lib.rs itself stands above all files.
 
 An import is any path in the code that begins with crate:: or super::, in a use
 or elsewhere. Comments, and with them links of the documentation, are free.
@@ -25,14 +29,16 @@ ORDER = [
 ]
 # Declares the others, and imports nothing.
 ROOT = "qpair"
+# Crates with a table.
+TABLES = ["qemu/model/src", "tools/libqpair/src"]
 
-RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+ROW = re.compile(r"^//! \| \[?`(\w+)`\]? \|", re.MULTILINE)
 NOT_CODE = re.compile(r"""//[^\n]*|'(?:\\[^']+|[^\\'])'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 TOKEN = re.compile(r"\w+|::|\S")
 
 
-def text_of_order():
-    return "order, from the bottom: " + ", ".join(" and ".join(names) for names in ORDER)
+def text_of_order(order=ORDER):
+    return "order, from the bottom: " + ", ".join(" and ".join(names) for names in order)
 
 
 def tokens(text):
@@ -100,18 +106,30 @@ def module_of(name):
     return parts[:-1] if parts[-1] == "mod" else parts
 
 
-def upwards(sources):
-    """The imports that run against ORDER, in {name in rust/: text}."""
-    rooms = {module_of(name)[0] for name in sources} - {ROOT}
-    lines = [f"rust/{room} has no place in ORDER of scripts/qp/imports.py" for room in sorted(rooms - set(RANK))]
+def upwards(sources, folder="rust", order=ORDER, root=ROOT, place="ORDER of scripts/qp/imports.py"):
+    """The imports in a folder that run against its order, in {name in the folder: text}."""
+    rank = {name: rank for rank, names in enumerate(order) for name in names}
+    rooms = {module_of(name)[0] for name in sources} - {root}
+    lines = [f"{folder}/{room} has no place in {place}" for room in sorted(rooms - set(rank))]
     for name, text in sources.items():
         module = module_of(name)
         room = module[0]
-        if room not in RANK:
+        if room not in rank:
             continue
-        for path, line in paths(text, module):
+        for path, line in paths(text, [] if room == root else module):
             other = path[0] if path else room
-            if other != room and other in RANK and RANK[other] >= RANK[room]:
-                where = "beside" if RANK[other] == RANK[room] else "above"
-                lines.append(f"rust/{name}:{line}: {'::'.join(path)}, but {other} stands {where} {room}")
-    return lines + [text_of_order()] * bool(lines)
+            if other not in rank:
+                other = root
+            if other != room and other in rank and rank[other] >= rank[room]:
+                where = "beside" if rank[other] == rank[room] else "above"
+                lines.append(f"{folder}/{name}:{line}: {'::'.join(path)}, but {other} stands {where} {room}")
+    return lines + [text_of_order(order)] * bool(lines)
+
+
+def upwards_in_crate(sources, folder):
+    """As upwards(), against the order in the table of lib.rs."""
+    table = ROW.findall(sources["lib.rs"])
+    files = {module_of(name)[0] for name in sources}
+    missing = [f"{folder}/lib.rs: the table has {name}, which is no file" for name in table if name not in files]
+    order = [[name] for name in [*table, "lib"]]
+    return missing + upwards(sources, folder, order, "lib", f"the table of {folder}/lib.rs")

@@ -309,6 +309,24 @@ mod tests { use super::*; mod more { use super::super::super::qp; } }
         ):
             self.assertIn(what, imports.upwards({name: text})[0])
 
+    def test_an_import_against_the_table_of_a_crate_is_named(self):
+        root = """\
+//! | file | has |
+//! |---|---|
+//! | `host` | the machine |
+//! | [`cq`] | completion queues |
+pub use crate::cq::Cq;
+"""
+        crate = {"lib.rs": root, "host.rs": "", "cq.rs": "use crate::host::Host;\npub(crate) fn f() {}"}
+        self.assertEqual(imports.upwards_in_crate(crate, "model"), [])
+        for more, what in (
+            ({"host.rs": "use crate::cq::Cq;"}, "model/host.rs:1: cq::Cq, but cq stands above host"),
+            ({"host.rs": "\nuse crate::Cq;"}, "model/host.rs:2: Cq, but lib stands above host"),
+            ({"qp.rs": ""}, "model/qp has no place in the table of model/lib.rs"),
+            ({"lib.rs": root + "//! | `eq` | event queues |"}, "model/lib.rs: the table has eq, which is no file"),
+        ):
+            self.assertEqual(imports.upwards_in_crate(crate | more, "model")[0], what)
+
     def test_a_missing_barrier_is_named(self):
         functions = {
             "<<qpair::data::eq::Eq as qpair::sys::poller::Handler>::poll>": ["dma_rmb"],
