@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The admin queue: typed commands, and who waits for them.
+//! The admin queue: posts typed commands and waits for their answers.
 //!
-//! A [`Command`] binds opcode, what the device reads, what it writes and what comes back, so that a
-//! reply cannot be taken for another's. [`Admin::execute`] does one:
+//! A [`Command`] binds the opcode, the input, the output and the reply, so that the reply of one
+//! command cannot be read as that of another. [`Admin::execute`] executes one:
 //!
 //! ```text
 //!   process:  take a slot -> write its context -> post (the poll is paused: it owns the SQ) -> wait
 //!   poll:                                                  completion -> fill the slot -> wake
-//!   process:  no answer for too long -> the device is fatal: all who wait are woken (abandon)
+//!   process:  timeout -> the device is fatal: all waiters are woken (abandon)
 //! ```
 //!
-//! The device answers in the order of the ring. When it answers a command ahead of this one, the
-//! wait begins anew. At most [`SLOTS`] commands are in the ring, so a command waits for at most
-//! [`SLOTS`] times [`PATIENCE`], whatever the device does.
+//! The device answers in the order of the ring. The timeout of a command restarts when the device
+//! answers a command ahead of it. At most [`SLOTS`] commands are in the ring, so a command waits at
+//! most [`SLOTS`] times [`PATIENCE`].
 //!
-//! A slot has its own piece of context memory, so as many commands are in flight as there are
-//! slots. Each command has a sequence number; a completion that does not carry the one that its
-//! slot waits for gives nothing. Who waits cannot be interrupted, since the device may write to
-//! the slot's memory until it answers; that ends with the answer or with the device.
+//! Each slot has its own context memory, so [`SLOTS`] commands can be in flight. Each command has a
+//! sequence number; a completion with another number than its slot waits for is counted as stale.
+//! The wait ignores signals: the device may write to the slot's memory until it answers or fails.
 //!
 //! # Locks
 //!
-//! `free` guards which slots are taken, and is held for moments only. What the poll and a waiter
-//! share is in atomics: the poll takes no lock.
+//! `free` guards which slots are taken, and is held briefly. The poll takes no lock: it shares only
+//! atomics with the waiters.
 
 use super::command::{
     errno,
@@ -89,13 +88,14 @@ use kernel::{
 pub(crate) const SLOTS: usize = 32;
 /// Sequence numbers of commands, as many as a tag can tell apart.
 const SEQUENCES: u64 = (1 << 43) - 2;
-/// How long the device may take to answer a command when it has answered those ahead.
+/// Timeout of a command at the head of the ring.
 const PATIENCE: Msecs = 10_000;
 
-/// Where the answer to a command arrives.
+/// The place of a command's answer.
 #[pin_data]
 struct Slot {
-    /// Tag of the command that is waited for, 0 if none is. Whoever takes it away answers.
+    /// Tag of the command that is waited for, 0 if none is. The task or poll that clears it
+    /// answers.
     wanted: Atomic<u64>,
     /// [`Self::ANSWERED`], status and detail.
     status: Atomic<u32>,
@@ -108,7 +108,7 @@ impl Slot {
     /// In `status`: the device has answered.
     const ANSWERED: u32 = 1 << 31;
 
-    /// Takes the wait for `tag` away, once; who got it must call [`Self::answer`].
+    /// Claims the wait for `tag`, once. If it returns true, the caller must call [`Self::answer`].
     fn claim(&self, tag: u64) -> bool {
         tag != 0 && self.wanted.cmpxchg(tag, 0, Full).is_ok()
     }
@@ -128,10 +128,10 @@ impl Slot {
     }
 }
 
-/// All slots: what the poll and those who wait share.
+/// All slots; shared by the poll and the waiters.
 type Slots = KVec<Arc<Slot>>;
 
-/// The poll's side: answers.
+/// The poll's side: fills in the answers.
 pub(crate) struct Answers {
     slots: Slots,
     stale: u32,
@@ -154,16 +154,16 @@ struct Free {
     /// A bit for each slot that is free.
     slots: u32,
     sequence: u64,
-    /// The context memory; `None` while no command is taken.
+    /// The context memory; `None` while commands are refused.
     contexts: Option<Arc<Coherent>>,
-    /// The same, while the device may still write to it and no command is taken any more.
+    /// The context memory after [`Admin::abandon`]: the device may still write to it.
     abandoned: Option<Arc<Coherent>>,
 }
 
-/// What the device may still reach, although nobody needs it any more.
+/// Memory that the device may still access, without any other use.
 type Stranded = KVec<KBox<dyn Send>>;
 
-/// The admin queue, for those who want something of the device.
+/// The admin queue, for its callers.
 #[pin_data]
 pub(crate) struct Admin {
     function: Arc<Function>,
@@ -180,8 +180,8 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// Makes one for `function`, whose EQ 0 is polled by `eq`. It does nothing before
-    /// [`Self::open`].
+    /// Makes the admin queue of `function`, whose EQ 0 is polled by `eq`. It refuses commands
+    /// before [`Self::open`].
     pub(crate) fn new(
         function: Arc<Function>,
         eq: Arc<EqPoller>,
@@ -216,7 +216,7 @@ impl Admin {
         }))
     }
 
-    /// The poll's side of it, for a new admin CQ.
+    /// The poll's side, for a new admin CQ.
     pub(crate) fn answers(&self) -> Result<Answers> {
         let mut slots = KVec::with_capacity(SLOTS, GFP_KERNEL)?;
         for slot in &self.slots {
@@ -225,7 +225,7 @@ impl Admin {
         Ok(Answers { slots, stale: 0 })
     }
 
-    /// Commands are taken from now on.
+    /// Accepts commands from now on.
     pub(crate) fn open(&self, pass: &Pass<'_>) -> Result {
         let bytes = SLOTS * CONTEXT_WORDS * 8;
         let contexts = Arc::new(Coherent::zeroed(pass, bytes)?, GFP_KERNEL)?;
@@ -235,10 +235,10 @@ impl Admin {
         Ok(())
     }
 
-    /// No command is taken any more, and all that wait are woken with an error. What the device
-    /// may still write to stays until [`Self::close`]. Process context.
+    /// Refuses further commands and fails all waiters. Memory that the device may still write to
+    /// stays until [`Self::close`]. Process context.
     pub(crate) fn abandon(&self) {
-        // Who takes a slot does so under the lock, and not without the memory.
+        // A slot is taken under this lock, and only while `contexts` is there.
         let mut free = self.free.lock();
         if let Some(contexts) = free.contexts.take() {
             free.abandoned = Some(contexts);
@@ -252,7 +252,7 @@ impl Admin {
         self.freed.notify_all();
     }
 
-    /// After [`Self::abandon`], when the device is quiet: all memory goes that was kept for that.
+    /// After [`Self::abandon`], when the device is quiet: frees all memory kept until then.
     pub(crate) fn close(&self) {
         let abandoned = self.free.lock().abandoned.take();
         drop(abandoned);
@@ -260,7 +260,7 @@ impl Admin {
         drop(stranded);
     }
 
-    /// Keeps what the device may still reach until it is quiet. Sleeps.
+    /// Keeps `thing`, which the device may still access, until the device is quiet. Sleeps.
     pub(crate) fn strand<T: Send + 'static>(&self, thing: T) {
         let room = KBox::<T>::new_uninit(GFP_KERNEL);
         let mut stranded = self.stranded.lock();
@@ -278,16 +278,16 @@ impl Admin {
         }
     }
 
-    /// Commands done, and those of them that were refused.
+    /// Commands executed, and those of them that were refused.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.commands.load(Relaxed), self.refused.load(Relaxed))
     }
 
-    /// Does a command. Sleeps until the device has answered or is given up; whatever signals come.
+    /// Executes a command. Sleeps until the device answers or fails; ignores signals.
     ///
     /// # Errors
     ///
-    /// What the device's refusal means; `EIO` or `ENODEV` if it does not answer.
+    /// The errno of the device's refusal (see [`errno`]); `EIO` or `ENODEV` if it does not answer.
     pub(crate) fn execute<C: Command>(&self, pass: &Pass<'_>, command: C) -> Result<C::Reply> {
         self.attempt(pass, command)
             .map_err(|refusal| match refusal {
@@ -296,8 +296,9 @@ impl Admin {
             })
     }
 
-    /// Does a command that gives the device `memory`. Without an answer nobody knows whether it
-    /// has it, so the memory is kept until the device is quiet. Sleeps, as [`Self::execute`].
+    /// Executes a command that gives `memory` to the device. Without an answer the device may or
+    /// may not use the memory, so it is kept until the device is quiet. Sleeps, as
+    /// [`Self::execute`].
     ///
     /// # Errors
     ///
@@ -407,7 +408,7 @@ impl Admin {
         let (past, mut left) = match posted {
             Ok(place) => place,
             Err(error) if slot.claim(tag) => return Err(Refusal::Error(error)),
-            // Given up at this very moment: the answer is there.
+            // Abandoned concurrently: the slot is answered.
             Err(_) => (Index::ZERO, 0),
         };
         while !slot.done.wait_timeout(PATIENCE) {
@@ -419,11 +420,11 @@ impl Admin {
             }
             if slot.claim(tag) {
                 self.function.fail(Failure::Timeout);
-                // Nobody else is to wait as long for a device that does not answer.
+                // Do not let other tasks run into the same timeout.
                 self.abandon();
                 return Err(Refusal::NoAnswer);
             }
-            // Whoever claimed it before is just about to answer.
+            // Another task or the poll has claimed the wait and is about to answer.
         }
 
         let status = slot.status.load(Acquire);
@@ -445,8 +446,8 @@ impl Admin {
         Ok(C::reply(results, C::Output::get(&words)))
     }
 
-    /// How many commands the device has not answered, up to the one whose block ends at `past`.
-    /// `None` if it has answered a later one, or the admin queue is down. Sleeps.
+    /// The number of unanswered commands, up to the one whose block ends at `past`. `None` if a
+    /// later one is answered, or the admin queue is down. Sleeps.
     fn unanswered(&self, past: Index) -> Option<u32> {
         self.eq.paused(|_, state| {
             let pair = state.admin_queues()?.pairs().first()?;
@@ -454,7 +455,7 @@ impl Admin {
         })
     }
 
-    /// What the status of a command means.
+    /// Translates the status of a command.
     fn check<C: Command>(&self, status: u8, detail: u8) -> Result {
         if status == Status::Success.code() {
             return Ok(());
@@ -479,10 +480,10 @@ impl Admin {
 
 /// Why a command was not done.
 enum Refusal {
-    /// There is no answer, and what the device may still do with the slot is not known: it is not
-    /// used again before the device has been reset.
+    /// No answer. The device may still use the slot, so the slot stays taken until the device is
+    /// reset.
     NoAnswer,
-    /// Refused.
+    /// The command was refused, or not posted.
     Error(Error),
 }
 

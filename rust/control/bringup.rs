@@ -4,19 +4,18 @@
 //!
 //! ```text
 //!   probe, after a reset,  bring_up    gate open, EQ 0 and the admin queue by registers, the other
-//!   wake-up, recovered                 EQs by command; then it is Up
+//!   wake-up, recovered                 EQs by command; then the device is Up
 //!   link
 //!   unbind, reset, sleep,  shut_down   stop taking work -> the hardware is quiet, or known to be
-//!   failed link                        gone -> wake the waiters -> processes lose their doors
-//!                                      and are woken -> memory is freed
-//!   watchdog               check       lost interrupts; CPUs that come and go; all ones; fatal: asks for a reset
+//!   failed link                        gone -> wake the waiters -> user mappings of doorbells
+//!                                      are zapped, processes woken -> memory is freed
+//!   watchdog               check       lost interrupts, CPU hotplug, all ones; fatal: asks for a reset
 //! ```
 //!
-//! Everything ends in the one [`Device::shut_down`]: unbind, rmmod, hot unplug, a reset from
-//! outside, sleep, an error of the link, and the reset that the watchdog asks for when the device
-//! is fatal. A reset, sleep and a link that is recovered are followed by
-//! [`Device::bring_up_again`]. The hardware is made quiet by one reset of the function, which ends
-//! all its objects at once; object by object they are only destroyed while the device goes on.
+//! Unbind, rmmod, hot unplug, an external reset, suspend, a link error and the watchdog's reset of
+//! a fatal device all call [`Device::shut_down`]. A reset, resume and link recovery are followed by
+//! [`Device::bring_up_again`]. One reset of the function makes the hardware quiet and ends all its
+//! objects at once; single objects are destroyed only while the device runs.
 
 use super::{
     command::{
@@ -67,23 +66,23 @@ use kernel::{
     sync::atomic::Relaxed, //
 };
 
-/// Base-two logarithm of the admin SQ's blocks and of the admin CQ's entries: room for as many
-/// commands as there are slots, twice.
+/// Base-two logarithm of the admin SQ's blocks and of the admin CQ's entries: twice the number of
+/// slots.
 const LOG_ADMIN: u8 = 6;
 
 impl Device {
-    /// Brings the device up, in a state as after power-on. The gate is open, and no other task is
-    /// inside. Under the device lock. Sleeps.
+    /// Resets the device and brings it up. The gate is open, and no other task is inside. Under the
+    /// device lock. Sleeps.
     ///
     /// # Errors
     ///
-    /// Those of the steps; then [`Self::shut_down`] has to follow.
+    /// Those of the steps; the caller must then call [`Self::shut_down`].
     pub(crate) fn bring_up(&self, pdev: &pci::Device<Bound>) -> Result {
         let function = &self.function;
         let pass = function.gate().enter()?;
         let epoch = self.epoch();
-        // What an earlier kernel or driver has left there goes before the device gets the bus: it
-        // may know of memory that has another owner by now.
+        // Reset before enabling bus mastering: state of an earlier kernel or driver may refer to
+        // memory that has another use by now.
         match function.reset(pass.dev()) {
             Quiet::Reset if self.kept.load(Relaxed) => {
                 self.release();
@@ -131,7 +130,7 @@ impl Device {
         let node = eq0.paused(|_, state| state.bind_kernel())?;
         let enabled = function.enable(pass.dev(), &rings);
         let body = Body::Kernel(cq);
-        // Whatever comes of it: from now on the device may have the rings.
+        // Even if it failed: from now on the device may use the rings.
         let attached = eq0
             .paused(|eq, state| state.attach(eq, pass.dev(), Number::ADMIN, Entry { node, body }));
         if let Err((error, entry)) = attached {
@@ -157,13 +156,13 @@ impl Device {
         function.set_up()
     }
 
-    /// Puts the device to sleep, as [`Self::shut_down`] with [`Lost::Reset`]. Until
-    /// [`Self::wake_up`] it is neither touched nor brought up, whatever is reset. Under the device
-    /// lock. Sleeps.
+    /// Suspends the device, as [`Self::shut_down`] with [`Lost::Reset`]. Until [`Self::wake_up`]
+    /// the driver neither accesses it nor brings it up, even after a reset. Under the device lock.
+    /// Sleeps.
     ///
     /// # Errors
     ///
-    /// `EIO` if the device may still access memory. It is down then, and does not sleep.
+    /// `EIO` if the device may still access memory. It is then down, but not suspended.
     pub(crate) fn fall_asleep(&self, pdev: &pci::Device<Bound>) -> Result {
         self.shut_down(pdev, Lost::Reset);
         if self.kept.load(Relaxed) {
@@ -173,20 +172,20 @@ impl Device {
         Ok(())
     }
 
-    /// Brings a device up that sleeps. Under the device lock. Sleeps.
+    /// Resumes a suspended device. Under the device lock. Sleeps.
     pub(crate) fn wake_up(&self, pdev: &pci::Device<Bound>) {
         self.asleep.store(false, Relaxed);
         self.bring_up_again(pdev);
     }
 
-    /// Whether the device sleeps. Under the device lock.
+    /// Whether the device is suspended. Under the device lock.
     pub(crate) fn is_asleep(&self) -> bool {
         self.asleep.load(Relaxed)
     }
 
     /// Brings the device up after [`Self::shut_down`] with [`Lost::Reset`]. A failure makes the
-    /// device fatal, and the watchdog tries again. Does nothing to a device that was not shut down,
-    /// or for good, or that sleeps. Under the device lock. Sleeps.
+    /// device fatal, and the watchdog tries again. Does nothing if the device is not
+    /// [`Health::Down`], or is suspended. Under the device lock. Sleeps.
     pub(crate) fn bring_up_again(&self, pdev: &pci::Device<Bound>) {
         let function = &self.function;
         if self.is_asleep() || function.health() != Health::Down {
@@ -196,46 +195,46 @@ impl Device {
         match result.and_then(|()| self.bring_up(pdev)) {
             Ok(()) => dev_info!(
                 pdev,
-                "up again; files that were open are dead, new ones work\n"
+                "up again; open files are dead and must be reopened\n"
             ),
             Err(error) => {
                 self.shut_down(pdev, Lost::Reset);
-                // One that is gone is not tried again.
+                // A device that is gone is not tried again.
                 let _: Result = function.look(pdev.as_ref());
                 function.fail(Failure::BringUp);
                 if function.attempts() == 0 && function.health() == Health::Fatal {
-                    dev_err!(pdev, "it does not come up: {error:?}; will try again\n");
+                    dev_err!(pdev, "bring-up failed: {error:?}; will try again\n");
                 }
             }
         }
     }
 
-    /// Stops everything and frees all memory that the device could reach. What a device that does
-    /// not become quiet could reach is kept until it is reset, and leaked if the driver lets go of
-    /// it. Under the device lock. Doing it again is harmless. Sleeps.
+    /// Stops the device and frees all memory that it could access. If the device does not become
+    /// quiet, the memory is kept until a reset, and leaked if the driver is unbound first.
+    /// Idempotent. Under the device lock. Sleeps.
     pub(crate) fn shut_down(&self, pdev: &pci::Device<Bound>, why: Lost) {
         let function = &self.function;
         let asleep = self.is_asleep();
         if why == Lost::Reset && asleep {
-            // It is down.
+            // Already down.
             return;
         }
-        // A device that sleeps may not decode its registers, and a link that failed leads nowhere.
+        // A suspended device may not decode its registers; behind a failed link no access succeeds.
         let answers = !asleep && matches!(channel(pdev.as_ref()), Ok(Channel::Normal));
         if answers {
             let _: Result = function.look(pdev.as_ref());
         }
-        // A task that waits for a device that does not answer must not keep us at the gate.
+        // Fail pending commands first, so that closing the gate does not wait for them.
         if !answers || function.health() != Health::Up {
             self.admin.abandon();
         }
         if why == Lost::Gone {
-            // Before the gate: a task that finds it closed is to know that it is for good.
+            // Before the gate: a task that finds it closed must get ENODEV.
             function.set_unbound();
         }
         function.gate().close();
         if why == Lost::Reset {
-            // At once: a page is of the epoch in which it was taken.
+            // In one critical section: a page belongs to the epoch in which it was taken.
             let mut told = self.told.lock();
             let mut shares = self.shares.lock();
             function.begin_reset();
@@ -252,7 +251,7 @@ impl Device {
 
         self.admin.abandon();
         self.tenants.tell(why);
-        // What it could write to may not be used again before it is reset.
+        // If not quiet, the memory stays allocated until the device is reset.
         self.kept.store(!quiet, Relaxed);
         if quiet {
             self.release();
@@ -261,7 +260,7 @@ impl Device {
         }
     }
 
-    /// The hardware is quiet: frees all memory that it could reach. Doing it again is harmless.
+    /// The hardware is quiet: frees all memory that it could access. Idempotent.
     fn release(&self) {
         self.tenants.for_each(|tenant| tenant.unmap());
         self.tenants.dismiss_if(|tenant| tenant.is_done());
@@ -269,20 +268,21 @@ impl Device {
         self.admin.close();
     }
 
-    /// Makes the hardware leave memory alone; whether it is certain that it does.
+    /// Stops all DMA of the device. Returns whether that is certain.
     fn quiesce(&self, pdev: &pci::Device<Bound>) -> bool {
         match channel(pdev.as_ref()) {
-            // It reads as all ones, and writes to memory all the same when the link is back. The
-            // PCI core resets it.
+            // It reads as all ones, but may do DMA again once the link is back. The PCI core resets
+            // it.
             Ok(Channel::Frozen) => return false,
-            // It has been unplugged, or the platform has cut it off.
+            // Unplugged, or isolated by the platform.
             Ok(Channel::Failed) => return true,
             Ok(Channel::Normal) | Err(_) => {}
         }
         match self.function.reset(pdev.as_ref()) {
             Quiet::Reset => true,
             Quiet::Gone => {
-                // What does not answer a read does not master the bus: it is no longer there.
+                // Quiet if configuration space is gone as well, or if bus mastering can be
+                // disabled.
                 sys::pci::mastering(pdev) == sys::pci::Mastering::Gone
                     || sys::pci::clear_master(pdev) == sys::pci::Mastering::Off
             }
@@ -290,13 +290,13 @@ impl Device {
                 if self.function.attempts() == 0 {
                     dev_err!(
                         pdev,
-                        "the device does not reset, taking the bus away from it\n"
+                        "the device does not reset, disabling bus mastering\n"
                     );
                 }
                 match sys::pci::clear_master(pdev) {
                     sys::pci::Mastering::Off | sys::pci::Mastering::Gone => true,
                     sys::pci::Mastering::On => {
-                        dev_err!(pdev, "it keeps the bus, and so its memory is not freed\n");
+                        dev_err!(pdev, "bus mastering stays enabled, memory is not freed\n");
                         false
                     }
                 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The commands: opcode, what the device reads, what it writes and what comes back, bound by a
-//! type.
+//! The commands. A type binds the opcode, the input, the output and the reply.
 //!
-//! Objects of all kinds are created, changed, told about and destroyed in the same way, so the
-//! commands are generic over the kind: `Create::<Qp>(context)` has a number for a reply,
-//! `Query::<Cq>::new(number)` a CQ's context, `Destroy::<Qp>::new(number)` what its end reports.
+//! Objects of all kinds are created, modified, queried and destroyed alike, so the commands are
+//! generic over the kind: the reply of `Create::<Qp>(context)` is a number, that of
+//! `Query::<Cq>::new(number)` a CQ's context, that of `Destroy::<Qp>::new(number)` an [`Ended`].
 
 use crate::{
     abi::{
@@ -30,16 +29,16 @@ use crate::{
 use core::marker::PhantomData;
 use kernel::prelude::*;
 
-/// Words of context memory of a command: the largest context, and aligned to 64 bytes.
+/// Words of context memory of a command: the largest context, aligned to 64 bytes.
 pub(super) const CONTEXT_WORDS: usize = 32;
 
-/// What a command hands to the device or gets from it, as words.
+/// The input or output of a command, as words.
 pub(crate) trait Payload: Sized {
     /// How many words.
     const WORDS: usize;
-    /// Lays it into the first [`Self::WORDS`] of `words`.
+    /// Encodes it into the first [`Self::WORDS`] of `words`.
     fn put(&self, words: &mut [u64; CONTEXT_WORDS]);
-    /// Reads it out of the first [`Self::WORDS`] of `words`.
+    /// Decodes it from the first [`Self::WORDS`] of `words`.
     fn get(words: &[u64; CONTEXT_WORDS]) -> Self;
 }
 
@@ -82,15 +81,15 @@ pub(crate) struct Results(pub(super) [u32; 3]);
 
 /// An admin command.
 pub(crate) trait Command {
-    /// What is done to what.
+    /// The verb and the kind of object.
     const OPCODE: u8;
-    /// Whether a refusal leaves the driver without a way on.
+    /// Whether a refusal makes the device fatal.
     const MUST: bool = false;
     /// What the device reads.
     type Input: Payload;
     /// What the device writes.
     type Output: Payload;
-    /// What it comes to.
+    /// The result for the caller.
     type Reply;
 
     /// The object.
@@ -113,7 +112,7 @@ pub(crate) trait Object {
     const KIND: u8;
     /// What creates and describes it.
     type Context: Payload + Copy;
-    /// What its end reports.
+    /// The reply of DESTROY.
     type Ended: From<Results>;
 }
 
@@ -148,7 +147,7 @@ impl From<Results> for CqEnded {
     }
 }
 
-/// Nothing of it is left.
+/// No entry of the object remains in a ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nothing;
 
@@ -182,7 +181,7 @@ objects! {
     Pd: PD, (), Nothing;
 }
 
-/// Makes an object: its number.
+/// Creates an object. The reply is its number.
 pub(crate) struct Create<O: Object>(pub(crate) O::Context);
 
 impl<O: Object> Command for Create<O> {
@@ -200,11 +199,11 @@ impl<O: Object> Command for Create<O> {
 
 /// Changes the attributes in `mask`.
 pub(crate) struct Modify<O: Object> {
-    /// Which.
+    /// The object.
     pub(crate) number: Number,
     /// What.
     pub(crate) mask: u32,
-    /// How.
+    /// The new values.
     pub(crate) context: O::Context,
 }
 
@@ -241,9 +240,9 @@ macro_rules! by_number {
     )* };
 }
 by_number! {
-    /// Tells about an object: its context.
+    /// Queries an object. The reply is its context.
     Query;
-    /// Ends an object.
+    /// Destroys an object.
     Destroy;
 }
 
@@ -276,7 +275,7 @@ impl<O: Object> Command for Destroy<O> {
     }
 }
 
-/// Tells what the device has counted.
+/// Queries the counters of the device.
 pub(crate) struct QueryCounters;
 
 impl Command for QueryCounters {
@@ -307,7 +306,7 @@ impl Command for TakeViolations {
     }
 }
 
-/// Tells how many indices the device keeps of destroyed objects of a doorbell page.
+/// Queries how many indices of destroyed objects of a doorbell page the device keeps.
 pub(crate) struct QueryPage(pub(crate) u16);
 
 impl Command for QueryPage {
@@ -328,7 +327,7 @@ impl Command for QueryPage {
     }
 }
 
-/// What a refusal is called for those who asked.
+/// The errno of a refusal.
 pub(crate) fn errno(error: AdminError) -> Error {
     match error {
         AdminError::Number | AdminError::Reference => ENOENT,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The device, for as long as a file or the driver refers to it.
+//! The device. It lives as long as a file or the driver refers to it.
 
 use super::{
     admin::Admin,
@@ -45,15 +45,15 @@ use kernel::{
     },
 };
 
-/// EQs even where there are fewer CPUs, so that the kernel's and processes' events can be kept
+/// The least number of EQs, even with fewer CPUs: it keeps events of the kernel and of processes
 /// apart.
 const MIN_EQS: u32 = 4;
 
-/// The right to change the device's tables and the driver's tables of CQs and queue pairs. Each
+/// The right to change the tables of CQs and queue pairs, the device's and the driver's. Each
 /// device has one, inside `objects`.
 pub(super) struct Tables(());
 
-/// The device, for as long as anybody refers to it.
+/// The device, for as long as it is referred to.
 #[pin_data]
 pub(crate) struct Device {
     pub(super) function: Arc<Function>,
@@ -67,26 +67,26 @@ pub(crate) struct Device {
     pub(super) objects: Mutex<Tables>,
     #[pin]
     pub(super) tenants: Tenants,
-    /// Objects of each kind that there are for contexts and the kernel.
+    /// The number of objects of each kind, shared by contexts and the kernel.
     pub(super) most: PerKind<u32>,
     #[pin]
     pub(super) shares: Mutex<Shares>,
-    /// The health that tenants were last told of. No epoch begins while it is locked.
+    /// The health that clients were last notified of. No epoch begins while it is locked.
     #[pin]
     pub(super) told: Mutex<Health>,
     #[pin]
     pub(super) moderation: Moderation,
-    /// Between suspend and resume. Belongs to the device lock.
+    /// Between suspend and resume. Guarded by the device lock.
     pub(super) asleep: Atomic<bool>,
-    /// The last shutdown has freed nothing, since the device may access memory. Belongs to the
+    /// The last shutdown has freed nothing, since the device may access memory. Guarded by the
     /// device lock.
     pub(super) kept: Atomic<bool>,
-    /// Up to which change of the CPUs interrupts were spread over them.
+    /// The count of CPU hotplug changes at the last spread of interrupts.
     pub(super) cpus: Atomic<u32>,
 }
 
 impl Device {
-    /// The device `/dev/qpair<index>`, down. `eqs` says how many vectors there are.
+    /// The device `/dev/qpair<index>`, down, with `vectors` vectors.
     pub(crate) fn new(
         dev: &Dev<Bound>,
         function: Arc<Function>,
@@ -109,7 +109,7 @@ impl Device {
         let slots = (0..vectors).map(|index| Eq::process_cqs(limits, index));
         let most = PerKind {
             qp: limits.qp,
-            // Each has a slot of its EQ.
+            // Each CQ takes a slot of its EQ.
             cq: slots.fold(0u32, u32::saturating_add).min(limits.cq),
             mr: limits.mr,
             pd: limits.pd,
@@ -156,7 +156,7 @@ impl Device {
         &self.function
     }
 
-    /// How polls go.
+    /// The tunables of polls.
     pub(crate) fn knobs(&self) -> &Knobs {
         &self.knobs
     }
@@ -171,22 +171,22 @@ impl Device {
         self.eqs.polls()
     }
 
-    /// Goes in to the device; see [`Function::enter`].
+    /// Enters the gate of the device; see [`Function::enter`].
     pub(crate) fn enter(&self, epoch: u32) -> Result<Pass<'_>> {
         self.function.enter(epoch)
     }
 
-    /// How often the device was reset.
+    /// The epoch: how often the device was reset.
     pub(crate) fn epoch(&self) -> u32 {
         self.function.epoch()
     }
 
-    /// What the device can hold.
+    /// The limits of the device.
     pub(crate) fn limits(&self) -> &Limits {
         self.function.limits()
     }
 
-    /// Vectors that a CQ may choose from.
+    /// The vectors a CQ can be created on.
     pub(crate) fn vectors(&self) -> u32 {
         self.eqs.vectors()
     }
@@ -196,7 +196,7 @@ impl Device {
         self.function.link_up(pass.dev()).unwrap_or(false)
     }
 
-    /// Its tenants.
+    /// Its clients.
     pub(crate) fn tenants(&self) -> &Tenants {
         &self.tenants
     }
@@ -210,7 +210,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Those of the commands; the mode is the new one all the same, and it is tried again.
+    /// Those of the commands. The new mode stays set, and the sampler retries.
     pub(crate) fn moderate(&self, pass: &Pass<'_>, mode: Mode) -> Result {
         self.moderation.set(pass, &self.admin, self.eqs(), mode)
     }

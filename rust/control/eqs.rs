@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The EQs of a device, as bring-up and shutdown see them, and the check for lost interrupts.
+//! The EQs of a device: bring-up, shutdown, and the check for lost interrupts.
 //!
-//! The watchdog finds lost interrupts: it reads the next owner word once a second, which is memory
-//! and no register. An event that was there at two looks without a poll in between has lost its
-//! interrupt, or the poll its relay.
+//! The watchdog finds lost interrupts. Once a second it reads the next owner word of each EQ, from
+//! memory. If an event was there at two checks without a poll in between, its interrupt or the
+//! wakeup of the poll was lost.
 
 use crate::{
     abi::Number,
@@ -28,16 +28,16 @@ use kernel::{
     },
 };
 
-/// What the check for lost interrupts looks at: the memory of an EQ that is up.
+/// State of the check for lost interrupts of an EQ that is up.
 struct Watched {
     ring: EqRing,
-    /// An event was there the last time, after this many polls.
+    /// The number of polls at the last check, if an event was there.
     seen: Option<u32>,
 }
 
 impl Watched {
     fn is_overdue(&mut self, eq: &Eq) -> bool {
-        // Before the look: a poll in between is counted, and nothing is overdue.
+        // Read before the ring: a poll in between then changes the count, and nothing is overdue.
         let (head, polls) = eq.progress();
         if !self.ring.is_there(head) {
             self.seen = None;
@@ -51,9 +51,9 @@ impl Watched {
 #[pin_data]
 pub(super) struct Eqs {
     polls: KVec<Arc<EqPoller>>,
-    /// EQs of this epoch.
+    /// The number of EQs that are up.
     up: Atomic<u32>,
-    /// By vector; taken by the watchdog and by bring-up.
+    /// By vector. Locked by the watchdog and by bring-up.
     #[pin]
     watched: Mutex<KVec<Option<Watched>>>,
 }
@@ -95,7 +95,7 @@ impl Eqs {
         self.up.load(Acquire)
     }
 
-    /// All of them are up from now on, or are about to go.
+    /// Marks all EQs up, or down.
     pub(super) fn set_up(&self, up: bool) {
         // CAST: Vectors are counted in 11 bits.
         let count = self.polls.len() as u32;
@@ -114,7 +114,7 @@ impl Eqs {
         self.polls.get(vector as usize).ok_or(EINVAL)
     }
 
-    /// `eq` begins as `number`, in `ring`, in `epoch`. Its poll may be scheduled from now on.
+    /// Starts `eq` as `number`, in `ring`, in `epoch`. Its poll may be scheduled from now on.
     /// Sleeps.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl Eqs {
         Ok(())
     }
 
-    /// The device is quiet: everything on the EQs goes, with its memory. Sleeps.
+    /// The device is quiet: retires everything on the EQs and frees its memory. Sleeps.
     pub(super) fn end(&self) {
         for eq in self.polls.iter().rev() {
             self.watch(eq, None);
@@ -147,8 +147,8 @@ impl Eqs {
         drop(old);
     }
 
-    /// Whether an event of `eq` has been waiting since the last look, a second ago, and no poll has
-    /// run: then its interrupt was lost. Sleeps.
+    /// Whether `eq` lost an interrupt: an event has been waiting since the last check, a second
+    /// ago, and no poll has run. Sleeps.
     pub(super) fn is_overdue(&self, eq: &Eq) -> bool {
         let mut watched = self.watched.lock();
         let watched = watched.get_mut(eq.index() as usize);

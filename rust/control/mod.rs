@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The control path: what is done by registers and admin commands, in process context.
+//! The control path: registers and admin commands, in process context.
 //!
 //! | file | does |
 //! |---|---|
@@ -9,31 +9,31 @@
 //! | [`admin`] | the admin queue: slots, posting, waiting |
 //! | [`qp`] | creates, connects and destroys queue pairs of the kernel |
 //! | [`mr`] | memory regions of the kernel, protection domains |
-//! | [`eqs`] | the EQs of a device: set up, torn down; which interrupts were lost |
-//! | [`moderate`] | moderation of interrupts: off, fixed, by load |
-//! | [`shares`] | doorbell pages of processes; how many objects their contexts and users have |
-//! | [`tenant`] | users of the device that may stay when it goes |
-//! | [`device`] | the device: its admin queue, and each of the four above |
-//! | [`objects`] | objects, by command and in the tables of the EQs |
+//! | [`eqs`] | the EQs of a device: setup, teardown, the check for lost interrupts |
+//! | [`moderate`] | interrupt moderation: off, fixed, adaptive |
+//! | [`shares`] | doorbell pages of processes; object counts of contexts and users |
+//! | [`tenant`] | clients: users of the device that may outlive its binding |
+//! | [`device`] | the device: its admin queue, and the four above |
+//! | [`objects`] | creates and destroys objects, and keeps the EQs' tables in step |
 //! | [`quota`] | charges objects to contexts and users |
 //! | [`bringup`] | bring-up, and the one shutdown |
-//! | [`watch`] | once a second: lost interrupts, CPUs, fatal, gone; more often: the load |
+//! | [`watch`] | once a second: lost interrupts, CPUs, health; more often: the load |
 //!
 //! # Locks, from the outside in
 //!
 //! | lock | guards |
 //! |---|---|
 //! | the device lock (PCI core) | probe, unbind, reset, sleep and error recovery exclude each other |
-//! | gate (a pass) | the device stays bound, and up unless it fails |
-//! | `told` | that what is done about a device that failed is done in the epoch in which it failed |
-//! | the loopback client's `run` | its run |
-//! | a context's own | its objects |
-//! | `moderation` | how interrupts are moderated, and that the device is told so |
-//! | `objects` | that the device's and our tables of CQs and queue pairs change together |
+//! | gate (a pass) | the device stays bound; it stays up unless it fails |
+//! | `told` | a failure is handled in the epoch in which it happened |
+//! | the loopback client's `run` | the run |
+//! | a context's own | the objects of the context |
+//! | `moderation` | the mode of moderation and the commands that set it |
+//! | `objects` | the device's and the driver's tables of CQs and queue pairs change together |
 //! | the pause of a poll | what the poll owns |
-//! | `watched` | what the check for lost interrupts remembers; a leaf |
-//! | `shares` | which doorbell pages of this epoch are taken, and what their contexts have |
-//! | `tenants` | the list of tenants; held for moments |
+//! | `watched` | the state of the check for lost interrupts; a leaf |
+//! | `shares` | the doorbell pages taken in this epoch, and the object counts of their contexts |
+//! | `tenants` | the list of clients; held briefly |
 
 pub(crate) mod admin;
 mod bringup;

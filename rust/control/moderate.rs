@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Moderation of interrupts: off, fixed, or chosen by load.
+//! Interrupt moderation: off, fixed, or adaptive.
 //!
-//! The device delays an EQ's interrupt until enough events wait or the oldest has waited long
-//! enough. What is enough is told to it by an admin command, so from process context, and only
-//! when it changes. In [`Mode::Adaptive`] a [`Sampler`](super::watch::Sampler) looks at each EQ's
-//! counters, which the interrupt and the poll leave in atomics, and asks its
-//! [`Controller`](crate::queue::moderation::Controller). The poll itself has nothing to do with it.
+//! The device delays an EQ's interrupt until a number of events wait or the oldest has waited for
+//! some time. An admin command sets both limits, from process context and only when they change. In
+//! [`Mode::Adaptive`] a [`Sampler`](super::watch::Sampler) reads each EQ's counters, which the
+//! interrupt and the poll keep in atomics, and asks the EQ's
+//! [`Controller`](crate::queue::moderation::Controller). The poll is not involved.
 //!
-//! Each EQ remembers what the device was told last. Whatever was refused, or was forgotten in a
-//! reset, is told again at the next look.
+//! Each EQ remembers its last setting in the device. A setting that was refused is sent again at
+//! the next sample, and all are sent again after a reset.
 
 use super::{
     admin::Admin,
@@ -49,7 +49,7 @@ use kernel::{
 
 /// Between two samples of an EQ that is busy, in milliseconds.
 pub(crate) const SAMPLE: Msecs = 10;
-/// And where nothing is to be chosen.
+/// Between two samples if all EQs are idle or the mode is fixed, in milliseconds.
 pub(super) const REST: Msecs = 250;
 
 /// How interrupts are moderated.
@@ -57,7 +57,8 @@ pub(super) const REST: Msecs = 250;
 pub(crate) enum Mode {
     /// The same for all EQs; [`Setting::OFF`] among them.
     Fixed(Setting),
-    /// By load; with so many interrupts a second of each EQ nothing is delayed.
+    /// By load. The parameter is the rate of interrupts a second up to which an EQ is not
+    /// moderated.
     Adaptive(u32),
 }
 
@@ -103,10 +104,10 @@ impl FromStr for Mode {
     }
 }
 
-/// What is known of an EQ's load.
+/// The load of an EQ.
 struct Track {
     controller: Controller,
-    /// Completions and interrupts, and when that was.
+    /// Completions and interrupts at the last sample.
     last: (u64, u64),
     at: Instant<Monotonic>,
 }
@@ -133,7 +134,7 @@ impl Track {
     }
 }
 
-/// What is chosen, and what it is chosen by.
+/// The mode, and the load of the EQs.
 struct Choice {
     mode: Mode,
     /// One for each EQ, where the mode is adaptive.
@@ -141,7 +142,7 @@ struct Choice {
 }
 
 impl Choice {
-    /// What the device is to be told of EQ `index`.
+    /// The wanted setting of EQ `index`.
     fn wanted(&self, index: usize) -> Setting {
         match self.mode {
             Mode::Fixed(setting) => setting,
@@ -152,7 +153,7 @@ impl Choice {
         }
     }
 
-    /// Tells the device what it was not told yet.
+    /// Sends the device the settings that differ from its own.
     fn tell(&self, pass: &Pass<'_>, admin: &Admin, eqs: &[Arc<EqPoller>]) -> Result {
         for (index, eq) in eqs.iter().enumerate() {
             let setting = self.wanted(index);
@@ -185,7 +186,7 @@ pub(super) struct Moderation {
 }
 
 impl Moderation {
-    /// By load.
+    /// Adaptive moderation.
     pub(super) fn new() -> impl PinInit<Self> {
         let choice = Choice {
             mode: Mode::Adaptive(TARGET),
@@ -203,7 +204,7 @@ impl Moderation {
     ///
     /// # Errors
     ///
-    /// Those of the commands; the mode is the new one all the same, and it is tried again.
+    /// Those of the commands. The new mode stays set, and the sampler retries.
     pub(super) fn set(
         &self,
         pass: &Pass<'_>,
@@ -217,7 +218,7 @@ impl Moderation {
         choice.tell(pass, admin, eqs)
     }
 
-    /// Tells a device that has just come up. Sleeps.
+    /// Configures a device that has just come up. Sleeps.
     ///
     /// # Errors
     ///
@@ -228,15 +229,15 @@ impl Moderation {
         choice.tell(pass, admin, eqs)
     }
 
-    /// Looks at the load of each EQ, and tells the device what follows; gives the time until the
-    /// next look. Sleeps.
+    /// Samples the load of each EQ and updates the device. Returns the time until the next sample.
+    /// Sleeps.
     pub(super) fn sample(&self, pass: &Pass<'_>, admin: &Admin, eqs: &[Arc<EqPoller>]) -> Msecs {
         let mut choice = self.choice.lock();
         let mut busy = false;
         if let Mode::Adaptive(target) = choice.mode {
             if choice.tracks.is_empty() {
                 for eq in eqs {
-                    // Without memory for all of them the rest is not moderated.
+                    // Without memory the remaining EQs are not moderated.
                     let track = Track::new(eq, target);
                     if choice.tracks.push(track, GFP_KERNEL).is_err() {
                         break;
@@ -249,7 +250,7 @@ impl Moderation {
                 busy |= track.last != before || !track.controller.is_off();
             }
         }
-        // One that was refused is told again at the next look.
+        // A refused setting is sent again at the next sample.
         if let Err(error) = choice.tell(pass, admin, eqs) {
             dev_dbg!(pass.dev(), "moderation is not changed: {error:?}\n");
         }

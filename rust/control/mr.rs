@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory regions of the kernel, in coherent memory, and the domains that they belong to.
+//! Memory regions of the kernel, in coherent memory, and their protection domains.
 //!
-//! A region's addresses begin at 0: the kernel has no virtual addresses to show to a device.
+//! A region's addresses begin at 0: the device is given no kernel virtual addresses.
 
 use super::{
     admin::Admin,
@@ -68,11 +68,11 @@ impl Region {
         self.memory.list().bytes
     }
 
-    /// Destroys region `key`. On return the device does not reach its memory any more. Sleeps.
+    /// Destroys region `key`. On return the device no longer accesses its memory. Sleeps.
     ///
     /// # Errors
     ///
-    /// Those of the command. The device is then fatal, and the memory must stay until the reset.
+    /// Those of the command. The device is then fatal, and the memory must stay until a reset.
     pub(crate) fn destroy(admin: &Admin, pass: &Pass<'_>, key: Number) -> Result {
         admin.execute(pass, Destroy::<Mr>::new(key))?;
         Ok(())
@@ -88,7 +88,7 @@ pub(crate) fn alloc_pd(admin: &Admin, pass: &Pass<'_>) -> Result<Number> {
     admin.execute(pass, Create::<Pd>(()))
 }
 
-/// Ends a protection domain. Sleeps.
+/// Destroys a protection domain. Sleeps.
 ///
 /// # Errors
 ///

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is made on the device: by the device's own command, and in the tables of the EQs.
+//! Creates and destroys objects, in the device by command and in the tables of the EQs.
 //!
-//! The device may give the number of a destroyed object out again at once. So `objects` is held
-//! from a create to the entry in the table, and from a destroy to its removal. [`Tables`] exists
-//! inside that lock only, and every function that creates, destroys or changes a table takes it.
+//! The device may reuse the number of a destroyed object at once. So `objects` is held from a
+//! create to the insertion into the table, and from a destroy to the removal. [`Tables`] exists
+//! only inside that lock, and every function that creates, destroys or changes a table takes it.
 
 use super::{
     command::{
@@ -52,13 +52,13 @@ use kernel::{
 
 /// Objects of processes.
 impl Device {
-    /// Creates a CQ of a process on `vector`, in `memory`, which comes back. `owner` is told of its
-    /// events, `charge` of what the device has created. Sleeps.
+    /// Creates a CQ of a process on `vector`, in `memory`, which is returned. `owner` gets its
+    /// events; `charge` is marked once the device has created it. Sleeps.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a vector that is not there, `ENOSPC` if it is full, `ENOMEM`; those of the
-    /// command. The memory is kept then for as long as the device may have it.
+    /// `EINVAL` if there is no such vector, `ENOSPC` if it is full, `ENOMEM`; those of the command.
+    /// The memory is then kept for as long as the device may access it.
     pub(crate) fn create_process_cq<M: Send + 'static>(
         &self,
         pass: &Pass<'_>,
@@ -113,13 +113,13 @@ impl Device {
         Ok(())
     }
 
-    /// Creates a queue pair of a process, in `memory`, which comes back. `charge` is told of what
-    /// the device has created. Sleeps.
+    /// Creates a queue pair of a process, in `memory`, which is returned. `charge` is marked once
+    /// the device has created it. Sleeps.
     ///
     /// # Errors
     ///
-    /// Those of the command, `ENOMEM`. The memory is kept then for as long as the device may
-    /// have it.
+    /// Those of the command, `ENOMEM`. The memory is then kept for as long as the device may access
+    /// it.
     pub(crate) fn create_qp<M: Send + 'static>(
         &self,
         pass: &Pass<'_>,
@@ -152,7 +152,7 @@ impl Device {
         Ok(ended)
     }
 
-    /// Makes `owner` be told of a doorbell page's violations. Sleeps.
+    /// Registers `owner` for a doorbell page's violations. Sleeps.
     ///
     /// # Errors
     ///
@@ -172,12 +172,12 @@ impl Device {
 
 /// Objects of the kernel.
 impl Device {
-    /// Creates a CQ of the kernel on `vector`, for `client`. It is the caller's until
+    /// Creates a CQ of the kernel on `vector`, for `client`. The caller owns it until
     /// [`Self::attach_kernel_cq`]. Sleeps.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a vector that is not there, `ENOMEM`; those of the command.
+    /// `EINVAL` if there is no such vector, `ENOMEM`; those of the command.
     pub(crate) fn create_kernel_cq(
         &self,
         pass: &Pass<'_>,
@@ -191,7 +191,7 @@ impl Device {
         let room = KBox::<KernelCq>::new_uninit(GFP_KERNEL)?;
         let mut tables = self.objects.lock();
         let (number, ring) = self.create(&mut tables, pass, Create::<Cq>(context), ring)?;
-        // The ring was allocated for its depth, so this does not refuse it.
+        // Cannot fail: the ring was allocated for its depth.
         let cq = KernelCq::new(number, self.epoch(), ring, client)?;
         Ok(room.write(cq))
     }
@@ -200,7 +200,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if the vector has no room for it, `ENOMEM`; and the CQ, which is still there.
+    /// `ENOSPC` if the vector has no room for it, `ENOMEM`; with the CQ, which still exists.
     pub(crate) fn attach_kernel_cq(
         &self,
         pass: &Pass<'_>,
@@ -229,23 +229,23 @@ impl Device {
         match attached {
             Ok(()) => Ok(()),
             Err((error, Body::Kernel(cq))) => Err((error, cq)),
-            // It is what was put in.
+            // Cannot happen: `attach` returns the entry it was given.
             Err((_, Body::Process(_) | Body::Ending)) => Ok(()),
         }
     }
 
-    /// Takes CQ `number` of the kernel back from the poll of `vector`; `None` if it is not there
-    /// any more. Sleeps.
+    /// Takes CQ `number` of the kernel back from the poll of `vector`; `None` if it is no longer
+    /// there. Sleeps.
     pub(crate) fn take_kernel_cq(&self, vector: u32, number: Number) -> Option<KBox<KernelCq>> {
         let eq = self.eqs.of(vector).ok()?;
         eq.paused(|_, state| state.take_kernel(number))
     }
 
-    /// Ends a CQ of the kernel and the queue pairs on it. Sleeps.
+    /// Destroys a CQ of the kernel and the queue pairs on it. Sleeps.
     ///
     /// # Errors
     ///
-    /// Those of the commands; the device is fatal then, and the memory stays until it is reset.
+    /// Those of the commands. The device is then fatal, and the memory stays until a reset.
     pub(crate) fn end_kernel_cq(
         &self,
         pass: &Pass<'_>,
@@ -288,9 +288,9 @@ impl Device {
     }
 }
 
-/// The tables, with `objects` held.
+/// Commands and tables, with `objects` held.
 impl Device {
-    /// Does the command that creates an object in `memory`, which comes back.
+    /// Executes the command that creates an object in `memory`, which is returned.
     fn create<O: Object, M: Send + 'static>(
         &self,
         _tables: &mut Tables,
@@ -301,7 +301,7 @@ impl Device {
         self.admin.create(pass, create, memory)
     }
 
-    /// Does the command that destroys an object.
+    /// Executes the command that destroys an object.
     fn destroy<O: Object>(
         &self,
         _tables: &mut Tables,
@@ -311,7 +311,7 @@ impl Device {
         self.admin.execute(pass, Destroy::<O>::new(number))
     }
 
-    /// Puts a CQ in `memory` into the table of its EQ. With an error it is destroyed.
+    /// Inserts a CQ in `memory` into the table of its EQ. On error the CQ is destroyed.
     fn attach<M: Send + 'static>(
         &self,
         tables: &mut Tables,
@@ -327,14 +327,14 @@ impl Device {
         };
         drop(body);
         let ended = self.destroy::<Cq>(tables, pass, number);
-        // What cannot be destroyed is fatal: nothing is created in its slot before the reset.
+        // A failed destroy makes the device fatal: the slot is not used again before a reset.
         let until = ended.as_ref().ok().map(|ended| ended.eq);
         eq.paused(|_, state| state.unbind_node(node, until));
         self.keep_unless(ended.map(drop), memory);
         Err(error)
     }
 
-    /// Lets `memory` go if its object `ended`, else keeps it until the device is quiet.
+    /// Frees `memory` if its object was destroyed, else keeps it until the device is quiet.
     fn keep_unless<M: Send + 'static>(&self, ended: Result, memory: M) {
         match ended {
             Ok(()) => drop(memory),
@@ -342,7 +342,7 @@ impl Device {
         }
     }
 
-    /// Destroys a CQ and takes it out of the table of its EQ.
+    /// Destroys a CQ and removes it from the table of its EQ.
     fn end_cq(
         &self,
         tables: &mut Tables,
@@ -356,7 +356,7 @@ impl Device {
         Ok(())
     }
 
-    /// Makes `owner` be told of an object's asynchronous events.
+    /// Registers `owner` for an object's asynchronous events.
     fn own(
         &self,
         _tables: &mut Tables,
@@ -366,7 +366,7 @@ impl Device {
     ) -> Result {
         let eq0 = self.eqs.eq0()?;
         let owned = eq0.paused(|_, state| state.own(what, number, owner));
-        // An owner that comes back is dropped here, with the poll running again.
+        // On error `owner` is dropped here, with the poll no longer paused.
         owned.map_err(|(error, _owner)| error)
     }
 

@@ -2,8 +2,8 @@
 
 //! The commands that create, connect and destroy a queue pair of the kernel.
 //!
-//! Each moves a [`QueuePair`] to the state that the device has it in. One that fails gives the
-//! queue pair back.
+//! Each moves a [`QueuePair`] to the state it has in the device. On failure the queue pair is
+//! returned.
 
 use super::{
     admin::Admin,
@@ -42,11 +42,11 @@ use crate::{
 use kernel::prelude::*;
 
 impl QueuePair<Reset> {
-    /// Makes one. `slots` are those of its CQ, as many as [`Sizes::completions`] says. Sleeps.
+    /// Creates a queue pair. `slots` are [`Sizes::completions`] slots of its CQ. Sleeps.
     ///
     /// # Errors
     ///
-    /// Those of the command, `ENOMEM`; and the slots, which go back to the CQ's pool.
+    /// Those of the command, `ENOMEM`; with the slots, which go back to the CQ's pool.
     pub(crate) fn create(
         admin: &Admin,
         pass: &Pass<'_>,
@@ -60,17 +60,17 @@ impl QueuePair<Reset> {
             admin.create(pass, create, rings)
         });
         match made {
-            // The rings were allocated for their depths, so this does not refuse them.
+            // Cannot fail: the rings were allocated for their depths.
             Ok((number, rings)) => Self::new(number, epoch, site, rings, slots),
             Err(error) => Err((error, slots)),
         }
     }
 
-    /// Lets receives be posted, and says what the peer may do. Sleeps.
+    /// Allows receives to be posted, and sets the access rights of the peer. Sleeps.
     ///
     /// # Errors
     ///
-    /// Those of the command, and the queue pair, which is still there.
+    /// Those of the command, with the queue pair, which still exists.
     pub(crate) fn init(
         self,
         admin: &Admin,
@@ -91,11 +91,11 @@ impl QueuePair<Reset> {
 }
 
 impl QueuePair<Init> {
-    /// Connects it with `peer`, which must name it as well. Sleeps.
+    /// Connects it to `peer`, which must be connected to it as well. Sleeps.
     ///
     /// # Errors
     ///
-    /// Those of the commands, and the queue pair, which is still there.
+    /// Those of the commands, with the queue pair, which still exists.
     pub(crate) fn connect(
         self,
         admin: &Admin,
@@ -122,11 +122,11 @@ impl QueuePair<Init> {
 }
 
 impl<S> QueuePair<S> {
-    /// Destroys it. On return nothing of it is under way. Sleeps.
+    /// Destroys it. On return none of its requests is in flight. Sleeps.
     ///
     /// # Errors
     ///
-    /// Those of the command. The device is then fatal, and the memory must stay until the reset.
+    /// Those of the command. The device is then fatal, and the memory must stay until a reset.
     pub(crate) fn destroy(&self, admin: &Admin, pass: &Pass<'_>) -> Result<Ended> {
         admin.execute(pass, Destroy::<Qp>::new(self.number()))
     }

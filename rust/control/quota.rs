@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Doorbell pages for processes, and what their objects are charged to: see
-//! [`shares`](super::shares).
+//! Takes doorbell pages for processes, and charges their objects: see [`shares`](super::shares).
 
 use super::{
     command::QueryPage,
@@ -25,8 +24,8 @@ use kernel::{
     task::Kuid, //
 };
 
-/// An object that is being created counts already. When it is dropped the object was not created,
-/// or was destroyed again.
+/// The charge of an object that is being created. It is dropped if the object was not created, or
+/// was destroyed again.
 pub(crate) struct Charge<'a> {
     device: &'a Device,
     page: u16,
@@ -35,12 +34,12 @@ pub(crate) struct Charge<'a> {
 }
 
 impl Charge<'_> {
-    /// The device has created the object. If it is destroyed again, the device may keep its index.
+    /// The device has created the object. After a destroy the device may keep its index.
     pub(super) fn made(&mut self) {
         self.made = true;
     }
 
-    /// The object is there: it counts until [`Device::discharge`].
+    /// The object exists: it counts until [`Device::discharge`].
     pub(crate) fn keep(self) {
         core::mem::forget(self);
     }
@@ -64,12 +63,12 @@ impl Device {
     }
 
     /// Takes a doorbell page for a context that begins in `epoch`, opened by user `id`, or by a
-    /// privileged task. Sleeps.
+    /// privileged task if `None`. Sleeps.
     ///
     /// # Errors
     ///
-    /// `EIO` if the device was reset since, `ENOSPC` if all are taken or the rest is for privileged
-    /// tasks, `EDQUOT` if the user has its share, `ENOMEM`.
+    /// `EIO` if the device was reset since, `ENOSPC` if all are taken or the rest is reserved for
+    /// privileged tasks, `EDQUOT` if the user has used up its share, `ENOMEM`.
     pub(crate) fn take_page(&self, epoch: u32, id: Option<Kuid>) -> Result<u16> {
         let mut shares = self.shares.lock();
         if epoch != self.epoch() {
@@ -78,8 +77,8 @@ impl Device {
         shares.open(self.most.page, id)
     }
 
-    /// Gives a doorbell page back that was taken in `epoch`: after a reset all are free anyway.
-    /// All objects of its context have been destroyed. Sleeps.
+    /// Returns a doorbell page that was taken in `epoch`; a reset frees all pages. All objects of
+    /// its context have been destroyed. Sleeps.
     pub(crate) fn give_page(&self, epoch: u32, page: u16) {
         let mut shares = self.shares.lock();
         if epoch == self.epoch() {
@@ -87,7 +86,7 @@ impl Device {
         }
     }
 
-    /// What a process maps for its doorbell page.
+    /// The page frame that a process maps as its doorbell page.
     ///
     /// # Errors
     ///
@@ -96,13 +95,13 @@ impl Device {
         self.function.page_frame(page)
     }
 
-    /// Counts an object that the context of `page` is about to create. Asks the device only if the
-    /// object would be refused. Sleeps.
+    /// Charges an object that the context of `page` is about to create. Queries the device only if
+    /// the object would be refused. Sleeps.
     ///
     /// # Errors
     ///
-    /// `EDQUOT` if the context or its user has its share, `ENOSPC` if the rest is for privileged
-    /// tasks; `EINTR` if the caller was killed; those of the command.
+    /// `EDQUOT` if the context or its user has used up its share, `ENOSPC` if the rest is reserved
+    /// for privileged tasks; `EINTR` if the caller was killed; those of the command.
     pub(crate) fn charge(&self, pass: &Pass<'_>, page: u16, kind: Kind) -> Result<Charge<'_>> {
         let take = || {
             let mut shares = self.shares.lock();
@@ -145,7 +144,7 @@ impl Device {
         });
     }
 
-    /// Asks the device which indices of destroyed objects of a page it keeps. Sleeps.
+    /// Queries how many indices of destroyed objects of a page the device keeps. Sleeps.
     ///
     /// # Errors
     ///
@@ -159,7 +158,7 @@ impl Device {
         Ok(())
     }
 
-    /// Objects of the context of a page that was taken in `epoch`. Sleeps.
+    /// The account of the context of a page that was taken in `epoch`. Sleeps.
     pub(crate) fn account(&self, epoch: u32, page: u16) -> Account {
         let shares = self.shares.lock();
         if epoch != self.epoch() {

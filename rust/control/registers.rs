@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The registers of a function: what they tell, and how they bring it up and reset it.
+//! The registers of a function: its limits and status, enable and reset.
 //!
-//! A task that needs the device goes through [`Function::enter`], which takes the epoch that
-//! the caller began in: what was made before a reset names nothing after it.
+//! A task enters the device through [`Function::enter`], with the epoch in which it began: a reset
+//! ends all objects of earlier epochs.
 
 use crate::{
     abi::{
@@ -49,7 +49,7 @@ mod regs {
 }
 
 impl Limits {
-    /// Reads them, and refuses a device that is not there or speaks another language.
+    /// Reads them. Refuses a device that is gone or has another programming model.
     fn read(dev: &Device<Bound>, bar: &pci::Bar<'_, { model::BYTES }>) -> Result<Self> {
         let magic = bar.read(regs::MAGIC).value().get();
         if is_gone(magic) {
@@ -60,7 +60,7 @@ impl Limits {
         if magic != model::MAGIC_VALUE || major != model::MAJOR {
             dev_err!(
                 dev,
-                "not a device of model {}: {magic:#x}, {major}\n",
+                "not a device of model {}: magic {magic:#x}, model {major}\n",
                 model::MAJOR
             );
             return Err(ENODEV);
@@ -90,42 +90,42 @@ impl Limits {
             asynchronous: bar.read(regs::LIMIT_ASYNC).count().get(),
         };
         if limits.qp == 0 || limits.cq == 0 || limits.eq == 0 || limits.pages == 0 {
-            dev_err!(dev, "the device has no room for an admin queue\n");
+            dev_err!(dev, "the device has no QP, CQ, EQ or doorbell page\n");
             return Err(EIO);
         }
         Ok(limits)
     }
 }
 
-/// What is left of the function's access to memory.
+/// Whether the function may still access memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Quiet {
-    /// It was reset: no DMA is under way, none will come.
+    /// It was reset: no DMA is in flight, and none will start.
     Reset,
     /// It does not answer.
     Gone,
-    /// It answers, and was not reset.
+    /// It answers, but was not reset.
     No,
 }
 
-/// Where the rings that registers bring up lie.
+/// The rings that are configured by registers: address and log2 of the depth.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdminRings {
-    /// EQ 0's ring and depth.
+    /// EQ 0.
     pub(crate) eq: (u64, u8),
-    /// The admin SQ's.
+    /// The admin SQ.
     pub(crate) sq: (u64, u8),
-    /// The admin CQ's.
+    /// The admin CQ.
     pub(crate) cq: (u64, u8),
 }
 
 impl Function {
-    /// Maps the BARs of `pdev` and reads what it is. Sleeps.
+    /// Maps the BARs of `pdev` and reads its limits. Sleeps.
     ///
     /// # Errors
     ///
-    /// `ENODEV` if it is not there or not one of ours; those of mapping a BAR.
+    /// `ENODEV` if it is gone or not a device of this model; those of mapping a BAR.
     pub(crate) fn map(pdev: &pci::Device<Bound>, gate: Arc<Gate>) -> Result<Arc<Self>> {
         let registers = Bar::new(pdev, &gate, doorbell::BAR_REGS, c"qpair")?;
         let bells = Bar::new(pdev, &gate, doorbell::BAR_DOORBELLS, c"qpair")?;
@@ -142,7 +142,8 @@ impl Function {
         Ok(Arc::new(function, GFP_KERNEL)?)
     }
 
-    /// Goes in to the device, for a caller that began in `epoch`. Sleeps, not for long.
+    /// Enters the gate of the device, for a caller that began in `epoch`. May sleep, but not for
+    /// long.
     ///
     /// # Errors
     ///
@@ -155,18 +156,17 @@ impl Function {
         Ok(pass)
     }
 
-    /// Reads the function's status and fails the function if it stopped, lost its state or is
-    /// gone. A register read.
+    /// Reads the status register, and fails the function if it stopped, lost its state or is gone.
     ///
     /// # Errors
     ///
     /// `EINVAL` if `dev` is not the function's device.
     pub(crate) fn look(&self, dev: &Device<Bound>) -> Result {
-        // Before the read: what is not ready then was ready in this epoch, or a reset came between.
+        // Before the read: not-ready is a failure only if the function was up in this same epoch.
         let (epoch, was_up) = (self.epoch(), self.health() == Health::Up);
         let status = self.registers(dev)?.read(regs::STATUS);
         if is_gone(status.into_raw()) {
-            // Behind a link that is being recovered everything reads as ones.
+            // While a link is being recovered, all reads return ones.
             self.fail(match channel(dev)? {
                 Channel::Frozen => Failure::Link,
                 Channel::Normal | Channel::Failed => Failure::Gone,
@@ -179,7 +179,7 @@ impl Function {
         Ok(())
     }
 
-    /// Whether the link is up. A register read.
+    /// Whether the link is up. Reads the status register.
     pub(crate) fn link_up(&self, dev: &Device<Bound>) -> Result<bool> {
         let status = self.registers(dev)?.read(regs::STATUS);
         Ok(!is_gone(status.into_raw()) && status.link_up().get() != 0)
@@ -189,7 +189,7 @@ impl Function {
     ///
     /// # Errors
     ///
-    /// `EIO` if it cannot, with a message at the first attempt; `ENODEV` if it is gone.
+    /// `EIO` if the device refuses, with a message at the first attempt; `ENODEV` if it is gone.
     pub(crate) fn enable(&self, dev: &Device<Bound>, rings: &AdminRings) -> Result {
         let bar = self.registers(dev)?;
         // CAST: The two halves of an address.
@@ -222,7 +222,7 @@ impl Function {
         Ok(())
     }
 
-    /// Returns the function to power-on.
+    /// Resets the function to its power-on state.
     pub(crate) fn reset(&self, dev: &Device<Bound>) -> Quiet {
         let Ok(bar) = self.registers(dev) else {
             return Quiet::No;

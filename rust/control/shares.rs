@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Doorbell pages of processes, and how many objects the context of each has.
+//! Doorbell pages of processes, and the object counts of their contexts.
 //!
-//! The rules are those of [`queue::quota`](crate::queue::quota). Here a context is its doorbell
-//! page, and a user is the effective user ID of the task that opened it. A reset ends all objects,
-//! so it ends all counts: a page is of the epoch in which it was taken.
+//! The rules are those of [`queue::quota`](crate::queue::quota). A context is identified by its
+//! doorbell page, a user by the effective user ID of the task that opened the context. A reset ends
+//! all objects and clears all counts: a page belongs to the epoch in which it was taken.
 
 use crate::{
     queue::quota::{
@@ -24,9 +24,9 @@ use kernel::{
 
 /// A context that is open.
 pub(super) struct Holder {
-    /// No two are the same.
+    /// Unique.
     serial: u64,
-    /// The place of its user; `None` if a privileged task opened it.
+    /// The index of its user; `None` if a privileged task opened it.
     user: Option<usize>,
     pub(super) account: Account,
 }
@@ -64,14 +64,14 @@ impl Shares {
         }
     }
 
-    /// The epoch has ended, and with it all objects.
+    /// Clears all counts: the epoch has ended.
     pub(super) fn clear(&mut self) {
         self.holders.clear();
         self.users.clear();
         self.all = PerKind::default();
     }
 
-    /// What a context of the user at this place counts for.
+    /// The sums that a context of this user counts towards.
     fn sums<'a>(
         users: &'a mut [Option<User>],
         all: &'a mut PerKind<u32>,
@@ -98,7 +98,7 @@ impl Shares {
         Some(f(&mut holder.account, sums))
     }
 
-    /// The place of a user, which has one context more.
+    /// Counts one more context of a user. Returns the index of the user.
     fn join(&mut self, id: Kuid) -> Result<usize> {
         let known = |user: &Option<User>| user.as_ref().is_some_and(|user| user.id == id);
         if let Some(place) = self.users.iter().position(known) {
@@ -124,7 +124,7 @@ impl Shares {
         Ok(place)
     }
 
-    /// The user at this place has one context less.
+    /// Counts one context less of a user.
     fn part(&mut self, place: Option<usize>) {
         if let Some(user) = place.and_then(|place| self.users.get_mut(place)) {
             let left = user.as_ref().map_or(0, |user| user.contexts);
@@ -135,7 +135,7 @@ impl Shares {
         }
     }
 
-    /// Takes a page, of which there are `limit`, for a context of user `id`.
+    /// Takes one of `limit` pages for a context of user `id`.
     pub(super) fn open(&mut self, limit: u32, id: Option<Kuid>) -> Result<u16> {
         // Page 0 is the driver's, and is skipped.
         let free = self.holders.iter().skip(1).position(Option::is_none);
@@ -177,8 +177,8 @@ impl Shares {
         self.part(holder.user);
     }
 
-    /// The next page after `after` whose context has destroyed objects of `kind` that count in
-    /// `scope`, as objects of the context of `page` do.
+    /// The next page after `after` whose context has destroyed objects of `kind` that still count
+    /// in the `scope` of the context of `page`.
     pub(super) fn next_holding(
         &self,
         scope: Scope,
@@ -203,13 +203,13 @@ impl Shares {
             .map(|(page, _)| page)
     }
 
-    /// Before the device is asked what it keeps of the context of `page`.
+    /// Marks the account of the context of `page`, before the device is queried.
     pub(super) fn mark(&self, page: u16) -> Option<(u64, Mark)> {
         let holder = self.holder(page)?;
         Some((holder.serial, holder.account.mark()))
     }
 
-    /// The device keeps so many indices of the context that was marked.
+    /// Applies the device's answer, `kept`, to the context that was marked.
     pub(super) fn settle(&mut self, page: u16, (serial, mark): (u64, Mark), kept: &PerKind<u32>) {
         if self
             .holder(page)

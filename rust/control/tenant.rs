@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Users of the device that may stay when the device goes.
+//! Clients: users of the device that may outlive its binding.
 
 use core::ptr;
 use kernel::{
@@ -12,25 +12,25 @@ use kernel::{
     }, //
 };
 
-/// Why a tenant has lost the device.
+/// Why a client has lost the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// It is reset; what opens it anew can go on.
+    /// It is reset, and can be opened again.
     Reset,
     /// It is gone.
     Gone,
 }
 
-/// A user of the device that may stay when the device goes: an open file, or the loopback client.
+/// A user of the device that may outlive its binding: an open file, or the loopback client.
 pub(crate) trait Tenant: Send + Sync {
-    /// The device is lost: doors are to be shut, and whoever sleeps is to be woken. Process
-    /// context; may come more than once.
+    /// The device is lost: zaps user mappings of doorbells and wakes sleeping tasks. Process
+    /// context; may be called more than once.
     fn lost(&self, why: Lost);
 
-    /// The hardware is quiet: all DMA mappings and all coherent memory are to go. Process context.
+    /// The hardware is quiet: releases all DMA mappings and all coherent memory. Process context.
     fn unmap(&self);
 
-    /// Whether it only stayed for [`Self::unmap`], and can be let go after it.
+    /// Whether it was only waiting for [`Self::unmap`], and can be removed after it.
     fn is_done(&self) -> bool;
 
     /// Shows its objects of this kind, one a line. Process context.
@@ -52,7 +52,7 @@ pub(crate) enum Shown {
     Pds,
 }
 
-/// The tenants of a device.
+/// The clients of a device.
 #[pin_data]
 pub(crate) struct Tenants {
     #[pin]
@@ -60,18 +60,17 @@ pub(crate) struct Tenants {
 }
 
 impl Tenants {
-    /// None.
+    /// An empty list.
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self { list <- new_mutex!(KVec::new(), "Device::tenants") })
     }
 
-    /// Tells all of them that the device is lost. Sleeps.
+    /// Notifies all clients that the device is lost. Sleeps.
     pub(super) fn tell(&self, why: Lost) {
         self.for_each(|tenant| tenant.lost(why));
     }
 
-    /// Calls `f` for every tenant. The list is not locked meanwhile, and no tenant changes its
-    /// place.
+    /// Calls `f` for every client, with the list unlocked. No client changes its index.
     pub(crate) fn for_each(&self, mut f: impl FnMut(&dyn Tenant)) {
         let mut place = 0;
         loop {
@@ -85,7 +84,7 @@ impl Tenants {
         }
     }
 
-    /// Admits a tenant, to the first place that is free. Sleeps, not for long.
+    /// Adds a client at the first free index. May sleep, but not for long.
     ///
     /// # Errors
     ///
@@ -99,13 +98,13 @@ impl Tenants {
         Ok(())
     }
 
-    /// Lets a tenant go. Sleeps.
+    /// Removes a client. Sleeps.
     pub(crate) fn dismiss(&self, tenant: &dyn Tenant) {
         self.dismiss_if(|other| ptr::addr_eq(other, tenant));
     }
 
-    /// Lets go of the tenants that are meant, one by one: the last reference is not to go with the
-    /// list locked.
+    /// Removes the matching clients one by one, so that no last reference is dropped with the list
+    /// locked.
     pub(super) fn dismiss_if(&self, is_meant: impl Fn(&dyn Tenant) -> bool) {
         let mut place = 0;
         loop {
@@ -113,7 +112,7 @@ impl Tenants {
                 return;
             };
             if let Some(tenant) = tenant.filter(|tenant| is_meant(&**tenant)) {
-                // Unless it has left meanwhile, and another has come in its place.
+                // Another client may have taken the index meanwhile.
                 let mut tenants = self.list.lock();
                 let left = tenants
                     .get_mut(place)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Looks at the device from time to time. Once a second: is anything stuck, is each interrupt on
-//! its CPU, is the device still there? And more often: how many interrupts come?
+//! Periodic checks of the device. Once a second: lost interrupts, CPU affinity, health. More often:
+//! the load, for interrupt moderation.
 
 use super::{
     device::Device,
@@ -25,8 +25,8 @@ use kernel::{
 };
 
 impl Device {
-    /// Spreads the interrupts anew when CPUs have come or gone: of one that goes they are moved
-    /// anywhere, and are not moved back when it returns.
+    /// Spreads the interrupts again after CPU hotplug: the kernel migrates interrupts of a CPU that
+    /// goes offline, and does not move them back.
     fn follow_cpus(&self) {
         let changes = sys::hotplug::changes();
         if self.cpus.xchg(changes, Full) == changes {
@@ -55,7 +55,7 @@ impl Watch {
     }
 }
 
-/// How often it looks, in milliseconds.
+/// Interval of the check, in milliseconds.
 pub(crate) const WATCH: Msecs = 1000;
 
 impl Check for Watch {
@@ -72,7 +72,7 @@ impl Watch {
         for eq in device.eqs() {
             if device.eqs.is_overdue(eq.handler()) {
                 let (_, lost) = eq.handler().interrupts();
-                // So that one which always gets lost does not fill the log.
+                // Rate limit: an EQ may lose every interrupt.
                 if lost.is_power_of_two() {
                     let index = eq.handler().index();
                     dev_warn!(function.device(), "EQ {index}: lost interrupt ({lost})\n");
@@ -88,7 +88,7 @@ impl Watch {
         }
         let (epoch, is_due) = {
             let mut told = device.told.lock();
-            // Under the lock: a reset from elsewhere may just have mended it.
+            // Under the lock: another reset may just have recovered the device.
             let (health, epoch) = (function.health(), function.epoch());
             let is_due = function.learn(|recovery| match health {
                 Health::Up => {
@@ -119,16 +119,16 @@ impl Watch {
         let mut now = None;
         let result = sys::pci::try_reset(
             function.device(),
-            // A reset from elsewhere may have ended the epoch that failed.
+            // Another reset may have ended the epoch that failed.
             || function.epoch() == epoch && function.health() == Health::Fatal,
             || now = Some(function.epoch()),
         );
         let Some(now) = now else {
-            // Mended, or another task holds the device lock: then the next look tries again.
+            // Recovered, or another task holds the device lock: the next check tries again.
             return;
         };
         if let Err(error) = result {
-            // Otherwise it was reset all the same.
+            // If the epoch changed, the device was reset in spite of the error.
             if now == epoch && function.attempts() == 0 {
                 dev_err!(
                     function.device(),
@@ -140,7 +140,7 @@ impl Watch {
     }
 }
 
-/// Looks at the load, again and again, and has interrupts moderated.
+/// Samples the load and adjusts interrupt moderation.
 pub(crate) struct Sampler(pub(crate) Arc<Device>);
 
 impl Check for Sampler {
