@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Completions between the two steps of a turn: consumed, and not yet completed.
+//! Completions between the two steps of a turn: consumed, but not yet completed.
 
 use super::qp::{
     self,
@@ -12,14 +12,14 @@ use crate::abi::entry::{
 };
 use kernel::prelude::*;
 
-/// Completions that are consumed before the head is published, at most.
+/// The most completions consumed before the head is published.
 pub(crate) const BATCH: usize = 64;
 
-/// A completion, as a client sees it. What is asked for is decoded, no more.
+/// A completion, as a client sees it. Each accessor decodes only the fields it returns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(super) words: [u64; Cqe::WORDS],
-    /// Blocks or receives that it covers, unsignalled ones before it included.
+    /// Blocks or receives that it covers, including unsignalled ones before it.
     pub(crate) covers: u32,
 }
 
@@ -29,13 +29,13 @@ impl Done {
         covers: 0,
     };
 
-    /// The entry; its `wr_id` is the driver's.
+    /// The entry. Its `wr_id` is in the driver's format.
     #[inline(always)]
     pub(crate) fn cqe(&self) -> Cqe {
         Cqe::decode(&self.words)
     }
 
-    /// Place of its queue pair in the CQ.
+    /// The place of its queue pair in the CQ.
     #[inline(always)]
     pub(crate) fn place(&self) -> usize {
         qp::split(self.cqe().wr_id).0
@@ -47,27 +47,28 @@ impl Done {
         qp::split(self.cqe().wr_id).1
     }
 
-    /// Whether it is of the queue pair at `place`, and of the request with this tag.
+    /// Whether it belongs to the queue pair at `place` and the request with this tag.
     #[inline(always)]
     pub(crate) fn is_request(&self, place: usize, tag: Tag) -> bool {
         qp::split(self.cqe().wr_id) == (place, tag)
     }
 
-    /// Whether it is of a send that succeeded.
+    /// Whether it completes a send successfully.
     #[inline(always)]
     pub(crate) fn is_sent(&self) -> bool {
         let [.., last] = self.words;
         last & Cqe::NOT_SENT == 0
     }
 
-    /// Whether it is of the receive queue.
+    /// Whether it belongs to the receive queue.
     #[inline(always)]
     pub(crate) fn is_recv(&self) -> bool {
         self.cqe().flags & cqe_flags::RECV != 0
     }
 }
 
-/// What a turn has consumed and not yet completed. Belongs to the poll; allocated once.
+/// The completions that a turn has consumed but not yet completed. Owned by the poll; allocated
+/// once.
 pub(crate) struct Batch {
     /// Places for completions, of which the first `count` are taken.
     done: KVec<Done>,
@@ -88,7 +89,7 @@ impl Batch {
         })
     }
 
-    /// Without room.
+    /// A batch without room.
     pub(super) const fn none() -> Self {
         Self {
             done: KVec::new(),
@@ -103,10 +104,10 @@ impl Batch {
         self.places.clear();
     }
 
-    /// Takes in a completion of the queue pair at `place`.
+    /// Adds a completion of the queue pair at `place`.
     #[inline]
     pub(super) fn push(&mut self, place: u16, done: Done) {
-        // There is room: no more are consumed than the batch holds.
+        // There is room: a turn consumes at most what the batch holds.
         if let Some(slot) = self.done.get_mut(self.count) {
             *slot = done;
             self.count += 1;
@@ -116,14 +117,14 @@ impl Batch {
         }
     }
 
-    /// Takes in the first `count` of its [`room`](Self::room), where they were put. They are of the
-    /// same queue pair as what was taken in last.
+    /// Adds the first `count` completions that were written to [`room`](Self::room). They are of
+    /// the same queue pair as the last one added.
     #[inline]
     pub(super) fn push_row(&mut self, count: usize) {
         self.count += count;
     }
 
-    /// The places for `max` completions more, or as many as there are.
+    /// Room for up to `max` more completions.
     #[inline]
     pub(super) fn room(&mut self, max: usize) -> &mut [Done] {
         let room = self.done.get_mut(self.count..).unwrap_or_default();
@@ -131,13 +132,14 @@ impl Batch {
         room.get_mut(..max).unwrap_or_default()
     }
 
-    /// What was taken in.
+    /// The completions of the batch.
     #[inline]
     pub(super) fn done(&self) -> &[Done] {
         self.done.get(..self.count).unwrap_or_default()
     }
 
-    /// The queue pairs that it is of, by place. One may be there more than once.
+    /// The places of the queue pairs with completions in the batch. A place may occur more than
+    /// once.
     #[inline]
     pub(super) fn places(&self) -> &[u16] {
         &self.places

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Completion queues: those of the kernel, and what an EQ's table has for any.
+//! Completion queues: those of the kernel, and the entries of an EQ's table.
 //!
-//! A [`KernelCq`] is a CQ with the queue pairs on it and their [`Client`]. It is made in process
-//! context, owned by the poll of its EQ while it is attached, and ended in process context again:
-//! one owner at any time, no lock. A turn of it is two steps, and the order between them is what
-//! keeps it from being overrun:
+//! A [`KernelCq`] is a CQ with the queue pairs on it and their [`Client`]. It is created in process
+//! context, owned by the poll of its EQ while it is attached, and destroyed in process context: it
+//! has one owner at any time and needs no lock. A turn has two steps. Their order prevents a CQ
+//! overrun:
 //!
 //! ```text
-//!   consume   read up to k CQEs; each tells its queue what it covers. Nothing is free yet
+//!   consume   read up to k CQEs; each marks what it covers in its queue. Nothing is free yet
 //!   publish   the CQ head doorbell (or the arm, which publishes as well)
-//!             -> slots are free -> the client is told, and may post -> doorbells of what it posted
+//!             -> slots are free -> the client is called, may post -> doorbells of its posts
 //! ```
 //!
-//! What the CQ of a process holds is none of the kernel's business: the process is told that there
-//! is something, by its [`Owner`].
+//! The kernel does not read the CQ of a process. It only signals the process, through the CQ's
+//! [`Owner`].
 
 use super::{
     batch::{
@@ -74,43 +74,43 @@ use kernel::{
     sync::Arc, //
 };
 
-/// An event that is not a completion. What happened to which object is known by who is told.
+/// An asynchronous event. The handler knows the object and the event type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AsyncEvent {
-    /// How often since the last event of this object and kind.
+    /// The number of occurrences since the last event of this object and kind.
     pub(crate) count: u32,
-    /// Of a fatal queue pair the status.
+    /// The status, if the queue pair is fatal.
     pub(crate) code: u8,
 }
 
-/// Who is told of events of objects that are not the kernel's.
+/// The event handler of an object of a process.
 ///
-/// Both calls come in BH: atomics, an eventfd, waking sleepers; no lock that sleeps, and no last
-/// reference is dropped there.
+/// Both methods are called in poll context. They may use atomics, signal an eventfd and wake tasks;
+/// they must not take a sleeping lock or drop a last reference.
 pub(crate) trait Owner: Send + Sync {
-    /// A CQ has completions that were asked for.
+    /// An armed CQ has completions.
     fn completion(&self, cq: Number);
-    /// Something happened to an object.
+    /// An asynchronous event of the object.
     fn event(&self, event: &AsyncEvent);
 }
 
-/// What the kernel does with completions, in BH.
+/// The client of a kernel CQ: handles its completions in poll context.
 pub(crate) trait Client: Send {
-    /// Its queue pairs are connected, and nobody polls them yet: what is posted is handed over when
-    /// this returns. Process context.
+    /// The queue pairs are connected, and the CQ is not polled yet. Doorbells of posted requests
+    /// are rung when this returns. Process context.
     fn begin(&mut self, queues: &mut Queues, bells: &Bells<'_>) {
         let _ = (queues, bells);
     }
 
-    /// Requests are done, in this order, and their slots are free again. Once a turn; what is posted
-    /// is handed over when it returns.
+    /// Requests have completed, in this order, and their slots are free again. Called once a turn.
+    /// Doorbells of posted requests are rung when it returns.
     fn completed(&mut self, queues: &mut Queues, done: &[Done]);
 }
 
-/// The queue pairs on a CQ, by place, and which of them have something to hand over.
+/// The queue pairs on a CQ, by place, and which of them need a doorbell.
 pub(crate) struct Queues {
     pairs: KVec<QueuePair<Ready>>,
-    /// Places of those that are dirty, each once. There is room for all.
+    /// Places of the dirty ones, each once. There is room for all.
     dirty: KVec<u16>,
 }
 
@@ -133,7 +133,7 @@ impl Queues {
         self.pairs.get(place).map_or(0, QueuePair::free)
     }
 
-    /// Begins to post to the queue pair at `place`; see [`QueuePair::sends`].
+    /// Begins a batch of sends of the queue pair at `place`; see [`QueuePair::sends`].
     #[inline]
     pub(crate) fn sends(&mut self, place: usize) -> Result<Sends<'_>, Refused> {
         Ok(self.dirty(place)?.sends())
@@ -173,8 +173,8 @@ impl Queues {
         Ok(pair)
     }
 
-    /// Hands over what was posted: first the receives, since what one of them sends may be meant
-    /// for another's.
+    /// Rings the doorbells of posted requests: receives first, since a send of one queue pair may
+    /// need a receive of another.
     #[inline]
     pub(crate) fn ring(&mut self, bells: &Bells<'_>) {
         for place in &self.dirty {
@@ -206,19 +206,19 @@ impl Queues {
             .map_err(|refused| (ENOMEM, refused.0))
     }
 
-    /// Takes the last one off, to be destroyed.
+    /// Removes the last one, to be destroyed.
     pub(crate) fn pop(&mut self) -> Option<QueuePair<Ready>> {
         self.pairs.pop()
     }
 
-    /// Puts one back that [`Self::pop`] took off.
+    /// Puts back the one that [`Self::pop`] removed.
     pub(crate) fn put_back(&mut self, pair: QueuePair<Ready>) {
-        // There is room where it was.
+        // There is room: it was just removed.
         let _: Result<_, _> = self.pairs.push_within_capacity(pair);
     }
 }
 
-/// A CQ of the kernel, with what is on it.
+/// A CQ of the kernel, with its queue pairs and client.
 pub(crate) struct KernelCq {
     number: Number,
     consumer: CqConsumer<Ring>,
@@ -252,12 +252,12 @@ impl CqRing {
         })
     }
 
-    /// Where it is, for the device.
+    /// The DMA address.
     pub(crate) fn address(&self) -> u64 {
         self.ring.address()
     }
 
-    /// What creates a CQ in it on the EQ `eq`.
+    /// The context that creates a CQ in this memory, on EQ `eq`.
     pub(crate) fn context(&self, eq: Number) -> CqContext {
         CqContext {
             eq,
@@ -269,7 +269,7 @@ impl CqRing {
 }
 
 impl KernelCq {
-    /// The driver's side of CQ `number`, made in `ring` in `epoch`.
+    /// The driver's side of CQ `number`, created in `ring` in `epoch`.
     ///
     /// # Errors
     ///
@@ -300,32 +300,32 @@ impl KernelCq {
         self.number
     }
 
-    /// It as a ring.
+    /// The identity of its ring.
     pub(crate) fn ring_id(&self) -> RingId {
         self.consumer.ring()
     }
 
-    /// Slots for all that a queue pair can have in flight, `None` if there are not so many.
+    /// Takes `count` slots: as many as a queue pair can have in flight. `None` if fewer are free.
     pub(crate) fn reserve(&mut self, count: u32) -> Option<Slots<Cq>> {
         self.pool.take(count)
     }
 
-    /// Gives slots back that no entry can need any more.
+    /// Gives back slots that no entry can use any more.
     pub(crate) fn give_back(&mut self, slots: Slots<Cq>) {
         kernel::warn_on!(self.pool.give(slots).is_err());
     }
 
-    /// Gives back the slots of a queue pair whose destroy reported `until`: for when the head has
-    /// passed what may lie unread.
+    /// Defers the free of the slots of a destroyed queue pair until the head has passed `until`,
+    /// which its DESTROY reported.
     pub(crate) fn give_back_at(&mut self, slots: Slots<Cq>, until: Index) {
         kernel::warn_on!(self.limbo.admit(slots, until).is_err());
     }
 
-    /// Puts a connected queue pair on it, at the next place.
+    /// Adds a connected queue pair, at the next place.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, and the queue pair.
+    /// `ENOMEM`, with the queue pair.
     pub(crate) fn add(&mut self, queue: QueuePair<Ready>) -> Result<(), (Error, QueuePair<Ready>)> {
         self.queues.add(queue)
     }
@@ -335,7 +335,7 @@ impl KernelCq {
         &mut self.queues
     }
 
-    /// All queue pairs are on it: lets the client begin.
+    /// All queue pairs have been added: starts the client.
     pub(crate) fn begin(&mut self, bells: &Bells<'_>) {
         self.client.begin(&mut self.queues, bells);
         self.queues.ring(bells);
@@ -343,8 +343,8 @@ impl KernelCq {
 
     /// Reads up to `max` completions.
     ///
-    /// The next one may be of any queue pair, and may be wrong. Those that follow it of the same
-    /// queue pair, and tell nothing but that a send is done, are taken in a row.
+    /// The first one may be of any queue pair, and may be invalid. Successful sends of the same
+    /// queue pair that follow it are taken in a row.
     #[inline]
     pub(crate) fn consume(&mut self, max: u32, batch: &mut Batch) -> Consumed {
         batch.clear();
@@ -389,7 +389,7 @@ impl KernelCq {
                 words: entry.words,
                 covers,
             };
-            // CAST: It was found in 16 bits.
+            // CAST: `split` takes it from 16 bits.
             batch.push(place as u16, done);
             if recv || count == max {
                 continue;
@@ -418,7 +418,7 @@ impl KernelCq {
     }
 
     /// Publishes the head, with an arm if `arm`; then frees slots; then completes what was
-    /// consumed; then hands over what was posted meanwhile.
+    /// consumed; then rings the doorbells of what the client has posted.
     #[inline]
     pub(crate) fn publish(&mut self, arm: bool, batch: &mut Batch, bells: &Bells<'_>) {
         let number = self.number;
@@ -436,13 +436,13 @@ impl KernelCq {
             bells.ring(place, number, head.get());
         });
         let freed = self.limbo.release(published);
-        // Of this ring: it was admitted as such.
+        // Cannot fail: the slots are of this ring.
         let _: Result<(), Slots<Cq>> = self.pool.give(freed);
         if batch.done().is_empty() {
             return;
         }
         for place in batch.places() {
-            // Once frees all that was covered.
+            // The first call frees all covered slots.
             if let Some(queue) = self.queues.pairs.get_mut(usize::from(*place)) {
                 queue.reclaim(published);
             }
@@ -452,8 +452,8 @@ impl KernelCq {
         self.queues.ring(bells);
     }
 
-    /// Consumes whatever is there. For a CQ whose queue pairs are gone: nothing is completed, so
-    /// the batch needs no memory, and the end of a CQ cannot fail for lack of it.
+    /// Consumes all entries of a CQ whose queue pairs are destroyed. Nothing is completed, so the
+    /// batch needs no memory and destroying a CQ cannot fail for lack of memory.
     pub(crate) fn drain(&mut self, bells: &Bells<'_>) {
         let mut batch = Batch::none();
         loop {
@@ -465,7 +465,7 @@ impl KernelCq {
         }
     }
 
-    /// The CQ is no more, in the device or with the device: all its slots must be there.
+    /// The CQ no longer exists in the device: checks that all its slots are back.
     pub(crate) fn retire(mut self) {
         let id = self.ring_id();
         let mut rest = Slots::none(id);
@@ -476,35 +476,35 @@ impl KernelCq {
         kernel::warn_on!(self.pool.audit(held).is_err());
     }
 
-    /// Depth, completions read, the index of the next, completions that made no sense.
+    /// Depth, completions read, the index of the next, stale completions.
     pub(crate) fn counts(&self) -> (u32, u64, u32, u32) {
         let (depth, head) = (self.consumer.depth(), self.consumer.head());
         (depth.entries(), self.completions, head.get(), self.stale)
     }
 
-    /// The queue pairs, to look at.
+    /// The queue pairs, read-only.
     pub(crate) fn pairs(&self) -> &[QueuePair<Ready>] {
         self.queues.pairs()
     }
 }
 
-/// What stands in an EQ's table for a CQ.
+/// The entry of a CQ in an EQ's table.
 pub(crate) struct Entry {
-    /// What the poll keeps of it.
+    /// The poll's state.
     pub(crate) node: Node,
-    /// Whose it is.
+    /// The owner.
     pub(crate) body: Body,
 }
 
-// What a process pays for an idle CQ is bounded: see the driver's manual.
+// Bounds the memory of an idle CQ of a process: see driver.rst.
 const _: () = assert!(size_of::<(Number, Entry)>() <= 96);
 
-/// Whose a CQ is.
+/// The owner of a CQ.
 pub(crate) enum Body {
-    /// A process's; who is told.
+    /// A process; its event handler.
     Process(Arc<dyn Owner>),
-    /// The kernel's.
+    /// The kernel.
     Kernel(KBox<KernelCq>),
-    /// The kernel's, taken out to be ended.
+    /// The kernel; taken from the poll to be destroyed.
     Ending,
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a poll owns, and what each step of its loop does to it.
+//! The state of a poll, and the effect of each step of its loop.
 //!
-//! The loop is [`queue::poll`](crate::queue::poll): pure logic, checked on the host. Its effects:
+//! The loop is [`queue::poll`](crate::queue::poll): pure logic, tested on the host. Its effects:
 //!
 //! | step of the loop | here |
 //! |---|---|
 //! | consume, publish a kernel CQ | [`KernelCq`](super::cq::KernelCq) |
-//! | signal a process's CQ | its [`Owner`] |
-//! | an asynchronous event (EQ 0) | its owner, or the log |
+//! | signal a CQ of a process | its [`Owner`] |
+//! | an asynchronous event (EQ 0) | the [`Owner`] of the object, or [`Function::fail_in`] |
 //! | head of the EQ | doorbell |
 
 use super::{
@@ -60,12 +60,12 @@ use kernel::{
 pub(crate) struct Live {
     pub(super) poll: Poller<Ring>,
     pub(super) world: World,
-    /// What this EQ owes to its CPU.
+    /// The EQ's share of its CPU.
     pub(super) share: Share,
 }
 
 impl Live {
-    /// The device is quiet, and so is the poll.
+    /// Checks that all slots are back. The device is quiet, and the poll does not run.
     pub(crate) fn retire(self) {
         let Self {
             poll, mut world, ..
@@ -81,7 +81,7 @@ impl Live {
     }
 }
 
-/// What the poll acts on.
+/// The state that the poll acts on.
 pub(super) struct World {
     pub(super) number: Number,
     epoch: u32,
@@ -89,12 +89,12 @@ pub(super) struct World {
     /// Of EQ 0: the handlers of asynchronous events.
     pub(super) owners: Owners,
     batch: Batch,
-    /// Asynchronous events of objects that nobody owns (any more), and of kinds that nobody knows.
+    /// Asynchronous events without a handler, or of an unknown kind.
     pub(super) unclaimed: u64,
 }
 
 impl World {
-    /// That of EQ `number` in `epoch`, without CQs. Sleeps.
+    /// The state of EQ `number` in `epoch`, without CQs. Sleeps.
     pub(super) fn new(number: Number, epoch: u32) -> Result<Self> {
         Ok(Self {
             number,
@@ -111,21 +111,21 @@ impl World {
     }
 }
 
-/// Whom asynchronous events concern.
+/// The handlers of asynchronous events.
 pub(super) struct Owners {
     cqs: Table<Arc<dyn Owner>>,
     pub(super) qps: Table<Arc<dyn Owner>>,
     pages: Table<Arc<dyn Owner>>,
 }
 
-/// What a number in [`Owners`] names.
+/// The kind of object that a number in [`Owners`] names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owned {
     /// A CQ.
     Cq,
     /// A queue pair.
     Qp,
-    /// A doorbell page; its number is its index.
+    /// A doorbell page. Its number is its index.
     Page,
 }
 
@@ -139,7 +139,7 @@ impl Owners {
     }
 }
 
-/// The poll's hands.
+/// The effects of a poll.
 pub(super) struct Act<'a> {
     world: &'a mut World,
     function: &'a Function,
@@ -229,7 +229,7 @@ impl Effects for Act<'_> {
     }
 }
 
-/// A CQ that the poll has looked up.
+/// A CQ that the poll has looked up in the table.
 pub(super) struct OnCq<'a> {
     number: Number,
     entry: &'a mut Entry,

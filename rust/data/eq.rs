@@ -2,14 +2,13 @@
 
 //! Event queues: from the interrupt to the process that waits.
 //!
-//! There is an EQ for each vector. Everything on its event path is owned by its poll: the EQ's
-//! consumer, its slots, the pending list, the CQs of the kernel that report to it with all that is
-//! on them, and the table in which a CQ is found from its number. The poll runs in BH, is never
-//! run twice at the same time, and takes no lock. Other code that needs this state runs in process
-//! context and pauses the poll ([`sys::poller`](crate::sys::poller)).
+//! There is an EQ for each vector. Its poll owns all state of the event path: the EQ's consumer,
+//! its slots, the pending list, its kernel CQs with their queue pairs, and the table of CQs by
+//! number. The poll runs in BH, never concurrently with itself, and takes no lock. Process context
+//! pauses the poll ([`sys::poller`](crate::sys::poller)) to access this state.
 //!
-//! The loop itself is [`queue::poll`](crate::queue::poll); [`effects`](super::effects) has what it
-//! does.
+//! The loop itself is [`queue::poll`](crate::queue::poll), its effects are in
+//! [`effects`](super::effects).
 
 use super::{
     cq::{
@@ -91,7 +90,7 @@ use kernel::{
     },
 };
 
-/// Where polls run. The other is for comparison: `make modules POLL=thread`.
+/// Where polls run. `make modules POLL=thread` selects threads, for comparison.
 #[cfg(not(poll_thread))]
 pub(crate) type Place = poller::Bh;
 /// Where polls run.
@@ -101,14 +100,14 @@ pub(crate) type Place = poller::Thread;
 /// The poll of an EQ, and what schedules it.
 pub(crate) type EqPoller = poller::Poller<Eq, Place>;
 
-/// Entries of an EQ, as a base-two logarithm, where the device allows so many.
+/// Base-two logarithm of the entries of an EQ, unless the device allows fewer.
 const LOG_DEPTH: u8 = 12;
 
-/// An EQ, as all see it.
+/// The shared state of an EQ.
 pub(crate) struct Eq {
     function: Arc<Function>,
     knobs: Arc<Knobs>,
-    /// Which one; also its vector.
+    /// The index; also the vector.
     index: u32,
     /// Its number in this epoch.
     number: Atomic<u32>,
@@ -119,11 +118,11 @@ pub(crate) struct Eq {
     lost: Atomic<u64>,
     /// Completions that were consumed, and events of CQs of processes.
     done: Atomic<u64>,
-    /// Its moderation, as the device was told last: count, and microseconds above it.
+    /// The moderation last set in the device: count in the low half, microseconds in the high half.
     moderation: Atomic<u32>,
 }
 
-/// The poll's own; `None` while the device is down.
+/// The poll's state; `None` while the device is down.
 pub(crate) struct State(Option<KBox<Live>>);
 
 /// The memory of an EQ.
@@ -138,7 +137,7 @@ fn depth(limits: &Limits) -> Option<Depth> {
     Depth::from_log2(LOG_DEPTH.min(limits.log_eq))
 }
 
-/// How the EQ of vector `index` divides its slots.
+/// The division of the slots of the EQ of vector `index`.
 fn shares(limits: &Limits, index: u32, depth: Depth) -> Shares {
     let reserve = match index {
         0 => limits.asynchronous,
@@ -161,12 +160,12 @@ impl EqRing {
         })
     }
 
-    /// Where it is and how deep, for registers.
+    /// DMA address and log2 of the depth, for registers.
     pub(crate) fn place(&self) -> (u64, u8) {
         (self.ring.address(), self.depth.log2())
     }
 
-    /// What creates an EQ in it for `vector`.
+    /// The context that creates an EQ in this memory, for `vector`.
     pub(crate) fn context(&self, vector: u16) -> EqContext {
         EqContext {
             vector,
@@ -219,17 +218,17 @@ impl Eq {
         Number::from_raw(self.number.load(Acquire))
     }
 
-    /// Which one.
+    /// The index; also the vector.
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
 
-    /// Interrupts that came, and those that were found to be lost.
+    /// Interrupts received, and interrupts found to be lost.
     pub(crate) fn interrupts(&self) -> (u64, u64) {
         (self.interrupts.load(Relaxed), self.lost.load(Relaxed))
     }
 
-    /// What the device was told of moderation.
+    /// The moderation last set in the device.
     pub(crate) fn moderation(&self) -> Setting {
         let both = self.moderation.load(Relaxed);
         Setting {
@@ -239,37 +238,37 @@ impl Eq {
         }
     }
 
-    /// The device was told this.
+    /// Records the moderation set in the device.
     pub(crate) fn set_moderation(&self, Setting { count, usecs }: Setting) {
         let both = u32::from(count) | u32::from(usecs) << 16;
         self.moderation.store(both, Relaxed);
     }
 
-    /// What has come since the beginning: completions, and interrupts.
+    /// Totals of completions and interrupts.
     pub(crate) fn traffic(&self) -> (u64, u64) {
         (self.done.load(Relaxed), self.interrupts.load(Relaxed))
     }
 
-    /// The poll's next entry, and how many polls have run. A poll that has taken that entry is
-    /// counted.
+    /// The poll's next entry, then the number of polls: a poll that takes the entry in between
+    /// changes the number.
     pub(crate) fn progress(&self) -> (Index, u32) {
         let head = Index::new(self.head.load(Acquire));
         (head, self.polls.load(Acquire))
     }
 
-    /// An interrupt was found to be lost.
+    /// Counts a lost interrupt.
     pub(crate) fn count_lost(&self) {
         self.lost.fetch_add(1, Relaxed);
     }
 
-    /// It is up as `number`: nothing was taken from it, and it is not moderated.
+    /// Starts it as `number`: head 0, no moderation.
     pub(crate) fn begin(&self, number: Number) {
         self.set_moderation(Setting::OFF);
         self.number.store(number.raw(), Release);
         self.head.store(0, Release);
     }
 
-    /// What its poll owns, as EQ `number` in `ring` in `epoch`. Sleeps.
+    /// Makes the poll's state, for EQ `number` in `ring` in `epoch`. Sleeps.
     ///
     /// # Errors
     ///
@@ -338,23 +337,23 @@ impl Handler for Eq {
 }
 
 impl State {
-    /// The EQ is up: its poll has it from now on.
+    /// The EQ is up: gives the state to its poll.
     pub(crate) fn put(&mut self, live: KBox<Live>) {
         self.0 = Some(live);
     }
 
-    /// Takes everything away from the poll. It is for the caller to [retire](Live::retire), when
-    /// the poll is no longer paused.
+    /// Takes the state from the poll. The caller must [retire](Live::retire) it when the poll is no
+    /// longer paused.
     pub(crate) fn take(&mut self) -> Option<KBox<Live>> {
         self.0.take()
     }
 
     fn live(&mut self) -> Result<&mut Live> {
-        // Down: the caller's own look at the device's health says why.
+        // The EQ is down; the caller's check of the device's health gives the reason.
         self.0.as_deref_mut().ok_or(EIO)
     }
 
-    /// What the admin queue pair is on, at place 0.
+    /// The queue pairs of the admin CQ; the admin queue pair is at place 0.
     pub(crate) fn admin_queues(&mut self) -> Option<&mut Queues> {
         let live = self.0.as_mut()?;
         match &mut live.world.cqs.get_mut(Number::ADMIN)?.body {
@@ -363,7 +362,7 @@ impl State {
         }
     }
 
-    /// Pays for a CQ of the kernel.
+    /// Reserves the slots of a kernel CQ.
     ///
     /// # Errors
     ///
@@ -372,7 +371,7 @@ impl State {
         self.live()?.poll.bind_kernel().map_err(|_| ENOSPC)
     }
 
-    /// Pays for a CQ of a process, and leaves the kernel its share.
+    /// Reserves the slot of a CQ of a process, from those that are not reserved for the kernel.
     ///
     /// # Errors
     ///
@@ -381,21 +380,21 @@ impl State {
         self.live()?.poll.bind_process().map_err(|_| ENOSPC)
     }
 
-    /// A CQ that was paid for is not in the table: it never came to be, or was destroyed, and the
-    /// destroy reported `until`.
+    /// Releases the slots of a CQ that is not in the table: it was never created, or was destroyed
+    /// and DESTROY reported `until`.
     pub(crate) fn unbind_node(&mut self, node: Node, until: Option<Index>) {
-        // A reset in between has taken the EQ, and the slot with it.
+        // After a reset the EQ is gone, and its slots with it.
         if let Some(live) = self.0.as_mut() {
             let head = live.poll.eq().head();
             live.poll.unbind_node(node, until.unwrap_or(head));
         }
     }
 
-    /// Puts a CQ into the table. One of the kernel's is polled and armed from now on.
+    /// Inserts a CQ into the table. A kernel CQ is polled and armed from now on.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, `EIO` if the EQ is down; and the entry.
+    /// `ENOMEM`, `EIO` if the EQ is down; with the entry.
     pub(crate) fn attach(
         &mut self,
         eq: &Eq,
@@ -419,7 +418,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes a CQ of the kernel out, to be ended; its events are ignored from now on.
+    /// Takes a kernel CQ from the poll, to be destroyed. Its events are ignored from now on.
     pub(crate) fn take_kernel(&mut self, cq: Number) -> Option<KBox<KernelCq>> {
         let entry = self.0.as_mut()?.world.cqs.get_mut(cq)?;
         match core::mem::replace(&mut entry.body, Body::Ending) {
@@ -431,7 +430,7 @@ impl State {
         }
     }
 
-    /// A CQ was destroyed, and the destroy reported `until`. Its entry is for the caller to drop,
+    /// Removes a CQ that was destroyed; DESTROY reported `until`. The caller must drop the entry
     /// when the poll is no longer paused.
     pub(crate) fn detach(
         &mut self,
@@ -446,11 +445,12 @@ impl State {
         world.cqs.remove(cq)
     }
 
-    /// Makes `owner` be told of what happens to an object.
+    /// Registers `owner` for the asynchronous events of an object.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, `EIO` if the EQ is down; and the owner, which is not to be dropped here.
+    /// `ENOMEM`, `EIO` if the EQ is down; with `owner`, which must not be dropped while the poll is
+    /// paused.
     pub(crate) fn own(
         &mut self,
         what: Owned,
@@ -463,13 +463,12 @@ impl State {
         }
     }
 
-    /// Undoes [`Self::own`]; the owner is for the caller to drop, when the poll is no longer
-    /// paused.
+    /// Undoes [`Self::own`]. The caller must drop the result when the poll is no longer paused.
     pub(crate) fn disown(&mut self, what: Owned, number: Number) -> Option<Arc<dyn Owner>> {
         self.0.as_mut()?.world.owners.of(what).remove(number)
     }
 
-    /// Shows the EQ and the kernel's CQs to `f`.
+    /// Calls `f` with a view of the EQ and its kernel CQs.
     pub(crate) fn look<R>(&self, f: impl FnOnce(&View<'_>) -> R) -> Option<R> {
         let live = self.0.as_ref()?;
         Some(f(&View { live }))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The function: its doorbells, what it can hold, and whether it can be relied on.
+//! The function: its doorbells, its limits and its health.
 //!
-//! A [`Function`] outlives the binding: open files refer to it. What it says of itself is one
-//! word, [`Health`], which anybody may make worse from any context and only bring-up makes good:
+//! A [`Function`] outlives the binding: open files refer to it. Its state is one word, [`Health`].
+//! Any context may worsen it; only bring-up sets it to `Up`:
 //!
 //! ```text
 //!            bring-up                fail()                    reset           (the next epoch)
@@ -50,7 +50,7 @@ use kernel::{
 /// Bytes of the doorbell BAR that every function has: page 0.
 pub(crate) const BELLS: usize = doorbell::PAGE_BYTES as usize;
 
-/// What the function can hold, read once from its registers.
+/// The limits of the function, read once from its registers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Version of the programming model, major in the high 16 bits.
@@ -93,18 +93,18 @@ pub(crate) struct Limits {
     pub(crate) asynchronous: u32,
 }
 
-/// How the function is.
+/// The state of the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Health {
     /// Not brought up, or being reset.
     Down,
-    /// Works.
+    /// Working.
     Up,
-    /// It stopped, or does not do what it must, and wants a reset.
+    /// It stopped or failed a command that must succeed, and needs a reset.
     Fatal,
-    /// It answers with all ones: unplugged, or broken beyond a reset.
+    /// It reads as all ones: unplugged, or broken beyond a reset.
     Gone,
-    /// The driver no longer has it.
+    /// Not bound to the driver any more.
     Unbound,
 }
 
@@ -119,19 +119,19 @@ impl Health {
 /// Why the function is not [`Health::Up`] any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// It said so: the cause.
+    /// The device reports it: the cause.
     Stopped(u8),
-    /// It is at power-on although it was up: the epoch of its state is over.
+    /// It is in its power-on state although it was up: all its objects are lost.
     NotReady,
     /// An admin command got no answer.
     Timeout,
     /// An object could not be destroyed.
     Destroy,
-    /// It did not come up again. The caller logs why.
+    /// Bring-up failed. The caller logs the reason.
     BringUp,
-    /// All ones, while the PCI core recovers the link.
+    /// It reads as all ones while the PCI core recovers the link.
     Link,
-    /// All ones.
+    /// It reads as all ones.
     Gone,
 }
 
@@ -144,13 +144,13 @@ pub(crate) struct Function {
     in_place: bool,
     health: Atomic<u32>,
     epoch: Atomic<u32>,
-    /// What the watchdog knows of failures: a [`Recovery`], as a word.
+    /// The watchdog's [`Recovery`], as a word.
     recovery: Atomic<u64>,
     index: Atomic<u32>,
 }
 
 impl Function {
-    /// It is down, and what is mapped of it.
+    /// A function that is down, with its mapped BARs.
     pub(crate) fn new(
         gate: Arc<Gate>,
         registers: Bar<{ model::BYTES }>,
@@ -183,17 +183,18 @@ impl Function {
         self.registers.access(dev)
     }
 
-    /// What it can hold.
+    /// Its limits.
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Whether the device can use memory of processes where it is: see [`dma::is_in_place`].
+    /// Whether the device can access memory of processes without bounce buffers: see
+    /// [`dma::is_in_place`].
     pub(crate) fn is_in_place(&self) -> bool {
         self.in_place
     }
 
-    /// The way to the bound device.
+    /// The gate to the bound device.
     pub(crate) fn gate(&self) -> &Arc<Gate> {
         &self.gate
     }
@@ -203,7 +204,7 @@ impl Function {
         self.gate.device()
     }
 
-    /// It is `/dev/qpair<index>`.
+    /// Sets the N of `/dev/qpairN`.
     pub(crate) fn set_index(&self, index: u32) {
         self.index.store(index, Relaxed);
     }
@@ -214,17 +215,17 @@ impl Function {
         self.index.load(Relaxed)
     }
 
-    /// How often it was reset.
+    /// The epoch: how often it was reset.
     pub(crate) fn epoch(&self) -> u32 {
         self.epoch.load(Acquire)
     }
 
-    /// How it is.
+    /// Its state.
     pub(crate) fn health(&self) -> Health {
         Health::from_code(self.health.load(Acquire))
     }
 
-    /// The error of a caller that cannot go in.
+    /// The error of a caller that cannot enter.
     pub(crate) fn error(&self) -> Error {
         match self.health() {
             Health::Gone | Health::Unbound => ENODEV,
@@ -232,19 +233,19 @@ impl Function {
         }
     }
 
-    /// It works from now on. By bring-up alone.
+    /// Marks it up. Called only by bring-up.
     pub(crate) fn set_up(&self) -> Result {
         self.swap(&[Health::Down], Health::Up).ok_or(ENODEV)?;
         Ok(())
     }
 
-    /// How many attempts in a row to bring it up again have failed, or did not last. The log has
-    /// each failure of a device that was up, and the first of one that was not.
+    /// The number of consecutive recoveries that failed or did not last. Each failure of a device
+    /// that was up is logged; of repeated bring-up failures only the first.
     pub(crate) fn attempts(&self) -> u32 {
         Recovery::from_word(self.recovery.load(Relaxed)).attempts()
     }
 
-    /// Changes what is known of failures. By the watchdog alone.
+    /// Changes the [`Recovery`]. Called only by the watchdog.
     pub(crate) fn learn<R>(&self, change: impl FnOnce(&mut Recovery) -> R) -> R {
         let mut recovery = Recovery::from_word(self.recovery.load(Relaxed));
         let result = change(&mut recovery);
@@ -252,12 +253,12 @@ impl Function {
         result
     }
 
-    /// It stopped working. Any context. The watchdog sees to the rest; only the first call of an
-    /// epoch says so in the log.
+    /// Marks it failed; the watchdog recovers it. Only the first failure of an epoch is logged. Any
+    /// context.
     pub(crate) fn fail(&self, why: Failure) {
         let (from, to): (&[_], _) = match why {
             Failure::Gone => (&[Health::Down, Health::Up, Health::Fatal], Health::Gone),
-            // A reset that has just begun wants it not to be ready.
+            // Not from `Down`: during a reset it is not ready.
             Failure::NotReady => (&[Health::Up], Health::Fatal),
             _ => (&[Health::Down, Health::Up], Health::Fatal),
         };
@@ -269,7 +270,7 @@ impl Function {
             _ => 0,
         };
         trace::wrong(trace::Wrong::Fatal, 0, cause);
-        // A device that has come up again and fails is worth a line, one that does not come up is not.
+        // Do not log repeated failures of bring-up.
         if self.attempts() != 0 && was != Health::Up && why != Failure::Gone {
             return;
         }
@@ -288,38 +289,38 @@ impl Function {
         }
     }
 
-    /// As [`Self::fail`], of what was read in `epoch`: once a reset has begun it says nothing. Any
+    /// As [`Self::fail`], for a failure seen in `epoch`: does nothing once a reset has begun. Any
     /// context.
     pub(crate) fn fail_in(&self, epoch: u32, why: Failure) {
         if self.epoch() != epoch {
             return;
         }
         self.fail(why);
-        // A reset that began in between has found nothing to end.
+        // A reset began in between, and `begin_reset` did not see the failure: undo it.
         if self.epoch() != epoch {
             self.swap(&[Health::Fatal], Health::Down);
         }
     }
 
-    /// A new epoch begins, in which nothing of before has a meaning.
+    /// Begins a new epoch: all objects of earlier epochs are invalid.
     pub(crate) fn begin_reset(&self) {
         // In this order: see `fail_in`.
         self.epoch.fetch_add(1, Full);
         self.swap(&[Health::Up, Health::Fatal, Health::Gone], Health::Down);
     }
 
-    /// The driver lets go of it.
+    /// Marks it unbound.
     pub(crate) fn set_unbound(&self) {
         self.health.store(Health::Unbound as u32, Release);
     }
 
-    /// From one of `from` to `to`; which of them it was, if any.
+    /// Changes the state from one of `from` to `to`. Returns the old state on success.
     fn swap(&self, from: &[Health], to: Health) -> Option<Health> {
         let change = |from: &Health| self.health.cmpxchg(*from as u32, to as u32, Full);
         from.iter().copied().find(|from| change(from).is_ok())
     }
 
-    /// The doorbells of page 0, for a caller that has the bound device.
+    /// The doorbells of page 0. `dev` proves that the device is bound.
     pub(crate) fn bells<'a>(&'a self, dev: &'a Device<Bound>) -> Bells<'a> {
         Bells {
             bells: &self.bells,
@@ -343,17 +344,17 @@ impl Function {
 pub(crate) struct Bells<'a> {
     bells: &'a Bar<BELLS>,
     dev: &'a Device<Bound>,
-    /// Which device it is, for the trace.
+    /// N of `/dev/qpairN`, for trace points.
     index: u32,
 }
 
 impl Bells<'_> {
-    /// Writes `index` of `number` to the doorbell at `place`. Any context.
+    /// Writes `index` of `number` to the doorbell at offset `place`. Any context.
     #[inline]
     pub(crate) fn ring(&self, place: u64, number: Number, index: u32) {
-        // CAST: A place in a page.
+        // CAST: An offset in a page.
         trace::doorbell(self.index, place as u32, number.raw(), index);
-        // Refused only for another device's `dev`, or outside of the page.
+        // Fails only for the `dev` of another device, or outside of the page.
         let _: Result =
             self.bells
                 .doorbell(self.dev, place as usize, doorbell::value(number, index));

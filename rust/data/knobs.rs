@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What may be changed about polls while they run.
+//! Tunables of polls, which may be changed while they run.
 
 use crate::queue::poll::{
     Policy,
@@ -11,7 +11,7 @@ use kernel::sync::atomic::{
     Relaxed, //
 };
 
-/// How polls go, for all EQs of a device. May be changed at any time.
+/// Tunables of all polls of a device. May be changed at any time.
 pub(crate) struct Knobs {
     /// Events for each EQ head update.
     pub(crate) events: Atomic<u32>,
@@ -35,7 +35,7 @@ impl Knobs {
         }
     }
 
-    /// As a poll takes them.
+    /// A snapshot for one poll.
     #[inline]
     pub(super) fn tuning(&self) -> Tuning {
         Tuning {

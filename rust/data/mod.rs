@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The data path: what the poll of an EQ does, in BH.
+//! The data path: the poll of an EQ, in BH.
 //!
-//! What stands here belongs to a poll while its EQ is up. It never sleeps, takes no lock, and
-//! issues no command. Process context reaches it with the poll paused
-//! ([`sys::poller`](crate::sys::poller)). Functions that allocate say that they sleep; they are
-//! for process context.
+//! While an EQ is up, its poll owns this state. The poll never sleeps, takes no lock, and issues no
+//! command. Process context accesses the state with the poll paused
+//! ([`sys::poller`](crate::sys::poller)). Functions that allocate are marked "Sleeps" and are for
+//! process context.
 //!
 //! | file | is |
 //! |---|---|
@@ -15,10 +15,10 @@
 //! | [`batch`] | completions between the two steps of a turn |
 //! | [`cq`] | a CQ with the queue pairs on it, and their client |
 //! | [`table`] | objects by number |
-//! | [`knobs`] | what may be changed about polls while they run |
-//! | [`effects`] | what a poll owns, and what its steps do |
-//! | [`eq`] | an EQ: its interrupt, its poll, and how process context changes what the poll owns |
-//! | [`view`] | an EQ as it is shown |
+//! | [`knobs`] | tunables of polls |
+//! | [`effects`] | the state of a poll, and the effects of its steps |
+//! | [`eq`] | an EQ: its interrupt, its poll, and changes of the poll's state from process context |
+//! | [`view`] | a read-only view of an EQ, for debugfs |
 
 pub(crate) mod batch;
 pub(crate) mod cq;

@@ -2,20 +2,20 @@
 
 //! Queue pairs of the kernel.
 //!
-//! What a queue pair can do depends on its state, so the state is part of its type:
+//! The allowed operations of a queue pair depend on its state, so the state is part of its type:
 //!
 //! ```text
 //!   QueuePair<Reset> --init--> QueuePair<Init> --connect--> QueuePair<Ready>
 //!    nothing                    post_recv                    post_recv, sends
 //! ```
 //!
-//! A queue pair is owned by one thread of control at a time: by who makes it, then, as part of its
-//! [`KernelCq`](super::cq::KernelCq), by the poll of an EQ, then by who destroys it. So there is no
-//! lock here. It holds slots of its CQ for everything that it could ever have in flight, and these
-//! go back when it has been destroyed and the CQ's head has passed its last entry.
+//! A queue pair has one owner at a time: the task that creates it, then, as part of its
+//! [`KernelCq`](super::cq::KernelCq), the poll of an EQ, then the task that destroys it. So it
+//! needs no lock. It holds slots of its CQ for all requests that it can have in flight. They are
+//! freed when it has been destroyed and the CQ's head has passed its last entry.
 //!
-//! A work request is known by its `wr_id`: the queue pair's place in its CQ, and a [`Tag`] of
-//! whoever posts.
+//! The `wr_id` of a work request holds the queue pair's place in its CQ and a [`Tag`] of the
+//! poster.
 
 use super::{
     function::Bells,
@@ -70,7 +70,7 @@ use crate::{
 use core::marker::PhantomData;
 use kernel::prelude::*;
 
-/// Made, or made new: nothing is posted, nothing happens.
+/// Created: nothing can be posted.
 pub(crate) enum Reset {}
 /// Receives may be posted.
 pub(crate) enum Init {}
@@ -82,7 +82,7 @@ pub(crate) trait Receives {}
 impl Receives for Init {}
 impl Receives for Ready {}
 
-/// What the poster of a work request knows it by.
+/// The poster's identifier of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag(u64);
 
@@ -103,13 +103,13 @@ impl Tag {
     }
 }
 
-/// The `wr_id` of a request with `tag` of the queue pair at `place`.
+/// The `wr_id` of a request of the queue pair at `place` with `tag`.
 #[inline]
 const fn wr_id(place: u16, tag: Tag) -> u64 {
     (place as u64) << Tag::BITS | tag.0
 }
 
-/// The place and the tag in a `wr_id` that the device gave back. It may be anything.
+/// The place and the tag in a `wr_id` from the device, which may have any value.
 #[inline]
 pub(crate) const fn split(wr_id: u64) -> (usize, Tag) {
     ((wr_id >> Tag::BITS) as usize, Tag(wr_id & Tag::MASK))
@@ -125,7 +125,7 @@ fn block(words: &mut impl Iterator<Item = u64>) -> [u64; BLOCK_WORDS] {
 const NEAR: usize = (BLOCK_WORDS - SendWqe::WORDS) / Sge::WORDS;
 const FAR: usize = BLOCK_WORDS / Sge::WORDS;
 
-/// The first block of a send work request: at fixed places, so without a loop.
+/// The first block of a send work request: at fixed offsets, so without a loop.
 #[inline]
 fn first_block(head: [u64; SendWqe::WORDS], near: &[Sge]) -> [u64; BLOCK_WORDS] {
     let sge = |nth| near.get(nth).map_or([0; Sge::WORDS], Sge::encode);
@@ -133,7 +133,7 @@ fn first_block(head: [u64; SendWqe::WORDS], near: &[Sge]) -> [u64; BLOCK_WORDS] 
     [w0, w1, w2, w3, s0, s1, t0, t1]
 }
 
-/// How large the queues of a queue pair are.
+/// The depths of the queues of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     /// Blocks of the SQ.
@@ -155,19 +155,19 @@ pub(crate) struct QueuePair<S> {
     place: u16,
     sq: SqProducer<Ring>,
     rq: Option<RqProducer<Ring>>,
-    /// Of the CQ, for all that it can have in flight.
+    /// Slots of the CQ, for all requests it can have in flight.
     slots: Slots<Cq>,
     stale: u32,
-    /// Something was posted that is not handed over; kept by [`Queues`](super::cq::Queues).
+    /// Requests were posted without a doorbell yet; maintained by [`Queues`](super::cq::Queues).
     pub(crate) is_dirty: bool,
     state: PhantomData<fn() -> S>,
 }
 
-/// Where a queue pair comes to be: on a CQ, in a PD, at a place among the CQ's queue pairs.
+/// The CQ and PD of a queue pair, and its place among the CQ's queue pairs.
 pub(crate) struct Site {
     /// The CQ of both queues.
     pub(crate) cq: Number,
-    /// The same, as a ring.
+    /// The identity of the CQ's ring.
     pub(crate) cq_ring: RingId,
     /// The PD.
     pub(crate) pd: Number,
@@ -198,7 +198,7 @@ impl QpRings {
         })
     }
 
-    /// What creates a queue pair in it at `site`.
+    /// The context that creates a queue pair in this memory, at `site`.
     pub(crate) fn context(&self, site: &Site) -> QpContext {
         QpContext {
             pd: site.pd,
@@ -214,12 +214,12 @@ impl QpRings {
 }
 
 impl QueuePair<Reset> {
-    /// The driver's side of queue pair `number`, made in `rings` at `site` in `epoch`. `slots` are
-    /// those of its CQ, as many as [`Sizes::completions`] says.
+    /// The driver's side of queue pair `number`, created in `rings` at `site` in `epoch`. `slots`
+    /// are [`Sizes::completions`] slots of its CQ.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the rings do not hold their depths; and the slots, which go back to the CQ's
+    /// `EINVAL` if the rings do not hold their depths; with the slots, which go back to the CQ's
     /// pool.
     pub(crate) fn new(
         number: Number,
@@ -247,14 +247,14 @@ impl QueuePair<Reset> {
         })
     }
 
-    /// The device has it in INIT.
+    /// The queue pair is in INIT in the device.
     pub(crate) fn into_init(self) -> QueuePair<Init> {
         self.become_state()
     }
 }
 
 impl QueuePair<Init> {
-    /// The device has it in RTS.
+    /// The queue pair is in RTS in the device.
     pub(crate) fn into_ready(self) -> QueuePair<Ready> {
         self.become_state()
     }
@@ -275,8 +275,7 @@ impl QueuePair<Ready> {
         }
     }
 
-    /// Posts a work request of one block without data, which is what an admin command is. Its
-    /// `wr_id` is filled in here.
+    /// Posts a work request of one block without data: an admin command. Fills in its `wr_id`.
     #[inline]
     pub(crate) fn post_block(
         &mut self,
@@ -303,11 +302,11 @@ impl QueuePair<Ready> {
         }
     }
 
-    /// Takes completions that follow one of a send, which was `first` and is [complete](Self::complete):
-    /// as long as they are of sends of this queue pair that succeeded, and there is room in `into`.
-    /// How many.
+    /// Takes the completions that follow `first`, which completed a send of this queue pair
+    /// ([`complete`](Self::complete)), as long as they are successful sends of this queue pair and
+    /// there is room in `into`. Returns their number.
     ///
-    /// What it stops at is not taken.
+    /// The completion at which it stops is not taken.
     #[inline(always)]
     pub(crate) fn complete_row<T>(
         &mut self,
@@ -317,7 +316,7 @@ impl QueuePair<Ready> {
         mut show: impl FnMut(&mut T, &[u64; Cqe::WORDS], u32),
     ) -> usize {
         let mut row = self.sq.row();
-        // Before anything is taken, since what is taken would be lost.
+        // Check first: completions that were taken could not be put back.
         if !row.is_of(first) {
             return 0;
         }
@@ -341,7 +340,7 @@ impl QueuePair<Ready> {
     }
 }
 
-/// Send work requests in a row. They are posted, and not handed over, when it is dropped.
+/// A batch of send work requests. They are posted, without a doorbell, when it is dropped.
 pub(crate) struct Sends<'a> {
     number: Number,
     place: u16,
@@ -349,8 +348,8 @@ pub(crate) struct Sends<'a> {
 }
 
 impl Sends<'_> {
-    /// Posts a send work request. Its `wr_id`, size and signalling are filled in here; `signal`
-    /// asks for a completion, which it may get without having asked. Returns whether it does.
+    /// Posts a send work request. Fills in its `wr_id`, size and signalling. It is signalled if
+    /// `signal` is set or the producer needs a completion. Returns whether it is.
     #[inline(always)]
     pub(crate) fn post(
         &mut self,
@@ -359,7 +358,7 @@ impl Sends<'_> {
         sges: &[Sge],
         signal: bool,
     ) -> Result<bool, Refused> {
-        // What is in the first block, which for most requests is all.
+        // Most requests fit into the first block.
         let (near, far) = sges.split_at(sges.len().min(NEAR));
         let blocks = 1 + far.len().div_ceil(FAR);
         if blocks > MAX_BLOCKS {
@@ -432,13 +431,13 @@ impl<S> QueuePair<S> {
         self.sq.free()
     }
 
-    /// Completions that gave nothing, of both queues.
+    /// Stale completions, of both queues.
     pub(crate) fn stale(&self) -> u32 {
         let rq = self.rq.as_ref().map_or(0, |rq| rq.stale());
         self.stale.wrapping_add(self.sq.stale()).wrapping_add(rq)
     }
 
-    /// Where the next block of the SQ goes.
+    /// The index of the next block of the SQ.
     pub(crate) fn tail(&self) -> Index {
         self.sq.tail()
     }
@@ -455,7 +454,7 @@ impl<S> QueuePair<S> {
         (self.sq.depth().entries(), rq)
     }
 
-    /// Hands over the receives that were posted since the last time, if any, with one doorbell.
+    /// Rings the RQ doorbell if receives were posted since the last time.
     #[inline]
     pub(crate) fn ring_recv(&mut self, bells: &Bells<'_>) {
         let number = self.number;
@@ -464,7 +463,7 @@ impl<S> QueuePair<S> {
         }
     }
 
-    /// Hands over the sends that were posted since the last time, if any, with one doorbell.
+    /// Rings the SQ doorbell if sends were posted since the last time.
     #[inline]
     pub(crate) fn ring_send(&mut self, bells: &Bells<'_>) {
         let number = self.number;
@@ -472,7 +471,7 @@ impl<S> QueuePair<S> {
             .ring(|tail| bells.ring(doorbell::SQ, number, tail.get()));
     }
 
-    /// A completion of it was read: how many slots it covers. `None` if it makes no sense.
+    /// Handles a completion. Returns how many slots it covers, `None` if it is invalid.
     #[inline]
     pub(crate) fn complete(&mut self, cqe: &Cqe, recv: bool, seen: Seen<Cq>) -> Option<u32> {
         if cqe.qp != self.number {
@@ -493,7 +492,7 @@ impl<S> QueuePair<S> {
         }
     }
 
-    /// The CQ's head was published: the slots that completions cover are free.
+    /// The CQ's head was published: frees the slots that completions cover.
     #[inline]
     pub(crate) fn reclaim(&mut self, published: Published<Cq>) {
         self.sq.reclaim(published);
@@ -502,7 +501,7 @@ impl<S> QueuePair<S> {
         }
     }
 
-    /// The queue pair is no more, in the device or with the device: its slots of the CQ.
+    /// The queue pair no longer exists in the device: returns its slots of the CQ.
     pub(crate) fn retire(self) -> Slots<Cq> {
         let balanced = self.sq.retire().is_ok() & self.rq.is_none_or(|rq| rq.retire().is_ok());
         kernel::warn_on!(!balanced);

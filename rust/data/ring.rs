@@ -2,8 +2,8 @@
 
 //! The memory of the driver's own rings: coherent, contiguous, zeroed.
 //!
-//! A ring has an owner, which writes or reads its entries, and may have onlookers: the check for
-//! lost interrupts reads an owner word of an EQ that the poll owns. So the memory is counted.
+//! The memory is reference-counted, since a ring may have readers besides its owner: the check for
+//! lost interrupts reads an owner word of an EQ that the poll owns.
 
 use crate::{
     abi::command::BufferList,
@@ -36,12 +36,12 @@ impl Ring {
         Ok(Self(Arc::new(Coherent::zeroed(pass, bytes)?, GFP_KERNEL)?))
     }
 
-    /// Where it is, for the device.
+    /// The DMA address.
     pub(crate) fn address(&self) -> u64 {
         self.0.address()
     }
 
-    /// Where it is, as a context names it.
+    /// The buffer list for a context.
     pub(crate) fn list(&self) -> BufferList {
         BufferList {
             root: self.0.address(),
@@ -76,7 +76,7 @@ impl Storage for View<'_> {
 
     #[inline(always)]
     fn store(&self, at: usize, word: u64) {
-        // Past the end there is nothing, as `Storage` has it.
+        // Stores past the end are dropped, as `Storage` requires.
         let _: Option<()> = self.0.write(at, word);
     }
 
@@ -123,7 +123,7 @@ impl Storage for View<'_> {
     }
 }
 
-/// What its view is.
+/// By its [`View`].
 impl Storage for Ring {
     fn words(&self) -> usize {
         self.view().words()

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Objects by number, as an EQ finds them.
+//! The table of objects by number of an EQ.
 
 use crate::abi::Number;
 use kernel::prelude::*;
 
-/// The second level of a [`Table`]. Each EQ has one for all indices of the device, so a place that
-/// another EQ's CQ has is to cost little.
+/// The second level of a [`Table`]. The table of each EQ spans all indices of the device, so unused
+/// entries must be small.
 type Leaf<T> = KVec<Option<KBox<(Number, T)>>>;
 
-/// Objects by number: two levels, of which the second is filled on demand. Owned, never shared.
+/// Objects by number, in two levels. The second is allocated on demand.
 pub(crate) struct Table<T> {
     leaves: KVec<Option<Leaf<T>>>,
     count: u32,
@@ -19,7 +19,7 @@ impl<T> Table<T> {
     /// Entries of a leaf.
     const LEAF: usize = 32;
 
-    /// An empty one.
+    /// An empty table.
     pub(crate) const fn new() -> Self {
         Self {
             leaves: KVec::new(),
@@ -27,7 +27,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// The object of this number. Any context.
+    /// The object with this number. Any context.
     #[inline]
     pub(crate) fn get_mut(&mut self, number: Number) -> Option<&mut T> {
         let index = number.index();
@@ -36,18 +36,18 @@ impl<T> Table<T> {
         (*found == number).then_some(value)
     }
 
-    /// Puts an object in. Sleeps.
+    /// Inserts an object. Sleeps.
     ///
     /// # Errors
     ///
-    /// `EEXIST` if the place of its index is taken, `ENOMEM`; and the object.
+    /// `EEXIST` if its index is taken, `ENOMEM`; with the object.
     pub(crate) fn insert(&mut self, number: Number, value: T) -> Result<(), (Error, T)> {
         let slot = match self.slot(number.index()) {
             Ok(slot) if slot.is_some() => return Err((EEXIST, value)),
             Ok(slot) => slot,
             Err(error) => return Err((error, value)),
         };
-        // On behalf of the process that the object is of.
+        // Charged to the process that creates the object.
         match KBox::new_uninit(GFP_KERNEL_ACCOUNT) {
             Ok(room) => *slot = Some(room.write((number, value))),
             Err(_) => return Err((ENOMEM, value)),
@@ -56,7 +56,7 @@ impl<T> Table<T> {
         Ok(())
     }
 
-    /// Takes an object out.
+    /// Removes an object.
     pub(crate) fn remove(&mut self, number: Number) -> Option<T> {
         self.get_mut(number)?;
         let index = number.index();
@@ -66,7 +66,7 @@ impl<T> Table<T> {
         Some(KBox::into_inner(boxed).1)
     }
 
-    /// All of them, in the order of their indices.
+    /// All objects, in the order of their indices.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Number, &T)> {
         self.leaves
             .iter()
@@ -75,12 +75,12 @@ impl<T> Table<T> {
             .map(|boxed| (boxed.0, &boxed.1))
     }
 
-    /// How many.
+    /// The number of objects.
     pub(crate) fn len(&self) -> u32 {
         self.count
     }
 
-    /// Takes all out.
+    /// Removes all objects.
     pub(crate) fn drain(&mut self, mut f: impl FnMut(Number, T)) {
         for leaf in self.leaves.iter_mut().flatten() {
             for slot in leaf.iter_mut() {

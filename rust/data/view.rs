@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An EQ as it is shown to people: copied out while its poll is paused.
+//! A read-only view of an EQ for debugfs, copied while its poll is paused.
 
 use super::{
     cq::{
@@ -18,13 +18,13 @@ use crate::{
 };
 use kernel::prelude::*;
 
-/// An EQ, to look at.
+/// A read-only view of an EQ.
 pub(crate) struct View<'a> {
     pub(super) live: &'a Live,
 }
 
 impl View<'_> {
-    /// What the poll has counted.
+    /// The poll's counters.
     pub(crate) fn counts(&self) -> &Counts {
         self.live.poll.counts()
     }
@@ -35,7 +35,7 @@ impl View<'_> {
         (eq.depth().entries(), eq.head().get())
     }
 
-    /// Slots for CQs to come, to arm with, of destroyed CQs; CQs pending; spurious events.
+    /// Slots that are unbound, spare, or of a deferred free; pending CQs; spurious events.
     pub(crate) fn slots(&self) -> [u32; 5] {
         let slots = self.live.poll.slots();
         [
@@ -47,19 +47,19 @@ impl View<'_> {
         ]
     }
 
-    /// CQs in the table; asynchronous events of nobody.
+    /// CQs in the table; asynchronous events without a handler.
     pub(crate) fn table(&self) -> (u32, u64) {
         (self.live.world.cqs.len(), self.live.world.unclaimed)
     }
 
-    /// Numbers of the CQs on it, from the `at`th, as many as `numbers` has room for.
+    /// Copies numbers of the CQs on it from the `at`th on, as many as `numbers` has room for.
     pub(crate) fn nth_cqs(&self, mut at: usize, numbers: &mut KVec<Number>) {
         for (number, _) in self.live.world.cqs.iter() {
             from(&mut at, number, numbers);
         }
     }
 
-    /// The same of the queue pairs on its kernel CQs; on EQ 0 of those of processes as well.
+    /// The same for the queue pairs on its kernel CQs; for EQ 0 also for those of processes.
     pub(crate) fn nth_qps(&self, mut at: usize, numbers: &mut KVec<Number>) {
         for (_, cq) in self.kernel_cqs() {
             for pair in cq.pairs() {
@@ -84,11 +84,12 @@ impl View<'_> {
     }
 }
 
-/// Copies past the first `at`, while there is room; allocates nothing, for the poll is paused.
+/// Skips the first `at` numbers, then copies while there is room. Does not allocate: the poll is
+/// paused.
 fn from(at: &mut usize, number: Number, numbers: &mut KVec<Number>) {
     match at.checked_sub(1) {
         Some(rest) => *at = rest,
-        // Where there is no room, the next look begins here.
+        // If there is no room, the next call starts here.
         None => drop(numbers.push_within_capacity(number)),
     }
 }
