@@ -2,33 +2,33 @@
 
 //! The kernel's own client: queue pairs that move data between each other, and check it.
 //!
-//! What dmatest is to DMA engines. A run makes connected queue pairs; each of them is a
-//! [`Lane`] that does `count` operations to its peer with as many in flight as its SQ holds. The
-//! queue pairs are spread over all vectors, a group of them on each CQ: peers are in one group, and a
-//! queue pair that has a CQ for itself is its own peer.
+//! The counterpart of dmatest for queue pairs. A run creates connected queue pairs. Each is a
+//! [`Lane`] that executes `count` operations to its peer, with as many in flight as its SQ holds.
+//! The queue pairs are spread over all vectors, a group of them on each CQ. Peers are in one group;
+//! a queue pair alone on its CQ is its own peer.
 //!
 //! ```text
-//!   write to debugfs: parse -> build (a pass) -> wait -> end (a pass) -> report, to be read
-//!   poll of an EQ:    completion -> check what arrived -> fill and post the next -> ... -> wake
+//!   write to debugfs: parse -> build (a pass) -> wait -> end (a pass) -> report
+//!   poll of an EQ:    completion -> verify data -> fill and post the next -> ... -> wake
 //! ```
 //!
-//! While it runs, everything that a group needs belongs to the poll of its EQ: the lanes take no
-//! lock. Every operation has a slot of its lane's memory, which is filled from the operation's
-//! number and is looked at by the receiving end:
+//! During a run the poll of its EQ owns a group, so the lanes take no lock. Each operation has a
+//! slot in its lane's memory. The slot is filled with a pattern of the operation's number, which
+//! the receiving end verifies:
 //!
-//! | op | the lane fills | the device moves | looked at |
+//! | op | the lane fills | the device moves | verified |
 //! |---|---|---|---|
 //! | send | its own source | SEND -> the peer's receive | when the peer's receive completes |
 //! | write | its own source | WRITE -> the peer's target | when it completes |
 //! | read | the peer's source | READ -> its own target | when it completes |
 //!
-//! A SEND needs a receive of the peer: a [`Permit`], minted by posting the receive, spent by
-//! posting the SEND. So no SEND meets a peer that is not ready.
+//! A SEND needs a receive of the peer: posting the receive mints a [`Permit`], posting the SEND
+//! spends it. So no SEND finds its peer without a receive.
 //!
 //! # Locks
 //!
-//! `run`, inside a pass: what was made, to be ended or, when the device is lost, to be dropped by
-//! [`Tenant::unmap`]. `report`: the text of the last run.
+//! `run`, inside a pass: the objects of the run; the end of the run destroys them, or
+//! [`Tenant::unmap`] drops them when the device is lost. `report`: the text of the last run.
 
 mod lane;
 mod plan;
@@ -96,18 +96,18 @@ use kernel::{
     uaccess::UserSliceReader, //
 };
 
-/// What the polls and who waits for them share.
+/// Shared by the polls and the waiting task.
 #[pin_data]
 pub(crate) struct Progress {
     /// Groups that are not done.
     left: Atomic<u32>,
-    /// The device was lost, or a signal came: no more is posted.
+    /// The device was lost, or a signal is pending: nothing more is posted.
     cancelled: Atomic<bool>,
     sends: Atomic<u64>,
     receives: Atomic<u64>,
     errors: Atomic<u64>,
     mismatches: Atomic<u64>,
-    /// Of the first completion with an error: status and detail.
+    /// Status and detail of the first completion with an error.
     first: Atomic<u32>,
     #[pin]
     waiters: Waiters,
@@ -140,11 +140,11 @@ impl Progress {
     }
 }
 
-/// What a run has made.
+/// The objects of a run.
 struct Run {
     pd: Number,
     regions: KVec<Region>,
-    /// CQs that polls have, and on which vector.
+    /// CQs owned by polls, and their vectors.
     groups: KVec<(u32, Number)>,
     progress: Arc<Progress>,
 }
@@ -179,7 +179,7 @@ impl Drop for Busy<'_> {
 }
 
 impl Loopback {
-    /// That of `device`, which gets it as a tenant.
+    /// Makes the client of `device` and registers it there.
     pub(crate) fn new(device: Arc<Device>) -> Result<Arc<Self>> {
         let this = Arc::pin_init(
             pin_init!(Self {
@@ -199,12 +199,12 @@ impl Loopback {
         self.device.tenants().dismiss(self);
     }
 
-    /// A write to the debug file: does a run, and returns when it is over.
+    /// A write to the debugfs file: executes a run, and returns when it is over.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for what it does not understand, `EBUSY` while another run is going on, `EIO` if
-    /// the run failed (the report says how), `EINTR` if a signal came; those of making things.
+    /// `EINVAL` for invalid text, `EBUSY` while another run is going on, `EIO` if the run failed
+    /// (the report has the details), `EINTR` on a signal; those of creating objects.
     pub(crate) fn write(&self, reader: &mut UserSliceReader) -> Result {
         let plan = Plan::read(reader, self.device.limits())?;
         let _busy = Busy::new(&self.busy)?;
@@ -217,7 +217,7 @@ impl Loopback {
         outcome
     }
 
-    /// A read of the debug file: the report of the last run.
+    /// A read of the debugfs file: the report of the last run.
     pub(crate) fn read(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.report.lock();
         match core::str::from_utf8(&report) {
@@ -255,7 +255,7 @@ impl Loopback {
         if waited.is_err() {
             progress.cancel();
         }
-        // A device that is lost has taken all of it, or will: see `unmap`.
+        // If the device is lost, `unmap` takes it.
         if let Ok(pass) = self.device.enter(epoch) {
             let made = self.run.lock().take();
             if let Some(made) = made {
@@ -295,14 +295,14 @@ impl Loopback {
         Ok(())
     }
 
-    /// Makes everything, and when all is there starts it; also when that was.
+    /// Creates all objects, then starts the run. Returns the start time.
     fn build(&self, pass: &Pass<'_>, epoch: u32, plan: &Plan) -> Result<(Run, Instant<Monotonic>)> {
         let lanes = plan.qps as usize;
         let groups = plan.qps.div_ceil(plan.group);
         let admin = self.device.admin();
         let mut ready = KVec::with_capacity(groups as usize, GFP_KERNEL)?;
         let progress = Progress::new(groups)?;
-        // The last step that can fail without an end of the run.
+        // The last step whose failure needs no cleanup.
         let mut run = Run {
             pd: mr::alloc_pd(admin, pass)?,
             regions: KVec::new(),
@@ -322,7 +322,7 @@ impl Loopback {
             Err(error) => {
                 run.progress.cancel();
                 for (vector, cq) in ready {
-                    // What cannot be ended is kept until the device is reset.
+                    // Objects that cannot be destroyed are kept until the device is reset.
                     let _: Result = self.device.end_kernel_cq(pass, vector, cq);
                 }
                 self.end(pass, run);
@@ -331,7 +331,7 @@ impl Loopback {
         }
     }
 
-    /// Gives each CQ to its poll, with all that its lanes may have in flight posted.
+    /// Fills the queues of each CQ's lanes, and gives the CQ to its poll.
     fn start(
         &self,
         pass: &Pass<'_>,
@@ -357,7 +357,7 @@ impl Loopback {
         Ok(())
     }
 
-    /// Makes a CQ and its queue pairs; also on which vector.
+    /// Creates a CQ and its queue pairs. Returns its vector too.
     fn build_group(
         &self,
         pass: &Pass<'_>,
@@ -386,7 +386,7 @@ impl Loopback {
         let sizes = plan.sizes();
         let entries = sizes.completions().saturating_mul(count as u32);
         let depth = Depth::at_least(entries).ok_or(EINVAL)?;
-        // CAST: At most as many as queue pairs.
+        // CAST: There are at most as many as queue pairs.
         let vector = group as u32 % device.vectors().max(1);
         let client = Lanes::new(*plan, lanes, run.progress.clone())?;
         let client = KBox::new(client, GFP_KERNEL)?;
@@ -399,7 +399,7 @@ impl Loopback {
         Ok((vector, cq))
     }
 
-    /// Makes the queue pairs of a group.
+    /// Creates the queue pairs of a group.
     fn make_queues(
         &self,
         pass: &Pass<'_>,
@@ -452,7 +452,7 @@ impl Loopback {
         })
     }
 
-    /// Connects them as planned, and puts them on their CQ.
+    /// Connects them as planned, and adds them to their CQ.
     fn connect(
         &self,
         pass: &Pass<'_>,
@@ -511,7 +511,7 @@ impl Loopback {
         }
     }
 
-    /// Ends a queue pair that is not on its CQ yet.
+    /// Destroys a queue pair that is not on its CQ yet.
     fn scrap<S: 'static>(&self, pass: &Pass<'_>, cq: &mut KernelCq, queue: QueuePair<S>) {
         match queue.destroy(self.device.admin(), pass) {
             // Nothing was posted to it.
@@ -520,7 +520,7 @@ impl Loopback {
         }
     }
 
-    /// Ends all of a run.
+    /// Destroys all objects of a run.
     fn end(&self, pass: &Pass<'_>, run: Run) {
         let device = &*self.device;
         let mut clean = true;
@@ -536,7 +536,7 @@ impl Loopback {
             }
         }
         if clean {
-            // It is empty, and what is left of it in the device costs no memory here.
+            // The PD is empty: if this fails, no host memory is lost.
             let _: Result = mr::dealloc_pd(device.admin(), pass, run.pd);
         }
     }
@@ -574,7 +574,7 @@ impl Tenant for Loopback {
                 )
             }),
             Shown::Pds => writeln!(f, "{} kernel", run.pd.raw()),
-            // Those are with the polls.
+            // Shown by debugfs itself, from the polls.
             Shown::Contexts | Shown::Cqs | Shown::Qps => Ok(()),
         }
     }

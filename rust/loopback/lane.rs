@@ -2,9 +2,9 @@
 
 //! The lanes of a group: what the poll does with completions.
 //!
-//! Operation n of a lane uses slot n modulo the depth, of a source and of a target, and is filled
-//! with what only this operation of this lane has. An operation's slot is free when its own work
-//! request's is: the SQ holds exactly as many as there are slots.
+//! Operation n of a lane uses slot n modulo the depth of the source and of the target, filled with
+//! a pattern unique to this operation. A slot is free when the slot of its work request in the SQ
+//! is: there are as many slots as the SQ has blocks.
 
 use super::{
     plan::{
@@ -53,8 +53,8 @@ use kernel::{
     },
 };
 
-/// Receives of the peer that a lane may still send to. Minted by [`Self::grant`], when the peer
-/// has posted one; neither copied nor made elsewhere.
+/// The number of receives of the peer that a lane may still send to. Increased only by
+/// [`Self::grant`], when the peer has posted a receive.
 struct Permits(u64);
 
 /// Some of [`Permits`]: each is spent by posting a SEND.
@@ -73,7 +73,7 @@ impl Permits {
         Permit(count)
     }
 
-    /// Takes back what is left of a permit of which `spent` were used.
+    /// Takes back the unused part of a permit, of which `spent` were used.
     fn give_back(&mut self, permit: Permit, spent: u64) {
         let Permit(count) = permit;
         self.0 += count.saturating_sub(spent);
@@ -84,19 +84,19 @@ impl Permits {
 pub(super) struct Lane {
     key: Number,
     memory: Ring,
-    /// Which of the run's.
+    /// The index in the run.
     index: u64,
     /// Operations posted.
     posted: u64,
-    /// Operations done.
+    /// Operations completed.
     done: u64,
-    /// Receives done.
+    /// Receives completed.
     received: u64,
     permits: Permits,
     failed: bool,
-    /// It has come to its end, and that was counted.
+    /// It has finished and was counted.
     over: bool,
-    /// It is among those that may have something to post.
+    /// It is in `stirred`.
     is_stirred: bool,
 }
 
@@ -138,14 +138,14 @@ pub(super) struct Lanes {
     stirred: KVec<u16>,
     /// Operations done in this turn.
     sent: u64,
-    /// It was said that the group is done.
+    /// The end of the group was reported.
     told: bool,
 }
 
 /// Word `word` of operation `n` of lane `lane`.
 #[inline]
 fn pattern(lane: u64, n: u64, word: u64) -> u64 {
-    // Odd constants, so that any of the three changes all of it.
+    // Odd constants, so that each of the three affects the whole word.
     (lane << 48 ^ n)
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
         .wrapping_add(word.wrapping_mul(0xd134_2543_de82_ef95))
@@ -172,7 +172,7 @@ impl Lanes {
     /// First word of the source slot of operation `n`.
     #[inline]
     fn source(&self, n: u64) -> usize {
-        // CAST: The low bits say which slot.
+        // CAST: The low bits select the slot.
         let slot = self.plan.depth.position(Index::new(n as u32));
         slot as usize * self.plan.slot_words()
     }
@@ -208,7 +208,7 @@ impl Lanes {
         }
     }
 
-    /// Looks at what operation `n` of `lane` has moved to the lane at `place`.
+    /// Verifies the data that operation `n` of `lane` has moved to the lane at `place`.
     fn check(&self, place: usize, lane: u64, n: u64) {
         if !self.plan.verify {
             return;
@@ -234,7 +234,7 @@ impl Lanes {
             return;
         };
         let sge = lane.sge(offset, bytes);
-        // There is room: a receive is posted for one that is done.
+        // There is room: a completed receive is replaced.
         if queues.post_recv(place, Tag::new(n), &[sge]).is_ok() {
             if let Some(peer) = self.lanes.get_mut(self.plan.peer(place)) {
                 peer.permits.grant();
@@ -242,7 +242,7 @@ impl Lanes {
         }
     }
 
-    /// The lane at `place` may have something to post, at the end of the turn.
+    /// Marks the lane at `place` for posting at the end of the turn.
     #[inline]
     fn stir(&mut self, place: usize) {
         if let Some(lane) = self.lanes.get_mut(place) {
@@ -284,7 +284,7 @@ impl Lanes {
         if ready == 0 {
             return;
         }
-        // What holds the source.
+        // The lane whose memory is the source.
         let filled = match plan.op {
             Op::Send | Op::Write => place,
             Op::Read => peer,
@@ -306,10 +306,11 @@ impl Lanes {
         }
     }
 
-    /// Posts `count` operations from `first` on, of a lane with `key` to a peer with `rkey`: how many.
+    /// Posts `count` operations from `first` on, of a lane with `key` to a peer with `rkey`.
+    /// Returns how many were posted.
     #[inline]
     fn post(&self, sends: &mut Sends<'_>, first: u64, count: u64, rkey: u32, key: Number) -> u64 {
-        // What the plan says, out of the reach of stores to the ring.
+        // Local copies, so that stores to the ring do not force reloads.
         let Plan {
             size, op, depth, ..
         } = self.plan;
@@ -322,7 +323,7 @@ impl Lanes {
             // CAST: The low bits say which slot.
             let source = u64::from(depth.position(Index::new(n as u32))) * slot;
             let target = source + targets;
-            // Where at the peer; and where here.
+            // The remote and the local address.
             let (opcode, remote_addr, rkey, local) = match op {
                 Op::Send => (opcode::SEND, 0, 0, source),
                 Op::Write => (opcode::WRITE, target, rkey, source),
@@ -342,7 +343,7 @@ impl Lanes {
             posted += 1;
             let past = n.wrapping_add(1);
             let signal = signal == 1 || past % signal == 0 || past == all;
-            // There was room, and the poll alone posts.
+            // Cannot fail: there was room, and only the poll posts.
             if sends.post(Tag::new(n), request, &[sge], signal).is_err() {
                 return posted - 1;
             }
@@ -350,8 +351,8 @@ impl Lanes {
         posted
     }
 
-    /// Counts the lane at `place` if it has come to its end. The group is done when its lanes are,
-    /// or one of them has failed: its peer may wait for ever.
+    /// Counts the lane at `place` if it has finished. The group is done when all lanes are, or one
+    /// has failed, since its peer may then never finish.
     #[cold]
     fn settle(&mut self, place: usize) {
         let Some(lane) = self.lanes.get_mut(place) else {
@@ -379,7 +380,7 @@ impl Lanes {
             lane.failed = true;
         }
         let first = u32::from(done.cqe().status) | u32::from(done.cqe().vendor) << 8;
-        // Only the first, and what follows it are flushes.
+        // Only the first: those after it are flushes.
         let _: Result<u32, u32> = self.progress.first.cmpxchg(0, first, Full);
         self.progress.errors.fetch_add(1, Relaxed);
         self.settle(done.place());
@@ -412,7 +413,7 @@ impl Lanes {
         }
     }
 
-    /// Takes completions of sends of one lane, as many as there are in a row: how many.
+    /// Handles the completions of sends of one lane at the start of `done`. Returns their number.
     #[inline]
     fn sent(&mut self, place: usize, row: &[Done]) -> usize {
         let Some(lane) = self.lanes.get(place) else {
@@ -444,7 +445,7 @@ impl Lanes {
             self.progress.mismatches.fetch_add(mismatches, Relaxed);
         }
         let holder = match self.plan.op {
-            // Looked at when the peer's receive completes.
+            // Verified when the peer's receive completes.
             Op::Send => None,
             Op::Write => Some(self.plan.peer(place)),
             Op::Read => Some(place),
@@ -493,7 +494,7 @@ impl Client for Lanes {
         while let Some(place) = self.stirred.pop() {
             self.pump(queues, place.into());
         }
-        // Before it is said that all is done.
+        // Before the end is reported.
         self.progress.sends.fetch_add(self.sent, Relaxed);
         self.sent = 0;
         if self.left == 0 && !self.told {

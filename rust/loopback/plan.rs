@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a run is asked to do: `qps=2 depth=64 count=10000 size=64 op=send verify=1 signal=1
+//! The parameters of a run: `qps=2 depth=64 count=10000 size=64 op=send verify=1 signal=1
 //! group=32`.
 
 use crate::{
@@ -16,7 +16,7 @@ use kernel::{
     uaccess::UserSliceReader, //
 };
 
-/// What a lane does.
+/// The operation of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     /// SEND to a receive of the peer.
@@ -43,36 +43,36 @@ impl Op {
     }
 }
 
-/// A run.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     /// Queue pairs, an even number.
     pub(super) qps: u32,
-    /// Operations of each in flight.
+    /// Operations in flight of each.
     pub(super) depth: Depth,
     /// Operations of each.
     pub(super) count: u64,
     /// Bytes of each operation.
     pub(super) size: u32,
-    /// Which operation.
+    /// The operation.
     pub(super) op: Op,
-    /// Whether what arrives is looked at.
+    /// Whether data is verified.
     pub(super) verify: bool,
-    /// Every which operation asks for a completion.
+    /// Every `signal`th operation is signalled.
     pub(super) signal: u32,
     /// Queue pairs on each CQ: an even number, connected two by two, or 1, which is its own peer.
     pub(super) group: u32,
 }
 
-/// Most bytes of an operation: what a poll fills and checks at once.
+/// The most bytes of an operation: a poll fills and verifies one at a time.
 const MAX_SIZE: u32 = 1 << 16;
-/// Most bytes of a run, for there are rings and regions in coherent memory behind it.
+/// The most bytes of a run: its rings and regions are in coherent memory.
 const MAX_BYTES: u64 = 1 << 26;
-/// Most queue pairs on a CQ, and how many if nothing is said.
+/// The most queue pairs on a CQ, and the default.
 const MAX_GROUP: u32 = 32;
 
 impl Plan {
-    /// Parses what was written. Keys may be left out.
+    /// Parses `key=value` words. All keys are optional.
     pub(super) fn read(reader: &mut UserSliceReader, limits: &Limits) -> Result<Self> {
         let mut buffer = [0; 256];
         let length = reader.len();
@@ -140,7 +140,7 @@ impl Plan {
         }
     }
 
-    /// Words that an operation takes in a lane's memory.
+    /// Words of a slot in a lane's memory.
     pub(super) fn slot_words(&self) -> usize {
         self.size.div_ceil(8) as usize
     }
