@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What people see of the driver, in `/sys/kernel/debug/qpair/<PCI name>/`.
+//! The debugfs files of the driver, in `/sys/kernel/debug/qpair/<PCI name>/`.
 //!
 //! | file | read | written |
 //! |---|---|---|
 //! | `eqs` | each EQ: counters of interrupts, polls, events, completions, doorbells, slots | |
 //! | `cqs`, `qps`, `mrs`, `pds` | each object: the kernel's and those of open files | |
 //! | `contexts` | each open file | |
-//! | `live` | the queues of everybody as the device sees them ([`live`]) | |
+//! | `live` | the indices of all queues, queried from the device ([`live`]) | |
 //! | `device` | health, epoch, admin commands, the device's own counters | |
-//! | `events`, `completions`, `budget`, `policy` | how polls go | the same; at once |
-//! | `moderation` | `off`, `fixed COUNT USECS`, `adaptive TARGET`: how interrupts are moderated | the same |
-//! | `loopback` | the last run of [`loopback`](crate::loopback) | a run |
+//! | `events`, `completions`, `budget`, `policy` | tunables of polls | the same; effective at once |
+//! | `moderation` | interrupt moderation: `off`, `fixed COUNT USECS`, `adaptive TARGET` | the same |
+//! | `loopback` | the report of the last run of [`loopback`](crate::loopback) | starts a run |
 //!
-//! Every table is one line of headings, then a line for each object. Reading a table pauses polls
-//! for moments.
+//! A table has a line of headings, then a line for each object. Reading a table pauses polls
+//! briefly.
 
 mod live;
 
@@ -52,7 +52,7 @@ use kernel::{
     uaccess::UserSliceReader, //
 };
 
-/// The files of a device; gone when dropped, which waits for who is reading or writing.
+/// The files of a device. The drop removes them, and waits for readers and writers.
 #[pin_data]
 pub(crate) struct Files {
     #[pin]
@@ -90,7 +90,7 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`. A kernel without debugfs is none.
+    /// `ENOMEM`. Missing debugfs is not an error.
     pub(crate) fn new(device: &Arc<Device>, loopback: Arc<Loopback>) -> Result<Pin<KBox<Self>>> {
         let name = CString::try_from_fmt(fmt!("{}", device.name()))?;
         let dir = Root::subdir(&name);
@@ -133,7 +133,7 @@ fn show_eqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (interrupts, lost) = eq.handler().interrupts();
         let index = eq.handler().index();
         let number = eq.handler().number().raw();
-        // Copied while the poll is paused, written when it runs again.
+        // Copied while the poll is paused, printed when it runs again.
         let view = eq.paused(|_, state| {
             state.look(|view| (view.ring(), *view.counts(), view.slots(), view.table()))
         });
@@ -161,8 +161,7 @@ fn show_eqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Copies what `one` makes of each kernel CQ while the poll is paused, a few at a time, and writes
-/// it with the poll running.
+/// Calls `each` with the poll paused, once for each line, and `show` with the poll running.
 fn kernel_cqs<T: Copy>(
     device: &Device,
     mut each: impl FnMut(&EventQueue, &State, usize) -> Option<T>,
@@ -287,7 +286,7 @@ fn show_device(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     Ok(())
 }
 
-/// What was written.
+/// The text that user space has written.
 fn words<'a>(reader: &mut UserSliceReader, buffer: &'a mut [u8; 64]) -> Result<&'a str> {
     let length = reader.len();
     let text = buffer.get_mut(..length).ok_or(EINVAL)?;
@@ -295,7 +294,7 @@ fn words<'a>(reader: &mut UserSliceReader, buffer: &'a mut [u8; 64]) -> Result<&
     core::str::from_utf8(text).map_err(|_| EINVAL)
 }
 
-/// A number among the knobs, from `least` to `most`.
+/// Sets a tunable to a number in `range`.
 fn set(
     knob: &Atomic<u32>,
     reader: &mut UserSliceReader,

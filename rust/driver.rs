@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The PCI driver: what is made in probe and in which order it goes.
+//! The PCI driver: the steps of probe, and the order of teardown.
 //!
-//! Each step of probe is a value, and undoing the step is its drop. So a probe that fails half-way
-//! undoes what it has done, and unbind is the same in full.
+//! Each step of probe is a value, and its drop undoes the step. So a failing probe undoes the steps
+//! it has done, and unbind undoes all of them.
 
 use crate::{
     abi,
@@ -82,7 +82,7 @@ pub(crate) struct Module {
 
 impl InPlaceModule for Module {
     fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
-        // The driver last: devices are probed while it is registered.
+        // The driver last: registering it probes devices.
         try_pin_init!(Self {
             _root: Root::new(c"qpair")?,
             _cpus: hotplug::Watch::new(c"qpair")?,
@@ -100,18 +100,18 @@ compat::pci_table!(
     [(sys::pci::device_id(abi::PCI_VENDOR, abi::PCI_DEVICE), ())]
 );
 
-/// All users may open the device: what a file does harms no object of another's, and quotas bound
-/// how much of the device a user takes.
+/// All users may open the device: a file cannot affect the objects of another file, and quotas
+/// limit the objects of a user.
 const ACCESS: u16 = 0o666;
 
-/// Which N of `/dev/qpairN` are taken.
+/// The N of `/dev/qpairN` that are taken.
 static INDICES: Atomic<u64> = Atomic::new(0);
 
 /// An N of `/dev/qpairN`.
 struct MyIndex(u32);
 
 impl MyIndex {
-    /// The lowest that is free.
+    /// Takes the lowest that is free.
     fn take() -> Result<Self> {
         let mut taken = INDICES.load(Relaxed);
         loop {
@@ -134,7 +134,7 @@ impl Drop for MyIndex {
     }
 }
 
-/// A device that was brought up; the drop shuts it down.
+/// A device that was brought up. The drop shuts it down.
 struct Running<'bound> {
     device: Arc<Device>,
     pdev: &'bound pci::Device<Bound>,
@@ -142,7 +142,7 @@ struct Running<'bound> {
 
 impl<'bound> Running<'bound> {
     fn new(device: Arc<Device>, pdev: &'bound pci::Device<Bound>) -> Result<Self> {
-        // Also undoes a bring-up that ends half-way.
+        // First, so that its drop undoes a bring-up that fails.
         let running = Self { device, pdev };
         running.device.bring_up(pdev)?;
         Ok(running)
@@ -159,7 +159,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// The loopback client among the device's tenants.
+/// The loopback client, registered with the device.
 struct Guest(Arc<Loopback>);
 
 impl Drop for Guest {
@@ -168,17 +168,17 @@ impl Drop for Guest {
     }
 }
 
-/// What is there while the driver is bound. Field order is teardown order.
+/// The state while the driver is bound. Field order is teardown order.
 pub(crate) struct Data<'bound> {
     /// First: no new files.
     _chardev: Pin<KBox<CharDevice<Context>>>,
-    /// Sees a device that is down as one that does nothing.
+    /// Does nothing while the device is down.
     sampler: Pin<KBox<Watchdog<Sampler>>>,
     running: Running<'bound>,
-    /// After shutting down, which ends a run that a process is waiting for in a file.
+    /// After `running`: the shutdown ends a run that a process waits for.
     _files: Pin<KBox<Files>>,
     _loopback: Guest,
-    /// Until here, since shutting down may have to wait for a command that gets no answer.
+    /// After `running`: the shutdown may wait for a command whose interrupt was lost.
     watchdog: Pin<KBox<Watchdog<Watch>>>,
     _irqs: KVec<Irq<Eq, Place>>,
     _index: MyIndex,
@@ -286,7 +286,7 @@ impl sys::pci::Driver for Driver {
             data.sampler.start(SAMPLE);
             return Err(error);
         }
-        // Until here, as at unbind.
+        // After the shutdown, as at unbind.
         data.watchdog.stop();
         Ok(())
     }
@@ -303,13 +303,13 @@ impl sys::pci::Driver for Driver {
         channel: Channel,
     ) -> Verdict {
         match channel {
-            // What the device lost by it, it reports itself.
+            // The device itself reports what was lost.
             Channel::Normal => Verdict::CanRecover,
             Channel::Frozen => {
                 data.running.device.shut_down(pdev, Lost::Reset);
                 Verdict::NeedReset
             }
-            // As the kernel's pci-error-recovery.rst wants it of a permanent failure: as at unbind.
+            // A permanent failure: as at unbind, see the kernel's pci-error-recovery.rst.
             Channel::Failed => {
                 data.running.shut_down();
                 Verdict::Disconnect
@@ -320,16 +320,16 @@ impl sys::pci::Driver for Driver {
     fn slot_reset<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) -> Verdict {
         let device = &data.running.device;
         if device.is_asleep() {
-            // What it is now is for the wake-up to find.
+            // The resume checks the device.
             return Verdict::Recovered;
         }
-        // A reset from elsewhere, or another probe, may have brought it up since the error.
+        // Another reset or probe may have brought it up since the error.
         if device.function().health() != Health::Down {
             device.shut_down(pdev, Lost::Reset);
         }
         let _: Result = device.function().look(pdev.as_ref());
         match device.function().health() {
-            // One that is fatal is reset by the watchdog.
+            // A fatal device is reset by the watchdog.
             Health::Down | Health::Fatal => Verdict::Recovered,
             _ => Verdict::Disconnect,
         }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The driver of the qpair device: queues that software and hardware share.
+//! The driver of the qpair device.
 //!
-//! The order in which to read it, from the bottom up:
+//! The modules, in reading order from the bottom up:
 //!
 //! | file | is |
 //! |---|---|
 //! | [`abi`] | the facts: registers, doorbells, entries, commands |
 //! | [`queue`] | the rules: indices, credits, arming, the poll; `core` only |
-//! | [`sys`] | what upstream has no abstraction for; the only unsafe code |
+//! | [`sys`] | kernel APIs without an upstream abstraction; the only unsafe code |
 //! | [`data`] | rings, queues and the poll of an EQ |
 //! | [`control`] | the admin queue, objects, bring-up and shutdown, recovery |
-//! | [`context`] | an open file, and everything that it owns |
+//! | [`context`] | an open file, and the objects it owns |
 //! | [`loopback`] | the kernel's own client |
-//! | [`debugfs`] | tables, knobs, and the loopback client's file |
+//! | [`debugfs`] | tables, tunables, and the loopback client's file |
 //! | [`driver`] | probe and unbind |
 
 #![deny(unsafe_code)]
@@ -33,7 +33,7 @@ mod driver;
 mod kunit;
 mod loopback;
 
-// A doorbell page is a page of the kernel, and memory is pinned in pages of the kernel.
+// A doorbell page is a kernel page, and memory is pinned in kernel pages.
 const _: () = assert!(
     kernel::page::PAGE_SIZE == abi::doorbell::PAGE_BYTES as usize,
     "qpair needs a kernel with pages of 4 KiB"

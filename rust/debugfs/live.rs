@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `live`: the queues of everybody as the device sees them now, for `qpair top`.
+//! `live`: the current indices of all queues, queried from the device, for `qpair top`.
 //!
-//! A process posts and polls without the kernel, so nobody here can count for it; but the indices
-//! of its queues are in the device, which tells them by command. They run freely, so what was done
-//! between two looks is a difference. This costs nothing on the data path; a look costs a command
-//! for each object, whose completions and events are on CQ 0 and EQ 0.
+//! A process posts and polls without the kernel, so the driver cannot count its requests. The
+//! device reports the indices of its queues by command. The indices are free-running: the
+//! difference of two reads is the work done in between. The data path has no extra cost. A read
+//! costs a command for each object, whose completion and event are on CQ 0 and EQ 0.
 //!
-//! A line is a kind and `name=value`s; an object that ends meanwhile has no line. Numbers are raw.
+//! A line is a kind and `name=value` pairs. An object that is destroyed meanwhile has no line.
+//! Numbers are raw.
 
 use crate::{
     abi::Number,
@@ -37,7 +38,7 @@ pub(super) fn show(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Res
     for eq in device.eqs() {
         let number = eq.handler().number();
         with(device, |admin, pass| {
-            // EQ 0 was made by registers, and is told about like the others.
+            // EQ 0, which was set up by registers, can be queried as well.
             admin
                 .execute(pass, Query::<command::Eq>::new(number))
                 .map(|eq| {
@@ -102,7 +103,7 @@ pub(super) fn show(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Res
     })
 }
 
-/// Asks the device. Of what is not there, or a device that is down, there is nothing to say.
+/// Queries the device. Prints nothing if the object or the device is gone.
 fn with(
     device: &Device,
     ask: impl FnOnce(&Admin, &Pass<'_>) -> Result<fmt::Result>,
@@ -113,7 +114,7 @@ fn with(
     answer.unwrap_or(Ok(()))
 }
 
-/// Calls `tell` for all numbers that `nth` gives of all EQs, with the polls running.
+/// Calls `tell` for all numbers that `nth` returns for all EQs, with the polls running.
 fn each(
     device: &Device,
     numbers: &mut KVec<Number>,
