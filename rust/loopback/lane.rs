@@ -320,7 +320,7 @@ impl Lanes {
         let mut posted = 0;
         while posted < count {
             let n = first.wrapping_add(posted);
-            // CAST: The low bits say which slot.
+            // CAST: The low bits select the slot.
             let source = u64::from(depth.position(Index::new(n as u32))) * slot;
             let target = source + targets;
             // The remote and the local address.
