@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The order between memory and a bus-mastering device.
+//! DMA memory barriers.
 //!
-//! The device and the CPU share rings in coherent memory. Coherence makes a write visible, it
-//! does not make two writes visible in order; that is what these are for:
+//! The device and the CPU share rings in coherent memory. Coherence makes each write visible, but
+//! does not order two writes. The barriers do:
 //!
 //! - reading an entry that the device wrote: owner word, [`dma_rmb`], body;
 //! - handing an entry to the device: body, [`dma_wmb`], then the word that publishes it. An MMIO
@@ -15,19 +15,19 @@
 
 use super::compat;
 
-/// Reads of device-written memory after this see at least what the ones before it saw.
+/// Orders earlier reads of device-written memory before later ones.
 #[inline(always)]
 pub fn dma_rmb() {
     compat::dma_rmb();
 }
 
-/// The device sees the writes before this no later than those after it.
+/// Orders earlier writes, as the device sees them, before later ones.
 #[inline(always)]
 pub fn dma_wmb() {
     compat::dma_wmb();
 }
 
-/// Both, and writes before reads.
+/// Both, and earlier writes before later reads.
 #[inline(always)]
 pub fn dma_mb() {
     compat::dma_mb();

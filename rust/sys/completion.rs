@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Waiting for something that a poll reports, but not for ever.
+//! A completion with a timeout, not interruptible by signals.
 //!
-//! [`kernel::sync::Completion`] is for good once it is complete, and waits without end;
-//! [`kernel::sync::CondVar`] has a timeout only together with signals, and a task that has been
-//! killed must not abandon a command that the device still works on.
+//! [`kernel::sync::Completion`] stays complete and has no timeout. [`kernel::sync::CondVar`] has a
+//! timeout only in its interruptible wait, but a killed task must not abandon a command that the
+//! device still executes.
 
 use kernel::{
     bindings,
@@ -16,7 +16,7 @@ use kernel::{
     types::Opaque, //
 };
 
-/// Counts what was done and not yet waited for.
+/// Counts completions that were not yet waited for.
 #[pin_data]
 pub struct Completion {
     #[pin]
@@ -30,7 +30,7 @@ unsafe impl Send for Completion {}
 unsafe impl Sync for Completion {}
 
 impl Completion {
-    /// One with nothing done.
+    /// A completion that is not complete.
     pub fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             inner <- Opaque::ffi_init(|slot: *mut bindings::completion| {
@@ -40,14 +40,14 @@ impl Completion {
         })
     }
 
-    /// One thing is done: wakes one waiter, or spares the next one the wait. Any context.
+    /// Completes once: wakes one waiter, or lets the next one return at once. Any context.
     pub fn complete(&self) {
         // SAFETY: Initialised.
         unsafe { bindings::complete(self.inner.get()) };
     }
 
-    /// Waits until one thing is done, or for `timeout` milliseconds; says whether it is. Signals
-    /// do not end it. Sleeps.
+    /// Waits for one completion, at most `timeout` milliseconds; returns whether it came. Ignores
+    /// signals. Sleeps.
     #[must_use]
     pub fn wait_timeout(&self, timeout: Msecs) -> bool {
         // SAFETY: Initialised.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the calling task may do.
+//! Privileges and limits of the calling task.
 
 use kernel::bindings;
 
@@ -10,7 +10,7 @@ unsafe extern "C" {
     safe fn qpair_memlock_limit() -> usize;
 }
 
-/// A capability that the kernel asks for.
+/// A capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Capability {
@@ -20,22 +20,21 @@ pub enum Capability {
     SysAdmin = bindings::CAP_SYS_ADMIN,
 }
 
-/// Whether the calling task has `capability` over the whole machine. Process context; does not
-/// sleep. Marks the task as having used the capability.
+/// Whether the calling task has `capability` in the initial user namespace. Marks the capability as
+/// used. Process context; does not sleep.
 pub fn capable(capability: Capability) -> bool {
     // SAFETY: Asks about the current task, which always exists.
     unsafe { bindings::capable(capability as i32) }
 }
 
-/// Whether the calling task has `capability` over the whole machine: as [`capable`], where the lack
-/// of it is nothing to report. Process context; does not sleep.
+/// As [`capable`], without auditing a denial. Process context; does not sleep.
 pub fn is_privileged(capability: Capability) -> bool {
     // SAFETY: In process context there is a current task.
     unsafe { bindings::capable_noaudit(capability as i32) }
 }
 
-/// Lets other tasks run, if one wants the CPU: for long loops, where the kernel does not preempt.
-/// Process context; may sleep.
+/// Yields the CPU if another task wants it: for long loops in kernels without preemption. Process
+/// context; may sleep.
 pub fn cond_resched() {
     qpair_cond_resched();
 }

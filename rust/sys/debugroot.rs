@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The directory in debugfs that all devices of the module share.
+//! The debugfs directory that all devices of the module share.
 //!
-//! A module has one, a device does not know of the others, and probe is given nothing that the
-//! module owns. So it lies in a static, from the module's init to its exit.
+//! It is a static from the module's init to its exit, since probe has no access to data of the
+//! module.
 
 use kernel::{
     debugfs::Dir,
@@ -17,15 +17,15 @@ use kernel::{
 };
 
 kernel::sync::global_lock! {
-    // SAFETY: Initialised by `Root::new` before anybody can lock it: `STAGE` says so.
+    // SAFETY: `Root::new` initialises it before it can be locked: `STAGE` ensures that.
     unsafe(uninit) static ROOT: Mutex<Option<Dir>> = None;
 }
 
-/// Nobody has touched [`ROOT`].
+/// [`ROOT`] is not initialised.
 const NEW: u32 = 0;
-/// Its lock is being initialised.
+/// [`ROOT`] is being initialised.
 const BUSY: u32 = 1;
-/// It may be locked.
+/// [`ROOT`] may be locked.
 const READY: u32 = 2;
 
 static STAGE: Atomic<u32> = Atomic::new(NEW);

@@ -5,11 +5,10 @@
 //!
 //! C header: [`include/linux/dma-mapping.h`](srctree/include/linux/dma-mapping.h)
 //!
-//! [`kernel::dma::Coherent`] would do but for two things: it is not given back when the device
-//! unbinds, and what it offers for shared access differs between the supported kernels. This one
-//! goes through a [`gate`](super::gate), and knows one kind of access: a whole word, read or
-//! written once, neither torn nor repeated nor left out by the compiler. The order between words
-//! is the caller's, see [`super::barrier`].
+//! [`kernel::dma::Coherent`] has two drawbacks: it is not freed when the device unbinds, and its
+//! API for shared access differs between the supported kernels. This type goes through a
+//! [`gate`](super::gate). It has one kind of access: a whole word, read or written exactly once and
+//! not torn. The caller orders accesses to different words, see [`super::barrier`].
 //!
 //! Memory is zeroed when allocated.
 
@@ -41,13 +40,13 @@ unsafe extern "C" {
     fn qpair_dma_mapping_error(dev: *mut bindings::device, address: bindings::dma_addr_t) -> c_int;
 }
 
-/// How [`super::umem`] maps memory: both sides use it at the same time, so the device must not get
-/// a copy (a bounce buffer).
+/// The attributes with which [`super::umem`] maps memory: both sides access it at the same time, so
+/// the device must not get a bounce buffer.
 pub(super) const IN_PLACE: c_ulong = bindings::DMA_ATTR_REQUIRE_COHERENT as c_ulong;
 
-/// Whether the platform lets the device use any memory where it is. Not so with `swiotlb=force`
-/// and in guests with encrypted memory, unless an IOMMU is between the two; with a bus that
-/// reaches a part of the memory only; and without cache coherence. Maps a page to find out. Sleeps.
+/// Whether the platform can map any memory without bounce buffers. It cannot with `swiotlb=force`
+/// or encrypted guest memory unless there is an IOMMU, with a bus that addresses only a part of the
+/// memory, or without cache coherence. Maps a page to find out. Sleeps.
 ///
 /// # Errors
 ///
@@ -80,7 +79,7 @@ pub fn is_in_place(pass: &Pass<'_>) -> Result<bool> {
     };
     match can_map(IN_PLACE) {
         true => Ok(true),
-        // With a copy it can be mapped, so it was not memory that was missing.
+        // It can be mapped with a bounce buffer, so the cause was not a lack of memory.
         false if can_map(0) => Ok(false),
         false => Err(ENOMEM),
     }
@@ -114,7 +113,7 @@ unsafe impl Send for Coherent {}
 unsafe impl Sync for Coherent {}
 
 impl Coherent {
-    /// The largest allocation. Far more than that makes the IOMMU's own allocations warn.
+    /// The largest allocation. Much larger ones make the IOMMU's own allocations warn.
     pub const MAX_BYTES: usize = 1 << 30;
 
     /// Allocates `bytes` bytes, rounded up to whole words. They are zero, contiguous for the
@@ -153,11 +152,11 @@ impl Coherent {
                 bytes,
                 &mut address,
                 flags | bindings::__GFP_ZERO,
-                // A size that the memory cannot give is an answer, not a reason for a stack trace.
+                // No stack trace if the size cannot be allocated.
                 bindings::DMA_ATTR_NO_WARN as usize,
             )
         };
-        // INVARIANT: Just allocated, page-aligned, and not shown to anybody.
+        // INVARIANT: Just allocated, page-aligned, and not shared yet.
         Ok(Self {
             words: NonNull::new(cpu.cast()).ok_or(ENOMEM)?,
             count,
@@ -166,7 +165,7 @@ impl Coherent {
         })
     }
 
-    /// Where it begins, for the device.
+    /// The DMA address.
     #[inline]
     pub fn address(&self) -> Address {
         self.address
@@ -178,8 +177,8 @@ impl Coherent {
         self.count * WORD
     }
 
-    /// Its words. They are found through nothing that a store to them could change, so a loop over
-    /// many entries keeps this in registers.
+    /// Its words. A store to them cannot change this view, so a loop over many entries keeps it in
+    /// registers.
     #[inline(always)]
     pub fn view(&self) -> Words<'_> {
         // INVARIANT: By that of `Self`, which outlives it.
@@ -218,14 +217,14 @@ pub struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// How many.
+    /// The number of words.
     #[inline(always)]
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Whether the `N` words from `index` on are there. The difference does not depend on `index`,
-    /// so a loop computes it once.
+    /// Whether the `N` words from `index` on exist. The difference does not depend on `index`, so a
+    /// loop computes it once.
     #[inline(always)]
     fn has<const N: usize>(&self, index: usize) -> bool {
         self.count.checked_sub(N).is_some_and(|last| index <= last)
@@ -250,7 +249,7 @@ impl<'a> Words<'a> {
         Some(Row(unsafe { self.words.add(index) }, PhantomData))
     }
 
-    /// Writes a word, once. Past the end it writes nothing and says `None`. Any context.
+    /// Writes a word, once. Past the end it writes nothing and returns `None`. Any context.
     #[inline(always)]
     #[must_use]
     pub fn write(&self, index: usize, value: u64) -> Option<()> {
@@ -258,7 +257,7 @@ impl<'a> Words<'a> {
     }
 
     /// Writes `words` from `index` on, each once, in no particular order. If they end past the end
-    /// it writes nothing and says `None`. Any context.
+    /// it writes nothing and returns `None`. Any context.
     #[inline(always)]
     #[must_use]
     pub fn write_array<const N: usize>(&self, index: usize, words: &[u64; N]) -> Option<()> {

@@ -2,31 +2,31 @@
 
 //! Proof that a device is bound, for code that outlives the binding.
 //!
-//! A driver's `Data<'bound>` borrows the bound device and the compiler checks it. An open file
-//! cannot: it stays when the device goes. It holds an `Arc<Gate>` instead:
+//! A driver's `Data<'bound>` borrows the bound device, checked by the compiler. An open file
+//! outlives the binding, so it cannot borrow; it holds an `Arc<Gate>` instead:
 //!
 //! ```text
 //!   probe     Gate::new          open: enter() gives a Pass, which is a &Device<Bound>
-//!   shutdown  Gate::close        closed: enter() fails with ENODEV; waits until all have left
-//!   unbind    (the device core)  gone: what still holds DMA mappings can only leak them
+//!   shutdown  Gate::close        closed: enter() fails with ENODEV; waits until all passes end
+//!   unbind    (the device core)  gone: remaining DMA mappings can only be leaked
 //! ```
 //!
-//! A [`Pass`] keeps the device bound: the last step is an action of the device core's own
-//! (devres), registered in [`Gate::new`], that waits for every pass and cannot be left out. A
-//! driver closes its gate much earlier, when it stops taking work.
+//! A [`Pass`] keeps the device bound: the last step is a devres action, registered in
+//! [`Gate::new`], that waits for all passes. A driver closes its gate earlier, when it stops
+//! accepting work.
 //!
-//! Each binding has one gate: a second [`Gate::new`] fails. Resources that are reached through it
-//! are made before interrupts are, whose handlers reach them too; later ones are refused.
+//! Each binding has one gate: a second [`Gate::new`] fails. Resources accessed through it must be
+//! created before the interrupts whose handlers access them; later ones are refused.
 //!
-//! Between closing and gone, what was mapped can still be unmapped: destructors do not enter, they
-//! use the gate's back door, which is open as long as the device is there.
+//! Between closed and gone, mappings can still be released: destructors do not enter the gate, they
+//! use [`Held::release`], which works as long as the device is bound.
 //!
 //! # What to hold and what not
 //!
-//! A pass is a read lock in all but name: many may be inside at once, closing waits for all. So
-//! whatever a process can stretch at will (a page fault, a user copy, pinning) comes *before*
-//! entering, or a process can hold up unbind for ever. Entering twice in one thread is refused
-//! when the gate closes in between, so pass the `&Pass` down instead.
+//! A pass is like a read lock: many may be held at once, and closing waits for all. So do
+//! everything that user space can delay (a page fault, a user copy, pinning) *before* entering;
+//! otherwise a process can block unbind. Entering twice in one thread fails if the gate closes in
+//! between, so pass the `&Pass` down instead.
 
 use core::{
     mem,
@@ -62,13 +62,13 @@ use kernel::{
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
-    /// Everybody may enter.
+    /// Tasks may enter.
     Open,
-    /// Nobody may enter any more, unless it is opened again; what is mapped may be unmapped.
+    /// No task may enter until it is reopened. Mappings may be released.
     Closed,
-    /// As `Closed`, and for good: the device core has begun to take resources away.
+    /// As `Closed`, but permanently: the device core has begun to release resources.
     Ending,
-    /// As `Ending`, and nothing is given back: the device is no longer bound, or not quiet.
+    /// As `Ending`, and mappings are leaked: the device is no longer bound, or not quiet.
     Gone,
 }
 
@@ -78,11 +78,11 @@ struct State {
     inside: usize,
     /// DMA mappings and allocations that exist.
     held: usize,
-    /// Interrupts may be registered: no resource is added any more.
+    /// Interrupts may be registered, and no resource may be added.
     interrupts: bool,
 }
 
-/// The way from what outlives a device to the device.
+/// Access to the bound device for objects that outlive the binding.
 ///
 /// # Invariants
 ///
@@ -96,8 +96,9 @@ pub struct Gate {
     left: CondVar,
 }
 
-/// Owned by the device core: closes the gate for good before a resource goes that is reached
-/// through it. The device core releases in reverse order, so it is registered after the resource.
+/// Owned by the device core: closes the gate permanently before a resource that is accessed through
+/// it is released. The device core releases in reverse order, so it is registered after the
+/// resource.
 struct Seal(Arc<Gate>);
 
 impl Drop for Seal {
@@ -107,13 +108,13 @@ impl Drop for Seal {
 }
 
 impl Gate {
-    /// Makes an open gate to `pdev`, and prepares the device for DMA: all 64 address bits,
-    /// segments of any size. For probe, before anything else is made. Sleeps.
+    /// Makes an open gate to `pdev`, and sets its DMA mask to 64 bits and its segment size to
+    /// unlimited. Called first in probe. Sleeps.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the binding has a gate, `ENOMEM`, or `EIO` where the platform cannot do 64-bit
-    /// DMA at all.
+    /// `EBUSY` if the binding has a gate, `ENOMEM`, or `EIO` if the platform does not support
+    /// 64-bit DMA.
     pub fn new(pdev: &pci::Device<Core<'_>>) -> Result<Arc<Self>> {
         // INVARIANT: `pdev` is bound in probe. Before that ends, because probe fails or the driver
         // is unbound, the device core calls `release`, which makes the gate `Gone`. A gate that
@@ -187,8 +188,8 @@ impl Gate {
         gate.end();
     }
 
-    /// Goes through. Keeps the device bound, and [`Self::close`] waiting, until the pass is
-    /// dropped. Sleeps for a mutex that nobody holds for long.
+    /// Enters the gate. The pass keeps the device bound, and [`Self::close`] waiting, until it is
+    /// dropped. Sleeps only for a mutex that is held briefly.
     ///
     /// # Errors
     ///
@@ -202,20 +203,19 @@ impl Gate {
         Ok(Pass { gate: self })
     }
 
-    /// Lets nobody in any more and waits until everybody is out. Sleeps. Closing again is
-    /// harmless. Must not be called with a [`Pass`] of this gate in hand.
+    /// Refuses new passes and waits until all passes are dropped. Idempotent. Must not be called
+    /// with a [`Pass`] of this gate held. Sleeps.
     pub fn close(&self) {
         self.shut(Phase::Closed);
     }
 
-    /// Closes the gate for good: the device may access memory when its driver is gone. What is
-    /// mapped or allocated for DMA now is never given back. Sleeps. Must not be called with a
-    /// [`Pass`] of this gate in hand.
+    /// Closes the gate permanently and leaks all memory mapped or allocated for DMA: the device may
+    /// access it after unbind. Must not be called with a [`Pass`] of this gate held. Sleeps.
     pub fn leak(&self) {
         self.shut(Phase::Gone);
     }
 
-    /// Opens the gate again after [`Self::close`], as a reset does when it is over. Sleeps.
+    /// Reopens the gate after [`Self::close`], at the end of a reset. Sleeps.
     ///
     /// # Errors
     ///
@@ -248,22 +248,22 @@ impl Gate {
         Ok(())
     }
 
-    /// Makes sure that the gate is closed for good, and that no interrupt is registered, before
-    /// the device core releases any of what was registered with it until now.
+    /// Ensures that the gate is closed permanently, and that no interrupt is registered, before the
+    /// device core releases any resource registered so far.
     ///
     /// # Errors
     ///
-    /// `EBUSY` after [`Self::begin_interrupts`]: the device core releases in reverse order, and so
-    /// would release this resource under a handler that runs. `ENOMEM`.
+    /// `EBUSY` after [`Self::begin_interrupts`]: the device core releases in reverse order, so it
+    /// would release this resource while handlers may run. `ENOMEM`.
     pub(super) fn seal_before_release(self: &Arc<Self>, dev: &Device<Bound>) -> Result {
-        // Not locked any more below: a registration that fails drops the seal, which takes the lock.
+        // Unlock first: a failing registration drops the seal, which takes the lock.
         if self.state.lock().interrupts {
             return Err(EBUSY);
         }
         devres::register::<_, Error>(dev, Ok(Seal(self.clone())), GFP_KERNEL)
     }
 
-    /// From now on no resource is added, see [`Self::seal_before_release`]. Sleeps.
+    /// From now on no resource may be added, see [`Self::seal_before_release`]. Sleeps.
     ///
     /// # Errors
     ///
@@ -288,8 +288,7 @@ impl Gate {
         while state.inside > 0 {
             self.left.wait(&mut state);
         }
-        // In the critical section in which `inside` was seen to be zero, so that no release
-        // starts in between.
+        // In the critical section that saw `inside` at zero, so that no release starts in between.
         state.phase = Phase::Gone;
         if state.held != 0 {
             dev_err!(
@@ -319,7 +318,7 @@ impl Gate {
     }
 }
 
-/// Somebody who went through a [`Gate`]: dereferences to the bound device.
+/// A task inside a [`Gate`]: dereferences to the bound device.
 ///
 /// # Invariants
 ///
@@ -329,7 +328,7 @@ pub struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// The bound device, without its bus.
+    /// The bound device as a generic device.
     pub fn dev(&self) -> &Device<Bound> {
         (**self).as_ref()
     }
@@ -358,16 +357,16 @@ impl Drop for Pass<'_> {
     }
 }
 
-/// A DMA mapping or allocation that has to be given back while the device is bound.
+/// A DMA mapping or allocation that must be released while the device is bound.
 pub(super) struct Held {
     gate: Arc<Gate>,
 }
 
 impl Held {
-    /// Gives it back with `release`, whether the gate is open or closed. Sleeps.
+    /// Calls `release`, whether the gate is open or closed. Sleeps.
     ///
-    /// Returns false, without having called `release`, when the device is gone: then the memory
-    /// behind the mapping must be leaked.
+    /// Returns false, without calling `release`, if the device is gone: the caller must leak the
+    /// memory.
     #[must_use]
     pub(super) fn release(self, release: impl FnOnce(&Device<Bound>)) -> bool {
         {

@@ -4,12 +4,12 @@
 //!
 //! C header: [`include/linux/interrupt.h`](srctree/include/linux/interrupt.h)
 //!
-//! [`Vectors`] are allocated together; an [`Irq`] registers a [`Poller`] for one of them. Dropping
-//! it ends first the interrupt, then the poll; after that neither runs, and the memory that they
-//! work on may go. Vectors are freed when the last interrupt is, whatever the order of drops.
+//! [`Vectors`] are allocated together; an [`Irq`] registers a [`Poller`] for one of them. Its drop
+//! frees the interrupt, then disables the poll; after that neither runs, and their memory may be
+//! freed. Vectors are freed with the last interrupt, whatever the order of drops.
 //!
-//! Vectors and registrations belong to the device core (devres). Those that are forgotten end when
-//! the device unbinds, before any resource that a handler reaches through the gate is released.
+//! Vectors and registrations are devres resources. If forgotten, they end when the device unbinds,
+//! before any resource that a handler accesses through the gate is released.
 
 use super::{
     gate::Gate,
@@ -62,11 +62,10 @@ pub struct Vectors<'a> {
 }
 
 impl<'a> Vectors<'a> {
-    /// Allocates between 1 and `max` vectors; [`Self::count`] says how many. From now on `gate`
-    /// takes no further resource. Sleeps.
+    /// Allocates between 1 and `max` vectors; [`Self::count`] returns the number. From now on
+    /// `gate` refuses further resources. Sleeps.
     ///
-    /// They are spread over the CPUs by the interrupt core, but not bound to them: managed
-    /// affinity (`PCI_IRQ_AFFINITY`) would cap them at the number of CPUs.
+    /// Affinity is not managed: `PCI_IRQ_AFFINITY` would cap the vectors at the number of CPUs.
     ///
     /// # Errors
     ///
@@ -100,7 +99,7 @@ impl<'a> Vectors<'a> {
         })
     }
 
-    /// How many there are.
+    /// The number of vectors.
     pub fn count(&self) -> u32 {
         self.count
     }
@@ -123,7 +122,7 @@ impl<'a> Vectors<'a> {
 struct Registered<H: Handler, C: Context> {
     irq: u32,
     poller: Arc<Poller<H, C>>,
-    /// Pointed to by the interrupt core.
+    /// The interrupt core has a pointer to it.
     _name: CString,
     _allocation: Arc<Devres<Allocation>>,
 }
@@ -138,7 +137,7 @@ impl<H: Handler, C: Context> Registered<H, C> {
         poller: Arc<Poller<H, C>>,
         allocation: Arc<Devres<Allocation>>,
     ) -> Result<Self> {
-        // Before the request, so that an interrupt that comes at once is polled.
+        // Claim before the request, so that an immediate interrupt is polled.
         //
         // SAFETY: `release` is called by the drop, so the device is bound until then by the
         // caller's promise, or below.
@@ -160,7 +159,7 @@ impl<H: Handler, C: Context> Registered<H, C> {
             )
         });
         if let Err(error) = requested {
-            // Only what was claimed: the interrupt is not ours to free.
+            // Undo only the claim: the interrupt was not requested.
             //
             // SAFETY: Claimed above, and no handler was registered.
             unsafe { poller.release() };
@@ -191,15 +190,15 @@ impl<H: Handler, C: Context> Drop for Registered<H, C> {
     }
 }
 
-/// A registered interrupt: while it exists and the device is bound, its poller runs.
+/// A registered interrupt. Its poller runs while it exists and the device is bound.
 pub struct Irq<H: Handler, C: Context = Bh> {
     poller: Arc<Poller<H, C>>,
     _registered: Devres<Registered<H, C>>,
 }
 
 impl<H: Handler, C: Context> Irq<H, C> {
-    /// Registers `poller` for vector `index`, under `name` in `/proc/interrupts`. Sleeps. The
-    /// interrupt may come before this returns.
+    /// Registers `poller` for vector `index`, under `name` in `/proc/interrupts`. The interrupt may
+    /// occur before this returns. Sleeps.
     ///
     /// # Errors
     ///
@@ -227,7 +226,7 @@ impl<H: Handler, C: Context> Irq<H, C> {
         })
     }
 
-    /// The poller, to schedule it from elsewhere or to pause it.
+    /// The poller, to schedule or to pause it.
     pub fn poller(&self) -> &Arc<Poller<H, C>> {
         &self.poller
     }

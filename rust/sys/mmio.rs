@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A BAR that is reached from code that outlives the binding.
+//! A BAR for code that outlives the binding.
 //!
-//! [`Bar`] is shared by the driver's bound part and by open files. Reaching it takes a
-//! `&Device<Bound>`, so a [`Pass`](super::gate::Pass) or the device that an interrupt handler is
-//! given, and costs a comparison: no RCU section, no reference count. The mapping goes at unbind.
+//! [`Bar`] is shared by the driver and open files. An access needs a `&Device<Bound>`, from a
+//! [`Pass`](super::gate::Pass) or as the argument of an interrupt handler, and costs a comparison:
+//! no RCU section, no reference count. It is unmapped at unbind.
 //!
-//! A device that has been unplugged answers every read with all ones: [`is_gone`].
+//! All reads of an unplugged device return ones: [`is_gone`].
 
 use super::{
     compat::DevresBar,
@@ -31,18 +31,18 @@ use kernel::{
 /// A BAR of at least `SIZE` bytes, mapped until the device unbinds.
 pub struct Bar<const SIZE: usize> {
     bar: DevresBar<SIZE>,
-    /// Where it is in physical memory.
+    /// The physical address.
     start: u64,
     bytes: u64,
 }
 
 impl<const SIZE: usize> Bar<SIZE> {
-    /// Requests and maps BAR number `index` in the name of `name`. Sleeps.
+    /// Requests BAR `index` as `name`, and maps it. Sleeps.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if somebody else has it, `ENOMEM` if it does not exist, is smaller than `SIZE` or
-    /// cannot be mapped.
+    /// `EBUSY` if it is in use, `ENOMEM` if it does not exist, is smaller than `SIZE` or cannot be
+    /// mapped.
     pub fn new<'a>(
         pdev: &'a pci::Device<Bound>,
         gate: &Arc<Gate>,
@@ -83,7 +83,7 @@ impl<const SIZE: usize> Bar<SIZE> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there is no whole page of the BAR.
+    /// `EINVAL` if the BAR does not contain the whole page.
     pub fn frame(&self, offset: u64) -> Result<Frame> {
         let page = PAGE_SIZE as u64;
         let end = offset.checked_add(page).ok_or(EINVAL)?;
@@ -94,7 +94,7 @@ impl<const SIZE: usize> Bar<SIZE> {
     }
 }
 
-/// Whether a register reads as if no device were there. For registers that have a bit which is
+/// Whether a register reads as all ones, as without a device. For registers with a bit that is
 /// always zero.
 #[inline]
 pub const fn is_gone(value: u32) -> bool {

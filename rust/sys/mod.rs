@@ -1,47 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What this driver needs of the kernel and upstream has no abstraction for.
+//! Kernel APIs without an upstream abstraction.
 //!
-//! This folder is the only place that names `bindings` or says `unsafe`. Nothing in it but
-//! the trace points knows queue pairs: each file is about one topic of the kernel and is shaped to
-//! be sent upstream.
+//! Only this folder uses `bindings` and `unsafe`. Except for the trace points it does not depend on
+//! the rest of the driver: each file covers one kernel API, in a form that could go upstream.
 //!
 //! | file | gives |
 //! |---|---|
 //! | [`gate`] | proof that the device is bound, for code that outlives the binding |
-//! | [`pci`] | reset and shutdown callbacks, bus mastering that goes off again |
-//! | [`mmio`] | a BAR reachable from code that outlives the binding, doorbell writes |
+//! | [`pci`] | reset and shutdown callbacks, control of bus mastering |
+//! | [`mmio`] | a BAR for code that outlives the binding, doorbell writes |
 //! | [`dma`] | coherent memory as an array of 64-bit words |
-//! | [`barrier`] | the order between memory and the device |
+//! | [`barrier`] | DMA memory barriers |
 //! | [`umem`] | user memory: pinned, accounted, mapped |
 //! | [`irq`], [`poller`] | N vectors, and the poll that an interrupt schedules |
-//! | [`hotplug`] | word of CPUs that come and go |
-//! | [`wait`] | sleeping until a softirq says so |
-//! | [`watchdog`] | something that is done again and again |
-//! | [`completion`] | waiting with a timeout that signals do not cut short |
-//! | [`chardev`], [`door`] | a character device whose files and mappings the device may leave behind |
+//! | [`hotplug`] | a count of CPU hotplug changes |
+//! | [`wait`] | wait queues, for wakeups from softirqs |
+//! | [`watchdog`] | periodic work in process context |
+//! | [`completion`] | completions with a timeout, not interruptible by signals |
+//! | [`chardev`], [`door`] | a character device whose files and mappings may outlive the binding |
 //! | [`eventfd`] | signalling a process from any context |
-//! | [`current`] | what the calling task may do |
+//! | [`current`] | privileges and limits of the calling task |
 //! | [`trace`] | trace points |
-//! | [`compat`] | the differences between the supported kernels, all of them |
+//! | [`compat`] | all differences between the supported kernels |
 //!
-//! `shim.c` holds what only exists as a C macro or inline function.
+//! `shim.c` wraps C macros and inline functions.
 //!
 //! # The device goes, the rest stays
 //!
-//! Open files, their memory and their mappings outlive the binding between device and driver. So
-//! nothing that a file owns can borrow from the bound device. What it owns names a
-//! [`gate::Gate`] instead: as long as the gate is open, entering it gives a `&Device<Bound>`, and
-//! unbind waits until everybody has left. What was mapped for DMA through the gate is unmapped
-//! when it is dropped, or, should the device be gone by then, is leaked with a report rather than
-//! given back while something may still reach it.
+//! Open files, their memory and their mappings outlive the binding between device and driver. So an
+//! object of a file cannot borrow from the bound device. It refers to a [`gate::Gate`] instead:
+//! entering an open gate gives a `&Device<Bound>`, and unbind waits for all passes. A DMA mapping
+//! is released when it is dropped. If the device is gone by then, the mapping is leaked with a
+//! message, since the device may still access the memory.
 //!
 //! # Values that are forgotten
 //!
-//! A value of this folder that is forgotten, not dropped, is leaked, and no more than that: what
-//! runs while the device is bound belongs to the device core, and what C code has a pointer to
-//! stays allocated. One condition is left, as for all registrations of the kernel crate: what C
-//! code calls, such as a [`watchdog`], is dropped before the module is unloaded.
+//! Forgetting a value of this folder only leaks it: devres owns what runs while the device is
+//! bound, and memory that C code points to stays allocated. One condition remains, as for all
+//! registrations of the kernel crate: values with C callbacks, such as a [`watchdog`], must be
+//! dropped before the module is unloaded.
 
 pub mod barrier;
 pub mod chardev;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What [`kernel::pci`] leaves out: reset, sleep, error recovery and shutdown callbacks, and bus
-//! mastering that goes off again.
+//! Extends [`kernel::pci`]: callbacks for reset, suspend, error recovery and shutdown, and control
+//! of bus mastering.
 //!
 //! C headers: [`include/linux/pci.h`](srctree/include/linux/pci.h),
 //! [`include/linux/pm.h`](srctree/include/linux/pm.h)
 //!
-//! [`Adapter`] registers a driver as [`kernel::pci::Adapter`] does, and in addition fills in
-//! `err_handler`, `driver.pm` and `shutdown`. All of its callbacks run under the device lock, so
-//! never at the same time as probe, unbind or each other: the PCI core takes it for resets
-//! (`pci_dev_lock()`) and for error recovery (`drivers/pci/pcie/err.c`), the PM core for sleep and
-//! wake-up (`drivers/base/power/main.c`). The lock is released between two callbacks, so a device
-//! may be unbound, and bound again, between an error and the reset of its slot.
+//! [`Adapter`] registers a driver as [`kernel::pci::Adapter`] does, and also sets `err_handler`,
+//! `driver.pm` and `shutdown`. All callbacks run under the device lock, so they exclude probe,
+//! unbind and each other: the PCI core takes it for resets (`pci_dev_lock()`) and for error
+//! recovery (`drivers/pci/pcie/err.c`), the PM core for suspend and resume
+//! (`drivers/base/power/main.c`). The lock is released between two callbacks, so a device may be
+//! unbound, and bound again, between an error and the reset of its slot.
 
 use core::pin::Pin;
 use kernel::{
@@ -54,14 +54,14 @@ pub const fn device_id(vendor: u32, device: u32) -> pci::DeviceId {
     unsafe { core::mem::transmute::<bindings::pci_device_id, pci::DeviceId>(raw) }
 }
 
-/// What an error has left of the way to a device.
+/// The state of the channel to a device: `pci_channel_state_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channel {
-    /// It works. A transaction was lost.
+    /// I/O works. A transaction was lost.
     Normal,
-    /// It is blocked until the slot is reset.
+    /// I/O is blocked until the slot is reset.
     Frozen,
-    /// Recovery has failed. The device cannot be reached any more.
+    /// Recovery has failed. The device is inaccessible.
     Failed,
 }
 
@@ -78,9 +78,9 @@ impl Channel {
 /// A driver's answer to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The device goes on without a reset.
+    /// The device continues without a reset.
     CanRecover,
-    /// The slot has to be reset.
+    /// The slot needs a reset.
     NeedReset,
     /// The slot was reset, and the device answers.
     Recovered,
@@ -99,33 +99,33 @@ impl Verdict {
     }
 }
 
-/// A PCI driver that takes part in resets, sleep, error recovery and shutdown.
+/// A PCI driver with callbacks for reset, suspend, error recovery and shutdown.
 ///
 /// All callbacks are in process context, may sleep, and hold the device lock.
 pub trait Driver: pci::Driver {
-    /// The function is about to be reset from outside (sysfs, a virtual machine manager). On
-    /// return the driver must not touch the device, and the device must not touch memory.
+    /// The PCI core is about to reset the function (sysfs, VFIO). On return the driver must not
+    /// access the device, and the device must not access memory.
     fn reset_prepare<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
 
     /// The reset is over and the configuration space restored.
     fn reset_done<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
 
-    /// The system goes to sleep (suspend), or an image of it is about to be made (freeze) or was
-    /// written (poweroff). On return the driver must not touch the device, and the device must not
-    /// touch memory. The PCI core saves the configuration space.
+    /// The system is suspended (suspend), or a hibernation image is about to be created (freeze) or
+    /// was written (poweroff). On return the driver must not access the device, and the device must
+    /// not access memory. The PCI core saves the configuration space.
     ///
     /// # Errors
     ///
-    /// The device cannot be kept from memory. It stays as it is, the system does not sleep, and no
+    /// The DMA of the device cannot be stopped. The system is not suspended, and no
     /// [`Self::resume`] follows.
     fn suspend<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) -> Result;
 
-    /// The system is back, and the configuration space restored (resume, thaw, restore). The
-    /// device may have lost its power, or have been used by another kernel.
+    /// The system resumes, with the configuration space restored (resume, thaw, restore). The
+    /// device may have lost power, or have been used by another kernel.
     fn resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
 
     /// An uncorrectable error was reported for the device or its link. Unless `channel` is
-    /// [`Channel::Normal`], on return the driver must not touch the device.
+    /// [`Channel::Normal`], on return the driver must not access the device.
     fn error_detected<'a>(
         pdev: &'a pci::Device<Bound>,
         data: Pin<&Self::Data<'a>>,
@@ -133,13 +133,14 @@ pub trait Driver: pci::Driver {
     ) -> Verdict;
 
     /// The slot was reset after an error, and the configuration space restored. The driver may
-    /// look at the device; it starts in [`Self::error_resume`].
+    /// access the device; it restarts the device in [`Self::error_resume`].
     fn slot_reset<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) -> Verdict;
 
     /// Recovery from an error is over, with a reset of the slot or without.
     fn error_resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
 
-    /// The machine goes down or into another kernel. On return the device must not touch memory.
+    /// The system shuts down, or kexec starts another kernel. On return the device must not access
+    /// memory.
     fn shutdown<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
 }
 
@@ -161,8 +162,8 @@ unsafe impl<T: Driver> RegistrationOps for Adapter<T> {
         name: &'static CStr,
         module: &'static ThisModule,
     ) -> Result {
-        // SAFETY: Nobody knows the structure before it is registered, so it is ours to write.
-        // `pci::Adapter` sets other fields.
+        // SAFETY: The structure is not registered yet, so it may be written. `pci::Adapter` sets
+        // other fields.
         unsafe {
             (*reg.get()).err_handler = &Self::ERROR_HANDLERS;
             (*reg.get()).driver.pm = &Self::PM_OPS;
@@ -286,8 +287,8 @@ impl<T: Driver> Adapter<T> {
     unsafe extern "C" fn slot_reset_callback(
         pdev: *mut bindings::pci_dev,
     ) -> bindings::pci_ers_result_t {
-        // The core leaves this to drivers. The command register comes before the MSI-X table,
-        // which is in memory that the device has to decode.
+        // The core leaves this to drivers. It restores the command register before the MSI-X table,
+        // which is in a BAR and needs memory decoding.
         //
         // SAFETY: The device is valid, and was saved in `Enabled::new`.
         unsafe { bindings::pci_restore_state(pdev) };
@@ -312,20 +313,20 @@ impl<T: Driver> Adapter<T> {
     }
 }
 
-/// A device that is switched on. Its drop takes the bus from it and gives the enable count back.
+/// An enabled device. Its drop clears bus mastering and disables the device.
 ///
-/// It is made first and dropped last: everything else needs a device that is on.
+/// It is created first and dropped last: everything else needs an enabled device.
 pub struct Enabled<'a> {
     pdev: &'a pci::Device<Bound>,
 }
 
 impl<'a> Enabled<'a> {
-    /// Switches the device on, and saves its configuration space, which is restored after a reset
-    /// of the slot. It does not get the bus yet, see [`set_master`]. Sleeps.
+    /// Enables the device, and saves its configuration space, which is restored after a reset of
+    /// the slot. Does not enable bus mastering, see [`set_master`]. Sleeps.
     ///
     /// # Errors
     ///
-    /// Those of the platform, when it cannot.
+    /// Those of `pci_enable_device_mem()`.
     pub fn new(pdev: &'a pci::Device<Core<'_>>) -> Result<Self> {
         pdev.enable_device_mem()?;
         let enabled = Self { pdev };
@@ -346,34 +347,34 @@ impl Drop for Enabled<'_> {
     }
 }
 
-/// What became of a device's access to memory.
+/// The state of bus mastering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Mastering {
-    /// It has it.
+    /// Enabled.
     On,
-    /// It says that it has none.
+    /// Disabled.
     Off,
-    /// It does not answer: every read gives all ones. It has been unplugged, or is broken.
+    /// The device does not answer: all reads return ones. It is unplugged or broken.
     Gone,
 }
 
-/// Lets the device access memory. It must not know of any of before: it has been reset. Process
-/// context.
+/// Enables bus mastering. The device must have been reset, so that it has no addresses of earlier
+/// use. Process context.
 pub fn set_master(pdev: &pci::Device<Bound>) {
     // SAFETY: The device is bound.
     unsafe { bindings::pci_set_master(super::raw_pci(pdev)) };
 }
 
-/// Takes access to memory away from the device, and reads back whether that worked. What it had
-/// sent before the answer has arrived: reads push posted writes before them. Process context.
+/// Disables bus mastering, and reads the result back. The read also flushes earlier posted writes
+/// of the device. Process context.
 pub fn clear_master(pdev: &pci::Device<Bound>) -> Mastering {
     // SAFETY: The device is bound.
     unsafe { bindings::pci_clear_master(super::raw_pci(pdev)) };
     mastering(pdev)
 }
 
-/// Asks the device whether it has access to memory. Process context.
+/// Reads the state of bus mastering from the device. Process context.
 pub fn mastering(pdev: &pci::Device<Bound>) -> Mastering {
     const ALL_ONES: u16 = !0;
     let mut command = ALL_ONES;
@@ -394,8 +395,7 @@ pub fn mastering(pdev: &pci::Device<Bound>) -> Mastering {
     }
 }
 
-/// What an error of the link has left of the way to `dev`, as far as the PCI core knows by now.
-/// Any context.
+/// The channel state of `dev`, as far as the PCI core knows. Any context.
 ///
 /// # Errors
 ///
@@ -407,15 +407,15 @@ pub fn channel(dev: &Device<Bound>) -> Result<Channel> {
     Ok(Channel::from_raw(state))
 }
 
-/// Resets the function of `dev`, as sysfs does: a driver that is bound to it is told before and
-/// after. With the device lock held it asks `is_wanted` first, since the device may have been reset
-/// while the caller was on its way here; without that nothing is done. After an attempt it calls
-/// `tried`, with the lock still held. Process context; sleeps.
+/// Resets the function of `dev`, as sysfs does, with the reset callbacks of its driver. Takes the
+/// device lock and calls `is_wanted`, since the device may have been reset meanwhile; if that
+/// returns false, does nothing. After an attempt it calls `tried`, with the lock still held.
+/// Process context; sleeps.
 ///
 /// # Errors
 ///
-/// `EAGAIN` while another task holds the device lock, which may be unbinding the driver; `EINVAL`
-/// if it is no PCI device; those of the reset, `ENOTTY` if there is no way to do it.
+/// `EAGAIN` if another task, which may be unbinding the driver, holds the device lock; `EINVAL` if
+/// it is not a PCI device; those of the reset, `ENOTTY` if no reset method is supported.
 pub fn try_reset(dev: &Device, is_wanted: impl FnOnce() -> bool, tried: impl FnOnce()) -> Result {
     let pdev: &pci::Device = dev.try_into()?;
     let pdev = super::raw_pci(pdev);

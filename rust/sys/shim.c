@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What exists as a macro or an inline function only, and so cannot be called
- * from Rust: protection and flags of a memory area, whether a DMA mapping
- * failed, the limits of a task, when it gives way to others, when softirqs run,
- * the scheduler's clock, whether a CPU is idle, the DMA barriers of kernels
- * whose Rust side lacks them, and the definitions of the trace points. Nothing
- * else.
+ * Wrappers of macros and inline functions, which Rust cannot call: VMA flags,
+ * DMA mapping errors, rlimits and signals, rescheduling, softirqs, the
+ * scheduler clock, idle CPUs, and the DMA barriers that older kernels lack in
+ * Rust. Also defines the trace points. Nothing else.
  */
 #include <linux/bottom_half.h>
 #include <linux/dma-mapping.h>
@@ -67,7 +65,7 @@ void qpair_bh_disable(void)
 	local_bh_disable();
 }
 
-/* Runs the softirqs that were raised meanwhile. */
+/* Also runs the softirqs raised meanwhile. */
 void qpair_bh_enable(void)
 {
 	local_bh_enable();
@@ -78,7 +76,7 @@ u64 qpair_clock(void)
 	return local_clock();
 }
 
-/* Nobody had this CPU when it was interrupted, and nobody has asked for it since. */
+/* The CPU was idle when it was interrupted, and no task is waiting for it. */
 bool qpair_idle(void)
 {
 	return is_idle_task(current) && !need_resched();

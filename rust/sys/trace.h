@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The trace points of qpair; trace.rs calls them. Objects are named by their whole number; dev is
- * the N of /dev/qpairN. What has no dev happens in the poll that runs on its CPU, or in a task.
+ * The trace points of qpair; trace.rs calls them. An object is given by its whole number; dev is
+ * the N of /dev/qpairN. Events without dev occur in the poll that runs on their CPU, or in a task.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM qpair
@@ -63,7 +63,7 @@ TRACE_EVENT(qpair_poll_start,
 	TP_printk("dev=%u eq=0x%08x budget=%u", __entry->dev, __entry->eq, __entry->budget)
 );
 
-/* It ends: what it did of its budget, and whether it runs again. */
+/* A round of an EQ's poll ends: the work done, and whether it runs again. */
 TRACE_EVENT(qpair_poll_end,
 	TP_PROTO(u32 dev, u32 eq, u32 done, bool again),
 	TP_ARGS(dev, eq, done, again),

@@ -2,12 +2,11 @@
 
 //! Trace points, `events/qpair/` in tracefs; `trace.h` declares them.
 //!
-//! One that is off costs a no-op instruction: the branch into C is patched in when it is switched
-//! on. [`kernel::tracepoint`]'s macro does the same, but expects the trace point to be declared
-//! in the kernel's own bindings.
+//! A disabled trace point costs one no-op instruction (a static branch). [`kernel::tracepoint`]'s
+//! macro does the same, but needs the trace point to be declared in the kernel's own bindings.
 //!
-//! All are callable in any context. A process posts, polls and arms without the kernel, so its work
-//! requests, completions and doorbells are not here; its events are.
+//! All are callable in any context. A process posts, polls and arms without the kernel, so only its
+//! events are traced, not its work requests, completions and doorbells.
 
 #[cfg(CONFIG_TRACEPOINTS)]
 use kernel::bindings;
@@ -61,7 +60,7 @@ trace_points! {
     /// A round of an EQ's poll begins.
     fn poll_start(dev: u32, eq: u32, budget: u32);
 
-    /// It ends: what it did of its budget, and whether it runs again.
+    /// A round of an EQ's poll ends: the work done, and whether it runs again.
     fn poll_end(dev: u32, eq: u32, done: u32, again: bool);
 
     /// An event was taken from an EQ.
@@ -89,7 +88,7 @@ trace_points! {
 pub enum Wrong {
     /// A completion has an error: its status.
     Completion = 0,
-    /// A completion makes no sense: its index.
+    /// A stale completion: its index.
     Stale = 1,
     /// A command failed: the errno.
     Command = 2,
@@ -102,6 +101,6 @@ pub enum Wrong {
 /// [`error`] of a kind.
 #[inline(always)]
 pub fn wrong(what: Wrong, number: u32, detail: u32) {
-    // CAST: What the enumeration says.
+    // CAST: The discriminant.
     error(what as u32, number, detail);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Waiting for something that is said from a context that takes no lock.
+//! Wait queues, for wakeups from a context that takes no lock.
 //!
 //! C header: [`include/linux/wait.h`](srctree/include/linux/wait.h)
 //!
-//! [`kernel::sync::CondVar`] goes with a lock that who changes the condition must hold as well, or
-//! a notification between the look and the sleep is lost. A softirq cannot take a mutex. So here the
-//! condition is evaluated after queueing, as `wait_event()` does: no lock is needed.
+//! With [`kernel::sync::CondVar`] the waker must change the condition under a lock, or a wakeup
+//! between the check and the sleep is lost. A softirq cannot take a mutex. Here the condition is
+//! evaluated after queueing, as in `wait_event()`, so no lock is needed.
 
 use kernel::{
     bindings,
@@ -49,7 +49,7 @@ impl Drop for Entry<'_> {
 }
 
 impl Waiters {
-    /// Nobody waits.
+    /// An empty wait queue.
     pub fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             head <- Opaque::ffi_init(|slot| {
@@ -96,13 +96,13 @@ impl Waiters {
             if condition() {
                 return Ok(());
             }
-            // SAFETY: Any task may call it. The caller is in a context that may sleep, as this
-            // function asks for; a wake-up since the entry was queued makes it return at once.
+            // SAFETY: Any task may call it, and the caller may sleep. A wakeup since the entry was
+            // queued makes it return at once.
             unsafe { bindings::schedule_timeout(kernel::task::MAX_SCHEDULE_TIMEOUT) };
         }
     }
 
-    /// Lets all look at their condition again. Any context.
+    /// Wakes all waiters to check their conditions again. Any context.
     pub fn wake_all(&self) {
         // SAFETY: The queue is initialised; these are the arguments of `wake_up_all()`.
         unsafe {

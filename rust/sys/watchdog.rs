@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Something that is done again and again, in process context, until it is dropped.
+//! Periodic work in process context, until it is dropped.
 //!
-//! [`kernel::workqueue`] has delayed work, but none that can be cancelled.
+//! The delayed work of [`kernel::workqueue`] cannot be cancelled.
 
 use core::pin::Pin;
 use kernel::{
@@ -21,14 +21,14 @@ use kernel::{
     workqueue, //
 };
 
-/// What a [`Watchdog`] does.
+/// The work of a [`Watchdog`].
 pub trait Check: Send + Sync + 'static {
-    /// Gives the pause until the next time. Process context; may sleep, but not wait for the
-    /// watchdog's own drop.
+    /// Does the work, and returns the pause until the next call. Process context; may sleep, but
+    /// must not wait for the watchdog's own drop.
     fn check(&self) -> Msecs;
 }
 
-/// Calls a [`Check`] again and again, with the pauses that it wants.
+/// Calls a [`Check`] periodically, with the pauses that it returns.
 ///
 /// # Invariants
 ///
@@ -49,7 +49,8 @@ unsafe impl<C: Check> Send for Watchdog<C> {}
 unsafe impl<C: Check> Sync for Watchdog<C> {}
 
 impl<C: Check> Watchdog<C> {
-    /// Runs `check` in `pause` milliseconds, and then as it says. The drop ends it.
+    /// Calls `check` in `pause` milliseconds, and then after each pause it returns. The drop stops
+    /// it.
     pub fn new(pause: Msecs, check: C) -> impl PinInit<Self, Error> {
         pin_init!(Self {
             // INVARIANT: Initialised here.
@@ -82,8 +83,8 @@ impl<C: Check> Watchdog<C> {
         })
     }
 
-    /// No call is under way on return, and none comes before [`Self::start`]. Stopping again is
-    /// harmless. Process context, not from a [`Check`]; sleeps.
+    /// On return no call is running, and none starts before [`Self::start`]. Idempotent. Process
+    /// context, not from a [`Check`]; sleeps.
     pub fn stop(&self) {
         if !self.stopped.xchg(true, Full) {
             // SAFETY: Initialised, by the type invariant.
@@ -91,8 +92,8 @@ impl<C: Check> Watchdog<C> {
         }
     }
 
-    /// Goes on after [`Self::stop`], in `pause` milliseconds. Does nothing if it was not stopped.
-    /// Process context, not at the same time as [`Self::stop`].
+    /// Continues after [`Self::stop`], in `pause` milliseconds. Does nothing if it was not stopped.
+    /// Process context, not concurrently with [`Self::stop`].
     pub fn start(&self, pause: Msecs) {
         if self.stopped.xchg(false, Full) {
             // SAFETY: Initialised, by the type invariant, and disabled by `stop`.
