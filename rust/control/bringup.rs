@@ -193,10 +193,7 @@ impl Device {
         }
         let result = function.gate().reopen(pdev);
         match result.and_then(|()| self.bring_up(pdev)) {
-            Ok(()) => dev_info!(
-                pdev,
-                "up again; open files are dead and must be reopened\n"
-            ),
+            Ok(()) => dev_info!(pdev, "up again; open files are dead and must be reopened\n"),
             Err(error) => {
                 self.shut_down(pdev, Lost::Reset);
                 // A device that is gone is not tried again.
@@ -288,10 +285,7 @@ impl Device {
             }
             Quiet::No => {
                 if self.function.attempts() == 0 {
-                    dev_err!(
-                        pdev,
-                        "the device does not reset, disabling bus mastering\n"
-                    );
+                    dev_err!(pdev, "the device does not reset, disabling bus mastering\n");
                 }
                 match sys::pci::clear_master(pdev) {
                     sys::pci::Mastering::Off | sys::pci::Mastering::Gone => true,

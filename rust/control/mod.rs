@@ -19,21 +19,7 @@
 //! | [`bringup`] | bring-up, and the one shutdown |
 //! | [`watch`] | once a second: lost interrupts, CPUs, health; more often: the load |
 //!
-//! # Locks, from the outside in
-//!
-//! | lock | guards |
-//! |---|---|
-//! | the device lock (PCI core) | probe, unbind, reset, sleep and error recovery exclude each other |
-//! | gate (a pass) | the device stays bound; it stays up unless it fails |
-//! | `told` | a failure is handled in the epoch in which it happened |
-//! | the loopback client's `run` | the run |
-//! | a context's own | the objects of the context |
-//! | `moderation` | the mode of moderation and the commands that set it |
-//! | `objects` | the device's and the driver's tables of CQs and queue pairs change together |
-//! | the pause of a poll | what the poll owns |
-//! | `watched` | the state of the check for lost interrupts; a leaf |
-//! | `shares` | the doorbell pages taken in this epoch, and the object counts of their contexts |
-//! | `tenants` | the list of clients; held briefly |
+//! The section Locks of `Documentation/driver.rst` has the order of the locks.
 
 pub(crate) mod admin;
 mod bringup;
