@@ -15,7 +15,7 @@
 //! Two ways of ending do not meet: `release` destroys only while it holds a pass, and the device
 //! only comes with `unmap` when all passes are back. A file that is released in between leaves
 //! everything as it is: the device keeps a reference until it is quiet and has called `unmap`,
-//! and then lets go of who [is done](Tenant::is_done).
+//! and then lets go of who [is done](Client::is_done).
 //!
 //! # What a process can stretch comes first
 //!
@@ -55,13 +55,13 @@ use crate::{
         }, //
     },
     control::{
-        command,
-        device::Device,
-        tenant::{
+        client::{
+            Client, //
             Lost,
             Shown,
-            Tenant, //
         }, //
+        command,
+        device::Device,
     },
     queue::quota::{
         Account,
@@ -317,10 +317,10 @@ impl FileOps for Context {
         )?;
         let pass = this.enter()?;
         device.own_page(&pass, page, this.doorbells.clone())?;
-        let admitted = device.tenants().admit(this.clone());
+        let admitted = device.clients().admit(this.clone());
         // If the device was lost just before, nobody will tell this one.
         if let Err(error) = admitted.and_then(|()| this.enter().map(drop)) {
-            device.tenants().dismiss(&*this);
+            device.clients().dismiss(&*this);
             device.disown_page(&pass, page);
             return Err(error);
         }
@@ -342,7 +342,7 @@ impl FileOps for Context {
                 self.device.disown_page(&pass, self.page);
                 self.device.give_page(self.epoch, self.page);
                 drop(pass);
-                self.device.tenants().dismiss(&*self);
+                self.device.clients().dismiss(&*self);
                 return;
             }
             // A destroy failed, so the device is about to be reset.
@@ -350,7 +350,7 @@ impl FileOps for Context {
         // In this order: who unmaps looks at `released` after it has.
         self.released.store(true, Release);
         if self.state.lock().is_unmapped() {
-            self.device.tenants().dismiss(&*self);
+            self.device.clients().dismiss(&*self);
         }
     }
 
@@ -436,7 +436,7 @@ impl FileOps for Context {
     }
 }
 
-impl Tenant for Context {
+impl Client for Context {
     fn lost(&self, why: Lost) {
         self.door.shut();
         let health = match why {

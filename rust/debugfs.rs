@@ -21,9 +21,9 @@ mod live;
 use crate::{
     abi::counters::Counter,
     control::{
+        client::Shown, //
         command::QueryCounters,
         device::Device,
-        tenant::Shown, //
     },
     data::eq::{
         Eq as EventQueue,
@@ -204,7 +204,7 @@ fn show_cqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             )
         },
     )?;
-    show_tenants(device, Shown::Cqs, f)
+    show_clients(device, Shown::Cqs, f)
 }
 
 fn is_armed(node: &Node) -> u32 {
@@ -236,14 +236,14 @@ fn show_qps(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             )
         },
     )?;
-    show_tenants(device, Shown::Qps, f)
+    show_clients(device, Shown::Qps, f)
 }
 
-fn show_tenants(device: &Device, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn show_clients(device: &Device, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut result = Ok(());
-    device.tenants().for_each(|tenant| {
+    device.clients().for_each(|client| {
         if result.is_ok() {
-            result = tenant.describe(what, f);
+            result = client.describe(what, f);
         }
     });
     result
@@ -251,17 +251,17 @@ fn show_tenants(device: &Device, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt
 
 fn show_mrs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "# memory regions")?;
-    show_tenants(device, Shown::Mrs, f)
+    show_clients(device, Shown::Mrs, f)
 }
 
 fn show_pds(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "# protection domains")?;
-    show_tenants(device, Shown::Pds, f)
+    show_clients(device, Shown::Pds, f)
 }
 
 fn show_contexts(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "# open files")?;
-    show_tenants(device, Shown::Contexts, f)
+    show_clients(device, Shown::Contexts, f)
 }
 
 fn show_device(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

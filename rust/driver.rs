@@ -9,9 +9,9 @@ use crate::{
     abi,
     context::Context,
     control::{
+        client::Lost,
         device::Device,
         moderate::SAMPLE,
-        tenant::Lost,
         watch::{
             Sampler,
             Watch,

@@ -28,7 +28,7 @@
 //! # Locks
 //!
 //! `run`, inside a pass: the objects of the run; the end of the run destroys them, or
-//! [`Tenant::unmap`] drops them when the device is lost. `report`: the text of the last run.
+//! [`Client::unmap`] drops them when the device is lost. `report`: the text of the last run.
 
 mod lane;
 mod plan;
@@ -46,16 +46,16 @@ use crate::{
         Number, //
     },
     control::{
+        client::{
+            Client, //
+            Lost,
+            Shown,
+        }, //
         device::Device,
         mr::{
             self,
             Region, //
         },
-        tenant::{
-            Lost,
-            Shown,
-            Tenant, //
-        }, //
     },
     data::{
         cq::KernelCq,
@@ -190,13 +190,13 @@ impl Loopback {
             }),
             GFP_KERNEL,
         )?;
-        this.device.tenants().admit(this.clone())?;
+        this.device.clients().admit(this.clone())?;
         Ok(this)
     }
 
     /// Undoes [`Self::new`].
     pub(crate) fn leave(&self) {
-        self.device.tenants().dismiss(self);
+        self.device.clients().dismiss(self);
     }
 
     /// A write to the debugfs file: executes a run, and returns when it is over.
@@ -542,7 +542,7 @@ impl Loopback {
     }
 }
 
-impl Tenant for Loopback {
+impl Client for Loopback {
     fn lost(&self, _why: Lost) {
         if let Some(run) = self.run.lock().as_ref() {
             run.progress.cancel();

@@ -18,6 +18,7 @@
 //! objects at once; single objects are destroyed only while the device runs.
 
 use super::{
+    client::Lost, //
     command::{
         Create,
         Eq as EqObject, //
@@ -27,7 +28,6 @@ use super::{
         AdminRings,
         Quiet, //
     },
-    tenant::Lost, //
 };
 use crate::{
     abi::Number,
@@ -247,7 +247,7 @@ impl Device {
         };
 
         self.admin.abandon();
-        self.tenants.tell(why);
+        self.clients.tell(why);
         // If not quiet, the memory stays allocated until the device is reset.
         self.kept.store(!quiet, Relaxed);
         if quiet {
@@ -259,8 +259,8 @@ impl Device {
 
     /// The hardware is quiet: frees all memory that it could access. Idempotent.
     fn release(&self) {
-        self.tenants.for_each(|tenant| tenant.unmap());
-        self.tenants.dismiss_if(|tenant| tenant.is_done());
+        self.clients.for_each(|client| client.unmap());
+        self.clients.dismiss_if(|client| client.is_done());
         self.eqs.end();
         self.admin.close();
     }

@@ -4,13 +4,13 @@
 
 use super::{
     admin::Admin,
+    client::Clients, //
     eqs::Eqs,
     moderate::{
         Mode,
         Moderation, //
     },
     shares::Shares,
-    tenant::Tenants, //
 };
 use crate::{
     data::{
@@ -66,7 +66,7 @@ pub(crate) struct Device {
     #[pin]
     pub(super) objects: Mutex<Tables>,
     #[pin]
-    pub(super) tenants: Tenants,
+    pub(super) clients: Clients,
     /// The number of objects of each kind, shared by contexts and the kernel.
     pub(super) most: PerKind<u32>,
     #[pin]
@@ -123,7 +123,7 @@ impl Device {
                 eqs <- eqs,
                 admin <- admin,
                 objects <- new_mutex!(Tables(()), "Device::objects"),
-                tenants <- Tenants::new(),
+                clients <- Clients::new(),
                 most,
                 shares <- new_mutex!(Shares::new(), "Device::shares"),
                 told <- new_mutex!(Health::Up, "Device::told"),
@@ -197,8 +197,8 @@ impl Device {
     }
 
     /// Its clients.
-    pub(crate) fn tenants(&self) -> &Tenants {
-        &self.tenants
+    pub(crate) fn clients(&self) -> &Clients {
+        &self.clients
     }
 
     /// How interrupts are moderated. Sleeps.

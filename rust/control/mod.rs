@@ -12,7 +12,7 @@
 //! | [`eqs`] | the EQs of a device: setup, teardown, the check for lost interrupts |
 //! | [`moderate`] | interrupt moderation: off, fixed, adaptive |
 //! | [`shares`] | doorbell pages of processes; object counts of contexts and users |
-//! | [`tenant`] | clients: users of the device that may outlive its binding |
+//! | [`client`] | clients: users of the device that may outlive its binding |
 //! | [`device`] | the device: its admin queue, and the four above |
 //! | [`objects`] | creates and destroys objects, and keeps the EQs' tables in step |
 //! | [`quota`] | charges objects to contexts and users |
@@ -23,6 +23,7 @@
 
 pub(crate) mod admin;
 mod bringup;
+pub(crate) mod client;
 pub(crate) mod command;
 pub(crate) mod device;
 mod eqs;
@@ -33,5 +34,4 @@ pub(crate) mod qp;
 mod quota;
 mod registers;
 mod shares;
-pub(crate) mod tenant;
 pub(crate) mod watch;

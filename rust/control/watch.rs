@@ -4,9 +4,9 @@
 //! the load, for interrupt moderation.
 
 use super::{
+    client::Lost, //
     device::Device,
     moderate::REST,
-    tenant::Lost, //
 };
 use crate::{
     data::function::Health,
@@ -105,7 +105,7 @@ impl Watch {
             };
             device.admin.abandon();
             if *told != health {
-                device.tenants.tell(lost);
+                device.clients.tell(lost);
                 if lost == Lost::Reset && function.attempts() == 0 {
                     dev_info!(function.device(), "resetting the device\n");
                 }

@@ -22,7 +22,7 @@ pub(crate) enum Lost {
 }
 
 /// A user of the device that may outlive its binding: an open file, or the loopback client.
-pub(crate) trait Tenant: Send + Sync {
+pub(crate) trait Client: Send + Sync {
     /// The device is lost: zaps user mappings of doorbells and wakes sleeping tasks. Process
     /// context; may be called more than once.
     fn lost(&self, why: Lost);
@@ -54,31 +54,31 @@ pub(crate) enum Shown {
 
 /// The clients of a device.
 #[pin_data]
-pub(crate) struct Tenants {
+pub(crate) struct Clients {
     #[pin]
-    list: Mutex<KVec<Option<Arc<dyn Tenant>>>>,
+    list: Mutex<KVec<Option<Arc<dyn Client>>>>,
 }
 
-impl Tenants {
+impl Clients {
     /// An empty list.
     pub(super) fn new() -> impl PinInit<Self> {
-        pin_init!(Self { list <- new_mutex!(KVec::new(), "Device::tenants") })
+        pin_init!(Self { list <- new_mutex!(KVec::new(), "Device::clients") })
     }
 
     /// Notifies all clients that the device is lost. Sleeps.
     pub(super) fn tell(&self, why: Lost) {
-        self.for_each(|tenant| tenant.lost(why));
+        self.for_each(|client| client.lost(why));
     }
 
     /// Calls `f` for every client, with the list unlocked. No client changes its index.
-    pub(crate) fn for_each(&self, mut f: impl FnMut(&dyn Tenant)) {
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&dyn Client)) {
         let mut place = 0;
         loop {
-            let Some(tenant) = self.list.lock().get(place).cloned() else {
+            let Some(client) = self.list.lock().get(place).cloned() else {
                 return;
             };
-            if let Some(tenant) = tenant {
-                f(&*tenant);
+            if let Some(client) = client {
+                f(&*client);
             }
             place += 1;
         }
@@ -89,35 +89,35 @@ impl Tenants {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn admit(&self, tenant: Arc<dyn Tenant>) -> Result {
-        let mut tenants = self.list.lock();
-        match tenants.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(tenant),
-            None => tenants.push(Some(tenant), GFP_KERNEL)?,
+    pub(crate) fn admit(&self, client: Arc<dyn Client>) -> Result {
+        let mut clients = self.list.lock();
+        match clients.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(client),
+            None => clients.push(Some(client), GFP_KERNEL)?,
         }
         Ok(())
     }
 
     /// Removes a client. Sleeps.
-    pub(crate) fn dismiss(&self, tenant: &dyn Tenant) {
-        self.dismiss_if(|other| ptr::addr_eq(other, tenant));
+    pub(crate) fn dismiss(&self, client: &dyn Client) {
+        self.dismiss_if(|other| ptr::addr_eq(other, client));
     }
 
     /// Removes the matching clients one by one, so that no last reference is dropped with the list
     /// locked.
-    pub(super) fn dismiss_if(&self, is_meant: impl Fn(&dyn Tenant) -> bool) {
+    pub(super) fn dismiss_if(&self, is_meant: impl Fn(&dyn Client) -> bool) {
         let mut place = 0;
         loop {
-            let Some(tenant) = self.list.lock().get(place).cloned() else {
+            let Some(client) = self.list.lock().get(place).cloned() else {
                 return;
             };
-            if let Some(tenant) = tenant.filter(|tenant| is_meant(&**tenant)) {
+            if let Some(client) = client.filter(|client| is_meant(&**client)) {
                 // Another client may have taken the index meanwhile.
-                let mut tenants = self.list.lock();
-                let left = tenants
+                let mut clients = self.list.lock();
+                let left = clients
                     .get_mut(place)
-                    .and_then(|found| found.take_if(|found| Arc::ptr_eq(found, &tenant)));
-                drop(tenants);
+                    .and_then(|found| found.take_if(|found| Arc::ptr_eq(found, &client)));
+                drop(clients);
                 drop(left);
             }
             place += 1;
