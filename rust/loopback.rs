@@ -516,7 +516,7 @@ impl Loopback {
         match queue.destroy(self.device.admin(), pass) {
             // Nothing was posted to it.
             Ok(_) => cq.give_back(queue.retire()),
-            Err(_) => self.device.admin().strand(queue),
+            Err(_) => self.device.admin().leak(queue),
         }
     }
 
@@ -532,7 +532,7 @@ impl Loopback {
         for region in run.regions {
             if !clean || Region::destroy(device.admin(), pass, region.key()).is_err() {
                 clean = false;
-                device.admin().strand(region);
+                device.admin().leak(region);
             }
         }
         if clean {

@@ -161,7 +161,7 @@ struct Free {
 }
 
 /// Memory that the device may still access, without any other use.
-type Stranded = KVec<KBox<dyn Send>>;
+type Leaked = KVec<KBox<dyn Send>>;
 
 /// The admin queue, for its callers.
 #[pin_data]
@@ -174,7 +174,7 @@ pub(crate) struct Admin {
     #[pin]
     freed: CondVar,
     #[pin]
-    stranded: Mutex<Stranded>,
+    leaked: Mutex<Leaked>,
     commands: Atomic<u64>,
     refused: Atomic<u64>,
 }
@@ -210,7 +210,7 @@ impl Admin {
                 "Admin::free"
             ),
             freed <- new_condvar!("Admin::freed"),
-            stranded <- new_mutex!(KVec::new(), "Admin::stranded"),
+            leaked <- new_mutex!(KVec::new(), "Admin::leaked"),
             commands: Atomic::new(0),
             refused: Atomic::new(0),
         }))
@@ -256,19 +256,19 @@ impl Admin {
     pub(crate) fn close(&self) {
         let abandoned = self.free.lock().abandoned.take();
         drop(abandoned);
-        let stranded = core::mem::take(&mut *self.stranded.lock());
-        drop(stranded);
+        let leaked = core::mem::take(&mut *self.leaked.lock());
+        drop(leaked);
     }
 
     /// Keeps `thing`, which the device may still access, until the device is quiet. Sleeps.
-    pub(crate) fn strand<T: Send + 'static>(&self, thing: T) {
+    pub(crate) fn leak<T: Send + 'static>(&self, thing: T) {
         let room = KBox::<T>::new_uninit(GFP_KERNEL);
-        let mut stranded = self.stranded.lock();
-        match (room, stranded.reserve(1, GFP_KERNEL)) {
+        let mut leaked = self.leaked.lock();
+        match (room, leaked.reserve(1, GFP_KERNEL)) {
             (Ok(room), Ok(())) => {
                 let boxed: KBox<dyn Send> = room.write(thing);
                 // Reserved above.
-                let _: Result<_, _> = stranded.push_within_capacity(boxed);
+                let _: Result<_, _> = leaked.push_within_capacity(boxed);
             }
             _ => {
                 let dev = self.function.device();
@@ -313,7 +313,7 @@ impl Admin {
             Ok(reply) => Ok((reply, memory)),
             Err(Refusal::Error(error)) => Err(error),
             Err(Refusal::NoAnswer) => {
-                self.strand(memory);
+                self.leak(memory);
                 Err(self.function.error())
             }
         }

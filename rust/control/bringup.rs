@@ -135,7 +135,7 @@ impl Device {
             .paused(|eq, state| state.attach(eq, pass.dev(), Number::ADMIN, Entry { node, body }));
         if let Err((error, entry)) = attached {
             eq0.paused(|_, state| state.unbind_node(entry.node, None));
-            self.admin.strand(entry.body);
+            self.admin.leak(entry.body);
             return Err(error);
         }
         enabled?;
@@ -147,7 +147,7 @@ impl Device {
             let create = Create::<EqObject>(context);
             let (number, ring) = self.admin.create(&pass, create, ring)?;
             if let Err(error) = self.eqs.begin(eq, number, epoch, ring.clone()) {
-                self.admin.strand(ring);
+                self.admin.leak(ring);
                 return Err(error);
             }
         }

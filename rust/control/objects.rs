@@ -258,7 +258,7 @@ impl Device {
                 Ok(())
             }
             Err(error) => {
-                self.admin.strand(cq);
+                self.admin.leak(cq);
                 Err(error)
             }
         }
@@ -338,7 +338,7 @@ impl Device {
     fn keep_unless<M: Send + 'static>(&self, ended: Result, memory: M) {
         match ended {
             Ok(()) => drop(memory),
-            Err(_) => self.admin.strand(memory),
+            Err(_) => self.admin.leak(memory),
         }
     }
 
