@@ -342,7 +342,7 @@ impl Loopback {
         run.groups.reserve(ready.len(), GFP_KERNEL)?;
         while let Some((vector, mut cq)) = ready.pop() {
             let number = cq.number();
-            cq.begin(&device.function().bells(pass.dev()));
+            cq.begin(&device.function().doorbells(pass.dev()));
             match device.attach_kernel_cq(pass, vector, cq) {
                 Ok(()) => run
                     .groups

@@ -400,7 +400,7 @@ impl Admin {
             queues
                 .post_block(0, Tag::new(tag), wqe.encode())
                 .map_err(|_| EBUSY)?;
-            queues.ring(&self.function.bells(pass.dev()));
+            queues.ring(&self.function.doorbells(pass.dev()));
             // No error from here on: the device has the command.
             let pair = queues.pairs().first();
             Ok(pair.map_or((Index::ZERO, 0), |pair| (pair.tail(), pair.in_flight().0)))

@@ -281,7 +281,7 @@ impl Device {
                 }
             }
         }
-        cq.drain(&self.function.bells(pass.dev()));
+        cq.drain(&self.function.doorbells(pass.dev()));
         let eq = self.eqs.of(vector)?;
         let mut tables = self.objects.lock();
         self.end_cq(&mut tables, pass, eq, cq.number())

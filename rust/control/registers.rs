@@ -128,7 +128,7 @@ impl Function {
     /// `ENODEV` if it is gone or not a device of this model; those of mapping a BAR.
     pub(crate) fn map(pdev: &pci::Device<Bound>, gate: Arc<Gate>) -> Result<Arc<Self>> {
         let registers = Bar::new(pdev, &gate, doorbell::BAR_REGS, c"qpair")?;
-        let bells = Bar::new(pdev, &gate, doorbell::BAR_DOORBELLS, c"qpair")?;
+        let doorbells = Bar::new(pdev, &gate, doorbell::BAR_DOORBELLS, c"qpair")?;
         let limits = Limits::read(pdev.as_ref(), registers.access(pdev.as_ref())?)?;
         let in_place = dma::is_in_place(&gate.enter()?)?;
         if !in_place {
@@ -138,7 +138,7 @@ impl Function {
                  remedy: an IOMMU, or boot without swiotlb=force\n"
             );
         }
-        let function = Self::new(gate, registers, bells, limits, in_place);
+        let function = Self::new(gate, registers, doorbells, limits, in_place);
         Ok(Arc::new(function, GFP_KERNEL)?)
     }
 

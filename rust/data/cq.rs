@@ -22,7 +22,7 @@ use super::{
         Done,
         BATCH, //
     },
-    function::Bells,
+    function::Doorbells,
     qp::{
         self,
         QueuePair,
@@ -98,8 +98,8 @@ pub(crate) trait Owner: Send + Sync {
 pub(crate) trait Client: Send {
     /// The queue pairs are connected, and the CQ is not polled yet. Doorbells of posted requests
     /// are rung when this returns. Process context.
-    fn begin(&mut self, queues: &mut Queues, bells: &Bells<'_>) {
-        let _ = (queues, bells);
+    fn begin(&mut self, queues: &mut Queues, doorbells: &Doorbells<'_>) {
+        let _ = (queues, doorbells);
     }
 
     /// Requests have completed, in this order, and their slots are free again. Called once a turn.
@@ -176,15 +176,15 @@ impl Queues {
     /// Rings the doorbells of posted requests: receives first, since a send of one queue pair may
     /// need a receive of another.
     #[inline]
-    pub(crate) fn ring(&mut self, bells: &Bells<'_>) {
+    pub(crate) fn ring(&mut self, doorbells: &Doorbells<'_>) {
         for place in &self.dirty {
             if let Some(pair) = self.pairs.get_mut(usize::from(*place)) {
-                pair.ring_recv(bells);
+                pair.ring_recv(doorbells);
             }
         }
         for place in &self.dirty {
             if let Some(pair) = self.pairs.get_mut(usize::from(*place)) {
-                pair.ring_send(bells);
+                pair.ring_send(doorbells);
                 pair.is_dirty = false;
             }
         }
@@ -336,9 +336,9 @@ impl KernelCq {
     }
 
     /// All queue pairs have been added: starts the client.
-    pub(crate) fn begin(&mut self, bells: &Bells<'_>) {
-        self.client.begin(&mut self.queues, bells);
-        self.queues.ring(bells);
+    pub(crate) fn begin(&mut self, doorbells: &Doorbells<'_>) {
+        self.client.begin(&mut self.queues, doorbells);
+        self.queues.ring(doorbells);
     }
 
     /// Reads up to `max` completions.
@@ -420,7 +420,7 @@ impl KernelCq {
     /// Publishes the head, with an arm if `arm`; then frees slots; then completes what was
     /// consumed; then rings the doorbells of what the client has posted.
     #[inline]
-    pub(crate) fn publish(&mut self, arm: bool, batch: &mut Batch, bells: &Bells<'_>) {
+    pub(crate) fn publish(&mut self, arm: bool, batch: &mut Batch, doorbells: &Doorbells<'_>) {
         let number = self.number;
         let place = if arm {
             doorbell::CQ_ARM_NEXT
@@ -433,7 +433,7 @@ impl KernelCq {
             } else {
                 trace::head(false, number.raw(), head.get(), false);
             }
-            bells.ring(place, number, head.get());
+            doorbells.ring(place, number, head.get());
         });
         let freed = self.limbo.release(published);
         // Cannot fail: the slots are of this ring.
@@ -449,16 +449,16 @@ impl KernelCq {
         }
         self.client.completed(&mut self.queues, batch.done());
         batch.clear();
-        self.queues.ring(bells);
+        self.queues.ring(doorbells);
     }
 
     /// Consumes all entries of a CQ whose queue pairs are destroyed. Nothing is completed, so the
     /// batch needs no memory and destroying a CQ cannot fail for lack of memory.
-    pub(crate) fn drain(&mut self, bells: &Bells<'_>) {
+    pub(crate) fn drain(&mut self, doorbells: &Doorbells<'_>) {
         let mut batch = Batch::none();
         loop {
             let consumed = self.consume(u32::MAX, &mut batch);
-            self.publish(false, &mut batch, bells);
+            self.publish(false, &mut batch, doorbells);
             if consumed.drained {
                 return;
             }

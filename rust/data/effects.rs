@@ -20,7 +20,7 @@ use super::{
         Owner, //
     },
     function::{
-        Bells,
+        Doorbells,
         Failure,
         Function, //
     },
@@ -143,7 +143,7 @@ impl Owners {
 pub(super) struct Act<'a> {
     world: &'a mut World,
     function: &'a Function,
-    bells: Bells<'a>,
+    doorbells: Doorbells<'a>,
 }
 
 impl<'a> Act<'a> {
@@ -156,7 +156,7 @@ impl<'a> Act<'a> {
         Self {
             world,
             function,
-            bells: function.bells(dev),
+            doorbells: function.doorbells(dev),
         }
     }
 }
@@ -183,7 +183,7 @@ impl Effects for Act<'_> {
             number,
             entry: self.world.cqs.get_mut(number)?,
             batch: &mut self.world.batch,
-            bells: &self.bells,
+            doorbells: &self.doorbells,
         })
     }
 
@@ -225,7 +225,7 @@ impl Effects for Act<'_> {
             doorbell::EQ_HEAD_MASKED
         };
         trace::head(true, self.world.number.raw(), head.get(), !unmask);
-        self.bells.ring(place, self.world.number, head.get());
+        self.doorbells.ring(place, self.world.number, head.get());
     }
 }
 
@@ -234,7 +234,7 @@ pub(super) struct OnCq<'a> {
     number: Number,
     entry: &'a mut Entry,
     batch: &'a mut Batch,
-    bells: &'a Bells<'a>,
+    doorbells: &'a Doorbells<'a>,
 }
 
 impl CqEffects for OnCq<'_> {
@@ -254,7 +254,7 @@ impl CqEffects for OnCq<'_> {
     #[inline]
     fn publish(&mut self, arm: bool) {
         if let Body::Kernel(kernel) = &mut self.entry.body {
-            kernel.publish(arm, self.batch, self.bells);
+            kernel.publish(arm, self.batch, self.doorbells);
         }
     }
 

@@ -48,7 +48,7 @@ use kernel::{
 };
 
 /// Bytes of the doorbell BAR that every function has: page 0.
-pub(crate) const BELLS: usize = doorbell::PAGE_BYTES as usize;
+pub(crate) const DOORBELLS: usize = doorbell::PAGE_BYTES as usize;
 
 /// The limits of the function, read once from its registers.
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +139,7 @@ pub(crate) enum Failure {
 pub(crate) struct Function {
     gate: Arc<Gate>,
     registers: Bar<{ model::BYTES }>,
-    bells: Bar<BELLS>,
+    doorbells: Bar<DOORBELLS>,
     limits: Limits,
     in_place: bool,
     health: Atomic<u32>,
@@ -154,14 +154,14 @@ impl Function {
     pub(crate) fn new(
         gate: Arc<Gate>,
         registers: Bar<{ model::BYTES }>,
-        bells: Bar<BELLS>,
+        doorbells: Bar<DOORBELLS>,
         limits: Limits,
         in_place: bool,
     ) -> Self {
         Self {
             gate,
             registers,
-            bells,
+            doorbells,
             limits,
             in_place,
             health: Atomic::new(Health::Down as u32),
@@ -321,9 +321,9 @@ impl Function {
     }
 
     /// The doorbells of page 0. `dev` proves that the device is bound.
-    pub(crate) fn bells<'a>(&'a self, dev: &'a Device<Bound>) -> Bells<'a> {
-        Bells {
-            bells: &self.bells,
+    pub(crate) fn doorbells<'a>(&'a self, dev: &'a Device<Bound>) -> Doorbells<'a> {
+        Doorbells {
+            doorbells: &self.doorbells,
             dev,
             index: self.index(),
         }
@@ -335,20 +335,20 @@ impl Function {
     ///
     /// `EINVAL` if the BAR has no such page.
     pub(crate) fn page_frame(&self, page: u16) -> Result<Frame> {
-        self.bells.frame(u64::from(page) * doorbell::PAGE_BYTES)
+        self.doorbells.frame(u64::from(page) * doorbell::PAGE_BYTES)
     }
 }
 
 /// The driver's doorbells.
 #[derive(Clone, Copy)]
-pub(crate) struct Bells<'a> {
-    bells: &'a Bar<BELLS>,
+pub(crate) struct Doorbells<'a> {
+    doorbells: &'a Bar<DOORBELLS>,
     dev: &'a Device<Bound>,
     /// N of `/dev/qpairN`, for trace points.
     index: u32,
 }
 
-impl Bells<'_> {
+impl Doorbells<'_> {
     /// Writes `index` of `number` to the doorbell at offset `place`. Any context.
     #[inline]
     pub(crate) fn ring(&self, place: u64, number: Number, index: u32) {
@@ -356,7 +356,7 @@ impl Bells<'_> {
         trace::doorbell(self.index, place as u32, number.raw(), index);
         // Fails only for the `dev` of another device, or outside of the page.
         let _: Result =
-            self.bells
+            self.doorbells
                 .doorbell(self.dev, place as usize, doorbell::value(number, index));
     }
 }

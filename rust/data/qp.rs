@@ -18,7 +18,7 @@
 //! poster.
 
 use super::{
-    function::Bells,
+    function::Doorbells,
     ring::{
         Ring,
         View, //
@@ -456,19 +456,19 @@ impl<S> QueuePair<S> {
 
     /// Rings the RQ doorbell if receives were posted since the last time.
     #[inline]
-    pub(crate) fn ring_recv(&mut self, bells: &Bells<'_>) {
+    pub(crate) fn ring_recv(&mut self, doorbells: &Doorbells<'_>) {
         let number = self.number;
         if let Some(rq) = self.rq.as_mut() {
-            rq.ring(|tail| bells.ring(doorbell::RQ, number, tail.get()));
+            rq.ring(|tail| doorbells.ring(doorbell::RQ, number, tail.get()));
         }
     }
 
     /// Rings the SQ doorbell if sends were posted since the last time.
     #[inline]
-    pub(crate) fn ring_send(&mut self, bells: &Bells<'_>) {
+    pub(crate) fn ring_send(&mut self, doorbells: &Doorbells<'_>) {
         let number = self.number;
         self.sq
-            .ring(|tail| bells.ring(doorbell::SQ, number, tail.get()));
+            .ring(|tail| doorbells.ring(doorbell::SQ, number, tail.get()));
     }
 
     /// Handles a completion. Returns how many slots it covers, `None` if it is invalid.

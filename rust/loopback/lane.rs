@@ -29,7 +29,7 @@ use crate::{
             Client,
             Queues, //
         },
-        function::Bells,
+        function::Doorbells,
         qp::{
             Sends,
             Tag, //
@@ -463,7 +463,7 @@ impl Lanes {
 }
 
 impl Client for Lanes {
-    fn begin(&mut self, queues: &mut Queues, bells: &Bells<'_>) {
+    fn begin(&mut self, queues: &mut Queues, doorbells: &Doorbells<'_>) {
         if self.plan.op == Op::Send {
             let receives = self.plan.count.min(self.plan.depth.entries().into());
             for place in 0..self.lanes.len() {
@@ -471,7 +471,7 @@ impl Client for Lanes {
                     self.receive(queues, place, n);
                 }
             }
-            queues.ring(bells);
+            queues.ring(doorbells);
         }
         for place in 0..self.lanes.len() {
             self.pump(queues, place);
