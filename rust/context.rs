@@ -56,12 +56,12 @@ use crate::{
     },
     control::{
         client::{
-            Client, //
+            Client,
             Lost,
-            Shown,
-        }, //
+            Shown, //
+        },
         command,
-        device::Device,
+        device::Device, //
     },
     queue::quota::{
         Account,

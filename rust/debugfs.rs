@@ -21,9 +21,9 @@ mod live;
 use crate::{
     abi::counters::Counter,
     control::{
-        client::Shown, //
+        client::Shown,
         command::QueryCounters,
-        device::Device,
+        device::Device, //
     },
     data::eq::{
         Eq as EventQueue,

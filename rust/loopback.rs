@@ -47,10 +47,10 @@ use crate::{
     },
     control::{
         client::{
-            Client, //
+            Client,
             Lost,
-            Shown,
-        }, //
+            Shown, //
+        },
         device::Device,
         mr::{
             self,

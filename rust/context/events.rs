@@ -15,7 +15,7 @@ use crate::{
     },
     data::cq::{
         AsyncEvent,
-        Owner, //
+        EventHandler, //
     },
     sys::{
         eventfd::EventFd,
@@ -168,7 +168,7 @@ impl Watch {
     }
 }
 
-impl Owner for Watch {
+impl EventHandler for Watch {
     fn completion(&self, _cq: Number) {
         if let Some(eventfd) = &self.eventfd {
             eventfd.signal();

@@ -18,7 +18,7 @@
 //! objects at once; single objects are destroyed only while the device runs.
 
 use super::{
-    client::Lost, //
+    client::Lost,
     command::{
         Create,
         Eq as EqObject, //

@@ -4,13 +4,13 @@
 
 use super::{
     admin::Admin,
-    client::Clients, //
+    client::Clients,
     eqs::Eqs,
     moderate::{
         Mode,
         Moderation, //
     },
-    shares::Shares,
+    shares::Shares, //
 };
 use crate::{
     data::{

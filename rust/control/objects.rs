@@ -36,8 +36,8 @@ use crate::{
             Client,
             CqRing,
             Entry,
-            KernelCq,
-            Owner, //
+            EventHandler,
+            KernelCq, //
         },
         effects::Owned,
         eq::EqPoller, //
@@ -52,7 +52,7 @@ use kernel::{
 
 /// Objects of processes.
 impl Device {
-    /// Creates a CQ of a process on `vector`, in `memory`, which is returned. `owner` gets its
+    /// Creates a CQ of a process on `vector`, in `memory`, which is returned. `handler` gets its
     /// events; `charge` is marked once the device has created it. Sleeps.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Device {
         vector: u32,
         context: CqContext,
         memory: M,
-        owner: Arc<dyn Owner>,
+        handler: Arc<dyn EventHandler>,
         charge: &mut Charge<'_>,
     ) -> Result<(Number, M)> {
         let eq = self.eqs.of(vector)?;
@@ -84,10 +84,10 @@ impl Device {
             }
         };
         charge.made();
-        let body = Body::Process(owner.clone());
+        let body = Body::Process(handler.clone());
         let entry = Entry { node, body };
         let memory = self.attach(&mut tables, pass, eq, number, entry, memory)?;
-        if let Err(error) = self.own(&mut tables, Owned::Cq, number, owner) {
+        if let Err(error) = self.own(&mut tables, Owned::Cq, number, handler) {
             self.keep_unless(self.end_cq(&mut tables, pass, eq, number), memory);
             return Err(error);
         }
@@ -125,14 +125,14 @@ impl Device {
         pass: &Pass<'_>,
         context: QpContext,
         memory: M,
-        owner: Arc<dyn Owner>,
+        handler: Arc<dyn EventHandler>,
         charge: &mut Charge<'_>,
     ) -> Result<(Number, M)> {
         let mut tables = self.objects.lock();
         let create = Create::<Qp>(context);
         let (number, memory) = self.create(&mut tables, pass, create, memory)?;
         charge.made();
-        if let Err(error) = self.own(&mut tables, Owned::Qp, number, owner) {
+        if let Err(error) = self.own(&mut tables, Owned::Qp, number, handler) {
             let ended = self.destroy::<Qp>(&mut tables, pass, number);
             self.keep_unless(ended.map(drop), memory);
             return Err(error);
@@ -152,15 +152,20 @@ impl Device {
         Ok(ended)
     }
 
-    /// Registers `owner` for a doorbell page's violations. Sleeps.
+    /// Registers `handler` for a doorbell page's violations. Sleeps.
     ///
     /// # Errors
     ///
     /// `ENOMEM`; `EIO` if the device is down.
-    pub(crate) fn own_page(&self, _pass: &Pass<'_>, page: u16, owner: Arc<dyn Owner>) -> Result {
+    pub(crate) fn own_page(
+        &self,
+        _pass: &Pass<'_>,
+        page: u16,
+        handler: Arc<dyn EventHandler>,
+    ) -> Result {
         let mut tables = self.objects.lock();
         let page = Number::from_raw(page.into());
-        self.own(&mut tables, Owned::Page, page, owner)
+        self.own(&mut tables, Owned::Page, page, handler)
     }
 
     /// Undoes [`Self::own_page`]. Sleeps.
@@ -356,24 +361,24 @@ impl Device {
         Ok(())
     }
 
-    /// Registers `owner` for an object's asynchronous events.
+    /// Registers `handler` for an object's asynchronous events.
     fn own(
         &self,
         _tables: &mut Tables,
         what: Owned,
         number: Number,
-        owner: Arc<dyn Owner>,
+        handler: Arc<dyn EventHandler>,
     ) -> Result {
         let eq0 = self.eqs.eq0()?;
-        let owned = eq0.paused(|_, state| state.own(what, number, owner));
-        // On error `owner` is dropped here, with the poll no longer paused.
-        owned.map_err(|(error, _owner)| error)
+        let owned = eq0.paused(|_, state| state.own(what, number, handler));
+        // On error `handler` is dropped here, with the poll no longer paused.
+        owned.map_err(|(error, _handler)| error)
     }
 
     fn disown(&self, _tables: &mut Tables, what: Owned, number: Number) {
         if let Ok(eq0) = self.eqs.eq0() {
-            let owner = eq0.paused(|_, state| state.disown(what, number));
-            drop(owner);
+            let handler = eq0.paused(|_, state| state.disown(what, number));
+            drop(handler);
         }
     }
 }

@@ -4,9 +4,9 @@
 //! the load, for interrupt moderation.
 
 use super::{
-    client::Lost, //
+    client::Lost,
     device::Device,
-    moderate::REST,
+    moderate::REST, //
 };
 use crate::{
     data::function::Health,

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! The kernel does not read the CQ of a process. It only signals the process, through the CQ's
-//! [`Owner`].
+//! [`EventHandler`].
 
 use super::{
     batch::{
@@ -87,7 +87,7 @@ pub(crate) struct AsyncEvent {
 ///
 /// Both methods are called in poll context. They may use atomics, signal an eventfd and wake tasks;
 /// they must not take a sleeping lock or drop a last reference.
-pub(crate) trait Owner: Send + Sync {
+pub(crate) trait EventHandler: Send + Sync {
     /// An armed CQ has completions.
     fn completion(&self, cq: Number);
     /// An asynchronous event of the object.
@@ -502,7 +502,7 @@ const _: () = assert!(size_of::<(Number, Entry)>() <= 96);
 /// The owner of a CQ.
 pub(crate) enum Body {
     /// A process; its event handler.
-    Process(Arc<dyn Owner>),
+    Process(Arc<dyn EventHandler>),
     /// The kernel.
     Kernel(KBox<KernelCq>),
     /// The kernel; taken from the poll to be destroyed.

@@ -7,8 +7,8 @@
 //! | step of the loop | here |
 //! |---|---|
 //! | consume, publish a kernel CQ | [`KernelCq`](super::cq::KernelCq) |
-//! | signal a CQ of a process | its [`Owner`] |
-//! | an asynchronous event (EQ 0) | the [`Owner`] of the object, or [`Function::fail_in`] |
+//! | signal a CQ of a process | its [`EventHandler`] |
+//! | an asynchronous event (EQ 0) | the [`EventHandler`] of the object, or [`Function::fail_in`] |
 //! | head of the EQ | doorbell |
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
         AsyncEvent,
         Body,
         Entry,
-        Owner, //
+        EventHandler, //
     },
     function::{
         Doorbells,
@@ -87,7 +87,7 @@ pub(super) struct World {
     epoch: u32,
     pub(super) cqs: Table<Entry>,
     /// Of EQ 0: the handlers of asynchronous events.
-    pub(super) owners: Owners,
+    pub(super) handlers: EventHandlers,
     batch: Batch,
     /// Asynchronous events without a handler, or of an unknown kind.
     pub(super) unclaimed: u64,
@@ -100,7 +100,7 @@ impl World {
             number,
             epoch,
             cqs: Table::new(),
-            owners: Owners {
+            handlers: EventHandlers {
                 cqs: Table::new(),
                 qps: Table::new(),
                 pages: Table::new(),
@@ -112,13 +112,13 @@ impl World {
 }
 
 /// The handlers of asynchronous events.
-pub(super) struct Owners {
-    cqs: Table<Arc<dyn Owner>>,
-    pub(super) qps: Table<Arc<dyn Owner>>,
-    pages: Table<Arc<dyn Owner>>,
+pub(super) struct EventHandlers {
+    cqs: Table<Arc<dyn EventHandler>>,
+    pub(super) qps: Table<Arc<dyn EventHandler>>,
+    pages: Table<Arc<dyn EventHandler>>,
 }
 
-/// The kind of object that a number in [`Owners`] names.
+/// The kind of object that a number in [`EventHandlers`] names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owned {
     /// A CQ.
@@ -129,8 +129,8 @@ pub(crate) enum Owned {
     Page,
 }
 
-impl Owners {
-    pub(super) fn of(&mut self, what: Owned) -> &mut Table<Arc<dyn Owner>> {
+impl EventHandlers {
+    pub(super) fn of(&mut self, what: Owned) -> &mut Table<Arc<dyn EventHandler>> {
         match what {
             Owned::Cq => &mut self.cqs,
             Owned::Qp => &mut self.qps,
@@ -208,8 +208,8 @@ impl Effects for Act<'_> {
                 return;
             }
         };
-        match self.world.owners.of(what).get_mut(eqe.number) {
-            Some(owner) => owner.event(&AsyncEvent {
+        match self.world.handlers.of(what).get_mut(eqe.number) {
+            Some(handler) => handler.event(&AsyncEvent {
                 count: eqe.count,
                 code: eqe.code,
             }),
@@ -260,8 +260,8 @@ impl CqEffects for OnCq<'_> {
 
     #[inline]
     fn signal(&mut self) {
-        if let Body::Process(owner) = &self.entry.body {
-            owner.completion(self.number);
+        if let Body::Process(handler) = &self.entry.body {
+            handler.completion(self.number);
         }
     }
 }

@@ -14,8 +14,8 @@ use super::{
     cq::{
         Body,
         Entry,
+        EventHandler,
         KernelCq,
-        Owner,
         Queues, //
     },
     effects::{
@@ -445,27 +445,27 @@ impl State {
         world.cqs.remove(cq)
     }
 
-    /// Registers `owner` for the asynchronous events of an object.
+    /// Registers `handler` for the asynchronous events of an object.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, `EIO` if the EQ is down; with `owner`, which must not be dropped while the poll is
-    /// paused.
+    /// `ENOMEM`, `EIO` if the EQ is down; with `handler`, which must not be dropped while the poll
+    /// is paused.
     pub(crate) fn own(
         &mut self,
         what: Owned,
         number: Number,
-        owner: Arc<dyn Owner>,
-    ) -> Result<(), (Error, Arc<dyn Owner>)> {
+        handler: Arc<dyn EventHandler>,
+    ) -> Result<(), (Error, Arc<dyn EventHandler>)> {
         match self.0.as_mut() {
-            Some(live) => live.world.owners.of(what).insert(number, owner),
-            None => Err((EIO, owner)),
+            Some(live) => live.world.handlers.of(what).insert(number, handler),
+            None => Err((EIO, handler)),
         }
     }
 
     /// Undoes [`Self::own`]. The caller must drop the result when the poll is no longer paused.
-    pub(crate) fn disown(&mut self, what: Owned, number: Number) -> Option<Arc<dyn Owner>> {
-        self.0.as_mut()?.world.owners.of(what).remove(number)
+    pub(crate) fn disown(&mut self, what: Owned, number: Number) -> Option<Arc<dyn EventHandler>> {
+        self.0.as_mut()?.world.handlers.of(what).remove(number)
     }
 
     /// Calls `f` with a view of the EQ and its kernel CQs.

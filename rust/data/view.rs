@@ -66,7 +66,7 @@ impl View<'_> {
                 from(&mut at, pair.number(), numbers);
             }
         }
-        for (number, _) in self.live.world.owners.qps.iter() {
+        for (number, _) in self.live.world.handlers.qps.iter() {
             from(&mut at, number, numbers);
         }
     }
