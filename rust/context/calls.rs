@@ -19,7 +19,7 @@ use super::{
         Place,
         Qp, //
     },
-    Context, //
+    Context,
 };
 use crate::{
     abi::{

@@ -99,7 +99,7 @@ impl Device {
     /// # Errors
     ///
     /// Those of the command: `EBUSY` if queue pairs use it; else its memory must stay until
-    /// [`Client::unmap`](super::client::Client::unmap).
+    /// [`unmap`](super::client::Client::unmap).
     pub(crate) fn destroy_process_cq(
         &self,
         pass: &Pass<'_>,
@@ -144,7 +144,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Those of the command; its memory must stay until [`Client::unmap`](super::client::Client::unmap).
+    /// Those of the command; its memory must stay until [`unmap`](super::client::Client::unmap).
     pub(crate) fn destroy_qp(&self, pass: &Pass<'_>, number: Number) -> Result<Ended> {
         let mut tables = self.objects.lock();
         let ended = self.destroy::<Qp>(&mut tables, pass, number)?;
