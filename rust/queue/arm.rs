@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Who holds the slots of an EQ.
+//! What holds the slots of an EQ.
 //!
-//! An event fills a slot of the EQ, and whoever allows it to be written pays for it first:
+//! An event fills a slot of the EQ. The slot is reserved before the event can be written:
 //!
 //! ```text
 //!          bind a kernel CQ                arm            event read         head published
 //!   pool ------------------> spare -----------> Armed ------------> read ------------------> spare
 //!     \----- bind a process's CQ: Process, for its life
 //!      \---- reserve for asynchronous events, for the life of the EQ
-//!   Armed, Process ---destroy: limbo, until the head has passed the EQ's producer---> pool
+//!   Armed, Process ---destroy: deferred, until the head has passed the EQ's producer---> pool
 //! ```
 //!
-//! - A *kernel CQ* brings one slot to the spare ones when it is bound, and every arm takes one. So if there
-//!   is none to arm with, one is `read`, and publishing the EQ's head sets it free: out of
-//!   slots is a reason to publish, never a deadlock. More spare slots mean fewer head updates, no more.
-//! - A *process's CQ* is armed by the process. Its one slot covers it for its life, since the
-//!   device has at most one event of it in the EQ.
-//! - An event of a CQ that is not armed gives nothing, and is counted.
-//! - The last slots of the pool are for CQs of the kernel: however many CQs processes make, [`Shares::kernel`] are left.
-//! - The slot of a *destroyed* CQ may still have its event in the ring. It is free when the head has passed the producer index of the EQ
-//!   that the destroy reported.
+//! - Binding a *kernel CQ* adds one slot to `spare`, and each arm takes one. If `spare` is empty,
+//!   at least one slot is in `read`, and publishing the EQ's head frees it. So running out of slots
+//!   causes a head update, never a deadlock. More spare slots only save head updates.
+//! - A *process's CQ* is armed by the process. One slot is enough for its life, since the device
+//!   has at most one event of it in the EQ.
+//! - An event of a CQ that is not armed frees no slot, and is counted.
+//! - Binding a process's CQ leaves at least [`Shares::kernel`] slots of the pool to kernel CQs.
+//! - The slot of a *destroyed* CQ may still have its event in the ring. It becomes free when the
+//!   head has passed the EQ's producer index that the destroy reported.
 
 use super::consumer::BadRing;
 use super::consumer::Published;
@@ -33,10 +33,10 @@ use super::index::Depth;
 use super::index::Index;
 use super::mutant::mutant;
 
-/// Slots to arm with beyond those that CQs pay for: with them the EQ head is published once for many events.
-/// Less in an EQ so small that this were more than an eighth of it.
+/// Slots to arm with, beyond one for each kernel CQ: they let one head update cover many events. At
+/// most an eighth of the EQ.
 const SPARE: u32 = 32;
-/// Slots that processes leave to the kernel; less likewise.
+/// Slots that processes leave to the kernel. At most an eighth of the EQ.
 const KERNEL: u32 = 64;
 
 /// How the slots of an EQ are divided. CQs share the rest.
@@ -46,12 +46,12 @@ pub struct Shares {
     pub reserve: u32,
     /// To arm with, beyond one for each kernel CQ.
     pub spare: u32,
-    /// Of the rest, what CQs of processes leave to those of the kernel.
+    /// Of the rest, those that only kernel CQs may take.
     pub kernel: u32,
 }
 
 impl Shares {
-    /// Those of an EQ of this depth; it has a `reserve` if it is EQ 0.
+    /// The shares for an EQ of this depth. Only EQ 0 has a `reserve`.
     pub const fn of(depth: Depth, reserve: u32) -> Self {
         let most = depth.entries() / 8;
         Self {
@@ -62,15 +62,15 @@ impl Shares {
     }
 }
 
-/// What a bound CQ may do to its EQ, with the slot that pays for it.
+/// Whether a bound CQ is armed, and the EQ slot reserved for its event.
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub enum Arming {
-    /// A kernel CQ that is not armed: nothing of it is or comes into the EQ.
+    /// A kernel CQ that is not armed: it has no event in the EQ, and none will come.
     Idle,
-    /// A kernel CQ that is armed: one event of it is or comes into the EQ.
+    /// A kernel CQ that is armed: one event of it is in the EQ or will come.
     Armed(Slots<Eq>),
-    /// A kernel CQ that is not armed because it was not drained: the poll comes back to it.
+    /// A kernel CQ that is not armed because it was not drained: it is on the pending list.
     Pending,
     /// A process's CQ.
     Process(Slots<Eq>),
@@ -87,7 +87,7 @@ pub enum Meaning {
     Spurious,
 }
 
-/// No slot: an EQ that is full of CQs, or, when arming, one whose head should be published.
+/// No slot. Binding: the EQ has no room for another CQ. Arming: the head must be published first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSlot;
 
@@ -95,15 +95,15 @@ pub struct NoSlot;
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct EventSlots {
-    /// For CQs that are yet to be bound.
+    /// For CQs that are not bound yet.
     pool: Pool<Eq>,
-    /// Of those, how many are not for CQs of processes.
+    /// How many of those a process's CQ may not take.
     kernel: u32,
-    /// Of asynchronous events.
+    /// For asynchronous events.
     reserve: Slots<Eq>,
     /// To arm with.
     spare: Slots<Eq>,
-    /// Their events were read, the head is not published.
+    /// Their events were read, but the head is not published yet.
     read: Slots<Eq>,
     /// Past the newest of those events.
     read_until: Index,
@@ -141,7 +141,7 @@ impl EventSlots {
         self.spare.count()
     }
 
-    /// Slots that publishing the head would set free to arm with.
+    /// Slots that publishing the head would move to `spare`.
     #[inline]
     pub const fn read(&self) -> u32 {
         self.read.count()
@@ -165,7 +165,7 @@ impl EventSlots {
         Ok(Arming::Idle)
     }
 
-    /// Binds a process's CQ, and leaves the kernel its share.
+    /// Binds a process's CQ, unless only the kernel's share is left.
     pub fn bind_process(&mut self) -> Result<Arming, NoSlot> {
         if self.pool.free() <= self.kernel && !mutant!(KernelShareTaken) {
             return Err(NoSlot);
@@ -173,8 +173,8 @@ impl EventSlots {
         Ok(Arming::Process(self.pool.take(1).ok_or(NoSlot)?))
     }
 
-    /// Pays for an arm of a kernel CQ; the caller rings the doorbell if this says `Ok(true)`. `Ok(false)`: there is nothing
-    /// to do, it is armed already or arms itself.
+    /// Takes a slot to arm a kernel CQ. On `Ok(true)` the caller rings the doorbell; on `Ok(false)`
+    /// the CQ is armed already, or its process arms it.
     #[inline]
     pub fn arm(&mut self, cq: &mut Arming) -> Result<bool, NoSlot> {
         match cq {
@@ -232,12 +232,13 @@ impl EventSlots {
     }
 
     /// A CQ was destroyed, and the destroy reported `until` as the EQ's producer index. Afterwards
-    /// [`published`](Self::published) must be told what is published already. Returns what is not this EQ's.
+    /// the caller passes the current head to [`published`](Self::published). Returns the slot if it
+    /// belongs to another EQ.
     pub fn unbind(&mut self, cq: Arming, until: Index) -> Result<(), Slots<Eq>> {
         let (slot, until) = match cq {
             Arming::Armed(slot) | Arming::Process(slot) => (slot, until),
             Arming::Idle | Arming::Pending => {
-                // The slot that it brought is with the others: spare, or read and not published.
+                // The slot of its bind is in `spare`, or in `read`.
                 match self.spare.split(1) {
                     Some(slot) => return self.pool.give(slot),
                     None => match self.read.split(1) {
@@ -250,7 +251,7 @@ impl EventSlots {
         self.limbo.admit(slot, until)
     }
 
-    /// Moves them with their ring; see [`Poller::rotate`](super::poll::Poller::rotate).
+    /// Moves the indices with their ring; see [`Poller::rotate`](super::poll::Poller::rotate).
     #[cfg(feature = "explore")]
     pub fn rotate(&mut self, by: u32) {
         self.read_until = if self.read.is_empty() {
@@ -262,7 +263,7 @@ impl EventSlots {
         self.spurious = 0;
     }
 
-    /// Whether every slot is accounted for, with the `held` that bound CQs hold in their [`Arming`].
+    /// Whether every slot is accounted for; `held` are those in the [`Arming`] of bound CQs.
     pub const fn audit(&self, held: u32) -> Result<(), Imbalance> {
         self.pool.audit(
             held.wrapping_add(self.reserve.count())
@@ -272,7 +273,7 @@ impl EventSlots {
         )
     }
 
-    /// The EQ was destroyed, after its CQs: all slots must have come back.
+    /// The EQ was destroyed, after its CQs: no slot may be missing.
     pub fn retire(self) -> Result<(), Imbalance> {
         self.audit(0)
     }

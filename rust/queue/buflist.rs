@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Buffer lists: where a ring or a region lies.
+//! Buffer lists: the memory of a ring or a region.
 //!
 //! A buffer is `bytes` bytes. The device sees it as
 //!
@@ -9,16 +9,15 @@
 //! | 1 | a contiguous table of page addresses, of any length |
 //! | 2 | a contiguous table of addresses of leaf tables, each 4 KiB with 512 page addresses |
 //!
-//! and its first byte is `offset` bytes into the first page. All pages have one size,
-//! and the larger, the fewer table entries are read. What stands in the way is the
-//! *seams*: places where the next byte of the buffer is not the next DMA address. A seam must be a
-//! page boundary on both sides, so the low bits that are zero in the
-//! addresses at all seams are the page size (`ib_umem_find_best_pgsz()` does the same with
-//! an address that is given; here the first DMA address gives it, and the offset goes with it).
-//! Of the sizes that need equally few pages the smallest is taken.
+//! and its first byte is `offset` bytes into the first page. All pages have one size, and larger
+//! pages need fewer table entries. The *seams* limit the size: places where the next byte of the
+//! buffer is not the next DMA address. A seam must be a page boundary on both sides, so the low
+//! bits that are zero in the addresses at all seams give the page size. (`ib_umem_find_best_pgsz()`
+//! does the same relative to a given address; here the first DMA address determines the offset.) Of
+//! the sizes that need equally few pages, the smallest is used.
 //!
-//! [`Plan`] is the side that writes lists, from the segments of a DMA mapping. [`Shape`] is
-//! the side that reads them, from a descriptor that nobody vouches for.
+//! [`Plan`] writes lists, from the segments of a DMA mapping. [`Shape`] reads them, from an
+//! untrusted descriptor.
 
 use super::mutant::mutant;
 use crate::abi::command::BufferList;
@@ -38,7 +37,7 @@ pub struct Segment {
     pub bytes: u64,
 }
 
-/// The page sizes that a device knows.
+/// The page sizes that a device supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLimits {
     /// Base-two logarithm of the smallest.
@@ -57,14 +56,14 @@ impl PageLimits {
     }
 }
 
-/// Why segments make no list.
+/// Why segments cannot be described by a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// There is not one byte.
+    /// No bytes.
     Empty,
-    /// A segment, or all of them together, leave 64 bits.
+    /// The end of a segment, or the total length, exceeds 64 bits.
     Overflow,
-    /// A seam lies inside a page of the smallest size.
+    /// A seam is inside a page of the smallest size.
     Seam,
 }
 
@@ -72,7 +71,7 @@ const fn page_mask(shift: u8) -> u64 {
     (1u64 << (shift & 63)).wrapping_sub(1)
 }
 
-/// Pages of `1 << shift` bytes under `bytes` bytes from `offset` on; saturates.
+/// Pages of `1 << shift` bytes that `bytes` bytes from `offset` on touch; saturates.
 const fn page_count(offset: u64, bytes: u64, shift: u8) -> u64 {
     let last = offset.saturating_add(bytes).saturating_sub(1);
     if bytes == 0 {
@@ -81,7 +80,7 @@ const fn page_count(offset: u64, bytes: u64, shift: u8) -> u64 {
     (last >> (shift & 63)).saturating_add(1)
 }
 
-/// A list that is to be written.
+/// A list to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     levels: u8,
@@ -93,8 +92,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For these segments, in order, empty ones allowed. A root of page addresses is to have at most `flat`
-    /// entries, else there are leaf tables. What is contiguous is a block, unless it is larger than the largest page.
+    /// Plans a list for these segments, in order; empty ones are skipped. A root of page addresses
+    /// has at most `flat` entries, else there are leaf tables. A contiguous buffer is a block,
+    /// unless it is larger than the largest page.
     pub fn new(
         segments: impl Iterator<Item = Segment>,
         limits: PageLimits,
@@ -166,12 +166,12 @@ impl Plan {
         self.page_shift
     }
 
-    /// Page addresses to be written; 0 for a block.
+    /// Page addresses to write; 0 for a block.
     pub const fn pages(&self) -> u64 {
         self.pages
     }
 
-    /// Leaf tables to be made; page `i` is entry `i % 512` of leaf `i / 512`.
+    /// Leaf tables to allocate; page `i` is entry `i % 512` of leaf `i / 512`.
     pub fn leaves(&self) -> u64 {
         if self.levels < 2 {
             return 0;
@@ -203,7 +203,7 @@ impl Plan {
         }
     }
 
-    /// What the device is told, with the tables at `root` (of no meaning for a block).
+    /// The descriptor for the device, with the tables at `root` (ignored for a block).
     pub const fn describe(&self, root: u64) -> BufferList {
         BufferList {
             root: if self.levels == 0 { self.first } else { root },
@@ -219,11 +219,11 @@ impl Plan {
 #[derive(Clone, Debug)]
 pub struct Pages<I> {
     segments: I,
-    /// What is left of the segment that we are in.
+    /// What is left of the current segment.
     run: Segment,
     /// Bytes from the beginning of `run` to the next page.
     skip: u64,
-    /// And from there to the page after it.
+    /// Bytes from there to the page after it.
     next_skip: u64,
     page: u64,
     left: u64,
@@ -255,13 +255,13 @@ impl<I: Iterator<Item = Segment>> Iterator for Pages<I> {
 pub enum BadShape {
     /// More than two levels.
     Levels,
-    /// A page size that the device does not know; of a block, any.
+    /// An unsupported page size; for a block, any.
     PageShift,
-    /// Not inside the first page; of a block, any.
+    /// Not inside the first page; for a block, any but 0.
     Offset,
     /// No bytes, or more than 64 bits can address.
     Length,
-    /// The root is not aligned, or it leaves the address space.
+    /// The root is not aligned, or the table or block ends past the address space.
     Root,
 }
 
@@ -275,7 +275,7 @@ pub struct Shape {
     levels: u8,
 }
 
-/// Where a byte lies, and how many from it on lie there in one piece.
+/// Where a byte is, and how many contiguous bytes follow from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spot {
     /// At this address.
@@ -398,14 +398,14 @@ impl Shape {
         }
     }
 
-    /// Where byte `at` of the buffer lies; `None` past the end.
+    /// Where byte `at` of the buffer is; `None` past the end.
     #[inline]
     pub fn locate(&self, at: u64) -> Option<Spot> {
         let left = self.bytes.checked_sub(at)?;
         if left == 0 {
             return None;
         }
-        // No sum overflows: `check` has seen root, offset and length.
+        // No sum overflows: `check` has checked root, offset and length.
         if self.levels == 0 {
             let addr = self.root.wrapping_add(at);
             return Some(Spot::Block { addr, left });

@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The device's side of a CQ: when it writes an event.
 //!
-//! Between a CQ and its EQ is a channel. An arm opens it, and carries the consumer
-//! index up to which the software has looked; **writing an event closes it**. An
-//! event is written when the channel is open and the CQ holds a completion past that index:
+//! Between a CQ and its EQ is a channel. An arm opens it, and carries the consumer index up to
+//! which the software has read; **writing an event closes it**. An event is written when the
+//! channel is open and the CQ holds a completion past that index:
 //!
 //! | opened by | at the arm | later |
 //! |---|---|---|
 //! | next | a completion past the index is there | any completion |
 //! | solicited | a solicited or failed one past the index is there | a solicited or failed one |
 //!
-//! So each arm causes at most one event, and whatever comes between the last look and the arm causes
-//! it at once. An arm whose index is behind the head (another thread has
-//! published a later one) fires at once. A later arm replaces an earlier one, but
-//! *next* is never weakened by *solicited*.
+//! So each arm causes at most one event, and a completion between the last read and the arm causes
+//! it at once. An arm whose index is behind the head (another thread has published a later one)
+//! fires at once. A later arm replaces an earlier one, but *next* is never weakened by *solicited*.
 //!
-//! A kernel CQ's events are bounded by its driver, which pays an EQ slot for each arm. The CQ of a
-//! process is armed by somebody whom nobody trusts: of such a CQ at most one event is
-//! in the EQ at a time. An arm that comes while one is there opens the channel as always, but the event
-//! waits until the EQ's head has passed the one before.
+//! The driver bounds the events of a kernel CQ: it reserves an EQ slot for each arm. User space
+//! arms the CQ of a process and is not trusted, so at most one event of such a CQ is in the EQ at a
+//! time. An arm that comes meanwhile opens the channel as usual, but the event waits until the EQ's
+//! head has passed the one before.
 //!
-//! The index of an arm need not be kept. At the arm it is in the ring or it fires; and what
-//! comes after the arm is past it.
+//! The device does not keep the index of an arm: if it is behind the head the arm fires at once,
+//! and what comes after the arm is past the index.
 
 use super::index::Depth;
 use super::index::Index;
@@ -34,7 +33,7 @@ use super::mutant::mutant;
 pub enum Wants {
     /// Any completion.
     Next,
-    /// One that is solicited, or failed.
+    /// A solicited or failed one.
     Solicited,
 }
 
@@ -44,11 +43,11 @@ pub enum Wants {
 pub enum Fire {
     /// No.
     No,
-    /// Yes, after the completion that it speaks of is in memory.
+    /// Yes, after the completion is in memory.
     Now,
 }
 
-/// The doorbell's index is past the producer: a violation, and nothing happened.
+/// The doorbell's index is past the producer: a violation; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation;
 
@@ -61,7 +60,7 @@ pub struct Channel {
     user: bool,
     /// Open, and for what.
     open: Option<Wants>,
-    /// Open, and what it waits for has come.
+    /// Open, and the completion that it waits for is in the CQ.
     due: bool,
     /// An event of this process's CQ is in the EQ.
     in_eq: bool,
@@ -87,7 +86,7 @@ impl Channel {
         }
     }
 
-    /// What of the ring is in use.
+    /// The part of the ring that is in use.
     #[inline]
     pub const fn window(&self) -> &Window {
         &self.window
@@ -105,14 +104,15 @@ impl Channel {
         self.in_eq
     }
 
-    /// Moves it as a whole; see [`Poller::rotate`](super::poll::Poller::rotate).
+    /// Moves the whole CQ; see [`Poller::rotate`](super::poll::Poller::rotate).
     #[cfg(feature = "explore")]
     pub fn rotate(&mut self, by: u32) {
         self.window.rotate(by);
         self.solicited = self.solicited.map(|past| past.plus(by));
     }
 
-    /// A completion: the index that it is to be written at, and whether an event follows it. `None` if the CQ is overrun.
+    /// Takes the index at which a completion is to be written, and whether an event follows it.
+    /// `None` if the CQ is overrun.
     #[inline]
     #[must_use]
     pub fn push(&mut self, solicited: bool) -> Option<(Index, Fire)> {
@@ -162,7 +162,8 @@ impl Channel {
         self.due = match place {
             Place::Behind => !mutant!(OldArmWaits),
             _ if self.open == Some(Wants::Next) => index != self.window.tail(),
-            // The head is at the index now, so what the head has not passed is past the index.
+            // The head equals the index now, so entries that the head has not passed are past the
+            // index.
             _ => self.solicited.is_some(),
         };
         if mutant!(ArmWithoutCheck) {

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The software side of a ring that hardware writes: a CQ or an EQ.
 //!
-//! Software never writes an entry. It reads the owner word, and only if that says
-//! that the entry is there, and after a barrier, the rest:
+//! Software never writes an entry. It reads the owner word first. If the owner bit says that the
+//! entry is valid, a barrier follows, and then the rest is read:
 //!
 //! ```text
 //!   owner word --after_owner--> body --> ... --before_head--> head doorbell
 //! ```
 //!
-//! Three facts come out of a consumer, and others build on them; nobody else can make them. The first two are plain
-//! values, since they stay true for ever:
+//! Only a consumer can construct these three facts, which other rules require as arguments. The
+//! first two are plain values, since they stay true for ever:
 //!
 //! - [`Seen`]: this entry was read from that ring;
 //! - [`Published`]: the device was told that software is done with everything before this index;
-//! - [`Flushed`]: that is everything which was read. It is true only as long as nothing is, so it borrows the consumer.
+//! - [`Flushed`]: everything that was read has been published. That holds only until the next read,
+//!   so it borrows the consumer.
 //!
-//! The second is what permits slots to be given back. A CQ cannot be overrun if
-//! its head is published before the SQ slots that its entries cover are free
-//! again, so [`Producer::reclaim`](super::producer::Producer::reclaim) wants to see a `Published`
-//! that reaches what was `Seen`, and in the other order there is nothing to show.
+//! `Published` permits slots to be freed. A CQ cannot be overrun if its head is published before
+//! the SQ slots that its entries complete are free again. So
+//! [`Producer::reclaim`](super::producer::Producer::reclaim) requires a `Published` that reaches
+//! what was `Seen`.
 
 use super::credit::Cq;
 use super::credit::Eq;
@@ -38,11 +39,11 @@ pub type EqConsumer<S> = Consumer<S, Eq, 2>;
 
 const OWNER: u64 = crate::abi::entry::OWNER;
 
-/// Storage too small for the depth, or more capacity than depth, or none.
+/// The storage is too small for the depth, or the capacity is zero or exceeds the depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadRing;
 
-/// Entries of this ring were read, and this is the index past the last.
+/// Entries of this ring were read; holds the index past the last.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<K: Kind> {
     ring: RingId,
@@ -86,7 +87,7 @@ impl<K: Kind> Published<K> {
     }
 }
 
-/// All that was read of this ring has been published; nothing more is read while this lives.
+/// Everything read of this ring has been published; nothing more can be read while this lives.
 #[derive(Debug)]
 pub struct Flushed<'a, K: Kind> {
     ring: RingId,
@@ -101,17 +102,17 @@ impl<K: Kind> Flushed<'_, K> {
     }
 }
 
-/// An entry, as it was when it was read.
+/// A snapshot of an entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<K: Kind, const N: usize> {
     /// Its words.
     pub words: [u64; N],
-    /// That it was read.
+    /// Evidence that it was read.
     pub seen: Seen<K>,
 }
 
-/// Whether the entry at `index` is there. Reads one word, and may be asked by who does
-/// not own the consumer: the check for lost interrupts.
+/// Whether the entry at `index` is valid. Reads one word, and does not need the consumer: the check
+/// for lost interrupts uses it.
 #[inline]
 pub fn is_there<const N: usize, S: Storage>(storage: &S, depth: Depth, index: Index) -> bool {
     let at = depth.position(index) as usize;
@@ -132,7 +133,8 @@ pub struct Consumer<S: Storage, K: Kind, const N: usize> {
 }
 
 impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
-    /// Makes the ring: its consumer, and its slots, of which there are `capacity`, at most the depth. `storage` must be zeroed.
+    /// Creates the consumer of a ring and its `capacity` slots, at most the depth. `storage` must
+    /// be zeroed.
     pub fn new(
         ring: RingId,
         storage: S,
@@ -142,8 +144,8 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         Self::starting_at(ring, storage, depth, capacity, Index::ZERO)
     }
 
-    /// [`new`](Self::new) for tests of the wrap: the ring stands at `first`, and every owner bit in `storage` is
-    /// that of the pass before.
+    /// [`new`](Self::new) for tests of the wrap: the ring starts at `first`, and every owner bit in
+    /// `storage` is that of the pass before.
     pub fn starting_at(
         ring: RingId,
         storage: S,
@@ -184,7 +186,7 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         &self.storage
     }
 
-    /// The ring ends: its memory.
+    /// Ends the ring; returns its memory.
     #[inline]
     pub fn into_storage(self) -> S {
         self.storage
@@ -212,7 +214,7 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         }
     }
 
-    /// That all so far has been published, if so.
+    /// `Some` if everything read so far has been published.
     #[inline(always)]
     pub fn flushed(&self) -> Option<Flushed<'_, K>> {
         let flushed = self.unpublished() == 0 || mutant!(FreeBeforePublish);
@@ -222,7 +224,7 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         })
     }
 
-    /// Moves it as a whole; see [`Poller::rotate`](super::poll::Poller::rotate).
+    /// Moves the whole ring; see [`Poller::rotate`](super::poll::Poller::rotate).
     #[cfg(feature = "explore")]
     pub fn rotate(&mut self, by: u32) {
         self.head = self.head.plus(by);
@@ -246,10 +248,11 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         Some(Entry { words, seen })
     }
 
-    /// Takes entries in a row, out of what `view` makes of the ring's memory: how many, and that they were read. Each is shown to `takes` with a place
-    /// in `into`. The row ends where there is no place, no entry, one in whose last word the bits `mask` are not
-    /// `bits` (one comparison for this and the owner), one that is not taken, or at the end of the ring's memory. What it
-    /// ends at is not taken: the next [`take`](Self::take) tells what that is.
+    /// Takes entries in a row, through the `view` of the ring's memory; returns how many. `takes`
+    /// gets each entry and a place in `into`. The row ends when `into` is full or the ring's memory
+    /// ends, at an invalid entry, at one in whose last word the bits `mask` are not `bits` (one
+    /// comparison checks this and the owner bit), or where `takes` returns false. The entry at
+    /// which the row ends is not taken; the next [`take`](Self::take) reads it.
     #[inline(always)]
     pub fn take_while<'a, V: Storage, T>(
         &'a mut self,
@@ -287,7 +290,7 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         }
     }
 
-    /// Publishes the head: `doorbell` writes it to the device, as a plain head, or with an arm.
+    /// Publishes the head: `doorbell` writes it to the device, with or without an arm.
     #[inline(always)]
     pub fn publish(&mut self, doorbell: impl FnOnce(Index)) -> Published<K> {
         self.storage.before_head();
@@ -297,7 +300,7 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
     }
 }
 
-/// Reads the entry whose words begin at `at`, if its last word says that it is `there`.
+/// Reads the entry whose words begin at `at`, if `there` accepts its last word.
 #[inline(always)]
 fn read<V: Storage, const N: usize>(
     storage: &V,

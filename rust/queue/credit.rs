@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Free slots as values.
 //!
-//! May I write there? is answered by a count of free slots that somebody gave
-//! back, and here that count is a value, [`Slots<K>`]: a bundle of `count` slots
-//! of one ring. It is neither `Copy` nor `Clone`, so what fills a slot takes one, and it cannot be used twice.
-//! Slots are *minted* once, when their ring is made, and after that only split and merged:
+//! Free slots are counted by a value, [`Slots<K>`]: a bundle of `count` slots of one ring. It is
+//! neither `Copy` nor `Clone`, and filling a slot consumes it, so no slot is used twice. Slots are
+//! *minted* once, when their ring is created, and after that only split and merged:
 //!
 //! ```text
 //!   mint --> free --> in flight --> free          minted == free + in flight, always
 //! ```
 //!
-//! How many are minted is the ring's *capacity*; its depth is a power of two that is at least as
-//! large. A bundle knows its kind by type and its ring by [`RingId`]: a slot that
-//! comes back to a ring of which it is not is refused, and handed back to who brought it.
+//! The ring's *capacity* is the number of slots minted; its depth is a power of two, at least as
+//! large. The kind of a bundle is in its type, its ring in a [`RingId`]: a ring rejects the slots
+//! of another, and returns them to the caller.
 //!
-//! Rust's types are affine: a bundle that is dropped is lost in silence. So nobody
-//! holds one in a local variable for longer than a call; it is stored in the state
-//! of whoever took it, and when the ring ends, [`Pool::retire`] asks for all of them.
+//! Rust's types are affine: a bundle that is dropped is lost without an error. So no local variable
+//! holds one across calls; it is stored in the state of what took it, and when the ring ends,
+//! [`Pool::retire`] checks that none is missing.
 //!
-//! A ring whose entries must still be *passed* before a slot is free (that of a
-//! destroyed queue, whose last entries may lie unread) keeps it in a [`Limbo`]
-//! until the head has passed.
+//! The slot of a destroyed queue, whose last entries may still be unread in the ring, is freed with
+//! a delay: [`Limbo`] keeps it until the head has passed those entries.
 
 use super::consumer::Published;
 use super::index::Index;
@@ -36,7 +34,7 @@ pub trait Kind: sealed::Sealed + Copy + fmt::Debug + 'static {
 }
 
 mod sealed {
-    /// Kinds are those of this file.
+    /// Only this file defines kinds.
     pub trait Sealed {}
 }
 
@@ -61,9 +59,9 @@ kinds! {
     Cq,
     /// An entry of an event queue.
     Eq,
-    /// A data message that may be under way in our own send queue.
+    /// A data message in flight in our own send queue.
     LocalData,
-    /// An acknowledgement that may be under way in our own send queue.
+    /// An acknowledgement in flight in our own send queue.
     LocalAck,
     /// A receive that the peer holds ready for data.
     RemoteData,
@@ -71,8 +69,8 @@ kinds! {
     RemoteAck,
 }
 
-/// Which ring, for as long as the driver lives: an object's number, and the epoch
-/// of the reset that it was made in.
+/// Names a ring uniquely for the life of the driver: the number of an object, and the reset epoch
+/// in which it was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RingId(u64);
 
@@ -109,7 +107,7 @@ impl<K: Kind> Slots<K> {
         }
     }
 
-    /// None, of this ring: what a holder begins with.
+    /// No slots, of this ring.
     #[inline(always)]
     pub const fn none(ring: RingId) -> Self {
         Self::some(ring, 0)
@@ -133,7 +131,7 @@ impl<K: Kind> Slots<K> {
         self.ring
     }
 
-    /// Takes `count` out; `None`, and nothing moves, if there are not so many.
+    /// Takes `count` out; `None`, and nothing changes, if there are fewer.
     #[inline(always)]
     pub fn split(&mut self, count: u32) -> Option<Self> {
         let left = self.count.checked_sub(count)?;
@@ -149,34 +147,34 @@ impl<K: Kind> Slots<K> {
         Self::some(self.ring, mem::replace(&mut self.count, 0))
     }
 
-    /// Puts `other` in. Slots of another ring come back.
+    /// Adds `other`. Slots of another ring are returned.
     #[inline(always)]
     pub fn merge(&mut self, other: Self) -> Result<(), Self> {
         if other.ring != self.ring && !mutant!(SlotOfAnotherRing) {
             return Err(other);
         }
-        // No overflow: of one ring there are never more than were minted.
+        // No overflow: a ring never has more slots than were minted.
         self.count = self.count.wrapping_add(other.count);
         Ok(())
     }
 
-    /// [`merge`](Self::merge) where both come out of one holder, and so are of one ring.
+    /// [`merge`](Self::merge) of bundles that are known to be of one ring.
     #[inline(always)]
     pub(super) fn absorb(&mut self, other: Self) {
         self.count = self.count.wrapping_add(other.count);
     }
 }
 
-/// Slots were lost, or made of nothing.
+/// The slots found are not as many as were minted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Imbalance {
-    /// What the ring began with.
+    /// Slots minted.
     pub minted: u32,
-    /// What there is.
+    /// Slots found.
     pub found: u32,
 }
 
-/// The slots of a ring that nobody holds.
+/// The free slots of a ring.
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Pool<K: Kind> {
@@ -185,7 +183,8 @@ pub struct Pool<K: Kind> {
 }
 
 impl<K: Kind> Pool<K> {
-    /// The one place where slots are made: `capacity` of them. Called by whoever makes the ring, once.
+    /// Mints `capacity` slots. This is the only place that creates slots; called once, when the
+    /// ring is created.
     #[inline]
     pub(super) const fn mint(ring: RingId, capacity: u32) -> Self {
         Self {
@@ -200,13 +199,13 @@ impl<K: Kind> Pool<K> {
         self.free.ring
     }
 
-    /// How many there were.
+    /// How many were minted.
     #[inline(always)]
     pub const fn minted(&self) -> u32 {
         self.minted
     }
 
-    /// How many are here.
+    /// How many are free.
     #[inline(always)]
     pub const fn free(&self) -> u32 {
         self.free.count
@@ -227,19 +226,19 @@ impl<K: Kind> Pool<K> {
             .unwrap_or(Slots::none(self.free.ring))
     }
 
-    /// [`give`](Self::give) where the ring's own state held them.
+    /// [`give`](Self::give) of slots from the ring's own state.
     #[inline(always)]
     pub(super) fn reclaim(&mut self, slots: Slots<K>) {
         self.free.absorb(slots);
     }
 
-    /// Gives slots back. Those of another ring are refused.
+    /// Gives slots back. Those of another ring are returned.
     #[inline(always)]
     pub fn give(&mut self, slots: Slots<K>) -> Result<(), Slots<K>> {
         self.free.merge(slots)
     }
 
-    /// Whether every slot is here or among the `out` that their holders report.
+    /// Whether every slot is free or among the `out` that are held elsewhere.
     #[inline]
     pub const fn audit(&self, out: u32) -> Result<(), Imbalance> {
         let found = self.free.count.wrapping_add(out);
@@ -252,7 +251,7 @@ impl<K: Kind> Pool<K> {
         Ok(())
     }
 
-    /// The ring ends: every slot must have come back, but those in `rest`.
+    /// Ends the ring: every slot must be free or in `rest`.
     #[inline]
     pub fn retire(self, rest: Slots<K>) -> Result<(), Imbalance> {
         let out = if rest.ring == self.free.ring {
@@ -264,13 +263,13 @@ impl<K: Kind> Pool<K> {
     }
 }
 
-/// Slots whose last entries may still lie unread in the ring.
+/// Deferred free: slots whose last entries may still be unread in the ring.
 ///
-/// Each comes with the producer index that the destroy reported, and is free once a
-/// head has been published that reaches it. Two buckets are enough for any number of them, without
-/// memory for each: those that wait for a fixed index, and those that came since, which
-/// wait for the farthest of theirs and become the first bucket when that one is
-/// let go. So a steady stream of destroys delays nobody by more than one bucket.
+/// Each comes with the producer index that the destroy reported, and is free once the published
+/// head reaches that index. Two buckets serve any number of them without memory for each. The first
+/// waits for a fixed index. Slots that come meanwhile go into the second, which waits for their
+/// highest index and becomes the first when that one is freed. So a steady stream of destroys
+/// delays a slot by at most one bucket.
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Limbo<K: Kind> {
@@ -292,13 +291,13 @@ impl<K: Kind> Limbo<K> {
         }
     }
 
-    /// How many wait.
+    /// How many are not free yet.
     #[inline]
     pub const fn count(&self) -> u32 {
         self.first.count.wrapping_add(self.later.count)
     }
 
-    /// Takes in `slots` until the head reaches `until`. Slots of another ring come back.
+    /// Keeps `slots` until the head reaches `until`. Slots of another ring are returned.
     #[inline]
     pub fn admit(&mut self, slots: Slots<K>, until: Index) -> Result<(), Slots<K>> {
         if self.first.is_empty() {
@@ -314,7 +313,7 @@ impl<K: Kind> Limbo<K> {
         Ok(())
     }
 
-    /// Moves it as a whole; see [`Poller::rotate`](super::poll::Poller::rotate).
+    /// Moves the indices with their ring; see [`Poller::rotate`](super::poll::Poller::rotate).
     #[cfg(feature = "explore")]
     pub fn rotate(&mut self, by: u32) {
         let moved = |slots: &Slots<K>, until: Index| match slots.is_empty() {
@@ -325,11 +324,11 @@ impl<K: Kind> Limbo<K> {
         self.later_until = moved(&self.later, self.later_until);
     }
 
-    /// What the publication of a head sets free.
+    /// Returns the slots that the published head frees.
     #[inline]
     pub fn release(&mut self, published: Published<K>) -> Slots<K> {
         let mut freed = Slots::none(self.first.ring);
-        // Where the first bucket is empty, so is the other.
+        // If the first bucket is empty, so is the second.
         if self.first.is_empty() || published.ring() != freed.ring {
             return freed;
         }

@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Flow control between two senders, so that a SEND never meets an empty receive queue.
 //!
-//! Each side holds, of the other, as many *remote* slots as the other keeps receives posted,
-//! and of its own SQ as many *local* slots as it may have sends under way, both apart for
-//! data and for acknowledgements:
+//! Each side holds one *remote* slot for each receive that the other keeps posted, and one *local*
+//! slot for each send that it may have in flight in its own SQ. Data and acknowledgements have
+//! slots of their own:
 //!
 //! | message | takes | its local slot comes back | its remote slot comes back |
 //! |---|---|---|---|
 //! | data | 1 local, 1 remote data slot | when the send completes | with an acknowledgement |
 //! | acknowledgement | 1 local, 1 remote ack slot | when the send completes | with an acknowledgement |
 //!
-//! A receive that was filled is posted again at once, before anything else; the peer's slot for it
-//! is then *owed*. An acknowledgement is an immediate with two 16-bit counts, the data and
-//! the acknowledgement slots that are owed, and sending it pays them all.
+//! A side posts a filled receive again at once; it then *owes* the peer the remote slot. An
+//! acknowledgement is an immediate with two 16-bit counts: the data and the acknowledgement slots
+//! owed. Sending it returns them all.
 //!
-//! It is due when either count **exceeds half** of what the peer began with:
+//! It is due when either count **exceeds half** of the peer's initial slots:
 //!
-//! - More than half, so that the peer cannot cause a second one before it has received the first: two would take more data than it
-//!   has slots. At half it can, both sides can spend all their ack slots on acknowledgements that cross and carry nothing
-//!   for each other, and then both wait for ever.
-//! - At least 2 ack slots: with 1, an acknowledgement would at once make another due, and two that cross would leave none.
-//! - It ends: each acknowledgement that only answers acknowledgements answers more than one of them.
+//! - More than half: the peer cannot cause a second acknowledgement before it has received the
+//!   first, because that takes more data messages than it has slots. With half it can; then both
+//!   sides can spend all their ack slots on acknowledgements that cross and return no ack slot, and
+//!   wait for each other for ever.
+//! - At least 2 ack slots: with 1, each acknowledgement makes another due at once, and two that
+//!   cross leave none.
+//! - Acknowledgements of acknowledgements end: each answers more than one.
 
 use super::credit::Kind;
 use super::credit::LocalAck;
@@ -32,7 +34,7 @@ use super::credit::RingId;
 use super::credit::Slots;
 use super::mutant::mutant;
 
-/// How many of each, to begin with.
+/// The initial number of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Credits {
     /// Data messages, 1 to 65535.
@@ -52,11 +54,11 @@ impl Credits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadCredits;
 
-/// An acknowledgement or completion for more than is under way; nothing was given.
+/// An acknowledgement or completion of more than is in flight; no slot was returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bogus;
 
-/// Slots of one kind: those that are here, and those that a message took.
+/// Slots of one kind: the free ones, and those that messages took.
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 struct Account<K: Kind> {
@@ -88,7 +90,7 @@ impl<K: Kind> Account<K> {
     }
 }
 
-/// One side.
+/// One side of the flow control.
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Flow {
@@ -96,14 +98,15 @@ pub struct Flow {
     local_acks: Account<LocalAck>,
     remote_data: Account<RemoteData>,
     remote_acks: Account<RemoteAck>,
-    /// What the peer began with.
+    /// The peer's initial remote slots: our receives.
     theirs: Credits,
     owed_data: u32,
     owed_acks: u32,
 }
 
 impl Flow {
-    /// Of the queue pair `ring`, that may have `sends` under way, and keeps `ours` receives posted, to a peer that keeps `theirs`.
+    /// For the queue pair `ring`, which may have `sends` in flight and keeps `ours` receives
+    /// posted; its peer keeps `theirs`.
     pub fn new(
         ring: RingId,
         sends: Credits,
@@ -136,7 +139,7 @@ impl Flow {
             .min(self.remote_data.here.free())
     }
 
-    /// Takes what a data message takes; `false`, and nothing is taken, if it may not be sent now.
+    /// Takes the slots of a data message; `false`, and takes none, if it may not be sent now.
     #[inline]
     #[must_use]
     pub fn send(&mut self) -> bool {
@@ -160,7 +163,7 @@ impl Flow {
         self.owed_data = self.owed_data.saturating_add(1);
     }
 
-    /// Whether an acknowledgement is due, though it may have to wait.
+    /// Whether an acknowledgement is due, even if no slot for it is free.
     #[inline]
     pub fn is_due(&self) -> bool {
         if mutant!(AckAtHalf) {
@@ -173,8 +176,8 @@ impl Flow {
         self.owed_data > self.theirs.data / 2 || self.owed_acks > self.theirs.acks / 2
     }
 
-    /// Takes what an acknowledgement takes, if one is due and may be sent now: the immediate to send. To be asked after each
-    /// message received and each send completed.
+    /// Takes the slots of an acknowledgement and returns the immediate to send, if one is due and
+    /// may be sent now. The caller calls this after each message received and each send completed.
     #[inline]
     #[must_use]
     pub fn acknowledge(&mut self) -> Option<u32> {
@@ -207,7 +210,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Whether every slot is here or with a message.
+    /// Whether every slot is free or taken by a message.
     pub const fn is_whole(&self) -> bool {
         self.local_data.is_whole()
             && self.local_acks.is_whole()

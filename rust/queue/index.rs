@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Indices that run free, and whose entry it is.
+//! Free-running indices, and the owner bit.
 //!
 //! An [`Index`] counts the entries of a ring since the ring began. It has 32 bits
 //! and wraps; the ring's [`Depth`] is a power of two, so the low bits are the
 //! entry's position, the bits above them count the passes, and both stay right
 //! across the wrap. Two indices are compared by their signed distance.
 //!
-//! A ring that is full at the largest depth, 2^31, is the one place where signed
-//! distance alone is not enough: its tail is as far ahead of its head as behind
-//! it. So whether an index lies *in* a ring is asked of a [`Window`], which
-//! measures from the head.
+//! A ring that is full at the largest depth, 2^31, is the one place where signed distance alone is
+//! not enough: its tail is as far ahead of its head as behind it. So a [`Window`], which measures
+//! from the head, decides whether an index is *in* a ring.
 //!
-//! Of a ring that hardware writes, each entry has an owner bit. It is 1 in the
-//! first pass, 0 in the second, and so on: an entry is the hardware's news exactly
-//! if its owner bit differs from the lowest bit of the pass, and neither side ever
-//! has to clear it.
+//! Each entry of a ring that hardware writes has an owner bit. Hardware writes it as 1 in the first
+//! pass, 0 in the second, and so on: an entry is new exactly if its owner bit differs from the
+//! lowest bit of the pass number. Neither side ever has to clear it.
 
 use super::mutant::mutant;
 
@@ -26,13 +24,13 @@ impl Index {
     /// Where every ring begins.
     pub const ZERO: Self = Self(0);
 
-    /// From the form in which it travels.
+    /// From its form in doorbells and entries.
     #[inline(always)]
     pub const fn new(raw: u32) -> Self {
         Self(raw)
     }
 
-    /// The form in which it travels.
+    /// Its form in doorbells and entries.
     #[inline(always)]
     pub const fn get(self) -> u32 {
         self.0
@@ -57,8 +55,8 @@ impl Index {
     }
 }
 
-/// The number of places in a ring: a power of two from 1 to 2^31. (Kept as the mask of
-/// positions: it is what every access wants.)
+/// The number of places in a ring: a power of two from 1 to 2^31. Stored as the mask that every
+/// access needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Depth {
     mask: u32,
@@ -135,7 +133,7 @@ impl Depth {
     }
 }
 
-/// Where an index lies, seen from a [`Window`].
+/// Where an index is, relative to a [`Window`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Before the head.
@@ -155,7 +153,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// An empty one that starts at `first`, which is [`Index::ZERO`] but in tests.
+    /// An empty one that starts at `first`; only tests pass anything but [`Index::ZERO`].
     #[inline]
     pub const fn new(depth: Depth, first: Index) -> Self {
         Self {
@@ -189,7 +187,7 @@ impl Window {
         self.tail.since(self.head)
     }
 
-    /// Moves it as a whole; see [`Poller::rotate`](super::poll::Poller::rotate).
+    /// Moves both indices; see [`Poller::rotate`](super::poll::Poller::rotate).
     #[cfg(feature = "explore")]
     pub fn rotate(&mut self, by: u32) {
         self.head = self.head.plus(by);
@@ -233,9 +231,8 @@ impl Window {
         Some(index)
     }
 
-    /// The other side says that it is done with everything before `head`. What is
-    /// behind the head moves nothing and is legal; what is beyond the tail moves
-    /// nothing and is a violation.
+    /// The other side is done with everything before `head`. An index behind the head is legal and
+    /// changes nothing; one beyond the tail changes nothing and is a violation.
     #[inline]
     pub fn advance_head(&mut self, head: Index) -> Place {
         let place = self.place(head);
@@ -245,9 +242,9 @@ impl Window {
         place
     }
 
-    /// The other side says that it has filled everything before `tail`: how many
-    /// entries came. `None`, and nothing moved, if the ring has no room for them or `tail` is
-    /// behind what was said before.
+    /// The other side has filled everything before `tail`; returns the number of new entries.
+    /// `None`, and nothing changes, if the ring has no room for them or `tail` is behind the last
+    /// tail.
     #[inline]
     pub fn advance_tail(&mut self, tail: Index) -> Option<u32> {
         let used = tail.since(self.head);

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The device's side of an EQ: when it interrupts, and how asynchronous events wait.
+//! The device's side of an EQ: when it interrupts, and how asynchronous events are queued.
 //!
-//! **Interrupt.** It is raised when the EQ is not masked and not empty, and
-//! **raising masks it**. Of the two head doorbells one unmasks as well, the other
-//! leaves the mask as it is. Since the condition is looked at again at each unmask, nothing that came
-//! while masked is lost, and since raising masks, at most one interrupt is under way.
-//! Moderation delays raising until enough events wait or the oldest has waited long enough, and does nothing else: there is always a time,
-//! never a count alone.
+//! **Interrupt.** The device raises it when the EQ is neither masked nor empty, and **raising masks
+//! it**. One of the two head doorbells unmasks, the other leaves the mask as it is. Each unmask
+//! checks the condition again, so no event that came while masked is lost; and since raising masks,
+//! at most one interrupt is under way. Moderation only delays raising, until enough events are in
+//! the EQ or the oldest has waited long enough. There is always a time limit, never a count alone.
 //!
-//! **Asynchronous events** are made by faults, and nobody pays a slot for each. So they wait in
-//! the device, one for each object and kind, with a count of repeats, and at most a fixed number of
-//! them is in EQ 0: the software keeps that many slots for them. The next is
-//! written when the EQ's head passes one.
+//! **Asynchronous events** come from faults, so software reserves no slot for each. The device
+//! queues one for each object and kind, with a count of repeats, and writes at most a fixed number
+//! of them into EQ 0: software reserves that many slots. The device writes the next one when the
+//! EQ's head passes one.
 
 use super::channel::Violation;
 use super::index::Depth;
@@ -20,7 +19,7 @@ use super::index::Place;
 use super::index::Window;
 use super::mutant::mutant;
 
-/// How long raising may be delayed.
+/// How long the interrupt may be delayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Moderation {
     /// Until this many events are in the EQ; 0 and 1 do not delay.
@@ -37,7 +36,7 @@ pub enum Line {
     Quiet,
     /// Raises it.
     Raise,
-    /// Looks again at this time.
+    /// Checks again at this time.
     At(u64),
 }
 
@@ -48,7 +47,7 @@ pub struct EventQueue {
     window: Window,
     masked: bool,
     moderation: Moderation,
-    /// When the oldest event came that nobody was told of.
+    /// When the EQ last became non-empty.
     since: Option<u64>,
 }
 
@@ -68,13 +67,13 @@ impl EventQueue {
         }
     }
 
-    /// What of the ring is in use.
+    /// The part of the ring that is in use.
     #[inline]
     pub const fn window(&self) -> &Window {
         &self.window
     }
 
-    /// Moves it as a whole; see [`Poller::rotate`](super::poll::Poller::rotate).
+    /// Moves the whole EQ; see [`Poller::rotate`](super::poll::Poller::rotate).
     #[cfg(feature = "explore")]
     pub fn rotate(&mut self, by: u32) {
         self.window.rotate(by);
@@ -86,14 +85,15 @@ impl EventQueue {
         self.masked
     }
 
-    /// Changes moderation; [`line`](Self::line) must be asked afterwards.
+    /// Changes moderation. The caller calls [`line`](Self::line) afterwards.
     #[inline]
     pub fn moderate(&mut self, moderation: Moderation) {
         self.moderation = moderation;
     }
 
-    /// An event: the index that it is to be written at. `None` if the EQ is full, which software that
-    /// pays for its arms never sees. [`line`](Self::line) must be asked after the entry is in memory.
+    /// Takes the index at which an event is to be written. `None` if the EQ is full; software that
+    /// reserves a slot for each arm never causes that. The caller calls [`line`](Self::line) once
+    /// the entry is in memory.
     #[inline]
     #[must_use]
     pub fn push(&mut self, now: u64) -> Option<Index> {
@@ -102,8 +102,8 @@ impl EventQueue {
         Some(index)
     }
 
-    /// A head doorbell: the entries from the first index up to the second have been
-    /// passed. [`line`](Self::line) must be asked afterwards.
+    /// A head doorbell. Returns the old and the new head. The caller calls [`line`](Self::line)
+    /// afterwards.
     #[inline]
     pub fn head(&mut self, head: Index, unmask: bool) -> Result<(Index, Index), Violation> {
         let before = self.window.head();
@@ -119,7 +119,7 @@ impl EventQueue {
         Ok((before, self.window.head()))
     }
 
-    /// Whether to raise now. Raising masks.
+    /// Whether to raise the interrupt now. Raising masks it.
     #[inline]
     pub fn line(&mut self, now: u64) -> Line {
         if self.masked || self.window.is_empty() {
@@ -142,7 +142,7 @@ impl EventQueue {
     }
 }
 
-/// An asynchronous event of one object and kind, as the device keeps it.
+/// The device's state of one asynchronous event: one object, one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Notice {
     /// How often it happened since it was last written.
@@ -151,20 +151,20 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// Whether it waits to be written.
+    /// Whether it is to be written.
     #[inline]
     pub const fn is_waiting(&self) -> bool {
         self.count != 0 && !self.in_eq
     }
 
-    /// Whether it is in the EQ, and the head has not passed it.
+    /// Whether it is in the EQ and the head has not passed it.
     #[inline]
     pub const fn in_eq(&self) -> bool {
         self.in_eq
     }
 
-    /// It happened: whether it has to be put at the end of the line of those that wait. If not,
-    /// it stands there already, or will be put there when the head has passed the one in the EQ.
+    /// Counts one occurrence. On `true` the caller appends it to the queue of waiting events.
+    /// Otherwise it is queued already, or is queued when the head passes the one in the EQ.
     #[inline]
     #[must_use]
     pub fn happened(&mut self) -> bool {
@@ -176,14 +176,15 @@ impl Notice {
         first && !self.in_eq
     }
 
-    /// The object is destroyed, or was asked: what waits is dropped. (It has to be taken out of the line.)
+    /// The object is destroyed or was queried: drops what waits. The caller removes it from the
+    /// queue.
     #[inline]
     pub fn cancel(&mut self) {
         self.count = 0;
     }
 }
 
-/// How many asynchronous events are in EQ 0.
+/// Limits the asynchronous events in EQ 0.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
 pub struct Gate {
@@ -192,24 +193,25 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// At most `limit` at a time, which must be at least 1.
+    /// At most `limit` at a time; `limit` must be at least 1.
     pub const fn new(limit: u32) -> Self {
         Self { limit, in_eq: 0 }
     }
 
-    /// How many are there.
+    /// How many are in the EQ.
     #[inline]
     pub const fn in_eq(&self) -> u32 {
         self.in_eq
     }
 
-    /// Whether the first of those that wait may be written.
+    /// Whether the next one may be written.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.in_eq < self.limit || mutant!(AsyncUnbounded)
     }
 
-    /// The first of those that wait is written now: the count that it carries. `None` if it may not, or has nothing to tell.
+    /// Takes the repeat count that the first waiting event is written with. `None` if the limit is
+    /// reached, or if the event does not wait.
     #[inline]
     #[must_use]
     pub fn write(&mut self, notice: &mut Notice) -> Option<u32> {
@@ -221,8 +223,9 @@ impl Gate {
         Some(core::mem::replace(&mut notice.count, 0))
     }
 
-    /// The EQ's head has passed one; `notice` is `None` if its object is gone. Whether it has to
-    /// be put at the end of the line again. After that, as long as the gate is open, the first of the line is written.
+    /// The EQ's head has passed one; `notice` is `None` if its object is gone. On `true` the caller
+    /// appends it to the queue again. Then it writes events from the front of the queue while the
+    /// gate is open.
     #[inline]
     #[must_use]
     pub fn passed(&mut self, notice: Option<&mut Notice>) -> bool {

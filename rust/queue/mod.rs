@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The rules: what keeps a queue that software and hardware share from going wrong.
+//! The rules of a queue that software and hardware share.
 //!
 //! They are written once, here, depend on `core` alone, and are compiled three
 //! times: into the module (`pub mod queue;`), into the device model and into user
 //! space (the crate `qpair-queue`). Nothing here touches memory, a register or the
 //! clock by itself; it is handed traits and closures.
 //!
-//! Both sides of a queue ask the same question, may I write there?, and the answer
-//! is a count of free slots that somebody gave back. Here that count is a value
-//! that can be neither copied nor made ([`credit`]). What fills a slot takes one,
-//! so a full SQ cannot be overwritten, a CQ cannot be overrun, and an event cannot meet a full EQ: there is no code
-//! that could do it.
+//! Before either side of a queue writes an entry, it must know that the slot is free. A count of
+//! free slots answers that, and here the count is a value that can be neither copied nor made
+//! ([`credit`]). Filling a slot consumes one, so no code can overwrite a full SQ, overrun a CQ or
+//! write an event into a full EQ.
 //!
 //! | file | rule | used by |
 //! |---|---|---|
@@ -20,11 +19,11 @@
 //! | [`consumer`] | reading a ring that hardware writes | driver, library |
 //! | [`producer`] | writing a ring that software writes | driver, library |
 //! | [`channel`] | when a CQ writes an event | device |
-//! | [`mask`] | when an EQ interrupts; how asynchronous events wait | device |
-//! | [`arm`] | EQ slots: who holds one, when it comes back | driver |
+//! | [`mask`] | when an EQ interrupts; how asynchronous events are queued | device |
+//! | [`arm`] | EQ slots: what holds them, when they become free | driver |
 //! | [`poll`] | the event poll | driver |
 //! | [`moderation`] | how many interrupts an EQ is worth | driver |
-//! | [`share`] | how much of a CPU the event poll may take unasked | driver |
+//! | [`share`] | how much CPU time the event poll may take in softirq context | driver |
 //! | [`quota`] | how many objects a context, a user and all users may have | driver |
 //! | [`recovery`] | when a device that failed is reset | driver |
 //! | [`buflist`] | page size, tables of a buffer, and how to walk them | driver, device |

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Adaptive moderation: how many interrupts an EQ is worth.
+//! Adaptive interrupt moderation of an EQ.
 //!
-//! An interrupt costs its CPU a fixed amount, a delayed one costs whoever waits. So below a *target* of interrupts a second nothing is
-//! delayed at all, and above it events are collected, just as many as bring the interrupts down to the target. The count is a
-//! power of two, the [level](Controller::level) its logarithm, and level 0 is no moderation. The
-//! time is what twice that many events take at the rate just measured: a count that is never reached, because the rate has fallen or was overestimated, costs no more than that.
+//! Each interrupt costs CPU time; delaying it adds latency. So below a *target* rate of interrupts
+//! nothing is delayed, and above it just enough events are collected to bring the interrupts down
+//! to the target. The count is a power of two, the [level](Controller::level) is its logarithm, and
+//! level 0 is no moderation. The time limit is what twice that many events take at the rate just
+//! measured: it bounds the delay if the count is never reached, because the rate fell or was
+//! overestimated.
 //!
 //! ```text
 //!   sample: completions, interrupts, time
 //!     idle for a while            --> off
 //!     interrupts > target         --> up, at once to the level that the rate asks for   (a trial)
 //!     after a trial: slower than before, or the count is not reached
-//!                                 --> down to what is reached, which is tried in turn, or back; more is refused for a
-//!                                     while, each time for twice as long
+//!                                 --> down to what is reached, which is tried in turn, or back;
+//!                                     higher levels are refused for a while, each time twice as long
 //!     twice in a row: the count is not half reached, or the rate asks for two levels less
 //!                                 --> down
 //!     interrupts > 4 * target, and collecting does not help
@@ -21,25 +23,28 @@
 //!
 //! Why this does not oscillate:
 //!
-//! - *Independent arrivals* have a rate that moderation does not change. Up is at the level's own threshold, down at a quarter
-//!   of it, so a rate that wavers by less than that moves nothing.
-//! - *A closed loop*, whose next request waits for the last completion, gets slower by being delayed, and then would ask for less moderation, get
-//!   faster, and ask for more. There the trial fails, and is not repeated until the refusal is over or the rate is another one altogether.
-//! - *The cap* holds a loop that turns in less than 1 / (4 * target): held, it still makes more than 2 * target interrupts, and a slower one makes less. Below that the cap is lifted.
+//! - *Independent arrivals* have a rate that moderation does not change. The level rises at its own
+//!   threshold and falls at a quarter of it, so a rate that varies by less changes nothing.
+//! - *A closed loop*, whose next request waits for the last completion, is slowed by the delay. It
+//!   would then need less moderation, get faster, and need more again. Here the trial fails, and is
+//!   not repeated until the refusal expires or the rate changes by a factor of two.
+//! - *The cap* holds a loop that turns in less than 1 / (4 * target): while capped it still makes
+//!   more than 2 * target interrupts, and a slower loop makes fewer. Below that rate the cap is
+//!   lifted.
 //!
-//! Linux's `lib/dim` walks through fixed profiles in search of a better ratio instead, for ever
-//! and without a rate at which it leaves well alone; what is taken from it is that throughput is judged first and the ratio second.
+//! Linux's `lib/dim` instead searches fixed profiles for a better ratio, without end and at any
+//! rate. As in `lib/dim`, throughput is judged first and the ratio second.
 //!
-//! The first sample after a change still has the old setting in it, and is not looked at.
+//! The first sample after a change still contains the old setting and is ignored.
 
 use super::mutant::mutant;
 
-/// What the device is told. Both are 0, which is no moderation, or neither.
+/// The moderation of the device's EQ. Either both are 0, which is no moderation, or neither.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Setting {
-    /// Raise when so many events wait ...
+    /// Raise when this many events are in the EQ ...
     pub count: u16,
-    /// ... or the oldest has waited for so many microseconds.
+    /// ... or the oldest has waited this many microseconds.
     pub usecs: u16,
 }
 
@@ -60,7 +65,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// So many a second.
+    /// `count` per second.
     const fn rate(&self, count: u64) -> u64 {
         match self.nanos {
             0 => 0,
@@ -77,12 +82,12 @@ impl Sample {
     }
 }
 
-/// Interrupts a second that are nothing to worry about: with its poll one is about 8000 instructions, so these
-/// are a few percent of a CPU.
+/// Interrupts a second that need no moderation: one with its poll is about 8000 instructions, so
+/// this rate is a few percent of a CPU.
 pub const TARGET: u32 = 10_000;
 /// The highest level.
 pub const TOP: u32 = 8;
-/// Interrupts a second that are too many even if each of them is needed, in targets.
+/// Interrupts a second above which the cap applies, in targets.
 pub const CAP: u64 = 4;
 /// Idle samples until moderation is switched off.
 const IDLE: u32 = 4;
@@ -93,21 +98,21 @@ const REFUSED_MOST: u32 = 1 << 14;
 /// A level that is being tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Trial {
-    /// The level and the completions a second before it.
+    /// The level and the completions a second before the trial.
     level: u32,
     rate: u64,
-    /// It began with a higher one.
+    /// It follows a failed trial of a higher level.
     failed: bool,
 }
 
 /// Levels that were tried and did not help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Refusal {
-    /// The highest that may still be taken.
+    /// The highest level that is still allowed,
     most: u32,
-    /// At this rate,
+    /// at this rate,
     rate: u64,
-    /// for so many samples more.
+    /// for this many more samples.
     left: u32,
 }
 
@@ -118,11 +123,11 @@ pub struct Controller {
     level: u32,
     capped: bool,
     setting: Setting,
-    /// The last change was just now.
+    /// The next sample still contains the old setting.
     settling: bool,
     trial: Option<Trial>,
     refusal: Option<Refusal>,
-    /// How long the next refusal is.
+    /// Samples that the next refusal lasts.
     patience: u32,
     idle: u32,
     /// Samples in a row that ask for less.
@@ -130,7 +135,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Not moderating yet. `target`: interrupts a second that are fine.
+    /// Starts without moderation. `target`: interrupts a second that need none.
     pub const fn new(target: u32) -> Self {
         Self {
             target: if target == 0 { 1 } else { target as u64 },
@@ -146,25 +151,25 @@ impl Controller {
         }
     }
 
-    /// What the device is to be told.
+    /// The setting for the device.
     #[inline]
     pub const fn setting(&self) -> Setting {
         self.setting
     }
 
-    /// Base-two logarithm of the events that an interrupt should tell of.
+    /// Base-two logarithm of the events to collect for an interrupt.
     #[inline]
     pub const fn level(&self) -> u32 {
         self.level
     }
 
-    /// Whether it has anything to undo when nothing happens any more.
+    /// Whether there is no moderation to switch off when the EQ becomes idle.
     #[inline]
     pub const fn is_off(&self) -> bool {
         self.level == 0 && !self.capped
     }
 
-    /// Takes a sample; [`setting`](Self::setting) may be another one afterwards.
+    /// Takes a sample; [`setting`](Self::setting) may change.
     pub fn sample(&mut self, sample: Sample) {
         if sample.nanos == 0 {
             return;
@@ -192,12 +197,12 @@ impl Controller {
         }
     }
 
-    /// Nothing has happened.
+    /// A sample without completions or interrupts.
     fn rest(&mut self) {
         self.idle = self.idle.saturating_add(1);
         if self.idle >= IDLE && !mutant!(ModeratedForEver) {
             *self = Self {
-                // A load that comes and goes is not tried each time that it comes.
+                // Keep the refusal: an intermittent load is not tried again at each start.
                 refusal: self.refusal,
                 patience: self.patience,
                 ..Self::new(u32::try_from(self.target).unwrap_or(u32::MAX))
@@ -205,7 +210,7 @@ impl Controller {
         }
     }
 
-    /// Capped: until a loop that slow would not be.
+    /// Lifts the cap once interrupts fall below half of it.
     fn hold(&mut self, sample: &Sample) {
         let few = sample.rate(sample.interrupts) < self.target.saturating_mul(CAP / 2);
         if self.low(few) {
@@ -258,7 +263,7 @@ impl Controller {
         }
     }
 
-    /// The level that brings this rate down to the target.
+    /// The level that brings interrupts at this event rate down to the target.
     fn wanted(&self, rate: u64) -> u32 {
         let each = rate.div_ceil(self.target).max(1);
         each.checked_next_power_of_two()
@@ -266,7 +271,7 @@ impl Controller {
             .min(TOP)
     }
 
-    /// Whether less was asked for twice in a row.
+    /// Whether `less` was true twice in a row.
     fn low(&mut self, less: bool) -> bool {
         self.less = if less { self.less.saturating_add(1) } else { 0 };
         if self.less < 2 || mutant!(ModeratedForEver) {
@@ -276,9 +281,9 @@ impl Controller {
         true
     }
 
-    /// A trial has failed; so many completions for each interrupt are all that can be had.
+    /// A trial failed; `ratio` completions for each interrupt were reached.
     fn refuse(&mut self, trial: Trial, ratio: u64) {
-        // One that is no lower would be tried again and again.
+        // A level that is not lower would be tried again and again.
         let lower = self.level.saturating_sub(1).max(trial.level);
         let most = ratio.max(1).ilog2().clamp(trial.level, lower);
         self.refusal = Some(Refusal {
@@ -325,7 +330,7 @@ impl Controller {
     }
 }
 
-/// As many microseconds as the device can be told, and 1 at the least.
+/// Clamps to 1 and to the largest value of the device's field.
 fn most(usecs: u64) -> u16 {
     u16::try_from(usecs.max(1)).unwrap_or(u16::MAX)
 }

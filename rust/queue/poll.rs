@@ -1,34 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The poll of an EQ: the heart of the event path.
+//! The poll of an EQ.
 //!
 //! An interrupt (which has masked itself) schedules the poll, and the poll works in rounds:
 //!
 //! ```text
 //!   Event ----> take up to n events, then publish the EQ head, keep masked
 //!     |           kernel CQ     -> Consume: up to k completions
-//!     |                              drained -> Arm (publishes the CQ head): an EQ slot; none? publish the EQ head, then
-//!     |                              not yet -> Defer: publish the CQ head, to the end of the pending list, unarmed
+//!     |                              drained -> Arm, takes an EQ slot (if none, publish the EQ
+//!     |                                         head first), publishes the CQ head
+//!     |                              not yet -> Defer: publish the CQ head, append to the pending
+//!     |                                         list, unarmed
 //!     |           process's CQ  -> signal it
-//!     |           else          -> to whom it concerns
+//!     |           else          -> its event handler
 //!   Pending --> each CQ that was on the list when the round began, once: Consume
 //!     |
-//!   EndRound -> nothing left: publish the EQ head, *unmask*, done     (the device raises again if anything came meanwhile)
+//!   EndRound -> nothing left: publish the EQ head, *unmask*, done
+//!                             (the device raises again if an event came meanwhile)
 //!               budget spent: stay masked, come again
 //! ```
 //!
-//! - A CQ that is pending costs no event and no interrupt, so under load the interrupts cease.
-//! - n (events for each EQ head update), k (completions of a CQ in its turn) and the budget (completions and other events of one
-//!   poll) are speed and fairness, never safety: any value from 1 is right.
-//! - No poll ends with events read and the head unpublished: the arm that a process's CQ remembers waits for the head.
-//! - Small budgets starve nobody: the next poll begins with the phase that this one did not get to, and the pending list is a queue.
-//! - All is O(1) for each event. The list is a ring of links through the driver's own table of CQs; nothing is allocated.
+//! - A pending CQ needs no event and no interrupt, so under load the interrupts cease.
+//! - n (events for each EQ head update), k (completions of a CQ in its turn) and the budget
+//!   (completions and other events of one poll) affect speed and fairness, not correctness: any
+//!   value from 1 works.
+//! - No poll ends with events read and the head unpublished: a process's CQ that was armed again
+//!   needs that head update for its next event.
+//! - Small budgets do not starve a CQ: the next poll begins with the phase that this one did not
+//!   reach, and the pending list is a queue.
+//! - The work for each event is O(1). The list is linked through the driver's table of CQs; nothing
+//!   is allocated.
 //!
-//! The other [`Policy`] is the source model's own loop: a channel is opened again
-//! after k completions, drained or not, and each head update unmasks.
+//! The other [`Policy`] is the loop of the source model: it arms a CQ again after k completions,
+//! drained or not, and each head update unmasks.
 //!
-//! It is written as a machine of small steps, each with one effect, because between any two effects the device
-//! may do anything, and a checker has to be able to stop there. [`Poller::poll`] runs
-//! it to the end.
+//! The poll is a state machine; each step has one effect. The device may act between any two
+//! effects, so the checker must be able to stop there. [`Poller::poll`] runs all steps.
 
 use super::arm::Arming;
 use super::arm::EventSlots;
@@ -44,7 +50,7 @@ use crate::abi::entry::Eqe;
 use crate::abi::status::Event;
 use crate::abi::Number;
 
-/// When a CQ's channel is opened again, and what a head update does.
+/// When a CQ is armed again, and what a head update does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
     /// When the CQ is drained; a head update keeps the mask until nothing is left.
@@ -54,7 +60,7 @@ pub enum Policy {
     Reopen,
 }
 
-/// What may be changed while running. Zero counts as 1.
+/// Parameters that may change at run time. Zero counts as 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tuning {
     /// n: events for each EQ head update.
@@ -88,7 +94,7 @@ pub enum Verdict {
     Again,
 }
 
-/// What a turn of a CQ came to.
+/// The result of a CQ's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consumed {
     /// Completions consumed.
@@ -98,14 +104,14 @@ pub struct Consumed {
 }
 
 impl Consumed {
-    /// Of a CQ that does not exist, or has none to give.
+    /// For a CQ that does not exist or has no completions.
     pub const NOTHING: Self = Self {
         count: 0,
         drained: true,
     };
 }
 
-/// What the poll keeps with each CQ, in the driver's table.
+/// The poll's state of a CQ, in the driver's table.
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Node {
@@ -117,13 +123,13 @@ pub struct Node {
 }
 
 impl Node {
-    /// What pays for the CQ's events.
+    /// The EQ slot reserved for the CQ's event.
     #[inline]
     pub const fn arming(&self) -> &Arming {
         &self.arming
     }
 
-    /// EQ slots that it holds, for the audit.
+    /// EQ slots that the CQ holds, for the audit.
     #[inline]
     pub const fn held(&self) -> u32 {
         match &self.arming {
@@ -132,7 +138,7 @@ impl Node {
         }
     }
 
-    /// Calls CQs otherwise; see [`Poller::rename`].
+    /// Renumbers CQs; see [`Poller::rename`].
     #[cfg(feature = "explore")]
     pub fn rename(&mut self, name: impl Fn(Number) -> Number) {
         self.before = self.before.map(&name);
@@ -149,55 +155,55 @@ impl Node {
     }
 }
 
-/// What the poll does to the world. Every call is O(1).
+/// The poll's effects outside its own state. Every call is O(1).
 pub trait Effects {
-    /// A CQ of this EQ that was looked up.
+    /// A CQ of this EQ, from [`cq`](Self::cq).
     type Cq<'a>: CqEffects
     where
         Self: 'a;
 
-    /// An event was read at `index`. To be told of it, nothing else.
+    /// An event was read at `index`; for tracing only.
     #[inline(always)]
     fn event(&mut self, index: Index, event: &Eqe) {
         let _ = (index, event);
     }
 
-    /// Looks up a CQ of this EQ; `None` if there is no such CQ (any more).
+    /// Looks up a CQ of this EQ; `None` if it does not exist, or not any more.
     fn cq(&mut self, cq: Number) -> Option<Self::Cq<'_>>;
 
     /// The node of a CQ of this EQ, for the pending list; `None` as above.
     fn node(&mut self, cq: Number) -> Option<&mut Node>;
 
-    /// Hands an event that is not a completion to its owner. It must not be lost.
+    /// Passes an event that is not a completion to its handler. It must not be lost.
     fn asynchronous(&mut self, event: Eqe);
 
     /// Rings the EQ head doorbell, the one that unmasks or the one that does not.
     fn doorbell(&mut self, head: Index, unmask: bool);
 }
 
-/// What the poll does to a CQ. Every call is O(1), [`consume`](Self::consume) but for its
-/// completions.
+/// The poll's effects on a CQ. Every call is O(1), but [`consume`](Self::consume) is
+/// O(completions).
 pub trait CqEffects {
     /// Its node.
     fn node(&mut self) -> &mut Node;
 
-    /// Reads up to `max` completions of a kernel CQ, and tells their queues what they cover.
+    /// Reads up to `max` completions of a kernel CQ and reports them to their queues.
     fn consume(&mut self, max: u32) -> Consumed;
 
-    /// Publishes the head of a kernel CQ, with *arm next* if `arm`, else plainly; then
-    /// gives slots back; then completes the requests that were consumed.
+    /// Publishes the head of a kernel CQ, with *arm next* if `arm`; then frees slots; then
+    /// completes the requests that were consumed.
     fn publish(&mut self, arm: bool);
 
-    /// Wakes the owner of a process's CQ.
+    /// Signals the process of a process's CQ.
     fn signal(&mut self);
 }
 
-/// What the poll has counted.
+/// The poll's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counts {
     /// Polls that ran.
     pub polls: u64,
-    /// Of these, those that ended with the budget spent.
+    /// Polls that ended with the budget spent.
     pub again: u64,
     /// Events read.
     pub events: u64,
@@ -211,7 +217,7 @@ pub struct Counts {
     pub heads: u64,
     /// EQ head updates that unmasked.
     pub unmasks: u64,
-    /// Of all head updates, those for want of a slot to arm with.
+    /// EQ head updates because no slot was left to arm with.
     pub short: u64,
     /// Events of CQs that do not exist.
     pub stale: u64,
@@ -270,7 +276,7 @@ impl Pending {
     }
 }
 
-/// Where in a round.
+/// The next step of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum At {
     Event,
@@ -304,8 +310,8 @@ pub struct Run {
     empty: bool,
 }
 
-/// The poll's own state: the EQ's consumer, its slots, and the CQs that wait for another turn. Who holds it needs no
-/// lock for any of that.
+/// The poll's own state: the EQ's consumer, its slots, and the CQs that wait for another turn.
+/// Exclusive access to it replaces locks for all of these.
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Poller<S: Storage> {
@@ -318,7 +324,7 @@ pub struct Poller<S: Storage> {
 }
 
 impl<S: Storage> Poller<S> {
-    /// Of an EQ and its slots.
+    /// For an EQ and its slots.
     pub fn new(eq: EqConsumer<S>, slots: EventSlots) -> Self {
         Self {
             eq,
@@ -329,19 +335,19 @@ impl<S: Storage> Poller<S> {
         }
     }
 
-    /// The consumer, to look at.
+    /// The consumer, to inspect.
     #[inline]
     pub const fn eq(&self) -> &EqConsumer<S> {
         &self.eq
     }
 
-    /// The slots, to look at.
+    /// The slots, to inspect.
     #[inline]
     pub const fn slots(&self) -> &EventSlots {
         &self.slots
     }
 
-    /// What was counted.
+    /// The counters.
     #[inline]
     pub const fn counts(&self) -> &Counts {
         &self.counts
@@ -349,10 +355,11 @@ impl<S: Storage> Poller<S> {
 
     /// Moves the EQ `by` entries on, as if it had begun there, and forgets what was counted.
     ///
-    /// For a checker. Indices run free, so a ring never comes back to a state in which it was; but no rule looks at more of
-    /// an index than its distance from others of its ring, and its place and pass. So the checker, which lays out the
-    /// entries in memory, moves each ring to where it began, and what differs in nothing else is one state. What no rule
-    /// will look at before it is written anew is set to one value.
+    /// For the checker. Indices run free, so a ring never returns to an earlier state. But the
+    /// rules use only the distance of an index from others of its ring, its position and its pass.
+    /// So the checker, which lays out the entries in memory, moves each ring back to its beginning,
+    /// and states that differ in nothing else become one. Fields that are written before their next
+    /// use are set to one value.
     #[cfg(feature = "explore")]
     pub fn rotate(&mut self, by: u32) {
         self.eq.rotate(by);
@@ -360,10 +367,10 @@ impl<S: Storage> Poller<S> {
         self.counts = Counts::default();
     }
 
-    /// Calls CQs otherwise.
+    /// Renumbers CQs.
     ///
-    /// For a checker. No rule looks at more of a number than whether it is another one, so states in which CQs only have
-    /// other numbers are one state. [`Node`]s and a [`Run`] have numbers too.
+    /// For the checker. The rules only compare numbers for equality, so states that differ only in
+    /// the numbers of CQs are one state. [`Node`]s and a [`Run`] contain numbers too.
     #[cfg(feature = "explore")]
     pub fn rename(&mut self, name: impl Fn(Number) -> Number) {
         self.pending.first = self.pending.first.map(&name);
@@ -376,25 +383,26 @@ impl<S: Storage> Poller<S> {
         self.pending.len
     }
 
-    /// Binds a kernel CQ: the node for the driver's table. It is neither armed nor pending until [`start`](Self::start).
+    /// Binds a kernel CQ; returns the node for the driver's table. The CQ is neither armed nor
+    /// pending until [`start`](Self::start).
     pub fn bind_kernel(&mut self) -> Result<Node, NoSlot> {
         Ok(Node::new(self.slots.bind_kernel()?))
     }
 
-    /// Binds the CQ of a process: the node for the driver's table.
+    /// Binds the CQ of a process; returns the node for the driver's table.
     pub fn bind_process(&mut self) -> Result<Node, NoSlot> {
         Ok(Node::new(self.slots.bind_process()?))
     }
 
-    /// Puts a kernel CQ onto the pending list; the poll, which must be scheduled, consumes and arms it. Does nothing to one that
-    /// is armed.
+    /// Puts a kernel CQ onto the pending list; the caller schedules the poll, which consumes and
+    /// arms it. Does nothing if the CQ is armed.
     pub fn start(&mut self, fx: &mut impl Effects, cq: Number) {
         self.defer(fx, cq);
     }
 
-    /// A CQ was destroyed, and the destroy reported `until` as the EQ's producer index. Its node
-    /// may go from the table afterwards, and not before. For a CQ whose create failed, `until` is
-    /// the EQ's head.
+    /// A CQ was destroyed, and the destroy reported `until` as the EQ's producer index. The caller
+    /// removes the node from the table afterwards, not before. For a CQ whose create failed,
+    /// `until` is the EQ's head.
     pub fn unbind(&mut self, fx: &mut impl Effects, cq: Number, until: Index) {
         self.pending.remove(fx, cq);
         if let Some(node) = fx.node(cq) {
@@ -403,13 +411,13 @@ impl<S: Storage> Poller<S> {
         }
     }
 
-    /// [`unbind`](Self::unbind) of a node that is in no table (yet).
+    /// [`unbind`](Self::unbind) of a node that is not in the table.
     pub fn unbind_node(&mut self, node: Node, until: Index) {
         self.unbound(node.arming, until);
     }
 
     fn unbound(&mut self, arming: Arming, until: Index) {
-        // What is refused is not of this EQ; it shows in the audit of the one that it is of.
+        // A slot of another EQ is rejected; the audit of that EQ reports it.
         let _: Result<(), Slots<_>> = self.slots.unbind(arming, until);
         self.slots.published(self.eq.published());
     }
@@ -419,7 +427,7 @@ impl<S: Storage> Poller<S> {
         self.slots.audit(held)
     }
 
-    /// The EQ was destroyed, after its CQs: gives its memory back.
+    /// The EQ was destroyed, after its CQs; returns its memory.
     pub fn retire(self) -> (S, Result<(), Imbalance>) {
         (self.eq.into_storage(), self.slots.retire())
     }
@@ -460,7 +468,7 @@ impl<S: Storage> Poller<S> {
         }
     }
 
-    /// Goes one step on.
+    /// Runs one step.
     #[inline]
     pub fn step(&mut self, run: &mut Run, fx: &mut impl Effects) -> Option<Verdict> {
         match run.at {
@@ -549,7 +557,7 @@ impl<S: Storage> Poller<S> {
             return;
         };
         match self.slots.event(&mut cq.node().arming, entry.seen) {
-            // Its completions are charged, so that it gets at least one of them.
+            // Charges its completions, not the event, so that it can consume at least one.
             Meaning::Consume => run.at = At::Consume(event.number),
             Meaning::Signal => {
                 run.spend(1);
@@ -601,7 +609,8 @@ impl<S: Storage> Poller<S> {
                 self.counts.short = self.counts.short.wrapping_add(1);
                 self.publish(run, fx, false);
             }
-            // Nobody can have taken the slot that this CQ brought; were it so, it would wait its turn.
+            // Cannot happen: each bound CQ has a slot. If it did, the CQ would wait for its next
+            // turn.
             Some(Err(NoSlot)) => run.at = At::Defer(cq),
         }
     }
@@ -635,7 +644,7 @@ impl<S: Storage> Poller<S> {
 }
 
 impl Run {
-    /// Calls CQs otherwise; see [`Poller::rename`].
+    /// Renumbers CQs; see [`Poller::rename`].
     #[cfg(feature = "explore")]
     pub fn rename(&mut self, name: impl Fn(Number) -> Number) {
         match &mut self.at {
@@ -644,7 +653,7 @@ impl Run {
         }
     }
 
-    /// Sets to one value what no rule will look at before it is written anew.
+    /// Sets fields that are written before their next use to one value.
     #[cfg(feature = "explore")]
     pub fn forget(&mut self) {
         match self.phase {
@@ -653,7 +662,7 @@ impl Run {
         }
     }
 
-    /// Back to the phase that a CQ's turn came out of.
+    /// Returns to the phase of the CQ's turn.
     #[inline(always)]
     fn resume(&mut self) {
         self.at = match self.phase {

@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The software side of a ring that software writes: an SQ or an RQ.
 //!
-//! A slot is a 64-byte block of an SQ, or a work request of an RQ (of one stride).
-//! The slots of a ring are in one of four states, and each state is a bundle:
+//! A slot is a 64-byte block of an SQ, or a work request of an RQ (of one stride). Each slot is in
+//! one of four states, and each state is a bundle:
 //!
 //! ```text
-//!         post             ring                complete                   reclaim
-//!   free ------> posted ---------> in flight -----------> covered ---------------------> free
-//!         entry           the device          a CQE's index           the CQ head past
-//!         written         is told             covers it               that CQE is published
+//!         post             ring                complete                    reclaim
+//!   free ------> posted ---------> in flight -----------> completed -------------------> free
+//!         entry           doorbell           a CQE's index             the CQ head past
+//!         written         written            passes it                 that CQE is published
 //! ```
 //!
-//! - A CQE carries the consumer index of its queue *past* the work request that it reports, so it covers
-//!   that one and all before it, unsignalled ones too. There is no memory for a work request here.
-//! - A completion takes the slots that its index covers from those in flight. One that covers none or more than there are
-//!   (stale, doubled, garbage), or that comes from a CQ that is not this queue's, gives nothing. [`Producer::complete`] counts such, a
-//!   [`Row`] tells its caller.
-//! - A post that would leave the queue without a way to get slots back is signalled, wanted or not: the run of unsignalled
-//!   blocks at the tail never grows so long that the largest work request would not fit beside it.
-//! - Posting writes memory only. One doorbell hands over a whole batch.
+//! - A CQE carries the consumer index of its queue *past* the work request that it reports, so it
+//!   completes that one and all before it, unsignalled ones too. No state is kept for each work
+//!   request.
+//! - A completion moves the slots before its index from in flight to completed. One whose index is
+//!   not in flight (stale, duplicate or garbage), or that comes from a CQ that is not this queue's,
+//!   moves none. [`Producer::complete`] counts these, a [`Row`] returns them to its caller.
+//! - A post is signalled, even if the caller did not ask for it, where the queue could otherwise
+//!   never free slots: the run of unsignalled blocks at the tail always leaves room for the largest
+//!   work request.
+//! - Posting only writes memory. One doorbell hands over a whole batch.
 //!
-//! Who posts a batch, or has a row of completions, takes the indices out of the queue meanwhile ([`Batch`],
-//! [`Row`]), into registers, where stores to the ring and barriers do not reach; when it ends, the slots are moved
-//! for all of it. A single one is a batch or a row of one.
+//! A [`Batch`] of posts or a [`Row`] of completions holds copies of the queue's indices, which the
+//! compiler can keep in registers across stores to the ring and barriers. When it ends, the slots
+//! of all its posts or completions are moved at once. A single one is a batch or row of one.
 
 use super::consumer::BadRing;
 use super::consumer::Flushed;
@@ -56,54 +58,55 @@ pub type RqProducer<S> = Producer<S, Rq>;
 pub enum Refused {
     /// Not enough free slots now.
     Full,
-    /// It would never fit: no blocks, more than a work request may have, or more than there are slots.
+    /// It can never fit: no blocks, more than a work request may have, or more than the queue's
+    /// capacity.
     TooLarge,
 }
 
-/// A completion that gives nothing.
+/// A completion that completes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stale {
-    /// Its index covers nothing that is in flight.
+    /// Its index is not in flight.
     Index,
     /// It came from a CQ that is not this queue's.
     Cq,
 }
 
-/// What does not change.
+/// Constant for the life of the queue.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
 struct Shape {
     depth: Depth,
-    /// Base-two logarithm of the 64-byte blocks of a slot; 0 but for RQs.
+    /// Base-two logarithm of the 64-byte blocks of a slot; 0 for SQs.
     stride: u8,
     /// Most slots that a work request takes.
     largest: u32,
 }
 
-/// What a post changes.
+/// The state that a post changes.
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 struct Posting<K: Kind> {
     /// Where the next work request goes.
     tail: Index,
-    /// Slots at the tail behind which no signalled work request stands.
+    /// Slots at the tail since the last signalled work request.
     silent: u32,
     pool: Pool<K>,
-    /// Not handed over yet.
+    /// Posted, but not handed over yet.
     posted: Slots<K>,
 }
 
-/// What a completion changes.
+/// The state that a completion changes.
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 struct Completing<K: Kind> {
     /// The CQ that completions come from.
     cq: RingId,
-    /// Past what completions have covered.
+    /// Past the last completed work request.
     done: Index,
     flight: Slots<K>,
     covered: Slots<K>,
-    /// Past the CQE that covered last.
+    /// Past the last CQE of this queue.
     covered_at: Index,
     stale: u32,
 }
@@ -116,12 +119,13 @@ pub struct Producer<S: Storage, K: Kind> {
     shape: Shape,
     posting: Posting<K>,
     completing: Completing<K>,
-    /// What the device has been told.
+    /// The producer index that the device has.
     handed: Index,
 }
 
 impl<S: Storage> Producer<S, Sq> {
-    /// Makes a send queue of `capacity` blocks, at most the depth, whose completions come from `cq`.
+    /// Creates a send queue of `capacity` blocks, at most the depth, whose completions come from
+    /// `cq`.
     pub fn new_sq(
         ring: RingId,
         cq: RingId,
@@ -134,8 +138,8 @@ impl<S: Storage> Producer<S, Sq> {
 }
 
 impl<S: Storage> Producer<S, Rq> {
-    /// Makes a receive queue of `capacity` work requests of `64 << stride` bytes, at most
-    /// the depth, whose completions come from `cq`.
+    /// Creates a receive queue of `capacity` work requests of `64 << stride` bytes, at most the
+    /// depth, whose completions come from `cq`.
     pub fn new_rq(
         ring: RingId,
         cq: RingId,
@@ -149,7 +153,7 @@ impl<S: Storage> Producer<S, Rq> {
 }
 
 impl<S: Storage, K: Kind> Producer<S, K> {
-    /// Either, for tests of the wrap: the ring stands at `first`.
+    /// Creates either, for tests of the wrap: the ring starts at `first`.
     pub fn starting_at(
         ring: RingId,
         cq: RingId,
@@ -205,14 +209,14 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         self.posting.pool.free()
     }
 
-    /// Slots that are posted and not covered by a completion.
+    /// Slots that are posted and not completed.
     #[inline(always)]
     pub const fn in_flight(&self) -> u32 {
         let posted = self.posting.posted.count();
         self.completing.flight.count().wrapping_add(posted)
     }
 
-    /// Slots that are covered, and wait for the CQ head to be published.
+    /// Slots that are completed, and wait for the CQ head to be published.
     #[inline(always)]
     pub const fn covered(&self) -> u32 {
         self.completing.covered.count()
@@ -224,7 +228,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         self.posting.pool.minted()
     }
 
-    /// Completions that gave nothing.
+    /// Completions that completed nothing.
     #[inline]
     pub const fn stale(&self) -> u32 {
         self.completing.stale
@@ -242,8 +246,8 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         &self.storage
     }
 
-    /// Makes room for a work request of `slots` slots that the caller wants signalled
-    /// or not. Nothing is taken until [`Room::post`].
+    /// Finds room for a work request of `slots` slots, `signal` if the caller wants it signalled.
+    /// Takes no slots until [`Room::post`].
     #[inline(always)]
     pub fn room(
         &mut self,
@@ -253,7 +257,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         Room::new(self.batch(|storage| storage), slots, signal)
     }
 
-    /// Begins a batch of posts, into what `view` makes of the ring's memory.
+    /// Begins a batch of posts, through the `view` of the ring's memory.
     #[inline(always)]
     pub fn batch<'a, V: Storage>(&'a mut self, view: impl FnOnce(&'a S) -> V) -> Batch<'a, V, K> {
         Batch {
@@ -266,8 +270,8 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         }
     }
 
-    /// Hands over what was posted since the last time: `doorbell` writes the tail to
-    /// the device. Once for a batch, and not at all if there is nothing new.
+    /// Hands over everything posted since the last call: `doorbell` writes the tail to the device.
+    /// Does nothing and returns false if nothing was posted.
     #[inline(always)]
     pub fn ring(&mut self, doorbell: impl FnOnce(Index)) -> bool {
         let tail = self.posting.tail;
@@ -282,7 +286,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         true
     }
 
-    /// A CQE of this queue was read: how many slots it covers. They are not free yet.
+    /// A CQE of this queue was read; returns how many slots it completes. They are not free yet.
     #[inline(always)]
     pub fn complete(&mut self, index: Index, seen: Seen<Cq>) -> Result<u32, Stale> {
         let completing = &mut self.completing;
@@ -310,10 +314,12 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         }
     }
 
-    /// Frees what is covered, if `published` reaches past the CQE that covered it: how many slots.
+    /// Frees completed slots, if `published` reaches past the CQE that completed them; returns how
+    /// many.
     ///
-    /// That is a comparison of indices, so of a queue that nobody has looked after for 2^31 entries of its CQ it may say
-    /// no, and be wrong. It never says yes and is wrong. Who must know asks [`reclaim_all`](Self::reclaim_all).
+    /// This compares indices. If the queue has not been reclaimed for 2^31 entries of its CQ, it
+    /// may free nothing although it could. A caller that cannot accept that uses
+    /// [`reclaim_all`](Self::reclaim_all).
     #[inline(always)]
     pub fn reclaim(&mut self, published: Published<Cq>) -> u32 {
         let Completing { cq, covered_at, .. } = self.completing;
@@ -324,7 +330,8 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         self.free_covered()
     }
 
-    /// Frees what is covered, however long ago: how many slots. What covered it was read, and all that was read has been published.
+    /// Frees completed slots, however long ago they completed; returns how many. Their CQE was
+    /// read, and `flushed` proves that everything read has been published.
     #[inline(always)]
     pub fn reclaim_all(&mut self, flushed: &Flushed<'_, Cq>) -> u32 {
         if flushed.ring() != self.completing.cq {
@@ -341,7 +348,8 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         freed
     }
 
-    /// Moves it as a whole, on a CQ that is moved by `cq`; see [`Poller::rotate`](super::poll::Poller::rotate).
+    /// Moves the whole queue, whose CQ is moved by `cq`; see
+    /// [`Poller::rotate`](super::poll::Poller::rotate).
     #[cfg(feature = "explore")]
     pub fn rotate(&mut self, by: u32, cq: u32) {
         self.posting.tail = self.posting.tail.plus(by);
@@ -356,14 +364,15 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         completing.stale = 0;
     }
 
-    /// Whether every slot is free, posted, in flight or covered.
+    /// Whether every slot is free, posted, in flight or completed.
     #[inline]
     pub const fn audit(&self) -> Result<(), Imbalance> {
         let out = self.in_flight().wrapping_add(self.covered());
         self.posting.pool.audit(out)
     }
 
-    /// The queue was destroyed or reset: it ends with all its slots accounted for, and hands its memory back.
+    /// The queue was destroyed or reset: checks that every slot is accounted for, and returns its
+    /// memory.
     pub fn retire(mut self) -> Result<S, (S, Imbalance)> {
         let mut rest = self.posting.posted.take();
         rest.absorb(self.completing.flight.take());
@@ -384,7 +393,7 @@ impl<K: Kind> Completing<K> {
         seen.ring() == self.cq || mutant!(ForeignCq)
     }
 
-    /// The slots of what completed move.
+    /// Moves slots from in flight to completed.
     #[inline(always)]
     fn cover(&mut self, covers: u32, seen: Seen<Cq>) {
         let mut slots = covers;
@@ -402,8 +411,8 @@ impl<K: Kind> Completing<K> {
     }
 }
 
-/// Of `flight` slots before `handed`, what is left after a completion of this index. `None` if it covers nothing,
-/// or more than those.
+/// How many of the `flight` slots before `handed` are left after a completion of this index. `None`
+/// if the index is not in flight.
 #[inline(always)]
 fn left(handed: Index, flight: u32, index: Index) -> Option<u32> {
     let left = handed.since(index);
@@ -413,11 +422,11 @@ fn left(handed: Index, flight: u32, index: Index) -> Option<u32> {
     (left < flight).then_some(left)
 }
 
-/// Completions in a row. Nothing comes of them before its [`end`](Row::end).
+/// A row of completions. They take effect at its [`end`](Row::end).
 #[derive(Debug)]
-#[must_use = "completions whose row does not end cover nothing"]
+#[must_use = "a row has no effect before its end"]
 pub struct Row<'a, K: Kind> {
-    /// Past what the device was given.
+    /// The producer index that the device has.
     handed: Index,
     /// Slots that are still in flight.
     left: u32,
@@ -425,8 +434,8 @@ pub struct Row<'a, K: Kind> {
 }
 
 impl<K: Kind> Row<'_, K> {
-    /// A CQE of this queue was read: how many slots it covers. `None` for one that covers nothing, or
-    /// more than the device was ever given.
+    /// A CQE of this queue was read; returns how many slots it completes. `None` if its index is
+    /// not in flight.
     #[inline(always)]
     pub fn complete(&mut self, index: Index) -> Option<u32> {
         let left = left(self.handed, self.left, index)?;
@@ -435,13 +444,14 @@ impl<K: Kind> Row<'_, K> {
         Some(covers)
     }
 
-    /// Whether what was `seen` is of the CQ that this queue's completions come from.
+    /// Whether `seen` is of the CQ that this queue's completions come from.
     #[inline(always)]
     pub fn is_of(&self, seen: Seen<Cq>) -> bool {
         self.completing.is_of(seen)
     }
 
-    /// All of them were among what was `seen`, which must be [of](Self::is_of) this queue's CQ: what they cover is covered.
+    /// Ends the row: moves the slots of all its completions to completed. `seen` includes all their
+    /// CQEs and must be [of](Self::is_of) this queue's CQ.
     #[inline(always)]
     pub fn end(self, seen: Seen<Cq>) -> Result<(), Stale> {
         if !self.is_of(seen) {
@@ -456,15 +466,15 @@ impl<K: Kind> Row<'_, K> {
     }
 }
 
-/// Posts in a row. They are posted, and not handed over, when it is dropped.
+/// A batch of posts. Dropping it posts them; they are not handed over yet.
 #[derive(Debug)]
-#[must_use = "a batch is there to be posted into"]
+#[must_use = "a batch without posts does nothing"]
 pub struct Batch<'a, V: Storage, K: Kind> {
     storage: V,
     shape: Shape,
     /// Where the next one goes.
     tail: Index,
-    /// Slots that are left.
+    /// Free slots.
     free: u32,
     silent: u32,
     posting: &'a mut Posting<K>,
@@ -491,12 +501,12 @@ impl<V: Storage, K: Kind> Drop for Batch<'_, V, K> {
     }
 }
 
-/// Room for one work request in a batch `B`. Dropped, it was never there.
+/// Room for one work request in a batch `B`. Dropping it posts nothing.
 #[derive(Debug)]
 pub struct Room<B, V: Storage, K: Kind> {
     batch: B,
     slots: u32,
-    /// The silent run that posting leaves; 0 says that it must be signalled.
+    /// The unsignalled run after this post; 0 means that it must be signalled.
     silent: u32,
     kind: PhantomData<fn() -> (V, K)>,
 }
@@ -518,7 +528,8 @@ where
                 Refused::Full
             });
         }
-        // There are as many, so it is the largest of all that counts here, not this queue's own.
+        // The slots are free, so only the limit for all queues matters here, not this queue's
+        // capacity.
         if slots == 0 || slots > MAX_BLOCKS as u32 {
             return Err(Refused::TooLarge);
         }
@@ -533,7 +544,8 @@ where
         })
     }
 
-    /// Whether it has to be signalled: because it was asked for, or because nothing would ever come back.
+    /// Whether it must be signalled: because the caller asked for it, or to keep the unsignalled
+    /// run short enough.
     #[inline(always)]
     pub const fn signalled(&self) -> bool {
         self.silent == 0
@@ -545,8 +557,8 @@ where
         self.batch.borrow().tail
     }
 
-    /// Writes 64-byte block `block` of the work request. Of an RQ's slot a block is one
-    /// of those of the stride. Blocks that it does not have are not written.
+    /// Writes 64-byte block `block` of the work request. A slot of an RQ has one block for each 64
+    /// bytes of the stride. Blocks past the end are not written.
     #[inline(always)]
     pub fn write(&mut self, block: u32, words: &[u64; BLOCK_WORDS]) {
         let batch: &Batch<'a, V, K> = self.batch.borrow();
@@ -566,7 +578,7 @@ where
         batch.storage.store_all(at.wrapping_mul(BLOCK_WORDS), words);
     }
 
-    /// Posts it: takes the slots. It returns the index past it, which is what its CQE will carry.
+    /// Posts it: takes the slots. Returns the index past it, which its CQE will carry.
     #[inline(always)]
     pub fn post(mut self) -> Index {
         let batch: &mut Batch<'a, V, K> = self.batch.borrow_mut();

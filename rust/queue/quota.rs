@@ -188,7 +188,7 @@ impl Account {
         count.ended = count.ended.wrapping_add(1);
     }
 
-    /// Before the device is asked.
+    /// Taken before the device is asked; for [`settle`](Self::settle).
     pub const fn mark(&self) -> Mark {
         Mark(self.0)
     }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! When a device that failed is reset, and when its failures are forgotten.
 //!
-//! A watchdog looks at the device at equal times. The first failure is followed by a reset at
-//! once. A device that does not come up by it, or fails again soon, gets growing pauses: of 1 look,
-//! 2, 4, and so on up to [`LONGEST`]. Only a device that works at [`LONGEST`] looks in a row has no
-//! failures behind it any more: one that fails each time soon after it has come up is not reset
-//! every second for ever.
+//! A watchdog looks at the device at equal times. The first failure is followed by a reset at once.
+//! A device that does not come up by it, or fails again soon, gets growing pauses: of 1 look, 2, 4,
+//! and so on up to [`LONGEST`]. Its failures are forgotten only after it worked at [`LONGEST`]
+//! looks in a row, so a device that fails soon after each reset is not reset every second for ever.
 //!
 //! A reset that the watchdog did not make begins a new epoch that the watchdog does not expect.
 //! What failed before that reset does not count after it.
@@ -84,8 +83,8 @@ impl Recovery {
         }
     }
 
-    /// A look at a device that has failed: whether it is to be reset now. Then [`Self::tried`]
-    /// follows; where there was no reset, the next look says the same.
+    /// A look at a device that has failed; returns whether to reset it now. The caller calls
+    /// [`Self::tried`] after the reset; without a reset, the next look returns true again.
     #[must_use]
     pub fn failed(&mut self, epoch: u32) -> bool {
         self.look(epoch);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The rules in a table each, for wherever they are compiled.
+//! A table of tests for each rule, for every place where the rules are compiled.
 //!
-//! Plain functions that say what does not hold. The module's KUnit suite runs them with the kernel's
-//! compiler, flags and overflow checks; the host's tests run them too, besides much
-//! more (`tests/`). No memory, no panics.
+//! Each test is a plain function that returns what does not hold. The module's KUnit suite runs
+//! them with the kernel's compiler, flags and overflow checks; the host's tests run them too, with
+//! many more (`tests/`). They neither allocate nor panic.
 
 use super::buflist::BadShape;
 use super::buflist::PageLimits;
@@ -62,7 +62,7 @@ fn holds(condition: bool, what: &'static str) -> Outcome {
 }
 
 fn depth(log2: u8) -> Result<Depth, &'static str> {
-    Depth::from_log2(log2).ok_or("a depth that is good is refused")
+    Depth::from_log2(log2).ok_or("a valid depth is refused")
 }
 
 /// Depths are the powers of two up to 2^31.
@@ -92,14 +92,8 @@ pub fn owner_bits() -> Outcome {
     ] {
         let (depth, index) = (depth(log2)?, Index::new(index));
         holds(depth.owner(index) == owner, "owner bit")?;
-        holds(
-            depth.is_valid(owner, index),
-            "an entry that is there is not seen",
-        )?;
-        holds(
-            !depth.is_valid(!owner, index),
-            "an entry is seen that is not there",
-        )?;
+        holds(depth.is_valid(owner, index), "a valid entry is not seen")?;
+        holds(!depth.is_valid(!owner, index), "an invalid entry is seen")?;
         holds(depth.position(index) == position, "position")?;
     }
     Ok(())
@@ -192,7 +186,7 @@ pub fn channel_next() -> Outcome {
     )
 }
 
-/// A channel that is open for solicited ones.
+/// A channel that is open for solicited completions.
 pub fn channel_solicited() -> Outcome {
     let mut channel = Channel::new(depth(2)?, false);
     let at = Index::new;
@@ -211,11 +205,11 @@ pub fn channel_solicited() -> Outcome {
     )?;
     holds(
         arm(&mut channel, 1) == Ok(Fire::Now),
-        "one that is there is overlooked",
+        "a completion in the CQ is overlooked",
     )?;
     holds(
         arm(&mut channel, 2) == Ok(Fire::No),
-        "one that was passed counts",
+        "a completion that was passed counts",
     )
 }
 
@@ -240,7 +234,7 @@ pub fn channel_user() -> Outcome {
     holds(channel.passed() == Fire::No, "one arm, two events")
 }
 
-/// Raising masks, unmasking looks again.
+/// Raising masks, unmasking checks again.
 pub fn interrupt() -> Outcome {
     let mut eq = EventQueue::new(depth(2)?, Moderation::default());
     let at = Index::new;
@@ -265,18 +259,18 @@ pub fn moderation() -> Outcome {
     holds(eq.line(105) == Line::Raise, "delayed for ever")?;
     holds(eq.head(Index::new(1), true).is_ok(), "head")?;
     holds(eq.push(200).is_some() && eq.push(210).is_some(), "push")?;
-    holds(eq.line(210) == Line::Raise, "the count is not looked at")
+    holds(eq.line(210) == Line::Raise, "the count is ignored")
 }
 
-/// Asynchronous events wait, bounded and counted.
+/// Asynchronous events are queued, bounded and counted.
 pub fn notices() -> Outcome {
     let mut gate = Gate::new(1);
     let (mut first, mut second) = (Notice::default(), Notice::default());
-    holds(first.happened() && second.happened(), "not put in line")?;
-    holds(!second.happened(), "in line twice")?;
+    holds(first.happened() && second.happened(), "not queued")?;
+    holds(!second.happened(), "queued twice")?;
     holds(gate.write(&mut first) == Some(1), "not written")?;
     holds(gate.write(&mut second).is_none(), "more than the limit")?;
-    holds(!first.happened(), "in line while in the EQ")?;
+    holds(!first.happened(), "queued while in the EQ")?;
     holds(gate.passed(Some(&mut first)), "a repeat is lost")?;
     holds(
         gate.write(&mut second) == Some(2),
@@ -326,7 +320,7 @@ pub fn page_sizes() -> Outcome {
     holds(plan(&[], 9).is_none(), "no bytes")?;
     holds(
         plan(&[(u64::MAX, 2)], 9).is_none(),
-        "out of the address space",
+        "past the end of the address space",
     )
 }
 
@@ -358,7 +352,7 @@ pub fn page_walk() -> Outcome {
                     left,
                 }
             };
-            holds(shape.locate(at) == Some(spot), "a byte is elsewhere")?;
+            holds(shape.locate(at) == Some(spot), "a byte is at another place")?;
         }
         holds(shape.locate(0x1810).is_none(), "a byte past the end")?;
         list.offset = 4096;
@@ -391,11 +385,11 @@ pub fn flow() -> Outcome {
     holds(ours.acknowledge().is_none(), "an acknowledgement of one")?;
     holds(
         !ours.send() && ours.sent(2).is_ok() && ours.send(),
-        "completions give back",
+        "completions free slots",
     )?;
     holds(
         ours.received_acknowledgement(5 << 16).is_err(),
-        "more than is out",
+        "more than is in flight",
     )?;
     let one = Credits { data: 2, acks: 1 };
     holds(

@@ -1,64 +1,66 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How much of a CPU a poll may take before it has to ask the scheduler.
+//! How much CPU time a poll may take before it has to wait for the scheduler.
 //!
-//! A poll that runs in the time of an interrupt takes it from whoever the scheduler had given it
-//! to. It is cheap, and it is the right thing for a few events; but completions that come as fast as
-//! they are consumed would take all of a CPU, whether each poll has more to do at its end or finds
-//! another interrupt at once. So what a poll takes this way is a *debt*: it grows with the time that
-//! polls run, and is paid back by the time that they leave to others. Who owes more than the
-//! [loan](LOAN) waits until the scheduler gives time to the poll itself, and that costs nothing.
+//! A poll in softirq context takes its time from the task that the interrupt preempts. That is
+//! cheap and right for a few events. But completions that come as fast as they are consumed would
+//! take all of a CPU, whether each poll ends with work left or finds another interrupt at once. So
+//! this time is a *debt*: it grows while polls run, and shrinks while they do not. A poll that owes
+//! more than the [loan](LOAN) waits until the scheduler runs it in process context; that time adds
+//! no debt.
 //!
-//! Beside a process that always wants the CPU, the polls of an EQ take at most a seventh of what it
-//! gets unasked ([`PAYBACK`]), and as much as it gets by the scheduler: it keeps 7/15 of the CPU. Each
-//! EQ has its own account, so several on one CPU take more. The time of an idle CPU is nobody's, and
-//! who takes it owes nothing, until somebody wants it: a task that is woken, or, after two milliseconds of softirqs in a
-//! row, their own thread.
+//! Beside a process that always wants the CPU, the polls of an EQ take at most a seventh of the
+//! process's time as debt ([`PAYBACK`]), and as much as the process by the scheduler: the process
+//! keeps 7/15 of the CPU. Each EQ has its own account, so several on one CPU take more. Time of an
+//! idle CPU adds no debt, until a task is woken there, or ksoftirqd after two milliseconds of
+//! softirqs in a row.
 //!
-//! The clock also goes on while a host has taken the CPU away from its guest, and a poll that had
-//! nothing of it would owe for ever; so there is a most that is [owed](MOST).
+//! The clock also runs while a host does not schedule the vCPU, and a poll would owe that time too;
+//! so the debt has an [upper bound](MOST).
 
 use super::mutant::mutant;
 
-/// Unasked, a poll may run for this long: half as long as softirqs do before they wake their
-/// thread. Nanoseconds.
+/// Polling time that may be owed when a poll begins in softirq context: half of the time that
+/// softirqs run before they wake ksoftirqd. Nanoseconds.
 pub const LOAN: u64 = 1_000_000;
 
-/// So many nanoseconds left to others pay for one.
+/// Nanoseconds without a poll that pay for one nanosecond of polling.
 pub const PAYBACK: u64 = 7;
 
-/// The most that is owed, in nanoseconds to be left to others: that of a long poll with a large
-/// budget, and no more.
+/// The upper bound of the debt, in nanoseconds without a poll: that of a long poll with a large
+/// budget.
 pub const MOST: u64 = 16 * PAYBACK * LOAN;
 
-/// Polls in a row in time that was given, if each has more to do.
+/// Polls in a row in process context, if each has more to do.
 pub const ROW: u32 = 8;
 
 /// Whose time a poll runs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
-    /// That of whoever has the CPU.
+    /// That of the task on the CPU.
     Taken,
-    /// Nobody's: the CPU is idle.
+    /// The idle task's.
     Idle,
-    /// Its own, given by the scheduler, for this poll and those that follow it at once.
+    /// That of a thread that the scheduler chose to run, for this poll and those that follow it at
+    /// once.
     Given,
 }
 
-/// The account of one EQ's polls. Times are nanoseconds of a clock that hardly goes backwards.
+/// The account of one EQ's polls. Times are nanoseconds of a clock that may go backwards slightly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// What others are to be left, for what polls took.
+    /// Time without a poll that is still to pass.
     owed: u64,
-    /// When a poll ended last.
+    /// When the last poll began or ended.
     left: u64,
-    /// Polls that may follow in time that was given.
+    /// Polls that may still run in process context.
     row: u32,
-    /// The poll that runs takes from nobody.
+    /// The current poll runs on an idle CPU.
     free: bool,
 }
 
 impl Share {
-    /// Whether a poll may begin now; if not, it has to ask for time that is [given](Time::Given).
+    /// Whether a poll may begin now; if not, the caller schedules it in [process
+    /// context](Time::Given).
     #[inline]
     pub fn begin(&mut self, now: u64, time: Time) -> bool {
         if !mutant!(DebtForEver) {
@@ -75,8 +77,9 @@ impl Share {
         self.free || self.row != 0 || self.owed <= PAYBACK * LOAN
     }
 
-    /// A poll that began when [`Self::begin`] said so has ended now, with `more` to do or not. `wanted`: the CPU is not idle,
-    /// or not any more. Who was woken by a poll that leaves nothing behind was not kept waiting.
+    /// A poll that [`Self::begin`] allowed has ended now; `more`: with work left. `wanted`: the CPU
+    /// is not idle, or not any more. A task that was woken by a poll without work left did not
+    /// wait.
     #[inline]
     pub fn end(&mut self, now: u64, more: bool, wanted: bool) {
         let free = self.free && !(more && wanted && !mutant!(IdleToItsEnd));
@@ -93,8 +96,8 @@ impl Share {
         self.left = now;
     }
 
-    /// Whether [`Self::end`] would change nothing, so that its caller need not read the clock: the CPU
-    /// was idle, no work is left, the turn was not given, and no time is owed.
+    /// Whether [`Self::end`] would change nothing, so that its caller need not read the clock: the
+    /// CPU was idle, no work is left, the poll is not in process context, and there is no debt.
     #[inline]
     pub fn is_even(&self, more: bool) -> bool {
         let free = self.free || mutant!(TakenIsEven);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The memory of a ring, one whole word at a time.
 //!
-//! Rings are shared with a device that reads and writes them at any moment, so
-//! nothing here is a reference to an entry: words are loaded and stored whole,
-//! each once, and what was loaded is a snapshot. Who supplies the memory differs
-//! (coherent memory in the kernel, a mapping in a process, atomics in a test), the
-//! order does not. It has three points, and each is a method of its own:
+//! The device may read and write a ring at any moment, so nothing here is a reference to an entry:
+//! words are loaded and stored whole, each once, and the loaded words are a snapshot. The memory
+//! differs (coherent memory in the kernel, a mapping in a process, atomics in a test), the order
+//! does not. Its three points are methods:
 //!
 //! | point | between | kernel | process |
 //! |---|---|---|---|
@@ -15,9 +14,9 @@
 
 /// Words shared with hardware.
 ///
-/// Words are little-endian in memory and are converted here. `at` is always less
-/// than [`words`](Self::words): the rings check that once, when they are made. An
-/// implementation that is asked for more gives zero and stores nothing, or goes round.
+/// Words are little-endian in memory and are converted here. `at` is always less than
+/// [`words`](Self::words): the rings check that once, when they are created. Past the end an
+/// implementation loads zero and stores nothing, or wraps.
 pub trait Storage {
     /// How many words.
     fn words(&self) -> usize;
@@ -47,9 +46,9 @@ pub trait Storage {
         words
     }
 
-    /// Loads the last of the `N` words from `at` on, which has the owner bit; if it is `there`, then, after
-    /// [`after_owner`](Self::after_owner), the others. For implementations that can check bounds once: they keep to this order,
-    /// and load no word twice.
+    /// Loads the last of the `N` words from `at` on, which has the owner bit; if `there` accepts
+    /// it, then, after [`after_owner`](Self::after_owner), the others. For implementations that can
+    /// check bounds once: they keep this order and load no word twice.
     #[inline(always)]
     fn load_entry<const N: usize>(
         &self,
@@ -76,9 +75,10 @@ pub trait Storage {
         Some(words)
     }
 
-    /// Loads entries in a row, as [`load_entry`](Self::load_entry) does, the first from `at` on: how many. Each is
-    /// shown to `takes` with a place in `into`. The row ends where there is no place, no entry, or one that is not
-    /// taken. For implementations that can check bounds once.
+    /// Loads entries in a row, as [`load_entry`](Self::load_entry) does, the first from `at` on;
+    /// returns how many. `takes` gets each entry and a place in `into`. The row ends when `into` is
+    /// full, at an invalid entry, or where `takes` returns false. For implementations that can
+    /// check bounds once.
     #[inline(always)]
     fn load_row<const N: usize, T>(
         &self,
