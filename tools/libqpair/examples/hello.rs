@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let channel = Channel::new()?;
     let cq = Cq::new(&context, &CqOptions::new(64).channel(&channel))?;
 
-    // Each names the other; who sends must find the other ready.
+    // Each names the other; the receiver must be ready before the sender sends.
     let a = Qp::new(&pd, &QpOptions::new(&cq, &cq))?;
     let b = Qp::new(&pd, &QpOptions::new(&cq, &cq))?;
     let (to_a, to_b) = (a.number(), b.number());
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             done += 1;
         }
         if polled.is_empty() && !channel.wait(Some(Duration::from_secs(10)))? {
-            // The device may have gone while we slept: asking it says so.
+            // The device may have gone during the wait; a query fails then.
             context.query()?;
         }
     }

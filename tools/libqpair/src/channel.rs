@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Channels: where a process sleeps until a completion queue has something for it.
+//! Channels: a process sleeps on one until a completion queue has an event.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use rustix::time::{
 
 use crate::error::Error;
 
-/// Where the events of completion queues arrive.
+/// Receives the events of completion queues.
 ///
-/// The kernel adds each event to an eventfd; [`wait`](Self::wait) sleeps in an epoll that sees it edge by edge. So
-/// nobody has to read the eventfd, which would be another system call for each wake-up.
+/// The kernel adds each event to an eventfd; [`wait`](Self::wait) sleeps in an edge-triggered epoll
+/// on it. So the eventfd need not be read, which saves a system call for each wake-up.
 ///
-/// Who has an event loop of his own waits for [`as_fd`](AsFd::as_fd), the epoll's descriptor, with poll, epoll or
-/// io_uring, and takes what came with [`wait`](Self::wait) and no time.
+/// A program with its own event loop waits for [`as_fd`](AsFd::as_fd), the epoll's descriptor, with
+/// poll, epoll or io_uring, and takes the events by [`wait`](Self::wait) with a zero timeout.
 #[derive(Clone, Debug)]
 pub struct Channel {
     fds: Arc<Fds>,
@@ -33,19 +33,19 @@ struct Fds {
     ticks: Option<OwnedFd>,
 }
 
-/// What the epoll tells of its descriptors.
+/// Keys of the descriptors in the epoll.
 const EVENTS: u64 = 0;
 const TICKS: u64 = 1;
 
 impl Channel {
-    /// Makes one.
+    /// Creates a channel.
     pub fn new() -> Result<Self, Error> {
         Self::made(None)
     }
 
-    /// Makes one whose wait ends after `every` at the latest, with a timer of its own. It is for who wants to look around now
-    /// and then: a limit of a [`wait`](Self::wait) starts a timer and stops it, each time. Where several threads wait,
-    /// each tick ends the wait of one of them.
+    /// Creates one with a periodic timer, so that a wait ends after `every` at the latest. For
+    /// programs that check other conditions now and then: a timeout of [`wait`](Self::wait) starts
+    /// and stops a timer each time. If several threads wait, each tick ends the wait of one.
     pub fn ticking(every: Duration) -> Result<Self, Error> {
         Self::made(Some(every))
     }
@@ -71,9 +71,9 @@ impl Channel {
         })
     }
 
-    /// Waits until there was an event since the last wait, and takes all that there were; false if the time ran out, there
-    /// was a [tick](Self::ticking), or a signal came. A tick that comes with an event is not told of: who always finds events
-    /// has to look at a clock of his own.
+    /// Waits for an event since the last wait, and takes all of them; false on timeout, on a
+    /// [tick](Self::ticking) or on a signal. A tick that comes with an event is not reported, so a
+    /// caller that always finds events must look at the clock itself.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<bool, Error> {
         let timeout = timeout.map(timespec);
         let mut told = [epoll::Event {
@@ -85,18 +85,18 @@ impl Channel {
                 let told = &told[..count];
                 let has = |what| told.iter().any(|event| event.data.u64() == what);
                 if let Some(ticks) = self.fds.ticks.as_ref().filter(|_| has(TICKS)) {
-                    // The timer goes on when it is read. Another thread may have done it.
+                    // Reading the timer rearms it in the epoll. Another thread may have read it.
                     let _: Result<usize, Errno> = read(ticks, &mut [0; 8]);
                 }
                 Ok(has(EVENTS))
             }
-            // Whoever waits looks around, and waits again.
+            // The caller checks its other conditions, and waits again.
             Err(Errno::INTR) => Ok(false),
             Err(errno) => Err(Error::kernel("wait for events")(errno)),
         }
     }
 
-    /// What the kernel adds events to.
+    /// The eventfd to which the kernel adds events.
     pub(crate) fn eventfd(&self) -> BorrowedFd<'_> {
         self.fds.events.as_fd()
     }
@@ -108,12 +108,12 @@ impl AsFd for Channel {
     }
 }
 
-/// What ticks.
+/// The periodic timer.
 fn timer(every: Duration) -> Result<OwnedFd, Error> {
     let refused = Error::kernel("make a timer");
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(&refused)?;
-    // None at all would stop it.
+    // A period of zero would disarm it.
     let every = timespec(every.max(Duration::from_nanos(1)));
     let ticks = Itimerspec {
         it_interval: every,
@@ -139,14 +139,14 @@ mod tests {
         write(channel.eventfd(), &1u64.to_ne_bytes())
     }
 
-    /// A wait without a limit: were there no tick, the tests would end by their time limit.
+    /// A wait without a timeout: without a tick, the test runs into its time limit.
     #[test]
     fn each_tick_ends_a_wait() {
         let channel = Channel::ticking(Duration::from_millis(1)).unwrap();
         for _ in 0..3 {
             assert!(!channel.wait(None).unwrap(), "nothing came");
         }
-        // The shortest there is.
+        // The shortest period.
         let channel = Channel::ticking(Duration::ZERO).unwrap();
         assert!(!channel.wait(None).unwrap());
     }
@@ -156,7 +156,7 @@ mod tests {
         let channel = Channel::ticking(Duration::from_millis(1)).unwrap();
         for _ in 0..50 {
             event(&channel).unwrap();
-            // A tick may be told first, or with it.
+            // A tick may be reported first, or with the event.
             while !channel.wait(None).unwrap() {}
             assert!(!channel.wait(Some(Duration::ZERO)).unwrap(), "taken");
         }

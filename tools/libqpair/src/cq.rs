@@ -3,20 +3,20 @@
 //!
 //! # Poll
 //!
-//! A poll reads entries and gives each to its work queue: the slots that it covers are *covered*. They are free
-//! for posts when the CQ's head past it has been published. That is one doorbell, and not
-//! needed for every poll: the head is published when a good part of the CQ has
-//! been read ([`CqOptions::head_batch`]), with every arm, and when a post finds no free slot.
+//! A poll reads entries and reports each to its work queue, whose slots up to the entry's index are
+//! then *completed*. They are free once the CQ's head past the entry has been published. That takes
+//! a doorbell, but not for every poll: the head is published when a good part of the CQ has been
+//! read ([`CqOptions::head_batch`]), with every arm, and when a post finds no free slot.
 //!
 //! # Events
 //!
-//! [`Cq::arm`] asks for one event at the next completion; it is signalled on the CQ's [`Channel`]. Nothing is missed if
-//! the order is: arm, poll until nothing comes, wait, and again.
+//! [`Cq::arm`] requests one event at the next completion, signalled on the CQ's [`Channel`]. No
+//! completion is missed in this order: arm, poll until the CQ is empty, wait, repeat.
 //!
 //! # Locks
 //!
-//! The state of a CQ is taken before that of a work queue; what is published stands behind both.
-//! Polling from several threads is safe, and each completion goes to one of them.
+//! The lock of a CQ's state is taken before that of a work queue, and the lock of its published
+//! head last. Several threads may poll; each completion goes to one of them.
 
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
@@ -42,7 +42,7 @@ use crate::wr::Completion;
 
 pub use qpair_queue::channel::Wants;
 
-/// What a completion queue shall be.
+/// The options of a completion queue.
 #[derive(Clone, Debug)]
 pub struct CqOptions<'a> {
     depth: u32,
@@ -53,7 +53,8 @@ pub struct CqOptions<'a> {
 }
 
 impl<'a> CqOptions<'a> {
-    /// At least `depth` entries: one for each block of the SQs and each receive of the RQs that it serves.
+    /// At least `depth` entries: one for each block of the SQs and each receive of the RQs that it
+    /// serves.
     pub fn new(depth: u32) -> Self {
         Self {
             depth,
@@ -64,7 +65,7 @@ impl<'a> CqOptions<'a> {
         }
     }
 
-    /// Signals its events there. Without a channel it is polled.
+    /// Signals its events on this channel. Without a channel it is polled.
     pub fn channel(mut self, channel: &'a Channel) -> Self {
         self.channel = Some(channel);
         self
@@ -82,7 +83,8 @@ impl<'a> CqOptions<'a> {
         self
     }
 
-    /// Publishes the head after this many entries, if nothing else makes it; a quarter of the ring if not given.
+    /// Publishes the head after this many entries, if nothing else published it; a quarter of the
+    /// ring by default.
     pub fn head_batch(mut self, entries: u32) -> Self {
         self.head_batch = Some(entries.max(1));
         self
@@ -94,7 +96,7 @@ pub(crate) type SendQueue = Mutex<SqProducer<SharedRing>>;
 /// The same of a receive queue.
 pub(crate) type RecvQueue = Mutex<RqProducer<SharedRing>>;
 
-/// What a CQ knows of a queue pair that it serves.
+/// A CQ's state of a queue pair that completes in it.
 #[derive(Debug)]
 struct Served {
     number: Number,
@@ -103,18 +105,19 @@ struct Served {
     recv: Option<Arc<RecvQueue>>,
 }
 
-/// Which entries are of a queue pair's present life. Those before it are of the life before its last reset, or of
-/// whoever had its number.
+/// Which entries belong to a queue pair since its creation or last reset. Earlier ones are from
+/// before that reset, or of an earlier queue pair with this number.
 #[derive(Clone, Copy, Debug)]
 enum Life {
-    /// From this one on.
+    /// Those from this index on.
     Since(Index),
-    /// All: the head has passed the first. Compared with that, an entry 2^31 further on would be before it.
+    /// All: the head has passed the first. The comparison with its index would be wrong 2^31
+    /// entries later.
     Always,
 }
 
 impl Life {
-    /// Whether the entry before `past` is of it.
+    /// Whether it includes the entry before `past`.
     #[inline(always)]
     fn includes(self, past: Index) -> bool {
         match self {
@@ -123,7 +126,7 @@ impl Life {
         }
     }
 
-    /// What it is when this head has been published.
+    /// The life after this head has been published.
     fn seen_from(self, head: Index) -> Self {
         match self {
             Self::Since(first) if !head.reaches(first) => self,
@@ -139,18 +142,19 @@ struct State {
     limbo: Limbo<OfCq>,
     /// By the index of the queue pair's number.
     served: Vec<Option<Served>>,
-    /// Those whose life the head has yet to reach.
+    /// Queue pairs whose first entry the head has not reached.
     young: Vec<Number>,
     stale: u64,
 }
 
 /// A CQ's entry.
 type Entry = qpair_queue::consumer::Entry<OfCq, { Cqe::WORDS }>;
-/// Where a CQE says of which queue it is.
+/// The bit of a CQE's last word that is set for the receive queue.
 const RECV: u64 = (cqe_flags::RECV as u64) << 56;
 
 impl State {
-    /// Takes at most as many entries as there is room for, and gives each to its work queue: how many are taken.
+    /// Takes entries until `into` is full, and reports each to its work queue; returns how many
+    /// were taken.
     fn take(&mut self, into: &mut [Completion]) -> usize {
         let mut taken = 0;
         while let [place, places @ ..] = &mut into[taken..] {
@@ -184,7 +188,7 @@ impl State {
         taken
     }
 
-    /// After a head was published, or slots came into limbo.
+    /// Called after a head was published, or slots were added to the deferred free.
     fn release(&mut self) {
         let freed = self.limbo.release(self.consumer.published());
         // Of this ring: they were admitted as such.
@@ -209,9 +213,10 @@ impl State {
     }
 }
 
-/// Gives a work queue its entry, and those after it that are its as well: how many more were taken; `None` if not
-/// even the first is its. That the queue had its present life then holds for all. It is locked meanwhile. (A function of its own
-/// has all registers for this.)
+/// Reports the entry `first`, and those of the same work queue that follow it, to that queue;
+/// returns how many more were taken, `None` if `first` is stale. The life of the queue need not be
+/// checked again for the later ones. The queue is locked meanwhile. Not inlined, to have all
+/// registers.
 #[inline(never)]
 fn row<K: Kind>(
     consumer: &mut CqConsumer<Ring>,
@@ -267,13 +272,13 @@ impl CqInner {
         state.release();
     }
 
-    /// What has been published.
+    /// The head that was published last.
     pub(crate) fn published(&self) -> Published<OfCq> {
         *lock(&self.published)
     }
 
-    /// Publishes the head, if there is news: somebody wants slots. With that, and before another entry is read, comes what `act`
-    /// does. No work queue is locked by the caller.
+    /// Publishes the head if entries were read since, to free slots. Then calls `act`, before
+    /// another entry can be read. The caller holds no lock of a work queue.
     pub(crate) fn flush<R>(&self, act: impl FnOnce(Option<Flushed<'_, OfCq>>) -> R) -> R {
         let mut state = lock(&self.state);
         if state.consumer.unpublished() != 0 {
@@ -286,7 +291,7 @@ impl CqInner {
         RingId::new(self.number.raw(), self.context.attributes.epoch)
     }
 
-    /// Takes the slots that a work queue can fill.
+    /// Reserves the slots that a work queue can fill.
     pub(crate) fn reserve(&self, needed: u32) -> Result<Slots<OfCq>, Error> {
         let mut state = lock(&self.state);
         if state.pool.free() < needed && state.consumer.unpublished() != 0 {
@@ -297,7 +302,8 @@ impl CqInner {
         taken.ok_or(Error::CqTooSmall { free, needed })
     }
 
-    /// Slots of a work queue that was destroyed or reset when the CQ's producer index was `until`.
+    /// Takes back the slots of a work queue that was destroyed or reset when the CQ's producer
+    /// index was `until`.
     pub(crate) fn give_back(&self, slots: Slots<OfCq>, until: Index) {
         let mut state = lock(&self.state);
         // Of this ring: they were reserved here.
@@ -305,13 +311,13 @@ impl CqInner {
         state.release();
     }
 
-    /// Slots that no work queue came to use.
+    /// Takes back slots that no work queue has used.
     pub(crate) fn unreserve(&self, slots: Slots<OfCq>) {
         // Of this ring: they were reserved here.
         let _: Result<(), Slots<OfCq>> = lock(&self.state).pool.give(slots);
     }
 
-    /// Serves a queue pair from now on, from entry `since` on.
+    /// Adds a queue pair; its entries are those from `since` on.
     pub(crate) fn serve(
         &self,
         number: Number,
@@ -338,7 +344,7 @@ impl CqInner {
         });
     }
 
-    /// Serves it no more; its entries that are left are nobody's.
+    /// Removes a queue pair; its entries that are left are stale.
     pub(crate) fn leave(&self, number: Number) {
         let mut state = lock(&self.state);
         if let Some(served) = state.served.get_mut(number.index()) {
@@ -355,7 +361,7 @@ impl Drop for CqInner {
             handle: self.number.raw(),
             ..Default::default()
         };
-        // Refused only by a dead context, where there is nothing left.
+        // Fails only if the context is dead, and then the object is gone.
         let _: Result<(), Error> = self.context.call(Call::DestroyCq(&mut end));
     }
 }
@@ -393,7 +399,8 @@ impl Cq {
         let made = Depth::new(create.depth)
             .and_then(|depth| CqConsumer::new(id, ring, depth, depth.entries()).ok());
         let Some((consumer, pool)) = made else {
-            // The kernel says that it is deeper than its memory. Closing the context ends it.
+            // The kernel reports a depth that exceeds the memory. Closing the context destroys the
+            // CQ.
             return Err(Error::kernel("use the completion queue that was made")(
                 Errno::INVAL,
             ));
@@ -430,7 +437,7 @@ impl Cq {
         self.inner.depth
     }
 
-    /// Takes completions, as many as there are and fit. No system call, nothing allocated.
+    /// Takes as many completions as there are and fit. Does no system call and no allocation.
     pub fn poll<'a>(&self, into: &'a mut [Completion]) -> &'a [Completion] {
         let mut state = lock(&self.inner.state);
         let taken = state.take(into);
@@ -440,7 +447,8 @@ impl Cq {
         &into[..taken]
     }
 
-    /// Asks for an event at the next completion that [`poll`](Self::poll) has not taken yet, at once if there is one.
+    /// Requests an event at the next completion that [`poll`](Self::poll) has not taken yet; at
+    /// once if there is one.
     pub fn arm(&self, wants: Wants) {
         let place = match wants {
             Wants::Next => doorbell::CQ_ARM_NEXT,
@@ -450,12 +458,13 @@ impl Cq {
         self.inner.publish(&mut state, place);
     }
 
-    /// Publishes the head now. Never needed; it makes room for what a later call wants.
+    /// Publishes the head now. Never required; it frees slots that a later post would otherwise
+    /// free.
     pub fn publish(&self) {
         self.inner.flush(|_| ());
     }
 
-    /// Entries that were nobody's: of queue pairs that are gone, or that covered nothing.
+    /// Stale entries: of queue pairs that are gone, or that completed nothing.
     pub fn stale(&self) -> u64 {
         lock(&self.inner.state).stale
     }
@@ -465,7 +474,7 @@ impl Cq {
         lock(&self.inner.state).pool.free()
     }
 
-    /// How the device has it.
+    /// Queries the device.
     pub fn query(&self) -> Result<qpair_query_cq, Error> {
         let mut query = qpair_query_cq {
             handle: self.inner.number.raw(),

@@ -87,14 +87,14 @@ impl ContextInner {
     }
 }
 
-/// An open device: a doorbell page, and the objects that are made in it.
+/// An open device: a doorbell page, and the objects created through it.
 #[derive(Clone, Debug)]
 pub struct Context {
     pub(crate) inner: Arc<ContextInner>,
 }
 
 impl Context {
-    /// A context on a kernel, or on what stands for it.
+    /// A context on a kernel, or on a model of it.
     pub fn new(kernel: Arc<dyn Kernel>) -> Result<Self, Error> {
         let mut attributes = qpair_query_device::default();
         let call = Call::QueryDevice(&mut attributes);
@@ -112,12 +112,12 @@ impl Context {
         })
     }
 
-    /// What the device allows, as it was when it was opened.
+    /// What the device allows, as queried when it was opened.
     pub fn attributes(&self) -> &Attributes {
         &self.inner.attributes
     }
 
-    /// The same, asked anew: the link may have changed.
+    /// The same, queried again: the link may have changed.
     pub fn query(&self) -> Result<Attributes, Error> {
         let mut attributes = qpair_query_device::default();
         self.inner.call(Call::QueryDevice(&mut attributes))?;
@@ -177,7 +177,7 @@ impl Counters {
     }
 }
 
-/// Something that nobody asked for.
+/// An asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AsyncEvent {
@@ -185,7 +185,7 @@ pub enum AsyncEvent {
     CqOverrun(Number),
     /// A queue pair went to the error state.
     QpFatal(Number, Status),
-    /// This context wrote so many doorbells that make no sense.
+    /// This context wrote this many invalid doorbells.
     DoorbellViolation(u32),
     /// The device stopped and was reset: this context is dead, open the device anew.
     DeviceFatal,
@@ -214,7 +214,7 @@ impl fmt::Display for AsyncEvent {
         match self {
             Self::CqOverrun(cq) => write!(f, "completion queue {cq} had no room"),
             Self::QpFatal(qp, status) => write!(f, "queue pair {qp} is in error: {status}"),
-            Self::DoorbellViolation(count) => write!(f, "{count} doorbells that make no sense"),
+            Self::DoorbellViolation(count) => write!(f, "{count} invalid doorbells"),
             Self::DeviceFatal => f.write_str("the device stopped and was reset: open it anew"),
             Self::Other(event) => write!(f, "event {} of {}", event.kind, event.handle),
         }

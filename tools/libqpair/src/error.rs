@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Errors, each with cause and remedy.
 //!
-//! There are the three kinds of every queue-pair interface: a call refuses ([`Error`], [`PostError`]),
-//! a work request fails later ([`CompletionError`]), or something happens
-//! that nobody asked for ([`AsyncEvent`](crate::AsyncEvent)).
+//! There are three kinds, as in every queue-pair interface: a call fails ([`Error`],
+//! [`PostError`]), a work request fails later ([`CompletionError`]), or an asynchronous event
+//! reports an error ([`AsyncEvent`](crate::AsyncEvent)).
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use qpair_abi::status::{Detail, Status};
 use qpair_abi::Number;
 use rustix::io::Errno;
 
-/// A call refused.
+/// A call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no device.
@@ -28,7 +28,7 @@ pub enum Error {
     /// The kernel refused.
     #[error("cannot {what}: {}: {errno}", cause(*.errno))]
     Kernel {
-        /// What was to be done.
+        /// What the call was to do.
         what: &'static str,
         /// Why not.
         errno: Errno,
@@ -55,11 +55,11 @@ pub enum Error {
     /// A depth or size that no device has.
     #[error("{what} is {value}, and must be {allowed}")]
     Range {
-        /// Of what.
+        /// Which depth or size.
         what: &'static str,
         /// The value.
         value: u64,
-        /// What would do.
+        /// What is allowed.
         allowed: &'static str,
     },
     /// A work request was not posted.
@@ -79,7 +79,8 @@ impl Error {
         }
     }
 
-    /// Whether the device is gone or was reset: everything that was made through the context is dead.
+    /// Whether the device is gone or was reset: everything that was made through the context is
+    /// dead.
     pub fn is_dead(&self) -> bool {
         matches!(self.errno(), Some(Errno::NODEV | Errno::IO))
     }
@@ -108,14 +109,14 @@ pub fn cause(errno: Errno) -> &'static str {
         Errno::INVAL => "an argument is out of the device's limits (see `qpair info`), unaligned, or not possible in this state",
         Errno::TOOBIG => "the driver is older than this program and does not know what was asked; use those of one release",
         Errno::NOENT => "the object does not exist in this context",
-        Errno::BUSY => "others use it; destroy those first",
+        Errno::BUSY => "other objects use it; destroy those first",
         Errno::OVERFLOW => "address and length wrap, or the region is larger than the device allows (see `qpair info`)",
         Errno::FAULT => "the memory is not mapped, not writable, or not ordinary memory",
         Errno::NOMEM => "out of memory, or of memory that may be locked; raise the limit (ulimit -l) or use less",
         Errno::NOSPC => "the device has no more of this kind, or keeps the rest for privileged processes; end others that use it, or give it more (-device qpair,help)",
         Errno::DQUOT => "this process, or its user, has as many of this kind as it may (see `qpair info`); use less",
-        Errno::BADF => "the event file descriptor is none",
-        Errno::INTR => "a signal came meanwhile",
+        Errno::BADF => "the event file descriptor is not an eventfd",
+        Errno::INTR => "a signal interrupted the call",
         Errno::OPNOTSUPP => "memory of this kind cannot stay where it is for long (a file on DAX?); use ordinary memory",
         Errno::PIPE => "a completion queue was overrun and takes no more completions; destroy it and make another",
         Errno::PERM => "the doorbell page may not be executable",

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is asked of the kernel.
+//! The calls to the kernel.
 //!
-//! All of it is behind [`Kernel`]: the calls, the doorbell page, the asynchronous events. A program uses
-//! [`File`], which is `/dev/qpairN`; a test puts the device model in its place, and
-//! runs the library's own data path in one process.
+//! [`Kernel`] abstracts all of them: the calls, the doorbell page, the asynchronous events. A
+//! program uses [`File`], which is `/dev/qpairN`; a test uses the device model instead, and runs
+//! the library's data path in one process.
 //!
-//! A doorbell is a store to uncached memory that leaves the processor, so going through a trait
-//! object is not what it costs.
+//! A doorbell is a store to uncached memory; compared with that, the call through a trait object
+//! costs nothing.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,25 +22,26 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 macro_rules! calls {
     ($($(#[$attr:meta])* $name:ident($argument:ident) = $nr:ident, $what:literal;)*) => {
-        /// A call, with its argument, which also takes the results.
+        /// A call, with its argument, which also receives the results.
         #[derive(Debug)]
         pub enum Call<'a> {
             $( $(#[$attr])* $name(&'a mut $argument), )*
         }
 
         impl Call<'_> {
-            /// What it does, to follow "cannot".
+            /// What the call does, to follow "cannot".
             pub fn what(&self) -> &'static str {
                 match self { $( Self::$name(_) => $what, )* }
             }
 
-            /// Does it on an open `/dev/qpairN`.
+            /// Makes the call on an open `/dev/qpairN`.
             fn run(self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
                 match self { $( Self::$name(argument) => {
                     const OPCODE: Opcode = request::<$argument>($nr) as Opcode;
-                    // SAFETY: The number says that the kernel reads and writes one such structure, of
-                    // this size. Memory that the structure names is the caller's to keep: rings and
-                    // regions are pinned, and outlive the object in `Drop`; counters are written during the call.
+                    // SAFETY: The number encodes that the kernel reads and writes one structure of
+                    // this size. The caller keeps the memory that the structure names: rings and
+                    // regions are pinned, and outlive the object in `Drop`; counters are written
+                    // during the call.
                     unsafe { ioctl(fd, Updater::<OPCODE, $argument>::new(argument)) }
                 } )* }
             }
@@ -79,19 +80,19 @@ calls! {
     DeregMr(qpair_destroy) = QPAIR_NR_DEREG_MR, "end a memory region";
 }
 
-/// The kernel, or what stands for it.
+/// The kernel, or a model of it.
 pub trait Kernel: Send + Sync + fmt::Debug {
-    /// Does a call.
+    /// Makes a call.
     fn call(&self, call: Call<'_>) -> Result<(), Errno>;
 
-    /// Writes a doorbell: `value` at `offset` of the context's page. What it hands over is in memory
-    /// before: whoever calls has done the fence.
+    /// Writes a doorbell: `value` at `offset` of the context's page. The caller has ordered it
+    /// after the entries that it hands over.
     fn doorbell(&self, offset: u64, value: u64);
 
-    /// Takes asynchronous events, without waiting: how many were written to `into`.
+    /// Takes asynchronous events, without waiting; returns how many were written to `into`.
     fn events(&self, into: &mut [qpair_async_event]) -> Result<usize, Errno>;
 
-    /// What to wait on for asynchronous events.
+    /// The descriptor to wait on for asynchronous events.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 }
 
@@ -132,7 +133,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // SAFETY: It was mapped by `open`, and nobody else has the address.
+        // SAFETY: It was mapped by `open`, and the address is private to `self`.
         let unmapped =
             unsafe { rustix::mm::munmap(self.page.as_ptr().cast(), doorbell::PAGE_BYTES as usize) };
         debug_assert_eq!(unmapped, Ok(()));
@@ -149,7 +150,7 @@ impl Kernel for File {
         let at = offset as usize / size_of::<u64>();
         if at < doorbell::PAGE_BYTES as usize / size_of::<u64>() {
             // SAFETY: Inside the page, which is mapped as long as `self` lives. Volatile, since the
-            // device sees every store. Once the device is gone this raises SIGBUS, and does no harm.
+            // device sees every store. Once the device is gone this raises SIGBUS.
             unsafe { self.page.as_ptr().add(at).write_volatile(value) };
         }
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Queue pairs for processes, with the names of verbs.
 //!
-//! A process makes its queues in memory of its own, hands them to the kernel once, and from then on
-//! talks to the device past the kernel: **posting and polling do no system call and
-//! allocate nothing**.
+//! A process creates its queues in its own memory and registers them with the kernel once. From
+//! then on it talks to the device directly: **posting and polling do no system call and allocate
+//! nothing**.
 //!
 //! ```text
 //!   Device --open--> Context --+-- Pd --+-- Mr    memory that the device may use
@@ -22,35 +22,38 @@
 //! | `mutant` | the wrong variants of promises |
 //! | `lock` | mutexes |
 //! | [`error`] | errors, each with cause and remedy |
-//! | [`kernel`] | what is asked of the kernel, so that a test can put a model in its place |
+//! | [`kernel`] | the calls to the kernel, as a trait that a test can implement with a model |
 //! | [`channel`] | [`Channel`]: events, and waiting for them |
 //! | [`memory`] | page-aligned memory, and rings in it |
 //! | [`wr`] | [`WorkRequest`], [`Receive`], [`Completion`] |
 //! | [`device`] | finding devices, [`Context`], limits, counters, asynchronous events |
 //! | [`mr`] | [`Pd`] and [`Mr`] |
 //! | [`cq`] | [`Cq`]: poll, arm |
-//! | `queues` | [`QpOptions`]; how a request gets into a ring |
+//! | `queues` | [`QpOptions`]; how requests are written to a ring, and how slots are freed |
 //! | [`qp`] | [`Qp`] and its states; posting |
 //!
 //! # The rules
 //!
-//! The library keeps to the rules of `queue` by its types, as the driver does: a slot of
-//! a queue is a value that a post takes and that only the completion that covers it gives back, after the
-//! CQ's head has been published. So no queue can be overwritten and no CQ overrun, whatever the program does.
-//! A full queue is [`PostError::Full`]; poll, and post again.
+//! As in the driver, the types of `queue` enforce its rules: a slot of a queue is a value that a
+//! post takes, and it is free again only after its completion was read and the CQ's head was
+//! published. So no program can overwrite a queue or overrun a CQ. A full queue is
+//! [`PostError::Full`]; poll, and post again.
 //!
 //! # Lifetimes
 //!
-//! Objects hold what they need: a queue pair its domain and completion queues, all of them their context.
-//! Drop them in any order; the kernel sees QP before CQ before PD before context.
+//! Objects hold references to what they need: a queue pair to its domain and completion queues, all
+//! of them to their context. Drop them in any order; the kernel destroys QP before CQ before PD
+//! before context.
 //!
 //! # Fork, and the end of the device
 //!
-//! A child has the open file, but neither the doorbell page nor the memory of rings and regions; its copies of
-//! these objects are good for nothing, and dropping one would end the parent's. So a child calls `exec` or `_exit`.
+//! A child inherits the open file, but neither the doorbell page nor the memory of rings and
+//! regions. It must not use its copies of these objects, and dropping one destroys the parent's. So
+//! a child calls `exec` or `_exit`.
 //!
-//! When the device is unplugged or reset, every call says so ([`Error::is_dead`]), nothing completes any more, and a
-//! doorbell raises SIGBUS. Who sleeps on a [`Channel`] waits for [`Context::fd`] as well, or asks now and then.
+//! When the device is unplugged or reset, every call fails ([`Error::is_dead`]), nothing completes
+//! any more, and a doorbell raises SIGBUS. A thread that sleeps on a [`Channel`] also waits for
+//! [`Context::fd`], or makes a call now and then.
 //!
 //! # Example
 //!
@@ -91,7 +94,7 @@
 //! ```
 
 #[cfg(not(target_arch = "x86_64"))]
-compile_error!("the order of doorbells after ring entries is worked out for x86-64 alone");
+compile_error!("the order of doorbells after ring entries is known for x86-64 only");
 
 pub mod channel;
 pub mod cq;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory that is shared with the device.
 //!
-//! [`Memory`] is a private anonymous mapping: page-aligned, zeroed, and not inherited by
-//! a child (`MADV_DONTFORK`), whose copy the device would not know. The device reads and writes it whenever it likes, so
-//! there is never a reference to its bytes but in [`Memory::bytes`], whose
-//! caller answers for it; everything else copies, or goes word by word.
+//! [`Memory`] is a private anonymous mapping: page-aligned, zeroed, and not inherited by a child
+//! (`MADV_DONTFORK`), since the device would not use the child's copy. The device may read and
+//! write it at any time, so only [`Memory::bytes`], which is unsafe, gives a reference to its
+//! bytes; everything else copies, or accesses single words.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -18,19 +18,19 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::error::Error;
 
-/// Which pages memory is made of. The fewer, the shorter the device's tables.
+/// The page size of memory. Fewer pages make shorter tables for the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pages {
-    /// As the system sees fit.
+    /// The system's default.
     #[default]
     Normal,
-    /// Asks for large ones (transparent huge pages), and takes what there is.
+    /// Asks for transparent huge pages; ordinary pages are used where there are none.
     Large,
-    /// 2 MiB pages of the reserve (`vm.nr_hugepages`), or an error.
+    /// 2 MiB pages of the hugetlb pool (`vm.nr_hugepages`), or an error.
     Huge,
 }
 
-/// Bytes of a page of the reserve.
+/// Bytes of a hugetlb page.
 const HUGE: usize = 2 << 20;
 /// Bytes of an ordinary page.
 const PAGE: usize = 4096;
@@ -42,22 +42,22 @@ const WORD: usize = size_of::<u64>();
 pub struct Memory {
     start: NonNull<u8>,
     bytes: usize,
-    /// What was mapped: whole pages.
+    /// Bytes mapped: whole pages.
     mapped: usize,
 }
 
-// SAFETY: It is an address range that `self` owns; what is done with it is in the hands of its methods.
+// SAFETY: `self` owns the address range, and only its methods access it.
 unsafe impl Send for Memory {}
-// SAFETY: Safe methods reach it by atomics alone.
+// SAFETY: Safe methods access it by atomics only.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Maps `bytes` of zeroes, at least 1.
+    /// Maps `bytes` zeroed bytes, at least 1.
     pub fn new(bytes: usize) -> Result<Self, Error> {
         Self::with_pages(bytes, Pages::Normal)
     }
 
-    /// [`new`](Self::new), of chosen pages.
+    /// [`new`](Self::new) with a choice of pages.
     pub fn with_pages(bytes: usize, pages: Pages) -> Result<Self, Error> {
         let page = if pages == Pages::Huge { HUGE } else { PAGE };
         let range = Error::Range {
@@ -91,11 +91,11 @@ impl Memory {
             bytes,
             mapped,
         };
-        // SAFETY: It is ours, and neither advice changes what is in it.
+        // SAFETY: `self` owns it, and neither advice changes its contents.
         unsafe {
             rustix::mm::madvise(start.cast(), mapped, Advice::LinuxDontFork).map_err(&refused)?;
             if pages == Pages::Large {
-                // A kernel without them refuses, which is no error.
+                // A kernel without huge pages refuses; that is not an error.
                 let _: Result<(), Errno> =
                     rustix::mm::madvise(start.cast(), mapped, Advice::LinuxHugepage);
             }
@@ -113,25 +113,25 @@ impl Memory {
         self.bytes
     }
 
-    /// Never: there is at least one byte.
+    /// Always false: there is at least one byte.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Bytes of whole pages behind it.
+    /// Bytes of the whole pages that back it.
     pub(crate) fn mapped(&self) -> u64 {
         self.mapped as u64
     }
 
-    /// Copies bytes out, from `offset` on. What is outside is an error of the program.
+    /// Copies bytes out, from `offset` on.
     ///
     /// # Panics
     ///
     /// If the range is not inside.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         self.check(offset, into.len());
-        // SAFETY: Inside the mapping, checked; `into` is another's. If the device
-        // writes it meanwhile the bytes are old or new ones.
+        // SAFETY: Inside the mapping, checked; `into` does not overlap it. If the device writes it
+        // meanwhile the bytes are old or new ones.
         unsafe { ptr::copy_nonoverlapping(self.at(offset), into.as_mut_ptr(), into.len()) }
     }
 
@@ -142,17 +142,17 @@ impl Memory {
     /// If the range is not inside.
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
-        // SAFETY: Inside the mapping, checked; `from` is another's. If the device
-        // reads it meanwhile it finds old or new bytes.
+        // SAFETY: Inside the mapping, checked; `from` does not overlap it. If the device reads it
+        // meanwhile it gets old or new bytes.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.at(offset), from.len()) }
     }
 
-    /// The bytes themselves, to read into or write from without a copy.
+    /// The bytes themselves, to use without a copy.
     ///
     /// # Safety
     ///
-    /// As long as the slice lives, nobody else uses this part: no other slice or copy, and no work request
-    /// or peer that makes the device read or write it.
+    /// As long as the slice lives, there is no other access to this part: no other slice or copy,
+    /// and no work request or peer that makes the device read or write it.
     ///
     /// # Panics
     ///
@@ -160,7 +160,7 @@ impl Memory {
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn bytes(&self, offset: usize, len: usize) -> &mut [u8] {
         self.check(offset, len);
-        // SAFETY: Inside the mapping, checked; nobody else's, says the caller.
+        // SAFETY: Inside the mapping, checked; the caller guarantees exclusive access.
         unsafe { std::slice::from_raw_parts_mut(self.at(offset), len) }
     }
 
@@ -180,27 +180,28 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: It was mapped by `with_pages`, and references to it do not outlive `self`. The
-        // device's way to it, if any, was ended by who registered it; and pinned pages outlive a mapping.
+        // SAFETY: It was mapped by `with_pages`, and references to it do not outlive `self`. A
+        // registration, if any, has ended before; and pinned pages outlive a mapping.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.mapped) };
         debug_assert_eq!(unmapped, Ok(()));
     }
 }
 
-/// A ring in [`Memory`], as the rules want it: words, and three points of order.
+/// A ring in [`Memory`], as `queue` requires it: words, and three ordering points.
 ///
-/// The device is a store away behind uncached memory. On x86-64 loads are not passed by
-/// later loads or stores, nor stores by later stores, whether to ordinary or uncached
-/// memory; so the fences only keep the compiler from moving anything.
+/// A doorbell is a store to uncached memory. On x86-64 a load is not reordered with later loads or
+/// stores, nor a store with later stores, to ordinary or uncached memory alike; so the fences only
+/// restrain the compiler.
 #[derive(Debug)]
 pub struct Ring {
     memory: Memory,
-    /// Words, which are a power of two.
+    /// The number of words, a power of two.
     words: usize,
 }
 
 impl Ring {
-    /// A ring of `entries` of `entry_bytes`, zeroed. All of it is a power of two, and at least a word.
+    /// A zeroed ring of `entries` of `entry_bytes`. The total is a power of two, and at least a
+    /// word.
     pub fn new(entries: u32, entry_bytes: usize, pages: Pages) -> Result<Self, Error> {
         let bytes = (entries as usize).checked_mul(entry_bytes);
         let Some(bytes) = bytes.filter(|bytes| bytes.is_power_of_two() && *bytes >= WORD) else {
@@ -216,24 +217,24 @@ impl Ring {
         })
     }
 
-    /// Where it is.
+    /// Its address.
     pub fn address(&self) -> u64 {
         self.memory.address()
     }
 
-    /// How many bytes the kernel may use.
+    /// Bytes that the kernel may use.
     pub fn bytes(&self) -> u64 {
         self.memory.mapped()
     }
 
-    /// Zeroes it; the device does not use it.
+    /// Zeroes it; the device must not use it.
     pub(crate) fn clear(&self) {
         for at in 0..self.words() {
             self.store(at, 0);
         }
     }
 
-    /// Its words, for who goes through many.
+    /// Its words, for loops over many of them.
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_> {
         View {
@@ -244,7 +245,7 @@ impl Ring {
     }
 }
 
-/// The words of a [`Ring`]. There is none outside: what is past the end is at the beginning.
+/// The words of a [`Ring`]. Indices wrap at its end, so none is outside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     words: NonNull<AtomicU64>,
@@ -257,12 +258,13 @@ impl View<'_> {
     #[inline(always)]
     fn at<const N: usize>(&self, at: usize) -> &[AtomicU64; N] {
         const { assert!(N.is_power_of_two() && N * WORD <= PAGE) }
-        // The mask is for safety; who needs it has forgotten that the ring goes round.
+        // The mask is for memory safety only; a correct caller wraps at the end of the ring itself.
         debug_assert!(at <= self.mask && at & (N - 1) == 0);
         let at = at & self.mask & !(N - 1);
-        // SAFETY: Mapped, page-aligned and initialised, as long as the ring lives. The mask is a power of two less
-        // one; so either all `N` words are inside, or `at` is 0, and they are in the page that there is at least.
-        // They are only ever used as these words, and the device's loads and stores of a word are whole.
+        // SAFETY: Mapped, page-aligned and initialised, as long as the ring lives. The mask is a
+        // power of two minus one; so either all `N` words are inside, or `at` is 0 and they are in
+        // the first page, which always exists. They are only accessed as these words, and the
+        // device loads and stores words whole.
         unsafe { self.words.add(at).cast().as_ref() }
     }
 
@@ -271,7 +273,8 @@ impl View<'_> {
     fn from<const N: usize>(&self, at: usize) -> &[[AtomicU64; N]] {
         let at = at & self.mask & !(N - 1);
         let count = (self.words() - at) / N;
-        // SAFETY: As in `at`, and nothing past the last word: `at` is inside, and `count` rounds down.
+        // SAFETY: As in `at`, and nothing past the last word: `at` is inside, and `count` rounds
+        // down.
         unsafe { std::slice::from_raw_parts(self.words.add(at).cast().as_ptr(), count) }
     }
 
@@ -298,7 +301,7 @@ fn entry<const N: usize>(
         return None;
     }
     fence(Ordering::Acquire);
-    // All but the last, which was loaded first.
+    // All but the last word, which was loaded first.
     Some(std::array::from_fn(|i| match i {
         last if last == N - 1 => owner,
         other => load(&from[other]),
@@ -378,7 +381,7 @@ impl Storage for View<'_> {
     }
 }
 
-/// A [`Ring`] that outlives the queue that was in it: a reset makes a fresh one there.
+/// A [`Ring`] that outlives its queue: a reset creates a new queue in it.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedRing(Arc<Ring>);
 
@@ -397,7 +400,7 @@ impl Deref for SharedRing {
     }
 }
 
-/// Both are what their view is.
+/// Both use the view.
 macro_rules! as_its_view {
     ($($name:ty),*) => { $(
         impl Storage for $name {

@@ -18,12 +18,12 @@ use crate::memory::Memory;
 use crate::wr::Remote;
 
 bitflags! {
-    /// What may be done with a region, and what a queue pair lets its peer do.
+    /// Access rights of a region, and those that a queue pair grants its peer.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Access: u32 {
-        /// Sending from it, nothing else.
+        /// Only sending from it.
         const NONE = 0;
-        /// Receives and READs of the owner may fill it.
+        /// The owner's receives and READs may fill it.
         const LOCAL_WRITE = QPAIR_ACCESS_LOCAL_WRITE;
         /// The peer may write it.
         const REMOTE_WRITE = QPAIR_ACCESS_REMOTE_WRITE;
@@ -44,7 +44,7 @@ impl Drop for PdInner {
             handle: self.handle,
             ..Default::default()
         };
-        // Refused only by a dead context, where there is nothing left.
+        // Fails only if the context is dead, and then the object is gone.
         let _: Result<(), Error> = self.context.call(Call::DeallocPd(&mut end));
     }
 }
@@ -148,7 +148,7 @@ impl Region {
         }
     }
 
-    /// How the device has it.
+    /// Queries the device.
     pub fn query(&self) -> Result<qpair_query_mr, Error> {
         let mut query = qpair_query_mr {
             handle: self.handle,
@@ -165,12 +165,12 @@ impl Drop for Region {
             handle: self.handle,
             ..Default::default()
         };
-        // Refused only by a dead context, where there is nothing left.
+        // Fails only if the context is dead, and then the object is gone.
         let _: Result<(), Error> = self.pd.context.call(Call::DeregMr(&mut end));
     }
 }
 
-/// A memory region: registered [`Memory`]. Dropped, it is first taken from the device, then unmapped.
+/// A memory region: registered [`Memory`]. Dropping it first deregisters, then unmaps it.
 #[derive(Debug)]
 pub struct Mr {
     region: Region,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The wrong variants of the library's own rules, as `qpair_queue` has them of the common ones.
 //!
-//! At the rule stands `mutant!(Name)`, the wrong way to do it. It is the constant `false` unless a host test is built
-//! with the feature `mutants` and names one on its thread; `tests/mutants.rs` demands that each is caught.
+//! `mutant!(Name)` at a rule selects a wrong variant of it. It is the constant `false` unless a
+//! host test is built with the feature `mutants` and activates one on its thread;
+//! `tests/mutants.rs` checks that each makes a test fail.
 
 /// Whether the wrong variant of this name is to be used here.
 #[cfg(not(feature = "mutants"))]
@@ -36,7 +37,7 @@ mod active {
         RowOfAnyPair,
         /// A row goes on with an entry of the queue pair's other queue.
         RowOfBothQueues,
-        /// A row goes on with an entry that covers nothing.
+        /// A row goes on with an entry that completes nothing.
         RowOfAnyIndex,
     }
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Queue pairs.
 //!
-//! The state is a type, and what cannot be done in a state cannot be written:
+//! The state is a type; an operation that a state does not allow does not compile:
 //!
 //! ```text
 //!   Reset --init--> Init --rtr(peer)--> Rtr --rts--> Rts
 //!                   post_recv           post_recv    post_recv, post_send
 //! ```
 //!
-//! A step that fails destroys the queue pair, and says why. A work request
-//! that fails puts the device's side into the error state, and what is still posted
-//! completes as flushed; [`Qp::reset`] makes it new.
+//! A step that fails destroys the queue pair and returns the error. A work request that fails puts
+//! the queue pair of the device into the error state, and what is still posted completes as
+//! flushed; [`Qp::reset`] recovers it.
 //!
-//! Posting writes the request into the ring and takes its slots; one doorbell hands over all that a call posted, or, of
-//! requests that were only queued ([`Qp::queue_send`]), all since the last.
+//! Posting writes the request into the ring and takes its slots; one doorbell hands over all that a
+//! call posted, or, of requests that were only queued ([`Qp::queue_send`]), all since the last.
 
 use std::marker::PhantomData;
 
@@ -44,12 +44,12 @@ macro_rules! states {
 mod sealed {
     /// A state of a queue pair.
     pub trait State {}
-    /// One in which receives may be posted.
+    /// A state in which receives may be posted.
     pub trait Receives: State {}
 }
 
 states! {
-    /// Made, or made new.
+    /// Created, or reset.
     Reset,
     /// Receives may be posted.
     Init,
@@ -76,7 +76,7 @@ impl<S: sealed::State> Qp<S> {
         self.inner.number
     }
 
-    /// How the device has it: also whether it is in the error state.
+    /// Queries the device: also whether it is in the error state.
     pub fn query(&self) -> Result<qpair_query_qp, Error> {
         let mut query = qpair_query_qp {
             handle: self.inner.number.raw(),
@@ -86,8 +86,8 @@ impl<S: sealed::State> Qp<S> {
         Ok(query)
     }
 
-    /// How often a request is tried again when the peer does not answer, and when it has no
-    /// receive; 0 to 7 each, and 7 of the latter is for ever.
+    /// How often a request is retried when the peer does not answer, and when it has no receive; 0
+    /// to 7 each. 7 retries for ever when the peer has no receive.
     pub fn set_retry(&self, retry: u8, rnr_retry: u8) -> Result<(), Error> {
         self.inner.modify(qpair_modify_qp {
             mask: QPAIR_QP_RETRY,
@@ -108,7 +108,8 @@ impl<S: sealed::State> Qp<S> {
         Ok(())
     }
 
-    /// Makes it new. What was posted is forgotten, and what of it is still in the CQs is not reported.
+    /// Resets it. What was posted is dropped, and its entries that are still in the CQs are not
+    /// reported.
     pub fn reset(self) -> Result<Qp<Reset>, Error> {
         let reset = self.inner.modify(qpair_modify_qp {
             mask: QPAIR_QP_STATE,
@@ -136,7 +137,8 @@ impl Qp<Reset> {
         })
     }
 
-    /// Lets receives be posted, and says what the peer may do (`REMOTE_*`), with regions that allow it too.
+    /// Allows posting receives, and sets the peer's rights (`REMOTE_*`), which the regions must
+    /// grant too.
     pub fn init(self, access: Access) -> Result<Qp<Init>, Error> {
         self.inner.reserve()?;
         self.inner.modify(qpair_modify_qp {
@@ -150,7 +152,7 @@ impl Qp<Reset> {
 }
 
 impl Qp<Init> {
-    /// Receives from `peer`, and from nobody else.
+    /// Receives from `peer` only.
     pub fn rtr(self, peer: Number) -> Result<Qp<Rtr>, Error> {
         self.inner.modify(qpair_modify_qp {
             mask: QPAIR_QP_STATE | QPAIR_QP_PEER,
@@ -188,7 +190,8 @@ impl<S: sealed::Receives> Qp<S> {
         posted.map_err(|refused| refused.after(0))
     }
 
-    /// Hands over what was queued: at most one doorbell for receives, then one for sends, and none without news.
+    /// Hands over queued requests: at most one doorbell for receives, then one for sends; none if
+    /// nothing was queued.
     pub fn ring(&self) {
         self.inner.ring_recv();
         self.inner.ring_send();
@@ -206,7 +209,7 @@ impl Qp<Rts> {
         self.inner.post_sends(requests.iter().copied())
     }
 
-    /// As [`post_send`](Self::post_send), of work requests that are made as they are posted.
+    /// As [`post_send`](Self::post_send), with work requests from an iterator.
     #[inline]
     pub fn post_sends<'r>(
         &self,
@@ -215,7 +218,8 @@ impl Qp<Rts> {
         self.inner.post_sends(requests)
     }
 
-    /// Posts one work request of 1 to 4 blocks as they are, and rings: for tests of what the device refuses.
+    /// Posts one work request of 1 to 4 blocks as they are, and rings: for tests of what the device
+    /// refuses.
     pub fn post_raw(&self, blocks: &[[u64; BLOCK_WORDS]]) -> Result<(), PostError> {
         let posted = self.inner.post_raw(blocks);
         self.inner.ring_send();

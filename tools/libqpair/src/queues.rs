@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The queues of a queue pair: how they are made and made new, and how a request gets into one.
+//! The queues of a queue pair: creating and resetting them, and posting to them.
 //!
-//! A post takes slots. When there are none, those that completions cover are freed: first those
-//! whose CQ head is published anyway, then, at the price of a doorbell, all. Only then a queue is full.
+//! A post takes slots. If there are none, it frees completed ones: first those that the published
+//! CQ head has passed; if there are none of these, it publishes the head, with a doorbell, and
+//! frees all. Only if that frees none is the queue full.
 //!
-//! A work queue is locked for a post and for a completion. Its CQ's lock comes before it, so
-//! publishing a head lets go of the queue first.
+//! Posts and completions lock the work queue. Its CQ's lock is taken before it, so a post unlocks
+//! the queue before it publishes a head.
 
 use std::borrow::BorrowMut;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -78,7 +79,7 @@ impl<'a> QpOptions<'a> {
     }
 }
 
-/// The two queues of a queue pair, and what they need.
+/// The two queues of a queue pair and their resources.
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) pd: Arc<PdInner>,
@@ -93,7 +94,7 @@ pub(crate) struct Queues {
     limits: Limits,
     send: Arc<SendQueue>,
     recv: Arc<RecvQueue>,
-    /// What it may fill in its send CQ and in its receive CQ.
+    /// The slots reserved in its send CQ and in its receive CQ.
     slots: Mutex<Option<(Slots<OfCq>, Slots<OfCq>)>>,
 }
 
@@ -200,7 +201,8 @@ impl Queues {
         Ok(modify)
     }
 
-    /// The slots go back when the CQs' heads have passed what may be of this queue pair.
+    /// Gives back the slots, to be free when the CQs' heads have passed the last possible entry of
+    /// this queue pair.
     fn give_back(&self, send_until: u32, recv_until: u32) {
         if let Some((send, recv)) = lock(&self.slots).take() {
             self.send_cq.give_back(send, Index::new(send_until));
@@ -208,7 +210,8 @@ impl Queues {
         }
     }
 
-    /// Takes the slots in its CQs, if a reset gave them back; those of the life before may still be in use.
+    /// Reserves new slots in its CQs, if a reset gave them back; those from before the reset may
+    /// still be in use.
     pub(crate) fn reserve(&self) -> Result<(), Error> {
         let mut slots = lock(&self.slots);
         if slots.is_none() {
@@ -230,7 +233,7 @@ impl Queues {
             (self.sq_ring.clone(), self.sq_depth),
             (self.rq_ring.clone(), self.rq_depth, self.stride),
         )?;
-        // From here on entries of the old life find nobody.
+        // From here on, entries from before the reset are stale.
         self.send_cq
             .serve(self.number, Some(Index::new(send_since)), None, None);
         if !Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
@@ -298,7 +301,7 @@ impl Queues {
                 return Ok(());
             };
             drop(queue);
-            // Frees slots for it, or says why not.
+            // Frees slots for it, or returns the error.
             if let Err(refused) = self.post_send(&request) {
                 self.ring_send();
                 return Err(refused.after(posted));
@@ -332,7 +335,7 @@ impl Queues {
             let fits = |receive: &&Receive<'_>| put_recv(&mut batch, receive, self.stride).is_ok();
             receives.iter().take_while(fits).count()
         };
-        // Frees slots for the others, or says why not.
+        // Frees slots for the others, or returns the error.
         for (at, receive) in receives.iter().enumerate().skip(posted) {
             self.post_recv(receive)
                 .map_err(|refused| refused.after(at))?;
@@ -346,7 +349,7 @@ impl Queues {
         })
     }
 
-    /// Posts; and if there is no room, frees what is covered and posts again.
+    /// Posts; if there is no room, frees completed slots and posts again.
     #[inline]
     fn refilled<K: Kind>(
         &self,
@@ -364,7 +367,7 @@ impl Queues {
         post(&mut self.refill(queue, cq))
     }
 
-    /// Frees what is covered: all that can be without a doorbell; and if that is nothing, all.
+    /// Frees completed slots: those that need no doorbell; if there are none, all.
     #[inline(never)]
     fn refill<'q, K: Kind>(
         &self,
@@ -378,8 +381,8 @@ impl Queues {
                 return queue;
             }
         }
-        // A CQ is locked before its queues. Indices are not compared here: others may have put any number of entries through
-        // it since this queue's last one.
+        // A CQ is locked before its queues. No index comparison here: any number of entries of
+        // other queues may have passed since this queue's last one.
         cq.flush(|flushed| {
             let mut queue = lock(queue);
             if let Some(flushed) = flushed {
@@ -463,7 +466,8 @@ impl Drop for Queues {
         let destroyed = self.pd.context.call(Call::DestroyQp(&mut end));
         self.send_cq.leave(self.number);
         self.recv_cq.leave(self.number);
-        // Refused only by a dead context, whose CQs get no queue pair any more: where the slots are is all the same.
+        // Fails only if the context is dead. Its CQs get no new queue pair, so it does not matter
+        // where the slots are.
         let _: Result<(), Error> = destroyed;
         self.give_back(end.send_cq_index, end.recv_cq_index);
         if !std::thread::panicking() {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Work requests, and what becomes of them.
+//! Work requests and completions.
 //!
-//! A request borrows what it names and is encoded into the ring when it is posted: nothing of it is kept.
+//! A request borrows its pieces and is encoded into the ring when it is posted; the library keeps
+//! nothing of it.
 
 use std::fmt;
 
@@ -95,8 +96,8 @@ impl<'a> WorkRequest<'a> {
         request
     }
 
-    /// Carries 32 bits to the peer's completion. Of a WRITE this takes the peer's next receive; a READ and a NOP
-    /// carry nothing.
+    /// Carries 32 bits to the peer's completion. Of a WRITE this takes the peer's next receive; a
+    /// READ and a NOP carry nothing.
     pub const fn imm(mut self, imm: u32) -> Self {
         self.opcode = match self.opcode {
             opcode::SEND => opcode::SEND_IMM,
@@ -112,8 +113,8 @@ impl<'a> WorkRequest<'a> {
         self
     }
 
-    /// Asks for a completion. One that fails has one anyway, and the library asks where
-    /// the queue would never get its slots back otherwise.
+    /// Requests a completion. A failed request always has one, and the library requests one where
+    /// the queue could otherwise not free its slots.
     pub const fn signaled(mut self) -> Self {
         self.flags |= send_flags::SIGNALED;
         self
@@ -155,7 +156,7 @@ impl<'a> WorkRequest<'a> {
         }
     }
 
-    /// What is written into the queue, if that is one block of at most two pieces: the common case.
+    /// The encoded request, if it is one block of at most two pieces: the common case.
     #[inline(always)]
     pub(crate) fn one_block(&self, signaled: bool) -> Option<[u64; BLOCK_WORDS]> {
         let Payload::Gather(sges) = self.payload else {
@@ -236,7 +237,7 @@ impl<'a> Receive<'a> {
         Ok(())
     }
 
-    /// What is written into the queue, if that is one block of at most one piece: the common case.
+    /// The encoded request, if it is one block of at most one piece: the common case.
     #[inline(always)]
     pub(crate) fn one_block(&self) -> Option<[u64; BLOCK_WORDS]> {
         let piece = match self.sges {
@@ -273,7 +274,7 @@ fn put(body: &mut [u64], sges: &[Sge]) {
     }
 }
 
-/// What the device lets a work request have.
+/// The device's limits of a work request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) send_sges: usize,
@@ -301,10 +302,10 @@ pub enum Done {
     Other(u8),
 }
 
-/// What became of a work request, and of all unsignalled ones before it in its queue.
+/// The result of a work request, and of all unsignalled ones before it in its queue.
 ///
-/// It is the device's entry as it was when it was read; what it says is worked out when it is asked for. What a device says that
-/// this version does not know is [`Done::Other`], [`Status::General`] and [`Detail::None`].
+/// This is a snapshot of the device's entry, decoded on demand. Values that this version does not
+/// know are [`Done::Other`], [`Status::General`] and [`Detail::None`].
 #[derive(Clone, Copy)]
 pub struct Completion {
     words: [u64; Cqe::WORDS],
@@ -333,7 +334,7 @@ impl Completion {
         self.cqe().qp
     }
 
-    /// What was done. Of a failed one it says little.
+    /// What was done. Not meaningful if it failed.
     #[inline]
     pub fn done(&self) -> Done {
         match self.cqe().opcode {
@@ -378,7 +379,7 @@ impl Completion {
         Detail::from_code(self.cqe().vendor).unwrap_or(Detail::None)
     }
 
-    /// Itself if it went well, else the error.
+    /// `self` if it succeeded, else the error.
     #[inline(always)]
     pub fn check(&self) -> Result<&Self, CompletionError> {
         if self.cqe().status == Status::Success.code() {
@@ -398,7 +399,7 @@ impl Completion {
     }
 }
 
-/// That of a NOP of nobody: to poll into.
+/// That of a NOP without a queue pair, to poll into.
 impl Default for Completion {
     fn default() -> Self {
         Self::new(Cqe::default().encode())

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The library's data path against the device model, in one process: what it moves, full queues, events.
+//! The library's data path against the device model, in one process: what it moves, full queues,
+//! events.
 
 mod support;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What fails, what is garbage, and what is left when something ends; against the device model, in one process.
+//! What fails, what is garbage, and what is left when something ends; against the device model, in
+//! one process.
 
 mod support;
 
@@ -130,7 +131,8 @@ fn a_destroyed_queue_pair_leaves_its_entries_to_nobody() {
             near.post_send(&[WorkRequest::nop(id).signaled()]).unwrap();
         }
         drop((near, far));
-        // Their slots are free when the head has passed their entries, and a new queue pair makes it.
+        // Their slots are free when the head has passed their entries, and a new queue pair makes
+        // it.
         assert!(poll(&cq).is_empty(), "life {life}");
         let options = QpOptions::new(&cq, &cq);
         let (near, far) = connect(&pd, &options, &options);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The library's tests notice when its rings go by a wrong rule.
 //!
-//! Each wrong variant of a rule that a process's rings stand on is switched on once everything is made, and some random
-//! schedule has to fail. Device and process run on one thread here, so variants that are wrong in the same way on both sides,
-//! or only between threads, are caught by the suites of the rules. So is a tail that is not wrapped: the memory of a ring goes
-//! round by itself here. No schedule has garbage, so what a row of completions is taken by is shown with
+//! Each wrong variant of a rule that a process's rings stand on is switched on once everything is
+//! made, and some random schedule has to fail. Device and process run on one thread here, so
+//! variants that are wrong in the same way on both sides, or only between threads, are caught by
+//! the suites of the rules. So is a tail that is not wrapped: the memory of a ring goes round by
+//! itself here. No schedule has garbage, so what a row of completions is taken by is shown with
 //! garbage in a row.
 
 mod support;

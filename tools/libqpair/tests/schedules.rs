@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Many random schedules of process and device, and one with threads, whose order the processor makes.
+//! Many random schedules of process and device, and one with threads, whose order the processor
+//! makes.
 //!
-//! A failure prints its seed; `QPAIR_SEED=N` runs that one alone. `QPAIR_SCHEDULES=N` runs more of them.
+//! A failure prints its seed; `QPAIR_SEED=N` runs that one alone. `QPAIR_SCHEDULES=N` runs more of
+//! them.
 
 mod support;
 
@@ -36,7 +38,8 @@ fn random_schedules() {
     }
 }
 
-/// The device in a thread of its own, one thread that posts and one that polls: the order of memory is that of the processor.
+/// The device in a thread of its own, one thread that posts and one that polls: the order of memory
+/// is that of the processor.
 #[test]
 fn threads() {
     const MESSAGES: u64 = 30_000;

@@ -65,7 +65,8 @@ impl Mapping for Map {
 
     fn read(&self, at: usize, bytes: &mut [u8]) {
         assert!(at + bytes.len() <= self.bytes as usize);
-        // SAFETY: Inside, and pinned, so mapped; there is no reference to it (`Memory::bytes` of the library).
+        // SAFETY: Inside, and pinned, so mapped; there is no reference to it (`Memory::bytes` of
+        // the library).
         unsafe {
             let from = self.start.cast::<u8>().add(at);
             std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());

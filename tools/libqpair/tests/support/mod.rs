@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A kernel for the library, in one process: the device model, and the least of a driver that makes it go.
+//! A kernel for the library, in one process: the device model, and the least of a driver that makes
+//! it go.
 //!
-//! A process's addresses are DMA addresses here, and only what was "pinned" is there for the device.
-//! The driver's part uses the same rules as the module: rings, credits, the event queue behind its
-//! interrupt. The device works when it is told to ([`Machine::run`]), so a test decides about
-//! every step, and a seed gives the same steps again.
+//! A process's addresses are DMA addresses here, and only what was "pinned" is there for the
+//! device. The driver's part uses the same rules as the module: rings, credits, the event queue
+//! behind its interrupt. The device works when it is told to ([`Machine::run`]), so a test decides
+//! about every step, and a seed gives the same steps again.
 
 #![allow(dead_code)] // Each test takes what it needs.
 
@@ -156,7 +157,8 @@ impl Machine {
         }
     }
 
-    /// Lets the device work for so many turns, and the driver take its interrupts. Whether there is more.
+    /// Lets the device work for so many turns, and the driver take its interrupts. Whether there is
+    /// more.
     pub(crate) fn run(&mut self, turns: u32) -> bool {
         if let Some(deadline) = self.function.host().deadline {
             self.function.host_mut().now = deadline;
@@ -297,7 +299,8 @@ impl Machine {
             },
             &[],
         )?;
-        // No DMA comes any more: from here on it would be refused, and a mapping would be a use after free.
+        // No DMA comes any more: from here on it would be refused, and a mapping would be a use
+        // after free.
         for (addr, bytes) in self.pins.remove(&(what, end.handle)).expect("it was made") {
             self.function.host_mut().unpin(addr, bytes);
         }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Garbage between good entries of a row.
 //!
-//! The library takes completions of a queue in a row, and looks at less for each but the first. What it must not
-//! take is put behind 1, 2, ... good ones: the entry that would be the next of the row, with one thing wrong. It
-//! has to be counted, and to give nothing; those behind it have to come as if it were not there.
+//! The library takes completions of a queue in a row, and looks at less for each but the first.
+//! What it must not take is put behind 1, 2, ... good ones: the entry that would be the next of the
+//! row, with one thing wrong. It has to be counted, and to give nothing; those behind it have to
+//! come as if it were not there.
 
 use qpair::{
     Completion, Context, Cq, CqOptions, Number, Pd, Qp, QpOptions, Receive, Rts, WorkRequest,
@@ -131,7 +132,8 @@ impl Lane {
     }
 }
 
-/// A row of [`GOOD`], with that behind the first `at`, where the CQ stands at `before`; polled into `places` at a time.
+/// A row of [`GOOD`], with that behind the first `at`, where the CQ stands at `before`; polled into
+/// `places` at a time.
 fn row(queue: Queue, wrong: Wrong, at: u64, before: u32, places: usize) {
     let (fake, context) = machine();
     let lane = Lane::new(&context);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A random schedule of both sides: the process posts, rings, polls and arms, the device works for some turns, in any
-//! order, over small rings that wrap all the time and a CQ that has room for just what they can complete. Each
-//! request must be done once, in order, with the right bytes.
+//! A random schedule of both sides: the process posts, rings, polls and arms, the device works for
+//! some turns, in any order, over small rings that wrap all the time and a CQ that has room for
+//! just what they can complete. Each request must be done once, in order, with the right bytes.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -142,7 +142,8 @@ impl Lane {
     }
 }
 
-/// Runs one; it fails by a panic. `begun` is called when everything is made, and the random part begins.
+/// Runs one; it fails by a panic. `begun` is called when everything is made, and the random part
+/// begins.
 pub(crate) fn schedule<T>(seed: u64, begun: impl FnOnce() -> T) {
     let mut rng = Rng::with_seed(seed);
     let (fake, context) = machine();
