@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Admin commands, and the contexts that they name.
 //!
-//! A command is a one-block WQE in the SQ of queue pair 0 whose first words are a
-//! [`Command`]; the other four are zero. Commands complete in CQ 0, in order, each with a CQE that carries
-//! the command's `wr_id` and, where the table says so, results in `bytes`, `imm`
-//! and `src` (in this order). A refused one has [`Status::General`] and an
-//! [`AdminError`].
+//! A command is a one-block WQE in the SQ of queue pair 0 whose first words are a [`Command`]; the
+//! other four are zero. Commands complete in CQ 0, in order, each with a CQE that carries the
+//! command's `wr_id` and, where the table says so, results in `bytes`, `imm` and `src` (in this
+//! order). A refused one has [`Status::General`] and an [`AdminError`].
 //!
 //! | command | context | results |
 //! |---|---|---|
@@ -22,8 +21,8 @@
 //! | `DESTROY QP` | none | producer indices of its send CQ, of its receive CQ, of EQ 0 |
 //!
 //! When a DESTROY or a MODIFY to RESET completes, no DMA of the object is under way and none will
-//! come, and its events that still waited in the device are dropped. Its entries that are before the reported
-//! indices are still in the rings; the device gives the index of its number to no
+//! come, and its events that still waited in the device are dropped. Its entries that are before
+//! the reported indices are still in the rings; the device gives the index of its number to no
 //! other object before the rings' heads have passed them.
 //!
 //! A ring's memory is zero when its object is created, and again when a queue pair's was reset.
@@ -87,7 +86,8 @@ layout! {
         context: u64 = 2 @ 0,
         /// Attributes that a MODIFY QP changes: [`qp_mask`]; else 0.
         mask: u32 = 3 @ 0,
-        /// Bytes of the context: a multiple of 8, at most [`MAX_CONTEXT_BYTES`]; 0 where there is none.
+        /// Bytes of the context: a multiple of 8, at most [`MAX_CONTEXT_BYTES`]; 0 where there is
+        /// none.
         context_bytes: u32 = 3 @ 32,
     }
 }
@@ -98,7 +98,8 @@ layout! {
 pub const MAX_CONTEXT_BYTES: u32 = 4096;
 
 layout! {
-    /// Where a ring or region lies: its bytes are `bytes` bytes of a list of pages, from byte `offset` of the first.
+    /// Where a ring or region lies: its bytes are `bytes` bytes of a list of pages, from byte
+    /// `offset` of the first.
     ///
     /// | levels | `root` is the DMA address of |
     /// |---|---|
@@ -249,7 +250,8 @@ pub mod qp_state {
 
 /// Attributes that a MODIFY of a queue pair changes.
 pub mod qp_mask {
-    /// `state`; every way to RESET and to ERROR, else RESET, INIT, RTR, RTS in order, RTS to SQD and back.
+    /// `state`; every way to RESET and to ERROR, else RESET, INIT, RTR, RTS in order, RTS to SQD
+    /// and back.
     pub const STATE: u32 = 1 << 0;
     /// `peer` and `peer_function`; in INIT, or together with the step to RTR.
     pub const PEER: u32 = 1 << 1;

@@ -27,7 +27,8 @@ pub const SRQ: u64 = 0x10;
 pub const CQ_HEAD: u64 = 0x18;
 /// CQ, consumer index: as [`CQ_HEAD`], and asks for an event at the next completion past it.
 pub const CQ_ARM_NEXT: u64 = 0x20;
-/// CQ, consumer index: as [`CQ_HEAD`], and asks for an event at the next solicited or failed completion past it.
+/// CQ, consumer index: as [`CQ_HEAD`], and asks for an event at the next solicited or failed
+/// completion past it.
 pub const CQ_ARM_SOLICITED: u64 = 0x28;
 /// EQ, consumer index: frees the slots before it **and unmasks the EQ's interrupt**. Page 0 only.
 pub const EQ_HEAD: u64 = 0x30;

@@ -56,7 +56,8 @@ layout! {
         imm: u32 = 0 @ 32,
         /// The poster's own, given back in the CQE.
         wr_id: u64 = 1 @ 0,
-        /// Address in the peer's region (WRITE, READ, atomics); for UD the peer's QP number, and its Q_Key in the high half.
+        /// Address in the peer's region (WRITE, READ, atomics); for UD the peer's QP number, and
+        /// its Q_Key in the high half.
         remote_addr: u64 = 2 @ 0,
         /// Key of the peer's region.
         rkey: u32 = 3 @ 0,
@@ -125,7 +126,8 @@ pub mod send_flags {
     pub const ALL: u8 = SIGNALED | SOLICITED | FENCE | INLINE;
 }
 
-/// The bit of a CQE's or EQE's last word that tells whose it is: 1 in the ring's first pass, then 0, and so on.
+/// The bit of a CQE's or EQE's last word that tells whose it is: 1 in the ring's first pass, then
+/// 0, and so on.
 pub const OWNER: u64 = 1 << 63;
 
 layout! {
@@ -139,7 +141,8 @@ layout! {
         bytes: u32 = 1 @ 32,
         /// Immediate data; for an admin command the second result.
         imm: u32 = 2 @ 0,
-        /// Consumer index of the work queue past this work request: it and all before it, unsignalled ones included, are done.
+        /// Consumer index of the work queue past this work request: it and all before it,
+        /// unsignalled ones included, are done.
         index: u32 = 2 @ 32,
         /// The peer's QP number (UD); for an admin command the third result.
         src: u32 = 3 @ 0,
@@ -147,7 +150,8 @@ layout! {
         opcode: u8 = 3 @ 32,
         /// How it went: a [status](super::status::Status).
         status: u8 = 3 @ 40,
-        /// Detail: a [reason](super::status::Detail), or an [admin error](super::status::AdminError).
+        /// Detail: a [reason](super::status::Detail), or an [admin
+        /// error](super::status::AdminError).
         vendor: u8 = 3 @ 48,
         /// [`cqe_flags`].
         flags: u8 = 3 @ 56,
@@ -155,7 +159,8 @@ layout! {
 }
 
 impl Cqe {
-    /// The bits of the last word that are 0 in the entry of a send that succeeded, and not all 0 in others.
+    /// The bits of the last word that are 0 in the entry of a send that succeeded, and not all 0 in
+    /// others.
     pub const NOT_SENT: u64 = (u8::MAX as u64) << 40 | (cqe_flags::RECV as u64) << 56;
 }
 

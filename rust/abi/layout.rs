@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How a struct lies in 64-bit words.
+//! The layout of structs in 64-bit words.
 //!
-//! `layout!` takes the table of a struct's fields, `name: type = word @ bit`, and
-//! makes the struct, its `encode` and its `decode`. Fields that overlap or leave
-//! their word do not compile. Bits that no field covers are reserved: written as
-//! zero, ignored by `decode`, and told by `RESERVED` to whoever must refuse them.
+//! `layout!` takes the table of a struct's fields, `name: type = word @ bit`, and makes the struct,
+//! its `encode` and its `decode`. Fields that overlap or leave their word do not compile. Bits that
+//! no field covers are reserved: written as zero, and ignored by `decode`. `RESERVED` has them, for
+//! code that must reject them.
 
 use super::Number;
 

@@ -16,11 +16,11 @@
 //! | [`counters`] | the device's counters |
 //! | [`uapi`] | ioctls of `/dev/qpairN` |
 //!
-//! Everything in memory that the device reads or writes is an array of 64-bit
-//! little-endian *words*. An entry type has a `decode` from words and an
-//! `encode` into words, both total: any bit pattern decodes, and what it means
-//! is checked by whoever acts on it. So nothing here is transmuted, nothing has
-//! padding, and a snapshot of shared memory is taken one whole word at a time.
+//! Everything in memory that the device reads or writes is an array of 64-bit little-endian
+//! *words*. An entry type has a `decode` from words and an `encode` into words, both total: any bit
+//! pattern decodes, and the code that acts on the values checks them. So nothing here is
+//! transmuted, nothing has padding, and a snapshot of shared memory is taken one whole word at a
+//! time.
 
 #![cfg_attr(not(MODULE), no_std)]
 #![cfg_attr(not(MODULE), forbid(unsafe_code))]
@@ -53,9 +53,9 @@ pub const PCI_REVISION: u8 = 1;
 /// bits), and a generation that changes each time the index is given out (high
 /// 16 bits).
 ///
-/// Doorbells, entries and contexts carry whole numbers, so one that outlived its
-/// object matches nothing. Generations start at 1, hence 0 names nothing, but for
-/// the three objects that registers bring up: EQ 0, CQ 0 and QP 0.
+/// Doorbells, entries and contexts carry whole numbers, so one that outlived its object matches
+/// nothing. Generations start at 1; 0 names only the three objects that registers bring up: EQ 0,
+/// CQ 0 and QP 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Number(u32);
 
@@ -63,19 +63,19 @@ impl Number {
     /// Event queue 0, completion queue 0 and queue pair 0 (the admin queue).
     pub const ADMIN: Self = Self(0);
 
-    /// Puts a number together.
+    /// Composes a number.
     #[inline]
     pub const fn new(index: u16, generation: u16) -> Self {
         Self((generation as u32) << 16 | index as u32)
     }
 
-    /// From the form in which it travels.
+    /// From its form in doorbells and entries.
     #[inline]
     pub const fn from_raw(raw: u32) -> Self {
         Self(raw)
     }
 
-    /// The form in which it travels.
+    /// Its form in doorbells and entries.
     #[inline]
     pub const fn raw(self) -> u32 {
         self.0
@@ -87,7 +87,7 @@ impl Number {
         (self.0 & 0xffff) as usize
     }
 
-    /// Which of the objects that had this place.
+    /// The generation: counts the objects that had this place.
     #[inline]
     pub const fn generation(self) -> u16 {
         (self.0 >> 16) as u16

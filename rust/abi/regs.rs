@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The registers: 32 bits each, in BAR 0.
 //!
-//! `registers!` gives the one table to whoever wants to expand it: the driver to
+//! `registers!` passes one table to the macro that expands it: the driver expands it to
 //! `kernel::io::register`, the device model and the manual to the offsets here.
 //!
-//! The life of the function: after power-on or a reset `STATUS.ready` is 0 and
-//! everything but these registers is dead. The driver writes the addresses of
-//! EQ 0 and the admin queue pair, sets `CTRL.enable`, and finds `STATUS.ready`
-//! set, or an [enable error](super::status::EnableError) in `STATUS.cause`.
-//! A write of `CTRL.reset` returns all to power-on; when the write has
-//! completed no DMA is under way and none will come. `STATUS.fatal`, in place of
-//! `STATUS.ready`, says that the function stopped by itself and wants a reset. A read of all ones says that it
-//! is gone.
+//! After power-on or a reset, `STATUS.ready` is 0 and everything but these registers is disabled.
+//! The driver writes the addresses of EQ 0 and the admin queue pair, sets `CTRL.enable`, and reads
+//! `STATUS.ready` as set, or an [enable error](super::status::EnableError) in `STATUS.cause`. A
+//! write of `CTRL.reset` returns everything to the state after power-on; when the write has
+//! completed, no DMA is under way and none will come. `STATUS.fatal`, instead of `STATUS.ready`,
+//! says that the function stopped by itself and needs a reset. A function that is gone reads as all
+//! ones.
 
 /// Hands the table of registers to the macro whose name is given.
 macro_rules! registers {

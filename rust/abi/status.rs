@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! How things went.
 
-/// A table of codes: an enum, and the way there from a byte that nobody vouches for.
+/// A table of codes: an enum, and its conversion from an untrusted byte.
 macro_rules! codes {
     (
         $(#[$attr:meta])*
@@ -48,13 +48,16 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Status of a completion: those of `enum ibv_wc_status` that this device gives, with the same numbers.
+    /// Status of a completion: those of `enum ibv_wc_status` that this device gives, with the same
+    /// numbers.
     pub enum Status {
         /// Done.
         Success = 0, "success";
-        /// The receive's buffers are shorter than the message, or a message is longer than the limit.
+        /// The receive's buffers are shorter than the message, or a message is longer than the
+        /// limit.
         LocalLength = 1, "local length error";
-        /// The work request makes no sense: opcode, flags, number of blocks or SGEs, inline length; of a receive also reserved bits.
+        /// The work request makes no sense: opcode, flags, number of blocks or SGEs, inline length;
+        /// of a receive also reserved bits.
         LocalQpOperation = 2, "local QP operation error";
         /// An SGE's key or range is not a region of this PD, or not with these rights.
         LocalProtection = 4, "local protection error";
@@ -62,7 +65,8 @@ codes! {
         Flush = 5, "work request flushed";
         /// The peer wrote with immediate, and what it wrote may not be written.
         LocalAccess = 8, "local access error";
-        /// The peer found the request invalid: its receive is too short, or it allows no such operation.
+        /// The peer found the request invalid: its receive is too short, or it allows no such
+        /// operation.
         RemoteInvalidRequest = 9, "remote invalid request";
         /// The remote key or range is not a region of the peer's PD, or not with these rights.
         RemoteAccess = 10, "remote access error";
@@ -74,7 +78,8 @@ codes! {
         RnrRetryExceeded = 13, "RNR retry exceeded";
         /// Not given by the device; for software that flushes after a reset.
         Fatal = 19, "fatal error";
-        /// Of an admin command: it was refused, see the vendor detail. Of a queue pair's event: a CQ of it was overrun.
+        /// Of an admin command: it was refused, see the vendor detail. Of a queue pair's event: a
+        /// CQ of it was overrun.
         General = 21, "general error";
     }
 }
@@ -86,13 +91,15 @@ codes! {
         None = 0, "no detail";
         /// Unknown opcode, or one that this service does not have.
         Opcode = 1, "unknown opcode";
-        /// Unknown flag, or one that does not go with the opcode; of a receive, a reserved bit that is not zero.
+        /// Unknown flag, or one that does not go with the opcode; of a receive, a reserved bit that
+        /// is not zero.
         Flags = 2, "unknown flag";
         /// Number of blocks is 0, above the limit, or past the producer index.
         Blocks = 3, "bad number of blocks";
         /// Number of SGEs above the limit or what the blocks hold, or SGEs besides inline data.
         Sges = 4, "bad number of SGEs";
-        /// More inline bytes than the limit or what the blocks hold, or inline bytes without the flag.
+        /// More inline bytes than the limit or what the blocks hold, or inline bytes without the
+        /// flag.
         Inline = 5, "bad inline length";
         /// Message longer than the limit.
         Message = 6, "message too long";
@@ -120,9 +127,11 @@ codes! {
 }
 
 codes! {
-    /// Why an admin command was refused: the vendor detail of its CQE, whose status is [`Status::General`].
+    /// Why an admin command was refused: the vendor detail of its CQE, whose status is
+    /// [`Status::General`].
     pub enum AdminError {
-        /// No such command, or its number of blocks is not 1, or something in its WQE that it does not use is not zero.
+        /// No such command, or its number of blocks is not 1, or something in its WQE that it does
+        /// not use is not zero.
         Command = 1, "unknown command";
         /// No object has this number.
         Number = 2, "no such object";
@@ -132,13 +141,16 @@ codes! {
         Busy = 4, "object in use";
         /// The context could not be read or written, is not aligned, or its length is wrong.
         Context = 5, "context not readable";
-        /// A reserved bit of the context is not zero, or a flag, an access right or a bit of the mask is unknown.
+        /// A reserved bit of the context is not zero, or a flag, an access right or a bit of the
+        /// mask is unknown.
         Reserved = 6, "reserved bit set";
         /// Depth or stride out of range.
         Depth = 7, "depth out of range";
-        /// The buffer list makes no sense, cannot be read, is too short for the ring, or is longer than a region may be.
+        /// The buffer list makes no sense, cannot be read, is too short for the ring, or is longer
+        /// than a region may be.
         Buffer = 8, "bad buffer list";
-        /// An EQ, CQ, PD, page or vector that the context names is not there, or a queue pair names CQ 0.
+        /// An EQ, CQ, PD, page or vector that the context names is not there, or a queue pair names
+        /// CQ 0.
         Reference = 9, "context names an object that is not there";
         /// No way from this state to that, or the peer may not be given here.
         Transition = 10, "no such state transition";
@@ -156,7 +168,8 @@ codes! {
     pub enum Event {
         /// The CQ has completions that were asked for.
         Completion = 1, "completion";
-        /// The CQ had no room, or its memory could not be written; its queue pairs are in the error state.
+        /// The CQ had no room, or its memory could not be written; its queue pairs are in the error
+        /// state.
         CqOverrun = 2, "CQ overrun";
         /// The queue pair went to the error state; `code` has the status.
         QpFatal = 3, "QP fatal";
@@ -178,7 +191,8 @@ codes! {
     pub enum EnableError {
         /// Nothing is wrong.
         None = 0, "none";
-        /// A ring of `ADMIN_DEPTH` is deeper than the limit, EQ 0 is too small for the asynchronous events, or a reserved bit is not zero.
+        /// A ring of `ADMIN_DEPTH` is deeper than the limit, EQ 0 is too small for the asynchronous
+        /// events, or a reserved bit is not zero.
         Depth = 1, "admin depth out of range";
         /// A ring is not aligned to 64 bytes.
         Alignment = 2, "admin ring not aligned";

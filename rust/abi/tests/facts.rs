@@ -100,7 +100,7 @@ fn entries_lie_as_documented() {
     );
 }
 
-/// Where an opcode, flags, the number of blocks and the tag are must not depend on who reads.
+/// Opcode, flags, number of blocks and tag have the same place in a command and in a send WQE.
 #[test]
 fn a_command_lies_as_a_send() {
     let command = Command {
