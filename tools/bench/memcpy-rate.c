@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Copies 1 MiB from one buffer to another for a while, and tells how many bytes a second
- * that was: memcpy-rate [SECONDS]. Two ways, for an emulator may be slow at what a
- * processor is fast at: the C library's memcpy, and a loop of 16-byte vectors.
+ * Copies 1 MiB from one buffer to another for a while, and prints the bytes per second:
+ * memcpy-rate [SECONDS]. It measures the C library's memcpy and a loop of 16-byte
+ * vectors, since an emulator may be slow at one of them.
  */
 
 #include <stdio.h>
@@ -41,7 +41,7 @@ static void by_vectors(void *to, const void *from)
 		out[i + 1] = b;
 		out[i + 2] = c;
 		out[i + 3] = d;
-		/* Or the compiler makes a call of memcpy of it. */
+		/* Keeps the compiler from replacing the loop by memcpy. */
 		__asm__ volatile("" ::: "memory");
 	}
 }

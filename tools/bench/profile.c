@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A plugin of QEMU's that counts how often each instruction of a guest ran.
+ * A QEMU plugin that counts how often each instruction of a guest ran.
  *
  * QEMU translates a guest in blocks, which run from their begin to their end; each
- * has a counter that translated code itself adds to. When QEMU ends, each block that ran is
- * written to a file, a line each: how often, and the addresses of its instructions.
- * A block that is translated again goes on with its counter.
+ * has a counter that translated code itself adds to. When QEMU ends, the plugin
+ * writes a line for each block that ran: the count, and the addresses of its instructions.
+ * A block that is translated again keeps its counter.
  *
  *   -plugin profile.so,out=FILE
  */

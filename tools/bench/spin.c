@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A loop of a known number of instructions, and the nanoseconds that it took.
- * Under -icount both are the same, unless somebody else had the processor too.
+ * Runs a loop of a known number of instructions and prints the nanoseconds that it took.
+ * Under -icount both are equal, unless another task ran on the processor too.
  */
 
 #include <stdio.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `model-scale`: what the device's model does for a work request, whatever the number of queue pairs.
+//! `model-scale`: the cost of a work request in the device model, by number of queue pairs.
 //!
-//! The model alone, in a machine that is a piece of memory: no QEMU, no driver. Each queue pair is its own
-//! peer and has a CQ of its own. Its SQ is filled once, with 64-byte WRITEs; from then on a round is
-//! a doorbell for each queue pair, the core until it has nothing to do, and a head for each CQ.
-//! So all that is measured is the model's own.
+//! The model runs alone, on a machine that is a piece of memory: no QEMU, no driver. Each queue
+//! pair is its own peer and has its own CQ. Its SQ is filled once, with 64-byte WRITEs. Then a
+//! round is a doorbell for each queue pair, running the core until it is idle, and a head for each
+//! CQ. So only the model's own work is measured.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -46,12 +46,12 @@ struct Args {
     /// Queue pairs, each with a completion queue
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
     qps: u32,
-    /// Work requests in all, in rounds of 8 for each queue pair
+    /// Total work requests, in rounds of 8 for each queue pair
     #[arg(long, default_value_t = 1 << 16)]
     count: u64,
 }
 
-/// Where memory begins.
+/// The address at which memory begins.
 const BASE: u64 = 0x10_0000;
 /// Entries of the rings, as a base-two logarithm.
 const LOG: u8 = 4;
@@ -60,13 +60,13 @@ const BATCH: u32 = 8;
 /// Bytes of each.
 const SIZE: u32 = 64;
 
-/// The machine: memory, and whether the core is to run.
+/// The machine: memory, and whether the core has to run.
 struct Board {
     words: Rc<[Cell<u64>]>,
     woken: bool,
 }
 
-/// A mapping: where it begins, in words.
+/// A mapping: its first word.
 struct Window(Rc<[Cell<u64>]>, usize);
 
 impl Window {
@@ -77,7 +77,7 @@ impl Window {
     }
 }
 
-// Payload is whole blocks of 64 bytes here, and never overlaps.
+// Payload is whole blocks of 64 bytes here, without overlaps.
 impl Mapping for Window {
     #[inline]
     fn load(&self, at: usize, words: &mut [u64]) {
@@ -113,7 +113,7 @@ impl Mapping for Window {
     #[inline]
     fn copy(&self, at: usize, from: &Self, from_at: usize, bytes: usize) {
         let (to, from) = (self.cells(at, bytes / 8), from.cells(from_at, bytes / 8));
-        // Blocks, as memcpy() does it.
+        // In blocks, as memcpy() does it.
         for (to, from) in to.chunks_exact(8).zip(from.chunks_exact(8)) {
             if let (Some(to), Some(from)) = (to.first_chunk::<8>(), from.first_chunk::<8>()) {
                 let words = from.each_ref().map(Cell::get);
@@ -126,7 +126,7 @@ impl Mapping for Window {
 }
 
 impl Board {
-    /// The words that a range of whole words is in.
+    /// The words of a range of whole words.
     fn range(&self, addr: u64, bytes: usize) -> Result<&[Cell<u64>], DmaFault> {
         let first = addr.checked_sub(BASE).ok_or(DmaFault)? as usize / 8;
         let last = first.checked_add(bytes.div_ceil(8)).ok_or(DmaFault)?;
@@ -193,7 +193,7 @@ impl Host for Board {
     fn wake_at(&mut self, _nanos: u64) {}
 }
 
-/// The device, and as much of a driver as this takes.
+/// The device, and a minimal driver.
 struct Machine {
     device: Function<Board>,
     next: u64,
@@ -281,7 +281,7 @@ impl Machine {
             .doorbell(place, doorbell::value(number, index), 8);
     }
 
-    /// Lets the core work until it has nothing to do.
+    /// Runs the core until it is idle.
     #[inline]
     fn settle(&mut self) {
         while std::mem::take(&mut self.device.host_mut().woken) {

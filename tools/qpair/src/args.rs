@@ -18,8 +18,8 @@ Examples:
 
 Numbers may have k, M or G: a size of 4k is 4096 bytes, a count of 4k is 4000.
 
-Exit status: 0 done; 1 failed (also: the digests differ); 2 bad usage;
-3 no device, or no access to it; 130 interrupted.";
+Exit status: 0 done; 1 failed (also: the digests differ); 2 bad usage; 3 no
+device, or no access to it; 130 interrupted.";
 
 /// Drives a queue pair device from user space, past the kernel.
 #[derive(Debug, Parser)]
@@ -48,10 +48,10 @@ pub(crate) enum Command {
     /// Runs the kernel's own client: queue pairs in the driver that move and verify data
     #[command(after_help = LOOPBACK_HELP)]
     Loopback(Loopback),
-    /// Shows live what goes on in each event queue, completion queue and queue pair
+    /// Shows the activity of each event queue, completion queue and queue pair, live
     #[command(after_help = TOP_HELP)]
     Top(Top),
-    /// Runs a command, and records what the driver does meanwhile as a timeline
+    /// Runs a command and records the driver's activity meanwhile as a timeline
     #[command(after_help = TRACE_HELP)]
     Trace(Trace),
 }
@@ -60,15 +60,16 @@ const TRACE_HELP: &str = "\
 The timeline has, for each EQ, interrupts and how long they stay masked, polls,
 EQEs and head updates; for each CQ of the kernel its turns with their CQEs, arms
 and head updates; work requests and doorbells of the kernel's queue pairs; and
-errors. A process posts, polls and arms without the kernel: of that nothing is
-seen but its events.
+errors. A process posts, polls and arms without the kernel, so only its events
+are recorded.
 
-OUT.json opens in https://ui.perfetto.dev (or chrome://tracing); OUT.svg shows the
-stretch of polls with the most completions. If the buffer is too small, the oldest
-events are lost; how many is told.
+OUT.json opens in https://ui.perfetto.dev (or chrome://tracing); OUT.svg shows
+the stretch of polls with the most completions. If the buffer is too small, the
+oldest events are lost; their number is printed.
 
 This needs root, and tracefs at /sys/kernel/tracing (mount -t tracefs none
-/sys/kernel/tracing). It has an instance of its own there, which goes when it ends.
+/sys/kernel/tracing). It uses a trace instance of its own and removes it at the
+end.
 
 Examples:
   qpair trace qpair loopback --qps 8 --size 64
@@ -76,13 +77,13 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Trace {
-    /// What is written: OUT.json and OUT.svg
+    /// Writes OUT.json and OUT.svg
     #[arg(long, default_value = "qpair-trace", value_name = "OUT")]
     pub(crate) out: PathBuf,
-    /// Bytes of the kernel's buffer, of each CPU
+    /// Bytes of the kernel's buffer for each CPU
     #[arg(long, default_value = "16M", value_parser = size)]
     pub(crate) buffer: u32,
-    /// What to run
+    /// The command to run
     #[arg(
         required = true,
         trailing_var_arg = true,
@@ -94,16 +95,18 @@ pub(crate) struct Trace {
 
 const TOP_HELP: &str = "\
 Keys: q or Ctrl-C quits, Tab selects a table, j and k (or arrows) scroll it,
-Space pauses. It needs no mouse and no colours, so a serial console will do; one
-whose size nobody knows is taken to be 80x24 (stty rows 50 cols 132 tells more).
+Space pauses. It needs no mouse and no colours, so it works on a serial console.
+If the size of the terminal is unknown, it uses 80x24 (stty rows 50 cols 132
+sets it).
 
-An object is named by index.generation. OWNER is the kernel, or the doorbell page
-of an open file. CQE/IRQ is what coalescing brings: completions, those of
+An object is named by index.generation. OWNER is the kernel, or the doorbell
+page of an open file. CQE/IRQ measures coalescing: completions, those of
 processes included, for each interrupt. EQE/HEAD are events for each update of
-the EQ's head. The device tells the indices of everybody's queues, by a command
-for each: these completions and events, on CQ 0.0 and EQ 0.0, are counted too.
+the EQ's head. The indices of all queues come from the device, by a command for
+each; the completions and events of these commands, on CQ 0.0 and EQ 0.0, are
+counted too.
 
-With --json each look is an object on a line, with --once one on many:
+With --json each sample is an object on a line, with --once one on many lines:
   device, health, epoch    seconds: between the looks
   tuning      {events, completions, budget, policy}
   counters    by name {total, rate}: what the device counted
@@ -114,9 +117,9 @@ With --json each look is an object on a line, with --once one on many:
   cqs         [{number, page, eq, depth, used, completions, errors}]
   qps         [{number, page, state, send_cq, recv_cq, sq {depth, used, rate},
               rq {depth, used, rate}, errors}]
-Numbers of objects are whole (generation * 65536 + index). Rates are of a second;
-null if there is nothing to compare with, or to divide by. used, depth, cqs,
-pending and spare are of this moment; lost_interrupts and errors are totals.
+Numbers of objects are generation * 65536 + index. Rates are per second, and null
+without an earlier sample or with a divisor of 0. used, depth, cqs, pending and
+spare are current values; lost_interrupts and errors are totals.
 
 This needs root, and debugfs at /sys/kernel/debug (mount -t debugfs none
 /sys/kernel/debug).
@@ -127,10 +130,10 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Top {
-    /// Seconds between looks
+    /// Seconds between samples
     #[arg(long, default_value = "1", value_parser = interval, value_name = "SECONDS")]
     pub(crate) interval: f64,
-    /// Looks twice, reports once, and ends
+    /// Takes two samples, reports once, and exits
     #[arg(long)]
     pub(crate) once: bool,
     /// As JSON
@@ -153,15 +156,14 @@ pub(crate) struct Info {
 }
 
 const COPY_HELP: &str = "\
-SRC is read into registered memory, block by block. Each block is moved by the
-device to other memory, from which DST is written: with `send` into a receive
-that was posted for it, with `write` to where the peer may write, with `read`
-fetched by the receiving side. The SHA-256 of what was read and of what was
-written are compared. Blocks go round-robin over the queue pairs, and are
-written in order.
+SRC is read into registered memory, block by block. The device moves each block
+to other memory, from which DST is written: with `send` into a posted receive,
+with `write` to the peer's memory, with `read` by a request of the receiving
+side. The SHA-256 of the bytes read from SRC and written to DST are compared.
+Blocks go round-robin over the queue pairs, and are written in order.
 
-If it is interrupted or fails, DST is removed; where that cannot be done (a pipe
-or a device), it says how much was written.
+If it is interrupted or fails, it removes DST; if that is not possible (a pipe
+or a device), it prints how much was written.
 
 Examples:
   qpair copy /boot/vmlinuz /tmp/vmlinuz
@@ -170,17 +172,17 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Copy {
-    /// What to read; - is standard input
+    /// The file to read; - is standard input
     pub(crate) src: PathBuf,
-    /// What to write; - is standard output
+    /// The file to write; - is standard output
     pub(crate) dst: PathBuf,
-    /// How bytes are moved
+    /// The operation that moves the bytes
     #[arg(long, value_enum, default_value = "send")]
     pub(crate) op: Op,
     /// Pairs of connected queue pairs
     #[arg(long, default_value_t = 1, value_parser = up_to(u32::MAX))]
     pub(crate) qps: u32,
-    /// Blocks under way in each
+    /// Blocks in flight in each
     #[arg(long, default_value_t = 16, value_parser = up_to(32768))]
     pub(crate) depth: u32,
     /// Bytes of a block
@@ -194,12 +196,11 @@ pub(crate) struct Copy {
 }
 
 const PING_HELP: &str = "\
-One queue pair sends to another, which sends back; both are of this process.
-With --poll the process looks for completions; with --events it arms the
+One queue pair sends to another, which sends back; both belong to this process.
+With --poll the process polls for completions; with --events it arms the
 completion queue and sleeps until the device's interrupt wakes it.
 
-With --json, percentiles is a list of [of a hundred, microseconds that so many
-took at most].
+With --json, percentiles is a list of [percentile, microseconds].
 
 Examples:
   qpair ping
@@ -222,8 +223,9 @@ pub(crate) struct Ping {
 
 const BENCH_HELP: &str = "\
 Work requests are posted in batches: one doorbell for each batch, and one
-completion for its last request (of `send`, the receiver has one for each).
-With --signal N every Nth request of a batch, from the last back, asks for one.
+completion for its last request (with `send`, the receiver has one for each).
+With --signal N every Nth request of a batch, counted back from the last, is
+signalled.
 
 Examples:
   qpair bench                                  small messages
@@ -232,7 +234,7 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bench {
-    /// What is measured
+    /// The operation to measure
     #[arg(long, value_enum, default_value = "send")]
     pub(crate) op: Op,
     /// Bytes of a message
@@ -241,7 +243,7 @@ pub(crate) struct Bench {
     /// Work requests for each doorbell
     #[arg(long, default_value_t = 16, value_parser = up_to(4096))]
     pub(crate) batch: u32,
-    /// Of a batch, every which work request asks for a completion, from the last back
+    /// Signals every Nth work request of a batch, counted back from the last
     #[arg(long, value_name = "N", value_parser = up_to(u32::MAX))]
     pub(crate) signal: Option<u32>,
     /// Pairs of connected queue pairs
@@ -267,13 +269,13 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Loopback {
-    /// What they do
+    /// The operation
     #[arg(long, value_enum, default_value = "send")]
     pub(crate) op: Op,
-    /// Queue pairs, connected two by two
+    /// Queue pairs, connected in twos
     #[arg(long, default_value_t = 2, value_parser = two_by_two(u32::MAX))]
     pub(crate) qps: u32,
-    /// Messages under way in each
+    /// Messages in flight in each
     #[arg(long, default_value_t = 64, value_parser = up_to(u32::MAX))]
     pub(crate) depth: u32,
     /// Bytes of a message
@@ -290,16 +292,16 @@ pub(crate) struct Loopback {
     pub(crate) json: bool,
 }
 
-/// How completions are waited for.
+/// How to wait for completions.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Wait {
-    /// Look for completions without sleeping (the default)
+    /// Poll for completions without sleeping (the default)
     #[arg(long, conflicts_with = "events")]
     pub(crate) poll: bool,
     /// Sleep until the device's interrupt
     #[arg(long)]
     pub(crate) events: bool,
-    /// Give up when no completion came for so many seconds
+    /// Fail when no completion came for this many seconds
     #[arg(long, default_value_t = 30, value_parser = up_to(86400), value_name = "SECONDS")]
     pub(crate) stall_limit: u32,
 }
@@ -342,20 +344,20 @@ fn count(text: &str) -> Result<u64, String> {
 fn up_to(most: u32) -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Sync {
     move |text| match count(text)?.try_into() {
         Ok(value) if value <= most => Ok(value),
-        _ => Err(format!("at most {most}, please")),
+        _ => Err(format!("at most {most}")),
     }
 }
 
-/// A count of queue pairs of which each has another as its peer.
+/// A count of queue pairs, each with another as its peer.
 fn two_by_two(most: u32) -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Sync {
     let count = up_to(most);
     move |text| match count(text)? {
         value if value % 2 == 0 => Ok(value),
-        _ => Err("queue pairs are connected two by two: an even number, please".into()),
+        _ => Err("queue pairs are connected in twos: give an even number".into()),
     }
 }
 
-/// Queue pairs on a completion queue: with just one, that is its own peer.
+/// Queue pairs on a completion queue; a single one is its own peer.
 fn group(text: &str) -> Result<u32, String> {
     match count(text)? {
         1 => Ok(1),
@@ -366,12 +368,12 @@ fn group(text: &str) -> Result<u32, String> {
 fn size(text: &str) -> Result<u32, String> {
     number(text, parse_size::Config::new().with_binary())?
         .try_into()
-        .map_err(|_| "more than any device moves at once (see `qpair info`)".into())
+        .map_err(|_| "larger than any device's message (see `qpair info`)".into())
 }
 
 fn number(text: &str, config: parse_size::Config) -> Result<u64, String> {
     match config.parse_size(text) {
-        Ok(0) => Err("at least 1, please".into()),
+        Ok(0) => Err("at least 1".into()),
         Ok(value) => Ok(value),
         Err(error) => Err(format!("{error}; a number, with k, M or G if you like")),
     }

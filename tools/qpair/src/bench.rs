@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `qpair bench`: how fast work requests and bytes go through.
+//! `qpair bench`: work requests and bytes a second.
 //!
-//! Each pair keeps four batches under way. A batch is handed over by one doorbell. Its last
-//! work request asks for a completion, and from there back every Nth if that is wanted.
+//! Each pair keeps four batches in flight. One doorbell hands over a batch. Its last work request
+//! is signalled, and with `--signal N` every Nth, counted back from the last.
 
 use std::ops::Range;
 use std::path::Path;
@@ -19,22 +19,23 @@ use crate::args::{Bench, Op};
 use crate::report;
 use crate::session::{self, Session, TAKE};
 
-/// Batches under way.
+/// Batches in flight.
 const BATCHES: u32 = 4;
 
-/// Where messages come from and go to.
+/// The source and the destination of messages.
 struct Places {
     here: Sge,
     there: Sge,
-    /// `there`, as the end that posts names it.
+    /// `there`, as the posting end addresses it.
     peer: Remote,
 }
 
-/// A pair of queue pairs, and how far it is.
+/// A pair of queue pairs, and its progress.
 struct Lane {
     near: Qp<Rts>,
     far: Qp<Rts>,
-    /// Messages that are to be posted, and that were completed at the end that posts and at the one that receives.
+    /// Messages that are still to be posted, and those completed at the posting end and at the
+    /// receiving end.
     left: u64,
     posted: u64,
     done: u64,
@@ -107,14 +108,14 @@ pub(crate) fn run(device: Option<&Path>, args: &Bench) -> anyhow::Result<()> {
             for completion in taken {
                 completion.check()?;
                 if completion.qp() != before.qp() {
-                    // Those of one queue come in order: the last in a row tells for all.
+                    // Those of one queue come in order: the last in a row stands for all.
                     note(&mut lanes, before)?;
                 }
                 before = completion;
             }
             note(&mut lanes, before)?;
             news = true;
-            // Fewer than there was room for: there are no more.
+            // Fewer than there was room for: the queue is empty.
             if taken.len() < TAKE {
                 break;
             }
@@ -141,7 +142,7 @@ impl Lane {
             && (op != Op::Send || self.received == self.posted)
     }
 
-    /// Posts a batch, if there is room for one.
+    /// Posts a batch if there is room for one.
     fn post(&mut self, id: u64, args: &Bench, places: &Places) -> anyhow::Result<bool> {
         let batch = self.left.min(args.batch.into());
         let behind = match args.op {
@@ -152,7 +153,7 @@ impl Lane {
         if batch == 0 || room < batch {
             return Ok(false);
         }
-        // It says how many are done with it.
+        // The tag is the number of messages done with this one.
         let first = id << 48 | (self.posted + 1);
         let tags = first..first + batch;
         let every = u64::from(args.signal.unwrap_or(args.batch));
@@ -176,7 +177,7 @@ impl Lane {
         Ok(true)
     }
 
-    /// Posts a work request for each tag; the last asks for a completion, and from there back every so many.
+    /// Posts a work request for each tag; signals the last, and from there back every Nth.
     fn send<'r>(
         &self,
         tags: Range<u64>,
@@ -207,7 +208,7 @@ impl Lane {
     }
 }
 
-/// A completion tells how far its lane is.
+/// Updates the progress of a completion's lane.
 fn note(lanes: &mut [Lane], completion: &Completion) -> anyhow::Result<()> {
     let lane = lanes.get_mut((completion.id() >> 48) as usize);
     lane.ok_or_else(of_no_lane)?.complete(completion);
@@ -216,7 +217,7 @@ fn note(lanes: &mut [Lane], completion: &Completion) -> anyhow::Result<()> {
 
 #[cold]
 fn of_no_lane() -> anyhow::Error {
-    anyhow::anyhow!("a completion whose work request no queue pair has posted")
+    anyhow::anyhow!("a completion of an unknown work request")
 }
 
 fn report(

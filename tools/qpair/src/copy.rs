@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `qpair copy`: a file through queue pairs.
 //!
-//! There are as many *slots* as blocks may be under way. A slot is a block of memory
-//! at the near end, where SRC is read into, and one at the far end, from which DST is written:
+//! There are as many *slots* as blocks may be in flight. A slot is a block of memory at the near
+//! end, into which SRC is read, and one at the far end, from which DST is written:
 //!
 //! ```text
 //!   SRC --read--> near block --the device--> far block --write--> DST
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Block `n` uses slot `n % slots` and pair `n % pairs`, so blocks spread over the pairs, and are
-//! taken out in order whatever pair is faster.
+//! written in order whichever pair is faster.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ pub(crate) fn run(device: Option<&Path>, args: &Copy) -> anyhow::Result<()> {
     });
     ensure!(
         moved_by_device >= moved.bytes,
-        "the device says that it moved {moved_by_device} bytes, and {} arrived",
+        "the device counted {moved_by_device} bytes, and {} arrived",
         moved.bytes
     );
     let report = Report {
@@ -104,7 +104,7 @@ impl Blocks {
     fn new(pd: &Pd, count: usize, size: usize, access: Access) -> anyhow::Result<Self> {
         let bytes = count
             .checked_mul(size)
-            .context("so much memory there is not")?;
+            .context("the blocks exceed the address space")?;
         Ok(Self {
             mr: Mr::new(pd, Memory::with_pages(bytes, Pages::Large)?, access)?,
             size,
@@ -115,8 +115,9 @@ impl Blocks {
     /// The bytes of a block of ours.
     fn bytes(&mut self, block: usize) -> &mut [u8] {
         assert!(!self.lent[block], "block {block} is the device's");
-        // SAFETY: `self` is borrowed, so there is no other slice; and no work request names this block: those that
-        // do lend it first (`Engine::post`), and it is taken back after the last of their completions.
+        // SAFETY: `self` is borrowed, so there is no other slice. No work request names this block:
+        // `Engine::post` lends a block before it posts, and the block is taken back after the last
+        // of its completions.
         unsafe { self.mr.memory().bytes(block * self.size, self.size) }
     }
 
@@ -132,11 +133,11 @@ impl Blocks {
     }
 }
 
-/// A block that is under way.
+/// A block in flight.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flight {
     bytes: usize,
-    /// Completions that are to come.
+    /// Completions still to come.
     pending: u8,
 }
 
@@ -144,7 +145,7 @@ struct Flight {
 struct Moved {
     bytes: u64,
     blocks: u64,
-    /// Digest of what was read, and of what was written: they are the same.
+    /// Digest of the bytes read, which equals that of the bytes written.
     digest: String,
 }
 
@@ -159,7 +160,7 @@ struct Engine {
     posted: u64,
     handed: u64,
     written: u64,
-    /// Hand over when so many wait.
+    /// Hand over when this many wait.
     batch: u64,
     session: Session,
 }
@@ -167,7 +168,7 @@ struct Engine {
 impl Engine {
     fn new(context: qpair::Context, args: &Copy) -> anyhow::Result<Self> {
         let (op, depth) = (args.op, args.depth);
-        // Who posts what: sends and writes are posted at the near end, receives and reads at the far end.
+        // Sends and writes are posted at the near end, receives and reads at the far end.
         let (near, far) = match op {
             Op::Send => ((depth, 0), (0, depth)),
             Op::Write => ((depth, 0), (0, 0)),
@@ -230,7 +231,7 @@ impl Engine {
             let mut news = false;
 
             if !ended && under_way < self.flights.len() as u64 {
-                // With nothing else to do, wait for it; else only look.
+                // Wait for it only if there is nothing else to do.
                 if source.is_ready(if under_way == 0 && filled == 0 {
                     200
                 } else {
@@ -247,7 +248,7 @@ impl Engine {
                         self.post(std::mem::take(&mut filled))?;
                     }
                 } else if under_way == 0 {
-                    // A source that is slow: what has come goes on its way.
+                    // The source is slow: hand over the blocks read so far.
                     match std::mem::take(&mut filled) {
                         0 => self.session.rest(),
                         some => self.post(some)?,
@@ -301,7 +302,7 @@ impl Engine {
         })
     }
 
-    /// Sends the block that was filled on its way.
+    /// Posts the block that was filled.
     fn post(&mut self, bytes: usize) -> anyhow::Result<()> {
         let (id, slot) = (self.posted, self.slot(self.posted));
         let room = if self.op == Op::Send {
@@ -332,7 +333,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Rings for what was posted: the far end first, where the receives are.
+    /// Rings the doorbells: those of the far end first, where the receives are.
     fn hand_over(&mut self) {
         let fresh = (self.posted - self.handed).min(self.pairs.len() as u64);
         if fresh > 0 {
@@ -349,7 +350,7 @@ impl Engine {
         let flight = &mut self.flights[slot];
         ensure!(
             (self.written..self.posted).contains(&completion.id()) && flight.pending > 0,
-            "a completion for block {}, which is not under way",
+            "a completion for block {}, which is not in flight",
             completion.id()
         );
         if completion.is_receive() || self.op == Op::Read {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Where the driver shows itself: a folder of debugfs for each function.
+//! The driver's files: a folder of debugfs for each function.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,7 +11,7 @@ use qpair::Device;
 /// Where the driver's folders are, one for each function.
 const DEBUGFS: &str = "/sys/kernel/debug/qpair";
 
-/// The folder of the device that was asked for, or of the first; `file` has to be in it.
+/// The folder of the given device, or of the first; it must contain `file`.
 pub(crate) fn folder(device: Option<&Path>, file: &str) -> anyhow::Result<PathBuf> {
     let path = match device {
         Some(path) => path.to_owned(),
@@ -27,7 +27,7 @@ pub(crate) fn folder(device: Option<&Path>, file: &str) -> anyhow::Result<PathBu
         rustix::fs::major(about.rdev()),
         rustix::fs::minor(about.rdev()),
     );
-    // The device's node knows its function, whose name the folder has.
+    // The sysfs node of the device links to its function; the folder has the function's name.
     let function = fs::canonicalize(format!("/sys/dev/char/{major}:{minor}/device"))
         .with_context(|| format!("{} is no device with a function", path.display()))?;
     let name = function.file_name().context("a function without a name")?;

@@ -13,14 +13,14 @@ use rustix::io::Errno;
 
 use crate::gone;
 
-/// What is read.
+/// The source.
 #[derive(Debug)]
 pub(crate) struct Source {
     file: File,
     name: String,
-    /// Its size, if that is known.
+    /// Its size, if known.
     pub(crate) bytes: Option<u64>,
-    /// Whether reading may have to wait.
+    /// Whether a read may block.
     waits: bool,
 }
 
@@ -49,7 +49,7 @@ impl Source {
         }
         let kind = about.file_type();
         Ok(Self {
-            // Files of /proc have no size, and are files.
+            // Files of /proc are regular files of size 0.
             bytes: (about.is_file() && about.len() > 0).then_some(about.len()),
             waits: kind.is_fifo() || kind.is_socket() || kind.is_char_device(),
             file,
@@ -57,7 +57,7 @@ impl Source {
         })
     }
 
-    /// Whether a read would find something, or the end. Waits for it at most so many milliseconds.
+    /// Whether a read would return data or the end. Waits for at most that long.
     pub(crate) fn is_ready(&self, milliseconds: u32) -> anyhow::Result<bool> {
         if !self.waits {
             return Ok(true);
@@ -84,12 +84,13 @@ impl Source {
     }
 }
 
-/// What is written. If it was not [finished](Self::finish), it is removed, or it is said that it is not whole.
+/// The destination. Unless it was [finished](Self::finish), the drop removes it, or reports that it
+/// is incomplete.
 #[derive(Debug)]
 pub(crate) struct Destination {
     file: File,
     name: String,
-    /// To be removed if the copy fails: a regular file that was opened by name.
+    /// The path to remove if the copy fails: of a regular file that was opened by name.
     path: Option<PathBuf>,
     written: u64,
     finished: bool,
@@ -107,10 +108,10 @@ impl Destination {
             });
         }
         let name = path.display().to_string();
-        // Looked at before it is cut to nothing.
+        // Checked before it is truncated.
         if let (Ok(to), Ok(from)) = (fs::metadata(path), source.file.metadata()) {
             if to.is_file() && (to.dev(), to.ino()) == (from.dev(), from.ino()) {
-                bail!("{name} is what is read: name another destination");
+                bail!("{name} is also the source: name another destination");
             }
             if to.is_dir() {
                 bail!("{name} is a directory: name a file in it");
@@ -144,7 +145,7 @@ impl Destination {
         Ok(())
     }
 
-    /// It is whole.
+    /// Marks it as complete.
     pub(crate) fn finish(mut self) {
         self.finished = true;
     }

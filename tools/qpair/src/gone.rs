@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The device goes while we use it.
+//! The device is removed while it is in use.
 //!
-//! Its doorbell page goes with it, and the next doorbell raises SIGBUS. There is no way on from
-//! there, so the process ends; but it says why, and leaves no half file behind.
+//! Its doorbell page is then unmapped, and the next doorbell raises SIGBUS. The handler prints the
+//! reason, removes an incomplete file, and ends the process.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use anyhow::Context as _;
 use signal_hook::consts::SIGBUS;
 
-/// A file that is not whole; leaked, for a signal handler may look at it at any time.
+/// An incomplete file; leaked, since the signal handler may read it at any time.
 static UNFINISHED: AtomicPtr<CString> = AtomicPtr::new(std::ptr::null_mut());
 
-/// From now on SIGBUS is told as what it is.
+/// Installs the handler for SIGBUS.
 pub(crate) fn catch() -> anyhow::Result<()> {
     // SAFETY: The handler allocates nothing and takes no lock: it loads a pointer, and does system
     // calls that may be done in a handler.
@@ -23,7 +23,7 @@ pub(crate) fn catch() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// This file is not whole from now on; with `None`, there is no such file any more.
+/// Marks this file as incomplete; with `None`, no file is incomplete any more.
 pub(crate) fn unfinished(path: Option<&Path>) {
     let name = path.and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
     let name = name.map_or(std::ptr::null_mut(), |name| Box::into_raw(Box::new(name)));
@@ -32,7 +32,7 @@ pub(crate) fn unfinished(path: Option<&Path>) {
 
 fn gone() {
     let stderr = rustix::stdio::stderr();
-    // Where it cannot be said, it is not said.
+    // An error cannot be reported.
     let _ = rustix::io::write(stderr, b"qpair: the device is gone\n");
     // SAFETY: Null, or leaked by `unfinished`.
     if let Some(name) = unsafe { UNFINISHED.load(Ordering::Acquire).as_ref() } {

@@ -5,12 +5,12 @@
 //! |---|---|
 //! | [`args`] | the command line, and its help |
 //! | [`session`] | an open device, connected queue pairs, completions by polling or by events |
-//! | [`gone`] | what happens when the device goes meanwhile |
+//! | [`gone`] | the end of the process when the device is removed |
 //! | [`report`] | results, for people and as JSON |
-//! | [`debugfs`] | where the driver shows itself |
+//! | [`debugfs`] | the driver's files in debugfs |
 //! | [`info`], [`copy`], [`ping`], [`bench`], [`loopback`], [`top`], [`trace`] | the commands |
 //!
-//! What a command found goes to standard output, everything else to standard error.
+//! Results go to standard output, everything else to standard error.
 
 mod args;
 mod bench;
@@ -32,11 +32,11 @@ use clap::Parser as _;
 
 use args::{Args, Command};
 
-/// Something failed while it ran.
+/// The command failed.
 const FAILED: u8 = 1;
-/// No device, or no way to open it. (2 is bad usage.)
+/// No device, or it cannot be opened. (2 is bad usage.)
 const NO_DEVICE: u8 = 3;
-/// Interrupted, as a shell has it.
+/// Interrupted: 128 + SIGINT, as in a shell.
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {

@@ -13,11 +13,12 @@ use crate::args::Ping;
 use crate::report;
 use crate::session::{self, Session};
 
-/// Receives that an end posts at once, when it has none left.
+/// Receives that an end posts at a time, when it has none left.
 const RECEIVES: u32 = 16;
-/// Sends: one is under way. Those of a queue that nothing is asked of are told of in halves.
+/// Blocks of a send queue. One send is in flight. Sends do not ask for a completion; the library
+/// signals as many as the queue needs.
 const SENDS: u32 = 16;
-/// Of the round trips, how many of a thousand took no longer: what JSON tells of how they spread.
+/// Permilles of the round-trip times that the report has.
 const PARTS: [u64; 12] = [0, 10, 50, 100, 250, 500, 750, 900, 950, 990, 999, 1000];
 
 pub(crate) fn run(device: Option<&Path>, args: &Ping) -> anyhow::Result<()> {
@@ -53,7 +54,7 @@ pub(crate) fn run(device: Option<&Path>, args: &Ping) -> anyhow::Result<()> {
         let nanos = (now - before).as_nanos().try_into().unwrap_or(u64::MAX);
         histogram
             .record(nanos)
-            .context("a round trip took for ever")?;
+            .context("a round trip took too long")?;
         before = now;
     }
     let time = begin.elapsed();
@@ -98,22 +99,22 @@ fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1000.0
 }
 
-/// Microseconds that so many of a thousand round trips took at most.
+/// Microseconds that `permille` of a thousand round trips took at most.
 fn quantile(histogram: &Histogram<u64>, part: u64) -> f64 {
     let count = histogram.len();
     micros(match (count * part).div_ceil(1000) {
         0 => histogram.min(),
-        // The middle of its rank: 99.9 % of 1000 must not be rounded up to all of them.
+        // Half a rank less: 99.9 % of 1000 must not be rounded up to all of them.
         rank => histogram.value_at_quantile((rank as f64 - 0.5) / count as f64),
     })
 }
 
-/// How the round trips spread: of a hundred, and microseconds that so many took at most.
+/// The percentiles of the round trips: percentile and microseconds.
 fn percentiles(histogram: &Histogram<u64>) -> [[f64; 2]; PARTS.len()] {
     PARTS.map(|part| [part as f64 / 10.0, quantile(histogram, part)])
 }
 
-/// From one end to the other, one message at a time.
+/// One direction, one message at a time.
 struct Way<'a> {
     from: &'a Qp<Rts>,
     to: &'a Qp<Rts>,
@@ -128,7 +129,7 @@ struct Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    /// For messages of `size`, from `out` in `mr` to where they end there.
+    /// For messages of `size` from `out` in `mr`.
     fn new(from: &'a Qp<Rts>, to: &'a Qp<Rts>, mr: &'a Mr, out: usize, size: usize) -> Self {
         let into = out + size;
         Self {
@@ -143,9 +144,9 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// A message, from its post until it is there. It says `number`, as far as its size allows.
+    /// Sends a message and waits until it arrived. It carries `number`, as far as its size allows.
     ///
-    /// Nothing is asked of the send: a message that has arrived was sent.
+    /// The send is not signalled: the message's arrival implies its completion.
     fn go(&mut self, session: &mut Session, number: u64) -> anyhow::Result<()> {
         if self.receives == 0 {
             self.to
@@ -162,7 +163,7 @@ impl<'a> Way<'a> {
             if completion.is_receive() {
                 ensure!(
                     completion.qp() == self.to.number(),
-                    "a message for another queue pair"
+                    "a completion of another queue pair"
                 );
                 break;
             }
@@ -191,7 +192,7 @@ mod tests {
         histogram
     }
 
-    /// Equal, as far as three digits say.
+    /// Equal to three digits.
     fn near(found: f64, expected: f64) -> bool {
         (found - expected).abs() <= expected / 1000.0
     }

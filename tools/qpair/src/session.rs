@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the commands share: an open device, one completion queue, connected queue pairs.
+//! Shared by the commands: an open device, one completion queue, connected queue pairs.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,9 +15,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::Wait;
 
-/// How long a wait lasts before signals and asynchronous events are looked at.
+/// The longest wait before signals and asynchronous events are checked.
 const LOOK: Duration = Duration::from_millis(200);
-/// Completions taken at once.
+/// Completions taken at a time.
 pub(crate) const TAKE: usize = 128;
 
 /// Stopped by a signal.
@@ -32,7 +32,7 @@ impl std::fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// Opens the device that was asked for, or the first.
+/// Opens the given device, or the first.
 pub(crate) fn open(device: Option<&Path>) -> anyhow::Result<Context> {
     let device = match device {
         Some(path) => Device::at(path),
@@ -41,7 +41,7 @@ pub(crate) fn open(device: Option<&Path>) -> anyhow::Result<Context> {
     Ok(device.open()?)
 }
 
-/// Tells that SIGINT or SIGTERM came. The second one ends the process at once.
+/// Set by SIGINT or SIGTERM. The second signal ends the process at once.
 #[derive(Clone, Debug)]
 pub(crate) struct Signals(Arc<AtomicBool>);
 
@@ -69,7 +69,7 @@ impl Signals {
     }
 }
 
-/// When signals and asynchronous events are to be looked at.
+/// When to check for signals and asynchronous events.
 #[derive(Debug)]
 struct Looks {
     last: Instant,
@@ -77,10 +77,10 @@ struct Looks {
 }
 
 impl Looks {
-    /// Turns between two looks at the clock, which is not free.
+    /// Turns between two reads of the clock, which costs time.
     const TURNS: u32 = 64;
 
-    /// For a turn that brought something; `now` is asked for at a few of them.
+    /// Called after a turn with completions; calls `now` in a few of them.
     fn due(&mut self, now: impl FnOnce() -> Instant) -> bool {
         self.turns = self.turns.wrapping_add(1);
         self.turns % Self::TURNS == 0 && now() - self.last > LOOK
@@ -94,23 +94,23 @@ pub(crate) struct Session {
     pub(crate) pd: Pd,
     pub(crate) cq: Cq,
     channel: Option<Channel>,
-    /// An event was asked for, and has not come.
+    /// The completion queue is armed, and the event has not come.
     asleep: bool,
     signals: Signals,
     before: Option<Counters>,
-    /// Since when nothing came.
+    /// Time since which no completion came.
     idle: Option<Instant>,
-    /// With no completion for longer than this the command fails instead of waiting for ever.
+    /// Without a completion for this long the command fails.
     stall_limit: Duration,
     looks: Looks,
     buffer: [Completion; TAKE],
     taken: std::ops::Range<usize>,
-    /// Events that the channel gave.
+    /// Events from the channel.
     pub(crate) events: u64,
 }
 
 impl Session {
-    /// `depth` must do for all that will be posted at a time.
+    /// `depth` is the most requests posted at a time.
     pub(crate) fn new(context: Context, depth: u64, wait: Wait) -> anyhow::Result<Self> {
         let limit = context.attributes().max_cq_depth;
         if depth > limit.into() {
@@ -141,16 +141,18 @@ impl Session {
         })
     }
 
-    /// The completions that are there, as many as are taken at once; none if there are none. Whether they failed is
-    /// to be looked at.
+    /// Takes the completions that are there, up to the size of its buffer. The caller checks
+    /// whether they failed.
     ///
-    /// With events, who finds nothing asks for one, and looks again when it has come.
+    /// With events, an empty result arms the completion queue, and later calls poll again once the
+    /// event has come.
     pub(crate) fn take(&mut self) -> &[Completion] {
         self.fill();
         &self.buffer[std::mem::take(&mut self.taken)]
     }
 
-    /// The next completion, if one is there; else as [`take`](Self::take). A failed one is an error.
+    /// Takes the next completion, if there is one; else as [`take`](Self::take). A failed one is an
+    /// error.
     pub(crate) fn poll(&mut self) -> anyhow::Result<Option<Completion>> {
         self.fill();
         let Some(at) = self.taken.next() else {
@@ -161,7 +163,7 @@ impl Session {
         Ok(Some(completion))
     }
 
-    /// Polls, if all that was taken has been given out and no event is waited for.
+    /// Polls, if all completions taken were returned and the completion queue is not armed.
     fn fill(&mut self) {
         if self.asleep || !self.taken.is_empty() {
             return;
@@ -175,7 +177,7 @@ impl Session {
         self.taken = 0..taken;
     }
 
-    /// The next completion. Sleeps or spins until it is there, as the user wants.
+    /// The next completion. Sleeps or spins until it comes, as the options say.
     pub(crate) fn wait(&mut self) -> anyhow::Result<Completion> {
         loop {
             if let Some(completion) = self.poll()? {
@@ -185,7 +187,8 @@ impl Session {
         }
     }
 
-    /// Asks for an event, if there is none under way: what has come since the last look causes it at once.
+    /// Arms the completion queue unless it is armed: a completion since the last poll causes the
+    /// event at once.
     fn arm(&mut self) {
         if self.channel.is_some() && !self.asleep {
             self.cq.arm(Wants::Next);
@@ -193,14 +196,15 @@ impl Session {
         }
     }
 
-    /// There was nothing: spins once; or sleeps until an event comes, or for [`LOOK`] at most.
+    /// Called when there was no completion: spins once, or sleeps until an event comes, for
+    /// [`LOOK`] at most.
     pub(crate) fn pause(&mut self) -> anyhow::Result<()> {
         match &self.channel {
             Some(channel) => {
                 if channel.wait(None)? {
                     self.events += 1;
                     self.asleep = false;
-                    // A tick that comes with an event is not told of.
+                    // A tick that comes with an event is not reported.
                     return self.go_on();
                 }
                 self.look()?;
@@ -209,7 +213,7 @@ impl Session {
                 std::hint::spin_loop();
                 let now = Instant::now();
                 if now - *self.idle.get_or_insert(now) > LOOK {
-                    // Whoever else wants to run may be who we wait for.
+                    // Yield: another task may be the one that this waits for.
                     std::thread::yield_now();
                 }
                 if now - self.looks.last > LOOK {
@@ -220,8 +224,8 @@ impl Session {
         Ok(())
     }
 
-    /// There was something: looks, if that was not done for [`LOOK`]. It is for who may never have to
-    /// [`pause`](Self::pause).
+    /// Called when there was a completion: checks, if the last check is [`LOOK`] ago. For loops
+    /// that may never [`pause`](Self::pause).
     pub(crate) fn go_on(&mut self) -> anyhow::Result<()> {
         if self.looks.due(Instant::now) {
             self.look()?;
@@ -229,7 +233,7 @@ impl Session {
         Ok(())
     }
 
-    /// Signals, asynchronous events, and whether anything goes on at all.
+    /// Checks for signals, asynchronous events and missing progress.
     pub(crate) fn look(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         self.looks.last = now;
@@ -249,7 +253,7 @@ impl Session {
         Ok(())
     }
 
-    /// Nothing is under way: waiting is nobody's fault.
+    /// Nothing is in flight, so a missing completion is no error.
     pub(crate) fn rest(&mut self) {
         self.idle = None;
     }
@@ -258,21 +262,21 @@ impl Session {
         self.signals.check()
     }
 
-    /// Everything is made: what the device counts from here on is of the data path, but for
-    /// the command that asks for its counters.
+    /// Everything is created: the device's counters from here on are those of the data path, except
+    /// for the command that reads them.
     pub(crate) fn begin(&mut self) -> anyhow::Result<()> {
         self.before = Some(self.context.counters()?);
         self.arm();
         Ok(())
     }
 
-    /// What the device has counted since [`begin`](Self::begin).
+    /// The device's counters since [`begin`](Self::begin).
     pub(crate) fn counted(&self) -> anyhow::Result<Counters> {
         let now = self.context.counters()?;
         Ok(self.before.map_or(now, |before| now.since(&before)))
     }
 
-    /// Makes two queue pairs, and connects them to each other.
+    /// Creates two queue pairs and connects them to each other.
     pub(crate) fn connect(
         &self,
         near: &QpOptions<'_>,
@@ -294,7 +298,8 @@ impl Session {
     }
 }
 
-/// Entries that queues of these lengths need in a completion queue: a ring is a power of two.
+/// Entries that queues of these depths need in a completion queue; a ring's depth is a power of
+/// two.
 pub(crate) fn entries(lengths: &[u32]) -> u64 {
     let rounded = lengths
         .iter()

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `qpair top`: what goes on in each queue.
+//! `qpair top`: the activity of each queue.
 //!
 //! | file | has |
 //! |---|---|
-//! | [`snapshot`] | what the driver shows in debugfs |
+//! | [`snapshot`] | the driver's files in debugfs |
 //! | [`model`] | rates, depths, coalescing: two snapshots make a view |
 //! | [`screen`] | a view on a terminal |
 //! | [`terminal`] | the terminal |
@@ -28,7 +28,7 @@ use screen::Look;
 use snapshot::Snapshot;
 use terminal::Terminal;
 
-/// How long nothing is looked at but keys.
+/// The interval in which only keys are read.
 const KEYS: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(device: Option<&Path>, args: &Top) -> anyhow::Result<()> {
@@ -92,7 +92,7 @@ fn pause(time: Duration, signals: &Signals) -> anyhow::Result<()> {
     Ok(signals.check()?)
 }
 
-/// As a screen, with as many lines as there is to say.
+/// As a screen, with as many lines as needed.
 fn plain(view: &View) -> anyhow::Result<String> {
     let lines = 8 + view.eqs.len() + view.cqs.len() + view.qps.len();
     screen::text(view, 120, lines.try_into().unwrap_or(u16::MAX))
@@ -105,15 +105,15 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// What went on since the last look.
+    /// The activity since the last sample.
     fn look(&mut self) -> anyhow::Result<View> {
         let file = |name: &str| fs::read_to_string(self.folder.join(name));
         let gone = [Errno::NOENT, Errno::NODEV, Errno::IO].map(|errno| Some(errno.raw_os_error()));
         let now = Snapshot::read(file).map_err(|error| {
-            // The files go with the device; who has one open then is told EIO.
+            // The files are removed with the device; reading one that is open then gives EIO.
             if gone.contains(&error.raw_os_error()) {
                 anyhow::Error::from(qpair::Error::NoDevice)
-                    .context("the device is gone, or its driver")
+                    .context("the device or its driver is gone")
             } else {
                 anyhow::Error::from(error).context(format!("reading {}", self.folder.display()))
             }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `qpair trace`: a command is run, and what the driver did meanwhile becomes a timeline.
+//! `qpair trace`: runs a command and turns the driver's activity meanwhile into a timeline.
 //!
 //! | file | has |
 //! |---|---|
 //! | [`tracer`] | the kernel's trace, in an instance of its own |
 //! | [`record`] | a line of it as a value |
-//! | [`timeline`] | lines to polls, and what happened in them |
+//! | [`timeline`] | lines to polls and their events |
 //! | [`perfetto`] | a timeline as a file for <https://ui.perfetto.dev> |
 //! | [`picture`] | a timeline as an SVG |
 //!
-//! A process posts, polls and arms without the kernel: of that, nothing is seen. Its events are.
+//! A process posts, polls and arms without the kernel, so only its events are recorded.
 
 mod perfetto;
 mod picture;
@@ -34,13 +34,13 @@ use record::Record;
 use timeline::Timeline;
 use tracer::Tracer;
 
-/// How often the command and signals are looked at.
+/// How often the command and signals are checked.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long a command that is asked to end may take.
+/// How long a command may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &Trace) -> anyhow::Result<()> {
-    // Signals only set this: whatever comes, the trace is to be removed.
+    // Signals only set this flag, so that the trace is removed in any case.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone()).context("cannot catch signals")?;
@@ -73,7 +73,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Runs the command. A signal for us is one for the command, and what was recorded is kept.
+/// Runs the command. A signal is passed on to the command, and the records are kept.
 fn watch(command: &[String], stop: &AtomicBool) -> anyhow::Result<ExitStatus> {
     let (program, words) = command.split_first().context("no command")?;
     let mut child =
@@ -105,13 +105,13 @@ fn watch(command: &[String], stop: &AtomicBool) -> anyhow::Result<ExitStatus> {
     }
 }
 
-/// Asks it to end.
+/// Sends SIGTERM.
 fn terminate(child: &Child) {
     let pid = i32::try_from(child.id())
         .ok()
         .and_then(rustix::process::Pid::from_raw);
     if let Some(pid) = pid {
-        // It may have ended: then that is seen next.
+        // It may have ended already; the next check sees that.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! From two snapshots to what goes on: rates, depths, coalescing.
+//! From two snapshots to a view: rates, depths, coalescing.
 //!
-//! What was done between two looks is a difference: of 64-bit counters as they are, of a ring's
-//! indices modulo 2^32. An object has rates if it is in both snapshots; a number is never used for
-//! two objects of one epoch, so what has the same number is the same. A counter that went back, or
-//! another epoch, means that the device was reset: then nothing of before is compared.
+//! Rates are differences between two samples: of 64-bit counters directly, of a ring's indices
+//! modulo 2^32. An object has rates if it is in both snapshots; a number is never used for two
+//! objects in an epoch. A counter that decreased, or another epoch, means that the device was
+//! reset: then the earlier snapshot is ignored.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use serde_json::{json, Map, Value};
 
 use super::snapshot::{Kind, Record, Snapshot};
 
-/// A second's worth, `None` without an earlier look.
+/// Per second; `None` without an earlier sample.
 type Rate = Option<f64>;
 
-/// A device between two looks.
+/// A device between two samples.
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) name: String,
     pub(crate) health: String,
     pub(crate) epoch: u64,
-    /// Between the looks.
+    /// Time between the samples.
     pub(crate) seconds: Option<f64>,
     pub(crate) tuning: Record,
-    /// What the device counted since its reset, and a second.
+    /// The device's counters since its reset, and their rates.
     pub(crate) counters: BTreeMap<String, (u64, Rate)>,
     pub(crate) eqs: Vec<Eq>,
     pub(crate) cqs: Vec<Cq>,
@@ -37,13 +37,13 @@ pub(crate) struct Eq {
     pub(crate) number: u64,
     pub(crate) vector: u64,
     pub(crate) depth: u64,
-    /// Entries whose slot is not given back.
+    /// Entries whose slot is not free.
     pub(crate) used: u64,
     pub(crate) cqs: u64,
     pub(crate) interrupts: Rate,
     pub(crate) polls: Rate,
     pub(crate) events: Rate,
-    /// Of all its CQs, those of processes included.
+    /// Completions of all its CQs, those of processes included.
     pub(crate) completions: Rate,
     /// EQ head updates.
     pub(crate) heads: Rate,
@@ -58,7 +58,7 @@ pub(crate) struct Eq {
     /// Slots to arm with.
     pub(crate) spare: u64,
     pub(crate) lost_interrupts: u64,
-    /// Events that made no sense, or were nobody's.
+    /// Spurious events, and those of CQs that do not exist.
     pub(crate) errors: u64,
 }
 
@@ -71,10 +71,10 @@ pub(crate) struct Cq {
     /// Number of its EQ.
     pub(crate) eq: u64,
     pub(crate) depth: u64,
-    /// Completions that are not given back.
+    /// Completions whose slot is not free.
     pub(crate) used: u64,
     pub(crate) completions: Rate,
-    /// Completions that made no sense; only of the kernel's.
+    /// Stale completions; only for the kernel's.
     pub(crate) errors: u64,
 }
 
@@ -87,19 +87,19 @@ pub(crate) struct Qp {
     pub(crate) send_cq: u64,
     pub(crate) recv_cq: u64,
     pub(crate) sq_depth: u64,
-    /// Blocks that the device has not done.
+    /// Blocks that the device has not completed.
     pub(crate) sq_used: u64,
-    /// Blocks done.
+    /// Blocks completed.
     pub(crate) sends: Rate,
     pub(crate) rq_depth: u64,
     pub(crate) rq_used: u64,
     /// Receives taken.
     pub(crate) receives: Rate,
-    /// Completions that made no sense; only of the kernel's.
+    /// Stale completions; only for the kernel's.
     pub(crate) errors: u64,
 }
 
-/// What is known of an object now and from before.
+/// The fields of an object, now and in the earlier snapshot.
 struct Look<'a> {
     now: &'a Record,
     before: Option<&'a Record>,
@@ -133,14 +133,14 @@ impl Look<'_> {
     }
 }
 
-/// How much of one for each of the other.
+/// The ratio of two rates.
 fn per(one: Rate, other: Rate) -> Rate {
     let (one, other) = (one?, other?);
     (other > 0.0).then(|| one / other)
 }
 
 impl View {
-    /// What goes on `now`; rates since `before`, `seconds` ago.
+    /// The view of `now`, with rates since `before`, `seconds` ago.
     pub(crate) fn between(before: Option<&Snapshot>, now: &Snapshot, seconds: f64) -> Self {
         let epoch = |snapshot: &Snapshot| snapshot.device.get("epoch").copied();
         let before = before.filter(|before| epoch(before) == epoch(now) && seconds > 0.0);
@@ -199,7 +199,7 @@ impl View {
                 };
                 let mine = cqs.iter().filter(|cq| cq.eq == number);
                 let rates = mine.filter_map(|cq| cq.completions);
-                // Not `sum`, which is -0 of nothing.
+                // Not `sum`, which is -0 for an empty iterator.
                 let completions = before.map(|_| rates.fold(0.0, |sum, rate| sum + rate));
                 let (interrupts, events) = (polls.rate("interrupts"), polls.rate("events"));
                 Eq {
@@ -250,7 +250,7 @@ impl View {
         }
     }
 
-    /// What one of the device's counters says, and how fast.
+    /// One of the device's counters and its rate.
     pub(crate) fn counter(&self, name: &str) -> (u64, Rate) {
         self.counters.get(name).copied().unwrap_or((0, None))
     }
@@ -330,7 +330,7 @@ impl Qp {
     }
 }
 
-/// To a thousandth; `null` where there is none.
+/// Rounded to thousandths; `null` for `None`.
 fn round(rate: Rate) -> Value {
     rate.map_or(Value::Null, |rate| ((rate * 1e3).round() / 1e3).into())
 }
@@ -417,7 +417,7 @@ mod tests {
         second.device.insert("epoch".into(), 1);
         let view = View::between(Some(&first), &second, 1.0);
         assert_eq!((view.seconds, view.epoch), (None, 1));
-        // Also in the same epoch a counter that went back has no rate.
+        // A counter that decreased in the same epoch has no rate either.
         let view = View::between(Some(&recorded(SECOND)), &recorded(FIRST), 1.0);
         assert_eq!(view.counter("cqes"), (95929, None));
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A view on a terminal of any size.
 //!
-//! Below a few lines about the device stand three tables. One of them is selected: it gets the
-//! rows that the others leave, and can be scrolled. Letters only, no frames: it is to be readable
-//! on a serial console.
+//! Below a few lines about the device are three tables. One of them is selected: it gets the rows
+//! that the others leave, and can be scrolled. There are no frames, so that it is readable on a
+//! serial console.
 
 use anyhow::Context as _;
 use ratatui::backend::TestBackend;
@@ -18,21 +18,21 @@ use super::model::{Cq, Eq, Qp, View};
 /// Rows of a table that is not selected.
 const SHORT: usize = 3;
 
-/// What the user looks at.
+/// The user's selection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Look {
     /// Which table is selected.
     pub(crate) table: usize,
     /// The first row of it.
     pub(crate) row: usize,
-    /// Nothing is read.
+    /// Paused: nothing is read.
     pub(crate) paused: bool,
-    /// No table is cut, and nobody has keys.
+    /// One report: no table is cut, and there are no keys.
     all: bool,
 }
 
 impl Look {
-    /// Acts on a key; whether to go on.
+    /// Handles a key; returns whether to go on.
     pub(crate) fn key(&mut self, key: u8, view: &View) -> bool {
         let rows = [view.eqs.len(), view.cqs.len(), view.qps.len()];
         match key {
@@ -51,7 +51,7 @@ impl Look {
     }
 }
 
-/// What is drawn, as text without colours; all rows, if there is room.
+/// The screen as text without colours.
 pub(crate) fn text(view: &View, width: u16, height: u16) -> anyhow::Result<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height))?;
     let drawn = terminal.draw(|frame| {

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the driver shows at one moment.
+//! The driver's state at one time.
 //!
 //! | file | form | gives |
 //! |---|---|---|
 //! | `eqs` | a line of headings, a line for each EQ | what polls counted |
 //! | `cqs`, `qps` | the same, after `# kernel:`; lines of processes are of other form | stale completions |
-//! | `live` | a kind and `name=value`s | indices, depths, states of everybody's queues |
+//! | `live` | a kind and `name=value`s | indices, depths, states of all queues |
 //! | `device` | a name and a value | health, and what the device counted |
 //! | `events`, ... | a value | tuning |
 //!
-//! The files are read one after the other, while everything goes on: an object may be in one and
-//! not in the next. What is not there is not shown; a number that is not there is 0. `device` is the last: a device that
-//! goes says so before it takes its queues away, so who sees none sees why.
+//! The files are read one after the other, without a lock: an object may be in one and not in the
+//! next. Missing objects are not shown; a missing number is 0. `device` is read last: the driver
+//! changes the health of a device before it removes its queues, so a snapshot without queues shows
+//! the reason.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,19 +21,19 @@ use std::time::Instant;
 /// Numbers by name.
 pub(crate) type Record = BTreeMap<String, u64>;
 
-/// Files of one number, which say how polls go.
+/// Files of one number, which tune polls.
 pub(crate) const TUNING: [&str; 4] = ["events", "completions", "budget", "policy"];
 
-/// What the driver showed.
+/// A snapshot of the driver's files.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
-    /// When.
+    /// When it was taken.
     pub(crate) at: Instant,
     /// `qpairN`.
     pub(crate) name: String,
     /// In the driver's words.
     pub(crate) health: String,
-    /// What polls counted, by EQ number.
+    /// The polls' counters, by EQ number.
     pub(crate) eqs: BTreeMap<u64, Record>,
     /// The kernel's CQs, by number.
     pub(crate) kernel_cqs: BTreeMap<u64, Record>,
@@ -40,9 +41,9 @@ pub(crate) struct Snapshot {
     pub(crate) kernel_qps: BTreeMap<u64, Record>,
     /// The device's view: EQs, CQs and queue pairs by kind and number.
     pub(crate) live: BTreeMap<(Kind, u64), Record>,
-    /// Epoch, commands, and what the device counted.
+    /// Epoch, commands, and the device's counters.
     pub(crate) device: Record,
-    /// How polls go.
+    /// The polls' tuning.
     pub(crate) tuning: Record,
 }
 
@@ -92,8 +93,8 @@ impl Snapshot {
     }
 }
 
-/// Lines of numbers under a line of headings, by the column `number`. A line of another form is
-/// none of the table.
+/// Lines of numbers under a line of headings, by the column `number`. Lines of another form are
+/// skipped.
 fn table(text: &str) -> BTreeMap<u64, Record> {
     let mut lines = text.lines();
     let headings: Vec<&str> = lines.next().map_or(Vec::new(), |line| {
@@ -174,7 +175,7 @@ pub(crate) mod tests {
 
     #[test]
     fn who_sees_no_queues_sees_why() {
-        // The device goes after the first file that is read.
+        // The device is removed after the first file was read.
         let mut looks = 0;
         let snapshot = Snapshot::read(|name| {
             looks += 1;

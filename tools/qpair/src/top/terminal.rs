@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The terminal: taken over, looked at for keys, and given back however it ends.
+//! The terminal: raw mode, keys, and its restoration in any case.
 //!
-//! It may be a serial line: its size may be unknown, and nobody may answer what it is asked. So
-//! nothing is asked of it, the size is the kernel's or 80x24, and keys are read as bytes.
+//! It may be a serial line: its size may be unknown, and it may not answer queries. So it is not
+//! queried; the size is the kernel's or 80x24, and keys are read as bytes.
 
 use std::io::{stdin, stdout, IsTerminal as _, Stdout, Write as _};
 use std::time::Duration;
@@ -17,14 +17,14 @@ use ratatui::{Frame, TerminalOptions, Viewport};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::termios::{tcgetattr, tcgetwinsize, tcsetattr, OptionalActions, Termios};
 
-/// Where nobody knows.
+/// The size if the kernel has none.
 const SIZE: Rect = Rect::new(0, 0, 80, 24);
 
-/// The terminal, taken over.
+/// The terminal in raw mode.
 pub(crate) struct Terminal {
     screen: ratatui::Terminal<CrosstermBackend<Stdout>>,
     size: Rect,
-    /// As the keyboard was set, if there is one.
+    /// The earlier settings, if the input is a terminal.
     before: Option<Termios>,
 }
 
@@ -42,7 +42,7 @@ impl Terminal {
             viewport: Viewport::Fixed(size),
         };
         let screen = ratatui::Terminal::with_options(CrosstermBackend::new(stdout()), options)?;
-        // From here on the drop gives it back.
+        // From here on the drop restores it.
         let mut this = Self {
             screen,
             size,
@@ -68,7 +68,7 @@ impl Terminal {
         Ok(())
     }
 
-    /// Keys that were pressed, as soon as there are some, or none after `time`. Arrows are `j`, `k`.
+    /// Waits for keys for up to `time`. Arrows are `j`, `k`.
     pub(crate) fn keys(&self, time: Duration) -> anyhow::Result<Vec<u8>> {
         if self.before.is_none() {
             std::thread::sleep(time);
@@ -114,7 +114,7 @@ fn letters(bytes: &[u8]) -> Vec<u8> {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Where the terminal is gone there is nothing to give back.
+        // If the terminal is gone there is nothing to restore.
         let _ = execute!(stdout(), Show, LeaveAlternateScreen);
         let _ = stdout().flush();
         if let Some(before) = &self.before {

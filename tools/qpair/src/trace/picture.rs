@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The busiest moments of a timeline as an SVG.
 //!
-//! A run is long and a picture is not: what is drawn is a stretch of polls, from an interrupt on
-//! where there is one, that has the most CQEs.
+//! A run is longer than a picture, so the picture shows the stretch of polls with the most CQEs,
+//! from an interrupt on if there is one.
 
 use svg::node::element::{Line, Rectangle, Text, Title};
 use svg::Document;
@@ -12,7 +12,7 @@ use super::timeline::{Kind, Long, Moment, Span, Timeline, Track};
 
 /// Polls in the picture.
 const POLLS: usize = 6;
-/// Tracks in it; of more, the busiest.
+/// Tracks in the picture; the busiest, if there are more.
 const TRACKS: usize = 24;
 const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 130.0;
@@ -111,7 +111,7 @@ pub(crate) fn svg(timeline: &Timeline) -> String {
                 .set("width", (to - from).max(1.0))
                 .set("height", ROW - 8.0)
                 .set("fill", colour)
-                // Shown by the mouse, where it is too narrow for letters.
+                // A tooltip, since the span may be too narrow for text.
                 .add(Title::new(text.clone())),
         );
         // About the width of letters.
@@ -159,7 +159,7 @@ fn window(timeline: &Timeline) -> (u64, u64) {
         return (times().min().unwrap_or(0), times().max().unwrap_or(0));
     };
     let (first, last) = (best[0].0, best[best.len() - 1].0);
-    // The interrupt that began it.
+    // The interrupt before it.
     let interrupt = timeline.spans.iter().filter(|span| {
         span.track.kind == Kind::Interrupt
             && span.track.number == first.track.number

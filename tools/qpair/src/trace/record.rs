@@ -6,8 +6,8 @@
 //!      task-pid            cpu   flags    seconds    trace point     fields
 //! ```
 //!
-//! A task's name may have blanks, brackets and colons in it, so a line is read from ` [` cpu `] ` on,
-//! the last such place before the name of a trace point.
+//! A task's name may have blanks, brackets and colons in it, so a line is read from ` [` cpu `] `
+//! on, the last such place before the name of a trace point.
 
 /// What a trace point says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub(crate) enum What {
     },
 }
 
-/// What went wrong.
+/// Kinds of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
     Completion,
@@ -89,7 +89,7 @@ impl Wrong {
         ("fatal", Self::Fatal),
     ];
 
-    /// As the trace has it.
+    /// Its name in the trace.
     pub(crate) fn name(self) -> &'static str {
         Self::ALL
             .iter()
@@ -108,7 +108,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Of a line of ours; `None` of any other.
+    /// Parses a line of the driver's trace points; `None` for any other.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let (head, tail) = line.split_once(": qpair_")?;
         let (before, time) = head.rsplit_once(char::is_whitespace)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What was recorded, put in order: on tracks, as spans of time and as moments.
+//! The records in order: on tracks, as spans of time and as moments.
 //!
 //! | track | spans | moments |
 //! |---|---|---|
@@ -9,8 +9,8 @@
 //! | queue pair | | work requests, doorbells |
 //! | errors | | errors |
 //!
-//! What a poll does has no device in the trace, but happens on the poll's CPU; what is done by
-//! tasks is that of the object's device as far as it is known.
+//! The records of a poll name no device, but are on the poll's CPU. Those of tasks get the device
+//! of their object, if it is known.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use qpair_abi::doorbell;
 
 use super::record::{Record, What};
 
-/// Something to which things happen, of a device.
+/// A track of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Track {
     pub(crate) dev: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Track {
     pub(crate) number: u32,
 }
 
-/// Kinds of tracks; in this order they are shown.
+/// Kinds of tracks, in the order in which they are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Interrupt,
@@ -51,7 +51,7 @@ impl Track {
     }
 }
 
-/// What takes time.
+/// An interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Span {
     pub(crate) track: Track,
@@ -60,12 +60,12 @@ pub(crate) struct Span {
     pub(crate) what: Long,
 }
 
-/// What a span is.
+/// The kind of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Long {
-    /// The interrupt cannot come.
+    /// The interrupt is masked.
     Masked,
-    /// A round of a poll: what it took. `again`: its budget is spent.
+    /// A poll and its counts. `again`: its budget is spent.
     Poll {
         budget: u32,
         eqes: u32,
@@ -76,7 +76,7 @@ pub(crate) enum Long {
     Turn { cqes: u32, armed: bool },
 }
 
-/// What takes none.
+/// A point in time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Moment {
     pub(crate) track: Track,
@@ -89,7 +89,7 @@ pub(crate) struct Moment {
 pub(crate) struct Timeline {
     pub(crate) spans: Vec<Span>,
     pub(crate) moments: Vec<Moment>,
-    /// Events that the kernel had no room for.
+    /// Events lost for lack of buffer space.
     pub(crate) lost: u64,
 }
 
@@ -109,12 +109,12 @@ struct Builder {
     polls: BTreeMap<u32, Polling>,
     masked: BTreeMap<Track, u64>,
     turns: BTreeMap<Track, (u64, u32)>,
-    /// Devices of objects, as doorbells tell.
+    /// Devices of objects, from their doorbells.
     devices: BTreeMap<u32, u32>,
 }
 
 impl Timeline {
-    /// Of lines in the order of time.
+    /// Builds it from lines in the order of time.
     pub(crate) fn new(records: &[Record], lost: u64) -> Self {
         let mut builder = Builder::default();
         for record in records {
@@ -157,7 +157,7 @@ impl Timeline {
         })
     }
 
-    /// The numbers that tell how well it coalesces.
+    /// The figures of coalescing.
     pub(crate) fn summary(&self) -> String {
         let count = |is: fn(&What) -> bool| {
             self.moments
@@ -243,7 +243,7 @@ impl Builder {
                 return;
             }
             What::PollEnd { again, .. } => {
-                // Its beginning may be lost.
+                // The record of its beginning may be lost.
                 if let Some(poll) = self.polls.remove(&cpu) {
                     let Polling {
                         track,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The kernel's trace of qpair, in an instance of its own: nobody else's is disturbed, and all of
-//! it goes with the instance, however this ends (but for `kill -9`: `rmdir` what is left).
+//! The kernel's trace of qpair, in an instance of its own, so that other traces are not disturbed.
+//! The drop removes the instance (after `kill -9`, `rmdir` removes it).
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use anyhow::{anyhow, Context as _};
 /// Where tracefs is, or may be.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// A trace that runs.
+/// A running trace.
 pub(crate) struct Tracer {
     folder: PathBuf,
 }
@@ -20,7 +20,7 @@ impl Tracer {
     /// Starts it, with `buffer` KiB for each CPU.
     pub(crate) fn start(buffer: u32) -> anyhow::Result<Self> {
         let root = PLACES.iter().map(Path::new).find(|place| {
-            // Reading a folder tells that we may.
+            // Reading the folder checks the permissions.
             fs::read_dir(place.join("instances")).is_ok()
         });
         let root = root.context(
@@ -38,7 +38,7 @@ impl Tracer {
         this.set("tracing_on", "0")?;
         this.set("buffer_size_kb", &buffer.to_string())
             .context("no memory for the buffer: use a smaller --buffer")?;
-        // One clock for all CPUs, or the order of things is lost. TSC-less machines have no better.
+        // One clock for all CPUs keeps the order. Machines without a TSC have no better one.
         this.set("trace_clock", "global")?;
         fs::write(&events, "1").map_err(|error| match error.kind() {
             ErrorKind::NotFound => anyhow!("the driver has no trace points: load it (modprobe qpair), on a kernel with event tracing"),
@@ -53,7 +53,7 @@ impl Tracer {
         fs::write(&path, value).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Ends it: the text, and how many events found no room.
+    /// Stops it; returns the text and the number of lost events.
     pub(crate) fn stop(self) -> anyhow::Result<(String, u64)> {
         self.set("tracing_on", "0")?;
         let lost = self.lost()?;
@@ -75,7 +75,7 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        // Who switches an instance off need not wait for what is on its way.
+        // An error is ignored: removing the instance disables the events too.
         let _ = fs::write(self.folder.join("events/qpair/enable"), "0");
         if let Err(error) = fs::remove_dir(&self.folder) {
             eprintln!("qpair: {} stays: {error}", self.folder.display());
@@ -83,7 +83,7 @@ impl Drop for Tracer {
     }
 }
 
-/// What a CPU's `stats` says of events that found no room.
+/// The lost events in a CPU's `stats`.
 fn lost_in(stats: &str) -> u64 {
     stats
         .lines()
