@@ -61,7 +61,7 @@ docs: ## render Documentation/ and the crates' documents, into build/docs
 	@scripts/check docs rustdoc
 	@echo "build/docs/index.html, build/docs/rustdoc/"
 
-# Somebody's typing error; but make asks for its own makefiles here as well.
+# A misspelt target; but make also asks for its own makefiles here.
 .DEFAULT:
 	@echo "qpair: error: no target $@; remedy: make help lists them" >&2; exit 2
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-# shellcheck shell=sh disable=SC2034 # used by those who read this
+# shellcheck shell=sh disable=SC2034 # used by the scripts that source this
 #
 # What scripts/root and scripts/in-root share. Everything after them runs
 # inside the root, where there is Python (scripts/qp); these two run on a bare

@@ -30,7 +30,7 @@ JOBS = str(len(os.sched_getaffinity(0)))
 MORE_SPACE = "free some (scripts/cache shows what is kept, make clean drops this checkout's build), or set XDG_CACHE_HOME to a larger disk"
 
 IN_THE_WAY = "something that is no folder is where one belongs: remove or rename it"
-NOT_ALLOWED = "run as who owns it, or change its owner or its mode"
+NOT_ALLOWED = "run as its owner, or change its owner or its mode"
 # What helps against what the system refuses.
 REMEDIES = {
     errno.ENOTDIR: IN_THE_WAY,
@@ -47,9 +47,9 @@ OWN_FAILURE = 125
 
 TAIL_LINES = 25
 REPORT_EVERY = 20.0
-# What is asked to end has so long to do it.
+# Seconds that a process has to end after SIGTERM.
 PATIENCE = 5.0
-# Who waits for a lock looks so often.
+# Seconds between two attempts to take a lock.
 LOCK_LOOK = 0.1
 # What is quick when there is nothing to do says that it is at work after so long.
 QUIET_FOR = 3.0
@@ -129,7 +129,7 @@ def main(entry):
             say(f"remedy: {REMEDIES[error.errno]}")
         status = OWN_FAILURE
     finally:
-        # Also of who was being started just when a signal came.
+        # Also a process that was being started when the signal came.
         end(family(os.getpid())[1:])
     sys.exit(status or 0)
 
@@ -167,7 +167,7 @@ def family(pid):
 
 def end(pids, patience=PATIENCE):
     """Ends processes: they are asked to, and killed if they do not."""
-    # By descriptors: a number may be somebody else's once its process is gone.
+    # By descriptors: the number of a process that is gone may be reused.
     alive = set()
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
@@ -276,7 +276,7 @@ def toolchain():
 
 
 def take(lock, how, holder=lambda _: "another build"):
-    """Takes the lock of an open file; says whom it waits for, every 20 seconds. `holder(lock)` tells that, once."""
+    """Takes the lock of an open file; prints every 20 seconds what it waits for, which `holder(lock)` returns once."""
     start, said, whom = time.monotonic(), -1, None
     while True:
         try:

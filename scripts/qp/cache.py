@@ -2,29 +2,28 @@
 """The cache of what takes minutes to build, and what leaves it.
 
 An entry is a folder KIND/NAME that is complete when it holds the file `.complete`;
-nobody reads one that does not. It is built where it will stay, as kernel trees
-remember their own path, and an interrupted build goes on where it stopped:
-each part of it is skipped when its result is there.
+an entry without it is never used. It is built in its final place, since kernel trees
+contain their own path. An interrupted build is continued: each part is skipped if its
+result exists.
 
-Beside it is NAME.lock, which is never removed, for a lock of a file that is
-gone and made again keeps nobody out. Who builds or removes the entry holds it
-alone; who uses it holds it together with others, until the process ends. Each
-use leaves its time in `.used`. What is of one checkout only names it in
-`checkout`. A kernel's tree is a part of the source that it was made of, and
-nothing can be built in it without: who uses the one uses the other, and an
-entry whose source is missing is not complete.
+Beside it is NAME.lock, which is never removed, since a lock of a file that is removed and
+created again excludes nothing. A process that builds or removes the entry holds it
+exclusively; processes that use the entry share it, until they end. Each use writes its time
+to `.used`. An entry of a single checkout names it in `checkout`. A kernel's tree needs the
+source that it was built from: using the one uses the other, and an entry whose source is
+missing is not complete.
 
-Before a new entry is built, what nobody needs is removed:
+Before a new entry is built, unused entries are removed:
 
-- what is of a checkout that is gone, and was not used for DAY: a checkout may
+- those of a checkout that is gone, if not used for DAY: a checkout may
   be out of sight, on a disk that is not mounted or outside of a container;
-- what the new one takes the place of: the same checkout's, of the same kind;
-- what was not used for MONTH, and what was begun and left, for DAY.
+- the one that the new one replaces: of the same checkout and kind;
+- those not used for MONTH, and incomplete ones not used for DAY.
 
-Not what somebody has the lock of, whatever else is true of it. An entry is
-renamed before it is removed, so that half of one is never taken for a build
-to go on with. What cannot be judged or removed stays, and keeps no build from
-going on; what is complete can be used also by who may not write to the cache.
+A locked entry is never removed. An entry is renamed before it is removed, so that a partly
+removed one is never taken for an interrupted build. An entry that cannot be checked or
+removed stays, and does not stop a build. A user without write access to the cache can use
+complete entries too.
 """
 
 import contextlib
@@ -64,7 +63,7 @@ def lock_of(folder):
 
 @contextlib.contextmanager
 def alone(path):
-    """Holds a lock file alone if nobody has it; says whether it does."""
+    """Tries to take a lock file exclusively; returns whether it did."""
     with open(path, "a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,12 +79,12 @@ def take(lock, how):
 
 
 def holder(lock):
-    """Who has a lock that was not to be had; the lock is taken meanwhile if they share it."""
+    """What holds a lock that could not be taken; takes it shared meanwhile, if the holders share it."""
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return "another build"
-    return "those who use it to end"
+    return "its users to end"
 
 
 def hold(folder):
@@ -93,7 +92,7 @@ def hold(folder):
     if folder in USED:
         return
     for mode in ("a+", "r"):
-        # In a cache that is somebody else's one may read at most.
+        # A cache of another user may be read-only.
         with contextlib.suppress(OSError):
             lock = open(lock_of(folder), mode)
             break
@@ -139,7 +138,7 @@ def entry(folder, build, checkout=None):
     """The cache entry `folder`, made by `build(folder)` if it is not complete; for `checkout` only, if one is given."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        # Between the one lock and the other somebody else may have made it, or removed it.
+        # Between the two locks another process may have built or removed it.
         while not held(folder):
             if folder not in USED:
                 # Fails as it did before, and says why.
@@ -171,7 +170,7 @@ def make(folder, build, checkout):
 
 
 def forget(folder):
-    """Removes an entry, once nobody has it."""
+    """Removes an entry, once it is not locked."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(lock_of(folder), "a+") as lock:
         take(lock, fcntl.LOCK_EX)
@@ -204,7 +203,7 @@ def gone(checkout):
     except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError:
-        # It is on a server that does not answer, or somebody else's.
+        # It is on a server that does not answer, or belongs to another user.
         return False
 
 
@@ -217,7 +216,7 @@ def last(folder):
 
 
 def needless(folder, new, checkout, now):
-    """Why nobody needs an entry; None if somebody may."""
+    """Why an entry is unused; None if it may be in use."""
     owner = of(folder)
     idle = now - last(folder)
     if owner and idle > DAY and gone(owner):
@@ -249,17 +248,17 @@ def remove(folder):
 
 
 def discard(folder):
-    """Removes a folder, and nothing that somebody has mounted in it."""
+    """Removes a folder, but nothing that is mounted in it."""
     subprocess.run(["rm", "-rf", "--one-file-system", folder], stderr=subprocess.DEVNULL)
 
 
 def entries(now, new, checkout):
-    """The folders of all kinds, as (folder, the locks of it, what says why nobody needs it)."""
+    """The folders of all kinds, as (folder, the locks of it, a function that returns why it is unused)."""
     for kind in (*KINDS, ROOTS):
         for folder in sorted((base.CACHE / kind).glob("*/")):
             lock = lock_of(folder.with_name(folder.name.removesuffix(GONE).removesuffix(".new")))
             if kind == ROOTS:
-                # Who makes one has the lock of all.
+                # A process that makes one holds the lock of all.
                 yield folder, [base.CACHE / ROOTS / "lock", lock], lambda folder: needless_root(folder, now)
             elif folder.name.endswith(GONE):
                 yield folder, [lock], lambda _: HALF
@@ -268,7 +267,7 @@ def entries(now, new, checkout):
 
 
 def prune(new=None, checkout=None):
-    """Removes what nobody needs once there is `new`, which is of `checkout`; gives what went, and why."""
+    """Removes the entries that are unused once there is `new`, which is of `checkout`; returns them, and why."""
     went, freed = [], 0
     for folder, locks, why in entries(time.time(), new, checkout):
         # What cannot be looked at, locked or renamed stays.
@@ -284,7 +283,7 @@ def prune(new=None, checkout=None):
                 went.append(f"{folder.relative_to(base.CACHE)} ({reason})")
     if went:
         more = f" and {len(went) - NAMED} more" if len(went) > NAMED else ""
-        base.say(f"freed {freed / 1e9:.1f} GB of the cache, which nobody needs: {', '.join(went[:NAMED])}{more}")
+        base.say(f"freed {freed / 1e9:.1f} GB of unused entries of the cache: {', '.join(went[:NAMED])}{more}")
     return went
 
 

@@ -2,17 +2,15 @@
 """Counted figures: what an operation costs, the same from run to run.
 
 A guest with one processor runs under -icount, where each instruction takes a
-nanosecond of the guest's clock and the device works inside the doorbell. So
-nanoseconds are instructions, as long as nobody sleeps (the clock jumps to the
-next timer then) and nobody else has the processor (the kernel tests its
-ciphers for a second after boot, which doubled all figures unseen). Neither is
-taken on trust; measure() refuses figures of a guest in which
+nanosecond of the guest's clock and the device works inside the doorbell. So nanoseconds are instructions, as long as no process sleeps (the clock then jumps to the
+next timer) and no other task runs (the kernel tests its ciphers for a second after boot,
+which once doubled all figures). measure() checks both, and rejects figures of a guest in which
 - a loop of known length takes another time, before or after all workloads;
 - the idle loop was entered more often in a longer run than in a shorter one;
 - a run costs something else when it is done again, by what would be 1 % of the figure.
 
-Where somebody has to sleep, or the device to take its time, the guest's instructions
-themselves are read from QEMU (`guest-instructions` of the device) before and after.
+Where a process has to sleep, or the device works in a thread, the guest's instructions
+are read from QEMU (`guest-instructions` of the device) before and after.
 
 Each workload runs with a small count, a large one, and the small one again. A
 figure is the difference of large and small divided by the difference of the
@@ -94,7 +92,7 @@ PRELUDE = TOOLS + r"""
 power=/sys/kernel/tracing/events/power/cpu_idle
 watch() { echo "$1hist:keys=state" > $power/trigger || exit; }
 watch ""
-# 0 while nobody watches.
+# 0 without a trigger.
 idle() { awk '/Hits:/ { hits = $2 } END { printf "%d", hits }' $power/hist; }
 # Of the program alone, told by the kernel's own histogram of them.
 syscalls() {
@@ -198,7 +196,7 @@ def calibrate(spin):
     """A Fail if the guest's nanoseconds are not instructions."""
     ratio = spin["nanoseconds"] / spin["instructions"]
     if abs(ratio - 1) > AGREE:
-        raise Disturbed(f"an instruction takes {ratio:.3f} ns of the guest's time instead of 1: somebody else has its processor")
+        raise Disturbed(f"an instruction takes {ratio:.3f} ns of the guest's time instead of 1: another task used its processor")
 
 
 def nanoseconds(report):

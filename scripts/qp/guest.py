@@ -40,7 +40,7 @@ from qp import qemu
 
 TIMED_OUT = 124
 KERNEL_REPORTED = 126
-# What a status of ours says, for who starts a guest.
+# The meaning of our statuses, for the caller that starts a guest.
 WHY = {
     TIMED_OUT: "ran out of time",
     base.OWN_FAILURE: "the guest could not run it",
@@ -283,7 +283,7 @@ class Run:
             data = data[os.write(descriptor, data) :]
 
     def next_input(self):
-        """The next piece of our stdin: at once of a file, else when there is one, for nobody may ever write."""
+        """The next piece of our stdin: a file is read at once; a pipe or terminal only when it is ready, since it may never be."""
         port = self.machine.ours["stdin"]
         if port in self.select.get_map():
             self.select.unregister(port)
@@ -420,7 +420,7 @@ def is_heard(append):
 
 
 def not_ours(run):
-    """What went wrong in a boot that has not come to the module, and is nobody's fault here; None if nothing did."""
+    """A known failure of the boot before the module was loaded, which the module did not cause; None if there was none."""
     if run.hangs and not run.console.found():
         return "the kernel hangs in its boot"
     if run.console.misread():

@@ -55,7 +55,7 @@ def make_modules(name, kernel, source, out, extra):
 
 
 def own_tree(image):
-    """A kernel that somebody brought: PATH, with KDIR for its modules."""
+    """A kernel of the user's: PATH, with KDIR for its modules."""
     tree = os.environ.get("KDIR")
     release = "?"
     if tree:

@@ -426,9 +426,9 @@ pub use crate::cq::Cq;
 
 
 class Ends(unittest.TestCase):
-    """What is started ends with who started it."""
+    """A process ends with the process that started it."""
 
-    # A child, and one of its own, which tells who they are.
+    # A child and a grandchild, which prints their numbers.
     FAMILY = 'sleep 60 & echo $$ $! >"$0.new" && mv "$0.new" "$0"; wait'
 
     def pids(self, path):
@@ -441,7 +441,7 @@ class Ends(unittest.TestCase):
     def assert_gone(self, pids):
         for pid in pids:
             with contextlib.suppress(OSError):
-                # Somebody may have to take note of its end yet.
+                # Its parent may not have reaped it yet.
                 self.assertRegex(pathlib.Path(f"/proc/{pid}/stat").read_text(), r"\) [ZX] ")
 
     def test_a_program_that_is_ended_leaves_nobody(self):

@@ -116,7 +116,7 @@ class Cache(unittest.TestCase):
         self.assertFalse(self.goes(source))
         self.age(kernel, 31)
         self.age(kernel / ".complete", 31)
-        # Who has the kernel has the source, and uses it.
+        # The lock of the kernel also locks and uses the source.
         cache.entry(kernel, self.fail)
         self.assertLess(time.time() - (source / ".used").stat().st_mtime, 60)
         with cache.alone(cache.lock_of(source)) as ours:
@@ -283,7 +283,7 @@ class Cache(unittest.TestCase):
 
     def test_who_waits_is_told_for_whom(self):
         folder = self.put("kernel/a")
-        for how, whom in ((fcntl.LOCK_SH, "those who use it"), (fcntl.LOCK_EX, "another build")):
+        for how, whom in ((fcntl.LOCK_SH, "its users"), (fcntl.LOCK_EX, "another build")):
             with open(cache.lock_of(folder)) as theirs, open(cache.lock_of(folder)) as ours:
                 fcntl.flock(theirs, how)
 

@@ -2,7 +2,7 @@
 """Is there room for what a command is going to make? Asked before it begins, not when the disk is full.
 
 What is there already is not counted. So that a long run does not end half way,
-what nobody needs is removed from the cache first where there is too little.
+unused entries of the cache are removed first where there is too little.
 """
 
 import os

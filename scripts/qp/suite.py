@@ -120,7 +120,7 @@ def host(_chosen):
 
 
 def mutants(_chosen):
-    """Layer: the wrong variants of rules and device, and who caught each; all interleavings, and all orders of memory."""
+    """Layer: the wrong variants of rules and device, and the tests that caught each; all interleavings, and all orders of memory."""
     total = ktap.Count()
     for package, features, tests in (
         ("qpair-queue", "mutants,explore", ("mutants", "exhaust", "order")),

@@ -45,7 +45,7 @@ MODERATION = ("off", "fixed 16 50", "adaptive 10000")
 TRIPS = 20_000
 # Both ways each message has to wait for the device for so long.
 DELAY = 20_000
-# Less than this for each completion is none: a command of somebody else's.
+# Less than this for each completion is none: a command of another client.
 LEAST = 1e-4
 # Seconds between looks at the EQ.
 LOOK = 0.02

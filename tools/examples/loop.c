@@ -213,7 +213,7 @@ int main(int argc, char **argv)
 	call(QPAIR_IOC_CREATE_CQ, &create_cq, "create completion queue");
 	cq_number = create_cq.handle;
 
-	/* Two queue pairs that name each other, step by step: who sends must find the other ready. */
+	/* Two queue pairs that name each other, step by step: the receiver must be ready before the sender sends. */
 	create(&a, pd.handle);
 	create(&b, pd.handle);
 	modify(a.number, QPAIR_QP_STATE, QPAIR_QPS_INIT, 0);

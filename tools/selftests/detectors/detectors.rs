@@ -97,7 +97,7 @@ fn use_after_free() -> Result {
     Ok(())
 }
 
-/// Allocations that nobody knows of any more. Several, as a stale copy of a pointer hides one.
+/// Allocations without a reference. Several, as a stale copy of a pointer hides one.
 fn leak() -> Result {
     for _ in 0..8 {
         forget(KBox::new([0x5au64; 12], GFP_KERNEL)?);

@@ -213,7 +213,7 @@ impl Child {
         })
     }
 
-    /// Kills whoever is left of its group, and waits until none is.
+    /// Kills the remaining processes of its group, and waits for their end.
     pub(crate) fn clear_group(&self) -> Result<()> {
         wait::until("end of the case's processes", || {
             match nix::sys::signal::killpg(self.pid, Signal::SIGKILL) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The machine outside: QEMU's monitor, by a serial port of the guest.
 //!
-//! A test says in one place what it wants of the device and what it expects of the
-//! driver. `scripts/guest` gives every guest that port, with the capabilities
-//! negotiated; whoever has it open has it alone.
+//! A test says in one place what it wants of the device and what it expects of the driver.
+//! `scripts/guest` gives every guest that port, with the capabilities negotiated; only one process
+//! can have it open.
 
 use std::fs::File;
 use std::fs::OpenOptions;

@@ -225,7 +225,7 @@ pub fn works(device: usize, rng: &mut fastrand::Rng) -> Result<()> {
     pair.destroy().context("in a new context")
 }
 
-/// Somebody else, who must not notice anything: a pair in a context of its own, made before.
+/// A bystander that must not notice anything: a pair in a context of its own, created before.
 pub struct Bystander {
     pair: Pair,
     rng: fastrand::Rng,
@@ -243,14 +243,14 @@ impl Bystander {
 
     /// It goes on as before, heard of nothing, and new ones can start.
     pub fn unharmed(&mut self) -> Result<()> {
-        self.pair.exchange(&mut self.rng).context("somebody else")?;
+        self.pair.exchange(&mut self.rng).context("the bystander")?;
         let event = self
             .pair
             .a
             .ctx
             .async_event()
-            .context("somebody else's events")?;
-        ensure!(event.is_none(), "somebody else got {event:?}");
+            .context("the bystander's events")?;
+        ensure!(event.is_none(), "the bystander got {event:?}");
         works(self.device, &mut self.rng)
     }
 }

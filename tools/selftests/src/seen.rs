@@ -170,7 +170,7 @@ fn instances() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Sees to tracefs, which is mounted by who needs it.
+/// Mounts tracefs, if it is not mounted.
 fn tracefs() -> Result<()> {
     if std::path::Path::new(TRACEFS).join("instances").exists() {
         return Ok(());

@@ -245,7 +245,7 @@ fn copy_in_a_pipe(setup: &Setup) -> Result<()> {
         output.stdout.len(),
         data.len()
     );
-    // Whoever reads goes away: that is its end, not a crash.
+    // The reader closes the pipe: the tool ends, and does not crash.
     let mut tool = command(&["copy", SOURCE, "-"])?
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

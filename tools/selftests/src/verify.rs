@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The tool's own checks: each command notices data that changed on its way, and a device that does nothing.
+//! The tool's own checks: each command notices data that changed on its way, and a device that does
+//! nothing.
 //!
-//! Data is changed through `/proc/PID/mem`, in the memory that the tool has registered. A stalled core is the device's
-//! own property.
+//! Data is changed through `/proc/PID/mem`, in the memory that the tool has registered. A stalled
+//! core is the device's own property.
 
 use std::fs::File;
 use std::io::Read;
@@ -154,7 +155,8 @@ pub(super) fn a_changed_byte_in_a_copy(setup: &Setup) -> Result<()> {
         ("read", "read-bytes"),
     ] {
         let mut tool = Tool::start(&["copy", "-", COPY, "--op", op])?;
-        // When the first bytes have arrived everything is made, and the device has no more commands.
+        // When the first bytes have arrived everything is made, and the device has no more
+        // commands.
         tool.feed(b"first")?;
         wait::until("the first bytes", || {
             Ok(std::fs::metadata(COPY).is_ok_and(|copy| copy.len() == 5))
@@ -198,7 +200,8 @@ pub(super) fn a_changed_byte_in_a_message(setup: &Setup) -> Result<()> {
         Ok(large.map(|(begin, _)| [begin + SIZE as u64, begin + 3 * SIZE as u64]))
     })?;
     let memory = ping.memory()?;
-    // Again and again, as each message is compared as soon as it is there; until the memory is gone.
+    // Again and again, as each message is compared as soon as it is there; until the memory is
+    // gone.
     wait::until("ping to notice", || {
         let written = ends.map(|end| memory.write_all_at(&[0xff; 8], end));
         Ok(written.iter().any(Result::is_err))

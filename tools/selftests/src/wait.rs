@@ -29,8 +29,8 @@ pub fn patience() -> Duration {
 
 /// Waits until `look` finds something.
 ///
-/// Looks without pause for a while, as what the tests wait for mostly comes at once, then
-/// every millisecond, so that two CPUs are left to those who have to bring it about.
+/// Looks without pause for a while, as what the tests wait for mostly comes at once, then every
+/// millisecond, so that the awaited tasks have the CPUs of a small guest.
 pub fn for_some<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let start = Instant::now();
     let mut looks = 0u32;

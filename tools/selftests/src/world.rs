@@ -212,10 +212,11 @@ impl MemoryTrend {
         slopes.get(slopes.len() / 2).copied().unwrap_or(0.0)
     }
 
-    /// No more than 16 KiB may be lost in a repetition, and no more than 8 KiB of the kernel's objects.
+    /// No more than 16 KiB may be lost in a repetition, and no more than 8 KiB of the kernel's
+    /// objects.
     ///
-    /// Where detectors watch nobody looks: KASAN keeps freed memory for a while, kmemleak
-    /// keeps its own books, and it knows better what is lost; it is asked after each run.
+    /// Not checked under detectors: KASAN keeps freed memory for a while, kmemleak keeps its own
+    /// books, and it knows better what is lost; it is asked after each run.
     pub fn check(&self) -> Result<()> {
         if detectors_watch() {
             return Ok(());
@@ -238,16 +239,17 @@ impl MemoryTrend {
     }
 }
 
-/// Whether the kernel is the debug kernel, whose detectors see more than a test does and make everything many
-/// times as slow.
+/// Whether the kernel is the debug kernel, whose detectors see more than a test does and make
+/// everything many times as slow.
 pub fn detectors_watch() -> bool {
     Path::new("/sys/kernel/debug/kmemleak").exists()
 }
 
-/// How often to repeat what hits another moment each time: `plain` times, or `watched` under the detectors.
+/// How often to repeat what hits another moment each time: `plain` times, or `watched` under the
+/// detectors.
 ///
-/// Each race has many rounds on one kind of kernel, that on which a round says most for its time, and as many on the
-/// others as show that it is met there at all.
+/// Each race has many rounds on one kind of kernel, that on which a round says most for its time,
+/// and as many on the others as show that it is met there at all.
 pub fn rounds(plain: u32, watched: u32) -> u32 {
     match (detectors_watch(), is_brief()) {
         (false, _) => plain,

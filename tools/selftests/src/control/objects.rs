@@ -90,7 +90,10 @@ pub(super) fn queue_pair(_: &Setup) -> Result<()> {
             ] == [0; 4],
             "{told:?}"
         );
-        ensure!(qp.destroy()? == (0, 0), "entries in CQs that nobody wrote");
+        ensure!(
+            qp.destroy()? == (0, 0),
+            "entries in CQs that were not written"
+        );
         fails("asking about it afterwards", Errno::ENOENT, qp.query())?;
     }
     Ok(())

@@ -104,7 +104,7 @@ pub(super) fn numbers(setup: &Setup) -> Result<()> {
     // FIONREAD and TCGETS belong to others.
     for request in [0x541b, 0x5401] {
         fails(
-            "somebody else's ioctl",
+            "another driver's ioctl",
             Errno::ENOTTY,
             ctx.call_at(request, arg.as_mut_ptr() as usize),
         )?;

@@ -106,7 +106,8 @@ pub(super) fn destroyed_queue_pairs(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// A create that fails leaves nothing of which the device would have to be asked whether it is gone.
+/// A create that fails leaves nothing of which the device would have to be asked whether it is
+/// gone.
 pub(super) fn failed_creates(_setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let ctx = Context::open(0)?;

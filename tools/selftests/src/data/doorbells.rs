@@ -109,7 +109,7 @@ pub(super) fn bad_numbers(setup: &Setup) -> Result<()> {
             ("the next generation", number.wrapping_add(1 << 16)),
             ("the generation before", number.wrapping_sub(1 << 16)),
             ("no generation", number & 0xffff),
-            ("an index that nobody has", number & 0xffff_0000 | 0xfff0),
+            ("an index without an object", number & 0xffff_0000 | 0xfff0),
             ("all ones", u32::MAX),
         ] {
             violates(&ctx, &format!("{what} with {how}"), || {
@@ -221,8 +221,8 @@ pub(super) fn bad_places(setup: &Setup) -> Result<()> {
     others.unharmed()
 }
 
-/// Who leaves without having read what was said of him leaves nothing to the next owner of his
-/// page: neither his violations, nor that there are no more to be told of.
+/// A process that exits without reading its events leaves nothing to the next owner of its page:
+/// neither its violations, nor a suppressed report.
 pub(super) fn the_next_owner(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     for round in 0..20 {

@@ -44,7 +44,7 @@ fn spoilt(mut wqe: Wqe, spoil: impl FnOnce(&mut Wqe)) -> Wqe {
     wqe
 }
 
-/// The queue pair is in the error state, and whoever owns it was told.
+/// The queue pair is in the error state, and its process got the event.
 pub(super) fn is_fatal(peer: &Peer, what: &str) -> Result<()> {
     let state = peer.qp.state()?;
     ensure!(
@@ -192,7 +192,7 @@ pub(super) fn bad_requests(setup: &Setup) -> Result<()> {
     all_fail(setup, &mut pair, all)
 }
 
-/// A region of somebody else's domain in the same context, and one with few rights.
+/// A region of another domain in the same context, and one with few rights.
 struct Regions {
     _domain: Pd,
     foreign: Mr,
@@ -226,7 +226,7 @@ fn bad_pieces(
     let last = addr + bytes;
     vec![
         ("no key", Detail::Key, addr, 8, 0),
-        ("a key that nobody has", Detail::Key, addr, 8, 0xfff0),
+        ("a key without a region", Detail::Key, addr, 8, 0xfff0),
         (
             "the next variant of a key",
             Detail::Key,
@@ -301,11 +301,11 @@ pub(super) fn bad_local_keys(setup: &Setup) -> Result<()> {
         read,
     ));
     all_fail(setup, &mut pair, all)?;
-    // No bytes: nobody looks at the key.
+    // No bytes: the key is not checked.
     let nothing = Wqe::write(9, remote, rkey).sge(1, 0, 0xffff);
     pair.a.qp.post(&nothing);
     pair.a.done(9).context("an empty piece")?;
-    // Reading from a region without any right is everybody's right.
+    // Reading from a region needs no right.
     pair.a
         .qp
         .post(&Wqe::write(10, remote, rkey).sge(addr, 8, regions.poor.arg.lkey));
@@ -444,7 +444,7 @@ pub(super) fn bad_receives(setup: &Setup) -> Result<()> {
     others.unharmed()
 }
 
-/// Nobody receives who did not name the sender; and who is not there does not answer.
+/// A queue pair receives only from the peer that it names, and a missing peer does not answer.
 pub(super) fn nobody_there(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let ctx = Context::open(0)?;
@@ -472,7 +472,7 @@ pub(super) fn nobody_there(setup: &Setup) -> Result<()> {
         ),
         ("the next generation of it", number.wrapping_add(1 << 16)),
         ("the generation before", number.wrapping_sub(1 << 16)),
-        ("an index that nobody has", 0x1_fff0),
+        ("an index without an object", 0x1_fff0),
         ("no queue pair", 0),
         ("the admin queue pair's number with a generation", 1 << 16),
         ("all ones", u32::MAX),

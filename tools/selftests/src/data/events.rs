@@ -64,7 +64,7 @@ fn nops(peer: &mut Peer, count: u64) -> Result<()> {
         peer.qp.put(&Wqe::new(opcode::NOP, number));
     }
     peer.qp.ring_sq();
-    // They are in the CQ, and nobody has looked.
+    // They are in the CQ and were not polled.
     let end = peer.cq.head.wrapping_add(count as u32);
     wait::until("completions", || Ok(peer.cq.query()?.producer == end))
 }
@@ -303,8 +303,8 @@ pub(super) fn ping_pong(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// A process makes a CQ, arms it, completes into it and ends it, as fast as it can, to fill
-/// the EQ with events that nobody has fetched.
+/// A process makes a CQ, arms it, completes into it and ends it, as fast as it can, to fill the EQ
+/// with events that were not read.
 pub(super) fn overflowing_the_event_queue(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let mut rng = setup.rng();
@@ -379,7 +379,7 @@ pub(super) fn queues_that_come_and_go_armed(setup: &Setup) -> Result<()> {
             }
         }
         for (cq, qp) in &mut all {
-            // Nobody has read: an arm fires at once, sooner or later.
+            // The CQ was not read: an arm fires at once.
             cq.wait_event()?;
             for _ in 0..5 {
                 ensure!(cq.take()?.status == 0);

@@ -198,7 +198,7 @@ pub(super) fn unmapped_while_in_use(setup: &Setup) -> Result<()> {
         world::pinned_pages()? - pinned >= pages,
         "the pages went with the mapping"
     );
-    // Somebody else's memory at the same place must not be hit.
+    // Other memory at the same address must not be written.
     let other = Buffer::new(1 << 20)?;
     let at_same_place = other.addr() == addr;
     let wqe = pair.b.with(Wqe::read(1, addr, mr.arg.rkey), 0, 14);
@@ -287,7 +287,7 @@ pub(super) fn rings_unmapped_while_in_use(setup: &Setup) -> Result<()> {
     others.unharmed()
 }
 
-/// After a fork the device's pages are still the parent's, whoever writes first.
+/// After a fork the device's pages are still the parent's, whichever process writes first.
 pub(super) fn fork_keeps_the_pages(setup: &Setup) -> Result<()> {
     let mut pair = Pair::open(0)?;
     pair.exchange(&mut setup.rng())?;

@@ -57,7 +57,7 @@ pub(super) fn queue_pairs(setup: &Setup) -> Result<()> {
                 .with(Wqe::write(EACH, remote, pair.b.mr.arg.rkey), 0, BYTES);
             pair.a.qp.put(&write);
         }
-        // Nobody has begun; now all do.
+        // None has begun; now all do.
         for pair in &pairs {
             pair.a.qp.ring_sq();
         }

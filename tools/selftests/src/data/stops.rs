@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What stops a queue pair, and what comes back from it: flushes, receivers that are not ready, garbage,
-//! a completion queue without room.
+//! What stops a queue pair, and what comes back from it: flushes, receivers that are not ready,
+//! garbage, a completion queue without room.
 
 use anyhow::ensure;
 use anyhow::Context as _;
@@ -149,8 +149,8 @@ pub(super) fn garbage_in_the_rings(setup: &Setup) -> Result<()> {
     others.unharmed()
 }
 
-/// A CQ that is too small for what is posted: its queue pairs stop, their owner is told, and
-/// nobody else notices.
+/// A CQ that is too small for what is posted: its queue pairs stop, their process gets the event,
+/// and no other process notices.
 pub(super) fn completion_queue_overrun(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let ctx = Context::open(0)?;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Nobody starves: what others do on the same EQ costs a well-behaved process no more than half of its
-//! share.
+//! No starvation: other processes on the same EQ cost a well-behaved one at most half of its share.
 //!
-//! There are two, so a share is half of what the process does while it has the device to itself: beside one that
-//! sleeps, or, where the other never leaves the CPU, beside one that computes. It has to get half of that. Both are
-//! measured in turns, a few of each, in one run; only the ratio counts.
+//! There are two, so a share is half of what the process does while it has the device to itself:
+//! beside one that sleeps, or, where the other never leaves the CPU, beside one that computes. It
+//! has to get half of that. Both are measured in turns, a few of each, in one run; only the ratio
+//! counts.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -72,7 +72,7 @@ impl Victim {
         Ok(events as f64 / start.elapsed().as_secs_f64())
     }
 
-    /// Its speed beside what `other` starts is half of its share beside somebody harmless.
+    /// Its speed beside what `other` starts is half of its share beside a harmless process.
     fn share(&mut self, what: &str, other: impl Fn() -> Result<Child>, than: Than) -> Result<()> {
         let (mut harmless, mut beside) = (0.0, 0.0);
         self.round()?;
@@ -202,13 +202,13 @@ pub(super) fn one_that_never_polls(_: &Setup) -> Result<()> {
     let commands = 8 * CQS + 100;
     ensure!(
         events <= CQS * EACH + commands,
-        "{events} events of {CQS} CQs that nobody reads"
+        "{events} events of {CQS} CQs that are not read"
     );
     Ok(())
 }
 
-/// A process that has a completion in each CQ and arms them over and over: a CQ has one event in the EQ, and the next
-/// when the head has passed it.
+/// A process that has a completion in each CQ and arms them over and over: a CQ has one event in
+/// the EQ, and the next when the head has passed it.
 pub(super) fn one_that_arms_without_end(_: &Setup) -> Result<()> {
     const CQS: usize = 4;
     const ROUNDS: u64 = 200;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The event path: which CPU an interrupt goes to, how many there are, and that each gets its share.
+//! The event path: which CPU an interrupt goes to, how many there are, and that each gets its
+//! share.
 
 mod fair;
 mod moderation;
@@ -46,7 +47,7 @@ pub const TUNING: Group = Group {
     ],
 };
 
-/// Who shares an EQ.
+/// Which CQs share an EQ.
 pub const FAIR: Group = Group {
     name: "fair",
     cases: cases![

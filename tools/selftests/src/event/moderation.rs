@@ -151,7 +151,7 @@ fn measure(vector: u32, rounds: &AtomicU64, more: u64) -> Result<(u64, u64)> {
     Ok((after.0 - before.0, after.1 - before.1))
 }
 
-/// A busy EQ is moderated, one that is idle is not, and nobody else is; interrupts become fewer.
+/// A busy EQ is moderated, and no other one is; interrupts become fewer.
 pub(super) fn adaptive_follows_the_load(_: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let _kept = Kept::all()?;

@@ -75,8 +75,8 @@ fn spread(vectors: u32) -> Result<bool> {
     Ok(true)
 }
 
-/// One for each CPU that may come and four at the least, as far as the device has them; who asks
-/// for one more is told so.
+/// One for each CPU that may come and four at the least, as far as the device has them; a request
+/// for one more fails.
 pub(super) fn as_many_as_wanted(_: &Setup) -> Result<()> {
     let has = Host::call()?.get(0, "eqs")? as u32;
     let possible = list(&world::text(format!("{CPUS}/possible"))?)?.len() as u32;
@@ -187,7 +187,7 @@ impl Drop for Guard {
 }
 
 /// Under load each CPU but the first goes and returns: events go on, without one that only the
-/// check for lost interrupts has found, and the vectors are spread over who is there.
+/// check for lost interrupts has found, and the vectors are spread over the CPUs that are online.
 pub(super) fn cpus_come_and_go(_: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     let vectors = ctx.info.vectors;

@@ -87,8 +87,8 @@ impl Faults {
         Self::as_deep_as(setup, 32)
     }
 
-    /// As [`Self::new`], for points that are called by the module itself or a few frames further on.
-    /// Those deep in the kernel's own code are left out.
+    /// As [`Self::new`], for points that are called by the module itself or a few frames further
+    /// on. Those deep in the kernel's own code are left out.
     pub(super) fn near(setup: &Setup) -> Result<Self> {
         Self::as_deep_as(setup, 10)
     }
@@ -317,8 +317,8 @@ fn text_of_the_module() -> Result<(u64, u64)> {
     Ok((start, start + bytes.parse::<u64>()?))
 }
 
-/// Where the functions of kmemleak are that the allocators call: they stand side by side, and its own
-/// allocations come from them alone.
+/// Where the functions of kmemleak are that the allocators call: they stand side by side, and its
+/// own allocations come from them alone.
 fn text_of_kmemleak() -> Result<(u64, u64)> {
     let symbols = world::text("/proc/kallsyms")?;
     let address = |wanted: &str| {

@@ -41,8 +41,8 @@ pub(super) fn rescan(address: &str) -> Result<usize> {
     appeared(address)
 }
 
-/// Resets device 0, which works. So its next failure is the first one for the driver, which mends it
-/// without a pause.
+/// Resets device 0, which works. So its next failure is the first one for the driver, which mends
+/// it without a pause.
 pub(super) fn forget_failures() -> Result<()> {
     let address = world::function(0)?;
     world::put(format!("/sys/bus/pci/devices/{address}/reset"), "1")

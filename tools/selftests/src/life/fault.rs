@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A thread hangs in a page fault in the middle of an ioctl, for ever: nobody else may have to
-//! wait for it, least of all whoever takes the device away.
+//! A thread hangs in a page fault in the middle of an ioctl, for ever: no other task may wait for
+//! it, least of all the removal of the device.
 
 use std::sync::Arc;
 
@@ -178,8 +178,8 @@ pub(super) fn hung_in_an_ioctl(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// A `read` hangs where it would write: whoever else has the file open is not held up, and the
-/// event comes when the memory does.
+/// A `read` hangs where it would write: other users of the file are not blocked, and the event
+/// comes when the memory does.
 pub(super) fn hung_in_a_read(setup: &Setup) -> Result<()> {
     const EVENT: usize = size_of::<qpair_async_event>();
     let mut others = Bystander::new(0, setup.rng())?;
@@ -196,7 +196,7 @@ pub(super) fn hung_in_a_read(setup: &Setup) -> Result<()> {
         let thread = scope.spawn(|| endless.memory.filled_from(ctx.fd(), EVENT));
         endless.caught()?;
         other.link().tell(1)?;
-        other.done().context("another one who reads")?;
+        other.done().context("another reader")?;
         others.unharmed()?;
         endless.release()?;
         let read = thread

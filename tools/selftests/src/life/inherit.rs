@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Files that outlive who opened them: fork, passing on, exit.
+//! Files that outlive the process that opened them: fork, passing on, exit.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -106,7 +106,7 @@ pub(super) fn fork_outlives_the_parent(setup: &Setup) -> Result<()> {
         let mut pair = Pair::open(0)?;
         pair.exchange(&mut setup.rng())?;
         let ctx = pair.a.ctx.clone();
-        // Nobody waits for this one: it becomes a child of the run, which does.
+        // Its parent does not wait for it: it is reparented to the run, which does.
         let grandchild = Child::start(|to_parent| {
             to_parent.tell(1)?;
             // The parent's end is told by the end of its pipe.
@@ -158,8 +158,8 @@ pub(super) fn passed_to_another_process(setup: &Setup) -> Result<()> {
     giver.done()?;
     ours.exchange(&mut setup.rng())
         .context("after the giver has ended")?;
-    // The giver's memory is gone with it; its objects can be ended, and what was pinned for a
-    // process that is no more is given back to nobody.
+    // The giver's memory is gone with it; its objects can be ended, and memory pinned for a process
+    // that has exited is not charged back to another.
     crate::raw::destroy(&ctx, uapi::QPAIR_NR_DESTROY_QP, handle)
         .context("the giver's queue pair")?;
     drop((ours, ctx));

@@ -21,8 +21,8 @@ use crate::world;
 use crate::world::Baseline;
 use crate::world::MemoryTrend;
 
-/// A process under load is killed, again and again, and everything that it had comes back. A round takes 0.1 s, or
-/// 0.8 s under the detectors.
+/// A process under load is killed, again and again, and everything that it had comes back. A round
+/// takes 0.1 s, or 0.8 s under the detectors.
 pub(super) fn at_random_moments(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let mut rng = setup.rng();

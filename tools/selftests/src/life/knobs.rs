@@ -306,7 +306,7 @@ pub(super) fn garbage_completions(setup: &Setup) -> Result<()> {
     let mut rng = setup.rng();
     let mut others = Bystander::new(0, setup.rng())?;
     for round in 0..20 {
-        // Of command identifiers that nobody waits for, mostly; whatever bits besides.
+        // Mostly command identifiers without a waiter; the other bits are random.
         let words = [
             rng.u64(..) | 1 << 63,
             rng.u64(..),
@@ -382,7 +382,8 @@ pub(super) fn device_fatal(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// A round is mostly the wait for the device's return, 1 s, or 2 s under the detectors: so they have the many.
+/// A round is mostly the wait for the device's return, 1 s, or 2 s under the detectors: so they
+/// have the many.
 pub(super) fn device_fatal_under_load(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let mut rng = setup.rng();
@@ -420,7 +421,7 @@ pub(super) fn gone_silent(setup: &Setup) -> Result<()> {
     pair.exchange(&mut setup.rng())?;
     host.set(0, "vanish", true)?;
     let ctx = pair.a.ctx.clone();
-    // Whoever asks is told at once or after the time that a command may take, never later.
+    // The call returns at once or within the time that a command may take.
     let result = Pd::new(&ctx).map(drop);
     ensure!(
         matches!(result, Err(Errno::ENODEV | Errno::EIO | Errno::ETIMEDOUT)),

@@ -250,7 +250,7 @@ pub(super) fn told_of_the_end(ctx: &Context) -> Result<()> {
 
 /// Every way to ask says that the context is dead.
 pub(super) fn is_dead(ctx: &Context, errno: Errno) -> Result<()> {
-    // A call may be told earlier than those who sleep, who are told when all is shut down.
+    // A call may fail earlier than sleepers wake, which is when everything is shut down.
     told_of_the_end(ctx)?;
     let calls: [(&str, Result<(), Errno>); 4] = [
         (

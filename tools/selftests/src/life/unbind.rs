@@ -55,7 +55,7 @@ pub(super) fn with_files_open(setup: &Setup) -> Result<()> {
     works(device, &mut setup.rng())
 }
 
-/// Whoever sleeps wakes, and whoever touches a doorbell gets SIGBUS.
+/// Sleepers wake, and a write to a doorbell raises SIGBUS.
 pub(super) fn everybody_is_told(setup: &Setup) -> Result<()> {
     let address = world::function(0)?;
     let mut in_poll = Child::start(|link| {
@@ -155,8 +155,8 @@ pub(super) fn module_in_use(setup: &Setup) -> Result<()> {
     works(device, &mut setup.rng())
 }
 
-/// Loaded and removed again and again, with something done in between. No round differs from the one before: it is
-/// memory that they are many for, at which nobody looks under the detectors.
+/// Loaded and removed again and again, with something done in between. All rounds are equal; there
+/// are many to find memory leaks, which is not checked under detectors.
 pub(super) fn module_comes_back(setup: &Setup) -> Result<()> {
     let address = world::function(0)?;
     let mut trend = MemoryTrend::default();

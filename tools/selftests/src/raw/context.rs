@@ -111,7 +111,8 @@ impl Context {
         call_at(self.fd(), request, addr)
     }
 
-    /// Calls the ioctl `nr` with the first `bytes.len()` bytes of an argument, whatever its size is.
+    /// Calls the ioctl `nr` with the first `bytes.len()` bytes of an argument, whatever its size
+    /// is.
     pub fn call_bytes(&self, nr: u8, bytes: &mut [u8]) -> Result<(), Errno> {
         let request = sized_request(nr, bytes.len());
         call_at(self.fd(), request, bytes.as_mut_ptr() as usize)
@@ -214,7 +215,7 @@ impl Page {
         flags: i32,
         offset: i64,
     ) -> Result<NonNull<u8>, Errno> {
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
+        // SAFETY: a new mapping at an address of the kernel's choice.
         let addr = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -284,7 +285,7 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, and nobody has its address any more.
+        // SAFETY: our own mapping, and its address is not used any more.
         unsafe { libc::munmap(self.0.as_ptr().cast(), doorbell::PAGE_BYTES as usize) };
     }
 }
@@ -294,6 +295,6 @@ pub(crate) fn eventfd() -> Result<OwnedFd> {
     // SAFETY: no pointers.
     let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
     Errno::result(fd).context("eventfd")?;
-    // SAFETY: just made, and owned by nobody else.
+    // SAFETY: just created, and not owned elsewhere.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory whose first touch hangs until somebody says otherwise: a userfaultfd region.
+//! Memory whose first access blocks until it is released: a userfaultfd region.
 
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
@@ -38,7 +38,7 @@ const UFFDIO_REGISTER: u64 = 0xc020_aa00;
 const UFFDIO_ZEROPAGE: u64 = 0xc020_aa04;
 const MODE_MISSING: u64 = 1;
 
-/// Memory that nobody can touch without hanging.
+/// Memory whose every first access blocks.
 pub struct Endless {
     uffd: OwnedFd,
     /// The memory.
@@ -86,12 +86,12 @@ impl Endless {
         Errno::result(result).map(drop)
     }
 
-    /// Waits until somebody hangs in it.
+    /// Waits until a thread blocks in it.
     pub fn caught(&self) -> Result<()> {
         wait::readable(self.uffd.as_fd(), "a page fault that hangs").map(drop)
     }
 
-    /// Lets everybody go on, with zeros.
+    /// Resumes all threads, with zeros.
     pub fn release(&self) -> Result<()> {
         self.call(UFFDIO_ZEROPAGE, &mut self.range())
             .context("UFFDIO_ZEROPAGE")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory to give to the device: of every kind that makes a difference to whoever pins it.
+//! Memory to give to the device: of every kind that matters for pinning.
 
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
@@ -30,7 +30,7 @@ unsafe impl Sync for Buffer {}
 impl Buffer {
     fn map(bytes: usize, prot: i32, flags: i32, fd: i32) -> Result<Self, Errno> {
         let bytes = bytes.next_multiple_of(page_size());
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
+        // SAFETY: a new mapping at an address of the kernel's choice.
         let addr = unsafe { libc::mmap(std::ptr::null_mut(), bytes, prot, flags, fd, 0) };
         if addr == libc::MAP_FAILED {
             return Err(Errno::last());
@@ -94,7 +94,7 @@ impl Buffer {
         Errno::result(result).map(drop).context("mprotect")
     }
 
-    /// Makes a part of it a place that nobody may touch: a hole that no later mapping fills.
+    /// Makes a part of it inaccessible: a hole that no later mapping fills.
     pub fn punch(&self, at: usize, bytes: usize) -> Result<()> {
         if at + bytes > self.bytes {
             bail!("punching outside the buffer");
