@@ -39,15 +39,15 @@ use crate::{
         Number, //
     },
     queue::{
-        arm::{
-            EventSlots,
-            Shares, //
-        },
         consumer::{
             is_there,
             EqConsumer, //
         },
         credit::RingId,
+        eq_slots::{
+            EventSlots,
+            Shares, //
+        },
         index::{
             Depth,
             Index, //

@@ -19,8 +19,8 @@
 //! | [`consumer`] | reading a ring that hardware writes | driver, library |
 //! | [`producer`] | writing a ring that software writes | driver, library |
 //! | [`channel`] | when a CQ writes an event | device |
-//! | [`mask`] | when an EQ interrupts; how asynchronous events are queued | device |
-//! | [`arm`] | EQ slots: what holds them, when they become free | driver |
+//! | [`eq_irq`] | when an EQ interrupts; how asynchronous events are queued | device |
+//! | [`eq_slots`] | EQ slots: what holds them, when they become free | driver |
 //! | [`poll`] | the event poll | driver |
 //! | [`moderation`] | how many interrupts an EQ is worth | driver |
 //! | [`share`] | how much CPU time the event poll may take in softirq context | driver |
@@ -37,14 +37,14 @@
 #[cfg(not(MODULE))]
 extern crate qpair_abi as abi;
 
-pub mod arm;
 pub mod buflist;
 pub mod channel;
 pub mod consumer;
 pub mod credit;
+pub mod eq_irq;
+pub mod eq_slots;
 pub mod flow;
 pub mod index;
-pub mod mask;
 pub mod moderation;
 pub mod mutant;
 pub mod poll;

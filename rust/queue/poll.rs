@@ -36,13 +36,13 @@
 //! The poll is a state machine; each step has one effect. The device may act between any two
 //! effects, so the checker must be able to stop there. [`Poller::poll`] runs all steps.
 
-use super::arm::Arming;
-use super::arm::EventSlots;
-use super::arm::Meaning;
-use super::arm::NoSlot;
 use super::consumer::EqConsumer;
 use super::credit::Imbalance;
 use super::credit::Slots;
+use super::eq_slots::Arming;
+use super::eq_slots::EventSlots;
+use super::eq_slots::Meaning;
+use super::eq_slots::NoSlot;
 use super::index::Index;
 use super::mutant::mutant;
 use super::storage::Storage;

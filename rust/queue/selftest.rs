@@ -18,17 +18,17 @@ use super::credit::Cq;
 use super::credit::Pool;
 use super::credit::RingId;
 use super::credit::Slots;
+use super::eq_irq::EventQueue;
+use super::eq_irq::Gate;
+use super::eq_irq::Line;
+use super::eq_irq::Moderation;
+use super::eq_irq::Notice;
 use super::flow::Credits;
 use super::flow::Flow;
 use super::index::Depth;
 use super::index::Index;
 use super::index::Place;
 use super::index::Window;
-use super::mask::EventQueue;
-use super::mask::Gate;
-use super::mask::Line;
-use super::mask::Moderation;
-use super::mask::Notice;
 
 /// What did not hold.
 pub type Outcome = Result<(), &'static str>;

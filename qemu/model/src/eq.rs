@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Event queues.
 //!
-//! The rules (`queue::mask`) decide when the interrupt is raised. The entry is in memory before
+//! The rules (`queue::eq_irq`) decide when the interrupt is raised. The entry is in memory before
 //! that. An EQ keeps the source of each entry, which may go on when the head passes the entry.
 
 use crate::bus::Bus;
@@ -19,11 +19,15 @@ use qpair_abi::entry::OWNER;
 use qpair_abi::status::EnableError;
 use qpair_abi::Number;
 use qpair_queue::channel::Violation;
+use qpair_queue::eq_irq::EventQueue;
+use qpair_queue::eq_irq::Line;
+use qpair_queue::eq_irq::Moderation;
+use qpair_queue::eq_irq::Notice;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
-use qpair_queue::mask::EventQueue as Rules;
-use qpair_queue::mask::Line as Interrupt;
-use qpair_queue::mask::Moderation;
+use qpair_queue::eq_irq::EventQueue as Rules;
+use qpair_queue::eq_irq::Line as Interrupt;
+use qpair_queue::eq_irq::Moderation;
 
 /// An event queue.
 pub(crate) struct EventQueue<M> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Events: completion events, asynchronous events, and the last one of a function that stops.
 //!
-//! The rules (`queue::mask`) decide when an asynchronous event is written and when it waits.
+//! The rules (`queue::eq_irq`) decide when an asynchronous event is written and when it waits.
 //! A subject has one notice, which counts repeats while its event waits or is in EQ 0.
 
 use crate::config::Config;
@@ -20,8 +20,8 @@ use qpair_abi::status::EnableError;
 use qpair_abi::status::Event;
 use qpair_abi::Number;
 use qpair_queue::index::Index;
-use qpair_queue::mask::Gate;
-use qpair_queue::mask::Notice;
+use qpair_queue::eq_irq::Gate;
+use qpair_queue::eq_irq::Notice;
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 

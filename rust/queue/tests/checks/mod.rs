@@ -7,9 +7,9 @@
 pub mod buflist;
 pub mod channel;
 pub mod credit;
+pub mod eq_irq;
 pub mod flow;
 pub mod index;
-pub mod mask;
 pub mod memory;
 pub mod moderation;
 pub mod poll;
@@ -52,7 +52,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         credit::CHECKS,
         ring::CHECKS,
         channel::CHECKS,
-        mask::CHECKS,
+        eq_irq::CHECKS,
         moderation::CHECKS,
         poll::CHECKS,
         share::CHECKS,

@@ -11,13 +11,13 @@ use qpair_abi::Number;
 use qpair_queue::channel::Channel;
 use qpair_queue::channel::Fire;
 use qpair_queue::channel::Wants;
+use qpair_queue::eq_irq::EventQueue;
+use qpair_queue::eq_irq::Gate;
+use qpair_queue::eq_irq::Line;
+use qpair_queue::eq_irq::Moderation;
+use qpair_queue::eq_irq::Notice;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
-use qpair_queue::mask::EventQueue;
-use qpair_queue::mask::Gate;
-use qpair_queue::mask::Line;
-use qpair_queue::mask::Moderation;
-use qpair_queue::mask::Notice;
 use std::collections::VecDeque;
 
 /// Objects that can have an asynchronous event.

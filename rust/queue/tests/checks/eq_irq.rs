@@ -5,13 +5,13 @@ use super::checks;
 use super::prop::holds;
 use proptest::collection::vec;
 use qpair_queue::channel::Violation;
+use qpair_queue::eq_irq::EventQueue;
+use qpair_queue::eq_irq::Gate;
+use qpair_queue::eq_irq::Line;
+use qpair_queue::eq_irq::Moderation;
+use qpair_queue::eq_irq::Notice;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
-use qpair_queue::mask::EventQueue;
-use qpair_queue::mask::Gate;
-use qpair_queue::mask::Line;
-use qpair_queue::mask::Moderation;
-use qpair_queue::mask::Notice;
 use std::collections::VecDeque;
 
 checks![
