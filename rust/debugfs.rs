@@ -127,7 +127,7 @@ fn show_eqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(
         f,
         "eq number depth head interrupts lost polls again events completions arms deferred heads \
-         unmasks short stale unclaimed cqs unbound spare limbo pending spurious count usecs"
+         unmasks short stale unclaimed cqs unbound spare deferred_free pending spurious count usecs"
     )?;
     for eq in device.eqs() {
         let (interrupts, lost) = eq.handler().interrupts();
@@ -140,12 +140,12 @@ fn show_eqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(((depth, head), counts, slots, (cqs, unclaimed))) = view else {
             continue;
         };
-        let [unbound, spare, limbo, pending, spurious] = slots;
+        let [unbound, spare, deferred, pending, spurious] = slots;
         let Setting { count, usecs } = eq.handler().moderation();
         writeln!(
             f,
             "{index} {number} {depth} {head} {interrupts} {lost} {} {} {} {} {} {} {} {} {} {} \
-             {unclaimed} {cqs} {unbound} {spare} {limbo} {pending} {spurious} {count} {usecs}",
+             {unclaimed} {cqs} {unbound} {spare} {deferred} {pending} {spurious} {count} {usecs}",
             counts.polls,
             counts.again,
             counts.events,

@@ -48,7 +48,7 @@ use crate::{
         consumer::CqConsumer,
         credit::{
             Cq,
-            Limbo,
+            DeferredFree,
             Pool,
             RingId,
             Slots, //
@@ -223,7 +223,7 @@ pub(crate) struct KernelCq {
     number: Number,
     consumer: CqConsumer<Ring>,
     pool: Pool<Cq>,
-    limbo: Limbo<Cq>,
+    deferred: DeferredFree<Cq>,
     queues: Queues,
     client: KBox<dyn Client>,
     completions: u64,
@@ -287,7 +287,7 @@ impl KernelCq {
             number,
             consumer,
             pool,
-            limbo: Limbo::new(id),
+            deferred: DeferredFree::new(id),
             queues: Queues::new(),
             client,
             completions: 0,
@@ -318,7 +318,7 @@ impl KernelCq {
     /// Defers the free of the slots of a destroyed queue pair until the head has passed `until`,
     /// which its DESTROY reported.
     pub(crate) fn give_back_at(&mut self, slots: Slots<Cq>, until: Index) {
-        kernel::warn_on!(self.limbo.admit(slots, until).is_err());
+        kernel::warn_on!(self.deferred.admit(slots, until).is_err());
     }
 
     /// Adds a connected queue pair, at the next place.
@@ -435,7 +435,7 @@ impl KernelCq {
             }
             doorbells.ring(place, number, head.get());
         });
-        let freed = self.limbo.release(published);
+        let freed = self.deferred.release(published);
         // Cannot fail: the slots are of this ring.
         let _: Result<(), Slots<Cq>> = self.pool.give(freed);
         if batch.done().is_empty() {
@@ -472,7 +472,7 @@ impl KernelCq {
         while let Some(queue) = self.queues.pop() {
             kernel::warn_on!(rest.merge(queue.retire()).is_err());
         }
-        let held = rest.count() + self.limbo.count();
+        let held = rest.count() + self.deferred.count();
         kernel::warn_on!(self.pool.audit(held).is_err());
     }
 

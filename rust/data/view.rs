@@ -41,7 +41,7 @@ impl View<'_> {
         [
             slots.unbound(),
             slots.spare(),
-            slots.limbo(),
+            slots.deferred(),
             self.live.poll.pending(),
             slots.spurious(),
         ]

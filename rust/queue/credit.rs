@@ -18,7 +18,7 @@
 //! [`Pool::retire`] checks that none is missing.
 //!
 //! The slot of a destroyed queue, whose last entries may still be unread in the ring, is freed with
-//! a delay: [`Limbo`] keeps it until the head has passed those entries.
+//! a delay: [`DeferredFree`] keeps it until the head has passed those entries.
 
 use super::consumer::Published;
 use super::index::Index;
@@ -272,14 +272,14 @@ impl<K: Kind> Pool<K> {
 /// delays a slot by at most one bucket.
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
-pub struct Limbo<K: Kind> {
+pub struct DeferredFree<K: Kind> {
     first: Slots<K>,
     first_until: Index,
     later: Slots<K>,
     later_until: Index,
 }
 
-impl<K: Kind> Limbo<K> {
+impl<K: Kind> DeferredFree<K> {
     /// Empty.
     #[inline]
     pub const fn new(ring: RingId) -> Self {
@@ -334,10 +334,10 @@ impl<K: Kind> Limbo<K> {
         }
         while !self.first.is_empty() {
             let mut until = self.first_until;
-            if mutant!(LimboTooLate) {
+            if mutant!(FreedTooLate) {
                 until = until.plus(1);
             }
-            if !published.head().reaches(until) && !mutant!(LimboTooEarly) {
+            if !published.head().reaches(until) && !mutant!(FreedTooEarly) {
                 break;
             }
             freed.absorb(self.first.take());

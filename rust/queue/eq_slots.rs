@@ -24,9 +24,9 @@
 use super::consumer::BadRing;
 use super::consumer::Published;
 use super::consumer::Seen;
+use super::credit::DeferredFree;
 use super::credit::Eq;
 use super::credit::Imbalance;
-use super::credit::Limbo;
 use super::credit::Pool;
 use super::credit::Slots;
 use super::index::Depth;
@@ -107,7 +107,7 @@ pub struct EventSlots {
     read: Slots<Eq>,
     /// Past the newest of those events.
     read_until: Index,
-    limbo: Limbo<Eq>,
+    deferred: DeferredFree<Eq>,
     spurious: u32,
 }
 
@@ -124,7 +124,7 @@ impl EventSlots {
             spare,
             read: Slots::none(ring),
             read_until: Index::ZERO,
-            limbo: Limbo::new(ring),
+            deferred: DeferredFree::new(ring),
             spurious: 0,
         })
     }
@@ -149,8 +149,8 @@ impl EventSlots {
 
     /// Slots of destroyed CQs that the head has not passed.
     #[inline]
-    pub const fn limbo(&self) -> u32 {
-        self.limbo.count()
+    pub const fn deferred(&self) -> u32 {
+        self.deferred.count()
     }
 
     /// Events of CQs that were not armed.
@@ -228,7 +228,7 @@ impl EventSlots {
         if published.head().reaches(self.read_until) {
             self.spare.absorb(self.read.take());
         }
-        self.pool.reclaim(self.limbo.release(published));
+        self.pool.reclaim(self.deferred.release(published));
     }
 
     /// A CQ was destroyed, and the destroy reported `until` as the EQ's producer index. Afterwards
@@ -248,7 +248,7 @@ impl EventSlots {
                 }
             }
         };
-        self.limbo.admit(slot, until)
+        self.deferred.admit(slot, until)
     }
 
     /// Moves the indices with their ring; see [`Poller::rotate`](super::poll::Poller::rotate).
@@ -259,7 +259,7 @@ impl EventSlots {
         } else {
             self.read_until.plus(by)
         };
-        self.limbo.rotate(by);
+        self.deferred.rotate(by);
         self.spurious = 0;
     }
 
@@ -269,7 +269,7 @@ impl EventSlots {
             held.wrapping_add(self.reserve.count())
                 .wrapping_add(self.spare.count())
                 .wrapping_add(self.read.count())
-                .wrapping_add(self.limbo.count()),
+                .wrapping_add(self.deferred.count()),
         )
     }
 

@@ -26,7 +26,7 @@ use qpair_abi::entry::{cqe_flags, Cqe};
 use qpair_abi::uapi::{qpair_create_cq, qpair_destroy, qpair_query_cq, QPAIR_NO_EVENTFD};
 use qpair_abi::Number;
 use qpair_queue::consumer::{CqConsumer, Flushed, Published};
-use qpair_queue::credit::{Cq as OfCq, Kind, Limbo, Pool, RingId, Slots};
+use qpair_queue::credit::{Cq as OfCq, DeferredFree, Kind, Pool, RingId, Slots};
 use qpair_queue::index::{Depth, Index};
 use qpair_queue::producer::{Producer, RqProducer, SqProducer};
 use rustix::io::Errno;
@@ -139,7 +139,7 @@ impl Life {
 struct State {
     consumer: CqConsumer<Ring>,
     pool: Pool<OfCq>,
-    limbo: Limbo<OfCq>,
+    deferred: DeferredFree<OfCq>,
     /// By the index of the queue pair's number.
     served: Vec<Option<Served>>,
     /// Queue pairs whose first entry the head has not reached.
@@ -190,7 +190,7 @@ impl State {
 
     /// Called after a head was published, or slots were added to the deferred free.
     fn release(&mut self) {
-        let freed = self.limbo.release(self.consumer.published());
+        let freed = self.deferred.release(self.consumer.published());
         // Of this ring: they were admitted as such.
         let _: Result<(), Slots<OfCq>> = self.pool.give(freed);
         if !self.young.is_empty() {
@@ -307,7 +307,7 @@ impl CqInner {
     pub(crate) fn give_back(&self, slots: Slots<OfCq>, until: Index) {
         let mut state = lock(&self.state);
         // Of this ring: they were reserved here.
-        let _: Result<(), Slots<OfCq>> = state.limbo.admit(slots, until);
+        let _: Result<(), Slots<OfCq>> = state.deferred.admit(slots, until);
         state.release();
     }
 
@@ -409,7 +409,7 @@ impl Cq {
         let state = State {
             consumer,
             pool,
-            limbo: Limbo::new(id),
+            deferred: DeferredFree::new(id),
             served: Vec::new(),
             young: Vec::new(),
             stale: 0,

@@ -7,8 +7,8 @@ use super::prop::holds;
 use proptest::collection::vec;
 use qpair_queue::consumer::EqConsumer;
 use qpair_queue::consumer::Published;
+use qpair_queue::credit::DeferredFree;
 use qpair_queue::credit::Eq;
-use qpair_queue::credit::Limbo;
 use qpair_queue::credit::Pool;
 use qpair_queue::credit::RingId;
 use qpair_queue::credit::Slots;
@@ -23,8 +23,8 @@ checks![
     slots_are_conserved,
     another_rings_slots_come_back,
     a_ring_that_ends_asks_for_all,
-    limbo_waits_for_the_head,
-    limbo_starves_nobody,
+    deferred_free_waits_for_the_head,
+    deferred_free_is_bounded,
     unread_completions_keep_their_slots,
     an_unread_event_keeps_its_slot,
     shares_of_an_eq,
@@ -95,7 +95,7 @@ fn another_rings_slots_come_back() {
         let mut held = ours.take(1).unwrap();
         let slot = held.merge(slot).expect_err("it is not ours");
         assert_eq!((slot.count(), held.count()), (1, 1));
-        let slot = Limbo::<Eq>::new(RING)
+        let slot = DeferredFree::<Eq>::new(RING)
             .admit(slot, Index::ZERO)
             .expect_err("it is not ours");
         theirs.give(slot).unwrap();
@@ -151,21 +151,21 @@ impl Head {
 }
 
 /// Against a list with an entry for each.
-fn limbo_waits_for_the_head() {
+fn deferred_free_waits_for_the_head() {
     let moves = vec((0..6u32, 0..5u32, 0..4u32), 1..60);
     let firsts = proptest::sample::select(vec![0u32, u32::MAX - 30, (1 << 31) - 20]);
     holds(800, (firsts, moves), |(first, moves)| {
         let (mut head, mut pool) = Head::new(Index::new(first));
-        let mut limbo = Limbo::new(RING);
+        let mut deferred = DeferredFree::new(RING);
         let mut model: Vec<(Index, u32)> = Vec::new();
         for (ahead, count, pass) in moves {
             if let Some(slots) = pool.take(count) {
                 let until = head.written.plus(ahead);
-                limbo.admit(slots, until).unwrap();
+                deferred.admit(slots, until).unwrap();
                 model.push((until, count));
             }
             let published = head.pass(pass);
-            let freed = limbo.release(published);
+            let freed = deferred.release(published);
             let may = model
                 .iter()
                 .filter(|(until, _)| published.head().reaches(*until));
@@ -184,10 +184,10 @@ fn limbo_waits_for_the_head() {
                 *count != 0
             });
             pool.give(freed).unwrap();
-            assert_eq!(pool.audit(limbo.count()), Ok(()));
+            assert_eq!(pool.audit(deferred.count()), Ok(()));
         }
         let published = head.pass(8);
-        pool.give(limbo.release(published)).unwrap();
+        pool.give(deferred.release(published)).unwrap();
         assert_eq!(
             pool.retire(Slots::none(RING)),
             Ok(()),
@@ -197,41 +197,42 @@ fn limbo_waits_for_the_head() {
 }
 
 /// A destroy for each event, for ever: nobody waits for more than two buckets.
-fn limbo_starves_nobody() {
+fn deferred_free_is_bounded() {
     let (mut head, mut pool) = Head::new(Index::new(u32::MAX - 100));
-    let mut limbo = Limbo::new(RING);
+    let mut deferred = DeferredFree::new(RING);
     for _ in 0..1000 {
         let slots = pool
             .take(1)
             .expect("slots come back under a steady stream of destroys");
-        limbo.admit(slots, head.written.plus(4)).unwrap();
+        deferred.admit(slots, head.written.plus(4)).unwrap();
         let published = head.pass(1);
-        pool.give(limbo.release(published)).unwrap();
-        assert!(limbo.count() <= 9);
+        pool.give(deferred.release(published)).unwrap();
+        assert!(deferred.count() <= 9);
     }
 }
 
 /// A queue is destroyed with its completions unread, and another one is made on the same CQ.
 fn unread_completions_keep_their_slots() {
     let (mut head, mut pool) = Head::new(Index::new(u32::MAX - 1));
-    let mut limbo = Limbo::new(RING);
+    let mut deferred = DeferredFree::new(RING);
     let old = pool.take(DEPTH).unwrap();
     for _ in 0..4 {
         head.memory.write(head.eq.depth(), head.written, [0; 2]);
         head.written = head.written.plus(1);
     }
-    limbo.admit(old, head.written).unwrap();
+    deferred.admit(old, head.written).unwrap();
     for read in 0..4 {
-        let freed = limbo.release(head.eq.publish(|_| ()));
+        let freed = deferred.release(head.eq.publish(|_| ()));
         assert!(freed.is_empty(), "free with {read} of 4 read");
         assert!(pool.take(1).is_none());
         head.eq.take().unwrap();
     }
     assert!(
-        limbo.release(head.eq.published()).is_empty(),
+        deferred.release(head.eq.published()).is_empty(),
         "all read, but not published"
     );
-    pool.give(limbo.release(head.eq.publish(|_| ()))).unwrap();
+    pool.give(deferred.release(head.eq.publish(|_| ())))
+        .unwrap();
     assert_eq!(pool.take(DEPTH).map(|slots| slots.count()), Some(DEPTH));
 }
 

@@ -14,7 +14,7 @@ use qpair_queue::channel::Channel;
 use qpair_queue::channel::Wants;
 use qpair_queue::consumer::CqConsumer;
 use qpair_queue::consumer::EqConsumer;
-use qpair_queue::credit::Limbo;
+use qpair_queue::credit::DeferredFree;
 use qpair_queue::credit::RingId;
 use qpair_queue::credit::Slots;
 use qpair_queue::eq_irq::EventQueue;
@@ -138,7 +138,7 @@ fn a_refused_bundle_moves_nothing() {
             let mut state = (
                 pool,
                 Slots::none(RING),
-                Limbo::new(RING),
+                DeferredFree::new(RING),
                 others.take(1).unwrap(),
             );
             for _ in 0..STEPS {
@@ -164,18 +164,24 @@ fn a_refused_bundle_moves_nothing() {
                             .map_err(|slots| foreign.merge(slots).unwrap())
                             .is_err()
                     }),
-                    _ => met.check("admit", &mut state, whole, |(_, held, limbo, foreign)| {
-                        let own = held.split(wanted).filter(|slots| !slots.is_empty());
-                        match own {
-                            Some(slots) => limbo.admit(slots, Index::new(wanted)).is_err(),
-                            None => {
-                                let refused = limbo.admit(foreign.take(), Index::new(wanted));
-                                refused
-                                    .map_err(|slots| foreign.merge(slots).unwrap())
-                                    .is_err()
+                    _ => met.check(
+                        "admit",
+                        &mut state,
+                        whole,
+                        |(_, held, deferred, foreign)| {
+                            let own = held.split(wanted).filter(|slots| !slots.is_empty());
+                            match own {
+                                Some(slots) => deferred.admit(slots, Index::new(wanted)).is_err(),
+                                None => {
+                                    let refused =
+                                        deferred.admit(foreign.take(), Index::new(wanted));
+                                    refused
+                                        .map_err(|slots| foreign.merge(slots).unwrap())
+                                        .is_err()
+                                }
                             }
-                        }
-                    }),
+                        },
+                    ),
                 }
             }
         },

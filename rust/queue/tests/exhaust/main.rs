@@ -468,8 +468,8 @@ fn slots_of_what_is_destroyed_that_come_back_too_early_overflow() {
         tunings: SOME,
         ..ONE
     };
-    found(Mutant::LimboTooEarly, cqs, PROMISES, "EQ overflow");
-    found(Mutant::LimboTooEarly, PAIRS_GO, PROMISES, "CQ overflow");
+    found(Mutant::FreedTooEarly, cqs, PROMISES, "EQ overflow");
+    found(Mutant::FreedTooEarly, PAIRS_GO, PROMISES, "CQ overflow");
 }
 
 #[test]
@@ -593,7 +593,7 @@ fn faults_with_silent_work_requests_are_found() {
             PROMISES,
             "do not add up",
         ),
-        (Mutant::LimboTooLate, SILENT_GO, PROGRESS, PROGRESS),
+        (Mutant::FreedTooLate, SILENT_GO, PROGRESS, PROGRESS),
     ] {
         found(mutant, instance, property, what);
     }

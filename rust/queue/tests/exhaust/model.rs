@@ -72,7 +72,7 @@ pub const SCENES: &[Scene] = &[
     }),
     (
         "the slot of a destroyed CQ waits for the EQ's head",
-        |_, state| state.poller.slots().limbo() != 0,
+        |_, state| state.poller.slots().deferred() != 0,
     ),
     (
         "a CQ is gone, and one is made at its number",

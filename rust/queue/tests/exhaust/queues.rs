@@ -16,7 +16,7 @@ use qpair_queue::channel::Violation;
 use qpair_queue::channel::Wants;
 use qpair_queue::consumer::CqConsumer;
 use qpair_queue::credit::Cq;
-use qpair_queue::credit::Limbo;
+use qpair_queue::credit::DeferredFree;
 use qpair_queue::credit::Pool;
 use qpair_queue::credit::RingId;
 use qpair_queue::credit::Slots;
@@ -131,7 +131,7 @@ pub struct Body {
     pub channel: Channel,
     pub consumer: CqConsumer<Written<{ 4 * MOST }>>,
     pool: Pool<Cq>,
-    pub limbo: Limbo<Cq>,
+    pub deferred: DeferredFree<Cq>,
     pub places: Vec<Place>,
     cqes: Vec<Completion>,
     /// What the arms so far ask for, and whether that has come, in the words of the manual.
@@ -173,7 +173,7 @@ impl Body {
             channel: Channel::starting_at(depth, user, FIRST),
             consumer,
             pool,
-            limbo: Limbo::new(ring),
+            deferred: DeferredFree::new(ring),
             places: (0..places).map(place).collect(),
             cqes: Vec::new(),
             asked: None,
@@ -216,7 +216,7 @@ impl Body {
         }
         // A process may sleep with an old index, and publish its head when it looks again.
         let late = self.consumer.unpublished() != 0;
-        (late || self.limbo.count() == 0) && pairs.all(|pair| pair.is_idle(late))
+        (late || self.deferred.count() == 0) && pairs.all(|pair| pair.is_idle(late))
     }
 
     /// Whether a queue pair can be made at `at`.
@@ -254,13 +254,15 @@ impl Body {
         let until = self.channel.window().tail();
         place.until = Some(until);
         let refused = "a CQ's slot of another ring";
-        self.limbo.admit(pair.slots, until).map_err(|_| refused)?;
+        self.deferred
+            .admit(pair.slots, until)
+            .map_err(|_| refused)?;
         self.release();
         Ok(())
     }
 
     fn release(&mut self) {
-        let freed = self.limbo.release(self.consumer.published());
+        let freed = self.deferred.release(self.consumer.published());
         // Of this ring, or there were none.
         let _: Result<(), Slots<Cq>> = self.pool.give(freed);
     }
@@ -522,8 +524,8 @@ impl Body {
         if !self.hostile {
             self.consumer.rotate(by);
         }
-        self.limbo.rotate(by);
-        let mut held = self.limbo.count();
+        self.deferred.rotate(by);
+        let mut held = self.deferred.count();
         for place in &mut self.places {
             place.until = place.until.filter(|until| !head.reaches(*until));
             place.until = place.until.map(|until| until.plus(by));

@@ -510,7 +510,7 @@ impl State {
     pub fn is_rest(&self) -> bool {
         let world = &self.world;
         self.is_asleep()
-            && self.poller.slots().limbo() == 0
+            && self.poller.slots().deferred() == 0
             && world.sources.iter().all(|source| source.owed == 0)
             && (0..world.cqs.len()).all(|i| self.is_served(i))
     }

@@ -105,7 +105,7 @@ fn cqs_are_taken_out_before_they_are_destroyed() {
     };
     let name = "the slot of a CQ is free when it is taken out";
     found_as(name, None, wrong, PROMISES, "EQ overflow");
-    found(Mutant::LimboTooEarly, TAKES, PROMISES, "EQ overflow");
+    found(Mutant::FreedTooEarly, TAKES, PROMISES, "EQ overflow");
 }
 
 /// Every state that can be reached.

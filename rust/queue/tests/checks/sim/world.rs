@@ -13,7 +13,7 @@ use qpair_queue::channel::Wants;
 use qpair_queue::consumer::CqConsumer;
 use qpair_queue::consumer::EqConsumer;
 use qpair_queue::credit::Cq;
-use qpair_queue::credit::Limbo;
+use qpair_queue::credit::DeferredFree;
 use qpair_queue::credit::Pool;
 use qpair_queue::credit::RingId;
 use qpair_queue::credit::Slots;
@@ -72,7 +72,7 @@ struct SoftCq {
     number: Number,
     consumer: CqConsumer<Memory>,
     pool: Pool<Cq>,
-    limbo: Limbo<Cq>,
+    deferred: DeferredFree<Cq>,
     node: Option<Node>,
     user: bool,
     /// Of a process: it has been woken, or has never slept.
@@ -83,7 +83,7 @@ struct SoftCq {
 
 impl SoftCq {
     fn reclaim(&mut self) {
-        let freed = self.limbo.release(self.consumer.published());
+        let freed = self.deferred.release(self.consumer.published());
         self.pool.give(freed).unwrap();
     }
 }
@@ -225,7 +225,7 @@ impl World {
         side.cqs[number.index()] = Some(SoftCq {
             number,
             consumer,
-            limbo: Limbo::new(pool.ring()),
+            deferred: DeferredFree::new(pool.ring()),
             pool,
             node: Some(node),
             user,
@@ -250,7 +250,7 @@ impl World {
         poller.unbind(side, number, until);
         let cq = side.cqs[index].take().unwrap();
         // Its queues are gone; what they held waits for a head that does not come any more.
-        cq.pool.audit(cq.limbo.count()).expect("CQ slots");
+        cq.pool.audit(cq.deferred.count()).expect("CQ slots");
     }
 
     fn tuning(&mut self) -> Tuning {
@@ -297,7 +297,7 @@ impl World {
             let number = cq.number;
             let held = side.qps.iter().flatten().filter(|qp| qp.cq == number);
             let held: u32 = held.map(|qp| qp.slots.count()).sum();
-            cq.pool.audit(held + cq.limbo.count()).expect("CQ slots");
+            cq.pool.audit(held + cq.deferred.count()).expect("CQ slots");
         }
     }
 
@@ -431,7 +431,7 @@ impl Side {
         let until = self.device.cq(qp.cq).unwrap().channel.window().tail();
         assert!(qp.sq.retire().is_ok(), "SQ slots at the end");
         let cq = self.cq(qp.cq).unwrap();
-        cq.limbo.admit(qp.slots, until).unwrap();
+        cq.deferred.admit(qp.slots, until).unwrap();
         cq.reclaim();
     }
 
