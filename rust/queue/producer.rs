@@ -105,9 +105,9 @@ struct Completing<K: Kind> {
     /// Past the last completed work request.
     done: Index,
     flight: Slots<K>,
-    covered: Slots<K>,
+    completed: Slots<K>,
     /// Past the last CQE of this queue.
-    covered_at: Index,
+    completed_at: Index,
     stale: u32,
 }
 
@@ -189,8 +189,8 @@ impl<S: Storage, K: Kind> Producer<S, K> {
                 cq,
                 done: first,
                 flight: Slots::none(ring),
-                covered: Slots::none(ring),
-                covered_at: Index::ZERO,
+                completed: Slots::none(ring),
+                completed_at: Index::ZERO,
                 stale: 0,
             },
             handed: first,
@@ -218,8 +218,8 @@ impl<S: Storage, K: Kind> Producer<S, K> {
 
     /// Slots that are completed, and wait for the CQ head to be published.
     #[inline(always)]
-    pub const fn covered(&self) -> u32 {
-        self.completing.covered.count()
+    pub const fn completed(&self) -> u32 {
+        self.completing.completed.count()
     }
 
     /// Slots in all.
@@ -299,9 +299,9 @@ impl<S: Storage, K: Kind> Producer<S, K> {
             completing.stale = completing.stale.wrapping_add(1);
             return Err(Stale::Index);
         };
-        let covers = flight.wrapping_sub(left);
-        completing.cover(covers, seen);
-        Ok(covers)
+        let count = flight.wrapping_sub(left);
+        completing.advance(count, seen);
+        Ok(count)
     }
 
     /// Begins a row of completions.
@@ -322,12 +322,14 @@ impl<S: Storage, K: Kind> Producer<S, K> {
     /// [`reclaim_all`](Self::reclaim_all).
     #[inline(always)]
     pub fn reclaim(&mut self, published: Published<Cq>) -> u32 {
-        let Completing { cq, covered_at, .. } = self.completing;
-        let reaches = published.ring() == cq && published.head().reaches(covered_at);
+        let Completing {
+            cq, completed_at, ..
+        } = self.completing;
+        let reaches = published.ring() == cq && published.head().reaches(completed_at);
         if !reaches && !mutant!(FreeBeforePublish) {
             return 0;
         }
-        self.free_covered()
+        self.free_completed()
     }
 
     /// Frees completed slots, however long ago they completed; returns how many. Their CQE was
@@ -337,14 +339,14 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         if flushed.ring() != self.completing.cq {
             return 0;
         }
-        self.free_covered()
+        self.free_completed()
     }
 
     #[inline(always)]
-    fn free_covered(&mut self) -> u32 {
-        let covered = self.completing.covered.take();
-        let freed = covered.count();
-        self.posting.pool.reclaim(covered);
+    fn free_completed(&mut self) -> u32 {
+        let completed = self.completing.completed.take();
+        let freed = completed.count();
+        self.posting.pool.reclaim(completed);
         freed
     }
 
@@ -356,10 +358,10 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         self.handed = self.handed.plus(by);
         let completing = &mut self.completing;
         completing.done = completing.done.plus(by);
-        completing.covered_at = if completing.covered.is_empty() {
+        completing.completed_at = if completing.completed.is_empty() {
             Index::ZERO
         } else {
-            completing.covered_at.plus(cq)
+            completing.completed_at.plus(cq)
         };
         completing.stale = 0;
     }
@@ -367,7 +369,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
     /// Whether every slot is free, posted, in flight or completed.
     #[inline]
     pub const fn audit(&self) -> Result<(), Imbalance> {
-        let out = self.in_flight().wrapping_add(self.covered());
+        let out = self.in_flight().wrapping_add(self.completed());
         self.posting.pool.audit(out)
     }
 
@@ -379,7 +381,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         if mutant!(FlightForgotten) {
             rest = Slots::none(rest.ring());
         }
-        rest.absorb(self.completing.covered.take());
+        rest.absorb(self.completing.completed.take());
         match self.posting.pool.retire(rest) {
             Ok(()) => Ok(self.storage),
             Err(imbalance) => Err((self.storage, imbalance)),
@@ -395,19 +397,19 @@ impl<K: Kind> Completing<K> {
 
     /// Moves slots from in flight to completed.
     #[inline(always)]
-    fn cover(&mut self, covers: u32, seen: Seen<Cq>) {
-        let mut slots = covers;
-        if mutant!(CoversOne) {
+    fn advance(&mut self, count: u32, seen: Seen<Cq>) {
+        let mut slots = count;
+        if mutant!(CompletesOne) {
             slots = 1;
         }
-        if mutant!(CoversAll) {
+        if mutant!(CompletesAll) {
             slots = self.flight.count();
         }
         if let Some(slots) = self.flight.split(slots) {
-            self.covered.absorb(slots);
+            self.completed.absorb(slots);
         }
-        self.done = self.done.plus(covers);
-        self.covered_at = seen.past();
+        self.done = self.done.plus(count);
+        self.completed_at = seen.past();
     }
 }
 
@@ -439,9 +441,9 @@ impl<K: Kind> Row<'_, K> {
     #[inline(always)]
     pub fn complete(&mut self, index: Index) -> Option<u32> {
         let left = left(self.handed, self.left, index)?;
-        let covers = self.left.wrapping_sub(left);
+        let count = self.left.wrapping_sub(left);
         self.left = left;
-        Some(covers)
+        Some(count)
     }
 
     /// Whether `seen` is of the CQ that this queue's completions come from.
@@ -458,9 +460,9 @@ impl<K: Kind> Row<'_, K> {
             return Err(Stale::Cq);
         }
         let flight = self.handed.since(self.completing.done);
-        let covers = flight.wrapping_sub(self.left);
-        if covers != 0 {
-            self.completing.cover(covers, seen);
+        let count = flight.wrapping_sub(self.left);
+        if count != 0 {
+            self.completing.advance(count, seen);
         }
         Ok(())
     }

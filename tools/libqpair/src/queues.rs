@@ -254,12 +254,12 @@ impl Queues {
 
     pub(crate) fn send_room(&self) -> u32 {
         let queue = lock(&self.send);
-        queue.free() + queue.covered()
+        queue.free() + queue.completed()
     }
 
     pub(crate) fn recv_room(&self) -> u32 {
         let queue = lock(&self.recv);
-        queue.free() + queue.covered()
+        queue.free() + queue.completed()
     }
 
     pub(crate) fn ring_send(&self) {
@@ -281,7 +281,7 @@ impl Queues {
         let mut posted = 0;
         loop {
             let mut queue = lock(&self.send);
-            if queue.covered() != 0 && (queue.free() as usize) < requests.size_hint().0 {
+            if queue.completed() != 0 && (queue.free() as usize) < requests.size_hint().0 {
                 drop(queue);
                 queue = self.refill(&self.send, &self.send_cq);
             }
@@ -360,7 +360,7 @@ impl Queues {
         {
             let mut queue = lock(queue);
             match post(&mut queue) {
-                Err(NoPost::Full) if queue.covered() != 0 => {}
+                Err(NoPost::Full) if queue.completed() != 0 => {}
                 other => return other,
             }
         }

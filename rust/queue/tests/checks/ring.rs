@@ -212,7 +212,7 @@ fn garbage_completions_give_nothing() {
                     stale += 1;
                 }
                 assert_eq!(
-                    (sq.stale(), sq.covered(), sq.in_flight()),
+                    (sq.stale(), sq.completed(), sq.in_flight()),
                     (stale, done, 14 - done)
                 );
                 sq.audit().unwrap();
@@ -276,7 +276,7 @@ fn what_was_covered_long_ago_can_be_freed() {
         if later >= 1 << 31 && later != u32::MAX {
             assert_eq!(sq.reclaim(cq.published()), 0);
         }
-        let freed = sq.covered();
+        let freed = sq.completed();
         assert_eq!(sq.reclaim_all(&cq.flushed().unwrap()), freed);
         assert_eq!((freed, sq.free()), (3, 16));
         sq.audit().unwrap();
@@ -427,13 +427,13 @@ fn a_row_is_its_completions() {
         }
         assert!(row.is_of(seen[0]) && !row.is_of(foreign));
         assert_eq!(row.end(foreign), Err(Stale::Cq));
-        assert_eq!((sq.covered(), sq.in_flight()), (0, 10));
+        assert_eq!((sq.completed(), sq.in_flight()), (0, 10));
         let mut row = sq.row();
         for offset in &offsets {
             let _known: Option<u32> = row.complete(first.plus(*offset as u32));
         }
         assert_eq!(row.end(seen[1]), Ok(()));
-        let counts = |sq: &SqProducer<_>| (sq.covered(), sq.in_flight());
+        let counts = |sq: &SqProducer<_>| (sq.completed(), sq.in_flight());
         assert_eq!(counts(&sq), counts(&singly));
         sq.audit().unwrap();
         let published = cq.publish(|_| ());

@@ -584,8 +584,8 @@ fn faults_of_arms_are_found() {
 #[test]
 fn faults_with_silent_work_requests_are_found() {
     for (mutant, instance, property, what) in [
-        (Mutant::CoversOne, SILENT, PROGRESS, PROGRESS),
-        (Mutant::CoversAll, SILENT, PROMISES, "used twice"),
+        (Mutant::CompletesOne, SILENT, PROGRESS, PROGRESS),
+        (Mutant::CompletesAll, SILENT, PROMISES, "used twice"),
         (Mutant::NeverSignal, SILENT, PROGRESS, PROGRESS),
         (
             Mutant::FlightForgotten,

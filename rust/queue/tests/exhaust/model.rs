@@ -176,7 +176,7 @@ pub const HOSTILITY: &[Scene] = &[
 
 pub const SILENCE: &[Scene] = &[
     ("a completion gives back several slots", |_, state| {
-        pairs(state).any(|pair| pair.sq.covered() > 1)
+        pairs(state).any(|pair| pair.sq.completed() > 1)
     }),
     (
         "the last work requests of a queue pair have no completion, and it may go",

@@ -106,12 +106,12 @@ impl Pair {
     /// Whether every slot is free but those that no completion covers yet; of which there are never so many that the
     /// largest work request would wait for ever. Slots that are covered wait for the CQ head, if that is `late`.
     fn is_idle(&self, late: bool) -> bool {
-        let (free, covered) = (self.sq.free(), self.sq.covered());
+        let (free, completed) = (self.sq.free(), self.sq.completed());
         let largest = self.sq.capacity().min(MAX_BLOCKS as u32);
         self.todo.is_empty()
-            && (late || covered == 0)
+            && (late || completed == 0)
             && self.sq.in_flight() == self.silent
-            && free + covered >= largest
+            && free + completed >= largest
     }
 }
 
@@ -492,7 +492,7 @@ impl Body {
             let is_its = |cqe: &Completion| cqe.qp == place.number;
             let pair = place.pair.as_ref();
             (
-                pair.map(|it| (it.sq.free(), it.sq.covered(), it.todo.len(), it.silent)),
+                pair.map(|it| (it.sq.free(), it.sq.completed(), it.todo.len(), it.silent)),
                 place.until.map(|until| until.since(head)),
                 cqes.iter().map(is_its).collect::<Vec<_>>(),
             )

@@ -335,7 +335,7 @@ impl World {
         }
         for qp in self.side.qps.iter_mut().flatten() {
             let largest = qp.sq.capacity().min(4);
-            let unread = qp.sq.covered() != 0 || {
+            let unread = qp.sq.completed() != 0 || {
                 let cq = self.side.cqs[qp.cq.index()].as_ref().unwrap();
                 cq.user && cq.sleeps == Wants::Solicited
             };
