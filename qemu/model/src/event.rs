@@ -19,9 +19,9 @@ use qpair_abi::entry::Eqe;
 use qpair_abi::status::EnableError;
 use qpair_abi::status::Event;
 use qpair_abi::Number;
-use qpair_queue::index::Index;
 use qpair_queue::eq_irq::Gate;
 use qpair_queue::eq_irq::Notice;
+use qpair_queue::index::Index;
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
