@@ -48,7 +48,7 @@ modules: ## build the module, in build/module [KDIR=/path/to/kernel/tree]
 	@$(kdir_is_built)
 	@mkdir -p $(MODULE_OUT)
 	@scripts/in-root $(MAKE) --no-print-directory -C "$(or $(KDIR),$$(scripts/kernel stock --tree))" \
-		M=$(CURDIR) MO=$(MODULE_OUT) POLL=$(POLL) modules
+		M=$(CURDIR) MO=$(MODULE_OUT) modules
 
 modules_install: ## install it in /lib/modules [KDIR=...] [INSTALL_MOD_PATH=...]
 	@$(kdir_is_built)

@@ -19,10 +19,7 @@ use crate::{
         }, //
     },
     data::{
-        eq::{
-            Eq,
-            Place, //
-        },
+        eq::Eq,
         function::{
             Function,
             Health, //
@@ -180,7 +177,7 @@ pub(crate) struct Data<'bound> {
     _loopback: Guest,
     /// After `running`: the shutdown may wait for a command whose interrupt was lost.
     watchdog: Pin<KBox<Watchdog<Watch>>>,
-    _irqs: KVec<Irq<Eq, Place>>,
+    _irqs: KVec<Irq<Eq>>,
     _index: MyIndex,
     _enabled: Enabled<'bound>,
 }

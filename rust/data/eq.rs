@@ -90,15 +90,8 @@ use kernel::{
     },
 };
 
-/// Where polls run. `make modules POLL=thread` selects threads, for comparison.
-#[cfg(not(poll_thread))]
-pub(crate) type Place = poller::Bh;
-/// Where polls run.
-#[cfg(poll_thread)]
-pub(crate) type Place = poller::Thread;
-
 /// The poll of an EQ, and what schedules it.
-pub(crate) type EqPoller = poller::Poller<Eq, Place>;
+pub(crate) type EqPoller = poller::Poller<Eq>;
 
 /// Base-two logarithm of the entries of an EQ, unless the device allows fewer.
 const LOG_DEPTH: u8 = 12;

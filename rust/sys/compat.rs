@@ -33,8 +33,6 @@ mod v7_3 {
     pub(in super::super) type IrqReturn = bindings::irqreturn;
     /// The interrupt was ours and is dealt with.
     pub(in super::super) const IRQ_HANDLED: IrqReturn = bindings::irqreturn::IRQ_HANDLED;
-    /// The thread has to run.
-    pub(in super::super) const IRQ_WAKE_THREAD: IrqReturn = bindings::irqreturn::IRQ_WAKE_THREAD;
 
     /// Orders reads of memory that a device writes.
     #[inline(always)]
@@ -84,8 +82,6 @@ mod v7_2 {
     pub(in super::super) type IrqReturn = bindings::irqreturn_t;
     /// The interrupt was ours and is dealt with.
     pub(in super::super) const IRQ_HANDLED: IrqReturn = bindings::irqreturn_IRQ_HANDLED;
-    /// The thread has to run.
-    pub(in super::super) const IRQ_WAKE_THREAD: IrqReturn = bindings::irqreturn_IRQ_WAKE_THREAD;
 
     unsafe extern "C" {
         safe fn qpair_dma_rmb();

@@ -14,8 +14,6 @@
 use super::{
     gate::Gate,
     poller::{
-        Bh,
-        Context,
         Handler,
         Poller, //
     }, //
@@ -119,22 +117,22 @@ impl<'a> Vectors<'a> {
 /// # Invariants
 ///
 /// `irq` is requested with the poller's cookie, and the poller is claimed.
-struct Registered<H: Handler, C: Context> {
+struct Registered<H: Handler> {
     irq: u32,
-    poller: Arc<Poller<H, C>>,
+    poller: Arc<Poller<H>>,
     /// The interrupt core has a pointer to it.
     _name: CString,
     _allocation: Arc<Devres<Allocation>>,
 }
 
-impl<H: Handler, C: Context> Registered<H, C> {
+impl<H: Handler> Registered<H> {
     /// # Safety
     ///
     /// The result is dropped before the poller's device is no longer bound.
     unsafe fn new(
         irq: u32,
         name: CString,
-        poller: Arc<Poller<H, C>>,
+        poller: Arc<Poller<H>>,
         allocation: Arc<Devres<Allocation>>,
     ) -> Result<Self> {
         // Claim before the request, so that an immediate interrupt is polled.
@@ -142,17 +140,12 @@ impl<H: Handler, C: Context> Registered<H, C> {
         // SAFETY: `release` is called by the drop, so the device is bound until then by the
         // caller's promise, or below.
         unsafe { poller.claim(irq)? };
-        let thread: bindings::irq_handler_t = if C::THREADED {
-            Some(Poller::<H, C>::thread)
-        } else {
-            None
-        };
-        // SAFETY: Name and poller live until after `free_irq`; the handlers are for such a cookie.
+        // SAFETY: Name and poller live until after `free_irq`; the handler is for such a cookie.
         let requested = to_result(unsafe {
             bindings::request_threaded_irq(
                 irq,
-                Some(Poller::<H, C>::hard),
-                thread,
+                Some(Poller::<H>::hard),
+                None,
                 0,
                 name.as_char_ptr(),
                 poller.cookie(),
@@ -177,12 +170,12 @@ impl<H: Handler, C: Context> Registered<H, C> {
     }
 }
 
-impl<H: Handler, C: Context> Drop for Registered<H, C> {
+impl<H: Handler> Drop for Registered<H> {
     /// Sleeps.
     fn drop(&mut self) {
         self.poller.leave();
-        // SAFETY: Requested and claimed, by the type invariant. First the handlers end, which
-        // schedule the poll, then the poll, which schedules itself.
+        // SAFETY: Requested and claimed, by the type invariant. First the handler ends, which
+        // schedules the poll, then the poll, which schedules itself.
         unsafe {
             bindings::free_irq(self.irq, self.poller.cookie());
             self.poller.release();
@@ -191,12 +184,12 @@ impl<H: Handler, C: Context> Drop for Registered<H, C> {
 }
 
 /// A registered interrupt. Its poller runs while it exists and the device is bound.
-pub struct Irq<H: Handler, C: Context = Bh> {
-    poller: Arc<Poller<H, C>>,
-    _registered: Devres<Registered<H, C>>,
+pub struct Irq<H: Handler> {
+    poller: Arc<Poller<H>>,
+    _registered: Devres<Registered<H>>,
 }
 
-impl<H: Handler, C: Context> Irq<H, C> {
+impl<H: Handler> Irq<H> {
     /// Registers `poller` for vector `index`, under `name` in `/proc/interrupts`. The interrupt may
     /// occur before this returns. Sleeps.
     ///
@@ -208,7 +201,7 @@ impl<H: Handler, C: Context> Irq<H, C> {
         vectors: &Vectors<'_>,
         index: u32,
         name: fmt::Arguments<'_>,
-        poller: Arc<Poller<H, C>>,
+        poller: Arc<Poller<H>>,
     ) -> Result<Self> {
         let irq = vectors.irq(index)?;
         let name = CString::try_from_fmt(name)?;
@@ -227,7 +220,7 @@ impl<H: Handler, C: Context> Irq<H, C> {
     }
 
     /// The poller, to schedule or to pause it.
-    pub fn poller(&self) -> &Arc<Poller<H, C>> {
+    pub fn poller(&self) -> &Arc<Poller<H>> {
         &self.poller
     }
 }

@@ -18,22 +18,18 @@
 //! it in the time that the scheduler has given to its thread, which is a share as any process has
 //! it. When that is, says the handler.
 //!
-//! Where it runs is a type parameter: [`Bh`] (softirq, no switch of context; must not sleep) or
-//! [`Thread`] (the interrupt's own thread; may sleep, and can be given a priority).
-//!
-//! Which CPU that is says the interrupt's affinity: [`Poller::spread`].
+//! It runs in BH work: in softirq context, without a switch of context, on the CPU of the interrupt
+//! or of the relay. Which CPU that is says the interrupt's affinity: [`Poller::spread`].
 //!
 //! A poller outlives its interrupt: it may be scheduled at any time, but only runs while an
 //! [`Irq`](super::irq::Irq) is registered for it, hence while its device is bound.
 
 use super::compat::{
     IrqReturn,
-    IRQ_HANDLED,
-    IRQ_WAKE_THREAD, //
+    IRQ_HANDLED, //
 };
 use core::{
     cell::UnsafeCell,
-    marker::PhantomData,
     pin::Pin,
     ptr, //
 };
@@ -58,7 +54,6 @@ use kernel::{
             Relaxed,
             Release, //
         },
-        rcu,
         Arc,
         LockClassKey,
         Mutex, //
@@ -108,42 +103,12 @@ pub trait Handler: Send + Sync + 'static {
     /// atomics and trace points, nothing else.
     fn interrupt(&self, dev: &Device<Bound>);
 
-    /// Does a bounded amount of work. Context: that of the poller's type, [`Bh`] or [`Thread`].
-    /// In [`Bh`] it must not sleep and must not drop what sleeps when dropped.
+    /// Does a bounded amount of work. Context: BH. It must not sleep and must not drop what sleeps
+    /// when dropped.
     ///
     /// `given`: the scheduler has given the time, for this and for the polls that follow it at once.
     fn poll(&self, dev: &Device<Bound>, state: &mut Self::State, given: bool) -> Next;
 }
-
-/// Where a poll runs: [`Bh`] or [`Thread`].
-pub trait Context: sealed::Sealed + Send + Sync + 'static {
-    /// In the interrupt's thread.
-    const THREADED: bool;
-}
-
-/// In softirq context, on the CPU of the interrupt, or of the relay.
-pub enum Bh {}
-
-/// In the interrupt's thread.
-pub enum Thread {}
-
-impl Context for Bh {
-    const THREADED: bool = false;
-}
-
-impl Context for Thread {
-    const THREADED: bool = true;
-}
-
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::Bh {}
-    impl Sealed for super::Thread {}
-}
-
-/// The right to the state of a poller whose poll does not run. Each poller has one, inside its
-/// lock.
-struct Alone(());
 
 /// Where the interrupt of a poller is wanted.
 ///
@@ -166,18 +131,19 @@ unsafe impl Send for Seat {}
 ///
 /// - `work` and `relay` are enabled only while `irq` is not zero.
 /// - `irq` is not zero only while an `Irq` owns the poller; then `dev` is bound.
-/// - `state` is accessed by the poll, which excludes itself, and by [`Self::paused`], which has
-///   [`Alone`] and keeps the poll from running. A threaded poll takes [`Alone`] itself.
+/// - `state` is accessed by the poll, which excludes itself, and by [`Self::paused`], which holds
+///   `pause` and keeps the poll from running.
 #[pin_data]
-pub struct Poller<H: Handler, C: Context = Bh> {
+pub struct Poller<H: Handler> {
     #[pin]
     work: Opaque<bindings::work_struct>,
     #[pin]
     relay: Opaque<bindings::work_struct>,
     /// The next poll is the relay's.
     given: Atomic<bool>,
+    /// Held while the poll is paused.
     #[pin]
-    alone: Mutex<Alone>,
+    pause: Mutex<()>,
     /// Interrupt number, 0 if there is none.
     irq: Atomic<u32>,
     /// Held while the interrupt is moved.
@@ -186,17 +152,16 @@ pub struct Poller<H: Handler, C: Context = Bh> {
     state: UnsafeCell<H::State>,
     handler: H,
     dev: ARef<Device>,
-    _context: PhantomData<C>,
 }
 
 // SAFETY: The work item may be freed by any thread, the rest is `Send`.
-unsafe impl<H: Handler, C: Context> Send for Poller<H, C> {}
+unsafe impl<H: Handler> Send for Poller<H> {}
 
 // SAFETY: `state` is `Send` and accessed exclusively, by the type invariant. The work item has its
 // own synchronization, the rest is `Sync`.
-unsafe impl<H: Handler, C: Context> Sync for Poller<H, C> {}
+unsafe impl<H: Handler> Sync for Poller<H> {}
 
-impl<H: Handler, C: Context> Poller<H, C> {
+impl<H: Handler> Poller<H> {
     /// Makes a poller that nothing runs yet. Sleeps.
     ///
     /// # Errors
@@ -210,13 +175,12 @@ impl<H: Handler, C: Context> Poller<H, C> {
                 work <- Self::item(Self::run, c"Poller::work", static_lock_class!()),
                 relay <- Self::item(Self::relay, c"Poller::relay", static_lock_class!()),
                 given: Atomic::new(false),
-                alone <- new_mutex!(Alone(()), "Poller::alone"),
+                pause <- new_mutex!((), "Poller::pause"),
                 irq: Atomic::new(0),
                 seat <- new_mutex!(Seat { irq: None, mask: None }, "Poller::seat"),
                 state: UnsafeCell::new(state),
                 handler,
                 dev: dev.into(),
-                _context: PhantomData,
             }),
             GFP_KERNEL,
         )
@@ -254,61 +218,34 @@ impl<H: Handler, C: Context> Poller<H, C> {
     /// Does nothing while no interrupt is registered.
     #[inline]
     pub fn schedule(&self) {
-        if C::THREADED {
-            // The interrupt may be freed at any time, and its descriptor after a grace period.
-            let descriptor = rcu::read_lock();
-            let irq = self.irq.load(Relaxed);
-            if irq != 0 {
-                // SAFETY: A descriptor that is found stays until the RCU lock is released. The
-                // function looks for a handler with our cookie under the descriptor's lock, and
-                // does nothing if there is none.
-                unsafe { bindings::irq_wake_thread(irq, self.cookie()) };
-            }
-            drop(descriptor);
-        } else {
-            // SAFETY: The work item is initialised, and is disabled before it is freed: a
-            // disabled one is not queued. It is never queued elsewhere.
-            unsafe {
-                bindings::queue_work_on(
-                    bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int,
-                    bindings::system_bh_wq,
-                    self.work.get(),
-                )
-            };
-        }
+        // SAFETY: The work item is initialised, and is disabled before it is freed: a disabled one
+        // is not queued. It is never queued elsewhere.
+        unsafe {
+            bindings::queue_work_on(
+                bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int,
+                bindings::system_bh_wq,
+                self.work.get(),
+            )
+        };
     }
 
     /// Gives `f` the state, while the poll does not run; then schedules the poll. Process
     /// context, sleeps. Not from within the poll.
     pub fn paused<R>(&self, f: impl FnOnce(&H, &mut H::State) -> R) -> R {
-        let mut alone = self.alone.lock();
-        if !C::THREADED {
-            // SAFETY: Initialised in `new`.
-            unsafe { bindings::disable_work_sync(self.work.get()) };
-        }
-        // SAFETY: A poll in BH is disabled and has ended.
-        let result = f(&self.handler, unsafe { self.state(&mut alone) });
-        if !C::THREADED {
-            // SAFETY: Disabled above.
-            // INVARIANT: One level of disabling less than before; the one from `new` or
-            // `release` stays if there is no interrupt.
-            unsafe { bindings::enable_work(self.work.get()) };
-        }
-        drop(alone);
+        let pause = self.pause.lock();
+        // SAFETY: Initialised in `new`.
+        unsafe { bindings::disable_work_sync(self.work.get()) };
+        // SAFETY: The poll is disabled and has ended, and `pause` is held: by the type invariant
+        // nothing else accesses the state.
+        let result = f(&self.handler, unsafe { &mut *self.state.get() });
+        // SAFETY: Disabled above.
+        // INVARIANT: One level of disabling less than before; the one from `new` or `release`
+        // stays if there is no interrupt.
+        unsafe { bindings::enable_work(self.work.get()) };
+        drop(pause);
         // Disabling took away what had been scheduled.
         self.schedule();
         result
-    }
-
-    /// The state, for a caller that has the right to it. A threaded poll needs `alone` to run.
-    ///
-    /// # Safety
-    ///
-    /// A poll in BH does not run for as long as the result is used.
-    #[allow(clippy::mut_from_ref)]
-    unsafe fn state<'a>(&'a self, _alone: &'a mut Alone) -> &'a mut H::State {
-        // SAFETY: By the type invariant: the caller has `Alone`, and no poll runs.
-        unsafe { &mut *self.state.get() }
     }
 
     /// Makes the poller run for interrupt `irq`.
@@ -339,7 +276,7 @@ impl<H: Handler, C: Context> Poller<H, C> {
     ///
     /// # Safety
     ///
-    /// After a successful `claim`, once. The interrupt's handlers do not run any more.
+    /// After a successful `claim`, once. The interrupt's handler does not run any more.
     pub(super) unsafe fn release(&self) {
         // Each may queue the other, which does nothing when that is disabled.
         //
@@ -401,7 +338,7 @@ impl<H: Handler, C: Context> Poller<H, C> {
         ptr::eq(super::raw_device(&self.dev), super::raw_device(dev))
     }
 
-    /// What the interrupt's handlers are registered with.
+    /// What the interrupt's handler is registered with.
     pub(super) fn cookie(&self) -> *mut c_void {
         ptr::from_ref(self).cast_mut().cast()
     }
@@ -424,35 +361,8 @@ impl<H: Handler, C: Context> Poller<H, C> {
         let this = unsafe { &*cookie.cast::<Self>() };
         // SAFETY: As above.
         this.handler.interrupt(unsafe { this.bound() });
-        if C::THREADED {
-            IRQ_WAKE_THREAD
-        } else {
-            this.schedule();
-            IRQ_HANDLED
-        }
-    }
-
-    /// The interrupt's thread.
-    ///
-    /// # Safety
-    ///
-    /// `cookie` is that of a poller, and an `Irq` owns it.
-    pub(super) unsafe extern "C" fn thread(_irq: c_int, cookie: *mut c_void) -> IrqReturn {
-        // SAFETY: By the caller's promise.
-        let this = unsafe { &*cookie.cast::<Self>() };
-        loop {
-            // A point where others may run, also where the kernel does not preempt.
-            kernel::task::might_sleep();
-            let mut alone = this.alone.lock();
-            // SAFETY: As above. Nothing polls in BH.
-            let next = unsafe {
-                this.handler
-                    .poll(this.bound(), this.state(&mut alone), true)
-            };
-            if next == Next::Done {
-                return IRQ_HANDLED;
-            }
-        }
+        this.schedule();
+        IRQ_HANDLED
     }
 
     /// The work item.
