@@ -6,16 +6,13 @@
 //! doorbell page, a user by the effective user ID of the task that opened the context. A reset ends
 //! all objects and clears all counts: a page belongs to the epoch in which it was taken.
 
-use crate::{
-    queue::quota::{
-        Account,
-        Kind,
-        Mark,
-        PerKind,
-        Scope,
-        Sums, //
-    },
-    sys::compat::edquot, //
+use crate::queue::quota::{
+    Account,
+    Kind,
+    Mark,
+    PerKind,
+    Scope,
+    Sums, //
 };
 use kernel::{
     prelude::*,
@@ -228,7 +225,7 @@ impl Shares {
 /// The error of an object that is refused.
 pub(super) fn refusal(scope: Scope) -> Error {
     match scope {
-        Scope::Context | Scope::User => edquot(),
+        Scope::Context | Scope::User => EDQUOT,
         Scope::Users => ENOSPC,
     }
 }

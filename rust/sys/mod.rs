@@ -22,7 +22,7 @@
 //! | [`eventfd`] | signalling a process from any context |
 //! | [`current`] | privileges and limits of the calling task |
 //! | [`trace`] | trace points |
-//! | [`compat`] | all differences between the supported kernels |
+//! | [`compat`] | what differs from one series of the kernel to the next |
 //!
 //! `shim.c` wraps C macros and inline functions.
 //!

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Wrappers of macros and inline functions, which Rust cannot call: VMA flags,
- * DMA mapping errors, rlimits and signals, rescheduling, softirqs, the
- * scheduler clock, idle CPUs, and the DMA barriers that older kernels lack in
- * Rust. Also defines the trace points. Nothing else.
+ * What exists as a macro or an inline function only, and so cannot be called
+ * from Rust: protection and flags of a memory area, whether a DMA mapping
+ * failed, the limits of a task, when it gives way to others, when softirqs run,
+ * the scheduler's clock, whether a CPU is idle, and the definitions of the trace
+ * points. Nothing else.
  */
 #include <linux/bottom_half.h>
 #include <linux/dma-mapping.h>
@@ -12,8 +13,6 @@
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
 #include <linux/types.h>
-#include <linux/version.h>
-#include <asm/barrier.h>
 
 #define CREATE_TRACE_POINTS
 #define CREATE_RUST_TRACE_POINTS
@@ -81,24 +80,3 @@ bool qpair_idle(void)
 {
 	return is_idle_task(current) && !need_resched();
 }
-
-#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 3, 0)
-void qpair_dma_rmb(void);
-void qpair_dma_wmb(void);
-void qpair_dma_mb(void);
-
-void qpair_dma_rmb(void)
-{
-	dma_rmb();
-}
-
-void qpair_dma_wmb(void)
-{
-	dma_wmb();
-}
-
-void qpair_dma_mb(void)
-{
-	dma_mb();
-}
-#endif

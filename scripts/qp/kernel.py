@@ -22,9 +22,15 @@ from qp import archive
 from qp import base
 from qp import cache
 
-FIRST = (7, 2)
-LAST = (7, 3)
-RANGE = f"{FIRST[0]}.{FIRST[1]} to {LAST[0]}.{LAST[1]}"
+
+def series_of(name):
+    """A series that Kbuild names."""
+    found = re.search(rf"^{name} := (\d+)\.(\d+)$", (base.TOP / "Kbuild").read_text(), re.MULTILINE)
+    return int(found[1]), int(found[2])
+
+
+FIRST, LAST = series_of("OLDEST"), series_of("NEWEST")
+RANGE = " to ".join(f"{major}.{minor}" for major, minor in sorted({FIRST, LAST}))
 
 # Counts changes of the recipes below.
 RECIPE = 1

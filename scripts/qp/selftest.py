@@ -23,7 +23,9 @@ from qp import figures
 from qp import guest
 from qp import imports
 from qp import initramfs
+from qp import kernel
 from qp import ktap
+from qp import payload
 from qp import peers
 from qp import plots
 from qp import profile
@@ -566,6 +568,25 @@ class Timed(unittest.TestCase):
             "| `timed_write1m_iommu_cost` | reported | | not measured |",
         ):
             self.assertIn(line, table)
+
+
+class Series(unittest.TestCase):
+    def said(self, major, minor):
+        """What Kbuild says of a kernel's series; nothing is built."""
+        command = ["make", "-n", "-f", base.TOP / "Kbuild", f"VERSION={major}", f"PATCHLEVEL={minor}"]
+        return subprocess.run(command, capture_output=True, text=True).stderr
+
+    def test_kbuild_refuses_an_older_kernel_and_warns_of_a_newer_one(self):
+        (first, oldest), (last, newest) = kernel.FIRST, kernel.LAST
+        for series in ((first, oldest), (last, newest)):
+            self.assertNotIn("qpair:", self.said(*series))
+        for series in ((first, oldest - 1), (first - 1, 99)):
+            self.assertRegex(self.said(*series), r"qpair: error: Linux .* is older .*; remedy: ")
+        for series in ((last, newest + 1), (last, 10 * newest), (last + 1, 0)):
+            said = self.said(*series)
+            self.assertRegex(said, r"qpair: warning: Linux .* is newer")
+            # It is shown with what the compiler warns of.
+            self.assertTrue(payload.WARNING.search(said))
 
 
 class Threads(unittest.TestCase):
