@@ -150,8 +150,8 @@ layout! {
         opcode: u8 = 3 @ 32,
         /// How it went: a [status](super::status::Status).
         status: u8 = 3 @ 40,
-        /// Detail: a [reason](super::status::Detail), or an [admin
-        /// error](super::status::AdminError).
+        /// Detail: a [reason](super::status::Detail), or an
+        /// [admin error](super::status::AdminError).
         vendor: u8 = 3 @ 48,
         /// [`cqe_flags`].
         flags: u8 = 3 @ 56,

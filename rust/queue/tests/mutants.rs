@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Runs the suite under each wrong variant, and demands that each is caught. A variant is of a thread, so there is a worker for each CPU.
+//! Runs the suite under each wrong variant, and demands that each is caught. A variant is of a
+//! thread, so there is a worker for each CPU.
 //!
 //! A name as argument runs that one only, under every check.
 

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The order of memory, explored by loom on the ring code itself.
 //!
-//! loom runs two threads in every interleaving, and lets each load see every value that the C11 model permits. One thread is
-//! software: the consumers and producers of this crate, on a [`Storage`] whose three points of order are fences. The other is the device, which
-//! is ordered as PCI orders it: its writes arrive in the order in which it made them, and a doorbell brings whatever was written before it
-//! in the order of [`Storage::before_tail`] and [`Storage::before_head`].
+//! loom runs two threads in every interleaving, and lets each load see every value that the C11
+//! model permits. One thread is software: the consumers and producers of this crate, on a
+//! [`Storage`] whose three points of order are fences. The other is the device, which is ordered as
+//! PCI orders it: its writes arrive in the order in which it made them, and a doorbell brings
+//! whatever was written before it in the order of [`Storage::before_tail`] and
+//! [`Storage::before_head`].
 //!
-//! The word that has the owner bit is an atomic. All others are plain cells, of which loom demands that an access of the device and one of software
-//! never meet: between them has to be a chain of barriers. That catches what values cannot show. C11 threads do not let a load see
-//! a store that comes later in time, so no value betrays a body that is still being read when its slot has been given back; the missing
-//! chain does.
+//! The word that has the owner bit is an atomic. All others are plain cells, of which loom demands
+//! that an access of the device and one of software never meet: between them has to be a chain of
+//! barriers. That catches what values cannot show. C11 threads do not let a load see a store that
+//! comes later in time, so no value betrays a body that is still being read when its slot has been
+//! given back; the missing chain does.
 //!
-//! What loom cannot express: barriers against the compiler alone (a volatile access is here a relaxed atomic, which may be reordered more, never less),
-//! the difference between `dma_rmb` and a full barrier (both are at least the fence here), and write-combining of the bus. A doorbell is an atomic,
-//! so loom also tries orders of doorbells that PCI forbids.
+//! What loom cannot express: barriers against the compiler alone (a volatile access is here a
+//! relaxed atomic, which may be reordered more, never less), the difference between `dma_rmb` and a
+//! full barrier (both are at least the fence here), and write-combining of the bus. A doorbell is
+//! an atomic, so loom also tries orders of doorbells that PCI forbids.
 
 #![allow(unreachable_pub)]
 
@@ -176,7 +180,7 @@ impl Shared {
     fn load(&self, at: usize) -> u64 {
         match &self.words[at] {
             Word::Last(word) => word.load(Relaxed),
-            // SAFETY: loom panics if somebody writes meanwhile.
+            // SAFETY: loom panics on a concurrent write.
             Word::Plain(word) => word.with(|word| unsafe { *word }),
         }
     }
@@ -184,7 +188,7 @@ impl Shared {
     fn store(&self, at: usize, new: u64) {
         match &self.words[at] {
             Word::Last(word) => word.store(new, Relaxed),
-            // SAFETY: loom panics if somebody reads or writes meanwhile.
+            // SAFETY: loom panics on a concurrent read or write.
             Word::Plain(word) => word.with_mut(|word| unsafe { *word = new }),
         }
     }
@@ -221,7 +225,8 @@ fn is_whole(words: [u64; 4], what: u64) -> bool {
     [a, b, c, d & !OWNER] == entry(what)
 }
 
-/// Owner word against body; and, since the one place of the ring is used twice, the body against the head that gives it back.
+/// Owner word against body; and, since the one place of the ring is used twice, the body against
+/// the head that gives it back.
 fn entries_are_whole(without: Without) {
     let ring = Shared::new(4, 4, without);
     let head = Bell::new();
@@ -254,7 +259,8 @@ fn entries_are_whole(without: Without) {
     device.join().expect("a device");
 }
 
-/// A CQE is there when its EQE is: the barrier after an EQE's owner word is one for all that was written before it.
+/// A CQE is there when its EQE is: the barrier after an EQE's owner word is one for all that was
+/// written before it.
 fn an_event_comes_after_its_completion(without: Without) {
     let cq_ring = Shared::new(4, 4, Without::Nothing);
     let eq_ring = Shared::atomic(2, 2, without);
@@ -277,7 +283,8 @@ fn an_event_comes_after_its_completion(without: Without) {
     device.join().expect("a device");
 }
 
-/// Doorbell against entry; and, since the one block of the SQ is used twice, the device's reading it against the next post.
+/// Doorbell against entry; and, since the one block of the SQ is used twice, the device's reading
+/// it against the next post.
 fn work_requests_are_whole(without: Without) {
     let (sq_ring, cq_ring) = (Shared::new(8, 0, without), Shared::new(4, 4, without));
     let (tail, head) = (Bell::new(), Bell::new());
@@ -425,7 +432,8 @@ fn explore(mutant: Option<Mutant>, without: Without, body: fn(Without)) -> Resul
     result.map(|()| executions.load(Plainly)).map_err(said)
 }
 
-/// `body` holds in all executions, and each of the wrong variants is caught, with what loom says of it.
+/// `body` holds in all executions, and each of the wrong variants is caught, with what loom says of
+/// it.
 fn holds(name: &str, body: fn(Without), wrong: &[(Option<Mutant>, Without, &str)]) {
     let executions = explore(None, Without::Nothing, body).unwrap_or_else(|said| panic!("{said}"));
     println!("states: {name}: {executions} executions, nothing wrong");
@@ -501,8 +509,9 @@ fn arm_against_check() {
             "slept through",
         )],
     );
-    // No barrier can be left out here that loses a completion, for the arm carries the index up to which software has looked, and the
-    // device compares. What the barrier before it is for is in `owner_word_against_body`.
+    // No barrier can be left out here that loses a completion, for the arm carries the index up to
+    // which software has looked, and the device compares. What the barrier before it is for is in
+    // `owner_word_against_body`.
     for without in [Without::BeforeHead, Without::BeforeTail] {
         let executions = explore(None, without, no_completion_is_slept_through);
         assert!(executions.is_ok(), "{without:?}: {executions:?}");

@@ -56,7 +56,7 @@ fn a_failed_request_says_why_and_the_rest_is_flushed() {
     );
     assert_eq!(b.near.query().unwrap().state, 5);
 
-    // The peer did nothing wrong, but finds nobody any more; a reset makes the pair whole again.
+    // The peer did nothing wrong, but its peer is gone; a reset makes the pair whole again.
     let Bench {
         near, far, cq, mr, ..
     } = b;
@@ -80,7 +80,7 @@ fn a_reset_forgets_what_was_under_way() {
     let mut b = bench(context);
     for life in 0..50 {
         let sge = [b.mr.sge(0, 8)];
-        // Completions that nobody polls before the reset, and receives that nothing fills.
+        // Completions that are not polled before the reset, and receives that nothing fills.
         for id in 0..life % 9 {
             b.near
                 .post_send(&[WorkRequest::nop(id).signaled()])
@@ -93,7 +93,7 @@ fn a_reset_forgets_what_was_under_way() {
         // The slots of the life before come back with the head; `init` publishes it if need be.
         assert!(
             poll(&b.cq).is_empty(),
-            "what is of the life before is nobody's"
+            "entries from before the reset are stale"
         );
         let near = near.init(PEER).unwrap().rtr(peer.1).unwrap();
         let far = far.init(PEER).unwrap().rtr(peer.0).unwrap();
@@ -168,7 +168,7 @@ fn garbage_completions_give_nothing() {
     };
     // Nothing is posted, so nothing can be done.
     inject(good);
-    // Of somebody who never was.
+    // Of a queue pair that never existed.
     inject(Cqe {
         qp: qpair::Number::from_raw(!0),
         ..good
@@ -265,7 +265,7 @@ fn a_peer_that_was_not_named_is_not_heard() {
     assert_eq!(came.len(), 1);
     assert_eq!(came[0].status(), Status::RetryExceeded);
     assert!(poll(&b.cq).is_empty());
-    // And its memory is not for those who guess.
+    // And guessing its key gives no access to its memory.
     let (near, far) = connect(&b.pd, &options, &options);
     let guess = Remote {
         addr: b.mr.addr(),
@@ -284,7 +284,7 @@ fn nothing_stays_pinned() {
         drop(bench(context.clone()));
     }
     drop(context);
-    let left: Fake = std::sync::Arc::into_inner(fake).expect("nobody has it any more");
+    let left: Fake = std::sync::Arc::into_inner(fake).expect("the last reference");
     let machine = left.machine();
     assert_eq!(machine.pinned(), 4, "the driver's own rings");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Posting, polling and arming allocate nothing and call nobody but the doorbell page.
+//! Posting, polling and arming allocate nothing, and only write to the doorbell page.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -148,7 +148,8 @@ fn every_byte_is_found_again() {
     });
 }
 
-/// By trying every page size: the largest that fits all seams needs no fewer pages than what was taken.
+/// By trying every page size: the largest that fits all seams needs no fewer pages than what was
+/// taken.
 fn the_page_is_the_best() {
     holds(
         3000,

@@ -196,7 +196,7 @@ fn deferred_free_waits_for_the_head() {
     });
 }
 
-/// A destroy for each event, for ever: nobody waits for more than two buckets.
+/// A destroy for each event, for ever: no slot waits for more than two buckets.
 fn deferred_free_is_bounded() {
     let (mut head, mut pool) = Head::new(Index::new(u32::MAX - 100));
     let mut deferred = DeferredFree::new(RING);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Two sides and the wire between them, on random schedules: no send meets an empty receive queue, nobody waits for ever, and
-//! acknowledgements end.
+//! Two sides and the wire between them, on random schedules: no send meets an empty receive queue,
+//! no side waits for ever, and acknowledgements end.
 
 use super::checks;
 use super::rng::with_seeds;

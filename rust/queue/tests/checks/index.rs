@@ -114,7 +114,8 @@ fn places_are_those_of_unwrapped_indices() {
             if (head..=head + used).contains(&at) {
                 assert_eq!(place, Place::Within((at - head) as u32));
             } else if at < head && head - at < 1 << 31 {
-                // The distance of a whole half lap can be read both ways when the ring is that deep.
+                // The distance of a whole half lap can be read both ways when the ring is that
+                // deep.
                 assert_eq!(place, Place::Behind);
             } else if at > head + used && at - head < 1 << 31 {
                 assert_eq!(place, Place::Beyond);

@@ -33,11 +33,12 @@ const WINDOW: u64 = 2_000_000;
 /// From an interrupt to its poll.
 const POLL: u64 = 5_000;
 
-/// Who makes completions.
+/// The source of completions.
 enum Load {
-    /// Nobody waits for them: this many nanoseconds apart on the average.
+    /// Independent arrivals: this many nanoseconds apart on average.
     Open(u64),
-    /// So many at a time, each for one that was consumed, by a device that takes so many nanoseconds.
+    /// So many at a time, each for one that was consumed, by a device that takes so many
+    /// nanoseconds.
     Closed(u32, u64),
 }
 
@@ -208,7 +209,8 @@ fn low_rates_are_left_alone() {
     }
 }
 
-/// From whatever rate, within a few samples; a hundred thousand a second are sixteen to an interrupt.
+/// From whatever rate, within a few samples; a hundred thousand a second are sixteen to an
+/// interrupt.
 fn high_rates_come_down_to_the_target() {
     for gap in [10_000, 8_000, 4_000, 2_000, 1_000] {
         for single in [false, true] {
@@ -270,8 +272,8 @@ fn closed_loops_are_not_slowed() {
     });
 }
 
-/// A loop that turns too fast and makes an interrupt each time is held at the cap, without wavering;
-/// and is let go when it turns slowly.
+/// A loop that turns too fast and makes an interrupt each time is held at the cap, without
+/// wavering; and is let go when it turns slowly.
 fn what_cannot_be_collected_is_capped() {
     for service in [1_000, 5_000, 12_000, 17_000, 19_000] {
         let mut world = World::new(Load::Closed(1, service), true, true);
@@ -302,8 +304,8 @@ fn a_load_that_ends_leaves_nothing() {
     }
 }
 
-/// Completions of an EQ in each 10 ms, recorded in a guest (TCG, one EQ, moderation off) while the loopback client did
-/// what the name says.
+/// Completions of an EQ in each 10 ms, recorded in a guest (TCG, one EQ, moderation off) while the
+/// loopback client did what the name says.
 const RECORDED: &[(&str, &[u64])] = &[
     (
         "two queue pairs, 64 writes in flight, then nothing",

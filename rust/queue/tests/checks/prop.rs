@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! proptest in a plain function: deterministic, shrinking, and the smallest failing input in the message.
+//! proptest in a plain function: deterministic, shrinking, and the smallest failing input in the
+//! message.
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::Config;

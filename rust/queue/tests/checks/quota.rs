@@ -189,7 +189,8 @@ fn an_index_that_is_free_is_given_out() {
     });
 }
 
-/// One object after the other, which the device frees at once: it is asked once for a share of them.
+/// One object after the other, which the device frees at once: it is asked once for a share of
+/// them.
 fn one_after_the_other() {
     let mut world = World::default();
     let at = world.open(Some(0));

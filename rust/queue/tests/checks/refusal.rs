@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A refusal changes nothing: after an operation that was refused, a rule's whole state is what it was before.
+//! A refusal changes nothing: after an operation that was refused, a rule's whole state is what it
+//! was before.
 //!
-//! Each check takes a rule through random states by random operations, good and bad ones. The state is compared as its
-//! `Debug` text, which has every field. A counter of refusals may move and is left out of the text. A check that does not meet
-//! each refusal that it names fails.
+//! Each check takes a rule through random states by random operations, good and bad ones. The state
+//! is compared as its `Debug` text, which has every field. A counter of refusals may move and is
+//! left out of the text. A check that does not meet each refusal that it names fails.
 
 use super::checks;
 use super::memory::Memory;

@@ -40,7 +40,8 @@ checks![
 const SQ: RingId = RingId::new(7, 0);
 const CQ: RingId = RingId::new(3, 0);
 
-/// Work requests of 1 to 4 blocks go round a small ring across the wrap of all indices, every one signalled.
+/// Work requests of 1 to 4 blocks go round a small ring across the wrap of all indices, every one
+/// signalled.
 fn blocks_go_round() {
     let depth = Depth::new(8).unwrap();
     let first = Index::new(u32::MAX - 100);
@@ -252,7 +253,7 @@ fn the_publication_must_reach_the_completion() {
     assert_eq!(sq.reclaim(cq.publish(|_| ())), 3);
 }
 
-/// A queue that nobody looks after, while others put 2^31 entries and more through its CQ.
+/// A queue that is not reclaimed while 2^31 entries and more of others pass its CQ.
 fn what_was_covered_long_ago_can_be_freed() {
     let depth = Depth::new(16).unwrap();
     for later in [0, 1, 1 << 30, 1 << 31, (1 << 31) + 1, 3 << 30, u32::MAX] {
@@ -283,7 +284,8 @@ fn what_was_covered_long_ago_can_be_freed() {
     }
 }
 
-/// Nobody ever asks for a completion; the device completes what it has; and any work request can still be posted.
+/// No post asks for a completion; the device completes what it has; and any work request can still
+/// be posted.
 fn a_queue_that_signals_nothing_goes_on() {
     holds(
         1500,
@@ -361,7 +363,8 @@ fn receives_of_every_stride_lie_where_they_should() {
     }
 }
 
-/// What is posted in batches is what is posted one by one: the same refusals, signals, blocks and slots.
+/// What is posted in batches is what is posted one by one: the same refusals, signals, blocks and
+/// slots.
 fn a_batch_is_its_posts() {
     let firsts = proptest::sample::select(vec![0u32, u32::MAX - 6]);
     let posts = vec(vec((0..6u32, any::<bool>()), 0..8), 1..8);
@@ -410,7 +413,8 @@ fn a_batch_is_its_posts() {
     );
 }
 
-/// A row of completions is what they are one by one; but until it ends nothing comes of it, nor if it is another CQ's.
+/// A row of completions is what they are one by one; but until it ends nothing comes of it, nor if
+/// it is another CQ's.
 fn a_row_is_its_completions() {
     holds(1500, vec(-2..16i32, 1..12), |offsets| {
         let first = Index::new(u32::MAX - 6);
@@ -441,7 +445,8 @@ fn a_row_is_its_completions() {
     });
 }
 
-/// At no place, no entry, another kind, one that is refused, and at the end of the memory; and nothing is lost there.
+/// At no place, no entry, another kind, one that is refused, and at the end of the memory; and
+/// nothing is lost there.
 fn a_row_of_reads_ends_where_it_should() {
     const KIND: u64 = 1 << 56;
     // Whether an entry is of the kind, and how many places there are at a time.

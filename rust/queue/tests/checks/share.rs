@@ -47,7 +47,7 @@ impl Cpu {
         self.process += time;
     }
 
-    /// Polls of a CPU that nobody wants, one after the other.
+    /// Polls on an idle CPU, one after the other.
     fn idle(&mut self, polls: u32) {
         for poll in 0..polls {
             let may = self.share.begin(self.now, Time::Idle);
@@ -115,8 +115,8 @@ fn a_light_load_never_asks() {
 fn idle_time_is_free() {
     let mut cpu = Cpu::new();
     cpu.idle(100);
-    assert!(!cpu.event([LOAN]), "owes for time that nobody wanted");
-    // Somebody is woken in each poll, and waits for its end.
+    assert!(!cpu.event([LOAN]), "owes for idle time");
+    // A task is woken in each poll, and waits for its end.
     let mut polls = 0;
     while cpu.share.begin(cpu.now, Time::Idle) && polls < 5 {
         cpu.now += LOAN;
@@ -125,9 +125,9 @@ fn idle_time_is_free() {
     }
     assert!(
         cpu.event([LOAN]),
-        "owes nothing for time that somebody waited for"
+        "owes nothing for time that a task waited"
     );
-    // One that leaves nothing to do has only woken somebody.
+    // A poll that ends without work left only wakes a task.
     cpu.compute(MOST);
     for _ in 0..5 {
         assert!(cpu.share.begin(cpu.now, Time::Idle));
@@ -135,7 +135,7 @@ fn idle_time_is_free() {
         cpu.share.end(cpu.now, false, true);
     }
     assert!(!cpu.event([LOAN]), "owes for polls that were done");
-    // And who owes may use it.
+    // A poll that owes may use idle time.
     assert!(cpu.event([LOAN; 5]), "did not have to ask");
     cpu.idle(100);
 }
@@ -145,7 +145,7 @@ fn a_debt_is_forgotten() {
     assert!(cpu.event([LOAN; 5]), "did not have to ask");
     cpu.compute(40 * LOAN);
     assert!(!cpu.event([LOAN / 2]), "has to ask for what was long ago");
-    // As long as somebody who has taken the whole machine away.
+    // As long as if the host had stopped the whole machine.
     cpu.event([1_000 * LOAN]);
     cpu.compute(MOST);
     assert!(!cpu.event([LOAN / 2]), "owes for what it did not have");

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Two senders and the wire between them: every interleaving.
 //!
-//! A message fills a receive of the peer's at once, which is the worst that the wire can do; the peer looks at what came in order, when it likes.
-//! A send completes at any time after it was posted. Data is sent for ever, so a state in which nothing
-//! can happen is a deadlock, and one in which nothing but sending can happen has to let both sides send.
+//! A message fills a receive of the peer's at once, which is the worst that the wire can do; the
+//! peer looks at what came in order, when it likes. A send completes at any time after it was
+//! posted. Data is sent for ever, so a state in which nothing can happen is a deadlock, and one in
+//! which nothing but sending can happen has to let both sides send.
 
 use ahash::AHasher;
 use qpair_queue::credit::RingId;
@@ -26,7 +27,8 @@ pub const END: &str = "acknowledgements end";
 pub const WHOLE: &str = "slots add up";
 pub const ALL: &[&str] = &[READY, TALK, END, WHOLE];
 
-/// Acknowledgements without data between them, of both sides together: with credits up to 4 there are fewer.
+/// Acknowledgements without data between them, of both sides together: with credits up to 4 there
+/// are fewer.
 const ANSWERS: u8 = 6;
 
 /// What either side has: sends under way, and receives posted.
@@ -238,7 +240,8 @@ impl Model for Talk {
     }
 }
 
-/// What came of an exploration that looks for violations of `properties`: the number of states, or what is wrong, and the way there.
+/// What came of an exploration that looks for violations of `properties`: the number of states, or
+/// what is wrong, and the way there.
 pub fn explore(
     mutant: Option<Mutant>,
     pact: Pact,
@@ -325,7 +328,8 @@ fn senders_never_wait_for_ever() {
     );
 }
 
-/// Every state that can be reached, but for the sends that are under way: `None` of them in any case, if `forget`.
+/// Every state that can be reached, but for the sends that are under way: `None` of them in any
+/// case, if `forget`.
 fn reached(pact: Pact, forget: bool) -> HashSet<State> {
     let talk = Talk { pact, mutant: None };
     let mut ahead = talk.init_states();
@@ -354,8 +358,9 @@ fn reached(pact: Pact, forget: bool) -> HashSet<State> {
     images
 }
 
-/// A send that completes later only hinders its sender: what else there is, is the same as if all completed at once. So what is shown of
-/// all pairs of credits where they do, is shown of them where they do not.
+/// A send that completes later only hinders its sender: what else there is, is the same as if all
+/// completed at once. So what is shown of all pairs of credits where they do, is shown of them
+/// where they do not.
 #[test]
 fn when_a_send_completes_makes_no_difference_to_the_peer() {
     let (mut number, mut sum) = (0, 0);

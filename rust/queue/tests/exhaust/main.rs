@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Every interleaving of small instances, by the model checker stateright, on the code of this crate.
+//! Every interleaving of small instances, by the model checker stateright, on the code of this
+//! crate.
 //!
-//! - [`state`], [`world`], [`queues`]: the event path. Device and driver, CQs of the kernel and of processes, their queue pairs.
+//! - [`state`], [`world`], [`queues`]: the event path. Device and driver, CQs of the kernel and of
+//!   processes, their queue pairs.
 //! - [`flow`]: two senders and the wire between them.
 //!
-//! Each instance is explored to its end: there is no bound on states, depth or time. Wrong variants of the rules have to
-//! be found out, each by what it breaks.
+//! Each instance is explored to its end: there is no bound on states, depth or time. Wrong variants
+//! of the rules have to be found out, each by what it breaks.
 
 #![allow(unreachable_pub)]
 
@@ -52,7 +54,8 @@ const fn reopen(tuning: Tuning) -> Tuning {
     }
 }
 
-/// n up to 3, k up to 2, and a budget of 1, of 2, and of more than can be spent. A budget bounds n and k as well, so these are all.
+/// n up to 3, k up to 2, and a budget of 1, of 2, and of more than can be spent. A budget bounds n
+/// and k as well, so these are all.
 const TUNINGS: &[Tuning] = &[
     tuning(1, 1, 1),
     tuning(1, 1, 2),
@@ -164,7 +167,8 @@ const SOLICITED_KERNEL: Instance = Instance {
     ..SOLICITED
 };
 
-/// A process arms with old indices and with such as are none, for CQs that are gone or not its own; its CQ comes and goes.
+/// A process arms with old indices and with such as are none, for CQs that are gone or not its own;
+/// its CQ comes and goes.
 const STALE: Instance = Instance {
     stale: true,
     cqs_go: 0b10,
@@ -184,14 +188,16 @@ const SILENT_REQUEST: Request = Request {
     ..Request::SIGNALLED
 };
 
-/// Work requests are signalled or not. With fewer blocks each has to be: the largest has four, and must fit beside those that are not.
+/// Work requests are signalled or not. With fewer blocks each has to be: the largest has four, and
+/// must fit beside those that are not.
 const SILENT: Instance = Instance {
     blocks: 5,
     requests: &[Request::SIGNALLED, SILENT_REQUEST],
     ..ONE
 };
 
-/// They are of one block or two; and their queue pair goes, so that the last ones may be without a completion.
+/// They are of one block or two; and their queue pair goes, so that the last ones may be without a
+/// completion.
 const SILENT_GO: Instance = Instance {
     requests: &[
         Request::SIGNALLED,
@@ -347,9 +353,10 @@ fn work_requests_without_completions() {
     shown("those of a process", model::SILENCE, [process]);
 }
 
-/// No rule looks at more of an index than its distance from others of its ring, its place and its pass, nor at more of a CQ's number than
-/// whether it is another one: what happens does not depend on where the rings stand, and which numbers the CQs have. So
-/// states that differ in that alone are one ([`Poller::rotate`](qpair_queue::poll::Poller::rotate), [`State::rename`]).
+/// No rule looks at more of an index than its distance from others of its ring, its place and its
+/// pass, nor at more of a CQ's number than whether it is another one: what happens does not depend
+/// on where the rings stand, and which numbers the CQs have. So states that differ in that alone
+/// are one ([`Poller::rotate`](qpair_queue::poll::Poller::rotate), [`State::rename`]).
 #[test]
 fn where_a_ring_stands_and_numbers_make_no_difference() {
     let all = Instance {
@@ -445,7 +452,8 @@ fn the_source_loop_needs_cqs_plus_n_slots() {
             "states: the source's loop, N = 3, n = {n}, N + n slots: {states} states, no overflow"
         );
         found(uncounted, with(n - 1), PROMISES, "EQ overflow");
-        // The same loop, when slots are counted, needs no more than one for each CQ: see `three_cqs_at_each_tuning`.
+        // The same loop, when slots are counted, needs no more than one for each CQ: see
+        // `three_cqs_at_each_tuning`.
     }
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The rings' memory, as part of a state.
 //!
-//! What the device has written is a function of the rest of the state: of where the ring stands, and of what the device
-//! remembers of each entry. So it is laid out anew after each action, and two states are not compared by it.
+//! What the device has written is a function of the rest of the state: of where the ring stands,
+//! and of what the device remembers of each entry. So it is laid out anew after each action, and
+//! two states are not compared by it.
 
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
@@ -21,7 +22,7 @@ thread_local! {
     static MET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Somebody else may notice what is done now, or may have changed what comes of it; see `State::hasten`.
+/// Another actor may observe this step, or influence its result; see `State::hasten`.
 pub fn met() {
     MET.set(true);
 }
@@ -42,7 +43,8 @@ impl<const WORDS: usize> Written<WORDS> {
         Self(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// Lays out the ring from `first` on: these entries, of `N` words, and after them what is left of the pass before.
+    /// Lays out the ring from `first` on: these entries, of `N` words, and after them what is left
+    /// of the pass before.
     pub fn lay_out<const N: usize>(
         &self,
         depth: Depth,
@@ -111,7 +113,8 @@ impl<const WORDS: usize> Storage for Written<WORDS> {
     fn before_tail(&self) {}
 }
 
-/// A send queue, of which only this is kept: which blocks the device may still read, and whether one of them was written.
+/// A send queue, of which only this is kept: which blocks the device may still read, and whether
+/// one of them was written.
 #[derive(Debug)]
 pub struct Blocks {
     depth: Depth,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The state graph as the model checker ([stateright]) sees it, and what has to hold in each of its states.
+//! The state graph as the model checker ([stateright]) sees it, and what has to hold in each of its
+//! states.
 //!
 //! | property | says |
 //! |---|---|
@@ -7,13 +8,14 @@
 //! | [`EVENTS`] | while the driver sleeps no event is in the EQ, and no asynchronous event waits |
 //! | [`WAKE_UPS`] | while the driver sleeps each of its CQs is armed, and holds nothing that it was armed for; so is each CQ whose process sleeps |
 //! | [`ASKED`] | a CQ's event comes when the manual says so, and not otherwise |
-//! | [`PROGRESS`] | if everybody ends what is begun all comes to rest: everything consumed and told, every slot free again |
+//! | [`PROGRESS`] | once every actor finishes what it began, all comes to rest: everything consumed and reported, every slot free again |
 //! | [`FAIRNESS`] | the same for all others while one CQ is kept as full as can be, so that it never drains |
 //!
-//! Progress is asked of every state: stateright's own *eventually* overlooks cycles. The way that ends what is begun is one, so states on it need
-//! to be walked once only.
+//! Progress is asked of every state: stateright's own *eventually* overlooks cycles. The way that
+//! ends what is begun is one, so states on it need to be walked once only.
 //!
-//! stateright tells states apart by a 64-bit hash: among a million, the odds that two have the same are 1 to 3 * 10^7.
+//! stateright tells states apart by a 64-bit hash: among a million, the odds that two have the same
+//! are 1 to 3 * 10^7.
 
 use super::queues::Body;
 use super::queues::Pair;
@@ -77,7 +79,8 @@ pub const SCENES: &[Scene] = &[
     (
         "a CQ is gone, and one is made at its number",
         |model, state| {
-            // That it was there at first is known by its place, and that it may be made again, by what may happen.
+            // That it was there at first is known by its place, and that it may be made again, by
+            // what may happen.
             let born = model.instance.kernel + model.instance.process;
             let mut actions = Vec::new();
             state.actions(&model.instance, &mut actions);
@@ -189,7 +192,8 @@ pub const SILENCE: &[Scene] = &[
 struct Walked(Mutex<HashSet<u64, BuildHasherDefault<AHasher>>>);
 
 impl Walked {
-    /// Whether from `state`, always taking the way that `ending` says, one comes to where it is the `end`.
+    /// Whether from `state`, always taking the way that `ending` says, one comes to where it is the
+    /// `end`.
     fn ends(
         &self,
         model: &EventPath,
@@ -199,7 +203,7 @@ impl Walked {
     ) -> bool {
         activate(model.mutant);
         let mut way = Vec::new();
-        // Where the way was when it was half as long, at least: who comes there again goes in circles.
+        // Where the way was when it was half as long, at least: coming there again is a cycle.
         let mut mark = 0;
         let mut ahead: Option<State> = None;
         loop {
@@ -306,7 +310,8 @@ fn shown(way: Vec<Action>) -> String {
     way.join(" ")
 }
 
-/// What came of an exploration that looks at these properties: the number of states, or what is wrong, and the way there.
+/// What came of an exploration that looks at these properties: the number of states, or what is
+/// wrong, and the way there.
 pub fn explore(
     mutant: Option<Mutant>,
     instance: Instance,

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A completion queue and the queue pairs on it: what is the device's of them, and what its owner does.
+//! A completion queue and the queue pairs on it: what is the device's of them, and what its owner
+//! does.
 //!
-//! When an event is due is said twice: by the device's [`Channel`], and by the manual's own words, from a list of all completions that
-//! are not passed ([`Body::asked`]). Where they differ, an event comes unasked or does not come ([`Body::unlike_the_manual`]).
+//! When an event is due is said twice: by the device's [`Channel`], and by the manual's own words,
+//! from a list of all completions that are not passed ([`Body::asked`]). Where they differ, an
+//! event comes unasked or does not come ([`Body::unlike_the_manual`]).
 
 use super::memory::Blocks;
 use super::memory::Written;
@@ -103,8 +105,8 @@ impl Pair {
         self.todo.is_empty() && self.silent != 0
     }
 
-    /// Whether every slot is free but those that no completion covers yet; of which there are never so many that the
-    /// largest work request would wait for ever. Slots that are covered wait for the CQ head, if that is `late`.
+    /// Whether every slot is free but those not completed yet, which always leave room for the
+    /// largest work request. Completed slots wait for the CQ head, if that is `late`.
     fn is_idle(&self, late: bool) -> bool {
         let (free, completed) = (self.sq.free(), self.sq.completed());
         let largest = self.sq.capacity().min(MAX_BLOCKS as u32);
@@ -136,7 +138,8 @@ pub struct Body {
     cqes: Vec<Completion>,
     /// What the arms so far ask for, and whether that has come, in the words of the manual.
     asked: Option<(Wants, bool)>,
-    /// Its process does what it likes: it reads nothing, rings with any index, and its queue pairs complete what they like.
+    /// Its process does what it likes: it reads nothing, rings with any index, and its queue pairs
+    /// complete what they like.
     pub hostile: bool,
     /// The device found no room in it, and writes no more.
     overrun: bool,
@@ -144,7 +147,8 @@ pub struct Body {
     pub unlike_the_manual: bool,
 }
 
-/// The other generation: when a number is given out again, nothing is left of the one before the last.
+/// The other generation: when a number is given out again, nothing is left of the one before the
+/// last.
 pub fn next(number: Number) -> Number {
     Number::new(number.index() as u16, 3 - number.generation())
 }
@@ -183,12 +187,12 @@ impl Body {
         }
     }
 
-    /// Completions that nobody has read.
+    /// Completions that were not read.
     pub fn unread(&self) -> u32 {
         self.channel.window().tail().since(self.consumer.head())
     }
 
-    /// Whether one of them is such that somebody who waits for `wants` has to be woken.
+    /// Whether one of them has to wake a process that waits for `wants`.
     pub fn has_unread(&self, wants: Wants) -> bool {
         let mut unread = self.cqes.iter().rev().take(self.unread() as usize);
         unread.any(|cqe| wants == Wants::Next || cqe.solicited)
@@ -207,7 +211,7 @@ impl Body {
         self.unread() != 0 && self.cqes.iter().any(|cqe| !lives.contains(&cqe.qp))
     }
 
-    /// Whether its owner, who sleeps until what it wants has come, may sleep on; and nothing but that is under way.
+    /// Whether its process may go on sleeping, and nothing else is under way.
     pub fn is_at_rest(&self, wants: Wants) -> bool {
         let mut pairs = self.places.iter().filter_map(|place| place.pair.as_ref());
         if self.unread() != 0 {
@@ -283,7 +287,7 @@ impl Body {
                     continue;
                 };
                 if place.number == cqe.qp {
-                    // What covers nothing is nobody's.
+                    // A completion that completes nothing is stale.
                     let _ = pair.sq.complete(Index::new(cqe.index), entry.seen);
                 }
                 // Too early: the head is not past it. It has to be refused.
@@ -312,7 +316,8 @@ impl Body {
         fire.map_err(|_| "a CQ doorbell is refused")
     }
 
-    /// Index `at` as a process may ring with it: 0 is one behind the device's head, 1 the head, and so on.
+    /// Index `at` as a process may ring with it: 0 is one behind the device's head, 1 the head, and
+    /// so on.
     pub fn at(&self, at: u32) -> Index {
         self.channel.window().head().plus(at.wrapping_sub(1))
     }
@@ -327,7 +332,8 @@ impl Body {
         self.channel.window().used().wrapping_add(2)
     }
 
-    /// A process rings, with the index of what it has read or with another one, which does nothing for its slots. Whether an event is due.
+    /// A process rings, with the index of what it has read or with another one, which does nothing
+    /// for its slots. Whether an event is due.
     pub fn ring(&mut self, arm: Option<Wants>, at: u32) -> Result<Fire, &'static str> {
         if at == self.read() && !self.hostile {
             return self.publish(arm);
@@ -438,7 +444,8 @@ impl Body {
         self.push(solicited).ok_or("CQ overflow")
     }
 
-    /// The device writes a completion into a CQ whose process does what it likes. Whether an event is due.
+    /// The device writes a completion into a CQ whose process does what it likes. Whether an event
+    /// is due.
     pub fn garbage(&mut self, solicited: bool) -> Fire {
         if self.overrun {
             return Fire::No;
@@ -474,10 +481,11 @@ impl Body {
         Some(fire)
     }
 
-    /// Puts the places into an order that is of what they are, and gives their queue pairs the numbers that follow from it.
+    /// Puts the places into an order that is of what they are, and gives their queue pairs the
+    /// numbers that follow from it.
     ///
-    /// Nobody looks at more of a queue pair's number than whether it is another one, and what may happen at one place
-    /// may happen at all. So states that differ in that alone are one.
+    /// Queue pair numbers are only compared for equality, and what may happen at one place may
+    /// happen at all. So states that differ in that alone are one.
     fn rename(&mut self) {
         let old: Vec<_> = self.places.iter().map(|place| place.number).collect();
         if old.len() == 1 && old[0].generation() == 2 {

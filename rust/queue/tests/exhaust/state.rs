@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A state of the event path, and what can happen in it.
 //!
-//! The poll is the driver's own, and goes on step by step: between any two of its effects the device, the processes and
-//! the control path (but that waits for a poll that runs) may do anything. Nothing counts how often: queue pairs post for ever, and a run
-//! of any length is a path in a graph that is finite because each ring is moved back to where it began ([`Poller::rotate`]). States
-//! in which only the numbers of CQs and of queue pairs differ are one as well ([`World::rename`]).
+//! The poll is the driver's own, and goes on step by step: between any two of its effects the
+//! device, the processes and the control path (but that waits for a poll that runs) may do
+//! anything. Nothing counts how often: queue pairs post for ever, and a run of any length is a path
+//! in a graph that is finite because each ring is moved back to where it began
+//! ([`Poller::rotate`]). States in which only the numbers of CQs and of queue pairs differ are one
+//! as well ([`World::rename`]).
 //!
 //! What is one action though it is more than one write, and why that hides nothing:
-//! - *a doorbell and what the device does at once*: PCI keeps the order of a CPU's doorbells, and between one and its effect software reads nothing
-//!   that the effect could have changed;
-//! - *a CQE, its EQE and the interrupt*: in memory in this order, and the poll looks for the first only after it has read the second, and for
-//!   that only after the third, or because it looks anyway, which is another action's place;
-//! - *up to k completions of a turn*: what the device adds between two of them might as well have been added before all.
+//! - *a doorbell and what the device does at once*: PCI keeps the order of a CPU's doorbells, and
+//!   between one and its effect software reads nothing that the effect could have changed;
+//! - *a CQE, its EQE and the interrupt*: in memory in this order, and the poll looks for the first
+//!   only after it has read the second, and for that only after the third, or because it looks
+//!   anyway, which is another action's place;
+//! - *up to k completions of a turn*: what the device adds between two of them might as well have
+//!   been added before all.
 
 use super::memory::meets;
 use super::memory::Written;
@@ -50,7 +54,8 @@ const REPEATS: u8 = 2;
 /// What is explored.
 #[derive(Clone, Copy, Debug)]
 pub struct Instance {
-    /// CQs that are there at first, of the kernel and of processes; and numbers that are free, of the kernel's.
+    /// CQs that are there at first, of the kernel and of processes; and numbers that are free, of
+    /// the kernel's.
     pub kernel: usize,
     pub process: usize,
     pub unborn: usize,
@@ -62,23 +67,25 @@ pub struct Instance {
     pub blocks: u32,
     /// Sources of asynchronous events.
     pub sources: usize,
-    /// CQs that are destroyed and made again, as bits; and those whose queue pairs are. Unread entries or not.
+    /// CQs that are destroyed and made again, as bits; and those whose queue pairs are. Unread
+    /// entries or not.
     pub cqs_go: u8,
     pub pairs_go: u8,
     /// What a queue pair may be given to do.
     pub requests: &'static [Request],
-    /// What an arm may be for, the kernel's or a process's. If solicited completions: the device may write some.
+    /// What an arm may be for, the kernel's or a process's. If solicited completions: the device
+    /// may write some.
     pub wants: &'static [Wants],
     /// A process may arm though it is awake, and has armed.
     pub rearm: bool,
-    /// It may ring with an old index, also while it sleeps (another thread does), with one past the producer,
-    /// with the number of a CQ that is gone, and with that of one that is not its own.
+    /// It may ring with an old index, also while it sleeps (another thread does), with one past the
+    /// producer, with the number of a CQ that is gone, and with that of one that is not its own.
     pub stale: bool,
     /// It does what it likes, and nothing is promised to it.
     pub hostile: bool,
     /// The driver takes a CQ of the kernel out of its table before it is destroyed.
     pub takes: bool,
-    /// What nobody else can notice is not a state of its own; see [`State::hasten`].
+    /// A step that no other actor can observe makes no state of its own; see [`State::hasten`].
     pub coarse: bool,
     /// What the device or the driver does wrong.
     pub wrong: Option<Wrong>,
@@ -109,7 +116,8 @@ impl Hash for State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The device executes a work request of this CQ's queue pair; writes a completion for a hostile process.
+    /// The device executes a work request of this CQ's queue pair; writes a completion for a
+    /// hostile process.
     Complete(usize, usize, Outcome),
     /// The same of one that is posted just before.
     Execute(usize, usize, Request, Outcome),
@@ -123,7 +131,8 @@ pub enum Action {
     Post(usize, usize, Request),
     /// What the kernel's next arm is for.
     Want(usize, Wants),
-    /// A process reads a completion; publishes a head; arms and sleeps; arms, and goes on as it is. (The indices are those of `Body::at`.)
+    /// A process reads a completion; publishes a head; arms and sleeps; arms, and goes on as it is.
+    /// (The indices are those of `Body::at`.)
     Read(usize),
     Head(usize, u32),
     Sleep(usize, Wants, u32),
@@ -264,7 +273,8 @@ impl State {
                     }
                     for &it in instance.requests {
                         if !instance.coarse {
-                            // It is refused if the SQ is full. Nobody posts to what is taken out; what is executed was posted before.
+                            // It is refused if the SQ is full. There are no posts to a pair that is
+                            // taken out; what is executed was posted before.
                             actions.extend((!cq.taken).then_some(Action::Post(i, at, it)));
                         } else if it.blocks <= pair.sq.free() {
                             let outcomes = instance.outcomes(&it);
@@ -287,7 +297,8 @@ impl State {
         }
     }
 
-    /// What the driver does next to a CQ that it has taken out: its queue pairs, what is left in it, and the CQ itself.
+    /// What the driver does next to a CQ that it has taken out: its queue pairs, what is left in
+    /// it, and the CQ itself.
     fn to_end(&self, i: usize) -> Option<Action> {
         let body = self.world.cqs[i].body.as_ref()?;
         let pair = body.position(|_| true);
@@ -417,7 +428,8 @@ impl State {
         }
     }
 
-    /// Moves each ring to where it stands at `first`, so that what differs in nothing else is one state.
+    /// Moves each ring to where it stands at `first`, so that what differs in nothing else is one
+    /// state.
     pub fn settle(&mut self, first: Index) {
         let by = first.since(self.world.eq.window().head());
         self.poller.rotate(by);
@@ -456,18 +468,20 @@ impl State {
         next
     }
 
-    /// Takes those steps of the poll that nobody can notice, and that nobody can make come to something else by being faster.
+    /// Takes those steps of the poll that no other actor can observe or influence.
     ///
-    /// A step that reads an entry which is there comes to the same before and after whatever the device, the
-    /// processes or the control path do meanwhile, and they do the same before and after it: an entry stays as
-    /// it is until a head has passed it, which only the poll's own doorbells say. So of an interleaving in which somebody comes
-    /// in between there is another one in which nobody does, and both come to the same state; and no property looks
-    /// at the states between, for the driver does not sleep. Not such a step is one that finds a place empty, rings a
-    /// doorbell, wakes somebody who is awake (he may be about to sleep), or ends the poll; and a CQ of the kernel is not
-    /// destroyed in the midst of its turn.
+    /// A step that reads an entry which is there comes to the same before and after whatever the
+    /// device, the processes or the control path do meanwhile, and they do the same before and
+    /// after it: an entry stays as it is until a head has passed it, which only the poll's own
+    /// doorbells say. So for each interleaving with another actor in between there is one without,
+    /// and both reach the same state; and no property looks at the states between, for the driver
+    /// does not sleep. Not such a step is one that finds a place empty, rings a doorbell, wakes a
+    /// process that is awake (it may be about to sleep), or ends the poll; and a CQ of the kernel
+    /// is not destroyed in the midst of its turn.
     ///
-    /// Likewise a work request is posted just before it is executed ([`Action::Execute`]): between the two nobody looks at
-    /// it, slots that are free stay free, and if its queue pair goes first it leaves nothing behind.
+    /// Likewise a work request is posted just before it is executed ([`Action::Execute`]): between
+    /// the two no actor reads it, slots that are free stay free, and if its queue pair goes first
+    /// it leaves nothing behind.
     ///
     /// That this hides nothing is not only argued: `a_coarse_step_hides_nothing` compares.
     pub fn hasten(&mut self, instance: &Instance) {
@@ -480,7 +494,7 @@ impl State {
         }
     }
 
-    /// After the poll's next step, if nobody can notice that.
+    /// The state after the poll's next step, if no other actor can observe that step.
     pub fn unnoticed(&self, instance: &Instance) -> Option<Self> {
         self.run.as_ref()?;
         let mut ahead = self.clone();
@@ -493,7 +507,7 @@ impl State {
         self.run.is_none() && !self.scheduled && !self.world.interrupt
     }
 
-    /// CQ `i` waits for what it was armed for, and for nothing else; or is not there, or is nobody's concern.
+    /// CQ `i` waits only for what it was armed for, or does not exist, or is not checked.
     pub fn is_served(&self, i: usize) -> bool {
         let cq = &self.world.cqs[i];
         let Some(body) = &cq.body else {
@@ -522,7 +536,7 @@ impl State {
             && (0..world.cqs.len()).all(|i| i == hog || self.is_served(i))
     }
 
-    /// What happens if everybody ends what is begun, and nobody begins anything.
+    /// The steps if every actor finishes what it began, and none begins anything.
     pub fn ending(&self) -> Option<Action> {
         for (i, cq) in self.world.cqs.iter().enumerate() {
             let Some(body) = cq.body.as_ref().filter(|body| !body.hostile) else {
@@ -559,7 +573,8 @@ impl State {
         }
     }
 
-    /// The same, but that this CQ is kept as full as can be, or, if its process is hostile, armed again and again.
+    /// The same, but that this CQ is kept as full as can be, or, if its process is hostile, armed
+    /// again and again.
     pub fn ending_beside(&self, hog: usize, coarse: bool) -> Option<Action> {
         let Some(body) = &self.world.cqs[hog].body else {
             return self.ending();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! All of it at once, which [`State::hasten`] makes small enough; that this hides nothing; and how the driver ends a CQ.
+//! All of it at once, which [`State::hasten`] makes small enough; that this hides nothing; and how
+//! the driver ends a CQ.
 
 use super::found;
 use super::found_as;
@@ -26,8 +27,8 @@ use qpair_queue::mutant::Mutant;
 use qpair_queue::poll::Tuning;
 use std::collections::HashSet;
 
-/// A CQ that never drains and whose queue pair comes and goes with CQEs unread; a process's with its remembered arm, that is destroyed and
-/// made again at its number; an asynchronous source.
+/// A CQ that never drains and whose queue pair comes and goes with CQEs unread; a process's with
+/// its remembered arm, that is destroyed and made again at its number; an asynchronous source.
 const TWO_CQS: Instance = Instance {
     sources: 1,
     reserve: 1,
@@ -55,7 +56,8 @@ const DEEP: Instance = Instance {
 /// n up to 3, k up to 2, with a budget that does not bound them.
 const MOST: &[Tuning] = &[tuning(1, 1, 1), tuning(2, 1, 2), tuning(3, 2, 4)];
 
-/// The driver takes CQs out of its table, ends their queue pairs, reads what is left, and destroys them; they are made again, at their number or at a third.
+/// The driver takes CQs out of its table, ends their queue pairs, reads what is left, and destroys
+/// them; they are made again, at their number or at a third.
 const TAKES: Instance = Instance {
     kernel: 2,
     process: 0,
@@ -126,8 +128,8 @@ fn reached(instance: &Instance) -> Vec<State> {
     states
 }
 
-/// Of all states that there are, those in which nothing is posted that is not executed, and in which the poll's next step may be noticed, are
-/// those that there are when steps are coarse.
+/// Of all states that there are, those in which nothing is posted that is not executed, and in
+/// which the poll's next step may be noticed, are those that there are when steps are coarse.
 #[test]
 fn a_coarse_step_hides_nothing() {
     const TWO_EACH: &[Tuning] = &[tuning(2, 2, 3)];

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What stands around the poll: the device, the driver's table of CQs, their queue pairs, the processes.
+//! The environment of the poll: the device, the driver's table of CQs, their queue pairs, the
+//! processes.
 //!
-//! All that decides anything is of `queue/`: here are only who calls whom, and the ghosts that notice when a promise is broken
-//! ([`World::fault`]).
+//! All decisions are in `queue/`. This file has only the calls, and the ghost state that detects a
+//! broken promise ([`World::fault`]).
 
 use super::memory::met;
 use super::queues::next;
@@ -43,12 +44,14 @@ pub struct SoftCq {
     pub body: Option<Body>,
     /// The driver has taken it out of its table, to end it: the poll's turns of it come to nothing.
     pub taken: bool,
-    /// To the device it is gone, but not yet to the driver: what that has of it, and what the destroy reported.
+    /// To the device it is gone, but not yet to the driver: what that has of it, and what the
+    /// destroy reported.
     pub ended: Option<(Node, Index)>,
 }
 
-/// What may be wrong around the rules: a device that looks for the CQ that a doorbell names (the look-up is no rule of `queue/`: that of the
-/// device has the same wrong variants, in `qemu/model`), or a driver that ends a CQ.
+/// What may be wrong around the rules: a device that looks for the CQ that a doorbell names (the
+/// look-up is no rule of `queue/`: that of the device has the same wrong variants, in
+/// `qemu/model`), or a driver that ends a CQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wrong {
     /// It looks at the index of the number alone.
@@ -57,11 +60,12 @@ pub enum Wrong {
     Page,
     /// A CQ that is gone still fires.
     Gone,
-    /// The driver gives a CQ's slot back when it takes it out of its table, and not when it is destroyed.
+    /// The driver gives a CQ's slot back when it takes it out of its table, and not when it is
+    /// destroyed.
     Taken,
 }
 
-/// Somebody whom asynchronous events are about.
+/// An object of asynchronous events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
     pub notice: Notice,
@@ -170,7 +174,8 @@ impl World {
         cq.number
     }
 
-    /// Whether an event of CQ `i` is in the EQ: its number is not given out again until the head has passed it.
+    /// Whether an event of CQ `i` is in the EQ: its number is not given out again until the head
+    /// has passed it.
     pub fn is_named(&self, i: usize) -> bool {
         self.events.iter().any(|(number, _)| number.index() == i)
     }
@@ -225,8 +230,9 @@ impl World {
         }
     }
 
-    /// A process rings for CQ `i`: by its number, or by the one that the place had before. What is not its own answers with nothing (and is
-    /// counted; what that tells is an asynchronous event like others).
+    /// A process rings for CQ `i`: by its number, or by the one that the place had before. What is
+    /// not its own answers with nothing (and is counted; what that tells is an asynchronous event
+    /// like others).
     pub fn forge(&mut self, i: usize, before: bool, wants: Wants, at: u32) {
         let cq = &mut self.cqs[i];
         let number = if before { next(cq.number) } else { cq.number };
@@ -255,15 +261,17 @@ impl World {
         });
     }
 
-    /// CQs of which the one that is there, or was the last, has the first of the two numbers of its place, as bits.
+    /// CQs of which the one that is there, or was the last, has the first of the two numbers of its
+    /// place, as bits.
     pub fn odd(&self) -> u32 {
         let cqs = self.cqs.iter().enumerate();
         let odd = cqs.filter(|(_, cq)| cq.number.generation() == 1);
         odd.fold(0, |bits, (i, _)| bits | 1 << i)
     }
 
-    /// Swaps the two numbers of the places that are bits of `which`, wherever they stand. Nobody looks at more of a number than whether
-    /// it is another one, so what happens does not depend on it.
+    /// Swaps the two numbers of the places that are bits of `which`, wherever they stand. No rule
+    /// looks at more of a number than whether it is another one, so what happens does not depend on
+    /// it.
     pub fn rename(&mut self, which: u32, poller: &mut Poller<impl Storage>, run: &mut Option<Run>) {
         if which == 0 {
             return;
@@ -362,7 +370,7 @@ impl Effects for World {
             Some(source) if u32::from(source.owed) >= event.count => {
                 source.owed -= event.count as u8;
             }
-            _ => self.broken("an asynchronous event of nobody"),
+            _ => self.broken("an asynchronous event without an object"),
         }
     }
 

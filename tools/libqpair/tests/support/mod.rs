@@ -181,7 +181,7 @@ impl Machine {
         while self.run(16) {}
     }
 
-    /// The interrupt handler: without an interrupt nobody looks at the EQ.
+    /// The interrupt handler: without an interrupt the EQ is not read.
     fn interrupt(&mut self) {
         while std::mem::take(&mut self.function.host_mut().interrupts) > 0 {
             while let Some(entry) = self.eq.take() {

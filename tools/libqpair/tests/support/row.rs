@@ -18,7 +18,7 @@ use super::machine;
 const ENTRIES: u32 = 64;
 /// Good ones.
 const GOOD: u64 = 5;
-/// The work request that nobody posted.
+/// A work request that was not posted.
 const NOBODY: u64 = 99;
 
 /// The queue whose completions come in a row.
@@ -31,17 +31,17 @@ enum Queue {
 /// What is wrong with the entry.
 #[derive(Clone, Copy, Debug)]
 enum Wrong {
-    /// It covers what the one before it did.
+    /// It completes what the one before it did.
     Again,
-    /// It covers what was covered before the row.
+    /// It completes what had completed before the row.
     Old,
-    /// It covers what was never posted.
+    /// It completes what was never posted.
     Beyond,
     /// It is of the queue pair that had the number before, or will.
     Generation,
     /// It is of the other end, which is there, and on the same CQ.
     Peer,
-    /// It is of nobody.
+    /// It is of no queue pair.
     Stranger,
     /// It is of the queue pair's other queue.
     OtherQueue,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The device's half of the simulation: the rules of `channel` and `mask`, and nothing else that could hide a fault.
+//! The device's half of the simulation: the rules of `channel` and `mask`, and nothing else that
+//! could hide a fault.
 //!
 //! Whatever must never happen is asserted here, by counts of its own.
 
@@ -59,7 +60,7 @@ pub struct Device {
     waiting: VecDeque<usize>,
     pub now: u64,
     timer: Option<u64>,
-    /// The interrupt was raised, and nobody has seen it.
+    /// The interrupt was raised, and is not handled yet.
     pub interrupt: bool,
     /// It may not be raised again before it is unmasked.
     masked: bool,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Both sides against each other on random schedules.
 //!
-//! A driver with kernel CQs that several queue pairs share, processes with a CQ of their own, asynchronous events,
-//! creates and destroys with entries unread, and the device, which goes on between
-//! any two effects of the poll. What must never happen is asserted where it would
-//! (`device.rs`, `world.rs`). At the end of each schedule everybody stops
-//! posting, and then everything has to come to rest by itself, with every request completed in order, every event
-//! told, every sleeper awake and every slot back.
+//! A driver with kernel CQs that several queue pairs share, processes with a CQ of their own,
+//! asynchronous events, creates and destroys with entries unread, and the device, which goes on
+//! between any two effects of the poll. What must never happen is asserted where it would
+//! (`device.rs`, `world.rs`). At the end of each schedule posting stops. Then everything has to
+//! come to rest by itself, with every request completed in order, every event read, every sleeper
+//! awake and every slot free.
 
 mod device;
 mod world;

@@ -301,7 +301,8 @@ impl World {
         }
     }
 
-    /// Nobody posts any more: all work is done, all events are told, everybody who sleeps has nothing to do.
+    /// After the last post: all work is done, all events are read, and every sleeper has nothing to
+    /// do.
     pub fn come_to_rest(&mut self) -> Seen {
         self.side.posting = false;
         for _ in 0..4000 {
@@ -327,10 +328,10 @@ impl World {
             assert!(!cq.user || !cq.awake, "a process that never sleeps");
             if cq.user && cq.sleeps == Wants::Solicited {
                 let told = cq.consumer.head().reaches(device.solicited);
-                assert!(told, "a solicited completion that nobody was told of");
+                assert!(told, "a solicited completion without an event");
             } else {
                 let used = device.channel.window().used();
-                assert_eq!(used, 0, "completions that nobody was told of");
+                assert_eq!(used, 0, "completions without an event");
             }
         }
         for qp in self.side.qps.iter_mut().flatten() {
@@ -550,7 +551,8 @@ impl Side {
         }
     }
 
-    /// A process reads, publishes, arms, sleeps; and sometimes arms for no reason, with an old index.
+    /// A process reads, publishes, arms, sleeps; and sometimes arms for no reason, with an old
+    /// index.
     fn processes_step(&mut self) {
         for index in 0..CQS {
             let Some(cq) = &mut self.cqs[index] else {
@@ -602,7 +604,7 @@ impl Side {
 }
 
 impl Side {
-    /// Everybody goes on before and after each effect.
+    /// All other actors may act before and after each effect.
     fn meanwhile(&mut self) {
         self.device_steps(2);
         if self.rng.one_in(3) {
