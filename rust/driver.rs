@@ -33,7 +33,6 @@ use crate::{
         compat,
         debugroot::Root,
         gate::Gate,
-        hotplug,
         irq::{
             Irq,
             Vectors, //
@@ -73,7 +72,6 @@ use kernel::{
 pub(crate) struct Module {
     #[pin]
     _driver: Registration<sys::pci::Adapter<Driver>>,
-    _cpus: hotplug::Watch,
     _root: Root,
 }
 
@@ -82,7 +80,6 @@ impl InPlaceModule for Module {
         // The driver last: registering it probes devices.
         try_pin_init!(Self {
             _root: Root::new(c"qpair")?,
-            _cpus: hotplug::Watch::new(c"qpair")?,
             _driver <- Registration::new(<crate::LocalModule as ModuleMetadata>::NAME, module),
         })
     }
@@ -200,9 +197,6 @@ impl<'bound> Data<'bound> {
                 fmt!("qpair{}-eq{vector}", index.0),
                 eq.clone(),
             )?;
-            if let Err(error) = irq.poller().spread(vector) {
-                dev_dbg!(pdev, "EQ {vector} stays on its CPU: {error:?}\n");
-            }
             irqs.push(irq, GFP_KERNEL)?;
         }
         let watchdog =

@@ -26,10 +26,7 @@ use crate::{
         knobs::Knobs, //
     },
     queue::quota::PerKind,
-    sys::{
-        self,
-        gate::Pass, //
-    },
+    sys::gate::Pass, //
 };
 use kernel::{
     device::{
@@ -81,8 +78,6 @@ pub(crate) struct Device {
     /// The last shutdown has freed nothing, since the device may access memory. Guarded by the
     /// device lock.
     pub(super) kept: Atomic<bool>,
-    /// The count of CPU hotplug changes at the last spread of interrupts.
-    pub(super) cpus: Atomic<u32>,
 }
 
 impl Device {
@@ -130,7 +125,6 @@ impl Device {
                 moderation <- Moderation::new(),
                 asleep: Atomic::new(false),
                 kept: Atomic::new(false),
-                cpus: Atomic::new(sys::hotplug::changes()),
             }),
             GFP_KERNEL,
         )

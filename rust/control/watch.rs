@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Periodic checks of the device. Once a second: lost interrupts, CPU affinity, health. More often:
+//! Periodic checks of the device. Once a second: lost interrupts, health. More often:
 //! the load, for interrupt moderation.
 
 use super::{
@@ -17,32 +17,9 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::Full,
-        Arc, //
-    },
+    sync::Arc,
     time::Msecs, //
 };
-
-impl Device {
-    /// Spreads the interrupts again after CPU hotplug: the kernel migrates interrupts of a CPU that
-    /// goes offline, and does not move them back.
-    fn follow_cpus(&self) {
-        let changes = sys::hotplug::changes();
-        if self.cpus.xchg(changes, Full) == changes {
-            return;
-        }
-        for eq in self.eqs() {
-            let index = eq.handler().index();
-            if let Err(error) = eq.spread(index) {
-                dev_dbg!(
-                    self.function.device(),
-                    "EQ {index} stays on its CPU: {error:?}\n"
-                );
-            }
-        }
-    }
-}
 
 /// The watchdog's view of the device.
 pub(crate) struct Watch {
@@ -80,7 +57,6 @@ impl Watch {
                 eq.schedule();
             }
         }
-        device.follow_cpus();
         if function.health() == Health::Up {
             if let Ok(pass) = function.gate().enter() {
                 let _: Result = function.look(pass.dev());

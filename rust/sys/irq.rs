@@ -21,6 +21,8 @@ use super::{
 use core::ptr;
 use kernel::{
     bindings,
+    cpu::CpuId,
+    cpumask::CpumaskVar,
     device::Bound,
     devres::Devres,
     error::to_result,
@@ -63,7 +65,8 @@ impl<'a> Vectors<'a> {
     /// Allocates between 1 and `max` vectors; [`Self::count`] returns the number. From now on
     /// `gate` refuses further resources. Sleeps.
     ///
-    /// Affinity is not managed: `PCI_IRQ_AFFINITY` would cap the vectors at the number of CPUs.
+    /// They have no managed affinity (`PCI_IRQ_AFFINITY`), which would cap them at the number of
+    /// CPUs, and would not let administrators move them.
     ///
     /// # Errors
     ///
@@ -112,6 +115,55 @@ impl<'a> Vectors<'a> {
     }
 }
 
+/// The CPU of an interrupt, as the interrupt core was told.
+///
+/// # Invariants
+///
+/// `irq` is requested, and the interrupt core points to the mask.
+struct Hint {
+    irq: u32,
+    /// In a box, for small ones lie in the variable itself, and moving that would move them.
+    _mask: KBox<CpumaskVar>,
+}
+
+// SAFETY: Plain memory without ties to a thread.
+unsafe impl Send for Hint {}
+
+// SAFETY: The mask is not accessed through a reference to it.
+unsafe impl Sync for Hint {}
+
+impl Hint {
+    /// Moves the interrupt to the `nth` online CPU, counted round and round, and says so to
+    /// `irqbalance`. Where the interrupt controller refuses to move it, it stays where it is. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// `irq` is requested, and is freed after the result is dropped.
+    unsafe fn new(irq: u32, nth: u32) -> Result<Self> {
+        /// `NUMA_NO_NODE`: all nodes are equal.
+        const ANY_NODE: c_int = -1;
+        let mut mask = KBox::new(CpumaskVar::new_zero(GFP_KERNEL)?, GFP_KERNEL)?;
+        // SAFETY: Takes any number: it is counted modulo the online CPUs.
+        let cpu = unsafe { bindings::cpumask_local_spread(nth, ANY_NODE) };
+        mask.set(CpuId::from_u32(cpu).ok_or(EINVAL)?);
+        // SAFETY: Requested, by the caller's promise; the mask lives until none is applied.
+        to_result(unsafe { bindings::__irq_apply_affinity_hint(irq, mask.as_raw(), true) })?;
+        // INVARIANT: Requested, by the caller's promise; applied above.
+        Ok(Self { irq, _mask: mask })
+    }
+}
+
+impl Drop for Hint {
+    fn drop(&mut self) {
+        // SAFETY: Requested, by the type invariant.
+        unsafe { bindings::__irq_apply_affinity_hint(self.irq, ptr::null(), false) };
+    }
+}
+
 /// A registered interrupt; owned by the device core.
 ///
 /// # Invariants
@@ -120,6 +172,7 @@ impl<'a> Vectors<'a> {
 struct Registered<H: Handler> {
     irq: u32,
     poller: Arc<Poller<H>>,
+    hint: Option<Hint>,
     /// The interrupt core has a pointer to it.
     _name: CString,
     _allocation: Arc<Devres<Allocation>>,
@@ -131,6 +184,7 @@ impl<H: Handler> Registered<H> {
     /// The result is dropped before the poller's device is no longer bound.
     unsafe fn new(
         irq: u32,
+        nth: u32,
         name: CString,
         poller: Arc<Poller<H>>,
         allocation: Arc<Devres<Allocation>>,
@@ -139,7 +193,7 @@ impl<H: Handler> Registered<H> {
         //
         // SAFETY: `release` is called by the drop, so the device is bound until then by the
         // caller's promise, or below.
-        unsafe { poller.claim(irq)? };
+        unsafe { poller.claim()? };
         // SAFETY: Name and poller live until after `free_irq`; the handler is for such a cookie.
         let requested = to_result(unsafe {
             bindings::request_threaded_irq(
@@ -158,22 +212,24 @@ impl<H: Handler> Registered<H> {
             unsafe { poller.release() };
             return Err(error);
         }
-        // SAFETY: Requested above for the poller's cookie; `drop` calls `leave` before it is freed.
-        unsafe { poller.settle() };
         // INVARIANT: Claimed and requested above.
-        Ok(Self {
+        let mut this = Self {
             irq,
             poller,
+            hint: None,
             _name: name,
             _allocation: allocation,
-        })
+        };
+        // SAFETY: Requested above; `drop` drops the hint before it frees the interrupt.
+        this.hint = Some(unsafe { Hint::new(irq, nth)? });
+        Ok(this)
     }
 }
 
 impl<H: Handler> Drop for Registered<H> {
     /// Sleeps.
     fn drop(&mut self) {
-        self.poller.leave();
+        self.hint = None;
         // SAFETY: Requested and claimed, by the type invariant. First the handler ends, which
         // schedules the poll, then the poll, which schedules itself.
         unsafe {
@@ -185,13 +241,13 @@ impl<H: Handler> Drop for Registered<H> {
 
 /// A registered interrupt. Its poller runs while it exists and the device is bound.
 pub struct Irq<H: Handler> {
-    poller: Arc<Poller<H>>,
     _registered: Devres<Registered<H>>,
 }
 
 impl<H: Handler> Irq<H> {
-    /// Registers `poller` for vector `index`, under `name` in `/proc/interrupts`. The interrupt may
-    /// occur before this returns. Sleeps.
+    /// Registers `poller` for vector `index`, under `name` in `/proc/interrupts`, and puts the
+    /// interrupt on a CPU: the vectors in turn on those that are online. After that it is moved by
+    /// the kernel and by administrators only. Sleeps. The interrupt may come before this returns.
     ///
     /// # Errors
     ///
@@ -211,16 +267,10 @@ impl<H: Handler> Irq<H> {
         }
         // SAFETY: `Devres` drops it when the device unbinds, if not earlier; the device is bound.
         let registered =
-            unsafe { Registered::new(irq, name, poller.clone(), vectors.allocation.clone()) };
+            unsafe { Registered::new(irq, index, name, poller, vectors.allocation.clone()) };
         let registered = Devres::new::<Error>(dev, registered)?;
         Ok(Self {
-            poller,
             _registered: registered,
         })
-    }
-
-    /// The poller, to schedule or to pause it.
-    pub fn poller(&self) -> &Arc<Poller<H>> {
-        &self.poller
     }
 }

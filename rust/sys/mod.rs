@@ -14,7 +14,6 @@
 //! | [`barrier`] | DMA memory barriers |
 //! | [`umem`] | user memory: pinned, accounted, mapped |
 //! | [`irq`], [`poller`] | N vectors, and the poll that an interrupt schedules |
-//! | [`hotplug`] | a count of CPU hotplug changes |
 //! | [`wait`] | wait queues, for wakeups from softirqs |
 //! | [`watchdog`] | periodic work in process context |
 //! | [`completion`] | completions with a timeout, not interruptible by signals |
@@ -51,7 +50,6 @@ pub mod dma;
 pub mod door;
 pub mod eventfd;
 pub mod gate;
-pub mod hotplug;
 pub mod irq;
 pub mod mmio;
 pub mod pci;

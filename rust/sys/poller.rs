@@ -19,7 +19,7 @@
 //! it. When that is, says the handler.
 //!
 //! It runs in BH work: in softirq context, without a switch of context, on the CPU of the interrupt
-//! or of the relay. Which CPU that is says the interrupt's affinity: [`Poller::spread`].
+//! or of the relay. The interrupt's affinity says which CPU that is.
 //!
 //! A poller outlives its interrupt: it may be scheduled at any time, but only runs while an
 //! [`Irq`](super::irq::Irq) is registered for it, hence while its device is bound.
@@ -36,13 +36,10 @@ use core::{
 use kernel::{
     bindings,
     container_of,
-    cpu::CpuId,
-    cpumask::CpumaskVar,
     device::{
         Bound,
         Device, //
     },
-    error::to_result,
     new_mutex,
     prelude::*,
     static_lock_class,
@@ -110,27 +107,12 @@ pub trait Handler: Send + Sync + 'static {
     fn poll(&self, dev: &Device<Bound>, state: &mut Self::State, given: bool) -> Next;
 }
 
-/// Where the interrupt of a poller is wanted.
-///
-/// # Invariants
-///
-/// - `irq` is `Some` only while it is registered for the poller.
-/// - `mask` is what the interrupt core points to, while `irq` is `Some`.
-struct Seat {
-    irq: Option<u32>,
-    /// In a box, for small ones lie in the variable itself, and moving that would move them.
-    mask: Option<KBox<CpumaskVar>>,
-}
-
-// SAFETY: Plain memory without ties to a thread.
-unsafe impl Send for Seat {}
-
 /// A [`Handler`] and its state.
 ///
 /// # Invariants
 ///
-/// - `work` and `relay` are enabled only while `irq` is not zero.
-/// - `irq` is not zero only while an `Irq` owns the poller; then `dev` is bound.
+/// - `work` and `relay` are enabled only while `claimed`.
+/// - `claimed` only while an `Irq` owns the poller; then `dev` is bound.
 /// - `state` is accessed by the poll, which excludes itself, and by [`Self::paused`], which holds
 ///   `pause` and keeps the poll from running.
 #[pin_data]
@@ -144,11 +126,8 @@ pub struct Poller<H: Handler> {
     /// Held while the poll is paused.
     #[pin]
     pause: Mutex<()>,
-    /// Interrupt number, 0 if there is none.
-    irq: Atomic<u32>,
-    /// Held while the interrupt is moved.
-    #[pin]
-    seat: Mutex<Seat>,
+    /// It runs for an interrupt.
+    claimed: Atomic<bool>,
     state: UnsafeCell<H::State>,
     handler: H,
     dev: ARef<Device>,
@@ -176,8 +155,7 @@ impl<H: Handler> Poller<H> {
                 relay <- Self::item(Self::relay, c"Poller::relay", static_lock_class!()),
                 given: Atomic::new(false),
                 pause <- new_mutex!((), "Poller::pause"),
-                irq: Atomic::new(0),
-                seat <- new_mutex!(Seat { irq: None, mask: None }, "Poller::seat"),
+                claimed: Atomic::new(false),
                 state: UnsafeCell::new(state),
                 handler,
                 dev: dev.into(),
@@ -248,7 +226,7 @@ impl<H: Handler> Poller<H> {
         result
     }
 
-    /// Makes the poller run for interrupt `irq`.
+    /// Makes the poller run for an interrupt.
     ///
     /// # Errors
     ///
@@ -257,8 +235,8 @@ impl<H: Handler> Poller<H> {
     /// # Safety
     ///
     /// `dev` stays bound until [`Self::release`].
-    pub(super) unsafe fn claim(&self, irq: u32) -> Result {
-        if self.irq.cmpxchg(0, irq, Full).is_err() {
+    pub(super) unsafe fn claim(&self) -> Result {
+        if self.claimed.cmpxchg(false, true, Full).is_err() {
             return Err(EBUSY);
         }
         // The relay first, as the poll may ask for it.
@@ -285,52 +263,7 @@ impl<H: Handler> Poller<H> {
             bindings::disable_work_sync(self.relay.get());
             bindings::disable_work_sync(self.work.get());
         }
-        self.irq.store(0, Release);
-    }
-
-    /// The interrupt may be moved from now on.
-    ///
-    /// # Safety
-    ///
-    /// It is registered for this poller until [`Self::leave`].
-    pub(super) unsafe fn settle(&self) {
-        // INVARIANT: By the caller's promise.
-        self.seat.lock().irq = Some(self.irq.load(Relaxed));
-    }
-
-    /// The interrupt is about to go: it is moved no more, and the interrupt core forgets the mask.
-    pub(super) fn leave(&self) {
-        let mut seat = self.seat.lock();
-        if let Some(irq) = seat.irq.take() {
-            // SAFETY: Registered, by the type invariant of `Seat`.
-            unsafe { bindings::__irq_apply_affinity_hint(irq, ptr::null(), false) };
-        }
-        seat.mask = None;
-    }
-
-    /// Moves the interrupt to the `nth` online CPU, counted round and round, and says so to
-    /// `irqbalance`. Does nothing while no interrupt is registered. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`. Where the interrupt controller refuses to move it, it stays where it is.
-    pub fn spread(&self, nth: u32) -> Result {
-        /// `NUMA_NO_NODE`: all nodes are equal.
-        const ANY_NODE: c_int = -1;
-        let mut mask = KBox::new(CpumaskVar::new_zero(GFP_KERNEL)?, GFP_KERNEL)?;
-        let mut seat = self.seat.lock();
-        let Some(irq) = seat.irq else {
-            return Ok(());
-        };
-        // SAFETY: Takes any number: it is counted modulo the online CPUs.
-        let cpu = unsafe { bindings::cpumask_local_spread(nth, ANY_NODE) };
-        mask.set(CpuId::from_u32(cpu).ok_or(EINVAL)?);
-        // SAFETY: Registered, by the type invariant of `Seat`; the mask lives until the next one
-        // or none is applied.
-        to_result(unsafe { bindings::__irq_apply_affinity_hint(irq, mask.as_raw(), true) })?;
-        // INVARIANT: The interrupt core points to the new one.
-        seat.mask = Some(mask);
-        Ok(())
+        self.claimed.store(false, Release);
     }
 
     /// Whether the poller is for `dev`.
