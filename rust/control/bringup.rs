@@ -9,7 +9,7 @@
 //!   unbind, reset, sleep,  shut_down   stop taking work -> the hardware is quiet, or known to be
 //!   failed link                        gone -> wake the waiters -> user mappings of doorbells
 //!                                      are zapped, processes woken -> memory is freed
-//!   watchdog               check       lost interrupts, CPU hotplug, all ones; resets if fatal
+//!   watchdog               check       lost interrupts, all ones; resets if fatal
 //! ```
 //!
 //! Unbind, rmmod, hot unplug, an external reset, suspend, a link error and the watchdog's reset of
