@@ -27,7 +27,6 @@ use qpair_queue::channel::Channel;
 use qpair_queue::channel::Fire;
 use qpair_queue::channel::Violation;
 use qpair_queue::channel::Wants;
-use qpair_queue::eq_irq::Notice;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 

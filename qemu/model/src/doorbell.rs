@@ -16,7 +16,6 @@ use qpair_abi::doorbell;
 use qpair_abi::Number;
 use qpair_queue::channel::Violation;
 use qpair_queue::channel::Wants;
-use qpair_queue::eq_irq::Notice;
 use qpair_queue::index::Index;
 
 impl<H: Host> Function<H> {

@@ -19,13 +19,9 @@ use qpair_abi::entry::OWNER;
 use qpair_abi::status::EnableError;
 use qpair_abi::Number;
 use qpair_queue::channel::Violation;
-use qpair_queue::eq_irq::EventQueue;
 use qpair_queue::eq_irq::EventQueue as Rules;
-use qpair_queue::eq_irq::Line;
 use qpair_queue::eq_irq::Line as Interrupt;
 use qpair_queue::eq_irq::Moderation;
-use qpair_queue::eq_irq::Moderation;
-use qpair_queue::eq_irq::Notice;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 

@@ -36,7 +36,6 @@ use qpair_abi::entry::MAX_BLOCKS;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 use qpair_abi::Number;
-use qpair_queue::eq_irq::Notice;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::index::Window;
