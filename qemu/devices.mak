@@ -2,6 +2,7 @@
 #
 # The devices of QEMU's own that the guests and the tests have, for configs/devices.
 CONFIG_Q35=y
+CONFIG_HPET=y
 CONFIG_VTD=y
 CONFIG_PCIE_PORT=y
 CONFIG_PCI_BRIDGE=y
