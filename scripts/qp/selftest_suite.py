@@ -36,7 +36,7 @@ class Suite(unittest.TestCase):
         ):
             with self.subTest(layer, names=names, everything=everything):
                 with unittest.mock.patch.object(suite, "plans", lambda: (guests, tests)):
-                    found = suite.boots(layer, suite.Chosen(names), everything)
+                    found = suite.boots(layer, suite.Chosen(names, everything))
                 self.assertEqual({boot.name: "".join(test["name"] for test in boot.tests) for boot in found}, expected)
                 self.assertEqual([boot.name for boot in found if boot.alone], ["c-plain"] if "c-plain" in expected else [])
 

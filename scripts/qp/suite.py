@@ -219,7 +219,7 @@ class Boot:
         return count
 
 
-def boots(layer, chosen, everything):
+def boots(layer, chosen):
     """The guests of a layer. Tests that want the same guest share it, but those that want to be alone."""
     kernel, (guests, tests), found = KERNEL[layer], plans(), {}
     for test in tests:
@@ -230,7 +230,7 @@ def boots(layer, chosen, everything):
                 continue
             if not chosen(f"{test['name']}.{name}"):
                 continue
-            if chosen.all and not everything and f"{kernel}.{name}" in test.get("left", ()):
+            if chosen.brief and f"{kernel}.{name}" in test.get("left", ()):
                 continue
             boot = f"{test['name']}-{name}" if test.get("alone") else name
             found.setdefault(boot, Boot(layer, boot, guests[name])).tests.append(test)
@@ -252,10 +252,10 @@ def side_by_side(calls, jobs):
             raise
 
 
-def in_guests(layer, chosen, everything):
+def in_guests(layer, chosen):
     """Layers: the plans' tests in guests of one kernel, as many guests at a time as the machine bears."""
-    words = [] if everything or not chosen.all else ["--brief"]
-    found = boots(layer, chosen, everything)
+    words = ["--brief"] if chosen.brief else []
+    found = boots(layer, chosen)
     # The longest first, so that none of them is left over at the end.
     found.sort(key=lambda boot: -boot.timeout)
     total = ktap.Count()
@@ -336,7 +336,7 @@ def counted_figures(_chosen):
     return count
 
 
-def run_layer(layer, chosen, everything):
+def run_layer(layer, chosen):
     if layer == "figures":
         return counted_figures(chosen)
     if layer == "host":
@@ -354,7 +354,7 @@ def run_layer(layer, chosen, everything):
             # What the tests would run is not what is written here.
             return count
     if layer == "debug" and chosen("detectors"):
-        fired = detectors.prove(guest, functools.partial(side_by_side, jobs=GUESTS), everything or not chosen.all)
+        fired = detectors.prove(guest, functools.partial(side_by_side, jobs=GUESTS), not chosen.brief)
         count.add(fired, "detectors: ")
         tell(f"  debug/detectors: {fired}")
         if fired.failed or not fired.passed:
@@ -366,7 +366,7 @@ def run_layer(layer, chosen, everything):
         tell("  skipped: the stock kernel is of this series itself; scripts/test 7.3/everything runs it all the same")
         count.skipped += 1
         return count
-    found = in_guests(layer, chosen, everything)
+    found = in_guests(layer, chosen)
     if not found.total and chosen.all:
         found.fail("no test found")
     count.add(found)
@@ -374,11 +374,13 @@ def run_layer(layer, chosen, everything):
 
 
 class Chosen:
-    """Which names of a layer were asked for; all if none."""
+    """Which names of a layer were asked for, all if none; and whether repetitions are left out."""
 
-    def __init__(self, names):
+    def __init__(self, names, everything):
         self.names = names
         self.all = not names
+        # A test that is asked for by its name runs as a whole.
+        self.brief = self.all and not everything
 
     def __call__(self, name):
         return self.all or any(name.startswith(part) for part in self.names)
@@ -409,7 +411,7 @@ def run(argv):
     args = parser.parse_args(argv)
     if args.list:
         for layer in KERNEL:
-            for boot in boots(layer, Chosen([]), args.all):
+            for boot in boots(layer, Chosen([], args.all)):
                 tell(f"{layer}: {boot.name}: {', '.join(test['name'] for test in boot.tests)}")
         return 0
     asked = wanted(args.layers)
@@ -422,7 +424,7 @@ def run(argv):
         tell(f"== {layer}")
         start = time.monotonic()
         try:
-            count = run_layer(layer, Chosen(asked.get(layer)), args.all)
+            count = run_layer(layer, Chosen(asked.get(layer), args.all))
         except base.Fail as failure:
             base.say(f"error: {failure}")
             if failure.remedy:
