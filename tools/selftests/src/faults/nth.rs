@@ -202,11 +202,7 @@ impl Faults {
             points >= least,
             "{name} has {points} points, expected {least} or more: nothing is injected"
         );
-        let most = if world::is_brief() && most != u32::MAX {
-            most / 3
-        } else {
-            most
-        };
+        let most = if world::is_brief() { most / 3 } else { most };
         let every = EVERY.load(Ordering::Relaxed) || points <= most;
         let step = if every { 1 } else { points.div_ceil(most) };
         let mut nth = if every { 1 } else { self.rng.u32(1..=step) };
