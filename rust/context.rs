@@ -15,7 +15,7 @@
 //! Two ways of ending do not meet: `release` destroys only while it holds a pass, and the device
 //! only comes with `unmap` when all passes are back. A file that is released in between leaves
 //! everything as it is: the device keeps a reference until it is quiet and has called `unmap`,
-//! and then lets go of who [is done](Client::is_done).
+//! and then drops its reference to each client that [is done](Client::is_done).
 //!
 //! # What a process can stretch comes first
 //!

@@ -277,17 +277,17 @@ def toolchain():
 
 def take(lock, how, holder=lambda _: "another build"):
     """Takes the lock of an open file; prints every 20 seconds what it waits for, which `holder(lock)` returns once."""
-    start, said, whom = time.monotonic(), -1, None
+    start, said, held_by = time.monotonic(), -1, None
     while True:
         try:
             fcntl.flock(lock, how | fcntl.LOCK_NB)
             return
         except BlockingIOError:
-            whom = whom or holder(lock)
+            held_by = held_by or holder(lock)
         waited = time.monotonic() - start
         if waited // REPORT_EVERY > said:
             said = waited // REPORT_EVERY
-            say(f"waiting for {whom} ({lock.name})" + (f": {waited:.0f} s" if said else ""))
+            say(f"waiting for {held_by} ({lock.name})" + (f": {waited:.0f} s" if said else ""))
         time.sleep(LOCK_LOOK)
 
 

@@ -2,15 +2,17 @@
 """Counted figures: what an operation costs, the same from run to run.
 
 A guest with one processor runs under -icount, where each instruction takes a
-nanosecond of the guest's clock and the device works inside the doorbell. So nanoseconds are instructions, as long as no process sleeps (the clock then jumps to the
-next timer) and no other task runs (the kernel tests its ciphers for a second after boot,
-which once doubled all figures). measure() checks both, and rejects figures of a guest in which
+nanosecond of the guest's clock and the device works inside the doorbell. So
+nanoseconds are instructions, as long as no process sleeps (the clock then jumps
+to the next timer) and no other task runs (the kernel tests its ciphers for a
+second after boot, which once doubled all figures). measure() checks both, and
+rejects figures of a guest in which
 - a loop of known length takes another time, before or after all workloads;
 - the idle loop was entered more often in a longer run than in a shorter one;
 - a run costs something else when it is done again, by what would be 1 % of the figure.
 
-Where a process has to sleep, or the device works in a thread, the guest's instructions
-are read from QEMU (`guest-instructions` of the device) before and after.
+Where a process has to sleep, or the device is given a delay, the guest's
+instructions are read from QEMU (`guest-instructions` of the device) before and after.
 
 Each workload runs with a small count, a large one, and the small one again. A
 figure is the difference of large and small divided by the difference of the

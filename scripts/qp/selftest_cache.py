@@ -281,9 +281,9 @@ class Cache(unittest.TestCase):
         with cache.alone(cache.lock_of(folder)) as ours:
             self.assertTrue(ours)
 
-    def test_who_waits_is_told_for_whom(self):
+    def test_a_waiting_process_names_the_holders(self):
         folder = self.put("kernel/a")
-        for how, whom in ((fcntl.LOCK_SH, "its users"), (fcntl.LOCK_EX, "another build")):
+        for how, holders in ((fcntl.LOCK_SH, "its users"), (fcntl.LOCK_EX, "another build")):
             with open(cache.lock_of(folder)) as theirs, open(cache.lock_of(folder)) as ours:
                 fcntl.flock(theirs, how)
 
@@ -293,7 +293,7 @@ class Cache(unittest.TestCase):
 
                 with mock.patch.object(base, "say", told):
                     cache.take(ours, fcntl.LOCK_EX)
-            self.assertIn(f"waiting for {whom}", self.said.pop())
+            self.assertIn(f"waiting for {holders}", self.said.pop())
         cache.forget(folder)
         cache.forget(folder)
         self.assertEqual([list(folder.parent.glob("*/")), self.said], [[], []])
