@@ -58,7 +58,6 @@ use crate::{
     },
     queue::index::Index,
     sys::{
-        barrier,
         completion::Completion,
         dma::Coherent,
         gate::Pass,
@@ -77,6 +76,7 @@ use kernel::{
             Relaxed,
             Release, //
         },
+        barrier,
         Arc,
         CondVar,
         Mutex, //
@@ -433,7 +433,7 @@ impl Admin {
         }
         // CAST: Each of them is a byte.
         self.check::<C>(status as u8, (status >> 8) as u8)?;
-        barrier::dma_rmb();
+        barrier::dma_mb(barrier::Read);
         for (i, word) in words.iter_mut().take(C::Output::WORDS).enumerate() {
             *word = contexts.read(base + i).ok_or(EINVAL)?;
         }

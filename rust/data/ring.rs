@@ -9,7 +9,6 @@ use crate::{
     abi::command::BufferList,
     queue::storage::Storage,
     sys::{
-        barrier,
         dma::{
             Coherent,
             Words, //
@@ -19,7 +18,15 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        barrier::{
+            self,
+            Full,
+            Read,
+            Write, //
+        },
+        Arc, //
+    }, //
 };
 
 /// A ring in coherent memory.
@@ -109,17 +116,17 @@ impl Storage for View<'_> {
 
     #[inline(always)]
     fn after_owner(&self) {
-        barrier::dma_rmb();
+        barrier::dma_mb(Read);
     }
 
     #[inline(always)]
     fn before_head(&self) {
-        barrier::dma_mb();
+        barrier::dma_mb(Full);
     }
 
     #[inline(always)]
     fn before_tail(&self) {
-        barrier::dma_wmb();
+        barrier::dma_mb(Write);
     }
 }
 

@@ -9,8 +9,7 @@
 use kernel::{
     bindings,
     module,
-    pci,
-    sync::barrier, //
+    pci, //
 };
 
 /// What probe is told about the matching entry of the ID table.
@@ -27,24 +26,6 @@ pub(super) const OWNER: *mut bindings::module =
 pub(super) type IrqReturn = bindings::irqreturn;
 /// The interrupt was ours and is dealt with.
 pub(super) const IRQ_HANDLED: IrqReturn = bindings::irqreturn::IRQ_HANDLED;
-
-/// Orders reads of memory that a device writes.
-#[inline(always)]
-pub(super) fn dma_rmb() {
-    barrier::dma_mb(barrier::Read);
-}
-
-/// Orders writes to memory that a device reads.
-#[inline(always)]
-pub(super) fn dma_wmb() {
-    barrier::dma_mb(barrier::Write);
-}
-
-/// Orders both.
-#[inline(always)]
-pub(super) fn dma_mb() {
-    barrier::dma_mb(barrier::Full);
-}
 
 /// Declares the ID table of a PCI driver: `pci_table!(TABLE, Info, [(id, info), ..])`.
 macro_rules! pci_table {

@@ -40,7 +40,6 @@
 //! registrations of the kernel crate: values with C callbacks, such as a [`watchdog`], must be
 //! dropped before the module is unloaded.
 
-pub mod barrier;
 pub mod chardev;
 pub mod compat;
 pub mod completion;
