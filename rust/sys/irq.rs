@@ -147,8 +147,14 @@ impl Hint {
         /// `NUMA_NO_NODE`: all nodes are equal.
         const ANY_NODE: c_int = -1;
         let mut mask = KBox::new(CpumaskVar::new_zero(GFP_KERNEL)?, GFP_KERNEL)?;
-        // SAFETY: Takes any number: it is counted modulo the online CPUs.
-        let cpu = unsafe { bindings::cpumask_local_spread(nth, ANY_NODE) };
+        // SAFETY: Takes any number: it is counted modulo the online CPUs, which stay as many while
+        // the lock is held.
+        let cpu = unsafe {
+            bindings::cpus_read_lock();
+            let cpu = bindings::cpumask_local_spread(nth, ANY_NODE);
+            bindings::cpus_read_unlock();
+            cpu
+        };
         mask.set(CpuId::from_u32(cpu).ok_or(EINVAL)?);
         // SAFETY: Requested, by the caller's promise; the mask lives until none is applied.
         to_result(unsafe { bindings::__irq_apply_affinity_hint(irq, mask.as_raw(), true) })?;
