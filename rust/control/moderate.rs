@@ -23,6 +23,7 @@ use crate::{
     data::eq::EqPoller,
     queue::moderation::{
         Controller,
+        Pace,
         Sample,
         Setting,
         TARGET, //
@@ -47,9 +48,9 @@ use kernel::{
     }, //
 };
 
-/// Between two samples of an EQ that is busy, in milliseconds.
+/// Between two samples while there is traffic and for a second after it, in milliseconds.
 pub(crate) const SAMPLE: Msecs = 10;
-/// Between two samples if all EQs are idle or the mode is fixed, in milliseconds.
+/// Between two samples otherwise, in milliseconds.
 pub(super) const REST: Msecs = 250;
 
 /// How interrupts are moderated.
@@ -139,6 +140,7 @@ struct Choice {
     mode: Mode,
     /// One for each EQ, where the mode is adaptive.
     tracks: KVec<Track>,
+    pace: Pace,
 }
 
 impl Choice {
@@ -153,28 +155,30 @@ impl Choice {
         }
     }
 
-    /// Sends the device the settings that differ from its own.
+    /// Sends the device the settings that differ from its own. Returns the first error, after all
+    /// EQs.
     fn tell(&self, pass: &Pass<'_>, admin: &Admin, eqs: &[Arc<EqPoller>]) -> Result {
+        let mut result = Ok(());
         for (index, eq) in eqs.iter().enumerate() {
             let setting = self.wanted(index);
             if setting == eq.handler().moderation() {
                 continue;
             }
-            admin.execute(
-                pass,
-                Modify::<EqObject> {
-                    number: eq.handler().number(),
-                    mask: 0,
-                    context: EqContext {
-                        moderation_count: setting.count,
-                        moderation_usecs: setting.usecs,
-                        ..EqContext::default()
-                    },
+            let modify = Modify::<EqObject> {
+                number: eq.handler().number(),
+                mask: 0,
+                context: EqContext {
+                    moderation_count: setting.count,
+                    moderation_usecs: setting.usecs,
+                    ..EqContext::default()
                 },
-            )?;
-            eq.handler().set_moderation(setting);
+            };
+            match admin.execute(pass, modify) {
+                Ok(_) => eq.handler().set_moderation(setting),
+                Err(error) => result = result.and(Err(error)),
+            }
         }
-        Ok(())
+        result
     }
 }
 
@@ -191,6 +195,7 @@ impl Moderation {
         let choice = Choice {
             mode: Mode::Adaptive(TARGET),
             tracks: KVec::new(),
+            pace: Pace::default(),
         };
         pin_init!(Self { choice <- new_mutex!(choice, "Device::moderation") })
     }
@@ -254,10 +259,10 @@ impl Moderation {
         if let Err(error) = choice.tell(pass, admin, eqs) {
             dev_dbg!(pass.dev(), "moderation is not changed: {error:?}\n");
         }
-        if busy {
-            SAMPLE
-        } else {
+        if choice.pace.rests(busy) {
             REST
+        } else {
+            SAMPLE
         }
     }
 }

@@ -95,6 +95,30 @@ const IDLE: u32 = 4;
 const REFUSED: u32 = 64;
 const REFUSED_MOST: u32 = 1 << 14;
 
+/// Idle samples until the sampler rests.
+const AWAKE: u32 = 100;
+
+/// When a sampler looks next: soon while there is traffic and for [`AWAKE`] samples after it, so
+/// that a load of bursts is moderated in each burst.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    idle: u32,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { idle: AWAKE }
+    }
+}
+
+impl Pace {
+    /// Whether the sampler rests after this sample. `busy`: an EQ had traffic, or is moderated.
+    pub fn rests(&mut self, busy: bool) -> bool {
+        self.idle = if busy { 0 } else { self.idle.saturating_add(1) };
+        self.idle >= AWAKE
+    }
+}
+
 /// A level that is being tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Trial {

@@ -10,6 +10,7 @@ use qpair_queue::eq_irq::Line;
 use qpair_queue::eq_irq::Moderation;
 use qpair_queue::index::Depth;
 use qpair_queue::moderation::Controller;
+use qpair_queue::moderation::Pace;
 use qpair_queue::moderation::Sample;
 use qpair_queue::moderation::Setting;
 use qpair_queue::moderation::CAP;
@@ -25,6 +26,7 @@ checks![
     what_cannot_be_collected_is_capped,
     a_load_that_ends_leaves_nothing,
     recorded_loads,
+    bursts_are_sampled_from_their_beginning,
     any_samples_give_bounded_delays,
 ];
 
@@ -355,6 +357,19 @@ fn recorded_loads() {
             world.changes
         );
     }
+}
+
+/// A sampler at rest would see a burst only when it is over.
+fn bursts_are_sampled_from_their_beginning() {
+    let mut pace = Pace::default();
+    assert!(pace.rests(false), "an idle device is sampled often");
+    for _burst in 0..3 {
+        assert!(!pace.rests(true));
+        for idle in 1..100 {
+            assert!(!pace.rests(false), "at rest after {idle} idle samples");
+        }
+    }
+    assert!(pace.rests(false) && pace.rests(false));
 }
 
 /// Samples that no load could make: still a count and a time or neither, and never a long time.
