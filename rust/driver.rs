@@ -302,7 +302,7 @@ impl sys::pci::Driver for Driver {
             }
             // A permanent failure: as at unbind, see the kernel's pci-error-recovery.rst.
             Channel::Failed => {
-                data.running.shut_down();
+                data.running.device.give_up(pdev);
                 Verdict::Disconnect
             }
         }

@@ -44,7 +44,8 @@ use crate::{
             Health, //
         },
         qp::QueuePair,
-        ring::Ring, //
+        ring::Ring,
+        table::Room, //
     },
     queue::{
         credit::RingId,
@@ -127,12 +128,14 @@ impl Device {
 
         self.eqs.begin(eq0, Number::ADMIN, epoch, eq_ring)?;
         self.admin.open(&pass)?;
+        let room = Room::new()?;
         let node = eq0.paused(|_, state| state.bind_kernel())?;
         let enabled = function.enable(pass.dev(), &rings);
         let body = Body::Kernel(cq);
         // Even if it failed: from now on the device may use the rings.
-        let attached = eq0
-            .paused(|eq, state| state.attach(eq, pass.dev(), Number::ADMIN, Entry { node, body }));
+        let entry = Entry { node, body };
+        let attached =
+            eq0.paused(|eq, state| state.attach(eq, pass.dev(), Number::ADMIN, entry, room));
         if let Err((error, entry)) = attached {
             eq0.paused(|_, state| state.unbind_node(entry.node, None));
             self.admin.leak(entry.body);
@@ -151,7 +154,8 @@ impl Device {
                 return Err(error);
             }
         }
-        self.moderation.again(&pass, &self.admin, self.eqs())?;
+        // Without moderation the device works; the sampler sends the settings again.
+        let _: Result = self.moderation.again(&pass, &self.admin, self.eqs());
         self.eqs.set_up(true);
         function.set_up()
     }
@@ -210,6 +214,20 @@ impl Device {
     /// quiet, the memory is kept until a reset, and leaked if the driver is unbound first.
     /// Idempotent. Under the device lock. Sleeps.
     pub(crate) fn shut_down(&self, pdev: &pci::Device<Bound>, why: Lost) {
+        self.stop(pdev, why, channel(pdev.as_ref()).unwrap_or(Channel::Normal));
+    }
+
+    /// As [`Self::shut_down`] with [`Lost::Gone`], after link recovery has failed permanently. No
+    /// slot reset follows, so a link that the PCI core still marks frozen is accessed.
+    pub(crate) fn give_up(&self, pdev: &pci::Device<Bound>) {
+        let state = match channel(pdev.as_ref()) {
+            Ok(Channel::Failed) => Channel::Failed,
+            _ => Channel::Normal,
+        };
+        self.stop(pdev, Lost::Gone, state);
+    }
+
+    fn stop(&self, pdev: &pci::Device<Bound>, why: Lost, state: Channel) {
         let function = &self.function;
         let asleep = self.is_asleep();
         if why == Lost::Reset && asleep {
@@ -217,7 +235,7 @@ impl Device {
             return;
         }
         // A suspended device may not decode its registers; behind a failed link no access succeeds.
-        let answers = !asleep && matches!(channel(pdev.as_ref()), Ok(Channel::Normal));
+        let answers = !asleep && state == Channel::Normal;
         if answers {
             let _: Result = function.look(pdev.as_ref());
         }
@@ -243,7 +261,7 @@ impl Device {
         let quiet = if asleep {
             !self.kept.load(Relaxed)
         } else {
-            self.quiesce(pdev)
+            self.quiesce(pdev, state)
         };
 
         self.admin.abandon();
@@ -266,15 +284,16 @@ impl Device {
     }
 
     /// Stops all DMA of the device. Returns whether that is certain.
-    fn quiesce(&self, pdev: &pci::Device<Bound>) -> bool {
-        match channel(pdev.as_ref()) {
+    fn quiesce(&self, pdev: &pci::Device<Bound>, state: Channel) -> bool {
+        match state {
             // It reads as all ones, but may do DMA again once the link is back. The PCI core resets
             // it.
-            Ok(Channel::Frozen) => return false,
+            Channel::Frozen => return false,
             // Unplugged, or isolated by the platform.
-            Ok(Channel::Failed) => return true,
-            Ok(Channel::Normal) | Err(_) => {}
+            Channel::Failed => return true,
+            Channel::Normal => {}
         }
+        let first = self.function.attempts() == 0;
         match self.function.reset(pdev.as_ref()) {
             Quiet::Reset => true,
             Quiet::Gone => {
@@ -284,13 +303,15 @@ impl Device {
                     || sys::pci::clear_master(pdev) == sys::pci::Mastering::Off
             }
             Quiet::No => {
-                if self.function.attempts() == 0 {
+                if first {
                     dev_err!(pdev, "the device does not reset, disabling bus mastering\n");
                 }
                 match sys::pci::clear_master(pdev) {
                     sys::pci::Mastering::Off | sys::pci::Mastering::Gone => true,
                     sys::pci::Mastering::On => {
-                        dev_err!(pdev, "bus mastering stays enabled, memory is not freed\n");
+                        if first {
+                            dev_err!(pdev, "bus mastering stays enabled, memory is not freed\n");
+                        }
                         false
                     }
                 }

@@ -39,7 +39,7 @@ impl Watched {
     fn is_overdue(&mut self, eq: &Eq) -> bool {
         // Read before the ring: a poll in between then changes the count, and nothing is overdue.
         let (head, polls) = eq.progress();
-        if !self.ring.is_there(head) {
+        if !self.ring.is_there(head) || eq.waits() {
             self.seen = None;
             return false;
         }

@@ -17,7 +17,7 @@
 //! | [`objects`] | creates and destroys objects, and keeps the EQs' tables in step |
 //! | [`quota`] | charges objects to contexts and users |
 //! | [`bringup`] | bring-up, and the one shutdown |
-//! | [`watch`] | once a second: lost interrupts, CPUs, health; more often: the load |
+//! | [`watch`] | once a second: lost interrupts, health; more often: the load |
 //!
 //! The section Locks of `Documentation/driver.rst` has the order of the locks.
 

@@ -40,7 +40,9 @@ use crate::{
             KernelCq, //
         },
         effects::Owned,
-        eq::EqPoller, //
+        eq::EqPoller,
+        function::Failure,
+        table::Room, //
     },
     queue::index::Depth,
     sys::gate::Pass, //
@@ -69,6 +71,7 @@ impl Device {
         charge: &mut Charge<'_>,
     ) -> Result<(Number, M)> {
         let eq = self.eqs.of(vector)?;
+        let (room, handler_room) = (Room::new()?, Room::new()?);
         let mut tables = self.objects.lock();
         let node = eq.paused(|_, state| state.bind_process())?;
         let context = CqContext {
@@ -86,8 +89,8 @@ impl Device {
         charge.made();
         let body = Body::Process(handler.clone());
         let entry = Entry { node, body };
-        let memory = self.attach(&mut tables, pass, eq, number, entry, memory)?;
-        if let Err(error) = self.own(&mut tables, Owned::Cq, number, handler) {
+        let memory = self.attach(&mut tables, pass, eq, number, (entry, room), memory)?;
+        if let Err(error) = self.own(&mut tables, Owned::Cq, number, (handler, handler_room)) {
             self.keep_unless(self.end_cq(&mut tables, pass, eq, number), memory);
             return Err(error);
         }
@@ -128,11 +131,12 @@ impl Device {
         handler: Arc<dyn EventHandler>,
         charge: &mut Charge<'_>,
     ) -> Result<(Number, M)> {
+        let room = Room::new()?;
         let mut tables = self.objects.lock();
         let create = Create::<Qp>(context);
         let (number, memory) = self.create(&mut tables, pass, create, memory)?;
         charge.made();
-        if let Err(error) = self.own(&mut tables, Owned::Qp, number, handler) {
+        if let Err(error) = self.own(&mut tables, Owned::Qp, number, (handler, room)) {
             let ended = self.destroy::<Qp>(&mut tables, pass, number);
             self.keep_unless(ended.map(drop), memory);
             return Err(error);
@@ -163,9 +167,10 @@ impl Device {
         page: u16,
         handler: Arc<dyn EventHandler>,
     ) -> Result {
+        let room = Room::new()?;
         let mut tables = self.objects.lock();
         let page = Number::from_raw(page.into());
-        self.own(&mut tables, Owned::Page, page, handler)
+        self.own(&mut tables, Owned::Page, page, (handler, room))
     }
 
     /// Undoes [`Self::own_page`]. Sleeps.
@@ -217,13 +222,17 @@ impl Device {
             Ok(eq) => eq,
             Err(error) => return Err((error, cq)),
         };
+        let room = match Room::new() {
+            Ok(room) => room,
+            Err(error) => return Err((error, cq)),
+        };
         let node = match eq.paused(|_, state| state.bind_kernel()) {
             Ok(node) => node,
             Err(error) => return Err((error, cq)),
         };
         let body = Body::Kernel(cq);
         let attached = eq.paused(|eq, state| {
-            match state.attach(eq, pass.dev(), number, Entry { node, body }) {
+            match state.attach(eq, pass.dev(), number, Entry { node, body }, room) {
                 Ok(()) => Ok(()),
                 Err((error, entry)) => {
                     state.unbind_node(entry.node, None);
@@ -286,7 +295,8 @@ impl Device {
                 }
             }
         }
-        cq.drain(&self.function.doorbells(pass.dev()));
+        cq.drain(&self.function.doorbells(pass.dev()))
+            .inspect_err(|_| self.function.fail(Failure::Destroy))?;
         let eq = self.eqs.of(vector)?;
         let mut tables = self.objects.lock();
         self.end_cq(&mut tables, pass, eq, cq.number())
@@ -323,10 +333,10 @@ impl Device {
         pass: &Pass<'_>,
         eq: &EqPoller,
         number: Number,
-        entry: Entry,
+        (entry, room): (Entry, Room<Entry>),
         memory: M,
     ) -> Result<M> {
-        let attached = eq.paused(|eq, state| state.attach(eq, pass.dev(), number, entry));
+        let attached = eq.paused(|eq, state| state.attach(eq, pass.dev(), number, entry, room));
         let Err((error, Entry { node, body })) = attached else {
             return Ok(memory);
         };
@@ -367,10 +377,10 @@ impl Device {
         _tables: &mut Tables,
         what: Owned,
         number: Number,
-        handler: Arc<dyn EventHandler>,
+        (handler, room): (Arc<dyn EventHandler>, Room<Arc<dyn EventHandler>>),
     ) -> Result {
         let eq0 = self.eqs.eq0()?;
-        let owned = eq0.paused(|_, state| state.own(what, number, handler));
+        let owned = eq0.paused(|_, state| state.own(what, number, handler, room));
         // On error `handler` is dropped here, with the poll no longer paused.
         owned.map_err(|(error, _handler)| error)
     }

@@ -70,11 +70,12 @@ impl Device {
     /// `EIO` if the device was reset since, `ENOSPC` if all are taken or the rest is reserved for
     /// privileged tasks, `EDQUOT` if the user has used up its share, `ENOMEM`.
     pub(crate) fn take_page(&self, epoch: u32, id: Option<Kuid>) -> Result<u16> {
+        let room = KBox::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let mut shares = self.shares.lock();
         if epoch != self.epoch() {
             return Err(EIO);
         }
-        shares.open(self.most.page, id)
+        shares.open(self.most.page, id, room)
     }
 
     /// Returns a doorbell page that was taken in `epoch`; a reset frees all pages. All objects of
@@ -101,7 +102,8 @@ impl Device {
     /// # Errors
     ///
     /// `EDQUOT` if the context or its user has used up its share, `ENOSPC` if the rest is reserved
-    /// for privileged tasks; `EINTR` if the caller was killed; those of the command.
+    /// for privileged tasks; `EINTR` if the caller was killed; `EIO` or `ENODEV` if the device is
+    /// being shut down; those of the command.
     pub(crate) fn charge(&self, pass: &Pass<'_>, page: u16, kind: Kind) -> Result<Charge<'_>> {
         let take = || {
             let mut shares = self.shares.lock();
@@ -127,6 +129,8 @@ impl Device {
             if fatal_signal_pending() {
                 return Err(EINTR);
             }
+            // A reset or an unbind waits for `pass`, and there may be a command for each page.
+            drop(self.enter(self.epoch())?);
             self.settle(pass, asked)?;
             match take()? {
                 Ok(()) => return Ok(charge()),

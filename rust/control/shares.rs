@@ -14,6 +14,7 @@ use crate::queue::quota::{
     Scope,
     Sums, //
 };
+use core::mem::MaybeUninit;
 use kernel::{
     prelude::*,
     task::Kuid, //
@@ -132,8 +133,14 @@ impl Shares {
         }
     }
 
-    /// Takes one of `limit` pages for a context of user `id`.
-    pub(super) fn open(&mut self, limit: u32, id: Option<Kuid>) -> Result<u16> {
+    /// Takes one of `limit` pages for a context of user `id`. `room` is allocated by the caller,
+    /// which may wait for memory of its cgroup.
+    pub(super) fn open(
+        &mut self,
+        limit: u32,
+        id: Option<Kuid>,
+        room: KBox<MaybeUninit<Holder>>,
+    ) -> Result<u16> {
         // Page 0 is the driver's, and is skipped.
         let free = self.holders.iter().skip(1).position(Option::is_none);
         let page = free.map_or(self.holders.len().max(1), |place| place + 1);
@@ -144,7 +151,6 @@ impl Shares {
         while self.holders.len() <= page {
             self.holders.push(None, GFP_KERNEL)?;
         }
-        let room = KBox::<Holder>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let user = id.map(|id| self.join(id)).transpose()?;
         let mut account = Account::default();
         let sums = Self::sums(&mut self.users, &mut self.all, user);

@@ -442,7 +442,7 @@ impl KernelCq {
             return;
         }
         for place in batch.places() {
-            // The first call frees all covered slots.
+            // The first call frees all completed slots.
             if let Some(queue) = self.queues.pairs.get_mut(usize::from(*place)) {
                 queue.reclaim(published);
             }
@@ -454,13 +454,23 @@ impl KernelCq {
 
     /// Consumes all entries of a CQ whose queue pairs are destroyed. Nothing is completed, so the
     /// batch needs no memory and destroying a CQ cannot fail for lack of memory.
-    pub(crate) fn drain(&mut self, doorbells: &Doorbells<'_>) {
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if the device has written more than the depth.
+    pub(crate) fn drain(&mut self, doorbells: &Doorbells<'_>) -> Result {
         let mut batch = Batch::none();
+        // One more than the CQ holds: a full one is not an error.
+        let mut left = self.consumer.depth().entries().saturating_add(1);
         loop {
-            let consumed = self.consume(u32::MAX, &mut batch);
+            let consumed = self.consume(left, &mut batch);
             self.publish(false, &mut batch, doorbells);
+            left = left.saturating_sub(consumed.count);
             if consumed.drained {
-                return;
+                return Ok(());
+            }
+            if left == 0 {
+                return Err(EIO);
             }
         }
     }

@@ -22,7 +22,8 @@ use super::{
     function::{
         Doorbells,
         Failure,
-        Function, //
+        Function,
+        Limits, //
     },
     ring::Ring,
     table::Table, //
@@ -94,16 +95,18 @@ pub(super) struct World {
 }
 
 impl World {
-    /// The state of EQ `number` in `epoch`, without CQs. Sleeps.
-    pub(super) fn new(number: Number, epoch: u32) -> Result<Self> {
+    /// The state of EQ `number` of vector `vector` in `epoch`, without CQs. Sleeps.
+    pub(super) fn new(number: Number, vector: u32, epoch: u32, limits: &Limits) -> Result<Self> {
+        // Asynchronous events go to EQ 0.
+        let handled = |limit| if vector == 0 { limit } else { 0 };
         Ok(Self {
             number,
             epoch,
-            cqs: Table::new(),
+            cqs: Table::new(limits.cq)?,
             handlers: EventHandlers {
-                cqs: Table::new(),
-                qps: Table::new(),
-                pages: Table::new(),
+                cqs: Table::new(handled(limits.cq))?,
+                qps: Table::new(handled(limits.qp))?,
+                pages: Table::new(handled(limits.pages))?,
             },
             batch: Batch::new()?,
             unclaimed: 0,

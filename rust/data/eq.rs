@@ -30,6 +30,7 @@ use super::{
     },
     knobs::Knobs,
     ring::Ring,
+    table::Room,
     view::View, //
 };
 use crate::{
@@ -107,6 +108,7 @@ pub(crate) struct Eq {
     /// The poll's next entry.
     head: Atomic<u32>,
     polls: Atomic<u32>,
+    waits: Atomic<bool>,
     interrupts: Atomic<u64>,
     lost: Atomic<u64>,
     /// Completions that were consumed, and events of CQs of processes.
@@ -125,9 +127,12 @@ pub(crate) struct EqRing {
     depth: Depth,
 }
 
-/// Entries of an EQ of a device with these limits.
+/// Entries of an EQ of a device with these limits: twice the reserve for asynchronous events, if
+/// that is more than the default.
 fn depth(limits: &Limits) -> Option<Depth> {
-    Depth::from_log2(LOG_DEPTH.min(limits.log_eq))
+    // CAST: At most 33.
+    let reserve = (33 - limits.asynchronous.leading_zeros()) as u8;
+    Depth::from_log2(LOG_DEPTH.max(reserve).min(limits.log_eq))
 }
 
 /// The division of the slots of the EQ of vector `index`.
@@ -189,6 +194,7 @@ impl Eq {
             number: Atomic::new(0),
             head: Atomic::new(0),
             polls: Atomic::new(0),
+            waits: Atomic::new(false),
             interrupts: Atomic::new(0),
             lost: Atomic::new(0),
             done: Atomic::new(0),
@@ -249,6 +255,11 @@ impl Eq {
         (head, self.polls.load(Acquire))
     }
 
+    /// Whether a poll waits for the relay's thread to get the CPU.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits.load(Relaxed)
+    }
+
     /// Counts a lost interrupt.
     pub(crate) fn count_lost(&self) {
         self.lost.fetch_add(1, Relaxed);
@@ -274,7 +285,7 @@ impl Eq {
         let slots = EventSlots::new(pool, shares).map_err(|_| ENOSPC)?;
         let live = Live {
             poll: Poller::new(consumer, slots),
-            world: World::new(number, epoch)?,
+            world: World::new(number, self.index, epoch, self.function.limits())?,
             share: Share::default(),
         };
         Ok(KBox::new(live, GFP_KERNEL)?)
@@ -302,8 +313,10 @@ impl Handler for Eq {
             Time::Taken
         };
         if !share.begin(poller::clock(), time) {
+            self.waits.store(true, Relaxed);
             return Next::Wait;
         }
+        self.waits.store(false, Relaxed);
         let tuning = self.knobs.tuning();
         let before = *poll.counts();
         let (dev_index, number) = (self.function.index(), world.number.raw());
@@ -387,18 +400,19 @@ impl State {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, `EIO` if the EQ is down; with the entry.
+    /// `EIO` if the EQ is down, those of [`Table::insert`](super::table::Table::insert); with the entry.
     pub(crate) fn attach(
         &mut self,
         eq: &Eq,
         dev: &Device<Bound>,
         cq: Number,
         entry: Entry,
+        room: Room<Entry>,
     ) -> Result<(), (Error, Entry)> {
         let Some(live) = self.0.as_mut() else {
             return Err((EIO, entry));
         };
-        live.world.cqs.insert(cq, entry)?;
+        live.world.cqs.insert(cq, entry, room)?;
         let Live { poll, world, .. } = &mut **live;
         let is_kernel = matches!(
             world.cqs.get_mut(cq).map(|entry| &entry.body),
@@ -442,16 +456,17 @@ impl State {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, `EIO` if the EQ is down; with `handler`, which must not be dropped while the poll
-    /// is paused.
+    /// `EIO` if the EQ is down, those of [`Table::insert`](super::table::Table::insert); with `handler`, which must not be
+    /// dropped while the poll is paused.
     pub(crate) fn own(
         &mut self,
         what: Owned,
         number: Number,
         handler: Arc<dyn EventHandler>,
+        room: Room<Arc<dyn EventHandler>>,
     ) -> Result<(), (Error, Arc<dyn EventHandler>)> {
         match self.0.as_mut() {
-            Some(live) => live.world.handlers.of(what).insert(number, handler),
+            Some(live) => live.world.handlers.of(what).insert(number, handler, room),
             None => Err((EIO, handler)),
         }
     }

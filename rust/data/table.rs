@@ -3,54 +3,89 @@
 //! The table of objects by number of an EQ.
 
 use crate::abi::Number;
+use core::mem::MaybeUninit;
 use kernel::prelude::*;
+
+/// Entries of a leaf.
+const LEAF: usize = 32;
+
+/// An object with its number.
+type Node<T> = KBox<(Number, T)>;
 
 /// The second level of a [`Table`]. The table of each EQ spans all indices of the device, so unused
 /// entries must be small.
-type Leaf<T> = KVec<Option<KBox<(Number, T)>>>;
+type Leaf<T> = KBox<[Option<Node<T>>; LEAF]>;
 
-/// Objects by number, in two levels. The second is allocated on demand.
+/// Memory for an object in a [`Table`], and for its leaf. An insertion allocates nothing, so that
+/// a poll is never paused while memory is reclaimed.
+pub(crate) struct Room<T> {
+    node: KBox<MaybeUninit<(Number, T)>>,
+    leaf: Leaf<T>,
+}
+
+impl<T> Room<T> {
+    /// Allocates it; charges the object to the memory cgroup of the caller. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            node: KBox::new_uninit(GFP_KERNEL_ACCOUNT)?,
+            leaf: KBox::new([const { None }; LEAF], GFP_KERNEL)?,
+        })
+    }
+}
+
+/// Objects by number, in two levels. A leaf is there once it is used.
 pub(crate) struct Table<T> {
     leaves: KVec<Option<Leaf<T>>>,
     count: u32,
 }
 
 impl<T> Table<T> {
-    /// Entries of a leaf.
-    const LEAF: usize = 32;
-
-    /// An empty table.
-    pub(crate) const fn new() -> Self {
-        Self {
-            leaves: KVec::new(),
-            count: 0,
+    /// An empty table for numbers with an index below `indices`. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(indices: u32) -> Result<Self> {
+        let count = (indices as usize).div_ceil(LEAF);
+        let mut leaves = KVec::with_capacity(count, GFP_KERNEL)?;
+        for _ in 0..count {
+            leaves.push_within_capacity(None).map_err(|_| ENOMEM)?;
         }
+        Ok(Self { leaves, count: 0 })
     }
 
     /// The object with this number. Any context.
     #[inline]
     pub(crate) fn get_mut(&mut self, number: Number) -> Option<&mut T> {
         let index = number.index();
-        let leaf = self.leaves.get_mut(index / Self::LEAF)?.as_mut()?;
-        let (found, value) = &mut **leaf.get_mut(index % Self::LEAF)?.as_mut()?;
+        let leaf = self.leaves.get_mut(index / LEAF)?.as_mut()?;
+        let (found, value) = &mut **leaf.get_mut(index % LEAF)?.as_mut()?;
         (*found == number).then_some(value)
     }
 
-    /// Inserts an object. Sleeps.
+    /// Inserts an object. Any context.
     ///
     /// # Errors
     ///
-    /// `EEXIST` if its index is taken, `ENOMEM`; with the object.
-    pub(crate) fn insert(&mut self, number: Number, value: T) -> Result<(), (Error, T)> {
-        let slot = match self.slot(number.index()) {
-            Ok(slot) if slot.is_some() => return Err((EEXIST, value)),
-            Ok(slot) => slot,
-            Err(error) => return Err((error, value)),
+    /// `EEXIST` if its index is taken, `EINVAL` if there is no such index; with the object.
+    pub(crate) fn insert(
+        &mut self,
+        number: Number,
+        value: T,
+        room: Room<T>,
+    ) -> Result<(), (Error, T)> {
+        let index = number.index();
+        let Some(leaf) = self.leaves.get_mut(index / LEAF) else {
+            return Err((EINVAL, value));
         };
-        // Charged to the process that creates the object.
-        match KBox::new_uninit(GFP_KERNEL_ACCOUNT) {
-            Ok(room) => *slot = Some(room.write((number, value))),
-            Err(_) => return Err((ENOMEM, value)),
+        let leaf = leaf.get_or_insert(room.leaf);
+        match leaf.get_mut(index % LEAF) {
+            Some(slot @ None) => *slot = Some(room.node.write((number, value))),
+            _ => return Err((EEXIST, value)),
         }
         self.count += 1;
         Ok(())
@@ -60,8 +95,8 @@ impl<T> Table<T> {
     pub(crate) fn remove(&mut self, number: Number) -> Option<T> {
         self.get_mut(number)?;
         let index = number.index();
-        let leaf = self.leaves.get_mut(index / Self::LEAF)?.as_mut()?;
-        let boxed = leaf.get_mut(index % Self::LEAF)?.take()?;
+        let leaf = self.leaves.get_mut(index / LEAF)?.as_mut()?;
+        let boxed = leaf.get_mut(index % LEAF)?.take()?;
         self.count -= 1;
         Some(KBox::into_inner(boxed).1)
     }
@@ -92,35 +127,25 @@ impl<T> Table<T> {
         }
         self.count = 0;
     }
-
-    fn slot(&mut self, index: usize) -> Result<&mut Option<KBox<(Number, T)>>> {
-        while self.leaves.len() <= index / Self::LEAF {
-            self.leaves.push(None, GFP_KERNEL)?;
-        }
-        let leaf = self.leaves.get_mut(index / Self::LEAF).ok_or(EINVAL)?;
-        let leaf = match leaf {
-            Some(leaf) => leaf,
-            None => {
-                let mut made = KVec::with_capacity(Self::LEAF, GFP_KERNEL)?;
-                for _ in 0..Self::LEAF {
-                    made.push(None, GFP_KERNEL)?;
-                }
-                leaf.insert(made)
-            }
-        };
-        leaf.get_mut(index % Self::LEAF).ok_or(EINVAL)
-    }
 }
 
 #[kernel::macros::kunit_tests(qpair_table)]
 mod tests {
     use super::*;
 
+    fn table<T>() -> Table<T> {
+        Table::new(1024).unwrap()
+    }
+
+    fn put<T>(table: &mut Table<T>, number: Number, value: T) -> Result<(), (Error, T)> {
+        table.insert(number, value, Room::new().unwrap())
+    }
+
     #[test]
     fn found_by_the_whole_number() {
-        let mut table = Table::new();
+        let mut table = table();
         let number = Number::new(40, 7);
-        assert!(table.insert(number, 1).is_ok());
+        assert!(put(&mut table, number, 1).is_ok());
         assert_eq!(table.get_mut(number).copied(), Some(1));
         assert!(table.get_mut(Number::new(40, 8)).is_none());
         assert!(table.get_mut(Number::new(41, 7)).is_none());
@@ -133,9 +158,9 @@ mod tests {
 
     #[test]
     fn one_object_at_an_index() {
-        let mut table = Table::new();
-        assert!(table.insert(Number::new(3, 1), 1).is_ok());
-        match table.insert(Number::new(3, 2), 2) {
+        let mut table = table();
+        assert!(put(&mut table, Number::new(3, 1), 1).is_ok());
+        match put(&mut table, Number::new(3, 2), 2) {
             Err((error, value)) => assert!(error == EEXIST && value == 2),
             Ok(()) => assert!(false),
         }
@@ -144,17 +169,17 @@ mod tests {
 
     #[test]
     fn memory_follows_what_is_used() {
-        let mut table = Table::new();
-        assert!(table.insert(Number::new(1000, 1), 0u8).is_ok());
-        assert_eq!(table.leaves.len(), 1000 / Table::<u8>::LEAF + 1);
+        let mut table = table();
+        assert!(put(&mut table, Number::new(1000, 1), 0u8).is_ok());
+        assert_eq!(table.leaves.len(), 1000 / LEAF + 1);
         assert_eq!(table.leaves.iter().flatten().count(), 1);
     }
 
     #[test]
     fn drained_in_order() {
-        let mut table = Table::new();
+        let mut table = table();
         for index in [90, 5, 31, 32] {
-            assert!(table.insert(Number::new(index, 1), index).is_ok());
+            assert!(put(&mut table, Number::new(index, 1), index).is_ok());
         }
         assert!(table.iter().map(|(_, index)| *index).eq([5, 31, 32, 90]));
         let mut sum = 0;

@@ -64,9 +64,9 @@ pub(super) struct Plan {
     pub(super) group: u32,
 }
 
-/// The most bytes of an operation: a poll fills and verifies one at a time.
+/// The most bytes of an operation, which a poll fills and verifies.
 const MAX_SIZE: u32 = 1 << 16;
-/// The most bytes of a run: its rings and regions are in coherent memory.
+/// The most bytes of the regions of a run, which are in coherent memory.
 const MAX_BYTES: u64 = 1 << 26;
 /// The most queue pairs on a CQ, and the default.
 const MAX_GROUP: u32 = 32;

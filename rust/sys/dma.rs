@@ -6,9 +6,9 @@
 //! C header: [`include/linux/dma-mapping.h`](srctree/include/linux/dma-mapping.h)
 //!
 //! [`kernel::dma::Coherent`] has two drawbacks: it is not freed when the device unbinds, and its
-//! API for shared access differs between the supported kernels. This type goes through a
-//! [`gate`](super::gate). It has one kind of access: a whole word, read or written exactly once and
-//! not torn. The caller orders accesses to different words, see [`super::barrier`].
+//! API for shared access copies. This type goes through a [`gate`](super::gate). It has one kind of
+//! access: a whole word, read or written exactly once and not torn. The caller orders accesses to
+//! different words with [`kernel::sync::barrier`].
 //!
 //! Memory is zeroed when allocated.
 

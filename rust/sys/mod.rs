@@ -8,16 +8,16 @@
 //! | file | gives |
 //! |---|---|
 //! | [`gate`] | proof that the device is bound, for code that outlives the binding |
-//! | [`pci`] | reset and shutdown callbacks, control of bus mastering |
+//! | [`pci`] | callbacks for reset, suspend, error recovery and shutdown, control of bus mastering |
 //! | [`mmio`] | a BAR for code that outlives the binding, doorbell writes |
 //! | [`dma`] | coherent memory as an array of 64-bit words |
-//! | [`barrier`] | DMA memory barriers |
 //! | [`umem`] | user memory: pinned, accounted, mapped |
 //! | [`irq`], [`poller`] | N vectors, and the poll that an interrupt schedules |
 //! | [`wait`] | wait queues, for wakeups from softirqs |
 //! | [`watchdog`] | periodic work in process context |
 //! | [`completion`] | completions with a timeout, not interruptible by signals |
 //! | [`chardev`], [`door`] | a character device whose files and mappings may outlive the binding |
+//! | [`debugroot`] | the debugfs directory that all devices share |
 //! | [`eventfd`] | signalling a process from any context |
 //! | [`current`] | privileges and limits of the calling task |
 //! | [`trace`] | trace points |

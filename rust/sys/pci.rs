@@ -144,7 +144,7 @@ pub trait Driver: pci::Driver {
     fn shutdown<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
 }
 
-/// Registers a [`Driver`]; to be named in `module_driver!`.
+/// The adapter of a [`Driver`], for [`kernel::driver::Registration`].
 pub struct Adapter<T: Driver>(T);
 
 // SAFETY: All three items are those of `pci::Adapter`, which vouches for them.

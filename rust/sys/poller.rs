@@ -61,6 +61,8 @@ use kernel::{
 unsafe extern "C" {
     safe fn qpair_bh_disable();
     safe fn qpair_bh_enable();
+    safe fn qpair_non_block_start();
+    safe fn qpair_non_block_end();
     safe fn qpair_clock() -> u64;
     safe fn qpair_idle() -> bool;
 }
@@ -209,13 +211,19 @@ impl<H: Handler> Poller<H> {
 
     /// Gives `f` the state, while the poll does not run; then schedules the poll. Process
     /// context, sleeps. Not from within the poll.
+    ///
+    /// All users of the poll wait for `f`, so it must not sleep, nor allocate: an allocation may
+    /// wait for memory of one cgroup. A debug kernel warns if it does.
     pub fn paused<R>(&self, f: impl FnOnce(&H, &mut H::State) -> R) -> R {
         let pause = self.pause.lock();
         // SAFETY: Initialised in `new`.
         unsafe { bindings::disable_work_sync(self.work.get()) };
         // SAFETY: The poll is disabled and has ended, and `pause` is held: by the type invariant
         // nothing else accesses the state.
-        let result = f(&self.handler, unsafe { &mut *self.state.get() });
+        let state = unsafe { &mut *self.state.get() };
+        qpair_non_block_start();
+        let result = f(&self.handler, state);
+        qpair_non_block_end();
         // SAFETY: Disabled above.
         // INVARIANT: One level of disabling less than before; the one from `new` or `release`
         // stays if there is no interrupt.

@@ -2,12 +2,13 @@
 /*
  * What exists as a macro or an inline function only, and so cannot be called
  * from Rust: protection and flags of a memory area, whether a DMA mapping
- * failed, the limits of a task, when it gives way to others, when softirqs run,
- * the scheduler's clock, whether a CPU is idle, and the definitions of the trace
- * points. Nothing else.
+ * failed, the limits of a task, when it gives way to others, where it may not
+ * sleep, when softirqs run, the scheduler's clock, whether a CPU is idle, and
+ * the definitions of the trace points. Nothing else.
  */
 #include <linux/bottom_half.h>
 #include <linux/dma-mapping.h>
+#include <linux/kernel.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/sched/clock.h>
@@ -25,6 +26,8 @@ bool qpair_fatal_signal_pending(void);
 unsigned long qpair_memlock_limit(void);
 void qpair_bh_disable(void);
 void qpair_bh_enable(void);
+void qpair_non_block_start(void);
+void qpair_non_block_end(void);
 u64 qpair_clock(void);
 bool qpair_idle(void);
 
@@ -68,6 +71,17 @@ void qpair_bh_disable(void)
 void qpair_bh_enable(void)
 {
 	local_bh_enable();
+}
+
+/* A debug kernel warns of what may sleep until the end. */
+void qpair_non_block_start(void)
+{
+	non_block_start();
+}
+
+void qpair_non_block_end(void)
+{
+	non_block_end();
 }
 
 u64 qpair_clock(void)

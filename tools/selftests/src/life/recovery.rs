@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use qpair_abi::entry::opcode;
 use serde_json::json;
 
+use super::devices;
 use super::devices::forget_failures;
 use super::load::is_dead;
 use super::load::told_of_the_end;
@@ -52,16 +53,19 @@ fn inject(host: &mut Host, source: &str, error: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the kernel has said that recovery is over.
-fn recovered(log: &mut Log) -> Result<()> {
+/// Waits until the kernel logs the end of recovery: "successful" or "failed".
+fn recovery_is(end: &str, log: &mut Log) -> Result<()> {
+    let wanted = format!("device recovery {end}");
     let mut seen = Vec::new();
     wait::until("the end of recovery", || {
         seen.extend(log.lines()?.into_iter().map(|(_, line)| line));
-        Ok(seen
-            .iter()
-            .any(|line| line.contains("device recovery successful")))
+        Ok(seen.iter().any(|line| line.contains(&wanted)))
     })
     .with_context(|| format!("the log has {seen:?}"))
+}
+
+fn recovered(log: &mut Log) -> Result<()> {
+    recovery_is("successful", log)
 }
 
 /// A transaction was lost, and the link works: no context ends.
@@ -119,6 +123,41 @@ pub(super) fn frozen_link(setup: &Setup) -> Result<()> {
         is_dead(&ctx, Errno::ENODEV)?;
     }
     bail!("contexts were told that the device is gone, and not that it is reset")
+}
+
+/// Recovery of a link fails permanently if a function below the port has no driver. The device is
+/// shut down as at unbind, and all memory is freed.
+pub(super) fn permanent_failure(setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    let before = Baseline::take()?;
+    let [address, sibling] = [world::function(0)?, world::function(1)?];
+    ensure!(
+        address.strip_suffix('0') == sibling.strip_suffix('1'),
+        "{address} and {sibling} are not of one slot"
+    );
+    devices::unbind(&sibling)?;
+    let mut pair = Pair::open(0)?;
+    pair.exchange(&mut setup.rng())?;
+    let mut log = Log::mark()?;
+    inject(&mut host, "port0", "DLP")?;
+    recovery_is("failed", &mut log)?;
+    is_dead(&pair.a.ctx, Errno::ENODEV)?;
+    drop(pair);
+    let charged = world::charged_kib()?;
+    ensure!(charged == 0, "{charged} KiB stay pinned");
+    let mut log = Log::mark()?;
+    for function in [&sibling, &address] {
+        devices::remove(function)?;
+    }
+    let lines = log.lines()?;
+    ensure!(
+        !lines.iter().any(|(_, line)| line.contains("leaked")),
+        "{lines:?}"
+    );
+    devices::rescan(&address)?;
+    devices::appeared(&sibling)?;
+    works(0, &mut setup.rng())?;
+    before.settled()
 }
 
 pub(super) fn fatal_error_under_load(setup: &Setup) -> Result<()> {
