@@ -53,6 +53,9 @@ impl<H: Host> Function<H> {
         let core = &mut self.data.core;
         if run == Run::More && core.works_in_doorbells() {
             core.timers.core = now.saturating_add(DOORBELL_PAUSE);
+        } else if run == Run::More && core.knobs.has_pace() {
+            // Later than now, because QEMU does nothing else while one of its timers is due.
+            core.timers.core = core.timers.core.max(now.saturating_add(1));
         }
         core.set_timer();
         if run == Run::More && (core.works_in_doorbells() || core.knobs.has_pace()) {
