@@ -98,7 +98,9 @@ impl<H: Host> Function<H> {
             let whole = next.budget.bytes;
             if let Some(qp) = self.data.qps.at(next.index) {
                 self.data.core.bus.count(Counter::Turns);
+                self.data.core.working = true;
                 self.turn(qp, &mut next.budget);
+                self.data.core.working = false;
             }
             moved = moved.saturating_add(whole.saturating_sub(next.budget.bytes));
             let run_queue = &mut self.data.core.run_queue;
