@@ -93,6 +93,8 @@ pub(crate) struct Core<H: Host> {
     pub(crate) knobs: Knobs,
     pub(crate) state: State,
     pub(crate) cause: EnableError,
+    /// A queue pair has its turn. It is not in the run queue.
+    pub(crate) working: bool,
     pub(crate) run_queue: RunQueue,
     pub(crate) retries: Retries,
     pub(crate) timers: Timers,
@@ -110,6 +112,7 @@ impl<H: Host> Core<H> {
             },
             state: State::Off,
             cause: EnableError::None,
+            working: false,
             run_queue: RunQueue::new(&config),
             retries: Retries::new(config.qps),
             timers: Timers::new(),
@@ -174,7 +177,7 @@ impl<H: Host> Core<H> {
         if !self.is_ready() {
             return;
         }
-        let idle = self.run_queue.is_empty();
+        let idle = !self.working && self.run_queue.is_empty();
         self.run_queue.push(index, page);
         if !idle {
             return;

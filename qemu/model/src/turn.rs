@@ -53,6 +53,9 @@ impl<H: Host> Function<H> {
         let core = &mut self.data.core;
         if run == Run::More && core.works_in_doorbells() {
             core.timers.core = now.saturating_add(DOORBELL_PAUSE);
+        } else if run == Run::More && core.knobs.has_pace() {
+            // Later than now, because QEMU does nothing else while one of its timers is due.
+            core.timers.core = core.timers.core.max(now.saturating_add(1));
         }
         core.set_timer();
         if run == Run::More && (core.works_in_doorbells() || core.knobs.has_pace()) {
@@ -95,7 +98,9 @@ impl<H: Host> Function<H> {
             let whole = next.budget.bytes;
             if let Some(qp) = self.data.qps.at(next.index) {
                 self.data.core.bus.count(Counter::Turns);
+                self.data.core.working = true;
                 self.turn(qp, &mut next.budget);
+                self.data.core.working = false;
             }
             moved = moved.saturating_add(whole.saturating_sub(next.budget.bytes));
             let run_queue = &mut self.data.core.run_queue;

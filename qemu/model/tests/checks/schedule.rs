@@ -26,6 +26,9 @@ checks![
     a_run_ends_after_the_bytes_of_a_turn,
     turns_are_as_many_as_asked_for,
     an_idle_core_begins_after_its_delay,
+    a_core_that_works_is_not_delayed,
+    a_core_that_works_is_not_woken,
+    a_delayed_core_ends_its_runs,
     each_request_takes_its_time,
     who_waits_for_the_clock_is_woken_when_there_is_none,
     the_core_may_work_inside_the_doorbell,
@@ -353,6 +356,72 @@ fn an_idle_core_begins_after_its_delay() {
     p.send(nop, &[]);
     p.m.pass(100);
     assert_eq!(p.done_a().len(), 2);
+}
+
+fn a_core_that_works_is_not_delayed() {
+    // More than a turn of one queue pair.
+    let mut m = Machine::new();
+    let (mut cq, mut qps, _) = loops(&mut m, 1, 8);
+    m.f.set_core_delay(500);
+    for i in 0..17 {
+        m.post(&mut qps[0], wqe(work::NOP, i), &[]);
+    }
+    m.ring_sq(&qps[0]);
+    m.pass(499);
+    assert_eq!(m.drain(&mut cq), []);
+    m.pass(1);
+    assert_eq!(m.drain(&mut cq).len(), 17);
+
+    // More than a turn of the admin queue pair.
+    let mut m = Machine::with(Config {
+        turn_wqes: 4,
+        core_delay_ns: 500,
+        ..Config::default()
+    });
+    for _ in 0..5 {
+        m.post_command(&Machine::command_words(&Command::default()));
+    }
+    m.pass(499);
+    assert_eq!(m.f.counter(Counter::Commands), 0);
+    m.pass(1);
+    assert_eq!(m.f.counter(Counter::Commands), 5);
+}
+
+fn a_core_that_works_is_not_woken() {
+    let mut m = Machine::new();
+    let (_, mut qps, _) = loops(&mut m, 1, 8);
+    for i in 0..3 * WQES {
+        m.post(&mut qps[0], wqe(work::NOP, i), &[]);
+    }
+    m.ring_sq(&qps[0]);
+    assert!(std::mem::take(&mut m.f.host_mut().woken));
+    assert_eq!(m.f.run(2), Run::More, "a turn is left");
+    assert_eq!(m.f.run(2), Run::Idle);
+    assert!(!m.f.host().woken, "nothing is left");
+    m.post(&mut qps[0], wqe(work::NOP, 0), &[]);
+    m.ring_sq(&qps[0]);
+    assert!(m.f.host().woken, "the core is idle again");
+}
+
+fn a_delayed_core_ends_its_runs() {
+    let mut m = Machine::new();
+    let mut process = Process::new(&mut m, 1, 2);
+    m.f.set_core_delay(500);
+    for index in 0..2 {
+        process.post(&mut m, index, work::WRITE, 4 * TURN as u32);
+    }
+    let first = m.f.host().now + 500;
+    for run in 0..8 {
+        // Each run asks for a later time, so the machine does other things before the next one.
+        let host = m.f.host_mut();
+        host.now = std::mem::replace(&mut host.wake_at, u64::MAX);
+        assert_eq!(host.now, first + run);
+        assert_eq!(m.f.run(64), Run::Idle);
+        assert_eq!(m.query_moved(), (run + 1) * TURN);
+    }
+    let mut cq = process.cq;
+    assert_eq!(m.drain(&mut cq).len(), 2);
+    assert_eq!(m.f.host().wake_at, u64::MAX);
 }
 
 fn each_request_takes_its_time() {
