@@ -11,7 +11,6 @@ lockdep off for the rest of the boot, so lockdep comes first; and where Rust
 panics the kernel does.
 """
 
-import functools
 import re
 
 from qp import base
@@ -43,11 +42,12 @@ def build():
     kernel = kernels.get("debug")
     out = base.TOP / "build/detectors"
     out.mkdir(parents=True, exist_ok=True)
-    base.step(
-        "building the detectors' module",
-        ["make", f"-j{base.JOBS}", "-C", kernel.tree, f"M={SOURCE}", f"MO={out}", *kernel.make, "modules"],
-        quiet=True,
-    )
+    with base.locked(out / "lock"):
+        base.step(
+            "building the detectors' module",
+            ["make", f"-j{base.JOBS}", "-C", kernel.tree, f"M={SOURCE}", f"MO={out}", *kernel.make, "modules"],
+            quiet=True,
+        )
     return out
 
 
@@ -58,10 +58,10 @@ def plant(folder, bugs):
     return "; ".join([*(one.format(folder, number) for _, number, _ in bugs), "true"])
 
 
-def seen(guest, name, folder, bugs):
+def seen(guest, name, folder, bugs, slower):
     """Plants them in one guest, and counts the reports that came."""
     options = ["--kernel", "debug", "--no-insmod", "--verbose", "--share", str(folder)]
-    status, text, log = guest(name, options, ["sh", "-c", plant(folder, bugs)], 300)
+    status, text, log = guest(name, options, ["sh", "-c", plant(folder, bugs)], 300 * slower)
     text += log.read_text(errors="replace")
     count = ktap.Count()
     for what, _, report in bugs:
@@ -74,15 +74,11 @@ def seen(guest, name, folder, bugs):
     return count
 
 
-def prove(guest, side_by_side, everything):
-    """Those that last, and, if `everything` is asked for, those that end the guest.
+def guests(everything):
+    """What is planted in which guest: bugs that last, and, if `everything` is asked for, those that end a guest."""
+    return {"lasting": LASTING, **({bug[0]: [bug] for bug in ENDING} if everything else {})}
 
-    `guest` runs a command in a guest, `side_by_side` calls in threads, as in qp/suite.py.
-    """
-    folder = build()
-    bugs = {"lasting": LASTING, **({bug[0]: [bug] for bug in ENDING} if everything else {})}
-    calls = [functools.partial(seen, guest, f"detectors-{name}", folder, some) for name, some in bugs.items()]
-    count = ktap.Count()
-    for fired in side_by_side(calls):
-        count.add(fired)
-    return count
+
+def prove(guest, name, slower):
+    """Plants the bugs of one guest. `guest` runs a command in a guest, as in qp/suite.py."""
+    return seen(guest, f"detectors-{name}", build(), guests(True)[name], slower)

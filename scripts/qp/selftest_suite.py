@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests of what runs the tests: run by `scripts/check scripts`."""
 
+import contextlib
+import io
 import threading
 import time
 import unittest
 import unittest.mock
 
 from qp import base
+from qp import ktap
 from qp import suite
 
 
@@ -39,6 +42,33 @@ class Suite(unittest.TestCase):
                     found = suite.boots(layer, suite.Chosen(names, everything))
                 self.assertEqual({boot.name: "".join(test["name"] for test in boot.tests) for boot in found}, expected)
                 self.assertEqual([boot.name for boot in found if boot.alone], ["c-plain"] if "c-plain" in expected else [])
+
+    def test_jobs_run_side_by_side_and_those_alone_by_themselves(self):
+        together, running = threading.Barrier(2, timeout=10), []
+
+        def beside(slower):
+            together.wait()
+            return ktap.Count(passed=slower)
+
+        def alone(slower):
+            running.append(slower)
+            return ktap.Count(passed=1)
+
+        def fails(_slower):
+            raise base.Fail("no kernel")
+
+        found = [
+            suite.Job("figures", "all", alone, alone=True),
+            suite.Job("debug", "a", beside, timeout=900),
+            suite.Job("stock", "b", beside),
+            suite.Job("host", "all", fails),
+        ]
+        with unittest.mock.patch.object(suite, "GUESTS", 3), contextlib.redirect_stdout(io.StringIO()):
+            with contextlib.redirect_stderr(io.StringIO()):
+                counts = suite.run_jobs(found)
+        self.assertEqual([counts[job].passed for job in found], [1, 3, 3, 0])
+        self.assertEqual(counts[found[3]].bad, ["no kernel"])
+        self.assertEqual(running, [1])
 
     def test_calls_side_by_side_end_with_the_first_failure(self):
         together = threading.Barrier(2, timeout=10)

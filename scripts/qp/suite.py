@@ -31,7 +31,9 @@ sum, and build/test.json has all of it.
 """
 
 import argparse
+import collections.abc
 import concurrent.futures
+import dataclasses
 import functools
 import json
 import os
@@ -113,13 +115,13 @@ def cargo(name, *args):
     return count, text
 
 
-def host(_chosen):
+def host(_slower):
     """Layer: cargo test."""
     with crates.target("host"):
         return cargo("host", "--workspace", "--no-fail-fast")[0]
 
 
-def mutants(_chosen):
+def mutants(_slower):
     """Layer: the wrong variants of rules and device, and the tests that caught each; all interleavings, and all orders of memory."""
     total = ktap.Count()
     for package, features, tests in (
@@ -136,7 +138,7 @@ def mutants(_chosen):
     return total
 
 
-def device(_chosen):
+def device(_slower):
     """Layer: the device in QEMU, played by a program in place of a CPU."""
     emulator = qemu.binary()
     log = kept("device")
@@ -199,7 +201,6 @@ class Boot:
 
     def run(self, words, slower):
         """Runs the tests, with `words` for the program; gives their count."""
-        start = time.monotonic()
         program = self.tests[0]["command"][0]
         command = [program, *words, *(case for test in self.tests for case in test["command"][1:])]
         expected = sum(test["tests"] for test in self.tests)
@@ -212,8 +213,6 @@ class Boot:
             count.fail(f"{count.skipped} cases skipped that have to run")
         if status != 0 and (status in runner.WHY or not count.failed):
             count.fail(runner.WHY.get(status, f"status {status}"))
-        names = ", ".join(test["name"] for test in self.tests)
-        tell(f"  {self.layer}: {self.name}: {names} ... {count} ({time.monotonic() - start:.0f} s)")
         if count.failed:
             show_end(log)
         return count
@@ -252,21 +251,7 @@ def side_by_side(calls, jobs):
             raise
 
 
-def in_guests(layer, chosen):
-    """Layers: the plans' tests in guests of one kernel, as many guests at a time as the machine bears."""
-    words = ["--brief"] if chosen.brief else []
-    found = boots(layer, chosen)
-    # The longest first, so that none of them is left over at the end.
-    found.sort(key=lambda boot: -boot.timeout)
-    total = ktap.Count()
-    for some, jobs in (([it for it in found if not it.alone], GUESTS), ([it for it in found if it.alone], 1)):
-        calls = [functools.partial(boot.run, words, min(jobs, len(some))) for boot in some]
-        for boot, count in zip(some, side_by_side(calls, jobs)):
-            total.add(count, f"{boot.name}: ")
-    return total
-
-
-def without_warnings(layer):
+def without_warnings(layer, _slower):
     """The module built for a layer's kernel, where any warning is an error, and the barriers in it."""
     kernel = kernels.get(KERNEL[layer])
     count = ktap.Count()
@@ -286,11 +271,6 @@ def without_warnings(layer):
     return count
 
 
-def is_stock_of_the_newest_series():
-    stock, test = (kernels.numbers(kernels.get(name).release)[:2] for name in ("stock", "test"))
-    return stock == test
-
-
 def kunit_suites():
     """The KUnit suites in the module's sources, and how many tests each has."""
     suites = {}
@@ -301,13 +281,13 @@ def kunit_suites():
     return suites
 
 
-def kunit(_chosen):
+def kunit(slower):
     """Layer: the module's own suites, run when it is loaded."""
     suites = kunit_suites()
     # The kernel has suites of its own: only ours are asked for.
     show = "; ".join(f"cat /sys/kernel/debug/kunit/{name}/results" for name in suites) or "true"
     options = ["--kernel", "test", "--append", "kunit.enable=1 kunit.autorun=1"]
-    status, text, log = guest("kunit", options, ["sh", "-c", show], BOOT + 120)
+    status, text, log = guest("kunit", options, ["sh", "-c", show], (BOOT + 120) * slower)
     count = ktap.of_ktap(text)
     for name, expected in suites.items():
         # A suite that never ran says `ok` as well, but has no such sum.
@@ -322,7 +302,7 @@ def kunit(_chosen):
     return count
 
 
-def counted_figures(_chosen):
+def counted_figures(_slower):
     """Layer: does no operation cost more than it did?"""
     kept = figures.load()
     now, _ = figures.measure()
@@ -336,41 +316,80 @@ def counted_figures(_chosen):
     return count
 
 
-def run_layer(layer, chosen):
-    if layer == "figures":
-        return counted_figures(chosen)
-    if layer == "host":
-        return host(chosen)
-    if layer == "mutants":
-        return mutants(chosen)
-    if layer == "device":
-        return device(chosen)
-    if layer == "kunit":
-        return kunit(chosen)
-    count = ktap.Count()
-    if chosen("warnings"):
-        count.add(without_warnings(layer))
-        if count.failed:
-            # What the tests would run is not what is written here.
-            return count
-    if layer == "debug" and chosen("detectors"):
-        fired = detectors.prove(guest, functools.partial(side_by_side, jobs=GUESTS), not chosen.brief)
-        count.add(fired, "detectors: ")
-        tell(f"  debug/detectors: {fired}")
-        if fired.failed or not fired.passed:
-            count.fail("detectors not proved")
-            tell("  The detectors are blind: a clean run would mean nothing.")
-            return count
-    if layer == "7.3" and chosen.all and is_stock_of_the_newest_series():
-        # What it would run are the tests of the layers stock, iommu and debug.
-        tell("  skipped: the stock kernel is of this series itself; scripts/test 7.3/everything runs it all the same")
-        count.skipped += 1
+WHOLE = {"host": host, "mutants": mutants, "device": device, "kunit": kunit, "figures": counted_figures}
+
+
+@dataclasses.dataclass(eq=False)
+class Job:
+    """A part of a layer that runs by itself."""
+
+    layer: str
+    name: str
+    # Gives the count; its argument says how many jobs share the machine.
+    call: collections.abc.Callable[[int], ktap.Count]
+    # The longest it may take: long jobs start first.
+    timeout: int = 600
+    # No other job runs beside it.
+    alone: bool = False
+    took: float = 0
+
+    def run(self, slower):
+        start = time.monotonic()
+        try:
+            count = self.call(slower)
+        except base.Fail as failure:
+            base.say(f"error: {failure}")
+            if failure.remedy:
+                base.say(f"remedy: {failure.remedy}")
+            count = ktap.Count(failed=1, bad=[str(failure)])
+        self.took = time.monotonic() - start
+        tell(f"  {self.layer}: {self.name} ... {count} ({self.took:.0f} s)")
         return count
-    found = in_guests(layer, chosen)
-    if not found.total and chosen.all:
-        found.fail("no test found")
-    count.add(found)
-    return count
+
+
+def jobs(layer, chosen):
+    """What runs for a layer."""
+    if layer in WHOLE:
+        return [Job(layer, "all", WHOLE[layer], alone=layer == "figures")]
+    found = []
+    if chosen("warnings"):
+        found.append(Job(layer, "warnings", functools.partial(without_warnings, layer)))
+    if layer == "debug" and chosen("detectors"):
+        found += [
+            Job(layer, f"detectors-{name}", functools.partial(detectors.prove, guest, name))
+            for name in detectors.guests(not chosen.brief)
+        ]
+    if layer == "7.3" and chosen.all and kernels.FIRST == kernels.LAST:
+        # What it would run are the tests of the layers stock, iommu and debug.
+        why = "skipped: the stock kernel is of this series itself; scripts/test 7.3/everything runs it all the same"
+        return [*found, Job(layer, why, lambda _slower: ktap.Count(skipped=1))]
+    words, some = ["--brief"] if chosen.brief else [], boots(layer, chosen)
+    if not some and chosen.all:
+        found.append(Job(layer, "guests", lambda _slower: ktap.Count(failed=1, bad=["no test found"])))
+    for boot in some:
+        tests = ", ".join(test["name"] for test in boot.tests)
+        found.append(Job(layer, f"{boot.name}: {tests}", functools.partial(boot.run, words), boot.timeout, boot.alone))
+    return found
+
+
+def run_jobs(found):
+    """Runs jobs, as many at a time as the machine bears; gives their counts."""
+    # They share a target folder, which cargo locks.
+    cargos = [job for job in found if job.layer in ON_HOST]
+    others = sorted((job for job in found if not job.alone and job not in cargos), key=lambda job: -job.timeout)
+    # The longest first, so that none of them is left over at the end.
+    lanes = [[job] for job in others]
+    lanes[1:1] = [cargos] if cargos else []
+    slower = min(GUESTS, len(lanes))
+
+    def run(lane, slower):
+        return {job: job.run(slower) for job in lane}
+
+    counts = {}
+    for lane in side_by_side([functools.partial(run, lane, slower) for lane in lanes], GUESTS):
+        counts.update(lane)
+    counts.update(run([job for job in found if job.alone], 1))
+    return {job: counts[job] for job in found}
 
 
 class Chosen:
@@ -419,21 +438,18 @@ def run(argv):
     booted = dict.fromkeys(BOOTS[layer] for layer in layers if layer in BOOTS)
     space.need(booted, emulator=not ON_HOST.issuperset(layers), host=not ON_HOST.isdisjoint(layers))
     shutil.rmtree(LOGS, ignore_errors=True)
+    found = [job for layer in layers for job in jobs(layer, Chosen(asked.get(layer), args.all))]
     total, results = ktap.Count(), {}
+    counts = run_jobs(found)
     for layer in layers:
-        tell(f"== {layer}")
-        start = time.monotonic()
-        try:
-            count = run_layer(layer, Chosen(asked.get(layer), args.all))
-        except base.Fail as failure:
-            base.say(f"error: {failure}")
-            if failure.remedy:
-                base.say(f"remedy: {failure.remedy}")
-            count = ktap.Count(failed=1, bad=[str(failure)])
+        mine = [job for job in found if job.layer == layer]
+        count = ktap.Count()
+        for job in mine:
+            count.add(counts[job], f"{job.name.partition(':')[0]}: ")
         if not count.total:
             tell(f"  no test of {layer} has such a name; scripts/test --list")
             count.fail("no test found")
-        took = time.monotonic() - start
+        took = sum(job.took for job in mine)
         tell(f"== {layer}: {count} in {took:.0f} s")
         results[layer] = {**vars(count), "seconds": round(took, 1)}
         total.add(count, f"{layer}: ")
