@@ -20,6 +20,7 @@ use crate::raw::Mr;
 use crate::raw::Pd;
 use crate::raw::Qp;
 use crate::raw::QpShape;
+use crate::world;
 
 pub(super) fn protection_domain(_: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
@@ -277,7 +278,7 @@ pub(super) fn transitions_that_do_not_exist(_: &Setup) -> Result<()> {
 pub(super) fn a_number_changes_every_time(_: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     let mut seen = std::collections::HashSet::new();
-    for round in 0..64 {
+    for round in 0..world::rounds(64, 64) {
         let pair = Pair::new(&ctx)?;
         for peer in [&pair.a, &pair.b] {
             for (kind, handle) in [

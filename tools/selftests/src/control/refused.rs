@@ -30,6 +30,7 @@ use crate::raw::Pd;
 use crate::raw::Qp;
 use crate::raw::QpShape;
 use crate::world::Log;
+use crate::world;
 
 /// Each ioctl and the size of its argument.
 pub(super) const CALLS: [(u8, usize); 14] = [
@@ -606,7 +607,7 @@ pub(super) fn the_log_stays_quiet(setup: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     let (pd, cq) = (Pd::new(&ctx)?, Cq::new(&ctx, 64)?);
     let qp = Qp::new(&pd, &cq, &cq, QpShape::default())?;
-    for _ in 0..1000 {
+    for _ in 0..world::rounds(1000, 1000) {
         fails("SQD from RESET", Errno::EINVAL, qp.to(QPAIR_QPS_SQD))?;
         fails(
             "a region of nothing",

@@ -33,6 +33,7 @@ use crate::raw::Qp;
 use crate::raw::QpShape;
 use crate::raw::Wqe;
 use crate::wait;
+use crate::world;
 
 /// A CQ on vector 0 whose event, when it has come, says that all before it have.
 struct Fence(Peer);
@@ -311,7 +312,7 @@ pub(super) fn overflowing_the_event_queue(setup: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     let pd = Pd::new(&ctx)?;
     let mut events = 0;
-    for round in 0..1000u64 {
+    for round in 0..world::rounds(1000, 1000) {
         let cq = Cq::on(&ctx, 64, rng.u32(0..ctx.info.vectors))?;
         let mut qp = Qp::new(
             &pd,
@@ -350,11 +351,11 @@ pub(super) fn overflowing_the_event_queue(setup: &Setup) -> Result<()> {
 /// event; then all end at once, and others take their places and get their own events only.
 pub(super) fn queues_that_come_and_go_armed(setup: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
-    let count = 200
+    let count = (world::rounds(200, 200) as usize)
         .min(ctx.info.quota_cq as usize - 8)
         .min(ctx.info.quota_qp as usize - 8);
     let pd = Pd::new(&ctx)?;
-    for round in 0..4 {
+    for round in 0..world::rounds(4, 4) {
         let mut all = Vec::new();
         for _ in 0..count {
             let cq = Cq::on(&ctx, 64, round % ctx.info.vectors)?;

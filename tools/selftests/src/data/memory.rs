@@ -229,7 +229,7 @@ pub(super) fn deregistered_while_in_use(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let mut rng = setup.rng();
     let ctx = Context::open(0)?;
-    for round in 0..100 {
+    for round in 0..world::rounds(100, 100) {
         let bytes = 256 << 10;
         let a = Peer::shaped(&ctx, Buffer::new(bytes)?, QpShape::default())?;
         let b = Peer::shaped(&ctx, Buffer::new(bytes)?, QpShape::default())?;

@@ -25,6 +25,7 @@ use crate::raw::Qp;
 use crate::raw::QpShape;
 use crate::raw::Wqe;
 use crate::wait;
+use crate::world;
 
 /// To the error state by hand: everything that was posted comes back, in order, flushed; and
 /// so does what is posted from then on.
@@ -101,7 +102,7 @@ pub(super) fn garbage_in_the_rings(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let mut rng = setup.rng();
     let ctx = Context::open(0)?;
-    for round in 0..100u64 {
+    for round in 0..world::rounds(100, 100) {
         let mut pair = Pair::new(&ctx)?;
         let keys = [pair.a.mr.arg.lkey, pair.b.mr.arg.rkey, rng.u32(..)];
         for _ in 0..rng.u32(1..40) {

@@ -75,7 +75,6 @@ impl Tally {
 /// The mechanism, and the state that every operation returns to.
 pub(super) struct Faults {
     nth: File,
-    host: Host,
     rng: fastrand::Rng,
     before: Baseline,
     level: Level,
@@ -128,11 +127,9 @@ impl Faults {
         ] {
             world::put(format!("{DEBUG}/{name}"), value)?;
         }
-        let mut host = Host::call()?;
         Ok(Self {
             nth,
-            level: Level::take(&mut host)?,
-            host,
+            level: Level::take()?,
             rng: setup.rng(),
             before: Baseline::take()?,
         })
@@ -140,7 +137,7 @@ impl Faults {
 
     /// Takes the state as it is now for that which every operation returns to.
     pub(super) fn settle_here(&mut self) -> Result<()> {
-        self.level = Level::take(&mut self.host)?;
+        self.level = Level::take()?;
         self.before = Baseline::take()?;
         Ok(())
     }
@@ -263,7 +260,7 @@ impl Faults {
         self.before.settled()?;
         let mut now = None;
         let waited = wait::until("return of all that the device had", || {
-            let level = Level::take(&mut self.host)?;
+            let level = Level::take()?;
             let same = level == self.level;
             now = Some(level);
             Ok(same)
@@ -274,14 +271,15 @@ impl Faults {
 }
 
 impl Level {
-    fn take(host: &mut Host) -> Result<Self> {
+    /// Opens the line to the host anew: an open port does not survive a suspend.
+    fn take() -> Result<Self> {
         // Of a device without a driver there is no such file.
         let held = match world::debugfs(0) {
             Ok(folder) => world::field(&folder.join("device").to_string_lossy(), "dma-held")?,
             Err(_) => 0,
         };
         Ok(Self {
-            objects: host.get(0, "objects")?,
+            objects: Host::call()?.get(0, "objects")?,
             held,
         })
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is done with the whole device: its debug files, loopback runs, reset, probe, unbind.
+//! Operations on the whole device: its debug files, loopback runs, reset, sleep, probe, unbind.
 
 use std::path::Path;
 
@@ -12,6 +12,7 @@ use super::nth::errno_of;
 use super::nth::Faults;
 use crate::ktap::Setup;
 use crate::life::devices;
+use crate::life::sleep::Sleep;
 use crate::pair::works;
 use crate::pair::Peer;
 use crate::raw::Context;
@@ -65,11 +66,17 @@ pub(super) fn loopback(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Where the device stays down, the test resets it at once, which the watchdog would do later.
-pub(super) fn reset(setup: &Setup) -> Result<()> {
+/// An operation that takes the device down and brings it up. If it stays down, the test resets it,
+/// as the watchdog would do later.
+fn down_and_up(
+    setup: &Setup,
+    name: &str,
+    least: u32,
+    most: u32,
+    mut call: impl FnMut() -> Result<()>,
+) -> Result<()> {
     let mut faults = Faults::new(setup)?;
-    let address = world::function(0)?;
-    let file = format!("/sys/bus/pci/devices/{address}/reset");
+    let file = format!("/sys/bus/pci/devices/{}/reset", world::function(0)?);
     let is_up = || match Context::open_file(0) {
         Ok(_) => Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(false),
@@ -77,11 +84,11 @@ pub(super) fn reset(setup: &Setup) -> Result<()> {
     };
     let mut down = 0;
     faults.try_some(
-        "reset",
-        30,
-        30,
+        name,
+        least,
+        most,
         || Peer::new(&Context::open(0)?, 4096),
-        |_| world::put(&file, "1"),
+        |_| call(),
         |_, _| {
             if !is_up()? {
                 down += 1;
@@ -93,6 +100,23 @@ pub(super) fn reset(setup: &Setup) -> Result<()> {
     )?;
     ensure!(down > 0, "the device came up every time");
     works(0, &mut setup.rng())
+}
+
+pub(super) fn reset(setup: &Setup) -> Result<()> {
+    let file = format!("/sys/bus/pci/devices/{}/reset", world::function(0)?);
+    down_and_up(setup, "reset", 30, 30, || world::put(&file, "1"))
+}
+
+/// Suspend and resume, as far as the devices. Failures are the calling task's own, and so the
+/// callbacks of this device have to run in it: not asynchronously, as the other devices' do.
+pub(super) fn sleep(setup: &Setup) -> Result<()> {
+    let file = format!("/sys/bus/pci/devices/{}/power/async", world::function(0)?);
+    world::put(&file, "disabled")?;
+    let slept = down_and_up(setup, "suspend and resume", 30, 12, || {
+        Sleep::Devices(0).sleep()
+    });
+    world::put(&file, "enabled")?;
+    slept
 }
 
 /// What a function without a driver must not have.

@@ -191,7 +191,7 @@ pub(super) fn passed_in_a_circle(setup: &Setup) -> Result<()> {
 /// Ends in the middle of everything: with work in its queues, armed, with events unread.
 pub(super) fn exit_without_a_word(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
-    for round in 0..50 {
+    for round in 0..world::rounds(50, 50) {
         let mut child = Child::start(|_| {
             let mut pair = Pair::open(0)?;
             let large = Buffer::new(4 << 20)?;

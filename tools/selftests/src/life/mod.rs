@@ -9,7 +9,7 @@ mod kill;
 mod knobs;
 mod load;
 mod recovery;
-mod sleep;
+pub(crate) mod sleep;
 mod unbind;
 mod worlds;
 
@@ -94,6 +94,7 @@ pub const RECOVERY: Group = Group {
         recovery::fatal_error * 2,
         recovery::frozen_link * 4,
         recovery::fatal_error_under_load * 8,
+        recovery::permanent_failure * 2,
         recovery::comes_up_late * 2,
         recovery::stops_again * 2,
         recovery::reset_late * 2,

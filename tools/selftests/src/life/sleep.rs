@@ -28,7 +28,7 @@ use crate::world::Baseline;
 
 /// A way to sleep.
 #[derive(Clone, Copy, Debug)]
-enum Sleep {
+pub(crate) enum Sleep {
     /// Suspend to RAM. The machine resets the device; `scripts/guest` wakes the machine.
     Ram,
     /// Suspend, as far as the devices: they are left alone for so many seconds.
@@ -42,7 +42,7 @@ enum Sleep {
 
 impl Sleep {
     /// Sleeps, and returns when the machine is awake.
-    fn sleep(self) -> Result<()> {
+    pub(crate) fn sleep(self) -> Result<()> {
         let (test, seconds, state) = match self {
             Self::Ram => ("none", 0, "mem"),
             Self::Devices(seconds) => ("devices", seconds, "mem"),
