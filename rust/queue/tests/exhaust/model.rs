@@ -35,12 +35,12 @@ use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 use std::sync::Mutex;
 
-pub const PROMISES: &str = "no promise is broken";
+pub const PROMISES: &str = "no rule is broken";
 pub const EVENTS: &str = "no event is lost";
 pub const WAKE_UPS: &str = "no wake-up is lost";
-pub const ASKED: &str = "events are as asked for";
-pub const PROGRESS: &str = "all comes to rest";
-pub const FAIRNESS: &str = "the others come to rest";
+pub const ASKED: &str = "events match their arms";
+pub const PROGRESS: &str = "all work completes";
+pub const FAIRNESS: &str = "other work completes";
 /// All of them; of an instance without a CQ that never drains, all but the last.
 pub const ALL: &[&str] = &[PROMISES, EVENTS, WAKE_UPS, ASKED, PROGRESS, FAIRNESS];
 
