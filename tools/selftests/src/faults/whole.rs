@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is done with the whole device: its debug files, loopback runs, reset, probe, unbind.
+//! Operations of the whole device: its debug files, loopback runs, reset, probe, unbind.
 
 use std::path::Path;
 
@@ -44,7 +44,7 @@ pub(super) fn debug_files(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Runs with several CQs, whose queue pairs are connected two by two, and each with itself.
+/// Runs with several CQs, with queue pairs that are connected in pairs, or each with itself.
 pub(super) fn loopback(setup: &Setup) -> Result<()> {
     let mut faults = Faults::new(setup)?;
     let file = world::debugfs(0)?.join("loopback");
@@ -65,7 +65,7 @@ pub(super) fn loopback(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Where the device stays down, the test resets it at once, which the watchdog would do later.
+/// If the device stays down, the test resets it at once, which the watchdog would do later.
 pub(super) fn reset(setup: &Setup) -> Result<()> {
     let mut faults = Faults::new(setup)?;
     let address = world::function(0)?;
@@ -95,7 +95,7 @@ pub(super) fn reset(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// What a function without a driver must not have.
+/// Checks that a function has no remains of a driver.
 fn is_bare(address: &str) -> Result<()> {
     for path in [
         format!("/sys/bus/pci/devices/{address}/driver"),
@@ -109,9 +109,9 @@ fn is_bare(address: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the PCI core says where it has no memory for the record of a BAR, for the domain of the
-/// interrupts, or for their descriptors. Where this was the truth the last probe, of which nothing
-/// fails, would say it as well.
+/// The errors of the PCI core without memory for the record of a BAR, for the domain of the
+/// interrupts, or for their descriptors. If one of them had another cause, the last probe, without
+/// a failure, would return it as well.
 const OF_THE_CORE: [Errno; 3] = [Errno::EBUSY, Errno::ENODEV, Errno::ENOSPC];
 
 pub(super) fn probe(setup: &Setup) -> Result<()> {
@@ -140,7 +140,7 @@ pub(super) fn probe(setup: &Setup) -> Result<()> {
         },
     )?;
     ensure!(tally.refused() > 0, "no failure reached its caller");
-    // Taking the driver away never fails.
+    // Unbind never fails.
     faults.try_some(
         "unbind",
         0,
