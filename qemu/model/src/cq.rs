@@ -34,7 +34,7 @@ use qpair_queue::index::Index;
 pub(crate) enum PutError {
     /// The CQ was overrun before.
     Dead,
-    /// The CQ has no room, or its memory cannot be written.
+    /// The CQ is full, or its memory cannot be written.
     Overrun,
 }
 

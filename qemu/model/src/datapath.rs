@@ -4,8 +4,8 @@
 //! A queue pair that fails goes to the error state by itself. An event reports it, and each work
 //! request that is posted is flushed with a completion.
 //!
-//! A CQ without room is overrun. Its completions are lost for good, so its queue pairs stop, and
-//! an event reports it once. Other CQs go on.
+//! A completion for a full CQ overruns it. Its completions are lost for good, so its queue pairs
+//! stop, and an event reports it once. Other CQs go on.
 
 use crate::config::Config;
 use crate::cq::CompletionQueue;

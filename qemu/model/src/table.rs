@@ -20,7 +20,7 @@ use std::hash::Hasher;
 struct Slot<T> {
     /// The object that is, or was, here.
     number: Number,
-    /// How many generations have been given out, modulo their number.
+    /// How many generations have been assigned, modulo their number.
     given: u16,
     object: Option<Box<T>>,
 }

@@ -24,7 +24,7 @@ const DOORBELL_PAUSE: u64 = 1000;
 pub enum Run {
     /// Queue pairs are queued: call again.
     More,
-    /// Nothing, or nothing before the time that was asked for.
+    /// Nothing, or nothing before the requested time.
     Idle,
 }
 
