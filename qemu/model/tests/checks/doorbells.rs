@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Doorbells that make no sense change nothing, and are told once.
+//! Invalid doorbells change nothing, and are reported once.
 
 use super::checks;
 use crate::harness::*;
@@ -23,7 +23,7 @@ checks![
     work_is_taken_before_it_may_begin,
 ];
 
-/// The page whose violation is told, with how often.
+/// The pages with reported violations, and the counts.
 fn told(m: &mut Machine) -> Vec<(u32, u32)> {
     let events = m.events0();
     let violation = Event::DoorbellViolation.code();
@@ -160,13 +160,13 @@ fn the_count_can_be_taken() {
     assert_eq!(take(&mut m, 4).unwrap().bytes, 11);
 }
 
-/// The next owner of a page is not told of what the one before did.
+/// The next owner of a page gets no report of violations of the one before.
 fn a_count_that_was_taken_is_not_told() {
     let mut m = Machine::new();
     let limit = m.f.config().async_events;
     let bad = |m: &mut Machine, page| m.ring(page, doorbell::SQ, Number::new(77, 1), 0);
     let take = |m: &mut Machine, page| m.simple(kind::PAGE, verb::MODIFY, Number::new(page, 0));
-    // EQ 0 holds no more of them; the last one's waits in the device.
+    // EQ 0 holds no more of them; the last one is pending in the device.
     let last = u16::try_from(limit).unwrap();
     for page in 1..=last {
         bad(&mut m, page);
@@ -177,7 +177,7 @@ fn a_count_that_was_taken_is_not_told() {
     assert_eq!(told(&mut m), [], "it was taken before it was written");
     bad(&mut m, last);
     assert_eq!(told(&mut m), [(last.into(), 1)], "the next one is told");
-    // The same where it waits for the head to pass the one before.
+    // The same if it waits until the head passes the one before.
     assert_eq!(take(&mut m, last).unwrap().bytes, 1);
     for _ in 0..2 {
         bad(&mut m, last);
@@ -198,7 +198,7 @@ fn an_old_index_is_no_violation() {
     }
     assert_eq!(p.m.f.counter(Counter::Violations), 0);
     assert_eq!(p.m.query_cq(p.cq_a.number).consumer, 5);
-    // A producer does not go back.
+    // A producer index must not go back.
     p.m.ring(0, doorbell::SQ, p.a.number, 5);
     p.m.ring(0, doorbell::SQ, p.a.number, 4);
     assert_eq!(p.m.f.counter(Counter::Violations), 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Every status that a work request can end with, and what it does to either queue pair.
+//! Every status of a work request, and its effect on both queue pairs.
 
 use super::checks;
 use crate::harness::*;
@@ -29,7 +29,7 @@ checks![
     an_unsignalled_request_that_fails_completes,
 ];
 
-/// The one request that failed, and what became of the queue pair.
+/// Status and detail of the failed request. Checks that its queue pair is in ERROR, with one event.
 fn failed(p: &mut Pair) -> (Status, Detail) {
     let cqes = p.done_a();
     assert_eq!(cqes.len(), 1);
@@ -42,7 +42,7 @@ fn failed(p: &mut Pair) -> (Status, Detail) {
     outcome(&cqes[0])
 }
 
-/// What the peer got: nothing, or its receive failed.
+/// The status of the peer's receive, if it failed.
 fn peer(p: &mut Pair) -> Option<(Status, Detail)> {
     let cqes = p.done_b();
     assert!(cqes.len() <= 1);
@@ -155,7 +155,7 @@ fn a_message_may_be_too_long() {
     let sges = [p.mr_a.sge(0, 10_000), p.mr_a.sge(0, 1)];
     p.send(p.remote(opcode::WRITE, 0), &sges);
     assert_eq!(failed(&mut p), (Status::LocalLength, Detail::Message));
-    // A sum that leaves 32 bits is no way around it.
+    // A sum that overflows 32 bits does not evade the check.
     let mut p = Pair::new();
     let sges = [p.mr_a.sge(0, u32::MAX), p.mr_a.sge(0, 2)];
     p.send(p.remote(opcode::WRITE, 0), &sges);
@@ -229,7 +229,7 @@ fn remote_memory_is_checked() {
                 .set_bytes(p.mr_b.addr + (1 << 20) - 8, &[0x5a; 8]);
             p.send(request, &[p.mr_a.sge(0, 8)]);
             assert_eq!(failed(&mut p), (Status::RemoteAccess, detail), "{case}");
-            // Neither end was touched, nor the part of the range that there is.
+            // Neither end was accessed, nor the valid part of the range.
             assert_eq!(p.m.memory.bytes(p.mr_a.addr, 8), [0xa5; 8]);
             let end = p.m.memory.bytes(p.mr_b.addr + (1 << 20) - 8, 8);
             assert_eq!(end, [0x5a; 8]);
@@ -352,7 +352,7 @@ fn what_is_behind_an_error_is_flushed() {
         (52, 3, Status::Flush),
     ];
     assert_eq!(told(p.done_b()), expected);
-    // What is posted afterwards is flushed as well.
+    // Requests that are posted afterwards are flushed as well.
     p.m.send(&mut a, wqe(opcode::NOP, 12), &[]);
     p.m.recv(&mut b, 60, &[]);
     assert_eq!(told(p.done_a()), [(12, 6, Status::Flush)]);
@@ -362,7 +362,7 @@ fn what_is_behind_an_error_is_flushed() {
 }
 
 fn memory_that_goes_away() {
-    // The system takes the payload's memory: the end whose it is is at fault.
+    // The system revokes the payload's memory: the end that owns it gets the error.
     for (opcode, side, sender, receiver) in [
         (opcode::SEND, 0, Status::LocalProtection, None),
         (
@@ -390,7 +390,8 @@ fn memory_that_goes_away() {
 }
 
 fn rings_that_go_away() {
-    // An SQ that cannot be read: what was posted is dropped, then and later, and the owner is told.
+    // An SQ that cannot be read: posted requests are dropped, then and later, and an event reports
+    // it.
     let mut p = Pair::new();
     p.m.memory.set_lenient(true);
     p.m.f.host_mut().maps = false;
@@ -414,7 +415,7 @@ fn rings_that_go_away() {
     assert_eq!(failed(&mut p), (Status::RemoteOperation, Detail::Dma));
     assert_eq!(p.state(p.b.number), qp_state::ERROR);
     assert_eq!(p.m.query_qp(p.b.number).rq_consumer, 1);
-    // A CQ: its queue pairs stop, and nobody else.
+    // A CQ: only its queue pairs stop.
     let mut p = Pair::new();
     p.m.memory.set_lenient(true);
     p.m.f.host_mut().maps = false;

@@ -69,14 +69,14 @@ fn an_arm_looks_at_what_is_there() {
         [completion(&p.cq_a)],
         "it came before the arm"
     );
-    // Another thread has published more: it fires at once.
+    // Another thread has published more: the arm fires at once.
     p.done_a();
     p.m.ring(0, doorbell::CQ_ARM_NEXT, p.cq_a.number, 0);
     assert_eq!(p.m.events0(), [completion(&p.cq_a)]);
 }
 
 fn an_arm_means_entries_at_or_past_its_index() {
-    // The arm's index, with entries 0 and 1 written: which one it fires for.
+    // The arm's index, with entries 0 and 1 written, and whether it fires.
     for (index, fires) in [(0, true), (1, true), (2, false)] {
         let mut p = Pair::new();
         for _ in 0..2 {
@@ -105,7 +105,7 @@ fn solicited_means_solicited_or_failed() {
     };
     p.send(asks, &[]);
     assert_eq!(p.m.events0(), [completion(&p.cq_b)]);
-    // It is there already, past the index.
+    // The entry is there already, past the index.
     p.m.arm_solicited(&p.cq_b);
     assert_eq!(p.m.events0(), [completion(&p.cq_b)]);
     p.done_b();
@@ -127,7 +127,7 @@ fn an_event_follows_its_completion_and_an_interrupt_its_event() {
 }
 
 fn an_entry_is_written_whole() {
-    // What cannot be mapped is written with its last word last.
+    // Without a mapping the last word is written last, too.
     let mut m = Machine::off(qpair_model::Config::default());
     m.f.host_mut().maps = false;
     m.bring_up(6, 4, 5);
@@ -264,7 +264,7 @@ fn a_process_has_one_event_in_the_eq() {
     assert_eq!(m.events0(), []);
 }
 
-/// So many queue pairs that fail, on one CQ.
+/// Creates `count` queue pairs that fail, on one CQ.
 fn failing(m: &mut Machine, count: usize) -> Vec<TestQp> {
     let (pd, cq) = (m.pd(), m.cq(8));
     let mut qps: Vec<_> = (0..count).map(|_| m.qp(&Machine::spec(pd, &cq))).collect();
@@ -320,7 +320,7 @@ fn repeats_are_counted() {
     assert_eq!(p.m.event(&mut eq).unwrap().count, 1);
     assert_eq!(p.m.event(&mut eq), None, "one of each object and kind");
     p.m.ring(0, doorbell::EQ_HEAD, eq.number, eq.ring.head);
-    // The one before RESET was dropped with the queue pair's past.
+    // RESET dropped the event from before.
     let again = p.m.event(&mut eq).unwrap();
     assert_eq!((again.kind, again.count), (Event::QpFatal.code(), 1));
     p.m.eq0 = eq;
@@ -330,7 +330,7 @@ fn events_of_the_dead_are_dropped() {
     let mut m = Machine::new();
     let limit = m.f.config().async_events as usize;
     let qps = failing(&mut m, limit + 3);
-    // Those that still wait in the device.
+    // The events that are still pending in the device.
     for qp in &qps[limit - 1..limit + 2] {
         m.destroy(kind::QP, qp.number).unwrap();
     }

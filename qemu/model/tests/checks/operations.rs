@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What work requests do when all is well.
+//! Successful work requests.
 
 use super::checks;
 use crate::harness::*;
@@ -155,7 +155,7 @@ fn a_wqe_may_wrap() {
     let mut p = Pair::new();
     p.m.memory.set_bytes(p.mr_a.addr, &pattern(4096, 3));
     for round in 0..40u64 {
-        // 3 blocks in a ring of 16: it wraps at every place.
+        // 3 blocks in a ring of 16: WQEs wrap at every position.
         let sges: Vec<_> = (0..9).map(|i| p.mr_a.sge(round + i * 16, 16)).collect();
         p.send(p.remote(opcode::WRITE, 0), &sges);
         let cqes = p.done_a();
@@ -167,7 +167,7 @@ fn a_wqe_may_wrap() {
 
 fn messages_without_bytes() {
     let mut p = Pair::new();
-    // Keys of nothing are not looked at, here or there.
+    // Keys of 0 bytes are ignored at both ends.
     let nothing = Sge {
         addr: 1,
         bytes: 0,
