@@ -27,7 +27,7 @@ struct QpairState {
     MemoryListener listener;
     Error *migration_blocker;
 
-    QpairModel *model;          /* from realize until nobody can reach us */
+    QpairModel *model;          /* from realize until finalize */
     bool present;               /* from realize to exit; the BQL's */
     uint64_t *settings;         /* what was asked for, by index */
 

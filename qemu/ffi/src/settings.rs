@@ -223,7 +223,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     knob!("fail-command", u32, |f| f.knobs().fail_command.into(), |f, n| f.fail_command(n as u32),
         "test: the Nth admin command from now on fails; 0 is none"),
     knob!("drop-interrupts", u32, |f| f.knobs().drop_interrupts.into(), |f, n| f.drop_interrupts(n as u32),
-        "test: the next so many interrupts get lost"),
+        "test: the next N interrupts get lost"),
     knob!("delay-interrupts-ns", u64, |f| f.knobs().delay_interrupts, |f, n| f.delay_interrupts(n),
         "test: delay of each interrupt"),
     switch!("stall", |f| f.is_stalled().into(), |f, on| f.set_stall(on != 0),

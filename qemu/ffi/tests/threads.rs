@@ -243,7 +243,7 @@ fn a_doorbell_does_not_wait() {
             assert!(machine.post(value));
         }
         assert_eq!(machine.rung(), [1]);
-        assert!(!machine.post(0), "a queue without an end");
+        assert!(!machine.post(0), "the queue has no limit");
         go.send(()).unwrap();
         first.join().unwrap();
     });
@@ -309,7 +309,10 @@ fn what_was_rung_is_done_first() {
         machine.rung.lock().unwrap().clear();
         assert!(machine.post(1));
         assert_eq!(machine.rung().len() as u64, MOST);
-        assert!(machine.woken.load(SeqCst), "somebody has to do the rest");
+        assert!(
+            machine.woken.load(SeqCst),
+            "the core was not woken for the rest"
+        );
     };
     let all = (1..=MOST + 1).collect::<Vec<_>>();
     leaves_one();
@@ -337,7 +340,7 @@ fn a_bound_function_wants_the_lock() {
         came.recv().unwrap();
         let binder = scope.spawn(|| machine.bind(true));
         thread::sleep(Duration::from_millis(10));
-        assert!(!binder.is_finished(), "bound with somebody inside");
+        assert!(!binder.is_finished(), "bound while a thread was inside");
         assert!(machine.post(3));
         go.send(()).unwrap();
     });
@@ -357,7 +360,7 @@ fn the_end_waits_and_is_quiet() {
         // SAFETY: The model exists.
         let end = scope.spawn(|| unsafe { qpair_model_end(machine.model()) });
         thread::sleep(Duration::from_millis(10));
-        assert!(!end.is_finished(), "ended with somebody inside");
+        assert!(!end.is_finished(), "ended while a thread was inside");
         go.send(()).unwrap();
     });
     assert_eq!(machine.board.mapped.load(SeqCst), 0);
@@ -410,7 +413,7 @@ fn the_core_leaves_to_send_an_interrupt() {
     let done = machine.counter(Counter::Commands);
     assert!(
         done < COMMANDS.into(),
-        "all was done before the interrupt could be sent"
+        "all commands ran before the interrupt could be sent"
     );
     while machine.run() != QpairRun::Idle {}
     assert_eq!(machine.counter(Counter::Commands), COMMANDS.into());

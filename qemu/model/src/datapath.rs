@@ -110,7 +110,7 @@ impl<H: Host> DataPath<H> {
         }
     }
 
-    /// What has been written to a CQ so far, and the index past it.
+    /// The entries of a CQ written so far, and the index past them.
     pub(crate) fn cq_written(&self, cq: Number) -> (Until, Index) {
         let written = self.cqs.get(cq).map(CompletionQueue::written);
         written.unwrap_or((Until::Now, Index::ZERO))

@@ -84,14 +84,14 @@ pub enum Trace {
         page: u32,
         /// Where in the page.
         place: u32,
-        /// What was written.
+        /// The value written.
         value: u64,
     },
     /// A doorbell was invalid.
     Violation {
         /// The page.
         page: u32,
-        /// What was written.
+        /// The value written.
         value: u64,
     },
     /// A run of SQ blocks was fetched.

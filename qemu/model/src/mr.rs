@@ -36,7 +36,7 @@ pub(crate) struct Region<M> {
 }
 
 impl<M> Region<M> {
-    /// What a query reports.
+    /// The context for QUERY.
     pub(crate) fn context(&self) -> MrContext {
         MrContext {
             pd: self.pd,

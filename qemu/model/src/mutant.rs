@@ -41,7 +41,7 @@ mod active {
                 /// All of them.
                 pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-                /// What is done wrong.
+                /// The broken behaviour.
                 pub const fn what(self) -> &'static str {
                     match self { $(Self::$name => $what,)* }
                 }

@@ -191,7 +191,7 @@ impl<M: Mapping> QueuePair<M> {
         }
     }
 
-    /// What a query reports.
+    /// The context for QUERY.
     pub(crate) fn context(&self) -> QpContext {
         QpContext {
             pd: self.pd,

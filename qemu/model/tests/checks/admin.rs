@@ -504,7 +504,7 @@ fn attributes_have_their_time_and_range() {
     assert_eq!(
         m.modify(Number::ADMIN, 0, &all),
         Err(AdminError::Number),
-        "the admin queue pair is not for sale"
+        "the admin queue pair cannot be changed"
     );
 }
 

@@ -75,7 +75,7 @@ fn what_makes_no_sense_changes_nothing() {
         p.send(wqe(work::NOP, 1), &[]);
         assert_eq!(p.done_a().len(), 1);
     }
-    // Beyond the pages there is nobody to tell.
+    // Beyond the pages there is no event.
     let mut m = Machine::new();
     m.f.doorbell(1024 * 4096, 0, 8);
     m.f.doorbell(u64::MAX, 0, 8);
@@ -174,16 +174,16 @@ fn a_count_that_was_taken_is_not_told() {
     assert_eq!(take(&mut m, last).unwrap().bytes, 1);
     let expected: Vec<_> = (1..last).map(|page| (page.into(), 1)).collect();
     assert_eq!(told(&mut m), expected);
-    assert_eq!(told(&mut m), [], "it was taken before it was written");
+    assert_eq!(told(&mut m), [], "its count was read before it was written");
     bad(&mut m, last);
-    assert_eq!(told(&mut m), [(last.into(), 1)], "the next one is told");
+    assert_eq!(told(&mut m), [(last.into(), 1)], "the next one is reported");
     // The same if it waits until the head passes the one before.
     assert_eq!(take(&mut m, last).unwrap().bytes, 1);
     for _ in 0..2 {
         bad(&mut m, last);
         assert_eq!(take(&mut m, last).unwrap().bytes, 1);
     }
-    assert_eq!(told(&mut m), [(last.into(), 1)], "what was written stays");
+    assert_eq!(told(&mut m), [(last.into(), 1)], "the written event stays");
     assert_eq!(told(&mut m), []);
 }
 

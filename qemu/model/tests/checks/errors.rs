@@ -37,7 +37,7 @@ fn failed(p: &mut Pair) -> (Status, Detail) {
     let events = p.m.events0();
     let fatal = |event: &&Eqe| event.kind == Event::QpFatal.code() && event.number == p.a.number;
     let told: Vec<_> = events.iter().filter(fatal).collect();
-    assert_eq!(told.len(), 1, "its owner is told once");
+    assert_eq!(told.len(), 1, "one event for the queue pair");
     assert_eq!((told[0].code, told[0].count), (cqes[0].status, 1));
     outcome(&cqes[0])
 }
@@ -137,7 +137,7 @@ fn blocks_that_make_no_sense_end_the_queue() {
         p.m.ring_sq(&p.a);
         p.m.settle();
         let cqes = p.done_a();
-        assert_eq!(cqes.len(), 1, "where the next would be nobody knows");
+        assert_eq!(cqes.len(), 1, "the next WQE cannot be found");
         let expected = (Status::LocalQpOperation, Detail::Blocks);
         assert_eq!(outcome(&cqes[0]), expected);
         assert_eq!((cqes[0].wr_id, cqes[0].index), (5, posted));
@@ -194,8 +194,8 @@ fn local_memory_is_checked() {
         p.send(p.remote(opcode, 0), &[good, sge]);
         let got = failed(&mut p);
         assert_eq!(got, (Status::LocalProtection, detail), "{sge:?}");
-        assert_eq!(peer(&mut p), None, "its receive is not touched");
-        assert_eq!(p.m.memory.word(p.mr_b.addr), 0, "nor its memory");
+        assert_eq!(peer(&mut p), None, "its receive is not consumed");
+        assert_eq!(p.m.memory.word(p.mr_b.addr), 0, "its memory is not written");
     }
 }
 
@@ -358,7 +358,7 @@ fn what_is_behind_an_error_is_flushed() {
     assert_eq!(told(p.done_a()), [(12, 6, Status::Flush)]);
     assert_eq!(told(p.done_b()), [(60, 4, Status::Flush)]);
     assert_eq!(p.m.f.counter(Counter::Flushes), 5);
-    assert_eq!(p.m.events0().len(), 2, "each queue pair's owner once");
+    assert_eq!(p.m.events0().len(), 2, "one event for each queue pair");
 }
 
 fn memory_that_goes_away() {

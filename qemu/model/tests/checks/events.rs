@@ -48,7 +48,7 @@ fn an_arm_causes_one_event() {
     let mut p = Pair::new();
     let nop = wqe(work::NOP, 1);
     p.send(nop, &[]);
-    assert_eq!(p.m.events0(), [], "nobody asked");
+    assert_eq!(p.m.events0(), [], "no arm");
     p.done_a();
     p.m.arm(&p.cq_a);
     assert_eq!(p.m.events0(), []);
@@ -67,7 +67,7 @@ fn an_arm_looks_at_what_is_there() {
     assert_eq!(
         p.m.events0(),
         [completion(&p.cq_a)],
-        "it came before the arm"
+        "the entry was written before the arm"
     );
     // Another thread has published more: the arm fires at once.
     p.done_a();
@@ -206,11 +206,11 @@ fn moderation_delays_raising() {
     complete(&mut m);
     assert_eq!(m.raised(), []);
     m.pass(1);
-    assert_eq!(m.raised(), [5], "the oldest has waited long enough");
+    assert_eq!(m.raised(), [5], "the oldest event's time is over");
     assert_eq!(
         m.events(&mut eq).len(),
         2,
-        "the events themselves were there"
+        "the events themselves were written"
     );
     for _ in 0..3 {
         assert_eq!(m.raised(), []);
@@ -238,7 +238,7 @@ fn moderation_can_be_changed() {
     let pd = m.pd();
     assert_eq!(m.raised(), []);
     modify(&mut m, 0, 0).unwrap();
-    assert_eq!(m.raised(), [0], "it is looked at again");
+    assert_eq!(m.raised(), [0], "unmasking checks the EQ again");
     assert_eq!(m.events0().len(), 1);
     m.destroy(kind::PD, pd).unwrap();
 }
@@ -260,7 +260,7 @@ fn a_process_has_one_event_in_the_eq() {
     m.arm(&cq);
     m.send(&mut qp, wqe(work::NOP, 1), &[]);
     assert_eq!(m.events0(), [completion(&cq)], "however often it is armed");
-    assert_eq!(m.events0(), [completion(&cq)], "the arm was remembered");
+    assert_eq!(m.events0(), [completion(&cq)], "the arm was deferred");
     assert_eq!(m.events0(), []);
 }
 
@@ -281,7 +281,10 @@ fn asynchronous_events_wait_their_turn() {
     let qps = failing(&mut m, 3 * limit);
     let mut eq = m.eq0;
     let first: Vec<_> = std::iter::from_fn(|| m.event(&mut eq)).collect();
-    assert!(first.len() < limit, "one place is kept for the last event");
+    assert!(
+        first.len() < limit,
+        "one slot is reserved for the last event"
+    );
     assert_eq!(kinds(&first), vec![Event::QpFatal.code(); limit - 1]);
     // The head passes three: three more.
     m.ring(0, doorbell::EQ_HEAD_MASKED, eq.number, 3);
@@ -318,7 +321,11 @@ fn repeats_are_counted() {
     p.send(wqe(99, 1), &[]);
     let mut eq = p.m.eq0;
     assert_eq!(p.m.event(&mut eq).unwrap().count, 1);
-    assert_eq!(p.m.event(&mut eq), None, "one of each object and kind");
+    assert_eq!(
+        p.m.event(&mut eq),
+        None,
+        "one event for each object and kind"
+    );
     p.m.ring(0, doorbell::EQ_HEAD, eq.number, eq.ring.head);
     // RESET dropped the event from before.
     let again = p.m.event(&mut eq).unwrap();

@@ -238,7 +238,7 @@ fn interrupts_are_lost_and_late_by_request() {
     p.m.f.drop_interrupts(1);
     event(&mut p);
     assert_eq!(p.m.raised(), []);
-    assert_eq!(p.m.events0().len(), 1, "the event is there");
+    assert_eq!(p.m.events0().len(), 1, "the event was written");
     event(&mut p);
     assert_eq!(p.m.raised(), [0]);
     p.m.events0();

@@ -100,14 +100,14 @@ fn a_number_waits_for_its_completions() {
         let told = p.m.destroy(kind::QP, qp).unwrap();
         assert_eq!((told.bytes, told.imm, told.src), (1, 1, p.m.eq0.ring.head));
         let other = p.m.qp(&spec);
-        assert_ne!(other.number.index(), qp.index(), "its entry lies unread");
+        assert_ne!(other.number.index(), qp.index(), "its entry is unread");
         if send {
             p.done_a();
         } else {
             p.done_b();
         }
         let again = p.m.qp(&spec);
-        assert_eq!(again.number, qp.next(), "read and given back");
+        assert_eq!(again.number, qp.next(), "read and published");
     }
 }
 
@@ -252,7 +252,7 @@ fn an_overrun_stops_its_queue_pairs_alone() {
     assert_eq!(m.drain(&mut small), []);
     assert_eq!(m.f.counter(Counter::CqOverruns), 1);
     m.send(&mut c, wqe(work::NOP, 1), &[]);
-    assert_eq!(m.drain(&mut other).len(), 1, "nobody else is concerned");
+    assert_eq!(m.drain(&mut other).len(), 1, "other CQs are not affected");
 }
 
 fn an_overrun_by_flushing_ends() {
@@ -338,7 +338,7 @@ fn nothing_lives_on_a_dead_cq() {
             m.set_state(qp, qp_state::ERROR).unwrap();
         }
         let wrong = m.set_state(qp, qp_state::RTS);
-        assert_eq!(wrong, Err(AdminError::Transition), "there is no way anyhow");
+        assert_eq!(wrong, Err(AdminError::Transition), "not a valid transition");
         let attributes = QpContext::default();
         m.modify(qp, qp_mask::RETRY, &attributes).unwrap();
     }
@@ -381,7 +381,7 @@ fn keys_do_not_follow_from_each_other() {
     let mut seen = first.clone();
     seen.sort_unstable();
     seen.dedup();
-    assert_eq!(seen.len(), first.len(), "none comes again soon");
+    assert_eq!(seen.len(), first.len(), "no key is repeated soon");
     let steps = |keys: &[u16]| -> Vec<u16> {
         let pairs = keys.windows(2);
         pairs.map(|pair| pair[1].wrapping_sub(pair[0])).collect()
@@ -389,7 +389,7 @@ fn keys_do_not_follow_from_each_other() {
     let mut seen = steps(&first);
     seen.sort_unstable();
     seen.dedup();
-    assert!(seen.len() > 55, "nor has one step much to do with the next");
+    assert!(seen.len() > 55, "the steps between keys differ");
     // The keys of another index, and those after a reset, do not help to predict it.
     let (other, held) = (m.mr(pd, 64), m.mr(pd, 64));
     m.destroy(kind::MR, other.key).unwrap();
@@ -416,7 +416,7 @@ fn keys_follow_from_the_seed() {
         m.f.reset();
         m.bring_up(6, 4, 5);
         let pd = m.pd();
-        assert_eq!(keys(&mut m, pd), before, "a reset begins again");
+        assert_eq!(keys(&mut m, pd), before, "a reset starts over");
         before
     };
     assert_eq!(with(7), with(7));

@@ -85,7 +85,7 @@ fn write_and_read_move_the_peers_memory() {
     assert!(cqes.iter().all(|cqe| cqe.status == Status::Success.code()));
     assert_eq!((cqes[0].bytes, cqes[1].bytes), (0, 300_000));
     assert_eq!(p.m.memory.bytes(p.mr_a.addr + 500_000, 299_999), data[1..]);
-    assert_eq!(p.done_b(), [], "the peer notices nothing");
+    assert_eq!(p.done_b(), [], "the peer is not affected");
 }
 
 fn write_with_immediate_takes_a_receive() {

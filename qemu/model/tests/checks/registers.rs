@@ -170,7 +170,11 @@ fn a_gone_function_reads_as_ones() {
     assert_eq!(*p.m.f.counters(), before);
     assert!(!p.m.f.inject_eqe(0, [0; 2]) && !p.m.f.inject_cqe(0, [0; 4]));
     p.m.f.set_vanish(false);
-    assert_eq!(p.m.f.reg_read(offset::STATUS) & 1, 1, "it is as it was");
+    assert_eq!(
+        p.m.f.reg_read(offset::STATUS) & 1,
+        1,
+        "the state is unchanged"
+    );
 }
 
 fn properties_have_ranges() {

@@ -44,7 +44,7 @@ fn nobody_sends_to_whom_did_not_name_him() {
         (c.sq_tail, c.rq_tail) = (0, 0);
         p.m.connect(c.number, p.b.number);
     }
-    assert_eq!(p.state(p.b.number), qp_state::RTS, "b is not concerned");
+    assert_eq!(p.state(p.b.number), qp_state::RTS, "b is not affected");
     p.send(wqe(opcode::SEND, 2), &[p.mr_a.sge(0, 8)]);
     assert_eq!(p.done_b()[0].wr_id, 1, "nor its receive");
     // The admin queue pair cannot be a peer.
@@ -94,7 +94,7 @@ fn a_reused_number_is_another_peer() {
     p.m.events0();
     let spec = Machine::spec(p.pd_b, &p.cq_b);
     let c = p.m.qp(&spec);
-    assert_eq!(c.number, p.b.number.next(), "the same place");
+    assert_eq!(c.number, p.b.number.next(), "the same index");
     p.m.connect(c.number, p.a.number);
     p.send(p.remote(opcode::WRITE, 0), &[p.mr_a.sge(0, 8)]);
     let expected = (Status::RetryExceeded, Detail::NoPeer);

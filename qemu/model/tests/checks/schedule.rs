@@ -453,7 +453,7 @@ fn who_waits_for_the_clock_is_woken_when_there_is_none() {
     assert_eq!(p.done_a().len(), 1);
     p.m.f.host_mut().woken = false;
     p.m.f.set_wqe_ns(0);
-    assert!(p.m.f.host().woken, "nobody else comes for what is in line");
+    assert!(p.m.f.host().woken, "the rest of the run queue needs a call");
     p.m.settle();
     assert_eq!(p.done_a().len(), 2);
 }
@@ -470,7 +470,7 @@ fn the_core_may_work_inside_the_doorbell() {
     p.recv(1, &[p.mr_b.sge(0, 8)]);
     p.m.post(&mut p.a, wqe(work::SEND, 2), &[p.mr_a.sge(0, 8)]);
     p.m.ring_sq(&p.a);
-    assert!(!p.m.f.host().woken, "nothing is left for later");
+    assert!(!p.m.f.host().woken, "no work is left");
     assert_eq!((p.done_a().len(), p.done_b().len()), (1, 1));
 }
 
@@ -535,7 +535,7 @@ fn long_work_leaves_the_doorbell() {
     let at = p.m.f.host().wake_at;
     assert!(
         at > p.m.f.host().now && at < u64::MAX,
-        "the rest by the clock"
+        "the rest runs by the clock"
     );
     p.m.pass(1_000_000);
     assert_eq!(p.done_a().len() + p.done_b().len(), 30);

@@ -161,7 +161,7 @@ impl Machine {
                 self.f.host_mut().woken = true;
             }
         }
-        panic!("the device never comes to rest");
+        panic!("the device never becomes idle");
     }
 
     /// Advances the time, and runs the device at the times that it requests.

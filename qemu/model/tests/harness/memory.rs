@@ -112,7 +112,7 @@ impl Memory {
         });
         assert!(
             allowed || inner.lenient,
-            "DMA of {bytes} bytes at {addr:#x} ({grant:?}) was not given"
+            "DMA of {bytes} bytes at {addr:#x} ({grant:?}) was not granted"
         );
         allowed
     }

@@ -34,7 +34,7 @@ checks![
     unbinding_takes_a_cq_off_the_list,
 ];
 
-/// What the poll did.
+/// An effect of the poll.
 #[derive(Clone, Debug, PartialEq)]
 enum Did {
     Consume(u16, u32),

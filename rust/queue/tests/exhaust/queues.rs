@@ -75,7 +75,7 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Completion {
     qp: Number,
-    /// What it covers.
+    /// The index up to which it covers work requests.
     index: Index,
     solicited: bool,
 }

@@ -86,7 +86,7 @@ pub struct Instance {
     pub takes: bool,
     /// A step that no other actor can observe has no state of its own; see [`State::hasten`].
     pub coarse: bool,
-    /// What the device or the driver does wrong.
+    /// A fault of the device or of the driver.
     pub wrong: Option<Wrong>,
     /// EQ slots beyond one for each CQ: for asynchronous events, and to arm with.
     pub reserve: u32,

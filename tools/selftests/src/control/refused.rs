@@ -221,7 +221,8 @@ impl BadBuffers {
         })
     }
 
-    /// What is wrong, the errno, the address and the length in place of a good one of 8 KiB.
+    /// The mistake, the errno, and the address and length that replace those of a valid buffer of 8
+    /// KiB.
     fn rows(&self, good: u64) -> Vec<(&'static str, Errno, u64, u64)> {
         vec![
             ("not aligned by 64", Errno::EINVAL, good + 64, 8192),
