@@ -412,7 +412,7 @@ fn a_delayed_core_ends_its_runs() {
     }
     let first = m.f.host().now + 500;
     for run in 0..8 {
-        // Each run asks for a later time, so the machine does other things before the next one.
+        // Each run requests a later time, so the machine can do other work before the next one.
         let host = m.f.host_mut();
         host.now = std::mem::replace(&mut host.wake_at, u64::MAX);
         assert_eq!(host.now, first + run);

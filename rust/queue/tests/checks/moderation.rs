@@ -360,7 +360,7 @@ fn recorded_loads() {
     }
 }
 
-/// A sampler at rest would see a burst only when it is over.
+/// A sampler at rest would detect a burst only when it is over.
 fn bursts_are_sampled_from_their_beginning() {
     let mut pace = Pace::default();
     assert!(pace.rests(false), "an idle device is sampled often");
