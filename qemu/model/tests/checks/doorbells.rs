@@ -136,7 +136,7 @@ fn a_storm_is_one_event() {
     assert_eq!(m.f.counter(Counter::Eqes), eqes + 1);
     assert_eq!(told(&mut m), [(9, 1)]);
     m.ring(9, doorbell::SQ, Number::new(77, 1), 0);
-    assert_eq!(told(&mut m), [], "until its owner has taken the count");
+    assert_eq!(told(&mut m), [], "until the driver has read the count");
     assert_eq!(raised, 0);
 }
 
@@ -156,7 +156,11 @@ fn the_count_can_be_taken() {
     for page in [3, 4] {
         m.ring(page, doorbell::SQ, Number::new(77, 1), 0);
     }
-    assert_eq!(told(&mut m), [(3, 1)], "the other's was not taken");
+    assert_eq!(
+        told(&mut m),
+        [(3, 1)],
+        "the count of the other was not read"
+    );
     assert_eq!(take(&mut m, 4).unwrap().bytes, 11);
 }
 

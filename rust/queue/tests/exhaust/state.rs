@@ -468,18 +468,17 @@ impl State {
 
     /// Takes the steps of the poll that no other actor can observe or influence.
     ///
-    /// A step that reads an entry which is there comes to the same before and after whatever the
-    /// device, the processes or the control path do meanwhile, and they do the same before and
-    /// after it: an entry stays as it is until a head has passed it, which only the poll's own
-    /// doorbells say. So for each interleaving with another actor in between there is one without,
-    /// and both reach the same state; and no property looks at the states between, for the driver
-    /// does not sleep. Not such a step is one that finds a place empty, rings a doorbell, wakes a
-    /// process that is awake (it may be about to sleep), or ends the poll; and a CQ of the kernel
-    /// is not destroyed in the midst of its turn.
+    /// A step that reads a valid entry commutes with any action of the device, the processes or the
+    /// control path: an entry does not change until a head has passed it, and only the poll's own
+    /// doorbells publish that head. So for each interleaving with another actor in between there is
+    /// one without, and both reach the same state. No property depends on the states between, since
+    /// the driver does not sleep there. Excluded are steps that find no entry, ring a doorbell,
+    /// wake a process that is awake (it may be about to sleep), or end the poll; and a CQ of the
+    /// kernel is not destroyed during its turn.
     ///
     /// Likewise a work request is posted just before it is executed ([`Action::Execute`]): between
-    /// the two no actor reads it, slots that are free stay free, and if its queue pair goes first
-    /// it leaves nothing behind.
+    /// the two no actor reads it, free slots stay free, and if its queue pair is destroyed first it
+    /// leaves nothing behind.
     ///
     /// `a_coarse_step_hides_nothing` compares both, to show that this hides nothing.
     pub fn hasten(&mut self, instance: &Instance) {
