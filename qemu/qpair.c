@@ -2,52 +2,54 @@
 /*
  * qpair: a PCI function whose only job is queue pairs.
  *
- * What is in QEMU is plumbing. What the device does is decided by its model, a Rust
- * crate that knows nothing of QEMU and is called through qpair_ffi.h: guest
- * accesses go in, and memory accesses, interrupts and wake-ups come out
- * through the callbacks of QpairHost (qpair_host.c). Registers, BARs, properties
- * and counters are described by tables of the model's; nothing is listed twice.
+ * This code connects the device's model to QEMU. The model is a Rust crate that
+ * does not depend on QEMU and is called through qpair_ffi.h: guest accesses are
+ * passed to it, and it makes memory accesses, interrupts and wake-ups through
+ * the callbacks of QpairHost (qpair_host.c). Tables of the model describe
+ * registers, BARs, properties and counters; nothing is listed twice.
  *
  * Rules:
  *
- * - One thread at a time is in the model, and never twice: a guest can aim our
- *   own DMA or interrupts at our own BARs or configuration space. So DMA reaches
- *   RAM only (MemTxAttrs.memory), interrupts are collected and sent when the
- *   model has returned, and the model's own guard (qemu/ffi/src/inside.rs)
- *   refuses or puts off what still comes.
+ * - One thread at a time is in the model, and never twice: a guest can direct
+ *   the device's DMA or interrupts to its own BARs or configuration space. So
+ *   DMA reaches RAM only (MemTxAttrs.memory), interrupts are collected and sent
+ *   when the model has returned, and the model's own guard
+ *   (qemu/ffi/src/inside.rs) refuses or defers other re-entries.
  * - Without an IOThread everything runs under the BQL, and the core in a bottom
- *   half of the main loop. Under -icount, or with a pace set, it works at
+ *   half of the main loop. Under -icount, or with a pace set, the core runs at
  *   deadlines of the virtual clock and never in a bottom half, so that two runs
  *   of one workload are the same.
- * - Memory stays mapped as long as our view of it has that range: a listener
- *   on the function's DMA address space hears when bus mastering goes, memory
- *   is unplugged or an IOMMU is switched on. Behind an IOMMU nothing is kept
- *   mapped: each access is translated, so an unmap has nothing to undo.
+ * - Memory stays mapped as long as the function's view of memory has that
+ *   range: a listener on its DMA address space is called when bus mastering is
+ *   disabled, memory is unplugged or an IOMMU is enabled. Behind an IOMMU no
+ *   mappings are kept: each access is translated, so an unmap has nothing to
+ *   undo.
  *
  * With an IOThread (iothread=):
  *
  * - The core's bottom half and timers are in the IOThread's context, and run
- *   without the BQL. Registers, configuration space, properties, reset and the
- *   listener keep it, and wait in the model's lock for a few turns of the core
- *   at most. Doorbells take no lock: see inside.rs. Lock order: the BQL, then the
- *   model's. The IOThread never waits for the BQL, since a holder of the BQL may
- *   wait for the IOThread.
- * - Interrupts belong to the BQL. What the IOThread raises it sends itself where
- *   the BQL is free, and else a bottom half of the main loop does; what a
- *   doorbell raises, by its CPU, which takes the BQL for that. See
- *   qpair_interrupts.c.
- * - Our view of memory changes under the BQL. The listener drops mappings in its
- *   commit, when the new view is the one that everybody gets: earlier, the core
- *   could map what is just going. It gets the model's lock for this, so when the
- *   guest's access that changed the view returns, no DMA by the old one is on
- *   its way.
- * - IOMMUs belong to the BQL: as long as one translates, the model is bound
- *   to it, and the core works in the main loop.
- * - exit ends the model, which waits for whoever is inside and drops all
- *   mappings; then the IOThread itself takes our bottom half and timers out of its
- *   context, so none runs and none will. A CPU that has not seen yet that we are
- *   gone may still ring: its TLB's map, or RCU, holds a reference to us, and the
- *   model lives until the last of them is given back.
+ *   without the BQL. Accesses of registers, configuration space and properties,
+ *   resets and the listener keep it, and wait in the model's lock for at most a
+ *   few turns of the core. Doorbells take no lock: see inside.rs. Lock order:
+ *   the BQL, then the model's lock. The IOThread never waits for the BQL, since
+ *   a holder of the BQL may wait for the IOThread.
+ * - The BQL protects interrupts. The IOThread sends its own interrupts if the
+ *   BQL is free, otherwise a bottom half of the main loop does. An interrupt
+ *   that a doorbell raises is sent by its CPU, which takes the BQL for that.
+ *   See qpair_interrupts.c.
+ * - The function's view of memory changes under the BQL. The listener drops
+ *   mappings in its commit, when all threads get the new view: earlier, the
+ *   core could map memory that is being removed. The commit takes the model's
+ *   lock, so when the guest's access that changed the view returns, no DMA by
+ *   the old view is in flight.
+ * - The BQL protects IOMMUs: as long as one translates, the model is bound to
+ *   the BQL, and the core runs in the main loop.
+ * - exit ends the model, which waits for the thread inside and drops all
+ *   mappings; then the IOThread itself removes the core's bottom half and
+ *   timers from its context, so none runs and none will. A CPU that does not
+ *   know yet that the function is gone may still ring: its TLB's map, or RCU,
+ *   holds a reference to the function, and the model exists until the last of
+ *   them is dropped.
  */
 
 #include "qemu/osdep.h"
@@ -64,11 +66,12 @@
 #include "qpair.h"
 #include "trace.h"
 
-/* The way into the model, and out again. */
+/* Calls into the model. */
 
 /*
- * With the BQL: from a bottom half, or from a timer of the virtual clock. Beside
- * an IOThread it is there for the interrupts, and for the core while that is bound.
+ * With the BQL: from a bottom half, or from a timer of the virtual clock. With
+ * an IOThread this sends interrupts, and runs the core while it is bound to the
+ * BQL.
  */
 static void qpair_run(void *opaque)
 {
@@ -109,8 +112,8 @@ static void qpair_run_apart(void *opaque)
 }
 
 /*
- * A CPU that has not yet seen that the function is gone may still get to its
- * registers: then the model has ended, and they read as all ones.
+ * A CPU may still access the registers before it knows that the function is
+ * gone: the model has ended then, and they read as all ones.
  */
 static uint64_t qpair_reg_read(void *opaque, hwaddr addr, unsigned size)
 {
@@ -140,7 +143,9 @@ static const MemoryRegionOps qpair_reg_ops = {
     .impl = { .min_access_size = 4, .max_access_size = 4 },
 };
 
-/* Beside an IOThread the region has no global lock: who wants it takes it. */
+/*
+ * With an IOThread the region is accessed without the BQL: take it if needed.
+ */
 static uint64_t qpair_doorbell_read(void *opaque, hwaddr addr, unsigned size)
 {
     QpairState *s = opaque;
@@ -169,7 +174,7 @@ static void qpair_doorbell_write(void *opaque, hwaddr addr, uint64_t value,
     qpair_deliver(s);
 }
 
-/* Any width and alignment gets here: the model counts those that are wrong. */
+/* Accepts any width and alignment: the model counts invalid ones. */
 static const MemoryRegionOps qpair_doorbell_ops = {
     .read = qpair_doorbell_read,
     .write = qpair_doorbell_write,
@@ -211,10 +216,13 @@ static void qpair_config_write(PCIDevice *pci, uint32_t addr, uint32_t value,
     pci_default_write_config(pci, addr, value, len);
     is = qpair_power_state(pci);
     if (was == 0 && is != 0) {
-        /* No DMA and no interrupt comes from D3hot; nothing outlives it. */
+        /* D3hot permits no DMA and no interrupt, and keeps no state. */
         device_cold_reset(DEVICE(pci));
     } else if (was != 0 && is == 0) {
-        /* No_Soft_Reset is 0: the way to D0 resets the configuration too. */
+        /*
+         * No_Soft_Reset is 0: the transition to D0 resets the configuration
+         * too.
+         */
         pci_device_reset(pci);
     }
     pcie_cap_flr_write_config(pci, addr, value, len);
@@ -222,7 +230,7 @@ static void qpair_config_write(PCIDevice *pci, uint32_t addr, uint32_t value,
     pcie_aer_write_config(pci, addr, value, len);
 }
 
-/* Our view of memory. A new one is not in force before the commit. */
+/* The function's view of memory. A new one takes effect at the commit. */
 
 static void qpair_region_add(MemoryListener *listener,
                              MemoryRegionSection *section)
@@ -234,7 +242,7 @@ static void qpair_region_add(MemoryListener *listener,
     }
 }
 
-/* What is mapped may lie in this range. */
+/* Mappings may be in this range. */
 static void qpair_region_del(MemoryListener *listener,
                              MemoryRegionSection *section)
 {
@@ -258,7 +266,10 @@ static void qpair_commit(MemoryListener *listener)
         qpair_model_unmap_all(s->model);
         qpair_model_bind(s->model, s->translations != 0);
         if (s->iothread && s->translations == 0) {
-            /* The main loop may just have been told of work that it no longer does. */
+            /*
+             * The main loop may have been scheduled for work that the IOThread
+             * does now.
+             */
             qpair_wake(s);
         }
     }
@@ -283,7 +294,7 @@ static void qpair_reset_hold(Object *obj, ResetType type)
     qpair_interrupts_reset(s);
 }
 
-/* Life and death. */
+/* Realize and exit. */
 
 static void qpair_instance_finalize(Object *obj)
 {
@@ -304,7 +315,7 @@ static void qpair_leave(void *opaque)
     g_clear_pointer(&s->deadline_timer, timer_free);
 }
 
-/* Undoes what realize did, or began. */
+/* Undoes realize, also a failed one. */
 static void qpair_exit(PCIDevice *pci)
 {
     QpairState *s = QPAIR(pci);
@@ -324,7 +335,7 @@ static void qpair_exit(PCIDevice *pci)
     } else {
         qpair_leave(s);
     }
-    /* Not earlier: it would loose the model from an IOMMU that is there. */
+    /* Not earlier: this would unbind the model although an IOMMU translates. */
     if (s->listener.address_space) {
         memory_listener_unregister(&s->listener);
     }
@@ -332,7 +343,7 @@ static void qpair_exit(PCIDevice *pci)
     qpair_interrupts_exit(s);
 }
 
-/* Where the core works. */
+/* Sets up the context in which the core runs. */
 static bool qpair_settle(QpairState *s, Error **errp)
 {
     AioContext *context;
@@ -345,7 +356,7 @@ static bool qpair_settle(QpairState *s, Error **errp)
     }
     if (icount_enabled()) {
         error_setg(errp, "%s: iothread= does not go with -icount, under which "
-                   "the guest's instructions alone decide when the core works; "
+                   "the guest's instructions alone decide when the core runs; "
                    "leave out one of the two", qpair_id(s));
         return false;
     }
@@ -381,14 +392,15 @@ static void qpair_realize(PCIDevice *pci, Error **errp)
     uint32_t i;
 
     if (s->model) {
-        error_setg(errp, "%s: cannot come back; make a new one", qpair_id(s));
+        error_setg(errp, "%s: cannot be realized again; create a new one",
+                   qpair_id(s));
         return;
     }
     if (!qpair_settle(s, errp)) {
         return;
     }
     if (pcie_endpoint_cap_init(pci, 0) < 0) {
-        error_setg(errp, "%s: no room for the PCI Express capability",
+        error_setg(errp, "%s: no space for the PCI Express capability",
                    TYPE_QPAIR);
         goto fail;
     }
@@ -400,7 +412,7 @@ static void qpair_realize(PCIDevice *pci, Error **errp)
         goto fail;
     }
 
-    /* What the model may call when it is made is there. */
+    /* The callbacks that the model's creation may call work from here on. */
     s->model = qpair_model_new(qpair_host(s), s->settings, icount_enabled(), reason,
                                sizeof(reason));
     if (!s->model) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the parts of the device in QEMU share: qpair.c (the threads, MMIO, life
- * and death), qpair_host.c (what the model asks for), qpair_interrupts.c,
- * qpair_properties.c.
+ * Declarations shared by the parts of the device in QEMU: qpair.c (threads,
+ * MMIO, realize and exit), qpair_host.c (the model's callbacks),
+ * qpair_interrupts.c, qpair_properties.c.
  */
 
 #ifndef QPAIR_H
@@ -15,7 +15,7 @@
 
 #define TYPE_QPAIR "qpair"
 
-/* Room for the model's words on why it refused something. */
+/* Size of the buffer for the model's error messages. */
 #define QPAIR_REASON_BYTES 256
 
 OBJECT_DECLARE_SIMPLE_TYPE(QpairState, QPAIR)
@@ -27,7 +27,7 @@ struct QpairState {
     MemoryListener listener;
     Error *migration_blocker;
 
-    QpairModel *model;          /* from realize until nobody can reach us */
+    QpairModel *model;          /* from realize until finalize */
     bool present;               /* from realize to exit; the BQL's */
     uint64_t *settings;         /* what was asked for, by index */
 
@@ -56,10 +56,10 @@ static inline const char *qpair_id(QpairState *s)
     return id ? id : TYPE_QPAIR;
 }
 
-/* The callbacks of the model's. */
+/* The model's callbacks. */
 QpairHost qpair_host(QpairState *s);
 
-/* The core has work: soon, but never from inside of the model. */
+/* Schedules the core: it runs soon, but never inside the model. */
 void qpair_wake(void *opaque);
 
 /* The model raises an interrupt; in any thread. */
@@ -68,19 +68,22 @@ void qpair_raise(void *opaque, uint32_t vector);
 /* Sends the interrupts that were raised; with the BQL. */
 void qpair_deliver(QpairState *s);
 
-/* The same in the IOThread: without the BQL, and outside of the model. */
+/* The same in the IOThread: without the BQL, and outside the model. */
 void qpair_deliver_apart(QpairState *s);
 
 /*
- * With the BQL: somebody looked into the model, and took in doorbells that waited
- * there, but is in no place from which an interrupt may be sent.
+ * With the BQL: the caller has entered the model, which processed queued
+ * doorbells, but it must not send an interrupt itself.
  */
 void qpair_deliver_later(QpairState *s);
 
-/* With the BQL: MSI-X was turned on or off, so KVM's routes come or go. */
+/*
+ * With the BQL: MSI-X was enabled or disabled, so KVM's routes are added or
+ * removed.
+ */
 void qpair_routes_follow(QpairState *s, bool enabled);
 
-/* What was raised is forgotten; the model has been reset, and raises nothing. */
+/* Clears raised interrupts; the model has been reset, and raises none. */
 void qpair_interrupts_reset(QpairState *s);
 bool qpair_interrupts_init(QpairState *s, Error **errp);
 void qpair_interrupts_exit(QpairState *s);

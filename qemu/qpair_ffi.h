@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /*
- What the value of a setting is.
+ The type of a setting's value.
  */
 typedef enum QpairKind {
     /*
@@ -35,15 +35,15 @@ typedef enum QpairKind {
  */
 typedef enum QpairRun {
     /*
-     Nothing, or nothing before the time that was asked for.
+     Nothing, or nothing before the requested time.
      */
     QPAIR_RUN_IDLE,
     /*
-     It wants to go on.
+     There is more work.
      */
     QPAIR_RUN_MORE,
     /*
-     The function is bound to the BQL: `qpair_model_run`, by its holder.
+     The function is bound to the BQL: a holder of the BQL must call `qpair_model_run`.
      */
     QPAIR_RUN_BOUND,
 } QpairRun;
@@ -57,7 +57,7 @@ typedef enum QpairTrace {
      */
     QPAIR_TRACE_DOORBELL,
     /*
-     A doorbell made no sense (page, value).
+     A doorbell was invalid (page, value).
      */
     QPAIR_TRACE_VIOLATION,
     /*
@@ -69,7 +69,7 @@ typedef enum QpairTrace {
      */
     QPAIR_TRACE_FETCH_RECEIVE,
     /*
-     An admin command was done (opcode, object, error).
+     An admin command was executed (opcode, object, error).
      */
     QPAIR_TRACE_COMMAND,
     /*
@@ -99,12 +99,12 @@ typedef enum QpairTrace {
 } QpairTrace;
 
 /*
- A function, and who is in it.
+ A function, and the thread that is inside.
  */
 typedef struct QpairModel QpairModel;
 
 /*
- What QEMU has to know of the function.
+ Properties of the function that QEMU needs.
  */
 typedef struct QpairFacts {
     /*
@@ -154,7 +154,7 @@ typedef struct QpairText {
      */
     const char *text;
     /*
-     How many there are.
+     The number of bytes.
      */
     size_t bytes;
 } QpairText;
@@ -168,11 +168,11 @@ typedef struct QpairSetting {
      */
     struct QpairText name;
     /*
-     What it is, for people.
+     Its description.
      */
     struct QpairText text;
     /*
-     What its value is.
+     The type of its value.
      */
     enum QpairKind kind;
     /*
@@ -180,7 +180,7 @@ typedef struct QpairSetting {
      */
     bool live;
     /*
-     What it is when nobody says anything.
+     Its default.
      */
     uint64_t initial;
 } QpairSetting;
@@ -194,19 +194,20 @@ typedef struct QpairCounter {
      */
     struct QpairText name;
     /*
-     What it counts, for people.
+     Its description.
      */
     struct QpairText text;
 } QpairCounter;
 
 /*
- What the model asks of QEMU. Each callback gets `opaque`, is called from inside of a call into the
- model, and returns without having freed the model. All calls come one after another, from whatever thread. In
- a call that came without the BQL a callback must not take it; so memory that is no RAM is refused there.
+ The model's callbacks into QEMU. Each gets `opaque`, is called during a call into the model, and
+ must not free the model. All calls are serialized, but may come from any thread. In a call
+ without the BQL a callback must not take it, so accesses to memory that is not RAM are refused
+ there.
  */
 typedef struct QpairHost {
     /*
-     Handed to all of them.
+     Passed to all of them.
      */
     void *opaque;
     /*
@@ -224,7 +225,7 @@ typedef struct QpairHost {
     bool (*write_word)(void *opaque, uint64_t addr, uint64_t word);
     /*
      Maps guest RAM for reading and writing until `unmap`, as one piece of `bytes` bytes, and
-     sets `mapping`; NULL if that cannot be.
+     sets `mapping`; NULL if that is not possible.
      */
     void *(*map)(void *opaque, uint64_t addr, size_t bytes, void **mapping);
     /*
@@ -240,7 +241,7 @@ typedef struct QpairHost {
      */
     void (*copy)(void *to, size_t at, void *from, size_t from_at, size_t bytes);
     /*
-     Words of a mapping were written by the model itself.
+     The model itself has written words of a mapping.
      */
     void (*written)(void *mapping, size_t at, size_t bytes);
     /*
@@ -273,34 +274,35 @@ typedef struct QpairHost {
      */
     bool (*bus_master)(void *opaque);
     /*
-     Traces something; `arguments` are six.
+     Traces something; there are six `arguments`.
      */
     void (*trace)(void *opaque, enum QpairTrace what, const uint64_t *arguments);
 } QpairHost;
 
 /*
- What QEMU has to know of the function.
+ Properties of the function that QEMU needs.
  */
 struct QpairFacts qpair_facts(void);
 
 /*
- The setting with this index; behind the last one its name is empty.
+ The setting with this index; beyond the last one the name is empty.
  */
 struct QpairSetting qpair_setting(uint32_t index);
 
 /*
- The counter with this index; behind the last one its name is empty.
+ The counter with this index; beyond the last one the name is empty.
  */
 struct QpairCounter qpair_counter(uint32_t index);
 
 /*
- Makes a function of `values`, one for each setting; NULL and a message in `error` if they cannot be.
- On a deterministic machine the core works at times that the guest's instructions alone decide.
+ Creates a function with `values`, one for each setting; NULL and a message in `error` if they
+ are invalid. On a deterministic machine only the guest's instructions determine when the core
+ runs.
 
  # Safety
 
- The callbacks keep what [`QpairHost`] says until the model is freed; `values` has a number for each
- setting; `room` bytes from `error` are valid for writes.
+ The callbacks keep the contract of [`QpairHost`] until the model is freed; `values` has a number
+ for each setting; `room` bytes from `error` are valid for writes.
  */
 struct QpairModel *qpair_model_new(struct QpairHost host,
                                    const uint64_t *values,
@@ -309,9 +311,9 @@ struct QpairModel *qpair_model_new(struct QpairHost host,
                                    size_t room);
 
 /*
- The function is gone: when this returns, nothing is mapped, no DMA is under way, and no callback is
- called any more. Registers read as ones, all else does nothing. Called from inside of the model, all that holds
- when that has returned.
+ Ends the function: when this returns, nothing is mapped, no DMA is in flight, and the model
+ calls no callback any more. Registers read as ones, all other calls do nothing. If this is
+ called during a call into the model, all that holds when the outer call has returned.
 
  # Safety
 
@@ -324,7 +326,7 @@ void qpair_model_end(const struct QpairModel *model);
 
  # Safety
 
- See the [module](self); and no call into the model is under way.
+ See the [module](self); no call into the model is in progress.
  */
 void qpair_model_free(struct QpairModel *model);
 
@@ -359,8 +361,8 @@ void qpair_model_doorbell(const struct QpairModel *model,
                           uint32_t bytes);
 
 /*
- The same from a CPU that does not hold the BQL, and without waiting for anybody. False if it was not done: then
- it has to be done with the BQL.
+ The same from a CPU that does not hold the BQL, and without waiting for a lock. False if the
+ doorbell was not accepted: then the caller must repeat it with the BQL.
 
  # Safety
 
@@ -372,7 +374,7 @@ bool qpair_model_post(const struct QpairModel *model,
                       uint32_t bytes);
 
 /*
- Lets the core work for a while; true if it wants to go on.
+ Runs the core for a while; true if there is more work.
 
  # Safety
 
@@ -390,8 +392,8 @@ bool qpair_model_run(const struct QpairModel *model);
 enum QpairRun qpair_model_run_apart(const struct QpairModel *model);
 
 /*
- Binds the function to the BQL, because an IOMMU translates for it, or looses it. When this returns, nobody without
- the BQL is at work in a bound function.
+ Binds the function to the BQL, because an IOMMU translates for it, or unbinds it. When this
+ returns, no thread without the BQL works in a bound function.
 
  # Safety
 
@@ -410,7 +412,7 @@ void qpair_model_bind(const struct QpairModel *model,
 void qpair_model_reset(const struct QpairModel *model);
 
 /*
- Drops all mappings; they are made anew when they are needed.
+ Drops all mappings; they are created again when needed.
 
  # Safety
 
@@ -419,7 +421,7 @@ void qpair_model_reset(const struct QpairModel *model);
 void qpair_model_unmap_all(const struct QpairModel *model);
 
 /*
- Whether the function plays dead: all reads are ones.
+ Whether the function is made to vanish: all reads are ones.
 
  # Safety
 
@@ -473,7 +475,7 @@ uint64_t qpair_model_counter(const struct QpairModel *model, uint32_t index);
 uint64_t qpair_model_get(const struct QpairModel *model, uint32_t index);
 
 /*
- Changes a setting; false and a message in `error` if that cannot be.
+ Changes a setting; false and a message in `error` if that fails.
 
  # Safety
 
@@ -486,7 +488,7 @@ bool qpair_model_set(const struct QpairModel *model,
                      size_t room);
 
 /*
- Does what a setting of several numbers says; false and a message in `error` if that cannot be.
+ Executes a setting of several numbers; false and a message in `error` if that fails.
 
  # Safety
 
@@ -500,28 +502,29 @@ bool qpair_model_set_words(const struct QpairModel *model,
                            size_t room);
 
 /*
- What QEMU has to know of the function.
+ Properties of the function that QEMU needs.
  */
 struct QpairFacts qpair_facts(void);
 
 /*
- The setting with this index; behind the last one its name is empty.
+ The setting with this index; beyond the last one the name is empty.
  */
 struct QpairSetting qpair_setting(uint32_t index);
 
 /*
- The counter with this index; behind the last one its name is empty.
+ The counter with this index; beyond the last one the name is empty.
  */
 struct QpairCounter qpair_counter(uint32_t index);
 
 /*
- Makes a function of `values`, one for each setting; NULL and a message in `error` if they cannot be.
- On a deterministic machine the core works at times that the guest's instructions alone decide.
+ Creates a function with `values`, one for each setting; NULL and a message in `error` if they
+ are invalid. On a deterministic machine only the guest's instructions determine when the core
+ runs.
 
  # Safety
 
- The callbacks keep what [`QpairHost`] says until the model is freed; `values` has a number for each
- setting; `room` bytes from `error` are valid for writes.
+ The callbacks keep the contract of [`QpairHost`] until the model is freed; `values` has a number
+ for each setting; `room` bytes from `error` are valid for writes.
  */
 struct QpairModel *qpair_model_new(struct QpairHost host,
                                    const uint64_t *values,
@@ -530,9 +533,9 @@ struct QpairModel *qpair_model_new(struct QpairHost host,
                                    size_t room);
 
 /*
- The function is gone: when this returns, nothing is mapped, no DMA is under way, and no callback is
- called any more. Registers read as ones, all else does nothing. Called from inside of the model, all that holds
- when that has returned.
+ Ends the function: when this returns, nothing is mapped, no DMA is in flight, and the model
+ calls no callback any more. Registers read as ones, all other calls do nothing. If this is
+ called during a call into the model, all that holds when the outer call has returned.
 
  # Safety
 
@@ -545,7 +548,7 @@ void qpair_model_end(const struct QpairModel *model);
 
  # Safety
 
- See the [module](self); and no call into the model is under way.
+ See the [module](self); no call into the model is in progress.
  */
 void qpair_model_free(struct QpairModel *model);
 
@@ -580,8 +583,8 @@ void qpair_model_doorbell(const struct QpairModel *model,
                           uint32_t bytes);
 
 /*
- The same from a CPU that does not hold the BQL, and without waiting for anybody. False if it was not done: then
- it has to be done with the BQL.
+ The same from a CPU that does not hold the BQL, and without waiting for a lock. False if the
+ doorbell was not accepted: then the caller must repeat it with the BQL.
 
  # Safety
 
@@ -593,7 +596,7 @@ bool qpair_model_post(const struct QpairModel *model,
                       uint32_t bytes);
 
 /*
- Lets the core work for a while; true if it wants to go on.
+ Runs the core for a while; true if there is more work.
 
  # Safety
 
@@ -611,8 +614,8 @@ bool qpair_model_run(const struct QpairModel *model);
 enum QpairRun qpair_model_run_apart(const struct QpairModel *model);
 
 /*
- Binds the function to the BQL, because an IOMMU translates for it, or looses it. When this returns, nobody without
- the BQL is at work in a bound function.
+ Binds the function to the BQL, because an IOMMU translates for it, or unbinds it. When this
+ returns, no thread without the BQL works in a bound function.
 
  # Safety
 
@@ -631,7 +634,7 @@ void qpair_model_bind(const struct QpairModel *model,
 void qpair_model_reset(const struct QpairModel *model);
 
 /*
- Drops all mappings; they are made anew when they are needed.
+ Drops all mappings; they are created again when needed.
 
  # Safety
 
@@ -640,7 +643,7 @@ void qpair_model_reset(const struct QpairModel *model);
 void qpair_model_unmap_all(const struct QpairModel *model);
 
 /*
- Whether the function plays dead: all reads are ones.
+ Whether the function is made to vanish: all reads are ones.
 
  # Safety
 
@@ -694,7 +697,7 @@ uint64_t qpair_model_counter(const struct QpairModel *model, uint32_t index);
 uint64_t qpair_model_get(const struct QpairModel *model, uint32_t index);
 
 /*
- Changes a setting; false and a message in `error` if that cannot be.
+ Changes a setting; false and a message in `error` if that fails.
 
  # Safety
 
@@ -707,7 +710,7 @@ bool qpair_model_set(const struct QpairModel *model,
                      size_t room);
 
 /*
- Does what a setting of several numbers says; false and a message in `error` if that cannot be.
+ Executes a setting of several numbers; false and a message in `error` if that fails.
 
  # Safety
 

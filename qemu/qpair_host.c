@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * qpair: what the model asks of QEMU.
+ * qpair: the model's callbacks into QEMU.
  *
- * Each of these runs inside of the model, by whoever is there: with the BQL, or
- * without it in the IOThread or in a CPU that rings a doorbell. Without it
- * nothing here may take it (the order is the BQL, then the model's lock), and
- * what would is memory that is no RAM. address_space_write() takes it for a
- * ROM, or when the guest turns RAM into something else while we look. So
- * without the BQL memory is reached through a MemoryRegionCache only: that is
- * RAM of one view of memory, or nothing. Where an IOMMU translates, the model is
- * bound to the BQL, and the ways below that need it are open.
+ * Each callback runs inside the model, in the thread that is there: with the
+ * BQL, or without it in the IOThread or in a CPU that rings a doorbell. Without
+ * the BQL nothing here may take it (the order is the BQL, then the model's
+ * lock); an access to memory that is not RAM would. address_space_write() takes
+ * the BQL for a ROM, or when the guest changes RAM into something else
+ * meanwhile. So without the BQL memory is accessed through a MemoryRegionCache
+ * only: that is RAM of one view of memory, or nothing. While an IOMMU
+ * translates, the model is bound to the BQL, so the paths below that need it
+ * are permitted.
  */
 
 #include "qemu/osdep.h"
@@ -19,10 +20,10 @@
 #include "qpair.h"
 #include "trace.h"
 
-/* DMA is for RAM: neither our own BARs nor anybody else's. */
+/* DMA reaches only RAM: no BARs, neither the device's own nor others. */
 static const MemTxAttrs qpair_attrs = { .memory = 1 };
 
-/* A piece of RAM, without the BQL; what it does to the piece is given back. */
+/* Accesses a piece of RAM without the BQL; returns the bytes done. */
 static hwaddr qpair_direct(QpairState *s, uint64_t addr, void *buf,
                            size_t bytes, bool is_write)
 {
@@ -87,7 +88,7 @@ static bool qpair_dma_write(void *opaque, uint64_t addr, const void *buf,
     return false;
 }
 
-/* One aligned word of RAM, whole, without the BQL. */
+/* Writes one aligned word of RAM at once, without the BQL. */
 static bool qpair_direct_word(QpairState *s, uint64_t addr, uint64_t word)
 {
     MemoryRegionCache cache;
@@ -105,8 +106,8 @@ static bool qpair_direct_word(QpairState *s, uint64_t addr, uint64_t word)
 }
 
 /*
- * One aligned word, whole, with all earlier writes before it. The access itself
- * does not heed MemTxAttrs.memory, so where it goes is looked at first.
+ * Writes one aligned word at once, after all earlier writes. The access itself
+ * ignores MemTxAttrs.memory, so its target is checked first.
  */
 static bool qpair_dma_write_word(void *opaque, uint64_t addr, uint64_t word)
 {
@@ -136,10 +137,9 @@ static bool qpair_dma_write_word(void *opaque, uint64_t addr, uint64_t word)
 }
 
 /*
- * Maps guest RAM until qpair_unmap(); NULL where it cannot be mapped as one
- * piece, or where a translation stands between (an IOMMU's region is no RAM).
- * The mapping holds references, so the memory is there even when a listener's
- * news comes too late.
+ * Maps guest RAM until qpair_unmap(); NULL if it cannot be mapped as one piece,
+ * or if it is translated (an IOMMU's region is not RAM). The mapping holds
+ * references, so the memory exists even if the listener is called too late.
  */
 static void *qpair_map(void *opaque, uint64_t addr, size_t bytes,
                        void **mapping)
@@ -167,7 +167,7 @@ static void *qpair_map(void *opaque, uint64_t addr, size_t bytes,
     return host;
 }
 
-/* Payload. The model stays inside of what it has mapped. */
+/* Payload. The model stays inside its mappings. */
 static void qpair_load(void *mapping, size_t at, void *buf, size_t bytes)
 {
     MemoryRegionCache *cache = mapping;
@@ -193,7 +193,7 @@ static void qpair_copy(void *to, size_t at, void *from, size_t from_at,
     address_space_cache_invalidate(target, at, bytes);
 }
 
-/* Guest code that was translated from these bytes is not valid any more. */
+/* Guest code that was translated from these bytes is no longer valid. */
 static void qpair_written(void *mapping, size_t at, size_t bytes)
 {
     MemoryRegionCache *cache = mapping;
@@ -214,7 +214,7 @@ static uint64_t qpair_now(void *opaque)
     return qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL);
 }
 
-/* The same in each run with -seed, as all that the guest gets at random. */
+/* The same in each run with -seed, as all random numbers of the guest. */
 static uint64_t qpair_random(void *opaque)
 {
     uint64_t value;
@@ -235,13 +235,19 @@ void qpair_wake(void *opaque)
     QpairState *s = opaque;
 
     if (!s->core_bh) {
-        /* The function goes while its model works: pulled out by what that wrote. */
+        /*
+         * The function is being unplugged while its model runs, by a write of
+         * the model.
+         */
         return;
     }
     if (qatomic_read(&s->paced)) {
         timer_mod_anticipate_ns(s->core_timer, qpair_now(s));
     } else if (bql_locked() && s->iothread && s->translations) {
-        /* The model is bound to the BQL: the IOThread would pass this on to the main loop. */
+        /*
+         * The model is bound to the BQL: the IOThread would only defer to the
+         * main loop.
+         */
         qemu_bh_schedule(s->main_bh);
     } else {
         qemu_bh_schedule(s->core_bh);

@@ -2,31 +2,32 @@
 /*
  * qpair: interrupts, from the model to the guest.
  *
- * An interrupt is raised inside of the model and sent when the thread has left
- * it, because a message goes where the guest says: perhaps to our own registers.
- * In between it is a bit of `raised`. A bit is cleared before its message is
- * sent, so an interrupt that is raised meanwhile is sent as well. A reset of the
- * PCI function clears all bits: nothing that was raised before it is sent after
- * it. CTRL.reset does not, and an interrupt without an event may follow it.
+ * An interrupt is raised inside the model and sent when the thread has left it,
+ * because the guest chooses the address of a message: it may be a register of
+ * this device. In between the interrupt is a bit of `raised`. The bit is
+ * cleared before its message is sent, so an interrupt that is raised meanwhile
+ * is sent as well. A reset of the PCI function clears all bits: an interrupt
+ * that was raised before it is not sent after it. CTRL.reset does not, and an
+ * interrupt without an event may follow it.
  *
- * MSI-X belongs to the BQL:
+ * The BQL protects MSI-X:
  *
- * - A thread that has the BQL sends when the model has returned.
+ * - A thread that holds the BQL sends when the model has returned.
  * - A CPU that rings a doorbell takes the BQL and sends.
- * - The IOThread takes the BQL only where it is free, and never waits for it:
- *   a holder of the BQL may wait for the IOThread, as exit does, or as the drain
- *   of a block device that has the same IOThread. Where the BQL is not free, a
- *   bottom half of the main loop sends.
+ * - The IOThread takes the BQL only if it is free, and never waits for it: a
+ *   holder of the BQL may wait for the IOThread, for example in exit, or in the
+ *   drain of a block device that has the same IOThread. If the BQL is not free,
+ *   a bottom half of the main loop sends.
  *
- * Lock order: the BQL, then the model's lock. The IOThread has left the model
- * before it tries to take the BQL, since a message may lead into the model.
+ * Lock order: the BQL, then the model's lock. The IOThread leaves the model
+ * before it tries to take the BQL, since a message may re-enter the model.
  *
  * The IOThread sends to the interrupt controller only. A message to any other
  * address is an access to some device, which may expect the main loop or a CPU,
- * and may even unplug us: that is left to the main loop, too.
+ * and may even unplug this device: the main loop sends those, too.
  *
- * With KVM and beside an IOThread, a vector that is not masked has an eventfd
- * and a route: KVM sends its message, and no thread needs the BQL.
+ * With KVM and an IOThread, a vector that is not masked has an eventfd and a
+ * route: KVM sends its message, and no thread needs the BQL.
  */
 
 #include "qemu/osdep.h"
@@ -48,7 +49,7 @@ struct QpairRoute {
     bool live;                  /* KVM listens; the BQL's to change, atomic */
 };
 
-/* Inside of the model, with the BQL or without it. */
+/* Inside the model, with the BQL or without it. */
 void qpair_raise(void *opaque, uint32_t vector)
 {
     QpairState *s = opaque;
@@ -68,8 +69,9 @@ static bool qpair_is_for_apic(QpairState *s, uint32_t vector)
 }
 
 /*
- * With the BQL. Anything may happen while a message is sent, an unplug included,
- * or that it gets us here again: then there is more to send, and that is all.
+ * With the BQL. A message may have any effect, including an unplug or a call of
+ * this function: such a call returns, and the outer one sends what it has
+ * added.
  */
 static void qpair_send(QpairState *s, bool apart)
 {
@@ -134,7 +136,7 @@ void qpair_interrupts_reset(QpairState *s)
     }
 }
 
-/* KVM's routes. All of this has the BQL. */
+/* KVM's routes. All of this runs under the BQL. */
 
 static void qpair_route_drop(PCIDevice *pci, unsigned vector)
 {
@@ -149,7 +151,10 @@ static void qpair_route_drop(PCIDevice *pci, unsigned vector)
     kvm_irqchip_release_virq(kvm_state, route->virq);
 }
 
-/* What a thread signalled that found a route just before it went is pending. */
+/*
+ * An eventfd that was signalled just before its route was removed makes the
+ * vector pending.
+ */
 static void qpair_route_poll(PCIDevice *pci, unsigned first, unsigned end)
 {
     QpairState *s = QPAIR(pci);
@@ -163,7 +168,7 @@ static void qpair_route_poll(PCIDevice *pci, unsigned first, unsigned end)
     }
 }
 
-/* The vector may be masked or not: msix_notify() knows. */
+/* msix_notify() handles a masked vector, too. */
 static void qpair_route_missing(PCIDevice *pci, unsigned vector)
 {
     struct QpairRoute *route = &QPAIR(pci)->routes[vector];
@@ -174,9 +179,9 @@ static void qpair_route_missing(PCIDevice *pci, unsigned vector)
 }
 
 /*
- * KVM sends at once what the eventfd has already. Without a route, what it has
- * is sent or becomes pending here, and what is raised later goes the way of a
- * device without routes.
+ * If the eventfd is signalled already, KVM sends at once. If no route can be
+ * made, this function sends the interrupt or makes it pending, and later
+ * interrupts take the path of a device without routes.
  */
 static int qpair_route_make(PCIDevice *pci, unsigned vector, MSIMessage message)
 {
@@ -213,7 +218,7 @@ void qpair_routes_follow(QpairState *s, bool enabled)
         return;
     }
     msix_unset_vector_notifiers(&s->pci);
-    /* MSI-X may be off already: then it called for none of these. */
+    /* If MSI-X is off already, it has called none of these. */
     for (i = 0; i < s->vectors; i++) {
         qpair_route_drop(&s->pci, i);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * qpair: properties. Those of the model's are described by its tables: settings,
- * and counters. The others are of the device in QEMU.
+ * qpair: properties. The model's tables describe its settings and counters. The
+ * other properties are those of the device in QEMU.
  */
 
 #include "qemu/osdep.h"
@@ -51,7 +51,10 @@ static void qpair_set_setting(Object *obj, Visitor *v, const char *name,
     bool on, done;
 
     if (!s->settings) {
-        /* The first default comes before anything else of the object. */
+        /*
+         * Setting the first default precedes all other initialisation of the
+         * object.
+         */
         s->settings = g_new0(uint64_t, qpair_facts().settings);
     }
     switch (qpair_setting(index).kind) {
@@ -100,9 +103,8 @@ static void qpair_get_counter(Object *obj, Visitor *v, const char *name,
 }
 
 /*
- * The guest's instructions, which QEMU tells nobody else: with them it is known
- * what something costs in which somebody sleeps, as the guest's clock, which
- * jumps then, is not.
+ * The guest's instruction count, which QEMU does not report otherwise. It
+ * measures workloads that sleep, during which the guest's clock jumps.
  */
 static void qpair_get_instructions(Object *obj, Visitor *v, const char *name,
                                    void *opaque, Error **errp)
@@ -159,7 +161,7 @@ void qpair_add_properties(ObjectClass *class)
         "counter: instructions of the guest until its processor last stopped (0 without -icount)");
     device_class_set_props(DEVICE_CLASS(class), qpair_properties);
     object_class_property_set_description(class, "iothread",
-        "the core works in this IOThread; without one, in the main loop");
+        "the core runs in this IOThread; without one, in the main loop");
     object_class_property_set_description(class, "locked-doorbells",
-        "test: doorbells take the global lock in spite of an IOThread");
+        "test: doorbells take the global lock despite an IOThread");
 }

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=sh disable=SC2034 # used by the scripts that source this
 #
-# What scripts/root and scripts/in-root share. Everything after them runs
-# inside the root, where there is Python (scripts/qp); these two run on a bare
-# host, so they are plain sh and need nothing but Debian's essential packages.
+# Code shared by scripts/root and scripts/in-root. These two run on a bare host,
+# so they are plain sh and need only Debian's essential packages. All other
+# scripts run inside the root, which has Python (scripts/qp).
 
-# The checkout that these scripts belong to; `here` is its scripts folder.
+# `top` is the checkout of these scripts, `here` its scripts directory.
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 top=$(dirname -- "$here")
-# As the standard says, XDG_CACHE_HOME counts only if it is absolute.
+# By the XDG standard, a relative XDG_CACHE_HOME is ignored.
 case ${XDG_CACHE_HOME:-} in
 /*) cache=$XDG_CACHE_HOME/qpair ;;
 *) cache=$HOME/.cache/qpair ;;
@@ -23,12 +23,11 @@ die() {
 	exit 125
 }
 
-# Counts changes of how scripts/root makes a root of the same packages.
+# Version of the way in which scripts/root creates a root of the same packages.
 root_recipe=1
 
-# The name of the root that belongs to this checkout: a hash of all that goes
-# into it, so that an edit of the package list makes a new root and two
-# checkouts that agree share one.
+# The name of this checkout's root: a hash of its inputs, so that an edit of the
+# package list creates a new root, and checkouts with the same list share one.
 root_key() {
 	{ echo "$root_recipe"; grep -v -e '^#' -e '^$' "$here/packages"; } |
 		sha256sum | cut -c 1-16
@@ -42,11 +41,11 @@ root_path() {
 	fi
 }
 
-# explain LOG: the usual causes, told from what a failed step left behind.
+# explain LOG: prints the likely cause of a failed step, according to its log.
 explain() {
 	if grep -qi 'no space left on device' "$1"; then
 		say "cause: the disk is full ($(df -Ph "$cache" | awk 'NR == 2 { print $4 " left on " $6 }'))"
-		say "remedy: free some (8 GB in all; scripts/cache shows what is kept), or set XDG_CACHE_HOME to a larger disk, and run again"
+		say "remedy: free some space (8 GB in all; scripts/cache lists its entries), or set XDG_CACHE_HOME to a larger disk, and run again"
 	elif grep -qiE 'could not resolve|temporary failure resolving|could not connect|unable to connect|connection (timed out|refused|reset)|failed to fetch|network is unreachable|hash sum mismatch|unexpected size|403 |404 |502 |503 ' "$1"; then
 		say "cause: a download from the package archive failed"
 		say "remedy: check the network and the proxy settings (http_proxy, /etc/apt), then run again"
@@ -57,13 +56,14 @@ explain() {
 		say "cause: the archive's key is not known on this host"
 		say "remedy: apt-get install debian-archive-keyring (12u2 or newer), then run again"
 	elif grep -qiE 'operation not permitted|permission denied' "$1"; then
-		say "cause: this user may not make the build root"
+		say "cause: this user may not create the build root"
 		say "remedy: run as root, or allow user namespaces (apt-get install uidmap)"
 	fi
 }
 
-# step NAME LOG COMMAND...: runs COMMAND with its output in LOG, says every 20
-# seconds that it lives, and how long it took; shows the log's end on failure.
+# step NAME LOG COMMAND...: runs COMMAND with its output in LOG, reports
+# progress every 20 seconds, and the time taken; on failure prints the log's
+# end.
 step() {
 	step_name=$1 step_log=$2
 	shift 2

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""qemu/tests/device.py QEMU [-L DIR]...: the device as QEMU has it.
+"""qemu/tests/device.py QEMU [-L DIR]...: tests of the device in QEMU.
 
-What the model does is tested with the model, on the host, and by guests. This
-is about what lies between: properties, PCI, BARs, DMA, interrupts, reset,
-power states, errors, unplug; most of it twice, with the core in QEMU's main
-loop and in an IOThread. Ends with 0 if all passed; speaks TAP.
+The model itself is tested on the host and in guests. These tests cover the code in between:
+properties, PCI, BARs, DMA, interrupts, reset, power states, errors, unplug; most of it twice, with
+the core in QEMU's main loop and in an IOThread. The output is TAP; the exit status is 0 if all
+passed.
 """
 
 import os
@@ -54,7 +54,7 @@ from machine import BARS, Function, Iommu, Machine, QmpError  # noqa: E402
 
 
 def run(*args):
-    """QEMU until it ends by itself."""
+    """Runs QEMU until it ends by itself."""
     return subprocess.run(
         [*QEMU, "-nodefaults", "-display", "none", *args],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=machine.TIMEOUT,
@@ -201,7 +201,7 @@ def commands_move_memory_and_interrupt():
 
 
 def keys_are_drawn():
-    """Keys of memory regions: at random, unless a seed fixes them."""
+    """Keys of memory regions are random, unless a seed fixes them."""
 
     def keys(options=""):
         with Machine(*QEMU, *device(options)) as m:
@@ -228,7 +228,7 @@ def commands_wait_for_the_virtual_clock():
         m.step(4000)
         assert not f.cqe(0), "the core did not wait"
         m.step(2000)
-        # An IOThread comes a little later than its time.
+        # An IOThread runs a little after its deadline.
         end = time.monotonic() + (machine.TIMEOUT if driver.IOTHREAD else 0)
         while not f.cqe(0) and time.monotonic() < end:
             time.sleep(0.01)
@@ -256,7 +256,7 @@ def resets_return_to_power_on():
 
 
 def d3hot_is_off():
-    """A function that leaves D0 has no BARs and does nothing, and comes back as after power-on."""
+    """A function that leaves D0 has no BARs and does nothing, and returns as after power-on."""
     with Machine(*QEMU, *device()) as m:
         f = Driver(m, 4)
         f.up()
@@ -309,7 +309,7 @@ def errors_reach_the_root_port():
         assert m.read(MESSAGE) == 0xAE5, "no interrupt of the root port"
         f.query()
 
-        # Once it is seen to, the next one is news again; a reset turns reporting off.
+        # After the error is cleared, the next one is reported again; a reset disables reporting.
         for at in (f.extended(0x104), port.extended(0x100 + status)):
             m.write(at, m.read(at))
             assert m.read(at) & 0x7FFFFFF == 0, "still there after it was cleared"
@@ -331,7 +331,7 @@ def without_bus_mastering_nothing_is_touched():
         f.post()
         m.step(1000000)
         assert (m.words(CQ, 16), m.words(EQ, 16)) == before, "written without bus mastering"
-        # It says why, and stays so.
+        # STATUS has the cause, which does not change.
         for command in (machine.MEMORY, machine.MEMORY | machine.MASTER):
             f.set_config(machine.COMMAND, command, "w")
             f.until(lambda: f.register(REG["STATUS"]) & FATAL)
@@ -344,7 +344,8 @@ def without_bus_mastering_nothing_is_touched():
 
 
 def entries_do_not_go_to_devices():
-    """An event's place is memory when the queue is made, and another device's doorbells after."""
+    """The EQ is in memory when it is created; afterwards its address is another device's
+    doorbells."""
     with Machine(*QEMU, "-device", "intel-iommu", *device(), "-device", "qpair,id=r,addr=5") as m:
         f = Driver(m, 4)
         g = Driver(m, 5, bars={0: 0xC2000000, 2: 0xD0000000, 4: 0xC3000000})
@@ -364,7 +365,7 @@ def entries_do_not_go_to_devices():
 
 
 def a_device_aimed_at_itself_survives():
-    """Rings in its own BARs, and interrupts that write its own registers or reset it."""
+    """Rings are in the device's own BARs, and interrupts write its own registers or reset it."""
     with Machine(*QEMU, *device()) as m:
         Function(m, 0).set_config(0x60, machine.MMCONFIG | 1)
         f = Driver(m, 4)
@@ -487,7 +488,7 @@ def two_devices_are_two():
 
 
 def unplug_ends():
-    """Behind a port, brought up, with work that waits for its time, and through ACPI."""
+    """Unplug behind a port, after bring-up, with delayed work, and through ACPI."""
     with Machine(*QEMU, *PORT, *device("core-delay-ns=1000000000", slot=0, bus="rp")) as m:
         open_port(m)
         f = Driver(m, 0, bus=1)
@@ -507,7 +508,8 @@ def unplug_ends():
 
 
 def what_ends_the_work_ends_it_in_its_midst():
-    """Commands are under way, and when an access that ends them returns, memory stays as it is."""
+    """Commands are in flight; when an access that ends them returns, memory does not change any
+    more."""
     with Machine(*QEMU, *device()) as m:
         f = Driver(m, 4)
 
@@ -585,7 +587,7 @@ def a_thread_does_not_go_with_icount():
         assert part in result.stderr, result.stderr
 
 
-# Of QEMU's words, and not of what a device does.
+# Tests of QEMU's output, independent of the core's thread.
 WORDS = [
     help_describes_every_property,
     the_manual_has_every_property,

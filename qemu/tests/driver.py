@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The least driver of the device, and the machines that have one."""
+"""A minimal driver of the device, and machines with the device."""
 
 import pathlib
 import re
@@ -12,11 +12,11 @@ from machine import Function
 ABI = pathlib.Path(__file__).resolve().parents[2] / "rust/abi"
 QEMU = sys.argv[1:]
 IOTHREAD = False
-"""Whether the core of each device that `device` makes has a thread of its own."""
+"""Whether the core of each device of `device` has a thread of its own."""
 
 
 def facts(file, pattern):
-    """Names and numbers from the one source that has them."""
+    """Names and numbers from their only source, rust/abi."""
     text = (ABI / file).read_text()
     return {m[1]: m[2] for m in re.finditer(pattern, text)}
 
@@ -30,11 +30,11 @@ ENABLE, RESET = 1, 2
 READY, FATAL = 1, 2
 BUS_MASTER = 3
 
-# Where the test puts things in guest memory.
+# Addresses in guest memory.
 EQ, SQ, CQ, CONTEXT, MESSAGE, EQ1 = 0x100000, 0x110000, 0x120000, 0x130000, 0x140000, 0x148000
 LOG = 4
 QUERY_DEVICE, CREATE_PD, CREATE_MR = 8 << 4 | 3, 5 << 4 | 1, 4 << 4 | 1
-# Where x86 sends interrupts to its first local APIC, and a vector that it takes.
+# The address of x86's first local APIC, and a valid vector.
 APIC, APIC_VECTOR = 0xFEE00000, 0x51
 GENERAL = 21
 REMOTE_OPERATION = 11
@@ -42,7 +42,7 @@ LOCAL_WRITE, REMOTE_WRITE = 1, 2
 
 
 class Driver(Function):
-    """The least driver: the admin queue pair, and nothing else."""
+    """A minimal driver: only the admin queue pair."""
 
     posted = 0
     shift = 0
@@ -66,11 +66,11 @@ class Driver(Function):
         assert status & READY, f"not ready: STATUS {status:#x}"
 
     def log_eq(self):
-        """Deep enough for the asynchronous events."""
+        """The depth of EQ 0, enough for the asynchronous events."""
         return 8
 
     def vector(self, index, addr, data):
-        """Sends a vector's messages to memory."""
+        """Sets the address and data of a vector's message."""
         table = self.bars[4] + 16 * index
         for i, word in enumerate((addr, 0, data, 0)):
             self.machine.write(table + 4 * i, word)
@@ -78,7 +78,7 @@ class Driver(Function):
         self.set_config(at, self.config(at, "w") & 0x3FFF | 0x8000, "w")
 
     def mask(self, index, masked):
-        """Masks a vector in the table, or no longer."""
+        """Masks or unmasks a vector in the table."""
         self.machine.write(self.bars[4] + 16 * index + 12, int(masked))
 
     def is_pending(self, index):
@@ -87,15 +87,15 @@ class Driver(Function):
         return bool(self.machine.read(self.bars[4] + at + index // 32 * 4) >> index % 32 & 1)
 
     def unmask_eq(self, number=0):
-        """Lets an EQ send an interrupt: at once, if it has events."""
+        """Unmasks an EQ: it interrupts at once, if it has events."""
         self.doorbell(BELL["EQ_HEAD"], number)
 
     def create_eq(self, vector):
-        """An EQ of 16 entries; its number."""
+        """Creates an EQ of 16 entries; returns its number."""
         return self.command(1, 1, context=[LOG << 16 | vector, 0, EQ1, 16 << LOG, 0, 0, 0, 0])
 
     def post(self, opcode=QUERY_DEVICE, context=CONTEXT, context_bytes=None, number=0, mask=0):
-        """Hands an admin command to the device."""
+        """Posts an admin command."""
         size = 8 * len(COUNTERS) if context_bytes is None else context_bytes
         words = [opcode | 1 << 8 | 1 << 16 | number << 32, 0x77, context, mask | size << 32, 0, 0, 0, 0]
         self.machine.store(SQ + self.shift + 64 * (self.posted % (1 << LOG)), words)
@@ -103,17 +103,17 @@ class Driver(Function):
         self.doorbell(BELL["SQ"], self.posted << 32)
 
     def cqe(self, index):
-        """The CQE with this index, or None while it is the device's."""
+        """The CQE with this index, or None if the device has not written it."""
         words = self.machine.words(CQ + self.shift + 32 * (index % (1 << LOG)), 4)
         return words if (words[3] >> 63) != (index >> LOG & 1) else None
 
     def wait(self, index):
-        """The CQE with this index; the core works when QEMU's main loop comes round."""
+        """Waits for the CQE with this index; the core runs in QEMU's main loop."""
         self.until(lambda: self.cqe(index))
         return self.cqe(index)
 
     def until(self, condition):
-        """Lets time go on until something is so."""
+        """Advances time until a condition holds."""
         end = time.monotonic() + machine.TIMEOUT
         while not condition():
             status = self.register(REG["STATUS"])
@@ -121,7 +121,7 @@ class Driver(Function):
             self.machine.step(1000)
 
     def command(self, kind, verb, number=0, mask=0, context=()):
-        """Has an admin command done: its first result."""
+        """Runs an admin command; returns its first result."""
         self.machine.store(CONTEXT + self.shift, context)
         index = self.posted
         self.post(kind << 4 | verb, CONTEXT if context else 0, 8 * len(context), number, mask)
@@ -130,7 +130,7 @@ class Driver(Function):
         return entry[1] >> 32
 
     def query(self):
-        """Asks for the device's counters by the admin queue."""
+        """Queries the device's counters by an admin command."""
         index = self.posted
         self.post()
         entry = self.wait(index)
@@ -140,7 +140,7 @@ class Driver(Function):
 
 
 def status(entry):
-    """How a CQE says that it went."""
+    """The status of a CQE."""
     return entry[3] >> 40 & 0xFF
 
 
@@ -168,7 +168,7 @@ class Writer(Driver):
             self.command(qp, modify, self.qp, mask, [state << 56, 0, 0, peer, *[0] * 12])
 
     def write(self, source, target, size):
-        """Has the bytes at one offset written to another one: the status."""
+        """WRITEs the bytes at one offset to another; returns the status."""
         m, write = self.machine, 3
         wqe = [write | 1 << 8 | 1 << 16 | 1 << 24, 0, target, self.key, source, size | self.key << 32, 0, 0]
         m.store(self.QUEUE + self.shift + 64 * self.written, wqe)
@@ -179,7 +179,7 @@ class Writer(Driver):
         return status(m.words(entry, 4))
 
     def write_page(self, word):
-        """Has a word written to the second page, where it is read back: the status, and what is there then."""
+        """WRITEs a word to the second page; returns the status, and the word read back."""
         self.machine.store(self.PAYLOAD + self.shift, [word])
         return self.write(0, 0x1000, 8), self.second_page(self.shift)
 
@@ -201,7 +201,7 @@ PORT = ["-device", "pcie-root-port,id=rp,bus=pcie.0,addr=3,chassis=1"]
 
 
 def open_port(m):
-    """The root port passes on what is for bus 1, and its memory."""
+    """Configures the root port to forward bus 1 and its memory."""
     port = Driver(m, 3, bars={4: 0xE1000000})
     port.set_config(0x10, port.bars[4])
     port.set_config(0x18, 0x00010100)

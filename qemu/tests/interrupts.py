@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Interrupts between the model, which raises them, and the guest: cases of device.py."""
+"""The path of interrupts from the model to the guest: cases of device.py."""
 
 import re
 import time
@@ -11,13 +11,14 @@ from machine import BARS, Machine, Ringer
 
 
 def sent(m, thread=None):
-    """How many messages were sent, by the IOThread or not, or by any thread."""
+    """The number of messages sent by the IOThread, by other threads, or by any thread."""
     by = r"\d" if thread is None else str(int(thread))
     return len(re.findall(rf"qpair_message .* sent, by the IOThread {by}", m.trace()))
 
 
 def a_masked_vector_is_pending():
-    """Masked by its own bit, by that of the function, or by MSI-X being off: the message comes afterwards, once."""
+    """Masked by its own bit, by the function mask, or with MSI-X disabled: the message is sent
+    afterwards, once."""
     with Machine(*QEMU, *device()) as m:
         f = Driver(m, 4)
         f.up()
@@ -42,7 +43,8 @@ def a_masked_vector_is_pending():
 
 
 def an_interrupt_that_its_message_raises_is_sent():
-    """A message makes another device ring our doorbell, which raises the same vector while it is being sent."""
+    """A message makes another device ring a doorbell, which raises the same vector while it is
+    being sent."""
     with Machine(*QEMU, *device(), *Ringer.DEVICE, "--trace", "qpair_*") as m:
         f = Driver(m, 4)
         f.enable()
@@ -56,7 +58,7 @@ def an_interrupt_that_its_message_raises_is_sent():
             f.doorbell(BELL["CQ_ARM_NEXT"], 0)
             f.post()
 
-        # Where our own bottom half sends, QEMU refuses the doorbell unless that takes no lock.
+        # If the device's own bottom half sends, QEMU refuses the doorbell unless it takes no lock.
         for raises in (by_property, by_core) if driver.IOTHREAD else (by_property,):
             before = sent(m)
             f.set_register(REG["CTRL"], RESET)
@@ -69,7 +71,8 @@ def an_interrupt_that_its_message_raises_is_sent():
 
 
 def a_reset_forgets_what_was_raised():
-    """Two vectors are raised at once. The message of one resets the function, so that of the other never comes."""
+    """Two vectors are raised at once. The message of one resets the function, so that of the other
+    is never sent."""
     with Machine(*QEMU, *device(), "--trace", "qpair_*") as m:
         f = Driver(m, 4)
         flr = f.extended(f.capability(machine.CAP_EXPRESS) + 8)
@@ -95,7 +98,7 @@ def a_reset_forgets_what_was_raised():
 
 
 def the_thread_sends_where_it_may():
-    """To the interrupt controller, the core's thread; elsewhere, the main loop."""
+    """The core's thread sends to the interrupt controller, the main loop to other addresses."""
     with Machine(*QEMU, *device(), "--trace", "qpair_*") as m:
         f = Driver(m, 4)
         f.up()
@@ -111,7 +114,7 @@ def the_thread_sends_where_it_may():
         one(APIC, APIC_VECTOR)
         one(MESSAGE, 0xCAFE)
         assert m.read(MESSAGE) == 0xCAFE
-        # The thread does not send where the main loop has the lock just then, so there are several tries.
+        # The thread does not send while the main loop holds the lock, so try several times.
         end = time.monotonic() + machine.TIMEOUT
         while driver.IOTHREAD and sent(m, thread=True) < 8:
             assert time.monotonic() < end, "the thread never sends"

@@ -34,7 +34,7 @@ def behind_an_iommu_nothing_is_kept():
 
 
 def payload_goes_where_the_iommu_says():
-    """A region's memory is kept mapped, and neither past the switch of an IOMMU nor behind it."""
+    """The mapping of a region is kept, but not when an IOMMU is enabled, nor behind an IOMMU."""
     with Machine(*QEMU, "-device", "intel-iommu", *device(), "--trace", "qpair_*") as m:
         f = Writer(m, 4)
         f.up()
@@ -61,7 +61,7 @@ def payload_goes_where_the_iommu_says():
 
 
 def a_large_message_takes_few_rounds():
-    """A round of an event loop costs as much as the payload of several turns, also where an IOMMU translates."""
+    """An iteration of the event loop moves the payload of several turns, also with an IOMMU."""
     turn = 1 << 16
     options = f"bytes-per-turn={turn}"
     with Machine(*QEMU, "-device", "intel-iommu", *device(options), "--trace", "qpair_*") as m:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """A machine without a processor: this program is its CPU.
 
-QEMU's qtest accelerator runs no guest code; port and memory accesses come as
-lines of text instead, and the virtual clock goes only when it is told to. So
-a test decides what the device sees, access by access.
+QEMU's qtest accelerator runs no guest code; port and memory accesses are sent as lines of text
+instead, and the virtual clock advances only on command. So a test controls every access to the
+device.
 """
 
 import json
@@ -14,7 +14,7 @@ import tempfile
 
 TIMEOUT = 30
 
-# Where the BARs go: 32-bit space below q35's own windows.
+# The address of the BARs: 32-bit space below q35's own windows.
 MMCONFIG = 0xB0000000
 BARS = {0: 0xC0000000, 2: 0xC8000000, 4: 0xC1000000}
 
@@ -63,7 +63,7 @@ class QmpError(Exception):
 
 
 class Machine:
-    """One QEMU, from `with` to the end of it."""
+    """A running QEMU, for a `with` block."""
 
     def __init__(self, *qemu, base=("-machine", "q35", "-accel", "qtest", "-m", "64M")):
         self.folder = tempfile.TemporaryDirectory(prefix="qpair-")
@@ -111,7 +111,7 @@ class Machine:
         assert status == 0, f"QEMU ended with {status}: {self.errors}"
 
     def trace(self):
-        """What QEMU has logged so far."""
+        """QEMU's log so far."""
         with open(self.log, encoding="utf-8") as log:
             return log.read()
 
@@ -169,7 +169,7 @@ class Machine:
             self.write(addr + 8 * i, word, "q")
 
     def step(self, nanos):
-        """Lets the virtual clock go on."""
+        """Advances the virtual clock."""
         self.line("clock_step", str(nanos))
 
 
@@ -190,7 +190,7 @@ class Function:
         self.machine.line(f"out{letter}", 0xCFC + (offset & 3), value)
 
     def extended(self, offset):
-        """Where a register of the extended configuration space lies in memory."""
+        """The memory address of a register of the extended configuration space."""
         Function(self.machine, 0).set_config(0x60, MMCONFIG | 1)
         return MMCONFIG + ((self.address & 0xFFFFFF) << 4) + offset
 
@@ -207,7 +207,7 @@ class Function:
         return ((~(value & ~0xF)) & (2**32 - 1)) + 1, flags
 
     def enable(self):
-        """Places the BARs, and allows memory accesses both ways."""
+        """Sets the BARs' addresses, and enables memory decoding and bus mastering."""
         for bar, addr in self.bars.items():
             self.set_config(0x10 + 4 * bar, addr)
         self.set_config(0x10 + 4 * 3, 0)
@@ -242,7 +242,8 @@ class Function:
 
 
 class Iommu:
-    """The least of an Intel IOMMU: one function, one table of 4 KiB pages, IOVAs below 2 MiB."""
+    """A minimal set-up of an Intel IOMMU: one function, one table of 4 KiB pages, IOVAs below 2
+    MiB."""
 
     BASE = 0xFED90000
     GCMD, RTADDR, IOTLB = 0x18, 0x20, 0xF8
@@ -253,7 +254,7 @@ class Iommu:
         self.machine = machine
 
     def on(self, devfn, iova, shift):
-        """All pages from `iova` on lie `shift` higher."""
+        """Enables translation: all pages from `iova` on are mapped `shift` higher."""
         m = self.machine
         for table in (self.ROOT, self.CONTEXT, self.UPPER, self.MIDDLE, self.PAGES):
             m.line("memset", table, 0x1000, 0)
@@ -268,16 +269,17 @@ class Iommu:
         m.write(self.BASE + self.GCMD, self.TRANSLATE)
 
     def map(self, iova, addr):
-        """Changes a page, or takes it away: the table first, then what is cached of it."""
+        """Changes or unmaps a page: first the table, then the IOTLB."""
         entry = 0 if addr is None else addr | 3
         self.machine.store(self.PAGES + 8 * (iova >> 12), [entry])
         self.machine.write(self.BASE + self.IOTLB, 1 << 63 | 1 << 60, "q")
 
 
 class Ringer(Function):
-    """A virtio balloon that answers a 32-bit write, such as an MSI, by one 8-byte write of zeroes, before it returns.
+    """A virtio balloon that reacts to a 32-bit write, such as an MSI, with one 8-byte write of
+    zeroes, before it returns.
 
-    Its only queue has one entry, and the used entry that it writes lies where `rings` says.
+    Its only queue has one entry, and it writes the used entry to the address `rings`.
     """
 
     DEVICE = ["-device", "virtio-balloon-pci,addr=6,disable-legacy=on,ioeventfd=off"]
@@ -302,6 +304,6 @@ class Ringer(Function):
         self.loaded = 0
 
     def load(self):
-        """The next notification rings, once."""
+        """Prepares the queue so that the next notification rings once."""
         self.loaded += 1
         self.machine.write(self.AVAIL + 2, self.loaded, "w")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What scripts/* run inside the build root: kernels, QEMU, guests, tests."""
+"""The parts of scripts/* that run inside the build root: kernels, QEMU, guests, tests."""

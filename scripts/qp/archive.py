@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Debian's archive: what it has today, and downloads from it.
+"""Debian's archive: its current versions, and downloads.
 
-Runs the root's apt on lists of our own in the cache, as the root is read-only
-and its lists grow old: versions leave the archive within weeks.
+This module runs the root's apt with package lists of its own in the cache: the root is read-only
+and its lists become outdated, since versions leave the archive within weeks.
 """
 
 import os
@@ -49,15 +49,15 @@ def depends(package):
 
 
 def download(package, version):
-    """The path of a package's file, fetched if it is not there."""
+    """The path of a package's file, which is downloaded if it does not exist."""
     DOWNLOADS.mkdir(parents=True, exist_ok=True)
     pattern = re.compile(rf"{re.escape(package)}_{re.escape(version).replace(':', '%3a')}_\w+\.deb")
 
     def find():
         return next((DOWNLOADS / name for name in os.listdir(DOWNLOADS) if pattern.fullmatch(name)), None)
 
-    # apt-get completes a part that is there, and checks the sum of the whole,
-    # also that of a file which an earlier run left.
+    # apt-get completes a partial download, and verifies the checksum of the file, also if an
+    # earlier run left it.
     base.step(
         f"downloading {package} {version}",
         ["apt-get", *OPTIONS, "download", f"{package}={version}"],

@@ -1,26 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The points of order between driver and device, looked up in the module's object code.
+"""Checks the barriers between driver and device in the module's object code.
 
-No test on x86 can see a barrier that is missing: the processor keeps these
-orders by itself, and only the compiler may break them. So the object code is
-searched for the calls. Each row of POINTS says which functions of the module
-have the code of a ring or of the admin queue inlined, and which barrier each of
-them has to call, and how often. All of these functions are looked at, however
-many instances the compiler makes.
+No test on x86 can detect a missing barrier: the processor keeps these orders by itself, and only
+the compiler may break them. So this check searches the object code for the calls. Each row of
+POINTS names the functions of the module that have the code of a ring or of the admin queue inlined,
+the barrier that each of them must call, and how often. All instances of these functions are
+checked.
 
-A command has an instance for each of its types. The compiler inlines some of
-them into their callers, so they are found not by name but by the wait for the
-answer. The compiler also duplicates that wait, so it does not tell how many
-commands a function has: one barrier is demanded of each function, and a
-function with two commands and one barrier is not found.
+A command has an instance for each of its types. The compiler inlines some of them into their
+callers, so they are identified not by name but by the wait for the completion. The compiler also
+duplicates that wait, so the number of waits is not the number of commands in a function: each
+function must have one barrier, and a function with two commands and one barrier is not detected.
 """
 
 import re
 
 from qp import base
 
-# What it orders: functions, by a pattern of their demangled names; what they
-# call, by a pattern as well; the barrier; how often each of them calls it at least.
+# Ordering: a pattern of the functions' demangled names; a pattern of a call in them; the barrier;
+# the minimum number of calls of the barrier in each.
 POINTS = {
     "EQ: owner word before the entry's body": (r"eq::Eq as .*Handler>::poll$", r"", "dma_rmb", 1),
     "EQ: entries before the head": (r"Poller<.*Ring>>::publish", r"", "dma_mb", 1),
@@ -41,7 +39,7 @@ BARRIER = re.compile(r"\b\w*(dma_r?w?mb)\b")
 
 
 def calls(text):
-    """What each function calls, in the text of a disassembly with relocations."""
+    """The calls of each function, from a disassembly with relocations."""
     found, function = {}, None
     for line in text.splitlines():
         if match := FUNCTION.match(line):
@@ -52,7 +50,7 @@ def calls(text):
 
 
 def missing(text):
-    """The points of order that the object code lacks."""
+    """The barriers that the object code lacks."""
     found, lines = calls(text), []
     for what, (pattern, called, barrier, least) in POINTS.items():
         functions = [
@@ -61,7 +59,7 @@ def missing(text):
             if re.search(pattern, name) and (not called or any(re.search(called, symbol) for symbol in symbols))
         ]
         if not functions:
-            lines.append(f"{what}: no function {called or pattern}; mend POINTS in scripts/qp/barriers.py")
+            lines.append(f"{what}: no function {called or pattern}; correct POINTS in scripts/qp/barriers.py")
         for name in functions:
             barriers = [match[1] for symbol in found[name] if (match := BARRIER.search(symbol))]
             if barriers.count(barrier) < least:

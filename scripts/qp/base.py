@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Steps, failures and where things are: what all the other modules build on."""
+"""Steps, failures and paths, for all other modules."""
 
 import contextlib
 import errno
@@ -17,7 +17,7 @@ import sys
 import time
 
 TOP = pathlib.Path(os.environ.get("QPAIR_TOP") or pathlib.Path(__file__).resolve().parents[2])
-# As the standard says, XDG_CACHE_HOME counts only if it is absolute (scripts/lib.sh does the same).
+# By the XDG standard, a relative XDG_CACHE_HOME is ignored (scripts/lib.sh does the same).
 XDG = os.environ.get("XDG_CACHE_HOME", "")
 CACHE = pathlib.Path(
     os.environ.get("QPAIR_CACHE") or pathlib.Path(XDG if XDG.startswith("/") else pathlib.Path.home() / ".cache") / "qpair"
@@ -26,23 +26,23 @@ SCRIPTS = TOP / "scripts"
 LOGS = TOP / "build/log"
 JOBS = str(len(os.sched_getaffinity(0)))
 
-# What to do about a disk that is full.
-MORE_SPACE = "free some (scripts/cache shows what is kept, make clean drops this checkout's build), or set XDG_CACHE_HOME to a larger disk"
+# The remedy for a full disk.
+MORE_SPACE = "free some space (scripts/cache lists its entries, make clean removes this checkout's build), or set XDG_CACHE_HOME to a larger disk"
 
-IN_THE_WAY = "something that is no folder is where one belongs: remove or rename it"
+IN_THE_WAY = "a file is in the place of a directory: remove or rename it"
 NOT_ALLOWED = "run as its owner, or change its owner or its mode"
-# What helps against what the system refuses.
+# Remedies for errors of the system.
 REMEDIES = {
     errno.ENOTDIR: IN_THE_WAY,
     errno.EEXIST: IN_THE_WAY,
     errno.EACCES: NOT_ALLOWED,
     errno.EPERM: NOT_ALLOWED,
-    errno.EROFS: "use a checkout, and a cache (XDG_CACHE_HOME), on a file system that can be written",
+    errno.EROFS: "use a checkout, and a cache (XDG_CACHE_HOME), on a writable file system",
     errno.ENOSPC: MORE_SPACE,
     errno.EDQUOT: MORE_SPACE,
 }
 
-# The exit status of a failure of ours, apart from that of a guest's command.
+# The exit status of a failure of the scripts, as distinct from a guest's command.
 OWN_FAILURE = 125
 
 TAIL_LINES = 25
@@ -51,10 +51,10 @@ REPORT_EVERY = 20.0
 PATIENCE = 5.0
 # Seconds between two attempts to take a lock.
 LOCK_LOOK = 0.1
-# What is quick when there is nothing to do says that it is at work after so long.
+# Seconds after which a step that is usually quick reports that it is running.
 QUIET_FOR = 3.0
 
-# What a failed step leaves in its log, its cause, and what helps.
+# Patterns in the log of a failed step, their cause, and the remedy.
 CAUSES = [
     (
         r"no space left on device",
@@ -66,7 +66,7 @@ CAUSES = [
         r"|connection (timed out|refused|reset)|failed to fetch|network is unreachable"
         r"|hash sum mismatch|unexpected size|spurious network error|failed to download",
         "a download broke off",
-        "check the network and the proxy settings, then run again: what is there is kept",
+        "check the network and the proxy settings, then run again: completed downloads are kept",
     ),
     (
         r"unable to locate package|has no installation candidate|can't find a source to download",
@@ -91,7 +91,7 @@ TIMES = []
 
 
 class Fail(Exception):
-    """A failure with a cause, and perhaps a remedy, to be shown to people."""
+    """A failure with a cause, and perhaps a remedy, for the user."""
 
     def __init__(self, cause, remedy=None):
         super().__init__(cause)
@@ -103,10 +103,10 @@ def say(text):
 
 
 def main(entry):
-    """Runs `entry(argv)` as the whole program, and turns failures into words.
+    """Runs `entry(argv)` as the whole program, and prints failures as messages.
 
-    SIGTERM, and SIGHUP of a terminal that goes, end it as Ctrl-C does: what it started is ended, and what it made is
-    removed.
+    SIGTERM, and SIGHUP of a closed terminal, end it as Ctrl-C does: its child processes are ended,
+    and its temporary files are removed.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -129,7 +129,7 @@ def main(entry):
             say(f"remedy: {REMEDIES[error.errno]}")
         status = OWN_FAILURE
     finally:
-        # Also a process that was being started when the signal came.
+        # Including a process that was being started when the signal arrived.
         end(family(os.getpid())[1:])
     sys.exit(status or 0)
 
@@ -153,10 +153,10 @@ def last_line(path):
 
 
 def family(pid):
-    """A process and all that it started, directly or not; parents come first."""
+    """A process and all its descendants; parents come first."""
     parents = {}
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        # It may be gone by now. Its name, in parentheses, may have any characters.
+        # The process may be gone. Its name, in parentheses, may have any characters.
         with contextlib.suppress(OSError):
             parents[int(path.parent.name)] = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
     found = [pid]
@@ -166,8 +166,8 @@ def family(pid):
 
 
 def end(pids, patience=PATIENCE):
-    """Ends processes: they are asked to, and killed if they do not."""
-    # By descriptors: the number of a process that is gone may be reused.
+    """Ends processes by SIGTERM, or by SIGKILL if they do not end."""
+    # By descriptors: the number of an ended process may be reused.
     alive = set()
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
@@ -189,7 +189,7 @@ def end(pids, patience=PATIENCE):
 
 @contextlib.contextmanager
 def started(command, **options):
-    """A process of which, and of whose own, nothing is left after the block, however that is left."""
+    """Starts a process, and ends it and its descendants when the block is left in any way."""
     process = subprocess.Popen([str(word) for word in command], **{"stdin": subprocess.DEVNULL, **options})
     try:
         yield process
@@ -202,9 +202,8 @@ def started(command, **options):
 def step(name, command, log=None, cwd=None, env=None, quiet=False):
     """Runs a command with its output in a log; returns how long it took.
 
-    Says when it starts, every 20 seconds that it lives, and when it is done;
-    shows the end of the log when it fails. `quiet` says that it is at work only
-    after three seconds.
+    Prints a line when the command starts, every 20 seconds while it runs, and when it is done;
+    prints the end of the log when it fails. With `quiet` the first line comes after three seconds.
     """
     LOGS.mkdir(parents=True, exist_ok=True)
     log = log or LOGS / re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
@@ -241,14 +240,14 @@ def step(name, command, log=None, cwd=None, env=None, quiet=False):
 
 
 def known(what, asked, names):
-    """A Fail if something is asked for that there is not."""
+    """Raises a Fail if a requested name does not exist."""
     for name in asked:
         if name not in names:
             raise Fail(f"no {what} {name}", f"there are {', '.join(names)}")
 
 
 def output(*command, cwd=None):
-    """The standard output of a command that has to succeed."""
+    """The standard output of a command that must succeed."""
     result = subprocess.run(
         [str(word) for word in command], cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True
     )
@@ -270,13 +269,14 @@ def digest(*parts):
 
 @functools.cache
 def toolchain():
-    """The compilers of the root: what they made is made anew when they change."""
+    """The compilers of the root: their output is built again when they change."""
     tools = ["rustc", "gcc", "clang", "bindgen", "pahole"]
     return digest(*(output(tool, "--version") for tool in tools))
 
 
 def take(lock, how, holder=lambda _: "another build"):
-    """Takes the lock of an open file; prints every 20 seconds what it waits for, which `holder(lock)` returns once."""
+    """Takes the lock of an open file; prints every 20 seconds what it waits for, which
+    `holder(lock)` returns once."""
     start, said, held_by = time.monotonic(), -1, None
     while True:
         try:

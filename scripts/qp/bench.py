@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0
 """make bench: measures, in four ways, into build/bench.
 
-counted  figures for each operation, from a guest under -icount (qp/figures.py). It
-         is measured twice, and two runs that do not agree within 1 % are a failure
+counted  figures for each operation, from a guest under -icount (qp/figures.py). They
+         are measured twice; two runs that do not agree within 1 % are a failure
 timed    ratios to peers, in the same boot: soft-RoCE, NVMe, memcpy, and itself behind
-         an IOMMU (qp/peers.py). The first time fio and perftest are downloaded
+         an IOMMU (qp/peers.py). The first run downloads fio and perftest
 plots    curves: against n, k and queue pairs; latency; a changing load (qp/sweeps.py)
 threads  ratios of the device to itself: with a thread of its own, with doorbells that
          take the global lock, with nothing kept mapped (qp/threads.py)
 
-    build/bench/counted.json, timed.json  all that was reported
-    build/bench/figures.json              name: number, of the last time for each mode
+    build/bench/counted.json, timed.json  all reports
+    build/bench/figures.json              name: number, of the last run of each mode
     build/bench/table.md                  the figures beside their goals
     build/bench/by-n.svg, ...             plots, and their data as .json
 
-On two cores without KVM counted takes about three minutes, the others five each;
-what is not built yet comes before.
+On two cores without KVM counted takes about three minutes, the others five each; missing parts are
+built first.
 
---accept keeps the counted figures in tools/bench/figures.json, against which
-`make test LAYER=figures` compares, and the plots in Documentation/plots.
+--accept stores the counted figures in tools/bench/figures.json, against which `make test
+LAYER=figures` compares, and the plots in Documentation/plots.
 """
 
 import argparse
@@ -36,7 +36,7 @@ OUT = payload.BUILD / "bench"
 
 
 def keep(measured):
-    """Puts figures beside those that another mode measured; the table of all."""
+    """Adds figures to those that another mode measured; returns the table of all."""
     path = OUT / "figures.json"
     found = figures.merged(json.loads(path.read_text()) if path.exists() else {}, measured)
     figures.save(path, found)
@@ -76,7 +76,7 @@ def run(argv):
         prog="scripts/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("modes", nargs="*", metavar="MODE", help=", ".join(MODES))
-    parser.add_argument("--accept", action="store_true", help="keep the counted figures as those to compare with, and the plots as those of the documents")
+    parser.add_argument("--accept", action="store_true", help="store the counted figures in tools/bench/figures.json, and the plots in Documentation/plots")
     args = parser.parse_args(argv)
     base.known("mode", args.modes, MODES)
     space.need(["stock"])

@@ -1,23 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The cache of what takes minutes to build, and what leaves it.
+"""The cache of slow builds, and the removal of its entries.
 
-An entry is a folder KIND/NAME that is complete when it holds the file `.complete`;
-an entry without it is never used. It is built in its final place, since kernel trees
-contain their own path. An interrupted build is continued: each part is skipped if its
-result exists.
+An entry is a directory KIND/NAME that is complete when it has the file `.complete`; an entry
+without this file is never used. It is built in its final place, since kernel trees contain their
+own path. An interrupted build is continued: each part is skipped if its result exists.
 
-Beside it is NAME.lock, which is never removed, since a lock of a file that is removed and
-created again excludes nothing. A process that builds or removes the entry holds it
-exclusively; processes that use the entry share it, until they end. Each use writes its time
-to `.used`. An entry of a single checkout names it in `checkout`. A kernel's tree needs the
-source that it was built from: using the one uses the other, and an entry whose source is
-missing is not complete.
+Beside the entry is NAME.lock, which is never removed, since a lock of a file that is removed and
+created again excludes nothing. A process that builds or removes the entry holds it exclusively;
+processes that use the entry share it, until they end. Each use writes its time to `.used`. An entry
+of a single checkout names it in `checkout`. A kernel's tree needs the source that it was built
+from: using the one uses the other, and an entry whose source is missing is not complete.
 
 Before a new entry is built, unused entries are removed:
 
-- those of a checkout that is gone, if not used for DAY: a checkout may
-  be out of sight, on a disk that is not mounted or outside of a container;
-- the one that the new one replaces: of the same checkout and kind;
+- those of a removed checkout, if not used for DAY: a checkout may only be unreachable, on a disk
+  that is not mounted or outside of a container; - the one that the new one replaces: of the same
+  checkout and kind;
 - those not used for MONTH, and incomplete ones not used for DAY.
 
 A locked entry is never removed. An entry is renamed before it is removed, so that a partly
@@ -39,21 +37,21 @@ from qp import base
 DAY = 24 * 3600
 MONTH = 30 * DAY
 
-# What holds entries; the build root's are whole when they have their name (scripts/root).
+# The kinds of entries; a build root is complete when it has its final name (scripts/root).
 KINDS = ("crates", "initramfs", "kernel", "peers", "plots", "qemu", "source")
 ROOTS = "root"
 
-# Folders of / of which the build root shows its own instead of the host's (scripts/in-root).
+# Directories of / that the build root has for itself, instead of the host's (scripts/in-root).
 HIDDEN = ("bin", "boot", "etc", "lib", "lib32", "lib64", "libx32", "sbin", "usr", "var", "run")
 
-# How many of what went are named.
+# Maximum number of removed entries that are listed.
 NAMED = 3
 
-# What is being removed has its name, and this.
+# Suffix of the name of an entry that is being removed.
 GONE = ".gone"
 HALF = "half removed"
 
-# The locks of what this process uses, by entry.
+# The locks of the entries that this process uses, by entry.
 USED = {}
 
 
@@ -74,12 +72,13 @@ def alone(path):
 
 
 def take(lock, how):
-    """Takes a lock in place of how it was held."""
+    """Changes the mode in which a lock is held."""
     base.take(lock, how, holder)
 
 
 def holder(lock):
-    """What holds a lock that could not be taken; takes it shared meanwhile, if the holders share it."""
+    """Describes the holder of a lock that could not be taken; takes it shared meanwhile, if the
+    holders share it."""
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -103,13 +102,13 @@ def hold(folder):
 
 
 def bequeath():
-    """Leaves what is held to the program that takes the place of this one."""
+    """Passes the held locks to the program that replaces this one."""
     for lock in USED.values():
         os.set_inheritable(lock.fileno(), True)
 
 
 def made_of(folder):
-    """The entry that an entry is made of and does not work without; None if it is of none."""
+    """The entry that an entry was built from and needs; None if there is none."""
     try:
         source = pathlib.Path(os.readlink(folder / "tree/source")).parent
     except OSError:
@@ -119,7 +118,7 @@ def made_of(folder):
 
 
 def whole(folder):
-    """An entry, and what it is made of."""
+    """An entry, and the one that it was built from."""
     return [part for part in (folder, made_of(folder)) if part]
 
 
@@ -128,20 +127,21 @@ def complete(folder):
 
 
 def held(folder):
-    """Holds an entry and what it is made of; says whether it is complete."""
+    """Holds an entry and the one that it was built from; returns whether it is complete."""
     for part in whole(folder):
         hold(part)
     return complete(folder)
 
 
 def entry(folder, build, checkout=None):
-    """The cache entry `folder`, made by `build(folder)` if it is not complete; for `checkout` only, if one is given."""
+    """The cache entry `folder`, built by `build(folder)` if it is not complete; for `checkout`
+    only, if given."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         # Between the two locks another process may have built or removed it.
         while not held(folder):
             if folder not in USED:
-                # Fails as it did before, and says why.
+                # Fails as before, with the reason.
                 USED[folder] = open(lock_of(folder), "a+")
             take(USED[folder], fcntl.LOCK_EX)
             if not complete(folder):
@@ -161,7 +161,7 @@ def make(folder, build, checkout):
     with contextlib.suppress(OSError):
         prune(folder, checkout)
     folder.mkdir(exist_ok=True)
-    # What it was made of may be gone.
+    # The entry that it was built from may be gone.
     (folder / ".complete").unlink(missing_ok=True)
     if checkout:
         (folder / "checkout").write_text(f"{checkout}\n")
@@ -170,7 +170,7 @@ def make(folder, build, checkout):
 
 
 def forget(folder):
-    """Removes an entry, once it is not locked."""
+    """Removes an entry, when it is no longer locked."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(lock_of(folder), "a+") as lock:
         take(lock, fcntl.LOCK_EX)
@@ -179,7 +179,7 @@ def forget(folder):
 
 
 def used(*paths):
-    """When the latest of some files was written."""
+    """The modification time of the newest of some files."""
     times = [0.0]
     for path in paths:
         with contextlib.suppress(OSError):
@@ -188,14 +188,14 @@ def used(*paths):
 
 
 def of(folder):
-    """The checkout that an entry is of, if it is of one."""
+    """The checkout that an entry belongs to, if any."""
     with contextlib.suppress(OSError):
         return pathlib.Path((folder / "checkout").read_text().rstrip("\n"))
     return None
 
 
 def gone(checkout):
-    """Is there no such checkout? Where one cannot look, there may be."""
+    """Whether a checkout does not exist; False if this cannot be determined."""
     if checkout.parts[1:2] and checkout.parts[1] in HIDDEN and checkout.parts[:3] != ("/", "var", "tmp"):
         return False
     try:
@@ -203,12 +203,12 @@ def gone(checkout):
     except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError:
-        # It is on a server that does not answer, or belongs to another user.
+        # The checkout is on a server that does not respond, or belongs to another user.
         return False
 
 
 def last(folder):
-    """When an entry was used last; what others are made of is used when they are."""
+    """The time of an entry's last use; using an entry also uses the one that it was built from."""
     times = [used(folder, folder / ".complete", folder / ".used")]
     if folder.parent.name == "source":
         times += [last(other) for other in (base.CACHE / "kernel").glob("*/") if made_of(other) == folder]
@@ -216,7 +216,7 @@ def last(folder):
 
 
 def needless(folder, new, checkout, now):
-    """Why an entry is unused; None if it may be in use."""
+    """The reason why an entry is unused; None if it may be in use."""
     owner = of(folder)
     idle = now - last(folder)
     if owner and idle > DAY and gone(owner):
@@ -229,14 +229,14 @@ def needless(folder, new, checkout, now):
 
 
 def size(folder):
-    """The bytes that a folder takes on the disk."""
-    # What goes meanwhile is not counted, and said on stderr.
+    """The bytes that a directory takes on the disk."""
+    # du does not count files that are removed meanwhile, and reports them on stderr.
     said = subprocess.run(["du", "-s", "-B1", folder], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
     return int(said.split()[0]) if said else 0
 
 
 def remove(folder):
-    """Removes an entry, whose lock is held; gives its size, or None if not all of it went."""
+    """Removes an entry, whose lock is held; returns its size, or None if a part of it remains."""
     old = folder
     if not folder.name.endswith(GONE):
         old = folder.with_name(folder.name + GONE)
@@ -248,17 +248,18 @@ def remove(folder):
 
 
 def discard(folder):
-    """Removes a folder, but nothing that is mounted in it."""
+    """Removes a directory, except mounts in it."""
     subprocess.run(["rm", "-rf", "--one-file-system", folder], stderr=subprocess.DEVNULL)
 
 
 def entries(now, new, checkout):
-    """The folders of all kinds, as (folder, the locks of it, a function that returns why it is unused)."""
+    """The entries of all kinds, as (directory, its locks, a function that returns why it is
+    unused)."""
     for kind in (*KINDS, ROOTS):
         for folder in sorted((base.CACHE / kind).glob("*/")):
             lock = lock_of(folder.with_name(folder.name.removesuffix(GONE).removesuffix(".new")))
             if kind == ROOTS:
-                # A process that makes one holds the lock of all.
+                # A process that creates a root holds the lock of all roots.
                 yield folder, [base.CACHE / ROOTS / "lock", lock], lambda folder: needless_root(folder, now)
             elif folder.name.endswith(GONE):
                 yield folder, [lock], lambda _: HALF
@@ -267,15 +268,16 @@ def entries(now, new, checkout):
 
 
 def prune(new=None, checkout=None):
-    """Removes the entries that are unused once there is `new`, which is of `checkout`; returns them, and why."""
+    """Removes the entries that are unused when `new`, of `checkout`, exists; returns them, with the
+    reasons."""
     went, freed = [], 0
     for folder, locks, why in entries(time.time(), new, checkout):
-        # What cannot be looked at, locked or renamed stays.
+        # An entry that cannot be checked, locked or renamed stays.
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             if folder == new or not why(folder):
                 continue
             ours = all(stack.enter_context(alone(lock)) for lock in locks)
-            # It may have been taken into use before it was locked.
+            # A process may have used it before it was locked.
             reason = ours and folder.is_dir() and why(folder)
             took = remove(folder) if reason else None
             if took is not None:
@@ -288,7 +290,7 @@ def prune(new=None, checkout=None):
 
 
 def needless_root(folder, now):
-    """The same of a build root; scripts/in-root leaves the time of each use beside it."""
+    """The same for a build root; scripts/in-root records the time of each use beside it."""
     if folder.name.endswith(GONE):
         return HALF
     idle = now - used(folder, folder.with_name(folder.name + ".used"))

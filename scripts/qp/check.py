@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What can be judged without running: scripts/check [NAME]...
+"""Static checks: scripts/check [NAME]...
 
-Each check is a function here, named as on the command line; its first line says
-what it asks. All are run even if one fails.
+Each check is a function here, named as on the command line; the first line of its docstring is the
+question that it answers. All are run even if one fails.
 """
 
 import argparse
@@ -19,14 +19,14 @@ BUILD = base.TOP / "build"
 DOCS = BUILD / "docs"
 LONGEST = 700
 
-# What a module must not do: a panic in it is a panic of the machine.
+# Not allowed in a module: a panic in it is a panic of the machine.
 PANICS = re.compile(
     r"\.unwrap\(\)|\.expect\(|\b(panic|todo|unimplemented|unreachable)!|\b(TODO|FIXME|XXX)\b"
 )
 
 
 def files(*patterns):
-    """The files of the project, as git sees them, new ones too."""
+    """The files of the project that git does not ignore, new ones included."""
     names = base.output(
         "git", "-C", base.TOP, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns
     )
@@ -81,7 +81,7 @@ def docs():
     """Are the pages of Documentation/ without warnings?"""
     base.step(
         "sphinx",
-        # Anew each time: what an interrupted run has left would be a warning.
+        # From scratch each time: the leftovers of an interrupted run would cause a warning.
         ["sphinx-build", "-q", "-E", "-a", "-W", "--keep-going", "-b", "html", "-d", BUILD / "doctrees", base.TOP / "Documentation", DOCS],
         quiet=True,
     )
@@ -155,7 +155,7 @@ def panics():
         name = name_of(path)
         if "/tests/" in name:
             continue
-        # Tests of a file stand at its end.
+        # The tests of a file are at its end.
         text = re.split(r"#\[(?:cfg\(test\)|[\w:]*kunit_tests)", path.read_text())[0]
         for number, line in enumerate(text.splitlines(), 1):
             if PANICS.search(line.split("//")[0]):
@@ -164,7 +164,7 @@ def panics():
 
 
 def spdx():
-    """Does every file say its licence?"""
+    """Does every file have a licence tag?"""
     skipped = ("LICENSES/", "Cargo.lock", ".gitignore")
     complain(
         [
@@ -178,7 +178,7 @@ def spdx():
 
 
 def length():
-    """Can each source file be read in one sitting?"""
+    """Is each source file short enough to be read at once?"""
     written = [path for path in files("*.rs", "*.c", "*.py", "*.sh", "scripts/*")]
     counted = ((path, len(path.read_text().splitlines())) for path in written)
     complain([f"{name_of(path)}: {lines} lines" for path, lines in counted if lines > LONGEST])

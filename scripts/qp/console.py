@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The guest's kernel log: keeps it, and finds in it what must not be there."""
+"""Keeps the guest's kernel log, and finds reports of errors in it."""
 
 import re
 import time
 
-# Reports of the kernel and of its detectors. Whatever a debug option prints
-# without these words is of no use to us: a run is good when none is found.
+# Reports of the kernel and of its detectors. A run passes if the log has none of these patterns,
+# whatever else debug options print.
 REPORTS = re.compile(
     r"""
     \bWARNING:                      # WARN(), lockdep, suspicious RCU usage
@@ -36,11 +36,11 @@ BENIGN = re.compile(
     re.VERBOSE,
 )
 
-# Which end of the boot it was.
+# The end of the kernel.
 PANIC = re.compile(r"Kernel panic|rebooting in|Rebooting")
 
-# A kernel changes its code under a breakpoint. An emulated processor with several threads may act on one that is gone
-# by then, and the kernel does not know of it any more.
+# The kernel patches its code under a breakpoint. An emulated processor with several threads may hit
+# a breakpoint that the kernel has already removed, and then does not recognise.
 MISREAD = "Oops: int3"
 
 BEFORE = 3
@@ -73,7 +73,7 @@ class Console:
             self.feed(b"\n")
 
     def found(self):
-        """The numbers of the lines that report something."""
+        """The numbers of the lines with a report."""
         return [
             number
             for number, line in enumerate(self.lines)
@@ -81,12 +81,12 @@ class Console:
         ]
 
     def misread(self):
-        """Whether that is what ended a kernel on its way to its init."""
+        """Whether a stale breakpoint ended the kernel before its init."""
         first = next(iter(self.found()), None)
         return first is not None and MISREAD in self.lines[first] and not self.in_init
 
     def report(self):
-        """What the kernel reported, with the lines around it; None if nothing."""
+        """The kernel's reports, with the lines around them; None if there are none."""
         shown, last = [], -1
         found = self.found()
         for number in found:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What cargo makes of the registry's crates, for all checkouts.
+"""Cargo's build results for crates of the registry, shared by all checkouts.
 
-A checkout has target folders of cargo of its own, below build/. Cargo names what it makes of a crate by
-a hash, in which for crates of the registry nothing is of the checkout. So these files of the first checkout
-that has built them are kept, and a target folder that is not there yet begins with them.
+Each checkout has target directories of its own, below build/. Cargo names the files that it builds
+from a crate by a hash, which for crates of the registry does not depend on the checkout. So the
+cache keeps these files from the first checkout that builds them, and a new target directory starts
+with them.
 """
 
 import contextlib
@@ -15,15 +16,15 @@ import shutil
 from qp import base
 from qp import cache
 
-# Counts changes of what is kept.
+# Version of the contents of an entry.
 RECIPE = 1
 
-# What cargo keeps of a crate, beside one another in the folder of a profile.
+# The files that cargo keeps for a crate, in the directory of a profile.
 FINGERPRINTS, PARTS = ".fingerprint", ("build", "deps")
 
 
 def kept(name):
-    """The cache entry of a target folder."""
+    """The cache entry of a target directory."""
     return base.CACHE / "crates" / base.digest(RECIPE, name, base.toolchain(), (base.TOP / "Cargo.lock").read_text())
 
 
@@ -34,7 +35,8 @@ def ours():
 
 
 def copy(source, target, own):
-    """Copies a target folder without what is made of the packages `own`; times stay, for cargo compares them."""
+    """Copies a target directory without the files of the packages `own`; keeps times, since cargo
+    compares them."""
     for prints in sorted(source.rglob(FINGERPRINTS)):
         profile = prints.parent
         hashes = set()
@@ -52,28 +54,29 @@ def copy(source, target, own):
 
 
 def keep(name):
-    """Keeps what was made in build/NAME, if nothing is kept of it."""
+    """Stores the files of build/NAME in the cache, if the cache has no such entry."""
 
     def build(folder):
         shutil.rmtree(folder / "target", ignore_errors=True)
         (folder / "target").mkdir()
         copy(base.TOP / "build" / name, folder / "target", ours())
 
-    # A cache that cannot be written keeps nothing.
+    # A read-only cache stores nothing.
     with contextlib.suppress(OSError):
         cache.entry(kept(name), build)
 
 
 @contextlib.contextmanager
 def target(name, whole=True):
-    """The target folder build/NAME, for a block that has cargo build all that it ever will there, unless not `whole`."""
+    """The target directory build/NAME, for a block in which cargo builds everything for it, if
+    `whole`."""
     folder = base.TOP / "build" / name
     entry = kept(name)
     if not folder.exists() and cache.held(entry):
         half = folder.with_name(f"{name}.half")
         shutil.rmtree(half, ignore_errors=True)
         shutil.copytree(entry / "target", half, symlinks=True)
-        # Another command may have made it meanwhile.
+        # Another command may have created it meanwhile.
         with contextlib.suppress(OSError):
             os.replace(half, folder)
     yield folder

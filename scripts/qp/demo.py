@@ -4,10 +4,10 @@
     scripts/run [FILE]
 
 Builds what is missing, boots a guest on the stock kernel, loads the module, and has
-`qpair copy` move FILE (the guest's kernel image, if none is named) in the guest:
-its process posts work requests in memory of its own and rings doorbells, and the
-device moves the bytes; the kernel is not asked. What came out is compared with
-FILE on the host too, and the device's own counters are shown with what they mean.
+`qpair copy` move FILE (by default the guest's kernel image) in the guest: its process posts work
+requests in memory of its own and rings doorbells, and the device moves the bytes without the
+kernel. The host compares the result with FILE too, and prints the device's own counters with their
+meanings.
 """
 
 import argparse
@@ -27,21 +27,21 @@ from qp import space
 
 OPS = ("send", "write", "read")
 FOLDER = payload.BUILD / "run"
-# The package of the only program that is needed.
+# The package of the only program that the guest needs.
 TOOL = "qpair-tool"
 
-# The device's counters that tell the story, and what each of them says.
+# The device's counters to print, and the meaning of each.
 STORY = [
     ("{op}-bytes", "bytes that the device moved: the file, once"),
     ("send-wqes", "work requests that the device fetched from the process's memory"),
     ("recv-wqes", "buffers that a receiver had posted; WRITE and READ need none"),
-    ("sq-doorbells", "writes of the process to tell of new requests: one for many"),
+    ("sq-doorbells", "writes of the process to post new requests: one for many"),
     ("rq-doorbells", "the same for receive buffers"),
     ("cqes", "completions that the device wrote to the process's memory"),
-    ("cq-head-doorbells", "writes of the process to give completion slots back"),
+    ("cq-head-doorbells", "writes of the process to free completion slots"),
     ("eqes", "events: only for a completion queue that was armed, to sleep"),
-    ("interrupts", "interrupts: one may tell of many events"),
-    ("violations", "doorbells that made no sense: there must be none"),
+    ("interrupts", "interrupts: one may stand for many events"),
+    ("violations", "invalid doorbells: there must be none"),
 ]
 
 
@@ -55,7 +55,7 @@ def digest(path):
 
 
 def copy_in_guest(source):
-    """Runs the three copies in one guest; their reports, and the time it took."""
+    """Runs the three copies in one guest; returns their reports, and the time taken."""
     script = "; ".join(
         f"qpair copy source copy-{op} --op {op} --json >{op}.json || exit" for op in OPS
     )
@@ -75,7 +75,7 @@ def copy_in_guest(source):
 
 
 def show(name, size, reports):
-    """The screenful."""
+    """Prints the result."""
     print()
     print(f"{name} ({number(size)} bytes) went through queue pairs of a process, three times:")
     print()
@@ -90,14 +90,14 @@ def show(name, size, reports):
 
 def run(argv):
     parser = argparse.ArgumentParser(prog="scripts/run", description=__doc__.split("\n\n")[0])
-    parser.add_argument("file", nargs="?", type=pathlib.Path, metavar="FILE", help="what to copy")
+    parser.add_argument("file", nargs="?", type=pathlib.Path, metavar="FILE", help="the file to copy")
     args = parser.parse_args(argv)
     begin = time.monotonic()
     space.need(["stock"])
     kernel = kernels.get("stock")
     if args.file and not pathlib.Path("/proc/self/fd/3").exists():
-        raise base.Fail("FILE comes first", "scripts/run FILE")
-    # What scripts/run has opened, on the host.
+        raise base.Fail("FILE must be the first argument", "scripts/run FILE")
+    # Opened by scripts/run, on the host.
     source, name = (pathlib.Path("/proc/self/fd/3"), args.file.name) if args.file else (kernel.image, kernel.image.name)
     qemu.binary()
     payload.module(kernel)
@@ -106,7 +106,7 @@ def run(argv):
     expected, size = digest(source), source.stat().st_size
     for op, report in zip(OPS, reports):
         if digest(FOLDER / f"copy-{op}") != expected or report["sha256_written"] != expected:
-            raise base.Fail(f"what {op.upper()} copied is not what {name} holds")
+            raise base.Fail(f"the copy by {op.upper()} differs from {name}")
         if report["counters"][f"{op}-bytes"] < size:
             raise base.Fail(f"{op.upper()}: the device moved fewer bytes than the file has")
     show(name, size, reports)

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """Proves that the debug kernel's detectors see bugs in Rust code.
 
-A clean run says nothing when a detector is blind. So before the debug layer the
-module of tools/selftests/detectors plants a bug for each of them, and the
-report has to appear, to the eyes of scripts/guest too: a guest in which one
-is planted has to end with its status for reports.
+A clean run proves nothing if a detector does not work. So before the debug layer the module in
+tools/selftests/detectors plants a bug for each detector, and the report must appear. scripts/guest
+must find it too: a guest with a planted bug must end with the status for reports.
 
-The order matters, and is why not all are in one guest: a KASAN report switches
-lockdep off for the rest of the boot, so lockdep comes first; and where Rust
-panics the kernel does.
+The order matters, and not all bugs are planted in one guest: a KASAN report disables lockdep for
+the rest of the boot, so lockdep comes first; and a panic in Rust is a kernel panic.
 """
 
 import re
@@ -20,8 +18,8 @@ from qp import ktap
 SOURCE = base.TOP / "tools/selftests/detectors"
 REPORTED = 126
 
-# What is planted, the number of the bug in detectors.rs, and what has to be
-# reported. `leak` is looked for by the guest's init at the end.
+# The detector, the number of the bug in detectors.rs, and the required report. The guest's init
+# runs kmemleak at the end.
 LASTING = [
     ("lockdep", 1, r"WARNING: possible circular locking dependency detected"),
     ("atomic-sleep", 2, r"BUG: sleeping function called from invalid context"),
@@ -38,7 +36,7 @@ ENDING = [
 
 
 def build():
-    """Builds the module for the debug kernel; gives the folder that it is in."""
+    """Builds the module for the debug kernel; returns its directory."""
     kernel = kernels.get("debug")
     out = base.TOP / "build/detectors"
     out.mkdir(parents=True, exist_ok=True)
@@ -52,14 +50,14 @@ def build():
 
 
 def plant(folder, bugs):
-    """The shell command that plants them, one after the other."""
-    # A module that refuses to stay is as good as one that was removed.
+    """The shell command that plants bugs, one after the other."""
+    # A module that fails to load need not be removed.
     one = "insmod {0}/detectors.ko bug={1} 2>/dev/null && rmmod detectors"
     return "; ".join([*(one.format(folder, number) for _, number, _ in bugs), "true"])
 
 
 def seen(guest, name, folder, bugs, slower):
-    """Plants them in one guest, and counts the reports that came."""
+    """Plants bugs in one guest, and counts the reports."""
     options = ["--kernel", "debug", "--no-insmod", "--verbose", "--share", str(folder)]
     status, text, log = guest(name, options, ["sh", "-c", plant(folder, bugs)], 300 * slower)
     text += log.read_text(errors="replace")
@@ -75,7 +73,7 @@ def seen(guest, name, folder, bugs, slower):
 
 
 def guests(everything):
-    """What is planted in which guest: bugs that last, and, if `everything` is asked for, those that end a guest."""
+    """The bugs of each guest: those that a guest survives, and with `everything` those that end it."""
     return {"lasting": LASTING, **({bug[0]: [bug] for bug in ENDING} if everything else {})}
 
 

@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Counted figures: what an operation costs, the same from run to run.
+"""Counted figures: the cost of an operation, the same from run to run.
 
-A guest with one processor runs under -icount, where each instruction takes a
-nanosecond of the guest's clock and the device works inside the doorbell. So
-nanoseconds are instructions, as long as no process sleeps (the clock then jumps
-to the next timer) and no other task runs (the kernel tests its ciphers for a
-second after boot, which once doubled all figures). measure() checks both, and
+A guest with one processor runs under -icount, where each instruction takes a nanosecond of the
+guest's clock and the device runs inside the doorbell. So nanoseconds are instructions, as long as
+no process sleeps (the clock then jumps to the next timer) and no other task runs (the kernel tests
+its ciphers for a second after boot, which once doubled all figures). measure() checks both, and
 rejects figures of a guest in which
 - a loop of known length takes another time, before or after all workloads;
 - the idle loop was entered more often in a longer run than in a shorter one;
-- a run costs something else when it is done again, by what would be 1 % of the figure.
+- the cost of a repeated run differs by more than 1 % of the figure.
 
-Where a process has to sleep, or the device is given a delay, the guest's
-instructions are read from QEMU (`guest-instructions` of the device) before and after.
+If a process must sleep, or the device has a delay, the guest's instructions are read from QEMU
+(`guest-instructions` of the device) before and after.
 
 Each workload runs with a small count, a large one, and the small one again. A
 figure is the difference of large and small divided by the difference of the
-counts: what comes before and after cancels.
+counts, so that set-up and teardown cancel out.
 """
 
 import json
@@ -25,27 +24,28 @@ import statistics
 from qp import base
 from qp import guest
 
-# What the repository keeps, and by how much a figure may be worse than that.
+# The figures in the repository, and by how much a new one may be worse.
 KEPT = base.TOP / "tools/bench/figures.json"
 WORSE = 0.05
-# By how much two runs of the same may differ.
+# By how much two runs of one workload may differ.
 AGREE = 0.01
-# One thing in ten thousand operations more or less is of what is done before and after them.
+# A difference of one in ten thousand operations comes from set-up and teardown.
 STRAY = 1e-4
-# What the controller of moderation does depends on the moment at which it looks, so this far
-# two runs may be apart, in interrupts for a completion.
+# The moderation controller's decisions depend on when it samples, so two runs may differ by this
+# many interrupts per completion.
 SLACK = {"kernel_loopback_slow_interrupts": 1 / 32}
-# How many guests may turn out to have done something else as well.
+# The number of attempts to get a guest that ran nothing else.
 ATTEMPTS = 3
 
 GUEST = ["--append", "cryptomgr.notests", "--icount", "--eqs", "1", "--device-opt", "max-qps=4096", "--device-opt", "max-cqs=4096"]
 
-# What a workload needs of the device (properties) and of the driver (knobs).
-# One work request in 100 instructions is faster than the driver can be, and one in 1000 is slower.
+# Properties of the device and knobs of the driver for each workload. One work request in 100
+# instructions is faster than the driver can be, and one in 1000 is slower.
 SETTINGS = {
     "roundtrip": ({"core-delay-ns": 10_000}, {"moderation": "off"}),
     "fast": ({"wqe-ns": 100}, {"moderation": "off"}),
-    # As a driver that does not coalesce: one completion for an event, and the head update of each event unmasks.
+    # A driver without coalescing: one completion for an event, and the head update of each event
+    # unmasks.
     "control": ({"wqe-ns": 100}, {"moderation": "off", "policy": 1, "events": 1, "completions": 1}),
     "slow": ({"wqe-ns": 1_000}, {}),
 }
@@ -69,14 +69,14 @@ WORKLOADS = {
     "slow": (f"{LOOPBACK} count=N", 900, 2_900),
     "syscalls": (f"syscalls {PROCESS} --signal 1 --count N", 50_000, 350_000),
 }
-# Operations for each of the count.
+# Operations per unit of the count.
 TIMES = {"fast": 256, "control": 256, "slow": 256}
 
 # Entries to the idle loop by which two runs may differ: programs start and end.
 RESTS = 2
 
-# For scripts in the guest: the device's properties, the driver's files, the kernel's client, and what the device has
-# counted since it is there.
+# For scripts in the guest: the device's properties, the driver's files, the kernel's client, and
+# the device's counters since its creation.
 TOOLS = r"""
 property=path=/machine/peripheral/qpair0
 files=$(ls -d /sys/kernel/debug/qpair/*) || exit
@@ -89,14 +89,14 @@ loopback() {
 counters() { qpair info --json || exit; }
 """
 
-# Runs a workload, and tells how often the processor had nothing to do meanwhile.
+# Runs a workload, and prints how often the processor was idle meanwhile.
 PRELUDE = TOOLS + r"""
 power=/sys/kernel/tracing/events/power/cpu_idle
 watch() { echo "$1hist:keys=state" > $power/trigger || exit; }
 watch ""
 # 0 without a trigger.
 idle() { awk '/Hits:/ { hits = $2 } END { printf "%d", hits }' $power/hist; }
-# Of the program alone, told by the kernel's own histogram of them.
+# System calls of the program alone, from a histogram of the kernel's trace point.
 syscalls() {
 	enter=/sys/kernel/tracing/events/raw_syscalls/sys_enter
 	hist='hist:keys=common_pid if comm == "qpair"'
@@ -106,7 +106,7 @@ syscalls() {
 }
 kernel() { loopback "$@"; counters; }
 executed() { qmp qom-get $property property=guest-instructions | tr -dc 0-9; }
-# Until what the boot has left behind is done.
+# Wait until the kernel's work after the boot is done.
 while sleep 1; before=$(idle); sleep 1; [ $(($(idle) - before)) -lt 10 ]; do :; done
 run() {
 	executed=$(executed)
@@ -117,9 +117,9 @@ run() {
 }
 """
 
-# What the others would be worth if this met their goal too: nothing.
+# If this figure met the goal of the others too, they would prove nothing.
 CONTROL = "kernel_loopback_control_interrupts"
-# What each figure is to be. Less is better for all that are counted, but the control.
+# The goal of each figure. Less is better for all counted figures except the control.
 GOALS = {
     "process_write64_b32_instructions": ("<= 60", lambda f, v: v <= 60),
     "process_write64_b32_sig32_instructions": (
@@ -139,7 +139,7 @@ GOALS = {
     CONTROL: ("> 1/64: without coalescing", lambda f, v: v > 1 / 64),
     "kernel_loopback_slow_interrupts": ("<= 1/16", lambda f, v: v <= 1 / 16),
     "process_roundtrip64_event_instructions": ("<= 20000", lambda f, v: v <= 20_000),
-    # Of time, against peers (qp/peers.py).
+    # Timed figures, against peers (qp/peers.py).
     "timed_write64_vs_rxe": (">= 50", lambda f, v: v >= 50),
     "timed_write64_vs_nvme": (">= 50", lambda f, v: v >= 50),
     "timed_write1m_vs_memcpy": ("reported", None),
@@ -148,7 +148,7 @@ GOALS = {
 
 
 class Disturbed(base.Fail):
-    """The guest did something else as well: what was counted says nothing."""
+    """The guest ran something else as well, so its counts are not valid."""
 
 
 def even(figures, name, counts):
@@ -158,23 +158,24 @@ def even(figures, name, counts):
 
 
 def settings_of(name):
-    """What sets the device and the driver for a workload."""
+    """The commands that set up the device and the driver for a workload."""
     device, knobs = SETTINGS.get(name, ({}, {}))
     return [*(f"device {key} {value}" for key, value in device.items()), *(f"knob {knob} {value}" for knob, value in knobs.items())]
 
 
 def script_of(name):
-    """Runs a workload with each of its counts."""
+    """The commands that run a workload with each of its counts."""
     command, few, many = WORKLOADS[name]
     runs = [f"run {command.replace('N', str(count))}" for count in (few, many, few)]
     if name not in SETTINGS:
         return runs
     device, knobs = SETTINGS[name]
     return [
-        # Where instructions are counted themselves the watch over the idle loop is not needed, and would be counted.
+        # If QEMU counts the instructions, the trace of the idle loop is not needed, and would be
+        # counted.
         "watch !",
         *settings_of(name),
-        # What is needed for the first time only, like memory for queue pairs.
+        # A first run for one-time costs, such as memory for queue pairs.
         f"{command.replace('N', str(few))} > /dev/null || exit",
         *runs,
         *(f"device {key} 0" for key in device),
@@ -195,7 +196,7 @@ def run_guest():
 
 
 def calibrate(spin):
-    """A Fail if the guest's nanoseconds are not instructions."""
+    """Raises a Fail if the guest's nanoseconds are not instructions."""
     ratio = spin["nanoseconds"] / spin["instructions"]
     if abs(ratio - 1) > AGREE:
         raise Disturbed(f"an instruction takes {ratio:.3f} ns of the guest's time instead of 1: another task used its processor")
@@ -206,19 +207,20 @@ def nanoseconds(report):
 
 
 def counter(report, *names):
-    """The sum of some of the device's counters, as a program has reported them."""
+    """The sum of some of the device's counters in a program's report."""
     return sum(report["counters"][name] for name in names)
 
 
 def each(name, runs, value):
-    """The difference of two runs, for each operation."""
+    """The difference of two runs per operation."""
     _, few, many = WORKLOADS[name]
     (first, _), (second, _), _ = runs[name]
     return (value(second) - value(first)) / ((many - few) * TIMES.get(name, 1))
 
 
 def instructions(name, runs):
-    """Of an operation; a Fail if the runs show that time is not instructions."""
+    """Instructions of an operation; raises a Fail if the runs show that time is not
+    instructions."""
     (first, rested), (larger, rested_more), (again, _) = runs[name]
     slept = abs(rested_more["idle"] - rested["idle"])
     if slept > RESTS:
@@ -230,7 +232,7 @@ def instructions(name, runs):
 
 
 def executed(name, runs):
-    """Instructions of an operation, as QEMU tells them; a Fail if two runs do not agree."""
+    """Instructions of an operation, from QEMU; raises a Fail if two runs do not agree."""
     _, few, many = WORKLOADS[name]
     once, more, again = (seen["instructions"] for _, seen in runs[name])
     if abs(once - again) > AGREE * (more - once):
@@ -239,7 +241,7 @@ def executed(name, runs):
 
 
 def measure():
-    """The figures, and all that was reported, of the first guest that did nothing else."""
+    """The figures, and all reports, of the first guest that ran nothing else."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return measured(run_guest())
@@ -250,14 +252,14 @@ def measure():
 
 
 def measured(runs):
-    """The figures of a guest, and all that it reported."""
+    """The figures of a guest, and all its reports."""
 
     def counted(*names):
         return each("process", runs, lambda report: counter(report, *names))
 
     def by_the_kernel(name, *counters):
-        # These count since the device is there, and making queue pairs counts as well: what the
-        # second run adds more than the third, which is the first again.
+        # These count from the device's creation, and include the creation of queue pairs: take the
+        # increase of the second run minus that of the third, which repeats the first.
         _, few, many = WORKLOADS[name]
         first, second, third = (counter(report, *counters) for report, _ in runs[name])
         return ((second - first) - (third - second)) / ((many - few) * TIMES[name])
@@ -279,12 +281,12 @@ def measured(runs):
         "kernel_loopback_slow_interrupts": by_the_kernel("slow", "interrupts"),
         "process_roundtrip64_event_instructions": executed("roundtrip", runs),
     }
-    # A stray doorbell of the shorter run is no figure below nothing.
+    # A stray doorbell of the shorter run must not make a figure negative.
     return {name: max(0.0, round(value, 5)) for name, value in figures.items()}, runs
 
 
 def differing(first, second):
-    """Figures of which two runs do not agree, each in words."""
+    """Messages about figures for which two runs do not agree."""
     return [
         f"{name}: {first[name]:g} and {second[name]:g}"
         for name in first
@@ -293,7 +295,7 @@ def differing(first, second):
 
 
 def worse(kept, now):
-    """Figures that are worse than those that are kept by more than WORSE, or missing; each in words."""
+    """Messages about figures that are worse than the stored ones by more than WORSE, or missing."""
     found = []
     for name, before in kept.items():
         if name not in now:
@@ -316,14 +318,14 @@ def load():
 
 def save(path, figures):
     path.parent.mkdir(parents=True, exist_ok=True)
-    # All of it, or what was there before.
+    # Replace the file atomically.
     half = path.with_name(path.name + ".new")
     half.write_text(json.dumps(figures, indent=1) + "\n")
     half.replace(path)
 
 
 def ratio(ours, theirs):
-    """Rates of rounds, each divided by the other's of the same round: the median and the spread."""
+    """The median and the spread of the ratios of two rates in each round."""
     rounds = [mine / other for mine, other in zip(ours, theirs, strict=True)]
     return {"median": statistics.median(rounds), "least": min(rounds), "largest": max(rounds), "rounds": rounds}
 
@@ -333,7 +335,7 @@ def is_timed(name):
 
 
 def merged(before, now):
-    """Figures of one kind, counted or timed, and those of the other kind that were there before."""
+    """Figures of one kind, counted or timed, and the previous ones of the other kind."""
     kinds = {is_timed(name) for name in now}
     both = {name: value for name, value in before.items() if is_timed(name) not in kinds} | now
     return {name: both[name] for name in sorted(both, key=is_timed)}

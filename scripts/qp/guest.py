@@ -4,17 +4,16 @@
     scripts/guest OPTIONS -- CMD ARGS...
 
 The exit status is CMD's own, or
-    124 when the time ran out,
+    124 on a timeout,
     125 when the guest could not run CMD (the end of its log is shown),
-    126 when the kernel warned, oopsed or a detector reported (shown).
-CMD's output passes through unchanged; everything else goes to stderr.
+    126 when the kernel warned or oopsed, or a detector reported a bug (shown).
+CMD's output is passed through unchanged; everything else goes to stderr.
 
 Without CMD the guest boots, loads the module, removes it and powers off.
-Programs of tools/ are in the guest's PATH, beside busybox; `qmp COMMAND
-NAME=VALUE...` talks to QEMU's monitor from inside (`qmp device_del id=qpair0`).
-A guest that suspends to RAM is woken at once; with --sleeps, so that the
-console's ports work afterwards.
-CMD's stdin is ours if that is a pipe or a file.
+Programs of tools/ are in the guest's PATH, beside busybox; `qmp COMMAND NAME=VALUE...` sends a
+command to QEMU's monitor (`qmp device_del id=qpair0`). A guest that suspends to RAM is woken at
+once; CMD needs --sleeps for that, so that the console's ports work afterwards. CMD's stdin is that
+of scripts/guest if it is a pipe or a file.
 """
 
 import argparse
@@ -40,15 +39,15 @@ from qp import qemu
 
 TIMED_OUT = 124
 KERNEL_REPORTED = 126
-# The meaning of our statuses, for the caller that starts a guest.
+# The meaning of the statuses that are not CMD's, for callers that start a guest.
 WHY = {
     TIMED_OUT: "ran out of time",
     base.OWN_FAILURE: "the guest could not run it",
     KERNEL_REPORTED: "the kernel reported something",
 }
 
-# A kernel that says nothing for so long, and is not yet in its init, hangs: under
-# TCG, on a busy host, one boot in hundreds does, long before the module is loaded.
+# A kernel that prints nothing for so long before its init hangs: under TCG, on a busy host, one
+# boot in hundreds does, long before the module is loaded.
 SILENCE = 90.0
 
 # After CMD's end: removing the module, the leak detector's scans, power off.
@@ -70,33 +69,33 @@ def parse(argv):
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--kernel", default="stock", metavar="stock|test|debug|PATH", help="what to boot; PATH is a bzImage, with KDIR= for its module")
+    add("--kernel", default="stock", metavar="stock|test|debug|PATH", help="the kernel to boot; PATH is a bzImage, with KDIR= for its module")
     add("--qemu", type=pathlib.Path, metavar="PATH", help="another QEMU")
     add("--iommu", action="store_true", help="an Intel IOMMU in front of the devices, strict")
     add("--smp", type=positive, metavar="N", help="processors (2)")
-    add("--maxcpus", type=positive, metavar="N", help="processors that there may be (no more than there are)")
+    add("--maxcpus", type=positive, metavar="N", help="the maximum number of processors (default: those of --smp)")
     add("--mem", metavar="SIZE", help="memory (1G; 2G with the debug kernel)")
     add("--devices", type=int, default=1, metavar="N", help="qpair devices (1)")
     add("--eqs", type=int, metavar="N", help="event queues of each device")
     add("--device-opt", action="append", default=[], metavar="K=V", help="a property of each device")
-    add("--iothread", action="store_true", help="the core of each device works in a thread of its own")
-    add("--icount", action="store_true", help="a guest that runs the same way each time")
+    add("--iothread", action="store_true", help="run the core of each device in a thread of its own")
+    add("--icount", action="store_true", help="count instructions, so that each run is the same")
     add("--accel", choices=("auto", "tcg", "kvm"), default="auto", help="KVM where it works, or TCG")
-    add("--share", type=pathlib.Path, metavar="DIR", help="DIR appears in the guest, writable, and CMD starts in it")
-    add("--qmp", type=pathlib.Path, metavar="SOCK", help="QEMU's monitor listens there")
+    add("--share", type=pathlib.Path, metavar="DIR", help="mount DIR in the guest, writable, and start CMD in it")
+    add("--qmp", type=pathlib.Path, metavar="SOCK", help="the socket of QEMU's monitor")
     add("--gdb", action="store_true", help="wait for a debugger on port 1234")
     add("--trace", action="append", default=[], metavar="PATTERN", help="QEMU trace points, to stderr")
     add("--append", action="append", default=[], metavar="ARGS", help="kernel parameters")
-    add("--qemu-opt", action="append", default=[], metavar="WORDS", help="more of QEMU's command line")
-    add("--archive", type=pathlib.Path, action="append", default=[], metavar="CPIO", help="what else is in the guest's file system: an archive as the kernel reads it")
+    add("--qemu-opt", action="append", default=[], metavar="WORDS", help="additional words of QEMU's command line")
+    add("--archive", type=pathlib.Path, action="append", default=[], metavar="CPIO", help="an additional archive for the guest's initramfs")
     add("--module-opt", action="append", default=[], metavar="K=V", help="a parameter of the module")
-    add("--timeout", type=float, metavar="S", help="seconds until it is over (300; none with --shell or --gdb)")
-    add("--sleeps", action="store_true", help="CMD suspends the guest: its output comes at its end, and it has no stdin and no monitor after it slept")
-    add("--package", metavar="NAME", help="only the programs of this Cargo package in PATH, and no others are built")
+    add("--timeout", type=float, metavar="S", help="timeout in seconds (300; none with --shell or --gdb)")
+    add("--sleeps", action="store_true", help="CMD suspends the guest: its output is printed at its end, and after the suspend it has no stdin and no monitor")
+    add("--package", metavar="NAME", help="build only the programs of this Cargo package, and put only them in PATH")
     add("--no-insmod", action="store_true", help="do not load the module")
-    add("--shell", action="store_true", help="a shell on the console, after CMD")
+    add("--shell", action="store_true", help="run a shell on the console, after CMD")
     add("--verbose", action="store_true", help="show the kernel's log on stderr")
-    add("command", nargs="*", metavar="CMD", help="what to run; without it the guest boots, loads the module, removes it and powers off")
+    add("command", nargs="*", metavar="CMD", help="the command to run; without it the guest boots, loads the module, removes it and powers off")
     args = parser.parse_args(argv)
     if args.share:
         args.share = args.share.resolve()
@@ -164,7 +163,7 @@ def make_initramfs(args, kernel):
         "input": "yes" if has_input(args) else "",
         "leaks": "yes" if kernel.name == "debug" else "",
         "sleeps": "yes" if args.sleeps else "",
-        # For tests that have to know.
+        # For tests that depend on them.
         "QPAIR_KERNEL": kernel.name,
         "QPAIR_DEVICES": args.devices,
         "QPAIR_IOMMU": int(args.iommu),
@@ -175,7 +174,7 @@ def make_initramfs(args, kernel):
 
 
 class Run:
-    """A guest that runs, until its QEMU has ended."""
+    """A running guest, until its QEMU has ended."""
 
     def __init__(self, args, machine, silence=None):
         self.silence = silence
@@ -195,9 +194,9 @@ class Run:
         self.started = time.monotonic()
 
     def run(self):
-        """Runs QEMU to its end; whether that was in time."""
+        """Runs QEMU to its end; returns whether it ended in time."""
         command = [
-            # If we are killed, QEMU dies with us.
+            # Kill QEMU if this process is killed.
             "setpriv", "--pdeathsig", "KILL", "--", *self.machine.words,
         ]  # fmt: skip
         self.errors = tempfile.TemporaryFile()
@@ -208,7 +207,7 @@ class Run:
             stdout=None if self.args.shell else self.errors,
             stderr=None if plain else self.errors,
             pass_fds=self.machine.descriptors(),
-            # Ctrl-C is for us; QEMU is ended by us.
+            # Ctrl-C ends this process, which then ends QEMU.
             process_group=None if self.args.shell else 0,
         )
         self.machine.handed_over()
@@ -249,7 +248,7 @@ class Run:
                     self.receive(key)
             if over:
                 break
-        # What it wrote before it ended.
+        # Output that QEMU wrote before it ended.
         for key in list(self.select.get_map().values()):
             if key.fd != end and key.data != self.take_input and key.events & selectors.EVENT_READ:
                 while self.receive(key):
@@ -258,7 +257,8 @@ class Run:
         return True
 
     def left(self):
-        """Seconds until the time is over, or the boot hangs; None if that may never be."""
+        """Seconds until the timeout, or until the boot counts as hung; None if there is no
+        limit."""
         now = time.monotonic()
         left = [] if self.deadline is None else [self.deadline - now]
         if self.silence and not self.console.in_init:
@@ -283,7 +283,8 @@ class Run:
             data = data[os.write(descriptor, data) :]
 
     def next_input(self):
-        """The next piece of our stdin: a file is read at once; a pipe or terminal only when it is ready, since it may never be."""
+        """The next piece of stdin: a file is read at once; a pipe or terminal only when it is
+        ready, since it may never be."""
         port = self.machine.ours["stdin"]
         if port in self.select.get_map():
             self.select.unregister(port)
@@ -294,7 +295,7 @@ class Run:
             self.waits_for_input = True
 
     def take_input(self):
-        """Reads a piece of our stdin, to be sent when the guest takes it."""
+        """Reads a piece of stdin, to be sent when the guest accepts it."""
         port = self.machine.ours["stdin"]
         if self.waits_for_input:
             self.select.unregister(0)
@@ -304,7 +305,7 @@ class Run:
             port.setblocking(False)
             self.select.register(port, selectors.EVENT_WRITE, None)
         else:
-            # Not closed: what the guest has not read yet would be lost.
+            # Not closed: data that the guest has not read yet would be lost.
             port.shutdown(socket.SHUT_WR)
 
     def send_input(self):
@@ -334,7 +335,7 @@ class Run:
                 self.ended = True
 
     def on_monitor(self, data):
-        """Wakes a guest that has gone to sleep, at once: an alarm could ring before the guest sleeps."""
+        """Wakes a suspended guest at once: an RTC alarm could expire before the guest sleeps."""
         self.monitor += data
         *lines, self.monitor = self.monitor.split(b"\n")
         for line in lines:
@@ -363,7 +364,8 @@ def documents(text):
 
 
 def reports(what, options, script, remedy=None):
-    """The JSON values that a script prints in a guest of its own; a Fail with a remedy if it does not end well."""
+    """The JSON values that a script prints in a guest of its own; raises a Fail with a remedy if
+    the guest fails."""
     words = [base.SCRIPTS / "py", "guest", *options, "--", "sh", "-c", script]
     with base.started(words, stdout=subprocess.PIPE) as process:
         text = process.stdout.read()
@@ -379,7 +381,7 @@ def show(title, text):
 
 
 def keep_log(run):
-    """The whole kernel log of a run that went wrong, for later."""
+    """Stores the whole kernel log of a failed run."""
     folder = payload.BUILD / "log"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"guest-{time.strftime('%H%M%S')}-{os.getpid()}"
@@ -388,7 +390,7 @@ def keep_log(run):
 
 
 def verdict(run, in_time):
-    """The exit status, and why if it is one of ours."""
+    """The exit status of a run; prints the reason if it is not CMD's."""
     report = run.console.report()
     if report:
         show("the guest's kernel reported:", report)
@@ -415,7 +417,8 @@ def verdict(run, in_time):
 
 
 def is_heard(append):
-    """Whether the console shows that the kernel comes to its init: it may be told to say less, by parameters."""
+    """Whether the console shows that the kernel starts its init: kernel parameters may suppress
+    that."""
     return not any(word == "quiet" or word.startswith("loglevel=") for words in append for word in words.split())
 
 
@@ -424,7 +427,7 @@ def not_ours(run):
     if run.hangs and not run.console.found():
         return "the kernel hangs in its boot"
     if run.console.misread():
-        return "the processor met a breakpoint that the kernel had just taken out of its own code"
+        return "the processor hit a breakpoint that the kernel had just removed from its own code"
     return None
 
 
@@ -433,7 +436,8 @@ def run(argv):
     kernel = choose_kernel(args)
     emulator = args.qemu.resolve() if args.qemu else qemu.binary(plain=args.devices == 0)
     image = make_initramfs(args, kernel)
-    # Input that was taken for one boot is gone for the next; and what runs in a guest that is not heard may be in its init.
+    # Input that one boot has read is lost for the next; and a guest whose console is silent may
+    # already be in its init.
     may_repeat = is_heard(args.append) and not (args.gdb or args.shell or has_input(args))
     guest = Run(args, machines.build(args, emulator, kernel, image), SILENCE if may_repeat else None)
     in_time = guest.run()

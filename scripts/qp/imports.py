@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The order of the folders in rust/ and of the files of crates, and the imports
-that run against it.
+"""The order of the directories in rust/ and of the files of crates, and the imports that violate
+it.
 
-A folder of rust/, or a file in it with a folder of the same name, imports what
-stands below it in ORDER and nothing else. What stands on one line does not
-import each other. So a file of data/, which runs in BH, cannot reach what
-sleeps in control/.
+A directory of rust/, or a file in it with a directory of the same name, may import only modules
+below it in ORDER. Modules on the same line may not import each other. So a file of data/, which
+runs in BH context, cannot use code in control/, which sleeps.
 
-A crate of TABLES has its order in the table of its lib.rs, with one file in
-each row. An item of lib.rs itself stands above all files.
+A crate of TABLES has its order in the table of its lib.rs, with one file in each row. Items of
+lib.rs itself are above all files.
 
 An import is any path in the code that begins with crate:: or super::, in a use
-or elsewhere. Comments, and with them links of the documentation, are free.
+or elsewhere. Comments, including documentation links, are not checked.
 """
 
 import re
@@ -48,7 +47,8 @@ def tokens(text):
 
 
 def leaves(code, at, path):
-    """The paths of a use tree from token `at` on, each with its line, and the token behind it."""
+    """The paths of a use tree from token `at` on, each with its line, and the token after the
+    tree."""
     found = []
     while at < len(code) and (code[at][0] in "{*" or re.match(r"\w", code[at][0])):
         token, line = code[at]
@@ -57,7 +57,7 @@ def leaves(code, at, path):
             while at < len(code) and code[at][0] != "}":
                 inner, at = leaves(code, at, path)
                 found += inner
-                # A comma, or what is no path: in any case the next token.
+                # A comma, or a token that is not a path: skip it.
                 at += code[at : at + 1] != [] and code[at][0] != "}"
             return found, at + 1
         path = [*path, token]
@@ -74,7 +74,7 @@ def leaves(code, at, path):
 def paths(text, module):
     """The paths in a file of `module`, from the root of the crate, each with its line."""
     code, found, at = tokens(text), [], 0
-    # The module that the token is in, and after how many open braces it ends.
+    # The module that the token is in, and the brace depth at which it ends.
     inside, depth = [(module, -1)], 0
     while at < len(code):
         token, _ = code[at]
@@ -101,13 +101,13 @@ def paths(text, module):
 
 
 def module_of(name):
-    """The module that a file is, from its name in rust/: of data/cq.rs data, cq."""
+    """The module of a file, from its name in rust/: data/cq.rs is data, cq."""
     parts = name.removesuffix(".rs").split("/")
     return parts[:-1] if parts[-1] == "mod" else parts
 
 
 def upwards(sources, folder="rust", order=ORDER, root=ROOT, place="ORDER of scripts/qp/imports.py"):
-    """The imports in a folder that run against its order, in {name in the folder: text}."""
+    """The imports in a directory that violate its order, in {name in the directory: text}."""
     rank = {name: rank for rank, names in enumerate(order) for name in names}
     rooms = {module_of(name)[0] for name in sources} - {root}
     lines = [f"{folder}/{room} has no place in {place}" for room in sorted(rooms - set(rank))]
@@ -127,7 +127,7 @@ def upwards(sources, folder="rust", order=ORDER, root=ROOT, place="ORDER of scri
 
 
 def upwards_in_crate(sources, folder):
-    """As upwards(), against the order in the table of lib.rs."""
+    """As upwards(), with the order in the table of lib.rs."""
     table = ROW.findall(sources["lib.rs"])
     files = {module_of(name)[0] for name in sources}
     missing = [f"{folder}/lib.rs: the table has {name}, which is no file" for name in table if name not in files]

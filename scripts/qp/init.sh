@@ -4,7 +4,8 @@
 # The guest's first process: mounts what tests need, loads the modules, runs
 # the command, cleans up, and powers off.
 #
-# It talks to qp/guest.py through the ports of a virtio console, by name:
+# It communicates with qp/guest.py through the ports of a virtio console, by
+# name:
 #	qpair.control	a line per event: "status N", "end", "failed WHY"
 #	qpair.stdin, qpair.stdout, qpair.stderr	the command's own
 #	qpair.qmp	QEMU's monitor, for tests that pull devices (bin/qmp)
@@ -30,14 +31,14 @@ modules='' module='' module_options='' share='' folder=/ shell='' input='' leaks
 
 finish() {
 	[ -z "${control:-}" ] || echo "$1" >&9
-	# The machine does not power off once an image was restored. Its reset
-	# ends QEMU as well.
+	# The machine does not power off after an image was restored. Its reset ends
+	# QEMU as well.
 	[ -z "$sleeps" ] || reboot -f
 	poweroff -f
 	sleep 60
 }
 
-# fail WHY: this guest is of no use.
+# fail WHY: this guest cannot run the command.
 fail() {
 	echo "qpair-init: cannot go on: $1"
 	finish "failed $1"
@@ -47,7 +48,7 @@ for file in $modules; do
 	insmod "/modules/$file" || fail "insmod $file"
 done
 
-# The ports' names come after the ports, a little later than insmod returns.
+# The ports get their names a little after insmod has returned.
 name_ports() {
 	mkdir -p /dev/virtio-ports
 	for port in /sys/class/virtio-ports/*; do
@@ -67,9 +68,10 @@ open_ports() {
 	control=yes
 }
 
-# After a suspend no process can write to a port: virtcons_restore() of Linux 7.3
-# asks the host whether it has the port open before there is room for the
-# answer. So the driver has to begin anew, and only then can the output go out.
+# After a suspend no process can write to a port: virtcons_restore() of Linux
+# 7.3 asks the host whether it has the port open before there is a buffer for
+# the answer. So the driver must be bound again before the output can be
+# written.
 reopen_ports() {
 	exec 9>&-
 	control=''
@@ -116,7 +118,7 @@ else
 fi
 echo "status $status" >&9
 
-# What the command left running holds files of the device.
+# Processes that the command left running may hold files of the device.
 cd /
 kill -9 -1
 if [ -n "$module" ] && [ -d /sys/module/qpair ]; then
@@ -131,8 +133,8 @@ if [ -n "$module" ] && [ -d /sys/module/qpair ]; then
 	done
 fi
 if [ -n "$leaks" ] && [ -e /sys/kernel/debug/kmemleak ]; then
-	# Objects younger than five seconds are not looked at, and one scan may
-	# still see a stale pointer.
+	# kmemleak skips objects younger than five seconds, and one scan may still see
+	# a stale pointer.
 	sleep 6
 	echo scan >/sys/kernel/debug/kmemleak
 	echo scan >/sys/kernel/debug/kmemleak

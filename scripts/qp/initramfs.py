@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The guest's file system: an initramfs, made anew for each run.
+"""The guest's file system: an initramfs, created for each run.
 
-Two archives one after the other, as the kernel takes them: the part that only
-depends on the kernel (busybox and the modules of a stock kernel) is kept in the
-cache; the part of this run holds init, the module, the tools and the command.
-They are not compressed: unpacking costs more in a guest than reading.
+It consists of two concatenated archives, as the kernel accepts them: the part that only depends on
+the kernel (busybox and the modules of a stock kernel) is in the cache; the part of this run has
+init, the module, the tools and the command. They are not compressed: in a guest decompression takes
+longer than reading.
 """
 
 import io
@@ -19,11 +19,10 @@ from qp import cache
 BUSYBOX = pathlib.Path("/bin/busybox")
 HERE = pathlib.Path(__file__).parent
 
-# Counts changes of the cached part.
+# Version of the cached part.
 RECIPE = 2
 
-# What a stock kernel has as modules and a guest needs: always, for --share,
-# and for a disk of --qemu-opt.
+# Modules of a stock kernel that a guest needs: always, for --share, and for a disk of --qemu-opt.
 ALWAYS = ["virtio_pci", "virtio_console"]
 SHARE = ["9pnet_virtio", "9p"]
 DISK = ["virtio_blk"]
@@ -67,7 +66,7 @@ class Cpio:
 
 
 def module_files(kernel, names):
-    """The files of modules and of all they need, in the order to load them."""
+    """The files of modules and of their dependencies, in load order."""
     needs = {}
     for line in (kernel.modules / "modules.dep").read_text().splitlines():
         path, _, rest = line.partition(":")
@@ -119,7 +118,7 @@ def fixed_part(kernel):
         for applet in base.output(BUSYBOX, "--list").split():
             if applet != "busybox":
                 cpio.link(f"bin/{applet}", "busybox")
-        # Programs that name an interpreter look in the usual places.
+        # Programs look for their interpreter in the usual places.
         for name in ("sbin", "usr"):
             cpio.link(name, "bin" if name == "sbin" else ".")
         cpio.file("etc/passwd", b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/tmp:/bin/sh\n")
@@ -137,8 +136,8 @@ def build(kernel, files, settings, command, archives=()):
     """The whole initramfs of a run, as bytes.
 
     `files` maps names to (contents, mode); `settings` become shell variables of
-    init; `command` is the text of the shell script that is the run; `archives` are
-    files with more, for which the fixed part has links, as /usr.
+    init; `command` is the text of the shell script to run; `archives` are additional archives, for
+    which the fixed part has links such as /usr.
     """
     cpio = Cpio()
     cpio.file("init", (HERE / "init.sh").read_bytes(), 0o755)

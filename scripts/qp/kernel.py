@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 """Kernels to run, and trees to build the module in.
 
-stock   Debian's newest amd64 image in the supported range, untouched. Its
+stock   Debian's newest amd64 image in the supported range, unmodified. Its
         header package has no Rust metadata, so the module's tree is made from
         the source package of the same version, with the configuration and the
         symbol versions of the header package.
 test    the newest supported series from source: small, with KUnit.
 debug   the same with every detector that sees Rust, built with LLVM.
 
-No patch version is named here: the archive moves on within weeks. What was
-found is printed, and kept until `--update`.
+No patch version is fixed here, since the archive changes within weeks. The version that was found
+is printed, and kept until `--update`.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from qp import cache
 
 
 def series_of(name):
-    """A series that Kbuild names."""
+    """A kernel series defined in Kbuild."""
     found = re.search(rf"^{name} := (\d+)\.(\d+)$", (base.TOP / "Kbuild").read_text(), re.MULTILINE)
     return int(found[1]), int(found[2])
 
@@ -32,17 +32,17 @@ def series_of(name):
 FIRST, LAST = series_of("OLDEST"), series_of("NEWEST")
 RANGE = " to ".join(f"{major}.{minor}" for major, minor in sorted({FIRST, LAST}))
 
-# Counts changes of the recipes below.
+# Version of the recipes below.
 RECIPE = 1
 
 CONFIGS = base.SCRIPTS / "kernel-configs"
 NAMES = ("stock", "test", "debug")
 
-# Gigabytes, as measured and rounded up, of a kernel's entry in the cache, and of the source that it is made of.
+# Gigabytes, measured and rounded up, of a kernel's entry in the cache, and of its source.
 SIZE = {"stock": 0.5, "test": 0.7, "debug": 0.9}
 SOURCE = 1.9
 
-# Which kernels are made of the same source.
+# Kernels that are built from the same source.
 SHARED = {"stock": ("stock",), "test": ("test", "debug"), "debug": ("test", "debug")}
 
 
@@ -54,9 +54,9 @@ class Kernel:
     release: str
     image: pathlib.Path
     tree: pathlib.Path
-    # Where its modules are, for a kernel that has some.
+    # The directory of its modules, if it has any.
     modules: pathlib.Path | None
-    # What to say to make, besides -C tree.
+    # Arguments of make besides -C tree.
     make: list[str]
 
 
@@ -77,7 +77,7 @@ def outside(what):
 
 
 def find_stock():
-    """The newest image with the headers and the source of its very version."""
+    """The newest image with the headers and the source of the same version."""
     archive.update()
     found = []
     for package in archive.names("linux-image-"):
@@ -109,7 +109,8 @@ def source_folder(version):
 
 
 def has_source(name, version):
-    """Is the source of a kernel there? That of the last build is taken for it where the version is not known."""
+    """Whether the source of a kernel exists; if the version is not known, that of the last
+    build."""
     if version:
         return cache.complete(source_folder(version))
     trees = (tree for other in SHARED[name] for tree in (base.CACHE / "kernel").glob(f"{other}-*/"))
@@ -117,17 +118,18 @@ def has_source(name, version):
 
 
 def takes(names, version=None):
-    """Gigabytes that the build of some kernels takes, and what they are made of, once, where it is not there."""
+    """Gigabytes for the build of some kernels, and for their sources, each once if it does not
+    exist."""
     sources = {SHARED[name] for name in names if not has_source(name, version)}
     return sum(SIZE[name] for name in names) + SOURCE * len(sources)
 
 
 def source(series, version):
-    """A kernel source tree, unpacked and otherwise untouched."""
+    """A kernel source tree, unpacked and otherwise unmodified."""
 
     def build(folder):
         package = archive.download(f"linux-source-{series}", version)
-        # A tree that was unpacked halfway is unpacked again.
+        # A partially unpacked tree is unpacked again.
         shutil.rmtree(folder / "tree", ignore_errors=True)
         (folder / "tree").mkdir()
         base.step(
@@ -145,7 +147,8 @@ def source(series, version):
 
 
 def begun(folder, from_source):
-    """The tree to go on with; not of another source, for make tells by the time only what it has to make again."""
+    """The tree of an interrupted build; not of another source, since make decides by time stamps
+    what to build again."""
     tree = folder / "tree"
     if (tree / "source").is_symlink() and (tree / "source").resolve() != from_source.resolve():
         shutil.rmtree(tree)
@@ -173,14 +176,14 @@ def build_stock(folder):
         f"preparing the module tree of {release}",
         ["make", f"-j{base.JOBS}", "-C", from_source, f"O={tree}", f"KERNELRELEASE={release}", "prepare", "modules_prepare"],
     )
-    # prepare regenerates the name from the source; modules take it from here.
+    # prepare regenerates the release from the source; modules take it from this file.
     (tree / "include/config/kernel.release").write_text(release + "\n")
     shutil.copyfile(headers / "Module.symvers", tree / "Module.symvers")
     modules = next(debian.glob(f"**/lib/modules/{release}/kernel"), None)
     image = next(debian.glob(f"**/vmlinuz*"), None)
     if modules is None or image is None:
-        raise base.Fail(f"the packages of {release} hold no kernel where it was expected", "mend scripts/qp/kernel.py")
-    # Debian's folder is merged into /usr: depmod is told where to look.
+        raise base.Fail(f"the packages of {release} have no kernel in the expected place", "correct scripts/qp/kernel.py")
+    # Debian's /lib is merged into /usr: pass the directory to depmod.
     base.step("listing the modules", ["depmod", "-b", modules.parents[3], release], quiet=True)
     (folder / "modules").unlink(missing_ok=True)
     (folder / "modules").symlink_to(modules.parent)
@@ -197,7 +200,7 @@ def fragments(name):
 
 
 def wanted(name):
-    """The options that a kernel is asked to have; a later fragment wins."""
+    """The options of a kernel's configuration; a later fragment takes precedence."""
     options = {}
     for part in fragments(name):
         for line in part.read_text().splitlines():
@@ -227,7 +230,7 @@ def build_own(name, folder):
     if missed:
         raise base.Fail(
             f"the {name} kernel cannot have {', '.join(missed)}",
-            "its dependencies moved: mend scripts/kernel-configs",
+            "its dependencies have changed: correct scripts/kernel-configs",
         )
     base.step(f"building the {name} kernel {version}", ["nice", *make, "bzImage", "modules"])
     (folder / "vmlinuz").unlink(missing_ok=True)
@@ -245,7 +248,7 @@ def folder_of(name):
 
 
 def get(name):
-    """A kernel by its name, built if need be."""
+    """A kernel by its name, built if necessary."""
     build = build_stock if name == "stock" else lambda folder: build_own(name, folder)
     folder = cache.entry(folder_of(name), build)
     modules = folder / "modules"
@@ -261,14 +264,14 @@ def get(name):
 
 def run(argv):
     parser = argparse.ArgumentParser(
-        prog="scripts/kernel", description="Get or build a kernel, and print where its parts are."
+        prog="scripts/kernel", description="Download or build a kernel, and print the paths of its parts."
     )
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("--tree", action="store_true", help="the tree to build modules in (make -C TREE M=...)")
     parser.add_argument("--image", action="store_true", help="the image to boot")
-    parser.add_argument("--release", action="store_true", help="what uname -r says")
-    parser.add_argument("--modules", action="store_true", help="the folder of its modules, if it has one")
-    parser.add_argument("--update", action="store_true", help="forget the version found, and look again")
+    parser.add_argument("--release", action="store_true", help="the output of uname -r")
+    parser.add_argument("--modules", action="store_true", help="the directory of its modules, if it has one")
+    parser.add_argument("--update", action="store_true", help="forget the version that was found, and search again")
     args = parser.parse_args(argv)
     if args.update:
         cache.forget(folder_of(args.name))

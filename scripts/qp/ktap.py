@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Counts results: of KTAP, and of what `cargo test` prints."""
+"""Counts the results in KTAP, and in the output of `cargo test`."""
 
 import dataclasses
 import re
@@ -10,7 +10,7 @@ class Count:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
-    # What failed, by name.
+    # The names of failed tests.
     bad: list[str] = dataclasses.field(default_factory=list)
 
     def add(self, other, prefix=""):
@@ -36,14 +36,14 @@ PLAN = re.compile(r"^\s*1\.\.(\d+)")
 
 
 def of_ktap(text):
-    """Counts the leaves: a line whose subtests stand above it is only their sum."""
+    """Counts the leaves: a line with subtests above it is only their sum."""
     count, deepest = Count(), 0
     for line in text.splitlines():
         match = RESULT.match(line)
         if not match:
             continue
         depth, (bad, name, comment) = len(match[1]), (match[2], match[4], match[5] or "")
-        # Subtests are indented and come before the line that sums them up.
+        # Subtests are indented and precede the line with their sum.
         is_sum, deepest = depth < deepest, depth
         if is_sum:
             continue

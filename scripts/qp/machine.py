@@ -16,8 +16,8 @@ APPEND = [
     "watchdog_thresh=30", "rcupdate.rcu_cpu_stall_timeout=60", "random.trust_cpu=on",
 ]  # fmt: skip
 
-# kmemleak sees no leak of slab objects without the owner tracking, KASAN
-# reports the first error only, and a report must not fall out of the buffer.
+# Without owner tracking kmemleak detects no leak of slab objects; without kasan_multi_shot KASAN
+# reports only the first error; and the buffer must hold all reports.
 APPEND_DEBUG = ["slab_debug=U", "kasan_multi_shot", "log_buf_len=8M", "kmemleak=on", "hung_task_panic=0"]
 
 APPEND_IOMMU = ["intel_iommu=on", "iommu.strict=1", "iommu.passthrough=0"]
@@ -29,8 +29,8 @@ PORTS = ["control", "stdin", "stdout", "stderr"]
 def kvm_works():
     """Whether KVM can run a guest.
 
-    /dev/kvm alone proves nothing: some virtual machines offer one that creates
-    guests and cannot run them. Those have no vmx or svm.
+    /dev/kvm alone is not enough: in some virtual machines it can create guests, but not run them.
+    Those have no vmx or svm.
     """
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return False
@@ -39,13 +39,13 @@ def kvm_works():
 
 
 class Machine:
-    """Collects QEMU's words, and the sockets that it shares with us."""
+    """Collects QEMU's arguments, and its sockets to this process."""
 
     def __init__(self, emulator):
         self.words = [str(emulator), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
         for folder in qemu.firmware(pathlib.Path(emulator)):
             self.words += ["-L", str(folder)]
-        # What QEMU gets from us: its ends of sockets, and the initramfs.
+        # Descriptors that QEMU inherits: its ends of sockets, and the initramfs.
         self.passed = []
         self.ours = {}
 
@@ -53,7 +53,7 @@ class Machine:
         self.words += [str(word) for word in words]
 
     def channel(self, name):
-        """A character device of QEMU whose other end is ours."""
+        """A character device of QEMU whose other end this process has."""
         here, there = socket.socketpair()
         self.ours[name] = here
         self.chardev(name, there)
@@ -63,7 +63,7 @@ class Machine:
         self.add("-chardev", f"socket,id={name},fd={end.fileno()}")
 
     def memory_file(self, data):
-        """A file that is gone with QEMU, by the name under which QEMU finds it."""
+        """A file that ends with QEMU, by the name under which QEMU opens it."""
         file = os.fdopen(os.memfd_create("initramfs"), "wb")
         file.write(data)
         file.flush()
@@ -74,7 +74,7 @@ class Machine:
         return [end.fileno() for end in self.passed]
 
     def handed_over(self):
-        """QEMU runs: what it got is its own."""
+        """Closes the descriptors that the running QEMU has inherited."""
         for end in self.passed:
             end.close()
 
@@ -86,7 +86,7 @@ def accelerator(args):
         if args.smp not in (None, 1):
             raise base.Fail("--icount runs one processor", "leave out --smp")
         if args.iothread:
-            raise base.Fail("--icount has no threads that run when they like", "leave out --iothread")
+            raise base.Fail("--icount permits no threads that run at any time", "leave out --iothread")
         return ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-cpu", "max,la57=off", "-smp", "1"]
     smp = ["-smp", f"{args.smp or 2}" + (f",maxcpus={args.maxcpus}" if args.maxcpus else "")]
     if args.accel == "kvm" or (args.accel == "auto" and kvm_works()):
@@ -95,7 +95,7 @@ def accelerator(args):
 
 
 def devices(machine, args):
-    """Each device behind a root port of its own, so that it can be pulled."""
+    """Puts each device behind a root port of its own, so that it can be unplugged."""
     for number in range(args.devices):
         options = [f"id=qpair{number}", f"bus=port{number}"]
         if args.eqs is not None:
@@ -111,7 +111,7 @@ def devices(machine, args):
 
 
 def build(args, emulator, kernel, initramfs):
-    """The machine for a run; `initramfs` are its bytes."""
+    """The machine for a run; `initramfs` is the content of its initramfs."""
     debug = kernel.name == "debug"
     machine = Machine(emulator)
     kvm = "kvm" in (words := accelerator(args))[1]
@@ -130,12 +130,12 @@ def build(args, emulator, kernel, initramfs):
     for port in PORTS:
         machine.channel(port)
         machine.add("-device", f"virtserialport,bus=ports.0,chardev={port},name=qpair.{port}")
-    # The guest's own line to the monitor: QEMU talks to itself over a pair.
+    # The guest's own connection to the monitor: a socket pair whose both ends QEMU has.
     for name, end in zip(("qmp", "qmpmonitor"), socket.socketpair()):
         machine.chardev(name, end)
     machine.add("-device", "virtserialport,bus=ports.0,chardev=qmp,name=qpair.qmp")
     machine.add("-mon", "chardev=qmpmonitor,mode=control")
-    # Ours, on which we hear that the guest sleeps.
+    # The monitor of this process, which reports that the guest sleeps.
     machine.channel("monitor")
     machine.add("-mon", "chardev=monitor,mode=control")
     if args.share:
@@ -152,8 +152,8 @@ def build(args, emulator, kernel, initramfs):
         machine.add("-trace", f"enable={pattern}")
     append = [*APPEND, *(APPEND_DEBUG if debug else []), *(APPEND_IOMMU if args.iommu else [])]
     append += ["nokaslr"] if args.gdb else []
-    # The boot counts the timer's ticks while it spins, and panics when a busy machine gave QEMU no time for them. Not
-    # needed under -icount, where time is the guest's own.
+    # The boot counts the timer's ticks in a loop, and panics if a busy machine did not schedule
+    # QEMU for them. Not needed under -icount, where time is the guest's own.
     append += [] if args.icount else ["no_timer_check"]
     machine.add("-append", " ".join([*append, *args.append]))
     return machine

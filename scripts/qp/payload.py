@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a guest gets from the checkout: the module and the static programs.
+"""The guest's files from the checkout: the module and the static programs.
 
 Programs: each binary of a Cargo package below tools/ goes to /bin, those of
-tools/selftests to /selftests; each C file below tools/ that has a `main` is a
-program too. A package that is of no use in a guest says so in its manifest:
+tools/selftests to /selftests; each C file below tools/ that has a `main` is a program too. A
+package that is not for guests declares it in its manifest:
 
 	[package.metadata.qpair]
 	host-only = true
@@ -24,7 +24,7 @@ BUILD = base.TOP / "build"
 WARNING = re.compile(r"^(warning|.*: warning|.*\bWARNING: modpost)\b.*", re.MULTILINE)
 
 
-# No warning goes unseen; for the strict build.
+# The strict build turns warnings into errors.
 STRICT = ["KRUSTFLAGS=-Dwarnings", "KCFLAGS=-Werror"]
 
 
@@ -39,7 +39,7 @@ def module(kernel, strict=False, clippy=False):
 
 
 def make_modules(name, kernel, source, out, extra):
-    """Has the kernel's make build the modules of a folder, and shows warnings."""
+    """Builds the modules of a directory with the kernel's make, and prints warnings."""
     out.mkdir(parents=True, exist_ok=True)
     log = out / "log"
     base.step(
@@ -55,7 +55,7 @@ def make_modules(name, kernel, source, out, extra):
 
 
 def own_tree(image):
-    """A kernel of the user's: PATH, with KDIR for its modules."""
+    """The user's kernel: PATH, with KDIR for its modules."""
     tree = os.environ.get("KDIR")
     release = "?"
     if tree:
@@ -77,13 +77,14 @@ def packages():
 
 
 def programs(only=None):
-    """The static programs for guests: a map of names in it to paths. `only` is a Cargo package: no others are built."""
+    """The static programs for guests: a map of names in the guest to paths. With `only`, a Cargo
+    package, no others are built."""
     ours = {name: stripped(path) for name, path in with_symbols(only).items()}
     return ours if only else {**ours, **c_programs()}
 
 
 def stripped(path):
-    """A program without its symbols: a guest has it in its memory."""
+    """A program without its symbols, since the guest keeps it in memory."""
     copy = BUILD / "stripped" / path.name
     if not copy.exists() or copy.stat().st_mtime_ns < path.stat().st_mtime_ns:
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +93,7 @@ def stripped(path):
 
 
 def with_symbols(only=None):
-    """The programs of Cargo packages as they were built, by which an address is found in the source."""
+    """The programs of Cargo packages with symbols, to find the source of an address."""
     if not (base.TOP / "tools").is_dir():
         return {}
     found, names = {}, []

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Peers: what qpair is compared with, in the same boot.
+"""Peers, with which qpair is compared in the same boot.
 
-    rxe     soft-RoCE, an RDMA device that the kernel plays: perftest's ib_write_bw
-    nvme    an NVMe drive that QEMU plays, with nothing behind it: fio
+    rxe     soft-RoCE, an RDMA device in software: perftest's ib_write_bw
+    nvme    an NVMe drive emulated by QEMU, without storage: fio
     memcpy  the guest's own processor
 
-The programs are Debian's, the modules those of the stock kernel. Both come with the
-first measurement, into a cache entry of their own: an archive with these programs
-and the libraries that they load, which a guest unpacks over its file system.
+The programs are Debian's, the modules those of the stock kernel. The first measurement downloads
+both into a cache entry of their own: an archive with these programs and their libraries, which a
+guest unpacks over its file system.
 
-What a shared machine does in a second says little, and in the next one it may be half
-of that. So there are rounds, in each of which everything is measured for a while, one
-after the other; a ratio is of two measurements of the same round, and a figure is the
-median of a ratio over the rounds. A round before them is left out: in it the emulator
-translates what will run, and qpair tells how much of it takes so long.
+The speed of a shared machine may change by half from one second to the next. So there are rounds,
+in each of which everything is measured for a while, one after the other; a ratio is of two
+measurements of the same round, and a figure is the median of a ratio over the rounds. A warm-up
+round is discarded: in it the emulator translates the code, and qpair reports how many operations
+take the time of a measurement.
 
 Two boots: one without an IOMMU, with all peers; and one with an IOMMU and two devices,
 of which one is translated, as all are by default, and the other is not.
@@ -34,19 +34,19 @@ from qp import machine
 
 PACKAGES = ("fio", "ibverbs-providers", "iproute2", "perftest")
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
-# How a library is found: some are in a folder of their own.
+# Where libraries are found: some are in a directory of their own.
 PLACES = (LIBRARIES, f"{LIBRARIES}/ceph")
 PROGRAMS = ("usr/bin/fio", "usr/bin/ib_write_bw", "usr/bin/rdma")
 PROVIDER = f"{LIBRARIES}/libibverbs/librxe-rdmav34.so"
 LOADER = "usr/lib64/ld-linux-x86-64.so.2"
 DATA = ("etc/libibverbs.d/rxe.driver",)
 MODULES = ("ib_uverbs", "nvme", "rdma_rxe")
-# Counts changes of what the archive holds.
+# Version of the archive's contents.
 RECIPE = 1
 
 
 def packages(folder):
-    """The programs with all that they need, unpacked."""
+    """The programs with all their dependencies, unpacked."""
     status = folder / "status"
     status.touch()
     downloads = folder / "archives"
@@ -54,7 +54,7 @@ def packages(folder):
     archive.update()
     base.step(
         "downloading fio and perftest",
-        # As for a machine without any package, so that all that they need is there.
+        # As on a machine without any package, so that apt downloads all dependencies.
         ["apt-get", *archive.OPTIONS, "-o", f"Dir::State::status={status}", "-o", f"Dir::Cache::archives={downloads}",
          "-o", "APT::Install-Recommends=false", "--yes", "--download-only", "install", *PACKAGES],
     )  # fmt: skip
@@ -71,20 +71,20 @@ def needed(tree):
     path = ":".join(str(tree / place) for place in PLACES)
     for name in (*PROGRAMS, PROVIDER):
         if not (tree / name).exists():
-            raise base.Fail(f"the packages {', '.join(PACKAGES)} hold no {name}", "mend scripts/qp/peers.py")
+            raise base.Fail(f"the packages {', '.join(PACKAGES)} hold no {name}", "correct scripts/qp/peers.py")
         found[name.removeprefix("usr/")] = tree / name
-        # The loader's own word on what it would load.
+        # Ask the loader for the libraries.
         for line in base.output(tree / LOADER, "--library-path", path, "--list", tree / name).splitlines():
             library = re.search(r"(\S+) => (\S+)", line)
             if library and not library[2].startswith(f"{tree}/"):
-                raise base.Fail(f"the packages {', '.join(PACKAGES)} hold no {library[1]}", "mend scripts/qp/peers.py")
+                raise base.Fail(f"the packages {', '.join(PACKAGES)} hold no {library[1]}", "correct scripts/qp/peers.py")
             if library:
                 found[str(pathlib.Path(library[2]).relative_to(tree / "usr"))] = pathlib.Path(library[2])
     return found | {name: tree / name for name in DATA}
 
 
 def guest_archive(kernel):
-    """What a guest needs of peers, for a stock kernel: a cpio archive."""
+    """The peers' files for a guest with a stock kernel: a cpio archive."""
 
     def build(folder):
         base.need_space(1)
@@ -120,15 +120,16 @@ NVME = (
     " -device pcie-root-port,id=nvmeport,chassis=100,slot=100"
     " -device nvme,drive=null,serial=null,bus=nvmeport"
 )
-# The device works in a thread of its own: beside that of a processor that polls, not in turns with the main loop.
+# The device's core has a thread of its own: it runs beside a polling processor, not in turns with
+# the main loop.
 GUEST = ["--iothread", "--smp", "2", "--mem", "2G", "--timeout", TIMEOUT]
 
-# NAME CMD...: what CMD reports is in /tmp/NAME, and becomes a report of NAME.
+# NAME: prints the contents of /tmp/NAME as the report of NAME.
 COMMON = f"""
 seconds={SECONDS}
 fail() {{ echo "qpair: error: $*" >&2; exit 1; }}
 tell() {{ [ -s /tmp/$1 ] || fail "$1 reported nothing"; echo '"'$1'"'; cat /tmp/$1; }}
-# NAME COUNT WORDS...: as many operations as took so long the last time, or COUNT.
+# NAME COUNT WORDS...: as many operations as fit into the time according to the last run, or COUNT.
 bench() {{
 	name=$1 count=$2
 	shift 2
@@ -137,7 +138,7 @@ bench() {{
 	next $name messages_per_second 1
 	tell $name
 }}
-# NAME FIELD UNIT: how many it will be.
+# NAME FIELD UNIT: stores the next count.
 next() {{ awk -v field=$2 -v scale=$((seconds * $3)) '$1 ~ field {{ print int($2 * scale + 1000) }}' /tmp/$1 > /tmp/$1.count; }}
 rounds() {{
 	for round in $(seq 0 {ROUNDS}); do
@@ -153,7 +154,7 @@ PEERS = (
 while read -r file; do insmod /modules/$file || fail "insmod $file"; done < /modules/peers
 rdma link add rxe0 type rxe netdev lo || fail "no soft-RoCE over lo"
 echo 20000 > /tmp/rxe.count
-# NAME WORDS...: with a count, as a busy machine may give it no turn in a time.
+# NAME WORDS...: with a count, since a busy machine may not schedule it within a given time.
 writes() {
 	said=/tmp/$1
 	shift
@@ -201,7 +202,7 @@ group=/sys/bus/pci/devices/$2/iommu_group/type
 echo $2 > unbind && echo identity > $group && echo $2 > bind ||
 	fail "the IOMMU of $2 cannot be switched off: $(cat $group)"
 cd /
-# FUNCTION: its device's file.
+# FUNCTION: prints the device file of a function.
 file() { ls /sys/bus/pci/devices/$1/misc; }
 case $(cat /sys/bus/pci/devices/$1/iommu_group/type) in DMA*) ;; *) fail "$1 is not translated" ;; esac
 translated=$(file $1) identity=$(file $2)
@@ -213,19 +214,19 @@ rounds "with and without an IOMMU"
 """
 )
 
-# What a report says.
+# The rate in a report.
 VALUES = {
     "write64": lambda report: report["messages_per_second"],
     "rxe": lambda report: report["results"]["MsgRate"] * 1e6,
     "nvme": lambda report: report["jobs"][0]["read"]["iops"],
     "write1m": lambda report: report["bytes_per_second"],
-    # The faster way.
+    # The faster of the two ways.
     "memcpy": lambda report: max(report.values()),
     "translated": lambda report: report["bytes_per_second"],
     "identity": lambda report: report["bytes_per_second"],
 }
 
-# Figure: what is divided by what.
+# Figure: dividend and divisor.
 RATIOS = {
     "timed_write64_vs_rxe": ("write64", "rxe"),
     "timed_write64_vs_nvme": ("write64", "nvme"),
@@ -235,7 +236,7 @@ RATIOS = {
 
 
 def rates(reports):
-    """{name: [a rate for each round]} of a guest's reports: a name, what it reported, and so on."""
+    """{name: [a rate for each round]} of a guest's reports: a name, its report, and so on."""
     found = {}
     for name, report in zip(reports[::2], reports[1::2], strict=True):
         found.setdefault(name, []).append(VALUES[name](report))
@@ -253,12 +254,12 @@ def ratios(found):
 
 
 def run_guest(script, *words):
-    remedy = "what it said is above; on a machine with other work, try again when it is quiet"
+    remedy = "its output is above; on a busy machine, try again later"
     return rates(guest.reports("measuring peers", [*GUEST, *words], script, remedy))
 
 
 def measure():
-    """What was measured: the ratios, what they are of, and on what."""
+    """The measurements: the ratios, their rates, and the machine."""
     kernel = kernels.get("stock")
     found = {
         **run_guest(PEERS, "--archive", guest_archive(kernel), "--qemu-opt", NVME),
@@ -273,7 +274,7 @@ def measure():
 
 
 def summary(found):
-    """The ratios with their spread, for people."""
+    """The ratios with their spread, as text."""
     lines = [f"{ROUNDS} rounds on {found['kernel']}, under {found['accelerator'].upper()}:"]
     for name, ratio in found["ratios"].items():
         lines.append(f"{name:26} {ratio['median']:8.2f}  ({ratio['least']:.2f} to {ratio['largest']:.2f})")

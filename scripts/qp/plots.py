@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Plots: what was measured (qp/sweeps.py), as SVG.
+"""Plots of measurements (qp/sweeps.py), as SVG.
 
-Pure: a description of data in, a text out, and the same text each time. A plot is
-a dict, which is also what is written beside it as JSON:
+A pure function: the same data give the same SVG text each time. A plot is described by a dict,
+which is also written beside it as JSON:
 
     title   over the plot
-    x, y    what the axes are; y may be logarithmic ("log": true) or begin at 0
+    x, y    labels of the axes; y may be logarithmic ("log": true) or begin at 0
             ("from_zero": true)
-    at      labels of x, one for each place: places are evenly spaced, so that powers of
+    at      labels of x, one for each point: points are evenly spaced, so that powers of
             two are too. "labels": N shows about N of them
-    series  {name: [a value for each place, or null]}
+    series  {name: [a value for each point, or null]}
 
-What else is in it says how it was measured, and is not drawn.
+Other keys describe the measurement, and are not drawn.
 
-pygal draws. It is no package of the build root, as only this needs it: three small
-packages of the same archive, without scripts, unpacked in the cache.
+pygal draws. It is not in the build root, since only this module needs it: three small packages of
+the same archive, without scripts, are unpacked in the cache.
 """
 
 import math
@@ -27,9 +27,9 @@ from qp import base
 from qp import cache
 
 PACKAGES = ("python3-pygal", "python3-importlib-metadata", "python3-zipp")
-# Bytes of a picture: those that are kept are in the repository.
+# Maximum bytes of a picture, since accepted ones are in the repository.
 LARGEST = 60_000
-# So many places are a line without dots.
+# With so many points the line has no dots.
 MANY = 30
 COLOURS = ("#1f5fa8", "#d1650c", "#2b8a3e", "#8f3fa8", "#5c5c5c")
 
@@ -59,7 +59,7 @@ def library():
 
 
 def check(plot):
-    """A Fail if the data are not what a plot is."""
+    """Raises a Fail if the data are not a valid plot."""
     short = [name for name, values in plot["series"].items() if len(values) != len(plot["at"])]
     if short:
         raise base.Fail(f"{plot['title']}: no value for each place: {', '.join(short)}")
@@ -71,7 +71,7 @@ def check(plot):
 
 
 def known(plot):
-    """All values that there are."""
+    """All values that are not null."""
     return [value for line in plot["series"].values() for value in line if value is not None]
 
 
@@ -82,7 +82,7 @@ def decades(values):
 
 
 def shown(value):
-    """A number as people write it."""
+    """A number in readable form."""
     if value is None:
         return ""
     if value == 0 or 0.01 <= abs(value) < 100:
@@ -137,7 +137,7 @@ def svg(plot, pygal=None):
     chart.x_labels_major_every = max(1, len(plot["at"]) // plot.get("labels", len(plot["at"])))
     for name, values in plot["series"].items():
         chart.add(name, values)
-    # Without its date, and what scripts would want to know.
+    # Without the date, and without scripts.
     text = re.sub(r"<!--.*?-->|<script.*?</script>", "", chart.render(is_unicode=True), flags=re.DOTALL) + "\n"
     if len(text) > LARGEST:
         raise base.Fail(f"{plot['title']}: a picture of {len(text)} bytes")

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Where the instructions of a counted figure go, by function.
+"""Lists the instructions of a counted figure by function.
 
     scripts/profile process      a 64-byte WRITE of a process
     scripts/profile fast         one of the kernel's own client
 
 A workload of qp/figures.py runs in two guests under -icount, with a small count in one and a
-large one in the other, while a plugin of QEMU's (tools/bench/profile.c) counts how
-often each instruction ran. What both did, boot and all, cancels: the difference, for each operation, is
-shown by function, as it stands in the source: what the compiler has put into its caller is
-told apart, from the debug information.
+large one in the other, while a QEMU plugin (tools/bench/profile.c) counts how often each
+instruction ran. The common part, including the boot, cancels: the difference per operation is shown
+by function of the source. Inlined functions are listed separately, from the debug information.
 
-Addresses are the same in each guest (nokaslr, norandmaps). What lies where is told by a third one, for
-much output is much work. The kernel's own functions have names and no more.
+Addresses are the same in each guest (nokaslr, norandmaps). A third guest prints the symbols and
+mappings, since so much output would disturb the measurement. For the kernel's own functions only
+the symbols are known.
 """
 
 import argparse
@@ -30,20 +30,21 @@ from qp import qemu
 
 OUT = payload.BUILD / "bench"
 SOURCE = base.TOP / "tools/bench/profile.c"
-# What two boots may differ by, of what is counted, and how much longer a run may get for that.
+# The allowed difference of two boots, as a part of the count, and the maximum factor of a longer
+# run.
 LITTLE = 0.02
 LONGEST = 50
 
 FIXED = ["--append", "nokaslr norandmaps"]
 
-# Tells what lies where; of a program, while it runs.
+# Prints symbols, sections and, while a program runs, its mappings.
 WHERE = r"""
 awk '$2 ~ /^[tTwW]$/ { print "symbol", $1, $3, $4 }' /proc/kallsyms
 for section in /sys/module/qpair/sections/.*text*; do echo "section ${section##*/} $(cat $section)"; done
 work() {
 	[ "$1" != kernel ] || return 0
 	"$@" > /dev/null &
-	# Not yet what it is to be.
+	# Wait for exec().
 	while ! grep -q "/$1\$" /proc/$!/maps; do kill -0 $! || exit; done
 	while read -r range rights offset _ _ name; do
 		case $rights,$name in r-xp,/*) echo "map ${range%-*} $offset $name" ;; esac
@@ -56,12 +57,12 @@ kernel() { loopback "$@"; }
 work() { "$@" > /dev/null || exit; }
 """
 
-# Instructions for each operation below which a function is not worth a line.
+# Functions with fewer instructions per operation are not listed.
 LEAST = 0.05
 
 
 def plugin():
-    """The plugin, built for our QEMU."""
+    """The plugin, built for the project's QEMU."""
     emulator = qemu.binary()
     library = payload.BUILD / "c/profile.so"
     library.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +78,7 @@ def plugin():
 
 
 def run_guest(what, name, count, prelude, *options):
-    """A workload in a guest; what it said, line by line."""
+    """Runs a workload in a guest; returns its output, line by line."""
     command, _, _ = figures.WORKLOADS[name]
     lines = [*figures.settings_of(name), f"work {command.replace('N', str(count))}"]
     said = OUT / "profile.said"
@@ -90,7 +91,7 @@ def run_guest(what, name, count, prelude, *options):
 
 
 def count(name, times, library):
-    """How often each address ran, with a count."""
+    """How often each address was executed, in a run with a given count."""
     ran = OUT / "profile.ran"
     run_guest(f"counting {name} with {times}", name, times, WORK, "--qemu-opt", f"-plugin {library},out={ran}")
     counts = collections.Counter()
@@ -104,7 +105,7 @@ def count(name, times, library):
 
 
 class Places:
-    """What lies where in the guest."""
+    """The symbols and mappings of the guest."""
 
     def __init__(self, said, programs, module):
         self.module = module
@@ -137,7 +138,7 @@ class Places:
 
 @functools.cache
 def segment(path):
-    """What has to be added to an offset in the file of a program's code, for its address there."""
+    """The difference of address and file offset in a program's code segment."""
     for line in base.output("readelf", "-lW", path).splitlines():
         words = line.split()
         if words[:1] == ["LOAD"] and "E" in words[6:8]:
@@ -146,18 +147,18 @@ def segment(path):
 
 
 def names(path, section, addresses):
-    """The function of the source that each address is of."""
+    """The source function of each address."""
     words = ["addr2line", "-e", path, "-f", "-i", "-C", "-a", *(["-j", section] if section else [])]
     text = subprocess.run(
         [str(word) for word in words], input="".join(f"{address:x}\n" for address in addresses), stdout=subprocess.PIPE, text=True, check=True
     ).stdout
-    # An address, and for each function around it, innermost first, its name and its place.
+    # An address and, for each function around it, innermost first, its name and source line.
     parts = re.split(r"^0x[0-9a-f]+\n", text, flags=re.MULTILINE)[1:]
     return {address: short(part.splitlines()[0]) for address, part in zip(addresses, parts, strict=True)}
 
 
 def short(name):
-    """A name without the crate's hash, and without what it is generic over."""
+    """A name without the crate's hash and without generic arguments."""
     name = re.sub(r"\[[0-9a-f]{8,}\]|::h[0-9a-f]{16}$", "", name)
     before = None
     while before != name:
@@ -197,11 +198,11 @@ def table(name, total):
 
 
 def times_longer(noise, counted):
-    """By what a count has to grow that what two boots differ by is little beside it."""
+    """The factor by which a count must grow so that the difference of two boots is negligible."""
     if counted <= 0 or noise > LONGEST * LITTLE * counted:
         raise base.Fail(
-            f"two boots that did the same differ by {noise} instructions, and the workload by {counted}",
-            "run it again when the machine has less to do",
+            f"two equal boots differ by {noise} instructions, and the workload by {counted}",
+            "run it again when the machine is less busy",
         )
     return math.ceil(noise / (LITTLE * counted)) or 1
 
@@ -214,12 +215,12 @@ def run(argv):
     OUT.mkdir(parents=True, exist_ok=True)
     library = plugin()
     _, few, many = figures.WORKLOADS[args.workload]
-    said = run_guest("asking what lies where", args.workload, few, WHERE)
+    said = run_guest("reading symbols and mappings", args.workload, few, WHERE)
     less, again, more = (count(args.workload, times, library) for times in (few, few, many))
     noise = abs(less.total() - again.total())
     longer = times_longer(noise, more.total() - less.total())
     if longer > 1:
-        base.say(f"two boots differ by {noise} instructions, so that more are counted")
+        base.say(f"two boots differ by {noise} instructions; counting a longer run")
         many = few + longer * (many - few)
         more = count(args.workload, many, library)
     operations = (many - few) * figures.TIMES.get(args.workload, 1)

@@ -4,20 +4,18 @@
 Debian 13's own QEMU source package, with qemu/patches applied and this project's
 qemu/ as hw/misc/qpair. Two stages:
 
-1. QEMU without the device, configured and built once, shared by all checkouts;
-2. a checkout's own: a copy of that, source and objects, whose hw/misc/qpair is
-   a link to the checkout's qemu/, so that only the device is compiled and the
-   emulator linked. It is keyed by the checkout's path, so that two do not undo
-   each other's work, and an edit costs one cargo build and one link.
+1. QEMU without the device, configured and built once, shared by all checkouts; 2. a checkout's own:
+   a copy of that, source and objects, whose hw/misc/qpair is a link to the checkout's qemu/, so
+   that only the device is compiled and the emulator linked. It is keyed by the checkout's path, so
+   that two checkouts do not interfere, and an edit costs one cargo build and one link.
 
-A build of QEMU remembers its path and is done all over again elsewhere, so
-both stages see themselves at the same place, by a mount of the command's own.
+A build of QEMU depends on its path and would be repeated at another, so both stages are mounted at
+the same path, in a mount namespace of the command.
 
-What qemu/ has to provide: a meson.build, as of any folder below hw/misc. The
-device's model is a static library made by cargo of the package `qpair-ffi`;
-meson.build finds it in the top of QEMU's build folder, as libqpair_ffi.a.
-Trace points go to a file trace-events beside meson.build (and a one-line
-trace.h).
+qemu/ must have a meson.build, as any directory below hw/misc. The device's model is a static
+library that cargo builds from the package `qpair-ffi`; meson.build finds it in the top of QEMU's
+build directory, as libqpair_ffi.a. Trace points are in a file trace-events beside meson.build (with
+a one-line trace.h).
 """
 
 import argparse
@@ -29,7 +27,7 @@ from qp import base
 from qp import cache
 from qp import crates
 
-# Counts changes of the recipe.
+# Version of the recipe.
 RECIPE = 1
 
 PACKAGE = "qemu"
@@ -53,34 +51,34 @@ FLAGS = [
     "--disable-werror",
 ]
 
-# Gigabytes that either stage takes, the first with what it is made of.
+# Gigabytes that either stage takes, the first with its source.
 PRISTINE = 1
 COPY = 0.6
 
-# Where either stage sees itself.
+# The path at which each stage is mounted.
 PLACE = "/run/qpair-qemu"
 BINARY = "qemu-system-x86_64"
 
-# The package of the device's model, and what cargo makes of it.
+# The package of the device's model, and its library.
 MODEL = "qpair-ffi"
 LIBRARY = "libqpair_ffi.a"
 PROFILE = "device"
 
-# Faults of QEMU's own that the tests meet; each file says which.
+# Fixes for QEMU itself that the tests need; each file describes one.
 PATCHES = sorted((base.TOP / "qemu/patches").glob("*.patch"))
 
-# The devices that are compiled: a third of the files are not.
+# The devices that are compiled: this omits a third of the files.
 DEVICES = base.TOP / "qemu/devices.mak"
 
-# Changes to QEMU's own files: Debian's source has no firmware of others, and
-# the device has to be in the build.
+# Changes to QEMU's own files: Debian's source lacks third-party firmware, and the device must be
+# added to the build.
 BLOBS = ("pc-bios/meson.build", "if unpack_edk2_blobs", "if false")
 DEVICE = ("hw/misc/meson.build", None, "\nsubdir('qpair')\n")
 TRACE = ("meson.build", "    'hw/misc/macio',\n", "    'hw/misc/macio',\n    'hw/misc/qpair',\n")
 
 
 def edit(source, change):
-    """Replaces a text in a file of QEMU, or appends; once only."""
+    """Replaces a text in a file of QEMU, or appends it; only once."""
     path, old, new = change
     file = source / path
     text = file.read_text()
@@ -89,7 +87,7 @@ def edit(source, change):
     if old is not None and old not in text:
         raise base.Fail(
             f"QEMU's {path} lacks {old.strip()!r}",
-            "the source package moved: mend scripts/qp/qemu.py",
+            "the source package has changed: correct scripts/qp/qemu.py",
         )
     file.write_text(text + new if old is None else text.replace(old, new, 1))
 
@@ -131,8 +129,8 @@ def build_pristine(folder):
             at_place(folder, ["sh", "-c", f'cd {PLACE}/build && exec ../source/configure "$@"', "sh", *FLAGS]),
         )
     ninja("building QEMU (once)", folder)
-    # The option ROMs that load a kernel are 16-bit code that any x86 compiler
-    # makes, but configure wants one with 32-bit libraries.
+    # The option ROMs that load a kernel are 16-bit code that any x86 compiler can build, but
+    # configure requires one with 32-bit libraries.
     (folder / "build/pc-bios/optionrom/config.mak").write_text(
         "TOPSRC_DIR=../../../source\nCC=gcc\nOBJCOPY=objcopy\nPYTHON=python3\nEXTRA_CFLAGS=-m32\n"
     )
@@ -153,7 +151,8 @@ def folders():
 def build_own(folder, original):
     """A checkout's copy of the pristine build, not yet with the device.
 
-    Not of roms/, two thirds of the source: firmware for other machines, which this build has no rule for.
+    Omits roms/, two thirds of the source: firmware for other machines, for which this build has no
+    rule.
     """
     base.need_space(COPY)
     base.step(
@@ -170,7 +169,7 @@ def build_own(folder, original):
 
 
 def build_model(folder):
-    """The device's model; says whether it changed."""
+    """Builds the device's model; returns whether it changed."""
     with crates.target("model") as target:
         base.step(
             "building the device model",
@@ -182,13 +181,13 @@ def build_model(folder):
     kept = folder / "build" / LIBRARY
     if kept.exists() and kept.stat().st_mtime_ns == library.stat().st_mtime_ns:
         return
-    # ninja does not know this library: the emulator is linked again without it.
+    # ninja does not know this library: remove the emulator so that it is linked again.
     shutil.copy2(library, kept)
     (folder / "build" / BINARY).unlink(missing_ok=True)
 
 
 def binary(plain=False):
-    """The path of the emulator: this checkout's, or without the device."""
+    """The path of the emulator: this checkout's, or the one without the device."""
     original, own = folders()
     cache.entry(original, build_pristine)
     if plain:
@@ -203,7 +202,7 @@ def binary(plain=False):
 
 
 def firmware(emulator):
-    """The folders in which the emulator looks for firmware."""
+    """The directories in which the emulator looks for firmware."""
     return ["/usr/share/seabios", emulator.parent / "pc-bios/optionrom"]
 
 

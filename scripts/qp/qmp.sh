@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# In the guest: qmp COMMAND [NAME=VALUE]...: has QEMU run a monitor command,
+# In the guest: qmp COMMAND [NAME=VALUE]...: runs a command in QEMU's monitor,
 # prints its answer, and fails if that is an error. Values are JSON strings, or
-# as they stand with NAME:=VALUE. For example: qmp device_del id=qpair0
+# raw JSON with NAME:=VALUE. For example: qmp device_del id=qpair0
 command=$1
 shift
 arguments=

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of what judges others: run by `scripts/check scripts`."""
+"""Tests of the test scripts themselves: run by `scripts/check scripts`."""
 
 import argparse
 import contextlib
@@ -92,16 +92,16 @@ def found(line):
     return watched.report() is not None
 
 
-# A run of no guest, which is over after two seconds.
+# A run without a guest, with a timeout of two seconds.
 NO_GUEST = {"verbose": False, "timeout": 2.0, "shell": False, "trace": [], "gdb": False}
 
 
 class Machine:
-    """A shell in place of QEMU; its output is the guest's console."""
+    """A shell that replaces QEMU; its output is the guest's console."""
 
     def __init__(self, shell):
         here, self.there = socket.socketpair()
-        # sh knows no descriptor above 9, and there may be as many.
+        # sh supports no descriptor above 9, and the number may be larger.
         self.words = ["bash", "-c", f"exec >&{self.there.fileno()}; {shell}"]
         self.ours = {"console": here}
 
@@ -148,7 +148,7 @@ class Judges(unittest.TestCase):
             ([oops, panic], True),
             ([panic], False),
             ([other, oops, panic], False),
-            # From there on it may be the module's.
+            # After the start of init it may be the module's.
             ([init, oops, panic], False),
         ):
             watched = console.Console()
@@ -303,7 +303,7 @@ mod tests { use super::*; mod more { use super::super::super::qp; } }
             first, *_, last = imports.upwards({"data/eq.rs": below + text})
             self.assertIn(f"rust/data/eq.rs:{line}: ", first)
             self.assertEqual(last, imports.text_of_order())
-        # What stands on one line, what stands nowhere, and a folder's own file.
+        # Modules on one line, a module without a place, and a directory's own file.
         for name, text, what in (
             ("context.rs", "use crate::loopback::Loopback;", "rust/context.rs:1: loopback::Loopback, but loopback stands beside"),
             ("verbs/mod.rs", "", "rust/verbs has no place in ORDER"),
@@ -443,7 +443,7 @@ class Ends(unittest.TestCase):
     def assert_gone(self, pids):
         for pid in pids:
             with contextlib.suppress(OSError):
-                # Its parent may not have reaped it yet.
+                # The parent may not have reaped it yet.
                 self.assertRegex(pathlib.Path(f"/proc/{pid}/stat").read_text(), r"\) [ZX] ")
 
     def test_a_program_that_is_ended_leaves_nobody(self):
@@ -473,7 +473,7 @@ class Ends(unittest.TestCase):
 
 
 def report(seconds, **counters):
-    """What the guest says of a run, whose counters go on from the run before."""
+    """The guest's report of a run, whose counters continue those of the run before."""
     names = ("interrupts", "eqes", "eq-head-doorbells", "eq-masked-doorbells", "cq-head-doorbells", "cq-arm-doorbells")
     values = {name: counters.get(name.replace("-", "_"), 0) for name in names}
     return {"seconds": [10.0, 10.0 + seconds], "device": {"counters": values}}
@@ -481,7 +481,8 @@ def report(seconds, **counters):
 
 class Plots(unittest.TestCase):
     def test_what_a_run_begins_and_ends_with_cancels(self):
-        # Making the queue pairs: 0.5 s and 70 interrupts. An operation: 0.001 s and half an interrupt.
+        # Creating the queue pairs: 0.5 s and 70 interrupts. An operation: 0.001 s and half an
+        # interrupt.
         reports = [
             report(0.5, interrupts=1000),
             report(0.5 + 0.1, interrupts=1000 + 70 + 50),
@@ -524,7 +525,7 @@ class Plots(unittest.TestCase):
 
 
 def reports(**values):
-    """What a guest tells of qpair and of soft-RoCE, round by round."""
+    """A guest's reports about qpair and soft-RoCE, round by round."""
     rounds = zip(values["write64"], values["rxe"])
     return [
         word
@@ -535,7 +536,7 @@ def reports(**values):
 
 class Timed(unittest.TestCase):
     def test_a_ratio_is_of_a_round_and_a_figure_their_median(self):
-        # The first round is left out; in the third the machine was busy for both.
+        # The first round is discarded; in the third the machine was busy for both.
         ours, theirs = [1, 100, 10, 120, 90, 400], [1000, 10, 1, 10, 10, 10]
         rates = peers.rates(reports(write64=ours, rxe=theirs))
         self.assertEqual(rates["write64"], ours[1:])
@@ -572,7 +573,7 @@ class Timed(unittest.TestCase):
 
 class Series(unittest.TestCase):
     def said(self, major, minor):
-        """What Kbuild says of a kernel's series; nothing is built."""
+        """Kbuild's output for a kernel series, without a build."""
         command = ["make", "-n", "-f", base.TOP / "Kbuild", f"VERSION={major}", f"PATCHLEVEL={minor}"]
         return subprocess.run(command, capture_output=True, text=True).stderr
 
@@ -585,7 +586,7 @@ class Series(unittest.TestCase):
         for series in ((last, newest + 1), (last, 10 * newest), (last + 1, 0)):
             said = self.said(*series)
             self.assertRegex(said, r"qpair: warning: Linux .* is newer")
-            # It is shown with what the compiler warns of.
+            # It is shown with the compiler's warnings.
             self.assertTrue(payload.WARNING.search(said))
 
 
@@ -593,7 +594,8 @@ class Threads(unittest.TestCase):
     """Ratios of the device to itself."""
 
     def reports(self, thread):
-        """What a guest tells in which an IOThread does `thread` times as much, and a process 100 a second."""
+        """A guest's reports: 100 operations a second for each process, `thread` times as many with
+        an IOThread."""
         told = []
         for number in range(threads.ROUNDS + 1):
             for command, _, times in threads.WORKLOADS.values():

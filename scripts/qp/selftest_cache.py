@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of what leaves the cache and what stays, and of the room that is left: run with those of qp/selftest.py."""
+"""Tests of the removal of cache entries, and of the check for disk space: run with those of
+qp/selftest.py."""
 
 import errno
 import fcntl
@@ -22,7 +23,7 @@ from qp import space
 
 class Cache(unittest.TestCase):
     def setUp(self):
-        # Not in a folder that the build root has for itself.
+        # Not in a directory that the build root has for itself.
         folder = tempfile.TemporaryDirectory(dir="/tmp")
         self.addCleanup(folder.cleanup)
         self.top = pathlib.Path(folder.name)
@@ -44,7 +45,7 @@ class Cache(unittest.TestCase):
         cache.USED.clear()
 
     def put(self, name, checkout=None, days=0.0, complete=True, used=None):
-        """An entry that was made some days ago, and last used some days ago."""
+        """Creates an entry that was built some days ago, and last used some days ago."""
         folder = base.CACHE / name
         folder.mkdir(parents=True)
         (folder / "data").write_bytes(bytes(1 << 20))
@@ -362,7 +363,7 @@ class Space(unittest.TestCase):
                 self.addCleanup(patch.stop)
 
     def taken(self, *args, **more):
-        """The gigabytes that are asked for where none are left."""
+        """The gigabytes that are requested when none are left."""
         self.free = 0
         with self.assertRaises(base.Fail) as failure:
             space.need(*args, **more)
@@ -443,7 +444,7 @@ class Crates(unittest.TestCase):
         return mock.patch.object(base, "TOP", here)
 
     def build(self, target):
-        """What cargo leaves of a crate of the registry and of one of ours, and of a program of ours."""
+        """Cargo's files for a crate of the registry, for a crate and a program of the workspace."""
         for package, key, files in (
             ("anyhow", "0a", ("deps/libanyhow-0a.rlib", "deps/anyhow-0a.d", "build/anyhow-0a/output")),
             ("qpair-abi", "0b", ("deps/libqpair_abi-0b.rlib",)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of what runs the tests: run by `scripts/check scripts`."""
+"""Tests of qp/suite.py: run by `scripts/check scripts`."""
 
 import contextlib
 import io

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Is there room for what a command is going to make? Asked before it begins, not when the disk is full.
+"""Checks that there is enough disk space for a command before it starts.
 
-What is there already is not counted. So that a long run does not end half way,
-unused entries of the cache are removed first where there is too little.
+Existing results are not counted. If there is too little space, unused entries of the cache are
+removed first, so that a long run does not fail half way.
 """
 
 import os
@@ -13,14 +13,15 @@ from qp import cache
 from qp import kernel as kernels
 from qp import qemu
 
-# Gigabytes, as measured and rounded up, of what a checkout's own build/ grows to: with the tools, the device's model and
-# the modules, which all commands make, and with the host's tests beside them.
+# Final size of a checkout's own build/ in gigabytes, measured and rounded up: with the tools, the
+# device's model and the modules, which all commands build, and with the host's tests in addition.
 BUILD = 1.1
 HOST = 3.4
 
 
 def missing(names, emulator, host):
-    """What will be made, as (path, gigabytes): for kernels of these names, for QEMU, for the host's tests."""
+    """The results to be built, as (path, gigabytes): for kernels of these names, for QEMU, for the
+    host's tests."""
     build = base.TOP / "build"
     there = cache.size(build) / 1e9 if build.is_dir() else 0
     own = max(0, BUILD * emulator + HOST * host - there)
@@ -31,7 +32,8 @@ def missing(names, emulator, host):
 
 
 def short(parts):
-    """The first disk that has too little, as (path, gigabytes left, gigabytes taken); None if all have enough."""
+    """The first disk with too little space, as (path, gigabytes left, gigabytes needed); None if
+    all have enough."""
     disks = {}
     for path, size in parts:
         path.mkdir(parents=True, exist_ok=True)
@@ -45,7 +47,7 @@ def short(parts):
 
 
 def need(names, emulator=True, host=False):
-    """Fails if what will be made does not fit."""
+    """Raises a Fail if the results do not fit."""
     parts = missing(names, emulator, host)
     found = short(parts)
     if found and cache.prune():

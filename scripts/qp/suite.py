@@ -5,29 +5,27 @@
 
 layer   what runs
 host    `cargo test` of the workspace: rules, device model, ring code
-mutants the suites of the rules, of the device and of the library, under each wrong variant, which they have to catch;
+mutants the suites of the rules, of the device and of the library, under each wrong variant, which they must catch;
         every interleaving of small instances of the event path and of flow control; the order of memory of the rings
 device  the device in QEMU, without a guest: PCI, properties, DMA, reset, unplug
 kunit   the module's KUnit suites, in the test kernel
 stock   the tests of the plans on the stock kernel, without an IOMMU
 iommu   the same with one
 7.3     the same on the test kernel, which is of the newest series; skipped where the stock kernel is of that series
-debug   the same on the debug kernel, after its detectors were shown to fire
-figures counted figures against those that are kept in tools/bench/figures.json
+debug   the same on the debug kernel, after its detectors have reported planted bugs
+figures counted figures against those in tools/bench/figures.json
 
 How to add a test:
 - on the host: a `#[test]` anywhere in the Cargo workspace;
 - of the device in QEMU: a function of qemu/tests/device.py, and its line in TESTS;
 - in KUnit: a `#[test]` in a module marked `#[kunit_tests(name)]`, in rust/;
 - in a guest: a case of tools/selftests and its count in plan.toml, or another
-  tools/*/plan.toml. That file says which commands run in which guests, and how
-  many results each has to give; its head explains it. A command prints KTAP, or,
-  where the plan has no `tests`, it is one test by its exit status. A test fails
-  too when the kernel warns, when the module cannot be removed afterwards, and,
-  on the debug kernel, when memory leaks.
+  tools/*/plan.toml. That file lists the commands for each guest, and the number of results of each;
+  a comment at its top explains it. A command prints KTAP, or, if the plan has no `tests`, it is one
+  test by its exit status. A test also fails if the kernel warns, if the module cannot be removed
+  afterwards, and, on the debug kernel, if memory leaks.
 
-A layer that finds no test fails: silence is no success. The last line is the
-sum, and build/test.json has all of it.
+A layer that finds no test fails. The last line has the total, and build/test.json all results.
 """
 
 import argparse
@@ -59,10 +57,10 @@ from qp import space
 LAYERS = ("host", "mutants", "device", "kunit", "stock", "iommu", "7.3", "debug", "figures")
 KERNEL = {"stock": "stock", "iommu": "stock", "7.3": "test", "debug": "debug"}
 
-# Layers without guests of the plans run as a whole; what runs a part of them.
+# Layers without guests of the plans run as a whole; the command that runs a part of them.
 PARTS = {"host": "cargo test -p PACKAGE NAME"}
 
-# The kernel that a layer boots, and the layers that need none of it, nor QEMU.
+# The kernel that a layer boots, and the layers that need neither a kernel nor QEMU.
 BOOTS = {"kunit": "test", "figures": "stock", **KERNEL}
 ON_HOST = {"host", "mutants"}
 
@@ -95,7 +93,7 @@ def show_end(path, lines=60):
 
 
 def cargo(name, *args):
-    """Runs `cargo test`; its counts and its output, which is also kept."""
+    """Runs `cargo test`; returns its counts and its output, which is also stored."""
     log = kept(name)
     words = ["nice", "cargo", "test", "--locked", "--target-dir", base.TOP / "build/host", *args]
     with open(log, "wb") as out, base.started(words, cwd=base.TOP, stdout=out, stderr=subprocess.STDOUT) as process:
@@ -122,7 +120,8 @@ def host(_slower):
 
 
 def mutants(_slower):
-    """Layer: the wrong variants of rules and device, and the tests that caught each; all interleavings, and all orders of memory."""
+    """Layer: the wrong variants of rules and device, and the tests that caught each; all
+    interleavings and memory orders."""
     total = ktap.Count()
     for package, features, tests in (
         ("qpair-queue", "mutants,explore", ("mutants", "exhaust", "order")),
@@ -139,7 +138,7 @@ def mutants(_slower):
 
 
 def device(_slower):
-    """Layer: the device in QEMU, played by a program in place of a CPU."""
+    """Layer: the device in QEMU, driven by a program instead of a CPU."""
     emulator = qemu.binary()
     log = kept("device")
     search = [word for folder in qemu.firmware(emulator) for word in ("-L", folder)]
@@ -159,7 +158,7 @@ def device(_slower):
 
 
 def guest(name, options, command, timeout):
-    """Runs a command in a guest; its status, its output, and the file with all of it."""
+    """Runs a command in a guest; returns its status, its output, and the file with all of it."""
     log = kept(name)
     words = [base.SCRIPTS / "py", "guest", *options, "--timeout", timeout, "--", *command]
     with open(log, "wb") as out, base.started(words, stdout=subprocess.PIPE, stderr=out) as process:
@@ -200,7 +199,7 @@ class Boot:
         return any(test.get("alone") for test in self.tests)
 
     def run(self, words, slower):
-        """Runs the tests, with `words` for the program; gives their count."""
+        """Runs the tests, with `words` for the program; returns their count."""
         program = self.tests[0]["command"][0]
         command = [program, *words, *(case for test in self.tests for case in test["command"][1:])]
         expected = sum(test["tests"] for test in self.tests)
@@ -219,7 +218,7 @@ class Boot:
 
 
 def boots(layer, chosen):
-    """The guests of a layer. Tests that want the same guest share it, but those that want to be alone."""
+    """The guests of a layer. Tests with the same guest share it, except those marked `alone`."""
     kernel, (guests, tests), found = KERNEL[layer], plans(), {}
     for test in tests:
         if kernel not in test["kernels"]:
@@ -237,14 +236,14 @@ def boots(layer, chosen):
 
 
 def side_by_side(calls, jobs):
-    """What the calls return, in their order; so many run at a time."""
+    """The results of the calls, in order; `jobs` of them run at a time."""
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         results = [pool.submit(call) for call in calls]
         try:
             return [result.result() for result in results]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            # The threads wait for processes, and one may start its process only now.
+            # The threads wait for processes, and a thread may start its process only now.
             while not all(result.done() for result in results):
                 base.end(base.family(os.getpid())[1:])
                 time.sleep(base.LOCK_LOOK)
@@ -252,7 +251,8 @@ def side_by_side(calls, jobs):
 
 
 def without_warnings(layer, _slower):
-    """The module built for a layer's kernel, where any warning is an error, and the barriers in it."""
+    """Builds the module for a layer's kernel with warnings as errors, and checks the barriers in
+    it."""
     kernel = kernels.get(KERNEL[layer])
     count = ktap.Count()
     try:
@@ -262,7 +262,8 @@ def without_warnings(layer, _slower):
         tell(f"  {failure}")
         count.fail(f"module for {kernel.release} without warnings")
         return count
-    # Of the kernel that users have; on the others the compiler divides functions in other ways.
+    # Only for the kernel that users have; for the others the compiler inlines functions
+    # differently.
     if layer == "stock":
         lines = barriers.missing_in(module)
         count.passed += not lines
@@ -284,13 +285,13 @@ def kunit_suites():
 def kunit(slower):
     """Layer: the module's own suites, run when it is loaded."""
     suites = kunit_suites()
-    # The kernel has suites of its own: only ours are asked for.
+    # The kernel has suites of its own: read only those of the module.
     show = "; ".join(f"cat /sys/kernel/debug/kunit/{name}/results" for name in suites) or "true"
     options = ["--kernel", "test", "--append", "kunit.enable=1 kunit.autorun=1"]
     status, text, log = guest("kunit", options, ["sh", "-c", show], (BOOT + 120) * slower)
     count = ktap.of_ktap(text)
     for name, expected in suites.items():
-        # A suite that never ran says `ok` as well, but has no such sum.
+        # A suite that never ran prints `ok` as well, but has no such sum.
         if not re.search(rf"^\s*# {name}: pass:\d+ fail:0 skip:\d+ total:{expected}\b", text, re.MULTILINE):
             count.fail(f"{name} has no sum of {expected} tests")
     if count.total < sum(suites.values()):
@@ -303,7 +304,7 @@ def kunit(slower):
 
 
 def counted_figures(_slower):
-    """Layer: does no operation cost more than it did?"""
+    """Layer: no operation costs more than before."""
     kept = figures.load()
     now, _ = figures.measure()
     worse = figures.worse(kept, now)
@@ -312,7 +313,7 @@ def counted_figures(_slower):
         tell(f"  {line}")
         count.fail(line)
     if worse:
-        tell(f"  more than {figures.WORSE:.0%} is a regression; if it is meant: scripts/bench counted --accept")
+        tell(f"  more than {figures.WORSE:.0%} is a regression; if it is intended: scripts/bench counted --accept")
     return count
 
 
@@ -393,12 +394,12 @@ def run_jobs(found):
 
 
 class Chosen:
-    """Which names of a layer were asked for, all if none; and whether repetitions are left out."""
+    """The selected names of a layer, all if none; and whether repetitions are omitted."""
 
     def __init__(self, names, everything):
         self.names = names
         self.all = not names
-        # A test that is asked for by its name runs as a whole.
+        # A test that is selected by its name runs as a whole.
         self.brief = self.all and not everything
 
     def __call__(self, name):
@@ -406,7 +407,7 @@ class Chosen:
 
 
 def wanted(words):
-    """Layers by what is asked for, and the names that are asked for of each."""
+    """The selected layers, and the selected names of each."""
     asked = {}
     for word in words:
         layer, _, name = word.partition("/")
@@ -425,8 +426,8 @@ def run(argv):
         prog="scripts/test", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("layers", nargs="*", metavar="LAYER[/NAME]", help=f"of {', '.join(LAYERS)}; all if none. NAME is the beginning of a test's name, of layers in guests")
-    parser.add_argument("--all", action="store_true", help="what is left out otherwise, too (make test-all)")
-    parser.add_argument("--list", action="store_true", help="show which guests would run, and which tests in each")
+    parser.add_argument("--all", action="store_true", help="also run the tests that are omitted by default (make test-all)")
+    parser.add_argument("--list", action="store_true", help="list the guests and the tests in each, without running them")
     args = parser.parse_args(argv)
     if args.list:
         for layer in KERNEL:

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the plots show (qp/plots.py): measured in one guest, or taken from the counted figures.
+"""The data of the plots (qp/plots.py): measured in one guest, or taken from the counted figures.
 
 by-n     interrupts and head updates for each completion, against n: the events for each
          update of the EQ's head
 by-k     the same against k, the completions of a CQ's turn
 rate     operations a second, against both
-by-qps   instructions of an operation against queue pairs: of the counted figures
+by-qps   instructions of an operation against queue pairs: from the counted figures
 latency  round trips that sleep, with moderation off, fixed and adaptive
-load     a load that changes, and what the adaptive controller did
+load     a load that changes, and the decisions of the adaptive controller
 
-The guest has one processor and runs under -icount: a nanosecond of its clock is an
-instruction, or nothing to do until a deadline of the device. So a second is one of a
-machine with 10^9 instructions a second, whatever the host does meanwhile. The device
-takes its time (wqe-ns, core-delay-ns): otherwise it is done inside the doorbell, no CQ
-ever drains, and there are no events to look at.
+The guest has one processor and runs under -icount: a nanosecond of its clock is an instruction, or
+idle time until a deadline of the device. So a second is one of a machine with 10^9 instructions a
+second, whatever the host does meanwhile. The device has delays (wqe-ns, core-delay-ns): without
+them it completes the work inside the doorbell, no CQ ever drains, and there are no events to
+measure.
 
-Each point of by-n and by-k is a short run and a long one; what is shown is their
-difference, so that making and ending the queue pairs, which has events too, cancels.
+Each point of by-n and by-k is a short run and a long one; the plot shows their difference, so that
+creating and destroying the queue pairs, which has events too, cancels.
 """
 
 import itertools
@@ -29,27 +29,27 @@ from qp import payload
 from qp import plots
 
 OUT = payload.BUILD / "bench"
-# Those that pages show.
+# The plots in the documents.
 KEPT = base.TOP / "Documentation/plots"
 
-# Knob, its values, its default, what the loopback client does, operations of each queue pair
+# Knob, its values, its default, the loopback client's parameters, operations of each queue pair
 # (few, many), queue pairs.
 SWEEPS = {
     "by-n": ("events", (1, 2, 4, 8, 16, 32, 64), 32, "qps=256 depth=1", (64, 320), 256),
     "by-k": ("completions", (1, 2, 4, 8, 16, 32, 64, 128, 256), 64, "qps=16 depth=256", (1024, 5120), 16),
 }
-# How long a work request takes the device, in nanoseconds. The driver needs 290 to 1080 for one.
+# The device's time for a work request, in nanoseconds. The driver needs 290 to 1080.
 DEVICES = {"fast": 100, "slow": 1500}
 MODERATION = ("off", "fixed 16 50", "adaptive 10000")
-# Longer than the controller looks away from an EQ without traffic, by far.
+# Far longer than the controller's pause for an EQ without traffic.
 TRIPS = 20_000
-# Both ways each message has to wait for the device for so long.
+# The device's delay for each message, in both directions.
 DELAY = 20_000
-# Less than this for each completion is none: a command of another client.
+# Less than this per completion counts as 0: commands of another client.
 LEAST = 1e-4
-# Seconds between looks at the EQ.
+# Seconds between samples of the EQ.
 LOOK = 0.02
-# A load: what the loopback client does, while a work request takes the device so long.
+# A load: the loopback client's parameters, and the device's time for a work request.
 LOADS = {
     "2000 completions a second": ("qps=2 depth=1 count=500", 500_000),
     "40 000": ("qps=64 depth=8 count=300", 25_000),
@@ -58,15 +58,15 @@ LOADS = {
 REST = 0.4
 
 PRELUDE = figures.TOOLS + r"""
-# How far it is.
+# Progress.
 say() { echo "$*" >&2; }
-# A run, from its begin to its end, and what the device has counted since it is there.
+# A run, with its start and end, and the device's counters since its creation.
 point() {
 	begin=$EPOCHREALTIME
 	loopback "$@"
 	echo "{\"seconds\": [$begin, $EPOCHREALTIME], \"device\": $(counters)}"
 }
-# The EQ's counters, again and again; no program is started for it but the one that sleeps.
+# Samples the EQ's counters; the only program that it starts is usleep.
 watch() {
 	read -r names < "$files/eqs"
 	echo "{\"names\": \"time $names\", \"looks\": ["
@@ -80,11 +80,11 @@ watch() {
 
 
 def script():
-    """All that the guest does; each part prints JSON documents."""
+    """The guest's script; each part prints JSON documents."""
     lines = ["knob moderation off"]
     for (knob, values, default, plan, counts, _), nanoseconds in itertools.product(SWEEPS.values(), DEVICES.values()):
         lines.append(f"device wqe-ns {nanoseconds}")
-        # What counters were before the first.
+        # The counters before the first run.
         lines.append(f"point {plan} count={counts[0]}")
         for value in values:
             lines += [f"say {knob} {value}, wqe-ns {nanoseconds}", f"knob {knob} {value}", *(f"point {plan} count={count}" for count in counts)]
@@ -100,7 +100,7 @@ def script():
 
 
 def run_guest():
-    """All that it printed, in the order of script()."""
+    """The guest's output, in the order of script()."""
     OUT.mkdir(parents=True, exist_ok=True)
     said = OUT / "sweeps.out"
     words = [base.SCRIPTS / "py", "guest", *figures.GUEST, "--timeout", "900", "--", "sh", "-c", script()]
@@ -109,7 +109,8 @@ def run_guest():
 
 
 def each(reports, operations):
-    """Of a short run and a long one, with what was before: the difference of the two, for each operation."""
+    """The difference of a short run and a long one per operation, from the reports before, between
+    and after them."""
     before, few, many = reports
 
     def counted(*names):
@@ -130,7 +131,7 @@ def each(reports, operations):
 
 
 def swept(name, reports):
-    """A point for each value, from a report before all and two for each."""
+    """A point for each value, from a first report and two for each value."""
     _, values, _, _, (few, many), qps = SWEEPS[name]
     return [each(reports[2 * i : 2 * i + 3], (many - few) * qps) for i in range(len(values))]
 
@@ -141,7 +142,7 @@ def described(name):
 
 
 def by_knob(name, points):
-    """The plot of a sweep, from the points of each device. What was never counted is no line."""
+    """The plot of a sweep, from the points of each device. A count that is always 0 has no line."""
     knob, values, default, plan, _, _ = SWEEPS[name]
     letter = name[-1]
     series = {}
@@ -180,7 +181,7 @@ def rate(points):
 
 
 def by_qps(counted):
-    """From figures that were counted: instructions against queue pairs."""
+    """Instructions against queue pairs, from counted figures."""
     return {
         "title": "A 64-byte WRITE of a process, batches of 16: instructions against queue pairs",
         "x": "pairs of queue pairs",
@@ -193,7 +194,7 @@ def by_qps(counted):
 
 
 def latency(reports):
-    """From qpair ping's reports, one for each moderation."""
+    """Latency, from qpair ping's reports, one for each moderation."""
     at = [f"{percent:g}" for percent, _ in reports[0]["percentiles"]]
     series = {mode: [micros for _, micros in report["percentiles"]] for mode, report in zip(MODERATION, reports, strict=True)}
     return {
@@ -209,7 +210,7 @@ def latency(reports):
 
 
 def load(report):
-    """From looks at the EQ: rates, and what the controller chose."""
+    """Rates and the controller's settings, from samples of the EQ."""
     names = report["names"].split()
     looks = [dict(zip(names, map(float, line.split()), strict=True)) for line in report["looks"] if line]
     begin = looks[0]["time"]
@@ -220,7 +221,7 @@ def load(report):
         for line, name in ((events, "events"), (interrupts, "interrupts")):
             rate = (now[name] - before[name]) / seconds
             line.append(round(rate) if rate >= 1 else None)
-        # The device's 0 is: each at once.
+        # 0 means that each event raises an interrupt.
         chosen.append(max(now["count"], 1))
     phases = ", ".join(f"{name}: {plan}, wqe-ns={nanoseconds}" for name, (plan, nanoseconds) in LOADS.items())
     return {
@@ -236,7 +237,7 @@ def load(report):
 
 
 def measure():
-    """All plots by name, but by-qps, of one guest."""
+    """All plots except by-qps, by name, from one guest."""
     documents = run_guest()
     points = {name: {} for name in SWEEPS}
     for name, device in itertools.product(SWEEPS, DEVICES):
@@ -249,7 +250,7 @@ def measure():
 
 
 def counted():
-    """The figures that `scripts/bench counted` measured, or those that are kept."""
+    """The figures that `scripts/bench counted` measured, or the stored ones."""
     path = OUT / "figures.json"
     return {**figures.load(), **(json.loads(path.read_text()) if path.exists() else {})}
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
-"""scripts/bench threads: what the device's threads, locks and mappings bring.
+"""scripts/bench threads: the effect of the device's threads, locks and mappings.
 
 One guest has one device for each setting:
 
-    main       the core works in QEMU's main loop, as by default
+    main       the core runs in QEMU's main loop, as by default
     thread     in an IOThread; doorbells take no lock
     locked     in an IOThread; doorbells take QEMU's global lock
-    unmapped   as main, and nothing stays mapped between requests
+    unmapped   as main, without mappings that are kept between requests
 
-In each round each device does each workload, one after the other, about as long, and in
-each round another device is the first. A ratio is of two rates of the same round, so that what else this machine does in that
-minute is in both; told are its median and its spread. The first round is left out.
+In each round each device runs each workload, one after the other, for about the same time, and each
+round starts with another device. A ratio is of two rates of the same round, so that the machine's
+other work affects both; the report has its median and its spread. The first round is discarded.
 """
 
 from qp import base
@@ -30,7 +30,7 @@ SETTINGS = {
     "unmapped": "unmapped=on",
 }
 
-# Name: the command, where N is the count, a first count, and how many do it at once.
+# Name: the command, where N is the count, a first count, and the number of processes.
 WORKLOADS = {
     "bench, batch 32": ("bench --op write --size 64 --batch 32 --count N", 20_000, 1),
     "bench, batch 1": ("bench --op write --size 64 --batch 1 --count N", 2_000, 1),
@@ -42,7 +42,7 @@ WORKLOADS = {
     "kernel loopback": ("loopback --qps 4 --size 64 --count N", 500, 1),
 }
 
-# What is told: one setting by another.
+# The reported ratios: one setting divided by another.
 RATIOS = {
     "IOThread : main loop": ("thread", "main"),
     "doorbells without : with the global lock": ("thread", "locked"),
@@ -59,7 +59,8 @@ for name in {" ".join(SETTINGS)}; do
 	shift
 done
 cd /
-# KEY DEVICE COUNT TIMES WORDS...: reports, of as many operations as took so long the last time, or COUNT.
+# KEY DEVICE COUNT TIMES WORDS...: reports of as many operations as fit into the time according to
+# the last run, or COUNT.
 work() {{
 	key=/tmp/$1.$2 device=$(cat /tmp/device.$2) count=$3 times=$4
 	shift 4
@@ -81,7 +82,7 @@ work() {{
 
 
 def order(number):
-    """Settings in the order of a round: each is first in its turn."""
+    """Settings in the order of a round: each comes first in its turn."""
     names = list(SETTINGS)
     first = number % len(names)
     return names[first:] + names[:first]
@@ -98,7 +99,7 @@ def script():
 
 
 def qemu_options():
-    """The devices but the first, which every guest has, in the order of their buses."""
+    """The devices except the first, which every guest has, in the order of their buses."""
     words = []
     for number, (name, options) in list(enumerate(SETTINGS.items()))[1:]:
         if "iothread=" in options:
@@ -110,7 +111,7 @@ def qemu_options():
 
 
 def rate(report):
-    """Operations a second, of whatever it is."""
+    """Operations a second, for any workload."""
     if "sends" in report:
         return report["sends"] / report["usecs"] * 1e6
     return report["count"] / report["seconds"]

@@ -90,6 +90,6 @@ int main(int argc, char **argv)
 	printf("{\"library\": %.0f, \"vectors\": %.0f}\n", library, vectors);
 	return 0;
 differs:
-	fprintf(stderr, "memcpy-rate: what was copied is something else\n");
+	fprintf(stderr, "memcpy-rate: the copy differs\n");
 	return 1;
 }

@@ -2,10 +2,10 @@
 /*
  * A QEMU plugin that counts how often each instruction of a guest ran.
  *
- * QEMU translates a guest in blocks, which run from their begin to their end; each
- * has a counter that translated code itself adds to. When QEMU ends, the plugin
- * writes a line for each block that ran: the count, and the addresses of its instructions.
- * A block that is translated again keeps its counter.
+ * QEMU translates a guest in blocks, which run from start to end; each has a counter that the
+ * translated code itself increments. When QEMU ends, the plugin writes a line for each block that
+ * ran: the count, and the addresses of its instructions. A block that is translated again keeps its
+ * counter.
  *
  *   -plugin profile.so,out=FILE
  */
@@ -99,7 +99,7 @@ static void ended(qemu_plugin_id_t id, void *data)
 QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
 {
 	if (argc != 1 || !g_str_has_prefix(argv[0], "out=")) {
-		fprintf(stderr, "profile: out=FILE is what it takes\n");
+		fprintf(stderr, "profile: usage: out=FILE\n");
 		return -1;
 	}
 	out = g_strdup(argv[0] + strlen("out="));

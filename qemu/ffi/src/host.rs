@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! QEMU as the model's [`Host`]: the callbacks of [`QpairHost`], made safe.
 //!
-//! Guest memory is written by vCPUs while it is looked at here. So it is never
-//! the target of a Rust reference: it is copied by QEMU into or out of buffers
-//! of the model's, or, where it is kept mapped, loaded and stored one word at a
-//! time with atomics.
+//! vCPUs write guest memory while this code accesses it. So it is never the target of a Rust
+//! reference: QEMU copies it into or out of buffers of the model or, if it is kept mapped, it is
+//! loaded and stored one word at a time with atomics.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -30,20 +29,20 @@ const WORD: usize = 8;
 /// The machine around one function.
 pub(crate) struct Qemu {
     host: QpairHost,
-    /// Nothing is kept mapped.
+    /// No mappings are kept.
     unmapped: bool,
     /// An interrupt was raised since [`take_raised`](Self::take_raised).
     raised: bool,
 }
 
-// SAFETY: The callbacks may be called from any thread (contract of `QpairHost`); `&mut self`, or the lock around the
-// function, sees to it that they come one after another.
+// SAFETY: The callbacks may be called from any thread (contract of `QpairHost`); `&mut self`, or
+// the lock around the function, serializes the calls.
 unsafe impl Send for Qemu {}
 
 impl Qemu {
     /// # Safety
     ///
-    /// The callbacks keep what [`QpairHost`] says of them, from now until the value is dropped.
+    /// The callbacks keep the contract of [`QpairHost`] until the value is dropped.
     pub(crate) unsafe fn new(host: QpairHost) -> Self {
         Self {
             host,
@@ -56,12 +55,12 @@ impl Qemu {
         self.unmapped
     }
 
-    /// From the next mapping on.
+    /// Takes effect at the next mapping.
     pub(crate) fn set_unmapped(&mut self, unmapped: bool) {
         self.unmapped = unmapped;
     }
 
-    /// Whether an interrupt was raised since the last call. With the call the count begins anew.
+    /// Whether an interrupt was raised since the last call.
     pub(crate) fn take_raised(&mut self) -> bool {
         core::mem::take(&mut self.raised)
     }
@@ -90,7 +89,8 @@ impl Host for Qemu {
 
     fn write(&mut self, addr: u64, bytes: &[u8]) -> Result<(), DmaFault> {
         let done = match <[u8; WORD]>::try_from(bytes) {
-            // A single word may carry an owner bit: whole, and after all before it.
+            // A single word may have an owner bit: it is written at once, and after all earlier
+            // writes.
             Ok(word) if addr % WORD as u64 == 0 => {
                 // SAFETY: `host` keeps its contract.
                 unsafe { (self.host.write_word)(self.host.opaque, addr, u64::from_le_bytes(word)) }
@@ -237,12 +237,12 @@ pub(crate) struct Ram {
     unmap: unsafe extern "C" fn(*mut c_void),
 }
 
-// SAFETY: A mapping belongs to no thread: it is memory and a handle, whose two callbacks may be called from any
-// thread (contract of `QpairHost`), by whoever is inside of the function.
+// SAFETY: A mapping belongs to no thread: it is memory and a handle, whose callbacks may be called
+// from any thread (contract of `QpairHost`) that is inside the function.
 unsafe impl Send for Ram {}
 
 impl Ram {
-    /// The word at byte `at`, if it is one of ours.
+    /// The word at byte `at`, if it is aligned and in the mapping.
     fn word(&self, at: usize) -> Option<&AtomicU64> {
         let end = at.checked_add(WORD)?;
         if end > self.bytes {
@@ -251,13 +251,13 @@ impl Ram {
         let word = self.base.wrapping_add(at).cast::<u64>();
         // SAFETY: `base` has `bytes` bytes of mapped, writable RAM until the drop (contract of
         // `QpairHost::map`), so the word is inside, and valid for reads and writes for as long as `self`; it is
-        // aligned, which is checked here. Nothing in this process makes a
-        // Rust reference to guest memory but this one, and all of its accesses are atomic.
+        // aligned, which is checked here. No other code in this process creates a Rust reference to
+        // guest memory, and all accesses through this one are atomic.
         word.is_aligned()
             .then(|| unsafe { AtomicU64::from_ptr(word) })
     }
 
-    /// Whether `count` bytes from byte `at` on are ours.
+    /// Whether `count` bytes from byte `at` on are in the mapping.
     fn has(&self, at: usize, count: usize) -> bool {
         at.checked_add(count).is_some_and(|end| end <= self.bytes)
     }
@@ -293,7 +293,8 @@ impl Mapping for Ram {
                 place.store(word.to_le(), order);
             }
         }
-        // SAFETY: `handle` is of the map that made `self` and is not unmapped yet; the range is inside.
+        // SAFETY: `handle` is of the map that created `self` and is not unmapped yet; the range is
+        // inside.
         unsafe { (self.written)(self.handle, at, words.len() * WORD) }
     }
 
@@ -302,8 +303,8 @@ impl Mapping for Ram {
             bytes.fill(0);
             return;
         }
-        // SAFETY: `handle` is of the map that made `self` and is not unmapped yet; the range is inside, and the buffer is
-        // valid for writes of its length.
+        // SAFETY: `handle` is of the map that created `self` and is not unmapped yet; the range is
+        // inside, and the buffer is valid for writes of its length.
         unsafe { (self.load)(self.handle, at, bytes.as_mut_ptr().cast(), bytes.len()) }
     }
 
@@ -325,7 +326,7 @@ impl Mapping for Ram {
 
 impl Drop for Ram {
     fn drop(&mut self) {
-        // SAFETY: `handle` is of the map that made `self`, and this is its only unmap.
+        // SAFETY: `handle` is of the map that created `self`, and this is its only unmap.
         unsafe { (self.unmap)(self.handle) }
     }
 }

@@ -1,34 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Which thread is inside of the function.
+//! The thread that is inside the function.
 //!
 //! One thread at a time, by a lock. The threads are:
 //!
 //! ```text
 //!   with the BQL    registers, properties, reset, a change of the view of memory:
 //!                   enter(), waits for the thread that is inside
-//!   without it      the core in its IOThread: run(), waits as well, and lets the
-//!                   threads that wait go first, every few turns
+//!   without it      the core in its IOThread: run(), waits as well, and lets
+//!                   waiting threads go first, every few turns
 //!                   doorbells of CPUs: post(), never waits
 //! ```
 //!
-//! **Lock order: the BQL, then this lock.** So a thread that came without the BQL must not want it inside. What
-//! would want it there is an access to memory that is no RAM (refused without the BQL, see
-//! [`QpairHost`](crate::QpairHost)) and the translation by an IOMMU, whose model belongs to the BQL and
-//! may send an interrupt for a fault. Where an IOMMU translates, the function is *bound* to the BQL:
-//! then only a thread that has the BQL works in it.
+//! **Lock order: the BQL, then this lock.** So a thread that entered without the BQL must not take
+//! it inside. Two operations would need it: an access to memory that is not RAM (refused without
+//! the BQL, see [`QpairHost`](crate::QpairHost)), and translation by an IOMMU, whose model is
+//! protected by the BQL and may send an interrupt for a fault. While an IOMMU translates, the
+//! function is *bound* to the BQL: then only a thread that holds the BQL works in it.
 //!
-//! **A doorbell is queued.** A CPU puts it into a queue without locks. Then the CPU takes in all
-//! doorbells of the queue, if no thread is inside. A thread that is inside takes them in every few
-//! turns, and once more when it has left. Between leaving and that look is a full fence, and so is
-//! one between a CPU's write to the queue and its look whether a thread is inside. So at least one
-//! of the two sees the other, and no doorbell stays in the queue. A thread that enters takes in all
-//! doorbells first, so what a CPU wrote is acted on in its order, and before what the CPU reads
-//! or writes later in a register.
+//! **A doorbell is queued.** A CPU puts it into a lock-free queue. Then the CPU processes all
+//! doorbells of the queue, if no thread is inside. A thread that is inside processes them every few
+//! turns, and once more after leaving. There is a full fence between leaving and that check, and
+//! another between a CPU's write to the queue and its check for a thread inside. So at least one of
+//! the two sees the other, and no doorbell stays in the queue. A thread that enters processes all
+//! doorbells first, so the doorbells of a CPU take effect in order, and before its later register
+//! accesses.
 //!
-//! **No thread is inside twice.** A callback may come back in under the BQL: an IOMMU's fault may aim at our
-//! registers. Only a holder of the BQL can find that a thread with the BQL is inside, and that is the same
-//! thread: accesses do nothing; the end, a reset and the loss of mappings are done as soon as it has left.
-//! Mappings hold references of their own, so late is not too late.
+//! **No thread is inside twice.** A callback may re-enter under the BQL: the message of an IOMMU
+//! fault may be addressed to the function's own registers. If a holder of the BQL finds a thread
+//! with the BQL inside, it is the same thread: accesses do nothing; the end, a reset and the
+//! removal of mappings are executed as soon as it has left. Mappings hold references of their own,
+//! so this is not too late.
 
 use core::sync::atomic::{
     fence, AtomicBool,
@@ -52,13 +53,13 @@ use qpair_model::{
 use crate::host::Qemu;
 use crate::QpairRun;
 
-/// Doorbells that wait. Where they are more, the BQL's queue is the longer one.
+/// Maximum number of queued doorbells. Further ones wait for the BQL.
 const WAITING: usize = 1024;
-/// Turns between two looks at who waits.
+/// Turns between two checks for waiting threads.
 const TURNS: u32 = 8;
-/// How often the core looks before its thread goes round again.
+/// Checks of the core before its thread returns to its event loop.
 const LOOKS: u32 = 8;
-/// How often a thread that leaves takes in what has come meanwhile.
+/// How often a thread that leaves processes doorbells that arrived meanwhile.
 const ROUNDS: u32 = 4;
 
 /// A doorbell: where, what, and how many bytes of it.
@@ -69,19 +70,19 @@ pub(crate) struct Doorbell {
     pub(crate) bytes: u32,
 }
 
-/// Nothing is mapped, and registers read as ones.
+/// Ends the function: nothing is mapped, and registers read as ones.
 fn end(function: &mut Function<Qemu>) {
     function.set_vanish(true);
     function.reset();
 }
 
-/// The function, and the ways to it.
+/// The function, and the state that controls access to it.
 pub(crate) struct Inside {
     function: Mutex<Function<Qemu>>,
     doorbells: ArrayQueue<Doorbell>,
-    /// Somebody with the BQL is inside. Belongs to the BQL.
+    /// A thread with the BQL is inside. Protected by the BQL.
     busy: AtomicBool,
-    /// Only holders of the BQL work. Changes inside, so who is inside knows.
+    /// Only holders of the BQL may work. Changes only inside, so a thread inside knows the state.
     bound: AtomicBool,
     reset_later: AtomicBool,
     unmap_later: AtomicBool,
@@ -101,7 +102,7 @@ impl Inside {
         }
     }
 
-    /// With the BQL: calls `act` with the function, unless that is where we come from.
+    /// With the BQL: calls `act` with the function, unless this thread is inside already.
     pub(crate) fn enter<R>(&self, act: impl FnOnce(&mut Function<Qemu>) -> R) -> Option<R> {
         if self.busy.load(Relaxed) {
             return None;
@@ -151,7 +152,7 @@ impl Inside {
         }
     }
 
-    /// With the BQL: ends the function; it is not seen again.
+    /// With the BQL: ends the function for good.
     pub(crate) fn end(&self) {
         if self.enter(end).is_none() {
             self.end_later.store(true, Relaxed);
@@ -165,22 +166,22 @@ impl Inside {
         }
     }
 
-    /// With the BQL: from when this returns on, only its holders work, or others too.
+    /// With the BQL: when this returns, only holders of the BQL work, or other threads may too.
     pub(crate) fn bind(&self, bound: bool) {
         if self.enter(|_| self.bound.store(bound, Relaxed)).is_none() {
-            // Inside already, if further out.
+            // Also effective if this thread is inside already.
             self.bound.store(bound, Relaxed);
         }
     }
 
-    /// Without the BQL: lets the core work for a while.
+    /// Without the BQL: runs the core for a while.
     pub(crate) fn run(&self) -> QpairRun {
         if self.bound.load(Relaxed) {
-            // Not even waited for: who is inside may be about to wait for this thread.
+            // Do not wait for the lock: the thread inside may be about to wait for this thread.
             return QpairRun::Bound;
         }
         let mut function = self.function.lock();
-        // What was raised before this run has been sent, or is sent by the thread that raised it.
+        // Earlier interrupts have been sent, or are sent by the thread that raised them.
         function.host_mut().take_raised();
         let mut run = QpairRun::More;
         for _ in 0..LOOKS {
@@ -193,7 +194,7 @@ impl Inside {
                 break;
             }
             if function.host_mut().take_raised() {
-                // The thread sends it before the core goes on.
+                // The thread sends it before the core continues.
                 break;
             }
             MutexGuard::bump(&mut function);
@@ -203,7 +204,8 @@ impl Inside {
         run
     }
 
-    /// Without the BQL: hands in a doorbell. False if it was not taken: then it wants the BQL.
+    /// Without the BQL: queues a doorbell. False if it was not accepted: then the caller must take
+    /// the BQL.
     pub(crate) fn post(&self, doorbell: Doorbell) -> bool {
         if self.bound.load(Relaxed) || self.doorbells.push(doorbell).is_err() {
             return false;
@@ -212,7 +214,7 @@ impl Inside {
         true
     }
 
-    /// Without the BQL, after leaving or posting: takes in doorbells if no thread is inside.
+    /// Without the BQL, after leaving or posting: processes doorbells if no thread is inside.
     fn take_in_rest(&self) {
         for round in 0..ROUNDS {
             let Some(mut function) = self
@@ -223,7 +225,8 @@ impl Inside {
                 return;
             };
             if self.bound.load(Relaxed) {
-                // Posted before it was known: the core finds out that it is bound, and goes to the BQL.
+                // Posted before the function was bound: the core finds that out, and moves to the
+                // BQL.
                 call(&mut function);
                 return;
             }
@@ -232,14 +235,14 @@ impl Inside {
         }
     }
 
-    /// Inside, in the last round: other CPUs ring and ring, so the core takes it from here.
+    /// Inside, in the last round: other CPUs keep ringing, so leave the rest to the core.
     fn leave_rest(&self, function: &mut Function<Qemu>, round: u32) {
         if round + 1 == ROUNDS {
             call(function);
         }
     }
 
-    /// After what we did before, and before we look who is inside.
+    /// Ordered after earlier writes, and before the check for a thread inside.
     fn has_doorbells(&self) -> bool {
         fence(SeqCst);
         !self.doorbells.is_empty()
@@ -247,7 +250,7 @@ impl Inside {
 
     /// Inside.
     fn take_in(&self, function: &mut Function<Qemu>) {
-        // No more than fit: CPUs that ring all the time keep nobody in here.
+        // At most a full queue: CPUs that ring all the time must not keep a thread in here.
         for _ in 0..WAITING {
             let Some(doorbell) = self.doorbells.pop() else {
                 return;
@@ -257,7 +260,8 @@ impl Inside {
     }
 }
 
-/// Calls the core for doorbells that are left. A function that is gone has no core, and takes none in.
+/// Schedules the core for the remaining doorbells. A function that has ended has no core, and
+/// ignores them.
 fn call(function: &mut Function<Qemu>) {
     if !function.is_vanished() {
         function.host_mut().wake();

@@ -3,8 +3,9 @@
 //!
 //! # Safety
 //!
-//! All that take a model want a pointer that [`qpair_model_new`] gave and [`qpair_model_free`] has not taken
-//! back, and the BQL held; [`qpair_model_run_apart`] and [`qpair_model_post`] want it not held.
+//! Functions with a model need a pointer that [`qpair_model_new`] returned and [`qpair_model_free`]
+//! has not freed, and must be called with the BQL; [`qpair_model_run_apart`] and
+//! [`qpair_model_post`] without it.
 
 use core::ffi::c_char;
 use core::ptr;
@@ -38,18 +39,18 @@ use crate::{
     QpairSetting, //
 };
 
-/// Turns of queue pairs in one run: what the core does before QEMU's main loop goes round again.
+/// Turns of queue pairs in one run, after which QEMU's main loop continues.
 const TURNS: u32 = 64;
-/// Runs of the core in a round of the main loop, which costs as much as some of them: each ends with the payload
-/// of a turn.
+/// Runs of the core in an iteration of the main loop, which costs as much as several of them: each
+/// run ends with the payload of a turn.
 const RUNS: u32 = 16;
 
-/// A function, and who is in it.
+/// A function, and the thread that is inside.
 pub struct QpairModel {
     inside: Inside,
 }
 
-/// Writes a message for people, terminated, as much of it as there is room for.
+/// Writes a terminated message, truncated to the size of the buffer.
 ///
 /// # Safety
 ///
@@ -59,14 +60,14 @@ unsafe fn say(error: *mut c_char, room: usize, message: &str) {
         return;
     };
     let bytes = message.len().min(most);
-    // SAFETY: `bytes + 1 <= room`, and the message is no part of the caller's room.
+    // SAFETY: `bytes + 1 <= room`, and the message does not overlap the caller's buffer.
     unsafe {
         ptr::copy_nonoverlapping(message.as_ptr(), error.cast::<u8>(), bytes);
         error.add(bytes).write(0);
     }
 }
 
-/// What QEMU has to know of the function.
+/// Properties of the function that QEMU needs.
 #[no_mangle]
 pub extern "C" fn qpair_facts() -> QpairFacts {
     QpairFacts {
@@ -82,7 +83,7 @@ pub extern "C" fn qpair_facts() -> QpairFacts {
     }
 }
 
-/// The setting with this index; behind the last one its name is empty.
+/// The setting with this index; beyond the last one the name is empty.
 #[no_mangle]
 pub extern "C" fn qpair_setting(index: u32) -> QpairSetting {
     match SETTINGS.get(index as usize) {
@@ -103,7 +104,7 @@ pub extern "C" fn qpair_setting(index: u32) -> QpairSetting {
     }
 }
 
-/// The counter with this index; behind the last one its name is empty.
+/// The counter with this index; beyond the last one the name is empty.
 #[no_mangle]
 pub extern "C" fn qpair_counter(index: u32) -> QpairCounter {
     let counter = Counter::ALL.get(index as usize);
@@ -113,13 +114,14 @@ pub extern "C" fn qpair_counter(index: u32) -> QpairCounter {
     }
 }
 
-/// Makes a function of `values`, one for each setting; NULL and a message in `error` if they cannot be.
-/// On a deterministic machine the core works at times that the guest's instructions alone decide.
+/// Creates a function with `values`, one for each setting; NULL and a message in `error` if they
+/// are invalid. On a deterministic machine only the guest's instructions determine when the core
+/// runs.
 ///
 /// # Safety
 ///
-/// The callbacks keep what [`QpairHost`] says until the model is freed; `values` has a number for each
-/// setting; `room` bytes from `error` are valid for writes.
+/// The callbacks keep the contract of [`QpairHost`] until the model is freed; `values` has a number
+/// for each setting; `room` bytes from `error` are valid for writes.
 #[no_mangle]
 pub unsafe extern "C" fn qpair_model_new(
     host: QpairHost,
@@ -173,9 +175,9 @@ fn make(host: Qemu, values: &[u64], deterministic: bool) -> Result<Function<Qemu
     Ok(function)
 }
 
-/// The function is gone: when this returns, nothing is mapped, no DMA is under way, and no callback is
-/// called any more. Registers read as ones, all else does nothing. Called from inside of the model, all that holds
-/// when that has returned.
+/// Ends the function: when this returns, nothing is mapped, no DMA is in flight, and the model
+/// calls no callback any more. Registers read as ones, all other calls do nothing. If this is
+/// called during a call into the model, all that holds when the outer call has returned.
 ///
 /// # Safety
 ///
@@ -191,7 +193,7 @@ pub unsafe extern "C" fn qpair_model_end(model: *const QpairModel) {
 ///
 /// # Safety
 ///
-/// See the [module](self); and no call into the model is under way.
+/// See the [module](self); no call into the model is in progress.
 #[no_mangle]
 pub unsafe extern "C" fn qpair_model_free(model: *mut QpairModel) {
     // SAFETY: The pointer came from `Box::into_raw` and is not used again.
@@ -239,8 +241,8 @@ pub unsafe extern "C" fn qpair_model_doorbell(
     let _ = model.inside.enter(|f| f.doorbell(offset, value, bytes));
 }
 
-/// The same from a CPU that does not hold the BQL, and without waiting for anybody. False if it was not done: then
-/// it has to be done with the BQL.
+/// The same from a CPU that does not hold the BQL, and without waiting for a lock. False if the
+/// doorbell was not accepted: then the caller must repeat it with the BQL.
 ///
 /// # Safety
 ///
@@ -261,7 +263,7 @@ pub unsafe extern "C" fn qpair_model_post(
     })
 }
 
-/// Lets the core work for a while; true if it wants to go on.
+/// Runs the core for a while; true if there is more work.
 ///
 /// # Safety
 ///
@@ -288,8 +290,8 @@ pub unsafe extern "C" fn qpair_model_run_apart(model: *const QpairModel) -> Qpai
     model.inside.run()
 }
 
-/// Binds the function to the BQL, because an IOMMU translates for it, or looses it. When this returns, nobody without
-/// the BQL is at work in a bound function.
+/// Binds the function to the BQL, because an IOMMU translates for it, or unbinds it. When this
+/// returns, no thread without the BQL works in a bound function.
 ///
 /// # Safety
 ///
@@ -313,7 +315,7 @@ pub unsafe extern "C" fn qpair_model_reset(model: *const QpairModel) {
     model.inside.reset();
 }
 
-/// Drops all mappings; they are made anew when they are needed.
+/// Drops all mappings; they are created again when needed.
 ///
 /// # Safety
 ///
@@ -325,7 +327,7 @@ pub unsafe extern "C" fn qpair_model_unmap_all(model: *const QpairModel) {
     model.inside.unmap_all();
 }
 
-/// Whether the function plays dead: all reads are ones.
+/// Whether the function is made to vanish: all reads are ones.
 ///
 /// # Safety
 ///
@@ -410,7 +412,7 @@ pub unsafe extern "C" fn qpair_model_get(model: *const QpairModel, index: u32) -
     value.flatten().unwrap_or(0)
 }
 
-/// Changes a setting; false and a message in `error` if that cannot be.
+/// Changes a setting; false and a message in `error` if that fails.
 ///
 /// # Safety
 ///
@@ -431,7 +433,7 @@ pub unsafe extern "C" fn qpair_model_set(
     unsafe { tell(done.flatten(), error, room) }
 }
 
-/// Does what a setting of several numbers says; false and a message in `error` if that cannot be.
+/// Executes a setting of several numbers; false and a message in `error` if that fails.
 ///
 /// # Safety
 ///

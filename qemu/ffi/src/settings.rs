@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The device's properties: one table of names, words for people, and what a
-//! value does. QEMU registers one property for each line.
+//! The device's properties: one table of names, descriptions and effects. QEMU registers one
+//! property for each line.
 //!
-//! A setting shapes the function when it is made (a field of [`Config`], whose
-//! range is the model's business), or turns something on it while it runs (a
-//! knob for tests), or both.
+//! A setting is a parameter of the function's creation (a field of [`Config`], whose range the
+//! model checks), or changes the function while it runs (a knob for tests), or both.
 
 use core::str;
 
@@ -16,9 +15,9 @@ use qpair_model::{
 use crate::host::Qemu;
 use crate::QpairKind;
 
-/// How to look at a value of a `T`, and how to change it.
+/// Functions to read a value of a `T`, and to change it.
 type Place<T> = (fn(&T) -> u64, fn(&mut T, u64));
-/// What so many numbers do; says whether it was done.
+/// The count of numbers, and a function that executes them; it returns whether it succeeded.
 type Act<T> = (usize, fn(&mut T, &[u64]) -> bool);
 
 /// A property.
@@ -26,15 +25,15 @@ pub(crate) struct Setting {
     pub(crate) name: &'static str,
     pub(crate) text: &'static str,
     pub(crate) kind: QpairKind,
-    /// The most that its place holds.
+    /// The maximum that its field can hold.
     most: u64,
     /// The field of the configuration.
     pub(crate) config: Option<Place<Config>>,
-    /// What turns it on a function that exists.
+    /// Changes it on an existing function.
     pub(crate) knob: Option<Place<Function<Qemu>>>,
-    /// What it shows of a function that exists, where it cannot be set.
+    /// Its value on an existing function, if it is read-only.
     shows: Option<fn(&Function<Qemu>) -> u64>,
-    /// What several numbers do on it.
+    /// Executes several numbers on an existing function.
     words: Option<Act<Function<Qemu>>>,
 }
 
@@ -50,12 +49,12 @@ impl Setting {
         words: None,
     };
 
-    /// The words for a value that is out of range.
+    /// The message for a value that is out of range.
     pub(crate) fn refuse(name: &str, value: u64, least: u64, most: u64) -> String {
         format!("Property 'qpair.{name}' doesn't take value {value} (minimum: {least}, maximum: {most})")
     }
 
-    /// Whether the value fits in its place.
+    /// Whether the value fits into its field.
     pub(crate) fn check(&self, value: u64) -> Result<(), String> {
         if value > self.most {
             return Err(Self::refuse(self.name, value, 0, self.most));
@@ -63,12 +62,12 @@ impl Setting {
         Ok(())
     }
 
-    /// What it is when nobody says anything.
+    /// Its default.
     pub(crate) fn initial(&self, config: &Config) -> u64 {
         self.config.map_or(0, |(get, _)| get(config))
     }
 
-    /// What it is on this function.
+    /// Its value on this function.
     pub(crate) fn get(&self, function: &Function<Qemu>) -> u64 {
         match (self.knob, self.config, self.shows) {
             (Some((get, _)), _, _) => get(function),
@@ -78,14 +77,14 @@ impl Setting {
         }
     }
 
-    /// Turns it on this function.
+    /// Changes it on this function.
     pub(crate) fn set(&self, function: &mut Function<Qemu>, value: u64) -> Result<(), String> {
         let Some((_, set)) = self.knob else {
             if self.shows.is_some() {
                 return Err(format!("Property 'qpair.{}' cannot be set", self.name));
             }
             return Err(format!(
-                "Property 'qpair.{}' can only be set when the device is made",
+                "Property 'qpair.{}' can only be set when the device is created",
                 self.name
             ));
         };
@@ -94,7 +93,7 @@ impl Setting {
         Ok(())
     }
 
-    /// Does what numbers with colons between them say.
+    /// Executes numbers that are separated by colons.
     pub(crate) fn set_words(
         &self,
         function: &mut Function<Qemu>,
@@ -107,7 +106,7 @@ impl Setting {
         let words: Option<Vec<u64>> = text.split(':').map(number).collect();
         let words = words.filter(|words| words.len() == count).ok_or_else(|| {
             format!(
-                "Property 'qpair.{}' takes {count} numbers with colons between them, not '{text}'",
+                "Property 'qpair.{}' takes {count} numbers separated by colons, not '{text}'",
                 self.name
             )
         })?;
@@ -115,14 +114,14 @@ impl Setting {
             Ok(())
         } else {
             Err(format!(
-                "Property 'qpair.{}': there is no such queue, or it has no room",
+                "Property 'qpair.{}': there is no such queue, or it is full",
                 self.name
             ))
         }
     }
 }
 
-/// A number as people write it, decimal or with 0x.
+/// A number in text, decimal or with 0x.
 fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -130,7 +129,7 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// A limit or time that is fixed when the device is made.
+/// A limit or time that is fixed when the device is created.
 macro_rules! fixed {
     ($name:literal, $field:ident: $type:ty, $text:literal) => {
         Setting {
@@ -143,7 +142,7 @@ macro_rules! fixed {
     };
 }
 
-/// A number that is turned at any time.
+/// A number that can change at any time.
 macro_rules! knob {
     ($name:literal, $type:ty, $get:expr, $set:expr, $text:literal) => {
         Setting {
@@ -156,7 +155,7 @@ macro_rules! knob {
     };
 }
 
-/// A time, or a seed, that the function is made with, and that is turned at any time.
+/// A time or a seed that the function is created with, and that can change at any time.
 macro_rules! time {
     ($name:literal, $field:ident, $set:ident, $text:literal) => {
         Setting {
@@ -166,7 +165,7 @@ macro_rules! time {
     };
 }
 
-/// Something that is switched at any time.
+/// A switch that can change at any time.
 macro_rules! switch {
     ($name:literal, $get:expr, $set:expr, $text:literal) => {
         Setting {
@@ -180,7 +179,7 @@ macro_rules! switch {
     };
 }
 
-/// Several numbers that do something at once.
+/// Several numbers that are executed at once.
 macro_rules! words {
     ($name:literal, $count:literal, $act:expr, $text:literal) => {
         Setting {
@@ -202,10 +201,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
     fixed!("max-mrs", mrs: u32, "memory regions"),
     fixed!("max-pds", pds: u32, "protection domains"),
     fixed!("doorbell-pages", pages: u32, "doorbell pages, the driver's page 0 included"),
-    fixed!("log-max-sq", log_sq: u8, "log2 of the most 64-byte blocks of an SQ"),
-    fixed!("log-max-rq", log_rq: u8, "log2 of the most WQEs of an RQ"),
-    fixed!("log-max-cq", log_cq: u8, "log2 of the most entries of a CQ"),
-    fixed!("log-max-eq", log_eq: u8, "log2 of the most entries of an EQ"),
+    fixed!("log-max-sq", log_sq: u8, "log2 of the maximum number of 64-byte blocks of an SQ"),
+    fixed!("log-max-rq", log_rq: u8, "log2 of the maximum number of WQEs of an RQ"),
+    fixed!("log-max-cq", log_cq: u8, "log2 of the maximum number of entries of a CQ"),
+    fixed!("log-max-eq", log_eq: u8, "log2 of the maximum number of entries of an EQ"),
     fixed!("max-send-sge", send_sges: u8, "gather or scatter entries of a send work request"),
     fixed!("max-recv-sge", recv_sges: u8, "scatter entries of a receive"),
     fixed!("max-inline", inline_bytes: u16, "bytes of inline data"),
@@ -216,35 +215,35 @@ pub(crate) const SETTINGS: &[Setting] = &[
     fixed!("async-reserve", async_events: u32, "asynchronous events that are in EQ 0 at a time"),
     fixed!("wqes-per-turn", turn_wqes: u32, "work requests of a doorbell page's turn in the core"),
     fixed!("bytes-per-turn", turn_bytes: u32, "payload bytes of a doorbell page's turn in the core"),
-    fixed!("retry-ns", retry_ns: u64, "virtual time after which a sender tries again"),
-    time!("key-seed", key_seed, set_key_seed, "what keys follow from after a reset; 0 is random"),
+    fixed!("retry-ns", retry_ns: u64, "virtual time between retries of a sender"),
+    time!("key-seed", key_seed, set_key_seed, "seed of the keys after a reset; 0 is random"),
     time!("core-delay-ns", core_delay_ns, set_core_delay, "virtual time from a doorbell to the work"),
     time!("wqe-ns", wqe_ns, set_wqe_ns, "virtual time that a send work request takes"),
 
     knob!("fail-command", u32, |f| f.knobs().fail_command.into(), |f, n| f.fail_command(n as u32),
         "test: the Nth admin command from now on fails; 0 is none"),
     knob!("drop-interrupts", u32, |f| f.knobs().drop_interrupts.into(), |f, n| f.drop_interrupts(n as u32),
-        "test: so many interrupts to come get lost"),
+        "test: the next N interrupts get lost"),
     knob!("delay-interrupts-ns", u64, |f| f.knobs().delay_interrupts, |f, n| f.delay_interrupts(n),
-        "test: interrupts come so much later"),
+        "test: delay of each interrupt"),
     switch!("stall", |f| f.is_stalled().into(), |f, on| f.set_stall(on != 0),
         "test: the core does nothing"),
     switch!("vanish", |f| f.is_vanished().into(), |f, on| f.set_vanish(on != 0),
-        "test: play dead: all reads are ones, writes do nothing"),
+        "test: the function is gone: all reads are ones, writes do nothing"),
     switch!("unmapped", |f| f.host().is_unmapped().into(), |f, on| {
         f.host_mut().set_unmapped(on != 0);
         f.unmap_all();
-    }, "test: nothing is kept mapped"),
+    }, "test: no mappings are kept"),
     switch!("fatal", |f| u64::from(f.status() >> 1 & 1), |f, on| if on != 0 { f.go_fatal() },
-        "test: the function has stopped by itself; set it to make it so, a reset ends it"),
+        "test: stops the function as if by itself; a reset clears it"),
     Setting {
         name: "objects",
-        text: "test: EQs, CQs, queue pairs, regions and protection domains that exist; cannot be set",
+        text: "test: number of EQs, CQs, queue pairs, regions and protection domains; read-only",
         shows: Some(|f| f.objects()),
         ..Setting::NONE
     },
     switch!("restart", |f| u64::from(f.status() & 3 == 0), |f, on| if on != 0 { f.reset() },
-        "test: the function is off; set it to make it so, as if its own power had failed"),
+        "test: returns the function to power-on, as if its own power had failed"),
     words!("inject-cqe", 5, |f, w| inject(w, |i, e| f.inject_cqe(i, e)),
         "test: INDEX:WORD0:WORD1:WORD2:WORD3 writes a CQE of these words to the CQ with this index"),
     words!("inject-eqe", 3, |f, w| inject(w, |i, e| f.inject_eqe(i, e)),

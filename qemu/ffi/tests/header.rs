@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `qemu/qpair_ffi.h` is what cbindgen makes of this crate.
+//! `qemu/qpair_ffi.h` is current: it equals cbindgen's output for this crate.
 
 use std::{
     env,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The C interface, called as QEMU calls it, by a machine of this test's own.
+//! The C interface, called as QEMU calls it, by a test machine.
 
 mod support;
 
@@ -48,7 +48,7 @@ type Reentry = Box<dyn Fn(*const QpairModel)>;
 struct Alone {
     board: Board,
     woken: Cell<bool>,
-    /// What comes back in while the model is at work.
+    /// A re-entry into the model while it runs.
     reentry: RefCell<Option<Reentry>>,
     reentries: Cell<u64>,
 }
@@ -93,7 +93,7 @@ impl Alone {
         self.board.mapped.load(SeqCst)
     }
 
-    /// Asks for the counters by the first admin command; whether it is done.
+    /// Queries the counters by the first admin command; returns whether it completed.
     fn query(&self) -> bool {
         let opcode = command::opcode(command::kind::DEVICE, command::verb::QUERY);
         let bytes = counters::BYTES as u64;
@@ -142,7 +142,7 @@ fn nothing_is_mapped_that_is_not_wanted() {
     let model = machine.plug(&defaults()).unwrap();
     machine.up();
     assert!(machine.query() && machine.mapped() > 0);
-    // SAFETY: The model lives; there is room for no message.
+    // SAFETY: The model exists; the message buffer is empty.
     let set = |on| unsafe { qpair_model_set(model, index_of("unmapped"), on, ptr::null_mut(), 0) };
     assert!(set(1));
     assert_eq!(machine.mapped(), 0);
@@ -165,7 +165,7 @@ fn a_reset_from_inside_is_done_after() {
     let first = Cell::new(true);
     *machine.reentry.borrow_mut() = Some(Box::new(move |model| {
         if first.take() {
-            // SAFETY: The model lives for as long as it calls back.
+            // SAFETY: The model exists while it calls back.
             unsafe { qpair_model_reset(model) }
         }
     }));
@@ -184,7 +184,7 @@ fn accesses_from_inside_do_nothing() {
     let machine = Alone::new(true);
     machine.plug(&defaults()).unwrap();
     machine.up();
-    // SAFETY: The model lives for as long as it calls back.
+    // SAFETY: The model exists while it calls back.
     *machine.reentry.borrow_mut() = Some(Box::new(|model| unsafe {
         assert_eq!(qpair_model_reg_read(model, offset::MAGIC), 0);
         qpair_model_reg_write(model, offset::CTRL, RESET);
@@ -204,7 +204,7 @@ fn mappings_that_are_lost_inside_are_dropped_after() {
     let machine = Alone::new(true);
     machine.plug(&defaults()).unwrap();
     machine.up();
-    // SAFETY: The model lives for as long as it calls back.
+    // SAFETY: The model exists while it calls back.
     *machine.reentry.borrow_mut() = Some(Box::new(|model| unsafe { qpair_model_unmap_all(model) }));
     assert!(machine.query());
     assert!(machine.reentries.take() > 0);
@@ -235,14 +235,14 @@ fn settings_turn_what_they_say() {
     machine.up();
     for i in 0..qpair_facts().settings {
         let setting = qpair_setting(i);
-        // SAFETY: The model lives, and the room is the array's.
+        // SAFETY: The model exists, and the buffer is the array.
         let (done, value) = unsafe {
             let done = qpair_model_set(model, i, 1, reason.as_mut_ptr(), reason.len());
             let value = qpair_model_get(model, i);
             qpair_model_set(model, i, 0, reason.as_mut_ptr(), reason.len());
             (done, value)
         };
-        // SAFETY: Constant text of the library's, with so many bytes.
+        // SAFETY: Constant text of the library, with this many bytes.
         let name = unsafe {
             std::slice::from_raw_parts(setting.name.text.cast::<u8>(), setting.name.bytes)
         };

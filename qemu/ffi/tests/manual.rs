@@ -13,12 +13,12 @@ use qpair_ffi::{
 const MANUAL: &str = include_str!("../../../Documentation/device.rst");
 
 fn text(text: QpairText) -> &'static str {
-    // SAFETY: Constant text of the library's, with so many bytes.
+    // SAFETY: Constant text of the library, with this many bytes.
     let bytes = unsafe { std::slice::from_raw_parts(text.text.cast::<u8>(), text.bytes) };
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// A number as the manual has it.
+/// A number in the format of the manual.
 fn shown(value: u64) -> String {
     match value {
         large if large.is_power_of_two() && large > 1 << 16 => format!("2^{}", large.ilog2()),

@@ -43,7 +43,8 @@ use support::{
     SQ, //
 };
 
-/// Somebody inside waits here: it says that it has come, and goes on when it is told to.
+/// A point at which a thread inside stops: it reports its arrival, and continues when it is
+/// released.
 type Stop = (mpsc::Sender<()>, mpsc::Receiver<()>);
 
 const BELL: usize = 0;
@@ -53,14 +54,14 @@ const UP: usize = 2;
 struct Threads {
     board: Board,
     woken: AtomicBool,
-    /// Threads inside, and whether they were ever two.
+    /// The number of threads inside, and whether there were ever two.
     inside: AtomicI64,
     crowd: AtomicBool,
-    /// Values of the doorbells, as they were acted on.
+    /// Values of the doorbells, in the order of their execution.
     rung: Mutex<Vec<u64>>,
-    /// So many more doorbells are rung, each while the one before is acted on.
+    /// The number of further doorbells to ring, each while the previous one is executed.
     more: AtomicU64,
-    /// Who acts on a doorbell, who runs the core, who brings the function up.
+    /// Stops for the thread that executes a doorbell, runs the core, or brings the function up.
     stop: [Mutex<Option<Stop>>; 3],
 }
 
@@ -85,23 +86,23 @@ impl Threads {
     }
 
     fn bind(&self, bound: bool) {
-        // SAFETY: The model lives; one thread of a test plays the one that has the BQL.
+        // SAFETY: The model exists; one thread of a test acts as the holder of the BQL.
         unsafe { qpair_model_bind(self.model(), bound) }
     }
 
-    /// Rings for a queue that there is not.
+    /// Rings for a nonexistent queue.
     fn post(&self, value: u64) -> bool {
-        // SAFETY: The model lives.
+        // SAFETY: The model exists.
         unsafe { qpair_model_post(self.model(), doorbell::SQ, 0xffff | value << 32, 8) }
     }
 
     fn ring(&self, place: u64, value: u64) {
-        // SAFETY: The model lives.
+        // SAFETY: The model exists.
         assert!(unsafe { qpair_model_post(self.model(), place, value, 8) });
     }
 
     fn run(&self) -> QpairRun {
-        // SAFETY: The model lives.
+        // SAFETY: The model exists.
         unsafe { qpair_model_run_apart(self.model()) }
     }
 
@@ -109,7 +110,7 @@ impl Threads {
         self.rung.lock().unwrap().clone()
     }
 
-    /// The next one who does this stays inside: hears of it, and lets it go.
+    /// Stops the next thread that does this: returns the channels for its arrival and its release.
     fn hold_next(&self, what: usize) -> (mpsc::Receiver<()>, mpsc::Sender<()>) {
         let (here, came) = mpsc::channel();
         let (go, may_go) = mpsc::channel();
@@ -172,7 +173,7 @@ impl Drop for Threads {
     }
 }
 
-/// No doorbell is lost, and each is acted on once: by the thread that posts it, by one that is
+/// No doorbell is lost, and each is executed once: by the thread that posts it, by one that is
 /// inside, or by the core, which was woken for it.
 #[test]
 fn all_doorbells_are_acted_on() {
@@ -211,7 +212,7 @@ fn all_doorbells_are_acted_on() {
             .for_each(|poster| poster.join().unwrap());
         done.store(true, SeqCst);
     });
-    // The core may have been woken after its thread has looked for the last time.
+    // The core may have been woken after its thread's last check.
     while machine.woken.swap(false, SeqCst) {
         machine.run();
     }
@@ -229,7 +230,8 @@ fn all_doorbells_are_acted_on() {
     assert_eq!(machine.counter(Counter::Violations), THREADS * EACH);
 }
 
-/// Who rings does not wait for who is inside; who is inside acts on it before or when he leaves.
+/// A thread that rings does not wait for the thread inside, which executes the doorbell before or
+/// when it leaves.
 #[test]
 fn a_doorbell_does_not_wait() {
     let machine = Threads::new();
@@ -241,14 +243,15 @@ fn a_doorbell_does_not_wait() {
             assert!(machine.post(value));
         }
         assert_eq!(machine.rung(), [1]);
-        assert!(!machine.post(0), "a queue without an end");
+        assert!(!machine.post(0), "the queue has no limit");
         go.send(()).unwrap();
         first.join().unwrap();
     });
     assert_eq!(machine.rung(), (1..=1025).collect::<Vec<_>>());
 }
 
-/// Who leaves looks once more: what came when he had looked is not left to somebody who comes by chance.
+/// A thread that leaves checks once more: a doorbell that arrived after its last check must not
+/// wait for another caller.
 #[test]
 fn no_doorbell_stays() {
     let machine = Threads::new();
@@ -274,7 +277,7 @@ fn no_doorbell_stays() {
     assert_eq!(machine.rung(), [1, 2]);
 }
 
-/// What a CPU wrote in doorbells is done before what it reads or writes in registers.
+/// Doorbells of a CPU take effect before its later register accesses.
 #[test]
 fn registers_come_after_doorbells() {
     let machine = Threads::new();
@@ -293,10 +296,11 @@ fn registers_come_after_doorbells() {
     assert_eq!(machine.rung(), [1, 2]);
 }
 
-/// Who enters does so after all that was rung, though somebody else left it: nobody stays inside for ever.
+/// A thread that enters first executes all queued doorbells, also those that another thread left;
+/// no thread stays inside forever.
 #[test]
 fn what_was_rung_is_done_first() {
-    // What one who rings takes in at most.
+    // The maximum number of doorbells that a ringing thread executes.
     const MOST: u64 = 4 * 1024;
     let machine = Threads::new();
     let leaves_one = || {
@@ -305,7 +309,10 @@ fn what_was_rung_is_done_first() {
         machine.rung.lock().unwrap().clear();
         assert!(machine.post(1));
         assert_eq!(machine.rung().len() as u64, MOST);
-        assert!(machine.woken.load(SeqCst), "somebody has to do the rest");
+        assert!(
+            machine.woken.load(SeqCst),
+            "the core was not woken for the rest"
+        );
     };
     let all = (1..=MOST + 1).collect::<Vec<_>>();
     leaves_one();
@@ -316,7 +323,7 @@ fn what_was_rung_is_done_first() {
     assert_eq!(machine.rung(), all, "before the reset");
 }
 
-/// A bound function is worked in under the BQL only; what was posted before is not forgotten.
+/// A bound function runs under the BQL only; doorbells posted before are not lost.
 #[test]
 fn a_bound_function_wants_the_lock() {
     let machine = Threads::new();
@@ -333,7 +340,7 @@ fn a_bound_function_wants_the_lock() {
         came.recv().unwrap();
         let binder = scope.spawn(|| machine.bind(true));
         thread::sleep(Duration::from_millis(10));
-        assert!(!binder.is_finished(), "bound with somebody inside");
+        assert!(!binder.is_finished(), "bound while a thread was inside");
         assert!(machine.post(3));
         go.send(()).unwrap();
     });
@@ -341,7 +348,7 @@ fn a_bound_function_wants_the_lock() {
     assert!(!machine.post(4));
 }
 
-/// After its end a function is quiet, whoever still calls.
+/// After its end a function does nothing, whatever thread still calls.
 #[test]
 fn the_end_waits_and_is_quiet() {
     let machine = Threads::new();
@@ -350,10 +357,10 @@ fn the_end_waits_and_is_quiet() {
     thread::scope(|scope| {
         scope.spawn(|| assert!(machine.post(2)));
         came.recv().unwrap();
-        // SAFETY: The model lives.
+        // SAFETY: The model exists.
         let end = scope.spawn(|| unsafe { qpair_model_end(machine.model()) });
         thread::sleep(Duration::from_millis(10));
-        assert!(!end.is_finished(), "ended with somebody inside");
+        assert!(!end.is_finished(), "ended while a thread was inside");
         go.send(()).unwrap();
     });
     assert_eq!(machine.board.mapped.load(SeqCst), 0);
@@ -365,11 +372,11 @@ fn the_end_waits_and_is_quiet() {
     assert!(!machine.woken.load(SeqCst));
 }
 
-/// Commands that [`commands`] puts into the SQ.
+/// The number of commands that [`commands`] writes into the SQ.
 const COMMANDS: u32 = 12;
 
-/// A function that does one command in each turn; CQ 0 is armed, and commands are in the SQ, of
-/// which the function does not know yet.
+/// A function that executes one command in each turn; CQ 0 is armed, and commands are in the SQ,
+/// without a doorbell yet.
 fn commands() -> Box<Threads> {
     let machine = Threads::new();
     machine.unplug();
@@ -406,14 +413,14 @@ fn the_core_leaves_to_send_an_interrupt() {
     let done = machine.counter(Counter::Commands);
     assert!(
         done < COMMANDS.into(),
-        "all was done before the interrupt could be sent"
+        "all commands ran before the interrupt could be sent"
     );
     while machine.run() != QpairRun::Idle {}
     assert_eq!(machine.counter(Counter::Commands), COMMANDS.into());
     assert_eq!(machine.counter(Counter::Interrupts), 1);
 }
 
-/// An interrupt that was raised before makes the core's thread leave no more: it has been sent.
+/// An interrupt that was raised earlier does not make the core's thread leave: it has been sent.
 #[test]
 fn the_core_leaves_once_for_an_interrupt() {
     let machine = commands();

@@ -29,7 +29,7 @@ impl Results {
     }
 }
 
-/// What contexts are aligned to.
+/// The alignment of contexts.
 const CONTEXT_ALIGN: u64 = 64;
 /// Refuses bits of no field.
 pub(crate) fn check_reserved<const N: usize>(

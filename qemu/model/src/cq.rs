@@ -34,7 +34,7 @@ use qpair_queue::index::Index;
 pub(crate) enum PutError {
     /// The CQ was overrun before.
     Dead,
-    /// The CQ has no room, or its memory cannot be written.
+    /// The CQ is full, or its memory cannot be written.
     Overrun,
 }
 
@@ -78,7 +78,7 @@ impl<M: Mapping> CompletionQueue<M> {
         }
     }
 
-    /// What a query reports.
+    /// The context for QUERY.
     pub(crate) fn context(&self) -> CqContext {
         CqContext {
             eq: self.eq,
@@ -102,7 +102,7 @@ impl<M: Mapping> CompletionQueue<M> {
         self.passed
     }
 
-    /// What has been written so far, and the index past it.
+    /// The entries written so far, and the index past them.
     pub(crate) fn written(&self) -> (Until, Index) {
         let window = self.channel.window();
         let written = self.passed.wrapping_add(u64::from(window.used()));

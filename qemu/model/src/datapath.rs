@@ -4,8 +4,8 @@
 //! A queue pair that fails goes to the error state by itself. An event reports it, and each work
 //! request that is posted is flushed with a completion.
 //!
-//! A CQ without room is overrun. Its completions are lost for good, so its queue pairs stop, and
-//! an event reports it once. Other CQs go on.
+//! A completion for a full CQ overruns it. Its completions are lost for good, so its queue pairs
+//! stop, and an event reports it once. Other CQs go on.
 
 use crate::config::Config;
 use crate::cq::CompletionQueue;
@@ -110,7 +110,7 @@ impl<H: Host> DataPath<H> {
         }
     }
 
-    /// What has been written to a CQ so far, and the index past it.
+    /// The entries of a CQ written so far, and the index past them.
     pub(crate) fn cq_written(&self, cq: Number) -> (Until, Index) {
         let written = self.cqs.get(cq).map(CompletionQueue::written);
         written.unwrap_or((Until::Now, Index::ZERO))

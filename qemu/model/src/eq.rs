@@ -69,7 +69,7 @@ impl<M: Mapping> EventQueue<M> {
         eq
     }
 
-    /// What a query reports.
+    /// The context for QUERY.
     pub(crate) fn context(&self) -> EqContext {
         EqContext {
             vector: self.vector,
@@ -97,7 +97,7 @@ impl<M: Mapping> EventQueue<M> {
         self.passed
     }
 
-    /// What has been written so far, and the index past it.
+    /// The entries written so far, and the index past them.
     pub(crate) fn written(&self) -> (Until, Index) {
         let window = self.rules.window();
         let written = self.passed.wrapping_add(u64::from(window.used()));

@@ -25,7 +25,7 @@ use qpair_queue::index::Index;
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
-/// What is to be reported of a subject.
+/// The pending report of a subject.
 #[derive(Default)]
 struct Report {
     notice: Notice,
@@ -54,7 +54,7 @@ impl<M: Mapping> Events<M> {
         }
     }
 
-    /// What has been written to an EQ so far, and the index past it.
+    /// The entries of an EQ written so far, and the index past them.
     pub(crate) fn written(&self, eq: Number) -> (Until, Index) {
         let written = self.eqs.get(eq).map(EventQueue::written);
         written.unwrap_or((Until::Now, Index::ZERO))

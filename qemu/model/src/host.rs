@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the device needs of the machine that it is plugged into.
+//! The device's interface to the machine.
 //!
 //! The model is given a [`Host`], one by QEMU and another by the tests. All accesses to guest
 //! memory go through it, to addresses that software gave for this purpose.
@@ -51,14 +51,14 @@ pub trait Host {
     /// Sends an interrupt message.
     fn raise(&mut self, vector: u16);
 
-    /// The time in nanoseconds; never goes back.
+    /// The time in nanoseconds; monotonic.
     fn now(&self) -> u64;
 
     /// Asks for a call of [`Function::run`](crate::Function::run) soon, but not from in here.
     fn wake(&mut self);
 
-    /// Asks for a call of [`Function::run`](crate::Function::run) at this time. It replaces what
-    /// was asked for before; `u64::MAX` is never.
+    /// Asks for a call of [`Function::run`](crate::Function::run) at this time. It replaces an
+    /// earlier request; `u64::MAX` means never.
     fn wake_at(&mut self, nanos: u64);
 
     /// A number that software cannot predict. The keys of memory regions are derived from it.
@@ -69,13 +69,13 @@ pub trait Host {
         true
     }
 
-    /// Reports what the device does.
+    /// Traces an action of the device.
     fn trace(&mut self, what: Trace) {
         let _ = what;
     }
 }
 
-/// What the device does.
+/// An action of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trace {
     /// A doorbell was written.
@@ -84,14 +84,14 @@ pub enum Trace {
         page: u32,
         /// Where in the page.
         place: u32,
-        /// What was written.
+        /// The value written.
         value: u64,
     },
     /// A doorbell was invalid.
     Violation {
         /// The page.
         page: u32,
-        /// What was written.
+        /// The value written.
         value: u64,
     },
     /// A run of SQ blocks was fetched.

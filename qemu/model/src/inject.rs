@@ -29,7 +29,7 @@ impl<H: Host> Function<H> {
         self.data.core.knobs.delay_interrupts = nanos;
     }
 
-    /// Stops the core, or lets it go on. A stopped core still takes doorbells.
+    /// Stops the core, or lets it go on. A stopped core still accepts doorbells.
     pub fn set_stall(&mut self, stalled: bool) {
         self.data.core.knobs.stalled = stalled;
         if !stalled && !self.data.core.run_queue.is_empty() {
@@ -67,7 +67,7 @@ impl<H: Host> Function<H> {
         self.paced_anew();
     }
 
-    /// The core has another pace: queue pairs that waited for the clock may not have to.
+    /// The core has another pace: queue pairs that wait for the clock may not need to any more.
     fn paced_anew(&mut self) {
         self.data.core.set_timer();
         if !self.data.core.run_queue.is_empty() {
@@ -75,7 +75,7 @@ impl<H: Host> Function<H> {
         }
     }
 
-    /// Sets what the keys of memory regions follow from after the next reset.
+    /// Sets the seed of the keys of memory regions after the next reset.
     pub fn set_key_seed(&mut self, seed: u64) {
         self.data.core.knobs.key_seed = seed;
     }

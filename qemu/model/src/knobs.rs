@@ -18,9 +18,9 @@ pub struct Knobs {
     pub core_delay_ns: u64,
     /// How long the core takes for a WQE.
     pub wqe_ns: u64,
-    /// What keys follow from after the next reset; 0 is a random number.
+    /// The seed of the keys after the next reset; 0 is a random number.
     pub key_seed: u64,
-    /// Where the indices of new rings begin. Software begins at 0; other values test the wrap.
+    /// The first index of new rings. Software begins at 0; other values test the wrap.
     pub first_index: u32,
 }
 

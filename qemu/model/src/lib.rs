@@ -17,8 +17,8 @@
 //! **The model trusts no input.** Registers, doorbells and memory have any value that a driver or a
 //! process writes. Memory is read once into a snapshot, which is checked and then used. Numbers are
 //! looked up with their generation. Nothing here panics: there is no unchecked index and no
-//! unchecked sum of foreign numbers. A turn of a queue pair has a bounded number of WQEs and bytes,
-//! a long message takes many turns, and all doorbell pages have an equal share of the core.
+//! unchecked sum of untrusted numbers. A turn of a queue pair has a bounded number of WQEs and
+//! bytes, a long message takes many turns, and all doorbell pages have an equal share of the core.
 //!
 //! **A work request allocates nothing and searches nothing.** Tables are indexed, queues are
 //! linked, rings are mapped once.
@@ -27,10 +27,10 @@
 //!
 //! | file | has |
 //! |---|---|
-//! | `mutant` | the wrong variants of promises |
+//! | `mutant` | the wrong variants of guarantees |
 //! | `config` | the properties of the function |
 //! | `knobs` | the faults and times that a test sets |
-//! | `host` | what the device needs of the machine |
+//! | `host` | the interface to the machine |
 //! | `bus` | guest memory, counters |
 //! | `segment` | contiguous pieces of memory, which stay mapped |
 //! | `list` | buffer lists |

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Reading buffer lists: from a place in a ring or region to a DMA address.
+//! Buffer lists: from an offset in a ring or region to a DMA address.
 //!
 //! The rules (`queue::buflist`) define a list and check it. Here its tables are read, through a
 //! small cache: the address of one leaf table, some page addresses, and the contiguous run that was

@@ -149,7 +149,7 @@ impl Message {
         self.wqe.flags & send_flags::INLINE != 0
     }
 
-    /// What is left of the range in the peer's memory.
+    /// The rest of the range in the peer's memory.
     #[inline]
     pub(crate) fn remote_range(&self) -> Range {
         Range {
@@ -171,7 +171,7 @@ pub(crate) fn sges(words: &[u64], from: usize) -> impl Iterator<Item = Sge> + '_
     })
 }
 
-/// What is left of the first SGE that is not done.
+/// The rest of the first SGE that is not done.
 pub(crate) fn next_range(words: &[u64], from: usize, cursor: &mut Cursor) -> Option<Range> {
     loop {
         let sge = sges(words, from).nth(usize::from(cursor.sge))?;

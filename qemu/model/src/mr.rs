@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory regions: from a key and an address to guest memory, or to the reason why not.
+//! Memory regions: from a key and an address to guest memory, or to an error.
 //!
 //! A region keeps a run mapped that is used twice in a row. At most [`KEPT`] regions do; then the
 //! one that was mapped first drops its mapping. A mapping ends with its region. A run that cannot
@@ -36,7 +36,7 @@ pub(crate) struct Region<M> {
 }
 
 impl<M> Region<M> {
-    /// What a query reports.
+    /// The context for QUERY.
     pub(crate) fn context(&self) -> MrContext {
         MrContext {
             pd: self.pd,

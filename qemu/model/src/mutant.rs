@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The wrong variants.
 //!
-//! Each promise of the device has a wrong variant, `mutant!(Name)`, in the code that keeps it,
-//! as in the crate of the rules. It is the constant `false` unless a host test is built with the
-//! feature `mutants` and activates one on its thread. `tests/mutants.rs` runs the suite under
-//! each of them and demands that it is caught.
+//! Each guarantee of the device has a wrong variant, `mutant!(Name)`, in the code that keeps it, as
+//! in the crate of the rules. It is the constant `false` unless a host test is built with the
+//! feature `mutants` and activates one on its thread. `tests/mutants.rs` runs the suite under each
+//! of them and requires that it is caught.
 
 /// Whether the wrong variant of this name is to be used here.
 #[cfg(not(feature = "mutants"))]
@@ -33,7 +33,7 @@ mod active {
 
     macro_rules! mutants {
         ($($name:ident: $what:literal,)*) => {
-            /// A promise, broken.
+            /// A broken guarantee.
             #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
             pub enum Mutant { $(#[doc = $what] $name,)* }
 
@@ -41,7 +41,7 @@ mod active {
                 /// All of them.
                 pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-                /// What is done wrong.
+                /// The broken behaviour.
                 pub const fn what(self) -> &'static str {
                     match self { $(Self::$name => $what,)* }
                 }
@@ -55,19 +55,19 @@ mod active {
         CompletionBeforeData: "a CQE is in memory before the data that it reports",
         OwnerFirst: "an entry's last word is written with the others missing",
         GenerationNotChecked: "a number is looked up by its index alone",
-        DomainNotChecked: "a key of another PD is good",
-        RightsNotChecked: "a region's rights are not looked at",
+        DomainNotChecked: "a key of another PD is accepted",
+        RightsNotChecked: "a region's rights are not checked",
         RangeNotChecked: "a range is checked by its first byte only",
-        PeerNotAsked: "a queue pair takes what any other sends",
-        PeerRightsNotChecked: "a peer may do what its queue pair does not allow",
-        PageNotChecked: "an object answers to any doorbell page",
+        PeerNotAsked: "a queue pair accepts requests of any other",
+        PeerRightsNotChecked: "the access rights of the peer's queue pair are not checked",
+        PageNotChecked: "an object accepts doorbells on any page",
         EventDoorbellAnywhere: "EQ heads may be published from any page",
-        IndexReusedAtOnce: "an index is given out again while an entry of it is in a ring",
+        IndexReusedAtOnce: "an index is reused while an entry of it is in a ring",
         KeptNotCounted: "the indices that are kept for a page are not reported",
         ViolationStorm: "each doorbell violation is an event",
-        OverrunIgnored: "a CQ that had no room lets its queue pairs go on",
-        OverrunGoesOn: "a turn goes on after a completion that found no room",
-        EventsOfTheDead: "a destroyed object's events that waited are written",
+        OverrunIgnored: "the queue pairs of an overrun CQ go on",
+        OverrunGoesOn: "a turn goes on after a completion that overran its CQ",
+        EventsOfTheDead: "pending events of a destroyed object are written",
         FlushOnlySignaled: "unsignalled work requests are not flushed",
         ReceivesNotFlushed: "the RQ of a queue pair in error is not flushed",
         ErrorGoesOn: "a queue pair goes on after a failed work request",
@@ -81,15 +81,15 @@ mod active {
         RnrIgnoresRetries: "RNR retries are not counted",
         WakeForgotten: "a posted receive does not wake the sender that waits for it",
         SolicitedForgotten: "a solicited completion is like any other",
-        ReservedIgnored: "reserved bits of a context are not looked at",
-        CommandNotChecked: "a command may have anything in what it does not use",
-        DeadCqTaken: "a queue pair leaves RESET with a CQ that was overrun",
+        ReservedIgnored: "reserved bits of a context are not checked",
+        CommandNotChecked: "fields that a command does not use are not checked",
+        DeadCqTaken: "a queue pair leaves RESET with an overrun CQ",
         ReadyThoughFatal: "a function that stopped is ready",
         KeysInOrder: "the next key of an index follows from the one before",
         BusyDestroyed: "an object is destroyed though others use it",
         ResetKeepsMaps: "a reset leaves memory mapped",
-        UnmapIgnored: "an invalidated mapping is used further",
-        RegionUnmapIgnored: "an invalidated mapping of a region is used further",
+        UnmapIgnored: "an invalidated mapping is still used",
+        RegionUnmapIgnored: "an invalidated mapping of a region is still used",
         FatalUnseen: "a fatal error writes no event",
         LeafIgnored: "a table of two levels is read as one of one level",
     }

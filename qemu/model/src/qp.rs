@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Queue pairs: their states and their work queues.
 //!
-//! A sender that tries again waits, for a time or for its peer. A change of the peer that it may
-//! wait for (a receive, a state, its end) wakes it.
+//! A sender that retries waits for a time or for its peer. A change of the peer (a posted receive,
+//! a new state, its destruction) wakes it.
 
 use crate::bus::Bus;
 use crate::event::Events;
@@ -191,7 +191,7 @@ impl<M: Mapping> QueuePair<M> {
         }
     }
 
-    /// What a query reports.
+    /// The context for QUERY.
     pub(crate) fn context(&self) -> QpContext {
         QpContext {
             pd: self.pd,
@@ -523,7 +523,8 @@ impl<M: Mapping> QueuePairs<M> {
         events.report(core, Subject::Fatal(qp), why.code());
     }
 
-    /// Stops the queue pairs of a CQ that was overrun. A search, but once in the life of a CQ.
+    /// Stops the queue pairs of a CQ that was overrun. This is a search, but at most once for each
+    /// CQ.
     pub(crate) fn stop_users<H: Host<Map = M>>(
         &mut self,
         core: &mut Core<H>,

@@ -6,7 +6,7 @@ use qpair_abi::regs::offset;
 /// The bits of `ADMIN_DEPTH` that are in a field.
 const DEPTH_FIELDS: u32 = 0x001f_1f1f;
 
-/// What software wrote.
+/// The values that software wrote.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Registers {
     eq0_lo: u32,

@@ -19,7 +19,7 @@ use qpair_abi::command::BufferList;
 use qpair_abi::counters::Counter;
 use qpair_queue::buflist::PageLimits;
 
-/// What rings are aligned to.
+/// The alignment of rings.
 pub(crate) const ALIGN: u64 = 64;
 
 /// The memory of a ring.

@@ -19,7 +19,7 @@ use crate::mutant::mutant;
 /// The index of the admin queue pair.
 const ADMIN: usize = 0;
 
-/// What a turn may use, or has left.
+/// The budget of a turn, or the rest of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
     pub(crate) wqes: u32,
@@ -37,7 +37,7 @@ impl Budget {
 #[derive(Clone, Copy)]
 struct PageQueue {
     qps: Ends,
-    /// What is left of its page turn.
+    /// The rest of its page turn.
     left: Budget,
 }
 
@@ -45,7 +45,7 @@ struct PageQueue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Next {
     pub(crate) index: usize,
-    /// What it may use. The caller subtracts what the queue pair has used.
+    /// Its budget. The caller subtracts what the queue pair has used.
     pub(crate) budget: Budget,
     /// Its page; `None` for the admin queue pair.
     page: Option<usize>,

@@ -32,7 +32,7 @@ pub(crate) enum State {
 
 /// When things are due; `u64::MAX` is never.
 pub(crate) struct Timers {
-    /// The call that the machine was asked for.
+    /// The time of the requested call.
     pub(crate) asked: u64,
     /// The core begins, or goes on.
     pub(crate) core: u64,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What events are about.
+//! The subjects of events.
 
 use qpair_abi::Number;
 
-/// What an asynchronous event is about. Each subject has one notice.
+/// The subject of an asynchronous event. Each subject has one notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     /// A CQ was overrun.
@@ -14,7 +14,7 @@ pub(crate) enum Subject {
     Page(u16),
 }
 
-/// What the device does when the head of an EQ passes an entry.
+/// The device's action when the head of an EQ passes an entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
     /// Nothing: a test wrote the entry, or it is the last one of a function that stopped.

@@ -20,7 +20,7 @@ use std::hash::Hasher;
 struct Slot<T> {
     /// The object that is, or was, here.
     number: Number,
-    /// How many generations have been given out, modulo their number.
+    /// How many generations have been assigned, modulo their number.
     given: u16,
     object: Option<Box<T>>,
 }
@@ -71,7 +71,7 @@ pub(crate) type Untils = [Until; 3];
 /// A deferred free: an index whose object is destroyed, and which is not free yet.
 pub(crate) struct Deferred {
     index: u16,
-    /// What has to be read before the index is free.
+    /// The entries that must be read before the index is free.
     pub(crate) untils: Untils,
     /// The doorbell page of the object.
     pub(crate) page: u16,
@@ -118,7 +118,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// The number that the next object gets; `None` if there is no room.
+    /// The number that the next object gets; `None` if no index is free.
     pub(crate) fn next(&mut self) -> Option<Number> {
         if self.free.is_empty() {
             if self.slots.len() >= self.limit {

@@ -19,12 +19,12 @@ const DOORBELL_TURNS: u32 = 256;
 /// When the rest follows.
 const DOORBELL_PAUSE: u64 = 1000;
 
-/// What is left after [`Function::run`].
+/// The remaining work after [`Function::run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Run {
     /// Queue pairs are queued: call again.
     More,
-    /// Nothing, or nothing before the time that was asked for.
+    /// Nothing, or nothing before the requested time.
     Idle,
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The manual is true, as far as a machine can say.
+//! Checks the manual against the device.
 //!
 //! `Documentation/device.rst` shows a driver as a list of accesses, from power-on to a
-//! completed NOP and down again. They are read out of that page and played against the
-//! device, so neither can change without the other. And each code, counter, register and
-//! doorbell has its row in a table there.
+//! completed NOP and teardown. This test parses the list and runs it against the device, so neither
+//! can change without the other. It also checks that each code, counter, register and doorbell has
+//! its row in a table there.
 
 use qpair_abi::counters::Counter;
 use qpair_abi::doorbell;
@@ -20,7 +20,7 @@ use qpair_model::Mapping;
 use qpair_model::Run;
 
 const MANUAL: &str = include_str!("../../../Documentation/device.rst");
-/// Where the example's memory begins, and how much there is.
+/// The start and the length of the example's memory.
 const BASE: u64 = 0x10_0000;
 const BYTES: usize = 7 * 4096;
 
@@ -94,7 +94,7 @@ fn number(text: &str) -> u64 {
     parsed.unwrap_or_else(|_| panic!("{text} is no number"))
 }
 
-/// The words of a line, before what people are told beside them.
+/// The words of a line, without the comment after them.
 fn words(text: &str) -> Vec<u64> {
     let fields = text.trim_start().split("  ").next().unwrap_or("");
     fields.split_whitespace().map(number).collect()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Runs the suite under each wrong variant, and demands that each is caught.
+//! Runs the suite under each wrong variant, and fails unless each is caught.
 //!
-//! A name as argument runs that one only, under every check.
+//! A name as argument runs only that variant, under every check.
 
 #![allow(dead_code, unreachable_pub)]
 
@@ -19,7 +19,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::thread::spawn;
 use std::time::Duration;
 
-/// A wrong variant may also never end, which is a way of being caught.
+/// A wrong variant may also hang, which counts as caught.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn text(panic: &(dyn Any + Send)) -> String {
@@ -32,7 +32,7 @@ fn text(panic: &(dyn Any + Send)) -> String {
     text.chars().take(70).collect()
 }
 
-/// What the check said, if it failed.
+/// The message of the check, if it failed.
 fn verdict(mutant: Option<Mutant>, check: fn()) -> Option<String> {
     let (tell, told) = channel();
     spawn(move || {
@@ -48,7 +48,7 @@ fn verdict(mutant: Option<Mutant>, check: fn()) -> Option<String> {
     }
 }
 
-/// The check that caught it, and what that said. All of them are run if all are to be `told`.
+/// The check that caught it, and its message. If `told`, all checks are run and printed.
 fn hunt(mutant: Mutant, told: bool) -> Option<(&'static str, String)> {
     let mut first = None;
     for (check, run) in checks::all() {

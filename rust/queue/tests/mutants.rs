@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Runs the suite under each wrong variant, and demands that each is caught. A variant is of a
+//! Runs the suite under each wrong variant, and fails unless each is caught. Variants are per
 //! thread, so there is a worker for each CPU.
 //!
-//! A name as argument runs that one only, under every check.
+//! A name as argument runs only that variant, under every check.
 
 #![allow(unreachable_pub)]
 
@@ -24,7 +24,7 @@ use std::thread::scope;
 use std::thread::spawn;
 use std::time::Duration;
 
-/// A wrong variant may also never end, which is a way of being caught.
+/// A wrong variant may also hang, which counts as caught.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn text(panic: &(dyn Any + Send)) -> String {
@@ -37,7 +37,7 @@ fn text(panic: &(dyn Any + Send)) -> String {
     text.chars().take(70).collect()
 }
 
-/// What the check said, if it failed.
+/// The message of the check, if it failed.
 fn verdict(mutant: Option<Mutant>, check: fn()) -> Option<String> {
     let (tell, told) = channel();
     spawn(move || {
@@ -53,7 +53,7 @@ fn verdict(mutant: Option<Mutant>, check: fn()) -> Option<String> {
     }
 }
 
-/// The checks that caught it, and what the first of them said.
+/// The checks that caught it, and the message of the first.
 fn hunt(mutant: Mutant, all_said: bool) -> (Vec<&'static str>, String) {
     let mut by = Vec::new();
     let mut first = String::new();

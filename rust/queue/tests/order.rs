@@ -3,21 +3,20 @@
 //!
 //! loom runs two threads in every interleaving, and lets each load see every value that the C11
 //! model permits. One thread is software: the consumers and producers of this crate, on a
-//! [`Storage`] whose three points of order are fences. The other is the device, which is ordered as
-//! PCI orders it: its writes arrive in the order in which it made them, and a doorbell brings
-//! whatever was written before it in the order of [`Storage::before_tail`] and
-//! [`Storage::before_head`].
+//! [`Storage`] whose three ordering points are fences. The other is the device, with the ordering
+//! of PCI: its writes arrive in order, and a doorbell makes visible whatever was written before it
+//! in the order of [`Storage::before_tail`] and [`Storage::before_head`].
 //!
-//! The word that has the owner bit is an atomic. All others are plain cells, of which loom demands
-//! that an access of the device and one of software never meet: between them has to be a chain of
-//! barriers. That catches what values cannot show. C11 threads do not let a load see a store that
-//! comes later in time, so no value betrays a body that is still being read when its slot has been
-//! given back; the missing chain does.
+//! The word that has the owner bit is an atomic. All others are plain cells, for which loom
+//! requires that accesses of the device and of software never race: a chain of barriers must be
+//! between them. That detects faults that values cannot show. In the C11 model a load never returns
+//! a store that comes later in time, so no value shows a body that is still being read when its
+//! slot has been freed; the missing chain does.
 //!
-//! What loom cannot express: barriers against the compiler alone (a volatile access is here a
-//! relaxed atomic, which may be reordered more, never less), the difference between `dma_rmb` and a
-//! full barrier (both are at least the fence here), and write-combining of the bus. A doorbell is
-//! an atomic, so loom also tries orders of doorbells that PCI forbids.
+//! loom cannot express compiler barriers (a volatile access is here a relaxed atomic, which may be
+//! reordered more, never less), the difference between `dma_rmb` and a full barrier (both are at
+//! least the fence here), and write-combining of the bus. A doorbell is an atomic, so loom also
+//! tries orders of doorbells that PCI forbids.
 
 #![allow(unreachable_pub)]
 
@@ -64,7 +63,7 @@ const ONE: Depth = match Depth::new(1) {
     None => Depth::MAX,
 };
 
-/// Which barrier is left out.
+/// The omitted barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
@@ -89,20 +88,20 @@ struct Shared {
     without: Without,
 }
 
-// SAFETY: Of plain words loom checks that no two accesses race; that is what the test is for.
+// SAFETY: loom checks that no two accesses of a plain word race; the test exists for that.
 unsafe impl Sync for Shared {}
-// SAFETY: There is nothing that belongs to a thread.
+// SAFETY: Nothing in it belongs to a thread.
 unsafe impl Send for Shared {}
 
 impl Shared {
-    /// Of entries of so many words; an `entry` of 0 has no owner word.
+    /// Memory of entries with `entry` words; with an `entry` of 0 there is no owner word.
     fn new(words: usize, entry: usize, without: Without) -> Arc<Self> {
         Self::with(words, entry, without, |i| {
             entry != 0 && i % entry == entry - 1
         })
     }
 
-    /// Without a plain word: what is to be seen is another ring's.
+    /// Without plain words: the test is about another ring.
     fn atomic(words: usize, entry: usize, without: Without) -> Arc<Self> {
         Self::with(words, entry, without, |_| true)
     }
@@ -215,7 +214,7 @@ impl Bell {
     }
 }
 
-/// An entry whose words all say the same.
+/// An entry with four equal words.
 fn entry(what: u64) -> [u64; 4] {
     [what; 4]
 }
@@ -225,8 +224,8 @@ fn is_whole(words: [u64; 4], what: u64) -> bool {
     [a, b, c, d & !OWNER] == entry(what)
 }
 
-/// Owner word against body; and, since the one place of the ring is used twice, the body against
-/// the head that gives it back.
+/// Owner word against body; and, since the only slot of the ring is used twice, the body against
+/// the head that frees it.
 fn entries_are_whole(without: Without) {
     let ring = Shared::new(4, 4, without);
     let head = Bell::new();
@@ -259,7 +258,7 @@ fn entries_are_whole(without: Without) {
     device.join().expect("a device");
 }
 
-/// A CQE is there when its EQE is: the barrier after an EQE's owner word is one for all that was
+/// A CQE is visible when its EQE is: the barrier after an EQE's owner word covers all that was
 /// written before it.
 fn an_event_comes_after_its_completion(without: Without) {
     let cq_ring = Shared::new(4, 4, Without::Nothing);
@@ -283,7 +282,7 @@ fn an_event_comes_after_its_completion(without: Without) {
     device.join().expect("a device");
 }
 
-/// Doorbell against entry; and, since the one block of the SQ is used twice, the device's reading
+/// Doorbell against entry; and, since the only block of the SQ is used twice, the device's read of
 /// it against the next post.
 fn work_requests_are_whole(without: Without) {
     let (sq_ring, cq_ring) = (Shared::new(8, 0, without), Shared::new(4, 4, without));
@@ -325,7 +324,7 @@ fn work_requests_are_whole(without: Without) {
     device.join().expect("a device");
 }
 
-/// Arm against check: the device completes at any moment, software looks, finds nothing and arms.
+/// Arm against check: the device completes at any time, software polls, finds nothing and arms.
 fn no_completion_is_slept_through(without: Without) {
     let number = Number::new(1, 1);
     let (cq_ring, eq_ring) = (Shared::new(4, 4, without), Shared::new(2, 2, without));
@@ -396,11 +395,11 @@ fn no_completion_is_slept_through(without: Without) {
 }
 
 std::thread_local! {
-    /// A wrong variant is run: that it panics is no news.
+    /// A wrong variant is run: do not print its panic.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What loom says of `body`: in how many executions nothing is wrong, or what is.
+/// Runs `body` in loom: returns the number of executions, or loom's message.
 fn explore(mutant: Option<Mutant>, without: Without, body: fn(Without)) -> Result<u64, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -432,8 +431,8 @@ fn explore(mutant: Option<Mutant>, without: Without, body: fn(Without)) -> Resul
     result.map(|()| executions.load(Plainly)).map_err(said)
 }
 
-/// `body` holds in all executions, and each of the wrong variants is caught, with what loom says of
-/// it.
+/// `body` holds in all executions, and each wrong variant is caught, with the given message of
+/// loom.
 fn holds(name: &str, body: fn(Without), wrong: &[(Option<Mutant>, Without, &str)]) {
     let executions = explore(None, Without::Nothing, body).unwrap_or_else(|said| panic!("{said}"));
     println!("states: {name}: {executions} executions, nothing wrong");
@@ -451,7 +450,8 @@ fn holds(name: &str, body: fn(Without), wrong: &[(Option<Mutant>, Without, &str)
     }
 }
 
-/// What loom says of a plain word that both sides touch without a chain of barriers between them.
+/// loom's message about a plain word that both sides access without a chain of barriers between
+/// them.
 const RACE: &str = "Causality violation: Concurrent";
 
 #[test]
@@ -509,9 +509,9 @@ fn arm_against_check() {
             "slept through",
         )],
     );
-    // No barrier can be left out here that loses a completion, for the arm carries the index up to
-    // which software has looked, and the device compares. What the barrier before it is for is in
-    // `owner_word_against_body`.
+    // No missing barrier can lose a completion here, since the arm carries the index up to which
+    // software has read, and the device compares. `owner_word_against_body` tests the purpose of
+    // the barrier before the arm.
     for without in [Without::BeforeHead, Without::BeforeTail] {
         let executions = explore(None, without, no_completion_is_slept_through);
         assert!(executions.is_ok(), "{without:?}: {executions:?}");

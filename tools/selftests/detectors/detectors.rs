@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Bugs on purpose, one for each detector of the debug kernel.
+//! Planted bugs, one for each detector of the debug kernel.
 //!
-//! A clean run on the debug kernel says something only if its detectors see Rust code. So
-//! before each such run this module is loaded, once for each `bug`, and the report has
-//! to appear; see `scripts/qp/detectors.py` for which and in what order. It does its
-//! work while it is loaded or bound and then refuses to stay.
+//! A clean run on the debug kernel proves something only if its detectors work for Rust code. So
+//! before each such run this module is loaded, once for each `bug`, and the report must appear;
+//! `scripts/qp/detectors.py` has the reports and the order. The module plants its bug while it is
+//! loaded or bound, and then fails to load.
 //!
 //! For the debug kernel only, which is of the newest supported series.
 
@@ -22,7 +22,7 @@ use kernel::prelude::*;
 use kernel::sync::Mutex;
 use kernel::sync::SpinLock;
 
-/// Which bug; the numbers are those of `scripts/qp/detectors.py`.
+/// The bug to plant; the numbers are those of `scripts/qp/detectors.py`.
 mod bug {
     pub(crate) const LOCK_ORDER: u32 = 1;
     pub(crate) const ATOMIC_SLEEP: u32 = 2;
@@ -58,7 +58,7 @@ impl Locks {
     }
 }
 
-/// Two locks in both orders. No deadlock happens: lockdep has to see that one could.
+/// Two locks in both orders. No deadlock happens: lockdep must report that one could.
 fn lock_order() -> Result {
     let locks = Locks::new()?;
     {
@@ -87,7 +87,7 @@ fn out_of_bounds() -> Result {
     Ok(())
 }
 
-/// A read of what was freed.
+/// A read of freed memory.
 fn use_after_free() -> Result {
     let place = KBox::into_raw(KBox::new([7u64; 8], GFP_KERNEL)?);
     // SAFETY: `place` comes from `into_raw`.
@@ -97,7 +97,7 @@ fn use_after_free() -> Result {
     Ok(())
 }
 
-/// Allocations without a reference. Several, as a stale copy of a pointer hides one.
+/// Allocations without a reference. Several, since a stale copy of a pointer hides one.
 fn leak() -> Result {
     for _ in 0..8 {
         forget(KBox::new([0x5au64; 12], GFP_KERNEL)?);
@@ -119,7 +119,7 @@ fn bounds_check() {
     pr_info!("the ninth of four is {}\n", values[black_box(9)]);
 }
 
-/// A driver that takes the device and, when it is taken from it, has not given back a mapping.
+/// A driver that binds to the device and does not free a mapping when it is unbound.
 struct Forgetful;
 
 kernel::pci_device_table!(

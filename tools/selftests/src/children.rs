@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Other processes: started, spoken with, killed, and waited for with a deadline.
+//! Other processes: start, communication, kill, and wait with a deadline.
 
 use std::io::Read;
 use std::io::Write;
@@ -34,7 +34,7 @@ use crate::wait;
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// By itself.
+    /// By exiting, with this status.
     Exit(i32),
     /// By a signal.
     Signal(Signal),
@@ -49,18 +49,18 @@ impl std::fmt::Display for End {
     }
 }
 
-/// A way to talk between a process and its parent: words, text and open files.
+/// A channel between a process and its parent, for words, text and open files.
 pub struct Link(UnixStream);
 
 impl Link {
-    /// Says a word.
+    /// Sends a word.
     pub fn tell(&self, word: u64) -> Result<()> {
         (&self.0)
             .write_all(&word.to_le_bytes())
             .context("writing to the other process")
     }
 
-    /// Hears a word, and waits for it.
+    /// Receives a word; waits for it.
     pub fn hear(&self) -> Result<u64> {
         let mut bytes = [0; 8];
         self.0.set_read_timeout(Some(wait::patience() * 4))?;
@@ -70,7 +70,7 @@ impl Link {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Passes an open file on.
+    /// Sends an open file.
     pub fn pass(&self, fd: BorrowedFd<'_>) -> Result<()> {
         let fds = [fd.as_raw_fd()];
         let data = [std::io::IoSlice::new(b"fd")];
@@ -79,7 +79,7 @@ impl Link {
         Ok(())
     }
 
-    /// Takes an open file that was passed on.
+    /// Receives an open file.
     pub fn take(&self) -> Result<OwnedFd> {
         let mut bytes = [0; 2];
         let mut data = [std::io::IoSliceMut::new(&mut bytes)];
@@ -97,7 +97,7 @@ impl Link {
                 return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
             }
         }
-        bail!("no open file was passed on")
+        bail!("no open file was received")
     }
 }
 
@@ -111,17 +111,17 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a process that does `work` and ends: with 0, with 1 and its error printed, or
-    /// with [`ktap::SKIPPED`].
+    /// Starts a process that runs `work` and exits: with 0, with 1 and its error printed, or with
+    /// [`ktap::SKIPPED`].
     pub fn start(work: impl FnOnce(&Link) -> Result<()>) -> Result<Self> {
         let (ours, theirs) = UnixStream::pair().context("socketpair")?;
-        // SAFETY: no other thread holds a lock that the child will want: those that tests
-        // start use nothing but their own memory, system calls and the device.
+        // SAFETY: no other thread holds a lock that the child needs: threads of tests use only
+        // their own memory, system calls and the device.
         match unsafe { nix::unistd::fork() }.context("fork")? {
             ForkResult::Child => {
                 drop(ours);
                 let status = live(&Link(theirs), work);
-                // SAFETY: no destructor of the parent's may run in the child.
+                // SAFETY: no destructor of the parent may run in the child.
                 unsafe { libc::_exit(status) }
             }
             ForkResult::Parent { child } => {
@@ -137,7 +137,7 @@ impl Child {
         }
     }
 
-    /// As [`Child::start`], as the leader of a process group.
+    /// As [`Child::start`]; the process leads a new process group.
     pub fn group(work: impl FnOnce(&Link) -> Result<()>) -> Result<Self> {
         Self::start(|link| {
             nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0)).context("setpgid")?;
@@ -150,7 +150,7 @@ impl Child {
         self.pid
     }
 
-    /// The way to talk to it.
+    /// The channel to it.
     pub fn link(&self) -> &Link {
         &self.link
     }
@@ -160,7 +160,7 @@ impl Child {
         nix::sys::signal::kill(self.pid, signal).context("kill")
     }
 
-    /// Waits for its end; kills it when the time is over.
+    /// Waits for its end; kills it on a timeout.
     pub fn end(&mut self, time: Duration) -> Result<End> {
         if let Some(end) = self.ended {
             return Ok(end);
@@ -182,12 +182,12 @@ impl Child {
         self.reap()
     }
 
-    /// Lets it live on without us.
+    /// Leaves it running.
     pub fn leave(mut self) {
         self.ended = Some(End::Exit(0));
     }
 
-    /// Waits for it to end well.
+    /// Waits for its end, which must be a success.
     pub fn done(&mut self) -> Result<()> {
         match self.end(wait::patience() * 4)? {
             End::Exit(0) => Ok(()),
@@ -221,7 +221,7 @@ impl Child {
                 Err(error) => return Err(error).context("killpg"),
                 Ok(()) => (),
             }
-            // Children of the case's are ours now (see `adopt`).
+            // Children of the case are reparented to this process (see `adopt`).
             let _ = nix::sys::wait::waitpid(
                 Pid::from_raw(-self.pid.as_raw()),
                 Some(WaitPidFlag::WNOHANG),
@@ -257,7 +257,7 @@ pub fn adopt() -> Result<()> {
     Errno::result(result).map(drop).context("prctl")
 }
 
-/// The life of a child: gives its exit status.
+/// Runs the child; returns its exit status.
 fn live(link: &Link, work: impl FnOnce(&Link) -> Result<()>) -> i32 {
     match catch_unwind(AssertUnwindSafe(|| work(link))) {
         Ok(Ok(())) => 0,

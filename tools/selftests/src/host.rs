@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The machine outside: QEMU's monitor, by a serial port of the guest.
+//! The host: QEMU's monitor, through a serial port of the guest.
 //!
-//! A test says in one place what it wants of the device and what it expects of the driver.
-//! `scripts/guest` gives every guest that port, with the capabilities negotiated; only one process
-//! can have it open.
+//! A test can control the device and check the driver in one place. `scripts/guest` gives every
+//! guest that port, with the capabilities negotiated; only one process can have it open.
 
 use std::fs::File;
 use std::fs::OpenOptions;
@@ -22,7 +21,7 @@ use crate::wait;
 
 const PORT: &str = "/dev/virtio-ports/qpair.qmp";
 
-/// The line to the monitor.
+/// The connection to the monitor.
 pub struct Host {
     port: File,
     unread: Vec<u8>,
@@ -30,7 +29,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Opens the line; a case that needs it cannot run where there is none.
+    /// Opens the connection; a case that needs it is skipped if there is none.
     pub fn call() -> Result<Self> {
         if !std::path::Path::new(PORT).exists() {
             return Err(skip(format!("needs QEMU's monitor at {PORT}")));
@@ -57,17 +56,17 @@ impl Host {
                 return serde_json::from_slice(&line)
                     .with_context(|| format!("QEMU says {:?}", String::from_utf8_lossy(&line)));
             }
-            wait::readable(self.port.as_fd(), "word from QEMU")?;
+            wait::readable(self.port.as_fd(), "an answer from QEMU")?;
             let mut bytes = [0; 4096];
             let count = self.port.read(&mut bytes).context("reading from QEMU")?;
             if count == 0 {
-                bail!("QEMU has hung up");
+                bail!("QEMU has closed the connection");
             }
             self.unread.extend_from_slice(&bytes[..count]);
         }
     }
 
-    /// Does a command and gives what it returned.
+    /// Runs a command and returns its result.
     pub fn qmp(&mut self, command: &str, arguments: Value) -> Result<Value> {
         let request = json!({ "execute": command, "arguments": arguments });
         self.port
@@ -87,7 +86,7 @@ impl Host {
         }
     }
 
-    /// Waits for an event about a device, which may have come already.
+    /// Waits for an event about a device, which may have arrived already.
     pub fn event(&mut self, name: &str, device: &str) -> Result<()> {
         loop {
             let is_it = |it: &Value| it["event"] == name && it["data"]["device"] == device;
@@ -102,7 +101,7 @@ impl Host {
         }
     }
 
-    /// Forgets the events that came so far.
+    /// Discards the events received so far.
     pub fn forget_events(&mut self) {
         self.events.clear();
     }

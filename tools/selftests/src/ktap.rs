@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Cases, and how they are run: KTAP version 1 on standard output.
+//! Runs cases, with KTAP version 1 on standard output.
 //!
-//! Each case runs in a process group of its own. So one that crashes or hangs is one
-//! failure and the rest go on; and when its process is gone, everything that it
-//! had must be gone as well: pinned pages, objects, contexts. That is checked after
-//! every case ([`Baseline`]), whatever the case was about.
+//! Each case runs in a process group of its own. So a case that crashes or hangs is one failure and
+//! the others continue; and when its process has ended, all its resources must be free: pinned
+//! pages, objects, contexts. This is checked after every case ([`Baseline`]).
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hash;
@@ -23,7 +22,7 @@ use crate::world::Baseline;
 /// Exit status of a run in which nothing failed and something was skipped.
 pub const SKIPPED: i32 = 4;
 
-/// What a case is given.
+/// The argument of a case.
 pub struct Setup {
     /// Seed of this case's random numbers.
     pub seed: u64,
@@ -40,9 +39,9 @@ impl Setup {
 pub struct Case {
     /// Its name in its group.
     pub name: &'static str,
-    /// What it does.
+    /// Its function.
     pub run: fn(&Setup) -> Result<()>,
-    /// How many times [`wait::patience`] it may take.
+    /// Its time limit, as a multiple of [`wait::patience`].
     pub patience: u32,
 }
 
@@ -55,7 +54,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// The cases that a selector, `GROUP` or `GROUP/CASE`, means.
+    /// The cases of a selector, `GROUP` or `GROUP/CASE`.
     pub fn selected(&self, selector: &str) -> Vec<&Case> {
         let (group, case) = match selector.split_once('/') {
             Some((group, case)) => (group, Some(case)),
@@ -69,7 +68,7 @@ impl Group {
 }
 
 /// Makes the cases of a group from functions: `cases![file::one, file::other * 10]`, where
-/// `* 10` is for one that may take longer.
+/// `* 10` extends the time limit.
 #[macro_export]
 macro_rules! cases {
     ($( $module:ident :: $name:ident $(* $patience:literal)? ),* $(,)?) => {
@@ -81,7 +80,7 @@ macro_rules! cases {
     };
 }
 
-/// A failure that is none: the case cannot run here.
+/// Not a failure: the case cannot run here.
 #[derive(Debug)]
 struct Skip(String);
 
@@ -98,7 +97,7 @@ pub fn skip(reason: impl Into<String>) -> anyhow::Error {
     anyhow!(Skip(reason.into()))
 }
 
-/// The reason, if the case said that it cannot run here.
+/// The reason, if the case was skipped.
 pub fn skipped(error: &anyhow::Error) -> Option<String> {
     error.downcast_ref::<Skip>().map(|skip| skip.0.clone())
 }
@@ -110,7 +109,7 @@ pub fn say(text: &str) {
     }
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Default)]
 struct Totals {
     pass: u32,
@@ -118,7 +117,7 @@ struct Totals {
     skip: u32,
 }
 
-/// Runs cases, prints how they went and gives the exit status.
+/// Runs cases, prints their results and returns the exit status.
 pub fn run(cases: &[(&Group, &Case)], seed: u64) -> i32 {
     println!("KTAP version 1");
     println!("1..{}", cases.len());
@@ -164,7 +163,7 @@ pub fn run(cases: &[(&Group, &Case)], seed: u64) -> i32 {
     }
 }
 
-/// Runs one case in a process of its own; gives the reason if it was skipped.
+/// Runs one case in a process of its own; returns the reason if it was skipped.
 fn one(case: &Case, setup: &Setup) -> Result<Option<String>> {
     life::restore()?;
     let before = Baseline::take()?;

@@ -3,17 +3,17 @@
 //!
 //! | module | is |
 //! |---|---|
-//! | [`ktap`] | how cases are run, and what is checked after each |
+//! | [`ktap`] | runs cases, and the checks after each |
 //! | [`raw`] | the driver without a library |
 //! | [`pair`] | connected queue pairs, and bystanders |
-//! | [`world`] | what the kernel tells about itself |
+//! | [`world`] | the kernel's state, in files |
 //! | [`children`] | other processes |
-//! | [`host`] | the machine outside |
-//! | [`control`] | cases: the control path, one ioctl after the other, and what they refuse |
-//! | [`data`] | cases: work requests, doorbells, completions, and what the device refuses |
+//! | [`host`] | QEMU's monitor |
+//! | [`control`] | cases: the control path, each ioctl and its errors |
+//! | [`data`] | cases: work requests, doorbells, completions, errors |
 //! | [`event`] | cases: the event path: vectors, moderation, fairness |
 //! | [`faults`] | cases: each allocation and each user copy of an operation fails in turn |
-//! | [`life`] | cases: processes that die, devices that go |
+//! | [`life`] | cases: killed processes, reset and removed devices |
 //! | [`tool`] | cases: the `qpair` tool and the C example |
 //!
 //! Which groups run in which guest is in `plan.toml`.
@@ -54,7 +54,7 @@ pub const GROUPS: &[ktap::Group] = &[
     faults::GROUP,
 ];
 
-/// The cases that selectors mean, in the order of the selectors.
+/// The cases of selectors, in the order of the selectors.
 pub fn select(
     selectors: &[String],
 ) -> anyhow::Result<Vec<(&'static ktap::Group, &'static ktap::Case)>> {

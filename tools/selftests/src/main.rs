@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `qpair-selftest GROUP[/CASE]...`: runs cases and tells how they went, in KTAP.
+//! `qpair-selftest GROUP[/CASE]...`: runs cases and prints their results in KTAP.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Queue pairs that are connected and do something: what most cases start from, and what
-//! shows at their end that everything else still works.
+//! Connected queue pairs: most cases start with a pair, and use one at their end to show that
+//! everything else still works.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::raw::Qp;
 use crate::raw::QpShape;
 use crate::raw::Wqe;
 
-/// A queue pair with all that it needs: a domain, a completion queue, memory with every right.
+/// A queue pair with its objects: a domain, a completion queue, memory with every right.
 pub struct Peer {
     /// Its context.
     pub ctx: Arc<Context>,
@@ -40,12 +40,12 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// One with queues of the usual size.
+    /// A peer with queues of the default size.
     pub fn new(ctx: &Arc<Context>, bytes: usize) -> Result<Self> {
         Self::shaped(ctx, Buffer::new(bytes)?, QpShape::default())
     }
 
-    /// One with this memory and queues of this size; its CQ holds them both.
+    /// A peer with this memory and queues of this size; its CQ has entries for both.
     pub fn shaped(ctx: &Arc<Context>, memory: Buffer, shape: QpShape) -> Result<Self> {
         let pd = Pd::new(ctx).context("ALLOC_PD")?;
         let cq = Cq::new(ctx, shape.sq_blocks + shape.rq_depth)?;
@@ -85,7 +85,7 @@ impl Peer {
         self.qp.post_recv(wr_id, &[sge]);
     }
 
-    /// Waits for the completion of this work request, which has to be the next one.
+    /// Waits for the completion of this work request, which must be the next one.
     pub fn done(&mut self, wr_id: u64) -> Result<Cqe> {
         self.ends(wr_id, Status::Success)
     }
@@ -105,15 +105,15 @@ impl Peer {
         Ok(cqe)
     }
 
-    /// Says that no completion is there.
+    /// Checks that there is no completion.
     pub fn idle(&mut self) -> Result<()> {
         match self.cq.poll() {
             None => Ok(()),
-            Some(cqe) => anyhow::bail!("a completion too much: {cqe:?}"),
+            Some(cqe) => anyhow::bail!("an unexpected completion: {cqe:?}"),
         }
     }
 
-    /// Ends all of it.
+    /// Destroys all of it.
     pub fn destroy(&self) -> Result<()> {
         self.qp.destroy().context("DESTROY_QP")?;
         self.mr.destroy().context("DEREG_MR")?;
@@ -122,7 +122,7 @@ impl Peer {
     }
 }
 
-/// Two of them, connected with each other.
+/// Two connected peers.
 pub struct Pair {
     /// The one.
     pub a: Peer,
@@ -141,18 +141,18 @@ impl Pair {
         Self::new(&Context::open(device)?)
     }
 
-    /// Of two that are in RESET.
+    /// Connects two peers that are in RESET.
     pub fn of(a: Peer, b: Peer) -> Result<Self> {
         a.qp.connect(b.qp.handle).context("connecting a")?;
         b.qp.connect(a.qp.handle).context("connecting b")?;
         Ok(Self { a, b })
     }
 
-    /// Makes both new, whatever state they are in, and connects them again.
+    /// Resets both from any state, and connects them again.
     pub fn renew(&mut self) -> Result<()> {
         for peer in [&mut self.a, &mut self.b] {
             peer.qp.reset().context("to RESET")?;
-            // What is left of before.
+            // Remaining completions.
             while peer.cq.poll().is_some() {}
             peer.cq.publish();
         }
@@ -211,21 +211,21 @@ impl Pair {
         Ok(())
     }
 
-    /// Ends both.
+    /// Destroys both.
     pub fn destroy(&self) -> Result<()> {
         self.a.destroy()?;
         self.b.destroy()
     }
 }
 
-/// A new context can do everything.
+/// Checks that a new context works.
 pub fn works(device: usize, rng: &mut fastrand::Rng) -> Result<()> {
     let mut pair = Pair::open(device).context("in a new context")?;
     pair.exchange(rng).context("in a new context")?;
     pair.destroy().context("in a new context")
 }
 
-/// A bystander that must not notice anything: a pair in a context of its own, created before.
+/// A bystander that must not be affected: a pair in a context of its own, created before.
 pub struct Bystander {
     pair: Pair,
     rng: fastrand::Rng,
@@ -233,7 +233,7 @@ pub struct Bystander {
 }
 
 impl Bystander {
-    /// There before the trouble starts.
+    /// Creates the bystander, before the test disturbs the device.
     pub fn new(device: usize, mut rng: fastrand::Rng) -> Result<Self> {
         let mut pair = Pair::open(device)?;
         pair.exchange(&mut rng)
@@ -241,7 +241,7 @@ impl Bystander {
         Ok(Self { pair, rng, device })
     }
 
-    /// It goes on as before, heard of nothing, and new ones can start.
+    /// Checks that it works as before and got no event, and that new contexts work.
     pub fn unharmed(&mut self) -> Result<()> {
         self.pair.exchange(&mut self.rng).context("the bystander")?;
         let event = self

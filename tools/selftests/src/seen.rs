@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What `qpair top` and `qpair trace` show of it.
+//! The output of `qpair top` and `qpair trace`.
 //!
-//! Each number that a case asks for is one that it makes: it sees to the load itself.
+//! Each case generates the load whose numbers it checks.
 
 use std::process::Child;
 use std::process::Stdio;
@@ -23,7 +23,7 @@ use crate::world;
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 const TIMELINE: &str = "/tmp/timeline";
-/// The debug kernel takes its time for each page of a buffer.
+/// A small buffer: the debug kernel is slow for each page.
 const TRACE: [&str; 5] = ["trace", "--out", TIMELINE, "--buffer", "64k"];
 
 /// A run of the tool that is ended when it is dropped.
@@ -38,7 +38,7 @@ impl Load {
         Ok(Self(child))
     }
 
-    /// Two loads: the kernel's own client, and a process that sleeps for completions. Both go.
+    /// Two running loads: the kernel's own client, and a process that sleeps for completions.
     fn both() -> Result<[Self; 2]> {
         let loads = [
             Self::start(&["loopback", "--qps", "4", "--size", "64", "--count", "1G"])?,
@@ -48,7 +48,7 @@ impl Load {
         wait::until("queue pairs of both loads", || {
             let table = world::text(folder.join("qps"))?;
             let count = |what: &str| table.lines().filter(|line| line.contains(what)).count();
-            // The admin queue pair is the kernel's as well.
+            // The admin queue pair also counts as the kernel's.
             Ok(count(" kernel ") >= 5 && count(" page ") >= 2)
         })?;
         Ok(loads)
@@ -69,13 +69,13 @@ fn rows<'a>(view: &'a Value, key: &str) -> Result<&'a Vec<Value>> {
         .with_context(|| format!("no {key}: {view}"))
 }
 
-/// All rates of a key, the largest.
+/// The largest of all rates of a key.
 fn most(view: &Value, key: &str, rate: impl Fn(&Value) -> Option<f64>) -> Result<f64> {
     let rates = rows(view, key)?.iter().filter_map(rate);
     Ok(rates.fold(0.0, f64::max))
 }
 
-/// Under load every rate is there, and every object of the driver's tables has its row.
+/// Under load every rate is above 0, and every object of the driver's tables has its row.
 pub(super) fn top_under_load(_: &Setup) -> Result<()> {
     let loads = Load::both()?;
     let view = json(&["top", "--once", "--json"])?;
@@ -124,7 +124,7 @@ pub(super) fn top_under_load(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Objects that come and go, and then the device, while it looks: it tells, and ends.
+/// Objects and then the device disappear while `top` runs: it reports that, and ends.
 pub(super) fn top_of_what_goes(setup: &Setup) -> Result<()> {
     let address = world::function(0)?;
     let top = command(&["top", "--json", "--interval", "0.05"])?
@@ -146,7 +146,7 @@ pub(super) fn top_of_what_goes(setup: &Setup) -> Result<()> {
         output.status
     );
     let text = String::from_utf8(output.stdout)?;
-    ensure!(!text.is_empty(), "it never looked");
+    ensure!(!text.is_empty(), "it printed nothing");
     for line in text.lines() {
         let view: Value = serde_json::from_str(line).with_context(|| line.to_owned())?;
         ensure!(
@@ -157,7 +157,7 @@ pub(super) fn top_of_what_goes(setup: &Setup) -> Result<()> {
     works(device, &mut setup.rng())
 }
 
-/// Instances of the kernel's trace that are ours.
+/// Instances of the kernel's trace that the tool created.
 fn instances() -> Result<Vec<String>> {
     let folder = format!("{TRACEFS}/instances");
     let mut names = Vec::new();
@@ -241,7 +241,7 @@ pub(super) fn trace_of_loopback(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// However it ends, nothing of it is left in the kernel.
+/// However `trace` ends, nothing is left in the kernel.
 pub(super) fn trace_interrupted(_: &Setup) -> Result<()> {
     tracefs()?;
     for signal in [Signal::SIGINT, Signal::SIGTERM] {

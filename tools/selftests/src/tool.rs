@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The `qpair` tool and the C example, as people run them.
+//! The `qpair` tool and the C example, as users run them.
 //!
-//! What the tool says of itself is not believed: files are compared here, and the bytes are
-//! those that the device has counted.
+//! The tool's own report is not trusted: the tests compare files, and check the bytes against the
+//! device's counters.
 
 use std::fs;
 use std::fs::File;
@@ -80,7 +80,7 @@ pub(crate) fn command(words: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// Runs the tool; it has to succeed.
+/// Runs the tool; it must succeed.
 fn run(words: &[&str]) -> Result<Output> {
     let output = command(words)?.output().context("running the tool")?;
     ensure!(
@@ -198,7 +198,7 @@ fn copy_by_read(setup: &Setup) -> Result<()> {
     copy(setup, "read", Counter::ReadBytes)
 }
 
-/// Nothing, one byte, around a block, around all blocks that are under way.
+/// Nothing, one byte, sizes around a block, and around all blocks in flight.
 fn copy_of_any_size(setup: &Setup) -> Result<()> {
     for bytes in [
         0,
@@ -259,9 +259,9 @@ fn copy_in_a_pipe(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Ctrl-C: nothing is left, not half a file either.
+/// Ctrl-C: nothing is left, not even a partial file.
 fn copy_interrupted(setup: &Setup) -> Result<()> {
-    // From a pipe that gives nothing, so that it is in the middle for as long as we like.
+    // From an empty pipe, so that the copy does not end by itself.
     let mut tool = command(&["copy", "-", COPY])?
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
@@ -291,7 +291,7 @@ fn ping(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// What it says of how long round trips took makes one whole.
+/// The reported times of round trips are consistent.
 fn ping_percentiles(_: &Setup) -> Result<()> {
     const COUNT: u64 = 150;
     for how in ["--poll", "--events"] {
@@ -321,9 +321,10 @@ fn ping_percentiles(_: &Setup) -> Result<()> {
         );
         ensure!(
             at(50.0)? == number("median_us")? && at(99.0)? == number("p99_us")?,
-            "two answers to one question: {report}"
+            "inconsistent percentiles: {report}"
         );
-        // Half of them took the median at least, and all of them together no longer than the run.
+        // Half of the round trips took at least the median, and all together no longer than the
+        // run.
         let seconds = number("seconds")?;
         ensure!(
             at(0.0)? > 0.0 && at(50.0)? * (COUNT / 2) as f64 <= seconds * 1e6 * 1.01,
@@ -345,7 +346,7 @@ fn bench(_: &Setup) -> Result<()> {
 
 fn loopback(_: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
-    // Pairs on one CQ, and queue pairs that have a CQ and a peer for themselves.
+    // Pairs on one CQ, and queue pairs with a CQ of their own, each its own peer.
     for (group, op) in [("32", "send"), ("1", "send"), ("1", "write"), ("1", "read")] {
         let before = ctx.counters()?;
         let report = json(&[

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The tool's own checks: each command notices data that changed on its way, and a device that does
-//! nothing.
+//! The tool's own checks: each command detects data that changed in transit, and a stalled device.
 //!
 //! Data is changed through `/proc/PID/mem`, in the memory that the tool has registered. A stalled
 //! core is the device's own property.
@@ -99,7 +98,8 @@ impl Tool {
             .context(path)
     }
 
-    /// Flips a bit behind each page of its registered memory that begins with `mark`: how many.
+    /// Flips a bit after `mark` in each page of its registered memory that begins with it; returns
+    /// the number of pages.
     fn flip(&self, mark: &[u8]) -> Result<usize> {
         let memory = self.memory()?;
         let mut flipped = 0;
@@ -114,7 +114,7 @@ impl Tool {
         Ok(flipped)
     }
 
-    /// Waits for its end: how it ended, and what it said.
+    /// Waits for its end; returns its status and its output.
     fn end(mut self) -> Result<(ExitStatus, String)> {
         drop(self.0.stdin.take());
         let status = wait::for_some("the tool's end", || Ok(self.0.try_wait()?))?;
@@ -124,7 +124,7 @@ impl Tool {
         Ok((status, said))
     }
 
-    /// It ends with a failure that says `reason`.
+    /// Checks that it fails with the message `reason`.
     fn fails(self, reason: &str) -> Result<()> {
         let (status, said) = self.end()?;
         ensure!(
@@ -143,7 +143,7 @@ impl Drop for Tool {
     }
 }
 
-/// A byte of a block changes between the device's write and the tool's look at it.
+/// A byte of a block changes between the device's write and the tool's check.
 pub(super) fn a_changed_byte_in_a_copy(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let mut chunk = vec![0; PAGE];
@@ -155,8 +155,7 @@ pub(super) fn a_changed_byte_in_a_copy(setup: &Setup) -> Result<()> {
         ("read", "read-bytes"),
     ] {
         let mut tool = Tool::start(&["copy", "-", COPY, "--op", op])?;
-        // When the first bytes have arrived everything is made, and the device has no more
-        // commands.
+        // When the first bytes have arrived all objects exist, and no more commands follow.
         tool.feed(b"first")?;
         wait::until("the first bytes", || {
             Ok(std::fs::metadata(COPY).is_ok_and(|copy| copy.len() == 5))
@@ -186,11 +185,11 @@ pub(super) fn a_changed_byte_in_a_copy(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// Messages change on their way: `ping` looks at each, `bench` at the last.
+/// Messages change in transit: `ping` checks each, `bench` the last.
 pub(super) fn a_changed_byte_in_a_message(setup: &Setup) -> Result<()> {
     const SIZE: usize = 1 << 20;
     let ping = Tool::start(&["ping", "--size", "1M", "--count", "1G"])?;
-    // Four messages, in the mapping that it makes last, which is the lowest.
+    // Four messages, in the last mapping that it creates, which is the lowest.
     let ends = wait::for_some("the memory of ping", || {
         let lowest = ping
             .registered()?
@@ -200,8 +199,7 @@ pub(super) fn a_changed_byte_in_a_message(setup: &Setup) -> Result<()> {
         Ok(large.map(|(begin, _)| [begin + SIZE as u64, begin + 3 * SIZE as u64]))
     })?;
     let memory = ping.memory()?;
-    // Again and again, as each message is compared as soon as it is there; until the memory is
-    // gone.
+    // Repeatedly, since each message is compared as soon as it arrives; until the memory is gone.
     wait::until("ping to notice", || {
         let written = ends.map(|end| memory.write_all_at(&[0xff; 8], end));
         Ok(written.iter().any(Result::is_err))
@@ -213,7 +211,7 @@ pub(super) fn a_changed_byte_in_a_message(setup: &Setup) -> Result<()> {
     for (op, counter) in [("write", "write-bytes"), ("read", "read-bytes")] {
         let bench = Tool::start(&["bench", "--op", op, "--size", "64k", "--count", "20k"])?;
         wait::until("the pattern of bench", || Ok(bench.flip(&pattern)? > 0))?;
-        // What is sent from here on is not what was meant.
+        // From here on the tool sends changed data.
         let moved = host.get(0, counter)?;
         wait::until("another message", || Ok(host.get(0, counter)? > moved))?;
         bench
@@ -223,7 +221,7 @@ pub(super) fn a_changed_byte_in_a_message(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// The core stops under each command: it gives up, and says why.
+/// The core stalls during each command, which gives up and reports the reason.
 pub(super) fn a_stalled_core(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     for words in [
@@ -236,10 +234,10 @@ pub(super) fn a_stalled_core(setup: &Setup) -> Result<()> {
     ] {
         let wqes = host.get(0, "send-wqes")?;
         let tool = Tool::start(&[words, &["--stall-limit", "1"]].concat())?;
-        // More than commands would be: it is on its way.
+        // More than the commands alone: the load is running.
         wait::until("the load", || Ok(host.get(0, "send-wqes")? > wqes + 100))?;
         host.set(0, "stall", true)?;
-        // It gives up, and begins to destroy its objects: in an ioctl.
+        // The tool gives up, and starts to destroy its objects: it is in an ioctl.
         let path = tool.proc("syscall");
         wait::until("the tool to give up", || {
             Ok(world::text(&path)?.starts_with("16 "))

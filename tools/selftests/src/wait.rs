@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Waiting: for a condition, with a deadline, never for a time.
+//! Waiting: always for a condition with a deadline, never for a fixed time.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU64;
@@ -29,8 +29,8 @@ pub fn patience() -> Duration {
 
 /// Waits until `look` finds something.
 ///
-/// Looks without pause for a while, as what the tests wait for mostly comes at once, then every
-/// millisecond, so that the awaited tasks have the CPUs of a small guest.
+/// Calls `look` without pause for a while, since most conditions soon hold, then every millisecond,
+/// so that the awaited tasks get the CPUs of a small guest.
 pub fn for_some<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let start = Instant::now();
     let mut looks = 0u32;
@@ -55,7 +55,7 @@ pub fn until(what: &str, mut look: impl FnMut() -> Result<bool>) -> Result<()> {
     for_some(what, || Ok(look()?.then_some(())))
 }
 
-/// Waits until a file can be read, or has failed.
+/// Waits until a file is readable, or has failed.
 pub fn readable(fd: BorrowedFd<'_>, what: &str) -> Result<PollFlags> {
     match poll(fd, patience())? {
         flags if flags.is_empty() => bail!("{what} did not come within {:?}", patience()),
@@ -63,7 +63,7 @@ pub fn readable(fd: BorrowedFd<'_>, what: &str) -> Result<PollFlags> {
     }
 }
 
-/// What `poll` says of a file within a time; empty when the time is over.
+/// The result of `poll` for a file; empty on a timeout.
 pub fn poll(fd: BorrowedFd<'_>, time: Duration) -> Result<PollFlags> {
     let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
     let timeout = PollTimeout::try_from(time).context("time-out")?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the kernel tells about itself, and what has to be as it was.
+//! The kernel's state, in files, and the part of it that every case must restore.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,9 +14,9 @@ use anyhow::Result;
 
 use crate::wait;
 
-/// The driver's folder in debugfs.
+/// The driver's directory in debugfs.
 pub const DEBUGFS: &str = "/sys/kernel/debug/qpair";
-/// The driver's folder in sysfs.
+/// The driver's directory in sysfs.
 pub const DRIVER: &str = "/sys/bus/pci/drivers/qpair";
 
 /// Tables of objects in debugfs, one for each device and kind.
@@ -44,7 +44,7 @@ pub fn field(path: &str, name: &str) -> Result<i64> {
         .with_context(|| format!("{path} has no {name}"))
 }
 
-/// Pages that are pinned for long in the whole system. Counters lag on each CPU until asked.
+/// Long-term pinned pages of the whole system. The per-CPU counters lag until they are refreshed.
 pub fn pinned_pages() -> Result<i64> {
     text("/proc/sys/vm/stat_refresh")?;
     Ok(field("/proc/vmstat", "nr_foll_pin_acquired")?
@@ -56,7 +56,7 @@ pub fn charged_kib() -> Result<i64> {
     field("/proc/self/status", "VmPin")
 }
 
-/// PCI addresses of the functions that the driver has, in the order of their device files.
+/// PCI addresses of the driver's functions, in the order of their device files.
 pub fn functions() -> Result<Vec<String>> {
     let mut found = Vec::new();
     let Ok(entries) = fs::read_dir(DRIVER) else {
@@ -80,7 +80,7 @@ pub fn function(device: usize) -> Result<String> {
     Ok(name.to_string_lossy().into_owned())
 }
 
-/// The folder of `/dev/qpairN` in debugfs.
+/// The directory of `/dev/qpairN` in debugfs.
 pub fn debugfs(device: usize) -> Result<PathBuf> {
     Ok(Path::new(DEBUGFS).join(function(device)?))
 }
@@ -95,7 +95,7 @@ pub fn objects() -> Result<BTreeMap<PathBuf, usize>> {
         let folder = device?.path();
         for table in TABLES {
             let path = folder.join(table);
-            // It may go while we look: devices do.
+            // It may disappear meanwhile, with its device.
             if let Ok(text) = fs::read_to_string(&path) {
                 rows.insert(path, text.lines().count());
             }
@@ -112,7 +112,7 @@ pub fn taint() -> Result<u64> {
         .context("tainted")
 }
 
-/// What has to be the same after a case as before it.
+/// The state that a case must restore.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Baseline {
     pinned: i64,
@@ -121,7 +121,7 @@ pub struct Baseline {
 }
 
 impl Baseline {
-    /// As it is now.
+    /// Records the present state.
     pub fn take() -> Result<Self> {
         Ok(Self {
             pinned: pinned_pages()?,
@@ -130,7 +130,7 @@ impl Baseline {
         })
     }
 
-    /// Waits until everything is as it was, and says what is not.
+    /// Waits until the recorded state is restored; the error lists the differences.
     pub fn settled(&self) -> Result<()> {
         let mut differs = String::new();
         let waited = wait::until("return to the state before", || {
@@ -154,7 +154,7 @@ impl Baseline {
             );
         }
         for (path, rows) in &self.objects {
-            // A table that is gone went with its device, which some cases take away.
+            // A missing table was removed with its device, which some cases do.
             match now.objects.get(path) {
                 Some(now) if now != rows => {
                     text += &format!(" {} has {now} lines, had {rows};", path.display())
@@ -166,7 +166,7 @@ impl Baseline {
     }
 }
 
-/// KiB that are free, but wait in a CPU's own lists, which `MemFree` leaves out.
+/// Free KiB in the per-CPU lists, which `MemFree` does not count.
 fn free_on_cpus() -> Result<i64> {
     let text = text("/proc/zoneinfo")?;
     let counts = text.lines().filter_map(|line| {
@@ -178,19 +178,19 @@ fn free_on_cpus() -> Result<i64> {
 
 /// Watches that memory does not shrink while something is repeated.
 ///
-/// Pages that wait in the lists of each CPU, megabytes of them, are free. What still comes and
-/// goes makes one look say little: so it looks again and again, and takes the median of the
-/// slopes between any two looks, which no single jump moves.
+/// The pages in the per-CPU lists, megabytes of them, count as free. Other memory still fluctuates,
+/// so a single sample is not enough: this takes many samples, and the median of the slopes between
+/// any two of them, which no single jump changes.
 #[derive(Default)]
 pub struct MemoryTrend {
     looks: Vec<(u32, i64, i64)>,
 }
 
 impl MemoryTrend {
-    /// Repetitions before the first look, which fill caches.
+    /// Repetitions before the first sample, which fill caches.
     pub const WARM_UP: u32 = 20;
 
-    /// After each repetition; looks at every fifth.
+    /// To be called after each repetition; samples every fifth.
     pub fn after(&mut self, round: u32) -> Result<()> {
         if !detectors_watch() && round >= Self::WARM_UP && round % 5 == 0 {
             put("/proc/sys/vm/drop_caches", "3")?;
@@ -215,15 +215,15 @@ impl MemoryTrend {
     /// No more than 16 KiB may be lost in a repetition, and no more than 8 KiB of the kernel's
     /// objects.
     ///
-    /// Not checked under detectors: KASAN keeps freed memory for a while, kmemleak keeps its own
-    /// books, and it knows better what is lost; it is asked after each run.
+    /// Not checked under detectors: KASAN keeps freed memory for a while, kmemleak allocates its
+    /// own records, and it detects leaks more precisely; it runs after each guest's tests.
     pub fn check(&self) -> Result<()> {
         if detectors_watch() {
             return Ok(());
         }
         ensure!(
             self.looks.len() >= 8,
-            "{} looks at the memory are too few",
+            "{} samples of the memory are too few",
             self.looks.len()
         );
         let (pages, slab) = (self.slope(|it| it.1), self.slope(|it| it.2));
@@ -239,17 +239,16 @@ impl MemoryTrend {
     }
 }
 
-/// Whether the kernel is the debug kernel, whose detectors see more than a test does and make
-/// everything many times as slow.
+/// Whether the kernel is the debug kernel, whose detectors find more than a test does and make
+/// everything many times slower.
 pub fn detectors_watch() -> bool {
     Path::new("/sys/kernel/debug/kmemleak").exists()
 }
 
-/// How often to repeat what hits another moment each time: `plain` times, or `watched` under the
-/// detectors.
+/// The number of rounds of a race: `plain`, or `watched` under the detectors.
 ///
-/// Each race has many rounds on one kind of kernel, that on which a round says most for its time,
-/// and as many on the others as show that it is met there at all.
+/// Each race has many rounds on one kind of kernel, where a round finds most for its time, and on
+/// the others only as many as needed to hit the race at all.
 pub fn rounds(plain: u32, watched: u32) -> u32 {
     match (detectors_watch(), is_brief()) {
         (false, _) => plain,
@@ -258,10 +257,10 @@ pub fn rounds(plain: u32, watched: u32) -> u32 {
     }
 }
 
-/// Whether the detectors see few rounds, and few of many points of failure.
+/// Whether to run few rounds, and few of many fault points, under the detectors.
 static BRIEF: AtomicBool = AtomicBool::new(false);
 
-/// Has the detectors see few rounds, and few of many points of failure.
+/// Runs few rounds, and few of many fault points, under the detectors.
 pub fn set_brief() {
     BRIEF.store(true, Ordering::Relaxed);
 }
@@ -271,11 +270,11 @@ pub fn is_brief() -> bool {
     BRIEF.load(Ordering::Relaxed)
 }
 
-/// The kernel's log, from now on.
+/// The kernel's log, from a given time on.
 pub struct Log(fs::File);
 
 impl Log {
-    /// From now on.
+    /// Starts at the present end of the log.
     pub fn mark() -> Result<Self> {
         use std::io::Seek;
         use std::os::unix::fs::OpenOptionsExt;
@@ -310,7 +309,7 @@ impl Log {
                     ));
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(lines),
-                // Overwritten before it was read: go on with what is there.
+                // Overwritten before it was read: continue with the next line.
                 Err(error) if error.raw_os_error() == Some(libc::EPIPE) => (),
                 Err(error) => return Err(error).context("/dev/kmsg"),
             }

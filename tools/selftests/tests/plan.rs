@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `plan.toml` names what there is, and counts it rightly.
+//! `plan.toml` names existing cases, and has their right number.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -78,8 +78,8 @@ fn every_test_names_what_there_is() -> Result<()> {
     Ok(())
 }
 
-/// What `make test` leaves out runs elsewhere in `make test`, on the stock or the debug kernel: the
-/// test kernel's guests may be skipped.
+/// The tests that `make test` omits run in another guest of `make test`, on the stock or the debug
+/// kernel: the test kernel's guests may be skipped.
 #[test]
 fn every_case_runs_somewhere() -> Result<()> {
     let mut planned = BTreeSet::new();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A small machine that the C interface is called by, as QEMU calls it.
+//! A small machine that calls the C interface as QEMU does.
 //!
-//! It has some memory, where the rings of the admin queue pair stand, and lends it to the function. A test's own
-//! machine holds a [`Board`], and hears of what the function does to it ([`Machine`]).
+//! It has some memory with the rings of the admin queue pair, and gives the function access to it.
+//! A test's own machine holds a [`Board`], and gets the function's callbacks ([`Machine`]).
 
 #![allow(dead_code)] // Each test takes what it needs.
 
@@ -33,7 +33,7 @@ use qpair_ffi::{
 pub(crate) const EQ: u64 = 0x1000;
 pub(crate) const SQ: u64 = 0x4000;
 pub(crate) const CQ: u64 = 0x5000;
-/// Where contexts of commands are.
+/// The address of commands' contexts.
 pub(crate) const CONTEXT: u64 = 0x6000;
 const BYTES: u64 = 0x8000;
 
@@ -48,7 +48,7 @@ pub(crate) struct Board {
     memory: Vec<AtomicU64>,
     /// Whether the function may map it.
     mappable: bool,
-    /// Mappings that are there, and that there ever were.
+    /// The present number of mappings, and the total number.
     pub(crate) mapped: AtomicI64,
     pub(crate) maps: AtomicU64,
     model: AtomicPtr<QpairModel>,
@@ -75,21 +75,21 @@ impl Board {
     }
 }
 
-/// A machine whose callbacks are here. It does not move while it has a function.
+/// A machine with callbacks. It must not move while it has a function.
 pub(crate) trait Machine: Sized {
     fn board(&self) -> &Board;
-    /// The function has work to do.
+    /// The function has work.
     fn wake(&self);
     /// It reads memory.
     fn reads(&self) {}
-    /// It looks at the clock, which stands.
+    /// It reads the clock, which does not advance.
     fn looks_at_the_clock(&self) {}
-    /// It asks whether it may be bus master, which it may.
+    /// It checks whether it may be bus master, which it may.
     fn asks_for_the_bus(&self) {}
-    /// It tells what it does, with six arguments.
+    /// It traces an action, with six arguments.
     fn traces(&self, what: QpairTrace, arguments: &[u64; 6]);
 
-    /// Plugs a function in; or why it is none.
+    /// Plugs a function in; returns the error message if that fails.
     fn plug(&self, values: &[u64]) -> Result<*mut QpairModel, String> {
         let host = QpairHost {
             opaque: ptr::from_ref(self).cast_mut().cast(),
@@ -123,15 +123,15 @@ pub(crate) trait Machine: Sized {
         Ok(model)
     }
 
-    /// Ends the function, which nobody uses any more.
+    /// Ends the function, which is not used any more.
     fn unplug(&self) {
         let model = self.board().model.swap(ptr::null_mut(), SeqCst);
-        // SAFETY: The model lived, and is not used again.
+        // SAFETY: The model exists, and is not used again.
         unsafe { qpair_model_free(model) };
     }
 
     fn reg_read(&self, register: u64) -> u32 {
-        // SAFETY: The model lives; one thread of a test plays the one that has the BQL.
+        // SAFETY: The model exists; one thread of a test acts as the holder of the BQL.
         unsafe { qpair_model_reg_read(self.board().model(), register) }
     }
 
@@ -149,7 +149,7 @@ pub(crate) trait Machine: Sized {
         unsafe { qpair_model_counter(self.board().model(), counter as u32) }
     }
 
-    /// Tells the function where the rings are.
+    /// Writes the addresses of the rings to the registers.
     fn rings(&self) {
         for (register, value) in [
             (offset::EQ0_BASE_LO, EQ as u32),
@@ -171,19 +171,19 @@ pub(crate) trait Machine: Sized {
     }
 }
 
-/// What all settings are if nobody sets them.
+/// The defaults of all settings.
 pub(crate) fn defaults() -> Vec<u64> {
     (0..qpair_facts().settings)
         .map(|i| qpair_setting(i).initial)
         .collect()
 }
 
-/// Which setting has this name.
+/// The index of the setting with this name.
 pub(crate) fn index_of(name: &str) -> u32 {
     (0..qpair_facts().settings)
         .find(|&i| {
             let text = qpair_setting(i).name;
-            // SAFETY: A text is that long, and lives for ever.
+            // SAFETY: A text has this length, and is static.
             let bytes = unsafe { std::slice::from_raw_parts(text.text.cast::<u8>(), text.bytes) };
             bytes == name.as_bytes()
         })
@@ -192,7 +192,7 @@ pub(crate) fn index_of(name: &str) -> u32 {
 
 /// From the callbacks' `opaque`.
 fn of<'a, M: Machine>(opaque: *mut c_void) -> &'a M {
-    // SAFETY: `plug` hands out the address of a machine that outlives the model.
+    // SAFETY: `plug` passes the address of a machine that outlives the model.
     unsafe { &*opaque.cast() }
 }
 
@@ -300,7 +300,7 @@ unsafe extern "C" fn trace<M: Machine>(
     what: QpairTrace,
     arguments: *const u64,
 ) {
-    // SAFETY: They are six.
+    // SAFETY: There are six.
     let arguments = unsafe { &*arguments.cast() };
     of::<M>(opaque).traces(what, arguments);
 }

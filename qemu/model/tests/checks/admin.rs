@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Every command, and every reason to refuse one.
+//! Every command, and every error of a command.
 
 use super::checks;
 use crate::harness::*;
@@ -66,7 +66,7 @@ fn a_command_that_makes_no_sense() {
         let cqe = m.admin_done().unwrap();
         assert_eq!(cqe.vendor, AdminError::Command.code(), "{words:x?}");
     }
-    // A command completes whether it asks for it or not.
+    // A command completes whether it is signalled or not.
     m.post_command(&words(&base));
     m.settle();
     assert_eq!(m.admin_done().unwrap().status, 0);
@@ -91,7 +91,7 @@ fn a_context_that_makes_no_sense() {
     for context in [0, 1 << 40, !63] {
         assert_eq!(create(&mut m, context, 64), Err(AdminError::Context));
     }
-    // A query's answer that cannot be written.
+    // A query whose context cannot be written.
     let query = Command {
         opcode: opcode(kind::EQ, verb::QUERY),
         context: 1 << 40,
@@ -99,7 +99,7 @@ fn a_context_that_makes_no_sense() {
         ..Command::default()
     };
     assert_eq!(m.command(query), Err(AdminError::Context));
-    // One that no context belongs to.
+    // A command without a context.
     let bare = Command {
         opcode: opcode(kind::PD, verb::CREATE),
         context,
@@ -108,7 +108,7 @@ fn a_context_that_makes_no_sense() {
     assert_eq!(m.command(bare), Err(AdminError::Context));
 }
 
-/// Creates with one thing changed at a time; each must be refused for its reason.
+/// CREATEs with one change each; each must fail with its error.
 fn refusals<const N: usize>(
     m: &mut Machine,
     kind: u8,
@@ -128,7 +128,7 @@ fn refusals<const N: usize>(
     }
 }
 
-/// Lists that are no good for a ring of `bytes` bytes.
+/// Invalid lists for a ring of `bytes` bytes.
 fn bad_lists(good: &BufferList) -> Vec<BufferList> {
     let paged = BufferList {
         levels: 1,
@@ -329,7 +329,7 @@ fn a_region_is_what_it_was_made() {
         pd,
         access: access::LOCAL_WRITE | access::REMOTE_READ,
         addr: 0x1234_5677,
-        // A region may begin anywhere.
+        // A region may begin at any address.
         buffer: block(addr + 3, 97),
     };
     let with = |change: fn(&mut MrContext)| {
@@ -469,7 +469,7 @@ fn attributes_have_their_time_and_range() {
         (is.access, is.retry, is.rnr_retry, is.q_key),
         (4, 5, 4, 0x1111)
     );
-    // Only what the mask names.
+    // Only the fields that the mask selects.
     m.modify(qp, qp_mask::RETRY, &QpContext::default()).unwrap();
     let is = m.query_qp(qp);
     assert_eq!(
@@ -504,7 +504,7 @@ fn attributes_have_their_time_and_range() {
     assert_eq!(
         m.modify(Number::ADMIN, 0, &all),
         Err(AdminError::Number),
-        "the admin queue pair is not for sale"
+        "the admin queue pair cannot be changed"
     );
 }
 
@@ -552,7 +552,7 @@ fn there_is_an_end_to_everything() {
     let mrs: Vec<_> = (0..3).map(|_| m.mr(pd, 64)).collect();
     let context: [u64; 8] = m.query(kind::MR, mrs[0].key);
     assert_eq!(m.create(kind::MR, &context), Err(AdminError::Full));
-    // Nothing was lost by being refused.
+    // The refused commands lost nothing.
     m.destroy(kind::QP, qps[1].number).unwrap();
     assert_eq!(m.qp(&spec).number, qps[1].number.next());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Rings and regions in pages: every number of levels, page size and offset; maps that come and go.
+//! Rings and regions in pages: every number of levels, page size and offset; mapping and unmapping.
 
 use super::checks;
 use crate::harness::*;
@@ -33,7 +33,7 @@ checks![
     the_smallest_rings,
 ];
 
-/// Pages in no order, with what lies in the tables. The address of each byte can be asked for.
+/// Pages in random order, with their tables. Returns the address of each byte.
 pub struct Pages {
     pub list: BufferList,
     pages: Vec<u64>,
@@ -47,7 +47,7 @@ impl Pages {
         let mut pages: Vec<u64> = (0..count)
             .map(|_| m.memory.alloc(size, size, Grant::Write))
             .collect();
-        // In pairs the wrong way round.
+        // In pairs of reverse order.
         for pair in pages.chunks_mut(2) {
             pair.reverse();
         }
@@ -64,7 +64,7 @@ impl Pages {
                 .chunks(512)
                 .map(|chunk| {
                     let mut leaf = chunk.to_vec();
-                    // What is past the end may be anything.
+                    // Entries past the end may have any value.
                     leaf.resize(512, 0xdead_0000_dead_1000);
                     table(&leaf, 4096)
                 })
@@ -99,7 +99,7 @@ impl Pages {
     }
 }
 
-/// So many contiguous pages, and the table that names them.
+/// Contiguous pages, and their table.
 fn in_a_row(m: &Machine, pages: u64) -> (u64, BufferList) {
     let addr = m.memory.alloc(pages << 12, 4096, Grant::Write);
     let root = m.memory.alloc(pages * 8, 64, Grant::Read);
@@ -264,7 +264,7 @@ fn regions_lie_in_pages() {
 }
 
 fn tables_are_read_and_not_one_word_more() {
-    // The machine grants the tables exactly, and ends the test at a word outside of them.
+    // The machine grants exactly the tables, and fails the test on an access outside of them.
     for pages in [1, 15, 16, 17, 511, 512, 513] {
         for levels in [1, 2] {
             let mut p = Pair::new();
@@ -285,7 +285,7 @@ fn tables_are_read_and_not_one_word_more() {
 }
 
 fn tables_may_lie() {
-    // A page that is not aligned, a leaf that is not, a page that nobody gave.
+    // A misaligned page, a misaligned leaf, a page that was not granted.
     for (levels, entry, detail) in [
         (1, 0x1234_5678, Detail::Dma),
         (1, 0x7777_7777_7000, Detail::Dma),
@@ -303,7 +303,7 @@ fn tables_may_lie() {
         };
         p.send(request, &[p.mr_a.sge(0, 8)]);
         assert_eq!(outcome(&p.done_a()[0]), (Status::RemoteOperation, detail));
-        // A ring's table is read when it is made.
+        // A ring's table is read when the ring is created.
         let context = CqContext {
             log_depth: 8,
             buffer: pages.list,
@@ -362,7 +362,7 @@ fn mappings_come_and_go() {
     p.m.f.unmap_all();
     assert_eq!(p.m.memory.live_maps(), 0);
     exchange(&mut p, 3);
-    // Without bus mastering nothing can be mapped; with it, all again.
+    // Without bus mastering nothing can be mapped; with it, all can be mapped again.
     p.m.f.unmap_all();
     p.m.f.host_mut().bus_master = false;
     p.m.f.host_mut().bus_master = true;
@@ -400,7 +400,7 @@ fn a_ring_is_mapped_once() {
     assert_eq!(p.m.memory.live_maps(), maps);
 }
 
-/// Moves 64 bytes from and to these places, which are `bytes` there.
+/// WRITEs 64 bytes from one offset of the first region to one of the second, and compares them.
 fn write_at(p: &mut Pair, from: u64, to: u64, seed: u64) {
     let bytes = pattern(64, seed);
     p.m.memory.set_bytes(p.mr_a.addr + from, &bytes);
@@ -425,7 +425,7 @@ fn a_region_keeps_one_run_mapped() {
         write_at(&mut p, at, at / 3, i as u64);
     }
     assert_eq!(p.m.memory.live_maps(), rings + 2);
-    // In pages: what was used last.
+    // In pages: the run that was used last.
     let pages = Pages::new(&p.m, 3 * 4096, 1, 12, 100);
     let key = region(&mut p.m, p.pd_b, pages.list);
     for (at, maps) in [(5000, 2), (5008, 3), (4096, 3), (0, 2), (200, 3), (9000, 2)] {
@@ -474,7 +474,7 @@ fn a_regions_mapping_is_taken_away() {
     }
 }
 
-/// What could not be mapped is tried again once the system has changed its addresses, and not before.
+/// A failed mapping is tried again when the system has changed its addresses, and not before.
 fn a_region_is_mapped_when_it_can_be() {
     let mut p = Pair::new();
     // The rings are mapped, the regions used once.
@@ -618,7 +618,7 @@ fn the_last_byte_of_the_address_space() {
     }
     for (key, va, bytes, last) in regions {
         p.m.memory.set_bytes(last, &[0; 64]);
-        // Of the block this is where the table was, which is not used again.
+        // In the block this is the place of the table, which is not used again.
         let request = |past: u64| SendWqe {
             remote_addr: (va + (bytes - 64)).wrapping_add(past),
             rkey: key.raw(),
@@ -637,7 +637,7 @@ fn the_last_byte_of_the_address_space() {
         p.a.sq_tail = 0;
         p.m.events0();
     }
-    // One byte more is none.
+    // One byte more is out of range.
     let over = MrContext {
         pd: p.pd_b,
         addr: PAGE + 1,
@@ -655,7 +655,7 @@ fn the_last_byte_of_the_address_space() {
     assert_eq!(refused, Err(AdminError::Buffer));
 }
 
-/// One entry is a depth, also of the admin queues; only EQ 0 has to be deeper.
+/// A depth of 1 is valid, also for the admin queues; only EQ 0 must be deeper.
 fn the_smallest_rings() {
     let mut m = Machine::off(Config::default());
     m.bring_up(4, 0, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Doorbells that make no sense change nothing, and are told once.
+//! Invalid doorbells change nothing, and are reported once.
 
 use super::checks;
 use crate::harness::*;
@@ -23,7 +23,7 @@ checks![
     work_is_taken_before_it_may_begin,
 ];
 
-/// The page whose violation is told, with how often.
+/// The pages with reported violations, and the counts.
 fn told(m: &mut Machine) -> Vec<(u32, u32)> {
     let events = m.events0();
     let violation = Event::DoorbellViolation.code();
@@ -75,7 +75,7 @@ fn what_makes_no_sense_changes_nothing() {
         p.send(wqe(work::NOP, 1), &[]);
         assert_eq!(p.done_a().len(), 1);
     }
-    // Beyond the pages there is nobody to tell.
+    // Beyond the pages there is no event.
     let mut m = Machine::new();
     m.f.doorbell(1024 * 4096, 0, 8);
     m.f.doorbell(u64::MAX, 0, 8);
@@ -136,7 +136,7 @@ fn a_storm_is_one_event() {
     assert_eq!(m.f.counter(Counter::Eqes), eqes + 1);
     assert_eq!(told(&mut m), [(9, 1)]);
     m.ring(9, doorbell::SQ, Number::new(77, 1), 0);
-    assert_eq!(told(&mut m), [], "until its owner has taken the count");
+    assert_eq!(told(&mut m), [], "until the driver has read the count");
     assert_eq!(raised, 0);
 }
 
@@ -156,17 +156,21 @@ fn the_count_can_be_taken() {
     for page in [3, 4] {
         m.ring(page, doorbell::SQ, Number::new(77, 1), 0);
     }
-    assert_eq!(told(&mut m), [(3, 1)], "the other's was not taken");
+    assert_eq!(
+        told(&mut m),
+        [(3, 1)],
+        "the count of the other was not read"
+    );
     assert_eq!(take(&mut m, 4).unwrap().bytes, 11);
 }
 
-/// The next owner of a page is not told of what the one before did.
+/// The next owner of a page gets no report of violations of the one before.
 fn a_count_that_was_taken_is_not_told() {
     let mut m = Machine::new();
     let limit = m.f.config().async_events;
     let bad = |m: &mut Machine, page| m.ring(page, doorbell::SQ, Number::new(77, 1), 0);
     let take = |m: &mut Machine, page| m.simple(kind::PAGE, verb::MODIFY, Number::new(page, 0));
-    // EQ 0 holds no more of them; the last one's waits in the device.
+    // EQ 0 holds no more of them; the last one is pending in the device.
     let last = u16::try_from(limit).unwrap();
     for page in 1..=last {
         bad(&mut m, page);
@@ -174,16 +178,16 @@ fn a_count_that_was_taken_is_not_told() {
     assert_eq!(take(&mut m, last).unwrap().bytes, 1);
     let expected: Vec<_> = (1..last).map(|page| (page.into(), 1)).collect();
     assert_eq!(told(&mut m), expected);
-    assert_eq!(told(&mut m), [], "it was taken before it was written");
+    assert_eq!(told(&mut m), [], "its count was read before it was written");
     bad(&mut m, last);
-    assert_eq!(told(&mut m), [(last.into(), 1)], "the next one is told");
-    // The same where it waits for the head to pass the one before.
+    assert_eq!(told(&mut m), [(last.into(), 1)], "the next one is reported");
+    // The same if it waits until the head passes the one before.
     assert_eq!(take(&mut m, last).unwrap().bytes, 1);
     for _ in 0..2 {
         bad(&mut m, last);
         assert_eq!(take(&mut m, last).unwrap().bytes, 1);
     }
-    assert_eq!(told(&mut m), [(last.into(), 1)], "what was written stays");
+    assert_eq!(told(&mut m), [(last.into(), 1)], "the written event stays");
     assert_eq!(told(&mut m), []);
 }
 
@@ -198,7 +202,7 @@ fn an_old_index_is_no_violation() {
     }
     assert_eq!(p.m.f.counter(Counter::Violations), 0);
     assert_eq!(p.m.query_cq(p.cq_a.number).consumer, 5);
-    // A producer does not go back.
+    // A producer index must not go back.
     p.m.ring(0, doorbell::SQ, p.a.number, 5);
     p.m.ring(0, doorbell::SQ, p.a.number, 4);
     assert_eq!(p.m.f.counter(Counter::Violations), 1);

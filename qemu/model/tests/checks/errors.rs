@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Every status that a work request can end with, and what it does to either queue pair.
+//! Every status of a work request, and its effect on both queue pairs.
 
 use super::checks;
 use crate::harness::*;
@@ -29,7 +29,7 @@ checks![
     an_unsignalled_request_that_fails_completes,
 ];
 
-/// The one request that failed, and what became of the queue pair.
+/// Status and detail of the failed request. Checks that its queue pair is in ERROR, with one event.
 fn failed(p: &mut Pair) -> (Status, Detail) {
     let cqes = p.done_a();
     assert_eq!(cqes.len(), 1);
@@ -37,12 +37,12 @@ fn failed(p: &mut Pair) -> (Status, Detail) {
     let events = p.m.events0();
     let fatal = |event: &&Eqe| event.kind == Event::QpFatal.code() && event.number == p.a.number;
     let told: Vec<_> = events.iter().filter(fatal).collect();
-    assert_eq!(told.len(), 1, "its owner is told once");
+    assert_eq!(told.len(), 1, "one event for the queue pair");
     assert_eq!((told[0].code, told[0].count), (cqes[0].status, 1));
     outcome(&cqes[0])
 }
 
-/// What the peer got: nothing, or its receive failed.
+/// The status of the peer's receive, if it failed.
 fn peer(p: &mut Pair) -> Option<(Status, Detail)> {
     let cqes = p.done_b();
     assert!(cqes.len() <= 1);
@@ -137,7 +137,7 @@ fn blocks_that_make_no_sense_end_the_queue() {
         p.m.ring_sq(&p.a);
         p.m.settle();
         let cqes = p.done_a();
-        assert_eq!(cqes.len(), 1, "where the next would be nobody knows");
+        assert_eq!(cqes.len(), 1, "the next WQE cannot be found");
         let expected = (Status::LocalQpOperation, Detail::Blocks);
         assert_eq!(outcome(&cqes[0]), expected);
         assert_eq!((cqes[0].wr_id, cqes[0].index), (5, posted));
@@ -155,7 +155,7 @@ fn a_message_may_be_too_long() {
     let sges = [p.mr_a.sge(0, 10_000), p.mr_a.sge(0, 1)];
     p.send(p.remote(opcode::WRITE, 0), &sges);
     assert_eq!(failed(&mut p), (Status::LocalLength, Detail::Message));
-    // A sum that leaves 32 bits is no way around it.
+    // A sum that overflows 32 bits does not evade the check.
     let mut p = Pair::new();
     let sges = [p.mr_a.sge(0, u32::MAX), p.mr_a.sge(0, 2)];
     p.send(p.remote(opcode::WRITE, 0), &sges);
@@ -194,8 +194,8 @@ fn local_memory_is_checked() {
         p.send(p.remote(opcode, 0), &[good, sge]);
         let got = failed(&mut p);
         assert_eq!(got, (Status::LocalProtection, detail), "{sge:?}");
-        assert_eq!(peer(&mut p), None, "its receive is not touched");
-        assert_eq!(p.m.memory.word(p.mr_b.addr), 0, "nor its memory");
+        assert_eq!(peer(&mut p), None, "its receive is not consumed");
+        assert_eq!(p.m.memory.word(p.mr_b.addr), 0, "its memory is not written");
     }
 }
 
@@ -229,7 +229,7 @@ fn remote_memory_is_checked() {
                 .set_bytes(p.mr_b.addr + (1 << 20) - 8, &[0x5a; 8]);
             p.send(request, &[p.mr_a.sge(0, 8)]);
             assert_eq!(failed(&mut p), (Status::RemoteAccess, detail), "{case}");
-            // Neither end was touched, nor the part of the range that there is.
+            // Neither end was accessed, nor the valid part of the range.
             assert_eq!(p.m.memory.bytes(p.mr_a.addr, 8), [0xa5; 8]);
             let end = p.m.memory.bytes(p.mr_b.addr + (1 << 20) - 8, 8);
             assert_eq!(end, [0x5a; 8]);
@@ -352,17 +352,17 @@ fn what_is_behind_an_error_is_flushed() {
         (52, 3, Status::Flush),
     ];
     assert_eq!(told(p.done_b()), expected);
-    // What is posted afterwards is flushed as well.
+    // Requests that are posted afterwards are flushed as well.
     p.m.send(&mut a, wqe(opcode::NOP, 12), &[]);
     p.m.recv(&mut b, 60, &[]);
     assert_eq!(told(p.done_a()), [(12, 6, Status::Flush)]);
     assert_eq!(told(p.done_b()), [(60, 4, Status::Flush)]);
     assert_eq!(p.m.f.counter(Counter::Flushes), 5);
-    assert_eq!(p.m.events0().len(), 2, "each queue pair's owner once");
+    assert_eq!(p.m.events0().len(), 2, "one event for each queue pair");
 }
 
 fn memory_that_goes_away() {
-    // The system takes the payload's memory: the end whose it is is at fault.
+    // The system revokes the payload's memory: the end that owns it gets the error.
     for (opcode, side, sender, receiver) in [
         (opcode::SEND, 0, Status::LocalProtection, None),
         (
@@ -390,7 +390,8 @@ fn memory_that_goes_away() {
 }
 
 fn rings_that_go_away() {
-    // An SQ that cannot be read: what was posted is dropped, then and later, and the owner is told.
+    // An SQ that cannot be read: posted requests are dropped, then and later, and an event reports
+    // it.
     let mut p = Pair::new();
     p.m.memory.set_lenient(true);
     p.m.f.host_mut().maps = false;
@@ -414,7 +415,7 @@ fn rings_that_go_away() {
     assert_eq!(failed(&mut p), (Status::RemoteOperation, Detail::Dma));
     assert_eq!(p.state(p.b.number), qp_state::ERROR);
     assert_eq!(p.m.query_qp(p.b.number).rq_consumer, 1);
-    // A CQ: its queue pairs stop, and nobody else.
+    // A CQ: only its queue pairs stop.
     let mut p = Pair::new();
     p.m.memory.set_lenient(true);
     p.m.f.host_mut().maps = false;

@@ -48,7 +48,7 @@ fn an_arm_causes_one_event() {
     let mut p = Pair::new();
     let nop = wqe(work::NOP, 1);
     p.send(nop, &[]);
-    assert_eq!(p.m.events0(), [], "nobody asked");
+    assert_eq!(p.m.events0(), [], "no arm");
     p.done_a();
     p.m.arm(&p.cq_a);
     assert_eq!(p.m.events0(), []);
@@ -67,16 +67,16 @@ fn an_arm_looks_at_what_is_there() {
     assert_eq!(
         p.m.events0(),
         [completion(&p.cq_a)],
-        "it came before the arm"
+        "the entry was written before the arm"
     );
-    // Another thread has published more: it fires at once.
+    // Another thread has published more: the arm fires at once.
     p.done_a();
     p.m.ring(0, doorbell::CQ_ARM_NEXT, p.cq_a.number, 0);
     assert_eq!(p.m.events0(), [completion(&p.cq_a)]);
 }
 
 fn an_arm_means_entries_at_or_past_its_index() {
-    // The arm's index, with entries 0 and 1 written: which one it fires for.
+    // The arm's index, with entries 0 and 1 written, and whether it fires.
     for (index, fires) in [(0, true), (1, true), (2, false)] {
         let mut p = Pair::new();
         for _ in 0..2 {
@@ -105,7 +105,7 @@ fn solicited_means_solicited_or_failed() {
     };
     p.send(asks, &[]);
     assert_eq!(p.m.events0(), [completion(&p.cq_b)]);
-    // It is there already, past the index.
+    // The entry is there already, past the index.
     p.m.arm_solicited(&p.cq_b);
     assert_eq!(p.m.events0(), [completion(&p.cq_b)]);
     p.done_b();
@@ -127,7 +127,7 @@ fn an_event_follows_its_completion_and_an_interrupt_its_event() {
 }
 
 fn an_entry_is_written_whole() {
-    // What cannot be mapped is written with its last word last.
+    // Without a mapping the last word is written last, too.
     let mut m = Machine::off(qpair_model::Config::default());
     m.f.host_mut().maps = false;
     m.bring_up(6, 4, 5);
@@ -206,11 +206,11 @@ fn moderation_delays_raising() {
     complete(&mut m);
     assert_eq!(m.raised(), []);
     m.pass(1);
-    assert_eq!(m.raised(), [5], "the oldest has waited long enough");
+    assert_eq!(m.raised(), [5], "the oldest event's time is over");
     assert_eq!(
         m.events(&mut eq).len(),
         2,
-        "the events themselves were there"
+        "the events themselves were written"
     );
     for _ in 0..3 {
         assert_eq!(m.raised(), []);
@@ -238,7 +238,7 @@ fn moderation_can_be_changed() {
     let pd = m.pd();
     assert_eq!(m.raised(), []);
     modify(&mut m, 0, 0).unwrap();
-    assert_eq!(m.raised(), [0], "it is looked at again");
+    assert_eq!(m.raised(), [0], "unmasking checks the EQ again");
     assert_eq!(m.events0().len(), 1);
     m.destroy(kind::PD, pd).unwrap();
 }
@@ -260,11 +260,11 @@ fn a_process_has_one_event_in_the_eq() {
     m.arm(&cq);
     m.send(&mut qp, wqe(work::NOP, 1), &[]);
     assert_eq!(m.events0(), [completion(&cq)], "however often it is armed");
-    assert_eq!(m.events0(), [completion(&cq)], "the arm was remembered");
+    assert_eq!(m.events0(), [completion(&cq)], "the arm was deferred");
     assert_eq!(m.events0(), []);
 }
 
-/// So many queue pairs that fail, on one CQ.
+/// Creates `count` queue pairs that fail, on one CQ.
 fn failing(m: &mut Machine, count: usize) -> Vec<TestQp> {
     let (pd, cq) = (m.pd(), m.cq(8));
     let mut qps: Vec<_> = (0..count).map(|_| m.qp(&Machine::spec(pd, &cq))).collect();
@@ -281,7 +281,10 @@ fn asynchronous_events_wait_their_turn() {
     let qps = failing(&mut m, 3 * limit);
     let mut eq = m.eq0;
     let first: Vec<_> = std::iter::from_fn(|| m.event(&mut eq)).collect();
-    assert!(first.len() < limit, "one place is kept for the last event");
+    assert!(
+        first.len() < limit,
+        "one slot is reserved for the last event"
+    );
     assert_eq!(kinds(&first), vec![Event::QpFatal.code(); limit - 1]);
     // The head passes three: three more.
     m.ring(0, doorbell::EQ_HEAD_MASKED, eq.number, 3);
@@ -318,9 +321,13 @@ fn repeats_are_counted() {
     p.send(wqe(99, 1), &[]);
     let mut eq = p.m.eq0;
     assert_eq!(p.m.event(&mut eq).unwrap().count, 1);
-    assert_eq!(p.m.event(&mut eq), None, "one of each object and kind");
+    assert_eq!(
+        p.m.event(&mut eq),
+        None,
+        "one event for each object and kind"
+    );
     p.m.ring(0, doorbell::EQ_HEAD, eq.number, eq.ring.head);
-    // The one before RESET was dropped with the queue pair's past.
+    // RESET dropped the event from before.
     let again = p.m.event(&mut eq).unwrap();
     assert_eq!((again.kind, again.count), (Event::QpFatal.code(), 1));
     p.m.eq0 = eq;
@@ -330,7 +337,7 @@ fn events_of_the_dead_are_dropped() {
     let mut m = Machine::new();
     let limit = m.f.config().async_events as usize;
     let qps = failing(&mut m, limit + 3);
-    // Those that still wait in the device.
+    // The events that are still pending in the device.
     for qp in &qps[limit - 1..limit + 2] {
         m.destroy(kind::QP, qp.number).unwrap();
     }

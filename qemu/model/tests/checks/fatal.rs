@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! When the function stops, and what tests can break.
+//! Fatal errors of the function, and the knobs for tests.
 
 use super::checks;
 use crate::harness::*;
@@ -102,7 +102,7 @@ fn a_turn_ends_where_the_function_stops() {
         p.send(wqe(work::NOP, 1), &[]);
         p.m.drain(&mut cq);
     }
-    // The event of the first of these finds no room.
+    // The event of the first of these finds the EQ full.
     p.m.arm(&cq);
     let (request, sges) = (p.remote(work::WRITE, 0), [p.mr_a.sge(0, 64)]);
     for _ in 0..4 {
@@ -151,8 +151,8 @@ fn rings_of_the_function_that_go_away() {
     }
 }
 
-/// A function that has nothing to do does not notice; the first DMA that fails ends it, and there
-/// is no way to write an event.
+/// An idle function does not detect it; the first DMA that fails is fatal, and no event can be
+/// written.
 fn the_bus_is_taken_away() {
     for which in 0..4 {
         let mut p = Pair::new();
@@ -184,7 +184,7 @@ fn the_bus_is_taken_away() {
     }
 }
 
-/// STATUS, and CTRL as it reads, after each value that may be written to CTRL.
+/// STATUS and CTRL after each value written to CTRL.
 fn what_control_does_in_each_state() {
     let none = EnableError::None;
     let stopped = (2, Some(EnableError::Injected));
@@ -238,7 +238,7 @@ fn interrupts_are_lost_and_late_by_request() {
     p.m.f.drop_interrupts(1);
     event(&mut p);
     assert_eq!(p.m.raised(), []);
-    assert_eq!(p.m.events0().len(), 1, "the event is there");
+    assert_eq!(p.m.events0().len(), 1, "the event was written");
     event(&mut p);
     assert_eq!(p.m.raised(), [0]);
     p.m.events0();
@@ -260,7 +260,7 @@ fn entries_appear_by_request() {
     assert!(p.m.f.inject_eqe(0, [5, 6]));
     assert_eq!(p.m.events0(), [Eqe::decode(&[5, 6])]);
     assert!(!p.m.f.inject_cqe(999, [0; 4]) && !p.m.f.inject_eqe(9, [0; 2]));
-    // The rings go on behind them.
+    // The rings continue behind the injected entries.
     p.send(wqe(work::NOP, 9), &[]);
     assert_eq!(p.done_a()[0].wr_id, 9);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Software that does anything: nothing panics, nothing hangs, memory that nobody named is not
-//! touched, and after a reset the device is as new.
+//! Arbitrary software: nothing panics, nothing hangs, memory that no list, context or key names is
+//! not accessed, and after a reset the device works.
 
 use super::checks;
 use crate::harness::*;
@@ -20,7 +20,7 @@ checks![
     a_device_that_keeps_nothing_to_itself,
 ];
 
-/// Still alive, and as new.
+/// Checks that the device works after a reset.
 fn works_after_reset(m: &mut Machine) {
     m.f.set_stall(false);
     m.f.set_vanish(false);
@@ -127,7 +127,7 @@ fn garbage_in_commands() {
     });
 }
 
-/// A WQE of which most is right, so that the device gets far.
+/// A mostly valid WQE, so that many checks pass.
 fn half_right(rng: &mut Rng, p: &Pair) -> Vec<u64> {
     let mut request = p.remote(rng.below(10) as u8, rng.below(1 << 12));
     request.flags = rng.pick(&[0, 1, 1, 1, 3, 5, 9, 8, 255]);
@@ -207,7 +207,7 @@ fn garbage_in_work_requests() {
             p.m.events0();
             p.m.events0();
         }
-        // Only what was named was touched: the machine would have ended the test.
+        // No other memory was accessed: the machine would have failed the test.
         assert_eq!(p.m.f.status() & 3, 1);
         works_after_reset(&mut p.m);
     });
@@ -338,14 +338,14 @@ fn post(p: &mut Pair, kind: u8, verb: u8, rng: &mut Rng, words: &[u64]) -> Numbe
 }
 
 fn a_device_that_keeps_nothing_to_itself() {
-    // Memory that no list, context or key names is never touched, whatever stands in a WQE: the
-    // machine is strict here.
+    // Memory that no list, context or key names is never accessed, whatever a WQE has: the machine
+    // is strict here.
     rng::seeds(60, |seed| {
         let mut rng = Rng::new(seed);
         let mut p = Pair::new();
         for _ in 0..30 {
             let mut words = half_right(&mut rng, &p);
-            // What WQEs name goes through keys; so any address may stand there.
+            // Addresses in WQEs are checked by keys, so they may have any value.
             for word in words.iter_mut().skip(4) {
                 if rng.chance(3) {
                     *word = rng.odd();

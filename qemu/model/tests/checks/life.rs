@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How objects end: nothing is touched any more, and no number means two.
+//! Destruction of objects: no further DMA, and no number means two objects.
 
 use super::checks;
 use crate::harness::*;
@@ -46,7 +46,7 @@ fn a_destroyed_queue_pair_touches_nothing() {
         let moved = p.m.query_moved();
         assert!(moved > 0 && moved < 1 << 20);
         p.m.destroy_now(kind::QP, p.a.number);
-        // Everything that it had may be unpinned now.
+        // All its memory may be unpinned now.
         for addr in [p.a.sq, p.a.rq, p.mr_a.addr] {
             p.m.memory.revoke(addr);
         }
@@ -91,7 +91,7 @@ fn a_number_waits_for_its_completions() {
         let mut p = Pair::new();
         p.recv(1, &[]);
         p.send(wqe(work::SEND, 2), &[]);
-        // Read, but not given back.
+        // Read, but the slot is not freed.
         let (qp, spec) = if send {
             (p.a.number, Machine::spec(p.pd_a, &p.cq_a))
         } else {
@@ -100,21 +100,21 @@ fn a_number_waits_for_its_completions() {
         let told = p.m.destroy(kind::QP, qp).unwrap();
         assert_eq!((told.bytes, told.imm, told.src), (1, 1, p.m.eq0.ring.head));
         let other = p.m.qp(&spec);
-        assert_ne!(other.number.index(), qp.index(), "its entry lies unread");
+        assert_ne!(other.number.index(), qp.index(), "its entry is unread");
         if send {
             p.done_a();
         } else {
             p.done_b();
         }
         let again = p.m.qp(&spec);
-        assert_eq!(again.number, qp.next(), "read and given back");
+        assert_eq!(again.number, qp.next(), "read and published");
     }
 }
 
 fn a_number_waits_for_its_events() {
     let mut m = Machine::new();
     let (pd, eq) = (m.pd(), m.eq(4, 1, 0, 0));
-    // A CQ's completion event in its EQ, its overrun in EQ 0; a queue pair's end in EQ 0.
+    // A CQ's completion event in its EQ, its overrun in EQ 0; a queue pair's fatal event in EQ 0.
     let cq = m.cq_of(eq.number, 0, 0, 0);
     let mut qp = m.qp(&Machine::spec(pd, &cq));
     m.connect(qp.number, qp.number);
@@ -174,7 +174,7 @@ fn indices_that_are_kept_are_counted_by_page() {
     m.ring(3, doorbell::CQ_HEAD, cqs[0].number, 2);
     assert_eq!(kept(&mut m, 3), Ok((1, 0, 0)), "two are read");
     assert_eq!(kept(&mut m, 4), Ok((3, 0, 0)), "of the other page none");
-    // A CQ that ends frees its queue pairs; its own index waits for its event.
+    // Destroying a CQ frees the indices of its queue pairs; its own index waits for its event.
     m.arm(&cqs[1]);
     m.destroy(kind::CQ, cqs[1].number).unwrap();
     assert_eq!(kept(&mut m, 4), Ok((0, 1, 0)));
@@ -246,13 +246,13 @@ fn an_overrun_stops_its_queue_pairs_alone() {
     assert!(events[1..]
         .iter()
         .all(|event| event.code == Status::General.code()));
-    // What was written is there; nothing is added, and nothing is told again.
+    // The written entries are there; none is added, and nothing is reported again.
     assert_eq!(m.drain(&mut small).len(), 2);
     m.send(&mut b, wqe(work::NOP, 9), &[]);
     assert_eq!(m.drain(&mut small), []);
     assert_eq!(m.f.counter(Counter::CqOverruns), 1);
     m.send(&mut c, wqe(work::NOP, 1), &[]);
-    assert_eq!(m.drain(&mut other).len(), 1, "nobody else is concerned");
+    assert_eq!(m.drain(&mut other).len(), 1, "other CQs are not affected");
 }
 
 fn an_overrun_by_flushing_ends() {
@@ -283,7 +283,7 @@ fn an_overrun_ends_the_turn() {
         }
         p.m.ring_sq(&p.a);
         p.m.settle();
-        // The third request has moved its bytes before its completion finds no room.
+        // The third request has moved its bytes before its completion overruns the CQ.
         assert_eq!(p.m.query_moved(), 3 * 64);
         assert_eq!(p.m.drain(&mut small).len(), 2);
         assert_eq!(p.state(p.a.number), qp_state::ERROR);
@@ -293,7 +293,7 @@ fn an_overrun_ends_the_turn() {
 }
 
 fn an_overrun_by_a_receive_ends_the_turn() {
-    // The sender's own RQ completes into the CQ that the peer's receives fill.
+    // The sender's own RQ completes to the CQ that the peer's receives fill.
     let mut m = Machine::new();
     let mut small = m.cq(1);
     let mut p = Pair::on(m, |a, b| {
@@ -338,7 +338,7 @@ fn nothing_lives_on_a_dead_cq() {
             m.set_state(qp, qp_state::ERROR).unwrap();
         }
         let wrong = m.set_state(qp, qp_state::RTS);
-        assert_eq!(wrong, Err(AdminError::Transition), "there is no way anyhow");
+        assert_eq!(wrong, Err(AdminError::Transition), "not a valid transition");
         let attributes = QpContext::default();
         m.modify(qp, qp_mask::RETRY, &attributes).unwrap();
     }
@@ -350,7 +350,7 @@ fn nothing_lives_on_a_dead_cq() {
         let context = m.qp_context(&spec).encode();
         assert_eq!(m.create(kind::QP, &context), Err(AdminError::Overrun));
     }
-    // What is left of its life: it can be read, and destroyed.
+    // A dead CQ can be read, and destroyed.
     for qp in [a.number, b.number, c.number] {
         m.destroy(kind::QP, qp).unwrap();
     }
@@ -363,7 +363,7 @@ fn nothing_lives_on_a_dead_cq() {
     assert_eq!(m.query_cq(other.number).producer, 1);
 }
 
-/// The first keys at one place.
+/// The first keys of one index.
 fn keys(m: &mut Machine, pd: Number) -> Vec<u16> {
     (0..64)
         .map(|_| {
@@ -381,7 +381,7 @@ fn keys_do_not_follow_from_each_other() {
     let mut seen = first.clone();
     seen.sort_unstable();
     seen.dedup();
-    assert_eq!(seen.len(), first.len(), "none comes again soon");
+    assert_eq!(seen.len(), first.len(), "no key is repeated soon");
     let steps = |keys: &[u16]| -> Vec<u16> {
         let pairs = keys.windows(2);
         pairs.map(|pair| pair[1].wrapping_sub(pair[0])).collect()
@@ -389,8 +389,8 @@ fn keys_do_not_follow_from_each_other() {
     let mut seen = steps(&first);
     seen.sort_unstable();
     seen.dedup();
-    assert!(seen.len() > 55, "nor has one step much to do with the next");
-    // Another place, and another life, are no help.
+    assert!(seen.len() > 55, "the steps between keys differ");
+    // The keys of another index, and those after a reset, do not help to predict it.
     let (other, held) = (m.mr(pd, 64), m.mr(pd, 64));
     m.destroy(kind::MR, other.key).unwrap();
     let second = keys(&mut m, pd);
@@ -416,11 +416,11 @@ fn keys_follow_from_the_seed() {
         m.f.reset();
         m.bring_up(6, 4, 5);
         let pd = m.pd();
-        assert_eq!(keys(&mut m, pd), before, "a reset begins again");
+        assert_eq!(keys(&mut m, pd), before, "a reset starts over");
         before
     };
     assert_eq!(with(7), with(7));
-    // Turned while it runs, it counts from the next reset on.
+    // A change at run time takes effect at the next reset.
     let mut m = Machine::new();
     m.f.set_key_seed(7);
     m.f.reset();
@@ -483,7 +483,7 @@ fn a_stale_doorbell_hits_nobody() {
     let gone = Err(AdminError::Number);
     assert_eq!(p.m.destroy(kind::QP, old.number), gone);
     assert_eq!(p.m.set_state(old.number, qp_state::ERROR), gone);
-    // A key of a region that is gone, when another is at its place.
+    // The key of a destroyed region, when another has its index.
     p.m.destroy(kind::MR, p.mr_a.key).unwrap();
     let mr = p.m.mr(p.pd_a, 1 << 20);
     assert_eq!(mr.key.index(), p.mr_a.key.index());

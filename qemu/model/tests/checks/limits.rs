@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! As many and as deep as the defaults say.
+//! As many and as deep as the default limits permit.
 
 use super::checks;
 use crate::harness::*;
@@ -129,7 +129,7 @@ impl Block for SendWqe {
 }
 
 fn the_largest_regions() {
-    // 64 GiB in pages of 4 KiB and two levels: 16 Mi entries in 32 Ki leaves, of which a few are there.
+    // 64 GiB in pages of 4 KiB and two levels: 16 Mi entries in 32 Ki leaves, of which a few exist.
     for shift in [12, 21, 30] {
         let mut p = Pair::new();
         let bytes = 1u64 << 36;
@@ -150,7 +150,7 @@ fn the_largest_regions() {
         };
         let key = p.m.create(kind::MR, &context.encode()).unwrap();
         let places = [0, 1 << 35, (1 << 36) - 100, (12_345_678 << 12) + 77];
-        // Of a page only what is touched is given.
+        // Of a page only the accessed bytes are granted.
         let base = |page: u64| (7u64 << 40) + (page << shift);
         for page in places.map(|at| at >> shift) {
             let entry = root + page / 512 * 8;
@@ -187,7 +187,7 @@ fn the_largest_regions() {
 }
 
 fn the_longest_message() {
-    // As long as the limit: the same few pages again and again.
+    // As long as the limit: the same few pages repeatedly.
     let config = qpair_model::Config {
         message_bytes: 1 << 24,
         ..Default::default()

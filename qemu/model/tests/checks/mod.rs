@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The suite: plain functions that panic when the device breaks a promise.
+//! The suite: plain functions that panic when the device breaks a guarantee.
 //!
 //! `tests/model.rs` runs each as a test; `tests/mutants.rs` runs all of them under
 //! each wrong variant.
@@ -42,7 +42,7 @@ macro_rules! checks {
 }
 pub(crate) use checks;
 
-/// Every check there is.
+/// Every check.
 pub fn all() -> impl Iterator<Item = Check> {
     let parts = [
         registers::CHECKS,

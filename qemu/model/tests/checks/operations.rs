@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What work requests do when all is well.
+//! Successful work requests.
 
 use super::checks;
 use crate::harness::*;
@@ -85,7 +85,7 @@ fn write_and_read_move_the_peers_memory() {
     assert!(cqes.iter().all(|cqe| cqe.status == Status::Success.code()));
     assert_eq!((cqes[0].bytes, cqes[1].bytes), (0, 300_000));
     assert_eq!(p.m.memory.bytes(p.mr_a.addr + 500_000, 299_999), data[1..]);
-    assert_eq!(p.done_b(), [], "the peer notices nothing");
+    assert_eq!(p.done_b(), [], "the peer is not affected");
 }
 
 fn write_with_immediate_takes_a_receive() {
@@ -155,7 +155,7 @@ fn a_wqe_may_wrap() {
     let mut p = Pair::new();
     p.m.memory.set_bytes(p.mr_a.addr, &pattern(4096, 3));
     for round in 0..40u64 {
-        // 3 blocks in a ring of 16: it wraps at every place.
+        // 3 blocks in a ring of 16: WQEs wrap at every position.
         let sges: Vec<_> = (0..9).map(|i| p.mr_a.sge(round + i * 16, 16)).collect();
         p.send(p.remote(opcode::WRITE, 0), &sges);
         let cqes = p.done_a();
@@ -167,7 +167,7 @@ fn a_wqe_may_wrap() {
 
 fn messages_without_bytes() {
     let mut p = Pair::new();
-    // Keys of nothing are not looked at, here or there.
+    // Keys of 0 bytes are ignored at both ends.
     let nothing = Sge {
         addr: 1,
         bytes: 0,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The driver's event poll against the device, in one process.
 //!
-//! Four CQs of the kernel and one of a process on an EQ that has just room for them. Software
-//! posts, the device works, the interrupt schedules the poll and the poll goes on, one step of each
-//! at a time, in random order. Nothing but the interrupt starts the poll: an interrupt, event
-//! or arm that is lost leaves completions unread at the end.
+//! Four CQs of the kernel and one of a process are on an EQ with just enough slots. Software posts,
+//! the device works, the interrupt schedules the poll and the poll goes on, one step of each at a
+//! time, in random order. Nothing but the interrupt starts the poll: an interrupt, event or arm
+//! that is lost leaves completions unread at the end.
 
 use super::checks;
 use super::rings::words;
@@ -45,7 +45,7 @@ checks![
 const KERNEL: usize = 4;
 const LOG_SQ: u8 = 2;
 
-/// A CQ with a queue pair that talks to itself.
+/// A CQ with a queue pair that is its own peer.
 struct Side {
     number: Number,
     cq: TestCq,
@@ -57,7 +57,7 @@ struct Side {
     node: Option<Node>,
     posted: u64,
     seen: u64,
-    /// A process's, told by an event.
+    /// The CQ of a process: an event has been signalled.
     signalled: bool,
 }
 
@@ -199,7 +199,7 @@ impl Sim {
             let process = which == KERNEL;
             let (page, flags) = if process { (1, cq_flags::USER) } else { (0, 0) };
             let cq = m.cq_of(eq.number, LOG_SQ, page, flags);
-            // It has an RQ that nobody posts to.
+            // Its RQ is unused.
             let qp = m.qp(&QpSpec {
                 log_sq: LOG_SQ,
                 log_rq: 0,
@@ -254,7 +254,7 @@ impl Sim {
         }
     }
 
-    /// A step of the poll, if one is under way or scheduled.
+    /// A step of the poll, if one is running or scheduled.
     fn step(&mut self) {
         // Both the new interrupt and the vector's old one.
         self.scheduled |= !self.w.m.raised().is_empty();
@@ -269,7 +269,7 @@ impl Sim {
         }
     }
 
-    /// The process looks at its CQ, and arms it.
+    /// The process polls its CQ, and arms it.
     fn process(&mut self, rng: &mut Rng) {
         let side = &mut self.w.sides[KERNEL];
         if std::mem::take(&mut side.signalled) || rng.chance(4) {
@@ -307,7 +307,7 @@ impl Sim {
             .ring(|tail| m.ring(qp.page, doorbell::SQ, qp.number, tail.get()));
     }
 
-    /// Nothing more is posted: whatever is under way comes to its end, by interrupts alone.
+    /// Nothing more is posted: all pending work must complete by interrupts alone.
     fn finish(&mut self) {
         for which in 0..self.w.sides.len() {
             self.ring(which);
@@ -336,7 +336,7 @@ fn simulate(seed: u64, steps: u32) -> Sim {
 fn no_completion_is_left_behind() {
     rng::seeds(60, |seed| {
         let mut sim = simulate(seed, 4000);
-        // A process that was told and did not look has itself to blame; it looks once more.
+        // A process that was signalled and did not poll polls once more.
         sim.w.sides[KERNEL].signalled = true;
         sim.finish();
         let counts: Vec<_> = sim
@@ -361,7 +361,8 @@ fn the_driver_pays_for_every_event() {
         let mut sim = Sim::new(&mut rng);
         for _ in 0..3000 {
             sim.any(&mut rng);
-            // Every slot is somewhere, after every step; and the EQ never holds more than were paid for.
+            // After every step every slot is accounted for, and the EQ never holds more events than
+            // slots were taken.
             let held = sim.w.sides.iter().filter_map(|side| side.node.as_ref());
             let held = held.map(Node::held).sum();
             sim.poller.audit(held).unwrap();

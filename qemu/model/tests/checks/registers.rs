@@ -93,7 +93,7 @@ fn enabling_is_refused_with_a_cause() {
     for bad in [[0, good[1], good[2]], [good[0], !63, good[2]]] {
         assert_eq!(enable(&mut m, bad, 4), (0, Some(EnableError::Dma)));
     }
-    // The end of a ring counts as well.
+    // The end of a ring must be readable as well.
     let long = 4 | 7 << 16;
     assert_eq!(enable(&mut m, good, long), (0, Some(EnableError::Dma)));
     assert_eq!(enable(&mut m, good, 4), (1, Some(EnableError::None)));
@@ -133,7 +133,7 @@ fn reset_returns_to_power_on() {
     assert_eq!(p.m.memory.live_maps(), 0, "no memory stays mapped");
     assert_eq!(p.m.f.host().wake_at, u64::MAX);
     assert!(p.m.f.counters().iter().all(|count| *count == 0));
-    // Nothing is alive but the registers.
+    // Only registers work.
     p.m.ring_sq(&p.a.clone());
     p.m.settle();
     assert_eq!(p.m.f.counter(Counter::SqDoorbells), 0);
@@ -170,7 +170,11 @@ fn a_gone_function_reads_as_ones() {
     assert_eq!(*p.m.f.counters(), before);
     assert!(!p.m.f.inject_eqe(0, [0; 2]) && !p.m.f.inject_cqe(0, [0; 4]));
     p.m.f.set_vanish(false);
-    assert_eq!(p.m.f.reg_read(offset::STATUS) & 1, 1, "it is as it was");
+    assert_eq!(
+        p.m.f.reg_read(offset::STATUS) & 1,
+        1,
+        "the state is unchanged"
+    );
 }
 
 fn properties_have_ranges() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What software leaves zero, the device demands to be zero: else it could never get a meaning.
-//! And contexts that are shorter or longer than those that the device knows.
+//! Reserved bits must be zero, so that later versions can define them. Contexts may be shorter or
+//! longer than those of the device.
 
 use super::checks;
 use crate::harness::*;
@@ -28,7 +28,7 @@ checks![
     what_the_device_writes,
 ];
 
-/// One of each object, and what made it.
+/// One object of each kind, and the contexts that created them.
 struct World {
     m: Machine,
     pd: Number,
@@ -36,9 +36,9 @@ struct World {
     cq: TestCq,
     qp: Number,
     mr: TestMr,
-    /// What the last command has made.
+    /// The object that the last command created.
     made: Number,
-    /// Kind, number, context for another one like it, and the bits of it that are reserved.
+    /// Kind, number, the context of another such object, and its reserved bits.
     kinds: Vec<(u8, Number, Vec<u64>, Vec<u64>)>,
 }
 
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// Every command there is, each of which would be done.
+    /// Every command, each of them valid.
     fn commands(&self) -> Vec<Command> {
         let context = self.m.context;
         let mut all = Vec::new();
@@ -120,7 +120,7 @@ impl World {
         add(kind::PD, verb::CREATE, Number::ADMIN, 0, 0);
         add(kind::PAGE, verb::MODIFY, Number::new(3, 0), 0, 0);
         add(kind::PAGE, verb::QUERY, Number::new(3, 0), 0, 0);
-        // Last and in this order, so that each can be done.
+        // Last and in this order, so that each can succeed.
         add(kind::MR, verb::DESTROY, self.mr.key, 0, 0);
         add(kind::QP, verb::DESTROY, self.qp, 0, 0);
         add(kind::CQ, verb::DESTROY, self.cq.number, 0, 0);
@@ -129,7 +129,7 @@ impl World {
         all
     }
 
-    /// The error of a command as it is, 0 if it is done, with this context.
+    /// Runs a command with this context; returns its error, or 0.
     fn outcome(&mut self, command: &[u64; 8], context: &[u64]) -> u8 {
         self.m.memory.set_words(self.m.context, context);
         self.m.post_command(command);
@@ -139,14 +139,14 @@ impl World {
         done.vendor
     }
 
-    /// The context that a command wants.
+    /// The context of a command.
     fn context_of(&self, command: &Command) -> Vec<u64> {
         let kind = self.kinds.iter().find(|it| it.0 == command.opcode >> 4);
         kind.map_or_else(Vec::new, |it| it.2.clone())
     }
 }
 
-/// The bits of a command that have no use.
+/// The unused bits of a command.
 fn unused(command: &Command) -> Vec<(usize, u32)> {
     let mut bits = Vec::new();
     for (word, reserved) in Command::RESERVED.into_iter().enumerate() {
@@ -207,7 +207,7 @@ fn every_bit_of_a_command() {
     }
 }
 
-/// Fields that only QUERY fills: word, first bit, width.
+/// Fields that only QUERY writes: word, first bit, width.
 fn queried(kind: u8) -> Vec<(usize, u32, u32)> {
     let (fields, names): (_, &[&str]) = match kind {
         kind::EQ => (EqContext::FIELDS, &["producer", "consumer"]),
@@ -230,7 +230,7 @@ fn queried(kind: u8) -> Vec<(usize, u32, u32)> {
         .collect()
 }
 
-/// Access rights that there are none of: word and bits.
+/// Undefined access rights: word and bits.
 fn unknown_rights(kind: u8) -> Vec<(usize, u32)> {
     match kind {
         kind::MR => (36..40).map(|bit| (0, bit)).collect(),
@@ -331,8 +331,8 @@ fn every_bit_of_the_admin_depths() {
     m.bring_up(6, 4, 5);
 }
 
-/// A field that an opcode or a mask does not use is listed, so it gets a meaning by another
-/// opcode, flag or bit of the mask.
+/// A defined field that an opcode or a mask does not use is ignored: another opcode, flag or bit of
+/// the mask gives it a meaning.
 fn fields_without_use_are_not_looked_at() {
     let mut p = Pair::new();
     let all = |opcode| SendWqe {
@@ -427,7 +427,7 @@ fn a_longer_answer() {
         assert!(rest.iter().all(|word| *word == 0), "{kind}");
         assert_eq!(got[512], 0x5555);
     }
-    // A driver that knows a counter more than the device.
+    // A driver with one counter more than the device.
     let more = qpair_abi::counters::BYTES as u32 + 8;
     let got = query(&mut w.m, kind::DEVICE, Number::ADMIN, more).unwrap();
     assert_eq!(got[Counter::COUNT..Counter::COUNT + 2], [0, 0x5555]);
@@ -445,7 +445,7 @@ fn a_shorter_or_longer_context() {
         assert!(used < words.len(), "{kind}");
         w.m.memory.set_words(w.m.context, &[!0; 16]);
         w.m.create(kind, &words[..used]).unwrap();
-        // With words of a later version, which are not used yet.
+        // With words of a later version, which are zero.
         let context = w.m.memory.alloc(4096, 64, Grant::Write);
         w.m.context = context;
         let mut long = words.clone();
@@ -456,7 +456,7 @@ fn a_shorter_or_longer_context() {
             long[word] = 1 << 63;
             assert_eq!(w.m.create(kind, &long), Err(AdminError::Reserved));
         }
-        // One that ends before the ring or the region is told has none.
+        // A context that ends before the ring or the region has none.
         assert!(w.m.create(kind, &words[..1]).is_err());
     }
     let to_error = QpContext {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Peers that are gone, of somebody else, or have no receive.
+//! Peers that do not exist, that name another peer, or that have no receive.
 
 use super::checks;
 use crate::harness::*;
@@ -44,10 +44,10 @@ fn nobody_sends_to_whom_did_not_name_him() {
         (c.sq_tail, c.rq_tail) = (0, 0);
         p.m.connect(c.number, p.b.number);
     }
-    assert_eq!(p.state(p.b.number), qp_state::RTS, "b is not concerned");
+    assert_eq!(p.state(p.b.number), qp_state::RTS, "b is not affected");
     p.send(wqe(opcode::SEND, 2), &[p.mr_a.sge(0, 8)]);
     assert_eq!(p.done_b()[0].wr_id, 1, "nor its receive");
-    // The admin queue pair is nobody's peer.
+    // The admin queue pair cannot be a peer.
     p.m.set_state(c.number, qp_state::RESET).unwrap();
     c.sq_tail = 0;
     p.m.connect(c.number, Number::ADMIN);
@@ -77,7 +77,7 @@ fn a_peer_must_be_ready() {
         p.send(p.remote(opcode::WRITE, 0), &[p.mr_a.sge(0, 8)]);
         assert_eq!(outcome(&p.done_a()[0]), (Status::RetryExceeded, detail));
     }
-    // Ready to receive is enough, and so is drained.
+    // RTR suffices, and so does SQD.
     let mut p = Pair::new();
     p.m.set_state(p.b.number, qp_state::SQD).unwrap();
     p.send(p.remote(opcode::WRITE, 0), &[p.mr_a.sge(0, 8)]);
@@ -94,7 +94,7 @@ fn a_reused_number_is_another_peer() {
     p.m.events0();
     let spec = Machine::spec(p.pd_b, &p.cq_b);
     let c = p.m.qp(&spec);
-    assert_eq!(c.number, p.b.number.next(), "the same place");
+    assert_eq!(c.number, p.b.number.next(), "the same index");
     p.m.connect(c.number, p.a.number);
     p.send(p.remote(opcode::WRITE, 0), &[p.mr_a.sge(0, 8)]);
     let expected = (Status::RetryExceeded, Detail::NoPeer);
@@ -161,7 +161,7 @@ fn finite_patience_for_a_receive() {
     p.m.pass(RETRY_NS);
     p.recv(1, &[p.mr_b.sge(0, 1)]);
     assert_eq!((p.done_a().len(), p.done_b().len()), (1, 1));
-    // The count begins anew with each request.
+    // Each request starts with a new count.
     p.send(wqe(opcode::SEND, 2), &[p.mr_a.sge(0, 1)]);
     p.m.pass(2 * RETRY_NS - 1);
     assert_eq!(p.done_a(), []);
@@ -211,7 +211,7 @@ fn a_waiting_sender_can_be_destroyed() {
         assert_eq!(p.done_a(), []);
         assert_eq!(p.done_b(), []);
     }
-    // And in the error state what waited is flushed.
+    // In the error state a waiting request is flushed.
     let mut p = Pair::with(|a, _| a.rnr_retry = 6);
     p.send(wqe(opcode::SEND, 1), &[]);
     p.m.set_state(p.a.number, qp_state::ERROR).unwrap();
@@ -249,7 +249,7 @@ fn a_peer_that_goes_in_the_middle() {
             let cqes = p.done_a();
             assert_eq!(outcome(&cqes[0]).0, Status::RetryExceeded);
             let flushed: Vec<_> = p.done_b().iter().map(|cqe| cqe.wr_id).collect();
-            // The receive that was being filled, or that nobody took, is flushed.
+            // The receive that was being filled, or was not consumed, is flushed.
             assert_eq!(flushed, if end == 1 { vec![7] } else { vec![] });
         }
     }

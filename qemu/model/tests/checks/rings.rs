@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The driver's ring code against the device, in one process: the rules of `rust/queue` post,
-//! poll and arm, over every wrap, in random order. What they pay for never overflows.
+//! poll and arm, over every wrap, in random order. With their accounting no ring overflows.
 
 use super::checks;
 use crate::harness::*;
@@ -113,7 +113,7 @@ struct Driver {
     event_slots: Pool<Eq>,
     /// The asynchronous events'.
     reserve: Slots<Eq>,
-    /// Slots of events that were read and not given back.
+    /// Slots of events that were read and not freed.
     passed: Slots<Eq>,
     cq: Completions,
     queues: [Queue; 2],
@@ -136,7 +136,7 @@ impl Driver {
         let storage = words(&m, m.eq0.ring.addr, 16 << 2);
         let (events, mut event_slots) =
             EqConsumer::starting_at(eq_id, storage, depth(2), 3, start).unwrap();
-        // Two places are the asynchronous events', and CQ 0 is not armed.
+        // Two slots are reserved for asynchronous events, and CQ 0 is not armed.
         let reserve = event_slots.take(2).unwrap();
         // 8 and 4 for each of two queue pairs: 24.
         let cq = m.cq(5);
@@ -256,7 +256,7 @@ impl Driver {
             }
         }
         let (m, number) = (&mut self.m, self.cq.number);
-        // With an arm where there is a slot to pay for it.
+        // With an arm if there is a free EQ slot.
         let slot = self.cq.armed.is_none().then(|| self.event_slots.take(1));
         let place = match slot.flatten() {
             Some(slot) => {
@@ -309,7 +309,7 @@ fn the_drivers_rings_and_the_device_in_any_order() {
                 _ => _ = d.m.f.run(rng.below(3) as u32),
             }
         }
-        // To the end: everything that was posted and can be done is done.
+        // Finish: execute everything that was posted.
         for _ in 0..200 {
             for which in [0, 1] {
                 d.receive(which);
@@ -338,7 +338,8 @@ fn the_drivers_rings_and_the_device_in_any_order() {
 }
 
 fn a_ring_that_is_not_paid_for_overflows() {
-    // One CQE more than there are slots: the device finds out. So the capacity above suffices and one less does not.
+    // One CQE more than there are slots: the device detects it. So the capacity above suffices and
+    // one less does not.
     let mut m = Machine::new();
     let (pd, cq) = (m.pd(), m.cq(3));
     let mut qp = m.qp(&Machine::spec(pd, &cq));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Whose turn it is, and when.
+//! The order and the time of turns.
 
 use super::checks;
 use crate::harness::*;
@@ -36,7 +36,7 @@ checks![
     the_same_calls_give_the_same_results,
 ];
 
-/// Queue pairs that talk to themselves, on one CQ.
+/// Queue pairs that are their own peers, on one CQ.
 fn loops(m: &mut Machine, count: usize, log_sq: u8) -> (TestCq, Vec<TestQp>, TestMr) {
     let (pd, cq) = (m.pd(), m.cq(10));
     let spec = QpSpec {
@@ -134,7 +134,7 @@ impl Process {
         }
     }
 
-    /// Posts one for each that is done: how many.
+    /// Posts one for each completed one; returns their number.
     fn go_on(&mut self, m: &mut Machine, opcode: u8, bytes: u32) -> usize {
         let mut cq = self.cq;
         let done = m.drain(&mut cq);
@@ -147,7 +147,7 @@ impl Process {
     }
 }
 
-/// Posts a command that makes a PD.
+/// Posts a command that creates a PD.
 fn post_command(m: &mut Machine) {
     let command = Command {
         opcode: command_opcode(kind::PD, verb::CREATE),
@@ -165,7 +165,7 @@ const WQES: u64 = 16;
 
 fn commands_do_not_wait_for_queue_pairs() {
     let mut m = Machine::new();
-    // As many as there are, the kernel's too, with 16 MiB each.
+    // As many as the limit, the kernel's included, with 16 MiB each.
     let mut all: Vec<_> = [(0, 100), (1, 1), (2, 500), (3, 399)]
         .map(|(page, count)| Process::new(&mut m, page, count))
         .into();
@@ -179,7 +179,7 @@ fn commands_do_not_wait_for_queue_pairs() {
             m.f.run(1);
             m.admin_done().is_some()
         });
-        // One that was due after the command before it, and its own.
+        // One that was due after the previous command, and its own.
         assert!(turns.is_some_and(|turns| turns <= 2), "{turns:?} turns");
     }
 }
@@ -202,7 +202,7 @@ fn commands_leave_every_second_turn() {
     assert_eq!((done, m.query_moved()), (12 * 50, 50 * TURN));
 }
 
-/// What a page with `count` queue pairs and one with a single one move in the same time.
+/// The bytes that a page with `count` queue pairs and a page with one move in the same time.
 fn shares(count: usize, bytes: u32, of_one: u32) -> (u64, u64) {
     let mut m = Machine::new();
     let mut many = Process::new(&mut m, 1, count);
@@ -275,7 +275,7 @@ fn random_pages_keep_the_bound() {
             })
             .collect();
         for _ in 0..150 {
-            // Anyone of them gets work of some kind, and some comes while it is served.
+            // Any of them gets random work, some of it while it is served.
             let busy = rng.below(pages) as usize;
             let index = rng.below(all[busy].0.qps.len() as u64) as usize;
             let mut cq = all[busy].0.cq;
@@ -350,7 +350,7 @@ fn an_idle_core_begins_after_its_delay() {
     assert_eq!(p.done_a(), []);
     p.m.pass(1);
     assert_eq!(p.done_a().len(), 1);
-    // While it waits, more join; they begin with the first.
+    // Requests posted while it waits start with the first one.
     p.send(nop, &[]);
     p.m.pass(400);
     p.send(nop, &[]);
@@ -412,7 +412,7 @@ fn a_delayed_core_ends_its_runs() {
     }
     let first = m.f.host().now + 500;
     for run in 0..8 {
-        // Each run asks for a later time, so the machine does other things before the next one.
+        // Each run requests a later time, so the machine can do other work before the next one.
         let host = m.f.host_mut();
         host.now = std::mem::replace(&mut host.wake_at, u64::MAX);
         assert_eq!(host.now, first + run);
@@ -453,7 +453,7 @@ fn who_waits_for_the_clock_is_woken_when_there_is_none() {
     assert_eq!(p.done_a().len(), 1);
     p.m.f.host_mut().woken = false;
     p.m.f.set_wqe_ns(0);
-    assert!(p.m.f.host().woken, "nobody else comes for what is in line");
+    assert!(p.m.f.host().woken, "the rest of the run queue needs a call");
     p.m.settle();
     assert_eq!(p.done_a().len(), 2);
 }
@@ -470,7 +470,7 @@ fn the_core_may_work_inside_the_doorbell() {
     p.recv(1, &[p.mr_b.sge(0, 8)]);
     p.m.post(&mut p.a, wqe(work::SEND, 2), &[p.mr_a.sge(0, 8)]);
     p.m.ring_sq(&p.a);
-    assert!(!p.m.f.host().woken, "nothing is left for later");
+    assert!(!p.m.f.host().woken, "no work is left");
     assert_eq!((p.done_a().len(), p.done_b().len()), (1, 1));
 }
 
@@ -490,7 +490,7 @@ fn long_work_leaves_the_doorbell() {
     for _ in 0..4 {
         p.m.post(&mut p.a, request, &[sge]);
     }
-    // 5 times 8 turns and 4 times 16, and that again and again.
+    // 5 times 8 turns and 4 times 16, repeatedly.
     for _ in 0..2 {
         p.m.ring_sq(&p.a);
         p.m.settle();
@@ -535,13 +535,13 @@ fn long_work_leaves_the_doorbell() {
     let at = p.m.f.host().wake_at;
     assert!(
         at > p.m.f.host().now && at < u64::MAX,
-        "the rest by the clock"
+        "the rest runs by the clock"
     );
     p.m.pass(1_000_000);
     assert_eq!(p.done_a().len() + p.done_b().len(), 30);
 }
 
-/// A workload of everything, and what the device counted.
+/// A workload of all operations; returns the device's counters.
 fn workload(config: Config) -> (Vec<u64>, Vec<Cqe>, u64) {
     let mut p = Pair::on(Machine::with(config), |a, b| {
         (a.retry, a.rnr_retry, b.rnr_retry) = (2, 5, 7);

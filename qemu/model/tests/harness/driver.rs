@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A driver in a few lines: it keeps to the manual unless a test wants otherwise.
+//! A short driver: it follows the manual unless a test deviates from it.
 
 use super::Grant;
 use super::Memory;
@@ -49,7 +49,7 @@ pub struct TestEq {
     pub ring: Reader,
 }
 
-/// What came back of a command.
+/// The result of a command.
 pub type Outcome = Result<Cqe, AdminError>;
 
 pub struct Machine {
@@ -62,7 +62,7 @@ pub struct Machine {
     pub asq_tail: u32,
     pub context: u64,
     next_id: u64,
-    /// Where new rings begin.
+    /// The first index of new rings.
     pub first: u32,
 }
 
@@ -78,7 +78,7 @@ impl Machine {
         machine
     }
 
-    /// A device that is up, and whose indices are about to wrap.
+    /// A device that is up, with rings that begin at `first`.
     pub fn starting_at(first: u32) -> Self {
         let mut machine = Self::off(Config::default());
         machine.first = first;
@@ -146,7 +146,7 @@ impl Machine {
         assert_eq!(self.f.reg_read(offset::STATUS) & 0xff03, 1);
     }
 
-    /// Lets the device work until it has nothing to do at this time.
+    /// Runs the device until it is idle at the present time.
     pub fn settle(&mut self) {
         for _ in 0..1_000_000 {
             let host = self.f.host_mut();
@@ -161,10 +161,10 @@ impl Machine {
                 self.f.host_mut().woken = true;
             }
         }
-        panic!("the device never comes to rest");
+        panic!("the device never becomes idle");
     }
 
-    /// Lets time pass, and the device work when it asked to.
+    /// Advances the time, and runs the device at the times that it requests.
     pub fn pass(&mut self, nanos: u64) {
         let until = self.f.host().now + nanos;
         loop {
@@ -186,7 +186,7 @@ impl Machine {
 
     // Completions and events.
 
-    /// Reads the next CQE, without giving it back.
+    /// Reads the next CQE, without freeing its slot.
     pub fn poll(&mut self, cq: &mut TestCq) -> Option<Cqe> {
         let words = self.memory.words::<4>(cq.ring.at(Cqe::BYTES));
         if !cq.ring.valid(words[3]) {
@@ -198,7 +198,7 @@ impl Machine {
         Some(cqe)
     }
 
-    /// All CQEs that are there, given back.
+    /// Reads all CQEs, and frees their slots.
     pub fn drain(&mut self, cq: &mut TestCq) -> Vec<Cqe> {
         let cqes: Vec<_> = std::iter::from_fn(|| self.poll(cq)).collect();
         self.ring(cq.page, doorbell::CQ_HEAD, cq.number, cq.ring.head);
@@ -222,7 +222,7 @@ impl Machine {
         Some(Eqe::decode(&words))
     }
 
-    /// All events that are there, the head published with unmasking.
+    /// Reads all events, and publishes the head with unmasking.
     pub fn events(&mut self, eq: &mut TestEq) -> Vec<Eqe> {
         let events: Vec<_> = std::iter::from_fn(|| self.event(eq)).collect();
         self.ring(0, doorbell::EQ_HEAD, eq.number, eq.ring.head);
@@ -237,7 +237,7 @@ impl Machine {
         events
     }
 
-    /// How often interrupts were raised since the last time.
+    /// The interrupts raised since the last call.
     pub fn raised(&mut self) -> Vec<u16> {
         std::mem::take(&mut self.f.host_mut().raised)
     }
@@ -250,7 +250,7 @@ impl Machine {
         words
     }
 
-    /// Posts a command, as it is.
+    /// Posts a command without changes.
     pub fn post_command(&mut self, words: &[u64; 8]) {
         let position = self.asq_tail & ((1 << self.log_asq) - 1);
         let at = self.asq + u64::from(position) * 64;
@@ -351,7 +351,7 @@ impl Machine {
             .sum()
     }
 
-    /// Has a command done before any queue pair has another turn.
+    /// Runs a command before any queue pair has another turn.
     fn command_now(&mut self, command: Command, words: &[u64]) {
         let command = Command {
             blocks: 1,
@@ -362,7 +362,7 @@ impl Machine {
         self.memory.set_words(self.context, words);
         self.f.set_stall(true);
         self.post_command(&Self::command_words(&command));
-        // The queue pairs in line before it have to wait.
+        // The queue pairs queued before it must wait.
         self.f.set_stall(false);
         for _ in 0..100 {
             let before = self.query_moved();

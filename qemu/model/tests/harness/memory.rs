@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// What the device may do with a piece of memory.
+/// The permitted accesses of a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
     Read,
     Write,
 }
 
-/// What the device did, in order.
+/// An action of the device, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
     Write(u64, u64),
@@ -27,10 +27,10 @@ pub enum Done {
 #[derive(Default)]
 struct Inner {
     pages: HashMap<u64, Box<[u8; 4096]>>,
-    /// First byte: bytes, and what may be done.
+    /// By first byte: length, and permitted accesses.
     grants: BTreeMap<u64, (u64, Grant)>,
     next: u64,
-    /// Out of the grants: a fault and no more, or the end of the test.
+    /// An access outside of the grants is a DMA fault, and does not fail the test.
     lenient: bool,
     live_maps: usize,
     done: Vec<Done>,
@@ -55,12 +55,12 @@ impl Memory {
         memory
     }
 
-    /// New zeroed memory that nobody else has, granted.
+    /// Allocates zeroed memory, and grants it.
     pub fn alloc(&self, bytes: u64, align: u64, grant: Grant) -> u64 {
         let addr = {
             let mut inner = self.0.borrow_mut();
             let addr = inner.next.next_multiple_of(align.max(64));
-            // A gap that nothing is in: what runs over an end is seen.
+            // An unused gap: accesses past an end are detected.
             inner.next = addr + bytes + 4096;
             addr
         };
@@ -72,7 +72,7 @@ impl Memory {
         self.0.borrow_mut().grants.insert(addr, (bytes, grant));
     }
 
-    /// The device may not touch this any more.
+    /// Revokes the grant.
     pub fn revoke(&self, addr: u64) {
         let revoked = self.0.borrow_mut().grants.remove(&addr);
         assert!(revoked.is_some(), "{addr:#x} was not granted");
@@ -101,7 +101,7 @@ impl Memory {
         }
     }
 
-    /// Whether the device may do this.
+    /// Whether this access is permitted.
     fn allows(&self, addr: u64, bytes: u64, grant: Grant) -> bool {
         let inner = self.0.borrow();
         let granted = inner.grants.range(..=addr).next_back();
@@ -112,7 +112,7 @@ impl Memory {
         });
         assert!(
             allowed || inner.lenient,
-            "DMA of {bytes} bytes at {addr:#x} ({grant:?}) was not given"
+            "DMA of {bytes} bytes at {addr:#x} ({grant:?}) was not granted"
         );
         allowed
     }
@@ -174,7 +174,7 @@ impl Memory {
     }
 }
 
-/// A mapping: what it maps must be granted at every access.
+/// A mapping: its range must be granted at every access.
 pub struct TestMap {
     memory: Memory,
     addr: u64,
@@ -243,7 +243,7 @@ pub struct TestHost {
     pub woken: bool,
     pub wake_at: u64,
     pub bus_master: bool,
-    /// Counts up: no chance in tests.
+    /// Counts up, so that tests are deterministic.
     pub random: u64,
     /// Whether memory can be mapped at all.
     pub maps: bool,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A machine for the device: memory that knows what was given to the device, a
-//! clock that the test turns, and a driver that can do everything right and everything wrong.
+//! A machine for the device: memory with grants for the device, a clock that the test advances, and
+//! a driver that can do everything, correctly and incorrectly.
 
 #![allow(dead_code, unreachable_pub)]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Objects as a test makes them.
+//! Objects that a test creates.
 
 use super::driver::*;
 use super::Grant;
@@ -22,7 +22,7 @@ pub struct TestQp {
     pub recv_cq: Number,
 }
 
-/// What a QP is made with.
+/// The parameters of a QP.
 #[derive(Clone, Copy, Debug)]
 pub struct QpSpec {
     pub pd: Number,
@@ -37,7 +37,7 @@ pub struct QpSpec {
     pub rnr_retry: u8,
 }
 
-/// A region of contiguous memory, of which the address space begins at `va`.
+/// A region of contiguous memory, whose address space begins at `va`.
 #[derive(Clone, Copy, Debug)]
 pub struct TestMr {
     pub key: Number,
@@ -56,7 +56,7 @@ impl TestMr {
     }
 }
 
-/// Makes a level-0 list.
+/// A level-0 list.
 pub fn block(root: u64, bytes: u64) -> BufferList {
     BufferList {
         root,

@@ -29,7 +29,7 @@ impl Rng {
         from[self.below(from.len() as u64) as usize]
     }
 
-    /// Numbers that software gets wrong: small, near powers of two, or anything.
+    /// Numbers that are often handled wrongly: small, near powers of two, or random.
     pub fn odd(&mut self) -> u64 {
         match self.below(4) {
             0 => self.below(8),

@@ -64,7 +64,7 @@ pub fn wqe(opcode: u8, wr_id: u64) -> SendWqe {
     }
 }
 
-/// A WQE with its SGEs and as many blocks as it takes, unless it says how many.
+/// A WQE with its SGEs and the required number of blocks, unless `wqe` has one.
 pub fn wqe_words(mut wqe: SendWqe, sges: &[Sge]) -> Vec<u64> {
     let words = SendWqe::WORDS + Sge::WORDS * sges.len();
     if wqe.blocks == 0 {
@@ -92,7 +92,7 @@ pub fn inline_words(mut wqe: SendWqe, bytes: &[u8]) -> Vec<u64> {
     all
 }
 
-/// Bytes that are different everywhere.
+/// Bytes that differ at every offset.
 pub fn pattern(count: usize, seed: u64) -> Vec<u8> {
     let mut rng = super::Rng::new(seed);
     (0..count).map(|_| rng.next() as u8).collect()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Buffer lists: what is planned is walked to the same bytes, and no larger page would have done.
+//! Buffer lists: a planned list resolves to the same bytes, and no larger page size was possible.
 
 use super::checks;
 use super::prop::holds;
@@ -28,7 +28,7 @@ const LIMITS: PageLimits = PageLimits {
     min_shift: 12,
     max_shift: 30,
 };
-/// Where the root table lies, and the first leaf.
+/// The address of the root table, and of the first leaf.
 const ROOT: u64 = 0x7000_0000_0000;
 const LEAF: u64 = 0x7100_0000_0000;
 
@@ -148,8 +148,8 @@ fn every_byte_is_found_again() {
     });
 }
 
-/// By trying every page size: the largest that fits all seams needs no fewer pages than what was
-/// taken.
+/// Tries every page size: the largest one that fits all seams needs no fewer pages than the chosen
+/// one.
 fn the_page_is_the_best() {
     holds(
         3000,
@@ -250,7 +250,7 @@ fn bad_descriptors_are_refused() {
         ..good
     };
     assert_eq!(check(block), Ok(0));
-    // What ends with the address space is inside of it.
+    // A list may end with the address space.
     let end = |bytes: u64| 0u64.wrapping_sub(bytes);
     let root = end(17 * 8);
     assert_eq!(check(BufferList { root, ..good }), Ok(17));

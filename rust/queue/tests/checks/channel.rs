@@ -24,7 +24,7 @@ checks![
 struct Definition {
     user: bool,
     head: u64,
-    /// Solicited or not, since ever.
+    /// Solicited or not, from the beginning.
     completions: Vec<bool>,
     start: u64,
     open: Option<(Wants, u64)>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Slots: none is lost, none is made, none gets into another ring, none is free too early.
+//! Slots: none is lost, none is created, none gets into another ring, none is freed too early.
 
 use super::checks;
 use super::memory::Memory;
@@ -116,7 +116,7 @@ fn a_ring_that_ends_asks_for_all() {
     );
 }
 
-/// An EQ whose head can be published at will.
+/// An EQ whose head can be published at any time.
 struct Head {
     eq: EqConsumer<Memory>,
     memory: Memory,
@@ -150,7 +150,7 @@ impl Head {
     }
 }
 
-/// Against a list with an entry for each.
+/// Compares with a list that has an entry for each.
 fn deferred_free_waits_for_the_head() {
     let moves = vec((0..6u32, 0..5u32, 0..4u32), 1..60);
     let firsts = proptest::sample::select(vec![0u32, u32::MAX - 30, (1 << 31) - 20]);
@@ -171,7 +171,7 @@ fn deferred_free_waits_for_the_head() {
                 .filter(|(until, _)| published.head().reaches(*until));
             let may: u32 = may.map(|(_, count)| count).sum();
             assert!(freed.count() <= may, "free before the head has passed");
-            // What is freed early in the model may wait for a later one here, but not for ever.
+            // A slot that the list frees early may wait for a later one here, but not forever.
             let mut left = freed.count();
             model.retain_mut(|(until, count)| {
                 let now = if published.head().reaches(*until) {
@@ -196,7 +196,7 @@ fn deferred_free_waits_for_the_head() {
     });
 }
 
-/// A destroy for each event, for ever: no slot waits for more than two buckets.
+/// A destroy for each event, forever: no slot waits for more than two buckets.
 fn deferred_free_is_bounded() {
     let (mut head, mut pool) = Head::new(Index::new(u32::MAX - 100));
     let mut deferred = DeferredFree::new(RING);
@@ -211,7 +211,7 @@ fn deferred_free_is_bounded() {
     }
 }
 
-/// A queue is destroyed with its completions unread, and another one is made on the same CQ.
+/// A queue is destroyed with its completions unread, and another one is created on the same CQ.
 fn unread_completions_keep_their_slots() {
     let (mut head, mut pool) = Head::new(Index::new(u32::MAX - 1));
     let mut deferred = DeferredFree::new(RING);
@@ -236,7 +236,8 @@ fn unread_completions_keep_their_slots() {
     assert_eq!(pool.take(DEPTH).map(|slots| slots.count()), Some(DEPTH));
 }
 
-/// An EQ that is full of CQs; one is destroyed with its event unread, and another one is made.
+/// All slots of an EQ are bound; a CQ is destroyed with its event unread, and another one is
+/// created.
 fn an_unread_event_keeps_its_slot() {
     for process in [false, true] {
         let (mut head, pool) = Head::new(Index::new(u32::MAX));
@@ -266,7 +267,7 @@ fn an_unread_event_keeps_its_slot() {
     }
 }
 
-/// As the manual of the driver has them, and an eighth of the EQ at most.
+/// As documented in driver.rst, and at most an eighth of the EQ.
 fn shares_of_an_eq() {
     for (depth, spare, kernel) in [
         (2, 0, 0),
@@ -285,7 +286,7 @@ fn shares_of_an_eq() {
     }
 }
 
-/// However many CQs processes make and destroy, the kernel can still bind its own.
+/// However many CQs processes create and destroy, the kernel can still bind its own.
 fn processes_leave_the_kernel_its_share() {
     let (mut head, pool) = Head::new(Index::new(u32::MAX));
     let shares = Shares::of(head.eq.depth(), 3);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The interrupt and the waiting room of asynchronous events, rule by rule.
+//! The interrupt and pending asynchronous events, rule by rule.
 
 use super::checks;
 use super::prop::holds;
@@ -81,7 +81,7 @@ fn an_eq_head_past_the_producer_changes_nothing() {
     assert_eq!(eq.window().head(), first);
 }
 
-/// What a device does with notices and gate, on any order of happenings and heads.
+/// A device with notices and gate, on any order of events and head updates.
 fn asynchronous_events_are_bounded_and_told() {
     holds(1500, (1..4u32, vec(0..8usize, 1..80)), |(limit, steps)| {
         let mut gate = Gate::new(limit);

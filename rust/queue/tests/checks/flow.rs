@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Two sides and the wire between them, on random schedules: no send meets an empty receive queue,
-//! no side waits for ever, and acknowledgements end.
+//! no side waits forever, and acknowledgements end.
 
 use super::checks;
 use super::rng::with_seeds;
@@ -26,7 +26,7 @@ enum Message {
 
 struct Side {
     flow: Flow,
-    /// What the peer sent and this side has not looked at. Each has filled a receive.
+    /// Messages of the peer that this side has not read. Each has filled a receive.
     inbox: VecDeque<Message>,
     ours: Credits,
     /// Sends that have not completed.
@@ -105,7 +105,7 @@ fn talk_goes_on_and_acknowledgements_end() {
                     }
                 }
             }
-            // What is in an inbox fills receives of one kind or the other.
+            // The messages of an inbox fill receives of one kind or the other.
             for side in &sides {
                 let count = |data| {
                     let same = side

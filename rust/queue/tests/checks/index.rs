@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Indices against the same in 64 bits, which do not wrap.
+//! Indices, compared with 64-bit ones, which do not wrap.
 
 use super::checks;
 use super::prop::holds;
@@ -22,7 +22,7 @@ checks![
 
 const LAP: u64 = 1 << 32;
 
-/// Indices at every boundary of 32 bits, and anywhere.
+/// Indices at every boundary of 32 bits, and random ones.
 fn somewhere() -> impl Strategy<Value = u64> {
     let near = |at: u64| (at.saturating_sub(40)..at + 40).boxed();
     prop_oneof![
@@ -114,8 +114,7 @@ fn places_are_those_of_unwrapped_indices() {
             if (head..=head + used).contains(&at) {
                 assert_eq!(place, Place::Within((at - head) as u32));
             } else if at < head && head - at < 1 << 31 {
-                // The distance of a whole half lap can be read both ways when the ring is that
-                // deep.
+                // A distance of exactly 2^31 is ambiguous when the ring is that deep.
                 assert_eq!(place, Place::Behind);
             } else if at > head + used && at - head < 1 << 31 {
                 assert_eq!(place, Place::Beyond);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const OWNER: u64 = 1 << 63;
 
-/// Words that both sides hold.
+/// Words that both sides share.
 #[derive(Clone, Debug)]
 pub struct Memory(Arc<[AtomicU64]>);
 
@@ -21,7 +21,7 @@ impl Memory {
         Self((0..words).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// As the pass before `first` has left it: no entry from `first` on is valid.
+    /// The memory after the pass before `first`: no entry from `first` on is valid.
     pub fn aged<const N: usize>(depth: Depth, first: Index) -> Self {
         let memory = Self::new(depth.entries() as usize * N);
         for i in 0..depth.entries() {

@@ -44,7 +44,7 @@ macro_rules! checks {
 }
 pub(crate) use checks;
 
-/// Every check there is; those first whose failure says what it would mean.
+/// Every check; first those whose failures are the most specific.
 pub fn all() -> impl Iterator<Item = Check> {
     let parts = [
         sim::CHECKS,

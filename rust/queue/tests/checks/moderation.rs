@@ -39,7 +39,7 @@ const POLL: u64 = 5_000;
 enum Load {
     /// Independent arrivals: this many nanoseconds apart on average.
     Open(u64),
-    /// So many at a time, each for one that was consumed, by a device that takes so many
+    /// This many in flight, each after one was consumed, by a device that takes this many
     /// nanoseconds.
     Closed(u32, u64),
 }
@@ -49,7 +49,7 @@ struct World {
     now: u64,
     eq: EventQueue,
     load: Load,
-    /// All completions are in one CQ, which is armed by the poll; else each has its own.
+    /// All completions are in one CQ, which the poll arms; otherwise each has its own CQ.
     single: bool,
     armed: bool,
     unread: u32,
@@ -95,7 +95,7 @@ impl World {
         (0..count).for_each(|_| self.request());
     }
 
-    /// The device gets something to do.
+    /// Posts a request to the device.
     fn request(&mut self) {
         let takes = match self.load {
             Load::Open(gap) => self.rng.below(2 * gap as u32 + 1).into(),
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// Runs until the next sample, and gives it.
+    /// Runs until the next sample, and returns it.
     fn window(&mut self) -> Sample {
         let end = self.now + WINDOW;
         self.seen = Sample::default();
@@ -200,7 +200,7 @@ fn per_second(count: u64, sample: &Sample) -> u64 {
     count * 1_000_000_000 / sample.nanos
 }
 
-/// Fewer than the target, with room for chance, are told of at once, each.
+/// Rates below the target, with a margin for randomness, are not moderated.
 fn low_rates_are_left_alone() {
     for gap in [250_000, 500_000, 10_000_000] {
         let mut world = World::new(Load::Open(gap), false, true);
@@ -211,7 +211,7 @@ fn low_rates_are_left_alone() {
     }
 }
 
-/// From whatever rate, within a few samples; a hundred thousand a second are sixteen to an
+/// From any rate, within a few samples; a hundred thousand a second need sixteen events for each
 /// interrupt.
 fn high_rates_come_down_to_the_target() {
     for gap in [10_000, 8_000, 4_000, 2_000, 1_000] {
@@ -235,7 +235,7 @@ fn high_rates_come_down_to_the_target() {
     }
 }
 
-/// Whatever the rate: it finds its level, and stays there although arrivals are random.
+/// At any rate the controller settles, and does not change although arrivals are random.
 fn a_steady_load_moves_nothing() {
     holds(
         60,
@@ -252,7 +252,8 @@ fn a_steady_load_moves_nothing() {
     );
 }
 
-/// A loop whose interrupts are fewer than the cap turns as fast as without, but for the trials.
+/// A closed loop with fewer interrupts than the cap is as fast as without moderation, except for
+/// the trials.
 fn closed_loops_are_not_slowed() {
     let loads = (1..64u32, 1_000..100_000u64, proptest::bool::ANY);
     holds(40, loads, |(depth, service, single)| {
@@ -274,8 +275,8 @@ fn closed_loops_are_not_slowed() {
     });
 }
 
-/// A loop that turns too fast and makes an interrupt each time is held at the cap, without
-/// wavering; and is let go when it turns slowly.
+/// A fast closed loop with an interrupt for each iteration is held at the cap, without oscillation,
+/// and released when it slows down.
 fn what_cannot_be_collected_is_capped() {
     for service in [1_000, 5_000, 12_000, 17_000, 19_000] {
         let mut world = World::new(Load::Closed(1, service), true, true);
@@ -294,7 +295,7 @@ fn what_cannot_be_collected_is_capped() {
     }
 }
 
-/// What comes after a pause is told of at once.
+/// After a pause events are reported at once.
 fn a_load_that_ends_leaves_nothing() {
     for load in [Load::Open(2_000), Load::Closed(1, 2_000)] {
         let mut world = World::new(load, false, true);
@@ -306,8 +307,8 @@ fn a_load_that_ends_leaves_nothing() {
     }
 }
 
-/// Completions of an EQ in each 10 ms, recorded in a guest (TCG, one EQ, moderation off) while the
-/// loopback client did what the name says.
+/// Completions of an EQ in each 10 ms, recorded in a guest (TCG, one EQ, moderation off) under the
+/// named load of the loopback client.
 const RECORDED: &[(&str, &[u64])] = &[
     (
         "two queue pairs, 64 writes in flight, then nothing",
@@ -327,7 +328,7 @@ const RECORDED: &[(&str, &[u64])] = &[
     ),
 ];
 
-/// Each load as it came, four times in a row; its interrupts as the device's rule makes them of it.
+/// Each load as recorded, four times in a row, with the interrupts according to the device's rule.
 fn recorded_loads() {
     const IDLE: u64 = u32::MAX as u64 / 4;
     for (name, counts) in RECORDED {
@@ -359,7 +360,7 @@ fn recorded_loads() {
     }
 }
 
-/// A sampler at rest would see a burst only when it is over.
+/// A sampler at rest would detect a burst only when it is over.
 fn bursts_are_sampled_from_their_beginning() {
     let mut pace = Pace::default();
     assert!(pace.rests(false), "an idle device is sampled often");
@@ -372,7 +373,7 @@ fn bursts_are_sampled_from_their_beginning() {
     assert!(pace.rests(false) && pace.rests(false));
 }
 
-/// Samples that no load could make: still a count and a time or neither, and never a long time.
+/// Impossible samples: still a count and a time or neither, and never a long time.
 fn any_samples_give_bounded_delays() {
     let sample = (0..1u64 << 40, 0..1u64 << 40, 0..1u64 << 40, 0..40u32);
     holds(

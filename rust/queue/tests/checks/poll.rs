@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The poll, effect by effect, on a device that has already written what it will.
+//! The poll, effect by effect, on a device that has already written all entries.
 
 use super::checks;
 use super::memory::Memory;
@@ -34,7 +34,7 @@ checks![
     unbinding_takes_a_cq_off_the_list,
 ];
 
-/// What the poll did.
+/// An effect of the poll.
 #[derive(Clone, Debug, PartialEq)]
 enum Did {
     Consume(u16, u32),
@@ -47,7 +47,7 @@ enum Did {
 }
 use Did::*;
 
-/// A table of CQs with so many completions each.
+/// A table of CQs with their numbers of completions.
 #[derive(Default)]
 struct Table {
     nodes: Vec<Option<Node>>,
@@ -249,7 +249,7 @@ fn out_of_slots_publishes_the_head_first() {
     ];
     assert_eq!(did, expected);
     assert_eq!(bench.poller.counts().short, 2);
-    // One to spare: the head waits for one event more.
+    // One spare slot: the head waits for one more event.
     let mut bench = Bench::new(2, 0, 1);
     bench.completions(0, 1);
     bench.completions(1, 1);
@@ -348,7 +348,7 @@ fn strangers_are_counted_and_give_nothing() {
     bench.event(Event::Completion, Number::new(500, 1));
     assert_eq!(bench.did(TUNING, Verdict::Drained), [Unmask(2)]);
     assert_eq!(bench.poller.counts().stale, 2);
-    // An event of a CQ that is not armed: one arm, two events.
+    // An event of a CQ that is not armed: two events for one arm.
     bench.completions(0, 1);
     assert_eq!(bench.did(TUNING, Verdict::Drained).len(), 4);
     bench.table.waiting[0] = 50;

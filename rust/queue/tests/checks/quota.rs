@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Quotas, beside a device that keeps indices of destroyed objects for as long as processes like.
+//! Quotas, with a device that keeps indices of destroyed objects for as long as processes choose.
 
 use super::checks;
 use super::rng::with_seeds;
@@ -22,14 +22,14 @@ checks![
 const LIMIT: u32 = 32;
 const USERS: usize = 3;
 
-/// A context, and what the device knows of it.
+/// A context, and the device's count for it.
 struct Context {
     /// `None` of a privileged one.
     user: Option<usize>,
     account: Account,
     live: u32,
     kept: u32,
-    /// The device was asked, and has answered.
+    /// The device was queried: the mark, and its answer.
     asked: Option<(Mark, u32)>,
 }
 
@@ -98,7 +98,7 @@ impl World {
         context.account.close(sums);
     }
 
-    /// Indices of the device that these contexts have.
+    /// Indices of the device that these contexts hold.
     fn indices(&self, whose: impl Fn(Option<usize>) -> bool) -> u32 {
         let contexts = self.contexts.iter().filter(|context| whose(context.user));
         contexts.map(|context| context.live + context.kept).sum()
@@ -146,7 +146,7 @@ impl World {
     }
 }
 
-/// Whatever processes do, and however late the device is asked.
+/// Whatever processes do, and however late the device is queried.
 fn no_context_gets_more_than_a_share() {
     with_seeds("no_context_gets_more_than_a_share", 200, |rng| {
         let mut world = World::default();
@@ -161,7 +161,7 @@ fn no_context_gets_more_than_a_share() {
     });
 }
 
-/// What the device no longer keeps is not refused, once the device was asked.
+/// An index that the device no longer keeps can be used after a query.
 fn an_index_that_is_free_is_given_out() {
     with_seeds("an_index_that_is_free_is_given_out", 200, |rng| {
         let mut world = World::default();
@@ -189,8 +189,7 @@ fn an_index_that_is_free_is_given_out() {
     });
 }
 
-/// One object after the other, which the device frees at once: it is asked once for a share of
-/// them.
+/// One object after the other, which the device frees at once: one query per share of them.
 fn one_after_the_other() {
     let mut world = World::default();
     let at = world.open(Some(0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Recovery, of devices that fail again and again.
+//! Recovery of devices that fail repeatedly.
 
 use super::checks;
 use qpair_queue::recovery::Recovery;
@@ -13,7 +13,7 @@ checks![
     what_is_known_fits_into_a_word,
 ];
 
-/// A device, its watchdog, and how many looks there were.
+/// A device, its watchdog, and the number of watchdog runs.
 #[derive(Default)]
 struct World {
     recovery: Recovery,
@@ -22,7 +22,7 @@ struct World {
 }
 
 impl World {
-    /// The device has failed: how many looks there are until it is reset.
+    /// The device has failed: the number of watchdog runs until it is reset.
     fn until_reset(&mut self) -> u32 {
         let begin = self.looks;
         loop {
@@ -77,14 +77,14 @@ fn a_device_that_has_worked_for_long_is_reset_at_once() {
     world.works(LONGEST);
     assert_eq!(world.recovery.attempts(), 0);
     assert_eq!(world.until_reset(), 1);
-    // A failure in between begins the count anew.
+    // A failure in between restarts the count.
     world.works(LONGEST - 1);
     assert_eq!(world.until_reset(), 2);
     world.works(LONGEST - 1);
     assert_eq!(world.until_reset(), 3);
 }
 
-/// Also where the device is about to be reset, and where the watchdog sees only the next failure.
+/// Also if the device is about to be reset, and if the watchdog sees only the next failure.
 fn a_reset_from_elsewhere_begins_anew() {
     for seen in [false, true] {
         let mut world = World::default();
@@ -102,7 +102,7 @@ fn a_reset_from_elsewhere_begins_anew() {
     }
 }
 
-/// With each field apart from the others, and at its most.
+/// With each field by itself, and at its maximum.
 fn what_is_known_fits_into_a_word() {
     assert_eq!(Recovery::from_word(0), Recovery::new());
     let mut world = World {

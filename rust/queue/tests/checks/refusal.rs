@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A refusal changes nothing: after an operation that was refused, a rule's whole state is what it
-//! was before.
+//! A refused operation changes nothing: afterwards the rule's whole state is as before.
 //!
-//! Each check takes a rule through random states by random operations, good and bad ones. The state
-//! is compared as its `Debug` text, which has every field. A counter of refusals may move and is
-//! left out of the text. A check that does not meet each refusal that it names fails.
+//! Each check takes a rule through random states by random operations, valid and invalid. The state
+//! is compared as its `Debug` text, which has every field. A counter of refusals may change and is
+//! removed from the text. A check fails if one of its named refusals never occurs.
 
 use super::checks;
 use super::memory::Memory;
@@ -55,7 +54,7 @@ const STEPS: u32 = 60;
 struct Refusals(RefCell<BTreeMap<&'static str, u32>>);
 
 impl Refusals {
-    /// Runs `body` on random schedules. All of `names` have to be refused in one of them.
+    /// Runs `body` on random schedules. Each of `names` must be refused in one of them.
     fn of(check: &'static str, names: &[&'static str], body: impl Fn(&mut Rng, &Self)) {
         let met = Self(
             names
@@ -74,7 +73,8 @@ impl Refusals {
         assert!(!all || unmet.is_empty(), "never refused: {unmet:?}");
     }
 
-    /// Does `operation`, which says whether it was refused; `text` is the state that has to stay.
+    /// Runs `operation`, which returns whether it was refused; `text` is the state that must not
+    /// change.
     fn check<T>(
         &self,
         name: &'static str,
@@ -303,7 +303,7 @@ fn a_refused_acknowledgement_gives_nothing() {
                         flow.acknowledged(count).is_err()
                     }),
                     4 => {
-                        // Either count alone may be the one that is too large.
+                        // Either count alone may be too large.
                         let immediate = rng.below(4) << 16 | rng.below(3);
                         met.check("received acknowledgement", &mut flow, whole, |flow| {
                             flow.received_acknowledgement(immediate).is_err()
@@ -327,7 +327,7 @@ fn a_refused_post_takes_nothing() {
         let mut sq =
             SqProducer::starting_at(RING, OTHER, memory, depth, 0, capacity, start).unwrap();
         for _ in 0..STEPS {
-            // 0, as many as a work request may have, more than that, more than there are.
+            // 0, a valid number, more than a work request may have, more than there are.
             let (blocks, signal) = (rng.below(10), rng.one_in(2));
             let most = sq.free().min(MAX_BLOCKS as u32);
             let taken = || assert!((1..=most).contains(&blocks), "{blocks} of {most} blocks");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Rings against a device that does what it should, and one that does not.
+//! Rings with a correct device, and with a faulty one.
 
 use super::checks;
 use super::memory::Memory;
@@ -40,8 +40,7 @@ checks![
 const SQ: RingId = RingId::new(7, 0);
 const CQ: RingId = RingId::new(3, 0);
 
-/// Work requests of 1 to 4 blocks go round a small ring across the wrap of all indices, every one
-/// signalled.
+/// Signalled work requests of 1 to 4 blocks wrap a small ring, across the wrap of all indices.
 fn blocks_go_round() {
     let depth = Depth::new(8).unwrap();
     let first = Index::new(u32::MAX - 100);
@@ -165,7 +164,7 @@ fn zeroed_memory_holds_nothing() {
     }
 }
 
-/// So many entries of a CQ, read.
+/// Reads this many entries of a CQ.
 fn seen(ring: RingId, count: u32) -> (CqConsumer<Memory>, Vec<Seen<Cq>>) {
     let depth = Depth::new(16).unwrap();
     let memory = Memory::new(64);
@@ -197,7 +196,7 @@ fn garbage_completions_give_nothing() {
             let first = Index::new(first);
             let mut sq = posted(first, &[2, 4, 1, 3]);
             sq.ring(|_| ());
-            // Posted, but the device has not been told of it.
+            // Posted, without a doorbell.
             sq.room(4, true).unwrap().post();
             let (mut cq, seen) = seen(CQ, 1);
             let (mut done, mut stale) = (0u32, 0);
@@ -253,7 +252,7 @@ fn the_publication_must_reach_the_completion() {
     assert_eq!(sq.reclaim(cq.publish(|_| ())), 3);
 }
 
-/// A queue that is not reclaimed while 2^31 entries and more of others pass its CQ.
+/// A queue is not reclaimed while 2^31 entries and more of other queues pass its CQ.
 fn what_was_covered_long_ago_can_be_freed() {
     let depth = Depth::new(16).unwrap();
     for later in [0, 1, 1 << 30, 1 << 31, (1 << 31) + 1, 3 << 30, u32::MAX] {
@@ -273,7 +272,7 @@ fn what_was_covered_long_ago_can_be_freed() {
         memory.write(depth, now, [0; 4]);
         assert!(cq.take().is_some() && cq.flushed().is_none());
         cq.publish(|_| ());
-        // By indices one cannot know.
+        // The indices alone cannot show it.
         if later >= 1 << 31 && later != u32::MAX {
             assert_eq!(sq.reclaim(cq.published()), 0);
         }
@@ -284,8 +283,8 @@ fn what_was_covered_long_ago_can_be_freed() {
     }
 }
 
-/// No post asks for a completion; the device completes what it has; and any work request can still
-/// be posted.
+/// No work request is signalled by the caller; the device completes those that the rule signals;
+/// and any work request can still be posted.
 fn a_queue_that_signals_nothing_goes_on() {
     holds(
         1500,
@@ -300,7 +299,7 @@ fn a_queue_that_signals_nothing_goes_on() {
             for (blocks, wait) in posts {
                 let blocks = blocks.min(capacity);
                 if wait || sq.free() < blocks {
-                    // Everything is done; the last signalled one tells.
+                    // Everything is executed; the last signalled one completes all.
                     sq.ring(|_| ());
                     if let Some(index) = signalled.take() {
                         sq.complete(index, seen[0]).unwrap();
@@ -319,7 +318,7 @@ fn a_queue_that_signals_nothing_goes_on() {
             assert!(capacity < 8 || sq.room(unasked, false).is_ok() || signalled.is_some());
         },
     );
-    // And no more than has to be: half a ring of unsignalled ones is nothing to worry about.
+    // And no more than necessary: half a ring of unsignalled ones is permitted.
     let mut sq = posted(Index::ZERO, &[]);
     let signals = (0..16).map(|_| {
         let room = sq.room(1, false).unwrap();
@@ -363,8 +362,7 @@ fn receives_of_every_stride_lie_where_they_should() {
     }
 }
 
-/// What is posted in batches is what is posted one by one: the same refusals, signals, blocks and
-/// slots.
+/// Posting in batches equals posting one by one: the same refusals, signals, blocks and slots.
 fn a_batch_is_its_posts() {
     let firsts = proptest::sample::select(vec![0u32, u32::MAX - 6]);
     let posts = vec(vec((0..6u32, any::<bool>()), 0..8), 1..8);
@@ -413,8 +411,8 @@ fn a_batch_is_its_posts() {
     );
 }
 
-/// A row of completions is what they are one by one; but until it ends nothing comes of it, nor if
-/// it is another CQ's.
+/// A row of completions equals single ones, but takes effect only when it ends, and has no effect
+/// for another CQ.
 fn a_row_is_its_completions() {
     holds(1500, vec(-2..16i32, 1..12), |offsets| {
         let first = Index::new(u32::MAX - 6);
@@ -445,11 +443,11 @@ fn a_row_is_its_completions() {
     });
 }
 
-/// At no place, no entry, another kind, one that is refused, and at the end of the memory; and
-/// nothing is lost there.
+/// A row ends without output space, without an entry, at another kind, at a refused entry, and at
+/// the end of the memory, and loses nothing.
 fn a_row_of_reads_ends_where_it_should() {
     const KIND: u64 = 1 << 56;
-    // Whether an entry is of the kind, and how many places there are at a time.
+    // Whether an entry is of the kind, and the output space of each read.
     let entries = vec((any::<bool>(), any::<bool>()), 1..40);
     holds(1500, (entries, 0..7usize), |(entries, places)| {
         let (depth, first) = (Depth::new(8).unwrap(), Index::new(u32::MAX - 2));
@@ -521,7 +519,7 @@ fn bad_rings_are_refused() {
     ] {
         assert_eq!(sq.room(blocks, true).unwrap_err(), why);
     }
-    // Room that is not used was never there.
+    // Unused room has no effect.
     let _: Room<_, _, _> = sq.room(3, true).unwrap();
     assert_eq!((sq.free(), sq.tail()), (3, Index::ZERO));
     sq.room(3, true).unwrap().post();

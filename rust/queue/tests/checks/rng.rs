@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Numbers that a seed decides, and a seed that is printed when a check fails.
+//! Random numbers from a seed that is printed when a check fails.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl Drop for Printed {
     }
 }
 
-/// Runs `body` with seeds 0 to `seeds`, or with `QPAIR_SEED` alone; whether it was all of them.
+/// Runs `body` with seeds 0 to `seeds`, or with `QPAIR_SEED` alone; returns whether it ran all.
 pub fn with_seeds(name: &'static str, seeds: u64, body: impl Fn(&mut Rng)) -> bool {
     let only = std::env::var("QPAIR_SEED").ok();
     let range = match only.as_ref().and_then(|seed| seed.parse::<u64>().ok()) {

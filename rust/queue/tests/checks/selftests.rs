@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the module's KUnit suite runs, here.
+//! Runs the module's KUnit suite on the host.
 
 use super::checks;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The poll's share of a CPU, beside a process that never sleeps and a scheduler that is fair.
+//! The poll's share of a CPU, beside a process that never sleeps, with a fair scheduler.
 
 use super::checks;
 use super::prop::holds;
@@ -28,7 +28,7 @@ struct Cpu {
     now: u64,
     share: Share,
     process: u64,
-    /// What the poll's thread has had.
+    /// CPU time of the poll's thread.
     thread: u64,
 }
 
@@ -57,7 +57,8 @@ impl Cpu {
         }
     }
 
-    /// An interrupt, and polls until there is no more to do; whether one had to ask.
+    /// An interrupt, and polls until there is no more work; returns whether a poll had to wait for
+    /// the scheduler.
     fn event(&mut self, polls: impl IntoIterator<Item = u64>) -> bool {
         let mut polls = polls.into_iter().peekable();
         let (mut given, mut asked) = (false, false);
@@ -66,7 +67,7 @@ impl Cpu {
             if !self.share.begin(self.now, time) {
                 assert!(!given, "asked for time in time that was given");
                 asked = true;
-                // The process goes on until both have had the same.
+                // The process runs until both have had the same time.
                 self.compute(self.thread.saturating_sub(self.process));
                 self.thread = self.thread.max(self.process.saturating_sub(SLICE));
                 given = true;
@@ -85,7 +86,7 @@ impl Cpu {
 }
 
 fn a_process_keeps_its_share() {
-    // Interrupts that come hard on the heels of the last poll, each for some polls.
+    // Interrupts shortly after the last poll, each for several polls.
     let load = (1_000u64..20_000, vec(1_000u64..400_000, 1..20));
     holds(200, load, |(pause, polls)| {
         let mut cpu = Cpu::new();
@@ -135,7 +136,7 @@ fn idle_time_is_free() {
         cpu.share.end(cpu.now, false, true);
     }
     assert!(!cpu.event([LOAN]), "owes for polls that were done");
-    // A poll that owes may use idle time.
+    // A poll with debt may use idle time.
     assert!(cpu.event([LOAN; 5]), "did not have to ask");
     cpu.idle(100);
 }
@@ -171,7 +172,7 @@ fn a_turn_that_was_given_ends() {
     );
 }
 
-/// Two accounts of the same polls. In one the ends that are even are left out.
+/// Two accounts of the same polls. One omits the ends for which `is_even` returns true.
 fn an_even_end_makes_no_difference() {
     let times = [Time::Idle, Time::Taken, Time::Given];
     let poll = (0..6usize, 0..LOAN, 0..2 * LOAN, 0..4u8);

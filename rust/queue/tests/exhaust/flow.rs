@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Two senders and the wire between them: every interleaving.
 //!
-//! A message fills a receive of the peer's at once, which is the worst that the wire can do; the
-//! peer looks at what came in order, when it likes. A send completes at any time after it was
-//! posted. Data is sent for ever, so a state in which nothing can happen is a deadlock, and one in
-//! which nothing but sending can happen has to let both sides send.
+//! A message fills a receive of the peer at once, which is the worst case; the peer reads messages
+//! in order, at any time. A send completes at any time after it was posted. Data is sent forever,
+//! so a state without a next action is a deadlock, and a state in which only sending is possible
+//! must let both sides send.
 
 use ahash::AHasher;
 use qpair_queue::credit::RingId;
@@ -31,7 +31,7 @@ pub const ALL: &[&str] = &[READY, TALK, END, WHOLE];
 /// are fewer.
 const ANSWERS: u8 = 6;
 
-/// What either side has: sends under way, and receives posted.
+/// The resources of each side: sends in flight, and posted receives.
 #[derive(Clone, Copy, Debug)]
 pub struct Pact {
     /// Sends complete when they are posted, not at any time after.
@@ -41,7 +41,7 @@ pub struct Pact {
 }
 
 impl Pact {
-    /// Both sides have the same, so states that differ in which is which are one.
+    /// Whether both sides have the same, so that states that differ by swapping them are merged.
     fn is_alike(&self) -> bool {
         self.sends[0] == self.sends[1] && self.receives[0] == self.receives[1]
     }
@@ -56,7 +56,7 @@ enum Message {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Side {
     flow: Flow,
-    /// What the peer sent, each in a receive of ours.
+    /// Messages of the peer, each in a receive of this side.
     inbox: Vec<Message>,
     /// Sends that have not completed.
     data: u32,
@@ -88,7 +88,7 @@ impl Side {
 }
 
 impl State {
-    /// Puts the sides into an order that is of what they are.
+    /// Sorts the sides by their contents.
     fn order(&mut self) {
         self.sides.sort_by_cached_key(|side| {
             let mut hasher = AHasher::default();
@@ -97,7 +97,7 @@ impl State {
         });
     }
 
-    /// Whether nothing but sending data can happen.
+    /// Whether only sending data is possible.
     fn is_quiet(&self) -> bool {
         self.sides.iter().all(|side| {
             let answers = side.flow.clone().acknowledge().is_some();
@@ -136,7 +136,7 @@ impl State {
                 if let Some(immediate) = side.flow.acknowledge() {
                     side.acks += 1;
                     peer.inbox.push(Message::Ack(immediate));
-                    // More than one too many need not be told apart.
+                    // Counts beyond the limit need not be distinguished.
                     self.answers = (self.answers + 1).min(ANSWERS + 1);
                 }
                 Ok(())
@@ -240,8 +240,8 @@ impl Model for Talk {
     }
 }
 
-/// What came of an exploration that looks for violations of `properties`: the number of states, or
-/// what is wrong, and the way there.
+/// Explores all states and checks `properties`: returns the number of states, or the violation and
+/// the path to it.
 pub fn explore(
     mutant: Option<Mutant>,
     pact: Pact,
@@ -266,7 +266,7 @@ pub fn explore(
     }
 }
 
-/// Credits up to 4, of both sides, in any combination but those that only swap the sides.
+/// Credits up to 4 of both sides, in any combination except those that only swap the sides.
 fn credits() -> impl Iterator<Item = [Credits; 2]> {
     let all = (1..=4).flat_map(|data| (2..=4).map(move |acks| Credits { data, acks }));
     let all: Vec<_> = all.collect();
@@ -328,8 +328,7 @@ fn senders_never_wait_for_ever() {
     );
 }
 
-/// Every state that can be reached, but for the sends that are under way: `None` of them in any
-/// case, if `forget`.
+/// Every reachable state; if `forget`, without its sends in flight.
 fn reached(pact: Pact, forget: bool) -> HashSet<State> {
     let talk = Talk { pact, mutant: None };
     let mut ahead = talk.init_states();
@@ -358,9 +357,9 @@ fn reached(pact: Pact, forget: bool) -> HashSet<State> {
     images
 }
 
-/// A send that completes later only hinders its sender: what else there is, is the same as if all
-/// completed at once. So what is shown of all pairs of credits where they do, is shown of them
-/// where they do not.
+/// A send that completes later only delays its sender: the rest of the state is the same as if all
+/// completed at once. So the results for all pairs of credits with prompt sends also hold for late
+/// ones.
 #[test]
 fn when_a_send_completes_makes_no_difference_to_the_peer() {
     let (mut number, mut sum) = (0, 0);

@@ -6,8 +6,8 @@
 //!   processes, their queue pairs.
 //! - [`flow`]: two senders and the wire between them.
 //!
-//! Each instance is explored to its end: there is no bound on states, depth or time. Wrong variants
-//! of the rules have to be found out, each by what it breaks.
+//! Each instance is explored completely: there is no bound on states, depth or time. Wrong variants
+//! of the rules must be detected, each by the property that it violates.
 
 #![allow(unreachable_pub)]
 
@@ -54,8 +54,8 @@ const fn reopen(tuning: Tuning) -> Tuning {
     }
 }
 
-/// n up to 3, k up to 2, and a budget of 1, of 2, and of more than can be spent. A budget bounds n
-/// and k as well, so these are all.
+/// n up to 3, k up to 2, and a budget of 1, of 2, and of more than can be spent. A budget limits n
+/// and k as well, so these are all combinations.
 const TUNINGS: &[Tuning] = &[
     tuning(1, 1, 1),
     tuning(1, 1, 2),
@@ -130,7 +130,7 @@ const PROCESS: Instance = Instance {
     ..ONE
 };
 
-/// CQs of both kinds are destroyed and made again, at the same number or at a free one.
+/// CQs of both kinds are destroyed and created again, with the same number or a free one.
 const CQS_GO: Instance = Instance {
     unborn: 1,
     cqs_go: 0b111,
@@ -167,15 +167,15 @@ const SOLICITED_KERNEL: Instance = Instance {
     ..SOLICITED
 };
 
-/// A process arms with old indices and with such as are none, for CQs that are gone or not its own;
-/// its CQ comes and goes.
+/// A process arms with old and invalid indices, also for CQs that are destroyed or not its own; its
+/// CQ is destroyed and created again.
 const STALE: Instance = Instance {
     stale: true,
     cqs_go: 0b10,
     ..SOLICITED
 };
 
-/// A process does what it likes.
+/// A hostile process.
 const HOSTILE: Instance = Instance {
     hostile: true,
     blocks: 2,
@@ -188,15 +188,15 @@ const SILENT_REQUEST: Request = Request {
     ..Request::SIGNALLED
 };
 
-/// Work requests are signalled or not. With fewer blocks each has to be: the largest has four, and
-/// must fit beside those that are not.
+/// Work requests are signalled or not. With fewer blocks each must be signalled: the largest has
+/// four, and must fit beside unsignalled ones.
 const SILENT: Instance = Instance {
     blocks: 5,
     requests: &[Request::SIGNALLED, SILENT_REQUEST],
     ..ONE
 };
 
-/// They are of one block or two; and their queue pair goes, so that the last ones may be without a
+/// They have one block or two; and their queue pair is destroyed, so that the last ones may have no
 /// completion.
 const SILENT_GO: Instance = Instance {
     requests: &[
@@ -216,7 +216,7 @@ fn sound(name: &str, instances: impl IntoIterator<Item = Instance>) {
     shown(name, &[], instances);
 }
 
-/// Demands that nothing is wrong, and that the scenes happen in each of the instances.
+/// Requires that all properties hold, and that the scenes happen in each instance.
 fn shown(name: &str, scenes: &'static [Scene], instances: impl IntoIterator<Item = Instance>) {
     let (began, mut number, mut sum) = (Instant::now(), 0, 0);
     for instance in instances {
@@ -353,10 +353,10 @@ fn work_requests_without_completions() {
     shown("those of a process", model::SILENCE, [process]);
 }
 
-/// No rule looks at more of an index than its distance from others of its ring, its place and its
-/// pass, nor at more of a CQ's number than whether it is another one: what happens does not depend
-/// on where the rings stand, and which numbers the CQs have. So states that differ in that alone
-/// are one ([`Poller::rotate`](qpair_queue::poll::Poller::rotate), [`State::rename`]).
+/// Rules use only an index's distance from others of its ring, its position and its pass, and
+/// compare CQ numbers only for equality: the behaviour does not depend on the rings' indices and
+/// the CQs' numbers. So states that differ only in these are merged
+/// ([`Poller::rotate`](qpair_queue::poll::Poller::rotate), [`State::rename`]).
 #[test]
 fn where_a_ring_stands_and_numbers_make_no_difference() {
     let all = Instance {
@@ -415,7 +415,7 @@ fn where_a_ring_stands_and_numbers_make_no_difference() {
     }
 }
 
-/// Demands that the checker finds it.
+/// Requires that the checker finds the mutant.
 fn found(mutant: Mutant, instance: Instance, property: &'static str, what: &str) {
     found_as(mutant.what(), Some(mutant), instance, property, what);
 }
@@ -436,7 +436,7 @@ fn found_as(
     }
 }
 
-/// It counts no slots: it reopens n channels, then publishes the head once.
+/// The loop counts no slots: it reopens n channels, then publishes the head once.
 #[test]
 fn the_source_loop_needs_cqs_plus_n_slots() {
     for (tunings, n) in [(5, 1), (6, 2), (7, 3)].map(|(at, n)| (&REOPEN[at..=at], n)) {
@@ -452,7 +452,7 @@ fn the_source_loop_needs_cqs_plus_n_slots() {
             "states: the source's loop, N = 3, n = {n}, N + n slots: {states} states, no overflow"
         );
         found(uncounted, with(n - 1), PROMISES, "EQ overflow");
-        // The same loop, when slots are counted, needs no more than one for each CQ: see
+        // With counted slots the same loop needs only one for each CQ: see
         // `three_cqs_at_each_tuning`.
     }
 }
@@ -551,7 +551,7 @@ fn faults_of_arms_are_found() {
     ] {
         found(mutant, instance, property, what);
     }
-    // One slot, which the CQ that is gone has given back, and a CQ of the kernel has now.
+    // One slot, which the destroyed CQ has freed, and a CQ of the kernel has now.
     let gone = Instance {
         kernel: 0,
         unborn: 1,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The rings' memory, as part of a state.
 //!
-//! What the device has written is a function of the rest of the state: of where the ring stands,
-//! and of what the device remembers of each entry. So it is laid out anew after each action, and
-//! two states are not compared by it.
+//! The ring's contents are a function of the rest of the state: of the ring's index, and of the
+//! device's record of each entry. So the memory is laid out again after each action, and is not
+//! part of the comparison of states.
 
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
@@ -27,7 +27,7 @@ pub fn met() {
     MET.set(true);
 }
 
-/// Whether `act` did something of the kind.
+/// Whether `act` called [`met`].
 pub fn meets(act: impl FnOnce()) -> bool {
     MET.set(false);
     act();
@@ -43,8 +43,8 @@ impl<const WORDS: usize> Written<WORDS> {
         Self(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// Lays out the ring from `first` on: these entries, of `N` words, and after them what is left
-    /// of the pass before.
+    /// Lays out the ring from `first` on: these entries, of `N` words, and after them those of the
+    /// pass before.
     pub fn lay_out<const N: usize>(
         &self,
         depth: Depth,
@@ -102,7 +102,7 @@ impl<const WORDS: usize> Storage for Written<WORDS> {
         there: impl FnOnce(u64) -> bool,
     ) -> Option<[u64; N]> {
         if !there(self.load(at + N - 1)) {
-            // The next moment there may be one.
+            // The device may write an entry right after this.
             met();
             return None;
         }
@@ -113,8 +113,8 @@ impl<const WORDS: usize> Storage for Written<WORDS> {
     fn before_tail(&self) {}
 }
 
-/// A send queue, of which only this is kept: which blocks the device may still read, and whether
-/// one of them was written.
+/// A send queue, reduced to the blocks that the device may still read, and to whether one of them
+/// was overwritten.
 #[derive(Debug)]
 pub struct Blocks {
     depth: Depth,
@@ -131,14 +131,14 @@ impl Blocks {
         }
     }
 
-    /// Block `i` is or is not the device's, `first` being where it reads next.
+    /// Marks the blocks that belong to the device, which reads `first` next.
     pub fn lay_out(&self, first: Index, count: u32) {
         let at = (0..count.min(self.depth.entries())).map(|i| self.depth.position(first.plus(i)));
         self.given
             .store(at.fold(0, |bits, at| bits | 1 << at), Relaxed);
     }
 
-    /// Whether a block was written that the device may still read.
+    /// Whether a block was overwritten that the device may still read.
     pub fn twice(&self) -> bool {
         self.twice.load(Relaxed)
     }

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The state graph as the model checker ([stateright]) sees it, and what has to hold in each of its
-//! states.
+//! The state graph for the model checker ([stateright]), and the properties of each of its states.
 //!
-//! | property | says |
+//! | property | means |
 //! |---|---|
-//! | [`PROMISES`] | no EQ, CQ or SQ slot is used twice, none is lost; masks and doorbells are as promised (the ghosts of the world) |
-//! | [`EVENTS`] | while the driver sleeps no event is in the EQ, and no asynchronous event waits |
-//! | [`WAKE_UPS`] | while the driver sleeps each of its CQs is armed, and holds nothing that it was armed for; so is each CQ whose process sleeps |
-//! | [`ASKED`] | a CQ's event comes when the manual says so, and not otherwise |
-//! | [`PROGRESS`] | once every actor finishes what it began, all comes to rest: everything consumed and reported, every slot free again |
-//! | [`FAIRNESS`] | the same for all others while one CQ is kept as full as can be, so that it never drains |
+//! | [`PROMISES`] | no EQ, CQ or SQ slot is used twice, none is lost; masks and doorbells follow the rules (the ghost state of the world) |
+//! | [`EVENTS`] | while the driver sleeps no event is in the EQ, and no asynchronous event is pending |
+//! | [`WAKE_UPS`] | while the driver sleeps each of its CQs is armed, and holds no CQE that its arm selects; the same for each CQ whose process sleeps |
+//! | [`ASKED`] | a CQ's event is written when the manual requires it, and not otherwise |
+//! | [`PROGRESS`] | if every actor finishes its work, everything is consumed and reported, and every slot is free again |
+//! | [`FAIRNESS`] | the same for all others while one CQ is kept as full as possible, so that it never drains |
 //!
-//! Progress is asked of every state: stateright's own *eventually* overlooks cycles. The way that
-//! ends what is begun is one, so states on it need to be walked once only.
+//! Progress is checked from every state: stateright's own *eventually* misses cycles. There is only
+//! one path that finishes all work, so each state on it is visited only once.
 //!
-//! stateright tells states apart by a 64-bit hash: among a million, the odds that two have the same
-//! are 1 to 3 * 10^7.
+//! stateright distinguishes states by a 64-bit hash: among a million, the probability of a
+//! collision is 1 in 3 * 10^7.
 
 use super::queues::Body;
 use super::queues::Pair;
@@ -35,16 +34,16 @@ use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 use std::sync::Mutex;
 
-pub const PROMISES: &str = "no promise is broken";
+pub const PROMISES: &str = "no rule is broken";
 pub const EVENTS: &str = "no event is lost";
 pub const WAKE_UPS: &str = "no wake-up is lost";
-pub const ASKED: &str = "events are as asked for";
-pub const PROGRESS: &str = "all comes to rest";
-pub const FAIRNESS: &str = "the others come to rest";
-/// All of them; of an instance without a CQ that never drains, all but the last.
+pub const ASKED: &str = "events match their arms";
+pub const PROGRESS: &str = "all work completes";
+pub const FAIRNESS: &str = "other work completes";
+/// All properties; an instance without a CQ that never drains has all but the last.
 pub const ALL: &[&str] = &[PROMISES, EVENTS, WAKE_UPS, ASKED, PROGRESS, FAIRNESS];
 
-/// What is to be seen, and whether it is.
+/// A situation that must occur, and the test for it.
 pub type Scene = (&'static str, fn(&EventPath, &State) -> bool);
 
 fn bodies(state: &State) -> impl Iterator<Item = (&SoftCq, &Body)> {
@@ -65,7 +64,7 @@ fn sleeps_on(state: &State, user: bool) -> bool {
         && bodies.any(|(_, body)| body.channel.open() == solicited && body.unread() != 0)
 }
 
-// What an instance is for has to happen in it, or it would show nothing.
+// Each instance must reach the situations that it is for, otherwise it would show nothing.
 
 pub const SCENES: &[Scene] = &[
     ("an arm of a process is remembered", |_, state| {
@@ -79,8 +78,8 @@ pub const SCENES: &[Scene] = &[
     (
         "a CQ is gone, and one is made at its number",
         |model, state| {
-            // That it was there at first is known by its place, and that it may be made again, by
-            // what may happen.
+            // Its index shows that it existed at first, and the possible actions show that it can
+            // be created again.
             let born = model.instance.kernel + model.instance.process;
             let mut actions = Vec::new();
             state.actions(&model.instance, &mut actions);
@@ -192,8 +191,7 @@ pub const SILENCE: &[Scene] = &[
 struct Walked(Mutex<HashSet<u64, BuildHasherDefault<AHasher>>>);
 
 impl Walked {
-    /// Whether from `state`, always taking the way that `ending` says, one comes to where it is the
-    /// `end`.
+    /// Whether the path of `ending` leads from `state` to a state with `end`.
     fn ends(
         &self,
         model: &EventPath,
@@ -203,7 +201,7 @@ impl Walked {
     ) -> bool {
         activate(model.mutant);
         let mut way = Vec::new();
-        // Where the way was when it was half as long, at least: coming there again is a cycle.
+        // The state at half of the path or later: meeting it again is a cycle.
         let mut mark = 0;
         let mut ahead: Option<State> = None;
         loop {
@@ -231,9 +229,9 @@ impl Walked {
 pub struct EventPath {
     pub instance: Instance,
     mutant: Option<Mutant>,
-    /// What is looked at.
+    /// The properties to check.
     properties: Vec<&'static str>,
-    /// What has to happen.
+    /// The scenes that must happen.
     scenes: &'static [Scene],
     rest: Walked,
     beside: Walked,
@@ -310,8 +308,8 @@ fn shown(way: Vec<Action>) -> String {
     way.join(" ")
 }
 
-/// What came of an exploration that looks at these properties: the number of states, or what is
-/// wrong, and the way there.
+/// Explores all states and checks these properties: returns the number of states, or the violation
+/// and the path to it.
 pub fn explore(
     mutant: Option<Mutant>,
     instance: Instance,

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A completion queue and the queue pairs on it: what is the device's of them, and what its owner
-//! does.
+//! A completion queue and the queue pairs on it: the device's part, and the owner's.
 //!
-//! When an event is due is said twice: by the device's [`Channel`], and by the manual's own words,
-//! from a list of all completions that are not passed ([`Body::asked`]). Where they differ, an
-//! event comes unasked or does not come ([`Body::unlike_the_manual`]).
+//! Two sources determine when an event is due: the device's [`Channel`], and the definition of the
+//! manual, from a list of all completions that the head has not passed ([`Body::asked`]). If they
+//! differ, an event is unwanted or missing ([`Body::unlike_the_manual`]).
 
 use super::memory::Blocks;
 use super::memory::Written;
@@ -30,16 +29,16 @@ use qpair_queue::poll::Node;
 use qpair_queue::producer::SqProducer;
 use std::fmt;
 
-/// Entries of a CQ's memory, at most.
+/// Maximum number of entries of a CQ's memory.
 pub const MOST: usize = 8;
 
-/// Places for queue pairs of a CQ, at most.
+/// Maximum number of places for queue pairs of a CQ.
 const PLACES: usize = 8;
 
-/// What all send queues are called.
+/// The name of all send queues.
 const SENDS: u32 = 1000;
 
-/// A work request, as one posts it.
+/// A work request to post.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Request {
     pub blocks: u32,
@@ -61,7 +60,7 @@ impl Request {
     };
 }
 
-/// How the device ends one.
+/// How the device completes a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// Without a completion: it is not signalled, and did not fail.
@@ -76,7 +75,7 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Completion {
     qp: Number,
-    /// What it covers.
+    /// The index up to which it covers work requests.
     index: Index,
     solicited: bool,
 }
@@ -85,9 +84,9 @@ struct Completion {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pair {
     pub sq: SqProducer<Blocks>,
-    /// Of its CQ, for all that it can have in flight.
+    /// CQ slots for all that it can have in flight.
     slots: Slots<Cq>,
-    /// What the device was given, and has not executed: blocks, and work requests.
+    /// Posted and not executed: blocks, and work requests.
     given: Window,
     todo: Vec<Request>,
     /// Blocks that it has executed since its last completion.
@@ -95,12 +94,12 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Work requests that the device has still to execute.
+    /// Work requests that the device must still execute.
     pub fn todo(&self) -> &[Request] {
         &self.todo
     }
 
-    /// Whether the newest of what it has executed were not signalled.
+    /// Whether the newest executed work requests were not signalled.
     pub fn is_silent(&self) -> bool {
         self.todo.is_empty() && self.silent != 0
     }
@@ -117,16 +116,16 @@ impl Pair {
     }
 }
 
-/// Where a queue pair is or was.
+/// A place for a queue pair.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     pub number: Number,
     pub pair: Option<Pair>,
-    /// The CQ must be read up to here before the device gives the number out again.
+    /// The CQ must be read up to here before the device reuses the number.
     until: Option<Index>,
 }
 
-/// A CQ that is there.
+/// An existing CQ.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Body {
     pub node: Node,
@@ -136,19 +135,19 @@ pub struct Body {
     pub deferred: DeferredFree<Cq>,
     pub places: Vec<Place>,
     cqes: Vec<Completion>,
-    /// What the arms so far ask for, and whether that has come, in the words of the manual.
+    /// The selection of the arms so far, and whether such a completion was written, as defined in
+    /// the manual.
     asked: Option<(Wants, bool)>,
-    /// Its process does what it likes: it reads nothing, rings with any index, and its queue pairs
-    /// complete what they like.
+    /// Its process is hostile: it reads nothing, rings with any index, and its queue pairs complete
+    /// at any time.
     pub hostile: bool,
-    /// The device found no room in it, and writes no more.
+    /// The CQ was overrun: the device writes no more entries.
     overrun: bool,
-    /// An event came that was not asked for, or did not come.
+    /// An event was unwanted, or is missing.
     pub unlike_the_manual: bool,
 }
 
-/// The other generation: when a number is given out again, nothing is left of the one before the
-/// last.
+/// The other generation: when a number is reused, nothing is left of the one before the last.
 pub fn next(number: Number) -> Number {
     Number::new(number.index() as u16, 3 - number.generation())
 }
@@ -162,7 +161,7 @@ impl Body {
         places: usize,
         node: Node,
     ) -> Self {
-        // By its place: of the CQ that had it before nothing is left.
+        // By its index: nothing is left of the CQ that had it before.
         let ring = RingId::new(number.index() as u32, 0);
         let (consumer, pool) =
             CqConsumer::starting_at(ring, Written::new(), depth, depth.entries(), FIRST)
@@ -187,12 +186,12 @@ impl Body {
         }
     }
 
-    /// Completions that were not read.
+    /// Unread completions.
     pub fn unread(&self) -> u32 {
         self.channel.window().tail().since(self.consumer.head())
     }
 
-    /// Whether one of them has to wake a process that waits for `wants`.
+    /// Whether one of them must wake a process that waits for `wants`.
     pub fn has_unread(&self, wants: Wants) -> bool {
         let mut unread = self.cqes.iter().rev().take(self.unread() as usize);
         unread.any(|cqe| wants == Wants::Next || cqe.solicited)
@@ -211,19 +210,20 @@ impl Body {
         self.unread() != 0 && self.cqes.iter().any(|cqe| !lives.contains(&cqe.qp))
     }
 
-    /// Whether its process may go on sleeping, and nothing else is under way.
+    /// Whether its process may go on sleeping, and no other work is pending.
     pub fn is_at_rest(&self, wants: Wants) -> bool {
         let mut pairs = self.places.iter().filter_map(|place| place.pair.as_ref());
         if self.unread() != 0 {
-            // It wants none of them, so they lie there, and keep what they cover.
+            // The process waits for none of them, so they stay unread, and keep the slots that they
+            // cover.
             return !self.has_unread(wants) && pairs.all(|pair| pair.todo.is_empty());
         }
-        // A process may sleep with an old index, and publish its head when it looks again.
+        // A process may sleep with an old index, and publish its head when it polls again.
         let late = self.consumer.unpublished() != 0;
         (late || self.deferred.count() == 0) && pairs.all(|pair| pair.is_idle(late))
     }
 
-    /// Whether a queue pair can be made at `at`.
+    /// Whether a queue pair can be created at `at`.
     pub fn may_create(&self, at: usize, blocks: u32) -> bool {
         let place = &self.places[at];
         place.pair.is_none() && place.until.is_none() && self.pool.free() >= blocks
@@ -236,7 +236,7 @@ impl Body {
         let place = &mut self.places[at];
         place.number = next(place.number);
         let depth = Depth::at_least(blocks).expect("a depth");
-        // One name for all of a CQ: their slots never meet.
+        // One name for all of a CQ: their slots are never mixed.
         let (ring, cq) = (RingId::new(SENDS, 0), self.consumer.ring());
         let sq = SqProducer::starting_at(ring, cq, Blocks::new(depth), depth, 0, blocks, FIRST);
         place.pair = Some(Pair {
@@ -271,7 +271,7 @@ impl Body {
         let _: Result<(), Slots<Cq>> = self.pool.give(freed);
     }
 
-    /// Reads up to `max` completions; each tells its queue pair what it covers.
+    /// Reads up to `max` completions; each completes work requests of its queue pair.
     pub fn consume(&mut self, max: u32) -> Consumed {
         for count in 0..max {
             let Some(entry) = self.consumer.take() else {
@@ -290,7 +290,7 @@ impl Body {
                     // A completion that completes nothing is stale.
                     let _ = pair.sq.complete(Index::new(cqe.index), entry.seen);
                 }
-                // Too early: the head is not past it. It has to be refused.
+                // Too early: the head is not past it. This must be refused.
                 pair.sq.reclaim(published);
             }
         }
@@ -300,7 +300,7 @@ impl Body {
         }
     }
 
-    /// Publishes the head, with an arm if `arm`; then frees slots. Whether an event is due.
+    /// Publishes the head, with an arm if `arm`; then frees slots. Returns whether an event is due.
     pub fn publish(&mut self, arm: Option<Wants>) -> Result<Fire, &'static str> {
         let mut head = FIRST;
         let published = self.consumer.publish(|past| head = past);
@@ -322,18 +322,19 @@ impl Body {
         self.channel.window().head().plus(at.wrapping_sub(1))
     }
 
-    /// That of what was read, and nothing else; one past the newest completion.
+    /// The argument of [`Self::at`] for the index after the last read entry.
     pub fn read(&self) -> u32 {
         let head = self.channel.window().head();
         self.consumer.head().since(head).wrapping_add(1)
     }
 
+    /// The argument of [`Self::at`] for one past the producer index.
     pub fn beyond(&self) -> u32 {
         self.channel.window().used().wrapping_add(2)
     }
 
-    /// A process rings, with the index of what it has read or with another one, which does nothing
-    /// for its slots. Whether an event is due.
+    /// A process rings, with the index after the last read entry or with another one, which frees
+    /// no slots. Returns whether an event is due.
     pub fn ring(&mut self, arm: Option<Wants>, at: u32) -> Result<Fire, &'static str> {
         if at == self.read() && !self.hostile {
             return self.publish(arm);
@@ -345,7 +346,7 @@ impl Body {
         }
     }
 
-    /// The device is told of this index, with an arm or without. Whether an event is due.
+    /// A doorbell with this index, with an arm or without. Returns whether an event is due.
     pub fn doorbell(&mut self, arm: Option<Wants>, index: Index) -> Result<Fire, Violation> {
         let (head, tail) = (self.channel.window().head(), self.channel.window().tail());
         let fire = match arm {
@@ -353,7 +354,7 @@ impl Body {
             None => self.channel.head(index).map(|()| Fire::No),
         };
         if !tail.reaches(index) {
-            // It makes no sense, so it changes nothing.
+            // It is invalid, so it changes nothing.
             self.unlike_the_manual |= fire == Ok(Fire::Now);
             return fire;
         }
@@ -375,14 +376,14 @@ impl Body {
         fire
     }
 
-    /// The EQ's head has passed the event of a process's CQ. Whether another one is due.
+    /// The EQ's head has passed the event of a process's CQ. Returns whether another one is due.
     pub fn passed(&mut self) -> Fire {
         let fire = self.channel.passed();
         self.judge(fire);
         fire
     }
 
-    /// Holds what the channel says against the manual.
+    /// Compares the channel's result with the manual.
     fn judge(&mut self, fire: Fire) {
         let due = self.asked.is_some_and(|(_, came)| came);
         match fire {
@@ -390,7 +391,7 @@ impl Body {
                 self.unlike_the_manual |= !due;
                 self.asked = None;
             }
-            // One is in the EQ, and it waits.
+            // One event is in the EQ, so the next is deferred.
             Fire::No => self.unlike_the_manual |= due && !self.channel.in_eq(),
         }
     }
@@ -420,7 +421,8 @@ impl Body {
         }
     }
 
-    /// The device executes the next work request of the queue pair. Whether an event is due.
+    /// The device executes the next work request of the queue pair. Returns whether an event is
+    /// due.
     pub fn complete(&mut self, at: usize, outcome: Outcome) -> Result<Fire, &'static str> {
         let place = &mut self.places[at];
         let Some(pair) = place.pair.as_mut().filter(|pair| !pair.todo.is_empty()) else {
@@ -444,8 +446,8 @@ impl Body {
         self.push(solicited).ok_or("CQ overflow")
     }
 
-    /// The device writes a completion into a CQ whose process does what it likes. Whether an event
-    /// is due.
+    /// The device writes a completion to the CQ of a hostile process. Returns whether an event is
+    /// due.
     pub fn garbage(&mut self, solicited: bool) -> Fire {
         if self.overrun {
             return Fire::No;
@@ -471,7 +473,7 @@ impl Body {
         self.overrun
     }
 
-    /// The device writes a completion: whether an event is due. `None` if there is no room.
+    /// The device writes a completion: returns whether an event is due. `None` if the CQ is full.
     fn push(&mut self, solicited: bool) -> Option<Fire> {
         let (_, fire) = self.channel.push(solicited)?;
         if let Some((wants, came)) = &mut self.asked {
@@ -481,11 +483,10 @@ impl Body {
         Some(fire)
     }
 
-    /// Puts the places into an order that is of what they are, and gives their queue pairs the
-    /// numbers that follow from it.
+    /// Sorts the places by their contents, and numbers their queue pairs in this order.
     ///
-    /// Queue pair numbers are only compared for equality, and what may happen at one place may
-    /// happen at all. So states that differ in that alone are one.
+    /// Queue pair numbers are only compared for equality, and all places permit the same actions.
+    /// So states that differ only in them are merged.
     fn rename(&mut self) {
         let old: Vec<_> = self.places.iter().map(|place| place.number).collect();
         if old.len() == 1 && old[0].generation() == 2 {
@@ -494,7 +495,7 @@ impl Body {
         let head = self.channel.window().head();
         let cqes = &self.cqes;
         let mut order: Vec<_> = (0..old.len()).collect();
-        // It must not depend on where the rings stand.
+        // It must not depend on the rings' indices.
         order.sort_by_cached_key(|&at| {
             let place = &self.places[at];
             let is_its = |cqe: &Completion| cqe.qp == place.number;
@@ -524,7 +525,7 @@ impl Body {
         }
     }
 
-    /// Moves everything to where its rings stand at `first`, and lays the memory out.
+    /// Moves all rings back to the index `first`, and lays out the memory.
     pub fn settle(&mut self, first: Index) -> Result<(), &'static str> {
         let head = self.channel.window().head();
         let by = first.since(head);

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A state of the event path, and what can happen in it.
+//! A state of the event path, and its possible actions.
 //!
-//! The poll is the driver's own, and goes on step by step: between any two of its effects the
-//! device, the processes and the control path (but that waits for a poll that runs) may do
-//! anything. Nothing counts how often: queue pairs post for ever, and a run of any length is a path
-//! in a graph that is finite because each ring is moved back to where it began
-//! ([`Poller::rotate`]). States in which only the numbers of CQs and of queue pairs differ are one
+//! The poll is the driver's own code, and runs step by step: between any two of its effects the
+//! device, the processes and the control path (which waits for a running poll) may take any action.
+//! There is no limit on the number of actions: queue pairs post forever, and a run of any length is
+//! a path in a graph that is finite because each ring is moved back to its first index
+//! ([`Poller::rotate`]). States that differ only in the numbers of CQs and queue pairs are merged
 //! as well ([`World::rename`]).
 //!
-//! What is one action though it is more than one write, and why that hides nothing:
-//! - *a doorbell and what the device does at once*: PCI keeps the order of a CPU's doorbells, and
-//!   between one and its effect software reads nothing that the effect could have changed;
-//! - *a CQE, its EQE and the interrupt*: in memory in this order, and the poll looks for the first
-//!   only after it has read the second, and for that only after the third, or because it looks
-//!   anyway, which is another action's place;
-//! - *up to k completions of a turn*: what the device adds between two of them might as well have
-//!   been added before all.
+//! Actions with more than one write, and why they hide no state:
+//! - *a doorbell and its immediate effect*: PCI keeps the order of a CPU's doorbells, and between a
+//!   doorbell and its effect software reads nothing that the effect could have changed;
+//! - *a CQE, its EQE and the interrupt*: they are written in this order, and the poll reads the CQE
+//!   only after the EQE, and the EQE only after the interrupt, or without a cause, which is covered
+//!   by another action;
+//! - *up to k completions of a turn*: completions that the device adds between two of them might as
+//!   well have been added before all.
 
 use super::memory::meets;
 use super::memory::Written;
@@ -48,53 +48,52 @@ use std::hash::Hasher;
 /// Entries of the EQ's memory.
 const DEPTH: u32 = 8;
 
-/// How often an asynchronous event repeats before it is told.
+/// How often an asynchronous event repeats before it is reported.
 const REPEATS: u8 = 2;
 
-/// What is explored.
+/// An instance to explore.
 #[derive(Clone, Copy, Debug)]
 pub struct Instance {
-    /// CQs that are there at first, of the kernel and of processes; and numbers that are free, of
-    /// the kernel's.
+    /// CQs that exist at first, of the kernel and of processes; and free numbers for the kernel's.
     pub kernel: usize,
     pub process: usize,
     pub unborn: usize,
     /// Queue pairs of each CQ, places for them, and blocks of each.
     pub pairs: usize,
-    /// What the first CQ has more of them.
+    /// Additional ones of the first CQ.
     pub more: usize,
     pub places: usize,
     pub blocks: u32,
     /// Sources of asynchronous events.
     pub sources: usize,
-    /// CQs that are destroyed and made again, as bits; and those whose queue pairs are. Unread
-    /// entries or not.
+    /// CQs that are destroyed and created again, as bits; and those whose queue pairs are. With
+    /// unread entries or without.
     pub cqs_go: u8,
     pub pairs_go: u8,
-    /// What a queue pair may be given to do.
+    /// The work requests of a queue pair.
     pub requests: &'static [Request],
-    /// What an arm may be for, the kernel's or a process's. If solicited completions: the device
-    /// may write some.
+    /// The selections of an arm, by the kernel or a process. If solicited is one: the device may
+    /// write solicited completions.
     pub wants: &'static [Wants],
     /// A process may arm though it is awake, and has armed.
     pub rearm: bool,
-    /// It may ring with an old index, also while it sleeps (another thread does), with one past the
-    /// producer, with the number of a CQ that is gone, and with that of one that is not its own.
+    /// It may ring with an old index, also while it sleeps (from another thread), with one past the
+    /// producer, with the number of a destroyed CQ, and with that of a CQ that is not its own.
     pub stale: bool,
-    /// It does what it likes, and nothing is promised to it.
+    /// It is hostile, and has no guarantees.
     pub hostile: bool,
-    /// The driver takes a CQ of the kernel out of its table before it is destroyed.
+    /// The driver removes a CQ of the kernel from its table before it is destroyed.
     pub takes: bool,
-    /// A step that no other actor can observe makes no state of its own; see [`State::hasten`].
+    /// A step that no other actor can observe has no state of its own; see [`State::hasten`].
     pub coarse: bool,
-    /// What the device or the driver does wrong.
+    /// A fault of the device or of the driver.
     pub wrong: Option<Wrong>,
     /// EQ slots beyond one for each CQ: for asynchronous events, and to arm with.
     pub reserve: u32,
     pub spare: u32,
     /// Any of them at the beginning of any poll.
     pub tunings: &'static [Tuning],
-    /// It is also shown that the others come to rest while this CQ never drains.
+    /// Also check that other work completes while this CQ never drains.
     pub hog: Option<usize>,
 }
 
@@ -104,7 +103,7 @@ pub struct State {
     pub run: Option<Run>,
     pub scheduled: bool,
     pub world: World,
-    /// The hash of all that, which is asked for more often than it changes.
+    /// The cached hash of the state.
     pub print: u64,
 }
 
@@ -119,32 +118,32 @@ pub enum Action {
     /// The device executes a work request of this CQ's queue pair; writes a completion for a
     /// hostile process.
     Complete(usize, usize, Outcome),
-    /// The same of one that is posted just before.
+    /// The same for one that is posted just before.
     Execute(usize, usize, Request, Outcome),
     Garbage(usize, bool),
     /// An asynchronous event.
     Happen(usize),
     Interrupt,
-    /// A poll begins, with one of the tunings; goes on.
+    /// A poll begins, with one of the tunings; continues.
     Begin(usize),
     Step,
     Post(usize, usize, Request),
-    /// What the kernel's next arm is for.
+    /// The selection of the kernel's next arm.
     Want(usize, Wants),
-    /// A process reads a completion; publishes a head; arms and sleeps; arms, and goes on as it is.
-    /// (The indices are those of `Body::at`.)
+    /// A process reads a completion; publishes a head; arms and sleeps; arms, and continues. (The
+    /// indices are those of `Body::at`.)
     Read(usize),
     Head(usize, u32),
     Sleep(usize, Wants, u32),
     Arm(usize, Wants, u32),
-    /// It arms what it has not (any more); see `World::forge`.
+    /// It arms a CQ that it does not have, or no longer has; see `World::forge`.
     Forge(usize, bool, u32),
     DestroyPair(usize, usize),
     CreatePair(usize, usize),
-    /// The driver takes a CQ of the kernel out of its table; it reads what is left in it.
+    /// The driver removes a CQ of the kernel from its table; it reads the remaining entries.
     Take(usize),
     Drain(usize),
-    /// The device destroys a CQ; the driver forgets it.
+    /// The device destroys a CQ; the driver frees it.
     Destroy(usize),
     Unbind(usize),
     Create(usize),
@@ -188,7 +187,7 @@ impl State {
             true => self.poller.bind_process(),
             false => self.poller.bind_kernel(),
         };
-        // Full until the head has passed what was destroyed.
+        // Full until the head has passed the events of destroyed CQs.
         let Ok(node) = node else { return };
         let number = self.world.insert(i, node, instance);
         if !user {
@@ -226,7 +225,7 @@ impl State {
             }
         }
         for (i, cq) in world.cqs.iter().enumerate() {
-            // The control path waits for a poll that runs.
+            // The control path waits for a running poll.
             let control = self.run.is_none();
             let goes = instance.cqs_go >> i & 1 != 0;
             let pairs_go = control && instance.pairs_go >> i & 1 != 0;
@@ -273,8 +272,8 @@ impl State {
                     }
                     for &it in instance.requests {
                         if !instance.coarse {
-                            // It is refused if the SQ is full. There are no posts to a pair that is
-                            // taken out; what is executed was posted before.
+                            // It is refused if the SQ is full. There are no posts to a CQ's pair
+                            // after the CQ's removal; executed requests were posted before.
                             actions.extend((!cq.taken).then_some(Action::Post(i, at, it)));
                         } else if it.blocks <= pair.sq.free() {
                             let outcomes = instance.outcomes(&it);
@@ -297,8 +296,8 @@ impl State {
         }
     }
 
-    /// What the driver does next to a CQ that it has taken out: its queue pairs, what is left in
-    /// it, and the CQ itself.
+    /// The driver's next action for a CQ that it has removed: its queue pairs, its remaining
+    /// entries, and the CQ itself.
     fn to_end(&self, i: usize) -> Option<Action> {
         let body = self.world.cqs[i].body.as_ref()?;
         let pair = body.position(|_| true);
@@ -322,7 +321,7 @@ impl State {
             if body.consumer.unpublished() != 0 {
                 actions.push(Action::Head(i, read));
             }
-            // It has looked before, so there may be something by now.
+            // It has polled before, so there may be new entries by now.
             let arms = wants.iter().map(|&it| Action::Sleep(i, it, read));
             actions.extend(arms);
         }
@@ -374,7 +373,7 @@ impl State {
                 self.scheduled = true;
             }
             Action::Begin(i) => {
-                // What comes while it runs schedules it once more.
+                // An interrupt while it runs schedules it once more.
                 self.scheduled = false;
                 self.run = Some(self.poller.begin(instance.tunings[i]));
             }
@@ -428,8 +427,7 @@ impl State {
         }
     }
 
-    /// Moves each ring to where it stands at `first`, so that what differs in nothing else is one
-    /// state.
+    /// Moves each ring back to `first`, so that states that differ only in that are merged.
     pub fn settle(&mut self, first: Index) {
         let by = first.since(self.world.eq.window().head());
         self.poller.rotate(by);
@@ -468,22 +466,21 @@ impl State {
         next
     }
 
-    /// Takes those steps of the poll that no other actor can observe or influence.
+    /// Takes the steps of the poll that no other actor can observe or influence.
     ///
-    /// A step that reads an entry which is there comes to the same before and after whatever the
-    /// device, the processes or the control path do meanwhile, and they do the same before and
-    /// after it: an entry stays as it is until a head has passed it, which only the poll's own
-    /// doorbells say. So for each interleaving with another actor in between there is one without,
-    /// and both reach the same state; and no property looks at the states between, for the driver
-    /// does not sleep. Not such a step is one that finds a place empty, rings a doorbell, wakes a
-    /// process that is awake (it may be about to sleep), or ends the poll; and a CQ of the kernel
-    /// is not destroyed in the midst of its turn.
+    /// A step that reads a valid entry commutes with any action of the device, the processes or the
+    /// control path: an entry does not change until a head has passed it, and only the poll's own
+    /// doorbells publish that head. So for each interleaving with another actor in between there is
+    /// one without, and both reach the same state. No property depends on the states between, since
+    /// the driver does not sleep there. Excluded are steps that find no entry, ring a doorbell,
+    /// wake a process that is awake (it may be about to sleep), or end the poll; and a CQ of the
+    /// kernel is not destroyed during its turn.
     ///
     /// Likewise a work request is posted just before it is executed ([`Action::Execute`]): between
-    /// the two no actor reads it, slots that are free stay free, and if its queue pair goes first
-    /// it leaves nothing behind.
+    /// the two no actor reads it, free slots stay free, and if its queue pair is destroyed first it
+    /// leaves nothing behind.
     ///
-    /// That this hides nothing is not only argued: `a_coarse_step_hides_nothing` compares.
+    /// `a_coarse_step_hides_nothing` compares both, to show that this hides nothing.
     pub fn hasten(&mut self, instance: &Instance) {
         let mut moved = false;
         while let Some(ahead) = self.unnoticed(instance) {
@@ -502,12 +499,13 @@ impl State {
         (!met && ahead.run.is_some()).then_some(ahead)
     }
 
-    /// The driver has nothing to do, as far as it knows.
+    /// The driver has no work, as far as it knows.
     pub fn is_asleep(&self) -> bool {
         self.run.is_none() && !self.scheduled && !self.world.interrupt
     }
 
-    /// CQ `i` waits only for what it was armed for, or does not exist, or is not checked.
+    /// CQ `i` waits only for completions that its arm selects, or does not exist, or is not
+    /// checked.
     pub fn is_served(&self, i: usize) -> bool {
         let cq = &self.world.cqs[i];
         let Some(body) = &cq.body else {
@@ -520,7 +518,7 @@ impl State {
         body.hostile || !cq.taken && waits.is_some_and(|wants| body.is_at_rest(wants))
     }
 
-    /// Nothing is under way.
+    /// No work is pending.
     pub fn is_rest(&self) -> bool {
         let world = &self.world;
         self.is_asleep()
@@ -529,14 +527,14 @@ impl State {
             && (0..world.cqs.len()).all(|i| self.is_served(i))
     }
 
-    /// Nothing is under way but of this CQ.
+    /// No work is pending except that of this CQ.
     pub fn is_rest_beside(&self, hog: usize) -> bool {
         let world = &self.world;
         world.sources.iter().all(|source| source.owed == 0)
             && (0..world.cqs.len()).all(|i| i == hog || self.is_served(i))
     }
 
-    /// The steps if every actor finishes what it began, and none begins anything.
+    /// The next step if every actor finishes its work, and none starts new work.
     pub fn ending(&self) -> Option<Action> {
         for (i, cq) in self.world.cqs.iter().enumerate() {
             let Some(body) = cq.body.as_ref().filter(|body| !body.hostile) else {
@@ -573,8 +571,8 @@ impl State {
         }
     }
 
-    /// The same, but that this CQ is kept as full as can be, or, if its process is hostile, armed
-    /// again and again.
+    /// The same, but this CQ is kept as full as possible or, if its process is hostile, armed
+    /// repeatedly.
     pub fn ending_beside(&self, hog: usize, coarse: bool) -> Option<Action> {
         let Some(body) = &self.world.cqs[hog].body else {
             return self.ending();
@@ -598,7 +596,7 @@ impl State {
 }
 
 impl Instance {
-    /// How the device may end this one. One that fails has a completion in any case.
+    /// How the device may complete this one. A failed one has a completion in any case.
     fn outcomes(&self, request: &Request) -> impl Iterator<Item = Outcome> {
         let solicited = self.wants.contains(&Wants::Solicited);
         let all = [

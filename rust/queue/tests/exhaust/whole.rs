@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! All of it at once, which [`State::hasten`] makes small enough; that this hides nothing; and how
-//! the driver ends a CQ.
+//! All actions at once, which [`State::hasten`] makes small enough; the proof that this hides
+//! nothing; and the removal of a CQ by the driver.
 
 use super::found;
 use super::found_as;
@@ -27,8 +27,9 @@ use qpair_queue::mutant::Mutant;
 use qpair_queue::poll::Tuning;
 use std::collections::HashSet;
 
-/// A CQ that never drains and whose queue pair comes and goes with CQEs unread; a process's with
-/// its remembered arm, that is destroyed and made again at its number; an asynchronous source.
+/// A CQ that never drains and whose queue pair is destroyed with CQEs unread and created again; a
+/// process's CQ with a deferred arm, destroyed and created again with its number; an asynchronous
+/// source.
 const TWO_CQS: Instance = Instance {
     sources: 1,
     reserve: 1,
@@ -38,7 +39,7 @@ const TWO_CQS: Instance = Instance {
     ..PROCESS
 };
 
-/// The same, and another one of the kernel.
+/// The same, and another CQ of the kernel.
 const THREE_CQS: Instance = Instance {
     kernel: 2,
     cqs_go: 0b100,
@@ -53,11 +54,11 @@ const DEEP: Instance = Instance {
     ..THREE_CQS
 };
 
-/// n up to 3, k up to 2, with a budget that does not bound them.
+/// n up to 3, k up to 2, with a budget that does not limit them.
 const MOST: &[Tuning] = &[tuning(1, 1, 1), tuning(2, 1, 2), tuning(3, 2, 4)];
 
-/// The driver takes CQs out of its table, ends their queue pairs, reads what is left, and destroys
-/// them; they are made again, at their number or at a third.
+/// The driver removes CQs from its table, destroys their queue pairs, reads the remaining entries,
+/// and destroys the CQs; they are created again, with their number or a third.
 const TAKES: Instance = Instance {
     kernel: 2,
     process: 0,
@@ -77,7 +78,7 @@ fn all_of_it_at_once() {
     shown("the same, one of two slots", SCENES, [DEEP]);
 }
 
-/// What is found where one thing happens is found where all do.
+/// A wrong variant that a small instance detects is also detected by the full one.
 #[test]
 fn faults_are_found_among_all_of_it() {
     for (mutant, property, what) in [
@@ -110,7 +111,7 @@ fn cqs_are_taken_out_before_they_are_destroyed() {
     found(Mutant::FreedTooEarly, TAKES, PROMISES, "EQ overflow");
 }
 
-/// Every state that can be reached.
+/// Every reachable state.
 fn reached(instance: &Instance) -> Vec<State> {
     let first = State::new(instance);
     let (mut known, mut states) = (HashSet::from([first.print]), vec![first]);
@@ -128,8 +129,8 @@ fn reached(instance: &Instance) -> Vec<State> {
     states
 }
 
-/// Of all states that there are, those in which nothing is posted that is not executed, and in
-/// which the poll's next step may be noticed, are those that there are when steps are coarse.
+/// The states with coarse steps are exactly those states in which all posted work is executed and
+/// the poll's next step can be observed.
 #[test]
 fn a_coarse_step_hides_nothing() {
     const TWO_EACH: &[Tuning] = &[tuning(2, 2, 3)];

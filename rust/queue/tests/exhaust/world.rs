@@ -3,7 +3,7 @@
 //! processes.
 //!
 //! All decisions are in `queue/`. This file has only the calls, and the ghost state that detects a
-//! broken promise ([`World::fault`]).
+//! broken rule ([`World::fault`]).
 
 use super::memory::met;
 use super::queues::next;
@@ -28,7 +28,7 @@ use qpair_queue::poll::Poller;
 use qpair_queue::poll::Run;
 use qpair_queue::storage::Storage;
 
-/// Where rings stand: their next entry but one or two begins a pass, and all indices wrap.
+/// The first index of rings: a pass begins after one or two entries, and all indices wrap.
 pub const FIRST: Index = Index::new(u32::MAX);
 /// Numbers of asynchronous sources begin here.
 const SOURCES: u16 = 100;
@@ -37,30 +37,31 @@ const SOURCES: u16 = 100;
 pub struct SoftCq {
     pub number: Number,
     pub user: bool,
-    /// What its process sleeps for; `None` if that looks at it by itself.
+    /// The completions that its sleeping process waits for; `None` if the process is awake.
     pub sleeps: Option<Wants>,
-    /// What the kernel's next arm is for.
+    /// The selection of the kernel's next arm.
     pub wants: Wants,
     pub body: Option<Body>,
-    /// The driver has taken it out of its table, to end it: the poll's turns of it come to nothing.
+    /// The driver has removed it from its table, to destroy it: the poll's turns for it have no
+    /// effect.
     pub taken: bool,
-    /// To the device it is gone, but not yet to the driver: what that has of it, and what the
-    /// destroy reported.
+    /// The device has destroyed it, but the driver still has its node: the node, and the index that
+    /// the destroy reported.
     pub ended: Option<(Node, Index)>,
 }
 
-/// What may be wrong around the rules: a device that looks for the CQ that a doorbell names (the
-/// look-up is no rule of `queue/`: that of the device has the same wrong variants, in
-/// `qemu/model`), or a driver that ends a CQ.
+/// Wrong variants outside of the rules: of the device's look-up of the CQ of a doorbell (which is
+/// not a rule of `queue/`; the model in `qemu/model` has the same wrong variants), or of the
+/// driver's destruction of a CQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wrong {
-    /// It looks at the index of the number alone.
+    /// It compares only the index of the number.
     Generation,
-    /// It answers to any page.
+    /// It accepts doorbells on any page.
     Page,
-    /// A CQ that is gone still fires.
+    /// A destroyed CQ still fires.
     Gone,
-    /// The driver gives a CQ's slot back when it takes it out of its table, and not when it is
+    /// The driver frees a CQ's slot when it removes the CQ from its table, not when the CQ is
     /// destroyed.
     Taken,
 }
@@ -69,7 +70,7 @@ pub enum Wrong {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
     pub notice: Notice,
-    /// How often it happened, less how often that was told.
+    /// How often it happened, minus how often that was reported.
     pub owed: u8,
 }
 
@@ -77,17 +78,17 @@ pub struct Source {
 pub struct World {
     pub cqs: Vec<SoftCq>,
     pub eq: EventQueue,
-    /// What is in the EQ and not passed.
+    /// The entries of the EQ that the head has not passed.
     pub events: Vec<(Number, u32)>,
     pub capacity: u32,
     gate: Gate,
     pub sources: Vec<Source>,
-    /// Those that wait to be written.
+    /// Sources with pending events.
     pub line: Vec<u8>,
     pub interrupt: bool,
     masked: bool,
     wrong: Option<Wrong>,
-    /// The first promise that was broken.
+    /// The first broken rule.
     pub fault: Option<&'static str>,
 }
 
@@ -158,7 +159,7 @@ impl World {
         cq.body.as_mut()
     }
 
-    /// Puts the CQ of `node` at place `i`, with its first queue pairs: its number.
+    /// Inserts the CQ of `node` at place `i`, with its first queue pairs; returns its number.
     pub fn insert(&mut self, i: usize, node: Node, instance: &Instance) -> Number {
         let cq = &mut self.cqs[i];
         cq.number = next(cq.number);
@@ -174,8 +175,8 @@ impl World {
         cq.number
     }
 
-    /// Whether an event of CQ `i` is in the EQ: its number is not given out again until the head
-    /// has passed it.
+    /// Whether an event of CQ `i` is in the EQ: its number is not reused until the head has passed
+    /// it.
     pub fn is_named(&self, i: usize) -> bool {
         self.events.iter().any(|(number, _)| number.index() == i)
     }
@@ -219,7 +220,7 @@ impl World {
         }
     }
 
-    /// Does `act` to a CQ, if it is there, and writes the event that comes of it.
+    /// Applies `act` to a CQ, if it exists, and writes the resulting event.
     pub fn act(
         &mut self,
         number: Number,
@@ -230,9 +231,9 @@ impl World {
         }
     }
 
-    /// A process rings for CQ `i`: by its number, or by the one that the place had before. What is
-    /// not its own answers with nothing (and is counted; what that tells is an asynchronous event
-    /// like others).
+    /// A process rings for CQ `i`: by its number, or by the previous number of the place. A CQ that
+    /// is not its own ignores the doorbell (the violation is counted; its report is an asynchronous
+    /// event like others).
     pub fn forge(&mut self, i: usize, before: bool, wants: Wants, at: u32) {
         let cq = &mut self.cqs[i];
         let number = if before { next(cq.number) } else { cq.number };
@@ -252,7 +253,7 @@ impl World {
         }
     }
 
-    /// What is done to CQ `i` by what the driver has taken out of its table.
+    /// Reads CQ `i`, which the driver has removed from its table.
     pub fn drain(&mut self, i: usize) {
         let number = self.cqs[i].number;
         self.act(number, |body| {
@@ -261,17 +262,15 @@ impl World {
         });
     }
 
-    /// CQs of which the one that is there, or was the last, has the first of the two numbers of its
-    /// place, as bits.
+    /// The places whose present or last CQ has the first of its two numbers, as bits.
     pub fn odd(&self) -> u32 {
         let cqs = self.cqs.iter().enumerate();
         let odd = cqs.filter(|(_, cq)| cq.number.generation() == 1);
         odd.fold(0, |bits, (i, _)| bits | 1 << i)
     }
 
-    /// Swaps the two numbers of the places that are bits of `which`, wherever they stand. No rule
-    /// looks at more of a number than whether it is another one, so what happens does not depend on
-    /// it.
+    /// Swaps the two numbers of the places that are bits of `which`, everywhere. Rules compare
+    /// numbers only for equality, so the behaviour does not depend on them.
     pub fn rename(&mut self, which: u32, poller: &mut Poller<impl Storage>, run: &mut Option<Run>) {
         if which == 0 {
             return;
@@ -326,14 +325,14 @@ impl World {
         }
     }
 
-    /// Moves the EQ's device side and every CQ to where they stand at `first`.
+    /// Moves the EQ's device side and every CQ back to `first`.
     pub fn settle(&mut self, first: Index) {
         let head = self.eq.window().head();
         let by = first.since(head);
         self.eq.rotate(by);
         for i in 0..self.cqs.len() {
             if let Some((_, until)) = &mut self.cqs[i].ended {
-                // How far the head is past it makes no difference.
+                // The distance of the head past it makes no difference.
                 *until = if head.reaches(*until) {
                     first
                 } else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Handles that mean nothing here: another's, another kind's, one that is gone.
+//! Invalid handles: of another context, of another kind, of a destroyed object.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn with_handle(ctx: &Context, nr: u8, handle: u32) -> Result<(), Errno> {
     let mut bytes = vec![0; size];
     bytes[..4].copy_from_slice(&handle.to_le_bytes());
     if nr == QPAIR_NR_MODIFY_QP {
-        // Something to do, so that nothing but the handle is wrong.
+        // A valid change, so that only the handle is wrong.
         bytes[4..8].copy_from_slice(&QPAIR_QP_STATE.to_le_bytes());
         bytes[8..12].copy_from_slice(&QPAIR_QPS_ERROR.to_le_bytes());
     }
@@ -57,7 +57,7 @@ pub(super) fn handles_of_others(setup: &Setup) -> Result<()> {
     let ours: Arc<Context> = Context::open(0)?;
     for (nr, handle) in handles(&theirs) {
         fails(
-            &format!("ioctl {nr:#x} of another's"),
+            &format!("ioctl {nr:#x} of another context's"),
             Errno::ENOENT,
             with_handle(&ours, nr, handle),
         )?;
@@ -117,7 +117,7 @@ pub(super) fn handles_of_another_kind(setup: &Setup) -> Result<()> {
     let ctx = pair.a.ctx.clone();
     for (nr, right) in handles(&pair) {
         for (_, wrong) in handles(&pair) {
-            // Numbers of two kinds may be equal: then it is a handle of the right kind.
+            // Numbers of two kinds may be equal: then the handle is also one of the right kind.
             let same = [
                 pair.b.qp.handle,
                 pair.b.cq.handle,
@@ -149,7 +149,7 @@ pub(super) fn handles_of_another_kind(setup: &Setup) -> Result<()> {
         }
     }
     pair.exchange(&mut setup.rng())
-        .context("after all were refused")
+        .context("after the refused calls")
 }
 
 pub(super) fn handles_that_are_gone(setup: &Setup) -> Result<()> {
@@ -157,15 +157,15 @@ pub(super) fn handles_that_are_gone(setup: &Setup) -> Result<()> {
     let old = Pair::new(&ctx)?;
     let calls = handles(&old);
     old.destroy()?;
-    // The same places are in use again, by others.
+    // The same indices are in use again, by other objects.
     let mut new = Pair::new(&ctx)?;
     for (nr, handle) in calls {
         fails(
-            &format!("ioctl {nr:#x} of one that is gone"),
+            &format!("ioctl {nr:#x} of a destroyed object"),
             Errno::ENOENT,
             with_handle(&ctx, nr, handle),
         )?;
     }
     new.exchange(&mut setup.rng())
-        .context("those in their places")
+        .context("the new objects at their indices")
 }

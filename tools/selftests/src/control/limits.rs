@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a process may have: quotas of objects, locked memory.
+//! Limits of a process: quotas of objects, locked memory.
 
 use std::sync::Arc;
 use std::thread;
@@ -28,7 +28,7 @@ use crate::raw::Qp;
 use crate::raw::QpShape;
 use crate::world;
 
-/// Makes one after another until the quota says no; then one less makes room for one more.
+/// Creates objects until the quota is reached; after a destroy, one more can be created.
 fn fill<T>(
     what: &str,
     quota: u32,
@@ -54,7 +54,7 @@ fn fill<T>(
     Ok(all)
 }
 
-/// Errors of `raw` that come with words, as the errno that they are.
+/// The errno of an error of `raw` that has a context message.
 pub(super) fn errno<T>(result: Result<T>) -> Result<T, Errno> {
     result.map_err(|error| {
         error
@@ -79,7 +79,7 @@ pub(super) fn quotas(setup: &Setup) -> Result<()> {
     let pds = fill("PD", info.quota_pd, || Pd::new(&ctx), Pd::destroy)?;
     let pd = &pds[0];
     let mrs = fill("MR", info.quota_mr, || Mr::all(pd, &buffer), Mr::destroy)?;
-    // Without eventfds, of which a process may not have so many.
+    // Without eventfds: the limit of open files is lower.
     let ring = || Buffer::new(4096).map_err(|_| Errno::ENOMEM);
     let make = || Cq::in_buffer(&ctx, 1, 0, ring()?, None);
     // Each CQ and QP has DMA memory, which costs the detectors most of this case.
@@ -94,9 +94,9 @@ pub(super) fn quotas(setup: &Setup) -> Result<()> {
     };
     others
         .unharmed()
-        .context("while this one has all that it may")?;
+        .context("while this one is at its quota")?;
 
-    // Nothing of it is lost when all ends at once.
+    // Nothing leaks when all are destroyed at once.
     drop((pds, mrs, cqs, qps, ctx));
     let again = Context::open(0)?;
     fill(
@@ -111,14 +111,14 @@ pub(super) fn quotas(setup: &Setup) -> Result<()> {
 /// The user `nobody`.
 pub(super) const NOBODY: u32 = 65534;
 
-/// Becomes user `uid` without capabilities. Its processes may lock so many bytes.
+/// Becomes user `uid` without capabilities, whose processes may lock this many bytes.
 pub(super) fn unprivileged(uid: u32, bytes: u64) -> Result<()> {
     setrlimit(Resource::RLIMIT_MEMLOCK, bytes, bytes).context("setrlimit")?;
     let uid = nix::unistd::Uid::from_raw(uid);
     nix::unistd::setresuid(uid, uid, uid).context("setresuid")
 }
 
-/// Does `work` with a context that was opened before the process became unprivileged.
+/// Runs `work` with a context that was opened before the process became unprivileged.
 fn as_nobody(bytes: u64, work: impl FnOnce(&Arc<Context>) -> Result<()>) -> Result<()> {
     let ctx = Context::open(0)?;
     let mut child = Child::start(|_| {
@@ -165,7 +165,7 @@ pub(super) fn locked_memory(setup: &Setup) -> Result<()> {
         charged(LIMIT, "after it was refused")?;
         rest.destroy()?;
         charged(LIMIT / 2, "half given back")?;
-        // What fails later than the charge gives it back, too.
+        // A failure after the charge reverts it, too.
         let hole = Buffer::new(LIMIT / 2)?;
         hole.punch(LIMIT / 4, page_size())?;
         fails(
@@ -216,7 +216,7 @@ pub(super) fn locked_memory_of_queues(setup: &Setup) -> Result<()> {
             errno(Cq::new(ctx, 2048)).map(drop),
         )?;
         charged(4096 * 4, "after both were refused")?;
-        // An SQ that fits and an RQ that does not: nothing of it stays.
+        // An SQ within the limit and an RQ beyond it: nothing stays charged.
         let uneven = QpShape {
             sq_blocks: 64,
             rq_depth: 1024,
@@ -250,7 +250,7 @@ pub(super) fn locked_memory_with_the_capability(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// Threads of one process that make, ask about and end the same objects at the same time.
+/// Threads of one process that create, query and destroy the same objects at the same time.
 pub(super) fn races(setup: &Setup) -> Result<()> {
     const THREADS: u64 = 4;
     let rounds = world::rounds(50, 50);
@@ -268,7 +268,7 @@ pub(super) fn races(setup: &Setup) -> Result<()> {
                         let cq = Cq::new(ctx, 64)?;
                         let mr = Mr::all(pd, &buffer)?;
                         let qp = Qp::new(pd, &cq, &cq, QpShape::default())?;
-                        // Guess what the other threads have.
+                        // Guess handles of the other threads.
                         for _ in 0..8 {
                             let step = rng.u32(0..4);
                             let guess = |handle: u32| {
@@ -310,7 +310,7 @@ pub(super) fn races(setup: &Setup) -> Result<()> {
             .collect()
     });
     for result in results {
-        // A thread whose CQ was ended by another one cannot make its QP.
+        // A thread whose CQ was destroyed by another one cannot create its QP.
         if let Err(error) = result {
             let errno = error.root_cause().downcast_ref::<Errno>().copied();
             ensure!(

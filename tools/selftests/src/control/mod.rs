@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The control path: what every ioctl does, and what it refuses.
+//! The control path: the effects and the errors of every ioctl.
 //!
-//! A refusal is checked with a table: a valid argument, one thing wrong with it, and the errno
-//! that `abi::uapi` documents. After each row the same argument without the
-//! mistake has to be accepted, so that no row is refused for another reason than its own.
+//! Errors are checked with a table: a valid argument, one change that makes it invalid, and the
+//! errno that `abi::uapi` documents. After each row the driver must accept the valid argument, so
+//! that no row fails for another reason than its own.
 
 mod handles;
 mod limits;
@@ -68,7 +68,7 @@ pub const GROUP: Group = Group {
     ],
 };
 
-/// The call has to fail with this errno.
+/// The call must fail with this errno.
 fn fails<T>(what: &str, expected: Errno, result: Result<T, Errno>) -> Result<()> {
     match result {
         Ok(_) => anyhow::bail!("{what} succeeded, expected {expected}"),
@@ -82,11 +82,11 @@ fn fails<T>(what: &str, expected: Errno, result: Result<T, Errno>) -> Result<()>
     }
 }
 
-/// What is wrong, the errno, and how to do it to an argument.
+/// The mistake, the errno, and a function that puts the mistake into an argument.
 type Row<'a, T> = (&'a str, Errno, &'a dyn Fn(&mut T));
 
-/// Tries each row of a table: `good` with one thing wrong has to fail as said, and without it
-/// has to succeed afterwards.
+/// Tries each row of a table: `good` with the mistake must fail with the errno, and `good` itself
+/// must succeed afterwards.
 fn refuses<T: Copy>(
     good: impl Fn() -> T,
     rows: &[Row<'_, T>],

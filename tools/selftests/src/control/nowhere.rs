@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Results that cannot be given out.
+//! Results that cannot be written back.
 
 use std::os::fd::AsFd;
 
@@ -24,7 +24,7 @@ use crate::wait;
 use crate::world;
 use crate::world::Baseline;
 
-/// What a call that made nothing leaves as it was.
+/// The state that a failed create must not change.
 struct Nothing<'a> {
     ctx: &'a Context,
     host: Host,
@@ -45,7 +45,7 @@ impl<'a> Nothing<'a> {
         })
     }
 
-    /// The ioctl fails, as its argument can only be read, and nothing of it stays.
+    /// The ioctl fails, since its argument is read-only, and leaves nothing behind.
     fn stays_of<T: Arg>(&mut self, what: &str, nr: u8, arg: &T) -> Result<()> {
         fails(what, Errno::EFAULT, self.ctx.call_read_only(nr, arg)?)?;
         self.before.settled().with_context(|| what.to_string())?;
@@ -59,7 +59,7 @@ impl<'a> Nothing<'a> {
     }
 }
 
-/// What a call has made whose result cannot be written back is ended again.
+/// If the result of a create cannot be written back, the driver destroys the new object.
 pub(super) fn creates_without_a_result(setup: &Setup) -> Result<()> {
     let peer = Peer::new(&Context::open(0)?, 4096)?;
     let rings = Buffer::new(4 * page_size())?;
@@ -101,7 +101,8 @@ pub(super) fn creates_without_a_result(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// What only tells changes nothing; what changes or ends an object has done so.
+/// If their results cannot be written back, queries change nothing; MODIFY and DESTROY have taken
+/// effect.
 pub(super) fn calls_without_a_result(setup: &Setup) -> Result<()> {
     let peer = Peer::new(&Context::open(0)?, 4096)?;
     let ctx = &peer.ctx;
@@ -114,7 +115,7 @@ pub(super) fn calls_without_a_result(setup: &Setup) -> Result<()> {
     nothing.stays_of("QUERY_CQ", QPAIR_NR_QUERY_CQ, &cq)?;
     nothing.stays_of("QUERY_QP", QPAIR_NR_QUERY_QP, &qp)?;
     nothing.stays_of("QUERY_MR", QPAIR_NR_QUERY_MR, &mr)?;
-    // The array, and the count of what it got.
+    // The array, and the number of its entries.
     let (array, read_only) = (Buffer::new(page_size())?, Buffer::new(page_size())?);
     read_only.protect(false)?;
     let mut arg = qpair_query_counters {
@@ -129,9 +130,9 @@ pub(super) fn calls_without_a_result(setup: &Setup) -> Result<()> {
         Errno::EFAULT,
         ctx.call(QPAIR_NR_QUERY_COUNTERS, &mut arg),
     )?;
-    // An event that could not be given out is there for the next `read`.
+    // An event that could not be copied to the process stays for the next `read`.
     ctx.page.ring(0, u32::MAX, 0);
-    wait::readable(ctx.fd(), "word of a violation")?;
+    wait::readable(ctx.fd(), "the event of a violation")?;
     for _ in 0..2 {
         let read = read_only.filled_from(ctx.fd().as_fd(), size_of::<qpair_async_event>());
         fails("a read to a page that is only read", Errno::EFAULT, read)?;
@@ -158,6 +159,6 @@ pub(super) fn calls_without_a_result(setup: &Setup) -> Result<()> {
     fails("DESTROY_QP once more", Errno::ENOENT, again)?;
     peer.mr.destroy()?;
     peer.cq.destroy().context("the CQ of no queue pair")?;
-    peer.pd.destroy().context("the domain of nothing")?;
+    peer.pd.destroy().context("the empty domain")?;
     works(0, &mut setup.rng())
 }

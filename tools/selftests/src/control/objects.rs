@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Each kind of object: made, asked about, changed, ended.
+//! Each kind of object: create, query, modify, destroy.
 
 use anyhow::ensure;
 use anyhow::Context as _;
@@ -54,7 +54,7 @@ pub(super) fn completion_queue(_: &Setup) -> Result<()> {
             "{told:?}"
         );
         cq.destroy()?;
-        fails("asking about it afterwards", Errno::ENOENT, cq.query())?;
+        fails("querying it afterwards", Errno::ENOENT, cq.query())?;
     }
     let silent =
         Cq::in_buffer(&ctx, 64, 0, Buffer::new(4096)?, None).context("without an eventfd")?;
@@ -95,7 +95,7 @@ pub(super) fn queue_pair(_: &Setup) -> Result<()> {
             qp.destroy()? == (0, 0),
             "entries in CQs that were not written"
         );
-        fails("asking about it afterwards", Errno::ENOENT, qp.query())?;
+        fails("querying it afterwards", Errno::ENOENT, qp.query())?;
     }
     Ok(())
 }
@@ -105,7 +105,7 @@ pub(super) fn memory_region(_: &Setup) -> Result<()> {
     let pd = Pd::new(&ctx)?;
     let buffer = Buffer::new(64 << 10)?;
     for access in 0..8 {
-        // Anywhere and of any length.
+        // Any address and length.
         let (addr, bytes) = (buffer.addr() + 4093, 8200);
         let mr =
             Mr::of(&pd, addr, bytes, access).with_context(|| format!("with access {access}"))?;
@@ -117,7 +117,7 @@ pub(super) fn memory_region(_: &Setup) -> Result<()> {
         ensure!(mr.arg.lkey != 0, "{:?}", mr.arg);
         mr.destroy()?;
     }
-    // The same memory as often as you like.
+    // The same memory may be registered several times.
     let twice = [Mr::all(&pd, &buffer)?, Mr::all(&pd, &buffer)?];
     ensure!(
         twice[0].arg.lkey != twice[1].arg.lkey,
@@ -158,7 +158,7 @@ pub(super) fn depths_are_rounded_up(_: &Setup) -> Result<()> {
         qp.destroy()?;
         cq.destroy()?;
     }
-    // The largest there may be.
+    // The largest that is permitted.
     let cq = Cq::new(&ctx, ctx.info.max_cq_depth)?;
     let shape = QpShape {
         sq_blocks: ctx.info.max_sq_blocks,
@@ -212,7 +212,7 @@ pub(super) fn states_of_a_queue_pair(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// From every state to every state: what IB has no arrow for is refused and changes nothing.
+/// From every state to every state: transitions that IB does not define fail and change nothing.
 pub(super) fn transitions_that_do_not_exist(_: &Setup) -> Result<()> {
     use uapi::*;
     let ctx = Context::open(0)?;
@@ -256,7 +256,7 @@ pub(super) fn transitions_that_do_not_exist(_: &Setup) -> Result<()> {
                 format!("{} to {}", state_name(from), state_name(to)),
                 qp.to(to),
             );
-            // RTR names the peer or has one; a self transition is not told of.
+            // RTR names the peer or has one; a self transition is not reported.
             if exists(from, to) {
                 if to != QPAIR_QPS_RTR {
                     now.with_context(|| what.clone())?;
@@ -315,10 +315,8 @@ pub(super) fn in_use(setup: &Setup) -> Result<()> {
     let peer = &pair.a;
     peer.qp.destroy()?;
     fails("the domain of an MR", Errno::EBUSY, peer.pd.destroy())?;
-    peer.cq.destroy().context("the CQ of no QP any more")?;
+    peer.cq.destroy().context("the CQ, now unused")?;
     peer.mr.destroy()?;
-    peer.pd
-        .destroy()
-        .context("the domain of nothing any more")?;
+    peer.pd.destroy().context("the domain, now empty")?;
     works(0, &mut setup.rng())
 }

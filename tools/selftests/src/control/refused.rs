@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the control path refuses, and with which errno.
+//! Calls that the control path refuses, with the errno of each.
 
 use std::os::fd::AsRawFd;
 
@@ -75,15 +75,18 @@ pub(super) fn sizes(setup: &Setup) -> Result<()> {
             fails(&what, Errno::E2BIG, ctx.call_bytes(nr, &mut bytes))?;
         }
     }
-    // What a later version might add is no matter while it is zero.
+    // Fields that a later version might add are accepted if they are zero.
     let mut bytes = vec![0; size_of::<qpair_alloc_pd>() + 64];
     ctx.call_bytes(QPAIR_NR_ALLOC_PD, &mut bytes)
         .context("a larger argument that ends with zeros")?;
-    ensure!(bytes[4..8] != [0; 4], "no handle came back");
+    ensure!(bytes[4..8] != [0; 4], "no handle was returned");
     let mut bytes = vec![0; size_of::<qpair_query_device>() + 64];
     ctx.call_bytes(QPAIR_NR_QUERY_DEVICE, &mut bytes)
         .context("a larger argument that ends with zeros")?;
-    ensure!(bytes[0] == QPAIR_UAPI_VERSION as u8, "no version came back");
+    ensure!(
+        bytes[0] == QPAIR_UAPI_VERSION as u8,
+        "no version was returned"
+    );
     works(0, &mut setup.rng())
 }
 
@@ -102,7 +105,7 @@ pub(super) fn numbers(setup: &Setup) -> Result<()> {
         Errno::ENOTTY,
         ctx.call_at(other_type, arg.as_mut_ptr() as usize),
     )?;
-    // FIONREAD and TCGETS belong to others.
+    // FIONREAD and TCGETS belong to other drivers.
     for request in [0x541b, 0x5401] {
         fails(
             "another driver's ioctl",
@@ -122,7 +125,7 @@ pub(super) fn arguments(setup: &Setup) -> Result<()> {
         for (what, addr) in [
             ("no address", 0),
             ("an address of the kernel's", 0xffff_8000_0000_0000),
-            ("an address at the end of the world", usize::MAX - 3),
+            ("an address at the end of the address space", usize::MAX - 3),
             (
                 "an argument that ends in a hole",
                 hole.addr() as usize + page_size() - 4,
@@ -219,7 +222,8 @@ impl BadBuffers {
         })
     }
 
-    /// What is wrong, the errno, the address and the length in place of a good one of 8 KiB.
+    /// The mistake, the errno, and the address and length that replace those of a valid buffer of 8
+    /// KiB.
     fn rows(&self, good: u64) -> Vec<(&'static str, Errno, u64, u64)> {
         vec![
             ("not aligned by 64", Errno::EINVAL, good + 64, 8192),
@@ -236,7 +240,7 @@ impl BadBuffers {
             ),
             ("of the kernel", Errno::EFAULT, 0xffff_8000_0000_0000, 8192),
             (
-                "past the end of the world",
+                "past the end of the address space",
                 Errno::EOVERFLOW,
                 u64::MAX - 4095,
                 8192,
@@ -417,7 +421,7 @@ pub(super) fn queue_pairs(setup: &Setup) -> Result<()> {
             create,
         )?;
     }
-    // The half of it that was made is undone: the CQ and the domain are free again.
+    // The failed create leaves nothing: the CQ and the domain are free again.
     cq.destroy()?;
     pd.destroy()?;
     others.unharmed()
@@ -504,11 +508,11 @@ pub(super) fn memory_regions(setup: &Setup) -> Result<()> {
             ("the kernel's memory", Errno::EFAULT, &|arg| {
                 arg.addr = 0xffff_8000_0000_0000
             }),
-            ("the end of the world", Errno::EOVERFLOW, &|arg| {
+            ("the end of the address space", Errno::EOVERFLOW, &|arg| {
                 arg.addr = u64::MAX - 4095
             }),
             (
-                "one byte past the end of the world",
+                "one byte past the end of the address space",
                 Errno::EOVERFLOW,
                 &|arg| arg.addr = u64::MAX - 8190,
             ),
@@ -521,7 +525,7 @@ pub(super) fn memory_regions(setup: &Setup) -> Result<()> {
             ("a hole in the middle", Errno::EFAULT, &|arg| {
                 (arg.addr, arg.bytes) = (bad.hole.addr(), 16 << 10)
             }),
-            ("a hole behind", Errno::EFAULT, &|arg| {
+            ("a hole at the end", Errno::EFAULT, &|arg| {
                 (arg.addr, arg.bytes) = (bad.hole.addr(), 8193)
             }),
             ("memory that is not writable", Errno::EFAULT, &|arg| {
@@ -539,7 +543,7 @@ pub(super) fn memory_regions(setup: &Setup) -> Result<()> {
         ],
         register,
     )?;
-    // Readable only is enough for what only reads.
+    // Read-only memory suffices for a region that is only read.
     let mut arg = qpair_reg_mr {
         addr: bad.read_only.addr(),
         access: QPAIR_ACCESS_REMOTE_READ,
@@ -590,7 +594,7 @@ pub(super) fn reads(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// Whatever a process does wrong, it cannot fill the log.
+/// No error of a process writes to the log.
 pub(super) fn the_log_stays_quiet(setup: &Setup) -> Result<()> {
     let mut log = Log::mark()?;
     for case in [
@@ -615,8 +619,8 @@ pub(super) fn the_log_stays_quiet(setup: &Setup) -> Result<()> {
             Mr::of(&pd, 4096, 4096, 0).map(drop),
         )?;
     }
-    // A kernel with debug assertions has the `dev_dbg!`s as well, of level 7: whoever builds
-    // that asks for them.
+    // A kernel with debug assertions also prints the `dev_dbg!` messages, of level 7: that is
+    // intended.
     let mut lines = log.lines()?;
     lines.retain(|(level, _)| *level < 7);
     ensure!(

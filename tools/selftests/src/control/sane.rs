@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The driver is there and what it says of itself makes sense.
+//! The driver is present and its reports about itself are consistent.
 
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::MetadataExt;
@@ -61,7 +61,7 @@ pub(super) fn query_device(_: &Setup) -> Result<()> {
         ("MRs", info.max_mr, info.quota_mr),
         ("PDs", info.max_pd, info.quota_pd),
     ] {
-        // Below the limit, as a share stays with the kernel.
+        // Below the limit, since the kernel keeps a share.
         ensure!(
             quota > 0 && quota < limit,
             "{name}: a quota of {quota} of {limit}"
@@ -135,7 +135,7 @@ pub(super) fn query_counters(setup: &Setup) -> Result<()> {
         "{} receive WQEs",
         rise(Counter::RecvWqes)
     );
-    // The driver's own requests are commands.
+    // The driver's own work requests are commands.
     let ours = rise(Counter::SqDoorbells) - rise(Counter::Commands);
     ensure!(ours == 3, "{ours} SQ doorbells");
     ensure!(
@@ -149,7 +149,7 @@ pub(super) fn query_counters(setup: &Setup) -> Result<()> {
         "{after:?}"
     );
 
-    // As many as fit, and their number in any case.
+    // As many as fit, and always their total number.
     let mut values = [u64::MAX; 4];
     let mut arg = uapi::qpair_query_counters {
         counters: values.as_mut_ptr() as u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What users leave to each other, to root and to the kernel, and what an open file costs.
+//! The shares of users, of root and of the kernel, and the cost of an open file.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -39,7 +39,7 @@ const OTHER: u32 = 65533;
 /// Bytes that a user may lock.
 const LOCKED: u64 = 8 << 20;
 
-/// Root and the kernel's own client find what they need.
+/// Root and the kernel's own client get their resources.
 fn root_goes_on(setup: &Setup, when: &str) -> Result<()> {
     works(0, &mut setup.rng()).with_context(|| format!("root {when}"))?;
     let loopback = world::debugfs(0)?.join("loopback");
@@ -47,8 +47,8 @@ fn root_goes_on(setup: &Setup, when: &str) -> Result<()> {
         .with_context(|| format!("the kernel {when}"))
 }
 
-/// A queue pair whose completion is read, but whose CQ head is never published, keeps its index
-/// when it is destroyed. It counts against the quotas until the head is published.
+/// A destroyed queue pair whose completion was read, but whose CQ head was not published, keeps its
+/// index. It counts against the quotas until the head is published.
 pub(super) fn destroyed_queue_pairs(setup: &Setup) -> Result<()> {
     const SHAPE: QpShape = QpShape {
         sq_blocks: 1,
@@ -77,7 +77,7 @@ pub(super) fn destroyed_queue_pairs(setup: &Setup) -> Result<()> {
         link.tell(quota.into())?;
         link.hear()?;
         cq.publish();
-        // The other file first: that the first one's are free is for the driver to find out.
+        // The other file first: the driver must find out that the first file's indices are free.
         elsewhere().context("in the other file, with the head published")?;
         more().context("with the head published")?;
         link.tell(0)?;
@@ -106,8 +106,7 @@ pub(super) fn destroyed_queue_pairs(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// A create that fails leaves nothing of which the device would have to be asked whether it is
-/// gone.
+/// After a failed create the driver need not query the device for held indices.
 pub(super) fn failed_creates(_setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let ctx = Context::open(0)?;
@@ -135,7 +134,7 @@ pub(super) fn failed_creates(_setup: &Setup) -> Result<()> {
     host.set(0, "fail-command", 1)?;
     ensure!(Cq::new(&ctx, 2).is_err(), "a CQ of a command that failed");
     nothing_held(&mut host, "CREATE_CQ that the device refused")?;
-    // What was there may be kept: then the device is asked.
+    // The index of a destroyed object may be held: then the driver queries the device.
     Cq::new(&ctx, 2)?.destroy()?;
     ensure!(
         nothing_held(&mut host, "a CQ").is_err(),
@@ -160,8 +159,8 @@ fn take_pds(uid: u32) -> Result<(Vec<Pd>, Errno)> {
     anyhow::bail!("four files have {} PDs", pds.len())
 }
 
-/// However many files a user opens, other users have their share; and however many users there
-/// are, root and the kernel have theirs.
+/// However many files a user opens, other users keep their share; and however many users there are,
+/// root and the kernel keep theirs.
 pub(super) fn files_of_a_user(setup: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     let (limit, quota) = (ctx.info.max_pd as usize, ctx.info.quota_pd as usize);
@@ -227,13 +226,13 @@ pub(super) fn files_of_a_user(setup: &Setup) -> Result<()> {
     files.done()
 }
 
-/// How often this thread has slept.
+/// The number of times that this thread has slept.
 fn sleeps() -> Result<i64> {
     world::field("/proc/thread-self/status", "voluntary_ctxt_switches")
 }
 
-/// To open and close a file costs no command, and no wait: not for the device, not for a grace
-/// period of RCU. So a process with a thousand files ends soon.
+/// Opening and closing a file takes no command, and waits neither for the device nor for an RCU
+/// grace period. So a process with a thousand files ends quickly.
 pub(super) fn an_empty_file(_: &Setup) -> Result<()> {
     const FILES: i64 = 200;
     let device = world::debugfs(0)?.join("device");
@@ -251,7 +250,7 @@ pub(super) fn an_empty_file(_: &Setup) -> Result<()> {
         "{FILES} files: {commands} commands, {slept} sleeps, {:.2} ms each",
         took.as_secs_f64() * 1e3 / FILES as f64
     ));
-    // To read the count is a command. A lock of the device may be taken for a moment.
+    // Reading the count is a command. A lock of the device may be contended briefly.
     ensure!(commands < FILES / 10, "{commands} commands");
     ensure!(slept < FILES / 10, "{slept} sleeps");
     Ok(())
@@ -260,9 +259,10 @@ pub(super) fn an_empty_file(_: &Setup) -> Result<()> {
 /// Where control groups are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// What the driver allocates for a process's objects is charged to the process's memory cgroup.
+/// The driver's allocations for a process's objects are charged to the process's memory cgroup.
 pub(super) fn memory_of_a_group(_: &Setup) -> Result<()> {
-    /// Of the driver's memory for a PD, at least; all PDs have more than a process has besides.
+    /// A lower bound of the driver's memory for a PD; all PDs together exceed the process's other
+    /// memory.
     const EACH: i64 = 24;
     if !Path::new(GROUPS).join("cgroup.procs").exists() {
         let nothing: Option<&str> = None;
@@ -298,7 +298,7 @@ pub(super) fn memory_of_a_group(_: &Setup) -> Result<()> {
     let before = charged()?;
     link.tell(0)?;
     link.hear()?;
-    // Counts of a group are brought up to date every other second: this may see a part of the PDs.
+    // Counts of a group are updated every two seconds: this may see only some of the PDs.
     let is_charged = || Ok(charged()? - before >= count * EACH);
     wait::until("charge of the PDs", is_charged)?;
     link.tell(0)?;

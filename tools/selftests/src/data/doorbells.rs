@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Doorbells that make no sense: they change nothing, they are counted, and the context that
-//! rang them is told.
+//! Invalid doorbells: they change nothing, they are counted, and an event reports them to the
+//! context that rang them.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::raw::Context;
 use crate::raw::Wqe;
 use crate::wait;
 
-/// Waits until this context is told of its violations; gives how many they are.
+/// Waits for the event that reports this context's violations; returns their number.
 fn told(ctx: &Arc<Context>) -> Result<u32> {
     let event = wait::for_some("a doorbell violation", || Ok(ctx.async_event()?))?;
     ensure!(
@@ -32,7 +32,7 @@ fn told(ctx: &Arc<Context>) -> Result<u32> {
     Ok(event.count)
 }
 
-/// Rings, and expects that it was a violation of this context and nothing else.
+/// Rings, and expects a violation of this context and nothing else.
 fn violates(ctx: &Arc<Context>, what: &str, ring: impl FnOnce()) -> Result<()> {
     let before = ctx.counter(Counter::Violations)?;
     ring();
@@ -45,7 +45,7 @@ fn violates(ctx: &Arc<Context>, what: &str, ring: impl FnOnce()) -> Result<()> {
     Ok(())
 }
 
-/// Every doorbell of a process, and the queue of a pair that it is for.
+/// Every doorbell of a process, and the queue of a pair to ring.
 fn targets(pair: &Pair) -> [(&'static str, u64, u32); 5] {
     [
         ("SQ", doorbell::SQ, pair.a.qp.handle),
@@ -76,7 +76,7 @@ pub(super) fn of_others(setup: &Setup) -> Result<()> {
             "{what} of another's: {before:?} became {after:?}"
         );
     }
-    // The kernel's own.
+    // The kernel's own queues.
     for (what, at) in [
         ("SQ", doorbell::SQ),
         ("RQ", doorbell::RQ),
@@ -119,7 +119,7 @@ pub(super) fn bad_numbers(setup: &Setup) -> Result<()> {
     }
     pair.exchange(&mut setup.rng())
         .context("with the right numbers")?;
-    // One that was right until now.
+    // Numbers that were valid until now.
     let gone = targets(&pair);
     pair.destroy()?;
     for (what, at, number) in gone {
@@ -191,7 +191,7 @@ pub(super) fn bad_indices(setup: &Setup) -> Result<()> {
     others.unharmed()
 }
 
-/// Stores of another width and to other places are ignored and counted.
+/// Stores of another width and to other offsets are ignored and counted.
 pub(super) fn bad_places(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let mut pair = Pair::open(0)?;
@@ -221,8 +221,8 @@ pub(super) fn bad_places(setup: &Setup) -> Result<()> {
     others.unharmed()
 }
 
-/// A process that exits without reading its events leaves nothing to the next owner of its page:
-/// neither its violations, nor a suppressed report.
+/// If a process exits without reading its events, the next owner of its page inherits nothing:
+/// neither violations, nor a suppressed report.
 pub(super) fn the_next_owner(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     for round in 0..20 {
@@ -259,7 +259,7 @@ pub(super) fn a_storm(setup: &Setup) -> Result<()> {
     let before = ctx.counters()?;
     let mut rng = setup.rng();
     for _ in 0..STORM {
-        // No index has the top bits, so none of them hits anything.
+        // No index has the top bits, so no doorbell matches an object.
         ctx.page
             .ring(rng.u64(0..8) * 8, rng.u32(..) | 0xc000, rng.u32(..));
     }
@@ -276,7 +276,7 @@ pub(super) fn a_storm(setup: &Setup) -> Result<()> {
     ] {
         ensure!(rise <= 20, "{rise} {what} for a storm");
     }
-    // Told once, and once more for what came after it was taken.
+    // One event, and another for violations after its count was read.
     let mut sum = told(&ctx)?;
     let mut events = 1;
     while sum < STORM && events < 5 {
@@ -289,7 +289,7 @@ pub(super) fn a_storm(setup: &Setup) -> Result<()> {
         "{STORM} violations, {sum} told in {events} events"
     );
     ensure!(ctx.async_event()?.is_none(), "told of more than there were");
-    // And afterwards as at first.
+    // Afterwards violations are reported as before.
     violates(&ctx, "one more", || ctx.page.ring(0, u32::MAX, 0))?;
     others.unharmed()
 }

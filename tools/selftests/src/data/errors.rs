@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Work requests that the device refuses, each with its status; what was behind them is
-//! flushed; and made new, the same queue pairs work again.
+//! Work requests that the device refuses, each with its status. The requests behind them are
+//! flushed, and after RESET the same queue pairs work again.
 
 use anyhow::ensure;
 use anyhow::Context as _;
@@ -21,7 +21,7 @@ use crate::raw::Mr;
 use crate::raw::Pd;
 use crate::raw::Wqe;
 
-/// A request that has to fail.
+/// A request that must fail.
 struct Wrong {
     what: &'static str,
     wqe: Wqe,
@@ -38,7 +38,7 @@ fn wrong(what: &'static str, status: Status, detail: Detail, wqe: Wqe) -> Wrong 
     }
 }
 
-/// With something changed in its head.
+/// A WQE with a changed head.
 fn spoilt(mut wqe: Wqe, spoil: impl FnOnce(&mut Wqe)) -> Wqe {
     spoil(&mut wqe);
     wqe
@@ -55,7 +55,7 @@ pub(super) fn is_fatal(peer: &Peer, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// Takes the asynchronous events of a context, all of which have to be about these queue pairs.
+/// Reads the asynchronous events of a context, which must all be about these queue pairs.
 fn drain_events(pair: &Pair) -> Result<()> {
     while let Some(event) = pair.a.ctx.async_event()? {
         ensure!(
@@ -67,8 +67,8 @@ fn drain_events(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// Posts each of them between two good ones: the one before succeeds, it fails as said, the one
-/// behind it is flushed. Then the pair is made new and works.
+/// Posts each of them between two valid ones: the first succeeds, the invalid one fails with its
+/// status, the last is flushed. Then the pair is reset and works.
 fn all_fail(setup: &Setup, pair: &mut Pair, all: Vec<Wrong>) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     for Wrong {
@@ -93,7 +93,7 @@ fn all_fail(setup: &Setup, pair: &mut Pair, all: Vec<Wrong>) -> Result<()> {
             got == Some(detail),
             "{what}: {cqe:?} has detail {got:?}, expected {detail:?}"
         );
-        // A request whose length makes no sense hides the ones behind it.
+        // A request with an invalid number of blocks hides the ones behind it.
         if !matches!(detail, Detail::Blocks) {
             a.ends(3, Status::Flush).with_context(context)?;
         }
@@ -216,7 +216,7 @@ impl Regions {
     }
 }
 
-/// Pieces that no region covers: for a buffer of this address, length and key.
+/// SGEs that no region covers, for a buffer of this address, length and key.
 fn bad_pieces(
     addr: u64,
     bytes: u64,
@@ -260,7 +260,7 @@ fn bad_pieces(
         ),
         ("an address of 0", Detail::Range, 0, 8, key),
         (
-            "past the end of the world",
+            "past the end of the address space",
             Detail::Range,
             u64::MAX - 3,
             8,
@@ -284,7 +284,7 @@ pub(super) fn bad_local_keys(setup: &Setup) -> Result<()> {
             detail,
             write.clone().sge(addr, bytes, key),
         ));
-        // The second piece is looked at as well, before the first byte is written.
+        // The second SGE is checked too, before the first byte is written.
         let first = pair.a.with(write, 0, 8);
         all.push(wrong(
             what,
@@ -301,7 +301,7 @@ pub(super) fn bad_local_keys(setup: &Setup) -> Result<()> {
         read,
     ));
     all_fail(setup, &mut pair, all)?;
-    // No bytes: the key is not checked.
+    // With 0 bytes the key is not checked.
     let nothing = Wqe::write(9, remote, rkey).sge(1, 0, 0xffff);
     pair.a.qp.post(&nothing);
     pair.a.done(9).context("an empty piece")?;
@@ -348,7 +348,7 @@ pub(super) fn bad_remote_keys(setup: &Setup) -> Result<()> {
     }
     all_fail(setup, &mut pair, all)?;
 
-    // The queue pair allows what its owner said, whatever the region allows.
+    // The queue pair's access rights apply, whatever the region permits.
     for (access, write) in [
         (QPAIR_ACCESS_REMOTE_READ, true),
         (QPAIR_ACCESS_REMOTE_WRITE, false),
@@ -378,7 +378,7 @@ pub(super) fn bad_remote_keys(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// A receive that is too short, or whose memory may not be written: both sides are told.
+/// A receive that is too short, or whose memory may not be written: both sides get an error.
 pub(super) fn bad_receives(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let mut pair = Pair::open(0)?;
@@ -430,7 +430,7 @@ pub(super) fn bad_receives(setup: &Setup) -> Result<()> {
         drain_events(&pair)?;
         pair.exchange(&mut setup.rng()).with_context(context)?;
     }
-    // A receive may be for nothing but a message of no bytes.
+    // A receive of 0 bytes accepts only messages of 0 bytes.
     pair.b.qp.post_recv(1, &[]);
     pair.a
         .qp
@@ -444,7 +444,7 @@ pub(super) fn bad_receives(setup: &Setup) -> Result<()> {
     others.unharmed()
 }
 
-/// A queue pair receives only from the peer that it names, and a missing peer does not answer.
+/// A queue pair receives only from the peer that it names, and requests to a missing peer fail.
 pub(super) fn nobody_there(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let ctx = Context::open(0)?;

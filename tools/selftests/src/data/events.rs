@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Arming, events, vectors: no completion is missed and no event comes uncalled.
+//! Arming, events, vectors: no completion is missed, and there is no event without an arm.
 //!
-//! That something does *not* come is shown without waiting: events of one EQ come in
-//! order, so when a later event of another CQ on the same vector has come, an earlier
-//! one would have come before it ([`Fence`]).
+//! The absence of an event is shown without waiting: events of one EQ are in order, so when a later
+//! event of another CQ on the same vector has arrived, an earlier one would have arrived before it
+//! ([`Fence`]).
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use crate::raw::Wqe;
 use crate::wait;
 use crate::world;
 
-/// A CQ on vector 0 whose event, when it has come, says that all before it have.
+/// A CQ on vector 0. When its event has arrived, all earlier ones have.
 struct Fence(Peer);
 
 impl Fence {
@@ -45,7 +45,7 @@ impl Fence {
         Ok(Self(peer))
     }
 
-    /// Everything that happened so far has been told.
+    /// Waits until all earlier events have been reported.
     fn pass(&mut self) -> Result<()> {
         self.0.qp.post(&Wqe::new(opcode::NOP, 0xfe));
         self.0.cq.wait_event().context("the fence")?;
@@ -65,7 +65,7 @@ fn nops(peer: &mut Peer, count: u64) -> Result<()> {
         peer.qp.put(&Wqe::new(opcode::NOP, number));
     }
     peer.qp.ring_sq();
-    // They are in the CQ and were not polled.
+    // They are in the CQ and have not been polled.
     let end = peer.cq.head.wrapping_add(count as u32);
     wait::until("completions", || Ok(peer.cq.query()?.producer == end))
 }
@@ -92,14 +92,14 @@ pub(super) fn an_event_for_an_arm(_: &Setup) -> Result<()> {
 pub(super) fn an_arm_that_is_late(_: &Setup) -> Result<()> {
     let (mut peer, mut fence) = alone()?;
     nops(&mut peer, 3)?;
-    // They are there already, so it fires at once; reading one of them leaves others.
+    // They are in the CQ already, so the arm fires at once; reading one of them leaves others.
     for left in (1..=3u64).rev() {
         peer.cq
             .wait_event()
             .with_context(|| format!("an arm with {left} completions there"))?;
         peer.done(3 - left)?;
     }
-    // All are read: nothing to tell.
+    // All have been read: no event.
     peer.cq.arm();
     fence.pass()?;
     ensure!(peer.cq.events()? == 0, "an event for nothing new");
@@ -114,7 +114,7 @@ pub(super) fn no_event_without_an_arm(_: &Setup) -> Result<()> {
     for number in 0..5 {
         peer.done(number)?;
     }
-    // One arm is good for one event.
+    // One arm causes one event.
     peer.cq.arm();
     nops(&mut peer, 1)?;
     wait::readable(peer.cq.eventfd().context("eventfd")?, "the event")?;
@@ -153,7 +153,7 @@ pub(super) fn solicited(_: &Setup) -> Result<()> {
     for number in 0..4 {
         pair.b.done(number)?;
     }
-    // What fails is always told of.
+    // Failures always count as solicited.
     pair.b.cq.arm_solicited();
     pair.b.qp.to(qpair_abi::uapi::QPAIR_QPS_ERROR)?;
     wait::readable(
@@ -177,7 +177,7 @@ pub(super) fn next_is_not_weakened(_: &Setup) -> Result<()> {
         "a later arm for solicited took the earlier one back"
     );
     peer.done(0)?;
-    // The other way round it is strengthened.
+    // The other way round the arm is strengthened.
     peer.cq.arm_solicited();
     peer.cq.arm();
     nops(&mut peer, 1)?;
@@ -189,8 +189,8 @@ pub(super) fn next_is_not_weakened(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Two threads may publish out of order: an index behind the head moves nothing, and an arm
-/// with one fires at once.
+/// Two threads may publish out of order: an index behind the head has no effect, and an arm with
+/// such an index fires at once.
 pub(super) fn an_arm_behind_the_head(_: &Setup) -> Result<()> {
     let (mut peer, _fence) = alone()?;
     nops(&mut peer, 4)?;
@@ -207,7 +207,7 @@ pub(super) fn an_arm_behind_the_head(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Each vector brings its events, and an epoll of them all tells which.
+/// Each vector delivers its events, and an epoll of all eventfds reports which.
 pub(super) fn every_vector(_: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     let pd = Pd::new(&ctx)?;
@@ -243,12 +243,12 @@ pub(super) fn every_vector(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Each side sleeps until the other's message is there: one lost event, and it stands still.
+/// Each side sleeps until the other's message arrives: one lost event stops the exchange.
 pub(super) fn ping_pong(_: &Setup) -> Result<()> {
     const ROUNDS: u64 = 2000;
     let ctx = Context::open(0)?;
     let interrupts = ctx.counter(Counter::Interrupts)?;
-    // The queues hold all receives, so that neither side can meet an empty one.
+    // The queues hold all receives, so that neither side can find an empty RQ.
     let shape = QpShape {
         rq_depth: ROUNDS as u32,
         ..Default::default()
@@ -304,8 +304,8 @@ pub(super) fn ping_pong(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// A process makes a CQ, arms it, completes into it and ends it, as fast as it can, to fill the EQ
-/// with events that were not read.
+/// A process creates a CQ, arms it, completes to it and destroys it, as fast as it can, to fill the
+/// EQ with unread events.
 pub(super) fn overflowing_the_event_queue(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let mut rng = setup.rng();
@@ -347,8 +347,8 @@ pub(super) fn overflowing_the_event_queue(setup: &Setup) -> Result<()> {
     others.unharmed()
 }
 
-/// Many CQs that all have an event on the way, armed again and again, more than once for each
-/// event; then all end at once, and others take their places and get their own events only.
+/// Many CQs with a pending event each, armed repeatedly, more than once for each event; then all
+/// are destroyed at once, and new CQs at their indices get only their own events.
 pub(super) fn queues_that_come_and_go_armed(setup: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     let count = (world::rounds(200, 200) as usize)
@@ -380,7 +380,7 @@ pub(super) fn queues_that_come_and_go_armed(setup: &Setup) -> Result<()> {
             }
         }
         for (cq, qp) in &mut all {
-            // The CQ was not read: an arm fires at once.
+            // The CQ has unread entries: an arm fires at once.
             cq.wait_event()?;
             for _ in 0..5 {
                 ensure!(cq.take()?.status == 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory of every kind, and what a process does to it behind the device's back.
+//! Memory of every kind, and changes to it by the process while the device uses it.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::raw::Wqe;
 use crate::wait;
 use crate::world;
 
-/// The function is behind an IOMMU, so that what it sees is contiguous.
+/// Whether the function is behind an IOMMU, so that its DMA addresses are contiguous.
 fn behind_an_iommu() -> Result<bool> {
     let address = world::function(0)?;
     Ok(std::path::Path::new(&format!("/sys/bus/pci/devices/{address}/iommu_group")).exists())
@@ -46,7 +46,7 @@ fn through(ctx: &Arc<Context>, a: Buffer, b: Buffer, setup: &Setup) -> Result<Pa
     Ok(pair)
 }
 
-/// Sees that there are huge pages of 2 MiB.
+/// Reserves huge pages of 2 MiB, or skips the case.
 fn need_huge_pages(count: i64) -> Result<()> {
     let free = || world::field("/proc/meminfo", "HugePages_Free");
     if free()? < count {
@@ -139,7 +139,7 @@ pub(super) fn shared_memory(setup: &Setup) -> Result<()> {
         other.read(1000, 13) == b"the same page",
         "the mapping lost its file"
     );
-    // What the device writes is in the file.
+    // The device's writes are in the file.
     let mut pair = pair;
     pair.b.memory.write(0, b"by the device");
     let remote = pair.a.memory.addr() + 5000;
@@ -156,7 +156,7 @@ pub(super) fn shared_memory(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Memory that may only be read can be sent from and read by the peer.
+/// The device can send from read-only memory, and the peer can read it.
 pub(super) fn read_only_memory(setup: &Setup) -> Result<()> {
     let mut pair = Pair::open(0)?;
     let memory = Buffer::new(8192)?;
@@ -184,7 +184,7 @@ pub(super) fn read_only_memory(setup: &Setup) -> Result<()> {
     pair.exchange(&mut setup.rng())
 }
 
-/// The pages belong to the device until the region ends, wherever the process's mapping goes.
+/// The pages stay pinned until the region is destroyed, whatever happens to the process's mapping.
 pub(super) fn unmapped_while_in_use(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let pinned = world::pinned_pages()?;
@@ -224,7 +224,7 @@ pub(super) fn unmapped_while_in_use(setup: &Setup) -> Result<()> {
     others.unharmed()
 }
 
-/// A region that ends while the device works on it: after it has ended nothing is written.
+/// A region is destroyed while the device uses it: nothing is written afterwards.
 pub(super) fn deregistered_while_in_use(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let mut rng = setup.rng();
@@ -245,7 +245,7 @@ pub(super) fn deregistered_while_in_use(setup: &Setup) -> Result<()> {
         let which = if rng.bool() { &a.mr } else { &b.mr };
         which.destroy().with_context(|| format!("round {round}"))?;
         if which.arg.handle == b.mr.arg.handle {
-            // From here on the memory is the process's own.
+            // From here on the device must not write the memory.
             b.memory.clear();
             for number in 0..16 {
                 let cqe = a.cq.take()?;
@@ -267,7 +267,7 @@ pub(super) fn deregistered_while_in_use(setup: &Setup) -> Result<()> {
     others.unharmed()
 }
 
-/// The rings' own memory is unmapped under a working queue pair.
+/// The rings' memory is unmapped while the queue pair works.
 pub(super) fn rings_unmapped_while_in_use(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let ctx = Context::open(0)?;
@@ -287,7 +287,7 @@ pub(super) fn rings_unmapped_while_in_use(setup: &Setup) -> Result<()> {
     others.unharmed()
 }
 
-/// After a fork the device's pages are still the parent's, whichever process writes first.
+/// After a fork the pinned pages are still the parent's, whichever process writes first.
 pub(super) fn fork_keeps_the_pages(setup: &Setup) -> Result<()> {
     let mut pair = Pair::open(0)?;
     pair.exchange(&mut setup.rng())?;
@@ -320,13 +320,13 @@ fn levels_of(ctx: &Arc<Context>, pd: &Pd, bytes: usize, setup: &Setup) -> Result
     let mr = Mr::all(pd, &buffer)?;
     let told = mr.query()?;
     mr.destroy()?;
-    // The levels count for nothing if the bytes do not arrive.
+    // The levels are meaningless if the bytes do not arrive.
     let (copy, _between) = Buffer::scattered(bytes, &mut setup.rng())?;
     through(ctx, buffer, copy, setup)?.destroy()?;
     Ok((told.levels, told.page_shift))
 }
 
-/// Without an IOMMU the device sees pages as they are.
+/// Without an IOMMU the device sees physical pages.
 pub(super) fn levels_without_iommu(setup: &Setup) -> Result<()> {
     if behind_an_iommu()? {
         return Err(skip("behind an IOMMU"));
@@ -345,7 +345,7 @@ pub(super) fn levels_without_iommu(setup: &Setup) -> Result<()> {
             "{bytes} scattered bytes: levels and shift {got:?}, expected {expected:?}"
         );
     }
-    // Rings take the same way: a CQ of 64 KiB on scattered pages, an SQ too.
+    // Rings use the same code: a CQ of 64 KiB on scattered pages, and an SQ.
     let (ring, _between) = Buffer::scattered(64 << 10, &mut setup.rng())?;
     let cq = Cq::in_buffer(&ctx, 2048, 0, ring, None)?;
     let told = cq.query()?;
@@ -396,7 +396,7 @@ pub(super) fn levels_with_iommu(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Behind an IOMMU, with a device that knows no larger pages than 4 KiB.
+/// Behind an IOMMU, with a device that supports only pages of 4 KiB.
 pub(super) fn levels_with_small_pages(setup: &Setup) -> Result<()> {
     if !behind_an_iommu()? {
         return Err(skip("not behind an IOMMU"));

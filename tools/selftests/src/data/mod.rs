@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The data path: work requests, doorbells, completions and events, and what the device refuses.
+//! The data path: work requests, doorbells, completions, events and errors.
 
 mod doorbells;
 mod errors;
@@ -14,7 +14,7 @@ mod stops;
 use crate::cases;
 use crate::ktap::Group;
 
-/// What one process does with one device.
+/// One process with one device.
 pub const GROUP: Group = Group {
     name: "data",
     cases: cases![
@@ -71,7 +71,7 @@ pub const GROUP: Group = Group {
     ],
 };
 
-/// How buffer lists come out; each for one kind of guest.
+/// The levels of buffer lists; each case is for one kind of guest.
 pub const LEVELS: Group = Group {
     name: "levels",
     cases: cases![
@@ -81,13 +81,13 @@ pub const LEVELS: Group = Group {
     ],
 };
 
-/// What the machine does to memory that a device uses.
+/// Properties of the machine's memory.
 pub const PLATFORM: Group = Group {
     name: "platform",
     cases: cases![platform::bounce_buffers, platform::memory_above_4g],
 };
 
-/// Many at once.
+/// Many queue pairs or processes at once.
 pub const SCALE: Group = Group {
     name: "scale",
     cases: cases![scale::queue_pairs * 8, scale::processes * 8],

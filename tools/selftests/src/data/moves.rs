@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Every operation moves what it should, and nothing else.
+//! Every operation moves its bytes and no others.
 
 use anyhow::ensure;
 use anyhow::Context as _;
@@ -23,7 +23,7 @@ fn random(rng: &mut fastrand::Rng, bytes: usize) -> Vec<u8> {
     data
 }
 
-/// The peer's memory holds `data` at `at`, and what it held before everywhere else.
+/// The peer's memory has `data` at `at`, and is unchanged elsewhere.
 fn only(peer: &Peer, before: &[u8], at: usize, data: &[u8]) -> Result<()> {
     let now = peer.memory.read(0, before.len());
     ensure!(
@@ -61,7 +61,7 @@ pub(super) fn send_and_receive(setup: &Setup) -> Result<()> {
     b.memory.write(0, &before);
     let data = random(&mut rng, 5000);
     a.memory.write(17, &data);
-    // The receive is longer than the message: the rest stays as it was.
+    // The receive is longer than the message: the rest is unchanged.
     b.receive(2, 333, 10000);
     a.qp.post(&a.with(Wqe::send(1), 17, data.len()));
     let (sent, received) = (a.done(1)?, b.done(2)?);
@@ -119,7 +119,7 @@ pub(super) fn immediate_data(_: &Setup) -> Result<()> {
         cqe.opcode == opcode::RECV && b.memory.read(0, 19) == b"with immediate data",
         "{cqe:?}"
     );
-    // A WRITE with immediate takes a receive, but not its memory.
+    // A WRITE with immediate consumes a receive, but does not write its memory.
     b.receive(3, 0, 64);
     let to = b.memory.addr() + 4096;
     a.qp.post(&a.with(Wqe::write(4, to, b.mr.arg.rkey).imm(0x1234_5678), 5, 9));
@@ -139,7 +139,7 @@ pub(super) fn immediate_data(_: &Setup) -> Result<()> {
         "{:?}",
         b.memory.read(4096, 10)
     );
-    // Without it nothing of the flag.
+    // Without immediate data the flag is clear.
     b.receive(5, 0, 64);
     a.qp.post(&a.with(Wqe::send(6), 0, 1));
     a.done(6)?;
@@ -208,7 +208,7 @@ pub(super) fn inline_data(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Lists of any pieces, in any order, empty ones among them, on both sides.
+/// Lists of any SGEs, in any order, including empty ones, on both sides.
 pub(super) fn lists(setup: &Setup) -> Result<()> {
     let mut rng = setup.rng();
     let ctx = Context::open(0)?;
@@ -243,7 +243,7 @@ pub(super) fn lists(setup: &Setup) -> Result<()> {
             let piece = random(&mut rng, piece_bytes);
             let at = rng.usize(0..a.memory.bytes() - piece.len());
             a.memory.write(at, &piece);
-            // A later piece may lie on an earlier one: what counts is what is there at last.
+            // A later piece may overlap an earlier one: the last write counts.
             wqe = a.with(wqe, at, piece.len());
             data.push((at, piece.len()));
         }
@@ -262,7 +262,7 @@ pub(super) fn lists(setup: &Setup) -> Result<()> {
             );
             continue;
         }
-        // Cut anywhere, into no more pieces than there may be, which do not touch.
+        // Cut anywhere, into at most as many pieces as permitted, with gaps between them.
         let pieces = rng.usize(1..=most_recv);
         let mut cuts: Vec<usize> = (1..pieces).map(|_| rng.usize(0..=data.len())).collect();
         cuts.extend([0, data.len()]);
@@ -314,7 +314,7 @@ pub(super) fn lists(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Around every power of two, from nothing on.
+/// Sizes around every power of two, starting with 0.
 pub(super) fn sizes(setup: &Setup) -> Result<()> {
     let mut rng = setup.rng();
     let ctx = Context::open(0)?;
@@ -348,7 +348,7 @@ pub(super) fn sizes(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// One message of many turns of the core, while another pair gets its turns.
+/// One message that takes many turns of the core, while another pair gets its turns.
 pub(super) fn a_large_message(setup: &Setup) -> Result<()> {
     let mut rng = setup.rng();
     let ctx = Context::open(0)?;
@@ -389,7 +389,7 @@ pub(super) fn a_queue_pair_with_itself(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Peers need not be of one process: what joins them is that each names the other.
+/// Peers may belong to two processes: they are connected because each names the other.
 pub(super) fn two_contexts(setup: &Setup) -> Result<()> {
     let a = Peer::new(&Context::open(0)?, 64 << 10)?;
     let b = Peer::new(&Context::open(0)?, 64 << 10)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the machine does to memory that a device uses. Each case has its own guest in `plan.toml`.
+//! Properties of the machine's memory. Each case has its own guest in `plan.toml`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -20,10 +20,10 @@ use crate::raw::Context;
 use crate::raw::QpShape;
 use crate::world;
 
-/// Where 32 bits of an address end.
+/// The first address of more than 32 bits.
 const FOUR_GIB: u64 = 4 << 30;
 
-/// With `swiotlb=force` a device gets copies of memory. Probe says so, a process cannot open the
+/// With `swiotlb=force` a device uses bounce buffers. Probe warns, a process cannot open the
 /// device, and the kernel's own client works.
 pub(super) fn bounce_buffers(_: &Setup) -> Result<()> {
     let mut log = world::Log::mark()?;
@@ -34,7 +34,7 @@ pub(super) fn bounce_buffers(_: &Setup) -> Result<()> {
     let warned = lines
         .iter()
         .any(|(level, line)| *level == 4 && line.contains("copies of memory"));
-    ensure!(warned, "probe does not say so: {lines:?}");
+    ensure!(warned, "probe does not warn: {lines:?}");
     match Context::open_file(0) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => (),
         other => anyhow::bail!("open gave {other:?}, not EOPNOTSUPP"),
@@ -43,7 +43,7 @@ pub(super) fn bounce_buffers(_: &Setup) -> Result<()> {
     world::put(world::debugfs(0)?.join("loopback"), run)
 }
 
-/// The physical address of each page of a buffer, which has to be there.
+/// The physical address of each page of a buffer, which must be present.
 fn physical(buffer: &Buffer) -> Result<Vec<u64>> {
     const PRESENT: u64 = 1 << 63;
     const FRAME: u64 = (1 << 55) - 1;
@@ -54,15 +54,15 @@ fn physical(buffer: &Buffer) -> Result<Vec<u64>> {
         let mut entry = [0; 8];
         map.read_exact_at(&mut entry, (buffer.addr() + at) / page * 8)?;
         let entry = u64::from_le_bytes(entry);
-        ensure!(entry & PRESENT != 0, "a page is not there");
+        ensure!(entry & PRESENT != 0, "a page is not present");
         found.push((entry & FRAME) * page);
     }
     Ok(found)
 }
 
-/// Memory all of which is above 4 GiB.
+/// Memory that is completely above 4 GiB.
 fn high(bytes: usize) -> Result<Buffer> {
-    /// Tries; what is too low is kept until the end, so that it is not found again.
+    /// Attempts; memory that is too low is kept until the end, so that it is not allocated again.
     const TRIES: usize = 16;
     let mut low = Vec::new();
     for _ in 0..TRIES {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Rings: wrapping, full, shared, and what is in them when their queue pair goes.
+//! Rings: wrapping, full, shared, and with unread entries when their queue pair is destroyed.
 
 use anyhow::ensure;
 use anyhow::Context as _;
@@ -22,7 +22,7 @@ use crate::raw::QpShape;
 use crate::raw::Wqe;
 use crate::wait;
 
-/// A completion says that all before it are done as well.
+/// A completion also completes all unsignalled requests before it.
 pub(super) fn unsignaled(_: &Setup) -> Result<()> {
     let mut pair = Pair::open(0)?;
     let a = &mut pair.a;
@@ -34,7 +34,7 @@ pub(super) fn unsignaled(_: &Setup) -> Result<()> {
     let cqe = a.done(30)?;
     ensure!(cqe.index == 31, "{cqe:?}");
     a.idle()?;
-    // One that fails is told of all the same, and those behind it are flushed.
+    // A failed one is reported although it is unsignalled, and those behind it are flushed.
     a.qp.put(&Wqe::new(opcode::NOP, 40).unsignaled());
     a.qp.put(&Wqe::new(0x7f, 41).unsignaled());
     a.qp.put(&Wqe::new(opcode::NOP, 42).unsignaled());
@@ -44,7 +44,7 @@ pub(super) fn unsignaled(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Many times around every ring, with requests of all lengths.
+/// Wraps every ring many times, with requests of all lengths.
 pub(super) fn wraps(setup: &Setup) -> Result<()> {
     let mut rng = setup.rng();
     let ctx = Context::open(0)?;
@@ -57,7 +57,7 @@ pub(super) fn wraps(setup: &Setup) -> Result<()> {
     let b = Peer::shaped(&ctx, Buffer::new(8192)?, shape)?;
     let Pair { mut a, mut b } = Pair::of(a, b)?;
     for round in 0..2000u64 {
-        // One to four blocks: it wraps in the middle of a request.
+        // One to four blocks: the ring wraps in the middle of a request.
         let data: Vec<u8> = (0..rng.usize(0..=200)).map(|_| rng.u8(..)).collect();
         b.receive(round, 0, 256);
         a.qp.post(&Wqe::send(round).inline(&data));
@@ -166,7 +166,7 @@ pub(super) fn one_cq_for_many(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// What is posted waits until the state lets it go.
+/// Posted requests wait until the state permits their execution.
 pub(super) fn states_and_posts(setup: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     let (mut a, mut b) = (Peer::new(&ctx, 4096)?, Peer::new(&ctx, 4096)?);
@@ -187,7 +187,7 @@ pub(super) fn states_and_posts(setup: &Setup) -> Result<()> {
     a.qp.post(&Wqe::send(2).inline(b"hello"));
     b.done(1)?;
     a.done(2)?;
-    // In SQD nothing new starts; afterwards it goes on.
+    // In SQD nothing new starts; in RTS execution continues.
     a.qp.to(uapi::QPAIR_QPS_SQD)?;
     a.qp.post(&Wqe::new(opcode::NOP, 3));
     let mut other = Pair::new(&ctx)?;
@@ -198,7 +198,7 @@ pub(super) fn states_and_posts(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// A queue pair that ends with completions unread: they can be read, no further ones come, and
+/// A queue pair is destroyed with completions unread: they can be read, no further ones follow, and
 /// its number and its CQ can be used again.
 pub(super) fn unread_completions(setup: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
@@ -215,7 +215,7 @@ pub(super) fn unread_completions(setup: &Setup) -> Result<()> {
             qp.put(&Wqe::new(opcode::NOP, round << 32 | u64::from(number)));
         }
         qp.ring_sq();
-        // Some time in between: from before the first to after the last.
+        // At a random time, from before the first to after the last.
         let wanted = rng.u32(0..=count);
         wait::until("completions", || {
             Ok(cq.query()?.producer.wrapping_sub(produced) >= wanted)
@@ -251,7 +251,7 @@ pub(super) fn unread_completions(setup: &Setup) -> Result<()> {
             cq.publish();
         }
     }
-    // The same by RESET, and both queues.
+    // The same with RESET, and for both queues.
     let mut pair = Pair::new(&ctx)?;
     pair.a.receive(1, 0, 64);
     pair.a.receive(2, 0, 64);

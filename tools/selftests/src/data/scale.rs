@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Many at once.
+//! Many queue pairs or processes at once.
 
 use anyhow::ensure;
 use anyhow::Context as _;
@@ -16,7 +16,7 @@ use crate::raw::Context;
 use crate::raw::QpShape;
 use crate::raw::Wqe;
 
-/// 256 queue pairs that all have something to do at the same time.
+/// 256 queue pairs that all have work at the same time.
 pub(super) fn queue_pairs(setup: &Setup) -> Result<()> {
     const PAIRS: usize = 128;
     const BYTES: usize = 16 << 10;
@@ -57,7 +57,7 @@ pub(super) fn queue_pairs(setup: &Setup) -> Result<()> {
                 .with(Wqe::write(EACH, remote, pair.b.mr.arg.rkey), 0, BYTES);
             pair.a.qp.put(&write);
         }
-        // None has begun; now all do.
+        // None has started; now all do.
         for pair in &pairs {
             pair.a.qp.ring_sq();
         }
@@ -83,7 +83,7 @@ pub(super) fn queue_pairs(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Eight processes, each with a pair of its own; one of two is done earlier and starts again.
+/// Eight processes, each with a pair of its own; every second one ends earlier and starts again.
 pub(super) fn processes(setup: &Setup) -> Result<()> {
     let mut children = Vec::new();
     for number in 0..8u64 {
@@ -93,7 +93,7 @@ pub(super) fn processes(setup: &Setup) -> Result<()> {
             for life in 0..lives {
                 let mut pair = Pair::open(0)?;
                 for round in 0..100 / lives {
-                    let place = || format!("process {number}, life {life}, round {round}");
+                    let place = || format!("process {number}, start {life}, round {round}");
                     pair.exchange(&mut rng).with_context(place)?;
                 }
             }
@@ -106,7 +106,7 @@ pub(super) fn processes(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// Two functions: each is its own world.
+/// Two functions are independent of each other.
 pub(super) fn two_devices(setup: &Setup) -> Result<()> {
     if !std::path::Path::new(&Context::path(1)).exists() {
         return Err(skip("needs two devices"));
@@ -117,7 +117,7 @@ pub(super) fn two_devices(setup: &Setup) -> Result<()> {
         one.exchange(&mut rng)?;
         two.exchange(&mut rng)?;
     }
-    // What is the number of one there is a handle of nothing, or of another thing, here.
+    // A number of one function is no handle, or the handle of another object, on the other.
     for (ours, theirs) in [(&one, &two), (&two, &one)] {
         let foreign = theirs.a.mr.arg.lkey;
         if ours.a.mr.arg.lkey != foreign && ours.b.mr.arg.lkey != foreign {
@@ -132,7 +132,7 @@ pub(super) fn two_devices(setup: &Setup) -> Result<()> {
             ensure!(result == Err(nix::errno::Errno::ENOENT), "{result:?}");
         }
     }
-    // One ends, the other goes on.
+    // One context is closed, the other goes on.
     drop(one);
     two.exchange(&mut rng)?;
     works(0, &mut rng)?;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What stops a queue pair, and what comes back from it: flushes, receivers that are not ready,
-//! garbage, a completion queue without room.
+//! Stopped queue pairs: flushes, receivers that are not ready, garbage, a CQ overrun.
 
 use anyhow::ensure;
 use anyhow::Context as _;
@@ -27,8 +26,8 @@ use crate::raw::Wqe;
 use crate::wait;
 use crate::world;
 
-/// To the error state by hand: everything that was posted comes back, in order, flushed; and
-/// so does what is posted from then on.
+/// MODIFY to the error state: all posted requests are flushed in order, and so are those that are
+/// posted afterwards.
 pub(super) fn flushed(setup: &Setup) -> Result<()> {
     let mut pair = Pair::open(0)?;
     for number in 0..20 {
@@ -56,7 +55,7 @@ pub(super) fn flushed(setup: &Setup) -> Result<()> {
     pair.a.ends(200, Status::Flush)?;
     pair.a.qp.post(&Wqe::new(opcode::NOP, 201));
     pair.a.ends(201, Status::Flush)?;
-    // Its peer notices when it sends.
+    // The peer gets an error when it sends.
     pair.b.qp.post(&Wqe::send(1).inline(b"anybody there?"));
     pair.b.ends(1, Status::RetryExceeded)?;
     pair.renew()?;
@@ -65,7 +64,7 @@ pub(super) fn flushed(setup: &Setup) -> Result<()> {
 
 pub(super) fn no_receive_posted(setup: &Setup) -> Result<()> {
     let mut pair = Pair::open(0)?;
-    // RNR retry is 0: told at once.
+    // RNR retry is 0: fails at once.
     pair.a.qp.post(&Wqe::send(1).inline(b"too early"));
     pair.a.ends(1, Status::RnrRetryExceeded)?;
     is_fatal(&pair.a, "no receive")?;
@@ -82,7 +81,7 @@ pub(super) fn no_receive_posted(setup: &Setup) -> Result<()> {
     );
     pair.a.ends(2, Status::RnrRetryExceeded)?;
     pair.renew()?;
-    // A plain WRITE needs none.
+    // A WRITE without immediate needs no receive.
     pair.a
         .qp
         .post(&Wqe::write(3, remote, pair.b.mr.arg.rkey).inline(b"x"));
@@ -96,8 +95,8 @@ fn small(rng: &mut fastrand::Rng, bits: u32) -> u64 {
     rng.u64(0..1 << bits)
 }
 
-/// Random bits in the rings and in the doorbells of a process: whatever they mean, others do not
-/// notice, and it can be ended.
+/// Random bits in the rings and in the doorbells of a process: whatever they cause, other processes
+/// are not affected, and the process can end.
 pub(super) fn garbage_in_the_rings(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let mut rng = setup.rng();
@@ -106,7 +105,7 @@ pub(super) fn garbage_in_the_rings(setup: &Setup) -> Result<()> {
         let mut pair = Pair::new(&ctx)?;
         let keys = [pair.a.mr.arg.lkey, pair.b.mr.arg.rkey, rng.u32(..)];
         for _ in 0..rng.u32(1..40) {
-            // Mostly something that could be a request, with a field or two spoilt.
+            // Mostly an almost valid request, with one or two wrong fields.
             let mut wqe = Wqe::new(rng.u8(0..6), rng.u64(..));
             wqe.head.remote_addr = pair.b.memory.addr().wrapping_add(small(&mut rng, 20));
             wqe.head.rkey = keys[rng.usize(0..3)];
@@ -150,8 +149,8 @@ pub(super) fn garbage_in_the_rings(setup: &Setup) -> Result<()> {
     others.unharmed()
 }
 
-/// A CQ that is too small for what is posted: its queue pairs stop, their process gets the event,
-/// and no other process notices.
+/// A CQ that is too small for the posted requests: its queue pairs stop, their process gets the
+/// event, and no other process is affected.
 pub(super) fn completion_queue_overrun(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let ctx = Context::open(0)?;
@@ -193,12 +192,12 @@ pub(super) fn completion_queue_overrun(setup: &Setup) -> Result<()> {
             state_name(qp.state()?)
         );
     }
-    // What was written is whole.
+    // The entries that were written are complete.
     for number in 0..u64::from(cq.depth) {
         let cqe = cq.poll().context("a completion is missing")?;
         ensure!(cqe.wr_id == number && cqe.status == 0, "{cqe:?}");
     }
-    // It takes no completion any more: nothing comes to life on it.
+    // The CQ is dead: no queue pair can be used on it again.
     for qp in &mut qps {
         qp.reset()?;
         let revived = qp.connect(qp.handle);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! No starvation: other processes on the same EQ cost a well-behaved one at most half of its share.
 //!
-//! There are two, so a share is half of what the process does while it has the device to itself:
-//! beside one that sleeps, or, where the other never leaves the CPU, beside one that computes. It
-//! has to get half of that. Both are measured in turns, a few of each, in one run; only the ratio
-//! counts.
+//! There are two processes, so a share is half of the process's rate while it has the device to
+//! itself: beside a sleeping process or, if the other process never leaves the CPU, beside one that
+//! computes. It must get half of that. Both rates are measured in turns, several times each, in one
+//! run; only the ratio counts.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -40,12 +40,12 @@ use crate::raw::Wqe;
 use crate::wait;
 use crate::world;
 
-/// How long the process is looked at, each time.
+/// The length of each measurement.
 const LOOK: Duration = Duration::from_millis(300);
-/// How often, beside the one and beside the other, in turns.
+/// The number of measurements beside each of the two, in turns.
 const LOOKS: u32 = 6;
 
-/// A process that behaves: some CQs on vector 0, each armed, told of, read.
+/// A well-behaved process: some CQs on vector 0, each armed, signalled, read.
 struct Victim(Vec<Loop>);
 
 impl Victim {
@@ -56,13 +56,13 @@ impl Victim {
         all.collect::<Result<_>>().map(Self)
     }
 
-    /// One event of each.
+    /// One event of each CQ.
     fn round(&mut self) -> Result<()> {
         self.0.iter_mut().for_each(Loop::begin);
         self.0.iter_mut().try_for_each(Loop::finish)
     }
 
-    /// Events a second, in a look at it.
+    /// Events a second, in one measurement.
     fn speed(&mut self) -> Result<f64> {
         let (start, mut events) = (Instant::now(), 0);
         while start.elapsed() < LOOK {
@@ -72,7 +72,8 @@ impl Victim {
         Ok(events as f64 / start.elapsed().as_secs_f64())
     }
 
-    /// Its speed beside what `other` starts is half of its share beside a harmless process.
+    /// Checks that its rate beside the process that `other` starts is at least half of its share
+    /// beside a harmless process.
     fn share(&mut self, what: &str, other: impl Fn() -> Result<Child>, than: Than) -> Result<()> {
         let (mut harmless, mut beside) = (0.0, 0.0);
         self.round()?;
@@ -96,7 +97,7 @@ impl Victim {
     }
 }
 
-/// A process that does nothing to the device.
+/// A process that does not use the device.
 #[derive(Clone, Copy, Debug)]
 enum Than {
     Sleeps,
@@ -117,7 +118,7 @@ impl Than {
     }
 }
 
-/// Starts a process, and returns when it says that it is at work.
+/// Starts a process, and returns when it reports that it is running.
 fn started(work: impl FnOnce(&Link) -> Result<()>) -> Result<Child> {
     let child = Child::start(work)?;
     child.link().hear().context("starting a process")?;
@@ -138,8 +139,8 @@ fn flood() -> Result<Child> {
     Ok(child)
 }
 
-/// A CQ with completions without end, and 255 that have one each: all of those are told of, again
-/// and again, and a poll never does more than its budget.
+/// A CQ with endless completions, and 255 CQs with one each: all of those are signalled,
+/// repeatedly, and no poll exceeds its budget.
 pub(super) fn a_flood_and_255_others(_: &Setup) -> Result<()> {
     let _kept = Kept::all()?;
     let cqs = 255.min(Context::open(0)?.info.quota_cq as usize - 8);
@@ -158,7 +159,7 @@ pub(super) fn a_flood_and_255_others(_: &Setup) -> Result<()> {
             child.kill()?;
         }
         let after = look()?;
-        // One may be under way, at each end.
+        // One poll may be in progress at each end.
         let (polls, completions) = (after.0 - before.0 + 2, after.1 - before.1);
         ensure!(
             completions <= polls * budget,
@@ -171,7 +172,7 @@ pub(super) fn a_flood_and_255_others(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// A process that has armed all it may and never looks: it gets one event for each CQ.
+/// A process that has armed all CQs and never polls gets one event for each CQ.
 pub(super) fn one_that_never_polls(_: &Setup) -> Result<()> {
     const CQS: u64 = 64;
     const EACH: u64 = 8;
@@ -194,7 +195,7 @@ pub(super) fn one_that_never_polls(_: &Setup) -> Result<()> {
     victim.share("one that never polls", sleeper, Than::Sleeps)?;
     let before = of_eq(0, "events")?;
     let mut child = sleeper()?;
-    // What came before the fence has been told.
+    // All events before the fence have been reported.
     victim.round()?;
     let events = of_eq(0, "events")? - before;
     child.kill()?;
@@ -207,8 +208,8 @@ pub(super) fn one_that_never_polls(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// A process that has a completion in each CQ and arms them over and over: a CQ has one event in
-/// the EQ, and the next when the head has passed it.
+/// A process that has a completion in each CQ and arms them repeatedly: a CQ has one event in the
+/// EQ, and the next when the head has passed it.
 pub(super) fn one_that_arms_without_end(_: &Setup) -> Result<()> {
     const CQS: usize = 4;
     const ROUNDS: u64 = 200;
@@ -231,7 +232,7 @@ pub(super) fn one_that_arms_without_end(_: &Setup) -> Result<()> {
     victim.share("one that arms without end", arms, Than::Computes)?;
     ensure!(of_eq(0, "lost")? == lost, "interrupts were lost");
 
-    // Of one reading: the EQ goes on between two.
+    // From one read of the table: the EQ changes between two reads.
     let look = || -> Result<(u64, u64)> {
         let eq = eqs()?.swap_remove(0);
         Ok((eq["events"], eq["heads"] + eq["unmasks"]))
@@ -245,7 +246,7 @@ pub(super) fn one_that_arms_without_end(_: &Setup) -> Result<()> {
     child.kill()?;
     let own = ROUNDS * victim.0.len() as u64;
     let events = after.0 - before.0 - own;
-    // One head update may be under way at each end.
+    // One head update may be in progress at each end.
     let heads = after.1 - before.1 + 2;
     ensure!(
         events > 0 && events <= heads * CQS as u64,
@@ -257,13 +258,14 @@ pub(super) fn one_that_arms_without_end(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Under a flood for much longer than a CPU may be busy with one thing, each CPU still runs others.
+/// During a flood that lasts much longer than the soft lockup threshold, each CPU still runs other
+/// tasks.
 pub(super) fn no_cpu_locks_up(_: &Setup) -> Result<()> {
     const THRESHOLD: &str = "/proc/sys/kernel/watchdog_thresh";
     /// `TAINT_SOFTLOCKUP`.
     const LOCKED_UP: u64 = 1 << 14;
     let before = world::text(THRESHOLD)?;
-    // A CPU is locked up after twice as many seconds.
+    // The threshold of a soft lockup is twice as many seconds.
     world::put(THRESHOLD, "1")?;
     let drill = || -> Result<u64> {
         let mut child = flood()?;
@@ -294,18 +296,18 @@ const POSTED: u32 = 16;
 /// Queue pairs of one doorbell page, each with large WRITEs to itself.
 struct Busy {
     cq: Cq,
-    /// Where the CQ's ring is.
+    /// The address of the CQ's ring.
     ring: u64,
     qps: Vec<Qp>,
-    /// The one work request of all of them.
+    /// The work request of all of them.
     write: Wqe,
     _kept: (Buffer, Mr, Pd),
 }
 
 impl Busy {
-    /// `count` queue pairs that have nothing to do yet.
+    /// `count` queue pairs without work.
     fn new(count: usize, bytes: usize) -> Result<Self> {
-        /// No entry is overwritten while a case runs.
+        /// So many that no entry is overwritten while a case runs.
         const ENTRIES: u32 = 1 << 14;
         let ctx = Context::open(0)?;
         let pd = Pd::new(&ctx)?;
@@ -343,7 +345,7 @@ impl Busy {
         }
     }
 
-    /// Posts one for each that is done.
+    /// Posts one for each completed one.
     fn go_on(&mut self) -> Result<()> {
         while let Some(cqe) = self.cq.poll() {
             ensure!(cqe.status == 0, "{cqe:?}");
@@ -356,8 +358,8 @@ impl Busy {
     }
 }
 
-/// A command waits for one turn of a queue pair at most, however many are busy. QUERY DEVICE
-/// writes the device's count of turns as it is when the command is done.
+/// A command waits for at most one turn of a queue pair, however many are busy. QUERY DEVICE writes
+/// the device's count of turns at the time of its execution.
 pub(super) fn commands_beside_busy_queue_pairs(_: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let other = Context::open(0)?;
@@ -391,10 +393,10 @@ pub(super) fn commands_beside_busy_queue_pairs(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// A READ beside queue pairs of another process with large messages waits for one turn of
-/// theirs. It reads their CQ, so it finds what was completed before it.
+/// A READ beside queue pairs of another process with large messages waits for one of their page
+/// turns. It reads their CQ, so it finds the completions written before it.
 pub(super) fn a_read_beside_large_messages(_: &Setup) -> Result<()> {
-    /// Entries of the CQ that are read: more than a turn of each queue pair writes.
+    /// Entries of the CQ to read: more than the queue pairs write in a turn each.
     const WINDOW: usize = 128;
     let bytes_per_turn = 64 << 10;
     let mut host = Host::call()?;

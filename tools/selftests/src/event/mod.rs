@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The event path: which CPU an interrupt goes to, how many there are, and that each gets its
-//! share.
+//! The event path: the CPUs of interrupts, moderation, and fairness.
 
 mod fair;
 mod moderation;
@@ -35,7 +34,7 @@ pub const VECTORS: Group = Group {
     ],
 };
 
-/// What may be turned.
+/// Settings of moderation and of polls.
 pub const TUNING: Group = Group {
     name: "tuning",
     cases: cases![
@@ -47,7 +46,7 @@ pub const TUNING: Group = Group {
     ],
 };
 
-/// Which CQs share an EQ.
+/// Fairness between CQs on one EQ.
 pub const FAIR: Group = Group {
     name: "fair",
     cases: cases![
@@ -100,7 +99,7 @@ impl Loop {
         Ok(())
     }
 
-    /// One completion, told by an event.
+    /// One completion, reported by an event.
     fn turn(&mut self) -> Result<()> {
         self.begin();
         self.finish()
@@ -128,7 +127,7 @@ fn of_eq(eq: u32, column: &str) -> Result<u64> {
     line.get(column).copied().context("no such column")
 }
 
-/// What a file of the device in debugfs says.
+/// Reads a file of the device in debugfs.
 fn knob(name: &str) -> Result<String> {
     Ok(world::text(world::debugfs(0)?.join(name))?
         .trim()
@@ -140,7 +139,7 @@ fn set_knob(name: &str, value: &str) -> Result<()> {
     world::put(world::debugfs(0)?.join(name), value)
 }
 
-/// What may be turned, as it was; so it is again in the end.
+/// Saved settings, restored on drop.
 struct Kept(Vec<(&'static str, String)>);
 
 impl Kept {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What may be turned while it runs: moderation, and how polls go.
+//! Settings that can change at run time: moderation and polls.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
@@ -22,7 +22,7 @@ use crate::raw::Pd;
 use crate::wait;
 use crate::world;
 
-/// What can be said is read back in its long form, and nonsense changes nothing.
+/// Valid settings are read back in their long form, and invalid ones change nothing.
 pub(super) fn modes(_: &Setup) -> Result<()> {
     let _kept = Kept::all()?;
     for (said, read) in [
@@ -67,10 +67,10 @@ pub(super) fn modes(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// How often what another poll may disturb is tried.
+/// Attempts of a measurement that another poll may disturb.
 const TRIES: usize = 5;
 
-/// A fixed count collects exactly so many events; fewer come when the time is over.
+/// A fixed count collects exactly that many events; fewer are reported when the time is over.
 pub(super) fn fixed_collects(_: &Setup) -> Result<()> {
     let _kept = Kept::all()?;
     let ctx = Context::open(0)?;
@@ -80,7 +80,7 @@ pub(super) fn fixed_collects(_: &Setup) -> Result<()> {
     for _ in 0..8 {
         loops.push(Loop::in_domain(&ctx, &pd, vector)?);
     }
-    // A command's own completion would be an event more on EQ 0, so what is asked is asked before.
+    // A command's completion would be another event on EQ 0, so the commands run before.
     for (count, begun, least, most) in [
         (8, 8, 1, 2),
         (4, 8, 1, 3),
@@ -91,8 +91,8 @@ pub(super) fn fixed_collects(_: &Setup) -> Result<()> {
         set_knob("moderation", &format!("fixed {count} 60000"))?;
         let asked = if vector == 0 { 3 } else { 0 };
         let mut seen = Vec::new();
-        // A poll that was asked for by something else, and is late, takes events that no
-        // interrupt has told of; that may be so once, but not always.
+        // A late poll with another cause may consume events before their interrupt; that may happen
+        // once, but not always.
         while !seen
             .last()
             .is_some_and(|came| (least..=most + asked).contains(came))
@@ -114,7 +114,7 @@ pub(super) fn fixed_collects(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Rounds of eight events on a vector while `body` runs.
+/// Runs rounds of eight events on a vector while `body` runs.
 fn under_load(vector: u32, body: impl FnOnce(&AtomicU64) -> Result<()>) -> Result<()> {
     let ctx = Context::open(0)?;
     let pd = Pd::new(&ctx)?;
@@ -142,7 +142,7 @@ fn under_load(vector: u32, body: impl FnOnce(&AtomicU64) -> Result<()>) -> Resul
     })
 }
 
-/// Interrupts and events of an EQ until so many rounds more are done.
+/// Interrupts and events of an EQ during this many more rounds.
 fn measure(vector: u32, rounds: &AtomicU64, more: u64) -> Result<(u64, u64)> {
     let look =
         || -> Result<(u64, u64)> { Ok((of_eq(vector, "interrupts")?, of_eq(vector, "events")?)) };
@@ -152,25 +152,25 @@ fn measure(vector: u32, rounds: &AtomicU64, more: u64) -> Result<(u64, u64)> {
     Ok((after.0 - before.0, after.1 - before.1))
 }
 
-/// A busy EQ is moderated, and no other one is; interrupts become fewer.
+/// A busy EQ is moderated, and no other EQ is; the number of interrupts falls.
 pub(super) fn adaptive_follows_the_load(_: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let _kept = Kept::all()?;
     let vector = Context::open(0)?.info.vectors - 1;
     set_knob("moderation", "off")?;
-    // A device that is slower than the driver, so that each event has an interrupt of its own.
+    // A device that is slower than the driver, so that each event has its own interrupt.
     host.set(0, "wqe-ns", 300_000)?;
     let drill = || {
         under_load(vector, |rounds| {
             let (interrupts, events) = measure(vector, rounds, 50)?;
             ensure!(of_eq(vector, "count")? == 0, "moderated although it is off");
-            // Far less than this load makes, so that there is something to collect.
+            // Far below this load, so that there are events to collect.
             set_knob("moderation", "adaptive 200")?;
             wait::until(
                 "moderation of a busy EQ",
                 || Ok(of_eq(vector, "count")? > 2),
             )?;
-            // It is there when it has found the count, which takes it some looks.
+            // The controller needs several samples to find the count.
             let mut seen = Vec::new();
             loop {
                 let (fewer, same) = measure(vector, rounds, 50)?;
@@ -222,10 +222,10 @@ pub(super) fn interrupts_have_a_ceiling(_: &Setup) -> Result<()> {
             "{free:.0} interrupts a second are no load"
         );
         set_knob("moderation", &format!("adaptive {TARGET}"))?;
-        // It collects first, as far as these eight go, and then holds them.
+        // The controller first collects up to these eight events, and then limits the rate.
         let mut held = free;
         wait::until("interrupts below the ceiling", || {
-            // A trial of the controller's may be below it for once.
+            // A trial of the controller may be below the limit once.
             for _ in 0..3 {
                 held = speed(100)?;
                 if held > 1.1 * CAP as f64 {
@@ -241,8 +241,8 @@ pub(super) fn interrupts_have_a_ceiling(_: &Setup) -> Result<()> {
     })
 }
 
-/// Every small value, and those around each power of two up to the depth of the EQ; of them every
-/// third where the detectors see few.
+/// Every small value, and the values around each power of two up to the depth of the EQ; a third
+/// of them in a brief run on a debug kernel.
 fn values(most: u32) -> Vec<u32> {
     let mut values: Vec<u32> = (1..=16).collect();
     let mut power = 32;
@@ -255,8 +255,8 @@ fn values(most: u32) -> Vec<u32> {
     values.into_iter().step_by(every).collect()
 }
 
-/// n, k, budget and moderation at all of these values, each changed while events are on their way
-/// and the kernel's own queue pairs move data and verify it.
+/// n, k, budget and moderation at all of these values, each changed while events are pending and
+/// the kernel's own queue pairs move and verify data.
 pub(super) fn values_change_while_running(setup: &Setup) -> Result<()> {
     let _kept = Kept::all()?;
     let mut rng = setup.rng();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Vectors: how many, on which CPU, and what becomes of them when CPUs come and go.
+//! Vectors: their number, their CPUs, and CPU hotplug.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,7 +40,7 @@ fn online() -> Result<Vec<u32>> {
     list(&world::text(format!("{CPUS}/online"))?)
 }
 
-/// The interrupt of a vector, and how often each CPU has had it.
+/// The interrupt of a vector, and its count on each CPU.
 fn interrupt(vector: u32) -> Result<(u32, BTreeMap<u32, u64>)> {
     let text = world::text("/proc/interrupts")?;
     let mut lines = text.lines();
@@ -69,7 +69,7 @@ fn cpus_of(vector: u32, name: &str) -> Result<Vec<u32>> {
     list(&world::text(format!("/proc/irq/{irq}/{name}"))?)
 }
 
-/// Puts a vector on a CPU, as an administrator does.
+/// Sets a vector's affinity, as an administrator does.
 fn place(vector: u32, cpus: &[u32]) -> Result<()> {
     let (irq, _) = interrupt(vector)?;
     let cpus: Vec<String> = cpus.iter().map(ToString::to_string).collect();
@@ -79,7 +79,7 @@ fn place(vector: u32, cpus: &[u32]) -> Result<()> {
     )
 }
 
-/// Each vector has a CPU, the CPUs that are online in turn.
+/// Whether the vectors are spread over the online CPUs in turn.
 fn spread(vectors: u32) -> Result<bool> {
     let online = online()?;
     for vector in 0..vectors {
@@ -91,8 +91,8 @@ fn spread(vectors: u32) -> Result<bool> {
     Ok(true)
 }
 
-/// One for each CPU that may come and four at the least, as far as the device has them; a request
-/// for one more fails.
+/// One vector for each possible CPU and at least four, as far as the device has them; a request for
+/// one more fails.
 pub(super) fn as_many_as_wanted(_: &Setup) -> Result<()> {
     let has = Host::call()?.get(0, "eqs")? as u32;
     let possible = list(&world::text(format!("{CPUS}/possible"))?)?.len() as u32;
@@ -120,7 +120,7 @@ pub(super) fn as_many_as_wanted(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Each vector comes to CPUs that are online.
+/// Whether each vector is on online CPUs.
 fn reachable(vectors: u32) -> Result<bool> {
     let online = online()?;
     for vector in 0..vectors {
@@ -132,13 +132,13 @@ fn reachable(vectors: u32) -> Result<bool> {
     Ok(true)
 }
 
-/// The interrupts are spread over the CPUs that are online, and come there.
+/// The interrupts are spread over the online CPUs, and are delivered there.
 pub(super) fn one_cpu_each(_: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     ensure!(spread(ctx.info.vectors)?, "not spread over the CPUs");
     for vector in 0..ctx.info.vectors.min(8) {
         let mut events = Loop::new(&ctx, vector)?;
-        // One that was moved may still come to its old CPU once.
+        // A moved interrupt may still reach its old CPU once.
         events.turn()?;
         events.turn()?;
         let (_, before) = interrupt(vector)?;
@@ -158,8 +158,7 @@ pub(super) fn one_cpu_each(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// An interrupt that gets lost is found within moments, on the last EQ, one in the middle, and the
-/// first.
+/// The driver soon detects a lost interrupt: on the last EQ, one in the middle, and the first.
 pub(super) fn lost_interrupts(_: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let ctx = Context::open(0)?;
@@ -179,7 +178,7 @@ pub(super) fn lost_interrupts(_: &Setup) -> Result<()> {
             "no interrupt was lost on vector {vector}"
         );
         ensure!(of_eq(vector, "lost")? == before + 1, "it was not counted");
-        // And then as before, by interrupts.
+        // Afterwards events are delivered by interrupts again.
         events.turn()?;
         ensure!(
             of_eq(vector, "lost")? == before + 1,
@@ -190,7 +189,7 @@ pub(super) fn lost_interrupts(_: &Setup) -> Result<()> {
         .lines()?
         .into_iter()
         .any(|(_, text)| text.contains("qpair") && text.contains("interrupt"));
-    ensure!(told, "the log has no word of a lost interrupt");
+    ensure!(told, "the log does not report a lost interrupt");
     Ok(())
 }
 
@@ -203,7 +202,7 @@ fn switch(cpu: u32, on: bool) -> Result<()> {
     .with_context(|| format!("CPU {cpu}"))
 }
 
-/// CPUs that are switched on again whatever happens.
+/// CPUs that are switched on again on drop.
 struct Guard(Vec<u32>);
 
 impl Drop for Guard {
@@ -214,7 +213,7 @@ impl Drop for Guard {
     }
 }
 
-/// Vectors that are put back where they were, whatever happens.
+/// Vectors whose affinity is restored on drop.
 struct Places(Vec<(u32, Vec<u32>)>);
 
 impl Drop for Places {
@@ -225,12 +224,12 @@ impl Drop for Places {
     }
 }
 
-/// Longer than the driver needs to look at everything once.
+/// Longer than the interval of the driver's check for lost interrupts.
 const LOOK: Duration = Duration::from_millis(1500);
 
-/// Under load each CPU but the first goes and returns: events go on, without one that only the
-/// check for lost interrupts has found. The kernel keeps each vector on a CPU that is there, and
-/// the driver moves none: a vector that was put somewhere stays there.
+/// Under load each CPU but the first goes offline and online: events go on, and the check for lost
+/// interrupts finds none. The kernel keeps each vector on an online CPU, and the driver moves none:
+/// an affinity that was set is kept.
 pub(super) fn cpus_come_and_go(_: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     let vectors = ctx.info.vectors;
@@ -248,11 +247,11 @@ pub(super) fn cpus_come_and_go(_: &Setup) -> Result<()> {
     let affinities = (0..vectors).map(|vector| Ok((vector, affinity(vector)?)));
     let _places = Places(affinities.collect::<Result<_>>()?);
     let guard = Guard(cpus.clone());
-    // CPU 0 does not go; what is put there is moved by nothing.
+    // CPU 0 stays online, so a vector on it must not move.
     let placed = vectors - 1;
     place(placed, &[0])?;
     let (stop, turns) = (AtomicBool::new(false), AtomicU64::new(0));
-    // Some of them, on each vector or on the last ones.
+    // Some CQs, on each vector or on the last ones.
     let mut loops = Vec::new();
     for vector in vectors.saturating_sub(8)..vectors {
         loops.push(Loop::new(&ctx, vector)?);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is done with an open file: each ioctl, and `open`, `mmap`, `read`, `close`.
+//! Operations of an open file: each ioctl, and `open`, `mmap`, `read`, `close`.
 
 use anyhow::ensure;
 use anyhow::Context as _;
@@ -22,12 +22,12 @@ use crate::raw::Qp;
 use crate::raw::QpShape;
 use crate::wait;
 
-/// The set-up of what needs none.
+/// The set-up of operations that need none.
 fn nothing() -> Result<()> {
     Ok(())
 }
 
-/// Ends what may have ended already: the call that ends it may fail before it and after it.
+/// Accepts that an object is already destroyed: its destroy may fail before or after taking effect.
 fn ended<T>(result: Result<T, Errno>) -> Result<()> {
     match result {
         Ok(_) | Err(Errno::ENOENT) => Ok(()),
@@ -63,7 +63,7 @@ pub(super) fn creates(setup: &Setup) -> Result<()> {
         |()| Ok(Pd::new(&ctx)?),
         |(), pd| Ok(pd.map_or(Ok(()), |pd| pd.destroy())?),
     )?;
-    // Its ring is memory that was not touched before: pinning has to get it.
+    // Its ring is untouched memory: pinning must allocate it.
     faults.try_all(
         "CREATE_CQ",
         6,
@@ -80,8 +80,8 @@ pub(super) fn creates(setup: &Setup) -> Result<()> {
     )
 }
 
-/// Regions with one block, with a table of pages, and with tables of tables, where the list of
-/// their pages is made in one piece and in several.
+/// Regions with one block, with a table of pages, and with tables of tables, whose list of pages is
+/// allocated in one piece and in several.
 pub(super) fn regions(setup: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     let pd = Pd::new(&ctx)?;
@@ -92,7 +92,7 @@ pub(super) fn regions(setup: &Setup) -> Result<()> {
         ("REG_MR of 600 pages", 10, 600),
     ] {
         let (memory, _between) = Buffer::scattered(pages * page_size(), &mut setup.rng())?;
-        // The pages are there, and stay: only the driver's own steps are points.
+        // The pages are present and stay: only the driver's own steps are fault points.
         faults.settle_here()?;
         faults.try_all(
             name,
@@ -111,7 +111,7 @@ pub(super) fn changes_and_ends(setup: &Setup) -> Result<()> {
     let memory = Buffer::new(page_size())?;
     let new_qp = || Qp::new(&pd, &cq, &cq, QpShape::default());
     let mut faults = Faults::new(setup)?;
-    // The change may have been made where its result cannot be written back.
+    // The change may have taken effect although its result cannot be written back.
     faults.try_all(
         "MODIFY_QP",
         2,
@@ -180,7 +180,7 @@ pub(super) fn files(setup: &Setup) -> Result<()> {
     drop(file);
     let ctx = Context::open(0)?;
     faults.settle_here()?;
-    // An event that could not be given out is there for the next `read`.
+    // An event that could not be copied to the process stays for the next `read`.
     let event = || match ctx.async_event()? {
         Some(event) if event.kind == QPAIR_EVENT_DOORBELL_VIOLATION => Ok(()),
         other => anyhow::bail!("read gave {other:?}"),
@@ -190,7 +190,7 @@ pub(super) fn files(setup: &Setup) -> Result<()> {
         1,
         || {
             ctx.page.ring(0, u32::MAX, 0);
-            wait::readable(ctx.fd(), "word of a violation").map(drop)
+            wait::readable(ctx.fd(), "the event of a violation").map(drop)
         },
         |()| event(),
         |(), read| {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Each allocation and each user copy of an operation fails in turn, and nothing stays behind.
+//! Each allocation and each user copy of an operation fails in turn, and nothing leaks.
 //!
-//! `nth` is how; an operation is one call of `Faults::try_all` or `Faults::try_some`: a name, the
-//! least number of points, set-up, call, tear-down. Debug kernel only.
+//! `nth` has the mechanism. An operation is one call of `Faults::try_all` or `Faults::try_some`: a
+//! name, the minimum number of points, set-up, call, teardown. Debug kernel only.
 
 mod ioctls;
 mod nth;

@@ -2,15 +2,15 @@
 //! Fault injection by `/proc/self/fail-nth`: the Nth point that the calling task passes fails once.
 //!
 //! A point is an allocation or a user copy. Only those with a function of the module on the stack
-//! count, so that neither the test's own system calls nor the rest of the kernel take part. Three
-//! kinds are left out: those with a function of kmemleak's, whose records are no part of the
-//! driver; entries of `/proc`, as the kernel goes on where an interrupt has no files there, and
-//! warns when it removes them; and nodes of trees, without which dma-debug switches itself off.
+//! count, so that neither the test's own system calls nor the rest of the kernel are affected.
+//! Three kinds are excluded: those with a function of kmemleak, whose records are not part of the
+//! driver; entries of `/proc`, since the kernel continues without an interrupt's files there, and
+//! warns when it removes them; and nodes of trees, without which dma-debug disables itself.
 //!
-//! An operation is done once with a number that is never reached, which says how many points it
-//! has. Then it is done again and again, and another point fails each time. After each the state
-//! is what it was before: pinned pages, the driver's tables, its DMA memory and mappings, the
-//! device's own objects. kmemleak looks for lost memory when the guest ends.
+//! An operation runs once with a number that is never reached, to count its points. Then it runs
+//! once for each point, which fails. After each run the state must be as before: pinned pages, the
+//! driver's tables, its DMA memory and mappings, the device's own objects. kmemleak checks for
+//! leaks when the guest ends.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -34,7 +34,7 @@ use crate::world::Baseline;
 
 const DEBUG: &str = "/sys/kernel/debug";
 const CACHES: &str = "/sys/kernel/slab";
-/// Entries of `/proc`, and nodes of trees: dma-debug gives up where it gets none.
+/// Entries of `/proc`, and nodes of trees: dma-debug disables itself without them.
 const SPARED: [&str; 2] = ["proc_dir_entry", "radix_tree_node"];
 const KINDS: [&str; 3] = ["failslab", "fail_page_alloc", "fail_usercopy"];
 /// More points than any operation has.
@@ -48,12 +48,12 @@ pub fn fail_every_point() {
     EVERY.store(true, Ordering::Relaxed);
 }
 
-/// What an operation must leave as it was.
+/// The state that an operation must restore.
 #[derive(Debug, PartialEq, Eq)]
 struct Level {
-    /// Objects that the device has.
+    /// Objects of the device.
     objects: u64,
-    /// DMA mappings and coherent memory that the driver has; none where it is not bound.
+    /// DMA mappings and coherent memory of the driver; none if it is not bound.
     held: i64,
 }
 
@@ -72,7 +72,7 @@ impl Tally {
     }
 }
 
-/// The mechanism, and the state that every operation returns to.
+/// The mechanism, and the state that every operation must restore.
 pub(super) struct Faults {
     nth: File,
     rng: fastrand::Rng,
@@ -81,13 +81,13 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// Switches injection on for the points of the module, and takes the state as it is now.
+    /// Enables injection for the points of the module, and records the present state.
     pub(super) fn new(setup: &Setup) -> Result<Self> {
         Self::as_deep_as(setup, 32)
     }
 
-    /// As [`Self::new`], for points that are called by the module itself or a few frames further
-    /// on. Those deep in the kernel's own code are left out.
+    /// As [`Self::new`], for points that the module calls directly or through a few frames. Points
+    /// deep in the kernel's own code are excluded.
     pub(super) fn near(setup: &Setup) -> Result<Self> {
         Self::as_deep_as(setup, 10)
     }
@@ -135,17 +135,17 @@ impl Faults {
         })
     }
 
-    /// Takes the state as it is now for that which every operation returns to.
+    /// Records the present state as the one that every operation must restore.
     pub(super) fn settle_here(&mut self) -> Result<()> {
         self.level = Level::take()?;
         self.before = Baseline::take()?;
         Ok(())
     }
 
-    /// Fails each point of an operation that has at least `least`; see the module.
+    /// Fails each point of an operation with at least `least` points; see the module.
     ///
-    /// `call` is what points are counted in. `tear_down` gets what it made, if it succeeded, and
-    /// has to leave the state as it was before `set_up`.
+    /// Points are counted in `call`. `tear_down` gets its result, if it succeeded, and must restore
+    /// the state before `set_up`.
     pub(super) fn try_all<T, R>(
         &mut self,
         name: &str,
@@ -155,7 +155,7 @@ impl Faults {
         tear_down: impl FnMut(T, Option<R>) -> Result<()>,
     ) -> Result<()> {
         let tally = self.try_some(name, least, u32::MAX, set_up, call, tear_down)?;
-        // One point may be one that the kernel goes on without.
+        // A single point may be one that the kernel can do without.
         ensure!(
             least < 2 || tally.refused() > 0,
             "no failure of {name} reached its caller"
@@ -163,8 +163,8 @@ impl Faults {
         Ok(())
     }
 
-    /// As [`Self::try_all`], of one with many points: no more than `most`, at equal distances from
-    /// where the seed says; all of them with `--every-point`.
+    /// As [`Self::try_all`], for an operation with many points: at most `most`, at equal distances
+    /// from a start given by the seed; all of them with `--every-point`.
     pub(super) fn try_some<T, R>(
         &mut self,
         name: &str,
@@ -187,7 +187,8 @@ impl Faults {
             faults.settled()?;
             Ok((left, errno))
         };
-        // The first makes what is made once and stays, as tables that only grow; the second counts.
+        // The first run makes allocations that remain, such as tables that only grow; the second
+        // counts the points.
         let mut left = 0;
         for nth in [0, NEVER] {
             let (rest, errno) = once(self, nth).with_context(|| format!("{name}, no failure"))?;
@@ -217,7 +218,7 @@ impl Faults {
                 Some(Errno::EFAULT) => tally.efault += 1,
                 Some(errno) => bail!("{name}: {errno} where point {nth} failed"),
             }
-            // The number of points varies by a few. A sample ends with the last that was counted.
+            // The number of points varies by a few. A sample ends with the last counted point.
             if !every && nth + step > points {
                 break;
             }
@@ -229,13 +230,13 @@ impl Faults {
             "{failed} of {points} points of {name} failed"
         );
         say(&format!(
-            "{name}: {points} points, {failed} failed: {} ENOMEM, {} EFAULT, {} done all the same",
+            "{name}: {points} points, {failed} failed: {} ENOMEM, {} EFAULT, {} succeeded",
             tally.enomem, tally.efault, tally.done
         ));
         Ok(tally)
     }
 
-    /// Has the `nth` point from now on fail; 0 is none.
+    /// Makes the `nth` point from now on fail; 0 is none.
     fn arm(&self, nth: u32) -> Result<()> {
         self.nth
             .write_at(nth.to_string().as_bytes(), 0)
@@ -243,7 +244,7 @@ impl Faults {
             .context("writing fail-nth")
     }
 
-    /// How many points were left; 0 if one has failed.
+    /// The number of points left; 0 if one has failed.
     fn disarm(&self) -> Result<u32> {
         let mut bytes = [0; 16];
         let count = self
@@ -255,7 +256,7 @@ impl Faults {
         text.trim().parse().context("fail-nth")
     }
 
-    /// Waits until the state is that of before.
+    /// Waits until the recorded state is restored.
     fn settled(&mut self) -> Result<()> {
         self.before.settled()?;
         let mut now = None;
@@ -271,9 +272,9 @@ impl Faults {
 }
 
 impl Level {
-    /// Opens the line to the host anew: an open port does not survive a suspend.
+    /// Opens the port to the host anew: an open port does not survive a suspend.
     fn take() -> Result<Self> {
-        // Of a device without a driver there is no such file.
+        // A device without a driver has no such file.
         let held = match world::debugfs(0) {
             Ok(folder) => world::field(&folder.join("device").to_string_lossy(), "dma-held")?,
             Err(_) => 0,
@@ -295,7 +296,7 @@ pub(super) fn errno_of(error: &anyhow::Error) -> Option<Errno> {
     root.downcast_ref().copied().or_else(by_io)
 }
 
-/// Where the code of the module is: first address, and the one past the end.
+/// The address range of the module's code: first address, and the one past the end.
 fn text_of_the_module() -> Result<(u64, u64)> {
     let modules = world::text("/proc/modules")?;
     let words = modules
@@ -311,8 +312,8 @@ fn text_of_the_module() -> Result<(u64, u64)> {
     Ok((start, start + bytes.parse::<u64>()?))
 }
 
-/// Where the functions of kmemleak are that the allocators call: they stand side by side, and its
-/// own allocations come from them alone.
+/// The address range of the kmemleak functions that the allocators call: they are adjacent, and
+/// kmemleak allocates only in them.
 fn text_of_kmemleak() -> Result<(u64, u64)> {
     let symbols = world::text("/proc/kallsyms")?;
     let address = |wanted: &str| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Operations on the whole device: its debug files, loopback runs, reset, sleep, probe, unbind.
+//! Operations of the whole device: its debug files, loopback runs, reset, sleep, probe, unbind.
 
 use std::path::Path;
 
@@ -45,7 +45,7 @@ pub(super) fn debug_files(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Runs with several CQs, whose queue pairs are connected two by two, and each with itself.
+/// Runs with several CQs, with queue pairs that are connected in pairs, or each with itself.
 pub(super) fn loopback(setup: &Setup) -> Result<()> {
     let mut faults = Faults::new(setup)?;
     let file = world::debugfs(0)?.join("loopback");
@@ -119,7 +119,7 @@ pub(super) fn sleep(setup: &Setup) -> Result<()> {
     slept
 }
 
-/// What a function without a driver must not have.
+/// Checks that a function has no remains of a driver.
 fn is_bare(address: &str) -> Result<()> {
     for path in [
         format!("/sys/bus/pci/devices/{address}/driver"),
@@ -133,9 +133,9 @@ fn is_bare(address: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the PCI core says where it has no memory for the record of a BAR, for the domain of the
-/// interrupts, or for their descriptors. Where this was the truth the last probe, of which nothing
-/// fails, would say it as well.
+/// The errors of the PCI core without memory for the record of a BAR, for the domain of the
+/// interrupts, or for their descriptors. If one of them had another cause, the last probe, without
+/// a failure, would return it as well.
 const OF_THE_CORE: [Errno; 3] = [Errno::EBUSY, Errno::ENODEV, Errno::ENOSPC];
 
 pub(super) fn probe(setup: &Setup) -> Result<()> {
@@ -164,7 +164,7 @@ pub(super) fn probe(setup: &Setup) -> Result<()> {
         },
     )?;
     ensure!(tally.refused() > 0, "no failure reached its caller");
-    // Taking the driver away never fails.
+    // Unbind never fails.
     faults.try_some(
         "unbind",
         0,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Taking a driver from its device, a device from its bus, a module from the kernel; and putting
-//! them back.
+//! Unbinds and binds the driver, removes and rescans the device, unloads and loads the module.
 
 use std::fs::File;
 use std::path::Path;
@@ -19,36 +18,36 @@ use crate::world;
 
 const MODULE: &str = "/qpair/qpair.ko";
 
-/// Takes the driver from the function.
+/// Unbinds the driver from the function.
 pub(crate) fn unbind(address: &str) -> Result<()> {
     world::put(format!("{}/unbind", world::DRIVER), address)
 }
 
-/// Gives it back, and waits for its file; gives the number of that.
+/// Binds the driver, and waits for the device file; returns its number.
 pub(crate) fn bind(address: &str) -> Result<usize> {
     world::put(format!("{}/bind", world::DRIVER), address)?;
     appeared(address)
 }
 
-/// Takes the function from its bus.
+/// Removes the function from its bus.
 pub(super) fn remove(address: &str) -> Result<()> {
     world::put(format!("/sys/bus/pci/devices/{address}/remove"), "1")
 }
 
-/// Looks for it again, and waits for its file.
+/// Rescans the bus, and waits for the device file.
 pub(super) fn rescan(address: &str) -> Result<usize> {
     world::put("/sys/bus/pci/rescan", "1")?;
     appeared(address)
 }
 
-/// Resets device 0, which works. So its next failure is the first one for the driver, which mends
-/// it without a pause.
+/// Resets device 0, which works. So the driver counts its next failure as the first, and recovers
+/// without a pause.
 pub(super) fn forget_failures() -> Result<()> {
     let address = world::function(0)?;
     world::put(format!("/sys/bus/pci/devices/{address}/reset"), "1")
 }
 
-/// Waits until the function has a driver and a file; gives the number of that.
+/// Waits until the function has a driver and a device file; returns the file's number.
 pub(crate) fn appeared(address: &str) -> Result<usize> {
     wait::for_some(&format!("a device file for {address}"), || {
         for entry in std::fs::read_dir("/sys/class/misc")? {
@@ -56,7 +55,7 @@ pub(crate) fn appeared(address: &str) -> Result<usize> {
             let Some(Ok(number)) = name.strip_prefix("qpair").map(str::parse::<usize>) else {
                 continue;
             };
-            // It may go while we look at it.
+            // It may disappear meanwhile.
             if world::function(number).is_ok_and(|it| it == address)
                 && Path::new("/dev").join(&name).exists()
             {
@@ -67,7 +66,7 @@ pub(crate) fn appeared(address: &str) -> Result<usize> {
     })
 }
 
-/// Waits until the function is no more on its bus.
+/// Waits until the function is no longer on its bus.
 pub(super) fn disappeared(address: &str) -> Result<()> {
     let path = format!("/sys/bus/pci/devices/{address}");
     wait::until(&format!("the end of {address}"), || {
@@ -75,19 +74,19 @@ pub(super) fn disappeared(address: &str) -> Result<()> {
     })
 }
 
-/// Removes the module; `EAGAIN` while something has it.
+/// Removes the module; `EAGAIN` while it is in use.
 pub(super) fn remove_module() -> Result<(), Errno> {
     nix::kmod::delete_module(c"qpair", DeleteModuleFlags::O_NONBLOCK)
 }
 
-/// Loads it again, and waits for the device.
+/// Loads the module, and waits for the device.
 pub(super) fn load_module(address: &str) -> Result<usize> {
     let file = File::open(MODULE).context(MODULE)?;
     nix::kmod::finit_module(&file, c"", ModuleInitFlags::empty()).context("loading the module")?;
     appeared(address)
 }
 
-/// PCI addresses of all functions that the driver is for, with a driver or without.
+/// PCI addresses of all functions with the device's IDs, with a driver or without.
 fn functions() -> Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/sys/bus/pci/devices")? {
@@ -102,15 +101,15 @@ fn functions() -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Brings the driver back to its devices, should a case have left it without: so that one
-/// that failed does not take all others with it.
+/// Binds the driver to its devices again if a case has left it unbound, so that one failure does
+/// not fail all later cases.
 pub(crate) fn restore() -> Result<()> {
     let all = functions()?;
     let files = |count: usize| (0..count).all(|it| Path::new(&Context::path(it)).exists());
     if !all.is_empty() && files(all.len()) {
         return usable(all.len());
     }
-    ktap::say("bringing the driver back to its devices");
+    ktap::say("binding the driver to its devices again");
     if !Path::new("/sys/module/qpair").exists() {
         let file = File::open(MODULE).context(MODULE)?;
         nix::kmod::finit_module(&file, c"", ModuleInitFlags::empty())
@@ -119,7 +118,7 @@ pub(crate) fn restore() -> Result<()> {
     if all.is_empty() {
         world::put("/sys/bus/pci/rescan", "1")?;
     }
-    // From the first on, so that they get the first numbers.
+    // In order, so that they get the first numbers.
     let all = functions()?;
     for address in &all {
         let _ = unbind(address);
@@ -131,7 +130,7 @@ pub(crate) fn restore() -> Result<()> {
     usable(all.len())
 }
 
-/// Waits until they can be opened, or never can: they may be in the middle of a reset.
+/// Waits until they can be opened, or are dead: they may be in the middle of a reset.
 fn usable(count: usize) -> Result<()> {
     for device in 0..count {
         let what = format!("a usable {}", Context::path(device));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A thread hangs in a page fault in the middle of an ioctl, for ever: no other task may wait for
-//! it, least of all the removal of the device.
+//! A thread blocks forever in a page fault in the middle of an ioctl: no other task may wait for
+//! it, in particular not the removal of the device.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::raw::Pd;
 use crate::wait;
 use crate::world;
 
-/// Where the kernel touches memory of the process.
+/// The point at which the kernel accesses the process's memory.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Argument,
@@ -47,7 +47,7 @@ const PLACES: [Place; 6] = [
     Place::ReceiveQueue,
 ];
 
-/// Calls an ioctl that has to touch the endless memory.
+/// Calls an ioctl that must access the blocking memory.
 fn call(
     place: Place,
     ctx: &Arc<Context>,
@@ -115,8 +115,9 @@ fn call(
     }
 }
 
-/// Hangs a thread, says so, waits for the word to let it go; then the thread has to fail, as the
-/// device is gone. Where it hung with nothing left to do but to write its answer, it succeeds.
+/// Blocks a thread, reports it to the parent, and waits for the message to release it; then the
+/// call must fail, since the device is gone. If the thread blocked while writing its result, the
+/// call succeeds.
 fn hang(place: Place, device: usize, link: &Link) -> Result<()> {
     let ctx = Context::open(device)?;
     let (pd, cq) = (Pd::new(&ctx)?, Cq::new(&ctx, 64)?);
@@ -136,7 +137,7 @@ fn hang(place: Place, device: usize, link: &Link) -> Result<()> {
         endless.caught()?;
         link.tell(1)?;
         link.hear()?;
-        // Others of the same process can ask.
+        // Other threads of the same process can make calls.
         is_dead(&ctx, Errno::ENODEV)?;
         endless.release()?;
         let result = thread
@@ -154,8 +155,8 @@ fn hang(place: Place, device: usize, link: &Link) -> Result<()> {
     })
 }
 
-/// The device goes while a thread hangs: it goes at once, and the thread, should it ever come
-/// back, is told so.
+/// The device is unbound while a thread is blocked: unbind returns at once, and the thread's call
+/// fails when it resumes.
 pub(super) fn hung_in_an_ioctl(setup: &Setup) -> Result<()> {
     let address = world::function(0)?;
     let mut device = 0;
@@ -178,18 +179,18 @@ pub(super) fn hung_in_an_ioctl(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// A `read` hangs where it would write: other users of the file are not blocked, and the event
-/// comes when the memory does.
+/// A `read` blocks while it copies its result: other users of the file are not blocked, and the
+/// event is delivered when the memory is available.
 pub(super) fn hung_in_a_read(setup: &Setup) -> Result<()> {
     const EVENT: usize = size_of::<qpair_async_event>();
     let mut others = Bystander::new(0, setup.rng())?;
     let ctx = Context::open(0)?;
     ctx.page.ring(0, u32::MAX, 0);
-    wait::readable(ctx.fd(), "word of a violation")?;
+    wait::readable(ctx.fd(), "the event of a violation")?;
     let endless = Endless::new(4096)?;
     let mut other = Child::start(|link| {
         link.hear()?;
-        ensure!(ctx.async_event()?.is_none(), "two were told of one event");
+        ensure!(ctx.async_event()?.is_none(), "one event was read twice");
         Ok(())
     })?;
     std::thread::scope(|scope| {
@@ -209,7 +210,7 @@ pub(super) fn hung_in_a_read(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// The process is killed while a thread hangs: nothing of it stays.
+/// The process is killed while a thread is blocked: nothing leaks.
 pub(super) fn hung_while_killed(setup: &Setup) -> Result<()> {
     let before = world::Baseline::take()?;
     for place in PLACES {

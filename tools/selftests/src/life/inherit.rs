@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Files that outlive the process that opened them: fork, passing on, exit.
+//! Files that outlive the process that opened them: fork, descriptor passing, exit.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -49,7 +49,7 @@ pub(super) fn fork_without_doorbells(setup: &Setup) -> Result<()> {
     pair.exchange(&mut setup.rng()).context("the parent's own")
 }
 
-/// A child does what it likes with the parent's context, and the parent with its own.
+/// A child can use the parent's context, and the parent its own.
 pub(super) fn fork_with_open_files(setup: &Setup) -> Result<()> {
     let mut pair = Pair::open(0)?;
     let ctx = pair.a.ctx.clone();
@@ -71,7 +71,7 @@ pub(super) fn fork_with_open_files(setup: &Setup) -> Result<()> {
             world::charged_kib()? > 0,
             "what a child pins is not charged to it"
         );
-        // The parent's region, ended by the child: charged to the parent, given back to the parent.
+        // The child destroys the parent's region: the charge of the parent is reverted.
         let before = world::charged_kib()?;
         pair.b.mr.destroy()?;
         ensure!(
@@ -79,7 +79,7 @@ pub(super) fn fork_with_open_files(setup: &Setup) -> Result<()> {
             "a child got what its parent had been charged"
         );
         link.tell(1)?;
-        // What it does not end itself stays with the context.
+        // Objects that the child does not destroy stay in the context.
         link.hear().map(drop)
     })?;
     child.link().hear()?;
@@ -100,16 +100,16 @@ pub(super) fn fork_with_open_files(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// The parent ends, and the child has the context: it lives on.
+/// The parent exits, and the child has the context, which stays alive.
 pub(super) fn fork_outlives_the_parent(setup: &Setup) -> Result<()> {
     let mut child = Child::start(|link| {
         let mut pair = Pair::open(0)?;
         pair.exchange(&mut setup.rng())?;
         let ctx = pair.a.ctx.clone();
-        // Its parent does not wait for it: it is reparented to the run, which does.
+        // Its parent does not wait for it: it is reparented to the test runner, which does.
         let grandchild = Child::start(|to_parent| {
             to_parent.tell(1)?;
-            // The parent's end is told by the end of its pipe.
+            // The end of the channel reports the parent's exit.
             ensure!(to_parent.hear().is_err(), "the parent said something");
             let again = ctx.again()?;
             ensure!(
@@ -122,7 +122,7 @@ pub(super) fn fork_outlives_the_parent(setup: &Setup) -> Result<()> {
             link.tell(7)
         })?;
         grandchild.link().hear()?;
-        // Its end is not ours to wait for.
+        // This process does not wait for its end.
         grandchild.leave();
         Ok(())
     })?;
@@ -132,7 +132,7 @@ pub(super) fn fork_outlives_the_parent(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// An open file goes over a socket to a process that is no relative; its first owner ends.
+/// An open file is sent over a socket to an unrelated process; its first owner exits.
 pub(super) fn passed_to_another_process(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let mut giver = Child::start(|link| {
@@ -158,16 +158,16 @@ pub(super) fn passed_to_another_process(setup: &Setup) -> Result<()> {
     giver.done()?;
     ours.exchange(&mut setup.rng())
         .context("after the giver has ended")?;
-    // The giver's memory is gone with it; its objects can be ended, and memory pinned for a process
-    // that has exited is not charged back to another.
+    // The sender's memory is gone with it; its objects can be destroyed, and the charge of an
+    // exited process is not reverted for another one.
     crate::raw::destroy(&ctx, uapi::QPAIR_NR_DESTROY_QP, handle)
         .context("the giver's queue pair")?;
     drop((ours, ctx));
     others.unharmed()
 }
 
-/// On the way and never taken; in a socket that is on its own way. Only the collector of sockets
-/// ends such a context.
+/// The file is in flight and never received, in a socket that is in flight itself. Only the garbage
+/// collector of sockets closes such a context.
 pub(super) fn passed_in_a_circle(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     for circle in [false, true] {
@@ -182,13 +182,13 @@ pub(super) fn passed_in_a_circle(setup: &Setup) -> Result<()> {
         let with = [ControlMessage::ScmRights(&fds)];
         nix::sys::socket::sendmsg::<()>(one.as_raw_fd(), &data, &with, MsgFlags::empty(), None)?;
         drop((pair, one, two));
-        // The collector works when the next socket is closed.
+        // The garbage collector runs when the next socket is closed.
         drop(UnixStream::pair()?);
     }
     others.unharmed()
 }
 
-/// Ends in the middle of everything: with work in its queues, armed, with events unread.
+/// Exits in the middle of its work: with requests in its queues, armed, with events unread.
 pub(super) fn exit_without_a_word(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     for round in 0..world::rounds(50, 50) {
@@ -207,10 +207,10 @@ pub(super) fn exit_without_a_word(setup: &Setup) -> Result<()> {
             }
             pair.a.qp.ring_sq();
             pair.b.qp.post(&Wqe::new(opcode::NOP, 1));
-            // And something to be told of.
+            // And a pending event.
             pair.a.ctx.page.ring(doorbell::SQ, u32::MAX, 0);
             if round % 2 == 0 {
-                // Closed by hand, with the memory still there.
+                // Closed explicitly, while the memory is still mapped.
                 drop(pair);
             }
             Ok(())

@@ -21,8 +21,8 @@ use crate::world;
 use crate::world::Baseline;
 use crate::world::MemoryTrend;
 
-/// A process under load is killed, again and again, and everything that it had comes back. A round
-/// takes 0.1 s, or 0.8 s under the detectors.
+/// A process under load is killed repeatedly, and all its resources are freed. A round takes 0.1 s,
+/// or 0.8 s under the detectors.
 pub(super) fn at_random_moments(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let mut rng = setup.rng();
@@ -37,7 +37,7 @@ pub(super) fn at_random_moments(setup: &Setup) -> Result<()> {
         for work in &works {
             children.push(work.start(0, rng.u64(..)).with_context(place)?);
         }
-        // A moment, not a wait: whatever they are at then is what is cut short.
+        // A random delay, not a wait: it interrupts the processes at any point of their work.
         std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
         for child in &mut children {
             child.kill().with_context(place)?;
@@ -52,7 +52,7 @@ pub(super) fn at_random_moments(setup: &Setup) -> Result<()> {
     trend.check()
 }
 
-/// A peer that lives in another process, until it is killed.
+/// A peer in another process, until it is killed.
 fn other_side(link: &Link) -> Result<()> {
     let mut peer = Peer::new(&Context::open(0)?, 64 << 10)?;
     link.tell(u64::from(peer.qp.handle))?;
@@ -64,7 +64,7 @@ fn other_side(link: &Link) -> Result<()> {
     peer.qp.connect(link.hear()? as u32)?;
     peer.qp.ring_rq();
     link.tell(1)?;
-    // Takes what comes, for ever.
+    // Receives forever.
     loop {
         let Some(cqe) = peer.cq.poll() else { continue };
         peer.cq.publish();
@@ -72,8 +72,8 @@ fn other_side(link: &Link) -> Result<()> {
     }
 }
 
-/// One of two processes that are connected is killed: the other gets its statuses, and goes on
-/// with a new peer.
+/// One of two connected processes is killed: the other gets error statuses, and continues with a
+/// new peer.
 pub(super) fn peer(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let mut rng = setup.rng();
@@ -90,7 +90,7 @@ pub(super) fn peer(setup: &Setup) -> Result<()> {
         ours.qp.connect(theirs).with_context(place)?;
         child.link().tell(u64::from(ours.qp.handle))?;
         child.link().hear().with_context(place)?;
-        // Messages without bytes and writes with many, so that any of them may be cut.
+        // Messages without bytes and large writes, so that any of them may be interrupted.
         let mut next = 0;
         let mut dead = false;
         let kill_at = rng.u64(1..200);
@@ -114,7 +114,7 @@ pub(super) fn peer(setup: &Setup) -> Result<()> {
             let cqe = ours.cq.take().with_context(place)?;
             outstanding -= 1;
             let status = Status::from_code(cqe.status);
-            // Its region ends before its queue pair or after it, as the kernel likes.
+            // The kernel may destroy its region before its queue pair or after it.
             let expected = match status {
                 Some(Status::Success) => true,
                 Some(
@@ -130,7 +130,7 @@ pub(super) fn peer(setup: &Setup) -> Result<()> {
             };
             ensure!(expected, "{}: {cqe:?}", place());
         }
-        // Whatever was lost, one more says that the peer is gone.
+        // If all were completed, one more request fails because the peer is gone.
         if ours.qp.state()? == qpair_abi::uapi::QPAIR_QPS_RTS {
             ours.qp.post(&Wqe::write(9, addr, key).inline(b"x"));
             ours.ends(9, Status::RetryExceeded).with_context(place)?;

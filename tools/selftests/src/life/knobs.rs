@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The device misbehaves, as only QEMU can make it: late interrupts, failing commands, garbage in
-//! its entries, stops, disappearance.
+//! QEMU makes the device misbehave: late interrupts, failing commands, garbage in its entries,
+//! stops, disappearance.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -40,13 +40,13 @@ use crate::world;
 use crate::world::Baseline;
 use crate::world::MemoryTrend;
 
-/// What QEMU says of the device and what the driver says of it is the same.
+/// QEMU and the driver report the same counters.
 pub(super) fn counters(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let mut pair = Pair::open(0)?;
     pair.exchange(&mut setup.rng())?;
     let from_driver = pair.a.ctx.counters()?;
-    // Those that asking for them does not change.
+    // Counters that the query itself does not change.
     for counter in [
         Counter::SendBytes,
         Counter::WriteBytes,
@@ -99,7 +99,7 @@ pub(super) fn stalled_core(setup: &Setup) -> Result<()> {
     let before = host.get(0, "send-wqes")?;
     host.set(0, "stall", true)?;
     pair.a.qp.post(&Wqe::new(opcode::NOP, 1));
-    // QEMU has seen the doorbell when it answers for its count.
+    // QEMU has processed the doorbell when it returns the count.
     let stalled = host.get(0, "send-wqes")?;
     let idle = pair.a.idle();
     host.set(0, "stall", false)?;
@@ -113,12 +113,13 @@ pub(super) fn stalled_core(setup: &Setup) -> Result<()> {
     pair.exchange(&mut setup.rng())
 }
 
-/// A create that gets no answer may have been done: the device may use the memory until the reset.
+/// A create without a completion may have been executed: the device may use the memory until the
+/// reset.
 pub(super) fn unanswered_create(setup: &Setup) -> Result<()> {
     const PAGES: i64 = 256;
     let mut host = Host::call()?;
     let before = Baseline::take()?;
-    // The reset may come at once, and takes the memory back; not every time.
+    // The reset may happen at once and free the memory, but not every time.
     let end = Instant::now() + wait::patience();
     loop {
         let ctx = Context::open(0)?;
@@ -149,14 +150,14 @@ pub(super) fn unanswered_create(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// A device that answers is slow, not fatal: of four commands the last is answered 16 seconds
-/// after it was posted.
+/// A device that completes commands is slow, not fatal: the last of four commands completes 16
+/// seconds after it was posted.
 pub(super) fn slow_commands(setup: &Setup) -> Result<()> {
     const FILES: u64 = 4;
-    // The first has to be answered in 10 seconds, those included until all are posted.
+    // The first must complete in 10 seconds, including the time until all are posted.
     const EACH_NS: u64 = 4_000_000_000;
     let mut host = Host::call()?;
-    // A file has one call at a time.
+    // A file permits one call at a time.
     let files = contexts(FILES as usize)?;
     host.set(0, "stall", true)?;
     let before = host.get(0, "sq-doorbells")?;
@@ -197,8 +198,8 @@ fn asleep() -> Result<usize> {
     Ok(count)
 }
 
-/// More threads are in commands than the admin queue has slots when the device falls silent: all
-/// of them return, whatever becomes of the device.
+/// More threads wait for commands than the admin queue has slots when the device stops responding:
+/// all calls return, whatever happens to the device.
 pub(super) fn more_waiters_than_slots(setup: &Setup) -> Result<()> {
     const SLOTS: u64 = 32;
     const THREADS: usize = 72;
@@ -234,7 +235,8 @@ pub(super) fn more_waiters_than_slots(setup: &Setup) -> Result<()> {
         }
         drop(files);
         let device = if unbinds {
-            // It returns as one that was plugged in: the commands in its SQ went with its power.
+            // The device returns as after a hot plug: the commands in its SQ were lost with its
+            // power.
             host.set(0, "restart", true)?;
             host.set(0, "vanish", false)?;
             devices::rescan(&address)?
@@ -249,7 +251,7 @@ pub(super) fn more_waiters_than_slots(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Each command fails once, wherever it stands in its ioctl: nothing is left of it.
+/// Each command fails once, at any place in its ioctl: nothing is left behind.
 pub(super) fn failing_commands(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let mut others = Bystander::new(0, setup.rng())?;
@@ -280,7 +282,7 @@ pub(super) fn failing_commands(setup: &Setup) -> Result<()> {
         call().with_context(|| format!("{what} without a failure"))?;
         host.set(0, "fail-command", 1)?;
         let result = call();
-        // What is answered without a command has not failed.
+        // A call without a command does not fail.
         let left = host.get(0, "fail-command")?;
         host.set(0, "fail-command", 0)?;
         ensure!(
@@ -300,7 +302,7 @@ pub(super) fn failing_commands(setup: &Setup) -> Result<()> {
     others.unharmed()
 }
 
-/// Garbage in the kernel's completion queue: it gives nothing, and what is real comes through.
+/// Garbage in the kernel's completion queue is ignored, and real completions are delivered.
 pub(super) fn garbage_completions(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let mut rng = setup.rng();
@@ -326,7 +328,7 @@ pub(super) fn garbage_completions(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Garbage in every event queue: events of queues that are not there, of kinds that are not known.
+/// Garbage in every event queue: events of nonexistent queues, of unknown types.
 pub(super) fn garbage_events(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let mut rng = setup.rng();
@@ -357,8 +359,8 @@ pub(super) fn garbage_events(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// The function stops, or is found at power-on without the driver's doing: the driver resets it,
-/// contexts of before are dead, new ones work.
+/// The function stops, or returns to power-on by itself: the driver resets it, old contexts are
+/// dead, new ones work.
 pub(super) fn device_fatal(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     for round in 0..5u32 {
@@ -382,8 +384,8 @@ pub(super) fn device_fatal(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// A round is mostly the wait for the device's return, 1 s, or 2 s under the detectors: so they
-/// have the many.
+/// A round is mostly the wait for the device's recovery, 1 s, or 2 s under the detectors: so most
+/// rounds run under the detectors.
 pub(super) fn device_fatal_under_load(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let mut rng = setup.rng();
@@ -413,7 +415,7 @@ pub(super) fn device_fatal_under_load(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// All reads are ones: the driver finds out, says ENODEV, and hangs nowhere.
+/// All reads are ones: the driver detects this, returns ENODEV, and does not hang.
 pub(super) fn gone_silent(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let address = world::function(0)?;
@@ -427,7 +429,7 @@ pub(super) fn gone_silent(setup: &Setup) -> Result<()> {
         matches!(result, Err(Errno::ENODEV | Errno::EIO | Errno::ETIMEDOUT)),
         "a call of a device that plays dead gave {result:?}"
     );
-    wait::until("word that the device is gone", || {
+    wait::until("the report that the device is gone", || {
         Ok(is_dead(&ctx, Errno::ENODEV).is_ok())
     })?;
     host.set(0, "vanish", false)?;
@@ -437,7 +439,7 @@ pub(super) fn gone_silent(setup: &Setup) -> Result<()> {
     works(device, &mut setup.rng()).context("with the device back")
 }
 
-/// Pulls the function and plugs it in again, with its thread; gives the number of its new file.
+/// Unplugs the function and plugs it in again, with its thread; returns the number of its new file.
 fn replug(host: &mut Host, address: &str) -> Result<usize> {
     host.forget_events();
     let thread = host.qmp(

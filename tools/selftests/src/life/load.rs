@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Load: processes that keep a device busy in every way, until they are killed or the device goes.
+//! Load: processes that keep a device busy in every way, until they are killed or the device is
+//! removed.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -31,18 +32,18 @@ use crate::raw::Wqe;
 use crate::wait;
 use crate::world;
 
-/// What a process of the load does.
+/// The work of a process of the load.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Work {
     /// Keeps queues full, polls, makes no system call.
     Traffic,
     /// The same, and sleeps for events.
     Events,
-    /// Makes and ends objects.
+    /// Creates and destroys objects.
     Objects,
     /// Pins and unpins megabytes.
     Regions,
-    /// Takes queue pairs through their states, with work in them.
+    /// Changes the states of queue pairs with posted work.
     States,
 }
 
@@ -55,13 +56,13 @@ impl Work {
         Self::States,
     ];
 
-    /// Starts a process that does this for ever, and returns when it is at it.
+    /// Starts a process that does this forever, and returns when it is running.
     pub(super) fn start(self, device: usize, seed: u64) -> Result<Child> {
         self.start_until(device, seed, Errno::ENODEV)
     }
 
-    /// As [`Work::start`]; the process ends well when its context has died and it was told so,
-    /// with this errno, in every way.
+    /// As [`Work::start`]; the process succeeds when its context is dead and every call reports
+    /// this errno.
     pub(super) fn start_until(self, device: usize, seed: u64, death: Errno) -> Result<Child> {
         let child = Child::start(|link| {
             let ctx = Context::open(device)?;
@@ -79,7 +80,7 @@ impl Work {
         Ok(child)
     }
 
-    /// For ever, or until a system call fails.
+    /// Forever, or until a system call fails.
     fn go_on(self, ctx: &Arc<Context>, seed: u64, link: &Link) -> Result<()> {
         let mut rng = fastrand::Rng::with_seed(seed);
         match self {
@@ -159,7 +160,7 @@ fn traffic(ctx: &Arc<Context>, link: &Link, events: bool) -> Result<()> {
                 ensure!(cqe.status == 0, "{cqe:?}");
                 done += 1;
             }
-            // Also where nothing has come: the doorbell tells that the device is gone.
+            // Also without completions: the doorbell shows whether the device is gone.
             pair.a.cq.publish();
             for _ in 0..done {
                 post(pair, next);
@@ -173,7 +174,7 @@ fn traffic(ctx: &Arc<Context>, link: &Link, events: bool) -> Result<()> {
     }
 }
 
-/// Sleeps for an event of the one or a word about the device.
+/// Sleeps until an event of the pair, or of the device.
 fn sleep(pair: &Pair) -> Result<()> {
     let fd = pair.a.cq.eventfd().context("eventfd")?;
     pair.a.cq.arm();
@@ -185,9 +186,9 @@ fn sleep(pair: &Pair) -> Result<()> {
         &mut fds,
         nix::poll::PollTimeout::try_from(wait::patience())?,
     )?;
-    ensure!(count > 0, "neither an event nor a word about the device");
+    ensure!(count > 0, "neither a completion event nor a device event");
     if fds[1].any() == Some(true) {
-        // It says why.
+        // This call returns the reason.
         pair.a.qp.query()?;
     }
     pair.a.cq.events().map(drop)
@@ -200,19 +201,19 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Starts a process for each of `works`, and the kernel's own client. Returns at some moment of
-    /// their work.
+    /// Starts a process for each of `works`, and the kernel's own client. Returns at a random point
+    /// of their work.
     pub(super) fn start(rng: &mut fastrand::Rng, works: &[Work]) -> Result<Self> {
         let start = |work: &Work| work.start_until(0, rng.u64(..), Errno::EIO);
         let children = works.iter().map(start).collect::<Result<_>>()?;
         let loopback = loopback_until_the_end()?;
         loopback.link().hear()?;
-        // A moment, not a wait.
+        // A random delay, not a wait.
         std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
         Ok(Self { children, loopback })
     }
 
-    /// Waits until all have ended with their contexts, as they should.
+    /// Waits until all have ended with their contexts, as required.
     pub(super) fn ended(mut self) -> Result<()> {
         for child in &mut self.children {
             ended_with_its_context(child)?;
@@ -221,18 +222,18 @@ impl Load {
     }
 }
 
-/// A process that has the kernel's own client run, until it is cut short.
+/// A process that runs the kernel's own client until it is interrupted.
 fn loopback_until_the_end() -> Result<Child> {
     let path = world::debugfs(0)?.join("loopback");
     Child::start(|link| {
         let file = std::fs::File::options().write(true).open(path)?;
         link.tell(1)?;
         loop {
-            // By the device's end; or by the freezer, which interrupts the wait.
+            // By the removal of the device, or by the freezer, which interrupts the wait.
             match nix::unistd::write(&file, b"qps=4 count=1000000 verify=1") {
                 Ok(_) => (),
                 Err(Errno::EIO | Errno::EINTR) => return Ok(()),
-                Err(errno) => bail!("a run was cut short with {errno}"),
+                Err(errno) => bail!("a run was interrupted with {errno}"),
             }
         }
     })
@@ -240,7 +241,7 @@ fn loopback_until_the_end() -> Result<Child> {
 
 /// Waits, asleep in `poll`, until the context is dead.
 pub(super) fn told_of_the_end(ctx: &Context) -> Result<()> {
-    let flags = wait::readable(ctx.fd().as_fd(), "word of the end")?;
+    let flags = wait::readable(ctx.fd().as_fd(), "the event of the context's end")?;
     ensure!(
         flags.contains(PollFlags::POLLERR | PollFlags::POLLHUP),
         "poll woke with {flags:?}"
@@ -248,9 +249,9 @@ pub(super) fn told_of_the_end(ctx: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Every way to ask says that the context is dead.
+/// Every call reports that the context is dead.
 pub(super) fn is_dead(ctx: &Context, errno: Errno) -> Result<()> {
-    // A call may fail earlier than sleepers wake, which is when everything is shut down.
+    // Calls may fail before sleepers wake, which happens when the shutdown is complete.
     told_of_the_end(ctx)?;
     let calls: [(&str, Result<(), Errno>); 4] = [
         (
@@ -288,7 +289,7 @@ pub(super) fn is_dead(ctx: &Context, errno: Errno) -> Result<()> {
             "{what} of a dead context gave {result:?}, expected {errno}"
         );
     }
-    // What happened before may still be read; then there is nothing more.
+    // Earlier events may still be read; then there are none.
     for _ in 0..100 {
         match ctx.async_event() {
             Ok(Some(_)) => (),
@@ -306,7 +307,8 @@ pub(super) fn is_dead(ctx: &Context, errno: Errno) -> Result<()> {
     Err(anyhow!("a dead context has events without end"))
 }
 
-/// How a process of the load may end when its context dies: told so, or at a doorbell.
+/// Waits for a process of the load, which may end by an error of its calls, or by a doorbell's
+/// SIGBUS.
 pub(super) fn ended_with_its_context(child: &mut Child) -> Result<()> {
     match child.end(wait::patience() * 2)? {
         End::Exit(0) | End::Signal(Signal::SIGBUS) => Ok(()),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Life and death: processes that are killed, fork and pass files on; devices that go while
-//! they are in use.
+//! Killed processes, fork and descriptor passing; devices that are removed, reset or suspended
+//! while they are in use.
 
 pub(crate) mod devices;
 mod fault;
@@ -34,7 +34,7 @@ pub const PROCESSES: Group = Group {
     ],
 };
 
-/// The driver leaves the device, or the device goes, by the guest's own hand.
+/// The guest unbinds the driver, or removes or resets the device.
 pub const DEVICE: Group = Group {
     name: "device",
     cases: cases![
@@ -51,7 +51,7 @@ pub const DEVICE: Group = Group {
     ],
 };
 
-/// The device does what only QEMU can make it do.
+/// Misbehaviour of the device, caused by QEMU.
 pub const KNOBS: Group = Group {
     name: "knobs",
     cases: cases![
@@ -74,7 +74,7 @@ pub const KNOBS: Group = Group {
     ],
 };
 
-/// The system sleeps.
+/// Suspend and hibernation.
 pub const SLEEP: Group = Group {
     name: "sleep",
     cases: cases![
@@ -86,7 +86,7 @@ pub const SLEEP: Group = Group {
     ],
 };
 
-/// The link fails, or the device does not come back at once.
+/// The link fails, or the device does not recover at once.
 pub const RECOVERY: Group = Group {
     name: "recovery",
     cases: cases![

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Errors of the link, and devices that do not come back at once.
+//! Errors of the link, and devices that do not recover at once.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -68,7 +68,7 @@ fn recovered(log: &mut Log) -> Result<()> {
     recovery_is("successful", log)
 }
 
-/// A transaction was lost, and the link works: no context ends.
+/// A transaction was lost, but the link works: no context ends.
 pub(super) fn non_fatal_error(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let mut pair = Pair::open(0)?;
@@ -100,8 +100,8 @@ pub(super) fn fatal_error(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// A link that failed reads as ones until the slot is reset and the device answers: contexts die
-/// before that, and as by a reset.
+/// A failed link reads as ones until the slot is reset and the device responds: contexts die before
+/// that, with the errors of a reset.
 pub(super) fn frozen_link(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let end = Instant::now() + wait::patience();
@@ -119,7 +119,7 @@ pub(super) fn frozen_link(setup: &Setup) -> Result<()> {
         if word.is_ok() {
             return is_dead(&ctx, Errno::EIO);
         }
-        // A look of the watchdog in between takes the device for unplugged: once more.
+        // If the watchdog runs in between, it considers the device unplugged: try again.
         is_dead(&ctx, Errno::ENODEV)?;
     }
     bail!("contexts were told that the device is gone, and not that it is reset")
@@ -180,8 +180,8 @@ pub(super) fn fatal_error_under_load(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// The device comes up at the third attempt, or at the second where that is quicker than this
-/// test; the log has the first failure alone.
+/// The device comes up at the third attempt, or at the second if that is quicker than this test;
+/// the log has only the first failure.
 pub(super) fn comes_up_late(setup: &Setup) -> Result<()> {
     const FAILURES: u32 = 2;
     let mut host = Host::call()?;
@@ -189,7 +189,8 @@ pub(super) fn comes_up_late(setup: &Setup) -> Result<()> {
     let mut log = Log::mark()?;
     let pair = Pair::open(0)?;
     let epoch = pair.a.ctx.info.epoch;
-    // Before the device stops, or it might be up again by then. It is idle: no command comes.
+    // Before the device stops, or it might already be up again. The device is idle: there are no
+    // other commands.
     host.set(0, "fail-command", 1)?;
     host.set(0, "fatal", true)?;
     told_of_the_end(&pair.a.ctx)?;
@@ -201,7 +202,7 @@ pub(super) fn comes_up_late(setup: &Setup) -> Result<()> {
         if failure + 1 < FAILURES {
             host.set(0, "fail-command", 1)?;
         }
-        // An attempt takes an epoch when it begins, and another when it fails.
+        // An attempt uses one epoch when it starts, and another when it fails.
         let failed = epoch + 2 * (failure + 1);
         if let Ok(ctx) = Context::open(0) {
             let opened = ctx.info.epoch;
@@ -218,13 +219,13 @@ pub(super) fn comes_up_late(setup: &Setup) -> Result<()> {
     let address = world::function(0)?;
     let mut errors = log.lines()?;
     errors.retain(|(level, line)| *level <= 3 && line.contains(&address));
-    // That it stopped, and that it did not come up.
+    // One for the stop, and one for the failed bring-up.
     ensure!(errors.len() == 2, "{FAILURES} failures: {errors:?}");
     drop(pair);
     before.settled()
 }
 
-/// A device that stops each time it has come up gets growing pauses. The log has each stop.
+/// If a device stops each time after it has come up, the pauses grow. The log has each stop.
 pub(super) fn stops_again(setup: &Setup) -> Result<()> {
     const STOPS: u32 = 4;
     let mut host = Host::call()?;
@@ -241,7 +242,8 @@ pub(super) fn stops_again(setup: &Setup) -> Result<()> {
         works_anew(setup, epoch..=epoch).with_context(|| format!("stop {stop}"))?;
         took.push(begin.elapsed());
     }
-    // After the third, four looks without a reset, and so at least three pauses.
+    // After the third stop the watchdog runs four times without a reset, and so waits at least
+    // three pauses.
     let last = took.last().context("a stop")?;
     ensure!(*last >= Duration::from_secs(3), "up again after {took:?}");
     let mut errors = log.lines()?;
@@ -250,12 +252,12 @@ pub(super) fn stops_again(setup: &Setup) -> Result<()> {
     let device = world::debugfs(0)?.join("device");
     let attempts = || world::field(&device.to_string_lossy(), "attempts");
     ensure!(attempts()? == i64::from(STOPS), "{} attempts", attempts()?);
-    // A reset from elsewhere ends the pauses, as the next look finds.
+    // A reset by another cause ends the pauses at the watchdog's next run.
     forget_failures()?;
     wait::until("a device without failures", || Ok(attempts()? == 0))
 }
 
-/// There is no way to reset the device for a while: it is reset as soon as there is one.
+/// The device cannot be reset for a while: the driver resets it as soon as it can.
 pub(super) fn reset_late(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let before = Baseline::take()?;
@@ -281,8 +283,8 @@ pub(super) fn reset_late(setup: &Setup) -> Result<()> {
     before.settled()
 }
 
-/// A reset from outside mends a device that the watchdog is about to reset: a context of after
-/// that reset outlives the watchdog's next looks.
+/// A reset by another cause recovers a device that the watchdog is about to reset: a context opened
+/// after that reset survives the watchdog's next runs.
 pub(super) fn reset_once(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let mut rng = setup.rng();
@@ -290,12 +292,12 @@ pub(super) fn reset_once(setup: &Setup) -> Result<()> {
     for round in 0..world::rounds(4, 2) {
         let place = || format!("round {round}");
         host.set(0, "fatal", true)?;
-        // About the watchdog's next look: the last one ended the round before.
+        // About the time of the watchdog's next run: the last one ended the round before.
         std::thread::sleep(Duration::from_millis(rng.u64(900..1200)));
         world::put(&reset, "1").with_context(place)?;
         let mut peer = Peer::new(&Context::open(0).with_context(place)?, 4096)?;
         peer.qp.connect(peer.qp.handle)?;
-        // Only a look of the watchdog finds an event whose interrupt is lost.
+        // Only the watchdog finds an event whose interrupt is lost.
         host.set(0, "drop-interrupts", 1)?;
         peer.cq.arm();
         peer.qp.post(&Wqe::new(opcode::NOP, 1));
@@ -307,5 +309,5 @@ pub(super) fn reset_once(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// What reports errors: the device's port, and the device.
+/// The sources of errors: the device's port, and the device.
 const SOURCES: [&str; 2] = ["port0", "qpair0"];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Sleep: the device loses its state, contexts end as at a reset, new ones work.
+//! Suspend and hibernation: the device loses its state, contexts end as on a reset, new ones work.
 
 use std::path::Path;
 
@@ -31,9 +31,9 @@ use crate::world::Baseline;
 pub(crate) enum Sleep {
     /// Suspend to RAM. The machine resets the device; `scripts/guest` wakes the machine.
     Ram,
-    /// Suspend, as far as the devices: they are left alone for so many seconds.
+    /// Suspend of the devices only, for this many seconds.
     Devices(u32),
-    /// Hibernation, as far as the devices: freeze and thaw.
+    /// Hibernation of the devices only: freeze and thaw.
     Frozen,
     /// Hibernation, with an image that is written and restored at once: freeze, thaw, freeze,
     /// restore.
@@ -66,18 +66,18 @@ impl Sleep {
     }
 }
 
-/// The context ended as at a reset: one event, then EIO.
+/// The context ended as on a reset: one event, then EIO.
 pub(super) fn ended_by_a_reset(ctx: &Context) -> Result<()> {
     told_of_the_end(ctx)?;
-    let event = ctx.async_event()?.context("no word of the end")?;
+    let event = ctx.async_event()?.context("no event of the end")?;
     ensure!(
         event.kind == uapi::QPAIR_EVENT_DEVICE_FATAL && event.count == 1,
-        "the word of the end is {event:?}"
+        "the event of the end is {event:?}"
     );
     is_dead(ctx, Errno::EIO)
 }
 
-/// A process that is asleep in a blocking `read`: the end comes to it as one event.
+/// A process that sleeps in a blocking `read`, which reports the end of the context as one event.
 fn reader() -> Result<Child> {
     Child::start(|link| {
         let file = std::fs::File::options()
@@ -99,7 +99,7 @@ fn reader() -> Result<Child> {
     })
 }
 
-/// A process that rings for ever.
+/// A process that rings doorbells forever.
 fn ringer() -> Result<Child> {
     Child::start(|link| {
         let pair = Pair::open(0)?;
@@ -138,12 +138,12 @@ pub(super) fn suspended(setup: &Setup) -> Result<()> {
     slept(setup, Sleep::Ram)
 }
 
-/// An image is made of the system, and it goes on.
+/// An image of the system is created, and the system continues.
 pub(super) fn frozen_and_thawed(setup: &Setup) -> Result<()> {
     slept(setup, Sleep::Frozen)
 }
 
-/// An image is made of the system, written to swap, and restored.
+/// An image of the system is created, written to swap, and restored.
 pub(super) fn restored_from_an_image(setup: &Setup) -> Result<()> {
     let disk = "/dev/vda";
     if !Path::new(disk).exists() {
@@ -161,12 +161,12 @@ pub(super) fn restored_from_an_image(setup: &Setup) -> Result<()> {
     slept
 }
 
-/// Under load, again and again, at any moment.
+/// Under load, repeatedly, at random times.
 pub(super) fn suspended_under_load(setup: &Setup) -> Result<()> {
     let mut rng = setup.rng();
     let before = Baseline::take()?;
     for round in 0..world::rounds(8, 2) {
-        // The devices alone are quicker, and so their moments are more.
+        // Suspending only the devices is quicker, so more rounds do that.
         let how = match round % 4 {
             0 => Sleep::Ram,
             _ => Sleep::Devices(0),
@@ -183,8 +183,8 @@ pub(super) fn suspended_under_load(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Neither watchdog nor sampler runs while the device sleeps, and both run before and after. A poll
-/// may, and finds no EQ.
+/// Neither watchdog nor sampler runs while the device is suspended, and both run before and after.
+/// A poll may run, and finds no EQ.
 pub(super) fn asleep_the_driver_rests(setup: &Setup) -> Result<()> {
     const TRACING: &str = "/sys/kernel/tracing";
     const EVENTS: [&str; 3] = [
@@ -192,7 +192,7 @@ pub(super) fn asleep_the_driver_rests(setup: &Setup) -> Result<()> {
         "power/device_pm_callback_end",
         "workqueue/workqueue_execute_start",
     ];
-    /// In the names of the functions, beside that of the module.
+    /// Parts of the functions' names, besides the module's.
     const WORKS: [&str; 2] = ["5WatchE3run", "7SamplerE3run"];
     if !Path::new(TRACING).join("events/power").exists() {
         return Err(skip("needs the trace points of power management"));
@@ -210,7 +210,7 @@ pub(super) fn asleep_the_driver_rests(setup: &Setup) -> Result<()> {
     let of_ours = |line: &str, what: &str| line.contains(what) && line.contains(&address);
     let resumed =
         |line: &str| of_ours(line, "device_pm_callback_start") && line.contains("[resume]");
-    // Where the device falls asleep, and where it is woken.
+    // The positions of the device's suspend and resume.
     let sleep = |lines: &[&str]| -> Result<(usize, usize)> {
         let awake = lines.iter().position(|line| resumed(line));
         let awake = awake.context("the device was not resumed")?;
@@ -227,7 +227,7 @@ pub(super) fn asleep_the_driver_rests(setup: &Setup) -> Result<()> {
         let trace = trace()?;
         Ok(seen(&trace.lines().collect::<Vec<_>>()) == [true; 2])
     });
-    // Three times the watchdog's pause.
+    // Three times the watchdog's interval.
     let slept = ran.and_then(|()| Sleep::Devices(3).sleep());
     let run_again = slept.and_then(|()| {
         wait::until("watchdog and sampler after the sleep", || {

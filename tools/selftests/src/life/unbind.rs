@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The driver leaves the device, or the device its bus, with files open.
+//! The driver is unbound, or the device removed, with files open.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -30,7 +30,7 @@ use crate::world;
 use crate::world::Baseline;
 use crate::world::MemoryTrend;
 
-/// The files stay, and say ENODEV; the driver can come back, and they stay dead.
+/// Open files return ENODEV, and stay dead when the driver is bound again.
 pub(super) fn with_files_open(setup: &Setup) -> Result<()> {
     let address = world::function(0)?;
     let pinned = world::pinned_pages()?;
@@ -69,7 +69,7 @@ pub(super) fn everybody_is_told(setup: &Setup) -> Result<()> {
         is_dead(&ctx, Errno::ENODEV)
     })?;
     let mut in_read = Child::start(|link| {
-        // Blocking: it waits for an event that never comes.
+        // Blocking: it waits for an event that never arrives.
         let file = File::options()
             .read(true)
             .write(true)
@@ -89,7 +89,7 @@ pub(super) fn everybody_is_told(setup: &Setup) -> Result<()> {
         }
     })?;
     let mut before_unbind = Child::start(|link| {
-        // Mapped and never touched: no page was there to be taken away.
+        // Mapped and never touched: there was no page to zap.
         let ctx = Context::open(0)?;
         link.tell(1)?;
         link.hear()?;
@@ -99,7 +99,7 @@ pub(super) fn everybody_is_told(setup: &Setup) -> Result<()> {
     for child in [&in_poll, &in_read, &at_doorbells, &before_unbind] {
         child.link().hear()?;
     }
-    // In their calls, most likely: asleep.
+    // Wait until they sleep, most likely in these calls.
     for child in [&in_poll, &in_read] {
         let path = format!("/proc/{}/stat", child.pid());
         wait::until("sleep of a child", || {
@@ -131,7 +131,7 @@ fn refused(when: &str) -> Result<()> {
     }
 }
 
-/// The module cannot go while a file is open, with the device or without it.
+/// The module cannot be removed while a file is open, with the device or without it.
 pub(super) fn module_in_use(setup: &Setup) -> Result<()> {
     let address = world::function(0)?;
     let mut pair = Pair::open(0)?;
@@ -139,12 +139,12 @@ pub(super) fn module_in_use(setup: &Setup) -> Result<()> {
     refused("with a file open")?;
     pair.exchange(&mut setup.rng())
         .context("after rmmod was refused")?;
-    // A mapping of the doorbells holds it as well.
+    // A mapping of the doorbells pins it as well.
     devices::unbind(&address)?;
     refused("with a file open and no device")?;
     is_dead(&pair.a.ctx, Errno::ENODEV)?;
     drop(pair);
-    // The last close may be on its way.
+    // The last close may be in progress.
     wait::until("end of the module", || match devices::remove_module() {
         Ok(()) => Ok(true),
         Err(Errno::EAGAIN | Errno::EBUSY) => Ok(false),
@@ -155,8 +155,8 @@ pub(super) fn module_in_use(setup: &Setup) -> Result<()> {
     works(device, &mut setup.rng())
 }
 
-/// Loaded and removed again and again, with something done in between. All rounds are equal; there
-/// are many to find memory leaks, which is not checked under detectors.
+/// The module is loaded and removed repeatedly, and used in between. All rounds are equal; their
+/// number serves to detect memory leaks, which are not checked under detectors.
 pub(super) fn module_comes_back(setup: &Setup) -> Result<()> {
     let address = world::function(0)?;
     let mut trend = MemoryTrend::default();
@@ -174,7 +174,7 @@ pub(super) fn module_comes_back(setup: &Setup) -> Result<()> {
     trend.check()
 }
 
-/// The function goes from its bus and is found again.
+/// The function is removed from its bus and found again.
 pub(super) fn remove_and_rescan(setup: &Setup) -> Result<()> {
     let address = world::function(0)?;
     let mut pair = Pair::open(0)?;
@@ -186,7 +186,7 @@ pub(super) fn remove_and_rescan(setup: &Setup) -> Result<()> {
     is_dead(&pair.a.ctx, Errno::ENODEV)
 }
 
-/// A function level reset from outside: those of before are dead, new ones work.
+/// A function level reset through sysfs: old contexts are dead, new ones work.
 pub(super) fn reset_by_sysfs(setup: &Setup) -> Result<()> {
     let address = world::function(0)?;
     let mut pair = Pair::open(0)?;
@@ -200,7 +200,7 @@ pub(super) fn reset_by_sysfs(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// Again and again, under load, in every way. A round takes 0.2 s, or 3 s under the detectors.
+/// Repeatedly, under load, in every way. A round takes 0.2 s, or 3 s under the detectors.
 pub(super) fn again_and_again(setup: &Setup) -> Result<()> {
     let address = world::function(0)?;
     let mut rng = setup.rng();
@@ -218,7 +218,7 @@ pub(super) fn again_and_again(setup: &Setup) -> Result<()> {
                     .with_context(place)?,
             );
         }
-        // A moment, not a wait.
+        // A random delay, not a wait.
         std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
         if way == 0 {
             refused("under load").with_context(place)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Files of before a reset beside files of after it, whose objects have the same numbers.
+//! Files from before a reset beside files from after it, whose objects have the same numbers.
 
 use anyhow::ensure;
 use anyhow::Context as _;
@@ -23,10 +23,10 @@ use crate::raw::Wqe;
 use crate::wait;
 use crate::world;
 
-/// Commands that the driver has in flight at most.
+/// The maximum number of commands in flight.
 const SLOTS: usize = 32;
 
-/// One of each kind that a process may have, twice, and a domain that nothing is in.
+/// Two objects of each kind that a process may have, and an empty domain.
 struct World {
     pair: Pair,
     lone: Pd,
@@ -51,15 +51,15 @@ impl World {
     }
 }
 
-/// Resets the function by its file in sysfs.
+/// Resets the function through sysfs.
 fn reset(address: &str) -> Result<()> {
     world::put(format!("/sys/bus/pci/devices/{address}/reset"), "1")
 }
 
-/// The next violation of the context's own doorbells is told to it.
+/// Checks that the next violation of the context's own doorbells is reported to it.
 fn told_of_its_violation(ctx: &Context) -> Result<()> {
     ctx.page.ring(0, u32::MAX, 0);
-    wait::readable(ctx.fd(), "word of a violation")?;
+    wait::readable(ctx.fd(), "the event of a violation")?;
     let event = ctx.async_event()?.context("no event")?;
     ensure!(
         event.kind == uapi::QPAIR_EVENT_DOORBELL_VIOLATION,
@@ -68,20 +68,20 @@ fn told_of_its_violation(ctx: &Context) -> Result<()> {
     Ok(())
 }
 
-/// A file of before is used and closed after the reset, with the numbers of a file of after: the
-/// objects, keys, events and the doorbell page of the new one stay as they are.
+/// An old file is used and closed after the reset, with the numbers of a new file: the objects,
+/// keys, events and the doorbell page of the new file do not change.
 pub(super) fn the_same_numbers(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let mut rng = setup.rng();
     let address = world::function(0)?;
-    // Keys are drawn at each reset, unless a seed fixes them.
+    // Keys are random after each reset, unless a seed fixes them.
     host.set(0, "key-seed", 1)?;
     for round in 0..3 {
         let place = || format!("round {round}");
         reset(&address)?;
         let mut old = World::new()?;
         old.pair.exchange(&mut rng)?;
-        // Its page is mapped and touched; the child touches it again in the new world.
+        // Its page is mapped and touched; the child touches it again after the reset.
         let mut toucher = Child::start(|link| {
             let ctx = Context::open(0)?;
             ctx.page.load(0);
@@ -144,21 +144,21 @@ pub(super) fn the_same_numbers(setup: &Setup) -> Result<()> {
         new.pair.a.cq.wait_event().with_context(place)?;
         new.pair.a.done(1).with_context(place)?;
         told_of_its_violation(&new.pair.a.ctx).with_context(place)?;
-        // The page is not given out twice.
+        // The page is not assigned twice.
         let page = Context::open(0)?.info.doorbell_page;
         let taken = [new.numbers().0, beside.info.doorbell_page];
         ensure!(
             !taken.contains(&page),
             "page {page} has two owners of {taken:?}"
         );
-        // Each of its objects is still its own.
-        new.lone.destroy().context("the domain of nothing")?;
+        // It still owns each of its objects.
+        new.lone.destroy().context("the empty domain")?;
         new.pair.destroy().with_context(place)?;
     }
     works(0, &mut rng)
 }
 
-/// Has a command wait in each slot of the admin queue, does `meanwhile`, and gives the results.
+/// Posts a command in each slot of the admin queue, runs `meanwhile`, and returns the results.
 fn in_all_slots(
     host: &mut Host,
     ctx: &Context,
@@ -182,8 +182,8 @@ fn in_all_slots(
     })
 }
 
-/// The function stops with a command in each slot. After the reset each slot takes a command
-/// again, and gets the answer to that one.
+/// The function stops with a command in each slot. After the reset each slot can be used again, and
+/// returns the result of the new command.
 pub(super) fn the_same_slots(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     for round in 0..2 {

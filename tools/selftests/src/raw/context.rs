@@ -29,7 +29,7 @@ use super::Buffer;
 ///
 /// # Safety
 ///
-/// Only integers, no padding, and the size that the ioctl number says.
+/// Only integers, no padding, and the size in the ioctl number.
 pub unsafe trait Arg: Copy {}
 
 macro_rules! args {
@@ -58,12 +58,12 @@ pub struct Context {
     file: File,
     /// The doorbell page.
     pub page: Page,
-    /// What the device is and allows.
+    /// The device's properties and limits.
     pub info: uapi::qpair_query_device,
 }
 
 impl Context {
-    /// Where the function's file is.
+    /// The path of the function's file.
     pub fn path(device: usize) -> String {
         format!("/dev/qpair{device}")
     }
@@ -77,7 +77,7 @@ impl Context {
             .open(Self::path(device))
     }
 
-    /// Opens the function's file, maps its doorbell page and asks for its limits.
+    /// Opens the function's file, maps its doorbell page and queries its limits.
     pub fn open(device: usize) -> Result<Arc<Self>> {
         let file = Self::open_file(device).with_context(|| Self::path(device))?;
         Self::of(file)
@@ -111,14 +111,13 @@ impl Context {
         call_at(self.fd(), request, addr)
     }
 
-    /// Calls the ioctl `nr` with the first `bytes.len()` bytes of an argument, whatever its size
-    /// is.
+    /// Calls the ioctl `nr` with the first `bytes.len()` bytes of an argument of any size.
     pub fn call_bytes(&self, nr: u8, bytes: &mut [u8]) -> Result<(), Errno> {
         let request = sized_request(nr, bytes.len());
         call_at(self.fd(), request, bytes.as_mut_ptr() as usize)
     }
 
-    /// Calls the ioctl `nr` with an argument that lies on a page which can be read and not written.
+    /// Calls the ioctl `nr` with an argument in a read-only page.
     pub fn call_read_only<T: Arg>(&self, nr: u8, arg: &T) -> Result<Result<(), Errno>> {
         let page = Buffer::new(size_of::<T>())?;
         // SAFETY: by the contract of `Arg` all of its bytes are initialized.
@@ -149,7 +148,7 @@ impl Context {
         Ok(self.counters()?.get(which as usize).copied().unwrap_or(0))
     }
 
-    /// The next asynchronous event, if one is there.
+    /// The next asynchronous event, if any.
     pub fn async_event(&self) -> std::io::Result<Option<uapi::qpair_async_event>> {
         let mut bytes = [0u8; size_of::<uapi::qpair_async_event>()];
         match (&self.file).read(&mut bytes) {
@@ -186,8 +185,8 @@ pub(crate) fn sized_request(nr: u8, bytes: usize) -> u32 {
 }
 
 fn call_at(fd: BorrowedFd<'_>, request: u32, addr: usize) -> Result<(), Errno> {
-    // SAFETY: the kernel checks the number and the address. What it writes back has the size
-    // in the number, which is that of the caller's variable wherever the address is one.
+    // SAFETY: the kernel checks the number and the address. It writes back as many bytes as the
+    // number says, which is the size of the caller's variable if the address is that of one.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::c_ulong::from(request), addr) };
     Errno::result(result).map(drop)
 }
@@ -201,13 +200,13 @@ unsafe impl Send for Page {}
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// Maps that of an open file.
+    /// Maps the page of an open file.
     pub fn map(fd: BorrowedFd<'_>) -> Result<Self, Errno> {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         Self::map_as(fd, doorbell::PAGE_BYTES as usize, prot, libc::MAP_SHARED, 0).map(Self)
     }
 
-    /// Tries a mapping that may make no sense; it stays where it is if it is made.
+    /// Tries a mapping that may be invalid; a successful mapping is not removed.
     pub fn map_as(
         fd: BorrowedFd<'_>,
         bytes: usize,
@@ -237,7 +236,7 @@ impl Page {
         self.0.as_ptr() as usize
     }
 
-    /// Rings a doorbell, with all that was written before it in memory.
+    /// Rings a doorbell; earlier writes are in memory before it.
     pub fn ring(&self, at: u64, number: u32, index: u32) {
         self.store(at, doorbell::value(Number::from_raw(number), index));
     }
@@ -256,7 +255,7 @@ impl Page {
         }
     }
 
-    /// Stores 32 bits in the page, which is no doorbell.
+    /// Stores 32 bits in the page, which is not a valid doorbell.
     pub fn store_half(&self, at: u64, value: u32) {
         assert!(at + 4 <= doorbell::PAGE_BYTES && at % 4 == 0);
         // SAFETY: as in `store`.
@@ -285,7 +284,7 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, and its address is not used any more.
+        // SAFETY: our own mapping, whose address is not used any more.
         unsafe { libc::munmap(self.0.as_ptr().cast(), doorbell::PAGE_BYTES as usize) };
     }
 }

@@ -46,7 +46,7 @@ pub struct Endless {
 }
 
 impl Endless {
-    /// This many bytes of it.
+    /// Allocates this many bytes.
     pub fn new(bytes: usize) -> Result<Self> {
         let memory = Buffer::new(bytes)?;
         // SAFETY: no pointers.
@@ -80,7 +80,7 @@ impl Endless {
     }
 
     fn call<T>(&self, request: u64, arg: &mut T) -> Result<(), Errno> {
-        // SAFETY: `arg` is of the type that the request says.
+        // SAFETY: `arg` is of the type of the request.
         let result =
             unsafe { libc::ioctl(self.uffd.as_raw_fd(), request, std::ptr::from_mut(arg)) };
         Errno::result(result).map(drop)

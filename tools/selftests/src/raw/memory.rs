@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory to give to the device: of every kind that matters for pinning.
+//! Memory for the device, of every kind that matters for pinning.
 
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
@@ -22,9 +22,9 @@ pub struct Buffer {
     bytes: usize,
 }
 
-// SAFETY: it is an address range; what the device does to it does not depend on the thread.
+// SAFETY: it is an address range; the device's accesses do not depend on the thread.
 unsafe impl Send for Buffer {}
-// SAFETY: accesses are copies, and racing ones only make the bytes of the test wrong.
+// SAFETY: accesses are copies, and races only corrupt the bytes of the test.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -46,7 +46,7 @@ impl Buffer {
             .with_context(|| format!("mmap of {bytes} bytes"))
     }
 
-    /// Memory in huge pages of 2 MiB, or why there is none.
+    /// Memory in huge pages of 2 MiB, or an error if there is none.
     pub fn huge(bytes: usize) -> Result<Self, Errno> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
         Self::map(
@@ -57,8 +57,8 @@ impl Buffer {
         )
     }
 
-    /// Memory whose neighbouring pages are no neighbours: pages of 4 KiB that were
-    /// populated in random order, with a page that stays elsewhere after each.
+    /// Memory whose adjacent pages are not physically adjacent: pages of 4 KiB, populated in random
+    /// order, with another page allocated after each.
     pub fn scattered(bytes: usize, rng: &mut fastrand::Rng) -> Result<(Self, Self)> {
         let buffer = Self::new(bytes)?;
         let between = Self::new(bytes)?;
@@ -79,7 +79,7 @@ impl Buffer {
         Self::map(bytes, prot, libc::MAP_SHARED, fd.as_raw_fd())
     }
 
-    /// Tells the kernel how it will be used.
+    /// Calls `madvise`.
     pub fn advise(&self, advice: i32) -> Result<()> {
         // SAFETY: our own mapping.
         let result = unsafe { libc::madvise(self.addr.as_ptr().cast(), self.bytes, advice) };
@@ -136,7 +136,7 @@ impl Buffer {
         into
     }
 
-    /// Has the kernel read from a file to its begin.
+    /// Reads from a file into its beginning, by the kernel.
     pub fn filled_from(&self, fd: BorrowedFd<'_>, bytes: usize) -> Result<usize, Errno> {
         assert!(bytes <= self.bytes);
         // SAFETY: inside the mapping.
@@ -144,14 +144,14 @@ impl Buffer {
         Errno::result(result).map(|count| count as usize)
     }
 
-    /// Loads a word, whole.
+    /// Loads a word at once.
     pub fn load(&self, at: usize) -> u64 {
         assert!(at + 8 <= self.bytes && at % 8 == 0);
         // SAFETY: inside the mapping and aligned.
         unsafe { self.addr.as_ptr().add(at).cast::<u64>().read_volatile() }
     }
 
-    /// Stores a word, whole.
+    /// Stores a word at once.
     pub fn store(&self, at: usize, value: u64) {
         assert!(at + 8 <= self.bytes && at % 8 == 0);
         // SAFETY: inside the mapping and aligned.

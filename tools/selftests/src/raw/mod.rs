@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The driver without a library: ioctls, the doorbell page and rings by hand.
 //!
-//! A test that went through the library would not see a bug of the driver that
-//! the library works around, so nothing here is shared with it but the layouts of
-//! `qpair-abi`. Nothing is hidden either: indices, handles and blocks are public,
-//! so that a test can get them wrong on purpose.
+//! A test that uses the library would not find a driver bug that the library works around, so this
+//! code shares only the layouts of `qpair-abi` with it. Nothing is hidden either: indices, handles
+//! and blocks are public, so that a test can use wrong ones.
 //!
 //! The only place with `unsafe`, besides `children` (fork).
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Objects of a context: what an ioctl made, and the memory that it was given.
+//! Objects of a context: the kernel's object, and its memory.
 //!
-//! Nothing is destroyed on drop: a test says when, and what it leaves the kernel
-//! has to clear up.
+//! Nothing is destroyed on drop: a test destroys objects explicitly, and the kernel must clean up
+//! the rest.
 
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
@@ -31,7 +31,7 @@ use super::Context;
 use super::Wqe;
 use crate::wait;
 
-/// Calls a destroy ioctl; gives the producer indices of the CQs.
+/// Calls a destroy ioctl; returns the producer indices of the CQs.
 pub fn destroy(ctx: &Context, nr: u8, handle: u32) -> Result<(u32, u32), Errno> {
     let mut arg = uapi::qpair_destroy {
         handle,
@@ -49,7 +49,7 @@ pub struct Pd {
 }
 
 impl Pd {
-    /// Makes one.
+    /// Creates one.
     pub fn new(ctx: &Arc<Context>) -> Result<Self, Errno> {
         let mut arg = uapi::qpair_alloc_pd::default();
         ctx.call(uapi::QPAIR_NR_ALLOC_PD, &mut arg)?;
@@ -59,7 +59,7 @@ impl Pd {
         })
     }
 
-    /// Ends it.
+    /// Destroys it.
     pub fn destroy(&self) -> Result<(), Errno> {
         destroy(&self.ctx, uapi::QPAIR_NR_DEALLOC_PD, self.handle).map(drop)
     }
@@ -68,7 +68,7 @@ impl Pd {
 /// A memory region.
 pub struct Mr {
     ctx: Arc<Context>,
-    /// What was asked for, with handle and keys as they were given.
+    /// The argument of REG_MR, with the returned handle and keys.
     pub arg: uapi::qpair_reg_mr,
 }
 
@@ -97,7 +97,7 @@ impl Mr {
         Self::of(pd, buffer.addr(), buffer.bytes() as u64, access)
     }
 
-    /// What the kernel says of it.
+    /// Queries the kernel.
     pub fn query(&self) -> Result<uapi::qpair_query_mr, Errno> {
         let mut arg = uapi::qpair_query_mr {
             handle: self.arg.handle,
@@ -107,7 +107,7 @@ impl Mr {
         Ok(arg)
     }
 
-    /// Ends it.
+    /// Destroys it.
     pub fn destroy(&self) -> Result<(), Errno> {
         destroy(&self.ctx, uapi::QPAIR_NR_DEREG_MR, self.arg.handle).map(drop)
     }
@@ -127,18 +127,18 @@ pub struct Cq {
 }
 
 impl Cq {
-    /// Makes one on vector 0, with an eventfd.
+    /// Creates one on vector 0, with an eventfd.
     pub fn new(ctx: &Arc<Context>, depth: u32) -> Result<Self> {
         Self::on(ctx, depth, 0)
     }
 
-    /// Makes one on a vector, with an eventfd.
+    /// Creates one on a vector, with an eventfd.
     pub fn on(ctx: &Arc<Context>, depth: u32, vector: u32) -> Result<Self> {
         let ring = Buffer::new(depth.next_power_of_two() as usize * Cqe::BYTES)?;
         Self::in_buffer(ctx, depth, vector, ring, Some(eventfd()?)).context("CREATE_CQ")
     }
 
-    /// Makes one in a buffer that holds it.
+    /// Creates one in a buffer, which it keeps.
     pub fn in_buffer(
         ctx: &Arc<Context>,
         depth: u32,
@@ -200,21 +200,21 @@ impl Cq {
             .ring(doorbell::CQ_HEAD, self.handle, self.head);
     }
 
-    /// Asks for an event past the head.
+    /// Arms for any completion past the head.
     pub fn arm(&self) {
         self.ctx
             .page
             .ring(doorbell::CQ_ARM_NEXT, self.handle, self.head);
     }
 
-    /// Asks for an event at a solicited or failed entry past the head.
+    /// Arms for a solicited or failed completion past the head.
     pub fn arm_solicited(&self) {
         self.ctx
             .page
             .ring(doorbell::CQ_ARM_SOLICITED, self.handle, self.head);
     }
 
-    /// Takes the events that were signalled; 0 if there was none.
+    /// Reads the number of signalled events; 0 if there was none.
     pub fn events(&self) -> Result<u64> {
         let Some(fd) = &self.eventfd else {
             bail!("no eventfd")
@@ -243,7 +243,7 @@ impl Cq {
         self.events().map(drop)
     }
 
-    /// What the kernel says of it.
+    /// Queries the kernel.
     pub fn query(&self) -> Result<uapi::qpair_query_cq, Errno> {
         let mut arg = uapi::qpair_query_cq {
             handle: self.handle,
@@ -253,7 +253,7 @@ impl Cq {
         Ok(arg)
     }
 
-    /// Ends it.
+    /// Destroys it.
     pub fn destroy(&self) -> Result<(), Errno> {
         destroy(&self.ctx, uapi::QPAIR_NR_DESTROY_CQ, self.handle).map(drop)
     }
@@ -287,7 +287,7 @@ pub struct Qp {
     rq: Buffer,
     /// Its handle, which is its number.
     pub handle: u32,
-    /// Its sizes, as they are.
+    /// Its actual sizes.
     pub shape: QpShape,
     /// Producer index of the SQ, in blocks.
     pub sq_tail: u32,
@@ -296,7 +296,7 @@ pub struct Qp {
 }
 
 impl Qp {
-    /// Makes one; it is in RESET.
+    /// Creates one; it is in RESET.
     pub fn new(pd: &Pd, send_cq: &Cq, recv_cq: &Cq, shape: QpShape) -> Result<Self> {
         let sq = Buffer::new(shape.sq_blocks.next_power_of_two() as usize * BLOCK_BYTES)?;
         let rq = Buffer::new(
@@ -305,7 +305,7 @@ impl Qp {
         Self::in_buffers(pd, send_cq, recv_cq, shape, sq, rq).context("CREATE_QP")
     }
 
-    /// Makes one in buffers that hold it.
+    /// Creates one in buffers, which it keeps.
     pub fn in_buffers(
         pd: &Pd,
         send_cq: &Cq,
@@ -343,7 +343,7 @@ impl Qp {
         })
     }
 
-    /// Changes it; `change` fills in what it wants, mask included.
+    /// Modifies it; `change` fills in the argument, including the mask.
     pub fn modify(
         &self,
         change: impl FnOnce(&mut uapi::qpair_modify_qp),
@@ -363,7 +363,7 @@ impl Qp {
             .map(drop)
     }
 
-    /// From RESET to ready to send, with a peer that may do everything.
+    /// From RESET to RTS, with a peer that has every right.
     pub fn connect(&self, peer: u32) -> Result<(), Errno> {
         self.connect_with(
             peer,
@@ -371,7 +371,7 @@ impl Qp {
         )
     }
 
-    /// From RESET to ready to send, with a peer that may do what `access` says; no RNR retries.
+    /// From RESET to RTS, with a peer that has the rights `access`; no RNR retries.
     pub fn connect_with(&self, peer: u32, access: u32) -> Result<(), Errno> {
         self.modify(|arg| {
             arg.mask = uapi::QPAIR_QP_STATE | uapi::QPAIR_QP_ACCESS | uapi::QPAIR_QP_RETRY;
@@ -384,7 +384,7 @@ impl Qp {
         self.to(uapi::QPAIR_QPS_RTS)
     }
 
-    /// Made new: its rings are zero and its indices start again.
+    /// Resets it: its rings are zeroed and its indices start again.
     pub fn reset(&mut self) -> Result<(), Errno> {
         self.to(uapi::QPAIR_QPS_RESET)?;
         self.sq.clear();
@@ -393,7 +393,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Writes a work request at the tail. The device does not know of it yet.
+    /// Writes a work request at the tail, without a doorbell.
     pub fn put(&mut self, wqe: &Wqe) {
         for block in wqe.words().chunks(BLOCK_WORDS) {
             let at = (self.sq_tail & (self.shape.sq_blocks - 1)) as usize * BLOCK_BYTES;
@@ -404,18 +404,18 @@ impl Qp {
         }
     }
 
-    /// Hands over what was put.
+    /// Rings the SQ doorbell.
     pub fn ring_sq(&self) {
         self.ctx.page.ring(doorbell::SQ, self.handle, self.sq_tail);
     }
 
-    /// Puts one work request and hands it over.
+    /// Writes one work request and rings the doorbell.
     pub fn post(&mut self, wqe: &Wqe) {
         self.put(wqe);
         self.ring_sq();
     }
 
-    /// Writes a receive at the tail. The device does not know of it yet.
+    /// Writes a receive at the tail, without a doorbell.
     pub fn put_recv(&mut self, wr_id: u64, sges: &[Sge]) {
         let bytes = BLOCK_BYTES << self.shape.rq_stride;
         let at = (self.rq_tail & (self.shape.rq_depth - 1)) as usize * bytes;
@@ -435,18 +435,18 @@ impl Qp {
         self.rq_tail = self.rq_tail.wrapping_add(1);
     }
 
-    /// Hands over the receives that were put.
+    /// Rings the RQ doorbell.
     pub fn ring_rq(&self) {
         self.ctx.page.ring(doorbell::RQ, self.handle, self.rq_tail);
     }
 
-    /// Puts one receive and hands it over.
+    /// Writes one receive and rings the doorbell.
     pub fn post_recv(&mut self, wr_id: u64, sges: &[Sge]) {
         self.put_recv(wr_id, sges);
         self.ring_rq();
     }
 
-    /// What the kernel says of it.
+    /// Queries the kernel.
     pub fn query(&self) -> Result<uapi::qpair_query_qp, Errno> {
         let mut arg = uapi::qpair_query_qp {
             handle: self.handle,
@@ -461,7 +461,7 @@ impl Qp {
         self.query().map(|it| it.state)
     }
 
-    /// Ends it; gives the producer indices of its send CQ and its receive CQ.
+    /// Destroys it; returns the producer indices of its send CQ and its receive CQ.
     pub fn destroy(&self) -> Result<(u32, u32), Errno> {
         destroy(&self.ctx, uapi::QPAIR_NR_DESTROY_QP, self.handle)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A send work request, put together field by field.
+//! A send work request, assembled field by field.
 
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::send_flags;
@@ -8,8 +8,8 @@ use qpair_abi::entry::Sge;
 use qpair_abi::entry::BLOCK_WORDS;
 use qpair_abi::entry::MAX_BLOCKS;
 
-/// A work request. `head` is public, and what it says is what is posted: a test sets any field
-/// to anything after the others were filled in.
+/// A work request. `head` is public and is posted as it is: a test can set any field after the
+/// others were filled in.
 #[derive(Clone, Debug)]
 pub struct Wqe {
     /// The first four words.
@@ -39,7 +39,7 @@ impl Wqe {
         Self::new(opcode::SEND, wr_id)
     }
 
-    /// RDMA WRITE to an address of the peer's.
+    /// RDMA WRITE to an address of the peer.
     pub fn write(wr_id: u64, remote_addr: u64, rkey: u32) -> Self {
         Self::new(opcode::WRITE, wr_id).remote(remote_addr, rkey)
     }
@@ -49,14 +49,14 @@ impl Wqe {
         Self::new(opcode::READ, wr_id).remote(remote_addr, rkey)
     }
 
-    /// Adds a piece of memory.
+    /// Adds an SGE.
     pub fn sge(mut self, addr: u64, bytes: u32, lkey: u32) -> Self {
         self.sges.push(Sge { addr, bytes, lkey });
         self.head.sges = self.sges.len() as u8;
         self.sized()
     }
 
-    /// Carries these bytes itself.
+    /// Carries these bytes inline.
     pub fn inline(mut self, bytes: &[u8]) -> Self {
         self.inline = bytes.to_vec();
         self.head.inline_bytes = bytes.len() as u32;
@@ -64,7 +64,7 @@ impl Wqe {
         self.sized()
     }
 
-    /// With immediate data: SEND and WRITE become their forms that carry it.
+    /// Adds immediate data: SEND and WRITE become SEND_IMM and WRITE_IMM.
     pub fn imm(mut self, imm: u32) -> Self {
         self.head.imm = imm;
         self.head.opcode = match self.head.opcode {
@@ -105,7 +105,7 @@ impl Wqe {
         self
     }
 
-    /// The blocks that it is written to, whatever `head.blocks` says.
+    /// The blocks that it takes in the SQ, independent of `head.blocks`.
     pub fn blocks(&self) -> u32 {
         let words = SendWqe::WORDS + self.sges.len() * Sge::WORDS + self.inline.len().div_ceil(8);
         words.div_ceil(BLOCK_WORDS).clamp(1, MAX_BLOCKS) as u32

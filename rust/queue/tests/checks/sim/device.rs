@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The device's half of the simulation: the rules of `channel` and `mask`, and nothing else that
+//! The device's half of the simulation: the rules of `channel` and `eq_irq`, and nothing else that
 //! could hide a fault.
 //!
-//! Whatever must never happen is asserted here, by counts of its own.
+//! Forbidden states are asserted here, by separate counts.
 
 use crate::checks::memory::Memory;
 use qpair_abi::entry::Cqe;
@@ -48,11 +48,11 @@ pub struct DeviceCq {
 pub struct Device {
     pub eq: EventQueue,
     eq_memory: Memory,
-    /// Whose each entry of the EQ is.
+    /// The origin of each entry of the EQ.
     shadow: VecDeque<Origin>,
     pub cqs: Vec<Option<DeviceCq>>,
     next_number: Vec<Number>,
-    /// What the software minted; the ring's depth may be more.
+    /// The number of slots of software; the ring may be deeper.
     capacity: u32,
     reserve: u32,
     gate: Gate,
@@ -103,7 +103,7 @@ impl Device {
             .filter(|cq| cq.number == number)
     }
 
-    /// A free index that has no entry in the EQ any more.
+    /// Uses a free index that has no entry in the EQ any more.
     pub fn create_cq(&mut self, depth: Depth, first: Index, user: bool) -> Option<Number> {
         let in_eq = |i: usize| {
             self.shadow
@@ -206,7 +206,7 @@ impl Device {
         self.line();
     }
 
-    /// Something happens to source `i`.
+    /// An event of source `i`.
     pub fn happens(&mut self, i: usize) {
         if self.notices[i].happened() {
             self.waiting.push_back(i);
@@ -236,7 +236,7 @@ impl Device {
         }
     }
 
-    /// Time passes.
+    /// Advances the time.
     pub fn tick(&mut self, nanos: u64) {
         self.now += nanos;
         if self.timer.is_some_and(|at| at <= self.now) {
@@ -245,7 +245,7 @@ impl Device {
         }
     }
 
-    /// When the next thing happens by itself.
+    /// The time of the next timer.
     pub fn timer(&self) -> Option<u64> {
         self.timer
     }

@@ -3,9 +3,9 @@
 //!
 //! A driver with kernel CQs that several queue pairs share, processes with a CQ of their own,
 //! asynchronous events, creates and destroys with entries unread, and the device, which goes on
-//! between any two effects of the poll. What must never happen is asserted where it would
-//! (`device.rs`, `world.rs`). At the end of each schedule posting stops. Then everything has to
-//! come to rest by itself, with every request completed in order, every event read, every sleeper
+//! between any two effects of the poll. Forbidden states are asserted where they would occur
+//! (`device.rs`, `world.rs`). At the end of each schedule posting stops. Then everything must
+//! become idle by itself, with every request completed in order, every event read, every sleeper
 //! awake and every slot free.
 
 mod device;
@@ -24,7 +24,7 @@ checks![
     tight_rings_come_to_rest,
 ];
 
-/// Runs so many schedules; all of what they can come across, but `unseen`, must have come.
+/// Runs `seeds` schedules; every situation except `unseen` must have occurred.
 fn run(name: &'static str, seeds: u64, options: Options, unseen: &[usize]) {
     let totals = RefCell::new([("", 0); 8]);
     let all = with_seeds(name, seeds, |rng| {
@@ -59,7 +59,7 @@ fn schedules_of_the_reopening_loop_come_to_rest() {
     );
 }
 
-/// No slot in the EQ but one for each CQ, and all of them armed.
+/// The EQ has only one slot for each CQ, and all CQs are armed.
 fn tight_rings_come_to_rest() {
     let options = Options {
         spare: Some(0),

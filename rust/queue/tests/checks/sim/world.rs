@@ -39,7 +39,7 @@ const QPS: usize = 6;
 const CQ_DEPTH: u32 = 8;
 const SQ_DEPTH: u32 = 8;
 
-/// What kind of schedules.
+/// Options of the schedules.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub policy: Policy,
@@ -60,14 +60,14 @@ impl Default for Options {
     }
 }
 
-/// What a schedule came across, so that a run can show that it has seen everything.
+/// Situations that a schedule met, so that a run can show that it has met all of them.
 pub struct Seen(pub [(&'static str, u64); 8]);
 
 fn cq_ring(number: Number) -> RingId {
     RingId::new(number.raw(), 1)
 }
 
-/// A CQ, as its driver or its process has it.
+/// The software side of a CQ.
 struct SoftCq {
     number: Number,
     consumer: CqConsumer<Memory>,
@@ -75,9 +75,9 @@ struct SoftCq {
     deferred: DeferredFree<Cq>,
     node: Option<Node>,
     user: bool,
-    /// Of a process: it has been woken, or has never slept.
+    /// For a process: it has been woken, or has never slept.
     awake: bool,
-    /// Of a process that sleeps: for what.
+    /// For a sleeping process: the completions that it waits for.
     sleeps: Wants,
 }
 
@@ -96,11 +96,11 @@ struct Qp {
     slots: Slots<Cq>,
     memory: Memory,
     depth: Depth,
-    /// What was posted and has not been fetched: id, blocks, signalled.
+    /// Posted and not fetched: id, blocks, signalled.
     posted: VecDeque<(u32, u32, bool)>,
-    /// What the device was told.
+    /// The index of the last doorbell.
     tail: Index,
-    /// What the device has done.
+    /// The index up to which the device has executed.
     done: Index,
     /// Blocks that a completion was consumed for, and the CQ head published.
     freed: Index,
@@ -128,7 +128,7 @@ struct Side {
     policy: Policy,
     gone: u64,
     posting: bool,
-    /// Most blocks of a work request, and how rare a signalled one is.
+    /// Maximum blocks of a work request, and the rarity of signalled ones.
     blocks: u32,
     unsignalled: u32,
 }
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// One thing happens.
+    /// One random step.
     pub fn step(&mut self) {
         match self.rng.below(20) {
             0 => self.create_cq(),
@@ -211,7 +211,7 @@ impl World {
         } else {
             poller.bind_kernel()
         };
-        // Bound are those that exist and those whose slot is not back yet.
+        // Bound CQs are those that exist and those whose slot is not free yet.
         let Ok(node) = node else { return };
         let depth = Depth::new(CQ_DEPTH).unwrap();
         let Some(number) = side.device.create_cq(depth, first, user) else {
@@ -249,7 +249,7 @@ impl World {
         let until = side.device.destroy_cq(number);
         poller.unbind(side, number, until);
         let cq = side.cqs[index].take().unwrap();
-        // Its queues are gone; what they held waits for a head that does not come any more.
+        // Its queues are destroyed; their slots wait for a head that is never published.
         cq.pool.audit(cq.deferred.count()).expect("CQ slots");
     }
 
@@ -301,8 +301,7 @@ impl World {
         }
     }
 
-    /// After the last post: all work is done, all events are read, and every sleeper has nothing to
-    /// do.
+    /// After the last post: all work is executed, all events are read, and no sleeper has work.
     pub fn come_to_rest(&mut self) -> Seen {
         self.side.posting = false;
         for _ in 0..4000 {
@@ -447,7 +446,7 @@ impl Side {
         let Some(qp) = &mut qps[index] else {
             return;
         };
-        // When it is needed, as the library does it.
+        // Only when needed, as the library does.
         let cq = cqs[qp.cq.index()].as_ref().unwrap();
         let freed = qp.sq.reclaim(cq.consumer.published());
         qp.freed = qp.freed.plus(freed);
@@ -485,7 +484,7 @@ impl Side {
             let Some(qp) = &mut self.qps[index] else {
                 continue;
             };
-            // Later than the post, and at the end of all things even if it was not rung then.
+            // Later than the post, and at the end in any case.
             qp.sq.ring(|tail| qp.tail = tail);
             if qp.done == qp.tail {
                 continue;
@@ -551,7 +550,7 @@ impl Side {
         }
     }
 
-    /// A process reads, publishes, arms, sleeps; and sometimes arms for no reason, with an old
+    /// A process reads, publishes, arms, sleeps; and sometimes arms unnecessarily, with an old
     /// index.
     fn processes_step(&mut self) {
         for index in 0..CQS {
@@ -563,7 +562,7 @@ impl Side {
                 continue;
             }
             if !cq.awake {
-                // A reason of its own to look; the arm that it left behind stays.
+                // It polls without an event; its arm remains.
                 if self.posting && self.rng.one_in(10) {
                     self.read(number, 1);
                     self.publish_cq(number, None);
@@ -579,18 +578,18 @@ impl Side {
             }
             let max = self.rng.below(4) + 1;
             let consumed = self.read(number, max);
-            // A head now and then is enough.
+            // Publishing the head now and then suffices.
             if self.rng.one_in(5) {
                 self.publish_cq(number, None);
             }
-            // The device goes on between the last look and the arm.
+            // The device goes on between the last poll and the arm.
             self.device_steps(2);
             if consumed.drained {
                 let cq = self.cq(number).unwrap();
                 cq.awake = false;
                 cq.sleeps = wants;
                 self.publish_cq(number, Some(wants));
-                // Another thread of it asks for less, at the same place.
+                // Another thread of the process arms for solicited only, at the same index.
                 if self.rng.one_in(3) {
                     let cq = self.cq(number).unwrap();
                     let head = cq.consumer.head();
