@@ -12,7 +12,7 @@ kunit   the module's KUnit suites, in the test kernel
 stock   the tests of the plans on the stock kernel, without an IOMMU
 iommu   the same with one
 7.3     the same on the test kernel, which is of the newest series; skipped where the stock kernel is of that series
-debug   the same on the debug kernel, after its detectors have reported planted bugs
+debug   the same on the debug kernel; its detectors have to report planted bugs
 figures counted figures against those in tools/bench/figures.json
 
 How to add a test:
@@ -326,11 +326,11 @@ class Job:
 
     layer: str
     name: str
-    # Gives the count; its argument says how many jobs share the machine.
+    # Returns the count; the argument is the number of jobs that share the machine.
     call: collections.abc.Callable[[int], ktap.Count]
-    # The longest it may take: long jobs start first.
+    # In seconds. Long jobs start first.
     timeout: int = 600
-    # No other job runs beside it.
+    # Runs without other jobs.
     alone: bool = False
     took: float = 0
 
@@ -349,7 +349,7 @@ class Job:
 
 
 def jobs(layer, chosen):
-    """What runs for a layer."""
+    """The jobs of a layer."""
     if layer in WHOLE:
         return [Job(layer, "all", WHOLE[layer], alone=layer == "figures")]
     found = []
@@ -374,7 +374,7 @@ def jobs(layer, chosen):
 
 
 def run_jobs(found):
-    """Runs jobs, as many at a time as the machine bears; gives their counts."""
+    """Runs jobs, as many in parallel as the machine can run; returns their counts."""
     # They share a target folder, which cargo locks.
     cargos = [job for job in found if job.layer in ON_HOST]
     others = sorted((job for job in found if not job.alone and job not in cargos), key=lambda job: -job.timeout)
