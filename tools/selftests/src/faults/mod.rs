@@ -24,7 +24,7 @@ pub const GROUP: Group = Group {
         whole::debug_files,
         whole::loopback,
         whole::reset * 2,
-        whole::sleep * 2,
         whole::probe * 4,
+        whole::sleep * 2,
     ],
 };

@@ -51,8 +51,8 @@ pub fn fail_every_point() {
 /// The state that an operation must restore.
 #[derive(Debug, PartialEq, Eq)]
 struct Level {
-    /// Objects of the device.
-    objects: u64,
+    /// Objects of the device, if the host reports them.
+    objects: Option<u64>,
     /// DMA mappings and coherent memory of the driver; none if it is not bound.
     held: i64,
 }
@@ -75,6 +75,7 @@ impl Tally {
 /// The mechanism, and the state that every operation must restore.
 pub(super) struct Faults {
     nth: File,
+    host: Option<Host>,
     rng: fastrand::Rng,
     before: Baseline,
     level: Level,
@@ -127,17 +128,26 @@ impl Faults {
         ] {
             world::put(format!("{DEBUG}/{name}"), value)?;
         }
+        let mut host = Some(Host::call()?);
         Ok(Self {
             nth,
-            level: Level::take()?,
+            level: Level::take(&mut host)?,
+            host,
             rng: setup.rng(),
             before: Baseline::take()?,
         })
     }
 
+    /// Does without the host: its port does not work after a suspend.
+    pub(super) fn without_host(mut self) -> Self {
+        self.host = None;
+        self.level.objects = None;
+        self
+    }
+
     /// Records the present state as the one that every operation must restore.
     pub(super) fn settle_here(&mut self) -> Result<()> {
-        self.level = Level::take()?;
+        self.level = Level::take(&mut self.host)?;
         self.before = Baseline::take()?;
         Ok(())
     }
@@ -261,7 +271,7 @@ impl Faults {
         self.before.settled()?;
         let mut now = None;
         let waited = wait::until("return of all that the device had", || {
-            let level = Level::take()?;
+            let level = Level::take(&mut self.host)?;
             let same = level == self.level;
             now = Some(level);
             Ok(same)
@@ -272,15 +282,17 @@ impl Faults {
 }
 
 impl Level {
-    /// Opens the port to the host anew: an open port does not survive a suspend.
-    fn take() -> Result<Self> {
+    fn take(host: &mut Option<Host>) -> Result<Self> {
         // A device without a driver has no such file.
         let held = match world::debugfs(0) {
             Ok(folder) => world::field(&folder.join("device").to_string_lossy(), "dma-held")?,
             Err(_) => 0,
         };
         Ok(Self {
-            objects: Host::call()?.get(0, "objects")?,
+            objects: host
+                .as_mut()
+                .map(|host| host.get(0, "objects"))
+                .transpose()?,
             held,
         })
     }
