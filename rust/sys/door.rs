@@ -36,6 +36,11 @@ impl Frame {
     pub(super) fn new(number: u64) -> Self {
         Self(number)
     }
+
+    /// Its number.
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
 }
 
 /// The page cache of an open file's inode, of which only the list of mappings matters.

@@ -20,6 +20,7 @@
 //! | [`debugroot`] | the debugfs directory that all devices share |
 //! | [`eventfd`] | signalling a process from any context |
 //! | [`current`] | privileges and limits of the calling task |
+//! | [`rdma`] | RDMA devices |
 //! | [`trace`] | trace points |
 //! | [`compat`] | what differs from one series of the kernel to the next |
 //!
@@ -53,6 +54,7 @@ pub mod irq;
 pub mod mmio;
 pub mod pci;
 pub mod poller;
+pub mod rdma;
 pub mod trace;
 pub mod umem;
 pub mod wait;

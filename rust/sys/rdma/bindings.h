@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The headers of the RDMA core, which the kernel's own Rust bindings lack. */
+#include <linux/kconfig.h>
+#include <rdma/ib_umem.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/restrack.h>
+#include <rdma/uverbs_ioctl.h>

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From the poll of a driver to the handlers of the core's objects.
+
+use super::bindings;
+use core::{
+    hint,
+    ptr, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Release, //
+        },
+        Arc, //
+    }, //
+};
+
+/// An object of the core that has events.
+pub trait Target: 'static {
+    /// What happens to it.
+    type Event: Copy;
+
+    /// Its structure.
+    #[doc(hidden)]
+    type Raw;
+
+    /// Calls its handler. Any context.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is an object that was created and not yet destroyed.
+    #[doc(hidden)]
+    unsafe fn notify(raw: *mut Self::Raw, event: Self::Event);
+}
+
+struct Shared<T: Target> {
+    /// Null once the object is destroyed.
+    object: Atomic<*mut T::Raw>,
+    /// Handlers that run.
+    running: Atomic<u32>,
+}
+
+/// The events of a core object of kind `T`. Clones are of the same object.
+pub struct Events<T: Target>(Arc<Shared<T>>);
+
+impl<T: Target> Clone for Events<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+// SAFETY: The object is only handed to its handler, which may be called in any context.
+unsafe impl<T: Target> Send for Events<T> {}
+
+// SAFETY: As above; the rest is atomic.
+unsafe impl<T: Target> Sync for Events<T> {}
+
+impl<T: Target> Events<T> {
+    /// Those of `object`. Sleeps.
+    ///
+    /// # Safety
+    ///
+    /// `object` stays valid until [`Self::cut`] returns.
+    pub(super) unsafe fn new(object: *mut T::Raw) -> Result<Self> {
+        let shared = Shared {
+            object: Atomic::new(object),
+            running: Atomic::new(0),
+        };
+        Ok(Self(Arc::new(shared, GFP_KERNEL_ACCOUNT)?))
+    }
+
+    /// Reports an event; nothing, once the object is destroyed. Any context but hard interrupts.
+    pub fn raise(&self, event: T::Event) {
+        // Before the pointer is read: `cut` clears it before it looks at the count.
+        self.0.running.fetch_add(1, Full);
+        let object = self.0.object.load(Acquire);
+        if !object.is_null() {
+            // SAFETY: `cut` waits until the count is zero before the object goes.
+            unsafe { T::notify(object, event) };
+        }
+        self.0.running.fetch_sub(1, Release);
+    }
+
+    /// Cuts the object off. On return no handler of it runs, nor will one. Process context; spins
+    /// for a handler that runs on another CPU.
+    pub(super) fn cut(&self) {
+        // Fully ordered: a handler that is not counted below reads the null.
+        self.0.object.xchg(ptr::null_mut(), Full);
+        while self.0.running.load(Acquire) != 0 {
+            hint::spin_loop();
+        }
+    }
+}
+
+/// Events of a completion queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CqEvent {
+    /// A completion for which a notification was requested.
+    Completion,
+    /// It has overrun, or its memory cannot be accessed.
+    Error,
+}
+
+impl Target for CqEvent {
+    type Event = Self;
+    type Raw = bindings::ib_cq;
+
+    unsafe fn notify(raw: *mut Self::Raw, event: Self) {
+        // SAFETY: By the caller's promise. The core sets the handlers before the driver's part is
+        // created, and does not change them.
+        unsafe {
+            match event {
+                Self::Completion => {
+                    if let Some(handler) = (*raw).comp_handler {
+                        handler(raw, (*raw).cq_context);
+                    }
+                }
+                Self::Error => {
+                    if let Some(handler) = (*raw).event_handler {
+                        let mut event = bindings::ib_event {
+                            device: (*raw).device,
+                            event: bindings::ib_event_type_IB_EVENT_CQ_ERR,
+                            ..Default::default()
+                        };
+                        *event.element.cq.as_mut() = raw;
+                        handler(&mut event, (*raw).cq_context);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Events of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QpEvent {
+    /// It went to the error state by itself.
+    Fatal,
+}
+
+impl Target for QpEvent {
+    type Event = Self;
+    type Raw = bindings::ib_qp;
+
+    unsafe fn notify(raw: *mut Self::Raw, event: Self) {
+        let Self::Fatal = event;
+        // SAFETY: As in `CqEvent`.
+        unsafe {
+            if let Some(handler) = (*raw).event_handler {
+                let mut event = bindings::ib_event {
+                    device: (*raw).device,
+                    event: bindings::ib_event_type_IB_EVENT_QP_FATAL,
+                    ..Default::default()
+                };
+                *event.element.qp.as_mut() = raw;
+                handler(&mut event, (*raw).qp_context);
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA devices: what a driver of the RDMA core implements, without unsafe code.
+//!
+//! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h),
+//! [`include/rdma/uverbs_ioctl.h`](srctree/include/rdma/uverbs_ioctl.h)
+//!
+//! A driver implements [`Driver`] and registers it with [`Registration::new`]. The RDMA core
+//! allocates the objects; each has place for the driver's part of it, which is written when the
+//! object is created and moved out when it is destroyed:
+//!
+//! ```text
+//!   struct ib_device   | Driver::Data       registered ... unregistered
+//!   struct ib_ucontext | Driver::Context    an open file of /dev/infiniband/uverbsN
+//!   struct ib_pd       | Driver::Pd         \
+//!   struct ib_cq       | Driver::Cq          | by handle of a file; destroyed with it,
+//!   struct ib_qp       | Driver::Qp          | or when the device is unregistered
+//!   struct ib_mr       | Driver::Mr         /
+//! ```
+//!
+//! # What the core guarantees
+//!
+//! - Creates and destroys of one object do not overlap with any other operation on it. Other
+//!   operations may run concurrently, so a driver's part is shared and [`Sync`].
+//! - An object outlives those that were created on it: a QP its PD and CQs, an MR its PD.
+//! - Unregistering destroys all objects of all files and takes their mappings away. It waits for
+//!   operations that run. A destroy cannot fail.
+//!
+//! # Events
+//!
+//! The poll of a driver runs in BH and names core objects. It does so by an [`Events`], which the
+//! driver gets at creation and may share. Before the core frees an object its `Events` are cut off,
+//! also if the driver still has a reference.
+
+mod events;
+mod mmap;
+mod object;
+mod ops;
+mod qp;
+mod udata;
+
+pub use self::{
+    events::{
+        CqEvent,
+        Events,
+        QpEvent, //
+    },
+    ops::Registration,
+    udata::Udata, //
+};
+
+use super::door::Frame;
+use kernel::{
+    prelude::*,
+    str::CStr, //
+};
+
+/// The bindings of the RDMA headers, made when the module is built.
+#[allow(
+    clippy::all,
+    dead_code,
+    improper_ctypes,
+    missing_docs,
+    non_camel_case_types,
+    non_snake_case,
+    non_upper_case_globals,
+    unreachable_pub,
+    unsafe_op_in_unsafe_fn,
+    unused_imports
+)]
+mod bindings {
+    use kernel::{
+        bindings::*,
+        ffi, //
+    };
+    use pin_init::MaybeZeroable;
+
+    include!(env!("QPAIR_RDMA_BINDINGS"));
+}
+
+/// Limits of a device, as `ib_query_device()` returns them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeviceAttributes {
+    /// Firmware version; the driver gives it a meaning.
+    pub firmware: u64,
+    /// PCI vendor and device ID, revision.
+    pub vendor: u32,
+    /// See `vendor`.
+    pub part: u32,
+    /// See `vendor`.
+    pub revision: u32,
+    /// The longest memory region, in bytes.
+    pub max_mr_bytes: u64,
+    /// Page sizes of memory regions, as a set of powers of two.
+    pub page_sizes: u64,
+    /// Queue pairs that a process may create.
+    pub max_qp: u32,
+    /// Completion queues.
+    pub max_cq: u32,
+    /// Memory regions.
+    pub max_mr: u32,
+    /// Protection domains.
+    pub max_pd: u32,
+    /// Work requests of a queue.
+    pub max_wr: u32,
+    /// Entries of a completion queue.
+    pub max_cqe: u32,
+    /// SGEs of a send.
+    pub max_send_sges: u32,
+    /// SGEs of a receive.
+    pub max_recv_sges: u32,
+    /// RDMA READs and atomics in flight of a queue pair.
+    pub max_reads: u32,
+}
+
+/// The state of a port, as `ib_query_port()` returns it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PortAttributes {
+    /// Whether the link is up.
+    pub active: bool,
+    /// The longest message, in bytes.
+    pub max_message: u32,
+}
+
+/// What a completion queue is asked to be.
+#[derive(Clone, Copy, Debug)]
+pub struct CqRequest {
+    /// Entries, at least.
+    pub entries: u32,
+    /// The completion vector, below [`Config::vectors`].
+    pub vector: u32,
+}
+
+/// What a queue pair is asked to be.
+#[derive(Clone, Copy, Debug)]
+pub struct QpRequest {
+    /// Sends and receives that may be outstanding.
+    pub sends: u32,
+    /// See `sends`.
+    pub recvs: u32,
+    /// SGEs of each send.
+    pub send_sges: u32,
+    /// SGEs of each receive.
+    pub recv_sges: u32,
+    /// Inline bytes of a send.
+    pub inline_bytes: u32,
+    /// Every send completes with an entry.
+    pub signal_all: bool,
+}
+
+/// States of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QpState {
+    /// As created.
+    Reset,
+    /// Receives may be posted.
+    Init,
+    /// Ready to receive.
+    Rtr,
+    /// Ready to send.
+    Rts,
+    /// The send queue drains.
+    Sqd,
+    /// The send queue is in error. RC queue pairs are never in this state.
+    Sqe,
+    /// All work is flushed.
+    Error,
+}
+
+/// A change of a queue pair, of what the device knows. The core's checks have passed, and the other
+/// attributes are kept for `ibv_query_qp()`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QpChange {
+    /// The state to go to. `None` for INIT to INIT and RTS to RTS as well.
+    pub state: Option<QpState>,
+    /// Rights of the peer: `IB_ACCESS_*`.
+    pub access: Option<u32>,
+    /// The peer's number.
+    pub peer: Option<u32>,
+    /// Retries of a request without an answer, and of one without a receive; 7 is without end.
+    pub retries: Option<(u8, u8)>,
+}
+
+/// What a memory region is asked to be.
+#[derive(Clone, Copy, Debug)]
+pub struct MrRequest {
+    /// Where it is in the process.
+    pub start: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// The address by which the device is given it.
+    pub iova: u64,
+    /// Rights: `IB_ACCESS_*`.
+    pub access: u32,
+}
+
+/// A device at its registration.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Completion vectors.
+    pub vectors: u32,
+    /// The EUI-64 of the device, of which the port's GID is made.
+    pub guid: u64,
+}
+
+/// A driver of the RDMA core with one port of link layer InfiniBand, without management datagrams.
+///
+/// All operations run in process context and may sleep.
+pub trait Driver: Sized + 'static {
+    /// Shared by all operations.
+    type Data: Send + Sync;
+    /// The driver's part of an open file.
+    type Context: Send + Sync;
+    /// The driver's part of a protection domain.
+    type Pd: Send + Sync;
+    /// The driver's part of a completion queue.
+    type Cq: Send + Sync;
+    /// The driver's part of a queue pair.
+    type Qp: Send + Sync;
+    /// The driver's part of a memory region.
+    type Mr: Send + Sync;
+
+    /// The name of devices, with `%d` for their number.
+    const NAME: &'static CStr;
+    /// The version of the driver's part of the commands, which a provider checks.
+    const ABI: u32;
+
+    /// Limits of the device.
+    fn device(data: &Self::Data) -> DeviceAttributes;
+
+    /// State of the port.
+    fn port(data: &Self::Data) -> PortAttributes;
+
+    /// A process opens the device.
+    fn open(data: &Self::Data, udata: Udata<'_>) -> Result<Self::Context>;
+
+    /// The page of doorbells that a process maps at offset 0.
+    fn doorbells(context: &Self::Context) -> Result<Frame>;
+
+    /// All objects of the file are destroyed, and its mappings taken away.
+    fn close(context: Self::Context);
+
+    /// Creates a protection domain.
+    fn alloc_pd(context: &Self::Context, udata: Udata<'_>) -> Result<Self::Pd>;
+
+    /// Destroys it.
+    fn dealloc_pd(pd: Self::Pd);
+
+    /// Creates a completion queue. Returns also its entries.
+    fn create_cq(
+        context: &Self::Context,
+        request: CqRequest,
+        events: Events<CqEvent>,
+        udata: Udata<'_>,
+    ) -> Result<(Self::Cq, u32)>;
+
+    /// Destroys it. On return the device no longer accesses its memory, or the driver keeps that.
+    fn destroy_cq(cq: Self::Cq);
+
+    /// Creates a queue pair of service RC, in [`QpState::Reset`]. Returns also its number.
+    fn create_qp(
+        context: &Self::Context,
+        pd: &Self::Pd,
+        cqs: (&Self::Cq, &Self::Cq),
+        request: QpRequest,
+        events: Events<QpEvent>,
+        udata: Udata<'_>,
+    ) -> Result<(Self::Qp, u32)>;
+
+    /// Changes it. Not called concurrently for one queue pair.
+    fn modify_qp(qp: &Self::Qp, change: QpChange, udata: Udata<'_>) -> Result;
+
+    /// The state that it is in now.
+    fn query_qp(qp: &Self::Qp) -> Result<QpState>;
+
+    /// Destroys it, as [`Self::destroy_cq`].
+    fn destroy_qp(qp: Self::Qp);
+
+    /// Registers memory. Returns also its local and remote key.
+    fn reg_mr(
+        context: &Self::Context,
+        pd: &Self::Pd,
+        request: MrRequest,
+        udata: Udata<'_>,
+    ) -> Result<(Self::Mr, u32, u32)>;
+
+    /// Undoes it, as [`Self::destroy_cq`].
+    fn dereg_mr(mr: Self::Mr);
+}

@@ -1,0 +1,545 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The table of operations of an RDMA device, and its registration.
+
+use super::{
+    bindings,
+    events::{
+        CqEvent,
+        Events,
+        QpEvent, //
+    },
+    mmap,
+    object::{
+        context,
+        Object, //
+    },
+    qp::{
+        self,
+        Kept, //
+    },
+    udata::Udata,
+    Config,
+    CqRequest,
+    Driver,
+    MrRequest, //
+};
+use crate::sys::{
+    self,
+    compat, //
+};
+use core::{
+    marker::PhantomData,
+    mem::{
+        self,
+        MaybeUninit, //
+    },
+    ptr::NonNull, //
+};
+use kernel::{
+    device::Bound,
+    error::to_result,
+    prelude::*, //
+};
+
+/// The only port.
+const PORT: u32 = 1;
+
+type Device<T> = Object<bindings::ib_device, <T as Driver>::Data>;
+type Context<T> = Object<bindings::ib_ucontext, <T as Driver>::Context>;
+type Pd<T> = Object<bindings::ib_pd, <T as Driver>::Pd>;
+type Cq<T> = Object<bindings::ib_cq, (Events<CqEvent>, <T as Driver>::Cq)>;
+type Qp<T> = Object<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, <T as Driver>::Qp)>;
+type Mr<T> = Object<bindings::ib_mr, <T as Driver>::Mr>;
+
+/// A registered RDMA device.
+///
+/// # Invariants
+///
+/// `dev` is the first field of a registered `Device<T>`.
+pub struct Registration<T: Driver> {
+    dev: NonNull<bindings::ib_device>,
+    _data: PhantomData<T::Data>,
+}
+
+// SAFETY: Any task may unregister the device, and its data may be dropped by any.
+unsafe impl<T: Driver> Send for Registration<T> where T::Data: Send {}
+
+// SAFETY: Nothing is accessed through a reference.
+unsafe impl<T: Driver> Sync for Registration<T> {}
+
+impl<T: Driver> Registration<T> {
+    /// Registers a device on `parent`, which does its DMA. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; those of `ib_register_device()`.
+    pub fn new(
+        parent: &kernel::device::Device<Bound>,
+        config: Config,
+        data: T::Data,
+    ) -> Result<Self> {
+        let ops = Ops::<T>::table()?;
+        // SAFETY: The size is that of a structure that begins with an `ib_device`.
+        let raw = unsafe {
+            bindings::_ib_alloc_device(
+                mem::size_of::<Device<T>>(),
+                &raw mut kernel::bindings::init_net,
+            )
+        };
+        let dev = NonNull::new(raw).ok_or(ENOMEM)?;
+        // SAFETY: Just allocated, and not registered.
+        unsafe {
+            Device::<T>::put(raw, data);
+            (*raw).__bindgen_anon_1.dev.as_mut().parent = sys::raw_device(parent);
+            // CAST: A small constant.
+            (*raw).node_type = bindings::RDMA_NODE_IB_CA as u8;
+            (*raw).phys_port_cnt = PORT;
+            (*raw).num_comp_vectors = config.vectors as c_int;
+            (*raw).node_guid = config.guid.to_be();
+            bindings::ib_set_device_ops(raw, &*ops);
+        }
+        // SAFETY: Initialised above. The core copies the name.
+        let registered = to_result(unsafe {
+            bindings::ib_register_device(raw, T::NAME.as_char_ptr(), sys::raw_device(parent))
+        });
+        if let Err(error) = registered {
+            // SAFETY: Not registered, so no operation runs.
+            unsafe { Self::dealloc(dev) };
+            return Err(error);
+        }
+        // INVARIANT: Registered.
+        Ok(Self {
+            dev,
+            _data: PhantomData,
+        })
+    }
+
+    /// # Safety
+    ///
+    /// `dev` is the first field of a `Device<T>`, and no operation on it runs, nor will one.
+    unsafe fn dealloc(dev: NonNull<bindings::ib_device>) {
+        // SAFETY: By the caller's promise.
+        unsafe {
+            let data = Device::<T>::take(dev.as_ptr());
+            bindings::ib_dealloc_device(dev.as_ptr());
+            drop(data);
+        }
+    }
+}
+
+impl<T: Driver> Drop for Registration<T> {
+    /// Destroys all objects of all processes and takes their mappings away. Waits for operations
+    /// that run. Sleeps.
+    fn drop(&mut self) {
+        // SAFETY: Registered, by the type invariant; then no longer.
+        unsafe {
+            bindings::ib_unregister_device(self.dev.as_ptr());
+            Self::dealloc(self.dev);
+        }
+    }
+}
+
+/// The result of an operation in C.
+fn errno(result: Result) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => error.to_errno(),
+    }
+}
+
+/// The operations, called by the core.
+struct Ops<T>(PhantomData<T>);
+
+impl<T: Driver> Ops<T> {
+    /// The table.
+    fn table() -> Result<KBox<bindings::ib_device_ops>> {
+        let mut ops = KBox::new(bindings::ib_device_ops::default(), GFP_KERNEL)?;
+        {
+            ops.owner = compat::OWNER;
+            ops.driver_id = bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN;
+            ops.uverbs_abi_ver = T::ABI;
+            ops.query_device = Some(Self::query_device);
+            ops.query_port = Some(Self::query_port);
+            ops.get_port_immutable = Some(Self::get_port_immutable);
+            ops.query_gid = Some(Self::query_gid);
+            ops.query_pkey = Some(Self::query_pkey);
+            ops.alloc_ucontext = Some(Self::alloc_ucontext);
+            ops.dealloc_ucontext = Some(Self::dealloc_ucontext);
+            ops.disassociate_ucontext = Some(Self::disassociate_ucontext);
+            ops.mmap = Some(Self::mmap);
+            ops.alloc_pd = Some(Self::alloc_pd);
+            ops.dealloc_pd = Some(Self::dealloc_pd);
+            ops.create_cq = Some(Self::create_cq);
+            ops.destroy_cq = Some(Self::destroy_cq);
+            ops.create_qp = Some(Self::create_qp);
+            ops.modify_qp = Some(Self::modify_qp);
+            ops.query_qp = Some(Self::query_qp);
+            ops.destroy_qp = Some(Self::destroy_qp);
+            ops.reg_user_mr = Some(Self::reg_user_mr);
+            ops.dereg_mr = Some(Self::dereg_mr);
+            ops.size_ib_ucontext = mem::size_of::<Context<T>>();
+            ops.size_ib_pd = mem::size_of::<Pd<T>>();
+            ops.size_ib_cq = mem::size_of::<Cq<T>>();
+            ops.size_ib_qp = mem::size_of::<Qp<T>>();
+        }
+        Ok(ops)
+    }
+
+    /// # Safety
+    ///
+    /// `dev` is registered.
+    unsafe fn data<'a>(dev: *mut bindings::ib_device) -> &'a T::Data {
+        // SAFETY: By the caller's promise.
+        unsafe { Device::<T>::get(dev) }
+    }
+
+    unsafe extern "C" fn query_device(
+        dev: *mut bindings::ib_device,
+        attr: *mut bindings::ib_device_attr,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a registered device and a structure to fill.
+        let (found, attr) = unsafe { (T::device(Self::data(dev)), &mut *attr) };
+        attr.fw_ver = found.firmware;
+        // SAFETY: As above.
+        attr.sys_image_guid = unsafe { (*dev).node_guid };
+        attr.max_mr_size = found.max_mr_bytes;
+        attr.page_size_cap = found.page_sizes;
+        attr.vendor_id = found.vendor;
+        attr.vendor_part_id = found.part;
+        attr.hw_ver = found.revision;
+        attr.max_qp = found.max_qp;
+        attr.max_qp_wr = found.max_wr;
+        attr.max_send_sge = found.max_send_sges;
+        attr.max_recv_sge = found.max_recv_sges;
+        attr.max_sge_rd = found.max_send_sges;
+        attr.max_cq = found.max_cq;
+        attr.max_cqe = found.max_cqe;
+        attr.max_mr = found.max_mr;
+        attr.max_pd = found.max_pd;
+        attr.max_qp_rd_atom = found.max_reads;
+        attr.max_qp_init_rd_atom = found.max_reads;
+        attr.max_res_rd_atom = found.max_reads.saturating_mul(found.max_qp);
+        attr.atomic_cap = bindings::ib_atomic_cap_IB_ATOMIC_NONE;
+        attr.max_pkeys = 1;
+        if udata.is_null() {
+            return 0;
+        }
+        // SAFETY: Of the command that runs.
+        let udata = unsafe { Udata::new(udata) };
+        errno(udata.without_request().and_then(|reply| reply.write(&())))
+    }
+
+    unsafe extern "C" fn query_port(
+        dev: *mut bindings::ib_device,
+        _port: u32,
+        attr: *mut bindings::ib_port_attr,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a registered device and a structure to fill.
+        let (found, attr) = unsafe { (T::port(Self::data(dev)), &mut *attr) };
+        let (state, phys) = if found.active {
+            (
+                bindings::ib_port_state_IB_PORT_ACTIVE,
+                bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_LINK_UP,
+            )
+        } else {
+            (
+                bindings::ib_port_state_IB_PORT_DOWN,
+                bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_DISABLED,
+            )
+        };
+        attr.state = state;
+        // CAST: Small constants, here and below.
+        attr.phys_state = phys as u8;
+        attr.max_mtu = bindings::ib_mtu_IB_MTU_4096;
+        attr.active_mtu = bindings::ib_mtu_IB_MTU_4096;
+        attr.gid_tbl_len = 1;
+        attr.pkey_tbl_len = 1;
+        attr.max_msg_sz = found.max_message;
+        attr.max_vl_num = 1;
+        attr.lid = 1;
+        attr.sm_lid = 1;
+        attr.active_speed = bindings::ib_port_speed_IB_SPEED_EDR as u16;
+        attr.active_width = bindings::ib_port_width_IB_WIDTH_4X as u8;
+        0
+    }
+
+    unsafe extern "C" fn get_port_immutable(
+        _dev: *mut bindings::ib_device,
+        _port: u32,
+        immutable: *mut bindings::ib_port_immutable,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a structure to fill.
+        let immutable = unsafe { &mut *immutable };
+        immutable.gid_tbl_len = 1;
+        immutable.pkey_tbl_len = 1;
+        // Connections by LID or GID; no management datagrams, so neither CM nor SA.
+        immutable.core_cap_flags = bindings::RDMA_CORE_CAP_PROT_IB;
+        0
+    }
+
+    unsafe extern "C" fn query_gid(
+        dev: *mut bindings::ib_device,
+        _port: u32,
+        _index: c_int,
+        gid: *mut bindings::ib_gid,
+    ) -> c_int {
+        /// The prefix of link-local addresses.
+        const LOCAL: u64 = 0xfe80_0000_0000_0000;
+        // SAFETY: Called by the core, with a registered device and a GID to fill.
+        unsafe {
+            let gid = (*gid).global.as_mut();
+            gid.subnet_prefix = LOCAL.to_be();
+            gid.interface_id = (*dev).node_guid;
+        }
+        0
+    }
+
+    unsafe extern "C" fn query_pkey(
+        _dev: *mut bindings::ib_device,
+        _port: u32,
+        _index: u16,
+        pkey: *mut u16,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a key to fill.
+        unsafe { *pkey = 0xffff };
+        0
+    }
+
+    unsafe extern "C" fn alloc_ucontext(
+        ucontext: *mut bindings::ib_ucontext,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a context of this driver's size and a registered device.
+        errno(unsafe {
+            let data = Self::data((*ucontext).device);
+            T::open(data, Udata::new(udata)).map(|part| Context::<T>::put(ucontext, part))
+        })
+    }
+
+    unsafe extern "C" fn dealloc_ucontext(ucontext: *mut bindings::ib_ucontext) {
+        // SAFETY: Called by the core once, after all objects of the context are destroyed.
+        T::close(unsafe { Context::<T>::take(ucontext) });
+    }
+
+    /// The core takes the mappings away and destroys the objects. A driver that has this operation
+    /// permits it.
+    unsafe extern "C" fn disassociate_ucontext(_ucontext: *mut bindings::ib_ucontext) {}
+
+    unsafe extern "C" fn mmap(
+        ucontext: *mut bindings::ib_ucontext,
+        vma: *mut kernel::bindings::vm_area_struct,
+    ) -> c_int {
+        // SAFETY: Called by the core with a live context, and with an area that is being mapped.
+        errno(unsafe {
+            let context = Context::<T>::get(ucontext);
+            mmap::map(ucontext, vma, || T::doorbells(context))
+        })
+    }
+
+    unsafe extern "C" fn alloc_pd(
+        pd: *mut bindings::ib_pd,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a domain of this driver's size.
+        errno(unsafe {
+            Self::for_process(udata, |context, udata| {
+                T::alloc_pd(context, udata).map(|part| Pd::<T>::put(pd, part))
+            })
+        })
+    }
+
+    unsafe extern "C" fn dealloc_pd(
+        pd: *mut bindings::ib_pd,
+        _udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: Called by the core once.
+        T::dealloc_pd(unsafe { Pd::<T>::take(pd) });
+        0
+    }
+
+    /// Calls `f` with the context of a command of a process.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: it is one of the kernel.
+    ///
+    /// # Safety
+    ///
+    /// `udata` is that of a command of this device, or null.
+    unsafe fn for_process<R>(
+        udata: *mut bindings::ib_udata,
+        f: impl FnOnce(&T::Context, Udata<'_>) -> Result<R>,
+    ) -> Result<R> {
+        // SAFETY: By the caller's promise. A context lives until its commands have ended.
+        unsafe {
+            let context = context(udata).ok_or(EOPNOTSUPP)?;
+            f(Context::<T>::get(context), Udata::new(udata))
+        }
+    }
+
+    unsafe extern "C" fn create_cq(
+        cq: *mut bindings::ib_cq,
+        attr: *const bindings::ib_cq_init_attr,
+        attrs: *mut bindings::uverbs_attr_bundle,
+    ) -> c_int {
+        if attrs.is_null() {
+            return EOPNOTSUPP.to_errno();
+        }
+        // SAFETY: Called by the core, with a queue of this driver's size, its attributes and the
+        // bundle of the command.
+        errno(unsafe {
+            let attr = &*attr;
+            let udata = &raw mut (*attrs).__bindgen_anon_1.__bindgen_anon_1.driver_udata;
+            if attr.flags != 0 {
+                return EOPNOTSUPP.to_errno();
+            }
+            let request = CqRequest {
+                entries: attr.cqe,
+                vector: attr.comp_vector,
+            };
+            Self::for_process(udata, |context, udata| {
+                let events = Events::new(cq)?;
+                let (part, entries) = T::create_cq(context, request, events.clone(), udata)
+                    .inspect_err(|_| events.cut())?;
+                (*cq).cqe = c_int::try_from(entries).unwrap_or(c_int::MAX);
+                Cq::<T>::put(cq, (events, part));
+                Ok(())
+            })
+        })
+    }
+
+    unsafe extern "C" fn destroy_cq(
+        cq: *mut bindings::ib_cq,
+        _udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: Called by the core once.
+        let (events, part) = unsafe { Cq::<T>::take(cq) };
+        events.cut();
+        T::destroy_cq(part);
+        0
+    }
+
+    unsafe extern "C" fn create_qp(
+        qp: *mut bindings::ib_qp,
+        attr: *mut bindings::ib_qp_init_attr,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a queue pair of this driver's size, its attributes, and
+        // a domain and queues of this device that outlive it.
+        errno(unsafe {
+            let attr = &*attr;
+            Self::for_process(udata, |context, udata| {
+                let request = qp::request(attr)?;
+                let pd = Pd::<T>::get((*qp).pd);
+                let (_, send) = Cq::<T>::get(attr.send_cq);
+                let (_, recv) = Cq::<T>::get(attr.recv_cq);
+                let kept = Kept::new(attr)?;
+                let events = Events::new(qp)?;
+                let (part, number) =
+                    T::create_qp(context, pd, (send, recv), request, events.clone(), udata)
+                        .inspect_err(|_| events.cut())?;
+                (*qp).qp_num = number;
+                Qp::<T>::put(qp, (events, kept, part));
+                Ok(())
+            })
+        })
+    }
+
+    unsafe extern "C" fn modify_qp(
+        qp: *mut bindings::ib_qp,
+        attr: *mut bindings::ib_qp_attr,
+        mask: c_int,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        if udata.is_null() {
+            return EOPNOTSUPP.to_errno();
+        }
+        // SAFETY: Called by the core, with a queue pair of this driver and its attributes.
+        errno(unsafe {
+            let (_, kept, part) = Qp::<T>::get(qp);
+            // CAST: A set of bits.
+            kept.modify(&*attr, mask as u32, || T::query_qp(part), |change| {
+                T::modify_qp(part, change, Udata::new(udata))
+            })
+        })
+    }
+
+    unsafe extern "C" fn query_qp(
+        qp: *mut bindings::ib_qp,
+        attr: *mut bindings::ib_qp_attr,
+        _mask: c_int,
+        init: *mut bindings::ib_qp_init_attr,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a queue pair of this driver and structures to fill.
+        errno(unsafe {
+            let (_, kept, part) = Qp::<T>::get(qp);
+            kept.query(&mut *attr, &mut *init, || T::query_qp(part))
+        })
+    }
+
+    unsafe extern "C" fn destroy_qp(
+        qp: *mut bindings::ib_qp,
+        _udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: Called by the core once.
+        let (events, _, part) = unsafe { Qp::<T>::take(qp) };
+        events.cut();
+        T::destroy_qp(part);
+        0
+    }
+
+    unsafe extern "C" fn reg_user_mr(
+        pd: *mut bindings::ib_pd,
+        start: u64,
+        bytes: u64,
+        iova: u64,
+        access: c_int,
+        dmah: *mut bindings::ib_dmah,
+        udata: *mut bindings::ib_udata,
+    ) -> *mut bindings::ib_mr {
+        if !dmah.is_null() {
+            return EOPNOTSUPP.to_ptr();
+        }
+        let request = MrRequest {
+            start,
+            bytes,
+            iova,
+            // CAST: A set of bits.
+            access: access as u32,
+        };
+        // SAFETY: Called by the core, with a domain of this device.
+        let made = unsafe {
+            Self::for_process(udata, |context, udata| {
+                let mut mr = KBox::<Mr<T>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
+                let (part, lkey, rkey) = T::reg_mr(context, Pd::<T>::get(pd), request, udata)?;
+                let raw: *mut bindings::ib_mr = mr.as_mut_ptr().cast();
+                raw.write(Default::default());
+                (*raw).lkey = lkey;
+                (*raw).rkey = rkey;
+                Mr::<T>::put(raw, part);
+                // The core has it until it calls `dereg_mr`.
+                Ok(KBox::into_raw(mr).cast())
+            })
+        };
+        match made {
+            Ok(mr) => mr,
+            Err(error) => error.to_ptr(),
+        }
+    }
+
+    unsafe extern "C" fn dereg_mr(
+        mr: *mut bindings::ib_mr,
+        _udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: Called by the core once, with what `reg_user_mr` has returned.
+        let part = unsafe {
+            let part = Mr::<T>::take(mr);
+            drop(KBox::from_raw(mr.cast::<MaybeUninit<Mr<T>>>()));
+            part
+        };
+        T::dereg_mr(part);
+        0
+    }
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Attributes of queue pairs: the core's rules of states, and what is kept for queries.
+
+use super::{
+    bindings,
+    QpChange,
+    QpRequest,
+    QpState, //
+};
+use core::ptr;
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::Mutex, //
+};
+
+impl QpState {
+    fn from_raw(raw: bindings::ib_qp_state) -> Result<Self> {
+        Ok(match raw {
+            bindings::ib_qp_state_IB_QPS_RESET => Self::Reset,
+            bindings::ib_qp_state_IB_QPS_INIT => Self::Init,
+            bindings::ib_qp_state_IB_QPS_RTR => Self::Rtr,
+            bindings::ib_qp_state_IB_QPS_RTS => Self::Rts,
+            bindings::ib_qp_state_IB_QPS_SQD => Self::Sqd,
+            bindings::ib_qp_state_IB_QPS_SQE => Self::Sqe,
+            bindings::ib_qp_state_IB_QPS_ERR => Self::Error,
+            _ => return Err(EINVAL),
+        })
+    }
+
+    fn into_raw(self) -> bindings::ib_qp_state {
+        match self {
+            Self::Reset => bindings::ib_qp_state_IB_QPS_RESET,
+            Self::Init => bindings::ib_qp_state_IB_QPS_INIT,
+            Self::Rtr => bindings::ib_qp_state_IB_QPS_RTR,
+            Self::Rts => bindings::ib_qp_state_IB_QPS_RTS,
+            Self::Sqd => bindings::ib_qp_state_IB_QPS_SQD,
+            Self::Sqe => bindings::ib_qp_state_IB_QPS_SQE,
+            Self::Error => bindings::ib_qp_state_IB_QPS_ERR,
+        }
+    }
+}
+
+/// Attributes that a command may change, of `IB_QP_ATTR_STANDARD_BITS`, which bindgen cannot read.
+const STANDARD: u32 = (1 << 21) - 1;
+
+/// Structures of numbers, and of pointers that are not followed.
+///
+/// # Safety
+///
+/// A copy of the bytes is a copy of the value.
+unsafe trait Plain: Sized {
+    /// A copy.
+    fn copied(&self) -> Self {
+        // SAFETY: By the promise of the trait.
+        unsafe { ptr::read(self) }
+    }
+}
+
+// SAFETY: As the core copies them itself.
+unsafe impl Plain for bindings::ib_qp_cap {}
+
+// SAFETY: As above.
+unsafe impl Plain for bindings::ib_qp_attr {}
+
+// SAFETY: As above.
+unsafe impl Plain for bindings::rdma_ah_attr {}
+
+/// What a queue pair is asked to be.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP`: another service than RC, a shared receive queue, or flags. `EINVAL`: no CQs.
+pub(super) fn request(attr: &bindings::ib_qp_init_attr) -> Result<QpRequest> {
+    if attr.qp_type != bindings::ib_qp_type_IB_QPT_RC
+        || !attr.srq.is_null()
+        || attr.create_flags != 0
+    {
+        return Err(EOPNOTSUPP);
+    }
+    if attr.send_cq.is_null() || attr.recv_cq.is_null() {
+        return Err(EINVAL);
+    }
+    let cap = &attr.cap;
+    Ok(QpRequest {
+        sends: cap.max_send_wr,
+        recvs: cap.max_recv_wr,
+        send_sges: cap.max_send_sge,
+        recv_sges: cap.max_recv_sge,
+        inline_bytes: cap.max_inline_data,
+        signal_all: attr.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR,
+    })
+}
+
+/// The attributes of a queue pair as they were last set.
+#[pin_data]
+pub(super) struct Kept {
+    cap: bindings::ib_qp_cap,
+    signal_all: bindings::ib_sig_type,
+    /// Held over each change.
+    #[pin]
+    attr: Mutex<bindings::ib_qp_attr>,
+}
+
+/// Copies the attributes that `mask` names.
+macro_rules! copy {
+    ($to:ident, $from:ident, $mask:ident, $($bit:ident: $($field:ident),+;)+) => {
+        $(if $mask & bindings::$bit != 0 {
+            $($to.$field = $from.$field;)+
+        })+
+    };
+}
+
+impl Kept {
+    /// Of a queue pair that is made with `attr`. Sleeps.
+    pub(super) fn new(attr: &bindings::ib_qp_init_attr) -> Result<Pin<KBox<Self>>> {
+        let (cap, signal_all) = (attr.cap.copied(), attr.sq_sig_type);
+        KBox::pin_init(
+            pin_init!(Self {
+                cap,
+                signal_all,
+                attr <- new_mutex!(bindings::ib_qp_attr::default(), "rdma::Kept"),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Changes what `mask` names of `attr`, if the core's rules allow it in the state that `now`
+    /// returns, by `change`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: not allowed. `EOPNOTSUPP`: attributes of newer commands. Those of the functions.
+    pub(super) fn modify(
+        &self,
+        attr: &bindings::ib_qp_attr,
+        mask: u32,
+        now: impl FnOnce() -> Result<QpState>,
+        change: impl FnOnce(QpChange) -> Result,
+    ) -> Result {
+        use bindings::{
+            ib_qp_attr_mask_IB_QP_ACCESS_FLAGS as ACCESS,
+            ib_qp_attr_mask_IB_QP_CUR_STATE as CURRENT,
+            ib_qp_attr_mask_IB_QP_DEST_QPN as PEER,
+            ib_qp_attr_mask_IB_QP_RETRY_CNT as RETRY,
+            ib_qp_attr_mask_IB_QP_RNR_RETRY as RNR_RETRY,
+            ib_qp_attr_mask_IB_QP_STATE as STATE, //
+        };
+        let has = |bit: u32| mask & bit != 0;
+
+        if mask & !STANDARD != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        let mut kept = self.attr.lock();
+        let from = if has(CURRENT) {
+            QpState::from_raw(attr.cur_qp_state)?
+        } else {
+            now()?
+        };
+        let to = if has(STATE) {
+            QpState::from_raw(attr.qp_state)?
+        } else {
+            from
+        };
+        // SAFETY: Reads a table. Any values may be given.
+        let allowed = unsafe {
+            bindings::ib_modify_qp_is_ok(
+                from.into_raw(),
+                to.into_raw(),
+                bindings::ib_qp_type_IB_QPT_RC,
+                mask,
+            )
+        };
+        if !allowed {
+            return Err(EINVAL);
+        }
+        let stays = from == to && matches!(to, QpState::Init | QpState::Rts);
+        let retries = (
+            if has(RETRY) { attr.retry_cnt } else { kept.retry_cnt },
+            if has(RNR_RETRY) { attr.rnr_retry } else { kept.rnr_retry },
+        );
+        change(QpChange {
+            state: (has(STATE) && !stays).then_some(to),
+            // CAST: A set of bits.
+            access: has(ACCESS).then_some(attr.qp_access_flags as u32),
+            peer: has(PEER).then_some(attr.dest_qp_num),
+            retries: has(RETRY | RNR_RETRY).then_some(retries),
+        })?;
+        let kept = &mut *kept;
+        if has(STATE) && to == QpState::Reset {
+            *kept = Default::default();
+        }
+        copy! { kept, attr, mask,
+            ib_qp_attr_mask_IB_QP_ACCESS_FLAGS: qp_access_flags;
+            ib_qp_attr_mask_IB_QP_PKEY_INDEX: pkey_index;
+            ib_qp_attr_mask_IB_QP_PORT: port_num;
+            ib_qp_attr_mask_IB_QP_QKEY: qkey;
+            ib_qp_attr_mask_IB_QP_PATH_MTU: path_mtu;
+            ib_qp_attr_mask_IB_QP_TIMEOUT: timeout;
+            ib_qp_attr_mask_IB_QP_RETRY_CNT: retry_cnt;
+            ib_qp_attr_mask_IB_QP_RNR_RETRY: rnr_retry;
+            ib_qp_attr_mask_IB_QP_RQ_PSN: rq_psn;
+            ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC: max_rd_atomic;
+            ib_qp_attr_mask_IB_QP_ALT_PATH: alt_pkey_index, alt_port_num, alt_timeout;
+            ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER: min_rnr_timer;
+            ib_qp_attr_mask_IB_QP_SQ_PSN: sq_psn;
+            ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
+            ib_qp_attr_mask_IB_QP_PATH_MIG_STATE: path_mig_state;
+            ib_qp_attr_mask_IB_QP_DEST_QPN: dest_qp_num;
+        }
+        // The GID entries are the caller's, and are released after the command.
+        if has(bindings::ib_qp_attr_mask_IB_QP_AV) {
+            kept.ah_attr = attr.ah_attr.copied();
+            kept.ah_attr.grh.sgid_attr = ptr::null();
+        }
+        if has(bindings::ib_qp_attr_mask_IB_QP_ALT_PATH) {
+            kept.alt_ah_attr = attr.alt_ah_attr.copied();
+            kept.alt_ah_attr.grh.sgid_attr = ptr::null();
+        }
+        Ok(())
+    }
+
+    /// Fills in the attributes, with the state that `now` returns.
+    ///
+    /// # Errors
+    ///
+    /// Those of `now`.
+    pub(super) fn query(
+        &self,
+        attr: &mut bindings::ib_qp_attr,
+        init: &mut bindings::ib_qp_init_attr,
+        now: impl FnOnce() -> Result<QpState>,
+    ) -> Result {
+        let kept = self.attr.lock();
+        let state = now()?.into_raw();
+        *attr = kept.copied();
+        attr.qp_state = state;
+        attr.cur_qp_state = state;
+        attr.cap = self.cap.copied();
+        init.cap = self.cap.copied();
+        init.qp_type = bindings::ib_qp_type_IB_QPT_RC;
+        init.sq_sig_type = self.signal_all;
+        Ok(())
+    }
+}

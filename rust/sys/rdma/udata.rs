@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The driver's part of a command: a request of the process, and the answer to it.
+
+use super::bindings;
+use core::{
+    marker::PhantomData,
+    mem::size_of, //
+};
+use kernel::{
+    error::to_result,
+    prelude::*,
+    transmute::{
+        AsBytes,
+        FromBytes, //
+    }, //
+};
+
+/// The driver's part of a command, in the memory of the process.
+///
+/// # Invariants
+///
+/// `raw` is valid for `'a`.
+pub struct Udata<'a> {
+    raw: *mut bindings::ib_udata,
+    _command: PhantomData<&'a mut bindings::ib_udata>,
+}
+
+impl<'a> Udata<'a> {
+    /// # Safety
+    ///
+    /// `raw` is valid for `'a`.
+    pub(super) unsafe fn new(raw: *mut bindings::ib_udata) -> Self {
+        // INVARIANT: By the caller's promise.
+        Self {
+            raw,
+            _command: PhantomData,
+        }
+    }
+
+    /// Copies the request in, once. A shorter one is extended with zeros from `least` bytes on; in
+    /// a longer one the rest has to be zero. May sleep for as long as the process likes.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: shorter than `least`. `EOPNOTSUPP`: the rest is not zero. `EFAULT`.
+    pub fn read<T: FromBytes>(self, least: usize) -> Result<(T, Reply<'a>)> {
+        let mut value = core::mem::MaybeUninit::<T>::zeroed();
+        // SAFETY: Valid, by the type invariant; `value` has its size.
+        to_result(unsafe {
+            bindings::_ib_copy_validate_udata_in(
+                self.raw,
+                value.as_mut_ptr().cast(),
+                size_of::<T>(),
+                least.min(size_of::<T>()),
+            )
+        })?;
+        // SAFETY: All bytes are initialised, and any are a `T`.
+        Ok((unsafe { value.assume_init() }, Reply(self)))
+    }
+
+    /// For a command without a request of the driver: what there is has to be zero.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub fn without_request(self) -> Result<Reply<'a>> {
+        // SAFETY: Valid, by the type invariant.
+        if unsafe { (*self.raw).inlen } != 0 {
+            // SAFETY: As above; copies nothing.
+            to_result(unsafe {
+                bindings::_ib_copy_validate_udata_in(self.raw, core::ptr::null_mut(), 0, 0)
+            })?;
+        }
+        Ok(Reply(self))
+    }
+}
+
+/// The way back to the process.
+pub struct Reply<'a>(Udata<'a>);
+
+impl Reply<'_> {
+    /// Copies the answer out, as much of it as the process has room for; clears the rest of the
+    /// room. May sleep for as long as the process likes.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT`.
+    pub fn write<T: AsBytes>(self, value: &T) -> Result {
+        // SAFETY: Valid, by the type invariant; `value` has that many initialised bytes.
+        to_result(unsafe {
+            bindings::_ib_respond_udata(
+                self.0.raw,
+                core::ptr::from_ref(value).cast(),
+                size_of::<T>(),
+            )
+        })
+    }
+}
