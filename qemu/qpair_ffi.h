@@ -399,8 +399,7 @@ enum QpairRun qpair_model_run_apart(const struct QpairModel *model);
 
  See the [module](self).
  */
-void qpair_model_bind(const struct QpairModel *model,
-                      bool bound);
+void qpair_model_bind(const struct QpairModel *model, bool bound);
 
 /*
  Returns the function to power-on.
@@ -621,8 +620,7 @@ enum QpairRun qpair_model_run_apart(const struct QpairModel *model);
 
  See the [module](self).
  */
-void qpair_model_bind(const struct QpairModel *model,
-                      bool bound);
+void qpair_model_bind(const struct QpairModel *model, bool bound);
 
 /*
  Returns the function to power-on.
