@@ -34,7 +34,7 @@
 //! The poll takes none: see [`events`].
 
 mod args;
-mod buffer;
+pub(crate) mod buffer;
 mod calls;
 mod events;
 mod objects;

@@ -44,6 +44,7 @@ use crate::{
         },
         watchdog::Watchdog, //
     },
+    verbs::RdmaDevice,
 };
 use core::pin::Pin;
 use kernel::{
@@ -162,8 +163,18 @@ impl Drop for Guest {
     }
 }
 
+/// The RDMA device, a client of the device.
+struct Verbs(Arc<RdmaDevice>);
+
+impl Drop for Verbs {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
 /// The state while the driver is bound. Field order is teardown order.
 pub(crate) struct Data<'bound> {
+    verbs: Verbs,
     /// First: no new files.
     _chardev: Pin<KBox<CharDevice<Context>>>,
     /// Does nothing while the device is down.
@@ -214,7 +225,10 @@ impl<'bound> Data<'bound> {
         );
         let chardev = KBox::pin_init(chardev, GFP_KERNEL)?;
         Self::announce(pdev, &running.device);
+        let verbs = Verbs(RdmaDevice::new(running.device.clone())?);
+        verbs.0.register(pdev);
         Ok(Self {
+            verbs,
             _chardev: chardev,
             _files: files,
             _loopback: loopback,
@@ -268,6 +282,7 @@ impl sys::pci::Driver for Driver {
 
     fn reset_done<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.running.device.bring_up_again(pdev);
+        data.verbs.0.register(pdev);
     }
 
     fn suspend<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) -> Result {
@@ -285,6 +300,7 @@ impl sys::pci::Driver for Driver {
     fn resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.watchdog.start(WATCH);
         data.running.device.wake_up(pdev);
+        data.verbs.0.register(pdev);
         data.sampler.start(SAMPLE);
     }
 
@@ -328,6 +344,7 @@ impl sys::pci::Driver for Driver {
 
     fn error_resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.running.device.bring_up_again(pdev);
+        data.verbs.0.register(pdev);
     }
 
     fn shutdown<'a>(_pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {

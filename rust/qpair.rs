@@ -32,6 +32,7 @@ mod driver;
 #[cfg(CONFIG_KUNIT = "y")]
 mod kunit;
 mod loopback;
+mod verbs;
 
 // A doorbell page is a kernel page, and memory is pinned in kernel pages.
 const _: () = assert!(

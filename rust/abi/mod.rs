@@ -15,6 +15,7 @@
 //! | [`status`] | completion statuses, admin errors, events |
 //! | [`counters`] | the device's counters |
 //! | [`uapi`] | ioctls of `/dev/qpairN` |
+//! | [`uverbs`] | the driver's part of uverbs commands |
 //!
 //! Everything in memory that the device reads or writes is an array of 64-bit little-endian
 //! *words*. An entry type has a `decode` from words and an `encode` into words, both total: any bit
@@ -39,6 +40,7 @@ pub mod doorbell;
 pub mod entry;
 pub mod status;
 pub mod uapi;
+pub mod uverbs;
 
 pub use self::layout::Field;
 

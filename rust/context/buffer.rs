@@ -39,7 +39,7 @@ const FLAT: u64 = LEAF_ENTRIES;
 /// Pinned, mapped and described to the device.
 ///
 /// The device must no longer use it when it is dropped.
-pub(super) struct Buffer {
+pub(crate) struct Buffer {
     root: Option<Coherent>,
     // As long as the region is large: tens of thousands for the largest.
     leaves: KVVec<Coherent>,
@@ -55,7 +55,7 @@ impl Buffer {
     /// - `ENOMEM`: no memory for the tables, or for the mapping.
     /// - `EINTR`: the caller was killed.
     /// - `EINVAL`: the memory lies so that the device has no page size for it.
-    pub(super) fn new(pass: &Pass<'_>, pinned: Pinned, limits: &Limits) -> Result<Self> {
+    pub(crate) fn new(pass: &Pass<'_>, pinned: Pinned, limits: &Limits) -> Result<Self> {
         let mapped = pinned.map(pass)?;
         let limits = PageLimits {
             min_shift: limits.min_page_shift,
@@ -116,18 +116,18 @@ impl Buffer {
     }
 
     /// What the device is told.
-    pub(super) fn list(&self) -> BufferList {
+    pub(crate) fn list(&self) -> BufferList {
         self.list
     }
 
     /// Pages that are pinned.
-    pub(super) fn pages(&self) -> usize {
+    pub(crate) fn pages(&self) -> usize {
         self.mapped.pinned().pages()
     }
 
     /// Takes everything from the device, which must be quiet: nothing of this is left that needs
     /// the device to be bound.
-    pub(super) fn unmap_now(&mut self) {
+    pub(crate) fn unmap_now(&mut self) {
         self.free_tables();
         self.mapped.unmap_now();
     }

@@ -12,6 +12,7 @@ use kernel::{
     prelude::*, //
 };
 
+#[allow(improper_ctypes)]
 unsafe extern "C" {
     fn qpair_vma_make_doorbell(vma: *mut kernel::bindings::vm_area_struct);
 }

@@ -144,8 +144,6 @@ pub struct QpRequest {
     pub recv_sges: u32,
     /// Inline bytes of a send.
     pub inline_bytes: u32,
-    /// Every send completes with an entry.
-    pub signal_all: bool,
 }
 
 /// States of a queue pair.

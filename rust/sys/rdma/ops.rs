@@ -460,9 +460,12 @@ impl<T: Driver> Ops<T> {
         errno(unsafe {
             let (_, kept, part) = Qp::<T>::get(qp);
             // CAST: A set of bits.
-            kept.modify(&*attr, mask as u32, || T::query_qp(part), |change| {
-                T::modify_qp(part, change, Udata::new(udata))
-            })
+            kept.modify(
+                &*attr,
+                mask as u32,
+                || T::query_qp(part),
+                |change| T::modify_qp(part, change, Udata::new(udata)),
+            )
         })
     }
 

@@ -89,7 +89,6 @@ pub(super) fn request(attr: &bindings::ib_qp_init_attr) -> Result<QpRequest> {
         send_sges: cap.max_send_sge,
         recv_sges: cap.max_recv_sge,
         inline_bytes: cap.max_inline_data,
-        signal_all: attr.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR,
     })
 }
 
@@ -177,8 +176,16 @@ impl Kept {
         }
         let stays = from == to && matches!(to, QpState::Init | QpState::Rts);
         let retries = (
-            if has(RETRY) { attr.retry_cnt } else { kept.retry_cnt },
-            if has(RNR_RETRY) { attr.rnr_retry } else { kept.rnr_retry },
+            if has(RETRY) {
+                attr.retry_cnt
+            } else {
+                kept.retry_cnt
+            },
+            if has(RNR_RETRY) {
+                attr.rnr_retry
+            } else {
+                kept.rnr_retry
+            },
         );
         change(QpChange {
             state: (has(STATE) && !stays).then_some(to),

@@ -3,17 +3,15 @@
 //! The driver's part of a command: a request of the process, and the answer to it.
 
 use super::bindings;
-use core::{
-    marker::PhantomData,
-    mem::size_of, //
-};
+use core::marker::PhantomData;
 use kernel::{
     error::to_result,
-    prelude::*,
-    transmute::{
-        AsBytes,
-        FromBytes, //
-    }, //
+    prelude::*, //
+};
+use zerocopy::{
+    FromBytes,
+    Immutable,
+    IntoBytes, //
 };
 
 /// The driver's part of a command, in the memory of the process.
@@ -44,19 +42,19 @@ impl<'a> Udata<'a> {
     /// # Errors
     ///
     /// `EINVAL`: shorter than `least`. `EOPNOTSUPP`: the rest is not zero. `EFAULT`.
-    pub fn read<T: FromBytes>(self, least: usize) -> Result<(T, Reply<'a>)> {
-        let mut value = core::mem::MaybeUninit::<T>::zeroed();
-        // SAFETY: Valid, by the type invariant; `value` has its size.
+    pub fn read<T: FromBytes + IntoBytes>(self, least: usize) -> Result<(T, Reply<'a>)> {
+        let mut value = T::new_zeroed();
+        let bytes = value.as_mut_bytes();
+        // SAFETY: Valid, by the type invariant; `bytes` has that length, and any bytes are a `T`.
         to_result(unsafe {
             bindings::_ib_copy_validate_udata_in(
                 self.raw,
-                value.as_mut_ptr().cast(),
-                size_of::<T>(),
-                least.min(size_of::<T>()),
+                bytes.as_mut_ptr().cast(),
+                bytes.len(),
+                least.min(bytes.len()),
             )
         })?;
-        // SAFETY: All bytes are initialised, and any are a `T`.
-        Ok((unsafe { value.assume_init() }, Reply(self)))
+        Ok((value, Reply(self)))
     }
 
     /// For a command without a request of the driver: what there is has to be zero.
@@ -86,14 +84,11 @@ impl Reply<'_> {
     /// # Errors
     ///
     /// `EFAULT`.
-    pub fn write<T: AsBytes>(self, value: &T) -> Result {
-        // SAFETY: Valid, by the type invariant; `value` has that many initialised bytes.
+    pub fn write<T: IntoBytes + Immutable>(self, value: &T) -> Result {
+        let bytes = value.as_bytes();
+        // SAFETY: Valid, by the type invariant; `bytes` has that length.
         to_result(unsafe {
-            bindings::_ib_respond_udata(
-                self.0.raw,
-                core::ptr::from_ref(value).cast(),
-                size_of::<T>(),
-            )
+            bindings::_ib_respond_udata(self.0.raw, bytes.as_ptr().cast(), bytes.len())
         })
     }
 }

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * Queue pairs: the driver's part of uverbs commands, for a provider.
+ *
+ * mmap at offset 0 of an open file gives its doorbell page (4096 bytes,
+ * shared, not executable, not inherited by fork).
+ *
+ * A structure may grow at its end. Fields that one side does not know are
+ * zero. Reserved fields must be zero.
+ */
+#ifndef QPAIR_ABI_USER_H
+#define QPAIR_ABI_USER_H
+
+#include <linux/types.h>
+
+#define QPAIR_UVERBS_ABI_VERSION 1
+
+struct qpair_uresp_alloc_ucontext {
+	__u32 max_sq_blocks;
+	__u32 max_rq_depth;
+	__u32 max_cq_depth;
+	__u32 max_send_sge;
+	__u32 max_recv_sge;
+	__u32 max_inline;
+	/* How often the device was reset. */
+	__u32 epoch;
+	/* The index of the doorbell page. */
+	__u32 page;
+};
+
+#define QPAIR_NO_COMPLETION_FD (-1)
+
+struct qpair_ureq_create_cq {
+	/* The ring, of page-aligned memory. */
+	__aligned_u64 buffer;
+	__aligned_u64 buffer_bytes;
+	/* An eventfd for completions, or QPAIR_NO_COMPLETION_FD. */
+	__s32 eventfd;
+	__u32 reserved;
+};
+
+struct qpair_uresp_create_cq {
+	/* The device's number, for doorbells. */
+	__u32 number;
+	/* Entries of the ring. */
+	__u32 depth;
+};
+
+struct qpair_ureq_create_qp {
+	/* The rings, of page-aligned memory. */
+	__aligned_u64 sq_buffer;
+	__aligned_u64 sq_buffer_bytes;
+	__aligned_u64 rq_buffer;
+	__aligned_u64 rq_buffer_bytes;
+	/* Blocks of 64 bytes. */
+	__u32 sq_blocks;
+	__u32 rq_depth;
+	/* log2 of the blocks of a receive. */
+	__u32 rq_stride;
+	__u32 reserved;
+};
+
+struct qpair_uresp_create_qp {
+	/* The device's number, for doorbells. */
+	__u32 number;
+	__u32 sq_blocks;
+	__u32 rq_depth;
+	__u32 reserved;
+};
+
+struct qpair_uresp_modify_qp {
+	/*
+	 * After a change to RESET: the CQs have no entry of the queue pair at
+	 * or past these indices.
+	 */
+	__u32 send_cq_index;
+	__u32 recv_cq_index;
+};
+
+#endif
