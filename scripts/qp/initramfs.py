@@ -20,10 +20,10 @@ BUSYBOX = pathlib.Path("/bin/busybox")
 HERE = pathlib.Path(__file__).parent
 
 # Version of the cached part.
-RECIPE = 2
+RECIPE = 3
 
-# Modules of a stock kernel that a guest needs: always, for --share, and for a disk of --qemu-opt.
-ALWAYS = ["virtio_pci", "virtio_console"]
+# Modules of a stock kernel that a guest needs: always (the module needs the RDMA core), for --share, and for a disk of --qemu-opt.
+ALWAYS = ["virtio_pci", "virtio_console", "ib_uverbs"]
 SHARE = ["9pnet_virtio", "9p"]
 DISK = ["virtio_blk"]
 
