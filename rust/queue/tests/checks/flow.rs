@@ -57,13 +57,13 @@ fn talk_goes_on_and_acknowledgements_end() {
         let mut acks = 0;
         let mut idle = 0;
         // Long runs of one side's turns make acknowledgements cross.
-        let (mut who, mut what) = (0usize, 0);
+        let (mut actor, mut what) = (0usize, 0);
         while idle < 400 {
             if rng.one_in(3) {
-                (who, what) = (rng.below32(2) as usize, rng.below32(4));
+                (actor, what) = (rng.below32(2) as usize, rng.below32(4));
             }
             let (left, right) = sides.split_at_mut(1);
-            let (side, peer) = if who == 0 {
+            let (side, peer) = if actor == 0 {
                 (&mut left[0], &mut right[0])
             } else {
                 (&mut right[0], &mut left[0])
