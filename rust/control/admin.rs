@@ -46,7 +46,7 @@ use crate::{
     data::{
         batch::Done,
         cq::{
-            Client,
+            CqClient,
             Queues, //
         },
         eq::EqPoller,
@@ -137,7 +137,7 @@ pub(crate) struct Answers {
     stale: u32,
 }
 
-impl Client for Answers {
+impl CqClient for Answers {
     fn completed(&mut self, _queues: &mut Queues, done: &[Done]) {
         for done in done {
             let tag = done.tag().get();

@@ -33,7 +33,7 @@ use crate::{
     data::{
         cq::{
             Body,
-            Client,
+            CqClient,
             CqRing,
             Entry,
             EventHandler,
@@ -193,7 +193,7 @@ impl Device {
         pass: &Pass<'_>,
         vector: u32,
         depth: Depth,
-        client: KBox<dyn Client>,
+        client: KBox<dyn CqClient>,
     ) -> Result<KBox<KernelCq>> {
         let eq = self.eqs.of(vector)?;
         let ring = CqRing::new(pass, depth)?;

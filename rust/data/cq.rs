@@ -2,7 +2,7 @@
 
 //! Completion queues: those of the kernel, and the entries of an EQ's table.
 //!
-//! A [`KernelCq`] is a CQ with the queue pairs on it and their [`Client`]. It is created in process
+//! A [`KernelCq`] is a CQ with the queue pairs on it and their [`CqClient`]. It is created in process
 //! context, owned by the poll of its EQ while it is attached, and destroyed in process context: it
 //! has one owner at any time and needs no lock. A turn has two steps. Their order prevents a CQ
 //! overrun:
@@ -95,7 +95,7 @@ pub(crate) trait EventHandler: Send + Sync {
 }
 
 /// The client of a kernel CQ: handles its completions in poll context.
-pub(crate) trait Client: Send {
+pub(crate) trait CqClient: Send {
     /// The queue pairs are connected, and the CQ is not polled yet. Doorbells of posted requests
     /// are rung when this returns. Process context.
     fn begin(&mut self, queues: &mut Queues, doorbells: &Doorbells<'_>) {
@@ -225,7 +225,7 @@ pub(crate) struct KernelCq {
     pool: Pool<Cq>,
     deferred: DeferredFree<Cq>,
     queues: Queues,
-    client: KBox<dyn Client>,
+    client: KBox<dyn CqClient>,
     completions: u64,
     stale: u32,
 }
@@ -278,7 +278,7 @@ impl KernelCq {
         number: Number,
         epoch: u32,
         ring: CqRing,
-        client: KBox<dyn Client>,
+        client: KBox<dyn CqClient>,
     ) -> Result<Self> {
         let id = RingId::new(number.raw(), epoch);
         let (consumer, pool) =

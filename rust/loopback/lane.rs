@@ -26,7 +26,7 @@ use crate::{
     data::{
         batch::Done,
         cq::{
-            Client,
+            CqClient,
             Queues, //
         },
         function::Doorbells,
@@ -462,7 +462,7 @@ impl Lanes {
     }
 }
 
-impl Client for Lanes {
+impl CqClient for Lanes {
     fn begin(&mut self, queues: &mut Queues, doorbells: &Doorbells<'_>) {
         if self.plan.op == Op::Send {
             let receives = self.plan.count.min(self.plan.depth.entries().into());

@@ -98,7 +98,7 @@ const REFUSED_MOST: u32 = 1 << 14;
 /// Idle samples until the sampler rests.
 const AWAKE: u32 = 100;
 
-/// When a sampler looks next: soon while there is traffic and for [`AWAKE`] samples after it, so
+/// When a sampler looks next: soon while there is traffic and for 100 samples after it, so
 /// that a load of bursts is moderated in each burst.
 #[derive(Clone, Debug)]
 pub struct Pace {

@@ -56,8 +56,9 @@ def plant(folder, bugs):
     return "; ".join([*(one.format(folder, number) for _, number, _ in bugs), "true"])
 
 
-def seen(guest, name, folder, bugs, slower):
-    """Plants bugs in one guest, and counts the reports."""
+def prove(guest, group, slower):
+    """Plants the bugs of one guest, and counts the reports. `guest` runs a command in a guest, as in qp/suite.py."""
+    name, folder, bugs = f"detectors-{group}", build(), guests(True)[group]
     options = ["--kernel", "debug", "--no-insmod", "--verbose", "--share", str(folder)]
     status, text, log = guest(name, options, ["sh", "-c", plant(folder, bugs)], 300 * slower)
     text += log.read_text(errors="replace")
@@ -75,8 +76,3 @@ def seen(guest, name, folder, bugs, slower):
 def guests(everything):
     """The bugs of each guest: those that a guest survives, and with `everything` those that end it."""
     return {"lasting": LASTING, **({bug[0]: [bug] for bug in ENDING} if everything else {})}
-
-
-def prove(guest, name, slower):
-    """Plants the bugs of one guest. `guest` runs a command in a guest, as in qp/suite.py."""
-    return seen(guest, f"detectors-{name}", build(), guests(True)[name], slower)

@@ -6,6 +6,13 @@
 //! can change without the other. It also checks that each code, counter, register and doorbell has
 //! its row in a table there.
 
+#[allow(dead_code, unreachable_pub)]
+#[path = "harness/memory.rs"]
+mod memory;
+
+use memory::Grant;
+use memory::Memory;
+use memory::TestHost;
 use qpair_abi::counters::Counter;
 use qpair_abi::doorbell;
 use qpair_abi::status::AdminError;
@@ -13,78 +20,14 @@ use qpair_abi::status::Detail;
 use qpair_abi::status::EnableError;
 use qpair_abi::status::Status;
 use qpair_model::Config;
-use qpair_model::DmaFault;
 use qpair_model::Function;
 use qpair_model::Host;
-use qpair_model::Mapping;
 use qpair_model::Run;
 
 const MANUAL: &str = include_str!("../../../Documentation/device.rst");
 /// The start and the length of the example's memory.
 const BASE: u64 = 0x10_0000;
-const BYTES: usize = 7 * 4096;
-
-/// Memory from [`BASE`] on, and nothing else.
-struct Board {
-    memory: Vec<u8>,
-    raised: Vec<u16>,
-}
-
-impl Board {
-    fn range(&mut self, addr: u64, bytes: usize) -> Result<&mut [u8], DmaFault> {
-        let from = addr.checked_sub(BASE).ok_or(DmaFault)? as usize;
-        let to = from.checked_add(bytes).ok_or(DmaFault)?;
-        self.memory.get_mut(from..to).ok_or(DmaFault)
-    }
-}
-
-/// Nothing is mapped: every access is one of [`Host::read`] and [`Host::write`].
-enum Nothing {}
-
-impl Mapping for Nothing {
-    fn load(&self, _: usize, _: &mut [u64]) {
-        match *self {}
-    }
-    fn store(&self, _: usize, _: &[u64]) {
-        match *self {}
-    }
-    fn read(&self, _: usize, _: &mut [u8]) {
-        match *self {}
-    }
-    fn write(&self, _: usize, _: &[u8]) {
-        match *self {}
-    }
-    fn copy(&self, _: usize, _: &Self, _: usize, _: usize) {
-        match *self {}
-    }
-}
-
-impl Host for Board {
-    type Map = Nothing;
-
-    fn read(&mut self, addr: u64, bytes: &mut [u8]) -> Result<(), DmaFault> {
-        bytes.copy_from_slice(self.range(addr, bytes.len())?);
-        Ok(())
-    }
-    fn write(&mut self, addr: u64, bytes: &[u8]) -> Result<(), DmaFault> {
-        self.range(addr, bytes.len())?.copy_from_slice(bytes);
-        Ok(())
-    }
-    fn map(&mut self, _: u64, _: u64, _: bool) -> Option<Nothing> {
-        None
-    }
-    fn raise(&mut self, vector: u16) {
-        self.raised.push(vector);
-    }
-    fn now(&self) -> u64 {
-        0
-    }
-    fn random(&mut self) -> u64 {
-        1
-    }
-    fn wake(&mut self) {}
-    fn wake_at(&mut self, _: u64) {}
-}
+const BYTES: u64 = 7 * 4096;
 
 fn number(text: &str) -> u64 {
     let parsed = match text.strip_prefix("0x") {
@@ -104,11 +47,11 @@ fn words(text: &str) -> Vec<u64> {
 fn the_worked_example_is_what_happens() {
     let (_, example) = MANUAL.split_once("**Bring-up.**").unwrap();
     let (example, _) = example.split_once("The same in code").unwrap();
-    let board = Board {
-        memory: vec![0; BYTES],
-        raised: Vec::new(),
-    };
-    let mut f = Function::new(board, Config::default()).unwrap();
+    let memory = Memory::new();
+    memory.grant(BASE, BYTES, Grant::Write);
+    let mut host = TestHost::new(memory);
+    host.maps = false;
+    let mut f = Function::new(host, Config::default()).unwrap();
     let mut done = [0; 6];
     for line in example.lines() {
         let line = line.trim_start();

@@ -13,6 +13,7 @@ use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 use qpair_abi::Number;
 use qpair_model::Config;
+use qpair_testkit::Rng;
 
 checks![
     rings_lie_in_pages,

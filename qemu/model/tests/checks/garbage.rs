@@ -11,6 +11,8 @@ use qpair_abi::entry::*;
 use qpair_abi::regs::offset;
 use qpair_abi::Number;
 use qpair_model::Config;
+use qpair_testkit::with_seeds;
+use qpair_testkit::Rng;
 
 checks![
     garbage_in_registers_and_doorbells,
@@ -42,9 +44,8 @@ fn works_after_reset(m: &mut Machine) {
 }
 
 fn garbage_in_registers_and_doorbells() {
-    rng::seeds(40, |seed| {
-        let mut rng = Rng::new(seed);
-        let mut m = if rng.chance(2) {
+    with_seeds("garbage_in_registers_and_doorbells", 40, |rng| {
+        let mut m = if rng.one_in(2) {
             Machine::new()
         } else {
             Machine::off(Config::default())
@@ -78,8 +79,7 @@ fn garbage_in_registers_and_doorbells() {
 }
 
 fn garbage_in_commands() {
-    rng::seeds(40, |seed| {
-        let mut rng = Rng::new(seed);
+    with_seeds("garbage_in_commands", 40, |rng| {
         let mut m = Machine::new();
         m.memory.set_lenient(true);
         let spare = m.memory.alloc(1 << 16, 4096, Grant::Write);
@@ -105,12 +105,12 @@ fn garbage_in_commands() {
                 mask: rng.below(40) as u32,
                 context_bytes: rng.pick(&[64, 128, 0, qpair_abi::counters::BYTES as u32]),
             };
-            if rng.chance(5) {
+            if rng.one_in(5) {
                 command.context = rng.odd();
                 command.context_bytes = rng.odd() as u32;
             }
             let mut words = Machine::command_words(&command);
-            if rng.chance(10) {
+            if rng.one_in(10) {
                 words[rng.below(8) as usize] = rng.odd();
             }
             m.post_command(&words);
@@ -119,7 +119,7 @@ fn garbage_in_commands() {
             if words[1] == command.wr_id {
                 assert_eq!(done.wr_id, command.wr_id);
             }
-            if rng.chance(4) {
+            if rng.one_in(4) {
                 m.events0();
             }
         }
@@ -131,21 +131,21 @@ fn garbage_in_commands() {
 fn half_right(rng: &mut Rng, p: &Pair) -> Vec<u64> {
     let mut request = p.remote(rng.below(10) as u8, rng.below(1 << 12));
     request.flags = rng.pick(&[0, 1, 1, 1, 3, 5, 9, 8, 255]);
-    if rng.chance(8) {
+    if rng.one_in(8) {
         request.remote_addr = rng.odd();
     }
-    if rng.chance(8) {
+    if rng.one_in(8) {
         let wild = rng.odd() as u32;
         request.rkey = rng.pick(&[p.mr_a.key.raw(), wild]);
     }
-    if rng.chance(10) {
+    if rng.one_in(10) {
         request.blocks = rng.below(6) as u8;
     }
-    if rng.chance(10) {
+    if rng.one_in(10) {
         request.inline_bytes = rng.odd() as u32;
     }
     let mut words = wqe_words(request, &sges(rng, &p.mr_a, &p.mr_b));
-    if rng.chance(10) {
+    if rng.one_in(10) {
         let at = rng.below(words.len() as u64) as usize;
         words[at] = rng.odd();
     }
@@ -170,8 +170,7 @@ fn sges(rng: &mut Rng, mr: &TestMr, other: &TestMr) -> Vec<Sge> {
 }
 
 fn garbage_in_work_requests() {
-    rng::seeds(60, |seed| {
-        let mut rng = Rng::new(seed);
+    with_seeds("garbage_in_work_requests", 60, |rng| {
         let mut p = Pair::with(|a, b| {
             (a.retry, a.rnr_retry) = (2, 2);
             (b.retry, b.rnr_retry) = (1, 7);
@@ -189,14 +188,14 @@ fn garbage_in_work_requests() {
                 p.m.connect(qp, peer);
             }
             for _ in 0..rng.below(3) {
-                let sges = sges(&mut rng, &p.mr_b, &p.mr_a);
+                let sges = sges(rng, &p.mr_b, &p.mr_a);
                 p.m.post_recv(&mut p.b, 1, &sges);
-                if rng.chance(8) {
+                if rng.one_in(8) {
                     p.m.memory.set_word(p.b.rq, rng.odd());
                 }
             }
             for _ in 0..1 + rng.below(3) {
-                let words = half_right(&mut rng, &p);
+                let words = half_right(rng, &p);
                 p.m.post_words(&mut p.a, &words);
             }
             p.m.ring(0, doorbell::RQ, p.b.number, p.b.rq_tail);
@@ -214,11 +213,10 @@ fn garbage_in_work_requests() {
 }
 
 fn anything_in_any_order() {
-    rng::seeds(60, |seed| {
-        let mut rng = Rng::new(seed);
+    with_seeds("anything_in_any_order", 60, |rng| {
         let mut p = Pair::on(
             Machine::with(Config {
-                inline: rng.chance(2),
+                inline: rng.one_in(2),
                 async_events: 3,
                 ..Config::default()
             }),
@@ -233,8 +231,8 @@ fn anything_in_any_order() {
         for _ in 0..1500 {
             match rng.below(16) {
                 0..4 => {
-                    let words = half_right(&mut rng, &p);
-                    let mut qp = if rng.chance(4) { p.b } else { p.a };
+                    let words = half_right(rng, &p);
+                    let mut qp = if rng.one_in(4) { p.b } else { p.a };
                     p.m.post_words(&mut qp, &words);
                     p.m.ring_sq(&qp);
                     if qp.number == p.a.number {
@@ -244,7 +242,7 @@ fn anything_in_any_order() {
                     }
                 }
                 4..6 => {
-                    let sges = sges(&mut rng, &p.mr_b, &p.mr_a);
+                    let sges = sges(rng, &p.mr_b, &p.mr_a);
                     let mut b = p.b;
                     p.m.post_recv(&mut b, 1, &sges);
                     p.m.ring(0, doorbell::RQ, b.number, b.rq_tail);
@@ -264,16 +262,16 @@ fn anything_in_any_order() {
                         rnr_retry: rng.below(9) as u8,
                         ..QpContext::default()
                     };
-                    if rng.chance(2) {
+                    if rng.one_in(2) {
                         context.peer = numbers[usize::from(context.state & 1)];
                     }
-                    let _ = post(&mut p, kind::QP, verb::MODIFY, &mut rng, &context.encode());
+                    let _ = post(&mut p, kind::QP, verb::MODIFY, rng, &context.encode());
                 }
                 8 => {
                     let number = [kind::QP, kind::CQ, kind::MR, kind::PD, kind::EQ];
                     let kind = rng.pick(&number);
-                    if rng.chance(6) {
-                        let _ = post(&mut p, kind, verb::DESTROY, &mut rng, &[]);
+                    if rng.one_in(6) {
+                        let _ = post(&mut p, kind, verb::DESTROY, rng, &[]);
                     }
                 }
                 9 => _ = p.m.f.run(rng.below(4) as u32),
@@ -286,17 +284,17 @@ fn anything_in_any_order() {
                 }
                 12 => p.m.arm(&p.cq_a.clone()),
                 13 => match rng.below(12) {
-                    0 => p.m.f.set_stall(rng.chance(2)),
+                    0 => p.m.f.set_stall(rng.one_in(2)),
                     1 => p.m.f.fail_command(rng.below(4) as u32),
                     2 => p.m.f.drop_interrupts(rng.below(3) as u32),
                     3 => p.m.f.delay_interrupts(rng.below(5000)),
                     4 => p.m.f.set_wqe_ns(rng.below(2) * rng.below(10_000)),
                     5 => p.m.f.set_core_delay(rng.below(2) * rng.below(10_000)),
                     6 => _ = p.m.f.inject_cqe(rng.below(4) as u16, [rng.odd(); 4]),
-                    7 if rng.chance(3) => _ = p.m.f.inject_eqe(0, [rng.odd(); 2]),
-                    8 => p.m.f.host_mut().maps = rng.chance(2),
+                    7 if rng.one_in(3) => _ = p.m.f.inject_eqe(0, [rng.odd(); 2]),
+                    8 => p.m.f.host_mut().maps = rng.one_in(2),
                     9 => p.m.f.unmap(rng.odd(), rng.odd()),
-                    10 if rng.chance(20) => p.m.f.go_fatal(),
+                    10 if rng.one_in(20) => p.m.f.go_fatal(),
                     _ => p.m.f.unmap_all(),
                 },
                 14 => {
@@ -340,14 +338,13 @@ fn post(p: &mut Pair, kind: u8, verb: u8, rng: &mut Rng, words: &[u64]) -> Numbe
 fn a_device_that_keeps_nothing_to_itself() {
     // Memory that no list, context or key names is never accessed, whatever a WQE has: the machine
     // is strict here.
-    rng::seeds(60, |seed| {
-        let mut rng = Rng::new(seed);
+    with_seeds("a_device_that_keeps_nothing_to_itself", 60, |rng| {
         let mut p = Pair::new();
         for _ in 0..30 {
-            let mut words = half_right(&mut rng, &p);
+            let mut words = half_right(rng, &p);
             // Addresses in WQEs are checked by keys, so they may have any value.
             for word in words.iter_mut().skip(4) {
-                if rng.chance(3) {
+                if rng.one_in(3) {
                     *word = rng.odd();
                 }
             }

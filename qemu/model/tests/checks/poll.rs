@@ -36,6 +36,8 @@ use qpair_queue::poll::Run;
 use qpair_queue::poll::Tuning;
 use qpair_queue::poll::Verdict;
 use qpair_queue::producer::SqProducer;
+use qpair_testkit::with_seeds;
+use qpair_testkit::Rng;
 
 checks![
     no_completion_is_left_behind,
@@ -172,7 +174,7 @@ struct Sim {
 impl Sim {
     fn new(rng: &mut Rng) -> Self {
         let mut m = Machine::off(qpair_model::Config {
-            inline: rng.chance(3),
+            inline: rng.one_in(3),
             ..Default::default()
         });
         m.first = 0u32.wrapping_sub((rng.below(4) as u32) << 7);
@@ -272,7 +274,7 @@ impl Sim {
     /// The process polls its CQ, and arms it.
     fn process(&mut self, rng: &mut Rng) {
         let side = &mut self.w.sides[KERNEL];
-        if std::mem::take(&mut side.signalled) || rng.chance(4) {
+        if std::mem::take(&mut side.signalled) || rng.one_in(4) {
             side.consume(rng.pick(&[1, 4]));
         }
         let place = rng.pick(&[
@@ -324,18 +326,17 @@ impl Sim {
     }
 }
 
-fn simulate(seed: u64, steps: u32) -> Sim {
-    let mut rng = Rng::new(seed);
-    let mut sim = Sim::new(&mut rng);
+fn simulate(rng: &mut Rng, steps: u32) -> Sim {
+    let mut sim = Sim::new(rng);
     for _ in 0..steps {
-        sim.any(&mut rng);
+        sim.any(rng);
     }
     sim
 }
 
 fn no_completion_is_left_behind() {
-    rng::seeds(60, |seed| {
-        let mut sim = simulate(seed, 4000);
+    with_seeds("no_completion_is_left_behind", 60, |rng| {
+        let mut sim = simulate(rng, 4000);
         // A process that was signalled and did not poll polls once more.
         sim.w.sides[KERNEL].signalled = true;
         sim.finish();
@@ -356,11 +357,12 @@ fn no_completion_is_left_behind() {
 }
 
 fn the_driver_pays_for_every_event() {
-    rng::seeds(60, |seed| {
-        let mut rng = Rng::new(seed ^ 0xabcd);
-        let mut sim = Sim::new(&mut rng);
+    with_seeds("the_driver_pays_for_every_event", 60, |rng| {
+        // Other schedules than those above.
+        let rng = &mut Rng::new(rng.next());
+        let mut sim = Sim::new(rng);
         for _ in 0..3000 {
-            sim.any(&mut rng);
+            sim.any(rng);
             // After every step every slot is accounted for, and the EQ never holds more events than
             // slots were taken.
             let held = sim.w.sides.iter().filter_map(|side| side.node.as_ref());

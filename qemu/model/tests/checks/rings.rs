@@ -22,6 +22,8 @@ use qpair_queue::index::Index;
 use qpair_queue::producer::RqProducer;
 use qpair_queue::producer::SqProducer;
 use qpair_queue::storage::Storage;
+use qpair_testkit::with_seeds;
+use qpair_testkit::Rng;
 use std::collections::VecDeque;
 
 checks![
@@ -186,7 +188,7 @@ impl Driver {
     fn send(&mut self, which: usize, rng: &mut Rng) {
         let queue = &mut self.queues[which];
         let sges = rng.below(6) as usize;
-        let wants = rng.chance(3);
+        let wants = rng.one_in(3);
         let mut request = wqe(rng.pick(&[work::NOP, work::SEND]), self.next);
         let sges = vec![self.mr.sge(0, 8); sges];
         let all = wqe_words(request, &sges);
@@ -295,17 +297,16 @@ impl Driver {
 }
 
 fn the_drivers_rings_and_the_device_in_any_order() {
-    rng::seeds(30, |seed| {
-        let mut rng = Rng::new(seed);
+    with_seeds("the_drivers_rings_and_the_device_in_any_order", 30, |rng| {
         let mut d = Driver::new(0u32.wrapping_sub((rng.below(5) as u32) << 6));
         for _ in 0..3000 {
             let which = rng.below(2) as usize;
             match rng.below(8) {
-                0..2 => d.send(which, &mut rng),
+                0..2 => d.send(which, rng),
                 2..4 => d.receive(which),
                 4 => d.ring(which),
                 5 => d.poll(rng.below(8)),
-                6 => d.events(rng.chance(2)),
+                6 => d.events(rng.one_in(2)),
                 _ => _ = d.m.f.run(rng.below(3) as u32),
             }
         }

@@ -14,6 +14,8 @@ use qpair_abi::entry::*;
 use qpair_abi::Number;
 use qpair_model::Config;
 use qpair_model::Run;
+use qpair_testkit::with_seeds;
+use qpair_testkit::Rng;
 
 checks![
     many_requests_do_not_delay_one,
@@ -264,9 +266,8 @@ fn a_ping_waits_for_one_turn_of_each_other_page() {
 }
 
 fn random_pages_keep_the_bound() {
-    rng::seeds(12, |seed| {
+    with_seeds("random_pages_keep_the_bound", 12, |rng| {
         let mut m = Machine::new();
-        let mut rng = Rng::new(seed);
         let pages = 2 + rng.below(6);
         let mut all: Vec<_> = (0..pages)
             .map(|page| {

@@ -7,11 +7,9 @@
 pub mod driver;
 pub mod memory;
 pub mod objects;
-pub mod rng;
 pub mod work;
 
 pub use driver::*;
 pub use memory::*;
 pub use objects::*;
-pub use rng::Rng;
 pub use work::*;

@@ -94,7 +94,7 @@ pub fn inline_words(mut wqe: SendWqe, bytes: &[u8]) -> Vec<u64> {
 
 /// Bytes that differ at every offset.
 pub fn pattern(count: usize, seed: u64) -> Vec<u8> {
-    let mut rng = super::Rng::new(seed);
+    let mut rng = qpair_testkit::Rng::new(seed);
     (0..count).map(|_| rng.next() as u8).collect()
 }
 

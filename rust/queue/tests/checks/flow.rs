@@ -3,11 +3,11 @@
 //! no side waits forever, and acknowledgements end.
 
 use super::checks;
-use super::rng::with_seeds;
 use qpair_queue::credit::RingId;
 use qpair_queue::flow::Bogus;
 use qpair_queue::flow::Credits;
 use qpair_queue::flow::Flow;
+use qpair_testkit::with_seeds;
 use std::collections::VecDeque;
 
 checks![
@@ -39,8 +39,8 @@ struct Side {
 fn talk_goes_on_and_acknowledgements_end() {
     with_seeds("talk_goes_on_and_acknowledgements_end", 3000, |rng| {
         let mut credits = || Credits {
-            data: rng.below(4) + 1,
-            acks: rng.below(3) + 2,
+            data: rng.below32(4) + 1,
+            acks: rng.below32(3) + 2,
         };
         let ours = [credits(), credits()];
         let sends = [credits(), credits()];
@@ -57,13 +57,13 @@ fn talk_goes_on_and_acknowledgements_end() {
         let mut acks = 0;
         let mut idle = 0;
         // Long runs of one side's turns make acknowledgements cross.
-        let (mut who, mut what) = (0usize, 0);
+        let (mut actor, mut what) = (0usize, 0);
         while idle < 400 {
             if rng.one_in(3) {
-                (who, what) = (rng.below(2) as usize, rng.below(4));
+                (actor, what) = (rng.below32(2) as usize, rng.below32(4));
             }
             let (left, right) = sides.split_at_mut(1);
-            let (side, peer) = if who == 0 {
+            let (side, peer) = if actor == 0 {
                 (&mut left[0], &mut right[0])
             } else {
                 (&mut right[0], &mut left[0])

@@ -18,31 +18,12 @@ pub mod quota;
 pub mod recovery;
 pub mod refusal;
 pub mod ring;
-pub mod rng;
 pub mod selftests;
 pub mod share;
 pub mod sim;
 
-/// A check, by name.
-pub type Check = (&'static str, fn());
-
-/// Lists functions as checks, each of which is a test of its own as well.
-macro_rules! checks {
-    ($($name:ident),* $(,)?) => {
-        pub const CHECKS: &[crate::checks::Check] = &[$((stringify!($name), $name as fn()),)*];
-
-        #[cfg(test)]
-        mod each {
-            $(
-                #[test]
-                fn $name() {
-                    super::$name();
-                }
-            )*
-        }
-    };
-}
-pub(crate) use checks;
+pub(crate) use qpair_testkit::checks;
+use qpair_testkit::Check;
 
 /// Every check; first those whose failures are the most specific.
 pub fn all() -> impl Iterator<Item = Check> {

@@ -3,7 +3,6 @@
 
 use super::checks;
 use super::prop::holds;
-use super::rng::Rng;
 use proptest::collection::vec;
 use qpair_queue::eq_irq::EventQueue;
 use qpair_queue::eq_irq::Line;
@@ -16,6 +15,7 @@ use qpair_queue::moderation::Setting;
 use qpair_queue::moderation::CAP;
 use qpair_queue::moderation::TARGET;
 use qpair_queue::moderation::TOP;
+use qpair_testkit::Rng;
 use std::collections::VecDeque;
 
 checks![
@@ -98,7 +98,7 @@ impl World {
     /// Posts a request to the device.
     fn request(&mut self) {
         let takes = match self.load {
-            Load::Open(gap) => self.rng.below(2 * gap as u32 + 1).into(),
+            Load::Open(gap) => self.rng.below(2 * gap + 1),
             Load::Closed(_, service) => service,
         };
         self.free = self.free.max(self.now) + takes;

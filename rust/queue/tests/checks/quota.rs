@@ -2,8 +2,6 @@
 //! Quotas, with a device that keeps indices of destroyed objects for as long as processes choose.
 
 use super::checks;
-use super::rng::with_seeds;
-use super::rng::Rng;
 use qpair_queue::quota::share;
 use qpair_queue::quota::together;
 use qpair_queue::quota::Account;
@@ -12,6 +10,8 @@ use qpair_queue::quota::Mark;
 use qpair_queue::quota::PerKind;
 use qpair_queue::quota::Scope;
 use qpair_queue::quota::Sums;
+use qpair_testkit::with_seeds;
+use qpair_testkit::Rng;
 
 checks![
     no_context_gets_more_than_a_share,
@@ -130,17 +130,17 @@ impl World {
         let count = self.contexts.len() as u32;
         let open = count < 8 && rng.one_in(16);
         if count == 0 || open {
-            let user = rng.below(USERS as u32 + 1) as usize;
+            let user = rng.below32(USERS as u32 + 1) as usize;
             self.open((user < USERS).then_some(user));
             return;
         }
-        let at = rng.below(count) as usize;
-        match rng.below(64) {
+        let at = rng.below32(count) as usize;
+        match rng.below32(64) {
             0..32 => drop(self.create(at)),
             32..48 => self.destroy(at),
             48..54 => self.ask(at),
             54..60 => self.settle(at),
-            60..63 => self.contexts[at].kept = rng.below(self.contexts[at].kept + 1),
+            60..63 => self.contexts[at].kept = rng.below32(self.contexts[at].kept + 1),
             _ => self.close(at),
         }
     }
@@ -165,7 +165,7 @@ fn no_context_gets_more_than_a_share() {
 fn an_index_that_is_free_is_given_out() {
     with_seeds("an_index_that_is_free_is_given_out", 200, |rng| {
         let mut world = World::default();
-        for _ in 0..rng.below(400) {
+        for _ in 0..rng.below32(400) {
             world.step(rng);
         }
         for at in 0..world.contexts.len() {

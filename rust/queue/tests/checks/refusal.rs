@@ -7,8 +7,6 @@
 
 use super::checks;
 use super::memory::Memory;
-use super::rng::with_seeds;
-use super::rng::Rng;
 use qpair_abi::entry::MAX_BLOCKS;
 use qpair_queue::channel::Channel;
 use qpair_queue::channel::Wants;
@@ -31,6 +29,8 @@ use qpair_queue::index::Index;
 use qpair_queue::index::Place;
 use qpair_queue::index::Window;
 use qpair_queue::producer::SqProducer;
+use qpair_testkit::with_seeds;
+use qpair_testkit::Rng;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -117,10 +117,10 @@ fn without<T: Debug>(name: &'static str) -> impl Fn(&T) -> String {
 
 /// An index near `at`, often a wrong one.
 fn near(rng: &mut Rng, at: Index) -> Index {
-    match rng.below(8) {
+    match rng.below32(8) {
         0 => Index::new(rng.next() as u32),
         1 => at.plus(1 << 31),
-        _ => at.plus(rng.below(12)).plus(0u32.wrapping_sub(4)),
+        _ => at.plus(rng.below32(12)).plus(0u32.wrapping_sub(4)),
     }
 }
 
@@ -143,8 +143,8 @@ fn a_refused_bundle_moves_nothing() {
                 others.take(1).unwrap(),
             );
             for _ in 0..STEPS {
-                let wanted = rng.below(6);
-                match rng.below(5) {
+                let wanted = rng.below32(6);
+                match rng.below32(5) {
                     0 => met.check("take", &mut state, whole, |(pool, held, ..)| {
                         pool.take(wanted)
                             .map(|slots| held.merge(slots).unwrap())
@@ -197,7 +197,7 @@ fn a_refused_index_moves_nothing() {
             let depth = Depth::new(8).unwrap();
             let mut window = Window::new(depth, first(rng));
             for _ in 0..STEPS {
-                match rng.below(3) {
+                match rng.below32(3) {
                     0 => met.check("push", &mut window, whole, |window| window.push().is_none()),
                     1 => {
                         let head = near(rng, window.head());
@@ -230,7 +230,7 @@ fn a_refused_arm_or_head_opens_nothing() {
         let mut notices = (Gate::new(2), [Notice::default(); 4]);
         for step in 0..STEPS {
             let now = u64::from(step);
-            match rng.below(6) {
+            match rng.below32(6) {
                 0 => {
                     let solicited = rng.one_in(2);
                     met.check("push", &mut channel, whole, |channel| {
@@ -261,7 +261,7 @@ fn a_refused_arm_or_head_opens_nothing() {
                     });
                 }
                 _ => {
-                    let which = rng.below(4) as usize;
+                    let which = rng.below32(4) as usize;
                     if rng.one_in(3) {
                         let _ = notices.1[which].happened();
                     }
@@ -287,13 +287,13 @@ fn a_refused_acknowledgement_gives_nothing() {
         &names,
         |rng, met| {
             let mut credits = || Credits {
-                data: rng.below(4) + 1,
-                acks: rng.below(3) + 2,
+                data: rng.below32(4) + 1,
+                acks: rng.below32(3) + 2,
             };
             let mut flow = Flow::new(RING, credits(), credits(), credits()).unwrap();
             for _ in 0..STEPS {
-                let count = rng.below(4);
-                match rng.below(6) {
+                let count = rng.below32(4);
+                match rng.below32(6) {
                     0 => met.check("send", &mut flow, whole, |flow| !flow.send()),
                     1 => met.check("sent", &mut flow, whole, |flow| flow.sent(count).is_err()),
                     2 => met.check("acknowledge", &mut flow, whole, |flow| {
@@ -304,7 +304,7 @@ fn a_refused_acknowledgement_gives_nothing() {
                     }),
                     4 => {
                         // Either count alone may be too large.
-                        let immediate = rng.below(4) << 16 | rng.below(3);
+                        let immediate = rng.below32(4) << 16 | rng.below32(3);
                         met.check("received acknowledgement", &mut flow, whole, |flow| {
                             flow.received_acknowledgement(immediate).is_err()
                         });
@@ -322,16 +322,16 @@ fn a_refused_post_takes_nothing() {
     Refusals::of("a_refused_post_takes_nothing", &names, |rng, met| {
         let depth = Depth::new(8).unwrap();
         let start = first(rng);
-        let capacity = rng.below(8) + 1;
+        let capacity = rng.below32(8) + 1;
         let memory = Memory::new(64);
         let mut sq =
             SqProducer::starting_at(RING, OTHER, memory, depth, 0, capacity, start).unwrap();
         for _ in 0..STEPS {
             // 0, a valid number, more than a work request may have, more than there are.
-            let (blocks, signal) = (rng.below(10), rng.one_in(2));
+            let (blocks, signal) = (rng.below32(10), rng.one_in(2));
             let most = sq.free().min(MAX_BLOCKS as u32);
             let taken = || assert!((1..=most).contains(&blocks), "{blocks} of {most} blocks");
-            match rng.below(3) {
+            match rng.below32(3) {
                 0 => met.check("room", &mut sq, whole, |sq| match sq.room(blocks, signal) {
                     Ok(mut room) => {
                         taken();
@@ -384,9 +384,9 @@ fn a_refused_completion_frees_nothing() {
             SqProducer::starting_at(RING, OTHER, Memory::new(64), depth, 0, 8, start).unwrap();
         let mut written = start;
         for _ in 0..STEPS {
-            match rng.below(6) {
+            match rng.below32(6) {
                 0 => {
-                    let _ = sq.room(rng.below(3) + 1, true).map(|room| room.post());
+                    let _ = sq.room(rng.below32(3) + 1, true).map(|room| room.post());
                     sq.ring(|_| ());
                 }
                 1 if written.since(cq.published().head()) < 8 => {
@@ -451,8 +451,8 @@ fn a_refused_event_slot_is_not_taken() {
         let foreign = other.take().unwrap().seen;
         let shares = Shares {
             reserve: 1,
-            spare: rng.below(2),
-            kernel: rng.below(3),
+            spare: rng.below32(2),
+            kernel: rng.below32(3),
         };
         let mut state = (EventSlots::new(pool, shares).unwrap(), Vec::<Arming>::new());
         let mut written = Index::ZERO;
@@ -462,8 +462,8 @@ fn a_refused_event_slot_is_not_taken() {
                 .1
                 .len()
                 .checked_sub(1)
-                .map(|last| rng.below(last as u32 + 1) as usize);
-            match (rng.below(6), which) {
+                .map(|last| rng.below32(last as u32 + 1) as usize);
+            match (rng.below32(6), which) {
                 (0, _) => met.check("bind kernel", &mut state, whole, |(slots, cqs)| {
                     slots.bind_kernel().map(|cq| cqs.push(cq)).is_err()
                 }),

@@ -29,8 +29,8 @@ use crate::raw::Page;
 use crate::raw::Pd;
 use crate::raw::Qp;
 use crate::raw::QpShape;
-use crate::world::Log;
 use crate::world;
+use crate::world::Log;
 
 /// Each ioctl and the size of its argument.
 pub(super) const CALLS: [(u8, usize); 14] = [

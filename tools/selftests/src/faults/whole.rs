@@ -108,7 +108,9 @@ fn down_and_up(
 
 pub(super) fn reset(setup: &Setup) -> Result<()> {
     let file = format!("/sys/bus/pci/devices/{}/reset", world::function(0)?);
-    down_and_up(Faults::new(setup)?, setup, "reset", 30, 30, || world::put(&file, "1"))
+    down_and_up(Faults::new(setup)?, setup, "reset", 30, 30, || {
+        world::put(&file, "1")
+    })
 }
 
 /// Suspend and resume, as far as the devices. Failures are the calling task's own, and so the

@@ -12,8 +12,8 @@ mod device;
 mod world;
 
 use super::checks;
-use super::rng::with_seeds;
 use qpair_queue::poll::Policy;
+use qpair_testkit::with_seeds;
 use std::cell::RefCell;
 use world::Options;
 use world::World;

@@ -5,7 +5,6 @@ use super::device::source;
 use super::device::Device;
 use super::device::SOURCES;
 use crate::checks::memory::Memory;
-use crate::checks::rng::Rng;
 use qpair_abi::entry::Cqe;
 use qpair_abi::entry::Eqe;
 use qpair_abi::Number;
@@ -31,6 +30,7 @@ use qpair_queue::poll::Poller;
 use qpair_queue::poll::Tuning;
 use qpair_queue::poll::Verdict;
 use qpair_queue::producer::SqProducer;
+use qpair_testkit::Rng;
 use std::collections::VecDeque;
 
 const EQ: RingId = RingId::new(0, 0);
@@ -138,12 +138,12 @@ impl World {
         let depth = Depth::new(16).unwrap();
         let first = Index::new(rng.pick(&[0, u32::MAX - 40, 0x7fff_ffe0, 123]));
         let memory = Memory::aged::<2>(depth, first);
-        let reserve = rng.below(2) + 1;
-        let spare = options.spare.unwrap_or(rng.below(4));
+        let reserve = rng.below32(2) + 1;
+        let spare = options.spare.unwrap_or(rng.below32(4));
         let capacity = reserve + spare + CQS as u32;
         let moderation = if options.moderated && rng.one_in(2) {
             Moderation {
-                count: rng.below(5) + 2,
+                count: rng.below32(5) + 2,
                 nanos: 50,
             }
         } else {
@@ -183,7 +183,7 @@ impl World {
 
     /// One random step.
     pub fn step(&mut self) {
-        match self.rng.below(20) {
+        match self.rng.below32(20) {
             0 => self.create_cq(),
             1 if self.rng.one_in(4) && !self.options.kernel_only => self.destroy_cq(),
             2 => self.side.create_qp(),
@@ -239,7 +239,7 @@ impl World {
     }
 
     fn destroy_cq(&mut self) {
-        let index = self.rng.below(CQS as u32) as usize;
+        let index = self.rng.below32(CQS as u32) as usize;
         let (poller, side) = self.poller();
         let Some(cq) = &side.cqs[index] else { return };
         let number = cq.number;
@@ -419,7 +419,7 @@ impl Side {
     }
 
     fn destroy_qp(&mut self) {
-        let index = self.rng.below(QPS as u32) as usize;
+        let index = self.rng.below32(QPS as u32) as usize;
         self.destroy_qp_at(index);
     }
 
@@ -439,8 +439,8 @@ impl Side {
         if !self.posting {
             return;
         }
-        let index = self.rng.below(QPS as u32) as usize;
-        let blocks = self.rng.below(self.blocks) + 1;
+        let index = self.rng.below32(QPS as u32) as usize;
+        let blocks = self.rng.below32(self.blocks) + 1;
         let signal = self.rng.one_in(self.unsignalled);
         let Self { qps, cqs, .. } = self;
         let Some(qp) = &mut qps[index] else {
@@ -471,15 +471,15 @@ impl Side {
     }
 
     fn asynchronous_happens(&mut self) {
-        let i = self.rng.below(SOURCES as u32) as usize;
+        let i = self.rng.below32(SOURCES as u32) as usize;
         self.happened[i] += 1;
         self.device.happens(i);
     }
 
     /// The device works on some queue pairs.
     fn device_steps(&mut self, most: u32) {
-        for _ in 0..self.rng.below(most + 1) {
-            let index = self.rng.below(QPS as u32) as usize;
+        for _ in 0..self.rng.below32(most + 1) {
+            let index = self.rng.below32(QPS as u32) as usize;
             let solicited = self.rng.one_in(3);
             let Some(qp) = &mut self.qps[index] else {
                 continue;
@@ -571,12 +571,12 @@ impl Side {
             }
             let wants = self.rng.pick(&[Wants::Next, Wants::Next, Wants::Solicited]);
             if self.rng.one_in(6) {
-                let back = self.rng.below(3);
+                let back = self.rng.below32(3);
                 let head = self.cq(number).unwrap().consumer.published().head();
                 let behind = Index::new(head.get().wrapping_sub(back));
                 self.device.cq_arm(number, wants, behind);
             }
-            let max = self.rng.below(4) + 1;
+            let max = self.rng.below32(4) + 1;
             let consumed = self.read(number, max);
             // Publishing the head now and then suffices.
             if self.rng.one_in(5) {

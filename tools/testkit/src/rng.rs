@@ -6,10 +6,13 @@
 pub struct Rng(u64);
 
 impl Rng {
+    /// The numbers of a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
+    /// Any number.
+    #[allow(clippy::should_implement_trait)] // It never ends.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -19,18 +22,33 @@ impl Rng {
     }
 
     /// Less than `bound`.
-    pub fn below(&mut self, bound: u32) -> u32 {
-        (self.next() % u64::from(bound)) as u32
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// The same, for the numbers of rings.
+    pub fn below32(&mut self, bound: u32) -> u32 {
+        self.below(bound.into()) as u32
     }
 
     /// One time in `n`.
     pub fn one_in(&mut self, n: u32) -> bool {
-        self.below(n) == 0
+        self.below32(n) == 0
     }
 
     /// One of them.
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u32) as usize]
+        of[self.below(of.len() as u64) as usize]
+    }
+
+    /// Numbers that are often handled wrongly: small, near powers of two, or random.
+    pub fn odd(&mut self) -> u64 {
+        match self.below(4) {
+            0 => self.below(8),
+            1 => (1u64 << self.below(64)).wrapping_sub(self.below(3)),
+            2 => self.next() & 0xffff,
+            _ => self.next(),
+        }
     }
 }
 

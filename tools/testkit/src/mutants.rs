@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Runs a suite under each wrong variant, and fails unless each is caught. Variants are per
+//! thread, so there is a worker for each CPU.
+
+use crate::Check;
+use std::any::Any;
+use std::fmt::Debug;
+use std::num::NonZero;
+use std::panic::catch_unwind;
+use std::panic::set_hook;
+use std::process::ExitCode;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::channel;
+use std::sync::mpsc::RecvTimeoutError;
+use std::thread::available_parallelism;
+use std::thread::scope;
+use std::thread::spawn;
+use std::time::Duration;
+
+/// A wrong variant may also hang, which counts as caught.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A suite, and the wrong variants that it has to catch.
+#[derive(Debug)]
+pub struct Suite<M: 'static> {
+    /// The wrong variants.
+    pub variants: &'static [M],
+    /// What is wrong with a variant.
+    pub what: fn(M) -> &'static str,
+    /// Makes this thread run a wrong variant, or the right one.
+    pub activate: fn(Option<M>),
+    /// The checks; first those whose failures are the most specific.
+    pub checks: Vec<Check>,
+    /// Whether a variant runs under the other checks too once one has caught it.
+    pub under_all: bool,
+}
+
+fn text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or(panic.downcast_ref::<&str>().copied());
+    let text = text.unwrap_or("panicked");
+    let text = text.replace("assertion `left == right` failed", "");
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = text.trim_start_matches([':', ' ']);
+    text.chars().take(70).collect()
+}
+
+impl<M: Copy + Debug + Send + Sync> Suite<M> {
+    /// Runs all variants. A name as argument runs only that variant, and prints what each check
+    /// says.
+    pub fn run(&self) -> ExitCode {
+        set_hook(Box::new(|_| {}));
+        std::env::set_var("QPAIR_QUIET", "1");
+        let only = std::env::args()
+            .nth(1)
+            .filter(|name| !name.starts_with('-'));
+        let (mut caught, mut failed) = (0, 0);
+        for &(name, check) in &self.checks {
+            if let Some(said) = self.verdict(None, check) {
+                println!("test {name} ... FAILED\n     without any mutant: {said}");
+                failed += 1;
+            }
+        }
+        let wanted = |variant: &M| {
+            only.as_ref()
+                .is_none_or(|name| *name == format!("{variant:?}"))
+        };
+        let next = AtomicUsize::new(0);
+        let worker = || {
+            let mut hunted = Vec::new();
+            loop {
+                let at = next.fetch_add(1, Relaxed);
+                match self.variants.get(at) {
+                    Some(&variant) if wanted(&variant) => {
+                        hunted.push((at, variant, self.hunt(variant, only.is_some())));
+                    }
+                    Some(_) => {}
+                    None => return hunted,
+                }
+            }
+        };
+        let workers = available_parallelism().map_or(1, NonZero::get);
+        let mut hunted: Vec<_> = scope(|scope| {
+            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+            let workers = workers.into_iter();
+            workers
+                .flat_map(|worker| worker.join().expect("no panic"))
+                .collect()
+        });
+        hunted.sort_by_key(|&(at, ..)| at);
+        for (_, variant, (by, said)) in hunted {
+            let what = (self.what)(variant);
+            match by.split_first() {
+                Some((check, others)) => {
+                    println!("test mutants::{variant:?} ... ok");
+                    print!("     {what}: caught by {check} ({said})");
+                    match others.len() {
+                        0 => println!(),
+                        more => println!(" and {more} more"),
+                    }
+                    caught += 1;
+                }
+                None => {
+                    println!("test mutants::{variant:?} ... FAILED\n     {what}: not caught");
+                    failed += 1;
+                }
+            }
+        }
+        let result = if failed == 0 { "ok" } else { "FAILED" };
+        println!("test result: {result}. {caught} passed; {failed} failed; 0 ignored");
+        ExitCode::from(u8::from(failed != 0))
+    }
+
+    /// The message of the check, if it failed.
+    fn verdict(&self, variant: Option<M>, check: fn()) -> Option<String> {
+        let activate = self.activate;
+        let (tell, told) = channel();
+        spawn(move || {
+            activate(variant);
+            let result = catch_unwind(check).map_err(|panic| text(&*panic));
+            let _ = tell.send(result);
+        });
+        match told.recv_timeout(PATIENCE) {
+            Ok(Ok(())) => None,
+            Ok(Err(text)) => Some(text),
+            Err(RecvTimeoutError::Timeout) => Some("did not end".into()),
+            Err(RecvTimeoutError::Disconnected) => Some("died".into()),
+        }
+    }
+
+    /// The checks that caught it, and the message of the first.
+    fn hunt(&self, variant: M, tell: bool) -> (Vec<&'static str>, String) {
+        let mut by = Vec::new();
+        let mut first = String::new();
+        for &(check, run) in &self.checks {
+            if let Some(said) = self.verdict(Some(variant), run) {
+                if tell {
+                    println!("     {check}: {said}");
+                }
+                if by.is_empty() {
+                    first = said;
+                }
+                by.push(check);
+                if !tell && !self.under_all {
+                    break;
+                }
+            }
+        }
+        (by, first)
+    }
+}
