@@ -8,7 +8,7 @@
 //! doorbell does nothing.
 
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 use std::sync::Mutex;
@@ -22,7 +22,7 @@ use qpair_abi::uverbs::{
 };
 use qpair_abi::{doorbell, Number};
 use qpair_uverbs::abi::*;
-use qpair_uverbs::Command;
+use qpair_uverbs::{open_events, Command};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -116,16 +116,12 @@ impl File {
     pub fn open(path: &Path, ibdev: &str) -> Result<Self, Errno> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())?;
-        let (mut answer, mut limits) = Default::default();
-        let get: ib_uverbs_get_context = Default::default();
-        let command = Command::new(IB_USER_VERBS_CMD_GET_CONTEXT)
-            .request(&get)
-            .answer::<ib_uverbs_get_context_resp>(&mut answer)
-            .driver_answer(&mut limits);
+        let mut vectors = 0;
+        let mut limits = qpair_uresp_alloc_ucontext::default();
+        let command = Command::get_context(&mut vectors).driver_answer(&mut limits);
         // SAFETY: It names no memory besides its parts.
         unsafe { command.run(fd.as_fd())? };
-        // SAFETY: The kernel has just opened it for this process.
-        let events = unsafe { OwnedFd::from_raw_fd(answer.async_fd as i32) };
+        let events = open_events(fd.as_fd())?;
         rustix::fs::fcntl_setfl(&events, OFlags::NONBLOCK)?;
         // SAFETY: A new mapping, at an address of the kernel's choice.
         let page = unsafe {
@@ -142,7 +138,7 @@ impl File {
             fd,
             events,
             page: NonNull::new(page.cast()).ok_or(Errno::NOMEM)?,
-            vectors: answer.num_comp_vectors,
+            vectors,
             limits,
             counters: Path::new("/sys/class/infiniband")
                 .join(ibdev)
@@ -492,15 +488,21 @@ fn modify(change: Change) -> ib_uverbs_modify_qp {
     }
 }
 
-/// A number in a file of sysfs. `ENODEV`: the device is gone.
+/// A number in a file of the counters' folder.
+///
+/// # Errors
+///
+/// `ENODEV`: the device is gone. `EOPNOTSUPP`: the driver has no such counter.
 fn counter(folder: &Path, name: &str) -> Result<u64, Errno> {
-    let text =
-        fs::read_to_string(folder.join(name)).map_err(|error| {
-            match Errno::from_io_error(&error) {
-                Some(Errno::NOENT) | None => Errno::NODEV,
-                Some(errno) => errno,
-            }
-        })?;
+    let text = fs::read_to_string(folder.join(name)).map_err(|error| {
+        let device_is_there = folder.parent().is_some_and(Path::exists);
+        match Errno::from_io_error(&error) {
+            Some(Errno::NOENT) if device_is_there => Errno::OPNOTSUPP,
+            Some(Errno::NOENT) => Errno::NODEV,
+            Some(errno) => errno,
+            None => Errno::IO,
+        }
+    })?;
     text.trim().parse().map_err(|_| Errno::IO)
 }
 

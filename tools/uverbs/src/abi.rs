@@ -57,7 +57,6 @@ macro_rules! constants {
 }
 
 constants! {
-    IB_USER_VERBS_CMD_GET_CONTEXT: u32 = 0;
     IB_USER_VERBS_CMD_QUERY_DEVICE: u32 = 1;
     IB_USER_VERBS_CMD_QUERY_PORT: u32 = 2;
     IB_USER_VERBS_CMD_ALLOC_PD: u32 = 3;
@@ -76,10 +75,15 @@ constants! {
     IB_UVERBS_ACCESS_REMOTE_READ: u32 = 4;
     RDMA_VERBS_IOCTL: u32 = 3 << 30 | 24 << 16 | 0x1b << 8 | 1;
     UVERBS_OBJECT_DEVICE: u16 = 0;
+    UVERBS_OBJECT_ASYNC_EVENT: u16 = 16;
     UVERBS_METHOD_INVOKE_WRITE: u16 = 0;
+    UVERBS_METHOD_GET_CONTEXT: u16 = 3;
+    UVERBS_METHOD_ASYNC_EVENT_ALLOC: u16 = 0;
     UVERBS_ATTR_CORE_IN: u16 = 0;
     UVERBS_ATTR_CORE_OUT: u16 = 1;
     UVERBS_ATTR_WRITE_CMD: u16 = 2;
+    UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS: u16 = 0;
+    UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE: u16 = 0;
     UVERBS_ATTR_UHW_IN: u16 = 0x1000;
     UVERBS_ATTR_UHW_OUT: u16 = 0x1001;
     UVERBS_ATTR_F_MANDATORY: u16 = 1;
@@ -155,13 +159,6 @@ structures! {
         reserved1: u64,
         driver_id: u32,
         reserved2: u32,
-    }
-    ib_uverbs_get_context {
-        response: u64,
-    }
-    ib_uverbs_get_context_resp {
-        async_fd: u32,
-        num_comp_vectors: u32,
     }
     ib_uverbs_query_device {
         response: u64,

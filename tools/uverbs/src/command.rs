@@ -3,7 +3,7 @@
 
 use std::marker::PhantomData;
 use std::mem::size_of;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 
 use qpair_abi::uverbs::{
     qpair_ureq_create_cq, qpair_ureq_create_qp, qpair_uresp_alloc_ucontext, qpair_uresp_create_cq,
@@ -13,9 +13,12 @@ use rustix::io::Errno;
 use rustix::ioctl::{ioctl, Opcode, Updater};
 
 use crate::abi::{
-    ib_uverbs_attr, ib_uverbs_ioctl_hdr, Plain, RDMA_VERBS_IOCTL, UVERBS_ATTR_CORE_IN,
-    UVERBS_ATTR_CORE_OUT, UVERBS_ATTR_F_MANDATORY, UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT,
-    UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE, UVERBS_OBJECT_DEVICE,
+    ib_uverbs_attr, ib_uverbs_ioctl_hdr, Plain, RDMA_VERBS_IOCTL,
+    UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CORE_OUT,
+    UVERBS_ATTR_F_MANDATORY, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, UVERBS_ATTR_UHW_IN,
+    UVERBS_ATTR_UHW_OUT, UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_ASYNC_EVENT_ALLOC,
+    UVERBS_METHOD_GET_CONTEXT, UVERBS_METHOD_INVOKE_WRITE, UVERBS_OBJECT_ASYNC_EVENT,
+    UVERBS_OBJECT_DEVICE,
 };
 
 macro_rules! plain {
@@ -24,6 +27,9 @@ macro_rules! plain {
         unsafe impl Plain for $name {}
     )* };
 }
+
+// SAFETY: An integer.
+unsafe impl Plain for u32 {}
 
 plain!(
     qpair_uresp_alloc_ucontext,
@@ -52,20 +58,32 @@ pub struct Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// The command with this number, `IB_USER_VERBS_CMD_*`.
+    /// The command of `write()` with this number, `IB_USER_VERBS_CMD_*`. That is not possible for
+    /// `GET_CONTEXT`: some kernels take the number for another part of it.
     pub fn new(number: u32) -> Self {
-        let command = Self {
+        let command = Self::method(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE);
+        command.part(UVERBS_ATTR_WRITE_CMD, BY_VALUE as u16, number.into())
+    }
+
+    /// The command that makes an open file a context, with the place for the number of completion
+    /// vectors.
+    pub fn get_context(vectors: &'a mut u32) -> Self {
+        Self::method(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT)
+            .output(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, vectors)
+    }
+
+    fn method(object_id: u16, method_id: u16) -> Self {
+        Self {
             request: Request {
                 header: ib_uverbs_ioctl_hdr {
-                    object_id: UVERBS_OBJECT_DEVICE,
-                    method_id: UVERBS_METHOD_INVOKE_WRITE,
+                    object_id,
+                    method_id,
                     ..Default::default()
                 },
                 attrs: [ib_uverbs_attr::default(); PARTS + 1],
             },
             parts: PhantomData,
-        };
-        command.part(UVERBS_ATTR_WRITE_CMD, BY_VALUE as u16, number.into())
+        }
     }
 
     /// The request to the core.
@@ -135,6 +153,14 @@ impl<'a> Command<'a> {
     /// What the request names is the caller's: the kernel writes to answers while this runs, and
     /// the device to rings and regions until their objects are destroyed.
     pub unsafe fn run(mut self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        // SAFETY: By the caller's promise.
+        unsafe { self.call(fd) }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Self::run`].
+    unsafe fn call(&mut self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         const OPCODE: Opcode = RDMA_VERBS_IOCTL as Opcode;
         let header = &mut self.request.header;
         header.length = (size_of::<ib_uverbs_ioctl_hdr>()
@@ -144,4 +170,18 @@ impl<'a> Command<'a> {
         // promise, and lives for `'a`.
         unsafe { ioctl(fd, Updater::<OPCODE, Request>::new(&mut self.request)) }
     }
+}
+
+/// Opens the asynchronous events of a context.
+///
+/// # Errors
+///
+/// Those of the core.
+pub fn open_events(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let command = Command::method(UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC);
+    let mut command = command.part(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, 0, 0);
+    // SAFETY: It names no memory besides itself.
+    unsafe { command.call(fd)? };
+    // SAFETY: The kernel has just opened it for this process.
+    Ok(unsafe { OwnedFd::from_raw_fd(command.request.attrs[0].data as RawFd) })
 }

@@ -13,4 +13,4 @@
 pub mod abi;
 pub mod command;
 
-pub use command::Command;
+pub use command::{open_events, Command};
