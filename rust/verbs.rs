@@ -25,6 +25,7 @@
 //! `Process::objects` is taken inside a pass or without one, and held for no command.
 
 pub(crate) mod buffer;
+mod header;
 mod memory;
 mod ops;
 mod process;

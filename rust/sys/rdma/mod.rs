@@ -85,6 +85,20 @@ mod bindings {
     include!(env!("QPAIR_RDMA_BINDINGS"));
 }
 
+/// The structures of `include/uapi/rdma/qpair-abi.h`, to compare a driver's own with.
+pub mod header {
+    pub use super::bindings::{
+        qpair_ureq_create_cq,
+        qpair_ureq_create_qp,
+        qpair_uresp_alloc_ucontext,
+        qpair_uresp_create_cq,
+        qpair_uresp_create_qp,
+        qpair_uresp_modify_qp,
+        QPAIR_NO_COMPLETION_FD,
+        QPAIR_UVERBS_ABI_VERSION, //
+    };
+}
+
 /// Limits of a device, as `ib_query_device()` returns them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeviceAttributes {
