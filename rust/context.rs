@@ -34,7 +34,6 @@
 //! The poll takes none: see [`events`].
 
 mod args;
-pub(crate) mod buffer;
 mod calls;
 mod events;
 mod objects;
@@ -148,14 +147,13 @@ pub(crate) struct Context {
 /// A page of the device that is being given to a context; goes back when that fails.
 struct TakenPage<'a> {
     device: &'a Device,
-    epoch: u32,
     page: Option<u16>,
 }
 
 impl Drop for TakenPage<'_> {
     fn drop(&mut self) {
         if let Some(page) = self.page {
-            self.device.give_page(self.epoch, page);
+            self.device.give_page(page);
         }
     }
 }
@@ -290,7 +288,6 @@ impl FileOps for Context {
         let mut taken = TakenPage {
             page: Some(device.take_page(epoch, user)?),
             device,
-            epoch,
         };
         let page = taken.page.ok_or(ENOSPC)?;
         let frame = device.page_frame(page)?;
@@ -340,13 +337,14 @@ impl FileOps for Context {
                     let _: Result<u32> = self.take_violations(&pass);
                 }
                 self.device.disown_page(&pass, self.page);
-                self.device.give_page(self.epoch, self.page);
+                self.device.give_page(self.page);
                 drop(pass);
                 self.device.clients().dismiss(&*self);
                 return;
             }
             // A destroy failed, so the device is about to be reset.
         }
+        self.device.abandon_page(self.page);
         // In this order: who unmaps looks at `released` after it has.
         self.released.store(true, Release);
         if self.state.lock().is_unmapped() {

@@ -42,6 +42,7 @@ use crate::{
             Enabled,
             Verdict, //
         },
+        rdma::Unregistrar,
         watchdog::Watchdog, //
     },
     verbs::RdmaDevice,
@@ -73,6 +74,7 @@ use kernel::{
 pub(crate) struct Module {
     #[pin]
     _driver: Registration<sys::pci::Adapter<Driver>>,
+    _rdma: Unregistrar,
     _root: Root,
 }
 
@@ -81,6 +83,7 @@ impl InPlaceModule for Module {
         // The driver last: registering it probes devices.
         try_pin_init!(Self {
             _root: Root::new(c"qpair")?,
+            _rdma: Unregistrar::new()?,
             _driver <- Registration::new(<crate::LocalModule as ModuleMetadata>::NAME, module),
         })
     }

@@ -11,7 +11,6 @@ use super::{
         zero,
         Argument, //
     },
-    buffer::Buffer,
     events::Watch,
     objects::{
         Mr,
@@ -55,6 +54,7 @@ use crate::{
             Pinned, //
         }, //
     },
+    verbs::buffer::Buffer,
 };
 use kernel::{
     page::PAGE_SIZE,

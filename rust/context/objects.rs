@@ -9,10 +9,7 @@
 //! destroy failed stays where it is, memory and all: the device is then being reset, and
 //! [`Objects::unmap`] comes when it is quiet.
 
-use super::{
-    buffer::Buffer,
-    events::Watch, //
-};
+use super::events::Watch;
 use crate::{
     abi::{
         status::Event,
@@ -31,6 +28,7 @@ use crate::{
         current::cond_resched,
         gate::Pass, //
     },
+    verbs::buffer::Buffer,
 };
 use kernel::{
     fmt,

@@ -15,9 +15,10 @@
 //!
 //! # Accounting
 //!
-//! As InfiniBand does: to `mm->pinned_vm`, against `RLIMIT_MEMLOCK`, unless the caller has
-//! `CAP_IPC_LOCK`. What was charged is given back to the same address space, by whoever drops it:
-//! a descriptor that was passed on may be closed by another process, or by none.
+//! Pages are charged to the user of the calling process, against `RLIMIT_MEMLOCK`, as io_uring does,
+//! unless the process has `CAP_IPC_LOCK`. A charge to an address space would end with the address
+//! space: a process could pin memory through an inherited descriptor and exit, and the descriptor
+//! would keep the pages. `mm->pinned_vm` counts them as well, for `VmPin`.
 //!
 //! # Memory
 //!
@@ -44,7 +45,10 @@ use super::{
 use core::{
     marker::PhantomData,
     mem,
-    ptr, //
+    ptr::{
+        self,
+        NonNull, //
+    }, //
 };
 use kernel::{
     bindings,
@@ -71,6 +75,11 @@ use kernel::{
     types::Opaque, //
 };
 
+#[allow(improper_ctypes)]
+unsafe extern "C" {
+    fn qpair_get_current_user() -> *mut bindings::user_struct;
+}
+
 /// What the device may do with the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -89,13 +98,60 @@ pub struct Segment {
     pub bytes: u64,
 }
 
-/// Pages charged to an address space.
+/// A user that memory is charged to.
+struct User(NonNull<bindings::user_struct>);
+
+// SAFETY: Users are counted, and their counters are atomic.
+unsafe impl Send for User {}
+
+// SAFETY: As above.
+unsafe impl Sync for User {}
+
+impl User {
+    /// The user of the calling task.
+    fn current() -> Self {
+        // SAFETY: A task has a user.
+        Self(unsafe { NonNull::new_unchecked(qpair_get_current_user()) })
+    }
+
+    /// Pages charged to it.
+    fn pages(&self) -> &Atomic<i64> {
+        // SAFETY: `self` has a reference to the user. The counter is aligned and only ever accessed
+        // atomically.
+        unsafe { Atomic::from_ptr(&raw mut (*self.0.as_ptr()).locked_vm.counter) }
+    }
+
+    /// Charges `amount` pages, if that leaves at most `limit`.
+    fn charge(&self, amount: i64, limit: i64) -> Result {
+        let mut before = self.pages().load(Relaxed);
+        loop {
+            let after = before.checked_add(amount).ok_or(ENOMEM)?;
+            if after > limit {
+                return Err(ENOMEM);
+            }
+            match self.pages().cmpxchg(before, after, Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(now) => before = now,
+            }
+        }
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        // SAFETY: The reference of `current`.
+        unsafe { bindings::free_uid(self.0.as_ptr()) };
+    }
+}
+
+/// Pages charged to a user, and counted in an address space.
 ///
 /// # Invariants
 ///
-/// `pages` are counted in `mm`'s `pinned_vm`.
+/// `pages` are counted in `mm`'s `pinned_vm`, and charged to `user`, if any.
 struct Charge {
     mm: ARef<Mm>,
+    user: Option<User>,
     pages: usize,
 }
 
@@ -109,15 +165,17 @@ impl Charge {
             mm.into()
         };
         let amount = i64::try_from(pages).map_err(|_| EOVERFLOW)?;
-        // INVARIANT: Counted here. From now on the drop gives it back.
-        let before = Self::counter(&mm).fetch_add(amount, Relaxed);
-        let charge = Self { mm, pages };
-        let limit = (memlock_limit() >> PAGE_SHIFT) as u64;
-        // Negative only if the counter were broken; then it is over any limit.
-        if before.wrapping_add(amount) as u64 > limit && !capable(Capability::IpcLock) {
-            return Err(ENOMEM);
-        }
-        Ok(charge)
+        let user = if capable(Capability::IpcLock) {
+            None
+        } else {
+            let user = User::current();
+            let limit = i64::try_from(memlock_limit() >> PAGE_SHIFT).unwrap_or(i64::MAX);
+            user.charge(amount, limit)?;
+            Some(user)
+        };
+        Self::counter(&mm).fetch_add(amount, Relaxed);
+        // INVARIANT: Counted and charged above. The drop gives it back.
+        Ok(Self { mm, user, pages })
     }
 
     fn counter(mm: &Mm) -> &Atomic<i64> {
@@ -130,7 +188,11 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         // CAST: It was an `i64` in `new`.
-        Self::counter(&self.mm).fetch_sub(self.pages as i64, Relaxed);
+        let amount = self.pages as i64;
+        Self::counter(&self.mm).fetch_sub(amount, Relaxed);
+        if let Some(user) = &self.user {
+            user.pages().fetch_sub(amount, Relaxed);
+        }
     }
 }
 
