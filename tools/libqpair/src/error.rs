@@ -136,6 +136,7 @@ pub fn cause(errno: Errno) -> &'static str {
         Errno::AGAIN => "the process has as many RDMA objects as its cgroup may (rdma.max); use less, or raise the limit",
         Errno::INTR => "a signal interrupted the call",
         Errno::OPNOTSUPP => "memory of this kind cannot stay where it is for long (a file on DAX?), so use ordinary memory; or the driver is older than this program, so use those of one release",
+        Errno::NOSYS => "the driver is older than this program; use those of one release",
         Errno::PIPE => "a completion queue was overrun and takes no more completions; destroy it and make another",
         Errno::IO => "the device was removed or reset since it was opened; open it anew",
         Errno::NODEV => "the device is gone",

@@ -142,7 +142,7 @@ impl File {
             limits,
             counters: Path::new("/sys/class/infiniband")
                 .join(ibdev)
-                .join("hw_counters"),
+                .join("ports/1/hw_counters"),
             cqs: Numbers::default(),
             qps: Numbers::default(),
         })
@@ -492,12 +492,12 @@ fn modify(change: Change) -> ib_uverbs_modify_qp {
 ///
 /// # Errors
 ///
-/// `ENODEV`: the device is gone. `EOPNOTSUPP`: the driver has no such counter.
+/// `ENODEV`: the device is gone. `ENOSYS`: the driver has no such counter.
 fn counter(folder: &Path, name: &str) -> Result<u64, Errno> {
     let text = fs::read_to_string(folder.join(name)).map_err(|error| {
         let device_is_there = folder.parent().is_some_and(Path::exists);
         match Errno::from_io_error(&error) {
-            Some(Errno::NOENT) if device_is_there => Errno::OPNOTSUPP,
+            Some(Errno::NOENT) if device_is_there => Errno::NOSYS,
             Some(Errno::NOENT) => Errno::NODEV,
             Some(errno) => errno,
             None => Errno::IO,
