@@ -24,7 +24,6 @@ pub mod queue;
 #[allow(unreachable_pub, unsafe_code)]
 mod sys;
 
-mod context;
 mod control;
 mod data;
 mod debugfs;

@@ -22,9 +22,11 @@ use crate::{
     },
     queue::recovery::Recovery,
     sys::{
-        door::Frame,
         gate::Gate,
-        mmio::Bar,
+        mmio::{
+            Bar,
+            Frame, //
+        },
         trace, //
     },
 };
