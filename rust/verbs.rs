@@ -1,111 +1,68 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The device as an RDMA device: what each operation of the core does.
+//! The device as an RDMA device of the kernel.
 //!
-//! A process has a [`Process`]: a doorbell page and an account, of one reset epoch. Its objects are
-//! the core's; each has the device's number and the memory that the device was given.
+//! ```text
+//!   driver     RdmaDevice     registered while the function is up
+//!   the core   ops            what each operation does
+//!              Process        an open file: a doorbell page, an account, the memory of its objects
+//!              Pd Cq Qp Mr    an object: the device's number, and the place of its memory
+//! ```
+//!
+//! The core has the objects, by handle of a file, and destroys them in the order of their uses. The
+//! device's side of an object is created and destroyed by [`control`](crate::control).
 //!
 //! # Removal
 //!
-//! The RDMA device is unregistered when the function is lost, and registered again when it is up. A
-//! destroy succeeds always: one that the device does not confirm keeps the memory until the
-//! function is quiet ([`Admin::leak`](crate::control::admin::Admin::leak)). The poll may still name
-//! such an object; its [`Events`] are cut off, so nothing is reported.
+//! A shutdown first makes the device quiet, then unregisters the RDMA device. So a destroy may find
+//! the device closed; it succeeds all the same, as the core expects. A call that lasts, in a page
+//! fault of its process, delays the unregistration but not the shutdown: what the device could
+//! access was taken from it by [`Process::unmap`](crate::control::client::Client::unmap), and the
+//! poll names no object, since its [`Events`](crate::sys::rdma::Events) are cut off first.
+//!
+//! # Locks
+//!
+//! `Process::objects` is taken inside a pass or without one, and held for no command.
 
+pub(crate) mod buffer;
+mod header;
+mod memory;
+mod ops;
+mod process;
+
+use self::ops::Verbs;
 use crate::{
-    abi::{
-        command::{
-            access,
-            qp_mask,
-            qp_state,
-            service,
-            CqContext,
-            MrContext,
-            QpContext, //
-        },
-        entry::{
-            BLOCK_BYTES,
-            MAX_STRIDE_SHIFT, //
-        },
-        uverbs::*,
-        Number,
-        PCI_DEVICE,
-        PCI_REVISION,
-        PCI_VENDOR, //
-    },
-    context::buffer::Buffer,
     control::{
         client::{
             Client,
             Lost,
             Shown, //
         },
-        command,
         device::Device, //
     },
-    data::cq::{
-        AsyncEvent,
-        EventHandler, //
-    },
-    queue::{
-        index::Depth,
-        quota::Kind, //
-    },
-    sys::{
-        current::{
-            is_privileged,
-            Capability, //
-        },
-        door::Frame,
-        eventfd::EventFd,
-        gate::Pass,
-        rdma::{
-            self,
-            CqEvent,
-            CqRequest,
-            DeviceAttributes,
-            Events,
-            MrRequest,
-            PortAttributes,
-            QpChange,
-            QpEvent,
-            QpRequest,
-            QpState,
-            Udata, //
-        },
-        umem::{
-            Access,
-            Pinned, //
-        }, //
+    sys::rdma::{
+        Config,
+        Registration, //
     },
 };
 use kernel::{
     device::Bound,
     fmt,
     new_mutex,
-    page::PAGE_SIZE,
     pci,
     prelude::*,
-    str::CStr,
     sync::{
         Arc,
         Mutex, //
-    },
-    task::Kuid, //
+    }, //
 };
 
-/// Bytes of a CQE.
-const CQE_BYTES: u64 = 32;
-
-/// The driver.
-pub(crate) struct Verbs;
-
-/// The RDMA device of a function, while that is up.
+/// The RDMA device of a function, registered while that is up.
 #[pin_data]
 pub(crate) struct RdmaDevice {
     device: Arc<Device>,
     #[pin]
-    registration: Mutex<Option<rdma::Registration<Verbs>>>,
+    registration: Mutex<Option<Registration<Verbs>>>,
 }
 
 impl RdmaDevice {
@@ -126,25 +83,23 @@ impl RdmaDevice {
         Ok(this)
     }
 
-    /// Registers it with the RDMA core, if the function is up. Sleeps.
+    /// Registers it with the RDMA core, if the function is up. Under the device lock. Sleeps.
     pub(crate) fn register(&self, pdev: &pci::Device<Bound>) {
         let mut registration = self.registration.lock();
         if registration.is_some() || self.device.enter(self.device.epoch()).is_err() {
             return;
         }
-        let config = rdma::Config {
+        let config = Config {
             vectors: self.device.vectors(),
             // A locally administered EUI-64.
             guid: 0x0200_51ff_fe50_0000 | u64::from(self.device.index()),
         };
-        match rdma::Registration::new(pdev.as_ref(), config, self.device.clone()) {
+        match Registration::new(pdev.as_ref(), config, self.device.clone()) {
             Ok(new) => *registration = Some(new),
             Err(error) => dev_err!(pdev, "no RDMA device: {error:?}\n"),
         }
     }
-}
 
-impl RdmaDevice {
     /// Unregisters it for good. Sleeps.
     pub(crate) fn leave(&self) {
         self.lost(Lost::Gone);
@@ -167,554 +122,4 @@ impl Client for RdmaDevice {
     fn describe(&self, _what: Shown, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Ok(())
     }
-}
-
-/// A process that has opened the device.
-pub(crate) struct Process {
-    device: Arc<Device>,
-    epoch: u32,
-    page: u16,
-}
-
-impl Process {
-    /// The way to the device.
-    ///
-    /// # Errors
-    ///
-    /// `EIO`: the device was reset, or fails. `ENODEV`: it is gone.
-    fn enter(&self) -> Result<Pass<'_>> {
-        self.device.enter(self.epoch)
-    }
-
-    /// Destroys an object by `f`. Memory that the device may still access is kept.
-    fn end<M: Send + 'static>(&self, kind: Kind, memory: M, f: impl FnOnce(&Pass<'_>) -> Result) {
-        let ended = self.enter().and_then(|pass| f(&pass));
-        match ended {
-            Ok(()) => {
-                self.device.discharge(self.page, kind);
-                drop(memory);
-            }
-            Err(_) => self.device.admin().leak(memory),
-        }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.device.give_page(self.epoch, self.page);
-    }
-}
-
-/// A protection domain.
-pub(crate) struct Pd {
-    process: Arc<Process>,
-    number: Number,
-}
-
-/// A completion queue.
-pub(crate) struct Cq {
-    process: Arc<Process>,
-    number: Number,
-    vector: u32,
-    ring: Buffer,
-}
-
-/// A queue pair.
-pub(crate) struct Qp {
-    process: Arc<Process>,
-    number: Number,
-    rings: (Buffer, Buffer),
-}
-
-/// A memory region.
-pub(crate) struct Mr {
-    process: Arc<Process>,
-    number: Number,
-    memory: Buffer,
-}
-
-/// What the poll reports a CQ's events to.
-struct CqHandler {
-    eventfd: Option<EventFd>,
-    events: Events<CqEvent>,
-}
-
-impl EventHandler for CqHandler {
-    fn completion(&self, _cq: Number) {
-        if let Some(eventfd) = &self.eventfd {
-            eventfd.signal();
-        }
-        self.events.raise(CqEvent::Completion);
-    }
-
-    fn event(&self, _event: &AsyncEvent) {
-        self.events.raise(CqEvent::Error);
-    }
-}
-
-/// What the poll reports a queue pair's events to.
-struct QpHandler(Events<QpEvent>);
-
-impl EventHandler for QpHandler {
-    fn completion(&self, _cq: Number) {}
-
-    fn event(&self, _event: &AsyncEvent) {
-        self.0.raise(QpEvent::Fatal);
-    }
-}
-
-impl rdma::Driver for Verbs {
-    type Data = Arc<Device>;
-    type Context = Arc<Process>;
-    type Pd = Pd;
-    type Cq = Cq;
-    type Qp = Qp;
-    type Mr = Mr;
-
-    const NAME: &'static CStr = c"qpair%d";
-    const ABI: u32 = QPAIR_UVERBS_ABI_VERSION;
-
-    fn device(device: &Arc<Device>) -> DeviceAttributes {
-        let limits = device.limits();
-        DeviceAttributes {
-            firmware: limits.version.into(),
-            vendor: PCI_VENDOR,
-            part: PCI_DEVICE,
-            revision: PCI_REVISION.into(),
-            max_mr_bytes: 1 << limits.region_log_bytes.min(63),
-            page_sizes: PAGE_SIZE as u64,
-            max_qp: device.quota(Kind::Qp),
-            max_cq: device.quota(Kind::Cq),
-            max_mr: device.quota(Kind::Mr),
-            max_pd: device.quota(Kind::Pd),
-            // A request of all SGEs has four blocks.
-            max_wr: (1u32 << limits.log_sq.min(31)) / 4,
-            max_cqe: 1 << limits.log_cq.min(31),
-            max_send_sges: limits.send_sges,
-            max_recv_sges: limits.recv_sges,
-            max_reads: 16,
-        }
-    }
-
-    fn port(device: &Arc<Device>) -> PortAttributes {
-        let active = device
-            .enter(device.epoch())
-            .is_ok_and(|pass| device.link_up(&pass));
-        PortAttributes {
-            active,
-            max_message: device.limits().message,
-        }
-    }
-
-    fn open(device: &Arc<Device>, udata: Udata<'_>) -> Result<Arc<Process>> {
-        let reply = udata.without_request()?;
-        if !device.function().is_in_place() {
-            return Err(EOPNOTSUPP);
-        }
-        let epoch = device.epoch();
-        let user = (!is_privileged(Capability::SysAdmin)).then_some(Kuid::current_euid());
-        let process = Process {
-            page: device.take_page(epoch, user)?,
-            device: device.clone(),
-            epoch,
-        };
-        let limits = device.limits();
-        reply.write(&qpair_uresp_alloc_ucontext {
-            max_sq_blocks: 1 << limits.log_sq.min(31),
-            max_rq_depth: 1 << limits.log_rq.min(31),
-            max_cq_depth: 1 << limits.log_cq.min(31),
-            max_send_sge: limits.send_sges,
-            max_recv_sge: limits.recv_sges,
-            max_inline: limits.inline_bytes,
-            epoch,
-            page: process.page.into(),
-        })?;
-        Ok(Arc::new(process, GFP_KERNEL_ACCOUNT)?)
-    }
-
-    fn doorbells(process: &Arc<Process>) -> Result<Frame> {
-        process.device.page_frame(process.page)
-    }
-
-    fn close(process: Arc<Process>) {
-        drop(process);
-    }
-
-    fn alloc_pd(process: &Arc<Process>, udata: Udata<'_>) -> Result<Pd> {
-        let reply = udata.without_request()?;
-        let device = &process.device;
-        let number = {
-            let pass = process.enter()?;
-            let charge = device.charge(&pass, process.page, Kind::Pd)?;
-            let create = command::Create::<command::Pd>(());
-            let number = device.admin().execute(&pass, create)?;
-            charge.keep();
-            number
-        };
-        let pd = Pd {
-            process: process.clone(),
-            number,
-        };
-        reply.write(&()).inspect_err(|_| pd.destroy())?;
-        Ok(pd)
-    }
-
-    fn dealloc_pd(pd: Pd) {
-        pd.destroy();
-    }
-
-    fn create_cq(
-        process: &Arc<Process>,
-        request: CqRequest,
-        events: Events<CqEvent>,
-        udata: Udata<'_>,
-    ) -> Result<(Cq, u32)> {
-        let (asked, reply): (qpair_ureq_create_cq, _) = udata.read(24)?;
-        if asked.reserved != 0 {
-            return Err(EINVAL);
-        }
-        let device = &process.device;
-        let depth = depth(request.entries, device.limits().log_cq)?;
-        let eventfd = match asked.eventfd {
-            QPAIR_NO_COMPLETION_FD => None,
-            fd => Some(EventFd::from_fd(fd)?),
-        };
-        let memory = ring(
-            asked.buffer,
-            asked.buffer_bytes,
-            depth,
-            CQE_BYTES,
-            Access::Write,
-        )?;
-        let handler = Arc::new(CqHandler { eventfd, events }, GFP_KERNEL_ACCOUNT)?;
-        let cq = {
-            let pass = process.enter()?;
-            let mut charge = device.charge(&pass, process.page, Kind::Cq)?;
-            let memory = Buffer::new(&pass, memory, device.limits())?;
-            let context = CqContext {
-                page: process.page,
-                log_depth: depth.log2(),
-                buffer: memory.list(),
-                ..CqContext::default()
-            };
-            let (number, ring) = device.create_process_cq(
-                &pass,
-                request.vector,
-                context,
-                memory,
-                handler,
-                &mut charge,
-            )?;
-            charge.keep();
-            Cq {
-                process: process.clone(),
-                number,
-                vector: request.vector,
-                ring,
-            }
-        };
-        let answer = qpair_uresp_create_cq {
-            number: cq.number.raw(),
-            depth: depth.entries(),
-        };
-        match reply.write(&answer) {
-            Ok(()) => Ok((cq, depth.entries())),
-            Err(error) => {
-                cq.destroy();
-                Err(error)
-            }
-        }
-    }
-
-    fn destroy_cq(cq: Cq) {
-        cq.destroy();
-    }
-
-    fn create_qp(
-        process: &Arc<Process>,
-        pd: &Pd,
-        (send, recv): (&Cq, &Cq),
-        request: QpRequest,
-        events: Events<QpEvent>,
-        udata: Udata<'_>,
-    ) -> Result<(Qp, u32)> {
-        let (asked, reply): (qpair_ureq_create_qp, _) = udata.read(48)?;
-        if asked.reserved != 0 || asked.rq_stride > u32::from(MAX_STRIDE_SHIFT) {
-            return Err(EINVAL);
-        }
-        let device = &process.device;
-        let limits = device.limits();
-        let fits = request.sends <= asked.sq_blocks
-            && request.recvs <= asked.rq_depth
-            && request.send_sges <= limits.send_sges
-            && request.recv_sges <= limits.recv_sges
-            && request.inline_bytes <= limits.inline_bytes;
-        if !fits {
-            return Err(EINVAL);
-        }
-        let sq_depth = depth(asked.sq_blocks, limits.log_sq)?;
-        let rq_depth = depth(asked.rq_depth, limits.log_rq)?;
-        let block = BLOCK_BYTES as u64;
-        let stride = block << asked.rq_stride;
-        // The device only reads what the process posts.
-        let sq = ring(
-            asked.sq_buffer,
-            asked.sq_buffer_bytes,
-            sq_depth,
-            block,
-            Access::Read,
-        )?;
-        let rq = ring(
-            asked.rq_buffer,
-            asked.rq_buffer_bytes,
-            rq_depth,
-            stride,
-            Access::Read,
-        )?;
-        let handler = Arc::new(QpHandler(events), GFP_KERNEL_ACCOUNT)?;
-        let qp = {
-            let pass = process.enter()?;
-            let mut charge = device.charge(&pass, process.page, Kind::Qp)?;
-            let sq = Buffer::new(&pass, sq, limits)?;
-            let rq = Buffer::new(&pass, rq, limits)?;
-            let context = QpContext {
-                pd: pd.number,
-                page: process.page,
-                service: service::RC,
-                state: qp_state::RESET,
-                send_cq: send.number,
-                recv_cq: recv.number,
-                log_sq: sq_depth.log2(),
-                log_rq: rq_depth.log2(),
-                // CAST: Checked above.
-                rq_stride: asked.rq_stride as u8,
-                sq: sq.list(),
-                rq: rq.list(),
-                ..QpContext::default()
-            };
-            let (number, rings) =
-                device.create_qp(&pass, context, (sq, rq), handler, &mut charge)?;
-            charge.keep();
-            Qp {
-                process: process.clone(),
-                number,
-                rings,
-            }
-        };
-        let answer = qpair_uresp_create_qp {
-            number: qp.number.raw(),
-            sq_blocks: sq_depth.entries(),
-            rq_depth: rq_depth.entries(),
-            reserved: 0,
-        };
-        match reply.write(&answer) {
-            Ok(()) => {
-                let number = qpn(qp.number);
-                Ok((qp, number))
-            }
-            Err(error) => {
-                qp.destroy();
-                Err(error)
-            }
-        }
-    }
-
-    fn modify_qp(qp: &Qp, change: QpChange, udata: Udata<'_>) -> Result {
-        let reply = udata.without_request()?;
-        let mut mask = 0;
-        let mut context = QpContext::default();
-        if let Some(state) = change.state {
-            mask |= qp_mask::STATE;
-            context.state = match state {
-                QpState::Reset => qp_state::RESET,
-                QpState::Init => qp_state::INIT,
-                QpState::Rtr => qp_state::RTR,
-                QpState::Rts => qp_state::RTS,
-                QpState::Sqd => qp_state::SQD,
-                QpState::Error => qp_state::ERROR,
-                QpState::Sqe => return Err(EINVAL),
-            };
-        }
-        if let Some(rights) = change.access {
-            mask |= qp_mask::ACCESS;
-            // CAST: The rights that the device knows are a byte, with the core's values.
-            context.access = rights as u8 & (access::REMOTE_WRITE | access::REMOTE_READ);
-        }
-        if let Some(peer) = change.peer {
-            mask |= qp_mask::PEER;
-            context.peer = number(peer);
-        }
-        if let Some((retry, rnr_retry)) = change.retries {
-            mask |= qp_mask::RETRY;
-            context.retry = retry;
-            context.rnr_retry = rnr_retry;
-        }
-        let mut answer = qpair_uresp_modify_qp::default();
-        if mask != 0 {
-            let pass = qp.process.enter()?;
-            let modify = command::Modify::<command::Qp> {
-                number: qp.number,
-                mask,
-                context,
-            };
-            let ended = qp.process.device.admin().execute(&pass, modify)?;
-            answer.send_cq_index = ended.send_cq.get();
-            answer.recv_cq_index = ended.recv_cq.get();
-        }
-        reply.write(&answer)
-    }
-
-    fn query_qp(qp: &Qp) -> Result<QpState> {
-        let pass = qp.process.enter()?;
-        let query = command::Query::<command::Qp>::new(qp.number);
-        let now = qp.process.device.admin().execute(&pass, query)?;
-        Ok(match now.state {
-            qp_state::RESET => QpState::Reset,
-            qp_state::INIT => QpState::Init,
-            qp_state::RTR => QpState::Rtr,
-            qp_state::RTS => QpState::Rts,
-            qp_state::SQD => QpState::Sqd,
-            _ => QpState::Error,
-        })
-    }
-
-    fn destroy_qp(qp: Qp) {
-        qp.destroy();
-    }
-
-    fn reg_mr(
-        process: &Arc<Process>,
-        pd: &Pd,
-        request: MrRequest,
-        udata: Udata<'_>,
-    ) -> Result<(Mr, u32, u32)> {
-        let reply = udata.without_request()?;
-        let device = &process.device;
-        let limits = device.limits();
-        if request.bytes > 1 << limits.region_log_bytes.min(63) {
-            return Err(EOVERFLOW);
-        }
-        let rights = rights(request.access)?;
-        let writable = access::LOCAL_WRITE | access::REMOTE_WRITE;
-        let memory = Pinned::new(
-            request.start,
-            request.bytes,
-            match rights & writable {
-                0 => Access::Read,
-                _ => Access::Write,
-            },
-        )?;
-        let mr = {
-            let pass = process.enter()?;
-            let charge = device.charge(&pass, process.page, Kind::Mr)?;
-            let memory = Buffer::new(&pass, memory, limits)?;
-            let context = MrContext {
-                pd: pd.number,
-                access: rights,
-                addr: request.iova,
-                buffer: memory.list(),
-            };
-            let create = command::Create::<command::Mr>(context);
-            let (number, memory) = device.admin().create(&pass, create, memory)?;
-            charge.keep();
-            Mr {
-                process: process.clone(),
-                number,
-                memory,
-            }
-        };
-        match reply.write(&()) {
-            Ok(()) => {
-                let key = mr.number.raw();
-                Ok((mr, key, key))
-            }
-            Err(error) => {
-                mr.destroy();
-                Err(error)
-            }
-        }
-    }
-
-    fn dereg_mr(mr: Mr) {
-        mr.destroy();
-    }
-}
-
-impl Pd {
-    fn destroy(&self) {
-        let Self { process, number } = self;
-        process.end(Kind::Pd, (), |pass| {
-            let destroy = command::Destroy::<command::Pd>::new(*number);
-            process.device.admin().execute(pass, destroy).map(drop)
-        });
-    }
-}
-
-impl Cq {
-    fn destroy(self) {
-        let (process, number, vector) = (self.process, self.number, self.vector);
-        process.end(Kind::Cq, self.ring, |pass| {
-            process.device.destroy_process_cq(pass, vector, number)
-        });
-    }
-}
-
-impl Qp {
-    fn destroy(self) {
-        let (process, number) = (self.process, self.number);
-        process.end(Kind::Qp, self.rings, |pass| {
-            process.device.destroy_qp(pass, number).map(drop)
-        });
-    }
-}
-
-impl Mr {
-    fn destroy(self) {
-        let (process, number) = (self.process, self.number);
-        process.end(Kind::Mr, self.memory, |pass| {
-            let destroy = command::Destroy::<command::Mr>::new(number);
-            process.device.admin().execute(pass, destroy).map(drop)
-        });
-    }
-}
-
-/// The depth of a ring for `wanted` entries, at most `1 << log_most`.
-fn depth(wanted: u32, log_most: u8) -> Result<Depth> {
-    match Depth::at_least(wanted) {
-        Some(depth) if wanted != 0 && depth.log2() <= log_most => Ok(depth),
-        _ => Err(EINVAL),
-    }
-}
-
-/// Pins the ring of `entries` entries of `each` bytes at `address`. May sleep for as long as the
-/// process likes.
-fn ring(address: u64, bytes: u64, entries: Depth, each: u64, access: Access) -> Result<Pinned> {
-    let needed = u64::from(entries.entries()) * each;
-    if address % PAGE_SIZE as u64 != 0 || bytes < needed {
-        return Err(EINVAL);
-    }
-    Pinned::new(address, needed, access)
-}
-
-/// The rights of a region. Optional ones, and those that no request of this device uses, are
-/// dropped.
-fn rights(wanted: u32) -> Result<u8> {
-    const OPTIONAL: u32 = 0x3ff0_0000;
-    const REMOTE_ATOMIC: u32 = 1 << 3;
-    let known = access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_READ;
-    let wanted = wanted & !(OPTIONAL | REMOTE_ATOMIC);
-    match u8::try_from(wanted) {
-        Ok(wanted) if wanted & !known == 0 => Ok(wanted),
-        _ => Err(EOPNOTSUPP),
-    }
-}
-
-/// The number of a queue pair as verbs have it, of 24 bits: the index and the low byte of the
-/// generation.
-fn qpn(number: Number) -> u32 {
-    number.raw() & 0xff_ffff
-}
-
-fn number(qpn: u32) -> Number {
-    Number::from_raw(qpn)
 }

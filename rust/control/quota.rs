@@ -15,8 +15,8 @@ use crate::{
     },
     sys::{
         current::fatal_signal_pending,
-        door::Frame,
-        gate::Pass, //
+        gate::Pass,
+        mmio::Frame, //
     },
 };
 use kernel::{
@@ -78,13 +78,15 @@ impl Device {
         shares.open(self.most.page, id, room)
     }
 
-    /// Returns a doorbell page that was taken in `epoch`; a reset frees all pages. All objects of
-    /// its context have been destroyed. Sleeps.
-    pub(crate) fn give_page(&self, epoch: u32, page: u16) {
-        let mut shares = self.shares.lock();
-        if epoch == self.epoch() {
-            shares.close(page);
-        }
+    /// Gives a doorbell page back. All objects of its context have been destroyed, by command or by
+    /// a reset. Sleeps.
+    pub(crate) fn give_page(&self, page: u16) {
+        self.shares.lock().close(page);
+    }
+
+    /// Gives a doorbell page back whose context may have objects until the next reset. Sleeps.
+    pub(crate) fn abandon_page(&self, page: u16) {
+        self.shares.lock().abandon(page);
     }
 
     /// The page frame that a process maps as its doorbell page.

@@ -4,7 +4,8 @@
 //!
 //! The rules are those of [`queue::quota`](crate::queue::quota). A context is identified by its
 //! doorbell page, a user by the effective user ID of the task that opened the context. A reset ends
-//! all objects and clears all counts: a page belongs to the epoch in which it was taken.
+//! all objects and clears all counts. A page is taken until its context gives it back, also over a
+//! reset: a process may still have it mapped.
 
 use crate::queue::quota::{
     Account,
@@ -20,10 +21,22 @@ use kernel::{
     task::Kuid, //
 };
 
+/// The life of a context.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// It is of this epoch.
+    Current,
+    /// It is closed, and the device may still have objects of it. The next reset frees the page.
+    Abandoned,
+    /// It is of an earlier epoch: it has a page and no objects.
+    Stale,
+}
+
 /// A context that is open.
 pub(super) struct Holder {
     /// Unique.
     serial: u64,
+    phase: Phase,
     /// The index of its user; `None` if a privileged task opened it.
     user: Option<usize>,
     pub(super) account: Account,
@@ -64,7 +77,19 @@ impl Shares {
 
     /// Clears all counts: the epoch has ended.
     pub(super) fn clear(&mut self) {
-        self.holders.clear();
+        for place in self.holders.iter_mut() {
+            if place
+                .take_if(|holder| holder.phase == Phase::Abandoned)
+                .is_some()
+            {
+                continue;
+            }
+            if let Some(holder) = place {
+                holder.phase = Phase::Stale;
+                holder.user = None;
+                holder.account = Account::default();
+            }
+        }
         self.users.clear();
         self.all = PerKind::default();
     }
@@ -162,6 +187,7 @@ impl Shares {
         if let Some(place) = self.holders.get_mut(page) {
             *place = Some(room.write(Holder {
                 serial: self.serial,
+                phase: Phase::Current,
                 user,
                 account,
             }));
@@ -175,9 +201,27 @@ impl Shares {
         let Some(holder) = place.and_then(Option::take) else {
             return;
         };
+        if holder.phase == Phase::Stale {
+            return;
+        }
         let sums = Self::sums(&mut self.users, &mut self.all, holder.user);
         holder.account.close(sums);
         self.part(holder.user);
+    }
+
+    /// Gives a page back whose context may have objects until the next reset.
+    pub(super) fn abandon(&mut self, page: u16) {
+        let Some(place) = self.holders.get_mut(usize::from(page)) else {
+            return;
+        };
+        if place
+            .take_if(|holder| holder.phase == Phase::Stale)
+            .is_none()
+        {
+            if let Some(holder) = place {
+                holder.phase = Phase::Abandoned;
+            }
+        }
     }
 
     /// The next page after `after` whose context has destroyed objects of `kind` that still count

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What exists as a macro or an inline function only, and so cannot be called
- * from Rust: protection and flags of a memory area, whether a DMA mapping
- * failed, the limits of a task, when it gives way to others, where it may not
- * sleep, when softirqs run, the scheduler's clock, whether a CPU is idle, and
- * the definitions of the trace points. Nothing else.
+ * from Rust: protection and flags of a memory area, nested netlink attributes,
+ * whether a DMA mapping failed, the user and the limits of a task, when it gives
+ * way to others, where it may not sleep, when softirqs run, the scheduler's
+ * clock, whether a CPU is idle, and the definitions of the trace points. Nothing
+ * else.
  */
 #include <linux/bottom_half.h>
 #include <linux/dma-mapping.h>
@@ -13,13 +14,19 @@
 #include <linux/sched.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
+#include <linux/sched/user.h>
 #include <linux/types.h>
+#include <net/netlink.h>
+#include <rdma/rdma_netlink.h>
 
 #define CREATE_TRACE_POINTS
 #define CREATE_RUST_TRACE_POINTS
 #include "trace.h"
 
 void qpair_vma_make_doorbell(struct vm_area_struct *vma);
+struct nlattr *qpair_details_begin(struct sk_buff *message);
+void qpair_details_end(struct sk_buff *message, struct nlattr *begin, bool whole);
+struct user_struct *qpair_get_current_user(void);
 int qpair_dma_mapping_error(struct device *dev, dma_addr_t address);
 void qpair_cond_resched(void);
 bool qpair_fatal_signal_pending(void);
@@ -40,6 +47,26 @@ void qpair_vma_make_doorbell(struct vm_area_struct *vma)
 	vm_flags_mod(vma, VM_IO | VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY,
 		     VM_MAYEXEC);
 	vma->vm_page_prot = pgprot_decrypted(pgprot_noncached(vma->vm_page_prot));
+}
+
+/* The table of a driver's details in an answer of rdma netlink. */
+struct nlattr *qpair_details_begin(struct sk_buff *message)
+{
+	return nla_nest_start(message, RDMA_NLDEV_ATTR_DRIVER);
+}
+
+void qpair_details_end(struct sk_buff *message, struct nlattr *begin, bool whole)
+{
+	if (whole)
+		nla_nest_end(message, begin);
+	else
+		nla_nest_cancel(message, begin);
+}
+
+/* The caller gives it back with free_uid(). */
+struct user_struct *qpair_get_current_user(void)
+{
+	return get_uid(current_user());
 }
 
 int qpair_dma_mapping_error(struct device *dev, dma_addr_t address)

@@ -3,27 +3,32 @@
 //! User memory that a device reads and writes: pinned, accounted, mapped.
 //!
 //! ```text
-//!   Pinned::new        the pages are there and stay; charged to the process. No device involved
-//!   Pinned::map        the device can reach them, by DMA address. Takes a Pass
-//!   Mapped::unmap_now  the device cannot reach them any more; still pinned
+//!   Pinned::new        the pages are present and stay; charged to the user. No device involved
+//!   Pinned::map        the device can access them, by DMA address. Takes a Pass
+//!   Mapped::unmap_now  the device can no longer access them; still pinned
 //!   drop               unmapped, unpinned (dirty, if the device could write), uncharged
 //! ```
 //!
-//! Pinning faults the pages in, and a process decides how long a fault takes (userfaultfd, FUSE):
-//! it comes before any [`Pass`] and outside any lock that unbind needs. Mapping does not wait for
-//! anybody but the IOMMU.
+//! Pinning faults the pages in, and a process decides how long a fault takes (userfaultfd, FUSE).
+//! So pinning comes before any [`Pass`], and outside any lock that unbind needs. Mapping waits for
+//! the IOMMU alone.
+//!
+//! `ib_umem_get()` of the RDMA core pins and maps in one step, and unmaps and unpins in one. A
+//! shutdown must unmap memory while its process may still be in a page fault, and memory that the
+//! platform would copy must be refused: both need the steps of this file.
 //!
 //! # Accounting
 //!
-//! As InfiniBand does: to `mm->pinned_vm`, against `RLIMIT_MEMLOCK`, unless the caller has
-//! `CAP_IPC_LOCK`. What was charged is given back to the same address space, by whoever drops it:
-//! a descriptor that was passed on may be closed by another process, or by none.
+//! Pages are charged to the user of the calling process, against `RLIMIT_MEMLOCK`, as io_uring does,
+//! unless the process has `CAP_IPC_LOCK`. A charge to an address space would end with the address
+//! space: a process could pin memory through an inherited descriptor and exit, and the descriptor
+//! would keep the pages. `mm->pinned_vm` counts them as well, for `VmPin`.
 //!
 //! # Memory
 //!
-//! 32 bytes a run of contiguous pages, so never more than that a page (and a 128th for chaining
-//! the tables), allocated as pinning goes on: a length that the process has no memory for costs
-//! nothing. The tables are charged to the process's memory cgroup.
+//! A table has 32 bytes for each run of contiguous pages, and a 128th for chaining. It grows with
+//! the pages that are pinned, so a length without memory costs nothing. It is charged to the
+//! process's memory cgroup.
 
 use super::{
     current::{
@@ -44,7 +49,10 @@ use super::{
 use core::{
     marker::PhantomData,
     mem,
-    ptr, //
+    ptr::{
+        self,
+        NonNull, //
+    }, //
 };
 use kernel::{
     bindings,
@@ -71,6 +79,11 @@ use kernel::{
     types::Opaque, //
 };
 
+#[allow(improper_ctypes)]
+unsafe extern "C" {
+    fn qpair_get_current_user() -> *mut bindings::user_struct;
+}
+
 /// What the device may do with the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -89,13 +102,60 @@ pub struct Segment {
     pub bytes: u64,
 }
 
-/// Pages charged to an address space.
+/// A user that memory is charged to.
+struct User(NonNull<bindings::user_struct>);
+
+// SAFETY: Users are counted, and their counters are atomic.
+unsafe impl Send for User {}
+
+// SAFETY: As above.
+unsafe impl Sync for User {}
+
+impl User {
+    /// The user of the calling task.
+    fn current() -> Self {
+        // SAFETY: A task has a user.
+        Self(unsafe { NonNull::new_unchecked(qpair_get_current_user()) })
+    }
+
+    /// Pages charged to it.
+    fn pages(&self) -> &Atomic<i64> {
+        // SAFETY: `self` has a reference to the user. The counter is aligned and only ever accessed
+        // atomically.
+        unsafe { Atomic::from_ptr(&raw mut (*self.0.as_ptr()).locked_vm.counter) }
+    }
+
+    /// Charges `amount` pages, if that leaves at most `limit`.
+    fn charge(&self, amount: i64, limit: i64) -> Result {
+        let mut before = self.pages().load(Relaxed);
+        loop {
+            let after = before.checked_add(amount).ok_or(ENOMEM)?;
+            if after > limit {
+                return Err(ENOMEM);
+            }
+            match self.pages().cmpxchg(before, after, Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(now) => before = now,
+            }
+        }
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        // SAFETY: The reference of `current`.
+        unsafe { bindings::free_uid(self.0.as_ptr()) };
+    }
+}
+
+/// Pages charged to a user, and counted in an address space.
 ///
 /// # Invariants
 ///
-/// `pages` are counted in `mm`'s `pinned_vm`.
+/// `pages` are counted in `mm`'s `pinned_vm`, and charged to `user`, if any.
 struct Charge {
     mm: ARef<Mm>,
+    user: Option<User>,
     pages: usize,
 }
 
@@ -109,15 +169,17 @@ impl Charge {
             mm.into()
         };
         let amount = i64::try_from(pages).map_err(|_| EOVERFLOW)?;
-        // INVARIANT: Counted here. From now on the drop gives it back.
-        let before = Self::counter(&mm).fetch_add(amount, Relaxed);
-        let charge = Self { mm, pages };
-        let limit = (memlock_limit() >> PAGE_SHIFT) as u64;
-        // Negative only if the counter were broken; then it is over any limit.
-        if before.wrapping_add(amount) as u64 > limit && !capable(Capability::IpcLock) {
-            return Err(ENOMEM);
-        }
-        Ok(charge)
+        let user = if capable(Capability::IpcLock) {
+            None
+        } else {
+            let user = User::current();
+            let limit = i64::try_from(memlock_limit() >> PAGE_SHIFT).unwrap_or(i64::MAX);
+            user.charge(amount, limit)?;
+            Some(user)
+        };
+        Self::counter(&mm).fetch_add(amount, Relaxed);
+        // INVARIANT: Counted and charged above. The drop gives it back.
+        Ok(Self { mm, user, pages })
     }
 
     fn counter(mm: &Mm) -> &Atomic<i64> {
@@ -130,7 +192,11 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         // CAST: It was an `i64` in `new`.
-        Self::counter(&self.mm).fetch_sub(self.pages as i64, Relaxed);
+        let amount = self.pages as i64;
+        Self::counter(&self.mm).fetch_sub(amount, Relaxed);
+        if let Some(user) = &self.user {
+            user.pages().fetch_sub(amount, Relaxed);
+        }
     }
 }
 
@@ -244,7 +310,7 @@ impl Drop for Table {
                 entry = bindings::sg_next(entry);
             }
         }
-        // SAFETY: Nobody uses the table any more; a zeroed one is fine.
+        // SAFETY: The table is not used any more; a zeroed one is fine.
         unsafe { bindings::sg_free_append_table(self.table.get()) };
     }
 }
@@ -325,7 +391,7 @@ impl Pinned {
         }
     }
 
-    /// Lets the device reach the memory. Sleeps, but for nobody's good will. With an error it is
+    /// Gives the device access to the memory. Sleeps, but not for a process. On error the memory is
     /// unpinned.
     ///
     /// # Errors
@@ -359,15 +425,15 @@ impl Pinned {
 
 /// What the device can do with [`Mapped`] memory.
 enum Reach {
-    /// It reaches it, by the gate's leave.
+    /// The device has access, for as long as the gate permits.
     Mapped(Held),
-    /// It does not.
+    /// The device has no access.
     Unmapped,
-    /// Nobody knows: the device was gone before the memory was unmapped.
+    /// Unknown: the device was gone before the memory was unmapped.
     Lost,
 }
 
-/// [`Pinned`] memory that a device can reach.
+/// [`Pinned`] memory that a device can access.
 ///
 /// # Invariants
 ///
@@ -400,9 +466,8 @@ impl Mapped {
         }
     }
 
-    /// Takes the memory from the device, which must no longer use it, and keeps it pinned: what
-    /// unbind has to do for every open file. Sleeps, but for nobody's good will. A second call
-    /// does nothing.
+    /// Takes the memory from the device, which must no longer use it. It stays pinned. A second call
+    /// does nothing. Sleeps, but not for a process.
     pub fn unmap_now(&mut self) {
         let Reach::Mapped(held) = mem::replace(&mut self.reach, Reach::Unmapped) else {
             return;

@@ -24,7 +24,8 @@
 //!   operations may run concurrently, so a driver's part is shared and [`Sync`].
 //! - An object outlives those that were created on it: a QP its PD and CQs, an MR its PD.
 //! - Unregistering destroys all objects of all files and takes their mappings away. It waits for
-//!   operations that run. A destroy cannot fail.
+//!   operations that run, and so for page faults of processes: it is done in the background, see
+//!   [`Registration`]. A destroy cannot fail.
 //!
 //! # Events
 //!
@@ -32,24 +33,30 @@
 //! driver gets at creation and may share. Before the core frees an object its `Events` are cut off,
 //! also if the driver still has a reference.
 
+mod details;
 mod events;
 mod mmap;
 mod object;
 mod ops;
 mod qp;
+mod registration;
 mod udata;
 
 pub use self::{
+    details::Details,
     events::{
         CqEvent,
         Events,
         QpEvent, //
     },
-    ops::Registration,
+    registration::{
+        Registration,
+        Unregistrar, //
+    },
     udata::Udata, //
 };
 
-use super::door::Frame;
+use super::mmio::Frame;
 use kernel::{
     prelude::*,
     str::CStr, //
@@ -76,6 +83,20 @@ mod bindings {
     use pin_init::MaybeZeroable;
 
     include!(env!("QPAIR_RDMA_BINDINGS"));
+}
+
+/// The structures of `include/uapi/rdma/qpair-abi.h`, to compare a driver's own with.
+pub mod header {
+    pub use super::bindings::{
+        qpair_ureq_create_cq,
+        qpair_ureq_create_qp,
+        qpair_uresp_alloc_ucontext,
+        qpair_uresp_create_cq,
+        qpair_uresp_create_qp,
+        qpair_uresp_modify_qp,
+        QPAIR_NO_COMPLETION_FD,
+        QPAIR_UVERBS_ABI_VERSION, //
+    };
 }
 
 /// Limits of a device, as `ib_query_device()` returns them.
@@ -222,6 +243,8 @@ pub trait Driver: Sized + 'static {
     const NAME: &'static CStr;
     /// The version of the driver's part of the commands, which a provider checks.
     const ABI: u32;
+    /// The names of the device's counters.
+    const COUNTERS: &'static [&'static CStr];
 
     /// Limits of the device.
     fn device(data: &Self::Data) -> DeviceAttributes;
@@ -229,11 +252,15 @@ pub trait Driver: Sized + 'static {
     /// State of the port.
     fn port(data: &Self::Data) -> PortAttributes;
 
+    /// Reads the counters: a value for each name in [`Self::COUNTERS`].
+    fn counters(data: &Self::Data, values: &mut [u64]) -> Result;
+
     /// A process opens the device.
     fn open(data: &Self::Data, udata: Udata<'_>) -> Result<Self::Context>;
 
-    /// The page of doorbells that a process maps at offset 0.
-    fn doorbells(context: &Self::Context) -> Result<Frame>;
+    /// Calls `map` with the page of doorbells, which a process maps at offset 0. The device is not
+    /// shut down before `map` returns.
+    fn doorbells(context: &Self::Context, map: impl FnOnce(Frame) -> Result) -> Result;
 
     /// All objects of the file are destroyed, and its mappings taken away.
     fn close(context: Self::Context);
@@ -273,6 +300,16 @@ pub trait Driver: Sized + 'static {
 
     /// Destroys it, as [`Self::destroy_cq`].
     fn destroy_qp(qp: Self::Qp);
+
+    /// Adds the driver's details of a completion queue for `rdma resource`. Not concurrently with a
+    /// destroy.
+    fn cq_details(cq: &Self::Cq, details: &mut Details<'_>) -> Result;
+
+    /// As [`Self::cq_details`], of a queue pair.
+    fn qp_details(qp: &Self::Qp, details: &mut Details<'_>) -> Result;
+
+    /// As [`Self::cq_details`], of a memory region.
+    fn mr_details(mr: &Self::Mr, details: &mut Details<'_>) -> Result;
 
     /// Registers memory. Returns also its local and remote key.
     fn reg_mr(

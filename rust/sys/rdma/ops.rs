@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The table of operations of an RDMA device, and its registration.
+//! The table of operations of an RDMA device.
 
 use super::{
     bindings,
+    details::Details,
     events::{
         CqEvent,
         Events,
         QpEvent, //
     },
-    mmap,
+    mmap::{
+        self,
+        Mapped, //
+    },
     object::{
         context,
         Object, //
@@ -18,127 +22,34 @@ use super::{
         self,
         Kept, //
     },
+    registration::{
+        Device,
+        PORT, //
+    },
     udata::Udata,
-    Config,
     CqRequest,
     Driver,
     MrRequest, //
 };
-use crate::sys::{
-    self,
-    compat, //
-};
+use crate::sys::compat;
 use core::{
     marker::PhantomData,
     mem::{
         self,
         MaybeUninit, //
-    },
-    ptr::NonNull, //
+    }, //
 };
-use kernel::{
-    device::Bound,
-    error::to_result,
-    prelude::*, //
-};
+use kernel::prelude::*;
 
-/// The only port.
-const PORT: u32 = 1;
+/// How long values of counters are good, in milliseconds. A read may take as many calls as there
+/// are counters.
+const LIFESPAN: c_ulong = 10;
 
-type Device<T> = Object<bindings::ib_device, <T as Driver>::Data>;
-type Context<T> = Object<bindings::ib_ucontext, <T as Driver>::Context>;
+type Context<T> = Object<bindings::ib_ucontext, (Mapped, <T as Driver>::Context)>;
 type Pd<T> = Object<bindings::ib_pd, <T as Driver>::Pd>;
 type Cq<T> = Object<bindings::ib_cq, (Events<CqEvent>, <T as Driver>::Cq)>;
 type Qp<T> = Object<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, <T as Driver>::Qp)>;
 type Mr<T> = Object<bindings::ib_mr, <T as Driver>::Mr>;
-
-/// A registered RDMA device.
-///
-/// # Invariants
-///
-/// `dev` is the first field of a registered `Device<T>`.
-pub struct Registration<T: Driver> {
-    dev: NonNull<bindings::ib_device>,
-    _data: PhantomData<T::Data>,
-}
-
-// SAFETY: Any task may unregister the device, and its data may be dropped by any.
-unsafe impl<T: Driver> Send for Registration<T> where T::Data: Send {}
-
-// SAFETY: Nothing is accessed through a reference.
-unsafe impl<T: Driver> Sync for Registration<T> {}
-
-impl<T: Driver> Registration<T> {
-    /// Registers a device on `parent`, which does its DMA. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`; those of `ib_register_device()`.
-    pub fn new(
-        parent: &kernel::device::Device<Bound>,
-        config: Config,
-        data: T::Data,
-    ) -> Result<Self> {
-        let ops = Ops::<T>::table()?;
-        // SAFETY: The size is that of a structure that begins with an `ib_device`.
-        let raw = unsafe {
-            bindings::_ib_alloc_device(
-                mem::size_of::<Device<T>>(),
-                &raw mut kernel::bindings::init_net,
-            )
-        };
-        let dev = NonNull::new(raw).ok_or(ENOMEM)?;
-        // SAFETY: Just allocated, and not registered.
-        unsafe {
-            Device::<T>::put(raw, data);
-            (*raw).__bindgen_anon_1.dev.as_mut().parent = sys::raw_device(parent);
-            // CAST: A small constant.
-            (*raw).node_type = bindings::RDMA_NODE_IB_CA as u8;
-            (*raw).phys_port_cnt = PORT;
-            (*raw).num_comp_vectors = config.vectors as c_int;
-            (*raw).node_guid = config.guid.to_be();
-            bindings::ib_set_device_ops(raw, &*ops);
-        }
-        // SAFETY: Initialised above. The core copies the name.
-        let registered = to_result(unsafe {
-            bindings::ib_register_device(raw, T::NAME.as_char_ptr(), sys::raw_device(parent))
-        });
-        if let Err(error) = registered {
-            // SAFETY: Not registered, so no operation runs.
-            unsafe { Self::dealloc(dev) };
-            return Err(error);
-        }
-        // INVARIANT: Registered.
-        Ok(Self {
-            dev,
-            _data: PhantomData,
-        })
-    }
-
-    /// # Safety
-    ///
-    /// `dev` is the first field of a `Device<T>`, and no operation on it runs, nor will one.
-    unsafe fn dealloc(dev: NonNull<bindings::ib_device>) {
-        // SAFETY: By the caller's promise.
-        unsafe {
-            let data = Device::<T>::take(dev.as_ptr());
-            bindings::ib_dealloc_device(dev.as_ptr());
-            drop(data);
-        }
-    }
-}
-
-impl<T: Driver> Drop for Registration<T> {
-    /// Destroys all objects of all processes and takes their mappings away. Waits for operations
-    /// that run. Sleeps.
-    fn drop(&mut self) {
-        // SAFETY: Registered, by the type invariant; then no longer.
-        unsafe {
-            bindings::ib_unregister_device(self.dev.as_ptr());
-            Self::dealloc(self.dev);
-        }
-    }
-}
 
 /// The result of an operation in C.
 fn errno(result: Result) -> c_int {
@@ -149,11 +60,11 @@ fn errno(result: Result) -> c_int {
 }
 
 /// The operations, called by the core.
-struct Ops<T>(PhantomData<T>);
+pub(super) struct Ops<T>(PhantomData<T>);
 
 impl<T: Driver> Ops<T> {
     /// The table.
-    fn table() -> Result<KBox<bindings::ib_device_ops>> {
+    pub(super) fn table() -> Result<KBox<bindings::ib_device_ops>> {
         let mut ops = KBox::new(bindings::ib_device_ops::default(), GFP_KERNEL)?;
         {
             ops.owner = compat::OWNER;
@@ -178,6 +89,11 @@ impl<T: Driver> Ops<T> {
             ops.destroy_qp = Some(Self::destroy_qp);
             ops.reg_user_mr = Some(Self::reg_user_mr);
             ops.dereg_mr = Some(Self::dereg_mr);
+            ops.alloc_hw_port_stats = Some(Self::alloc_hw_port_stats);
+            ops.get_hw_stats = Some(Self::get_hw_stats);
+            ops.fill_res_cq_entry = Some(Self::fill_res_cq_entry);
+            ops.fill_res_qp_entry = Some(Self::fill_res_qp_entry);
+            ops.fill_res_mr_entry = Some(Self::fill_res_mr_entry);
             ops.size_ib_ucontext = mem::size_of::<Context<T>>();
             ops.size_ib_pd = mem::size_of::<Pd<T>>();
             ops.size_ib_cq = mem::size_of::<Cq<T>>();
@@ -191,7 +107,7 @@ impl<T: Driver> Ops<T> {
     /// `dev` is registered.
     unsafe fn data<'a>(dev: *mut bindings::ib_device) -> &'a T::Data {
         // SAFETY: By the caller's promise.
-        unsafe { Device::<T>::get(dev) }
+        unsafe { &Device::<T>::get(dev).data }
     }
 
     unsafe extern "C" fn query_device(
@@ -307,20 +223,92 @@ impl<T: Driver> Ops<T> {
         0
     }
 
+    unsafe extern "C" fn alloc_hw_port_stats(
+        dev: *mut bindings::ib_device,
+        _port: u32,
+    ) -> *mut bindings::rdma_hw_stats {
+        // SAFETY: Called by the core, with a device whose counters are named for as long as it is
+        // registered.
+        unsafe {
+            let names = &Device::<T>::get(dev).counters;
+            // CAST: As many as there are names in the code.
+            bindings::rdma_alloc_hw_stats_struct(names.as_ptr(), names.len() as c_int, LIFESPAN)
+        }
+    }
+
+    unsafe extern "C" fn get_hw_stats(
+        dev: *mut bindings::ib_device,
+        stats: *mut bindings::rdma_hw_stats,
+        port: u32,
+        _index: c_int,
+    ) -> c_int {
+        if port != PORT {
+            return EOPNOTSUPP.to_errno();
+        }
+        let count = T::COUNTERS.len();
+        // SAFETY: Called by the core under the lock of `stats`, which `alloc_hw_port_stats` has
+        // made for as many values.
+        let read = unsafe {
+            let values = core::slice::from_raw_parts_mut((*stats).value.as_mut_ptr(), count);
+            T::counters(Self::data(dev), values)
+        };
+        match read {
+            // CAST: As above.
+            Ok(()) => count as c_int,
+            Err(error) => error.to_errno(),
+        }
+    }
+
+    unsafe extern "C" fn fill_res_cq_entry(
+        message: *mut kernel::bindings::sk_buff,
+        cq: *mut bindings::ib_cq,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a queue of this driver that is not destroyed meanwhile.
+        errno(unsafe {
+            let (_, part) = Cq::<T>::get(cq);
+            Details::write(message, |details| T::cq_details(part, details))
+        })
+    }
+
+    unsafe extern "C" fn fill_res_qp_entry(
+        message: *mut kernel::bindings::sk_buff,
+        qp: *mut bindings::ib_qp,
+    ) -> c_int {
+        // SAFETY: As above.
+        errno(unsafe {
+            let (_, _, part) = Qp::<T>::get(qp);
+            Details::write(message, |details| T::qp_details(part, details))
+        })
+    }
+
+    unsafe extern "C" fn fill_res_mr_entry(
+        message: *mut kernel::bindings::sk_buff,
+        mr: *mut bindings::ib_mr,
+    ) -> c_int {
+        // SAFETY: As above.
+        errno(unsafe {
+            Details::write(message, |details| T::mr_details(Mr::<T>::get(mr), details))
+        })
+    }
+
     unsafe extern "C" fn alloc_ucontext(
         ucontext: *mut bindings::ib_ucontext,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: Called by the core, with a context of this driver's size and a registered device.
         errno(unsafe {
-            let data = Self::data((*ucontext).device);
-            T::open(data, Udata::new(udata)).map(|part| Context::<T>::put(ucontext, part))
+            let device = Device::<T>::get((*ucontext).device);
+            let mapped = Mapped::new(&device.mappings);
+            T::open(&device.data, Udata::new(udata))
+                .map(|part| Context::<T>::put(ucontext, (mapped, part)))
         })
     }
 
     unsafe extern "C" fn dealloc_ucontext(ucontext: *mut bindings::ib_ucontext) {
         // SAFETY: Called by the core once, after all objects of the context are destroyed.
-        T::close(unsafe { Context::<T>::take(ucontext) });
+        let (mapped, part) = unsafe { Context::<T>::take(ucontext) };
+        drop(mapped);
+        T::close(part);
     }
 
     /// The core takes the mappings away and destroys the objects. A driver that has this operation
@@ -333,8 +321,8 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core with a live context, and with an area that is being mapped.
         errno(unsafe {
-            let context = Context::<T>::get(ucontext);
-            mmap::map(ucontext, vma, || T::doorbells(context))
+            let (mapped, context) = Context::<T>::get(ucontext);
+            T::doorbells(context, |frame| mmap::map(ucontext, vma, mapped, frame))
         })
     }
 
@@ -375,7 +363,8 @@ impl<T: Driver> Ops<T> {
         // SAFETY: By the caller's promise. A context lives until its commands have ended.
         unsafe {
             let context = context(udata).ok_or(EOPNOTSUPP)?;
-            f(Context::<T>::get(context), Udata::new(udata))
+            let (_, context) = Context::<T>::get(context);
+            f(context, Udata::new(udata))
         }
     }
 

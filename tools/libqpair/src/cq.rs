@@ -18,12 +18,10 @@
 //! The lock of a CQ's state is taken before that of a work queue, and the lock of its published
 //! head last. Several threads may poll; each completion goes to one of them.
 
-use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 
 use qpair_abi::doorbell;
 use qpair_abi::entry::{cqe_flags, Cqe};
-use qpair_abi::uapi::{qpair_create_cq, qpair_destroy, qpair_query_cq, QPAIR_NO_EVENTFD};
 use qpair_abi::Number;
 use qpair_queue::consumer::{CqConsumer, Flushed, Published};
 use qpair_queue::credit::{Cq as OfCq, DeferredFree, Kind, Pool, RingId, Slots};
@@ -34,7 +32,7 @@ use rustix::io::Errno;
 use crate::channel::Channel;
 use crate::device::{Context, ContextInner};
 use crate::error::Error;
-use crate::kernel::Call;
+use crate::kernel::{NewCq, Object};
 use crate::lock::lock;
 use crate::memory::{Pages, Ring, SharedRing};
 use crate::mutant::mutant;
@@ -255,7 +253,7 @@ fn row<K: Kind>(
 #[derive(Debug)]
 pub(crate) struct CqInner {
     pub(crate) context: Arc<ContextInner>,
-    pub(crate) number: Number,
+    pub(crate) object: Object,
     depth: u32,
     head_batch: u32,
     state: Mutex<State>,
@@ -265,7 +263,7 @@ pub(crate) struct CqInner {
 impl CqInner {
     fn publish(&self, state: &mut State, place: u64) {
         let published = state.consumer.publish(|head| {
-            let value = doorbell::value(self.number, head.get());
+            let value = doorbell::value(self.object.number, head.get());
             self.context.doorbell(place, value);
         });
         *lock(&self.published) = published;
@@ -288,7 +286,7 @@ impl CqInner {
     }
 
     pub(crate) fn ring(&self) -> RingId {
-        RingId::new(self.number.raw(), self.context.attributes.epoch)
+        RingId::new(self.object.number.raw(), self.context.attributes.epoch)
     }
 
     /// Reserves the slots that a work queue can fill.
@@ -357,12 +355,8 @@ impl CqInner {
 
 impl Drop for CqInner {
     fn drop(&mut self) {
-        let mut end = qpair_destroy {
-            handle: self.number.raw(),
-            ..Default::default()
-        };
         // Fails only if the context is dead, and then the object is gone.
-        let _: Result<(), Error> = self.context.call(Call::DestroyCq(&mut end));
+        let _: Result<(), Errno> = self.context.kernel.destroy_cq(self.object);
     }
 }
 
@@ -383,20 +377,18 @@ impl Cq {
             });
         };
         let ring = Ring::new(depth.entries(), Cqe::BYTES, options.pages)?;
-        let mut create = qpair_create_cq {
+        let create = NewCq {
             buffer: ring.address(),
             buffer_bytes: ring.bytes(),
             depth: depth.entries(),
             vector: options.vector,
-            eventfd: options
-                .channel
-                .map_or(QPAIR_NO_EVENTFD, |channel| channel.eventfd().as_raw_fd()),
-            ..Default::default()
+            eventfd: options.channel.map(Channel::eventfd),
         };
         let context = context.inner.clone();
-        context.call(Call::CreateCq(&mut create))?;
-        let id = RingId::new(create.handle, context.attributes.epoch);
-        let made = Depth::new(create.depth)
+        let created = context.kernel.create_cq(&create);
+        let (object, depth) = created.map_err(Error::kernel("make a completion queue"))?;
+        let id = RingId::new(object.number.raw(), context.attributes.epoch);
+        let made = Depth::new(depth)
             .and_then(|depth| CqConsumer::new(id, ring, depth, depth.entries()).ok());
         let Some((consumer, pool)) = made else {
             // The kernel reports a depth that exceeds the memory. Closing the context destroys the
@@ -416,9 +408,9 @@ impl Cq {
         };
         let inner = CqInner {
             context,
-            number: Number::from_raw(create.handle),
-            depth: create.depth,
-            head_batch: options.head_batch.unwrap_or((create.depth / 4).max(1)),
+            object,
+            depth,
+            head_batch: options.head_batch.unwrap_or((depth / 4).max(1)),
             state: Mutex::new(state),
             published: Mutex::new(published),
         };
@@ -429,7 +421,7 @@ impl Cq {
 
     /// Its number.
     pub fn number(&self) -> Number {
-        self.inner.number
+        self.inner.object.number
     }
 
     /// Its entries.
@@ -472,16 +464,6 @@ impl Cq {
     /// Slots that no queue pair has reserved.
     pub fn unreserved(&self) -> u32 {
         lock(&self.inner.state).pool.free()
-    }
-
-    /// Queries the device.
-    pub fn query(&self) -> Result<qpair_query_cq, Error> {
-        let mut query = qpair_query_cq {
-            handle: self.inner.number.raw(),
-            ..Default::default()
-        };
-        self.inner.context.call(Call::QueryCq(&mut query))?;
-        Ok(query)
     }
 }
 

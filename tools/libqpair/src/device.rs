@@ -1,47 +1,53 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Devices, and contexts on them.
+//!
+//! The RDMA core gives a device a name and a file, `/dev/infiniband/uverbsN`. Both are in sysfs,
+//! with the driver and the version of its interface:
+//!
+//! ```text
+//!   /sys/class/infiniband_verbs/uverbs0/ibdev           qpair0
+//!                                      /abi_version     1
+//!                                      /device/driver   -> .../qpair
+//! ```
 
-use std::fmt;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use qpair_abi::counters::Counter;
-use qpair_abi::status::Status;
-use qpair_abi::uapi::{
-    qpair_async_event, qpair_query_counters, qpair_query_device, QPAIR_EVENT_CQ_OVERRUN,
-    QPAIR_EVENT_DEVICE_FATAL, QPAIR_EVENT_DOORBELL_VIOLATION, QPAIR_EVENT_QP_FATAL,
-    QPAIR_UAPI_VERSION,
-};
-use qpair_abi::Number;
+use qpair_abi::uverbs::QPAIR_UVERBS_ABI_VERSION;
 
 use crate::error::Error;
-use crate::kernel::{Call, File, Kernel};
+use crate::kernel::{CounterValues, Kernel};
+use crate::uverbs::File;
 
-/// What the device is and allows, and what this context may have.
-pub use qpair_abi::uapi::qpair_query_device as Attributes;
+pub use crate::kernel::{AsyncEvent, Attributes};
+
+/// The driver in sysfs.
+const DRIVER: &str = "qpair";
+const SYSFS: &str = "/sys";
+const CLASS: &str = "class/infiniband_verbs";
+const FILES: &str = "/dev/infiniband";
 
 /// A device that can be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
+    name: String,
     path: PathBuf,
+    /// Its folder in sysfs.
+    sysfs: PathBuf,
 }
 
 impl Device {
-    /// All devices, by number.
+    /// All devices, by name.
     pub fn list() -> Result<Vec<Self>, Error> {
-        let mut found: Vec<(u32, PathBuf)> = fs::read_dir("/dev")
-            .map_err(|_| Error::NoDevice)?
-            .flatten()
-            .filter_map(|entry| {
-                let name = entry.file_name();
-                let number = name.to_str()?.strip_prefix("qpair")?.parse().ok()?;
-                Some((number, entry.path()))
-            })
-            .collect();
-        found.sort();
-        Ok(found.into_iter().map(|(_, path)| Self { path }).collect())
+        let mut found = all(Path::new(SYSFS))?;
+        found.retain(Self::is_ours);
+        found.sort_by_cached_key(|device| (device.name.len(), device.name.clone()));
+        Ok(found)
     }
 
     /// The first device.
@@ -49,9 +55,14 @@ impl Device {
         Self::list()?.into_iter().next().ok_or(Error::NoDevice)
     }
 
-    /// The device with this file.
-    pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+    /// The device of this name, or with the file of this path.
+    pub fn at(name: impl AsRef<Path>) -> Result<Self, Error> {
+        named(Path::new(SYSFS), name.as_ref())
+    }
+
+    /// The name of the RDMA device.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Its file.
@@ -59,9 +70,47 @@ impl Device {
         &self.path
     }
 
+    /// The folder of its function in sysfs.
+    pub fn function(&self) -> PathBuf {
+        self.sysfs.join("device")
+    }
+
+    /// The version of the driver's interface; `None` if the device is gone.
+    pub fn interface(&self) -> Option<u32> {
+        line(&self.sysfs.join("abi_version"))?.parse().ok()
+    }
+
+    fn driver(&self) -> Option<String> {
+        let link = fs::read_link(self.function().join("driver")).ok()?;
+        Some(link.file_name()?.to_string_lossy().into_owned())
+    }
+
+    fn is_ours(&self) -> bool {
+        self.driver().is_some_and(|driver| driver == DRIVER)
+    }
+
+    /// That of a folder of the class; `None` if that is no device, or goes.
+    fn of(sysfs: PathBuf) -> Option<Self> {
+        Some(Self {
+            name: line(&sysfs.join("ibdev"))?,
+            path: Path::new(FILES).join(sysfs.file_name()?),
+            sysfs,
+        })
+    }
+
     /// Opens it: a context of its own.
     pub fn open(&self) -> Result<Context, Error> {
-        let file = File::open(&self.path).map_err(|errno| Error::Open {
+        match self.interface() {
+            Some(QPAIR_UVERBS_ABI_VERSION) => {}
+            Some(kernel) => {
+                return Err(Error::Version {
+                    kernel,
+                    library: QPAIR_UVERBS_ABI_VERSION,
+                })
+            }
+            None => return Err(Error::NoDevice),
+        }
+        let file = File::open(&self.path, &self.name).map_err(|errno| Error::Open {
             path: self.path.clone(),
             errno,
         })?;
@@ -69,18 +118,60 @@ impl Device {
     }
 }
 
+/// The RDMA devices of any driver.
+fn all(sysfs: &Path) -> Result<Vec<Device>, Error> {
+    let class = fs::read_dir(sysfs.join(CLASS)).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Error::NoUverbs,
+        _ => Error::NoDevice,
+    })?;
+    Ok(class
+        .flatten()
+        .filter_map(|entry| Device::of(entry.path()))
+        .collect())
+}
+
+fn named(sysfs: &Path, name: &Path) -> Result<Device, Error> {
+    let wanted = || name.display().to_string();
+    let device = if name.components().count() > 1 {
+        let about = fs::metadata(name).map_err(|error| Error::Open {
+            path: name.to_owned(),
+            errno: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO),
+        })?;
+        let (major, minor) = (
+            rustix::fs::major(about.rdev()),
+            rustix::fs::minor(about.rdev()),
+        );
+        let node = fs::canonicalize(sysfs.join(format!("dev/char/{major}:{minor}"))).ok();
+        node.and_then(Device::of).map(|device| Device {
+            path: name.to_owned(),
+            ..device
+        })
+    } else {
+        let mut found = all(sysfs)?.into_iter();
+        found.find(|device| Path::new(&device.name) == name || device.path.ends_with(name))
+    };
+    let device = device.ok_or_else(|| Error::Unknown { name: wanted() })?;
+    match device.driver() {
+        Some(driver) if driver == DRIVER => Ok(device),
+        driver => Err(Error::OtherDriver {
+            name: wanted(),
+            driver: driver.unwrap_or_else(|| "no hardware".into()),
+        }),
+    }
+}
+
+/// A file of one line.
+fn line(path: &Path) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
 #[derive(Debug)]
 pub(crate) struct ContextInner {
-    kernel: Arc<dyn Kernel>,
+    pub(crate) kernel: Arc<dyn Kernel>,
     pub(crate) attributes: Attributes,
 }
 
 impl ContextInner {
-    pub(crate) fn call(&self, call: Call<'_>) -> Result<(), Error> {
-        let what = call.what();
-        self.kernel.call(call).map_err(Error::kernel(what))
-    }
-
     #[inline]
     pub(crate) fn doorbell(&self, offset: u64, value: u64) {
         self.kernel.doorbell(offset, value);
@@ -96,16 +187,7 @@ pub struct Context {
 impl Context {
     /// A context on a kernel, or on a model of it.
     pub fn new(kernel: Arc<dyn Kernel>) -> Result<Self, Error> {
-        let mut attributes = qpair_query_device::default();
-        let call = Call::QueryDevice(&mut attributes);
-        let what = call.what();
-        kernel.call(call).map_err(Error::kernel(what))?;
-        if attributes.uapi_version != QPAIR_UAPI_VERSION {
-            return Err(Error::Version {
-                kernel: attributes.uapi_version,
-                library: QPAIR_UAPI_VERSION,
-            });
-        }
+        let attributes = kernel.query().map_err(Error::kernel(QUERY))?;
         let inner = ContextInner { kernel, attributes };
         Ok(Self {
             inner: Arc::new(inner),
@@ -119,31 +201,21 @@ impl Context {
 
     /// The same, queried again: the link may have changed.
     pub fn query(&self) -> Result<Attributes, Error> {
-        let mut attributes = qpair_query_device::default();
-        self.inner.call(Call::QueryDevice(&mut attributes))?;
-        Ok(attributes)
+        self.inner.kernel.query().map_err(Error::kernel(QUERY))
     }
 
-    /// The device's counters.
+    /// The device's counters. Waits for as long as the kernel keeps older values, some
+    /// milliseconds.
     pub fn counters(&self) -> Result<Counters, Error> {
-        let mut values = [0; Counter::COUNT];
-        let mut query = qpair_query_counters {
-            counters: values.as_mut_ptr() as u64,
-            count: values.len() as u32,
-            ..Default::default()
-        };
-        self.inner.call(Call::QueryCounters(&mut query))?;
-        Ok(Counters(values))
+        let values = self.inner.kernel.counters();
+        let refused = Error::kernel("read the device's counters");
+        values.map(Counters).map_err(refused)
     }
 
     /// Takes the next asynchronous event, without waiting.
     pub fn async_event(&self) -> Result<Option<AsyncEvent>, Error> {
-        let mut event = [qpair_async_event::default()];
-        let taken = self.inner.kernel.events(&mut event);
-        match taken.map_err(Error::kernel("read asynchronous events"))? {
-            0 => Ok(None),
-            _ => Ok(Some(AsyncEvent::from(event[0]))),
-        }
+        let event = self.inner.kernel.event();
+        event.map_err(Error::kernel("read asynchronous events"))
     }
 
     /// What to wait on (poll, epoll) for asynchronous events.
@@ -152,9 +224,11 @@ impl Context {
     }
 }
 
+const QUERY: &str = "query the device";
+
 /// What the device has counted since power-on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counters([u64; Counter::COUNT]);
+pub struct Counters(CounterValues);
 
 impl Counters {
     /// One of them.
@@ -177,46 +251,61 @@ impl Counters {
     }
 }
 
-/// An asynchronous event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AsyncEvent {
-    /// A completion queue had no room; its queue pairs are in the error state.
-    CqOverrun(Number),
-    /// A queue pair went to the error state.
-    QpFatal(Number, Status),
-    /// This context wrote this many invalid doorbells.
-    DoorbellViolation(u32),
-    /// The device stopped and was reset: this context is dead, open the device anew.
-    DeviceFatal,
-    /// One that this version does not know.
-    Other(qpair_async_event),
-}
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
 
-impl From<qpair_async_event> for AsyncEvent {
-    fn from(event: qpair_async_event) -> Self {
-        let object = Number::from_raw(event.handle);
-        match event.kind {
-            QPAIR_EVENT_CQ_OVERRUN => Self::CqOverrun(object),
-            QPAIR_EVENT_QP_FATAL => {
-                let status = u8::try_from(event.code).ok().and_then(Status::from_code);
-                Self::QpFatal(object, status.unwrap_or(Status::General))
-            }
-            QPAIR_EVENT_DOORBELL_VIOLATION => Self::DoorbellViolation(event.count),
-            QPAIR_EVENT_DEVICE_FATAL => Self::DeviceFatal,
-            _ => Self::Other(event),
+    use super::*;
+
+    /// A sysfs with these devices: file, name, driver.
+    fn sysfs(devices: &[(&str, &str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join(CLASS)).unwrap();
+        for (file, name, driver) in devices {
+            let folder = root.path().join(CLASS).join(file);
+            fs::create_dir_all(folder.join("device")).unwrap();
+            fs::write(folder.join("ibdev"), format!("{name}\n")).unwrap();
+            fs::write(folder.join("abi_version"), "7\n").unwrap();
+            symlink(format!("../drivers/{driver}"), folder.join("device/driver")).unwrap();
         }
+        root
     }
-}
 
-impl fmt::Display for AsyncEvent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::CqOverrun(cq) => write!(f, "completion queue {cq} had no room"),
-            Self::QpFatal(qp, status) => write!(f, "queue pair {qp} is in error: {status}"),
-            Self::DoorbellViolation(count) => write!(f, "{count} invalid doorbells"),
-            Self::DeviceFatal => f.write_str("the device stopped and was reset: open it anew"),
-            Self::Other(event) => write!(f, "event {} of {}", event.kind, event.handle),
+    #[test]
+    fn a_device_has_the_name_of_the_core_and_our_driver() {
+        let root = sysfs(&[
+            ("uverbs0", "rxe0", "rdma_rxe"),
+            ("uverbs1", "qpair0", "qpair"),
+        ]);
+        fs::write(root.path().join(CLASS).join("abi_version"), "6\n").unwrap();
+        for name in ["qpair0", "uverbs1"] {
+            let device = named(root.path(), Path::new(name)).unwrap();
+            assert_eq!(device.name(), "qpair0");
+            assert_eq!(device.path(), Path::new("/dev/infiniband/uverbs1"));
+            assert_eq!(device.interface(), Some(7));
+            let refused = device.open().unwrap_err();
+            assert!(matches!(
+                refused,
+                Error::Version {
+                    kernel: 7,
+                    library: QPAIR_UVERBS_ABI_VERSION
+                }
+            ));
         }
+        let refused = named(root.path(), Path::new("rxe0")).unwrap_err();
+        assert!(matches!(&refused, Error::OtherDriver { driver, .. } if driver == "rdma_rxe"));
+        let refused = named(root.path(), Path::new("qpair1")).unwrap_err();
+        assert!(matches!(&refused, Error::Unknown { name } if name == "qpair1"));
+        let refused = named(root.path(), Path::new("/dev/null")).unwrap_err();
+        assert!(matches!(refused, Error::Unknown { .. }));
+        let refused = named(root.path(), &root.path().join("none")).unwrap_err();
+        assert_eq!(refused.errno(), Some(rustix::io::Errno::NOENT));
+    }
+
+    #[test]
+    fn without_its_module_the_core_has_no_class() {
+        let root = tempfile::tempdir().unwrap();
+        let refused = named(root.path(), Path::new("qpair0")).unwrap_err();
+        assert!(matches!(refused, Error::NoUverbs));
     }
 }

@@ -15,8 +15,25 @@ use rustix::io::Errno;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no device.
-    #[error("no queue pair device (/dev/qpair0): load the driver (modprobe qpair), and see that the machine has the function (lspci -d 1234:5150)")]
+    #[error("no queue pair device: load the driver (modprobe qpair), and see that the machine has the function (lspci -d 1234:5150) and that it works (kernel log)")]
     NoDevice,
+    /// The RDMA core has no files for processes.
+    #[error("the kernel has no uverbs: load the module (modprobe ib_uverbs)")]
+    NoUverbs,
+    /// There is no such device.
+    #[error("there is no RDMA device {name}: name one that `rdma link` or /sys/class/infiniband shows, as qpair0, or the path of its file, as /dev/infiniband/uverbs0")]
+    Unknown {
+        /// Its name or path.
+        name: String,
+    },
+    /// The device is not of this driver.
+    #[error("the RDMA device {name} belongs to another driver ({driver}): name one of the driver qpair, as qpair0")]
+    OtherDriver {
+        /// Its name or path.
+        name: String,
+        /// Its driver.
+        driver: String,
+    },
     /// The device's file could not be opened.
     #[error("cannot open {}: {errno}: {}", path.display(), open_remedy(*.errno))]
     Open {
@@ -92,9 +109,10 @@ impl Error {
 
 fn open_remedy(errno: Errno) -> &'static str {
     match errno {
-        Errno::NOENT => "load the driver (modprobe qpair), or name another device",
+        Errno::NOENT => "see that /dev has the files of the RDMA core (udev, or devtmpfs), or name another device",
         Errno::ACCESS | Errno::PERM => "run as root, or give yourself access to the file",
-        Errno::NODEV | Errno::NXIO => "the device is gone, or not bound to its driver",
+        Errno::NODEV | Errno::NXIO | Errno::IO => "the device was removed or is reset; open it anew when it is back",
+        Errno::NOTTY | Errno::PROTONOSUPPORT | Errno::INVAL => "use a kernel, a driver and a program of one release",
         Errno::NOSPC => "the device has no doorbell page left: end another process that uses it",
         Errno::DQUOT => "this user has as many files of the device open as it may: close some",
         Errno::OPNOTSUPP => "the platform gives devices copies of memory: use an IOMMU, or boot without swiotlb=force",
@@ -105,9 +123,8 @@ fn open_remedy(errno: Errno) -> &'static str {
 /// What an errno of the interface means, and what to do about it.
 pub fn cause(errno: Errno) -> &'static str {
     match errno {
-        Errno::NOTTY => "the driver does not know this call; use library and driver of one release",
-        Errno::INVAL => "an argument is out of the device's limits (see `qpair info`), unaligned, or not possible in this state",
-        Errno::TOOBIG => "the driver is older than this program and does not know what was asked; use those of one release",
+        Errno::NOTTY | Errno::PROTONOSUPPORT => "the kernel does not know this call; use a newer one",
+        Errno::INVAL => "an argument is out of the device's limits (see `qpair info`), unaligned, not possible in this state, or REMOTE_WRITE is without LOCAL_WRITE",
         Errno::NOENT => "the object does not exist in this context",
         Errno::BUSY => "other objects use it; destroy those first",
         Errno::OVERFLOW => "address and length wrap, or the region is larger than the device allows (see `qpair info`)",
@@ -116,11 +133,12 @@ pub fn cause(errno: Errno) -> &'static str {
         Errno::NOSPC => "the device has no more of this kind, or keeps the rest for privileged processes; end others that use it, or give it more (-device qpair,help)",
         Errno::DQUOT => "this process, or its user, has as many of this kind as it may (see `qpair info`); use less",
         Errno::BADF => "the event file descriptor is not an eventfd",
+        Errno::AGAIN => "the process has as many RDMA objects as its cgroup may (rdma.max); use less, or raise the limit",
         Errno::INTR => "a signal interrupted the call",
-        Errno::OPNOTSUPP => "memory of this kind cannot stay where it is for long (a file on DAX?); use ordinary memory",
+        Errno::OPNOTSUPP => "memory of this kind cannot stay where it is for long (a file on DAX?), so use ordinary memory; or the driver is older than this program, so use those of one release",
+        Errno::NOSYS => "the driver is older than this program; use those of one release",
         Errno::PIPE => "a completion queue was overrun and takes no more completions; destroy it and make another",
-        Errno::PERM => "the doorbell page may not be executable",
-        Errno::IO => "the device was reset since it was opened; open it anew",
+        Errno::IO => "the device was removed or reset since it was opened; open it anew",
         Errno::NODEV => "the device is gone",
         _ => "unexpected error",
     }

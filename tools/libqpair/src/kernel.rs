@@ -2,183 +2,274 @@
 //! The calls to the kernel.
 //!
 //! [`Kernel`] abstracts all of them: the calls, the doorbell page, the asynchronous events. A
-//! program uses [`File`], which is `/dev/qpairN`; a test uses the device model instead, and runs
-//! the library's data path in one process.
+//! program uses [`uverbs::File`](crate::uverbs::File); a test uses the device model instead, and
+//! runs the library's data path in one process.
 //!
 //! A doorbell is a store to uncached memory; compared with that, the call through a trait object
 //! costs nothing.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
-use std::ptr::{self, NonNull};
+use std::os::fd::BorrowedFd;
 
-use qpair_abi::doorbell;
-use qpair_abi::uapi::*;
-use rustix::fs::{Mode, OFlags};
+use qpair_abi::counters::Counter;
+use qpair_abi::Number;
 use rustix::io::Errno;
-use rustix::ioctl::{ioctl, Opcode, Updater};
-use rustix::mm::{MapFlags, ProtFlags};
 
-macro_rules! calls {
-    ($($(#[$attr:meta])* $name:ident($argument:ident) = $nr:ident, $what:literal;)*) => {
-        /// A call, with its argument, which also receives the results.
-        #[derive(Debug)]
-        pub enum Call<'a> {
-            $( $(#[$attr])* $name(&'a mut $argument), )*
-        }
-
-        impl Call<'_> {
-            /// What the call does, to follow "cannot".
-            pub fn what(&self) -> &'static str {
-                match self { $( Self::$name(_) => $what, )* }
-            }
-
-            /// Makes the call on an open `/dev/qpairN`.
-            fn run(self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
-                match self { $( Self::$name(argument) => {
-                    const OPCODE: Opcode = request::<$argument>($nr) as Opcode;
-                    // SAFETY: The number encodes that the kernel reads and writes one structure of
-                    // this size. The caller keeps the memory that the structure names: rings and
-                    // regions are pinned, and outlive the object in `Drop`; counters are written
-                    // during the call.
-                    unsafe { ioctl(fd, Updater::<OPCODE, $argument>::new(argument)) }
-                } )* }
-            }
-        }
-    };
+/// What the device is and allows, and what this context may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// Version of the programming model, major in the high 16 bits.
+    pub model: u32,
+    /// Queue pairs that this context may have.
+    pub max_qp: u32,
+    /// Completion queues that this context may have.
+    pub max_cq: u32,
+    /// Memory regions that this context may have.
+    pub max_mr: u32,
+    /// Protection domains that this context may have.
+    pub max_pd: u32,
+    /// Most 64-byte blocks of an SQ.
+    pub max_sq_blocks: u32,
+    /// Most receives of an RQ.
+    pub max_rq_depth: u32,
+    /// Most entries of a CQ.
+    pub max_cq_depth: u32,
+    /// Most SGEs of a send.
+    pub max_send_sge: u32,
+    /// Most SGEs of a receive.
+    pub max_recv_sge: u32,
+    /// Most bytes of inline data.
+    pub max_inline: u32,
+    /// Bytes of the largest message.
+    pub max_message: u32,
+    /// Bytes of the largest region.
+    pub max_mr_bytes: u64,
+    /// Vectors that a completion queue may choose from.
+    pub vectors: u32,
+    /// Whether the link is up.
+    pub link_up: bool,
+    /// This context's doorbell page.
+    pub doorbell_page: u32,
+    /// How often the device was reset since the driver was bound.
+    pub epoch: u32,
 }
 
-calls! {
-    /// Limits and versions.
-    QueryDevice(qpair_query_device) = QPAIR_NR_QUERY_DEVICE, "query the device";
-    /// Counters.
-    QueryCounters(qpair_query_counters) = QPAIR_NR_QUERY_COUNTERS, "read the device's counters";
-    /// A protection domain.
-    AllocPd(qpair_alloc_pd) = QPAIR_NR_ALLOC_PD, "make a protection domain";
-    /// Its end.
-    DeallocPd(qpair_destroy) = QPAIR_NR_DEALLOC_PD, "end a protection domain";
-    /// A completion queue.
-    CreateCq(qpair_create_cq) = QPAIR_NR_CREATE_CQ, "make a completion queue";
-    /// How it is.
-    QueryCq(qpair_query_cq) = QPAIR_NR_QUERY_CQ, "query a completion queue";
-    /// Its end.
-    DestroyCq(qpair_destroy) = QPAIR_NR_DESTROY_CQ, "destroy a completion queue";
-    /// A queue pair.
-    CreateQp(qpair_create_qp) = QPAIR_NR_CREATE_QP, "make a queue pair";
-    /// Its state and attributes.
-    ModifyQp(qpair_modify_qp) = QPAIR_NR_MODIFY_QP, "change a queue pair";
-    /// How it is.
-    QueryQp(qpair_query_qp) = QPAIR_NR_QUERY_QP, "query a queue pair";
-    /// Its end.
-    DestroyQp(qpair_destroy) = QPAIR_NR_DESTROY_QP, "destroy a queue pair";
-    /// A memory region.
-    RegMr(qpair_reg_mr) = QPAIR_NR_REG_MR, "register memory";
-    /// How it is.
-    QueryMr(qpair_query_mr) = QPAIR_NR_QUERY_MR, "query a memory region";
-    /// Its end.
-    DeregMr(qpair_destroy) = QPAIR_NR_DEREG_MR, "end a memory region";
+/// A completion queue or a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// The kernel's name of it, for calls.
+    pub handle: u32,
+    /// The device's, for doorbells and entries.
+    pub number: Number,
 }
+
+/// A completion queue to create.
+#[derive(Clone, Copy, Debug)]
+pub struct NewCq<'a> {
+    /// The address of its ring, zeroed, aligned to a page.
+    pub buffer: u64,
+    /// Bytes of the ring.
+    pub buffer_bytes: u64,
+    /// Its entries.
+    pub depth: u32,
+    /// The vector that its events come by.
+    pub vector: u32,
+    /// The eventfd that is signalled at each event.
+    pub eventfd: Option<BorrowedFd<'a>>,
+}
+
+/// A queue pair to create, in RESET.
+#[derive(Clone, Copy, Debug)]
+pub struct NewQp {
+    /// The domain's handle.
+    pub pd: u32,
+    /// The completion queue of its SQ.
+    pub send_cq: Object,
+    /// The completion queue of its RQ.
+    pub recv_cq: Object,
+    /// The address of its SQ, aligned to a page.
+    pub sq_buffer: u64,
+    /// Bytes of the SQ.
+    pub sq_buffer_bytes: u64,
+    /// The address of its RQ, aligned to a page.
+    pub rq_buffer: u64,
+    /// Bytes of the RQ.
+    pub rq_buffer_bytes: u64,
+    /// Blocks of the SQ.
+    pub sq_blocks: u32,
+    /// Receives of the RQ.
+    pub rq_depth: u32,
+    /// A receive takes `64 << rq_stride` bytes.
+    pub rq_stride: u8,
+}
+
+/// Retries of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retries {
+    /// When the peer does not answer, 0 to 7.
+    pub answer: u8,
+    /// When the peer has no receive, 0 to 7; 7 is without end.
+    pub receive: u8,
+}
+
+/// A change of a queue pair's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// To RESET.
+    Reset,
+    /// To INIT: the peer has these rights.
+    Init {
+        /// `Access`.
+        access: u32,
+    },
+    /// To RTR: the peer is this one.
+    Rtr {
+        /// Its number.
+        peer: Number,
+    },
+    /// To RTS.
+    Rts(Retries),
+    /// To the error state.
+    Error,
+}
+
+/// The CQs of a queue pair that was reset have no entry of it at or past these indices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResetAt {
+    /// Of its send CQ.
+    pub send_cq: u32,
+    /// Of its receive CQ.
+    pub recv_cq: u32,
+}
+
+/// The state of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QpState {
+    /// Created, or reset.
+    Reset,
+    /// Receives may be posted.
+    Init,
+    /// Ready to receive.
+    Rtr,
+    /// Ready to send.
+    Rts,
+    /// The send queue drains.
+    Sqd,
+    /// All work is flushed.
+    Error,
+}
+
+/// A queue pair, as it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpAttributes {
+    /// Its state.
+    pub state: QpState,
+    /// Its peer.
+    pub peer: Number,
+    /// The peer's rights.
+    pub access: u32,
+    /// Its retries.
+    pub retries: Retries,
+}
+
+/// Memory to register.
+#[derive(Clone, Copy, Debug)]
+pub struct NewMr {
+    /// The domain's handle.
+    pub pd: u32,
+    /// Where it is; also the address that the device is given.
+    pub addr: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// `Access`.
+    pub access: u32,
+}
+
+/// A registered region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keys {
+    /// The kernel's name of it, for calls.
+    pub handle: u32,
+    /// The key for the owner's SGEs.
+    pub lkey: u32,
+    /// The key to give to a peer.
+    pub rkey: u32,
+}
+
+/// An asynchronous event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AsyncEvent {
+    /// A completion queue had no room; its queue pairs are in the error state.
+    CqOverrun(Number),
+    /// A queue pair went to the error state.
+    QpFatal(Number),
+    /// The device was removed or reset: this context is dead, open the device anew.
+    DeviceFatal,
+    /// One that this version does not know.
+    Other(u32),
+}
+
+impl fmt::Display for AsyncEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CqOverrun(cq) => write!(f, "completion queue {cq} had no room"),
+            Self::QpFatal(qp) => write!(f, "queue pair {qp} is in error: see its completions"),
+            Self::DeviceFatal => f.write_str("the device was removed or reset: open it anew"),
+            Self::Other(kind) => write!(f, "event {kind} of the RDMA core"),
+        }
+    }
+}
+
+/// The device's counters, in the order of [`Counter::ALL`].
+pub type CounterValues = [u64; Counter::COUNT];
 
 /// The kernel, or a model of it.
 pub trait Kernel: Send + Sync + fmt::Debug {
-    /// Makes a call.
-    fn call(&self, call: Call<'_>) -> Result<(), Errno>;
+    /// Limits, versions and the link.
+    fn query(&self) -> Result<Attributes, Errno>;
+
+    /// The device's counters, none older than the call.
+    fn counters(&self) -> Result<CounterValues, Errno>;
+
+    /// Creates a protection domain; returns its handle.
+    fn alloc_pd(&self) -> Result<u32, Errno>;
+
+    /// Ends it.
+    fn dealloc_pd(&self, pd: u32) -> Result<(), Errno>;
+
+    /// Creates a completion queue; returns also its entries. The memory stays mapped until it is
+    /// destroyed.
+    fn create_cq(&self, cq: &NewCq<'_>) -> Result<(Object, u32), Errno>;
+
+    /// Destroys it.
+    fn destroy_cq(&self, cq: Object) -> Result<(), Errno>;
+
+    /// Creates a queue pair. The memory stays mapped until it is destroyed.
+    fn create_qp(&self, qp: &NewQp) -> Result<Object, Errno>;
+
+    /// Changes its state. The result is of a change to RESET.
+    fn modify_qp(&self, qp: Object, change: Change) -> Result<ResetAt, Errno>;
+
+    /// How it is.
+    fn query_qp(&self, qp: Object) -> Result<QpAttributes, Errno>;
+
+    /// Destroys it.
+    fn destroy_qp(&self, qp: Object) -> Result<(), Errno>;
+
+    /// Registers memory, which stays mapped until the region ends.
+    fn reg_mr(&self, mr: &NewMr) -> Result<Keys, Errno>;
+
+    /// Ends a region.
+    fn dereg_mr(&self, mr: u32) -> Result<(), Errno>;
 
     /// Writes a doorbell: `value` at `offset` of the context's page. The caller has ordered it
     /// after the entries that it hands over.
     fn doorbell(&self, offset: u64, value: u64);
 
-    /// Takes asynchronous events, without waiting; returns how many were written to `into`.
-    fn events(&self, into: &mut [qpair_async_event]) -> Result<usize, Errno>;
+    /// Takes an asynchronous event, without waiting.
+    fn event(&self) -> Result<Option<AsyncEvent>, Errno>;
 
     /// The descriptor to wait on for asynchronous events.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
-}
-
-/// An open `/dev/qpairN`, and its doorbell page.
-#[derive(Debug)]
-pub struct File {
-    fd: OwnedFd,
-    page: NonNull<u64>,
-}
-
-// SAFETY: The page is only ever written, by whole stores that the device takes in any order.
-unsafe impl Send for File {}
-// SAFETY: As above.
-unsafe impl Sync for File {}
-
-impl File {
-    /// Opens it, and maps its doorbells.
-    pub fn open(path: &Path) -> Result<Self, Errno> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let fd = rustix::fs::open(path, flags, Mode::empty())?;
-        // SAFETY: A new mapping, at an address of the kernel's choice.
-        let page = unsafe {
-            rustix::mm::mmap(
-                ptr::null_mut(),
-                doorbell::PAGE_BYTES as usize,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                &fd,
-                0,
-            )?
-        };
-        Ok(Self {
-            fd,
-            page: NonNull::new(page.cast()).ok_or(Errno::NOMEM)?,
-        })
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        // SAFETY: It was mapped by `open`, and the address is private to `self`.
-        let unmapped =
-            unsafe { rustix::mm::munmap(self.page.as_ptr().cast(), doorbell::PAGE_BYTES as usize) };
-        debug_assert_eq!(unmapped, Ok(()));
-    }
-}
-
-impl Kernel for File {
-    fn call(&self, call: Call<'_>) -> Result<(), Errno> {
-        call.run(self.fd.as_fd())
-    }
-
-    #[inline]
-    fn doorbell(&self, offset: u64, value: u64) {
-        let at = offset as usize / size_of::<u64>();
-        if at < doorbell::PAGE_BYTES as usize / size_of::<u64>() {
-            // SAFETY: Inside the page, which is mapped as long as `self` lives. Volatile, since the
-            // device sees every store. Once the device is gone this raises SIGBUS.
-            unsafe { self.page.as_ptr().add(at).write_volatile(value) };
-        }
-    }
-
-    fn events(&self, into: &mut [qpair_async_event]) -> Result<usize, Errno> {
-        const BYTES: usize = size_of::<qpair_async_event>();
-        let mut buffer = [0_u8; 16 * BYTES];
-        let room = into.len().min(16) * BYTES;
-        let read = match rustix::io::read(&self.fd, &mut buffer[..room]) {
-            Ok(read) => read,
-            Err(Errno::AGAIN) => 0,
-            Err(errno) => return Err(errno),
-        };
-        let field = |event: &[u8], at: usize| {
-            u32::from_ne_bytes([event[at], event[at + 1], event[at + 2], event[at + 3]])
-        };
-        for (event, into) in buffer[..read].chunks_exact(BYTES).zip(into) {
-            *into = qpair_async_event {
-                kind: field(event, 0),
-                handle: field(event, 4),
-                code: field(event, 8),
-                count: field(event, 12),
-            };
-        }
-        Ok(read / BYTES)
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.fd.as_fd())
-    }
 }

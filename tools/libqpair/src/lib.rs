@@ -23,6 +23,7 @@
 //! | `lock` | mutexes |
 //! | [`error`] | errors, each with cause and remedy |
 //! | [`kernel`] | the calls to the kernel, as a trait that a test can implement with a model |
+//! | [`uverbs`] | these calls by `/dev/infiniband/uverbsN` |
 //! | [`channel`] | [`Channel`]: events, and waiting for them |
 //! | [`memory`] | page-aligned memory, and rings in it |
 //! | [`wr`] | [`WorkRequest`], [`Receive`], [`Completion`] |
@@ -51,9 +52,10 @@
 //! regions. It must not use its copies of these objects, and dropping one destroys the parent's. So
 //! a child calls `exec` or `_exit`.
 //!
-//! When the device is unplugged or reset, every call fails ([`Error::is_dead`]), nothing completes
-//! any more, and a doorbell raises SIGBUS. A thread that sleeps on a [`Channel`] also waits for
-//! [`Context::fd`], or makes a call now and then.
+//! When the device is removed or reset, every call fails ([`Error::is_dead`]), nothing completes any
+//! more, and a doorbell does nothing. The context has the event [`AsyncEvent::DeviceFatal`]. A
+//! thread that sleeps on a [`Channel`] also waits for [`Context::fd`], or makes a call now and then;
+//! a thread that polls does the latter.
 //!
 //! # Example
 //!
@@ -108,6 +110,7 @@ pub mod mr;
 pub mod mutant;
 pub mod qp;
 mod queues;
+pub mod uverbs;
 pub mod wr;
 
 pub use channel::Channel;
@@ -116,7 +119,7 @@ pub use device::{AsyncEvent, Attributes, Context, Counters, Device};
 pub use error::{CompletionError, Error, PostError};
 pub use memory::{Memory, Pages};
 pub use mr::{Access, Mr, Pd};
-pub use qp::{Init, Qp, QpOptions, Reset, Rtr, Rts};
+pub use qp::{Init, Qp, QpOptions, QpState, Reset, Rtr, Rts};
 pub use qpair_abi::counters::Counter;
 pub use qpair_abi::status::{Detail, Status};
 pub use qpair_abi::Number;

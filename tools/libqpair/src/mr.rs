@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use bitflags::bitflags;
 use qpair_abi::entry::Sge;
-use qpair_abi::uapi::{
-    qpair_alloc_pd, qpair_destroy, qpair_query_mr, qpair_reg_mr, QPAIR_ACCESS_LOCAL_WRITE,
-    QPAIR_ACCESS_REMOTE_READ, QPAIR_ACCESS_REMOTE_WRITE,
+use qpair_uverbs::abi::{
+    IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_REMOTE_READ, IB_UVERBS_ACCESS_REMOTE_WRITE,
 };
+use rustix::io::Errno;
 
 use crate::device::{Context, ContextInner};
 use crate::error::Error;
-use crate::kernel::Call;
+use crate::kernel::{Keys, NewMr};
 use crate::memory::Memory;
 use crate::wr::Remote;
 
@@ -24,11 +24,11 @@ bitflags! {
         /// Only sending from it.
         const NONE = 0;
         /// The owner's receives and READs may fill it.
-        const LOCAL_WRITE = QPAIR_ACCESS_LOCAL_WRITE;
-        /// The peer may write it.
-        const REMOTE_WRITE = QPAIR_ACCESS_REMOTE_WRITE;
+        const LOCAL_WRITE = IB_UVERBS_ACCESS_LOCAL_WRITE;
+        /// The peer may write it. A region also needs `LOCAL_WRITE` then.
+        const REMOTE_WRITE = IB_UVERBS_ACCESS_REMOTE_WRITE;
         /// The peer may read it.
-        const REMOTE_READ = QPAIR_ACCESS_REMOTE_READ;
+        const REMOTE_READ = IB_UVERBS_ACCESS_REMOTE_READ;
     }
 }
 
@@ -40,12 +40,8 @@ pub(crate) struct PdInner {
 
 impl Drop for PdInner {
     fn drop(&mut self) {
-        let mut end = qpair_destroy {
-            handle: self.handle,
-            ..Default::default()
-        };
         // Fails only if the context is dead, and then the object is gone.
-        let _: Result<(), Error> = self.context.call(Call::DeallocPd(&mut end));
+        let _: Result<(), Errno> = self.context.kernel.dealloc_pd(self.handle);
     }
 }
 
@@ -59,9 +55,8 @@ impl Pd {
     /// Makes a protection domain.
     pub fn new(context: &Context) -> Result<Self, Error> {
         let context = context.inner.clone();
-        let mut alloc = qpair_alloc_pd::default();
-        context.call(Call::AllocPd(&mut alloc))?;
-        let handle = alloc.handle;
+        let made = context.kernel.alloc_pd();
+        let handle = made.map_err(Error::kernel("make a protection domain"))?;
         Ok(Self {
             inner: Arc::new(PdInner { context, handle }),
         })
@@ -72,11 +67,9 @@ impl Pd {
 #[derive(Debug)]
 pub struct Region {
     pd: Arc<PdInner>,
-    handle: u32,
     addr: u64,
     bytes: u64,
-    lkey: u32,
-    rkey: u32,
+    keys: Keys,
 }
 
 impl Region {
@@ -88,32 +81,29 @@ impl Region {
     /// exists to bytes that the device may write.
     pub unsafe fn new(pd: &Pd, addr: u64, bytes: u64, access: Access) -> Result<Self, Error> {
         let pd = pd.inner.clone();
-        let mut reg = qpair_reg_mr {
+        let registered = pd.context.kernel.reg_mr(&NewMr {
+            pd: pd.handle,
             addr,
             bytes,
-            pd: pd.handle,
             access: access.bits(),
-            ..Default::default()
-        };
-        pd.context.call(Call::RegMr(&mut reg))?;
+        });
+        let keys = registered.map_err(Error::kernel("register memory"))?;
         Ok(Self {
             pd,
-            handle: reg.handle,
             addr,
             bytes,
-            lkey: reg.lkey,
-            rkey: reg.rkey,
+            keys,
         })
     }
 
     /// The key for the owner's own SGEs.
     pub fn lkey(&self) -> u32 {
-        self.lkey
+        self.keys.lkey
     }
 
     /// The key to give to a peer.
     pub fn rkey(&self) -> u32 {
-        self.rkey
+        self.keys.rkey
     }
 
     /// Where it begins.
@@ -136,7 +126,7 @@ impl Region {
         Sge {
             addr: self.addr + from,
             bytes: bytes as u32,
-            lkey: self.lkey,
+            lkey: self.keys.lkey,
         }
     }
 
@@ -144,29 +134,15 @@ impl Region {
     pub fn remote(&self, offset: usize) -> Remote {
         Remote {
             addr: self.addr.wrapping_add(offset as u64),
-            rkey: self.rkey,
+            rkey: self.keys.rkey,
         }
-    }
-
-    /// Queries the device.
-    pub fn query(&self) -> Result<qpair_query_mr, Error> {
-        let mut query = qpair_query_mr {
-            handle: self.handle,
-            ..Default::default()
-        };
-        self.pd.context.call(Call::QueryMr(&mut query))?;
-        Ok(query)
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        let mut end = qpair_destroy {
-            handle: self.handle,
-            ..Default::default()
-        };
         // Fails only if the context is dead, and then the object is gone.
-        let _: Result<(), Error> = self.pd.context.call(Call::DeregMr(&mut end));
+        let _: Result<(), Errno> = self.pd.context.kernel.dereg_mr(self.keys.handle);
     }
 }
 

@@ -18,18 +18,15 @@
 use std::marker::PhantomData;
 
 use qpair_abi::entry::BLOCK_WORDS;
-use qpair_abi::uapi::{
-    qpair_modify_qp, qpair_query_qp, QPAIR_QPS_ERROR, QPAIR_QPS_INIT, QPAIR_QPS_RESET,
-    QPAIR_QPS_RTR, QPAIR_QPS_RTS, QPAIR_QP_ACCESS, QPAIR_QP_PEER, QPAIR_QP_RETRY, QPAIR_QP_STATE,
-};
 use qpair_abi::Number;
 
 use crate::error::{Error, PostError};
-use crate::kernel::Call;
+use crate::kernel::{Change, QpAttributes};
 use crate::mr::{Access, Pd};
 use crate::queues::Queues;
 use crate::wr::{Receive, WorkRequest};
 
+pub use crate::kernel::QpState;
 pub use crate::queues::QpOptions;
 
 macro_rules! states {
@@ -73,50 +70,27 @@ pub struct Qp<S: sealed::State> {
 impl<S: sealed::State> Qp<S> {
     /// Its number, which its peer must know.
     pub fn number(&self) -> Number {
-        self.inner.number
+        self.inner.number()
     }
 
     /// Queries the device: also whether it is in the error state.
-    pub fn query(&self) -> Result<qpair_query_qp, Error> {
-        let mut query = qpair_query_qp {
-            handle: self.inner.number.raw(),
-            ..Default::default()
-        };
-        self.inner.pd.context.call(Call::QueryQp(&mut query))?;
-        Ok(query)
-    }
-
-    /// How often a request is retried when the peer does not answer, and when it has no receive; 0
-    /// to 7 each. 7 retries for ever when the peer has no receive.
-    pub fn set_retry(&self, retry: u8, rnr_retry: u8) -> Result<(), Error> {
-        self.inner.modify(qpair_modify_qp {
-            mask: QPAIR_QP_RETRY,
-            retry: retry.into(),
-            rnr_retry: rnr_retry.into(),
-            ..Default::default()
-        })?;
-        Ok(())
+    pub fn query(&self) -> Result<QpAttributes, Error> {
+        let inner = &self.inner;
+        let found = inner.pd.context.kernel.query_qp(inner.object);
+        found.map_err(Error::kernel("query a queue pair"))
     }
 
     /// Puts it into the error state: all that is posted completes as flushed.
     pub fn flush(&self) -> Result<(), Error> {
-        self.inner.modify(qpair_modify_qp {
-            mask: QPAIR_QP_STATE,
-            state: QPAIR_QPS_ERROR,
-            ..Default::default()
-        })?;
+        self.inner.modify(Change::Error)?;
         Ok(())
     }
 
     /// Resets it. What was posted is dropped, and its entries that are still in the CQs are not
     /// reported.
     pub fn reset(self) -> Result<Qp<Reset>, Error> {
-        let reset = self.inner.modify(qpair_modify_qp {
-            mask: QPAIR_QP_STATE,
-            state: QPAIR_QPS_RESET,
-            ..Default::default()
-        })?;
-        self.inner.renew(reset.send_cq_index, reset.recv_cq_index)?;
+        let reset = self.inner.modify(Change::Reset)?;
+        self.inner.renew(reset)?;
         Ok(self.become_())
     }
 
@@ -141,11 +115,8 @@ impl Qp<Reset> {
     /// grant too.
     pub fn init(self, access: Access) -> Result<Qp<Init>, Error> {
         self.inner.reserve()?;
-        self.inner.modify(qpair_modify_qp {
-            mask: QPAIR_QP_STATE | QPAIR_QP_ACCESS,
-            state: QPAIR_QPS_INIT,
+        self.inner.modify(Change::Init {
             access: access.bits(),
-            ..Default::default()
         })?;
         Ok(self.become_())
     }
@@ -154,12 +125,7 @@ impl Qp<Reset> {
 impl Qp<Init> {
     /// Receives from `peer` only.
     pub fn rtr(self, peer: Number) -> Result<Qp<Rtr>, Error> {
-        self.inner.modify(qpair_modify_qp {
-            mask: QPAIR_QP_STATE | QPAIR_QP_PEER,
-            state: QPAIR_QPS_RTR,
-            peer: peer.raw(),
-            ..Default::default()
-        })?;
+        self.inner.modify(Change::Rtr { peer })?;
         Ok(self.become_())
     }
 }
@@ -167,11 +133,7 @@ impl Qp<Init> {
 impl Qp<Rtr> {
     /// Sends as well.
     pub fn rts(self) -> Result<Qp<Rts>, Error> {
-        self.inner.modify(qpair_modify_qp {
-            mask: QPAIR_QP_STATE,
-            state: QPAIR_QPS_RTS,
-            ..Default::default()
-        })?;
+        self.inner.modify(Change::Rts(self.inner.retries))?;
         Ok(self.become_())
     }
 }

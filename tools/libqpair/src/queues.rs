@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use qpair_abi::doorbell;
 use qpair_abi::entry::{recv_sges, BLOCK_BYTES, BLOCK_WORDS, MAX_STRIDE_SHIFT};
-use qpair_abi::uapi::{qpair_create_qp, qpair_destroy, qpair_modify_qp, QPAIR_RC};
 use qpair_abi::Number;
 use qpair_queue::credit::{Cq as OfCq, Kind, RingId, Rq, Slots, Sq};
 use qpair_queue::index::{Depth, Index};
@@ -23,7 +22,7 @@ use rustix::io::Errno;
 
 use crate::cq::{Cq, CqInner, RecvQueue, SendQueue};
 use crate::error::{Error, PostError};
-use crate::kernel::Call;
+use crate::kernel::{Change, NewQp, Object, ResetAt, Retries};
 use crate::lock::lock;
 use crate::memory::{Pages, Ring, SharedRing, View};
 use crate::mr::{Pd, PdInner};
@@ -37,6 +36,7 @@ pub struct QpOptions<'a> {
     sq_blocks: u32,
     rq_depth: u32,
     recv_sges: usize,
+    retries: Retries,
     pages: Pages,
 }
 
@@ -49,6 +49,7 @@ impl<'a> QpOptions<'a> {
             sq_blocks: 16,
             rq_depth: 16,
             recv_sges: 1,
+            retries: Retries::default(),
             pages: Pages::Normal,
         }
     }
@@ -72,6 +73,13 @@ impl<'a> QpOptions<'a> {
         self
     }
 
+    /// How often a request is retried when the peer does not answer, and when it has no receive; 0
+    /// to 7 each, and 0 if not set. 7 retries for ever when the peer has no receive.
+    pub fn retries(mut self, answer: u8, receive: u8) -> Self {
+        self.retries = Retries { answer, receive };
+        self
+    }
+
     /// The pages of its rings.
     pub fn pages(mut self, pages: Pages) -> Self {
         self.pages = pages;
@@ -83,7 +91,8 @@ impl<'a> QpOptions<'a> {
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) pd: Arc<PdInner>,
-    pub(crate) number: Number,
+    pub(crate) object: Object,
+    pub(crate) retries: Retries,
     send_cq: Arc<CqInner>,
     recv_cq: Arc<CqInner>,
     sq_ring: SharedRing,
@@ -143,27 +152,28 @@ impl Queues {
         let rq_ring = Ring::new(rq_depth.entries(), BLOCK_BYTES << stride, options.pages)?;
         let slots = reserve(&send_cq, &recv_cq, sq_depth, rq_depth)?;
 
-        let mut create = qpair_create_qp {
+        let create = NewQp {
+            pd: pd.handle,
+            send_cq: send_cq.object,
+            recv_cq: recv_cq.object,
             sq_buffer: sq_ring.address(),
             sq_buffer_bytes: sq_ring.bytes(),
             rq_buffer: rq_ring.address(),
             rq_buffer_bytes: rq_ring.bytes(),
             sq_blocks: sq_depth.entries(),
             rq_depth: rq_depth.entries(),
-            rq_stride: stride.into(),
-            service: QPAIR_RC,
-            pd: pd.handle,
-            send_cq: send_cq.number.raw(),
-            recv_cq: recv_cq.number.raw(),
-            ..Default::default()
+            rq_stride: stride,
         };
-        if let Err(error) = pd.context.call(Call::CreateQp(&mut create)) {
-            send_cq.unreserve(slots.0);
-            recv_cq.unreserve(slots.1);
-            return Err(error);
-        }
-        let number = Number::from_raw(create.handle);
-        let id = RingId::new(create.handle, pd.context.attributes.epoch);
+        let object = match pd.context.kernel.create_qp(&create) {
+            Ok(object) => object,
+            Err(errno) => {
+                send_cq.unreserve(slots.0);
+                recv_cq.unreserve(slots.1);
+                return Err(Error::kernel("make a queue pair")(errno));
+            }
+        };
+        let number = object.number;
+        let id = RingId::new(number.raw(), pd.context.attributes.epoch);
         let (sq_ring, rq_ring) = (SharedRing::new(sq_ring), SharedRing::new(rq_ring));
         let (send, recv) = producers(
             id,
@@ -180,7 +190,8 @@ impl Queues {
         recv_cq.serve(number, None, None, Some(recv.clone()));
         Ok(Self {
             pd,
-            number,
+            object,
+            retries: options.retries,
             send_cq,
             recv_cq,
             sq_ring,
@@ -195,18 +206,21 @@ impl Queues {
         })
     }
 
-    pub(crate) fn modify(&self, mut modify: qpair_modify_qp) -> Result<qpair_modify_qp, Error> {
-        modify.handle = self.number.raw();
-        self.pd.context.call(Call::ModifyQp(&mut modify))?;
-        Ok(modify)
+    pub(crate) fn number(&self) -> Number {
+        self.object.number
+    }
+
+    pub(crate) fn modify(&self, change: Change) -> Result<ResetAt, Error> {
+        let changed = self.pd.context.kernel.modify_qp(self.object, change);
+        changed.map_err(Error::kernel("change a queue pair"))
     }
 
     /// Gives back the slots, to be free when the CQs' heads have passed the last possible entry of
     /// this queue pair.
-    fn give_back(&self, send_until: u32, recv_until: u32) {
+    fn give_back(&self, until: ResetAt) {
         if let Some((send, recv)) = lock(&self.slots).take() {
-            self.send_cq.give_back(send, Index::new(send_until));
-            self.recv_cq.give_back(recv, Index::new(recv_until));
+            self.send_cq.give_back(send, Index::new(until.send_cq));
+            self.recv_cq.give_back(recv, Index::new(until.recv_cq));
         }
     }
 
@@ -222,11 +236,11 @@ impl Queues {
     }
 
     /// The device has reset it: fresh queues in the same memory.
-    pub(crate) fn renew(&self, send_since: u32, recv_since: u32) -> Result<(), Error> {
-        self.give_back(send_since, recv_since);
+    pub(crate) fn renew(&self, since: ResetAt) -> Result<(), Error> {
+        self.give_back(since);
         self.sq_ring.clear();
         self.rq_ring.clear();
-        let id = RingId::new(self.number.raw(), self.pd.context.attributes.epoch);
+        let id = RingId::new(self.number().raw(), self.pd.context.attributes.epoch);
         let (send, recv) = producers(
             id,
             (&self.send_cq, &self.recv_cq),
@@ -235,10 +249,10 @@ impl Queues {
         )?;
         // From here on, entries from before the reset are stale.
         self.send_cq
-            .serve(self.number, Some(Index::new(send_since)), None, None);
+            .serve(self.number(), Some(Index::new(since.send_cq)), None, None);
         if !Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
             self.recv_cq
-                .serve(self.number, Some(Index::new(recv_since)), None, None);
+                .serve(self.number(), Some(Index::new(since.recv_cq)), None, None);
         }
         let old = std::mem::replace(&mut *lock(&self.send), send);
         debug_assert!(old.retire().is_ok(), "send slots were lost");
@@ -248,7 +262,7 @@ impl Queues {
     }
 
     fn doorbell(&self, place: u64, tail: Index) {
-        let value = doorbell::value(self.number, tail.get());
+        let value = doorbell::value(self.number(), tail.get());
         self.pd.context.doorbell(place, value);
     }
 
@@ -459,17 +473,13 @@ where
 
 impl Drop for Queues {
     fn drop(&mut self) {
-        let mut end = qpair_destroy {
-            handle: self.number.raw(),
-            ..Default::default()
-        };
-        let destroyed = self.pd.context.call(Call::DestroyQp(&mut end));
-        self.send_cq.leave(self.number);
-        self.recv_cq.leave(self.number);
-        // Fails only if the context is dead. Its CQs get no new queue pair, so it does not matter
-        // where the slots are.
-        let _: Result<(), Error> = destroyed;
-        self.give_back(end.send_cq_index, end.recv_cq_index);
+        // Only a reset says where its last entries are. Both calls fail only if the context is
+        // dead. Its CQs get no new queue pair then, so it does not matter where the slots are.
+        let reset = self.modify(Change::Reset);
+        let _: Result<(), Errno> = self.pd.context.kernel.destroy_qp(self.object);
+        self.send_cq.leave(self.number());
+        self.recv_cq.leave(self.number());
+        self.give_back(reset.unwrap_or_default());
         if !std::thread::panicking() {
             debug_assert_eq!(lock(&self.send).audit(), Ok(()));
             debug_assert_eq!(lock(&self.recv).audit(), Ok(()));

@@ -7,13 +7,15 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use qpair::kernel::{Call, Kernel};
+use qpair::kernel::{
+    AsyncEvent, Attributes, Change, CounterValues, Kernel, Keys, NewCq, NewMr, NewQp, Object,
+    QpAttributes, QpState, ResetAt, Retries,
+};
 use qpair::{
-    Access, Completion, Context, Cq, CqOptions, Memory, Mr, Pd, Qp, QpOptions, Receive, Wants,
-    WorkRequest,
+    Access, Completion, Context, Counter, Cq, CqOptions, Memory, Mr, Pd, Qp, QpOptions, Receive,
+    Wants, WorkRequest,
 };
 use qpair_abi::entry::{cqe_flags, Cqe, OWNER};
-use qpair_abi::uapi::{qpair_async_event, QPAIR_UAPI_VERSION};
 use qpair_abi::Number;
 use rustix::io::Errno;
 
@@ -50,27 +52,85 @@ struct Yes {
 
 const QP: u32 = 0x1_0001;
 
-impl Kernel for Yes {
-    fn call(&self, call: Call<'_>) -> Result<(), Errno> {
+impl Yes {
+    fn call<T>(&self, answer: T) -> Result<T, Errno> {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        match call {
-            Call::QueryDevice(device) => {
-                device.uapi_version = QPAIR_UAPI_VERSION;
-                (device.max_send_sge, device.max_inline) = (14, 224);
-            }
-            Call::CreateCq(create) => self.cq.store(create.buffer, Ordering::Relaxed),
-            Call::CreateQp(create) => create.handle = QP,
-            _ => {}
-        }
-        Ok(())
+        Ok(answer)
+    }
+}
+
+fn object(raw: u32) -> Object {
+    Object {
+        handle: raw,
+        number: Number::from_raw(raw),
+    }
+}
+
+impl Kernel for Yes {
+    fn query(&self) -> Result<Attributes, Errno> {
+        self.call(Attributes {
+            max_send_sge: 14,
+            max_inline: 224,
+            ..Default::default()
+        })
+    }
+
+    fn counters(&self) -> Result<CounterValues, Errno> {
+        self.call([0; Counter::COUNT])
+    }
+
+    fn alloc_pd(&self) -> Result<u32, Errno> {
+        self.call(1)
+    }
+
+    fn dealloc_pd(&self, _pd: u32) -> Result<(), Errno> {
+        self.call(())
+    }
+
+    fn create_cq(&self, cq: &NewCq<'_>) -> Result<(Object, u32), Errno> {
+        self.cq.store(cq.buffer, Ordering::Relaxed);
+        self.call((object(0), cq.depth))
+    }
+
+    fn destroy_cq(&self, _cq: Object) -> Result<(), Errno> {
+        self.call(())
+    }
+
+    fn create_qp(&self, _qp: &NewQp) -> Result<Object, Errno> {
+        self.call(object(QP))
+    }
+
+    fn modify_qp(&self, _qp: Object, _change: Change) -> Result<ResetAt, Errno> {
+        self.call(ResetAt::default())
+    }
+
+    fn query_qp(&self, _qp: Object) -> Result<QpAttributes, Errno> {
+        self.call(QpAttributes {
+            state: QpState::Rts,
+            peer: Number::from_raw(2),
+            access: 0,
+            retries: Retries::default(),
+        })
+    }
+
+    fn destroy_qp(&self, _qp: Object) -> Result<(), Errno> {
+        self.call(())
+    }
+
+    fn reg_mr(&self, _mr: &NewMr) -> Result<Keys, Errno> {
+        self.call(Keys::default())
+    }
+
+    fn dereg_mr(&self, _mr: u32) -> Result<(), Errno> {
+        self.call(())
     }
 
     fn doorbell(&self, _offset: u64, _value: u64) {
         self.doorbells.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn events(&self, _into: &mut [qpair_async_event]) -> Result<usize, Errno> {
-        Ok(0)
+    fn event(&self) -> Result<Option<AsyncEvent>, Errno> {
+        self.call(None)
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

@@ -78,10 +78,12 @@ impl Threads {
     fn new(context: &Context) -> Self {
         let pd = Pd::new(context).unwrap();
         let cq = Cq::new(context, &CqOptions::new(32)).unwrap();
-        let near = QpOptions::new(&cq, &cq).sq_blocks(8).rq_depth(1);
+        let near = QpOptions::new(&cq, &cq)
+            .sq_blocks(8)
+            .rq_depth(1)
+            .retries(7, 7);
         let far = QpOptions::new(&cq, &cq).sq_blocks(1).rq_depth(8);
         let (near, far) = connect(&pd, &near, &far);
-        near.set_retry(7, 7).unwrap();
         let mr = Mr::new(&pd, Memory::new(4096).unwrap(), Access::LOCAL_WRITE).unwrap();
         for id in 0..Self::DEPTH {
             far.queue_recv(&Receive::new(id, &[mr.sge(id as usize * 8, 8)]))

@@ -25,9 +25,9 @@ device, or no access to it; 130 interrupted.";
 #[derive(Debug, Parser)]
 #[command(name = "qpair", version, after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The device: a number, a name in /dev or a path [default: the first]
+    /// The device: a name as qpair0, its number, or a path as /dev/infiniband/uverbs0 [default: the first]
     #[arg(long, global = true, value_parser = device, value_name = "DEVICE")]
-    pub(crate) device: Option<PathBuf>,
+    pub(crate) device: Option<String>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -379,16 +379,14 @@ fn number(text: &str, config: parse_size::Config) -> Result<u64, String> {
     }
 }
 
-fn device(text: &str) -> Result<PathBuf, String> {
+fn device(text: &str) -> Result<String, String> {
     if text.is_empty() {
-        return Err("a number, a name in /dev or a path".into());
+        return Err("a name, a number or a path".into());
     }
     Ok(if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        format!("/dev/qpair{text}").into()
-    } else if text.contains('/') {
-        text.into()
+        format!("qpair{text}")
     } else {
-        format!("/dev/{text}").into()
+        text.into()
     })
 }
 

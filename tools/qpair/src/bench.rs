@@ -5,7 +5,6 @@
 //! is signalled, and with `--signal N` every Nth, counted back from the last.
 
 use std::ops::Range;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
@@ -42,7 +41,7 @@ struct Lane {
     received: u64,
 }
 
-pub(crate) fn run(device: Option<&Path>, args: &Bench) -> anyhow::Result<()> {
+pub(crate) fn run(device: Option<&str>, args: &Bench) -> anyhow::Result<()> {
     let context = session::open(device)?;
     let largest = context.attributes().max_message;
     ensure!(

@@ -28,7 +28,7 @@ use crate::endpoint::{Destination, Source};
 use crate::report;
 use crate::session::{self, Session};
 
-pub(crate) fn run(device: Option<&Path>, args: &Copy) -> anyhow::Result<()> {
+pub(crate) fn run(device: Option<&str>, args: &Copy) -> anyhow::Result<()> {
     let context = session::open(device)?;
     let largest = context.attributes().max_message;
     ensure!(

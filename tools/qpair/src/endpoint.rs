@@ -11,8 +11,6 @@ use anyhow::{bail, Context as _};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use crate::gone;
-
 /// The source.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -127,7 +125,6 @@ impl Destination {
             .metadata()
             .with_context(|| format!("cannot look at {name}"))?;
         let path = about.is_file().then(|| path.to_owned());
-        gone::unfinished(path.as_deref());
         Ok(Self {
             path,
             file,
@@ -153,7 +150,6 @@ impl Destination {
 
 impl Drop for Destination {
     fn drop(&mut self) {
-        gone::unfinished(None);
         if self.finished {
             return;
         }

@@ -2,92 +2,99 @@
 //! `qpair info`: limits, versions, link, counters.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use indicatif::BinaryBytes;
 use qpair::{Attributes, Counters, Device};
 use serde_json::json;
 
 use crate::args::Info;
-use crate::report;
+use crate::{report, session};
 
-pub(crate) fn run(device: Option<&Path>, args: &Info) -> anyhow::Result<()> {
+pub(crate) fn run(device: Option<&str>, args: &Info) -> anyhow::Result<()> {
     let devices = Device::list()?;
-    let device = match device {
-        Some(path) => Device::at(path),
-        None => Device::first()?,
-    };
+    let device = session::device(device)?;
     let context = device.open()?;
-    let attributes = context.attributes();
-    let counters = context.counters()?;
-    let name = device.path().display().to_string();
-    let others = devices.iter().filter(|other| **other != device);
-    let others: Vec<_> = others.map(|d| d.path().display().to_string()).collect();
+    let about = About {
+        others: devices
+            .iter()
+            .map(Device::name)
+            .filter(|name| *name != device.name())
+            .collect(),
+        attributes: context.attributes(),
+        counters: &context.counters()?,
+        interface: device.interface().unwrap_or_default(),
+        device: &device,
+    };
     report::print(&if args.json {
-        json(&name, &others, attributes, &counters)
+        about.json()
     } else {
-        text(&name, &others, attributes, &counters)
+        about.text()
     })
 }
 
-fn json(name: &str, others: &[String], attributes: &Attributes, counters: &Counters) -> String {
-    let limits: serde_json::Map<_, _> = limits(attributes)
-        .iter()
-        .map(|limit| (limit.key.to_owned(), limit.value.into()))
-        .collect();
-    report::json(&json!({
-        "device": name,
-        "other_devices": others,
-        "interface": attributes.uapi_version,
-        "model": version(attributes),
-        "epoch": attributes.epoch,
-        "link_up": attributes.link_up != 0,
-        "doorbell_page": attributes.doorbell_page,
-        "vectors": attributes.vectors,
-        "limits": limits,
-        "quota": {
-            "qp": attributes.quota_qp,
-            "cq": attributes.quota_cq,
-            "mr": attributes.quota_mr,
-            "pd": attributes.quota_pd,
-        },
-        "counters": report::counters_json(counters),
-    }))
+/// What is shown.
+struct About<'a> {
+    device: &'a Device,
+    others: Vec<&'a str>,
+    interface: u32,
+    attributes: &'a Attributes,
+    counters: &'a Counters,
 }
 
-fn text(name: &str, others: &[String], attributes: &Attributes, counters: &Counters) -> String {
-    let link = if attributes.link_up != 0 {
-        "up"
-    } else {
-        "down"
-    };
-    let mut text = format!(
-        "{name}: link {link}, model {}, interface {}, {} interrupt vectors, reset {} times\n",
-        version(attributes),
-        attributes.uapi_version,
-        attributes.vectors,
-        attributes.epoch,
-    );
-    if !others.is_empty() {
-        let _ = writeln!(text, "other devices (--device): {}", others.join(", "));
+impl About<'_> {
+    fn json(&self) -> String {
+        let attributes = self.attributes;
+        let limits: serde_json::Map<_, _> = limits(attributes)
+            .iter()
+            .map(|limit| (limit.key.to_owned(), limit.value.into()))
+            .collect();
+        report::json(&json!({
+            "device": self.device.name(),
+            "file": self.device.path().display().to_string(),
+            "other_devices": self.others,
+            "interface": self.interface,
+            "model": version(attributes),
+            "epoch": attributes.epoch,
+            "link_up": attributes.link_up,
+            "doorbell_page": attributes.doorbell_page,
+            "vectors": attributes.vectors,
+            "limits": limits,
+            "counters": report::counters_json(self.counters),
+        }))
     }
-    text.push_str("limits of the device, and what one process may have of it:\n");
-    for limit in limits(attributes) {
-        let quota = limit.quota.map_or(String::new(), |quota| quota.to_string());
-        let shown = if limit.is_bytes {
-            BinaryBytes(limit.value).to_string()
-        } else {
-            limit.value.to_string()
-        };
-        let _ = writeln!(text, "  {shown:>12} {quota:>6}  {}", limit.what);
+
+    fn text(&self) -> String {
+        let attributes = self.attributes;
+        let link = if attributes.link_up { "up" } else { "down" };
+        let mut text = format!(
+            "{} ({}): link {link}, model {}, interface {}, {} interrupt vectors, reset {} times\n",
+            self.device.name(),
+            self.device.path().display(),
+            version(attributes),
+            self.interface,
+            attributes.vectors,
+            attributes.epoch,
+        );
+        if !self.others.is_empty() {
+            let _ = writeln!(text, "other devices (--device): {}", self.others.join(", "));
+        }
+        text.push_str("what a process may have of it:\n");
+        for limit in limits(attributes) {
+            let shown = if limit.is_bytes {
+                BinaryBytes(limit.value).to_string()
+            } else {
+                limit.value.to_string()
+            };
+            let _ = writeln!(text, "  {shown:>12}  {}", limit.what);
+        }
+        text.push_str("counters that are not 0:\n");
+        text.push_str(&report::counters(self.counters, &[]));
+        text
     }
-    text.push_str("counters that are not 0:\n");
-    text.push_str(&report::counters(counters, &[]));
-    text
 }
 
 fn version(attributes: &Attributes) -> String {
-    let version = attributes.device_version;
+    let version = attributes.model;
     format!("{}.{}", version >> 16, version & 0xffff)
 }
 
@@ -96,33 +103,25 @@ struct Limit {
     value: u64,
     what: &'static str,
     is_bytes: bool,
-    /// What this process may have of it.
-    quota: Option<u32>,
 }
 
-fn limits(a: &Attributes) -> [Limit; 13] {
+fn limits(a: &Attributes) -> [Limit; 12] {
     let limit = |key, value, what| Limit {
         key,
         value,
         what,
         is_bytes: false,
-        quota: None,
     };
     let count = |key, value: u32, what| limit(key, value.into(), what);
     let bytes = |key, value, what| Limit {
         is_bytes: true,
         ..limit(key, value, what)
     };
-    let shared = |key, value: u32, what, quota| Limit {
-        quota: Some(quota),
-        ..limit(key, value.into(), what)
-    };
     [
-        shared("max_qp", a.max_qp, "queue pairs", a.quota_qp),
-        shared("max_cq", a.max_cq, "completion queues", a.quota_cq),
-        count("max_eq", a.max_eq, "event queues"),
-        shared("max_mr", a.max_mr, "memory regions", a.quota_mr),
-        shared("max_pd", a.max_pd, "protection domains", a.quota_pd),
+        count("max_qp", a.max_qp, "queue pairs"),
+        count("max_cq", a.max_cq, "completion queues"),
+        count("max_mr", a.max_mr, "memory regions"),
+        count("max_pd", a.max_pd, "protection domains"),
         count(
             "max_sq_blocks",
             a.max_sq_blocks,

@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{bail, Context as _};
@@ -20,7 +19,7 @@ use crate::report;
 /// The control file.
 const FILE: &str = "loopback";
 
-pub(crate) fn run(device: Option<&Path>, args: &Loopback) -> anyhow::Result<()> {
+pub(crate) fn run(device: Option<&str>, args: &Loopback) -> anyhow::Result<()> {
     let file = debugfs::folder(device, FILE)?.join(FILE);
     let plan = format!(
         "op={} qps={} depth={} size={} count={} group={}\n",

@@ -5,7 +5,6 @@
 //! |---|---|
 //! | [`args`] | the command line, and its help |
 //! | [`session`] | an open device, connected queue pairs, completions by polling or by events |
-//! | [`gone`] | the end of the process when the device is removed |
 //! | [`report`] | results, for people and as JSON |
 //! | [`debugfs`] | the driver's files in debugfs |
 //! | [`info`], [`copy`], [`ping`], [`bench`], [`loopback`], [`top`], [`trace`] | the commands |
@@ -17,7 +16,6 @@ mod bench;
 mod copy;
 mod debugfs;
 mod endpoint;
-mod gone;
 mod info;
 mod loopback;
 mod ping;
@@ -68,7 +66,13 @@ fn code(error: &anyhow::Error) -> u8 {
         return INTERRUPTED;
     }
     match error.downcast_ref() {
-        Some(qpair::Error::NoDevice | qpair::Error::Open { .. }) => NO_DEVICE,
+        Some(
+            qpair::Error::NoDevice
+            | qpair::Error::NoUverbs
+            | qpair::Error::Unknown { .. }
+            | qpair::Error::OtherDriver { .. }
+            | qpair::Error::Open { .. },
+        ) => NO_DEVICE,
         _ => FAILED,
     }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `qpair ping`: round trips between two queue pairs.
 
-use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{ensure, Context as _};
@@ -21,7 +20,7 @@ const SENDS: u32 = 16;
 /// Permilles of the round-trip times that the report has.
 const PARTS: [u64; 12] = [0, 10, 50, 100, 250, 500, 750, 900, 950, 990, 999, 1000];
 
-pub(crate) fn run(device: Option<&Path>, args: &Ping) -> anyhow::Result<()> {
+pub(crate) fn run(device: Option<&str>, args: &Ping) -> anyhow::Result<()> {
     let context = session::open(device)?;
     let largest = context.attributes().max_message;
     ensure!(

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Shared by the commands: an open device, one completion queue, connected queue pairs.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,13 +31,17 @@ impl std::fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// Opens the given device, or the first.
-pub(crate) fn open(device: Option<&Path>) -> anyhow::Result<Context> {
-    let device = match device {
-        Some(path) => Device::at(path),
-        None => Device::first()?,
-    };
-    Ok(device.open()?)
+/// The given device, or the first.
+pub(crate) fn device(name: Option<&str>) -> Result<Device, qpair::Error> {
+    match name {
+        Some(name) => Device::at(name),
+        None => Device::first(),
+    }
+}
+
+/// Opens it.
+pub(crate) fn open(device: Option<&str>) -> anyhow::Result<Context> {
+    Ok(self::device(device)?.open()?)
 }
 
 /// Set by SIGINT or SIGTERM. The second signal ends the process at once.
@@ -57,7 +60,6 @@ impl Signals {
             .and_then(|_| signal_hook::flag::register(signal, came.clone()))
             .context("cannot catch signals")?;
         }
-        crate::gone::catch()?;
         Ok(Self(came))
     }
 

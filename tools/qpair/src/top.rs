@@ -31,7 +31,7 @@ use terminal::Terminal;
 /// The interval in which only keys are read.
 const KEYS: Duration = Duration::from_millis(100);
 
-pub(crate) fn run(device: Option<&Path>, args: &Top) -> anyhow::Result<()> {
+pub(crate) fn run(device: Option<&str>, args: &Top) -> anyhow::Result<()> {
     let folder = debugfs::folder(device, "live")?;
     let signals = Signals::catch()?;
     let interval = Duration::from_secs_f64(args.interval);

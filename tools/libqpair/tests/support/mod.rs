@@ -19,15 +19,18 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use host::Memory;
-use qpair::kernel::{Call, Kernel};
+use qpair::kernel::{
+    AsyncEvent, Attributes, Change, CounterValues, Kernel, Keys, NewCq, NewMr, NewQp, Object,
+    QpAttributes, QpState, ResetAt, Retries,
+};
 use qpair::memory::Ring;
 use qpair::{Context, Pages};
 use qpair_abi::command::{
-    self, access, cq_flags, kind, verb, BufferList, Command, CqContext, MrContext, QpContext,
+    self, access, cq_flags, kind, qp_mask, qp_state, verb, BufferList, Command, CqContext,
+    MrContext, QpContext,
 };
 use qpair_abi::entry::{Cqe, Eqe};
 use qpair_abi::status::{AdminError, Event, Status};
-use qpair_abi::uapi::*;
 use qpair_abi::{doorbell, regs, Number};
 use qpair_model::{Config, Function, Run};
 use qpair_queue::consumer::{CqConsumer, EqConsumer};
@@ -52,7 +55,7 @@ pub(crate) struct Machine {
     eventfds: HashMap<u32, OwnedFd>,
     /// What an object has pinned.
     pins: HashMap<(u8, u32), Vec<(u64, u64)>>,
-    events: VecDeque<qpair_async_event>,
+    events: VecDeque<AsyncEvent>,
     /// Whether doorbells make the device work at once.
     pub(crate) eager: bool,
     pub(crate) completion_events: u64,
@@ -197,7 +200,7 @@ impl Machine {
     }
 
     fn event(&mut self, eqe: &Eqe) {
-        let kind = match Event::from_code(eqe.kind).expect("a known event") {
+        let event = match Event::from_code(eqe.kind).expect("a known event") {
             Event::Completion => {
                 self.completion_events += 1;
                 if let Some(fd) = self.eventfds.get(&eqe.number.raw()) {
@@ -205,18 +208,14 @@ impl Machine {
                 }
                 return;
             }
-            Event::CqOverrun => QPAIR_EVENT_CQ_OVERRUN,
-            Event::QpFatal => QPAIR_EVENT_QP_FATAL,
-            Event::DoorbellViolation => QPAIR_EVENT_DOORBELL_VIOLATION,
-            Event::DeviceFatal => QPAIR_EVENT_DEVICE_FATAL,
+            Event::CqOverrun => AsyncEvent::CqOverrun(eqe.number),
+            Event::QpFatal => AsyncEvent::QpFatal(eqe.number),
+            // A process learns of it by the counter only.
+            Event::DoorbellViolation => return,
+            Event::DeviceFatal => AsyncEvent::DeviceFatal,
             other => panic!("{other}"),
         };
-        self.events.push_back(qpair_async_event {
-            kind,
-            handle: eqe.number.raw(),
-            code: eqe.code.into(),
-            count: eqe.count,
-        });
+        self.events.push_back(event);
     }
 
     /// Does an admin command.
@@ -290,149 +289,43 @@ impl Machine {
         }
     }
 
-    fn destroy(&mut self, what: u8, end: &mut qpair_destroy) -> Result<(), Errno> {
-        let cqe = self.command(
+    fn destroy(&mut self, what: u8, number: u32) -> Result<(), Errno> {
+        self.command(
             Command {
                 opcode: command::opcode(what, verb::DESTROY),
-                number: Number::from_raw(end.handle),
+                number: Number::from_raw(number),
                 ..Default::default()
             },
             &[],
         )?;
         // No DMA comes any more: from here on it would be refused, and a mapping would be a use
         // after free.
-        for (addr, bytes) in self.pins.remove(&(what, end.handle)).expect("it was made") {
+        for (addr, bytes) in self.pins.remove(&(what, number)).expect("it was made") {
             self.function.host_mut().unpin(addr, bytes);
         }
         if what == kind::CQ {
-            self.eventfds.remove(&end.handle);
-        }
-        if what == kind::QP {
-            end.send_cq_index = cqe.bytes;
-            end.recv_cq_index = cqe.imm;
+            self.eventfds.remove(&number);
         }
         Ok(())
     }
+}
 
-    fn call(&mut self, call: Call<'_>) -> Result<(), Errno> {
-        match call {
-            Call::QueryDevice(device) => self.query_device(device),
-            Call::QueryCounters(query) => {
-                let counters = self.function.counters();
-                let count = counters.len().min(query.count as usize);
-                // SAFETY: The caller says that there is room for so many.
-                let into =
-                    unsafe { std::slice::from_raw_parts_mut(query.counters as *mut u64, count) };
-                into.copy_from_slice(&counters[..count]);
-                query.count = counters.len() as u32;
-                Ok(())
-            }
-            Call::AllocPd(alloc) => {
-                alloc.handle = self.create(kind::PD, &[], &[])?;
-                Ok(())
-            }
-            Call::DeallocPd(end) => self.destroy(kind::PD, end),
-            Call::CreateCq(create) => {
-                let context = CqContext {
-                    page: PAGE,
-                    log_depth: create.depth.ilog2() as u8,
-                    flags: cq_flags::USER,
-                    buffer: block(create.buffer, create.buffer_bytes),
-                    ..Default::default()
-                };
-                let pins = [(create.buffer, create.buffer_bytes)];
-                create.handle = self.create(kind::CQ, &context.encode(), &pins)?;
-                if create.eventfd != QPAIR_NO_EVENTFD {
-                    // SAFETY: It is open as long as the library's call takes.
-                    let fd = unsafe { BorrowedFd::borrow_raw(create.eventfd) };
-                    self.eventfds
-                        .insert(create.handle, fd.try_clone_to_owned().unwrap());
-                }
-                Ok(())
-            }
-            Call::DestroyCq(end) => self.destroy(kind::CQ, end),
-            Call::CreateQp(create) => {
-                let context = QpContext {
-                    pd: Number::from_raw(create.pd),
-                    page: PAGE,
-                    send_cq: Number::from_raw(create.send_cq),
-                    recv_cq: Number::from_raw(create.recv_cq),
-                    log_sq: create.sq_blocks.ilog2() as u8,
-                    log_rq: create.rq_depth.ilog2() as u8,
-                    rq_stride: create.rq_stride as u8,
-                    sq: block(create.sq_buffer, create.sq_buffer_bytes),
-                    rq: block(create.rq_buffer, create.rq_buffer_bytes),
-                    ..Default::default()
-                };
-                let pins = [
-                    (create.sq_buffer, create.sq_buffer_bytes),
-                    (create.rq_buffer, create.rq_buffer_bytes),
-                ];
-                create.handle = self.create(kind::QP, &context.encode(), &pins)?;
-                Ok(())
-            }
-            Call::ModifyQp(modify) => {
-                let context = QpContext {
-                    state: modify.state as u8,
-                    peer: Number::from_raw(modify.peer),
-                    access: modify.access as u8,
-                    retry: modify.retry as u8,
-                    rnr_retry: modify.rnr_retry as u8,
-                    ..Default::default()
-                };
-                let command = Command {
-                    opcode: command::opcode(kind::QP, verb::MODIFY),
-                    number: Number::from_raw(modify.handle),
-                    mask: modify.mask,
-                    ..Default::default()
-                };
-                let cqe = self.command(command, &context.encode())?;
-                modify.send_cq_index = cqe.bytes;
-                modify.recv_cq_index = cqe.imm;
-                Ok(())
-            }
-            Call::QueryQp(query) => {
-                let command = Command {
-                    opcode: command::opcode(kind::QP, verb::QUERY),
-                    number: Number::from_raw(query.handle),
-                    ..Default::default()
-                };
-                self.command(command, &[0; QpContext::WORDS])?;
-                let context = QpContext::decode(&self.context.load_all(0));
-                query.state = context.state.into();
-                query.peer = context.peer.raw();
-                query.sq_producer = context.sq_producer;
-                query.sq_consumer = context.sq_consumer;
-                query.rq_producer = context.rq_producer;
-                query.rq_consumer = context.rq_consumer;
-                Ok(())
-            }
-            Call::DestroyQp(end) => self.destroy(kind::QP, end),
-            Call::RegMr(reg) => {
-                let context = MrContext {
-                    pd: Number::from_raw(reg.pd),
-                    access: reg.access as u8 & access::ALL,
-                    addr: reg.addr,
-                    buffer: block(reg.addr, reg.bytes),
-                };
-                let pins = [(reg.addr, reg.bytes)];
-                reg.handle = self.create(kind::MR, &context.encode(), &pins)?;
-                (reg.lkey, reg.rkey) = (reg.handle, reg.handle);
-                Ok(())
-            }
-            Call::DeregMr(end) => self.destroy(kind::MR, end),
-            Call::QueryCq(_) | Call::QueryMr(_) => Err(Errno::NOTTY),
-        }
+/// A handle of this kernel is the device's number.
+fn object(number: u32) -> Object {
+    Object {
+        handle: number,
+        number: Number::from_raw(number),
     }
+}
 
-    fn query_device(&mut self, device: &mut qpair_query_device) -> Result<(), Errno> {
-        let config = self.function.config();
-        *device = qpair_query_device {
-            uapi_version: QPAIR_UAPI_VERSION,
-            device_version: regs::MAJOR << 16 | regs::MINOR,
+impl Kernel for Fake {
+    fn query(&self) -> Result<Attributes, Errno> {
+        let machine = self.machine();
+        let config = machine.function.config();
+        Ok(Attributes {
+            model: regs::MAJOR << 16 | regs::MINOR,
             max_qp: config.qps,
             max_cq: config.cqs,
-            max_eq: config.eqs,
             max_mr: config.mrs,
             max_pd: config.pds,
             max_sq_blocks: 1 << config.log_sq,
@@ -444,17 +337,150 @@ impl Machine {
             max_message: config.message_bytes,
             max_mr_bytes: 1 << config.log_region,
             vectors: 1,
-            link_up: 1,
+            link_up: true,
             doorbell_page: PAGE.into(),
+            epoch: 0,
+        })
+    }
+
+    fn counters(&self) -> Result<CounterValues, Errno> {
+        let machine = self.machine();
+        Ok(CounterValues::try_from(&machine.function.counters()[..]).expect("all of them"))
+    }
+
+    fn alloc_pd(&self) -> Result<u32, Errno> {
+        self.machine().create(kind::PD, &[], &[])
+    }
+
+    fn dealloc_pd(&self, pd: u32) -> Result<(), Errno> {
+        self.machine().destroy(kind::PD, pd)
+    }
+
+    fn create_cq(&self, cq: &NewCq<'_>) -> Result<(Object, u32), Errno> {
+        let mut machine = self.machine();
+        let context = CqContext {
+            page: PAGE,
+            log_depth: cq.depth.ilog2() as u8,
+            flags: cq_flags::USER,
+            buffer: block(cq.buffer, cq.buffer_bytes),
             ..Default::default()
         };
-        Ok(())
+        let pins = [(cq.buffer, cq.buffer_bytes)];
+        let number = machine.create(kind::CQ, &context.encode(), &pins)?;
+        if let Some(fd) = cq.eventfd {
+            let fd = fd.try_clone_to_owned().unwrap();
+            machine.eventfds.insert(number, fd);
+        }
+        Ok((object(number), cq.depth))
     }
-}
 
-impl Kernel for Fake {
-    fn call(&self, call: Call<'_>) -> Result<(), Errno> {
-        self.machine().call(call)
+    fn destroy_cq(&self, cq: Object) -> Result<(), Errno> {
+        self.machine().destroy(kind::CQ, cq.handle)
+    }
+
+    fn create_qp(&self, qp: &NewQp) -> Result<Object, Errno> {
+        let context = QpContext {
+            pd: Number::from_raw(qp.pd),
+            page: PAGE,
+            send_cq: qp.send_cq.number,
+            recv_cq: qp.recv_cq.number,
+            log_sq: qp.sq_blocks.ilog2() as u8,
+            log_rq: qp.rq_depth.ilog2() as u8,
+            rq_stride: qp.rq_stride,
+            sq: block(qp.sq_buffer, qp.sq_buffer_bytes),
+            rq: block(qp.rq_buffer, qp.rq_buffer_bytes),
+            ..Default::default()
+        };
+        let pins = [
+            (qp.sq_buffer, qp.sq_buffer_bytes),
+            (qp.rq_buffer, qp.rq_buffer_bytes),
+        ];
+        let number = self.machine().create(kind::QP, &context.encode(), &pins)?;
+        Ok(object(number))
+    }
+
+    fn modify_qp(&self, qp: Object, change: Change) -> Result<ResetAt, Errno> {
+        let mut context = QpContext::default();
+        let (state, mask) = match change {
+            Change::Reset => (qp_state::RESET, 0),
+            Change::Init { access } => {
+                context.access = access as u8;
+                (qp_state::INIT, qp_mask::ACCESS)
+            }
+            Change::Rtr { peer } => {
+                context.peer = peer;
+                (qp_state::RTR, qp_mask::PEER)
+            }
+            Change::Rts(retries) => {
+                (context.retry, context.rnr_retry) = (retries.answer, retries.receive);
+                (qp_state::RTS, qp_mask::RETRY)
+            }
+            Change::Error => (qp_state::ERROR, 0),
+        };
+        context.state = state;
+        let command = Command {
+            opcode: command::opcode(kind::QP, verb::MODIFY),
+            number: qp.number,
+            mask: qp_mask::STATE | mask,
+            ..Default::default()
+        };
+        let cqe = self.machine().command(command, &context.encode())?;
+        Ok(ResetAt {
+            send_cq: cqe.bytes,
+            recv_cq: cqe.imm,
+        })
+    }
+
+    fn query_qp(&self, qp: Object) -> Result<QpAttributes, Errno> {
+        let mut machine = self.machine();
+        let command = Command {
+            opcode: command::opcode(kind::QP, verb::QUERY),
+            number: qp.number,
+            ..Default::default()
+        };
+        machine.command(command, &[0; QpContext::WORDS])?;
+        let context = QpContext::decode(&machine.context.load_all(0));
+        Ok(QpAttributes {
+            state: match context.state {
+                qp_state::RESET => QpState::Reset,
+                qp_state::INIT => QpState::Init,
+                qp_state::RTR => QpState::Rtr,
+                qp_state::RTS => QpState::Rts,
+                qp_state::SQD => QpState::Sqd,
+                qp_state::ERROR => QpState::Error,
+                other => panic!("state {other}"),
+            },
+            peer: context.peer,
+            access: context.access.into(),
+            retries: Retries {
+                answer: context.retry,
+                receive: context.rnr_retry,
+            },
+        })
+    }
+
+    fn destroy_qp(&self, qp: Object) -> Result<(), Errno> {
+        self.machine().destroy(kind::QP, qp.handle)
+    }
+
+    fn reg_mr(&self, mr: &NewMr) -> Result<Keys, Errno> {
+        let context = MrContext {
+            pd: Number::from_raw(mr.pd),
+            access: mr.access as u8 & access::ALL,
+            addr: mr.addr,
+            buffer: block(mr.addr, mr.bytes),
+        };
+        let pins = [(mr.addr, mr.bytes)];
+        let handle = self.machine().create(kind::MR, &context.encode(), &pins)?;
+        Ok(Keys {
+            handle,
+            lkey: handle,
+            rkey: handle,
+        })
+    }
+
+    fn dereg_mr(&self, mr: u32) -> Result<(), Errno> {
+        self.machine().destroy(kind::MR, mr)
     }
 
     fn doorbell(&self, offset: u64, value: u64) {
@@ -467,13 +493,8 @@ impl Kernel for Fake {
         }
     }
 
-    fn events(&self, into: &mut [qpair_async_event]) -> Result<usize, Errno> {
-        let mut machine = self.machine();
-        let count = into.len().min(machine.events.len());
-        for (into, event) in into.iter_mut().zip(machine.events.drain(..count)) {
-            *into = event;
-        }
-        Ok(count)
+    fn event(&self) -> Result<Option<AsyncEvent>, Errno> {
+        Ok(self.machine().events.pop_front())
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

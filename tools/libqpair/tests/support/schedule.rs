@@ -41,11 +41,13 @@ struct Sent {
 /// The queues that nothing is posted to are on a CQ of their own.
 fn lane(pd: &Pd, cq: &Cq, idle: &Cq, depth: u32) -> Lane {
     let (sq, rq) = (depth, depth);
-    let near = QpOptions::new(cq, idle).sq_blocks(sq).rq_depth(1);
+    // For ever: the peer's receive comes when the schedule wants it.
+    let near = QpOptions::new(cq, idle)
+        .sq_blocks(sq)
+        .rq_depth(1)
+        .retries(7, 7);
     let far = QpOptions::new(idle, cq).sq_blocks(1).rq_depth(rq);
     let (near, far) = connect(pd, &near, &far);
-    // For ever: the peer's receive comes when the schedule wants it.
-    near.set_retry(7, 7).unwrap();
     Lane {
         near,
         far,

@@ -2,9 +2,8 @@
 
 //! Memory of a process as a buffer list.
 //!
-//! The pages are pinned and mapped by [`umem`](crate::sys::umem), the list is planned by
-//! [`buflist`](crate::queue), and here the tables that the list needs are allocated, in coherent
-//! memory, and filled.
+//! [`umem`](crate::sys::umem) pins and maps the pages, [`buflist`](crate::queue::buflist) plans the
+//! list. This file allocates the tables of the list, in coherent memory, and fills them.
 
 use crate::{
     abi::command::BufferList,
@@ -32,29 +31,27 @@ use crate::{
 };
 use kernel::prelude::*;
 
-/// The longest root of page addresses: larger lists get leaf tables. One page, which the kernel
-/// always has; a root of leaves beyond that is rare and large.
+/// The longest root of page addresses; longer lists get leaf tables. It is one page.
 const FLAT: u64 = LEAF_ENTRIES;
 
-/// Pinned, mapped and described to the device.
+/// Memory that is pinned and mapped, with its list.
 ///
 /// The device must no longer use it when it is dropped.
 pub(crate) struct Buffer {
     root: Option<Coherent>,
-    // As long as the region is large: tens of thousands for the largest.
     leaves: KVVec<Coherent>,
     mapped: Mapped,
     list: BufferList,
 }
 
 impl Buffer {
-    /// Maps `pinned` and writes its tables. Sleeps, but for nobody's good will.
+    /// Maps `pinned` and writes its tables. Sleeps, but not for a process.
     ///
     /// # Errors
     ///
     /// - `ENOMEM`: no memory for the tables, or for the mapping.
     /// - `EINTR`: the caller was killed.
-    /// - `EINVAL`: the memory lies so that the device has no page size for it.
+    /// - `EINVAL`: no page size of the device fits the memory.
     pub(crate) fn new(pass: &Pass<'_>, pinned: Pinned, limits: &Limits) -> Result<Self> {
         let mapped = pinned.map(pass)?;
         let limits = PageLimits {
@@ -100,7 +97,7 @@ impl Buffer {
         self.leaves.reserve(leaves, GFP_KERNEL_ACCOUNT)?;
         let mut pages = plan.entries(segments(&self.mapped));
         for index in 0..leaves {
-            // Somebody who is killed meanwhile is not to keep others out for long.
+            // A shutdown waits for the pass.
             if fatal_signal_pending() {
                 return Err(EINTR);
             }
@@ -115,7 +112,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// What the device is told.
+    /// The list, for the device.
     pub(crate) fn list(&self) -> BufferList {
         self.list
     }
@@ -125,14 +122,13 @@ impl Buffer {
         self.mapped.pinned().pages()
     }
 
-    /// Takes everything from the device, which must be quiet: nothing of this is left that needs
-    /// the device to be bound.
+    /// Takes all memory from the device, which must be quiet. The pages stay pinned.
     pub(crate) fn unmap_now(&mut self) {
         self.free_tables();
         self.mapped.unmap_now();
     }
 
-    /// Frees what points before what it points to.
+    /// Frees the root before its leaves.
     fn free_tables(&mut self) {
         self.root = None;
         while self.leaves.pop().is_some() {
@@ -148,8 +144,8 @@ impl Drop for Buffer {
     }
 }
 
-/// The pieces of what was asked for: the mapping is of whole pages, the buffer may begin and end
-/// within one.
+/// The pieces of the buffer. The mapping is of whole pages; the buffer may begin and end within
+/// one.
 fn segments(mapped: &Mapped) -> impl Iterator<Item = Segment> + '_ {
     let mut skip = mapped.pinned().offset() as u64;
     let mut left = mapped.pinned().bytes();

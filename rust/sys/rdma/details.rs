@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The driver's details of objects, for `rdma resource`.
+
+use super::bindings;
+use core::marker::PhantomData;
+use kernel::{
+    bindings::{
+        nlattr,
+        sk_buff, //
+    },
+    error::to_result,
+    prelude::*,
+    str::CStr, //
+};
+
+#[allow(improper_ctypes)]
+unsafe extern "C" {
+    fn qpair_details_begin(message: *mut sk_buff) -> *mut nlattr;
+    fn qpair_details_end(message: *mut sk_buff, begin: *mut nlattr, whole: bool);
+}
+
+/// The driver's details of an object, in a netlink message.
+///
+/// # Invariants
+///
+/// `message` is valid for `'a`.
+pub struct Details<'a> {
+    message: *mut sk_buff,
+    _message: PhantomData<&'a mut sk_buff>,
+}
+
+impl Details<'_> {
+    /// Adds a table of details to a message, written by `f`.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE`: the message is full. Those of `f`; the table is then removed.
+    ///
+    /// # Safety
+    ///
+    /// `message` is valid.
+    pub(super) unsafe fn write(
+        message: *mut sk_buff,
+        f: impl FnOnce(&mut Details<'_>) -> Result,
+    ) -> Result {
+        // SAFETY: By the caller's promise.
+        let begin = unsafe { qpair_details_begin(message) };
+        if begin.is_null() {
+            return Err(EMSGSIZE);
+        }
+        let written = f(&mut Details {
+            message,
+            _message: PhantomData,
+        });
+        // SAFETY: The table that was begun above.
+        unsafe { qpair_details_end(message, begin, written.is_ok()) };
+        written
+    }
+
+    /// Adds a number.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE`: the message is full.
+    pub fn number(&mut self, name: &CStr, value: u32) -> Result {
+        // SAFETY: Valid, by the type invariant; the core copies the name.
+        to_result(unsafe {
+            bindings::rdma_nl_put_driver_u32(self.message, name.as_char_ptr(), value)
+        })
+    }
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The life of a device of the core: registered, unregistered in the background.
+
+use super::{
+    bindings,
+    mmap::Mappings,
+    object::Object,
+    ops::Ops,
+    Config,
+    Driver, //
+};
+use crate::sys::{
+    self,
+    completion::Completion, //
+};
+use core::{
+    mem,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
+};
+use kernel::{
+    bindings::{
+        alloc_workqueue_noprof,
+        destroy_workqueue,
+        init_work_with_key,
+        queue_work_on,
+        work_struct,
+        workqueue_struct, //
+    },
+    container_of,
+    device::Bound,
+    error::to_result,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full, //
+        },
+        Arc, //
+    },
+    time::Msecs,
+    types::Opaque, //
+};
+
+/// How long a drop waits for the calls of processes. A page fault of a process may last for ever.
+const PATIENCE: Msecs = 1000;
+
+/// The only port.
+pub(super) const PORT: u32 = 1;
+
+/// The driver's part of a device.
+pub(super) struct Part<T: Driver> {
+    pub(super) data: T::Data,
+    pub(super) mappings: Arc<Mappings>,
+    /// The names of the counters.
+    pub(super) counters: KVec<bindings::rdma_stat_desc>,
+}
+
+// SAFETY: The names are constants.
+unsafe impl<T: Driver> Send for Part<T> {}
+
+// SAFETY: As above; the rest is `Sync`.
+unsafe impl<T: Driver> Sync for Part<T> {}
+
+pub(super) type Device<T> = Object<bindings::ib_device, Part<T>>;
+
+static QUEUE: Atomic<*mut workqueue_struct> = Atomic::new(ptr::null_mut());
+
+/// Where devices are unregistered; owned by the module, and dropped after its driver. Without it no
+/// device can be registered.
+pub struct Unregistrar(NonNull<workqueue_struct>);
+
+// SAFETY: A workqueue has no ties to a thread.
+unsafe impl Send for Unregistrar {}
+
+// SAFETY: It has locks of its own.
+unsafe impl Sync for Unregistrar {}
+
+impl Unregistrar {
+    /// Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EBUSY` the second time.
+    pub fn new() -> Result<Self> {
+        let flags = kernel::bindings::wq_flags_WQ_UNBOUND;
+        // SAFETY: A name without format directives.
+        let queue = unsafe { alloc_workqueue_noprof(c"qpair_rdma".as_char_ptr(), flags, 0) };
+        // The drop destroys it if it is the second.
+        let this = Self(NonNull::new(queue).ok_or(ENOMEM)?);
+        QUEUE
+            .cmpxchg(ptr::null_mut(), queue, Full)
+            .map_err(|_| EBUSY)?;
+        Ok(this)
+    }
+}
+
+impl Drop for Unregistrar {
+    /// Waits until all devices are unregistered. Sleeps.
+    fn drop(&mut self) {
+        let _: Result<_, _> = QUEUE.cmpxchg(self.0.as_ptr(), ptr::null_mut(), Full);
+        // SAFETY: Made in `new`. No device is registered, so nothing is queued any more.
+        unsafe { destroy_workqueue(self.0.as_ptr()) };
+    }
+}
+
+/// A device that is registered, or being unregistered.
+///
+/// # Invariants
+///
+/// `dev` is the first field of a registered `Device<T>`, until `work` unregisters it. `work` is
+/// initialised to run `run`.
+#[pin_data]
+struct Registered<T: Driver> {
+    #[pin]
+    work: Opaque<work_struct>,
+    dev: NonNull<bindings::ib_device>,
+    done: Arc<Completion>,
+    mappings: Arc<Mappings>,
+    _data: core::marker::PhantomData<T::Data>,
+}
+
+/// A registered RDMA device.
+pub struct Registration<T: Driver>(Option<Pin<KBox<Registered<T>>>>);
+
+// SAFETY: Any task may unregister the device, and its data may be dropped by any.
+unsafe impl<T: Driver> Send for Registration<T> where T::Data: Send {}
+
+// SAFETY: Nothing is accessed through a reference.
+unsafe impl<T: Driver> Sync for Registration<T> {}
+
+impl<T: Driver> Registration<T> {
+    /// Registers a device on `parent`, which does its DMA. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; those of `ib_register_device()`.
+    pub fn new(
+        parent: &kernel::device::Device<Bound>,
+        config: Config,
+        data: T::Data,
+    ) -> Result<Self> {
+        if QUEUE.load(Acquire).is_null() {
+            return Err(ENODEV);
+        }
+        let ops = Ops::<T>::table()?;
+        let mappings = Mappings::new()?;
+        let mut counters = KVec::with_capacity(T::COUNTERS.len(), GFP_KERNEL)?;
+        for name in T::COUNTERS {
+            let named = bindings::rdma_stat_desc {
+                name: name.as_char_ptr(),
+                ..Default::default()
+            };
+            counters.push(named, GFP_KERNEL)?;
+        }
+        let done = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
+        let part = Part {
+            data,
+            mappings: mappings.clone(),
+            counters,
+        };
+        // SAFETY: The size is that of a structure that begins with an `ib_device`.
+        let raw = unsafe {
+            bindings::_ib_alloc_device(
+                mem::size_of::<Device<T>>(),
+                &raw mut kernel::bindings::init_net,
+            )
+        };
+        let dev = NonNull::new(raw).ok_or(ENOMEM)?;
+        // SAFETY: Just allocated, and not registered. The core copies the table.
+        unsafe {
+            Device::<T>::put(raw, part);
+            (*raw).__bindgen_anon_1.dev.as_mut().parent = sys::raw_device(parent);
+            // CAST: A small constant.
+            (*raw).node_type = bindings::RDMA_NODE_IB_CA as u8;
+            (*raw).phys_port_cnt = PORT;
+            (*raw).num_comp_vectors = config.vectors as c_int;
+            (*raw).node_guid = config.guid.to_be();
+            bindings::ib_set_device_ops(raw, &*ops);
+        }
+        let work = Opaque::ffi_init(|slot| {
+            // SAFETY: The slot can be written and is pinned.
+            unsafe {
+                init_work_with_key(
+                    slot,
+                    Some(Self::run),
+                    false,
+                    c"Registered::work".as_char_ptr(),
+                    kernel::static_lock_class!().as_ptr(),
+                )
+            }
+        });
+        // INVARIANT: Registered below, or forgotten.
+        let registered = KBox::pin_init(
+            pin_init!(Registered {
+                work <- work,
+                dev,
+                done,
+                mappings,
+                _data: core::marker::PhantomData,
+            }),
+            GFP_KERNEL,
+        );
+        let result = registered.and_then(|registered| {
+            // SAFETY: Initialised above. The core copies the name.
+            to_result(unsafe {
+                bindings::ib_register_device(raw, T::NAME.as_char_ptr(), sys::raw_device(parent))
+            })?;
+            Ok(Self(Some(registered)))
+        });
+        if result.is_err() {
+            // SAFETY: Not registered, so no operation runs.
+            unsafe { Self::dealloc(dev) };
+        }
+        result
+    }
+
+    /// # Safety
+    ///
+    /// `dev` is the first field of a `Device<T>`, and no operation on it runs, nor will one.
+    unsafe fn dealloc(dev: NonNull<bindings::ib_device>) {
+        // SAFETY: By the caller's promise.
+        unsafe {
+            let part = Device::<T>::take(dev.as_ptr());
+            bindings::ib_dealloc_device(dev.as_ptr());
+            drop(part);
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the workqueue, for a device that [`Self::drop`] has queued.
+    unsafe extern "C" fn run(work: *mut work_struct) {
+        // SAFETY: `drop` has given it away.
+        let this = unsafe {
+            let this = container_of!(Opaque::cast_from(work), Registered<T>, work);
+            Pin::new_unchecked(KBox::from_raw(this.cast_mut()))
+        };
+        // SAFETY: Registered, by the type invariant; then no longer.
+        unsafe {
+            bindings::ib_unregister_device(this.dev.as_ptr());
+            Self::dealloc(this.dev);
+        }
+        this.done.complete();
+    }
+}
+
+impl<T: Driver> Drop for Registration<T> {
+    /// Takes doorbell pages away at once. Destroys all objects of all processes, and waits for
+    /// that, but not long for a process: a call that lasts keeps the objects of all. Sleeps.
+    fn drop(&mut self) {
+        let Some(registered) = self.0.take() else {
+            return;
+        };
+        registered.mappings.zap();
+        let done = registered.done.clone();
+        // SAFETY: Not moved: `run` makes a pinned box of it again.
+        let raw = KBox::into_raw(unsafe { Pin::into_inner_unchecked(registered) });
+        // SAFETY: Initialised, queued once, and freed by `run`. The queue is there for as long as
+        // a device is registered.
+        unsafe {
+            queue_work_on(
+                kernel::bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int,
+                QUEUE.load(Acquire),
+                (*raw).work.get(),
+            )
+        };
+        let _in_time = done.wait_timeout(PATIENCE);
+    }
+}

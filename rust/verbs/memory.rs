@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The memory of a process's objects, which the device may access.
+//!
+//! It is here and not in the objects, so that a shutdown can take it from the device without the
+//! core's help.
+
+use super::buffer::Buffer;
+use crate::{
+    abi::Number,
+    control::client::Shown,
+    sys::current::cond_resched, //
+};
+use kernel::{
+    fmt,
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
+};
+
+/// An object with memory.
+pub(super) enum Object {
+    Cq {
+        number: Number,
+        vector: u32,
+        ring: Buffer,
+    },
+    Qp {
+        number: Number,
+        pd: Number,
+        cqs: (Number, Number),
+        sq: Buffer,
+        rq: Buffer,
+    },
+    Mr {
+        number: Number,
+        pd: Number,
+        memory: Buffer,
+    },
+}
+
+impl Object {
+    fn buffers(&self) -> (&Buffer, Option<&Buffer>) {
+        match self {
+            Self::Cq { ring, .. } => (ring, None),
+            Self::Qp { sq, rq, .. } => (sq, Some(rq)),
+            Self::Mr { memory, .. } => (memory, None),
+        }
+    }
+
+    fn unmap(&mut self) {
+        match self {
+            Self::Cq { ring, .. } => ring.unmap_now(),
+            Self::Qp { sq, rq, .. } => {
+                sq.unmap_now();
+                rq.unmap_now();
+            }
+            Self::Mr { memory, .. } => memory.unmap_now(),
+        }
+    }
+}
+
+/// Where an object is: never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place(u64);
+
+/// Room for an object, allocated before the device creates it.
+pub(super) struct Room(RBTreeNodeReservation<Place, Object>);
+
+impl Room {
+    /// Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?))
+    }
+}
+
+/// The objects of a process that have memory.
+pub(super) struct Objects {
+    tree: RBTree<Place, Object>,
+    next: u64,
+    /// The device is quiet and has none of the memory any more.
+    pub(super) unmapped: bool,
+}
+
+impl Objects {
+    pub(super) fn new() -> Self {
+        Self {
+            tree: RBTree::new(),
+            next: 0,
+            unmapped: false,
+        }
+    }
+
+    /// Cannot fail: the device has the object already.
+    pub(super) fn insert(&mut self, room: Room, object: Object) -> Place {
+        let place = Place(self.next);
+        self.next += 1;
+        self.tree.insert(room.0.into_node(place, object));
+        place
+    }
+
+    pub(super) fn remove(&mut self, place: Place) -> Option<Object> {
+        self.tree.remove(&place)
+    }
+
+    /// The device is quiet: takes all memory from it.
+    pub(super) fn unmap(&mut self) {
+        for object in self.tree.values_mut() {
+            object.unmap();
+            cond_resched();
+        }
+        self.unmapped = true;
+    }
+
+    /// Pages that are pinned.
+    pub(super) fn pages(&self) -> usize {
+        let each = self.tree.values().map(|object| {
+            let (first, second) = object.buffers();
+            first.pages() + second.map_or(0, Buffer::pages)
+        });
+        each.sum()
+    }
+
+    /// Shows the objects of a kind, one a line.
+    pub(super) fn describe(
+        &self,
+        what: Shown,
+        page: u16,
+        f: &mut fmt::Formatter<'_>,
+    ) -> fmt::Result {
+        for object in self.tree.values() {
+            match (what, object) {
+                (
+                    Shown::Cqs,
+                    Object::Cq {
+                        number,
+                        vector,
+                        ring,
+                    },
+                ) => {
+                    let list = ring.list();
+                    writeln!(
+                        f,
+                        "{number} page {page} vector {vector} bytes {} levels {} page-shift {}",
+                        list.bytes, list.levels, list.page_shift
+                    )?;
+                }
+                (
+                    Shown::Qps,
+                    Object::Qp {
+                        number,
+                        pd,
+                        cqs: (send, recv),
+                        sq,
+                        rq,
+                    },
+                ) => writeln!(
+                    f,
+                    "{number} page {page} pd {pd} send-cq {send} recv-cq {recv} sq-bytes {} \
+                     rq-bytes {}",
+                    sq.list().bytes,
+                    rq.list().bytes
+                )?,
+                (Shown::Mrs, Object::Mr { number, pd, memory }) => {
+                    let list = memory.list();
+                    writeln!(
+                        f,
+                        "{number} page {page} pd {pd} bytes {} levels {} page-shift {}",
+                        list.bytes, list.levels, list.page_shift
+                    )?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

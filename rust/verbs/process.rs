@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An open file of the RDMA device.
+
+use super::memory::{
+    Object,
+    Objects,
+    Place,
+    Room, //
+};
+use crate::{
+    control::{
+        client::{
+            Client,
+            Lost,
+            Shown, //
+        },
+        device::Device, //
+    },
+    queue::quota::{
+        Account,
+        Kind, //
+    },
+    sys::{
+        current::{
+            is_privileged,
+            Capability, //
+        },
+        gate::Pass,
+        mmio::Frame, //
+    },
+};
+use kernel::{
+    fmt,
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    },
+    task::Kuid, //
+};
+
+/// A doorbell page; the drop gives it back.
+struct Page {
+    device: Arc<Device>,
+    number: u16,
+    /// The device has not confirmed that all objects are destroyed.
+    in_doubt: Atomic<bool>,
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        if self.in_doubt.load(Relaxed) {
+            self.device.abandon_page(self.number);
+        } else {
+            self.device.give_page(self.number);
+        }
+    }
+}
+
+/// A process that has opened the device, in one reset epoch.
+#[pin_data]
+pub(crate) struct Process {
+    pub(super) device: Arc<Device>,
+    pub(super) epoch: u32,
+    page: Page,
+    opener: Kuid,
+    #[pin]
+    objects: Mutex<KBox<Objects>>,
+}
+
+impl Process {
+    /// Takes a doorbell page. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Device::take_page`]. `EOPNOTSUPP`: the platform gives devices copies of memory.
+    pub(super) fn open(device: &Arc<Device>) -> Result<Arc<Self>> {
+        if !device.function().is_in_place() {
+            return Err(EOPNOTSUPP);
+        }
+        let epoch = device.epoch();
+        let opener = Kuid::current_euid();
+        let user = (!is_privileged(Capability::SysAdmin)).then_some(opener);
+        let objects = KBox::new(Objects::new(), GFP_KERNEL_ACCOUNT)?;
+        let page = Page {
+            number: device.take_page(epoch, user)?,
+            device: device.clone(),
+            in_doubt: Atomic::new(false),
+        };
+        let this = Arc::pin_init(
+            pin_init!(Self {
+                device: device.clone(),
+                epoch,
+                page,
+                opener,
+                objects <- new_mutex!(objects, "Process::objects"),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        device.clients().admit(this.clone())?;
+        Ok(this)
+    }
+
+    /// Its doorbell page.
+    pub(super) fn page(&self) -> u16 {
+        self.page.number
+    }
+
+    /// All objects are destroyed and all mappings are gone. Sleeps.
+    pub(super) fn close(self: Arc<Self>) {
+        self.device.clients().dismiss(&*self);
+    }
+
+    /// The way to the device.
+    ///
+    /// # Errors
+    ///
+    /// `EIO`: the device was reset, or fails. `ENODEV`: it is gone.
+    pub(super) fn enter(&self) -> Result<Pass<'_>> {
+        self.device.enter(self.epoch)
+    }
+
+    /// Calls `map` with the frame of the doorbell page.
+    pub(super) fn doorbells(&self, map: impl FnOnce(Frame) -> Result) -> Result {
+        let _pass = self.enter()?;
+        map(self.device.page_frame(self.page.number)?)
+    }
+
+    /// Adds the memory of an object that the device has created. Inside the pass of its creation.
+    pub(super) fn keep(&self, _pass: &Pass<'_>, room: Room, object: Object) -> Place {
+        self.objects.lock().insert(room, object)
+    }
+
+    /// Destroys an object by `f`, and frees its memory. Memory that the device may still access is
+    /// kept until the device is quiet. Sleeps.
+    pub(super) fn end(
+        &self,
+        kind: Kind,
+        place: Option<Place>,
+        f: impl FnOnce(&Pass<'_>) -> Result,
+    ) {
+        let ended = self.enter().and_then(|pass| f(&pass));
+        if ended.is_ok() {
+            self.device.discharge(self.page.number, kind);
+        } else {
+            self.page.in_doubt.store(true, Relaxed);
+        }
+        let mut objects = self.objects.lock();
+        let object = place.and_then(|place| objects.remove(place));
+        if ended.is_err() && !objects.unmapped {
+            // Under the lock: a shutdown frees what is kept after it has called `unmap`.
+            self.device.admin().leak(object);
+            return;
+        }
+        drop(objects);
+        drop(object);
+    }
+
+    /// The objects of the process, and those destroyed ones that the device keeps indices of.
+    fn account(&self) -> Account {
+        let known = self.device.account(self.epoch, self.page.number);
+        if known.count(Kind::Qp).held == 0 && known.count(Kind::Cq).held == 0 {
+            return known;
+        }
+        if let Ok(pass) = self.enter() {
+            // Without an answer, what was known before is shown.
+            let _: Result = self.device.settle(&pass, self.page.number);
+        }
+        self.device.account(self.epoch, self.page.number)
+    }
+}
+
+impl Client for Process {
+    /// The core takes the mappings away, and ends the waits.
+    fn lost(&self, _why: Lost) {}
+
+    fn unmap(&self) {
+        self.objects.lock().unmap();
+    }
+
+    fn is_done(&self) -> bool {
+        false
+    }
+
+    fn describe(&self, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if what != Shown::Contexts {
+            return self.objects.lock().describe(what, self.page.number, f);
+        }
+        let account = self.account();
+        writeln!(
+            f,
+            "page {} epoch {} pds {} cqs {} qps {} mrs {} pinned-pages {} cqs-held {} qps-held {} \
+             uid {}",
+            self.page.number,
+            self.epoch,
+            account.count(Kind::Pd).live,
+            account.count(Kind::Cq).live,
+            account.count(Kind::Qp).live,
+            account.count(Kind::Mr).live,
+            self.objects.lock().pages(),
+            account.count(Kind::Cq).held,
+            account.count(Kind::Qp).held,
+            self.opener.into_uid_in_current_ns()
+        )
+    }
+}

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Structures and constants of the kernel's `rdma/ib_user_verbs.h` and `rdma/ib_user_ioctl_cmds.h`,
+//! with the names that these have. The headers document them; `tests/layout.rs` compares both.
+
+#![allow(missing_docs, non_camel_case_types)]
+
+use std::mem::{offset_of, size_of};
+
+/// Bytes that the kernel reads or writes.
+///
+/// # Safety
+///
+/// Any bytes are a value, and a value has no padding.
+pub unsafe trait Plain: Copy {}
+
+// SAFETY: It has no bytes.
+unsafe impl Plain for () {}
+
+/// Where the fields of a structure are.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    pub name: &'static str,
+    pub bytes: usize,
+    /// Name, offset and bytes of each.
+    pub fields: &'static [(&'static str, usize, usize)],
+}
+
+macro_rules! structures {
+    ($( $name:ident { $( $field:ident: $type:ty, )* } )*) => {
+        $(
+            #[repr(C)]
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+            pub struct $name { $( pub $field: $type, )* }
+
+            const _: () = assert!(size_of::<$name>() == 0 $( + size_of::<$type>() )*, "padding");
+
+            // SAFETY: Integers, and no padding by the assertion.
+            unsafe impl Plain for $name {}
+        )*
+
+        /// The structures.
+        pub const LAYOUTS: &[Layout] = &[ $( Layout {
+            name: stringify!($name),
+            bytes: size_of::<$name>(),
+            fields: &[ $( (stringify!($field), offset_of!($name, $field), size_of::<$type>()) ),* ],
+        } ),* ];
+    };
+}
+
+macro_rules! constants {
+    ($( $name:ident: $type:ty = $value:expr; )*) => {
+        $( pub const $name: $type = $value; )*
+
+        /// The constants.
+        pub const CONSTANTS: &[(&str, u64)] = &[ $( (stringify!($name), $name as u64) ),* ];
+    };
+}
+
+constants! {
+    IB_USER_VERBS_CMD_QUERY_DEVICE: u32 = 1;
+    IB_USER_VERBS_CMD_QUERY_PORT: u32 = 2;
+    IB_USER_VERBS_CMD_ALLOC_PD: u32 = 3;
+    IB_USER_VERBS_CMD_DEALLOC_PD: u32 = 4;
+    IB_USER_VERBS_CMD_REG_MR: u32 = 9;
+    IB_USER_VERBS_CMD_DEREG_MR: u32 = 13;
+    IB_USER_VERBS_CMD_CREATE_CQ: u32 = 18;
+    IB_USER_VERBS_CMD_DESTROY_CQ: u32 = 20;
+    IB_USER_VERBS_CMD_CREATE_QP: u32 = 24;
+    IB_USER_VERBS_CMD_QUERY_QP: u32 = 25;
+    IB_USER_VERBS_CMD_MODIFY_QP: u32 = 26;
+    IB_USER_VERBS_CMD_DESTROY_QP: u32 = 27;
+    IB_UVERBS_QPT_RC: u8 = 2;
+    IB_UVERBS_ACCESS_LOCAL_WRITE: u32 = 1;
+    IB_UVERBS_ACCESS_REMOTE_WRITE: u32 = 2;
+    IB_UVERBS_ACCESS_REMOTE_READ: u32 = 4;
+    RDMA_VERBS_IOCTL: u32 = 3 << 30 | 24 << 16 | 0x1b << 8 | 1;
+    UVERBS_OBJECT_DEVICE: u16 = 0;
+    UVERBS_OBJECT_ASYNC_EVENT: u16 = 16;
+    UVERBS_METHOD_INVOKE_WRITE: u16 = 0;
+    UVERBS_METHOD_GET_CONTEXT: u16 = 3;
+    UVERBS_METHOD_ASYNC_EVENT_ALLOC: u16 = 0;
+    UVERBS_ATTR_CORE_IN: u16 = 0;
+    UVERBS_ATTR_CORE_OUT: u16 = 1;
+    UVERBS_ATTR_WRITE_CMD: u16 = 2;
+    UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS: u16 = 0;
+    UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE: u16 = 0;
+    UVERBS_ATTR_UHW_IN: u16 = 0x1000;
+    UVERBS_ATTR_UHW_OUT: u16 = 0x1001;
+    UVERBS_ATTR_F_MANDATORY: u16 = 1;
+}
+
+/// No completion channel of the core.
+pub const NO_COMP_CHANNEL: i32 = -1;
+
+/// `enum ib_qp_state` of the kernel's `rdma/ib_verbs.h`, which user space does not have.
+pub mod qp_state {
+    pub const RESET: u8 = 0;
+    pub const INIT: u8 = 1;
+    pub const RTR: u8 = 2;
+    pub const RTS: u8 = 3;
+    pub const SQD: u8 = 4;
+    pub const SQE: u8 = 5;
+    pub const ERR: u8 = 6;
+}
+
+/// `enum ib_qp_attr_mask`, from the same header.
+pub mod qp_mask {
+    pub const STATE: u32 = 1 << 0;
+    pub const CUR_STATE: u32 = 1 << 1;
+    pub const ACCESS_FLAGS: u32 = 1 << 3;
+    pub const PKEY_INDEX: u32 = 1 << 4;
+    pub const PORT: u32 = 1 << 5;
+    pub const AV: u32 = 1 << 7;
+    pub const PATH_MTU: u32 = 1 << 8;
+    pub const TIMEOUT: u32 = 1 << 9;
+    pub const RETRY_CNT: u32 = 1 << 10;
+    pub const RNR_RETRY: u32 = 1 << 11;
+    pub const RQ_PSN: u32 = 1 << 12;
+    pub const MAX_QP_RD_ATOMIC: u32 = 1 << 13;
+    pub const MIN_RNR_TIMER: u32 = 1 << 15;
+    pub const SQ_PSN: u32 = 1 << 16;
+    pub const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
+    pub const DEST_QPN: u32 = 1 << 20;
+
+    /// What the core requires with the change from RESET to INIT.
+    pub const TO_INIT: u32 = STATE | PKEY_INDEX | PORT | ACCESS_FLAGS;
+    /// From INIT to RTR.
+    pub const TO_RTR: u32 =
+        STATE | AV | PATH_MTU | DEST_QPN | RQ_PSN | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER;
+    /// From RTR to RTS.
+    pub const TO_RTS: u32 = STATE | TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC;
+}
+
+/// `enum ib_event_type`, from the same header.
+pub mod event {
+    pub const CQ_ERR: u32 = 0;
+    pub const QP_FATAL: u32 = 1;
+    pub const DEVICE_FATAL: u32 = 8;
+}
+
+/// `enum ib_port_state`: the link is up.
+pub const PORT_ACTIVE: u8 = 4;
+/// `enum ib_mtu`: 4096 bytes.
+pub const MTU_4096: u8 = 5;
+
+structures! {
+    ib_uverbs_attr {
+        attr_id: u16,
+        len: u16,
+        flags: u16,
+        attr_data: u16,
+        data: u64,
+    }
+    ib_uverbs_ioctl_hdr {
+        length: u16,
+        object_id: u16,
+        method_id: u16,
+        num_attrs: u16,
+        reserved1: u64,
+        driver_id: u32,
+        reserved2: u32,
+    }
+    ib_uverbs_query_device {
+        response: u64,
+    }
+    ib_uverbs_query_device_resp {
+        fw_ver: u64,
+        node_guid: u64,
+        sys_image_guid: u64,
+        max_mr_size: u64,
+        page_size_cap: u64,
+        vendor_id: u32,
+        vendor_part_id: u32,
+        hw_ver: u32,
+        max_qp: u32,
+        max_qp_wr: u32,
+        device_cap_flags: u32,
+        max_sge: u32,
+        max_sge_rd: u32,
+        max_cq: u32,
+        max_cqe: u32,
+        max_mr: u32,
+        max_pd: u32,
+        max_qp_rd_atom: u32,
+        max_ee_rd_atom: u32,
+        max_res_rd_atom: u32,
+        max_qp_init_rd_atom: u32,
+        max_ee_init_rd_atom: u32,
+        atomic_cap: u32,
+        max_ee: u32,
+        max_rdd: u32,
+        max_mw: u32,
+        max_raw_ipv6_qp: u32,
+        max_raw_ethy_qp: u32,
+        max_mcast_grp: u32,
+        max_mcast_qp_attach: u32,
+        max_total_mcast_qp_attach: u32,
+        max_ah: u32,
+        max_fmr: u32,
+        max_map_per_fmr: u32,
+        max_srq: u32,
+        max_srq_wr: u32,
+        max_srq_sge: u32,
+        max_pkeys: u16,
+        local_ca_ack_delay: u8,
+        phys_port_cnt: u8,
+        reserved: [u8; 4],
+    }
+    ib_uverbs_query_port {
+        response: u64,
+        port_num: u8,
+        reserved: [u8; 7],
+    }
+    ib_uverbs_query_port_resp {
+        port_cap_flags: u32,
+        max_msg_sz: u32,
+        bad_pkey_cntr: u32,
+        qkey_viol_cntr: u32,
+        gid_tbl_len: u32,
+        pkey_tbl_len: u16,
+        lid: u16,
+        sm_lid: u16,
+        state: u8,
+        max_mtu: u8,
+        active_mtu: u8,
+        lmc: u8,
+        max_vl_num: u8,
+        sm_sl: u8,
+        subnet_timeout: u8,
+        init_type_reply: u8,
+        active_width: u8,
+        active_speed: u8,
+        phys_state: u8,
+        link_layer: u8,
+        flags: u8,
+        reserved: u8,
+    }
+    ib_uverbs_alloc_pd {
+        response: u64,
+    }
+    ib_uverbs_alloc_pd_resp {
+        pd_handle: u32,
+    }
+    ib_uverbs_dealloc_pd {
+        pd_handle: u32,
+    }
+    ib_uverbs_reg_mr {
+        response: u64,
+        start: u64,
+        length: u64,
+        hca_va: u64,
+        pd_handle: u32,
+        access_flags: u32,
+    }
+    ib_uverbs_reg_mr_resp {
+        mr_handle: u32,
+        lkey: u32,
+        rkey: u32,
+    }
+    ib_uverbs_dereg_mr {
+        mr_handle: u32,
+    }
+    ib_uverbs_create_cq {
+        response: u64,
+        user_handle: u64,
+        cqe: u32,
+        comp_vector: u32,
+        comp_channel: i32,
+        reserved: u32,
+    }
+    ib_uverbs_create_cq_resp {
+        cq_handle: u32,
+        cqe: u32,
+    }
+    ib_uverbs_destroy_cq {
+        response: u64,
+        cq_handle: u32,
+        reserved: u32,
+    }
+    ib_uverbs_destroy_cq_resp {
+        comp_events_reported: u32,
+        async_events_reported: u32,
+    }
+    ib_uverbs_qp_dest {
+        dgid: [u8; 16],
+        flow_label: u32,
+        dlid: u16,
+        reserved: u16,
+        sgid_index: u8,
+        hop_limit: u8,
+        traffic_class: u8,
+        sl: u8,
+        src_path_bits: u8,
+        static_rate: u8,
+        is_global: u8,
+        port_num: u8,
+    }
+    ib_uverbs_create_qp {
+        response: u64,
+        user_handle: u64,
+        pd_handle: u32,
+        send_cq_handle: u32,
+        recv_cq_handle: u32,
+        srq_handle: u32,
+        max_send_wr: u32,
+        max_recv_wr: u32,
+        max_send_sge: u32,
+        max_recv_sge: u32,
+        max_inline_data: u32,
+        sq_sig_all: u8,
+        qp_type: u8,
+        is_srq: u8,
+        reserved: u8,
+    }
+    ib_uverbs_create_qp_resp {
+        qp_handle: u32,
+        qpn: u32,
+        max_send_wr: u32,
+        max_recv_wr: u32,
+        max_send_sge: u32,
+        max_recv_sge: u32,
+        max_inline_data: u32,
+        reserved: u32,
+    }
+    ib_uverbs_query_qp {
+        response: u64,
+        qp_handle: u32,
+        attr_mask: u32,
+    }
+    ib_uverbs_query_qp_resp {
+        dest: ib_uverbs_qp_dest,
+        alt_dest: ib_uverbs_qp_dest,
+        max_send_wr: u32,
+        max_recv_wr: u32,
+        max_send_sge: u32,
+        max_recv_sge: u32,
+        max_inline_data: u32,
+        qkey: u32,
+        rq_psn: u32,
+        sq_psn: u32,
+        dest_qp_num: u32,
+        qp_access_flags: u32,
+        pkey_index: u16,
+        alt_pkey_index: u16,
+        qp_state: u8,
+        cur_qp_state: u8,
+        path_mtu: u8,
+        path_mig_state: u8,
+        sq_draining: u8,
+        max_rd_atomic: u8,
+        max_dest_rd_atomic: u8,
+        min_rnr_timer: u8,
+        port_num: u8,
+        timeout: u8,
+        retry_cnt: u8,
+        rnr_retry: u8,
+        alt_port_num: u8,
+        alt_timeout: u8,
+        sq_sig_all: u8,
+        reserved: [u8; 5],
+    }
+    ib_uverbs_modify_qp {
+        dest: ib_uverbs_qp_dest,
+        alt_dest: ib_uverbs_qp_dest,
+        qp_handle: u32,
+        attr_mask: u32,
+        qkey: u32,
+        rq_psn: u32,
+        sq_psn: u32,
+        dest_qp_num: u32,
+        qp_access_flags: u32,
+        pkey_index: u16,
+        alt_pkey_index: u16,
+        qp_state: u8,
+        cur_qp_state: u8,
+        path_mtu: u8,
+        path_mig_state: u8,
+        en_sqd_async_notify: u8,
+        max_rd_atomic: u8,
+        max_dest_rd_atomic: u8,
+        min_rnr_timer: u8,
+        port_num: u8,
+        timeout: u8,
+        retry_cnt: u8,
+        rnr_retry: u8,
+        alt_port_num: u8,
+        alt_timeout: u8,
+        reserved: [u8; 2],
+    }
+    ib_uverbs_destroy_qp {
+        response: u64,
+        qp_handle: u32,
+        reserved: u32,
+    }
+    ib_uverbs_destroy_qp_resp {
+        events_reported: u32,
+    }
+    ib_uverbs_async_event_desc {
+        element: u64,
+        event_type: u32,
+        reserved: u32,
+    }
+}
