@@ -305,3 +305,8 @@ pub(crate) fn send(id: u64, signalled: bool) -> Request {
         ..Request::default()
     }
 }
+
+/// Entries of a CQ that a program may count on.
+pub(crate) fn usable(cqe: u32) -> u32 {
+    shape::cq(cqe, MOST).unwrap().usable
+}
