@@ -5,7 +5,8 @@
 //! | file | read | written |
 //! |---|---|---|
 //! | `eqs` | each EQ: counters of interrupts, polls, events, completions, doorbells, slots | |
-//! | `cqs`, `qps`, `mrs`, `pds` | each object: the kernel's and those of open files | |
+//! | `cqs`, `qps`, `mrs` | each object: the kernel's and those of processes | |
+//! | `pds` | each protection domain of the kernel | |
 //! | `contexts` | each open file | |
 //! | `live` | the indices of all queues, queried from the device ([`live`]) | |
 //! | `device` | health, epoch, admin commands, the device's own counters | |

@@ -7,7 +7,6 @@
 
 use crate::{
     abi,
-    context::Context,
     control::{
         client::Lost,
         device::Device,
@@ -29,7 +28,6 @@ use crate::{
     loopback::Loopback,
     sys::{
         self,
-        chardev::CharDevice,
         compat,
         debugroot::Root,
         gate::Gate,
@@ -98,14 +96,10 @@ compat::pci_table!(
     [(sys::pci::device_id(abi::PCI_VENDOR, abi::PCI_DEVICE), ())]
 );
 
-/// All users may open the device: a file cannot affect the objects of another file, and quotas
-/// limit the objects of a user.
-const ACCESS: u16 = 0o666;
-
-/// The N of `/dev/qpairN` that are taken.
+/// The indices of devices that are taken.
 static INDICES: Atomic<u64> = Atomic::new(0);
 
-/// An N of `/dev/qpairN`.
+/// The index of a device: of its debugfs directory, its interrupts and its GUID.
 struct MyIndex(u32);
 
 impl MyIndex {
@@ -177,9 +171,8 @@ impl Drop for Verbs {
 
 /// The state while the driver is bound. Field order is teardown order.
 pub(crate) struct Data<'bound> {
-    verbs: Verbs,
     /// First: no new files.
-    _chardev: Pin<KBox<CharDevice<Context>>>,
+    verbs: Verbs,
     /// Does nothing while the device is down.
     sampler: Pin<KBox<Watchdog<Sampler>>>,
     running: Running<'bound>,
@@ -220,19 +213,11 @@ impl<'bound> Data<'bound> {
         let sampler = KBox::pin_init(Watchdog::new(SAMPLE, sampler), GFP_KERNEL)?;
         let loopback = Guest(Loopback::new(running.device.clone())?);
         let files = Files::new(&running.device, loopback.0.clone())?;
-        let chardev = CharDevice::new(
-            pdev.as_ref(),
-            fmt!("qpair{}", index.0),
-            ACCESS,
-            running.device.clone(),
-        );
-        let chardev = KBox::pin_init(chardev, GFP_KERNEL)?;
         Self::announce(pdev, &running.device);
         let verbs = Verbs(RdmaDevice::new(running.device.clone())?);
         verbs.0.register(pdev);
         Ok(Self {
             verbs,
-            _chardev: chardev,
             _files: files,
             _loopback: loopback,
             sampler,

@@ -11,7 +11,7 @@
 //! | [`sys`] | kernel APIs without an upstream abstraction; the only unsafe code |
 //! | [`data`] | rings, queues and the poll of an EQ |
 //! | [`control`] | the admin queue, objects, bring-up and shutdown, recovery |
-//! | [`context`] | an open file, and the objects it owns |
+//! | [`verbs`] | the RDMA device: what each operation of the core does |
 //! | [`loopback`] | the kernel's own client |
 //! | [`debugfs`] | tables, tunables, and the loopback client's file |
 //! | [`driver`] | probe and unbind |
@@ -24,7 +24,6 @@ pub mod queue;
 #[allow(unreachable_pub, unsafe_code)]
 mod sys;
 
-mod context;
 mod control;
 mod data;
 mod debugfs;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Queue pairs: the numbers of the PCI function, for driver writers. Generated
- * from rust/abi by tools/uapi; do not edit.
+ * from rust/abi by tools/header; do not edit.
  *
  * What they mean is said in Documentation/device.rst. A field that is not
  * listed, or is called reserved, is zero.

@@ -14,7 +14,6 @@
 //! | [`command`] | admin commands and the contexts that they name |
 //! | [`status`] | completion statuses, admin errors, events |
 //! | [`counters`] | the device's counters |
-//! | [`uapi`] | ioctls of `/dev/qpairN` |
 //! | [`uverbs`] | the driver's part of uverbs commands |
 //!
 //! Everything in memory that the device reads or writes is an array of 64-bit little-endian
@@ -39,7 +38,6 @@ pub mod command;
 pub mod doorbell;
 pub mod entry;
 pub mod status;
-pub mod uapi;
 pub mod uverbs;
 
 pub use self::layout::Field;

@@ -289,23 +289,6 @@ impl Command for QueryCounters {
     }
 }
 
-/// Takes the count of a doorbell page's violations; the next one is reported again.
-pub(crate) struct TakeViolations(pub(crate) u16);
-
-impl Command for TakeViolations {
-    const OPCODE: u8 = opcode(kind::PAGE, verb::MODIFY);
-    type Input = ();
-    type Output = ();
-    type Reply = u32;
-    fn number(&self) -> Number {
-        Number::from_raw(self.0.into())
-    }
-    fn input(&self) {}
-    fn reply(Results([count, ..]): Results, (): ()) -> u32 {
-        count
-    }
-}
-
 /// Queries how many indices of destroyed objects of a doorbell page the device keeps.
 pub(crate) struct QueryPage(pub(crate) u16);
 

@@ -81,7 +81,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// The device `/dev/qpair<index>`, down, with `vectors` vectors.
+    /// The device with this index, down, with `vectors` vectors.
     pub(crate) fn new(
         dev: &Dev<Bound>,
         function: Arc<Function>,
@@ -135,7 +135,7 @@ impl Device {
         kernel::cpu::nr_cpu_ids().max(MIN_EQS).min(limits.eq)
     }
 
-    /// N of `/dev/qpairN`.
+    /// Its index: of its debugfs directory, its interrupts and its GUID.
     pub(crate) fn index(&self) -> u32 {
         self.index
     }

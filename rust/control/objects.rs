@@ -155,29 +155,6 @@ impl Device {
         self.disown(&mut tables, Owned::Qp, number);
         Ok(ended)
     }
-
-    /// Registers `handler` for a doorbell page's violations. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`; `EIO` if the device is down.
-    pub(crate) fn own_page(
-        &self,
-        _pass: &Pass<'_>,
-        page: u16,
-        handler: Arc<dyn EventHandler>,
-    ) -> Result {
-        let room = Room::new()?;
-        let mut tables = self.objects.lock();
-        let page = Number::from_raw(page.into());
-        self.own(&mut tables, Owned::Page, page, (handler, room))
-    }
-
-    /// Undoes [`Self::own_page`]. Sleeps.
-    pub(crate) fn disown_page(&self, _pass: &Pass<'_>, page: u16) {
-        let mut tables = self.objects.lock();
-        self.disown(&mut tables, Owned::Page, Number::from_raw(page.into()));
-    }
 }
 
 /// Objects of the kernel.

@@ -15,8 +15,8 @@ use crate::{
     },
     sys::{
         current::fatal_signal_pending,
-        door::Frame,
-        gate::Pass, //
+        gate::Pass,
+        mmio::Frame, //
     },
 };
 use kernel::{

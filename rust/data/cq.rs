@@ -74,15 +74,6 @@ use kernel::{
     sync::Arc, //
 };
 
-/// An asynchronous event. The handler knows the object and the event type.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AsyncEvent {
-    /// The number of occurrences since the last event of this object and kind.
-    pub(crate) count: u32,
-    /// The status, if the queue pair is fatal.
-    pub(crate) code: u8,
-}
-
 /// The event handler of an object of a process.
 ///
 /// Both methods are called in poll context. They may use atomics, signal an eventfd and wake tasks;
@@ -90,8 +81,8 @@ pub(crate) struct AsyncEvent {
 pub(crate) trait EventHandler: Send + Sync {
     /// An armed CQ has completions.
     fn completion(&self, cq: Number);
-    /// An asynchronous event of the object.
-    fn event(&self, event: &AsyncEvent);
+    /// The CQ has overrun, or the queue pair went to the error state by itself.
+    fn failed(&self);
 }
 
 /// The client of a kernel CQ: handles its completions in poll context.

@@ -14,7 +14,6 @@
 use super::{
     batch::Batch,
     cq::{
-        AsyncEvent,
         Body,
         Entry,
         EventHandler, //
@@ -106,7 +105,6 @@ impl World {
             handlers: EventHandlers {
                 cqs: Table::new(handled(limits.cq))?,
                 qps: Table::new(handled(limits.qp))?,
-                pages: Table::new(handled(limits.pages))?,
             },
             batch: Batch::new()?,
             unclaimed: 0,
@@ -118,7 +116,6 @@ impl World {
 pub(super) struct EventHandlers {
     cqs: Table<Arc<dyn EventHandler>>,
     pub(super) qps: Table<Arc<dyn EventHandler>>,
-    pages: Table<Arc<dyn EventHandler>>,
 }
 
 /// The kind of object that a number in [`EventHandlers`] names.
@@ -128,8 +125,6 @@ pub(crate) enum Owned {
     Cq,
     /// A queue pair.
     Qp,
-    /// A doorbell page. Its number is its index.
-    Page,
 }
 
 impl EventHandlers {
@@ -137,7 +132,6 @@ impl EventHandlers {
         match what {
             Owned::Cq => &mut self.cqs,
             Owned::Qp => &mut self.qps,
-            Owned::Page => &mut self.pages,
         }
     }
 }
@@ -201,21 +195,18 @@ impl Effects for Act<'_> {
         let what = match Event::from_code(eqe.kind) {
             Some(Event::CqOverrun) => Owned::Cq,
             Some(Event::QpFatal) => Owned::Qp,
-            Some(Event::DoorbellViolation) => Owned::Page,
             Some(Event::DeviceFatal) => {
                 let failure = Failure::Stopped(eqe.code);
                 return self.function.fail_in(self.world.epoch, failure);
             }
+            // The device's counter has all violations.
             _ => {
                 self.world.unclaimed += 1;
                 return;
             }
         };
         match self.world.handlers.of(what).get_mut(eqe.number) {
-            Some(handler) => handler.event(&AsyncEvent {
-                count: eqe.count,
-                code: eqe.code,
-            }),
+            Some(handler) => handler.failed(),
             None => self.world.unclaimed += 1,
         }
     }

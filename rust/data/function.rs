@@ -22,9 +22,11 @@ use crate::{
     },
     queue::recovery::Recovery,
     sys::{
-        door::Frame,
         gate::Gate,
-        mmio::Bar,
+        mmio::{
+            Bar,
+            Frame, //
+        },
         trace, //
     },
 };
@@ -204,12 +206,12 @@ impl Function {
         self.gate.device()
     }
 
-    /// Sets the N of `/dev/qpairN`.
+    /// Sets the index of the device.
     pub(crate) fn set_index(&self, index: u32) {
         self.index.store(index, Relaxed);
     }
 
-    /// N of `/dev/qpairN`, for trace points.
+    /// The index of the device, for trace points.
     #[inline]
     pub(crate) fn index(&self) -> u32 {
         self.index.load(Relaxed)
@@ -344,7 +346,7 @@ impl Function {
 pub(crate) struct Doorbells<'a> {
     doorbells: &'a Bar<DOORBELLS>,
     dev: &'a Device<Bound>,
-    /// N of `/dev/qpairN`, for trace points.
+    /// The index of the device, for trace points.
     index: u32,
 }
 

@@ -39,7 +39,7 @@ impl EventFd {
         Ok(Self(NonNull::new(ctx).ok_or(EBADF)?))
     }
 
-    /// Adds one to the counter and wakes who waits. Any context, hard interrupts included.
+    /// Adds one to the counter and wakes all waiters. Any context, hard interrupts included.
     pub fn signal(&self) {
         // SAFETY: We have a reference.
         unsafe { bindings::eventfd_signal_mask(self.0.as_ptr(), 0) };
@@ -49,7 +49,7 @@ impl EventFd {
 impl Drop for EventFd {
     /// Any context: the last reference is freed by RCU or in place, neither sleeps.
     fn drop(&mut self) {
-        // SAFETY: The reference is ours, and nobody uses it after this.
+        // SAFETY: The reference is ours, and is not used after this.
         unsafe { bindings::eventfd_ctx_put(self.0.as_ptr()) };
     }
 }

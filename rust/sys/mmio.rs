@@ -2,7 +2,7 @@
 
 //! A BAR for code that outlives the binding.
 //!
-//! [`Bar`] is shared by the driver and open files. An access needs a `&Device<Bound>`, from a
+//! [`Bar`] is shared by the driver and processes. An access needs a `&Device<Bound>`, from a
 //! [`Pass`](super::gate::Pass) or as the argument of an interrupt handler, and costs a comparison:
 //! no RCU section, no reference count. It is unmapped at unbind.
 //!
@@ -10,7 +10,6 @@
 
 use super::{
     compat::DevresBar,
-    door::Frame,
     gate::Gate, //
 };
 use kernel::{
@@ -27,6 +26,19 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
+
+/// The number of a page frame of a BAR.
+///
+/// Only [`Bar::frame`] makes one, so a process can map device memory alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame(u64);
+
+impl Frame {
+    /// Its number.
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
+}
 
 /// A BAR of at least `SIZE` bytes, mapped until the device unbinds.
 pub struct Bar<const SIZE: usize> {
@@ -90,7 +102,7 @@ impl<const SIZE: usize> Bar<SIZE> {
         if end > self.bytes || (self.start | offset) & (page - 1) != 0 {
             return Err(EINVAL);
         }
-        Ok(Frame::new((self.start + offset) >> PAGE_SHIFT))
+        Ok(Frame((self.start + offset) >> PAGE_SHIFT))
     }
 }
 

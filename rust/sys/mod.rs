@@ -16,7 +16,6 @@
 //! | [`wait`] | wait queues, for wakeups from softirqs |
 //! | [`watchdog`] | periodic work in process context |
 //! | [`completion`] | completions with a timeout, not interruptible by signals |
-//! | [`chardev`], [`door`] | a character device whose files and mappings may outlive the binding |
 //! | [`debugroot`] | the debugfs directory that all devices share |
 //! | [`eventfd`] | signalling a process from any context |
 //! | [`current`] | privileges and limits of the calling task |
@@ -28,8 +27,8 @@
 //!
 //! # The device goes, the rest stays
 //!
-//! Open files, their memory and their mappings outlive the binding between device and driver. So an
-//! object of a file cannot borrow from the bound device. It refers to a [`gate::Gate`] instead:
+//! The memory of a process may outlive the binding between device and driver. So an object of a
+//! process cannot borrow from the bound device. It refers to a [`gate::Gate`] instead:
 //! entering an open gate gives a `&Device<Bound>`, and unbind waits for all passes. A DMA mapping
 //! is released when it is dropped. If the device is gone by then, the mapping is leaked with a
 //! message, since the device may still access the memory.
@@ -41,13 +40,11 @@
 //! registrations of the kernel crate: values with C callbacks, such as a [`watchdog`], must be
 //! dropped before the module is unloaded.
 
-pub mod chardev;
 pub mod compat;
 pub mod completion;
 pub mod current;
 pub mod debugroot;
 pub mod dma;
-pub mod door;
 pub mod eventfd;
 pub mod gate;
 pub mod irq;

@@ -3,15 +3,19 @@
 //! User memory that a device reads and writes: pinned, accounted, mapped.
 //!
 //! ```text
-//!   Pinned::new        the pages are there and stay; charged to the process. No device involved
-//!   Pinned::map        the device can reach them, by DMA address. Takes a Pass
-//!   Mapped::unmap_now  the device cannot reach them any more; still pinned
+//!   Pinned::new        the pages are present and stay; charged to the user. No device involved
+//!   Pinned::map        the device can access them, by DMA address. Takes a Pass
+//!   Mapped::unmap_now  the device can no longer access them; still pinned
 //!   drop               unmapped, unpinned (dirty, if the device could write), uncharged
 //! ```
 //!
-//! Pinning faults the pages in, and a process decides how long a fault takes (userfaultfd, FUSE):
-//! it comes before any [`Pass`] and outside any lock that unbind needs. Mapping does not wait for
-//! anybody but the IOMMU.
+//! Pinning faults the pages in, and a process decides how long a fault takes (userfaultfd, FUSE).
+//! So pinning comes before any [`Pass`], and outside any lock that unbind needs. Mapping waits for
+//! the IOMMU alone.
+//!
+//! `ib_umem_get()` of the RDMA core pins and maps in one step, and unmaps and unpins in one. A
+//! shutdown must unmap memory while its process may still be in a page fault, and memory that the
+//! platform would copy must be refused: both need the steps of this file.
 //!
 //! # Accounting
 //!
@@ -22,9 +26,9 @@
 //!
 //! # Memory
 //!
-//! 32 bytes a run of contiguous pages, so never more than that a page (and a 128th for chaining
-//! the tables), allocated as pinning goes on: a length that the process has no memory for costs
-//! nothing. The tables are charged to the process's memory cgroup.
+//! A table has 32 bytes for each run of contiguous pages, and a 128th for chaining. It grows with
+//! the pages that are pinned, so a length without memory costs nothing. It is charged to the
+//! process's memory cgroup.
 
 use super::{
     current::{
@@ -306,7 +310,7 @@ impl Drop for Table {
                 entry = bindings::sg_next(entry);
             }
         }
-        // SAFETY: Nobody uses the table any more; a zeroed one is fine.
+        // SAFETY: The table is not used any more; a zeroed one is fine.
         unsafe { bindings::sg_free_append_table(self.table.get()) };
     }
 }
@@ -387,7 +391,7 @@ impl Pinned {
         }
     }
 
-    /// Lets the device reach the memory. Sleeps, but for nobody's good will. With an error it is
+    /// Gives the device access to the memory. Sleeps, but not for a process. On error the memory is
     /// unpinned.
     ///
     /// # Errors
@@ -421,15 +425,15 @@ impl Pinned {
 
 /// What the device can do with [`Mapped`] memory.
 enum Reach {
-    /// It reaches it, by the gate's leave.
+    /// The device has access, for as long as the gate permits.
     Mapped(Held),
-    /// It does not.
+    /// The device has no access.
     Unmapped,
-    /// Nobody knows: the device was gone before the memory was unmapped.
+    /// Unknown: the device was gone before the memory was unmapped.
     Lost,
 }
 
-/// [`Pinned`] memory that a device can reach.
+/// [`Pinned`] memory that a device can access.
 ///
 /// # Invariants
 ///
@@ -462,9 +466,8 @@ impl Mapped {
         }
     }
 
-    /// Takes the memory from the device, which must no longer use it, and keeps it pinned: what
-    /// unbind has to do for every open file. Sleeps, but for nobody's good will. A second call
-    /// does nothing.
+    /// Takes the memory from the device, which must no longer use it. It stays pinned. A second call
+    /// does nothing. Sleeps, but not for a process.
     pub fn unmap_now(&mut self) {
         let Reach::Mapped(held) = mem::replace(&mut self.reach, Reach::Unmapped) else {
             return;

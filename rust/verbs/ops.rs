@@ -44,17 +44,14 @@ use crate::{
         command,
         device::Device, //
     },
-    data::cq::{
-        AsyncEvent,
-        EventHandler, //
-    },
+    data::cq::EventHandler,
     queue::{
         index::Depth,
         quota::Kind, //
     },
     sys::{
-        door::Frame,
         eventfd::EventFd,
+        mmio::Frame,
         rdma::{
             self,
             CqEvent,
@@ -131,7 +128,7 @@ impl EventHandler for CqHandler {
         self.events.raise(CqEvent::Completion);
     }
 
-    fn event(&self, _event: &AsyncEvent) {
+    fn failed(&self) {
         self.events.raise(CqEvent::Error);
     }
 }
@@ -142,7 +139,7 @@ struct QpHandler(Events<QpEvent>);
 impl EventHandler for QpHandler {
     fn completion(&self, _cq: Number) {}
 
-    fn event(&self, _event: &AsyncEvent) {
+    fn failed(&self) {
         self.0.raise(QpEvent::Fatal);
     }
 }

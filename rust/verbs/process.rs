@@ -26,8 +26,8 @@ use crate::{
             is_privileged,
             Capability, //
         },
-        door::Frame,
-        gate::Pass, //
+        gate::Pass,
+        mmio::Frame, //
     },
 };
 use kernel::{

@@ -115,9 +115,9 @@ def scripts():
     base.step("the scripts' tests", [base.SCRIPTS / "py", "selftest"], quiet=True)
 
 
-def uapi():
-    """Is the C header what the generator makes?"""
-    cargo("run", "--package", "qpair-uapi", "--", "--check")
+def header():
+    """Is the C header of the device what the generator makes?"""
+    cargo("run", "--package", "qpair-header", "--", "--check")
 
 
 def sys_only():
@@ -184,7 +184,7 @@ def length():
     complain([f"{name_of(path)}: {lines} lines" for path, lines in counted if lines > LONGEST])
 
 
-CHECKS = [spdx, length, rustfmt, shellcheck, python, scripts, sys_only, imports, panics, docs, module, clippy, uapi, rustdoc]
+CHECKS = [spdx, length, rustfmt, shellcheck, python, scripts, sys_only, imports, panics, docs, module, clippy, header, rustdoc]
 
 
 def run(argv):

@@ -2,7 +2,10 @@
 
 //! From the poll of a driver to the handlers of the core's objects.
 
-use super::bindings;
+use super::{
+    super::current::cond_resched,
+    bindings, //
+};
 use core::{
     hint,
     ptr, //
@@ -86,13 +89,14 @@ impl<T: Target> Events<T> {
         self.0.running.fetch_sub(1, Release);
     }
 
-    /// Cuts the object off. On return no handler of it runs, nor will one. Process context; spins
+    /// Cuts the object off. On return no handler of it runs, nor will one. Process context; waits
     /// for a handler that runs on another CPU.
     pub(super) fn cut(&self) {
         // Fully ordered: a handler that is not counted below reads the null.
         self.0.object.xchg(ptr::null_mut(), Full);
         while self.0.running.load(Acquire) != 0 {
             hint::spin_loop();
+            cond_resched();
         }
     }
 }

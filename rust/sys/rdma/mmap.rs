@@ -7,7 +7,7 @@
 //! tables at once. A later access finds memory of the core instead.
 
 use super::{
-    super::door::Frame,
+    super::mmio::Frame,
     bindings, //
 };
 use core::ptr::{

@@ -56,7 +56,7 @@ pub use self::{
     udata::Udata, //
 };
 
-use super::door::Frame;
+use super::mmio::Frame;
 use kernel::{
     prelude::*,
     str::CStr, //

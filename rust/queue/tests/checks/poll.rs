@@ -28,7 +28,7 @@ checks![
     out_of_slots_publishes_the_head_first,
     a_cq_that_is_not_drained_waits_unarmed,
     the_source_loop_reopens_and_unmasks,
-    small_budgets_starve_nobody,
+    small_budgets_starve_no_cq,
     processes_are_signalled_and_charged,
     strangers_are_counted_and_give_nothing,
     unbinding_takes_a_cq_off_the_list,
@@ -299,7 +299,7 @@ fn the_source_loop_reopens_and_unmasks() {
 }
 
 /// Budget 1, an endless stream of a process's events, and two CQs that never drain.
-fn small_budgets_starve_nobody() {
+fn small_budgets_starve_no_cq() {
     let mut bench = Bench::new(2, 1, 0);
     bench.completions(0, 1000);
     bench.completions(1, 1000);

@@ -9,44 +9,15 @@ use regex::{Captures, Regex};
 
 use crate::facts::{Facts, Field, Part};
 
-const HEAD: &str = "/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */\n";
-const GUARD: &str = "_UAPI_LINUX_QPAIR_H";
 /// Columns of a comment.
 const WIDTH: usize = 76;
 
-/// The whole header.
-pub fn header(facts: &Facts) -> String {
-    let mut out = String::from(HEAD);
-    let intro = format!(
-        "Queue pairs: the interface of /dev/qpairN. Generated from rust/abi by \
-         tools/uapi; do not edit.\n\n{}",
-        // The first paragraph says that this file exists.
-        facts.doc.split_once("\n\n").map_or("", |(_, rest)| rest)
-    );
-    block(&mut out, "/*", &plain(&intro, &facts.names));
-    let _ = write!(
-        out,
-        "#ifndef {GUARD}\n#define {GUARD}\n\n#include <linux/ioctl.h>\n#include <linux/types.h>\n\n"
-    );
-    for part in &facts.parts {
-        write_part(&mut out, part, facts);
-    }
-    let _ = write!(
-        out,
-        "\n/* What is written to a doorbell. */\n\
-         #define QPAIR_DOORBELL(number, index) \\\n\
-         \t((__u64)(__u32)(index) << 32 | (__u32)(number))\n\n\
-         #endif /* {GUARD} */\n"
-    );
-    out
-}
-
 /// The header of the device.
-pub fn device(facts: &Facts) -> String {
+pub fn header(facts: &Facts) -> String {
     const GUARD: &str = "_QPAIR_DEVICE_H";
     let mut out = String::from("/* SPDX-License-Identifier: GPL-2.0 */\n");
     let intro = "Queue pairs: the numbers of the PCI function, for driver writers. \
-                 Generated from rust/abi by tools/uapi; do not edit.\n\n\
+                 Generated from rust/abi by tools/header; do not edit.\n\n\
                  What they mean is said in Documentation/device.rst. A field that is not listed, \
                  or is called reserved, is zero.";
     block(&mut out, "/*", intro);
@@ -102,18 +73,6 @@ fn write_part(out: &mut String, part: &Part, facts: &Facts) {
                 let _ = writeln!(out, "\t{kind} {name};");
             }
             out.push_str("};\n\n");
-        }
-        Part::Ioctl {
-            name,
-            number,
-            argument,
-            doc,
-        } => {
-            short(out, &text(doc));
-            let _ = writeln!(
-                out,
-                "#define {name} \\\n\t_IOWR(QPAIR_IOCTL, {number}, struct {argument})"
-            );
         }
     }
 }

@@ -16,7 +16,6 @@ const PREFIX: &str = "QPAIR_HW_";
 pub fn read(abi: &Path) -> anyhow::Result<Facts> {
     let mut facts = Facts {
         prefix: "qpair_hw_",
-        little_endian: true,
         ..Facts::default()
     };
     let (entry, command) = (file(abi, "entry.rs")?, file(abi, "command.rs")?);
