@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The shares of users, of root and of the kernel, and the cost of an open file.
 
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Instant;
 
@@ -59,12 +58,12 @@ pub(super) fn destroyed_queue_pairs(setup: &Setup) -> Result<()> {
         unprivileged(NOBODY, LOCKED)?;
         let (ctx, other) = (Context::open(0)?, Context::open(0)?);
         let (pd, other_pd) = (Pd::new(&ctx)?, Pd::new(&other)?);
-        let quota = ctx.info.quota_qp;
+        let quota = ctx.info.device.max_qp;
         let (mut cq, other_cq) = (Cq::new(&ctx, quota)?, Cq::new(&other, 2)?);
         for number in 0..quota {
             let mut qp =
                 Qp::new(&pd, &cq, &cq, SHAPE).with_context(|| format!("QP {number} of {quota}"))?;
-            qp.connect(qp.handle)?;
+            qp.connect(qp.number)?;
             qp.post(&Wqe::new(opcode::NOP, number.into()));
             wait::for_some("a completion", || Ok(cq.poll()))?;
             qp.destroy()?;
@@ -73,7 +72,7 @@ pub(super) fn destroyed_queue_pairs(setup: &Setup) -> Result<()> {
         let elsewhere = || errno(Qp::new(&other_pd, &other_cq, &other_cq, SHAPE));
         fails("one more", Errno::EDQUOT, more())?;
         fails("one in another file", Errno::EDQUOT, elsewhere())?;
-        link.tell(ctx.fd().as_raw_fd() as u64)?;
+        link.tell(ctx.info.limits.page.into())?;
         link.tell(quota.into())?;
         link.hear()?;
         cq.publish();
@@ -83,24 +82,23 @@ pub(super) fn destroyed_queue_pairs(setup: &Setup) -> Result<()> {
         link.tell(0)?;
         link.hear().map(drop)
     })?;
-    let fd = child.link().hear()?;
+    let page = child.link().hear()? as u32;
     let quota = child.link().hear()? as i64;
-    let info = format!("/proc/{}/fdinfo/{fd}", child.pid());
     let shown = |name: &str, expected: i64| {
-        let found = world::field(&info, name)?;
+        let found = world::of_context(0, page, name)?;
         ensure!(found == expected, "{name} is {found}, expected {expected}");
         Ok(())
     };
-    shown("qpair-qps", 0)?;
-    shown("qpair-qps-held", quota)?;
+    shown("qps", 0)?;
+    shown("qps-held", quota)?;
     let contexts = world::text(world::debugfs(0)?.join("contexts"))?;
     let row = format!(" qps-held {quota} uid {NOBODY}");
     ensure!(contexts.contains(&row), "no{row} in\n{contexts}");
     root_goes_on(setup, "beside a user's destroyed queue pairs")?;
     child.link().tell(0)?;
     child.link().hear()?;
-    shown("qpair-qps", 1)?;
-    shown("qpair-qps-held", 0)?;
+    shown("qps", 1)?;
+    shown("qps-held", 0)?;
     child.link().tell(0)?;
     child.done()?;
     works(0, &mut setup.rng())
@@ -113,11 +111,14 @@ pub(super) fn failed_creates(_setup: &Setup) -> Result<()> {
     let (pd, cq) = (Pd::new(&ctx)?, Cq::new(&ctx, 2)?);
     let gone = Pd::new(&ctx)?;
     gone.destroy()?;
-    let info = format!("/proc/self/fdinfo/{}", ctx.fd().as_raw_fd());
+    let page = ctx.info.limits.page;
     let nothing_held = |host: &mut Host, what: &str| -> Result<()> {
         let before = host.get(0, "commands")?;
-        for name in ["qpair-qps-held", "qpair-cqs-held"] {
-            ensure!(world::field(&info, name)? == 0, "{name} after {what}");
+        for name in ["qps-held", "cqs-held"] {
+            ensure!(
+                world::of_context(0, page, name)? == 0,
+                "{name} after {what}"
+            );
         }
         let asked = host.get(0, "commands")? - before;
         ensure!(asked == 0, "the device was asked after {what}: {asked}");
@@ -149,7 +150,7 @@ fn take_pds(uid: u32) -> Result<(Vec<Pd>, Errno)> {
     let mut pds = Vec::new();
     for _ in 0..4 {
         let ctx = Context::open(0)?;
-        for _ in 0..ctx.info.quota_pd {
+        for _ in 0..ctx.info.device.max_pd {
             match Pd::new(&ctx) {
                 Ok(pd) => pds.push(pd),
                 Err(refused) => return Ok((pds, refused)),
@@ -163,7 +164,10 @@ fn take_pds(uid: u32) -> Result<(Vec<Pd>, Errno)> {
 /// root and the kernel keep theirs.
 pub(super) fn files_of_a_user(setup: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
-    let (limit, quota) = (ctx.info.max_pd as usize, ctx.info.quota_pd as usize);
+    let (limit, quota) = (
+        Host::call()?.get(0, "max-pds")? as usize,
+        ctx.info.device.max_pd as usize,
+    );
     let user = |uid: u32, count: usize, expected: Errno| {
         let child = Child::start(move |link| {
             let (pds, refused) = take_pds(uid)?;
@@ -279,10 +283,10 @@ pub(super) fn memory_of_a_group(_: &Setup) -> Result<()> {
     let mut child = Child::start(|link| {
         world::put(&procs, &std::process::id().to_string())?;
         let ctx = Context::open(0)?;
-        let mut pds = Vec::with_capacity(ctx.info.quota_pd as usize);
-        link.tell(ctx.info.quota_pd.into())?;
+        let mut pds = Vec::with_capacity(ctx.info.device.max_pd as usize);
+        link.tell(ctx.info.device.max_pd.into())?;
         link.hear()?;
-        for _ in 0..ctx.info.quota_pd {
+        for _ in 0..ctx.info.device.max_pd {
             pds.push(Pd::new(&ctx)?);
         }
         link.tell(0)?;
