@@ -20,6 +20,7 @@ use crate::raw::region;
 use crate::raw::Buffer;
 use crate::raw::Context;
 use crate::raw::CqArg;
+use crate::raw::Kind;
 use crate::raw::QpArg;
 use crate::world;
 use crate::world::Baseline;
@@ -128,33 +129,28 @@ pub(super) fn creates_without_a_result(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// If its answer cannot be written back, a query changes nothing, and MODIFY_QP has taken effect.
+/// If its answer cannot be written back, MODIFY_QP has taken effect.
 pub(super) fn calls_without_a_result(setup: &Setup) -> Result<()> {
     let peer = Peer::new(&Context::open(0)?, 4096)?;
     let room = Buffer::new(page_size())?;
     let nothing = Nothing::new(&peer.ctx)?;
-    let query = ib_uverbs_query_device::default();
-    let device = || Command::new(IB_USER_VERBS_CMD_QUERY_DEVICE).request(&query);
-    // The core's answer is longer than the others.
-    let answer = room.addr();
-    nothing.fails(
-        "QUERY_DEVICE",
-        UVERBS_ATTR_UHW_OUT,
-        device().part(UVERBS_ATTR_CORE_OUT, 512, answer),
-    )?;
-    // And an answer that the driver does not have is cleared.
+    // Room for an answer that the driver does not have is cleared.
+    let (request, pd) = (ib_uverbs_alloc_pd::default(), Buffer::new(page_size())?);
     room.write(0, &[0xff; 128]);
-    let command = device().part(UVERBS_ATTR_CORE_OUT, 512, answer + 1024);
+    let command = Command::new(IB_USER_VERBS_CMD_ALLOC_PD).request(&request);
+    let command = command.part(UVERBS_ATTR_CORE_OUT, ROOM, pd.addr());
     peer.ctx
-        .run(command.part(UVERBS_ATTR_UHW_OUT, 64, answer))?;
+        .run(command.part(UVERBS_ATTR_UHW_OUT, 64, room.addr()))?;
     ensure!(
         room.read(0, 128) == [[0; 64], [0xff; 64]].concat(),
         "not cleared, or too much"
     );
+    peer.ctx.destroy(Kind::Pd, pd.load(0) as u32)?;
 
+    peer.qp.to(qp_state::INIT)?;
     let arg = ib_uverbs_modify_qp {
         qp_handle: peer.qp.handle,
-        ..change(qp_state::RESET, qp_state::ERR)
+        ..change(qp_state::INIT, qp_state::ERR)
     };
     let command = Command::new(IB_USER_VERBS_CMD_MODIFY_QP).request(&arg);
     nothing.fails("MODIFY_QP", UVERBS_ATTR_UHW_OUT, command)?;

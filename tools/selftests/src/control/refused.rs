@@ -115,7 +115,6 @@ pub(super) fn private_requests(setup: &Setup) -> Result<()> {
     for which in [
         IB_USER_VERBS_CMD_ALLOC_PD,
         IB_USER_VERBS_CMD_REG_MR,
-        IB_USER_VERBS_CMD_QUERY_DEVICE,
         IB_USER_VERBS_CMD_MODIFY_QP,
     ] {
         let run = || {
@@ -124,7 +123,6 @@ pub(super) fn private_requests(setup: &Setup) -> Result<()> {
             ctx.run(match which {
                 IB_USER_VERBS_CMD_REG_MR => command.request(&mr_arg),
                 IB_USER_VERBS_CMD_MODIFY_QP => command.request(&modify),
-                // QUERY_DEVICE has the same request.
                 _ => command.request(&pd_arg),
             })
         };
@@ -222,12 +220,6 @@ impl BadBuffers {
                 u64::MAX - 4095,
                 8192,
             ),
-            (
-                "longer than the world",
-                Errno::EOVERFLOW,
-                good,
-                u64::MAX - 4095,
-            ),
             ("doorbells", Errno::EFAULT, self.doorbells, 8192),
         ]
     }
@@ -271,7 +263,7 @@ pub(super) fn completion_queues(setup: &Setup) -> Result<()> {
                 arg.core.comp_vector = u32::MAX
             }),
             ("reserved", Errno::EINVAL, &|arg| arg.driver.reserved = 1),
-            ("an eventfd that is none", Errno::EBADF, &|arg| {
+            ("an eventfd that is none", Errno::EINVAL, &|arg| {
                 arg.driver.eventfd = not_an_eventfd.as_raw_fd()
             }),
             ("an eventfd that is closed", Errno::EBADF, &|arg| {
@@ -280,7 +272,7 @@ pub(super) fn completion_queues(setup: &Setup) -> Result<()> {
             ("an eventfd below zero", Errno::EBADF, &|arg| {
                 arg.driver.eventfd = -2
             }),
-            ("the device's own file", Errno::EBADF, &|arg| {
+            ("the device's own file", Errno::EINVAL, &|arg| {
                 arg.driver.eventfd = ctx.fd().as_raw_fd()
             }),
             ("memory that is not writable", Errno::EFAULT, &|arg| {
@@ -470,11 +462,16 @@ pub(super) fn memory_regions(setup: &Setup) -> Result<()> {
         good,
         &[
             ("no bytes", Errno::EINVAL, &|arg| arg.length = 0),
-            ("an unknown right", Errno::EINVAL, &|arg| {
+            (
+                "a right of the peer without the owner's",
+                Errno::EINVAL,
+                &|arg| arg.access_flags = IB_UVERBS_ACCESS_REMOTE_WRITE,
+            ),
+            ("a right to bind windows", Errno::EOPNOTSUPP, &|arg| {
                 arg.access_flags = 1 << 4
             }),
-            ("a right past the first byte", Errno::EINVAL, &|arg| {
-                arg.access_flags = 1 << 8
+            ("an unknown right", Errno::EINVAL, &|arg| {
+                arg.access_flags = 1 << 31
             }),
             ("no address", Errno::EFAULT, &|arg| at(arg, 0)),
             ("the kernel's memory", Errno::EFAULT, &|arg| {
@@ -507,7 +504,7 @@ pub(super) fn memory_regions(setup: &Setup) -> Result<()> {
             }),
             ("... for the peer", Errno::EFAULT, &|arg| {
                 at(arg, bad.read_only.addr());
-                arg.access_flags = IB_UVERBS_ACCESS_REMOTE_WRITE
+                arg.access_flags = IB_UVERBS_ACCESS_LOCAL_WRITE | IB_UVERBS_ACCESS_REMOTE_WRITE
             }),
             ("the doorbells", Errno::EFAULT, &|arg| {
                 at(arg, bad.doorbells);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The shares of users, of root and of the kernel, and the cost of an open file.
 
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Instant;
 
@@ -24,8 +25,10 @@ use crate::host::Host;
 use crate::ktap::say;
 use crate::ktap::Setup;
 use crate::pair::works;
+use crate::raw::Buffer;
 use crate::raw::Context;
 use crate::raw::Cq;
+use crate::raw::Mr;
 use crate::raw::Pd;
 use crate::raw::Qp;
 use crate::raw::QpShape;
@@ -246,7 +249,8 @@ pub(super) fn an_empty_file(_: &Setup) -> Result<()> {
     let (before, slept, began) = (commands()?, sleeps()?, Instant::now());
     for _ in 0..FILES {
         let file = Context::open_file(0)?;
-        epoll.add(&file, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+        let events = qpair_uverbs::open_events(file.as_fd())?;
+        epoll.add(&events, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
     }
     let (slept, took) = (sleeps()? - slept, began.elapsed());
     let commands = commands()? - before;
@@ -265,7 +269,7 @@ const GROUPS: &str = "/sys/fs/cgroup";
 
 /// The driver's allocations for a process's objects are charged to the process's memory cgroup.
 pub(super) fn memory_of_a_group(_: &Setup) -> Result<()> {
-    /// A lower bound of the driver's memory for a PD; all PDs together exceed the process's other
+    /// A lower bound of the driver's memory for a region; all regions together exceed the process's other
     /// memory.
     const EACH: i64 = 24;
     if !Path::new(GROUPS).join("cgroup.procs").exists() {
@@ -283,16 +287,17 @@ pub(super) fn memory_of_a_group(_: &Setup) -> Result<()> {
     let mut child = Child::start(|link| {
         world::put(&procs, &std::process::id().to_string())?;
         let ctx = Context::open(0)?;
-        let mut pds = Vec::with_capacity(ctx.info.device.max_pd as usize);
-        link.tell(ctx.info.device.max_pd.into())?;
+        let (pd, buffer) = (Pd::new(&ctx)?, Buffer::new(4096)?);
+        let mut mrs = Vec::with_capacity(ctx.info.device.max_mr as usize);
+        link.tell(ctx.info.device.max_mr.into())?;
         link.hear()?;
-        for _ in 0..ctx.info.device.max_pd {
-            pds.push(Pd::new(&ctx)?);
+        for _ in 0..ctx.info.device.max_mr {
+            mrs.push(Mr::all(&pd, &buffer)?);
         }
         link.tell(0)?;
         link.hear()?;
-        for pd in &pds {
-            pd.destroy()?;
+        for mr in &mrs {
+            mr.destroy()?;
         }
         link.tell(0)?;
         link.hear().map(drop)
@@ -302,9 +307,9 @@ pub(super) fn memory_of_a_group(_: &Setup) -> Result<()> {
     let before = charged()?;
     link.tell(0)?;
     link.hear()?;
-    // Counts of a group are updated every two seconds: this may see only some of the PDs.
+    // Counts of a group are updated every two seconds: this may see only some of the regions.
     let is_charged = || Ok(charged()? - before >= count * EACH);
-    wait::until("charge of the PDs", is_charged)?;
+    wait::until("charge of the regions", is_charged)?;
     link.tell(0)?;
     link.hear()?;
     wait::until("end of the charge", || Ok(!is_charged()?))?;
