@@ -12,7 +12,7 @@ use qpair_abi::entry::opcode;
 use qpair_abi::entry::Cqe;
 use qpair_abi::entry::Sge;
 use qpair_abi::status::Status;
-use qpair_abi::uapi;
+use qpair_uverbs::abi::*;
 
 use crate::raw::Buffer;
 use crate::raw::Context;
@@ -66,7 +66,7 @@ impl Peer {
         Sge {
             addr: self.memory.addr() + at as u64,
             bytes: bytes as u32,
-            lkey: self.mr.arg.lkey,
+            lkey: self.mr.keys.lkey,
         }
     }
 
@@ -75,7 +75,7 @@ impl Peer {
         wqe.sge(
             self.memory.addr() + at as u64,
             bytes as u32,
-            self.mr.arg.lkey,
+            self.mr.keys.lkey,
         )
     }
 
@@ -97,9 +97,9 @@ impl Peer {
             .take()
             .with_context(|| format!("waiting for work request {wr_id:#x} to end"))?;
         ensure!(
-            cqe.wr_id == wr_id && cqe.status == status.code() && cqe.qp.raw() == self.qp.handle,
+            cqe.wr_id == wr_id && cqe.status == status.code() && cqe.qp.raw() == self.qp.number,
             "expected {wr_id:#x} of QP {:#x} with status {}, got {cqe:?}",
-            self.qp.handle,
+            self.qp.number,
             status.code(),
         );
         Ok(cqe)
@@ -143,8 +143,8 @@ impl Pair {
 
     /// Connects two peers that are in RESET.
     pub fn of(a: Peer, b: Peer) -> Result<Self> {
-        a.qp.connect(b.qp.handle).context("connecting a")?;
-        b.qp.connect(a.qp.handle).context("connecting b")?;
+        a.qp.connect(b.qp.number).context("connecting a")?;
+        b.qp.connect(a.qp.number).context("connecting b")?;
         Ok(Self { a, b })
     }
 
@@ -158,11 +158,11 @@ impl Pair {
         }
         self.a
             .qp
-            .connect(self.b.qp.handle)
+            .connect(self.b.qp.number)
             .context("connecting a again")?;
         self.b
             .qp
-            .connect(self.a.qp.handle)
+            .connect(self.a.qp.number)
             .context("connecting b again")
     }
 
@@ -194,12 +194,12 @@ impl Pair {
                 }
                 1 => {
                     let remote = b.memory.addr() + to as u64;
-                    a.qp.post(&a.with(Wqe::write(wr_id, remote, b.mr.arg.rkey), from, bytes));
+                    a.qp.post(&a.with(Wqe::write(wr_id, remote, b.mr.keys.rkey), from, bytes));
                     a.done(wr_id).context("the WRITE")?;
                 }
                 _ => {
                     let remote = a.memory.addr() + from as u64;
-                    b.qp.post(&b.with(Wqe::read(wr_id, remote, a.mr.arg.rkey), to, bytes));
+                    b.qp.post(&b.with(Wqe::read(wr_id, remote, a.mr.keys.rkey), to, bytes));
                     b.done(wr_id).context("the READ")?;
                 }
             }
@@ -256,14 +256,14 @@ impl Bystander {
 }
 
 /// Names of the states, for messages.
-pub fn state_name(state: u32) -> &'static str {
+pub fn state_name(state: u8) -> &'static str {
     match state {
-        uapi::QPAIR_QPS_RESET => "RESET",
-        uapi::QPAIR_QPS_INIT => "INIT",
-        uapi::QPAIR_QPS_RTR => "RTR",
-        uapi::QPAIR_QPS_RTS => "RTS",
-        uapi::QPAIR_QPS_SQD => "SQD",
-        uapi::QPAIR_QPS_ERROR => "ERROR",
+        qp_state::RESET => "RESET",
+        qp_state::INIT => "INIT",
+        qp_state::RTR => "RTR",
+        qp_state::RTS => "RTS",
+        qp_state::SQD => "SQD",
+        qp_state::ERR => "ERROR",
         _ => "unknown",
     }
 }

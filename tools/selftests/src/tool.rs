@@ -141,7 +141,7 @@ fn info(_: &Setup) -> Result<()> {
     ensure!(info.is_object() && !info["counters"].is_null(), "{info}");
     let text = String::from_utf8(run(&["info"])?.stdout)?;
     let ctx = Context::open(0)?;
-    ensure!(text.contains(&ctx.info.max_qp.to_string()), "{text}");
+    ensure!(text.contains(&ctx.info.device.max_qp.to_string()), "{text}");
     Ok(())
 }
 

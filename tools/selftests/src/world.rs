@@ -56,7 +56,7 @@ pub fn charged_kib() -> Result<i64> {
     field("/proc/self/status", "VmPin")
 }
 
-/// PCI addresses of the driver's functions, in the order of their device files.
+/// PCI addresses of the driver's functions, in order.
 pub fn functions() -> Result<Vec<String>> {
     let mut found = Vec::new();
     let Ok(entries) = fs::read_dir(DRIVER) else {
@@ -72,17 +72,30 @@ pub fn functions() -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// The PCI address of `/dev/qpairN`.
+/// The PCI address of the RDMA device `qpairN`.
 pub fn function(device: usize) -> Result<String> {
-    let link = fs::canonicalize(format!("/sys/class/misc/qpair{device}/device"))
+    let link = fs::canonicalize(format!("/sys/class/infiniband/qpair{device}/device"))
         .with_context(|| format!("the parent of qpair{device} in sysfs"))?;
     let name = link.file_name().context("a folder without a name")?;
     Ok(name.to_string_lossy().into_owned())
 }
 
-/// The directory of `/dev/qpairN` in debugfs.
+/// The directory of the RDMA device `qpairN` in debugfs.
 pub fn debugfs(device: usize) -> Result<PathBuf> {
     Ok(Path::new(DEBUGFS).join(function(device)?))
+}
+
+/// A number of the context with this doorbell page, of its line in debugfs.
+pub fn of_context(device: usize, page: u32, name: &str) -> Result<i64> {
+    let text = text(debugfs(device)?.join("contexts"))?;
+    let begin = format!("page {page} ");
+    let line = text.lines().find(|line| line.starts_with(&begin));
+    let mut words = line
+        .with_context(|| format!("no context with page {page} in\n{text}"))?
+        .split_whitespace();
+    words.find(|word| *word == name);
+    let value = words.next().and_then(|word| word.parse().ok());
+    value.with_context(|| format!("no {name} in\n{text}"))
 }
 
 /// Rows of each of the driver's tables, by path.

@@ -11,7 +11,6 @@ use anyhow::Result;
 use nix::errno::Errno;
 use nix::sys::resource::setrlimit;
 use nix::sys::resource::Resource;
-use qpair_abi::uapi;
 
 use super::fails;
 use crate::children::Child;
@@ -22,6 +21,7 @@ use crate::raw::page_size;
 use crate::raw::Buffer;
 use crate::raw::Context;
 use crate::raw::Cq;
+use crate::raw::Kind;
 use crate::raw::Mr;
 use crate::raw::Pd;
 use crate::raw::Qp;
@@ -76,9 +76,14 @@ pub(super) fn quotas(setup: &Setup) -> Result<()> {
         rq_stride: 0,
     };
 
-    let pds = fill("PD", info.quota_pd, || Pd::new(&ctx), Pd::destroy)?;
+    let pds = fill("PD", info.device.max_pd, || Pd::new(&ctx), Pd::destroy)?;
     let pd = &pds[0];
-    let mrs = fill("MR", info.quota_mr, || Mr::all(pd, &buffer), Mr::destroy)?;
+    let mrs = fill(
+        "MR",
+        info.device.max_mr,
+        || Mr::all(pd, &buffer),
+        Mr::destroy,
+    )?;
     // Without eventfds: the limit of open files is lower.
     let ring = || Buffer::new(4096).map_err(|_| Errno::ENOMEM);
     let make = || Cq::in_buffer(&ctx, 1, 0, ring()?, None);
@@ -86,10 +91,10 @@ pub(super) fn quotas(setup: &Setup) -> Result<()> {
     let (cqs, qps) = if world::is_brief() {
         (Vec::new(), Vec::new())
     } else {
-        let cqs = fill("CQ", info.quota_cq, make, Cq::destroy)?;
+        let cqs = fill("CQ", info.device.max_cq, make, Cq::destroy)?;
         let cq = &cqs[0];
         let make = || errno(Qp::new(pd, cq, cq, shape));
-        let qps = fill("QP", info.quota_qp, make, |qp| qp.destroy().map(drop))?;
+        let qps = fill("QP", info.device.max_qp, make, Qp::destroy)?;
         (cqs, qps)
     };
     others
@@ -101,7 +106,7 @@ pub(super) fn quotas(setup: &Setup) -> Result<()> {
     let again = Context::open(0)?;
     fill(
         "PD, again",
-        again.info.quota_pd,
+        again.info.device.max_pd,
         || Pd::new(&again),
         Pd::destroy,
     )?;
@@ -271,24 +276,20 @@ pub(super) fn races(setup: &Setup) -> Result<()> {
                         // Guess handles of the other threads.
                         for _ in 0..8 {
                             let step = rng.u32(0..4);
-                            let guess = |handle: u32| {
-                                handle.wrapping_add(step) & 0xffff | handle & 0xffff_0000
-                            };
-                            let nr = [
-                                uapi::QPAIR_NR_DESTROY_QP,
-                                uapi::QPAIR_NR_DESTROY_CQ,
-                                uapi::QPAIR_NR_DEREG_MR,
+                            let (kind, handle) = [
+                                (Kind::Qp, qp.handle),
+                                (Kind::Cq, cq.handle),
+                                (Kind::Mr, mr.keys.mr_handle),
                             ][rng.usize(0..3)];
-                            let handle =
-                                guess([qp.handle, cq.handle, mr.arg.handle][rng.usize(0..3)]);
-                            if let Err(errno) = crate::raw::destroy(ctx, nr, handle) {
+                            let handle = handle.wrapping_add(step);
+                            if let Err(errno) = ctx.destroy(kind, handle) {
                                 ensure!(
                                     known.contains(&errno),
                                     "ending {handle:#x} failed with {errno}"
                                 );
                             }
                         }
-                        for result in [qp.destroy().map(drop), mr.destroy(), cq.destroy()] {
+                        for result in [qp.destroy(), mr.destroy(), cq.destroy()] {
                             if let Err(errno) = result {
                                 ensure!(
                                     known.contains(&errno),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The control path: the effects and the errors of every ioctl.
+//! The control path: the effects and the errors of every command.
 //!
 //! Errors are checked with a table: a valid argument, one change that makes it invalid, and the
-//! errno that `abi::uapi` documents. After each row the driver must accept the valid argument, so
+//! errno. After each row the driver must accept the valid argument, so
 //! that no row fails for another reason than its own.
 
-mod handles;
+mod charge;
 mod limits;
 mod nowhere;
 mod objects;
@@ -40,25 +40,22 @@ pub const GROUP: Group = Group {
         objects::transitions_that_do_not_exist,
         objects::a_number_changes_every_time,
         objects::in_use,
-        refused::sizes,
-        refused::numbers,
-        refused::arguments,
+        refused::private_requests,
+        refused::private_addresses,
         refused::completion_queues,
         refused::queue_pairs,
         refused::attributes,
         refused::memory_regions,
-        handles::handles_of_others,
-        handles::handles_of_another_kind,
-        handles::handles_that_are_gone,
         nowhere::creates_without_a_result,
         nowhere::calls_without_a_result,
         refused::mappings,
-        refused::reads,
         refused::the_log_stays_quiet * 2,
         limits::quotas * 8,
         limits::locked_memory,
         limits::locked_memory_of_queues,
         limits::locked_memory_with_the_capability,
+        charge::a_child_that_exits,
+        charge::a_file_that_is_passed_on,
         limits::races * 4,
         shares::destroyed_queue_pairs * 4,
         shares::failed_creates,

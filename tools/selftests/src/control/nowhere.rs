@@ -1,43 +1,53 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Results that cannot be written back.
-
-use std::os::fd::AsFd;
+//! Answers that cannot be written back.
 
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
 use nix::errno::Errno;
-use qpair_abi::counters::Counter;
-use qpair_abi::uapi::*;
+use qpair_abi::uverbs::qpair_ureq_create_qp;
+use qpair_uverbs::abi::*;
+use qpair_uverbs::Command;
 
 use super::fails;
 use crate::host::Host;
 use crate::ktap::Setup;
 use crate::pair::works;
 use crate::pair::Peer;
-use crate::raw::destroy;
+use crate::raw::change;
 use crate::raw::page_size;
-use crate::raw::Arg;
+use crate::raw::region;
 use crate::raw::Buffer;
 use crate::raw::Context;
-use crate::wait;
+use crate::raw::CqArg;
+use crate::raw::Kind;
+use crate::raw::QpArg;
 use crate::world;
 use crate::world::Baseline;
 
 /// The state that a failed create must not change.
 struct Nothing<'a> {
     ctx: &'a Context,
+    /// A page that is only read.
+    read_only: Buffer,
     host: Host,
     before: Baseline,
     charged: i64,
     objects: u64,
 }
 
+/// Bytes of an answer.
+const ROOM: u16 = 64;
+
 impl<'a> Nothing<'a> {
     fn new(ctx: &'a Context) -> Result<Self> {
         let mut host = Host::call()?;
+        let read_only = Buffer::new(page_size())?;
+        read_only.clear();
+        read_only.protect(false)?;
         Ok(Self {
             ctx,
+            read_only,
             before: Baseline::take()?,
             charged: world::charged_kib()?,
             objects: host.get(0, "objects")?,
@@ -45,120 +55,108 @@ impl<'a> Nothing<'a> {
         })
     }
 
-    /// The ioctl fails, since its argument is read-only, and leaves nothing behind.
-    fn stays_of<T: Arg>(&mut self, what: &str, nr: u8, arg: &T) -> Result<()> {
-        fails(what, Errno::EFAULT, self.ctx.call_read_only(nr, arg)?)?;
-        self.before.settled().with_context(|| what.to_string())?;
-        let now = (world::charged_kib()?, self.host.get(0, "objects")?);
-        ensure!(
-            now == (self.charged, self.objects),
-            "{what}: KiB charged and objects of the device are {now:?}, were {:?}",
-            (self.charged, self.objects)
-        );
+    /// Runs a command that fails, since an answer cannot be written.
+    fn fails(&self, what: &str, id: u16, command: Command<'_>) -> Result<()> {
+        let command = command.part(id, ROOM, self.read_only.addr());
+        fails(what, Errno::EFAULT, self.ctx.run(command))
+    }
+
+    /// The command fails, since the answer of core or driver cannot be written, and leaves nothing
+    /// behind. `command` has all but that answer.
+    fn stays_of<'c>(&mut self, what: &str, command: impl Fn(u16) -> Command<'c>) -> Result<()> {
+        for id in [UVERBS_ATTR_CORE_OUT, UVERBS_ATTR_UHW_OUT] {
+            let what = format!("{what}, answer {id:#x}");
+            self.fails(&what, id, command(id))?;
+            self.before.settled().with_context(|| what.clone())?;
+            let now = (world::charged_kib()?, self.host.get(0, "objects")?);
+            ensure!(
+                now == (self.charged, self.objects),
+                "{what}: KiB charged and objects of the device are {now:?}, were {:?}",
+                (self.charged, self.objects)
+            );
+        }
         Ok(())
     }
 }
 
-/// If the result of a create cannot be written back, the driver destroys the new object.
+/// The place for the other answer.
+fn other<'c>(id: u16, command: Command<'c>, room: &Buffer) -> Command<'c> {
+    let other = match id {
+        UVERBS_ATTR_CORE_OUT => UVERBS_ATTR_UHW_OUT,
+        _ => UVERBS_ATTR_CORE_OUT,
+    };
+    command.part(other, ROOM, room.addr())
+}
+
+/// If the answer to a create cannot be written back, the new object is destroyed.
 pub(super) fn creates_without_a_result(setup: &Setup) -> Result<()> {
     let peer = Peer::new(&Context::open(0)?, 4096)?;
-    let rings = Buffer::new(4 * page_size())?;
+    let (rings, room) = (Buffer::new(4 * page_size())?, Buffer::new(page_size())?);
     let (at, bytes) = (rings.addr(), 8192);
+    let pd = ib_uverbs_alloc_pd::default();
+    let cq = CqArg::new(at, bytes, 256);
+    let driver = qpair_ureq_create_qp {
+        sq_buffer: at,
+        sq_buffer_bytes: bytes,
+        rq_buffer: at + bytes,
+        rq_buffer_bytes: bytes,
+        sq_blocks: 128,
+        rq_depth: 128,
+        ..Default::default()
+    };
+    let qp = QpArg::new(&peer.pd, (&peer.cq, &peer.cq), driver);
+    let mr = region(&peer.pd, at, 2 * bytes, IB_UVERBS_ACCESS_LOCAL_WRITE);
     let mut nothing = Nothing::new(&peer.ctx)?;
     for _ in 0..3 {
-        nothing.stays_of("ALLOC_PD", QPAIR_NR_ALLOC_PD, &qpair_alloc_pd::default())?;
-        let arg = qpair_create_cq {
-            buffer: at,
-            buffer_bytes: bytes,
-            depth: 256,
-            eventfd: QPAIR_NO_EVENTFD,
-            ..Default::default()
-        };
-        nothing.stays_of("CREATE_CQ", QPAIR_NR_CREATE_CQ, &arg)?;
-        let arg = qpair_create_qp {
-            sq_buffer: at,
-            sq_buffer_bytes: bytes,
-            rq_buffer: at + bytes,
-            rq_buffer_bytes: bytes,
-            sq_blocks: 128,
-            rq_depth: 128,
-            pd: peer.pd.handle,
-            send_cq: peer.cq.handle,
-            recv_cq: peer.cq.handle,
-            ..Default::default()
-        };
-        nothing.stays_of("CREATE_QP", QPAIR_NR_CREATE_QP, &arg)?;
-        let arg = qpair_reg_mr {
-            addr: at,
-            bytes: 2 * bytes,
-            pd: peer.pd.handle,
-            access: QPAIR_ACCESS_LOCAL_WRITE,
-            ..Default::default()
-        };
-        nothing.stays_of("REG_MR", QPAIR_NR_REG_MR, &arg)?;
+        nothing.stays_of("ALLOC_PD", |id| {
+            let command = Command::new(IB_USER_VERBS_CMD_ALLOC_PD).request(&pd);
+            other(id, command, &room)
+        })?;
+        nothing.stays_of("CREATE_CQ", |id| {
+            let command = Command::new(IB_USER_VERBS_CMD_CREATE_CQ).request(&cq.core);
+            other(id, command.driver_request(&cq.driver), &room)
+        })?;
+        nothing.stays_of("CREATE_QP", |id| {
+            let command = Command::new(IB_USER_VERBS_CMD_CREATE_QP).request(&qp.core);
+            other(id, command.driver_request(&qp.driver), &room)
+        })?;
+        nothing.stays_of("REG_MR", |id| {
+            let command = Command::new(IB_USER_VERBS_CMD_REG_MR).request(&mr);
+            other(id, command, &room)
+        })?;
     }
     peer.destroy().context("what they used")?;
     works(0, &mut setup.rng())
 }
 
-/// If their results cannot be written back, queries change nothing; MODIFY and DESTROY have taken
-/// effect.
+/// If its answer cannot be written back, MODIFY_QP has taken effect.
 pub(super) fn calls_without_a_result(setup: &Setup) -> Result<()> {
     let peer = Peer::new(&Context::open(0)?, 4096)?;
-    let ctx = &peer.ctx;
-    let mut nothing = Nothing::new(ctx)?;
-    let arg = qpair_query_device::default();
-    nothing.stays_of("QUERY_DEVICE", QPAIR_NR_QUERY_DEVICE, &arg)?;
-    let (mut cq, mut qp) = (qpair_query_cq::default(), qpair_query_qp::default());
-    let mut mr = qpair_query_mr::default();
-    (cq.handle, qp.handle, mr.handle) = (peer.cq.handle, peer.qp.handle, peer.mr.arg.handle);
-    nothing.stays_of("QUERY_CQ", QPAIR_NR_QUERY_CQ, &cq)?;
-    nothing.stays_of("QUERY_QP", QPAIR_NR_QUERY_QP, &qp)?;
-    nothing.stays_of("QUERY_MR", QPAIR_NR_QUERY_MR, &mr)?;
-    // The array, and the number of its entries.
-    let (array, read_only) = (Buffer::new(page_size())?, Buffer::new(page_size())?);
-    read_only.protect(false)?;
-    let mut arg = qpair_query_counters {
-        counters: array.addr(),
-        count: Counter::COUNT as u32,
-        ..Default::default()
-    };
-    nothing.stays_of("QUERY_COUNTERS", QPAIR_NR_QUERY_COUNTERS, &arg)?;
-    arg.counters = read_only.addr();
-    fails(
-        "counters to a page that is only read",
-        Errno::EFAULT,
-        ctx.call(QPAIR_NR_QUERY_COUNTERS, &mut arg),
-    )?;
-    // An event that could not be copied to the process stays for the next `read`.
-    ctx.page.ring(0, u32::MAX, 0);
-    wait::readable(ctx.fd(), "the event of a violation")?;
-    for _ in 0..2 {
-        let read = read_only.filled_from(ctx.fd().as_fd(), size_of::<qpair_async_event>());
-        fails("a read to a page that is only read", Errno::EFAULT, read)?;
-    }
-    let event = ctx.async_event()?.context("the event is lost")?;
-    ensure!(event.kind == QPAIR_EVENT_DOORBELL_VIOLATION, "{event:?}");
+    let room = Buffer::new(page_size())?;
+    let nothing = Nothing::new(&peer.ctx)?;
+    // Room for an answer that the driver does not have is cleared.
+    let (request, pd) = (ib_uverbs_alloc_pd::default(), Buffer::new(page_size())?);
+    room.write(0, &[0xff; 128]);
+    let command = Command::new(IB_USER_VERBS_CMD_ALLOC_PD).request(&request);
+    let command = command.part(UVERBS_ATTR_CORE_OUT, ROOM, pd.addr());
+    peer.ctx
+        .run(command.part(UVERBS_ATTR_UHW_OUT, 64, room.addr()))?;
+    ensure!(
+        room.read(0, 128) == [[0; 64], [0xff; 64]].concat(),
+        "not cleared, or too much"
+    );
+    peer.ctx.destroy(Kind::Pd, pd.load(0) as u32)?;
 
-    let arg = qpair_modify_qp {
-        handle: peer.qp.handle,
-        mask: QPAIR_QP_STATE,
-        state: QPAIR_QPS_ERROR,
-        ..Default::default()
+    peer.qp.to(qp_state::INIT)?;
+    let arg = ib_uverbs_modify_qp {
+        qp_handle: peer.qp.handle,
+        ..change(qp_state::INIT, qp_state::ERR)
     };
-    let result = ctx.call_read_only(QPAIR_NR_MODIFY_QP, &arg)?;
-    fails("MODIFY_QP", Errno::EFAULT, result)?;
-    ensure!(peer.qp.state()? == QPAIR_QPS_ERROR, "it was not changed");
-    let arg = qpair_destroy {
-        handle: peer.qp.handle,
-        ..Default::default()
-    };
-    let result = ctx.call_read_only(QPAIR_NR_DESTROY_QP, &arg)?;
-    fails("DESTROY_QP", Errno::EFAULT, result)?;
-    let again = destroy(ctx, QPAIR_NR_DESTROY_QP, peer.qp.handle);
-    fails("DESTROY_QP once more", Errno::ENOENT, again)?;
-    peer.mr.destroy()?;
-    peer.cq.destroy().context("the CQ of no queue pair")?;
-    peer.pd.destroy().context("the empty domain")?;
+    let command = Command::new(IB_USER_VERBS_CMD_MODIFY_QP).request(&arg);
+    nothing.fails("MODIFY_QP", UVERBS_ATTR_UHW_OUT, command)?;
+    ensure!(peer.qp.state()? == qp_state::ERR, "it was not changed");
+    nothing.before.settled()?;
+    drop(nothing);
+    peer.destroy()?;
     works(0, &mut setup.rng())
 }

@@ -5,14 +5,15 @@ use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
 use nix::errno::Errno;
-use qpair_abi::uapi;
 use qpair_abi::Number;
+use qpair_uverbs::abi::*;
 
 use super::fails;
 use crate::ktap::Setup;
 use crate::pair::state_name;
 use crate::pair::works;
 use crate::pair::Pair;
+use crate::raw::change;
 use crate::raw::Buffer;
 use crate::raw::Context;
 use crate::raw::Cq;
@@ -20,20 +21,15 @@ use crate::raw::Mr;
 use crate::raw::Pd;
 use crate::raw::Qp;
 use crate::raw::QpShape;
+use crate::raw::EVERY_RIGHT;
 use crate::world;
 
 pub(super) fn protection_domain(_: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     let one = Pd::new(&ctx)?;
     let two = Pd::new(&ctx)?;
-    ensure!(
-        one.handle != two.handle && one.handle != 0,
-        "{:#x}, {:#x}",
-        one.handle,
-        two.handle
-    );
+    ensure!(one.handle != two.handle, "{:#x} twice", one.handle);
     one.destroy()?;
-    fails("destroying it again", Errno::ENOENT, one.destroy())?;
     two.destroy()?;
     Ok(())
 }
@@ -44,13 +40,7 @@ pub(super) fn completion_queue(_: &Setup) -> Result<()> {
         let cq = Cq::on(&ctx, 256, vector)?;
         let told = cq.query()?;
         ensure!(
-            (
-                told.depth,
-                told.vector,
-                told.producer,
-                told.consumer,
-                told.flags
-            ) == (256, vector, 0, 0, 0),
+            (told.depth, told.producer, told.consumer) == (256, 0, 0),
             "{told:?}"
         );
         cq.destroy()?;
@@ -77,11 +67,8 @@ pub(super) fn queue_pair(_: &Setup) -> Result<()> {
                 rq_stride,
             },
         )?;
-        let told = qp.query()?;
-        ensure!(
-            told.state == uapi::QPAIR_QPS_RESET && told.peer == 0,
-            "{told:?}"
-        );
+        ensure!(qp.state()? == qp_state::RESET, "{:?}", qp.query()?);
+        let told = qp.queues()?;
         ensure!(
             [
                 told.sq_producer,
@@ -91,11 +78,13 @@ pub(super) fn queue_pair(_: &Setup) -> Result<()> {
             ] == [0; 4],
             "{told:?}"
         );
+        let reset = qp.modify(change(qp_state::RESET, qp_state::RESET))?;
         ensure!(
-            qp.destroy()? == (0, 0),
-            "entries in CQs that were not written"
+            (reset.send_cq_index, reset.recv_cq_index) == (0, 0),
+            "entries in CQs that were not written: {reset:?}"
         );
-        fails("querying it afterwards", Errno::ENOENT, qp.query())?;
+        qp.destroy()?;
+        fails("querying it afterwards", Errno::ENOENT, qp.queues())?;
     }
     Ok(())
 }
@@ -104,27 +93,24 @@ pub(super) fn memory_region(_: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     let pd = Pd::new(&ctx)?;
     let buffer = Buffer::new(64 << 10)?;
-    for access in 0..8 {
+    for access in (0..8).filter(|it| it & 3 != IB_UVERBS_ACCESS_REMOTE_WRITE) {
         // Any address and length.
         let (addr, bytes) = (buffer.addr() + 4093, 8200);
         let mr =
             Mr::of(&pd, addr, bytes, access).with_context(|| format!("with access {access}"))?;
         let told = mr.query()?;
-        ensure!(
-            (told.addr, told.bytes, told.access) == (addr, bytes, access),
-            "{told:?}"
-        );
-        ensure!(mr.arg.lkey != 0, "{:?}", mr.arg);
+        ensure!(told.bytes >= bytes, "{told:?}");
+        ensure!(mr.keys.lkey != 0, "{:?}", mr.keys);
         mr.destroy()?;
     }
     // The same memory may be registered several times.
     let twice = [Mr::all(&pd, &buffer)?, Mr::all(&pd, &buffer)?];
     ensure!(
-        twice[0].arg.lkey != twice[1].arg.lkey,
+        twice[0].keys.lkey != twice[1].keys.lkey,
         "two regions with one key"
     );
     twice[0].destroy()?;
-    ensure!(twice[1].query()?.bytes == 64 << 10, "the other one stays");
+    ensure!(twice[1].query()?.bytes >= 64 << 10, "the other one stays");
     Ok(())
 }
 
@@ -159,14 +145,17 @@ pub(super) fn depths_are_rounded_up(_: &Setup) -> Result<()> {
         cq.destroy()?;
     }
     // The largest that is permitted.
-    let cq = Cq::new(&ctx, ctx.info.max_cq_depth)?;
+    let cq = Cq::new(&ctx, ctx.info.limits.max_cq_depth)?;
     let shape = QpShape {
-        sq_blocks: ctx.info.max_sq_blocks,
-        rq_depth: ctx.info.max_rq_depth,
+        sq_blocks: ctx.info.limits.max_sq_blocks,
+        rq_depth: ctx.info.limits.max_rq_depth,
         rq_stride: 2,
     };
     let qp = Qp::new(&pd, &cq, &cq, shape)?;
-    ensure!(qp.shape.sq_blocks == ctx.info.max_sq_blocks && cq.depth == ctx.info.max_cq_depth);
+    ensure!(
+        qp.shape.sq_blocks == ctx.info.limits.max_sq_blocks
+            && cq.depth == ctx.info.limits.max_cq_depth
+    );
     Ok(())
 }
 
@@ -174,14 +163,14 @@ pub(super) fn states_of_a_queue_pair(setup: &Setup) -> Result<()> {
     let mut pair = Pair::open(0)?;
     let told = pair.a.qp.query()?;
     ensure!(
-        told.state == uapi::QPAIR_QPS_RTS && told.peer == pair.b.qp.handle,
+        told.qp_state == qp_state::RTS && told.dest_qp_num == pair.b.qp.number,
         "{told:?}"
     );
     ensure!(
-        told.access == uapi::QPAIR_ACCESS_REMOTE_WRITE | uapi::QPAIR_ACCESS_REMOTE_READ,
+        told.qp_access_flags == IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_READ,
         "{told:?}"
     );
-    for state in [uapi::QPAIR_QPS_SQD, uapi::QPAIR_QPS_RTS] {
+    for state in [qp_state::SQD, qp_state::RTS] {
         pair.a
             .qp
             .to(state)
@@ -194,73 +183,68 @@ pub(super) fn states_of_a_queue_pair(setup: &Setup) -> Result<()> {
     }
     pair.exchange(&mut setup.rng())
         .context("after SQD and back")?;
-    pair.a.qp.to(uapi::QPAIR_QPS_ERROR)?;
-    ensure!(pair.a.qp.state()? == uapi::QPAIR_QPS_ERROR);
+    pair.a.qp.to(qp_state::ERR)?;
+    ensure!(pair.a.qp.state()? == qp_state::ERR);
     pair.renew()?;
     pair.exchange(&mut setup.rng())
         .context("after ERROR and RESET")?;
-    let told = pair.a.qp.modify(|arg| {
-        arg.mask = uapi::QPAIR_QP_RETRY | uapi::QPAIR_QP_ACCESS;
-        (arg.retry, arg.rnr_retry, arg.access) = (7, 6, uapi::QPAIR_ACCESS_REMOTE_READ);
+    let told = pair.a.qp.modify(ib_uverbs_modify_qp {
+        attr_mask: qp_mask::ACCESS_FLAGS,
+        qp_access_flags: IB_UVERBS_ACCESS_REMOTE_READ,
+        ..Default::default()
     });
-    ensure!(told.is_ok(), "attributes alone: {told:?}");
+    ensure!(told.is_ok(), "an attribute alone: {told:?}");
     let told = pair.a.qp.query()?;
     ensure!(
-        (told.retry, told.rnr_retry, told.access) == (7, 6, uapi::QPAIR_ACCESS_REMOTE_READ),
+        told.qp_access_flags == IB_UVERBS_ACCESS_REMOTE_READ,
         "{told:?}"
     );
+    pair.a.qp.reset()?;
+    let peer = pair.b.qp.number;
+    pair.a.qp.connect_as(peer, EVERY_RIGHT, (7, 6))?;
+    let told = pair.a.qp.query()?;
+    ensure!((told.retry_cnt, told.rnr_retry) == (7, 6), "{told:?}");
     Ok(())
 }
 
 /// From every state to every state: transitions that IB does not define fail and change nothing.
 pub(super) fn transitions_that_do_not_exist(_: &Setup) -> Result<()> {
-    use uapi::*;
     let ctx = Context::open(0)?;
     let pd = Pd::new(&ctx)?;
     let cq = Cq::new(&ctx, 64)?;
-    let ways: [(u32, &[u32]); 6] = [
-        (QPAIR_QPS_RESET, &[]),
-        (QPAIR_QPS_INIT, &[QPAIR_QPS_INIT]),
-        (QPAIR_QPS_RTR, &[QPAIR_QPS_INIT, QPAIR_QPS_RTR]),
-        (
-            QPAIR_QPS_RTS,
-            &[QPAIR_QPS_INIT, QPAIR_QPS_RTR, QPAIR_QPS_RTS],
-        ),
-        (
-            QPAIR_QPS_SQD,
-            &[QPAIR_QPS_INIT, QPAIR_QPS_RTR, QPAIR_QPS_RTS, QPAIR_QPS_SQD],
-        ),
-        (QPAIR_QPS_ERROR, &[QPAIR_QPS_ERROR]),
+    let states = [
+        qp_state::RESET,
+        qp_state::INIT,
+        qp_state::RTR,
+        qp_state::RTS,
+        qp_state::SQD,
+        qp_state::ERR,
     ];
-    let exists = |from: u32, to: u32| {
-        to == QPAIR_QPS_RESET
-            || to == QPAIR_QPS_ERROR
-            || (to == from + 1 && to <= QPAIR_QPS_RTS)
-            || (from, to) == (QPAIR_QPS_RTS, QPAIR_QPS_SQD)
-            || (from, to) == (QPAIR_QPS_SQD, QPAIR_QPS_RTS)
+    let way = |to: u8| match to {
+        qp_state::ERR => vec![qp_state::INIT, qp_state::ERR],
+        _ => (qp_state::INIT..=to).collect(),
     };
-    for (from, way) in ways {
-        for to in QPAIR_QPS_RESET..=QPAIR_QPS_ERROR {
+    let exists = |from: u8, to: u8| {
+        to == qp_state::RESET
+            || (to == qp_state::ERR && from != qp_state::RESET)
+            || (to == from + 1 && to <= qp_state::RTS)
+            || (from, to) == (qp_state::RTS, qp_state::SQD)
+            || (from, to) == (qp_state::SQD, qp_state::RTS)
+    };
+    for from in states {
+        for to in states {
             let qp = Qp::new(&pd, &cq, &cq, QpShape::default())?;
-            for state in way {
-                // A queue pair may be its own peer.
-                qp.modify(|arg| {
-                    (arg.mask, arg.state) = (QPAIR_QP_STATE, *state);
-                    if *state == QPAIR_QPS_RTR {
-                        (arg.mask, arg.peer) = (QPAIR_QP_STATE | QPAIR_QP_PEER, qp.handle);
-                    }
-                })
-                .with_context(|| format!("on the way to {}", state_name(from)))?;
+            for state in way(from) {
+                qp.to(state)
+                    .with_context(|| format!("on the way to {}", state_name(from)))?;
             }
             let (what, now) = (
                 format!("{} to {}", state_name(from), state_name(to)),
                 qp.to(to),
             );
-            // RTR names the peer or has one; a self transition is not reported.
+            // A self transition is not reported.
             if exists(from, to) {
-                if to != QPAIR_QPS_RTR {
-                    now.with_context(|| what.clone())?;
-                }
+                now.with_context(|| what.clone())?;
             } else if from != to {
                 fails(&what, Errno::EINVAL, now)?;
                 ensure!(
@@ -281,18 +265,18 @@ pub(super) fn a_number_changes_every_time(_: &Setup) -> Result<()> {
     for round in 0..world::rounds(64, 64) {
         let pair = Pair::new(&ctx)?;
         for peer in [&pair.a, &pair.b] {
-            for (kind, handle) in [
-                (0, peer.qp.handle),
-                (1, peer.cq.handle),
-                (2, peer.mr.arg.handle),
+            for (kind, number) in [
+                (0, peer.qp.number),
+                (1, peer.cq.number),
+                (2, peer.mr.keys.lkey),
             ] {
                 ensure!(
-                    Number::from_raw(handle).generation() != 0,
-                    "{handle:#x} has no generation"
+                    Number::from_raw(number).generation() != 0,
+                    "{number:#x} has no generation"
                 );
                 ensure!(
-                    seen.insert((kind, handle)),
-                    "{handle:#x} came again in round {round}"
+                    seen.insert((kind, number)),
+                    "{number:#x} came again in round {round}"
                 );
             }
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The shares of users, of root and of the kernel, and the cost of an open file.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Instant;
 
@@ -25,8 +25,10 @@ use crate::host::Host;
 use crate::ktap::say;
 use crate::ktap::Setup;
 use crate::pair::works;
+use crate::raw::Buffer;
 use crate::raw::Context;
 use crate::raw::Cq;
+use crate::raw::Mr;
 use crate::raw::Pd;
 use crate::raw::Qp;
 use crate::raw::QpShape;
@@ -59,12 +61,12 @@ pub(super) fn destroyed_queue_pairs(setup: &Setup) -> Result<()> {
         unprivileged(NOBODY, LOCKED)?;
         let (ctx, other) = (Context::open(0)?, Context::open(0)?);
         let (pd, other_pd) = (Pd::new(&ctx)?, Pd::new(&other)?);
-        let quota = ctx.info.quota_qp;
+        let quota = ctx.info.device.max_qp;
         let (mut cq, other_cq) = (Cq::new(&ctx, quota)?, Cq::new(&other, 2)?);
         for number in 0..quota {
             let mut qp =
                 Qp::new(&pd, &cq, &cq, SHAPE).with_context(|| format!("QP {number} of {quota}"))?;
-            qp.connect(qp.handle)?;
+            qp.connect(qp.number)?;
             qp.post(&Wqe::new(opcode::NOP, number.into()));
             wait::for_some("a completion", || Ok(cq.poll()))?;
             qp.destroy()?;
@@ -73,7 +75,7 @@ pub(super) fn destroyed_queue_pairs(setup: &Setup) -> Result<()> {
         let elsewhere = || errno(Qp::new(&other_pd, &other_cq, &other_cq, SHAPE));
         fails("one more", Errno::EDQUOT, more())?;
         fails("one in another file", Errno::EDQUOT, elsewhere())?;
-        link.tell(ctx.fd().as_raw_fd() as u64)?;
+        link.tell(ctx.info.limits.page.into())?;
         link.tell(quota.into())?;
         link.hear()?;
         cq.publish();
@@ -83,24 +85,23 @@ pub(super) fn destroyed_queue_pairs(setup: &Setup) -> Result<()> {
         link.tell(0)?;
         link.hear().map(drop)
     })?;
-    let fd = child.link().hear()?;
+    let page = child.link().hear()? as u32;
     let quota = child.link().hear()? as i64;
-    let info = format!("/proc/{}/fdinfo/{fd}", child.pid());
     let shown = |name: &str, expected: i64| {
-        let found = world::field(&info, name)?;
+        let found = world::of_context(0, page, name)?;
         ensure!(found == expected, "{name} is {found}, expected {expected}");
         Ok(())
     };
-    shown("qpair-qps", 0)?;
-    shown("qpair-qps-held", quota)?;
+    shown("qps", 0)?;
+    shown("qps-held", quota)?;
     let contexts = world::text(world::debugfs(0)?.join("contexts"))?;
     let row = format!(" qps-held {quota} uid {NOBODY}");
     ensure!(contexts.contains(&row), "no{row} in\n{contexts}");
     root_goes_on(setup, "beside a user's destroyed queue pairs")?;
     child.link().tell(0)?;
     child.link().hear()?;
-    shown("qpair-qps", 1)?;
-    shown("qpair-qps-held", 0)?;
+    shown("qps", 1)?;
+    shown("qps-held", 0)?;
     child.link().tell(0)?;
     child.done()?;
     works(0, &mut setup.rng())
@@ -113,11 +114,14 @@ pub(super) fn failed_creates(_setup: &Setup) -> Result<()> {
     let (pd, cq) = (Pd::new(&ctx)?, Cq::new(&ctx, 2)?);
     let gone = Pd::new(&ctx)?;
     gone.destroy()?;
-    let info = format!("/proc/self/fdinfo/{}", ctx.fd().as_raw_fd());
+    let page = ctx.info.limits.page;
     let nothing_held = |host: &mut Host, what: &str| -> Result<()> {
         let before = host.get(0, "commands")?;
-        for name in ["qpair-qps-held", "qpair-cqs-held"] {
-            ensure!(world::field(&info, name)? == 0, "{name} after {what}");
+        for name in ["qps-held", "cqs-held"] {
+            ensure!(
+                world::of_context(0, page, name)? == 0,
+                "{name} after {what}"
+            );
         }
         let asked = host.get(0, "commands")? - before;
         ensure!(asked == 0, "the device was asked after {what}: {asked}");
@@ -149,7 +153,7 @@ fn take_pds(uid: u32) -> Result<(Vec<Pd>, Errno)> {
     let mut pds = Vec::new();
     for _ in 0..4 {
         let ctx = Context::open(0)?;
-        for _ in 0..ctx.info.quota_pd {
+        for _ in 0..ctx.info.device.max_pd {
             match Pd::new(&ctx) {
                 Ok(pd) => pds.push(pd),
                 Err(refused) => return Ok((pds, refused)),
@@ -163,7 +167,10 @@ fn take_pds(uid: u32) -> Result<(Vec<Pd>, Errno)> {
 /// root and the kernel keep theirs.
 pub(super) fn files_of_a_user(setup: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
-    let (limit, quota) = (ctx.info.max_pd as usize, ctx.info.quota_pd as usize);
+    let (limit, quota) = (
+        Host::call()?.get(0, "max-pds")? as usize,
+        ctx.info.device.max_pd as usize,
+    );
     let user = |uid: u32, count: usize, expected: Errno| {
         let child = Child::start(move |link| {
             let (pds, refused) = take_pds(uid)?;
@@ -242,7 +249,8 @@ pub(super) fn an_empty_file(_: &Setup) -> Result<()> {
     let (before, slept, began) = (commands()?, sleeps()?, Instant::now());
     for _ in 0..FILES {
         let file = Context::open_file(0)?;
-        epoll.add(&file, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+        let events = qpair_uverbs::open_events(file.as_fd())?;
+        epoll.add(&events, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
     }
     let (slept, took) = (sleeps()? - slept, began.elapsed());
     let commands = commands()? - before;
@@ -261,7 +269,7 @@ const GROUPS: &str = "/sys/fs/cgroup";
 
 /// The driver's allocations for a process's objects are charged to the process's memory cgroup.
 pub(super) fn memory_of_a_group(_: &Setup) -> Result<()> {
-    /// A lower bound of the driver's memory for a PD; all PDs together exceed the process's other
+    /// A lower bound of the driver's memory for a region; all regions together exceed the process's other
     /// memory.
     const EACH: i64 = 24;
     if !Path::new(GROUPS).join("cgroup.procs").exists() {
@@ -279,16 +287,17 @@ pub(super) fn memory_of_a_group(_: &Setup) -> Result<()> {
     let mut child = Child::start(|link| {
         world::put(&procs, &std::process::id().to_string())?;
         let ctx = Context::open(0)?;
-        let mut pds = Vec::with_capacity(ctx.info.quota_pd as usize);
-        link.tell(ctx.info.quota_pd.into())?;
+        let (pd, buffer) = (Pd::new(&ctx)?, Buffer::new(4096)?);
+        let mut mrs = Vec::with_capacity(ctx.info.device.max_mr as usize);
+        link.tell(ctx.info.device.max_mr.into())?;
         link.hear()?;
-        for _ in 0..ctx.info.quota_pd {
-            pds.push(Pd::new(&ctx)?);
+        for _ in 0..ctx.info.device.max_mr {
+            mrs.push(Mr::all(&pd, &buffer)?);
         }
         link.tell(0)?;
         link.hear()?;
-        for pd in &pds {
-            pd.destroy()?;
+        for mr in &mrs {
+            mr.destroy()?;
         }
         link.tell(0)?;
         link.hear().map(drop)
@@ -298,9 +307,9 @@ pub(super) fn memory_of_a_group(_: &Setup) -> Result<()> {
     let before = charged()?;
     link.tell(0)?;
     link.hear()?;
-    // Counts of a group are updated every two seconds: this may see only some of the PDs.
+    // Counts of a group are updated every two seconds: this may see only some of the regions.
     let is_charged = || Ok(charged()? - before >= count * EACH);
-    wait::until("charge of the PDs", is_charged)?;
+    wait::until("charge of the regions", is_charged)?;
     link.tell(0)?;
     link.hear()?;
     wait::until("end of the charge", || Ok(!is_charged()?))?;

@@ -9,7 +9,7 @@ use qpair_abi::entry::opcode;
 use qpair_abi::entry::Sge;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
-use qpair_abi::uapi::*;
+use qpair_uverbs::abi::*;
 
 use crate::ktap::Setup;
 use crate::pair::state_name;
@@ -48,7 +48,7 @@ fn spoilt(mut wqe: Wqe, spoil: impl FnOnce(&mut Wqe)) -> Wqe {
 pub(super) fn is_fatal(peer: &Peer, what: &str) -> Result<()> {
     let state = peer.qp.state()?;
     ensure!(
-        state == QPAIR_QPS_ERROR,
+        state == qp_state::ERR,
         "{what}: the queue pair is in {}",
         state_name(state)
     );
@@ -59,8 +59,8 @@ pub(super) fn is_fatal(peer: &Peer, what: &str) -> Result<()> {
 fn drain_events(pair: &Pair) -> Result<()> {
     while let Some(event) = pair.a.ctx.async_event()? {
         ensure!(
-            event.kind == QPAIR_EVENT_QP_FATAL
-                && [pair.a.qp.handle, pair.b.qp.handle].contains(&event.handle),
+            event.kind == event::QP_FATAL
+                && [pair.a.qp.element(), pair.b.qp.element()].contains(&event.element),
             "{event:?}"
         );
     }
@@ -109,11 +109,11 @@ fn all_fail(setup: &Setup, pair: &mut Pair, all: Vec<Wrong>) -> Result<()> {
 pub(super) fn bad_requests(setup: &Setup) -> Result<()> {
     use Detail::*;
     let mut pair = Pair::open(0)?;
-    let (remote, rkey) = (pair.b.memory.addr(), pair.b.mr.arg.rkey);
+    let (remote, rkey) = (pair.b.memory.addr(), pair.b.mr.keys.rkey);
     let nop = || Wqe::new(opcode::NOP, 0);
     let send = |bytes| pair.a.with(Wqe::send(0), 0, bytes);
     let flag = |bit: u8| spoilt(nop(), |it| it.head.flags |= bit);
-    let limit = pair.a.ctx.info.max_inline;
+    let limit = pair.a.ctx.info.limits.max_inline;
     let refused = Status::LocalQpOperation;
     let all = vec![
         wrong("opcode 8", refused, Opcode, Wqe::new(8, 0)),
@@ -211,7 +211,7 @@ impl Regions {
             _domain: domain,
             foreign,
             poor,
-            gone: gone.arg.lkey,
+            gone: gone.keys.lkey,
         })
     }
 }
@@ -246,7 +246,7 @@ fn bad_pieces(
             Detail::Domain,
             addr,
             8,
-            regions.foreign.arg.lkey,
+            regions.foreign.keys.lkey,
         ),
         ("one byte before", Detail::Range, addr - 1, 8, key),
         ("one byte past", Detail::Range, last - 7, 8, key),
@@ -273,8 +273,8 @@ pub(super) fn bad_local_keys(setup: &Setup) -> Result<()> {
     let mut pair = Pair::open(0)?;
     let regions = Regions::of(&pair.a)?;
     let a = &pair.a;
-    let (remote, rkey) = (pair.b.memory.addr(), pair.b.mr.arg.rkey);
-    let (addr, bytes, key) = (a.memory.addr(), a.memory.bytes() as u64, a.mr.arg.lkey);
+    let (remote, rkey) = (pair.b.memory.addr(), pair.b.mr.keys.rkey);
+    let (addr, bytes, key) = (a.memory.addr(), a.memory.bytes() as u64, a.mr.keys.lkey);
     let mut all = Vec::new();
     for (what, detail, addr, bytes, key) in bad_pieces(addr, bytes, key, &regions) {
         let write = Wqe::write(0, remote, rkey);
@@ -293,7 +293,7 @@ pub(super) fn bad_local_keys(setup: &Setup) -> Result<()> {
             first.sge(addr, bytes, key),
         ));
     }
-    let read = Wqe::read(0, remote, rkey).sge(addr, 8, regions.poor.arg.lkey);
+    let read = Wqe::read(0, remote, rkey).sge(addr, 8, regions.poor.keys.lkey);
     all.push(wrong(
         "a READ into what is not writable",
         Status::LocalProtection,
@@ -308,7 +308,7 @@ pub(super) fn bad_local_keys(setup: &Setup) -> Result<()> {
     // Reading from a region needs no right.
     pair.a
         .qp
-        .post(&Wqe::write(10, remote, rkey).sge(addr, 8, regions.poor.arg.lkey));
+        .post(&Wqe::write(10, remote, rkey).sge(addr, 8, regions.poor.keys.lkey));
     pair.a
         .done(10)
         .map(drop)
@@ -320,7 +320,7 @@ pub(super) fn bad_remote_keys(setup: &Setup) -> Result<()> {
     let regions = Regions::of(&pair.b)?;
     let b = &pair.b;
     let mut all = Vec::new();
-    let good = (b.memory.addr(), b.memory.bytes() as u64, b.mr.arg.rkey);
+    let good = (b.memory.addr(), b.memory.bytes() as u64, b.mr.keys.rkey);
     for (what, detail, addr, bytes, key) in bad_pieces(good.0, good.1, good.2, &regions) {
         if bytes as usize <= pair.a.memory.bytes() {
             let write = pair.a.with(Wqe::write(0, addr, key), 0, bytes as usize);
@@ -332,11 +332,11 @@ pub(super) fn bad_remote_keys(setup: &Setup) -> Result<()> {
     for (what, wqe) in [
         (
             "a WRITE without the right",
-            Wqe::write(0, good.0, regions.poor.arg.rkey),
+            Wqe::write(0, good.0, regions.poor.keys.rkey),
         ),
         (
             "a READ without the right",
-            Wqe::read(0, good.0, regions.poor.arg.rkey),
+            Wqe::read(0, good.0, regions.poor.keys.rkey),
         ),
     ] {
         all.push(wrong(
@@ -350,13 +350,15 @@ pub(super) fn bad_remote_keys(setup: &Setup) -> Result<()> {
 
     // The queue pair's access rights apply, whatever the region permits.
     for (access, write) in [
-        (QPAIR_ACCESS_REMOTE_READ, true),
-        (QPAIR_ACCESS_REMOTE_WRITE, false),
+        (IB_UVERBS_ACCESS_REMOTE_READ, true),
+        (IB_UVERBS_ACCESS_REMOTE_WRITE, false),
     ] {
         pair.renew()?;
-        pair.b
-            .qp
-            .modify(|arg| (arg.mask, arg.access) = (QPAIR_QP_ACCESS, access))?;
+        pair.b.qp.modify(ib_uverbs_modify_qp {
+            attr_mask: qp_mask::ACCESS_FLAGS,
+            qp_access_flags: access,
+            ..Default::default()
+        })?;
         let [mut allowed, mut refused] =
             [Wqe::read(1, good.0, good.2), Wqe::write(2, good.0, good.2)];
         if !write {
@@ -383,7 +385,7 @@ pub(super) fn bad_receives(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let mut pair = Pair::open(0)?;
     let regions = Regions::of(&pair.b)?;
-    let (addr, key) = (pair.b.memory.addr(), pair.b.mr.arg.lkey);
+    let (addr, key) = (pair.b.memory.addr(), pair.b.mr.keys.lkey);
     let sge = |addr, bytes, lkey| Sge { addr, bytes, lkey };
     for (what, receive, status) in [
         (
@@ -395,12 +397,12 @@ pub(super) fn bad_receives(setup: &Setup) -> Result<()> {
         ("with no key", sge(addr, 100, 0), Status::LocalProtection),
         (
             "with a key of another domain",
-            sge(addr, 100, regions.foreign.arg.lkey),
+            sge(addr, 100, regions.foreign.keys.lkey),
             Status::LocalProtection,
         ),
         (
             "that may not be written",
-            sge(addr, 100, regions.poor.arg.lkey),
+            sge(addr, 100, regions.poor.keys.lkey),
             Status::LocalProtection,
         ),
         (
@@ -449,21 +451,21 @@ pub(super) fn nobody_there(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let ctx = Context::open(0)?;
     let mut victim = Pair::open(0)?;
-    let (addr, key) = (victim.b.memory.addr(), victim.b.mr.arg.rkey);
+    let (addr, key) = (victim.b.memory.addr(), victim.b.mr.keys.rkey);
     let before = victim.b.memory.read(0, 64 << 10);
-    let number = victim.b.qp.handle;
+    let number = victim.b.qp.number;
     let gone = {
         let peer = Peer::new(&ctx, 4096)?;
-        peer.qp.connect(peer.qp.handle)?;
+        peer.qp.connect(peer.qp.number)?;
         peer.destroy()?;
-        peer.qp.handle
+        peer.qp.number
     };
     let fresh = Peer::new(&ctx, 4096)?;
     let ready = Peer::new(&ctx, 4096)?;
-    ready.qp.to(QPAIR_QPS_INIT)?;
+    ready.qp.to(qp_state::INIT)?;
     let failed = Peer::new(&ctx, 4096)?;
-    failed.qp.connect(failed.qp.handle)?;
-    failed.qp.to(QPAIR_QPS_ERROR)?;
+    failed.qp.connect(failed.qp.number)?;
+    failed.qp.to(qp_state::ERR)?;
     victim.b.receive(77, 0, 4096);
     for (what, peer) in [
         (
@@ -477,9 +479,9 @@ pub(super) fn nobody_there(setup: &Setup) -> Result<()> {
         ("the admin queue pair's number with a generation", 1 << 16),
         ("all ones", u32::MAX),
         ("one that is gone", gone),
-        ("one in RESET", fresh.qp.handle),
-        ("one in INIT", ready.qp.handle),
-        ("one in ERROR", failed.qp.handle),
+        ("one in RESET", fresh.qp.number),
+        ("one in INIT", ready.qp.number),
+        ("one in ERROR", failed.qp.number),
     ] {
         for wqe in [
             Wqe::send(1).inline(b"stolen"),

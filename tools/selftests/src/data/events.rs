@@ -19,6 +19,7 @@ use nix::sys::epoll::EpollTimeout;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
 use qpair_abi::status::Status;
+use qpair_uverbs::abi::qp_state;
 
 use crate::ktap::Setup;
 use crate::pair::works;
@@ -41,7 +42,7 @@ struct Fence(Peer);
 impl Fence {
     fn new(ctx: &Arc<Context>) -> Result<Self> {
         let peer = Peer::new(ctx, 4096)?;
-        peer.qp.connect(peer.qp.handle)?;
+        peer.qp.connect(peer.qp.number)?;
         Ok(Self(peer))
     }
 
@@ -56,7 +57,7 @@ impl Fence {
 fn alone() -> Result<(Peer, Fence)> {
     let ctx = Context::open(0)?;
     let peer = Peer::new(&ctx, 4096)?;
-    peer.qp.connect(peer.qp.handle)?;
+    peer.qp.connect(peer.qp.number)?;
     Ok((peer, Fence::new(&ctx)?))
 }
 
@@ -155,7 +156,7 @@ pub(super) fn solicited(_: &Setup) -> Result<()> {
     }
     // Failures always count as solicited.
     pair.b.cq.arm_solicited();
-    pair.b.qp.to(qpair_abi::uapi::QPAIR_QPS_ERROR)?;
+    pair.b.qp.to(qp_state::ERR)?;
     wait::readable(
         pair.b.cq.eventfd().context("eventfd")?,
         "the event of what was flushed",
@@ -216,7 +217,7 @@ pub(super) fn every_vector(_: &Setup) -> Result<()> {
     for vector in 0..ctx.info.vectors {
         let cq = Cq::on(&ctx, 64, vector)?;
         let qp = Qp::new(&pd, &cq, &cq, QpShape::default())?;
-        qp.connect(qp.handle)?;
+        qp.connect(qp.number)?;
         let fd = cq.eventfd().context("eventfd")?;
         epoll.add(
             fd.as_fd(),
@@ -324,7 +325,7 @@ pub(super) fn overflowing_the_event_queue(setup: &Setup) -> Result<()> {
                 rq_stride: 0,
             },
         )?;
-        qp.connect(qp.handle)?;
+        qp.connect(qp.number)?;
         for number in 0..rng.u64(1..8) {
             if rng.bool() {
                 cq.arm();
@@ -352,8 +353,8 @@ pub(super) fn overflowing_the_event_queue(setup: &Setup) -> Result<()> {
 pub(super) fn queues_that_come_and_go_armed(setup: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     let count = (world::rounds(200, 200) as usize)
-        .min(ctx.info.quota_cq as usize - 8)
-        .min(ctx.info.quota_qp as usize - 8);
+        .min(ctx.info.device.max_cq as usize - 8)
+        .min(ctx.info.device.max_qp as usize - 8);
     let pd = Pd::new(&ctx)?;
     for round in 0..world::rounds(4, 4) {
         let mut all = Vec::new();
@@ -369,7 +370,7 @@ pub(super) fn queues_that_come_and_go_armed(setup: &Setup) -> Result<()> {
                     rq_stride: 0,
                 },
             )?;
-            qp.connect(qp.handle)?;
+            qp.connect(qp.number)?;
             all.push((cq, qp));
         }
         for _ in 0..5 {

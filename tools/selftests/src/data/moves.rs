@@ -122,7 +122,7 @@ pub(super) fn immediate_data(_: &Setup) -> Result<()> {
     // A WRITE with immediate consumes a receive, but does not write its memory.
     b.receive(3, 0, 64);
     let to = b.memory.addr() + 4096;
-    a.qp.post(&a.with(Wqe::write(4, to, b.mr.arg.rkey).imm(0x1234_5678), 5, 9));
+    a.qp.post(&a.with(Wqe::write(4, to, b.mr.keys.rkey).imm(0x1234_5678), 5, 9));
     a.done(4)?;
     let cqe = b.done(3)?;
     ensure!(
@@ -159,14 +159,14 @@ pub(super) fn write_and_read(setup: &Setup) -> Result<()> {
         let (from, to) = (rng.usize(0..40000), rng.usize(0..40000));
         a.memory.write(from, &data);
         let remote = b.memory.addr() + to as u64;
-        a.qp.post(&a.with(Wqe::write(round, remote, b.mr.arg.rkey), from, data.len()));
+        a.qp.post(&a.with(Wqe::write(round, remote, b.mr.keys.rkey), from, data.len()));
         let cqe = a.done(round)?;
         ensure!(cqe.opcode == opcode::WRITE, "{cqe:?}");
         only(&b, &before, to, &data).context("WRITE")?;
 
         let before = random(&mut rng, a.memory.bytes());
         a.memory.write(0, &before);
-        a.qp.post(&a.with(Wqe::read(round, remote, b.mr.arg.rkey), from, data.len()));
+        a.qp.post(&a.with(Wqe::read(round, remote, b.mr.keys.rkey), from, data.len()));
         let cqe = a.done(round)?;
         ensure!(
             cqe.opcode == opcode::READ && cqe.bytes as usize == data.len(),
@@ -180,7 +180,7 @@ pub(super) fn write_and_read(setup: &Setup) -> Result<()> {
 pub(super) fn inline_data(setup: &Setup) -> Result<()> {
     let mut rng = setup.rng();
     let Pair { mut a, mut b } = Pair::open(0)?;
-    let most = (a.ctx.info.max_inline as usize).min(inline_bytes(MAX_BLOCKS));
+    let most = (a.ctx.info.limits.max_inline as usize).min(inline_bytes(MAX_BLOCKS));
     for bytes in [0, 1, 7, 8, 31, 32, 33, 95, 96, 97, most] {
         let data = random(&mut rng, bytes);
         b.memory.clear();
@@ -196,7 +196,7 @@ pub(super) fn inline_data(setup: &Setup) -> Result<()> {
             "SEND of {bytes}"
         );
         let remote = b.memory.addr() + 8192;
-        a.qp.post(&Wqe::write(3, remote, b.mr.arg.rkey).inline(&data));
+        a.qp.post(&Wqe::write(3, remote, b.mr.keys.rkey).inline(&data));
         a.done(3)
             .with_context(|| format!("an inline WRITE of {bytes}"))?;
         ensure!(b.memory.read(8192, bytes) == data, "WRITE of {bytes}");
@@ -220,8 +220,8 @@ pub(super) fn lists(setup: &Setup) -> Result<()> {
     let b = Peer::shaped(&ctx, Buffer::new(256 << 10)?, shape)?;
     let Pair { mut a, mut b } = Pair::of(a, b)?;
     let (most_send, most_recv) = (
-        ctx.info.max_send_sge as usize,
-        ctx.info.max_recv_sge as usize,
+        ctx.info.limits.max_send_sge as usize,
+        ctx.info.limits.max_recv_sge as usize,
     );
     for round in 0..100u64 {
         let count = if round == 0 {
@@ -231,7 +231,7 @@ pub(super) fn lists(setup: &Setup) -> Result<()> {
         };
         let mut wqe = match round % 2 {
             0 => Wqe::send(round),
-            _ => Wqe::write(round, b.memory.addr() + 1, b.mr.arg.rkey),
+            _ => Wqe::write(round, b.memory.addr() + 1, b.mr.keys.rkey),
         };
         let mut data = Vec::new();
         for _ in 0..count {
@@ -298,7 +298,7 @@ pub(super) fn lists(setup: &Setup) -> Result<()> {
     // READ scatters as well.
     let data = random(&mut rng, 3000);
     b.memory.write(0, &data);
-    let mut wqe = Wqe::read(1, b.memory.addr(), b.mr.arg.rkey);
+    let mut wqe = Wqe::read(1, b.memory.addr(), b.mr.keys.rkey);
     for piece in 0..3 {
         wqe = a.with(wqe, (2 - piece) * 8192, 1000);
     }
@@ -337,11 +337,11 @@ pub(super) fn sizes(setup: &Setup) -> Result<()> {
         a.done(2)?;
         ensure!(b.memory.read(1, bytes) == data, "SEND of {bytes} bytes");
         let remote = b.memory.addr() + 4095;
-        a.qp.post(&a.with(Wqe::write(3, remote, b.mr.arg.rkey), at, bytes));
+        a.qp.post(&a.with(Wqe::write(3, remote, b.mr.keys.rkey), at, bytes));
         a.done(3)?;
         ensure!(b.memory.read(4095, bytes) == data, "WRITE of {bytes} bytes");
         a.memory.write(at, &vec![0; bytes]);
-        a.qp.post(&a.with(Wqe::read(4, remote, b.mr.arg.rkey), at, bytes));
+        a.qp.post(&a.with(Wqe::read(4, remote, b.mr.keys.rkey), at, bytes));
         a.done(4)?;
         ensure!(a.memory.read(at, bytes) == data, "READ of {bytes} bytes");
     }
@@ -352,7 +352,7 @@ pub(super) fn sizes(setup: &Setup) -> Result<()> {
 pub(super) fn a_large_message(setup: &Setup) -> Result<()> {
     let mut rng = setup.rng();
     let ctx = Context::open(0)?;
-    let bytes = (48 << 20).min(ctx.info.max_message as usize);
+    let bytes = (48 << 20).min(ctx.info.port.max_msg_sz as usize);
     let a = Peer::shaped(&ctx, Buffer::new(bytes)?, QpShape::default())?;
     let b = Peer::shaped(&ctx, Buffer::new(bytes)?, QpShape::default())?;
     let Pair { mut a, mut b } = Pair::of(a, b)?;
@@ -375,7 +375,7 @@ pub(super) fn a_large_message(setup: &Setup) -> Result<()> {
 
 pub(super) fn a_queue_pair_with_itself(_: &Setup) -> Result<()> {
     let mut peer = Peer::new(&Context::open(0)?, 8192)?;
-    peer.qp.connect(peer.qp.handle)?;
+    peer.qp.connect(peer.qp.number)?;
     peer.memory.write(0, b"to myself");
     peer.receive(1, 4096, 64);
     peer.qp.post(&peer.with(Wqe::send(2), 0, 9));

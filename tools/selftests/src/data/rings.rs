@@ -8,11 +8,12 @@ use nix::errno::Errno;
 use qpair_abi::entry::cqe_flags;
 use qpair_abi::entry::opcode;
 use qpair_abi::status::Status;
-use qpair_abi::uapi;
+use qpair_uverbs::abi::*;
 
 use crate::ktap::Setup;
 use crate::pair::Pair;
 use crate::pair::Peer;
+use crate::raw::change;
 use crate::raw::Buffer;
 use crate::raw::Context;
 use crate::raw::Cq;
@@ -137,12 +138,12 @@ pub(super) fn one_cq_for_many(_: &Setup) -> Result<()> {
     let mut qps = Vec::new();
     for _ in 0..QPS {
         let qp = Qp::new(&pd, &cq, &cq, QpShape::default())?;
-        qp.connect(qp.handle)?;
+        qp.connect(qp.number)?;
         qps.push(qp);
     }
     for number in 0..EACH {
         for qp in &mut qps {
-            qp.post(&Wqe::new(opcode::NOP, u64::from(qp.handle) << 32 | number));
+            qp.post(&Wqe::new(opcode::NOP, u64::from(qp.number) << 32 | number));
         }
     }
     let mut next = [0; QPS];
@@ -154,7 +155,7 @@ pub(super) fn one_cq_for_many(_: &Setup) -> Result<()> {
         );
         let which = qps
             .iter()
-            .position(|qp| qp.handle == cqe.qp.raw())
+            .position(|qp| qp.number == cqe.qp.raw())
             .context("an unknown queue pair")?;
         ensure!(
             cqe.wr_id & 0xffff_ffff == next[which],
@@ -170,30 +171,32 @@ pub(super) fn one_cq_for_many(_: &Setup) -> Result<()> {
 pub(super) fn states_and_posts(setup: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     let (mut a, mut b) = (Peer::new(&ctx, 4096)?, Peer::new(&ctx, 4096)?);
-    let full = uapi::QPAIR_ACCESS_REMOTE_WRITE | uapi::QPAIR_ACCESS_REMOTE_READ;
-    for (qp, peer) in [(&a.qp, b.qp.handle), (&b.qp, a.qp.handle)] {
-        qp.to(uapi::QPAIR_QPS_INIT)?;
-        qp.modify(|arg| {
-            arg.mask = uapi::QPAIR_QP_PEER | uapi::QPAIR_QP_ACCESS;
-            (arg.peer, arg.access) = (peer, full);
-        })
-        .context("attributes in INIT")?;
+    let full = IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_READ;
+    for qp in [&a.qp, &b.qp] {
+        qp.modify(ib_uverbs_modify_qp {
+            qp_access_flags: full,
+            ..change(qp_state::RESET, qp_state::INIT)
+        })?;
     }
     // A receive may be posted in INIT.
     b.receive(1, 0, 64);
-    a.qp.to(uapi::QPAIR_QPS_RTR)?;
-    b.qp.to(uapi::QPAIR_QPS_RTR)?;
-    a.qp.to(uapi::QPAIR_QPS_RTS)?;
+    for (qp, peer) in [(&a.qp, b.qp.number), (&b.qp, a.qp.number)] {
+        qp.modify(ib_uverbs_modify_qp {
+            dest_qp_num: peer,
+            ..change(qp_state::INIT, qp_state::RTR)
+        })?;
+    }
+    a.qp.to(qp_state::RTS)?;
     a.qp.post(&Wqe::send(2).inline(b"hello"));
     b.done(1)?;
     a.done(2)?;
     // In SQD nothing new starts; in RTS execution continues.
-    a.qp.to(uapi::QPAIR_QPS_SQD)?;
+    a.qp.to(qp_state::SQD)?;
     a.qp.post(&Wqe::new(opcode::NOP, 3));
     let mut other = Pair::new(&ctx)?;
     other.exchange(&mut setup.rng())?;
     a.idle().context("a drained queue pair started something")?;
-    a.qp.to(uapi::QPAIR_QPS_RTS)?;
+    a.qp.to(qp_state::RTS)?;
     a.done(3)?;
     Ok(())
 }
@@ -209,7 +212,7 @@ pub(super) fn unread_completions(setup: &Setup) -> Result<()> {
     for round in 0..200u64 {
         let mut qp =
             Qp::new(&pd, &cq, &cq, QpShape::default()).with_context(|| format!("round {round}"))?;
-        qp.connect(qp.handle)?;
+        qp.connect(qp.number)?;
         let count = rng.u32(1..60);
         for number in 0..count {
             qp.put(&Wqe::new(opcode::NOP, round << 32 | u64::from(number)));
@@ -220,7 +223,9 @@ pub(super) fn unread_completions(setup: &Setup) -> Result<()> {
         wait::until("completions", || {
             Ok(cq.query()?.producer.wrapping_sub(produced) >= wanted)
         })?;
-        let (end, same) = qp.destroy()?;
+        let told = qp.modify(change(qp_state::RTS, qp_state::RESET))?;
+        let (end, same) = (told.send_cq_index, told.recv_cq_index);
+        qp.destroy()?;
         ensure!(end == same, "one CQ with two ends, {end} and {same}");
         let written = end.wrapping_sub(produced);
         ensure!(
@@ -257,15 +262,12 @@ pub(super) fn unread_completions(setup: &Setup) -> Result<()> {
     pair.a.receive(2, 0, 64);
     pair.b.qp.post(&Wqe::send(3).inline(b"x"));
     pair.b.done(3)?;
-    let arg = pair
-        .a
-        .qp
-        .modify(|arg| (arg.mask, arg.state) = (uapi::QPAIR_QP_STATE, uapi::QPAIR_QPS_RESET))?;
+    let arg = pair.a.qp.modify(change(qp_state::RTS, qp_state::RESET))?;
     ensure!(arg.send_cq_index == 1 && arg.recv_cq_index == 1, "{arg:?}");
     let cqe = pair.a.done(1)?;
     ensure!(cqe.flags & cqe_flags::RECV != 0, "{cqe:?}");
     pair.a.idle()?;
-    match pair.a.qp.to(uapi::QPAIR_QPS_RTR) {
+    match pair.a.qp.to(qp_state::RTR) {
         Err(Errno::EINVAL) => (),
         other => anyhow::bail!("RTR from RESET gave {other:?}"),
     }

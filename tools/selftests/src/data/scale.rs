@@ -25,7 +25,12 @@ pub(super) fn queue_pairs(setup: &Setup) -> Result<()> {
     let mut contexts = vec![Context::open(0)?];
     let mut pairs: Vec<Pair> = Vec::new();
     for number in 0..PAIRS {
-        let each = (contexts[0].info.quota_qp.min(contexts[0].info.quota_cq) / 2) as usize;
+        let each = (contexts[0]
+            .info
+            .device
+            .max_qp
+            .min(contexts[0].info.device.max_cq)
+            / 2) as usize;
         if number / each >= contexts.len() {
             contexts.push(Context::open(0)?);
         }
@@ -54,7 +59,7 @@ pub(super) fn queue_pairs(setup: &Setup) -> Result<()> {
             let remote = pair.b.memory.addr() + BYTES as u64;
             let write = pair
                 .a
-                .with(Wqe::write(EACH, remote, pair.b.mr.arg.rkey), 0, BYTES);
+                .with(Wqe::write(EACH, remote, pair.b.mr.keys.rkey), 0, BYTES);
             pair.a.qp.put(&write);
         }
         // None has started; now all do.
@@ -108,7 +113,7 @@ pub(super) fn processes(setup: &Setup) -> Result<()> {
 
 /// Two functions are independent of each other.
 pub(super) fn two_devices(setup: &Setup) -> Result<()> {
-    if !std::path::Path::new(&Context::path(1)).exists() {
+    if Context::path(1).is_err() {
         return Err(skip("needs two devices"));
     }
     let mut rng = setup.rng();
@@ -116,21 +121,6 @@ pub(super) fn two_devices(setup: &Setup) -> Result<()> {
     for _ in 0..20 {
         one.exchange(&mut rng)?;
         two.exchange(&mut rng)?;
-    }
-    // A number of one function is no handle, or the handle of another object, on the other.
-    for (ours, theirs) in [(&one, &two), (&two, &one)] {
-        let foreign = theirs.a.mr.arg.lkey;
-        if ours.a.mr.arg.lkey != foreign && ours.b.mr.arg.lkey != foreign {
-            let mut arg = qpair_abi::uapi::qpair_query_mr {
-                handle: foreign,
-                ..Default::default()
-            };
-            let result = ours
-                .a
-                .ctx
-                .call(qpair_abi::uapi::QPAIR_NR_QUERY_MR, &mut arg);
-            ensure!(result == Err(nix::errno::Errno::ENOENT), "{result:?}");
-        }
     }
     // One context is closed, the other goes on.
     drop(one);

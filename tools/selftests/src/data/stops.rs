@@ -8,8 +8,7 @@ use nix::errno::Errno;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::Sge;
 use qpair_abi::status::Status;
-use qpair_abi::uapi;
-use qpair_abi::uapi::*;
+use qpair_uverbs::abi::*;
 
 use super::errors::is_fatal;
 use crate::ktap::Setup;
@@ -33,12 +32,12 @@ pub(super) fn flushed(setup: &Setup) -> Result<()> {
     for number in 0..20 {
         pair.a.receive(number, 0, 64);
     }
-    pair.a.qp.to(QPAIR_QPS_SQD)?;
+    pair.a.qp.to(qp_state::SQD)?;
     for number in 100..120 {
         pair.a.qp.put(&Wqe::new(opcode::NOP, number).unsignaled());
     }
     pair.a.qp.ring_sq();
-    pair.a.qp.to(QPAIR_QPS_ERROR)?;
+    pair.a.qp.to(qp_state::ERR)?;
     let (mut next_recv, mut next_send) = (0, 100);
     for _ in 0..40 {
         let cqe = pair.a.cq.take()?;
@@ -69,13 +68,13 @@ pub(super) fn no_receive_posted(setup: &Setup) -> Result<()> {
     pair.a.ends(1, Status::RnrRetryExceeded)?;
     is_fatal(&pair.a, "no receive")?;
     ensure!(
-        pair.b.qp.state()? == QPAIR_QPS_RTS,
+        pair.b.qp.state()? == qp_state::RTS,
         "the receiver has done nothing wrong"
     );
     pair.renew()?;
     let remote = pair.b.memory.addr();
     pair.a.qp.post(
-        &Wqe::write(2, remote, pair.b.mr.arg.rkey)
+        &Wqe::write(2, remote, pair.b.mr.keys.rkey)
             .inline(b"x")
             .imm(1),
     );
@@ -84,7 +83,7 @@ pub(super) fn no_receive_posted(setup: &Setup) -> Result<()> {
     // A WRITE without immediate needs no receive.
     pair.a
         .qp
-        .post(&Wqe::write(3, remote, pair.b.mr.arg.rkey).inline(b"x"));
+        .post(&Wqe::write(3, remote, pair.b.mr.keys.rkey).inline(b"x"));
     pair.a.done(3)?;
     pair.exchange(&mut setup.rng())
 }
@@ -103,7 +102,7 @@ pub(super) fn garbage_in_the_rings(setup: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     for round in 0..world::rounds(100, 100) {
         let mut pair = Pair::new(&ctx)?;
-        let keys = [pair.a.mr.arg.lkey, pair.b.mr.arg.rkey, rng.u32(..)];
+        let keys = [pair.a.mr.keys.lkey, pair.b.mr.keys.rkey, rng.u32(..)];
         for _ in 0..rng.u32(1..40) {
             // Mostly an almost valid request, with one or two wrong fields.
             let mut wqe = Wqe::new(rng.u8(0..6), rng.u64(..));
@@ -132,7 +131,7 @@ pub(super) fn garbage_in_the_rings(setup: &Setup) -> Result<()> {
             if rng.u8(0..8) == 0 {
                 ctx.page.ring(
                     rng.u64(0..8) * 8,
-                    [pair.a.qp.handle, pair.a.cq.handle][rng.usize(0..2)],
+                    [pair.a.qp.number, pair.a.cq.number][rng.usize(0..2)],
                     rng.u32(..),
                 );
             }
@@ -168,7 +167,7 @@ pub(super) fn completion_queue_overrun(setup: &Setup) -> Result<()> {
                 ..Default::default()
             },
         )?;
-        qp.connect(qp.handle)?;
+        qp.connect(qp.number)?;
         qps.push(qp);
     }
     for number in 0..=u64::from(cq.depth) {
@@ -177,17 +176,12 @@ pub(super) fn completion_queue_overrun(setup: &Setup) -> Result<()> {
     qps[0].ring_sq();
     let event = wait::for_some("a CQ overrun", || {
         let event = ctx.async_event()?;
-        Ok(event.filter(|it| it.kind == uapi::QPAIR_EVENT_CQ_OVERRUN))
+        Ok(event.filter(|it| it.kind == event::CQ_ERR))
     })?;
-    ensure!(event.handle == cq.handle, "{event:?}");
-    ensure!(
-        cq.query()?.flags & QPAIR_CQ_OVERRUN != 0,
-        "{:?}",
-        cq.query()?
-    );
+    ensure!(event.element == cq.element(), "{event:?}");
     for qp in &qps {
         ensure!(
-            qp.state()? == QPAIR_QPS_ERROR,
+            qp.state()? == qp_state::ERR,
             "a queue pair on it is in {}",
             state_name(qp.state()?)
         );
@@ -200,7 +194,7 @@ pub(super) fn completion_queue_overrun(setup: &Setup) -> Result<()> {
     // The CQ is dead: no queue pair can be used on it again.
     for qp in &mut qps {
         qp.reset()?;
-        let revived = qp.connect(qp.handle);
+        let revived = qp.connect(qp.number);
         ensure!(revived == Err(Errno::EPIPE), "{revived:?}");
     }
     let another = Qp::new(&pd, &cq, &cq, QpShape::default()).err();

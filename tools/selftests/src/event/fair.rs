@@ -16,7 +16,7 @@ use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::Cqe;
 use qpair_abi::entry::OWNER;
-use qpair_abi::uapi;
+use qpair_uverbs::abi::*;
 
 use super::eqs;
 use super::of_eq;
@@ -143,7 +143,7 @@ fn flood() -> Result<Child> {
 /// repeatedly, and no poll exceeds its budget.
 pub(super) fn a_flood_and_255_others(_: &Setup) -> Result<()> {
     let _kept = Kept::all()?;
-    let cqs = 255.min(Context::open(0)?.info.quota_cq as usize - 8);
+    let cqs = 255.min(Context::open(0)?.info.device.max_cq as usize - 8);
     let mut victim = Victim::new(cqs)?;
     let look = || -> Result<(u64, u64)> { Ok((of_eq(0, "polls")?, of_eq(0, "completions")?)) };
     for budget in [256u64, 16] {
@@ -323,11 +323,14 @@ impl Busy {
         };
         let qps = (0..count).map(|_| {
             let qp = Qp::new(&pd, &cq, &cq, shape)?;
-            qp.connect(qp.handle)?;
+            qp.connect(qp.number)?;
             Ok(qp)
         });
-        let write =
-            Wqe::write(0, memory.addr(), mr.arg.rkey).sge(memory.addr(), bytes as u32, mr.arg.lkey);
+        let write = Wqe::write(0, memory.addr(), mr.keys.rkey).sge(
+            memory.addr(),
+            bytes as u32,
+            mr.keys.lkey,
+        );
         Ok(Self {
             qps: qps.collect::<Result<_>>()?,
             cq,
@@ -349,7 +352,7 @@ impl Busy {
     fn go_on(&mut self) -> Result<()> {
         while let Some(cqe) = self.cq.poll() {
             ensure!(cqe.status == 0, "{cqe:?}");
-            let qp = self.qps.iter_mut().find(|qp| qp.handle == cqe.qp.raw());
+            let qp = self.qps.iter_mut().find(|qp| qp.number == cqe.qp.raw());
             qp.context("a completion of another queue pair")?
                 .post(&self.write);
         }
@@ -388,8 +391,8 @@ pub(super) fn commands_beside_busy_queue_pairs(_: &Setup) -> Result<()> {
         (0..50).try_for_each(|_| Ok(Cq::new(&ctx, 64)?.destroy()?))
     })?;
     child.done()?;
-    let epoch = Context::open(0)?.info.epoch;
-    ensure!(epoch == other.info.epoch, "the device was reset");
+    let epoch = Context::open(0)?.info.limits.epoch;
+    ensure!(epoch == other.info.limits.epoch, "the device was reset");
     Ok(())
 }
 
@@ -403,14 +406,9 @@ pub(super) fn a_read_beside_large_messages(_: &Setup) -> Result<()> {
     for count in [1, 64] {
         let mut busy = Busy::new(count, bytes_per_turn)?;
         let mut reader = Peer::new(&Context::open(0)?, WINDOW * Cqe::BYTES)?;
-        reader.qp.connect(reader.qp.handle)?;
+        reader.qp.connect(reader.qp.number)?;
         let entries = u64::from(busy.cq.depth) * Cqe::BYTES as u64;
-        let ring = Mr::of(
-            &reader.pd,
-            busy.ring,
-            entries,
-            uapi::QPAIR_ACCESS_REMOTE_READ,
-        )?;
+        let ring = Mr::of(&reader.pd, busy.ring, entries, IB_UVERBS_ACCESS_REMOTE_READ)?;
         for round in 0..10 {
             host.set(0, "stall", true)?;
             if round == 0 {
@@ -418,7 +416,7 @@ pub(super) fn a_read_beside_large_messages(_: &Setup) -> Result<()> {
             }
             busy.go_on()?;
             let next = busy.ring + u64::from(busy.cq.head) * Cqe::BYTES as u64;
-            let read = Wqe::read(round, next, ring.arg.rkey);
+            let read = Wqe::read(round, next, ring.keys.rkey);
             reader.qp.post(&reader.with(read, 0, WINDOW * Cqe::BYTES));
             host.set(0, "stall", false)?;
             reader.done(round)?;

@@ -79,7 +79,7 @@ impl Loop {
         };
         let cq = Cq::on(ctx, 64, vector)?;
         let qp = Qp::new(pd, &cq, &cq, shape)?;
-        qp.connect(qp.handle)?;
+        qp.connect(qp.number)?;
         Ok(Self { cq, qp, next: 0 })
     }
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Operations of an open file: each ioctl, and `open`, `mmap`, `read`, `close`.
+//! Operations of an open file: each command, and `open`, `mmap`, `close`.
 
-use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
 use nix::errno::Errno;
-use qpair_abi::uapi::*;
+use qpair_uverbs::abi::qp_state;
 
 use super::nth::Faults;
 use crate::ktap::Setup;
@@ -20,7 +19,6 @@ use crate::raw::Page;
 use crate::raw::Pd;
 use crate::raw::Qp;
 use crate::raw::QpShape;
-use crate::wait;
 
 /// The set-up of operations that need none.
 fn nothing() -> Result<()> {
@@ -42,14 +40,10 @@ pub(super) fn queries(setup: &Setup) -> Result<()> {
     let mut query = |name: &str, call: &dyn Fn() -> Result<()>| {
         faults.try_all(name, 2, nothing, |()| call(), |(), _| Ok(()))
     };
-    query("QUERY_DEVICE", &|| {
-        let mut arg = qpair_query_device::default();
-        Ok(ctx.call(QPAIR_NR_QUERY_DEVICE, &mut arg)?)
-    })?;
+    query("QUERY_DEVICE", &|| Ok(ctx.query_device().map(drop)?))?;
     query("QUERY_COUNTERS", &|| ctx.counters().map(drop))?;
-    query("QUERY_CQ", &|| Ok(peer.cq.query().map(drop)?))?;
-    query("QUERY_QP", &|| Ok(peer.qp.query().map(drop)?))?;
-    query("QUERY_MR", &|| Ok(peer.mr.query().map(drop)?))
+    query("QUERY_PORT", &|| Ok(ctx.query_port().map(drop)?))?;
+    query("QUERY_QP", &|| Ok(peer.qp.query().map(drop)?))
 }
 
 pub(super) fn creates(setup: &Setup) -> Result<()> {
@@ -116,14 +110,14 @@ pub(super) fn changes_and_ends(setup: &Setup) -> Result<()> {
         "MODIFY_QP",
         2,
         new_qp,
-        |qp| Ok(qp.to(QPAIR_QPS_INIT)?),
+        |qp| Ok(qp.to(qp_state::INIT)?),
         |qp, _| ended(qp.destroy()),
     )?;
     faults.try_all(
         "DESTROY_QP",
         2,
         new_qp,
-        |qp| Ok(qp.destroy().map(drop)?),
+        |qp| Ok(qp.destroy()?),
         |qp, _| ended(qp.destroy()),
     )?;
     faults.try_all(
@@ -178,30 +172,6 @@ pub(super) fn files(setup: &Setup) -> Result<()> {
         },
     )?;
     drop(file);
-    let ctx = Context::open(0)?;
-    faults.settle_here()?;
-    // An event that could not be copied to the process stays for the next `read`.
-    let event = || match ctx.async_event()? {
-        Some(event) if event.kind == QPAIR_EVENT_DOORBELL_VIOLATION => Ok(()),
-        other => anyhow::bail!("read gave {other:?}"),
-    };
-    faults.try_all(
-        "read",
-        1,
-        || {
-            ctx.page.ring(0, u32::MAX, 0);
-            wait::readable(ctx.fd(), "the event of a violation").map(drop)
-        },
-        |()| event(),
-        |(), read| {
-            if read.is_none() {
-                event().context("read once more")?;
-            }
-            ensure!(ctx.async_event()?.is_none(), "the event came twice");
-            Ok(())
-        },
-    )?;
-    drop(ctx);
     faults.settle_here()?;
     faults.try_all(
         "close",

@@ -50,14 +50,14 @@ pub(super) fn forget_failures() -> Result<()> {
 /// Waits until the function has a driver and a device file; returns the file's number.
 pub(crate) fn appeared(address: &str) -> Result<usize> {
     wait::for_some(&format!("a device file for {address}"), || {
-        for entry in std::fs::read_dir("/sys/class/misc")? {
+        for entry in std::fs::read_dir("/sys/class/infiniband")? {
             let name = entry?.file_name().to_string_lossy().into_owned();
             let Some(Ok(number)) = name.strip_prefix("qpair").map(str::parse::<usize>) else {
                 continue;
             };
             // It may disappear meanwhile.
             if world::function(number).is_ok_and(|it| it == address)
-                && Path::new("/dev").join(&name).exists()
+                && Context::path(number).is_ok_and(|path| path.exists())
             {
                 return Ok(Some(number));
             }
@@ -105,7 +105,8 @@ fn functions() -> Result<Vec<String>> {
 /// not fail all later cases.
 pub(crate) fn restore() -> Result<()> {
     let all = functions()?;
-    let files = |count: usize| (0..count).all(|it| Path::new(&Context::path(it)).exists());
+    let files =
+        |count: usize| (0..count).all(|it| Context::path(it).is_ok_and(|path| path.exists()));
     if !all.is_empty() && files(all.len()) {
         return usable(all.len());
     }
@@ -133,7 +134,7 @@ pub(crate) fn restore() -> Result<()> {
 /// Waits until they can be opened, or are dead: they may be in the middle of a reset.
 fn usable(count: usize) -> Result<()> {
     for device in 0..count {
-        let what = format!("a usable {}", Context::path(device));
+        let what = format!("a usable device {device}");
         wait::until(&what, || {
             Ok(match Context::open_file(device) {
                 Ok(_) => true,

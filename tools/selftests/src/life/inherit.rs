@@ -12,7 +12,7 @@ use nix::sys::socket::ControlMessage;
 use nix::sys::socket::MsgFlags;
 use qpair_abi::doorbell;
 use qpair_abi::entry::opcode;
-use qpair_abi::uapi;
+use qpair_uverbs::abi::qp_state;
 
 use crate::children::Child;
 use crate::children::End;
@@ -22,6 +22,7 @@ use crate::pair::Bystander;
 use crate::pair::Pair;
 use crate::raw::Buffer;
 use crate::raw::Context;
+use crate::raw::Kind;
 use crate::raw::Mr;
 use crate::raw::Wqe;
 use crate::wait;
@@ -33,7 +34,7 @@ pub(super) fn fork_without_doorbells(setup: &Setup) -> Result<()> {
     for access in [true, false] {
         let mut child = Child::start(|_| {
             if access {
-                pair.a.ctx.page.ring(doorbell::SQ, pair.a.qp.handle, 1);
+                pair.a.ctx.page.ring(doorbell::SQ, pair.a.qp.number, 1);
             } else {
                 pair.a.ctx.page.load(0);
             }
@@ -61,7 +62,7 @@ pub(super) fn fork_with_open_files(setup: &Setup) -> Result<()> {
         );
         let again = ctx.again().context("mapping the doorbells in the child")?;
         ensure!(
-            again.info.doorbell_page == ctx.info.doorbell_page,
+            again.info.limits.page == ctx.info.limits.page,
             "another page: {:?}",
             again.info
         );
@@ -113,7 +114,7 @@ pub(super) fn fork_outlives_the_parent(setup: &Setup) -> Result<()> {
             ensure!(to_parent.hear().is_err(), "the parent said something");
             let again = ctx.again()?;
             ensure!(
-                pair.a.qp.state()? == uapi::QPAIR_QPS_RTS,
+                pair.a.qp.state()? == qp_state::RTS,
                 "the queue pair did not live on"
             );
             let mut ours = Pair::new(&again)?;
@@ -144,23 +145,18 @@ pub(super) fn passed_to_another_process(setup: &Setup) -> Result<()> {
     })?;
     let handle = giver.link().hear()? as u32;
     let file = giver.link().take()?;
-    let ctx = Context::of(file.into())?;
+    let ctx = Context::of(file.into(), 0, Context::open(0)?.info)?;
     let mut ours = Pair::new(&ctx)?;
     ours.exchange(&mut setup.rng())
         .context("in a context that came by socket")?;
-    let mut arg = uapi::qpair_query_qp {
-        handle,
-        ..Default::default()
-    };
-    ctx.call(uapi::QPAIR_NR_QUERY_QP, &mut arg)
-        .context("the giver's queue pair")?;
+    ctx.query_qp(handle).context("the giver's queue pair")?;
     giver.link().tell(1)?;
     giver.done()?;
     ours.exchange(&mut setup.rng())
         .context("after the giver has ended")?;
     // The sender's memory is gone with it; its objects can be destroyed, and the charge of an
     // exited process is not reverted for another one.
-    crate::raw::destroy(&ctx, uapi::QPAIR_NR_DESTROY_QP, handle)
+    ctx.destroy(Kind::Qp, handle)
         .context("the giver's queue pair")?;
     drop((ours, ctx));
     others.unharmed()
@@ -199,10 +195,10 @@ pub(super) fn exit_without_a_word(setup: &Setup) -> Result<()> {
             let there = Mr::all(&pair.b.pd, &large)?;
             for number in 0..30 {
                 pair.b.receive(number, 0, 4096);
-                let write = Wqe::write(number, large.addr(), there.arg.rkey);
+                let write = Wqe::write(number, large.addr(), there.keys.rkey);
                 pair.a
                     .qp
-                    .put(&write.sge(large.addr(), 4 << 20, mr.arg.lkey));
+                    .put(&write.sge(large.addr(), 4 << 20, mr.keys.lkey));
                 pair.a.cq.arm();
             }
             pair.a.qp.ring_sq();

@@ -7,6 +7,7 @@ use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
 use qpair_abi::status::Status;
+use qpair_uverbs::abi::qp_state;
 
 use super::load::Work;
 use crate::children::Child;
@@ -55,9 +56,9 @@ pub(super) fn at_random_moments(setup: &Setup) -> Result<()> {
 /// A peer in another process, until it is killed.
 fn other_side(link: &Link) -> Result<()> {
     let mut peer = Peer::new(&Context::open(0)?, 64 << 10)?;
-    link.tell(u64::from(peer.qp.handle))?;
+    link.tell(u64::from(peer.qp.number))?;
     link.tell(peer.memory.addr())?;
-    link.tell(u64::from(peer.mr.arg.rkey))?;
+    link.tell(u64::from(peer.mr.keys.rkey))?;
     for number in 0..64 {
         peer.qp.put_recv(number, &[]);
     }
@@ -88,7 +89,7 @@ pub(super) fn peer(setup: &Setup) -> Result<()> {
             child.link().hear()? as u32,
         );
         ours.qp.connect(theirs).with_context(place)?;
-        child.link().tell(u64::from(ours.qp.handle))?;
+        child.link().tell(u64::from(ours.qp.number))?;
         child.link().hear().with_context(place)?;
         // Messages without bytes and large writes, so that any of them may be interrupted.
         let mut next = 0;
@@ -131,7 +132,7 @@ pub(super) fn peer(setup: &Setup) -> Result<()> {
             ensure!(expected, "{}: {cqe:?}", place());
         }
         // If all were completed, one more request fails because the peer is gone.
-        if ours.qp.state()? == qpair_abi::uapi::QPAIR_QPS_RTS {
+        if ours.qp.state()? == qp_state::RTS {
             ours.qp.post(&Wqe::write(9, addr, key).inline(b"x"));
             ours.ends(9, Status::RetryExceeded).with_context(place)?;
         }

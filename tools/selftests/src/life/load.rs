@@ -3,9 +3,9 @@
 //! removed.
 
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::anyhow;
 use anyhow::bail;
@@ -15,9 +15,8 @@ use anyhow::Result;
 use nix::errno::Errno;
 use nix::poll::PollFd;
 use nix::poll::PollFlags;
-use nix::sys::signal::Signal;
 use qpair_abi::entry::opcode;
-use qpair_abi::uapi;
+use qpair_uverbs::abi::*;
 
 use crate::children::Child;
 use crate::children::End;
@@ -26,6 +25,7 @@ use crate::pair::Pair;
 use crate::pair::Peer;
 use crate::raw::Buffer;
 use crate::raw::Context;
+use crate::raw::Kind;
 use crate::raw::Mr;
 use crate::raw::Pd;
 use crate::raw::Wqe;
@@ -56,22 +56,21 @@ impl Work {
         Self::States,
     ];
 
-    /// Starts a process that does this forever, and returns when it is running.
+    /// Starts a process that does this until its context is dead, and then succeeds. Returns when it
+    /// is running.
     pub(super) fn start(self, device: usize, seed: u64) -> Result<Child> {
-        self.start_until(device, seed, Errno::ENODEV)
-    }
-
-    /// As [`Work::start`]; the process succeeds when its context is dead and every call reports
-    /// this errno.
-    pub(super) fn start_until(self, device: usize, seed: u64, death: Errno) -> Result<Child> {
         let child = Child::start(|link| {
             let ctx = Context::open(device)?;
             let Err(error) = self.go_on(&ctx, seed, link) else {
                 return Err(anyhow!("{self:?} ended by itself"));
             };
             let errno = error.root_cause().downcast_ref::<Errno>();
-            ensure!(errno == Some(&death), "{self:?}: {error:#}");
-            is_dead(&ctx, death)
+            // The driver may refuse a call before the core does.
+            ensure!(
+                matches!(errno, Some(Errno::EIO | Errno::ENODEV)),
+                "{self:?}: {error:#}"
+            );
+            is_dead(&ctx)
         })?;
         child
             .link()
@@ -119,7 +118,7 @@ impl Work {
                     }
                     pair.a.qp.ring_sq();
                     if rng.bool() {
-                        pair.a.qp.to(uapi::QPAIR_QPS_ERROR)?;
+                        pair.a.qp.to(qp_state::ERR)?;
                     }
                     pair.renew()?;
                 }
@@ -134,8 +133,8 @@ fn traffic(ctx: &Arc<Context>, link: &Link, events: bool) -> Result<()> {
     let post = |pair: &mut Pair, number: u64| {
         let remote = pair.b.memory.addr() + 4096;
         let wqe = match number % 3 {
-            0 => Wqe::write(number, remote, pair.b.mr.arg.rkey),
-            1 => Wqe::read(number, remote, pair.b.mr.arg.rkey),
+            0 => Wqe::write(number, remote, pair.b.mr.keys.rkey),
+            1 => Wqe::read(number, remote, pair.b.mr.keys.rkey),
             _ => Wqe::new(opcode::NOP, number),
         };
         let wqe = if number % 3 == 2 {
@@ -153,6 +152,7 @@ fn traffic(ctx: &Arc<Context>, link: &Link, events: bool) -> Result<()> {
     }
     link.tell(0)?;
     let mut next = 60;
+    let mut last = Instant::now();
     loop {
         for pair in &mut pairs {
             let mut done = 0;
@@ -160,8 +160,14 @@ fn traffic(ctx: &Arc<Context>, link: &Link, events: bool) -> Result<()> {
                 ensure!(cqe.status == 0, "{cqe:?}");
                 done += 1;
             }
-            // Also without completions: the doorbell shows whether the device is gone.
             pair.a.cq.publish();
+            // Without completions a call shows whether the device is gone.
+            if done != 0 {
+                last = Instant::now();
+            } else if last.elapsed() > Duration::from_millis(50) {
+                pair.a.qp.query()?;
+                last = Instant::now();
+            }
             for _ in 0..done {
                 post(pair, next);
                 next += 1;
@@ -180,7 +186,7 @@ fn sleep(pair: &Pair) -> Result<()> {
     pair.a.cq.arm();
     let mut fds = [
         PollFd::new(fd, PollFlags::POLLIN),
-        PollFd::new(pair.a.ctx.fd(), PollFlags::POLLIN),
+        PollFd::new(pair.a.ctx.events(), PollFlags::POLLIN),
     ];
     let count = nix::poll::poll(
         &mut fds,
@@ -204,7 +210,7 @@ impl Load {
     /// Starts a process for each of `works`, and the kernel's own client. Returns at a random point
     /// of their work.
     pub(super) fn start(rng: &mut fastrand::Rng, works: &[Work]) -> Result<Self> {
-        let start = |work: &Work| work.start_until(0, rng.u64(..), Errno::EIO);
+        let start = |work: &Work| work.start(0, rng.u64(..));
         let children = works.iter().map(start).collect::<Result<_>>()?;
         let loopback = loopback_until_the_end()?;
         loopback.link().hear()?;
@@ -239,79 +245,50 @@ fn loopback_until_the_end() -> Result<Child> {
     })
 }
 
-/// Waits, asleep in `poll`, until the context is dead.
+/// Waits, asleep in `poll`, for the event that the context is dead, and takes it.
 pub(super) fn told_of_the_end(ctx: &Context) -> Result<()> {
-    let flags = wait::readable(ctx.fd().as_fd(), "the event of the context's end")?;
-    ensure!(
-        flags.contains(PollFlags::POLLERR | PollFlags::POLLHUP),
-        "poll woke with {flags:?}"
-    );
-    Ok(())
+    wait::for_some("the event of the context's end", || {
+        wait::readable(ctx.events(), "the event of the context's end")?;
+        let event = ctx.async_event()?.context("readable without an event")?;
+        Ok((event.kind == event::DEVICE_FATAL).then_some(()))
+    })
 }
 
-/// Every call reports that the context is dead.
-pub(super) fn is_dead(ctx: &Context, errno: Errno) -> Result<()> {
-    // Calls may fail before sleepers wake, which happens when the shutdown is complete.
-    told_of_the_end(ctx)?;
+/// Every call is refused.
+pub(super) fn is_refused(ctx: &Context) -> Result<()> {
     let calls: [(&str, Result<(), Errno>); 4] = [
-        (
-            "QUERY_DEVICE",
-            ctx.call(
-                uapi::QPAIR_NR_QUERY_DEVICE,
-                &mut uapi::qpair_query_device::default(),
-            ),
-        ),
-        (
-            "ALLOC_PD",
-            ctx.call(
-                uapi::QPAIR_NR_ALLOC_PD,
-                &mut uapi::qpair_alloc_pd::default(),
-            ),
-        ),
-        (
-            "QUERY_COUNTERS",
-            ctx.call(
-                uapi::QPAIR_NR_QUERY_COUNTERS,
-                &mut uapi::qpair_query_counters::default(),
-            ),
-        ),
-        (
-            "DESTROY_QP",
-            ctx.call(
-                uapi::QPAIR_NR_DESTROY_QP,
-                &mut uapi::qpair_destroy::default(),
-            ),
-        ),
+        ("QUERY_DEVICE", ctx.query_device().map(drop)),
+        ("QUERY_PORT", ctx.query_port().map(drop)),
+        ("ALLOC_PD", ctx.alloc_pd().map(drop)),
+        ("DESTROY_QP", ctx.destroy(Kind::Qp, 0)),
     ];
     for (what, result) in calls {
         ensure!(
-            result == Err(errno),
-            "{what} of a dead context gave {result:?}, expected {errno}"
+            result == Err(Errno::EIO),
+            "{what} of a dead context gave {result:?}, expected EIO"
         );
     }
-    // Earlier events may still be read; then there are none.
-    for _ in 0..100 {
-        match ctx.async_event() {
-            Ok(Some(_)) => (),
-            Ok(None) => return Err(anyhow!("read of a dead context waits for events")),
-            Err(error) => {
-                let got = error.raw_os_error().map(Errno::from_raw);
-                ensure!(
-                    got == Some(errno),
-                    "read of a dead context gave {error}, expected {errno}"
-                );
-                return Ok(());
-            }
-        }
-    }
-    Err(anyhow!("a dead context has events without end"))
+    Ok(())
 }
 
-/// Waits for a process of the load, which may end by an error of its calls, or by a doorbell's
-/// SIGBUS.
+/// The context has no events any more, and every call is refused. Waits until the core has destroyed
+/// its objects.
+pub(super) fn is_dead(ctx: &Context) -> Result<()> {
+    wait::until("the end of the context", || {
+        // Earlier events may still be read, and that of the end.
+        match ctx.async_event() {
+            Ok(_) => Ok(false),
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(true),
+            Err(error) => Err(error).context("read of a dead context"),
+        }
+    })?;
+    is_refused(ctx)
+}
+
+/// Waits for a process of the load, which ends by an error of its calls.
 pub(super) fn ended_with_its_context(child: &mut Child) -> Result<()> {
     match child.end(wait::patience() * 2)? {
-        End::Exit(0) | End::Signal(Signal::SIGBUS) => Ok(()),
+        End::Exit(0) => Ok(()),
         end => Err(anyhow!("a process whose device is gone ended with {end}")),
     }
 }

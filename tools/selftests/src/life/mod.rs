@@ -45,7 +45,6 @@ pub const DEVICE: Group = Group {
         unbind::remove_and_rescan * 2,
         unbind::reset_by_sysfs * 2,
         fault::hung_in_an_ioctl * 4,
-        fault::hung_in_a_read,
         fault::hung_while_killed * 2,
         unbind::again_and_again * 64,
     ],

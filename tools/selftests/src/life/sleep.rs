@@ -7,9 +7,7 @@ use anyhow::bail;
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
-use nix::errno::Errno;
-use nix::sys::signal::Signal;
-use qpair_abi::uapi;
+use qpair_uverbs::abi::event;
 
 use super::load::is_dead;
 use super::load::told_of_the_end;
@@ -17,7 +15,6 @@ use super::load::Load;
 use super::load::Work;
 use super::recovery::works_anew;
 use crate::children::Child;
-use crate::children::End;
 use crate::ktap::skip;
 use crate::ktap::Setup;
 use crate::pair::Pair;
@@ -69,44 +66,33 @@ impl Sleep {
 /// The context ended as on a reset: one event, then EIO.
 pub(super) fn ended_by_a_reset(ctx: &Context) -> Result<()> {
     told_of_the_end(ctx)?;
-    let event = ctx.async_event()?.context("no event of the end")?;
-    ensure!(
-        event.kind == uapi::QPAIR_EVENT_DEVICE_FATAL && event.count == 1,
-        "the event of the end is {event:?}"
-    );
-    is_dead(ctx, Errno::EIO)
+    is_dead(ctx)
 }
 
 /// A process that sleeps in a blocking `read`, which reports the end of the context as one event.
 fn reader() -> Result<Child> {
     Child::start(|link| {
-        let file = std::fs::File::options()
-            .read(true)
-            .write(true)
-            .open(Context::path(0))?;
+        let ctx = Context::open(0)?;
+        ctx.blocks()?;
         link.tell(1)?;
-        let mut event = [0; size_of::<uapi::qpair_async_event>()];
-        let kind = uapi::QPAIR_EVENT_DEVICE_FATAL.to_le_bytes();
-        let bytes = std::io::Read::read(&mut &file, &mut event)?;
-        ensure!(
-            bytes == event.len() && event.starts_with(&kind),
-            "read woke with {bytes} bytes, {event:?}"
-        );
-        match std::io::Read::read(&mut &file, &mut event) {
+        let event = ctx.async_event()?.context("no event")?;
+        ensure!(event.kind == event::DEVICE_FATAL, "{event:?}");
+        match ctx.async_event() {
             Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(()),
             other => bail!("read of a dead context gave {other:?}"),
         }
     })
 }
 
-/// A process that rings doorbells forever.
+/// A process that rings doorbells until its context is dead.
 fn ringer() -> Result<Child> {
     Child::start(|link| {
         let pair = Pair::open(0)?;
         link.tell(1)?;
-        loop {
+        while pair.a.ctx.async_event()?.is_none() {
             pair.a.cq.publish();
         }
+        is_dead(&pair.a.ctx)
     })
 }
 
@@ -114,7 +100,7 @@ fn slept(setup: &Setup, how: Sleep) -> Result<()> {
     let before = Baseline::take()?;
     let mut pair = Pair::open(0)?;
     pair.exchange(&mut setup.rng())?;
-    let epoch = pair.a.ctx.info.epoch;
+    let epoch = pair.a.ctx.info.limits.epoch;
     let mut reader = reader()?;
     let mut ringer = ringer()?;
     reader.link().hear()?;
@@ -122,13 +108,9 @@ fn slept(setup: &Setup, how: Sleep) -> Result<()> {
     how.sleep()?;
     ended_by_a_reset(&pair.a.ctx)?;
     reader.done().context("asleep in read")?;
-    let end = ringer.end(wait::patience())?;
-    ensure!(
-        end == End::Signal(Signal::SIGBUS),
-        "ringing a doorbell ended with {end}"
-    );
+    ringer.done().context("ringing a doorbell")?;
     works_anew(setup, epoch + 1..=epoch + 1)?;
-    is_dead(&pair.a.ctx, Errno::EIO).context("awake")?;
+    is_dead(&pair.a.ctx).context("awake")?;
     drop(pair);
     before.settled()
 }
@@ -173,7 +155,7 @@ pub(super) fn suspended_under_load(setup: &Setup) -> Result<()> {
         };
         let works_on: Vec<Work> = (0..2).map(|_| Work::ALL[rng.usize(0..5)]).collect();
         let place = || format!("round {round}, {how:?}, {works_on:?}");
-        let epoch = Context::open(0)?.info.epoch;
+        let epoch = Context::open(0)?.info.limits.epoch;
         let load = Load::start(&mut rng, &works_on).with_context(place)?;
         how.sleep().with_context(place)?;
         load.ended().with_context(place)?;

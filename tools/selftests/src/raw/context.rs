@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One open file of the device, and its doorbell page.
+//! One open file of the device: its commands, its events and its doorbell page.
 
 use std::fs::File;
 use std::fs::OpenOptions;
@@ -10,90 +10,164 @@ use std::os::fd::BorrowedFd;
 use std::os::fd::FromRawFd;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::fence;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
 use nix::errno::Errno;
 use qpair_abi::counters::Counter;
 use qpair_abi::doorbell;
-use qpair_abi::uapi;
+use qpair_abi::uverbs::qpair_uresp_alloc_ucontext;
+use qpair_abi::uverbs::qpair_uresp_modify_qp;
 use qpair_abi::Number;
+use qpair_uverbs::abi::*;
+use qpair_uverbs::Command;
 
-use super::Buffer;
+use super::args::CqArg;
+use super::args::CqMade;
+use super::args::Kind;
+use super::args::QpArg;
+use super::args::QpMade;
 
-/// An ioctl's argument.
-///
-/// # Safety
-///
-/// Only integers, no padding, and the size in the ioctl number.
-pub unsafe trait Arg: Copy {}
+/// The class of uverbs files in sysfs.
+const CLASS: &str = "/sys/class/infiniband_verbs";
+/// The only port of a device.
+pub(super) const PORT: u8 = 1;
 
-macro_rules! args {
-    ($($name:ident),* $(,)?) => { $(
-        // SAFETY: `repr(C)`, integers only, and laid out without padding.
-        unsafe impl Arg for uapi::$name {}
-    )* };
+/// What a context was told about the device: limits, and what a process may have.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Info {
+    /// The driver's answer.
+    pub limits: qpair_uresp_alloc_ucontext,
+    /// The core's answer.
+    pub device: ib_uverbs_query_device_resp,
+    /// That of the port.
+    pub port: ib_uverbs_query_port_resp,
+    /// Completion vectors.
+    pub vectors: u32,
 }
 
-args!(
-    qpair_query_device,
-    qpair_query_counters,
-    qpair_alloc_pd,
-    qpair_create_cq,
-    qpair_query_cq,
-    qpair_create_qp,
-    qpair_modify_qp,
-    qpair_query_qp,
-    qpair_reg_mr,
-    qpair_query_mr,
-    qpair_destroy,
-);
+/// An asynchronous event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// One of [`qpair_uverbs::abi::event`].
+    pub kind: u32,
+    /// The `user_handle` of its object.
+    pub element: u64,
+}
 
-/// An open file of `/dev/qpairN` and its doorbell page.
+/// An open uverbs file of the device, its events and its doorbell page.
 pub struct Context {
     file: File,
+    events: File,
+    device: usize,
     /// The doorbell page.
     pub page: Page,
     /// The device's properties and limits.
-    pub info: uapi::qpair_query_device,
+    pub info: Info,
+}
+
+fn io(errno: rustix::io::Errno) -> std::io::Error {
+    std::io::Error::from_raw_os_error(errno.raw_os_error())
+}
+
+/// The name of a device's RDMA device.
+fn ibdev(device: usize) -> String {
+    format!("qpair{device}")
 }
 
 impl Context {
     /// The path of the function's file.
-    pub fn path(device: usize) -> String {
-        format!("/dev/qpair{device}")
+    pub fn path(device: usize) -> std::io::Result<PathBuf> {
+        let name = ibdev(device);
+        for entry in std::fs::read_dir(CLASS)? {
+            let entry = entry?;
+            let found = std::fs::read_to_string(entry.path().join("ibdev"));
+            if found.is_ok_and(|found| found.trim() == name) {
+                return Ok(Path::new("/dev/infiniband").join(entry.file_name()));
+            }
+        }
+        Err(std::io::Error::new(
+            std::io::ErrorKind::NotFound,
+            format!("no uverbs file of {name}"),
+        ))
     }
 
-    /// Opens the file, non-blocking, and nothing else.
-    pub fn open_file(device: usize) -> std::io::Result<File> {
+    /// Opens the function's file, which is no context yet.
+    pub fn open_bare(device: usize) -> std::io::Result<File> {
         OpenOptions::new()
             .read(true)
             .write(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-            .open(Self::path(device))
+            .custom_flags(libc::O_CLOEXEC)
+            .open(Self::path(device)?)
+    }
+
+    /// Makes an open file a context.
+    pub fn begin(file: &File) -> std::io::Result<(qpair_uresp_alloc_ucontext, u32)> {
+        let mut limits = qpair_uresp_alloc_ucontext::default();
+        let mut vectors = 0;
+        let command = Command::get_context(&mut vectors).driver_answer(&mut limits);
+        // SAFETY: it names no memory besides its answers.
+        unsafe { command.run(file.as_fd()) }.map_err(io)?;
+        Ok((limits, vectors))
+    }
+
+    /// Opens the file and makes it a context, and nothing else.
+    pub fn open_file(device: usize) -> std::io::Result<File> {
+        let file = Self::open_bare(device)?;
+        Self::begin(&file)?;
+        Ok(file)
     }
 
     /// Opens the function's file, maps its doorbell page and queries its limits.
     pub fn open(device: usize) -> Result<Arc<Self>> {
-        let file = Self::open_file(device).with_context(|| Self::path(device))?;
-        Self::of(file)
+        let file = Self::open_bare(device).with_context(|| ibdev(device))?;
+        let (limits, vectors) = Self::begin(&file).with_context(|| ibdev(device))?;
+        let mut info = Info {
+            limits,
+            vectors,
+            ..Info::default()
+        };
+        query_device(file.as_fd(), &mut info.device).context("QUERY_DEVICE")?;
+        query_port(file.as_fd(), &mut info.port).context("QUERY_PORT")?;
+        Self::of(file, device, info)
     }
 
-    /// Takes an open file, perhaps one that another process opened.
-    pub fn of(file: File) -> Result<Arc<Self>> {
+    /// Takes an open file that is a context, perhaps one that another process opened.
+    pub fn of(file: File, device: usize, info: Info) -> Result<Arc<Self>> {
+        let events = qpair_uverbs::open_events(file.as_fd()).map_err(io);
+        let events = File::from(events.context("the asynchronous events")?);
+        Self::with(file, events, device, info)
+    }
+
+    fn with(file: File, events: File, device: usize, info: Info) -> Result<Arc<Self>> {
+        // SAFETY: no pointers.
+        Errno::result(unsafe { libc::fcntl(events.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) })
+            .context("O_NONBLOCK")?;
         let page = Page::map(file.as_fd()).context("mmap of the doorbell page")?;
-        let mut info = uapi::qpair_query_device::default();
-        call(file.as_fd(), uapi::QPAIR_NR_QUERY_DEVICE, &mut info).context("QUERY_DEVICE")?;
-        Ok(Arc::new(Self { file, page, info }))
+        Ok(Arc::new(Self {
+            file,
+            events,
+            device,
+            page,
+            info,
+        }))
     }
 
     /// The same context with a mapping of its own, for a child that has not inherited one.
     pub fn again(&self) -> Result<Arc<Self>> {
-        Self::of(self.file.try_clone().context("dup")?)
+        Self::with(
+            self.file.try_clone().context("dup")?,
+            self.events.try_clone().context("dup")?,
+            self.device,
+            self.info,
+        )
     }
 
     /// The file.
@@ -101,46 +175,152 @@ impl Context {
         self.file.as_fd()
     }
 
-    /// Calls the ioctl `nr` with an argument of its own type.
-    pub fn call<T: Arg>(&self, nr: u8, arg: &mut T) -> Result<(), Errno> {
-        call(self.fd(), nr, arg)
+    /// The file of the events.
+    pub fn events(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
     }
 
-    /// Calls an ioctl with any number and any address.
-    pub fn call_at(&self, request: u32, addr: usize) -> Result<(), Errno> {
-        call_at(self.fd(), request, addr)
+    /// The number of the device.
+    pub fn device(&self) -> usize {
+        self.device
     }
 
-    /// Calls the ioctl `nr` with the first `bytes.len()` bytes of an argument of any size.
-    pub fn call_bytes(&self, nr: u8, bytes: &mut [u8]) -> Result<(), Errno> {
-        let request = sized_request(nr, bytes.len());
-        call_at(self.fd(), request, bytes.as_mut_ptr() as usize)
+    /// Runs a command.
+    pub fn run(&self, command: Command<'_>) -> Result<(), Errno> {
+        run(self.fd(), command)
     }
 
-    /// Calls the ioctl `nr` with an argument in a read-only page.
-    pub fn call_read_only<T: Arg>(&self, nr: u8, arg: &T) -> Result<Result<(), Errno>> {
-        let page = Buffer::new(size_of::<T>())?;
-        // SAFETY: by the contract of `Arg` all of its bytes are initialized.
-        let bytes = unsafe {
-            std::slice::from_raw_parts(std::ptr::from_ref(arg).cast::<u8>(), size_of::<T>())
-        };
-        page.write(0, bytes);
-        page.protect(false)?;
-        Ok(self.call_at(uapi::request::<T>(nr), page.addr() as usize))
+    /// QUERY_DEVICE.
+    pub fn query_device(&self) -> Result<ib_uverbs_query_device_resp, Errno> {
+        let mut answer = ib_uverbs_query_device_resp::default();
+        query_device(self.fd(), &mut answer)?;
+        Ok(answer)
     }
 
-    /// The device's counters, by number.
-    pub fn counters(&self) -> Result<Vec<u64>> {
-        let mut values = vec![0u64; Counter::COUNT];
-        let mut arg = uapi::qpair_query_counters {
-            counters: values.as_mut_ptr() as u64,
-            count: values.len() as u32,
+    /// QUERY_PORT.
+    pub fn query_port(&self) -> Result<ib_uverbs_query_port_resp, Errno> {
+        let mut answer = ib_uverbs_query_port_resp::default();
+        query_port(self.fd(), &mut answer)?;
+        Ok(answer)
+    }
+
+    /// ALLOC_PD: its handle.
+    pub fn alloc_pd(&self) -> Result<u32, Errno> {
+        let request = ib_uverbs_alloc_pd::default();
+        let mut answer = ib_uverbs_alloc_pd_resp::default();
+        let command = Command::new(IB_USER_VERBS_CMD_ALLOC_PD);
+        self.run(command.request(&request).answer(&mut answer))?;
+        Ok(answer.pd_handle)
+    }
+
+    /// CREATE_CQ.
+    pub fn create_cq(&self, arg: &CqArg) -> Result<CqMade, Errno> {
+        let mut made = CqMade::default();
+        self.run(
+            Command::new(IB_USER_VERBS_CMD_CREATE_CQ)
+                .request(&arg.core)
+                .answer(&mut made.core)
+                .driver_request(&arg.driver)
+                .driver_answer(&mut made.driver),
+        )?;
+        Ok(made)
+    }
+
+    /// CREATE_QP.
+    pub fn create_qp(&self, arg: &QpArg) -> Result<QpMade, Errno> {
+        let mut made = QpMade::default();
+        self.run(
+            Command::new(IB_USER_VERBS_CMD_CREATE_QP)
+                .request(&arg.core)
+                .answer(&mut made.core)
+                .driver_request(&arg.driver)
+                .driver_answer(&mut made.driver),
+        )?;
+        Ok(made)
+    }
+
+    /// MODIFY_QP.
+    pub fn modify_qp(&self, arg: &ib_uverbs_modify_qp) -> Result<qpair_uresp_modify_qp, Errno> {
+        let mut answer = qpair_uresp_modify_qp::default();
+        let command = Command::new(IB_USER_VERBS_CMD_MODIFY_QP);
+        self.run(command.request(arg).driver_answer(&mut answer))?;
+        Ok(answer)
+    }
+
+    /// QUERY_QP.
+    pub fn query_qp(&self, handle: u32) -> Result<ib_uverbs_query_qp_resp, Errno> {
+        let request = ib_uverbs_query_qp {
+            qp_handle: handle,
+            attr_mask: qp_mask::STATE,
             ..Default::default()
         };
-        self.call(uapi::QPAIR_NR_QUERY_COUNTERS, &mut arg)
-            .context("QUERY_COUNTERS")?;
-        values.truncate(arg.count as usize);
-        Ok(values)
+        let mut answer = ib_uverbs_query_qp_resp::default();
+        let command = Command::new(IB_USER_VERBS_CMD_QUERY_QP);
+        self.run(command.request(&request).answer(&mut answer))?;
+        Ok(answer)
+    }
+
+    /// REG_MR.
+    pub fn reg_mr(&self, arg: &ib_uverbs_reg_mr) -> Result<ib_uverbs_reg_mr_resp, Errno> {
+        let mut answer = ib_uverbs_reg_mr_resp::default();
+        let command = Command::new(IB_USER_VERBS_CMD_REG_MR);
+        self.run(command.request(arg).answer(&mut answer))?;
+        Ok(answer)
+    }
+
+    /// Destroys an object.
+    pub fn destroy(&self, kind: Kind, handle: u32) -> Result<(), Errno> {
+        match kind {
+            Kind::Pd => {
+                let request = ib_uverbs_dealloc_pd { pd_handle: handle };
+                self.run(Command::new(IB_USER_VERBS_CMD_DEALLOC_PD).request(&request))
+            }
+            Kind::Mr => {
+                let request = ib_uverbs_dereg_mr { mr_handle: handle };
+                self.run(Command::new(IB_USER_VERBS_CMD_DEREG_MR).request(&request))
+            }
+            Kind::Cq => {
+                let request = ib_uverbs_destroy_cq {
+                    cq_handle: handle,
+                    ..Default::default()
+                };
+                let mut answer = ib_uverbs_destroy_cq_resp::default();
+                let command = Command::new(IB_USER_VERBS_CMD_DESTROY_CQ);
+                self.run(command.request(&request).answer(&mut answer))
+            }
+            Kind::Qp => {
+                let request = ib_uverbs_destroy_qp {
+                    qp_handle: handle,
+                    ..Default::default()
+                };
+                let mut answer = ib_uverbs_destroy_qp_resp::default();
+                let command = Command::new(IB_USER_VERBS_CMD_DESTROY_QP);
+                self.run(command.request(&request).answer(&mut answer))
+            }
+        }
+    }
+
+    /// The device's counters, by number, none older than the call.
+    pub fn counters(&self) -> Result<Vec<u64>> {
+        let name = ibdev(self.device);
+        let folder = format!("/sys/class/infiniband/{name}/ports/{PORT}/hw_counters");
+        let number = |name: &str| -> Result<u64> {
+            let path = format!("{folder}/{name}");
+            let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+            text.trim().parse().with_context(|| path)
+        };
+        // The core returns values of up to this age.
+        std::thread::sleep(Duration::from_millis(number("lifespan")? + 1));
+        let names = Counter::ALL.iter().map(|it| it.name().replace('-', "_"));
+        names.map(|name| number(&name)).collect()
+    }
+
+    /// From now on [`Self::async_event`] waits for an event.
+    pub fn blocks(&self) -> Result<()> {
+        // SAFETY: no pointers.
+        Errno::result(unsafe { libc::fcntl(self.events.as_raw_fd(), libc::F_SETFL, 0) })
+            .context("without O_NONBLOCK")?;
+        Ok(())
     }
 
     /// One of the device's counters.
@@ -149,18 +329,21 @@ impl Context {
     }
 
     /// The next asynchronous event, if any.
-    pub fn async_event(&self) -> std::io::Result<Option<uapi::qpair_async_event>> {
-        let mut bytes = [0u8; size_of::<uapi::qpair_async_event>()];
-        match (&self.file).read(&mut bytes) {
+    pub fn async_event(&self) -> std::io::Result<Option<Event>> {
+        let mut bytes = [0u8; size_of::<ib_uverbs_async_event_desc>()];
+        match self.read(&mut bytes) {
             Ok(n) if n == bytes.len() => {
                 let word = |i: usize| {
-                    u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]])
+                    u64::from(u32::from_le_bytes([
+                        bytes[i],
+                        bytes[i + 1],
+                        bytes[i + 2],
+                        bytes[i + 3],
+                    ]))
                 };
-                Ok(Some(uapi::qpair_async_event {
-                    kind: word(0),
-                    handle: word(4),
-                    code: word(8),
-                    count: word(12),
+                Ok(Some(Event {
+                    kind: word(8) as u32,
+                    element: word(4) << 32 | word(0),
                 }))
             }
             Ok(n) => Err(std::io::Error::other(format!("read gave {n} bytes"))),
@@ -169,26 +352,32 @@ impl Context {
         }
     }
 
-    /// Reads into a buffer of any size.
+    /// Reads events into a buffer of any size.
     pub fn read(&self, bytes: &mut [u8]) -> std::io::Result<usize> {
-        (&self.file).read(bytes)
+        (&self.events).read(bytes)
     }
 }
 
-fn call<T: Arg>(fd: BorrowedFd<'_>, nr: u8, arg: &mut T) -> Result<(), Errno> {
-    call_at(fd, uapi::request::<T>(nr), std::ptr::from_mut(arg) as usize)
+/// Runs a command.
+fn run(fd: BorrowedFd<'_>, command: Command<'_>) -> Result<(), Errno> {
+    // SAFETY: the kernel checks all addresses. What a test lets it write to is the test's, and a
+    // buffer is unmapped only by its owner.
+    unsafe { command.run(fd) }.map_err(|errno| Errno::from_raw(errno.raw_os_error()))
 }
 
-/// The number of an ioctl whose argument has this many bytes.
-pub(crate) fn sized_request(nr: u8, bytes: usize) -> u32 {
-    uapi::request::<()>(nr) | (bytes as u32 & 0x3fff) << 16
+fn query_device(fd: BorrowedFd<'_>, answer: &mut ib_uverbs_query_device_resp) -> Result<(), Errno> {
+    let request = ib_uverbs_query_device::default();
+    let command = Command::new(IB_USER_VERBS_CMD_QUERY_DEVICE);
+    run(fd, command.request(&request).answer(answer))
 }
 
-fn call_at(fd: BorrowedFd<'_>, request: u32, addr: usize) -> Result<(), Errno> {
-    // SAFETY: the kernel checks the number and the address. It writes back as many bytes as the
-    // number says, which is the size of the caller's variable if the address is that of one.
-    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::c_ulong::from(request), addr) };
-    Errno::result(result).map(drop)
+fn query_port(fd: BorrowedFd<'_>, answer: &mut ib_uverbs_query_port_resp) -> Result<(), Errno> {
+    let request = ib_uverbs_query_port {
+        port_num: PORT,
+        ..Default::default()
+    };
+    let command = Command::new(IB_USER_VERBS_CMD_QUERY_PORT);
+    run(fd, command.request(&request).answer(answer))
 }
 
 /// The doorbell page of a context.
@@ -245,7 +434,7 @@ impl Page {
     pub fn store(&self, at: u64, value: u64) {
         assert!(at + 8 <= doorbell::PAGE_BYTES && at % 8 == 0);
         fence(Ordering::SeqCst);
-        // SAFETY: inside the page and aligned. Where the page is gone the process gets SIGBUS.
+        // SAFETY: inside the page and aligned. Where the page is gone the core has put another.
         unsafe {
             self.0
                 .as_ptr()

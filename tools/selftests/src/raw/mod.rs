@@ -1,28 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The driver without a library: ioctls, the doorbell page and rings by hand.
+//! The driver without a library: commands, the doorbell page and rings by hand.
 //!
 //! A test that uses the library would not find a driver bug that the library works around, so this
-//! code shares only the layouts of `qpair-abi` with it. Nothing is hidden either: indices, handles
+//! code shares only the layouts and the form of commands with it. Nothing is hidden either: indices, handles
 //! and blocks are public, so that a test can use wrong ones.
 //!
 //! The only place with `unsafe`, besides `children` (fork).
 
+mod args;
 mod context;
 mod fault;
 mod memory;
 mod queue;
+mod shown;
 mod wqe;
 
-pub use self::context::Arg;
+pub use self::args::change;
+pub use self::args::CqArg;
+pub use self::args::Kind;
+pub use self::args::QpArg;
 pub use self::context::Context;
+pub use self::context::Event;
+pub use self::context::Info;
 pub use self::context::Page;
 pub use self::fault::Endless;
 pub use self::memory::page_size;
 pub use self::memory::Buffer;
-pub use self::queue::destroy;
+pub use self::queue::region;
 pub use self::queue::Cq;
 pub use self::queue::Mr;
 pub use self::queue::Pd;
 pub use self::queue::Qp;
 pub use self::queue::QpShape;
+pub use self::queue::EVERY_RIGHT;
+pub use self::shown::CqNow;
+pub use self::shown::MrNow;
+pub use self::shown::QueuesNow;
 pub use self::wqe::Wqe;

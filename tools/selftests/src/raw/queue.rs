@@ -23,23 +23,23 @@ use qpair_abi::entry::Sge;
 use qpair_abi::entry::BLOCK_BYTES;
 use qpair_abi::entry::BLOCK_WORDS;
 use qpair_abi::entry::OWNER;
-use qpair_abi::uapi;
+use qpair_abi::uverbs::qpair_ureq_create_qp;
+use qpair_abi::uverbs::qpair_uresp_modify_qp;
+use qpair_uverbs::abi::*;
 
+use super::args::change;
+use super::args::CqArg;
+use super::args::Kind;
+use super::args::QpArg;
 use super::context::eventfd;
+use super::shown;
+use super::shown::CqNow;
+use super::shown::MrNow;
+use super::shown::QueuesNow;
 use super::Buffer;
 use super::Context;
 use super::Wqe;
 use crate::wait;
-
-/// Calls a destroy ioctl; returns the producer indices of the CQs.
-pub fn destroy(ctx: &Context, nr: u8, handle: u32) -> Result<(u32, u32), Errno> {
-    let mut arg = uapi::qpair_destroy {
-        handle,
-        ..Default::default()
-    };
-    ctx.call(nr, &mut arg)?;
-    Ok((arg.send_cq_index, arg.recv_cq_index))
-}
 
 /// A protection domain.
 pub struct Pd {
@@ -51,65 +51,63 @@ pub struct Pd {
 impl Pd {
     /// Creates one.
     pub fn new(ctx: &Arc<Context>) -> Result<Self, Errno> {
-        let mut arg = uapi::qpair_alloc_pd::default();
-        ctx.call(uapi::QPAIR_NR_ALLOC_PD, &mut arg)?;
         Ok(Self {
             ctx: ctx.clone(),
-            handle: arg.handle,
+            handle: ctx.alloc_pd()?,
         })
     }
 
     /// Destroys it.
     pub fn destroy(&self) -> Result<(), Errno> {
-        destroy(&self.ctx, uapi::QPAIR_NR_DEALLOC_PD, self.handle).map(drop)
+        self.ctx.destroy(Kind::Pd, self.handle)
     }
 }
 
 /// A memory region.
 pub struct Mr {
     ctx: Arc<Context>,
-    /// The argument of REG_MR, with the returned handle and keys.
-    pub arg: uapi::qpair_reg_mr,
+    /// Its handle and keys.
+    pub keys: ib_uverbs_reg_mr_resp,
+}
+
+/// Every right.
+pub const EVERY_RIGHT: u32 =
+    IB_UVERBS_ACCESS_LOCAL_WRITE | IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_READ;
+
+/// The request for a part of a buffer, at its own address.
+pub fn region(pd: &Pd, addr: u64, bytes: u64, access: u32) -> ib_uverbs_reg_mr {
+    ib_uverbs_reg_mr {
+        start: addr,
+        length: bytes,
+        hca_va: addr,
+        pd_handle: pd.handle,
+        access_flags: access,
+        ..Default::default()
+    }
 }
 
 impl Mr {
     /// Registers a part of a buffer.
     pub fn of(pd: &Pd, addr: u64, bytes: u64, access: u32) -> Result<Self, Errno> {
-        let mut arg = uapi::qpair_reg_mr {
-            addr,
-            bytes,
-            pd: pd.handle,
-            access,
-            ..Default::default()
-        };
-        pd.ctx.call(uapi::QPAIR_NR_REG_MR, &mut arg)?;
         Ok(Self {
             ctx: pd.ctx.clone(),
-            arg,
+            keys: pd.ctx.reg_mr(&region(pd, addr, bytes, access))?,
         })
     }
 
     /// Registers a whole buffer with every right.
     pub fn all(pd: &Pd, buffer: &Buffer) -> Result<Self, Errno> {
-        let access = uapi::QPAIR_ACCESS_LOCAL_WRITE
-            | uapi::QPAIR_ACCESS_REMOTE_WRITE
-            | uapi::QPAIR_ACCESS_REMOTE_READ;
-        Self::of(pd, buffer.addr(), buffer.bytes() as u64, access)
+        Self::of(pd, buffer.addr(), buffer.bytes() as u64, EVERY_RIGHT)
     }
 
-    /// Queries the kernel.
-    pub fn query(&self) -> Result<uapi::qpair_query_mr, Errno> {
-        let mut arg = uapi::qpair_query_mr {
-            handle: self.arg.handle,
-            ..Default::default()
-        };
-        self.ctx.call(uapi::QPAIR_NR_QUERY_MR, &mut arg)?;
-        Ok(arg)
+    /// How it is now.
+    pub fn query(&self) -> Result<MrNow, Errno> {
+        shown::mr(&self.ctx, self.keys.lkey)
     }
 
     /// Destroys it.
     pub fn destroy(&self) -> Result<(), Errno> {
-        destroy(&self.ctx, uapi::QPAIR_NR_DEREG_MR, self.arg.handle).map(drop)
+        self.ctx.destroy(Kind::Mr, self.keys.mr_handle)
     }
 }
 
@@ -118,8 +116,10 @@ pub struct Cq {
     ctx: Arc<Context>,
     ring: Buffer,
     eventfd: Option<OwnedFd>,
-    /// Its handle.
+    /// Its handle, for commands.
     pub handle: u32,
+    /// Its number, for doorbells.
+    pub number: u32,
     /// Its entries.
     pub depth: u32,
     /// Index of the next entry to read.
@@ -146,25 +146,31 @@ impl Cq {
         ring: Buffer,
         eventfd: Option<OwnedFd>,
     ) -> Result<Self, Errno> {
-        let mut arg = uapi::qpair_create_cq {
-            buffer: ring.addr(),
-            buffer_bytes: ring.bytes() as u64,
-            depth,
-            vector,
-            eventfd: eventfd
-                .as_ref()
-                .map_or(uapi::QPAIR_NO_EVENTFD, AsRawFd::as_raw_fd),
-            ..Default::default()
-        };
-        ctx.call(uapi::QPAIR_NR_CREATE_CQ, &mut arg)?;
+        let mut arg = CqArg::new(ring.addr(), ring.bytes() as u64, depth);
+        arg.core.comp_vector = vector;
+        if let Some(eventfd) = &eventfd {
+            arg.driver.eventfd = eventfd.as_raw_fd();
+        }
+        let made = ctx.create_cq(&arg)?;
         Ok(Self {
             ctx: ctx.clone(),
             ring,
             eventfd,
-            handle: arg.handle,
-            depth: arg.depth,
+            handle: made.core.cq_handle,
+            number: made.driver.number,
+            depth: made.driver.depth,
             head: 0,
         })
+    }
+
+    /// Its context.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.ctx
+    }
+
+    /// Its handle in events.
+    pub fn element(&self) -> u64 {
+        self.ring.addr()
     }
 
     /// Takes the next entry: owner word, barrier, body.
@@ -197,21 +203,21 @@ impl Cq {
     pub fn publish(&self) {
         self.ctx
             .page
-            .ring(doorbell::CQ_HEAD, self.handle, self.head);
+            .ring(doorbell::CQ_HEAD, self.number, self.head);
     }
 
     /// Arms for any completion past the head.
     pub fn arm(&self) {
         self.ctx
             .page
-            .ring(doorbell::CQ_ARM_NEXT, self.handle, self.head);
+            .ring(doorbell::CQ_ARM_NEXT, self.number, self.head);
     }
 
     /// Arms for a solicited or failed completion past the head.
     pub fn arm_solicited(&self) {
         self.ctx
             .page
-            .ring(doorbell::CQ_ARM_SOLICITED, self.handle, self.head);
+            .ring(doorbell::CQ_ARM_SOLICITED, self.number, self.head);
     }
 
     /// Reads the number of signalled events; 0 if there was none.
@@ -243,19 +249,14 @@ impl Cq {
         self.events().map(drop)
     }
 
-    /// Queries the kernel.
-    pub fn query(&self) -> Result<uapi::qpair_query_cq, Errno> {
-        let mut arg = uapi::qpair_query_cq {
-            handle: self.handle,
-            ..Default::default()
-        };
-        self.ctx.call(uapi::QPAIR_NR_QUERY_CQ, &mut arg)?;
-        Ok(arg)
+    /// How it is now.
+    pub fn query(&self) -> Result<CqNow, Errno> {
+        shown::cq(&self.ctx, self.number)
     }
 
     /// Destroys it.
     pub fn destroy(&self) -> Result<(), Errno> {
-        destroy(&self.ctx, uapi::QPAIR_NR_DESTROY_CQ, self.handle).map(drop)
+        self.ctx.destroy(Kind::Cq, self.handle)
     }
 }
 
@@ -285,8 +286,10 @@ pub struct Qp {
     ctx: Arc<Context>,
     sq: Buffer,
     rq: Buffer,
-    /// Its handle, which is its number.
+    /// Its handle, for commands.
     pub handle: u32,
+    /// Its number, for doorbells, entries and peers.
+    pub number: u32,
     /// Its actual sizes.
     pub shape: QpShape,
     /// Producer index of the SQ, in blocks.
@@ -314,28 +317,30 @@ impl Qp {
         sq: Buffer,
         rq: Buffer,
     ) -> Result<Self, Errno> {
-        let mut arg = uapi::qpair_create_qp {
-            sq_buffer: sq.addr(),
-            sq_buffer_bytes: sq.bytes() as u64,
-            rq_buffer: rq.addr(),
-            rq_buffer_bytes: rq.bytes() as u64,
-            sq_blocks: shape.sq_blocks,
-            rq_depth: shape.rq_depth,
-            rq_stride: shape.rq_stride,
-            pd: pd.handle,
-            send_cq: send_cq.handle,
-            recv_cq: recv_cq.handle,
-            ..Default::default()
-        };
-        pd.ctx.call(uapi::QPAIR_NR_CREATE_QP, &mut arg)?;
+        let arg = QpArg::new(
+            pd,
+            (send_cq, recv_cq),
+            qpair_ureq_create_qp {
+                sq_buffer: sq.addr(),
+                sq_buffer_bytes: sq.bytes() as u64,
+                rq_buffer: rq.addr(),
+                rq_buffer_bytes: rq.bytes() as u64,
+                sq_blocks: shape.sq_blocks,
+                rq_depth: shape.rq_depth,
+                rq_stride: shape.rq_stride,
+                reserved: 0,
+            },
+        );
+        let made = pd.ctx.create_qp(&arg)?;
         Ok(Self {
             ctx: pd.ctx.clone(),
             sq,
             rq,
-            handle: arg.handle,
+            handle: made.core.qp_handle,
+            number: made.driver.number,
             shape: QpShape {
-                sq_blocks: arg.sq_blocks,
-                rq_depth: arg.rq_depth,
+                sq_blocks: made.driver.sq_blocks,
+                rq_depth: made.driver.rq_depth,
                 ..shape
             },
             sq_tail: 0,
@@ -343,50 +348,58 @@ impl Qp {
         })
     }
 
-    /// Modifies it; `change` fills in the argument, including the mask.
-    pub fn modify(
-        &self,
-        change: impl FnOnce(&mut uapi::qpair_modify_qp),
-    ) -> Result<uapi::qpair_modify_qp, Errno> {
-        let mut arg = uapi::qpair_modify_qp {
-            handle: self.handle,
-            ..Default::default()
-        };
-        change(&mut arg);
-        self.ctx.call(uapi::QPAIR_NR_MODIFY_QP, &mut arg)?;
-        Ok(arg)
+    /// Its handle in events.
+    pub fn element(&self) -> u64 {
+        self.sq.addr()
     }
 
-    /// Changes its state and nothing else.
-    pub fn to(&self, state: u32) -> Result<(), Errno> {
-        self.modify(|arg| (arg.mask, arg.state) = (uapi::QPAIR_QP_STATE, state))
-            .map(drop)
+    /// Modifies it.
+    pub fn modify(&self, mut arg: ib_uverbs_modify_qp) -> Result<qpair_uresp_modify_qp, Errno> {
+        arg.qp_handle = self.handle;
+        self.ctx.modify_qp(&arg)
+    }
+
+    /// Changes its state. It is its own peer then, and grants no right.
+    pub fn to(&self, state: u8) -> Result<(), Errno> {
+        let mut arg = change(self.state()?, state);
+        arg.dest_qp_num = self.number;
+        self.modify(arg).map(drop)
     }
 
     /// From RESET to RTS, with a peer that has every right.
     pub fn connect(&self, peer: u32) -> Result<(), Errno> {
         self.connect_with(
             peer,
-            uapi::QPAIR_ACCESS_REMOTE_WRITE | uapi::QPAIR_ACCESS_REMOTE_READ,
+            IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_READ,
         )
     }
 
-    /// From RESET to RTS, with a peer that has the rights `access`; no RNR retries.
+    /// From RESET to RTS, with a peer that has the rights `access`; no retries.
     pub fn connect_with(&self, peer: u32, access: u32) -> Result<(), Errno> {
-        self.modify(|arg| {
-            arg.mask = uapi::QPAIR_QP_STATE | uapi::QPAIR_QP_ACCESS | uapi::QPAIR_QP_RETRY;
-            (arg.state, arg.access) = (uapi::QPAIR_QPS_INIT, access);
+        self.connect_as(peer, access, (0, 0))
+    }
+
+    /// The same, with retries: of a request without an answer, and of one without a receive.
+    pub fn connect_as(&self, peer: u32, access: u32, retries: (u8, u8)) -> Result<(), Errno> {
+        self.modify(ib_uverbs_modify_qp {
+            qp_access_flags: access,
+            ..change(qp_state::RESET, qp_state::INIT)
         })?;
-        self.modify(|arg| {
-            arg.mask = uapi::QPAIR_QP_STATE | uapi::QPAIR_QP_PEER;
-            (arg.state, arg.peer) = (uapi::QPAIR_QPS_RTR, peer);
+        self.modify(ib_uverbs_modify_qp {
+            dest_qp_num: peer,
+            ..change(qp_state::INIT, qp_state::RTR)
         })?;
-        self.to(uapi::QPAIR_QPS_RTS)
+        self.modify(ib_uverbs_modify_qp {
+            retry_cnt: retries.0,
+            rnr_retry: retries.1,
+            ..change(qp_state::RTR, qp_state::RTS)
+        })?;
+        Ok(())
     }
 
     /// Resets it: its rings are zeroed and its indices start again.
     pub fn reset(&mut self) -> Result<(), Errno> {
-        self.to(uapi::QPAIR_QPS_RESET)?;
+        self.modify(change(qp_state::RTS, qp_state::RESET))?;
         self.sq.clear();
         self.rq.clear();
         (self.sq_tail, self.rq_tail) = (0, 0);
@@ -406,7 +419,7 @@ impl Qp {
 
     /// Rings the SQ doorbell.
     pub fn ring_sq(&self) {
-        self.ctx.page.ring(doorbell::SQ, self.handle, self.sq_tail);
+        self.ctx.page.ring(doorbell::SQ, self.number, self.sq_tail);
     }
 
     /// Writes one work request and rings the doorbell.
@@ -437,7 +450,7 @@ impl Qp {
 
     /// Rings the RQ doorbell.
     pub fn ring_rq(&self) {
-        self.ctx.page.ring(doorbell::RQ, self.handle, self.rq_tail);
+        self.ctx.page.ring(doorbell::RQ, self.number, self.rq_tail);
     }
 
     /// Writes one receive and rings the doorbell.
@@ -446,23 +459,23 @@ impl Qp {
         self.ring_rq();
     }
 
-    /// Queries the kernel.
-    pub fn query(&self) -> Result<uapi::qpair_query_qp, Errno> {
-        let mut arg = uapi::qpair_query_qp {
-            handle: self.handle,
-            ..Default::default()
-        };
-        self.ctx.call(uapi::QPAIR_NR_QUERY_QP, &mut arg)?;
-        Ok(arg)
+    /// Its attributes.
+    pub fn query(&self) -> Result<ib_uverbs_query_qp_resp, Errno> {
+        self.ctx.query_qp(self.handle)
+    }
+
+    /// How its queues are now.
+    pub fn queues(&self) -> Result<QueuesNow, Errno> {
+        shown::queues(&self.ctx, self.number)
     }
 
     /// Its state.
-    pub fn state(&self) -> Result<u32, Errno> {
-        self.query().map(|it| it.state)
+    pub fn state(&self) -> Result<u8, Errno> {
+        self.query().map(|it| it.qp_state)
     }
 
-    /// Destroys it; returns the producer indices of its send CQ and its receive CQ.
-    pub fn destroy(&self) -> Result<(u32, u32), Errno> {
-        destroy(&self.ctx, uapi::QPAIR_NR_DESTROY_QP, self.handle)
+    /// Destroys it.
+    pub fn destroy(&self) -> Result<(), Errno> {
+        self.ctx.destroy(Kind::Qp, self.handle)
     }
 }

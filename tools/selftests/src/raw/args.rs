@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Arguments of commands that have a part of the driver, and their valid values.
+
+use qpair_abi::uverbs::qpair_ureq_create_cq;
+use qpair_abi::uverbs::qpair_ureq_create_qp;
+use qpair_abi::uverbs::qpair_uresp_create_cq;
+use qpair_abi::uverbs::qpair_uresp_create_qp;
+use qpair_abi::uverbs::QPAIR_NO_COMPLETION_FD;
+use qpair_uverbs::abi::*;
+
+use super::context::PORT;
+use super::Cq;
+use super::Pd;
+
+/// Kinds of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Protection domain.
+    Pd,
+    /// Completion queue.
+    Cq,
+    /// Queue pair.
+    Qp,
+    /// Memory region.
+    Mr,
+}
+
+/// The request of CREATE_CQ.
+#[derive(Clone, Copy, Debug)]
+pub struct CqArg {
+    /// The core's part.
+    pub core: ib_uverbs_create_cq,
+    /// The driver's part.
+    pub driver: qpair_ureq_create_cq,
+}
+
+impl CqArg {
+    /// `depth` entries in a ring, whose address is also its handle in events.
+    pub fn new(addr: u64, bytes: u64, depth: u32) -> Self {
+        Self {
+            core: ib_uverbs_create_cq {
+                user_handle: addr,
+                cqe: depth,
+                comp_channel: NO_COMP_CHANNEL,
+                ..Default::default()
+            },
+            driver: qpair_ureq_create_cq {
+                buffer: addr,
+                buffer_bytes: bytes,
+                eventfd: QPAIR_NO_COMPLETION_FD,
+                reserved: 0,
+            },
+        }
+    }
+}
+
+/// The answer of CREATE_CQ.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CqMade {
+    /// The core's part.
+    pub core: ib_uverbs_create_cq_resp,
+    /// The driver's part.
+    pub driver: qpair_uresp_create_cq,
+}
+
+/// The request of CREATE_QP.
+#[derive(Clone, Copy, Debug)]
+pub struct QpArg {
+    /// The core's part.
+    pub core: ib_uverbs_create_qp,
+    /// The driver's part.
+    pub driver: qpair_ureq_create_qp,
+}
+
+impl QpArg {
+    /// With these rings; the address of the SQ is also its handle in events.
+    pub fn new(pd: &Pd, cqs: (&Cq, &Cq), driver: qpair_ureq_create_qp) -> Self {
+        Self {
+            core: ib_uverbs_create_qp {
+                user_handle: driver.sq_buffer,
+                pd_handle: pd.handle,
+                send_cq_handle: cqs.0.handle,
+                recv_cq_handle: cqs.1.handle,
+                max_send_wr: 1,
+                max_recv_wr: 1,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                qp_type: IB_UVERBS_QPT_RC,
+                ..Default::default()
+            },
+            driver,
+        }
+    }
+}
+
+/// The answer of CREATE_QP.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QpMade {
+    /// The core's part.
+    pub core: ib_uverbs_create_qp_resp,
+    /// The driver's part.
+    pub driver: qpair_uresp_create_qp,
+}
+
+/// MODIFY_QP to a state, with what the core requires from the state before it: all zero but the
+/// port.
+pub fn change(from: u8, to: u8) -> ib_uverbs_modify_qp {
+    ib_uverbs_modify_qp {
+        attr_mask: match (from, to) {
+            (qp_state::RESET, qp_state::INIT) => qp_mask::TO_INIT,
+            (qp_state::INIT, qp_state::RTR) => qp_mask::TO_RTR,
+            (qp_state::RTR, qp_state::RTS) => qp_mask::TO_RTS,
+            _ => qp_mask::STATE,
+        },
+        dest: ib_uverbs_qp_dest {
+            port_num: PORT,
+            ..Default::default()
+        },
+        qp_state: to,
+        path_mtu: MTU_4096,
+        port_num: PORT,
+        ..Default::default()
+    }
+}
