@@ -164,6 +164,16 @@ def data_path(folder):
     return target / "provider" / STATIC
 
 
+def to_link():
+    """The words with which gcc builds a program for libibverbs."""
+    folder = fetched()
+    return ["-I", folder / "include", "-Wl,--allow-shlib-undefined", shared_library(folder)]
+
+
+def shared_library(folder):
+    return next((folder / "library").glob("**/libibverbs.so.1"))
+
+
 def build():
     """Builds the provider; returns the path of its library. The file for /etc/libibverbs.d is
     beside it."""
@@ -176,11 +186,10 @@ def build():
         sources = sorted(HERE.glob("*.c"))
         used = [*sources, *HERE.glob("*.h"), OWN_ABI, static, base.SCRIPTS / "qp/provider.py"]
         if not library.exists() or library.stat().st_mtime < max(path.stat().st_mtime for path in used):
-            shared = next((folder / "library").glob("**/libibverbs.so.1"))
             base.step(
                 "building the provider",
                 ["gcc", *FLAGS, *includes(folder), *LINKED, f"-Wl,--version-script={folder / 'source' / EXPORTS}",
-                 "-o", library, *sources, static, shared],
+                 "-o", library, *sources, static, shared_library(folder)],
                 quiet=True,
             )  # fmt: skip
         (BUILD / "qpair.driver").write_text("driver qpair\n")

@@ -13,6 +13,7 @@ from qp import archive
 from qp import base
 from qp import cache
 from qp import initramfs
+from qp import payload
 from qp import provider
 
 # Version of the image's contents.
@@ -88,6 +89,9 @@ def files(kernel):
     # libibverbs appends the rest of the library's name.
     stem = library.name.partition("-")[0]
     found["etc/libibverbs.d/qpair.driver"] = (f"driver /{PROVIDERS}/{stem}\n".encode(), 0o644)
+    for source in payload.c_sources(verbs=True):
+        program = payload.c_program(source, provider.to_link())
+        found[f"bin/{program.name}"] = (program.read_bytes(), 0o755)
     for script in SCRIPTS.iterdir():
         found[f"bin/{script.name}"] = (script.read_bytes(), 0o755)
     return found
