@@ -20,7 +20,7 @@ BUSYBOX = pathlib.Path("/bin/busybox")
 HERE = pathlib.Path(__file__).parent
 
 # Version of the cached part.
-RECIPE = 4
+RECIPE = 5
 
 # Modules of a stock kernel that a guest needs: always (the module needs the RDMA core), for --share, and for a disk of --qemu-opt.
 ALWAYS = ["virtio_pci", "virtio_console", "ib_uverbs"]
@@ -28,7 +28,7 @@ SHARE = ["9pnet_virtio", "9p"]
 DISK = ["virtio_blk"]
 
 FOLDERS = [
-    "bin", "dev", "etc", "etc/libibverbs.d", "modules", "programs", "proc", "qpair", "root", "selftests", "sys", "tmp", "var",
+    "bin", "dev", "etc", "etc/libibverbs.d", "modules", "programs", "proc", "qpair", "qpair/tests", "root", "selftests", "sys", "tmp", "var",
 ]  # fmt: skip
 
 

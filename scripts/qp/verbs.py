@@ -7,6 +7,7 @@ the initramfs.
 """
 
 import pathlib
+import re
 import shutil
 
 from qp import archive
@@ -40,10 +41,14 @@ OMITTED = ("usr/share/doc", "usr/share/locale", "usr/share/man", "var/lib/dpkg")
 SERIAL = "programs"
 
 # The modules that init loads: for the image, and all of verbs.
-MODULES = ["virtio_blk", "squashfs", "ib_umad", "rdma_ucm", "rdma_rxe"]
+MODULES = ["virtio_blk", "squashfs", "ib_umad", "rdma_ucm", "rdma_rxe", "dummy"]
 
 # Where the provider is in the guest: a driver file may name a path.
 PROVIDERS = "qpair"
+
+# rdma-core's own tests, without those of a vendor's devices.
+TESTS = "qpair/tests"
+VENDORS = re.compile(r"test_(mlx5|efa|cuda)")
 
 SCRIPTS = pathlib.Path(__file__).parent / "verbs"
 
@@ -94,4 +99,7 @@ def files(kernel):
         found[f"bin/{program.name}"] = (program.read_bytes(), 0o755)
     for script in SCRIPTS.iterdir():
         found[f"bin/{script.name}"] = (script.read_bytes(), 0o755)
+    for path in (provider.fetched() / "source/tests").glob("*.py"):
+        if not VENDORS.match(path.name):
+            found[f"{TESTS}/{path.name}"] = (path.read_bytes(), 0o644)
     return found
