@@ -148,6 +148,11 @@ GOALS = {
     "timed_write64_vs_nvme": (">= 50", lambda f, v: v >= 50),
     "timed_write1m_vs_memcpy": ("reported", None),
     "timed_write1m_iommu_cost": ("reported", None),
+    "timed_perftest_write64_vs_rxe": (">= 20", lambda f, v: v >= 20),
+    "timed_perftest_write64_single_vs_rxe": (">= 8", lambda f, v: v >= 8),
+    "timed_perftest_write1m_vs_rxe": (">= 100", lambda f, v: v >= 100),
+    "timed_perftest_send_latency_vs_rxe": ("reported", None),
+    "timed_perftest_send_events_vs_rxe": ("reported", None),
 }
 
 

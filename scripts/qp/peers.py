@@ -15,8 +15,9 @@ measurements of the same round, and a figure is the median of a ratio over the r
 round is discarded: in it the emulator translates the code, and qpair reports how many operations
 take the time of a measurement.
 
-Two boots: one without an IOMMU, with all peers; and one with an IOMMU and two devices,
-of which one is translated, as all are by default, and the other is not.
+Three boots: one without an IOMMU, with all peers; one with an IOMMU and two devices, of which one
+is translated, as all are by default, and the other is not; and one in which perftest runs on qpair
+and on soft-RoCE.
 """
 
 import pathlib
@@ -180,17 +181,53 @@ group=/sys/bus/pci/devices/$2/iommu_group/type
 echo $2 > unbind && echo identity > $group && echo $2 > bind ||
 	fail "the IOMMU of $2 cannot be switched off: $(cat $group)"
 cd /
-# FUNCTION: prints the device file of a function.
-file() { ls /sys/bus/pci/devices/$1/misc; }
+# FUNCTION: prints the RDMA device of a function.
+rdma_of() { ls /sys/bus/pci/devices/$1/infiniband; }
 case $(cat /sys/bus/pci/devices/$1/iommu_group/type) in DMA*) ;; *) fail "$1 is not translated" ;; esac
-translated=$(file $1) identity=$(file $2)
+translated=$(rdma_of $1) identity=$(rdma_of $2)
 round() {
-	bench translated 1000 --device /dev/$translated --size 1M
-	bench identity 1000 --device /dev/$identity --size 1M
+	bench translated 1000 --device $translated --size 1M
+	bench identity 1000 --device $identity --size 1M
 }
 rounds "with and without an IOMMU"
 """
 )
+
+# Both sides of perftest's programs, on one device. A latency is reported as a rate: transfers a second.
+PERFTEST = (
+    COMMON
+    + """
+soft-roce || fail "no soft-RoCE"
+# NAME COLUMN SCALE COMMAND...: the column of the result, times scale or, below 0, divided by time.
+perf() {
+	name=$1 column=$2 scale=$3 count=1024
+	shift 3
+	[ ! -e /tmp/$name.count ] || read -r count < /tmp/$name.count
+	pair "$@" -F -n $count > /tmp/said 2>&1 || fail "$*: $(tail -n 5 /tmp/said)"
+	awk -v column=$column -v scale=$scale '$1 ~ /^[0-9]+$/ && NF >= 5 {
+		value = $column; print "{\\"rate\\":", (scale > 0 ? value * scale : 1e6 / value), "}"; exit
+	}' /tmp/said > /tmp/$name
+	# Lists of 32 want a multiple.
+	awk -v seconds=$seconds '{ print int($2 * seconds / 64 + 5) * 64 }' /tmp/$name > /tmp/$name.count
+	tell $name
+}
+both() {
+	what=$1 result=$2 unit=$3
+	shift 3
+	perf qpair_$what $result $unit "$@" -d qpair0
+	perf rxe_$what $result $unit "$@" -d rxe0 -x 1
+}
+round() {
+	both single 5 1e6 ib_write_bw -s 64
+	both lists 5 1e6 ib_write_bw -s 64 -l 32
+	both large 5 1e6 ib_write_bw -s 1048576
+	both latency 6 -1 ib_send_lat -s 64
+	both events 6 -1 ib_send_lat -s 64 -e
+}
+rounds "perftest"
+"""
+)
+PERFTESTS = ("single", "lists", "large", "latency", "events")
 
 # The rate in a report.
 VALUES = {
@@ -202,6 +239,7 @@ VALUES = {
     "memcpy": lambda report: max(report.values()),
     "translated": lambda report: report["bytes_per_second"],
     "identity": lambda report: report["bytes_per_second"],
+    **{f"{device}_{name}": lambda report: report["rate"] for device in ("qpair", "rxe") for name in PERFTESTS},
 }
 
 # Figure: dividend and divisor.
@@ -210,6 +248,11 @@ RATIOS = {
     "timed_write64_vs_nvme": ("write64", "nvme"),
     "timed_write1m_vs_memcpy": ("write1m", "memcpy"),
     "timed_write1m_iommu_cost": ("identity", "translated"),
+    "timed_perftest_write64_vs_rxe": ("qpair_lists", "rxe_lists"),
+    "timed_perftest_write64_single_vs_rxe": ("qpair_single", "rxe_single"),
+    "timed_perftest_write1m_vs_rxe": ("qpair_large", "rxe_large"),
+    "timed_perftest_send_latency_vs_rxe": ("qpair_latency", "rxe_latency"),
+    "timed_perftest_send_events_vs_rxe": ("qpair_events", "rxe_events"),
 }
 
 
@@ -242,6 +285,7 @@ def measure():
     found = {
         **run_guest(PEERS, "--archive", guest_archive(kernel), "--qemu-opt", NVME),
         **run_guest(IOMMU, "--iommu", "--devices", 2),
+        **run_guest(PERFTEST, "--verbs"),
     }
     return {
         "kernel": kernel.release,
