@@ -28,7 +28,7 @@ help: ## show these lines
 run: ## boot a guest and copy a file through queue pairs [FILE=PATH]
 	@scripts/run "$$FILE"
 
-test: ## run the tests [LAYER='host mutants device kunit stock iommu 7.3 debug figures']
+test: ## run the tests [LAYER='host mutants device kunit stock iommu 7.3 debug verbs figures']
 	@scripts/test $(LAYER)
 
 test-all: ## the same with each test in each of its guests, and all rounds of races: for nights and releases

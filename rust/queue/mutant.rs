@@ -64,6 +64,7 @@ mod active {
         CompletesAll: "a completion frees slots that it does not complete",
         FlightForgotten: "a queue that ends forgets the slots that did not complete",
         NeverSignal: "a whole SQ may be left unsignalled",
+        WithdrawnRunKept: "withdrawn requests still count as an unsignalled run",
         CapacityPlusOne: "one block more than there is room for is posted",
         TailNotWrapped: "a WQE that wraps is written past the end",
         RingWithoutNews: "the doorbell is rung without new entries",

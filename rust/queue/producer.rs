@@ -20,7 +20,8 @@
 //! - A post is signalled, even if the caller did not ask for it, where the queue could otherwise
 //!   never free slots: the run of unsignalled blocks at the tail always leaves room for the largest
 //!   work request.
-//! - Posting only writes memory. One doorbell hands over a whole batch.
+//! - Posting only writes memory. One doorbell hands over a whole batch. What is not handed over yet
+//!   can be withdrawn.
 //!
 //! A [`Batch`] of posts or a [`Row`] of completions holds copies of the queue's indices, which the
 //! compiler can keep in registers across stores to the ring and barriers. When it ends, the slots
@@ -121,6 +122,8 @@ pub struct Producer<S: Storage, K: Kind> {
     completing: Completing<K>,
     /// The producer index that the device has.
     handed: Index,
+    /// The unsignalled run before it.
+    handed_silent: u32,
 }
 
 impl<S: Storage> Producer<S, Sq> {
@@ -194,6 +197,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
                 stale: 0,
             },
             handed: first,
+            handed_silent: 0,
         })
     }
 
@@ -281,9 +285,22 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         self.storage.before_tail();
         doorbell(tail);
         self.handed = tail;
+        self.handed_silent = self.posting.silent;
         let posted = self.posting.posted.take();
         self.completing.flight.absorb(posted);
         true
+    }
+
+    /// Takes back everything posted since the last [`ring`](Self::ring): the slots are free again,
+    /// and the device will not read them.
+    #[inline]
+    pub fn withdraw(&mut self) {
+        let Posting { pool, posted, .. } = &mut self.posting;
+        pool.reclaim(posted.take());
+        self.posting.tail = self.handed;
+        if !mutant!(WithdrawnRunKept) {
+            self.posting.silent = self.handed_silent;
+        }
     }
 
     /// A CQE of this queue was read; returns how many slots it completes. They are not free yet.

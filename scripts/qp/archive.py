@@ -7,6 +7,7 @@ and its lists become outdated, since versions leave the archive within weeks.
 
 import os
 import re
+import shutil
 
 from qp import base
 
@@ -82,3 +83,42 @@ def fetch_source(package, folder):
     if not found:
         raise base.Fail(f"apt-get downloaded no source of {package}")
     return found[-1]
+
+
+def fetch_upstream(package, folder):
+    """Downloads the upstream part of a source package of the root's own release; returns its
+    path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    base.step(
+        f"downloading the source of {package}",
+        ["apt-get", *OPTIONS, "source", "--download-only", "--tar-only", "--only-source", package],
+        cwd=folder,
+    )
+    found = sorted(folder.glob(f"{package}_*.orig.tar.*"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        raise base.Fail(f"apt-get downloaded no source of {package}")
+    return found[-1]
+
+
+def unpack_all(packages, folder):
+    """Unpacks packages with all their dependencies; returns the directory. Their scripts do not
+    run."""
+    status = folder / "status"
+    status.touch()
+    downloads = folder / "archives"
+    (downloads / "partial").mkdir(parents=True, exist_ok=True)
+    update()
+    base.step(
+        f"downloading {', '.join(packages)}",
+        # As on a machine without any package, so that apt downloads all dependencies.
+        ["apt-get", *OPTIONS, "-o", f"Dir::State::status={status}", "-o", f"Dir::Cache::archives={downloads}",
+         "-o", "APT::Install-Recommends=false", "--yes", "--download-only", "install", *packages],
+        log=base.LOGS / "downloading-packages",
+    )  # fmt: skip
+    tree = folder / "tree"
+    shutil.rmtree(tree, ignore_errors=True)
+    for package in sorted(downloads.glob("*.deb")):
+        base.step(f"unpacking {package.name}", ["dpkg-deb", "-x", package, tree], quiet=True)
+    shutil.rmtree(downloads)
+    status.unlink()
+    return tree

@@ -38,7 +38,7 @@ DAY = 24 * 3600
 MONTH = 30 * DAY
 
 # The kinds of entries; a build root is complete when it has its final name (scripts/root).
-KINDS = ("crates", "initramfs", "kernel", "peers", "plots", "qemu", "source")
+KINDS = ("crates", "initramfs", "kernel", "peers", "plots", "programs", "qemu", "rdma-core", "source")
 ROOTS = "root"
 
 # Directories of / that the build root has for itself, instead of the host's (scripts/in-root).

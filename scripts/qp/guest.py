@@ -36,6 +36,7 @@ from qp import kernel as kernels
 from qp import machine as machines
 from qp import payload
 from qp import qemu
+from qp import verbs
 
 TIMED_OUT = 124
 KERNEL_REPORTED = 126
@@ -91,6 +92,7 @@ def parse(argv):
     add("--module-opt", action="append", default=[], metavar="K=V", help="a parameter of the module")
     add("--timeout", type=float, metavar="S", help="timeout in seconds (300; none with --shell or --gdb)")
     add("--sleeps", action="store_true", help="CMD suspends the guest: its output is printed at its end, and after the suspend it has no stdin and no monitor")
+    add("--verbs", action="store_true", help="the provider of rdma-core, Debian's programs of verbs, and the modules of soft-RoCE: `pair ib_write_bw -d qpair0` runs both sides of a program (2G of memory)")
     add("--package", metavar="NAME", help="build only the programs of this Cargo package, and put only them in PATH")
     add("--no-insmod", action="store_true", help="do not load the module")
     add("--shell", action="store_true", help="run a shell on the console, after CMD")
@@ -153,8 +155,13 @@ def make_initramfs(args, kernel):
             files["qpair/qpair.ko"] = (module.read_bytes(), 0o644)
         for name, path in payload.programs(args.package).items():
             files[name] = (path.read_bytes(), 0o755)
+    extra = []
+    if args.verbs:
+        files.update(verbs.files(kernel))
+        extra = verbs.MODULES
     settings = {
-        "modules": shlex.quote(" ".join(initramfs.modules_to_load(kernel, args.share, has_disk(args)))),
+        "modules": shlex.quote(" ".join(initramfs.modules_to_load(kernel, args.share, has_disk(args), extra))),
+        "programs": verbs.SERIAL if args.verbs else "",
         "module": "yes" if module else "",
         "module_options": shlex.quote(" ".join(args.module_opt)),
         "share": shlex.quote(str(args.share or "")),

@@ -26,6 +26,7 @@ ln -s /proc/self/fd /dev/fd
 ip link set lo up 2>/dev/null
 exec </dev/null >/dev/console 2>&1
 modules='' module='' module_options='' share='' folder=/ shell='' input='' leaks='' sleeps=''
+programs=''
 # shellcheck source=/dev/null
 . /qpair/settings
 
@@ -91,6 +92,17 @@ if [ -n "$share" ]; then
 	mkdir -p "$share"
 	mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=mmap,access=any share "$share" ||
 		fail "mounting the shared folder $share"
+fi
+# The disk of programs, by its serial number: /usr is on it, and the directories
+# that are links into /usr.
+if [ -n "$programs" ]; then
+	for disk in /sys/block/vd*; do
+		[ "$(cat "$disk/serial" 2>/dev/null)" != "$programs" ] || disk_of_programs=/dev/${disk##*/}
+	done
+	mount -t squashfs -o ro "${disk_of_programs:-none}" /programs || fail "mounting the disk of programs"
+	ln -sfn /programs/usr /usr
+	ln -s usr/lib usr/lib64 /
+	PATH=$PATH:/usr/bin:/usr/sbin
 fi
 if [ -e /dev/virtio-ports/qpair.qmp ]; then
 	qmp qmp_capabilities >/dev/null || fail "QEMU's monitor does not answer"

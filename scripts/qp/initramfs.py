@@ -20,7 +20,7 @@ BUSYBOX = pathlib.Path("/bin/busybox")
 HERE = pathlib.Path(__file__).parent
 
 # Version of the cached part.
-RECIPE = 3
+RECIPE = 5
 
 # Modules of a stock kernel that a guest needs: always (the module needs the RDMA core), for --share, and for a disk of --qemu-opt.
 ALWAYS = ["virtio_pci", "virtio_console", "ib_uverbs"]
@@ -28,7 +28,7 @@ SHARE = ["9pnet_virtio", "9p"]
 DISK = ["virtio_blk"]
 
 FOLDERS = [
-    "bin", "dev", "etc", "modules", "proc", "qpair", "root", "selftests", "sys", "tmp", "var",
+    "bin", "dev", "etc", "etc/libibverbs.d", "modules", "programs", "proc", "qpair", "qpair/tests", "root", "selftests", "sys", "tmp", "var",
 ]  # fmt: skip
 
 
@@ -101,11 +101,12 @@ def module_bytes(path):
     return path.read_bytes()
 
 
-def modules_to_load(kernel, share, disk=False):
+def modules_to_load(kernel, share, disk=False, extra=()):
     """The file names in /modules that init loads."""
     if kernel.modules is None:
         return []
-    return [plain_name(path) for path in module_files(kernel, ALWAYS + SHARE * bool(share) + DISK * disk)]
+    names = ALWAYS + SHARE * bool(share) + DISK * disk + list(extra)
+    return [plain_name(path) for path in module_files(kernel, names)]
 
 
 def fixed_part(kernel):

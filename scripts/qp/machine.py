@@ -9,6 +9,7 @@ import socket
 
 from qp import base
 from qp import qemu
+from qp import verbs
 
 # Kernel parameters of every guest: one oops ends it, and a panic ends QEMU.
 APPEND = [
@@ -117,7 +118,7 @@ def build(args, emulator, kernel, initramfs):
     kvm = "kvm" in (words := accelerator(args))[1]
     machine.add("-machine", "q35,kernel-irqchip=split" if kvm and args.iommu else "q35")
     machine.add(*words)
-    machine.add("-m", args.mem or ("2G" if debug else "1G"))
+    machine.add("-m", args.mem or ("2G" if debug or args.verbs else "1G"))
     machine.add("-kernel", kernel.image, "-initrd", machine.memory_file(initramfs))
     if args.iommu:
         machine.add("-device", "intel-iommu,intremap=on")
@@ -141,6 +142,9 @@ def build(args, emulator, kernel, initramfs):
     if args.share:
         machine.add("-fsdev", f"local,id=share,path={args.share},security_model=none,multidevs=remap")
         machine.add("-device", "virtio-9p-pci,fsdev=share,mount_tag=share")
+    if args.verbs:
+        machine.add("-drive", f"file={verbs.image()},if=none,id={verbs.SERIAL},format=raw,readonly=on")
+        machine.add("-device", f"virtio-blk-pci,drive={verbs.SERIAL},serial={verbs.SERIAL}")
     devices(machine, args)
     for words in args.qemu_opt:
         machine.add(*shlex.split(words))

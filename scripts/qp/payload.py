@@ -121,21 +121,26 @@ def with_symbols(only=None):
     return found
 
 
-def c_programs():
-    found = {}
-    headers = base.TOP / "include/uapi"
+def c_sources(verbs):
+    """The sources of C programs: those for libibverbs, or the others."""
     for source in sorted((base.TOP / "tools").rglob("*.c")):
-        if not re.search(r"^(int\s+)?main\(", source.read_text(), re.MULTILINE):
-            continue
-        program = BUILD / "c" / source.stem
-        newest = max(path.stat().st_mtime for path in (source, *headers.rglob("*.h")))
-        if not program.exists() or program.stat().st_mtime < newest:
-            program.parent.mkdir(parents=True, exist_ok=True)
-            base.step(
-                f"building {source.relative_to(base.TOP)}",
-                ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-pthread",
-                 "-I", headers, "-o", program, source],
-                quiet=True,
-            )  # fmt: skip
-        found[f"bin/{source.stem}"] = program
-    return found
+        text = source.read_text()
+        if re.search(r"^(int\s+)?main\(", text, re.MULTILINE) and ("<infiniband/" in text) == verbs:
+            yield source
+
+
+def c_program(source, words):
+    """Builds a C program, if it is older than its source; returns its path."""
+    program = BUILD / "c" / source.stem
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        base.step(
+            f"building {source.relative_to(base.TOP)}",
+            ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", program, source, *words],
+            quiet=True,
+        )
+    return program
+
+
+def c_programs():
+    return {f"bin/{source.stem}": c_program(source, ["-static", "-pthread"]) for source in c_sources(verbs=False)}

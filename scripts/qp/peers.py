@@ -45,26 +45,6 @@ MODULES = ("ib_uverbs", "nvme", "rdma_rxe")
 RECIPE = 1
 
 
-def packages(folder):
-    """The programs with all their dependencies, unpacked."""
-    status = folder / "status"
-    status.touch()
-    downloads = folder / "archives"
-    (downloads / "partial").mkdir(parents=True, exist_ok=True)
-    archive.update()
-    base.step(
-        "downloading fio and perftest",
-        # As on a machine without any package, so that apt downloads all dependencies.
-        ["apt-get", *archive.OPTIONS, "-o", f"Dir::State::status={status}", "-o", f"Dir::Cache::archives={downloads}",
-         "-o", "APT::Install-Recommends=false", "--yes", "--download-only", "install", *PACKAGES],
-    )  # fmt: skip
-    tree = folder / "tree"
-    shutil.rmtree(tree, ignore_errors=True)
-    for package in sorted(downloads.glob("*.deb")):
-        base.step(f"unpacking {package.name}", ["dpkg-deb", "-x", package, tree], quiet=True)
-    return tree
-
-
 def needed(tree):
     """The files of the tree that the programs need: {name in the guest: path}."""
     found = {LOADER.removeprefix("usr/"): tree / LOADER}
@@ -88,7 +68,7 @@ def guest_archive(kernel):
 
     def build(folder):
         base.need_space(1)
-        tree = packages(folder)
+        tree = archive.unpack_all(PACKAGES, folder)
         cpio = initramfs.Cpio()
         files = needed(tree)
         folders = {str(parent) for name in files for parent in pathlib.PurePath(name).parents}
@@ -102,9 +82,7 @@ def guest_archive(kernel):
             cpio.file(f"modules/{initramfs.plain_name(path)}", initramfs.module_bytes(kernel.modules / path))
         cpio.file("modules/peers", "".join(f"{initramfs.plain_name(path)}\n" for path in order).encode())
         (folder / "cpio").write_bytes(cpio.end())
-        for part in ("archives", "tree"):
-            shutil.rmtree(folder / part)
-        (folder / "status").unlink()
+        shutil.rmtree(tree)
 
     key = base.digest(RECIPE, *PACKAGES, *PROGRAMS, PROVIDER, *DATA, *MODULES, kernel.release, str(kernel.modules))
     return cache.entry(base.CACHE / "peers" / key, build) / "cpio"

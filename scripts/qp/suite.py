@@ -13,6 +13,7 @@ stock   the tests of the plans on the stock kernel, without an IOMMU
 iommu   the same with one
 7.3     the same on the test kernel, which is of the newest series; skipped where the stock kernel is of that series
 debug   the same on the debug kernel; its detectors have to report planted bugs
+verbs   unmodified programs of verbs, and rdma-core's own tests, on the device and on soft-RoCE (provider/tests.toml)
 figures counted figures against those in tools/bench/figures.json
 
 How to add a test:
@@ -53,15 +54,19 @@ from qp import ktap
 from qp import payload
 from qp import qemu
 from qp import space
+from qp import verbs_suite
 
-LAYERS = ("host", "mutants", "device", "kunit", "stock", "iommu", "7.3", "debug", "figures")
+LAYERS = ("host", "mutants", "device", "kunit", "stock", "iommu", "7.3", "debug", "verbs", "figures")
 KERNEL = {"stock": "stock", "iommu": "stock", "7.3": "test", "debug": "debug"}
 
 # Layers without guests of the plans run as a whole; the command that runs a part of them.
-PARTS = {"host": "cargo test -p PACKAGE NAME"}
+PARTS = {
+    "host": "cargo test -p PACKAGE NAME",
+    "verbs": "scripts/guest --verbs -- pyverbs-tests qpair0 NAME",
+}
 
 # The kernel that a layer boots, and the layers that need neither a kernel nor QEMU.
-BOOTS = {"kunit": "test", "figures": "stock", **KERNEL}
+BOOTS = {"kunit": "test", "verbs": "stock", "figures": "stock", **KERNEL}
 ON_HOST = {"host", "mutants"}
 
 # Seconds that a guest may take besides its test, and how much slower a kernel is.
@@ -350,6 +355,9 @@ class Job:
 
 def jobs(layer, chosen):
     """The jobs of a layer."""
+    if layer == "verbs":
+        call = functools.partial(verbs_suite.run, guest, show_end, chosen.brief)
+        return [Job(layer, "all", call, verbs_suite.TIMEOUT)]
     if layer in WHOLE:
         return [Job(layer, "all", WHOLE[layer], alone=layer == "figures")]
     found = []

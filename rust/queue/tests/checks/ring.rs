@@ -30,6 +30,7 @@ checks![
     the_publication_must_reach_the_completion,
     what_was_covered_long_ago_can_be_freed,
     a_queue_that_signals_nothing_goes_on,
+    what_is_withdrawn_was_never_posted,
     receives_of_every_stride_lie_where_they_should,
     a_batch_is_its_posts,
     a_row_is_its_completions,
@@ -328,6 +329,33 @@ fn a_queue_that_signals_nothing_goes_on() {
     });
     let signals: Vec<bool> = signals.collect();
     assert_eq!(signals.iter().position(|signalled| *signalled), Some(12));
+}
+
+/// Posts that are withdrawn leave a queue as its last doorbell did.
+fn what_is_withdrawn_was_never_posted() {
+    let posts = || vec((1..5u32, any::<bool>()), 0..5);
+    holds(500, vec((posts(), posts()), 1..20), |rounds| {
+        // Where requests are not written, all of the queue's state is in its text.
+        let mut sq = posted(Index::new(u32::MAX - 9), &[]);
+        let (mut cq, seen) = seen(CQ, 1);
+        for (kept, withdrawn) in rounds {
+            let post = |sq: &mut SqProducer<Memory>, posts: Vec<(u32, bool)>| {
+                for (blocks, signal) in posts {
+                    let _ = sq.room(blocks, signal).map(|room| room.post());
+                }
+            };
+            post(&mut sq, kept);
+            sq.ring(|_| ());
+            let before = format!("{sq:?}");
+            post(&mut sq, withdrawn);
+            sq.withdraw();
+            assert_eq!(format!("{sq:?}"), before);
+            sq.audit().unwrap();
+            assert!(!sq.ring(|_| ()), "nothing is left to hand over");
+            let _ = sq.complete(sq.tail(), seen[0]);
+            sq.reclaim(cq.publish(|_| ()));
+        }
+    });
 }
 
 fn receives_of_every_stride_lie_where_they_should() {

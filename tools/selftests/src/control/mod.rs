@@ -5,6 +5,7 @@
 //! errno. After each row the driver must accept the valid argument, so
 //! that no row fails for another reason than its own.
 
+mod charge;
 mod limits;
 mod nowhere;
 mod objects;
@@ -53,6 +54,8 @@ pub const GROUP: Group = Group {
         limits::locked_memory,
         limits::locked_memory_of_queues,
         limits::locked_memory_with_the_capability,
+        charge::a_child_that_exits,
+        charge::a_file_that_is_passed_on,
         limits::races * 4,
         shares::destroyed_queue_pairs * 4,
         shares::failed_creates,

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Devices, contexts, protection domains and memory regions.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "qpair.h"
+
+DECLARE_DRV_CMD(qpair_cmd_get_context, IB_USER_VERBS_CMD_GET_CONTEXT, empty,
+		qpair_uresp_alloc_ucontext);
+
+/*
+ * Maps zeroed pages. A child has none of them: the device would not use the
+ * child's copy.
+ */
+int qpair_map(struct qpair_memory *memory, size_t bytes)
+{
+	bytes = (bytes + QPAIR_PAGE - 1) & ~(size_t)(QPAIR_PAGE - 1);
+	memory->start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			     0);
+	if (memory->start == MAP_FAILED) {
+		memory->start = NULL;
+		return errno;
+	}
+	memory->bytes = bytes;
+	if (madvise(memory->start, bytes, MADV_DONTFORK)) {
+		int error = errno;
+
+		qpair_unmap(memory);
+		return error;
+	}
+	return 0;
+}
+
+void qpair_unmap(struct qpair_memory *memory)
+{
+	if (memory->start)
+		munmap(memory->start, memory->bytes);
+	memory->start = NULL;
+}
+
+static int query_device_ex(struct ibv_context *context,
+			   const struct ibv_query_device_ex_input *input,
+			   struct ibv_device_attr_ex *attr, size_t attr_size)
+{
+	struct ib_uverbs_ex_query_device_resp resp;
+	size_t resp_size = sizeof(resp);
+	int error = ibv_cmd_query_device_any(context, input, attr, attr_size, &resp, &resp_size);
+
+	if (error)
+		return error;
+	snprintf(attr->orig_attr.fw_ver, sizeof(attr->orig_attr.fw_ver), "%u.%u",
+		 (unsigned int)(resp.base.fw_ver >> 16), (unsigned int)(resp.base.fw_ver & 0xffff));
+	return 0;
+}
+
+static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr)
+{
+	struct ibv_query_port cmd;
+
+	return ibv_cmd_query_port(context, port, attr, &cmd, sizeof(cmd));
+}
+
+static struct ibv_pd *alloc_pd(struct ibv_context *context)
+{
+	struct ib_uverbs_alloc_pd_resp resp;
+	struct ibv_alloc_pd cmd;
+	struct ibv_pd *pd;
+
+	pd = calloc(1, sizeof(*pd));
+	if (!pd)
+		return NULL;
+	if (ibv_cmd_alloc_pd(context, pd, &cmd, sizeof(cmd), &resp, sizeof(resp))) {
+		free(pd);
+		return NULL;
+	}
+	return pd;
+}
+
+static int dealloc_pd(struct ibv_pd *pd)
+{
+	int error = ibv_cmd_dealloc_pd(pd);
+
+	if (!error)
+		free(pd);
+	return error;
+}
+
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+			     int access)
+{
+	struct ib_uverbs_reg_mr_resp resp;
+	struct ibv_reg_mr cmd;
+	struct verbs_mr *mr;
+
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return NULL;
+	if (ibv_cmd_reg_mr(pd, addr, length, iova, access, mr, &cmd, sizeof(cmd), &resp,
+			   sizeof(resp))) {
+		free(mr);
+		return NULL;
+	}
+	return &mr->ibv_mr;
+}
+
+static int dereg_mr(struct verbs_mr *mr)
+{
+	int error = ibv_cmd_dereg_mr(mr);
+
+	if (!error)
+		free(mr);
+	return error;
+}
+
+static void free_context(struct ibv_context *ibv)
+{
+	struct qpair_context *context = to_context(ibv);
+
+	munmap(context->doorbells, QPAIR_PAGE);
+	verbs_uninit_context(&context->vctx);
+	free(context);
+}
+
+static const struct verbs_context_ops context_ops = {
+	.alloc_pd = alloc_pd,
+	.create_cq = qpair_create_cq,
+	.create_cq_ex = qpair_create_cq_ex,
+	.create_qp = qpair_create_qp,
+	.create_qp_ex = qpair_create_qp_ex,
+	.dealloc_pd = dealloc_pd,
+	.dereg_mr = dereg_mr,
+	.destroy_cq = qpair_destroy_cq,
+	.destroy_qp = qpair_destroy_qp,
+	.free_context = free_context,
+	.modify_qp = qpair_modify_qp,
+	.poll_cq = qpair_data_poll_cq,
+	.post_recv = qpair_data_post_recv,
+	.post_send = qpair_data_post_send,
+	.query_device_ex = query_device_ex,
+	.query_port = query_port,
+	.query_qp = qpair_query_qp,
+	.reg_mr = reg_mr,
+	.req_notify_cq = qpair_data_req_notify_cq,
+};
+
+static struct verbs_context *alloc_context(struct ibv_device *device, int cmd_fd, void *private)
+{
+	struct qpair_cmd_get_context_resp resp = {};
+	struct ibv_get_context cmd;
+	struct qpair_context *context;
+
+	context = verbs_init_and_alloc_context(device, cmd_fd, context, vctx, RDMA_DRIVER_UNKNOWN);
+	if (!context)
+		return NULL;
+	if (ibv_cmd_get_context(&context->vctx, &cmd, sizeof(cmd), &resp.ibv_resp, sizeof(resp)))
+		goto err_context;
+	context->limits = resp.drv_payload;
+	if (!context->limits.max_cq_depth || !context->limits.max_sq_blocks) {
+		verbs_err(&context->vctx, "the kernel's module reports no limits: it is of another version\n");
+		errno = EPROTO;
+		goto err_context;
+	}
+	context->doorbells = mmap(NULL, QPAIR_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, cmd_fd, 0);
+	if (context->doorbells == MAP_FAILED) {
+		verbs_err(&context->vctx, "no doorbell page: %m\n");
+		goto err_context;
+	}
+	verbs_set_ops(&context->vctx, &context_ops);
+	return &context->vctx;
+
+err_context:
+	verbs_uninit_context(&context->vctx);
+	free(context);
+	return NULL;
+}
+
+static struct verbs_device *alloc_device(struct verbs_sysfs_dev *sysfs)
+{
+	return calloc(1, sizeof(struct verbs_device));
+}
+
+static void uninit_device(struct verbs_device *device)
+{
+	free(device);
+}
+
+/* The kernel's list of drivers, which the other way to match needs, lacks it. */
+static const struct verbs_match_ent match_table[] = {
+	VERBS_PCI_MATCH(QPAIR_PCI_VENDOR, QPAIR_PCI_DEVICE, NULL),
+	{},
+};
+
+static const struct verbs_device_ops device_ops = {
+	.name = "qpair",
+	.match_min_abi_version = QPAIR_UVERBS_ABI_VERSION,
+	.match_max_abi_version = QPAIR_UVERBS_ABI_VERSION,
+	.match_table = match_table,
+	.alloc_device = alloc_device,
+	.uninit_device = uninit_device,
+	.alloc_context = alloc_context,
+};
+PROVIDER_DRIVER(qpair, device_ops);

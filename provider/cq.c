@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Completion queues: creation and destruction.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "qpair.h"
+
+DECLARE_DRV_CMD(qpair_cmd_create_cq, IB_USER_VERBS_EX_CMD_CREATE_CQ, qpair_ureq_create_cq,
+		qpair_uresp_create_cq);
+
+static struct qpair_cq *create(struct ibv_context *ibv, struct ibv_cq_init_attr_ex *attr)
+{
+	struct qpair_context *context = to_context(ibv);
+	struct qpair_cmd_create_cq_resp resp = {};
+	struct qpair_cmd_create_cq cmd = {};
+	struct qpair_data_cq_parts parts;
+	struct qpair_data_shape shape;
+	struct qpair_cq *cq;
+	int error;
+
+	if (!qpair_data_cq_shape(attr->cqe, context->limits.max_cq_depth, &shape)) {
+		errno = EINVAL;
+		return NULL;
+	}
+	/* No flag of the command: the kernel's part is the same for each. */
+	if (attr->comp_mask & ~IBV_CQ_INIT_ATTR_MASK_FLAGS ||
+	    (attr->comp_mask && attr->flags & ~IBV_CREATE_CQ_ATTR_SINGLE_THREADED)) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	cq = calloc(1, sizeof(*cq));
+	if (!cq)
+		return NULL;
+	error = qpair_map(&cq->ring, shape.bytes);
+	if (error)
+		goto err_free;
+
+	attr->cqe = shape.entries;
+	cmd.buffer = (uintptr_t)cq->ring.start;
+	cmd.buffer_bytes = cq->ring.bytes;
+	cmd.eventfd = QPAIR_NO_COMPLETION_FD;
+	error = ibv_cmd_create_cq_ex(ibv, attr, &cq->vcq, &cmd.ibv_cmd, sizeof(cmd), &resp.ibv_resp,
+				     sizeof(resp), 0);
+	if (error)
+		goto err_unmap;
+
+	parts = (struct qpair_data_cq_parts) {
+		.number = resp.number,
+		.depth = resp.depth,
+		.usable = shape.usable,
+		.single = attr->comp_mask && attr->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
+		.ring = cq->ring.start,
+		.doorbells = context->doorbells,
+	};
+	if (resp.depth == shape.entries)
+		cq->data = qpair_data_cq_new(&parts);
+	if (!cq->data) {
+		verbs_err(&context->vctx, "the kernel made a CQ of %u entries, %u were asked for\n",
+			  resp.depth, shape.entries);
+		error = EPROTO;
+		goto err_destroy;
+	}
+	/* The others are the provider's. */
+	cq->vcq.cq.cqe = shape.usable;
+	return cq;
+
+err_destroy:
+	ibv_cmd_destroy_cq(&cq->vcq.cq);
+err_unmap:
+	qpair_unmap(&cq->ring);
+err_free:
+	free(cq);
+	errno = error;
+	return NULL;
+}
+
+struct ibv_cq *qpair_create_cq(struct ibv_context *context, int cqe,
+			       struct ibv_comp_channel *channel, int vector)
+{
+	struct ibv_cq_init_attr_ex attr = {
+		.cqe = cqe,
+		.channel = channel,
+		.comp_vector = vector,
+	};
+	struct qpair_cq *cq;
+
+	if (cqe <= 0) {
+		errno = EINVAL;
+		return NULL;
+	}
+	cq = create(context, &attr);
+	return cq ? &cq->vcq.cq : NULL;
+}
+
+struct ibv_cq_ex *qpair_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+{
+	struct ibv_cq_init_attr_ex wanted = *attr;
+	struct qpair_cq *cq;
+
+	if (attr->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	cq = create(context, &wanted);
+	if (!cq)
+		return NULL;
+	qpair_data_cq_extend(&cq->vcq.cq_ex, attr->wc_flags);
+	return &cq->vcq.cq_ex;
+}
+
+int qpair_destroy_cq(struct ibv_cq *ibv)
+{
+	struct qpair_cq *cq = to_cq(ibv);
+	int error = ibv_cmd_destroy_cq(ibv);
+
+	if (error)
+		return error;
+	qpair_data_cq_free(cq->data);
+	qpair_unmap(&cq->ring);
+	free(cq);
+	return 0;
+}

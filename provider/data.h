@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+
+#ifndef QPAIR_DATA_H
+#define QPAIR_DATA_H
+
+/*
+ * The data path of the provider, as its part in C calls it. Generated from
+ * provider/data by cbindgen; `QPAIR_UPDATE_HEADER=1 cargo test -p qpair-verbs`
+ * writes it anew.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <infiniband/verbs.h>
+
+/*
+ A completion queue.
+ */
+struct qpair_data_cq;
+
+/*
+ A queue pair.
+ */
+struct qpair_data_qp;
+
+/*
+ A ring.
+ */
+struct qpair_data_shape {
+    /*
+     Slots, a power of two.
+     */
+    uint32_t entries;
+    /*
+     Slots that the program may fill; the others are slack.
+     */
+    uint32_t usable;
+    /*
+     log2 of the blocks of a slot.
+     */
+    uint32_t stride;
+    /*
+     Bytes of all slots.
+     */
+    size_t bytes;
+};
+
+/*
+ What a completion queue is made of.
+ */
+struct qpair_data_cq_parts {
+    /*
+     The device's number.
+     */
+    uint32_t number;
+    /*
+     Entries of the ring.
+     */
+    uint32_t depth;
+    /*
+     Entries that the program may count on.
+     */
+    uint32_t usable;
+    /*
+     Whether a single thread uses it.
+     */
+    bool single;
+    /*
+     The ring: zeroed pages.
+     */
+    uint8_t *ring;
+    /*
+     The page of doorbells.
+     */
+    uint8_t *doorbells;
+};
+
+/*
+ What a queue pair is made of.
+ */
+struct qpair_data_qp_parts {
+    /*
+     The device's number.
+     */
+    uint32_t number;
+    /*
+     The number as verbs have it.
+     */
+    uint32_t qpn;
+    /*
+     The ring of sends: whole pages.
+     */
+    uint8_t *sq;
+    /*
+     The ring of receives: whole pages.
+     */
+    uint8_t *rq;
+    /*
+     The depth of the ring of sends.
+     */
+    struct qpair_data_shape sq_shape;
+    /*
+     The depth of the ring of receives.
+     */
+    struct qpair_data_shape rq_shape;
+    /*
+     SGEs of a send.
+     */
+    uint32_t send_pieces;
+    /*
+     SGEs of a receive.
+     */
+    uint32_t recv_pieces;
+    /*
+     Inline bytes of a send.
+     */
+    uint32_t inline_bytes;
+    /*
+     Whether all sends are signalled.
+     */
+    bool signal_all;
+    /*
+     The page of doorbells.
+     */
+    uint8_t *doorbells;
+    /*
+     Where sends complete.
+     */
+    const struct qpair_data_cq *send_cq;
+    /*
+     Where receives complete.
+     */
+    const struct qpair_data_cq *recv_cq;
+};
+
+/*
+ The ring of a completion queue of at least `entries` entries, in a device with at most `most`;
+ false if it has no such.
+
+ # Safety
+
+ `shape` can be written.
+ */
+bool qpair_data_cq_shape(uint32_t entries, uint32_t most, struct qpair_data_shape *shape);
+
+/*
+ The ring of `requests` sends, as `qpair_data_cq_shape()`.
+
+ # Safety
+
+ `shape` can be written.
+ */
+bool qpair_data_sq_shape(uint32_t requests,
+                         uint32_t pieces,
+                         uint32_t inline_bytes,
+                         uint32_t most,
+                         struct qpair_data_shape *shape);
+
+/*
+ The ring of `requests` receives, as `qpair_data_cq_shape()`.
+
+ # Safety
+
+ `shape` can be written.
+ */
+bool qpair_data_rq_shape(uint32_t requests,
+                         uint32_t pieces,
+                         uint32_t most,
+                         struct qpair_data_shape *shape);
+
+/*
+ Makes a completion queue; null if the parts do not fit together.
+
+ # Safety
+
+ The memory has the size of the shape, and is mapped until `qpair_data_cq_free()`. A single
+ thread uses it if `single` is set.
+ */
+const struct qpair_data_cq *qpair_data_cq_new(const struct qpair_data_cq_parts *parts);
+
+/*
+ Frees a completion queue, which no queue pair uses.
+
+ # Safety
+
+ It is of `qpair_data_cq_new()`, and is not used again.
+ */
+void qpair_data_cq_free(const struct qpair_data_cq *cq);
+
+/*
+ Makes a queue pair in RESET; null if the parts do not fit together.
+
+ # Safety
+
+ The memory has the size of the shapes, and is mapped until `qpair_data_qp_free()`.
+ */
+const struct qpair_data_qp *qpair_data_qp_new(const struct qpair_data_qp_parts *parts);
+
+/*
+ Frees a queue pair that the kernel has destroyed.
+
+ # Safety
+
+ It is of `qpair_data_qp_new()`, and is not used again.
+ */
+void qpair_data_qp_free(const struct qpair_data_qp *qp);
+
+/*
+ The queue pair is in this state now, other than RESET.
+
+ # Safety
+
+ It is of `qpair_data_qp_new()`.
+ */
+void qpair_data_qp_permit(const struct qpair_data_qp *qp, enum ibv_qp_state state);
+
+/*
+ The queue pair is in RESET now, and its entries in the completion queues are those from these
+ indices on.
+
+ # Safety
+
+ It is of `qpair_data_qp_new()`.
+ */
+void qpair_data_qp_renew(const struct qpair_data_qp *qp, uint32_t send_since, uint32_t recv_since);
+
+/*
+ `ibv_poll_cq()`.
+
+ # Safety
+
+ As of `ibv_poll_cq()`.
+ */
+int qpair_data_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
+
+/*
+ `ibv_req_notify_cq()`.
+
+ # Safety
+
+ As of `ibv_req_notify_cq()`.
+ */
+int qpair_data_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+
+/*
+ Sets the operations of `ibv_start_poll()` and of the parts of completions that the program asked
+ for.
+
+ # Safety
+
+ The completion queue is one of this provider.
+ */
+void qpair_data_cq_extend(struct ibv_cq_ex *cq, uint64_t wc_flags);
+
+/*
+ `ibv_post_send()`.
+
+ # Safety
+
+ As of `ibv_post_send()`.
+ */
+int qpair_data_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
+
+/*
+ `ibv_post_recv()`.
+
+ # Safety
+
+ As of `ibv_post_recv()`.
+ */
+int qpair_data_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+
+/*
+ Sets the operations of `ibv_wr_*()` that the program asked for.
+
+ # Safety
+
+ The queue pair is one of this provider.
+ */
+void qpair_data_qp_extend(struct ibv_qp_ex *qp, uint64_t operations);
+
+#endif  /* QPAIR_DATA_H */

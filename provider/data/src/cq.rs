@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Completion queues.
+//!
+//! A poll reads entries and reports each to its work queue. Entries of queue pairs that are gone,
+//! or from before a reset, are left out: a program does not see them.
+
+use std::sync::Arc;
+
+use qpair_abi::doorbell;
+use qpair_abi::entry::{cqe_flags, Cqe};
+use qpair_abi::Number;
+use qpair_queue::consumer::{self, CqConsumer};
+use qpair_queue::credit::{Cq as OfCq, Kind, RingId};
+use qpair_queue::index::{Depth, Index};
+
+use crate::lock::{self, Mutex};
+use crate::qp::Qp;
+use crate::queue::Work;
+use crate::ring::{Doorbells, Ring};
+use crate::table::Table;
+
+/// A CQ's entry.
+type Entry = consumer::Entry<OfCq, { Cqe::WORDS }>;
+/// The bit of a CQE's last word that is set for the receive queue.
+const RECV: u64 = (cqe_flags::RECV as u64) << 56;
+
+/// Which entries belong to a queue pair since its creation or last reset.
+#[derive(Clone, Copy, Debug)]
+enum Life {
+    /// Those from this index on.
+    Since(Index),
+    /// All: the head has passed the first. The comparison with its index would be wrong 2^31
+    /// entries later.
+    Always,
+}
+
+impl Life {
+    /// Whether it includes the entry before `past`.
+    #[inline(always)]
+    fn includes(self, past: Index) -> bool {
+        match self {
+            Self::Since(first) => past.reaches(first.plus(1)),
+            Self::Always => true,
+        }
+    }
+}
+
+/// A queue pair that completes here.
+#[derive(Debug)]
+struct Served {
+    qp: Arc<Qp>,
+    life: Life,
+}
+
+/// A completion, and the number of its queue pair as verbs have it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Completion {
+    /// The device's entry.
+    pub cqe: Cqe,
+    /// The number of its queue pair.
+    pub qpn: u32,
+}
+
+/// What polls change.
+#[derive(Debug)]
+struct State {
+    consumer: CqConsumer<Ring>,
+    /// Entries that may be read and unpublished.
+    slack: u32,
+    served: Table<Served>,
+    /// Queue pairs whose first entry the head has not reached.
+    young: Vec<Number>,
+    /// The completion between [`Cq::start`] and [`Cq::end`].
+    current: Completion,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct Cq {
+    number: Number,
+    doorbells: Doorbells,
+    state: Mutex<State>,
+}
+
+/// What a completion queue is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct CqParts {
+    /// The device's number.
+    pub number: Number,
+    /// Its ring of zeroed entries.
+    pub ring: Ring,
+    /// Entries of the ring, a power of two.
+    pub depth: u32,
+    /// Entries that the program may count on.
+    pub usable: u32,
+    /// The process's doorbells.
+    pub doorbells: Doorbells,
+}
+
+impl Cq {
+    /// A completion queue, for several threads. `None` if the parts do not fit together.
+    pub fn new(parts: CqParts) -> Option<Self> {
+        Some(Self::with(parts, lock::shared(State::new(parts)?)))
+    }
+
+    /// As [`new`](Self::new), for one thread.
+    ///
+    /// # Safety
+    ///
+    /// No two threads use it at a time, nor its queue pairs.
+    pub unsafe fn single(parts: CqParts) -> Option<Self> {
+        // SAFETY: By the caller's promise. No function here locks it twice.
+        Some(Self::with(parts, unsafe {
+            lock::alone(State::new(parts)?)
+        }))
+    }
+
+    fn with(parts: CqParts, state: Mutex<State>) -> Self {
+        Self {
+            number: parts.number,
+            doorbells: parts.doorbells,
+            state,
+        }
+    }
+
+    /// The name of its ring.
+    pub(crate) fn ring(&self) -> RingId {
+        RingId::new(self.number.raw(), 0)
+    }
+
+    #[inline(always)]
+    fn publish(&self, state: &mut State) {
+        let (doorbells, number) = (self.doorbells, self.number);
+        state
+            .consumer
+            .publish(|head| doorbells.ring(doorbell::CQ_HEAD, number, head));
+    }
+
+    /// What every poll ends with.
+    #[inline(always)]
+    fn settle(&self, state: &mut State) {
+        if state.consumer.unpublished() > state.slack {
+            self.publish(state);
+        }
+        if !state.young.is_empty() {
+            state.grow_up();
+        }
+    }
+
+    /// Takes as many completions as there are and fit; `fill` writes each to its place. Returns
+    /// how many.
+    #[inline(always)]
+    pub fn poll<T>(&self, into: &mut [T], fill: impl FnMut(&mut T, &Completion)) -> usize {
+        let mut state = self.state.lock();
+        let taken = state.take(self, into, fill);
+        self.settle(&mut state);
+        taken
+    }
+
+    /// Locks the queue and takes a completion. Returns whether there is one; if there is none, the
+    /// queue is not locked.
+    pub fn start(&self) -> bool {
+        let mut state = self.state.lock();
+        let found = self.step(&mut state);
+        if found {
+            lock::keep(state);
+        }
+        found
+    }
+
+    /// Takes the next completion. Returns whether there is one; if there is none, the last stays.
+    ///
+    /// # Safety
+    ///
+    /// This thread is between [`start`](Self::start), which returned true, and [`end`](Self::end).
+    pub unsafe fn next(&self) -> bool {
+        // SAFETY: By the caller's promise.
+        let mut state = unsafe { lock::held(&self.state) };
+        let found = self.step(&mut state);
+        lock::keep(state);
+        found
+    }
+
+    /// The completion that was taken last.
+    ///
+    /// # Safety
+    ///
+    /// As of [`next`](Self::next).
+    #[inline(always)]
+    pub unsafe fn current(&self) -> Completion {
+        // SAFETY: By the caller's promise this thread has it locked.
+        unsafe { (*self.state.data_ptr()).current }
+    }
+
+    /// Unlocks the queue.
+    ///
+    /// # Safety
+    ///
+    /// As of [`next`](Self::next).
+    pub unsafe fn end(&self) {
+        // SAFETY: By the caller's promise.
+        drop(unsafe { lock::held(&self.state) });
+    }
+
+    fn step(&self, state: &mut State) -> bool {
+        let mut place = [Completion::default()];
+        let found = state.take(self, &mut place, |place, taken| *place = *taken) == 1;
+        if found {
+            [state.current] = place;
+        }
+        self.settle(state);
+        found
+    }
+
+    /// Requests an event at the next completion, or at the next solicited or failed one.
+    pub fn notify(&self, solicited: bool) {
+        let place = match solicited {
+            false => doorbell::CQ_ARM_NEXT,
+            true => doorbell::CQ_ARM_SOLICITED,
+        };
+        let (doorbells, number) = (self.doorbells, self.number);
+        let mut state = self.state.lock();
+        state
+            .consumer
+            .publish(|head| doorbells.ring(place, number, head));
+    }
+
+    /// Adds a queue pair, or gives it a new life; its entries are those from `since` on, or those
+    /// that were not read yet.
+    pub(crate) fn serve(&self, number: Number, qp: Arc<Qp>, since: Option<Index>) {
+        let mut state = self.state.lock();
+        let since = since.unwrap_or(state.consumer.head());
+        if !state.young.contains(&number) {
+            state.young.push(number);
+        }
+        let life = Life::Since(since);
+        state.served.insert(number, Served { qp, life });
+    }
+
+    /// Removes a queue pair; its entries that are left are stale.
+    pub(crate) fn leave(&self, number: Number) {
+        let left = self.state.lock().served.remove(number);
+        // Not with the lock held: this may be the last reference.
+        drop(left);
+    }
+}
+
+impl State {
+    fn new(parts: CqParts) -> Option<Self> {
+        let depth = Depth::new(parts.depth)?;
+        let id = RingId::new(parts.number.raw(), 0);
+        // The slots of the ring are not given out: the program may make a CQ that is too small, of
+        // which the device tells it by an event.
+        let (consumer, _) = CqConsumer::new(id, parts.ring, depth, depth.entries()).ok()?;
+        Some(Self {
+            consumer,
+            slack: parts.depth.checked_sub(parts.usable)?,
+            served: Table::default(),
+            young: Vec::new(),
+            current: Completion::default(),
+        })
+    }
+
+    /// Takes entries until `into` is full; returns how many.
+    #[inline(always)]
+    fn take<T>(
+        &mut self,
+        cq: &Cq,
+        into: &mut [T],
+        mut fill: impl FnMut(&mut T, &Completion),
+    ) -> usize {
+        let mut taken = 0;
+        while let [place, places @ ..] = &mut into[taken..] {
+            let Some(entry) = self.consumer.take() else {
+                break;
+            };
+            let cqe = Cqe::decode(&entry.words);
+            let served = self.served.get_mut(cqe.qp);
+            let Some(served) = served.filter(|s| s.life.includes(entry.seen.past())) else {
+                continue;
+            };
+            let (qp, consumer) = (&*served.qp, &mut self.consumer);
+            let row = if cqe.flags & cqe_flags::RECV == 0 {
+                let work = &mut qp.send.lock().work;
+                row(consumer, cq, work, qp.qpn(), &entry, 0, places, &mut fill)
+            } else {
+                let work = &mut qp.recv.lock().work;
+                row(
+                    consumer,
+                    cq,
+                    work,
+                    qp.qpn(),
+                    &entry,
+                    RECV,
+                    places,
+                    &mut fill,
+                )
+            };
+            if let Some(more) = row {
+                let qpn = qp.qpn();
+                fill(place, &Completion { cqe, qpn });
+                taken += 1 + more;
+            }
+        }
+        taken
+    }
+
+    #[cold]
+    fn grow_up(&mut self) {
+        let head = self.consumer.published().head();
+        let served = &mut self.served;
+        self.young.retain(|number| {
+            let Some(served) = served.get_mut(*number) else {
+                return false;
+            };
+            if let Life::Since(first) = served.life {
+                if !head.reaches(first) {
+                    return true;
+                }
+            }
+            served.life = Life::Always;
+            false
+        });
+    }
+}
+
+/// Reports the entry `first`, and those of the same work queue that follow it, to that queue;
+/// returns how many more were taken, `None` if `first` is stale. The life of the queue need not be
+/// checked again for the later ones.
+#[allow(clippy::too_many_arguments)]
+#[inline(always)]
+fn row<K: Kind, T>(
+    consumer: &mut CqConsumer<Ring>,
+    cq: &Cq,
+    work: &mut Work<K>,
+    qpn: u32,
+    first: &Entry,
+    kind: u64,
+    places: &mut [T],
+    fill: &mut impl FnMut(&mut T, &Completion),
+) -> Option<usize> {
+    let cqe = Cqe::decode(&first.words);
+    let more = work.complete(Index::new(cqe.index), first.seen, |row| {
+        let of_pair = cqe.qp;
+        consumer.take_while(
+            |ring| *ring,
+            places,
+            (RECV, kind),
+            |place, words| {
+                let cqe = Cqe::decode(words);
+                let is_its = cqe.qp == of_pair && row.complete(Index::new(cqe.index)).is_some();
+                if is_its {
+                    fill(place, &Completion { cqe, qpn });
+                }
+                is_its
+            },
+        )
+    })?;
+    let (doorbells, number) = (cq.doorbells, cq.number);
+    work.settle(consumer, |head| {
+        doorbells.ring(doorbell::CQ_HEAD, number, head)
+    });
+    Some(more)
+}

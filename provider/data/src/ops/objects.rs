@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Functions of the part in C: objects, and the depth of their rings.
+
+use std::sync::Arc;
+
+use qpair_abi::entry::{Cqe, BLOCK_BYTES};
+use qpair_abi::Number;
+
+use super::bindings::{self, ibv_qp_state};
+use crate::cq::{Cq, CqParts};
+use crate::qp::{Qp, QpParts};
+use crate::request::Limits;
+use crate::ring::{Doorbells, Ring};
+use crate::shape::{self, Shape};
+
+/// What a completion queue is made of.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct QpairDataCqParts {
+    /// The device's number.
+    pub number: u32,
+    /// Entries of the ring.
+    pub depth: u32,
+    /// Entries that the program may count on.
+    pub usable: u32,
+    /// Whether a single thread uses it.
+    pub single: bool,
+    /// The ring: zeroed pages.
+    pub ring: *mut u8,
+    /// The page of doorbells.
+    pub doorbells: *mut u8,
+}
+
+/// What a queue pair is made of.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct QpairDataQpParts {
+    /// The device's number.
+    pub number: u32,
+    /// The number as verbs have it.
+    pub qpn: u32,
+    /// The ring of sends: whole pages.
+    pub sq: *mut u8,
+    /// The ring of receives: whole pages.
+    pub rq: *mut u8,
+    /// The depth of the ring of sends.
+    pub sq_shape: Shape,
+    /// The depth of the ring of receives.
+    pub rq_shape: Shape,
+    /// SGEs of a send.
+    pub send_pieces: u32,
+    /// SGEs of a receive.
+    pub recv_pieces: u32,
+    /// Inline bytes of a send.
+    pub inline_bytes: u32,
+    /// Whether all sends are signalled.
+    pub signal_all: bool,
+    /// The page of doorbells.
+    pub doorbells: *mut u8,
+    /// Where sends complete.
+    pub send_cq: *const Cq,
+    /// Where receives complete.
+    pub recv_cq: *const Cq,
+}
+
+/// Writes a shape that exists.
+///
+/// # Safety
+///
+/// `into` can be written.
+unsafe fn give(shape: Option<Shape>, into: *mut Shape) -> bool {
+    let Some(shape) = shape else { return false };
+    // SAFETY: By the caller's promise.
+    unsafe { into.write(shape) };
+    true
+}
+
+/// The ring of a completion queue of at least `entries` entries, in a device with at most `most`;
+/// false if it has no such.
+///
+/// # Safety
+///
+/// `shape` can be written.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_cq_shape(entries: u32, most: u32, shape: *mut Shape) -> bool {
+    // SAFETY: By the caller's promise.
+    unsafe { give(shape::cq(entries, most), shape) }
+}
+
+/// The ring of `requests` sends, as `qpair_data_cq_shape()`.
+///
+/// # Safety
+///
+/// `shape` can be written.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_sq_shape(
+    requests: u32,
+    pieces: u32,
+    inline_bytes: u32,
+    most: u32,
+    shape: *mut Shape,
+) -> bool {
+    // SAFETY: By the caller's promise.
+    unsafe { give(shape::sq(requests, pieces, inline_bytes, most), shape) }
+}
+
+/// The ring of `requests` receives, as `qpair_data_cq_shape()`.
+///
+/// # Safety
+///
+/// `shape` can be written.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_rq_shape(
+    requests: u32,
+    pieces: u32,
+    most: u32,
+    shape: *mut Shape,
+) -> bool {
+    // SAFETY: By the caller's promise.
+    unsafe { give(shape::rq(requests, pieces, most), shape) }
+}
+
+/// Makes a completion queue; null if the parts do not fit together.
+///
+/// # Safety
+///
+/// The memory has the size of the shape, and is mapped until `qpair_data_cq_free()`. A single
+/// thread uses it if `single` is set.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_cq_new(parts: *const QpairDataCqParts) -> *const Cq {
+    // SAFETY: By the caller's promise, here and below.
+    let made = unsafe {
+        let parts = &*parts;
+        let make = if parts.single {
+            |parts| Cq::single(parts)
+        } else {
+            Cq::new
+        };
+        Ring::new(parts.ring, parts.depth, Cqe::BYTES)
+            .zip(Doorbells::new(parts.doorbells))
+            .and_then(|(ring, doorbells)| {
+                make(CqParts {
+                    number: Number::from_raw(parts.number),
+                    ring,
+                    depth: parts.depth,
+                    usable: parts.usable,
+                    doorbells,
+                })
+            })
+    };
+    made.map_or(std::ptr::null(), |cq| Arc::into_raw(Arc::new(cq)))
+}
+
+/// Frees a completion queue, which no queue pair uses.
+///
+/// # Safety
+///
+/// It is of `qpair_data_cq_new()`, and is not used again.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_cq_free(cq: *const Cq) {
+    // SAFETY: By the caller's promise.
+    drop(unsafe { Arc::from_raw(cq) });
+}
+
+/// Makes a queue pair in RESET; null if the parts do not fit together.
+///
+/// # Safety
+///
+/// The memory has the size of the shapes, and is mapped until `qpair_data_qp_free()`.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_qp_new(parts: *const QpairDataQpParts) -> *const Qp {
+    // SAFETY: By the caller's promise.
+    let made = unsafe { qp(&*parts) };
+    made.map_or(std::ptr::null(), Arc::into_raw)
+}
+
+/// # Safety
+///
+/// As of [`qpair_data_qp_new`].
+unsafe fn qp(parts: &QpairDataQpParts) -> Option<Arc<Qp>> {
+    let (sq, rq) = (parts.sq_shape, parts.rq_shape);
+    let rq_stride = u8::try_from(rq.stride).ok()?;
+    // SAFETY: By the caller's promise, here and below.
+    let (sq_ring, rq_ring, doorbells) = unsafe {
+        (
+            Ring::new(parts.sq, sq.entries, BLOCK_BYTES)?,
+            Ring::new(parts.rq, rq.entries, BLOCK_BYTES << rq_stride)?,
+            Doorbells::new(parts.doorbells)?,
+        )
+    };
+    let cq = |cq: *const Cq| {
+        // SAFETY: By the caller's promise it is of `qpair_data_cq_new()`.
+        unsafe {
+            Arc::increment_strong_count(cq);
+            Arc::from_raw(cq)
+        }
+    };
+    let (send_cq, recv_cq) = (cq(parts.send_cq), cq(parts.recv_cq));
+    let parts = QpParts {
+        number: Number::from_raw(parts.number),
+        qpn: parts.qpn,
+        sq: sq_ring,
+        sq_blocks: sq.entries,
+        sq_usable: sq.usable,
+        rq: rq_ring,
+        rq_depth: rq.entries,
+        rq_usable: rq.usable,
+        rq_stride,
+        limits: Limits {
+            send_pieces: parts.send_pieces,
+            inline: parts.inline_bytes,
+            recv_pieces: parts.recv_pieces,
+        },
+        signal_all: parts.signal_all,
+        doorbells,
+    };
+    Qp::new(parts, send_cq, recv_cq)
+}
+
+/// Frees a queue pair that the kernel has destroyed.
+///
+/// # Safety
+///
+/// It is of `qpair_data_qp_new()`, and is not used again.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_qp_free(qp: *const Qp) {
+    // SAFETY: By the caller's promise.
+    unsafe { Arc::from_raw(qp) }.destroyed();
+}
+
+/// The queue pair is in this state now, other than RESET.
+///
+/// # Safety
+///
+/// It is of `qpair_data_qp_new()`.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_qp_permit(qp: *const Qp, state: ibv_qp_state) {
+    let sends = matches!(
+        state,
+        bindings::IBV_QPS_RTS
+            | bindings::IBV_QPS_SQD
+            | bindings::IBV_QPS_SQE
+            | bindings::IBV_QPS_ERR
+    );
+    // SAFETY: By the caller's promise.
+    unsafe { &*qp }.permit(sends, true);
+}
+
+/// The queue pair is in RESET now, and its entries in the completion queues are those from these
+/// indices on.
+///
+/// # Safety
+///
+/// It is of `qpair_data_qp_new()`.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_qp_renew(qp: *const Qp, send_since: u32, recv_since: u32) {
+    // SAFETY: By the caller's promise.
+    let qp = unsafe {
+        Arc::increment_strong_count(qp);
+        Arc::from_raw(qp)
+    };
+    qp.renew(send_since, recv_since);
+}

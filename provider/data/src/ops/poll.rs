@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Operations that poll.
+
+use std::ffi::{c_int, c_uint};
+use std::mem::{offset_of, MaybeUninit};
+
+use qpair_abi::entry::{cqe_flags, opcode};
+
+use super::bindings::*;
+use crate::cq::{Completion, Cq};
+
+// An object of libibverbs is the start of the provider's.
+const _: () = assert!(offset_of!(qpair_cq, vcq) == 0);
+
+/// The completion queue of an object of libibverbs.
+///
+/// # Safety
+///
+/// It is one of this provider, and lives for `'a`.
+#[inline(always)]
+unsafe fn of<'a, T>(cq: *mut T) -> &'a Cq {
+    // SAFETY: By the caller's promise.
+    unsafe { &*(*cq.cast::<qpair_cq>()).data.cast() }
+}
+
+/// The opcode of a completion; of one that failed it has no meaning.
+#[inline(always)]
+fn verbs(code: u8) -> ibv_wc_opcode {
+    /// By opcode of the device.
+    const SENT: [ibv_wc_opcode; 8] = {
+        let mut all = [IBV_WC_SEND; 8];
+        all[opcode::WRITE as usize] = IBV_WC_RDMA_WRITE;
+        all[opcode::WRITE_IMM as usize] = IBV_WC_RDMA_WRITE;
+        all[opcode::READ as usize] = IBV_WC_RDMA_READ;
+        all[opcode::COMPARE_SWAP as usize] = IBV_WC_COMP_SWAP;
+        all[opcode::FETCH_ADD as usize] = IBV_WC_FETCH_ADD;
+        all
+    };
+    match code {
+        opcode::RECV => IBV_WC_RECV,
+        opcode::RECV_WRITE_IMM => IBV_WC_RECV_RDMA_WITH_IMM,
+        sent => SENT[usize::from(sent) % SENT.len()],
+    }
+}
+
+#[inline(always)]
+fn flags(completion: &Completion) -> c_uint {
+    match completion.cqe.flags & cqe_flags::IMM {
+        0 => 0,
+        _ => IBV_WC_WITH_IMM,
+    }
+}
+
+#[inline(always)]
+fn fill(place: &mut MaybeUninit<ibv_wc>, completion: &Completion) {
+    let cqe = &completion.cqe;
+    place.write(ibv_wc {
+        wr_id: cqe.wr_id,
+        // The device has the numbers of verbs.
+        status: cqe.status.into(),
+        opcode: verbs(cqe.opcode),
+        vendor_err: cqe.vendor.into(),
+        byte_len: cqe.bytes,
+        __bindgen_anon_1: ibv_wc__bindgen_ty_1 { imm_data: cqe.imm },
+        qp_num: completion.qpn,
+        src_qp: cqe.src,
+        wc_flags: flags(completion),
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    });
+}
+
+/// `ibv_poll_cq()`.
+///
+/// # Safety
+///
+/// As of `ibv_poll_cq()`.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_poll_cq(
+    cq: *mut ibv_cq,
+    num_entries: c_int,
+    wc: *mut ibv_wc,
+) -> c_int {
+    let Ok(count @ 1..) = usize::try_from(num_entries) else {
+        return 0;
+    };
+    // SAFETY: The program has so many places, which need not be initialised; and the queue is one
+    // of this provider.
+    let taken = unsafe {
+        let places = std::slice::from_raw_parts_mut(wc.cast::<MaybeUninit<ibv_wc>>(), count);
+        of(cq).poll(places, fill)
+    };
+    // CAST: At most `num_entries`.
+    taken as c_int
+}
+
+/// `ibv_req_notify_cq()`.
+///
+/// # Safety
+///
+/// As of `ibv_req_notify_cq()`.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: A queue of this provider.
+    unsafe { of(cq) }.notify(solicited_only != 0);
+    0
+}
+
+/// Sets the operations of `ibv_start_poll()` and of the parts of completions that the program asked
+/// for.
+///
+/// # Safety
+///
+/// The completion queue is one of this provider.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_cq_extend(cq: *mut ibv_cq_ex, wc_flags: u64) {
+    // SAFETY: By the caller's promise.
+    let cq = unsafe { &mut *cq };
+    let asked = |flag: u32| wc_flags & u64::from(flag) != 0;
+    cq.start_poll = Some(start_poll);
+    cq.next_poll = Some(next_poll);
+    cq.end_poll = Some(end_poll);
+    cq.read_opcode = Some(read_opcode);
+    cq.read_vendor_err = Some(read_vendor_err);
+    cq.read_wc_flags = Some(read_wc_flags);
+    if asked(IBV_WC_EX_WITH_BYTE_LEN) {
+        cq.read_byte_len = Some(read_byte_len);
+    }
+    if asked(IBV_WC_EX_WITH_IMM) {
+        cq.read_imm_data = Some(read_imm_data);
+    }
+    if asked(IBV_WC_EX_WITH_QP_NUM) {
+        cq.read_qp_num = Some(read_qp_num);
+    }
+    if asked(IBV_WC_EX_WITH_SRC_QP) {
+        cq.read_src_qp = Some(read_src_qp);
+    }
+    if asked(IBV_WC_EX_WITH_SLID) {
+        cq.read_slid = Some(read_slid);
+    }
+    if asked(IBV_WC_EX_WITH_SL) {
+        cq.read_sl = Some(read_sl);
+    }
+    if asked(IBV_WC_EX_WITH_DLID_PATH_BITS) {
+        cq.read_dlid_path_bits = Some(read_dlid_path_bits);
+    }
+}
+
+const ENOENT: c_int = 2;
+const EINVAL: c_int = 22;
+
+/// The completion that the program looks at.
+///
+/// # Safety
+///
+/// The program is between `ibv_start_poll()` and `ibv_end_poll()`.
+#[inline(always)]
+unsafe fn current(cq: *mut ibv_cq_ex) -> Completion {
+    // SAFETY: By the caller's promise, with a queue of this provider.
+    unsafe { of(cq).current() }
+}
+
+/// Shows a completion that was found to the program.
+///
+/// # Safety
+///
+/// As of [`current`], if it was found.
+#[inline(always)]
+unsafe fn show(cq: *mut ibv_cq_ex, found: bool) -> c_int {
+    if !found {
+        return ENOENT;
+    }
+    // SAFETY: By the caller's promise.
+    unsafe {
+        let cqe = current(cq).cqe;
+        (*cq).wr_id = cqe.wr_id;
+        (*cq).status = cqe.status.into();
+    }
+    0
+}
+
+unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+    // SAFETY: A queue of this provider, and the attributes of the program.
+    unsafe {
+        if (*attr).comp_mask != 0 {
+            return EINVAL;
+        }
+        show(cq, of(cq).start())
+    }
+}
+
+unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: The program has started a poll.
+    unsafe { show(cq, of(cq).next()) }
+}
+
+unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
+    // SAFETY: The program has started a poll.
+    unsafe { of(cq).end() }
+}
+
+unsafe extern "C" fn read_opcode(cq: *mut ibv_cq_ex) -> ibv_wc_opcode {
+    // SAFETY: The program has started a poll, here and below.
+    verbs(unsafe { current(cq) }.cqe.opcode)
+}
+
+unsafe extern "C" fn read_vendor_err(cq: *mut ibv_cq_ex) -> u32 {
+    // SAFETY: As above.
+    unsafe { current(cq) }.cqe.vendor.into()
+}
+
+unsafe extern "C" fn read_wc_flags(cq: *mut ibv_cq_ex) -> c_uint {
+    // SAFETY: As above.
+    flags(&unsafe { current(cq) })
+}
+
+unsafe extern "C" fn read_byte_len(cq: *mut ibv_cq_ex) -> u32 {
+    // SAFETY: As above.
+    unsafe { current(cq) }.cqe.bytes
+}
+
+unsafe extern "C" fn read_imm_data(cq: *mut ibv_cq_ex) -> __be32 {
+    // SAFETY: As above.
+    unsafe { current(cq) }.cqe.imm
+}
+
+unsafe extern "C" fn read_qp_num(cq: *mut ibv_cq_ex) -> u32 {
+    // SAFETY: As above.
+    unsafe { current(cq) }.qpn
+}
+
+unsafe extern "C" fn read_src_qp(cq: *mut ibv_cq_ex) -> u32 {
+    // SAFETY: As above.
+    unsafe { current(cq) }.cqe.src
+}
+
+/// The one port has one LID.
+unsafe extern "C" fn read_slid(_cq: *mut ibv_cq_ex) -> u32 {
+    0
+}
+
+unsafe extern "C" fn read_sl(_cq: *mut ibv_cq_ex) -> u8 {
+    0
+}
+
+unsafe extern "C" fn read_dlid_path_bits(_cq: *mut ibv_cq_ex) -> u8 {
+    0
+}

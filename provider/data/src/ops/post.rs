@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Operations that post.
+
+use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
+
+use qpair_abi::entry::{opcode, send_flags, BLOCK_BYTES, MAX_BLOCKS};
+
+use super::bindings::*;
+use super::errno;
+use crate::qp::Qp;
+use crate::request::{Payload, Piece, Refusal, Request};
+
+// A list of SGEs is a list of pieces.
+const _: () = assert!(size_of::<Piece>() == size_of::<ibv_sge>());
+const _: () = assert!(align_of::<Piece>() == align_of::<ibv_sge>());
+const _: () = assert!(offset_of!(Piece, addr) == offset_of!(ibv_sge, addr));
+const _: () = assert!(offset_of!(Piece, bytes) == offset_of!(ibv_sge, length));
+const _: () = assert!(offset_of!(Piece, key) == offset_of!(ibv_sge, lkey));
+// An object of libibverbs is the start of the provider's.
+const _: () = assert!(offset_of!(qpair_qp, vqp) == 0);
+
+/// The queue pair of an object of libibverbs.
+///
+/// # Safety
+///
+/// It is one of this provider, and lives for `'a`.
+#[inline(always)]
+unsafe fn of<'a, T>(qp: *mut T) -> &'a Qp {
+    // SAFETY: By the caller's promise.
+    unsafe { &*(*qp.cast::<qpair_qp>()).data.cast() }
+}
+
+/// What an opcode of verbs is for the device.
+#[derive(Clone, Copy)]
+struct Operation {
+    code: u8,
+    /// The flags that go with it.
+    flags: u8,
+}
+
+const ANY: u8 = send_flags::SIGNALED | send_flags::FENCE;
+const MESSAGE: u8 = ANY | send_flags::SOLICITED;
+/// No opcode of the device.
+const NONE: u8 = u8::MAX;
+
+/// By opcode of verbs.
+static OPERATIONS: [Operation; 16] = {
+    let mut all = [Operation {
+        code: NONE,
+        flags: 0,
+    }; 16];
+    let known = [
+        (IBV_WR_RDMA_WRITE, opcode::WRITE, ANY),
+        (IBV_WR_RDMA_WRITE_WITH_IMM, opcode::WRITE_IMM, MESSAGE),
+        (IBV_WR_SEND, opcode::SEND, MESSAGE),
+        (IBV_WR_SEND_WITH_IMM, opcode::SEND_IMM, MESSAGE),
+        (IBV_WR_RDMA_READ, opcode::READ, ANY),
+    ];
+    let mut at = 0;
+    while at < known.len() {
+        let (verbs, code, flags) = known[at];
+        all[verbs as usize] = Operation { code, flags };
+        at += 1;
+    }
+    all
+};
+
+/// A request without its operation's own parts.
+#[inline(always)]
+fn request(id: u64, verbs: ibv_wr_opcode, flags: u32) -> Result<Request, Refusal> {
+    let operation = OPERATIONS.get(verbs as usize);
+    let operation = operation.filter(|operation| operation.code != NONE);
+    let operation = operation.ok_or(Refusal::Unsupported)?;
+    let flag = |from: u32, to: u8| if flags & from != 0 { to } else { 0 };
+    let wanted = flag(IBV_SEND_SIGNALED, send_flags::SIGNALED)
+        | flag(IBV_SEND_SOLICITED, send_flags::SOLICITED)
+        | flag(IBV_SEND_FENCE, send_flags::FENCE);
+    Ok(Request {
+        id,
+        opcode: operation.code,
+        // A flag that does not go with the operation has no effect; the device refuses it.
+        flags: wanted & operation.flags,
+        ..Request::default()
+    })
+}
+
+/// The pieces of a request.
+///
+/// # Safety
+///
+/// If `count` is not 0, `list` has so many, for `'a`.
+#[inline(always)]
+unsafe fn pieces<'a>(list: *const ibv_sge, count: usize) -> &'a [Piece] {
+    match count {
+        0 => &[],
+        // SAFETY: By the caller's promise; the layouts are the same.
+        _ => unsafe { std::slice::from_raw_parts(list.cast(), count) },
+    }
+}
+
+/// # Safety
+///
+/// As of `ibv_post_send()`.
+#[inline(always)]
+unsafe fn decode<'a>(wr: &'a ibv_send_wr) -> Result<(Request, Payload<'a>), Refusal> {
+    let mut request = request(wr.wr_id, wr.opcode, wr.send_flags)?;
+    // A negative number exceeds every limit.
+    let count = usize::try_from(wr.num_sge).map_err(|_| Refusal::Invalid)?;
+    // SAFETY: The fields of each opcode are set, by the caller's promise.
+    unsafe {
+        if matches!(request.opcode, opcode::SEND_IMM | opcode::WRITE_IMM) {
+            request.imm = wr.__bindgen_anon_1.imm_data;
+        }
+        if !matches!(request.opcode, opcode::SEND | opcode::SEND_IMM) {
+            request.remote_addr = wr.wr.rdma.remote_addr;
+            request.rkey = wr.wr.rdma.rkey;
+        }
+        let pieces = pieces(wr.sg_list, count);
+        let payload = match wr.send_flags & IBV_SEND_INLINE {
+            0 => Payload::Gather(pieces),
+            _ => Payload::Inline(pieces),
+        };
+        Ok((request, payload))
+    }
+}
+
+/// `ibv_post_send()`.
+///
+/// # Safety
+///
+/// As of `ibv_post_send()`.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    let (mut at, mut last) = (wr, wr);
+    // SAFETY: A list of requests of the program, for a queue pair of this provider.
+    let posted = unsafe {
+        of(qp).post_sends(|| {
+            let wr = at.as_ref()?;
+            last = at;
+            at = wr.next;
+            Some(decode(wr))
+        })
+    };
+    match posted {
+        Ok(()) => 0,
+        Err(refusal) => {
+            // SAFETY: A place for it, by the caller's promise.
+            unsafe { *bad_wr = last };
+            errno(refusal)
+        }
+    }
+}
+
+/// `ibv_post_recv()`.
+///
+/// # Safety
+///
+/// As of `ibv_post_recv()`.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    let (mut at, mut last) = (wr, wr);
+    // SAFETY: As in `qpair_data_post_send`.
+    let posted = unsafe {
+        of(qp).post_recvs(|| {
+            let wr = at.as_ref()?;
+            last = at;
+            at = wr.next;
+            // A negative number exceeds every limit.
+            let count = usize::try_from(wr.num_sge).map_err(|_| Refusal::Invalid);
+            Some(count.map(|count| (wr.wr_id, pieces(wr.sg_list, count))))
+        })
+    };
+    match posted {
+        Ok(()) => 0,
+        Err(refusal) => {
+            // SAFETY: A place for it, by the caller's promise.
+            unsafe { *bad_wr = last };
+            errno(refusal)
+        }
+    }
+}
+
+/// Sets the operations of `ibv_wr_*()` that the program asked for.
+///
+/// # Safety
+///
+/// The queue pair is one of this provider.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_qp_extend(qp: *mut ibv_qp_ex, operations: u64) {
+    // SAFETY: By the caller's promise.
+    let qp = unsafe { &mut *qp };
+    let asked = |flag: u32| operations & u64::from(flag) != 0;
+    qp.wr_start = Some(wr_start);
+    qp.wr_complete = Some(wr_complete);
+    qp.wr_abort = Some(wr_abort);
+    qp.wr_set_sge = Some(wr_set_sge);
+    qp.wr_set_sge_list = Some(wr_set_sge_list);
+    qp.wr_set_inline_data = Some(wr_set_inline_data);
+    qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
+    if asked(IBV_QP_EX_WITH_SEND) {
+        qp.wr_send = Some(wr_send);
+    }
+    if asked(IBV_QP_EX_WITH_SEND_WITH_IMM) {
+        qp.wr_send_imm = Some(wr_send_imm);
+    }
+    if asked(IBV_QP_EX_WITH_RDMA_WRITE) {
+        qp.wr_rdma_write = Some(wr_rdma_write);
+    }
+    if asked(IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM) {
+        qp.wr_rdma_write_imm = Some(wr_rdma_write_imm);
+    }
+    if asked(IBV_QP_EX_WITH_RDMA_READ) {
+        qp.wr_rdma_read = Some(wr_rdma_read);
+    }
+}
+
+unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+    // SAFETY: A queue pair of this provider.
+    unsafe { of(qp) }.start();
+}
+
+unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    // SAFETY: A queue pair of this provider, in the program's critical region.
+    unsafe { of(qp).complete() }.map_or_else(errno, |()| 0)
+}
+
+unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    // SAFETY: As in `wr_complete`.
+    unsafe { of(qp).abort() }
+}
+
+/// Begins a request, with the identifier and the flags that the program has set.
+///
+/// # Safety
+///
+/// A queue pair of this provider, in the program's critical region.
+#[inline(always)]
+unsafe fn begin(
+    qp: *mut ibv_qp_ex,
+    verbs: ibv_wr_opcode,
+    (remote_addr, rkey): (u64, u32),
+    imm: u32,
+) {
+    // SAFETY: By the caller's promise.
+    unsafe {
+        if let Ok(request) = request((*qp).wr_id, verbs, (*qp).wr_flags) {
+            of(qp).begin(Request {
+                remote_addr,
+                rkey,
+                imm,
+                ..request
+            });
+        }
+    }
+}
+
+unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
+    // SAFETY: As in `wr_complete`, here and below.
+    unsafe { begin(qp, IBV_WR_SEND, (0, 0), 0) }
+}
+
+unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm: __be32) {
+    // SAFETY: As in `wr_complete`.
+    unsafe { begin(qp, IBV_WR_SEND_WITH_IMM, (0, 0), imm) }
+}
+
+unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64) {
+    // SAFETY: As in `wr_complete`.
+    unsafe { begin(qp, IBV_WR_RDMA_WRITE, (remote_addr, rkey), 0) }
+}
+
+unsafe extern "C" fn wr_rdma_write_imm(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    imm: __be32,
+) {
+    // SAFETY: As in `wr_complete`.
+    unsafe { begin(qp, IBV_WR_RDMA_WRITE_WITH_IMM, (remote_addr, rkey), imm) }
+}
+
+unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64) {
+    // SAFETY: As in `wr_complete`.
+    unsafe { begin(qp, IBV_WR_RDMA_READ, (remote_addr, rkey), 0) }
+}
+
+unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    let piece = Piece {
+        addr,
+        bytes: length,
+        key: lkey,
+    };
+    // SAFETY: As in `wr_complete`.
+    unsafe { of(qp).data(Payload::Gather(&[piece])) }
+}
+
+unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, num_sge: usize, list: *const ibv_sge) {
+    // SAFETY: As in `wr_complete`.
+    unsafe { of(qp).data(Payload::Gather(pieces(list, num_sge))) }
+}
+
+/// Bytes in this process, as a piece; one of more than 4 GiB exceeds every limit as well.
+fn inline(addr: *mut c_void, length: usize) -> Piece {
+    Piece {
+        addr: addr as u64,
+        bytes: u32::try_from(length).unwrap_or(u32::MAX),
+        key: 0,
+    }
+}
+
+unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
+    // SAFETY: As in `wr_complete`; the program's data.
+    unsafe { of(qp).data(Payload::Inline(&[inline(addr, length)])) }
+}
+
+unsafe extern "C" fn wr_set_inline_data_list(
+    qp: *mut ibv_qp_ex,
+    num_buf: usize,
+    list: *const ibv_data_buf,
+) {
+    /// More than a request holds.
+    const ROOM: usize = MAX_BLOCKS * BLOCK_BYTES;
+    let mut all = [0u8; ROOM];
+    let mut bytes = 0usize;
+    for at in 0..num_buf {
+        // SAFETY: By the caller's promise there are so many.
+        let buffer = unsafe { &*list.add(at) };
+        if buffer.length > ROOM - bytes {
+            // Refused for its length, which is above every limit.
+            bytes = usize::MAX;
+            break;
+        }
+        if buffer.length != 0 {
+            // SAFETY: The program's data; the room was checked.
+            unsafe {
+                let to = all.as_mut_ptr().add(bytes);
+                std::ptr::copy_nonoverlapping(buffer.addr.cast(), to, buffer.length);
+            }
+        }
+        bytes += buffer.length;
+    }
+    // SAFETY: As in `wr_complete`.
+    unsafe { of(qp).data(Payload::Inline(&[inline(all.as_mut_ptr().cast(), bytes)])) }
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Queue pairs.
+
+use std::sync::Arc;
+
+use qpair_abi::doorbell;
+use qpair_abi::entry::send_flags;
+use qpair_abi::Number;
+use qpair_queue::credit::{RingId, Rq, Sq};
+use qpair_queue::index::{Depth, Index};
+use qpair_queue::producer::{RqProducer, SqProducer};
+
+use crate::cq::Cq;
+use crate::lock::{self, Mutex};
+use crate::queue::Work;
+use crate::request::{put_recv, put_send, Limits, Payload, Piece, Refusal, Request};
+use crate::ring::{Doorbells, Ring};
+
+/// What a queue pair is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct QpParts {
+    /// The device's number.
+    pub number: Number,
+    /// The number as verbs have it.
+    pub qpn: u32,
+    /// The ring of its sends, of blocks.
+    pub sq: Ring,
+    /// Blocks of the ring, a power of two.
+    pub sq_blocks: u32,
+    /// Blocks that the program's sends may take.
+    pub sq_usable: u32,
+    /// The ring of its receives.
+    pub rq: Ring,
+    /// Receives of the ring, a power of two.
+    pub rq_depth: u32,
+    /// Receives that the program may post.
+    pub rq_usable: u32,
+    /// log2 of the blocks of a receive.
+    pub rq_stride: u8,
+    /// Limits of its requests.
+    pub limits: Limits,
+    /// Whether all sends are signalled.
+    pub signal_all: bool,
+    /// The process's doorbells.
+    pub doorbells: Doorbells,
+}
+
+/// The send queue.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    pub(crate) work: Work<Sq>,
+    /// Whether the state permits sends.
+    ready: bool,
+    /// The request that was begun, and has no data yet.
+    begun: Option<Request>,
+    /// The first error between [`Qp::start`] and [`Qp::complete`].
+    failed: Option<Refusal>,
+}
+
+/// The receive queue.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    pub(crate) work: Work<Rq>,
+    /// Whether the state permits receives.
+    ready: bool,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct Qp {
+    parts: QpParts,
+    send_cq: Arc<Cq>,
+    recv_cq: Arc<Cq>,
+    pub(crate) send: Mutex<Sending>,
+    pub(crate) recv: Mutex<Receiving>,
+}
+
+impl Qp {
+    /// A queue pair in RESET, of CQs of its process. `None` if the parts do not fit together.
+    pub fn new(parts: QpParts, send_cq: Arc<Cq>, recv_cq: Arc<Cq>) -> Option<Arc<Self>> {
+        let (send, recv) = queues(&parts, &send_cq, &recv_cq)?;
+        let qp = Arc::new(Self {
+            parts,
+            send: lock::shared(send),
+            recv: lock::shared(recv),
+            send_cq,
+            recv_cq,
+        });
+        for cq in qp.cqs() {
+            cq.serve(parts.number, qp.clone(), None);
+        }
+        Some(qp)
+    }
+
+    /// Its CQs, each once.
+    fn cqs(&self) -> impl Iterator<Item = &Cq> {
+        let second = (!Arc::ptr_eq(&self.send_cq, &self.recv_cq)).then_some(&*self.recv_cq);
+        std::iter::once(&*self.send_cq).chain(second)
+    }
+
+    /// It was destroyed: polls no longer find it.
+    pub fn destroyed(&self) {
+        for cq in self.cqs() {
+            cq.leave(self.parts.number);
+        }
+    }
+
+    /// The number as verbs have it.
+    #[inline(always)]
+    pub fn qpn(&self) -> u32 {
+        self.parts.qpn
+    }
+
+    /// Whether its state permits sends and receives.
+    pub fn permit(&self, sends: bool, receives: bool) {
+        self.send.lock().ready = sends;
+        self.recv.lock().ready = receives;
+    }
+
+    /// The device has reset it: its queues are empty, and its entries in the CQs are those from
+    /// these indices on.
+    pub fn renew(self: &Arc<Self>, send_since: u32, recv_since: u32) {
+        let Some((send, recv)) = queues(&self.parts, &self.send_cq, &self.recv_cq) else {
+            // As when it was created, with the same parts.
+            return;
+        };
+        let number = self.parts.number;
+        // From here on, entries from before the reset are stale. A CQ of both queues has one index.
+        self.recv_cq
+            .serve(number, self.clone(), Some(Index::new(recv_since)));
+        self.send_cq
+            .serve(number, self.clone(), Some(Index::new(send_since)));
+        *self.send.lock() = send;
+        *self.recv.lock() = recv;
+    }
+
+    #[inline(always)]
+    fn ring_send(&self, sending: &mut Sending) {
+        let (doorbells, number) = (self.parts.doorbells, self.parts.number);
+        sending
+            .work
+            .producer
+            .ring(|tail| doorbells.ring(doorbell::SQ, number, tail));
+    }
+
+    /// Posts the requests that `next` returns until it returns none, and hands them over; those
+    /// before the first error too.
+    ///
+    /// # Safety
+    ///
+    /// The memory of inline data can be read.
+    #[inline(always)]
+    pub unsafe fn post_sends<'r>(
+        &self,
+        mut next: impl FnMut() -> Option<Result<(Request, Payload<'r>), Refusal>>,
+    ) -> Result<(), Refusal> {
+        let mut sending = self.send.lock();
+        if !sending.ready {
+            return next().map_or(Ok(()), |_| Err(Refusal::State));
+        }
+        let (limits, always) = (self.parts.limits, self.always());
+        let mut batch = sending.work.producer.batch(|ring| *ring);
+        let result = loop {
+            let Some(request) = next() else { break Ok(()) };
+            let posted = request.and_then(|(mut request, payload)| {
+                request.flags |= always;
+                // SAFETY: By the caller's promise.
+                unsafe { put_send(&mut batch, &request, payload, &limits) }
+            });
+            if posted.is_err() {
+                break posted;
+            }
+        };
+        drop(batch);
+        self.ring_send(&mut sending);
+        result
+    }
+
+    /// Posts the receives that `next` returns until it returns none, and hands them over; those
+    /// before the first error too.
+    #[inline(always)]
+    pub fn post_recvs<'r>(
+        &self,
+        mut next: impl FnMut() -> Option<Result<(u64, &'r [Piece]), Refusal>>,
+    ) -> Result<(), Refusal> {
+        let mut receiving = self.recv.lock();
+        if !receiving.ready {
+            return next().map_or(Ok(()), |_| Err(Refusal::State));
+        }
+        let QpParts {
+            limits,
+            rq_stride,
+            rq_usable,
+            doorbells,
+            number,
+            ..
+        } = self.parts;
+        let queue = &mut receiving.work.producer;
+        let mut left = rq_usable.saturating_sub(queue.in_flight());
+        let mut batch = queue.batch(|ring| *ring);
+        let result = loop {
+            let Some(receive) = next() else { break Ok(()) };
+            let posted = receive.and_then(|(id, pieces)| match left {
+                0 => Err(Refusal::Full),
+                _ => put_recv(&mut batch, id, pieces, &limits, rq_stride),
+            });
+            if posted.is_err() {
+                break posted;
+            }
+            left -= 1;
+        };
+        drop(batch);
+        queue.ring(|tail| doorbells.ring(doorbell::RQ, number, tail));
+        result
+    }
+
+    /// The flags that all sends have.
+    #[inline(always)]
+    fn always(&self) -> u8 {
+        match self.parts.signal_all {
+            true => send_flags::SIGNALED,
+            false => 0,
+        }
+    }
+
+    /// Locks the send queue for a series of sends.
+    pub fn start(&self) {
+        let mut sending = self.send.lock();
+        sending.begun = None;
+        sending.failed = (!sending.ready).then_some(Refusal::State);
+        lock::keep(sending);
+    }
+
+    /// Begins a send. One that was begun before, and got no data, has none.
+    ///
+    /// # Safety
+    ///
+    /// This thread is between [`start`](Self::start) and [`complete`](Self::complete) or
+    /// [`abort`](Self::abort).
+    pub unsafe fn begin(&self, mut request: Request) {
+        // SAFETY: By the caller's promise.
+        let mut sending = unsafe { lock::held(&self.send) };
+        sending.post_begun(&self.parts.limits);
+        request.flags |= self.always();
+        sending.begun = Some(request);
+        lock::keep(sending);
+    }
+
+    /// Sets the data of the send that was begun.
+    ///
+    /// # Safety
+    ///
+    /// As of [`begin`](Self::begin). The memory of inline data can be read.
+    pub unsafe fn data(&self, payload: Payload<'_>) {
+        // SAFETY: By the caller's promise.
+        let mut sending = unsafe { lock::held(&self.send) };
+        // SAFETY: By the caller's promise.
+        unsafe { sending.post(payload, &self.parts.limits) };
+        lock::keep(sending);
+    }
+
+    /// Hands the series over and unlocks the queue; if any of it is refused, nothing is posted.
+    ///
+    /// # Safety
+    ///
+    /// As of [`begin`](Self::begin).
+    pub unsafe fn complete(&self) -> Result<(), Refusal> {
+        // SAFETY: By the caller's promise.
+        let mut sending = unsafe { lock::held(&self.send) };
+        sending.post_begun(&self.parts.limits);
+        if let Some(refusal) = sending.failed {
+            sending.work.producer.withdraw();
+            return Err(refusal);
+        }
+        self.ring_send(&mut sending);
+        Ok(())
+    }
+
+    /// Unlocks the queue; nothing is posted.
+    ///
+    /// # Safety
+    ///
+    /// As of [`begin`](Self::begin).
+    pub unsafe fn abort(&self) {
+        // SAFETY: By the caller's promise.
+        unsafe { lock::held(&self.send) }.work.producer.withdraw();
+    }
+}
+
+impl Sending {
+    fn post_begun(&mut self, limits: &Limits) {
+        if self.begun.is_some() {
+            // SAFETY: No inline data.
+            unsafe { self.post(Payload::Gather(&[]), limits) };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The memory of inline data can be read.
+    unsafe fn post(&mut self, payload: Payload<'_>, limits: &Limits) {
+        let begun = self.begun.take();
+        if self.failed.is_some() {
+            return;
+        }
+        let Some(request) = begun else {
+            self.failed = Some(Refusal::Invalid);
+            return;
+        };
+        let mut batch = self.work.producer.batch(|ring| *ring);
+        // SAFETY: By the caller's promise.
+        self.failed = unsafe { put_send(&mut batch, &request, payload, limits) }.err();
+    }
+}
+
+/// Fresh work queues.
+fn queues(parts: &QpParts, send_cq: &Cq, recv_cq: &Cq) -> Option<(Sending, Receiving)> {
+    let id = RingId::new(parts.number.raw(), 0);
+    let depth = Depth::new(parts.sq_blocks)?;
+    let sq = SqProducer::new_sq(id, send_cq.ring(), parts.sq, depth, depth.entries()).ok()?;
+    let depth = Depth::new(parts.rq_depth)?;
+    let (ring, stride) = (parts.rq, parts.rq_stride);
+    let rq = RqProducer::new_rq(id, recv_cq.ring(), ring, depth, stride, depth.entries()).ok()?;
+    if sq.capacity() < parts.sq_usable || rq.capacity() < parts.rq_usable {
+        return None;
+    }
+    let sending = Sending {
+        work: Work::new(sq, parts.sq_usable),
+        ready: false,
+        begun: None,
+        failed: None,
+    };
+    let receiving = Receiving {
+        work: Work::new(rq, parts.rq_usable),
+        ready: false,
+    };
+    Some((sending, receiving))
+}

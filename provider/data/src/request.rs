@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Work requests, and their form in a ring.
+
+use qpair_abi::entry::{self, send_flags, RecvWqe, SendWqe, BLOCK_WORDS, MAX_BLOCKS};
+use qpair_queue::credit::{Kind, Rq, Sq};
+use qpair_queue::producer::{Batch, Refused, Room};
+use qpair_queue::storage::Storage;
+
+/// Words of the largest work request.
+const WORDS: usize = MAX_BLOCKS * BLOCK_WORDS;
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
+
+/// A piece of memory: `struct ibv_sge`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Piece {
+    /// Its address: that of the region, or of this process for inline data.
+    pub addr: u64,
+    /// Its bytes.
+    pub bytes: u32,
+    /// The key of its region; unused for inline data.
+    pub key: u32,
+}
+
+/// The data of a send request.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// Pieces of memory regions.
+    Gather(&'a [Piece]),
+    /// Pieces of the memory of this process, copied into the request.
+    Inline(&'a [Piece]),
+}
+
+/// A send request, without its data.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Request {
+    /// The program's own, given back in the completion.
+    pub id: u64,
+    /// What to do: an [opcode](entry::opcode).
+    pub opcode: u8,
+    /// How: [flags](send_flags). SIGNALED is what the program wants; INLINE is not used.
+    pub flags: u8,
+    /// Immediate data, as it is.
+    pub imm: u32,
+    /// The address in the peer's memory.
+    pub remote_addr: u64,
+    /// The key of the peer's memory.
+    pub rkey: u32,
+}
+
+/// Limits of the requests of a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Pieces of a send.
+    pub send_pieces: u32,
+    /// Inline bytes of a send.
+    pub inline: u32,
+    /// Pieces of a receive.
+    pub recv_pieces: u32,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The queue is full.
+    Full,
+    /// It exceeds a limit of the queue pair, or its data do not go with its opcode.
+    Invalid,
+    /// The queue pair's state does not permit it.
+    State,
+    /// The device has no such operation.
+    Unsupported,
+}
+
+impl From<Refused> for Refusal {
+    #[inline(always)]
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Full => Self::Full,
+            Refused::TooLarge => Self::Invalid,
+        }
+    }
+}
+
+/// Blocks of a send request with `words` words of data.
+#[inline(always)]
+const fn blocks(words: usize) -> usize {
+    (SendWqe::WORDS + words).div_ceil(BLOCK_WORDS)
+}
+
+/// Most blocks of a send request within limits.
+pub const fn most_blocks(pieces: u32, inline: u32) -> u32 {
+    let gather = pieces as usize * entry::Sge::WORDS;
+    let inline = (inline as usize).div_ceil(WORD);
+    // CAST: A small number, or one that the device refuses.
+    blocks(if gather > inline { gather } else { inline }) as u32
+}
+
+impl Piece {
+    #[inline(always)]
+    fn encode(&self) -> [u64; entry::Sge::WORDS] {
+        let Self { addr, bytes, key } = *self;
+        entry::Sge {
+            addr,
+            bytes,
+            lkey: key,
+        }
+        .encode()
+    }
+}
+
+impl Request {
+    #[inline(always)]
+    fn head(&self, flags: u8, blocks: usize, pieces: usize, inline_bytes: usize) -> SendWqe {
+        SendWqe {
+            opcode: self.opcode,
+            flags,
+            // CAST: Limits were checked.
+            blocks: blocks as u8,
+            sges: pieces as u8,
+            imm: self.imm,
+            wr_id: self.id,
+            remote_addr: self.remote_addr,
+            rkey: self.rkey,
+            inline_bytes: inline_bytes as u32,
+        }
+    }
+}
+
+/// Finds room for a request that is signalled only if the program wants that.
+#[inline(always)]
+fn room<'b, 'a, V: Storage + 'a>(
+    batch: &'b mut Batch<'a, V, Sq>,
+    blocks: usize,
+    flags: u8,
+) -> Result<Room<&'b mut Batch<'a, V, Sq>, V, Sq>, Refusal> {
+    let wanted = flags & send_flags::SIGNALED != 0;
+    // CAST: Limits were checked.
+    let room = batch.room(blocks as u32, wanted)?;
+    // An SQ whose unsignalled requests leave no room for a signalled one could never free a slot.
+    // To a program it is full.
+    if room.signalled() != wanted {
+        return Err(Refusal::Full);
+    }
+    Ok(room)
+}
+
+/// Writes a send request into the ring, and posts it.
+///
+/// # Safety
+///
+/// The memory of inline data can be read.
+#[inline(always)]
+pub(crate) unsafe fn put_send<'a, V: Storage + 'a>(
+    batch: &mut Batch<'a, V, Sq>,
+    request: &Request,
+    payload: Payload<'_>,
+    limits: &Limits,
+) -> Result<(), Refusal> {
+    match payload {
+        Payload::Gather(pieces) => {
+            if pieces.len() > limits.send_pieces as usize {
+                return Err(Refusal::Invalid);
+            }
+            let (first, second) = match *pieces {
+                [] => ([0; 2], [0; 2]),
+                [one] => (one.encode(), [0; 2]),
+                [one, two] => (one.encode(), two.encode()),
+                _ => return put_many(batch, request, pieces),
+            };
+            let mut room = room(batch, 1, request.flags)?;
+            let head = request.head(request.flags, 1, pieces.len(), 0).encode();
+            let words = [
+                head[0], head[1], head[2], head[3], first[0], first[1], second[0], second[1],
+            ];
+            room.write(0, &words);
+            room.post();
+            Ok(())
+        }
+        // SAFETY: By the caller's promise.
+        Payload::Inline(pieces) => unsafe { put_inline(batch, request, pieces, limits) },
+    }
+}
+
+#[inline(never)]
+fn put_many<'a, V: Storage + 'a>(
+    batch: &mut Batch<'a, V, Sq>,
+    request: &Request,
+    pieces: &[Piece],
+) -> Result<(), Refusal> {
+    let mut words = [0; WORDS];
+    let blocks = blocks(pieces.len() * entry::Sge::WORDS);
+    if blocks > MAX_BLOCKS {
+        return Err(Refusal::Invalid);
+    }
+    let (head, body) = words.split_at_mut(SendWqe::WORDS);
+    let encoded = request.head(request.flags, blocks, pieces.len(), 0);
+    head.copy_from_slice(&encoded.encode());
+    put_pieces(body, pieces);
+    let room = room(batch, blocks, request.flags)?;
+    write(room, &words, blocks);
+    Ok(())
+}
+
+/// # Safety
+///
+/// The memory of the pieces can be read.
+#[inline(never)]
+unsafe fn put_inline<'a, V: Storage + 'a>(
+    batch: &mut Batch<'a, V, Sq>,
+    request: &Request,
+    pieces: &[Piece],
+    limits: &Limits,
+) -> Result<(), Refusal> {
+    const ROOM: usize = (WORDS - SendWqe::WORDS) * WORD;
+    if request.opcode == entry::opcode::READ {
+        return Err(Refusal::Invalid);
+    }
+    let most = (limits.inline as usize).min(ROOM);
+    let mut words = [0; WORDS];
+    let mut bytes = 0;
+    for piece in pieces {
+        let more = piece.bytes as usize;
+        if more > most - bytes {
+            return Err(Refusal::Invalid);
+        }
+        let body = words[SendWqe::WORDS..].as_mut_ptr().cast::<u8>();
+        // SAFETY: `bytes + more` is at most `ROOM`, the size of the body. By the caller's promise
+        // the source can be read; a null pointer is not read, since it has no bytes.
+        unsafe {
+            if more != 0 {
+                std::ptr::copy_nonoverlapping(piece.addr as *const u8, body.add(bytes), more);
+            }
+        }
+        bytes += more;
+    }
+    // The ring's words are little-endian, and memory is as the device reads it.
+    for word in &mut words[SendWqe::WORDS..] {
+        *word = u64::from_le(*word);
+    }
+    let blocks = blocks(bytes.div_ceil(WORD));
+    let head = request.head(request.flags | send_flags::INLINE, blocks, 0, bytes);
+    words[..SendWqe::WORDS].copy_from_slice(&head.encode());
+    let room = room(batch, blocks, request.flags)?;
+    write(room, &words, blocks);
+    Ok(())
+}
+
+/// Writes a receive into the ring, and posts it.
+#[inline(always)]
+pub(crate) fn put_recv<'a, V: Storage + 'a>(
+    batch: &mut Batch<'a, V, Rq>,
+    id: u64,
+    pieces: &[Piece],
+    limits: &Limits,
+    stride: u8,
+) -> Result<(), Refusal> {
+    if pieces.len() > limits.recv_pieces as usize || pieces.len() > entry::recv_sges(stride) {
+        return Err(Refusal::Invalid);
+    }
+    let head = RecvWqe {
+        // CAST: Limits were checked.
+        sges: pieces.len() as u8,
+        wr_id: id,
+    };
+    let head = head.encode();
+    let mut room = batch.room(1, true)?;
+    let one = match *pieces {
+        [] => Some([0; 2]),
+        [one] => Some(one.encode()),
+        _ => None,
+    };
+    match one {
+        // The device reads no further than the pieces.
+        Some(piece) => {
+            room.write(0, &[head[0], head[1], piece[0], piece[1], 0, 0, 0, 0]);
+            room.post();
+        }
+        None => {
+            let mut words = [0; WORDS];
+            words[..RecvWqe::WORDS].copy_from_slice(&head);
+            put_pieces(&mut words[RecvWqe::WORDS..], pieces);
+            write(room, &words, 1 << stride);
+        }
+    }
+    Ok(())
+}
+
+#[inline(always)]
+fn put_pieces(body: &mut [u64], pieces: &[Piece]) {
+    for (words, piece) in body.chunks_exact_mut(entry::Sge::WORDS).zip(pieces) {
+        words.copy_from_slice(&piece.encode());
+    }
+}
+
+#[inline(always)]
+fn write<'a, 'b, V: Storage + 'a, K: Kind>(
+    mut room: Room<&'b mut Batch<'a, V, K>, V, K>,
+    words: &[u64; WORDS],
+    blocks: usize,
+) {
+    for (block, words) in (0..).zip(words.chunks_exact(BLOCK_WORDS)).take(blocks) {
+        let mut whole = [0; BLOCK_WORDS];
+        whole.copy_from_slice(words);
+        room.write(block, &whole);
+    }
+    room.post();
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0
+//! How deep rings are for what a program asks.
+
+use qpair_abi::entry::{recv_sges, Cqe, BLOCK_BYTES, MAX_BLOCKS, MAX_STRIDE_SHIFT};
+
+use crate::request::most_blocks;
+
+/// A ring.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Slots, a power of two.
+    pub entries: u32,
+    /// Slots that the program may fill; the others are slack.
+    pub usable: u32,
+    /// log2 of the blocks of a slot.
+    pub stride: u32,
+    /// Bytes of all slots.
+    pub bytes: usize,
+}
+
+/// A ring with slack for `usable` slots of `bytes`, at most `most` slots; `None` if these are too
+/// few. Only the deepest rings have no slack.
+fn ring(usable: u32, most: u32, bytes: usize) -> Option<Shape> {
+    let least = usable.max(1).checked_next_power_of_two()?;
+    // At least half of `usable`, so that it is rarely used up.
+    let spare = usable.div_ceil(2).max(1);
+    let roomy = usable.saturating_add(spare).checked_next_power_of_two();
+    let entries = roomy.unwrap_or(most).min(most);
+    (least <= most).then_some(Shape {
+        entries,
+        usable,
+        stride: 0,
+        bytes: entries as usize * bytes,
+    })
+}
+
+/// The ring of a CQ of at least `entries` entries.
+pub fn cq(entries: u32, most: u32) -> Option<Shape> {
+    let shape = ring(entries, most, Cqe::BYTES).filter(|_| entries != 0)?;
+    // A quarter of slack is enough; the rest is the program's.
+    let slack = (shape.entries - entries).min((shape.entries / 4).max(1));
+    Some(Shape {
+        usable: shape.entries - slack,
+        ..shape
+    })
+}
+
+/// The ring of sends: `requests` of at most `pieces` pieces or `inline` bytes.
+pub fn sq(requests: u32, pieces: u32, inline: u32, most: u32) -> Option<Shape> {
+    const LARGEST: u32 = MAX_BLOCKS as u32;
+    let each = most_blocks(pieces, inline);
+    let blocks = requests.max(1).checked_mul(each)?;
+    // After all requests but the last were posted unsignalled, the queue must still have room for
+    // the largest one: else that is what it requires to be signalled.
+    let usable = blocks.checked_add(LARGEST.checked_sub(each)?)?;
+    ring(usable.max(LARGEST), most, BLOCK_BYTES)
+}
+
+/// The ring of receives: `requests` of at most `pieces` pieces.
+pub fn rq(requests: u32, pieces: u32, most: u32) -> Option<Shape> {
+    let stride = (0..=MAX_STRIDE_SHIFT).find(|&shift| recv_sges(shift) >= pieces as usize)?;
+    let shape = ring(requests, most, BLOCK_BYTES << stride)?;
+    Some(Shape {
+        stride: stride.into(),
+        ..shape
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: u32 = 1 << 12;
+
+    #[test]
+    fn every_ring_holds_what_was_asked() {
+        for asked in 1..=MOST {
+            for shape in [cq(asked, MOST), rq(asked, 1, MOST), sq(asked, 1, 0, MOST)] {
+                let Some(shape) = shape else { continue };
+                assert!(shape.entries.is_power_of_two() && shape.entries <= MOST);
+                assert!(shape.usable >= asked && shape.usable <= shape.entries);
+                // Slack, unless the limit leaves none.
+                let slack = shape.entries - shape.usable;
+                assert!(
+                    slack * 4 >= asked || shape.entries == MOST,
+                    "{asked}: {shape:?}"
+                );
+            }
+            assert!(cq(asked, MOST).is_some() && rq(asked, 1, MOST).is_some());
+        }
+    }
+
+    #[test]
+    fn more_than_the_limit_is_refused() {
+        assert_eq!(cq(MOST + 1, MOST), None);
+        assert_eq!(cq(0, MOST), None);
+        assert_eq!(cq(u32::MAX, MOST), None);
+        assert_eq!(rq(MOST + 1, 1, MOST), None);
+        assert_eq!(rq(1, 16, MOST), None);
+        assert_eq!(sq(MOST / 4 + 1, 14, 0, MOST), None);
+        assert_eq!(sq(1, 15, 0, MOST), None);
+        assert_eq!(sq(1, 0, 225, MOST), None);
+        assert_eq!(sq(u32::MAX, 14, 0, MOST), None);
+    }
+
+    #[test]
+    fn the_largest_that_a_device_promises_exists() {
+        // `max_qp_wr` is a quarter of the blocks.
+        assert_eq!(sq(MOST / 4, 14, 224, MOST).unwrap().entries, MOST);
+        assert_eq!(rq(MOST, 15, MOST).unwrap().stride, 2);
+        assert_eq!(rq(0, 0, MOST).unwrap().usable, 0);
+    }
+}

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a program can observe of posting and polling.
+
+mod support;
+
+use std::collections::VecDeque;
+
+use qpair_abi::doorbell;
+use qpair_abi::entry::{opcode, send_flags, Sge};
+use qpair_testkit::Rng;
+use qpair_verbs::request::{Payload, Piece, Refusal, Request};
+use support::{send, usable, Asked, Bench, QPN};
+
+fn ids(bench: &Bench) -> Vec<u64> {
+    bench
+        .poll(100)
+        .iter()
+        .map(|found| found.cqe.wr_id)
+        .collect()
+}
+
+#[test]
+fn a_list_is_handed_over_by_one_doorbell() {
+    let mut bench = Bench::new(Asked::default());
+    bench.post(&[(1, true), (2, false), (3, true)]).unwrap();
+    assert_eq!(bench.doorbell(doorbell::SQ), 3);
+    assert_eq!(bench.execute(9), 3);
+    let found = bench.poll(9);
+    assert_eq!(found.len(), 2, "the second is not signalled");
+    assert_eq!((found[0].cqe.wr_id, found[0].qpn), (1, QPN));
+    assert_eq!(found[1].cqe.wr_id, 3);
+    assert!(bench.poll(9).is_empty());
+}
+
+#[test]
+fn a_refused_request_ends_a_list_and_those_before_it_are_posted() {
+    let bench = Bench::new(Asked::default());
+    let mut at = 0;
+    // SAFETY: No inline data.
+    let posted = unsafe {
+        bench.qp.post_sends(|| {
+            at += 1;
+            Some(match at {
+                3 => Err(Refusal::Unsupported),
+                id => Ok((send(id, true), Payload::Gather(&[]))),
+            })
+        })
+    };
+    assert_eq!((posted, at), (Err(Refusal::Unsupported), 3));
+    assert_eq!(bench.doorbell(doorbell::SQ), 2);
+}
+
+#[test]
+fn data_are_pieces_or_bytes_in_the_request() {
+    let asked = Asked {
+        pieces: 5,
+        inline: 100,
+        ..Asked::default()
+    };
+    let mut bench = Bench::new(asked);
+    let pieces: Vec<_> = (0..6)
+        .map(|i| Piece {
+            addr: 0x1000 + i,
+            bytes: 10,
+            key: 7,
+        })
+        .collect();
+    let text: Vec<u8> = (0..101).collect();
+    let inline = |from: usize, bytes: usize| Piece {
+        addr: text[from..].as_ptr() as u64,
+        bytes: bytes as u32,
+        key: 0,
+    };
+    for count in [0, 1, 2, 3, 5] {
+        bench
+            .put(Payload::Gather(&pieces[..count]), send(0, false))
+            .unwrap();
+        // So that there is room for the next.
+        bench.put(Payload::Gather(&[]), send(0, true)).unwrap();
+        assert_eq!(bench.execute(2), 2);
+        assert_eq!(bench.poll(9).len(), 1);
+        let sent = bench.sent.pop_front().unwrap();
+        assert_eq!(usize::from(sent.head.sges), count);
+        for (words, piece) in sent.body.chunks(Sge::WORDS).zip(&pieces[..count]) {
+            let sge = Sge::decode(&[words[0], words[1]]);
+            assert_eq!((sge.addr, sge.bytes, sge.lkey), (piece.addr, 10, 7));
+        }
+        bench.sent.clear();
+    }
+    let refused = bench.put(Payload::Gather(&pieces), send(0, true));
+    assert_eq!(refused, Err(Refusal::Invalid), "too many pieces");
+    let long = [inline(0, 60), inline(60, 41)];
+    let refused = bench.put(Payload::Inline(&long), send(0, true));
+    assert_eq!(refused, Err(Refusal::Invalid), "too many bytes");
+    let read = Request {
+        opcode: opcode::READ,
+        ..send(0, true)
+    };
+    let refused = bench.put(Payload::Inline(&[inline(0, 1)]), read);
+    assert_eq!(refused, Err(Refusal::Invalid), "a READ has no data");
+
+    let gathered = [inline(0, 33), inline(33, 0), inline(33, 67)];
+    bench
+        .put(Payload::Inline(&gathered), send(0, true))
+        .unwrap();
+    assert_eq!(bench.execute(1), 1);
+    let sent = bench.sent.pop_front().unwrap();
+    assert_eq!((sent.head.inline_bytes, sent.head.sges), (100, 0));
+    assert_eq!(sent.head.flags, send_flags::SIGNALED | send_flags::INLINE);
+    let bytes: Vec<u8> = sent
+        .body
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect();
+    assert_eq!(bytes[..100], text[..100]);
+}
+
+#[test]
+fn a_state_refuses_posts() {
+    let bench = Bench::new(Asked::default());
+    bench.qp.permit(false, true);
+    assert_eq!(bench.post(&[(1, true)]), Err(Refusal::State));
+    assert_eq!(bench.post(&[]), Ok(()));
+    assert_eq!(bench.post_recv(1), Ok(()));
+    bench.qp.permit(true, false);
+    assert_eq!(bench.post_recv(1), Err(Refusal::State));
+    assert_eq!(bench.post(&[(1, true)]), Ok(()));
+}
+
+#[test]
+fn a_receive_queue_is_full_at_what_was_asked() {
+    for recvs in [1, 3, 4, 7] {
+        let mut bench = Bench::new(Asked {
+            recvs,
+            ..Asked::default()
+        });
+        for round in 0..50 {
+            for id in 0..recvs {
+                assert_eq!(bench.post_recv(id.into()), Ok(()), "round {round}");
+            }
+            assert_eq!(bench.post_recv(9), Err(Refusal::Full));
+            assert_eq!(bench.receive(recvs), recvs);
+            // Not polled: to a program, still posted.
+            assert_eq!(bench.post_recv(9), Err(Refusal::Full));
+            let found = bench.poll(100);
+            assert_eq!(found.len() as u32, recvs);
+            assert_eq!((found[0].cqe.bytes, found[0].cqe.imm), (7, 0x1234));
+        }
+    }
+}
+
+#[test]
+fn no_receives_are_no_receives() {
+    let bench = Bench::new(Asked {
+        recvs: 0,
+        ..Asked::default()
+    });
+    assert_eq!(bench.post_recv(1), Err(Refusal::Full));
+}
+
+/// A program that keeps to what it asked for is never refused, never overruns a CQ of just that
+/// size, and sees each signalled request, in order, and no other.
+#[test]
+fn what_was_asked_is_always_there() {
+    for seed in 0..300 {
+        let rng = &mut Rng::new(seed);
+        let (sends, recvs) = (1 + rng.below32(20), 1 + rng.below32(20));
+        // What a CQ has besides what was asked is the program's, too.
+        let least = 1 + rng.below32(sends + recvs);
+        let cqe = (least..=sends + recvs).find(|&cqe| usable(cqe) >= sends + recvs);
+        let mut bench = Bench::new(Asked {
+            cqe: cqe.unwrap_or(sends + recvs),
+            sends,
+            recvs,
+            pieces: 1 + rng.below32(14),
+            signal_all: rng.one_in(4),
+            ..Asked::default()
+        });
+        let always = bench.parts.signal_all;
+        let pieces = vec![Piece::default(); bench.parts.limits.send_pieces as usize];
+        // Outstanding sends: a completion ends it and all before it.
+        let mut posted: VecDeque<(u64, bool)> = VecDeque::new();
+        let (mut silent, mut receives, mut next) = (0, 0, 0u64);
+        for _ in 0..400 {
+            let series = rng.one_in(3);
+            let room = sends - posted.len() as u32;
+            let count = rng.below32(room + 1);
+            let mut requests = vec![];
+            for _ in 0..count {
+                // At least one of each `sends` is signalled.
+                let signalled = rng.one_in(3) || silent + 1 == sends;
+                silent = if signalled || always { 0 } else { silent + 1 };
+                requests.push((next, signalled));
+                posted.push_back((next, signalled || always));
+                next += 1;
+            }
+            let pieces = &pieces[..rng.below32(pieces.len() as u32 + 1) as usize];
+            if series {
+                bench.qp.start();
+                for &(id, signalled) in &requests {
+                    // SAFETY: Started by this thread.
+                    unsafe {
+                        bench.qp.begin(send(id, signalled));
+                        bench.qp.data(Payload::Gather(pieces));
+                    }
+                }
+                // SAFETY: Started by this thread.
+                assert_eq!(unsafe { bench.qp.complete() }, Ok(()), "seed {seed}");
+            } else {
+                let mut list = requests.iter();
+                // SAFETY: No inline data.
+                let result = unsafe {
+                    bench.qp.post_sends(|| {
+                        list.next()
+                            .map(|&(id, s)| Ok((send(id, s), Payload::Gather(pieces))))
+                    })
+                };
+                assert_eq!(result, Ok(()), "seed {seed}");
+            }
+            for _ in 0..rng.below32(recvs - receives + 1) {
+                assert_eq!(bench.post_recv(0), Ok(()), "seed {seed}");
+                receives += 1;
+            }
+            bench.execute(rng.below32(sends + 1));
+            bench.receive(rng.below32(recvs + 1));
+            let found = bench.poll(1 + rng.below32(8) as usize);
+            for completion in found {
+                if completion.cqe.opcode == opcode::RECV {
+                    receives -= 1;
+                    continue;
+                }
+                let id = completion.cqe.wr_id;
+                while posted.front().is_some_and(|&(other, _)| other < id) {
+                    let (_, signalled) = posted.pop_front().unwrap();
+                    assert!(!signalled, "seed {seed}: a completion is missing");
+                }
+                assert_eq!(posted.pop_front(), Some((id, true)), "seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_queue_of_unsignalled_requests_is_full() {
+    let mut bench = Bench::new(Asked {
+        sends: 8,
+        ..Asked::default()
+    });
+    let posted = (0..100)
+        .take_while(|&id| bench.post(&[(id, false)]).is_ok())
+        .count();
+    assert!((8..50).contains(&posted));
+    bench.execute(100);
+    assert_eq!(
+        ids(&bench),
+        [],
+        "a completion that the program did not ask for"
+    );
+    assert_eq!(bench.post(&[(1, false)]), Err(Refusal::Full));
+}
+
+#[test]
+fn a_series_is_posted_as_a_whole_or_not_at_all() {
+    let mut bench = Bench::new(Asked::default());
+    let too_many = [Piece::default(); 2];
+    // SAFETY: This thread starts and ends each series.
+    unsafe {
+        bench.qp.start();
+        bench.qp.begin(send(1, true));
+        bench.qp.data(Payload::Gather(&[]));
+        bench.qp.begin(send(2, true));
+        bench.qp.data(Payload::Gather(&too_many));
+        bench.qp.begin(send(3, true));
+        assert_eq!(bench.qp.complete(), Err(Refusal::Invalid));
+        assert_eq!(bench.doorbell(doorbell::SQ), 0);
+        bench.qp.start();
+        bench.qp.begin(send(7, true));
+        assert_eq!(bench.qp.complete(), Ok(()));
+        assert_eq!(bench.execute(9), 1);
+        assert_eq!(ids(&bench), [7]);
+        bench.qp.start();
+        bench.qp.begin(send(4, true));
+        bench.qp.begin(send(4, true));
+        bench.qp.abort();
+        bench.qp.start();
+        bench.qp.data(Payload::Gather(&[]));
+        assert_eq!(
+            bench.qp.complete(),
+            Err(Refusal::Invalid),
+            "data of nothing"
+        );
+        // Without data, the second at the end.
+        bench.qp.start();
+        bench.qp.begin(send(5, true));
+        bench.qp.begin(send(6, true));
+        assert_eq!(bench.qp.complete(), Ok(()));
+    }
+    assert_eq!(bench.execute(9), 2);
+    assert_eq!(ids(&bench), [5, 6]);
+    bench.qp.permit(false, true);
+    bench.qp.start();
+    // SAFETY: As above.
+    assert_eq!(unsafe { bench.qp.complete() }, Err(Refusal::State));
+}
+
+#[test]
+fn a_reset_loses_what_was_before() {
+    let mut bench = Bench::new(Asked::default());
+    for round in 0..20 {
+        bench.post(&[(round, true), (round, true)]).unwrap();
+        bench.post_recv(round).unwrap();
+        bench.execute(1);
+        bench.receive(1);
+        if round % 3 == 0 {
+            assert_eq!(ids(&bench).len(), 2);
+        }
+        bench.reset();
+        // Their indices are those of the entries from before the reset.
+        bench.post(&[(100, true), (100, true)]).unwrap();
+        bench.post_recv(100).unwrap();
+        assert_eq!(ids(&bench), [], "of before the reset");
+        bench.flush();
+        let found = bench.poll(9);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].cqe.status, 5);
+        bench.reset();
+    }
+}
+
+#[test]
+fn a_queue_pair_that_is_gone_has_no_completions() {
+    let mut bench = Bench::new(Asked::default());
+    bench.post(&[(1, true), (2, true)]).unwrap();
+    bench.execute(2);
+    bench.qp.destroyed();
+    assert_eq!(ids(&bench), []);
+}
+
+#[test]
+fn a_poll_step_by_step() {
+    let mut bench = Bench::new(Asked::default());
+    assert!(!bench.cq.start());
+    for round in 0..100 {
+        for id in 0..4 {
+            bench.post_recv(round + id).unwrap();
+        }
+        assert_eq!(bench.receive(4), 4);
+        assert!(bench.cq.start());
+        for id in 0..4 {
+            // SAFETY: Started by this thread.
+            let found = unsafe { bench.cq.current() };
+            assert_eq!((found.cqe.wr_id, found.qpn), (round + id, QPN));
+            // A program posts again while it polls.
+            bench.post_recv(round + id).unwrap();
+            // SAFETY: As above.
+            assert_eq!(unsafe { bench.cq.next() }, id < 3);
+        }
+        // SAFETY: As above.
+        unsafe { bench.cq.end() };
+        assert_eq!(bench.receive(9), 4);
+        assert_eq!(ids(&bench).len(), 4);
+    }
+}
+
+#[test]
+fn several_threads_poll_each_completion_once() {
+    let mut bench = Bench::new(Asked {
+        cqe: 64,
+        sends: 64,
+        ..Asked::default()
+    });
+    for _ in 0..50 {
+        let list: Vec<_> = (0..64).map(|id| (id, true)).collect();
+        bench.post(&list).unwrap();
+        assert_eq!(bench.execute(64), 64);
+        let mut found: Vec<u64> = std::thread::scope(|scope| {
+            let poll = || {
+                let mut mine = vec![];
+                loop {
+                    let some = bench.poll(3);
+                    if some.is_empty() {
+                        return mine;
+                    }
+                    mine.extend(some.iter().map(|found| found.cqe.wr_id));
+                }
+            };
+            let threads: Vec<_> = (0..3).map(|_| scope.spawn(poll)).collect();
+            threads
+                .into_iter()
+                .flat_map(|thread| thread.join().unwrap())
+                .collect()
+        });
+        found.sort_unstable();
+        assert!(found.iter().copied().eq(0..64));
+    }
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A device for one queue pair, in the memory of the test: it executes what doorbells hand over,
+//! when the test says so, and checks what the process may write.
+
+use std::alloc::{alloc_zeroed, Layout};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use qpair_abi::entry::{
+    cqe_flags, opcode, send_flags, Cqe, RecvWqe, SendWqe, BLOCK_BYTES, BLOCK_WORDS, OWNER,
+};
+use qpair_abi::status::Status;
+use qpair_abi::{doorbell, Number};
+use qpair_verbs::cq::{Completion, Cq, CqParts};
+use qpair_verbs::qp::{Qp, QpParts};
+use qpair_verbs::request::{Limits, Payload, Piece, Refusal, Request};
+use qpair_verbs::ring::{Doorbells, Ring};
+use qpair_verbs::shape::{self, Shape};
+
+/// The deepest rings.
+const MOST: u32 = 1 << 12;
+pub(crate) const NUMBER: Number = Number::new(3, 1);
+pub(crate) const QPN: u32 = 0x010003;
+
+/// Zeroed pages, never freed.
+#[derive(Clone, Copy)]
+pub(crate) struct Pages(*mut u64);
+
+// SAFETY: Never freed, and accessed by whole words.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    fn new(bytes: usize) -> Self {
+        let layout = Layout::from_size_align(bytes.next_multiple_of(4096), 4096).unwrap();
+        // SAFETY: Not of size 0.
+        Self(unsafe { alloc_zeroed(layout) }.cast())
+    }
+
+    fn word(self, at: usize) -> u64 {
+        // SAFETY: Callers are inside.
+        unsafe { self.0.add(at).read_volatile() }
+    }
+
+    fn set(self, at: usize, word: u64) {
+        // SAFETY: Callers are inside.
+        unsafe { self.0.add(at).write_volatile(word) }
+    }
+}
+
+/// What a program asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) cqe: u32,
+    pub(crate) sends: u32,
+    pub(crate) recvs: u32,
+    pub(crate) pieces: u32,
+    pub(crate) inline: u32,
+    pub(crate) signal_all: bool,
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self {
+            cqe: 8,
+            sends: 4,
+            recvs: 4,
+            pieces: 1,
+            inline: 0,
+            signal_all: false,
+        }
+    }
+}
+
+/// A request as the device read it.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) head: SendWqe,
+    pub(crate) body: Vec<u64>,
+}
+
+/// The device, and the objects of a program on it.
+pub(crate) struct Bench {
+    pub(crate) cq: Arc<Cq>,
+    pub(crate) qp: Arc<Qp>,
+    pub(crate) parts: QpParts,
+    page: Pages,
+    ring: Pages,
+    sq: Pages,
+    rq: Pages,
+    cq_shape: Shape,
+    sq_shape: Shape,
+    rq_shape: Shape,
+    /// Indices of the device.
+    pub(crate) produced: u32,
+    sq_done: u32,
+    rq_done: u32,
+    /// Requests that were read, in order.
+    pub(crate) sent: VecDeque<Sent>,
+}
+
+impl Bench {
+    /// A queue pair that may send and receive, with one CQ.
+    pub(crate) fn new(asked: Asked) -> Self {
+        let cq_shape = shape::cq(asked.cqe, MOST).unwrap();
+        let sq_shape = shape::sq(asked.sends, asked.pieces, asked.inline, MOST).unwrap();
+        let rq_shape = shape::rq(asked.recvs, asked.pieces, MOST).unwrap();
+        let (page, ring) = (Pages::new(4096), Pages::new(cq_shape.bytes));
+        let (sq, rq) = (Pages::new(sq_shape.bytes), Pages::new(rq_shape.bytes));
+        let of = |pages: Pages, entries, bytes| {
+            // SAFETY: Zeroed pages of this size, which are never freed.
+            unsafe { Ring::new(pages.0.cast(), entries, bytes) }.unwrap()
+        };
+        // SAFETY: A page, which is never freed.
+        let doorbells = unsafe { Doorbells::new(page.0.cast()) }.unwrap();
+        let cq = Arc::new(
+            Cq::new(CqParts {
+                number: Number::new(5, 1),
+                ring: of(ring, cq_shape.entries, Cqe::BYTES),
+                depth: cq_shape.entries,
+                usable: cq_shape.usable,
+                doorbells,
+            })
+            .unwrap(),
+        );
+        let parts = QpParts {
+            number: NUMBER,
+            qpn: QPN,
+            sq: of(sq, sq_shape.entries, BLOCK_BYTES),
+            sq_blocks: sq_shape.entries,
+            sq_usable: sq_shape.usable,
+            rq: of(rq, rq_shape.entries, BLOCK_BYTES << rq_shape.stride),
+            rq_depth: rq_shape.entries,
+            rq_usable: rq_shape.usable,
+            rq_stride: rq_shape.stride as u8,
+            limits: Limits {
+                send_pieces: asked.pieces,
+                inline: asked.inline,
+                recv_pieces: asked.pieces,
+            },
+            signal_all: asked.signal_all,
+            doorbells,
+        };
+        let qp = Qp::new(parts, cq.clone(), cq.clone()).unwrap();
+        qp.permit(true, true);
+        Self {
+            cq,
+            qp,
+            parts,
+            page,
+            ring,
+            sq,
+            rq,
+            cq_shape,
+            sq_shape,
+            rq_shape,
+            produced: 0,
+            sq_done: 0,
+            rq_done: 0,
+            sent: VecDeque::new(),
+        }
+    }
+
+    /// The index that was last written to a doorbell.
+    pub(crate) fn doorbell(&self, place: u64) -> u32 {
+        doorbell::parts(self.page.word(place as usize / 8)).1
+    }
+
+    /// Entries that a CQ of the program can take until it is overrun, as the device knows it.
+    pub(crate) fn room(&self) -> u32 {
+        self.cq_shape.entries - self.produced.wrapping_sub(self.doorbell(doorbell::CQ_HEAD))
+    }
+
+    fn write(&mut self, cqe: Cqe) {
+        assert!(self.room() > 0, "the CQ is overrun");
+        let depth = self.cq_shape.entries;
+        let at = (self.produced % depth) as usize * Cqe::WORDS;
+        let mut words = cqe.encode();
+        words[Cqe::WORDS - 1] &= !OWNER;
+        if self.produced / depth % 2 == 0 {
+            words[Cqe::WORDS - 1] |= OWNER;
+        }
+        for (i, word) in words.into_iter().enumerate() {
+            self.ring.set(at + i, word);
+        }
+        self.produced = self.produced.wrapping_add(1);
+    }
+
+    /// Executes up to `count` sends; returns how many.
+    pub(crate) fn execute(&mut self, count: u32) -> u32 {
+        let mut executed = 0;
+        while executed < count && self.sq_done != self.doorbell(doorbell::SQ) {
+            let word = |block: u32, i: usize| {
+                let at = (self.sq_done.wrapping_add(block) % self.sq_shape.entries) as usize;
+                self.sq.word(at * BLOCK_WORDS + i)
+            };
+            let head = SendWqe::decode(&std::array::from_fn(|i| word(0, i)));
+            let words = u32::from(head.blocks) as usize * BLOCK_WORDS;
+            let body = (SendWqe::WORDS..words)
+                .map(|i| word((i / BLOCK_WORDS) as u32, i % BLOCK_WORDS))
+                .collect();
+            assert!((1..=4).contains(&head.blocks) && head.flags & !send_flags::ALL == 0);
+            self.sq_done = self.sq_done.wrapping_add(head.blocks.into());
+            if head.flags & send_flags::SIGNALED != 0 {
+                self.write(Cqe {
+                    wr_id: head.wr_id,
+                    qp: NUMBER,
+                    index: self.sq_done,
+                    opcode: head.opcode,
+                    ..Cqe::default()
+                });
+            }
+            self.sent.push_back(Sent { head, body });
+            executed += 1;
+        }
+        executed
+    }
+
+    /// Fills up to `count` receives; returns how many.
+    pub(crate) fn receive(&mut self, count: u32) -> u32 {
+        let mut filled = 0;
+        while filled < count && self.rq_done != self.doorbell(doorbell::RQ) {
+            let stride = BLOCK_WORDS << self.rq_shape.stride;
+            let at = (self.rq_done % self.rq_shape.entries) as usize * stride;
+            let head = RecvWqe::decode(&[self.rq.word(at), self.rq.word(at + 1)]);
+            self.rq_done = self.rq_done.wrapping_add(1);
+            self.write(Cqe {
+                wr_id: head.wr_id,
+                qp: NUMBER,
+                bytes: 7,
+                imm: 0x1234,
+                index: self.rq_done,
+                opcode: opcode::RECV,
+                flags: cqe_flags::RECV | cqe_flags::IMM,
+                ..Cqe::default()
+            });
+            filled += 1;
+        }
+        filled
+    }
+
+    /// Writes completions with an error for all that is posted.
+    pub(crate) fn flush(&mut self) {
+        while self.sq_done != self.doorbell(doorbell::SQ) {
+            self.sq_done = self.doorbell(doorbell::SQ);
+            self.write(Cqe {
+                qp: NUMBER,
+                index: self.sq_done,
+                status: Status::Flush.code(),
+                ..Cqe::default()
+            });
+        }
+    }
+
+    /// The queue pair is reset.
+    pub(crate) fn reset(&mut self) {
+        (self.sq_done, self.rq_done) = (0, 0);
+        for place in [doorbell::SQ, doorbell::RQ] {
+            self.page.set(place as usize / 8, 0);
+        }
+        self.qp.renew(self.produced, self.produced);
+        self.qp.permit(true, true);
+    }
+
+    /// Posts sends without data.
+    pub(crate) fn post(&self, requests: &[(u64, bool)]) -> Result<(), Refusal> {
+        let mut requests = requests.iter();
+        // SAFETY: No inline data.
+        unsafe {
+            self.qp.post_sends(|| {
+                requests
+                    .next()
+                    .map(|&(id, signalled)| Ok((send(id, signalled), Payload::Gather(&[]))))
+            })
+        }
+    }
+
+    /// Posts one send. Inline data can be read.
+    pub(crate) fn put(&self, payload: Payload<'_>, request: Request) -> Result<(), Refusal> {
+        let mut once = Some(Ok((request, payload)));
+        // SAFETY: Tests give pieces of their own memory.
+        unsafe { self.qp.post_sends(|| once.take()) }
+    }
+
+    /// Posts one receive without room.
+    pub(crate) fn post_recv(&self, id: u64) -> Result<(), Refusal> {
+        let mut once = Some(Ok((id, &[] as &[Piece])));
+        self.qp.post_recvs(|| once.take())
+    }
+
+    /// Polls up to `count` completions.
+    pub(crate) fn poll(&self, count: usize) -> Vec<Completion> {
+        let mut found = vec![Completion::default(); count];
+        let taken = self.cq.poll(&mut found, |place, taken| *place = *taken);
+        found.truncate(taken);
+        found
+    }
+}
+
+/// A SEND.
+pub(crate) fn send(id: u64, signalled: bool) -> Request {
+    Request {
+        id,
+        opcode: opcode::SEND,
+        flags: if signalled { send_flags::SIGNALED } else { 0 },
+        ..Request::default()
+    }
+}
+
+/// Entries of a CQ that a program may count on.
+pub(crate) fn usable(cqe: u32) -> u32 {
+    shape::cq(cqe, MOST).unwrap().usable
+}

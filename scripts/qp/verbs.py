@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Programs of verbs in a guest: Debian's, unmodified, and the provider that they load.
+
+Their packages are unpacked into an image of squashfs, which a guest mounts; it is in the cache. The
+provider, the modules of the RDMA core and of soft-RoCE, and the scripts of scripts/qp/verbs are in
+the initramfs.
+"""
+
+import pathlib
+import re
+import shutil
+
+from qp import archive
+from qp import base
+from qp import cache
+from qp import initramfs
+from qp import payload
+from qp import provider
+
+# Version of the image's contents.
+RECIPE = 1
+
+PACKAGES = (
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "iproute2",
+    "perftest",
+    "python3",
+    "python3-pyverbs",
+    "rdmacm-utils",
+)
+# What makes the image; runs from the unpacked packages, since the root lacks it.
+MAKER = "squashfs-tools"
+MAKER_PROGRAM = "usr/bin/mksquashfs"
+LOADER = "usr/lib64/ld-linux-x86-64.so.2"
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+# Directories that no program needs.
+OMITTED = ("usr/share/doc", "usr/share/locale", "usr/share/man", "var/lib/dpkg")
+
+# The serial number of the image's disk in the guest.
+SERIAL = "programs"
+
+# The modules that init loads: for the image, and all of verbs.
+MODULES = ["virtio_blk", "squashfs", "ib_umad", "rdma_ucm", "rdma_rxe", "dummy"]
+
+# Where the provider is in the guest: a driver file may name a path.
+PROVIDERS = "qpair"
+
+# rdma-core's own tests, without those of a vendor's devices.
+TESTS = "qpair/tests"
+VENDORS = re.compile(r"test_(mlx5|efa|cuda)")
+
+SCRIPTS = pathlib.Path(__file__).parent / "verbs"
+
+
+def build_image(folder):
+    base.need_space(1)
+    tree = archive.unpack_all((*PACKAGES, MAKER), folder)
+    for name in OMITTED:
+        shutil.rmtree(tree / name, ignore_errors=True)
+    base.step(
+        "making the image of programs",
+        # Not compressed: in a guest decompression takes longer than reading.
+        [tree / LOADER, "--library-path", tree / LIBRARIES, tree / MAKER_PROGRAM, tree, folder / "image",
+         "-noappend", "-all-root", "-no-xattrs", "-noI", "-noD", "-noF", "-noX"],
+    )  # fmt: skip
+    shutil.copytree(tree / "etc/libibverbs.d", folder / "drivers", dirs_exist_ok=True)
+    shutil.rmtree(tree)
+
+
+def folder():
+    key = base.digest(RECIPE, *PACKAGES, MAKER, *OMITTED)
+    return cache.entry(base.CACHE / "programs" / key, build_image)
+
+
+def image():
+    return folder() / "image"
+
+
+def files(kernel):
+    """The files of a guest besides the image: {name: (contents, mode)}."""
+    if kernel.modules is None:
+        raise base.Fail(
+            f"the {kernel.name} kernel has none of the modules {', '.join(MODULES)}",
+            "--verbs needs the stock kernel",
+        )
+    found = {}
+    for path in initramfs.module_files(kernel, MODULES):
+        found[f"modules/{initramfs.plain_name(path)}"] = (initramfs.module_bytes(kernel.modules / path), 0o644)
+    for driver in (folder() / "drivers").iterdir():
+        found[f"etc/libibverbs.d/{driver.name}"] = (driver.read_bytes(), 0o644)
+    library = provider.build()
+    found[f"{PROVIDERS}/{library.name}"] = (library.read_bytes(), 0o755)
+    # libibverbs appends the rest of the library's name.
+    stem = library.name.partition("-")[0]
+    found["etc/libibverbs.d/qpair.driver"] = (f"driver /{PROVIDERS}/{stem}\n".encode(), 0o644)
+    for source in payload.c_sources(verbs=True):
+        program = payload.c_program(source, provider.to_link())
+        found[f"bin/{program.name}"] = (program.read_bytes(), 0o755)
+    for script in SCRIPTS.iterdir():
+        found[f"bin/{script.name}"] = (script.read_bytes(), 0o755)
+    for path in (provider.fetched() / "source/tests").glob("*.py"):
+        if not VENDORS.match(path.name):
+            found[f"{TESTS}/{path.name}"] = (path.read_bytes(), 0o644)
+    return found
