@@ -19,6 +19,7 @@ use serde_json::json;
 use super::devices;
 use super::load::ended_with_its_context;
 use super::load::is_dead;
+use super::load::is_refused;
 use super::load::told_of_the_end;
 use super::load::Work;
 use crate::host::Host;
@@ -424,7 +425,7 @@ pub(super) fn gone_silent(setup: &Setup) -> Result<()> {
         "a call of a device that plays dead gave {result:?}"
     );
     wait::until("the report that the device is gone", || {
-        Ok(is_dead(&ctx).is_ok())
+        Ok(is_refused(&ctx).is_ok())
     })?;
     host.set(0, "vanish", false)?;
     drop((pair, ctx));

@@ -40,7 +40,7 @@ pub const DEVICE: Group = Group {
     cases: cases![
         unbind::with_files_open * 2,
         unbind::everybody_is_told * 2,
-        unbind::module_in_use * 2,
+        unbind::module_goes_under_files * 2,
         unbind::module_comes_back * 4,
         unbind::remove_and_rescan * 2,
         unbind::reset_by_sysfs * 2,

@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-use anyhow::bail;
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
@@ -77,10 +76,7 @@ fn reader() -> Result<Child> {
         link.tell(1)?;
         let event = ctx.async_event()?.context("no event")?;
         ensure!(event.kind == event::DEVICE_FATAL, "{event:?}");
-        match ctx.async_event() {
-            Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(()),
-            other => bail!("read of a dead context gave {other:?}"),
-        }
+        is_dead(&ctx)
     })
 }
 

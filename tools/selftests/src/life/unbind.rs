@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use anyhow::bail;
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
@@ -112,34 +111,18 @@ pub(super) fn everybody_is_told(setup: &Setup) -> Result<()> {
     works(device, &mut setup.rng())
 }
 
-fn refused(when: &str) -> Result<()> {
-    match devices::remove_module() {
-        Err(Errno::EAGAIN | Errno::EBUSY) => Ok(()),
-        other => bail!("rmmod {when} gave {other:?}"),
-    }
-}
-
-/// The module cannot be removed while a file is open. After unbind it can.
-pub(super) fn module_in_use(setup: &Setup) -> Result<()> {
+/// The module is removed while a file is open: the core takes the device away from the file.
+pub(super) fn module_goes_under_files(setup: &Setup) -> Result<()> {
     let address = world::function(0)?;
     let mut pair = Pair::open(0)?;
     pair.exchange(&mut setup.rng())?;
-    refused("with a file open")?;
-    pair.exchange(&mut setup.rng())
-        .context("after rmmod was refused")?;
-    // Without the device the core has nothing of the driver's any more.
-    devices::unbind(&address)?;
-    is_dead(&pair.a.ctx)?;
-    wait::until("end of the module", || match devices::remove_module() {
-        Ok(()) => Ok(true),
-        Err(Errno::EAGAIN | Errno::EBUSY) => Ok(false),
-        Err(errno) => Err(errno).context("rmmod"),
-    })?;
+    devices::remove_module().context("rmmod with a file open")?;
     ensure!(!std::path::Path::new("/sys/module/qpair").exists());
     is_dead(&pair.a.ctx).context("without the module")?;
-    drop(pair);
+    pair.a.ctx.page.ring(0, u32::MAX, 0);
     let device = devices::load_module(&address)?;
-    works(device, &mut setup.rng())
+    works(device, &mut setup.rng())?;
+    is_dead(&pair.a.ctx).context("with the module back")
 }
 
 /// The module is loaded and removed repeatedly, and used in between. All rounds are equal; their
@@ -204,18 +187,16 @@ pub(super) fn again_and_again(setup: &Setup) -> Result<()> {
         }
         // A random delay, not a wait.
         std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
-        if way == 0 {
-            refused("under load").with_context(place)?;
-        }
-        if way == 1 {
-            devices::remove(&address).with_context(place)?;
-        } else {
-            devices::unbind(&address).with_context(place)?;
+        match way {
+            0 => devices::remove_module().with_context(place)?,
+            1 => devices::remove(&address).with_context(place)?,
+            _ => devices::unbind(&address).with_context(place)?,
         }
         for child in &mut children {
             ended_with_its_context(child).with_context(place)?;
         }
         device = match way {
+            0 => devices::load_module(&address).with_context(place)?,
             1 => devices::rescan(&address).with_context(place)?,
             _ => devices::bind(&address).with_context(place)?,
         };
