@@ -68,7 +68,10 @@ WORKLOADS = {
     "control": (f"{LOOPBACK} count=N", 100, 300),
     "slow": (f"{LOOPBACK} count=N", 900, 2_900),
     "syscalls": (f"syscalls {PROCESS} --signal 1 --count N", 50_000, 350_000),
+    "verbs": ("loop qpair0 N 32", 50_000, 350_000),
 }
+# Those of libibverbs: a guest of their own has the provider.
+VERBS = ("verbs",)
 # Operations per unit of the count.
 TIMES = {"fast": 256, "control": 256, "slow": 256}
 
@@ -139,6 +142,7 @@ GOALS = {
     CONTROL: ("> 1/64: without coalescing", lambda f, v: v > 1 / 64),
     "kernel_loopback_slow_interrupts": ("<= 1/16", lambda f, v: v <= 1 / 16),
     "process_roundtrip64_event_instructions": ("<= 20000", lambda f, v: v <= 20_000),
+    "verbs_write64_b32_instructions": ("<= 120", lambda f, v: v <= 120),
     # Timed figures, against peers (qp/peers.py).
     "timed_write64_vs_rxe": (">= 50", lambda f, v: v >= 50),
     "timed_write64_vs_nvme": (">= 50", lambda f, v: v >= 50),
@@ -167,6 +171,9 @@ def script_of(name):
     """The commands that run a workload with each of its counts."""
     command, few, many = WORKLOADS[name]
     runs = [f"run {command.replace('N', str(count))}" for count in (few, many, few)]
+    if name in VERBS:
+        # A first run, which reads the programs from their disk.
+        return [f"{command.replace('N', str(few))} > /dev/null || exit", *runs]
     if name not in SETTINGS:
         return runs
     device, knobs = SETTINGS[name]
@@ -184,15 +191,26 @@ def script_of(name):
     ]
 
 
-def run_guest():
-    """Each workload with each of its counts, in one boot: {name: [(report, {idle, instructions}), ...]}."""
-    lines = [line for name in WORKLOADS for line in script_of(name)]
+def run_guest(names, *options):
+    """Workloads with each of their counts, in one boot: {name: [(report, {idle, instructions}), ...]}."""
+    lines = [line for name in names for line in script_of(name)]
     script = PRELUDE + "\n".join(["run spin", *lines, "run spin"])
-    found = guest.reports("counting", [*GUEST, "--timeout", "900"], script)
+    found = guest.reports("counting", [*GUEST, *options, "--timeout", "900"], script)
     first, *runs, last = zip(found[::2], found[1::2], strict=True)
     for spin, _ in (first, last):
         calibrate(spin)
-    return {name: runs[3 * i : 3 * i + 3] for i, name in enumerate(WORKLOADS)}
+    return {name: runs[3 * i : 3 * i + 3] for i, name in enumerate(names)}
+
+
+def options(name):
+    """The options of the guest of a workload."""
+    return ["--verbs"] if name in VERBS else []
+
+
+def run_guests():
+    """All workloads."""
+    others = [name for name in WORKLOADS if name not in VERBS]
+    return run_guest(others) | run_guest(VERBS, *options(VERBS[0]))
 
 
 def calibrate(spin):
@@ -244,7 +262,7 @@ def measure():
     """The figures, and all reports, of the first guest that ran nothing else."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return measured(run_guest())
+            return measured(run_guests())
         except Disturbed as why:
             if attempt == ATTEMPTS:
                 raise
@@ -280,6 +298,7 @@ def measured(runs):
         CONTROL: by_the_kernel("control", "interrupts"),
         "kernel_loopback_slow_interrupts": by_the_kernel("slow", "interrupts"),
         "process_roundtrip64_event_instructions": executed("roundtrip", runs),
+        "verbs_write64_b32_instructions": instructions("verbs", runs),
     }
     # A stray doorbell of the shorter run must not make a figure negative.
     return {name: max(0.0, round(value, 5)) for name, value in figures.items()}, runs

@@ -26,7 +26,9 @@ from qp import base
 from qp import figures
 from qp import kernel as kernels
 from qp import payload
+from qp import provider
 from qp import qemu
+from qp import verbs
 
 OUT = payload.BUILD / "bench"
 SOURCE = base.TOP / "tools/bench/profile.c"
@@ -44,8 +46,8 @@ for section in /sys/module/qpair/sections/.*text*; do echo "section ${section##*
 work() {
 	[ "$1" != kernel ] || return 0
 	"$@" > /dev/null &
-	# Wait for exec().
-	while ! grep -q "/$1\$" /proc/$!/maps; do kill -0 $! || exit; done
+	# Wait until all is mapped.
+	while ! grep -q "/${last:-$1}\$" /proc/$!/maps; do kill -0 $! || exit; done
 	while read -r range rights offset _ _ name; do
 		case $rights,$name in r-xp,/*) echo "map ${range%-*} $offset $name" ;; esac
 	done < /proc/$!/maps
@@ -82,7 +84,9 @@ def run_guest(what, name, count, prelude, *options):
     command, _, _ = figures.WORKLOADS[name]
     lines = [*figures.settings_of(name), f"work {command.replace('N', str(count))}"]
     said = OUT / "profile.said"
-    words = [base.SCRIPTS / "py", "guest", *figures.GUEST, *FIXED, *options, "--timeout", "900", "--"]
+    words = [base.SCRIPTS / "py", "guest", *figures.GUEST, *FIXED, *options, *figures.options(name), "--timeout", "900", "--"]
+    if name in figures.VERBS:
+        prelude = f"last={provider.build().name}\n{prelude}"
     script = figures.TOOLS + prelude + "\n".join(lines)
     base.step(what, ["sh", "-c", 'exec "$@" > "$0"', said, *words, "sh", "-c", script])
     text = said.read_text()
@@ -102,6 +106,16 @@ def count(name, times, library):
                 counts[int(address, 16)] += int(runs)
     ran.unlink()
     return counts
+
+
+def programs(name):
+    """The programs of a guest with symbols: {name in the guest: path}."""
+    found = payload.with_symbols()
+    if name in figures.VERBS:
+        library = provider.build()
+        found[f"{verbs.PROVIDERS}/{library.name}"] = library
+        found |= {f"bin/{source.stem}": payload.c_program(source, provider.to_link()) for source in payload.c_sources(verbs=True)}
+    return found
 
 
 class Places:
@@ -227,7 +241,7 @@ def run(argv):
     more.subtract(less)
     costs = {address: times / operations for address, times in more.items() if times}
     module = payload.module(kernels.get("stock"))
-    total = by_function(costs, Places(said, payload.with_symbols(), module))
+    total = by_function(costs, Places(said, programs(args.workload), module))
     text = table(args.workload, total)
     path = OUT / f"profile-{args.workload}.txt"
     path.write_text(text)

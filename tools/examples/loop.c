@@ -264,6 +264,7 @@ int main(int argc, char **argv)
 {
 	struct timespec begin, end;
 	struct ibv_pd *pd;
+	double seconds;
 	size_t i;
 
 	if (argc > 2)
@@ -289,9 +290,9 @@ int main(int argc, char **argv)
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	tell();
 	check();
-	printf("{\"device\": \"%s\", \"messages\": %lu, \"batch\": %u, \"nanoseconds\": %lld}\n",
-	       ibv_get_device_name(context->device), count, batch,
-	       (end.tv_sec - begin.tv_sec) * 1000000000LL + end.tv_nsec - begin.tv_nsec);
+	seconds = end.tv_sec - begin.tv_sec + (end.tv_nsec - begin.tv_nsec) / 1e9;
+	printf("{\"device\": \"%s\", \"messages\": %lu, \"batch\": %u, \"seconds\": %.9f}\n",
+	       ibv_get_device_name(context->device), count, batch, seconds);
 
 	ibv_destroy_qp(from.qp);
 	ibv_destroy_qp(to.qp);
