@@ -14,6 +14,7 @@ from qp import crates
 from qp import imports as order
 from qp import kernel as kernels
 from qp import payload
+from qp import provider
 
 BUILD = base.TOP / "build"
 DOCS = BUILD / "docs"
@@ -66,6 +67,16 @@ def clippy():
 def module():
     """Does clippy accept the module, with the kernel's own lints?"""
     payload.module(kernels.get("stock"), strict=True, clippy=True)
+
+
+def verbs():
+    """Does clippy accept the operations of the provider, and gcc the rest?"""
+    library = provider.build()
+    environment = provider.environment(provider.fetched())
+    words = ["--package", provider.PACKAGE, "--features", "provider", "--lib", "--", "-D", "warnings"]
+    cargo("clippy", *words, env=environment)
+    exported = base.output("nm", "--dynamic", "--defined-only", library).split()[2::3]
+    complain([f"{library.name} exports {name}" for name in exported])
 
 
 def rustdoc():
@@ -184,7 +195,7 @@ def length():
     complain([f"{name_of(path)}: {lines} lines" for path, lines in counted if lines > LONGEST])
 
 
-CHECKS = [spdx, length, rustfmt, shellcheck, python, scripts, sys_only, imports, panics, docs, module, clippy, header, rustdoc]
+CHECKS = [spdx, length, rustfmt, shellcheck, python, scripts, sys_only, imports, panics, docs, module, clippy, verbs, header, rustdoc]
 
 
 def run(argv):

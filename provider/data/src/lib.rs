@@ -40,7 +40,7 @@
 pub mod cq;
 pub mod lock;
 #[cfg(feature = "provider")]
-mod ops;
+pub mod ops;
 pub mod qp;
 pub mod queue;
 pub mod request;

@@ -8,7 +8,7 @@ use qpair_abi::entry::send_flags;
 use qpair_abi::Number;
 use qpair_queue::credit::{RingId, Rq, Sq};
 use qpair_queue::index::{Depth, Index};
-use qpair_queue::producer::{RqProducer, SqProducer};
+use qpair_queue::producer::{Batch, RqProducer, SqProducer};
 
 use crate::cq::Cq;
 use crate::lock::{self, Mutex};
@@ -63,6 +63,30 @@ pub(crate) struct Receiving {
     pub(crate) work: Work<Rq>,
     /// Whether the state permits receives.
     ready: bool,
+}
+
+/// A series of sends that are handed over together.
+#[derive(Debug)]
+pub struct Sends<'a> {
+    batch: Batch<'a, Ring, Sq>,
+    limits: Limits,
+    /// Flags that each has.
+    always: u8,
+}
+
+impl Sends<'_> {
+    /// Posts a send.
+    ///
+    /// # Safety
+    ///
+    /// The memory of inline data can be read.
+    #[inline(always)]
+    pub unsafe fn put(&mut self, request: Request, payload: Payload<'_>) -> Result<(), Refusal> {
+        let flags = request.flags | self.always;
+        let request = Request { flags, ..request };
+        // SAFETY: By the caller's promise.
+        unsafe { put_send(&mut self.batch, request, payload, &self.limits) }
+    }
 }
 
 /// A queue pair.
@@ -143,35 +167,27 @@ impl Qp {
             .ring(|tail| doorbells.ring(doorbell::SQ, number, tail));
     }
 
-    /// Posts the requests that `next` returns until it returns none, and hands them over; those
-    /// before the first error too.
+    /// Posts what `posts` puts, and hands it over, also if `posts` fails.
     ///
-    /// # Safety
+    /// # Errors
     ///
-    /// The memory of inline data can be read.
+    /// Those of `posts`. [`Refusal::State`]: it was not called.
     #[inline(always)]
-    pub unsafe fn post_sends<'r>(
+    pub fn post_sends(
         &self,
-        mut next: impl FnMut() -> Option<Result<(Request, Payload<'r>), Refusal>>,
+        posts: impl FnOnce(&mut Sends<'_>) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let mut sending = self.send.lock();
         if !sending.ready {
-            return next().map_or(Ok(()), |_| Err(Refusal::State));
+            return Err(Refusal::State);
         }
-        let (limits, always) = (self.parts.limits, self.always());
-        let mut batch = sending.work.producer.batch(|ring| *ring);
-        let result = loop {
-            let Some(request) = next() else { break Ok(()) };
-            let posted = request.and_then(|(mut request, payload)| {
-                request.flags |= always;
-                // SAFETY: By the caller's promise.
-                unsafe { put_send(&mut batch, &request, payload, &limits) }
-            });
-            if posted.is_err() {
-                break posted;
-            }
+        let mut sends = Sends {
+            batch: sending.work.producer.batch(|ring| *ring),
+            limits: self.parts.limits,
+            always: self.always(),
         };
-        drop(batch);
+        let result = posts(&mut sends);
+        drop(sends);
         self.ring_send(&mut sending);
         result
     }
@@ -309,7 +325,7 @@ impl Sending {
         };
         let mut batch = self.work.producer.batch(|ring| *ring);
         // SAFETY: By the caller's promise.
-        self.failed = unsafe { put_send(&mut batch, &request, payload, limits) }.err();
+        self.failed = unsafe { put_send(&mut batch, request, payload, limits) }.err();
     }
 }
 

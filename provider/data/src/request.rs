@@ -154,41 +154,81 @@ fn room<'b, 'a, V: Storage + 'a>(
 #[inline(always)]
 pub(crate) unsafe fn put_send<'a, V: Storage + 'a>(
     batch: &mut Batch<'a, V, Sq>,
-    request: &Request,
+    request: Request,
     payload: Payload<'_>,
     limits: &Limits,
 ) -> Result<(), Refusal> {
+    const NONE: [u64; entry::Sge::WORDS] = [0; entry::Sge::WORDS];
     match payload {
         Payload::Gather(pieces) => {
             if pieces.len() > limits.send_pieces as usize {
                 return Err(Refusal::Invalid);
             }
-            let (first, second) = match *pieces {
-                [] => ([0; 2], [0; 2]),
-                [one] => (one.encode(), [0; 2]),
-                [one, two] => (one.encode(), two.encode()),
-                _ => return put_many(batch, request, pieces),
-            };
-            let mut room = room(batch, 1, request.flags)?;
-            let head = request.head(request.flags, 1, pieces.len(), 0).encode();
-            let words = [
-                head[0], head[1], head[2], head[3], first[0], first[1], second[0], second[1],
-            ];
-            room.write(0, &words);
-            room.post();
-            Ok(())
+            // Each has code of its own: the first is the common case.
+            match *pieces {
+                [one] => put_block(batch, &request, 1, one.encode(), NONE),
+                [] => put_block(batch, &request, 0, NONE, NONE),
+                [one, two] => put_block(batch, &request, 2, one.encode(), two.encode()),
+                _ => put_many(
+                    batch,
+                    (request.id, request.imm),
+                    (request.opcode, request.flags),
+                    (request.remote_addr, request.rkey),
+                    pieces,
+                ),
+            }
         }
         // SAFETY: By the caller's promise.
-        Payload::Inline(pieces) => unsafe { put_inline(batch, request, pieces, limits) },
+        Payload::Inline(pieces) => unsafe {
+            put_inline(
+                batch,
+                (request.id, request.imm),
+                (request.opcode, request.flags),
+                (request.remote_addr, request.rkey),
+                pieces,
+                limits,
+            )
+        },
     }
 }
 
+/// Writes and posts a send request of one block.
+#[inline(always)]
+fn put_block<'a, V: Storage + 'a>(
+    batch: &mut Batch<'a, V, Sq>,
+    request: &Request,
+    pieces: usize,
+    first: [u64; entry::Sge::WORDS],
+    second: [u64; entry::Sge::WORDS],
+) -> Result<(), Refusal> {
+    let mut room = room(batch, 1, request.flags)?;
+    let head = request.head(request.flags, 1, pieces, 0).encode();
+    let words = [
+        head[0], head[1], head[2], head[3], first[0], first[1], second[0], second[1],
+    ];
+    room.write(0, &words);
+    room.post();
+    Ok(())
+}
+
+// Pairs are passed in registers. A request in memory would be written there for the common case as
+// well.
 #[inline(never)]
 fn put_many<'a, V: Storage + 'a>(
     batch: &mut Batch<'a, V, Sq>,
-    request: &Request,
+    (id, imm): (u64, u32),
+    (opcode, flags): (u8, u8),
+    (remote_addr, rkey): (u64, u32),
     pieces: &[Piece],
 ) -> Result<(), Refusal> {
+    let request = Request {
+        id,
+        opcode,
+        flags,
+        imm,
+        remote_addr,
+        rkey,
+    };
     let mut words = [0; WORDS];
     let blocks = blocks(pieces.len() * entry::Sge::WORDS);
     if blocks > MAX_BLOCKS {
@@ -209,11 +249,21 @@ fn put_many<'a, V: Storage + 'a>(
 #[inline(never)]
 unsafe fn put_inline<'a, V: Storage + 'a>(
     batch: &mut Batch<'a, V, Sq>,
-    request: &Request,
+    (id, imm): (u64, u32),
+    (opcode, flags): (u8, u8),
+    (remote_addr, rkey): (u64, u32),
     pieces: &[Piece],
     limits: &Limits,
 ) -> Result<(), Refusal> {
     const ROOM: usize = (WORDS - SendWqe::WORDS) * WORD;
+    let request = Request {
+        id,
+        opcode,
+        flags,
+        imm,
+        remote_addr,
+        rkey,
+    };
     if request.opcode == entry::opcode::READ {
         return Err(Refusal::Invalid);
     }

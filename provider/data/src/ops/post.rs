@@ -136,21 +136,23 @@ pub unsafe extern "C" fn qpair_data_post_send(
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
-    let (mut at, mut last) = (wr, wr);
+    let mut at = wr;
     // SAFETY: A list of requests of the program, for a queue pair of this provider.
     let posted = unsafe {
-        of(qp).post_sends(|| {
-            let wr = at.as_ref()?;
-            last = at;
-            at = wr.next;
-            Some(decode(wr))
+        of(qp).post_sends(|sends| {
+            while let Some(wr) = at.as_ref() {
+                let (request, payload) = decode(wr)?;
+                sends.put(request, payload)?;
+                at = wr.next;
+            }
+            Ok(())
         })
     };
     match posted {
         Ok(()) => 0,
         Err(refusal) => {
             // SAFETY: A place for it, by the caller's promise.
-            unsafe { *bad_wr = last };
+            unsafe { *bad_wr = at };
             errno(refusal)
         }
     }

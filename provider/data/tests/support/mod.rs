@@ -263,22 +263,28 @@ impl Bench {
 
     /// Posts sends without data.
     pub(crate) fn post(&self, requests: &[(u64, bool)]) -> Result<(), Refusal> {
-        let mut requests = requests.iter();
-        // SAFETY: No inline data.
-        unsafe {
-            self.qp.post_sends(|| {
-                requests
-                    .next()
-                    .map(|&(id, signalled)| Ok((send(id, signalled), Payload::Gather(&[]))))
+        self.post_with(requests, &[])
+    }
+
+    /// Posts sends of the same pieces.
+    pub(crate) fn post_with(
+        &self,
+        requests: &[(u64, bool)],
+        pieces: &[Piece],
+    ) -> Result<(), Refusal> {
+        self.qp.post_sends(|sends| {
+            requests.iter().try_for_each(|&(id, signalled)| {
+                // SAFETY: No inline data.
+                unsafe { sends.put(send(id, signalled), Payload::Gather(pieces)) }
             })
-        }
+        })
     }
 
     /// Posts one send. Inline data can be read.
     pub(crate) fn put(&self, payload: Payload<'_>, request: Request) -> Result<(), Refusal> {
-        let mut once = Some(Ok((request, payload)));
         // SAFETY: Tests give pieces of their own memory.
-        unsafe { self.qp.post_sends(|| once.take()) }
+        self.qp
+            .post_sends(|sends| unsafe { sends.put(request, payload) })
     }
 
     /// Posts one receive without room.
