@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""make run: copies a file through queue pairs, with each operation.
+"""make run: copies a file through queue pairs, with each operation, and runs a program of verbs.
 
     scripts/run [FILE]
 
@@ -7,13 +7,14 @@ Builds what is missing, boots a guest on the stock kernel, loads the module, and
 `qpair copy` move FILE (by default the guest's kernel image) in the guest: its process posts work
 requests in memory of its own and rings doorbells, and the device moves the bytes without the
 kernel. The host compares the result with FILE too, and prints the device's own counters with their
-meanings.
+meanings. Then ib_write_bw of perftest, as Debian has it, runs on the device between two processes.
 """
 
 import argparse
 import hashlib
 import json
 import pathlib
+import re
 import shlex
 import shutil
 import subprocess
@@ -29,6 +30,9 @@ OPS = ("send", "write", "read")
 FOLDER = payload.BUILD / "run"
 # The package of the only program that the guest needs.
 TOOL = "qpair-tool"
+
+# An unmodified program of verbs, both sides of it.
+PROGRAM = "ib_write_bw -d qpair0 -F -s 65536 -n 1000"
 
 # The device's counters to print, and the meaning of each.
 STORY = [
@@ -56,19 +60,21 @@ def digest(path):
 
 def copy_in_guest(source):
     """Runs the three copies in one guest; returns their reports, and the time taken."""
-    script = "; ".join(
-        f"qpair copy source copy-{op} --op {op} --json >{op}.json || exit" for op in OPS
-    )
+    steps = [f"qpair copy source copy-{op} --op {op} --json >{op}.json || exit" for op in OPS]
+    script = "; ".join([*steps, f"pair {PROGRAM} >program 2>&1"])
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     shutil.copyfile(source, FOLDER / "source")
-    base.say("booting the guest, loading the module, copying ...")
+    base.say("booting the guest, loading the module, copying, running perftest ...")
     start = time.monotonic()
     status = subprocess.run(
-        [base.SCRIPTS / "py", "guest", "--package", TOOL, "--share", FOLDER, "--", "sh", "-c", f"cd {shlex.quote(str(FOLDER))} && {{ {script}; }}"],
+        [base.SCRIPTS / "py", "guest", "--verbs", "--package", TOOL, "--share", FOLDER, "--", "sh", "-c", f"cd {shlex.quote(str(FOLDER))} && {{ {script}; }}"],
         stdin=subprocess.DEVNULL,
     ).returncode
     took = time.monotonic() - start
+    said = FOLDER / "program"
+    if status != 0 and said.exists():
+        raise base.Fail(f"{PROGRAM} failed with {status}; the end of its output:\n{said.read_text()[-1000:]}")
     if status != 0:
         raise base.Fail(f"the copy in the guest failed with {status}")
     return [json.loads((FOLDER / f"{op}.json").read_text()) for op in OPS], took
@@ -85,6 +91,18 @@ def show(name, size, reports):
         name = counter.format(op="payload") if "{" in counter else counter
         values = (report["counters"][counter.format(op=op)] for op, report in zip(OPS, reports))
         print(f"{name:19}" + "".join(f"{number(value):>12}" for value in values) + f"  {meaning}")
+    print()
+
+
+def show_program():
+    """Prints the result of the program of verbs."""
+    lines = (FOLDER / "program").read_text().splitlines()
+    rows = [at for at, line in enumerate(lines) if re.match(r" *\d+ +1000 ", line)]
+    if not rows:
+        raise base.Fail(f"{PROGRAM} printed no result")
+    print(f"An unmodified program of verbs between two processes, {PROGRAM}:")
+    print()
+    print(f"{lines[rows[0] - 1].expandtabs()}\n{lines[rows[0]].expandtabs()}")
     print()
 
 
@@ -110,6 +128,7 @@ def run(argv):
         if report["counters"][f"{op}-bytes"] < size:
             raise base.Fail(f"{op.upper()}: the device moved fewer bytes than the file has")
     show(name, size, reports)
+    show_program()
     print(f"SHA-256 of the file and of the three copies, in the guest and here: {expected}")
     steps = "; ".join(f"{name} {seconds:.0f} s" for name, seconds in base.TIMES if seconds >= 1)
     print(f"times: {steps + '; ' if steps else ''}guest {took:.0f} s; in all {time.monotonic() - begin:.0f} s")

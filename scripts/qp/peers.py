@@ -198,10 +198,11 @@ PERFTEST = (
     COMMON
     + """
 soft-roce || fail "no soft-RoCE"
-# NAME COLUMN SCALE COMMAND...: the column of the result, times scale or, below 0, divided by time.
+# NAME COUNT COLUMN SCALE COMMAND...: the column of the result, times scale or, below 0, divided by
+# time. COUNT is that of the first run.
 perf() {
-	name=$1 column=$2 scale=$3 count=1024
-	shift 3
+	name=$1 count=$2 column=$3 scale=$4
+	shift 4
 	[ ! -e /tmp/$name.count ] || read -r count < /tmp/$name.count
 	pair "$@" -F -n $count > /tmp/said 2>&1 || fail "$*: $(tail -n 5 /tmp/said)"
 	awk -v column=$column -v scale=$scale '$1 ~ /^[0-9]+$/ && NF >= 5 {
@@ -212,17 +213,17 @@ perf() {
 	tell $name
 }
 both() {
-	what=$1 result=$2 unit=$3
-	shift 3
-	perf qpair_$what $result $unit "$@" -d qpair0
-	perf rxe_$what $result $unit "$@" -d rxe0 -x 1
+	what=$1 first=$2 result=$3 unit=$4
+	shift 4
+	perf qpair_$what $first $result $unit "$@" -d qpair0
+	perf rxe_$what $first $result $unit "$@" -d rxe0 -x 1
 }
 round() {
-	both single 5 1e6 ib_write_bw -s 64
-	both lists 5 1e6 ib_write_bw -s 64 -l 32
-	both large 5 1e6 ib_write_bw -s 1048576
-	both latency 6 -1 ib_send_lat -s 64
-	both events 6 -1 ib_send_lat -s 64 -e
+	both single 1024 5 1e6 ib_write_bw -s 64
+	both lists 1024 5 1e6 ib_write_bw -s 64 -l 32
+	both large 64 5 1e6 ib_write_bw -s 1048576
+	both latency 256 6 -1 ib_send_lat -s 64
+	both events 256 6 -1 ib_send_lat -s 64 -e
 }
 rounds "perftest"
 """
