@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Two queue pairs of one process, and a message from one to the other, with completions by event.
-//!
-//! The guide to the interface (`Documentation/uapi.rst`) shows this file as its example in Rust.
 
 use std::time::Duration;
 
