@@ -72,6 +72,9 @@ struct State {
     young: Vec<Number>,
     /// The completion between [`Cq::start`] and [`Cq::end`].
     current: Completion,
+    /// Whether entries were left out since the head was published. The device keeps the index of a
+    /// queue pair that is gone until the head has passed its entries.
+    left_out: bool,
 }
 
 /// A completion queue.
@@ -134,12 +137,13 @@ impl Cq {
         state
             .consumer
             .publish(|head| doorbells.ring(doorbell::CQ_HEAD, number, head));
+        state.left_out = false;
     }
 
     /// What every poll ends with.
     #[inline(always)]
     fn settle(&self, state: &mut State) {
-        if state.consumer.unpublished() > state.slack {
+        if state.consumer.unpublished() > state.slack || state.left_out {
             self.publish(state);
         }
         if !state.young.is_empty() {
@@ -239,7 +243,12 @@ impl Cq {
 
     /// Removes a queue pair; its entries that are left are stale.
     pub(crate) fn leave(&self, number: Number) {
-        let left = self.state.lock().served.remove(number);
+        let mut state = self.state.lock();
+        let left = state.served.remove(number);
+        if state.consumer.unpublished() != 0 {
+            self.publish(&mut state);
+        }
+        drop(state);
         // Not with the lock held: this may be the last reference.
         drop(left);
     }
@@ -258,6 +267,7 @@ impl State {
             served: Table::default(),
             young: Vec::new(),
             current: Completion::default(),
+            left_out: false,
         })
     }
 
@@ -277,6 +287,7 @@ impl State {
             let cqe = Cqe::decode(&entry.words);
             let served = self.served.get_mut(cqe.qp);
             let Some(served) = served.filter(|s| s.life.includes(entry.seen.past())) else {
+                self.left_out = true;
                 continue;
             };
             let (qp, consumer) = (&*served.qp, &mut self.consumer);

@@ -322,6 +322,19 @@ fn a_queue_pair_that_is_gone_has_no_completions() {
     bench.execute(2);
     bench.qp.destroyed();
     assert_eq!(ids(&bench), []);
+    // Until then the device does not give its index out again.
+    assert_eq!(bench.doorbell(doorbell::CQ_HEAD), 2);
+}
+
+#[test]
+fn what_was_polled_of_a_queue_pair_that_is_gone_is_published() {
+    let mut bench = Bench::new(Asked::default());
+    bench.post(&[(1, true)]).unwrap();
+    bench.execute(1);
+    assert_eq!(ids(&bench), [1]);
+    assert_eq!(bench.doorbell(doorbell::CQ_HEAD), 0);
+    bench.qp.destroyed();
+    assert_eq!(bench.doorbell(doorbell::CQ_HEAD), 1);
 }
 
 #[test]
