@@ -20,8 +20,6 @@ static int check(const struct qpair_context *context, const struct ibv_qp_init_a
 {
 	const struct qpair_uresp_alloc_ucontext *limits = &context->limits;
 
-	if (attr->qp_type != IBV_QPT_RC || attr->srq)
-		return EOPNOTSUPP;
 	if (attr->comp_mask & ~(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
 				IBV_QP_INIT_ATTR_SEND_OPS_FLAGS))
 		return EOPNOTSUPP;
@@ -56,6 +54,9 @@ static struct qpair_qp *create(struct ibv_context *ibv, struct ibv_qp_init_attr_
 		       !qpair_data_rq_shape(cap.max_recv_wr, cap.max_recv_sge,
 					    context->limits.max_rq_depth, &rq)))
 		error = EINVAL;
+	/* Limits first: they are those of all types. */
+	if (!error && (attr->qp_type != IBV_QPT_RC || attr->srq))
+		error = EOPNOTSUPP;
 	if (error) {
 		errno = error;
 		return NULL;

@@ -38,8 +38,9 @@ def programs(found, everything):
             if device in program.get("all", ()) and not everything:
                 continue
             family = program["command"].partition("_")[0]
-            gid = GIDS[family] if device == OTHER else ""
-            words = program["command"].format(device=device, gid=gid).split()
+            gid = GIDS.get(family) if device == OTHER else ""
+            both = [] if program.get("alone") else ["pair"]
+            words = both + program["command"].format(device=device, gid=gid).split()
             # KTAP's names have no blanks here.
             name = "_".join(word for word in program["command"].split() if "{" not in word and word not in ("-d", "-F"))
             name = f"{device}.{name}"
@@ -89,12 +90,13 @@ def script(runs, skips, everything):
     return RUN + "\n".join(lines) + "\n"
 
 
-# result NUMBER NAME COMMAND...: runs both sides of a program, and prints a line of KTAP.
+# result NUMBER NAME COMMAND...: runs a program, or by `pair` both sides of one, and prints a line of
+# KTAP.
 RUN = """
 result() {
 	number=$1 name=$2
 	shift 2
-	if pair "$@" >/tmp/client 2>/tmp/server; then
+	if "$@" >/tmp/client 2>/tmp/server; then
 		echo "ok $number - $name"
 	else
 		status=$?

@@ -205,9 +205,9 @@ impl Kernel for File {
     }
 
     fn counters(&self) -> Result<CounterValues, Errno> {
-        // The core returns values of up to this age.
+        // The core returns values of up to this age, in whole ticks of up to 10 ms.
         let age = counter(&self.counters, "lifespan")?;
-        thread::sleep(Duration::from_millis(age.saturating_add(1)));
+        thread::sleep(Duration::from_millis(age.saturating_add(11)));
         let mut values = [0; Counter::COUNT];
         for (value, which) in values.iter_mut().zip(Counter::ALL) {
             *value = counter(&self.counters, &which.name().replace('-', "_"))?;

@@ -44,7 +44,6 @@ pub const GROUP: Group = Group {
         tool::bench * 4,
         tool::loopback * 2,
         tool::bad_usage,
-        tool::c_example,
         seen::top_under_load * 2,
         seen::top_of_what_goes * 4,
         seen::trace_of_loopback * 4,
@@ -386,25 +385,5 @@ fn bad_usage(_: &Setup) -> Result<()> {
     if std::path::Path::new(COPY).exists() {
         bail!("a copy that failed left a file");
     }
-    Ok(())
-}
-
-/// The C program that needs nothing but the header.
-fn c_example(_: &Setup) -> Result<()> {
-    if !std::path::Path::new("/bin/loop").exists() {
-        return Err(skip("needs the C example"));
-    }
-    let ctx = Context::open(0)?;
-    let before = ctx.counter(Counter::SendWqes)?;
-    let output = Command::new("/bin/loop")
-        .stdin(Stdio::null())
-        .output()
-        .context("/bin/loop")?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.success(), "{}, {said}", output.status);
-    ensure!(
-        ctx.counter(Counter::SendWqes)? > before,
-        "it has done nothing: {said}"
-    );
     Ok(())
 }

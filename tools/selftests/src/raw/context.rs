@@ -309,8 +309,8 @@ impl Context {
             let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
             text.trim().parse().with_context(|| path)
         };
-        // The core returns values of up to this age.
-        std::thread::sleep(Duration::from_millis(number("lifespan")? + 1));
+        // The core returns values of up to this age, in whole ticks of up to 10 ms.
+        std::thread::sleep(Duration::from_millis(number("lifespan")? + 11));
         let names = Counter::ALL.iter().map(|it| it.name().replace('-', "_"));
         names.map(|name| number(&name)).collect()
     }
