@@ -26,7 +26,8 @@ POINTS = {
     "CQ: entries before the head": (r"KernelCq>::publish$", r"", "dma_mb", 1),
     "SQ and RQ: entries before the tail": (r"Queues>::ring$", r"", "dma_wmb", 2),
     "commands: completion before the context": (
-        r"^(?!<qpair::sys::completion::Completion>::)",
+        # Unregistering an RDMA device waits as well.
+        r"^(?!<qpair::sys::completion::Completion>::|.*(rdma::registration|RdmaDevice))",
         r"\bwait_for_completion_timeout\b|Completion.*wait_timeout",
         "dma_rmb",
         1,

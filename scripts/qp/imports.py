@@ -22,7 +22,7 @@ ORDER = [
     ["sys"],
     ["data"],
     ["control"],
-    ["context", "loopback"],
+    ["verbs", "loopback"],
     ["debugfs"],
     ["driver", "kunit"],
 ]

@@ -297,7 +297,7 @@ mod tests { use super::*; mod more { use super::super::super::qp; } }
             ("use crate::{\n    abi::Number,\n    queue::{index::Index, poll},\n    control::{self, qp},\n};", 12),
             ("use crate::{data::{cq, eq as control}, driver as abi};", 9),
             ("fn f() { crate::debugfs::show(); }", 9),
-            ("use super::super::context::Context;", 9),
+            ("use super::super::verbs::Verbs;", 9),
             ("mod tests { use super::super::super::loopback; }", 9),
         ):
             first, *_, last = imports.upwards({"data/eq.rs": below + text})
@@ -305,8 +305,8 @@ mod tests { use super::*; mod more { use super::super::super::qp; } }
             self.assertEqual(last, imports.text_of_order())
         # Modules on one line, a module without a place, and a directory's own file.
         for name, text, what in (
-            ("context.rs", "use crate::loopback::Loopback;", "rust/context.rs:1: loopback::Loopback, but loopback stands beside"),
-            ("verbs/mod.rs", "", "rust/verbs has no place in ORDER"),
+            ("verbs.rs", "use crate::loopback::Loopback;", "rust/verbs.rs:1: loopback::Loopback, but loopback stands beside"),
+            ("context/mod.rs", "", "rust/context has no place in ORDER"),
             ("control/mod.rs", "use super::driver;", "rust/control/mod.rs:1: driver, but driver stands above control"),
         ):
             self.assertIn(what, imports.upwards({name: text})[0])

@@ -65,6 +65,10 @@ use kernel::{
 /// The bindings of the RDMA headers, made when the module is built.
 #[allow(
     clippy::all,
+    clippy::cast_lossless,
+    clippy::ptr_as_ptr,
+    clippy::ref_as_ptr,
+    clippy::undocumented_unsafe_blocks,
     dead_code,
     improper_ctypes,
     missing_docs,

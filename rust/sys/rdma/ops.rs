@@ -59,7 +59,10 @@ fn errno(result: Result) -> c_int {
     }
 }
 
-/// The operations, called by the core.
+/// The operations.
+///
+/// The core calls them with objects of a device of this driver that are registered or created, and
+/// not yet destroyed; with structures to fill; and with the command that runs.
 pub(super) struct Ops<T>(PhantomData<T>);
 
 impl<T: Driver> Ops<T> {
@@ -110,6 +113,9 @@ impl<T: Driver> Ops<T> {
         unsafe { &Device::<T>::get(dev).data }
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn query_device(
         dev: *mut bindings::ib_device,
         attr: *mut bindings::ib_device_attr,
@@ -147,6 +153,9 @@ impl<T: Driver> Ops<T> {
         errno(udata.without_request().and_then(|reply| reply.write(&())))
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn query_port(
         dev: *mut bindings::ib_device,
         _port: u32,
@@ -181,6 +190,9 @@ impl<T: Driver> Ops<T> {
         0
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn get_port_immutable(
         _dev: *mut bindings::ib_device,
         _port: u32,
@@ -195,6 +207,9 @@ impl<T: Driver> Ops<T> {
         0
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn query_gid(
         dev: *mut bindings::ib_device,
         _port: u32,
@@ -212,6 +227,9 @@ impl<T: Driver> Ops<T> {
         0
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn query_pkey(
         _dev: *mut bindings::ib_device,
         _port: u32,
@@ -223,6 +241,9 @@ impl<T: Driver> Ops<T> {
         0
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn alloc_hw_port_stats(
         dev: *mut bindings::ib_device,
         _port: u32,
@@ -236,6 +257,9 @@ impl<T: Driver> Ops<T> {
         }
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn get_hw_stats(
         dev: *mut bindings::ib_device,
         stats: *mut bindings::rdma_hw_stats,
@@ -259,6 +283,9 @@ impl<T: Driver> Ops<T> {
         }
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn fill_res_cq_entry(
         message: *mut kernel::bindings::sk_buff,
         cq: *mut bindings::ib_cq,
@@ -270,6 +297,9 @@ impl<T: Driver> Ops<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn fill_res_qp_entry(
         message: *mut kernel::bindings::sk_buff,
         qp: *mut bindings::ib_qp,
@@ -281,6 +311,9 @@ impl<T: Driver> Ops<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn fill_res_mr_entry(
         message: *mut kernel::bindings::sk_buff,
         mr: *mut bindings::ib_mr,
@@ -291,6 +324,9 @@ impl<T: Driver> Ops<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn alloc_ucontext(
         ucontext: *mut bindings::ib_ucontext,
         udata: *mut bindings::ib_udata,
@@ -304,6 +340,9 @@ impl<T: Driver> Ops<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn dealloc_ucontext(ucontext: *mut bindings::ib_ucontext) {
         // SAFETY: Called by the core once, after all objects of the context are destroyed.
         let (mapped, part) = unsafe { Context::<T>::take(ucontext) };
@@ -313,8 +352,15 @@ impl<T: Driver> Ops<T> {
 
     /// The core takes the mappings away and destroys the objects. A driver that has this operation
     /// permits it.
+    ///
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn disassociate_ucontext(_ucontext: *mut bindings::ib_ucontext) {}
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn mmap(
         ucontext: *mut bindings::ib_ucontext,
         vma: *mut kernel::bindings::vm_area_struct,
@@ -326,6 +372,9 @@ impl<T: Driver> Ops<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn alloc_pd(
         pd: *mut bindings::ib_pd,
         udata: *mut bindings::ib_udata,
@@ -338,6 +387,9 @@ impl<T: Driver> Ops<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn dealloc_pd(
         pd: *mut bindings::ib_pd,
         _udata: *mut bindings::ib_udata,
@@ -368,6 +420,9 @@ impl<T: Driver> Ops<T> {
         }
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn create_cq(
         cq: *mut bindings::ib_cq,
         attr: *const bindings::ib_cq_init_attr,
@@ -399,6 +454,9 @@ impl<T: Driver> Ops<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn destroy_cq(
         cq: *mut bindings::ib_cq,
         _udata: *mut bindings::ib_udata,
@@ -410,6 +468,9 @@ impl<T: Driver> Ops<T> {
         0
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn create_qp(
         qp: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_init_attr,
@@ -436,6 +497,9 @@ impl<T: Driver> Ops<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn modify_qp(
         qp: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_attr,
@@ -458,6 +522,9 @@ impl<T: Driver> Ops<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn query_qp(
         qp: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_attr,
@@ -471,6 +538,9 @@ impl<T: Driver> Ops<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn destroy_qp(
         qp: *mut bindings::ib_qp,
         _udata: *mut bindings::ib_udata,
@@ -482,6 +552,9 @@ impl<T: Driver> Ops<T> {
         0
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn reg_user_mr(
         pd: *mut bindings::ib_pd,
         start: u64,
@@ -521,6 +594,9 @@ impl<T: Driver> Ops<T> {
         }
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
     unsafe extern "C" fn dereg_mr(
         mr: *mut bindings::ib_mr,
         _udata: *mut bindings::ib_udata,
