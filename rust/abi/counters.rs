@@ -32,7 +32,7 @@ counters! {
     SqDoorbells = "sq-doorbells", "SQ doorbells";
     RqDoorbells = "rq-doorbells", "RQ doorbells";
     CqHeadDoorbells = "cq-head-doorbells", "CQ head doorbells";
-    CqArmDoorbells = "cq-arm-doorbells", "CQ arm doorbells";
+    CqArmDoorbells = "cq-arm-doorbells", "CQ arm and notify doorbells";
     EqHeadDoorbells = "eq-head-doorbells", "EQ head doorbells that unmask";
     EqMaskedDoorbells = "eq-masked-doorbells", "EQ head doorbells that keep the mask";
     Violations = "violations", "doorbells that make no sense";
