@@ -471,6 +471,16 @@ struct qpair_async_event {
  * solicited or failed completion past it.
  */
 #define QPAIR_DB_CQ_ARM_SOLICITED		0x28
+/*
+ * CQ, index 0: asks for an event at the next completion that is written after
+ * this doorbell. Frees no slots.
+ */
+#define QPAIR_DB_CQ_NOTIFY			0x40
+/*
+ * CQ, index 0: as QPAIR_DB_CQ_NOTIFY, at the next solicited or failed
+ * completion.
+ */
+#define QPAIR_DB_CQ_NOTIFY_SOLICITED		0x48
 
 /*
  * The rings. An SQ is an array of 64-byte blocks; a WQE takes 1 to
@@ -726,7 +736,7 @@ struct qpair_cqe {
 #define QPAIR_COUNTER_RQ_DOORBELLS		1
 /* CQ head doorbells */
 #define QPAIR_COUNTER_CQ_HEAD_DOORBELLS		2
-/* CQ arm doorbells */
+/* CQ arm and notify doorbells */
 #define QPAIR_COUNTER_CQ_ARM_DOORBELLS		3
 /* EQ head doorbells that unmask */
 #define QPAIR_COUNTER_EQ_HEAD_DOORBELLS		4

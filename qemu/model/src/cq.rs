@@ -177,7 +177,7 @@ impl<M: Mapping> CompletionQueue<M> {
             self.fire(core, events, fire);
         }
         if mutant!(ProducerEarly) {
-            self.producer.publish(index.plus(1));
+            self.producer.publish(self.channel.window().tail());
         }
         if mutant!(OwnerFirst) {
             // The words in the wrong order: the owner bit before the others.

@@ -160,13 +160,15 @@ impl Facts {
              QPAIR_DOORBELL(number, index) to one of these offsets. Entries must be in memory \
              before it: a release fence, or whatever orders stores before a store to the device.",
         );
-        const OURS: [&str; 6] = [
+        const OURS: [&str; 8] = [
             "PAGE_BYTES",
             "SQ",
             "RQ",
             "CQ_HEAD",
             "CQ_ARM_NEXT",
             "CQ_ARM_SOLICITED",
+            "CQ_NOTIFY",
+            "CQ_NOTIFY_SOLICITED",
         ];
         for item in consts(&file.items) {
             let name = item.ident.to_string();

@@ -128,6 +128,11 @@ fn facts() -> String {
         "QPAIR_DB_CQ_ARM_SOLICITED",
         doorbell::CQ_ARM_SOLICITED,
     );
+    equal(
+        &mut out,
+        "QPAIR_DB_CQ_NOTIFY_SOLICITED",
+        doorbell::CQ_NOTIFY_SOLICITED,
+    );
     let value = doorbell::value(Number::from_raw(0x8765_4321), 0xfedc_ba98);
     equal(&mut out, "QPAIR_DOORBELL(0x87654321, 0xfedcba98)", value);
     equal(

@@ -592,7 +592,7 @@ impl Body {
             }
             bell.sample = bell.sample.plus(by);
         }
-        // The device acts on them in any order. It must not depend on the rings' indices.
+        // The device acts on them in any order. Theirs must not depend on the rings' indices.
         self.bells.sort_by_key(|bell| {
             (
                 bell.wants == Wants::Next,
