@@ -191,21 +191,21 @@ impl Channel {
     /// A notify doorbell. `sample` is the producer index that was published when it was written.
     #[inline]
     pub fn notify(&mut self, wants: Wants, sample: Index) -> Fire {
-        let sample = if mutant!(NotifySampledLate) {
-            self.window.tail()
-        } else if mutant!(NotifyLooksBack) {
-            self.window.head()
-        } else {
-            sample
-        };
+        let mut from = sample;
+        if mutant!(NotifySampledLate) {
+            from = self.window.tail();
+        }
+        if mutant!(NotifyLooksBack) {
+            from = self.window.head();
+        }
         self.opens(wants);
-        let came = match self.window.place(sample) {
+        let came = match self.window.place(from) {
             // The number was not this CQ's yet, or the head has passed the sample.
             Place::Beyond | Place::Behind => !mutant!(OldNotifyWaits),
-            Place::Within(_) if wants == Wants::Next => sample != self.window.tail(),
+            Place::Within(_) if wants == Wants::Next => from != self.window.tail(),
             Place::Within(_) => self
                 .solicited
-                .is_some_and(|past| past.reaches(sample.plus(1))),
+                .is_some_and(|past| past.reaches(from.plus(1))),
         };
         if mutant!(NotifyReplaces) {
             self.due = false;

@@ -54,9 +54,8 @@ impl<H: Host> Function<H> {
             place: place as u32,
             value,
         });
-        let (number, index) = doorbell::parts(value);
         let done = if bytes == 8 {
-            self.ring(page, place, number, Index::new(index), sample)
+            self.ring(page, place, value, sample)
         } else {
             Err(Violation)
         };
@@ -70,10 +69,11 @@ impl<H: Host> Function<H> {
         &mut self,
         page: u16,
         place: u64,
-        number: Number,
-        index: Index,
+        value: u64,
         sample: Option<Index>,
     ) -> Result<(), Violation> {
+        let (number, index) = doorbell::parts(value);
+        let index = Index::new(index);
         // The EQs of a function that stopped by itself still have its last events.
         let ready = self.data.core.is_ready();
         match place {

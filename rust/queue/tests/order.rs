@@ -3,7 +3,7 @@
 //!
 //! loom runs two threads in every interleaving, and lets each load see every value that the C11
 //! model permits. One thread is software: the consumers and producers of this crate, on a
-//! [`Storage`] whose three ordering points are fences. The other is the device, with the ordering
+//! [`Storage`] whose ordering points are fences. The other is the device, with the ordering
 //! of PCI: its writes arrive in order, and a doorbell makes visible whatever was written before it
 //! in the order of [`Storage::before_tail`] and [`Storage::before_head`].
 //!
