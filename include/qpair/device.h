@@ -186,6 +186,16 @@
  * it is. Page 0 only.
  */
 #define QPAIR_HW_DB_EQ_HEAD_MASKED		0x38
+/*
+ * CQ, index 0: asks for an event at the next completion that is written after
+ * this doorbell. Frees no slots.
+ */
+#define QPAIR_HW_DB_CQ_NOTIFY			0x40
+/*
+ * CQ, index 0: as QPAIR_HW_DB_CQ_NOTIFY, at the next solicited or failed
+ * completion.
+ */
+#define QPAIR_HW_DB_CQ_NOTIFY_SOLICITED		0x48
 
 /*
  * The rings. An SQ is an array of 64-byte blocks, an RQ of WQEs of one stride;
@@ -814,7 +824,7 @@ struct qpair_hw_mr_context {
 #define QPAIR_HW_COUNTER_RQ_DOORBELLS		1
 /* CQ head doorbells */
 #define QPAIR_HW_COUNTER_CQ_HEAD_DOORBELLS	2
-/* CQ arm doorbells */
+/* CQ arm and notify doorbells */
 #define QPAIR_HW_COUNTER_CQ_ARM_DOORBELLS	3
 /* EQ head doorbells that unmask */
 #define QPAIR_HW_COUNTER_EQ_HEAD_DOORBELLS	4

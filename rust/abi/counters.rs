@@ -36,7 +36,7 @@ counters! {
     SqDoorbells = "sq-doorbells", c"sq_doorbells", "SQ doorbells";
     RqDoorbells = "rq-doorbells", c"rq_doorbells", "RQ doorbells";
     CqHeadDoorbells = "cq-head-doorbells", c"cq_head_doorbells", "CQ head doorbells";
-    CqArmDoorbells = "cq-arm-doorbells", c"cq_arm_doorbells", "CQ arm doorbells";
+    CqArmDoorbells = "cq-arm-doorbells", c"cq_arm_doorbells", "CQ arm and notify doorbells";
     EqHeadDoorbells = "eq-head-doorbells", c"eq_head_doorbells", "EQ head doorbells that unmask";
     EqMaskedDoorbells = "eq-masked-doorbells", c"eq_masked_doorbells", "EQ head doorbells that keep the mask";
     Violations = "violations", c"violations", "doorbells that make no sense";

@@ -34,6 +34,11 @@ pub const CQ_ARM_SOLICITED: u64 = 0x28;
 pub const EQ_HEAD: u64 = 0x30;
 /// EQ, consumer index: frees the slots before it, and leaves the interrupt as it is. Page 0 only.
 pub const EQ_HEAD_MASKED: u64 = 0x38;
+/// CQ, index 0: asks for an event at the next completion that is written after this doorbell.
+/// Frees no slots.
+pub const CQ_NOTIFY: u64 = 0x40;
+/// CQ, index 0: as [`CQ_NOTIFY`], at the next solicited or failed completion.
+pub const CQ_NOTIFY_SOLICITED: u64 = 0x48;
 
 /// What is written to a doorbell.
 #[inline(always)]

@@ -55,13 +55,16 @@ pub const PCI_REVISION: u8 = 1;
 ///
 /// Doorbells, entries and contexts carry whole numbers, so one that outlived its object matches
 /// nothing. Generations start at 1; 0 names only the three objects that registers bring up: EQ 0,
-/// CQ 0 and QP 0.
+/// CQ 0 and QP 0. Those of a queue pair end at [`QP_GENERATIONS`](Self::QP_GENERATIONS), so its
+/// number has 24 bits, as the QPN of verbs, and is never 0 or 1; others end at 65535.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Number(u32);
 
 impl Number {
     /// Event queue 0, completion queue 0 and queue pair 0 (the admin queue).
     pub const ADMIN: Self = Self(0);
+    /// The last generation of a queue pair's index; 1 follows it.
+    pub const QP_GENERATIONS: u16 = 0xff;
 
     /// Composes a number.
     #[inline]
@@ -96,10 +99,16 @@ impl Number {
     /// The number of the next object at this place; never generation 0.
     #[inline]
     pub const fn next(self) -> Self {
-        match self.generation().wrapping_add(1) {
-            0 => Self::new(self.0 as u16, 1),
-            generation => Self::new(self.0 as u16, generation),
+        self.next_of(u16::MAX)
+    }
+
+    /// The same where generations end at `last`.
+    #[inline]
+    pub const fn next_of(self, last: u16) -> Self {
+        if self.generation() >= last {
+            return Self::new(self.0 as u16, 1);
         }
+        Self::new(self.0 as u16, self.generation().wrapping_add(1))
     }
 }
 

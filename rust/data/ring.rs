@@ -128,6 +128,11 @@ impl Storage for View<'_> {
     fn before_tail(&self) {
         barrier::dma_mb(Write);
     }
+
+    #[inline(always)]
+    fn after_notify(&self) {
+        barrier::mb(Full);
+    }
 }
 
 /// By its [`View`].
@@ -173,5 +178,10 @@ impl Storage for Ring {
     #[inline]
     fn before_tail(&self) {
         self.view().before_tail();
+    }
+
+    #[inline]
+    fn after_notify(&self) {
+        self.view().after_notify();
     }
 }

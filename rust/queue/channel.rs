@@ -14,10 +14,25 @@
 //! it at once. An arm whose index is behind the head (another thread has published a later one)
 //! fires at once. A later arm replaces an earlier one, but *next* is never weakened by *solicited*.
 //!
-//! The driver bounds the events of a kernel CQ: it reserves an EQ slot for each arm. User space
+//! A *notify* opens the channel too, without an index: it asks for a completion that is written
+//! after its doorbell. The device may act on the doorbell later, and a completion that is written in
+//! between counts. So the write of the doorbell samples the producer index that the device has
+//! published, and the rule compares with the sample:
+//!
+//! | opened by | when the device acts on it | later |
+//! |---|---|---|
+//! | notify | a completion at or past the sample is there | any completion |
+//! | notify solicited | a solicited or failed one at or past the sample is there | a solicited or failed one |
+//!
+//! The device publishes the producer index once the completion is in memory, so what is not in
+//! memory at the doorbell is at or past the sample. Software notifies, reads until the CQ is empty,
+//! and waits. A notify adds to what the channel is open for, and takes nothing back. If the head has
+//! passed its sample (another thread has published), it fires at once, as an arm does.
+//!
+//! The driver bounds the events of a kernel CQ: it reserves an EQ slot for each arm or notify. User space
 //! arms the CQ of a process and is not trusted, so at most one event of such a CQ is in the EQ at a
-//! time. An arm that comes meanwhile opens the channel as usual, but the event waits until the EQ's
-//! head has passed the one before.
+//! time. An arm or notify that comes meanwhile opens the channel as usual, but the event waits until
+//! the EQ's head has passed the one before.
 //!
 //! The device does not keep the index of an arm: if it is behind the head the arm fires at once,
 //! and what comes after the arm is past the index.
@@ -156,9 +171,7 @@ impl Channel {
             Err(Violation) if mutant!(BeyondArms) => {}
             done => done?,
         }
-        if self.open != Some(Wants::Next) || mutant!(NextWeakened) {
-            self.open = Some(wants);
-        }
+        self.opens(wants);
         self.due = match place {
             Place::Behind => !mutant!(OldArmWaits),
             _ if self.open == Some(Wants::Next) => index != self.window.tail(),
@@ -173,6 +186,38 @@ impl Channel {
             self.open = None;
         }
         Ok(self.fire())
+    }
+
+    /// A notify doorbell. `sample` is the producer index that was published when it was written.
+    #[inline]
+    pub fn notify(&mut self, wants: Wants, sample: Index) -> Fire {
+        let mut from = sample;
+        if mutant!(NotifySampledLate) {
+            from = self.window.tail();
+        }
+        if mutant!(NotifyLooksBack) {
+            from = self.window.head();
+        }
+        self.opens(wants);
+        let came = match self.window.place(from) {
+            // The number was not this CQ's yet, or the head has passed the sample.
+            Place::Beyond | Place::Behind => !mutant!(OldNotifyWaits),
+            Place::Within(_) if wants == Wants::Next => from != self.window.tail(),
+            Place::Within(_) => self
+                .solicited
+                .is_some_and(|past| past.reaches(from.plus(1))),
+        };
+        if mutant!(NotifyReplaces) {
+            self.due = false;
+        }
+        self.due |= came;
+        self.fire()
+    }
+
+    fn opens(&mut self, wants: Wants) {
+        if self.open != Some(Wants::Next) || mutant!(NextWeakened) {
+            self.open = Some(wants);
+        }
     }
 
     /// The EQ's head has passed an event of this CQ.

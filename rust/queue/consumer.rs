@@ -300,6 +300,19 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
     }
 }
 
+impl<S: Storage> CqConsumer<S> {
+    /// Asks for an event of the next completion: `doorbell` writes a notify to the device. It
+    /// carries no index and publishes nothing.
+    ///
+    /// Completions that are there already may cause no event. So the caller then reads until the CQ
+    /// is empty, and only then waits; a completion that it has not read by then causes an event.
+    #[inline]
+    pub fn notify(&self, doorbell: impl FnOnce()) {
+        doorbell();
+        self.storage.after_notify();
+    }
+}
+
 /// Reads the entry whose words begin at `at`, if `there` accepts its last word.
 #[inline(always)]
 fn read<V: Storage, const N: usize>(

@@ -45,6 +45,7 @@ pub const ALL: &[SelfTest] = &[
     ("channel_next", channel_next),
     ("channel_solicited", channel_solicited),
     ("channel_user", channel_user),
+    ("channel_notify", channel_notify),
     ("interrupt", interrupt),
     ("moderation", moderation),
     ("notices", notices),
@@ -232,6 +233,40 @@ pub fn channel_user() -> Outcome {
     )?;
     holds(channel.passed() == Fire::Now, "the arm was forgotten")?;
     holds(channel.passed() == Fire::No, "one arm, two events")
+}
+
+/// A notify counts from the producer index at its doorbell.
+pub fn channel_notify() -> Outcome {
+    let mut channel = Channel::new(depth(2)?, false);
+    let at = Index::new;
+    holds(
+        channel.push(true) == Some((at(0), Fire::No)),
+        "a closed channel writes",
+    )?;
+    holds(
+        channel.notify(Wants::Next, at(1)) == Fire::No,
+        "a notify fires for a completion before it",
+    )?;
+    holds(
+        channel.notify(Wants::Solicited, at(1)) == Fire::No,
+        "solicited after next",
+    )?;
+    holds(
+        channel.push(false) == Some((at(1), Fire::Now)),
+        "next was weakened",
+    )?;
+    holds(
+        channel.notify(Wants::Solicited, at(1)) == Fire::No,
+        "solicited fires for any completion",
+    )?;
+    holds(
+        channel.notify(Wants::Next, at(1)) == Fire::Now,
+        "a completion since the doorbell is overlooked",
+    )?;
+    holds(
+        channel.head(at(2)).is_ok() && channel.notify(Wants::Next, at(1)) == Fire::Now,
+        "a sample behind the head fires",
+    )
 }
 
 /// Raising masks, unmasking checks again.

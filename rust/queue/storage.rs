@@ -4,13 +4,17 @@
 //! The device may read and write a ring at any moment, so nothing here is a reference to an entry:
 //! words are loaded and stored whole, each once, and the loaded words are a snapshot. The memory
 //! differs (coherent memory in the kernel, a mapping in a process, atomics in a test), the order
-//! does not. Its three points are methods:
+//! does not. Its four points are methods:
 //!
 //! | point | between | kernel | process |
 //! |---|---|---|---|
 //! | [`after_owner`](Storage::after_owner) | the owner word of an entry, and the rest of it | `dma_rmb` | acquire fence |
 //! | [`before_head`](Storage::before_head) | reading entries, and the doorbell that gives them back | `dma_mb` | release fence |
 //! | [`before_tail`](Storage::before_tail) | writing entries, and the doorbell that hands them over | `dma_wmb` | release fence |
+//! | [`after_notify`](Storage::after_notify) | the doorbell that asks for an event, and reading entries | `mb` | full fence |
+
+use core::sync::atomic::fence;
+use core::sync::atomic::Ordering;
 
 /// Words shared with hardware.
 ///
@@ -35,6 +39,12 @@ pub trait Storage {
 
     /// Stores before it come before stores after it, those to the device included.
     fn before_tail(&self);
+
+    /// Stores before it, those to the device included, come before loads after it.
+    #[inline]
+    fn after_notify(&self) {
+        fence(Ordering::SeqCst);
+    }
 
     /// Loads the words from `at` on. For implementations that can check bounds once.
     #[inline(always)]
@@ -135,6 +145,10 @@ impl<S: Storage> Storage for &S {
     #[inline(always)]
     fn before_tail(&self) {
         (**self).before_tail();
+    }
+    #[inline(always)]
+    fn after_notify(&self) {
+        (**self).after_notify();
     }
     #[inline(always)]
     fn load_all<const N: usize>(&self, at: usize) -> [u64; N] {

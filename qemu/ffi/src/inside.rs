@@ -23,7 +23,8 @@
 //! another between a CPU's write to the queue and its check for a thread inside. So at least one of
 //! the two sees the other, and no doorbell stays in the queue. A thread that enters processes all
 //! doorbells first, so the doorbells of a CPU take effect in order, and before its later register
-//! accesses.
+//! accesses. A notify counts completions from its write on, so the CPU samples the CQ's producer
+//! index before it queues the doorbell.
 //!
 //! **No thread is inside twice.** A callback may re-enter under the BQL: the message of an IOMMU
 //! fault may be addressed to the function's own registers. If a holder of the BQL finds a thread
@@ -45,8 +46,10 @@ use parking_lot::{
     MutexGuard, //
 };
 use qpair_model::{
+    Doorbell,
     Function,
     Host,
+    Producers,
     Run, //
 };
 
@@ -62,14 +65,6 @@ const LOOKS: u32 = 8;
 /// How often a thread that leaves processes doorbells that arrived meanwhile.
 const ROUNDS: u32 = 4;
 
-/// A doorbell: where, what, and how many bytes of it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Doorbell {
-    pub(crate) offset: u64,
-    pub(crate) value: u64,
-    pub(crate) bytes: u32,
-}
-
 /// Ends the function: nothing is mapped, and registers read as ones.
 fn end(function: &mut Function<Qemu>) {
     function.set_vanish(true);
@@ -80,6 +75,7 @@ fn end(function: &mut Function<Qemu>) {
 pub(crate) struct Inside {
     function: Mutex<Function<Qemu>>,
     doorbells: ArrayQueue<Doorbell>,
+    producers: Producers,
     /// A thread with the BQL is inside. Protected by the BQL.
     busy: AtomicBool,
     /// Only holders of the BQL may work. Changes only inside, so a thread inside knows the state.
@@ -92,8 +88,9 @@ pub(crate) struct Inside {
 impl Inside {
     pub(crate) fn new(function: Function<Qemu>) -> Self {
         Self {
-            function: Mutex::new(function),
             doorbells: ArrayQueue::new(WAITING),
+            producers: function.producers(),
+            function: Mutex::new(function),
             busy: AtomicBool::new(false),
             bound: AtomicBool::new(false),
             reset_later: AtomicBool::new(false),
@@ -205,8 +202,9 @@ impl Inside {
     }
 
     /// Without the BQL: queues a doorbell. False if it was not accepted: then the caller must take
-    /// the BQL.
-    pub(crate) fn post(&self, doorbell: Doorbell) -> bool {
+    /// the BQL. A notify counts from here, whenever it is executed.
+    pub(crate) fn post(&self, offset: u64, value: u64, bytes: u32) -> bool {
+        let doorbell = self.producers.doorbell(offset, value, bytes);
         if self.bound.load(Relaxed) || self.doorbells.push(doorbell).is_err() {
             return false;
         }
@@ -255,7 +253,7 @@ impl Inside {
             let Some(doorbell) = self.doorbells.pop() else {
                 return;
             };
-            function.doorbell(doorbell.offset, doorbell.value, doorbell.bytes);
+            function.execute(doorbell);
         }
     }
 }

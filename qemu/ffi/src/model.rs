@@ -22,10 +22,7 @@ use qpair_model::{
 };
 
 use crate::host::Qemu;
-use crate::inside::{
-    Doorbell,
-    Inside, //
-};
+use crate::inside::Inside;
 use crate::settings::{
     Setting,
     SETTINGS, //
@@ -256,11 +253,7 @@ pub unsafe extern "C" fn qpair_model_post(
 ) -> bool {
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
-    model.inside.post(Doorbell {
-        offset,
-        value,
-        bytes,
-    })
+    model.inside.post(offset, value, bytes)
 }
 
 /// Runs the core for a while; true if there is more work.

@@ -2,13 +2,15 @@
 //! Completion queues.
 //!
 //! The rules (`queue::channel`) decide when a CQ writes an event. The completion is in memory
-//! before the event that reports it.
+//! before the producer index that covers it is published, and that before the event that reports it.
 
 use crate::event::Events;
 use crate::host::Host;
 use crate::host::Mapping;
 use crate::host::Trace;
 use crate::mutant::mutant;
+use crate::producers::Producer;
+use crate::producers::Producers;
 use crate::ring::Ring;
 use crate::schedule::Core;
 use crate::subject::Source;
@@ -49,6 +51,7 @@ pub(crate) struct CompletionQueue<M> {
     overrun: bool,
     pub(crate) ring: Ring<M>,
     channel: Channel,
+    producer: Producer,
     /// Work queues that complete here.
     pub(crate) users: u32,
     /// Entries passed since the beginning.
@@ -62,6 +65,7 @@ impl<M: Mapping> CompletionQueue<M> {
         depth: Depth,
         ring: Ring<M>,
         first: Index,
+        producers: &Producers,
     ) -> Self {
         let user = context.flags & cq_flags::USER != 0;
         Self {
@@ -73,6 +77,7 @@ impl<M: Mapping> CompletionQueue<M> {
             overrun: false,
             ring,
             channel: Channel::starting_at(depth, user, first),
+            producer: producers.begin(number.index(), first),
             users: 0,
             passed: 0,
         }
@@ -128,6 +133,19 @@ impl<M: Mapping> CompletionQueue<M> {
         Ok(())
     }
 
+    /// Opens the channel for what was written since the sample.
+    pub(crate) fn notify<H: Host<Map = M>>(
+        &mut self,
+        core: &mut Core<H>,
+        events: &mut Events<M>,
+        wants: Wants,
+        sample: Option<Index>,
+    ) {
+        let sample = sample.unwrap_or(self.channel.window().tail());
+        let fire = self.channel.notify(wants, sample);
+        self.fire(core, events, fire);
+    }
+
     /// The head of the EQ has passed the event of this CQ: writes the next one if it is due.
     pub(crate) fn event_passed<H: Host<Map = M>>(
         &mut self,
@@ -158,6 +176,9 @@ impl<M: Mapping> CompletionQueue<M> {
         if mutant!(EventBeforeCompletion) {
             self.fire(core, events, fire);
         }
+        if mutant!(ProducerEarly) {
+            self.producer.publish(self.channel.window().tail());
+        }
         if mutant!(OwnerFirst) {
             // The words in the wrong order: the owner bit before the others.
             let [_, _, _, last] = words;
@@ -165,6 +186,7 @@ impl<M: Mapping> CompletionQueue<M> {
         }
         let stored = self.ring.store(&mut core.bus, at, words);
         stored.map_err(|_| PutError::Overrun)?;
+        self.producer.publish(self.channel.window().tail());
         core.bus.count(Counter::Cqes);
         let cqe = Cqe::decode(&words);
         core.bus.host.trace(Trace::Completion {
@@ -184,13 +206,17 @@ impl<M: Mapping> CompletionQueue<M> {
     /// Writes an event if the channel says so.
     #[inline]
     fn fire<H: Host<Map = M>>(&self, core: &mut Core<H>, events: &mut Events<M>, fire: Fire) {
-        if fire == Fire::Now && core.is_ready() {
+        if fire == Fire::Now {
             self.write_event(core, events);
         }
     }
 
+    /// A function that has stopped writes none.
     #[inline(never)]
     fn write_event<H: Host<Map = M>>(&self, core: &mut Core<H>, events: &mut Events<M>) {
+        if !core.is_ready() {
+            return;
+        }
         let eqe = Eqe {
             number: self.number,
             count: 1,

@@ -109,7 +109,8 @@ impl<H: Host> Function<H> {
         let ring = self.ring_of(&context.buffer, depth, Cqe::BYTES as u64, true)?;
         let number = self.next_number(|function| &mut function.data.cqs)?;
         let first = self.data.core.first_index();
-        let cq = CompletionQueue::new(number, &context, depth, ring, first);
+        let producers = &self.data.producers;
+        let cq = CompletionQueue::new(number, &context, depth, ring, first, producers);
         self.data.cqs.insert(number, cq);
         if let Some(eq) = self.data.events.eqs.get_mut(context.eq) {
             eq.users = eq.users.saturating_add(1);

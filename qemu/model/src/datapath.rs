@@ -15,6 +15,7 @@ use crate::host::DmaFault;
 use crate::host::Host;
 use crate::mr::Regions;
 use crate::mutant::mutant;
+use crate::producers::Producers;
 use crate::qp::NoReceive;
 use crate::qp::QueuePairs;
 use crate::qp::FETCH_WORDS;
@@ -39,6 +40,8 @@ pub(crate) struct DataPath<H: Host> {
     pub(crate) core: Core<H>,
     pub(crate) events: Events<H::Map>,
     pub(crate) cqs: Table<CompletionQueue<H::Map>>,
+    /// Their producer indices; the same through resets.
+    pub(crate) producers: Producers,
     pub(crate) qps: QueuePairs<H::Map>,
     pub(crate) regions: Regions<H::Map>,
     /// Blocks of the SQ that has the turn.
@@ -52,6 +55,7 @@ impl<H: Host> DataPath<H> {
         Self {
             events: Events::new(&config),
             cqs: Table::new(config.cqs),
+            producers: Producers::new(config.cqs),
             qps: QueuePairs::new(config.qps),
             regions: Regions::new(config.mrs, 0),
             blocks: vec![0; FETCH_WORDS],

@@ -4,11 +4,16 @@
 //! An invalid doorbell has no effect. It is counted, and an event reports its page, at most once
 //! until software has read the count.
 
+use crate::cq::CompletionQueue;
+use crate::event::Events;
 use crate::function::Function;
 use crate::host::Host;
 use crate::host::Trace;
 use crate::mutant::mutant;
+use crate::producers::Doorbell;
+use crate::producers::Producers;
 use crate::qp::QueuePair;
+use crate::schedule::Core;
 use crate::subject::Subject;
 use qpair_abi::command::qp_state;
 use qpair_abi::counters::Counter;
@@ -19,8 +24,23 @@ use qpair_queue::channel::Wants;
 use qpair_queue::index::Index;
 
 impl<H: Host> Function<H> {
-    /// A write of `bytes` bytes to BAR 2.
+    /// A write of `bytes` bytes to BAR 2, which is executed at once.
     pub fn doorbell(&mut self, offset: u64, value: u64, bytes: u32) {
+        self.act_on(offset, value, bytes, None);
+    }
+
+    /// What writers of doorbells need, if these are executed later.
+    pub fn producers(&self) -> Producers {
+        self.data.producers.clone()
+    }
+
+    /// Executes a doorbell that was written earlier.
+    pub fn execute(&mut self, written: Doorbell) {
+        let sample = Some(written.sample);
+        self.act_on(written.offset, written.value, written.bytes, sample);
+    }
+
+    fn act_on(&mut self, offset: u64, value: u64, bytes: u32, sample: Option<Index>) {
         if self.data.core.is_dead() {
             return;
         }
@@ -34,9 +54,8 @@ impl<H: Host> Function<H> {
             place: place as u32,
             value,
         });
-        let (number, index) = doorbell::parts(value);
         let done = if bytes == 8 {
-            self.ring(page, place, number, Index::new(index))
+            self.ring(page, place, value, sample)
         } else {
             Err(Violation)
         };
@@ -50,9 +69,11 @@ impl<H: Host> Function<H> {
         &mut self,
         page: u16,
         place: u64,
-        number: Number,
-        index: Index,
+        value: u64,
+        sample: Option<Index>,
     ) -> Result<(), Violation> {
+        let (number, index) = doorbell::parts(value);
+        let index = Index::new(index);
         // The EQs of a function that stopped by itself still have its last events.
         let ready = self.data.core.is_ready();
         match place {
@@ -87,7 +108,9 @@ impl<H: Host> Function<H> {
             }
             doorbell::CQ_HEAD => {
                 self.data.core.bus.count(Counter::CqHeadDoorbells);
-                self.completion_head(page, number, index, None)
+                self.completions(page, number, |cq, core, events| {
+                    cq.head(core, events, index, None)
+                })
             }
             doorbell::CQ_ARM_NEXT | doorbell::CQ_ARM_SOLICITED => {
                 self.data.core.bus.count(Counter::CqArmDoorbells);
@@ -96,18 +119,39 @@ impl<H: Host> Function<H> {
                 } else {
                     Wants::Solicited
                 };
-                self.completion_head(page, number, index, Some(wants))
+                self.completions(page, number, |cq, core, events| {
+                    cq.head(core, events, index, Some(wants))
+                })
+            }
+            doorbell::CQ_NOTIFY | doorbell::CQ_NOTIFY_SOLICITED => {
+                self.data.core.bus.count(Counter::CqArmDoorbells);
+                let wants = if place == doorbell::CQ_NOTIFY {
+                    Wants::Next
+                } else {
+                    Wants::Solicited
+                };
+                self.completions(page, number, |cq, core, events| {
+                    if index != Index::ZERO && !mutant!(NotifyIndexIgnored) {
+                        return Err(Violation);
+                    }
+                    cq.notify(core, events, wants, sample);
+                    Ok(())
+                })
             }
             _ => Err(Violation),
         }
     }
 
-    fn completion_head(
+    /// Calls `act` with the CQ, if its doorbells are on this page.
+    fn completions(
         &mut self,
         page: u16,
         cq: Number,
-        index: Index,
-        wants: Option<Wants>,
+        act: impl FnOnce(
+            &mut CompletionQueue<H::Map>,
+            &mut Core<H>,
+            &mut Events<H::Map>,
+        ) -> Result<(), Violation>,
     ) -> Result<(), Violation> {
         if !self.data.core.is_ready() {
             return Ok(());
@@ -120,7 +164,7 @@ impl<H: Host> Function<H> {
         if found.page != page && !mutant!(PageNotChecked) {
             return Err(Violation);
         }
-        found.head(&mut data.core, &mut data.events, index, wants)
+        act(found, &mut data.core, &mut data.events)
     }
 
     fn event_head(&mut self, eq: Number, index: Index, unmask: bool) -> Result<(), Violation> {

@@ -38,6 +38,7 @@
 //! | `fifo` | linked queues of indices |
 //! | `run_queue` | the order in which queue pairs run |
 //! | `table` | objects by number, deferred frees |
+//! | `producers` | the producer indices of CQs, for the writers of doorbells |
 //! | `mr` | memory regions and domains |
 //! | `registers` | the registers that software writes |
 //! | `schedule` | the core: state, run queue, timers, interrupts |
@@ -85,6 +86,7 @@ mod list;
 mod message;
 mod mmio;
 mod mr;
+mod producers;
 mod qp;
 mod registers;
 mod ring;
@@ -104,4 +106,6 @@ pub use crate::host::Host;
 pub use crate::host::Mapping;
 pub use crate::host::Trace;
 pub use crate::knobs::Knobs;
+pub use crate::producers::Doorbell;
+pub use crate::producers::Producers;
 pub use crate::turn::Run;

@@ -151,7 +151,8 @@ impl<H: Host> Function<H> {
             ..Attributes::default()
         };
         let mut eq = EventQueue::new(admin, &eq, eq_depth, ring(eq_ring, true), first);
-        let mut cq = CompletionQueue::new(admin, &cq, cq_depth, ring(cq_ring, true), first);
+        let cq_ring = ring(cq_ring, true);
+        let mut cq = CompletionQueue::new(admin, &cq, cq_depth, cq_ring, first, &data.producers);
         let sq = WorkQueue::new(ring(sq_ring, false), sq_depth, sq_log, 0, first);
         let rq = WorkQueue::new(Ring::contiguous(0, 0, false), Depth::MAX, 0, 0, first);
         eq.users = 1;

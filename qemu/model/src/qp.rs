@@ -433,7 +433,7 @@ impl<M> core::ops::DerefMut for QueuePairs<M> {
 impl<M: Mapping> QueuePairs<M> {
     /// For at most `limit` queue pairs.
     pub(crate) fn new(limit: u32) -> Self {
-        Self(Table::new(limit))
+        Self(Table::of_queue_pairs(limit))
     }
 
     /// Queues a queue pair for a turn if it has work.

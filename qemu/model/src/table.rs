@@ -8,8 +8,9 @@
 //! is freed when the heads of these rings have passed them (a *deferred free*): the number in
 //! such an entry names no object, and never another one at the same index.
 //!
-//! The generations of an index are 1 to 65535, each once before one comes again: in order, or,
-//! in a table with a secret, in an order that is not known without it.
+//! The generations of an index are 1 to 65535, in a table of queue pairs 1 to 255, each once before
+//! one comes again: in order, or, in a table with a secret, in an order that is not known without
+//! it.
 
 use crate::mutant::mutant;
 use qpair_abi::Number;
@@ -84,6 +85,8 @@ pub(crate) struct Table<T> {
     /// Free indices; the last one in is the first one out.
     free: Vec<u16>,
     deferred: Vec<Deferred>,
+    /// The last generation of an index without a secret.
+    last: u16,
     secret: Option<Secret>,
 }
 
@@ -95,7 +98,21 @@ impl<T> Table<T> {
             limit: limit as usize,
             free: Vec::new(),
             deferred: Vec::new(),
+            last: GENERATIONS,
             secret: None,
+        }
+    }
+
+    /// An empty table of queue pairs.
+    pub(crate) fn of_queue_pairs(limit: u32) -> Self {
+        let last = if mutant!(LongQueuePairNumber) {
+            GENERATIONS
+        } else {
+            Number::QP_GENERATIONS
+        };
+        Self {
+            last,
+            ..Self::new(limit)
         }
     }
 
@@ -138,7 +155,7 @@ impl<T> Table<T> {
             Some(secret) if !mutant!(KeysInOrder) => {
                 Number::new(index, secret.generation(index, slot.given))
             }
-            _ => slot.number.next(),
+            _ => slot.number.next_of(self.last),
         })
     }
 
@@ -339,6 +356,19 @@ mod tests {
         for turn in 1..=70_000_u32 {
             let number = table.next().unwrap();
             assert_eq!(u32::from(number.generation()), (turn - 1) % 65_535 + 1);
+            table.insert(number, ());
+            table.remove(number);
+            sweep(&mut table, |_| true);
+        }
+    }
+
+    #[test]
+    fn a_number_of_a_queue_pair_has_24_bits() {
+        let mut table = Table::of_queue_pairs(2);
+        table.insert_first(());
+        for turn in 1..=600_u32 {
+            let number = table.next().unwrap();
+            assert_eq!(number.raw(), ((turn - 1) % 255 + 1) << 16 | 1);
             table.insert(number, ());
             table.remove(number);
             sweep(&mut table, |_| true);

@@ -151,6 +151,8 @@ fn every_register_and_doorbell_has_its_row() {
         ("CQ_ARM_SOLICITED", doorbell::CQ_ARM_SOLICITED),
         ("EQ_HEAD", doorbell::EQ_HEAD),
         ("EQ_HEAD_MASKED", doorbell::EQ_HEAD_MASKED),
+        ("CQ_NOTIFY", doorbell::CQ_NOTIFY),
+        ("CQ_NOTIFY_SOLICITED", doorbell::CQ_NOTIFY_SOLICITED),
     ];
     for (name, place) in places {
         let number = format!("{place:02x}h");

@@ -25,6 +25,20 @@ fn a_number_is_an_index_and_a_generation() {
     );
 }
 
+/// The number of a queue pair is a QPN of verbs, which is not one of the special ones.
+#[test]
+fn the_number_of_a_queue_pair_has_24_bits() {
+    let (first, last) = (
+        Number::new(0, 1),
+        Number::new(0xffff, Number::QP_GENERATIONS),
+    );
+    assert_eq!((first.raw(), last.raw()), (1 << 16, 0xff_ffff));
+    let next = |number: Number| number.next_of(Number::QP_GENERATIONS);
+    assert_eq!(next(Number::new(7, 0)), Number::new(7, 1));
+    assert_eq!(next(Number::new(7, 0xfe)), Number::new(7, 0xff));
+    assert_eq!(next(last), Number::new(0xffff, 1));
+}
+
 #[test]
 fn a_doorbell_is_taken_apart_as_it_was_put_together() {
     let number = Number::new(9, 3);

@@ -3,7 +3,7 @@
 //!
 //! loom runs two threads in every interleaving, and lets each load see every value that the C11
 //! model permits. One thread is software: the consumers and producers of this crate, on a
-//! [`Storage`] whose three ordering points are fences. The other is the device, with the ordering
+//! [`Storage`] whose ordering points are fences. The other is the device, with the ordering
 //! of PCI: its writes arrive in order, and a doorbell makes visible whatever was written before it
 //! in the order of [`Storage::before_tail`] and [`Storage::before_head`].
 //!
@@ -70,9 +70,12 @@ enum Without {
     AfterOwner,
     BeforeHead,
     BeforeTail,
-    /// The device's own: it writes the owner word first; the event first.
+    /// The device's own: it writes the owner word first; the event first; it publishes the producer
+    /// index first; it samples that index without a barrier.
     DeviceOrder,
     EventFirst,
+    ProducerFirst,
+    Sample,
 }
 
 enum Word {
@@ -207,6 +210,13 @@ impl Bell {
     fn heard(&self) -> Index {
         Index::new(self.0.load(Acquire))
     }
+    fn heard_in_any_order(&self) -> Index {
+        Index::new(self.0.load(Relaxed))
+    }
+    /// The device's own: with what it has written before.
+    fn publish(&self, index: Index) {
+        self.0.store(index.get(), Release);
+    }
     fn wait(&self, index: Index) {
         while self.heard() != index {
             thread::yield_now();
@@ -324,74 +334,135 @@ fn work_requests_are_whole(without: Without) {
     device.join().expect("a device");
 }
 
-/// Arm against check: the device completes at any time, software polls, finds nothing and arms.
-fn no_completion_is_slept_through(without: Without) {
-    let number = Number::new(1, 1);
-    let (cq_ring, eq_ring) = (Shared::new(4, 4, without), Shared::new(2, 2, without));
-    // Head plus 1 of the arm; 0 is none.
-    let arm = Bell::new();
-    let channel = Channel::new(ONE, false);
-    struct Device {
-        channel: Channel,
-        cq: Arc<Shared>,
-        eq: Arc<Shared>,
-        arm: Bell,
-        armed: bool,
-    }
-    impl Device {
-        fn fire(&self, fire: Fire, number: Number) {
-            if fire == Fire::Now {
-                let kind = Event::Completion.code();
-                let eqe = Eqe {
-                    number,
-                    count: 1,
-                    kind,
-                    code: 0,
-                };
-                self.eq.write(ONE, Index::ZERO, &eqe.encode());
-            }
-        }
-        fn complete(&mut self, number: Number) {
-            let (index, fire) = self.channel.push(false).expect("room");
-            self.cq.write(ONE, index, &entry(1));
-            self.fire(fire, number);
-        }
-        fn listen(&mut self, number: Number) {
-            let heard = self.arm.heard();
-            if heard != Index::ZERO && !self.armed {
-                self.armed = true;
-                let index = heard.plus(u32::MAX);
-                let fire = self.channel.arm(Wants::Next, index).expect("a legal arm");
-                self.fire(fire, number);
-            }
+/// The number of the only CQ.
+const NUMBER: Number = Number::new(1, 1);
+
+/// A device with one CQ, which completes once and acts on one doorbell.
+struct Device {
+    channel: Channel,
+    cq: Arc<Shared>,
+    eq: Arc<Shared>,
+    /// The published producer index.
+    producer: Bell,
+    /// The index of the doorbell plus 1; 0 is none.
+    bell: Bell,
+    acts: fn(&mut Channel, Index) -> Fire,
+    heard: bool,
+    without: Without,
+}
+
+impl Device {
+    fn new(without: Without, acts: fn(&mut Channel, Index) -> Fire) -> Self {
+        Self {
+            channel: Channel::new(ONE, false),
+            cq: Shared::new(4, 4, without),
+            eq: Shared::new(2, 2, without),
+            producer: Bell::new(),
+            bell: Bell::new(),
+            acts,
+            heard: false,
+            without,
         }
     }
-    let device = Arc::new(Mutex::new(Device {
-        channel,
-        cq: cq_ring.clone(),
-        eq: eq_ring.clone(),
-        arm: arm.clone(),
-        armed: false,
-    }));
-    let (mut cq, _pool) = CqConsumer::new(CQ, Ring(cq_ring), ONE, 1).expect("a good ring");
-    let (mut eq, _pool) = EqConsumer::new(EQ, Ring(eq_ring), ONE, 1).expect("a good ring");
+
+    fn fire(&self, fire: Fire) {
+        if fire == Fire::Now {
+            let eqe = Eqe {
+                number: NUMBER,
+                count: 1,
+                kind: Event::Completion.code(),
+                code: 0,
+            };
+            self.eq.write(ONE, Index::ZERO, &eqe.encode());
+        }
+    }
+
+    fn complete(&mut self) {
+        let (index, fire) = self.channel.push(false).expect("room");
+        let publish = || self.producer.publish(index.plus(1));
+        if self.without == Without::ProducerFirst {
+            publish();
+        }
+        self.cq.write(ONE, index, &entry(1));
+        if self.without != Without::ProducerFirst {
+            publish();
+        }
+        self.fire(fire);
+    }
+
+    fn listen(&mut self) {
+        let heard = self.bell.heard();
+        if heard != Index::ZERO && !self.heard {
+            self.heard = true;
+            let fire = (self.acts)(&mut self.channel, heard.plus(u32::MAX));
+            self.fire(fire);
+        }
+    }
+}
+
+/// `asks` is software: it polls, and asks for an event before or after that. It returns whether it
+/// has found nothing, and sleeps.
+fn no_completion_is_slept_through(
+    device: Device,
+    asks: impl FnOnce(&mut CqConsumer<Ring>) -> bool,
+) {
+    let (cq, eq) = (device.cq.clone(), device.eq.clone());
+    let (mut cq, _pool) = CqConsumer::new(CQ, Ring(cq), ONE, 1).expect("a good ring");
+    let (mut eq, _pool) = EqConsumer::new(EQ, Ring(eq), ONE, 1).expect("a good ring");
+    let device = Arc::new(Mutex::new(device));
     let works = device.clone();
     let works = thread::spawn(move || {
         let mut device = works.lock().expect("a device");
-        device.listen(number);
-        device.complete(number);
-        device.listen(number);
+        device.listen();
+        device.complete();
+        device.listen();
     });
-    if cq.take().is_none() {
-        cq.publish(|index| arm.ring(index.plus(1)));
-        works.join().expect("a device");
+    let sleeps = asks(&mut cq);
+    works.join().expect("a device");
+    if sleeps {
         // The doorbell arrives in the end.
-        device.lock().expect("a device").listen(number);
+        device.lock().expect("a device").listen();
         assert!(eq.take().is_some(), "slept through");
         assert!(cq.take().is_some(), "an event without its completion");
-    } else {
-        works.join().expect("a device");
     }
+}
+
+/// Arm against check: the device completes at any time, software polls, finds nothing and arms.
+fn arms(without: Without) {
+    let device = Device::new(without, |channel, index| {
+        let fire = channel.arm(Wants::Next, index);
+        fire.expect("a legal arm")
+    });
+    let arm = device.bell.clone();
+    no_completion_is_slept_through(device, |cq| {
+        let sleeps = cq.take().is_none();
+        if sleeps {
+            cq.publish(|index| arm.ring(index.plus(1)));
+        }
+        sleeps
+    });
+}
+
+/// Notify against check: software notifies, polls and finds nothing; the device completes at any
+/// time, and acts on the notify at any time after that was written.
+///
+/// The write of the doorbell is a step of software's thread, as it is in the device: the CPU that
+/// writes it takes the sample, and does not continue before.
+fn notifies(without: Without) {
+    let device = Device::new(without, |channel, sample| {
+        channel.notify(Wants::Next, sample)
+    });
+    let (producer, bell) = (device.producer.clone(), device.bell.clone());
+    no_completion_is_slept_through(device, |cq| {
+        cq.notify(|| {
+            let sample = match without {
+                Without::Sample => producer.heard_in_any_order(),
+                _ => producer.heard(),
+            };
+            bell.ring(sample.plus(1));
+        });
+        cq.take().is_none()
+    });
 }
 
 std::thread_local! {
@@ -502,7 +573,7 @@ fn doorbell_against_entry() {
 fn arm_against_check() {
     holds(
         "arm against check",
-        no_completion_is_slept_through,
+        arms,
         &[(
             Some(Mutant::ArmWithoutCheck),
             Without::Nothing,
@@ -513,7 +584,21 @@ fn arm_against_check() {
     // software has read, and the device compares. `owner_word_against_body` tests the purpose of
     // the barrier before the arm.
     for without in [Without::BeforeHead, Without::BeforeTail] {
-        let executions = explore(None, without, no_completion_is_slept_through);
+        let executions = explore(None, without, arms);
         assert!(executions.is_ok(), "{without:?}: {executions:?}");
     }
+}
+
+#[test]
+fn notify_against_check() {
+    let lost = "slept through";
+    holds(
+        "notify against check",
+        notifies,
+        &[
+            (Some(Mutant::NotifySampledLate), Without::Nothing, lost),
+            (None, Without::ProducerFirst, lost),
+            (None, Without::Sample, lost),
+        ],
+    );
 }

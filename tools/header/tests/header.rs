@@ -53,6 +53,7 @@ fn values() -> BTreeMap<String, u64> {
         "": doorbell { BAR_REGS BAR_DOORBELLS BAR_MSIX }
         "DB_": doorbell {
             PAGE_BYTES SQ RQ SRQ CQ_HEAD CQ_ARM_NEXT CQ_ARM_SOLICITED EQ_HEAD EQ_HEAD_MASKED
+            CQ_NOTIFY CQ_NOTIFY_SOLICITED
         }
         "": regs { MAGIC_VALUE MAJOR MINOR }
         "REG_": regs { BYTES }

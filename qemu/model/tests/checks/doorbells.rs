@@ -53,11 +53,17 @@ fn what_makes_no_sense_changes_nothing() {
         (doorbell::EQ_HEAD, Number::ADMIN, 1, 8),
         (doorbell::EQ_HEAD, Number::new(1, 1), 0, 8),
         (doorbell::EQ_HEAD_MASKED, Number::ADMIN, 1 << 30, 8),
-        (0x40, qp, 0, 8),
+        (doorbell::CQ_NOTIFY, cq, 1, 8),
+        (doorbell::CQ_NOTIFY, stale(cq), 0, 8),
+        (doorbell::CQ_NOTIFY, Number::new(999, 1), 0, 8),
+        (doorbell::CQ_NOTIFY, Number::from_raw(u32::MAX), 0, 8),
+        (doorbell::CQ_NOTIFY_SOLICITED, cq, u32::MAX, 8),
+        (0x50, qp, 0, 8),
         (0xff8, qp, 0, 8),
         (doorbell::SQ, qp, 1, 4),
         (doorbell::SQ + 4, qp, 1, 8),
         (doorbell::CQ_ARM_NEXT, cq, 0, 1),
+        (doorbell::CQ_NOTIFY, cq, 0, 4),
     ];
     drop(p);
     for (place, number, index, width) in cases {
@@ -100,9 +106,10 @@ fn an_object_answers_to_its_page() {
     }
     m.ring(6, doorbell::CQ_ARM_NEXT, cq.number, 0);
     m.ring(0, doorbell::CQ_HEAD, cq.number, 0);
+    m.ring(6, doorbell::CQ_NOTIFY, cq.number, 0);
     m.settle();
     assert_eq!(m.drain(&mut cq), []);
-    assert_eq!(m.f.counter(Counter::Violations), 8);
+    assert_eq!(m.f.counter(Counter::Violations), 9);
     m.ring_sq(&qp);
     m.settle();
     assert_eq!(m.drain(&mut cq).len(), 1);

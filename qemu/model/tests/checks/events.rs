@@ -11,12 +11,20 @@ use qpair_abi::entry::*;
 use qpair_abi::status::AdminError;
 use qpair_abi::status::Event;
 use qpair_abi::Number;
+use std::cell::Cell;
+use std::rc::Rc;
 
 checks![
     an_arm_causes_one_event,
     an_arm_looks_at_what_is_there,
     an_arm_means_entries_at_or_past_its_index,
     solicited_means_solicited_or_failed,
+    a_notify_looks_at_nothing_that_is_there,
+    a_notify_counts_from_its_doorbell,
+    a_notify_waits_for_what_it_says,
+    a_producer_index_is_published_between_its_entry_and_the_event,
+    a_new_cq_is_published_as_empty,
+    notifies_of_a_process_have_one_event_in_the_eq,
     an_event_follows_its_completion_and_an_interrupt_its_event,
     an_entry_is_written_whole,
     raising_masks,
@@ -113,6 +121,146 @@ fn solicited_means_solicited_or_failed() {
     p.send(send, &[p.mr_a.sge(0, 5)]);
     let events = p.m.events0();
     assert!(events.contains(&completion(&p.cq_b)), "it failed");
+}
+
+fn a_notify_looks_at_nothing_that_is_there() {
+    let mut p = Pair::new();
+    let nop = wqe(work::NOP, 1);
+    p.send(nop, &[]);
+    p.m.notify(&p.cq_a);
+    assert_eq!(p.m.events0(), [], "the entry was written before it");
+    p.send(nop, &[]);
+    p.send(nop, &[]);
+    assert_eq!(p.m.events0(), [completion(&p.cq_a)], "one event");
+    let cq = p.m.query_cq(p.cq_a.number);
+    assert_eq!((cq.producer, cq.consumer), (3, 0), "no slot is free");
+    assert_eq!(p.done_a().len(), 3);
+    p.m.notify(&p.cq_a);
+    assert_eq!(p.m.events0(), []);
+    assert_eq!(p.m.f.counter(Counter::CqArmDoorbells), 2);
+    assert_eq!(p.m.f.counter(Counter::Violations), 0);
+}
+
+/// The device executes it later than it was written.
+fn a_notify_counts_from_its_doorbell() {
+    let mut p = Pair::new();
+    let nop = wqe(work::NOP, 1);
+    p.send(nop, &[]);
+    let [first, second] = [(); 2].map(|()| p.m.written(doorbell::CQ_NOTIFY, &p.cq_a));
+    p.m.f.execute(first);
+    assert_eq!(p.m.events0(), []);
+    p.send(nop, &[]);
+    assert_eq!(p.m.events0(), [completion(&p.cq_a)]);
+    p.m.f.execute(second);
+    assert_eq!(
+        p.m.events0(),
+        [completion(&p.cq_a)],
+        "the entry was written after the doorbell"
+    );
+    // Another thread publishes what was written since.
+    let late = p.m.written(doorbell::CQ_NOTIFY_SOLICITED, &p.cq_a);
+    p.send(nop, &[]);
+    p.done_a();
+    p.m.f.execute(late);
+    assert_eq!(p.m.events0(), [completion(&p.cq_a)]);
+}
+
+fn a_notify_waits_for_what_it_says() {
+    let mut p = Pair::new();
+    for i in 0..6 {
+        p.recv(i, &[p.mr_b.sge(0, 4)]);
+    }
+    let send = wqe(work::SEND, 1);
+    let asks = SendWqe {
+        flags: send_flags::SOLICITED,
+        ..send
+    };
+    let notify = doorbell::CQ_NOTIFY_SOLICITED;
+    p.send(asks, &[]);
+    p.m.ring(0, notify, p.cq_b.number, 0);
+    p.send(send, &[]);
+    assert_eq!(p.m.events0(), []);
+    p.send(asks, &[]);
+    assert_eq!(p.m.events0(), [completion(&p.cq_b)]);
+    // Of those since the doorbell the last is not solicited.
+    let late = p.m.written(notify, &p.cq_b);
+    p.send(asks, &[]);
+    p.send(send, &[]);
+    p.m.f.execute(late);
+    assert_eq!(p.m.events0(), [completion(&p.cq_b)]);
+    // One for solicited does not weaken one for any.
+    p.m.notify(&p.cq_b);
+    p.m.ring(0, notify, p.cq_b.number, 0);
+    p.send(send, &[]);
+    assert_eq!(p.m.events0(), [completion(&p.cq_b)]);
+}
+
+fn a_producer_index_is_published_between_its_entry_and_the_event() {
+    // Without a mapping an entry is written in two parts, and the last word is the second.
+    let mut m = Machine::off(qpair_model::Config::default());
+    m.f.host_mut().maps = false;
+    m.bring_up(6, 4, 5);
+    let mut p = Pair::on(m, |_, _| {});
+    // A notify that is written at the first part of the CQE, and one at that of the EQE.
+    for fires in [true, false] {
+        let (cq, eq) = (p.cq_a.ring, p.m.eq0.ring);
+        let at = match fires {
+            true => cq.addr + Cqe::BYTES as u64 * u64::from(cq.head),
+            false => eq.addr + Eqe::BYTES as u64 * u64::from(eq.head),
+        };
+        p.m.arm(&p.cq_a);
+        let (producers, written) = (p.m.f.producers(), Rc::new(Cell::new(None)));
+        let (value, bell) = (doorbell::value(p.cq_a.number, 0), written.clone());
+        p.m.memory.at_each(move |done| {
+            if matches!(done, Done::Write(addr, _) if addr == at) {
+                bell.set(Some(producers.doorbell(doorbell::CQ_NOTIFY, value, 8)));
+            }
+        });
+        p.send(wqe(work::NOP, 1), &[]);
+        assert_eq!(p.m.events0(), [completion(&p.cq_a)]);
+        p.m.f.execute(written.take().expect("a write of the entry"));
+        assert_eq!(p.m.events0().len(), usize::from(fires));
+        p.done_a();
+    }
+}
+
+fn a_new_cq_is_published_as_empty() {
+    let mut m = Machine::new();
+    let pd = m.pd();
+    for _ in 0..2 {
+        let mut cq = m.cq(4);
+        let mut qp = m.qp(&Machine::spec(pd, &cq));
+        m.connect(qp.number, qp.number);
+        let written = m.written(doorbell::CQ_NOTIFY, &cq);
+        m.f.execute(written);
+        assert_eq!(m.events0(), [], "it is empty");
+        m.send(&mut qp, wqe(work::NOP, 1), &[]);
+        assert_eq!(m.events0(), [completion(&cq)]);
+        m.drain(&mut cq);
+        m.destroy(kind::QP, qp.number).unwrap();
+        m.destroy(kind::CQ, cq.number).unwrap();
+        assert_eq!(cq.number.index(), 1, "the same index");
+    }
+}
+
+fn notifies_of_a_process_have_one_event_in_the_eq() {
+    let mut m = Machine::new();
+    let pd = m.pd();
+    let mut cq = m.cq_of(Number::ADMIN, 6, 3, cq_flags::USER);
+    let mut qp = m.qp(&QpSpec {
+        page: 3,
+        ..Machine::spec(pd, &cq)
+    });
+    m.connect(qp.number, qp.number);
+    for _ in 0..20 {
+        m.notify(&cq);
+        m.send(&mut qp, wqe(work::NOP, 1), &[]);
+        m.drain(&mut cq);
+    }
+    m.notify(&cq);
+    assert_eq!(m.events0(), [completion(&cq)], "however often it notifies");
+    assert_eq!(m.events0(), [completion(&cq)], "one was deferred");
+    assert_eq!(m.events0(), []);
 }
 
 fn an_event_follows_its_completion_and_an_interrupt_its_event() {

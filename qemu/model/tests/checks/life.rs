@@ -31,6 +31,7 @@ checks![
     keys_follow_from_the_seed,
     drained_finishes_what_it_began,
     a_stale_doorbell_hits_nobody,
+    the_number_of_a_queue_pair_has_24_bits,
 ];
 
 fn a_destroyed_queue_pair_touches_nothing() {
@@ -497,4 +498,18 @@ fn a_stale_doorbell_hits_nobody() {
     p.m.send(&mut new, request, &[mr.sge(0, 8)]);
     let expected = (Status::RemoteAccess, Detail::Key);
     assert_eq!(outcome(&p.done_a()[0]), expected);
+}
+
+fn the_number_of_a_queue_pair_has_24_bits() {
+    let mut m = Machine::new();
+    let (pd, cq) = (m.pd(), m.cq(4));
+    let mut numbers = Vec::new();
+    for _ in 0..300 {
+        let qp = m.qp(&Machine::spec(pd, &cq));
+        m.destroy(kind::QP, qp.number).unwrap();
+        numbers.push(qp.number.raw());
+    }
+    // Index 1 each time, and generations from 1 on.
+    let expected = (0..300).map(|i| (i % 255 + 1) << 16 | 1);
+    assert!(numbers.into_iter().eq(expected));
 }

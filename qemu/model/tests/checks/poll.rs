@@ -16,6 +16,7 @@ use qpair_abi::doorbell;
 use qpair_abi::entry::opcode as work;
 use qpair_abi::entry::*;
 use qpair_abi::Number;
+use qpair_model::Doorbell;
 use qpair_queue::consumer::CqConsumer;
 use qpair_queue::consumer::EqConsumer;
 use qpair_queue::credit::Cq;
@@ -38,6 +39,7 @@ use qpair_queue::poll::Verdict;
 use qpair_queue::producer::SqProducer;
 use qpair_testkit::with_seeds;
 use qpair_testkit::Rng;
+use std::collections::VecDeque;
 
 checks![
     no_completion_is_left_behind,
@@ -169,6 +171,10 @@ struct Sim {
     run: Option<Run>,
     tuning: Tuning,
     scheduled: bool,
+    /// The process notifies, and then polls; else it polls, and arms.
+    notifies: bool,
+    /// Its notifies, which the device executes later.
+    written: VecDeque<Doorbell>,
 }
 
 impl Sim {
@@ -253,6 +259,8 @@ impl Sim {
             run: None,
             tuning,
             scheduled: true,
+            notifies: rng.one_in(2),
+            written: VecDeque::new(),
         }
     }
 
@@ -271,9 +279,35 @@ impl Sim {
         }
     }
 
+    /// The process notifies, and polls its CQ until it is empty; the device works in between.
+    fn notify(&mut self) {
+        let World { m, sides, .. } = &mut self.w;
+        let side = &mut sides[KERNEL];
+        let written = &mut self.written;
+        let ring = || written.push_back(m.written(doorbell::CQ_NOTIFY, &side.cq));
+        side.ring.notify(ring);
+        m.f.run(1);
+        while side.consume(4).count != 0 {}
+        side.publish(m, doorbell::CQ_HEAD);
+    }
+
+    /// The device executes a notify.
+    fn execute(&mut self) {
+        if let Some(written) = self.written.pop_front() {
+            self.w.m.f.execute(written);
+        }
+    }
+
     /// The process polls its CQ, and arms it.
     fn process(&mut self, rng: &mut Rng) {
         let side = &mut self.w.sides[KERNEL];
+        if self.notifies {
+            // Not again without an event: that would make up for a lost one.
+            if std::mem::take(&mut side.signalled) {
+                self.notify();
+            }
+            return;
+        }
         if std::mem::take(&mut side.signalled) || rng.one_in(4) {
             side.consume(rng.pick(&[1, 4]));
         }
@@ -296,7 +330,10 @@ impl Sim {
                 self.ring(which);
             }
             3 => _ = self.w.m.f.run(1),
-            4 => self.w.m.f.host_mut().now += rng.below(3000),
+            4 => {
+                self.w.m.f.host_mut().now += rng.below(3000);
+                self.execute();
+            }
             5 => self.process(rng),
             _ => self.step(),
         }
@@ -317,8 +354,13 @@ impl Sim {
         for _ in 0..2000 {
             self.w.m.pass(1000);
             self.step();
+            self.execute();
             let side = &mut self.w.sides[KERNEL];
             if std::mem::take(&mut side.signalled) {
+                if self.notifies {
+                    self.notify();
+                    continue;
+                }
                 while side.consume(4).count != 0 {}
                 side.publish(&mut self.w.m, doorbell::CQ_ARM_NEXT);
             }
@@ -338,7 +380,7 @@ fn no_completion_is_left_behind() {
     with_seeds("no_completion_is_left_behind", 60, |rng| {
         let mut sim = simulate(rng, 4000);
         // A process that was signalled and did not poll polls once more.
-        sim.w.sides[KERNEL].signalled = true;
+        sim.w.sides[KERNEL].signalled |= !sim.notifies;
         sim.finish();
         let counts: Vec<_> = sim
             .w

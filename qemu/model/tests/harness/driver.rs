@@ -13,6 +13,7 @@ use qpair_abi::status::AdminError;
 use qpair_abi::status::Status;
 use qpair_abi::Number;
 use qpair_model::Config;
+use qpair_model::Doorbell;
 use qpair_model::Function;
 use qpair_model::Run;
 
@@ -211,6 +212,17 @@ impl Machine {
 
     pub fn arm_solicited(&mut self, cq: &TestCq) {
         self.ring(cq.page, doorbell::CQ_ARM_SOLICITED, cq.number, cq.ring.head);
+    }
+
+    pub fn notify(&mut self, cq: &TestCq) {
+        self.ring(cq.page, doorbell::CQ_NOTIFY, cq.number, 0);
+    }
+
+    /// A notify that is written now, and executed later.
+    pub fn written(&self, place: u64, cq: &TestCq) -> Doorbell {
+        let at = u64::from(cq.page) * doorbell::PAGE_BYTES + place;
+        let value = doorbell::value(cq.number, 0);
+        self.f.producers().doorbell(at, value, 8)
     }
 
     pub fn event(&mut self, eq: &mut TestEq) -> Option<Eqe> {

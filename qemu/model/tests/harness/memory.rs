@@ -35,6 +35,7 @@ struct Inner {
     live_maps: usize,
     done: Vec<Done>,
     keep_done: bool,
+    at_each: Option<Box<dyn FnMut(Done)>>,
 }
 
 impl Inner {
@@ -94,7 +95,17 @@ impl Memory {
         std::mem::take(&mut self.0.borrow_mut().done)
     }
 
+    /// Calls `act` after each write and interrupt.
+    pub fn at_each(&self, act: impl FnMut(Done) + 'static) {
+        self.0.borrow_mut().at_each = Some(Box::new(act));
+    }
+
     fn note(&self, done: Done) {
+        let act = self.0.borrow_mut().at_each.take();
+        if let Some(mut act) = act {
+            act(done);
+            self.0.borrow_mut().at_each = Some(act);
+        }
         let mut inner = self.0.borrow_mut();
         if inner.keep_done {
             inner.done.push(done);

@@ -17,6 +17,9 @@ checks![
     channels_follow_their_definition,
     next_is_not_weakened,
     a_remembered_arm_waits_for_the_head,
+    a_notify_counts_from_its_doorbell,
+    notifies_add_up,
+    a_remembered_notify_waits_for_the_head,
     an_index_past_the_producer_changes_nothing,
 ];
 
@@ -27,8 +30,9 @@ struct Definition {
     /// Solicited or not, from the beginning.
     completions: Vec<bool>,
     start: u64,
-    open: Option<(Wants, u64)>,
-    /// The arm's index was behind the head.
+    /// The last arm, and the notifies since: the first completion of each that counts.
+    open: Vec<(Wants, u64)>,
+    /// The index of one of them was behind the head, or past the producer.
     at_once: bool,
     in_eq: bool,
 }
@@ -38,18 +42,23 @@ impl Definition {
         self.start + self.completions.len() as u64
     }
 
+    /// What it is open for.
+    fn wants(&self) -> Option<Wants> {
+        let next = self.open.iter().find(|(wants, _)| *wants == Wants::Next);
+        next.or(self.open.first()).map(|(wants, _)| *wants)
+    }
+
     /// Open, and holds a completion past the index.
     fn fires(&mut self) -> bool {
-        let Some((wants, index)) = self.open else {
-            return false;
-        };
-        let past = &self.completions[(index - self.start) as usize..];
-        let holds = match wants {
-            Wants::Next => !past.is_empty(),
-            Wants::Solicited => past.contains(&true),
-        };
+        let holds = self.open.iter().any(|&(wants, index)| {
+            let past = self.completions.get((index - self.start) as usize..);
+            past.is_some_and(|past| match wants {
+                Wants::Next => !past.is_empty(),
+                Wants::Solicited => past.contains(&true),
+            })
+        });
         if (holds || self.at_once) && !(self.user && self.in_eq) {
-            self.open = None;
+            self.open.clear();
             self.at_once = false;
             self.in_eq = true;
             return true;
@@ -59,7 +68,7 @@ impl Definition {
 }
 
 fn channels_follow_their_definition() {
-    let step = (0..6u8, any::<bool>(), 0..5u64);
+    let step = (0..8u8, any::<bool>(), 0..5u64);
     let start = select(vec![8u64, (1 << 31) - 5, (1 << 32) - 5]);
     holds(
         3000,
@@ -73,7 +82,7 @@ fn channels_follow_their_definition() {
                 head: start,
                 completions: Vec::new(),
                 start,
-                open: None,
+                open: Vec::new(),
                 at_once: false,
                 in_eq: false,
             };
@@ -99,7 +108,7 @@ fn channels_follow_their_definition() {
                         is.in_eq = false;
                         assert_eq!(channel.passed() == Fire::Now, is.fires());
                     }
-                    _ => {
+                    4..=5 => {
                         let wants = if flag { Wants::Next } else { Wants::Solicited };
                         // Behind the head, in the ring, or past it.
                         let index = (is.head + amount).max(start + 2) - 2;
@@ -110,15 +119,24 @@ fn channels_follow_their_definition() {
                         }
                         is.at_once = index < is.head;
                         is.head = is.head.max(index);
-                        let wants = match is.open {
-                            Some((Wants::Next, _)) => Wants::Next,
+                        let wants = match is.wants() {
+                            Some(Wants::Next) => Wants::Next,
                             _ => wants,
                         };
-                        is.open = Some((wants, index));
+                        is.open = vec![(wants, index)];
                         assert_eq!(fire == Ok(Fire::Now), is.fires());
                     }
+                    _ => {
+                        let wants = if flag { Wants::Next } else { Wants::Solicited };
+                        // Behind the head, in the ring, or past it.
+                        let sample = (is.tail() + 1).saturating_sub(amount).max(start);
+                        let fire = channel.notify(wants, narrow(sample));
+                        is.at_once |= sample < is.head || sample > is.tail();
+                        is.open.push((wants, sample));
+                        assert_eq!(fire == Fire::Now, is.fires());
+                    }
                 }
-                assert_eq!(channel.open(), is.open.map(|(wants, _)| wants));
+                assert_eq!(channel.open(), is.wants());
                 assert_eq!(channel.window().head(), narrow(is.head));
             }
         },
@@ -160,6 +178,63 @@ fn a_remembered_arm_waits_for_the_head() {
     assert_eq!(channel.push(false), Some((at.plus(1), Fire::No)));
     assert_eq!(channel.passed(), Fire::Now, "the arm was remembered");
     assert_eq!(channel.passed(), Fire::No, "and was for one event");
+}
+
+fn a_notify_counts_from_its_doorbell() {
+    let (mut channel, at) = fresh(false);
+    assert_eq!(channel.push(true), Some((at, Fire::No)));
+    let sample = channel.window().tail();
+    let now = |channel: &mut Channel, wants| channel.notify(wants, channel.window().tail());
+    assert_eq!(now(&mut channel, Wants::Next), Fire::No, "it was there");
+    assert_eq!(channel.push(false), Some((at.plus(1), Fire::Now)));
+    assert_eq!(
+        channel.notify(Wants::Next, sample),
+        Fire::Now,
+        "it was written after the doorbell, and before the device acts on it"
+    );
+    // The newest of those that count is not solicited.
+    assert_eq!(channel.notify(Wants::Solicited, sample), Fire::No);
+    assert_eq!(channel.push(true), Some((at.plus(2), Fire::Now)));
+    assert_eq!(channel.notify(Wants::Solicited, sample), Fire::Now);
+    assert_eq!(channel.notify(Wants::Solicited, at.plus(3)), Fire::No);
+    assert_eq!(channel.window().head(), at, "no head is published");
+    // The head passes a sample: another thread has published.
+    assert_eq!(channel.head(at.plus(3)), Ok(()));
+    assert_eq!(channel.notify(Wants::Solicited, sample), Fire::Now);
+}
+
+fn notifies_add_up() {
+    for (first, second) in [
+        (Wants::Next, Wants::Solicited),
+        (Wants::Solicited, Wants::Next),
+    ] {
+        let (mut channel, at) = fresh(false);
+        assert_eq!(channel.notify(first, at), Fire::No);
+        assert_eq!(channel.notify(second, at), Fire::No);
+        assert_eq!(channel.push(false), Some((at, Fire::Now)), "{first:?}");
+        assert_eq!(channel.push(true), Some((at.plus(1), Fire::No)), "once");
+    }
+    // An arm looks at what is there, and replaces a notify.
+    let (mut channel, at) = fresh(false);
+    assert_eq!(channel.push(false), Some((at, Fire::No)));
+    assert_eq!(channel.notify(Wants::Next, at.plus(1)), Fire::No);
+    assert_eq!(channel.arm(Wants::Solicited, at), Ok(Fire::Now));
+    assert_eq!(channel.open(), None);
+}
+
+fn a_remembered_notify_waits_for_the_head() {
+    let (mut channel, at) = fresh(true);
+    assert_eq!(channel.notify(Wants::Next, at), Fire::No);
+    assert_eq!(channel.push(false), Some((at, Fire::Now)));
+    assert_eq!(channel.notify(Wants::Next, at.plus(1)), Fire::No);
+    assert_eq!(channel.push(false), Some((at.plus(1), Fire::No)));
+    assert_eq!(
+        channel.notify(Wants::Next, at.plus(2)),
+        Fire::No,
+        "it does not replace the one that is due"
+    );
+    assert_eq!(channel.passed(), Fire::Now, "the notify was remembered");
+    assert_eq!(channel.passed(), Fire::No, "both were for one event");
 }
 
 fn an_index_past_the_producer_changes_nothing() {

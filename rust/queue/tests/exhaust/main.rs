@@ -4,6 +4,7 @@
 //!
 //! - [`state`], [`world`], [`queues`]: the event path. Device and driver, CQs of the kernel and of
 //!   processes, their queue pairs.
+//! - [`notify`]: the same with processes that notify instead of arming.
 //! - [`flow`]: two senders and the wire between them.
 //!
 //! Each instance is explored completely: there is no bound on states, depth or time. Wrong variants
@@ -14,6 +15,7 @@
 mod flow;
 mod memory;
 mod model;
+mod notify;
 mod queues;
 mod state;
 mod whole;
@@ -105,6 +107,7 @@ const ONE: Instance = Instance {
     requests: &[Request::SIGNALLED],
     wants: &[Wants::Next],
     rearm: false,
+    notifies: false,
     stale: false,
     hostile: false,
     takes: false,
@@ -396,8 +399,13 @@ fn where_a_ring_stands_and_numbers_make_no_difference() {
         1 << 31,
         (1 << 31) - 1,
     ];
-    for round in 0..600 {
-        let all = if round % 2 == 0 { all } else { more };
+    let notifies = Instance {
+        notifies: true,
+        rearm: true,
+        ..more
+    };
+    for round in 0..900 {
+        let all = [all, more, notifies][round % 3];
         let mut here = State::new(&all);
         let mut there = here.clone();
         for _ in 0..200 {

@@ -166,6 +166,27 @@ pub const STALE_ARMS: &[Scene] = &[
     ),
 ];
 
+pub const NOTIFIES: &[Scene] = &[
+    (
+        "a process sleeps, and a completion comes before the device acts on its notify",
+        |_, state| {
+            let mut bodies = bodies(state).filter(|(cq, _)| cq.sleeps.is_some());
+            bodies.any(|(_, body)| body.bells() != 0 && body.unread() != 0)
+        },
+    ),
+    ("the head passes the sample of a notify", |_, state| {
+        bodies(state).any(|(_, body)| body.is_overtaken())
+    }),
+    ("a notify is remembered", |_, state| {
+        let mut bodies = bodies(state);
+        bodies.any(|(_, body)| body.channel.in_eq() && body.channel.open().is_some())
+    }),
+    (
+        "an event is signalled before its process sleeps",
+        |_, state| state.world.cqs.iter().any(|cq| cq.signalled),
+    ),
+];
+
 pub const HOSTILITY: &[Scene] = &[
     ("its CQ is overrun", |_, state| {
         bodies(state).any(|(_, body)| body.is_overrun())
@@ -268,6 +289,10 @@ impl Model for EventPath {
                 !state.is_asleep()
                     || bodies.all(|(cq, body)| {
                         if cq.taken {
+                            return true;
+                        }
+                        if body.bells() != 0 {
+                            // The device acts on them in the end.
                             return true;
                         }
                         let open = body.channel.open();

@@ -80,6 +80,15 @@ struct Completion {
     solicited: bool,
 }
 
+/// A notify that was written, and that the device has not acted on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Bell {
+    wants: Wants,
+    sample: Index,
+    /// A completion that it waits for was written since.
+    came: bool,
+}
+
 /// A queue pair: its SQ.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pair {
@@ -135,8 +144,9 @@ pub struct Body {
     pub deferred: DeferredFree<Cq>,
     pub places: Vec<Place>,
     cqes: Vec<Completion>,
-    /// The selection of the arms so far, and whether such a completion was written, as defined in
-    /// the manual.
+    bells: Vec<Bell>,
+    /// The selection of the arms and notifies so far, and whether such a completion was written, as
+    /// defined in the manual.
     asked: Option<(Wants, bool)>,
     /// Its process is hostile: it reads nothing, rings with any index, and its queue pairs complete
     /// at any time.
@@ -179,6 +189,7 @@ impl Body {
             deferred: DeferredFree::new(ring),
             places: (0..places).map(place).collect(),
             cqes: Vec::new(),
+            bells: Vec::new(),
             asked: None,
             hostile,
             overrun: false,
@@ -376,6 +387,44 @@ impl Body {
         fire
     }
 
+    /// Its process writes a notify.
+    pub fn notify(&mut self, wants: Wants) {
+        let (bells, sample) = (&mut self.bells, self.channel.window().tail());
+        self.consumer.notify(|| {
+            bells.push(Bell {
+                wants,
+                sample,
+                came: false,
+            });
+        });
+    }
+
+    /// Notifies that the device has not acted on.
+    pub fn bells(&self) -> usize {
+        self.bells.len()
+    }
+
+    /// Whether the head has passed the sample of one of them.
+    pub fn is_overtaken(&self) -> bool {
+        let head = self.channel.window().head();
+        self.bells.iter().any(|bell| !bell.sample.reaches(head))
+    }
+
+    /// The device acts on a notify. Returns whether an event is due.
+    pub fn hear(&mut self, at: usize) -> Fire {
+        let bell = self.bells.remove(at);
+        let behind = !bell.sample.reaches(self.channel.window().head());
+        let fire = self.channel.notify(bell.wants, bell.sample);
+        let (wants, came) = self.asked.unwrap_or((bell.wants, false));
+        let wants = match bell.wants {
+            Wants::Next => Wants::Next,
+            Wants::Solicited => wants,
+        };
+        self.asked = Some((wants, came || behind || bell.came));
+        self.judge(fire);
+        fire
+    }
+
     /// The EQ's head has passed the event of a process's CQ. Returns whether another one is due.
     pub fn passed(&mut self) -> Fire {
         let fire = self.channel.passed();
@@ -479,6 +528,9 @@ impl Body {
         if let Some((wants, came)) = &mut self.asked {
             *came |= *wants == Wants::Next || solicited;
         }
+        for bell in &mut self.bells {
+            bell.came |= bell.wants == Wants::Next || solicited;
+        }
         self.judge(fire);
         Some(fire)
     }
@@ -533,6 +585,21 @@ impl Body {
         if !self.hostile {
             self.consumer.rotate(by);
         }
+        for bell in &mut self.bells {
+            if !bell.sample.reaches(head) {
+                // How far, and what came, makes no difference.
+                (bell.sample, bell.came) = (head.plus(u32::MAX), true);
+            }
+            bell.sample = bell.sample.plus(by);
+        }
+        // The device acts on them in any order. Theirs must not depend on the rings' indices.
+        self.bells.sort_by_key(|bell| {
+            (
+                bell.wants == Wants::Next,
+                bell.sample.since(first),
+                bell.came,
+            )
+        });
         self.deferred.rotate(by);
         let mut held = self.deferred.count();
         for place in &mut self.places {

@@ -9,8 +9,9 @@
 //! as well ([`World::rename`]).
 //!
 //! Actions with more than one write, and why they hide no state:
-//! - *a doorbell and its immediate effect*: PCI keeps the order of a CPU's doorbells, and between a
-//!   doorbell and its effect software reads nothing that the effect could have changed;
+//! - *a doorbell and its immediate effect*, except of a notify: PCI keeps the order of a CPU's
+//!   doorbells, and between a doorbell and its effect software reads nothing that the effect could
+//!   have changed. After a notify it polls;
 //! - *a CQE, its EQE and the interrupt*: they are written in this order, and the poll reads the CQE
 //!   only after the EQE, and the EQE only after the interrupt, or without a cause, which is covered
 //!   by another action;
@@ -51,6 +52,9 @@ const DEPTH: u32 = 8;
 /// How often an asynchronous event repeats before it is reported.
 const REPEATS: u8 = 2;
 
+/// Notifies of a process that the device has not acted on.
+const BELLS: usize = 2;
+
 /// An instance to explore.
 #[derive(Clone, Copy, Debug)]
 pub struct Instance {
@@ -75,8 +79,11 @@ pub struct Instance {
     /// The selections of an arm, by the kernel or a process. If solicited is one: the device may
     /// write solicited completions.
     pub wants: &'static [Wants],
-    /// A process may arm though it is awake, and has armed.
+    /// A process may arm though it is awake, and has armed. If it notifies: it may notify and arm at
+    /// any time, also while it sleeps (from another thread).
     pub rearm: bool,
+    /// Processes notify, poll, and sleep; else they poll, and sleep with an arm.
+    pub notifies: bool,
     /// It may ring with an old index, also while it sleeps (from another thread), with one past the
     /// producer, with the number of a destroyed CQ, and with that of a CQ that is not its own.
     pub stale: bool,
@@ -136,6 +143,10 @@ pub enum Action {
     Head(usize, u32),
     Sleep(usize, Wants, u32),
     Arm(usize, Wants, u32),
+    /// It notifies; sleeps, after it has notified and polled. The device acts on a notify.
+    Notify(usize, Wants),
+    Wait(usize),
+    Hear(usize, usize),
     /// It arms a CQ that it does not have, or no longer has; see `World::forge`.
     Forge(usize, bool, u32),
     DestroyPair(usize, usize),
@@ -311,6 +322,9 @@ impl State {
     fn process_actions(&self, instance: &Instance, i: usize, actions: &mut Vec<Action>) {
         let cq = &self.world.cqs[i];
         let Some(body) = &cq.body else { return };
+        if instance.notifies {
+            return self.notifier_actions(instance, i, body, actions);
+        }
         let read = body.read();
         let old = if instance.stale { 0..read } else { 0..0 };
         let (awake, wants) = (cq.sleeps.is_none(), instance.wants);
@@ -339,6 +353,41 @@ impl State {
         }
     }
 
+    /// Those of a process that notifies.
+    fn notifier_actions(
+        &self,
+        instance: &Instance,
+        i: usize,
+        body: &Body,
+        actions: &mut Vec<Action>,
+    ) {
+        let cq = &self.world.cqs[i];
+        actions.extend((0..body.bells()).map(|at| Action::Hear(i, at)));
+        let awake = cq.sleeps.is_none();
+        if instance.rearm || awake && cq.asked.is_none() {
+            let room = body.bells() < BELLS;
+            let wants = instance.wants.iter().filter(|_| room);
+            actions.extend(wants.map(|&it| Action::Notify(i, it)));
+        }
+        if instance.rearm {
+            let read = body.read();
+            actions.extend(instance.wants.iter().map(|&it| Action::Arm(i, it, read)));
+        }
+        if !awake {
+            return;
+        }
+        if body.unread() != 0 {
+            actions.push(Action::Read(i));
+        }
+        if body.consumer.unpublished() != 0 {
+            actions.push(Action::Head(i, body.read()));
+        }
+        let polled = body.unread() == 0 || instance.wrong == Some(Wrong::PollsFirst);
+        if polled && cq.asked.is_some() {
+            actions.push(Action::Wait(i));
+        }
+    }
+
     fn hostile_actions(&self, instance: &Instance, i: usize, actions: &mut Vec<Action>) {
         let Some(body) = &self.world.cqs[i].body else {
             return;
@@ -347,6 +396,10 @@ impl State {
             actions.push(Action::Head(i, at));
             actions.extend(instance.wants.iter().map(|&it| Action::Arm(i, it, at)));
         }
+        if instance.notifies && body.bells() == 0 {
+            actions.extend(instance.wants.iter().map(|&it| Action::Notify(i, it)));
+        }
+        actions.extend((0..body.bells()).map(|at| Action::Hear(i, at)));
         if !body.is_overrun() {
             actions.push(Action::Garbage(i, false));
             actions.push(Action::Garbage(i, true));
@@ -403,6 +456,24 @@ impl State {
                 world.cqs[i].sleeps = Some(wants);
                 world.act(number(world, i), |body| body.ring(Some(wants), at));
             }
+            Action::Notify(i, wants) => {
+                let cq = &mut world.cqs[i];
+                if cq.sleeps.is_none() && cq.asked != Some(Wants::Next) {
+                    cq.asked = Some(wants);
+                }
+                world.act(number(world, i), |body| {
+                    body.notify(wants);
+                    Ok(Fire::No)
+                });
+            }
+            Action::Wait(i) => {
+                let cq = &mut world.cqs[i];
+                let asked = cq.asked.take();
+                if !std::mem::take(&mut cq.signalled) {
+                    cq.sleeps = asked;
+                }
+            }
+            Action::Hear(i, at) => world.act(number(world, i), |body| Ok(body.hear(at))),
             Action::Forge(i, before, at) => world.forge(i, before, Wants::Next, at),
             Action::DestroyPair(i, at) => {
                 world.act(number(world, i), |body| {
@@ -515,7 +586,8 @@ impl State {
             true => cq.sleeps,
             false => body.channel.open(),
         };
-        body.hostile || !cq.taken && waits.is_some_and(|wants| body.is_at_rest(wants))
+        let heard = body.bells() == 0;
+        body.hostile || heard && !cq.taken && waits.is_some_and(|wants| body.is_at_rest(wants))
     }
 
     /// No work is pending.
@@ -551,8 +623,13 @@ impl State {
                 };
                 return Some(Action::Complete(i, at, outcome));
             }
+            if body.bells() != 0 {
+                return Some(Action::Hear(i, 0));
+            }
             if cq.user && cq.sleeps.is_none() {
                 return Some(match body.unread() {
+                    0 if cq.asked.is_some() => Action::Wait(i),
+                    0 if self.world.notifies => Action::Notify(i, Wants::Next),
                     0 => Action::Sleep(i, Wants::Next, body.read()),
                     _ => Action::Read(i),
                 });

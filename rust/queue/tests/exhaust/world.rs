@@ -39,6 +39,10 @@ pub struct SoftCq {
     pub user: bool,
     /// The completions that its sleeping process waits for; `None` if the process is awake.
     pub sleeps: Option<Wants>,
+    /// The completions that its process has notified for since it last slept, and whether an event
+    /// was signalled since then.
+    pub asked: Option<Wants>,
+    pub signalled: bool,
     /// The selection of the kernel's next arm.
     pub wants: Wants,
     pub body: Option<Body>,
@@ -51,8 +55,8 @@ pub struct SoftCq {
 }
 
 /// Wrong variants outside of the rules: of the device's look-up of the CQ of a doorbell (which is
-/// not a rule of `queue/`; the model in `qemu/model` has the same wrong variants), or of the
-/// driver's destruction of a CQ.
+/// not a rule of `queue/`; the model in `qemu/model` has the same wrong variants), of the driver's
+/// destruction of a CQ, or of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wrong {
     /// It compares only the index of the number.
@@ -64,6 +68,8 @@ pub enum Wrong {
     /// The driver frees a CQ's slot when it removes the CQ from its table, not when the CQ is
     /// destroyed.
     Taken,
+    /// A process notifies and sleeps, and polled before.
+    PollsFirst,
 }
 
 /// An object of asynchronous events.
@@ -88,6 +94,8 @@ pub struct World {
     pub interrupt: bool,
     masked: bool,
     wrong: Option<Wrong>,
+    /// Processes notify, poll, and sleep; else they poll, and sleep with an arm.
+    pub notifies: bool,
     /// The first broken rule.
     pub fault: Option<&'static str>,
 }
@@ -117,6 +125,8 @@ impl World {
             number: Number::new(i as u16, 1),
             user: (instance.kernel..born).contains(&i),
             sleeps: None,
+            asked: None,
+            signalled: false,
             wants: Wants::Next,
             body: None,
             taken: false,
@@ -133,6 +143,7 @@ impl World {
             interrupt: false,
             masked: false,
             wrong: instance.wrong,
+            notifies: instance.notifies,
             fault: None,
         }
     }
@@ -163,7 +174,7 @@ impl World {
     pub fn insert(&mut self, i: usize, node: Node, instance: &Instance) -> Number {
         let cq = &mut self.cqs[i];
         cq.number = next(cq.number);
-        (cq.sleeps, cq.taken) = (None, false);
+        cq.taken = false;
         let pairs = instance.pairs + if i == 0 { instance.more } else { 0 };
         let depth = Depth::at_least(instance.blocks * pairs as u32).expect("a depth");
         let hostile = instance.hostile && cq.user;
@@ -301,7 +312,7 @@ impl World {
         let until = self.eq.window().tail();
         let cq = &mut self.cqs[i];
         cq.ended = cq.body.take().map(|body| (body.node, until));
-        cq.sleeps = None;
+        (cq.sleeps, cq.asked, cq.signalled) = (None, None, false);
     }
 
     /// An asynchronous event happens.
@@ -434,12 +445,13 @@ impl CqEffects for On<'_> {
     fn signal(&mut self) {
         let Self(world, number) = self;
         if world.body(*number).is_some() {
-            let sleeps = &mut world.cqs[number.index()].sleeps;
-            if sleeps.is_none() {
+            let cq = &mut world.cqs[number.index()];
+            if cq.sleeps.is_none() {
                 // It may be about to sleep.
                 met();
+                cq.signalled = cq.asked.is_some();
             }
-            *sleeps = None;
+            cq.sleeps = None;
         }
     }
 }

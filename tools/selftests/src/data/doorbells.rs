@@ -27,7 +27,7 @@ fn violates(ctx: &Arc<Context>, what: &str, ring: impl FnOnce()) -> Result<()> {
 }
 
 /// Every doorbell of a process, and the queue of a pair to ring.
-fn targets(pair: &Pair) -> [(&'static str, u64, u32); 5] {
+fn targets(pair: &Pair) -> [(&'static str, u64, u32); 7] {
     [
         ("SQ", doorbell::SQ, pair.a.qp.number),
         ("RQ", doorbell::RQ, pair.a.qp.number),
@@ -38,7 +38,21 @@ fn targets(pair: &Pair) -> [(&'static str, u64, u32); 5] {
             doorbell::CQ_ARM_SOLICITED,
             pair.a.cq.number,
         ),
+        ("CQ notify", doorbell::CQ_NOTIFY, pair.a.cq.handle),
+        (
+            "CQ notify solicited",
+            doorbell::CQ_NOTIFY_SOLICITED,
+            pair.a.cq.handle,
+        ),
     ]
+}
+
+/// An index that is valid for this doorbell: a notify has only 0.
+fn valid(at: u64, index: u32) -> u32 {
+    match at {
+        doorbell::CQ_NOTIFY | doorbell::CQ_NOTIFY_SOLICITED => 0,
+        _ => index,
+    }
 }
 
 pub(super) fn of_others(setup: &Setup) -> Result<()> {
@@ -49,7 +63,8 @@ pub(super) fn of_others(setup: &Setup) -> Result<()> {
     for (what, at, number) in targets(&theirs) {
         let before = (theirs.a.qp.queues()?, theirs.a.cq.query()?);
         violates(&ours, what, || {
-            ours.page.ring(at, number, theirs.a.qp.sq_tail + 1)
+            let index = valid(at, theirs.a.qp.sq_tail + 1);
+            ours.page.ring(at, number, index)
         })?;
         let after = (theirs.a.qp.queues()?, theirs.a.cq.query()?);
         ensure!(
@@ -105,7 +120,7 @@ pub(super) fn bad_numbers(setup: &Setup) -> Result<()> {
     pair.destroy()?;
     for (what, at, number) in gone {
         violates(&ctx, &format!("{what} of one that is gone"), || {
-            ctx.page.ring(at, number, 1)
+            ctx.page.ring(at, number, valid(at, 1))
         })?;
     }
     others.unharmed()
@@ -154,6 +169,15 @@ pub(super) fn bad_indices(setup: &Setup) -> Result<()> {
             cq.producer,
             0,
         ),
+        // Every index but 0 is past the end.
+        ("CQ notify", doorbell::CQ_NOTIFY, pair.a.cq.handle, 0, 0),
+        (
+            "CQ notify solicited",
+            doorbell::CQ_NOTIFY_SOLICITED,
+            pair.a.cq.handle,
+            0,
+            0,
+        ),
     ] {
         for past in [1, 2, 1000, 1 << 30] {
             let index = good.wrapping_add(room).wrapping_add(past);
@@ -189,7 +213,8 @@ pub(super) fn bad_places(setup: &Setup) -> Result<()> {
         ctx.page.ring(doorbell::SRQ, number, tail)
     })?;
     violates(&ctx, "after the last doorbell", || {
-        ctx.page.ring(doorbell::EQ_HEAD_MASKED + 8, number, tail)
+        ctx.page
+            .ring(doorbell::CQ_NOTIFY_SOLICITED + 8, number, tail)
     })?;
     violates(&ctx, "the end of the page", || {
         ctx.page.ring(doorbell::PAGE_BYTES - 8, number, tail)
@@ -238,7 +263,7 @@ pub(super) fn a_storm(setup: &Setup) -> Result<()> {
     for _ in 0..STORM {
         // No index has the top bits, so no doorbell matches an object.
         ctx.page
-            .ring(rng.u64(0..8) * 8, rng.u32(..) | 0xc000, rng.u32(..));
+            .ring(rng.u64(0..10) * 8, rng.u32(..) | 0xc000, rng.u32(..));
     }
     let after = ctx.counters()?;
     let rise = |which: Counter| after[which as usize] - before[which as usize];

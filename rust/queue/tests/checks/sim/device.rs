@@ -58,6 +58,8 @@ pub struct Device {
     gate: Gate,
     notices: [Notice; SOURCES],
     waiting: VecDeque<usize>,
+    /// Notifies that it has not acted on, with the producer index when each was written.
+    notifies: VecDeque<(Number, Wants, Index)>,
     pub now: u64,
     timer: Option<u64>,
     /// The interrupt was raised, and is not handled yet.
@@ -88,6 +90,7 @@ impl Device {
             gate: Gate::new(reserve),
             notices: [Notice::default(); SOURCES],
             waiting: VecDeque::new(),
+            notifies: VecDeque::new(),
             now: 0,
             timer: None,
             interrupt: false,
@@ -149,6 +152,23 @@ impl Device {
         let cq = self.cq(number).unwrap();
         let fire = cq.channel.arm(wants, index).expect("an arm that is legal");
         self.fire(number, fire);
+    }
+
+    /// A notify is written.
+    pub fn cq_notify(&mut self, number: Number, wants: Wants) {
+        let sample = self.cq(number).unwrap().channel.window().tail();
+        self.notifies.push_back((number, wants, sample));
+    }
+
+    /// Acts on the next notify; its CQ may be gone.
+    pub fn hear(&mut self) {
+        let Some((number, wants, sample)) = self.notifies.pop_front() else {
+            return;
+        };
+        if let Some(cq) = self.cq(number) {
+            let fire = cq.channel.notify(wants, sample);
+            self.fire(number, fire);
+        }
     }
 
     fn fire(&mut self, number: Number, fire: Fire) {

@@ -479,6 +479,9 @@ impl Side {
     /// The device works on some queue pairs.
     fn device_steps(&mut self, most: u32) {
         for _ in 0..self.rng.below32(most + 1) {
+            if self.rng.one_in(4) {
+                self.device.hear();
+            }
             let index = self.rng.below32(QPS as u32) as usize;
             let solicited = self.rng.one_in(3);
             let Some(qp) = &mut self.qps[index] else {
@@ -550,8 +553,8 @@ impl Side {
         }
     }
 
-    /// A process reads, publishes, arms, sleeps; and sometimes arms unnecessarily, with an old
-    /// index.
+    /// A process reads, publishes, arms, sleeps; or it notifies, reads, publishes, sleeps; and
+    /// sometimes it arms unnecessarily, with an old index.
     fn processes_step(&mut self) {
         for index in 0..CQS {
             let Some(cq) = &mut self.cqs[index] else {
@@ -576,19 +579,26 @@ impl Side {
                 let behind = Index::new(head.get().wrapping_sub(back));
                 self.device.cq_arm(number, wants, behind);
             }
+            let notifies = self.rng.one_in(2);
+            if notifies {
+                let Self { device, cqs, .. } = &mut *self;
+                let cq = cqs[index].as_ref().unwrap();
+                cq.consumer.notify(|| device.cq_notify(number, wants));
+                self.device_steps(2);
+            }
             let max = self.rng.below32(4) + 1;
             let consumed = self.read(number, max);
             // Publishing the head now and then suffices.
             if self.rng.one_in(5) {
                 self.publish_cq(number, None);
             }
-            // The device goes on between the last poll and the arm.
+            // The device goes on between the last poll and the arm, or the sleep.
             self.device_steps(2);
             if consumed.drained {
                 let cq = self.cq(number).unwrap();
                 cq.awake = false;
                 cq.sleeps = wants;
-                self.publish_cq(number, Some(wants));
+                self.publish_cq(number, (!notifies).then_some(wants));
                 // Another thread of the process arms for solicited only, at the same index.
                 if self.rng.one_in(3) {
                     let cq = self.cq(number).unwrap();
