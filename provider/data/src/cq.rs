@@ -216,17 +216,18 @@ impl Cq {
         found
     }
 
-    /// Requests an event at the next completion, or at the next solicited or failed one.
+    /// Requests an event of the next completion that is written after the call, or of the next
+    /// solicited or failed one.
     pub fn notify(&self, solicited: bool) {
         let place = match solicited {
-            false => doorbell::CQ_ARM_NEXT,
-            true => doorbell::CQ_ARM_SOLICITED,
+            false => doorbell::CQ_NOTIFY,
+            true => doorbell::CQ_NOTIFY_SOLICITED,
         };
         let (doorbells, number) = (self.doorbells, self.number);
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         state
             .consumer
-            .publish(|head| doorbells.ring(place, number, head));
+            .notify(|| doorbells.ring(place, number, Index::ZERO));
     }
 
     /// Adds a queue pair, or gives it a new life; its entries are those from `since` on, or those

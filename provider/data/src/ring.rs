@@ -199,7 +199,7 @@ impl Doorbells {
     #[inline(always)]
     pub(crate) fn ring(self, place: u64, number: Number, index: Index) {
         const {
-            assert!(doorbell::CQ_ARM_SOLICITED < doorbell::PAGE_BYTES);
+            assert!(doorbell::CQ_NOTIFY_SOLICITED < doorbell::PAGE_BYTES);
         }
         debug_assert!(place < doorbell::PAGE_BYTES);
         let value = doorbell::value(number, index.get()).to_le();
