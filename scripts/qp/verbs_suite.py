@@ -40,7 +40,7 @@ def programs(found, everything):
             family = program["command"].partition("_")[0]
             gid = GIDS.get(family) if device == OTHER else ""
             both = [] if program.get("alone") else ["pair"]
-            words = both + program["command"].format(device=device, gid=gid).split()
+            words = both + program["command"].format(device=device, gid=gid, rounds=50 if everything else 10).split()
             # KTAP's names have no blanks here.
             name = "_".join(word for word in program["command"].split() if "{" not in word and word not in ("-d", "-F"))
             name = f"{device}.{name}"
