@@ -554,10 +554,6 @@ impl Client for Loopback {
         drop(run);
     }
 
-    fn is_done(&self) -> bool {
-        false
-    }
-
     fn describe(&self, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let run = self.run.lock();
         let Some(run) = run.as_ref() else {

@@ -115,10 +115,6 @@ impl Client for RdmaDevice {
 
     fn unmap(&self) {}
 
-    fn is_done(&self) -> bool {
-        false
-    }
-
     fn describe(&self, _what: Shown, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Ok(())
     }

@@ -278,7 +278,6 @@ impl Device {
     /// The hardware is quiet: frees all memory that it could access. Idempotent.
     fn release(&self) {
         self.clients.for_each(|client| client.unmap());
-        self.clients.dismiss_if(|client| client.is_done());
         self.eqs.end();
         self.admin.close();
     }

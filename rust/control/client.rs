@@ -21,7 +21,8 @@ pub(crate) enum Lost {
     Gone,
 }
 
-/// A user of the device that may outlive its binding: an open file, or the loopback client.
+/// A user of the device that may outlive its binding: the RDMA device, a process, or the loopback
+/// client.
 pub(crate) trait Client: Send + Sync {
     /// The device is lost: zaps user mappings of doorbells and wakes sleeping tasks. Process
     /// context; may be called more than once.
@@ -29,9 +30,6 @@ pub(crate) trait Client: Send + Sync {
 
     /// The hardware is quiet: releases all DMA mappings and all coherent memory. Process context.
     fn unmap(&self);
-
-    /// Whether it was only waiting for [`Self::unmap`], and can be removed after it.
-    fn is_done(&self) -> bool;
 
     /// Shows its objects of this kind, one a line. Process context.
     fn describe(&self, what: Shown, f: &mut kernel::fmt::Formatter<'_>) -> kernel::fmt::Result;
@@ -100,27 +98,12 @@ impl Clients {
 
     /// Removes a client. Sleeps.
     pub(crate) fn dismiss(&self, client: &dyn Client) {
-        self.dismiss_if(|other| ptr::addr_eq(other, client));
-    }
-
-    /// Removes the matching clients one by one, so that no last reference is dropped with the list
-    /// locked.
-    pub(super) fn dismiss_if(&self, is_meant: impl Fn(&dyn Client) -> bool) {
-        let mut place = 0;
-        loop {
-            let Some(client) = self.list.lock().get(place).cloned() else {
-                return;
-            };
-            if let Some(client) = client.filter(|client| is_meant(&**client)) {
-                // Another client may have taken the index meanwhile.
-                let mut clients = self.list.lock();
-                let left = clients
-                    .get_mut(place)
-                    .and_then(|found| found.take_if(|found| Arc::ptr_eq(found, &client)));
-                drop(clients);
-                drop(left);
-            }
-            place += 1;
-        }
+        let mut clients = self.list.lock();
+        let found = clients
+            .iter_mut()
+            .find_map(|place| place.take_if(|other| ptr::addr_eq(Arc::as_ptr(other), client)));
+        // The last reference is not dropped with the list locked.
+        drop(clients);
+        drop(found);
     }
 }

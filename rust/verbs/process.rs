@@ -184,10 +184,6 @@ impl Client for Process {
         self.objects.lock().unmap();
     }
 
-    fn is_done(&self) -> bool {
-        false
-    }
-
     fn describe(&self, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if what != Shown::Contexts {
             return self.objects.lock().describe(what, self.page.number, f);
