@@ -200,6 +200,22 @@ def commands_move_memory_and_interrupt():
             assert f"qpair_{name} " in log, f"no trace of {name}"
 
 
+def a_notify_waits_for_the_next_completion():
+    with Machine(*QEMU, *device()) as m:
+        f = Driver(m, 4)
+        f.up()
+        f.query()
+        f.doorbell(BELL["CQ_NOTIFY"], 0)
+        f.doorbell(BELL["CQ_NOTIFY_SOLICITED"], 1 << 32)
+        assert m.get("cq-arm-doorbells") == 2 and m.get("violations") == 1
+        # The violation is an event; the completion of the query came before the notify.
+        assert m.get("eqes") == 1, m.get("eqes")
+        f.query()
+        assert m.get("eqes") == 2, m.get("eqes")
+        f.query()
+        assert m.get("eqes") == 2, "one notify, two events"
+
+
 def keys_are_drawn():
     """Keys of memory regions are random, unless a seed fixes them."""
 
@@ -602,6 +618,7 @@ TESTS = [
     registers_are_32_bits,
     doorbells_are_64_bits,
     commands_move_memory_and_interrupt,
+    a_notify_waits_for_the_next_completion,
     *interrupts.TESTS,
     keys_are_drawn,
     commands_wait_for_the_virtual_clock,

@@ -207,6 +207,67 @@ pub(super) fn an_arm_behind_the_head(_: &Setup) -> Result<()> {
     Ok(())
 }
 
+pub(super) fn a_notify_waits_for_the_next(_: &Setup) -> Result<()> {
+    let (mut peer, mut fence) = alone()?;
+    for solicited in [false, true] {
+        nops(&mut peer, 2)?;
+        let head = peer.cq.query()?.consumer;
+        peer.cq.notify(solicited);
+        fence.pass()?;
+        ensure!(peer.cq.events()? == 0, "an event for what was there");
+        let after = peer.cq.query()?.consumer;
+        ensure!(after == head, "a notify published a head");
+        for number in 0..2 {
+            peer.done(number)?;
+        }
+        nops(&mut peer, 2)?;
+        fence.pass()?;
+        let events = peer.cq.events()?;
+        ensure!(
+            events == u64::from(!solicited),
+            "{events} events, solicited: {solicited}"
+        );
+        for number in 0..2 {
+            peer.done(number)?;
+        }
+    }
+    // A failed one is solicited, and the notify still stands.
+    peer.qp.post(&Wqe::new(99, 5));
+    wait::readable(peer.cq.eventfd().context("eventfd")?, "the event")?;
+    ensure!(peer.cq.events()? == 1);
+    // It has failed its queue pair as well.
+    wait::for_some("the event of that", || Ok(peer.ctx.async_event()?)).map(drop)
+}
+
+/// A process notifies while the completion is on its way, polls, and sleeps if it found nothing:
+/// one lost event stops it.
+pub(super) fn a_notify_against_its_completion(setup: &Setup) -> Result<()> {
+    let mut rng = setup.rng();
+    let ctx = Context::open(0)?;
+    let mut peer = Peer::new(&ctx, 4096)?;
+    peer.qp.connect(peer.qp.handle)?;
+    for round in 0..u64::from(world::rounds(3000, 600)) {
+        peer.qp.post(&Wqe::new(opcode::NOP, round));
+        for _ in 0..rng.u32(0..200) {
+            std::hint::spin_loop();
+        }
+        let cqe = loop {
+            // After each event again: it may be of the round before.
+            peer.cq.notify(false);
+            if let Some(cqe) = peer.cq.poll() {
+                break cqe;
+            }
+            let fd = peer.cq.eventfd().context("eventfd")?;
+            wait::readable(fd, "an event").with_context(|| format!("round {round}"))?;
+            peer.cq.events()?;
+        };
+        ensure!(cqe.status == 0 && cqe.wr_id == round, "{cqe:?}");
+        peer.cq.publish();
+    }
+    ensure!(ctx.async_event()?.is_none(), "a violation");
+    Ok(())
+}
+
 /// Each vector delivers its events, and an epoll of all eventfds reports which.
 pub(super) fn every_vector(_: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;

@@ -41,6 +41,8 @@ pub const GROUP: Group = Group {
         events::solicited,
         events::next_is_not_weakened,
         events::an_arm_behind_the_head,
+        events::a_notify_waits_for_the_next,
+        events::a_notify_against_its_completion * 4,
         events::every_vector,
         events::ping_pong * 4,
         events::overflowing_the_event_queue * 8,

@@ -214,6 +214,16 @@ impl Cq {
             .ring(doorbell::CQ_ARM_SOLICITED, self.handle, self.head);
     }
 
+    /// Notifies for any completion, or for a solicited or failed one, that is written from now on.
+    pub fn notify(&self, solicited: bool) {
+        let place = match solicited {
+            true => doorbell::CQ_NOTIFY_SOLICITED,
+            false => doorbell::CQ_NOTIFY,
+        };
+        self.ctx.page.ring(place, self.handle, 0);
+        fence(Ordering::SeqCst);
+    }
+
     /// Reads the number of signalled events; 0 if there was none.
     pub fn events(&self) -> Result<u64> {
         let Some(fd) = &self.eventfd else {
