@@ -108,6 +108,7 @@ const ONE: Instance = Instance {
     wants: &[Wants::Next],
     rearm: false,
     notifies: false,
+    lags: false,
     stale: false,
     hostile: false,
     takes: false,
@@ -402,6 +403,7 @@ fn where_a_ring_stands_and_numbers_make_no_difference() {
     let notifies = Instance {
         notifies: true,
         rearm: true,
+        lags: true,
         ..more
     };
     for round in 0..900 {

@@ -24,6 +24,7 @@ const PROCESS: Instance = Instance {
     blocks: 2,
     rearm: false,
     notifies: true,
+    lags: true,
     wants: SOLICITED.wants,
     ..ONE
 };
@@ -31,6 +32,7 @@ const PROCESS: Instance = Instance {
 /// It notifies and arms at any time, from several threads.
 const THREADS: Instance = Instance {
     rearm: true,
+    lags: false,
     ..PROCESS
 };
 
@@ -68,13 +70,17 @@ fn faults_of_notifies_are_found() {
         blocks: 1,
         ..THREADS
     };
+    let exact = Instance {
+        lags: false,
+        ..PROCESS
+    };
     for (mutant, instance, property, what) in [
         (Mutant::NotifySampledLate, PROCESS, WAKE_UPS, WAKE_UPS),
         (Mutant::NotifySampledLate, GOES, WAKE_UPS, WAKE_UPS),
         (Mutant::OldNotifyWaits, PROCESS, WAKE_UPS, WAKE_UPS),
         (Mutant::NotifyReplaces, small, WAKE_UPS, WAKE_UPS),
         (Mutant::NextWeakened, small, WAKE_UPS, WAKE_UPS),
-        (Mutant::NotifyLooksBack, PROCESS, ASKED, ASKED),
+        (Mutant::NotifyLooksBack, exact, ASKED, ASKED),
         (Mutant::SolicitedIsNext, PROCESS, ASKED, ASKED),
         (Mutant::SecondUserEvent, PROCESS, PROMISES, "EQ overflow"),
     ] {

@@ -387,16 +387,22 @@ impl Body {
         fire
     }
 
-    /// Its process writes a notify.
-    pub fn notify(&mut self, wants: Wants) {
-        let (bells, sample) = (&mut self.bells, self.channel.window().tail());
-        self.consumer.notify(|| {
-            bells.push(Bell {
-                wants,
-                sample,
-                came: false,
-            });
-        });
+    /// Its process writes a notify; the newest completion is not published yet if `lags`.
+    pub fn notify(&mut self, wants: Wants, lags: bool) {
+        let (bells, tail) = (&mut self.bells, self.channel.window().tail());
+        let newest = self.cqes.last().filter(|_| lags);
+        let bell = Bell {
+            wants,
+            sample: tail.plus(if lags { u32::MAX } else { 0 }),
+            // That one counts as written after the doorbell.
+            came: newest.is_some_and(|cqe| wants == Wants::Next || cqe.solicited),
+        };
+        self.consumer.notify(|| bells.push(bell));
+    }
+
+    /// Whether there is a completion that the head has not passed.
+    pub fn has_written(&self) -> bool {
+        !self.cqes.is_empty()
     }
 
     /// Notifies that the device has not acted on.

@@ -84,6 +84,8 @@ pub struct Instance {
     pub rearm: bool,
     /// Processes notify, poll, and sleep; else they poll, and sleep with an arm.
     pub notifies: bool,
+    /// The device may publish a producer index late.
+    pub lags: bool,
     /// It may ring with an old index, also while it sleeps (from another thread), with one past the
     /// producer, with the number of a destroyed CQ, and with that of a CQ that is not its own.
     pub stale: bool,
@@ -143,8 +145,9 @@ pub enum Action {
     Head(usize, u32),
     Sleep(usize, Wants, u32),
     Arm(usize, Wants, u32),
-    /// It notifies; sleeps, after it has notified and polled. The device acts on a notify.
-    Notify(usize, Wants),
+    /// It notifies, perhaps before the device has published the newest completion; sleeps, after it
+    /// has notified and polled. The device acts on a notify.
+    Notify(usize, Wants, bool),
     Wait(usize),
     Hear(usize, usize),
     /// It arms a CQ that it does not have, or no longer has; see `World::forge`.
@@ -367,7 +370,12 @@ impl State {
         if instance.rearm || awake && cq.asked.is_none() {
             let room = body.bells() < BELLS;
             let wants = instance.wants.iter().filter(|_| room);
-            actions.extend(wants.map(|&it| Action::Notify(i, it)));
+            for &it in wants {
+                actions.push(Action::Notify(i, it, false));
+                if instance.lags && body.has_written() {
+                    actions.push(Action::Notify(i, it, true));
+                }
+            }
         }
         if instance.rearm {
             let read = body.read();
@@ -397,7 +405,12 @@ impl State {
             actions.extend(instance.wants.iter().map(|&it| Action::Arm(i, it, at)));
         }
         if instance.notifies && body.bells() == 0 {
-            actions.extend(instance.wants.iter().map(|&it| Action::Notify(i, it)));
+            actions.extend(
+                instance
+                    .wants
+                    .iter()
+                    .map(|&it| Action::Notify(i, it, false)),
+            );
         }
         actions.extend((0..body.bells()).map(|at| Action::Hear(i, at)));
         if !body.is_overrun() {
@@ -456,13 +469,13 @@ impl State {
                 world.cqs[i].sleeps = Some(wants);
                 world.act(number(world, i), |body| body.ring(Some(wants), at));
             }
-            Action::Notify(i, wants) => {
+            Action::Notify(i, wants, lags) => {
                 let cq = &mut world.cqs[i];
                 if cq.sleeps.is_none() && cq.asked != Some(Wants::Next) {
                     cq.asked = Some(wants);
                 }
                 world.act(number(world, i), |body| {
-                    body.notify(wants);
+                    body.notify(wants, lags);
                     Ok(Fire::No)
                 });
             }
@@ -629,7 +642,7 @@ impl State {
             if cq.user && cq.sleeps.is_none() {
                 return Some(match body.unread() {
                     0 if cq.asked.is_some() => Action::Wait(i),
-                    0 if self.world.notifies => Action::Notify(i, Wants::Next),
+                    0 if self.world.notifies => Action::Notify(i, Wants::Next, false),
                     0 => Action::Sleep(i, Wants::Next, body.read()),
                     _ => Action::Read(i),
                 });
