@@ -37,7 +37,8 @@ use core::{
     mem::{
         self,
         MaybeUninit, //
-    }, //
+    },
+    ptr, //
 };
 use kernel::prelude::*;
 
@@ -337,6 +338,14 @@ impl<T: Driver> Ops<T> {
             let mapped = Mapped::new(&device.mappings);
             T::open(&device.data, Udata::new(udata))
                 .map(|part| Context::<T>::put(ucontext, (mapped, part)))
+                .inspect_err(|_| {
+                    // The core frees the context of a failed ioctl without its reference to the
+                    // task; rdma_restrack_put() of a failed write() finds none.
+                    let task = mem::replace(&mut (*ucontext).res.task, ptr::null_mut());
+                    if !task.is_null() {
+                        kernel::bindings::put_task_struct(task);
+                    }
+                })
         })
     }
 

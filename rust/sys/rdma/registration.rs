@@ -47,7 +47,7 @@ use kernel::{
 };
 
 /// How long a drop waits for the calls of processes. A page fault of a process may last for ever.
-const PATIENCE: Msecs = 1000;
+const PATIENCE: Msecs = 5000;
 
 /// The only port.
 pub(super) const PORT: u32 = 1;

@@ -16,7 +16,6 @@ use std::ptr::NonNull;
 use std::sync::atomic::fence;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -34,6 +33,7 @@ use super::args::CqMade;
 use super::args::Kind;
 use super::args::QpArg;
 use super::args::QpMade;
+use crate::world;
 
 /// The class of uverbs files in sysfs.
 const CLASS: &str = "/sys/class/infiniband_verbs";
@@ -300,19 +300,17 @@ impl Context {
         }
     }
 
-    /// The device's counters, by number, none older than the call.
+    /// The device's counters, by number, of one command; those of sysfs may take several.
     pub fn counters(&self) -> Result<Vec<u64>> {
-        let name = ibdev(self.device);
-        let folder = format!("/sys/class/infiniband/{name}/ports/{PORT}/hw_counters");
+        let function = world::function(self.device)?;
+        let text = world::text(format!("/sys/kernel/debug/qpair/{function}/device"))?;
         let number = |name: &str| -> Result<u64> {
-            let path = format!("{folder}/{name}");
-            let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
-            text.trim().parse().with_context(|| path)
+            let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+            let found = lines.find(|(found, _)| *found == name);
+            let (_, value) = found.with_context(|| format!("debugfs has no {name}"))?;
+            value.parse().with_context(|| format!("{name} {value}"))
         };
-        // The core returns values of up to this age, in whole ticks of up to 10 ms.
-        std::thread::sleep(Duration::from_millis(number("lifespan")? + 11));
-        let names = Counter::ALL.iter().map(|it| it.name().replace('-', "_"));
-        names.map(|name| number(&name)).collect()
+        Counter::ALL.iter().map(|it| number(it.name())).collect()
     }
 
     /// From now on [`Self::async_event`] waits for an event.
