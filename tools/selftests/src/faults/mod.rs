@@ -16,7 +16,6 @@ use crate::ktap::Group;
 pub const GROUP: Group = Group {
     name: "faults",
     cases: cases![
-        ioctls::queries,
         ioctls::creates,
         ioctls::regions,
         ioctls::changes_and_ends,

@@ -81,6 +81,8 @@ fn down_and_up(
     let is_up = || match Context::open_file(0) {
         Ok(_) => Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(false),
+        // It is up, and there was no memory for the RDMA device.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error).context("open of a device that is down"),
     };
     let mut log = Log::mark()?;
