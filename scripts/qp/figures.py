@@ -75,8 +75,9 @@ VERBS = ("verbs",)
 # Operations per unit of the count.
 TIMES = {"fast": 256, "control": 256, "slow": 256}
 
-# Entries to the idle loop by which two runs may differ: programs start and end.
-RESTS = 2
+# Entries to the idle loop by which two runs may differ: programs start and end, and wait for the
+# counters to be new.
+RESTS = 12
 
 # For scripts in the guest: the device's properties, the driver's files, the kernel's client, and
 # the device's counters since its creation.
