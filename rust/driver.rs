@@ -163,6 +163,15 @@ impl Drop for Guest {
 /// The RDMA device, a client of the device.
 struct Verbs(Arc<RdmaDevice>);
 
+impl Verbs {
+    /// After a reset, resume or recovery. Without memory there is no RDMA device until the next.
+    fn register_again(&self, pdev: &pci::Device<Bound>) {
+        if let Err(error) = self.0.register(pdev) {
+            dev_err!(pdev, "no RDMA device until the next reset: {error:?}\n");
+        }
+    }
+}
+
 impl Drop for Verbs {
     fn drop(&mut self) {
         self.0.leave();
@@ -215,7 +224,7 @@ impl<'bound> Data<'bound> {
         let files = Files::new(&running.device, loopback.0.clone())?;
         Self::announce(pdev, &running.device);
         let verbs = Verbs(RdmaDevice::new(running.device.clone())?);
-        verbs.0.register(pdev);
+        verbs.0.register(pdev)?;
         Ok(Self {
             verbs,
             _files: files,
@@ -270,7 +279,7 @@ impl sys::pci::Driver for Driver {
 
     fn reset_done<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.running.device.bring_up_again(pdev);
-        data.verbs.0.register(pdev);
+        data.verbs.register_again(pdev);
     }
 
     fn suspend<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) -> Result {
@@ -288,7 +297,7 @@ impl sys::pci::Driver for Driver {
     fn resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.watchdog.start(WATCH);
         data.running.device.wake_up(pdev);
-        data.verbs.0.register(pdev);
+        data.verbs.register_again(pdev);
         data.sampler.start(SAMPLE);
     }
 
@@ -332,7 +341,7 @@ impl sys::pci::Driver for Driver {
 
     fn error_resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.running.device.bring_up_again(pdev);
-        data.verbs.0.register(pdev);
+        data.verbs.register_again(pdev);
     }
 
     fn shutdown<'a>(_pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {

@@ -84,20 +84,23 @@ impl RdmaDevice {
     }
 
     /// Registers it with the RDMA core, if the function is up. Under the device lock. Sleeps.
-    pub(crate) fn register(&self, pdev: &pci::Device<Bound>) {
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Registration::new`].
+    pub(crate) fn register(&self, pdev: &pci::Device<Bound>) -> Result {
         let mut registration = self.registration.lock();
         if registration.is_some() || self.device.enter(self.device.epoch()).is_err() {
-            return;
+            return Ok(());
         }
         let config = Config {
             vectors: self.device.vectors(),
             // A locally administered EUI-64.
             guid: 0x0200_51ff_fe50_0000 | u64::from(self.device.index()),
         };
-        match Registration::new(pdev.as_ref(), config, self.device.clone()) {
-            Ok(new) => *registration = Some(new),
-            Err(error) => dev_err!(pdev, "no RDMA device: {error:?}\n"),
-        }
+        let new = Registration::new(pdev.as_ref(), config, self.device.clone())?;
+        *registration = Some(new);
+        Ok(())
     }
 
     /// Unregisters it for good. Sleeps.
