@@ -100,9 +100,12 @@ fn down_and_up(
             Ok(())
         },
     )?;
-    let failed = |(_, line): &(u8, String)| line.contains("bring-up failed");
+    let failed = |(_, line): &(u8, String)| {
+        line.contains("bring-up failed") || line.contains("no RDMA device")
+    };
+    // A few points of a thousand may all be harmless.
     ensure!(
-        log.lines()?.iter().any(failed),
+        world::is_brief() || log.lines()?.iter().any(failed),
         "the device came up every time"
     );
     works(0, &mut setup.rng())
