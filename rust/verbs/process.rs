@@ -145,14 +145,18 @@ impl Process {
         place: Option<Place>,
         f: impl FnOnce(&Pass<'_>) -> Result,
     ) {
-        let ended = self.enter().and_then(|pass| f(&pass));
-        if ended.is_ok() {
+        let ended = self.enter().and_then(|pass| {
+            f(&pass)?;
             self.device.discharge(self.page.number, kind);
-        } else {
+            Ok(())
+        });
+        if ended.is_err() {
             self.page.in_doubt.store(true, Relaxed);
         }
         let mut objects = self.objects.lock();
-        let object = place.and_then(|place| objects.remove(place));
+        let Some(object) = place.and_then(|place| objects.remove(place)) else {
+            return;
+        };
         if ended.is_err() && !objects.unmapped {
             // Under the lock: a shutdown frees what is kept after it has called `unmap`.
             self.device.admin().leak(object);
