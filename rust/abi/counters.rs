@@ -2,8 +2,19 @@
 //! What the device counts. Free-running 64-bit numbers since power-on or reset; `QUERY DEVICE`
 //! writes them as an array in this order, and QMP reads each by its name.
 
+/// A name with underscores instead of hyphens, and a NUL.
+#[cfg(MODULE)]
+const fn underscored<const BYTES: usize>(name: &str) -> [u8; BYTES] {
+    let (from, mut to, mut at) = (name.as_bytes(), [0; BYTES], 0);
+    while at < from.len() {
+        to[at] = if from[at] == b'-' { b'_' } else { from[at] };
+        at += 1;
+    }
+    to
+}
+
 macro_rules! counters {
-    ($( $(#[$attr:meta])* $variant:ident = $name:literal, $sysfs:literal, $text:literal; )*) => {
+    ($( $(#[$attr:meta])* $variant:ident = $name:literal, $text:literal; )*) => {
         /// A counter; its value is its place in the array.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
@@ -17,7 +28,13 @@ macro_rules! counters {
 
             /// The names with the kernel's underscores, in the array's order.
             #[cfg(MODULE)]
-            pub const SYSFS: &'static [&'static core::ffi::CStr] = &[$( $sysfs ),*];
+            pub const SYSFS: &'static [&'static core::ffi::CStr] = &[$( {
+                const NAME: &[u8; $name.len() + 1] = &underscored($name);
+                match core::ffi::CStr::from_bytes_with_nul(NAME) {
+                    Ok(name) => name,
+                    Err(_) => c"",
+                }
+            } ),*];
 
             /// Its name, as QMP and JSON have it.
             pub const fn name(self) -> &'static str {
@@ -33,31 +50,31 @@ macro_rules! counters {
 }
 
 counters! {
-    SqDoorbells = "sq-doorbells", c"sq_doorbells", "SQ doorbells";
-    RqDoorbells = "rq-doorbells", c"rq_doorbells", "RQ doorbells";
-    CqHeadDoorbells = "cq-head-doorbells", c"cq_head_doorbells", "CQ head doorbells";
-    CqArmDoorbells = "cq-arm-doorbells", c"cq_arm_doorbells", "CQ arm and notify doorbells";
-    EqHeadDoorbells = "eq-head-doorbells", c"eq_head_doorbells", "EQ head doorbells that unmask";
-    EqMaskedDoorbells = "eq-masked-doorbells", c"eq_masked_doorbells", "EQ head doorbells that keep the mask";
-    Violations = "violations", c"violations", "doorbells that make no sense";
-    SendWqes = "send-wqes", c"send_wqes", "send WQEs fetched";
-    RecvWqes = "recv-wqes", c"recv_wqes", "receive WQEs fetched";
-    Commands = "commands", c"commands", "admin commands done";
-    Cqes = "cqes", c"cqes", "CQEs written";
-    Eqes = "eqes", c"eqes", "EQEs written";
-    AsyncEvents = "async-events", c"async_events", "asynchronous events, repeats included";
-    Interrupts = "interrupts", c"interrupts", "interrupts raised";
-    DmaReads = "dma-reads", c"dma_reads", "DMA reads";
-    DmaWrites = "dma-writes", c"dma_writes", "DMA writes";
-    DmaFaults = "dma-faults", c"dma_faults", "DMA that the system refused";
-    SendBytes = "send-bytes", c"send_bytes", "payload bytes moved by SENDs";
-    WriteBytes = "write-bytes", c"write_bytes", "payload bytes moved by RDMA WRITEs";
-    ReadBytes = "read-bytes", c"read_bytes", "payload bytes moved by RDMA READs";
-    Errors = "errors", c"errors", "completions with an error";
-    Flushes = "flushes", c"flushes", "work requests flushed";
-    CqOverruns = "cq-overruns", c"cq_overruns", "CQs that had no room";
-    Stale = "stale", c"stale", "doorbells and references with the generation of an object that is gone";
-    Turns = "turns", c"turns", "turns of queue pairs in the core";
+    SqDoorbells = "sq-doorbells", "SQ doorbells";
+    RqDoorbells = "rq-doorbells", "RQ doorbells";
+    CqHeadDoorbells = "cq-head-doorbells", "CQ head doorbells";
+    CqArmDoorbells = "cq-arm-doorbells", "CQ arm and notify doorbells";
+    EqHeadDoorbells = "eq-head-doorbells", "EQ head doorbells that unmask";
+    EqMaskedDoorbells = "eq-masked-doorbells", "EQ head doorbells that keep the mask";
+    Violations = "violations", "doorbells that make no sense";
+    SendWqes = "send-wqes", "send WQEs fetched";
+    RecvWqes = "recv-wqes", "receive WQEs fetched";
+    Commands = "commands", "admin commands done";
+    Cqes = "cqes", "CQEs written";
+    Eqes = "eqes", "EQEs written";
+    AsyncEvents = "async-events", "asynchronous events, repeats included";
+    Interrupts = "interrupts", "interrupts raised";
+    DmaReads = "dma-reads", "DMA reads";
+    DmaWrites = "dma-writes", "DMA writes";
+    DmaFaults = "dma-faults", "DMA that the system refused";
+    SendBytes = "send-bytes", "payload bytes moved by SENDs";
+    WriteBytes = "write-bytes", "payload bytes moved by RDMA WRITEs";
+    ReadBytes = "read-bytes", "payload bytes moved by RDMA READs";
+    Errors = "errors", "completions with an error";
+    Flushes = "flushes", "work requests flushed";
+    CqOverruns = "cq-overruns", "CQs that had no room";
+    Stale = "stale", "doorbells and references with the generation of an object that is gone";
+    Turns = "turns", "turns of queue pairs in the core";
 }
 
 /// Bytes of the array that `QUERY DEVICE` writes.

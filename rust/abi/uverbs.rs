@@ -11,142 +11,101 @@ pub const QPAIR_UVERBS_ABI_VERSION: u32 = 1;
 /// No eventfd for completions.
 pub const QPAIR_NO_COMPLETION_FD: i32 = -1;
 
-/// The answer to opening the device: limits, and the doorbell page.
-#[repr(C)]
-#[cfg_attr(
-    MODULE,
-    derive(
-        zerocopy_derive::FromBytes,
-        zerocopy_derive::IntoBytes,
-        zerocopy_derive::Immutable
-    )
-)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct qpair_uresp_alloc_ucontext {
-    /// Blocks of a send queue.
-    pub max_sq_blocks: u32,
-    /// Entries of a receive queue.
-    pub max_rq_depth: u32,
-    /// Entries of a completion queue.
-    pub max_cq_depth: u32,
-    /// SGEs of a send.
-    pub max_send_sge: u32,
-    /// SGEs of a receive.
-    pub max_recv_sge: u32,
-    /// Inline bytes of a send.
-    pub max_inline: u32,
-    /// How often the device was reset.
-    pub epoch: u32,
-    /// The index of the doorbell page.
-    pub page: u32,
+macro_rules! structures {
+    ($( $(#[$attr:meta])* $name:ident { $( $(#[$of:meta])* $field:ident: $type:ty, )* } )*) => { $(
+        $(#[$attr])*
+        #[repr(C)]
+        #[cfg_attr(
+            MODULE,
+            derive(
+                zerocopy_derive::FromBytes,
+                zerocopy_derive::IntoBytes,
+                zerocopy_derive::Immutable
+            )
+        )]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name { $( $(#[$of])* pub $field: $type, )* }
+    )* };
 }
 
-/// A completion queue in the memory of the process.
-#[repr(C)]
-#[cfg_attr(
-    MODULE,
-    derive(
-        zerocopy_derive::FromBytes,
-        zerocopy_derive::IntoBytes,
-        zerocopy_derive::Immutable
-    )
-)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct qpair_ureq_create_cq {
-    /// The ring, of page-aligned memory.
-    pub buffer: u64,
-    /// As the field before.
-    pub buffer_bytes: u64,
-    /// An eventfd for completions, or QPAIR_NO_COMPLETION_FD.
-    pub eventfd: i32,
-    /// 0.
-    pub reserved: u32,
-}
+structures! {
+    /// The answer to opening the device: limits, and the doorbell page.
+    qpair_uresp_alloc_ucontext {
+        /// Blocks of a send queue.
+        max_sq_blocks: u32,
+        /// Entries of a receive queue.
+        max_rq_depth: u32,
+        /// Entries of a completion queue.
+        max_cq_depth: u32,
+        /// SGEs of a send.
+        max_send_sge: u32,
+        /// SGEs of a receive.
+        max_recv_sge: u32,
+        /// Inline bytes of a send.
+        max_inline: u32,
+        /// How often the device was reset.
+        epoch: u32,
+        /// The index of the doorbell page.
+        page: u32,
+    }
 
-/// The completion queue that was created.
-#[repr(C)]
-#[cfg_attr(
-    MODULE,
-    derive(
-        zerocopy_derive::FromBytes,
-        zerocopy_derive::IntoBytes,
-        zerocopy_derive::Immutable
-    )
-)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct qpair_uresp_create_cq {
-    /// The device's number, for doorbells.
-    pub number: u32,
-    /// Entries of the ring.
-    pub depth: u32,
-}
+    /// A completion queue in the memory of the process.
+    qpair_ureq_create_cq {
+        /// The ring, of page-aligned memory.
+        buffer: u64,
+        /// As the field before.
+        buffer_bytes: u64,
+        /// An eventfd for completions, or QPAIR_NO_COMPLETION_FD.
+        eventfd: i32,
+        /// 0.
+        reserved: u32,
+    }
 
-/// A queue pair in the memory of the process.
-#[repr(C)]
-#[cfg_attr(
-    MODULE,
-    derive(
-        zerocopy_derive::FromBytes,
-        zerocopy_derive::IntoBytes,
-        zerocopy_derive::Immutable
-    )
-)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct qpair_ureq_create_qp {
-    /// The rings, of page-aligned memory.
-    pub sq_buffer: u64,
-    /// As the field before.
-    pub sq_buffer_bytes: u64,
-    /// As the field before.
-    pub rq_buffer: u64,
-    /// As the field before.
-    pub rq_buffer_bytes: u64,
-    /// Blocks of 64 bytes.
-    pub sq_blocks: u32,
-    /// Entries of the receive queue.
-    pub rq_depth: u32,
-    /// log2 of the blocks of a receive.
-    pub rq_stride: u32,
-    /// 0.
-    pub reserved: u32,
-}
+    /// The completion queue that was created.
+    qpair_uresp_create_cq {
+        /// The device's number, for doorbells.
+        number: u32,
+        /// Entries of the ring.
+        depth: u32,
+    }
 
-/// The queue pair that was created.
-#[repr(C)]
-#[cfg_attr(
-    MODULE,
-    derive(
-        zerocopy_derive::FromBytes,
-        zerocopy_derive::IntoBytes,
-        zerocopy_derive::Immutable
-    )
-)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct qpair_uresp_create_qp {
-    /// The device's number, for doorbells.
-    pub number: u32,
-    /// Blocks of the send queue.
-    pub sq_blocks: u32,
-    /// Entries of the receive queue.
-    pub rq_depth: u32,
-    /// 0.
-    pub reserved: u32,
-}
+    /// A queue pair in the memory of the process.
+    qpair_ureq_create_qp {
+        /// The rings, of page-aligned memory.
+        sq_buffer: u64,
+        /// As the field before.
+        sq_buffer_bytes: u64,
+        /// As the field before.
+        rq_buffer: u64,
+        /// As the field before.
+        rq_buffer_bytes: u64,
+        /// Blocks of 64 bytes.
+        sq_blocks: u32,
+        /// Entries of the receive queue.
+        rq_depth: u32,
+        /// log2 of the blocks of a receive.
+        rq_stride: u32,
+        /// 0.
+        reserved: u32,
+    }
 
-/// The answer to a change of a queue pair.
-#[repr(C)]
-#[cfg_attr(
-    MODULE,
-    derive(
-        zerocopy_derive::FromBytes,
-        zerocopy_derive::IntoBytes,
-        zerocopy_derive::Immutable
-    )
-)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct qpair_uresp_modify_qp {
-    /// After a change to RESET: the CQs have no entry of the queue pair at or past these indices.
-    pub send_cq_index: u32,
-    /// As the field before.
-    pub recv_cq_index: u32,
+    /// The queue pair that was created.
+    qpair_uresp_create_qp {
+        /// The device's number, for doorbells.
+        number: u32,
+        /// Blocks of the send queue.
+        sq_blocks: u32,
+        /// Entries of the receive queue.
+        rq_depth: u32,
+        /// 0.
+        reserved: u32,
+    }
+
+    /// The answer to a change of a queue pair.
+    qpair_uresp_modify_qp {
+        /// After a change to RESET: the CQs have no entry of the queue pair at or past these indices.
+        send_cq_index: u32,
+        /// As the field before.
+        recv_cq_index: u32,
+    }
 }

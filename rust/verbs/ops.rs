@@ -211,13 +211,7 @@ impl rdma::Driver for Verbs {
             epoch: process.epoch,
             page: process.page().into(),
         };
-        match reply.write(&answer) {
-            Ok(()) => Ok(process),
-            Err(error) => {
-                process.close();
-                Err(error)
-            }
-        }
+        answered(process, reply.write(&answer), Process::close)
     }
 
     fn doorbells(process: &Arc<Process>, map: impl FnOnce(Frame) -> Result) -> Result {
@@ -243,8 +237,7 @@ impl rdma::Driver for Verbs {
             process: process.clone(),
             number,
         };
-        reply.write(&()).inspect_err(|_| pd.destroy())?;
-        Ok(pd)
+        answered(pd, reply.write(&()), Pd::destroy)
     }
 
     fn dealloc_pd(pd: Pd) {
@@ -312,13 +305,8 @@ impl rdma::Driver for Verbs {
             number: cq.number.raw(),
             depth: depth.entries(),
         };
-        match reply.write(&answer) {
-            Ok(()) => Ok((cq, depth.entries())),
-            Err(error) => {
-                cq.destroy();
-                Err(error)
-            }
-        }
+        let cq = answered(cq, reply.write(&answer), Cq::destroy)?;
+        Ok((cq, depth.entries()))
     }
 
     fn destroy_cq(cq: Cq) {
@@ -410,16 +398,9 @@ impl rdma::Driver for Verbs {
             rq_depth: rq_depth.entries(),
             reserved: 0,
         };
-        match reply.write(&answer) {
-            Ok(()) => {
-                let number = qpn(qp.number);
-                Ok((qp, number))
-            }
-            Err(error) => {
-                qp.destroy();
-                Err(error)
-            }
-        }
+        let qp = answered(qp, reply.write(&answer), Qp::destroy)?;
+        let number = qp.number.raw();
+        Ok((qp, number))
     }
 
     fn modify_qp(qp: &Qp, change: QpChange, udata: Udata<'_>) -> Result {
@@ -445,7 +426,7 @@ impl rdma::Driver for Verbs {
         }
         if let Some(peer) = change.peer {
             mask |= qp_mask::PEER;
-            context.peer = number(peer);
+            context.peer = Number::from_raw(peer);
         }
         if let Some((retry, rnr_retry)) = change.retries {
             mask |= qp_mask::RETRY;
@@ -560,16 +541,9 @@ impl rdma::Driver for Verbs {
                 place: process.keep(&pass, room, object),
             }
         };
-        match reply.write(&()) {
-            Ok(()) => {
-                let key = mr.number.raw();
-                Ok((mr, key, key))
-            }
-            Err(error) => {
-                mr.destroy();
-                Err(error)
-            }
-        }
+        let mr = answered(mr, reply.write(&()), Mr::destroy)?;
+        let key = mr.number.raw();
+        Ok((mr, key, key))
     }
 
     fn dereg_mr(mr: Mr) {
@@ -578,10 +552,10 @@ impl rdma::Driver for Verbs {
 }
 
 impl Pd {
-    fn destroy(&self) {
-        let Self { process, number } = self;
+    fn destroy(self) {
+        let (process, number) = (self.process, self.number);
         process.end(Kind::Pd, None, |pass| {
-            let destroy = command::Destroy::<command::Pd>::new(*number);
+            let destroy = command::Destroy::<command::Pd>::new(number);
             process.device.admin().execute(pass, destroy).map(drop)
         });
     }
@@ -612,6 +586,17 @@ impl Mr {
             let destroy = command::Destroy::<command::Mr>::new(number);
             process.device.admin().execute(pass, destroy).map(drop)
         });
+    }
+}
+
+/// `object`, whose answer was written; if it was not, `end` destroys it.
+fn answered<T>(object: T, written: Result, end: impl FnOnce(T)) -> Result<T> {
+    match written {
+        Ok(()) => Ok(object),
+        Err(error) => {
+            end(object);
+            Err(error)
+        }
     }
 }
 
@@ -650,14 +635,4 @@ fn rights(wanted: u32) -> Result<u8> {
         Ok(wanted) if wanted & !known == 0 => Ok(wanted),
         _ => Err(EOPNOTSUPP),
     }
-}
-
-/// The number of a queue pair as verbs have it, of 24 bits: the index and the low byte of the
-/// generation.
-fn qpn(number: Number) -> u32 {
-    number.raw() & 0xff_ffff
-}
-
-fn number(qpn: u32) -> Number {
-    Number::from_raw(qpn)
 }

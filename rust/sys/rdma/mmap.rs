@@ -27,7 +27,7 @@ use kernel::{
     sync::{
         atomic::{
             Atomic,
-            Full, //
+            Relaxed, //
         },
         Arc,
         Mutex, //
@@ -79,6 +79,7 @@ impl Mappings {
 /// Whether an open file has mapped its doorbell page.
 pub(super) struct Mapped {
     mappings: Arc<Mappings>,
+    /// Null until then. Set with `mappings` locked.
     mapping: Atomic<*mut address_space>,
 }
 
@@ -98,25 +99,15 @@ impl Mapped {
     /// `mapping` is that of the open file that `self` is of.
     unsafe fn note(&self, mapping: NonNull<address_space>) -> Result {
         let mut nodes = self.mappings.nodes.lock();
-        if self
-            .mapping
-            .cmpxchg(ptr::null_mut(), mapping.as_ptr(), Full)
-            .is_err()
-        {
+        if !self.mapping.load(Relaxed).is_null() {
             return Ok(());
         }
-        let known = nodes.iter_mut().find(|node| node.mapping == mapping);
-        let noted = match known {
-            Some(node) => {
-                node.files += 1;
-                Ok(())
-            }
+        match nodes.iter_mut().find(|node| node.mapping == mapping) {
+            Some(node) => node.files += 1,
             // INVARIANT: By the caller's promise. The drop of `self` precedes the file's release.
-            None => nodes.push(Node { mapping, files: 1 }, GFP_KERNEL),
-        };
-        noted.inspect_err(|_| {
-            self.mapping.xchg(ptr::null_mut(), Full);
-        })?;
+            None => nodes.push(Node { mapping, files: 1 }, GFP_KERNEL)?,
+        }
+        self.mapping.store(mapping.as_ptr(), Relaxed);
         Ok(())
     }
 }
@@ -124,7 +115,7 @@ impl Mapped {
 impl Drop for Mapped {
     /// Before the file is released. Waits for [`Mappings::zap`]. Sleeps.
     fn drop(&mut self) {
-        let Some(mapping) = NonNull::new(self.mapping.xchg(ptr::null_mut(), Full)) else {
+        let Some(mapping) = NonNull::new(self.mapping.load(Relaxed)) else {
             return;
         };
         self.mappings.nodes.lock().retain(|node| {

@@ -68,43 +68,41 @@ pub(super) struct Ops<T>(PhantomData<T>);
 
 impl<T: Driver> Ops<T> {
     /// The table.
-    pub(super) fn table() -> Result<KBox<bindings::ib_device_ops>> {
-        let mut ops = KBox::new(bindings::ib_device_ops::default(), GFP_KERNEL)?;
-        {
-            ops.owner = compat::OWNER;
-            ops.driver_id = bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN;
-            ops.uverbs_abi_ver = T::ABI;
-            ops.query_device = Some(Self::query_device);
-            ops.query_port = Some(Self::query_port);
-            ops.get_port_immutable = Some(Self::get_port_immutable);
-            ops.query_gid = Some(Self::query_gid);
-            ops.query_pkey = Some(Self::query_pkey);
-            ops.alloc_ucontext = Some(Self::alloc_ucontext);
-            ops.dealloc_ucontext = Some(Self::dealloc_ucontext);
-            ops.disassociate_ucontext = Some(Self::disassociate_ucontext);
-            ops.mmap = Some(Self::mmap);
-            ops.alloc_pd = Some(Self::alloc_pd);
-            ops.dealloc_pd = Some(Self::dealloc_pd);
-            ops.create_cq = Some(Self::create_cq);
-            ops.destroy_cq = Some(Self::destroy_cq);
-            ops.create_qp = Some(Self::create_qp);
-            ops.modify_qp = Some(Self::modify_qp);
-            ops.query_qp = Some(Self::query_qp);
-            ops.destroy_qp = Some(Self::destroy_qp);
-            ops.reg_user_mr = Some(Self::reg_user_mr);
-            ops.dereg_mr = Some(Self::dereg_mr);
-            ops.alloc_hw_port_stats = Some(Self::alloc_hw_port_stats);
-            ops.get_hw_stats = Some(Self::get_hw_stats);
-            ops.fill_res_cq_entry = Some(Self::fill_res_cq_entry);
-            ops.fill_res_qp_entry = Some(Self::fill_res_qp_entry);
-            ops.fill_res_mr_entry = Some(Self::fill_res_mr_entry);
-            ops.size_ib_ucontext = mem::size_of::<Context<T>>();
-            ops.size_ib_pd = mem::size_of::<Pd<T>>();
-            ops.size_ib_cq = mem::size_of::<Cq<T>>();
-            ops.size_ib_qp = mem::size_of::<Qp<T>>();
-        }
-        Ok(ops)
-    }
+    pub(super) const TABLE: bindings::ib_device_ops = bindings::ib_device_ops {
+        owner: compat::OWNER,
+        driver_id: bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN,
+        uverbs_abi_ver: T::ABI,
+        query_device: Some(Self::query_device),
+        query_port: Some(Self::query_port),
+        get_port_immutable: Some(Self::get_port_immutable),
+        query_gid: Some(Self::query_gid),
+        query_pkey: Some(Self::query_pkey),
+        alloc_ucontext: Some(Self::alloc_ucontext),
+        dealloc_ucontext: Some(Self::dealloc_ucontext),
+        disassociate_ucontext: Some(Self::disassociate_ucontext),
+        mmap: Some(Self::mmap),
+        alloc_pd: Some(Self::alloc_pd),
+        dealloc_pd: Some(Self::dealloc_pd),
+        create_cq: Some(Self::create_cq),
+        destroy_cq: Some(Self::destroy_cq),
+        create_qp: Some(Self::create_qp),
+        modify_qp: Some(Self::modify_qp),
+        query_qp: Some(Self::query_qp),
+        destroy_qp: Some(Self::destroy_qp),
+        reg_user_mr: Some(Self::reg_user_mr),
+        dereg_mr: Some(Self::dereg_mr),
+        alloc_hw_port_stats: Some(Self::alloc_hw_port_stats),
+        get_hw_stats: Some(Self::get_hw_stats),
+        fill_res_cq_entry: Some(Self::fill_res_cq_entry),
+        fill_res_qp_entry: Some(Self::fill_res_qp_entry),
+        fill_res_mr_entry: Some(Self::fill_res_mr_entry),
+        size_ib_ucontext: mem::size_of::<Context<T>>(),
+        size_ib_pd: mem::size_of::<Pd<T>>(),
+        size_ib_cq: mem::size_of::<Cq<T>>(),
+        size_ib_qp: mem::size_of::<Qp<T>>(),
+        // SAFETY: All fields are optional functions, pointers and integers.
+        ..unsafe { mem::zeroed() }
+    };
 
     /// # Safety
     ///

@@ -147,7 +147,6 @@ impl<T: Driver> Registration<T> {
         if QUEUE.load(Acquire).is_null() {
             return Err(ENODEV);
         }
-        let ops = Ops::<T>::table()?;
         let mappings = Mappings::new()?;
         let mut counters = KVec::with_capacity(T::COUNTERS.len(), GFP_KERNEL)?;
         for name in T::COUNTERS {
@@ -180,7 +179,7 @@ impl<T: Driver> Registration<T> {
             (*raw).phys_port_cnt = PORT;
             (*raw).num_comp_vectors = config.vectors as c_int;
             (*raw).node_guid = config.guid.to_be();
-            bindings::ib_set_device_ops(raw, &*ops);
+            bindings::ib_set_device_ops(raw, &Ops::<T>::TABLE);
         }
         let work = Opaque::ffi_init(|slot| {
             // SAFETY: The slot can be written and is pinned.

@@ -6,8 +6,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::ToTokens as _;
 use syn::parse::{Parse, ParseStream};
 use syn::{
-    Attribute, Expr, ExprCall, Ident, Item, ItemConst, ItemMacro, Lit, LitCStr, LitInt, LitStr,
-    Meta, Token,
+    Attribute, Expr, ExprCall, Ident, Item, ItemConst, ItemMacro, Lit, LitInt, LitStr, Meta, Token,
 };
 
 /// The comment, a line of the source to a line, without the space after the slashes.
@@ -224,7 +223,7 @@ impl Parse for Code {
     }
 }
 
-/// The body of a `counters!`: `Name = "name", c"sysfs_name", "text";`.
+/// The body of a `counters!`: `Name = "name", "text";`.
 pub(crate) struct Counters(pub(crate) Vec<(Ident, String)>);
 
 impl Parse for Counters {
@@ -233,8 +232,6 @@ impl Parse for Counters {
             let name = input.parse()?;
             input.parse::<Token![=]>()?;
             input.parse::<LitStr>()?;
-            input.parse::<Token![,]>()?;
-            input.parse::<LitCStr>()?;
             input.parse::<Token![,]>()?;
             Ok((name, input.parse::<LitStr>()?.value()))
         };
