@@ -21,7 +21,7 @@
  *   of one workload are the same.
  * - Memory stays mapped as long as the function's view of memory has that
  *   range: a listener on its DMA address space is called when bus mastering is
- *   disabled, memory is unplugged or an IOMMU is enabled. Behind an IOMMU no
+ *   disabled, memory or a device is unplugged, or an IOMMU is enabled. Behind an IOMMU no
  *   mappings are kept: each access is translated, so an unmap has nothing to
  *   undo.
  *
@@ -194,40 +194,19 @@ static uint32_t qpair_config_read(PCIDevice *pci, uint32_t addr, int len)
     return pci_default_read_config(pci, addr, len);
 }
 
-static unsigned qpair_power_state(PCIDevice *pci)
-{
-    return pci_get_word(pci->config + pci->pm_cap + PCI_PM_CTRL) &
-           PCI_PM_CTRL_STATE_MASK;
-}
-
 static void qpair_config_write(PCIDevice *pci, uint32_t addr, uint32_t value,
                                int len)
 {
     QpairState *s = QPAIR(pci);
 
     bool vanished = s->present && qpair_model_vanished(s->model);
-    unsigned was, is;
 
     qpair_deliver_later(s);
     if (vanished) {
         return;
     }
-    was = qpair_power_state(pci);
-    pci_default_write_config(pci, addr, value, len);
-    is = qpair_power_state(pci);
-    if (was == 0 && is != 0) {
-        /* D3hot permits no DMA and no interrupt, and keeps no state. */
-        device_cold_reset(DEVICE(pci));
-    } else if (was != 0 && is == 0) {
-        /*
-         * No_Soft_Reset is 0: the transition to D0 resets the configuration
-         * too.
-         */
-        pci_device_reset(pci);
-    }
-    pcie_cap_flr_write_config(pci, addr, value, len);
+    qpair_caps_write(pci, addr, value, len);
     qpair_routes_follow(s, msix_enabled(pci));
-    pcie_aer_write_config(pci, addr, value, len);
 }
 
 /* The function's view of memory. A new one takes effect at the commit. */
@@ -242,7 +221,11 @@ static void qpair_region_add(MemoryListener *listener,
     }
 }
 
-/* Mappings may be in this range. */
+/*
+ * Mappings may be in this range. They also keep the whole view that they are of,
+ * and that keeps all its regions: without this, another device that is unplugged
+ * would exist until the function maps anew.
+ */
 static void qpair_region_del(MemoryListener *listener,
                              MemoryRegionSection *section)
 {
@@ -250,10 +233,8 @@ static void qpair_region_del(MemoryListener *listener,
 
     if (memory_region_is_iommu(section->mr)) {
         s->translations--;
-        s->view_changed = true;
-    } else if (memory_region_is_ram(section->mr)) {
-        s->view_changed = true;
     }
+    s->view_changed = true;
 }
 
 static void qpair_commit(MemoryListener *listener)
@@ -324,8 +305,7 @@ static void qpair_exit(PCIDevice *pci)
     migrate_del_blocker(&s->migration_blocker);
     qpair_routes_follow(s, false);
     msix_uninit_exclusive_bar(pci);
-    pcie_aer_exit(pci);
-    pcie_cap_exit(pci);
+    qpair_caps_exit(pci);
     if (s->model) {
         qpair_model_end(s->model);
     }
@@ -370,18 +350,6 @@ static bool qpair_settle(QpairState *s, Error **errp)
     return true;
 }
 
-/* D0 and D3hot; no PME. */
-static int qpair_power_init(PCIDevice *pci, Error **errp)
-{
-    int at = pci_pm_init(pci, 0, errp);
-
-    if (at >= 0) {
-        pci_set_word(pci->config + at + PCI_PM_PMC, PCI_PM_CAP_VER_1_2);
-        pci_set_word(pci->wmask + at + PCI_PM_CTRL, PCI_PM_CTRL_STATE_MASK);
-    }
-    return at;
-}
-
 static void qpair_realize(PCIDevice *pci, Error **errp)
 {
     ERRP_GUARD();
@@ -399,16 +367,7 @@ static void qpair_realize(PCIDevice *pci, Error **errp)
     if (!qpair_settle(s, errp)) {
         return;
     }
-    if (pcie_endpoint_cap_init(pci, 0) < 0) {
-        error_setg(errp, "%s: no space for the PCI Express capability",
-                   TYPE_QPAIR);
-        goto fail;
-    }
-    pcie_cap_flr_init(pci);
-    pcie_cap_deverr_init(pci);
-    if (qpair_power_init(pci, errp) < 0 ||
-        pcie_aer_init(pci, PCI_ERR_VER, PCI_CONFIG_SPACE_SIZE, PCI_ERR_SIZEOF,
-                      errp) < 0) {
+    if (!qpair_caps_init(pci, errp)) {
         goto fail;
     }
 
@@ -488,14 +447,9 @@ static void qpair_class_init(ObjectClass *class, void *data)
 
 static const TypeInfo qpair_info = {
     .name = TYPE_QPAIR,
-    .parent = TYPE_PCI_DEVICE,
-    .instance_size = sizeof(QpairState),
+    .parent = TYPE_QPAIR_FUNCTION,
     .instance_finalize = qpair_instance_finalize,
     .class_init = qpair_class_init,
-    .interfaces = (InterfaceInfo[]) {
-        { INTERFACE_PCIE_DEVICE },
-        { },
-    },
 };
 
 static void qpair_register_types(void)

@@ -2,7 +2,8 @@
 /*
  * Declarations shared by the parts of the device in QEMU: qpair.c (threads,
  * MMIO, realize and exit), qpair_host.c (the model's callbacks),
- * qpair_interrupts.c, qpair_properties.c.
+ * qpair_interrupts.c, qpair_properties.c; and by those of the function of
+ * channels, qpair_stream.c. qpair_pci.c is of both.
  */
 
 #ifndef QPAIR_H
@@ -14,11 +15,16 @@
 #include "qpair_ffi.h"
 
 #define TYPE_QPAIR "qpair"
+#define TYPE_QPAIR_STREAM "qpair-stream"
+
+/* Abstract: what both functions have. */
+#define TYPE_QPAIR_FUNCTION "qpair-function"
 
 /* Size of the buffer for the model's error messages. */
 #define QPAIR_REASON_BYTES 256
 
-OBJECT_DECLARE_SIMPLE_TYPE(QpairState, QPAIR)
+typedef struct QpairState QpairState;
+DECLARE_INSTANCE_CHECKER(QpairState, QPAIR, TYPE_QPAIR_FUNCTION)
 
 struct QpairState {
     PCIDevice pci;
@@ -27,7 +33,7 @@ struct QpairState {
     MemoryListener listener;
     Error *migration_blocker;
 
-    QpairModel *model;          /* from realize until finalize */
+    QpairModel *model;          /* from realize until finalize; not a stream's */
     bool present;               /* from realize to exit; the BQL's */
     uint64_t *settings;         /* what was asked for, by index */
 
@@ -53,7 +59,7 @@ static inline const char *qpair_id(QpairState *s)
 {
     const char *id = DEVICE(s)->id;
 
-    return id ? id : TYPE_QPAIR;
+    return id ? id : object_get_typename(OBJECT(s));
 }
 
 /* The model's callbacks. */
@@ -89,5 +95,15 @@ bool qpair_interrupts_init(QpairState *s, Error **errp);
 void qpair_interrupts_exit(QpairState *s);
 
 void qpair_add_properties(ObjectClass *class);
+
+/*
+ * Capabilities: PCI Express with function level reset, power states D0 and
+ * D3hot, AER. exit undoes a failed init, too.
+ */
+bool qpair_caps_init(PCIDevice *pci, Error **errp);
+void qpair_caps_exit(PCIDevice *pci);
+
+/* Writes the configuration space, with the resets that this implies. */
+void qpair_caps_write(PCIDevice *pci, uint32_t addr, uint32_t value, int len);
 
 #endif /* QPAIR_H */

@@ -31,6 +31,24 @@ typedef enum QpairKind {
 } QpairKind;
 
 /*
+ A fault of the function of channels, for tests.
+ */
+typedef enum QpairKnob {
+    /*
+     The channels get no turns: 1 or 0.
+     */
+    QPAIR_KNOB_STALL,
+    /*
+     The function is gone: 1 or 0.
+     */
+    QPAIR_KNOB_VANISH,
+    /*
+     How many of the next interrupts get lost.
+     */
+    QPAIR_KNOB_DROP_INTERRUPTS,
+} QpairKnob;
+
+/*
  What is left after a run of the core.
  */
 typedef enum QpairRun {
@@ -96,12 +114,25 @@ typedef enum QpairTrace {
      The function was reset.
      */
     QPAIR_TRACE_RESET,
+    /*
+     A frame went from one channel to another (transmit, receive, bytes, dropped).
+     */
+    QPAIR_TRACE_FRAME,
+    /*
+     A channel halted by itself (channel, cause).
+     */
+    QPAIR_TRACE_HALT,
 } QpairTrace;
 
 /*
  A function, and the thread that is inside.
  */
 typedef struct QpairModel QpairModel;
+
+/*
+ A function of channels.
+ */
+typedef struct QpairStream QpairStream;
 
 /*
  Properties of the function that QEMU needs.
@@ -280,225 +311,42 @@ typedef struct QpairHost {
 } QpairHost;
 
 /*
- Properties of the function that QEMU needs.
+ Properties of the function of channels that QEMU needs.
  */
-struct QpairFacts qpair_facts(void);
-
-/*
- The setting with this index; beyond the last one the name is empty.
- */
-struct QpairSetting qpair_setting(uint32_t index);
-
-/*
- The counter with this index; beyond the last one the name is empty.
- */
-struct QpairCounter qpair_counter(uint32_t index);
-
-/*
- Creates a function with `values`, one for each setting; NULL and a message in `error` if they
- are invalid. On a deterministic machine only the guest's instructions determine when the core
- runs.
-
- # Safety
-
- The callbacks keep the contract of [`QpairHost`] until the model is freed; `values` has a number
- for each setting; `room` bytes from `error` are valid for writes.
- */
-struct QpairModel *qpair_model_new(struct QpairHost host,
-                                   const uint64_t *values,
-                                   bool deterministic,
-                                   char *error,
-                                   size_t room);
-
-/*
- Ends the function: when this returns, nothing is mapped, no DMA is in flight, and the model
- calls no callback any more. Registers read as ones, all other calls do nothing. If this is
- called during a call into the model, all that holds when the outer call has returned.
-
- # Safety
-
- See the [module](self).
- */
-void qpair_model_end(const struct QpairModel *model);
-
-/*
- Frees a model.
-
- # Safety
-
- See the [module](self); no call into the model is in progress.
- */
-void qpair_model_free(struct QpairModel *model);
-
-/*
- Reads a register.
-
- # Safety
-
- See the [module](self).
- */
-uint32_t qpair_model_reg_read(const struct QpairModel *model, uint64_t offset);
-
-/*
- Writes a register.
-
- # Safety
-
- See the [module](self).
- */
-void qpair_model_reg_write(const struct QpairModel *model, uint64_t offset, uint32_t value);
-
-/*
- Writes `bytes` bytes at this offset of the doorbells' BAR.
-
- # Safety
-
- See the [module](self).
- */
-void qpair_model_doorbell(const struct QpairModel *model,
-                          uint64_t offset,
-                          uint64_t value,
-                          uint32_t bytes);
-
-/*
- The same from a CPU that does not hold the BQL, and without waiting for a lock. False if the
- doorbell was not accepted: then the caller must repeat it with the BQL.
-
- # Safety
-
- See the [module](self).
- */
-bool qpair_model_post(const struct QpairModel *model,
-                      uint64_t offset,
-                      uint64_t value,
-                      uint32_t bytes);
-
-/*
- Runs the core for a while; true if there is more work.
-
- # Safety
-
- See the [module](self).
- */
-bool qpair_model_run(const struct QpairModel *model);
-
-/*
- The same in a thread that does not hold the BQL.
-
- # Safety
-
- See the [module](self).
- */
-enum QpairRun qpair_model_run_apart(const struct QpairModel *model);
-
-/*
- Binds the function to the BQL, because an IOMMU translates for it, or unbinds it. When this
- returns, no thread without the BQL works in a bound function.
-
- # Safety
-
- See the [module](self).
- */
-void qpair_model_bind(const struct QpairModel *model, bool bound);
-
-/*
- Returns the function to power-on.
-
- # Safety
-
- See the [module](self).
- */
-void qpair_model_reset(const struct QpairModel *model);
-
-/*
- Drops all mappings; they are created again when needed.
-
- # Safety
-
- See the [module](self).
- */
-void qpair_model_unmap_all(const struct QpairModel *model);
-
-/*
- Whether the function is made to vanish: all reads are ones.
-
- # Safety
-
- See the [module](self).
- */
-bool qpair_model_vanished(const struct QpairModel *model);
-
-/*
- Whether the core's work takes (virtual) time.
-
- # Safety
-
- See the [module](self).
- */
-bool qpair_model_paced(const struct QpairModel *model);
-
-/*
- MSI-X vectors.
-
- # Safety
-
- See the [module](self).
- */
-uint32_t qpair_model_vectors(const struct QpairModel *model);
-
-/*
- Bytes of doorbell pages.
-
- # Safety
-
- See the [module](self).
- */
-uint64_t qpair_model_doorbell_bytes(const struct QpairModel *model);
-
-/*
- The value of a counter.
-
- # Safety
-
- See the [module](self).
- */
-uint64_t qpair_model_counter(const struct QpairModel *model, uint32_t index);
-
-/*
- The value of a setting.
-
- # Safety
-
- See the [module](self).
- */
-uint64_t qpair_model_get(const struct QpairModel *model, uint32_t index);
-
-/*
- Changes a setting; false and a message in `error` if that fails.
-
- # Safety
-
- See the [module](self); `room` bytes from `error` are valid for writes.
- */
-bool qpair_model_set(const struct QpairModel *model,
-                     uint32_t index,
-                     uint64_t value,
-                     char *error,
-                     size_t room);
-
-/*
- Executes a setting of several numbers; false and a message in `error` if that fails.
-
- # Safety
-
- See the [module](self); `bytes` bytes from `text` are valid for reads, `room` from `error` for writes.
- */
-bool qpair_model_set_words(const struct QpairModel *model,
-                           uint32_t index,
-                           const char *text,
-                           size_t bytes,
-                           char *error,
-                           size_t room);
+typedef struct QpairStreamFacts {
+    /*
+     PCI vendor.
+     */
+    uint16_t vendor;
+    /*
+     PCI device.
+     */
+    uint16_t device;
+    /*
+     PCI revision.
+     */
+    uint8_t revision;
+    /*
+     BAR of the registers.
+     */
+    uint8_t bar_registers;
+    /*
+     BAR of the MSI-X table.
+     */
+    uint8_t bar_msix;
+    /*
+     Bytes of the registers' BAR.
+     */
+    uint64_t register_bytes;
+    /*
+     How many counters there are.
+     */
+    uint32_t counters;
+    /*
+     Pairs of channels, if no other number is asked for.
+     */
+    uint32_t channels;
+} QpairStreamFacts;
 
 /*
  Properties of the function that QEMU needs.
@@ -720,5 +568,462 @@ bool qpair_model_set_words(const struct QpairModel *model,
                            size_t bytes,
                            char *error,
                            size_t room);
+
+/*
+ Properties of the function of channels that QEMU needs.
+ */
+struct QpairStreamFacts qpair_stream_facts(void);
+
+/*
+ The counter of the function of channels with this index; beyond the last one the name is empty.
+ */
+struct QpairCounter qpair_stream_counter(uint32_t index);
+
+/*
+ Creates a function of `channels` pairs of channels, of the kind that the `bytes` bytes of `kind`
+ name; NULL and a message in `error` if they are invalid.
+
+ # Safety
+
+ The callbacks keep the contract of [`QpairHost`] until the stream is freed; `bytes` bytes from
+ `kind` are valid for reads, `room` from `error` for writes.
+ */
+struct QpairStream *qpair_stream_new(struct QpairHost host,
+                                     uint32_t channels,
+                                     const char *kind,
+                                     size_t bytes,
+                                     char *error,
+                                     size_t room);
+
+/*
+ Ends the function: when this returns, the model calls no callback any more. Registers read as
+ ones, all other calls do nothing. If this is called during a call into the model, all that holds
+ when the outer call has returned.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_stream_end(const struct QpairStream *stream);
+
+/*
+ Frees a stream.
+
+ # Safety
+
+ See the [module](self); no call into the model is in progress.
+ */
+void qpair_stream_free(struct QpairStream *stream);
+
+/*
+ Reads a register.
+
+ # Safety
+
+ See the [module](self).
+ */
+uint32_t qpair_stream_reg_read(const struct QpairStream *stream, uint64_t offset);
+
+/*
+ Writes a register.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_stream_reg_write(const struct QpairStream *stream, uint64_t offset, uint32_t value);
+
+/*
+ Runs the channels for a while; true if there is more work.
+
+ # Safety
+
+ See the [module](self).
+ */
+bool qpair_stream_run(const struct QpairStream *stream);
+
+/*
+ Returns the function to power-on.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_stream_reset(const struct QpairStream *stream);
+
+/*
+ MSI-X vectors.
+
+ # Safety
+
+ See the [module](self).
+ */
+uint32_t qpair_stream_vectors(const struct QpairStream *stream);
+
+/*
+ The value of a counter.
+
+ # Safety
+
+ See the [module](self).
+ */
+uint64_t qpair_stream_count(const struct QpairStream *stream, uint32_t index);
+
+/*
+ The value of a knob.
+
+ # Safety
+
+ See the [module](self).
+ */
+uint64_t qpair_stream_get(const struct QpairStream *stream, enum QpairKnob knob);
+
+/*
+ Turns a knob.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_stream_set(const struct QpairStream *stream, enum QpairKnob knob, uint32_t value);
+
+/*
+ Properties of the function that QEMU needs.
+ */
+struct QpairFacts qpair_facts(void);
+
+/*
+ The setting with this index; beyond the last one the name is empty.
+ */
+struct QpairSetting qpair_setting(uint32_t index);
+
+/*
+ The counter with this index; beyond the last one the name is empty.
+ */
+struct QpairCounter qpair_counter(uint32_t index);
+
+/*
+ Creates a function with `values`, one for each setting; NULL and a message in `error` if they
+ are invalid. On a deterministic machine only the guest's instructions determine when the core
+ runs.
+
+ # Safety
+
+ The callbacks keep the contract of [`QpairHost`] until the model is freed; `values` has a number
+ for each setting; `room` bytes from `error` are valid for writes.
+ */
+struct QpairModel *qpair_model_new(struct QpairHost host,
+                                   const uint64_t *values,
+                                   bool deterministic,
+                                   char *error,
+                                   size_t room);
+
+/*
+ Ends the function: when this returns, nothing is mapped, no DMA is in flight, and the model
+ calls no callback any more. Registers read as ones, all other calls do nothing. If this is
+ called during a call into the model, all that holds when the outer call has returned.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_model_end(const struct QpairModel *model);
+
+/*
+ Frees a model.
+
+ # Safety
+
+ See the [module](self); no call into the model is in progress.
+ */
+void qpair_model_free(struct QpairModel *model);
+
+/*
+ Reads a register.
+
+ # Safety
+
+ See the [module](self).
+ */
+uint32_t qpair_model_reg_read(const struct QpairModel *model, uint64_t offset);
+
+/*
+ Writes a register.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_model_reg_write(const struct QpairModel *model, uint64_t offset, uint32_t value);
+
+/*
+ Writes `bytes` bytes at this offset of the doorbells' BAR.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_model_doorbell(const struct QpairModel *model,
+                          uint64_t offset,
+                          uint64_t value,
+                          uint32_t bytes);
+
+/*
+ The same from a CPU that does not hold the BQL, and without waiting for a lock. False if the
+ doorbell was not accepted: then the caller must repeat it with the BQL.
+
+ # Safety
+
+ See the [module](self).
+ */
+bool qpair_model_post(const struct QpairModel *model,
+                      uint64_t offset,
+                      uint64_t value,
+                      uint32_t bytes);
+
+/*
+ Runs the core for a while; true if there is more work.
+
+ # Safety
+
+ See the [module](self).
+ */
+bool qpair_model_run(const struct QpairModel *model);
+
+/*
+ The same in a thread that does not hold the BQL.
+
+ # Safety
+
+ See the [module](self).
+ */
+enum QpairRun qpair_model_run_apart(const struct QpairModel *model);
+
+/*
+ Binds the function to the BQL, because an IOMMU translates for it, or unbinds it. When this
+ returns, no thread without the BQL works in a bound function.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_model_bind(const struct QpairModel *model, bool bound);
+
+/*
+ Returns the function to power-on.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_model_reset(const struct QpairModel *model);
+
+/*
+ Drops all mappings; they are created again when needed.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_model_unmap_all(const struct QpairModel *model);
+
+/*
+ Whether the function is made to vanish: all reads are ones.
+
+ # Safety
+
+ See the [module](self).
+ */
+bool qpair_model_vanished(const struct QpairModel *model);
+
+/*
+ Whether the core's work takes (virtual) time.
+
+ # Safety
+
+ See the [module](self).
+ */
+bool qpair_model_paced(const struct QpairModel *model);
+
+/*
+ MSI-X vectors.
+
+ # Safety
+
+ See the [module](self).
+ */
+uint32_t qpair_model_vectors(const struct QpairModel *model);
+
+/*
+ Bytes of doorbell pages.
+
+ # Safety
+
+ See the [module](self).
+ */
+uint64_t qpair_model_doorbell_bytes(const struct QpairModel *model);
+
+/*
+ The value of a counter.
+
+ # Safety
+
+ See the [module](self).
+ */
+uint64_t qpair_model_counter(const struct QpairModel *model, uint32_t index);
+
+/*
+ The value of a setting.
+
+ # Safety
+
+ See the [module](self).
+ */
+uint64_t qpair_model_get(const struct QpairModel *model, uint32_t index);
+
+/*
+ Changes a setting; false and a message in `error` if that fails.
+
+ # Safety
+
+ See the [module](self); `room` bytes from `error` are valid for writes.
+ */
+bool qpair_model_set(const struct QpairModel *model,
+                     uint32_t index,
+                     uint64_t value,
+                     char *error,
+                     size_t room);
+
+/*
+ Executes a setting of several numbers; false and a message in `error` if that fails.
+
+ # Safety
+
+ See the [module](self); `bytes` bytes from `text` are valid for reads, `room` from `error` for writes.
+ */
+bool qpair_model_set_words(const struct QpairModel *model,
+                           uint32_t index,
+                           const char *text,
+                           size_t bytes,
+                           char *error,
+                           size_t room);
+
+/*
+ Properties of the function of channels that QEMU needs.
+ */
+struct QpairStreamFacts qpair_stream_facts(void);
+
+/*
+ The counter of the function of channels with this index; beyond the last one the name is empty.
+ */
+struct QpairCounter qpair_stream_counter(uint32_t index);
+
+/*
+ Creates a function of `channels` pairs of channels, of the kind that the `bytes` bytes of `kind`
+ name; NULL and a message in `error` if they are invalid.
+
+ # Safety
+
+ The callbacks keep the contract of [`QpairHost`] until the stream is freed; `bytes` bytes from
+ `kind` are valid for reads, `room` from `error` for writes.
+ */
+struct QpairStream *qpair_stream_new(struct QpairHost host,
+                                     uint32_t channels,
+                                     const char *kind,
+                                     size_t bytes,
+                                     char *error,
+                                     size_t room);
+
+/*
+ Ends the function: when this returns, the model calls no callback any more. Registers read as
+ ones, all other calls do nothing. If this is called during a call into the model, all that holds
+ when the outer call has returned.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_stream_end(const struct QpairStream *stream);
+
+/*
+ Frees a stream.
+
+ # Safety
+
+ See the [module](self); no call into the model is in progress.
+ */
+void qpair_stream_free(struct QpairStream *stream);
+
+/*
+ Reads a register.
+
+ # Safety
+
+ See the [module](self).
+ */
+uint32_t qpair_stream_reg_read(const struct QpairStream *stream, uint64_t offset);
+
+/*
+ Writes a register.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_stream_reg_write(const struct QpairStream *stream, uint64_t offset, uint32_t value);
+
+/*
+ Runs the channels for a while; true if there is more work.
+
+ # Safety
+
+ See the [module](self).
+ */
+bool qpair_stream_run(const struct QpairStream *stream);
+
+/*
+ Returns the function to power-on.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_stream_reset(const struct QpairStream *stream);
+
+/*
+ MSI-X vectors.
+
+ # Safety
+
+ See the [module](self).
+ */
+uint32_t qpair_stream_vectors(const struct QpairStream *stream);
+
+/*
+ The value of a counter.
+
+ # Safety
+
+ See the [module](self).
+ */
+uint64_t qpair_stream_count(const struct QpairStream *stream, uint32_t index);
+
+/*
+ The value of a knob.
+
+ # Safety
+
+ See the [module](self).
+ */
+uint64_t qpair_stream_get(const struct QpairStream *stream, enum QpairKnob knob);
+
+/*
+ Turns a knob.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_stream_set(const struct QpairStream *stream, enum QpairKnob knob, uint32_t value);
 
 #endif  /* QPAIR_FFI_H */

@@ -311,6 +311,12 @@ static void qpair_trace(void *opaque, QpairTrace what, const uint64_t *a)
     case QPAIR_TRACE_RESET:
         trace_qpair_reset(id);
         break;
+    case QPAIR_TRACE_FRAME:
+        trace_qpair_frame(id, a[0], a[1], a[2], a[3]);
+        break;
+    case QPAIR_TRACE_HALT:
+        trace_qpair_halt(id, a[0], a[1]);
+        break;
     }
 }
 

@@ -125,7 +125,7 @@
 /* The major version of the programming model that this source describes. */
 #define QPAIR_HW_MAJOR				1
 /* The minor version: additions that software of a lower one need not know. */
-#define QPAIR_HW_MINOR				0
+#define QPAIR_HW_MINOR				1
 /* Bytes of BAR 0 that are registers. */
 #define QPAIR_HW_REG_BYTES			0x1000
 
@@ -202,6 +202,17 @@
  * CQs and EQs are arrays of entries. All is little-endian.
  */
 
+/* Most payload bytes of a datagram. */
+#define QPAIR_HW_DATAGRAM_BYTES			4096
+/*
+ * The bit of a struct qpair_hw_ud_wqe's Q_Key that selects the sender's own.
+ */
+#define QPAIR_HW_OWN_Q_KEY			0x80000000
+/*
+ * Bytes of the global route header (GRH) that a datagram has in front of its
+ * payload.
+ */
+#define QPAIR_HW_GRH_BYTES			40
 /* Bytes of an SQ block. */
 #define QPAIR_HW_BLOCK_BYTES			64
 /* Most blocks of a WQE. */
@@ -223,8 +234,7 @@
  * @sges: SGEs that follow; 0 with inline data.
  * @imm: Immediate data, given to the peer as it is.
  * @wr_id: The poster's own, given back in the CQE.
- * @remote_addr: Address in the peer's region (WRITE, READ, atomics); for UD
- *   the peer's QP number, and its Q_Key in the high half.
+ * @remote_addr: Address in the peer's region (WRITE, READ, atomics).
  * @rkey: Key of the peer's region.
  * @inline_bytes: Bytes of inline data that follow.
  */
@@ -238,6 +248,39 @@ struct qpair_hw_send_wqe {
 	__le64 remote_addr;
 	__le32 rkey;
 	__le32 inline_bytes;
+};
+
+/**
+ * struct qpair_hw_ud_wqe - The head of a send work queue entry of a UD queue
+ * pair: a struct qpair_hw_send_wqe with an address.
+ *
+ * @opcode: As of a struct qpair_hw_send_wqe: NOP, SEND or SEND_IMM.
+ * @flags: As of a struct qpair_hw_send_wqe.
+ * @blocks: As of a struct qpair_hw_send_wqe.
+ * @sges: As of a struct qpair_hw_send_wqe.
+ * @imm: As of a struct qpair_hw_send_wqe.
+ * @wr_id: As of a struct qpair_hw_send_wqe.
+ * @dest: The destination.
+ * @q_key: What the destination must have as its Q_Key. With QPAIR_HW_OWN_Q_KEY
+ *   set, that of the sender counts instead.
+ * @reserved8: Zero.
+ * @inline_bytes: As of a struct qpair_hw_send_wqe.
+ * @gid: GID of the destination's port, bytes 0 to 7 as in memory.
+ * @gid_high: Bytes 8 to 15.
+ */
+struct qpair_hw_ud_wqe {
+	__u8 opcode;
+	__u8 flags;
+	__u8 blocks;
+	__u8 sges;
+	__le32 imm;
+	__le64 wr_id;
+	__le32 dest;
+	__le32 q_key;
+	__u8 reserved8[4];
+	__le32 inline_bytes;
+	__le64 gid;
+	__le64 gid_high;
 };
 
 /**
@@ -359,6 +402,8 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_CQE_IMM			(1 << 1)
 /* The sender asked for a solicited event. */
 #define QPAIR_HW_CQE_SOLICITED			(1 << 2)
+/* The receive begins with a GRH (UD). */
+#define QPAIR_HW_CQE_GRH			(1 << 3)
 
 /* Statuses of completions, with the numbers of enum ibv_wc_status. */
 
@@ -607,7 +652,7 @@ struct qpair_hw_cq_context {
  * @reserved10: Zero.
  * @peer: The only queue pair that it talks to (RC).
  * @peer_function: Function of the peer: 0, which is this one.
- * @q_key: What a UD sender must know.
+ * @q_key: What a UD sender must know (UD).
  * @access: What its peer may do: REMOTE_* of QPAIR_HW_ACCESS_*.
  * @retry: Retries when the peer does not answer, 0 to 7.
  * @rnr_retry: Retries when the peer has no receive posted, 0 to 6; 7 is for
@@ -621,7 +666,8 @@ struct qpair_hw_cq_context {
  * @reserved22: Zero.
  * @sq: The SQ's ring.
  * @rq: The RQ's ring.
- * @reserved25: Zero.
+ * @gid: GID of its port, bytes 0 to 7 as in memory (UD).
+ * @gid_high: Bytes 8 to 15 (UD).
  */
 struct qpair_hw_qp_context {
 	__le32 pd;
@@ -649,7 +695,8 @@ struct qpair_hw_qp_context {
 	__u8 reserved22[8];
 	struct qpair_hw_buffer_list sq;
 	struct qpair_hw_buffer_list rq;
-	__u8 reserved25[16];
+	__le64 gid;
+	__le64 gid_high;
 };
 
 /**
@@ -721,7 +768,7 @@ struct qpair_hw_mr_context {
 
 /* Reliable connected. */
 #define QPAIR_HW_SERVICE_RC			0
-/* Unreliable datagram. */
+/* Unreliable datagram; since version 1.1. */
 #define QPAIR_HW_SERVICE_UD			1
 
 /* States of a queue pair. */
@@ -868,8 +915,10 @@ struct qpair_hw_mr_context {
 #define QPAIR_HW_COUNTER_STALE			23
 /* turns of queue pairs in the core */
 #define QPAIR_HW_COUNTER_TURNS			24
+/* UD messages that were dropped */
+#define QPAIR_HW_COUNTER_DROPPED		25
 /* How many there are. */
-#define QPAIR_HW_COUNTERS			25
+#define QPAIR_HW_COUNTERS			26
 
 /* What is written to a doorbell. */
 #define QPAIR_HW_DOORBELL(number, index) \

@@ -23,6 +23,7 @@ import driver  # noqa: E402
 import interrupts  # noqa: E402
 import iommu  # noqa: E402
 import machine  # noqa: E402
+import stream  # noqa: E402
 from driver import (  # noqa: E402
     ABI,
     BELL,
@@ -603,12 +604,13 @@ def a_thread_does_not_go_with_icount():
         assert part in result.stderr, result.stderr
 
 
-# Tests of QEMU's output, independent of the core's thread.
+# Tests of QEMU's output and of the function of channels, independent of the core's thread.
 WORDS = [
     help_describes_every_property,
     the_manual_has_every_property,
     bad_values_are_refused,
     a_thread_does_not_go_with_icount,
+    *stream.TESTS,
 ]
 
 # With the core in the main loop, and in a thread.

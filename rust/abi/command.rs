@@ -198,7 +198,7 @@ layout! {
         peer: Number = 3 @ 0,
         /// Function of the peer: 0, which is this one.
         peer_function: u32 = 3 @ 32,
-        /// What a UD sender must know.
+        /// What a UD sender must know (UD).
         q_key: u32 = 4 @ 0,
         /// What its peer may do: `REMOTE_*` of [`access`].
         access: u8 = 4 @ 32,
@@ -216,6 +216,10 @@ layout! {
         rq_producer: u32 = 6 @ 0,
         /// RQ WQEs taken (queried).
         rq_consumer: u32 = 6 @ 32,
+        /// GID of its port, bytes 0 to 7 as in memory (UD).
+        gid: u64 = 14 @ 0,
+        /// Bytes 8 to 15 (UD).
+        gid_high: u64 = 15 @ 0,
         ..;
         /// The SQ's ring.
         sq: BufferList = 8,
@@ -228,7 +232,7 @@ layout! {
 pub mod service {
     /// Reliable connected.
     pub const RC: u8 = 0;
-    /// Unreliable datagram.
+    /// Unreliable datagram; since version 1.1.
     pub const UD: u8 = 1;
 }
 

@@ -5,7 +5,8 @@
 //! one after the other, and may wrap. Its first four words are a [`SendWqe`]; then
 //! come scatter/gather entries ([`Sge`], two words each), or, with
 //! [`send_flags::INLINE`], the bytes themselves. An atomic has two words of
-//! operands before its one SGE.
+//! operands before its one SGE. A WQE of a UD queue pair begins with six words,
+//! a [`UdWqe`].
 //!
 //! An RQ is an array of WQEs of one stride, `64 << shift` bytes: two words of
 //! [`RecvWqe`], then SGEs.
@@ -17,6 +18,12 @@
 
 use super::Number;
 
+/// Most payload bytes of a datagram.
+pub const DATAGRAM_BYTES: usize = 4096;
+/// The bit of a [`UdWqe`]'s Q_Key that selects the sender's own.
+pub const OWN_Q_KEY: u32 = 0x80000000;
+/// Bytes of the global route header (GRH) that a datagram has in front of its payload.
+pub const GRH_BYTES: usize = 40;
 /// Bytes of an SQ block.
 pub const BLOCK_BYTES: usize = 64;
 /// Words of an SQ block.
@@ -34,6 +41,16 @@ pub const fn send_sges(blocks: usize) -> usize {
 /// Most bytes of inline data that a WQE of `blocks` blocks holds.
 pub const fn inline_bytes(blocks: usize) -> usize {
     blocks * BLOCK_BYTES - SendWqe::BYTES
+}
+
+/// Most SGEs that a WQE of a UD queue pair of `blocks` blocks holds.
+pub const fn ud_sges(blocks: usize) -> usize {
+    (blocks * BLOCK_WORDS - UdWqe::WORDS) / Sge::WORDS
+}
+
+/// Most bytes of inline data that a WQE of a UD queue pair of `blocks` blocks holds.
+pub const fn ud_inline_bytes(blocks: usize) -> usize {
+    blocks * BLOCK_BYTES - UdWqe::BYTES
 }
 
 /// Most SGEs that a receive WQE of stride `64 << shift` bytes holds.
@@ -56,13 +73,41 @@ layout! {
         imm: u32 = 0 @ 32,
         /// The poster's own, given back in the CQE.
         wr_id: u64 = 1 @ 0,
-        /// Address in the peer's region (WRITE, READ, atomics); for UD the peer's QP number, and
-        /// its Q_Key in the high half.
+        /// Address in the peer's region (WRITE, READ, atomics).
         remote_addr: u64 = 2 @ 0,
         /// Key of the peer's region.
         rkey: u32 = 3 @ 0,
         /// Bytes of inline data that follow.
         inline_bytes: u32 = 3 @ 32,
+    }
+}
+
+layout! {
+    /// The head of a send work queue entry of a UD queue pair: a [`SendWqe`] with an address.
+    pub struct UdWqe: 6 {
+        /// As of a [`SendWqe`]: NOP, SEND or SEND_IMM.
+        opcode: u8 = 0 @ 0,
+        /// As of a [`SendWqe`].
+        flags: u8 = 0 @ 8,
+        /// As of a [`SendWqe`].
+        blocks: u8 = 0 @ 16,
+        /// As of a [`SendWqe`].
+        sges: u8 = 0 @ 24,
+        /// As of a [`SendWqe`].
+        imm: u32 = 0 @ 32,
+        /// As of a [`SendWqe`].
+        wr_id: u64 = 1 @ 0,
+        /// The destination.
+        dest: Number = 2 @ 0,
+        /// What the destination must have as its Q_Key. With [`OWN_Q_KEY`] set, that of the sender
+        /// counts instead.
+        q_key: u32 = 2 @ 32,
+        /// As of a [`SendWqe`].
+        inline_bytes: u32 = 3 @ 32,
+        /// GID of the destination's port, bytes 0 to 7 as in memory.
+        gid: u64 = 4 @ 0,
+        /// Bytes 8 to 15.
+        gid_high: u64 = 5 @ 0,
     }
 }
 
@@ -172,6 +217,8 @@ pub mod cqe_flags {
     pub const IMM: u8 = 1 << 1;
     /// The sender asked for a solicited event.
     pub const SOLICITED: u8 = 1 << 2;
+    /// The receive begins with a GRH (UD).
+    pub const GRH: u8 = 1 << 3;
 }
 
 layout! {

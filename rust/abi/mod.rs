@@ -15,6 +15,7 @@
 //! | [`status`] | completion statuses, admin errors, events |
 //! | [`counters`] | the device's counters |
 //! | [`uverbs`] | the driver's part of uverbs commands |
+//! | [`stream`] | the other function: registers and descriptors of its channels |
 //!
 //! Everything in memory that the device reads or writes is an array of 64-bit little-endian
 //! *words*. An entry type has a `decode` from words and an `encode` into words, both total: any bit
@@ -37,7 +38,9 @@ pub mod counters;
 pub mod command;
 pub mod doorbell;
 pub mod entry;
+#[macro_use]
 pub mod status;
+pub mod stream;
 pub mod uverbs;
 
 pub use self::layout::Field;

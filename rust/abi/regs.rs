@@ -204,6 +204,6 @@ pub const MAGIC_VALUE: u32 = u32::from_le_bytes(*b"QPR1");
 /// The major version of the programming model that this source describes.
 pub const MAJOR: u32 = 1;
 /// The minor version: additions that software of a lower one need not know.
-pub const MINOR: u32 = 0;
+pub const MINOR: u32 = 1;
 /// Bytes of BAR 0 that are registers.
 pub const BYTES: usize = 0x1000;

@@ -101,6 +101,12 @@ structures! {
         reserved: u32,
     }
 
+    /// The address handle that was created, as send work requests have it.
+    qpair_uresp_create_ah {
+        /// GID of the destination's port.
+        gid: [u8; 16],
+    }
+
     /// The answer to a change of a queue pair.
     qpair_uresp_modify_qp {
         /// After a change to RESET: the CQs have no entry of the queue pair at or past these indices.

@@ -59,6 +59,10 @@ kinds! {
     Cq,
     /// An entry of an event queue.
     Eq,
+    /// A descriptor of a chain.
+    Chained,
+    /// A descriptor of a ring with a head and a tail.
+    Ringed,
     /// A data message in flight in our own send queue.
     LocalData,
     /// An acknowledgement in flight in our own send queue.
@@ -67,6 +71,10 @@ kinds! {
     RemoteData,
     /// A receive that the peer holds ready for an acknowledgement.
     RemoteAck,
+    /// A READ in flight in our own send queue.
+    LocalRead,
+    /// A WRITE in flight in our own send queue.
+    LocalWrite,
 }
 
 /// Names a ring uniquely for the life of the driver: the number of an object, and the reset epoch

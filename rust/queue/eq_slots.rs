@@ -11,9 +11,9 @@
 //!   Armed, Process ---destroy: deferred, until the head has passed the EQ's producer---> pool
 //! ```
 //!
-//! - Binding a *kernel CQ* adds one slot to `spare`, and each arm takes one. If `spare` is empty,
-//!   at least one slot is in `read`, and publishing the EQ's head frees it. So running out of slots
-//!   causes a head update, never a deadlock. More spare slots only save head updates.
+//! - Binding a *kernel CQ* adds one slot to `spare`, and each arm or notify takes one. If `spare` is
+//!   empty, at least one slot is in `read`, and publishing the EQ's head frees it. So running out of
+//!   slots causes a head update, never a deadlock. More spare slots only save head updates.
 //! - A *process's CQ* is armed by the process. One slot is enough for its life, since the device
 //!   has at most one event of it in the EQ.
 //! - An event of a CQ that is not armed frees no slot, and is counted.

@@ -23,10 +23,16 @@
 //! - At least 2 ack slots: with 1, each acknowledgement makes another due at once, and two that
 //!   cross leave none.
 //! - Acknowledgements of acknowledgements end: each answers more than one.
+//!
+//! A peer that sends more than it has slots for is found out by what this side has not returned:
+//! [`Flow::may_arrive`]. READs and WRITEs take no receive, so they have local slots only:
+//! [`Direct`].
 
 use super::credit::Kind;
 use super::credit::LocalAck;
 use super::credit::LocalData;
+use super::credit::LocalRead;
+use super::credit::LocalWrite;
 use super::credit::Pool;
 use super::credit::RemoteAck;
 use super::credit::RemoteData;
@@ -157,6 +163,13 @@ impl Flow {
         self.local_data.repay(count)
     }
 
+    /// Whether the peer had the slot of the data message that has arrived. `held` earlier ones are
+    /// still in their receives.
+    #[inline]
+    pub fn may_arrive(&self, held: u32) -> bool {
+        self.owed_data.saturating_add(held) < self.theirs.data || mutant!(ArrivesUnchecked)
+    }
+
     /// A data message was received, and its receive is posted again.
     #[inline]
     pub fn received(&mut self) {
@@ -201,7 +214,8 @@ impl Flow {
     #[inline]
     pub fn received_acknowledgement(&mut self, immediate: u32) -> Result<(), Bogus> {
         let (data, acks) = (immediate >> 16, immediate & 0xffff);
-        if data > self.remote_data.out.count() {
+        let had_slot = self.owed_acks < self.theirs.acks || mutant!(ArrivesUnchecked);
+        if data > self.remote_data.out.count() || !had_slot {
             return Err(Bogus);
         }
         self.remote_acks.repay(acks)?;
@@ -216,5 +230,58 @@ impl Flow {
             && self.local_acks.is_whole()
             && self.remote_data.is_whole()
             && self.remote_acks.is_whole()
+    }
+}
+
+/// The local slots of READs and WRITEs.
+#[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
+pub struct Direct {
+    reads: Account<LocalRead>,
+    writes: Account<LocalWrite>,
+}
+
+impl Direct {
+    /// For the queue pair `ring`, which may have so many of each in flight.
+    pub const fn new(ring: RingId, reads: u32, writes: u32) -> Self {
+        Self {
+            reads: Account::new(ring, reads),
+            writes: Account::new(ring, writes),
+        }
+    }
+
+    /// Takes the slot of a READ; `false`, and takes none, if it may not be posted now.
+    #[inline]
+    #[must_use]
+    pub fn read(&mut self) -> bool {
+        let may = self.reads.here.free() != 0;
+        self.reads.pay();
+        may
+    }
+
+    /// READs have completed.
+    #[inline]
+    pub fn has_read(&mut self, count: u32) -> Result<(), Bogus> {
+        self.reads.repay(count)
+    }
+
+    /// Takes the slot of a WRITE; `false`, and takes none, if it may not be posted now.
+    #[inline]
+    #[must_use]
+    pub fn write(&mut self) -> bool {
+        let may = self.writes.here.free() != 0;
+        self.writes.pay();
+        may
+    }
+
+    /// WRITEs have completed.
+    #[inline]
+    pub fn has_written(&mut self, count: u32) -> Result<(), Bogus> {
+        self.writes.repay(count)
+    }
+
+    /// Whether every slot is free or taken.
+    pub const fn is_whole(&self) -> bool {
+        self.reads.is_whole() && self.writes.is_whole()
     }
 }

@@ -15,9 +15,12 @@
 //! |---|---|---|
 //! | [`index`] | free-running indices, depth, owner bit, what lies in a ring | all |
 //! | [`credit`] | slots as values: minted once, then only moved | driver, library |
-//! | [`storage`] | words of shared memory, and the three points of order | all |
+//! | [`storage`] | words of shared memory, and the four points of order | all |
 //! | [`consumer`] | reading a ring that hardware writes | driver, library |
+//! | [`life`] | which entries of a CQ belong to a queue pair | library |
 //! | [`producer`] | writing a ring that software writes | driver, library |
+//! | [`chain`] | a chain of descriptors whose tail is an address, inclusive | driver |
+//! | [`headtail`] | a ring of descriptors whose tail is an index, exclusive | driver, device |
 //! | [`channel`] | when a CQ writes an event | device |
 //! | [`eq_irq`] | when an EQ interrupts; how asynchronous events are queued | device |
 //! | [`eq_slots`] | EQ slots: what holds them, when they become free | driver |
@@ -38,13 +41,16 @@
 extern crate qpair_abi as abi;
 
 pub mod buflist;
+pub mod chain;
 pub mod channel;
 pub mod consumer;
 pub mod credit;
 pub mod eq_irq;
 pub mod eq_slots;
 pub mod flow;
+pub mod headtail;
 pub mod index;
+pub mod life;
 pub mod moderation;
 pub mod mutant;
 pub mod poll;

@@ -125,6 +125,16 @@ mod active {
         AckAtHalf: "an acknowledgement is due at half of the initial credit",
         AckOfAck: "acknowledgements are acknowledged at once",
         OneAckCredit: "one acknowledgement credit is enough",
+        ArrivesUnchecked: "the peer may send more than it has slots for",
+        StatusClearedLate: "the status in a chain is cleared after the tail was written",
+        StatusKept: "the status in a chain is not cleared",
+        ChainTailEarly: "a chain's tail is written before its descriptors are whole",
+        ChainOneMore: "a chain has one more descriptor in flight than it has",
+        RingTailEarly: "a ring's tail is written before its descriptors are whole",
+        RingDoneBefore: "the done bit of the pass before is taken for that of this pass",
+        RingOneMore: "all descriptors of a ring are in flight",
+        EmptyIsFull: "a head that is equal to the tail is a full ring",
+        ReportForgotten: "no descriptor of a hand-over asks for a write-back",
     }
 
     std::thread_local! {

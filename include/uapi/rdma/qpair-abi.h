@@ -68,6 +68,12 @@ struct qpair_uresp_create_qp {
 	__u32 reserved;
 };
 
+/* The address, as send work requests have it. */
+struct qpair_uresp_create_ah {
+	/* GID of the destination's port. */
+	__u8 gid[16];
+};
+
 struct qpair_uresp_modify_qp {
 	/*
 	 * After a change to RESET: the CQs have no entry of the queue pair at

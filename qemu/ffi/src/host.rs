@@ -221,6 +221,18 @@ impl Host for Qemu {
             }
             Trace::Fatal { cause } => self.tell(QpairTrace::Fatal, [cause.into(), 0, 0, 0, 0, 0]),
             Trace::Reset => self.tell(QpairTrace::Reset, [0; 6]),
+            Trace::Frame {
+                from,
+                to,
+                bytes,
+                dropped,
+            } => self.tell(
+                QpairTrace::Frame,
+                [from.into(), to.into(), bytes.into(), dropped.into(), 0, 0],
+            ),
+            Trace::Halt { channel, cause } => {
+                self.tell(QpairTrace::Halt, [channel.into(), cause.into(), 0, 0, 0, 0])
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ mod host;
 mod inside;
 pub mod model;
 mod settings;
+pub mod stream;
 
 use core::ffi::{
     c_char,
@@ -62,6 +63,40 @@ pub struct QpairFacts {
     pub settings: u32,
     /// How many counters there are.
     pub counters: u32,
+}
+
+/// Properties of the function of channels that QEMU needs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct QpairStreamFacts {
+    /// PCI vendor.
+    pub vendor: u16,
+    /// PCI device.
+    pub device: u16,
+    /// PCI revision.
+    pub revision: u8,
+    /// BAR of the registers.
+    pub bar_registers: u8,
+    /// BAR of the MSI-X table.
+    pub bar_msix: u8,
+    /// Bytes of the registers' BAR.
+    pub register_bytes: u64,
+    /// How many counters there are.
+    pub counters: u32,
+    /// Pairs of channels, if no other number is asked for.
+    pub channels: u32,
+}
+
+/// A fault of the function of channels, for tests.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QpairKnob {
+    /// The channels get no turns: 1 or 0.
+    Stall,
+    /// The function is gone: 1 or 0.
+    Vanish,
+    /// How many of the next interrupts get lost.
+    DropInterrupts,
 }
 
 /// The type of a setting's value.
@@ -128,6 +163,10 @@ pub enum QpairTrace {
     Fatal,
     /// The function was reset.
     Reset,
+    /// A frame went from one channel to another (transmit, receive, bytes, dropped).
+    Frame,
+    /// A channel halted by itself (channel, cause).
+    Halt,
 }
 
 /// What is left after a run of the core.

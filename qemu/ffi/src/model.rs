@@ -52,7 +52,7 @@ pub struct QpairModel {
 /// # Safety
 ///
 /// `room` bytes from `error` are valid for writes.
-unsafe fn say(error: *mut c_char, room: usize, message: &str) {
+pub(crate) unsafe fn say(error: *mut c_char, room: usize, message: &str) {
     let Some(most) = room.checked_sub(1) else {
         return;
     };

@@ -230,6 +230,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "test: the core does nothing"),
     switch!("vanish", |f| f.is_vanished().into(), |f, on| f.set_vanish(on != 0),
         "test: the function is gone: all reads are ones, writes do nothing"),
+    switch!("link-down", |f| f.knobs().link_down.into(), |f, on| f.set_link_down(on != 0),
+        "test: the link is down"),
     switch!("unmapped", |f| f.host().is_unmapped().into(), |f, on| {
         f.host_mut().set_unmapped(on != 0);
         f.unmap_all();

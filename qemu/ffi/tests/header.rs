@@ -17,6 +17,7 @@ fn the_header_is_current() {
         .with_config(config)
         .with_src(folder.join("src/lib.rs"))
         .with_src(folder.join("src/model.rs"))
+        .with_src(folder.join("src/stream.rs"))
         .generate()
         .unwrap()
         .write(&mut made);

@@ -19,6 +19,7 @@ use crate::subject::Subject;
 use crate::table::Until;
 use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
+use qpair_abi::command::service;
 use qpair_abi::command::Command;
 use qpair_abi::command::EqContext;
 use qpair_abi::command::QpContext;
@@ -127,7 +128,7 @@ impl<H: Host> Function<H> {
         if qp == Number::ADMIN {
             return Err(AdminError::Number);
         }
-        let (send_cq, recv_cq) = (found.send_cq, found.recv_cq);
+        let (send_cq, recv_cq, service) = (found.send_cq, found.recv_cq, found.service);
         if mask & !qp_mask::ALL != 0 {
             return Err(AdminError::Reserved);
         }
@@ -151,10 +152,12 @@ impl<H: Host> Function<H> {
         if wants(qp_mask::ACCESS) {
             check_access(context.access, REMOTE)?;
         }
+        let of_rc = qp_mask::PEER | qp_mask::ACCESS | qp_mask::RETRY;
+        let known = service != service::UD || mask & of_rc == 0;
         let peer_ok = !wants(qp_mask::PEER) || context.peer_function == 0;
         let retry_ok = !wants(qp_mask::RETRY)
             || (context.retry <= MAX_RETRY && context.rnr_retry <= MAX_RETRY);
-        if !peer_ok || !retry_ok {
+        if !known || !peer_ok || !retry_ok {
             return Err(AdminError::Attribute);
         }
         let found = self.data.qps.get_mut(qp).ok_or(AdminError::Number)?;

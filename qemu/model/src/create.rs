@@ -42,6 +42,15 @@ pub(crate) const REMOTE: u8 = access::REMOTE_WRITE | access::REMOTE_READ | acces
 /// The largest number of retries; as `rnr_retry`, no limit.
 pub(crate) const MAX_RETRY: u8 = 7;
 
+/// Whether a queue pair has only attributes of its service.
+fn is_of_service(context: &QpContext) -> bool {
+    match context.service {
+        service::RC => (context.gid, context.gid_high) == (0, 0),
+        service::UD => (context.access, context.retry, context.rnr_retry) == (0, 0, 0),
+        _ => false,
+    }
+}
+
 /// The depth of a ring, within its limit.
 fn depth(log: u8, most: u8) -> Result<Depth, AdminError> {
     let depth = Depth::from_log2(log).filter(|_| log <= most);
@@ -140,7 +149,7 @@ impl<H: Host> Function<H> {
         {
             return Err(AdminError::Reference);
         }
-        let valid = context.service == service::RC
+        let valid = is_of_service(&context)
             && context.state == qp_state::RESET
             && context.peer == Number::default()
             && context.peer_function == 0

@@ -193,6 +193,9 @@ impl<M: Mapping> Events<M> {
                 Subject::Overrun(cq) => (Event::CqOverrun, cq),
                 Subject::Fatal(qp) => (Event::QpFatal, qp),
                 Subject::Page(page) => (Event::DoorbellViolation, Number::new(page, 0)),
+                // What it is now: it may have changed more than once.
+                Subject::Link if core.knobs.link_down => (Event::LinkDown, Number::ADMIN),
+                Subject::Link => (Event::LinkUp, Number::ADMIN),
             };
             let (count, code) = match self.reports.get_mut(&subject) {
                 Some(report) => (self.gate.write(&mut report.notice), report.code),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Work requests of a reliable connection.
+//! Work requests: those of a reliable connection, and the checks of datagrams, which
+//! [`datagram`](crate::datagram) delivers.
 //!
 //! A request is checked in this order: the WQE by itself, the sender's memory, the peer, the
 //! peer's receive or memory. Then its bytes move, then the peer's completion is written, then
@@ -40,7 +41,10 @@ use qpair_abi::counters::Counter;
 use qpair_abi::entry::inline_bytes;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::send_sges;
+use qpair_abi::entry::ud_inline_bytes;
+use qpair_abi::entry::ud_sges;
 use qpair_abi::entry::SendWqe;
+use qpair_abi::entry::UdWqe;
 use qpair_abi::entry::BLOCK_WORDS;
 use qpair_abi::entry::MAX_BLOCKS;
 use qpair_abi::status::Detail;
@@ -50,8 +54,9 @@ use qpair_queue::index::Index;
 
 /// `rnr_retry` without a limit.
 const NO_LIMIT: u8 = 7;
-/// The only service.
-const _: () = assert!(service::RC == 0);
+/// Words of the head of a WQE, by service.
+const RC: usize = SendWqe::WORDS;
+const UD: usize = UdWqe::WORDS;
 
 /// Why a message is refused.
 enum Refusal {
@@ -95,6 +100,7 @@ impl<H: Host> DataPath<H> {
             pd: found.pd,
             peer: found.peer,
         };
+        let is_ud = found.service == service::UD;
         let mut goes_on = true;
         if found.sending.is_some() {
             goes_on = self.resume(&sender, budget);
@@ -102,14 +108,24 @@ impl<H: Host> DataPath<H> {
         }
         if goes_on {
             let mut blocks = core::mem::take(&mut self.blocks);
-            self.send_new(&sender, left, budget, &mut blocks);
+            if is_ud {
+                self.send_new::<UD>(&sender, left, budget, &mut blocks);
+            } else {
+                self.send_new::<RC>(&sender, left, budget, &mut blocks);
+            }
             self.blocks = blocks;
         }
         self.qps.enqueue(&mut self.core, qp);
     }
 
     /// Begins work requests from the SQ, in runs of blocks that are fetched at once.
-    fn send_new(&mut self, sender: &Sender, left: &mut u32, budget: &mut u64, blocks: &mut [u64]) {
+    fn send_new<const HEAD: usize>(
+        &mut self,
+        sender: &Sender,
+        left: &mut u32,
+        budget: &mut u64,
+        blocks: &mut [u64],
+    ) {
         let qp = sender.qp;
         while *left != 0 {
             let Some(found) = self.qps.get_mut(qp) else {
@@ -146,7 +162,8 @@ impl<H: Host> DataPath<H> {
                 head = past;
                 self.core.bus.count(Counter::SendWqes);
                 let mut message = Message::new(wqe, past);
-                let goes_on = match self.check(sender, &mut message, whole) {
+                let goes_on = match self.check::<HEAD>(sender, &mut message, whole) {
+                    Ok(()) if HEAD == UD => self.send_datagram(sender, message, whole, budget),
                     Ok(()) => self.perform(sender, message, whole, budget),
                     Err((status, detail)) => {
                         let refusal = Refusal::Sender(status, detail);
@@ -162,7 +179,7 @@ impl<H: Host> DataPath<H> {
 
     /// Checks a WQE by itself, and the sender's memory.
     #[inline(always)]
-    fn check(
+    fn check<const HEAD: usize>(
         &mut self,
         sender: &Sender,
         message: &mut Message,
@@ -172,19 +189,32 @@ impl<H: Host> DataPath<H> {
         let Some(kind) = Kind::of(message.wqe.opcode) else {
             return refuse(Detail::Opcode);
         };
+        if HEAD == UD && message.wqe.opcode > opcode::SEND_IMM {
+            return refuse(Detail::Opcode);
+        }
         message.kind = kind;
         let wqe = &message.wqe;
         let blocks = usize::from(wqe.blocks);
-        if wqe.flags & !kind.flags != 0 {
+        // The key of other WQEs is reserved in those of UD.
+        let reserved = if HEAD == UD { wqe.rkey } else { 0 };
+        if wqe.flags & !kind.flags != 0 || reserved != 0 {
             return refuse(Detail::Flags);
         }
         let inline = message.is_inline();
         let (most_sges, most_inline) = if inline {
             let most = usize::from(self.core.config.inline_bytes);
-            (0, inline_bytes(blocks).min(most))
+            let fit = match HEAD {
+                UD => ud_inline_bytes(blocks),
+                _ => inline_bytes(blocks),
+            };
+            (0, fit.min(most))
         } else {
             let most = usize::from(self.core.config.send_sges);
-            (send_sges(blocks).min(most), 0)
+            let fit = match HEAD {
+                UD => ud_sges(blocks),
+                _ => send_sges(blocks),
+            };
+            (fit.min(most), 0)
         };
         if usize::from(wqe.sges) > most_sges && wqe.opcode != opcode::NOP {
             return refuse(Detail::Sges);
@@ -198,12 +228,17 @@ impl<H: Host> DataPath<H> {
         let (bytes, wrong) = if inline {
             (u64::from(wqe.inline_bytes), None)
         } else {
-            self.check_local(sender, message, words)
+            self.check_local::<HEAD>(sender, message, words)
         };
-        if bytes > u64::from(self.core.config.message_bytes) {
+        // A datagram that is too long is dropped.
+        if HEAD != UD && bytes > u64::from(self.core.config.message_bytes) {
             return Err((Status::LocalLength, Detail::Message));
         }
-        message.bytes = bytes as u32;
+        message.bytes = if HEAD == UD {
+            bytes.min(u64::from(u32::MAX)) as u32
+        } else {
+            bytes as u32
+        };
         match wrong {
             None => Ok(()),
             Some(detail) => Err((Status::LocalProtection, detail)),
@@ -273,6 +308,26 @@ impl<H: Host> DataPath<H> {
             }
         }
         (too_early || self.finish(sender, &message)) && *budget != 0
+    }
+
+    /// Sends a datagram, or performs a NOP: whether the turn goes on after it.
+    fn send_datagram(
+        &mut self,
+        sender: &Sender,
+        message: Message,
+        words: &[u64],
+        budget: &mut u64,
+    ) -> bool {
+        if message.wqe.opcode == opcode::NOP {
+            return self.perform(sender, message, words, budget);
+        }
+        match self.datagram(sender, &message, words, budget) {
+            Ok(goes_on) => goes_on,
+            Err((status, detail)) => {
+                let refusal = Refusal::Sender(status, detail);
+                self.refuse(sender, words, message.past, refusal)
+            }
+        }
     }
 
     /// Keeps a message that took longer than its turn.

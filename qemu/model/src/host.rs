@@ -168,4 +168,22 @@ pub enum Trace {
     },
     /// The function was reset.
     Reset,
+    /// A frame went from a transmit channel to a receive channel.
+    Frame {
+        /// The transmit channel.
+        from: u32,
+        /// The receive channel.
+        to: u32,
+        /// The bytes of the frame.
+        bytes: u32,
+        /// The receive channel dropped it.
+        dropped: bool,
+    },
+    /// A channel halted by itself.
+    Halt {
+        /// The channel.
+        channel: u32,
+        /// The cause.
+        cause: u8,
+    },
 }

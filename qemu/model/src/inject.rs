@@ -4,6 +4,7 @@
 use crate::function::Function;
 use crate::host::Host;
 use crate::knobs::Knobs;
+use crate::subject::Subject;
 use qpair_abi::entry::Cqe;
 use qpair_abi::entry::Eqe;
 use qpair_abi::status::EnableError;
@@ -53,6 +54,18 @@ impl<H: Host> Function<H> {
     /// Whether the function is taken away.
     pub fn is_vanished(&self) -> bool {
         self.data.core.knobs.vanished
+    }
+
+    /// Takes the link down, or up again. Messages within the function need no link.
+    pub fn set_link_down(&mut self, down: bool) {
+        let core = &mut self.data.core;
+        if core.knobs.link_down == down {
+            return;
+        }
+        core.knobs.link_down = down;
+        if core.is_ready() && !core.knobs.vanished {
+            self.data.events.report(core, Subject::Link, 0);
+        }
     }
 
     /// Sets how long after a doorbell an idle core begins.

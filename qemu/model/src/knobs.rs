@@ -14,6 +14,8 @@ pub struct Knobs {
     pub stalled: bool,
     /// The function is gone: all reads are ones.
     pub vanished: bool,
+    /// The link is down.
+    pub link_down: bool,
     /// How long after a doorbell an idle core begins.
     pub core_delay_ns: u64,
     /// How long the core takes for a WQE.

@@ -50,6 +50,7 @@
 //! | `qp` | queue pairs |
 //! | `datapath` | the objects that work requests use, and completions |
 //! | `transfer` | moves the bytes of a message |
+//! | `datagram` | delivers the messages of UD |
 //! | `execute` | checks and performs work requests |
 //! | `function` | the function: power-on, reset, queries of the machine |
 //! | `context` | contexts of admin commands |
@@ -60,6 +61,7 @@
 //! | `doorbell` | doorbells |
 //! | `mmio` | register accesses, bring-up |
 //! | `inject` | sets the knobs |
+//! | [`stream`] | another function, of channels, with the same interface to the machine |
 
 #![forbid(unsafe_code)]
 
@@ -73,6 +75,7 @@ mod change;
 mod context;
 mod cq;
 mod create;
+mod datagram;
 mod datapath;
 mod doorbell;
 mod eq;
@@ -93,6 +96,7 @@ mod ring;
 mod run_queue;
 mod schedule;
 mod segment;
+pub mod stream;
 mod subject;
 mod table;
 mod transfer;

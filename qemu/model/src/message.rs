@@ -195,11 +195,10 @@ pub(crate) fn total(words: &[u64], from: usize, count: u8) -> u64 {
     sges.map(|sge| u64::from(sge.bytes)).sum()
 }
 
-/// Copies inline data of a WQE, from byte `from` of the data on.
+/// Copies inline data of a WQE, from byte `from` of the WQE on.
 pub(crate) fn copy_inline(words: &[u64], from: usize, to: &mut [u8]) {
     let mut bytes = [0; MAX_BLOCKS * BLOCK_WORDS * 8];
     to_bytes(words, &mut bytes);
-    let from = from.saturating_add(SendWqe::BYTES);
     if let Some(bytes) = bytes.get(from..from.saturating_add(to.len())) {
         to.copy_from_slice(bytes);
     }

@@ -77,7 +77,8 @@ impl<H: Host> Function<H> {
             State::Fatal if mutant!(ReadyThoughFatal) => READY | FATAL,
             State::Fatal => FATAL,
         };
-        u32::from(core.cause.code()) << 8 | LINK_UP | state
+        let link = if core.knobs.link_down { 0 } else { LINK_UP };
+        u32::from(core.cause.code()) << 8 | link | state
     }
 
     /// Writes a register. While the function is enabled only writes of `CTRL` have an effect.

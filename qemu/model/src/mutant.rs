@@ -95,7 +95,22 @@ mod active {
         UnmapIgnored: "an invalidated mapping is still used",
         RegionUnmapIgnored: "an invalidated mapping of a region is still used",
         FatalUnseen: "a fatal error writes no event",
+        QKeyNotChecked: "a datagram with any Q_Key is accepted",
+        OwnQKeyIgnored: "a Q_Key that selects the sender's own is used as it is",
+        AnyGidIsOwn: "a datagram to another GID is delivered",
+        LongDatagram: "a datagram may be as long as a message",
         LeafIgnored: "a table of two levels is read as one of one level",
+        CompleteTaken: "a chain goes on at a descriptor that is complete already",
+        InterruptWhileSet: "a chain interrupts although a cause is set",
+        NeverDropped: "a frame waits for buffers although it has to be dropped",
+        AlwaysReported: "a transmitted descriptor is written back unasked",
+        NotMasked: "the message of a ring with a head and a tail leaves interrupts enabled",
+        NotThrottled: "the interval between messages is not kept",
+        LengthNotChecked: "the length of a descriptor has no limit",
+        CompleteBeforeBytes: "a receive descriptor is complete before its bytes are in memory",
+        UserForgotten: "the user words of a frame are not carried",
+        ChannelWithoutEnd: "the turn of a channel lasts until its ring is empty",
+        FirstAlways: "a receive channel serves the first transmit channel always",
     }
 
     std::thread_local! {

@@ -20,7 +20,6 @@ use crate::schedule::Core;
 use crate::subject::Subject;
 use crate::table::Table;
 use qpair_abi::command::qp_state;
-use qpair_abi::command::service;
 use qpair_abi::command::QpContext;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::cqe_flags;
@@ -102,6 +101,8 @@ pub(crate) struct Attributes {
     pub(crate) access: u8,
     pub(crate) retry: u8,
     pub(crate) rnr_retry: u8,
+    pub(crate) service: u8,
+    pub(crate) gid: [u64; 2],
 }
 
 impl Attributes {
@@ -118,6 +119,8 @@ impl Attributes {
             access: context.access,
             retry: context.retry,
             rnr_retry: context.rnr_retry,
+            service: context.service,
+            gid: [context.gid, context.gid_high],
         }
     }
 }
@@ -193,10 +196,11 @@ impl<M: Mapping> QueuePair<M> {
 
     /// The context for QUERY.
     pub(crate) fn context(&self) -> QpContext {
+        let [gid, gid_high] = self.gid;
         QpContext {
             pd: self.pd,
             page: self.page,
-            service: service::RC,
+            service: self.service,
             state: self.state,
             send_cq: self.send_cq,
             recv_cq: self.recv_cq,
@@ -215,6 +219,8 @@ impl<M: Mapping> QueuePair<M> {
             sq_consumer: self.sq.window.head().get(),
             rq_producer: self.rq.window.tail().get(),
             rq_consumer: self.rq.window.head().get(),
+            gid,
+            gid_high,
             sq: *self.sq.ring.described(),
             rq: *self.rq.ring.described(),
         }

@@ -12,6 +12,8 @@ pub(crate) enum Subject {
     Fatal(Number),
     /// A doorbell page had a violation.
     Page(u16),
+    /// The link went up or down.
+    Link,
 }
 
 /// The device's action when the head of an EQ passes an entry.

@@ -125,7 +125,8 @@ impl<H: Host> DataPath<H> {
         words: &[u64],
     ) -> Result<End, Fault> {
         if message.is_inline() {
-            return Ok(End::Inline(message.done as usize));
+            let from = SendWqe::BYTES.saturating_add(message.done as usize);
+            return Ok(End::Inline(from));
         }
         let range = next_range(words, SendWqe::WORDS, &mut message.cursor);
         let range = range.ok_or(Fault::Local(Detail::Sges))?;
@@ -161,9 +162,10 @@ impl<H: Host> DataPath<H> {
     }
 
     /// The bytes of all SGEs of a work request, and the detail if one of them is not in a region
-    /// of the sender's domain with the right that it needs. Notes where a single SGE begins.
+    /// of the sender's domain with the right that it needs. Notes where a single SGE begins. The
+    /// SGEs begin at word `HEAD`.
     #[inline(always)]
-    pub(crate) fn check_local(
+    pub(crate) fn check_local<const HEAD: usize>(
         &self,
         sender: &Sender,
         message: &mut Message,
@@ -179,7 +181,7 @@ impl<H: Host> DataPath<H> {
             self.regions.find(sender.pd, right, range)
         };
         let count = message.wqe.sges;
-        let mut all = sges(words, SendWqe::WORDS);
+        let mut all = sges(words, HEAD);
         match all.next() {
             Some(sge) if count == 1 && sge.bytes != 0 => match find(&sge) {
                 Ok(place) => {
@@ -189,10 +191,10 @@ impl<H: Host> DataPath<H> {
                 Err(detail) => (u64::from(sge.bytes), Some(detail)),
             },
             _ => {
-                let all = sges(words, SendWqe::WORDS).take(usize::from(count));
+                let all = sges(words, HEAD).take(usize::from(count));
                 let mut filled = all.filter(|sge| sge.bytes != 0);
                 let wrong = filled.find_map(|sge| find(&sge).err());
-                (total(words, SendWqe::WORDS, count), wrong)
+                (total(words, HEAD, count), wrong)
             }
         }
     }

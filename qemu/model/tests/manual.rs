@@ -10,6 +10,12 @@
 #[path = "harness/memory.rs"]
 mod memory;
 
+#[allow(dead_code, unreachable_pub)]
+#[path = "harness/example.rs"]
+mod example;
+
+use example::play;
+use example::Plays;
 use memory::Grant;
 use memory::Memory;
 use memory::TestHost;
@@ -21,7 +27,6 @@ use qpair_abi::status::EnableError;
 use qpair_abi::status::Status;
 use qpair_model::Config;
 use qpair_model::Function;
-use qpair_model::Host;
 use qpair_model::Run;
 
 const MANUAL: &str = include_str!("../../../Documentation/device.rst");
@@ -29,18 +34,22 @@ const MANUAL: &str = include_str!("../../../Documentation/device.rst");
 const BASE: u64 = 0x10_0000;
 const BYTES: u64 = 7 * 4096;
 
-fn number(text: &str) -> u64 {
-    let parsed = match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    parsed.unwrap_or_else(|_| panic!("{text} is no number"))
-}
-
-/// The words of a line, without the comment after them.
-fn words(text: &str) -> Vec<u64> {
-    let fields = text.trim_start().split("  ").next().unwrap_or("");
-    fields.split_whitespace().map(number).collect()
+impl Plays for Function<TestHost> {
+    fn reg_read(&mut self, offset: u64) -> u32 {
+        self.reg_read(offset)
+    }
+    fn reg_write(&mut self, offset: u64, value: u32) {
+        self.reg_write(offset, value);
+    }
+    fn doorbell(&mut self, offset: u64, value: u64) {
+        self.doorbell(offset, value, 8);
+    }
+    fn finish(&mut self) {
+        while self.run(8) == Run::More {}
+    }
+    fn host(&mut self) -> &mut TestHost {
+        self.host_mut()
+    }
 }
 
 #[test]
@@ -52,53 +61,7 @@ fn the_worked_example_is_what_happens() {
     let mut host = TestHost::new(memory);
     host.maps = false;
     let mut f = Function::new(host, Config::default()).unwrap();
-    let mut done = [0; 6];
-    for line in example.lines() {
-        let line = line.trim_start();
-        let Some((verb, rest)) = line.split_once(' ') else {
-            continue;
-        };
-        let (place, act, words) = match rest.split_once(" <- ").or(rest.split_once(" == ")) {
-            Some((place, text)) => (place.trim(), rest.contains(" <- "), words(text)),
-            None => (rest.trim(), false, Vec::new()),
-        };
-        let kind = match (verb, act) {
-            ("reg", true) => {
-                f.reg_write(number(place), words[0] as u32);
-                0
-            }
-            ("reg", false) => {
-                let value = f.reg_read(number(place));
-                assert_eq!(u64::from(value), words[0], "{line}: {value:#x}");
-                1
-            }
-            ("mem", true) => {
-                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-                f.host_mut().write(number(place), &bytes).unwrap();
-                2
-            }
-            ("mem", false) => {
-                let mut bytes = vec![0; words.len() * 8];
-                f.host_mut().read(number(place), &mut bytes).unwrap();
-                let expected: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-                assert_eq!(bytes, expected, "{line}");
-                3
-            }
-            ("bell", true) => {
-                f.doorbell(number(place), words[0], 8);
-                while f.run(8) == Run::More {}
-                4
-            }
-            ("irq", false) => {
-                let raised = std::mem::take(&mut f.host_mut().raised);
-                assert_eq!(raised, [number(place) as u16], "{line}");
-                5
-            }
-            _ => continue,
-        };
-        done[kind] += 1;
-    }
-    assert!(f.host().raised.is_empty());
+    let done = play(example, &mut f);
     assert!(
         done.iter().all(|&count| count != 0),
         "some kind of line was not found: {done:?}"

@@ -7,6 +7,12 @@ use qpair_abi::{
     entry::{self, Cqe, Eqe, RecvWqe, SendWqe, Sge},
     regs,
     status::{AdminError, Detail, EnableError, Event, Status},
+    stream::{
+        self,
+        chain::{self, ChainDescriptor},
+        headtail::{self, RingDescriptor},
+        Cause, Kind, Side,
+    },
     Number,
 };
 
@@ -175,7 +181,7 @@ fn every_code_finds_its_way_back() {
             assert_eq!((0..=255).filter(|&c| <$t>::from_code(c).is_some()).count(), <$t>::ALL.len());
         )* };
     }
-    check!(Status, Detail, AdminError, Event, EnableError);
+    check!(Status, Detail, AdminError, Event, EnableError, Cause, Kind);
 }
 
 #[test]
@@ -191,4 +197,63 @@ fn registers_do_not_overlap() {
     assert!(offsets
         .iter()
         .all(|offset| offset % 4 == 0 && *offset < regs::BYTES as u64));
+}
+
+/// Each field where the manual says, by hand.
+#[test]
+fn descriptors_lie_as_documented() {
+    let chained = ChainDescriptor {
+        next: 0x1000,
+        addr: 0x2000,
+        control: chain::control::START | chain::control::END | 60,
+        status: chain::status::COMPLETE | 60,
+        app0: 1,
+        app1: 2,
+        app2: 3,
+        app3: 4,
+        app4: 5,
+    };
+    let words = [
+        0x1000,
+        0x2000,
+        0,
+        0x8000_003c_0c00_003c,
+        0x2_0000_0001,
+        0x4_0000_0003,
+        5,
+        0,
+    ];
+    assert_eq!(chained.encode(), words);
+    assert_eq!(ChainDescriptor::decode(&words), chained);
+
+    let ring = RingDescriptor {
+        addr: 0x3000,
+        length: 1500,
+        cmd: headtail::cmd::END | headtail::cmd::REPORT,
+        sta: headtail::sta::DONE,
+    };
+    assert_eq!(ring.encode(), [0x3000, 0x0000_0001_0900_05dc]);
+    assert_eq!(RingDescriptor::decode(&ring.encode()), ring);
+}
+
+/// Registers of a channel stay in its block, and blocks in the BAR. `KIND` and what precedes it
+/// are common to both kinds.
+#[test]
+fn blocks_of_channels_do_not_overlap() {
+    for all in [chain::offset::ALL, headtail::offset::ALL] {
+        assert!(all.windows(2).all(|pair| pair[0].1 + 4 <= pair[1].1));
+        let past = |(_, offset): &(&str, u64)| offset % 4 != 0 || *offset >= stream::BLOCK_BYTES;
+        assert!(!all.iter().any(past));
+    }
+    let common = |all: &[(&'static str, u64)]| all[all.len() - 3..].to_vec();
+    assert_eq!(common(chain::offset::ALL), common(headtail::offset::ALL));
+
+    assert_eq!(stream::block(0, Side::Transmit), 0x1000);
+    assert_eq!(stream::block(0, Side::Receive), 0x1040);
+    assert_eq!(stream::block(3, Side::Receive), 0x11c0);
+    assert_eq!(stream::vector(3, Side::Receive), 7);
+    let last = stream::block(stream::MAX_PAIRS - 1, Side::Receive) + stream::BLOCK_BYTES;
+    assert!(last <= stream::regs::BYTES as u64);
+    let global = stream::regs::offset::ALL;
+    assert!(global.iter().all(|(_, offset)| *offset < stream::BLOCKS));
 }

@@ -33,13 +33,19 @@ use loom::thread;
 use qpair_abi::entry::Cqe;
 use qpair_abi::entry::Eqe;
 use qpair_abi::status::Event;
+use qpair_abi::stream::chain;
+use qpair_abi::stream::Side;
 use qpair_abi::Number;
+use qpair_queue::chain::Buffer;
+use qpair_queue::chain::Chain;
 use qpair_queue::channel::Channel;
 use qpair_queue::channel::Fire;
 use qpair_queue::channel::Wants;
 use qpair_queue::consumer::CqConsumer;
 use qpair_queue::consumer::EqConsumer;
 use qpair_queue::credit::RingId;
+use qpair_queue::headtail;
+use qpair_queue::headtail::Headtail;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::mutant::activate;
@@ -151,6 +157,20 @@ impl Shared {
 #[derive(Clone)]
 struct Ring(Arc<Shared>);
 
+impl Ring {
+    /// The device writes a buffer and then the status of its descriptor.
+    fn complete(&self, buffer: usize, what: u64, at: usize, status: u64) {
+        let Word::Last(word) = &self.0.words[at] else {
+            unreachable!("a status")
+        };
+        if self.0.without == Without::DeviceOrder {
+            word.store(status, Release);
+        }
+        self.store(buffer, what);
+        word.store(status, Release);
+    }
+}
+
 impl Storage for Ring {
     fn words(&self) -> usize {
         self.0.words.len()
@@ -224,6 +244,16 @@ impl Bell {
     }
 }
 
+/// What is there sooner or later.
+fn awaited<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    loop {
+        match look() {
+            Some(found) => break found,
+            None => thread::yield_now(),
+        }
+    }
+}
+
 /// An entry with four equal words.
 fn entry(what: u64) -> [u64; 4] {
     [what; 4]
@@ -256,12 +286,7 @@ fn entries_are_whole(without: Without) {
         got[0]
     };
     for (what, take) in [(1, singly as fn(&mut _) -> _), (2, in_a_row)] {
-        let got = loop {
-            match take(&mut cq) {
-                Some(got) => break got,
-                None => thread::yield_now(),
-            }
-        };
+        let got = awaited(|| take(&mut cq));
         assert!(is_whole(got, what), "torn");
         cq.publish(|index| head.ring(index));
     }
@@ -319,12 +344,7 @@ fn work_requests_are_whole(without: Without) {
         room.write(0, &[i + 1; 8]);
         room.post();
         sq.ring(|index| tail.ring(index));
-        let got = loop {
-            match cq.take() {
-                Some(got) => break got,
-                None => thread::yield_now(),
-            }
-        };
+        let got = awaited(|| cq.take());
         let cqe = Cqe::decode(&got.words);
         assert_eq!(sq.complete(Index::new(cqe.index), got.seen), Ok(1));
         if sq.reclaim(cq.published()) == 0 {
@@ -601,4 +621,78 @@ fn notify_against_check() {
             (None, Without::Sample, lost),
         ],
     );
+}
+
+/// Tail against descriptor, and the status of a descriptor against its user words. The only
+/// descriptor is used twice.
+fn chains_are_whole(without: Without) {
+    let ring = Ring(Shared::with(8, 8, without, |i| i == 3));
+    let mut chain = Chain::new(SQ, ring.clone(), 0, ONE).expect("a good chain");
+    let tail = Bell::new();
+    let told = tail.clone();
+    let device = thread::spawn(move || {
+        for i in 1..=2u32 {
+            told.wait(Index::new(i));
+            assert_eq!(ring.load(1), i.into(), "torn");
+            let status = chain::status::COMPLETE | chain::status::END;
+            ring.complete(4, i.into(), 3, u64::from(status) << 32);
+        }
+    });
+    for i in 1..=2 {
+        let buffer = Buffer {
+            addr: i.into(),
+            ..Buffer::default()
+        };
+        chain.room().expect("it is free").fill(&buffer);
+        chain.hand_over(|_| tail.ring(Index::new(i)));
+        let got = awaited(|| chain.poll());
+        assert_eq!(got.user, [i, 0, 0, 0, 0], "torn");
+    }
+    device.join().expect("a device");
+}
+
+/// The same of a ring with a head and a tail: a write-back against the buffer, here behind the ring.
+fn rings_are_whole(without: Without) {
+    const BUFFER: usize = 4;
+    let two = Depth::new(2).expect("a depth");
+    let ring = Shared::with(5, 2, without, |i| i < BUFFER && i % 2 == 1);
+    let ring = Ring(ring);
+    let receives = Headtail::new(SQ, ring.clone(), Side::Receive, two);
+    let mut receives = receives.expect("a good ring");
+    let tail = Bell::new();
+    let (device, told) = (ring.clone(), tail.clone());
+    let device = thread::spawn(move || {
+        for i in 1..=2u32 {
+            told.wait(Index::new(i));
+            let at = (i as usize - 1) * 2;
+            assert_eq!(device.load(at), i.into(), "torn");
+            device.complete(BUFFER, i.into(), at + 1, 1 << 32);
+        }
+    });
+    for i in 1..=2 {
+        let (addr, bytes, end) = (u64::from(i), 0, true);
+        let buffer = headtail::Buffer { addr, bytes, end };
+        receives.room().expect("one is free").fill(&buffer);
+        receives.hand_over(|_| tail.ring(Index::new(i)));
+        awaited(|| receives.poll());
+        assert_eq!(ring.load(BUFFER), i.into(), "torn");
+    }
+    device.join().expect("a device");
+}
+
+#[test]
+fn descriptor_against_tail_and_status() {
+    for (name, body, early) in [
+        ("chain", chains_are_whole as fn(_), Mutant::ChainTailEarly),
+        ("ring", rings_are_whole, Mutant::RingTailEarly),
+    ] {
+        let missing = [
+            Without::BeforeTail,
+            Without::AfterOwner,
+            Without::DeviceOrder,
+        ];
+        let mut wrong = missing.map(|without| (None, without, RACE)).to_vec();
+        wrong.push((Some(early), Without::Nothing, RACE));
+        holds(name, body, &wrong);
+    }
 }

@@ -3,14 +3,29 @@
 
 use std::path::Path;
 
-use anyhow::ensure;
-use heck::ToShoutySnakeCase as _;
-
-use crate::facts::{file, Facts, Part};
-use crate::source::{consts, doc, macros, Layout, Registers};
+use crate::facts::{file, Facts};
+use crate::render::Frame;
+use crate::source::consts;
 
 /// What every name begins with.
 const PREFIX: &str = "QPAIR_HW_";
+
+/// What stands around the facts.
+pub const FRAME: Frame = Frame {
+    guard: "_QPAIR_DEVICE_H",
+    intro: "Queue pairs: the numbers of the PCI function, for driver writers. \
+            Generated from rust/abi by tools/header; do not edit.\n\n\
+            What they mean is said in Documentation/device.rst. A field that is not listed, or is \
+            called reserved, is zero.",
+    macros: "/* What is written to a doorbell. */\n\
+             #define QPAIR_HW_DOORBELL(number, index) \\\n\
+             \t((__u64)(__u32)(index) << 32 | (__u32)(number))\n\
+             /* The opcode of a command. */\n\
+             #define QPAIR_HW_COMMAND(kind, verb)\t\t((kind) << 4 | (verb))\n\
+             /* The index and the generation of an object's number. */\n\
+             #define QPAIR_HW_INDEX(number)\t\t\t((number) & 0xffff)\n\
+             #define QPAIR_HW_GENERATION(number)\t\t((number) >> 16)\n",
+};
 
 /// Reads what drivers must know in the sources in `abi`.
 pub fn read(abi: &Path) -> anyhow::Result<Facts> {
@@ -34,7 +49,11 @@ pub fn read(abi: &Path) -> anyhow::Result<Facts> {
     facts.section(
         "Registers: offsets in the BAR, and masks of fields. A field of 32 bits has no mask.",
     );
-    facts.registers(&file(abi, "regs.rs")?)?;
+    let regs = file(abi, "regs.rs")?;
+    facts.registers(&regs, "REG_")?;
+    facts.section("What registers read as.");
+    facts.constants(&regs, "", &["MAGIC_VALUE", "MAJOR", "MINOR"])?;
+    facts.constants(&regs, "REG_", &["BYTES"])?;
     facts.codes_of(&status, "EnableError", "CAUSE", "STATUS.cause.")?;
 
     facts.section(
@@ -55,7 +74,15 @@ pub fn read(abi: &Path) -> anyhow::Result<Facts> {
     facts.constants(
         &entry,
         "",
-        &["BLOCK_BYTES", "MAX_BLOCKS", "MAX_STRIDE_SHIFT", "OWNER"],
+        &[
+            "DATAGRAM_BYTES",
+            "OWN_Q_KEY",
+            "GRH_BYTES",
+            "BLOCK_BYTES",
+            "MAX_BLOCKS",
+            "MAX_STRIDE_SHIFT",
+            "OWNER",
+        ],
     )?;
     facts.layouts(&entry)?;
     for (name, prefix) in [
@@ -106,64 +133,4 @@ pub fn read(abi: &Path) -> anyhow::Result<Facts> {
     facts.section("Places in the array that QUERY DEVICE writes.");
     facts.counter(&file(abi, "counters.rs")?, &format!("{PREFIX}COUNTER"))?;
     Ok(facts)
-}
-
-impl Facts {
-    /// Constants of a file, by name.
-    fn constants(&mut self, file: &syn::File, prefix: &str, names: &[&str]) -> anyhow::Result<()> {
-        let mut found = 0;
-        for item in consts(&file.items) {
-            let name = item.ident.to_string();
-            if names.contains(&name.as_str()) {
-                self.alias(&name, format!("{PREFIX}{prefix}{name}"), item)?;
-                found += 1;
-            }
-        }
-        ensure!(found == names.len(), "one of {names:?} is missing");
-        Ok(())
-    }
-
-    fn registers(&mut self, file: &syn::File) -> anyhow::Result<()> {
-        for register in Registers::find(&file.items)?.0 {
-            let name = format!("{PREFIX}REG_{}", register.name);
-            self.parts.push(Part::Define {
-                name: name.clone(),
-                value: register.offset.to_string(),
-                doc: doc(&register.attrs),
-            });
-            for field in register.fields {
-                ensure!(field.low <= field.high && field.high < 32, "{name} is wide");
-                let mask = u32::MAX >> (31 - (field.high - field.low)) << field.low;
-                if mask != u32::MAX {
-                    let field_name = field.name.to_string().to_shouty_snake_case();
-                    self.parts.push(Part::Define {
-                        name: format!("{name}_{field_name}"),
-                        value: format!("{mask:#010x}"),
-                        doc: doc(&field.attrs),
-                    });
-                }
-            }
-        }
-        self.section("What registers read as.");
-        self.constants(file, "", &["MAGIC_VALUE", "MAJOR", "MINOR"])?;
-        self.constants(file, "REG_", &["BYTES"])
-    }
-
-    fn codes_of(
-        &mut self,
-        file: &syn::File,
-        name: &str,
-        prefix: &str,
-        title: &str,
-    ) -> anyhow::Result<()> {
-        self.code(file, name, &format!("{PREFIX}{prefix}_"), title)
-    }
-
-    fn layouts(&mut self, file: &syn::File) -> anyhow::Result<()> {
-        for table in macros(&file.items, "layout") {
-            let table: Layout = table.mac.parse_body()?;
-            self.layout(table)?;
-        }
-        Ok(())
-    }
 }

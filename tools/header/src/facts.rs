@@ -9,7 +9,9 @@ use anyhow::{bail, ensure, Context as _};
 use heck::{ToShoutySnakeCase as _, ToSnakeCase as _};
 use syn::{Item, ItemConst};
 
-use crate::source::{c_bytes, c_type, c_value, consts, doc, macros, Codes, Counters, Layout};
+use crate::source::{
+    c_bytes, c_type, c_value, consts, doc, macros, Codes, Counters, Layout, Registers,
+};
 
 /// A part of the header.
 #[derive(Debug)]
@@ -232,6 +234,75 @@ impl Facts {
             name,
             doc: doc(&item.attrs),
         });
+        Ok(())
+    }
+    /// What names of definitions begin with.
+    fn upper(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix.to_uppercase())
+    }
+
+    /// Constants of a file, by name.
+    pub(crate) fn constants(
+        &mut self,
+        file: &syn::File,
+        prefix: &str,
+        names: &[&str],
+    ) -> anyhow::Result<()> {
+        let mut found = 0;
+        for item in consts(&file.items) {
+            let name = item.ident.to_string();
+            if names.contains(&name.as_str()) {
+                self.alias(&name, self.upper(&format!("{prefix}{name}")), item)?;
+                found += 1;
+            }
+        }
+        ensure!(found == names.len(), "one of {names:?} is missing");
+        Ok(())
+    }
+
+    /// The table of registers of a file.
+    pub(crate) fn registers(&mut self, file: &syn::File, prefix: &str) -> anyhow::Result<()> {
+        for register in Registers::find(&file.items)?.0 {
+            let name = self.upper(&format!("{prefix}{}", register.name));
+            self.parts.push(Part::Define {
+                name: name.clone(),
+                value: register.offset.to_string(),
+                doc: doc(&register.attrs),
+            });
+            for field in register.fields {
+                ensure!(field.low <= field.high && field.high < 32, "{name} is wide");
+                let mask = u32::MAX >> (31 - (field.high - field.low)) << field.low;
+                if mask != u32::MAX {
+                    let field_name = field.name.to_string().to_shouty_snake_case();
+                    self.parts.push(Part::Define {
+                        name: format!("{name}_{field_name}"),
+                        value: format!("{mask:#010x}"),
+                        doc: doc(&field.attrs),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One table of codes, under a prefix.
+    pub(crate) fn codes_of(
+        &mut self,
+        file: &syn::File,
+        name: &str,
+        prefix: &str,
+        title: &str,
+    ) -> anyhow::Result<()> {
+        let prefix = self.upper(&format!("{prefix}_"));
+        self.code(file, name, &prefix, title)
+    }
+
+    /// All structures of a file.
+    pub(crate) fn layouts(&mut self, file: &syn::File) -> anyhow::Result<()> {
+        for table in macros(&file.items, "layout") {
+            let table: Layout = table.mac.parse_body()?;
+            self.layout(table)?;
+        }
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! From the facts to a C header for drivers.
+//! From the facts to C headers for drivers, one for each function.
 //!
-//! [`device`] reads in the sources of `rust/abi` what a driver must know, as plain definitions and
-//! structures ([`facts`]). [`render`] writes them as C in the kernel's style. The sources are read
+//! [`device`] and [`stream`] read in the sources of `rust/abi` what a driver must know, as plain
+//! definitions and structures ([`facts`]). [`render`] writes them as C in the kernel's style. The sources are read
 //! and not compiled: the comments are half of the header, and the tables of `layout!` and `codes!`
 //! are nearer to C than what they expand to.
 
@@ -12,8 +12,20 @@ pub mod device;
 pub mod facts;
 pub mod render;
 mod source;
+pub mod stream;
 
-/// The header of the device, from the sources in `abi`.
+/// A header: its name in `include/qpair`, and its text from the sources in `abi`.
+pub type Header = (&'static str, fn(abi: &Path) -> anyhow::Result<String>);
+
+/// All headers.
+pub const HEADERS: &[Header] = &[("device.h", generate), ("stream.h", generate_stream)];
+
+/// The header of the function of queue pairs, from the sources in `abi`.
 pub fn generate(abi: &Path) -> anyhow::Result<String> {
-    Ok(render::header(&device::read(abi)?))
+    Ok(render::header(&device::read(abi)?, &device::FRAME))
+}
+
+/// The header of the function of channels, from the sources in `abi`.
+pub fn generate_stream(abi: &Path) -> anyhow::Result<String> {
+    Ok(render::header(&stream::read(abi)?, &stream::FRAME))
 }

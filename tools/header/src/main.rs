@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Makes the C header `include/qpair/device.h`, for drivers, from the facts in `rust/abi`; `--check`
-//! fails if the header in the tree is not current.
+//! Makes the C headers in `include/qpair`, for drivers, from the facts in `rust/abi`; `--check`
+//! fails if a header in the tree is not current.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,35 +9,38 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser;
 
-/// Makes the C header of the device from rust/abi.
+/// Makes the C headers of the device from rust/abi.
 #[derive(Parser)]
 struct Args {
     /// Where the facts are.
     #[arg(long, default_value = "rust/abi")]
     abi: PathBuf,
-    /// The header.
-    #[arg(long, default_value = "include/qpair/device.h")]
-    header: PathBuf,
-    /// Write nothing; fail if the header is not what would be written.
+    /// Where the headers are.
+    #[arg(long, default_value = "include/qpair")]
+    headers: PathBuf,
+    /// Write nothing; fail if a header is not what would be written.
     #[arg(long)]
     check: bool,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
-    let path = &args.header;
-    let header = qpair_header::generate(&args.abi)?;
-    if args.check {
-        return Ok(match is_current(path, &header, &args.abi)? {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::FAILURE,
-        });
+    let mut current = true;
+    for (name, generate) in qpair_header::HEADERS {
+        let path = args.headers.join(name);
+        let header = generate(&args.abi)?;
+        if args.check {
+            current &= is_current(&path, &header, &args.abi)?;
+            continue;
+        }
+        fs::create_dir_all(&args.headers)
+            .with_context(|| format!("cannot make {}", args.headers.display()))?;
+        fs::write(&path, header).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    }
-    fs::write(path, header).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(match current {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
 }
 
 /// Whether a header is this one; says where it is not.

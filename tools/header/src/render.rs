@@ -12,34 +12,30 @@ use crate::facts::{Facts, Field, Part};
 /// Columns of a comment.
 const WIDTH: usize = 76;
 
-/// The header of the device.
-pub fn header(facts: &Facts) -> String {
-    const GUARD: &str = "_QPAIR_DEVICE_H";
+/// What stands around the facts of a header.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame {
+    /// The name that is defined once the header is included.
+    pub guard: &'static str,
+    /// What the header is.
+    pub intro: &'static str,
+    /// Definitions that take arguments.
+    pub macros: &'static str,
+}
+
+/// A header.
+pub fn header(facts: &Facts, frame: &Frame) -> String {
+    let Frame { guard, macros, .. } = frame;
     let mut out = String::from("/* SPDX-License-Identifier: GPL-2.0 */\n");
-    let intro = "Queue pairs: the numbers of the PCI function, for driver writers. \
-                 Generated from rust/abi by tools/header; do not edit.\n\n\
-                 What they mean is said in Documentation/device.rst. A field that is not listed, \
-                 or is called reserved, is zero.";
-    block(&mut out, "/*", intro);
+    block(&mut out, "/*", frame.intro);
     let _ = write!(
         out,
-        "#ifndef {GUARD}\n#define {GUARD}\n\n#include <linux/types.h>\n\n"
+        "#ifndef {guard}\n#define {guard}\n\n#include <linux/types.h>\n\n"
     );
     for part in &facts.parts {
         write_part(&mut out, part, facts);
     }
-    let _ = write!(
-        out,
-        "\n/* What is written to a doorbell. */\n\
-         #define QPAIR_HW_DOORBELL(number, index) \\\n\
-         \t((__u64)(__u32)(index) << 32 | (__u32)(number))\n\
-         /* The opcode of a command. */\n\
-         #define QPAIR_HW_COMMAND(kind, verb)\t\t((kind) << 4 | (verb))\n\
-         /* The index and the generation of an object's number. */\n\
-         #define QPAIR_HW_INDEX(number)\t\t\t((number) & 0xffff)\n\
-         #define QPAIR_HW_GENERATION(number)\t\t((number) >> 16)\n\n\
-         #endif /* {GUARD} */\n"
-    );
+    let _ = write!(out, "\n{macros}\n#endif /* {guard} */\n");
     out
 }
 

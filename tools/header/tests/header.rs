@@ -2,25 +2,19 @@
 //! The header for drivers is current, and a C compiler reads in it what Rust has: every
 //! definition, every field.
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command as Process;
 
 use heck::ToShoutySnakeCase as _;
 use qpair_abi::command::{self, BufferList, Command, CqContext, EqContext, MrContext, QpContext};
 use qpair_abi::counters::Counter;
-use qpair_abi::entry::{self, Cqe, Eqe, RecvWqe, SendWqe, Sge};
+use qpair_abi::entry::{self, Cqe, Eqe, RecvWqe, SendWqe, Sge, UdWqe};
 use qpair_abi::status::{AdminError, Detail, EnableError, Event, Status};
 use qpair_abi::{doorbell, regs, Number};
-
-/// A field of a layout: name, word, first bit, width.
-type Field = (&'static str, usize, u32, u32);
-
-fn top() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
+use support::{compiles, defined, top, Field};
 
 fn header() -> String {
     qpair_header::generate(&top().join("rust/abi")).unwrap()
@@ -57,12 +51,12 @@ fn values() -> BTreeMap<String, u64> {
         }
         "": regs { MAGIC_VALUE MAJOR MINOR }
         "REG_": regs { BYTES }
-        "": entry { BLOCK_BYTES MAX_BLOCKS MAX_STRIDE_SHIFT OWNER }
+        "": entry { BLOCK_BYTES MAX_BLOCKS MAX_STRIDE_SHIFT OWNER DATAGRAM_BYTES GRH_BYTES OWN_Q_KEY }
         "OP_": entry::opcode {
             NOP SEND SEND_IMM WRITE WRITE_IMM READ COMPARE_SWAP FETCH_ADD RECV RECV_WRITE_IMM
         }
         "SEND_": entry::send_flags { SIGNALED SOLICITED FENCE INLINE }
-        "CQE_": entry::cqe_flags { RECV IMM SOLICITED }
+        "CQE_": entry::cqe_flags { RECV IMM SOLICITED GRH }
         "": command { MAX_CONTEXT_BYTES }
         "KIND_": command::kind { EQ CQ QP MR PD SRQ PAGE DEVICE }
         "VERB_": command::verb { CREATE MODIFY QUERY DESTROY }
@@ -100,24 +94,12 @@ fn values() -> BTreeMap<String, u64> {
     all
 }
 
-/// What is defined without arguments, but for the guard.
-fn defined(header: &str) -> Vec<String> {
-    let lines = header
-        .lines()
-        .filter_map(|line| line.strip_prefix("#define "));
-    let names = lines.filter_map(|line| line.split_whitespace().next());
-    names
-        .filter(|name| !name.contains('(') && !name.ends_with("_H"))
-        .map(str::to_owned)
-        .collect()
-}
-
 fn layouts() -> Vec<(&'static str, usize, &'static [Field])> {
     macro_rules! layouts {
         ($($c:literal: $name:ident)*) => { vec![$(($c, $name::BYTES, $name::FIELDS)),*] };
     }
     layouts! {
-        "send_wqe": SendWqe "recv_wqe": RecvWqe "sge": Sge "cqe": Cqe "eqe": Eqe
+        "send_wqe": SendWqe "ud_wqe": UdWqe "recv_wqe": RecvWqe "sge": Sge "cqe": Cqe "eqe": Eqe
         "command": Command "buffer_list": BufferList "eq_context": EqContext
         "cq_context": CqContext "qp_context": QpContext "mr_context": MrContext
     }
@@ -182,31 +164,11 @@ fn every_definition_is_compared() {
     assert_eq!(structures.count(), layouts().len());
 }
 
-/// Whether a compiler takes these sources, with this header.
-fn compiles(header: &str, source: &str, standard: &str) -> Result<(), String> {
-    let dir = tempfile::tempdir().unwrap();
-    fs::create_dir(dir.path().join("qpair")).unwrap();
-    fs::write(dir.path().join("qpair/device.h"), header).unwrap();
-    let file = dir.path().join("facts.c");
-    fs::write(&file, source).unwrap();
-    let strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"];
-    let out = Process::new("cc")
-        .arg(standard)
-        .args(strict)
-        .arg("-I")
-        .args([dir.path(), &file])
-        .output()
-        .expect("a C compiler, cc");
-    if out.status.success() {
-        return Ok(());
-    }
-    Err(String::from_utf8_lossy(&out.stderr).into_owned())
-}
-
 #[test]
 fn a_c_compiler_agrees() {
     for standard in ["-std=gnu11", "-std=c11"] {
-        compiles(&header(), &facts(), standard).unwrap_or_else(|error| panic!("{error}"));
+        compiles("device.h", &header(), &facts(), standard)
+            .unwrap_or_else(|error| panic!("{error}"));
     }
 }
 
@@ -227,7 +189,10 @@ fn a_wrong_header_is_seen() {
     ] {
         let wrong = good.replacen(from, to, 1);
         assert!(wrong != good, "{from} is in the header");
-        assert!(compiles(&wrong, &facts(), "-std=gnu11").is_err(), "{to}");
+        assert!(
+            compiles("device.h", &wrong, &facts(), "-std=gnu11").is_err(),
+            "{to}"
+        );
     }
 }
 

@@ -89,9 +89,9 @@ pub(crate) trait Machine: Sized {
     /// It traces an action, with six arguments.
     fn traces(&self, what: QpairTrace, arguments: &[u64; 6]);
 
-    /// Plugs a function in; returns the error message if that fails.
-    fn plug(&self, values: &[u64]) -> Result<*mut QpairModel, String> {
-        let host = QpairHost {
+    /// Its callbacks.
+    fn host(&self) -> QpairHost {
+        QpairHost {
             opaque: ptr::from_ref(self).cast_mut().cast(),
             read: read::<Self>,
             write: write::<Self>,
@@ -109,7 +109,12 @@ pub(crate) trait Machine: Sized {
             random,
             bus_master: bus_master::<Self>,
             trace: trace::<Self>,
-        };
+        }
+    }
+
+    /// Plugs a function in; returns the error message if that fails.
+    fn plug(&self, values: &[u64]) -> Result<*mut QpairModel, String> {
+        let host = self.host();
         let mut reason = [0; 256];
         let (room, bytes) = (reason.as_mut_ptr(), reason.len());
         // SAFETY: The callbacks are of this machine, which outlives the model; the lengths are those of the arrays.

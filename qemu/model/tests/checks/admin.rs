@@ -284,7 +284,10 @@ fn a_queue_pair_is_what_it_was_made() {
         (with(|qp| qp.recv_cq = Number::ADMIN), gone),
         (with(|qp| qp.send_cq = Number::new(1, 2)), gone),
         (with(|qp| qp.srq = Number::new(1, 1)), gone),
+        (with(|qp| qp.service = 2), AdminError::Attribute),
         (with(|qp| qp.service = service::UD), AdminError::Attribute),
+        (with(|qp| qp.gid = 1), AdminError::Attribute),
+        (with(|qp| qp.gid_high = 1), AdminError::Attribute),
         (with(|qp| qp.state = qp_state::INIT), AdminError::Attribute),
         (
             with(|qp| qp.peer = Number::new(1, 1)),

@@ -34,6 +34,7 @@ checks![
     a_process_has_one_event_in_the_eq,
     asynchronous_events_wait_their_turn,
     repeats_are_counted,
+    the_link_reports_what_it_is,
     events_of_the_dead_are_dropped,
     an_event_of_a_dead_cq_frees_nobody,
 ];
@@ -479,6 +480,34 @@ fn repeats_are_counted() {
     let again = p.m.event(&mut eq).unwrap();
     assert_eq!((again.kind, again.count), (Event::QpFatal.code(), 1));
     p.m.eq0 = eq;
+}
+
+fn the_link_reports_what_it_is() {
+    const LINK_UP: u32 = 1 << 3;
+    let mut m = Machine::new();
+    let is_up = |m: &Machine| m.f.status() & LINK_UP != 0;
+    assert!(is_up(&m));
+    m.f.set_link_down(false);
+    assert_eq!(m.events0(), [], "it is up already");
+    m.f.set_link_down(true);
+    assert!(!is_up(&m));
+    let mut eq = m.eq0;
+    let event = m.event(&mut eq).unwrap();
+    let down = Event::LinkDown.code();
+    assert_eq!(
+        (event.kind, event.count, event.number),
+        (down, 1, Number::ADMIN)
+    );
+    // The event was not passed yet: changes are counted in the next, which has the state then.
+    for down in [false, true, false] {
+        m.f.set_link_down(down);
+    }
+    assert_eq!(m.event(&mut eq), None);
+    m.ring(0, doorbell::EQ_HEAD, eq.number, eq.ring.head);
+    let event = m.event(&mut eq).unwrap();
+    assert_eq!((event.kind, event.count), (Event::LinkUp.code(), 3));
+    assert!(is_up(&m));
+    m.eq0 = eq;
 }
 
 fn events_of_the_dead_are_dropped() {

@@ -5,7 +5,9 @@
 //! each wrong variant.
 
 pub mod admin;
+pub mod any_datagram;
 pub mod buffers;
+pub mod datagrams;
 pub mod doorbells;
 pub mod errors;
 pub mod events;
@@ -20,6 +22,7 @@ pub mod reserved;
 pub mod retries;
 pub mod rings;
 pub mod schedule;
+pub mod stream;
 
 pub(crate) use qpair_testkit::checks;
 use qpair_testkit::Check;
@@ -32,6 +35,8 @@ pub fn all() -> impl Iterator<Item = Check> {
         reserved::CHECKS,
         operations::CHECKS,
         errors::CHECKS,
+        datagrams::CHECKS,
+        any_datagram::CHECKS,
         retries::CHECKS,
         events::CHECKS,
         fatal::CHECKS,
@@ -43,6 +48,11 @@ pub fn all() -> impl Iterator<Item = Check> {
         poll::CHECKS,
         garbage::CHECKS,
         limits::CHECKS,
+        stream::chains::CHECKS,
+        stream::rings::CHECKS,
+        stream::peers::CHECKS,
+        stream::hostile::CHECKS,
+        stream::ladder::CHECKS,
     ];
     parts.into_iter().flatten().copied()
 }

@@ -56,12 +56,18 @@ impl Storage for Words {
     fn before_tail(&self) {}
 }
 
-pub fn words(m: &Machine, addr: u64, bytes: u64) -> Words {
-    Words {
-        memory: m.memory.clone(),
-        addr,
-        count: (bytes / 8) as usize,
+impl Words {
+    pub fn new(memory: &Memory, addr: u64, bytes: u64) -> Self {
+        Self {
+            memory: memory.clone(),
+            addr,
+            count: (bytes / 8) as usize,
+        }
     }
+}
+
+pub fn words(m: &Machine, addr: u64, bytes: u64) -> Words {
+    Words::new(&m.memory, addr, bytes)
 }
 
 fn every_index_wraps() {

@@ -7,9 +7,13 @@
 pub mod driver;
 pub mod memory;
 pub mod objects;
+pub mod ud;
+pub mod wire;
 pub mod work;
 
 pub use driver::*;
 pub use memory::*;
 pub use objects::*;
+pub use ud::*;
+pub use wire::*;
 pub use work::*;

@@ -35,6 +35,8 @@ pub struct QpSpec {
     pub access: u8,
     pub retry: u8,
     pub rnr_retry: u8,
+    pub service: u8,
+    pub gid: [u64; 2],
 }
 
 /// A region of contiguous memory, whose address space begins at `va`.
@@ -130,6 +132,8 @@ impl Machine {
             access: access::REMOTE_WRITE | access::REMOTE_READ,
             retry: 0,
             rnr_retry: 0,
+            service: service::RC,
+            gid: [0; 2],
         }
     }
 
@@ -147,6 +151,9 @@ impl Machine {
             access: spec.access,
             retry: spec.retry,
             rnr_retry: spec.rnr_retry,
+            service: spec.service,
+            gid: spec.gid[0],
+            gid_high: spec.gid[1],
             sq: block(self.memory.alloc(sq_bytes, 64, Grant::Read), sq_bytes),
             rq: block(self.memory.alloc(rq_bytes, 64, Grant::Read), rq_bytes),
             ..QpContext::default()

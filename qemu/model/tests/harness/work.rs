@@ -64,32 +64,46 @@ pub fn wqe(opcode: u8, wr_id: u64) -> SendWqe {
     }
 }
 
-/// A WQE with its SGEs and the required number of blocks, unless `wqe` has one.
-pub fn wqe_words(mut wqe: SendWqe, sges: &[Sge]) -> Vec<u64> {
-    let words = SendWqe::WORDS + Sge::WORDS * sges.len();
-    if wqe.blocks == 0 {
-        wqe.blocks = words.div_ceil(BLOCK_WORDS) as u8;
-    }
-    wqe.sges = sges.len() as u8;
-    let mut all = wqe.encode().to_vec();
+/// Blocks of a WQE with `bytes` after its head of `head` bytes.
+pub fn blocks(head: usize, bytes: usize) -> u8 {
+    (head + bytes).div_ceil(BLOCK_BYTES) as u8
+}
+
+/// The words of a head with SGEs after it, in whole blocks.
+pub fn with_sges(head: &[u64], sges: &[Sge]) -> Vec<u64> {
+    let mut all = head.to_vec();
     all.extend(sges.iter().flat_map(|sge| sge.encode()));
     all.resize(all.len().next_multiple_of(BLOCK_WORDS), 0);
     all
+}
+
+/// The words of a head with bytes after it, in whole blocks.
+pub fn with_bytes(head: &[u64], bytes: &[u8]) -> Vec<u64> {
+    let mut all = head.to_vec();
+    for chunk in bytes.chunks(8) {
+        let mut le = [0; 8];
+        le[..chunk.len()].copy_from_slice(chunk);
+        all.push(u64::from_le_bytes(le));
+    }
+    all.resize(all.len().next_multiple_of(BLOCK_WORDS), 0);
+    all
+}
+
+/// A WQE with its SGEs and the required number of blocks, unless `wqe` has one.
+pub fn wqe_words(mut wqe: SendWqe, sges: &[Sge]) -> Vec<u64> {
+    if wqe.blocks == 0 {
+        wqe.blocks = blocks(SendWqe::BYTES, Sge::BYTES * sges.len());
+    }
+    wqe.sges = sges.len() as u8;
+    with_sges(&wqe.encode(), sges)
 }
 
 /// A WQE with inline data.
 pub fn inline_words(mut wqe: SendWqe, bytes: &[u8]) -> Vec<u64> {
     wqe.flags |= send_flags::INLINE;
     wqe.inline_bytes = bytes.len() as u32;
-    wqe.blocks = (SendWqe::BYTES + bytes.len()).div_ceil(BLOCK_BYTES) as u8;
-    let mut all = wqe.encode().to_vec();
-    for chunk in bytes.chunks(8) {
-        let mut le = [0; 8];
-        le[..chunk.len()].copy_from_slice(chunk);
-        all.push(u64::from_le_bytes(le));
-    }
-    all.resize(usize::from(wqe.blocks) * BLOCK_WORDS, 0);
-    all
+    wqe.blocks = blocks(SendWqe::BYTES, bytes.len());
+    with_bytes(&wqe.encode(), bytes)
 }
 
 /// Bytes that differ at every offset.

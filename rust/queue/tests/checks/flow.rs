@@ -6,6 +6,7 @@ use super::checks;
 use qpair_queue::credit::RingId;
 use qpair_queue::flow::Bogus;
 use qpair_queue::flow::Credits;
+use qpair_queue::flow::Direct;
 use qpair_queue::flow::Flow;
 use qpair_testkit::with_seeds;
 use std::collections::VecDeque;
@@ -14,6 +15,8 @@ checks![
     talk_goes_on_and_acknowledgements_end,
     one_acknowledgement_slot_is_refused,
     garbage_gives_nothing,
+    a_peer_without_a_slot_is_found_out,
+    reads_and_writes_have_slots_of_their_own,
 ];
 
 const RING: RingId = RingId::new(1, 0);
@@ -166,4 +169,37 @@ fn garbage_gives_nothing() {
     assert_eq!(flow.may_send(), 2, "not before the sends have completed");
     flow.sent(2).unwrap();
     assert_eq!(flow.may_send(), 4);
+}
+
+fn a_peer_without_a_slot_is_found_out() {
+    let credits = Credits { data: 4, acks: 2 };
+    let mut flow = Flow::new(RING, credits, credits, credits).unwrap();
+    assert!((0..4).all(|held| flow.may_arrive(held)));
+    assert!(!flow.may_arrive(4), "four held, of four");
+    // Posted again, they are owed: the peer has their slots only after the acknowledgement.
+    for _ in 0..3 {
+        flow.received();
+    }
+    assert!(flow.may_arrive(0) && !flow.may_arrive(1));
+    assert_eq!(flow.acknowledge(), Some(3 << 16));
+    assert!(flow.may_arrive(3) && !flow.may_arrive(4));
+    // Acknowledgements of nothing, more than there are slots.
+    let mut flow = Flow::new(RING, credits, credits, credits).unwrap();
+    assert_eq!(flow.received_acknowledgement(0), Ok(()));
+    assert_eq!(flow.received_acknowledgement(0), Ok(()));
+    assert_eq!(flow.received_acknowledgement(0), Err(Bogus));
+    assert!(flow.is_whole());
+}
+
+fn reads_and_writes_have_slots_of_their_own() {
+    let mut direct = Direct::new(RING, 2, 1);
+    assert!(direct.read() && direct.read() && !direct.read());
+    assert!(direct.write() && !direct.write());
+    assert!(direct.is_whole());
+    assert_eq!(direct.has_read(3), Err(Bogus));
+    assert_eq!(direct.has_read(1), Ok(()));
+    assert!(direct.read() && !direct.read() && !direct.write());
+    assert_eq!(direct.has_written(1), Ok(()));
+    assert_eq!(direct.has_written(1), Err(Bogus));
+    assert!(direct.write() && direct.is_whole());
 }

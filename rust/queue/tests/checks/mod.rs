@@ -10,6 +10,7 @@ pub mod credit;
 pub mod eq_irq;
 pub mod flow;
 pub mod index;
+pub mod ladder;
 pub mod memory;
 pub mod moderation;
 pub mod poll;
@@ -41,6 +42,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         recovery::CHECKS,
         buflist::CHECKS,
         flow::CHECKS,
+        ladder::CHECKS,
         refusal::CHECKS,
         selftests::CHECKS,
     ];

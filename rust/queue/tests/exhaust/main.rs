@@ -6,6 +6,7 @@
 //!   processes, their queue pairs.
 //! - [`notify`]: the same with processes that notify instead of arming.
 //! - [`flow`]: two senders and the wire between them.
+//! - [`ladder`]: a channel of descriptors, and the order of stores.
 //!
 //! Each instance is explored completely: there is no bound on states, depth or time. Wrong variants
 //! of the rules must be detected, each by the property that it violates.
@@ -13,6 +14,7 @@
 #![allow(unreachable_pub)]
 
 mod flow;
+mod ladder;
 mod memory;
 mod model;
 mod notify;

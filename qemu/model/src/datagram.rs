@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Datagrams: the messages of UD queue pairs.
+//!
+//! A datagram is delivered or dropped, as a whole and at once: it is not split over turns, and its
+//! sender waits for nothing. A drop is counted, and its sender completes with success. Only the
+//! WQE and the memory of the sender can fail the sender, and only a receive that is invalid by
+//! itself fails the destination.
+//!
+//! | dropped because of | receive |
+//! |---|---|
+//! | a length above that of a datagram, a foreign GID | - |
+//! | a destination that does not exist, is of another service, or is not ready | - |
+//! | the Q_Key | - |
+//! | no receive | - |
+//! | a receive too short | stays |
+//! | an invalid receive | local QP operation |
+//! | the receive's memory | local protection |
+
+use crate::datapath::DataPath;
+use crate::host::Host;
+use crate::message::copy_inline;
+use crate::message::next_range;
+use crate::message::Cursor;
+use crate::message::Message;
+use crate::message::Sender;
+use crate::mutant::mutant;
+use crate::qp::NoReceive;
+use crate::qp::Receive;
+use qpair_abi::command::access;
+use qpair_abi::command::qp_state;
+use qpair_abi::command::service;
+use qpair_abi::counters::Counter;
+use qpair_abi::entry::cqe_flags;
+use qpair_abi::entry::opcode;
+use qpair_abi::entry::Cqe;
+use qpair_abi::entry::RecvWqe;
+use qpair_abi::entry::UdWqe;
+use qpair_abi::entry::DATAGRAM_BYTES;
+use qpair_abi::entry::GRH_BYTES;
+use qpair_abi::entry::OWN_Q_KEY;
+use qpair_abi::status::Detail;
+use qpair_abi::status::Status;
+use qpair_abi::Number;
+
+/// Bytes of a GRH with the longest payload.
+const PACKET_BYTES: usize = GRH_BYTES + DATAGRAM_BYTES;
+
+/// The version of the GRH, which is that of IPv6, in its first byte.
+const GRH_VERSION: u8 = 6 << 4;
+/// The next header of a GRH: the transport header of InfiniBand.
+const GRH_NEXT: u8 = 0x1b;
+/// The GRH is forwarded by no router.
+const GRH_HOPS: u8 = 1;
+/// Bytes of the transport headers and of the checksum that a GRH counts as payload.
+const TRANSPORT_BYTES: u16 = 12 + 8 + 4;
+/// Bytes of the header of immediate data.
+const IMM_BYTES: u16 = 4;
+
+impl<H: Host> DataPath<H> {
+    /// Sends a datagram whose WQE and memory were checked: whether the turn goes on after it.
+    ///
+    /// # Errors
+    ///
+    /// The sender's memory could not be read.
+    pub(crate) fn datagram(
+        &mut self,
+        sender: &Sender,
+        message: &Message,
+        words: &[u64],
+        budget: &mut u64,
+    ) -> Result<bool, (Status, Detail)> {
+        let mut packet = core::mem::take(&mut self.bounce);
+        let delivered = self.deliver(sender, message, words, &mut packet);
+        self.bounce = packet;
+        if delivered? {
+            *budget = budget.saturating_sub(u64::from(message.bytes));
+        } else {
+            self.core.bus.count(Counter::Dropped);
+        }
+        let done = self.complete_send(sender.qp, &message.wqe, message.past, 0, Ok(()));
+        // It may have sent to itself, or to a CQ that it shares.
+        let found = self.qps.get(sender.qp);
+        let runs = found.is_some_and(|found| found.state == qp_state::RTS);
+        Ok(done && runs && *budget != 0)
+    }
+
+    /// Fills a receive of the destination. False: the datagram is to be dropped.
+    fn deliver(
+        &mut self,
+        sender: &Sender,
+        message: &Message,
+        words: &[u64],
+        packet: &mut [u8],
+    ) -> Result<bool, (Status, Detail)> {
+        let wqe = words.first_chunk().map(UdWqe::decode).unwrap_or_default();
+        let bytes = message.bytes as usize;
+        let whole = bytes.saturating_add(GRH_BYTES);
+        if bytes > DATAGRAM_BYTES && !mutant!(LongDatagram) {
+            return Ok(false);
+        }
+        if !self.accepts(sender, &wqe) || !self.take_room(wqe.dest, whole as u64) {
+            return Ok(false);
+        }
+        let Some((header, payload)) = packet
+            .get_mut(..whole)
+            .and_then(|packet| packet.split_first_chunk_mut())
+        else {
+            return Ok(false);
+        };
+        let gathered = self.gather(sender, message, words, payload);
+        gathered.map_err(|detail| (Status::LocalProtection, detail))?;
+        *header = self.grh(sender, &wqe, message);
+        let packet = packet.get(..whole).unwrap_or(&[]);
+        if let Err(detail) = self.scatter(wqe.dest, packet) {
+            self.fail_receive(wqe.dest, Status::LocalProtection, detail);
+            return Ok(false);
+        }
+        self.core
+            .bus
+            .add(Counter::SendBytes, u64::from(message.bytes));
+        self.complete_datagram(sender, &wqe, message, whole as u32);
+        Ok(true)
+    }
+
+    /// Whether the destination of a datagram takes datagrams of this sender.
+    fn accepts(&mut self, sender: &Sender, wqe: &UdWqe) -> bool {
+        let Some(from) = self.qps.get(sender.qp) else {
+            return false;
+        };
+        let own = wqe.q_key & OWN_Q_KEY != 0 && !mutant!(OwnQKeyIgnored);
+        let q_key = if own { from.q_key } else { wqe.q_key };
+        // Its own GID names this function. There is no way to another.
+        if from.gid != [wqe.gid, wqe.gid_high] && !mutant!(AnyGidIsOwn) {
+            return false;
+        }
+        let Some(dest) = self.qps.get(wqe.dest) else {
+            if self.qps.is_stale(wqe.dest) {
+                self.core.bus.count(Counter::Stale);
+            }
+            return false;
+        };
+        dest.service == service::UD
+            && matches!(dest.state, qp_state::RTR | qp_state::RTS | qp_state::SQD)
+            && (dest.q_key == q_key || mutant!(QKeyNotChecked))
+    }
+
+    /// Takes the next receive of the destination, if one is posted and has room. One that is too
+    /// short stays the next.
+    fn take_room(&mut self, dest: Number, bytes: u64) -> bool {
+        let Some(found) = self.qps.get_mut(dest) else {
+            return false;
+        };
+        let detail = match found.take_receive(&mut self.core) {
+            Ok(()) => return found.receiving.as_ref().map_or(0, Receive::room) >= bytes,
+            Err(NoReceive::Empty) => return false,
+            Err(NoReceive::Dma) => Detail::Dma,
+            Err(NoReceive::Bad(detail)) => detail,
+        };
+        self.fail_receive(dest, Status::LocalQpOperation, detail);
+        false
+    }
+
+    /// Reads the sender's bytes.
+    fn gather(
+        &mut self,
+        sender: &Sender,
+        message: &Message,
+        words: &[u64],
+        mut payload: &mut [u8],
+    ) -> Result<(), Detail> {
+        if message.is_inline() {
+            copy_inline(words, UdWqe::BYTES, payload);
+            return Ok(());
+        }
+        let mut cursor = Cursor::default();
+        while !payload.is_empty() {
+            let range = next_range(words, UdWqe::WORDS, &mut cursor).ok_or(Detail::Sges)?;
+            let (regions, bus) = (&mut self.regions, &mut self.core.bus);
+            let (place, bytes) = regions.resolve(bus, sender.pd, message.kind.local, range)?;
+            let count = bytes.min(payload.len() as u64) as usize;
+            let (part, rest) = payload.split_at_mut_checked(count).ok_or(Detail::Range)?;
+            regions.read(bus, place, part).map_err(|_| Detail::Dma)?;
+            cursor.done = cursor.done.wrapping_add(count as u32);
+            payload = rest;
+        }
+        Ok(())
+    }
+
+    /// Writes a packet into the receive that was taken.
+    fn scatter(&mut self, dest: Number, mut packet: &[u8]) -> Result<(), Detail> {
+        let found = self.qps.get_mut(dest).ok_or(Detail::State)?;
+        let pd = found.pd;
+        let receive = found.receiving.as_mut().ok_or(Detail::State)?;
+        while !packet.is_empty() {
+            let range = next_range(&receive.words, RecvWqe::WORDS, &mut receive.cursor);
+            let range = range.ok_or(Detail::ShortReceive)?;
+            let (regions, bus) = (&mut self.regions, &mut self.core.bus);
+            let (place, bytes) = regions.resolve(bus, pd, access::LOCAL_WRITE, range)?;
+            let count = bytes.min(packet.len() as u64) as usize;
+            let (part, rest) = packet.split_at_checked(count).ok_or(Detail::Range)?;
+            regions.write(bus, place, part).map_err(|_| Detail::Dma)?;
+            receive.cursor.done = receive.cursor.done.wrapping_add(count as u32);
+            packet = rest;
+        }
+        Ok(())
+    }
+
+    /// The GRH of a datagram.
+    fn grh(&self, sender: &Sender, wqe: &UdWqe, message: &Message) -> [u8; GRH_BYTES] {
+        let from = self.qps.get(sender.qp).map_or([0; 2], |found| found.gid);
+        let imm = if wqe.opcode == opcode::SEND_IMM {
+            IMM_BYTES
+        } else {
+            0
+        };
+        // At most that of a datagram. The transport pads it to whole words.
+        let payload = message.bytes.next_multiple_of(4) as u16;
+        let bytes = payload.wrapping_add(TRANSPORT_BYTES).wrapping_add(imm);
+        let [high, low] = bytes.to_be_bytes();
+        let mut grh = [0; GRH_BYTES];
+        let first = [GRH_VERSION, 0, 0, 0, high, low, GRH_NEXT, GRH_HOPS];
+        let gids = from.into_iter().chain([wqe.gid, wqe.gid_high]);
+        let rest = gids.flat_map(u64::to_le_bytes);
+        for (byte, value) in grh.iter_mut().zip(first.into_iter().chain(rest)) {
+            *byte = value;
+        }
+        grh
+    }
+
+    /// Completes the receive that a datagram has filled.
+    fn complete_datagram(&mut self, sender: &Sender, wqe: &UdWqe, message: &Message, bytes: u32) {
+        let Some(found) = self.qps.get_mut(wqe.dest) else {
+            return;
+        };
+        let cq = found.recv_cq;
+        if let Some(cqe) = found.received(&message.wqe, bytes) {
+            let cqe = Cqe {
+                src: sender.qp.raw(),
+                flags: cqe.flags | cqe_flags::GRH,
+                ..cqe
+            };
+            self.complete(cq, &cqe, cqe.flags & cqe_flags::SOLICITED != 0);
+        }
+    }
+}
+
+const _: () = assert!(PACKET_BYTES <= crate::datapath::BOUNCE_BYTES);

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The software side of a chain: descriptors that are linked, a tail that is an address.
+//!
+//! A descriptor is in one of three states, and each state is a bundle of slots:
+//!
+//! ```text
+//!         fill              hand_over                poll
+//!   free -----> filled -----------------> in flight -----> free
+//!         words           TAILDESC is               its status is
+//!         written         the last of them          complete
+//! ```
+//!
+//! - The channel owns the descriptors from the current one to the tail, **both included**. So a
+//!   chain of `depth` descriptors has `depth` slots: with all of them in flight the tail is the
+//!   descriptor before the current one, which differs from an empty chain.
+//! - The channel sets [`status::COMPLETE`] and never looks at it again but to halt where it finds
+//!   it set. Software clears it: [`Room::fill`] writes the status as 0, with the control word, while
+//!   the descriptor is its own.
+//! - Only a descriptor in flight is polled. The status of a free one is that of its last use.
+//!
+//! Descriptors complete in order, so one index is enough to find the oldest in flight.
+
+use super::consumer::BadRing;
+use super::credit::Chained;
+use super::credit::Imbalance;
+use super::credit::Pool;
+use super::credit::RingId;
+use super::credit::Slots;
+use super::index::Depth;
+use super::index::Index;
+use super::mutant::mutant;
+use super::storage::Storage;
+use crate::abi::stream::chain::control;
+use crate::abi::stream::chain::status;
+use crate::abi::stream::chain::ChainDescriptor;
+use crate::abi::stream::chain::ALIGN;
+
+/// Words of a descriptor.
+const WORDS: usize = ChainDescriptor::WORDS;
+/// The word with the control and the status.
+const STATE: usize = 3;
+/// The status in that word.
+const STATUS_SHIFT: u32 = 32;
+
+/// A buffer for a descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Buffer {
+    /// Its DMA address.
+    pub addr: u64,
+    /// Its bytes, at most [`control::LENGTH`].
+    pub bytes: u32,
+    /// Transmit: a frame starts with it.
+    pub start: bool,
+    /// Transmit: the frame ends with it.
+    pub end: bool,
+    /// Transmit: the user words of the frame; those of its first buffer count.
+    pub user: [u32; 5],
+}
+
+/// A descriptor that the channel completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// Its place in the chain, as [`Room::fill`] returned it.
+    pub place: u32,
+    /// Bytes that were moved, **as the device says**: a receiver compares them with its buffer.
+    pub bytes: u32,
+    /// Receive: a frame starts with it.
+    pub start: bool,
+    /// Receive: the frame ends with it.
+    pub end: bool,
+    /// Receive: the user words of the frame, where it ends.
+    pub user: [u32; 5],
+}
+
+/// The software side of a chain.
+#[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
+pub struct Chain<S: Storage> {
+    storage: S,
+    depth: Depth,
+    /// DMA address of the first descriptor.
+    base: u64,
+    pool: Pool<Chained>,
+    filled: Slots<Chained>,
+    flight: Slots<Chained>,
+    /// The descriptor that is filled next.
+    tail: Index,
+    /// The oldest in flight.
+    done: Index,
+}
+
+impl<S: Storage> Chain<S> {
+    /// Creates a chain of `depth` descriptors in `storage`, whose DMA address is `base`, and links
+    /// them.
+    pub fn new(ring: RingId, storage: S, base: u64, depth: Depth) -> Result<Self, BadRing> {
+        Self::starting_at(ring, storage, base, depth, depth.entries(), Index::ZERO)
+    }
+
+    /// Creates one that uses `capacity` descriptors at a time, for tests; the chain starts at
+    /// `first`.
+    pub fn starting_at(
+        ring: RingId,
+        storage: S,
+        base: u64,
+        depth: Depth,
+        capacity: u32,
+        first: Index,
+    ) -> Result<Self, BadRing> {
+        let entries = depth.entries();
+        let words = (entries as usize).checked_mul(WORDS).ok_or(BadRing)?;
+        let bytes = u64::from(entries).wrapping_mul(ALIGN);
+        let fits = base % ALIGN == 0 && base.checked_add(bytes).is_some();
+        if !fits || words > storage.words() || capacity == 0 || capacity > entries {
+            return Err(BadRing);
+        }
+        let minted = if mutant!(ChainOneMore) {
+            capacity.wrapping_add(1)
+        } else {
+            capacity
+        };
+        let chain = Self {
+            storage,
+            depth,
+            base,
+            pool: Pool::mint(ring, minted),
+            filled: Slots::none(ring),
+            flight: Slots::none(ring),
+            tail: first,
+            done: first,
+        };
+        for place in 0..entries {
+            let index = Index::new(place);
+            let next = chain.address(index.plus(1));
+            let mut words = [0; WORDS];
+            if let Some(word) = words.first_mut() {
+                *word = next;
+            }
+            chain.storage.store_all(chain.word(index), &words);
+        }
+        Ok(chain)
+    }
+
+    /// The DMA address of a descriptor.
+    #[inline(always)]
+    fn address(&self, index: Index) -> u64 {
+        let at = u64::from(self.depth.position(index)).wrapping_mul(ALIGN);
+        self.base.wrapping_add(at)
+    }
+
+    /// The first word of a descriptor in the storage.
+    #[inline(always)]
+    fn word(&self, index: Index) -> usize {
+        (self.depth.position(index) as usize).wrapping_mul(WORDS)
+    }
+
+    /// The status of a descriptor, given its first word.
+    #[inline(always)]
+    fn status(&self, at: usize) -> u32 {
+        (self.storage.load(at.wrapping_add(STATE)) >> STATUS_SHIFT) as u32
+    }
+
+    /// Places in the chain.
+    #[inline(always)]
+    pub const fn depth(&self) -> Depth {
+        self.depth
+    }
+
+    /// Descriptors that may be filled now.
+    #[inline(always)]
+    pub const fn free(&self) -> u32 {
+        self.pool.free()
+    }
+
+    /// Descriptors that are filled and not handed over.
+    #[inline(always)]
+    pub const fn filled(&self) -> u32 {
+        self.filled.count()
+    }
+
+    /// Descriptors that the channel owns, or has completed unseen.
+    #[inline(always)]
+    pub const fn in_flight(&self) -> u32 {
+        self.flight.count()
+    }
+
+    /// Descriptors in all.
+    #[inline(always)]
+    pub const fn capacity(&self) -> u32 {
+        self.pool.minted()
+    }
+
+    /// The chain's memory.
+    #[inline(always)]
+    pub const fn storage(&self) -> &S {
+        &self.storage
+    }
+
+    /// The DMA address of the oldest descriptor in flight, or of the first to be handed over: what
+    /// `CURDESC` has to be when the channel starts.
+    #[inline]
+    pub fn current(&self) -> u64 {
+        self.address(self.done)
+    }
+
+    /// A descriptor to fill; `None` if software has none. Takes it only when it is filled.
+    #[inline(always)]
+    pub fn room(&mut self) -> Option<Room<'_, S>> {
+        (self.free() != 0).then_some(Room { chain: self })
+    }
+
+    /// Hands over everything filled since the last call: `write` writes the address to `TAILDESC`.
+    /// Does nothing and returns false if nothing was filled.
+    #[inline(always)]
+    pub fn hand_over(&mut self, write: impl FnOnce(u64)) -> bool {
+        if self.filled.is_empty() {
+            return false;
+        }
+        let last = Index::new(self.tail.get().wrapping_sub(1));
+        if !mutant!(ChainTailEarly) {
+            self.storage.before_tail();
+        }
+        write(self.address(last));
+        if mutant!(StatusClearedLate) {
+            for i in 1..=self.filled.count() {
+                let at = self.word(Index::new(self.tail.get().wrapping_sub(i)));
+                let at = at.wrapping_add(STATE);
+                let word = self.storage.load(at) & u64::from(u32::MAX);
+                self.storage.store(at, word);
+            }
+        }
+        let filled = self.filled.take();
+        self.flight.absorb(filled);
+        true
+    }
+
+    /// Takes the oldest descriptor back, if the channel has completed it.
+    #[inline(always)]
+    pub fn poll(&mut self) -> Option<Completed> {
+        if self.flight.is_empty() {
+            return None;
+        }
+        let at = self.word(self.done);
+        let state = self.status(at);
+        if state & status::COMPLETE == 0 {
+            return None;
+        }
+        self.storage.after_owner();
+        let mut user = [0; 5];
+        if state & status::END != 0 {
+            let words: [u64; WORDS] = self.storage.load_all(at);
+            let all = ChainDescriptor::decode(&words);
+            user = [all.app0, all.app1, all.app2, all.app3, all.app4];
+        }
+        let completed = Completed {
+            place: self.depth.position(self.done),
+            bytes: state & status::LENGTH,
+            start: state & status::START != 0,
+            end: state & status::END != 0,
+            user,
+        };
+        let slot = self.flight.split(1)?;
+        self.pool.reclaim(slot);
+        self.done = self.done.plus(1);
+        Some(completed)
+    }
+
+    /// The channel was reset: all descriptors are free, and it starts at [`current`](Self::current).
+    /// Returns how many were filled or in flight: their buffers are the caller's again, from the
+    /// oldest one on.
+    pub fn reset(&mut self) -> u32 {
+        let lost = self.flight.take();
+        let count = lost.count().wrapping_add(self.filled.count());
+        self.pool.reclaim(lost);
+        self.pool.reclaim(self.filled.take());
+        self.tail = self.done;
+        count
+    }
+
+    /// The place of the oldest descriptor that is not free.
+    #[inline]
+    pub const fn oldest(&self) -> u32 {
+        self.depth.position(self.done)
+    }
+
+    /// Moves the chain by whole passes; see [`Poller::rotate`](super::poll::Poller::rotate).
+    #[cfg(feature = "explore")]
+    pub fn rotate(&mut self) {
+        let passes = self.done.get() & !self.depth.entries().wrapping_sub(1);
+        self.done = Index::new(self.done.get().wrapping_sub(passes));
+        self.tail = Index::new(self.tail.get().wrapping_sub(passes));
+    }
+
+    /// Whether every descriptor is free, filled or in flight.
+    #[inline]
+    pub const fn audit(&self) -> Result<(), Imbalance> {
+        let out = self.filled.count().wrapping_add(self.flight.count());
+        self.pool.audit(out)
+    }
+
+    /// The channel ended: checks that every descriptor is accounted for, and returns the memory.
+    pub fn retire(mut self) -> Result<S, (S, Imbalance)> {
+        let mut rest = self.filled.take();
+        rest.absorb(self.flight.take());
+        match self.pool.retire(rest) {
+            Ok(()) => Ok(self.storage),
+            Err(imbalance) => Err((self.storage, imbalance)),
+        }
+    }
+}
+
+/// A descriptor that software has.
+#[must_use = "it is filled, or stays free"]
+#[derive(Debug)]
+pub struct Room<'a, S: Storage> {
+    chain: &'a mut Chain<S>,
+}
+
+impl<S: Storage> Room<'_, S> {
+    /// Its place in the chain.
+    #[inline(always)]
+    pub const fn place(&self) -> u32 {
+        self.chain.depth.position(self.chain.tail)
+    }
+
+    /// Fills it, and returns its place. Only memory is written, until the hand-over.
+    #[inline(always)]
+    pub fn fill(self, buffer: &Buffer) -> u32 {
+        let place = self.place();
+        let chain = self.chain;
+        let flag = |on: bool, bit: u32| if on { bit } else { 0 };
+        let control = buffer.bytes & control::LENGTH
+            | flag(buffer.start, control::START)
+            | flag(buffer.end, control::END);
+        let at = chain.word(chain.tail);
+        let mut status = 0;
+        if mutant!(StatusKept) {
+            status = chain.status(at);
+        }
+        if mutant!(StatusClearedLate) {
+            status = chain.status(at);
+        }
+        let [app0, app1, app2, app3, app4] = buffer.user;
+        let next = chain.address(chain.tail.plus(1));
+        let words = ChainDescriptor {
+            next,
+            addr: buffer.addr,
+            control,
+            status,
+            app0,
+            app1,
+            app2,
+            app3,
+            app4,
+        };
+        chain.storage.store_all(at, &words.encode());
+        let slot = chain.pool.take_up_to(1);
+        chain.filled.absorb(slot);
+        chain.tail = chain.tail.plus(1);
+        place
+    }
+}
