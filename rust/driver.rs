@@ -26,6 +26,7 @@ use crate::{
     },
     debugfs::Files,
     loopback::Loopback,
+    stream,
     sys::{
         self,
         compat,
@@ -71,6 +72,8 @@ use kernel::{
 #[pin_data]
 pub(crate) struct Module {
     #[pin]
+    _stream: Registration<sys::pci::Adapter<stream::Driver>>,
+    #[pin]
     _driver: Registration<sys::pci::Adapter<Driver>>,
     _rdma: Unregistrar,
     _root: Root,
@@ -78,11 +81,12 @@ pub(crate) struct Module {
 
 impl InPlaceModule for Module {
     fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
-        // The driver last: registering it probes devices.
+        // The drivers last: registering them probes devices.
         try_pin_init!(Self {
             _root: Root::new(c"qpair")?,
             _rdma: Unregistrar::new()?,
             _driver <- Registration::new(<crate::LocalModule as ModuleMetadata>::NAME, module),
+            _stream <- Registration::new(c"qpair-stream", module),
         })
     }
 }
@@ -162,15 +166,6 @@ impl Drop for Guest {
 
 /// The RDMA device, a client of the device.
 struct Verbs(Arc<RdmaDevice>);
-
-impl Verbs {
-    /// After a reset, resume or recovery. Without memory there is no RDMA device until the next.
-    fn register_again(&self, pdev: &pci::Device<Bound>) {
-        if let Err(error) = self.0.register(pdev) {
-            dev_err!(pdev, "no RDMA device until the next reset: {error:?}\n");
-        }
-    }
-}
 
 impl Drop for Verbs {
     fn drop(&mut self) {
@@ -279,7 +274,7 @@ impl sys::pci::Driver for Driver {
 
     fn reset_done<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.running.device.bring_up_again(pdev);
-        data.verbs.register_again(pdev);
+        data.verbs.0.register_again(pdev);
     }
 
     fn suspend<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) -> Result {
@@ -297,7 +292,7 @@ impl sys::pci::Driver for Driver {
     fn resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.watchdog.start(WATCH);
         data.running.device.wake_up(pdev);
-        data.verbs.register_again(pdev);
+        data.verbs.0.register_again(pdev);
         data.sampler.start(SAMPLE);
     }
 
@@ -341,7 +336,7 @@ impl sys::pci::Driver for Driver {
 
     fn error_resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.running.device.bring_up_again(pdev);
-        data.verbs.register_again(pdev);
+        data.verbs.0.register_again(pdev);
     }
 
     fn shutdown<'a>(_pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {

@@ -80,4 +80,14 @@ mod rules {
     fn flow() -> Outcome {
         selftest::flow()
     }
+
+    #[test]
+    fn chains() -> Outcome {
+        selftest::chains()
+    }
+
+    #[test]
+    fn rings() -> Outcome {
+        selftest::rings()
+    }
 }

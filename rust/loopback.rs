@@ -69,6 +69,7 @@ use crate::{
     },
     queue::index::Depth,
     sys::{
+        busy::Busy,
         gate::Pass,
         wait::Waiters, //
     },
@@ -82,7 +83,6 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
-            Full,
             Relaxed,
             Release, //
         },
@@ -158,24 +158,6 @@ pub(crate) struct Loopback {
     run: Mutex<Option<Run>>,
     #[pin]
     report: Mutex<KVec<u8>>,
-}
-
-/// Resets `busy` however a run ends.
-struct Busy<'a>(&'a Atomic<bool>);
-
-impl<'a> Busy<'a> {
-    fn new(busy: &'a Atomic<bool>) -> Result<Self> {
-        if busy.xchg(true, Full) {
-            return Err(EBUSY);
-        }
-        Ok(Self(busy))
-    }
-}
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Release);
-    }
 }
 
 impl Loopback {

@@ -15,6 +15,7 @@
 //! | [`loopback`] | the kernel's own client |
 //! | [`debugfs`] | tables, tunables, and the loopback client's file |
 //! | [`driver`] | probe and unbind |
+//! | [`stream`] | the other function: channels, driven in three ways |
 
 #![deny(unsafe_code)]
 
@@ -31,6 +32,7 @@ mod driver;
 #[cfg(CONFIG_KUNIT = "y")]
 mod kunit;
 mod loopback;
+mod stream;
 mod verbs;
 
 // A doorbell page is a kernel page, and memory is pinned in kernel pages.

@@ -7,6 +7,7 @@
 //!   the core   ops            what each operation does
 //!              Process        an open file: a doorbell page, an account, the memory of its objects
 //!              Pd Cq Qp Mr    an object: the device's number, and the place of its memory
+//!              Ah             an address; the device has no such object
 //! ```
 //!
 //! The core has the objects, by handle of a file, and destroys them in the order of their uses. The
@@ -24,6 +25,7 @@
 //!
 //! `Process::objects` is taken inside a pass or without one, and held for no command.
 
+mod address;
 pub(crate) mod buffer;
 mod header;
 mod memory;
@@ -40,8 +42,14 @@ use crate::{
         },
         device::Device, //
     },
+    data::{
+        cq::LinkHandler,
+        function::Failure, //
+    },
     sys::rdma::{
         Config,
+        Events,
+        PortEvent,
         Registration, //
     },
 };
@@ -56,6 +64,11 @@ use kernel::{
         Mutex, //
     }, //
 };
+
+/// A locally administered EUI-64.
+fn guid(device: &Device) -> u64 {
+    0x0200_51ff_fe50_0000 | u64::from(device.index())
+}
 
 /// The RDMA device of a function, registered while that is up.
 #[pin_data]
@@ -95,18 +108,51 @@ impl RdmaDevice {
         }
         let config = Config {
             vectors: self.device.vectors(),
-            // A locally administered EUI-64.
-            guid: 0x0200_51ff_fe50_0000 | u64::from(self.device.index()),
+            guid: guid(&self.device),
         };
         let new = Registration::new(pdev.as_ref(), config, self.device.clone())?;
+        if let Some(events) = new.port_events() {
+            let port = Arc::new(Port(events), GFP_KERNEL)?;
+            self.device.watch_link(port.clone())?;
+            // It may have gone down between the core's query and the handler.
+            let pass = self.device.enter(self.device.epoch())?;
+            if !self.device.link_up(&pass) {
+                port.changed(false);
+            }
+        }
         *registration = Some(new);
         Ok(())
+    }
+
+    /// As [`Self::register`], after a reset, resume or recovery. A failure makes the device fatal,
+    /// and the watchdog tries again. Under the device lock. Sleeps.
+    pub(crate) fn register_again(&self, pdev: &pci::Device<Bound>) {
+        let Err(error) = self.register(pdev) else {
+            return;
+        };
+        let function = self.device.function();
+        if function.attempts() == 0 {
+            dev_err!(pdev, "no RDMA device: {error:?}; will try again\n");
+        }
+        function.fail(Failure::BringUp);
     }
 
     /// Unregisters it for good. Sleeps.
     pub(crate) fn leave(&self) {
         self.lost(Lost::Gone);
         self.device.clients().dismiss(self);
+    }
+}
+
+/// What the poll reports the link's events to.
+struct Port(Events<PortEvent>);
+
+impl LinkHandler for Port {
+    fn changed(&self, up: bool) {
+        self.0.raise(match up {
+            true => PortEvent::Active,
+            false => PortEvent::Down,
+        });
     }
 }
 

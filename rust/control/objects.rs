@@ -37,7 +37,8 @@ use crate::{
             CqRing,
             Entry,
             EventHandler,
-            KernelCq, //
+            KernelCq,
+            LinkHandler, //
         },
         effects::Owned,
         eq::EqPoller,
@@ -54,6 +55,16 @@ use kernel::{
 
 /// Objects of processes.
 impl Device {
+    /// Sets the handler of the link's events, until the next shutdown. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if the device is down.
+    pub(crate) fn watch_link(&self, handler: Arc<dyn LinkHandler>) -> Result {
+        let before = self.eqs.of(0)?.paused(|_, state| state.watch_link(handler));
+        before.map(drop).map_err(|_| EIO)
+    }
+
     /// Creates a CQ of a process on `vector`, in `memory`, which is returned. `handler` gets its
     /// events; `charge` is marked once the device has created it. Sleeps.
     ///

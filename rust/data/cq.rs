@@ -85,6 +85,12 @@ pub(crate) trait EventHandler: Send + Sync {
     fn failed(&self);
 }
 
+/// The handler of the link's events. Called in poll context, as an [`EventHandler`].
+pub(crate) trait LinkHandler: Send + Sync {
+    /// The link went up or down.
+    fn changed(&self, up: bool);
+}
+
 /// The client of a kernel CQ: handles its completions in poll context.
 pub(crate) trait CqClient: Send {
     /// The queue pairs are connected, and the CQ is not polled yet. Doorbells of posted requests

@@ -16,7 +16,8 @@ use super::{
     cq::{
         Body,
         Entry,
-        EventHandler, //
+        EventHandler,
+        LinkHandler, //
     },
     function::{
         Doorbells,
@@ -105,6 +106,7 @@ impl World {
             handlers: EventHandlers {
                 cqs: Table::new(handled(limits.cq))?,
                 qps: Table::new(handled(limits.qp))?,
+                link: None,
             },
             batch: Batch::new()?,
             unclaimed: 0,
@@ -116,6 +118,7 @@ impl World {
 pub(super) struct EventHandlers {
     cqs: Table<Arc<dyn EventHandler>>,
     pub(super) qps: Table<Arc<dyn EventHandler>>,
+    pub(super) link: Option<Arc<dyn LinkHandler>>,
 }
 
 /// The kind of object that a number in [`EventHandlers`] names.
@@ -198,6 +201,13 @@ impl Effects for Act<'_> {
             Some(Event::DeviceFatal) => {
                 let failure = Failure::Stopped(eqe.code);
                 return self.function.fail_in(self.world.epoch, failure);
+            }
+            Some(change @ (Event::LinkUp | Event::LinkDown)) => {
+                match &self.world.handlers.link {
+                    Some(link) => link.changed(change == Event::LinkUp),
+                    None => self.world.unclaimed += 1,
+                }
+                return;
             }
             // The device's counter has all violations.
             _ => {

@@ -16,6 +16,7 @@ use super::{
         Entry,
         EventHandler,
         KernelCq,
+        LinkHandler,
         Queues, //
     },
     effects::{
@@ -468,6 +469,18 @@ impl State {
         match self.0.as_mut() {
             Some(live) => live.world.handlers.of(what).insert(number, handler, room),
             None => Err((EIO, handler)),
+        }
+    }
+
+    /// Sets the handler of the link's events. The caller must drop the earlier one, or `handler` if
+    /// the EQ is down, when the poll is no longer paused.
+    pub(crate) fn watch_link(
+        &mut self,
+        handler: Arc<dyn LinkHandler>,
+    ) -> Result<Option<Arc<dyn LinkHandler>>, Arc<dyn LinkHandler>> {
+        match self.0.as_mut() {
+            Some(live) => Ok(live.world.handlers.link.replace(handler)),
+            None => Err(handler),
         }
     }
 

@@ -129,7 +129,7 @@ pub(crate) enum Failure {
     Timeout,
     /// An object could not be destroyed.
     Destroy,
-    /// Bring-up failed. The caller logs the reason.
+    /// Bring-up failed, or the registration of the RDMA device. The caller logs the reason.
     BringUp,
     /// It reads as all ones while the PCI core recovers the link.
     Link,

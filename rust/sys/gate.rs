@@ -363,6 +363,14 @@ pub(super) struct Held {
 }
 
 impl Held {
+    /// Whether it is of `dev`.
+    pub(super) fn is_of(&self, dev: &Device<Bound>) -> bool {
+        ptr::eq(
+            super::raw_device(dev),
+            super::raw_device(self.gate.device()),
+        )
+    }
+
     /// Calls `release`, whether the gate is open or closed. Sleeps.
     ///
     /// Returns false, without calling `release`, if the device is gone: the caller must leak the

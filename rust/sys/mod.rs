@@ -11,6 +11,7 @@
 //! | [`pci`] | callbacks for reset, suspend, error recovery and shutdown, control of bus mastering |
 //! | [`mmio`] | a BAR for code that outlives the binding, doorbell writes |
 //! | [`dma`] | coherent memory as an array of 64-bit words |
+//! | [`dma_stream`] | buffers that CPU and device own in turn |
 //! | [`umem`] | user memory: pinned, accounted, mapped |
 //! | [`irq`], [`poller`] | N vectors, and the poll that an interrupt schedules |
 //! | [`wait`] | wait queues, for wakeups from softirqs |
@@ -18,6 +19,7 @@
 //! | [`completion`] | completions with a timeout, not interruptible by signals |
 //! | [`debugroot`] | the debugfs directory that all devices share |
 //! | [`eventfd`] | signalling a process from any context |
+//! | [`busy`] | one use at a time, without waiting |
 //! | [`current`] | privileges and limits of the calling task |
 //! | [`rdma`] | RDMA devices |
 //! | [`trace`] | trace points |
@@ -40,11 +42,13 @@
 //! registrations of the kernel crate: values with C callbacks, such as a [`watchdog`], must be
 //! dropped before the module is unloaded.
 
+pub mod busy;
 pub mod compat;
 pub mod completion;
 pub mod current;
 pub mod debugroot;
 pub mod dma;
+pub mod dma_stream;
 pub mod eventfd;
 pub mod gate;
 pub mod irq;

@@ -2,10 +2,10 @@
 /*
  * What exists as a macro or an inline function only, and so cannot be called
  * from Rust: protection and flags of a memory area, nested netlink attributes,
- * whether a DMA mapping failed, the user and the limits of a task, when it gives
- * way to others, where it may not sleep, when softirqs run, the scheduler's
- * clock, whether a CPU is idle, and the definitions of the trace points. Nothing
- * else.
+ * streaming DMA mappings and whether a mapping failed, the user and the limits
+ * of a task, when it gives way to others, where it may not sleep, when softirqs
+ * run, the scheduler's clock, whether a CPU is idle, and the definitions of the
+ * trace points. Nothing else.
  */
 #include <linux/bottom_half.h>
 #include <linux/dma-mapping.h>
@@ -28,6 +28,14 @@ struct nlattr *qpair_details_begin(struct sk_buff *message);
 void qpair_details_end(struct sk_buff *message, struct nlattr *begin, bool whole);
 struct user_struct *qpair_get_current_user(void);
 int qpair_dma_mapping_error(struct device *dev, dma_addr_t address);
+dma_addr_t qpair_dma_map_single(struct device *dev, void *memory, size_t bytes,
+				enum dma_data_direction direction);
+void qpair_dma_unmap_single(struct device *dev, dma_addr_t address, size_t bytes,
+			    enum dma_data_direction direction);
+void qpair_dma_sync_single_for_cpu(struct device *dev, dma_addr_t address, size_t bytes,
+				   enum dma_data_direction direction);
+void qpair_dma_sync_single_for_device(struct device *dev, dma_addr_t address, size_t bytes,
+				      enum dma_data_direction direction);
 void qpair_cond_resched(void);
 bool qpair_fatal_signal_pending(void);
 unsigned long qpair_memlock_limit(void);
@@ -72,6 +80,30 @@ struct user_struct *qpair_get_current_user(void)
 int qpair_dma_mapping_error(struct device *dev, dma_addr_t address)
 {
 	return dma_mapping_error(dev, address);
+}
+
+dma_addr_t qpair_dma_map_single(struct device *dev, void *memory, size_t bytes,
+				enum dma_data_direction direction)
+{
+	return dma_map_single(dev, memory, bytes, direction);
+}
+
+void qpair_dma_unmap_single(struct device *dev, dma_addr_t address, size_t bytes,
+			    enum dma_data_direction direction)
+{
+	dma_unmap_single(dev, address, bytes, direction);
+}
+
+void qpair_dma_sync_single_for_cpu(struct device *dev, dma_addr_t address, size_t bytes,
+				   enum dma_data_direction direction)
+{
+	dma_sync_single_for_cpu(dev, address, bytes, direction);
+}
+
+void qpair_dma_sync_single_for_device(struct device *dev, dma_addr_t address, size_t bytes,
+				      enum dma_data_direction direction)
+{
+	dma_sync_single_for_device(dev, address, bytes, direction);
 }
 
 void qpair_cond_resched(void)

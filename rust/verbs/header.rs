@@ -13,15 +13,18 @@ use core::mem::{
 };
 
 macro_rules! same {
-    ($($name:ident { $($field:ident),* $(,)? })*) => { $(
+    ($($name:ident { $($field:ident $([$count:literal])?),* $(,)? })*) => { $(
         const _: () = {
             assert!(size_of::<uverbs::$name>() == size_of::<header::$name>());
             $( assert!(offset_of!(uverbs::$name, $field) == offset_of!(header::$name, $field)); )*
             // Names all fields.
-            let uverbs::$name { $($field: _),* } = uverbs::$name { $($field: 0),* };
-            let _ = header::$name { $($field: 0),* };
+            let uverbs::$name { $($field: _),* } =
+                uverbs::$name { $($field: same!(zero $($count)?)),* };
+            let _ = header::$name { $($field: same!(zero $($count)?)),* };
         };
     )* };
+    (zero) => { 0 };
+    (zero $count:literal) => { [0; $count] };
 }
 
 same! {
@@ -36,6 +39,7 @@ same! {
         reserved,
     }
     qpair_uresp_create_qp { number, sq_blocks, rq_depth, reserved }
+    qpair_uresp_create_ah { gid[16] }
     qpair_uresp_modify_qp { send_cq_index, recv_cq_index }
 }
 

@@ -9,6 +9,10 @@
 //! object; it leaves the device, and copies the answer out.
 
 use super::{
+    address::{
+        self,
+        Ah, //
+    },
     buffer::Buffer,
     memory::{
         Object,
@@ -31,7 +35,12 @@ use crate::{
         },
         counters::Counter,
         entry::{
+            inline_bytes,
+            send_sges,
+            ud_inline_bytes,
+            ud_sges,
             BLOCK_BYTES,
+            MAX_BLOCKS,
             MAX_STRIDE_SHIFT, //
         },
         uverbs::*,
@@ -54,6 +63,7 @@ use crate::{
         mmio::Frame,
         rdma::{
             self,
+            Address,
             CqEvent,
             CqRequest,
             Details,
@@ -65,6 +75,7 @@ use crate::{
             QpEvent,
             QpRequest,
             QpState,
+            Service,
             Udata, //
         },
         umem::{
@@ -148,6 +159,7 @@ impl rdma::Driver for Verbs {
     type Data = Arc<Device>;
     type Context = Arc<Process>;
     type Pd = Pd;
+    type Ah = Ah;
     type Cq = Cq;
     type Qp = Qp;
     type Mr = Mr;
@@ -169,6 +181,7 @@ impl rdma::Driver for Verbs {
             max_cq: device.quota(Kind::Cq),
             max_mr: device.quota(Kind::Mr),
             max_pd: device.quota(Kind::Pd),
+            max_ah: address::MOST,
             // A request of all SGEs has four blocks.
             max_wr: (1u32 << limits.log_sq.min(31)) / 4,
             max_cqe: 1 << limits.log_cq.min(31),
@@ -242,6 +255,18 @@ impl rdma::Driver for Verbs {
 
     fn dealloc_pd(pd: Pd) {
         pd.destroy();
+    }
+
+    fn create_ah(process: &Arc<Process>, address: Address, udata: Udata<'_>) -> Result<Ah> {
+        let reply = udata.without_request()?;
+        drop(process.enter()?);
+        let ah = Ah::new(process)?;
+        let answer = address::resolve(&process.device, address);
+        answered(ah, reply.write(&answer), drop)
+    }
+
+    fn destroy_ah(ah: Ah) {
+        drop(ah);
     }
 
     fn create_cq(
@@ -327,8 +352,14 @@ impl rdma::Driver for Verbs {
         }
         let device = &process.device;
         let limits = device.limits();
+        let (most_sges, most_inline) = match request.service {
+            Service::Rc => (send_sges(MAX_BLOCKS), inline_bytes(MAX_BLOCKS)),
+            Service::Ud => (ud_sges(MAX_BLOCKS), ud_inline_bytes(MAX_BLOCKS)),
+        };
         let fits = request.sends <= asked.sq_blocks
             && request.recvs <= asked.rq_depth
+            && request.send_sges as usize <= most_sges
+            && request.inline_bytes as usize <= most_inline
             && request.send_sges <= limits.send_sges
             && request.recv_sges <= limits.recv_sges
             && request.inline_bytes <= limits.inline_bytes;
@@ -361,10 +392,16 @@ impl rdma::Driver for Verbs {
             let mut charge = device.charge(&pass, process.page(), Kind::Qp)?;
             let sq = Buffer::new(&pass, sq, limits)?;
             let rq = Buffer::new(&pass, rq, limits)?;
+            let (service, (gid, gid_high)) = match request.service {
+                Service::Rc => (service::RC, (0, 0)),
+                Service::Ud => (service::UD, address::own(device)),
+            };
             let context = QpContext {
                 pd: pd.number,
                 page: process.page(),
-                service: service::RC,
+                service,
+                gid,
+                gid_high,
                 state: qp_state::RESET,
                 send_cq: send.number,
                 recv_cq: recv.number,
@@ -432,6 +469,10 @@ impl rdma::Driver for Verbs {
             mask |= qp_mask::RETRY;
             context.retry = retry;
             context.rnr_retry = rnr_retry;
+        }
+        if let Some(q_key) = change.q_key {
+            mask |= qp_mask::Q_KEY;
+            context.q_key = q_key;
         }
         let mut answer = qpair_uresp_modify_qp::default();
         if mask != 0 {

@@ -2,11 +2,14 @@
 
 //! An open file of the RDMA device.
 
-use super::memory::{
-    Object,
-    Objects,
-    Place,
-    Room, //
+use super::{
+    address::Handles,
+    memory::{
+        Object,
+        Objects,
+        Place,
+        Room, //
+    }, //
 };
 use crate::{
     control::{
@@ -70,6 +73,7 @@ pub(crate) struct Process {
     pub(super) epoch: u32,
     page: Page,
     opener: Kuid,
+    pub(super) handles: Handles,
     #[pin]
     objects: Mutex<KBox<Objects>>,
 }
@@ -99,6 +103,7 @@ impl Process {
                 epoch,
                 page,
                 opener,
+                handles: Handles::new(),
                 objects <- new_mutex!(objects, "Process::objects"),
             }),
             GFP_KERNEL_ACCOUNT,

@@ -4,7 +4,8 @@
 
 use super::{
     super::current::cond_resched,
-    bindings, //
+    bindings,
+    registration::PORT, //
 };
 use core::{
     hint,
@@ -164,6 +165,38 @@ impl Target for QpEvent {
                 *event.element.qp.as_mut() = raw;
                 handler(&mut event, (*raw).qp_context);
             }
+        }
+    }
+}
+
+/// Events of the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortEvent {
+    /// It became active.
+    Active,
+    /// It is down.
+    Down,
+}
+
+impl Target for PortEvent {
+    type Event = Self;
+    type Raw = bindings::ib_device;
+
+    unsafe fn notify(raw: *mut Self::Raw, event: Self) {
+        let kind = match event {
+            Self::Active => bindings::ib_event_type_IB_EVENT_PORT_ACTIVE,
+            Self::Down => bindings::ib_event_type_IB_EVENT_PORT_ERR,
+        };
+        let mut event = bindings::ib_event {
+            device: raw,
+            event: kind,
+            ..Default::default()
+        };
+        // SAFETY: A registered device, by the caller's promise. The core copies the event, and waits
+        // for its own work before the device goes.
+        unsafe {
+            *event.element.port_num.as_mut() = PORT;
+            bindings::ib_dispatch_event(&event);
         }
     }
 }

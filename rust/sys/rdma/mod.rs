@@ -13,6 +13,7 @@
 //!   struct ib_device   | Driver::Data       registered ... unregistered
 //!   struct ib_ucontext | Driver::Context    an open file of /dev/infiniband/uverbsN
 //!   struct ib_pd       | Driver::Pd         \
+//!   struct ib_ah       | Driver::Ah          |
 //!   struct ib_cq       | Driver::Cq          | by handle of a file; destroyed with it,
 //!   struct ib_qp       | Driver::Qp          | or when the device is unregistered
 //!   struct ib_mr       | Driver::Mr         /
@@ -47,6 +48,7 @@ pub use self::{
     events::{
         CqEvent,
         Events,
+        PortEvent,
         QpEvent, //
     },
     registration::{
@@ -95,6 +97,7 @@ pub mod header {
         qpair_ureq_create_cq,
         qpair_ureq_create_qp,
         qpair_uresp_alloc_ucontext,
+        qpair_uresp_create_ah,
         qpair_uresp_create_cq,
         qpair_uresp_create_qp,
         qpair_uresp_modify_qp,
@@ -126,6 +129,8 @@ pub struct DeviceAttributes {
     pub max_mr: u32,
     /// Protection domains.
     pub max_pd: u32,
+    /// Address handles.
+    pub max_ah: u32,
     /// Work requests of a queue.
     pub max_wr: u32,
     /// Entries of a completion queue.
@@ -156,9 +161,20 @@ pub struct CqRequest {
     pub vector: u32,
 }
 
+/// Services of queue pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Reliable connected: `IB_QPT_RC`.
+    Rc,
+    /// Unreliable datagram: `IB_QPT_UD`.
+    Ud,
+}
+
 /// What a queue pair is asked to be.
 #[derive(Clone, Copy, Debug)]
 pub struct QpRequest {
+    /// Its service.
+    pub service: Service,
     /// Sends and receives that may be outstanding.
     pub sends: u32,
     /// See `sends`.
@@ -184,7 +200,7 @@ pub enum QpState {
     Rts,
     /// The send queue drains.
     Sqd,
-    /// The send queue is in error. RC queue pairs are never in this state.
+    /// The send queue is in error. RC queue pairs are never in this state; those of UD may be.
     Sqe,
     /// All work is flushed.
     Error,
@@ -202,6 +218,31 @@ pub struct QpChange {
     pub peer: Option<u32>,
     /// Retries of a request without an answer, and of one without a receive; 7 is without end.
     pub retries: Option<(u8, u8)>,
+    /// The Q_Key.
+    pub q_key: Option<u32>,
+}
+
+/// A global identifier of a port, as in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// That of the port of a device with this EUI-64: a link-local address.
+    pub fn of_port(guid: u64) -> Self {
+        const LOCAL: u64 = 0xfe80_0000_0000_0000;
+        Self((u128::from(LOCAL) << 64 | u128::from(guid)).to_be_bytes())
+    }
+}
+
+/// Where an address handle leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// The port with this GID.
+    Global(Gid),
+    /// The port of the device itself, by its LID.
+    Own,
+    /// Another port, by its LID.
+    Foreign,
 }
 
 /// What a memory region is asked to be.
@@ -236,6 +277,8 @@ pub trait Driver: Sized + 'static {
     type Context: Send + Sync;
     /// The driver's part of a protection domain.
     type Pd: Send + Sync;
+    /// The driver's part of an address handle.
+    type Ah: Send + Sync;
     /// The driver's part of a completion queue.
     type Cq: Send + Sync;
     /// The driver's part of a queue pair.
@@ -275,6 +318,12 @@ pub trait Driver: Sized + 'static {
     /// Destroys it.
     fn dealloc_pd(pd: Self::Pd);
 
+    /// Creates an address handle.
+    fn create_ah(context: &Self::Context, address: Address, udata: Udata<'_>) -> Result<Self::Ah>;
+
+    /// Destroys it.
+    fn destroy_ah(ah: Self::Ah);
+
     /// Creates a completion queue. Returns also its entries.
     fn create_cq(
         context: &Self::Context,
@@ -286,7 +335,7 @@ pub trait Driver: Sized + 'static {
     /// Destroys it. On return the device no longer accesses its memory, or the driver keeps that.
     fn destroy_cq(cq: Self::Cq);
 
-    /// Creates a queue pair of service RC, in [`QpState::Reset`]. Returns also its number.
+    /// Creates a queue pair, in [`QpState::Reset`]. Returns also its number.
     fn create_qp(
         context: &Self::Context,
         pd: &Self::Pd,

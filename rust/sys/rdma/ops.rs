@@ -27,8 +27,10 @@ use super::{
         PORT, //
     },
     udata::Udata,
+    Address,
     CqRequest,
     Driver,
+    Gid,
     MrRequest, //
 };
 use crate::sys::compat;
@@ -46,8 +48,12 @@ use kernel::prelude::*;
 /// are counters.
 const LIFESPAN: c_ulong = 10;
 
+/// The LID of the port.
+const LID: u16 = 1;
+
 type Context<T> = Object<bindings::ib_ucontext, (Mapped, <T as Driver>::Context)>;
 type Pd<T> = Object<bindings::ib_pd, <T as Driver>::Pd>;
+type Ah<T> = Object<bindings::ib_ah, <T as Driver>::Ah>;
 type Cq<T> = Object<bindings::ib_cq, (Events<CqEvent>, <T as Driver>::Cq)>;
 type Qp<T> = Object<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, <T as Driver>::Qp)>;
 type Mr<T> = Object<bindings::ib_mr, <T as Driver>::Mr>;
@@ -83,6 +89,8 @@ impl<T: Driver> Ops<T> {
         mmap: Some(Self::mmap),
         alloc_pd: Some(Self::alloc_pd),
         dealloc_pd: Some(Self::dealloc_pd),
+        create_user_ah: Some(Self::create_user_ah),
+        destroy_ah: Some(Self::destroy_ah),
         create_cq: Some(Self::create_cq),
         destroy_cq: Some(Self::destroy_cq),
         create_qp: Some(Self::create_qp),
@@ -98,6 +106,7 @@ impl<T: Driver> Ops<T> {
         fill_res_mr_entry: Some(Self::fill_res_mr_entry),
         size_ib_ucontext: mem::size_of::<Context<T>>(),
         size_ib_pd: mem::size_of::<Pd<T>>(),
+        size_ib_ah: mem::size_of::<Ah<T>>(),
         size_ib_cq: mem::size_of::<Cq<T>>(),
         size_ib_qp: mem::size_of::<Qp<T>>(),
         // SAFETY: All fields are optional functions, pointers and integers.
@@ -139,6 +148,7 @@ impl<T: Driver> Ops<T> {
         attr.max_cqe = found.max_cqe;
         attr.max_mr = found.max_mr;
         attr.max_pd = found.max_pd;
+        attr.max_ah = found.max_ah;
         attr.max_qp_rd_atom = found.max_reads;
         attr.max_qp_init_rd_atom = found.max_reads;
         attr.max_res_rd_atom = found.max_reads.saturating_mul(found.max_qp);
@@ -182,8 +192,8 @@ impl<T: Driver> Ops<T> {
         attr.pkey_tbl_len = 1;
         attr.max_msg_sz = found.max_message;
         attr.max_vl_num = 1;
-        attr.lid = 1;
-        attr.sm_lid = 1;
+        attr.lid = LID.into();
+        attr.sm_lid = LID.into();
         attr.active_speed = bindings::ib_port_speed_IB_SPEED_EDR as u16;
         attr.active_width = bindings::ib_port_width_IB_WIDTH_4X as u8;
         0
@@ -215,13 +225,10 @@ impl<T: Driver> Ops<T> {
         _index: c_int,
         gid: *mut bindings::ib_gid,
     ) -> c_int {
-        /// The prefix of link-local addresses.
-        const LOCAL: u64 = 0xfe80_0000_0000_0000;
         // SAFETY: Called by the core, with a registered device and a GID to fill.
         unsafe {
-            let gid = (*gid).global.as_mut();
-            gid.subnet_prefix = LOCAL.to_be();
-            gid.interface_id = (*dev).node_guid;
+            let Gid(raw) = Gid::of_port(u64::from_be((*dev).node_guid));
+            *(*gid).raw.as_mut() = raw;
         }
         0
     }
@@ -403,6 +410,40 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core once.
         T::dealloc_pd(unsafe { Pd::<T>::take(pd) });
+        0
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn create_user_ah(
+        ah: *mut bindings::ib_ah,
+        init: *mut bindings::rdma_ah_init_attr,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a handle of this driver's size and its attributes, whose
+        // union has the fields of InfiniBand on a port of that.
+        errno(unsafe {
+            let attr = &*(*init).ah_attr;
+            let address = if u32::from(attr.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH != 0 {
+                Address::Global(Gid(*attr.grh.dgid.raw.as_ref()))
+            } else if attr.__bindgen_anon_1.ib.as_ref().dlid == LID {
+                Address::Own
+            } else {
+                Address::Foreign
+            };
+            Self::for_process(udata, |context, udata| {
+                T::create_ah(context, address, udata).map(|part| Ah::<T>::put(ah, part))
+            })
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn destroy_ah(ah: *mut bindings::ib_ah, _flags: u32) -> c_int {
+        // SAFETY: Called by the core once.
+        T::destroy_ah(unsafe { Ah::<T>::take(ah) });
         0
     }
 

@@ -6,7 +6,8 @@ use super::{
     bindings,
     QpChange,
     QpRequest,
-    QpState, //
+    QpState,
+    Service, //
 };
 use core::ptr;
 use kernel::{
@@ -14,6 +15,23 @@ use kernel::{
     prelude::*,
     sync::Mutex, //
 };
+
+impl Service {
+    fn from_raw(raw: bindings::ib_qp_type) -> Result<Self> {
+        match raw {
+            bindings::ib_qp_type_IB_QPT_RC => Ok(Self::Rc),
+            bindings::ib_qp_type_IB_QPT_UD => Ok(Self::Ud),
+            _ => Err(EOPNOTSUPP),
+        }
+    }
+
+    fn into_raw(self) -> bindings::ib_qp_type {
+        match self {
+            Self::Rc => bindings::ib_qp_type_IB_QPT_RC,
+            Self::Ud => bindings::ib_qp_type_IB_QPT_UD,
+        }
+    }
+}
 
 impl QpState {
     fn from_raw(raw: bindings::ib_qp_state) -> Result<Self> {
@@ -71,12 +89,10 @@ unsafe impl Plain for bindings::rdma_ah_attr {}
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP`: another service than RC, a shared receive queue, or flags. `EINVAL`: no CQs.
+/// `EOPNOTSUPP`: another service than RC and UD, a shared receive queue, or flags. `EINVAL`: no CQs.
 pub(super) fn request(attr: &bindings::ib_qp_init_attr) -> Result<QpRequest> {
-    if attr.qp_type != bindings::ib_qp_type_IB_QPT_RC
-        || !attr.srq.is_null()
-        || attr.create_flags != 0
-    {
+    let service = Service::from_raw(attr.qp_type)?;
+    if !attr.srq.is_null() || attr.create_flags != 0 {
         return Err(EOPNOTSUPP);
     }
     if attr.send_cq.is_null() || attr.recv_cq.is_null() {
@@ -84,6 +100,7 @@ pub(super) fn request(attr: &bindings::ib_qp_init_attr) -> Result<QpRequest> {
     }
     let cap = &attr.cap;
     Ok(QpRequest {
+        service,
         sends: cap.max_send_wr,
         recvs: cap.max_recv_wr,
         send_sges: cap.max_send_sge,
@@ -95,6 +112,7 @@ pub(super) fn request(attr: &bindings::ib_qp_init_attr) -> Result<QpRequest> {
 /// The attributes of a queue pair as they were last set.
 #[pin_data]
 pub(super) struct Kept {
+    service: Service,
     cap: bindings::ib_qp_cap,
     signal_all: bindings::ib_sig_type,
     /// Held over each change.
@@ -114,9 +132,11 @@ macro_rules! copy {
 impl Kept {
     /// Of a queue pair that is made with `attr`. Sleeps.
     pub(super) fn new(attr: &bindings::ib_qp_init_attr) -> Result<Pin<KBox<Self>>> {
+        let service = Service::from_raw(attr.qp_type)?;
         let (cap, signal_all) = (attr.cap.copied(), attr.sq_sig_type);
         KBox::pin_init(
             pin_init!(Self {
+                service,
                 cap,
                 signal_all,
                 attr <- new_mutex!(bindings::ib_qp_attr::default(), "rdma::Kept"),
@@ -142,6 +162,7 @@ impl Kept {
             ib_qp_attr_mask_IB_QP_ACCESS_FLAGS as ACCESS,
             ib_qp_attr_mask_IB_QP_CUR_STATE as CURRENT,
             ib_qp_attr_mask_IB_QP_DEST_QPN as PEER,
+            ib_qp_attr_mask_IB_QP_QKEY as Q_KEY,
             ib_qp_attr_mask_IB_QP_RETRY_CNT as RETRY,
             ib_qp_attr_mask_IB_QP_RNR_RETRY as RNR_RETRY,
             ib_qp_attr_mask_IB_QP_STATE as STATE, //
@@ -167,7 +188,7 @@ impl Kept {
             bindings::ib_modify_qp_is_ok(
                 from.into_raw(),
                 to.into_raw(),
-                bindings::ib_qp_type_IB_QPT_RC,
+                self.service.into_raw(),
                 mask,
             )
         };
@@ -193,6 +214,7 @@ impl Kept {
             access: has(ACCESS).then_some(attr.qp_access_flags as u32),
             peer: has(PEER).then_some(attr.dest_qp_num),
             retries: has(RETRY | RNR_RETRY).then_some(retries),
+            q_key: has(Q_KEY).then_some(attr.qkey),
         })?;
         let kept = &mut *kept;
         if has(STATE) && to == QpState::Reset {
@@ -246,7 +268,7 @@ impl Kept {
         attr.cur_qp_state = state;
         attr.cap = self.cap.copied();
         init.cap = self.cap.copied();
-        init.qp_type = bindings::ib_qp_type_IB_QPT_RC;
+        init.qp_type = self.service.into_raw();
         init.sq_sig_type = self.signal_all;
         Ok(())
     }

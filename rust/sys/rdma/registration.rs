@@ -4,6 +4,10 @@
 
 use super::{
     bindings,
+    events::{
+        Events,
+        PortEvent, //
+    },
     mmap::Mappings,
     object::Object,
     ops::Ops,
@@ -121,6 +125,7 @@ struct Registered<T: Driver> {
     dev: NonNull<bindings::ib_device>,
     done: Arc<Completion>,
     mappings: Arc<Mappings>,
+    events: Events<PortEvent>,
     _data: core::marker::PhantomData<T::Data>,
 }
 
@@ -181,6 +186,16 @@ impl<T: Driver> Registration<T> {
             (*raw).node_guid = config.guid.to_be();
             bindings::ib_set_device_ops(raw, &Ops::<T>::TABLE);
         }
+        // SAFETY: `drop` cuts it off before the device is freed. If this function fails, there is no
+        // clone of it.
+        let events = match unsafe { Events::new(raw) } {
+            Ok(events) => events,
+            Err(error) => {
+                // SAFETY: Not registered, so no operation runs.
+                unsafe { Self::dealloc(dev) };
+                return Err(error);
+            }
+        };
         let work = Opaque::ffi_init(|slot| {
             // SAFETY: The slot can be written and is pinned.
             unsafe {
@@ -200,6 +215,7 @@ impl<T: Driver> Registration<T> {
                 dev,
                 done,
                 mappings,
+                events,
                 _data: core::marker::PhantomData,
             }),
             GFP_KERNEL,
@@ -216,6 +232,11 @@ impl<T: Driver> Registration<T> {
             unsafe { Self::dealloc(dev) };
         }
         result
+    }
+
+    /// The events of its port.
+    pub fn port_events(&self) -> Option<Events<PortEvent>> {
+        Some(self.0.as_ref()?.events.clone())
     }
 
     /// # Safety
@@ -256,6 +277,7 @@ impl<T: Driver> Drop for Registration<T> {
             return;
         };
         registered.mappings.zap();
+        registered.events.cut();
         let done = registered.done.clone();
         // SAFETY: Not moved: `run` makes a pinned box of it again.
         let raw = KBox::into_raw(unsafe { Pin::into_inner_unchecked(registered) });

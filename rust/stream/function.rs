@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The function of channels: its registers, its gate, and how it is made quiet.
+
+use crate::{
+    abi::stream::{
+        self,
+        regs as model,
+        Cause,
+        Kind,
+        Side, //
+    },
+    sys::{
+        gate::{
+            Gate,
+            Pass, //
+        },
+        mmio::{
+            is_gone,
+            Bar, //
+        },
+        pci::{
+            self as bus,
+            Mastering, //
+        },
+    },
+};
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    fmt,
+    io::{
+        Io,
+        Mmio,
+        Region, //
+    },
+    pci,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full, //
+        },
+        Arc, //
+    }, //
+};
+
+mod regs {
+    crate::abi::stream::regs::registers!(kernel::io::register);
+}
+
+/// Bytes of a channel's registers.
+const BLOCK: usize = stream::BLOCK_BYTES as usize;
+
+/// The registers of a channel.
+pub(super) type Block<'a> = Mmio<'a, Region<BLOCK>>;
+
+/// The registers of a pair of channels of a bound device.
+#[derive(Clone, Copy)]
+pub(super) struct At<'a> {
+    pub(super) dev: &'a Device<Bound>,
+    pub(super) transmit: Block<'a>,
+    pub(super) receive: Block<'a>,
+}
+
+impl At<'_> {
+    /// Whether a channel accesses no memory any more, by its status after it was stopped. One that
+    /// is gone does not, but behind a frozen link it may again once the link is back.
+    pub(super) fn has_stopped(&self, status: u32, halted: bool) -> bool {
+        match is_gone(status) {
+            true => !matches!(bus::channel(self.dev), Ok(bus::Channel::Frozen)),
+            false => halted,
+        }
+    }
+}
+
+/// Why a channel does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Halt {
+    /// It halted by itself.
+    Cause(Side, u8),
+    /// All registers read as ones.
+    Gone,
+    /// It did nothing for [`polled::PATIENCE`](super::polled::PATIENCE).
+    Silent,
+}
+
+impl fmt::Display for Halt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone => f.write_str("the function is gone"),
+            Self::Silent => f.write_str("the channel does nothing"),
+            Self::Cause(side, cause) => {
+                let side = match side {
+                    Side::Transmit => "transmit",
+                    Side::Receive => "receive",
+                };
+                let text = Cause::from_code(*cause).map_or("unknown cause", Cause::text);
+                write!(f, "the {side} channel halted: {text} (cause {cause})")
+            }
+        }
+    }
+}
+
+/// What the registers of a channel say, whatever its kind.
+pub(super) fn halt(side: Side, status: u32, halted: bool, cause: u8) -> Option<Halt> {
+    if is_gone(status) {
+        return Some(Halt::Gone);
+    }
+    halted.then_some(Halt::Cause(side, cause))
+}
+
+/// The function.
+pub(super) struct Function {
+    gate: Arc<Gate>,
+    registers: Bar<{ model::BYTES }>,
+    kinds: KVec<Kind>,
+    largest: u32,
+    epoch: Atomic<u32>,
+}
+
+impl Function {
+    /// Maps the registers of `pdev`, resets it, and reads its limits. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if it is gone or not a function of this model; those of mapping a BAR.
+    pub(super) fn map(pdev: &pci::Device<Bound>, gate: Arc<Gate>) -> Result<Arc<Self>> {
+        let registers = Bar::new(pdev, &gate, stream::BAR_REGS, c"qpair-stream")?;
+        let mut this = Self {
+            gate,
+            registers,
+            kinds: KVec::new(),
+            largest: 0,
+            epoch: Atomic::new(0),
+        };
+        let dev = pdev.as_ref();
+        this.check(dev)?;
+        let bar = this.registers.access(dev)?;
+        bar.write_reg(regs::CTRL::zeroed().with_const_reset::<1>());
+        let pairs = bar.read(regs::PAIRS).count().get();
+        let largest = bar.read(regs::LIMIT_FRAME).bytes().get();
+        if pairs == 0 || pairs > stream::MAX_PAIRS {
+            dev_err!(dev, "the function has {pairs} pairs of channels\n");
+            return Err(EIO);
+        }
+        for pair in 0..pairs {
+            let block = this.block(dev, pair, Side::Transmit)?;
+            // The last register of both kinds of channel.
+            let kind = block.read32(crate::abi::stream::chain::offset::KIND as usize);
+            let Some(kind) = u8::try_from(kind).ok().and_then(Kind::from_code) else {
+                dev_err!(dev, "pair {pair} is of an unknown kind: {kind}\n");
+                return Err(EIO);
+            };
+            this.kinds.push(kind, GFP_KERNEL)?;
+        }
+        this.largest = largest;
+        Ok(Arc::new(this, GFP_KERNEL)?)
+    }
+
+    /// Refuses a function that is gone or of another model.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`.
+    fn check(&self, dev: &Device<Bound>) -> Result {
+        let bar = self.registers.access(dev)?;
+        let magic = bar.read(regs::MAGIC).value().get();
+        let major = u32::from(bar.read(regs::VERSION).major());
+        if is_gone(magic) {
+            dev_err!(dev, "the function is gone\n");
+            return Err(ENODEV);
+        }
+        if magic != model::MAGIC_VALUE || major != model::MAJOR {
+            dev_err!(
+                dev,
+                "not a function of model {}: magic {magic:#x}, model {major}\n",
+                model::MAJOR
+            );
+            return Err(ENODEV);
+        }
+        Ok(())
+    }
+
+    /// The kind of each pair.
+    pub(super) fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+
+    /// Bytes of the largest frame.
+    pub(super) fn largest(&self) -> u32 {
+        self.largest
+    }
+
+    /// The gate to the bound device.
+    pub(super) fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    /// How often it was shut down.
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch.load(Acquire)
+    }
+
+    /// Enters the gate, for a caller that began in `epoch`. Sleeps only briefly.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if the function is unbound or being reset, `EIO` if it was reset since.
+    pub(super) fn enter(&self, epoch: u32) -> Result<Pass<'_>> {
+        let pass = self.gate.enter()?;
+        if self.epoch() != epoch {
+            return Err(EIO);
+        }
+        Ok(pass)
+    }
+
+    fn block<'a>(&'a self, dev: &'a Device<Bound>, pair: u32, side: Side) -> Result<Block<'a>> {
+        // CAST: An offset in a BAR.
+        self.registers
+            .block(dev, stream::block(pair, side) as usize)
+    }
+
+    /// The registers of a pair.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `dev` is not the function's device, or there is no such pair.
+    pub(super) fn at<'a>(&'a self, dev: &'a Device<Bound>, pair: u32) -> Result<At<'a>> {
+        Ok(At {
+            dev,
+            transmit: self.block(dev, pair, Side::Transmit)?,
+            receive: self.block(dev, pair, Side::Receive)?,
+        })
+    }
+
+    /// Refuses all new passes, and waits for those that are inside. A new epoch begins. Sleeps.
+    pub(super) fn close(&self) {
+        self.epoch.fetch_add(1, Full);
+        self.gate.close();
+    }
+
+    /// Returns the function to power-on. Returns whether it is certain that it accesses no memory.
+    /// Process context; after [`Self::close`].
+    pub(super) fn quiesce(&self, pdev: &pci::Device<Bound>) -> bool {
+        match bus::channel(pdev.as_ref()) {
+            // It may do DMA again once the link is back. The PCI core resets it.
+            Ok(bus::Channel::Frozen) => return false,
+            Ok(bus::Channel::Failed) => return true,
+            _ => {}
+        }
+        let reset = |dev| -> Result<u32> {
+            let bar = self.registers.access(dev)?;
+            bar.write_reg(regs::CTRL::zeroed().with_const_reset::<1>());
+            // The read waits for the write, after which no DMA is under way.
+            Ok(bar.read(regs::CTRL).into_raw())
+        };
+        match reset(pdev.as_ref()) {
+            Ok(0) => true,
+            _ => match bus::clear_master(pdev) {
+                Mastering::Off | Mastering::Gone => true,
+                Mastering::On => {
+                    dev_err!(
+                        pdev,
+                        "the function does not reset, and bus mastering stays enabled: \
+                         memory is not freed\n"
+                    );
+                    false
+                }
+            },
+        }
+    }
+
+    /// Lets passes in again after [`Self::close`]. Under the device lock; sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if the function is gone, or the binding is ending.
+    pub(super) fn open(&self, pdev: &pci::Device<Bound>) -> Result {
+        self.check(pdev.as_ref())?;
+        bus::set_master(pdev);
+        self.gate.reopen(pdev)
+    }
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Address handles.
+//!
+//! An address handle is not an object of the device: a send work request has the address itself.
+//! So a create only returns the address, and counts the handle, which takes memory of the kernel.
+
+use super::{
+    guid,
+    process::Process, //
+};
+use crate::{
+    abi::uverbs::qpair_uresp_create_ah,
+    control::device::Device,
+    sys::rdma::{
+        Address,
+        Gid, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
+};
+
+/// Address handles of a file, at most.
+pub(super) const MOST: u32 = 4096;
+
+/// The address handles of a file.
+pub(super) struct Handles(Atomic<u32>);
+
+impl Handles {
+    /// None.
+    pub(super) fn new() -> Self {
+        Self(Atomic::new(0))
+    }
+}
+
+/// An address handle.
+pub(crate) struct Ah(Arc<Process>);
+
+impl Ah {
+    /// Counts one.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT`: the file has as many as it may.
+    pub(super) fn new(process: &Arc<Process>) -> Result<Self> {
+        // The drop takes back what exceeds the limit, too.
+        let count = process.handles.0.fetch_add(1, Relaxed);
+        let this = Self(process.clone());
+        if count < MOST {
+            Ok(this)
+        } else {
+            Err(EDQUOT)
+        }
+    }
+}
+
+impl Drop for Ah {
+    fn drop(&mut self) {
+        self.0.handles.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The GID of the port, as the words of work requests and contexts have it.
+pub(super) fn own(device: &Device) -> (u64, u64) {
+    let Gid(raw) = Gid::of_port(guid(device));
+    let both = u128::from_le_bytes(raw);
+    // CAST: Its halves.
+    (both as u64, (both >> 64) as u64)
+}
+
+/// The address of a port, for work requests. That of a port which this one cannot reach is no
+/// GID, so that messages to it are dropped.
+pub(super) fn resolve(device: &Device, address: Address) -> qpair_uresp_create_ah {
+    let Gid(gid) = match address {
+        Address::Global(gid) => gid,
+        Address::Own => Gid::of_port(guid(device)),
+        Address::Foreign => Gid([0; 16]),
+    };
+    qpair_uresp_create_ah { gid }
+}
