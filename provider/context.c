@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Devices, contexts, protection domains and memory regions.
+ * Devices, contexts, protection domains, memory regions and address handles.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "qpair.h"
 
 DECLARE_DRV_CMD(qpair_cmd_get_context, IB_USER_VERBS_CMD_GET_CONTEXT, empty,
 		qpair_uresp_alloc_ucontext);
+DECLARE_DRV_CMD(qpair_cmd_create_ah, IB_USER_VERBS_CMD_CREATE_AH, empty, qpair_uresp_create_ah);
 
 /*
  * Maps zeroed pages. A child has none of them: the device would not use the
@@ -116,6 +118,31 @@ static int dereg_mr(struct verbs_mr *mr)
 	return error;
 }
 
+static struct ibv_ah *create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	struct qpair_cmd_create_ah_resp resp = {};
+	struct qpair_ah *ah;
+
+	ah = calloc(1, sizeof(*ah));
+	if (!ah)
+		return NULL;
+	if (ibv_cmd_create_ah(pd, &ah->ibv_ah, attr, &resp.ibv_resp, sizeof(resp))) {
+		free(ah);
+		return NULL;
+	}
+	memcpy(ah->gid, resp.gid, sizeof(ah->gid));
+	return &ah->ibv_ah;
+}
+
+static int destroy_ah(struct ibv_ah *ah)
+{
+	int error = ibv_cmd_destroy_ah(ah);
+
+	if (!error)
+		free(to_ah(ah));
+	return error;
+}
+
 static void free_context(struct ibv_context *ibv)
 {
 	struct qpair_context *context = to_context(ibv);
@@ -127,12 +154,14 @@ static void free_context(struct ibv_context *ibv)
 
 static const struct verbs_context_ops context_ops = {
 	.alloc_pd = alloc_pd,
+	.create_ah = create_ah,
 	.create_cq = qpair_create_cq,
 	.create_cq_ex = qpair_create_cq_ex,
 	.create_qp = qpair_create_qp,
 	.create_qp_ex = qpair_create_qp_ex,
 	.dealloc_pd = dealloc_pd,
 	.dereg_mr = dereg_mr,
+	.destroy_ah = destroy_ah,
 	.destroy_cq = qpair_destroy_cq,
 	.destroy_qp = qpair_destroy_qp,
 	.free_context = free_context,

@@ -121,6 +121,10 @@ struct qpair_data_qp_parts {
      */
     bool signal_all;
     /*
+     Whether it is of UD.
+     */
+    bool datagrams;
+    /*
      The page of doorbells.
      */
     uint8_t *doorbells;
@@ -145,7 +149,7 @@ struct qpair_data_qp_parts {
 bool qpair_data_cq_shape(uint32_t entries, uint32_t most, struct qpair_data_shape *shape);
 
 /*
- The ring of `requests` sends, as `qpair_data_cq_shape()`.
+ The ring of `requests` sends, of UD if they are `datagrams`, as `qpair_data_cq_shape()`.
 
  # Safety
 
@@ -154,6 +158,7 @@ bool qpair_data_cq_shape(uint32_t entries, uint32_t most, struct qpair_data_shap
 bool qpair_data_sq_shape(uint32_t requests,
                          uint32_t pieces,
                          uint32_t inline_bytes,
+                         bool datagrams,
                          uint32_t most,
                          struct qpair_data_shape *shape);
 

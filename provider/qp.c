@@ -11,6 +11,7 @@ DECLARE_DRV_CMD(qpair_cmd_create_qp, IB_USER_VERBS_EX_CMD_CREATE_QP, qpair_ureq_
 		qpair_uresp_create_qp);
 DECLARE_DRV_CMD(qpair_cmd_modify_qp, IB_USER_VERBS_EX_CMD_MODIFY_QP, empty, qpair_uresp_modify_qp);
 
+#define UD_SEND_OPS (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM)
 #define SEND_OPS                                                                                   \
 	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |    \
 	 IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ)
@@ -19,6 +20,7 @@ DECLARE_DRV_CMD(qpair_cmd_modify_qp, IB_USER_VERBS_EX_CMD_MODIFY_QP, empty, qpai
 static int check(const struct qpair_context *context, const struct ibv_qp_init_attr_ex *attr)
 {
 	const struct qpair_uresp_alloc_ucontext *limits = &context->limits;
+	uint64_t known = attr->qp_type == IBV_QPT_UD ? UD_SEND_OPS : SEND_OPS;
 
 	if (attr->comp_mask & ~(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
 				IBV_QP_INIT_ATTR_SEND_OPS_FLAGS))
@@ -26,7 +28,7 @@ static int check(const struct qpair_context *context, const struct ibv_qp_init_a
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && attr->create_flags)
 		return EOPNOTSUPP;
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS &&
-	    attr->send_ops_flags & ~(uint64_t)SEND_OPS)
+	    attr->send_ops_flags & ~known)
 		return EOPNOTSUPP;
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->send_cq || !attr->recv_cq)
 		return EINVAL;
@@ -42,6 +44,7 @@ static struct qpair_qp *create(struct ibv_context *ibv, struct ibv_qp_init_attr_
 	struct qpair_context *context = to_context(ibv);
 	struct qpair_cmd_create_qp_resp resp = {};
 	struct qpair_cmd_create_qp cmd = {};
+	bool datagrams = attr->qp_type == IBV_QPT_UD;
 	struct ibv_qp_cap cap = attr->cap;
 	struct qpair_data_qp_parts parts;
 	struct qpair_data_shape sq, rq;
@@ -50,12 +53,12 @@ static struct qpair_qp *create(struct ibv_context *ibv, struct ibv_qp_init_attr_
 
 	error = check(context, attr);
 	if (!error && (!qpair_data_sq_shape(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data,
-					    context->limits.max_sq_blocks, &sq) ||
+					    datagrams, context->limits.max_sq_blocks, &sq) ||
 		       !qpair_data_rq_shape(cap.max_recv_wr, cap.max_recv_sge,
 					    context->limits.max_rq_depth, &rq)))
 		error = EINVAL;
 	/* Limits first: they are those of all types. */
-	if (!error && (attr->qp_type != IBV_QPT_RC || attr->srq))
+	if (!error && ((attr->qp_type != IBV_QPT_RC && !datagrams) || attr->srq))
 		error = EOPNOTSUPP;
 	if (error) {
 		errno = error;
@@ -93,6 +96,7 @@ static struct qpair_qp *create(struct ibv_context *ibv, struct ibv_qp_init_attr_
 		.recv_pieces = cap.max_recv_sge,
 		.inline_bytes = cap.max_inline_data,
 		.signal_all = attr->sq_sig_all,
+		.datagrams = datagrams,
 		.doorbells = context->doorbells,
 		.send_cq = to_cq(attr->send_cq)->data,
 		.recv_cq = to_cq(attr->recv_cq)->data,

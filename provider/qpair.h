@@ -45,9 +45,21 @@ struct qpair_qp {
 	struct qpair_memory sq, rq;
 };
 
+/* The data path finds `gid` in this one: `ibv_ah` comes first. */
+struct qpair_ah {
+	struct ibv_ah ibv_ah;
+	/* The address, as send work requests have it. */
+	uint64_t gid[2];
+};
+
 static inline struct qpair_context *to_context(struct ibv_context *context)
 {
 	return container_of(context, struct qpair_context, vctx.context);
+}
+
+static inline struct qpair_ah *to_ah(struct ibv_ah *ah)
+{
+	return container_of(ah, struct qpair_ah, ibv_ah);
 }
 
 static inline struct qpair_cq *to_cq(struct ibv_cq *cq)

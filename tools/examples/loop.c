@@ -161,11 +161,28 @@ static unsigned int poll(struct side *side, unsigned int most, struct ibv_wc *wc
 	return polled;
 }
 
+/* Requests that are posted again and again, linked into a list. */
+static struct ibv_send_wr wr[MOST + 1];
+static struct ibv_sge sge[MOST];
+
+static void prepare(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < MOST; i++) {
+		sge[i].length = BYTES;
+		sge[i].lkey = from.mr->lkey;
+		wr[i].next = &wr[i + 1];
+		wr[i].sg_list = &sge[i];
+		wr[i].num_sge = 1;
+		wr[i].opcode = IBV_WR_RDMA_WRITE;
+		wr[i].wr.rdma.rkey = to.mr->rkey;
+	}
+}
+
 /* Posts one list of WRITEs, the first of number first. */
 static void post(unsigned long first, unsigned int n)
 {
-	static struct ibv_send_wr wr[MOST];
-	static struct ibv_sge sge[MOST];
 	struct ibv_send_wr *bad;
 	unsigned int i;
 	int error;
@@ -174,19 +191,14 @@ static void post(unsigned long first, unsigned int n)
 		size_t at = (first + i) % SLOTS * BYTES;
 
 		sge[i].addr = (uintptr_t)from.memory + at;
-		sge[i].length = BYTES;
-		sge[i].lkey = from.mr->lkey;
 		wr[i].wr_id = first + i;
-		wr[i].next = i + 1 < n ? &wr[i + 1] : NULL;
-		wr[i].sg_list = &sge[i];
-		wr[i].num_sge = 1;
-		wr[i].opcode = IBV_WR_RDMA_WRITE;
 		wr[i].wr.rdma.remote_addr = (uintptr_t)to.memory + at;
-		wr[i].wr.rdma.rkey = to.mr->rkey;
 	}
+	wr[n - 1].next = NULL;
 	error = ibv_post_send(from.qp, wr, &bad);
 	if (error)
 		fail("post WRITEs", error);
+	wr[n - 1].next = &wr[n];
 }
 
 static void write_all(void)
@@ -285,6 +297,7 @@ int main(int argc, char **argv)
 	for (i = 0; i < SLOTS * BYTES; i++)
 		from.memory[i] = i * 7 + i / 256;
 
+	prepare();
 	clock_gettime(CLOCK_MONOTONIC, &begin);
 	write_all();
 	clock_gettime(CLOCK_MONOTONIC, &end);

@@ -7,11 +7,12 @@
 use std::sync::Arc;
 
 use qpair_abi::doorbell;
-use qpair_abi::entry::{cqe_flags, Cqe};
+use qpair_abi::entry::{cqe_flags, Cqe, OWNER};
 use qpair_abi::Number;
 use qpair_queue::consumer::{self, CqConsumer};
 use qpair_queue::credit::{Cq as OfCq, Kind, RingId};
 use qpair_queue::index::{Depth, Index};
+use qpair_queue::life::Life;
 
 use crate::lock::{self, Mutex};
 use crate::qp::Qp;
@@ -21,29 +22,9 @@ use crate::table::Table;
 
 /// A CQ's entry.
 type Entry = consumer::Entry<OfCq, { Cqe::WORDS }>;
-/// The bit of a CQE's last word that is set for the receive queue.
-const RECV: u64 = (cqe_flags::RECV as u64) << 56;
-
-/// Which entries belong to a queue pair since its creation or last reset.
-#[derive(Clone, Copy, Debug)]
-enum Life {
-    /// Those from this index on.
-    Since(Index),
-    /// All: the head has passed the first. The comparison with its index would be wrong 2^31
-    /// entries later.
-    Always,
-}
-
-impl Life {
-    /// Whether it includes the entry before `past`.
-    #[inline(always)]
-    fn includes(self, past: Index) -> bool {
-        match self {
-            Self::Since(first) => past.reaches(first.plus(1)),
-            Self::Always => true,
-        }
-    }
-}
+/// The bits of a CQE's last word in which the entries of a row are alike: opcode, status, detail and
+/// flags.
+const ALIKE: u64 = u64::MAX << 32;
 
 /// A queue pair that completes here.
 #[derive(Debug)]
@@ -152,9 +133,10 @@ impl Cq {
     }
 
     /// Takes as many completions as there are and fit; `fill` writes each to its place. Returns
-    /// how many.
+    /// how many. The third argument of `fill` is whether the completion is like the one before, but
+    /// for `wr_id`, `bytes`, `imm`, `src` and `index`.
     #[inline(always)]
-    pub fn poll<T>(&self, into: &mut [T], fill: impl FnMut(&mut T, &Completion)) -> usize {
+    pub fn poll<T>(&self, into: &mut [T], fill: impl FnMut(&mut T, &Completion, bool)) -> usize {
         let mut state = self.state.lock();
         let taken = state.take(self, into, fill);
         self.settle(&mut state);
@@ -208,7 +190,7 @@ impl Cq {
 
     fn step(&self, state: &mut State) -> bool {
         let mut place = [Completion::default()];
-        let found = state.take(self, &mut place, |place, taken| *place = *taken) == 1;
+        let found = state.take(self, &mut place, |place, taken, _| *place = *taken) == 1;
         if found {
             [state.current] = place;
         }
@@ -278,7 +260,7 @@ impl State {
         &mut self,
         cq: &Cq,
         into: &mut [T],
-        mut fill: impl FnMut(&mut T, &Completion),
+        mut fill: impl FnMut(&mut T, &Completion, bool),
     ) -> usize {
         let mut taken = 0;
         while let [place, places @ ..] = &mut into[taken..] {
@@ -292,27 +274,33 @@ impl State {
                 continue;
             };
             let (qp, consumer) = (&*served.qp, &mut self.consumer);
+            let completion = Completion { cqe, qpn: qp.qpn() };
             let row = if cqe.flags & cqe_flags::RECV == 0 {
                 let work = &mut qp.send.lock().work;
-                row(consumer, cq, work, qp.qpn(), &entry, 0, places, &mut fill)
+                row(
+                    consumer,
+                    cq,
+                    work,
+                    &completion,
+                    &entry,
+                    place,
+                    places,
+                    &mut fill,
+                )
             } else {
                 let work = &mut qp.recv.lock().work;
                 row(
                     consumer,
                     cq,
                     work,
-                    qp.qpn(),
+                    &completion,
                     &entry,
-                    RECV,
+                    place,
                     places,
                     &mut fill,
                 )
             };
-            if let Some(more) = row {
-                let qpn = qp.qpn();
-                fill(place, &Completion { cqe, qpn });
-                taken += 1 + more;
-            }
+            taken += row.unwrap_or(0);
         }
         taken
     }
@@ -325,19 +313,14 @@ impl State {
             let Some(served) = served.get_mut(*number) else {
                 return false;
             };
-            if let Life::Since(first) = served.life {
-                if !head.reaches(first) {
-                    return true;
-                }
-            }
-            served.life = Life::Always;
-            false
+            served.life = served.life.seen_from(head);
+            matches!(served.life, Life::Since(_))
         });
     }
 }
 
-/// Reports the entry `first`, and those of the same work queue that follow it, to that queue;
-/// returns how many more were taken, `None` if `first` is stale. The life of the queue need not be
+/// Reports the entry `first`, and those of the same work queue that follow it and are alike, to that
+/// queue; returns how many were taken, `None` if `first` is stale. The life of the queue need not be
 /// checked again for the later ones.
 #[allow(clippy::too_many_arguments)]
 #[inline(always)]
@@ -345,24 +328,26 @@ fn row<K: Kind, T>(
     consumer: &mut CqConsumer<Ring>,
     cq: &Cq,
     work: &mut Work<K>,
-    qpn: u32,
+    completion: &Completion,
     first: &Entry,
-    kind: u64,
+    place: &mut T,
     places: &mut [T],
-    fill: &mut impl FnMut(&mut T, &Completion),
+    fill: &mut impl FnMut(&mut T, &Completion, bool),
 ) -> Option<usize> {
-    let cqe = Cqe::decode(&first.words);
+    let Completion { cqe, qpn } = *completion;
+    let [.., last] = first.words;
     let more = work.complete(Index::new(cqe.index), first.seen, |row| {
         let of_pair = cqe.qp;
+        fill(place, completion, false);
         consumer.take_while(
             |ring| *ring,
             places,
-            (RECV, kind),
+            (ALIKE & !OWNER, last & ALIKE & !OWNER),
             |place, words| {
                 let cqe = Cqe::decode(words);
                 let is_its = cqe.qp == of_pair && row.complete(Index::new(cqe.index)).is_some();
                 if is_its {
-                    fill(place, &Completion { cqe, qpn });
+                    fill(place, &Completion { cqe, qpn }, true);
                 }
                 is_its
             },
@@ -372,5 +357,5 @@ fn row<K: Kind, T>(
     work.settle(consumer, |head| {
         doorbells.ring(doorbell::CQ_HEAD, number, head)
     });
-    Some(more)
+    Some(1 + more)
 }

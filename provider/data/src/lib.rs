@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`ring`] | the memory of a ring, and the page of doorbells |
 //! | [`lock`] | locks that single-threaded objects leave out |
+//! | [`datagram`] | sends of UD queue pairs |
 //! | [`request`] | work requests, and how they are encoded |
 //! | [`shape`] | how deep rings are |
 //! | [`table`] | the queue pairs of a completion queue, by number |
@@ -38,6 +39,7 @@
 //! queue is.
 
 pub mod cq;
+pub mod datagram;
 pub mod lock;
 #[cfg(feature = "provider")]
 pub mod ops;

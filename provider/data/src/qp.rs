@@ -11,9 +11,11 @@ use qpair_queue::index::{Depth, Index};
 use qpair_queue::producer::{Batch, RqProducer, SqProducer};
 
 use crate::cq::Cq;
-use crate::lock::{self, Mutex};
+use crate::datagram::Datagram;
+use crate::lock::{self, Guard, Mutex};
 use crate::queue::Work;
-use crate::request::{put_recv, put_send, Limits, Payload, Piece, Refusal, Request};
+use crate::request::{put_recv, put_send, put_template};
+use crate::request::{Limits, Payload, Piece, Refusal, Request, Template, Templates};
 use crate::ring::{Doorbells, Ring};
 
 /// What a queue pair is made of.
@@ -41,6 +43,10 @@ pub struct QpParts {
     pub limits: Limits,
     /// Whether all sends are signalled.
     pub signal_all: bool,
+    /// The common forms of sends.
+    pub templates: Templates,
+    /// Whether it is of UD.
+    pub datagrams: bool,
     /// The process's doorbells.
     pub doorbells: Doorbells,
 }
@@ -49,12 +55,16 @@ pub struct QpParts {
 #[derive(Debug)]
 pub(crate) struct Sending {
     pub(crate) work: Work<Sq>,
-    /// Whether the state permits sends.
+    /// Whether the state permits sends, of a queue pair that is not of UD.
     ready: bool,
+    /// The same of one of UD. So the common case has one condition.
+    pub(crate) ready_datagrams: bool,
     /// The request that was begun, and has no data yet.
     begun: Option<Request>,
+    /// The send of UD that was begun.
+    pub(crate) composed: Option<Datagram>,
     /// The first error between [`Qp::start`] and [`Qp::complete`].
-    failed: Option<Refusal>,
+    pub(crate) failed: Option<Refusal>,
 }
 
 /// The receive queue.
@@ -68,13 +78,36 @@ pub(crate) struct Receiving {
 /// A series of sends that are handed over together.
 #[derive(Debug)]
 pub struct Sends<'a> {
-    batch: Batch<'a, Ring, Sq>,
+    pub(crate) batch: Batch<'a, Ring, Sq>,
     limits: Limits,
     /// Flags that each has.
-    always: u8,
+    pub(crate) always: u8,
+    templates: &'a Templates,
 }
 
-impl Sends<'_> {
+impl<'a> Sends<'a> {
+    /// The form of a send of one piece, if it is a common one.
+    #[inline(always)]
+    pub fn template(&self, operation: u32, flags: u32) -> Option<&'a Template> {
+        self.templates.get(operation, flags)
+    }
+
+    /// Posts a send of a common form.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Full`].
+    #[inline(always)]
+    pub fn put_template(
+        &mut self,
+        template: &Template,
+        own: (u64, u32),
+        remote: (u64, u32),
+        piece: &Piece,
+    ) -> Result<(), Refusal> {
+        put_template(&mut self.batch, template, own, remote, piece)
+    }
+
     /// Posts a send.
     ///
     /// # Safety
@@ -129,6 +162,16 @@ impl Qp {
         }
     }
 
+    /// Whether it is of UD.
+    pub fn has_datagrams(&self) -> bool {
+        self.parts.datagrams
+    }
+
+    /// The limits of its requests.
+    pub(crate) fn limits(&self) -> Limits {
+        self.parts.limits
+    }
+
     /// The number as verbs have it.
     #[inline(always)]
     pub fn qpn(&self) -> u32 {
@@ -137,7 +180,10 @@ impl Qp {
 
     /// Whether its state permits sends and receives.
     pub fn permit(&self, sends: bool, receives: bool) {
-        self.send.lock().ready = sends;
+        let mut sending = self.send.lock();
+        sending.ready = sends && !self.parts.datagrams;
+        sending.ready_datagrams = sends && self.parts.datagrams;
+        drop(sending);
         self.recv.lock().ready = receives;
     }
 
@@ -177,14 +223,40 @@ impl Qp {
         &self,
         posts: impl FnOnce(&mut Sends<'_>) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        let mut sending = self.send.lock();
+        let sending = self.send.lock();
         if !sending.ready {
             return Err(Refusal::State);
         }
+        self.post_locked(sending, posts)
+    }
+
+    /// [`post_sends`](Self::post_sends) of a queue pair of UD.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn post_datagrams(
+        &self,
+        posts: impl FnOnce(&mut Sends<'_>) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let sending = self.send.lock();
+        if !sending.ready_datagrams {
+            return Err(Refusal::State);
+        }
+        self.post_locked(sending, posts)
+    }
+
+    #[inline(always)]
+    fn post_locked(
+        &self,
+        mut sending: Guard<'_, Sending>,
+        posts: impl FnOnce(&mut Sends<'_>) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
         let mut sends = Sends {
             batch: sending.work.producer.batch(|ring| *ring),
             limits: self.parts.limits,
             always: self.always(),
+            templates: &self.parts.templates,
         };
         let result = posts(&mut sends);
         drop(sends);
@@ -232,7 +304,7 @@ impl Qp {
 
     /// The flags that all sends have.
     #[inline(always)]
-    fn always(&self) -> u8 {
+    pub(crate) fn always(&self) -> u8 {
         match self.parts.signal_all {
             true => send_flags::SIGNALED,
             false => 0,
@@ -343,7 +415,9 @@ fn queues(parts: &QpParts, send_cq: &Cq, recv_cq: &Cq) -> Option<(Sending, Recei
     let sending = Sending {
         work: Work::new(sq, parts.sq_usable),
         ready: false,
+        ready_datagrams: false,
         begun: None,
+        composed: None,
         failed: None,
     };
     let receiving = Receiving {

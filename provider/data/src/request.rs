@@ -7,9 +7,9 @@ use qpair_queue::producer::{Batch, Refused, Room};
 use qpair_queue::storage::Storage;
 
 /// Words of the largest work request.
-const WORDS: usize = MAX_BLOCKS * BLOCK_WORDS;
+pub(crate) const WORDS: usize = MAX_BLOCKS * BLOCK_WORDS;
 /// Bytes of a word.
-const WORD: usize = size_of::<u64>();
+pub(crate) const WORD: usize = size_of::<u64>();
 
 /// A piece of memory: `struct ibv_sge`.
 #[repr(C)]
@@ -47,6 +47,18 @@ pub struct Request {
     pub remote_addr: u64,
     /// The key of the peer's memory.
     pub rkey: u32,
+}
+
+/// Whether an operation carries immediate data.
+#[inline(always)]
+pub(crate) const fn has_imm(opcode: u8) -> bool {
+    matches!(opcode, entry::opcode::SEND_IMM | entry::opcode::WRITE_IMM)
+}
+
+/// Whether an operation names memory of the peer.
+#[inline(always)]
+pub(crate) const fn has_remote(opcode: u8) -> bool {
+    !matches!(opcode, entry::opcode::SEND | entry::opcode::SEND_IMM)
 }
 
 /// Limits of the requests of a queue pair.
@@ -111,6 +123,18 @@ impl Piece {
 }
 
 impl Request {
+    /// Its form, if it has one piece.
+    fn template(&self) -> Template {
+        let all = |has| if has { u64::MAX } else { 0 };
+        let [first, ..] = self.head(self.flags, 1, 1, 0).encode();
+        Template {
+            first,
+            remote: all(has_remote(self.opcode)),
+            // CAST: All or none.
+            imm: all(has_imm(self.opcode)) as u32,
+        }
+    }
+
     #[inline(always)]
     fn head(&self, flags: u8, blocks: usize, pieces: usize, inline_bytes: usize) -> SendWqe {
         SendWqe {
@@ -128,9 +152,86 @@ impl Request {
     }
 }
 
+/// Operations, and combinations of flags, by the numbers of verbs.
+const WAYS: u32 = 8;
+
+/// The common forms of sends, of one piece, for each operation with flags.
+#[derive(Clone, Copy, Debug)]
+pub struct Templates([Template; (WAYS * WAYS) as usize]);
+
+/// A common form of sends.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
+pub struct Template {
+    /// The first word, without immediate data.
+    first: u64,
+    /// The bits of the peer's address and key that it has: all or none.
+    remote: u64,
+    /// The bits of immediate data that it has: all or none.
+    imm: u32,
+}
+
+impl Template {
+    const NONE: Self = Self {
+        first: 0,
+        remote: 0,
+        imm: 0,
+    };
+}
+
+impl Templates {
+    /// Without any.
+    pub const NONE: Self = Self([Template::NONE; (WAYS * WAYS) as usize]);
+
+    /// Those of the requests that `request` makes of an operation and flags.
+    pub fn new(request: impl Fn(u32, u32) -> Option<Request>) -> Self {
+        let mut all = Self::NONE;
+        for (way, template) in (0..).zip(&mut all.0) {
+            let made = request(way % WAYS, way / WAYS);
+            *template = made.map_or(Template::NONE, |it| it.template());
+        }
+        all
+    }
+
+    /// The form of a send of one piece, if it is a common one.
+    #[inline(always)]
+    pub fn get(&self, operation: u32, flags: u32) -> Option<&Template> {
+        if (operation | flags) >= WAYS {
+            return None;
+        }
+        let template = self.0.get((flags * WAYS + operation) as usize)?;
+        (template.first != 0).then_some(template)
+    }
+}
+
+/// Writes a request of a common form, of one piece, into the ring, and posts it.
+#[inline(always)]
+pub(crate) fn put_template<'a, V: Storage + 'a>(
+    batch: &mut Batch<'a, V, Sq>,
+    template: &Template,
+    (id, imm): (u64, u32),
+    (remote_addr, rkey): (u64, u32),
+    piece: &Piece,
+) -> Result<(), Refusal> {
+    let form = SendWqe::decode(&[template.first, 0, 0, 0]);
+    let mut room = room(batch, 1, form.flags)?;
+    let own = SendWqe {
+        imm: imm & template.imm,
+        wr_id: id,
+        remote_addr: remote_addr & template.remote,
+        // CAST: All or none.
+        rkey: rkey & template.remote as u32,
+        ..SendWqe::default()
+    };
+    let ([first, id, addr, key], [at, bytes]) = (own.encode(), piece.encode());
+    room.write(0, &[template.first | first, id, addr, key, at, bytes, 0, 0]);
+    room.post();
+    Ok(())
+}
+
 /// Finds room for a request that is signalled only if the program wants that.
 #[inline(always)]
-fn room<'b, 'a, V: Storage + 'a>(
+pub(crate) fn room<'b, 'a, V: Storage + 'a>(
     batch: &'b mut Batch<'a, V, Sq>,
     blocks: usize,
     flags: u8,
@@ -255,7 +356,6 @@ unsafe fn put_inline<'a, V: Storage + 'a>(
     pieces: &[Piece],
     limits: &Limits,
 ) -> Result<(), Refusal> {
-    const ROOM: usize = (WORDS - SendWqe::WORDS) * WORD;
     let request = Request {
         id,
         opcode,
@@ -267,34 +367,50 @@ unsafe fn put_inline<'a, V: Storage + 'a>(
     if request.opcode == entry::opcode::READ {
         return Err(Refusal::Invalid);
     }
-    let most = (limits.inline as usize).min(ROOM);
     let mut words = [0; WORDS];
-    let mut bytes = 0;
-    for piece in pieces {
-        let more = piece.bytes as usize;
-        if more > most - bytes {
-            return Err(Refusal::Invalid);
-        }
-        let body = words[SendWqe::WORDS..].as_mut_ptr().cast::<u8>();
-        // SAFETY: `bytes + more` is at most `ROOM`, the size of the body. By the caller's promise
-        // the source can be read; a null pointer is not read, since it has no bytes.
-        unsafe {
-            if more != 0 {
-                std::ptr::copy_nonoverlapping(piece.addr as *const u8, body.add(bytes), more);
-            }
-        }
-        bytes += more;
-    }
-    // The ring's words are little-endian, and memory is as the device reads it.
-    for word in &mut words[SendWqe::WORDS..] {
-        *word = u64::from_le(*word);
-    }
+    // SAFETY: By the caller's promise.
+    let bytes = unsafe { copy_inline(&mut words[SendWqe::WORDS..], pieces, limits) }?;
     let blocks = blocks(bytes.div_ceil(WORD));
     let head = request.head(request.flags | send_flags::INLINE, blocks, 0, bytes);
     words[..SendWqe::WORDS].copy_from_slice(&head.encode());
     let room = room(batch, blocks, request.flags)?;
     write(room, &words, blocks);
     Ok(())
+}
+
+/// Copies inline data into the body of a request; returns how many bytes.
+///
+/// # Safety
+///
+/// The memory of the pieces can be read.
+#[inline(always)]
+pub(crate) unsafe fn copy_inline(
+    body: &mut [u64],
+    pieces: &[Piece],
+    limits: &Limits,
+) -> Result<usize, Refusal> {
+    let most = (limits.inline as usize).min(body.len() * WORD);
+    let mut bytes = 0;
+    for piece in pieces {
+        let more = piece.bytes as usize;
+        if more > most - bytes {
+            return Err(Refusal::Invalid);
+        }
+        let to = body.as_mut_ptr().cast::<u8>();
+        // SAFETY: `bytes + more` is at most the size of the body. By the caller's promise the
+        // source can be read; a null pointer is not read, since it has no bytes.
+        unsafe {
+            if more != 0 {
+                std::ptr::copy_nonoverlapping(piece.addr as *const u8, to.add(bytes), more);
+            }
+        }
+        bytes += more;
+    }
+    // The ring's words are little-endian, and memory is as the device reads it.
+    for word in body {
+        *word = u64::from_le(*word);
+    }
+    Ok(bytes)
 }
 
 /// Writes a receive into the ring, and posts it.
@@ -338,14 +454,14 @@ pub(crate) fn put_recv<'a, V: Storage + 'a>(
 }
 
 #[inline(always)]
-fn put_pieces(body: &mut [u64], pieces: &[Piece]) {
+pub(crate) fn put_pieces(body: &mut [u64], pieces: &[Piece]) {
     for (words, piece) in body.chunks_exact_mut(entry::Sge::WORDS).zip(pieces) {
         words.copy_from_slice(&piece.encode());
     }
 }
 
 #[inline(always)]
-fn write<'a, 'b, V: Storage + 'a, K: Kind>(
+pub(crate) fn write<'a, 'b, V: Storage + 'a, K: Kind>(
     mut room: Room<&'b mut Batch<'a, V, K>, V, K>,
     words: &[u64; WORDS],
     blocks: usize,

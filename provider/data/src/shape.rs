@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! How deep rings are for what a program asks.
 
-use qpair_abi::entry::{recv_sges, Cqe, BLOCK_BYTES, MAX_BLOCKS, MAX_STRIDE_SHIFT};
+use qpair_abi::entry::{recv_sges, Cqe, Sge, BLOCK_BYTES, MAX_BLOCKS, MAX_STRIDE_SHIFT};
 
+use crate::datagram::ADDRESS_BYTES;
 use crate::request::most_blocks;
 
 /// A ring.
@@ -57,6 +58,14 @@ pub fn sq(requests: u32, pieces: u32, inline: u32, most: u32) -> Option<Shape> {
     ring(usable.max(LARGEST), most, BLOCK_BYTES)
 }
 
+/// The ring of sends of UD, as [`sq`].
+pub fn sq_of_datagrams(requests: u32, pieces: u32, inline: u32, most: u32) -> Option<Shape> {
+    // The address takes the room of a piece.
+    const { assert!(ADDRESS_BYTES == Sge::BYTES) };
+    let inline = inline.checked_add(ADDRESS_BYTES as u32)?;
+    sq(requests, pieces.checked_add(1)?, inline, most)
+}
+
 /// The ring of receives: `requests` of at most `pieces` pieces.
 pub fn rq(requests: u32, pieces: u32, most: u32) -> Option<Shape> {
     let stride = (0..=MAX_STRIDE_SHIFT).find(|&shift| recv_sges(shift) >= pieces as usize)?;
@@ -102,12 +111,19 @@ mod tests {
         assert_eq!(sq(1, 15, 0, MOST), None);
         assert_eq!(sq(1, 0, 225, MOST), None);
         assert_eq!(sq(u32::MAX, 14, 0, MOST), None);
+        assert_eq!(sq_of_datagrams(1, 14, 0, MOST), None);
+        assert_eq!(sq_of_datagrams(1, 0, 209, MOST), None);
+        assert_eq!(sq_of_datagrams(1, u32::MAX, u32::MAX, MOST), None);
     }
 
     #[test]
     fn the_largest_that_a_device_promises_exists() {
         // `max_qp_wr` is a quarter of the blocks.
         assert_eq!(sq(MOST / 4, 14, 224, MOST).unwrap().entries, MOST);
+        assert_eq!(
+            sq_of_datagrams(MOST / 4, 13, 208, MOST).unwrap().entries,
+            MOST
+        );
         assert_eq!(rq(MOST, 15, MOST).unwrap().stride, 2);
         assert_eq!(rq(0, 0, MOST).unwrap().usable, 0);
     }

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use qpair_abi::doorbell;
 use qpair_abi::entry::{opcode, send_flags, Sge};
 use qpair_testkit::Rng;
-use qpair_verbs::request::{Payload, Piece, Refusal, Request};
+use qpair_verbs::qp::Sends;
+use qpair_verbs::request::{Payload, Piece, Refusal, Request, Templates};
 use support::{send, usable, Asked, Bench, QPN};
 
 fn ids(bench: &Bench) -> Vec<u64> {
@@ -44,6 +45,57 @@ fn a_refused_request_ends_a_list_and_those_before_it_are_posted() {
     });
     assert_eq!(posted, Err(Refusal::Unsupported));
     assert_eq!(bench.doorbell(doorbell::SQ), 2);
+}
+
+#[test]
+fn a_common_form_is_the_same_request() {
+    let mut bench = Bench::new(Asked::default());
+    let made = |operation: u32, flags: u32| Request {
+        opcode: operation as u8,
+        flags: flags as u8,
+        ..Request::default()
+    };
+    let known = 1..6;
+    let templates = Templates::new(|operation, flags| {
+        known.contains(&operation).then(|| made(operation, flags))
+    });
+    assert!(templates.get(8, 0).is_none() && templates.get(1, 8).is_none());
+    assert!(templates.get(0, 0).is_none(), "not a known one");
+    let piece = Piece {
+        addr: 0x1234_5678_9abc,
+        bytes: 77,
+        key: u32::MAX,
+    };
+    let (id, imm, remote_addr, rkey) = (u64::MAX, 0x8765_4321, u64::MAX - 1, 0xfedc_ba98);
+    for (operation, flags) in known.flat_map(|it| (0..8).map(move |flags| (it, flags))) {
+        let request = made(operation, flags);
+        let has_imm = matches!(request.opcode, opcode::SEND_IMM | opcode::WRITE_IMM);
+        let has_remote = request.opcode >= opcode::WRITE;
+        let whole = Request {
+            id,
+            imm: if has_imm { imm } else { 0 },
+            remote_addr: if has_remote { remote_addr } else { 0 },
+            rkey: if has_remote { rkey } else { 0 },
+            ..request
+        };
+        let template = templates.get(operation, flags).unwrap();
+        let common = |sends: &mut Sends<'_>| {
+            sends.put_template(template, (id, imm), (remote_addr, rkey), &piece)
+        };
+        bench.qp.post_sends(common).unwrap();
+        bench.put(Payload::Gather(&[piece]), whole).unwrap();
+        // Of sends that are not signalled, so that there is room for the next.
+        bench.put(Payload::Gather(&[]), send(0, true)).unwrap();
+        assert_eq!(bench.execute(9), 3);
+        let [first, second] = [0, 0].map(|at| bench.sent.remove(at).unwrap());
+        assert_eq!(
+            (first.head, first.body),
+            (second.head, second.body),
+            "{whole:?}"
+        );
+        bench.sent.clear();
+        ids(&bench);
+    }
 }
 
 #[test]

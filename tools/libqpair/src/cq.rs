@@ -26,6 +26,7 @@ use qpair_abi::Number;
 use qpair_queue::consumer::{CqConsumer, Flushed, Published};
 use qpair_queue::credit::{Cq as OfCq, DeferredFree, Kind, Pool, RingId, Slots};
 use qpair_queue::index::{Depth, Index};
+use qpair_queue::life::Life;
 use qpair_queue::producer::{Producer, RqProducer, SqProducer};
 use rustix::io::Errno;
 
@@ -101,36 +102,6 @@ struct Served {
     life: Life,
     send: Option<Arc<SendQueue>>,
     recv: Option<Arc<RecvQueue>>,
-}
-
-/// Which entries belong to a queue pair since its creation or last reset. Earlier ones are from
-/// before that reset, or of an earlier queue pair with this number.
-#[derive(Clone, Copy, Debug)]
-enum Life {
-    /// Those from this index on.
-    Since(Index),
-    /// All: the head has passed the first. The comparison with its index would be wrong 2^31
-    /// entries later.
-    Always,
-}
-
-impl Life {
-    /// Whether it includes the entry before `past`.
-    #[inline(always)]
-    fn includes(self, past: Index) -> bool {
-        match self {
-            Self::Since(first) => past.reaches(first.plus(1)),
-            Self::Always => true,
-        }
-    }
-
-    /// The life after this head has been published.
-    fn seen_from(self, head: Index) -> Self {
-        match self {
-            Self::Since(first) if !head.reaches(first) => self,
-            Self::Since(_) | Self::Always => Self::Always,
-        }
-    }
 }
 
 #[derive(Debug)]

@@ -32,6 +32,11 @@
 //! | [`cq`] | [`Cq`]: poll, arm |
 //! | `queues` | [`QpOptions`]; how requests are written to a ring, and how slots are freed |
 //! | [`qp`] | [`Qp`] and its states; posting |
+//! | [`stream`] | the byte stream beside the queue pairs of two endpoints |
+//! | [`hello`] | the handshake of two endpoints |
+//! | `ended` | [`EndpointError`]: why an endpoint fails, or ends |
+//! | [`endpoint`] | [`Endpoint`]: messages that never meet an empty receive queue |
+//! | `asynchronous` | [`AsyncEndpoint`]: the same for tasks of tokio (feature `tokio`) |
 //!
 //! # The rules
 //!
@@ -39,6 +44,30 @@
 //! post takes, and it is free again only after its completion was read and the CQ's head was
 //! published. So no program can overwrite a queue or overrun a CQ. A full queue is
 //! [`PostError::Full`]; poll, and post again.
+//!
+//! # Endpoints
+//!
+//! Queue pairs do not know of the peer's receives. An [`Endpoint`] does: it is a queue pair with flow
+//! control, whose messages always find a receive, over a connection that a handshake on any byte
+//! stream has made. `Documentation/endpoint.rst` has the model.
+//!
+//! ```no_run
+//! use std::os::unix::net::UnixStream;
+//!
+//! use qpair::{Device, Endpoint, EndpointOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let context = Device::first()?.open()?;
+//! let options = EndpointOptions::new().message(4096).depth(16);
+//! let mut peer = Endpoint::connect(&context, &options, UnixStream::connect("/run/q")?)?;
+//! peer.send(b"question")?;
+//! let mut answer = vec![0; peer.max_recv()];
+//! let bytes = peer.recv(&mut answer)?;
+//! # let _ = bytes;
+//! peer.close()?;
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! # Lifetimes
 //!
@@ -98,10 +127,15 @@
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the order of doorbells after ring entries is known for x86-64 only");
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 pub mod channel;
 pub mod cq;
 pub mod device;
+mod ended;
+pub mod endpoint;
 pub mod error;
+pub mod hello;
 pub mod kernel;
 mod lock;
 pub mod memory;
@@ -110,17 +144,24 @@ pub mod mr;
 pub mod mutant;
 pub mod qp;
 mod queues;
+pub mod stream;
 pub mod uverbs;
 pub mod wr;
 
+#[cfg(feature = "tokio")]
+pub use asynchronous::AsyncEndpoint;
 pub use channel::Channel;
 pub use cq::{Cq, CqOptions, Wants};
 pub use device::{AsyncEvent, Attributes, Context, Counters, Device};
+pub use ended::EndpointError;
+pub use endpoint::{Endpoint, EndpointOptions, Ticket};
 pub use error::{CompletionError, Error, PostError};
+pub use hello::Fault;
 pub use memory::{Memory, Pages};
 pub use mr::{Access, Mr, Pd};
 pub use qp::{Init, Qp, QpOptions, QpState, Reset, Rtr, Rts};
 pub use qpair_abi::counters::Counter;
 pub use qpair_abi::status::{Detail, Status};
 pub use qpair_abi::Number;
+pub use stream::{Duplex, Stream};
 pub use wr::{Completion, Done, Receive, Remote, Sge, WorkRequest};

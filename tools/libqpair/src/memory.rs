@@ -6,13 +6,12 @@
 //! write it at any time, so only [`Memory::bytes`], which is unsafe, gives a reference to its
 //! bytes; everything else copies, or accesses single words.
 
-use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{fence, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use qpair_queue::storage::Storage;
+use qpair_ring::{Words, PAGE, WORD};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -32,10 +31,6 @@ pub enum Pages {
 
 /// Bytes of a hugetlb page.
 const HUGE: usize = 2 << 20;
-/// Bytes of an ordinary page.
-const PAGE: usize = 4096;
-/// Bytes of a word of a ring.
-const WORD: usize = size_of::<u64>();
 
 /// Page-aligned memory of this process's own.
 #[derive(Debug)]
@@ -236,148 +231,10 @@ impl Ring {
 
     /// Its words, for loops over many of them.
     #[inline(always)]
-    pub(crate) fn view(&self) -> View<'_> {
-        View {
-            words: self.memory.start.cast(),
-            mask: self.words - 1,
-            ring: PhantomData,
-        }
-    }
-}
-
-/// The words of a [`Ring`]. Indices wrap at its end, so none is outside.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct View<'a> {
-    words: NonNull<AtomicU64>,
-    mask: usize,
-    ring: PhantomData<&'a Ring>,
-}
-
-impl View<'_> {
-    /// The `N` words around `at`, a multiple of `N`.
-    #[inline(always)]
-    fn at<const N: usize>(&self, at: usize) -> &[AtomicU64; N] {
-        const { assert!(N.is_power_of_two() && N * WORD <= PAGE) }
-        // The mask is for memory safety only; a correct caller wraps at the end of the ring itself.
-        debug_assert!(at <= self.mask && at & (N - 1) == 0);
-        let at = at & self.mask & !(N - 1);
-        // SAFETY: Mapped, page-aligned and initialised, as long as the ring lives. The mask is a
-        // power of two minus one; so either all `N` words are inside, or `at` is 0 and they are in
-        // the first page, which always exists. They are only accessed as these words, and the
-        // device loads and stores words whole.
-        unsafe { self.words.add(at).cast().as_ref() }
-    }
-
-    /// The `N` words around `at`, and all after them, `N` at a time.
-    #[inline(always)]
-    fn from<const N: usize>(&self, at: usize) -> &[[AtomicU64; N]] {
-        let at = at & self.mask & !(N - 1);
-        let count = (self.words() - at) / N;
-        // SAFETY: As in `at`, and nothing past the last word: `at` is inside, and `count` rounds
-        // down.
-        unsafe { std::slice::from_raw_parts(self.words.add(at).cast().as_ptr(), count) }
-    }
-
-    #[inline(always)]
-    fn word(&self, at: usize) -> &AtomicU64 {
-        let [word] = self.at(at);
-        word
-    }
-}
-
-#[inline(always)]
-fn load(word: &AtomicU64) -> u64 {
-    u64::from_le(word.load(Ordering::Relaxed))
-}
-
-/// The words of an entry, the last first.
-#[inline(always)]
-fn entry<const N: usize>(
-    from: &[AtomicU64; N],
-    there: impl FnOnce(u64) -> bool,
-) -> Option<[u64; N]> {
-    let owner = load(&from[N - 1]);
-    if !there(owner) {
-        return None;
-    }
-    fence(Ordering::Acquire);
-    // All but the last word, which was loaded first.
-    Some(std::array::from_fn(|i| match i {
-        last if last == N - 1 => owner,
-        other => load(&from[other]),
-    }))
-}
-
-impl Storage for View<'_> {
-    #[inline(always)]
-    fn words(&self) -> usize {
-        self.mask + 1
-    }
-
-    #[inline(always)]
-    fn load(&self, at: usize) -> u64 {
-        load(self.word(at))
-    }
-
-    #[inline(always)]
-    fn store(&self, at: usize, value: u64) {
-        self.word(at).store(value.to_le(), Ordering::Relaxed);
-    }
-
-    #[inline(always)]
-    fn after_owner(&self) {
-        fence(Ordering::Acquire);
-    }
-
-    #[inline(always)]
-    fn before_head(&self) {
-        fence(Ordering::Release);
-    }
-
-    #[inline(always)]
-    fn before_tail(&self) {
-        fence(Ordering::Release);
-    }
-
-    #[inline(always)]
-    fn load_all<const N: usize>(&self, at: usize) -> [u64; N] {
-        let from: &[AtomicU64; N] = self.at(at);
-        std::array::from_fn(|i| load(&from[i]))
-    }
-
-    #[inline(always)]
-    fn load_entry<const N: usize>(
-        &self,
-        at: usize,
-        there: impl FnOnce(u64) -> bool,
-    ) -> Option<[u64; N]> {
-        entry(self.at(at), there)
-    }
-
-    #[inline(always)]
-    fn load_row<const N: usize, T>(
-        &self,
-        at: usize,
-        into: &mut [T],
-        there: impl Fn(u64) -> bool,
-        mut takes: impl FnMut(&mut T, &[u64; N]) -> bool,
-    ) -> u32 {
-        let mut taken = 0;
-        for (place, from) in into.iter_mut().zip(self.from(at)) {
-            match entry(from, &there) {
-                Some(words) if takes(place, &words) => taken += 1,
-                _ => break,
-            }
-        }
-        taken
-    }
-
-    #[inline(always)]
-    fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
-        let into: &[AtomicU64; N] = self.at(at);
-        for (into, word) in into.iter().zip(words) {
-            into.store(word.to_le(), Ordering::Relaxed);
-        }
+    pub(crate) fn view(&self) -> Words<'_> {
+        // SAFETY: Mapped by whole pages and initialised as long as the ring lives, and only accessed
+        // as these words. `new` has checked their number.
+        unsafe { Words::new(self.memory.start, self.words) }
     }
 }
 

@@ -18,13 +18,14 @@ use qpair_queue::credit::{Cq as OfCq, Kind, RingId, Rq, Slots, Sq};
 use qpair_queue::index::{Depth, Index};
 use qpair_queue::producer::{Batch, Producer, Refused, Room, RqProducer, SqProducer};
 use qpair_queue::storage::Storage;
+use qpair_ring::Words;
 use rustix::io::Errno;
 
 use crate::cq::{Cq, CqInner, RecvQueue, SendQueue};
 use crate::error::{Error, PostError};
 use crate::kernel::{Change, NewQp, Object, ResetAt, Retries};
 use crate::lock::lock;
-use crate::memory::{Pages, Ring, SharedRing, View};
+use crate::memory::{Pages, Ring, SharedRing};
 use crate::mr::{Pd, PdInner};
 use crate::wr::{Limits, Receive, WorkRequest};
 
@@ -426,7 +427,7 @@ fn reserve(
 /// Writes a work request, and posts it.
 #[inline(always)]
 fn put_send<'a>(
-    batch: &mut Batch<'a, View<'a>, Sq>,
+    batch: &mut Batch<'a, Words<'a>, Sq>,
     request: &WorkRequest<'_>,
     limits: &Limits,
 ) -> Result<(), NoPost> {
@@ -444,7 +445,7 @@ fn put_send<'a>(
 /// Writes a receive, and posts it.
 #[inline(always)]
 fn put_recv<'a>(
-    batch: &mut Batch<'a, View<'a>, Rq>,
+    batch: &mut Batch<'a, Words<'a>, Rq>,
     receive: &Receive<'_>,
     stride: u8,
 ) -> Result<(), NoPost> {

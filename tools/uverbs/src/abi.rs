@@ -61,6 +61,8 @@ constants! {
     IB_USER_VERBS_CMD_QUERY_PORT: u32 = 2;
     IB_USER_VERBS_CMD_ALLOC_PD: u32 = 3;
     IB_USER_VERBS_CMD_DEALLOC_PD: u32 = 4;
+    IB_USER_VERBS_CMD_CREATE_AH: u32 = 5;
+    IB_USER_VERBS_CMD_DESTROY_AH: u32 = 8;
     IB_USER_VERBS_CMD_REG_MR: u32 = 9;
     IB_USER_VERBS_CMD_DEREG_MR: u32 = 13;
     IB_USER_VERBS_CMD_CREATE_CQ: u32 = 18;
@@ -70,6 +72,7 @@ constants! {
     IB_USER_VERBS_CMD_MODIFY_QP: u32 = 26;
     IB_USER_VERBS_CMD_DESTROY_QP: u32 = 27;
     IB_UVERBS_QPT_RC: u8 = 2;
+    IB_UVERBS_QPT_UD: u8 = 4;
     IB_UVERBS_ACCESS_LOCAL_WRITE: u32 = 1;
     IB_UVERBS_ACCESS_REMOTE_WRITE: u32 = 2;
     IB_UVERBS_ACCESS_REMOTE_READ: u32 = 4;
@@ -110,6 +113,7 @@ pub mod qp_mask {
     pub const ACCESS_FLAGS: u32 = 1 << 3;
     pub const PKEY_INDEX: u32 = 1 << 4;
     pub const PORT: u32 = 1 << 5;
+    pub const QKEY: u32 = 1 << 6;
     pub const AV: u32 = 1 << 7;
     pub const PATH_MTU: u32 = 1 << 8;
     pub const TIMEOUT: u32 = 1 << 9;
@@ -129,6 +133,10 @@ pub mod qp_mask {
         STATE | AV | PATH_MTU | DEST_QPN | RQ_PSN | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER;
     /// From RTR to RTS.
     pub const TO_RTS: u32 = STATE | TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC;
+    /// From RESET to INIT, of UD; to RTR it requires nothing.
+    pub const UD_TO_INIT: u32 = STATE | PKEY_INDEX | PORT | QKEY;
+    /// From RTR to RTS, of UD.
+    pub const UD_TO_RTS: u32 = STATE | SQ_PSN;
 }
 
 /// `enum ib_event_type`, from the same header.
@@ -136,6 +144,8 @@ pub mod event {
     pub const CQ_ERR: u32 = 0;
     pub const QP_FATAL: u32 = 1;
     pub const DEVICE_FATAL: u32 = 8;
+    pub const PORT_ACTIVE: u32 = 9;
+    pub const PORT_ERR: u32 = 10;
 }
 
 /// `enum ib_port_state`: the link is up.
@@ -243,6 +253,37 @@ structures! {
     }
     ib_uverbs_dealloc_pd {
         pd_handle: u32,
+    }
+    ib_uverbs_global_route {
+        dgid: [u8; 16],
+        flow_label: u32,
+        sgid_index: u8,
+        hop_limit: u8,
+        traffic_class: u8,
+        reserved: u8,
+    }
+    ib_uverbs_ah_attr {
+        grh: ib_uverbs_global_route,
+        dlid: u16,
+        sl: u8,
+        src_path_bits: u8,
+        static_rate: u8,
+        is_global: u8,
+        port_num: u8,
+        reserved: u8,
+    }
+    ib_uverbs_create_ah {
+        response: u64,
+        user_handle: u64,
+        pd_handle: u32,
+        reserved: u32,
+        attr: ib_uverbs_ah_attr,
+    }
+    ib_uverbs_create_ah_resp {
+        ah_handle: u32,
+    }
+    ib_uverbs_destroy_ah {
+        ah_handle: u32,
     }
     ib_uverbs_reg_mr {
         response: u64,

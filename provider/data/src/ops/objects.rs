@@ -7,10 +7,11 @@ use qpair_abi::entry::{Cqe, BLOCK_BYTES};
 use qpair_abi::Number;
 
 use super::bindings::{self, ibv_qp_state};
+use super::post;
 use crate::cq::{Cq, CqParts};
 use crate::qp::{Qp, QpParts};
 use crate::request::Limits;
-use crate::ring::{Doorbells, Ring};
+use crate::ring::{mapped, Doorbells};
 use crate::shape::{self, Shape};
 
 /// What a completion queue is made of.
@@ -55,6 +56,8 @@ pub struct QpairDataQpParts {
     pub inline_bytes: u32,
     /// Whether all sends are signalled.
     pub signal_all: bool,
+    /// Whether it is of UD.
+    pub datagrams: bool,
     /// The page of doorbells.
     pub doorbells: *mut u8,
     /// Where sends complete.
@@ -87,7 +90,7 @@ pub unsafe extern "C" fn qpair_data_cq_shape(entries: u32, most: u32, shape: *mu
     unsafe { give(shape::cq(entries, most), shape) }
 }
 
-/// The ring of `requests` sends, as `qpair_data_cq_shape()`.
+/// The ring of `requests` sends, of UD if they are `datagrams`, as `qpair_data_cq_shape()`.
 ///
 /// # Safety
 ///
@@ -97,11 +100,17 @@ pub unsafe extern "C" fn qpair_data_sq_shape(
     requests: u32,
     pieces: u32,
     inline_bytes: u32,
+    datagrams: bool,
     most: u32,
     shape: *mut Shape,
 ) -> bool {
+    let sq = if datagrams {
+        shape::sq_of_datagrams
+    } else {
+        shape::sq
+    };
     // SAFETY: By the caller's promise.
-    unsafe { give(shape::sq(requests, pieces, inline_bytes, most), shape) }
+    unsafe { give(sq(requests, pieces, inline_bytes, most), shape) }
 }
 
 /// The ring of `requests` receives, as `qpair_data_cq_shape()`.
@@ -136,7 +145,7 @@ pub unsafe extern "C" fn qpair_data_cq_new(parts: *const QpairDataCqParts) -> *c
         } else {
             Cq::new
         };
-        Ring::new(parts.ring, parts.depth, Cqe::BYTES)
+        mapped(parts.ring, parts.depth, Cqe::BYTES)
             .zip(Doorbells::new(parts.doorbells))
             .and_then(|(ring, doorbells)| {
                 make(CqParts {
@@ -183,8 +192,8 @@ unsafe fn qp(parts: &QpairDataQpParts) -> Option<Arc<Qp>> {
     // SAFETY: By the caller's promise, here and below.
     let (sq_ring, rq_ring, doorbells) = unsafe {
         (
-            Ring::new(parts.sq, sq.entries, BLOCK_BYTES)?,
-            Ring::new(parts.rq, rq.entries, BLOCK_BYTES << rq_stride)?,
+            mapped(parts.sq, sq.entries, BLOCK_BYTES)?,
+            mapped(parts.rq, rq.entries, BLOCK_BYTES << rq_stride)?,
             Doorbells::new(parts.doorbells)?,
         )
     };
@@ -196,6 +205,11 @@ unsafe fn qp(parts: &QpairDataQpParts) -> Option<Arc<Qp>> {
         }
     };
     let (send_cq, recv_cq) = (cq(parts.send_cq), cq(parts.recv_cq));
+    let limits = Limits {
+        send_pieces: parts.send_pieces,
+        inline: parts.inline_bytes,
+        recv_pieces: parts.recv_pieces,
+    };
     let parts = QpParts {
         number: Number::from_raw(parts.number),
         qpn: parts.qpn,
@@ -206,12 +220,10 @@ unsafe fn qp(parts: &QpairDataQpParts) -> Option<Arc<Qp>> {
         rq_depth: rq.entries,
         rq_usable: rq.usable,
         rq_stride,
-        limits: Limits {
-            send_pieces: parts.send_pieces,
-            inline: parts.inline_bytes,
-            recv_pieces: parts.recv_pieces,
-        },
+        limits,
         signal_all: parts.signal_all,
+        templates: post::templates(&limits, parts.signal_all),
+        datagrams: parts.datagrams,
         doorbells,
     };
     Qp::new(parts, send_cq, recv_cq)

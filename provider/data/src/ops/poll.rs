@@ -43,18 +43,30 @@ fn verbs(code: u8) -> ibv_wc_opcode {
     }
 }
 
+/// Whether a receive begins with a GRH, as a number.
 #[inline(always)]
-fn flags(completion: &Completion) -> c_uint {
-    match completion.cqe.flags & cqe_flags::IMM {
-        0 => 0,
-        _ => IBV_WC_WITH_IMM,
-    }
+fn grh(completion: &Completion) -> u8 {
+    (completion.cqe.flags / cqe_flags::GRH) & 1
 }
 
 #[inline(always)]
-fn fill(place: &mut MaybeUninit<ibv_wc>, completion: &Completion) {
+fn flags(completion: &Completion) -> c_uint {
+    const {
+        assert!(cqe_flags::IMM as c_uint == IBV_WC_WITH_IMM && IBV_WC_GRH == 1);
+    }
+    c_uint::from((completion.cqe.flags & cqe_flags::IMM) | grh(completion))
+}
+
+/// The LID of the one port, of a datagram's sender. Other completions have none.
+#[inline(always)]
+fn slid(completion: &Completion) -> u8 {
+    grh(completion)
+}
+
+#[inline(always)]
+fn whole(completion: &Completion) -> ibv_wc {
     let cqe = &completion.cqe;
-    place.write(ibv_wc {
+    ibv_wc {
         wr_id: cqe.wr_id,
         // The device has the numbers of verbs.
         status: cqe.status.into(),
@@ -66,10 +78,10 @@ fn fill(place: &mut MaybeUninit<ibv_wc>, completion: &Completion) {
         src_qp: cqe.src,
         wc_flags: flags(completion),
         pkey_index: 0,
-        slid: 0,
+        slid: slid(completion).into(),
         sl: 0,
         dlid_path_bits: 0,
-    });
+    }
 }
 
 /// `ibv_poll_cq()`.
@@ -85,6 +97,20 @@ pub unsafe extern "C" fn qpair_data_poll_cq(
 ) -> c_int {
     let Ok(count @ 1..) = usize::try_from(num_entries) else {
         return 0;
+    };
+    let mut alike = whole(&Completion::default());
+    let fill = |place: &mut MaybeUninit<ibv_wc>, completion: &Completion, is_alike: bool| {
+        if !is_alike {
+            alike = whole(completion);
+        }
+        let cqe = &completion.cqe;
+        place.write(ibv_wc {
+            wr_id: cqe.wr_id,
+            byte_len: cqe.bytes,
+            __bindgen_anon_1: ibv_wc__bindgen_ty_1 { imm_data: cqe.imm },
+            src_qp: cqe.src,
+            ..alike
+        });
     };
     // SAFETY: The program has so many places, which need not be initialised; and the queue is one
     // of this provider.
@@ -236,9 +262,9 @@ unsafe extern "C" fn read_src_qp(cq: *mut ibv_cq_ex) -> u32 {
     unsafe { current(cq) }.cqe.src
 }
 
-/// The one port has one LID.
-unsafe extern "C" fn read_slid(_cq: *mut ibv_cq_ex) -> u32 {
-    0
+unsafe extern "C" fn read_slid(cq: *mut ibv_cq_ex) -> u32 {
+    // SAFETY: As above.
+    slid(&unsafe { current(cq) }).into()
 }
 
 unsafe extern "C" fn read_sl(_cq: *mut ibv_cq_ex) -> u8 {

@@ -8,8 +8,10 @@ use qpair_abi::entry::{opcode, send_flags, BLOCK_BYTES, MAX_BLOCKS};
 
 use super::bindings::*;
 use super::errno;
-use crate::qp::Qp;
-use crate::request::{Payload, Piece, Refusal, Request};
+use crate::datagram::{Address, Datagram};
+use crate::qp::{Qp, Sends};
+use crate::request::{has_imm, has_remote};
+use crate::request::{Limits, Payload, Piece, Refusal, Request, Templates};
 
 // A list of SGEs is a list of pieces.
 const _: () = assert!(size_of::<Piece>() == size_of::<ibv_sge>());
@@ -19,6 +21,7 @@ const _: () = assert!(offset_of!(Piece, bytes) == offset_of!(ibv_sge, length));
 const _: () = assert!(offset_of!(Piece, key) == offset_of!(ibv_sge, lkey));
 // An object of libibverbs is the start of the provider's.
 const _: () = assert!(offset_of!(qpair_qp, vqp) == 0);
+const _: () = assert!(offset_of!(qpair_ah, ibv_ah) == 0);
 
 /// The queue pair of an object of libibverbs.
 ///
@@ -85,6 +88,16 @@ fn request(id: u64, verbs: ibv_wr_opcode, flags: u32) -> Result<Request, Refusal
     })
 }
 
+/// The common forms of a queue pair's sends.
+pub(super) fn templates(limits: &Limits, signal_all: bool) -> Templates {
+    let always = if signal_all { IBV_SEND_SIGNALED } else { 0 };
+    Templates::new(|verbs, flags| {
+        let is_common = flags & IBV_SEND_INLINE == 0 && limits.send_pieces != 0;
+        let made = request(0, verbs, flags | always).ok();
+        made.filter(|_| is_common)
+    })
+}
+
 /// The pieces of a request.
 ///
 /// # Safety
@@ -103,16 +116,51 @@ unsafe fn pieces<'a>(list: *const ibv_sge, count: usize) -> &'a [Piece] {
 ///
 /// As of `ibv_post_send()`.
 #[inline(always)]
-unsafe fn decode<'a>(wr: &'a ibv_send_wr) -> Result<(Request, Payload<'a>), Refusal> {
+unsafe fn put(sends: &mut Sends<'_>, wr: &ibv_send_wr) -> Result<(), Refusal> {
+    let Some(template) = sends.template(wr.opcode, wr.send_flags) else {
+        // SAFETY: By the caller's promise.
+        return unsafe { put_any(sends, wr) };
+    };
+    if wr.num_sge != 1 {
+        // SAFETY: By the caller's promise.
+        return unsafe { put_any(sends, wr) };
+    }
+    // SAFETY: There is one SGE, by the caller's promise. The fields that the opcode does not have
+    // can be read, and are masked.
+    unsafe {
+        let own = (wr.wr_id, wr.__bindgen_anon_1.imm_data);
+        let remote = (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey);
+        sends.put_template(template, own, remote, &*wr.sg_list.cast())
+    }
+}
+
+/// # Safety
+///
+/// As of `ibv_post_send()`.
+// Not inlined: it would take the registers of the common case.
+#[inline(never)]
+unsafe fn put_any(sends: &mut Sends<'_>, wr: &ibv_send_wr) -> Result<(), Refusal> {
+    // SAFETY: By the caller's promise.
+    unsafe {
+        let (request, payload) = decode(wr)?;
+        sends.put(request, payload)
+    }
+}
+
+/// # Safety
+///
+/// As of `ibv_post_send()`.
+#[inline(always)]
+unsafe fn decode(wr: &ibv_send_wr) -> Result<(Request, Payload<'_>), Refusal> {
     let mut request = request(wr.wr_id, wr.opcode, wr.send_flags)?;
     // A negative number exceeds every limit.
     let count = usize::try_from(wr.num_sge).map_err(|_| Refusal::Invalid)?;
     // SAFETY: The fields of each opcode are set, by the caller's promise.
     unsafe {
-        if matches!(request.opcode, opcode::SEND_IMM | opcode::WRITE_IMM) {
+        if has_imm(request.opcode) {
             request.imm = wr.__bindgen_anon_1.imm_data;
         }
-        if !matches!(request.opcode, opcode::SEND | opcode::SEND_IMM) {
+        if has_remote(request.opcode) {
             request.remote_addr = wr.wr.rdma.remote_addr;
             request.rkey = wr.wr.rdma.rkey;
         }
@@ -141,8 +189,7 @@ pub unsafe extern "C" fn qpair_data_post_send(
     let posted = unsafe {
         of(qp).post_sends(|sends| {
             while let Some(wr) = at.as_ref() {
-                let (request, payload) = decode(wr)?;
-                sends.put(request, payload)?;
+                put(sends, wr)?;
                 at = wr.next;
             }
             Ok(())
@@ -150,12 +197,60 @@ pub unsafe extern "C" fn qpair_data_post_send(
     };
     match posted {
         Ok(()) => 0,
+        // SAFETY: By the caller's promise.
+        Err(Refusal::State) => unsafe { post_datagrams(qp, at, bad_wr) },
         Err(refusal) => {
             // SAFETY: A place for it, by the caller's promise.
             unsafe { *bad_wr = at };
             errno(refusal)
         }
     }
+}
+
+/// `ibv_post_send()` of a queue pair of UD, or of one whose state permits no sends.
+///
+/// # Safety
+///
+/// As of `ibv_post_send()`.
+#[cold]
+unsafe fn post_datagrams(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    let mut at = wr;
+    // SAFETY: A list of requests of the program, for a queue pair of this provider. Handles of
+    // addresses are of this provider, too.
+    let posted = unsafe {
+        let limits = of(qp).limits();
+        of(qp).post_datagrams(|sends| {
+            while let Some(wr) = at.as_ref() {
+                let (request, payload) = decode(wr)?;
+                let mut datagram = Datagram::new(request)?;
+                let ud = &wr.wr.ud;
+                datagram.to(address(ud.ah, ud.remote_qpn, ud.remote_qkey));
+                datagram.data(payload, &limits)?;
+                sends.put_datagram(datagram)?;
+                at = wr.next;
+            }
+            Ok(())
+        })
+    };
+    let Err(refusal) = posted else { return 0 };
+    // SAFETY: A place for it, by the caller's promise.
+    unsafe { *bad_wr = at };
+    errno(refusal)
+}
+
+/// The address of a send.
+///
+/// # Safety
+///
+/// `ah` is of this provider.
+unsafe fn address(ah: *mut ibv_ah, qpn: u32, q_key: u32) -> Address {
+    // SAFETY: By the caller's promise.
+    let gid = unsafe { (*ah.cast::<qpair_ah>()).gid };
+    Address { gid, qpn, q_key }
 }
 
 /// `ibv_post_recv()`.
@@ -201,6 +296,24 @@ pub unsafe extern "C" fn qpair_data_qp_extend(qp: *mut ibv_qp_ex, operations: u6
     // SAFETY: By the caller's promise.
     let qp = unsafe { &mut *qp };
     let asked = |flag: u32| operations & u64::from(flag) != 0;
+    // SAFETY: By the caller's promise.
+    if unsafe { of(&raw mut *qp) }.has_datagrams() {
+        qp.wr_start = Some(datagram::wr_start);
+        qp.wr_complete = Some(datagram::wr_complete);
+        qp.wr_abort = Some(wr_abort);
+        qp.wr_set_ud_addr = Some(datagram::wr_set_ud_addr);
+        qp.wr_set_sge = Some(datagram::wr_set_sge);
+        qp.wr_set_sge_list = Some(datagram::wr_set_sge_list);
+        qp.wr_set_inline_data = Some(datagram::wr_set_inline_data);
+        qp.wr_set_inline_data_list = Some(datagram::wr_set_inline_data_list);
+        if asked(IBV_QP_EX_WITH_SEND) {
+            qp.wr_send = Some(datagram::wr_send);
+        }
+        if asked(IBV_QP_EX_WITH_SEND_WITH_IMM) {
+            qp.wr_send_imm = Some(datagram::wr_send_imm);
+        }
+        return;
+    }
     qp.wr_start = Some(wr_start);
     qp.wr_complete = Some(wr_complete);
     qp.wr_abort = Some(wr_abort);
@@ -329,6 +442,16 @@ unsafe extern "C" fn wr_set_inline_data_list(
     num_buf: usize,
     list: *const ibv_data_buf,
 ) {
+    // SAFETY: As in `wr_complete`; the program's data.
+    unsafe { with_inline_list(num_buf, list, |all| of(qp).data(all)) }
+}
+
+/// Calls `f` with the bytes of a list of buffers as inline data.
+///
+/// # Safety
+///
+/// There are so many, and their memory can be read.
+unsafe fn with_inline_list(num_buf: usize, list: *const ibv_data_buf, f: impl FnOnce(Payload<'_>)) {
     /// More than a request holds.
     const ROOM: usize = MAX_BLOCKS * BLOCK_BYTES;
     let mut all = [0u8; ROOM];
@@ -350,6 +473,94 @@ unsafe extern "C" fn wr_set_inline_data_list(
         }
         bytes += buffer.length;
     }
-    // SAFETY: As in `wr_complete`.
-    unsafe { of(qp).data(Payload::Inline(&[inline(all.as_mut_ptr().cast(), bytes)])) }
+    f(Payload::Inline(&[inline(all.as_mut_ptr().cast(), bytes)]));
+}
+
+/// The operations of queue pairs of UD.
+mod datagram {
+    use super::*;
+
+    pub(super) unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+        // SAFETY: A queue pair of this provider.
+        unsafe { of(qp) }.start_datagrams();
+    }
+
+    pub(super) unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+        // SAFETY: A queue pair of this provider, in the program's critical region.
+        unsafe { of(qp).complete_datagrams() }.map_or_else(errno, |()| 0)
+    }
+
+    /// # Safety
+    ///
+    /// A queue pair of this provider, in the program's critical region.
+    unsafe fn begin(qp: *mut ibv_qp_ex, verbs: ibv_wr_opcode, imm: u32) {
+        // SAFETY: By the caller's promise.
+        unsafe {
+            if let Ok(request) = request((*qp).wr_id, verbs, (*qp).wr_flags) {
+                of(qp).begin_datagram(Request { imm, ..request });
+            }
+        }
+    }
+
+    pub(super) unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
+        // SAFETY: As in `wr_complete`, here and below.
+        unsafe { begin(qp, IBV_WR_SEND, 0) }
+    }
+
+    pub(super) unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm: __be32) {
+        // SAFETY: As in `wr_complete`.
+        unsafe { begin(qp, IBV_WR_SEND_WITH_IMM, imm) }
+    }
+
+    pub(super) unsafe extern "C" fn wr_set_ud_addr(
+        qp: *mut ibv_qp_ex,
+        ah: *mut ibv_ah,
+        remote_qpn: u32,
+        remote_qkey: u32,
+    ) {
+        // SAFETY: As in `wr_complete`; a handle of this provider.
+        unsafe { of(qp).datagram_to(address(ah, remote_qpn, remote_qkey)) }
+    }
+
+    pub(super) unsafe extern "C" fn wr_set_sge(
+        qp: *mut ibv_qp_ex,
+        lkey: u32,
+        addr: u64,
+        length: u32,
+    ) {
+        let piece = Piece {
+            addr,
+            bytes: length,
+            key: lkey,
+        };
+        // SAFETY: As in `wr_complete`.
+        unsafe { of(qp).datagram_data(Payload::Gather(&[piece])) }
+    }
+
+    pub(super) unsafe extern "C" fn wr_set_sge_list(
+        qp: *mut ibv_qp_ex,
+        num_sge: usize,
+        list: *const ibv_sge,
+    ) {
+        // SAFETY: As in `wr_complete`.
+        unsafe { of(qp).datagram_data(Payload::Gather(pieces(list, num_sge))) }
+    }
+
+    pub(super) unsafe extern "C" fn wr_set_inline_data(
+        qp: *mut ibv_qp_ex,
+        addr: *mut c_void,
+        length: usize,
+    ) {
+        // SAFETY: As in `wr_complete`; the program's data.
+        unsafe { of(qp).datagram_data(Payload::Inline(&[inline(addr, length)])) }
+    }
+
+    pub(super) unsafe extern "C" fn wr_set_inline_data_list(
+        qp: *mut ibv_qp_ex,
+        num_buf: usize,
+        list: *const ibv_data_buf,
+    ) {
+        // SAFETY: As in `wr_complete`; the program's data.
+        unsafe { with_inline_list(num_buf, list, |all| of(qp).datagram_data(all)) }
+    }
 }

@@ -13,8 +13,8 @@ use qpair_abi::status::Status;
 use qpair_abi::{doorbell, Number};
 use qpair_verbs::cq::{Completion, Cq, CqParts};
 use qpair_verbs::qp::{Qp, QpParts};
-use qpair_verbs::request::{Limits, Payload, Piece, Refusal, Request};
-use qpair_verbs::ring::{Doorbells, Ring};
+use qpair_verbs::request::{Limits, Payload, Piece, Refusal, Request, Templates};
+use qpair_verbs::ring::{mapped, Doorbells};
 use qpair_verbs::shape::{self, Shape};
 
 /// The deepest rings.
@@ -56,6 +56,7 @@ pub(crate) struct Asked {
     pub(crate) pieces: u32,
     pub(crate) inline: u32,
     pub(crate) signal_all: bool,
+    pub(crate) datagrams: bool,
 }
 
 impl Default for Asked {
@@ -67,6 +68,7 @@ impl Default for Asked {
             pieces: 1,
             inline: 0,
             signal_all: false,
+            datagrams: false,
         }
     }
 }
@@ -102,13 +104,17 @@ impl Bench {
     /// A queue pair that may send and receive, with one CQ.
     pub(crate) fn new(asked: Asked) -> Self {
         let cq_shape = shape::cq(asked.cqe, MOST).unwrap();
-        let sq_shape = shape::sq(asked.sends, asked.pieces, asked.inline, MOST).unwrap();
+        let sq = match asked.datagrams {
+            true => shape::sq_of_datagrams,
+            false => shape::sq,
+        };
+        let sq_shape = sq(asked.sends, asked.pieces, asked.inline, MOST).unwrap();
         let rq_shape = shape::rq(asked.recvs, asked.pieces, MOST).unwrap();
         let (page, ring) = (Pages::new(4096), Pages::new(cq_shape.bytes));
         let (sq, rq) = (Pages::new(sq_shape.bytes), Pages::new(rq_shape.bytes));
         let of = |pages: Pages, entries, bytes| {
             // SAFETY: Zeroed pages of this size, which are never freed.
-            unsafe { Ring::new(pages.0.cast(), entries, bytes) }.unwrap()
+            unsafe { mapped(pages.0.cast(), entries, bytes) }.unwrap()
         };
         // SAFETY: A page, which is never freed.
         let doorbells = unsafe { Doorbells::new(page.0.cast()) }.unwrap();
@@ -138,6 +144,8 @@ impl Bench {
                 recv_pieces: asked.pieces,
             },
             signal_all: asked.signal_all,
+            templates: Templates::NONE,
+            datagrams: asked.datagrams,
             doorbells,
         };
         let qp = Qp::new(parts, cq.clone(), cq.clone()).unwrap();
@@ -296,7 +304,16 @@ impl Bench {
     /// Polls up to `count` completions.
     pub(crate) fn poll(&self, count: usize) -> Vec<Completion> {
         let mut found = vec![Completion::default(); count];
-        let taken = self.cq.poll(&mut found, |place, taken| *place = *taken);
+        let mut last = None;
+        let taken = self.cq.poll(&mut found, |place, taken, is_alike| {
+            let of = |it: Completion| (it.qpn, it.cqe.opcode, it.cqe.status, it.cqe.vendor);
+            assert!(
+                !is_alike || last == Some(of(*taken)),
+                "{last:?}, then {taken:?}"
+            );
+            last = Some(of(*taken));
+            *place = *taken;
+        });
         found.truncate(taken);
         found
     }

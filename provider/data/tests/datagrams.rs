@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Sends of UD: what a program sets in any order is in the ring, whole.
+
+#[allow(dead_code)]
+mod support;
+
+use qpair_abi::doorbell;
+use qpair_abi::entry::{opcode, send_flags, Sge, BLOCK_WORDS};
+use qpair_verbs::datagram::{Address, Datagram};
+use qpair_verbs::request::{Payload, Piece, Refusal, Request};
+use support::{send, Asked, Bench, Sent};
+
+const TO: Address = Address {
+    gid: [0x1122_3344_5566_7788, 0x99aa_bbcc_ddee_ff00],
+    qpn: 0x01_0007,
+    q_key: 0x1111_1111,
+};
+
+fn bench(pieces: u32, inline: u32) -> Bench {
+    Bench::new(Asked {
+        pieces,
+        inline,
+        datagrams: true,
+        ..Asked::default()
+    })
+}
+
+/// Posts one send by a list.
+fn post(bench: &Bench, request: Request, payload: Payload<'_>) -> Result<(), Refusal> {
+    bench.qp.post_datagrams(|sends| {
+        let mut datagram = Datagram::new(request)?;
+        datagram.to(TO);
+        // SAFETY: Tests give pieces of their own memory.
+        unsafe { datagram.data(payload, &bench.parts.limits) }?;
+        sends.put_datagram(datagram)
+    })
+}
+
+/// The address of a request, and the words behind it.
+fn parts(sent: &Sent) -> (Address, &[u64]) {
+    let remote = sent.head.remote_addr;
+    let address = Address {
+        gid: [sent.body[0], sent.body[1]],
+        qpn: remote as u32,
+        q_key: (remote >> 32) as u32,
+    };
+    assert_eq!(sent.head.rkey, 0, "reserved");
+    (address, &sent.body[2..])
+}
+
+fn pieces(count: u64) -> Vec<Piece> {
+    let piece = |i| Piece {
+        addr: 0x1000 + i,
+        bytes: 10,
+        key: 7,
+    };
+    (0..count).map(piece).collect()
+}
+
+#[test]
+fn an_address_and_pieces() {
+    let mut bench = bench(13, 0);
+    for count in [0, 1, 2, 5, 6, 13] {
+        let all = pieces(count);
+        post(&bench, send(count, true), Payload::Gather(&all)).unwrap();
+        assert_eq!(bench.execute(1), 1);
+        assert_eq!(bench.poll(9).len(), 1);
+        let sent = bench.sent.pop_front().unwrap();
+        let (address, body) = parts(&sent);
+        assert_eq!((address, sent.head.wr_id), (TO, count));
+        assert_eq!(u64::from(sent.head.sges), count);
+        let least = (6 + 2 * count as usize).div_ceil(BLOCK_WORDS);
+        assert_eq!(usize::from(sent.head.blocks), least);
+        for (words, piece) in body.chunks(Sge::WORDS).zip(&all) {
+            let sge = Sge::decode(&[words[0], words[1]]);
+            assert_eq!((sge.addr, sge.bytes, sge.lkey), (piece.addr, 10, 7));
+        }
+    }
+    let refused = post(&bench, send(0, true), Payload::Gather(&pieces(14)));
+    assert_eq!(refused, Err(Refusal::Invalid));
+}
+
+#[test]
+fn inline_bytes() {
+    let mut bench = bench(1, 208);
+    let text: Vec<u8> = (0..209).map(|i| i as u8).collect();
+    let piece = |bytes: usize| Piece {
+        addr: text.as_ptr() as u64,
+        bytes: bytes as u32,
+        key: 0,
+    };
+    for bytes in [0, 1, 16, 17, 80, 208] {
+        let request = Request {
+            opcode: opcode::SEND_IMM,
+            imm: 5,
+            ..send(1, true)
+        };
+        post(&bench, request, Payload::Inline(&[piece(bytes)])).unwrap();
+        assert_eq!(bench.execute(1), 1);
+        assert_eq!(bench.poll(9).len(), 1);
+        let sent = bench.sent.pop_front().unwrap();
+        let (address, body) = parts(&sent);
+        assert_eq!((address, sent.head.imm), (TO, 5));
+        let flags = send_flags::SIGNALED | send_flags::INLINE;
+        assert_eq!((sent.head.flags, sent.head.sges), (flags, 0));
+        assert_eq!(sent.head.inline_bytes as usize, bytes);
+        let got: Vec<u8> = body.iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(got[..bytes], text[..bytes]);
+    }
+    let refused = post(&bench, send(0, true), Payload::Inline(&[piece(209)]));
+    assert_eq!(refused, Err(Refusal::Invalid));
+}
+
+/// Sets a part of the send that was begun.
+type Setter = fn(&Bench);
+
+/// A series of sends, each with these setters after it.
+fn series(bench: &Bench, sends: &[(Request, &[Setter])]) -> Result<(), Refusal> {
+    bench.qp.start_datagrams();
+    for (request, setters) in sends {
+        // SAFETY: Between start and complete.
+        unsafe { bench.qp.begin_datagram(*request) };
+        for set in *setters {
+            set(bench);
+        }
+    }
+    // SAFETY: As above.
+    unsafe { bench.qp.complete_datagrams() }
+}
+
+fn to(bench: &Bench) {
+    // SAFETY: Called by `series`.
+    unsafe { bench.qp.datagram_to(TO) }
+}
+
+fn data(bench: &Bench) {
+    // SAFETY: Called by `series`.
+    unsafe { bench.qp.datagram_data(Payload::Gather(&pieces(1))) }
+}
+
+fn much(bench: &Bench) {
+    // SAFETY: Called by `series`.
+    unsafe { bench.qp.datagram_data(Payload::Gather(&pieces(3))) }
+}
+
+#[test]
+fn parts_are_set_in_any_order() {
+    let mut bench = bench(2, 0);
+    let orders: [&[Setter]; 4] = [&[to, data], &[data, to], &[to], &[data, to, data, to]];
+    let sends: Vec<_> = (0..)
+        .zip(orders)
+        .map(|(id, set)| (send(id, true), set))
+        .collect();
+    series(&bench, &sends).unwrap();
+    assert_eq!(bench.execute(9), 4);
+    for (id, sges) in [(0, 1), (1, 1), (2, 0), (3, 1)] {
+        let sent = bench.sent.pop_front().unwrap();
+        assert_eq!((sent.head.wr_id, sent.head.sges), (id, sges));
+        assert_eq!(parts(&sent).0, TO);
+    }
+}
+
+#[test]
+fn a_series_is_posted_as_a_whole_or_not_at_all() {
+    let bench = bench(2, 0);
+    let write = Request {
+        opcode: opcode::WRITE,
+        ..send(2, true)
+    };
+    let whole: &[Setter] = &[to, data];
+    let cases: [(Request, &[Setter], Refusal); 3] = [
+        (send(2, true), &[data], Refusal::Invalid),
+        (send(2, true), &[to, much], Refusal::Invalid),
+        (write, whole, Refusal::Unsupported),
+    ];
+    for (request, setters, refusal) in cases {
+        let sends = [
+            (send(1, true), whole),
+            (request, setters),
+            (send(3, true), whole),
+        ];
+        assert_eq!(series(&bench, &sends), Err(refusal));
+        assert_eq!(bench.doorbell(doorbell::SQ), 0);
+    }
+    bench.qp.start_datagrams();
+    // SAFETY: Between start and abort.
+    unsafe {
+        bench.qp.begin_datagram(send(1, true));
+        bench.qp.abort();
+    }
+    series(&bench, &[(send(1, true), whole)]).unwrap();
+    assert_eq!(
+        bench.doorbell(doorbell::SQ),
+        1,
+        "what was aborted is not posted"
+    );
+}
+
+#[test]
+fn a_state_and_a_service_refuse_posts() {
+    let bench = bench(1, 0);
+    assert_eq!(bench.post(&[(1, true)]), Err(Refusal::State), "not RC");
+    bench.qp.permit(false, true);
+    let refused = post(&bench, send(1, true), Payload::Gather(&[]));
+    assert_eq!(refused, Err(Refusal::State));
+    let whole: &[Setter] = &[to, data];
+    let sends = [(send(1, true), whole)];
+    assert_eq!(series(&bench, &sends), Err(Refusal::State));
+    bench.qp.permit(true, true);
+    assert_eq!(series(&bench, &sends), Ok(()));
+    let rc = Bench::new(Asked::default());
+    let refused = post(&rc, send(1, true), Payload::Gather(&[]));
+    assert_eq!(refused, Err(Refusal::State));
+}
+
+#[test]
+fn the_queue_holds_what_was_asked() {
+    for (asked, inline) in [(1, 0), (4, 208), (13, 16)] {
+        let mut bench = bench(asked, inline);
+        let all = pieces(asked.into());
+        for round in 0..50 {
+            for id in 0..4 {
+                let posted = post(&bench, send(id, id == 3), Payload::Gather(&all));
+                assert_eq!(posted, Ok(()), "{asked} {inline} {round}");
+            }
+            assert_eq!(bench.execute(9), 4);
+            assert_eq!(bench.poll(9).len(), 1);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The byte stream beside the queue pairs of two endpoints.
+//!
+//! It carries the handshake, the end, and nothing else. Its end shows the end of a process: the
+//! kernel closes it with the process.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+const CENTURY: Duration = Duration::from_secs(100 * 365 * 86400);
+
+/// A byte stream: a Unix socket, a TCP connection, a [`Duplex`] of two pipes. The descriptor is the
+/// one that is read from.
+pub trait Stream: Read + Write + AsFd + Send + Sync + fmt::Debug {}
+
+impl<S: Read + Write + AsFd + Send + Sync + fmt::Debug> Stream for S {}
+
+/// One stream from two: a pipe for each direction.
+#[derive(Debug)]
+pub struct Duplex<R, W> {
+    /// Bytes from the peer.
+    pub reader: R,
+    /// Bytes to the peer.
+    pub writer: W,
+}
+
+impl<R: Read, W> Read for Duplex<R, W> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(into)
+    }
+}
+
+impl<R, W: Write> Write for Duplex<R, W> {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.writer.write(from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+impl<R: AsFd, W> AsFd for Duplex<R, W> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reader.as_fd()
+    }
+}
+
+/// Why nothing was read.
+#[derive(Debug)]
+pub(crate) enum NoBytes {
+    /// The stream ended.
+    Ended,
+    /// The time is over.
+    Late,
+    /// Reading failed.
+    Failed(io::Error),
+}
+
+/// The error of a stream whose other end is closed.
+pub(crate) fn is_end(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted
+    )
+}
+
+/// Fills `into`, until `deadline` at the latest.
+pub(crate) fn read_until(
+    stream: &mut dyn Stream,
+    into: &mut [u8],
+    deadline: Instant,
+) -> Result<(), NoBytes> {
+    let mut filled = 0;
+    while filled < into.len() {
+        wait(stream.as_fd(), deadline)?;
+        match stream.read(&mut into[filled..]) {
+            Ok(0) => return Err(NoBytes::Ended),
+            Ok(count) => filled += count,
+            Err(error) if is_transient(&error) => {}
+            Err(error) if is_end(&error) => return Err(NoBytes::Ended),
+            Err(error) => return Err(NoBytes::Failed(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of `from`, a few bytes, which fit into the buffer of any stream.
+pub(crate) fn write(stream: &mut dyn Stream, from: &[u8]) -> Result<(), NoBytes> {
+    match stream.write_all(from).and_then(|()| stream.flush()) {
+        Ok(()) => Ok(()),
+        Err(error) if is_end(&error) => Err(NoBytes::Ended),
+        Err(error) => Err(NoBytes::Failed(error)),
+    }
+}
+
+pub(crate) fn is_transient(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut
+    )
+}
+
+/// Waits until there are bytes, or the end of the stream.
+fn wait(fd: BorrowedFd<'_>, deadline: Instant) -> Result<(), NoBytes> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match poll(
+            &mut [PollFd::new(&fd, PollFlags::IN)],
+            Some(&timespec(left)),
+        ) {
+            Ok(0) if left.is_zero() => return Err(NoBytes::Late),
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(errno) => return Err(NoBytes::Failed(errno.into())),
+        }
+    }
+}
+
+/// When `time` is over. A time that the clock cannot add is a century.
+pub(crate) fn deadline(time: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(time).unwrap_or_else(|| now + CENTURY)
+}
+
+pub(crate) fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}

@@ -1,0 +1,643 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Endpoints against the device model, in one process.
+//!
+//! A SEND that meets no receive is never retried, so it would be a failed work request: the
+//! device's count of errors has to stay 0.
+//!
+//! A failure prints its seed; `QPAIR_SEED=N` runs that one alone. `QPAIR_MESSAGES=N` sends more.
+
+mod support;
+
+use std::collections::VecDeque;
+use std::env;
+use std::fs::File;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use qpair::{
+    Access, Context, Counter, Cq, CqOptions, Duplex, Endpoint, EndpointError, EndpointOptions,
+    Fault, Memory, Mr, Number, Pd, Qp, QpOptions, Receive, Rts, Ticket, WorkRequest,
+};
+use support::{machine, Fake};
+
+fn pair(context: &Context, a: &EndpointOptions, b: &EndpointOptions) -> (Endpoint, Endpoint) {
+    let (here, there) = UnixStream::pair().unwrap();
+    thread::scope(|scope| {
+        let far = scope.spawn(|| Endpoint::connect(context, b, there).unwrap());
+        let near = Endpoint::connect(context, a, here).unwrap();
+        (near, far.join().unwrap())
+    })
+}
+
+fn quiet(fake: &Fake) {
+    let machine = fake.machine();
+    for counter in [
+        Counter::Errors,
+        Counter::Flushes,
+        Counter::Violations,
+        Counter::CqOverruns,
+        Counter::Stale,
+        Counter::DmaFaults,
+    ] {
+        assert_eq!(machine.function.counter(counter), 0, "{}", counter.text());
+    }
+}
+
+/// The bytes of a message: its number, and a pattern.
+fn message(rng: &mut Rng, number: u64, most: usize) -> Vec<u8> {
+    let len = rng.usize(8..=most);
+    let mut bytes: Vec<u8> = (0..len).map(|i| (i as u64 * 7 + number) as u8).collect();
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+/// One end, with what it sends and what must come.
+struct Side {
+    end: Endpoint,
+    rng: Rng,
+    sent: u64,
+    /// That of the peer's random numbers, to know what comes.
+    theirs: Rng,
+    received: u64,
+    tickets: VecDeque<Ticket>,
+    /// Turns for which it does nothing.
+    stalled: u32,
+    buffer: Vec<u8>,
+}
+
+impl Side {
+    fn new(end: Endpoint, own: u64, theirs: u64) -> Self {
+        Self {
+            buffer: vec![0; end.max_recv()],
+            end,
+            rng: Rng::with_seed(own),
+            sent: 0,
+            theirs: Rng::with_seed(theirs),
+            received: 0,
+            tickets: VecDeque::new(),
+            stalled: 0,
+        }
+    }
+
+    /// Sends some of `count`, until the backlog is full.
+    fn send(&mut self, count: u64, batch: u64) {
+        let goal = count.min(self.sent + batch);
+        while self.sent < goal {
+            let before = self.rng.clone();
+            let bytes = message(&mut self.rng, self.sent, self.end.max_send());
+            let Some(ticket) = self.end.queue(&bytes).unwrap() else {
+                self.rng = before;
+                break;
+            };
+            self.sent += 1;
+            self.tickets.push_back(ticket);
+        }
+        self.end.flush().unwrap();
+        while let Some(&ticket) = self.tickets.front() {
+            if !self.end.is_done(ticket).unwrap() {
+                break;
+            }
+            self.tickets.pop_front();
+        }
+        assert!(self.tickets.len() < 1000, "the backlog has a bound");
+    }
+
+    fn receive(&mut self, batch: u64) {
+        for _ in 0..batch {
+            let Some(bytes) = self.end.try_recv(&mut self.buffer).unwrap() else {
+                break;
+            };
+            let most = self.end.max_recv();
+            let expected = message(&mut self.theirs, self.received, most);
+            assert!(
+                self.buffer[..bytes] == expected,
+                "message {} has {bytes} bytes",
+                self.received
+            );
+            self.received += 1;
+        }
+    }
+}
+
+/// Random sizes, depths and stalls of both sides and of the device.
+fn talk(seed: u64, count: u64) {
+    let mut rng = Rng::with_seed(seed);
+    let (fake, context) = machine();
+    let bytes = rng.u32(8..=300);
+    let mut options = || {
+        EndpointOptions::new()
+            .message(bytes)
+            .depth(rng.u32(1..=40))
+            .backlog(rng.u32(0..=20))
+    };
+    let (a, b) = (options(), options());
+    let (near, far) = pair(&context, &a, &b);
+    let by_hand = rng.bool();
+    if by_hand {
+        fake.by_hand();
+    }
+    let pinned = fake.machine().pinned();
+    let mut sides = [Side::new(near, 1, 2), Side::new(far, 2, 1)];
+    while sides
+        .iter()
+        .any(|s| s.received < count || !s.tickets.is_empty())
+    {
+        let side = &mut sides[rng.usize(..2)];
+        if side.stalled > 0 {
+            side.stalled -= 1;
+        } else {
+            match rng.u32(..20) {
+                0 => side.stalled = rng.u32(..200),
+                1..=9 => side.send(count, rng.u64(1..=64)),
+                _ => side.receive(rng.u64(1..=64)),
+            }
+        }
+        if by_hand {
+            fake.machine().run(rng.u32(..8));
+        }
+    }
+    fake.machine().settle();
+    // Acknowledgements end: after the last ones, no side rings any more.
+    let doorbells = || fake.machine().function.counter(Counter::SqDoorbells);
+    let mut turn = |times| {
+        for _ in 0..times {
+            for side in &mut sides {
+                assert_eq!(side.end.try_recv(&mut side.buffer).unwrap(), None);
+                fake.machine().settle();
+            }
+        }
+    };
+    turn(4);
+    let before = doorbells();
+    turn(20);
+    assert_eq!(doorbells(), before);
+    assert_eq!(fake.machine().pinned(), pinned, "memory is constant");
+    quiet(&fake);
+    fake.machine().eager = true;
+    let [near, far] = sides;
+    near.end.close().unwrap();
+    far.end.close().unwrap();
+}
+
+fn number(name: &str) -> Option<u64> {
+    env::var(name).ok().map(|n| n.parse().expect("a number"))
+}
+
+#[test]
+fn messages_come_once_in_order_and_always_find_a_receive() {
+    let count = number("QPAIR_MESSAGES").unwrap_or(1_000_000);
+    if let Some(seed) = number("QPAIR_SEED") {
+        return talk(seed, count / 2);
+    }
+    let first = Rng::new().u64(..1 << 32);
+    println!("seeds from {first}");
+    const TALKS: u64 = 20;
+    for seed in first..first + TALKS {
+        if std::panic::catch_unwind(|| talk(seed, count / TALKS / 2)).is_err() {
+            panic!(
+                "this talk fails: QPAIR_SEED={seed} QPAIR_MESSAGES={}",
+                count / TALKS
+            );
+        }
+    }
+}
+
+/// Both ends block, in threads of their own.
+#[test]
+fn blocking_calls_wake_each_other() {
+    const COUNT: u32 = 2000;
+    let (fake, context) = machine();
+    let options = EndpointOptions::new().message(64).depth(4).backlog(2);
+    let (mut near, mut far) = pair(&context, &options, &options);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut into = [0; 64];
+            for n in 0..COUNT {
+                let bytes = far.recv(&mut into).unwrap();
+                assert_eq!(into[..bytes], n.to_le_bytes());
+                let ticket = far.send(&into[..bytes]).unwrap();
+                if n % 7 == 0 {
+                    far.wait(ticket).unwrap();
+                }
+            }
+            far.close().unwrap();
+        });
+        let mut into = [0; 64];
+        for n in 0..COUNT {
+            near.send(&n.to_le_bytes()).unwrap();
+            assert_eq!(near.recv(&mut into).unwrap(), 4);
+            assert_eq!(into[..4], n.to_le_bytes());
+        }
+        let end = near.recv(&mut into).unwrap_err();
+        assert!(matches!(end, EndpointError::Closed), "{end}");
+    });
+    quiet(&fake);
+}
+
+#[test]
+fn a_peer_that_does_not_receive_is_back_pressure() {
+    let (fake, context) = machine();
+    let options = EndpointOptions::new()
+        .message(64)
+        .depth(4)
+        .backlog(3)
+        .timeout(Duration::from_millis(50));
+    let (mut near, mut far) = pair(&context, &options, &options);
+    let mut count = 0;
+    while near.try_send(b"x").unwrap().is_some() {
+        count += 1;
+        assert!(count < 100);
+    }
+    // Four in the receives, whose sends have completed; then as many as there are buffers.
+    assert_eq!(count, 4 + 7);
+    let late = near.send(b"x").unwrap_err();
+    assert!(matches!(late, EndpointError::Late { .. }), "{late}");
+    let mut into = [0; 64];
+    for _ in 0..count {
+        near.progress().unwrap();
+        assert_eq!(far.recv(&mut into).unwrap(), 1);
+    }
+    assert_eq!(far.try_recv(&mut into).unwrap(), None);
+    near.send(b"y").unwrap();
+    quiet(&fake);
+}
+
+#[test]
+fn the_largest_options_are_no_panic() {
+    let (_fake, context) = machine();
+    let options = EndpointOptions::new()
+        .message(64)
+        .depth(1)
+        .timeout(Duration::MAX);
+    let large = options.clone().backlog(u32::MAX);
+    let (mut near, mut far) = pair(&context, &large, &options.backlog(0));
+    let mut into = [0; 64];
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(20));
+            // Each waits for a receive.
+            for _ in 0..3 {
+                let ticket = far.send(b"x").unwrap();
+                far.wait(ticket).unwrap();
+            }
+        });
+        let got = near.recv_for(&mut into, Duration::MAX).unwrap();
+        assert_eq!(got, Some(1));
+        thread::sleep(Duration::from_millis(20));
+        for _ in 0..2 {
+            near.recv(&mut into).unwrap();
+        }
+    });
+    near.send(b"y").unwrap();
+    // More than the device has is an error, and no overflow.
+    let direct = large.direct(u32::MAX, u32::MAX);
+    let (_, there) = UnixStream::pair().unwrap();
+    let error = Endpoint::connect(&context, &direct, there).unwrap_err();
+    assert!(matches!(error, EndpointError::Device(_)), "{error}");
+}
+
+#[test]
+fn read_and_write_have_slots_of_their_own() {
+    let (fake, context) = machine();
+    let pd = Pd::new(&context).unwrap();
+    let all = Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let options = EndpointOptions::new().access(all).direct(2, 1);
+    let (here, there) = UnixStream::pair().unwrap();
+    let (mut near, mut far) = thread::scope(|scope| {
+        let far = scope.spawn(|| Endpoint::connect_in(&pd, &context, &options, there).unwrap());
+        let near = Endpoint::connect_in(&pd, &context, &options, here).unwrap();
+        (near, far.join().unwrap())
+    });
+    let mr = Mr::new(&pd, Memory::new(8192).unwrap(), Access::all()).unwrap();
+    mr.write(0, b"one");
+    near.write(mr.sge(0, 3), mr.remote(4096)).unwrap();
+    near.read(mr.sge(100, 3), mr.remote(4096)).unwrap();
+    let mut got = [0; 3];
+    mr.read(100, &mut got);
+    assert_eq!(&got, b"one");
+    // A full credit of messages does not stop them, nor they the messages.
+    fake.by_hand();
+    while near.try_send(b"x").unwrap().is_some() {}
+    assert!(near.try_read(mr.sge(0, 1), mr.remote(0)).unwrap().is_some());
+    assert!(near.try_read(mr.sge(0, 1), mr.remote(0)).unwrap().is_some());
+    assert!(near.try_read(mr.sge(0, 1), mr.remote(0)).unwrap().is_none());
+    assert!(near
+        .try_write(mr.sge(0, 1), mr.remote(0))
+        .unwrap()
+        .is_some());
+    assert!(near
+        .try_write(mr.sge(0, 1), mr.remote(0))
+        .unwrap()
+        .is_none());
+    fake.machine().settle();
+    fake.machine().eager = true;
+    let mut into = [0; 4096];
+    assert_eq!(far.recv(&mut into).unwrap(), 1);
+    quiet(&fake);
+    // What the region does not grant.
+    let bad = qpair::Remote { addr: 1, rkey: 77 };
+    let refused = near.read(mr.sge(0, 1), bad).unwrap_err();
+    assert!(matches!(refused, EndpointError::Completion(_)), "{refused}");
+}
+
+#[test]
+fn many_at_once_do_not_disturb_each_other() {
+    let (fake, context) = machine();
+    let options = EndpointOptions::new().message(64).depth(3).backlog(1);
+    let mut pairs: Vec<_> = (0..64)
+        .map(|_| pair(&context, &options, &options))
+        .collect();
+    let mut rng = Rng::with_seed(7);
+    let mut into = [0; 64];
+    let mut counts = [(0_u64, 0_u64); 64];
+    // One never receives.
+    while counts[1..].iter().any(|&(_, received)| received < 500) {
+        let at = rng.usize(..64);
+        let (near, far) = &mut pairs[at];
+        let (sent, received) = &mut counts[at];
+        if near.try_send(&sent.to_le_bytes()).unwrap().is_some() {
+            *sent += 1;
+        }
+        if at > 0 && far.try_recv(&mut into).unwrap().is_some() {
+            assert_eq!(into[..8], received.to_le_bytes());
+            *received += 1;
+        }
+    }
+    assert_eq!(counts[0].0, 3 + 4);
+    quiet(&fake);
+}
+
+#[test]
+fn what_arrived_before_the_end_can_be_received() {
+    for closes in [false, true] {
+        let (fake, context) = machine();
+        let before = fake.machine().pinned();
+        let options = EndpointOptions::new().message(64);
+        let (mut near, mut far) = pair(&context, &options, &options);
+        for n in 0..10_u32 {
+            near.send(&n.to_le_bytes()).unwrap();
+        }
+        if closes {
+            near.close().unwrap();
+        } else {
+            drop(near);
+        }
+        let mut into = [0; 64];
+        for n in 0..10_u32 {
+            assert_eq!(far.recv(&mut into).unwrap(), 4);
+            assert_eq!(into[..4], n.to_le_bytes());
+        }
+        let end = far.recv(&mut into).unwrap_err();
+        assert_eq!(end.is_gone(), !closes, "{end}");
+        assert_eq!(matches!(end, EndpointError::Closed), closes, "{end}");
+        let again = far.send(b"x").unwrap_err();
+        assert_eq!(again.is_gone(), !closes, "{again}");
+        drop(far);
+        assert_eq!(fake.machine().pinned(), before, "nothing is left");
+    }
+}
+
+/// Both close, one after the other, and neither has an error.
+#[test]
+fn either_side_may_close_first() {
+    let (fake, context) = machine();
+    let options = EndpointOptions::new().message(64).depth(4);
+    let (mut near, mut far) = pair(&context, &options, &options);
+    let mut into = [0; 64];
+    for n in 0..30_u32 {
+        near.send(&n.to_le_bytes()).unwrap();
+        far.send(&n.to_le_bytes()).unwrap();
+        near.recv(&mut into).unwrap();
+        far.recv(&mut into).unwrap();
+    }
+    near.close().unwrap();
+    far.close().unwrap();
+    drop(fake);
+}
+
+/// A program that never sleeps learns of the end too.
+#[test]
+fn a_poll_finds_the_end() {
+    let (_fake, context) = machine();
+    let options = EndpointOptions::new();
+    let (near, mut far) = pair(&context, &options, &options);
+    drop(near);
+    let mut into = vec![0; 4096];
+    let error = (0..1000).find_map(|_| far.try_recv(&mut into).err());
+    assert!(error.expect("an end").is_gone());
+}
+
+#[test]
+fn pipes_do_as_well() {
+    let (_fake, context) = machine();
+    let pipe = || {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        (File::from(reader), File::from(writer))
+    };
+    let ((from_a, to_b), (from_b, to_a)) = (pipe(), pipe());
+    let a = Duplex {
+        reader: from_b,
+        writer: to_b,
+    };
+    let b = Duplex {
+        reader: from_a,
+        writer: to_a,
+    };
+    let options = EndpointOptions::new();
+    let (mut near, mut far) = thread::scope(|scope| {
+        let far = scope.spawn(|| Endpoint::connect(&context, &options, b).unwrap());
+        let near = Endpoint::connect(&context, &options, a).unwrap();
+        (near, far.join().unwrap())
+    });
+    near.send(b"by pipes").unwrap();
+    let mut into = vec![0; 4096];
+    assert_eq!(far.recv(&mut into).unwrap(), 8);
+    near.close().unwrap();
+    let end = far.recv(&mut into).unwrap_err();
+    assert!(matches!(end, EndpointError::Closed), "{end}");
+}
+
+/// A hello of version 1: number, size of a message, receives.
+fn hello(number: u32, words: [u32; 3]) -> Vec<u8> {
+    let mut bytes = b"qpair-ep".to_vec();
+    for word in [1, number, words[0], words[1], words[2], 0] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes
+}
+
+/// What an endpoint that is gone has written. It need not have read everything.
+fn said(stream: &mut UnixStream) -> Vec<u8> {
+    let mut said = Vec::new();
+    match stream.read_to_end(&mut said) {
+        Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("{error}"),
+        _ => said,
+    }
+}
+
+/// Connects to a peer that writes these bytes; what it is told, and the error.
+fn refused(context: &Context, bytes: &[u8]) -> (Vec<u8>, EndpointError) {
+    let (here, mut there) = UnixStream::pair().unwrap();
+    let options = EndpointOptions::new().timeout(Duration::from_millis(100));
+    there.write_all(bytes).unwrap();
+    let begin = Instant::now();
+    let error = Endpoint::connect(context, &options, here).unwrap_err();
+    assert!(begin.elapsed() < Duration::from_secs(10));
+    (said(&mut there).split_off(32), error)
+}
+
+#[test]
+fn a_wrong_handshake_is_refused() {
+    let (fake, context) = machine();
+    let pinned = fake.machine().pinned();
+    let (said, error) = refused(&context, b"GET / HTTP/1.1\r\n\r\n");
+    assert!(
+        matches!(error, EndpointError::Broken(Fault::Garbage)),
+        "{error}"
+    );
+    assert_eq!(said, [0x10]);
+    let mut other = hello(1, [64, 4, 4]);
+    other[8] = 9;
+    let (said, error) = refused(&context, &other);
+    assert!(
+        matches!(error, EndpointError::Version { theirs: 9 }),
+        "{error}"
+    );
+    assert_eq!(said, [0x11]);
+    for words in [
+        [0, 4, 4],
+        [64, 0, 4],
+        [64, 4, 1],
+        [64, 1 << 16, 4],
+        [64, 4, 1 << 16],
+    ] {
+        let (said, error) = refused(&context, &hello(1, words));
+        assert!(
+            matches!(error, EndpointError::Broken(Fault::Sizes)),
+            "{error}"
+        );
+        assert_eq!(said, [0x12]);
+    }
+    // Silence, before the hello, in it, and after it.
+    let whole = hello(1, [64, 4, 4]);
+    for len in [0, 5, 12, 31, 32] {
+        let (_, error) = refused(&context, &whole[..len]);
+        assert!(matches!(error, EndpointError::Late { .. }), "{error}");
+    }
+    // It refuses us.
+    let (_, error) = refused(&context, &[&whole[..], &[0x11]].concat());
+    assert!(
+        matches!(error, EndpointError::Refused(Fault::Version)),
+        "{error}"
+    );
+    assert_eq!(fake.machine().pinned(), pinned, "nothing is left");
+}
+
+/// A peer that says it keeps 4 and 2 receives, and then does as it likes.
+struct Rogue {
+    qp: Qp<Rts>,
+    cq: Cq,
+    mr: Mr,
+    stream: UnixStream,
+}
+
+fn rogue(context: &Context, receives: u64) -> (Endpoint, Rogue) {
+    let (here, mut stream) = UnixStream::pair().unwrap();
+    let pd = Pd::new(context).unwrap();
+    let cq = Cq::new(context, &CqOptions::new(128)).unwrap();
+    let options = QpOptions::new(&cq, &cq).sq_blocks(64).retries(0, 0);
+    let qp = Qp::new(&pd, &options).unwrap().init(Access::NONE).unwrap();
+    let mr = Mr::new(&pd, Memory::new(4096).unwrap(), Access::LOCAL_WRITE).unwrap();
+    for id in 0..receives {
+        qp.post_recv(&[Receive::new(id, &[mr.sge(0, 64)])]).unwrap();
+    }
+    let options = EndpointOptions::new().message(64).depth(4);
+    thread::scope(|scope| {
+        let end = scope.spawn(|| Endpoint::connect(context, &options, here).unwrap());
+        stream
+            .write_all(&hello(qp.number().raw(), [64, 4, 2]))
+            .unwrap();
+        let mut theirs = [0; 32];
+        stream.read_exact(&mut theirs).unwrap();
+        let peer = [theirs[12], theirs[13], theirs[14], theirs[15]];
+        let peer = Number::from_raw(u32::from_le_bytes(peer));
+        let qp = qp.rtr(peer).unwrap().rts().unwrap();
+        stream.write_all(&[1]).unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        let rogue = Rogue { qp, cq, mr, stream };
+        (end.join().unwrap(), rogue)
+    })
+}
+
+impl Rogue {
+    fn send(&self, request: WorkRequest<'_>) {
+        self.qp.post_send(&[request.signaled()]).unwrap();
+        support::bench::poll(&self.cq);
+    }
+}
+
+#[test]
+fn a_peer_that_breaks_the_protocol_is_disconnected() {
+    let (fake, context) = machine();
+    let (_bystander, mut other) = {
+        let options = EndpointOptions::new();
+        pair(&context, &options, &options)
+    };
+    let pinned = fake.machine().pinned();
+    type Wrong = fn(&Rogue);
+    let wrongs: [(Fault, Wrong); 6] = [
+        (Fault::TooMany, |rogue| {
+            // Four of data; the fifth takes the receive of an acknowledgement.
+            for _ in 0..5 {
+                rogue.send(WorkRequest::send_inline(1, b"x"));
+            }
+        }),
+        (Fault::FalseCounts, |rogue| {
+            rogue.send(WorkRequest::send(1, &[]).imm(1 << 16));
+        }),
+        (Fault::FalseCounts, |rogue| {
+            for _ in 0..5 {
+                rogue.send(WorkRequest::send(1, &[]).imm(0));
+            }
+        }),
+        (Fault::Strange, |rogue| {
+            rogue.send(WorkRequest::send_inline(1, b"x").imm(0));
+        }),
+        (Fault::Strange, |rogue| {
+            let there = rogue.mr.remote(0);
+            rogue.send(WorkRequest::write(1, &[], there).imm(0));
+        }),
+        (Fault::Garbage, |rogue| {
+            (&rogue.stream).write_all(b"\xff").unwrap();
+        }),
+    ];
+    for (fault, wrong) in wrongs {
+        let (mut end, mut rogue) = rogue(&context, 6);
+        wrong(&rogue);
+        let mut into = [0; 64];
+        let error = loop {
+            match end.recv(&mut into) {
+                Ok(bytes) => assert_eq!(into[..bytes], *b"x"),
+                Err(error) => break error,
+            }
+        };
+        let is_it = matches!(error, EndpointError::Broken(found) if found == fault);
+        assert!(is_it, "{error}, not {fault}");
+        drop(end);
+        let said = said(&mut rogue.stream);
+        assert_eq!(said.len(), 1, "{fault}");
+    }
+    // One that has no receives: the send fails, and is not retried.
+    let (mut end, rogue) = rogue(&context, 0);
+    let ticket = end.send(b"x").unwrap();
+    let error = end.wait(ticket).unwrap_err();
+    let is_it = matches!(error, EndpointError::Broken(Fault::NoReceive));
+    assert!(is_it, "{error}");
+    drop((end, rogue));
+    assert_eq!(fake.machine().pinned(), pinned, "nothing is left");
+    assert_eq!(other.try_recv(&mut [0; 4096]).unwrap(), None);
+    other.send(b"x").unwrap();
+}
