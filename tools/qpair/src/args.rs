@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The command line, and its help.
 
+mod files;
+
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+
+pub(crate) use self::files::{Get, Link, Peer, Put, Serve};
+use self::files::{GET_HELP, PUT_HELP, SERVE_HELP};
 
 const AFTER_HELP: &str = "\
 Examples:
   qpair info                           what the device is, allows and has counted
   qpair copy vmlinuz /tmp/v            a file through queue pairs, digests compared
   tar c . | qpair copy - - | tar t     the same in a pipe
+  qpair serve --unix /tmp/q            files of this folder, for other processes
+  qpair put vmlinuz unix:/tmp/q        a file to a process that serves
   qpair ping --size 64 --events        round trips, with an interrupt for each
   qpair bench --op write --size 1M     how fast it moves bytes
   qpair loopback --qps 8               the kernel's own queue pairs
@@ -39,6 +46,15 @@ pub(crate) enum Command {
     /// Copies a file through queue pairs of this process, and compares both ends
     #[command(after_help = COPY_HELP)]
     Copy(Copy),
+    /// Takes files from other processes, and gives them files
+    #[command(after_help = SERVE_HELP)]
+    Serve(Serve),
+    /// Sends files to a process that serves
+    #[command(after_help = PUT_HELP)]
+    Put(Put),
+    /// Fetches files from a process that serves
+    #[command(after_help = GET_HELP)]
+    Get(Get),
     /// Measures round trips between two queue pairs
     #[command(after_help = PING_HELP)]
     Ping(Ping),
@@ -227,8 +243,12 @@ completion for its last request (with `send`, the receiver has one for each).
 With --signal N every Nth request of a batch, counted back from the last, is
 signalled.
 
+With --endpoint, the messages go between two endpoints, with flow control and
+buffers; then as many go through a Unix socket, for comparison.
+
 Examples:
   qpair bench                                  small messages
+  qpair bench --endpoint --batch 32            the same with flow control
   qpair bench --op write --size 1M --count 4k  bytes
   qpair bench --batch 1                        what batching saves";
 
@@ -252,6 +272,9 @@ pub(crate) struct Bench {
     /// Messages in all
     #[arg(long, default_value = "100000", value_parser = count)]
     pub(crate) count: u64,
+    /// Sends messages between two endpoints
+    #[arg(long, conflicts_with_all = ["op", "signal", "qps", "events"])]
+    pub(crate) endpoint: bool,
     #[command(flatten)]
     pub(crate) wait: Wait,
     /// Report as JSON
@@ -260,36 +283,77 @@ pub(crate) struct Bench {
 }
 
 const LOOPBACK_HELP: &str = "\
+--kind chooses what moves the bytes. pair is queue pairs. The others need the
+function qpair-stream (QEMU: -device qpair-stream), and move frames through a
+pair of its channels: polled has one descriptor and no interrupt, chain has
+linked descriptors, headtail has a ring with a head and a tail. Every frame is
+verified.
+
 This needs root, and debugfs at /sys/kernel/debug (mount -t debugfs none
 /sys/kernel/debug).
 
 Examples:
   qpair loopback
-  qpair loopback --qps 16 --depth 128 --count 1M --json";
+  qpair loopback --qps 16 --depth 128 --count 1M --json
+  qpair loopback --kind chain --size 1500 --batch 32";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Loopback {
+    /// What moves the bytes
+    #[arg(long, value_enum, default_value = "pair")]
+    pub(crate) kind: Rung,
     /// The operation
     #[arg(long, value_enum, default_value = "send")]
     pub(crate) op: Op,
     /// Queue pairs, connected in twos
     #[arg(long, default_value_t = 2, value_parser = two_by_two(u32::MAX))]
     pub(crate) qps: u32,
-    /// Messages in flight in each
+    /// Messages in flight in each queue pair; descriptors of each ring
     #[arg(long, default_value_t = 64, value_parser = up_to(u32::MAX))]
     pub(crate) depth: u32,
-    /// Bytes of a message
-    #[arg(long, default_value = "4k", value_parser = size)]
-    pub(crate) size: u32,
-    /// Messages that each sends
+    /// Bytes of a message or frame [default: 4k; frames 64]
+    #[arg(long, value_parser = size)]
+    pub(crate) size: Option<u32>,
+    /// Messages that each queue pair sends; frames
     #[arg(long, default_value = "1000", value_parser = count)]
     pub(crate) count: u64,
     /// Queue pairs on each completion queue; 1: each has its own, and is its own peer
     #[arg(long, default_value_t = 32, value_parser = group)]
     pub(crate) group: u32,
+    /// Frames that are handed over together
+    #[arg(long, default_value_t = 1, value_parser = up_to(u32::MAX))]
+    pub(crate) batch: u32,
+    /// The pair of channels [default: the first of the kind]
+    #[arg(long)]
+    pub(crate) channel: Option<u32>,
     /// Report as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What moves the bytes of a loopback: the rungs of Documentation/ladder.rst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Rung {
+    /// One descriptor, looked at without an interrupt
+    Polled,
+    /// Linked descriptors
+    Chain,
+    /// A ring with a head and a tail
+    Headtail,
+    /// Queue pairs
+    Pair,
+}
+
+impl Rung {
+    /// Its name in the driver's file.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Polled => "polled",
+            Self::Chain => "chain",
+            Self::Headtail => "headtail",
+            Self::Pair => "pair",
+        }
+    }
 }
 
 /// How to wait for completions.
@@ -417,7 +481,7 @@ mod tests {
             ("copy", &["--qps", "--depth"][..]),
             ("ping", &["--count"]),
             ("bench", &["--batch", "--signal", "--qps", "--count"]),
-            ("loopback", &["--qps", "--depth", "--count"]),
+            ("loopback", &["--qps", "--depth", "--count", "--batch"]),
         ] {
             let files = if command == "copy" {
                 &["a", "b"][..]
@@ -469,6 +533,32 @@ mod tests {
         assert_eq!(device("qpair1"), Ok("qpair1".into()));
         assert_eq!(device("/tmp/x"), Ok("/tmp/x".into()));
         assert!(device("").is_err());
+    }
+
+    #[test]
+    fn a_peer_is_a_path_or_an_address() {
+        let peer = |text: &str| text.parse::<Peer>();
+        let unix = Ok(Peer::Unix("/run/q".into()));
+        assert_eq!([peer("/run/q"), peer("unix:/run/q")], [unix.clone(), unix]);
+        let tcp = Ok(Peer::Tcp("localhost:7".into()));
+        assert_eq!(
+            [peer("localhost:7"), peer("tcp:localhost:7")],
+            [tcp.clone(), tcp]
+        );
+        for bad in ["", "q", "unix:", "tcp:", "tcp:7"] {
+            assert!(peer(bad).is_err(), "{bad}");
+        }
+        let parse = |words: &[&str]| Args::try_parse_from(words).map(|args| args.command);
+        let Ok(Command::Put(put)) = parse(&["qpair", "put", "a", "b", "/run/q"]) else {
+            panic!("put");
+        };
+        assert_eq!(
+            (put.files.len(), put.peer),
+            (2, Peer::Unix("/run/q".into()))
+        );
+        assert!(parse(&["qpair", "put", "/run/q"]).is_err());
+        assert!(parse(&["qpair", "serve"]).is_err());
+        assert!(parse(&["qpair", "serve", "--unix", "a", "--tcp", "b"]).is_err());
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! Each pair keeps four batches in flight. One doorbell hands over a batch. Its last work request
 //! is signalled, and with `--signal N` every Nth, counted back from the last.
 
+mod endpoint;
+
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -42,6 +44,9 @@ struct Lane {
 }
 
 pub(crate) fn run(device: Option<&str>, args: &Bench) -> anyhow::Result<()> {
+    if args.endpoint {
+        return endpoint::run(device, args);
+    }
     let context = session::open(device)?;
     let largest = context.attributes().max_message;
     ensure!(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `qpair copy`: a file through queue pairs.
 //!
-//! There are as many *slots* as blocks may be in flight. A slot is a block of memory at the near
+//! With SEND the blocks go between endpoints: [`sends`]. With WRITE and READ there are as many *slots* as blocks may be in flight. A slot is a block of memory at the near
 //! end, into which SRC is read, and one at the far end, from which DST is written:
 //!
 //! ```text
@@ -12,19 +12,21 @@
 //! Block `n` uses slot `n % slots` and pair `n % pairs`, so blocks spread over the pairs, and are
 //! written in order whichever pair is faster.
 
+mod sends;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context as _};
-use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
+use indicatif::{BinaryBytes, ProgressBar};
 use qpair::{
-    Access, Completion, Counter, Memory, Mr, Pages, Pd, Qp, Receive, Remote, Rts, Sge, WorkRequest,
+    Access, Completion, Counter, Memory, Mr, Pages, Pd, Qp, Remote, Rts, Sge, WorkRequest,
 };
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use crate::args::{Copy, Op};
-use crate::endpoint::{Destination, Source};
+use crate::files::{Destination, Source};
 use crate::report;
 use crate::session::{self, Session};
 
@@ -35,19 +37,25 @@ pub(crate) fn run(device: Option<&str>, args: &Copy) -> anyhow::Result<()> {
         args.block <= largest,
         "the device moves at most {largest} bytes at once: use --block {largest}"
     );
-    let mut engine = Engine::new(context, args)?;
+    let mut engine = match args.op {
+        Op::Send => Engine::Sends(sends::Engine::new(context, args)?),
+        Op::Write | Op::Read => Engine::Direct(Direct::new(context, args)?),
+    };
 
     let source = Source::open(&args.src)?;
     let destination = Destination::open(&args.dst, &source)?;
-    let progress = progress(source.bytes);
-    engine.session.begin()?;
+    let progress = report::progress(source.bytes);
+    engine.session().begin()?;
     let begin = Instant::now();
-    let moved = engine.copy(source, destination, &progress);
+    let moved = match &mut engine {
+        Engine::Sends(engine) => engine.copy(source, destination, &progress),
+        Engine::Direct(engine) => engine.copy(source, destination, &progress),
+    };
     let time = begin.elapsed();
     progress.finish_and_clear();
     let moved = moved?;
 
-    let counted = engine.session.counted()?;
+    let counted = engine.session().counted()?;
     let moved_by_device = counted.get(match args.op {
         Op::Send => Counter::SendBytes,
         Op::Write => Counter::WriteBytes,
@@ -63,7 +71,7 @@ pub(crate) fn run(device: Option<&str>, args: &Copy) -> anyhow::Result<()> {
         moved,
         time,
         counted,
-        events: engine.session.events,
+        events: engine.session().events,
     };
     let text = if args.json {
         report.json()
@@ -76,21 +84,6 @@ pub(crate) fn run(device: Option<&str>, args: &Copy) -> anyhow::Result<()> {
         return Ok(());
     }
     report::print(&text)
-}
-
-/// On standard error, if that is a terminal.
-fn progress(bytes: Option<u64>) -> ProgressBar {
-    const KNOWN: &str =
-        "{bar:32} {percent:>3}%  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
-    const UNKNOWN: &str = "{spinner} {binary_bytes}  {binary_bytes_per_sec}  {elapsed}";
-    let (bar, template) = match bytes {
-        Some(bytes) => (ProgressBar::new(bytes), KNOWN),
-        None => (ProgressBar::new_spinner(), UNKNOWN),
-    };
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }
 
 /// Blocks of registered memory. One that is lent belongs to the device until it is taken back.
@@ -116,7 +109,7 @@ impl Blocks {
     fn bytes(&mut self, block: usize) -> &mut [u8] {
         assert!(!self.lent[block], "block {block} is the device's");
         // SAFETY: `self` is borrowed, so there is no other slice. No work request names this block:
-        // `Engine::post` lends a block before it posts, and the block is taken back after the last
+        // `Direct::post` lends a block before it posts, and the block is taken back after the last
         // of its completions.
         unsafe { self.mr.memory().bytes(block * self.size, self.size) }
     }
@@ -133,12 +126,25 @@ impl Blocks {
     }
 }
 
+/// The digest of what was read, which has to be that of what was written.
+fn compared(read: Sha256, written: Sha256) -> anyhow::Result<String> {
+    let (read, written) = (read.finalize(), written.finalize());
+    if read != written {
+        bail!(
+            "the copy differs: SHA-256 {} was read, {} was written",
+            report::hex(&read),
+            report::hex(&written)
+        );
+    }
+    Ok(report::hex(&written))
+}
+
 /// A block in flight.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flight {
     bytes: usize,
-    /// Completions still to come.
-    pending: u8,
+    /// Its completion is still to come.
+    is_under_way: bool,
 }
 
 /// What was copied.
@@ -149,7 +155,23 @@ struct Moved {
     digest: String,
 }
 
-struct Engine {
+/// What moves the blocks.
+enum Engine {
+    Sends(sends::Engine),
+    Direct(Direct),
+}
+
+impl Engine {
+    fn session(&mut self) -> &mut Session {
+        match self {
+            Self::Sends(engine) => &mut engine.session,
+            Self::Direct(engine) => &mut engine.session,
+        }
+    }
+}
+
+/// Moves them by WRITE or READ.
+struct Direct {
     // Queue pairs end before the memory that they name.
     pairs: Vec<(Qp<Rts>, Qp<Rts>)>,
     near: Blocks,
@@ -165,21 +187,20 @@ struct Engine {
     session: Session,
 }
 
-impl Engine {
+impl Direct {
     fn new(context: qpair::Context, args: &Copy) -> anyhow::Result<Self> {
         let (op, depth) = (args.op, args.depth);
-        // Sends and writes are posted at the near end, receives and reads at the far end.
-        let (near, far) = match op {
-            Op::Send => ((depth, 0), (0, depth)),
-            Op::Write => ((depth, 0), (0, 0)),
-            Op::Read => ((0, 0), (depth, 0)),
+        // Writes are posted at the near end, reads at the far end.
+        let (near, far) = if op == Op::Read {
+            (0, depth)
+        } else {
+            (depth, 0)
         };
-        let a_pair = session::entries(&[near.0, near.1, far.0, far.1]);
+        let a_pair = session::entries(&[near, 0, far, 0]);
         let session = Session::new(context, a_pair * u64::from(args.qps), args.wait)?;
         let slots = args.qps as usize * depth as usize;
         let (near_access, far_access, peer) = match op {
-            Op::Send => (Access::NONE, Access::LOCAL_WRITE, Access::NONE),
-            Op::Write => (
+            Op::Send | Op::Write => (
                 Access::NONE,
                 Access::LOCAL_WRITE | Access::REMOTE_WRITE,
                 Access::REMOTE_WRITE,
@@ -191,13 +212,8 @@ impl Engine {
             ),
         };
         let block = args.block as usize;
-        let pairs = (0..args.qps).map(|_| {
-            session.connect(
-                &session.options(near.0, near.1),
-                &session.options(far.0, far.1),
-                peer,
-            )
-        });
+        let pairs = (0..args.qps)
+            .map(|_| session.connect(&session.options(near, 0), &session.options(far, 0), peer));
         Ok(Self {
             pairs: pairs.collect::<anyhow::Result<_>>()?,
             near: Blocks::new(&session.pd, slots, block, near_access)?,
@@ -268,7 +284,7 @@ impl Engine {
             while self.written < self.posted {
                 let slot = self.slot(self.written);
                 let flight = self.flights[slot];
-                if flight.pending > 0 {
+                if flight.is_under_way {
                     break;
                 }
                 self.near.take_back(slot);
@@ -286,54 +302,35 @@ impl Engine {
             }
         }
 
-        let (read, written) = (read.finalize(), written.finalize());
-        if read != written {
-            bail!(
-                "the copy differs: SHA-256 {} was read, {} was written",
-                report::hex(&read),
-                report::hex(&written)
-            );
-        }
+        let digest = compared(read, written)?;
         destination.finish();
         Ok(Moved {
             bytes,
             blocks: self.posted,
-            digest: report::hex(&written),
+            digest,
         })
     }
 
     /// Posts the block that was filled.
     fn post(&mut self, bytes: usize) -> anyhow::Result<()> {
         let (id, slot) = (self.posted, self.slot(self.posted));
-        let room = if self.op == Op::Send {
-            self.far.size
-        } else {
-            bytes
-        };
         let (from, from_there) = self.near.lend(slot, bytes);
-        let (to, to_there) = self.far.lend(slot, room);
+        let (to, to_there) = self.far.lend(slot, bytes);
         let (near, far) = &self.pairs[(id % self.pairs.len() as u64) as usize];
-        let pending = match self.op {
-            Op::Send => {
-                far.queue_recv(&Receive::new(id, &[to]))?;
-                near.queue_send(&WorkRequest::send(id, &[from]).signaled())?;
-                2
-            }
-            Op::Write => {
-                near.queue_send(&WorkRequest::write(id, &[from], to_there).signaled())?;
-                1
-            }
-            Op::Read => {
-                far.queue_send(&WorkRequest::read(id, &[to], from_there).signaled())?;
-                1
-            }
+        if self.op == Op::Read {
+            far.queue_send(&WorkRequest::read(id, &[to], from_there).signaled())?;
+        } else {
+            near.queue_send(&WorkRequest::write(id, &[from], to_there).signaled())?;
+        }
+        self.flights[slot] = Flight {
+            bytes,
+            is_under_way: true,
         };
-        self.flights[slot] = Flight { bytes, pending };
         self.posted += 1;
         Ok(())
     }
 
-    /// Rings the doorbells: those of the far end first, where the receives are.
+    /// Rings the doorbells.
     fn hand_over(&mut self) {
         let fresh = (self.posted - self.handed).min(self.pairs.len() as u64);
         if fresh > 0 {
@@ -349,11 +346,11 @@ impl Engine {
         let slot = self.slot(completion.id());
         let flight = &mut self.flights[slot];
         ensure!(
-            (self.written..self.posted).contains(&completion.id()) && flight.pending > 0,
+            (self.written..self.posted).contains(&completion.id()) && flight.is_under_way,
             "a completion for block {}, which is not in flight",
             completion.id()
         );
-        if completion.is_receive() || self.op == Op::Read {
+        if self.op == Op::Read {
             ensure!(
                 completion.bytes() as usize == flight.bytes,
                 "block {} has {} bytes, and {} arrived",
@@ -362,7 +359,7 @@ impl Engine {
                 completion.bytes()
             );
         }
-        flight.pending -= 1;
+        flight.is_under_way = false;
         Ok(())
     }
 }

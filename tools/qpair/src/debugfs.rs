@@ -11,6 +11,31 @@ use crate::session;
 /// Where the driver's folders are, one for each function.
 const DEBUGFS: &str = "/sys/kernel/debug/qpair";
 
+/// The driver of functions of channels.
+const STREAM: &str = "/sys/bus/pci/drivers/qpair-stream";
+
+/// The folder of the first function of channels.
+pub(crate) fn stream() -> anyhow::Result<PathBuf> {
+    let mut names: Vec<_> = fs::read_dir(STREAM)
+        .context("the driver is not there: load the module qpair")?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| name.contains(':'))
+        .collect();
+    names.sort();
+    let name = names.first().context(
+        "there is no function of channels: start QEMU with -device qpair-stream \
+         (scripts/guest --stream)",
+    )?;
+    let folder = Path::new(DEBUGFS).join(name);
+    fs::metadata(&folder).with_context(|| {
+        format!(
+            "{} is not there: this needs root, and debugfs (mount -t debugfs none /sys/kernel/debug)",
+            folder.display()
+        )
+    })?;
+    Ok(folder)
+}
+
 /// The folder of the given device, or of the first; it must contain `file`.
 pub(crate) fn folder(device: Option<&str>, file: &str) -> anyhow::Result<PathBuf> {
     let device = session::device(device)?;

@@ -7,7 +7,10 @@
 //! | [`session`] | an open device, connected queue pairs, completions by polling or by events |
 //! | [`report`] | results, for people and as JSON |
 //! | [`debugfs`] | the driver's files in debugfs |
-//! | [`info`], [`copy`], [`ping`], [`bench`], [`loopback`], [`top`], [`trace`] | the commands |
+//! | [`files`] | the two ends of a copy in this process |
+//! | [`peer`] | connecting two processes |
+//! | [`transfer`] | a file between two processes, and what its ends say to each other |
+//! | [`info`], [`copy`], [`serve`], [`put`] (and get), [`ping`], [`bench`], [`loopback`], [`top`], [`trace`] | the commands |
 //!
 //! Results go to standard output, everything else to standard error.
 
@@ -15,14 +18,23 @@ mod args;
 mod bench;
 mod copy;
 mod debugfs;
-mod endpoint;
+mod files;
 mod info;
 mod loopback;
+mod peer;
 mod ping;
+mod put;
 mod report;
+mod serve;
 mod session;
 mod top;
 mod trace;
+mod transfer;
+
+/// The device model as the library's kernel.
+#[cfg(test)]
+#[path = "../../libqpair/tests/support/mod.rs"]
+mod support;
 
 use std::process::ExitCode;
 
@@ -53,6 +65,9 @@ fn run(args: &Args) -> anyhow::Result<()> {
     match &args.command {
         Command::Info(info) => info::run(device, info),
         Command::Copy(copy) => copy::run(device, copy),
+        Command::Serve(serve) => serve::run(device, serve),
+        Command::Put(put) => put::put(device, put),
+        Command::Get(get) => put::get(device, get),
         Command::Ping(ping) => ping::run(device, ping),
         Command::Bench(bench) => bench::run(device, bench),
         Command::Loopback(loopback) => loopback::run(device, loopback),

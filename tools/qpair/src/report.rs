@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use indicatif::{BinaryBytes, HumanCount};
+use indicatif::{BinaryBytes, HumanCount, ProgressBar, ProgressStyle};
 use qpair::{Counter, Counters};
 use serde_json::{Map, Value};
 
@@ -55,6 +55,21 @@ pub(crate) fn rate(amount: u64, time: Duration) -> f64 {
 /// "12.3 MiB/s".
 pub(crate) fn bytes_a_second(bytes: u64, time: Duration) -> String {
     format!("{}/s", BinaryBytes(rate(bytes, time) as u64))
+}
+
+/// A bar on standard error, if that is a terminal.
+pub(crate) fn progress(bytes: Option<u64>) -> ProgressBar {
+    const KNOWN: &str =
+        "{bar:32} {percent:>3}%  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
+    const UNKNOWN: &str = "{spinner} {binary_bytes}  {binary_bytes_per_sec}  {elapsed}";
+    let (bar, template) = match bytes {
+        Some(bytes) => (ProgressBar::new(bytes), KNOWN),
+        None => (ProgressBar::new_spinner(), UNKNOWN),
+    };
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
 }
 
 /// Digits of a digest.

@@ -14,13 +14,16 @@
 //! | [`event`] | cases: the event path: vectors, moderation, fairness |
 //! | [`faults`] | cases: each allocation and each user copy of an operation fails in turn |
 //! | [`life`] | cases: killed processes, reset and removed devices |
+//! | [`stream`] | cases: the function of channels and its driver |
 //! | [`tool`] | cases: the `qpair` tool and the C example |
+//! | [`endpoint`] | cases: endpoints of two processes |
 //!
 //! Which groups run in which guest is in `plan.toml`.
 
 pub mod children;
 pub mod control;
 pub mod data;
+pub mod endpoint;
 pub mod event;
 pub mod faults;
 pub mod host;
@@ -29,6 +32,7 @@ pub mod life;
 pub mod pair;
 pub mod raw;
 mod seen;
+pub mod stream;
 pub mod tool;
 mod verify;
 pub mod wait;
@@ -51,7 +55,10 @@ pub const GROUPS: &[ktap::Group] = &[
     life::SLEEP,
     life::RECOVERY,
     tool::GROUP,
+    endpoint::GROUP,
     faults::GROUP,
+    stream::GROUP,
+    stream::SLEEP,
 ];
 
 /// The cases of selectors, in the order of the selectors.

@@ -270,10 +270,10 @@ pub fn rounds(plain: u32, watched: u32) -> u32 {
     }
 }
 
-/// Whether to run few rounds, and few of many fault points, under the detectors.
+/// Whether to run few rounds.
 static BRIEF: AtomicBool = AtomicBool::new(false);
 
-/// Runs few rounds, and few of many fault points, under the detectors.
+/// Runs few rounds of what is repeated most, and few of many fault points under the detectors.
 pub fn set_brief() {
     BRIEF.store(true, Ordering::Relaxed);
 }

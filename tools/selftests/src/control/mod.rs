@@ -6,6 +6,7 @@
 //! that no row fails for another reason than its own.
 
 mod charge;
+mod groups;
 mod limits;
 mod nowhere;
 mod objects;
@@ -61,7 +62,8 @@ pub const GROUP: Group = Group {
         shares::failed_creates,
         shares::files_of_a_user * 4,
         shares::an_empty_file,
-        shares::memory_of_a_group,
+        groups::memory_of_a_group,
+        groups::objects_of_a_group,
     ],
 };
 

@@ -2,14 +2,12 @@
 //! The shares of users, of root and of the kernel, and the cost of an open file.
 
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::time::Instant;
 
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
 use nix::errno::Errno;
-use nix::mount::MsFlags;
 use nix::sys::epoll::Epoll;
 use nix::sys::epoll::EpollCreateFlags;
 use nix::sys::epoll::EpollEvent;
@@ -25,10 +23,8 @@ use crate::host::Host;
 use crate::ktap::say;
 use crate::ktap::Setup;
 use crate::pair::works;
-use crate::raw::Buffer;
 use crate::raw::Context;
 use crate::raw::Cq;
-use crate::raw::Mr;
 use crate::raw::Pd;
 use crate::raw::Qp;
 use crate::raw::QpShape;
@@ -262,58 +258,4 @@ pub(super) fn an_empty_file(_: &Setup) -> Result<()> {
     ensure!(commands < FILES / 10, "{commands} commands");
     ensure!(slept < FILES / 10, "{slept} sleeps");
     Ok(())
-}
-
-/// Where control groups are mounted.
-const GROUPS: &str = "/sys/fs/cgroup";
-
-/// The driver's allocations for a process's objects are charged to the process's memory cgroup.
-pub(super) fn memory_of_a_group(_: &Setup) -> Result<()> {
-    /// A lower bound of the driver's memory for a region; all regions together exceed the process's other
-    /// memory.
-    const EACH: i64 = 24;
-    if !Path::new(GROUPS).join("cgroup.procs").exists() {
-        let nothing: Option<&str> = None;
-        let flags = MsFlags::empty();
-        nix::mount::mount(Some("none"), GROUPS, Some("cgroup2"), flags, nothing)
-            .context("mounting cgroup2")?;
-    }
-    world::put(format!("{GROUPS}/cgroup.subtree_control"), "+memory")?;
-    let group = format!("{GROUPS}/qpair");
-    std::fs::create_dir_all(&group)?;
-    let stat = format!("{group}/memory.stat");
-    let charged = || world::field(&stat, "slab_unreclaimable");
-    let procs = format!("{group}/cgroup.procs");
-    let mut child = Child::start(|link| {
-        world::put(&procs, &std::process::id().to_string())?;
-        let ctx = Context::open(0)?;
-        let (pd, buffer) = (Pd::new(&ctx)?, Buffer::new(4096)?);
-        let mut mrs = Vec::with_capacity(ctx.info.device.max_mr as usize);
-        link.tell(ctx.info.device.max_mr.into())?;
-        link.hear()?;
-        for _ in 0..ctx.info.device.max_mr {
-            mrs.push(Mr::all(&pd, &buffer)?);
-        }
-        link.tell(0)?;
-        link.hear()?;
-        for mr in &mrs {
-            mr.destroy()?;
-        }
-        link.tell(0)?;
-        link.hear().map(drop)
-    })?;
-    let link = child.link();
-    let count = link.hear()? as i64;
-    let before = charged()?;
-    link.tell(0)?;
-    link.hear()?;
-    // Counts of a group are updated every two seconds: this may see only some of the regions.
-    let is_charged = || Ok(charged()? - before >= count * EACH);
-    wait::until("charge of the regions", is_charged)?;
-    link.tell(0)?;
-    link.hear()?;
-    wait::until("end of the charge", || Ok(!is_charged()?))?;
-    link.tell(0)?;
-    child.done()?;
-    wait::until("an empty group", || Ok(std::fs::remove_dir(&group).is_ok()))
 }

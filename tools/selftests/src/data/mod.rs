@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The data path: work requests, doorbells, completions, events and errors.
 
+mod asynchronous;
+mod datagrams;
 mod doorbells;
 mod errors;
 mod events;
@@ -52,10 +54,16 @@ pub const GROUP: Group = Group {
         errors::bad_remote_keys * 4,
         errors::bad_receives * 4,
         errors::nobody_there * 4,
+        datagrams::between_contexts,
+        datagrams::dropped * 4,
+        datagrams::of_a_queue_pair_that_fails,
+        datagrams::attributes,
+        datagrams::address_handles,
         stops::flushed,
         stops::no_receive_posted,
         stops::garbage_in_the_rings * 8,
         stops::completion_queue_overrun,
+        asynchronous::asynchronous_events * 4,
         doorbells::of_others,
         doorbells::bad_numbers,
         doorbells::bad_indices,

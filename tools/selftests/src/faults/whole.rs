@@ -16,6 +16,7 @@ use crate::life::sleep::Sleep;
 use crate::pair::works;
 use crate::pair::Peer;
 use crate::raw::Context;
+use crate::wait;
 use crate::world;
 use crate::world::Log;
 
@@ -68,7 +69,7 @@ pub(super) fn loopback(setup: &Setup) -> Result<()> {
 }
 
 /// An operation that takes the device down and brings it up. If it stays down, the test resets it,
-/// unless the watchdog has.
+/// unless the watchdog has. The first time that only the RDMA device is missing, the watchdog has to.
 fn down_and_up(
     mut faults: Faults,
     setup: &Setup,
@@ -81,10 +82,11 @@ fn down_and_up(
     let is_up = || match Context::open_file(0) {
         Ok(_) => Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(false),
-        // It is up, and there was no memory for the RDMA device.
+        // There was no memory for the RDMA device.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error).context("open of a device that is down"),
     };
+    let (mut failed, mut came_back) = (false, false);
     let mut log = Log::mark()?;
     faults.try_some(
         name,
@@ -93,20 +95,25 @@ fn down_and_up(
         || Peer::new(&Context::open(0)?, 4096),
         |_| call(),
         |_, _| {
-            if !is_up()? {
-                world::put(&file, "1")?;
-                ensure!(is_up()?, "a reset did not bring it up");
+            if is_up()? {
+                return Ok(());
             }
+            let lines = log.lines()?;
+            let says = |what| lines.iter().any(|(_, line)| line.contains(what));
+            failed |= says("bring-up failed");
+            if says("no RDMA device") && !came_back {
+                came_back = true;
+                return wait::until("the RDMA device, registered by the watchdog", is_up);
+            }
+            world::put(&file, "1")?;
+            ensure!(is_up()?, "a reset did not bring it up");
             Ok(())
         },
     )?;
-    let failed = |(_, line): &(u8, String)| {
-        line.contains("bring-up failed") || line.contains("no RDMA device")
-    };
     // A few points of a thousand may all be harmless.
     ensure!(
-        world::is_brief() || log.lines()?.iter().any(failed),
-        "the device came up every time"
+        world::is_brief() || failed && came_back,
+        "the device came up every time, or was registered every time"
     );
     works(0, &mut setup.rng())
 }

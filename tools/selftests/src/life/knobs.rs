@@ -13,7 +13,9 @@ use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::OWNER;
 use qpair_abi::status::Event;
+use qpair_uverbs::abi::event;
 use qpair_uverbs::abi::qp_state;
+use qpair_uverbs::abi::PORT_ACTIVE;
 use serde_json::json;
 
 use super::devices;
@@ -113,6 +115,48 @@ pub(super) fn stalled_core(setup: &Setup) -> Result<()> {
     );
     pair.a.done(1)?;
     pair.exchange(&mut setup.rng())
+}
+
+/// The port has the state of the link, and each context gets the events. Messages within the
+/// function need no link.
+pub(super) fn link(setup: &Setup) -> Result<()> {
+    const DOWN: u8 = 1;
+    let mut host = Host::call()?;
+    let mut pair = Pair::open(0)?;
+    let other = Context::open(0)?;
+    let changes = [
+        (true, DOWN, event::PORT_ERR),
+        (false, PORT_ACTIVE, event::PORT_ACTIVE),
+    ];
+    for round in 0..4 {
+        for (down, state, kind) in changes {
+            host.set(0, "link-down", down)?;
+            for ctx in [&pair.a.ctx, &other] {
+                let event = wait::for_some("a port event", || Ok(ctx.async_event()?))?;
+                ensure!(
+                    event.kind == kind && event.element == 1,
+                    "round {round}: {event:?}"
+                );
+                let now = ctx.query_port()?.state;
+                ensure!(now == state, "round {round}: the port's state is {now}");
+            }
+            pair.exchange(&mut setup.rng())?;
+        }
+    }
+    // A reset does not change the link.
+    host.set(0, "link-down", true)?;
+    world::put(
+        format!("/sys/bus/pci/devices/{}/reset", world::function(0)?),
+        "1",
+    )?;
+    ensure!(
+        Context::open(0)?.query_port()?.state == DOWN,
+        "up after a reset"
+    );
+    host.set(0, "link-down", false)?;
+    let ctx = Context::open(0)?;
+    let up = || Ok(ctx.query_port()?.state == PORT_ACTIVE);
+    wait::until("the link", up)
 }
 
 /// A create without a completion may have been executed: the device may use the memory until the
@@ -331,7 +375,8 @@ pub(super) fn garbage_events(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let mut rng = setup.rng();
     let mut others = Bystander::new(0, setup.rng())?;
-    let fatal = u64::from(Event::DeviceFatal.code());
+    // These are of the whole device: the driver passes them on.
+    let of_all = [Event::DeviceFatal, Event::LinkUp, Event::LinkDown].map(Event::code);
     for round in 0..20u64 {
         let eq = if round % 2 == 0 {
             0
@@ -343,7 +388,7 @@ pub(super) fn garbage_events(setup: &Setup) -> Result<()> {
         } else {
             rng.u64(..) & 0xff
         };
-        if kind == fatal {
+        if of_all.map(u64::from).contains(&kind) {
             kind += 100;
         }
         let word = rng.u64(..) & !OWNER & !0xff | kind;

@@ -63,6 +63,7 @@ pub const KNOBS: Group = Group {
         knobs::failing_commands * 8,
         knobs::garbage_completions * 4,
         knobs::garbage_events * 4,
+        knobs::link * 4,
         knobs::device_fatal * 2,
         knobs::device_fatal_under_load * 16,
         knobs::gone_silent * 4,

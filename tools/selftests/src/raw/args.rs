@@ -73,7 +73,7 @@ pub struct QpArg {
 }
 
 impl QpArg {
-    /// With these rings; the address of the SQ is also its handle in events.
+    /// One of RC with these rings; the address of the SQ is also its handle in events.
     pub fn new(pd: &Pd, cqs: (&Cq, &Cq), driver: qpair_ureq_create_qp) -> Self {
         Self {
             core: ib_uverbs_create_qp {
@@ -100,6 +100,40 @@ pub struct QpMade {
     pub core: ib_uverbs_create_qp_resp,
     /// The driver's part.
     pub driver: qpair_uresp_create_qp,
+}
+
+/// The request for an address handle to the port with this GID, or to the one with this LID.
+pub fn address(pd: &Pd, dgid: Option<[u8; 16]>, dlid: u16) -> ib_uverbs_create_ah {
+    ib_uverbs_create_ah {
+        pd_handle: pd.handle,
+        attr: ib_uverbs_ah_attr {
+            grh: ib_uverbs_global_route {
+                dgid: dgid.unwrap_or_default(),
+                hop_limit: 1,
+                ..Default::default()
+            },
+            dlid,
+            is_global: dgid.is_some().into(),
+            port_num: PORT,
+            ..Default::default()
+        },
+        ..Default::default()
+    }
+}
+
+/// MODIFY_QP of a queue pair of UD to the state after `from`.
+pub fn change_ud(from: u8, q_key: u32) -> ib_uverbs_modify_qp {
+    ib_uverbs_modify_qp {
+        attr_mask: match from {
+            qp_state::RESET => qp_mask::UD_TO_INIT,
+            qp_state::RTR => qp_mask::UD_TO_RTS,
+            _ => qp_mask::STATE,
+        },
+        qp_state: from + 1,
+        qkey: q_key,
+        port_num: PORT,
+        ..Default::default()
+    }
 }
 
 /// MODIFY_QP to a state, with what the core requires from the state before it: all zero but the

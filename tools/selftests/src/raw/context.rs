@@ -23,6 +23,7 @@ use nix::errno::Errno;
 use qpair_abi::counters::Counter;
 use qpair_abi::doorbell;
 use qpair_abi::uverbs::qpair_uresp_alloc_ucontext;
+use qpair_abi::uverbs::qpair_uresp_create_ah;
 use qpair_abi::uverbs::qpair_uresp_modify_qp;
 use qpair_abi::Number;
 use qpair_uverbs::abi::*;
@@ -260,6 +261,21 @@ impl Context {
         Ok(answer)
     }
 
+    /// CREATE_AH: its handle, and the address for work requests.
+    pub fn create_ah(&self, arg: &ib_uverbs_create_ah) -> Result<(u32, [u8; 16]), Errno> {
+        let mut answer = ib_uverbs_create_ah_resp::default();
+        let mut address = qpair_uresp_create_ah::default();
+        let command = Command::new(IB_USER_VERBS_CMD_CREATE_AH).request(arg);
+        self.run(command.answer(&mut answer).driver_answer(&mut address))?;
+        Ok((answer.ah_handle, address.gid))
+    }
+
+    /// DESTROY_AH.
+    pub fn destroy_ah(&self, handle: u32) -> Result<(), Errno> {
+        let request = ib_uverbs_destroy_ah { ah_handle: handle };
+        self.run(Command::new(IB_USER_VERBS_CMD_DESTROY_AH).request(&request))
+    }
+
     /// REG_MR.
     pub fn reg_mr(&self, arg: &ib_uverbs_reg_mr) -> Result<ib_uverbs_reg_mr_resp, Errno> {
         let mut answer = ib_uverbs_reg_mr_resp::default();
@@ -270,14 +286,21 @@ impl Context {
 
     /// Destroys an object.
     pub fn destroy(&self, kind: Kind, handle: u32) -> Result<(), Errno> {
+        self.destroy_counting(kind, handle).map(drop)
+    }
+
+    /// Destroys an object. Returns how many of its asynchronous events were read.
+    pub fn destroy_counting(&self, kind: Kind, handle: u32) -> Result<u32, Errno> {
         match kind {
             Kind::Pd => {
                 let request = ib_uverbs_dealloc_pd { pd_handle: handle };
-                self.run(Command::new(IB_USER_VERBS_CMD_DEALLOC_PD).request(&request))
+                self.run(Command::new(IB_USER_VERBS_CMD_DEALLOC_PD).request(&request))?;
+                Ok(0)
             }
             Kind::Mr => {
                 let request = ib_uverbs_dereg_mr { mr_handle: handle };
-                self.run(Command::new(IB_USER_VERBS_CMD_DEREG_MR).request(&request))
+                self.run(Command::new(IB_USER_VERBS_CMD_DEREG_MR).request(&request))?;
+                Ok(0)
             }
             Kind::Cq => {
                 let request = ib_uverbs_destroy_cq {
@@ -286,7 +309,8 @@ impl Context {
                 };
                 let mut answer = ib_uverbs_destroy_cq_resp::default();
                 let command = Command::new(IB_USER_VERBS_CMD_DESTROY_CQ);
-                self.run(command.request(&request).answer(&mut answer))
+                self.run(command.request(&request).answer(&mut answer))?;
+                Ok(answer.async_events_reported)
             }
             Kind::Qp => {
                 let request = ib_uverbs_destroy_qp {
@@ -295,7 +319,8 @@ impl Context {
                 };
                 let mut answer = ib_uverbs_destroy_qp_resp::default();
                 let command = Command::new(IB_USER_VERBS_CMD_DESTROY_QP);
-                self.run(command.request(&request).answer(&mut answer))
+                self.run(command.request(&request).answer(&mut answer))?;
+                Ok(answer.events_reported)
             }
         }
     }

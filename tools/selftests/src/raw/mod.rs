@@ -15,7 +15,9 @@ mod queue;
 mod shown;
 mod wqe;
 
+pub use self::args::address;
 pub use self::args::change;
+pub use self::args::change_ud;
 pub use self::args::CqArg;
 pub use self::args::Kind;
 pub use self::args::QpArg;

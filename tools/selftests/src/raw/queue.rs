@@ -28,6 +28,7 @@ use qpair_abi::uverbs::qpair_uresp_modify_qp;
 use qpair_uverbs::abi::*;
 
 use super::args::change;
+use super::args::change_ud;
 use super::args::CqArg;
 use super::args::Kind;
 use super::args::QpArg;
@@ -318,6 +319,13 @@ impl Qp {
         Self::in_buffers(pd, send_cq, recv_cq, shape, sq, rq).context("CREATE_QP")
     }
 
+    /// Creates one of UD, with both queues on one CQ; it is in RESET.
+    pub fn of_ud(pd: &Pd, cq: &Cq, shape: QpShape) -> Result<Self> {
+        let sq = Buffer::new(shape.sq_blocks as usize * BLOCK_BYTES)?;
+        let rq = Buffer::new(shape.rq_depth as usize * (BLOCK_BYTES << shape.rq_stride))?;
+        Self::of_type(IB_UVERBS_QPT_UD, pd, (cq, cq), shape, (sq, rq)).context("CREATE_QP of UD")
+    }
+
     /// Creates one in buffers, which it keeps.
     pub fn in_buffers(
         pd: &Pd,
@@ -327,7 +335,17 @@ impl Qp {
         sq: Buffer,
         rq: Buffer,
     ) -> Result<Self, Errno> {
-        let arg = QpArg::new(
+        Self::of_type(IB_UVERBS_QPT_RC, pd, (send_cq, recv_cq), shape, (sq, rq))
+    }
+
+    fn of_type(
+        qp_type: u8,
+        pd: &Pd,
+        (send_cq, recv_cq): (&Cq, &Cq),
+        shape: QpShape,
+        (sq, rq): (Buffer, Buffer),
+    ) -> Result<Self, Errno> {
+        let mut arg = QpArg::new(
             pd,
             (send_cq, recv_cq),
             qpair_ureq_create_qp {
@@ -341,6 +359,7 @@ impl Qp {
                 reserved: 0,
             },
         );
+        arg.core.qp_type = qp_type;
         let made = pd.ctx.create_qp(&arg)?;
         Ok(Self {
             ctx: pd.ctx.clone(),
@@ -404,6 +423,14 @@ impl Qp {
             rnr_retry: retries.1,
             ..change(qp_state::RTR, qp_state::RTS)
         })?;
+        Ok(())
+    }
+
+    /// Of UD, from RESET to RTS.
+    pub fn start_ud(&self, q_key: u32) -> Result<(), Errno> {
+        for from in [qp_state::RESET, qp_state::INIT, qp_state::RTR] {
+            self.modify(change_ud(from, q_key))?;
+        }
         Ok(())
     }
 

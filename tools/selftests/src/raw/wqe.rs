@@ -5,6 +5,7 @@ use qpair_abi::entry::opcode;
 use qpair_abi::entry::send_flags;
 use qpair_abi::entry::SendWqe;
 use qpair_abi::entry::Sge;
+use qpair_abi::entry::UdWqe;
 use qpair_abi::entry::BLOCK_WORDS;
 use qpair_abi::entry::MAX_BLOCKS;
 
@@ -16,6 +17,8 @@ pub struct Wqe {
     pub head: SendWqe,
     sges: Vec<Sge>,
     inline: Vec<u8>,
+    /// Of UD, the GID of the destination's port.
+    gid: Option<[u8; 16]>,
 }
 
 impl Wqe {
@@ -31,6 +34,7 @@ impl Wqe {
             },
             sges: Vec::new(),
             inline: Vec::new(),
+            gid: None,
         }
     }
 
@@ -61,6 +65,13 @@ impl Wqe {
         self.inline = bytes.to_vec();
         self.head.inline_bytes = bytes.len() as u32;
         self.head.flags |= send_flags::INLINE;
+        self.sized()
+    }
+
+    /// Goes to this queue pair, of UD, whose Q_Key is `q_key`.
+    pub fn to(mut self, gid: [u8; 16], qp: u32, q_key: u32) -> Self {
+        self.gid = Some(gid);
+        self.head.remote_addr = u64::from(q_key) << 32 | u64::from(qp);
         self.sized()
     }
 
@@ -100,20 +111,32 @@ impl Wqe {
     }
 
     fn sized(mut self) -> Self {
-        let words = SendWqe::WORDS + self.sges.len() * Sge::WORDS + self.inline.len().div_ceil(8);
-        self.head.blocks = words.div_ceil(BLOCK_WORDS) as u8;
+        self.head.blocks = self.used().div_ceil(BLOCK_WORDS) as u8;
         self
+    }
+
+    /// The words that it uses.
+    fn used(&self) -> usize {
+        let head = match self.gid {
+            Some(_) => UdWqe::WORDS,
+            None => SendWqe::WORDS,
+        };
+        head + self.sges.len() * Sge::WORDS + self.inline.len().div_ceil(8)
     }
 
     /// The blocks that it takes in the SQ, independent of `head.blocks`.
     pub fn blocks(&self) -> u32 {
-        let words = SendWqe::WORDS + self.sges.len() * Sge::WORDS + self.inline.len().div_ceil(8);
-        words.div_ceil(BLOCK_WORDS).clamp(1, MAX_BLOCKS) as u32
+        self.used().div_ceil(BLOCK_WORDS).clamp(1, MAX_BLOCKS) as u32
     }
 
     /// Its words, filled up to whole blocks.
     pub fn words(&self) -> Vec<u64> {
         let mut words = self.head.encode().to_vec();
+        for half in self.gid.iter().flat_map(|gid| gid.chunks(8)) {
+            let mut word = [0; 8];
+            word.copy_from_slice(half);
+            words.push(u64::from_le_bytes(word));
+        }
         for sge in &self.sges {
             words.extend(sge.encode());
         }
