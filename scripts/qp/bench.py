@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""make bench: measures, in four ways, into build/bench.
+"""make bench: measures, in five ways, into build/bench.
 
 counted  figures for each operation, from a guest under -icount (qp/figures.py). They
          are measured twice; two runs that do not agree within 1 % are a failure
@@ -8,10 +8,12 @@ timed    ratios to peers, in the same boot: soft-RoCE, NVMe, memcpy, and itself 
 plots    curves: against n, k and queue pairs; latency; a changing load (qp/sweeps.py)
 threads  ratios of the device to itself: with a thread of its own, with doorbells that
          take the global lock, with nothing kept mapped (qp/threads.py)
+ladder   what a frame costs on each rung of Documentation/ladder.rst (qp/ladder.py)
 
     build/bench/counted.json, timed.json  all reports
     build/bench/figures.json              name: number, of the last run of each mode
     build/bench/table.md                  the figures beside their goals
+    build/bench/ladder.json               the table of the ladder
     build/bench/by-n.svg, ...             plots, and their data as .json
 
 On two cores without KVM counted takes about three minutes, the others five each; missing parts are
@@ -26,6 +28,7 @@ import json
 
 from qp import base
 from qp import figures
+from qp import ladder
 from qp import payload
 from qp import peers
 from qp import space
@@ -68,7 +71,13 @@ def timed(_accept):
     print(peers.summary(found))
 
 
-MODES = {"counted": counted, "timed": timed, "plots": sweeps.run, "threads": threads.run}
+def rungs(_accept):
+    found = ladder.measure()
+    figures.save(OUT / "ladder.json", {" ".join(map(str, case)): row for case, row in found.items()})
+    print(ladder.table(found))
+
+
+MODES = {"counted": counted, "timed": timed, "plots": sweeps.run, "threads": threads.run, "ladder": rungs}
 
 
 def run(argv):

@@ -61,7 +61,7 @@ def rustfmt():
 
 def clippy():
     """Does clippy accept the workspace?"""
-    cargo("clippy", "--workspace", "--all-targets", "--", "-D", "warnings")
+    cargo("clippy", "--workspace", "--all-targets", "--features", "qpair/tokio", "--", "-D", "warnings")
 
 
 def module():
@@ -81,7 +81,7 @@ def verbs():
 
 def rustdoc():
     """Are the crates' documents without warnings?"""
-    cargo("doc", "--workspace", "--no-deps", "--document-private-items", env={"RUSTDOCFLAGS": "-D warnings"})
+    cargo("doc", "--workspace", "--no-deps", "--document-private-items", "--features", "qpair/tokio", env={"RUSTDOCFLAGS": "-D warnings"})
     DOCS.mkdir(parents=True, exist_ok=True)
     link = DOCS / "rustdoc"
     if not link.is_symlink():

@@ -53,6 +53,7 @@ DEFAULTS = {"moderation": "adaptive", "policy": 0, "events": 32, "completions": 
 
 LOOPBACK = "kernel qps=256 depth=64"
 PROCESS = "qpair bench --op write --size 64 --batch 32 --json"
+ENDPOINT = "qpair bench --endpoint --size 64 --json"
 SCALE = "qpair bench --op write --size 64 --batch 16 --json"
 QPS = (1, 16, 256, 1024)
 MODEL_QPS = (1, 1024)
@@ -63,6 +64,8 @@ WORKLOADS = {
     "sig32": (f"{PROCESS} --count N", 50_000, 350_000),
     **{f"scale_{qps}": (f"{SCALE} --qps {qps} --count N", 65_536, 327_680) for qps in QPS},
     **{f"model_scale_{qps}": (f"model-scale --qps {qps} --count N", 16_384, 49_152) for qps in MODEL_QPS},
+    "endpoint": (f"{ENDPOINT} --batch 32 --count N", 20_000, 120_000),
+    "endpoint_single": (f"{ENDPOINT} --batch 1 --count N", 20_000, 120_000),
     "roundtrip": ("qpair ping --events --size 64 --json --count N", 500, 20_000),
     "fast": (f"{LOOPBACK} count=N", 600, 4_600),
     "control": (f"{LOOPBACK} count=N", 100, 300),
@@ -143,12 +146,15 @@ GOALS = {
     CONTROL: ("> 1/64: without coalescing", lambda f, v: v > 1 / 64),
     "kernel_loopback_slow_interrupts": ("<= 1/16", lambda f, v: v <= 1 / 16),
     "process_roundtrip64_event_instructions": ("<= 20000", lambda f, v: v <= 20_000),
+    "endpoint_send64_b32_instructions": ("reported", None),
+    "endpoint_send64_single_instructions": ("reported", None),
     "verbs_write64_b32_instructions": ("<= 120", lambda f, v: v <= 120),
     # Timed figures, against peers (qp/peers.py).
     "timed_write64_vs_rxe": (">= 50", lambda f, v: v >= 50),
     "timed_write64_vs_nvme": (">= 50", lambda f, v: v >= 50),
     "timed_write1m_vs_memcpy": ("reported", None),
     "timed_write1m_iommu_cost": ("reported", None),
+    "timed_endpoint64_vs_unix_socket": ("reported", None),
     "timed_perftest_write64_vs_rxe": (">= 20", lambda f, v: v >= 20),
     "timed_perftest_write64_single_vs_rxe": (">= 8", lambda f, v: v >= 8),
     "timed_perftest_write1m_vs_rxe": (">= 100", lambda f, v: v >= 100),
@@ -304,6 +310,8 @@ def measured(runs):
         CONTROL: by_the_kernel("control", "interrupts"),
         "kernel_loopback_slow_interrupts": by_the_kernel("slow", "interrupts"),
         "process_roundtrip64_event_instructions": executed("roundtrip", runs),
+        "endpoint_send64_b32_instructions": instructions("endpoint", runs),
+        "endpoint_send64_single_instructions": instructions("endpoint_single", runs),
         "verbs_write64_b32_instructions": instructions("verbs", runs),
     }
     # A stray doorbell of the shorter run must not make a figure negative.

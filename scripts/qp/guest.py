@@ -79,6 +79,7 @@ def parse(argv):
     add("--devices", type=int, default=1, metavar="N", help="qpair devices (1)")
     add("--eqs", type=int, metavar="N", help="event queues of each device")
     add("--device-opt", action="append", default=[], metavar="K=V", help="a property of each device")
+    add("--stream", nargs="?", const="", metavar="K=V,...", help="a qpair-stream function too, with properties: --stream kind=chain,channels=4")
     add("--iothread", action="store_true", help="run the core of each device in a thread of its own")
     add("--icount", action="store_true", help="count instructions, so that each run is the same")
     add("--accel", choices=("auto", "tcg", "kvm"), default="auto", help="KVM where it works, or TCG")
@@ -174,8 +175,9 @@ def make_initramfs(args, kernel):
         "QPAIR_KERNEL": kernel.name,
         "QPAIR_DEVICES": args.devices,
         "QPAIR_IOMMU": int(args.iommu),
+        "QPAIR_STREAM": int(args.stream is not None),
     }
-    exported = "export QPAIR_KERNEL QPAIR_DEVICES QPAIR_IOMMU\n"
+    exported = "export QPAIR_KERNEL QPAIR_DEVICES QPAIR_IOMMU QPAIR_STREAM\n"
     command = exported + f"exec {shlex.join(args.command)}\n" if args.command else ""
     return initramfs.build(kernel, files, settings, command, args.archive)
 
@@ -441,7 +443,7 @@ def not_ours(run):
 def run(argv):
     args = parse(argv)
     kernel = choose_kernel(args)
-    emulator = args.qemu.resolve() if args.qemu else qemu.binary(plain=args.devices == 0)
+    emulator = args.qemu.resolve() if args.qemu else qemu.binary(plain=args.devices == 0 and args.stream is None)
     image = make_initramfs(args, kernel)
     # Input that one boot has read is lost for the next; and a guest whose console is silent may
     # already be in its init.

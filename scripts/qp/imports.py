@@ -22,7 +22,7 @@ ORDER = [
     ["sys"],
     ["data"],
     ["control"],
-    ["verbs", "loopback"],
+    ["verbs", "loopback", "stream"],
     ["debugfs"],
     ["driver", "kunit"],
 ]

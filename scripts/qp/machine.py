@@ -109,6 +109,11 @@ def devices(machine, args):
             machine.add("-object", f"iothread,id=core{number}")
         machine.add("-device", f"pcie-root-port,id=port{number},chassis={number + 1},slot={number + 1}")
         machine.add("-device", ",".join(["qpair", *options, *args.device_opt]))
+    if args.stream is not None:
+        # Its port comes after those of the devices.
+        slot = args.devices + 1
+        machine.add("-device", f"pcie-root-port,id=stream-port,chassis={slot},slot={slot}")
+        machine.add("-device", ",".join(["qpair-stream", "id=stream0", "bus=stream-port", *filter(None, [args.stream])]))
 
 
 def build(args, emulator, kernel, initramfs):

@@ -4,6 +4,7 @@
     rxe     soft-RoCE, an RDMA device in software: perftest's ib_write_bw
     nvme    an NVMe drive emulated by QEMU, without storage: fio
     memcpy  the guest's own processor
+socket  a Unix socket of one process, beside two endpoints of one
 
 The programs are Debian's, the modules those of the stock kernel. The first measurement downloads
 both into a cache entry of their own: an archive with these programs and their libraries, which a
@@ -113,7 +114,7 @@ bench() {{
 	name=$1 count=$2
 	shift 2
 	[ ! -e /tmp/$name.count ] || read -r count < /tmp/$name.count
-	qpair bench --op write --json --count $count "$@" > /tmp/$name || fail "qpair bench $*"
+	qpair bench --json --count $count "$@" > /tmp/$name || fail "qpair bench $*"
 	next $name messages_per_second 1
 	tell $name
 }}
@@ -161,13 +162,16 @@ nvme() {
 }
 copies() { memcpy-rate $seconds > /tmp/memcpy || fail memcpy-rate; tell memcpy; }
 round() {
-	bench write64 100000 --size 64 --batch 32
+	bench write64 100000 --op write --size 64 --batch 32
 	rxe
 	nvme
-	bench write1m 1000 --size 1M
+	bench write1m 1000 --op write --size 1M
 	copies
+	bench endpoint 20000 --endpoint --size 64 --batch 32
+	cp /tmp/endpoint /tmp/socket
+	tell socket
 }
-rounds "soft-RoCE, NVMe, memcpy"
+rounds "soft-RoCE, NVMe, memcpy, a Unix socket"
 """
 )
 
@@ -186,8 +190,8 @@ rdma_of() { ls /sys/bus/pci/devices/$1/infiniband; }
 case $(cat /sys/bus/pci/devices/$1/iommu_group/type) in DMA*) ;; *) fail "$1 is not translated" ;; esac
 translated=$(rdma_of $1) identity=$(rdma_of $2)
 round() {
-	bench translated 1000 --device $translated --size 1M
-	bench identity 1000 --device $identity --size 1M
+	bench translated 1000 --device $translated --op write --size 1M
+	bench identity 1000 --device $identity --op write --size 1M
 }
 rounds "with and without an IOMMU"
 """
@@ -238,6 +242,8 @@ VALUES = {
     "write1m": lambda report: report["bytes_per_second"],
     # The faster of the two ways.
     "memcpy": lambda report: max(report.values()),
+    "endpoint": lambda report: report["messages_per_second"],
+    "socket": lambda report: report["socket_messages_per_second"],
     "translated": lambda report: report["bytes_per_second"],
     "identity": lambda report: report["bytes_per_second"],
     **{f"{device}_{name}": lambda report: report["rate"] for device in ("qpair", "rxe") for name in PERFTESTS},
@@ -248,6 +254,7 @@ RATIOS = {
     "timed_write64_vs_rxe": ("write64", "rxe"),
     "timed_write64_vs_nvme": ("write64", "nvme"),
     "timed_write1m_vs_memcpy": ("write1m", "memcpy"),
+    "timed_endpoint64_vs_unix_socket": ("endpoint", "socket"),
     "timed_write1m_iommu_cost": ("identity", "translated"),
     "timed_perftest_write64_vs_rxe": ("qpair_lists", "rxe_lists"),
     "timed_perftest_write64_single_vs_rxe": ("qpair_single", "rxe_single"),

@@ -62,11 +62,10 @@ KERNEL = {"stock": "stock", "iommu": "stock", "7.3": "test", "debug": "debug"}
 # Layers without guests of the plans run as a whole; the command that runs a part of them.
 PARTS = {
     "host": "cargo test -p PACKAGE NAME",
-    "verbs": "scripts/guest --verbs -- pyverbs-tests qpair0 NAME",
 }
 
-# The kernel that a layer boots, and the layers that need neither a kernel nor QEMU.
-BOOTS = {"kunit": "test", "verbs": "stock", "figures": "stock", **KERNEL}
+# The kernels that a layer boots, and the layers that need neither a kernel nor QEMU.
+BOOTS = {"kunit": ["test"], "verbs": ["stock", "debug"], "figures": ["stock"], **{layer: [name] for layer, name in KERNEL.items()}}
 ON_HOST = {"host", "mutants"}
 
 # Seconds that a guest may take besides its test, and how much slower a kernel is.
@@ -97,11 +96,13 @@ def show_end(path, lines=60):
     tell("\n".join(text[-lines:]))
 
 
-def cargo(name, *args):
-    """Runs `cargo test`; returns its counts and its output, which is also stored."""
+def cargo(name, *args, **variables):
+    """Runs `cargo test` with environment variables; returns its counts and its output, which is also
+    stored."""
     log = kept(name)
     words = ["nice", "cargo", "test", "--locked", "--target-dir", base.TOP / "build/host", *args]
-    with open(log, "wb") as out, base.started(words, cwd=base.TOP, stdout=out, stderr=subprocess.STDOUT) as process:
+    env = {**os.environ, **variables}
+    with open(log, "wb") as out, base.started(words, cwd=base.TOP, env=env, stdout=out, stderr=subprocess.STDOUT) as process:
         while process.poll() is None:
             try:
                 process.wait(timeout=base.REPORT_EVERY)
@@ -118,10 +119,11 @@ def cargo(name, *args):
     return count, text
 
 
-def host(_slower):
+def host(_slower, brief=True):
     """Layer: cargo test."""
+    more = {} if brief else {"QPAIR_MESSAGES": "10000000"}
     with crates.target("host"):
-        return cargo("host", "--workspace", "--no-fail-fast")[0]
+        return cargo("host", "--workspace", "--features", "qpair/tokio", "--no-fail-fast", **more)[0]
 
 
 def mutants(_slower):
@@ -356,8 +358,15 @@ class Job:
 def jobs(layer, chosen):
     """The jobs of a layer."""
     if layer == "verbs":
-        call = functools.partial(verbs_suite.run, guest, show_end, chosen.brief)
-        return [Job(layer, "all", call, verbs_suite.TIMEOUT)]
+        found = []
+        for name, kernel in verbs_suite.guests().items():
+            if chosen(name):
+                timeout = verbs_suite.TIMEOUT * SLOWER[kernel]
+                call = functools.partial(verbs_suite.run, guest, show_end, name, chosen.brief, timeout)
+                found.append(Job(layer, name, call, timeout))
+        return found
+    if layer == "host":
+        return [Job(layer, "all", functools.partial(host, brief=chosen.brief))]
     if layer in WHOLE:
         return [Job(layer, "all", WHOLE[layer], alone=layer == "figures")]
     found = []
@@ -420,7 +429,7 @@ def wanted(words):
     for word in words:
         layer, _, name = word.partition("/")
         base.known("layer", [layer], LAYERS)
-        if name and layer not in KERNEL:
+        if name and layer not in (*KERNEL, "verbs"):
             part = PARTS.get(layer)
             raise base.Fail(f"{word}: {layer} runs as a whole", f"scripts/test {layer}" + (f"; for a part of it scripts/in-root {part}" if part else ""))
         asked.setdefault(layer, [])
@@ -433,7 +442,7 @@ def run(argv):
     parser = argparse.ArgumentParser(
         prog="scripts/test", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("layers", nargs="*", metavar="LAYER[/NAME]", help=f"of {', '.join(LAYERS)}; all if none. NAME is the beginning of a test's name, of layers in guests")
+    parser.add_argument("layers", nargs="*", metavar="LAYER[/NAME]", help=f"of {', '.join(LAYERS)}; all if none. NAME is the beginning of a test's name, of layers in guests; of `verbs`, a guest's")
     parser.add_argument("--all", action="store_true", help="also run the tests that are omitted by default (make test-all)")
     parser.add_argument("--list", action="store_true", help="list the guests and the tests in each, without running them")
     args = parser.parse_args(argv)
@@ -444,7 +453,7 @@ def run(argv):
         return 0
     asked = wanted(args.layers)
     layers = asked or LAYERS
-    booted = dict.fromkeys(BOOTS[layer] for layer in layers if layer in BOOTS)
+    booted = dict.fromkeys(kernel for layer in layers for kernel in BOOTS.get(layer, ()))
     space.need(booted, emulator=not ON_HOST.issuperset(layers), host=not ON_HOST.isdisjoint(layers))
     shutil.rmtree(LOGS, ignore_errors=True)
     found = [job for layer in layers for job in jobs(layer, Chosen(asked.get(layer), args.all))]

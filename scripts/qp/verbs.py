@@ -43,6 +43,11 @@ SERIAL = "programs"
 # The modules that init loads: for the image, and all of verbs.
 MODULES = ["virtio_blk", "squashfs", "ib_umad", "rdma_ucm", "rdma_rxe", "dummy"]
 
+# A kernel without modules needs them built in: their symbols in its configuration.
+BUILT_IN = (
+    "VIRTIO_BLK", "SQUASHFS", "INFINIBAND_USER_ACCESS", "INFINIBAND_USER_MAD", "INFINIBAND_ADDR_TRANS", "RDMA_RXE", "DUMMY",
+)  # fmt: skip
+
 # Where the provider is in the guest: a driver file may name a path.
 PROVIDERS = "qpair"
 
@@ -77,15 +82,24 @@ def image():
     return folder() / "image"
 
 
+def needed_modules(kernel):
+    """The files of the modules; none if they are built in."""
+    if kernel.modules is not None:
+        return initramfs.module_files(kernel, MODULES)
+    config = (kernel.tree / ".config").read_text().splitlines() if kernel.tree else []
+    missed = [f"CONFIG_{name}" for name in BUILT_IN if f"CONFIG_{name}=y" not in config]
+    if missed:
+        raise base.Fail(
+            f"the {kernel.name} kernel has neither modules nor {', '.join(missed)}",
+            "use --verbs with the stock or the debug kernel",
+        )
+    return []
+
+
 def files(kernel):
     """The files of a guest besides the image: {name: (contents, mode)}."""
-    if kernel.modules is None:
-        raise base.Fail(
-            f"the {kernel.name} kernel has none of the modules {', '.join(MODULES)}",
-            "--verbs needs the stock kernel",
-        )
     found = {}
-    for path in initramfs.module_files(kernel, MODULES):
+    for path in needed_modules(kernel):
         found[f"modules/{initramfs.plain_name(path)}"] = (initramfs.module_bytes(kernel.modules / path), 0o644)
     for driver in (folder() / "drivers").iterdir():
         found[f"etc/libibverbs.d/{driver.name}"] = (driver.read_bytes(), 0o644)
