@@ -144,68 +144,65 @@ static void connect_to(struct side *side, const struct side *peer)
 		fail("bring a queue pair to RTS", error);
 }
 
-/* Polls at most most completions; returns how many there were. */
-static unsigned int poll(struct side *side, unsigned int most, struct ibv_wc *wc)
+static void succeeded(const struct ibv_wc *wc)
 {
-	int i, polled = ibv_poll_cq(side->cq, most, wc);
+	if (wc->status == IBV_WC_SUCCESS)
+		return;
+	fprintf(stderr, "loop: request %llu failed: %s\n", (unsigned long long)wc->wr_id,
+		ibv_wc_status_str(wc->status));
+	exit(1);
+}
+
+/* Polls at most most completions; returns how many there were. */
+static int poll(struct side *side, int most, struct ibv_wc *wc)
+{
+	int polled = ibv_poll_cq(side->cq, most, wc);
 
 	if (polled < 0)
 		fail("poll a CQ", -polled);
-	for (i = 0; i < polled; i++) {
-		if (wc[i].status != IBV_WC_SUCCESS) {
-			fprintf(stderr, "loop: request %llu failed: %s\n",
-				(unsigned long long)wc[i].wr_id, ibv_wc_status_str(wc[i].status));
-			exit(1);
-		}
-	}
 	return polled;
 }
 
-/* Requests that are posted again and again, linked into a list. */
-static struct ibv_send_wr wr[MOST + 1];
-static struct ibv_sge sge[MOST];
+/* A WRITE for each slot. They are prepared once, and posted again and again. */
+static struct ibv_send_wr wr[SLOTS];
+static struct ibv_sge sge[SLOTS];
 
 static void prepare(void)
 {
 	unsigned int i;
 
-	for (i = 0; i < MOST; i++) {
+	for (i = 0; i < SLOTS; i++) {
+		sge[i].addr = (uintptr_t)from.memory + i * BYTES;
 		sge[i].length = BYTES;
 		sge[i].lkey = from.mr->lkey;
-		wr[i].next = &wr[i + 1];
+		wr[i].wr_id = i;
+		wr[i].next = &wr[(i + 1) % SLOTS];
 		wr[i].sg_list = &sge[i];
 		wr[i].num_sge = 1;
 		wr[i].opcode = IBV_WR_RDMA_WRITE;
+		wr[i].wr.rdma.remote_addr = (uintptr_t)to.memory + i * BYTES;
 		wr[i].wr.rdma.rkey = to.mr->rkey;
 	}
 }
 
-/* Posts one list of WRITEs, the first of number first. */
+/* Posts one list of n WRITEs, the first of number first. */
 static void post(unsigned long first, unsigned int n)
 {
-	struct ibv_send_wr *bad;
-	unsigned int i;
+	struct ibv_send_wr *last = &wr[(first + n - 1) % SLOTS], *after = last->next, *bad;
 	int error;
 
-	for (i = 0; i < n; i++) {
-		size_t at = (first + i) % SLOTS * BYTES;
-
-		sge[i].addr = (uintptr_t)from.memory + at;
-		wr[i].wr_id = first + i;
-		wr[i].wr.rdma.remote_addr = (uintptr_t)to.memory + at;
-	}
-	wr[n - 1].next = NULL;
-	error = ibv_post_send(from.qp, wr, &bad);
+	last->next = NULL;
+	error = ibv_post_send(from.qp, &wr[first % SLOTS], &bad);
 	if (error)
 		fail("post WRITEs", error);
-	wr[n - 1].next = &wr[n];
+	last->next = after;
 }
 
 static void write_all(void)
 {
-	unsigned long posted = 0, done = 0, next = 0;
+	unsigned long posted = 0, done = 0;
 	struct ibv_wc wc[MOST];
-	unsigned int i, polled;
+	int i, polled;
 
 	while (done < count) {
 		unsigned int n = count - posted < batch ? count - posted : batch;
@@ -216,12 +213,12 @@ static void write_all(void)
 		}
 		polled = poll(&from, MOST, wc);
 		for (i = 0; i < polled; i++) {
-			if (wc[i].wr_id != next++) {
+			succeeded(&wc[i]);
+			if (wc[i].wr_id != done++ % SLOTS) {
 				fprintf(stderr, "loop: completions are out of order\n");
 				exit(1);
 			}
 		}
-		done += polled;
 	}
 }
 
@@ -254,12 +251,14 @@ static void tell(void)
 			fail("wait for an event", errno);
 		ibv_ack_cq_events(cq, 1);
 	}
+	succeeded(&wc);
 	if (!(wc.wc_flags & IBV_WC_WITH_IMM) || wc.imm_data != (uint32_t)count) {
 		fprintf(stderr, "loop: the immediate data are wrong\n");
 		exit(1);
 	}
 	while (!poll(&from, 1, &wc))
 		;
+	succeeded(&wc);
 }
 
 static void check(void)
