@@ -576,10 +576,11 @@ where
         self.batch.borrow().tail
     }
 
-    /// Writes 64-byte block `block` of the work request. A slot of an RQ has one block for each 64
-    /// bytes of the stride. Blocks past the end are not written.
+    /// Writes 64-byte block `block` of the work request, or its first words. A slot of an RQ has one
+    /// block for each 64 bytes of the stride. Blocks past the end are not written.
     #[inline(always)]
-    pub fn write(&mut self, block: u32, words: &[u64; BLOCK_WORDS]) {
+    pub fn write<const N: usize>(&mut self, block: u32, words: &[u64; N]) {
+        const { assert!(N <= BLOCK_WORDS) }
         let batch: &Batch<'a, V, K> = self.batch.borrow();
         let Shape { depth, stride, .. } = batch.shape;
         let stride = if K::STRIDED { stride & 3 } else { 0 };

@@ -83,13 +83,21 @@ pub struct Sends<'a> {
     /// Flags that each has.
     pub(crate) always: u8,
     templates: &'a Templates,
+    /// The form of the last send, and its operation and flags: a series has few.
+    form: Template,
+    way: [u32; 2],
 }
 
-impl<'a> Sends<'a> {
-    /// The form of a send of one piece, if it is a common one.
+impl Sends<'_> {
+    /// The form of a send of one piece, by operation and flags, if it is a common one.
     #[inline(always)]
-    pub fn template(&self, operation: u32, flags: u32) -> Option<&'a Template> {
-        self.templates.get(operation, flags)
+    pub fn template(&mut self, way: [u32; 2]) -> Option<Template> {
+        if self.way != way {
+            let [operation, flags] = way;
+            self.form = self.templates.get(operation, flags)?;
+            self.way = way;
+        }
+        Some(self.form)
     }
 
     /// Posts a send of a common form.
@@ -100,7 +108,7 @@ impl<'a> Sends<'a> {
     #[inline(always)]
     pub fn put_template(
         &mut self,
-        template: &Template,
+        template: Template,
         own: (u64, u32),
         remote: (u64, u32),
         piece: &Piece,
@@ -257,6 +265,8 @@ impl Qp {
             limits: self.parts.limits,
             always: self.always(),
             templates: &self.parts.templates,
+            form: Template::NONE,
+            way: [u32::MAX; 2],
         };
         let result = posts(&mut sends);
         drop(sends);

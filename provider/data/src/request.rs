@@ -172,7 +172,8 @@ pub struct Template {
 }
 
 impl Template {
-    const NONE: Self = Self {
+    /// No form.
+    pub(crate) const NONE: Self = Self {
         first: 0,
         remote: 0,
         imm: 0,
@@ -195,11 +196,11 @@ impl Templates {
 
     /// The form of a send of one piece, if it is a common one.
     #[inline(always)]
-    pub fn get(&self, operation: u32, flags: u32) -> Option<&Template> {
+    pub fn get(&self, operation: u32, flags: u32) -> Option<Template> {
         if (operation | flags) >= WAYS {
             return None;
         }
-        let template = self.0.get((flags * WAYS + operation) as usize)?;
+        let template = *self.0.get((flags * WAYS + operation) as usize)?;
         (template.first != 0).then_some(template)
     }
 }
@@ -208,7 +209,7 @@ impl Templates {
 #[inline(always)]
 pub(crate) fn put_template<'a, V: Storage + 'a>(
     batch: &mut Batch<'a, V, Sq>,
-    template: &Template,
+    template: Template,
     (id, imm): (u64, u32),
     (remote_addr, rkey): (u64, u32),
     piece: &Piece,
@@ -224,7 +225,8 @@ pub(crate) fn put_template<'a, V: Storage + 'a>(
         ..SendWqe::default()
     };
     let ([first, id, addr, key], [at, bytes]) = (own.encode(), piece.encode());
-    room.write(0, &[template.first | first, id, addr, key, at, bytes, 0, 0]);
+    // The device reads no further than the piece.
+    room.write(0, &[template.first | first, id, addr, key, at, bytes]);
     room.post();
     Ok(())
 }
@@ -440,7 +442,7 @@ pub(crate) fn put_recv<'a, V: Storage + 'a>(
     match one {
         // The device reads no further than the pieces.
         Some(piece) => {
-            room.write(0, &[head[0], head[1], piece[0], piece[1], 0, 0, 0, 0]);
+            room.write(0, &[head[0], head[1], piece[0], piece[1]]);
             room.post();
         }
         None => {

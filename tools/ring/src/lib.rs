@@ -51,13 +51,14 @@ impl Words<'_> {
         }
     }
 
-    /// The `N` words around `at`, a multiple of `N`.
+    /// The `N` words from `at` on, a multiple of `N` rounded up to a power of two.
     #[inline(always)]
     fn at<const N: usize>(&self, at: usize) -> &[AtomicU64; N] {
-        const { assert!(N.is_power_of_two() && N * WORD <= PAGE) }
+        const { assert!(N.next_power_of_two() * WORD <= PAGE) }
+        let within = const { N.next_power_of_two() - 1 };
         // The mask is for memory safety only; a correct caller wraps at the end of the ring itself.
-        debug_assert!(at <= self.mask && at & (N - 1) == 0);
-        let at = at & self.mask & !(N - 1);
+        debug_assert!(at <= self.mask && at & within == 0);
+        let at = at & self.mask & !within;
         // SAFETY: By the type's invariant. The mask is a power of two minus one; so either all `N`
         // words are inside, or `at` is 0 and they are in the first page, which always exists.
         unsafe { self.words.add(at).cast().as_ref() }

@@ -19,6 +19,9 @@ const _: () = assert!(align_of::<Piece>() == align_of::<ibv_sge>());
 const _: () = assert!(offset_of!(Piece, addr) == offset_of!(ibv_sge, addr));
 const _: () = assert!(offset_of!(Piece, bytes) == offset_of!(ibv_sge, length));
 const _: () = assert!(offset_of!(Piece, key) == offset_of!(ibv_sge, lkey));
+/// Where a request has its opcode and its flags.
+const WAY_AT: usize = offset_of!(ibv_send_wr, opcode);
+const _: () = assert!(offset_of!(ibv_send_wr, send_flags) == WAY_AT + size_of::<u32>());
 // An object of libibverbs is the start of the provider's.
 const _: () = assert!(offset_of!(qpair_qp, vqp) == 0);
 const _: () = assert!(offset_of!(qpair_ah, ibv_ah) == 0);
@@ -117,7 +120,9 @@ unsafe fn pieces<'a>(list: *const ibv_sge, count: usize) -> &'a [Piece] {
 /// As of `ibv_post_send()`.
 #[inline(always)]
 unsafe fn put(sends: &mut Sends<'_>, wr: &ibv_send_wr) -> Result<(), Refusal> {
-    let Some(template) = sends.template(wr.opcode, wr.send_flags) else {
+    // SAFETY: Both are fields of the request, one after the other.
+    let way = unsafe { *std::ptr::from_ref(wr).byte_add(WAY_AT).cast::<[u32; 2]>() };
+    let Some(template) = sends.template(way) else {
         // SAFETY: By the caller's promise.
         return unsafe { put_any(sends, wr) };
     };
