@@ -4,7 +4,7 @@
     rxe     soft-RoCE, an RDMA device in software: perftest's ib_write_bw
     nvme    an NVMe drive emulated by QEMU, without storage: fio
     memcpy  the guest's own processor
-socket  a Unix socket of one process, beside two endpoints of one
+    socket  a Unix socket of one process, beside two endpoints of one
 
 The programs are Debian's, the modules those of the stock kernel. The first measurement downloads
 both into a cache entry of their own: an archive with these programs and their libraries, which a
