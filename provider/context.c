@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Devices, contexts, protection domains, memory regions and address handles.
+ * Devices, contexts, memory regions and address handles.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,36 +13,6 @@
 DECLARE_DRV_CMD(qpair_cmd_get_context, IB_USER_VERBS_CMD_GET_CONTEXT, empty,
 		qpair_uresp_alloc_ucontext);
 DECLARE_DRV_CMD(qpair_cmd_create_ah, IB_USER_VERBS_CMD_CREATE_AH, empty, qpair_uresp_create_ah);
-
-/*
- * Maps zeroed pages. A child has none of them: the device would not use the
- * child's copy.
- */
-int qpair_map(struct qpair_memory *memory, size_t bytes)
-{
-	bytes = (bytes + QPAIR_PAGE - 1) & ~(size_t)(QPAIR_PAGE - 1);
-	memory->start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-			     0);
-	if (memory->start == MAP_FAILED) {
-		memory->start = NULL;
-		return errno;
-	}
-	memory->bytes = bytes;
-	if (madvise(memory->start, bytes, MADV_DONTFORK)) {
-		int error = errno;
-
-		qpair_unmap(memory);
-		return error;
-	}
-	return 0;
-}
-
-void qpair_unmap(struct qpair_memory *memory)
-{
-	if (memory->start)
-		munmap(memory->start, memory->bytes);
-	memory->start = NULL;
-}
 
 static int query_device_ex(struct ibv_context *context,
 			   const struct ibv_query_device_ex_input *input,
@@ -64,31 +34,6 @@ static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port
 	struct ibv_query_port cmd;
 
 	return ibv_cmd_query_port(context, port, attr, &cmd, sizeof(cmd));
-}
-
-static struct ibv_pd *alloc_pd(struct ibv_context *context)
-{
-	struct ib_uverbs_alloc_pd_resp resp;
-	struct ibv_alloc_pd cmd;
-	struct ibv_pd *pd;
-
-	pd = calloc(1, sizeof(*pd));
-	if (!pd)
-		return NULL;
-	if (ibv_cmd_alloc_pd(context, pd, &cmd, sizeof(cmd), &resp, sizeof(resp))) {
-		free(pd);
-		return NULL;
-	}
-	return pd;
-}
-
-static int dealloc_pd(struct ibv_pd *pd)
-{
-	int error = ibv_cmd_dealloc_pd(pd);
-
-	if (!error)
-		free(pd);
-	return error;
 }
 
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
@@ -153,13 +98,16 @@ static void free_context(struct ibv_context *ibv)
 }
 
 static const struct verbs_context_ops context_ops = {
-	.alloc_pd = alloc_pd,
+	.alloc_parent_domain = qpair_alloc_parent_domain,
+	.alloc_pd = qpair_alloc_pd,
+	.alloc_td = qpair_alloc_td,
 	.create_ah = create_ah,
 	.create_cq = qpair_create_cq,
 	.create_cq_ex = qpair_create_cq_ex,
 	.create_qp = qpair_create_qp,
 	.create_qp_ex = qpair_create_qp_ex,
-	.dealloc_pd = dealloc_pd,
+	.dealloc_pd = qpair_dealloc_pd,
+	.dealloc_td = qpair_dealloc_td,
 	.dereg_mr = dereg_mr,
 	.destroy_ah = destroy_ah,
 	.destroy_cq = qpair_destroy_cq,

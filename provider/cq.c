@@ -18,22 +18,25 @@ static struct qpair_cq *create(struct ibv_context *ibv, struct ibv_cq_init_attr_
 	struct qpair_data_cq_parts parts;
 	struct qpair_data_shape shape;
 	struct qpair_cq *cq;
+	uint32_t flags;
 	int error;
 
+	flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
 	if (!qpair_data_cq_shape(attr->cqe, context->limits.max_cq_depth, &shape)) {
 		errno = EINVAL;
 		return NULL;
 	}
 	/* No flag of the command: the kernel's part is the same for each. */
-	if (attr->comp_mask & ~IBV_CQ_INIT_ATTR_MASK_FLAGS ||
-	    (attr->comp_mask && attr->flags & ~IBV_CREATE_CQ_ATTR_SINGLE_THREADED)) {
+	if (attr->comp_mask & ~(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) ||
+	    flags & ~IBV_CREATE_CQ_ATTR_SINGLE_THREADED) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
 	cq = calloc(1, sizeof(*cq));
 	if (!cq)
 		return NULL;
-	error = qpair_map(&cq->ring, shape.bytes);
+	error = qpair_map(&cq->ring, shape.bytes,
+			  attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD ? attr->parent_domain : NULL);
 	if (error)
 		goto err_free;
 
@@ -50,7 +53,7 @@ static struct qpair_cq *create(struct ibv_context *ibv, struct ibv_cq_init_attr_
 		.number = resp.number,
 		.depth = resp.depth,
 		.usable = shape.usable,
-		.single = attr->comp_mask && attr->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
+		.single = flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
 		.ring = cq->ring.start,
 		.doorbells = context->doorbells,
 	};

@@ -67,9 +67,9 @@ static struct qpair_qp *create(struct ibv_context *ibv, struct ibv_qp_init_attr_
 	qp = calloc(1, sizeof(*qp));
 	if (!qp)
 		return NULL;
-	error = qpair_map(&qp->sq, sq.bytes);
+	error = qpair_map(&qp->sq, sq.bytes, attr->pd);
 	if (!error)
-		error = qpair_map(&qp->rq, rq.bytes);
+		error = qpair_map(&qp->rq, rq.bytes, attr->pd);
 	if (error)
 		goto err_unmap;
 

@@ -6,6 +6,8 @@
 #ifndef QPAIR_PROVIDER_H
 #define QPAIR_PROVIDER_H
 
+#include <stdatomic.h>
+
 #include <infiniband/driver.h>
 #include <infiniband/kern-abi.h>
 #include <rdma/qpair-abi.h>
@@ -26,10 +28,31 @@ struct qpair_context {
 	struct qpair_uresp_alloc_ucontext limits;
 };
 
+/* A thread domain; `users` are its parent domains. */
+struct qpair_td {
+	struct ibv_td ibv_td;
+	atomic_uint users;
+};
+
+/* A protection domain, or a parent domain `of` one; `users` are its parent domains. */
+struct qpair_pd {
+	struct ibv_pd ibv_pd;
+	atomic_uint users;
+	struct qpair_pd *of;
+	struct qpair_td *td;
+	/* What allocates the memory of its queues, if that is not the provider. */
+	void *(*alloc)(struct ibv_pd *pd, void *pd_context, size_t size, size_t alignment,
+		       uint64_t resource_type);
+	void (*free)(struct ibv_pd *pd, void *pd_context, void *ptr, uint64_t resource_type);
+	void *pd_context;
+};
+
 /* Memory that the process shares with the device. */
 struct qpair_memory {
 	void *start;
 	size_t bytes;
+	/* Whose allocator it is of, or NULL. */
+	struct qpair_pd *pd;
 };
 
 /* The data path finds `data` in these two: `vcq` and `vqp` come first. */
@@ -62,6 +85,16 @@ static inline struct qpair_ah *to_ah(struct ibv_ah *ah)
 	return container_of(ah, struct qpair_ah, ibv_ah);
 }
 
+static inline struct qpair_td *to_td(struct ibv_td *td)
+{
+	return container_of(td, struct qpair_td, ibv_td);
+}
+
+static inline struct qpair_pd *to_pd(struct ibv_pd *pd)
+{
+	return container_of(pd, struct qpair_pd, ibv_pd);
+}
+
 static inline struct qpair_cq *to_cq(struct ibv_cq *cq)
 {
 	return container_of(cq, struct qpair_cq, vcq.cq);
@@ -72,7 +105,14 @@ static inline struct qpair_qp *to_qp(struct ibv_qp *qp)
 	return container_of(qp, struct qpair_qp, vqp.qp);
 }
 
-int qpair_map(struct qpair_memory *memory, size_t bytes);
+struct ibv_pd *qpair_alloc_pd(struct ibv_context *context);
+struct ibv_pd *qpair_alloc_parent_domain(struct ibv_context *context,
+					 struct ibv_parent_domain_init_attr *attr);
+int qpair_dealloc_pd(struct ibv_pd *pd);
+struct ibv_td *qpair_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
+int qpair_dealloc_td(struct ibv_td *td);
+
+int qpair_map(struct qpair_memory *memory, size_t bytes, struct ibv_pd *pd);
 void qpair_unmap(struct qpair_memory *memory);
 
 struct ibv_cq *qpair_create_cq(struct ibv_context *context, int cqe,
