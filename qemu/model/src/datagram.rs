@@ -42,9 +42,6 @@ use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 use qpair_abi::Number;
 
-/// Bytes of a GRH with the longest payload.
-const PACKET_BYTES: usize = GRH_BYTES + DATAGRAM_BYTES;
-
 /// The version of the GRH, which is that of IPv6, in its first byte.
 const GRH_VERSION: u8 = 6 << 4;
 /// The next header of a GRH: the transport header of InfiniBand.
@@ -244,4 +241,4 @@ impl<H: Host> DataPath<H> {
     }
 }
 
-const _: () = assert!(PACKET_BYTES <= crate::datapath::BOUNCE_BYTES);
+const _: () = assert!(GRH_BYTES + DATAGRAM_BYTES <= crate::datapath::BOUNCE_BYTES);
