@@ -123,6 +123,8 @@ codes! {
         Dma = 15, "DMA failed";
         /// The queue's state does not allow it.
         State = 16, "wrong queue state";
+        /// Failed because a test asked for it.
+        Injected = 255, "failed by request";
     }
 }
 

@@ -170,7 +170,7 @@ impl<H: Host> DataPath<H> {
 
     /// A CQ was overrun: stops its queue pairs.
     #[cold]
-    fn overrun(&mut self, cq: Number) {
+    pub(crate) fn overrun(&mut self, cq: Number) {
         let (core, events) = (&mut self.core, &mut self.events);
         let found = self.cqs.get_mut(cq);
         if found.is_some_and(|found| found.overrun(core, events)) {

@@ -22,6 +22,7 @@
 //! The status is that of the work request's completion. The queue pair goes to the error state.
 
 use crate::datapath::DataPath;
+use crate::fault_point::Verdict;
 use crate::host::Host;
 use crate::message::Kind;
 use crate::message::Message;
@@ -40,6 +41,7 @@ use qpair_abi::command::service;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::inline_bytes;
 use qpair_abi::entry::opcode;
+use qpair_abi::entry::send_flags;
 use qpair_abi::entry::send_sges;
 use qpair_abi::entry::ud_inline_bytes;
 use qpair_abi::entry::ud_sges;
@@ -163,6 +165,9 @@ impl<H: Host> DataPath<H> {
                 self.core.bus.count(Counter::SendWqes);
                 let mut message = Message::new(wqe, past);
                 let goes_on = match self.check::<HEAD>(sender, &mut message, whole) {
+                    Ok(()) if self.core.faults.are_set() => {
+                        self.perform_with_faults::<HEAD>(sender, message, whole, budget)
+                    }
                     Ok(()) if HEAD == UD => self.send_datagram(sender, message, whole, budget),
                     Ok(()) => self.perform(sender, message, whole, budget),
                     Err((status, detail)) => {
@@ -330,6 +335,44 @@ impl<H: Host> DataPath<H> {
         }
     }
 
+    /// Performs a request that the rules of faults may meet: whether the turn goes on after it.
+    #[cold]
+    fn perform_with_faults<const HEAD: usize>(
+        &mut self,
+        sender: &Sender,
+        mut message: Message,
+        words: &[u64],
+        budget: &mut u64,
+    ) -> bool {
+        let past = message.past;
+        let refusal = match self.fault_point(sender, &message) {
+            Verdict::Perform if HEAD == UD => {
+                return self.send_datagram(sender, message, words, budget)
+            }
+            Verdict::Perform => return self.perform(sender, message, words, budget),
+            Verdict::PerformUnanswered => {
+                // It stays in the SQ, without a completion.
+                let found = self.qps.get(sender.qp);
+                message.past = found.map_or(past, |found| found.sq.window.head());
+                message.wqe.flags &= !send_flags::SIGNALED;
+                self.perform(sender, message, words, budget);
+                return false;
+            }
+            Verdict::Wait => return false,
+            Verdict::Unanswered => Refusal::Retry(Detail::Injected),
+            Verdict::Fail(status) => Refusal::Sender(status, Detail::Injected),
+            Verdict::FailReceive(peer) => match self.admit(sender, &mut message) {
+                Ok(()) => Refusal::Peer {
+                    sender: Status::RemoteOperation,
+                    peer,
+                    detail: Detail::Injected,
+                },
+                Err(refusal) => refusal,
+            },
+        };
+        self.refuse(sender, words, past, refusal)
+    }
+
     /// Keeps a message that took longer than its turn.
     fn pause(&mut self, qp: Number, message: &Message, whole: &[u64]) {
         let mut words: WqeWords = [0; MAX_BLOCKS * BLOCK_WORDS];
@@ -460,6 +503,8 @@ impl<H: Host> DataPath<H> {
         let Some(found) = self.qps.get_mut(qp) else {
             return goes_on;
         };
+        // A request whose answer is dropped has the index of the head.
+        let past = found.hold.map_or(past, |hold| hold.past);
         let (status, detail) = match refusal {
             Refusal::Sender(status, detail) => (status, detail),
             Refusal::Retry(detail) => {

@@ -168,6 +168,17 @@ pub enum Trace {
     },
     /// The function was reset.
     Reset,
+    /// A rule injected a fault.
+    Fault {
+        /// The rule, from 1 on.
+        rule: u32,
+        /// The queue pair that sends.
+        qp: Number,
+        /// The operation.
+        opcode: u8,
+        /// The index past the request.
+        past: u32,
+    },
     /// A frame went from a transmit channel to a receive channel.
     Frame {
         /// The transmit channel.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Faults that a test injects while the function runs.
 
+use crate::faults::Faults;
 use crate::function::Function;
 use crate::host::Host;
 use crate::knobs::Knobs;
@@ -13,6 +14,25 @@ impl<H: Host> Function<H> {
     /// The faults and times that are set.
     pub fn knobs(&self) -> &Knobs {
         &self.data.core.knobs
+    }
+
+    /// The rules of fault points, and what they did.
+    pub fn faults(&self) -> &Faults {
+        &self.data.core.faults
+    }
+
+    /// Sets the rules of fault points, and begins their counts anew. Requests that the former rules
+    /// held go on, or fail now if their answer was dropped.
+    ///
+    /// # Errors
+    ///
+    /// A message that names what is refused; the former rules stay.
+    pub fn set_faults(&mut self, text: &str) -> Result<(), String> {
+        let faults = Faults::parse(text)?;
+        self.data.end_holds();
+        self.data.core.faults = faults;
+        self.paced_anew();
+        Ok(())
     }
 
     /// Makes the `nth` admin command from now fail, 1 being the next; 0 makes none fail.

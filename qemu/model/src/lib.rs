@@ -30,6 +30,7 @@
 //! | `mutant` | the wrong variants of guarantees |
 //! | `config` | the properties of the function |
 //! | `knobs` | the faults and times that a test sets |
+//! | `faults` | the rules of fault points |
 //! | `host` | the interface to the machine |
 //! | `bus` | guest memory, counters |
 //! | `segment` | contiguous pieces of memory, which stay mapped |
@@ -51,6 +52,7 @@
 //! | `datapath` | the objects that work requests use, and completions |
 //! | `transfer` | moves the bytes of a message |
 //! | `datagram` | delivers the messages of UD |
+//! | `fault_point` | where the rules meet a work request |
 //! | `execute` | checks and performs work requests |
 //! | `function` | the function: power-on, reset, queries of the machine |
 //! | `context` | contexts of admin commands |
@@ -60,7 +62,7 @@
 //! | `turn` | turns of the core |
 //! | `doorbell` | doorbells |
 //! | `mmio` | register accesses, bring-up |
-//! | `inject` | sets the knobs |
+//! | `inject` | sets the knobs and the rules of faults |
 //! | [`stream`] | another function, of channels, with the same interface to the machine |
 
 #![forbid(unsafe_code)]
@@ -81,6 +83,8 @@ mod doorbell;
 mod eq;
 mod event;
 mod execute;
+mod fault_point;
+mod faults;
 mod fifo;
 mod function;
 mod inject;
@@ -104,6 +108,7 @@ mod turn;
 
 pub use crate::config::BadConfig;
 pub use crate::config::Config;
+pub use crate::faults::Faults;
 pub use crate::function::Function;
 pub use crate::host::DmaFault;
 pub use crate::host::Host;

@@ -6,6 +6,7 @@
 
 use crate::bus::Bus;
 use crate::event::Events;
+use crate::faults::Hold;
 use crate::host::DmaFault;
 use crate::host::Host;
 use crate::host::Mapping;
@@ -166,6 +167,10 @@ pub(crate) struct QueuePair<M> {
     pub(crate) waiting: bool,
     /// How often the sender tried again.
     pub(crate) tries: u8,
+    /// A fault holds the request at the head of the SQ.
+    pub(crate) hold: Option<Hold>,
+    /// The index past the last request that the rules of faults have met.
+    pub(crate) met: Option<Index>,
 }
 
 impl<M> core::ops::Deref for QueuePair<M> {
@@ -191,7 +196,14 @@ impl<M: Mapping> QueuePair<M> {
             receiving: None,
             waiting: false,
             tries: 0,
+            hold: None,
+            met: None,
         }
+    }
+
+    /// Whether a fault has frozen it.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.hold.is_some_and(|hold| hold.due == u64::MAX)
     }
 
     /// The context for QUERY.
@@ -246,6 +258,10 @@ impl<M: Mapping> QueuePair<M> {
         self.receiving = None;
         self.waiting = false;
         self.tries = 0;
+        if !mutant!(HoldKept) {
+            self.hold = None;
+        }
+        self.met = None;
         self.attributes.peer = Number::default();
     }
 
@@ -479,7 +495,7 @@ impl<M: Mapping> QueuePairs<M> {
     }
 
     /// Ends the wait of a sender.
-    fn wake<H: Host<Map = M>>(&mut self, core: &mut Core<H>, qp: Number) {
+    pub(crate) fn wake<H: Host<Map = M>>(&mut self, core: &mut Core<H>, qp: Number) {
         if let Some(found) = self.get_mut(qp) {
             found.waiting = false;
             core.retries.remove(qp.index());

@@ -8,6 +8,7 @@
 
 use crate::bus::Bus;
 use crate::config::Config;
+use crate::faults::Faults;
 use crate::fifo::Fifo;
 use crate::host::Host;
 use crate::host::Trace;
@@ -18,6 +19,7 @@ use qpair_abi::status::EnableError;
 use qpair_abi::Number;
 use qpair_queue::buflist::PageLimits;
 use qpair_queue::index::Index;
+use std::collections::BTreeSet;
 use std::collections::VecDeque;
 
 /// The state of the function.
@@ -40,6 +42,8 @@ pub(crate) struct Timers {
     pub(crate) moderation: u64,
     /// Interrupts that a test delays: when, of which EQ, with which vector.
     pub(crate) delayed: VecDeque<(u64, Number, u16)>,
+    /// Requests that a fault holds: until when, and the index of the queue pair.
+    held: BTreeSet<(u64, usize)>,
 }
 
 impl Timers {
@@ -49,6 +53,7 @@ impl Timers {
             core: 0,
             moderation: u64::MAX,
             delayed: VecDeque::new(),
+            held: BTreeSet::new(),
         }
     }
 }
@@ -91,6 +96,7 @@ pub(crate) struct Core<H: Host> {
     pub(crate) bus: Bus<H>,
     pub(crate) config: Config,
     pub(crate) knobs: Knobs,
+    pub(crate) faults: Faults,
     pub(crate) state: State,
     pub(crate) cause: EnableError,
     /// A queue pair has its turn. It is not in the run queue.
@@ -110,6 +116,7 @@ impl<H: Host> Core<H> {
                 key_seed: config.key_seed,
                 ..Knobs::default()
             },
+            faults: Faults::default(),
             state: State::Off,
             cause: EnableError::None,
             working: false,
@@ -120,7 +127,7 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Returns to power-on. Knobs and counters stay.
+    /// Returns to power-on. Knobs, faults and counters stay.
     pub(crate) fn power_on(&mut self) {
         self.state = State::Off;
         self.cause = EnableError::None;
@@ -198,6 +205,24 @@ impl<H: Host> Core<H> {
         self.set_timer();
     }
 
+    /// Makes the queue pair at `index` go on at this time. One that is frozen has none.
+    pub(crate) fn hold_until(&mut self, index: usize, due: u64) {
+        if due != u64::MAX {
+            self.timers.held.insert((due, index));
+            self.set_timer();
+        }
+    }
+
+    /// Takes the index of a queue pair that may go on by now.
+    pub(crate) fn hold_due(&mut self, now: u64) -> Option<usize> {
+        let (due, index) = self.timers.held.first().copied()?;
+        if due > now {
+            return None;
+        }
+        self.timers.held.pop_first();
+        Some(index)
+    }
+
     /// Asks the machine for a call when the next thing is due.
     pub(crate) fn set_timer(&mut self) {
         let mut next = self.timers.moderation;
@@ -206,6 +231,9 @@ impl<H: Host> Core<H> {
         }
         if let Some((_, due)) = self.retries.first() {
             next = next.min(due);
+        }
+        if let Some((due, _)) = self.timers.held.first() {
+            next = next.min(*due);
         }
         let clocked = || self.knobs.has_pace() || self.works_in_doorbells();
         if !self.run_queue.is_empty() && !self.knobs.stalled && clocked() {

@@ -43,6 +43,7 @@ impl<H: Host> Function<H> {
         data.events.moderation_due(&mut data.core, now);
         data.core.delayed_due(now);
         data.qps.retries_due(&mut data.core, now);
+        data.holds_due(now);
         let inside = data.core.works_in_doorbells();
         let most = if inside || mutant!(RunWithoutEnd) {
             u64::MAX

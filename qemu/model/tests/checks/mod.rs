@@ -12,6 +12,7 @@ pub mod doorbells;
 pub mod errors;
 pub mod events;
 pub mod fatal;
+pub mod faults;
 pub mod garbage;
 pub mod life;
 pub mod limits;
@@ -40,6 +41,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         retries::CHECKS,
         events::CHECKS,
         fatal::CHECKS,
+        faults::CHECKS,
         doorbells::CHECKS,
         life::CHECKS,
         buffers::CHECKS,

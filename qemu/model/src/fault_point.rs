@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The point at which the rules of [`Faults`](crate::Faults) meet a work request: after the checks
+//! of the WQE and of the sender's memory, before those of the peer.
+//!
+//! A request that has to wait stays at the head of its SQ, and its queue pair has a
+//! [hold](crate::faults::Hold). A change of the peer ends the wait of a queue pair early, as any
+//! other wait: so the point looks at the hold first.
+
+use crate::datapath::DataPath;
+use crate::faults::Action;
+use crate::faults::Hold;
+use crate::faults::Occasion;
+use crate::faults::Then;
+use crate::host::Host;
+use crate::host::Trace;
+use crate::message::Message;
+use crate::message::Sender;
+use crate::mutant::mutant;
+use crate::subject::Subject;
+use qpair_abi::command::qp_state;
+use qpair_abi::command::service;
+use qpair_abi::entry::opcode;
+use qpair_abi::status::Detail;
+use qpair_abi::status::EnableError;
+use qpair_abi::status::Event;
+use qpair_abi::status::Status;
+use qpair_abi::Number;
+use qpair_queue::index::Index;
+
+/// `rnr_retry` without a limit.
+const NO_LIMIT: u8 = 7;
+
+/// What becomes of a request.
+pub(crate) enum Verdict {
+    /// It is performed.
+    Perform,
+    /// It is performed, and the hold decides how it completes.
+    PerformUnanswered,
+    /// The turn ends: the request waits, or its queue pair stopped.
+    Wait,
+    /// The peer does not answer. The request is tried again.
+    Unanswered,
+    /// It fails.
+    Fail(Status),
+    /// The receive that it takes fails.
+    FailReceive(Status),
+}
+
+impl<H: Host> DataPath<H> {
+    /// Decides about a request.
+    pub(crate) fn fault_point(&mut self, sender: &Sender, message: &Message) -> Verdict {
+        let now = self.core.bus.host.now();
+        let Some(found) = self.qps.get_mut(sender.qp) else {
+            return Verdict::Wait;
+        };
+        if let Some(hold) = found.hold {
+            if now < hold.due && !mutant!(HoldCutShort) {
+                found.waiting = true;
+                return Verdict::Wait;
+            }
+            match hold.then {
+                // The receive may not be posted yet.
+                Then::FailReceive(status) => return Verdict::FailReceive(status),
+                Then::Fail(status) => return Verdict::Fail(status),
+                Then::Perform => found.hold = None,
+            }
+        }
+        let is_new = found.met != Some(message.past);
+        if is_new || mutant!(TriesAreOccasions) {
+            found.met = Some(message.past);
+            let is_rc = found.service == service::RC;
+            let occasion = Occasion {
+                qp: sender.qp,
+                receiver: (is_rc && message.kind.receives).then_some(sender.peer),
+                opcode: message.wqe.opcode,
+                is_answered: is_rc && message.wqe.opcode != opcode::NOP,
+            };
+            let verdict = self.meet(sender, message, &occasion, now);
+            if !matches!(verdict, Verdict::Perform) {
+                return verdict;
+            }
+        }
+        let peer = self.qps.get(sender.peer);
+        if peer.is_some_and(|peer| peer.is_frozen()) && !mutant!(FrozenAnswers) {
+            return Verdict::Unanswered;
+        }
+        Verdict::Perform
+    }
+
+    /// Lets each rule meet a request that begins. Events are in addition to another fault; of the
+    /// others the first rule's is injected.
+    fn meet(
+        &mut self,
+        sender: &Sender,
+        message: &Message,
+        occasion: &Occasion,
+        now: u64,
+    ) -> Verdict {
+        let mut chosen = None;
+        for place in 0..self.core.faults.count() {
+            let Some(action) = self.core.faults.meets(place, occasion) else {
+                continue;
+            };
+            match action {
+                Action::Event(event) => {
+                    self.inject(place, sender.qp, message);
+                    self.raise(event, sender.qp);
+                }
+                other => chosen = chosen.or(Some((place, other))),
+            }
+        }
+        // An event may have stopped the function.
+        if !self.core.is_ready() {
+            return Verdict::Wait;
+        }
+        let Some((place, action)) = chosen else {
+            return Verdict::Perform;
+        };
+        self.inject(place, sender.qp, message);
+        self.carry_out(action, sender, message.past, now)
+    }
+
+    /// Counts and traces a fault.
+    fn inject(&mut self, place: usize, qp: Number, message: &Message) {
+        self.core.faults.injected(place);
+        self.core.bus.host.trace(Trace::Fault {
+            rule: place as u32 + 1,
+            qp,
+            opcode: message.wqe.opcode,
+            past: message.past.get(),
+        });
+    }
+
+    fn carry_out(&mut self, action: Action, sender: &Sender, past: Index, now: u64) -> Verdict {
+        let Some(found) = self.qps.get_mut(sender.qp) else {
+            return Verdict::Wait;
+        };
+        let retry_ns = self.core.config.retry_ns;
+        let after = |tries: u8| now.saturating_add(u64::from(tries).saturating_mul(retry_ns));
+        let (verdict, due, then) = match action {
+            Action::Event(_) => return Verdict::Perform,
+            Action::Fail(status) => return Verdict::Fail(status),
+            Action::Overrun => {
+                let cq = found.send_cq;
+                self.overrun(cq);
+                return Verdict::Wait;
+            }
+            Action::OverrunReceive => {
+                if let Some(peer) = self.qps.get(sender.peer) {
+                    let cq = peer.recv_cq;
+                    self.overrun(cq);
+                }
+                // The CQ may be the sender's as well.
+                return Verdict::Wait;
+            }
+            Action::FailReceive(status) => {
+                (Verdict::FailReceive(status), now, Then::FailReceive(status))
+            }
+            Action::Delay(nanos) => (Verdict::Wait, now.saturating_add(nanos), Then::Perform),
+            Action::Freeze => (Verdict::Wait, u64::MAX, Then::Perform),
+            Action::DropAck => (
+                match mutant!(LostAckUndone) {
+                    true => Verdict::Wait,
+                    false => Verdict::PerformUnanswered,
+                },
+                after(found.retry.saturating_sub(found.tries)),
+                Then::Fail(Status::RetryExceeded),
+            ),
+            Action::Rnr(count) => {
+                let left = found.rnr_retry.saturating_sub(found.tries);
+                if count > left && found.rnr_retry != NO_LIMIT {
+                    let then = Then::Fail(Status::RnrRetryExceeded);
+                    (Verdict::Wait, after(left), then)
+                } else {
+                    found.tries = found.tries.saturating_add(count);
+                    (Verdict::Wait, after(count), Then::Perform)
+                }
+            }
+        };
+        found.hold = Some(Hold { past, due, then });
+        found.waiting = matches!(verdict, Verdict::Wait);
+        self.core.hold_until(sender.qp.index(), due);
+        verdict
+    }
+
+    /// Raises an event without its cause, but for the link and the function: these change.
+    fn raise(&mut self, event: Event, qp: Number) {
+        let Some(found) = self.qps.get(qp) else {
+            return;
+        };
+        let (core, events) = (&mut self.core, &mut self.events);
+        match event {
+            Event::CqOverrun => events.report(core, Subject::Overrun(found.send_cq), 0),
+            Event::QpFatal => events.report(core, Subject::Fatal(qp), Status::General.code()),
+            Event::DoorbellViolation => events.report(core, Subject::Page(found.page), 0),
+            Event::DeviceFatal => events.fatal(core, EnableError::Injected),
+            Event::LinkUp | Event::LinkDown => {
+                core.knobs.link_down = event == Event::LinkDown;
+                events.report(core, Subject::Link, 0);
+            }
+            // The rules have no others.
+            Event::Completion | Event::SrqLimit => {}
+        }
+    }
+
+    /// Ends the holds that are due.
+    pub(crate) fn holds_due(&mut self, now: u64) {
+        while let Some(index) = self.core.hold_due(now) {
+            let held = self.qps.at(index).and_then(|qp| self.qps.get(qp));
+            let is_due = |hold: Hold| hold.due <= now;
+            if let Some(found) = held.filter(|found| found.hold.is_some_and(is_due)) {
+                let qp = found.number;
+                self.qps.wake(&mut self.core, qp);
+            }
+        }
+    }
+
+    /// Ends all holds: the rules have changed. A request whose answer was dropped fails now.
+    pub(crate) fn end_holds(&mut self) {
+        for index in 0..self.qps.indices() {
+            let Some(qp) = self.qps.at(index) else {
+                continue;
+            };
+            let Some(found) = self.qps.get_mut(qp) else {
+                continue;
+            };
+            let runs = matches!(found.state, qp_state::RTS | qp_state::SQD);
+            match found.hold.take() {
+                Some(Hold {
+                    then: Then::Fail(status),
+                    ..
+                }) if runs => {
+                    if let Ok(Some((wqe, past))) = found.first_send(&mut self.core.bus) {
+                        let failed = Err((status, Detail::Injected));
+                        self.complete_send(qp, &wqe, past, 0, failed);
+                    }
+                    self.stop(qp, status);
+                }
+                Some(_) => self.qps.wake(&mut self.core, qp),
+                None => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Fault points: rules by which the device fails, delays or loses work requests, for tests of other
+//! programs.
+//!
+//! A rule has one action, filters and a frequency. Each work request that its filters match is an
+//! *occasion* of it, once, however often the request is tried. Whether the nth occasion of a rule
+//! has the fault depends on the rule, its place, the seed and n, and on nothing else: one seed gives
+//! one trace.
+//!
+//! ```text
+//!   faults    = clause *( ";" clause )            none: no faults
+//!   clause    = "seed=" number / rule             a seed holds for all rules; else it is 0
+//!   rule      = part *( "," part )                one action; each part at most once
+//!   part      = action / filter / frequency
+//!   action    = "fail=" status / "delay=" time / "drop-ack" / "rnr=" count / "overrun"
+//!             / "event=" event / "freeze"
+//!   filter    = "qp=" number / "opcode=" opcode
+//!   frequency = "nth=" count / "every=" count / "chance=" fraction / "times=" count
+//! ```
+
+use crate::mutant::mutant;
+use qpair_abi::entry::opcode;
+use qpair_abi::status::Event;
+use qpair_abi::status::Status;
+use qpair_abi::Number;
+use qpair_queue::index::Index;
+
+/// Most bytes of a text of rules.
+const MAX_BYTES: usize = 1000;
+/// Most rules.
+const MAX_RULES: usize = 16;
+/// Characters of a part that an error message shows.
+const SHOWN: usize = 40;
+/// Queue pair numbers up to this one are an index, of any generation.
+const MAX_INDEX: u64 = 0xffff;
+/// Most nanoseconds of a delay.
+const MAX_DELAY: u64 = 1 << 40;
+/// A chance is a number of billionths.
+const CERTAIN: u64 = 1_000_000_000;
+
+/// The statuses by name, which are those of `enum ibv_wc_status`.
+const STATUSES: &[(&str, Status)] = &[
+    ("loc-len", Status::LocalLength),
+    ("loc-qp-op", Status::LocalQpOperation),
+    ("loc-prot", Status::LocalProtection),
+    ("wr-flush", Status::Flush),
+    ("loc-access", Status::LocalAccess),
+    ("rem-inv-req", Status::RemoteInvalidRequest),
+    ("rem-access", Status::RemoteAccess),
+    ("rem-op", Status::RemoteOperation),
+    ("retry-exc", Status::RetryExceeded),
+    ("rnr-retry-exc", Status::RnrRetryExceeded),
+    ("fatal", Status::Fatal),
+    ("general", Status::General),
+];
+
+const EVENTS: &[(&str, Event)] = &[
+    ("cq-overrun", Event::CqOverrun),
+    ("qp-fatal", Event::QpFatal),
+    ("doorbell-violation", Event::DoorbellViolation),
+    ("device-fatal", Event::DeviceFatal),
+    ("link-up", Event::LinkUp),
+    ("link-down", Event::LinkDown),
+];
+
+const OPCODES: &[(&str, u8)] = &[
+    ("nop", opcode::NOP),
+    ("send", opcode::SEND),
+    ("send-imm", opcode::SEND_IMM),
+    ("write", opcode::WRITE),
+    ("write-imm", opcode::WRITE_IMM),
+    ("read", opcode::READ),
+    ("cmp-swap", opcode::COMPARE_SWAP),
+    ("fetch-add", opcode::FETCH_ADD),
+    ("recv", opcode::RECV),
+];
+
+const UNITS: &[(&str, u64)] = &[
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+];
+
+const PARTS: &str = "fail=, delay=, drop-ack, rnr=, overrun, event=, freeze, qp=, opcode=, nth=, \
+                     every=, chance=, times=";
+
+/// What a rule does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// The request completes with this status, and moves nothing.
+    Fail(Status),
+    /// The request begins so many nanoseconds later.
+    Delay(u64),
+    /// The request is performed; its sender gets no answer.
+    DropAck,
+    /// The peer has no receive for so many tries.
+    Rnr(u8),
+    /// The send CQ overruns.
+    Overrun,
+    /// The receive that the request takes completes with this status.
+    FailReceive(Status),
+    /// The CQ of that receive overruns.
+    OverrunReceive,
+    /// An event without its cause.
+    Event(Event),
+    /// The queue pair does nothing until the rules change.
+    Freeze,
+}
+
+impl Action {
+    /// The name in the report.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Fail(_) | Self::FailReceive(_) => "fail",
+            Self::Delay(_) => "delay",
+            Self::DropAck => "drop-ack",
+            Self::Rnr(_) => "rnr",
+            Self::Overrun | Self::OverrunReceive => "overrun",
+            Self::Event(_) => "event",
+            Self::Freeze => "freeze",
+        }
+    }
+
+    /// The action on a receive; `None` if it has none.
+    fn of_receives(self) -> Option<Self> {
+        match self {
+            Self::Fail(status) => Some(Self::FailReceive(status)),
+            Self::Overrun => Some(Self::OverrunReceive),
+            _ => None,
+        }
+    }
+}
+
+/// When a rule applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    /// At the nth occasion alone.
+    Nth(u64),
+    /// At each nth occasion.
+    Every(u64),
+    /// At an occasion with so many billionths.
+    Chance(u64),
+}
+
+/// A work request that begins.
+pub(crate) struct Occasion {
+    /// The queue pair that sends.
+    pub(crate) qp: Number,
+    /// The queue pair whose receive the request takes, if it takes one of a connection.
+    pub(crate) receiver: Option<Number>,
+    pub(crate) opcode: u8,
+    /// The request is of a reliable connection, and has an answer.
+    pub(crate) is_answered: bool,
+}
+
+/// A rule, and how often it applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    action: Action,
+    qp: Option<u32>,
+    opcode: Option<u8>,
+    when: When,
+    /// Most faults of this rule.
+    times: u64,
+    occasions: u64,
+    injected: u64,
+}
+
+impl Rule {
+    /// Whether a request is an occasion of this rule.
+    fn matches(&self, occasion: &Occasion) -> bool {
+        let receives = self.opcode == Some(opcode::RECV);
+        let qp = match receives {
+            true => occasion.receiver,
+            false => Some(occasion.qp),
+        };
+        let named = |qp: Number| match self.qp {
+            None => true,
+            Some(number) if u64::from(number) <= MAX_INDEX => qp.index() == number as usize,
+            Some(number) => qp.raw() == number,
+        };
+        let can = match self.action {
+            Action::DropAck => occasion.is_answered,
+            Action::Rnr(_) => occasion.is_answered && occasion.receiver.is_some(),
+            _ => true,
+        };
+        let of_opcode = receives || self.opcode.is_none_or(|opcode| opcode == occasion.opcode);
+        can && of_opcode && qp.is_some_and(|qp| named(qp) || mutant!(FaultOfAnother))
+    }
+
+    /// Whether its nth occasion has the fault.
+    fn strikes(&self, place: usize, seed: u64, nth: u64) -> bool {
+        let seed = if mutant!(FaultSeedIgnored) { 0 } else { seed };
+        match self.when {
+            When::Nth(wanted) => nth == wanted,
+            When::Every(period) => nth % period.max(1) == 0,
+            When::Chance(chance) => {
+                let drawn = mixed(seed ^ mixed(place as u64 ^ mixed(nth)));
+                (u128::from(drawn) * u128::from(CERTAIN)) >> 64 < u128::from(chance)
+            }
+        }
+    }
+}
+
+/// The finalizer of splitmix64: each bit of the result depends on each bit of the argument.
+fn mixed(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// Rules, and what they did since they were set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    text: String,
+    seed: u64,
+    rules: Vec<Rule>,
+}
+
+impl Faults {
+    /// Reads rules, in the grammar of `Documentation/faults.rst`. An empty text has none.
+    ///
+    /// # Errors
+    ///
+    /// A message that names the part that is refused, and what is allowed instead.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.len() > MAX_BYTES {
+            let bytes = text.len();
+            return Err(format!("{bytes} bytes of rules, and at most {MAX_BYTES}"));
+        }
+        let mut faults = Self {
+            text: text.into(),
+            ..Self::default()
+        };
+        if text.is_empty() {
+            return Ok(faults);
+        }
+        let mut seeds = 0;
+        for clause in text.split(';') {
+            if let Some(seed) = clause.strip_prefix("seed=") {
+                seeds += 1;
+                let seed = number(seed).filter(|_| seeds == 1);
+                faults.seed = seed.ok_or("'seed=' has a number, once")?;
+                continue;
+            }
+            let place = faults.rules.len() + 1;
+            if place > MAX_RULES {
+                return Err(format!("more than {MAX_RULES} rules"));
+            }
+            let rule = Draft::default().read(clause);
+            let rule = rule.map_err(|why| format!("rule {place}, {why}"))?;
+            faults.rules.push(rule);
+        }
+        Ok(faults)
+    }
+
+    /// The rules as they were set.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Of each rule, in their order: its action, the number of faults, and the number of its
+    /// occasions.
+    pub fn report(&self) -> String {
+        let lines = self.rules.iter().map(|rule| {
+            let (name, injected) = (rule.action.name(), rule.injected);
+            format!("{name} {injected} of {}", rule.occasions)
+        });
+        lines.collect::<Vec<_>>().join("; ")
+    }
+
+    /// Whether there is a rule.
+    #[inline(always)]
+    pub(crate) fn are_set(&self) -> bool {
+        !self.rules.is_empty()
+    }
+
+    /// How many rules there are.
+    pub(crate) fn count(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// Counts an occasion of the rule at `place`, if it is one: the action, if it has the fault.
+    pub(crate) fn meets(&mut self, place: usize, occasion: &Occasion) -> Option<Action> {
+        let rule = self.rules.get_mut(place)?;
+        if !rule.matches(occasion) {
+            return None;
+        }
+        rule.occasions = rule.occasions.saturating_add(1);
+        let strikes = rule.strikes(place, self.seed, rule.occasions);
+        (strikes && rule.injected < rule.times).then_some(rule.action)
+    }
+
+    /// Counts a fault of the rule at `place`.
+    pub(crate) fn injected(&mut self, place: usize) {
+        if let Some(rule) = self.rules.get_mut(place) {
+            rule.injected = rule.injected.saturating_add(1);
+        }
+    }
+}
+
+/// A rule that is being read.
+#[derive(Default)]
+struct Draft {
+    action: Option<Action>,
+    qp: Option<u32>,
+    opcode: Option<u8>,
+    when: Option<When>,
+    times: Option<u64>,
+}
+
+impl Draft {
+    fn read(mut self, clause: &str) -> Result<Rule, String> {
+        for part in clause.split(',') {
+            self.part(part)
+                .map_err(|why| format!("'{}': {why}", shown(part)))?;
+        }
+        let whole = |why| Err(format!("'{}': {why}", shown(clause)));
+        let Some(mut action) = self.action else {
+            return whole(
+                "no action; it has one of fail=, delay=, drop-ack, rnr=, overrun, event=, freeze",
+            );
+        };
+        if self.opcode == Some(opcode::RECV) {
+            let Some(of_receives) = action.of_receives() else {
+                return whole("opcode=recv goes with fail= and overrun alone");
+            };
+            action = of_receives;
+        }
+        Ok(Rule {
+            action,
+            qp: self.qp,
+            opcode: self.opcode,
+            when: self.when.unwrap_or(When::Every(1)),
+            times: self.times.unwrap_or(u64::MAX),
+            occasions: 0,
+            injected: 0,
+        })
+    }
+
+    fn part(&mut self, part: &str) -> Result<(), String> {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        let bare = !part.contains('=');
+        match key {
+            "drop-ack" if bare => once(&mut self.action, Action::DropAck),
+            "overrun" if bare => once(&mut self.action, Action::Overrun),
+            "freeze" if bare => once(&mut self.action, Action::Freeze),
+            "fail" => {
+                let status = named("a status", STATUSES, value)?;
+                once(&mut self.action, Action::Fail(status))
+            }
+            "delay" => once(&mut self.action, Action::Delay(time(value)?)),
+            "rnr" => {
+                let count = ranged(value, 1, u64::from(u8::MAX))?;
+                once(&mut self.action, Action::Rnr(count as u8))
+            }
+            "event" => {
+                let event = named("an event", EVENTS, value)?;
+                once(&mut self.action, Action::Event(event))
+            }
+            "qp" => {
+                let qp = ranged(value, 1, u64::from(u32::MAX >> 8))?;
+                once(&mut self.qp, qp as u32)
+            }
+            "opcode" => once(&mut self.opcode, named("an opcode", OPCODES, value)?),
+            "nth" => once(&mut self.when, When::Nth(ranged(value, 1, u64::MAX)?)),
+            "every" => once(&mut self.when, When::Every(ranged(value, 1, u64::MAX)?)),
+            "chance" => once(&mut self.when, When::Chance(chance(value)?)),
+            "times" => once(&mut self.times, ranged(value, 1, u64::MAX)?),
+            _ => Err(format!("a part is one of {PARTS}")),
+        }
+    }
+}
+
+/// A part for the error message, which has a limit.
+fn shown(part: &str) -> String {
+    let mut text: String = part.chars().take(SHOWN).collect();
+    if text.len() < part.len() {
+        text.push_str("...");
+    }
+    text
+}
+
+fn once<T>(place: &mut Option<T>, value: T) -> Result<(), String> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(
+            "a rule has one action, and one of nth=, every= and chance=; \
+                        each other part once"
+                .into(),
+        ),
+    }
+}
+
+fn named<T: Copy>(what: &str, table: &[(&str, T)], name: &str) -> Result<T, String> {
+    let found = table.iter().find(|(known, _)| *known == name);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = table.iter().map(|(known, _)| *known).collect();
+        format!("{what} is one of {}", names.join(", "))
+    })
+}
+
+/// A number in text, decimal or with 0x.
+fn number(text: &str) -> Option<u64> {
+    // The standard library takes a sign.
+    if text.starts_with('+') {
+        return None;
+    }
+    match text.strip_prefix("0x") {
+        Some(digits) if !digits.starts_with('+') => u64::from_str_radix(digits, 16).ok(),
+        Some(_) => None,
+        None => text.parse().ok(),
+    }
+}
+
+fn ranged(text: &str, least: u64, most: u64) -> Result<u64, String> {
+    let value = number(text).filter(|value| (least..=most).contains(value));
+    value.ok_or_else(|| format!("a number from {least} to {most}"))
+}
+
+/// A number with a unit, in nanoseconds.
+fn time(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = UNITS
+        .iter()
+        .find(|(name, _)| text.strip_prefix(digits) == Some(*name));
+    let nanos = unit.and_then(|(_, unit)| number(digits)?.checked_mul(*unit));
+    let nanos = nanos.filter(|nanos| (1..=MAX_DELAY).contains(nanos));
+    nanos.ok_or_else(|| format!("a number with ns, us, ms or s, at most {MAX_DELAY}ns"))
+}
+
+/// A fraction above 0 and up to 1, in billionths.
+fn chance(text: &str) -> Result<u64, String> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = fraction.bytes().all(|digit| digit.is_ascii_digit());
+    let billionths = || {
+        let whole = number(whole)?.checked_mul(CERTAIN)?;
+        whole.checked_add(format!("{fraction:0<9}").parse().ok()?)
+    };
+    let value = if digits && fraction.len() <= 9 {
+        billionths()
+    } else {
+        None
+    };
+    let value = value.filter(|value| (1..=CERTAIN).contains(value));
+    value.ok_or_else(|| {
+        "a fraction above 0 and up to 1, with at most 9 digits after the point".into()
+    })
+}
+
+/// What becomes of a request that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    Perform,
+    /// It completes with this status.
+    Fail(Status),
+    /// The receive that it takes completes with this status.
+    FailReceive(Status),
+}
+
+/// The request at the head of an SQ, which a fault holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    /// The index past the request.
+    pub(crate) past: Index,
+    /// Until when; `u64::MAX` until the rules change.
+    pub(crate) due: u64,
+    pub(crate) then: Then,
+}
