@@ -283,7 +283,7 @@ static void qpair_instance_finalize(Object *obj)
 
     g_clear_pointer(&s->model, qpair_model_free);
     g_clear_pointer(&s->raised, g_free);
-    g_free(s->settings);
+    qpair_settings_free(s);
 }
 
 /* In the thread of the core's bottom half and timers: none of them runs. */
@@ -376,6 +376,9 @@ static void qpair_realize(PCIDevice *pci, Error **errp)
                                sizeof(reason));
     if (!s->model) {
         error_setg(errp, "%s", reason);
+        goto fail;
+    }
+    if (!qpair_texts_init(s, errp)) {
         goto fail;
     }
     s->paced = icount_enabled() || qpair_model_paced(s->model);

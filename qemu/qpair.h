@@ -23,6 +23,9 @@
 /* Size of the buffer for the model's error messages. */
 #define QPAIR_REASON_BYTES 256
 
+/* Size of the buffer for a setting of text. */
+#define QPAIR_TEXT_BYTES 1024
+
 typedef struct QpairState QpairState;
 DECLARE_INSTANCE_CHECKER(QpairState, QPAIR, TYPE_QPAIR_FUNCTION)
 
@@ -36,6 +39,7 @@ struct QpairState {
     QpairModel *model;          /* from realize until finalize; not a stream's */
     bool present;               /* from realize to exit; the BQL's */
     uint64_t *settings;         /* what was asked for, by index */
+    char **texts;               /* the same of settings that are text; or NULL */
 
     IOThread *iothread;         /* the core's; NULL: it works in the main loop */
     bool locked_doorbells;      /* they take the BQL in spite of an IOThread */
@@ -95,6 +99,11 @@ bool qpair_interrupts_init(QpairState *s, Error **errp);
 void qpair_interrupts_exit(QpairState *s);
 
 void qpair_add_properties(ObjectClass *class);
+
+void qpair_settings_free(QpairState *s);
+
+/* Gives the texts that were asked for to the model, which may refuse them. */
+bool qpair_texts_init(QpairState *s, Error **errp);
 
 /*
  * Capabilities: PCI Express with function level reset, power states D0 and

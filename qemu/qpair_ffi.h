@@ -28,6 +28,10 @@ typedef enum QpairKind {
      Several numbers, as text with colons between them; write only.
      */
     QPAIR_KIND_WORDS,
+    /*
+     Text, of at most 1000 bytes.
+     */
+    QPAIR_KIND_TEXT,
 } QpairKind;
 
 /*
@@ -114,6 +118,10 @@ typedef enum QpairTrace {
      The function was reset.
      */
     QPAIR_TRACE_RESET,
+    /*
+     A rule injected a fault (rule, QP, opcode, index past the request).
+     */
+    QPAIR_TRACE_FAULT,
     /*
      A frame went from one channel to another (transmit, receive, bytes, dropped).
      */
@@ -556,18 +564,28 @@ bool qpair_model_set(const struct QpairModel *model,
                      size_t room);
 
 /*
- Executes a setting of several numbers; false and a message in `error` if that fails.
+ Writes the terminated value of a setting of text.
+
+ # Safety
+
+ See the [module](self); `room` bytes from `text` are valid for writes.
+ */
+void qpair_model_get_text(const struct QpairModel *model, uint32_t index, char *text, size_t room);
+
+/*
+ Changes a setting of text, or executes one of several numbers; false and a message in `error` if
+ that fails.
 
  # Safety
 
  See the [module](self); `bytes` bytes from `text` are valid for reads, `room` from `error` for writes.
  */
-bool qpair_model_set_words(const struct QpairModel *model,
-                           uint32_t index,
-                           const char *text,
-                           size_t bytes,
-                           char *error,
-                           size_t room);
+bool qpair_model_set_text(const struct QpairModel *model,
+                          uint32_t index,
+                          const char *text,
+                          size_t bytes,
+                          char *error,
+                          size_t room);
 
 /*
  Properties of the function of channels that QEMU needs.
@@ -895,18 +913,28 @@ bool qpair_model_set(const struct QpairModel *model,
                      size_t room);
 
 /*
- Executes a setting of several numbers; false and a message in `error` if that fails.
+ Writes the terminated value of a setting of text.
+
+ # Safety
+
+ See the [module](self); `room` bytes from `text` are valid for writes.
+ */
+void qpair_model_get_text(const struct QpairModel *model, uint32_t index, char *text, size_t room);
+
+/*
+ Changes a setting of text, or executes one of several numbers; false and a message in `error` if
+ that fails.
 
  # Safety
 
  See the [module](self); `bytes` bytes from `text` are valid for reads, `room` from `error` for writes.
  */
-bool qpair_model_set_words(const struct QpairModel *model,
-                           uint32_t index,
-                           const char *text,
-                           size_t bytes,
-                           char *error,
-                           size_t room);
+bool qpair_model_set_text(const struct QpairModel *model,
+                          uint32_t index,
+                          const char *text,
+                          size_t bytes,
+                          char *error,
+                          size_t room);
 
 /*
  Properties of the function of channels that QEMU needs.

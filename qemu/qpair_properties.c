@@ -24,7 +24,7 @@ static void qpair_get_setting(Object *obj, Visitor *v, const char *name,
     uint64_t value = s->present ? qpair_model_get(s->model, index)
                               : s->settings[index];
     bool on = value;
-    g_autofree char *none = g_strdup("");
+    g_autofree char *text = NULL;
 
     qpair_deliver_later(s);
     switch (qpair_setting(index).kind) {
@@ -35,9 +35,55 @@ static void qpair_get_setting(Object *obj, Visitor *v, const char *name,
         visit_type_bool(v, name, &on, errp);
         break;
     case QPAIR_KIND_WORDS:
-        visit_type_str(v, name, &none, errp);
+        text = g_strdup("");
+        visit_type_str(v, name, &text, errp);
+        break;
+    case QPAIR_KIND_TEXT:
+        if (s->present) {
+            text = g_malloc0(QPAIR_TEXT_BYTES);
+            qpair_model_get_text(s->model, index, text, QPAIR_TEXT_BYTES);
+        } else {
+            text = g_strdup(s->texts && s->texts[index] ? s->texts[index] : "");
+        }
+        visit_type_str(v, name, &text, errp);
         break;
     }
+}
+
+static bool qpair_set_text(QpairState *s, uint32_t index, const char *text,
+                           Error **errp)
+{
+    char reason[QPAIR_REASON_BYTES];
+
+    if (qpair_model_set_text(s->model, index, text, strlen(text), reason,
+                             sizeof(reason))) {
+        return true;
+    }
+    error_setg(errp, "%s", reason);
+    return false;
+}
+
+bool qpair_texts_init(QpairState *s, Error **errp)
+{
+    uint32_t i;
+
+    for (i = 0; i < qpair_facts().settings; i++) {
+        if (s->texts[i] && !qpair_set_text(s, i, s->texts[i], errp)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void qpair_settings_free(QpairState *s)
+{
+    uint32_t i;
+
+    for (i = 0; s->texts && i < qpair_facts().settings; i++) {
+        g_free(s->texts[i]);
+    }
+    g_free(s->texts);
+    g_free(s->settings);
 }
 
 static void qpair_set_setting(Object *obj, Visitor *v, const char *name,
@@ -45,9 +91,10 @@ static void qpair_set_setting(Object *obj, Visitor *v, const char *name,
 {
     QpairState *s = QPAIR(obj);
     uint32_t index = GPOINTER_TO_UINT(opaque);
-    g_autofree char *words = NULL;
-    char reason[QPAIR_REASON_BYTES] = "there is no device yet";
+    g_autofree char *text = NULL;
+    char reason[QPAIR_REASON_BYTES];
     uint64_t value = 0;
+    QpairKind kind = qpair_setting(index).kind;
     bool on, done;
 
     if (!s->settings) {
@@ -56,8 +103,9 @@ static void qpair_set_setting(Object *obj, Visitor *v, const char *name,
          * object.
          */
         s->settings = g_new0(uint64_t, qpair_facts().settings);
+        s->texts = g_new0(char *, qpair_facts().settings);
     }
-    switch (qpair_setting(index).kind) {
+    switch (kind) {
     case QPAIR_KIND_NUMBER:
         done = visit_type_uint64(v, name, &value, errp);
         break;
@@ -66,22 +114,24 @@ static void qpair_set_setting(Object *obj, Visitor *v, const char *name,
         value = done && on;
         break;
     case QPAIR_KIND_WORDS:
-        done = visit_type_str(v, name, &words, errp);
+    case QPAIR_KIND_TEXT:
+        done = visit_type_str(v, name, &text, errp);
         break;
     }
     if (!done) {
         return;
     }
-    if (words) {
-        done = s->present && qpair_model_set_words(s->model, index, words,
-                                                 strlen(words), reason,
-                                                 sizeof(reason));
-    } else if (s->present) {
-        done = qpair_model_set(s->model, index, value, reason, sizeof(reason));
-    } else {
+    if (text && s->present) {
+        qpair_set_text(s, index, text, errp);
+    } else if (kind == QPAIR_KIND_WORDS) {
+        error_setg(errp, "there is no device yet");
+    } else if (text) {
+        g_free(s->texts[index]);
+        s->texts[index] = g_steal_pointer(&text); /* realize checks it */
+    } else if (!s->present) {
         s->settings[index] = value; /* realize checks it */
-    }
-    if (!done) {
+    } else if (!qpair_model_set(s->model, index, value, reason,
+                                sizeof(reason))) {
         error_setg(errp, "%s", reason);
     }
     if (s->present) {
@@ -126,6 +176,7 @@ void qpair_add_properties(ObjectClass *class)
         [QPAIR_KIND_NUMBER] = "uint64",
         [QPAIR_KIND_SWITCH] = "bool",
         [QPAIR_KIND_WORDS] = "str",
+        [QPAIR_KIND_TEXT] = "str",
     };
     QpairFacts facts = qpair_facts();
     ObjectProperty *property;

@@ -501,6 +501,8 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_DETAIL_DMA			15
 /* The queue's state does not allow it. */
 #define QPAIR_HW_DETAIL_STATE			16
+/* Failed because a test asked for it. */
+#define QPAIR_HW_DETAIL_INJECTED		255
 
 /* Kinds of events. */
 

@@ -79,6 +79,7 @@ def parse(argv):
     add("--devices", type=int, default=1, metavar="N", help="qpair devices (1)")
     add("--eqs", type=int, metavar="N", help="event queues of each device")
     add("--device-opt", action="append", default=[], metavar="K=V", help="a property of each device")
+    add("--faults", metavar="RULES", help="fault points of each device (Documentation/faults.rst): --faults fail=rem-access,opcode=write,nth=5")
     add("--stream", nargs="?", const="", metavar="K=V,...", help="a qpair-stream function too, with properties: --stream kind=chain,channels=4")
     add("--iothread", action="store_true", help="run the core of each device in a thread of its own")
     add("--icount", action="store_true", help="count instructions, so that each run is the same")

@@ -108,6 +108,9 @@ def devices(machine, args):
             options.append(f"iothread=core{number}")
             machine.add("-object", f"iothread,id=core{number}")
         machine.add("-device", f"pcie-root-port,id=port{number},chassis={number + 1},slot={number + 1}")
+        if args.faults is not None:
+            # A comma in a value is doubled.
+            options.append(f"faults={args.faults.replace(',', ',,')}")
         machine.add("-device", ",".join(["qpair", *options, *args.device_opt]))
     if args.stream is not None:
         # Its port comes after those of the devices.

@@ -221,6 +221,15 @@ impl Host for Qemu {
             }
             Trace::Fatal { cause } => self.tell(QpairTrace::Fatal, [cause.into(), 0, 0, 0, 0, 0]),
             Trace::Reset => self.tell(QpairTrace::Reset, [0; 6]),
+            Trace::Fault {
+                rule,
+                qp,
+                opcode,
+                past,
+            } => self.tell(
+                QpairTrace::Fault,
+                [rule.into(), raw(qp), opcode.into(), past.into(), 0, 0],
+            ),
             Trace::Frame {
                 from,
                 to,

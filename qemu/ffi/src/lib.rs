@@ -109,6 +109,8 @@ pub enum QpairKind {
     Switch,
     /// Several numbers, as text with colons between them; write only.
     Words,
+    /// Text, of at most 1000 bytes.
+    Text,
 }
 
 /// A property of the device.
@@ -163,6 +165,8 @@ pub enum QpairTrace {
     Fatal,
     /// The function was reset.
     Reset,
+    /// A rule injected a fault (rule, QP, opcode, index past the request).
+    Fault,
     /// A frame went from one channel to another (transmit, receive, bytes, dropped).
     Frame,
     /// A channel halted by itself (channel, cause).

@@ -88,7 +88,8 @@ pub extern "C" fn qpair_setting(index: u32) -> QpairSetting {
             name: setting.name.into(),
             text: setting.text.into(),
             kind: setting.kind,
-            live: setting.knob.is_some() || setting.kind == QpairKind::Words,
+            live: setting.knob.is_some()
+                || matches!(setting.kind, QpairKind::Words | QpairKind::Text),
             initial: setting.initial(&Config::default()),
         },
         None => QpairSetting {
@@ -426,13 +427,34 @@ pub unsafe extern "C" fn qpair_model_set(
     unsafe { tell(done.flatten(), error, room) }
 }
 
-/// Executes a setting of several numbers; false and a message in `error` if that fails.
+/// Writes the terminated value of a setting of text.
+///
+/// # Safety
+///
+/// See the [module](self); `room` bytes from `text` are valid for writes.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_get_text(
+    model: *const QpairModel,
+    index: u32,
+    text: *mut c_char,
+    room: usize,
+) {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    let setting = SETTINGS.get(index as usize);
+    let value = setting.and_then(|setting| model.inside.enter(|f| setting.get_text(f)));
+    // SAFETY: The caller vouches for the room.
+    unsafe { say(text, room, &value.unwrap_or_default()) };
+}
+
+/// Changes a setting of text, or executes one of several numbers; false and a message in `error` if
+/// that fails.
 ///
 /// # Safety
 ///
 /// See the [module](self); `bytes` bytes from `text` are valid for reads, `room` from `error` for writes.
 #[no_mangle]
-pub unsafe extern "C" fn qpair_model_set_words(
+pub unsafe extern "C" fn qpair_model_set_text(
     model: *const QpairModel,
     index: u32,
     text: *const c_char,
@@ -445,7 +467,7 @@ pub unsafe extern "C" fn qpair_model_set_words(
     // SAFETY: The caller vouches for the text.
     let text = unsafe { core::slice::from_raw_parts(text.cast::<u8>(), bytes) };
     let setting = SETTINGS.get(index as usize);
-    let done = setting.map(|setting| model.inside.enter(|f| setting.set_words(f, text)));
+    let done = setting.map(|setting| model.inside.enter(|f| setting.set_text(f, text)));
     // SAFETY: The caller vouches for the room.
     unsafe { tell(done.flatten(), error, room) }
 }

@@ -20,6 +20,12 @@ type Place<T> = (fn(&T) -> u64, fn(&mut T, u64));
 /// The count of numbers, and a function that executes them; it returns whether it succeeded.
 type Act<T> = (usize, fn(&mut T, &[u64]) -> bool);
 
+/// Functions to read a text of a `T`, and to change it if that is possible.
+type Text<T> = (
+    fn(&T) -> String,
+    Option<fn(&mut T, &str) -> Result<(), String>>,
+);
+
 /// A property.
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
@@ -35,6 +41,8 @@ pub(crate) struct Setting {
     shows: Option<fn(&Function<Qemu>) -> u64>,
     /// Executes several numbers on an existing function.
     words: Option<Act<Function<Qemu>>>,
+    /// Its text on an existing function.
+    says: Option<Text<Function<Qemu>>>,
 }
 
 impl Setting {
@@ -47,6 +55,7 @@ impl Setting {
         knob: None,
         shows: None,
         words: None,
+        says: None,
     };
 
     /// The message for a value that is out of range.
@@ -77,11 +86,16 @@ impl Setting {
         }
     }
 
+    /// Its text on this function; empty if its value is a number.
+    pub(crate) fn get_text(&self, function: &Function<Qemu>) -> String {
+        self.says.map_or(String::new(), |(get, _)| get(function))
+    }
+
     /// Changes it on this function.
     pub(crate) fn set(&self, function: &mut Function<Qemu>, value: u64) -> Result<(), String> {
         let Some((_, set)) = self.knob else {
             if self.shows.is_some() {
-                return Err(format!("Property 'qpair.{}' cannot be set", self.name));
+                return self.read_only();
             }
             return Err(format!(
                 "Property 'qpair.{}' can only be set when the device is created",
@@ -93,16 +107,29 @@ impl Setting {
         Ok(())
     }
 
-    /// Executes numbers that are separated by colons.
-    pub(crate) fn set_words(
+    fn read_only(&self) -> Result<(), String> {
+        Err(format!("Property 'qpair.{}' cannot be set", self.name))
+    }
+
+    /// Changes its text on this function, or executes numbers that are separated by colons.
+    pub(crate) fn set_text(
         &self,
         function: &mut Function<Qemu>,
         text: &[u8],
     ) -> Result<(), String> {
+        // Bytes that are no text are no number and no rule either.
+        let text = str::from_utf8(text).unwrap_or("\u{fffd}");
+        match self.says {
+            Some((_, Some(set))) => {
+                let done = set(function, text);
+                return done.map_err(|why| format!("Property 'qpair.{}': {why}", self.name));
+            }
+            Some((_, None)) => return self.read_only(),
+            None => {}
+        }
         let Some((count, act)) = self.words else {
             return Err(format!("Property 'qpair.{}' is one number", self.name));
         };
-        let text = str::from_utf8(text).unwrap_or("");
         let words: Option<Vec<u64>> = text.split(':').map(number).collect();
         let words = words.filter(|words| words.len() == count).ok_or_else(|| {
             format!(
@@ -246,6 +273,20 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
     switch!("restart", |f| u64::from(f.status() & 3 == 0), |f, on| if on != 0 { f.reset() },
         "test: returns the function to power-on, as if its own power had failed"),
+    Setting {
+        name: "faults",
+        text: "test: the rules by which work requests fail; see Documentation/faults.rst",
+        kind: QpairKind::Text,
+        says: Some((|f| f.faults().text().into(), Some(|f, text| f.set_faults(text)))),
+        ..Setting::NONE
+    },
+    Setting {
+        name: "faults-injected",
+        text: "test: what the rules did since they were set: ACTION COUNT of OCCASIONS, for each; read-only",
+        kind: QpairKind::Text,
+        says: Some((|f| f.faults().report(), None)),
+        ..Setting::NONE
+    },
     words!("inject-cqe", 5, |f, w| inject(w, |i, e| f.inject_cqe(i, e)),
         "test: INDEX:WORD0:WORD1:WORD2:WORD3 writes a CQE of these words to the CQ with this index"),
     words!("inject-eqe", 3, |f, w| inject(w, |i, e| f.inject_eqe(i, e)),

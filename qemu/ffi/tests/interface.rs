@@ -8,6 +8,10 @@ use std::{
         Cell,
         RefCell, //
     },
+    ffi::{
+        c_char,
+        CStr, //
+    },
     ptr,
     sync::atomic::Ordering::SeqCst, //
 };
@@ -247,7 +251,7 @@ fn settings_turn_what_they_say() {
             std::slice::from_raw_parts(setting.name.text.cast::<u8>(), setting.name.bytes)
         };
         match setting.kind {
-            QpairKind::Words => assert!(!done),
+            QpairKind::Words | QpairKind::Text => assert!(!done),
             // The admin queue pair, its CQ and EQ 0.
             _ if name == b"objects" => assert!(!done && value == 3),
             _ if setting.live => assert!(done && value == 1),
@@ -255,5 +259,67 @@ fn settings_turn_what_they_say() {
         }
         assert!(done || reason.contains(&0), "no end of the message");
     }
+    machine.end();
+}
+
+#[test]
+fn settings_of_text_are_read_back() {
+    let machine = Alone::new(true);
+    let model = machine.plug(&defaults()).unwrap();
+    let said = |room: &[c_char]| {
+        // SAFETY: The model leaves a terminated text.
+        let text = unsafe { CStr::from_ptr(room.as_ptr()) };
+        text.to_string_lossy().into_owned()
+    };
+    let get = |name: &str| {
+        let mut room = [1; 1024];
+        // SAFETY: The model exists, and the buffer is the array.
+        unsafe { qpair_model_get_text(model, index_of(name), room.as_mut_ptr(), room.len()) };
+        said(&room)
+    };
+    let set = |name: &str, text: &[u8]| {
+        let mut room = [1; 256];
+        let (from, bytes) = (text.as_ptr().cast(), text.len());
+        // SAFETY: The model exists, and the buffers are the arrays.
+        let done = unsafe {
+            let (error, length) = (room.as_mut_ptr(), room.len());
+            qpair_model_set_text(model, index_of(name), from, bytes, error, length)
+        };
+        if done {
+            Ok(())
+        } else {
+            Err(said(&room))
+        }
+    };
+    assert_eq!(
+        (get("faults"), get("stall")),
+        (String::new(), String::new())
+    );
+    let rules = "fail=rem-access,qp=3;seed=4";
+    assert_eq!(set("faults", rules.as_bytes()), Ok(()));
+    assert_eq!(get("faults"), rules);
+    assert_eq!(get("faults-injected"), "fail 0 of 0");
+    for (name, text, why) in [
+        (
+            "faults",
+            &b"fail=x"[..],
+            "Property 'qpair.faults': rule 1, 'fail=x': a status is one of",
+        ),
+        ("faults", &b"freeze,qp=\xff"[..], "a part is one of"),
+        ("faults", &b"\xff"[..], "a part is one of"),
+        ("faults-injected", &b""[..], "cannot be set"),
+        ("eqs", &b"3"[..], "is one number"),
+    ] {
+        let refused = set(name, text).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+    }
+    assert_eq!(get("faults"), rules, "a refusal changes nothing");
+    // The longest report fits as well.
+    let many = vec!["drop-ack"; 16].join(";");
+    assert_eq!(set("faults", many.as_bytes()), Ok(()));
+    assert_eq!(
+        get("faults-injected").matches("drop-ack 0 of 0").count(),
+        16
+    );
     machine.end();
 }
