@@ -11,7 +11,6 @@ passed.
 import os
 import re
 import struct
-import subprocess
 import sys
 import time
 import traceback
@@ -20,6 +19,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import driver  # noqa: E402
+import faults  # noqa: E402
 import interrupts  # noqa: E402
 import iommu  # noqa: E402
 import machine  # noqa: E402
@@ -49,17 +49,10 @@ from driver import (  # noqa: E402
     Driver,
     device,
     open_port,
+    run,
     status,
 )
 from machine import BARS, Function, Iommu, Machine, QmpError  # noqa: E402
-
-
-def run(*args):
-    """Runs QEMU until it ends by itself."""
-    return subprocess.run(
-        [*QEMU, "-nodefaults", "-display", "none", *args],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=machine.TIMEOUT,
-    )  # fmt: skip
 
 
 def own_properties():
@@ -604,69 +597,12 @@ def a_thread_does_not_go_with_icount():
         assert part in result.stderr, result.stderr
 
 
-def rules_are_set_at_the_start_and_at_run_time():
-    """A rule fails the second write; the property has the rules and what they did."""
-    rules = "seed=3;fail=rem-op,opcode=write,nth=2"
-    words = device(f"faults={rules.replace(',', ',,')}")
-    with Machine(*QEMU, *words, "--trace", "qpair_fault") as m:
-        w = driver.Writer(m, 4)
-        w.up()
-        w.connect()
-        assert m.get("faults") == rules
-        # Counts since the rules were set; the commands are none of them.
-        assert m.get("faults-injected") == "fail 0 of 0", m.get("faults-injected")
-        assert [w.write(0, 8, 8), w.write(0, 8, 8)] == [0, 11]
-        assert m.get("faults-injected") == "fail 1 of 2"
-        line = f"q: fault of rule 1: QP {w.qp & 0xFFFF}.{w.qp >> 16} opcode 3, before SQ index 2"
-        assert line in m.trace(), m.trace()
-        # Rules that are refused change nothing.
-        for bad, why in (("fail=rem-opp", "rule 1, 'fail=rem-opp': a status is one of"), ("freeze;qp=1", "rule 2, 'qp=1': no action")):
-            try:
-                m.set("faults", bad)
-                raise AssertionError(f"{bad} was accepted")
-            except QmpError as error:
-                assert f"'qpair.faults': {why}" in str(error), error
-        assert m.get("faults") == rules and m.get("faults-injected") == "fail 1 of 2"
-        try:
-            m.set("faults-injected", "")
-            raise AssertionError("the counts were set")
-        except QmpError as error:
-            assert "cannot be set" in str(error), error
-        m.set("faults", "")
-        assert m.get("faults") == "" and m.get("faults-injected") == ""
-
-
-def a_frozen_queue_pair_goes_on_at_run_time():
-    with Machine(*QEMU, *device("faults=freeze")) as m:
-        w = driver.Writer(m, 4)
-        w.up()
-        w.connect()
-        m.store(w.PAYLOAD, [77])
-        before = m.get("send-wqes")
-        ring = w.QUEUE
-        m.store(ring, [3 | 1 << 8 | 1 << 16 | 1 << 24, 0, 0x1000, w.key, 0, 8 | w.key << 32, 0, 0])
-        w.doorbell(BELL["SQ"], 1 << 32 | w.qp)
-        w.until(lambda: m.get("faults-injected") == "freeze 1 of 1")
-        m.step(10**9)
-        assert m.get("send-wqes") > before and w.second_page(0) == 0, "a frozen queue pair has moved bytes"
-        m.set("faults", "")
-        w.until(lambda: m.words(w.ENTRIES, 4)[3] >> 63)
-        assert status(m.words(w.ENTRIES, 4)) == 0 and w.second_page(0) == 77
-
-
-def bad_rules_are_refused_at_the_start():
-    for bad, why in (("fail=x", "rule 1, 'fail=x': a status is one of loc-len"), ("delay=1", "rule 1, 'delay=1': a number with ns")):
-        result = run("-machine", "q35", "-accel", "qtest", "-S", "-device", f"qpair,faults={bad}")
-        assert result.returncode == 1, f"{bad}: status {result.returncode}"
-        assert f"Property 'qpair.faults': {why}" in result.stderr, result.stderr
-
-
 # Tests of QEMU's output and of the function of channels, independent of the core's thread.
 WORDS = [
     help_describes_every_property,
     the_manual_has_every_property,
     bad_values_are_refused,
-    bad_rules_are_refused_at_the_start,
+    *faults.WORDS,
     a_thread_does_not_go_with_icount,
     *stream.TESTS,
 ]
@@ -690,8 +626,7 @@ TESTS = [
     entries_do_not_go_to_devices,
     a_device_aimed_at_itself_survives,
     knobs_turn_at_run_time,
-    rules_are_set_at_the_start_and_at_run_time,
-    a_frozen_queue_pair_goes_on_at_run_time,
+    *faults.TESTS,
     a_vanished_device_reads_as_ones,
     migration_is_refused,
     two_devices_are_two,

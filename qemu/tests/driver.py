@@ -3,6 +3,7 @@
 
 import pathlib
 import re
+import subprocess
 import sys
 import time
 
@@ -137,6 +138,14 @@ class Driver(Function):
         assert entry[0] == 0x77 and status(entry) == 0, entry
         values = self.machine.words(CONTEXT + self.shift, len(COUNTERS))
         return dict(zip(COUNTERS, values))
+
+
+def run(*args):
+    """Runs QEMU until it ends by itself."""
+    return subprocess.run(
+        [*QEMU, "-nodefaults", "-display", "none", *args],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=machine.TIMEOUT,
+    )  # fmt: skip
 
 
 def status(entry):

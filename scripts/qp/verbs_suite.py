@@ -13,6 +13,7 @@ import tomllib
 from qp import base
 from qp import guest as runner
 from qp import ktap
+from qp import recipes
 
 TABLE = base.TOP / "provider/tests.toml"
 OURS, OTHER = "qpair0", "rxe0"
@@ -178,6 +179,8 @@ def run(start, show, name, brief, timeout, slower):
     """Runs a guest of the layer by `start` of suite.py; `show` prints the end of a log."""
     found, everything = table(), not brief
     guest, skips = found["guest"][name], Skips(found)
+    if guest.get("recipes"):
+        return recipes.run(start, show, name, guest.get("options", []), timeout * slower)
     runs, left = programs(found, guest, everything)
     tested = devices(guest, everything) if has_tests(guest, everything) else ()
     command = ["sh", "-c", script(runs, skips, tested, everything)]

@@ -119,10 +119,21 @@ impl Host {
 
     /// Reads a property of a device function that is a number.
     pub fn get(&mut self, device: usize, property: &str) -> Result<u64> {
-        let path = format!("/machine/peripheral/qpair{device}");
-        let value = self.qmp("qom-get", json!({ "path": path, "property": property }))?;
+        let value = self.property(device, property)?;
         value
             .as_u64()
             .with_context(|| format!("{property} is {value}"))
+    }
+
+    /// Reads a property of a device function that is text.
+    pub fn text(&mut self, device: usize, property: &str) -> Result<String> {
+        let value = self.property(device, property)?;
+        let text = value.as_str().map(String::from);
+        text.with_context(|| format!("{property} is {value}"))
+    }
+
+    fn property(&mut self, device: usize, property: &str) -> Result<Value> {
+        let path = format!("/machine/peripheral/qpair{device}");
+        self.qmp("qom-get", json!({ "path": path, "property": property }))
     }
 }

@@ -8,6 +8,7 @@ mod inherit;
 mod kill;
 mod knobs;
 mod load;
+mod points;
 mod recovery;
 pub(crate) mod sleep;
 mod unbind;
@@ -64,6 +65,7 @@ pub const KNOBS: Group = Group {
         knobs::garbage_completions * 4,
         knobs::garbage_events * 4,
         knobs::link * 4,
+        points::fault_points * 2,
         knobs::device_fatal * 2,
         knobs::device_fatal_under_load * 16,
         knobs::gone_silent * 4,
