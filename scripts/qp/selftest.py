@@ -34,6 +34,7 @@ from qp import threads
 from qp.selftest_cache import Cache  # noqa: F401, run with those here
 from qp.selftest_cache import Crates  # noqa: F401
 from qp.selftest_cache import Space  # noqa: F401
+from qp.selftest_recipes import Recipes  # noqa: F401
 from qp.selftest_suite import Suite  # noqa: F401
 
 REPORTS = """\

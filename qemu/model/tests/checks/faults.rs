@@ -13,6 +13,7 @@ use qpair_abi::status::EnableError;
 use qpair_abi::status::Event;
 use qpair_abi::status::Status;
 use qpair_model::host::Trace;
+use qpair_model::Config;
 use qpair_model::Faults;
 
 checks![
@@ -598,14 +599,25 @@ fn a_frozen_queue_pair() {
 }
 
 fn new_rules_end_what_the_old_ones_held() {
-    for rules in ["freeze", "delay=100s", "rnr=9"] {
-        let mut p = Pair::with(|a, _| a.rnr_retry = 7);
+    for (rules, inline) in [
+        ("freeze", false),
+        ("freeze", true),
+        ("delay=100s", false),
+        ("delay=100s", true),
+        ("rnr=9", false),
+    ] {
+        // On a deterministic machine no call from outside helps.
+        let config = Config {
+            inline,
+            ..Config::default()
+        };
+        let mut p = Pair::on(Machine::with(config), |a, _| a.rnr_retry = 7);
         p.m.f.set_faults(rules).unwrap();
         p.recv(1, &[p.mr_b.sge(0, 8)]);
         p.send(wqe(opcode::SEND, 1), &[p.mr_a.sge(0, 8)]);
         assert_eq!(p.done_a(), [], "{rules}");
         p.m.f.set_faults("").unwrap();
-        p.m.settle();
+        p.m.pass(MS);
         assert_eq!(only(&mut p).0, Status::Success, "{rules}");
         assert_eq!(p.done_b().len(), 1);
         p.m.pass(200_000 * MS);

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of qp/recipes.py: run by `scripts/check scripts`."""
+
+import unittest
+
+from qp import base
+from qp import recipes
+
+PAGE = """
+.. code-block:: console
+
+   $ scripts/guest --verbs --faults 'fail=rem-op,nth=2' \\
+       -- loop qpair0
+   loop:   request ... failed
+   ...
+   scnt=..., ccnt=1
+
+.. code-block:: sh
+
+   scripts/guest --verbs -- nothing
+
+.. code-block:: console
+
+   $ scripts/guest --verbs -- faults 'seed=1;freeze' sh -c 'a & b'
+   done
+"""
+
+
+class Recipes(unittest.TestCase):
+    def test_a_page_has_commands_and_their_output(self):
+        first, second = recipes.recipes(PAGE)
+        self.assertEqual(first.options, ["--faults", "fail=rem-op,nth=2"])
+        self.assertEqual(first.command, ["loop", "qpair0"])
+        self.assertEqual(first.prints, ["loop:   request ... failed", "scnt=..., ccnt=1"])
+        self.assertEqual(second.command, ["faults", "seed=1;freeze", "sh", "-c", "a & b"])
+        self.assertIn("faults 'seed=1;freeze' sh -c 'a & b' 2>&1", recipes.script([first, second]))
+
+    def test_a_page_that_makes_no_sense_is_refused(self):
+        for bad in (
+            "",
+            PAGE.replace("   done\n", ""),
+            PAGE.replace("--verbs -- faults", "--verbs --iommu -- faults"),
+            PAGE.replace("$ scripts/guest --verbs --faults", "$ scripts/guest --faults"),
+        ):
+            with self.subTest(bad), self.assertRaises(base.Fail):
+                recipes.recipes(bad)
+
+    def test_output_has_each_line_in_its_place(self):
+        recipe = recipes.recipes(PAGE)[0]
+        good = "noise\nloop: request 7 failed\nmore\nscnt=3, ccnt=1\n"
+        self.assertIsNone(recipe.missing(good))
+        self.assertEqual(recipe.missing(good.replace("ccnt=1", "ccnt=12")), "scnt=..., ccnt=1")
+        self.assertEqual(recipe.missing("\n".join(reversed(good.splitlines()))), "scnt=..., ccnt=1")
+        self.assertEqual(recipe.missing(""), "loop:   request ... failed")
+
+    def test_each_recipe_has_to_run(self):
+        found = recipes.recipes(PAGE)
+        ran = "# recipe 1\nloop: request 1 failed\nscnt=1, ccnt=1\n# status 1\n"
+        count = recipes.judge(found, ran + "# recipe 2\ndone\n# status 0\n")
+        self.assertEqual((count.passed, count.failed), (2, 0))
+        count = recipes.judge(found, ran)
+        self.assertEqual((count.passed, count.bad), (1, ["recipe 2 did not run"]))
+        count = recipes.judge(found, ran + "# recipe 2\n# status 0\n")
+        self.assertEqual((count.passed, count.bad), (1, ["recipe 2 does not print: done"]))
