@@ -57,7 +57,10 @@ pub(super) fn fault_points(setup: &Setup) -> Result<()> {
     let mut pair = Pair::open(0)?;
     let qp = pair.a.qp.number;
 
-    set(&mut host, &format!("fail=rem-access,opcode=write,qp={qp},nth=2"))?;
+    set(
+        &mut host,
+        &format!("fail=rem-access,opcode=write,qp={qp},nth=2"),
+    )?;
     write(&mut pair, 1);
     write(&mut pair, 2);
     write(&mut pair, 3);
