@@ -34,6 +34,7 @@ use crate::qp::past;
 use crate::qp::NoReceive;
 use crate::qp::QueuePair;
 use crate::qp::Receive;
+use crate::qp::NO_LIMIT;
 use crate::transfer::statuses;
 use crate::transfer::Fault;
 use qpair_abi::command::qp_state;
@@ -54,8 +55,6 @@ use qpair_abi::status::Status;
 use qpair_abi::Number;
 use qpair_queue::index::Index;
 
-/// `rnr_retry` without a limit.
-const NO_LIMIT: u8 = 7;
 /// Words of the head of a WQE, by service.
 const RC: usize = SendWqe::WORDS;
 const UD: usize = UdWqe::WORDS;

@@ -16,6 +16,7 @@ use crate::host::Trace;
 use crate::message::Message;
 use crate::message::Sender;
 use crate::mutant::mutant;
+use crate::qp::NO_LIMIT;
 use crate::subject::Subject;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
@@ -26,9 +27,6 @@ use qpair_abi::status::Event;
 use qpair_abi::status::Status;
 use qpair_abi::Number;
 use qpair_queue::index::Index;
-
-/// `rnr_retry` without a limit.
-const NO_LIMIT: u8 = 7;
 
 /// What becomes of a request.
 pub(crate) enum Verdict {

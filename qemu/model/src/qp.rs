@@ -45,6 +45,9 @@ const FETCH_BLOCKS: u32 = 32;
 /// Words that are fetched at once.
 pub(crate) const FETCH_WORDS: usize = FETCH_BLOCKS as usize * BLOCK_WORDS;
 
+/// `rnr_retry` without a limit.
+pub(crate) const NO_LIMIT: u8 = 7;
+
 /// An SQ or RQ.
 pub(crate) struct WorkQueue<M> {
     pub(crate) ring: Ring<M>,

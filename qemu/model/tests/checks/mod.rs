@@ -6,6 +6,7 @@
 
 pub mod admin;
 pub mod any_datagram;
+pub mod any_faults;
 pub mod buffers;
 pub mod datagrams;
 pub mod doorbells;
@@ -38,6 +39,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         errors::CHECKS,
         datagrams::CHECKS,
         any_datagram::CHECKS,
+        any_faults::CHECKS,
         retries::CHECKS,
         events::CHECKS,
         fatal::CHECKS,
