@@ -71,7 +71,7 @@ impl Side {
             return;
         };
         let words = wqe_words(wqe(work::NOP, self.posted), &[]);
-        room.write(0, words[..].try_into().unwrap());
+        room.write::<BLOCK_WORDS>(0, words[..].try_into().unwrap());
         room.post();
         self.posted += 1;
     }

@@ -208,7 +208,7 @@ impl Driver {
         };
         let all = wqe_words(request, &sges);
         for (i, block) in all.chunks_exact(8).enumerate() {
-            room.write(i as u32, block.try_into().unwrap());
+            room.write::<BLOCK_WORDS>(i as u32, block.try_into().unwrap());
         }
         room.post();
         if request.flags != 0 {
