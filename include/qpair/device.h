@@ -213,6 +213,8 @@
  * payload.
  */
 #define QPAIR_HW_GRH_BYTES			40
+/* Bytes of an operand of an atomic, which is aligned to as many. */
+#define QPAIR_HW_ATOMIC_BYTES			8
 /* Bytes of an SQ block. */
 #define QPAIR_HW_BLOCK_BYTES			64
 /* Most blocks of a WQE. */
@@ -281,6 +283,38 @@ struct qpair_hw_ud_wqe {
 	__le32 inline_bytes;
 	__le64 gid;
 	__le64 gid_high;
+};
+
+/**
+ * struct qpair_hw_atomic_wqe - The head of an atomic in a send queue: a struct
+ * qpair_hw_send_wqe with operands. One SGE follows.
+ *
+ * @opcode: As of a struct qpair_hw_send_wqe: COMPARE_SWAP or FETCH_ADD.
+ * @flags: As of a struct qpair_hw_send_wqe.
+ * @blocks: As of a struct qpair_hw_send_wqe.
+ * @sges: 1: where the old value goes.
+ * @reserved4: Zero.
+ * @wr_id: As of a struct qpair_hw_send_wqe.
+ * @remote_addr: Address in the peer's region, aligned to
+ *   QPAIR_HW_ATOMIC_BYTES.
+ * @rkey: Key of the peer's region.
+ * @inline_bytes: 0.
+ * @compare_add: FETCH_ADD: what to add. COMPARE_SWAP: the value that is
+ *   replaced.
+ * @swap: COMPARE_SWAP: its new value.
+ */
+struct qpair_hw_atomic_wqe {
+	__u8 opcode;
+	__u8 flags;
+	__u8 blocks;
+	__u8 sges;
+	__u8 reserved4[4];
+	__le64 wr_id;
+	__le64 remote_addr;
+	__le32 rkey;
+	__le32 inline_bytes;
+	__le64 compare_add;
+	__le64 swap;
 };
 
 /**
@@ -374,9 +408,9 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_OP_WRITE_IMM			4
 /* Reads the peer's memory. */
 #define QPAIR_HW_OP_READ			5
-/* Compares and swaps 8 bytes of the peer's memory. */
+/* Compares and swaps 8 bytes of the peer's memory; since version 1.1. */
 #define QPAIR_HW_OP_COMPARE_SWAP		6
-/* Adds to 8 bytes of the peer's memory. */
+/* Adds to 8 bytes of the peer's memory; since version 1.1. */
 #define QPAIR_HW_OP_FETCH_ADD			7
 /* In CQEs only: a receive that a SEND filled. */
 #define QPAIR_HW_OP_RECV			0x80
@@ -410,8 +444,8 @@ struct qpair_hw_eqe {
 /* Done. */
 #define QPAIR_HW_STATUS_SUCCESS			0
 /*
- * The receive's buffers are shorter than the message, or a message is longer
- * than the limit.
+ * The receive's buffers are shorter than the message, a message is longer than
+ * the limit, or the buffer of an atomic is too short.
  */
 #define QPAIR_HW_STATUS_LOCAL_LENGTH		1
 /*
@@ -428,8 +462,8 @@ struct qpair_hw_eqe {
 /* The peer wrote with immediate, and what it wrote may not be written. */
 #define QPAIR_HW_STATUS_LOCAL_ACCESS		8
 /*
- * The peer found the request invalid: its receive is too short, or it allows
- * no such operation.
+ * The peer found the request invalid: its receive is too short, it allows no
+ * such operation, or the address of an atomic is not aligned.
  */
 #define QPAIR_HW_STATUS_REMOTE_INVALID_REQUEST	9
 /*
@@ -479,7 +513,7 @@ struct qpair_hw_eqe {
  * without the flag.
  */
 #define QPAIR_HW_DETAIL_INLINE			5
-/* Message longer than the limit. */
+/* Message longer than the limit, or an SGE of an atomic that is too short. */
 #define QPAIR_HW_DETAIL_MESSAGE			6
 /* No region has this key. */
 #define QPAIR_HW_DETAIL_KEY			7
@@ -491,7 +525,7 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_DETAIL_RIGHTS			10
 /* The queue pair's peer is not there. */
 #define QPAIR_HW_DETAIL_NO_PEER			11
-/* The peer does not name this queue pair. */
+/* The peer does not name this queue pair, or is of another service. */
 #define QPAIR_HW_DETAIL_NOT_NAMED		12
 /* The peer is not ready to receive. */
 #define QPAIR_HW_DETAIL_NOT_READY		13
@@ -501,6 +535,8 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_DETAIL_DMA			15
 /* The queue's state does not allow it. */
 #define QPAIR_HW_DETAIL_STATE			16
+/* The address of an atomic is not aligned. */
+#define QPAIR_HW_DETAIL_ALIGNMENT		17
 /* Failed because a test asked for it. */
 #define QPAIR_HW_DETAIL_INJECTED		255
 
@@ -652,7 +688,7 @@ struct qpair_hw_cq_context {
  * @log_rq: Base-two logarithm of its RQ's WQEs.
  * @rq_stride: Its RQ's stride is 64 << rq_stride bytes.
  * @reserved10: Zero.
- * @peer: The only queue pair that it talks to (RC).
+ * @peer: The only queue pair that it talks to (RC, UC).
  * @peer_function: Function of the peer: 0, which is this one.
  * @q_key: What a UD sender must know (UD).
  * @access: What its peer may do: REMOTE_* of QPAIR_HW_ACCESS_*.
@@ -772,6 +808,8 @@ struct qpair_hw_mr_context {
 #define QPAIR_HW_SERVICE_RC			0
 /* Unreliable datagram; since version 1.1. */
 #define QPAIR_HW_SERVICE_UD			1
+/* Unreliable connected; since version 1.1. */
+#define QPAIR_HW_SERVICE_UC			2
 
 /* States of a queue pair. */
 
@@ -917,10 +955,12 @@ struct qpair_hw_mr_context {
 #define QPAIR_HW_COUNTER_STALE			23
 /* turns of queue pairs in the core */
 #define QPAIR_HW_COUNTER_TURNS			24
-/* UD messages that were dropped */
+/* messages of UD and UC that were dropped */
 #define QPAIR_HW_COUNTER_DROPPED		25
+/* atomics performed */
+#define QPAIR_HW_COUNTER_ATOMICS		26
 /* How many there are. */
-#define QPAIR_HW_COUNTERS			26
+#define QPAIR_HW_COUNTERS			27
 
 /* What is written to a doorbell. */
 #define QPAIR_HW_DOORBELL(number, index) \

@@ -194,7 +194,7 @@ layout! {
         log_rq: u8 = 2 @ 40,
         /// Its RQ's stride is `64 << rq_stride` bytes.
         rq_stride: u8 = 2 @ 48,
-        /// The only queue pair that it talks to (RC).
+        /// The only queue pair that it talks to (RC, UC).
         peer: Number = 3 @ 0,
         /// Function of the peer: 0, which is this one.
         peer_function: u32 = 3 @ 32,
@@ -234,6 +234,8 @@ pub mod service {
     pub const RC: u8 = 0;
     /// Unreliable datagram; since version 1.1.
     pub const UD: u8 = 1;
+    /// Unreliable connected; since version 1.1.
+    pub const UC: u8 = 2;
 }
 
 /// States of a queue pair.

@@ -75,7 +75,8 @@ counters! {
     CqOverruns = "cq-overruns", "CQs that had no room";
     Stale = "stale", "doorbells and references with the generation of an object that is gone";
     Turns = "turns", "turns of queue pairs in the core";
-    Dropped = "dropped", "UD messages that were dropped";
+    Dropped = "dropped", "messages of UD and UC that were dropped";
+    Atomics = "atomics", "atomics performed";
 }
 
 /// Bytes of the array that `QUERY DEVICE` writes.

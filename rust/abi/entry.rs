@@ -4,9 +4,8 @@
 //! An SQ is an array of 64-byte blocks; a WQE takes 1 to [`MAX_BLOCKS`] of them,
 //! one after the other, and may wrap. Its first four words are a [`SendWqe`]; then
 //! come scatter/gather entries ([`Sge`], two words each), or, with
-//! [`send_flags::INLINE`], the bytes themselves. An atomic has two words of
-//! operands before its one SGE. A WQE of a UD queue pair begins with six words,
-//! a [`UdWqe`].
+//! [`send_flags::INLINE`], the bytes themselves. An atomic begins with six words,
+//! an [`AtomicWqe`], a WQE of a UD queue pair too, a [`UdWqe`].
 //!
 //! An RQ is an array of WQEs of one stride, `64 << shift` bytes: two words of
 //! [`RecvWqe`], then SGEs.
@@ -24,6 +23,8 @@ pub const DATAGRAM_BYTES: usize = 4096;
 pub const OWN_Q_KEY: u32 = 0x80000000;
 /// Bytes of the global route header (GRH) that a datagram has in front of its payload.
 pub const GRH_BYTES: usize = 40;
+/// Bytes of an operand of an atomic, which is aligned to as many.
+pub const ATOMIC_BYTES: usize = 8;
 /// Bytes of an SQ block.
 pub const BLOCK_BYTES: usize = 64;
 /// Words of an SQ block.
@@ -112,6 +113,32 @@ layout! {
 }
 
 layout! {
+    /// The head of an atomic in a send queue: a [`SendWqe`] with operands. One SGE follows.
+    pub struct AtomicWqe: 6 {
+        /// As of a [`SendWqe`]: COMPARE_SWAP or FETCH_ADD.
+        opcode: u8 = 0 @ 0,
+        /// As of a [`SendWqe`].
+        flags: u8 = 0 @ 8,
+        /// As of a [`SendWqe`].
+        blocks: u8 = 0 @ 16,
+        /// 1: where the old value goes.
+        sges: u8 = 0 @ 24,
+        /// As of a [`SendWqe`].
+        wr_id: u64 = 1 @ 0,
+        /// Address in the peer's region, aligned to [`ATOMIC_BYTES`].
+        remote_addr: u64 = 2 @ 0,
+        /// Key of the peer's region.
+        rkey: u32 = 3 @ 0,
+        /// 0.
+        inline_bytes: u32 = 3 @ 32,
+        /// FETCH_ADD: what to add. COMPARE_SWAP: the value that is replaced.
+        compare_add: u64 = 4 @ 0,
+        /// COMPARE_SWAP: its new value.
+        swap: u64 = 5 @ 0,
+    }
+}
+
+layout! {
     /// The head of a receive work queue entry.
     pub struct RecvWqe: 2 {
         /// SGEs that follow.
@@ -147,9 +174,9 @@ pub mod opcode {
     pub const WRITE_IMM: u8 = 4;
     /// Reads the peer's memory.
     pub const READ: u8 = 5;
-    /// Compares and swaps 8 bytes of the peer's memory.
+    /// Compares and swaps 8 bytes of the peer's memory; since version 1.1.
     pub const COMPARE_SWAP: u8 = 6;
-    /// Adds to 8 bytes of the peer's memory.
+    /// Adds to 8 bytes of the peer's memory; since version 1.1.
     pub const FETCH_ADD: u8 = 7;
     /// In CQEs only: a receive that a SEND filled.
     pub const RECV: u8 = 0x80;

@@ -53,8 +53,8 @@ codes! {
     pub enum Status {
         /// Done.
         Success = 0, "success";
-        /// The receive's buffers are shorter than the message, or a message is longer than the
-        /// limit.
+        /// The receive's buffers are shorter than the message, a message is longer than the limit,
+        /// or the buffer of an atomic is too short.
         LocalLength = 1, "local length error";
         /// The work request makes no sense: opcode, flags, number of blocks or SGEs, inline length;
         /// of a receive also reserved bits.
@@ -65,8 +65,8 @@ codes! {
         Flush = 5, "work request flushed";
         /// The peer wrote with immediate, and what it wrote may not be written.
         LocalAccess = 8, "local access error";
-        /// The peer found the request invalid: its receive is too short, or it allows no such
-        /// operation.
+        /// The peer found the request invalid: its receive is too short, it allows no such
+        /// operation, or the address of an atomic is not aligned.
         RemoteInvalidRequest = 9, "remote invalid request";
         /// The remote key or range is not a region of the peer's PD, or not with these rights.
         RemoteAccess = 10, "remote access error";
@@ -101,8 +101,8 @@ codes! {
         /// More inline bytes than the limit or what the blocks hold, or inline bytes without the
         /// flag.
         Inline = 5, "bad inline length";
-        /// Message longer than the limit.
-        Message = 6, "message too long";
+        /// Message longer than the limit, or an SGE of an atomic that is too short.
+        Message = 6, "bad message length";
         /// No region has this key.
         Key = 7, "no such key";
         /// The region belongs to another PD.
@@ -113,7 +113,7 @@ codes! {
         Rights = 10, "missing access right";
         /// The queue pair's peer is not there.
         NoPeer = 11, "no such peer";
-        /// The peer does not name this queue pair.
+        /// The peer does not name this queue pair, or is of another service.
         NotNamed = 12, "the peer names another queue pair";
         /// The peer is not ready to receive.
         NotReady = 13, "the peer is not ready to receive";
@@ -123,6 +123,8 @@ codes! {
         Dma = 15, "DMA failed";
         /// The queue's state does not allow it.
         State = 16, "wrong queue state";
+        /// The address of an atomic is not aligned.
+        Alignment = 17, "address not aligned";
         /// Failed because a test asked for it.
         Injected = 255, "failed by request";
     }

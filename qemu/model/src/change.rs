@@ -10,6 +10,7 @@ use crate::context::check_moderation;
 use crate::context::check_reserved;
 use crate::context::read;
 use crate::context::Results;
+use crate::create::not_of_service;
 use crate::create::MAX_RETRY;
 use crate::create::REMOTE;
 use crate::function::Function;
@@ -19,7 +20,6 @@ use crate::subject::Subject;
 use crate::table::Until;
 use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
-use qpair_abi::command::service;
 use qpair_abi::command::Command;
 use qpair_abi::command::EqContext;
 use qpair_abi::command::QpContext;
@@ -152,8 +152,7 @@ impl<H: Host> Function<H> {
         if wants(qp_mask::ACCESS) {
             check_access(context.access, REMOTE)?;
         }
-        let of_rc = qp_mask::PEER | qp_mask::ACCESS | qp_mask::RETRY;
-        let known = service != service::UD || mask & of_rc == 0;
+        let known = mask & not_of_service(service) == 0;
         let peer_ok = !wants(qp_mask::PEER) || context.peer_function == 0;
         let retry_ok = !wants(qp_mask::RETRY)
             || (context.retry <= MAX_RETRY && context.rnr_retry <= MAX_RETRY);

@@ -21,6 +21,7 @@ use crate::ring::Ring;
 use crate::table::Table;
 use qpair_abi::command::access;
 use qpair_abi::command::cq_flags;
+use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
 use qpair_abi::command::BufferList;
@@ -44,10 +45,22 @@ pub(crate) const MAX_RETRY: u8 = 7;
 
 /// Whether a queue pair has only attributes of its service.
 fn is_of_service(context: &QpContext) -> bool {
+    let no_gid = (context.gid, context.gid_high) == (0, 0);
+    let no_retries = (context.retry, context.rnr_retry) == (0, 0);
     match context.service {
-        service::RC => (context.gid, context.gid_high) == (0, 0),
-        service::UD => (context.access, context.retry, context.rnr_retry) == (0, 0, 0),
+        service::RC => no_gid,
+        service::UD => no_retries && context.access == 0,
+        service::UC => no_retries && no_gid,
         _ => false,
+    }
+}
+
+/// What MODIFY may not select of a queue pair of a service.
+pub(crate) fn not_of_service(service: u8) -> u32 {
+    match service {
+        service::UD => qp_mask::PEER | qp_mask::ACCESS | qp_mask::RETRY,
+        service::UC => qp_mask::RETRY,
+        _ => 0,
     }
 }
 

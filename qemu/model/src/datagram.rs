@@ -74,11 +74,7 @@ impl<H: Host> DataPath<H> {
         } else {
             self.core.bus.count(Counter::Dropped);
         }
-        let done = self.complete_send(sender.qp, &message.wqe, message.past, 0, Ok(()));
-        // It may have sent to itself, or to a CQ that it shares.
-        let found = self.qps.get(sender.qp);
-        let runs = found.is_some_and(|found| found.state == qp_state::RTS);
-        Ok(done && runs && *budget != 0)
+        Ok(self.complete_unreliable(sender.qp, &message.wqe, message.past) && *budget != 0)
     }
 
     /// Fills a receive of the destination. False: the datagram is to be dropped.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Work requests: those of a reliable connection, and the checks of datagrams, which
+//! Work requests: those of a connection, and the checks of datagrams, which
 //! [`datagram`](crate::datagram) delivers.
 //!
 //! A request is checked in this order: the WQE by itself, the sender's memory, the peer, the
@@ -18,12 +18,16 @@
 //! | the receive's memory | remote operation | local protection |
 //! | an operation that the peer does not allow | remote invalid request | local access |
 //! | the peer's region | remote access | local access |
+//! | the alignment of an atomic | remote invalid request | local access |
+//!
+//! UC has the faults of the sender; else [`unreliable`](crate::unreliable) drops the message.
 //!
 //! The status is that of the work request's completion. The queue pair goes to the error state.
 
 use crate::datapath::DataPath;
 use crate::fault_point::Verdict;
 use crate::host::Host;
+use crate::message::last_opcode;
 use crate::message::Kind;
 use crate::message::Message;
 use crate::message::Paused;
@@ -100,6 +104,8 @@ impl<H: Host> DataPath<H> {
             qp,
             pd: found.pd,
             peer: found.peer,
+            service: found.service,
+            last: last_opcode(found.service),
         };
         let is_ud = found.service == service::UD;
         let mut goes_on = true;
@@ -190,12 +196,10 @@ impl<H: Host> DataPath<H> {
         words: &[u64],
     ) -> Result<(), (Status, Detail)> {
         let refuse = |detail| Err((Status::LocalQpOperation, detail));
-        let Some(kind) = Kind::of(message.wqe.opcode) else {
+        let kind = Kind::of(message.wqe.opcode).filter(|_| message.wqe.opcode <= sender.last);
+        let Some(kind) = kind else {
             return refuse(Detail::Opcode);
         };
-        if HEAD == UD && message.wqe.opcode > opcode::SEND_IMM {
-            return refuse(Detail::Opcode);
-        }
         message.kind = kind;
         let wqe = &message.wqe;
         let blocks = usize::from(wqe.blocks);
@@ -228,6 +232,9 @@ impl<H: Host> DataPath<H> {
         }
         if wqe.opcode == opcode::NOP {
             return Ok(());
+        }
+        if kind.is_atomic() {
+            return self.check_atomic(sender, message, words);
         }
         let (bytes, wrong) = if inline {
             (u64::from(wqe.inline_bytes), None)
@@ -284,8 +291,8 @@ impl<H: Host> DataPath<H> {
         self.finish(sender, &message) && left != 0
     }
 
-    /// [`perform`](Self::perform) for a message that is not mapped as one piece at both ends, or is
-    /// longer than what is left of the turn.
+    /// [`perform`](Self::perform) for an atomic, or a message that is not mapped as one piece at
+    /// both ends, or is longer than what is left of the turn.
     #[cold]
     fn step_by_step(
         &mut self,
@@ -294,6 +301,13 @@ impl<H: Host> DataPath<H> {
         words: &[u64],
         budget: &mut u64,
     ) -> bool {
+        if message.kind.is_atomic() {
+            *budget = budget.saturating_sub(u64::from(message.bytes));
+            return match self.atomic(sender, &message, words) {
+                Ok(()) => self.finish(sender, &message) && *budget != 0,
+                Err(fault) => self.refuse(sender, words, message.past, Refusal::of(&fault)),
+            };
+        }
         let too_early = mutant!(CompletionBeforeData) && message.wqe.opcode == opcode::WRITE;
         if too_early {
             self.finish(sender, &message);
@@ -307,7 +321,7 @@ impl<H: Host> DataPath<H> {
                 Ok(count) => *budget = budget.saturating_sub(u64::from(count)),
                 Err(fault) => {
                     let refusal = Refusal::of(&fault);
-                    return self.refuse(sender, words, message.past, refusal);
+                    return self.refuse(sender, words, message.past, refusal) && *budget != 0;
                 }
             }
         }
@@ -401,6 +415,9 @@ impl<H: Host> DataPath<H> {
         if !mutant!(PeerNotAsked) && found.peer != sender.qp {
             return Err(Detail::NotNamed);
         }
+        if found.service != sender.service && !mutant!(ServicesMixed) {
+            return Err(Detail::NotNamed);
+        }
         match found.state {
             qp_state::RTR | qp_state::RTS | qp_state::SQD => Ok(found),
             _ => Err(Detail::NotReady),
@@ -488,13 +505,13 @@ impl<H: Host> DataPath<H> {
         let goes_on =
             !message.kind.receives || self.complete_receive(sender.peer, *wqe, message.bytes);
         let bytes = match wqe.opcode {
-            opcode::READ => message.bytes,
+            opcode::READ..=opcode::FETCH_ADD => message.bytes,
             _ => 0,
         };
         self.complete_send(sender.qp, wqe, message.past, bytes, Ok(())) && goes_on
     }
 
-    /// Refuses a message. Returns whether the turn goes on: no.
+    /// Refuses a message. Returns whether the turn goes on: only if the message was dropped.
     #[cold]
     fn refuse(&mut self, sender: &Sender, words: &[u64], past: Index, refusal: Refusal) -> bool {
         let goes_on = mutant!(ErrorGoesOn);
@@ -504,6 +521,9 @@ impl<H: Host> DataPath<H> {
         };
         // A request whose answer is dropped has the index of the head.
         let past = found.hold.map_or(past, |hold| hold.past);
+        let unreliable = sender.service == service::UC;
+        let drops = unreliable && !matches!(refusal, Refusal::Sender(..));
+        let wrongly = drops && mutant!(UnreliableRetried);
         let (status, detail) = match refusal {
             Refusal::Sender(status, detail) => (status, detail),
             Refusal::Retry(detail) => {
@@ -514,7 +534,7 @@ impl<H: Host> DataPath<H> {
                     .qps
                     .get(qp)
                     .is_some_and(|found| found.tries < found.retry);
-                if again || mutant!(RetryForEver) {
+                if again || wrongly || mutant!(RetryForEver) {
                     self.qps.retry_later(&mut self.core, qp);
                     return goes_on;
                 }
@@ -537,12 +557,19 @@ impl<H: Host> DataPath<H> {
                 peer: status,
                 detail,
             } => {
-                self.fail_receive(peer, status, detail);
+                let of_receive =
+                    matches!(status, Status::LocalQpOperation | Status::LocalProtection);
+                if !unreliable || of_receive || mutant!(UnreliableHarms) {
+                    self.fail_receive(peer, status, detail);
+                }
                 (sender, detail)
             }
         };
         if matches!(detail, Detail::Key) && self.regions.is_stale(Number::from_raw(wqe.rkey)) {
             self.core.bus.count(Counter::Stale);
+        }
+        if drops {
+            return self.drop_message(qp, &wqe, past);
         }
         self.complete_send(qp, &wqe, past, 0, Err((status, detail)));
         self.stop(qp, status);

@@ -51,6 +51,8 @@
 //! | `qp` | queue pairs |
 //! | `datapath` | the objects that work requests use, and completions |
 //! | `transfer` | moves the bytes of a message |
+//! | `atomic` | performs atomics |
+//! | `unreliable` | ends the messages that are dropped |
 //! | `datagram` | delivers the messages of UD |
 //! | `fault_point` | where the rules meet a work request |
 //! | `execute` | checks and performs work requests |
@@ -72,6 +74,7 @@ pub mod host;
 pub mod mutant;
 
 mod admin;
+mod atomic;
 mod bus;
 mod change;
 mod context;
@@ -105,6 +108,7 @@ mod subject;
 mod table;
 mod transfer;
 mod turn;
+mod unreliable;
 
 pub use crate::config::BadConfig;
 pub use crate::config::Config;

@@ -8,6 +8,7 @@ use crate::bus::to_bytes;
 use crate::mr::Place;
 use crate::mr::Range;
 use qpair_abi::command::access;
+use qpair_abi::command::service;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::send_flags;
@@ -39,7 +40,7 @@ pub(crate) struct Kind {
     pub(crate) remote: u8,
     /// Whether it fills or takes a receive of the peer.
     pub(crate) receives: bool,
-    /// Counts its bytes.
+    /// Counts its bytes; of atomics their number.
     pub(crate) counter: Counter,
 }
 
@@ -73,10 +74,16 @@ const READ: Kind = Kind {
     counter: Counter::ReadBytes,
     ..NOP
 };
+const ATOMIC: Kind = Kind {
+    local: access::LOCAL_WRITE,
+    remote: access::REMOTE_ATOMIC,
+    counter: Counter::Atomics,
+    ..NOP
+};
 
 impl Kind {
     /// By opcode.
-    const ALL: &'static [Self] = &[NOP, SEND, SEND, WRITE, WRITE_IMM, READ];
+    const ALL: &'static [Self] = &[NOP, SEND, SEND, WRITE, WRITE_IMM, READ, ATOMIC, ATOMIC];
 
     /// The operation of an opcode.
     #[inline]
@@ -84,8 +91,24 @@ impl Kind {
         const {
             assert!(opcode::NOP == 0 && opcode::SEND == 1 && opcode::SEND_IMM == 2);
             assert!(opcode::WRITE == 3 && opcode::WRITE_IMM == 4 && opcode::READ == 5);
+            assert!(opcode::COMPARE_SWAP == 6 && opcode::FETCH_ADD == 7);
         }
         Self::ALL.get(usize::from(opcode))
+    }
+
+    /// Whether it is of an atomic.
+    #[inline]
+    pub(crate) fn is_atomic(&self) -> bool {
+        self.remote == access::REMOTE_ATOMIC
+    }
+}
+
+/// The last opcode that a service has. It has all below.
+pub(crate) fn last_opcode(service: u8) -> u8 {
+    match service {
+        service::UD => opcode::SEND_IMM,
+        service::UC => opcode::WRITE_IMM,
+        _ => opcode::FETCH_ADD,
     }
 }
 
@@ -95,6 +118,9 @@ pub(crate) struct Sender {
     pub(crate) qp: Number,
     pub(crate) pd: Number,
     pub(crate) peer: Number,
+    pub(crate) service: u8,
+    /// The last opcode of its service.
+    pub(crate) last: u8,
 }
 
 /// A work request in progress. Its SGEs or inline data are in its WQE.

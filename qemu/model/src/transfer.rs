@@ -139,8 +139,12 @@ impl<H: Host> DataPath<H> {
             .map_err(Fault::Local)
     }
 
-    /// Where the peer's bytes of a WRITE or READ are.
-    fn remote_end(&mut self, peer: Number, message: &Message) -> Result<(Place, u64), Fault> {
+    /// Where the peer's bytes of a WRITE, READ or atomic are.
+    pub(crate) fn remote_end(
+        &mut self,
+        peer: Number,
+        message: &Message,
+    ) -> Result<(Place, u64), Fault> {
         let pd = self.qps.get(peer).map(|found| found.pd);
         let pd = pd.ok_or(Fault::Remote(Detail::NoPeer))?;
         let (right, range) = (message.kind.remote, message.remote_range());
@@ -213,6 +217,11 @@ pub(crate) fn statuses(fault: &Fault) -> (Status, Option<Status>, Detail) {
             Status::RemoteOperation,
             Some(Status::LocalAccess),
             Detail::Dma,
+        ),
+        Fault::Remote(Detail::Alignment) => (
+            Status::RemoteInvalidRequest,
+            Some(Status::LocalAccess),
+            Detail::Alignment,
         ),
         Fault::Remote(detail) => (Status::RemoteAccess, Some(Status::LocalAccess), detail),
     }

@@ -75,6 +75,7 @@ pub fn read(abi: &Path) -> anyhow::Result<Facts> {
         &entry,
         "",
         &[
+            "ATOMIC_BYTES",
             "DATAGRAM_BYTES",
             "OWN_Q_KEY",
             "GRH_BYTES",

@@ -11,7 +11,7 @@ use std::fs;
 use heck::ToShoutySnakeCase as _;
 use qpair_abi::command::{self, BufferList, Command, CqContext, EqContext, MrContext, QpContext};
 use qpair_abi::counters::Counter;
-use qpair_abi::entry::{self, Cqe, Eqe, RecvWqe, SendWqe, Sge, UdWqe};
+use qpair_abi::entry::{self, AtomicWqe, Cqe, Eqe, RecvWqe, SendWqe, Sge, UdWqe};
 use qpair_abi::status::{AdminError, Detail, EnableError, Event, Status};
 use qpair_abi::{doorbell, regs, Number};
 use support::{compiles, defined, top, Field};
@@ -51,7 +51,9 @@ fn values() -> BTreeMap<String, u64> {
         }
         "": regs { MAGIC_VALUE MAJOR MINOR }
         "REG_": regs { BYTES }
-        "": entry { BLOCK_BYTES MAX_BLOCKS MAX_STRIDE_SHIFT OWNER DATAGRAM_BYTES GRH_BYTES OWN_Q_KEY }
+        "": entry {
+            ATOMIC_BYTES BLOCK_BYTES DATAGRAM_BYTES GRH_BYTES MAX_BLOCKS MAX_STRIDE_SHIFT OWNER OWN_Q_KEY
+        }
         "OP_": entry::opcode {
             NOP SEND SEND_IMM WRITE WRITE_IMM READ COMPARE_SWAP FETCH_ADD RECV RECV_WRITE_IMM
         }
@@ -61,7 +63,7 @@ fn values() -> BTreeMap<String, u64> {
         "KIND_": command::kind { EQ CQ QP MR PD SRQ PAGE DEVICE }
         "VERB_": command::verb { CREATE MODIFY QUERY DESTROY }
         "CQ_": command::cq_flags { USER OVERRUN }
-        "SERVICE_": command::service { RC UD }
+        "SERVICE_": command::service { RC UD UC }
         "QPS_": command::qp_state { RESET INIT RTR RTS SQD ERROR }
         "QP_MASK_": command::qp_mask { STATE PEER ACCESS RETRY Q_KEY }
         "ACCESS_": command::access { LOCAL_WRITE REMOTE_WRITE REMOTE_READ REMOTE_ATOMIC }
@@ -99,7 +101,7 @@ fn layouts() -> Vec<(&'static str, usize, &'static [Field])> {
         ($($c:literal: $name:ident)*) => { vec![$(($c, $name::BYTES, $name::FIELDS)),*] };
     }
     layouts! {
-        "send_wqe": SendWqe "ud_wqe": UdWqe "recv_wqe": RecvWqe "sge": Sge "cqe": Cqe "eqe": Eqe
+        "send_wqe": SendWqe "ud_wqe": UdWqe "atomic_wqe": AtomicWqe "recv_wqe": RecvWqe "sge": Sge "cqe": Cqe "eqe": Eqe
         "command": Command "buffer_list": BufferList "eq_context": EqContext
         "cq_context": CqContext "qp_context": QpContext "mr_context": MrContext
     }

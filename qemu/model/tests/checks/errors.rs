@@ -66,8 +66,6 @@ fn a_wqe_that_makes_no_sense() {
         ..nop
     };
     let cases = [
-        (with(opcode::COMPARE_SWAP, 0), 0, Detail::Opcode),
-        (with(opcode::FETCH_ADD, 0), 0, Detail::Opcode),
         (with(8, 0), 0, Detail::Opcode),
         (with(opcode::RECV, 0), 0, Detail::Opcode),
         (with(opcode::NOP, 0x10), 0, Detail::Flags),

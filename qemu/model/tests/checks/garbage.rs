@@ -144,7 +144,20 @@ fn half_right(rng: &mut Rng, p: &Pair) -> Vec<u64> {
     if rng.one_in(10) {
         request.inline_bytes = rng.odd() as u32;
     }
-    let mut words = wqe_words(request, &sges(rng, &p.mr_a, &p.mr_b));
+    let sges = sges(rng, &p.mr_a, &p.mr_b);
+    let mut words = match request.opcode {
+        work::COMPARE_SWAP | work::FETCH_ADD => {
+            let atomic = AtomicWqe {
+                remote_addr: request.remote_addr & !rng.pick(&[0, 7, 7, 7]),
+                rkey: request.rkey,
+                inline_bytes: request.inline_bytes,
+                ..p.atomic(request.opcode, 0, rng.below(3), rng.odd())
+            };
+            let sges = sges.get(..rng.pick(&[1, 1, 1, 2])).unwrap_or(&[]);
+            atomic_words(atomic, sges)
+        }
+        _ => wqe_words(request, &sges),
+    };
     if rng.one_in(10) {
         let at = rng.below(words.len() as u64) as usize;
         words[at] = rng.odd();
@@ -171,9 +184,14 @@ fn sges(rng: &mut Rng, mr: &TestMr, other: &TestMr) -> Vec<Sge> {
 
 fn garbage_in_work_requests() {
     with_seeds("garbage_in_work_requests", 60, |rng| {
+        let unreliable = rng.one_in(4);
         let mut p = Pair::with(|a, b| {
-            (a.retry, a.rnr_retry) = (2, 2);
-            (b.retry, b.rnr_retry) = (1, 7);
+            if unreliable {
+                (a.service, b.service) = (service::UC, service::UC);
+            } else {
+                (a.retry, a.rnr_retry) = (2, 2);
+                (b.retry, b.rnr_retry) = (1, 7);
+            }
         });
         for _ in 0..200 {
             for qp in [p.a.number, p.b.number] {
@@ -214,6 +232,7 @@ fn garbage_in_work_requests() {
 
 fn anything_in_any_order() {
     with_seeds("anything_in_any_order", 60, |rng| {
+        let unreliable = rng.one_in(4);
         let mut p = Pair::on(
             Machine::with(Config {
                 inline: rng.one_in(2),
@@ -221,8 +240,12 @@ fn anything_in_any_order() {
                 ..Config::default()
             }),
             |a, b| {
-                (a.retry, a.rnr_retry) = (7, 7);
-                (b.retry, b.rnr_retry) = (3, 6);
+                if unreliable {
+                    (a.service, b.service) = (service::UC, service::UC);
+                } else {
+                    (a.retry, a.rnr_retry) = (7, 7);
+                    (b.retry, b.rnr_retry) = (3, 6);
+                }
             },
         );
         p.m.memory.set_lenient(true);

@@ -7,6 +7,7 @@
 pub mod admin;
 pub mod any_datagram;
 pub mod any_faults;
+pub mod atomics;
 pub mod buffers;
 pub mod datagrams;
 pub mod doorbells;
@@ -25,6 +26,7 @@ pub mod retries;
 pub mod rings;
 pub mod schedule;
 pub mod stream;
+pub mod unreliable;
 
 pub(crate) use qpair_testkit::checks;
 use qpair_testkit::Check;
@@ -37,6 +39,8 @@ pub fn all() -> impl Iterator<Item = Check> {
         reserved::CHECKS,
         operations::CHECKS,
         errors::CHECKS,
+        atomics::CHECKS,
+        unreliable::CHECKS,
         datagrams::CHECKS,
         any_datagram::CHECKS,
         any_faults::CHECKS,

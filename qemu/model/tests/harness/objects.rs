@@ -5,6 +5,7 @@ use super::driver::*;
 use super::Grant;
 use qpair_abi::command::*;
 use qpair_abi::entry::*;
+use qpair_abi::status::AdminError;
 use qpair_abi::Number;
 
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +130,7 @@ impl Machine {
             log_sq: 4,
             log_rq: 4,
             stride: 0,
-            access: access::REMOTE_WRITE | access::REMOTE_READ,
+            access: access::ALL & !access::LOCAL_WRITE,
             retry: 0,
             rnr_retry: 0,
             service: service::RC,
@@ -176,6 +177,22 @@ impl Machine {
             send_cq: spec.send_cq,
             recv_cq: spec.recv_cq,
         }
+    }
+
+    /// A queue pair in INIT of the context `good`. Checks that its service has not the attributes of
+    /// the contexts `bad`, nor those of `masks`.
+    pub fn has_only(&mut self, good: &QpContext, bad: &[QpContext], masks: &[u32]) -> Number {
+        for bad in bad {
+            let made = self.create(kind::QP, &bad.encode());
+            assert_eq!(made, Err(AdminError::Attribute), "{bad:?}");
+        }
+        let qp = self.create(kind::QP, &good.encode()).unwrap();
+        self.set_state(qp, qp_state::INIT).unwrap();
+        for mask in masks {
+            let done = self.modify(qp, *mask, &QpContext::default());
+            assert_eq!(done, Err(AdminError::Attribute));
+        }
+        qp
     }
 
     pub fn modify(&mut self, qp: Number, mask: u32, context: &QpContext) -> Outcome {
@@ -233,7 +250,6 @@ impl Machine {
     }
 
     pub fn mr(&mut self, pd: Number, bytes: u64) -> TestMr {
-        let all = access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_READ;
-        self.mr_at(pd, 0x7000_0000_0000, bytes, all)
+        self.mr_at(pd, 0x7000_0000_0000, bytes, access::ALL)
     }
 }

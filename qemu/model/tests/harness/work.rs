@@ -98,6 +98,13 @@ pub fn wqe_words(mut wqe: SendWqe, sges: &[Sge]) -> Vec<u64> {
     with_sges(&wqe.encode(), sges)
 }
 
+/// An atomic with its SGEs, in one block.
+pub fn atomic_words(mut wqe: AtomicWqe, sges: &[Sge]) -> Vec<u64> {
+    wqe.blocks = blocks(AtomicWqe::BYTES, Sge::BYTES * sges.len());
+    wqe.sges = sges.len() as u8;
+    with_sges(&wqe.encode(), sges)
+}
+
 /// A WQE with inline data.
 pub fn inline_words(mut wqe: SendWqe, bytes: &[u8]) -> Vec<u64> {
     wqe.flags |= send_flags::INLINE;
@@ -169,8 +176,28 @@ impl Pair {
         }
     }
 
+    /// An atomic on the peer's region.
+    pub fn atomic(&self, opcode: u8, at: u64, compare_add: u64, swap: u64) -> AtomicWqe {
+        AtomicWqe {
+            opcode,
+            flags: send_flags::SIGNALED,
+            wr_id: 1,
+            remote_addr: self.mr_b.va + at,
+            rkey: self.mr_b.key.raw(),
+            compare_add,
+            swap,
+            ..AtomicWqe::default()
+        }
+    }
+
     pub fn send(&mut self, wqe: SendWqe, sges: &[Sge]) {
         self.m.send(&mut self.a, wqe, sges);
+    }
+
+    pub fn send_atomic(&mut self, wqe: AtomicWqe, sges: &[Sge]) {
+        self.m.post_words(&mut self.a, &atomic_words(wqe, sges));
+        self.m.ring_sq(&self.a);
+        self.m.settle();
     }
 
     pub fn recv(&mut self, wr_id: u64, sges: &[Sge]) {
@@ -196,6 +223,18 @@ impl Pair {
     pub fn state(&mut self, qp: Number) -> u8 {
         self.m.query_qp(qp).state
     }
+}
+
+/// Checks that a queue pair that sent to itself failed with its receive 5: the message 1 was sent,
+/// and 2 is behind it.
+pub fn failed_by_itself(cqes: &[Cqe]) {
+    let seen: Vec<_> = cqes.iter().map(|cqe| (cqe.wr_id, outcome(cqe).0)).collect();
+    let expected = [
+        (5, Status::LocalProtection),
+        (1, Status::Success),
+        (2, Status::Flush),
+    ];
+    assert_eq!(seen, expected);
 }
 
 /// Status and detail of a completion.
