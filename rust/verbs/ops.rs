@@ -188,6 +188,7 @@ impl rdma::Driver for Verbs {
             max_send_sges: limits.send_sges,
             max_recv_sges: limits.recv_sges,
             max_reads: 16,
+            atomics: true,
         }
     }
 
@@ -353,7 +354,7 @@ impl rdma::Driver for Verbs {
         let device = &process.device;
         let limits = device.limits();
         let (most_sges, most_inline) = match request.service {
-            Service::Rc => (send_sges(MAX_BLOCKS), inline_bytes(MAX_BLOCKS)),
+            Service::Rc | Service::Uc => (send_sges(MAX_BLOCKS), inline_bytes(MAX_BLOCKS)),
             Service::Ud => (ud_sges(MAX_BLOCKS), ud_inline_bytes(MAX_BLOCKS)),
         };
         let fits = request.sends <= asked.sq_blocks
@@ -394,6 +395,7 @@ impl rdma::Driver for Verbs {
             let rq = Buffer::new(&pass, rq, limits)?;
             let (service, (gid, gid_high)) = match request.service {
                 Service::Rc => (service::RC, (0, 0)),
+                Service::Uc => (service::UC, (0, 0)),
                 Service::Ud => (service::UD, address::own(device)),
             };
             let context = QpContext {
@@ -459,7 +461,7 @@ impl rdma::Driver for Verbs {
         if let Some(rights) = change.access {
             mask |= qp_mask::ACCESS;
             // CAST: The rights that the device knows are a byte, with the core's values.
-            context.access = rights as u8 & (access::REMOTE_WRITE | access::REMOTE_READ);
+            context.access = rights as u8 & access::ALL & !access::LOCAL_WRITE;
         }
         if let Some(peer) = change.peer {
             mask |= qp_mask::PEER;
@@ -548,11 +550,11 @@ impl rdma::Driver for Verbs {
             return Err(EOVERFLOW);
         }
         let rights = rights(request.access)?;
-        let writable = access::LOCAL_WRITE | access::REMOTE_WRITE;
+        // A right to read is the only one that does not write.
         let memory = Pinned::new(
             request.start,
             request.bytes,
-            match rights & writable {
+            match rights & !access::REMOTE_READ {
                 0 => Access::Read,
                 _ => Access::Write,
             },
@@ -665,15 +667,11 @@ fn ring(address: u64, bytes: u64, entries: Depth, each: u64, access: Access) -> 
     Pinned::new(address, needed, access)
 }
 
-/// The rights of a region. Optional ones, and those that no request of this device uses, are
-/// dropped.
+/// The rights of a region. Optional ones are dropped.
 fn rights(wanted: u32) -> Result<u8> {
     const OPTIONAL: u32 = 0x3ff0_0000;
-    const REMOTE_ATOMIC: u32 = 1 << 3;
-    let known = access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_READ;
-    let wanted = wanted & !(OPTIONAL | REMOTE_ATOMIC);
-    match u8::try_from(wanted) {
-        Ok(wanted) if wanted & !known == 0 => Ok(wanted),
+    match u8::try_from(wanted & !OPTIONAL) {
+        Ok(wanted) if wanted & !access::ALL == 0 => Ok(wanted),
         _ => Err(EOPNOTSUPP),
     }
 }

@@ -141,6 +141,8 @@ pub struct DeviceAttributes {
     pub max_recv_sges: u32,
     /// RDMA READs and atomics in flight of a queue pair.
     pub max_reads: u32,
+    /// Whether atomics are atomic among the queue pairs of the device.
+    pub atomics: bool,
 }
 
 /// The state of a port, as `ib_query_port()` returns it.
@@ -166,6 +168,8 @@ pub struct CqRequest {
 pub enum Service {
     /// Reliable connected: `IB_QPT_RC`.
     Rc,
+    /// Unreliable connected: `IB_QPT_UC`.
+    Uc,
     /// Unreliable datagram: `IB_QPT_UD`.
     Ud,
 }
@@ -200,7 +204,7 @@ pub enum QpState {
     Rts,
     /// The send queue drains.
     Sqd,
-    /// The send queue is in error. RC queue pairs are never in this state; those of UD may be.
+    /// The send queue is in error. RC queue pairs are never in this state; others may be.
     Sqe,
     /// All work is flushed.
     Error,

@@ -152,7 +152,11 @@ impl<T: Driver> Ops<T> {
         attr.max_qp_rd_atom = found.max_reads;
         attr.max_qp_init_rd_atom = found.max_reads;
         attr.max_res_rd_atom = found.max_reads.saturating_mul(found.max_qp);
-        attr.atomic_cap = bindings::ib_atomic_cap_IB_ATOMIC_NONE;
+        attr.atomic_cap = if found.atomics {
+            bindings::ib_atomic_cap_IB_ATOMIC_HCA
+        } else {
+            bindings::ib_atomic_cap_IB_ATOMIC_NONE
+        };
         attr.max_pkeys = 1;
         if udata.is_null() {
             return 0;

@@ -20,6 +20,7 @@ impl Service {
     fn from_raw(raw: bindings::ib_qp_type) -> Result<Self> {
         match raw {
             bindings::ib_qp_type_IB_QPT_RC => Ok(Self::Rc),
+            bindings::ib_qp_type_IB_QPT_UC => Ok(Self::Uc),
             bindings::ib_qp_type_IB_QPT_UD => Ok(Self::Ud),
             _ => Err(EOPNOTSUPP),
         }
@@ -28,6 +29,7 @@ impl Service {
     fn into_raw(self) -> bindings::ib_qp_type {
         match self {
             Self::Rc => bindings::ib_qp_type_IB_QPT_RC,
+            Self::Uc => bindings::ib_qp_type_IB_QPT_UC,
             Self::Ud => bindings::ib_qp_type_IB_QPT_UD,
         }
     }
@@ -89,7 +91,7 @@ unsafe impl Plain for bindings::rdma_ah_attr {}
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP`: another service than RC and UD, a shared receive queue, or flags. `EINVAL`: no CQs.
+/// `EOPNOTSUPP`: another service than RC, UC and UD, a shared receive queue, or flags. `EINVAL`: no CQs.
 pub(super) fn request(attr: &bindings::ib_qp_init_attr) -> Result<QpRequest> {
     let service = Service::from_raw(attr.qp_type)?;
     if !attr.srq.is_null() || attr.create_flags != 0 {
