@@ -12,15 +12,32 @@ DECLARE_DRV_CMD(qpair_cmd_create_qp, IB_USER_VERBS_EX_CMD_CREATE_QP, qpair_ureq_
 DECLARE_DRV_CMD(qpair_cmd_modify_qp, IB_USER_VERBS_EX_CMD_MODIFY_QP, empty, qpair_uresp_modify_qp);
 
 #define UD_SEND_OPS (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM)
-#define SEND_OPS                                                                                   \
-	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |    \
-	 IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ)
+#define UC_SEND_OPS (UD_SEND_OPS | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM)
+#define RC_SEND_OPS                                                                                \
+	(UC_SEND_OPS | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |              \
+	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+
+static uint64_t send_ops(enum ibv_qp_type type)
+{
+	switch (type) {
+	case IBV_QPT_UD:
+		return UD_SEND_OPS;
+	case IBV_QPT_UC:
+		return UC_SEND_OPS;
+	default:
+		return RC_SEND_OPS;
+	}
+}
+
+static bool is_known(enum ibv_qp_type type)
+{
+	return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD;
+}
 
 /* What a queue pair is asked to be: 0, or an error. */
 static int check(const struct qpair_context *context, const struct ibv_qp_init_attr_ex *attr)
 {
 	const struct qpair_uresp_alloc_ucontext *limits = &context->limits;
-	uint64_t known = attr->qp_type == IBV_QPT_UD ? UD_SEND_OPS : SEND_OPS;
 
 	if (attr->comp_mask & ~(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
 				IBV_QP_INIT_ATTR_SEND_OPS_FLAGS))
@@ -28,7 +45,7 @@ static int check(const struct qpair_context *context, const struct ibv_qp_init_a
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && attr->create_flags)
 		return EOPNOTSUPP;
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS &&
-	    attr->send_ops_flags & ~known)
+	    attr->send_ops_flags & ~send_ops(attr->qp_type))
 		return EOPNOTSUPP;
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->send_cq || !attr->recv_cq)
 		return EINVAL;
@@ -58,7 +75,7 @@ static struct qpair_qp *create(struct ibv_context *ibv, struct ibv_qp_init_attr_
 					    context->limits.max_rq_depth, &rq)))
 		error = EINVAL;
 	/* Limits first: they are those of all types. */
-	if (!error && ((attr->qp_type != IBV_QPT_RC && !datagrams) || attr->srq))
+	if (!error && (!is_known(attr->qp_type) || attr->srq))
 		error = EOPNOTSUPP;
 	if (error) {
 		errno = error;

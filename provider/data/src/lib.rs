@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`ring`] | the memory of a ring, and the page of doorbells |
 //! | [`lock`] | locks that single-threaded objects leave out |
+//! | [`atomic`] | atomics |
 //! | [`datagram`] | sends of UD queue pairs |
 //! | [`request`] | work requests, and how they are encoded |
 //! | [`shape`] | how deep rings are |
@@ -38,6 +39,7 @@
 //! `ibv_end_poll()` the CQ is locked, and between `ibv_wr_start()` and `ibv_wr_complete()` the send
 //! queue is.
 
+pub mod atomic;
 pub mod cq;
 pub mod datagram;
 pub mod lock;

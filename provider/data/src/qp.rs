@@ -10,6 +10,7 @@ use qpair_queue::credit::{RingId, Rq, Sq};
 use qpair_queue::index::{Depth, Index};
 use qpair_queue::producer::{Batch, RqProducer, SqProducer};
 
+use crate::atomic::Atomic;
 use crate::cq::Cq;
 use crate::datagram::Datagram;
 use crate::lock::{self, Guard, Mutex};
@@ -63,6 +64,9 @@ pub(crate) struct Sending {
     begun: Option<Request>,
     /// The send of UD that was begun.
     pub(crate) composed: Option<Datagram>,
+    /// The atomic that was begun. It has failed the series until it gets its data, so that other
+    /// sends need not look for it.
+    pub(crate) atomic: Option<Atomic>,
     /// The first error between [`Qp::start`] and [`Qp::complete`].
     pub(crate) failed: Option<Refusal>,
 }
@@ -79,7 +83,7 @@ pub(crate) struct Receiving {
 #[derive(Debug)]
 pub struct Sends<'a> {
     pub(crate) batch: Batch<'a, Ring, Sq>,
-    limits: Limits,
+    pub(crate) limits: Limits,
     /// Flags that each has.
     pub(crate) always: u8,
     templates: &'a Templates,
@@ -367,7 +371,7 @@ impl Qp {
         let mut sending = unsafe { lock::held(&self.send) };
         sending.post_begun(&self.parts.limits);
         if let Some(refusal) = sending.failed {
-            sending.work.producer.withdraw();
+            sending.withdraw();
             return Err(refusal);
         }
         self.ring_send(&mut sending);
@@ -381,12 +385,18 @@ impl Qp {
     /// As of [`begin`](Self::begin).
     pub unsafe fn abort(&self) {
         // SAFETY: By the caller's promise.
-        unsafe { lock::held(&self.send) }.work.producer.withdraw();
+        unsafe { lock::held(&self.send) }.withdraw();
     }
 }
 
 impl Sending {
-    fn post_begun(&mut self, limits: &Limits) {
+    /// Drops a series.
+    fn withdraw(&mut self) {
+        self.atomic = None;
+        self.work.producer.withdraw();
+    }
+
+    pub(crate) fn post_begun(&mut self, limits: &Limits) {
         if self.begun.is_some() {
             // SAFETY: No inline data.
             unsafe { self.post(Payload::Gather(&[]), limits) };
@@ -399,6 +409,7 @@ impl Sending {
     unsafe fn post(&mut self, payload: Payload<'_>, limits: &Limits) {
         let begun = self.begun.take();
         if self.failed.is_some() {
+            self.post_atomic(begun.is_none(), payload, limits);
             return;
         }
         let Some(request) = begun else {
@@ -428,6 +439,7 @@ fn queues(parts: &QpParts, send_cq: &Cq, recv_cq: &Cq) -> Option<(Sending, Recei
         ready_datagrams: false,
         begun: None,
         composed: None,
+        atomic: None,
         failed: None,
     };
     let receiving = Receiving {

@@ -111,7 +111,7 @@ pub const fn most_blocks(pieces: u32, inline: u32) -> u32 {
 
 impl Piece {
     #[inline(always)]
-    fn encode(&self) -> [u64; entry::Sge::WORDS] {
+    pub(crate) fn encode(&self) -> [u64; entry::Sge::WORDS] {
         let Self { addr, bytes, key } = *self;
         entry::Sge {
             addr,

@@ -8,6 +8,7 @@ use qpair_abi::entry::{opcode, send_flags, BLOCK_BYTES, MAX_BLOCKS};
 
 use super::bindings::*;
 use super::errno;
+use crate::atomic::Atomic;
 use crate::datagram::{Address, Datagram};
 use crate::qp::{Qp, Sends};
 use crate::request::{has_imm, has_remote};
@@ -45,6 +46,24 @@ struct Operation {
     flags: u8,
 }
 
+impl Operation {
+    /// A request without its own parts.
+    #[inline(always)]
+    fn request(self, id: u64, flags: u32) -> Request {
+        let flag = |from: u32, to: u8| if flags & from != 0 { to } else { 0 };
+        let wanted = flag(IBV_SEND_SIGNALED, send_flags::SIGNALED)
+            | flag(IBV_SEND_SOLICITED, send_flags::SOLICITED)
+            | flag(IBV_SEND_FENCE, send_flags::FENCE);
+        Request {
+            id,
+            opcode: self.code,
+            // A flag that does not go with the operation has no effect; the device refuses it.
+            flags: wanted & self.flags,
+            ..Request::default()
+        }
+    }
+}
+
 const ANY: u8 = send_flags::SIGNALED | send_flags::FENCE;
 const MESSAGE: u8 = ANY | send_flags::SOLICITED;
 /// No opcode of the device.
@@ -78,17 +97,7 @@ fn request(id: u64, verbs: ibv_wr_opcode, flags: u32) -> Result<Request, Refusal
     let operation = OPERATIONS.get(verbs as usize);
     let operation = operation.filter(|operation| operation.code != NONE);
     let operation = operation.ok_or(Refusal::Unsupported)?;
-    let flag = |from: u32, to: u8| if flags & from != 0 { to } else { 0 };
-    let wanted = flag(IBV_SEND_SIGNALED, send_flags::SIGNALED)
-        | flag(IBV_SEND_SOLICITED, send_flags::SOLICITED)
-        | flag(IBV_SEND_FENCE, send_flags::FENCE);
-    Ok(Request {
-        id,
-        opcode: operation.code,
-        // A flag that does not go with the operation has no effect; the device refuses it.
-        flags: wanted & operation.flags,
-        ..Request::default()
-    })
+    Ok(operation.request(id, flags))
 }
 
 /// The common forms of a queue pair's sends.
@@ -147,8 +156,55 @@ unsafe fn put(sends: &mut Sends<'_>, wr: &ibv_send_wr) -> Result<(), Refusal> {
 unsafe fn put_any(sends: &mut Sends<'_>, wr: &ibv_send_wr) -> Result<(), Refusal> {
     // SAFETY: By the caller's promise.
     unsafe {
-        let (request, payload) = decode(wr)?;
-        sends.put(request, payload)
+        match decode(wr) {
+            Ok((request, payload)) => sends.put(request, payload),
+            Err(Refusal::Unsupported) => put_atomic(sends, wr),
+            Err(refusal) => Err(refusal),
+        }
+    }
+}
+
+/// The atomic of an opcode of verbs.
+fn atomic(
+    (id, verbs, flags): (u64, ibv_wr_opcode, u32),
+    (remote_addr, rkey): (u64, u32),
+    (compare_add, swap): (u64, u64),
+) -> Result<Atomic, Refusal> {
+    let code = match verbs {
+        IBV_WR_ATOMIC_CMP_AND_SWP => opcode::COMPARE_SWAP,
+        IBV_WR_ATOMIC_FETCH_AND_ADD => opcode::FETCH_ADD,
+        _ => return Err(Refusal::Unsupported),
+    };
+    let operation = Operation { code, flags: ANY };
+    Ok(Atomic {
+        request: Request {
+            remote_addr,
+            rkey,
+            ..operation.request(id, flags)
+        },
+        compare_add,
+        swap,
+    })
+}
+
+/// # Safety
+///
+/// As of `ibv_post_send()`.
+#[cold]
+unsafe fn put_atomic(sends: &mut Sends<'_>, wr: &ibv_send_wr) -> Result<(), Refusal> {
+    let count = usize::try_from(wr.num_sge).map_err(|_| Refusal::Invalid)?;
+    // SAFETY: The fields of an atomic can be read, and are set if it is one. Its SGEs, too.
+    unsafe {
+        let of = wr.wr.atomic;
+        let atomic = atomic(
+            (wr.wr_id, wr.opcode, wr.send_flags),
+            (of.remote_addr, of.rkey),
+            (of.compare_add, of.swap),
+        )?;
+        if wr.send_flags & IBV_SEND_INLINE != 0 {
+            return Err(Refusal::Invalid);
+        }
+        sends.put_atomic(atomic, Payload::Gather(pieces(wr.sg_list, count)))
     }
 }
 
@@ -341,6 +397,12 @@ pub unsafe extern "C" fn qpair_data_qp_extend(qp: *mut ibv_qp_ex, operations: u6
     if asked(IBV_QP_EX_WITH_RDMA_READ) {
         qp.wr_rdma_read = Some(wr_rdma_read);
     }
+    if asked(IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP) {
+        qp.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
+    }
+    if asked(IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD) {
+        qp.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
+    }
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
@@ -411,6 +473,47 @@ unsafe extern "C" fn wr_rdma_write_imm(
 unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64) {
     // SAFETY: As in `wr_complete`.
     unsafe { begin(qp, IBV_WR_RDMA_READ, (remote_addr, rkey), 0) }
+}
+
+/// # Safety
+///
+/// As of [`begin`].
+unsafe fn begin_atomic(
+    qp: *mut ibv_qp_ex,
+    verbs: ibv_wr_opcode,
+    remote: (u64, u32),
+    operands: (u64, u64),
+) {
+    // SAFETY: By the caller's promise.
+    unsafe {
+        let own = ((*qp).wr_id, verbs, (*qp).wr_flags);
+        if let Ok(atomic) = atomic(own, remote, operands) {
+            of(qp).begin_atomic(atomic);
+        }
+    }
+}
+
+unsafe extern "C" fn wr_atomic_cmp_swp(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    compare: u64,
+    swap: u64,
+) {
+    let (verbs, remote) = (IBV_WR_ATOMIC_CMP_AND_SWP, (remote_addr, rkey));
+    // SAFETY: As in `wr_complete`.
+    unsafe { begin_atomic(qp, verbs, remote, (compare, swap)) }
+}
+
+unsafe extern "C" fn wr_atomic_fetch_add(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    add: u64,
+) {
+    let (verbs, remote) = (IBV_WR_ATOMIC_FETCH_AND_ADD, (remote_addr, rkey));
+    // SAFETY: As in `wr_complete`.
+    unsafe { begin_atomic(qp, verbs, remote, (add, 0)) }
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
