@@ -50,6 +50,23 @@ impl Peer {
         let pd = Pd::new(ctx).context("ALLOC_PD")?;
         let cq = Cq::new(ctx, shape.sq_blocks + shape.rq_depth)?;
         let qp = Qp::new(&pd, &cq, &cq, shape)?;
+        Self::with_queue_pair(ctx, memory, (pd, cq, qp))
+    }
+
+    /// A peer with a queue pair of this service, `IB_UVERBS_QPT_*`.
+    pub fn of_service(ctx: &Arc<Context>, qp_type: u8, bytes: usize) -> Result<Self> {
+        let shape = QpShape::default();
+        let pd = Pd::new(ctx).context("ALLOC_PD")?;
+        let cq = Cq::new(ctx, shape.sq_blocks + shape.rq_depth)?;
+        let qp = Qp::of_service(qp_type, &pd, &cq, shape)?;
+        Self::with_queue_pair(ctx, Buffer::new(bytes)?, (pd, cq, qp))
+    }
+
+    fn with_queue_pair(
+        ctx: &Arc<Context>,
+        memory: Buffer,
+        (pd, cq, qp): (Pd, Cq, Qp),
+    ) -> Result<Self> {
         let mr = Mr::all(&pd, &memory).context("REG_MR")?;
         Ok(Self {
             ctx: ctx.clone(),

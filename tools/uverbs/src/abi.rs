@@ -72,10 +72,12 @@ constants! {
     IB_USER_VERBS_CMD_MODIFY_QP: u32 = 26;
     IB_USER_VERBS_CMD_DESTROY_QP: u32 = 27;
     IB_UVERBS_QPT_RC: u8 = 2;
+    IB_UVERBS_QPT_UC: u8 = 3;
     IB_UVERBS_QPT_UD: u8 = 4;
     IB_UVERBS_ACCESS_LOCAL_WRITE: u32 = 1;
     IB_UVERBS_ACCESS_REMOTE_WRITE: u32 = 2;
     IB_UVERBS_ACCESS_REMOTE_READ: u32 = 4;
+    IB_UVERBS_ACCESS_REMOTE_ATOMIC: u32 = 8;
     RDMA_VERBS_IOCTL: u32 = 3 << 30 | 24 << 16 | 0x1b << 8 | 1;
     UVERBS_OBJECT_DEVICE: u16 = 0;
     UVERBS_OBJECT_ASYNC_EVENT: u16 = 16;
@@ -133,6 +135,10 @@ pub mod qp_mask {
         STATE | AV | PATH_MTU | DEST_QPN | RQ_PSN | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER;
     /// From RTR to RTS.
     pub const TO_RTS: u32 = STATE | TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC;
+    /// From INIT to RTR, of UC.
+    pub const UC_TO_RTR: u32 = STATE | AV | PATH_MTU | DEST_QPN | RQ_PSN;
+    /// From RTR to RTS, of UC.
+    pub const UC_TO_RTS: u32 = STATE | SQ_PSN;
     /// From RESET to INIT, of UD; to RTR it requires nothing.
     pub const UD_TO_INIT: u32 = STATE | PKEY_INDEX | PORT | QKEY;
     /// From RTR to RTS, of UD.

@@ -22,6 +22,7 @@ use crate::raw::Pd;
 use crate::raw::Qp;
 use crate::raw::QpShape;
 use crate::raw::EVERY_RIGHT;
+use crate::raw::REMOTE_RIGHTS;
 use crate::world;
 
 pub(super) fn protection_domain(_: &Setup) -> Result<()> {
@@ -93,7 +94,8 @@ pub(super) fn memory_region(_: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     let pd = Pd::new(&ctx)?;
     let buffer = Buffer::new(64 << 10)?;
-    for access in (0..8).filter(|it| it & 3 != IB_UVERBS_ACCESS_REMOTE_WRITE) {
+    let writes = IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_ATOMIC;
+    for access in (0..16).filter(|it| it & writes == 0 || it & IB_UVERBS_ACCESS_LOCAL_WRITE != 0) {
         // Any address and length.
         let (addr, bytes) = (buffer.addr() + 4093, 8200);
         let mr =
@@ -166,10 +168,7 @@ pub(super) fn states_of_a_queue_pair(setup: &Setup) -> Result<()> {
         told.qp_state == qp_state::RTS && told.dest_qp_num == pair.b.qp.number,
         "{told:?}"
     );
-    ensure!(
-        told.qp_access_flags == IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_READ,
-        "{told:?}"
-    );
+    ensure!(told.qp_access_flags == REMOTE_RIGHTS, "{told:?}");
     for state in [qp_state::SQD, qp_state::RTS] {
         pair.a
             .qp

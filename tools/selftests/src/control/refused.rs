@@ -467,6 +467,11 @@ pub(super) fn memory_regions(setup: &Setup) -> Result<()> {
                 Errno::EINVAL,
                 &|arg| arg.access_flags = IB_UVERBS_ACCESS_REMOTE_WRITE,
             ),
+            (
+                "a right to atomics without the owner's",
+                Errno::EINVAL,
+                &|arg| arg.access_flags = IB_UVERBS_ACCESS_REMOTE_ATOMIC,
+            ),
             ("a right to bind windows", Errno::EOPNOTSUPP, &|arg| {
                 arg.access_flags = 1 << 4
             }),
@@ -505,6 +510,10 @@ pub(super) fn memory_regions(setup: &Setup) -> Result<()> {
             ("... for the peer", Errno::EFAULT, &|arg| {
                 at(arg, bad.read_only.addr());
                 arg.access_flags = IB_UVERBS_ACCESS_LOCAL_WRITE | IB_UVERBS_ACCESS_REMOTE_WRITE
+            }),
+            ("... for atomics", Errno::EFAULT, &|arg| {
+                at(arg, bad.read_only.addr());
+                arg.access_flags = IB_UVERBS_ACCESS_LOCAL_WRITE | IB_UVERBS_ACCESS_REMOTE_ATOMIC
             }),
             ("the doorbells", Errno::EFAULT, &|arg| {
                 at(arg, bad.doorbells);

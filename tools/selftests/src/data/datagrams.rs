@@ -24,10 +24,8 @@ use crate::pair::Peer;
 use crate::raw::address;
 use crate::raw::change;
 use crate::raw::change_ud;
-use crate::raw::Buffer;
 use crate::raw::Context;
 use crate::raw::Cq;
-use crate::raw::Mr;
 use crate::raw::Pd;
 use crate::raw::Qp;
 use crate::raw::QpShape;
@@ -38,21 +36,9 @@ const MEMORY: usize = 64 << 10;
 
 /// A queue pair of UD in RTS, with its objects.
 fn peer(ctx: &Arc<Context>) -> Result<Peer> {
-    let shape = QpShape::default();
-    let pd = Pd::new(ctx).context("ALLOC_PD")?;
-    let cq = Cq::new(ctx, shape.sq_blocks + shape.rq_depth)?;
-    let qp = Qp::of_ud(&pd, &cq, shape)?;
-    let memory = Buffer::new(MEMORY)?;
-    let mr = Mr::all(&pd, &memory).context("REG_MR")?;
-    qp.start_ud(KEY).context("to RTS")?;
-    Ok(Peer {
-        ctx: ctx.clone(),
-        pd,
-        cq,
-        qp,
-        memory,
-        mr,
-    })
+    let peer = Peer::of_service(ctx, IB_UVERBS_QPT_UD, MEMORY)?;
+    peer.qp.start_ud(KEY).context("to RTS")?;
+    Ok(peer)
 }
 
 /// The GID of the port, by an address handle to its LID.
@@ -187,8 +173,8 @@ pub(super) fn dropped(setup: &Setup) -> Result<()> {
     others.unharmed()
 }
 
-/// Posts a datagram, which is dropped: it is counted, and its sender completes with success.
-fn is_dropped(from: &mut Peer, wqe: &Wqe, what: &str) -> Result<()> {
+/// Posts a message, which is dropped: it is counted, and its sender completes with success.
+pub(super) fn is_dropped(from: &mut Peer, wqe: &Wqe, what: &str) -> Result<()> {
     let before = from.ctx.counter(Counter::Dropped)?;
     from.qp.post(wqe);
     let context = || what.to_string();
@@ -198,6 +184,23 @@ fn is_dropped(from: &mut Peer, wqe: &Wqe, what: &str) -> Result<()> {
     let state = from.qp.state()?;
     ensure!(state == qp_state::RTS, "{what}: the sender is in {state}");
     Ok(())
+}
+
+/// Posts the request 2, which must fail its queue pair with this status, and the request 1 behind
+/// it, which is flushed. Nothing arrives.
+pub(super) fn fails_alone(
+    from: &mut Peer,
+    to: &mut Peer,
+    (wqe, status): (&Wqe, Status),
+    behind: &Wqe,
+) -> Result<()> {
+    from.qp.put(wqe);
+    from.qp.put(behind);
+    from.qp.ring_sq();
+    from.ends(2, status)?;
+    from.ends(1, Status::Flush)?;
+    is_fatal(from, "a bad request")?;
+    to.idle().context("the destination")
 }
 
 pub(super) fn of_a_queue_pair_that_fails(setup: &Setup) -> Result<()> {
@@ -213,13 +216,7 @@ pub(super) fn of_a_queue_pair_that_fails(setup: &Setup) -> Result<()> {
     for (wqe, status) in spoilt {
         let wqe = wqe.to(gid, b.qp.number, KEY);
         b.receive(7, 0, 4096);
-        a.qp.put(&wqe);
-        a.qp.put(&good);
-        a.qp.ring_sq();
-        a.ends(2, status)?;
-        a.ends(1, Status::Flush)?;
-        is_fatal(&a, "a bad request")?;
-        b.idle().context("the destination")?;
+        fails_alone(&mut a, &mut b, (&wqe, status), &good)?;
         a.qp.reset()?;
         a.qp.start_ud(KEY)?;
         a.qp.post(&good);
@@ -243,7 +240,7 @@ pub(super) fn attributes(_setup: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     let pd = Pd::new(&ctx)?;
     let cq = Cq::new(&ctx, 16)?;
-    let qp = Qp::of_ud(&pd, &cq, QpShape::default())?;
+    let qp = Qp::of_service(IB_UVERBS_QPT_UD, &pd, &cq, QpShape::default())?;
     let with = |change: ib_uverbs_modify_qp, more: u32| ib_uverbs_modify_qp {
         attr_mask: change.attr_mask | more,
         ..change

@@ -22,14 +22,14 @@ use crate::raw::Pd;
 use crate::raw::Wqe;
 
 /// A request that must fail.
-struct Wrong {
+pub(super) struct Wrong {
     what: &'static str,
     wqe: Wqe,
     status: Status,
     detail: Detail,
 }
 
-fn wrong(what: &'static str, status: Status, detail: Detail, wqe: Wqe) -> Wrong {
+pub(super) fn wrong(what: &'static str, status: Status, detail: Detail, wqe: Wqe) -> Wrong {
     Wrong {
         what,
         wqe,
@@ -69,7 +69,7 @@ fn drain_events(pair: &Pair) -> Result<()> {
 
 /// Posts each of them between two valid ones: the first succeeds, the invalid one fails with its
 /// status, the last is flushed. Then the pair is reset and works.
-fn all_fail(setup: &Setup, pair: &mut Pair, all: Vec<Wrong>) -> Result<()> {
+pub(super) fn all_fail(setup: &Setup, pair: &mut Pair, all: Vec<Wrong>) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     for Wrong {
         what,

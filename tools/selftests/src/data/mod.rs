@@ -2,6 +2,7 @@
 //! The data path: work requests, doorbells, completions, events and errors.
 
 mod asynchronous;
+mod atomics;
 mod datagrams;
 mod doorbells;
 mod errors;
@@ -12,6 +13,7 @@ mod platform;
 mod rings;
 mod scale;
 mod stops;
+mod unreliable;
 
 use crate::cases;
 use crate::ktap::Group;
@@ -54,6 +56,13 @@ pub const GROUP: Group = Group {
         errors::bad_remote_keys * 4,
         errors::bad_receives * 4,
         errors::nobody_there * 4,
+        atomics::values_of_atomics,
+        atomics::atomics_among_queue_pairs * 4,
+        atomics::bad_atomics * 4,
+        unreliable::uc_messages,
+        unreliable::uc_messages_dropped * 4,
+        unreliable::uc_queue_pairs_that_fail,
+        unreliable::uc_attributes,
         datagrams::between_contexts,
         datagrams::dropped * 4,
         datagrams::of_a_queue_pair_that_fails,

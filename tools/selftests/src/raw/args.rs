@@ -136,6 +136,21 @@ pub fn change_ud(from: u8, q_key: u32) -> ib_uverbs_modify_qp {
     }
 }
 
+/// MODIFY_QP of a queue pair of UC to the state after `from`, with this peer, which has the rights
+/// `access`.
+pub fn change_uc(from: u8, peer: u32, access: u32) -> ib_uverbs_modify_qp {
+    ib_uverbs_modify_qp {
+        attr_mask: match from {
+            qp_state::RESET => qp_mask::TO_INIT,
+            qp_state::INIT => qp_mask::UC_TO_RTR,
+            _ => qp_mask::UC_TO_RTS,
+        },
+        qp_access_flags: access,
+        dest_qp_num: peer,
+        ..change(from, from + 1)
+    }
+}
+
 /// MODIFY_QP to a state, with what the core requires from the state before it: all zero but the
 /// port.
 pub fn change(from: u8, to: u8) -> ib_uverbs_modify_qp {

@@ -17,6 +17,7 @@ mod wqe;
 
 pub use self::args::address;
 pub use self::args::change;
+pub use self::args::change_uc;
 pub use self::args::change_ud;
 pub use self::args::CqArg;
 pub use self::args::Kind;
@@ -35,6 +36,7 @@ pub use self::queue::Pd;
 pub use self::queue::Qp;
 pub use self::queue::QpShape;
 pub use self::queue::EVERY_RIGHT;
+pub use self::queue::REMOTE_RIGHTS;
 pub use self::shown::CqNow;
 pub use self::shown::MrNow;
 pub use self::shown::QueuesNow;

@@ -28,6 +28,7 @@ use qpair_abi::uverbs::qpair_uresp_modify_qp;
 use qpair_uverbs::abi::*;
 
 use super::args::change;
+use super::args::change_uc;
 use super::args::change_ud;
 use super::args::CqArg;
 use super::args::Kind;
@@ -71,9 +72,12 @@ pub struct Mr {
     pub keys: ib_uverbs_reg_mr_resp,
 }
 
+/// Every right of a peer.
+pub const REMOTE_RIGHTS: u32 =
+    IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_READ | IB_UVERBS_ACCESS_REMOTE_ATOMIC;
+
 /// Every right.
-pub const EVERY_RIGHT: u32 =
-    IB_UVERBS_ACCESS_LOCAL_WRITE | IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_READ;
+pub const EVERY_RIGHT: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE | REMOTE_RIGHTS;
 
 /// The request for a part of a buffer, at its own address.
 pub fn region(pd: &Pd, addr: u64, bytes: u64, access: u32) -> ib_uverbs_reg_mr {
@@ -319,11 +323,12 @@ impl Qp {
         Self::in_buffers(pd, send_cq, recv_cq, shape, sq, rq).context("CREATE_QP")
     }
 
-    /// Creates one of UD, with both queues on one CQ; it is in RESET.
-    pub fn of_ud(pd: &Pd, cq: &Cq, shape: QpShape) -> Result<Self> {
+    /// Creates one of a service, `IB_UVERBS_QPT_*`, with both queues on one CQ; it is in RESET.
+    pub fn of_service(qp_type: u8, pd: &Pd, cq: &Cq, shape: QpShape) -> Result<Self> {
         let sq = Buffer::new(shape.sq_blocks as usize * BLOCK_BYTES)?;
         let rq = Buffer::new(shape.rq_depth as usize * (BLOCK_BYTES << shape.rq_stride))?;
-        Self::of_type(IB_UVERBS_QPT_UD, pd, (cq, cq), shape, (sq, rq)).context("CREATE_QP of UD")
+        let made = Self::of_type(qp_type, pd, (cq, cq), shape, (sq, rq));
+        made.with_context(|| format!("CREATE_QP of type {qp_type}"))
     }
 
     /// Creates one in buffers, which it keeps.
@@ -397,10 +402,7 @@ impl Qp {
 
     /// From RESET to RTS, with a peer that has every right.
     pub fn connect(&self, peer: u32) -> Result<(), Errno> {
-        self.connect_with(
-            peer,
-            IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_READ,
-        )
+        self.connect_with(peer, REMOTE_RIGHTS)
     }
 
     /// From RESET to RTS, with a peer that has the rights `access`; no retries.
@@ -423,6 +425,14 @@ impl Qp {
             rnr_retry: retries.1,
             ..change(qp_state::RTR, qp_state::RTS)
         })?;
+        Ok(())
+    }
+
+    /// Of UC, from RESET to RTS, with a peer that has every right.
+    pub fn start_uc(&self, peer: u32) -> Result<(), Errno> {
+        for from in [qp_state::RESET, qp_state::INIT, qp_state::RTR] {
+            self.modify(change_uc(from, peer, REMOTE_RIGHTS))?;
+        }
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::send_flags;
+use qpair_abi::entry::AtomicWqe;
 use qpair_abi::entry::SendWqe;
 use qpair_abi::entry::Sge;
 use qpair_abi::entry::UdWqe;
@@ -17,8 +18,8 @@ pub struct Wqe {
     pub head: SendWqe,
     sges: Vec<Sge>,
     inline: Vec<u8>,
-    /// Of UD, the GID of the destination's port.
-    gid: Option<[u8; 16]>,
+    /// The rest of the head: of UD the GID of the destination's port, of an atomic its operands.
+    rest: Option<[u64; 2]>,
 }
 
 impl Wqe {
@@ -34,7 +35,7 @@ impl Wqe {
             },
             sges: Vec::new(),
             inline: Vec::new(),
-            gid: None,
+            rest: None,
         }
     }
 
@@ -51,6 +52,27 @@ impl Wqe {
     /// RDMA READ from an address of the peer's.
     pub fn read(wr_id: u64, remote_addr: u64, rkey: u32) -> Self {
         Self::new(opcode::READ, wr_id).remote(remote_addr, rkey)
+    }
+
+    /// Adds to 8 bytes of the peer at an address.
+    pub fn fetch_add(wr_id: u64, remote_addr: u64, rkey: u32, add: u64) -> Self {
+        Self {
+            rest: Some([add, 0]),
+            ..Self::new(opcode::FETCH_ADD, wr_id).remote(remote_addr, rkey)
+        }
+    }
+
+    /// Makes 8 bytes of the peer at an address `swap` if they are `compare`.
+    pub fn compare_swap(
+        wr_id: u64,
+        remote_addr: u64,
+        rkey: u32,
+        (compare, swap): (u64, u64),
+    ) -> Self {
+        Self {
+            rest: Some([compare, swap]),
+            ..Self::new(opcode::COMPARE_SWAP, wr_id).remote(remote_addr, rkey)
+        }
     }
 
     /// Adds an SGE.
@@ -70,7 +92,8 @@ impl Wqe {
 
     /// Goes to this queue pair, of UD, whose Q_Key is `q_key`.
     pub fn to(mut self, gid: [u8; 16], qp: u32, q_key: u32) -> Self {
-        self.gid = Some(gid);
+        let (low, high) = (u128::from_le_bytes(gid), u128::from_le_bytes(gid) >> 64);
+        self.rest = Some([low as u64, high as u64]);
         self.head.remote_addr = u64::from(q_key) << 32 | u64::from(qp);
         self.sized()
     }
@@ -117,7 +140,8 @@ impl Wqe {
 
     /// The words that it uses.
     fn used(&self) -> usize {
-        let head = match self.gid {
+        const { assert!(UdWqe::WORDS == AtomicWqe::WORDS) };
+        let head = match self.rest {
             Some(_) => UdWqe::WORDS,
             None => SendWqe::WORDS,
         };
@@ -132,11 +156,7 @@ impl Wqe {
     /// Its words, filled up to whole blocks.
     pub fn words(&self) -> Vec<u64> {
         let mut words = self.head.encode().to_vec();
-        for half in self.gid.iter().flat_map(|gid| gid.chunks(8)) {
-            let mut word = [0; 8];
-            word.copy_from_slice(half);
-            words.push(u64::from_le_bytes(word));
-        }
+        words.extend(self.rest.into_iter().flatten());
         for sge in &self.sges {
             words.extend(sge.encode());
         }
