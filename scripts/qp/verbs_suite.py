@@ -23,7 +23,7 @@ DEVICES = (OURS, OTHER)
 GIDS = {"ibv": "-g 1", "ib": "-x 1"}
 
 # Seconds in a guest of the stock kernel.
-TIMEOUT = 600
+TIMEOUT = 900
 
 # The part of the tests that pass here that must pass on the other device: soft-RoCE sometimes loses
 # a message on a busy machine. If fewer do, the tests or the guest are wrong.

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * statuses [DEVICE]: each status of a completion that this kind of device has,
+ * by libibverbs.
+ *
+ * Each case connects two queue pairs of this process, posts requests, and checks
+ * the completions of both. The port is one of InfiniBand. Prints a line of JSON
+ * with the statuses.
+ *
+ * scripts/guest --verbs -- statuses qpair0
+ */
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PORT		1
+#define BYTES		4096
+#define RIGHTS		(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
+/* Seconds until a completion that is missing is an error. */
+#define PATIENCE	20
+
+struct side {
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	uint8_t memory[BYTES] __attribute__((aligned(8)));
+};
+
+static struct ibv_context *context;
+static struct ibv_port_attr port;
+/* A queue pair, and its peer: each has a protection domain of its own. */
+static struct side near, far;
+static const char *doing;
+static unsigned int seen;
+
+static void fail(const char *what, int error)
+{
+	fprintf(stderr, "statuses: %s: cannot %s: %s\n", doing, what, strerror(error));
+	exit(1);
+}
+
+static void must(const char *what, int error)
+{
+	if (error)
+		fail(what, error < 0 ? errno : error);
+}
+
+static void *need(const char *what, void *made)
+{
+	if (!made)
+		fail(what, errno);
+	return made;
+}
+
+static void make(struct side *side, enum ibv_qp_type type)
+{
+	struct ibv_qp_init_attr init = {
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = type,
+		.sq_sig_all = 1,
+	};
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = PORT,
+		.qp_access_flags = RIGHTS,
+	};
+
+	side->pd = need("allocate a protection domain", ibv_alloc_pd(context));
+	side->mr = need("register memory", ibv_reg_mr(side->pd, side->memory, BYTES, RIGHTS));
+	side->cq = need("create a CQ", ibv_create_cq(context, 16, NULL, NULL, 0));
+	init.send_cq = side->cq;
+	init.recv_cq = side->cq;
+	side->qp = need("create a queue pair", ibv_create_qp(side->pd, &init));
+	must("bring it to INIT",
+	     ibv_modify_qp(side->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			   IBV_QP_ACCESS_FLAGS));
+}
+
+static void connect_to(struct side *side, const struct side *peer)
+{
+	int rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	int rts = IBV_QP_STATE | IBV_QP_SQ_PSN;
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = port.active_mtu,
+		.dest_qp_num = peer->qp->qp_num,
+		.max_dest_rd_atomic = 1,
+		.min_rnr_timer = 1,
+		.ah_attr = { .dlid = port.lid, .port_num = PORT },
+	};
+
+	if (side->qp->qp_type == IBV_QPT_RC) {
+		rtr |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+		rts |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	}
+	must("bring a queue pair to RTR", ibv_modify_qp(side->qp, &attr, rtr));
+	attr.qp_state = IBV_QPS_RTS;
+	attr.timeout = 10;
+	attr.retry_cnt = 1;
+	attr.rnr_retry = 1;
+	attr.max_rd_atomic = 1;
+	must("bring a queue pair to RTS", ibv_modify_qp(side->qp, &attr, rts));
+}
+
+static void destroy(struct side *side)
+{
+	if (side->qp)
+		must("destroy a queue pair", ibv_destroy_qp(side->qp));
+	must("destroy a CQ", ibv_destroy_cq(side->cq));
+	must("deregister memory", ibv_dereg_mr(side->mr));
+	must("free a protection domain", ibv_dealloc_pd(side->pd));
+}
+
+static void post_recv(struct side *side, uint32_t bytes, uint32_t lkey)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)side->memory, .length = bytes, .lkey = lkey };
+	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	must("post a receive", ibv_post_recv(side->qp, &wr, &bad));
+}
+
+/* Posts a request of 8 bytes from the near side. */
+static void post(enum ibv_wr_opcode opcode, uint32_t lkey, uint64_t remote, uint32_t rkey)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)near.memory, .length = 8, .lkey = lkey };
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = opcode }, *bad;
+
+	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr.wr.atomic.remote_addr = remote;
+		wr.wr.atomic.rkey = rkey;
+		wr.wr.atomic.compare_add = 1;
+	} else {
+		wr.wr.rdma.remote_addr = remote;
+		wr.wr.rdma.rkey = rkey;
+	}
+	must("post a send", ibv_post_send(near.qp, &wr, &bad));
+}
+
+/* Checks the status of the next completion of a side. */
+static void ends(struct side *side, enum ibv_wc_status status)
+{
+	time_t start = time(NULL);
+	struct ibv_wc wc;
+	int found = 0;
+
+	while (!found) {
+		if (time(NULL) > start + PATIENCE)
+			fail("get a completion", ETIMEDOUT);
+		found = ibv_poll_cq(side->cq, 1, &wc);
+		must("poll a CQ", found < 0 ? EIO : 0);
+	}
+	if (wc.status != status) {
+		fprintf(stderr, "statuses: %s: %s, not %s\n", doing, ibv_wc_status_str(wc.status),
+			ibv_wc_status_str(status));
+		exit(1);
+	}
+	seen |= 1U << status;
+}
+
+static uint64_t remote(void)
+{
+	return (uintptr_t)far.memory;
+}
+
+static void a_write(void)
+{
+	post(IBV_WR_RDMA_WRITE, near.mr->lkey, remote(), far.mr->rkey);
+	ends(&near, IBV_WC_SUCCESS);
+}
+
+static void a_short_receive(void)
+{
+	post_recv(&far, 4, far.mr->lkey);
+	post(IBV_WR_SEND, near.mr->lkey, 0, 0);
+	ends(&far, IBV_WC_LOC_LEN_ERR);
+	ends(&near, IBV_WC_REM_INV_REQ_ERR);
+}
+
+static void a_read_of_uc(void)
+{
+	post(IBV_WR_RDMA_READ, near.mr->lkey, remote(), far.mr->rkey);
+	ends(&near, IBV_WC_LOC_QP_OP_ERR);
+}
+
+static void memory_of_another_domain(void)
+{
+	post(IBV_WR_RDMA_WRITE, far.mr->lkey, remote(), far.mr->rkey);
+	ends(&near, IBV_WC_LOC_PROT_ERR);
+}
+
+static void what_is_behind_an_error(void)
+{
+	post_recv(&near, 8, near.mr->lkey);
+	post(IBV_WR_RDMA_WRITE, far.mr->lkey, remote(), far.mr->rkey);
+	post(IBV_WR_RDMA_WRITE, near.mr->lkey, remote(), far.mr->rkey);
+	ends(&near, IBV_WC_LOC_PROT_ERR);
+	ends(&near, IBV_WC_WR_FLUSH_ERR);
+	ends(&near, IBV_WC_WR_FLUSH_ERR);
+}
+
+static void a_write_with_immediate_data(void)
+{
+	post_recv(&far, 8, far.mr->lkey);
+	post(IBV_WR_RDMA_WRITE_WITH_IMM, near.mr->lkey, remote(), near.mr->rkey);
+	ends(&far, IBV_WC_LOC_ACCESS_ERR);
+	ends(&near, IBV_WC_REM_ACCESS_ERR);
+}
+
+static void an_atomic_that_is_not_aligned(void)
+{
+	post(IBV_WR_ATOMIC_FETCH_AND_ADD, near.mr->lkey, remote() + 4, far.mr->rkey);
+	ends(&near, IBV_WC_REM_INV_REQ_ERR);
+}
+
+static void memory_that_is_not_the_peers(void)
+{
+	post(IBV_WR_RDMA_WRITE, near.mr->lkey, remote() + BYTES, far.mr->rkey);
+	ends(&near, IBV_WC_REM_ACCESS_ERR);
+}
+
+static void a_receive_into_memory_of_another_domain(void)
+{
+	post_recv(&far, 8, near.mr->lkey);
+	post(IBV_WR_SEND, near.mr->lkey, 0, 0);
+	ends(&far, IBV_WC_LOC_PROT_ERR);
+	ends(&near, IBV_WC_REM_OP_ERR);
+}
+
+static void a_peer_that_is_gone(void)
+{
+	must("destroy the peer", ibv_destroy_qp(far.qp));
+	far.qp = NULL;
+	post(IBV_WR_SEND, near.mr->lkey, 0, 0);
+	ends(&near, IBV_WC_RETRY_EXC_ERR);
+}
+
+static void no_receive(void)
+{
+	post(IBV_WR_SEND, near.mr->lkey, 0, 0);
+	ends(&near, IBV_WC_RNR_RETRY_EXC_ERR);
+}
+
+#define CASE(type, name) { IBV_QPT_##type, #name, name }
+
+static const struct {
+	enum ibv_qp_type type;
+	const char *name;
+	void (*run)(void);
+} cases[] = {
+	CASE(RC, a_write),
+	CASE(RC, a_short_receive),
+	CASE(UC, a_read_of_uc),
+	CASE(RC, memory_of_another_domain),
+	CASE(RC, what_is_behind_an_error),
+	CASE(RC, a_write_with_immediate_data),
+	CASE(RC, an_atomic_that_is_not_aligned),
+	CASE(RC, memory_that_is_not_the_peers),
+	CASE(RC, a_receive_into_memory_of_another_domain),
+	CASE(RC, a_peer_that_is_gone),
+	CASE(RC, no_receive),
+};
+
+static void open_device(const char *name)
+{
+	struct ibv_device **all = need("list RDMA devices", ibv_get_device_list(NULL));
+	struct ibv_device **device = all;
+
+	while (*device && name && strcmp(ibv_get_device_name(*device), name))
+		device++;
+	if (!*device)
+		fail("find the device", ENODEV);
+	context = need("open the device", ibv_open_device(*device));
+	ibv_free_device_list(all);
+	must("query the port", ibv_query_port(context, PORT, &port));
+}
+
+int main(int argc, char **argv)
+{
+	const char *between = "";
+	unsigned int i;
+
+	doing = "begin";
+	open_device(argc > 1 ? argv[1] : NULL);
+	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		doing = cases[i].name;
+		make(&near, cases[i].type);
+		make(&far, cases[i].type);
+		connect_to(&near, &far);
+		connect_to(&far, &near);
+		cases[i].run();
+		destroy(&near);
+		destroy(&far);
+	}
+	printf("{ \"device\": \"%s\", \"statuses\": [", ibv_get_device_name(context->device));
+	for (i = 0; i < 32; i++) {
+		if (!(seen & 1U << i))
+			continue;
+		printf("%s\"%s\"", between, ibv_wc_status_str(i));
+		between = ", ";
+	}
+	printf("] }\n");
+	ibv_close_device(context);
+	return 0;
+}
