@@ -352,7 +352,8 @@ struct qpair_hw_sge {
  * @bytes: Bytes received or read; for an admin command the first result.
  * @imm: Immediate data; for an admin command the second result.
  * @index: Consumer index of the work queue past this work request: it and all
- *   before it, unsignalled ones included, are done.
+ *   before it, unsignalled ones included, are done. Of a receive of an SRQ,
+ *   the index past this one alone.
  * @src: The peer's QP number (UD); for an admin command the third result.
  * @opcode: What was done: one of QPAIR_HW_OP_*.
  * @status: How it went: a QPAIR_HW_STATUS_*.
@@ -555,12 +556,19 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_EVENT_DOORBELL_VIOLATION	4
 /* The function stopped; code has the cause. */
 #define QPAIR_HW_EVENT_DEVICE_FATAL		5
-/* The shared receive queue fell below its limit. */
+/* The shared receive queue has fewer receives left than its limit. */
 #define QPAIR_HW_EVENT_SRQ_LIMIT		6
 /* The link came up. */
 #define QPAIR_HW_EVENT_LINK_UP			7
 /* The link went down. */
 #define QPAIR_HW_EVENT_LINK_DOWN		8
+/*
+ * The queue pair is in the error state, and takes no receive of its SRQ any
+ * more; the one that it had is flushed.
+ */
+#define QPAIR_HW_EVENT_LAST_RECEIVE		9
+/* The memory of the shared receive queue could not be read. */
+#define QPAIR_HW_EVENT_SRQ_FATAL		10
 
 /* Admin commands, and the contexts that they name. */
 
@@ -683,7 +691,7 @@ struct qpair_hw_cq_context {
  * @state: QPAIR_HW_QPS_*; created in RESET.
  * @send_cq: The CQ of its SQ.
  * @recv_cq: The CQ of its RQ.
- * @srq: The SRQ in place of an RQ, or 0.
+ * @srq: The SRQ in place of an RQ, or 0. With one, the fields of the RQ are 0.
  * @log_sq: Base-two logarithm of its SQ's blocks.
  * @log_rq: Base-two logarithm of its RQ's WQEs.
  * @rq_stride: Its RQ's stride is 64 << rq_stride bytes.
@@ -758,6 +766,36 @@ struct qpair_hw_mr_context {
 	__u8 reserved5[24];
 };
 
+/**
+ * struct qpair_hw_srq_context - A shared receive queue's context.
+ *
+ * @pd: The domain of the regions that its receives name.
+ * @page: The doorbell page that it answers to.
+ * @log_depth: Base-two logarithm of its WQEs.
+ * @stride: Its stride is 64 << stride bytes.
+ * @producer: WQEs handed over (queried).
+ * @consumer: WQEs read (queried).
+ * @buffer: Its ring.
+ * @limit: An event is written once fewer receives than this are left; 0 is
+ *   never. 0 in CREATE, and after the event.
+ * @left: Receives that are left (queried).
+ * @flags: QPAIR_HW_SRQ_*.
+ * @reserved10: Zero.
+ */
+struct qpair_hw_srq_context {
+	__le32 pd;
+	__le16 page;
+	__u8 log_depth;
+	__u8 stride;
+	__le32 producer;
+	__le32 consumer;
+	struct qpair_hw_buffer_list buffer;
+	__le32 limit;
+	__le32 left;
+	__u8 flags;
+	__u8 reserved10[15];
+};
+
 /* Kinds of object, the high half of a command's opcode. */
 
 /* Event queue. */
@@ -801,6 +839,14 @@ struct qpair_hw_mr_context {
  * destroyed (queried).
  */
 #define QPAIR_HW_CQ_OVERRUN			(1 << 1)
+
+/* How an SRQ is. */
+
+/*
+ * Its memory could not be read: no queue pair gets a receive of it any more
+ * (queried).
+ */
+#define QPAIR_HW_SRQ_FAILED			(1 << 0)
 
 /* Services. */
 
@@ -907,7 +953,7 @@ struct qpair_hw_mr_context {
 
 /* SQ doorbells */
 #define QPAIR_HW_COUNTER_SQ_DOORBELLS		0
-/* RQ doorbells */
+/* RQ and SRQ doorbells */
 #define QPAIR_HW_COUNTER_RQ_DOORBELLS		1
 /* CQ head doorbells */
 #define QPAIR_HW_COUNTER_CQ_HEAD_DOORBELLS	2

@@ -94,6 +94,7 @@ def bad_values_are_refused():
         "max-cqs": (1, 65537),
         "max-mrs": (0, 65537),
         "max-pds": (0, 65537),
+        "max-srqs": (65537,),
         "doorbell-pages": (0, 65537),
         "log-max-sq": (0, 25, 256),
         "log-max-eq": (0, 25),

@@ -8,17 +8,19 @@
 //!
 //! | command | context | results |
 //! |---|---|---|
-//! | `CREATE EQ, CQ, QP, MR` | read: what it shall be | its number (for an MR: its key) |
+//! | `CREATE EQ, CQ, QP, MR, SRQ` | read: what it shall be | its number (for an MR: its key) |
 //! | `CREATE PD` | none | its number |
 //! | `MODIFY EQ` | read: moderation | none |
 //! | `MODIFY QP` | read: the attributes of `mask` | to RESET: producer indices of its send CQ, of its receive CQ, of EQ 0 |
+//! | `MODIFY SRQ` | read: the limit | none |
 //! | `MODIFY PAGE` | none; `number` is the page's index | doorbell violations of this page since the last time; its next violation is reported again |
-//! | `QUERY PAGE` | none; `number` is the page's index | destroyed queue pairs of this page whose index is not free; the same of CQs |
-//! | `QUERY EQ, CQ, QP, MR` | written: what it is | none |
+//! | `QUERY PAGE` | none; `number` is the page's index | destroyed queue pairs of this page whose index is not free; the same of CQs; of SRQs |
+//! | `QUERY EQ, CQ, QP, MR, SRQ` | written: what it is | none |
 //! | `QUERY DEVICE` | written: [`counters`](super::counters) | none |
 //! | `DESTROY EQ, MR, PD` | none | none |
 //! | `DESTROY CQ` | none | producer index of its EQ, 0, producer index of EQ 0 |
 //! | `DESTROY QP` | none | producer indices of its send CQ, of its receive CQ, of EQ 0 |
+//! | `DESTROY SRQ` | none | 0, 0, producer index of EQ 0 |
 //!
 //! When a DESTROY or a MODIFY to RESET completes, no DMA of the object is under way and none will
 //! come, and its events that still waited in the device are dropped. Its entries that are before
@@ -186,7 +188,7 @@ layout! {
         send_cq: Number = 1 @ 0,
         /// The CQ of its RQ.
         recv_cq: Number = 1 @ 32,
-        /// The SRQ in place of an RQ, or 0.
+        /// The SRQ in place of an RQ, or 0. With one, the fields of the RQ are 0.
         srq: Number = 2 @ 0,
         /// Base-two logarithm of its SQ's blocks.
         log_sq: u8 = 2 @ 32,
@@ -298,4 +300,38 @@ layout! {
         /// Its memory; `bytes` is the region's length.
         buffer: BufferList = 2,
     }
+}
+
+layout! {
+    /// A shared receive queue's context.
+    pub struct SrqContext: 8 {
+        /// The domain of the regions that its receives name.
+        pd: Number = 0 @ 0,
+        /// The doorbell page that it answers to.
+        page: u16 = 0 @ 32,
+        /// Base-two logarithm of its WQEs.
+        log_depth: u8 = 0 @ 48,
+        /// Its stride is `64 << stride` bytes.
+        stride: u8 = 0 @ 56,
+        /// WQEs handed over (queried).
+        producer: u32 = 1 @ 0,
+        /// WQEs read (queried).
+        consumer: u32 = 1 @ 32,
+        /// An event is written once fewer receives than this are left; 0 is never. 0 in CREATE, and
+        /// after the event.
+        limit: u32 = 5 @ 0,
+        /// Receives that are left (queried).
+        left: u32 = 5 @ 32,
+        /// [`srq_flags`].
+        flags: u8 = 6 @ 0,
+        ..;
+        /// Its ring.
+        buffer: BufferList = 2,
+    }
+}
+
+/// How an SRQ is.
+pub mod srq_flags {
+    /// Its memory could not be read: no queue pair gets a receive of it any more (queried).
+    pub const FAILED: u8 = 1 << 0;
 }

@@ -51,7 +51,7 @@ macro_rules! counters {
 
 counters! {
     SqDoorbells = "sq-doorbells", "SQ doorbells";
-    RqDoorbells = "rq-doorbells", "RQ doorbells";
+    RqDoorbells = "rq-doorbells", "RQ and SRQ doorbells";
     CqHeadDoorbells = "cq-head-doorbells", "CQ head doorbells";
     CqArmDoorbells = "cq-arm-doorbells", "CQ arm and notify doorbells";
     EqHeadDoorbells = "eq-head-doorbells", "EQ head doorbells that unmask";

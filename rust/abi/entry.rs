@@ -7,7 +7,7 @@
 //! [`send_flags::INLINE`], the bytes themselves. An atomic begins with six words,
 //! an [`AtomicWqe`], a WQE of a UD queue pair too, a [`UdWqe`].
 //!
-//! An RQ is an array of WQEs of one stride, `64 << shift` bytes: two words of
+//! An RQ or SRQ is an array of WQEs of one stride, `64 << shift` bytes: two words of
 //! [`RecvWqe`], then SGEs.
 //!
 //! A [`Cqe`] and an [`Eqe`] are valid when the [`OWNER`] bit of their **last word**
@@ -214,7 +214,8 @@ layout! {
         /// Immediate data; for an admin command the second result.
         imm: u32 = 2 @ 0,
         /// Consumer index of the work queue past this work request: it and all before it,
-        /// unsignalled ones included, are done.
+        /// unsignalled ones included, are done. Of a receive of an SRQ, the index past this one
+        /// alone.
         index: u32 = 2 @ 32,
         /// The peer's QP number (UD); for an admin command the third result.
         src: u32 = 3 @ 0,

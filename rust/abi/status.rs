@@ -181,12 +181,17 @@ codes! {
         DoorbellViolation = 4, "doorbell violation";
         /// The function stopped; `code` has the cause.
         DeviceFatal = 5, "device fatal";
-        /// The shared receive queue fell below its limit.
+        /// The shared receive queue has fewer receives left than its limit.
         SrqLimit = 6, "SRQ limit";
         /// The link came up.
         LinkUp = 7, "link up";
         /// The link went down.
         LinkDown = 8, "link down";
+        /// The queue pair is in the error state, and takes no receive of its SRQ any more; the one
+        /// that it had is flushed.
+        LastReceive = 9, "last receive";
+        /// The memory of the shared receive queue could not be read.
+        SrqFatal = 10, "SRQ fatal";
     }
 }
 

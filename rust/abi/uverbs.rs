@@ -69,7 +69,8 @@ structures! {
         depth: u32,
     }
 
-    /// A queue pair in the memory of the process.
+    /// A queue pair in the memory of the process. On a shared receive queue the fields of the
+    /// receive queue are 0.
     qpair_ureq_create_qp {
         /// The rings, of page-aligned memory.
         sq_buffer: u64,
@@ -87,6 +88,26 @@ structures! {
         rq_stride: u32,
         /// 0.
         reserved: u32,
+    }
+
+    /// A shared receive queue in the memory of the process.
+    qpair_ureq_create_srq {
+        /// The ring, of page-aligned memory.
+        buffer: u64,
+        /// As the field before.
+        buffer_bytes: u64,
+        /// Entries of the ring.
+        depth: u32,
+        /// log2 of the blocks of a receive.
+        stride: u32,
+    }
+
+    /// The shared receive queue that was created.
+    qpair_uresp_create_srq {
+        /// The device's number, for doorbells.
+        number: u32,
+        /// Entries of the ring.
+        depth: u32,
     }
 
     /// The queue pair that was created.

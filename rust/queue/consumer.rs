@@ -248,6 +248,19 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         Some(Entry { words, seen })
     }
 
+    /// Shows the entries that were not read to `look`, with the index past each; none is taken.
+    pub fn visit(&self, mut look: impl FnMut(&[u64; N], Index)) {
+        for ahead in 0..self.depth.entries() {
+            let index = self.head.plus(ahead);
+            let at = (self.depth.position(index) as usize).wrapping_mul(N);
+            let there = |last: u64| self.depth.is_valid(last & OWNER != 0, index);
+            match read(&self.storage, at, there) {
+                Some(words) => look(&words, index.plus(1)),
+                None => return,
+            }
+        }
+    }
+
     /// Takes entries in a row, through the `view` of the ring's memory; returns how many. `takes`
     /// gets each entry and a place in `into`. The row ends when `into` is full or the ring's memory
     /// ends, at an invalid entry, at one in whose last word the bits `mask` are not `bits` (one

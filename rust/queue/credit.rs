@@ -55,6 +55,8 @@ kinds! {
     Sq,
     /// A work request of a receive queue.
     Rq(true),
+    /// A work request of a shared receive queue.
+    Srq(true),
     /// An entry of a completion queue.
     Cq,
     /// An entry of an event queue.

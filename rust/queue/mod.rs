@@ -31,6 +31,7 @@
 //! | [`recovery`] | when a device that failed is reset | driver |
 //! | [`buflist`] | page size, tables of a buffer, and how to walk them | driver, device |
 //! | [`flow`] | flow control between two senders | library |
+//! | [`shared`] | receives that queue pairs share: who has them, when few are left | device, library |
 //! | [`selftest`] | a table of tests for each rule | KUnit, tests |
 //! | [`mutant`] | the wrong variants, for the tests | tests |
 
@@ -60,4 +61,5 @@ pub mod recovery;
 #[cfg(any(not(MODULE), CONFIG_KUNIT = "y"))]
 pub mod selftest;
 pub mod share;
+pub mod shared;
 pub mod storage;

@@ -134,6 +134,10 @@ mod active {
         RingDoneBefore: "the done bit of the pass before is taken for that of this pass",
         RingOneMore: "all descriptors of a ring are in flight",
         EmptyIsFull: "a head that is equal to the tail is a full ring",
+        SharedFreesAll: "a completion of an SRQ frees the slots of all receives in flight",
+        NotGivenBack: "the receive of a queue pair that is gone is lost to its SRQ",
+        LimitAtTakeOnly: "a limit that is armed below what is left is looked at by the next take",
+        LimitStaysArmed: "the limit of an SRQ stays armed after its event",
         ReportForgotten: "no descriptor of a hand-over asks for a write-back",
     }
 

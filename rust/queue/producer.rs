@@ -386,8 +386,30 @@ impl<S: Storage, K: Kind> Producer<S, K> {
     /// Whether every slot is free, posted, in flight or completed.
     #[inline]
     pub const fn audit(&self) -> Result<(), Imbalance> {
+        self.audit_with(0)
+    }
+
+    /// As [`audit`](Self::audit), with `held` slots that [`split_flight`](Self::split_flight) gave.
+    #[inline]
+    pub(super) const fn audit_with(&self, held: u32) -> Result<(), Imbalance> {
         let out = self.in_flight().wrapping_add(self.completed());
-        self.posting.pool.audit(out)
+        self.posting.pool.audit(out.wrapping_add(held))
+    }
+
+    /// Takes `count` slots out of those in flight, whatever their indices; `None` if there are
+    /// fewer.
+    #[inline(always)]
+    pub(super) fn split_flight(&mut self, count: u32) -> Option<Slots<K>> {
+        let slots = self.completing.flight.split(count)?;
+        self.completing.done = self.completing.done.plus(count);
+        Some(slots)
+    }
+
+    /// Frees slots that [`split_flight`](Self::split_flight) gave. Those of another ring are
+    /// returned.
+    #[inline(always)]
+    pub(super) fn give(&mut self, slots: Slots<K>) -> Result<(), Slots<K>> {
+        self.posting.pool.give(slots)
     }
 
     /// The queue was destroyed or reset: checks that every slot is accounted for, and returns its

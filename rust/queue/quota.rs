@@ -10,7 +10,7 @@
 //! The last two do not count the contexts of a privileged task, and the kernel's own objects.
 //!
 //! An object counts from before its CREATE until its index is free. The device keeps the index of a
-//! destroyed queue pair or CQ until the heads of its rings have passed its entries. A process
+//! destroyed queue pair, CQ or SRQ until the heads of its rings have passed its entries. A process
 //! publishes the heads of its own CQs, so only the device knows when that is. A destroyed object is
 //! therefore *held*, and goes on counting, until the device reports how many indices it still keeps
 //! for the context. The driver asks only where an object would be refused.
@@ -28,6 +28,8 @@ pub enum Kind {
     Mr,
     /// Protection domain.
     Pd,
+    /// Shared receive queue.
+    Srq,
     /// Doorbell page; a context has one.
     Page,
 }
@@ -43,6 +45,8 @@ pub struct PerKind<T> {
     pub mr: T,
     /// Protection domains.
     pub pd: T,
+    /// Shared receive queues.
+    pub srq: T,
     /// Doorbell pages.
     pub page: T,
 }
@@ -55,6 +59,7 @@ impl<T> PerKind<T> {
             Kind::Cq => &self.cq,
             Kind::Mr => &self.mr,
             Kind::Pd => &self.pd,
+            Kind::Srq => &self.srq,
             Kind::Page => &self.page,
         }
     }
@@ -65,13 +70,21 @@ impl<T> PerKind<T> {
             Kind::Cq => &mut self.cq,
             Kind::Mr => &mut self.mr,
             Kind::Pd => &mut self.pd,
+            Kind::Srq => &mut self.srq,
             Kind::Page => &mut self.page,
         }
     }
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [Self::Qp, Self::Cq, Self::Mr, Self::Pd, Self::Page];
+    const ALL: [Self; 6] = [
+        Self::Qp,
+        Self::Cq,
+        Self::Mr,
+        Self::Pd,
+        Self::Srq,
+        Self::Page,
+    ];
 }
 
 /// Of `limit` objects, how many a context may have, and how many a user.

@@ -15,6 +15,7 @@ use crate::host::Trace;
 use crate::mr::Region;
 use crate::mutant::mutant;
 use crate::qp::QueuePair;
+use crate::srq::SharedReceives;
 use crate::subject::Subject;
 use crate::table::Deferred;
 use qpair_abi::command::kind;
@@ -128,6 +129,10 @@ impl<H: Host> Function<H> {
         const DESTROY_MR: u8 = opcode(kind::MR, verb::DESTROY);
         const CREATE_PD: u8 = opcode(kind::PD, verb::CREATE);
         const DESTROY_PD: u8 = opcode(kind::PD, verb::DESTROY);
+        const CREATE_SRQ: u8 = opcode(kind::SRQ, verb::CREATE);
+        const MODIFY_SRQ: u8 = opcode(kind::SRQ, verb::MODIFY);
+        const QUERY_SRQ: u8 = opcode(kind::SRQ, verb::QUERY);
+        const DESTROY_SRQ: u8 = opcode(kind::SRQ, verb::DESTROY);
         const MODIFY_PAGE: u8 = opcode(kind::PAGE, verb::MODIFY);
         const QUERY_PAGE: u8 = opcode(kind::PAGE, verb::QUERY);
         let number = command.number;
@@ -148,6 +153,10 @@ impl<H: Host> Function<H> {
             DESTROY_MR => without_context(command).and_then(|()| self.destroy_mr(number)),
             CREATE_PD => without_context(command).and_then(|()| self.create_pd()),
             DESTROY_PD => without_context(command).and_then(|()| self.destroy_pd(number)),
+            CREATE_SRQ => self.create_srq(command),
+            MODIFY_SRQ => self.modify_srq(command),
+            QUERY_SRQ => self.query_srq(command),
+            DESTROY_SRQ => without_context(command).and_then(|()| self.destroy_srq(number)),
             MODIFY_PAGE => without_context(command).and_then(|()| self.modify_page(number)),
             QUERY_PAGE => without_context(command).and_then(|()| self.query_page(number)),
             QUERY_DEVICE => self.query_device(command),
@@ -180,6 +189,13 @@ impl<H: Host> Function<H> {
         answer(&mut self.data.core.bus, command, &context.encode())
     }
 
+    fn query_srq(&mut self, command: &Command) -> Result<Results, AdminError> {
+        let found = self.data.srqs.get(command.number);
+        let context = found.map(SharedReceives::context);
+        let context = context.ok_or(AdminError::Number)?;
+        answer(&mut self.data.core.bus, command, &context.encode())
+    }
+
     fn query_device(&mut self, command: &Command) -> Result<Results, AdminError> {
         const { assert!(counters::BYTES == Counter::COUNT * 8) };
         let counts = *self.counters();
@@ -200,7 +216,7 @@ impl<H: Host> Function<H> {
         Ok(Results {
             first: kept(self.data.qps.deferred()),
             second: kept(self.data.cqs.deferred()),
-            third: 0,
+            third: kept(self.data.srqs.deferred()),
         })
     }
 

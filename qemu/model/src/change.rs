@@ -23,6 +23,7 @@ use qpair_abi::command::qp_state;
 use qpair_abi::command::Command;
 use qpair_abi::command::EqContext;
 use qpair_abi::command::QpContext;
+use qpair_abi::command::SrqContext;
 use qpair_abi::status::AdminError;
 use qpair_abi::Number;
 
@@ -98,7 +99,9 @@ impl<H: Host> Function<H> {
         // A peer that waits finds that this queue pair is gone.
         let data = &mut self.data;
         data.qps.wake_peer(&mut data.core, qp);
+        data.leave_srq(qp);
         data.events.forget(Subject::Fatal(qp));
+        data.events.forget(Subject::LastReceive(qp));
         data.core.run_queue.remove(qp.index(), page);
         data.core.retries.remove(qp.index());
         let (until_send, send_index) = self.data.cq_written(send_cq);
@@ -116,6 +119,39 @@ impl<H: Host> Function<H> {
             first: send_index.get(),
             second: recv_index.get(),
             third: async_index.get(),
+        })
+    }
+
+    /// Arms the event of an SRQ's limit.
+    pub(crate) fn modify_srq(&mut self, command: &Command) -> Result<Results, AdminError> {
+        let words = read(&mut self.data.core.bus, command)?;
+        check_reserved(&words, &SrqContext::RESERVED)?;
+        let context = SrqContext::decode(&words);
+        let data = &mut self.data;
+        let found = data.srqs.get_mut(command.number);
+        let found = found.ok_or(AdminError::Number)?;
+        if context.limit > found.depth() {
+            return Err(AdminError::Attribute);
+        }
+        found.arm(&mut data.core, &mut data.events, context.limit);
+        Ok(Results::default())
+    }
+
+    pub(crate) fn destroy_srq(&mut self, srq: Number) -> Result<Results, AdminError> {
+        let found = self.data.srqs.get(srq).ok_or(AdminError::Number)?;
+        let (pd, page) = (found.pd, found.page);
+        if found.users != 0 && !mutant!(BusyDestroyed) {
+            return Err(AdminError::Busy);
+        }
+        self.data.events.forget(Subject::Limit(srq));
+        self.data.events.forget(Subject::Unreadable(srq));
+        let (until_async, async_index) = self.data.events.written(Number::ADMIN);
+        let untils = [until_async, Until::Now, Until::Now];
+        self.data.srqs.remove_of_page(srq, untils, page);
+        self.domain_users(pd, -1);
+        Ok(Results {
+            third: async_index.get(),
+            ..Results::default()
         })
     }
 
@@ -187,7 +223,9 @@ impl<H: Host> Function<H> {
     /// Drops all that a queue pair in RESET held.
     fn clear_qp(&mut self, qp: Number) -> Result<Results, AdminError> {
         let data = &mut self.data;
+        data.give_back(qp);
         data.events.cancel(Subject::Fatal(qp));
+        data.events.cancel(Subject::LastReceive(qp));
         data.core.retries.remove(qp.index());
         let first = data.core.first_index();
         let found = data.qps.get_mut(qp).ok_or(AdminError::Number)?;

@@ -17,6 +17,8 @@ pub struct Config {
     pub mrs: u32,
     /// Protection domains.
     pub pds: u32,
+    /// Shared receive queues.
+    pub srqs: u32,
     /// Doorbell pages, page 0 included.
     pub pages: u32,
     /// Base-two logarithm of the most blocks of an SQ.
@@ -67,6 +69,7 @@ impl Default for Config {
             eqs: 64,
             mrs: 4096,
             pds: 1024,
+            srqs: 512,
             pages: 1024,
             log_sq: 15,
             log_rq: 15,
@@ -137,6 +140,7 @@ impl Config {
             ("eqs", u64::from(self.eqs), 1, 2048),
             ("max-mrs", u64::from(self.mrs), 1, 1 << 16),
             ("max-pds", u64::from(self.pds), 1, 1 << 16),
+            ("max-srqs", u64::from(self.srqs), 0, 1 << 16),
             ("doorbell-pages", u64::from(self.pages), 1, 1 << 16),
             ("log-max-sq", u64::from(self.log_sq), 2, 24),
             ("log-max-rq", u64::from(self.log_rq), 0, 24),

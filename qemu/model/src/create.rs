@@ -18,6 +18,7 @@ use crate::qp::Attributes;
 use crate::qp::QueuePair;
 use crate::qp::WorkQueue;
 use crate::ring::Ring;
+use crate::srq::SharedReceives;
 use crate::table::Table;
 use qpair_abi::command::access;
 use qpair_abi::command::cq_flags;
@@ -30,6 +31,7 @@ use qpair_abi::command::CqContext;
 use qpair_abi::command::EqContext;
 use qpair_abi::command::MrContext;
 use qpair_abi::command::QpContext;
+use qpair_abi::command::SrqContext;
 use qpair_abi::entry::Cqe;
 use qpair_abi::entry::Eqe;
 use qpair_abi::entry::BLOCK_BYTES;
@@ -50,7 +52,7 @@ fn is_of_service(context: &QpContext) -> bool {
     match context.service {
         service::RC => no_gid,
         service::UD => no_retries && context.access == 0,
-        service::UC => no_retries && no_gid,
+        service::UC => no_retries && no_gid && context.srq == Number::default(),
         _ => false,
     }
 }
@@ -158,9 +160,17 @@ impl<H: Host> Function<H> {
             || u32::from(context.page) >= self.data.core.config.pages
             || !there(context.send_cq)
             || !there(context.recv_cq)
-            || context.srq != Number::default()
         {
             return Err(AdminError::Reference);
+        }
+        let shares = context.srq != Number::default();
+        if shares {
+            if self.data.srqs.get(context.srq).is_none() {
+                return Err(AdminError::Reference);
+            }
+            // It has no RQ of its own.
+            check_unset([context.log_rq, context.rq_stride].into_iter())?;
+            check_unset(context.rq.encode().into_iter())?;
         }
         let valid = is_of_service(&context)
             && context.state == qp_state::RESET
@@ -181,7 +191,11 @@ impl<H: Host> Function<H> {
         }
         let block = BLOCK_BYTES as u64;
         let sq = self.ring_of(&context.sq, sq_depth, block, false)?;
-        let rq = self.ring_of(&context.rq, rq_depth, block << context.rq_stride, false)?;
+        let rq = if shares {
+            Ring::contiguous(0, 0, false)
+        } else {
+            self.ring_of(&context.rq, rq_depth, block << context.rq_stride, false)?
+        };
         let number = self.next_number(|function| &mut function.data.qps)?;
         let attributes = Attributes::new(&context);
         let first = self.data.core.first_index();
@@ -195,6 +209,40 @@ impl<H: Host> Function<H> {
                 cq.users = cq.users.saturating_add(1);
             }
         }
+        if let Some(srq) = self.data.srqs.get_mut(context.srq) {
+            srq.users = srq.users.saturating_add(1);
+        }
+        self.domain_users(context.pd, 1);
+        Ok(Results::created(number))
+    }
+
+    pub(crate) fn create_srq(&mut self, command: &Command) -> Result<Results, AdminError> {
+        let words = read(&mut self.data.core.bus, command)?;
+        check_reserved(&words, &SrqContext::RESERVED)?;
+        let context = SrqContext::decode(&words);
+        let queried = [
+            context.producer,
+            context.consumer,
+            context.limit,
+            context.left,
+            u32::from(context.flags),
+        ];
+        check_unset(queried.into_iter())?;
+        if self.domains.get(context.pd).is_none()
+            || u32::from(context.page) >= self.data.core.config.pages
+        {
+            return Err(AdminError::Reference);
+        }
+        let depth = depth(context.log_depth, self.data.core.config.log_rq)?;
+        if context.stride > MAX_STRIDE_SHIFT {
+            return Err(AdminError::Depth);
+        }
+        let slot = (BLOCK_BYTES as u64) << context.stride;
+        let ring = self.ring_of(&context.buffer, depth, slot, false)?;
+        let number = self.next_number(|function| &mut function.data.srqs)?;
+        let first = self.data.core.first_index();
+        let srq = SharedReceives::new(number, &context, depth, ring, first);
+        self.data.srqs.insert(number, srq);
         self.domain_users(context.pd, 1);
         Ok(Results::created(number))
     }

@@ -23,6 +23,7 @@ use crate::message::next_range;
 use crate::message::Cursor;
 use crate::message::Message;
 use crate::message::Sender;
+use crate::mr::Range;
 use crate::mutant::mutant;
 use crate::qp::NoReceive;
 use crate::qp::Receive;
@@ -138,13 +139,18 @@ impl<H: Host> DataPath<H> {
     }
 
     /// Takes the next receive of the destination, if one is posted and has room. One that is too
-    /// short stays the next.
+    /// short stays the next, of an SRQ that of all its queue pairs.
     fn take_room(&mut self, dest: Number, bytes: u64) -> bool {
-        let Some(found) = self.qps.get_mut(dest) else {
-            return false;
-        };
-        let detail = match found.take_receive(&mut self.core) {
-            Ok(()) => return found.receiving.as_ref().map_or(0, Receive::room) >= bytes,
+        let detail = match self.take_receive(dest) {
+            Ok(()) => {
+                let found = self.qps.get(dest);
+                let receive = found.and_then(|found| found.receiving.as_ref());
+                let fits = receive.map_or(0, Receive::room) >= bytes;
+                if !fits {
+                    self.give_back(dest);
+                }
+                return fits;
+            }
             Err(NoReceive::Empty) => return false,
             Err(NoReceive::Dma) => Detail::Dma,
             Err(NoReceive::Bad(detail)) => detail,
@@ -182,11 +188,15 @@ impl<H: Host> DataPath<H> {
     /// Writes a packet into the receive that was taken.
     fn scatter(&mut self, dest: Number, mut packet: &[u8]) -> Result<(), Detail> {
         let found = self.qps.get_mut(dest).ok_or(Detail::State)?;
-        let pd = found.pd;
         let receive = found.receiving.as_mut().ok_or(Detail::State)?;
+        let pd = receive.pd;
         while !packet.is_empty() {
             let range = next_range(&receive.words, RecvWqe::WORDS, &mut receive.cursor);
             let range = range.ok_or(Detail::ShortReceive)?;
+            let range = Range {
+                bytes: range.bytes.min(packet.len() as u64),
+                ..range
+            };
             let (regions, bus) = (&mut self.regions, &mut self.core.bus);
             let (place, bytes) = regions.resolve(bus, pd, access::LOCAL_WRITE, range)?;
             let count = bytes.min(packet.len() as u64) as usize;

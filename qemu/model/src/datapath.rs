@@ -20,6 +20,8 @@ use crate::qp::NoReceive;
 use crate::qp::QueuePairs;
 use crate::qp::FETCH_WORDS;
 use crate::schedule::Core;
+use crate::srq::SharedReceives;
+use crate::subject::Subject;
 use crate::table::Deferred;
 use crate::table::Table;
 use crate::table::Until;
@@ -43,6 +45,7 @@ pub(crate) struct DataPath<H: Host> {
     /// Their producer indices; the same through resets.
     pub(crate) producers: Producers,
     pub(crate) qps: QueuePairs<H::Map>,
+    pub(crate) srqs: Table<SharedReceives<H::Map>>,
     pub(crate) regions: Regions<H::Map>,
     /// Blocks of the SQ that has the turn.
     pub(crate) blocks: Vec<u64>,
@@ -57,6 +60,7 @@ impl<H: Host> DataPath<H> {
             cqs: Table::new(config.cqs),
             producers: Producers::new(config.cqs),
             qps: QueuePairs::new(config.qps),
+            srqs: Table::new(config.srqs),
             regions: Regions::new(config.mrs, 0),
             blocks: vec![0; FETCH_WORDS],
             bounce: vec![0; BOUNCE_BYTES],
@@ -78,6 +82,7 @@ impl<H: Host> DataPath<H> {
         self.events = Events::new(&core.config);
         self.cqs = Table::new(core.config.cqs);
         self.qps = QueuePairs::new(core.config.qps);
+        self.srqs = Table::new(core.config.srqs);
         self.regions = Regions::new(core.config.mrs, seed);
         core.power_on();
     }
@@ -93,6 +98,9 @@ impl<H: Host> DataPath<H> {
         for qp in self.qps.iter_mut() {
             qp.sq.ring.unmap(first, last);
             qp.rq.ring.unmap(first, last);
+        }
+        for srq in self.srqs.iter_mut() {
+            srq.ring.unmap(first, last);
         }
         self.regions.unmap(first, last);
     }
@@ -234,6 +242,9 @@ impl<H: Host> DataPath<H> {
     }
 
     fn flush_receive(&mut self, qp: Number) -> bool {
+        if mutant!(LastReceiveEarly) {
+            self.last_receive(qp);
+        }
         let Some(found) = self.qps.get_mut(qp) else {
             return false;
         };
@@ -242,7 +253,10 @@ impl<H: Host> DataPath<H> {
         }
         match found.take_receive(&mut self.core) {
             Ok(()) | Err(NoReceive::Bad(_)) => {}
-            Err(NoReceive::Empty) => return false,
+            Err(NoReceive::Empty) => {
+                self.last_receive(qp);
+                return false;
+            }
             Err(NoReceive::Dma) => {
                 // The posted WQEs are unknown.
                 found.rq.skip_posted();
@@ -252,6 +266,18 @@ impl<H: Host> DataPath<H> {
         self.core.bus.count(Counter::Flushes);
         self.fail_receive(qp, Status::Flush, Detail::None);
         true
+    }
+
+    /// A queue pair in the error state has no receive: reports that it takes none of its SRQ any
+    /// more.
+    fn last_receive(&mut self, qp: Number) {
+        let Some(found) = self.qps.get_mut(qp) else {
+            return;
+        };
+        if core::mem::take(&mut found.last_due) && !mutant!(LastReceiveForgotten) {
+            let subject = Subject::LastReceive(qp);
+            self.events.report(&mut self.core, subject, 0);
+        }
     }
 
     fn flush_send(&mut self, qp: Number) -> bool {

@@ -106,6 +106,13 @@ impl<H: Host> Function<H> {
                 }
                 Ok(())
             }
+            doorbell::SRQ => {
+                self.data.core.bus.count(Counter::RqDoorbells);
+                if ready {
+                    self.shared_tail(page, number, index)?;
+                }
+                Ok(())
+            }
             doorbell::CQ_HEAD => {
                 self.data.core.bus.count(Counter::CqHeadDoorbells);
                 self.completions(page, number, |cq, core, events| {
@@ -214,6 +221,9 @@ impl<H: Host> Function<H> {
             return Err(Violation);
         }
         let found = self.postable(page, qp)?;
+        if found.shares() {
+            return Err(Violation);
+        }
         let number = found.number;
         let came = found.rq.window.advance_tail(index).ok_or(Violation)?;
         if came != 0 {
@@ -221,6 +231,20 @@ impl<H: Host> Function<H> {
                 self.data.qps.wake_peer(&mut self.data.core, number);
             }
             self.data.qps.enqueue(&mut self.data.core, number);
+        }
+        Ok(())
+    }
+
+    fn shared_tail(&mut self, page: u16, srq: Number, index: Index) -> Result<(), Violation> {
+        if self.data.srqs.is_stale(srq) {
+            self.data.core.bus.count(Counter::Stale);
+        }
+        let found = self.data.srqs.get_mut(srq).ok_or(Violation)?;
+        if found.page != page && !mutant!(PageNotChecked) {
+            return Err(Violation);
+        }
+        if found.post(index).ok_or(Violation)? != 0 {
+            self.data.feed(srq);
         }
         Ok(())
     }

@@ -192,6 +192,9 @@ impl<M: Mapping> Events<M> {
             let (kind, number) = match subject {
                 Subject::Overrun(cq) => (Event::CqOverrun, cq),
                 Subject::Fatal(qp) => (Event::QpFatal, qp),
+                Subject::LastReceive(qp) => (Event::LastReceive, qp),
+                Subject::Limit(srq) => (Event::SrqLimit, srq),
+                Subject::Unreadable(srq) => (Event::SrqFatal, srq),
                 Subject::Page(page) => (Event::DoorbellViolation, Number::new(page, 0)),
                 // What it is now: it may have changed more than once.
                 Subject::Link if core.knobs.link_down => (Event::LinkDown, Number::ADMIN),

@@ -478,15 +478,14 @@ impl<H: Host> DataPath<H> {
             peer: Status::LocalQpOperation,
             detail,
         };
-        let found = self.qps.get_mut(peer).ok_or(Refusal::NotReady)?;
-        found
-            .take_receive(&mut self.core)
-            .map_err(|none| match none {
-                NoReceive::Empty => Refusal::NotReady,
-                NoReceive::Dma => broken(Detail::Dma),
-                NoReceive::Bad(detail) => broken(detail),
-            })?;
-        let room = found.receiving.as_ref().map_or(0, Receive::room);
+        self.take_receive(peer).map_err(|none| match none {
+            NoReceive::Empty => Refusal::NotReady,
+            NoReceive::Dma => broken(Detail::Dma),
+            NoReceive::Bad(detail) => broken(detail),
+        })?;
+        let found = self.qps.get(peer);
+        let receive = found.and_then(|found| found.receiving.as_ref());
+        let room = receive.map_or(0, Receive::room);
         if kind.remote == 0 && room < u64::from(bytes) {
             return Err(Refusal::Peer {
                 sender: Status::RemoteInvalidRequest,

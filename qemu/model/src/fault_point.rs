@@ -196,8 +196,16 @@ impl<H: Host> DataPath<H> {
                 core.knobs.link_down = event == Event::LinkDown;
                 events.report(core, Subject::Link, 0);
             }
-            // The rules have no others.
-            Event::Completion | Event::SrqLimit => {}
+            // The events of an SRQ are those of a queue pair that has one.
+            Event::LastReceive if found.shares() => {
+                events.report(core, Subject::LastReceive(qp), 0);
+            }
+            Event::SrqLimit if found.shares() => events.report(core, Subject::Limit(found.srq), 0),
+            Event::SrqFatal if found.shares() => {
+                events.report(core, Subject::Unreadable(found.srq), Status::General.code());
+            }
+            // The rules have no completions.
+            Event::LastReceive | Event::SrqLimit | Event::SrqFatal | Event::Completion => {}
         }
     }
 

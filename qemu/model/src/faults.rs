@@ -61,6 +61,9 @@ const EVENTS: &[(&str, Event)] = &[
     ("device-fatal", Event::DeviceFatal),
     ("link-up", Event::LinkUp),
     ("link-down", Event::LinkDown),
+    ("last-receive", Event::LastReceive),
+    ("srq-limit", Event::SrqLimit),
+    ("srq-fatal", Event::SrqFatal),
 ];
 
 const OPCODES: &[(&str, u8)] = &[

@@ -79,7 +79,7 @@ impl<H: Host> Function<H> {
     pub fn objects(&self) -> u64 {
         let data = &self.data;
         let queues = data.events.eqs.count() + data.cqs.count() + data.qps.count();
-        (queues + data.regions.count() + self.domains.count()) as u64
+        (queues + data.srqs.count() + data.regions.count() + self.domains.count()) as u64
     }
 
     /// Drops the mappings of a range of DMA addresses before it returns: the system takes the

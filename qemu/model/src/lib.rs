@@ -49,7 +49,9 @@
 //! | `cq` | completion queues |
 //! | `message` | the message of a work request |
 //! | `qp` | queue pairs |
+//! | `srq` | shared receive queues |
 //! | `datapath` | the objects that work requests use, and completions |
+//! | `shared` | receives of queue pairs on an SRQ |
 //! | `transfer` | moves the bytes of a message |
 //! | `atomic` | performs atomics |
 //! | `unreliable` | ends the messages that are dropped |
@@ -103,6 +105,8 @@ mod ring;
 mod run_queue;
 mod schedule;
 mod segment;
+mod shared;
+mod srq;
 pub mod stream;
 mod subject;
 mod table;

@@ -100,6 +100,8 @@ pub(crate) struct Attributes {
     pub(crate) state: u8,
     pub(crate) send_cq: Number,
     pub(crate) recv_cq: Number,
+    /// The SRQ in place of its RQ, or 0.
+    pub(crate) srq: Number,
     pub(crate) peer: Number,
     pub(crate) q_key: u32,
     pub(crate) access: u8,
@@ -118,6 +120,7 @@ impl Attributes {
             state: qp_state::RESET,
             send_cq: context.send_cq,
             recv_cq: context.recv_cq,
+            srq: context.srq,
             peer: Number::default(),
             q_key: context.q_key,
             access: context.access,
@@ -127,11 +130,19 @@ impl Attributes {
             gid: [context.gid, context.gid_high],
         }
     }
+
+    /// Whether its receives are those of an SRQ.
+    #[inline]
+    pub(crate) fn shares(&self) -> bool {
+        self.srq != Number::default()
+    }
 }
 
 /// A receive that a message is filling.
 pub(crate) struct Receive {
     pub(crate) wr_id: u64,
+    /// The domain of its regions.
+    pub(crate) pd: Number,
     /// The index past it.
     pub(crate) past: Index,
     pub(crate) words: WqeWords,
@@ -151,10 +162,55 @@ impl Receive {
 pub(crate) enum NoReceive {
     /// None is posted.
     Empty,
-    /// The RQ's memory cannot be read.
+    /// The memory of the RQ or SRQ cannot be read.
     Dma,
     /// The WQE is invalid. It has been taken.
     Bad(Detail),
+}
+
+/// The place of a receive WQE in a ring.
+pub(crate) struct ReceiveAt {
+    pub(crate) index: Index,
+    /// Its first byte.
+    pub(crate) at: u64,
+    /// The slot has `64 << stride` bytes.
+    pub(crate) stride: u8,
+}
+
+/// Reads the receive WQE at `place` whole, for a queue pair. Also the detail if it is invalid.
+pub(crate) fn fetch_receive<H: Host>(
+    core: &mut Core<H>,
+    ring: &mut Ring<H::Map>,
+    place: &ReceiveAt,
+    qp: Number,
+    pd: Number,
+) -> Result<(Receive, Option<Detail>), DmaFault> {
+    let mut words = [0; MAX_BLOCKS * BLOCK_WORDS];
+    let stride = place.stride & 3;
+    let used = words.get_mut(..BLOCK_WORDS << stride).unwrap_or(&mut []);
+    ring.load(&mut core.bus, place.at, used)?;
+    core.bus.count(Counter::RecvWqes);
+    core.bus.host.trace(Trace::FetchReceive {
+        qp,
+        index: place.index.get(),
+    });
+    let [first, second, ..] = words;
+    let wqe = RecvWqe::decode(&[first, second]);
+    let receive = Receive {
+        wr_id: wqe.wr_id,
+        pd,
+        past: place.index.plus(1),
+        words,
+        cursor: Cursor::default(),
+    };
+    let [reserved, _] = RecvWqe::RESERVED;
+    let most = usize::from(core.config.recv_sges).min(recv_sges(stride));
+    let wrong = if first & reserved != 0 {
+        Some(Detail::Flags)
+    } else {
+        (usize::from(wqe.sges) > most).then_some(Detail::Sges)
+    };
+    Ok((receive, wrong))
 }
 
 /// A queue pair.
@@ -174,6 +230,10 @@ pub(crate) struct QueuePair<M> {
     pub(crate) hold: Option<Hold>,
     /// The index past the last request that the rules of faults have met.
     pub(crate) met: Option<Index>,
+    /// It is in the list of queue pairs that wait for a receive of their SRQ.
+    pub(crate) starved: bool,
+    /// The event that it takes no receive of its SRQ any more is due.
+    pub(crate) last_due: bool,
 }
 
 impl<M> core::ops::Deref for QueuePair<M> {
@@ -201,6 +261,8 @@ impl<M: Mapping> QueuePair<M> {
             tries: 0,
             hold: None,
             met: None,
+            starved: false,
+            last_due: false,
         }
     }
 
@@ -219,7 +281,7 @@ impl<M: Mapping> QueuePair<M> {
             state: self.state,
             send_cq: self.send_cq,
             recv_cq: self.recv_cq,
-            srq: Number::default(),
+            srq: self.srq,
             log_sq: self.sq.log_depth,
             log_rq: self.rq.log_depth,
             rq_stride: self.rq.stride,
@@ -248,7 +310,10 @@ impl<M: Mapping> QueuePair<M> {
         match self.state {
             qp_state::RTS => sends && !self.waiting,
             qp_state::SQD => self.sending.is_some() && !self.waiting,
-            qp_state::ERROR => sends || !self.rq.window.is_empty() || self.receiving.is_some(),
+            qp_state::ERROR => {
+                let receives = !self.rq.window.is_empty() || self.receiving.is_some();
+                sends || receives || self.last_due
+            }
             _ => false,
         }
     }
@@ -265,6 +330,7 @@ impl<M: Mapping> QueuePair<M> {
             self.hold = None;
         }
         self.met = None;
+        self.last_due = false;
         self.attributes.peer = Number::default();
     }
 
@@ -361,36 +427,29 @@ impl<M: Mapping> QueuePair<M> {
         if self.rq.window.is_empty() {
             return Err(NoReceive::Empty);
         }
-        let mut words = [0; MAX_BLOCKS * BLOCK_WORDS];
-        let stride = self.rq.stride & 3;
-        let used = words.get_mut(..BLOCK_WORDS << stride).unwrap_or(&mut []);
-        let at = self.rq.at(index);
-        let loaded = self.rq.ring.load(&mut core.bus, at, used);
-        loaded.map_err(|_| NoReceive::Dma)?;
-        core.bus.count(Counter::RecvWqes);
-        core.bus.host.trace(Trace::FetchReceive {
-            qp: self.number,
-            index: index.get(),
-        });
-        let [first, second, ..] = words;
-        let wqe = RecvWqe::decode(&[first, second]);
-        let past = index.plus(1);
-        let _ = self.rq.window.advance_head(past);
-        self.receiving = Some(Receive {
-            wr_id: wqe.wr_id,
-            past,
-            words,
-            cursor: Cursor::default(),
-        });
-        let [reserved, _] = RecvWqe::RESERVED;
-        if first & reserved != 0 {
-            return Err(NoReceive::Bad(Detail::Flags));
+        let place = ReceiveAt {
+            index,
+            at: self.rq.at(index),
+            stride: self.rq.stride,
+        };
+        let (number, pd) = (self.number, self.attributes.pd);
+        let fetched = fetch_receive(core, &mut self.rq.ring, &place, number, pd);
+        let (receive, wrong) = fetched.map_err(|DmaFault| NoReceive::Dma)?;
+        let _ = self.rq.window.advance_head(receive.past);
+        self.receive(receive, wrong)
+    }
+
+    /// Begins to fill a receive that was taken.
+    pub(crate) fn receive(
+        &mut self,
+        receive: Receive,
+        wrong: Option<Detail>,
+    ) -> Result<(), NoReceive> {
+        self.receiving = Some(receive);
+        match wrong {
+            None => Ok(()),
+            Some(detail) => Err(NoReceive::Bad(detail)),
         }
-        let most = usize::from(core.config.recv_sges).min(recv_sges(stride));
-        if usize::from(wqe.sges) > most {
-            return Err(NoReceive::Bad(Detail::Sges));
-        }
-        Ok(())
     }
 
     /// Ends the receive that is being filled: the completion of a message.
@@ -526,6 +585,7 @@ impl<M: Mapping> QueuePairs<M> {
         core.bus.host.trace(Trace::State { qp, from, to });
         if to == qp_state::ERROR {
             found.waiting = false;
+            found.last_due = from != to && found.shares();
             core.retries.remove(qp.index());
         }
         self.wake_peer(core, qp);

@@ -10,6 +10,12 @@ pub(crate) enum Subject {
     Overrun(Number),
     /// A queue pair stopped.
     Fatal(Number),
+    /// A queue pair takes no receive of its SRQ any more.
+    LastReceive(Number),
+    /// An SRQ has fewer receives left than its limit.
+    Limit(Number),
+    /// The memory of an SRQ could not be read.
+    Unreadable(Number),
     /// A doorbell page had a violation.
     Page(u16),
     /// The link went up or down.

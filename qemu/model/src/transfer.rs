@@ -16,6 +16,7 @@ use crate::message::Message;
 use crate::message::Sender;
 use crate::mr::Place;
 use crate::mr::Range;
+use crate::mutant::mutant;
 use qpair_abi::command::access;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::RecvWqe;
@@ -75,7 +76,7 @@ impl<H: Host> DataPath<H> {
         let local = self.local_end(sender, message, words)?;
         let fills = message.kind.remote == 0;
         let (remote, far) = if fills {
-            self.receive_end(sender.peer)?
+            self.receive_end(sender.peer, most)?
         } else {
             self.remote_end(sender.peer, message)?
         };
@@ -152,14 +153,24 @@ impl<H: Host> DataPath<H> {
         place.map_err(Fault::Remote)
     }
 
-    /// Where the peer's bytes of a SEND go.
-    fn receive_end(&mut self, peer: Number) -> Result<(Place, u64), Fault> {
+    /// Where the next bytes of a SEND go, at most `most`. A receive may be longer than its region,
+    /// as long as the message is not.
+    fn receive_end(&mut self, peer: Number, most: u64) -> Result<(Place, u64), Fault> {
         let gone = || Fault::Receive(Detail::State);
         let found = self.qps.get_mut(peer).ok_or_else(gone)?;
-        let pd = found.pd;
+        let own = found.pd;
         let receive = found.receiving.as_mut().ok_or_else(gone)?;
+        let pd = if mutant!(SharedOfOwnDomain) {
+            own
+        } else {
+            receive.pd
+        };
         let range = next_range(&receive.words, RecvWqe::WORDS, &mut receive.cursor);
         let range = range.ok_or(Fault::Receive(Detail::ShortReceive))?;
+        let range = Range {
+            bytes: range.bytes.min(most),
+            ..range
+        };
         let right = access::LOCAL_WRITE;
         let place = self.regions.resolve(&mut self.core.bus, pd, right, range);
         place.map_err(Fault::Receive)

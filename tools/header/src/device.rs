@@ -117,6 +117,7 @@ pub fn read(abi: &Path) -> anyhow::Result<Facts> {
         ("kind", "KIND_"),
         ("verb", "VERB_"),
         ("cq_flags", "CQ_"),
+        ("srq_flags", "SRQ_"),
         ("service", "SERVICE_"),
         ("qp_state", "QPS_"),
         ("qp_mask", "QP_MASK_"),

@@ -9,7 +9,9 @@ use std::fmt::{Debug, Write as _};
 use std::fs;
 
 use heck::ToShoutySnakeCase as _;
-use qpair_abi::command::{self, BufferList, Command, CqContext, EqContext, MrContext, QpContext};
+use qpair_abi::command::{
+    self, BufferList, Command, CqContext, EqContext, MrContext, QpContext, SrqContext,
+};
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::{self, AtomicWqe, Cqe, Eqe, RecvWqe, SendWqe, Sge, UdWqe};
 use qpair_abi::status::{AdminError, Detail, EnableError, Event, Status};
@@ -63,6 +65,7 @@ fn values() -> BTreeMap<String, u64> {
         "KIND_": command::kind { EQ CQ QP MR PD SRQ PAGE DEVICE }
         "VERB_": command::verb { CREATE MODIFY QUERY DESTROY }
         "CQ_": command::cq_flags { USER OVERRUN }
+        "SRQ_": command::srq_flags { FAILED }
         "SERVICE_": command::service { RC UD UC }
         "QPS_": command::qp_state { RESET INIT RTR RTS SQD ERROR }
         "QP_MASK_": command::qp_mask { STATE PEER ACCESS RETRY Q_KEY }
@@ -104,6 +107,7 @@ fn layouts() -> Vec<(&'static str, usize, &'static [Field])> {
         "send_wqe": SendWqe "ud_wqe": UdWqe "atomic_wqe": AtomicWqe "recv_wqe": RecvWqe "sge": Sge "cqe": Cqe "eqe": Eqe
         "command": Command "buffer_list": BufferList "eq_context": EqContext
         "cq_context": CqContext "qp_context": QpContext "mr_context": MrContext
+        "srq_context": SrqContext
     }
 }
 

@@ -48,7 +48,7 @@ fn a_command_that_makes_no_sense() {
         }),
         words(&Command { opcode: 0, ..base }),
         words(&Command {
-            opcode: opcode(kind::SRQ, verb::CREATE),
+            opcode: opcode(9, verb::CREATE),
             ..base
         }),
         words(&Command {

@@ -25,6 +25,7 @@ pub mod reserved;
 pub mod retries;
 pub mod rings;
 pub mod schedule;
+pub mod srq;
 pub mod stream;
 pub mod unreliable;
 
@@ -45,6 +46,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         any_datagram::CHECKS,
         any_faults::CHECKS,
         retries::CHECKS,
+        srq::CHECKS,
         events::CHECKS,
         fatal::CHECKS,
         faults::CHECKS,

@@ -42,7 +42,7 @@ fn limits_are_told() {
         (offset::LIMIT_EQ, 19),
         (offset::LIMIT_MR, 20),
         (offset::LIMIT_PD, 21),
-        (offset::LIMIT_SRQ, 0),
+        (offset::LIMIT_SRQ, 512),
         (offset::LIMIT_PAGE, 22),
         (offset::LIMIT_ASYNC, 5),
         (offset::LIMIT_RING, 15 << 24 | 17 << 16 | 15 << 8 | 15),

@@ -7,13 +7,15 @@
 pub mod driver;
 pub mod memory;
 pub mod objects;
-pub mod ud;
+mod srq;
+mod ud;
 pub mod wire;
 pub mod work;
 
 pub use driver::*;
 pub use memory::*;
 pub use objects::*;
+pub use srq::*;
 pub use ud::*;
 pub use wire::*;
 pub use work::*;

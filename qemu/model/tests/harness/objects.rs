@@ -29,6 +29,8 @@ pub struct QpSpec {
     pub pd: Number,
     pub send_cq: Number,
     pub recv_cq: Number,
+    /// An SRQ in place of an RQ.
+    pub srq: Option<Number>,
     pub page: u16,
     pub log_sq: u8,
     pub log_rq: u8,
@@ -126,6 +128,7 @@ impl Machine {
             pd,
             send_cq: cq.number,
             recv_cq: cq.number,
+            srq: None,
             page: 0,
             log_sq: 4,
             log_rq: 4,
@@ -141,6 +144,16 @@ impl Machine {
     pub fn qp_context(&mut self, spec: &QpSpec) -> QpContext {
         let sq_bytes = 64 << spec.log_sq;
         let rq_bytes = (64 << spec.stride) << spec.log_rq;
+        if let Some(srq) = spec.srq {
+            let spec = QpSpec { srq: None, ..*spec };
+            return QpContext {
+                srq,
+                log_rq: 0,
+                rq_stride: 0,
+                rq: BufferList::default(),
+                ..self.qp_context(&spec)
+            };
+        }
         QpContext {
             pd: spec.pd,
             page: spec.page,

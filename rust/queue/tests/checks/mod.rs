@@ -21,6 +21,7 @@ pub mod refusal;
 pub mod ring;
 pub mod selftests;
 pub mod share;
+pub mod shared;
 pub mod sim;
 
 pub(crate) use qpair_testkit::checks;
@@ -38,6 +39,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         moderation::CHECKS,
         poll::CHECKS,
         share::CHECKS,
+        shared::CHECKS,
         quota::CHECKS,
         recovery::CHECKS,
         buflist::CHECKS,

@@ -6,6 +6,7 @@
 //!   processes, their queue pairs.
 //! - [`notify`]: the same with processes that notify instead of arming.
 //! - [`flow`]: two senders and the wire between them.
+//! - [`shared`]: queue pairs that share receives.
 //! - [`ladder`]: a channel of descriptors, and the order of stores.
 //!
 //! Each instance is explored completely: there is no bound on states, depth or time. Wrong variants
@@ -19,6 +20,7 @@ mod memory;
 mod model;
 mod notify;
 mod queues;
+mod shared;
 mod state;
 mod whole;
 mod world;

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Receives that queue pairs share: a shared receive queue (SRQ).
+//!
+//! The device takes the receives of an SRQ in the order in which they were posted, each for the
+//! queue pair that needs one. It reads a WQE as a whole when it takes it. The queue pairs complete
+//! their receives in any order:
+//!
+//! ```text
+//!   software                 device                                            software
+//!   post ---> in the ring --take--> at a queue pair --complete--> in a CQ ---> slot is free
+//!                ^                     |
+//!                +----- given back ----+   the queue pair was reset or destroyed
+//! ```
+//!
+//! - **A completion frees one slot**, that of its receive, unlike one of an RQ, which frees all
+//!   before it: a receive that was posted earlier may still be at a queue pair.
+//! - The ring needs no list of free slots. At most `depth` receives are posted and not completed,
+//!   and each that is completed was taken before. So at most `depth` are posted and not taken, and
+//!   the place at the tail is always one that the device has read.
+//! - A receive whose queue pair is gone goes back, and is the next to be taken. So none is lost,
+//!   and software that counts completions counts right.
+//! - A CQ must have room for all receives of an SRQ, since any queue pair may get all of them. The
+//!   slot of a completion may be used again when the CQ has room for one more, or after its head
+//!   past the completion is published.
+//!
+//! [`Supply`] is the device's side, [`Shared`] that of software.
+
+use super::consumer::BadRing;
+use super::credit::Imbalance;
+use super::credit::RingId;
+use super::credit::Slots;
+use super::credit::Srq;
+use super::index::Depth;
+use super::index::Index;
+use super::index::Window;
+use super::mutant::mutant;
+use super::producer::Batch;
+use super::producer::Producer;
+use super::storage::Storage;
+
+/// Where the next receive is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It was given back; the last one that was.
+    Back,
+    /// In the ring.
+    Ring(Index),
+}
+
+/// Whether the event of the limit is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the limit is disarmed"]
+pub enum Low {
+    /// No.
+    No,
+    /// Now.
+    Now,
+}
+
+/// The receives of an SRQ that no queue pair has.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
+pub struct Supply {
+    window: Window,
+    /// Receives that were given back.
+    back: u32,
+    /// 0: the event is not armed.
+    limit: u32,
+}
+
+impl Supply {
+    /// Of an empty ring that starts at `first`.
+    pub const fn new(depth: Depth, first: Index) -> Self {
+        Self {
+            window: Window::new(depth, first),
+            back: 0,
+            limit: 0,
+        }
+    }
+
+    /// The part of the ring that is posted and not taken.
+    pub const fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// The limit; 0 if it is not armed.
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Receives that are left.
+    pub const fn left(&self) -> u32 {
+        // No overflow: there are no more queue pairs that gave one back.
+        self.window.used().wrapping_add(self.back)
+    }
+
+    /// Software has posted the receives before `tail`; returns how many came. `None`, and nothing
+    /// changes, if the ring has no room for them or `tail` is behind the last tail.
+    pub fn post(&mut self, tail: Index) -> Option<u32> {
+        self.window.advance_tail(tail)
+    }
+
+    /// Where the next receive is; `None` if there is none. [`take`](Self::take) follows.
+    pub const fn next(&self) -> Option<Next> {
+        if self.back != 0 {
+            return Some(Next::Back);
+        }
+        if self.window.is_empty() {
+            return None;
+        }
+        Some(Next::Ring(self.window.head()))
+    }
+
+    /// A queue pair takes the next receive.
+    pub fn take(&mut self) -> Low {
+        if self.back != 0 {
+            self.back = self.back.wrapping_sub(1);
+        } else {
+            let _ = self.window.advance_head(self.window.head().plus(1));
+        }
+        self.look()
+    }
+
+    /// A queue pair that had a receive is gone, or does not want it.
+    pub fn give_back(&mut self) {
+        if !mutant!(NotGivenBack) {
+            self.back = self.back.wrapping_add(1);
+        }
+    }
+
+    /// Arms the event; with 0, disarms it. It is due at once if fewer receives are left already.
+    pub fn arm(&mut self, limit: u32) -> Low {
+        self.limit = limit;
+        if mutant!(LimitAtTakeOnly) {
+            return Low::No;
+        }
+        self.look()
+    }
+
+    /// Moves the ring; see [`Poller::rotate`](super::poll::Poller::rotate).
+    #[cfg(feature = "explore")]
+    pub fn rotate(&mut self, by: u32) {
+        self.window.rotate(by);
+    }
+
+    fn look(&mut self) -> Low {
+        if self.left() >= self.limit {
+            return Low::No;
+        }
+        if !mutant!(LimitStaysArmed) {
+            self.limit = 0;
+        }
+        Low::Now
+    }
+}
+
+/// The software side of an SRQ: its slots.
+#[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
+pub struct Shared<S: Storage> {
+    producer: Producer<S, Srq>,
+}
+
+impl<S: Storage> Shared<S> {
+    /// Creates an SRQ of `capacity` work requests of `64 << stride` bytes, at most the depth.
+    pub fn new(
+        ring: RingId,
+        storage: S,
+        depth: Depth,
+        stride: u8,
+        capacity: u32,
+    ) -> Result<Self, BadRing> {
+        Self::starting_at(ring, storage, depth, stride, capacity, Index::ZERO)
+    }
+
+    /// The same for tests of the wrap: the ring starts at `first`.
+    pub fn starting_at(
+        ring: RingId,
+        storage: S,
+        depth: Depth,
+        stride: u8,
+        capacity: u32,
+        first: Index,
+    ) -> Result<Self, BadRing> {
+        // Its completions come from the CQs of its queue pairs, so no CQ has its name.
+        let producer = Producer::starting_at(ring, ring, storage, depth, stride, capacity, first)?;
+        Ok(Self { producer })
+    }
+
+    /// Slots that a post may take now.
+    #[inline(always)]
+    pub const fn free(&self) -> u32 {
+        self.producer.free()
+    }
+
+    /// Receives that are posted and not completed.
+    #[inline(always)]
+    pub const fn in_flight(&self) -> u32 {
+        self.producer.in_flight()
+    }
+
+    /// Begins a batch of posts, as [`Producer::batch`].
+    #[inline(always)]
+    pub fn batch<'a, V: Storage>(&'a mut self, view: impl FnOnce(&'a S) -> V) -> Batch<'a, V, Srq> {
+        self.producer.batch(view)
+    }
+
+    /// Hands over everything posted, as [`Producer::ring`].
+    #[inline(always)]
+    pub fn ring(&mut self, doorbell: impl FnOnce(Index)) -> bool {
+        self.producer.ring(doorbell)
+    }
+
+    /// Takes back everything that was not handed over, as [`Producer::withdraw`].
+    #[inline(always)]
+    pub fn withdraw(&mut self) {
+        self.producer.withdraw();
+    }
+
+    /// The completion of one receive was read: its slot, which [`free_slots`](Self::free_slots)
+    /// takes. `None` if no receive is in flight.
+    #[inline(always)]
+    pub fn complete(&mut self) -> Option<Slots<Srq>> {
+        let count = if mutant!(SharedFreesAll) {
+            self.producer.in_flight()
+        } else {
+            1
+        };
+        self.producer.split_flight(count)
+    }
+
+    /// Frees slots of completed receives. Those of another SRQ are returned.
+    #[inline(always)]
+    pub fn free_slots(&mut self, slots: Slots<Srq>) -> Result<(), Slots<Srq>> {
+        self.producer.give(slots)
+    }
+
+    /// Whether every slot is free, in flight, or among the `held` ones of completed receives.
+    pub const fn audit(&self, held: u32) -> Result<(), Imbalance> {
+        self.producer.audit_with(held)
+    }
+
+    /// Moves the whole queue; see [`Poller::rotate`](super::poll::Poller::rotate).
+    #[cfg(feature = "explore")]
+    pub fn rotate(&mut self, by: u32) {
+        self.producer.rotate(by, 0);
+    }
+
+    /// The ring's memory.
+    pub const fn storage(&self) -> &S {
+        self.producer.storage()
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Receives that queue pairs share, on random schedules and step by step.
+
+#[path = "../shared/world.rs"]
+mod world;
+
+use super::checks;
+use super::memory::Memory;
+use super::prop::holds;
+use proptest::collection::vec;
+use proptest::prelude::any;
+use qpair_queue::credit::RingId;
+use qpair_queue::index::Depth;
+use qpair_queue::index::Index;
+use qpair_queue::shared::Low;
+use qpair_queue::shared::Next;
+use qpair_queue::shared::Shared;
+use qpair_queue::shared::Supply;
+use world::World;
+
+checks![
+    any_order_of_steps_is_right,
+    a_completion_frees_one_slot,
+    a_receive_that_was_given_back_is_the_next,
+    a_limit_has_one_event,
+    a_limit_above_what_is_left_is_due_at_once,
+    slots_of_another_queue_are_refused,
+];
+
+const SRQ: RingId = RingId::new(5, 0);
+
+fn depth(entries: u32) -> Depth {
+    Depth::new(entries).expect("a power of two")
+}
+
+fn shared(entries: u32) -> Shared<Memory> {
+    let memory = Memory::new(entries as usize * 8);
+    Shared::new(SRQ, memory, depth(entries), 0, entries).expect("a good ring")
+}
+
+/// Posts receives and hands them over; returns the tail.
+fn post(shared: &mut Shared<Memory>, count: u32) -> Index {
+    for _ in 0..count {
+        let mut batch = shared.batch(|memory| memory.clone());
+        let mut room = batch.room(1, true).expect("room");
+        room.write(0, &[0; 8]);
+        room.post();
+    }
+    let mut tail = Index::ZERO;
+    assert!(shared.ring(|index| tail = index));
+    tail
+}
+
+fn any_order_of_steps_is_right() {
+    let schedule = (
+        1u32..=9,
+        1usize..=4,
+        any::<u32>(),
+        vec(any::<u16>(), 1..400),
+    );
+    holds(400, schedule, |(capacity, pairs, first, steps)| {
+        let mut world = World::new(capacity, pairs, Index::new(first));
+        for step in steps {
+            let actions = world.actions();
+            world.act(actions[usize::from(step) % actions.len()]);
+            assert_eq!(world.wrong, None);
+        }
+    });
+}
+
+fn a_completion_frees_one_slot() {
+    let mut srq = shared(4);
+    assert!(srq.complete().is_none(), "nothing is in flight");
+    assert_eq!(post(&mut srq, 4), Index::new(4));
+    assert_eq!((srq.free(), srq.in_flight()), (0, 4));
+    let slots = srq.complete().expect("in flight");
+    assert_eq!((slots.count(), srq.free(), srq.in_flight()), (1, 0, 3));
+    assert_eq!(srq.audit(1), Ok(()));
+    assert!(srq.free_slots(slots).is_ok());
+    assert_eq!((srq.free(), srq.audit(0)), (1, Ok(())));
+    assert_eq!(post(&mut srq, 1), Index::new(5));
+    for _ in 0..4 {
+        let slots = srq.complete().expect("in flight");
+        assert!(srq.free_slots(slots).is_ok());
+    }
+    assert!(srq.complete().is_none());
+    assert_eq!(srq.free(), 4);
+    // What was not handed over is not in flight for the device.
+    let mut batch = srq.batch(|memory| memory.clone());
+    batch.room(1, true).expect("room").post();
+    drop(batch);
+    assert!(srq.complete().is_none());
+    srq.withdraw();
+    assert_eq!((srq.free(), srq.in_flight()), (4, 0));
+}
+
+fn a_receive_that_was_given_back_is_the_next() {
+    let mut supply = Supply::new(depth(4), Index::new(u32::MAX));
+    assert_eq!(supply.next(), None);
+    assert_eq!(supply.post(Index::new(5)), None, "more than the depth");
+    assert_eq!(supply.post(Index::new(2)), Some(3));
+    assert_eq!(supply.post(Index::new(1)), None, "behind");
+    assert_eq!(supply.next(), Some(Next::Ring(Index::new(u32::MAX))));
+    assert_eq!(supply.take(), Low::No);
+    assert_eq!(supply.next(), Some(Next::Ring(Index::ZERO)));
+    assert_eq!(supply.take(), Low::No);
+    assert_eq!(supply.left(), 1);
+    supply.give_back();
+    supply.give_back();
+    assert_eq!((supply.left(), supply.next()), (3, Some(Next::Back)));
+    assert_eq!(supply.take(), Low::No);
+    assert_eq!(supply.take(), Low::No);
+    assert_eq!(supply.next(), Some(Next::Ring(Index::new(1))));
+    // The places of those that were given back are those of software.
+    assert_eq!(supply.post(Index::new(5)), Some(3));
+    assert_eq!(supply.window().used(), 4);
+}
+
+fn a_limit_has_one_event() {
+    let mut supply = Supply::new(depth(8), Index::ZERO);
+    assert_eq!(supply.post(Index::new(6)), Some(6));
+    assert_eq!(supply.arm(4), Low::No);
+    assert_eq!(supply.take(), Low::No);
+    assert_eq!((supply.take(), supply.limit()), (Low::No, 4), "4 are left");
+    assert_eq!((supply.take(), supply.limit()), (Low::Now, 0));
+    assert_eq!(supply.take(), Low::No);
+    assert_eq!(supply.arm(2), Low::No);
+    supply.give_back();
+    assert_eq!((supply.take(), supply.left()), (Low::No, 2));
+    assert_eq!(supply.take(), Low::Now);
+    assert_eq!(supply.arm(1), Low::No);
+    assert_eq!(
+        (supply.arm(0), supply.take()),
+        (Low::No, Low::No),
+        "disarmed"
+    );
+}
+
+fn a_limit_above_what_is_left_is_due_at_once() {
+    let mut supply = Supply::new(depth(8), Index::ZERO);
+    assert_eq!((supply.arm(1), supply.limit()), (Low::Now, 0));
+    assert_eq!(supply.post(Index::new(3)), Some(3));
+    assert_eq!(supply.arm(3), Low::No);
+    assert_eq!(supply.arm(4), Low::Now);
+    assert_eq!(supply.take(), Low::No, "the later arm replaces the earlier");
+}
+
+fn slots_of_another_queue_are_refused() {
+    let mut srq = shared(2);
+    let memory = Memory::new(16);
+    let other = RingId::new(6, 0);
+    let mut other = Shared::new(other, memory, depth(2), 0, 2).expect("a good ring");
+    post(&mut srq, 1);
+    let slots = srq.complete().expect("in flight");
+    let slots = other.free_slots(slots).expect_err("of another");
+    assert!(srq.free_slots(slots).is_ok());
+    let small = Shared::new(SRQ, Memory::new(8), depth(2), 0, 2);
+    assert!(small.is_err());
+    let none = Shared::new(SRQ, Memory::new(16), depth(2), 0, 0);
+    assert!(none.is_err());
+}
