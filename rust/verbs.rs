@@ -6,7 +6,7 @@
 //!   driver     RdmaDevice     registered while the function is up
 //!   the core   ops            what each operation does
 //!              Process        an open file: a doorbell page, an account, the memory of its objects
-//!              Pd Cq Qp Mr    an object: the device's number, and the place of its memory
+//!   Pd Cq Qp Mr Srq           an object: the device's number, and the place of its memory
 //!              Ah             an address; the device has no such object
 //! ```
 //!
@@ -31,6 +31,8 @@ mod header;
 mod memory;
 mod ops;
 mod process;
+mod request;
+mod srq;
 
 use self::ops::Verbs;
 use crate::{

@@ -15,7 +15,8 @@ use crate::{
             CqContext,
             EqContext,
             MrContext,
-            QpContext, //
+            QpContext,
+            SrqContext, //
         },
         counters::Counter,
         status::AdminError,
@@ -73,7 +74,7 @@ macro_rules! payloads {
         }
     )* };
 }
-payloads!(EqContext, CqContext, QpContext, MrContext);
+payloads!(EqContext, CqContext, QpContext, MrContext, SrqContext);
 
 /// The results in a command's completion.
 #[derive(Clone, Copy, Debug)]
@@ -179,6 +180,8 @@ objects! {
     Mr: MR, MrContext, Nothing;
     /// Protection domain.
     Pd: PD, (), Nothing;
+    /// Shared receive queue. The driver reads EQ 0 itself, which may have an event of it.
+    Srq: SRQ, SrqContext, Nothing;
 }
 
 /// Creates an object. The reply is its number.
@@ -301,10 +304,11 @@ impl Command for QueryPage {
         Number::from_raw(self.0.into())
     }
     fn input(&self) {}
-    fn reply(Results([qp, cq, _]): Results, (): ()) -> PerKind<u32> {
+    fn reply(Results([qp, cq, srq]): Results, (): ()) -> PerKind<u32> {
         PerKind {
             qp,
             cq,
+            srq,
             ..PerKind::default()
         }
     }

@@ -108,6 +108,7 @@ impl Device {
             cq: slots.fold(0u32, u32::saturating_add).min(limits.cq),
             mr: limits.mr,
             pd: limits.pd,
+            srq: limits.srq,
             page: limits.pages,
         };
         Arc::pin_init(

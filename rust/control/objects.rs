@@ -11,9 +11,9 @@ use super::{
         Cq,
         Create,
         Destroy,
-        Ended,
         Object,
-        Qp, //
+        Qp,
+        Srq, //
     },
     device::{
         Device,
@@ -25,8 +25,7 @@ use crate::{
     abi::{
         command::{
             cq_flags,
-            CqContext,
-            QpContext, //
+            CqContext, //
         },
         Number, //
     },
@@ -52,6 +51,20 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
+
+/// A kind of object whose asynchronous events have a handler.
+pub(crate) trait Reports: Object {
+    /// The table of its handlers.
+    const OWNED: Owned;
+}
+
+impl Reports for Qp {
+    const OWNED: Owned = Owned::Qp;
+}
+
+impl Reports for Srq {
+    const OWNED: Owned = Owned::Srq;
+}
 
 /// Objects of processes.
 impl Device {
@@ -127,43 +140,46 @@ impl Device {
         Ok(())
     }
 
-    /// Creates a queue pair of a process, in `memory`, which is returned. `charge` is marked once
-    /// the device has created it. Sleeps.
+    /// Creates a queue pair or SRQ of a process, in `memory`, which is returned. `handler` gets its
+    /// events; `charge` is marked once the device has created it. Sleeps.
     ///
     /// # Errors
     ///
     /// Those of the command, `ENOMEM`. The memory is then kept for as long as the device may access
     /// it.
-    pub(crate) fn create_qp<M: Send + 'static>(
+    pub(crate) fn create_reporting<O: Reports, M: Send + 'static>(
         &self,
         pass: &Pass<'_>,
-        context: QpContext,
+        create: Create<O>,
         memory: M,
         handler: Arc<dyn EventHandler>,
         charge: &mut Charge<'_>,
     ) -> Result<(Number, M)> {
         let room = Room::new()?;
         let mut tables = self.objects.lock();
-        let create = Create::<Qp>(context);
         let (number, memory) = self.create(&mut tables, pass, create, memory)?;
         charge.made();
-        if let Err(error) = self.own(&mut tables, Owned::Qp, number, (handler, room)) {
-            let ended = self.destroy::<Qp>(&mut tables, pass, number);
+        if let Err(error) = self.own(&mut tables, O::OWNED, number, (handler, room)) {
+            let ended = self.destroy::<O>(&mut tables, pass, number);
             self.keep_unless(ended.map(drop), memory);
             return Err(error);
         }
         Ok((number, memory))
     }
 
-    /// Destroys a queue pair of a process. Sleeps.
+    /// Destroys a queue pair or SRQ of a process. Sleeps.
     ///
     /// # Errors
     ///
     /// Those of the command; its memory must stay until [`unmap`](super::client::Client::unmap).
-    pub(crate) fn destroy_qp(&self, pass: &Pass<'_>, number: Number) -> Result<Ended> {
+    pub(crate) fn destroy_reporting<O: Reports>(
+        &self,
+        pass: &Pass<'_>,
+        number: Number,
+    ) -> Result<O::Ended> {
         let mut tables = self.objects.lock();
-        let ended = self.destroy::<Qp>(&mut tables, pass, number)?;
-        self.disown(&mut tables, Owned::Qp, number);
+        let ended = self.destroy::<O>(&mut tables, pass, number)?;
+        self.disown(&mut tables, O::OWNED, number);
         Ok(ended)
     }
 }

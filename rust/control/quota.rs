@@ -145,7 +145,7 @@ impl Device {
     /// An object of the context of `page` was destroyed. Inside a pass. Sleeps.
     pub(crate) fn discharge(&self, page: u16, kind: Kind) {
         self.shares.lock().change(page, |account, sums| match kind {
-            Kind::Qp | Kind::Cq => account.hold(kind, sums),
+            Kind::Qp | Kind::Cq | Kind::Srq => account.hold(kind, sums),
             Kind::Mr | Kind::Pd | Kind::Page => account.give(kind, sums),
         });
     }

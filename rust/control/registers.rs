@@ -75,6 +75,7 @@ impl Limits {
             eq: bar.read(regs::LIMIT_EQ).count().get(),
             mr: bar.read(regs::LIMIT_MR).count().get(),
             pd: bar.read(regs::LIMIT_PD).count().get(),
+            srq: bar.read(regs::LIMIT_SRQ).count().get(),
             pages: bar.read(regs::LIMIT_PAGE).count().get(),
             log_sq: ring.log_sq().into(),
             log_rq: ring.log_rq().into(),

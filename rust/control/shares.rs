@@ -69,6 +69,7 @@ impl Shares {
                 cq: 0,
                 mr: 0,
                 pd: 0,
+                srq: 0,
                 page: 0,
             },
             serial: 0,
@@ -264,7 +265,7 @@ impl Shares {
         {
             return;
         }
-        for kind in [Kind::Qp, Kind::Cq] {
+        for kind in [Kind::Qp, Kind::Cq, Kind::Srq] {
             self.change(page, |account, sums| {
                 account.settle(kind, &mark, *kept.of(kind), sums);
             });

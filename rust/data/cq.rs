@@ -42,6 +42,7 @@ use crate::{
             SendWqe,
             Sge, //
         },
+        status::Event,
         Number, //
     },
     queue::{
@@ -81,8 +82,8 @@ use kernel::{
 pub(crate) trait EventHandler: Send + Sync {
     /// An armed CQ has completions.
     fn completion(&self, cq: Number);
-    /// The CQ has overrun, or the queue pair went to the error state by itself.
-    fn failed(&self);
+    /// An asynchronous event of the object.
+    fn reported(&self, event: Event);
 }
 
 /// The handler of the link's events. Called in poll context, as an [`EventHandler`].

@@ -106,6 +106,7 @@ impl World {
             handlers: EventHandlers {
                 cqs: Table::new(handled(limits.cq))?,
                 qps: Table::new(handled(limits.qp))?,
+                srqs: Table::new(handled(limits.srq))?,
                 link: None,
             },
             batch: Batch::new()?,
@@ -118,6 +119,7 @@ impl World {
 pub(super) struct EventHandlers {
     cqs: Table<Arc<dyn EventHandler>>,
     pub(super) qps: Table<Arc<dyn EventHandler>>,
+    srqs: Table<Arc<dyn EventHandler>>,
     pub(super) link: Option<Arc<dyn LinkHandler>>,
 }
 
@@ -128,6 +130,8 @@ pub(crate) enum Owned {
     Cq,
     /// A queue pair.
     Qp,
+    /// A shared receive queue.
+    Srq,
 }
 
 impl EventHandlers {
@@ -135,6 +139,7 @@ impl EventHandlers {
         match what {
             Owned::Cq => &mut self.cqs,
             Owned::Qp => &mut self.qps,
+            Owned::Srq => &mut self.srqs,
         }
     }
 }
@@ -195,9 +200,10 @@ impl Effects for Act<'_> {
     fn asynchronous(&mut self, eqe: Eqe) {
         let (number, code) = (eqe.number.raw(), u32::from(eqe.code));
         trace::wrong(trace::Wrong::Asynchronous, number, code);
-        let what = match Event::from_code(eqe.kind) {
-            Some(Event::CqOverrun) => Owned::Cq,
-            Some(Event::QpFatal) => Owned::Qp,
+        let (what, event) = match Event::from_code(eqe.kind) {
+            Some(event @ Event::CqOverrun) => (Owned::Cq, event),
+            Some(event @ (Event::QpFatal | Event::LastReceive)) => (Owned::Qp, event),
+            Some(event @ (Event::SrqLimit | Event::SrqFatal)) => (Owned::Srq, event),
             Some(Event::DeviceFatal) => {
                 let failure = Failure::Stopped(eqe.code);
                 return self.function.fail_in(self.world.epoch, failure);
@@ -216,7 +222,7 @@ impl Effects for Act<'_> {
             }
         };
         match self.world.handlers.of(what).get_mut(eqe.number) {
-            Some(handler) => handler.failed(),
+            Some(handler) => handler.reported(event),
             None => self.world.unclaimed += 1,
         }
     }

@@ -67,6 +67,8 @@ pub(crate) struct Limits {
     pub(crate) mr: u32,
     /// Protection domains.
     pub(crate) pd: u32,
+    /// Shared receive queues.
+    pub(crate) srq: u32,
     /// Doorbell pages, page 0 included.
     pub(crate) pages: u32,
     /// Base-two logarithm of the most blocks of an SQ.

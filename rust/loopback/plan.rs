@@ -193,6 +193,7 @@ mod tests {
             eq: 64,
             mr: 4096,
             pd: 1024,
+            srq: 0,
             pages: 1024,
             log_sq: 15,
             log_rq: 15,

@@ -32,7 +32,11 @@ pub(super) enum Object {
         pd: Number,
         cqs: (Number, Number),
         sq: Buffer,
-        rq: Buffer,
+        /// `None` on an SRQ.
+        rq: Option<Buffer>,
+    },
+    Srq {
+        ring: Buffer,
     },
     Mr {
         number: Number,
@@ -44,18 +48,20 @@ pub(super) enum Object {
 impl Object {
     fn buffers(&self) -> (&Buffer, Option<&Buffer>) {
         match self {
-            Self::Cq { ring, .. } => (ring, None),
-            Self::Qp { sq, rq, .. } => (sq, Some(rq)),
+            Self::Cq { ring, .. } | Self::Srq { ring } => (ring, None),
+            Self::Qp { sq, rq, .. } => (sq, rq.as_ref()),
             Self::Mr { memory, .. } => (memory, None),
         }
     }
 
     fn unmap(&mut self) {
         match self {
-            Self::Cq { ring, .. } => ring.unmap_now(),
+            Self::Cq { ring, .. } | Self::Srq { ring } => ring.unmap_now(),
             Self::Qp { sq, rq, .. } => {
                 sq.unmap_now();
-                rq.unmap_now();
+                if let Some(rq) = rq {
+                    rq.unmap_now();
+                }
             }
             Self::Mr { memory, .. } => memory.unmap_now(),
         }
@@ -165,7 +171,7 @@ impl Objects {
                     "{number} page {page} pd {pd} send-cq {send} recv-cq {recv} sq-bytes {} \
                      rq-bytes {}",
                     sq.list().bytes,
-                    rq.list().bytes
+                    rq.as_ref().map_or(0, |rq| rq.list().bytes)
                 )?,
                 (Shown::Mrs, Object::Mr { number, pd, memory }) => {
                     let list = memory.list();

@@ -19,7 +19,17 @@ use super::{
         Place,
         Room, //
     },
-    process::Process, //
+    process::Process,
+    request::{
+        answered,
+        depth,
+        rights,
+        ring, //
+    },
+    srq::{
+        Srq,
+        SrqHandler, //
+    }, //
 };
 use crate::{
     abi::{
@@ -43,6 +53,7 @@ use crate::{
             MAX_BLOCKS,
             MAX_STRIDE_SHIFT, //
         },
+        status::Event,
         uverbs::*,
         Number,
         PCI_DEVICE,
@@ -76,6 +87,8 @@ use crate::{
             QpRequest,
             QpState,
             Service,
+            SrqEvent,
+            SrqRequest,
             Udata, //
         },
         umem::{
@@ -139,7 +152,7 @@ impl EventHandler for CqHandler {
         self.events.raise(CqEvent::Completion);
     }
 
-    fn failed(&self) {
+    fn reported(&self, _event: Event) {
         self.events.raise(CqEvent::Error);
     }
 }
@@ -150,8 +163,11 @@ struct QpHandler(Events<QpEvent>);
 impl EventHandler for QpHandler {
     fn completion(&self, _cq: Number) {}
 
-    fn failed(&self) {
-        self.0.raise(QpEvent::Fatal);
+    fn reported(&self, event: Event) {
+        self.0.raise(match event {
+            Event::LastReceive => QpEvent::LastReceive,
+            _ => QpEvent::Fatal,
+        });
     }
 }
 
@@ -160,6 +176,7 @@ impl rdma::Driver for Verbs {
     type Context = Arc<Process>;
     type Pd = Pd;
     type Ah = Ah;
+    type Srq = Srq;
     type Cq = Cq;
     type Qp = Qp;
     type Mr = Mr;
@@ -182,6 +199,8 @@ impl rdma::Driver for Verbs {
             max_mr: device.quota(Kind::Mr),
             max_pd: device.quota(Kind::Pd),
             max_ah: address::MOST,
+            max_srq: device.quota(Kind::Srq),
+            max_srq_wr: 1 << limits.log_rq.min(31),
             // A request of all SGEs has four blocks.
             max_wr: (1u32 << limits.log_sq.min(31)) / 4,
             max_cqe: 1 << limits.log_cq.min(31),
@@ -339,10 +358,34 @@ impl rdma::Driver for Verbs {
         cq.destroy();
     }
 
+    fn create_srq(
+        process: &Arc<Process>,
+        pd: &Pd,
+        request: SrqRequest,
+        events: Events<SrqEvent>,
+        udata: Udata<'_>,
+    ) -> Result<Srq> {
+        let handler = Arc::new(SrqHandler(events), GFP_KERNEL_ACCOUNT)?;
+        Srq::create(process, pd.number, request, handler, udata)
+    }
+
+    fn arm_srq(srq: &Srq, limit: u32, udata: Udata<'_>) -> Result {
+        srq.arm(limit, udata)
+    }
+
+    fn query_srq(srq: &Srq) -> Result<(SrqRequest, u32)> {
+        srq.query()
+    }
+
+    fn destroy_srq(srq: Srq) {
+        srq.destroy();
+    }
+
     fn create_qp(
         process: &Arc<Process>,
         pd: &Pd,
         (send, recv): (&Cq, &Cq),
+        srq: Option<&Srq>,
         request: QpRequest,
         events: Events<QpEvent>,
         udata: Udata<'_>,
@@ -357,18 +400,29 @@ impl rdma::Driver for Verbs {
             Service::Rc | Service::Uc => (send_sges(MAX_BLOCKS), inline_bytes(MAX_BLOCKS)),
             Service::Ud => (ud_sges(MAX_BLOCKS), ud_inline_bytes(MAX_BLOCKS)),
         };
+        let shares = srq.is_some();
+        if shares && request.service == Service::Uc {
+            return Err(EOPNOTSUPP);
+        }
+        let of_rq = asked.rq_buffer | asked.rq_buffer_bytes | u64::from(asked.rq_depth);
+        if shares && (of_rq | u64::from(asked.rq_stride)) != 0 {
+            return Err(EINVAL);
+        }
         let fits = request.sends <= asked.sq_blocks
-            && request.recvs <= asked.rq_depth
+            && (shares || request.recvs <= asked.rq_depth)
             && request.send_sges as usize <= most_sges
             && request.inline_bytes as usize <= most_inline
             && request.send_sges <= limits.send_sges
-            && request.recv_sges <= limits.recv_sges
+            && (shares || request.recv_sges <= limits.recv_sges)
             && request.inline_bytes <= limits.inline_bytes;
         if !fits {
             return Err(EINVAL);
         }
         let sq_depth = depth(asked.sq_blocks, limits.log_sq)?;
-        let rq_depth = depth(asked.rq_depth, limits.log_rq)?;
+        let rq_depth = match srq {
+            None => Some(depth(asked.rq_depth, limits.log_rq)?),
+            Some(_) => None,
+        };
         let block = BLOCK_BYTES as u64;
         let stride = block << asked.rq_stride;
         // The device only reads what the process posts.
@@ -379,20 +433,26 @@ impl rdma::Driver for Verbs {
             block,
             Access::Read,
         )?;
-        let rq = ring(
-            asked.rq_buffer,
-            asked.rq_buffer_bytes,
-            rq_depth,
-            stride,
-            Access::Read,
-        )?;
+        let rq = match rq_depth {
+            Some(depth) => Some(ring(
+                asked.rq_buffer,
+                asked.rq_buffer_bytes,
+                depth,
+                stride,
+                Access::Read,
+            )?),
+            None => None,
+        };
         let handler = Arc::new(QpHandler(events), GFP_KERNEL_ACCOUNT)?;
         let room = Room::new()?;
         let qp = {
             let pass = process.enter()?;
             let mut charge = device.charge(&pass, process.page(), Kind::Qp)?;
             let sq = Buffer::new(&pass, sq, limits)?;
-            let rq = Buffer::new(&pass, rq, limits)?;
+            let rq = match rq {
+                Some(rq) => Some(Buffer::new(&pass, rq, limits)?),
+                None => None,
+            };
             let (service, (gid, gid_high)) = match request.service {
                 Service::Rc => (service::RC, (0, 0)),
                 Service::Uc => (service::UC, (0, 0)),
@@ -407,16 +467,18 @@ impl rdma::Driver for Verbs {
                 state: qp_state::RESET,
                 send_cq: send.number,
                 recv_cq: recv.number,
+                srq: srq.map_or(Number::default(), Srq::number),
                 log_sq: sq_depth.log2(),
-                log_rq: rq_depth.log2(),
+                log_rq: rq_depth.map_or(0, Depth::log2),
                 // CAST: Checked above.
                 rq_stride: asked.rq_stride as u8,
                 sq: sq.list(),
-                rq: rq.list(),
+                rq: rq.as_ref().map_or(BufferList::default(), Buffer::list),
                 ..QpContext::default()
             };
+            let create = command::Create::<command::Qp>(context);
             let (number, (sq, rq)) =
-                device.create_qp(&pass, context, (sq, rq), handler, &mut charge)?;
+                device.create_reporting(&pass, create, (sq, rq), handler, &mut charge)?;
             charge.keep();
             let object = Object::Qp {
                 number,
@@ -434,7 +496,7 @@ impl rdma::Driver for Verbs {
         let answer = qpair_uresp_create_qp {
             number: qp.number.raw(),
             sq_blocks: sq_depth.entries(),
-            rq_depth: rq_depth.entries(),
+            rq_depth: rq_depth.map_or(0, Depth::entries),
             reserved: 0,
         };
         let qp = answered(qp, reply.write(&answer), Qp::destroy)?;
@@ -617,7 +679,8 @@ impl Qp {
     fn destroy(self) {
         let (process, number) = (self.process, self.number);
         process.end(Kind::Qp, Some(self.place), |pass| {
-            process.device.destroy_qp(pass, number).map(drop)
+            let destroy = Device::destroy_reporting::<command::Qp>;
+            destroy(&process.device, pass, number).map(drop)
         });
     }
 }
@@ -632,46 +695,8 @@ impl Mr {
     }
 }
 
-/// `object`, whose answer was written; if it was not, `end` destroys it.
-fn answered<T>(object: T, written: Result, end: impl FnOnce(T)) -> Result<T> {
-    match written {
-        Ok(()) => Ok(object),
-        Err(error) => {
-            end(object);
-            Err(error)
-        }
-    }
-}
-
 /// The levels and the page size of a buffer list.
 fn buffer(details: &mut Details<'_>, list: &BufferList) -> Result {
     details.number(c"levels", list.levels.into())?;
     details.number(c"page_shift", list.page_shift.into())
-}
-
-/// The depth of a ring for `wanted` entries, at most `1 << log_most`.
-fn depth(wanted: u32, log_most: u8) -> Result<Depth> {
-    match Depth::at_least(wanted) {
-        Some(depth) if wanted != 0 && depth.log2() <= log_most => Ok(depth),
-        _ => Err(EINVAL),
-    }
-}
-
-/// Pins the ring of `entries` entries of `each` bytes at `address`. May sleep for as long as the
-/// process likes.
-fn ring(address: u64, bytes: u64, entries: Depth, each: u64, access: Access) -> Result<Pinned> {
-    let needed = u64::from(entries.entries()) * each;
-    if address % PAGE_SIZE as u64 != 0 || bytes < needed {
-        return Err(EINVAL);
-    }
-    Pinned::new(address, needed, access)
-}
-
-/// The rights of a region. Optional ones are dropped.
-fn rights(wanted: u32) -> Result<u8> {
-    const OPTIONAL: u32 = 0x3ff0_0000;
-    match u8::try_from(wanted & !OPTIONAL) {
-        Ok(wanted) if wanted & !access::ALL == 0 => Ok(wanted),
-        _ => Err(EOPNOTSUPP),
-    }
 }

@@ -174,7 +174,8 @@ impl Process {
     /// The objects of the process, and those destroyed ones that the device keeps indices of.
     fn account(&self) -> Account {
         let known = self.device.account(self.epoch, self.page.number);
-        if known.count(Kind::Qp).held == 0 && known.count(Kind::Cq).held == 0 {
+        let of_device = [Kind::Qp, Kind::Cq, Kind::Srq];
+        if of_device.map(|kind| known.count(kind).held) == [0; 3] {
             return known;
         }
         if let Ok(pass) = self.enter() {

@@ -102,6 +102,22 @@ impl<T: Target> Events<T> {
     }
 }
 
+/// Calls the handler of `raw`'s asynchronous events, in an unsafe block, for an object as
+/// [`Target::notify`] has it.
+macro_rules! report {
+    ($raw:ident, $kind:expr, $element:ident, $context:ident) => {
+        if let Some(handler) = (*$raw).event_handler {
+            let mut event = bindings::ib_event {
+                device: (*$raw).device,
+                event: $kind,
+                ..Default::default()
+            };
+            *event.element.$element.as_mut() = $raw;
+            handler(&mut event, (*$raw).$context);
+        }
+    };
+}
+
 /// Events of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CqEvent {
@@ -126,15 +142,7 @@ impl Target for CqEvent {
                     }
                 }
                 Self::Error => {
-                    if let Some(handler) = (*raw).event_handler {
-                        let mut event = bindings::ib_event {
-                            device: (*raw).device,
-                            event: bindings::ib_event_type_IB_EVENT_CQ_ERR,
-                            ..Default::default()
-                        };
-                        *event.element.cq.as_mut() = raw;
-                        handler(&mut event, (*raw).cq_context);
-                    }
+                    report!(raw, bindings::ib_event_type_IB_EVENT_CQ_ERR, cq, cq_context);
                 }
             }
         }
@@ -146,6 +154,8 @@ impl Target for CqEvent {
 pub enum QpEvent {
     /// It went to the error state by itself.
     Fatal,
+    /// It is in the error state, and takes no receive of its SRQ any more.
+    LastReceive,
 }
 
 impl Target for QpEvent {
@@ -153,19 +163,35 @@ impl Target for QpEvent {
     type Raw = bindings::ib_qp;
 
     unsafe fn notify(raw: *mut Self::Raw, event: Self) {
-        let Self::Fatal = event;
+        let kind = match event {
+            Self::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
+            Self::LastReceive => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
+        };
         // SAFETY: As in `CqEvent`.
-        unsafe {
-            if let Some(handler) = (*raw).event_handler {
-                let mut event = bindings::ib_event {
-                    device: (*raw).device,
-                    event: bindings::ib_event_type_IB_EVENT_QP_FATAL,
-                    ..Default::default()
-                };
-                *event.element.qp.as_mut() = raw;
-                handler(&mut event, (*raw).qp_context);
-            }
-        }
+        unsafe { report!(raw, kind, qp, qp_context) };
+    }
+}
+
+/// Events of a shared receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SrqEvent {
+    /// It has fewer receives left than its limit.
+    Limit,
+    /// Its memory cannot be accessed.
+    Error,
+}
+
+impl Target for SrqEvent {
+    type Event = Self;
+    type Raw = bindings::ib_srq;
+
+    unsafe fn notify(raw: *mut Self::Raw, event: Self) {
+        let kind = match event {
+            Self::Limit => bindings::ib_event_type_IB_EVENT_SRQ_LIMIT_REACHED,
+            Self::Error => bindings::ib_event_type_IB_EVENT_SRQ_ERR,
+        };
+        // SAFETY: As in `CqEvent`.
+        unsafe { report!(raw, kind, srq, srq_context) };
     }
 }
 

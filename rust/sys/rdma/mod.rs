@@ -14,6 +14,7 @@
 //!   struct ib_ucontext | Driver::Context    an open file of /dev/infiniband/uverbsN
 //!   struct ib_pd       | Driver::Pd         \
 //!   struct ib_ah       | Driver::Ah          |
+//!   struct ib_srq      | Driver::Srq         |
 //!   struct ib_cq       | Driver::Cq          | by handle of a file; destroyed with it,
 //!   struct ib_qp       | Driver::Qp          | or when the device is unregistered
 //!   struct ib_mr       | Driver::Mr         /
@@ -23,7 +24,8 @@
 //!
 //! - Creates and destroys of one object do not overlap with any other operation on it. Other
 //!   operations may run concurrently, so a driver's part is shared and [`Sync`].
-//! - An object outlives those that were created on it: a QP its PD and CQs, an MR its PD.
+//! - An object is outlived by those that it was created on: a QP by its PD, CQs and SRQ, an SRQ or
+//!   MR by its PD.
 //! - Unregistering destroys all objects of all files and takes their mappings away. It waits for
 //!   operations that run, and so for page faults of processes: it is done in the background, see
 //!   [`Registration`]. A destroy cannot fail.
@@ -41,6 +43,7 @@ mod object;
 mod ops;
 mod qp;
 mod registration;
+mod srq;
 mod udata;
 
 pub use self::{
@@ -49,7 +52,8 @@ pub use self::{
         CqEvent,
         Events,
         PortEvent,
-        QpEvent, //
+        QpEvent,
+        SrqEvent, //
     },
     registration::{
         Registration,
@@ -96,10 +100,12 @@ pub mod header {
     pub use super::bindings::{
         qpair_ureq_create_cq,
         qpair_ureq_create_qp,
+        qpair_ureq_create_srq,
         qpair_uresp_alloc_ucontext,
         qpair_uresp_create_ah,
         qpair_uresp_create_cq,
         qpair_uresp_create_qp,
+        qpair_uresp_create_srq,
         qpair_uresp_modify_qp,
         QPAIR_NO_COMPLETION_FD,
         QPAIR_UVERBS_ABI_VERSION, //
@@ -131,13 +137,17 @@ pub struct DeviceAttributes {
     pub max_pd: u32,
     /// Address handles.
     pub max_ah: u32,
+    /// Shared receive queues.
+    pub max_srq: u32,
+    /// Work requests of a shared receive queue.
+    pub max_srq_wr: u32,
     /// Work requests of a queue.
     pub max_wr: u32,
     /// Entries of a completion queue.
     pub max_cqe: u32,
     /// SGEs of a send.
     pub max_send_sges: u32,
-    /// SGEs of a receive.
+    /// SGEs of a receive, also of a shared one.
     pub max_recv_sges: u32,
     /// RDMA READs and atomics in flight of a queue pair.
     pub max_reads: u32,
@@ -189,6 +199,15 @@ pub struct QpRequest {
     pub recv_sges: u32,
     /// Inline bytes of a send.
     pub inline_bytes: u32,
+}
+
+/// What a shared receive queue is asked to be.
+#[derive(Clone, Copy, Debug)]
+pub struct SrqRequest {
+    /// Receives that may be outstanding.
+    pub recvs: u32,
+    /// SGEs of each.
+    pub sges: u32,
 }
 
 /// States of a queue pair.
@@ -283,6 +302,8 @@ pub trait Driver: Sized + 'static {
     type Pd: Send + Sync;
     /// The driver's part of an address handle.
     type Ah: Send + Sync;
+    /// The driver's part of a shared receive queue.
+    type Srq: Send + Sync;
     /// The driver's part of a completion queue.
     type Cq: Send + Sync;
     /// The driver's part of a queue pair.
@@ -339,11 +360,31 @@ pub trait Driver: Sized + 'static {
     /// Destroys it. On return the device no longer accesses its memory, or the driver keeps that.
     fn destroy_cq(cq: Self::Cq);
 
-    /// Creates a queue pair, in [`QpState::Reset`]. Returns also its number.
+    /// Creates a shared receive queue.
+    fn create_srq(
+        context: &Self::Context,
+        pd: &Self::Pd,
+        request: SrqRequest,
+        events: Events<SrqEvent>,
+        udata: Udata<'_>,
+    ) -> Result<Self::Srq>;
+
+    /// Requests [`SrqEvent::Limit`] once fewer receives than `limit` are left.
+    fn arm_srq(srq: &Self::Srq, limit: u32, udata: Udata<'_>) -> Result;
+
+    /// What it is, and the limit; 0 if that has had its event.
+    fn query_srq(srq: &Self::Srq) -> Result<(SrqRequest, u32)>;
+
+    /// Destroys it, as [`Self::destroy_cq`].
+    fn destroy_srq(srq: Self::Srq);
+
+    /// Creates a queue pair, in [`QpState::Reset`]; with an SRQ, it has no receives of its own.
+    /// Returns also its number.
     fn create_qp(
         context: &Self::Context,
         pd: &Self::Pd,
         cqs: (&Self::Cq, &Self::Cq),
+        srq: Option<&Self::Srq>,
         request: QpRequest,
         events: Events<QpEvent>,
         udata: Udata<'_>,

@@ -52,14 +52,15 @@ const LIFESPAN: c_ulong = 10;
 const LID: u16 = 1;
 
 type Context<T> = Object<bindings::ib_ucontext, (Mapped, <T as Driver>::Context)>;
-type Pd<T> = Object<bindings::ib_pd, <T as Driver>::Pd>;
+pub(super) type Pd<T> = Object<bindings::ib_pd, <T as Driver>::Pd>;
 type Ah<T> = Object<bindings::ib_ah, <T as Driver>::Ah>;
 type Cq<T> = Object<bindings::ib_cq, (Events<CqEvent>, <T as Driver>::Cq)>;
 type Qp<T> = Object<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, <T as Driver>::Qp)>;
+type Srq<T> = super::srq::Srq<T>;
 type Mr<T> = Object<bindings::ib_mr, <T as Driver>::Mr>;
 
 /// The result of an operation in C.
-fn errno(result: Result) -> c_int {
+pub(super) fn errno(result: Result) -> c_int {
     match result {
         Ok(()) => 0,
         Err(error) => error.to_errno(),
@@ -93,6 +94,10 @@ impl<T: Driver> Ops<T> {
         destroy_ah: Some(Self::destroy_ah),
         create_cq: Some(Self::create_cq),
         destroy_cq: Some(Self::destroy_cq),
+        create_srq: Some(Self::create_srq),
+        modify_srq: Some(Self::modify_srq),
+        query_srq: Some(Self::query_srq),
+        destroy_srq: Some(Self::destroy_srq),
         create_qp: Some(Self::create_qp),
         modify_qp: Some(Self::modify_qp),
         query_qp: Some(Self::query_qp),
@@ -107,6 +112,7 @@ impl<T: Driver> Ops<T> {
         size_ib_ucontext: mem::size_of::<Context<T>>(),
         size_ib_pd: mem::size_of::<Pd<T>>(),
         size_ib_ah: mem::size_of::<Ah<T>>(),
+        size_ib_srq: mem::size_of::<Srq<T>>(),
         size_ib_cq: mem::size_of::<Cq<T>>(),
         size_ib_qp: mem::size_of::<Qp<T>>(),
         // SAFETY: All fields are optional functions, pointers and integers.
@@ -149,6 +155,9 @@ impl<T: Driver> Ops<T> {
         attr.max_mr = found.max_mr;
         attr.max_pd = found.max_pd;
         attr.max_ah = found.max_ah;
+        attr.max_srq = found.max_srq;
+        attr.max_srq_wr = found.max_srq_wr;
+        attr.max_srq_sge = found.max_recv_sges;
         attr.max_qp_rd_atom = found.max_reads;
         attr.max_qp_init_rd_atom = found.max_reads;
         attr.max_res_rd_atom = found.max_reads.saturating_mul(found.max_qp);
@@ -460,7 +469,7 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// `udata` is that of a command of this device, or null.
-    unsafe fn for_process<R>(
+    pub(super) unsafe fn for_process<R>(
         udata: *mut bindings::ib_udata,
         f: impl FnOnce(&T::Context, Udata<'_>) -> Result<R>,
     ) -> Result<R> {
@@ -537,10 +546,12 @@ impl<T: Driver> Ops<T> {
                 let pd = Pd::<T>::get((*qp).pd);
                 let (_, send) = Cq::<T>::get(attr.send_cq);
                 let (_, recv) = Cq::<T>::get(attr.recv_cq);
+                let srq = (!attr.srq.is_null()).then(|| &Srq::<T>::get(attr.srq).1);
                 let kept = Kept::new(attr)?;
                 let events = Events::new(qp)?;
+                let cqs = (send, recv);
                 let (part, number) =
-                    T::create_qp(context, pd, (send, recv), request, events.clone(), udata)
+                    T::create_qp(context, pd, cqs, srq, request, events.clone(), udata)
                         .inspect_err(|_| events.cut())?;
                 (*qp).qp_num = number;
                 Qp::<T>::put(qp, (events, kept, part));

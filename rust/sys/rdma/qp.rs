@@ -91,10 +91,10 @@ unsafe impl Plain for bindings::rdma_ah_attr {}
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP`: another service than RC, UC and UD, a shared receive queue, or flags. `EINVAL`: no CQs.
+/// `EOPNOTSUPP`: another service than RC, UC and UD, or flags. `EINVAL`: no CQs.
 pub(super) fn request(attr: &bindings::ib_qp_init_attr) -> Result<QpRequest> {
     let service = Service::from_raw(attr.qp_type)?;
-    if !attr.srq.is_null() || attr.create_flags != 0 {
+    if attr.create_flags != 0 {
         return Err(EOPNOTSUPP);
     }
     if attr.send_cq.is_null() || attr.recv_cq.is_null() {

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Shared receive queues.
+
+use super::{
+    buffer::Buffer,
+    memory::{
+        Object,
+        Place,
+        Room, //
+    },
+    process::Process,
+    request::{
+        answered,
+        depth,
+        ring, //
+    }, //
+};
+use crate::{
+    abi::{
+        command::SrqContext,
+        entry::{
+            BLOCK_BYTES,
+            MAX_STRIDE_SHIFT, //
+        },
+        status::Event,
+        uverbs::{
+            qpair_ureq_create_srq,
+            qpair_uresp_create_srq, //
+        },
+        Number, //
+    },
+    control::{
+        command,
+        device::Device, //
+    },
+    data::cq::EventHandler,
+    queue::quota::Kind,
+    sys::{
+        rdma::{
+            Events,
+            SrqEvent,
+            SrqRequest,
+            Udata, //
+        },
+        umem::Access, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// A shared receive queue.
+pub(crate) struct Srq {
+    process: Arc<Process>,
+    number: Number,
+    /// What was asked for.
+    request: SrqRequest,
+    place: Place,
+}
+
+/// What the poll reports an SRQ's events to.
+pub(super) struct SrqHandler(pub(super) Events<SrqEvent>);
+
+impl EventHandler for SrqHandler {
+    fn completion(&self, _cq: Number) {}
+
+    fn reported(&self, event: Event) {
+        self.0.raise(match event {
+            Event::SrqLimit => SrqEvent::Limit,
+            _ => SrqEvent::Error,
+        });
+    }
+}
+
+impl Srq {
+    /// The device's number.
+    pub(super) fn number(&self) -> Number {
+        self.number
+    }
+
+    /// Creates one in the memory of the process.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: the memory does not hold what is requested, or that is beyond the limits. Those of
+    /// the command.
+    pub(super) fn create(
+        process: &Arc<Process>,
+        pd: Number,
+        request: SrqRequest,
+        handler: Arc<SrqHandler>,
+        udata: Udata<'_>,
+    ) -> Result<Self> {
+        let (asked, reply): (qpair_ureq_create_srq, _) = udata.read(24)?;
+        let device = &process.device;
+        let limits = device.limits();
+        let fits = request.recvs <= asked.depth
+            && request.sges <= limits.recv_sges
+            && asked.stride <= u32::from(MAX_STRIDE_SHIFT);
+        if !fits {
+            return Err(EINVAL);
+        }
+        let depth = depth(asked.depth, limits.log_rq)?;
+        let slot = (BLOCK_BYTES as u64) << asked.stride;
+        // The device only reads what the process posts.
+        let (start, bytes) = (asked.buffer, asked.buffer_bytes);
+        let memory = ring(start, bytes, depth, slot, Access::Read)?;
+        let room = Room::new()?;
+        let srq = {
+            let pass = process.enter()?;
+            let mut charge = device.charge(&pass, process.page(), Kind::Srq)?;
+            let memory = Buffer::new(&pass, memory, limits)?;
+            let create = command::Create::<command::Srq>(SrqContext {
+                pd,
+                page: process.page(),
+                log_depth: depth.log2(),
+                // CAST: Checked above.
+                stride: asked.stride as u8,
+                buffer: memory.list(),
+                ..SrqContext::default()
+            });
+            let (number, ring) =
+                device.create_reporting(&pass, create, memory, handler, &mut charge)?;
+            charge.keep();
+            let object = Object::Srq { ring };
+            Self {
+                process: process.clone(),
+                number,
+                request,
+                place: process.keep(&pass, room, object),
+            }
+        };
+        let answer = qpair_uresp_create_srq {
+            number: srq.number.raw(),
+            depth: depth.entries(),
+        };
+        answered(srq, reply.write(&answer), Self::destroy)
+    }
+
+    /// Arms the event of the limit.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: the limit is more than the depth. Those of the command.
+    pub(super) fn arm(&self, limit: u32, udata: Udata<'_>) -> Result {
+        // It has no answer of the driver.
+        let _reply = udata.without_request()?;
+        let pass = self.process.enter()?;
+        let arm = command::Modify::<command::Srq> {
+            number: self.number,
+            mask: 0,
+            context: SrqContext {
+                limit,
+                ..SrqContext::default()
+            },
+        };
+        self.process.device.admin().execute(&pass, arm).map(drop)
+    }
+
+    /// What was asked for, and the limit as it is now.
+    ///
+    /// # Errors
+    ///
+    /// Those of the command.
+    pub(super) fn query(&self) -> Result<(SrqRequest, u32)> {
+        let pass = self.process.enter()?;
+        let query = command::Query::<command::Srq>::new(self.number);
+        let now = self.process.device.admin().execute(&pass, query)?;
+        Ok((self.request, now.limit))
+    }
+
+    /// Destroys it.
+    pub(super) fn destroy(self) {
+        let (process, number) = (self.process, self.number);
+        process.end(Kind::Srq, Some(self.place), |pass| {
+            let destroy = Device::destroy_reporting::<command::Srq>;
+            destroy(&process.device, pass, number).map(drop)
+        });
+    }
+}
