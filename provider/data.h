@@ -25,6 +25,11 @@ struct qpair_data_cq;
 struct qpair_data_qp;
 
 /*
+ A shared receive queue.
+ */
+struct qpair_data_srq;
+
+/*
  A ring.
  */
 struct qpair_data_shape {
@@ -136,6 +141,36 @@ struct qpair_data_qp_parts {
      Where receives complete.
      */
     const struct qpair_data_cq *recv_cq;
+    /*
+     Where its receives are, or null: then there is a ring of receives.
+     */
+    const struct qpair_data_srq *srq;
+};
+
+/*
+ What a shared receive queue is made of.
+ */
+struct qpair_data_srq_parts {
+    /*
+     The device's number.
+     */
+    uint32_t number;
+    /*
+     The ring: whole pages.
+     */
+    uint8_t *ring;
+    /*
+     Its depth.
+     */
+    struct qpair_data_shape shape;
+    /*
+     SGEs of a receive.
+     */
+    uint32_t pieces;
+    /*
+     The page of doorbells.
+     */
+    uint8_t *doorbells;
 };
 
 /*
@@ -175,6 +210,18 @@ bool qpair_data_rq_shape(uint32_t requests,
                          struct qpair_data_shape *shape);
 
 /*
+ The ring of `requests` shared receives, as `qpair_data_cq_shape()`.
+
+ # Safety
+
+ `shape` can be written.
+ */
+bool qpair_data_srq_shape(uint32_t requests,
+                          uint32_t pieces,
+                          uint32_t most,
+                          struct qpair_data_shape *shape);
+
+/*
  Makes a completion queue; null if the parts do not fit together.
 
  # Safety
@@ -201,6 +248,24 @@ void qpair_data_cq_free(const struct qpair_data_cq *cq);
  The memory has the size of the shapes, and is mapped until `qpair_data_qp_free()`.
  */
 const struct qpair_data_qp *qpair_data_qp_new(const struct qpair_data_qp_parts *parts);
+
+/*
+ Makes a shared receive queue; null if the parts do not fit together.
+
+ # Safety
+
+ The memory has the size of the shape, and is mapped until `qpair_data_srq_free()`.
+ */
+const struct qpair_data_srq *qpair_data_srq_new(const struct qpair_data_srq_parts *parts);
+
+/*
+ Frees a shared receive queue, which no queue pair uses.
+
+ # Safety
+
+ It is of `qpair_data_srq_new()`, and is not used again.
+ */
+void qpair_data_srq_free(const struct qpair_data_srq *srq);
 
 /*
  Frees a queue pair that the kernel has destroyed.
@@ -275,6 +340,17 @@ int qpair_data_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_s
  As of `ibv_post_recv()`.
  */
 int qpair_data_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+
+/*
+ `ibv_post_srq_recv()`.
+
+ # Safety
+
+ As of `ibv_post_srq_recv()`.
+ */
+int qpair_data_post_srq_recv(struct ibv_srq *srq,
+                             struct ibv_recv_wr *wr,
+                             struct ibv_recv_wr **bad_wr);
 
 /*
  Sets the operations of `ibv_wr_*()` that the program asked for.

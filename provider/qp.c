@@ -64,18 +64,18 @@ static struct qpair_qp *create(struct ibv_context *ibv, struct ibv_qp_init_attr_
 	bool datagrams = attr->qp_type == IBV_QPT_UD;
 	struct ibv_qp_cap cap = attr->cap;
 	struct qpair_data_qp_parts parts;
-	struct qpair_data_shape sq, rq;
+	struct qpair_data_shape sq, rq = {};
 	struct qpair_qp *qp;
 	int error;
 
 	error = check(context, attr);
 	if (!error && (!qpair_data_sq_shape(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data,
 					    datagrams, context->limits.max_sq_blocks, &sq) ||
-		       !qpair_data_rq_shape(cap.max_recv_wr, cap.max_recv_sge,
-					    context->limits.max_rq_depth, &rq)))
+		       (!attr->srq && !qpair_data_rq_shape(cap.max_recv_wr, cap.max_recv_sge,
+					    context->limits.max_rq_depth, &rq))))
 		error = EINVAL;
 	/* Limits first: they are those of all types. */
-	if (!error && (!is_known(attr->qp_type) || attr->srq))
+	if (!error && (!is_known(attr->qp_type) || (attr->srq && attr->qp_type == IBV_QPT_UC)))
 		error = EOPNOTSUPP;
 	if (error) {
 		errno = error;
@@ -85,7 +85,7 @@ static struct qpair_qp *create(struct ibv_context *ibv, struct ibv_qp_init_attr_
 	if (!qp)
 		return NULL;
 	error = qpair_map(&qp->sq, sq.bytes, attr->pd);
-	if (!error)
+	if (!error && !attr->srq)
 		error = qpair_map(&qp->rq, rq.bytes, attr->pd);
 	if (error)
 		goto err_unmap;
@@ -117,6 +117,7 @@ static struct qpair_qp *create(struct ibv_context *ibv, struct ibv_qp_init_attr_
 		.doorbells = context->doorbells,
 		.send_cq = to_cq(attr->send_cq)->data,
 		.recv_cq = to_cq(attr->recv_cq)->data,
+		.srq = attr->srq ? to_srq(attr->srq)->data : NULL,
 	};
 	if (resp.sq_blocks == sq.entries && resp.rq_depth == rq.entries)
 		qp->data = qpair_data_qp_new(&parts);

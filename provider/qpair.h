@@ -55,7 +55,7 @@ struct qpair_memory {
 	struct qpair_pd *pd;
 };
 
-/* The data path finds `data` in these two: `vcq` and `vqp` come first. */
+/* The data path finds `data` in these three: `vcq`, `vqp` and `vsrq` come first. */
 struct qpair_cq {
 	struct verbs_cq vcq;
 	const struct qpair_data_cq *data;
@@ -66,6 +66,12 @@ struct qpair_qp {
 	struct verbs_qp vqp;
 	const struct qpair_data_qp *data;
 	struct qpair_memory sq, rq;
+};
+
+struct qpair_srq {
+	struct verbs_srq vsrq;
+	const struct qpair_data_srq *data;
+	struct qpair_memory ring;
 };
 
 /* The data path finds `gid` in this one: `ibv_ah` comes first. */
@@ -105,6 +111,11 @@ static inline struct qpair_qp *to_qp(struct ibv_qp *qp)
 	return container_of(qp, struct qpair_qp, vqp.qp);
 }
 
+static inline struct qpair_srq *to_srq(struct ibv_srq *srq)
+{
+	return container_of(srq, struct qpair_srq, vsrq.srq);
+}
+
 struct ibv_pd *qpair_alloc_pd(struct ibv_context *context);
 struct ibv_pd *qpair_alloc_parent_domain(struct ibv_context *context,
 					 struct ibv_parent_domain_init_attr *attr);
@@ -120,6 +131,11 @@ struct ibv_cq *qpair_create_cq(struct ibv_context *context, int cqe,
 struct ibv_cq_ex *qpair_create_cq_ex(struct ibv_context *context,
 				     struct ibv_cq_init_attr_ex *attr);
 int qpair_destroy_cq(struct ibv_cq *cq);
+
+struct ibv_srq *qpair_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
+int qpair_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask);
+int qpair_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr);
+int qpair_destroy_srq(struct ibv_srq *srq);
 
 struct ibv_qp *qpair_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
 struct ibv_qp *qpair_create_qp_ex(struct ibv_context *context,

@@ -46,6 +46,7 @@ struct qpair_uresp_create_cq {
 	__u32 depth;
 };
 
+/* On a shared receive queue the fields of the receive queue are 0. */
 struct qpair_ureq_create_qp {
 	/* The rings, of page-aligned memory. */
 	__aligned_u64 sq_buffer;
@@ -66,6 +67,22 @@ struct qpair_uresp_create_qp {
 	__u32 sq_blocks;
 	__u32 rq_depth;
 	__u32 reserved;
+};
+
+struct qpair_ureq_create_srq {
+	/* The ring, of page-aligned memory. */
+	__aligned_u64 buffer;
+	__aligned_u64 buffer_bytes;
+	__u32 depth;
+	/* log2 of the blocks of a receive. */
+	__u32 stride;
+};
+
+struct qpair_uresp_create_srq {
+	/* The device's number, for doorbells. */
+	__u32 number;
+	/* Entries of the ring. */
+	__u32 depth;
 };
 
 /* The address, as send work requests have it. */

@@ -213,20 +213,24 @@ impl Cq {
     }
 
     /// Adds a queue pair, or gives it a new life; its entries are those from `since` on, or those
-    /// that were not read yet.
-    pub(crate) fn serve(&self, number: Number, qp: Arc<Qp>, since: Option<Index>) {
+    /// that were not read yet. Returns how many receives of its earlier life were not read.
+    pub(crate) fn serve(&self, number: Number, qp: Arc<Qp>, since: Option<Index>) -> u32 {
         let mut state = self.state.lock();
+        let unread = state.unread_receives(number);
         let since = since.unwrap_or(state.consumer.head());
         if !state.young.contains(&number) {
             state.young.push(number);
         }
         let life = Life::Since(since);
         state.served.insert(number, Served { qp, life });
+        unread
     }
 
-    /// Removes a queue pair; its entries that are left are stale.
-    pub(crate) fn leave(&self, number: Number) {
+    /// Removes a queue pair; its entries that are left are stale. Returns how many receives are
+    /// among them.
+    pub(crate) fn leave(&self, number: Number) -> u32 {
         let mut state = self.state.lock();
+        let unread = state.unread_receives(number);
         let left = state.served.remove(number);
         if state.consumer.unpublished() != 0 {
             self.publish(&mut state);
@@ -234,6 +238,7 @@ impl Cq {
         drop(state);
         // Not with the lock held: this may be the last reference.
         drop(left);
+        unread
     }
 }
 
@@ -300,9 +305,31 @@ impl State {
                     &mut fill,
                 )
             };
-            taken += row.unwrap_or(0);
+            taken += row.unwrap_or_else(|| {
+                // Of a queue pair on an SRQ, or stale.
+                let is_receive = cqe.flags & cqe_flags::RECV != 0;
+                if !is_receive || !qp.receive_completed() {
+                    return 0;
+                }
+                fill(place, &completion, false);
+                1
+            });
         }
         taken
+    }
+
+    /// Receives of a queue pair's life whose entries were not read.
+    fn unread_receives(&mut self, number: Number) -> u32 {
+        let Some(life) = self.served.get_mut(number).map(|served| served.life) else {
+            return 0;
+        };
+        let mut count = 0;
+        self.consumer.visit(|words, past| {
+            let cqe = Cqe::decode(words);
+            let is_receive = cqe.flags & cqe_flags::RECV != 0;
+            count += u32::from(cqe.qp == number && is_receive && life.includes(past));
+        });
+        count
     }
 
     #[cold]

@@ -16,6 +16,7 @@
 //! | [`table`] | the queue pairs of a completion queue, by number |
 //! | [`queue`] | a work queue, and the slots that a program may fill |
 //! | [`cq`] | completion queues |
+//! | [`srq`] | shared receive queues |
 //! | [`qp`] | queue pairs |
 //! | `ops` | the operations as libibverbs calls them (feature `provider`) |
 //!
@@ -50,4 +51,5 @@ pub mod queue;
 pub mod request;
 pub mod ring;
 pub mod shape;
+pub mod srq;
 pub mod table;

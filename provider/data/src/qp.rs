@@ -18,6 +18,7 @@ use crate::queue::Work;
 use crate::request::{put_recv, put_send, put_template};
 use crate::request::{Limits, Payload, Piece, Refusal, Request, Template, Templates};
 use crate::ring::{Doorbells, Ring};
+use crate::srq::Srq;
 
 /// What a queue pair is made of.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +51,21 @@ pub struct QpParts {
     pub datagrams: bool,
     /// The process's doorbells.
     pub doorbells: Doorbells,
+}
+
+impl QpParts {
+    /// The parts of a queue pair on an SRQ: its own queue of receives has one slot, of the SRQ's
+    /// memory, which is never filled.
+    #[must_use]
+    pub fn on(self, srq: &Srq) -> Self {
+        Self {
+            rq: srq.ring(),
+            rq_depth: 1,
+            rq_usable: 0,
+            rq_stride: 0,
+            ..self
+        }
+    }
 }
 
 /// The send queue.
@@ -140,6 +156,8 @@ pub struct Qp {
     parts: QpParts,
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
+    /// Where its receives are, if not in its own queue.
+    srq: Option<Arc<Srq>>,
     pub(crate) send: Mutex<Sending>,
     pub(crate) recv: Mutex<Receiving>,
 }
@@ -147,6 +165,25 @@ pub struct Qp {
 impl Qp {
     /// A queue pair in RESET, of CQs of its process. `None` if the parts do not fit together.
     pub fn new(parts: QpParts, send_cq: Arc<Cq>, recv_cq: Arc<Cq>) -> Option<Arc<Self>> {
+        Self::with(parts, send_cq, recv_cq, None)
+    }
+
+    /// As [`new`](Self::new), on an SRQ; of parts [for it](QpParts::on).
+    pub fn sharing(
+        parts: QpParts,
+        send_cq: Arc<Cq>,
+        recv_cq: Arc<Cq>,
+        srq: Arc<Srq>,
+    ) -> Option<Arc<Self>> {
+        Self::with(parts.on(&srq), send_cq, recv_cq, Some(srq))
+    }
+
+    fn with(
+        parts: QpParts,
+        send_cq: Arc<Cq>,
+        recv_cq: Arc<Cq>,
+        srq: Option<Arc<Srq>>,
+    ) -> Option<Arc<Self>> {
         let (send, recv) = queues(&parts, &send_cq, &recv_cq)?;
         let qp = Arc::new(Self {
             parts,
@@ -154,6 +191,7 @@ impl Qp {
             recv: lock::shared(recv),
             send_cq,
             recv_cq,
+            srq,
         });
         for cq in qp.cqs() {
             cq.serve(parts.number, qp.clone(), None);
@@ -170,7 +208,23 @@ impl Qp {
     /// It was destroyed: polls no longer find it.
     pub fn destroyed(&self) {
         for cq in self.cqs() {
-            cq.leave(self.parts.number);
+            let unread = cq.leave(self.parts.number);
+            self.dropped(unread);
+        }
+    }
+
+    /// A completion of a receive was read, of one that is not in its own queue. False if it has no
+    /// other, or the completion is stale.
+    #[cold]
+    pub(crate) fn receive_completed(&self) -> bool {
+        let srq = self.srq.as_ref();
+        srq.is_some_and(|srq| srq.completed(1))
+    }
+
+    /// Completions of `count` receives will not be read: their slots are those of the SRQ again.
+    fn dropped(&self, count: u32) {
+        if let Some(srq) = &self.srq {
+            srq.completed(count);
         }
     }
 
@@ -196,7 +250,7 @@ impl Qp {
         sending.ready = sends && !self.parts.datagrams;
         sending.ready_datagrams = sends && self.parts.datagrams;
         drop(sending);
-        self.recv.lock().ready = receives;
+        self.recv.lock().ready = receives && self.srq.is_none();
     }
 
     /// The device has reset it: its queues are empty, and its entries in the CQs are those from
@@ -208,8 +262,10 @@ impl Qp {
         };
         let number = self.parts.number;
         // From here on, entries from before the reset are stale. A CQ of both queues has one index.
-        self.recv_cq
+        let unread = self
+            .recv_cq
             .serve(number, self.clone(), Some(Index::new(recv_since)));
+        self.dropped(unread);
         self.send_cq
             .serve(number, self.clone(), Some(Index::new(send_since)));
         *self.send.lock() = send;
@@ -304,7 +360,7 @@ impl Qp {
             let Some(receive) = next() else { break Ok(()) };
             let posted = receive.and_then(|(id, pieces)| match left {
                 0 => Err(Refusal::Full),
-                _ => put_recv(&mut batch, id, pieces, &limits, rq_stride),
+                _ => put_recv(&mut batch, id, pieces, limits.recv_pieces, rq_stride),
             });
             if posted.is_err() {
                 break posted;

@@ -2,7 +2,7 @@
 //! Work requests, and their form in a ring.
 
 use qpair_abi::entry::{self, send_flags, RecvWqe, SendWqe, BLOCK_WORDS, MAX_BLOCKS};
-use qpair_queue::credit::{Kind, Rq, Sq};
+use qpair_queue::credit::{Kind, Sq};
 use qpair_queue::producer::{Batch, Refused, Room};
 use qpair_queue::storage::Storage;
 
@@ -417,14 +417,14 @@ pub(crate) unsafe fn copy_inline(
 
 /// Writes a receive into the ring, and posts it.
 #[inline(always)]
-pub(crate) fn put_recv<'a, V: Storage + 'a>(
-    batch: &mut Batch<'a, V, Rq>,
+pub(crate) fn put_recv<'a, V: Storage + 'a, K: Kind>(
+    batch: &mut Batch<'a, V, K>,
     id: u64,
     pieces: &[Piece],
-    limits: &Limits,
+    most: u32,
     stride: u8,
 ) -> Result<(), Refusal> {
-    if pieces.len() > limits.recv_pieces as usize || pieces.len() > entry::recv_sges(stride) {
+    if pieces.len() > most as usize || pieces.len() > entry::recv_sges(stride) {
         return Err(Refusal::Invalid);
     }
     let head = RecvWqe {

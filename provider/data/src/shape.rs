@@ -76,6 +76,19 @@ pub fn rq(requests: u32, pieces: u32, most: u32) -> Option<Shape> {
     })
 }
 
+/// The ring of shared receives: `requests` of at most `pieces` pieces. It has no slack, as a slot
+/// is free when its completion is read.
+pub fn srq(requests: u32, pieces: u32, most: u32) -> Option<Shape> {
+    let shape = rq(requests, pieces, most).filter(|_| requests != 0)?;
+    let entries = requests.checked_next_power_of_two()?;
+    Some(Shape {
+        entries,
+        usable: entries,
+        bytes: entries as usize * (BLOCK_BYTES << shape.stride),
+        ..shape
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,5 +139,8 @@ mod tests {
         );
         assert_eq!(rq(MOST, 15, MOST).unwrap().stride, 2);
         assert_eq!(rq(0, 0, MOST).unwrap().usable, 0);
+        assert_eq!(srq(MOST, 15, MOST).unwrap().entries, MOST);
+        assert_eq!(srq(5, 4, MOST).unwrap().bytes, 8 * 128);
+        assert_eq!((srq(0, 1, MOST), srq(MOST + 1, 1, MOST)), (None, None));
     }
 }

@@ -10,7 +10,15 @@ fn the_header_is_current() {
     let config = cbindgen::Config::from_file(folder.join("cbindgen.toml")).unwrap();
     let header = folder.join("../data.h");
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for name in ["cq", "qp", "shape", "ops/objects", "ops/poll", "ops/post"] {
+    for name in [
+        "cq",
+        "qp",
+        "shape",
+        "srq",
+        "ops/objects",
+        "ops/poll",
+        "ops/post",
+    ] {
         builder = builder.with_src(folder.join(format!("src/{name}.rs")));
     }
     let mut made = Vec::new();

@@ -13,6 +13,7 @@ use crate::qp::{Qp, QpParts};
 use crate::request::Limits;
 use crate::ring::{mapped, Doorbells};
 use crate::shape::{self, Shape};
+use crate::srq::{Srq, SrqParts};
 
 /// What a completion queue is made of.
 #[repr(C)]
@@ -64,6 +65,24 @@ pub struct QpairDataQpParts {
     pub send_cq: *const Cq,
     /// Where receives complete.
     pub recv_cq: *const Cq,
+    /// Where its receives are, or null: then there is a ring of receives.
+    pub srq: *const Srq,
+}
+
+/// What a shared receive queue is made of.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct QpairDataSrqParts {
+    /// The device's number.
+    pub number: u32,
+    /// The ring: whole pages.
+    pub ring: *mut u8,
+    /// Its depth.
+    pub shape: Shape,
+    /// SGEs of a receive.
+    pub pieces: u32,
+    /// The page of doorbells.
+    pub doorbells: *mut u8,
 }
 
 /// Writes a shape that exists.
@@ -129,6 +148,22 @@ pub unsafe extern "C" fn qpair_data_rq_shape(
     unsafe { give(shape::rq(requests, pieces, most), shape) }
 }
 
+/// The ring of `requests` shared receives, as `qpair_data_cq_shape()`.
+///
+/// # Safety
+///
+/// `shape` can be written.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_srq_shape(
+    requests: u32,
+    pieces: u32,
+    most: u32,
+    shape: *mut Shape,
+) -> bool {
+    // SAFETY: By the caller's promise.
+    unsafe { give(shape::srq(requests, pieces, most), shape) }
+}
+
 /// Makes a completion queue; null if the parts do not fit together.
 ///
 /// # Safety
@@ -189,11 +224,21 @@ pub unsafe extern "C" fn qpair_data_qp_new(parts: *const QpairDataQpParts) -> *c
 unsafe fn qp(parts: &QpairDataQpParts) -> Option<Arc<Qp>> {
     let (sq, rq) = (parts.sq_shape, parts.rq_shape);
     let rq_stride = u8::try_from(rq.stride).ok()?;
+    let srq = (!parts.srq.is_null()).then(|| {
+        // SAFETY: By the caller's promise it is of `qpair_data_srq_new()`.
+        unsafe {
+            Arc::increment_strong_count(parts.srq);
+            Arc::from_raw(parts.srq)
+        }
+    });
     // SAFETY: By the caller's promise, here and below.
     let (sq_ring, rq_ring, doorbells) = unsafe {
         (
             mapped(parts.sq, sq.entries, BLOCK_BYTES)?,
-            mapped(parts.rq, rq.entries, BLOCK_BYTES << rq_stride)?,
+            match &srq {
+                Some(srq) => srq.ring(),
+                None => mapped(parts.rq, rq.entries, BLOCK_BYTES << rq_stride)?,
+            },
             Doorbells::new(parts.doorbells)?,
         )
     };
@@ -226,7 +271,51 @@ unsafe fn qp(parts: &QpairDataQpParts) -> Option<Arc<Qp>> {
         datagrams: parts.datagrams,
         doorbells,
     };
-    Qp::new(parts, send_cq, recv_cq)
+    match srq {
+        Some(srq) => Qp::sharing(parts, send_cq, recv_cq, srq),
+        None => Qp::new(parts, send_cq, recv_cq),
+    }
+}
+
+/// Makes a shared receive queue; null if the parts do not fit together.
+///
+/// # Safety
+///
+/// The memory has the size of the shape, and is mapped until `qpair_data_srq_free()`.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_srq_new(parts: *const QpairDataSrqParts) -> *const Srq {
+    // SAFETY: By the caller's promise, here and below.
+    let parts = unsafe { &*parts };
+    let made = u8::try_from(parts.shape.stride).ok().and_then(|stride| {
+        let entries = parts.shape.entries;
+        // SAFETY: As above.
+        let (ring, doorbells) = unsafe {
+            (
+                mapped(parts.ring, entries, BLOCK_BYTES << stride)?,
+                Doorbells::new(parts.doorbells)?,
+            )
+        };
+        Srq::new(SrqParts {
+            number: Number::from_raw(parts.number),
+            ring,
+            depth: entries,
+            stride,
+            pieces: parts.pieces,
+            doorbells,
+        })
+    });
+    made.map_or(std::ptr::null(), Arc::into_raw)
+}
+
+/// Frees a shared receive queue, which no queue pair uses.
+///
+/// # Safety
+///
+/// It is of `qpair_data_srq_new()`, and is not used again.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_srq_free(srq: *const Srq) {
+    // SAFETY: By the caller's promise.
+    drop(unsafe { Arc::from_raw(srq) });
 }
 
 /// Frees a queue pair that the kernel has destroyed.

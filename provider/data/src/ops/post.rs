@@ -13,6 +13,7 @@ use crate::datagram::{Address, Datagram};
 use crate::qp::{Qp, Sends};
 use crate::request::{has_imm, has_remote};
 use crate::request::{Limits, Payload, Piece, Refusal, Request, Templates};
+use crate::srq::Srq;
 
 // A list of SGEs is a list of pieces.
 const _: () = assert!(size_of::<Piece>() == size_of::<ibv_sge>());
@@ -26,6 +27,7 @@ const _: () = assert!(offset_of!(ibv_send_wr, send_flags) == WAY_AT + size_of::<
 // An object of libibverbs is the start of the provider's.
 const _: () = assert!(offset_of!(qpair_qp, vqp) == 0);
 const _: () = assert!(offset_of!(qpair_ah, ibv_ah) == 0);
+const _: () = assert!(offset_of!(qpair_srq, vsrq) == 0);
 
 /// The queue pair of an object of libibverbs.
 ///
@@ -325,24 +327,73 @@ pub unsafe extern "C" fn qpair_data_post_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    let (mut at, mut last) = (wr, wr);
+    let mut list = Receives { at: wr, last: wr };
     // SAFETY: As in `qpair_data_post_send`.
-    let posted = unsafe {
-        of(qp).post_recvs(|| {
-            let wr = at.as_ref()?;
-            last = at;
-            at = wr.next;
-            // A negative number exceeds every limit.
-            let count = usize::try_from(wr.num_sge).map_err(|_| Refusal::Invalid);
-            Some(count.map(|count| (wr.wr_id, pieces(wr.sg_list, count))))
-        })
-    };
-    match posted {
-        Ok(()) => 0,
-        Err(refusal) => {
-            // SAFETY: A place for it, by the caller's promise.
-            unsafe { *bad_wr = last };
-            errno(refusal)
+    unsafe {
+        let posted = of(qp).post_recvs(|| list.next());
+        list.end(posted, bad_wr)
+    }
+}
+
+/// `ibv_post_srq_recv()`.
+///
+/// # Safety
+///
+/// As of `ibv_post_srq_recv()`.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    let mut list = Receives { at: wr, last: wr };
+    // SAFETY: A list of requests of the program, for a queue of this provider.
+    unsafe {
+        let srq: &Srq = &*(*srq.cast::<qpair_srq>()).data.cast();
+        let posted = srq.post_recvs(|| list.next());
+        list.end(posted, bad_wr)
+    }
+}
+
+/// A list of receives of the program.
+struct Receives {
+    at: *mut ibv_recv_wr,
+    /// The one that was returned last.
+    last: *mut ibv_recv_wr,
+}
+
+impl Receives {
+    /// The next receive, with its pieces.
+    ///
+    /// # Safety
+    ///
+    /// The list is that of the program, for `'a`.
+    #[inline(always)]
+    unsafe fn next<'a>(&mut self) -> Option<Result<(u64, &'a [Piece]), Refusal>> {
+        // SAFETY: By the caller's promise.
+        let wr = unsafe { self.at.as_ref()? };
+        self.last = self.at;
+        self.at = wr.next;
+        // A negative number exceeds every limit.
+        let count = usize::try_from(wr.num_sge).map_err(|_| Refusal::Invalid);
+        // SAFETY: By the caller's promise.
+        Some(count.map(|count| (wr.wr_id, unsafe { pieces(wr.sg_list, count) })))
+    }
+
+    /// The result for the program, which gets the first receive that is not posted.
+    ///
+    /// # Safety
+    ///
+    /// `bad_wr` can be written.
+    #[inline(always)]
+    unsafe fn end(self, posted: Result<(), Refusal>, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
+        match posted {
+            Ok(()) => 0,
+            Err(refusal) => {
+                // SAFETY: By the caller's promise.
+                unsafe { *bad_wr = self.last };
+                errno(refusal)
+            }
         }
     }
 }

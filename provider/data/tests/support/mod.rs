@@ -14,7 +14,7 @@ use qpair_abi::{doorbell, Number};
 use qpair_verbs::cq::{Completion, Cq, CqParts};
 use qpair_verbs::qp::{Qp, QpParts};
 use qpair_verbs::request::{Limits, Payload, Piece, Refusal, Request, Templates};
-use qpair_verbs::ring::{mapped, Doorbells};
+use qpair_verbs::ring::{mapped, Doorbells, Ring};
 use qpair_verbs::shape::{self, Shape};
 
 /// The deepest rings.
@@ -168,6 +168,15 @@ impl Bench {
         }
     }
 
+    /// The memory of another ring.
+    // Only some tests have more rings.
+    #[allow(dead_code)]
+    pub(crate) fn memory(&self, entries: u32, bytes: usize) -> Ring {
+        let pages = Pages::new(entries as usize * bytes);
+        // SAFETY: Zeroed pages of this size, which are never freed.
+        unsafe { mapped(pages.0.cast(), entries, bytes) }.unwrap()
+    }
+
     /// The index that was last written to a doorbell.
     pub(crate) fn doorbell(&self, place: u64) -> u32 {
         doorbell::parts(self.page.word(place as usize / 8)).1
@@ -178,7 +187,8 @@ impl Bench {
         self.cq_shape.entries - self.produced.wrapping_sub(self.doorbell(doorbell::CQ_HEAD))
     }
 
-    fn write(&mut self, cqe: Cqe) {
+    /// Writes a completion.
+    pub(crate) fn write(&mut self, cqe: Cqe) {
         assert!(self.room() > 0, "the CQ is overrun");
         let depth = self.cq_shape.entries;
         let at = (self.produced % depth) as usize * Cqe::WORDS;

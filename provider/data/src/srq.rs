@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Shared receive queues.
+//!
+//! A completion of a receive frees its slot as soon as it is read: the room of the CQ is kept apart,
+//! by its slack. So no slot waits for the head of one of the CQs.
+
+use std::sync::Arc;
+
+use qpair_abi::doorbell;
+use qpair_abi::Number;
+use qpair_queue::credit::RingId;
+use qpair_queue::index::Depth;
+use qpair_queue::shared::Shared;
+
+use crate::lock::{self, Mutex};
+use crate::request::{put_recv, Piece, Refusal};
+use crate::ring::{Doorbells, Ring};
+
+/// What a shared receive queue is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct SrqParts {
+    /// The device's number.
+    pub number: Number,
+    /// The ring of its receives.
+    pub ring: Ring,
+    /// Receives of the ring, a power of two.
+    pub depth: u32,
+    /// log2 of the blocks of a receive.
+    pub stride: u8,
+    /// SGEs of a receive.
+    pub pieces: u32,
+    /// The process's doorbells.
+    pub doorbells: Doorbells,
+}
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub struct Srq {
+    parts: SrqParts,
+    shared: Mutex<Shared<Ring>>,
+}
+
+impl Srq {
+    /// A shared receive queue. `None` if the parts do not fit together.
+    pub fn new(parts: SrqParts) -> Option<Arc<Self>> {
+        let id = RingId::new(parts.number.raw(), 0);
+        let depth = Depth::new(parts.depth)?;
+        let shared = Shared::new(id, parts.ring, depth, parts.stride, parts.depth).ok()?;
+        Some(Arc::new(Self {
+            parts,
+            shared: lock::shared(shared),
+        }))
+    }
+
+    /// The memory of its ring.
+    pub(crate) fn ring(&self) -> Ring {
+        self.parts.ring
+    }
+
+    /// Posts the receives that `next` returns until it returns none, and hands them over; those
+    /// before the first error too.
+    pub fn post_recvs<'r>(
+        &self,
+        mut next: impl FnMut() -> Option<Result<(u64, &'r [Piece]), Refusal>>,
+    ) -> Result<(), Refusal> {
+        let SrqParts {
+            number,
+            stride,
+            pieces: most,
+            doorbells,
+            ..
+        } = self.parts;
+        let mut shared = self.shared.lock();
+        let mut batch = shared.batch(|ring| *ring);
+        let result = loop {
+            let Some(receive) = next() else { break Ok(()) };
+            let posted =
+                receive.and_then(|(id, pieces)| put_recv(&mut batch, id, pieces, most, stride));
+            if posted.is_err() {
+                break posted;
+            }
+        };
+        drop(batch);
+        shared.ring(|tail| doorbells.ring(doorbell::SRQ, number, tail));
+        result
+    }
+
+    /// Frees the slots of `count` receives whose completions were read, or dropped with their queue
+    /// pair. Returns whether so many were in flight.
+    pub(crate) fn completed(&self, count: u32) -> bool {
+        let mut shared = self.shared.lock();
+        (0..count).all(|_| {
+            let slots = shared.complete();
+            slots.is_some_and(|slots| shared.free_slots(slots).is_ok())
+        })
+    }
+
+    /// Receives that may be posted now.
+    pub fn free(&self) -> u32 {
+        self.shared.lock().free()
+    }
+}

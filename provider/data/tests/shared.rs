@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Queue pairs that share receives, with completions of both in one CQ.
+
+// The bench has more than this test uses.
+#[allow(dead_code)]
+mod support;
+
+use std::sync::Arc;
+
+use qpair_abi::entry::{cqe_flags, opcode, Cqe, BLOCK_BYTES};
+use qpair_abi::status::Status;
+use qpair_abi::{doorbell, Number};
+use qpair_verbs::qp::{Qp, QpParts};
+use qpair_verbs::request::{Piece, Refusal};
+use qpair_verbs::srq::{Srq, SrqParts};
+use support::{Asked, Bench};
+
+const SRQ: Number = Number::new(9, 1);
+const NUMBERS: [Number; 2] = [Number::new(4, 1), Number::new(6, 1)];
+
+/// An SRQ of four receives with two queue pairs, on the CQ of a bench.
+struct World {
+    bench: Bench,
+    srq: Arc<Srq>,
+    qps: Vec<Arc<Qp>>,
+}
+
+impl World {
+    fn new() -> Self {
+        let bench = Bench::new(Asked {
+            cqe: 64,
+            ..Asked::default()
+        });
+        let srq = Srq::new(SrqParts {
+            number: SRQ,
+            ring: bench.memory(4, BLOCK_BYTES),
+            depth: 4,
+            stride: 0,
+            pieces: 2,
+            doorbells: bench.parts.doorbells,
+        });
+        let srq = srq.unwrap();
+        let qp = |number: Number| {
+            let parts = QpParts {
+                number,
+                qpn: number.raw(),
+                sq: bench.memory(bench.parts.sq_blocks, BLOCK_BYTES),
+                ..bench.parts
+            };
+            let qp = Qp::sharing(parts, bench.cq.clone(), bench.cq.clone(), srq.clone());
+            let qp = qp.unwrap();
+            qp.permit(true, true);
+            qp
+        };
+        let qps = NUMBERS.map(qp).to_vec();
+        Self { bench, srq, qps }
+    }
+
+    fn post(&self, ids: &[u64]) -> Result<(), Refusal> {
+        let mut ids = ids.iter();
+        self.srq
+            .post_recvs(|| ids.next().map(|id| Ok((*id, &[] as &[Piece]))))
+    }
+
+    /// The device completes a receive of a queue pair.
+    fn complete(&mut self, of: usize, id: u64, index: u32) {
+        self.bench.write(Cqe {
+            wr_id: id,
+            qp: NUMBERS[of],
+            index,
+            opcode: opcode::RECV,
+            flags: cqe_flags::RECV,
+            ..Cqe::default()
+        });
+    }
+
+    /// Polls; identifiers, with the number of the queue pair.
+    fn poll(&self) -> Vec<(u64, u32)> {
+        let mut into = [(0, 0); 16];
+        let count = self.bench.cq.poll(&mut into, |place, completion, _| {
+            assert_eq!(completion.cqe.status, Status::Success.code());
+            *place = (completion.cqe.wr_id, completion.qpn);
+        });
+        into[..count].to_vec()
+    }
+}
+
+#[test]
+fn completions_in_any_order_free_one_slot_each() {
+    let mut w = World::new();
+    w.post(&[1, 2, 3]).unwrap();
+    assert_eq!((w.bench.doorbell(doorbell::SRQ), w.srq.free()), (3, 1));
+    assert_eq!(w.post(&[4, 5]), Err(Refusal::Full));
+    assert_eq!(w.bench.doorbell(doorbell::SRQ), 4, "the first is posted");
+    let (first, second) = (NUMBERS[0].raw(), NUMBERS[1].raw());
+    w.complete(1, 2, 2);
+    w.complete(1, 4, 4);
+    w.complete(0, 3, 3);
+    assert_eq!(w.poll(), [(2, second), (4, second), (3, first)]);
+    assert_eq!(w.srq.free(), 3, "the receive of 1 is still at a queue pair");
+    for round in 0..100 {
+        w.post(&[10 + round]).unwrap();
+        w.complete(1, 10 + round, 5 + round as u32);
+        assert_eq!(w.poll(), [(10 + round, second)]);
+    }
+    w.complete(0, 1, 1);
+    assert_eq!((w.poll(), w.srq.free()), (vec![(1, first)], 4));
+    // Nothing is in flight: it is stale.
+    w.complete(0, 1, 1);
+    assert_eq!((w.poll(), w.srq.free()), (vec![], 4));
+}
+
+#[test]
+fn a_queue_pair_on_an_srq_has_no_receives_of_its_own() {
+    let w = World::new();
+    let mut once = Some(Ok((1, &[] as &[Piece])));
+    let refused = w.qps[0].post_recvs(|| once.take());
+    assert_eq!(refused, Err(Refusal::State));
+    let pieces = [Piece::default(); 3];
+    let mut once = Some(Ok((1, &pieces[..])));
+    let refused = w.srq.post_recvs(|| once.take());
+    assert_eq!(refused, Err(Refusal::Invalid));
+    assert_eq!(w.srq.free(), 4);
+}
+
+#[test]
+fn the_unread_completions_of_one_that_ends_free_their_slots() {
+    let mut w = World::new();
+    w.post(&[1, 2, 3, 4]).unwrap();
+    w.complete(0, 1, 1);
+    w.complete(1, 2, 2);
+    w.complete(0, 3, 3);
+    // A reset: its entries are left out, and those of the other are not.
+    let since = w.bench.produced;
+    w.qps[0].renew(since, since);
+    assert_eq!(w.srq.free(), 2);
+    w.complete(0, 4, 4);
+    w.qps[0].destroyed();
+    assert_eq!(w.srq.free(), 3, "those of the earlier life count once");
+    assert_eq!(w.poll(), [(2, NUMBERS[1].raw())]);
+    assert_eq!(w.srq.free(), 4);
+}
