@@ -51,7 +51,7 @@ STATIC = "libqpair_verbs.a"
 STRUCTURES = (
     "ibv_(sge|send_wr|recv_wr|wc|data_buf|poll_cq_attr|qp_ex|cq_ex)",
     "ibv_(send_flags|wc_flags|qp_create_send_ops_flags|create_cq_wc_flags|qp_state)",
-    "qpair_(qp|cq|ah)",
+    "qpair_(qp|cq|ah|srq)",
 )
 
 FLAGS = ["-std=gnu11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"]
