@@ -352,13 +352,4 @@ int qpair_data_post_srq_recv(struct ibv_srq *srq,
                              struct ibv_recv_wr *wr,
                              struct ibv_recv_wr **bad_wr);
 
-/*
- Sets the operations of `ibv_wr_*()` that the program asked for.
-
- # Safety
-
- The queue pair is one of this provider.
- */
-void qpair_data_qp_extend(struct ibv_qp_ex *qp, uint64_t operations);
-
 #endif  /* QPAIR_DATA_H */

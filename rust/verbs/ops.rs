@@ -22,6 +22,7 @@ use super::{
     process::Process,
     request::{
         answered,
+        buffer,
         depth,
         rights,
         ring, //
@@ -693,10 +694,4 @@ impl Mr {
             process.device.admin().execute(pass, destroy).map(drop)
         });
     }
-}
-
-/// The levels and the page size of a buffer list.
-fn buffer(details: &mut Details<'_>, list: &BufferList) -> Result {
-    details.number(c"levels", list.levels.into())?;
-    details.number(c"page_shift", list.page_shift.into())
 }

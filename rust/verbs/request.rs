@@ -3,11 +3,17 @@
 //! What the commands of processes have in common.
 
 use crate::{
-    abi::command::access,
+    abi::command::{
+        access,
+        BufferList, //
+    },
     queue::index::Depth,
-    sys::umem::{
-        Access,
-        Pinned, //
+    sys::{
+        rdma::Details,
+        umem::{
+            Access,
+            Pinned, //
+        }, //
     }, //
 };
 use kernel::{
@@ -57,4 +63,10 @@ pub(super) fn rights(wanted: u32) -> Result<u8> {
         Ok(wanted) if wanted & !access::ALL == 0 => Ok(wanted),
         _ => Err(EOPNOTSUPP),
     }
+}
+
+/// The levels and the page size of a buffer list.
+pub(super) fn buffer(details: &mut Details<'_>, list: &BufferList) -> Result {
+    details.number(c"levels", list.levels.into())?;
+    details.number(c"page_shift", list.page_shift.into())
 }

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Operations of `ibv_wr_*()`: a series of sends, each begun, given its data, and posted at the end.
+
+use std::ffi::{c_int, c_void};
+
+use qpair_abi::entry::{BLOCK_BYTES, MAX_BLOCKS};
+
+use super::bindings::*;
+use super::errno;
+use super::post::{address, atomic, of, pieces, request};
+use crate::request::{Payload, Piece, Request};
+
+/// Sets the operations of `ibv_wr_*()` that the program asked for.
+///
+/// # Safety
+///
+/// The queue pair is one of this provider.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_qp_extend(qp: *mut ibv_qp_ex, operations: u64) {
+    // SAFETY: By the caller's promise.
+    let qp = unsafe { &mut *qp };
+    let asked = |flag: u32| operations & u64::from(flag) != 0;
+    // SAFETY: By the caller's promise.
+    if unsafe { of(&raw mut *qp) }.has_datagrams() {
+        qp.wr_start = Some(datagram::wr_start);
+        qp.wr_complete = Some(datagram::wr_complete);
+        qp.wr_abort = Some(wr_abort);
+        qp.wr_set_ud_addr = Some(datagram::wr_set_ud_addr);
+        qp.wr_set_sge = Some(datagram::wr_set_sge);
+        qp.wr_set_sge_list = Some(datagram::wr_set_sge_list);
+        qp.wr_set_inline_data = Some(datagram::wr_set_inline_data);
+        qp.wr_set_inline_data_list = Some(datagram::wr_set_inline_data_list);
+        if asked(IBV_QP_EX_WITH_SEND) {
+            qp.wr_send = Some(datagram::wr_send);
+        }
+        if asked(IBV_QP_EX_WITH_SEND_WITH_IMM) {
+            qp.wr_send_imm = Some(datagram::wr_send_imm);
+        }
+        return;
+    }
+    qp.wr_start = Some(wr_start);
+    qp.wr_complete = Some(wr_complete);
+    qp.wr_abort = Some(wr_abort);
+    qp.wr_set_sge = Some(wr_set_sge);
+    qp.wr_set_sge_list = Some(wr_set_sge_list);
+    qp.wr_set_inline_data = Some(wr_set_inline_data);
+    qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
+    if asked(IBV_QP_EX_WITH_SEND) {
+        qp.wr_send = Some(wr_send);
+    }
+    if asked(IBV_QP_EX_WITH_SEND_WITH_IMM) {
+        qp.wr_send_imm = Some(wr_send_imm);
+    }
+    if asked(IBV_QP_EX_WITH_RDMA_WRITE) {
+        qp.wr_rdma_write = Some(wr_rdma_write);
+    }
+    if asked(IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM) {
+        qp.wr_rdma_write_imm = Some(wr_rdma_write_imm);
+    }
+    if asked(IBV_QP_EX_WITH_RDMA_READ) {
+        qp.wr_rdma_read = Some(wr_rdma_read);
+    }
+    if asked(IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP) {
+        qp.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
+    }
+    if asked(IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD) {
+        qp.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
+    }
+}
+
+unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+    // SAFETY: A queue pair of this provider.
+    unsafe { of(qp) }.start();
+}
+
+unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    // SAFETY: A queue pair of this provider, in the program's critical region.
+    unsafe { of(qp).complete() }.map_or_else(errno, |()| 0)
+}
+
+unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    // SAFETY: As in `wr_complete`.
+    unsafe { of(qp).abort() }
+}
+
+/// Begins a request, with the identifier and the flags that the program has set.
+///
+/// # Safety
+///
+/// A queue pair of this provider, in the program's critical region.
+#[inline(always)]
+unsafe fn begin(
+    qp: *mut ibv_qp_ex,
+    verbs: ibv_wr_opcode,
+    (remote_addr, rkey): (u64, u32),
+    imm: u32,
+) {
+    // SAFETY: By the caller's promise.
+    unsafe {
+        if let Ok(request) = request((*qp).wr_id, verbs, (*qp).wr_flags) {
+            of(qp).begin(Request {
+                remote_addr,
+                rkey,
+                imm,
+                ..request
+            });
+        }
+    }
+}
+
+unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
+    // SAFETY: As in `wr_complete`, here and below.
+    unsafe { begin(qp, IBV_WR_SEND, (0, 0), 0) }
+}
+
+unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm: __be32) {
+    // SAFETY: As in `wr_complete`.
+    unsafe { begin(qp, IBV_WR_SEND_WITH_IMM, (0, 0), imm) }
+}
+
+unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64) {
+    // SAFETY: As in `wr_complete`.
+    unsafe { begin(qp, IBV_WR_RDMA_WRITE, (remote_addr, rkey), 0) }
+}
+
+unsafe extern "C" fn wr_rdma_write_imm(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    imm: __be32,
+) {
+    // SAFETY: As in `wr_complete`.
+    unsafe { begin(qp, IBV_WR_RDMA_WRITE_WITH_IMM, (remote_addr, rkey), imm) }
+}
+
+unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64) {
+    // SAFETY: As in `wr_complete`.
+    unsafe { begin(qp, IBV_WR_RDMA_READ, (remote_addr, rkey), 0) }
+}
+
+/// # Safety
+///
+/// As of [`begin`].
+unsafe fn begin_atomic(
+    qp: *mut ibv_qp_ex,
+    verbs: ibv_wr_opcode,
+    remote: (u64, u32),
+    operands: (u64, u64),
+) {
+    // SAFETY: By the caller's promise.
+    unsafe {
+        let own = ((*qp).wr_id, verbs, (*qp).wr_flags);
+        if let Ok(atomic) = atomic(own, remote, operands) {
+            of(qp).begin_atomic(atomic);
+        }
+    }
+}
+
+unsafe extern "C" fn wr_atomic_cmp_swp(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    compare: u64,
+    swap: u64,
+) {
+    let (verbs, remote) = (IBV_WR_ATOMIC_CMP_AND_SWP, (remote_addr, rkey));
+    // SAFETY: As in `wr_complete`.
+    unsafe { begin_atomic(qp, verbs, remote, (compare, swap)) }
+}
+
+unsafe extern "C" fn wr_atomic_fetch_add(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    add: u64,
+) {
+    let (verbs, remote) = (IBV_WR_ATOMIC_FETCH_AND_ADD, (remote_addr, rkey));
+    // SAFETY: As in `wr_complete`.
+    unsafe { begin_atomic(qp, verbs, remote, (add, 0)) }
+}
+
+unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    let piece = Piece {
+        addr,
+        bytes: length,
+        key: lkey,
+    };
+    // SAFETY: As in `wr_complete`.
+    unsafe { of(qp).data(Payload::Gather(&[piece])) }
+}
+
+unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, num_sge: usize, list: *const ibv_sge) {
+    // SAFETY: As in `wr_complete`.
+    unsafe { of(qp).data(Payload::Gather(pieces(list, num_sge))) }
+}
+
+/// Bytes in this process, as a piece; one of more than 4 GiB exceeds every limit as well.
+fn inline(addr: *mut c_void, length: usize) -> Piece {
+    Piece {
+        addr: addr as u64,
+        bytes: u32::try_from(length).unwrap_or(u32::MAX),
+        key: 0,
+    }
+}
+
+unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
+    // SAFETY: As in `wr_complete`; the program's data.
+    unsafe { of(qp).data(Payload::Inline(&[inline(addr, length)])) }
+}
+
+unsafe extern "C" fn wr_set_inline_data_list(
+    qp: *mut ibv_qp_ex,
+    num_buf: usize,
+    list: *const ibv_data_buf,
+) {
+    // SAFETY: As in `wr_complete`; the program's data.
+    unsafe { with_inline_list(num_buf, list, |all| of(qp).data(all)) }
+}
+
+/// Calls `f` with the bytes of a list of buffers as inline data.
+///
+/// # Safety
+///
+/// There are so many, and their memory can be read.
+unsafe fn with_inline_list(num_buf: usize, list: *const ibv_data_buf, f: impl FnOnce(Payload<'_>)) {
+    /// More than a request holds.
+    const ROOM: usize = MAX_BLOCKS * BLOCK_BYTES;
+    let mut all = [0u8; ROOM];
+    let mut bytes = 0usize;
+    for at in 0..num_buf {
+        // SAFETY: By the caller's promise there are so many.
+        let buffer = unsafe { &*list.add(at) };
+        if buffer.length > ROOM - bytes {
+            // Refused for its length, which is above every limit.
+            bytes = usize::MAX;
+            break;
+        }
+        if buffer.length != 0 {
+            // SAFETY: The program's data; the room was checked.
+            unsafe {
+                let to = all.as_mut_ptr().add(bytes);
+                std::ptr::copy_nonoverlapping(buffer.addr.cast(), to, buffer.length);
+            }
+        }
+        bytes += buffer.length;
+    }
+    f(Payload::Inline(&[inline(all.as_mut_ptr().cast(), bytes)]));
+}
+
+/// The operations of queue pairs of UD.
+mod datagram {
+    use super::*;
+
+    pub(super) unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+        // SAFETY: A queue pair of this provider.
+        unsafe { of(qp) }.start_datagrams();
+    }
+
+    pub(super) unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+        // SAFETY: A queue pair of this provider, in the program's critical region.
+        unsafe { of(qp).complete_datagrams() }.map_or_else(errno, |()| 0)
+    }
+
+    /// # Safety
+    ///
+    /// A queue pair of this provider, in the program's critical region.
+    unsafe fn begin(qp: *mut ibv_qp_ex, verbs: ibv_wr_opcode, imm: u32) {
+        // SAFETY: By the caller's promise.
+        unsafe {
+            if let Ok(request) = request((*qp).wr_id, verbs, (*qp).wr_flags) {
+                of(qp).begin_datagram(Request { imm, ..request });
+            }
+        }
+    }
+
+    pub(super) unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
+        // SAFETY: As in `wr_complete`, here and below.
+        unsafe { begin(qp, IBV_WR_SEND, 0) }
+    }
+
+    pub(super) unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm: __be32) {
+        // SAFETY: As in `wr_complete`.
+        unsafe { begin(qp, IBV_WR_SEND_WITH_IMM, imm) }
+    }
+
+    pub(super) unsafe extern "C" fn wr_set_ud_addr(
+        qp: *mut ibv_qp_ex,
+        ah: *mut ibv_ah,
+        remote_qpn: u32,
+        remote_qkey: u32,
+    ) {
+        // SAFETY: As in `wr_complete`; a handle of this provider.
+        unsafe { of(qp).datagram_to(address(ah, remote_qpn, remote_qkey)) }
+    }
+
+    pub(super) unsafe extern "C" fn wr_set_sge(
+        qp: *mut ibv_qp_ex,
+        lkey: u32,
+        addr: u64,
+        length: u32,
+    ) {
+        let piece = Piece {
+            addr,
+            bytes: length,
+            key: lkey,
+        };
+        // SAFETY: As in `wr_complete`.
+        unsafe { of(qp).datagram_data(Payload::Gather(&[piece])) }
+    }
+
+    pub(super) unsafe extern "C" fn wr_set_sge_list(
+        qp: *mut ibv_qp_ex,
+        num_sge: usize,
+        list: *const ibv_sge,
+    ) {
+        // SAFETY: As in `wr_complete`.
+        unsafe { of(qp).datagram_data(Payload::Gather(pieces(list, num_sge))) }
+    }
+
+    pub(super) unsafe extern "C" fn wr_set_inline_data(
+        qp: *mut ibv_qp_ex,
+        addr: *mut c_void,
+        length: usize,
+    ) {
+        // SAFETY: As in `wr_complete`; the program's data.
+        unsafe { of(qp).datagram_data(Payload::Inline(&[inline(addr, length)])) }
+    }
+
+    pub(super) unsafe extern "C" fn wr_set_inline_data_list(
+        qp: *mut ibv_qp_ex,
+        num_buf: usize,
+        list: *const ibv_data_buf,
+    ) {
+        // SAFETY: As in `wr_complete`; the program's data.
+        unsafe { with_inline_list(num_buf, list, |all| of(qp).datagram_data(all)) }
+    }
+}
