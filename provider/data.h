@@ -174,6 +174,15 @@ struct qpair_data_srq_parts {
 };
 
 /*
+ Sets the operations of `ibv_wr_*()` that the program asked for.
+
+ # Safety
+
+ The queue pair is one of this provider.
+ */
+void qpair_data_qp_extend(struct ibv_qp_ex *qp, uint64_t operations);
+
+/*
  The ring of a completion queue of at least `entries` entries, in a device with at most `most`;
  false if it has no such.
 

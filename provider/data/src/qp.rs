@@ -213,12 +213,10 @@ impl Qp {
         }
     }
 
-    /// A completion of a receive was read, of one that is not in its own queue. False if it has no
-    /// other, or the completion is stale.
-    #[cold]
-    pub(crate) fn receive_completed(&self) -> bool {
-        let srq = self.srq.as_ref();
-        srq.is_some_and(|srq| srq.completed(1))
+    /// The SRQ that its receives are those of.
+    #[inline(always)]
+    pub(crate) fn srq(&self) -> Option<&Srq> {
+        self.srq.as_deref()
     }
 
     /// Completions of `count` receives will not be read: their slots are those of the SRQ again.

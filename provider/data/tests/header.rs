@@ -15,6 +15,7 @@ fn the_header_is_current() {
         "qp",
         "shape",
         "srq",
+        "ops/extended",
         "ops/objects",
         "ops/poll",
         "ops/post",
