@@ -100,6 +100,7 @@ impl<H: Host> Function<H> {
         let data = &mut self.data;
         data.qps.wake_peer(&mut data.core, qp);
         data.leave_srq(qp);
+        data.end_hold(qp);
         data.events.forget(Subject::Fatal(qp));
         data.events.forget(Subject::LastReceive(qp));
         data.core.run_queue.remove(qp.index(), page);
@@ -224,6 +225,7 @@ impl<H: Host> Function<H> {
     fn clear_qp(&mut self, qp: Number) -> Result<Results, AdminError> {
         let data = &mut self.data;
         data.give_back(qp);
+        data.end_hold(qp);
         data.events.cancel(Subject::Fatal(qp));
         data.events.cancel(Subject::LastReceive(qp));
         data.core.retries.remove(qp.index());

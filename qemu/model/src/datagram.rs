@@ -141,17 +141,13 @@ impl<H: Host> DataPath<H> {
     /// Takes the next receive of the destination, if one is posted and has room. One that is too
     /// short stays the next, of an SRQ that of all its queue pairs.
     fn take_room(&mut self, dest: Number, bytes: u64) -> bool {
-        let detail = match self.take_receive(dest) {
+        let detail = match self.take_receive(dest, bytes) {
             Ok(()) => {
                 let found = self.qps.get(dest);
                 let receive = found.and_then(|found| found.receiving.as_ref());
-                let fits = receive.map_or(0, Receive::room) >= bytes;
-                if !fits {
-                    self.give_back(dest);
-                }
-                return fits;
+                return receive.map_or(0, Receive::room) >= bytes;
             }
-            Err(NoReceive::Empty) => return false,
+            Err(NoReceive::Empty | NoReceive::Short) => return false,
             Err(NoReceive::Dma) => Detail::Dma,
             Err(NoReceive::Bad(detail)) => detail,
         };

@@ -253,7 +253,7 @@ impl<H: Host> DataPath<H> {
         }
         match found.take_receive(&mut self.core) {
             Ok(()) | Err(NoReceive::Bad(_)) => {}
-            Err(NoReceive::Empty) => {
+            Err(NoReceive::Empty | NoReceive::Short) => {
                 self.last_receive(qp);
                 return false;
             }

@@ -478,8 +478,8 @@ impl<H: Host> DataPath<H> {
             peer: Status::LocalQpOperation,
             detail,
         };
-        self.take_receive(peer).map_err(|none| match none {
-            NoReceive::Empty => Refusal::NotReady,
+        self.take_receive(peer, 0).map_err(|none| match none {
+            NoReceive::Empty | NoReceive::Short => Refusal::NotReady,
             NoReceive::Dma => broken(Detail::Dma),
             NoReceive::Bad(detail) => broken(detail),
         })?;

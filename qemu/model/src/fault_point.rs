@@ -209,6 +209,14 @@ impl<H: Host> DataPath<H> {
         }
     }
 
+    /// A queue pair is reset or destroyed: the request that was held is gone, and the time with it.
+    pub(crate) fn end_hold(&mut self, qp: Number) {
+        let hold = self.qps.get(qp).and_then(|found| found.hold);
+        if let Some(hold) = hold {
+            self.core.release(qp.index(), hold.due);
+        }
+    }
+
     /// Ends the holds that are due.
     pub(crate) fn holds_due(&mut self, now: u64) {
         while let Some(index) = self.core.hold_due(now) {

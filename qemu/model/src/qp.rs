@@ -166,6 +166,8 @@ pub(crate) enum NoReceive {
     Dma,
     /// The WQE is invalid. It has been taken.
     Bad(Detail),
+    /// That of an SRQ has less room than the message needs. It stays the next.
+    Short,
 }
 
 /// The place of a receive WQE in a ring.
@@ -585,7 +587,8 @@ impl<M: Mapping> QueuePairs<M> {
         core.bus.host.trace(Trace::State { qp, from, to });
         if to == qp_state::ERROR {
             found.waiting = false;
-            found.last_due = from != to && found.shares();
+            // One that is due stays due.
+            found.last_due |= from != to && found.shares();
             core.retries.remove(qp.index());
         }
         self.wake_peer(core, qp);

@@ -213,6 +213,11 @@ impl<H: Host> Core<H> {
         }
     }
 
+    /// The queue pair at `index` goes on for another reason than this time.
+    pub(crate) fn release(&mut self, index: usize, due: u64) {
+        self.timers.held.remove(&(due, index));
+    }
+
     /// Takes the index of a queue pair that may go on by now.
     pub(crate) fn hold_due(&mut self, now: u64) -> Option<usize> {
         let (due, index) = self.timers.held.first().copied()?;

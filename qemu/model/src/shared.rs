@@ -9,20 +9,27 @@ use qpair_abi::Number;
 
 impl<H: Host> DataPath<H> {
     /// Takes the next receive of a queue pair, of its RQ or SRQ, unless it is filling one already.
+    /// One of an SRQ must have room for `least` bytes.
     #[inline]
-    pub(crate) fn take_receive(&mut self, qp: Number) -> Result<(), NoReceive> {
+    pub(crate) fn take_receive(&mut self, qp: Number, least: u64) -> Result<(), NoReceive> {
         let found = self.qps.get_mut(qp).ok_or(NoReceive::Empty)?;
         if found.shares() && found.receiving.is_none() {
-            return self.take_shared(qp);
+            return self.take_shared(qp, least);
         }
         found.take_receive(&mut self.core)
     }
 
-    fn take_shared(&mut self, qp: Number) -> Result<(), NoReceive> {
+    fn take_shared(&mut self, qp: Number, least: u64) -> Result<(), NoReceive> {
         let found = self.qps.get_mut(qp).ok_or(NoReceive::Empty)?;
         let srq = self.srqs.get_mut(found.srq).ok_or(NoReceive::Empty)?;
-        match srq.take(&mut self.core, &mut self.events, qp) {
-            Ok((receive, wrong)) => found.receive(receive, wrong),
+        match srq.take(&mut self.core, &mut self.events, qp, least) {
+            Ok((receive, wrong)) => {
+                // It waits behind the others for its next one.
+                if core::mem::take(&mut found.starved) {
+                    srq.starved.retain(|starved| *starved != qp);
+                }
+                found.receive(receive, wrong)
+            }
             Err(none) => {
                 if matches!(none, NoReceive::Empty) && !found.starved {
                     found.starved = true;
@@ -34,18 +41,14 @@ impl<H: Host> DataPath<H> {
     }
 
     /// Wakes the senders that wait for a receive of an SRQ, all of them: one that is woken may need
-    /// none any more.
+    /// none any more. Each keeps its place until its queue pair has a receive.
     pub(crate) fn feed(&mut self, srq: Number) {
         let Some(found) = self.srqs.get_mut(srq) else {
             return;
         };
-        let starved = core::mem::take(&mut found.starved);
-        for qp in starved {
-            if let Some(found) = self.qps.get_mut(qp) {
-                found.starved = false;
-            }
+        for qp in &found.starved {
             if !mutant!(StarvedForgotten) {
-                self.qps.wake_peer(&mut self.core, qp);
+                self.qps.wake_peer(&mut self.core, *qp);
             }
         }
     }

@@ -121,11 +121,13 @@ impl<M: Mapping> SharedReceives<M> {
         core: &mut Core<H>,
         events: &mut Events<M>,
         qp: Number,
+        least: u64,
     ) -> Result<(Receive, Option<Detail>), NoReceive> {
         if self.failed {
             return Err(NoReceive::Dma);
         }
-        let taken = match self.supply.next().ok_or(NoReceive::Empty)? {
+        let next = self.supply.next().ok_or(NoReceive::Empty)?;
+        let taken = match next {
             // One that was invalid has failed its queue pair, and was not given back.
             Next::Back => self.back.pop().map(|receive| (receive, None)),
             Next::Ring(index) => {
@@ -143,6 +145,15 @@ impl<M: Mapping> SharedReceives<M> {
             self.failed = !mutant!(SharedGoesOn);
             events.report(core, Subject::Unreadable(self.number), 0);
             return Err(NoReceive::Dma);
+        };
+        let taken = match taken {
+            (receive, None) if receive.room() < least => {
+                if next == Next::Back {
+                    self.back.push(receive);
+                }
+                return Err(NoReceive::Short);
+            }
+            enough => enough,
         };
         let low = self.supply.take();
         self.look(core, events, low);

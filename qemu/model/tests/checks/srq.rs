@@ -21,6 +21,7 @@ checks![
     immediate_takes_a_receive,
     only_what_is_filled_has_to_be_in_the_region,
     every_sender_that_waits_is_woken,
+    senders_take_turns,
     the_domain_is_that_of_the_srq,
     a_queue_pair_that_is_reset_or_destroyed_gives_back,
     an_error_flushes_the_receive_and_ends_with_an_event,
@@ -177,6 +178,21 @@ fn only_what_is_filled_has_to_be_in_the_region() {
     }
 }
 
+/// A sender with many messages does not get each receive.
+fn senders_take_turns() {
+    let mut c = Crowd::new(3);
+    for _ in 0..10 {
+        c.send(0, 8);
+    }
+    c.send(1, 8);
+    c.send(2, 8);
+    for id in 0..3 {
+        c.recv([id]);
+    }
+    let got: Vec<_> = (0..3).map(|at| c.ids(at).len()).collect();
+    assert_eq!(got, [1, 1, 1]);
+}
+
 fn every_sender_that_waits_is_woken() {
     let mut c = Crowd::new(4);
     for to in 0..4 {
@@ -271,8 +287,13 @@ fn an_error_flushes_the_receive_and_ends_with_an_event() {
     c.m.set_state(second, qp_state::ERROR).unwrap();
     c.m.settle();
     assert_eq!(events(&mut c.m), [], "once");
-
     assert_eq!(c.left(), 1);
+    // A second command before the turn that reports it.
+    let first = c.receivers[0].number;
+    c.m.set_state_now(first, qp_state::ERROR);
+    c.m.set_state_now(first, qp_state::ERROR);
+    c.m.settle();
+    assert_eq!(events(&mut c.m), [event(Event::LastReceive, first)]);
 
     let mut c = Crowd::new(1);
     let big = c.mr.sge(0x8_0000, 1 << 18);
@@ -408,9 +429,12 @@ fn datagrams_share_receives() {
     let short = c.mr.sge(0, 60);
     c.m.post_shared(&mut c.srq, 1, &[short]);
     c.recv([2]);
-    // Too short for the first, which drops it: it stays the next of all.
+    // Too short for the first, which drops it: it stays the next of all, and the limit is not met.
+    c.m.arm_limit(c.srq.number, 2).unwrap();
     send(&mut c, 0, 100);
     assert_eq!((c.left(), c.m.f.counter(Counter::Dropped)), (2, 1));
+    assert_eq!(events(&mut c.m), []);
+    assert_eq!(c.m.query_srq(c.srq.number).limit, 2);
     send(&mut c, 1, 20);
     assert_eq!(c.ids(1), [1]);
     send(&mut c, 0, 100);
