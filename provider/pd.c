@@ -136,6 +136,7 @@ static int allocate(struct qpair_memory *memory, size_t bytes, struct qpair_pd *
 		return ENOMEM;
 	memory->start = start;
 	memory->pd = pd;
+	atomic_fetch_add(&pd->users, 1);
 	if ((uintptr_t)start % QPAIR_PAGE)
 		return EINVAL;
 	memset(start, 0, bytes);
@@ -155,8 +156,8 @@ static int map(struct qpair_memory *memory, size_t bytes)
 
 /*
  * Zeroed pages, for a queue of the domain `ibv`, if that is not NULL. A child
- * has none of them: the device would not use the child's copy. Parts of a huge
- * page, which an allocator may return, cannot be kept from a child.
+ * has none of the provider's: the device would not use the child's copy. Memory
+ * of an allocator is the program's, which keeps it from a child itself.
  */
 int qpair_map(struct qpair_memory *memory, size_t bytes, struct ibv_pd *ibv)
 {
@@ -167,7 +168,7 @@ int qpair_map(struct qpair_memory *memory, size_t bytes, struct ibv_pd *ibv)
 	error = allocate(memory, bytes, ibv ? to_pd(ibv) : NULL);
 	if (error == -1)
 		error = map(memory, bytes);
-	if (!error && madvise(memory->start, bytes, MADV_DONTFORK) && !memory->pd)
+	if (!error && !memory->pd && madvise(memory->start, bytes, MADV_DONTFORK))
 		error = errno;
 	if (error)
 		qpair_unmap(memory);
@@ -179,9 +180,8 @@ void qpair_unmap(struct qpair_memory *memory)
 	struct qpair_pd *pd = memory->pd;
 
 	if (memory->start && pd) {
-		/* The allocator's memory is the program's own again. */
-		madvise(memory->start, memory->bytes, MADV_DOFORK);
 		pd->free(&pd->ibv_pd, pd->pd_context, memory->start, 0);
+		atomic_fetch_sub(&pd->users, 1);
 	} else if (memory->start) {
 		munmap(memory->start, memory->bytes);
 	}

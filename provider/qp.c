@@ -50,7 +50,7 @@ static int check(const struct qpair_context *context, const struct ibv_qp_init_a
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->send_cq || !attr->recv_cq)
 		return EINVAL;
 	if (attr->cap.max_send_sge > limits->max_send_sge ||
-	    attr->cap.max_recv_sge > limits->max_recv_sge ||
+	    (!attr->srq && attr->cap.max_recv_sge > limits->max_recv_sge) ||
 	    attr->cap.max_inline_data > limits->max_inline)
 		return EINVAL;
 	return 0;
@@ -81,6 +81,8 @@ static struct qpair_qp *create(struct ibv_context *ibv, struct ibv_qp_init_attr_
 		errno = error;
 		return NULL;
 	}
+	if (attr->srq)
+		attr->cap.max_recv_wr = attr->cap.max_recv_sge = 0;
 	qp = calloc(1, sizeof(*qp));
 	if (!qp)
 		return NULL;

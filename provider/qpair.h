@@ -34,7 +34,10 @@ struct qpair_td {
 	atomic_uint users;
 };
 
-/* A protection domain, or a parent domain `of` one; `users` are its parent domains. */
+/*
+ * A protection domain, or a parent domain `of` one. `users` are its parent
+ * domains, and the queues with memory of its allocator.
+ */
 struct qpair_pd {
 	struct ibv_pd ibv_pd;
 	atomic_uint users;

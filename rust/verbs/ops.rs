@@ -208,7 +208,8 @@ impl rdma::Driver for Verbs {
             max_send_sges: limits.send_sges,
             max_recv_sges: limits.recv_sges,
             max_reads: 16,
-            atomics: true,
+            // Since 1.1.
+            atomics: limits.version & 0xffff >= 1,
         }
     }
 

@@ -317,9 +317,10 @@ impl State {
         taken
     }
 
-    /// Receives of a queue pair's life whose entries were not read.
+    /// Receives of an SRQ, of a queue pair's life, whose entries were not read.
     fn unread_receives(&mut self, number: Number) -> u32 {
-        let Some(life) = self.served.get_mut(number).map(|served| served.life) else {
+        let served = self.served.get_mut(number);
+        let Some(life) = served.and_then(|it| it.qp.srq().is_some().then_some(it.life)) else {
             return 0;
         };
         let mut count = 0;
