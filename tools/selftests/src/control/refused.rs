@@ -293,6 +293,9 @@ pub(super) fn completion_queues(setup: &Setup) -> Result<()> {
     others.unharmed()
 }
 
+/// A service that this device does not have: `IB_UVERBS_QPT_XRC_INI`.
+const XRC_INITIATOR: u8 = 9;
+
 pub(super) fn queue_pairs(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let ctx = Context::open(0)?;
@@ -349,7 +352,7 @@ pub(super) fn queue_pairs(setup: &Setup) -> Result<()> {
             }),
             ("reserved", Errno::EINVAL, &|arg| arg.driver.reserved = 1),
             ("another service", Errno::EOPNOTSUPP, &|arg| {
-                arg.core.qp_type = 3
+                arg.core.qp_type = XRC_INITIATOR
             }),
             ("more sends than blocks", Errno::EINVAL, &|arg| {
                 arg.core.max_send_wr = 129
