@@ -70,6 +70,7 @@ pub(super) fn loopback(setup: &Setup) -> Result<()> {
 
 /// An operation that takes the device down and brings it up. If it stays down, the test resets it,
 /// unless the watchdog has. The first time that only the RDMA device is missing, the watchdog has to.
+/// Returns whether the device stayed down, and whether the watchdog has registered it.
 fn down_and_up(
     mut faults: Faults,
     setup: &Setup,
@@ -77,7 +78,7 @@ fn down_and_up(
     least: u32,
     most: u32,
     mut call: impl FnMut() -> Result<()>,
-) -> Result<()> {
+) -> Result<(bool, bool)> {
     let file = format!("/sys/bus/pci/devices/{}/reset", world::function(0)?);
     let is_up = || match Context::open_file(0) {
         Ok(_) => Ok(true),
@@ -114,19 +115,21 @@ fn down_and_up(
             Ok(())
         },
     )?;
+    works(0, &mut setup.rng())?;
+    Ok((failed, came_back))
+}
+
+pub(super) fn reset(setup: &Setup) -> Result<()> {
+    let file = format!("/sys/bus/pci/devices/{}/reset", world::function(0)?);
+    let (failed, came_back) = down_and_up(Faults::new(setup)?, setup, "reset", 30, 30, || {
+        world::put(&file, "1")
+    })?;
     // A few points of a thousand may all be harmless.
     ensure!(
         world::is_brief() || failed && came_back,
         "the device came up every time, or was registered every time"
     );
-    works(0, &mut setup.rng())
-}
-
-pub(super) fn reset(setup: &Setup) -> Result<()> {
-    let file = format!("/sys/bus/pci/devices/{}/reset", world::function(0)?);
-    down_and_up(Faults::new(setup)?, setup, "reset", 30, 30, || {
-        world::put(&file, "1")
-    })
+    Ok(())
 }
 
 /// Suspend and resume, as far as the devices. Failures are the calling task's own, and so the
@@ -140,7 +143,7 @@ pub(super) fn sleep(setup: &Setup) -> Result<()> {
         Sleep::Devices(0).sleep()
     });
     world::put(&file, "enabled")?;
-    slept
+    slept.map(drop)
 }
 
 /// Checks that a function has no remains of a driver.
