@@ -51,8 +51,9 @@ WHY = {
 # boot in hundreds does, long before the module is loaded.
 SILENCE = 90.0
 
-# After CMD's end: removing the module, the leak detector's scans, power off.
-CLEANUP = 60.0
+# After CMD's end: removing the module, the leak detector's scans, power off. A debug kernel on a busy
+# machine takes more than a minute.
+CLEANUP = 240.0
 
 
 def positive(text):
