@@ -4,8 +4,8 @@
  *
  * Two queue pairs share the receives of one queue. In each round the limit of
  * that has its event, once; one queue pair goes to ERROR and has its last event;
- * the other is destroyed with completions that nobody polls. After the round all
- * receives can be posted again: none is lost.
+ * the other is destroyed with completions that are not polled. After the round
+ * all receives can be posted again: none is lost.
  *
  * It runs on a port of InfiniBand: scripts/guest --verbs -- share qpair0
  */

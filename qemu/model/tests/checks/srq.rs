@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Shared receive queues: who gets a receive, what frees it, and what is reported.
+//! Shared receive queues: which queue pair gets a receive, what frees it, and what is reported.
 
 use super::checks;
 use crate::harness::*;
