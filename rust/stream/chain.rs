@@ -30,10 +30,10 @@ use super::{
         Frame, //
     },
     function::{
-        halt,
         At,
         Block,
-        Halt, //
+        Halt,
+        Status, //
     },
 };
 use crate::{
@@ -112,28 +112,27 @@ pub(super) fn hand_over(block: Block<'_>, chain: &mut Chain<Ring>) {
     });
 }
 
+impl From<regs::SR> for Status {
+    fn from(status: regs::SR) -> Self {
+        Self {
+            raw: status.into_raw(),
+            halted: status.halted().get() != 0,
+            cause: status.cause().into(),
+        }
+    }
+}
+
 /// What a channel of the pair halted on.
 pub(super) fn status(at: &At<'_>) -> Option<Halt> {
-    let of = |side, block: Block<'_>| {
-        let status = block.read(regs::SR);
-        let halted = status.halted().get() != 0;
-        halt(side, status.into_raw(), halted, status.cause().into())
-    };
-    of(Side::Transmit, at.transmit).or_else(|| of(Side::Receive, at.receive))
+    at.halt(|block| block.read(regs::SR).into())
 }
 
 /// Stops both channels. Returns whether they access no memory any more.
 pub(super) fn stop(at: &At<'_>) -> bool {
-    let blocks = [at.transmit, at.receive];
-    for block in blocks {
-        block.write_reg(regs::CR::zeroed().with_const_reset::<1>());
-    }
-    // The reads wait for the writes.
-    let stopped = blocks.map(|block| {
-        let status = block.read(regs::SR);
-        at.has_stopped(status.into_raw(), status.halted().get() != 0)
-    });
-    stopped == [true; 2]
+    at.stop(
+        |block| block.write_reg(regs::CR::zeroed().with_const_reset::<1>()),
+        |block| block.read(regs::SR).into(),
+    )
 }
 
 /// A ring for each side, and a buffer for each descriptor.
@@ -227,13 +226,7 @@ impl Chains {
                 .with_delay(status.delay())
                 .with_done(status.done()),
         );
-        let halted = status.halted().get() != 0;
-        polled.halt = halt(
-            Side::Receive,
-            status.into_raw(),
-            halted,
-            status.cause().into(),
-        );
+        polled.halt = Status::from(status).halt(Side::Receive);
         while polled.frames < budget {
             let Some(done) = self.receive.poll() else {
                 break;

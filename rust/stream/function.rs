@@ -67,13 +67,50 @@ pub(super) struct At<'a> {
 }
 
 impl At<'_> {
-    /// Whether a channel accesses no memory any more, by its status after it was stopped. One that
-    /// is gone does not, but behind a frozen link it may again once the link is back.
-    pub(super) fn has_stopped(&self, status: u32, halted: bool) -> bool {
-        match is_gone(status) {
-            true => !matches!(bus::channel(self.dev), Ok(bus::Channel::Frozen)),
-            false => halted,
+    /// What a channel of the pair halted on; `read` reads the status of one.
+    pub(super) fn halt(&self, read: impl Fn(Block<'_>) -> Status) -> Option<Halt> {
+        let of_receive = || read(self.receive).halt(Side::Receive);
+        read(self.transmit).halt(Side::Transmit).or_else(of_receive)
+    }
+
+    /// Stops both channels by `reset`. Returns whether they access no memory any more. One that is
+    /// gone does not, but behind a frozen link it may again once the link is back.
+    pub(super) fn stop(
+        &self,
+        reset: impl Fn(Block<'_>),
+        read: impl Fn(Block<'_>) -> Status,
+    ) -> bool {
+        let blocks = [self.transmit, self.receive];
+        for block in blocks {
+            reset(block);
         }
+        // The reads wait for the writes.
+        let stopped = blocks.map(|block| {
+            let status = read(block);
+            match is_gone(status.raw) {
+                true => !matches!(bus::channel(self.dev), Ok(bus::Channel::Frozen)),
+                false => status.halted,
+            }
+        });
+        stopped == [true; 2]
+    }
+}
+
+/// The status of a channel, whatever its kind.
+pub(super) struct Status {
+    /// The register.
+    pub(super) raw: u32,
+    pub(super) halted: bool,
+    pub(super) cause: u8,
+}
+
+impl Status {
+    /// Why the channel does not run.
+    pub(super) fn halt(self, side: Side) -> Option<Halt> {
+        if is_gone(self.raw) {
+            return Some(Halt::Gone);
+        }
+        self.halted.then_some(Halt::Cause(side, self.cause))
     }
 }
 
@@ -103,14 +140,6 @@ impl fmt::Display for Halt {
             }
         }
     }
-}
-
-/// What the registers of a channel say, whatever its kind.
-pub(super) fn halt(side: Side, status: u32, halted: bool, cause: u8) -> Option<Halt> {
-    if is_gone(status) {
-        return Some(Halt::Gone);
-    }
-    halted.then_some(Halt::Cause(side, cause))
 }
 
 /// The function.
