@@ -23,9 +23,8 @@
 use super::consumer::BadRing;
 use super::credit::Chained;
 use super::credit::Imbalance;
-use super::credit::Pool;
 use super::credit::RingId;
-use super::credit::Slots;
+use super::descriptors::Descriptors;
 use super::index::Depth;
 use super::index::Index;
 use super::mutant::mutant;
@@ -34,6 +33,7 @@ use crate::abi::stream::chain::control;
 use crate::abi::stream::chain::status;
 use crate::abi::stream::chain::ChainDescriptor;
 use crate::abi::stream::chain::ALIGN;
+use core::ops::Deref;
 
 /// Words of a descriptor.
 const WORDS: usize = ChainDescriptor::WORDS;
@@ -76,17 +76,18 @@ pub struct Completed {
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Chain<S: Storage> {
-    storage: S,
-    depth: Depth,
+    descriptors: Descriptors<S, Chained>,
     /// DMA address of the first descriptor.
     base: u64,
-    pool: Pool<Chained>,
-    filled: Slots<Chained>,
-    flight: Slots<Chained>,
-    /// The descriptor that is filled next.
-    tail: Index,
-    /// The oldest in flight.
-    done: Index,
+}
+
+impl<S: Storage> Deref for Chain<S> {
+    type Target = Descriptors<S, Chained>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.descriptors
+    }
 }
 
 impl<S: Storage> Chain<S> {
@@ -107,10 +108,9 @@ impl<S: Storage> Chain<S> {
         first: Index,
     ) -> Result<Self, BadRing> {
         let entries = depth.entries();
-        let words = (entries as usize).checked_mul(WORDS).ok_or(BadRing)?;
         let bytes = u64::from(entries).wrapping_mul(ALIGN);
         let fits = base % ALIGN == 0 && base.checked_add(bytes).is_some();
-        if !fits || words > storage.words() || capacity == 0 || capacity > entries {
+        if !fits || capacity == 0 || capacity > entries {
             return Err(BadRing);
         }
         let minted = if mutant!(ChainOneMore) {
@@ -118,16 +118,8 @@ impl<S: Storage> Chain<S> {
         } else {
             capacity
         };
-        let chain = Self {
-            storage,
-            depth,
-            base,
-            pool: Pool::mint(ring, minted),
-            filled: Slots::none(ring),
-            flight: Slots::none(ring),
-            tail: first,
-            done: first,
-        };
+        let descriptors = Descriptors::new(ring, storage, depth, WORDS, minted, first)?;
+        let chain = Self { descriptors, base };
         for place in 0..entries {
             let index = Index::new(place);
             let next = chain.address(index.plus(1));
@@ -135,7 +127,7 @@ impl<S: Storage> Chain<S> {
             if let Some(word) = words.first_mut() {
                 *word = next;
             }
-            chain.storage.store_all(chain.word(index), &words);
+            chain.storage().store_all(chain.word(index), &words);
         }
         Ok(chain)
     }
@@ -143,63 +135,27 @@ impl<S: Storage> Chain<S> {
     /// The DMA address of a descriptor.
     #[inline(always)]
     fn address(&self, index: Index) -> u64 {
-        let at = u64::from(self.depth.position(index)).wrapping_mul(ALIGN);
+        let at = u64::from(self.depth().position(index)).wrapping_mul(ALIGN);
         self.base.wrapping_add(at)
     }
 
     /// The first word of a descriptor in the storage.
     #[inline(always)]
     fn word(&self, index: Index) -> usize {
-        (self.depth.position(index) as usize).wrapping_mul(WORDS)
+        (self.depth().position(index) as usize).wrapping_mul(WORDS)
     }
 
     /// The status of a descriptor, given its first word.
     #[inline(always)]
     fn status(&self, at: usize) -> u32 {
-        (self.storage.load(at.wrapping_add(STATE)) >> STATUS_SHIFT) as u32
-    }
-
-    /// Places in the chain.
-    #[inline(always)]
-    pub const fn depth(&self) -> Depth {
-        self.depth
-    }
-
-    /// Descriptors that may be filled now.
-    #[inline(always)]
-    pub const fn free(&self) -> u32 {
-        self.pool.free()
-    }
-
-    /// Descriptors that are filled and not handed over.
-    #[inline(always)]
-    pub const fn filled(&self) -> u32 {
-        self.filled.count()
-    }
-
-    /// Descriptors that the channel owns, or has completed unseen.
-    #[inline(always)]
-    pub const fn in_flight(&self) -> u32 {
-        self.flight.count()
-    }
-
-    /// Descriptors in all.
-    #[inline(always)]
-    pub const fn capacity(&self) -> u32 {
-        self.pool.minted()
-    }
-
-    /// The chain's memory.
-    #[inline(always)]
-    pub const fn storage(&self) -> &S {
-        &self.storage
+        (self.storage().load(at.wrapping_add(STATE)) >> STATUS_SHIFT) as u32
     }
 
     /// The DMA address of the oldest descriptor in flight, or of the first to be handed over: what
     /// `CURDESC` has to be when the channel starts.
     #[inline]
     pub fn current(&self) -> u64 {
-        self.address(self.done)
+        self.address(self.done())
     }
 
     /// A descriptor to fill; `None` if software has none. Takes it only when it is filled.
@@ -212,55 +168,52 @@ impl<S: Storage> Chain<S> {
     /// Does nothing and returns false if nothing was filled.
     #[inline(always)]
     pub fn hand_over(&mut self, write: impl FnOnce(u64)) -> bool {
-        if self.filled.is_empty() {
+        if self.filled() == 0 {
             return false;
         }
-        let last = Index::new(self.tail.get().wrapping_sub(1));
+        let last = self.last();
         if !mutant!(ChainTailEarly) {
-            self.storage.before_tail();
+            self.storage().before_tail();
         }
         write(self.address(last));
         if mutant!(StatusClearedLate) {
-            for i in 1..=self.filled.count() {
-                let at = self.word(Index::new(self.tail.get().wrapping_sub(i)));
+            for i in 1..=self.filled() {
+                let at = self.word(Index::new(self.tail().get().wrapping_sub(i)));
                 let at = at.wrapping_add(STATE);
-                let word = self.storage.load(at) & u64::from(u32::MAX);
-                self.storage.store(at, word);
+                let word = self.storage().load(at) & u64::from(u32::MAX);
+                self.storage().store(at, word);
             }
         }
-        let filled = self.filled.take();
-        self.flight.absorb(filled);
+        self.descriptors.hand_over();
         true
     }
 
     /// Takes the oldest descriptor back, if the channel has completed it.
     #[inline(always)]
     pub fn poll(&mut self) -> Option<Completed> {
-        if self.flight.is_empty() {
+        if self.in_flight() == 0 {
             return None;
         }
-        let at = self.word(self.done);
+        let at = self.word(self.done());
         let state = self.status(at);
         if state & status::COMPLETE == 0 {
             return None;
         }
-        self.storage.after_owner();
+        self.storage().after_owner();
         let mut user = [0; 5];
         if state & status::END != 0 {
-            let words: [u64; WORDS] = self.storage.load_all(at);
+            let words: [u64; WORDS] = self.storage().load_all(at);
             let all = ChainDescriptor::decode(&words);
             user = [all.app0, all.app1, all.app2, all.app3, all.app4];
         }
         let completed = Completed {
-            place: self.depth.position(self.done),
+            place: self.oldest(),
             bytes: state & status::LENGTH,
             start: state & status::START != 0,
             end: state & status::END != 0,
             user,
         };
-        let slot = self.flight.split(1)?;
-        self.pool.reclaim(slot);
-        self.done = self.done.plus(1);
+        self.descriptors.complete()?;
         Some(completed)
     }
 
@@ -268,43 +221,18 @@ impl<S: Storage> Chain<S> {
     /// Returns how many were filled or in flight: their buffers are the caller's again, from the
     /// oldest one on.
     pub fn reset(&mut self) -> u32 {
-        let lost = self.flight.take();
-        let count = lost.count().wrapping_add(self.filled.count());
-        self.pool.reclaim(lost);
-        self.pool.reclaim(self.filled.take());
-        self.tail = self.done;
-        count
+        self.descriptors.reset()
     }
 
-    /// The place of the oldest descriptor that is not free.
-    #[inline]
-    pub const fn oldest(&self) -> u32 {
-        self.depth.position(self.done)
+    /// The channel ended: checks that every descriptor is accounted for, and returns the memory.
+    pub fn retire(self) -> Result<S, (S, Imbalance)> {
+        self.descriptors.retire()
     }
 
     /// Moves the chain by whole passes; see [`Poller::rotate`](super::poll::Poller::rotate).
     #[cfg(feature = "explore")]
     pub fn rotate(&mut self) {
-        let passes = self.done.get() & !self.depth.entries().wrapping_sub(1);
-        self.done = Index::new(self.done.get().wrapping_sub(passes));
-        self.tail = Index::new(self.tail.get().wrapping_sub(passes));
-    }
-
-    /// Whether every descriptor is free, filled or in flight.
-    #[inline]
-    pub const fn audit(&self) -> Result<(), Imbalance> {
-        let out = self.filled.count().wrapping_add(self.flight.count());
-        self.pool.audit(out)
-    }
-
-    /// The channel ended: checks that every descriptor is accounted for, and returns the memory.
-    pub fn retire(mut self) -> Result<S, (S, Imbalance)> {
-        let mut rest = self.filled.take();
-        rest.absorb(self.flight.take());
-        match self.pool.retire(rest) {
-            Ok(()) => Ok(self.storage),
-            Err(imbalance) => Err((self.storage, imbalance)),
-        }
+        self.descriptors.rotate();
     }
 }
 
@@ -319,7 +247,7 @@ impl<S: Storage> Room<'_, S> {
     /// Its place in the chain.
     #[inline(always)]
     pub const fn place(&self) -> u32 {
-        self.chain.depth.position(self.chain.tail)
+        self.chain.descriptors.place()
     }
 
     /// Fills it, and returns its place. Only memory is written, until the hand-over.
@@ -331,7 +259,7 @@ impl<S: Storage> Room<'_, S> {
         let control = buffer.bytes & control::LENGTH
             | flag(buffer.start, control::START)
             | flag(buffer.end, control::END);
-        let at = chain.word(chain.tail);
+        let at = chain.word(chain.tail());
         let mut status = 0;
         if mutant!(StatusKept) {
             status = chain.status(at);
@@ -340,7 +268,7 @@ impl<S: Storage> Room<'_, S> {
             status = chain.status(at);
         }
         let [app0, app1, app2, app3, app4] = buffer.user;
-        let next = chain.address(chain.tail.plus(1));
+        let next = chain.address(chain.tail().plus(1));
         let words = ChainDescriptor {
             next,
             addr: buffer.addr,
@@ -352,10 +280,8 @@ impl<S: Storage> Room<'_, S> {
             app3,
             app4,
         };
-        chain.storage.store_all(at, &words.encode());
-        let slot = chain.pool.take_up_to(1);
-        chain.filled.absorb(slot);
-        chain.tail = chain.tail.plus(1);
+        chain.storage().store_all(at, &words.encode());
+        chain.descriptors.fill();
         place
     }
 }

@@ -25,10 +25,9 @@
 
 use super::consumer::BadRing;
 use super::credit::Imbalance;
-use super::credit::Pool;
 use super::credit::RingId;
 use super::credit::Ringed;
-use super::credit::Slots;
+use super::descriptors::Descriptors;
 use super::index::Depth;
 use super::index::Index;
 use super::mutant::mutant;
@@ -37,6 +36,7 @@ use crate::abi::stream::headtail::cmd;
 use crate::abi::stream::headtail::sta;
 use crate::abi::stream::headtail::RingDescriptor;
 use crate::abi::stream::Side;
+use core::ops::Deref;
 
 /// Words of a descriptor.
 const WORDS: usize = RingDescriptor::WORDS;
@@ -83,21 +83,22 @@ pub struct Completed {
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Headtail<S: Storage> {
-    storage: S,
-    depth: Depth,
+    descriptors: Descriptors<S, Ringed>,
     /// The channel writes each descriptor back.
     receives: bool,
-    pool: Pool<Ringed>,
-    filled: Slots<Ringed>,
-    flight: Slots<Ringed>,
-    /// The descriptor that is filled next.
-    tail: Index,
-    /// The oldest in flight.
-    done: Index,
     /// The second word of the descriptor before the tail.
     last: u64,
     /// Descriptors from the oldest on that a write-back has completed.
     known: u32,
+}
+
+impl<S: Storage> Deref for Headtail<S> {
+    type Target = Descriptors<S, Ringed>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.descriptors
+    }
 }
 
 impl<S: Storage> Headtail<S> {
@@ -118,8 +119,7 @@ impl<S: Storage> Headtail<S> {
         first: Index,
     ) -> Result<Self, BadRing> {
         let entries = depth.entries();
-        let words = (entries as usize).checked_mul(WORDS).ok_or(BadRing)?;
-        if words > storage.words() || capacity == 0 || capacity >= entries {
+        if capacity == 0 || capacity >= entries {
             return Err(BadRing);
         }
         let minted = if mutant!(RingOneMore) {
@@ -128,14 +128,8 @@ impl<S: Storage> Headtail<S> {
             capacity
         };
         Ok(Self {
-            storage,
-            depth,
+            descriptors: Descriptors::new(ring, storage, depth, WORDS, minted, first)?,
             receives: side == Side::Receive,
-            pool: Pool::mint(ring, minted),
-            filled: Slots::none(ring),
-            flight: Slots::none(ring),
-            tail: first,
-            done: first,
             last: 0,
             known: 0,
         })
@@ -144,49 +138,13 @@ impl<S: Storage> Headtail<S> {
     /// The first word of a descriptor in the storage.
     #[inline(always)]
     fn word(&self, index: Index) -> usize {
-        (self.depth.position(index) as usize).wrapping_mul(WORDS)
+        (self.depth().position(index) as usize).wrapping_mul(WORDS)
     }
 
     /// The second word of a descriptor in the storage.
     #[inline(always)]
     fn state(&self, index: Index) -> usize {
         self.word(index).wrapping_add(STATE)
-    }
-
-    /// Places in the ring.
-    #[inline(always)]
-    pub const fn depth(&self) -> Depth {
-        self.depth
-    }
-
-    /// Descriptors that may be filled now.
-    #[inline(always)]
-    pub const fn free(&self) -> u32 {
-        self.pool.free()
-    }
-
-    /// Descriptors that are filled and not handed over.
-    #[inline(always)]
-    pub const fn filled(&self) -> u32 {
-        self.filled.count()
-    }
-
-    /// Descriptors that the channel owns, or has completed unseen.
-    #[inline(always)]
-    pub const fn in_flight(&self) -> u32 {
-        self.flight.count()
-    }
-
-    /// Descriptors in all: one less than the depth.
-    #[inline(always)]
-    pub const fn capacity(&self) -> u32 {
-        self.pool.minted()
-    }
-
-    /// The ring's memory.
-    #[inline(always)]
-    pub const fn storage(&self) -> &S {
-        &self.storage
     }
 
     /// A descriptor to fill; `None` if software has none. Takes it only when it is filled.
@@ -199,24 +157,23 @@ impl<S: Storage> Headtail<S> {
     /// nothing and returns false if nothing was filled.
     #[inline(always)]
     pub fn hand_over(&mut self, write: impl FnOnce(u32)) -> bool {
-        if self.filled.is_empty() {
+        if self.filled() == 0 {
             return false;
         }
         if !self.receives && !mutant!(ReportForgotten) {
-            let last = Index::new(self.tail.get().wrapping_sub(1));
             let report = RingDescriptor {
                 cmd: cmd::REPORT,
                 ..RingDescriptor::default()
             };
             let [_, report] = report.encode();
-            self.storage.store(self.state(last), self.last | report);
+            let last = self.state(self.descriptors.last());
+            self.storage().store(last, self.last | report);
         }
         if !mutant!(RingTailEarly) {
-            self.storage.before_tail();
+            self.storage().before_tail();
         }
-        write(self.depth.position(self.tail));
-        let filled = self.filled.take();
-        self.flight.absorb(filled);
+        write(self.place());
+        self.descriptors.hand_over();
         true
     }
 
@@ -225,29 +182,27 @@ impl<S: Storage> Headtail<S> {
     pub fn poll(&mut self) -> Option<Completed> {
         if self.known == 0 {
             self.known = self.look()?;
-            self.storage.after_owner();
+            self.storage().after_owner();
         }
-        let slot = self.flight.split(1)?;
         let mut found = RingDescriptor::default();
         if self.receives {
-            found = RingDescriptor::decode(&[0, self.storage.load(self.state(self.done))]);
+            found = RingDescriptor::decode(&[0, self.storage().load(self.state(self.done()))]);
         }
         let completed = Completed {
-            place: self.depth.position(self.done),
+            place: self.oldest(),
             bytes: found.length,
             end: found.sta & sta::END != 0,
         };
-        self.pool.reclaim(slot);
+        self.descriptors.complete()?;
         self.known = self.known.wrapping_sub(1);
-        self.done = self.done.plus(1);
         Some(completed)
     }
 
     /// Looks for the next write-back; returns how many descriptors it completes.
     #[inline(always)]
     fn look(&self) -> Option<u32> {
-        for i in 0..self.flight.count() {
-            let found = self.storage.load(self.state(self.done.plus(i)));
+        for i in 0..self.in_flight() {
+            let found = self.storage().load(self.state(self.done().plus(i)));
             let found = RingDescriptor::decode(&[0, found]);
             if found.sta & sta::DONE != 0 {
                 return Some(i.wrapping_add(1));
@@ -260,47 +215,22 @@ impl<S: Storage> Headtail<S> {
     }
 
     /// The channel was reset: all descriptors are free, and `HEAD` and `TAIL` have to be
-    /// [`oldest`](Self::oldest). Returns how many were filled or in flight: their buffers are the
+    /// [`oldest`](Descriptors::oldest). Returns how many were filled or in flight: their buffers are the
     /// caller's again, from the oldest one on.
     pub fn reset(&mut self) -> u32 {
-        let lost = self.flight.take();
-        let count = lost.count().wrapping_add(self.filled.count());
-        self.pool.reclaim(lost);
-        self.pool.reclaim(self.filled.take());
-        self.tail = self.done;
         self.known = 0;
-        count
+        self.descriptors.reset()
     }
 
-    /// The place of the oldest descriptor that is not free.
-    #[inline]
-    pub const fn oldest(&self) -> u32 {
-        self.depth.position(self.done)
+    /// The channel ended: checks that every descriptor is accounted for, and returns the memory.
+    pub fn retire(self) -> Result<S, (S, Imbalance)> {
+        self.descriptors.retire()
     }
 
     /// Moves the ring by whole passes; see [`Poller::rotate`](super::poll::Poller::rotate).
     #[cfg(feature = "explore")]
     pub fn rotate(&mut self) {
-        let passes = self.done.get() & !self.depth.entries().wrapping_sub(1);
-        self.done = Index::new(self.done.get().wrapping_sub(passes));
-        self.tail = Index::new(self.tail.get().wrapping_sub(passes));
-    }
-
-    /// Whether every descriptor is free, filled or in flight.
-    #[inline]
-    pub const fn audit(&self) -> Result<(), Imbalance> {
-        let out = self.filled.count().wrapping_add(self.flight.count());
-        self.pool.audit(out)
-    }
-
-    /// The channel ended: checks that every descriptor is accounted for, and returns the memory.
-    pub fn retire(mut self) -> Result<S, (S, Imbalance)> {
-        let mut rest = self.filled.take();
-        rest.absorb(self.flight.take());
-        match self.pool.retire(rest) {
-            Ok(()) => Ok(self.storage),
-            Err(imbalance) => Err((self.storage, imbalance)),
-        }
+        self.descriptors.rotate();
     }
 }
 
@@ -315,7 +245,7 @@ impl<S: Storage> Room<'_, S> {
     /// Its place in the ring.
     #[inline(always)]
     pub const fn place(&self) -> u32 {
-        self.ring.depth.position(self.ring.tail)
+        self.ring.descriptors.place()
     }
 
     /// Fills it, and returns its place. Only memory is written, until the hand-over.
@@ -323,9 +253,9 @@ impl<S: Storage> Room<'_, S> {
     pub fn fill(self, buffer: &Buffer) -> u32 {
         let place = self.place();
         let ring = self.ring;
-        let at = ring.word(ring.tail);
+        let at = ring.word(ring.tail());
         let sta = if mutant!(RingDoneBefore) {
-            RingDescriptor::decode(&ring.storage.load_all(at)).sta
+            RingDescriptor::decode(&ring.storage().load_all(at)).sta
         } else {
             0
         };
@@ -336,12 +266,10 @@ impl<S: Storage> Room<'_, S> {
             sta,
         };
         let words = words.encode();
-        ring.storage.store_all(at, &words);
+        ring.storage().store_all(at, &words);
         let [_, last] = words;
         ring.last = last;
-        let slot = ring.pool.take_up_to(1);
-        ring.filled.absorb(slot);
-        ring.tail = ring.tail.plus(1);
+        ring.descriptors.fill();
         place
     }
 }

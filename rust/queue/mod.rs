@@ -19,6 +19,7 @@
 //! | [`consumer`] | reading a ring that hardware writes | driver, library |
 //! | [`life`] | which entries of a CQ belong to a queue pair | library |
 //! | [`producer`] | writing a ring that software writes | driver, library |
+//! | [`descriptors`] | descriptors that are filled and complete in order | driver |
 //! | [`chain`] | a chain of descriptors whose tail is an address, inclusive | driver |
 //! | [`headtail`] | a ring of descriptors whose tail is an index, exclusive | driver, device |
 //! | [`channel`] | when a CQ writes an event | device |
@@ -31,7 +32,7 @@
 //! | [`recovery`] | when a device that failed is reset | driver |
 //! | [`buflist`] | page size, tables of a buffer, and how to walk them | driver, device |
 //! | [`flow`] | flow control between two senders | library |
-//! | [`shared`] | receives that queue pairs share: who has them, when few are left | device, library |
+//! | [`shared`] | receives that queue pairs share: which are taken, when few are left | device, library |
 //! | [`selftest`] | a table of tests for each rule | KUnit, tests |
 //! | [`mutant`] | the wrong variants, for the tests | tests |
 
@@ -46,6 +47,7 @@ pub mod chain;
 pub mod channel;
 pub mod consumer;
 pub mod credit;
+pub mod descriptors;
 pub mod eq_irq;
 pub mod eq_slots;
 pub mod flow;
