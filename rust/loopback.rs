@@ -22,8 +22,9 @@
 //! | write | its own source | WRITE -> the peer's target | when it completes |
 //! | read | the peer's source | READ -> its own target | when it completes |
 //!
-//! A SEND needs a receive of the peer: posting the receive mints a [`Permit`], posting the SEND
-//! spends it. So no SEND finds its peer without a receive.
+//! A SEND needs a receive of the peer: posting it takes a slot of an
+//! [`Account`](crate::queue::flow::Account) of them, which the peer repays when it posts a receive
+//! again. So no SEND finds its peer without a receive.
 //!
 //! # Locks
 //!

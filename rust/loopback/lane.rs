@@ -37,6 +37,14 @@ use crate::{
         ring::Ring, //
     },
     queue::{
+        credit::{
+            RemoteData,
+            RingId, //
+        },
+        flow::{
+            Account,
+            Bogus, //
+        },
         index::Index,
         storage::Storage, //
     },
@@ -53,33 +61,6 @@ use kernel::{
     },
 };
 
-/// The number of receives of the peer that a lane may still send to. Increased only by
-/// [`Self::grant`], when the peer has posted a receive.
-struct Permits(u64);
-
-/// Some of [`Permits`]: each is spent by posting a SEND.
-#[must_use]
-struct Permit(u64);
-
-impl Permits {
-    fn grant(&mut self) {
-        self.0 += 1;
-    }
-
-    /// Takes `count`, or as many as there are.
-    fn take(&mut self, count: u64) -> Permit {
-        let count = count.min(self.0);
-        self.0 -= count;
-        Permit(count)
-    }
-
-    /// Takes back the unused part of a permit, of which `spent` were used.
-    fn give_back(&mut self, permit: Permit, spent: u64) {
-        let Permit(count) = permit;
-        self.0 += count.saturating_sub(spent);
-    }
-}
-
 /// One queue pair's part in a run.
 pub(super) struct Lane {
     key: Number,
@@ -92,7 +73,8 @@ pub(super) struct Lane {
     done: u64,
     /// Receives completed.
     received: u64,
-    permits: Permits,
+    /// Receives of the peer.
+    receives: Account<RemoteData>,
     failed: bool,
     /// It has finished and was counted.
     over: bool,
@@ -110,7 +92,7 @@ impl Lane {
             posted: 0,
             done: 0,
             received: 0,
-            permits: Permits(0),
+            receives: Self::receives(index as u64, 0),
             failed: false,
             over: false,
             is_stirred: false,
@@ -123,6 +105,13 @@ impl Lane {
             bytes,
             lkey: self.key.raw(),
         }
+    }
+
+    /// The account of `count` receives of the peer of lane `index`. No slot leaves it, so the index
+    /// names it.
+    fn receives(index: u64, count: u32) -> Account<RemoteData> {
+        // CAST: There are fewer lanes.
+        Account::new(RingId::new(index as u32, 0), count)
     }
 }
 
@@ -226,20 +215,15 @@ impl Lanes {
         }
     }
 
-    /// Posts receive `n` of the lane at `place`, which the peer may send to from now on.
-    fn receive(&mut self, queues: &mut Queues, place: usize, n: u64) {
+    /// Posts receive `n` of the lane at `place`. Returns whether it was posted: there is room for
+    /// the first ones, and for one in the place of each that completed.
+    fn receive(&self, queues: &mut Queues, place: usize, n: u64) -> bool {
         let offset = self.target(n) as u64 * 8;
-        let bytes = self.plan.size;
-        let Some(lane) = self.lanes.get(place) else {
-            return;
-        };
-        let sge = lane.sge(offset, bytes);
-        // There is room: a completed receive is replaced.
-        if queues.post_recv(place, Tag::new(n), &[sge]).is_ok() {
-            if let Some(peer) = self.lanes.get_mut(self.plan.peer(place)) {
-                peer.permits.grant();
-            }
-        }
+        let sge = self
+            .lanes
+            .get(place)
+            .map(|lane| lane.sge(offset, self.plan.size));
+        sge.is_some_and(|sge| queues.post_recv(place, Tag::new(n), &[sge]).is_ok())
     }
 
     /// Marks the lane at `place` for posting at the end of the turn.
@@ -276,11 +260,10 @@ impl Lanes {
         }
         let (first, index, key) = (lane.posted, lane.index, lane.key);
         let ready = plan.count.saturating_sub(first).min(free.into());
-        let permit = match plan.op {
-            Op::Send => Some(lane.permits.take(ready)),
-            Op::Write | Op::Read => None,
+        let ready = match plan.op {
+            Op::Send => ready.min(lane.receives.free().into()),
+            Op::Write | Op::Read => ready,
         };
-        let ready = permit.as_ref().map_or(ready, |permit| permit.0);
         if ready == 0 {
             return;
         }
@@ -300,8 +283,9 @@ impl Lanes {
         };
         if let Some(lane) = self.lanes.get_mut(place) {
             lane.posted = first.saturating_add(posted);
-            if let Some(permit) = permit {
-                lane.permits.give_back(permit, posted);
+            if self.plan.op == Op::Send {
+                // CAST: Not more than were free.
+                lane.receives.pay(posted as u32);
             }
         }
     }
@@ -342,7 +326,7 @@ impl Lanes {
             };
             posted += 1;
             let past = n.wrapping_add(1);
-            let signal = signal == 1 || past % signal == 0 || past == all;
+            let signal = signal == 1 || past.checked_rem(signal) == Some(0) || past == all;
             // Cannot fail: there was room, and only the poll posts.
             if sends.post(Tag::new(n), request, &[sge], signal).is_err() {
                 return posted - 1;
@@ -407,9 +391,13 @@ impl Lanes {
             self.settle(done.place());
         }
         let next = n + u64::from(self.plan.depth.entries());
-        if next < self.plan.count {
-            self.receive(queues, done.place(), next);
-            self.stir(self.plan.peer(done.place()));
+        if next < self.plan.count && self.receive(queues, done.place(), next) {
+            let peer = self.plan.peer(done.place());
+            let repaid = self.lanes.get_mut(peer).map(|peer| peer.receives.repay(1));
+            if let Some(Err(Bogus)) = repaid {
+                self.progress.mismatches.fetch_add(1, Relaxed);
+            }
+            self.stir(peer);
         }
     }
 
@@ -467,8 +455,10 @@ impl CqClient for Lanes {
         if self.plan.op == Op::Send {
             let receives = self.plan.count.min(self.plan.depth.entries().into());
             for place in 0..self.lanes.len() {
-                for n in 0..receives {
-                    self.receive(queues, place, n);
+                let posted = (0..receives).take_while(|n| self.receive(queues, place, *n));
+                let posted = posted.count() as u32;
+                if let Some(peer) = self.lanes.get_mut(self.plan.peer(place)) {
+                    peer.receives = Lane::receives(peer.index, posted);
                 }
             }
             queues.ring(doorbells);

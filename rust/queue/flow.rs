@@ -65,33 +65,51 @@ pub struct BadCredits;
 pub struct Bogus;
 
 /// Slots of one kind: the free ones, and those that messages took.
+///
+/// A sender that shares memory with its peer needs one alone, of [`RemoteData`]: the peer repays a
+/// slot when it posts a receive again, without a message.
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
-struct Account<K: Kind> {
+pub struct Account<K: Kind> {
     here: Pool<K>,
     out: Slots<K>,
 }
 
 impl<K: Kind> Account<K> {
-    const fn new(ring: RingId, count: u32) -> Self {
+    /// For the queue pair `ring`; `count` slots, all free.
+    pub const fn new(ring: RingId, count: u32) -> Self {
         Self {
             here: Pool::mint(ring, count),
             out: Slots::none(ring),
         }
     }
 
-    fn pay(&mut self) {
-        if let Some(slot) = self.here.take(1) {
-            self.out.absorb(slot);
-        }
+    /// How many are free.
+    #[inline(always)]
+    pub const fn free(&self) -> u32 {
+        self.here.free()
     }
 
-    fn repay(&mut self, count: u32) -> Result<(), Bogus> {
+    /// Takes `count` slots; `false`, and takes none, if fewer are free.
+    #[inline]
+    pub fn pay(&mut self, count: u32) -> bool {
+        let slots = self.here.take(count);
+        slots.map(|slots| self.out.absorb(slots)).is_some()
+    }
+
+    /// Frees `count` slots.
+    ///
+    /// # Errors
+    ///
+    /// [`Bogus`] if fewer are taken; none is freed.
+    #[inline]
+    pub fn repay(&mut self, count: u32) -> Result<(), Bogus> {
         self.here.reclaim(self.out.split(count).ok_or(Bogus)?);
         Ok(())
     }
 
-    const fn is_whole(&self) -> bool {
+    /// Whether every slot is free or taken.
+    pub const fn is_whole(&self) -> bool {
         self.here.audit(self.out.count()).is_ok()
     }
 }
@@ -139,22 +157,14 @@ impl Flow {
     /// How many data messages may be sent now.
     #[inline]
     pub fn may_send(&self) -> u32 {
-        self.local_data
-            .here
-            .free()
-            .min(self.remote_data.here.free())
+        self.local_data.free().min(self.remote_data.free())
     }
 
     /// Takes the slots of a data message; `false`, and takes none, if it may not be sent now.
     #[inline]
     #[must_use]
     pub fn send(&mut self) -> bool {
-        if self.may_send() == 0 {
-            return false;
-        }
-        self.local_data.pay();
-        self.remote_data.pay();
-        true
+        self.may_send() != 0 && self.local_data.pay(1) && self.remote_data.pay(1)
     }
 
     /// Sends of `count` data messages have completed.
@@ -194,11 +204,10 @@ impl Flow {
     #[inline]
     #[must_use]
     pub fn acknowledge(&mut self) -> Option<u32> {
-        if !self.is_due() || self.local_acks.here.free() == 0 || self.remote_acks.here.free() == 0 {
+        let may = self.is_due() && self.local_acks.free() != 0 && self.remote_acks.free() != 0;
+        if !may || !self.local_acks.pay(1) || !self.remote_acks.pay(1) {
             return None;
         }
-        self.local_acks.pay();
-        self.remote_acks.pay();
         let data = core::mem::replace(&mut self.owed_data, 0);
         let acks = core::mem::replace(&mut self.owed_acks, 0);
         Some(data.min(0xffff) << 16 | acks.min(0xffff))
@@ -254,9 +263,7 @@ impl Direct {
     #[inline]
     #[must_use]
     pub fn read(&mut self) -> bool {
-        let may = self.reads.here.free() != 0;
-        self.reads.pay();
-        may
+        self.reads.pay(1)
     }
 
     /// READs have completed.
@@ -269,9 +276,7 @@ impl Direct {
     #[inline]
     #[must_use]
     pub fn write(&mut self) -> bool {
-        let may = self.writes.here.free() != 0;
-        self.writes.pay();
-        may
+        self.writes.pay(1)
     }
 
     /// WRITEs have completed.

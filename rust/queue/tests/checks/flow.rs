@@ -3,7 +3,9 @@
 //! no side waits forever, and acknowledgements end.
 
 use super::checks;
+use qpair_queue::credit::RemoteData;
 use qpair_queue::credit::RingId;
+use qpair_queue::flow::Account;
 use qpair_queue::flow::Bogus;
 use qpair_queue::flow::Credits;
 use qpair_queue::flow::Direct;
@@ -16,6 +18,7 @@ checks![
     one_acknowledgement_slot_is_refused,
     garbage_gives_nothing,
     a_peer_without_a_slot_is_found_out,
+    an_account_repays_what_was_taken,
     reads_and_writes_have_slots_of_their_own,
 ];
 
@@ -189,6 +192,14 @@ fn a_peer_without_a_slot_is_found_out() {
     assert_eq!(flow.received_acknowledgement(0), Ok(()));
     assert_eq!(flow.received_acknowledgement(0), Err(Bogus));
     assert!(flow.is_whole());
+}
+
+fn an_account_repays_what_was_taken() {
+    let mut receives = Account::<RemoteData>::new(RING, 3);
+    assert!(receives.pay(2) && !receives.pay(2) && receives.free() == 1);
+    assert_eq!(receives.repay(3), Err(Bogus));
+    assert_eq!((receives.repay(1), receives.free()), (Ok(()), 2));
+    assert!(receives.pay(2) && receives.free() == 0 && receives.is_whole());
 }
 
 fn reads_and_writes_have_slots_of_their_own() {
