@@ -20,6 +20,8 @@ BLOCK = re.compile(r"^\.\. code-block:: console\n\n((?:   .*\n|\n)+)", re.MULTIL
 GUEST = ["scripts/guest", "--verbs"]
 # What the guest prints around each.
 BEGIN, END = "# recipe", "# status"
+# A program that meets a fault may fail. These are of one that is missing, or died of a signal.
+FIRST_OF_SHELL = 126
 RESULT = re.compile(rf"^{BEGIN} (\d+)\n(.*?)^{END} (\d+)$", re.MULTILINE | re.DOTALL)
 
 
@@ -70,13 +72,16 @@ def script(found):
 
 def judge(found, text):
     count = ktap.Count()
-    results = {int(number): output for number, output, _ in RESULT.findall(text)}
+    results = {int(number): (output, int(status)) for number, output, status in RESULT.findall(text)}
     for number, recipe in enumerate(found, 1):
         if number not in results:
             count.fail(f"recipe {number} did not run")
             continue
-        missing = recipe.missing(results[number])
-        if missing is None:
+        output, status = results[number]
+        missing = recipe.missing(output)
+        if status >= FIRST_OF_SHELL:
+            count.fail(f"recipe {number}: status {status}")
+        elif missing is None:
             count.passed += 1
         else:
             count.fail(f"recipe {number} does not print: {missing.strip()}")
