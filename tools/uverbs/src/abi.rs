@@ -71,6 +71,10 @@ constants! {
     IB_USER_VERBS_CMD_QUERY_QP: u32 = 25;
     IB_USER_VERBS_CMD_MODIFY_QP: u32 = 26;
     IB_USER_VERBS_CMD_DESTROY_QP: u32 = 27;
+    IB_USER_VERBS_CMD_CREATE_SRQ: u32 = 32;
+    IB_USER_VERBS_CMD_MODIFY_SRQ: u32 = 33;
+    IB_USER_VERBS_CMD_QUERY_SRQ: u32 = 34;
+    IB_USER_VERBS_CMD_DESTROY_SRQ: u32 = 35;
     IB_UVERBS_QPT_RC: u8 = 2;
     IB_UVERBS_QPT_UC: u8 = 3;
     IB_UVERBS_QPT_UD: u8 = 4;
@@ -152,6 +156,15 @@ pub mod event {
     pub const DEVICE_FATAL: u32 = 8;
     pub const PORT_ACTIVE: u32 = 9;
     pub const PORT_ERR: u32 = 10;
+    pub const SRQ_ERR: u32 = 14;
+    pub const SRQ_LIMIT_REACHED: u32 = 15;
+    pub const QP_LAST_WQE_REACHED: u32 = 16;
+}
+
+/// `enum ib_srq_attr_mask`, from the same header.
+pub mod srq_mask {
+    pub const MAX_WR: u32 = 1 << 0;
+    pub const LIMIT: u32 = 1 << 1;
 }
 
 /// `enum ib_port_state`: the link is up.
@@ -440,6 +453,45 @@ structures! {
         reserved: u32,
     }
     ib_uverbs_destroy_qp_resp {
+        events_reported: u32,
+    }
+    ib_uverbs_create_srq {
+        response: u64,
+        user_handle: u64,
+        pd_handle: u32,
+        max_wr: u32,
+        max_sge: u32,
+        srq_limit: u32,
+    }
+    ib_uverbs_create_srq_resp {
+        srq_handle: u32,
+        max_wr: u32,
+        max_sge: u32,
+        srqn: u32,
+    }
+    ib_uverbs_modify_srq {
+        srq_handle: u32,
+        attr_mask: u32,
+        max_wr: u32,
+        srq_limit: u32,
+    }
+    ib_uverbs_query_srq {
+        response: u64,
+        srq_handle: u32,
+        reserved: u32,
+    }
+    ib_uverbs_query_srq_resp {
+        max_wr: u32,
+        max_sge: u32,
+        srq_limit: u32,
+        reserved: u32,
+    }
+    ib_uverbs_destroy_srq {
+        response: u64,
+        srq_handle: u32,
+        reserved: u32,
+    }
+    ib_uverbs_destroy_srq_resp {
         events_reported: u32,
     }
     ib_uverbs_async_event_desc {

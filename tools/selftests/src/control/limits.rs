@@ -26,6 +26,7 @@ use crate::raw::Mr;
 use crate::raw::Pd;
 use crate::raw::Qp;
 use crate::raw::QpShape;
+use crate::raw::Srq;
 use crate::world;
 
 /// Creates objects until the quota is reached; after a destroy, one more can be created.
@@ -88,21 +89,23 @@ pub(super) fn quotas(setup: &Setup) -> Result<()> {
     let ring = || Buffer::new(4096).map_err(|_| Errno::ENOMEM);
     let make = || Cq::in_buffer(&ctx, 1, 0, ring()?, None);
     // Each CQ and QP has DMA memory, which costs the detectors most of this case.
-    let (cqs, qps) = if world::is_brief() {
-        (Vec::new(), Vec::new())
+    let (cqs, qps, srqs) = if world::is_brief() {
+        (Vec::new(), Vec::new(), Vec::new())
     } else {
         let cqs = fill("CQ", info.device.max_cq, make, Cq::destroy)?;
         let cq = &cqs[0];
         let make = || errno(Qp::new(pd, cq, cq, shape));
         let qps = fill("QP", info.device.max_qp, make, Qp::destroy)?;
-        (cqs, qps)
+        let make = || errno(Srq::new(pd, 1));
+        let srqs = fill("SRQ", info.device.max_srq, make, Srq::destroy)?;
+        (cqs, qps, srqs)
     };
     others
         .unharmed()
         .context("while this one is at its quota")?;
 
     // Nothing leaks when all are destroyed at once.
-    drop((pds, mrs, cqs, qps, ctx));
+    drop((pds, mrs, cqs, qps, srqs, ctx));
     let again = Context::open(0)?;
     fill(
         "PD, again",

@@ -45,6 +45,7 @@ pub const GROUP: Group = Group {
         refused::private_addresses,
         refused::completion_queues,
         refused::queue_pairs,
+        refused::shared_receive_queues,
         refused::attributes,
         refused::memory_regions,
         nowhere::creates_without_a_result,

@@ -22,6 +22,7 @@ use crate::raw::Context;
 use crate::raw::CqArg;
 use crate::raw::Kind;
 use crate::raw::QpArg;
+use crate::raw::SrqArg;
 use crate::world;
 use crate::world::Baseline;
 
@@ -105,6 +106,7 @@ pub(super) fn creates_without_a_result(setup: &Setup) -> Result<()> {
         ..Default::default()
     };
     let qp = QpArg::new(&peer.pd, (&peer.cq, &peer.cq), driver);
+    let srq = SrqArg::new(&peer.pd, at, bytes, 128);
     let mr = region(&peer.pd, at, 2 * bytes, IB_UVERBS_ACCESS_LOCAL_WRITE);
     let mut nothing = Nothing::new(&peer.ctx)?;
     for _ in 0..3 {
@@ -119,6 +121,10 @@ pub(super) fn creates_without_a_result(setup: &Setup) -> Result<()> {
         nothing.stays_of("CREATE_QP", |id| {
             let command = Command::new(IB_USER_VERBS_CMD_CREATE_QP).request(&qp.core);
             other(id, command.driver_request(&qp.driver), &room)
+        })?;
+        nothing.stays_of("CREATE_SRQ", |id| {
+            let command = Command::new(IB_USER_VERBS_CMD_CREATE_SRQ).request(&srq.core);
+            other(id, command.driver_request(&srq.driver), &room)
         })?;
         nothing.stays_of("REG_MR", |id| {
             let command = Command::new(IB_USER_VERBS_CMD_REG_MR).request(&mr);

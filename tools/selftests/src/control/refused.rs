@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use qpair_abi::uverbs::qpair_ureq_create_qp;
 use qpair_abi::uverbs::qpair_uresp_create_cq;
 use qpair_abi::uverbs::qpair_uresp_create_qp;
+use qpair_abi::uverbs::qpair_uresp_create_srq;
 use qpair_uverbs::abi::*;
 use qpair_uverbs::Command;
 
@@ -33,6 +34,8 @@ use crate::raw::Pd;
 use crate::raw::Qp;
 use crate::raw::QpArg;
 use crate::raw::QpShape;
+use crate::raw::Srq;
+use crate::raw::SrqArg;
 use crate::world;
 use crate::world::Log;
 
@@ -102,6 +105,20 @@ pub(super) fn private_requests(setup: &Setup) -> Result<()> {
                 .part(UVERBS_ATTR_UHW_IN, bytes, addr),
         )?;
         ctx.destroy(Kind::Qp, core.qp_handle)
+    })?;
+    let arg = SrqArg::new(&pd, at, size, 128);
+    let good = bytes(&[at, size, 128]);
+    sized("CREATE_SRQ", &good, |bytes, addr| {
+        let mut core = ib_uverbs_create_srq_resp::default();
+        let mut driver = qpair_uresp_create_srq::default();
+        ctx.run(
+            Command::new(IB_USER_VERBS_CMD_CREATE_SRQ)
+                .request(&arg.core)
+                .answer(&mut core)
+                .driver_answer(&mut driver)
+                .part(UVERBS_ATTR_UHW_IN, bytes, addr),
+        )?;
+        ctx.destroy(Kind::Srq, core.srq_handle)
     })?;
     // Commands without a request of the driver.
     let qp = Qp::new(&pd, &cq, &cq, QpShape::default())?;
@@ -394,6 +411,81 @@ pub(super) fn queue_pairs(setup: &Setup) -> Result<()> {
     }
     // The failed create leaves nothing: the CQ and the domain are free again.
     cq.destroy()?;
+    pd.destroy()?;
+    others.unharmed()
+}
+
+pub(super) fn shared_receive_queues(setup: &Setup) -> Result<()> {
+    let mut others = Bystander::new(0, setup.rng())?;
+    let ctx = Context::open(0)?;
+    let pd = Pd::new(&ctx)?;
+    let ring = Buffer::new(16 << 10)?;
+    let bad = BadBuffers::new(&ctx)?;
+    let good = || SrqArg::new(&pd, ring.addr(), 8192, 128);
+    let create = |arg: SrqArg| {
+        let made = ctx.create_srq(&arg)?;
+        ctx.destroy(Kind::Srq, made.core.srq_handle)
+    };
+    refuses(
+        good,
+        &[
+            ("depth 0", Errno::EINVAL, &|arg| {
+                (arg.driver.depth, arg.core.max_wr) = (0, 0)
+            }),
+            ("a depth above the limit", Errno::EINVAL, &|arg| {
+                arg.driver.depth = ctx.info.device.max_srq_wr + 1
+            }),
+            ("a depth that cannot be rounded", Errno::EINVAL, &|arg| {
+                arg.driver.depth = u32::MAX
+            }),
+            ("a depth too large when rounded", Errno::EINVAL, &|arg| {
+                arg.driver.depth = 129
+            }),
+            ("a stride above the limit", Errno::EINVAL, &|arg| {
+                arg.driver.stride = 3
+            }),
+            ("a stride that cannot be shifted", Errno::EINVAL, &|arg| {
+                arg.driver.stride = 64
+            }),
+            ("a stride too large for the buffer", Errno::EINVAL, &|arg| {
+                arg.driver.stride = 1
+            }),
+            ("more receives than entries", Errno::EINVAL, &|arg| {
+                arg.core.max_wr = 129
+            }),
+            ("too many SGEs", Errno::EINVAL, &|arg| {
+                arg.core.max_sge = ctx.info.device.max_srq_sge + 1
+            }),
+        ],
+        create,
+    )?;
+    for (what, errno, addr, bytes) in bad.rows(ring.addr()) {
+        refuses(
+            good,
+            &[(what, errno, &|arg| {
+                (arg.driver.buffer, arg.driver.buffer_bytes) = (addr, bytes)
+            })],
+            create,
+        )?;
+    }
+    let srq = Srq::new(&pd, 64)?;
+    fails("a limit above the depth", Errno::EINVAL, srq.arm(65))?;
+    fails(
+        "a change of the depth",
+        Errno::EOPNOTSUPP,
+        ctx.modify_srq(&ib_uverbs_modify_srq {
+            srq_handle: srq.handle,
+            attr_mask: srq_mask::MAX_WR,
+            max_wr: 32,
+            ..Default::default()
+        }),
+    )?;
+    // In use by a queue pair.
+    let cq = Cq::new(&ctx, 128)?;
+    let qp = Qp::sharing(&pd, &cq, &srq, QpShape::default())?;
+    fails("in use", Errno::EBUSY, srq.destroy())?;
+    qp.destroy()?;
+    srq.destroy()?;
     pd.destroy()?;
     others.unharmed()
 }

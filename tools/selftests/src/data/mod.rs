@@ -12,6 +12,7 @@ mod moves;
 mod platform;
 mod rings;
 mod scale;
+mod shared;
 mod stops;
 mod unreliable;
 
@@ -68,6 +69,11 @@ pub const GROUP: Group = Group {
         datagrams::of_a_queue_pair_that_fails,
         datagrams::attributes,
         datagrams::address_handles,
+        shared::shared_receives,
+        shared::shared_limit,
+        shared::last_receive,
+        shared::garbage_in_a_shared_ring * 4,
+        shared::shared_receives_of_a_process_that_exits,
         stops::flushed,
         stops::no_receive_posted,
         stops::garbage_in_the_rings * 8,

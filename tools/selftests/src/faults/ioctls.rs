@@ -18,6 +18,7 @@ use crate::raw::Page;
 use crate::raw::Pd;
 use crate::raw::Qp;
 use crate::raw::QpShape;
+use crate::raw::Srq;
 
 /// The set-up of operations that need none.
 fn nothing() -> Result<()> {
@@ -57,6 +58,13 @@ pub(super) fn creates(setup: &Setup) -> Result<()> {
         nothing,
         |()| Qp::new(&pd, &cq, &cq, QpShape::default()),
         |(), qp| qp.map_or(Ok(()), |qp| ended(qp.destroy())),
+    )?;
+    faults.try_all(
+        "CREATE_SRQ",
+        6,
+        nothing,
+        |()| Srq::new(&pd, 64),
+        |(), srq| srq.map_or(Ok(()), |srq| ended(srq.destroy())),
     )
 }
 
@@ -105,6 +113,20 @@ pub(super) fn changes_and_ends(setup: &Setup) -> Result<()> {
         new_qp,
         |qp| Ok(qp.destroy()?),
         |qp, _| ended(qp.destroy()),
+    )?;
+    faults.try_all(
+        "MODIFY_SRQ",
+        1,
+        || Srq::new(&pd, 64),
+        |srq| Ok(srq.arm(1)?),
+        |srq, _| ended(srq.destroy()),
+    )?;
+    faults.try_all(
+        "DESTROY_SRQ",
+        0,
+        || Srq::new(&pd, 64),
+        |srq| Ok(srq.destroy()?),
+        |srq, _| ended(srq.destroy()),
     )?;
     faults.try_all(
         "DESTROY_CQ",

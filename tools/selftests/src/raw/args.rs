@@ -3,8 +3,10 @@
 
 use qpair_abi::uverbs::qpair_ureq_create_cq;
 use qpair_abi::uverbs::qpair_ureq_create_qp;
+use qpair_abi::uverbs::qpair_ureq_create_srq;
 use qpair_abi::uverbs::qpair_uresp_create_cq;
 use qpair_abi::uverbs::qpair_uresp_create_qp;
+use qpair_abi::uverbs::qpair_uresp_create_srq;
 use qpair_abi::uverbs::QPAIR_NO_COMPLETION_FD;
 use qpair_uverbs::abi::*;
 
@@ -23,6 +25,8 @@ pub enum Kind {
     Qp,
     /// Memory region.
     Mr,
+    /// Shared receive queue.
+    Srq,
 }
 
 /// The request of CREATE_CQ.
@@ -100,6 +104,45 @@ pub struct QpMade {
     pub core: ib_uverbs_create_qp_resp,
     /// The driver's part.
     pub driver: qpair_uresp_create_qp,
+}
+
+/// The request of CREATE_SRQ.
+#[derive(Clone, Copy, Debug)]
+pub struct SrqArg {
+    /// The core's part.
+    pub core: ib_uverbs_create_srq,
+    /// The driver's part.
+    pub driver: qpair_ureq_create_srq,
+}
+
+impl SrqArg {
+    /// `depth` receives of a block in a ring, whose address is also its handle in events.
+    pub fn new(pd: &Pd, addr: u64, bytes: u64, depth: u32) -> Self {
+        Self {
+            core: ib_uverbs_create_srq {
+                user_handle: addr,
+                pd_handle: pd.handle,
+                max_wr: depth,
+                max_sge: 1,
+                ..Default::default()
+            },
+            driver: qpair_ureq_create_srq {
+                buffer: addr,
+                buffer_bytes: bytes,
+                depth,
+                stride: 0,
+            },
+        }
+    }
+}
+
+/// The answer of CREATE_SRQ.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SrqMade {
+    /// The core's part.
+    pub core: ib_uverbs_create_srq_resp,
+    /// The driver's part.
+    pub driver: qpair_uresp_create_srq,
 }
 
 /// The request for an address handle to the port with this GID, or to the one with this LID.

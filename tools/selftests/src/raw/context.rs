@@ -34,6 +34,8 @@ use super::args::CqMade;
 use super::args::Kind;
 use super::args::QpArg;
 use super::args::QpMade;
+use super::args::SrqArg;
+use super::args::SrqMade;
 use crate::world;
 
 /// The class of uverbs files in sysfs.
@@ -261,6 +263,36 @@ impl Context {
         Ok(answer)
     }
 
+    /// CREATE_SRQ.
+    pub fn create_srq(&self, arg: &SrqArg) -> Result<SrqMade, Errno> {
+        let mut made = SrqMade::default();
+        self.run(
+            Command::new(IB_USER_VERBS_CMD_CREATE_SRQ)
+                .request(&arg.core)
+                .answer(&mut made.core)
+                .driver_request(&arg.driver)
+                .driver_answer(&mut made.driver),
+        )?;
+        Ok(made)
+    }
+
+    /// MODIFY_SRQ.
+    pub fn modify_srq(&self, arg: &ib_uverbs_modify_srq) -> Result<(), Errno> {
+        self.run(Command::new(IB_USER_VERBS_CMD_MODIFY_SRQ).request(arg))
+    }
+
+    /// QUERY_SRQ.
+    pub fn query_srq(&self, handle: u32) -> Result<ib_uverbs_query_srq_resp, Errno> {
+        let request = ib_uverbs_query_srq {
+            srq_handle: handle,
+            ..Default::default()
+        };
+        let mut answer = ib_uverbs_query_srq_resp::default();
+        let command = Command::new(IB_USER_VERBS_CMD_QUERY_SRQ);
+        self.run(command.request(&request).answer(&mut answer))?;
+        Ok(answer)
+    }
+
     /// CREATE_AH: its handle, and the address for work requests.
     pub fn create_ah(&self, arg: &ib_uverbs_create_ah) -> Result<(u32, [u8; 16]), Errno> {
         let mut answer = ib_uverbs_create_ah_resp::default();
@@ -319,6 +351,16 @@ impl Context {
                 };
                 let mut answer = ib_uverbs_destroy_qp_resp::default();
                 let command = Command::new(IB_USER_VERBS_CMD_DESTROY_QP);
+                self.run(command.request(&request).answer(&mut answer))?;
+                Ok(answer.events_reported)
+            }
+            Kind::Srq => {
+                let request = ib_uverbs_destroy_srq {
+                    srq_handle: handle,
+                    ..Default::default()
+                };
+                let mut answer = ib_uverbs_destroy_srq_resp::default();
+                let command = Command::new(IB_USER_VERBS_CMD_DESTROY_SRQ);
                 self.run(command.request(&request).answer(&mut answer))?;
                 Ok(answer.events_reported)
             }

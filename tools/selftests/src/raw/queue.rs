@@ -34,10 +34,12 @@ use super::args::CqArg;
 use super::args::Kind;
 use super::args::QpArg;
 use super::context::eventfd;
+use super::page_size;
 use super::shown;
 use super::shown::CqNow;
 use super::shown::MrNow;
 use super::shown::QueuesNow;
+use super::srq::Srq;
 use super::Buffer;
 use super::Context;
 use super::Wqe;
@@ -45,7 +47,7 @@ use crate::wait;
 
 /// A protection domain.
 pub struct Pd {
-    ctx: Arc<Context>,
+    pub(super) ctx: Arc<Context>,
     /// Its handle.
     pub handle: u32,
 }
@@ -365,7 +367,35 @@ impl Qp {
             },
         );
         arg.core.qp_type = qp_type;
-        let made = pd.ctx.create_qp(&arg)?;
+        Self::made(pd, &arg, shape, (sq, rq))
+    }
+
+    /// Creates one of RC that takes its receives from `srq`; it is in RESET. Its RQ is memory that
+    /// the driver is not given.
+    pub fn sharing(pd: &Pd, cq: &Cq, srq: &Srq, shape: QpShape) -> Result<Self> {
+        let sq = Buffer::new(shape.sq_blocks as usize * BLOCK_BYTES)?;
+        let mut arg = QpArg::new(
+            pd,
+            (cq, cq),
+            qpair_ureq_create_qp {
+                sq_buffer: sq.addr(),
+                sq_buffer_bytes: sq.bytes() as u64,
+                sq_blocks: shape.sq_blocks,
+                ..Default::default()
+            },
+        );
+        (arg.core.is_srq, arg.core.srq_handle) = (1, srq.handle);
+        let rq = Buffer::new(page_size())?;
+        Self::made(pd, &arg, shape, (sq, rq)).context("CREATE_QP on an SRQ")
+    }
+
+    fn made(
+        pd: &Pd,
+        arg: &QpArg,
+        shape: QpShape,
+        (sq, rq): (Buffer, Buffer),
+    ) -> Result<Self, Errno> {
+        let made = pd.ctx.create_qp(arg)?;
         Ok(Self {
             ctx: pd.ctx.clone(),
             sq,
@@ -477,21 +507,14 @@ impl Qp {
 
     /// Writes a receive at the tail, without a doorbell.
     pub fn put_recv(&mut self, wr_id: u64, sges: &[Sge]) {
-        let bytes = BLOCK_BYTES << self.shape.rq_stride;
-        let at = (self.rq_tail & (self.shape.rq_depth - 1)) as usize * bytes;
-        let mut words = RecvWqe {
-            sges: sges.len() as u8,
+        let slot = self.rq_tail & (self.shape.rq_depth - 1);
+        store_recv(
+            &self.rq,
+            slot,
+            BLOCK_BYTES << self.shape.rq_stride,
             wr_id,
-        }
-        .encode()
-        .to_vec();
-        for sge in sges {
-            words.extend(sge.encode());
-        }
-        words.resize(bytes / 8, 0);
-        for (i, word) in words[..bytes / 8].iter().enumerate() {
-            self.rq.store(at + i * 8, *word);
-        }
+            sges,
+        );
         self.rq_tail = self.rq_tail.wrapping_add(1);
     }
 
@@ -524,5 +547,21 @@ impl Qp {
     /// Destroys it.
     pub fn destroy(&self) -> Result<(), Errno> {
         self.ctx.destroy(Kind::Qp, self.handle)
+    }
+}
+
+/// Writes a receive into slot `slot` of a ring of slots of `bytes` bytes.
+pub(super) fn store_recv(ring: &Buffer, slot: u32, bytes: usize, wr_id: u64, sges: &[Sge]) {
+    let head = RecvWqe {
+        sges: sges.len() as u8,
+        wr_id,
+    };
+    let mut words = head.encode().to_vec();
+    for sge in sges {
+        words.extend(sge.encode());
+    }
+    words.resize(bytes / 8, 0);
+    for (i, word) in words[..bytes / 8].iter().enumerate() {
+        ring.store(slot as usize * bytes + i * 8, *word);
     }
 }

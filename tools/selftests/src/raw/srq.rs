@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Shared receive queues of a context.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use nix::errno::Errno;
+use qpair_abi::doorbell;
+use qpair_abi::entry::Sge;
+use qpair_abi::entry::BLOCK_BYTES;
+use qpair_uverbs::abi::*;
+
+use super::args::Kind;
+use super::args::SrqArg;
+use super::queue::store_recv;
+use super::Buffer;
+use super::Context;
+use super::Pd;
+
+/// A shared receive queue, of receives of one block.
+pub struct Srq {
+    ctx: Arc<Context>,
+    ring: Buffer,
+    depth: u32,
+    /// Its handle, for commands.
+    pub handle: u32,
+    /// Its number, for doorbells.
+    pub number: u32,
+    /// Its producer index.
+    pub tail: u32,
+}
+
+impl Srq {
+    /// Creates one.
+    pub fn new(pd: &Pd, depth: u32) -> Result<Self> {
+        let ring = Buffer::new(depth.next_power_of_two() as usize * BLOCK_BYTES)?;
+        let arg = SrqArg::new(pd, ring.addr(), ring.bytes() as u64, depth);
+        let made = pd.ctx.create_srq(&arg).context("CREATE_SRQ")?;
+        Ok(Self {
+            ctx: pd.ctx.clone(),
+            ring,
+            depth: made.driver.depth,
+            handle: made.core.srq_handle,
+            number: made.driver.number,
+            tail: 0,
+        })
+    }
+
+    /// Its handle in events.
+    pub fn element(&self) -> u64 {
+        self.ring.addr()
+    }
+
+    /// Writes one receive and rings the doorbell.
+    pub fn post_recv(&mut self, wr_id: u64, sges: &[Sge]) {
+        let slot = self.tail & (self.depth - 1);
+        store_recv(&self.ring, slot, BLOCK_BYTES, wr_id, sges);
+        self.tail = self.tail.wrapping_add(1);
+        self.ctx.page.ring(doorbell::SRQ, self.number, self.tail);
+    }
+
+    /// Arms the event of the limit.
+    pub fn arm(&self, limit: u32) -> Result<(), Errno> {
+        self.ctx.modify_srq(&ib_uverbs_modify_srq {
+            srq_handle: self.handle,
+            attr_mask: srq_mask::LIMIT,
+            srq_limit: limit,
+            ..Default::default()
+        })
+    }
+
+    /// The limit; 0 if it is not armed.
+    pub fn limit(&self) -> Result<u32, Errno> {
+        self.ctx.query_srq(self.handle).map(|now| now.srq_limit)
+    }
+
+    /// Destroys it.
+    pub fn destroy(&self) -> Result<(), Errno> {
+        self.ctx.destroy(Kind::Srq, self.handle)
+    }
+}
