@@ -5,7 +5,7 @@
 //! | file | read | written |
 //! |---|---|---|
 //! | `eqs` | each EQ: counters of interrupts, polls, events, completions, doorbells, slots | |
-//! | `cqs`, `qps`, `mrs` | each object: the kernel's and those of processes | |
+//! | `cqs`, `qps`, `srqs`, `mrs` | each object: the kernel's and those of processes | |
 //! | `pds` | each protection domain of the kernel | |
 //! | `contexts` | each open file | |
 //! | `live` | the indices of all queues, queried from the device ([`live`]) | |
@@ -63,6 +63,8 @@ pub(crate) struct Files {
     #[pin]
     qps: File<Arc<Device>>,
     #[pin]
+    srqs: File<Arc<Device>>,
+    #[pin]
     mrs: File<Arc<Device>>,
     #[pin]
     pds: File<Arc<Device>>,
@@ -101,6 +103,7 @@ impl Files {
                 eqs <- dir.read_callback_file(c"eqs", of(), &show_eqs),
                 cqs <- dir.read_callback_file(c"cqs", of(), &show_cqs),
                 qps <- dir.read_callback_file(c"qps", of(), &show_qps),
+                srqs <- dir.read_callback_file(c"srqs", of(), &show_srqs),
                 mrs <- dir.read_callback_file(c"mrs", of(), &show_mrs),
                 pds <- dir.read_callback_file(c"pds", of(), &show_pds),
                 contexts <- dir.read_callback_file(c"contexts", of(), &show_contexts),
@@ -248,6 +251,11 @@ fn show_clients(device: &Device, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt
         }
     });
     result
+}
+
+fn show_srqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "# shared receive queues")?;
+    show_clients(device, Shown::Srqs, f)
 }
 
 fn show_mrs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -554,7 +554,7 @@ impl Client for Loopback {
             }),
             Shown::Pds => writeln!(f, "{} kernel", run.pd.raw()),
             // Shown by debugfs itself, from the polls.
-            Shown::Contexts | Shown::Cqs | Shown::Qps => Ok(()),
+            Shown::Contexts | Shown::Cqs | Shown::Qps | Shown::Srqs => Ok(()),
         }
     }
 }

@@ -44,6 +44,8 @@ pub(crate) enum Shown {
     Cqs,
     /// Queue pairs.
     Qps,
+    /// Shared receive queues.
+    Srqs,
     /// Memory regions.
     Mrs,
     /// Protection domains.

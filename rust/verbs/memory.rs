@@ -36,6 +36,8 @@ pub(super) enum Object {
         rq: Option<Buffer>,
     },
     Srq {
+        number: Number,
+        pd: Number,
         ring: Buffer,
     },
     Mr {
@@ -48,7 +50,7 @@ pub(super) enum Object {
 impl Object {
     fn buffers(&self) -> (&Buffer, Option<&Buffer>) {
         match self {
-            Self::Cq { ring, .. } | Self::Srq { ring } => (ring, None),
+            Self::Cq { ring, .. } | Self::Srq { ring, .. } => (ring, None),
             Self::Qp { sq, rq, .. } => (sq, rq.as_ref()),
             Self::Mr { memory, .. } => (memory, None),
         }
@@ -56,7 +58,7 @@ impl Object {
 
     fn unmap(&mut self) {
         match self {
-            Self::Cq { ring, .. } | Self::Srq { ring } => ring.unmap_now(),
+            Self::Cq { ring, .. } | Self::Srq { ring, .. } => ring.unmap_now(),
             Self::Qp { sq, rq, .. } => {
                 sq.unmap_now();
                 if let Some(rq) = rq {
@@ -173,7 +175,15 @@ impl Objects {
                     sq.list().bytes,
                     rq.as_ref().map_or(0, |rq| rq.list().bytes)
                 )?,
-                (Shown::Mrs, Object::Mr { number, pd, memory }) => {
+                (
+                    Shown::Srqs,
+                    Object::Srq {
+                        number,
+                        pd,
+                        ring: memory,
+                    },
+                )
+                | (Shown::Mrs, Object::Mr { number, pd, memory }) => {
                     let list = memory.list();
                     writeln!(
                         f,

@@ -201,17 +201,19 @@ impl Client for Process {
         let account = self.account();
         writeln!(
             f,
-            "page {} epoch {} pds {} cqs {} qps {} mrs {} pinned-pages {} cqs-held {} qps-held {} \
-             uid {}",
+            "page {} epoch {} pds {} cqs {} qps {} srqs {} mrs {} pinned-pages {} cqs-held {} \
+             qps-held {} srqs-held {} uid {}",
             self.page.number,
             self.epoch,
             account.count(Kind::Pd).live,
             account.count(Kind::Cq).live,
             account.count(Kind::Qp).live,
+            account.count(Kind::Srq).live,
             account.count(Kind::Mr).live,
             self.objects.lock().pages(),
             account.count(Kind::Cq).held,
             account.count(Kind::Qp).held,
+            account.count(Kind::Srq).held,
             self.opener.into_uid_in_current_ns()
         )
     }

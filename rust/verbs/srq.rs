@@ -124,7 +124,7 @@ impl Srq {
             let (number, ring) =
                 device.create_reporting(&pass, create, memory, handler, &mut charge)?;
             charge.keep();
-            let object = Object::Srq { ring };
+            let object = Object::Srq { number, pd, ring };
             Self {
                 process: process.clone(),
                 number,

@@ -18,6 +18,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::bail;
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
@@ -27,6 +28,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use qpair::Device;
 use qpair::Endpoint;
+use qpair::EndpointError;
 use qpair::EndpointOptions;
 use qpair_abi::counters::Counter;
 
@@ -36,6 +38,7 @@ use crate::children::End;
 use crate::ktap::say;
 use crate::ktap::Group;
 use crate::ktap::Setup;
+use crate::pair::works;
 use crate::raw::Context;
 use crate::tool::command;
 use crate::wait;
@@ -50,6 +53,7 @@ pub const GROUP: Group = Group {
         endpoint::many_peers_at_once * 4,
         endpoint::a_killed_end * 20,
         endpoint::wrong_handshakes,
+        endpoint::a_reset_under_sleeping_ends,
     ],
 };
 
@@ -440,4 +444,39 @@ fn wrong_handshakes(setup: &Setup) -> Result<()> {
     run(&["put", FILE, &peer])?;
     counters.unchanged()?;
     Ok(fs::remove_file(FILE)?)
+}
+
+/// An end that waits for a message, in a process of its own: it must end because of the device.
+fn sleeper(stream: UnixStream) -> Result<Child> {
+    Child::start(move |link| {
+        let context = Device::first()?.open()?;
+        let mut end = Endpoint::connect(&context, &EndpointOptions::new(), stream)?;
+        link.tell(1)?;
+        let mut into = vec![0; end.max_recv()];
+        match end.recv(&mut into) {
+            Err(EndpointError::Device(_) | EndpointError::Gone) => Ok(()),
+            other => bail!("the end of a device that was reset: {other:?}"),
+        }
+    })
+}
+
+/// Two ends that sleep when the device is reset say so; new ones work.
+fn a_reset_under_sleeping_ends(setup: &Setup) -> Result<()> {
+    let (here, there) = UnixStream::pair()?;
+    let there = sleeper(there)?;
+    let here = sleeper(here)?;
+    let mut ends = [here, there];
+    for end in &ends {
+        end.link().hear()?;
+        let stat = format!("/proc/{}/stat", end.pid());
+        wait::until("an end that sleeps", || {
+            Ok(world::text(&stat)?.contains(") S "))
+        })?;
+    }
+    let reset = format!("/sys/bus/pci/devices/{}/reset", world::function(0)?);
+    world::put(reset, "1")?;
+    for end in &mut ends {
+        end.done()?;
+    }
+    works(0, &mut setup.rng())
 }

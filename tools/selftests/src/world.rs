@@ -20,7 +20,7 @@ pub const DEBUGFS: &str = "/sys/kernel/debug/qpair";
 pub const DRIVER: &str = "/sys/bus/pci/drivers/qpair";
 
 /// Tables of objects in debugfs, one for each device and kind.
-pub const TABLES: [&str; 6] = ["contexts", "pds", "mrs", "cqs", "qps", "eqs"];
+pub const TABLES: [&str; 7] = ["contexts", "pds", "mrs", "cqs", "qps", "srqs", "eqs"];
 
 /// Reads a small file.
 pub fn text(path: impl AsRef<Path>) -> Result<String> {

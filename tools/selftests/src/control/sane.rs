@@ -14,6 +14,7 @@ use crate::ktap::Setup;
 use crate::pair::works;
 use crate::pair::Pair;
 use crate::raw::Context;
+use crate::raw::Srq;
 use crate::world;
 
 pub(super) fn device_file(_: &Setup) -> Result<()> {
@@ -185,8 +186,11 @@ pub(super) fn debugfs_tables(_: &Setup) -> Result<()> {
         before.push(rows(table)?);
     }
     let pair = Pair::open(0)?;
-    // One context; of each kind that has memory two objects; the kernel's event queues stay.
-    for ((table, before), more) in world::TABLES.iter().zip(&before).zip([1, 0, 2, 2, 2, 0]) {
+    let srq = Srq::new(&pair.a.pd, 16)?;
+    // One context; an SRQ, and of each other kind that has memory two objects; the kernel's event
+    // queues stay.
+    let more = [1, 0, 2, 2, 2, 1, 0];
+    for ((table, before), more) in world::TABLES.iter().zip(&before).zip(more) {
         let now = rows(table)?;
         ensure!(
             now == before + more,
@@ -194,9 +198,10 @@ pub(super) fn debugfs_tables(_: &Setup) -> Result<()> {
         );
     }
     let number = pair.a.qp.number;
+    srq.destroy()?;
     pair.destroy()?;
     ensure!(
-        rows("qps")? == before[4],
+        rows("qps")? == before[4] && rows("srqs")? == before[5],
         "QP {number:#x} is still in the table"
     );
     Ok(())

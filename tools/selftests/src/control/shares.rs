@@ -91,7 +91,7 @@ pub(super) fn destroyed_queue_pairs(setup: &Setup) -> Result<()> {
     shown("qps", 0)?;
     shown("qps-held", quota)?;
     let contexts = world::text(world::debugfs(0)?.join("contexts"))?;
-    let row = format!(" qps-held {quota} uid {NOBODY}");
+    let row = format!(" qps-held {quota} srqs-held 0 uid {NOBODY}");
     ensure!(contexts.contains(&row), "no{row} in\n{contexts}");
     root_goes_on(setup, "beside a user's destroyed queue pairs")?;
     child.link().tell(0)?;
@@ -113,7 +113,7 @@ pub(super) fn failed_creates(_setup: &Setup) -> Result<()> {
     let page = ctx.info.limits.page;
     let nothing_held = |host: &mut Host, what: &str| -> Result<()> {
         let before = host.get(0, "commands")?;
-        for name in ["qps-held", "cqs-held"] {
+        for name in ["qps-held", "cqs-held", "srqs-held"] {
             ensure!(
                 world::of_context(0, page, name)? == 0,
                 "{name} after {what}"

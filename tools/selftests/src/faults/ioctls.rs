@@ -116,7 +116,7 @@ pub(super) fn changes_and_ends(setup: &Setup) -> Result<()> {
     )?;
     faults.try_all(
         "MODIFY_SRQ",
-        1,
+        0,
         || Srq::new(&pd, 64),
         |srq| Ok(srq.arm(1)?),
         |srq, _| ended(srq.destroy()),
