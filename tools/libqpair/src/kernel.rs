@@ -101,6 +101,19 @@ pub struct NewQp {
     pub rq_depth: u32,
     /// A receive takes `64 << rq_stride` bytes.
     pub rq_stride: u8,
+    /// Its service.
+    pub service: Service,
+}
+
+/// What a queue pair guarantees its peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Service {
+    /// Reliable connection: a request completes when the peer has acknowledged it, or fails.
+    #[default]
+    Rc,
+    /// Unreliable connection: SENDs and WRITEs, which complete when they are sent. One that the
+    /// peer cannot take is dropped.
+    Uc,
 }
 
 /// Retries of a request.
@@ -126,9 +139,16 @@ pub enum Change {
     Rtr {
         /// Its number.
         peer: Number,
+        /// That of both.
+        service: Service,
     },
     /// To RTS.
-    Rts(Retries),
+    Rts {
+        /// Those of RC.
+        retries: Retries,
+        /// As before.
+        service: Service,
+    },
     /// To the error state.
     Error,
 }

@@ -159,7 +159,7 @@ pub use error::{CompletionError, Error, PostError};
 pub use hello::Fault;
 pub use memory::{Memory, Pages};
 pub use mr::{Access, Mr, Pd};
-pub use qp::{Init, Qp, QpOptions, QpState, Reset, Rtr, Rts};
+pub use qp::{Init, Qp, QpOptions, QpState, Reset, Rtr, Rts, Service};
 pub use qpair_abi::counters::Counter;
 pub use qpair_abi::status::{Detail, Status};
 pub use qpair_abi::Number;

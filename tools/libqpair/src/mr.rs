@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bitflags::bitflags;
 use qpair_abi::entry::Sge;
 use qpair_uverbs::abi::{
-    IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_REMOTE_READ, IB_UVERBS_ACCESS_REMOTE_WRITE,
+    IB_UVERBS_ACCESS_LOCAL_WRITE, IB_UVERBS_ACCESS_REMOTE_ATOMIC, IB_UVERBS_ACCESS_REMOTE_READ,
+    IB_UVERBS_ACCESS_REMOTE_WRITE,
 };
 use rustix::io::Errno;
 
@@ -29,6 +30,8 @@ bitflags! {
         const REMOTE_WRITE = IB_UVERBS_ACCESS_REMOTE_WRITE;
         /// The peer may read it.
         const REMOTE_READ = IB_UVERBS_ACCESS_REMOTE_READ;
+        /// The peer's atomics may change it. A region also needs `LOCAL_WRITE` then.
+        const REMOTE_ATOMIC = IB_UVERBS_ACCESS_REMOTE_ATOMIC;
     }
 }
 

@@ -26,7 +26,7 @@ use crate::mr::{Access, Pd};
 use crate::queues::Queues;
 use crate::wr::{Receive, WorkRequest};
 
-pub use crate::kernel::QpState;
+pub use crate::kernel::{QpState, Service};
 pub use crate::queues::QpOptions;
 
 macro_rules! states {
@@ -125,7 +125,8 @@ impl Qp<Reset> {
 impl Qp<Init> {
     /// Receives from `peer` only.
     pub fn rtr(self, peer: Number) -> Result<Qp<Rtr>, Error> {
-        self.inner.modify(Change::Rtr { peer })?;
+        let service = self.inner.service;
+        self.inner.modify(Change::Rtr { peer, service })?;
         Ok(self.become_())
     }
 }
@@ -133,7 +134,8 @@ impl Qp<Init> {
 impl Qp<Rtr> {
     /// Sends as well.
     pub fn rts(self) -> Result<Qp<Rts>, Error> {
-        self.inner.modify(Change::Rts(self.inner.retries))?;
+        let (retries, service) = (self.inner.retries, self.inner.service);
+        self.inner.modify(Change::Rts { retries, service })?;
         Ok(self.become_())
     }
 }

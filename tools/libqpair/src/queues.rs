@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use crate::cq::{Cq, CqInner, RecvQueue, SendQueue};
 use crate::error::{Error, PostError};
-use crate::kernel::{Change, NewQp, Object, ResetAt, Retries};
+use crate::kernel::{Change, NewQp, Object, ResetAt, Retries, Service};
 use crate::lock::lock;
 use crate::memory::{Pages, Ring, SharedRing};
 use crate::mr::{Pd, PdInner};
@@ -38,6 +38,7 @@ pub struct QpOptions<'a> {
     rq_depth: u32,
     recv_sges: usize,
     retries: Retries,
+    service: Service,
     pages: Pages,
 }
 
@@ -51,6 +52,7 @@ impl<'a> QpOptions<'a> {
             rq_depth: 16,
             recv_sges: 1,
             retries: Retries::default(),
+            service: Service::Rc,
             pages: Pages::Normal,
         }
     }
@@ -81,6 +83,12 @@ impl<'a> QpOptions<'a> {
         self
     }
 
+    /// Its service, which is also the peer's; RC if it is not set.
+    pub fn service(mut self, service: Service) -> Self {
+        self.service = service;
+        self
+    }
+
     /// The pages of its rings.
     pub fn pages(mut self, pages: Pages) -> Self {
         self.pages = pages;
@@ -94,6 +102,7 @@ pub(crate) struct Queues {
     pub(crate) pd: Arc<PdInner>,
     pub(crate) object: Object,
     pub(crate) retries: Retries,
+    pub(crate) service: Service,
     send_cq: Arc<CqInner>,
     recv_cq: Arc<CqInner>,
     sq_ring: SharedRing,
@@ -164,6 +173,7 @@ impl Queues {
             sq_blocks: sq_depth.entries(),
             rq_depth: rq_depth.entries(),
             rq_stride: stride,
+            service: options.service,
         };
         let object = match pd.context.kernel.create_qp(&create) {
             Ok(object) => object,
@@ -193,6 +203,7 @@ impl Queues {
             pd,
             object,
             retries: options.retries,
+            service: options.service,
             send_cq,
             recv_cq,
             sq_ring,

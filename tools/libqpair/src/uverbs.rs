@@ -29,7 +29,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::kernel::{
     AsyncEvent, Attributes, Change, CounterValues, Kernel, Keys, NewCq, NewMr, NewQp, Object,
-    QpAttributes, QpState, ResetAt, Retries,
+    QpAttributes, QpState, ResetAt, Retries, Service,
 };
 use crate::lock::lock;
 
@@ -302,7 +302,10 @@ impl Kernel for File {
                 max_recv_wr: 1,
                 max_send_sge: 1,
                 max_recv_sge: 1,
-                qp_type: IB_UVERBS_QPT_RC,
+                qp_type: match qp.service {
+                    Service::Rc => IB_UVERBS_QPT_RC,
+                    Service::Uc => IB_UVERBS_QPT_UC,
+                },
                 ..Default::default()
             };
             let mut answer = ib_uverbs_create_qp_resp::default();
@@ -460,8 +463,11 @@ fn modify(change: Change) -> ib_uverbs_modify_qp {
             port_num: PORT,
             ..all
         },
-        Change::Rtr { peer } => ib_uverbs_modify_qp {
-            attr_mask: qp_mask::TO_RTR,
+        Change::Rtr { peer, service } => ib_uverbs_modify_qp {
+            attr_mask: match service {
+                Service::Rc => qp_mask::TO_RTR,
+                Service::Uc => qp_mask::UC_TO_RTR,
+            },
             qp_state: qp_state::RTR,
             dest: ib_uverbs_qp_dest {
                 port_num: PORT,
@@ -472,8 +478,11 @@ fn modify(change: Change) -> ib_uverbs_modify_qp {
             max_dest_rd_atomic: READS,
             ..all
         },
-        Change::Rts(retries) => ib_uverbs_modify_qp {
-            attr_mask: qp_mask::TO_RTS,
+        Change::Rts { retries, service } => ib_uverbs_modify_qp {
+            attr_mask: match service {
+                Service::Rc => qp_mask::TO_RTS,
+                Service::Uc => qp_mask::UC_TO_RTS,
+            },
             qp_state: qp_state::RTS,
             retry_cnt: retries.answer,
             rnr_retry: retries.receive,

@@ -29,8 +29,12 @@ pub struct Remote {
 enum Payload<'a> {
     Gather(&'a [Sge]),
     Inline(&'a [u8]),
+    /// The operands of an atomic, and where the old value goes.
+    Atomic([u64; 2], Sge),
 }
 
+/// Words of the operands of an atomic and of its piece.
+const ATOMIC_WORDS: usize = 2 + Sge::WORDS;
 /// Words of the largest work request.
 const WORDS: usize = MAX_BLOCKS * BLOCK_WORDS;
 
@@ -96,8 +100,25 @@ impl<'a> WorkRequest<'a> {
         request
     }
 
-    /// Carries 32 bits to the peer's completion. Of a WRITE this takes the peer's next receive; a
-    /// READ and a NOP carry nothing.
+    /// Adds to 8 aligned bytes of the peer's memory. Their old value goes into `old`, a piece of 8
+    /// bytes. It is atomic among the queue pairs of the device, and not among them and the CPUs.
+    pub const fn fetch_add(id: u64, old: Sge, remote: Remote, add: u64) -> Self {
+        let payload = Payload::Atomic([add, 0], old);
+        let mut request = Self::new(id, opcode::FETCH_ADD, payload);
+        request.remote = remote;
+        request
+    }
+
+    /// The same, but replaces them by `swap` if they are `compare`.
+    pub const fn compare_swap(id: u64, old: Sge, remote: Remote, compare: u64, swap: u64) -> Self {
+        let payload = Payload::Atomic([compare, swap], old);
+        let mut request = Self::new(id, opcode::COMPARE_SWAP, payload);
+        request.remote = remote;
+        request
+    }
+
+    /// Carries 32 bits to the peer's completion. Of a WRITE this takes the peer's next receive;
+    /// READs, atomics and NOPs carry nothing.
     pub const fn imm(mut self, imm: u32) -> Self {
         self.opcode = match self.opcode {
             opcode::SEND => opcode::SEND_IMM,
@@ -126,7 +147,7 @@ impl<'a> WorkRequest<'a> {
         self
     }
 
-    /// Waits until all READs before it are done.
+    /// Waits until all READs and atomics before it are done.
     pub const fn fence(mut self) -> Self {
         self.flags |= send_flags::FENCE;
         self
@@ -149,6 +170,7 @@ impl<'a> WorkRequest<'a> {
                 return Err("more inline bytes than a work request may have (max_inline)")
             }
             Payload::Inline(bytes) => bytes.len().div_ceil(8),
+            Payload::Atomic(..) => ATOMIC_WORDS,
         };
         match (SendWqe::WORDS + words).div_ceil(BLOCK_WORDS) {
             blocks @ 1..=MAX_BLOCKS => Ok(blocks as u32),
@@ -179,6 +201,7 @@ impl<'a> WorkRequest<'a> {
         let (sges, inline_bytes) = match self.payload {
             Payload::Gather(sges) => (sges.len(), 0),
             Payload::Inline(bytes) => (0, bytes.len()),
+            Payload::Atomic(..) => (1, 0),
         };
         SendWqe {
             opcode: self.opcode,
@@ -210,6 +233,11 @@ impl<'a> WorkRequest<'a> {
                     whole[..bytes.len()].copy_from_slice(bytes);
                     *word = u64::from_le_bytes(whole);
                 }
+            }
+            Payload::Atomic(operands, old) => {
+                let (first, rest) = body.split_at_mut(operands.len());
+                first.copy_from_slice(&operands);
+                put(rest, &[old]);
             }
         }
         head.copy_from_slice(&self.head(blocks, signaled).encode());
@@ -294,6 +322,10 @@ pub enum Done {
     Write,
     /// A READ.
     Read,
+    /// A compare and swap.
+    CompareSwap,
+    /// A fetch and add.
+    FetchAdd,
     /// A receive that a SEND filled.
     Receive,
     /// A receive that a WRITE with immediate took.
@@ -342,6 +374,8 @@ impl Completion {
             opcode::SEND | opcode::SEND_IMM => Done::Send,
             opcode::WRITE | opcode::WRITE_IMM => Done::Write,
             opcode::READ => Done::Read,
+            opcode::COMPARE_SWAP => Done::CompareSwap,
+            opcode::FETCH_ADD => Done::FetchAdd,
             opcode::RECV => Done::Receive,
             opcode::RECV_WRITE_IMM => Done::ReceiveWrite,
             other => Done::Other(other),

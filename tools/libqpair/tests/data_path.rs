@@ -7,8 +7,8 @@ mod support;
 use std::time::Duration;
 
 use qpair::{
-    Channel, Cq, CqOptions, Done, Error, Memory, Mr, Pd, PostError, Qp, QpOptions, Receive, Sge,
-    Wants, WorkRequest,
+    Channel, Cq, CqOptions, Done, Error, Memory, Mr, Pd, PostError, Qp, QpOptions, Receive,
+    Service, Sge, Status, Wants, WorkRequest,
 };
 use rustix::io::Errno;
 use support::bench::{bench, connect, poll};
@@ -125,6 +125,81 @@ fn every_operation_moves_its_bytes() {
         .unwrap();
     expect(&[(11, Done::Nop, false, None)]);
     assert_eq!(b.cq.stale(), 0);
+}
+
+#[test]
+fn atomics_change_a_word_and_return_the_old_one() {
+    let (_fake, context) = machine();
+    let b = bench(context);
+    let word = |offset: usize| u64::from_le_bytes(read(&b.mr, offset, 8).try_into().unwrap());
+    let (old, remote) = (b.mr.sge(64, 8), b.mr.remote(256));
+    b.mr.write(256, &40_u64.to_le_bytes());
+    for (request, kind, was, is) in [
+        (
+            WorkRequest::fetch_add(1, old, remote, 2),
+            Done::FetchAdd,
+            40,
+            42,
+        ),
+        (
+            WorkRequest::fetch_add(1, old, remote, u64::MAX),
+            Done::FetchAdd,
+            42,
+            41,
+        ),
+        (
+            WorkRequest::compare_swap(1, old, remote, 41, 7),
+            Done::CompareSwap,
+            41,
+            7,
+        ),
+        (
+            WorkRequest::compare_swap(1, old, remote, 41, 8),
+            Done::CompareSwap,
+            7,
+            7,
+        ),
+    ] {
+        b.near.post_send(&[request.signaled()]).unwrap();
+        let [done] = poll(&b.cq)[..] else {
+            panic!("one completion")
+        };
+        assert_eq!((done.check().unwrap().done(), done.bytes()), (kind, 8));
+        assert_eq!((word(64), word(256)), (was, is), "{request:?}");
+    }
+    // The encoded request is one block, whatever it is queued with.
+    let request = WorkRequest::fetch_add(2, old, remote, 1);
+    b.near.post_send(&[request; 3]).unwrap();
+    b.near.post_send(&[WorkRequest::nop(3).signaled()]).unwrap();
+    assert_eq!(poll(&b.cq).len(), 1);
+    assert_eq!(word(256), 10);
+    // The device refuses a word that is not aligned.
+    let remote = b.mr.remote(257);
+    let request = WorkRequest::fetch_add(4, old, remote, 1);
+    b.near.post_send(&[request]).unwrap();
+    assert_eq!(poll(&b.cq)[0].status(), Status::RemoteInvalidRequest);
+}
+
+/// Of UC a SEND without a receive is dropped, a READ is refused, and a SEND with one arrives.
+#[test]
+fn an_unreliable_connection_drops_what_has_no_receive() {
+    let (_fake, context) = machine();
+    let b = bench(context);
+    let cq = Cq::new(&b.context, &CqOptions::new(64)).unwrap();
+    let options = QpOptions::new(&cq, &cq).service(Service::Uc);
+    let (near, far) = connect(&b.pd, &options, &options);
+    let send = WorkRequest::send_inline(1, b"lost").signaled();
+    near.post_send(&[send]).unwrap();
+    assert!(poll(&cq)[0].check().is_ok());
+    let into = [b.mr.sge(0, 64)];
+    far.post_recv(&[Receive::new(2, &into)]).unwrap();
+    near.post_send(&[WorkRequest::send_inline(3, b"found").signaled()])
+        .unwrap();
+    assert!(poll(&cq).iter().all(|done| done.check().is_ok()));
+    assert_eq!(read(&b.mr, 0, 5), b"found");
+    near.post_send(&[WorkRequest::read(4, &into, b.mr.remote(0))])
+        .unwrap();
+    assert_eq!(poll(&cq)[0].status(), Status::LocalQpOperation);
 }
 
 #[test]

@@ -4,7 +4,9 @@
 use qpair::{Access, Completion, Context, Cq, CqOptions, Init, Memory, Mr, Pd, Qp, QpOptions, Rts};
 
 pub(crate) const ALL: Access = Access::all();
-pub(crate) const PEER: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ);
+pub(crate) const PEER: Access = Access::REMOTE_WRITE
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC);
 
 pub(crate) fn connect(pd: &Pd, near: &QpOptions<'_>, far: &QpOptions<'_>) -> (Qp<Rts>, Qp<Rts>) {
     let (near, far) = (Qp::new(pd, near).unwrap(), Qp::new(pd, far).unwrap());

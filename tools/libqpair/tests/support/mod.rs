@@ -21,12 +21,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use host::Memory;
 use qpair::kernel::{
     AsyncEvent, Attributes, Change, CounterValues, Kernel, Keys, NewCq, NewMr, NewQp, Object,
-    QpAttributes, QpState, ResetAt, Retries,
+    QpAttributes, QpState, ResetAt, Retries, Service,
 };
 use qpair::memory::Ring;
 use qpair::{Context, Pages};
 use qpair_abi::command::{
-    self, access, cq_flags, kind, qp_mask, qp_state, verb, BufferList, Command, CqContext,
+    self, access, cq_flags, kind, qp_mask, qp_state, service, verb, BufferList, Command, CqContext,
     MrContext, QpContext,
 };
 use qpair_abi::entry::{Cqe, Eqe};
@@ -387,6 +387,10 @@ impl Kernel for Fake {
             log_sq: qp.sq_blocks.ilog2() as u8,
             log_rq: qp.rq_depth.ilog2() as u8,
             rq_stride: qp.rq_stride,
+            service: match qp.service {
+                Service::Rc => service::RC,
+                Service::Uc => service::UC,
+            },
             sq: block(qp.sq_buffer, qp.sq_buffer_bytes),
             rq: block(qp.rq_buffer, qp.rq_buffer_bytes),
             ..Default::default()
@@ -407,11 +411,15 @@ impl Kernel for Fake {
                 context.access = access as u8;
                 (qp_state::INIT, qp_mask::ACCESS)
             }
-            Change::Rtr { peer } => {
+            Change::Rtr { peer, .. } => {
                 context.peer = peer;
                 (qp_state::RTR, qp_mask::PEER)
             }
-            Change::Rts(retries) => {
+            Change::Rts {
+                service: Service::Uc,
+                ..
+            } => (qp_state::RTS, 0),
+            Change::Rts { retries, .. } => {
                 (context.retry, context.rnr_retry) = (retries.answer, retries.receive);
                 (qp_state::RTS, qp_mask::RETRY)
             }
