@@ -58,6 +58,9 @@ SCALE = "qpair bench --op write --size 64 --batch 16 --json"
 QPS = (1, 16, 256, 1024)
 MODEL_QPS = (1, 1024)
 
+# Of libibverbs, beside WRITEs: SENDs and their receives, and atomics.
+KINDS = ("send", "srq", "uc", "ud", "atomic")
+
 # Name: the command, where N is the count, and two counts.
 WORKLOADS = {
     "process": (f"{PROCESS} --signal 1 --count N", 50_000, 350_000),
@@ -72,9 +75,10 @@ WORKLOADS = {
     "slow": (f"{LOOPBACK} count=N", 900, 2_900),
     "syscalls": (f"syscalls {PROCESS} --signal 1 --count N", 50_000, 350_000),
     "verbs": ("loop qpair0 N 32", 50_000, 350_000),
+    **{f"verbs_{kind}": (f"loop qpair0 N 32 {kind}", 20_000, 100_000) for kind in KINDS},
 }
 # Those of libibverbs: a guest of their own has the provider.
-VERBS = ("verbs",)
+VERBS = ("verbs", *(f"verbs_{kind}" for kind in KINDS))
 # Operations per unit of the count.
 TIMES = {"fast": 256, "control": 256, "slow": 256}
 
@@ -149,6 +153,7 @@ GOALS = {
     "endpoint_send64_b32_instructions": ("reported", None),
     "endpoint_send64_single_instructions": ("reported", None),
     "verbs_write64_b32_instructions": ("<= 120", lambda f, v: v <= 120),
+    **{f"verbs_{kind}_b32_instructions": ("reported", None) for kind in KINDS},
     # Timed figures, against peers (qp/peers.py).
     "timed_write64_vs_rxe": (">= 50", lambda f, v: v >= 50),
     "timed_write64_vs_nvme": (">= 50", lambda f, v: v >= 50),
@@ -313,6 +318,7 @@ def measured(runs):
         "endpoint_send64_b32_instructions": instructions("endpoint", runs),
         "endpoint_send64_single_instructions": instructions("endpoint_single", runs),
         "verbs_write64_b32_instructions": instructions("verbs", runs),
+        **{f"verbs_{kind}_b32_instructions": instructions(f"verbs_{kind}", runs) for kind in KINDS},
     }
     # A stray doorbell of the shorter run must not make a figure negative.
     return {name: max(0.0, round(value, 5)) for name, value in figures.items()}, runs

@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * loop [DEVICE [COUNT [BATCH]]]: an ordinary program of libibverbs.
+ * loop [DEVICE [COUNT [BATCH [KIND]]]]: an ordinary program of libibverbs.
  *
- * Two queue pairs of this process are connected to each other. COUNT WRITEs of
- * 64 bytes go from one to the other, BATCH in a list, each to the next slot of a
- * ring of slots. Then a SEND with immediate data says how many there were; its
- * receiver sleeps until the completion. At the end the slots must have the last
- * round's numbers. Prints a line of JSON.
+ * Two queue pairs of this process are connected to each other. COUNT requests
+ * of 64 bytes go from one to the other, BATCH in a list, each with the next slot
+ * of a ring of slots. KIND is
+ *
+ *   write   WRITEs, the default. Then a SEND with immediate data says how many
+ *           there were; its receiver sleeps until the completion
+ *   send    SENDs into receives, which are posted in lists too
+ *   srq     the same, into receives of a shared receive queue
+ *   uc, ud  the same, of queue pairs of that type
+ *   atomic  fetch and add to one word, of 8 bytes
+ *
+ * At the end the slots must have the last round's numbers. Prints a line of
+ * JSON.
  *
  * It runs on any RDMA device: scripts/guest --verbs -- loop rxe0
  */
@@ -22,9 +30,18 @@
 #define SLOTS		1024
 #define MOST		256
 #define PORT		1
+/* A datagram has a header before it. */
+#define GRH		40
+#define ROOM		(GRH + BYTES)
+#define KEY		0x11111111
+
+enum kind { WRITE, SEND, SRQ, UC, UD, ATOMIC, KINDS };
+
+static const char *const kinds[KINDS] = { "write", "send", "srq", "uc", "ud", "atomic" };
 
 struct side {
 	struct ibv_cq *cq;
+	struct ibv_srq *srq;
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	uint8_t *memory;
@@ -35,6 +52,9 @@ static struct ibv_comp_channel *channel;
 static struct side from, to;
 static unsigned long count = 10000;
 static unsigned int batch = 32;
+static enum kind kind;
+/* Of UD: the address of the own port. */
+static struct ibv_ah *ah;
 /* For rxe: a port of Ethernet is addressed by GIDs. */
 static int gid_index = -1;
 static union ibv_gid gid;
@@ -80,68 +100,81 @@ static void open_device(const char *name)
 	ibv_query_gid(context, PORT, gid_index, &gid);
 }
 
+static struct ibv_ah_attr own_port(void)
+{
+	struct ibv_ah_attr attr = { .dlid = port.lid, .port_num = PORT };
+
+	if (gid_index >= 0) {
+		attr.is_global = 1;
+		attr.grh.dgid = gid;
+		attr.grh.sgid_index = gid_index;
+		attr.grh.hop_limit = 1;
+	}
+	return attr;
+}
+
+static void modify(struct side *side, struct ibv_qp_attr *attr, enum ibv_qp_state state, int mask)
+{
+	int error;
+
+	attr->qp_state = state;
+	error = ibv_modify_qp(side->qp, attr, IBV_QP_STATE | mask);
+	if (error)
+		fail("change the state of a queue pair", error);
+}
+
 static void make(struct side *side, struct ibv_pd *pd, struct ibv_comp_channel *events)
 {
 	struct ibv_qp_init_attr init = {
-		.cap = { .max_send_wr = MOST, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
-		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = MOST, .max_recv_wr = MOST, .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = kind == UD ? IBV_QPT_UD : kind == UC ? IBV_QPT_UC : IBV_QPT_RC,
 		.sq_sig_all = 1,
 	};
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_INIT,
-		.port_num = PORT,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
-	};
-	int error;
+	struct ibv_srq_init_attr shared = { .attr = { .max_wr = MOST, .max_sge = 1 } };
+	struct ibv_qp_attr attr = { .port_num = PORT, .qkey = KEY };
+	int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
-	side->memory = need("get memory", aligned_alloc(4096, SLOTS * BYTES));
-	memset(side->memory, 0, SLOTS * BYTES);
-	side->mr = need("register memory",
-			ibv_reg_mr(pd, side->memory, SLOTS * BYTES,
-				   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
-	side->cq = need("create a CQ", ibv_create_cq(context, MOST + 1, NULL, events, 0));
+	/* What the kind does not need, a device may not have. */
+	if (kind == ATOMIC)
+		rights |= IBV_ACCESS_REMOTE_ATOMIC;
+	side->memory = need("get memory", aligned_alloc(4096, SLOTS * ROOM));
+	memset(side->memory, 0, SLOTS * ROOM);
+	side->mr = need("register memory", ibv_reg_mr(pd, side->memory, SLOTS * ROOM, rights));
+	side->cq = need("create a CQ", ibv_create_cq(context, 2 * MOST, NULL, events, 0));
 	init.send_cq = side->cq;
 	init.recv_cq = side->cq;
+	if (kind == SRQ)
+		side->srq = need("create an SRQ", ibv_create_srq(pd, &shared));
+	init.srq = side->srq;
 	side->qp = need("create a queue pair", ibv_create_qp(pd, &init));
-	error = ibv_modify_qp(side->qp, &attr,
-			      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-	if (error)
-		fail("bring a queue pair to INIT", error);
+	attr.qp_access_flags = rights & ~IBV_ACCESS_LOCAL_WRITE;
+	modify(side, &attr, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+	       (kind == UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
 }
 
 static void connect_to(struct side *side, const struct side *peer)
 {
 	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR,
 		.path_mtu = port.active_mtu,
 		.dest_qp_num = peer->qp->qp_num,
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = 12,
-		.ah_attr = { .dlid = port.lid, .port_num = PORT },
+		.ah_attr = own_port(),
+		.timeout = 14,
+		.retry_cnt = 7,
+		.rnr_retry = 7,
+		.max_rd_atomic = 1,
 	};
-	int error;
+	int rtr = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN, rts = IBV_QP_SQ_PSN;
 
-	if (gid_index >= 0) {
-		attr.ah_attr.is_global = 1;
-		attr.ah_attr.grh.dgid = gid;
-		attr.ah_attr.grh.sgid_index = gid_index;
-		attr.ah_attr.grh.hop_limit = 1;
+	if (kind == UD) {
+		rtr = 0;
+	} else if (kind != UC) {
+		rtr |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+		rts |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 	}
-	error = ibv_modify_qp(side->qp, &attr,
-			      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-			      IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	if (error)
-		fail("bring a queue pair to RTR", error);
-	attr.qp_state = IBV_QPS_RTS;
-	attr.timeout = 14;
-	attr.retry_cnt = 7;
-	attr.rnr_retry = 7;
-	attr.max_rd_atomic = 1;
-	error = ibv_modify_qp(side->qp, &attr,
-			      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
-	if (error)
-		fail("bring a queue pair to RTS", error);
+	modify(side, &attr, IBV_QPS_RTR, rtr);
+	modify(side, &attr, IBV_QPS_RTS, rts);
 }
 
 static void succeeded(const struct ibv_wc *wc)
@@ -163,29 +196,53 @@ static int poll(struct side *side, int most, struct ibv_wc *wc)
 	return polled;
 }
 
-/* A WRITE for each slot. They are prepared once, and posted again and again. */
+/* A request for each slot. They are prepared once, and posted again and again. */
 static struct ibv_send_wr wr[SLOTS];
 static struct ibv_sge sge[SLOTS];
+/* The same of receives. */
+static struct ibv_recv_wr recv_wr[SLOTS];
+static struct ibv_sge recv_sge[SLOTS];
 
 static void prepare(void)
 {
+	static const enum ibv_wr_opcode opcodes[KINDS] = {
+		IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_SEND, IBV_WR_SEND, IBV_WR_SEND,
+		IBV_WR_ATOMIC_FETCH_AND_ADD,
+	};
 	unsigned int i;
 
 	for (i = 0; i < SLOTS; i++) {
 		sge[i].addr = (uintptr_t)from.memory + i * BYTES;
-		sge[i].length = BYTES;
+		sge[i].length = kind == ATOMIC ? sizeof(uint64_t) : BYTES;
 		sge[i].lkey = from.mr->lkey;
 		wr[i].wr_id = i;
 		wr[i].next = &wr[(i + 1) % SLOTS];
 		wr[i].sg_list = &sge[i];
 		wr[i].num_sge = 1;
-		wr[i].opcode = IBV_WR_RDMA_WRITE;
-		wr[i].wr.rdma.remote_addr = (uintptr_t)to.memory + i * BYTES;
-		wr[i].wr.rdma.rkey = to.mr->rkey;
+		wr[i].opcode = opcodes[kind];
+		if (kind == UD) {
+			wr[i].wr.ud.ah = ah;
+			wr[i].wr.ud.remote_qpn = to.qp->qp_num;
+			wr[i].wr.ud.remote_qkey = KEY;
+		} else if (kind == ATOMIC) {
+			wr[i].wr.atomic.remote_addr = (uintptr_t)to.memory;
+			wr[i].wr.atomic.rkey = to.mr->rkey;
+			wr[i].wr.atomic.compare_add = 1;
+		} else {
+			wr[i].wr.rdma.remote_addr = (uintptr_t)to.memory + i * BYTES;
+			wr[i].wr.rdma.rkey = to.mr->rkey;
+		}
+		recv_sge[i].addr = (uintptr_t)to.memory + i * ROOM;
+		recv_sge[i].length = ROOM;
+		recv_sge[i].lkey = to.mr->lkey;
+		recv_wr[i].wr_id = i;
+		recv_wr[i].next = &recv_wr[(i + 1) % SLOTS];
+		recv_wr[i].sg_list = &recv_sge[i];
+		recv_wr[i].num_sge = 1;
 	}
 }
 
-/* Posts one list of n WRITEs, the first of number first. */
+/* Posts one list of n requests, the first of number first. */
 static void post(unsigned long first, unsigned int n)
 {
 	struct ibv_send_wr *last = &wr[(first + n - 1) % SLOTS], *after = last->next, *bad;
@@ -194,15 +251,63 @@ static void post(unsigned long first, unsigned int n)
 	last->next = NULL;
 	error = ibv_post_send(from.qp, &wr[first % SLOTS], &bad);
 	if (error)
-		fail("post WRITEs", error);
+		fail("post requests", error);
 	last->next = after;
+}
+
+/* The same of receives. */
+static void post_receives(unsigned long first, unsigned int n)
+{
+	struct ibv_recv_wr *last = &recv_wr[(first + n - 1) % SLOTS], *after = last->next, *bad;
+	int error;
+
+	last->next = NULL;
+	if (to.srq)
+		error = ibv_post_srq_recv(to.srq, &recv_wr[first % SLOTS], &bad);
+	else
+		error = ibv_post_recv(to.qp, &recv_wr[first % SLOTS], &bad);
+	if (error)
+		fail("post receives", error);
+	last->next = after;
+}
+
+/* Polls some completions of a side that come in the order of posting; returns how many. */
+static unsigned int poll_in_order(struct side *side, unsigned long done)
+{
+	struct ibv_wc wc[MOST];
+	int i, polled = poll(side, MOST, wc);
+
+	for (i = 0; i < polled; i++) {
+		succeeded(&wc[i]);
+		if (wc[i].wr_id != (done + i) % SLOTS) {
+			fprintf(stderr, "loop: completions are out of order\n");
+			exit(1);
+		}
+	}
+	return polled;
+}
+
+/* Sends all, into receives that are posted before. */
+static void send_all(void)
+{
+	unsigned long posted = 0, sent = 0, received = 0;
+
+	while (sent < count || received < count) {
+		unsigned int n = count - posted < batch ? count - posted : batch;
+
+		if (n && posted - sent + n <= MOST && posted - received + n <= MOST) {
+			post_receives(posted, n);
+			post(posted, n);
+			posted += n;
+		}
+		sent += poll_in_order(&from, sent);
+		received += poll_in_order(&to, received);
+	}
 }
 
 static void write_all(void)
 {
 	unsigned long posted = 0, done = 0;
-	struct ibv_wc wc[MOST];
-	int i, polled;
 
 	while (done < count) {
 		unsigned int n = count - posted < batch ? count - posted : batch;
@@ -211,14 +316,7 @@ static void write_all(void)
 			post(posted, n);
 			posted += n;
 		}
-		polled = poll(&from, MOST, wc);
-		for (i = 0; i < polled; i++) {
-			succeeded(&wc[i]);
-			if (wc[i].wr_id != done++ % SLOTS) {
-				fprintf(stderr, "loop: completions are out of order\n");
-				exit(1);
-			}
-		}
+		done += poll_in_order(&from, done);
 	}
 }
 
@@ -263,9 +361,19 @@ static void tell(void)
 
 static void check(void)
 {
-	size_t used = count < SLOTS ? count * BYTES : SLOTS * BYTES;
+	size_t used = count < SLOTS ? count : SLOTS, i;
+	int same = 1;
 
-	if (memcmp(from.memory, to.memory, used)) {
+	if (kind == ATOMIC) {
+		same = *(uint64_t *)to.memory == count;
+	} else if (kind == WRITE) {
+		same = !memcmp(from.memory, to.memory, used * BYTES);
+	} else {
+		for (i = 0; i < used; i++)
+			same &= !memcmp(from.memory + i * BYTES,
+					to.memory + i * ROOM + (kind == UD ? GRH : 0), BYTES);
+	}
+	if (!same) {
 		fprintf(stderr, "loop: the memory is wrong\n");
 		exit(1);
 	}
@@ -282,8 +390,11 @@ int main(int argc, char **argv)
 		count = strtoul(argv[2], NULL, 0);
 	if (argc > 3)
 		batch = strtoul(argv[3], NULL, 0);
-	if (argc > 4 || !count || !batch || batch > MOST) {
-		fprintf(stderr, "usage: loop [DEVICE [COUNT [BATCH]]], BATCH from 1 to %d\n", MOST);
+	while (argc > 4 && kind < KINDS && strcmp(argv[4], kinds[kind]))
+		kind++;
+	if (argc > 5 || !count || !batch || batch > MOST || kind == KINDS) {
+		fprintf(stderr, "usage: loop [DEVICE [COUNT [BATCH [KIND]]]], BATCH from 1 to %d,\n"
+			"KIND of write, send, srq, uc, ud, atomic\n", MOST);
 		return 2;
 	}
 	open_device(argc > 1 ? argv[1] : NULL);
@@ -291,16 +402,25 @@ int main(int argc, char **argv)
 	channel = need("create a completion channel", ibv_create_comp_channel(context));
 	make(&from, pd, NULL);
 	make(&to, pd, channel);
+	if (kind == UD) {
+		struct ibv_ah_attr attr = own_port();
+
+		ah = need("create an address handle", ibv_create_ah(pd, &attr));
+	}
 	connect_to(&from, &to);
 	connect_to(&to, &from);
-	for (i = 0; i < SLOTS * BYTES; i++)
+	for (i = 0; kind != ATOMIC && i < SLOTS * BYTES; i++)
 		from.memory[i] = i * 7 + i / 256;
 
 	prepare();
 	clock_gettime(CLOCK_MONOTONIC, &begin);
-	write_all();
+	if (kind == WRITE || kind == ATOMIC)
+		write_all();
+	else
+		send_all();
 	clock_gettime(CLOCK_MONOTONIC, &end);
-	tell();
+	if (kind == WRITE)
+		tell();
 	check();
 	seconds = end.tv_sec - begin.tv_sec + (end.tv_nsec - begin.tv_nsec) / 1e9;
 	printf("{\"device\": \"%s\", \"messages\": %lu, \"batch\": %u, \"seconds\": %.9f}\n",
@@ -308,6 +428,12 @@ int main(int argc, char **argv)
 
 	ibv_destroy_qp(from.qp);
 	ibv_destroy_qp(to.qp);
+	if (ah)
+		ibv_destroy_ah(ah);
+	if (kind == SRQ) {
+		ibv_destroy_srq(from.srq);
+		ibv_destroy_srq(to.srq);
+	}
 	ibv_destroy_cq(from.cq);
 	ibv_destroy_cq(to.cq);
 	ibv_destroy_comp_channel(channel);
