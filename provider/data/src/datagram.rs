@@ -29,6 +29,34 @@ pub struct Address {
     pub q_key: u32,
 }
 
+/// A send of UD is a SEND, with immediate data or without.
+fn check(request: &Request) -> Result<(), Refusal> {
+    match request.opcode {
+        opcode::SEND | opcode::SEND_IMM => Ok(()),
+        _ => Err(Refusal::Unsupported),
+    }
+}
+
+/// The head of a send of so many blocks.
+#[inline(always)]
+fn head(request: &Request, address: &Address, blocks: usize, data: (usize, usize)) -> UdWqe {
+    let (pieces, inline_bytes) = data;
+    UdWqe {
+        opcode: request.opcode,
+        flags: request.flags,
+        // CAST: Limits were checked.
+        blocks: blocks as u8,
+        sges: pieces as u8,
+        imm: request.imm,
+        wr_id: request.id,
+        dest: Number::from_raw(address.qpn),
+        q_key: address.q_key,
+        inline_bytes: inline_bytes as u32,
+        gid: address.gid[0],
+        gid_high: address.gid[1],
+    }
+}
+
 /// A send that is being composed.
 #[derive(Debug)]
 pub struct Datagram {
@@ -46,9 +74,7 @@ impl Datagram {
     ///
     /// [`Refusal::Unsupported`]: not a SEND.
     pub fn new(request: Request) -> Result<Self, Refusal> {
-        if !matches!(request.opcode, opcode::SEND | opcode::SEND_IMM) {
-            return Err(Refusal::Unsupported);
-        }
+        check(&request)?;
         Ok(Self {
             request,
             address: None,
@@ -98,20 +124,8 @@ impl Datagram {
         let address = self.address.ok_or(Refusal::Invalid)?;
         let words = self.pieces * entry::Sge::WORDS + self.inline_bytes.div_ceil(WORD);
         let blocks = (UdWqe::WORDS + words).div_ceil(BLOCK_WORDS);
-        let head = UdWqe {
-            opcode: self.request.opcode,
-            flags: self.request.flags,
-            // CAST: Limits were checked.
-            blocks: blocks as u8,
-            sges: self.pieces as u8,
-            imm: self.request.imm,
-            wr_id: self.request.id,
-            dest: Number::from_raw(address.qpn),
-            q_key: address.q_key,
-            inline_bytes: self.inline_bytes as u32,
-            gid: address.gid[0],
-            gid_high: address.gid[1],
-        };
+        let data = (self.pieces, self.inline_bytes);
+        let head = head(&self.request, &address, blocks, data);
         self.words[..UdWqe::WORDS].copy_from_slice(&head.encode());
         let room = room(batch, blocks, self.request.flags)?;
         write(room, &self.words, blocks);
@@ -121,8 +135,36 @@ impl Datagram {
 
 impl Sends<'_> {
     /// Posts a send of UD.
-    pub fn put_datagram(&mut self, mut datagram: Datagram) -> Result<(), Refusal> {
-        datagram.request.flags |= self.always;
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Unsupported`]: not a SEND. [`Refusal::Invalid`]: the data exceed a limit.
+    ///
+    /// # Safety
+    ///
+    /// The memory of inline data can be read.
+    #[inline(always)]
+    pub unsafe fn put_datagram(
+        &mut self,
+        mut request: Request,
+        address: Address,
+        payload: Payload<'_>,
+    ) -> Result<(), Refusal> {
+        request.flags |= self.always;
+        // Of one block: the common case.
+        if let (Payload::Gather([one]), 1..) = (payload, self.limits.send_pieces) {
+            check(&request)?;
+            let mut room = room(&mut self.batch, 1, request.flags)?;
+            let [a, b, c, d, e, f] = head(&request, &address, 1, (1, 0)).encode();
+            let [g, h] = one.encode();
+            room.write(0, &[a, b, c, d, e, f, g, h]);
+            room.post();
+            return Ok(());
+        }
+        let mut datagram = Datagram::new(request)?;
+        datagram.to(address);
+        // SAFETY: By the caller's promise.
+        unsafe { datagram.data(payload, &self.limits) }?;
         datagram.put(&mut self.batch)
     }
 }

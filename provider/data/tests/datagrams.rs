@@ -6,7 +6,7 @@ mod support;
 
 use qpair_abi::doorbell;
 use qpair_abi::entry::{opcode, send_flags, Sge, BLOCK_WORDS};
-use qpair_verbs::datagram::{Address, Datagram};
+use qpair_verbs::datagram::Address;
 use qpair_verbs::request::{Payload, Piece, Refusal, Request};
 use support::{send, Asked, Bench, Sent};
 
@@ -28,11 +28,8 @@ fn bench(pieces: u32, inline: u32) -> Bench {
 /// Posts one send by a list.
 fn post(bench: &Bench, request: Request, payload: Payload<'_>) -> Result<(), Refusal> {
     bench.qp.post_datagrams(|sends| {
-        let mut datagram = Datagram::new(request)?;
-        datagram.to(TO);
         // SAFETY: Tests give pieces of their own memory.
-        unsafe { datagram.data(payload, &bench.parts.limits) }?;
-        sends.put_datagram(datagram)
+        unsafe { sends.put_datagram(request, TO, payload) }
     })
 }
 

@@ -9,7 +9,7 @@ use qpair_abi::entry::{opcode, send_flags};
 use super::bindings::*;
 use super::errno;
 use crate::atomic::Atomic;
-use crate::datagram::{Address, Datagram};
+use crate::datagram::Address;
 use crate::qp::{Qp, Sends};
 use crate::request::{has_imm, has_remote};
 use crate::request::{Limits, Payload, Piece, Refusal, Request, Templates};
@@ -285,15 +285,12 @@ unsafe fn post_datagrams(
     // SAFETY: A list of requests of the program, for a queue pair of this provider. Handles of
     // addresses are of this provider, too.
     let posted = unsafe {
-        let limits = of(qp).limits();
         of(qp).post_datagrams(|sends| {
             while let Some(wr) = at.as_ref() {
                 let (request, payload) = decode(wr)?;
-                let mut datagram = Datagram::new(request)?;
                 let ud = &wr.wr.ud;
-                datagram.to(address(ud.ah, ud.remote_qpn, ud.remote_qkey));
-                datagram.data(payload, &limits)?;
-                sends.put_datagram(datagram)?;
+                let to = address(ud.ah, ud.remote_qpn, ud.remote_qkey);
+                sends.put_datagram(request, to, payload)?;
                 at = wr.next;
             }
             Ok(())
