@@ -11,6 +11,7 @@
 //! | `CREATE EQ, CQ, QP, MR, SRQ` | read: what it shall be | its number (for an MR: its key) |
 //! | `CREATE PD` | none | its number |
 //! | `MODIFY EQ` | read: moderation | none |
+//! | `MODIFY CQ` | read: depth and ring of a resize | index past the last entry in the old ring; index of the first in the new one |
 //! | `MODIFY QP` | read: the attributes of `mask` | to RESET: producer indices of its send CQ, of its receive CQ, of EQ 0 |
 //! | `MODIFY SRQ` | read: the limit | none |
 //! | `MODIFY PAGE` | none; `number` is the page's index | doorbell violations of this page since the last time; its next violation is reported again |

@@ -21,11 +21,13 @@ use crate::table::Until;
 use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::Command;
+use qpair_abi::command::CqContext;
 use qpair_abi::command::EqContext;
 use qpair_abi::command::QpContext;
 use qpair_abi::command::SrqContext;
 use qpair_abi::status::AdminError;
 use qpair_abi::Number;
+use qpair_queue::resize::Kept;
 
 impl<H: Host> Function<H> {
     pub(crate) fn modify_eq(&mut self, command: &Command) -> Result<Results, AdminError> {
@@ -51,6 +53,33 @@ impl<H: Host> Function<H> {
         delayed.retain(|&(_, delayed, _)| delayed != eq);
         self.data.events.eqs.remove(eq);
         Ok(Results::default())
+    }
+
+    /// Makes a CQ go on in another ring. All other fields of the context are ignored.
+    pub(crate) fn modify_cq(&mut self, command: &Command) -> Result<Results, AdminError> {
+        let words = read(&mut self.data.core.bus, command)?;
+        check_reserved(&words, &CqContext::RESERVED)?;
+        let context = CqContext::decode(&words);
+        let cq = command.number;
+        let found = self.data.cqs.get(cq).ok_or(AdminError::Number)?;
+        if cq == Number::ADMIN {
+            return Err(AdminError::Number);
+        }
+        if found.is_dead() {
+            return Err(AdminError::Overrun);
+        }
+        let (depth, ring) = self.ring_of_cq(&context)?;
+        let found = self.data.cqs.get_mut(cq).ok_or(AdminError::Number)?;
+        let switch = found.resize(ring, depth, context.log_depth);
+        let switch = switch.map_err(|kept| match kept {
+            Kept::Unread => AdminError::Depth,
+            Kept::Behind => AdminError::Busy,
+        })?;
+        Ok(Results {
+            first: switch.end.get(),
+            second: switch.begin.get(),
+            third: 0,
+        })
     }
 
     pub(crate) fn destroy_cq(&mut self, cq: Number) -> Result<Results, AdminError> {

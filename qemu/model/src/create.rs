@@ -88,6 +88,16 @@ impl<H: Host> Function<H> {
         ring.ok_or(AdminError::Buffer)
     }
 
+    /// The depth and memory of a CQ's ring.
+    pub(crate) fn ring_of_cq(
+        &mut self,
+        context: &CqContext,
+    ) -> Result<(Depth, Ring<H::Map>), AdminError> {
+        let depth = depth(context.log_depth, self.data.core.config.log_cq)?;
+        let ring = self.ring_of(&context.buffer, depth, Cqe::BYTES as u64, true)?;
+        Ok((depth, ring))
+    }
+
     /// Does the deferred frees of a table whose rings have been read. The number of its next
     /// object.
     fn next_number<T>(
@@ -129,8 +139,7 @@ impl<H: Host> Function<H> {
         {
             return Err(AdminError::Reference);
         }
-        let depth = depth(context.log_depth, self.data.core.config.log_cq)?;
-        let ring = self.ring_of(&context.buffer, depth, Cqe::BYTES as u64, true)?;
+        let (depth, ring) = self.ring_of_cq(&context)?;
         let number = self.next_number(|function| &mut function.data.cqs)?;
         let first = self.data.core.first_index();
         let producers = &self.data.producers;

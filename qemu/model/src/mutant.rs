@@ -120,6 +120,8 @@ mod active {
         LastReceiveEarly: "the event of the last receive precedes the completion of that receive",
         LastReceiveForgotten: "a queue pair that leaves its SRQ in error has no event",
         SharedGoesOn: "an SRQ whose memory cannot be read goes on",
+        OldRingKept: "a CQ that is resized writes to its old ring",
+        ResizeUnpublished: "the producer index of a CQ that is resized is not published",
         LeafIgnored: "a table of two levels is read as one of one level",
         CompleteTaken: "a chain goes on at a descriptor that is complete already",
         InterruptWhileSet: "a chain interrupts although a cause is set",

@@ -22,6 +22,7 @@ pub mod operations;
 pub mod poll;
 pub mod registers;
 pub mod reserved;
+pub mod resize;
 pub mod retries;
 pub mod rings;
 pub mod schedule;
@@ -45,6 +46,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         datagrams::CHECKS,
         any_datagram::CHECKS,
         any_faults::CHECKS,
+        resize::CHECKS,
         retries::CHECKS,
         srq::CHECKS,
         events::CHECKS,
