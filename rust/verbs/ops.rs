@@ -14,6 +14,7 @@ use super::{
         Ah, //
     },
     buffer::Buffer,
+    cq::CqHandler,
     memory::{
         Object,
         Place,
@@ -106,7 +107,7 @@ use kernel::{
 };
 
 /// Bytes of a CQE.
-const CQE_BYTES: u64 = 32;
+pub(super) const CQE_BYTES: u64 = 32;
 
 /// The driver.
 pub(crate) struct Verbs;
@@ -119,10 +120,10 @@ pub(crate) struct Pd {
 
 /// A completion queue.
 pub(crate) struct Cq {
-    process: Arc<Process>,
-    number: Number,
-    vector: u32,
-    place: Place,
+    pub(super) process: Arc<Process>,
+    pub(super) number: Number,
+    pub(super) vector: u32,
+    pub(super) place: Place,
 }
 
 /// A queue pair.
@@ -137,25 +138,6 @@ pub(crate) struct Mr {
     process: Arc<Process>,
     number: Number,
     place: Place,
-}
-
-/// What the poll reports a CQ's events to.
-struct CqHandler {
-    eventfd: Option<EventFd>,
-    events: Events<CqEvent>,
-}
-
-impl EventHandler for CqHandler {
-    fn completion(&self, _cq: Number) {
-        if let Some(eventfd) = &self.eventfd {
-            eventfd.signal();
-        }
-        self.events.raise(CqEvent::Completion);
-    }
-
-    fn reported(&self, _event: Event) {
-        self.events.raise(CqEvent::Error);
-    }
 }
 
 /// What the poll reports a queue pair's events to.
@@ -354,6 +336,10 @@ impl rdma::Driver for Verbs {
         };
         let cq = answered(cq, reply.write(&answer), Cq::destroy)?;
         Ok((cq, depth.entries()))
+    }
+
+    fn resize_cq(cq: &Cq, entries: u32, udata: Udata<'_>) -> Result<u32> {
+        cq.resize(entries, udata)
     }
 
     fn destroy_cq(cq: Cq) {
@@ -664,15 +650,6 @@ impl Pd {
         process.end(Kind::Pd, None, |pass| {
             let destroy = command::Destroy::<command::Pd>::new(number);
             process.device.admin().execute(pass, destroy).map(drop)
-        });
-    }
-}
-
-impl Cq {
-    fn destroy(self) {
-        let (process, number, vector) = (self.process, self.number, self.vector);
-        process.end(Kind::Cq, Some(self.place), |pass| {
-            process.device.destroy_process_cq(pass, vector, number)
         });
     }
 }

@@ -36,6 +36,7 @@
 //! driver gets at creation and may share. Before the core frees an object its `Events` are cut off,
 //! also if the driver still has a reference.
 
+mod cq;
 mod details;
 mod events;
 mod mmap;
@@ -101,12 +102,14 @@ pub mod header {
         qpair_ureq_create_cq,
         qpair_ureq_create_qp,
         qpair_ureq_create_srq,
+        qpair_ureq_resize_cq,
         qpair_uresp_alloc_ucontext,
         qpair_uresp_create_ah,
         qpair_uresp_create_cq,
         qpair_uresp_create_qp,
         qpair_uresp_create_srq,
         qpair_uresp_modify_qp,
+        qpair_uresp_resize_cq,
         QPAIR_NO_COMPLETION_FD,
         QPAIR_UVERBS_ABI_VERSION, //
     };
@@ -356,6 +359,10 @@ pub trait Driver: Sized + 'static {
         events: Events<CqEvent>,
         udata: Udata<'_>,
     ) -> Result<(Self::Cq, u32)>;
+
+    /// Makes it go on with at least so many entries. Returns also how many it has. May be called
+    /// concurrently for one completion queue.
+    fn resize_cq(cq: &Self::Cq, entries: u32, udata: Udata<'_>) -> Result<u32>;
 
     /// Destroys it. On return the device no longer accesses its memory, or the driver keeps that.
     fn destroy_cq(cq: Self::Cq);

@@ -54,7 +54,7 @@ const LID: u16 = 1;
 type Context<T> = Object<bindings::ib_ucontext, (Mapped, <T as Driver>::Context)>;
 pub(super) type Pd<T> = Object<bindings::ib_pd, <T as Driver>::Pd>;
 type Ah<T> = Object<bindings::ib_ah, <T as Driver>::Ah>;
-type Cq<T> = Object<bindings::ib_cq, (Events<CqEvent>, <T as Driver>::Cq)>;
+pub(super) type Cq<T> = Object<bindings::ib_cq, (Events<CqEvent>, <T as Driver>::Cq)>;
 type Qp<T> = Object<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, <T as Driver>::Qp)>;
 type Srq<T> = super::srq::Srq<T>;
 type Mr<T> = Object<bindings::ib_mr, <T as Driver>::Mr>;
@@ -93,6 +93,7 @@ impl<T: Driver> Ops<T> {
         create_user_ah: Some(Self::create_user_ah),
         destroy_ah: Some(Self::destroy_ah),
         create_cq: Some(Self::create_cq),
+        resize_user_cq: Some(Self::resize_user_cq),
         destroy_cq: Some(Self::destroy_cq),
         create_srq: Some(Self::create_srq),
         modify_srq: Some(Self::modify_srq),
