@@ -284,8 +284,22 @@ pub mod access {
     pub const REMOTE_READ: u8 = 1 << 2;
     /// The peer may do atomics on it.
     pub const REMOTE_ATOMIC: u8 = 1 << 3;
+    /// The peer may flush it so that all see what was written; since version 1.1.
+    pub const FLUSH_GLOBAL: u8 = 1 << 5;
+    /// The peer may flush it so that what was written outlives a loss of power; since version 1.1.
+    pub const FLUSH_PERSISTENT: u8 = 1 << 6;
     /// All that are known.
-    pub const ALL: u8 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+    pub const ALL: u8 = LOCAL_WRITE
+        | REMOTE_WRITE
+        | REMOTE_READ
+        | REMOTE_ATOMIC
+        | FLUSH_GLOBAL
+        | FLUSH_PERSISTENT;
+
+    /// Whether a region with these rights is ever written.
+    pub const fn writes(rights: u8) -> bool {
+        rights & (LOCAL_WRITE | REMOTE_WRITE | REMOTE_ATOMIC) != 0
+    }
 }
 
 layout! {

@@ -25,6 +25,7 @@ use super::{
         answered,
         buffer,
         depth,
+        peer_rights,
         rights,
         ring, //
     },
@@ -192,6 +193,8 @@ impl rdma::Driver for Verbs {
             max_reads: 16,
             // Since 1.1.
             atomics: limits.version & 0xffff >= 1,
+            flush: limits.version & 0xffff >= 1,
+            atomic_write: limits.version & 0xffff >= 1,
         }
     }
 
@@ -510,8 +513,7 @@ impl rdma::Driver for Verbs {
         }
         if let Some(rights) = change.access {
             mask |= qp_mask::ACCESS;
-            // CAST: The rights that the device knows are a byte, with the core's values.
-            context.access = rights as u8 & access::ALL & !access::LOCAL_WRITE;
+            context.access = peer_rights(rights);
         }
         if let Some(peer) = change.peer {
             mask |= qp_mask::PEER;
@@ -600,13 +602,12 @@ impl rdma::Driver for Verbs {
             return Err(EOVERFLOW);
         }
         let rights = rights(request.access)?;
-        // A right to read is the only one that does not write.
         let memory = Pinned::new(
             request.start,
             request.bytes,
-            match rights & !access::REMOTE_READ {
-                0 => Access::Read,
-                _ => Access::Write,
+            match access::writes(rights) {
+                false => Access::Read,
+                true => Access::Write,
             },
         )?;
         let room = Room::new()?;

@@ -41,7 +41,7 @@ use qpair_abi::Number;
 use qpair_queue::index::Depth;
 
 /// The access rights of a peer.
-pub(crate) const REMOTE: u8 = access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC;
+pub(crate) const REMOTE: u8 = access::ALL & !access::LOCAL_WRITE;
 /// The largest number of retries; as `rnr_retry`, no limit.
 pub(crate) const MAX_RETRY: u8 = 7;
 

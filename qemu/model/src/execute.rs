@@ -18,7 +18,7 @@
 //! | the receive's memory | remote operation | local protection |
 //! | an operation that the peer does not allow | remote invalid request | local access |
 //! | the peer's region | remote access | local access |
-//! | the alignment of an atomic | remote invalid request | local access |
+//! | the alignment of an atomic, the rights of the peer for a FLUSH | remote invalid request | local access |
 //!
 //! UC has the faults of the sender; else [`unreliable`](crate::unreliable) drops the message.
 //!
@@ -198,7 +198,7 @@ impl<H: Host> DataPath<H> {
         let refuse = |detail| Err((Status::LocalQpOperation, detail));
         let kind = Kind::of(message.wqe.opcode).filter(|_| message.wqe.opcode <= sender.last);
         let Some(kind) = kind else {
-            return refuse(Detail::Opcode);
+            return self.check_rare(sender, message, words);
         };
         message.kind = kind;
         let wqe = &message.wqe;
@@ -291,8 +291,8 @@ impl<H: Host> DataPath<H> {
         self.finish(sender, &message) && left != 0
     }
 
-    /// [`perform`](Self::perform) for an atomic, or a message that is not mapped as one piece at
-    /// both ends, or is longer than what is left of the turn.
+    /// [`perform`](Self::perform) for what has one step, or a message that is not mapped as one piece
+    /// at both ends, or is longer than what is left of the turn.
     #[cold]
     fn step_by_step(
         &mut self,
@@ -301,9 +301,9 @@ impl<H: Host> DataPath<H> {
         words: &[u64],
         budget: &mut u64,
     ) -> bool {
-        if message.kind.is_atomic() {
+        if let Some(done) = self.single_step(sender, &message, words) {
             *budget = budget.saturating_sub(u64::from(message.bytes));
-            return match self.atomic(sender, &message, words) {
+            return match done {
                 Ok(()) => self.finish(sender, &message) && *budget != 0,
                 Err(fault) => self.refuse(sender, words, message.past, Refusal::of(&fault)),
             };
@@ -326,6 +326,21 @@ impl<H: Host> DataPath<H> {
             }
         }
         (too_early || self.finish(sender, &message)) && *budget != 0
+    }
+
+    /// Performs an operation of one step, which is not split and moves no bytes as messages do.
+    fn single_step(
+        &mut self,
+        sender: &Sender,
+        message: &Message,
+        words: &[u64],
+    ) -> Option<Result<(), Fault>> {
+        match message.wqe.opcode {
+            opcode::COMPARE_SWAP | opcode::FETCH_ADD => Some(self.atomic(sender, message, words)),
+            opcode::ATOMIC_WRITE => Some(self.atomic_write(sender, message, words)),
+            opcode::FLUSH => Some(self.flush_remote(sender, words)),
+            _ => None,
+        }
     }
 
     /// Sends a datagram, or performs a NOP: whether the turn goes on after it.

@@ -75,6 +75,8 @@ const OPCODES: &[(&str, u8)] = &[
     ("read", opcode::READ),
     ("cmp-swap", opcode::COMPARE_SWAP),
     ("fetch-add", opcode::FETCH_ADD),
+    ("flush", opcode::FLUSH),
+    ("atomic-write", opcode::ATOMIC_WRITE),
     ("recv", opcode::RECV),
 ];
 

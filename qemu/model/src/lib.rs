@@ -91,6 +91,7 @@ mod execute;
 mod fault_point;
 mod faults;
 mod fifo;
+mod flush;
 mod function;
 mod inject;
 mod knobs;

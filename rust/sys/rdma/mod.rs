@@ -156,6 +156,10 @@ pub struct DeviceAttributes {
     pub max_reads: u32,
     /// Whether atomics are atomic among the queue pairs of the device.
     pub atomics: bool,
+    /// Whether it has FLUSH, of both kinds.
+    pub flush: bool,
+    /// Whether it has atomic WRITE.
+    pub atomic_write: bool,
 }
 
 /// The state of a port, as `ib_query_port()` returns it.

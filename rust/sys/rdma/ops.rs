@@ -29,6 +29,7 @@ use super::{
     udata::Udata,
     Address,
     CqRequest,
+    DeviceAttributes,
     Driver,
     Gid,
     MrRequest, //
@@ -65,6 +66,19 @@ pub(super) fn errno(result: Result) -> c_int {
         Ok(()) => 0,
         Err(error) => error.to_errno(),
     }
+}
+
+/// The capabilities that a driver can have.
+fn capabilities(found: &DeviceAttributes) -> u64 {
+    use bindings::{
+        ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_ATOMIC_WRITE as ATOMIC_WRITE,
+        ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_FLUSH_GLOBAL as GLOBAL,
+        ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_FLUSH_PERSISTENT as PERSISTENT, //
+    };
+    let flush = if found.flush { GLOBAL | PERSISTENT } else { 0 };
+    let atomic_write = if found.atomic_write { ATOMIC_WRITE } else { 0 };
+    // CAST: As wide.
+    (flush | atomic_write) as u64
 }
 
 /// The operations.
@@ -168,6 +182,7 @@ impl<T: Driver> Ops<T> {
             bindings::ib_atomic_cap_IB_ATOMIC_NONE
         };
         attr.max_pkeys = 1;
+        attr.device_cap_flags = capabilities(&found);
         if udata.is_null() {
             return 0;
         }

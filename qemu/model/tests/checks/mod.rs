@@ -15,6 +15,7 @@ pub mod errors;
 pub mod events;
 pub mod fatal;
 pub mod faults;
+pub mod flush;
 pub mod garbage;
 pub mod life;
 pub mod limits;
@@ -42,6 +43,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         operations::CHECKS,
         errors::CHECKS,
         atomics::CHECKS,
+        flush::CHECKS,
         unreliable::CHECKS,
         datagrams::CHECKS,
         any_datagram::CHECKS,

@@ -234,8 +234,8 @@ fn queried(kind: u8) -> Vec<(usize, u32, u32)> {
 /// Undefined access rights: word and bits.
 fn unknown_rights(kind: u8) -> Vec<(usize, u32)> {
     match kind {
-        kind::MR => (36..40).map(|bit| (0, bit)).collect(),
-        kind::QP => [32, 36, 37, 38, 39].map(|bit| (4, bit)).to_vec(),
+        kind::MR => [36, 39].map(|bit| (0, bit)).to_vec(),
+        kind::QP => [32, 36, 39].map(|bit| (4, bit)).to_vec(),
         _ => Vec::new(),
     }
 }
