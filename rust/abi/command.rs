@@ -270,8 +270,10 @@ pub mod qp_mask {
     pub const RETRY: u32 = 1 << 3;
     /// `q_key`.
     pub const Q_KEY: u32 = 1 << 4;
+    /// No attribute: with the step to SQD it asks for an event when the SQ has drained.
+    pub const DRAINED: u32 = 1 << 5;
     /// All that are known.
-    pub const ALL: u32 = STATE | PEER | ACCESS | RETRY | Q_KEY;
+    pub const ALL: u32 = STATE | PEER | ACCESS | RETRY | Q_KEY | DRAINED;
 }
 
 /// Access rights of a region, and of a peer.

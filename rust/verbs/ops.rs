@@ -150,6 +150,7 @@ impl EventHandler for QpHandler {
     fn reported(&self, event: Event) {
         self.0.raise(match event {
             Event::LastReceive => QpEvent::LastReceive,
+            Event::SqDrained => QpEvent::Drained,
             _ => QpEvent::Fatal,
         });
     }
@@ -529,6 +530,9 @@ impl rdma::Driver for Verbs {
             context.q_key = q_key;
         }
         let mut answer = qpair_uresp_modify_qp::default();
+        if change.drained {
+            mask |= qp_mask::DRAINED;
+        }
         if mask != 0 {
             let pass = qp.process.enter()?;
             let modify = command::Modify::<command::Qp> {
@@ -543,18 +547,19 @@ impl rdma::Driver for Verbs {
         reply.write(&answer)
     }
 
-    fn query_qp(qp: &Qp) -> Result<QpState> {
+    fn query_qp(qp: &Qp) -> Result<(QpState, bool)> {
         let pass = qp.process.enter()?;
         let query = command::Query::<command::Qp>::new(qp.number);
         let now = qp.process.device.admin().execute(&pass, query)?;
-        Ok(match now.state {
+        let state = match now.state {
             qp_state::RESET => QpState::Reset,
             qp_state::INIT => QpState::Init,
             qp_state::RTR => QpState::Rtr,
             qp_state::RTS => QpState::Rts,
             qp_state::SQD => QpState::Sqd,
             _ => QpState::Error,
-        })
+        };
+        Ok((state, now.draining != 0))
     }
 
     fn destroy_qp(qp: Qp) {

@@ -132,6 +132,7 @@ impl<H: Host> Function<H> {
         data.end_hold(qp);
         data.events.forget(Subject::Fatal(qp));
         data.events.forget(Subject::LastReceive(qp));
+        data.events.forget(Subject::Drained(qp));
         data.core.run_queue.remove(qp.index(), page);
         data.core.retries.remove(qp.index());
         let (until_send, send_index) = self.data.cq_written(send_cq);
@@ -212,6 +213,10 @@ impl<H: Host> Function<H> {
         } else {
             from
         };
+        let drains = wants(qp_mask::STATE) && to == qp_state::SQD;
+        if wants(qp_mask::DRAINED) && !drains {
+            return Err(AdminError::Transition);
+        }
         if wants(qp_mask::PEER) && (from != qp_state::INIT || !stays_or_connects(to)) {
             return Err(AdminError::Transition);
         }
@@ -243,7 +248,9 @@ impl<H: Host> Function<H> {
         if !wants(qp_mask::STATE) {
             return Ok(Results::default());
         }
+        found.drain_asked = wants(qp_mask::DRAINED) || mutant!(DrainedUnasked);
         self.data.qps.set_state(&mut self.data.core, qp, to);
+        self.data.drained(qp);
         if to != qp_state::RESET {
             return Ok(Results::default());
         }
@@ -257,6 +264,7 @@ impl<H: Host> Function<H> {
         data.end_hold(qp);
         data.events.cancel(Subject::Fatal(qp));
         data.events.cancel(Subject::LastReceive(qp));
+        data.events.cancel(Subject::Drained(qp));
         data.core.retries.remove(qp.index());
         let first = data.core.first_index();
         let found = data.qps.get_mut(qp).ok_or(AdminError::Number)?;

@@ -112,6 +112,7 @@ impl<H: Host> DataPath<H> {
         if found.sending.is_some() {
             goes_on = self.resume(&sender, budget);
             *left = left.saturating_sub(1);
+            self.drained(qp);
         }
         if goes_on {
             let mut blocks = core::mem::take(&mut self.blocks);

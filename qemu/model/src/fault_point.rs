@@ -205,6 +205,7 @@ impl<H: Host> DataPath<H> {
                 events.report(core, Subject::Unreadable(found.srq), Status::General.code());
             }
             // The rules have no completions.
+            Event::SqDrained => events.report(core, Subject::Drained(qp), 0),
             Event::LastReceive | Event::SrqLimit | Event::SrqFatal | Event::Completion => {}
         }
     }

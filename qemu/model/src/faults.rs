@@ -64,6 +64,7 @@ const EVENTS: &[(&str, Event)] = &[
     ("last-receive", Event::LastReceive),
     ("srq-limit", Event::SrqLimit),
     ("srq-fatal", Event::SrqFatal),
+    ("sq-drained", Event::SqDrained),
 ];
 
 const OPCODES: &[(&str, u8)] = &[

@@ -236,6 +236,8 @@ pub(crate) struct QueuePair<M> {
     pub(crate) starved: bool,
     /// The event that it takes no receive of its SRQ any more is due.
     pub(crate) last_due: bool,
+    /// An event is asked for when the SQ has drained.
+    pub(crate) drain_asked: bool,
 }
 
 impl<M> core::ops::Deref for QueuePair<M> {
@@ -265,6 +267,7 @@ impl<M: Mapping> QueuePair<M> {
             met: None,
             starved: false,
             last_due: false,
+            drain_asked: false,
         }
     }
 
@@ -293,7 +296,7 @@ impl<M: Mapping> QueuePair<M> {
             access: self.access,
             retry: self.retry,
             rnr_retry: self.rnr_retry,
-            draining: u8::from(self.state == qp_state::SQD && self.sending.is_some()),
+            draining: u8::from(self.state == qp_state::SQD && self.is_sending()),
             sq_producer: self.sq.window.tail().get(),
             sq_consumer: self.sq.window.head().get(),
             rq_producer: self.rq.window.tail().get(),
@@ -303,6 +306,11 @@ impl<M: Mapping> QueuePair<M> {
             sq: *self.sq.ring.described(),
             rq: *self.rq.ring.described(),
         }
+    }
+
+    /// Whether a request that was begun is not finished.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.sending.is_some()
     }
 
     /// Whether a turn would have work.
@@ -333,6 +341,7 @@ impl<M: Mapping> QueuePair<M> {
         }
         self.met = None;
         self.last_due = false;
+        self.drain_asked = false;
         self.attributes.peer = Number::default();
     }
 

@@ -250,6 +250,8 @@ pub struct QpChange {
     pub retries: Option<(u8, u8)>,
     /// The Q_Key.
     pub q_key: Option<u32>,
+    /// Whether [`QpEvent::Drained`] is asked for; with the step to [`QpState::Sqd`].
+    pub drained: bool,
 }
 
 /// A global identifier of a port, as in memory.
@@ -404,8 +406,8 @@ pub trait Driver: Sized + 'static {
     /// Changes it. Not called concurrently for one queue pair.
     fn modify_qp(qp: &Self::Qp, change: QpChange, udata: Udata<'_>) -> Result;
 
-    /// The state that it is in now.
-    fn query_qp(qp: &Self::Qp) -> Result<QpState>;
+    /// The state that it is in now; of [`QpState::Sqd`] whether its send queue still drains.
+    fn query_qp(qp: &Self::Qp) -> Result<(QpState, bool)>;
 
     /// Destroys it, as [`Self::destroy_cq`].
     fn destroy_qp(qp: Self::Qp);

@@ -157,13 +157,14 @@ impl Kept {
         &self,
         attr: &bindings::ib_qp_attr,
         mask: u32,
-        now: impl FnOnce() -> Result<QpState>,
+        now: impl FnOnce() -> Result<(QpState, bool)>,
         change: impl FnOnce(QpChange) -> Result,
     ) -> Result {
         use bindings::{
             ib_qp_attr_mask_IB_QP_ACCESS_FLAGS as ACCESS,
             ib_qp_attr_mask_IB_QP_CUR_STATE as CURRENT,
             ib_qp_attr_mask_IB_QP_DEST_QPN as PEER,
+            ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY as NOTIFY,
             ib_qp_attr_mask_IB_QP_QKEY as Q_KEY,
             ib_qp_attr_mask_IB_QP_RETRY_CNT as RETRY,
             ib_qp_attr_mask_IB_QP_RNR_RETRY as RNR_RETRY,
@@ -178,7 +179,7 @@ impl Kept {
         let from = if has(CURRENT) {
             QpState::from_raw(attr.cur_qp_state)?
         } else {
-            now()?
+            now()?.0
         };
         let to = if has(STATE) {
             QpState::from_raw(attr.qp_state)?
@@ -217,6 +218,7 @@ impl Kept {
             peer: has(PEER).then_some(attr.dest_qp_num),
             retries: has(RETRY | RNR_RETRY).then_some(retries),
             q_key: has(Q_KEY).then_some(attr.qkey),
+            drained: to == QpState::Sqd && has(NOTIFY) && attr.en_sqd_async_notify != 0,
         })?;
         let kept = &mut *kept;
         if has(STATE) && to == QpState::Reset {
@@ -261,13 +263,15 @@ impl Kept {
         &self,
         attr: &mut bindings::ib_qp_attr,
         init: &mut bindings::ib_qp_init_attr,
-        now: impl FnOnce() -> Result<QpState>,
+        now: impl FnOnce() -> Result<(QpState, bool)>,
     ) -> Result {
         let kept = self.attr.lock();
-        let state = now()?.into_raw();
+        let (state, draining) = now()?;
+        let state = state.into_raw();
         *attr = kept.copied();
         attr.qp_state = state;
         attr.cur_qp_state = state;
+        attr.sq_draining = draining.into();
         attr.cap = self.cap.copied();
         init.cap = self.cap.copied();
         init.qp_type = self.service.into_raw();
