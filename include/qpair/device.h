@@ -761,7 +761,12 @@ struct qpair_hw_cq_context {
  * @sq_consumer: SQ blocks done (queried).
  * @rq_producer: RQ WQEs handed over (queried).
  * @rq_consumer: RQ WQEs taken (queried).
- * @reserved22: Zero.
+ * @timeout: How long it waits for an answer before a retry (RC): 0 is the
+ *   device's interval, 1 to 31 are 4.096 us << timeout, 32 is without end.
+ * @min_rnr_timer: How long its peer waits before it retries a message for
+ *   which this queue pair had no receive (RC): 0 is the device's interval, 1
+ *   to 31 are the codes of verbs, 32 is code 0 of verbs.
+ * @reserved24: Zero.
  * @sq: The SQ's ring.
  * @rq: The RQ's ring.
  * @gid: GID of its port, bytes 0 to 7 as in memory (UD).
@@ -790,7 +795,9 @@ struct qpair_hw_qp_context {
 	__le32 sq_consumer;
 	__le32 rq_producer;
 	__le32 rq_consumer;
-	__u8 reserved22[8];
+	__u8 timeout;
+	__u8 min_rnr_timer;
+	__u8 reserved24[6];
 	struct qpair_hw_buffer_list sq;
 	struct qpair_hw_buffer_list rq;
 	__le64 gid;
@@ -939,11 +946,13 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_QP_MASK_RETRY			(1 << 3)
 /* q_key. */
 #define QPAIR_HW_QP_MASK_Q_KEY			(1 << 4)
+/* timeout and min_rnr_timer. */
+#define QPAIR_HW_QP_MASK_TIMERS			(1 << 6)
 /*
  * No attribute: with the step to SQD it asks for an event when the SQ has
  * drained.
  */
-#define QPAIR_HW_QP_MASK_DRAINED		(1 << 5)
+#define QPAIR_HW_QP_MASK_NOTIFY			(1 << 5)
 
 /* Access rights of a region, and of a peer. */
 
@@ -1071,8 +1080,12 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_COUNTER_DROPPED		25
 /* atomics performed */
 #define QPAIR_HW_COUNTER_ATOMICS		26
+/* waits for a peer that did not answer */
+#define QPAIR_HW_COUNTER_RETRIES		27
+/* waits for a receive of a peer */
+#define QPAIR_HW_COUNTER_RNR_RETRIES		28
 /* How many there are. */
-#define QPAIR_HW_COUNTERS			27
+#define QPAIR_HW_COUNTERS			29
 
 /* What is written to a doorbell. */
 #define QPAIR_HW_DOORBELL(number, index) \

@@ -27,7 +27,8 @@ use super::{
         depth,
         peer_rights,
         rights,
-        ring, //
+        ring,
+        timer, //
     },
     srq::{
         Srq,
@@ -525,13 +526,18 @@ impl rdma::Driver for Verbs {
             context.retry = retry;
             context.rnr_retry = rnr_retry;
         }
+        if let Some((timeout, min_rnr_timer)) = change.timers {
+            mask |= qp_mask::TIMERS;
+            context.timeout = timer(timeout)?;
+            context.min_rnr_timer = timer(min_rnr_timer)?;
+        }
         if let Some(q_key) = change.q_key {
             mask |= qp_mask::Q_KEY;
             context.q_key = q_key;
         }
         let mut answer = qpair_uresp_modify_qp::default();
         if change.drained {
-            mask |= qp_mask::DRAINED;
+            mask |= qp_mask::NOTIFY;
         }
         if mask != 0 {
             let pass = qp.process.enter()?;

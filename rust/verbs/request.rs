@@ -5,6 +5,7 @@
 use crate::{
     abi::command::{
         access,
+        timer,
         BufferList, //
     },
     queue::index::Depth,
@@ -86,6 +87,15 @@ pub(super) fn rights(wanted: u32) -> Result<u8> {
 /// The rights of a peer. Others are dropped.
 pub(super) fn peer_rights(wanted: u32) -> u8 {
     split(wanted).0 & !access::LOCAL_WRITE
+}
+
+/// The device's code of a timer of verbs, which has five bits.
+pub(super) fn timer(code: u8) -> Result<u8> {
+    match code {
+        0 => Ok(timer::ZERO),
+        1..=31 => Ok(code),
+        _ => Err(EINVAL),
+    }
 }
 
 /// The levels and the page size of a buffer list.

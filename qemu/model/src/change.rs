@@ -11,6 +11,7 @@ use crate::context::check_reserved;
 use crate::context::read;
 use crate::context::Results;
 use crate::create::not_of_service;
+use crate::create::timers_are_known;
 use crate::create::MAX_RETRY;
 use crate::create::REMOTE;
 use crate::function::Function;
@@ -214,7 +215,7 @@ impl<H: Host> Function<H> {
             from
         };
         let drains = wants(qp_mask::STATE) && to == qp_state::SQD;
-        if wants(qp_mask::DRAINED) && !drains {
+        if wants(qp_mask::NOTIFY) && !drains {
             return Err(AdminError::Transition);
         }
         if wants(qp_mask::PEER) && (from != qp_state::INIT || !stays_or_connects(to)) {
@@ -227,7 +228,8 @@ impl<H: Host> Function<H> {
         let peer_ok = !wants(qp_mask::PEER) || context.peer_function == 0;
         let retry_ok = !wants(qp_mask::RETRY)
             || (context.retry <= MAX_RETRY && context.rnr_retry <= MAX_RETRY);
-        if !known || !peer_ok || !retry_ok {
+        let timers_ok = !wants(qp_mask::TIMERS) || timers_are_known(&context);
+        if !known || !peer_ok || !retry_ok || !timers_ok {
             return Err(AdminError::Attribute);
         }
         let found = self.data.qps.get_mut(qp).ok_or(AdminError::Number)?;
@@ -242,13 +244,17 @@ impl<H: Host> Function<H> {
             attributes.retry = context.retry;
             attributes.rnr_retry = context.rnr_retry;
         }
+        if wants(qp_mask::TIMERS) {
+            attributes.timeout = context.timeout;
+            attributes.min_rnr_timer = context.min_rnr_timer;
+        }
         if wants(qp_mask::Q_KEY) {
             attributes.q_key = context.q_key;
         }
         if !wants(qp_mask::STATE) {
             return Ok(Results::default());
         }
-        found.drain_asked = wants(qp_mask::DRAINED) || mutant!(DrainedUnasked);
+        found.drain_asked = wants(qp_mask::NOTIFY) || mutant!(DrainedUnasked);
         self.data.qps.set_state(&mut self.data.core, qp, to);
         self.data.drained(qp);
         if to != qp_state::RESET {

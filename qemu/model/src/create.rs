@@ -25,6 +25,7 @@ use qpair_abi::command::cq_flags;
 use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
+use qpair_abi::command::timer;
 use qpair_abi::command::BufferList;
 use qpair_abi::command::Command;
 use qpair_abi::command::CqContext;
@@ -48,7 +49,8 @@ pub(crate) const MAX_RETRY: u8 = 7;
 /// Whether a queue pair has only attributes of its service.
 fn is_of_service(context: &QpContext) -> bool {
     let no_gid = (context.gid, context.gid_high) == (0, 0);
-    let no_retries = (context.retry, context.rnr_retry) == (0, 0);
+    let no_timers = (context.timeout, context.min_rnr_timer) == (0, 0);
+    let no_retries = (context.retry, context.rnr_retry) == (0, 0) && no_timers;
     match context.service {
         service::RC => no_gid,
         service::UD => no_retries && context.access == 0,
@@ -57,11 +59,16 @@ fn is_of_service(context: &QpContext) -> bool {
     }
 }
 
+/// Whether timers have codes.
+pub(crate) fn timers_are_known(context: &QpContext) -> bool {
+    context.timeout <= timer::ZERO && context.min_rnr_timer <= timer::ZERO
+}
+
 /// What MODIFY may not select of a queue pair of a service.
 pub(crate) fn not_of_service(service: u8) -> u32 {
     match service {
-        service::UD => qp_mask::PEER | qp_mask::ACCESS | qp_mask::RETRY,
-        service::UC => qp_mask::RETRY,
+        service::UD => qp_mask::PEER | qp_mask::ACCESS | qp_mask::RETRY | qp_mask::TIMERS,
+        service::UC => qp_mask::RETRY | qp_mask::TIMERS,
         _ => 0,
     }
 }
@@ -186,7 +193,8 @@ impl<H: Host> Function<H> {
             && context.peer == Number::default()
             && context.peer_function == 0
             && context.retry <= MAX_RETRY
-            && context.rnr_retry <= MAX_RETRY;
+            && context.rnr_retry <= MAX_RETRY
+            && timers_are_known(&context);
         if !valid {
             return Err(AdminError::Attribute);
         }

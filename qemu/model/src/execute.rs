@@ -39,6 +39,7 @@ use crate::qp::NoReceive;
 use crate::qp::QueuePair;
 use crate::qp::Receive;
 use crate::qp::NO_LIMIT;
+use crate::timer;
 use crate::transfer::statuses;
 use crate::transfer::Fault;
 use qpair_abi::command::qp_state;
@@ -539,6 +540,7 @@ impl<H: Host> DataPath<H> {
         let unreliable = sender.service == service::UC;
         let drops = unreliable && !matches!(refusal, Refusal::Sender(..));
         let wrongly = drops && mutant!(UnreliableRetried);
+        let (timeout, own_timer) = (found.timeout, found.min_rnr_timer);
         let (status, detail) = match refusal {
             Refusal::Sender(status, detail) => (status, detail),
             Refusal::Retry(detail) => {
@@ -550,7 +552,9 @@ impl<H: Host> DataPath<H> {
                     .get(qp)
                     .is_some_and(|found| found.tries < found.retry);
                 if again || wrongly || mutant!(RetryForEver) {
-                    self.qps.retry_later(&mut self.core, qp);
+                    self.core.bus.count(Counter::Retries);
+                    let wait = timer::answer(&self.core.config, timeout);
+                    self.qps.retry_later(&mut self.core, qp, wait);
                     return goes_on;
                 }
                 (Status::RetryExceeded, detail)
@@ -559,10 +563,16 @@ impl<H: Host> DataPath<H> {
                 if found.rnr_retry == NO_LIMIT {
                     // A receive, or the end of the peer, wakes it.
                     found.waiting = true;
+                    self.core.bus.count(Counter::RnrRetries);
                     return goes_on;
                 }
                 if found.tries < found.rnr_retry || mutant!(RnrIgnoresRetries) {
-                    self.qps.retry_later(&mut self.core, qp);
+                    self.core.bus.count(Counter::RnrRetries);
+                    let of_peer = self.qps.get(peer).map(|peer| peer.min_rnr_timer);
+                    let of_peer = of_peer.filter(|_| !mutant!(TimerOfSender));
+                    let code = of_peer.unwrap_or(own_timer);
+                    let wait = timer::receive(&self.core.config, code);
+                    self.qps.retry_later(&mut self.core, qp, Some(wait));
                     return goes_on;
                 }
                 (Status::RnrRetryExceeded, Detail::None)

@@ -111,6 +111,7 @@ mod srq;
 pub mod stream;
 mod subject;
 mod table;
+mod timer;
 mod transfer;
 mod turn;
 mod unreliable;

@@ -83,6 +83,8 @@ mod active {
         BytesOfAQueuePair: "each queue pair of a page has the bytes of a whole turn",
         RetryForEver: "the retries of a peer that is gone have no limit",
         RnrIgnoresRetries: "RNR retries are not counted",
+        TimersIgnored: "a sender tries again after the interval of the device, whatever its timers",
+        TimerOfSender: "the wait for a receive is that of the sender, not that of its peer",
         WakeForgotten: "a posted receive does not wake the sender that waits for it",
         SolicitedForgotten: "a solicited completion is like any other",
         ReservedIgnored: "reserved bits of a context are not checked",

@@ -248,6 +248,9 @@ pub struct QpChange {
     pub peer: Option<u32>,
     /// Retries of a request without an answer, and of one without a receive; 7 is without end.
     pub retries: Option<(u8, u8)>,
+    /// The time of an answer, and that which its peer waits for a receive: codes of
+    /// `struct ib_qp_attr`, `timeout` and `min_rnr_timer`.
+    pub timers: Option<(u8, u8)>,
     /// The Q_Key.
     pub q_key: Option<u32>,
     /// Whether [`QpEvent::Drained`] is asked for; with the step to [`QpState::Sqd`].

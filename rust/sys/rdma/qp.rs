@@ -165,10 +165,12 @@ impl Kept {
             ib_qp_attr_mask_IB_QP_CUR_STATE as CURRENT,
             ib_qp_attr_mask_IB_QP_DEST_QPN as PEER,
             ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY as NOTIFY,
+            ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER as RNR_TIMER,
             ib_qp_attr_mask_IB_QP_QKEY as Q_KEY,
             ib_qp_attr_mask_IB_QP_RETRY_CNT as RETRY,
             ib_qp_attr_mask_IB_QP_RNR_RETRY as RNR_RETRY,
-            ib_qp_attr_mask_IB_QP_STATE as STATE, //
+            ib_qp_attr_mask_IB_QP_STATE as STATE,
+            ib_qp_attr_mask_IB_QP_TIMEOUT as TIMEOUT, //
         };
         let has = |bit: u32| mask & bit != 0;
 
@@ -211,12 +213,25 @@ impl Kept {
                 kept.rnr_retry
             },
         );
+        let timers = (
+            if has(TIMEOUT) {
+                attr.timeout
+            } else {
+                kept.timeout
+            },
+            if has(RNR_TIMER) {
+                attr.min_rnr_timer
+            } else {
+                kept.min_rnr_timer
+            },
+        );
         change(QpChange {
             state: (has(STATE) && !stays).then_some(to),
             // CAST: A set of bits.
             access: has(ACCESS).then_some(attr.qp_access_flags as u32),
             peer: has(PEER).then_some(attr.dest_qp_num),
             retries: has(RETRY | RNR_RETRY).then_some(retries),
+            timers: has(TIMEOUT | RNR_TIMER).then_some(timers),
             q_key: has(Q_KEY).then_some(attr.qkey),
             drained: to == QpState::Sqd && has(NOTIFY) && attr.en_sqd_async_notify != 0,
         })?;

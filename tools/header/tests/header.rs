@@ -70,7 +70,7 @@ fn values() -> BTreeMap<String, u64> {
         "SRQ_": command::srq_flags { FAILED }
         "SERVICE_": command::service { RC UD UC }
         "QPS_": command::qp_state { RESET INIT RTR RTS SQD ERROR }
-        "QP_MASK_": command::qp_mask { STATE PEER ACCESS RETRY Q_KEY DRAINED }
+        "QP_MASK_": command::qp_mask { STATE PEER ACCESS RETRY Q_KEY NOTIFY TIMERS }
         "ACCESS_": command::access {
             LOCAL_WRITE REMOTE_WRITE REMOTE_READ REMOTE_ATOMIC FLUSH_GLOBAL FLUSH_PERSISTENT
         }

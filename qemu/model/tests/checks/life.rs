@@ -475,7 +475,7 @@ fn an_sq_that_has_drained_has_its_event() {
         state: qp_state::SQD,
         ..QpContext::default()
     };
-    let asked = qp_mask::STATE | qp_mask::DRAINED;
+    let asked = qp_mask::STATE | qp_mask::NOTIFY;
     let drained = |p: &mut Pair| {
         let events = p.m.events0();
         let all: Vec<_> = events.iter().map(|eqe| (eqe.kind, eqe.number)).collect();
@@ -485,7 +485,7 @@ fn an_sq_that_has_drained_has_its_event() {
     // At once, since nothing was begun.
     p.m.modify(qp, asked, &to_sqd).unwrap();
     assert_eq!(drained(&mut p), 1);
-    for mask in [asked, qp_mask::DRAINED] {
+    for mask in [asked, qp_mask::NOTIFY] {
         assert_eq!(p.m.modify(qp, mask, &to_sqd), Err(AdminError::Transition));
     }
     p.m.set_state(qp, qp_state::RTS).unwrap();
