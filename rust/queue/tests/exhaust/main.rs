@@ -22,6 +22,7 @@ mod model;
 mod notify;
 mod queues;
 mod resize;
+mod search;
 mod shared;
 mod state;
 mod whole;
