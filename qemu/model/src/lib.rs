@@ -30,6 +30,7 @@
 //! | `mutant` | the wrong variants of guarantees |
 //! | `config` | the properties of the function |
 //! | `knobs` | the faults and times that a test sets |
+//! | `timer` | how long a sender waits before a retry |
 //! | `faults` | the rules of fault points |
 //! | `host` | the interface to the machine |
 //! | `bus` | guest memory, counters |
@@ -54,6 +55,7 @@
 //! | `shared` | receives of queue pairs on an SRQ |
 //! | `transfer` | moves the bytes of a message |
 //! | `atomic` | performs atomics |
+//! | `flush` | performs FLUSHes and atomic WRITEs |
 //! | `unreliable` | ends the messages that are dropped |
 //! | `datagram` | delivers the messages of UD |
 //! | `fault_point` | where the rules meet a work request |

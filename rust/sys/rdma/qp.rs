@@ -201,29 +201,14 @@ impl Kept {
             return Err(EINVAL);
         }
         let stays = from == to && matches!(to, QpState::Init | QpState::Rts);
+        let pick = |bit: u32, new: u8, old: u8| if has(bit) { new } else { old };
         let retries = (
-            if has(RETRY) {
-                attr.retry_cnt
-            } else {
-                kept.retry_cnt
-            },
-            if has(RNR_RETRY) {
-                attr.rnr_retry
-            } else {
-                kept.rnr_retry
-            },
+            pick(RETRY, attr.retry_cnt, kept.retry_cnt),
+            pick(RNR_RETRY, attr.rnr_retry, kept.rnr_retry),
         );
         let timers = (
-            if has(TIMEOUT) {
-                attr.timeout
-            } else {
-                kept.timeout
-            },
-            if has(RNR_TIMER) {
-                attr.min_rnr_timer
-            } else {
-                kept.min_rnr_timer
-            },
+            pick(TIMEOUT, attr.timeout, kept.timeout),
+            pick(RNR_TIMER, attr.min_rnr_timer, kept.min_rnr_timer),
         );
         change(QpChange {
             state: (has(STATE) && !stays).then_some(to),
