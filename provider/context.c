@@ -127,6 +127,7 @@ static const struct verbs_context_ops context_ops = {
 	.query_srq = qpair_query_srq,
 	.reg_mr = reg_mr,
 	.req_notify_cq = qpair_data_req_notify_cq,
+	.resize_cq = qpair_resize_cq,
 };
 
 static struct verbs_context *alloc_context(struct ibv_device *device, int cmd_fd, void *private)

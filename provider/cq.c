@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Completion queues: creation and destruction.
+ * Completion queues: creation, resize and destruction.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -9,6 +9,8 @@
 
 DECLARE_DRV_CMD(qpair_cmd_create_cq, IB_USER_VERBS_EX_CMD_CREATE_CQ, qpair_ureq_create_cq,
 		qpair_uresp_create_cq);
+DECLARE_DRV_CMD(qpair_cmd_resize_cq, IB_USER_VERBS_CMD_RESIZE_CQ, qpair_ureq_resize_cq,
+		qpair_uresp_resize_cq);
 
 static struct qpair_cq *create(struct ibv_context *ibv, struct ibv_cq_init_attr_ex *attr)
 {
@@ -113,6 +115,86 @@ struct ibv_cq_ex *qpair_create_cq_ex(struct ibv_context *context, struct ibv_cq_
 	return &cq->vcq.cq_ex;
 }
 
+/* Unmaps the rings from before a resize, but for the `read` newest. */
+static void unmap_old(struct qpair_cq *cq, size_t read)
+{
+	struct qpair_old_ring **link = &cq->old, *old;
+
+	for (; *link && read; read--)
+		link = &(*link)->next;
+	while ((old = *link)) {
+		*link = old->next;
+		qpair_unmap(&old->ring);
+		free(old);
+	}
+}
+
+int qpair_resize_cq(struct ibv_cq *ibv, int cqe)
+{
+	struct qpair_context *context = to_context(ibv->context);
+	struct qpair_cmd_resize_cq_resp resp = {};
+	struct qpair_cmd_resize_cq cmd = {};
+	struct qpair_cq *cq = to_cq(ibv);
+	struct qpair_pd *pd = cq->ring.pd;
+	struct qpair_data_cq_next next;
+	struct qpair_data_shape shape;
+	struct qpair_old_ring *old;
+	struct qpair_memory ring = {};
+	ssize_t read;
+	int error;
+
+	if (cqe <= 0 || !qpair_data_cq_shape(cqe, context->limits.max_cq_depth, &shape))
+		return EINVAL;
+	old = calloc(1, sizeof(*old));
+	if (!old)
+		return ENOMEM;
+	error = qpair_map(&ring, shape.bytes, pd ? &pd->ibv_pd : NULL);
+	if (error)
+		goto err_free;
+
+	/* Held until the polls know of the ring: a resize at a time. */
+	if (qpair_data_cq_hold(cq->data) > shape.usable) {
+		error = EINVAL;
+		goto err_release;
+	}
+	cmd.buffer = (uintptr_t)ring.start;
+	cmd.buffer_bytes = ring.bytes;
+	error = ibv_cmd_resize_cq(ibv, shape.entries, &cmd.ibv_cmd, sizeof(cmd), &resp.ibv_resp,
+				  sizeof(resp));
+	if (error)
+		goto err_release;
+
+	ibv->cqe = shape.usable;
+	old->ring = cq->ring;
+	old->next = cq->old;
+	cq->old = old;
+	cq->ring = ring;
+	next = (struct qpair_data_cq_next) {
+		.end = resp.end,
+		.begin = resp.begin,
+		.depth = resp.depth,
+		.usable = shape.usable,
+		.ring = ring.start,
+	};
+	read = resp.depth == shape.entries ? qpair_data_cq_resized(cq->data, &next) : -1;
+	if (read >= 0)
+		unmap_old(cq, read);
+	qpair_data_cq_release(cq->data);
+	if (read >= 0)
+		return 0;
+	/* The device has the memory: it stays mapped. */
+	verbs_err(&context->vctx, "the kernel resized a CQ to %u entries, %u were asked for\n",
+		  resp.depth, shape.entries);
+	return EPROTO;
+
+err_release:
+	qpair_data_cq_release(cq->data);
+	qpair_unmap(&ring);
+err_free:
+	free(old);
+	return error;
+}
+
 int qpair_destroy_cq(struct ibv_cq *ibv)
 {
 	struct qpair_cq *cq = to_cq(ibv);
@@ -121,6 +203,7 @@ int qpair_destroy_cq(struct ibv_cq *ibv)
 	if (error)
 		return error;
 	qpair_data_cq_free(cq->data);
+	unmap_old(cq, 0);
 	qpair_unmap(&cq->ring);
 	free(cq);
 	return 0;

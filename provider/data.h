@@ -82,6 +82,32 @@ struct qpair_data_cq_parts {
 };
 
 /*
+ The ring in which a completion queue goes on.
+ */
+struct qpair_data_cq_next {
+    /*
+     Index past the last completion in the ring before.
+     */
+    uint32_t end;
+    /*
+     Index of the first completion in this one.
+     */
+    uint32_t begin;
+    /*
+     Entries of the ring.
+     */
+    uint32_t depth;
+    /*
+     Entries that the program may count on.
+     */
+    uint32_t usable;
+    /*
+     The ring: zeroed pages.
+     */
+    uint8_t *ring;
+};
+
+/*
  What a queue pair is made of.
  */
 struct qpair_data_qp_parts {
@@ -239,6 +265,37 @@ bool qpair_data_srq_shape(uint32_t requests,
  thread uses it if `single` is set.
  */
 const struct qpair_data_cq *qpair_data_cq_new(const struct qpair_data_cq_parts *parts);
+
+/*
+ Locks a completion queue for a resize. Returns how many completions are unread.
+
+ # Safety
+
+ It is of `qpair_data_cq_new()`. This thread has it not locked, and calls
+ `qpair_data_cq_release()`.
+ */
+uint32_t qpair_data_cq_hold(const struct qpair_data_cq *cq);
+
+/*
+ The device writes further completions to this ring. Returns how many rings before it are still
+ read; negative if the parts do not fit together.
+
+ # Safety
+
+ This thread has called `qpair_data_cq_hold()`. The memory has the size of the depth, and is
+ mapped until `qpair_data_cq_free()`, or until a later call returns that it is not read.
+ */
+ptrdiff_t qpair_data_cq_resized(const struct qpair_data_cq *cq,
+                                const struct qpair_data_cq_next *next);
+
+/*
+ Unlocks a completion queue.
+
+ # Safety
+
+ This thread has called `qpair_data_cq_hold()`.
+ */
+void qpair_data_cq_release(const struct qpair_data_cq *cq);
 
 /*
  Frees a completion queue, which no queue pair uses.

@@ -58,11 +58,19 @@ struct qpair_memory {
 	struct qpair_pd *pd;
 };
 
+/* A ring that a completion queue had; some are still read. */
+struct qpair_old_ring {
+	struct qpair_memory ring;
+	struct qpair_old_ring *next;
+};
+
 /* The data path finds `data` in these three: `vcq`, `vqp` and `vsrq` come first. */
 struct qpair_cq {
 	struct verbs_cq vcq;
 	const struct qpair_data_cq *data;
 	struct qpair_memory ring;
+	/* Rings from before a resize, the newest first. */
+	struct qpair_old_ring *old;
 };
 
 struct qpair_qp {
@@ -133,6 +141,7 @@ struct ibv_cq *qpair_create_cq(struct ibv_context *context, int cqe,
 			       struct ibv_comp_channel *channel, int vector);
 struct ibv_cq_ex *qpair_create_cq_ex(struct ibv_context *context,
 				     struct ibv_cq_init_attr_ex *attr);
+int qpair_resize_cq(struct ibv_cq *cq, int cqe);
 int qpair_destroy_cq(struct ibv_cq *cq);
 
 struct ibv_srq *qpair_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);

@@ -27,6 +27,7 @@
 
 mod address;
 pub(crate) mod buffer;
+mod cq;
 mod header;
 mod memory;
 mod ops;

@@ -318,6 +318,40 @@ struct qpair_hw_atomic_wqe {
 };
 
 /**
+ * struct qpair_hw_flush_wqe - A FLUSH in a send queue: a struct
+ * qpair_hw_send_wqe of which other fields are used.
+ *
+ * @opcode: As of a struct qpair_hw_send_wqe: FLUSH.
+ * @flags: As of a struct qpair_hw_send_wqe.
+ * @blocks: As of a struct qpair_hw_send_wqe.
+ * @sges: 0.
+ * @kinds: QPAIR_HW_FLUSH_*: at least one kind.
+ * @whole: 0: the range; 1: the whole region, whatever the range.
+ * @reserved6: Zero.
+ * @wr_id: As of a struct qpair_hw_send_wqe.
+ * @remote_addr: Address in the peer's region.
+ * @rkey: Key of the peer's region.
+ * @inline_bytes: 0.
+ * @bytes: Bytes of the range.
+ * @reserved12: Zero.
+ */
+struct qpair_hw_flush_wqe {
+	__u8 opcode;
+	__u8 flags;
+	__u8 blocks;
+	__u8 sges;
+	__u8 kinds;
+	__u8 whole;
+	__u8 reserved6[2];
+	__le64 wr_id;
+	__le64 remote_addr;
+	__le32 rkey;
+	__le32 inline_bytes;
+	__le64 bytes;
+	__u8 reserved12[8];
+};
+
+/**
  * struct qpair_hw_recv_wqe - The head of a receive work queue entry.
  *
  * @sges: SGEs that follow.
@@ -413,10 +447,24 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_OP_COMPARE_SWAP		6
 /* Adds to 8 bytes of the peer's memory; since version 1.1. */
 #define QPAIR_HW_OP_FETCH_ADD			7
+/*
+ * Completes when what was written before it is where it has to be; since
+ * version 1.1.
+ */
+#define QPAIR_HW_OP_FLUSH			11
+/* Writes 8 bytes of the peer's memory at once; since version 1.1. */
+#define QPAIR_HW_OP_ATOMIC_WRITE		12
 /* In CQEs only: a receive that a SEND filled. */
 #define QPAIR_HW_OP_RECV			0x80
 /* In CQEs only: a receive that a WRITE with immediate took. */
 #define QPAIR_HW_OP_RECV_WRITE_IMM		0x81
+
+/* What a FLUSH waits for. */
+
+/* All see what was written. */
+#define QPAIR_HW_FLUSH_GLOBAL			(1 << 0)
+/* What was written outlives a loss of power, if the memory does. */
+#define QPAIR_HW_FLUSH_PERSISTENT		(1 << 1)
 
 /* How a send work request is done. */
 
@@ -569,6 +617,10 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_EVENT_LAST_RECEIVE		9
 /* The memory of the shared receive queue could not be read. */
 #define QPAIR_HW_EVENT_SRQ_FATAL		10
+/*
+ * The SQ of the queue pair, which is in SQD, has drained; since version 1.1.
+ */
+#define QPAIR_HW_EVENT_SQ_DRAINED		11
 
 /* Admin commands, and the contexts that they name. */
 
@@ -709,7 +761,12 @@ struct qpair_hw_cq_context {
  * @sq_consumer: SQ blocks done (queried).
  * @rq_producer: RQ WQEs handed over (queried).
  * @rq_consumer: RQ WQEs taken (queried).
- * @reserved22: Zero.
+ * @timeout: How long it waits for an answer before a retry (RC): 0 is the
+ *   device's interval, 1 to 31 are 4.096 us << timeout, 32 is without end.
+ * @min_rnr_timer: How long its peer waits before it retries a message for
+ *   which this queue pair had no receive (RC): 0 is the device's interval, 1
+ *   to 31 are the codes of verbs, 32 is code 0 of verbs.
+ * @reserved24: Zero.
  * @sq: The SQ's ring.
  * @rq: The RQ's ring.
  * @gid: GID of its port, bytes 0 to 7 as in memory (UD).
@@ -738,7 +795,9 @@ struct qpair_hw_qp_context {
 	__le32 sq_consumer;
 	__le32 rq_producer;
 	__le32 rq_consumer;
-	__u8 reserved22[8];
+	__u8 timeout;
+	__u8 min_rnr_timer;
+	__u8 reserved24[6];
 	struct qpair_hw_buffer_list sq;
 	struct qpair_hw_buffer_list rq;
 	__le64 gid;
@@ -887,6 +946,13 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_QP_MASK_RETRY			(1 << 3)
 /* q_key. */
 #define QPAIR_HW_QP_MASK_Q_KEY			(1 << 4)
+/* timeout and min_rnr_timer. */
+#define QPAIR_HW_QP_MASK_TIMERS			(1 << 6)
+/*
+ * No attribute: with the step to SQD it asks for an event when the SQ has
+ * drained.
+ */
+#define QPAIR_HW_QP_MASK_NOTIFY			(1 << 5)
 
 /* Access rights of a region, and of a peer. */
 
@@ -898,6 +964,15 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_ACCESS_REMOTE_READ		(1 << 2)
 /* The peer may do atomics on it. */
 #define QPAIR_HW_ACCESS_REMOTE_ATOMIC		(1 << 3)
+/*
+ * The peer may flush it so that all see what was written; since version 1.1.
+ */
+#define QPAIR_HW_ACCESS_FLUSH_GLOBAL		(1 << 5)
+/*
+ * The peer may flush it so that what was written outlives a loss of power;
+ * since version 1.1.
+ */
+#define QPAIR_HW_ACCESS_FLUSH_PERSISTENT	(1 << 6)
 
 /*
  * Vendor details of commands that are refused, with status
@@ -1005,8 +1080,12 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_COUNTER_DROPPED		25
 /* atomics performed */
 #define QPAIR_HW_COUNTER_ATOMICS		26
+/* waits for a peer that did not answer */
+#define QPAIR_HW_COUNTER_RETRIES		27
+/* waits for a receive of a peer */
+#define QPAIR_HW_COUNTER_RNR_RETRIES		28
 /* How many there are. */
-#define QPAIR_HW_COUNTERS			27
+#define QPAIR_HW_COUNTERS			29
 
 /* What is written to a doorbell. */
 #define QPAIR_HW_DOORBELL(number, index) \

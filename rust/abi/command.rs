@@ -11,6 +11,7 @@
 //! | `CREATE EQ, CQ, QP, MR, SRQ` | read: what it shall be | its number (for an MR: its key) |
 //! | `CREATE PD` | none | its number |
 //! | `MODIFY EQ` | read: moderation | none |
+//! | `MODIFY CQ` | read: depth and ring of a resize | index past the last entry in the old ring; index of the first in the new one |
 //! | `MODIFY QP` | read: the attributes of `mask` | to RESET: producer indices of its send CQ, of its receive CQ, of EQ 0 |
 //! | `MODIFY SRQ` | read: the limit | none |
 //! | `MODIFY PAGE` | none; `number` is the page's index | doorbell violations of this page since the last time; its next violation is reported again |
@@ -218,6 +219,13 @@ layout! {
         rq_producer: u32 = 6 @ 0,
         /// RQ WQEs taken (queried).
         rq_consumer: u32 = 6 @ 32,
+        /// How long it waits for an answer before a retry (RC): 0 is the device's interval, 1 to 31
+        /// are `4.096 us << timeout`, 32 is without end.
+        timeout: u8 = 7 @ 0,
+        /// How long its peer waits before it retries a message for which this queue pair had no
+        /// receive (RC): 0 is the device's interval, 1 to 31 are the codes of verbs, 32 is code 0
+        /// of verbs.
+        min_rnr_timer: u8 = 7 @ 8,
         /// GID of its port, bytes 0 to 7 as in memory (UD).
         gid: u64 = 14 @ 0,
         /// Bytes 8 to 15 (UD).
@@ -228,6 +236,50 @@ layout! {
         /// The RQ's ring.
         rq: BufferList = 11,
     }
+}
+
+/// Timers of a queue pair: 0 is the device's own interval, 1 to 31 are the codes of verbs, and
+/// [`ZERO`](timer::ZERO) is code 0 of verbs.
+pub mod timer {
+    /// Code 0 of verbs: of `timeout` no end, of `min_rnr_timer` the longest.
+    pub const ZERO: u8 = 32;
+    /// Nanoseconds of the unit of `timeout`.
+    pub const UNIT_NANOS: u64 = 4096;
+    /// Nanoseconds by code of verbs.
+    pub const RNR_NANOS: [u64; 32] = [
+        655_360_000,
+        10_000,
+        20_000,
+        30_000,
+        40_000,
+        60_000,
+        80_000,
+        120_000,
+        160_000,
+        240_000,
+        320_000,
+        480_000,
+        640_000,
+        960_000,
+        1_280_000,
+        1_920_000,
+        2_560_000,
+        3_840_000,
+        5_120_000,
+        7_680_000,
+        10_240_000,
+        15_360_000,
+        20_480_000,
+        30_720_000,
+        40_960_000,
+        61_440_000,
+        81_920_000,
+        122_880_000,
+        163_840_000,
+        245_760_000,
+        327_680_000,
+        491_520_000,
+    ];
 }
 
 /// Services.
@@ -269,8 +321,12 @@ pub mod qp_mask {
     pub const RETRY: u32 = 1 << 3;
     /// `q_key`.
     pub const Q_KEY: u32 = 1 << 4;
+    /// `timeout` and `min_rnr_timer`.
+    pub const TIMERS: u32 = 1 << 6;
+    /// No attribute: with the step to SQD it asks for an event when the SQ has drained.
+    pub const NOTIFY: u32 = 1 << 5;
     /// All that are known.
-    pub const ALL: u32 = STATE | PEER | ACCESS | RETRY | Q_KEY;
+    pub const ALL: u32 = STATE | PEER | ACCESS | RETRY | Q_KEY | NOTIFY | TIMERS;
 }
 
 /// Access rights of a region, and of a peer.
@@ -283,8 +339,18 @@ pub mod access {
     pub const REMOTE_READ: u8 = 1 << 2;
     /// The peer may do atomics on it.
     pub const REMOTE_ATOMIC: u8 = 1 << 3;
+    /// The peer may flush it so that all see what was written; since version 1.1.
+    pub const FLUSH_GLOBAL: u8 = 1 << 5;
+    /// The peer may flush it so that what was written outlives a loss of power; since version 1.1.
+    pub const FLUSH_PERSISTENT: u8 = 1 << 6;
     /// All that are known.
-    pub const ALL: u8 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+    pub const ALL: u8 =
+        LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_GLOBAL | FLUSH_PERSISTENT;
+
+    /// Whether a region with these rights is ever written.
+    pub const fn writes(rights: u8) -> bool {
+        rights & (LOCAL_WRITE | REMOTE_WRITE | REMOTE_ATOMIC) != 0
+    }
 }
 
 layout! {

@@ -77,6 +77,8 @@ counters! {
     Turns = "turns", "turns of queue pairs in the core";
     Dropped = "dropped", "messages of UD and UC that were dropped";
     Atomics = "atomics", "atomics performed";
+    Retries = "retries", "waits for a peer that did not answer";
+    RnrRetries = "rnr-retries", "waits for a receive of a peer";
 }
 
 /// Bytes of the array that `QUERY DEVICE` writes.

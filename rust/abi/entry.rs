@@ -139,6 +139,43 @@ layout! {
 }
 
 layout! {
+    /// A FLUSH in a send queue: a [`SendWqe`] of which other fields are used.
+    pub struct FlushWqe: 6 {
+        /// As of a [`SendWqe`]: FLUSH.
+        opcode: u8 = 0 @ 0,
+        /// As of a [`SendWqe`].
+        flags: u8 = 0 @ 8,
+        /// As of a [`SendWqe`].
+        blocks: u8 = 0 @ 16,
+        /// 0.
+        sges: u8 = 0 @ 24,
+        /// [`flush`]: at least one kind.
+        kinds: u8 = 0 @ 32,
+        /// 0: the range; 1: the whole region, whatever the range.
+        whole: u8 = 0 @ 40,
+        /// As of a [`SendWqe`].
+        wr_id: u64 = 1 @ 0,
+        /// Address in the peer's region.
+        remote_addr: u64 = 2 @ 0,
+        /// Key of the peer's region.
+        rkey: u32 = 3 @ 0,
+        /// 0.
+        inline_bytes: u32 = 3 @ 32,
+        /// Bytes of the range.
+        bytes: u64 = 4 @ 0,
+        ..;
+    }
+}
+
+/// What a FLUSH waits for.
+pub mod flush {
+    /// All see what was written.
+    pub const GLOBAL: u8 = 1 << 0;
+    /// What was written outlives a loss of power, if the memory does.
+    pub const PERSISTENT: u8 = 1 << 1;
+}
+
+layout! {
     /// The head of a receive work queue entry.
     pub struct RecvWqe: 2 {
         /// SGEs that follow.
@@ -178,6 +215,10 @@ pub mod opcode {
     pub const COMPARE_SWAP: u8 = 6;
     /// Adds to 8 bytes of the peer's memory; since version 1.1.
     pub const FETCH_ADD: u8 = 7;
+    /// Completes when what was written before it is where it has to be; since version 1.1.
+    pub const FLUSH: u8 = 11;
+    /// Writes 8 bytes of the peer's memory at once; since version 1.1.
+    pub const ATOMIC_WRITE: u8 = 12;
     /// In CQEs only: a receive that a SEND filled.
     pub const RECV: u8 = 0x80;
     /// In CQEs only: a receive that a WRITE with immediate took.

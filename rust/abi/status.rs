@@ -192,6 +192,8 @@ codes! {
         LastReceive = 9, "last receive";
         /// The memory of the shared receive queue could not be read.
         SrqFatal = 10, "SRQ fatal";
+        /// The SQ of the queue pair, which is in SQD, has drained; since version 1.1.
+        SqDrained = 11, "SQ drained";
     }
 }
 

@@ -69,6 +69,27 @@ structures! {
         depth: u32,
     }
 
+    /// The ring with which a completion queue goes on.
+    qpair_ureq_resize_cq {
+        /// The ring, of page-aligned and zeroed memory.
+        buffer: u64,
+        /// As the field before.
+        buffer_bytes: u64,
+    }
+
+    /// How it goes on: the completions at and past `begin` are in the new ring, those before `end`
+    /// in the old one; there are none between.
+    qpair_uresp_resize_cq {
+        /// Entries of the ring.
+        depth: u32,
+        /// Index past the last completion in the old ring.
+        end: u32,
+        /// Index of the first completion in the new ring.
+        begin: u32,
+        /// 0.
+        reserved: u32,
+    }
+
     /// A queue pair in the memory of the process. On a shared receive queue the fields of the
     /// receive queue are 0.
     qpair_ureq_create_qp {

@@ -24,7 +24,8 @@ use crate::{
     },
     queue::{
         index::Index,
-        quota::PerKind, //
+        quota::PerKind,
+        resize::Switch, //
     },
 };
 use core::marker::PhantomData;
@@ -226,6 +227,33 @@ impl<O: Object> Command for Modify<O> {
     }
     fn reply(results: Results, (): ()) -> O::Ended {
         results.into()
+    }
+}
+
+/// Makes a CQ go on in another ring. The reply says from where on.
+pub(crate) struct Resize {
+    /// The CQ.
+    pub(crate) number: Number,
+    /// Depth and ring; the rest is ignored.
+    pub(crate) context: CqContext,
+}
+
+impl Command for Resize {
+    const OPCODE: u8 = opcode(kind::CQ, verb::MODIFY);
+    type Input = CqContext;
+    type Output = ();
+    type Reply = Switch;
+    fn number(&self) -> Number {
+        self.number
+    }
+    fn input(&self) -> CqContext {
+        self.context
+    }
+    fn reply(Results([end, begin, _]): Results, (): ()) -> Switch {
+        Switch {
+            end: Index::new(end),
+            begin: Index::new(begin),
+        }
     }
 }
 

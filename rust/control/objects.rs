@@ -13,6 +13,7 @@ use super::{
         Destroy,
         Object,
         Qp,
+        Resize,
         Srq, //
     },
     device::{
@@ -44,7 +45,10 @@ use crate::{
         function::Failure,
         table::Room, //
     },
-    queue::index::Depth,
+    queue::{
+        index::Depth,
+        resize::Switch, //
+    },
     sys::gate::Pass, //
 };
 use kernel::{
@@ -119,6 +123,30 @@ impl Device {
             return Err(error);
         }
         Ok((number, memory))
+    }
+
+    /// Makes a CQ of a process go on in `memory`. `replace` keeps that, and returns what the device
+    /// had before; it runs in the order of the commands. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the command: `EINVAL` if more completions are unread than the ring has entries. The
+    /// new memory is then kept for as long as the device may access it, and the old one stays.
+    pub(crate) fn resize_process_cq<M: Send + 'static, B>(
+        &self,
+        pass: &Pass<'_>,
+        number: Number,
+        context: CqContext,
+        memory: M,
+        replace: impl FnOnce(M) -> B,
+    ) -> Result<(Switch, B)> {
+        let tables = self.objects.lock();
+        let (switch, memory) = self
+            .admin
+            .create(pass, Resize { number, context }, memory)?;
+        let before = replace(memory);
+        drop(tables);
+        Ok((switch, before))
     }
 
     /// Destroys a CQ of a process. Sleeps.

@@ -36,12 +36,18 @@
 //!
 //! The device does not keep the index of an arm: if it is behind the head the arm fires at once,
 //! and what comes after the arm is past the index.
+//!
+//! A CQ may go on in another ring: [`resize`](super::resize). An arm or a notify whose index or
+//! sample is of the ring before fires at once.
 
 use super::index::Depth;
 use super::index::Index;
 use super::index::Place;
 use super::index::Window;
 use super::mutant::mutant;
+use super::resize::Kept;
+use super::resize::Switch;
+use super::resize::FARTHEST;
 
 /// What an arm waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,6 +72,15 @@ pub enum Fire {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation;
 
+/// The ring that a CQ had before, of which entries are unread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Before {
+    /// The head that was published last.
+    head: Index,
+    /// Past its last entry.
+    end: Index,
+}
+
 /// A CQ, as the device keeps it.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
@@ -81,6 +96,7 @@ pub struct Channel {
     in_eq: bool,
     /// Past the newest solicited completion that the head has not passed.
     solicited: Option<Index>,
+    before: Option<Before>,
 }
 
 impl Channel {
@@ -98,6 +114,39 @@ impl Channel {
             due: false,
             in_eq: false,
             solicited: None,
+            before: None,
+        }
+    }
+
+    /// Goes on in a zeroed ring of this depth; see [`resize`](super::resize).
+    pub fn resize(&mut self, depth: Depth) -> Result<Switch, Kept> {
+        let end = self.window.tail();
+        let begin = if mutant!(ResizeKeepsIndex) {
+            end
+        } else {
+            depth.begin(end)
+        };
+        if self.window.used() > depth.entries() && !mutant!(ResizeBelowUnread) {
+            return Err(Kept::Unread);
+        }
+        let head = self.published();
+        if begin.since(head) > FARTHEST {
+            return Err(Kept::Behind);
+        }
+        self.before = (head != end).then_some(Before { head, end });
+        if mutant!(ResizeReadsAll) {
+            self.before = None;
+        }
+        self.window = Window::new(depth, begin);
+        Ok(Switch { end, begin })
+    }
+
+    /// The head that was published last, in the ring before if entries of that are unread.
+    #[inline]
+    pub const fn published(&self) -> Index {
+        match self.before {
+            Some(before) => before.head,
+            None => self.window.head(),
         }
     }
 
@@ -124,6 +173,10 @@ impl Channel {
     pub fn rotate(&mut self, by: u32) {
         self.window.rotate(by);
         self.solicited = self.solicited.map(|past| past.plus(by));
+        self.before = self.before.map(|before| Before {
+            head: before.head.plus(by),
+            end: before.end.plus(by),
+        });
     }
 
     /// Takes the index at which a completion is to be written, and whether an event follows it.
@@ -152,15 +205,42 @@ impl Channel {
         match self.window.advance_head(head) {
             Place::Beyond => return Err(Violation),
             Place::Behind if mutant!(BehindIsBeyond) => return Err(Violation),
-            Place::Behind => {}
-            Place::Within(_) => {
-                let passed = self.solicited.is_some_and(|past| head.reaches(past));
-                if passed && !mutant!(SolicitedKept) {
-                    self.solicited = None;
+            Place::Behind => {
+                if self.before.is_some() {
+                    self.head_before(head);
                 }
+            }
+            Place::Within(_) => {
+                self.before = None;
+                self.pass(head);
             }
         }
         Ok(())
+    }
+
+    /// The head is past a solicited completion.
+    #[inline]
+    fn pass(&mut self, head: Index) {
+        let passed = self.solicited.is_some_and(|past| head.reaches(past));
+        if passed && !mutant!(SolicitedKept) {
+            self.solicited = None;
+        }
+    }
+
+    /// A head of the ring before.
+    #[cold]
+    fn head_before(&mut self, head: Index) {
+        let Some(before) = &mut self.before else {
+            return;
+        };
+        if !head.reaches(before.head) {
+            return;
+        }
+        before.head = head;
+        if head.reaches(before.end) {
+            self.before = None;
+        }
+        self.pass(head);
     }
 
     /// An arm doorbell. It publishes the head as well.

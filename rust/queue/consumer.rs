@@ -29,6 +29,8 @@ use super::credit::RingId;
 use super::index::Depth;
 use super::index::Index;
 use super::mutant::mutant;
+use super::resize::Stays;
+use super::resize::Switch;
 use super::storage::Storage;
 use core::marker::PhantomData;
 
@@ -231,6 +233,12 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         self.published = self.published.plus(by);
     }
 
+    /// Replaces the ring's memory by a copy of it.
+    #[cfg(feature = "explore")]
+    pub fn replace_storage(&mut self, storage: S) {
+        self.storage = storage;
+    }
+
     /// Whether an entry is waiting.
     #[inline(always)]
     pub fn is_ready(&self) -> bool {
@@ -249,16 +257,28 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
     }
 
     /// Shows the entries that were not read to `look`, with the index past each; none is taken.
-    pub fn visit(&self, mut look: impl FnMut(&[u64; N], Index)) {
-        for ahead in 0..self.depth.entries() {
-            let index = self.head.plus(ahead);
-            let at = (self.depth.position(index) as usize).wrapping_mul(N);
-            let there = |last: u64| self.depth.is_valid(last & OWNER != 0, index);
-            match read(&self.storage, at, there) {
-                Some(words) => look(&words, index.plus(1)),
-                None => return,
-            }
+    pub fn visit(&self, look: impl FnMut(&[u64; N], Index)) {
+        visit(&self.storage, self.depth, self.head, look);
+    }
+
+    /// Goes on in another ring, zeroed and with `depth` entries, in which the device writes since
+    /// `switch`; returns the memory of the ring before. What was read there is still to be
+    /// published.
+    ///
+    /// # Errors
+    ///
+    /// Entries of the ring before are unread, or the new one is too small: it gets the memory back.
+    pub fn switch(&mut self, switch: Switch, storage: S, depth: Depth) -> Result<S, (S, Stays)> {
+        let words = (depth.entries() as usize).checked_mul(N);
+        if words.is_none_or(|words| words > storage.words()) {
+            return Err((storage, Stays::BadRing));
         }
+        if self.head != switch.end && !mutant!(SwitchEarly) {
+            return Err((storage, Stays::Unread));
+        }
+        self.depth = depth;
+        self.head = switch.begin;
+        Ok(core::mem::replace(&mut self.storage, storage))
     }
 
     /// Takes entries in a row, through the `view` of the ring's memory; returns how many. `takes`
@@ -323,6 +343,25 @@ impl<S: Storage> CqConsumer<S> {
     pub fn notify(&self, doorbell: impl FnOnce()) {
         doorbell();
         self.storage.after_notify();
+    }
+}
+
+/// Shows the entries from `from` on to `look`, with the index past each. Does not need the consumer,
+/// which may be in an earlier ring.
+pub fn visit<const N: usize, S: Storage>(
+    storage: &S,
+    depth: Depth,
+    from: Index,
+    mut look: impl FnMut(&[u64; N], Index),
+) {
+    for ahead in 0..depth.entries() {
+        let index = from.plus(ahead);
+        let at = (depth.position(index) as usize).wrapping_mul(N);
+        let there = |last: u64| depth.is_valid(last & OWNER != 0, index);
+        match read(storage, at, there) {
+            Some(words) => look(&words, index.plus(1)),
+            None => return,
+        }
     }
 }
 

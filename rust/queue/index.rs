@@ -115,6 +115,14 @@ impl Depth {
         index.0 & self.mask
     }
 
+    /// The first index from `index` on at which a zeroed ring may begin: that of the first entry of
+    /// an even pass.
+    #[inline]
+    pub const fn begin(self, index: Index) -> Index {
+        let both_passes = self.mask << 1 | 1;
+        Index(index.0.wrapping_add(both_passes) & !both_passes)
+    }
+
     /// The owner bit that hardware gives the entry.
     #[inline(always)]
     pub fn owner(self, index: Index) -> bool {

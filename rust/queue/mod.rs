@@ -60,6 +60,7 @@ pub mod poll;
 pub mod producer;
 pub mod quota;
 pub mod recovery;
+pub mod resize;
 #[cfg(any(not(MODULE), CONFIG_KUNIT = "y"))]
 pub mod selftest;
 pub mod share;

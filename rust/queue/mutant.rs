@@ -138,6 +138,10 @@ mod active {
         NotGivenBack: "the receive of a queue pair that is gone is lost to its SRQ",
         LimitAtTakeOnly: "a limit that is armed below what is left is looked at by the next take",
         LimitStaysArmed: "the limit of an SRQ stays armed after its event",
+        ResizeKeepsIndex: "a new ring of a CQ goes on at the index at which the old one ends",
+        ResizeBelowUnread: "a CQ gets a ring with fewer entries than are unread",
+        ResizeReadsAll: "entries of a CQ's old ring count as read",
+        SwitchEarly: "a consumer leaves the old ring of a CQ with entries unread",
         ReportForgotten: "no descriptor of a hand-over asks for a write-back",
     }
 

@@ -113,6 +113,14 @@ impl Objects {
         place
     }
 
+    /// Gives a CQ another ring; returns the one before, or the new one if there is no such CQ.
+    pub(super) fn replace_ring(&mut self, place: Place, new: Buffer) -> Buffer {
+        match self.tree.get_mut(&place) {
+            Some(Object::Cq { ring, .. }) => core::mem::replace(ring, new),
+            _ => new,
+        }
+    }
+
     pub(super) fn remove(&mut self, place: Place) -> Option<Object> {
         self.tree.remove(&place)
     }

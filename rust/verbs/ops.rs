@@ -14,6 +14,7 @@ use super::{
         Ah, //
     },
     buffer::Buffer,
+    cq::CqHandler,
     memory::{
         Object,
         Place,
@@ -24,8 +25,10 @@ use super::{
         answered,
         buffer,
         depth,
+        peer_rights,
         rights,
-        ring, //
+        ring,
+        timer, //
     },
     srq::{
         Srq,
@@ -106,7 +109,7 @@ use kernel::{
 };
 
 /// Bytes of a CQE.
-const CQE_BYTES: u64 = 32;
+pub(super) const CQE_BYTES: u64 = 32;
 
 /// The driver.
 pub(crate) struct Verbs;
@@ -119,10 +122,10 @@ pub(crate) struct Pd {
 
 /// A completion queue.
 pub(crate) struct Cq {
-    process: Arc<Process>,
-    number: Number,
-    vector: u32,
-    place: Place,
+    pub(super) process: Arc<Process>,
+    pub(super) number: Number,
+    pub(super) vector: u32,
+    pub(super) place: Place,
 }
 
 /// A queue pair.
@@ -139,25 +142,6 @@ pub(crate) struct Mr {
     place: Place,
 }
 
-/// What the poll reports a CQ's events to.
-struct CqHandler {
-    eventfd: Option<EventFd>,
-    events: Events<CqEvent>,
-}
-
-impl EventHandler for CqHandler {
-    fn completion(&self, _cq: Number) {
-        if let Some(eventfd) = &self.eventfd {
-            eventfd.signal();
-        }
-        self.events.raise(CqEvent::Completion);
-    }
-
-    fn reported(&self, _event: Event) {
-        self.events.raise(CqEvent::Error);
-    }
-}
-
 /// What the poll reports a queue pair's events to.
 struct QpHandler(Events<QpEvent>);
 
@@ -167,6 +151,7 @@ impl EventHandler for QpHandler {
     fn reported(&self, event: Event) {
         self.0.raise(match event {
             Event::LastReceive => QpEvent::LastReceive,
+            Event::SqDrained => QpEvent::Drained,
             _ => QpEvent::Fatal,
         });
     }
@@ -210,6 +195,8 @@ impl rdma::Driver for Verbs {
             max_reads: 16,
             // Since 1.1.
             atomics: limits.version & 0xffff >= 1,
+            flush: limits.version & 0xffff >= 1,
+            atomic_write: limits.version & 0xffff >= 1,
         }
     }
 
@@ -354,6 +341,10 @@ impl rdma::Driver for Verbs {
         };
         let cq = answered(cq, reply.write(&answer), Cq::destroy)?;
         Ok((cq, depth.entries()))
+    }
+
+    fn resize_cq(cq: &Cq, entries: u32, udata: Udata<'_>) -> Result<u32> {
+        cq.resize(entries, udata)
     }
 
     fn destroy_cq(cq: Cq) {
@@ -524,8 +515,7 @@ impl rdma::Driver for Verbs {
         }
         if let Some(rights) = change.access {
             mask |= qp_mask::ACCESS;
-            // CAST: The rights that the device knows are a byte, with the core's values.
-            context.access = rights as u8 & access::ALL & !access::LOCAL_WRITE;
+            context.access = peer_rights(rights);
         }
         if let Some(peer) = change.peer {
             mask |= qp_mask::PEER;
@@ -536,11 +526,19 @@ impl rdma::Driver for Verbs {
             context.retry = retry;
             context.rnr_retry = rnr_retry;
         }
+        if let Some((timeout, min_rnr_timer)) = change.timers {
+            mask |= qp_mask::TIMERS;
+            context.timeout = timer(timeout)?;
+            context.min_rnr_timer = timer(min_rnr_timer)?;
+        }
         if let Some(q_key) = change.q_key {
             mask |= qp_mask::Q_KEY;
             context.q_key = q_key;
         }
         let mut answer = qpair_uresp_modify_qp::default();
+        if change.drained {
+            mask |= qp_mask::NOTIFY;
+        }
         if mask != 0 {
             let pass = qp.process.enter()?;
             let modify = command::Modify::<command::Qp> {
@@ -555,18 +553,19 @@ impl rdma::Driver for Verbs {
         reply.write(&answer)
     }
 
-    fn query_qp(qp: &Qp) -> Result<QpState> {
+    fn query_qp(qp: &Qp) -> Result<(QpState, bool)> {
         let pass = qp.process.enter()?;
         let query = command::Query::<command::Qp>::new(qp.number);
         let now = qp.process.device.admin().execute(&pass, query)?;
-        Ok(match now.state {
+        let state = match now.state {
             qp_state::RESET => QpState::Reset,
             qp_state::INIT => QpState::Init,
             qp_state::RTR => QpState::Rtr,
             qp_state::RTS => QpState::Rts,
             qp_state::SQD => QpState::Sqd,
             _ => QpState::Error,
-        })
+        };
+        Ok((state, now.draining != 0))
     }
 
     fn destroy_qp(qp: Qp) {
@@ -614,13 +613,12 @@ impl rdma::Driver for Verbs {
             return Err(EOVERFLOW);
         }
         let rights = rights(request.access)?;
-        // A right to read is the only one that does not write.
         let memory = Pinned::new(
             request.start,
             request.bytes,
-            match rights & !access::REMOTE_READ {
-                0 => Access::Read,
-                _ => Access::Write,
+            match access::writes(rights) {
+                false => Access::Read,
+                true => Access::Write,
             },
         )?;
         let room = Room::new()?;
@@ -664,15 +662,6 @@ impl Pd {
         process.end(Kind::Pd, None, |pass| {
             let destroy = command::Destroy::<command::Pd>::new(number);
             process.device.admin().execute(pass, destroy).map(drop)
-        });
-    }
-}
-
-impl Cq {
-    fn destroy(self) {
-        let (process, number, vector) = (self.process, self.number, self.vector);
-        process.end(Kind::Cq, Some(self.place), |pass| {
-            process.device.destroy_process_cq(pass, vector, number)
         });
     }
 }

@@ -4,6 +4,7 @@
 
 use super::{
     address::Handles,
+    buffer::Buffer,
     memory::{
         Object,
         Objects,
@@ -140,6 +141,11 @@ impl Process {
     /// Adds the memory of an object that the device has created. Inside the pass of its creation.
     pub(super) fn keep(&self, _pass: &Pass<'_>, room: Room, object: Object) -> Place {
         self.objects.lock().insert(room, object)
+    }
+
+    /// Keeps the ring with which a CQ goes on; returns the one before. Inside the pass of the resize.
+    pub(super) fn keep_ring(&self, _pass: &Pass<'_>, place: Place, ring: Buffer) -> Buffer {
+        self.objects.lock().replace_ring(place, ring)
     }
 
     /// Destroys an object by `f`, and frees its memory. Memory that the device may still access is

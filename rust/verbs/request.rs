@@ -5,6 +5,7 @@
 use crate::{
     abi::command::{
         access,
+        timer,
         BufferList, //
     },
     queue::index::Depth,
@@ -56,12 +57,44 @@ pub(super) fn ring(
     Pinned::new(address, needed, access)
 }
 
+/// The rights that the device knows: those of the core, `IB_ACCESS_*`, and their own.
+const RIGHTS: [(u32, u8); 6] = [
+    (1 << 0, access::LOCAL_WRITE),
+    (1 << 1, access::REMOTE_WRITE),
+    (1 << 2, access::REMOTE_READ),
+    (1 << 3, access::REMOTE_ATOMIC),
+    (1 << 8, access::FLUSH_GLOBAL),
+    (1 << 9, access::FLUSH_PERSISTENT),
+];
+
+/// The rights in `wanted` that the device knows, and the rest.
+fn split(wanted: u32) -> (u8, u32) {
+    let all = RIGHTS.iter().filter(|(core, _)| wanted & core != 0);
+    all.fold((0, wanted), |(rights, rest), (core, right)| {
+        (rights | right, rest & !core)
+    })
+}
+
 /// The rights of a region. Optional ones are dropped.
 pub(super) fn rights(wanted: u32) -> Result<u8> {
     const OPTIONAL: u32 = 0x3ff0_0000;
-    match u8::try_from(wanted & !OPTIONAL) {
-        Ok(wanted) if wanted & !access::ALL == 0 => Ok(wanted),
+    match split(wanted & !OPTIONAL) {
+        (rights, 0) => Ok(rights),
         _ => Err(EOPNOTSUPP),
+    }
+}
+
+/// The rights of a peer. Others are dropped.
+pub(super) fn peer_rights(wanted: u32) -> u8 {
+    split(wanted).0 & !access::LOCAL_WRITE
+}
+
+/// The device's code of a timer of verbs, which has five bits.
+pub(super) fn timer(code: u8) -> Result<u8> {
+    match code {
+        0 => Ok(timer::ZERO),
+        1..=31 => Ok(code),
+        _ => Err(EINVAL),
     }
 }
 

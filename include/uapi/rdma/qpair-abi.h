@@ -46,6 +46,25 @@ struct qpair_uresp_create_cq {
 	__u32 depth;
 };
 
+/* The ring with which a completion queue goes on. */
+struct qpair_ureq_resize_cq {
+	/* The ring, of page-aligned and zeroed memory. */
+	__aligned_u64 buffer;
+	__aligned_u64 buffer_bytes;
+};
+
+/*
+ * The completions at and past begin are in the new ring, those before end in
+ * the old one; there are none between.
+ */
+struct qpair_uresp_resize_cq {
+	/* Entries of the ring. */
+	__u32 depth;
+	__u32 end;
+	__u32 begin;
+	__u32 reserved;
+};
+
 /* On a shared receive queue the fields of the receive queue are 0. */
 struct qpair_ureq_create_qp {
 	/* The rings, of page-aligned memory. */

@@ -3,7 +3,10 @@
 //!
 //! A poll reads entries and reports each to its work queue. Entries of queue pairs that are gone,
 //! or from before a reset, are left out: a program does not see them.
+//!
+//! A queue that is resized goes on in another ring, when the polls have read the one before.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use qpair_abi::doorbell;
@@ -13,6 +16,8 @@ use qpair_queue::consumer::{self, CqConsumer};
 use qpair_queue::credit::{Cq as OfCq, Kind, RingId};
 use qpair_queue::index::{Depth, Index};
 use qpair_queue::life::Life;
+use qpair_queue::resize::Switch;
+use qpair_queue::storage::Storage;
 
 use crate::lock::{self, Mutex};
 use crate::qp::Qp;
@@ -42,6 +47,28 @@ pub struct Completion {
     pub qpn: u32,
 }
 
+/// A ring in which a queue goes on.
+#[derive(Clone, Copy, Debug)]
+pub struct NextRing {
+    /// From where on.
+    pub switch: Switch,
+    /// Its zeroed entries.
+    pub ring: Ring,
+    /// Entries of the ring, a power of two.
+    pub depth: u32,
+    /// Entries that the program may count on.
+    pub usable: u32,
+}
+
+/// The same, checked.
+#[derive(Debug)]
+struct Next {
+    switch: Switch,
+    ring: Ring,
+    depth: Depth,
+    slack: u32,
+}
+
 /// What polls change.
 #[derive(Debug)]
 struct State {
@@ -53,9 +80,12 @@ struct State {
     young: Vec<Number>,
     /// The completion between [`Cq::start`] and [`Cq::end`].
     current: Completion,
-    /// Whether entries were left out since the head was published. The device keeps the index of a
-    /// queue pair that is gone until the head has passed its entries.
-    left_out: bool,
+    /// Whether the next poll publishes the head, for another reason than the slack: entries were
+    /// left out, and the device keeps the index of a queue pair that is gone until the head has
+    /// passed its entries; or a ring is next.
+    due: bool,
+    /// Rings in which it goes on, after what is unread in the ones before.
+    next: VecDeque<Next>,
 }
 
 /// A completion queue.
@@ -118,29 +148,49 @@ impl Cq {
         state
             .consumer
             .publish(|head| doorbells.ring(doorbell::CQ_HEAD, number, head));
-        state.left_out = false;
     }
 
-    /// What every poll ends with.
+    /// What every poll ends with. Returns whether the queue goes on in another ring, which the poll
+    /// has not read.
     #[inline(always)]
-    fn settle(&self, state: &mut State) {
-        if state.consumer.unpublished() > state.slack || state.left_out {
+    fn settle(&self, state: &mut State) -> bool {
+        let mut goes_on = false;
+        if state.due {
+            goes_on = self.catch_up(state);
+        } else if state.consumer.unpublished() > state.slack {
             self.publish(state);
         }
         if !state.young.is_empty() {
             state.grow_up();
         }
+        goes_on
+    }
+
+    #[cold]
+    fn catch_up(&self, state: &mut State) -> bool {
+        let goes_on = state.follow();
+        self.publish(state);
+        state.due = !state.next.is_empty();
+        goes_on
     }
 
     /// Takes as many completions as there are and fit; `fill` writes each to its place. Returns
     /// how many. The third argument of `fill` is whether the completion is like the one before, but
     /// for `wr_id`, `bytes`, `imm`, `src` and `index`.
     #[inline(always)]
-    pub fn poll<T>(&self, into: &mut [T], fill: impl FnMut(&mut T, &Completion, bool)) -> usize {
+    pub fn poll<T>(
+        &self,
+        into: &mut [T],
+        mut fill: impl FnMut(&mut T, &Completion, bool),
+    ) -> usize {
         let mut state = self.state.lock();
-        let taken = state.take(self, into, fill);
-        self.settle(&mut state);
-        taken
+        let mut taken = 0;
+        loop {
+            taken = state.take(self, into, taken, &mut fill);
+            if !self.settle(&mut state) {
+                return taken;
+            }
+        }
     }
 
     /// Locks the queue and takes a completion. Returns whether there is one; if there is none, the
@@ -190,12 +240,57 @@ impl Cq {
 
     fn step(&self, state: &mut State) -> bool {
         let mut place = [Completion::default()];
-        let found = state.take(self, &mut place, |place, taken, _| *place = *taken) == 1;
+        let mut taken = 0;
+        loop {
+            taken = state.take(self, &mut place, taken, &mut |place, taken, _| {
+                *place = *taken;
+            });
+            if !self.settle(state) {
+                break;
+            }
+        }
+        let found = taken == 1;
         if found {
             [state.current] = place;
         }
-        self.settle(state);
         found
+    }
+
+    /// Locks the queue for a resize, and publishes what was read. Returns how many entries are
+    /// unread.
+    pub fn hold(&self) -> u32 {
+        let mut state = self.state.lock();
+        self.publish(&mut state);
+        let mut unread = 0;
+        state.visit(|_, _| unread += 1);
+        lock::keep(state);
+        unread
+    }
+
+    /// The device goes on in another ring. Returns how many rings before it have unread entries;
+    /// `None` if the parts do not fit together.
+    ///
+    /// # Safety
+    ///
+    /// This thread is between [`hold`](Self::hold) and [`release`](Self::release).
+    pub unsafe fn resized(&self, next: NextRing) -> Option<usize> {
+        // SAFETY: By the caller's promise.
+        let mut state = unsafe { lock::held(&self.state) };
+        let added = state.add(&next);
+        self.catch_up(&mut state);
+        let before = added.map(|()| state.next.len());
+        lock::keep(state);
+        before
+    }
+
+    /// Unlocks the queue.
+    ///
+    /// # Safety
+    ///
+    /// This thread has called [`hold`](Self::hold).
+    pub unsafe fn release(&self) {
+        // SAFETY: By the caller's promise.
+        drop(unsafe { lock::held(&self.state) });
     }
 
     /// Requests an event of the next completion that is written after the call, or of the next
@@ -255,19 +350,61 @@ impl State {
             served: Table::default(),
             young: Vec::new(),
             current: Completion::default(),
-            left_out: false,
+            due: false,
+            next: VecDeque::new(),
         })
     }
 
-    /// Takes entries until `into` is full; returns how many.
+    /// Adds a ring in which the queue goes on. `None` if the parts do not fit together.
+    fn add(&mut self, next: &NextRing) -> Option<()> {
+        let depth = Depth::new(next.depth)?;
+        let words = (next.depth as usize).checked_mul(Cqe::WORDS)?;
+        let slack = next.depth.checked_sub(next.usable)?;
+        if words > next.ring.words() {
+            return None;
+        }
+        self.next.push_back(Next {
+            switch: next.switch,
+            ring: next.ring,
+            depth,
+            slack,
+        });
+        Some(())
+    }
+
+    /// Goes on in the next ring, if all before it is read; returns whether it does.
+    fn follow(&mut self) -> bool {
+        let mut goes_on = false;
+        while let Some(next) = self.next.pop_front() {
+            let moved = self.consumer.switch(next.switch, next.ring, next.depth);
+            if moved.is_err() {
+                self.next.push_front(next);
+                break;
+            }
+            self.slack = next.slack;
+            goes_on = true;
+        }
+        goes_on
+    }
+
+    /// Shows the unread entries of all rings.
+    fn visit(&self, mut look: impl FnMut(&[u64; Cqe::WORDS], Index)) {
+        self.consumer.visit(&mut look);
+        for next in &self.next {
+            consumer::visit(&next.ring, next.depth, next.switch.begin, &mut look);
+        }
+    }
+
+    /// Takes entries until `into` is full, whose first `taken` places are; returns how many are
+    /// then.
     #[inline(always)]
     fn take<T>(
         &mut self,
         cq: &Cq,
         into: &mut [T],
-        mut fill: impl FnMut(&mut T, &Completion, bool),
+        mut taken: usize,
+        fill: &mut impl FnMut(&mut T, &Completion, bool),
     ) -> usize {
-        let mut taken = 0;
         while let [place, places @ ..] = &mut into[taken..] {
             let Some(entry) = self.consumer.take() else {
                 break;
@@ -275,23 +412,14 @@ impl State {
             let cqe = Cqe::decode(&entry.words);
             let served = self.served.get_mut(cqe.qp);
             let Some(served) = served.filter(|s| s.life.includes(entry.seen.past())) else {
-                self.left_out = true;
+                self.due = true;
                 continue;
             };
             let (qp, consumer) = (&*served.qp, &mut self.consumer);
             let completion = Completion { cqe, qpn: qp.qpn() };
             let row = if cqe.flags & cqe_flags::RECV == 0 {
                 let work = &mut qp.send.lock().work;
-                row(
-                    consumer,
-                    cq,
-                    work,
-                    &completion,
-                    &entry,
-                    place,
-                    places,
-                    &mut fill,
-                )
+                row(consumer, cq, work, &completion, &entry, place, places, fill)
             } else if let Some(srq) = qp.srq() {
                 // Before the work queues, whose rows are the common case.
                 let is_its = srq.completed(1);
@@ -301,16 +429,7 @@ impl State {
                 Some(is_its.into())
             } else {
                 let work = &mut qp.recv.lock().work;
-                row(
-                    consumer,
-                    cq,
-                    work,
-                    &completion,
-                    &entry,
-                    place,
-                    places,
-                    &mut fill,
-                )
+                row(consumer, cq, work, &completion, &entry, place, places, fill)
             };
             taken += row.unwrap_or(0);
         }
@@ -324,7 +443,7 @@ impl State {
             return 0;
         };
         let mut count = 0;
-        self.consumer.visit(|words, past| {
+        self.visit(|words, past| {
             let cqe = Cqe::decode(words);
             let is_receive = cqe.flags & cqe_flags::RECV != 0;
             count += u32::from(cqe.qp == number && is_receive && life.includes(past));

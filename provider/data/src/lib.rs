@@ -11,6 +11,7 @@
 //! | [`lock`] | locks that single-threaded objects leave out |
 //! | [`atomic`] | atomics |
 //! | [`datagram`] | sends of UD queue pairs |
+//! | [`flush`] | FLUSH and atomic WRITE |
 //! | [`request`] | work requests, and how they are encoded |
 //! | [`shape`] | how deep rings are |
 //! | [`table`] | the queue pairs of a completion queue, by number |
@@ -43,6 +44,7 @@
 pub mod atomic;
 pub mod cq;
 pub mod datagram;
+pub mod flush;
 pub mod lock;
 #[cfg(feature = "provider")]
 pub mod ops;

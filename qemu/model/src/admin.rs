@@ -119,6 +119,7 @@ impl<H: Host> Function<H> {
         const QUERY_EQ: u8 = opcode(kind::EQ, verb::QUERY);
         const DESTROY_EQ: u8 = opcode(kind::EQ, verb::DESTROY);
         const CREATE_CQ: u8 = opcode(kind::CQ, verb::CREATE);
+        const MODIFY_CQ: u8 = opcode(kind::CQ, verb::MODIFY);
         const QUERY_CQ: u8 = opcode(kind::CQ, verb::QUERY);
         const DESTROY_CQ: u8 = opcode(kind::CQ, verb::DESTROY);
         const CREATE_QP: u8 = opcode(kind::QP, verb::CREATE);
@@ -142,6 +143,7 @@ impl<H: Host> Function<H> {
             QUERY_EQ => self.query_eq(command),
             DESTROY_EQ => without_context(command).and_then(|()| self.destroy_eq(number)),
             CREATE_CQ => self.create_cq(command),
+            MODIFY_CQ => self.modify_cq(command),
             QUERY_CQ => self.query_cq(command),
             DESTROY_CQ => without_context(command).and_then(|()| self.destroy_cq(number)),
             CREATE_QP => self.create_qp(command),

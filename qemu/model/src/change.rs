@@ -11,6 +11,7 @@ use crate::context::check_reserved;
 use crate::context::read;
 use crate::context::Results;
 use crate::create::not_of_service;
+use crate::create::timers_are_known;
 use crate::create::MAX_RETRY;
 use crate::create::REMOTE;
 use crate::function::Function;
@@ -21,11 +22,13 @@ use crate::table::Until;
 use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::Command;
+use qpair_abi::command::CqContext;
 use qpair_abi::command::EqContext;
 use qpair_abi::command::QpContext;
 use qpair_abi::command::SrqContext;
 use qpair_abi::status::AdminError;
 use qpair_abi::Number;
+use qpair_queue::resize::Kept;
 
 impl<H: Host> Function<H> {
     pub(crate) fn modify_eq(&mut self, command: &Command) -> Result<Results, AdminError> {
@@ -51,6 +54,33 @@ impl<H: Host> Function<H> {
         delayed.retain(|&(_, delayed, _)| delayed != eq);
         self.data.events.eqs.remove(eq);
         Ok(Results::default())
+    }
+
+    /// Makes a CQ go on in another ring. All other fields of the context are ignored.
+    pub(crate) fn modify_cq(&mut self, command: &Command) -> Result<Results, AdminError> {
+        let words = read(&mut self.data.core.bus, command)?;
+        check_reserved(&words, &CqContext::RESERVED)?;
+        let context = CqContext::decode(&words);
+        let cq = command.number;
+        let found = self.data.cqs.get(cq).ok_or(AdminError::Number)?;
+        if cq == Number::ADMIN {
+            return Err(AdminError::Number);
+        }
+        if found.is_dead() {
+            return Err(AdminError::Overrun);
+        }
+        let (depth, ring) = self.ring_of_cq(&context)?;
+        let found = self.data.cqs.get_mut(cq).ok_or(AdminError::Number)?;
+        let switch = found.resize(ring, depth, context.log_depth);
+        let switch = switch.map_err(|kept| match kept {
+            Kept::Unread => AdminError::Depth,
+            Kept::Behind => AdminError::Busy,
+        })?;
+        Ok(Results {
+            first: switch.end.get(),
+            second: switch.begin.get(),
+            third: 0,
+        })
     }
 
     pub(crate) fn destroy_cq(&mut self, cq: Number) -> Result<Results, AdminError> {
@@ -103,6 +133,7 @@ impl<H: Host> Function<H> {
         data.end_hold(qp);
         data.events.forget(Subject::Fatal(qp));
         data.events.forget(Subject::LastReceive(qp));
+        data.events.forget(Subject::Drained(qp));
         data.core.run_queue.remove(qp.index(), page);
         data.core.retries.remove(qp.index());
         let (until_send, send_index) = self.data.cq_written(send_cq);
@@ -183,6 +214,10 @@ impl<H: Host> Function<H> {
         } else {
             from
         };
+        let drains = wants(qp_mask::STATE) && to == qp_state::SQD;
+        if wants(qp_mask::NOTIFY) && !drains {
+            return Err(AdminError::Transition);
+        }
         if wants(qp_mask::PEER) && (from != qp_state::INIT || !stays_or_connects(to)) {
             return Err(AdminError::Transition);
         }
@@ -193,7 +228,8 @@ impl<H: Host> Function<H> {
         let peer_ok = !wants(qp_mask::PEER) || context.peer_function == 0;
         let retry_ok = !wants(qp_mask::RETRY)
             || (context.retry <= MAX_RETRY && context.rnr_retry <= MAX_RETRY);
-        if !known || !peer_ok || !retry_ok {
+        let timers_ok = !wants(qp_mask::TIMERS) || timers_are_known(&context);
+        if !known || !peer_ok || !retry_ok || !timers_ok {
             return Err(AdminError::Attribute);
         }
         let found = self.data.qps.get_mut(qp).ok_or(AdminError::Number)?;
@@ -208,13 +244,19 @@ impl<H: Host> Function<H> {
             attributes.retry = context.retry;
             attributes.rnr_retry = context.rnr_retry;
         }
+        if wants(qp_mask::TIMERS) {
+            attributes.timeout = context.timeout;
+            attributes.min_rnr_timer = context.min_rnr_timer;
+        }
         if wants(qp_mask::Q_KEY) {
             attributes.q_key = context.q_key;
         }
         if !wants(qp_mask::STATE) {
             return Ok(Results::default());
         }
+        found.drain_asked = wants(qp_mask::NOTIFY) || mutant!(DrainedUnasked);
         self.data.qps.set_state(&mut self.data.core, qp, to);
+        self.data.drained(qp);
         if to != qp_state::RESET {
             return Ok(Results::default());
         }
@@ -228,6 +270,7 @@ impl<H: Host> Function<H> {
         data.end_hold(qp);
         data.events.cancel(Subject::Fatal(qp));
         data.events.cancel(Subject::LastReceive(qp));
+        data.events.cancel(Subject::Drained(qp));
         data.core.retries.remove(qp.index());
         let first = data.core.first_index();
         let found = data.qps.get_mut(qp).ok_or(AdminError::Number)?;

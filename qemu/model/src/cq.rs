@@ -31,6 +31,8 @@ use qpair_queue::channel::Violation;
 use qpair_queue::channel::Wants;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
+use qpair_queue::resize::Kept;
+use qpair_queue::resize::Switch;
 
 /// Why a completion was not written.
 pub(crate) enum PutError {
@@ -54,7 +56,7 @@ pub(crate) struct CompletionQueue<M> {
     producer: Producer,
     /// Work queues that complete here.
     pub(crate) users: u32,
-    /// Entries passed since the beginning.
+    /// Indices passed since the beginning.
     passed: u64,
 }
 
@@ -92,7 +94,7 @@ impl<M: Mapping> CompletionQueue<M> {
             flags: if self.user { cq_flags::USER } else { 0 }
                 | if self.overrun { cq_flags::OVERRUN } else { 0 },
             producer: self.channel.window().tail().get(),
-            consumer: self.channel.window().head().get(),
+            consumer: self.channel.published().get(),
             buffer: *self.ring.described(),
         }
     }
@@ -102,16 +104,43 @@ impl<M: Mapping> CompletionQueue<M> {
         self.overrun && !mutant!(DeadCqTaken)
     }
 
-    /// Entries passed since the beginning; does not wrap.
+    /// Indices passed since the beginning; does not wrap.
     pub(crate) fn passed(&self) -> u64 {
         self.passed
     }
 
-    /// The entries written so far, and the index past them.
+    /// The indices written so far, and the one past them.
     pub(crate) fn written(&self) -> (Until, Index) {
-        let window = self.channel.window();
-        let written = self.passed.wrapping_add(u64::from(window.used()));
-        (Until::Cq(self.number, written), window.tail())
+        let tail = self.channel.window().tail();
+        let unread = tail.since(self.channel.published());
+        let written = self.passed.wrapping_add(u64::from(unread));
+        (Until::Cq(self.number, written), tail)
+    }
+
+    /// Goes on in another ring; the one before is not accessed any more.
+    pub(crate) fn resize(
+        &mut self,
+        ring: Ring<M>,
+        depth: Depth,
+        log_depth: u8,
+    ) -> Result<Switch, Kept> {
+        let before = self.channel.published();
+        let switch = self.channel.resize(depth)?;
+        self.pass(before);
+        if !mutant!(OldRingKept) {
+            self.ring = ring;
+        }
+        self.log_depth = log_depth;
+        if !mutant!(ResizeUnpublished) {
+            self.producer.publish(switch.begin);
+        }
+        Ok(switch)
+    }
+
+    /// Counts what the head has passed since it was `before`.
+    fn pass(&mut self, before: Index) {
+        let after = self.channel.published();
+        self.passed = self.passed.wrapping_add(u64::from(after.since(before)));
     }
 
     /// Publishes a head, with an arm or without.
@@ -122,13 +151,12 @@ impl<M: Mapping> CompletionQueue<M> {
         head: Index,
         wants: Option<Wants>,
     ) -> Result<(), Violation> {
-        let before = self.channel.window().head();
+        let before = self.channel.published();
         let fire = match wants {
             Some(wants) => self.channel.arm(wants, head),
             None => self.channel.head(head).map(|()| Fire::No),
         };
-        let after = self.channel.window().head();
-        self.passed = self.passed.wrapping_add(u64::from(after.since(before)));
+        self.pass(before);
         self.fire(core, events, fire?);
         Ok(())
     }

@@ -25,6 +25,7 @@ use qpair_abi::command::cq_flags;
 use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
+use qpair_abi::command::timer;
 use qpair_abi::command::BufferList;
 use qpair_abi::command::Command;
 use qpair_abi::command::CqContext;
@@ -41,14 +42,15 @@ use qpair_abi::Number;
 use qpair_queue::index::Depth;
 
 /// The access rights of a peer.
-pub(crate) const REMOTE: u8 = access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC;
+pub(crate) const REMOTE: u8 = access::ALL & !access::LOCAL_WRITE;
 /// The largest number of retries; as `rnr_retry`, no limit.
 pub(crate) const MAX_RETRY: u8 = 7;
 
 /// Whether a queue pair has only attributes of its service.
 fn is_of_service(context: &QpContext) -> bool {
     let no_gid = (context.gid, context.gid_high) == (0, 0);
-    let no_retries = (context.retry, context.rnr_retry) == (0, 0);
+    let no_timers = (context.timeout, context.min_rnr_timer) == (0, 0);
+    let no_retries = (context.retry, context.rnr_retry) == (0, 0) && no_timers;
     match context.service {
         service::RC => no_gid,
         service::UD => no_retries && context.access == 0,
@@ -57,11 +59,16 @@ fn is_of_service(context: &QpContext) -> bool {
     }
 }
 
+/// Whether timers have codes.
+pub(crate) fn timers_are_known(context: &QpContext) -> bool {
+    context.timeout <= timer::ZERO && context.min_rnr_timer <= timer::ZERO
+}
+
 /// What MODIFY may not select of a queue pair of a service.
 pub(crate) fn not_of_service(service: u8) -> u32 {
     match service {
-        service::UD => qp_mask::PEER | qp_mask::ACCESS | qp_mask::RETRY,
-        service::UC => qp_mask::RETRY,
+        service::UD => qp_mask::PEER | qp_mask::ACCESS | qp_mask::RETRY | qp_mask::TIMERS,
+        service::UC => qp_mask::RETRY | qp_mask::TIMERS,
         _ => 0,
     }
 }
@@ -86,6 +93,16 @@ impl<H: Host> Function<H> {
         let bytes = u64::from(depth.entries()).saturating_mul(entry);
         let ring = Ring::new(&mut core.bus, list, bytes, writable, limits);
         ring.ok_or(AdminError::Buffer)
+    }
+
+    /// The depth and memory of a CQ's ring.
+    pub(crate) fn ring_of_cq(
+        &mut self,
+        context: &CqContext,
+    ) -> Result<(Depth, Ring<H::Map>), AdminError> {
+        let depth = depth(context.log_depth, self.data.core.config.log_cq)?;
+        let ring = self.ring_of(&context.buffer, depth, Cqe::BYTES as u64, true)?;
+        Ok((depth, ring))
     }
 
     /// Does the deferred frees of a table whose rings have been read. The number of its next
@@ -129,8 +146,7 @@ impl<H: Host> Function<H> {
         {
             return Err(AdminError::Reference);
         }
-        let depth = depth(context.log_depth, self.data.core.config.log_cq)?;
-        let ring = self.ring_of(&context.buffer, depth, Cqe::BYTES as u64, true)?;
+        let (depth, ring) = self.ring_of_cq(&context)?;
         let number = self.next_number(|function| &mut function.data.cqs)?;
         let first = self.data.core.first_index();
         let producers = &self.data.producers;
@@ -177,7 +193,8 @@ impl<H: Host> Function<H> {
             && context.peer == Number::default()
             && context.peer_function == 0
             && context.retry <= MAX_RETRY
-            && context.rnr_retry <= MAX_RETRY;
+            && context.rnr_retry <= MAX_RETRY
+            && timers_are_known(&context);
         if !valid {
             return Err(AdminError::Attribute);
         }

@@ -25,6 +25,7 @@ use crate::subject::Subject;
 use crate::table::Deferred;
 use crate::table::Table;
 use crate::table::Until;
+use qpair_abi::command::qp_state;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::cqe_flags;
 use qpair_abi::entry::Cqe;
@@ -276,6 +277,21 @@ impl<H: Host> DataPath<H> {
         };
         if core::mem::take(&mut found.last_due) && !mutant!(LastReceiveForgotten) {
             let subject = Subject::LastReceive(qp);
+            self.events.report(&mut self.core, subject, 0);
+        }
+    }
+
+    /// Reports that the SQ of a queue pair in SQD has drained, if that was asked for.
+    pub(crate) fn drained(&mut self, qp: Number) {
+        let Some(found) = self.qps.get_mut(qp) else {
+            return;
+        };
+        let waits = found.is_sending() && !mutant!(DrainedEarly);
+        if found.state != qp_state::SQD || waits {
+            return;
+        }
+        if core::mem::take(&mut found.drain_asked) && !mutant!(DrainedForgotten) {
+            let subject = Subject::Drained(qp);
             self.events.report(&mut self.core, subject, 0);
         }
     }

@@ -193,6 +193,7 @@ impl<M: Mapping> Events<M> {
                 Subject::Overrun(cq) => (Event::CqOverrun, cq),
                 Subject::Fatal(qp) => (Event::QpFatal, qp),
                 Subject::LastReceive(qp) => (Event::LastReceive, qp),
+                Subject::Drained(qp) => (Event::SqDrained, qp),
                 Subject::Limit(srq) => (Event::SrqLimit, srq),
                 Subject::Unreadable(srq) => (Event::SrqFatal, srq),
                 Subject::Page(page) => (Event::DoorbellViolation, Number::new(page, 0)),

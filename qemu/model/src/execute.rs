@@ -18,7 +18,7 @@
 //! | the receive's memory | remote operation | local protection |
 //! | an operation that the peer does not allow | remote invalid request | local access |
 //! | the peer's region | remote access | local access |
-//! | the alignment of an atomic | remote invalid request | local access |
+//! | the alignment of an atomic, the rights of the peer for a FLUSH | remote invalid request | local access |
 //!
 //! UC has the faults of the sender; else [`unreliable`](crate::unreliable) drops the message.
 //!
@@ -39,6 +39,7 @@ use crate::qp::NoReceive;
 use crate::qp::QueuePair;
 use crate::qp::Receive;
 use crate::qp::NO_LIMIT;
+use crate::timer;
 use crate::transfer::statuses;
 use crate::transfer::Fault;
 use qpair_abi::command::qp_state;
@@ -112,6 +113,7 @@ impl<H: Host> DataPath<H> {
         if found.sending.is_some() {
             goes_on = self.resume(&sender, budget);
             *left = left.saturating_sub(1);
+            self.drained(qp);
         }
         if goes_on {
             let mut blocks = core::mem::take(&mut self.blocks);
@@ -198,7 +200,7 @@ impl<H: Host> DataPath<H> {
         let refuse = |detail| Err((Status::LocalQpOperation, detail));
         let kind = Kind::of(message.wqe.opcode).filter(|_| message.wqe.opcode <= sender.last);
         let Some(kind) = kind else {
-            return refuse(Detail::Opcode);
+            return self.check_rare(sender, message, words);
         };
         message.kind = kind;
         let wqe = &message.wqe;
@@ -291,8 +293,8 @@ impl<H: Host> DataPath<H> {
         self.finish(sender, &message) && left != 0
     }
 
-    /// [`perform`](Self::perform) for an atomic, or a message that is not mapped as one piece at
-    /// both ends, or is longer than what is left of the turn.
+    /// [`perform`](Self::perform) for what has one step, or a message that is not mapped as one piece
+    /// at both ends, or is longer than what is left of the turn.
     #[cold]
     fn step_by_step(
         &mut self,
@@ -301,9 +303,9 @@ impl<H: Host> DataPath<H> {
         words: &[u64],
         budget: &mut u64,
     ) -> bool {
-        if message.kind.is_atomic() {
+        if let Some(done) = self.single_step(sender, &message, words) {
             *budget = budget.saturating_sub(u64::from(message.bytes));
-            return match self.atomic(sender, &message, words) {
+            return match done {
                 Ok(()) => self.finish(sender, &message) && *budget != 0,
                 Err(fault) => self.refuse(sender, words, message.past, Refusal::of(&fault)),
             };
@@ -326,6 +328,21 @@ impl<H: Host> DataPath<H> {
             }
         }
         (too_early || self.finish(sender, &message)) && *budget != 0
+    }
+
+    /// Performs an operation of one step, which is not split and moves no bytes as messages do.
+    fn single_step(
+        &mut self,
+        sender: &Sender,
+        message: &Message,
+        words: &[u64],
+    ) -> Option<Result<(), Fault>> {
+        match message.wqe.opcode {
+            opcode::COMPARE_SWAP | opcode::FETCH_ADD => Some(self.atomic(sender, message, words)),
+            opcode::ATOMIC_WRITE => Some(self.atomic_write(sender, message, words)),
+            opcode::FLUSH => Some(self.flush_remote(sender, words)),
+            _ => None,
+        }
     }
 
     /// Sends a datagram, or performs a NOP: whether the turn goes on after it.
@@ -523,6 +540,7 @@ impl<H: Host> DataPath<H> {
         let unreliable = sender.service == service::UC;
         let drops = unreliable && !matches!(refusal, Refusal::Sender(..));
         let wrongly = drops && mutant!(UnreliableRetried);
+        let (timeout, own_timer) = (found.timeout, found.min_rnr_timer);
         let (status, detail) = match refusal {
             Refusal::Sender(status, detail) => (status, detail),
             Refusal::Retry(detail) => {
@@ -534,7 +552,9 @@ impl<H: Host> DataPath<H> {
                     .get(qp)
                     .is_some_and(|found| found.tries < found.retry);
                 if again || wrongly || mutant!(RetryForEver) {
-                    self.qps.retry_later(&mut self.core, qp);
+                    self.core.bus.count(Counter::Retries);
+                    let wait = timer::answer(&self.core.config, timeout);
+                    self.qps.retry_later(&mut self.core, qp, wait);
                     return goes_on;
                 }
                 (Status::RetryExceeded, detail)
@@ -543,10 +563,16 @@ impl<H: Host> DataPath<H> {
                 if found.rnr_retry == NO_LIMIT {
                     // A receive, or the end of the peer, wakes it.
                     found.waiting = true;
+                    self.core.bus.count(Counter::RnrRetries);
                     return goes_on;
                 }
                 if found.tries < found.rnr_retry || mutant!(RnrIgnoresRetries) {
-                    self.qps.retry_later(&mut self.core, qp);
+                    self.core.bus.count(Counter::RnrRetries);
+                    let of_peer = self.qps.get(peer).map(|peer| peer.min_rnr_timer);
+                    let of_peer = of_peer.filter(|_| !mutant!(TimerOfSender));
+                    let code = of_peer.unwrap_or(own_timer);
+                    let wait = timer::receive(&self.core.config, code);
+                    self.qps.retry_later(&mut self.core, qp, Some(wait));
                     return goes_on;
                 }
                 (Status::RnrRetryExceeded, Detail::None)

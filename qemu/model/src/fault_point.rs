@@ -18,6 +18,7 @@ use crate::message::Sender;
 use crate::mutant::mutant;
 use crate::qp::NO_LIMIT;
 use crate::subject::Subject;
+use crate::timer;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
 use qpair_abi::entry::opcode;
@@ -130,11 +131,15 @@ impl<H: Host> DataPath<H> {
     }
 
     fn carry_out(&mut self, action: Action, sender: &Sender, past: Index, now: u64) -> Verdict {
+        let of_peer = self.qps.get(sender.peer).map(|peer| peer.min_rnr_timer);
         let Some(found) = self.qps.get_mut(sender.qp) else {
             return Verdict::Wait;
         };
-        let retry_ns = self.core.config.retry_ns;
-        let after = |tries: u8| now.saturating_add(u64::from(tries).saturating_mul(retry_ns));
+        let config = &self.core.config;
+        let answer = timer::answer(config, found.timeout).unwrap_or(u64::MAX);
+        let receive = timer::receive(config, of_peer.unwrap_or(0));
+        let after =
+            |tries: u8, nanos: u64| now.saturating_add(u64::from(tries).saturating_mul(nanos));
         let (verdict, due, then) = match action {
             Action::Event(_) => return Verdict::Perform,
             Action::Fail(status) => return Verdict::Fail(status),
@@ -161,17 +166,17 @@ impl<H: Host> DataPath<H> {
                     true => Verdict::Wait,
                     false => Verdict::PerformUnanswered,
                 },
-                after(found.retry.saturating_sub(found.tries)),
+                after(found.retry.saturating_sub(found.tries), answer),
                 Then::Fail(Status::RetryExceeded),
             ),
             Action::Rnr(count) => {
                 let left = found.rnr_retry.saturating_sub(found.tries);
                 if count > left && found.rnr_retry != NO_LIMIT {
                     let then = Then::Fail(Status::RnrRetryExceeded);
-                    (Verdict::Wait, after(left), then)
+                    (Verdict::Wait, after(left, receive), then)
                 } else {
                     found.tries = found.tries.saturating_add(count);
-                    (Verdict::Wait, after(count), Then::Perform)
+                    (Verdict::Wait, after(count, receive), Then::Perform)
                 }
             }
         };
@@ -205,6 +210,7 @@ impl<H: Host> DataPath<H> {
                 events.report(core, Subject::Unreadable(found.srq), Status::General.code());
             }
             // The rules have no completions.
+            Event::SqDrained => events.report(core, Subject::Drained(qp), 0),
             Event::LastReceive | Event::SrqLimit | Event::SrqFatal | Event::Completion => {}
         }
     }

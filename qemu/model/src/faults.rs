@@ -64,6 +64,7 @@ const EVENTS: &[(&str, Event)] = &[
     ("last-receive", Event::LastReceive),
     ("srq-limit", Event::SrqLimit),
     ("srq-fatal", Event::SrqFatal),
+    ("sq-drained", Event::SqDrained),
 ];
 
 const OPCODES: &[(&str, u8)] = &[
@@ -75,6 +76,8 @@ const OPCODES: &[(&str, u8)] = &[
     ("read", opcode::READ),
     ("cmp-swap", opcode::COMPARE_SWAP),
     ("fetch-add", opcode::FETCH_ADD),
+    ("flush", opcode::FLUSH),
+    ("atomic-write", opcode::ATOMIC_WRITE),
     ("recv", opcode::RECV),
 ];
 

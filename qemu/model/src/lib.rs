@@ -30,6 +30,7 @@
 //! | `mutant` | the wrong variants of guarantees |
 //! | `config` | the properties of the function |
 //! | `knobs` | the faults and times that a test sets |
+//! | `timer` | how long a sender waits before a retry |
 //! | `faults` | the rules of fault points |
 //! | `host` | the interface to the machine |
 //! | `bus` | guest memory, counters |
@@ -54,6 +55,7 @@
 //! | `shared` | receives of queue pairs on an SRQ |
 //! | `transfer` | moves the bytes of a message |
 //! | `atomic` | performs atomics |
+//! | `flush` | performs FLUSHes and atomic WRITEs |
 //! | `unreliable` | ends the messages that are dropped |
 //! | `datagram` | delivers the messages of UD |
 //! | `fault_point` | where the rules meet a work request |
@@ -91,6 +93,7 @@ mod execute;
 mod fault_point;
 mod faults;
 mod fifo;
+mod flush;
 mod function;
 mod inject;
 mod knobs;
@@ -110,6 +113,7 @@ mod srq;
 pub mod stream;
 mod subject;
 mod table;
+mod timer;
 mod transfer;
 mod turn;
 mod unreliable;

@@ -81,8 +81,12 @@ const ATOMIC: Kind = Kind {
     ..NOP
 };
 
+/// Its rights depend on the WQE.
+pub(crate) const FLUSH: Kind = NOP;
+pub(crate) const ATOMIC_WRITE: Kind = WRITE;
+
 impl Kind {
-    /// By opcode.
+    /// By opcode, of the common operations.
     const ALL: &'static [Self] = &[NOP, SEND, SEND, WRITE, WRITE_IMM, READ, ATOMIC, ATOMIC];
 
     /// The operation of an opcode.
@@ -103,7 +107,7 @@ impl Kind {
     }
 }
 
-/// The last opcode that a service has. It has all below.
+/// The last opcode of the common operations that a service has. It has all below.
 pub(crate) fn last_opcode(service: u8) -> u8 {
     match service {
         service::UD => opcode::SEND_IMM,

@@ -133,8 +133,7 @@ impl<M: Mapping> Regions<M> {
     ) -> Result<(Place, u64), Detail> {
         let place = self.find(pd, right, range)?;
         let region = self.table.get_mut(range.key).ok_or(Detail::Key)?;
-        // A right to read is the only one that does not write.
-        let writable = region.access & !access::REMOTE_READ != 0;
+        let writable = access::writes(region.access);
         let writable = writable && !(mutant!(AtomicReadOnly) && right == access::REMOTE_ATOMIC);
         let run = region.list.run(bus, place.at);
         let run = run.map_err(|_| Detail::Dma)?;

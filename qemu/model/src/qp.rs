@@ -107,6 +107,8 @@ pub(crate) struct Attributes {
     pub(crate) access: u8,
     pub(crate) retry: u8,
     pub(crate) rnr_retry: u8,
+    pub(crate) timeout: u8,
+    pub(crate) min_rnr_timer: u8,
     pub(crate) service: u8,
     pub(crate) gid: [u64; 2],
 }
@@ -126,6 +128,8 @@ impl Attributes {
             access: context.access,
             retry: context.retry,
             rnr_retry: context.rnr_retry,
+            timeout: context.timeout,
+            min_rnr_timer: context.min_rnr_timer,
             service: context.service,
             gid: [context.gid, context.gid_high],
         }
@@ -236,6 +240,8 @@ pub(crate) struct QueuePair<M> {
     pub(crate) starved: bool,
     /// The event that it takes no receive of its SRQ any more is due.
     pub(crate) last_due: bool,
+    /// An event is asked for when the SQ has drained.
+    pub(crate) drain_asked: bool,
 }
 
 impl<M> core::ops::Deref for QueuePair<M> {
@@ -265,6 +271,7 @@ impl<M: Mapping> QueuePair<M> {
             met: None,
             starved: false,
             last_due: false,
+            drain_asked: false,
         }
     }
 
@@ -293,7 +300,9 @@ impl<M: Mapping> QueuePair<M> {
             access: self.access,
             retry: self.retry,
             rnr_retry: self.rnr_retry,
-            draining: u8::from(self.state == qp_state::SQD && self.sending.is_some()),
+            timeout: self.timeout,
+            min_rnr_timer: self.min_rnr_timer,
+            draining: u8::from(self.state == qp_state::SQD && self.is_sending()),
             sq_producer: self.sq.window.tail().get(),
             sq_consumer: self.sq.window.head().get(),
             rq_producer: self.rq.window.tail().get(),
@@ -303,6 +312,11 @@ impl<M: Mapping> QueuePair<M> {
             sq: *self.sq.ring.described(),
             rq: *self.rq.ring.described(),
         }
+    }
+
+    /// Whether a request that was begun is not finished.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.sending.is_some()
     }
 
     /// Whether a turn would have work.
@@ -333,6 +347,7 @@ impl<M: Mapping> QueuePair<M> {
         }
         self.met = None;
         self.last_due = false;
+        self.drain_asked = false;
         self.attributes.peer = Number::default();
     }
 
@@ -531,18 +546,25 @@ impl<M: Mapping> QueuePairs<M> {
         }
     }
 
-    /// Makes the sender wait for the retry interval.
-    pub(crate) fn retry_later<H: Host<Map = M>>(&mut self, core: &mut Core<H>, qp: Number) {
+    /// Makes the sender wait before it tries again, for so many nanoseconds, or for its peer alone.
+    pub(crate) fn retry_later<H: Host<Map = M>>(
+        &mut self,
+        core: &mut Core<H>,
+        qp: Number,
+        wait: Option<u64>,
+    ) {
         if !core.is_ready() {
             return;
         }
         if let Some(found) = self.get_mut(qp) {
             found.waiting = true;
-            core.retry_later(qp.index());
+            if let Some(nanos) = wait {
+                core.retry_later(qp.index(), nanos);
+            }
         }
     }
 
-    /// Wakes the senders whose retry interval is over.
+    /// Wakes the senders that have waited long enough.
     pub(crate) fn retries_due<H: Host<Map = M>>(&mut self, core: &mut Core<H>, now: u64) {
         while let Some((index, due)) = core.retries.first() {
             if due > now {

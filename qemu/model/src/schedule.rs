@@ -9,7 +9,6 @@
 use crate::bus::Bus;
 use crate::config::Config;
 use crate::faults::Faults;
-use crate::fifo::Fifo;
 use crate::host::Host;
 use crate::host::Trace;
 use crate::knobs::Knobs;
@@ -58,36 +57,39 @@ impl Timers {
     }
 }
 
-/// Queue pairs that try again later. All wait equally long, so the first is due first.
+/// Queue pairs that try again later.
 pub(crate) struct Retries {
-    order: Fifo,
-    /// By index.
+    order: BTreeSet<(u64, usize)>,
+    /// By index; `u64::MAX` is none.
     due: Vec<u64>,
 }
 
 impl Retries {
     fn new(qps: u32) -> Self {
         Self {
-            order: Fifo::new(qps),
-            due: vec![0; qps as usize],
+            order: BTreeSet::new(),
+            due: vec![u64::MAX; qps as usize],
         }
     }
 
     fn push(&mut self, index: usize, when: u64) {
+        self.remove(index);
         if let Some(due) = self.due.get_mut(index) {
             *due = when;
-            self.order.push(index);
+            self.order.insert((when, index));
         }
     }
 
     /// The queue pair that is due first, and when.
     pub(crate) fn first(&self) -> Option<(usize, u64)> {
-        let index = self.order.first()?;
-        Some((index, *self.due.get(index)?))
+        self.order.first().map(|&(due, index)| (index, due))
     }
 
     pub(crate) fn remove(&mut self, index: usize) {
-        self.order.remove(index);
+        if let Some(due) = self.due.get_mut(index).filter(|due| **due != u64::MAX) {
+            self.order.remove(&(*due, index));
+            *due = u64::MAX;
+        }
     }
 }
 
@@ -198,9 +200,10 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Makes the queue pair at `index` try again after the retry interval.
-    pub(crate) fn retry_later(&mut self, index: usize) {
-        let when = self.bus.host.now().saturating_add(self.config.retry_ns);
+    /// Makes the queue pair at `index` try again after so many nanoseconds.
+    pub(crate) fn retry_later(&mut self, index: usize, nanos: u64) {
+        // Never `u64::MAX`, which is none.
+        let when = self.bus.host.now().saturating_add(nanos).min(u64::MAX - 1);
         self.retries.push(index, when);
         self.set_timer();
     }

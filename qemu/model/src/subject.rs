@@ -12,6 +12,8 @@ pub(crate) enum Subject {
     Fatal(Number),
     /// A queue pair takes no receive of its SRQ any more.
     LastReceive(Number),
+    /// The SQ of a queue pair in SQD has drained.
+    Drained(Number),
     /// An SRQ has fewer receives left than its limit.
     Limit(Number),
     /// The memory of an SRQ could not be read.

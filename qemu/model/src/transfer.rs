@@ -34,6 +34,8 @@ pub(crate) enum Fault {
     Receive(Detail),
     /// The peer's region.
     Remote(Detail),
+    /// The peer, which does not allow the operation.
+    Operation(Detail),
 }
 
 /// Where the bytes of a step are, and how many.
@@ -229,10 +231,10 @@ pub(crate) fn statuses(fault: &Fault) -> (Status, Option<Status>, Detail) {
             Some(Status::LocalAccess),
             Detail::Dma,
         ),
-        Fault::Remote(Detail::Alignment) => (
+        Fault::Operation(detail) | Fault::Remote(detail @ Detail::Alignment) => (
             Status::RemoteInvalidRequest,
             Some(Status::LocalAccess),
-            Detail::Alignment,
+            detail,
         ),
         Fault::Remote(detail) => (Status::RemoteAccess, Some(Status::LocalAccess), detail),
     }

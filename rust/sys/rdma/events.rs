@@ -156,6 +156,8 @@ pub enum QpEvent {
     Fatal,
     /// It is in the error state, and takes no receive of its SRQ any more.
     LastReceive,
+    /// Its send queue has drained.
+    Drained,
 }
 
 impl Target for QpEvent {
@@ -166,6 +168,7 @@ impl Target for QpEvent {
         let kind = match event {
             Self::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
             Self::LastReceive => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
+            Self::Drained => bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
         };
         // SAFETY: As in `CqEvent`.
         unsafe { report!(raw, kind, qp, qp_context) };

@@ -36,6 +36,7 @@
 //! driver gets at creation and may share. Before the core frees an object its `Events` are cut off,
 //! also if the driver still has a reference.
 
+mod cq;
 mod details;
 mod events;
 mod mmap;
@@ -101,12 +102,14 @@ pub mod header {
         qpair_ureq_create_cq,
         qpair_ureq_create_qp,
         qpair_ureq_create_srq,
+        qpair_ureq_resize_cq,
         qpair_uresp_alloc_ucontext,
         qpair_uresp_create_ah,
         qpair_uresp_create_cq,
         qpair_uresp_create_qp,
         qpair_uresp_create_srq,
         qpair_uresp_modify_qp,
+        qpair_uresp_resize_cq,
         QPAIR_NO_COMPLETION_FD,
         QPAIR_UVERBS_ABI_VERSION, //
     };
@@ -153,6 +156,10 @@ pub struct DeviceAttributes {
     pub max_reads: u32,
     /// Whether atomics are atomic among the queue pairs of the device.
     pub atomics: bool,
+    /// Whether it has FLUSH, of both kinds.
+    pub flush: bool,
+    /// Whether it has atomic WRITE.
+    pub atomic_write: bool,
 }
 
 /// The state of a port, as `ib_query_port()` returns it.
@@ -241,8 +248,13 @@ pub struct QpChange {
     pub peer: Option<u32>,
     /// Retries of a request without an answer, and of one without a receive; 7 is without end.
     pub retries: Option<(u8, u8)>,
+    /// The time of an answer, and that which its peer waits for a receive: codes of
+    /// `struct ib_qp_attr`, `timeout` and `min_rnr_timer`.
+    pub timers: Option<(u8, u8)>,
     /// The Q_Key.
     pub q_key: Option<u32>,
+    /// Whether [`QpEvent::Drained`] is asked for; with the step to [`QpState::Sqd`].
+    pub drained: bool,
 }
 
 /// A global identifier of a port, as in memory.
@@ -357,6 +369,10 @@ pub trait Driver: Sized + 'static {
         udata: Udata<'_>,
     ) -> Result<(Self::Cq, u32)>;
 
+    /// Makes it go on with at least so many entries. Returns also how many it has. May be called
+    /// concurrently for one completion queue.
+    fn resize_cq(cq: &Self::Cq, entries: u32, udata: Udata<'_>) -> Result<u32>;
+
     /// Destroys it. On return the device no longer accesses its memory, or the driver keeps that.
     fn destroy_cq(cq: Self::Cq);
 
@@ -393,8 +409,8 @@ pub trait Driver: Sized + 'static {
     /// Changes it. Not called concurrently for one queue pair.
     fn modify_qp(qp: &Self::Qp, change: QpChange, udata: Udata<'_>) -> Result;
 
-    /// The state that it is in now.
-    fn query_qp(qp: &Self::Qp) -> Result<QpState>;
+    /// The state that it is in now; of [`QpState::Sqd`] whether its send queue still drains.
+    fn query_qp(qp: &Self::Qp) -> Result<(QpState, bool)>;
 
     /// Destroys it, as [`Self::destroy_cq`].
     fn destroy_qp(qp: Self::Qp);

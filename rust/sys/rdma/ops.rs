@@ -29,6 +29,7 @@ use super::{
     udata::Udata,
     Address,
     CqRequest,
+    DeviceAttributes,
     Driver,
     Gid,
     MrRequest, //
@@ -54,7 +55,7 @@ const LID: u16 = 1;
 type Context<T> = Object<bindings::ib_ucontext, (Mapped, <T as Driver>::Context)>;
 pub(super) type Pd<T> = Object<bindings::ib_pd, <T as Driver>::Pd>;
 type Ah<T> = Object<bindings::ib_ah, <T as Driver>::Ah>;
-type Cq<T> = Object<bindings::ib_cq, (Events<CqEvent>, <T as Driver>::Cq)>;
+pub(super) type Cq<T> = Object<bindings::ib_cq, (Events<CqEvent>, <T as Driver>::Cq)>;
 type Qp<T> = Object<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, <T as Driver>::Qp)>;
 type Srq<T> = super::srq::Srq<T>;
 type Mr<T> = Object<bindings::ib_mr, <T as Driver>::Mr>;
@@ -65,6 +66,19 @@ pub(super) fn errno(result: Result) -> c_int {
         Ok(()) => 0,
         Err(error) => error.to_errno(),
     }
+}
+
+/// The capabilities that a driver can have.
+fn capabilities(found: &DeviceAttributes) -> u64 {
+    use bindings::{
+        ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_ATOMIC_WRITE as ATOMIC_WRITE,
+        ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_FLUSH_GLOBAL as GLOBAL,
+        ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_FLUSH_PERSISTENT as PERSISTENT, //
+    };
+    let flush = if found.flush { GLOBAL | PERSISTENT } else { 0 };
+    let atomic_write = if found.atomic_write { ATOMIC_WRITE } else { 0 };
+    // CAST: As wide.
+    (flush | atomic_write) as u64
 }
 
 /// The operations.
@@ -93,6 +107,7 @@ impl<T: Driver> Ops<T> {
         create_user_ah: Some(Self::create_user_ah),
         destroy_ah: Some(Self::destroy_ah),
         create_cq: Some(Self::create_cq),
+        resize_user_cq: Some(Self::resize_user_cq),
         destroy_cq: Some(Self::destroy_cq),
         create_srq: Some(Self::create_srq),
         modify_srq: Some(Self::modify_srq),
@@ -167,6 +182,7 @@ impl<T: Driver> Ops<T> {
             bindings::ib_atomic_cap_IB_ATOMIC_NONE
         };
         attr.max_pkeys = 1;
+        attr.device_cap_flags = capabilities(&found);
         if udata.is_null() {
             return 0;
         }

@@ -157,17 +157,20 @@ impl Kept {
         &self,
         attr: &bindings::ib_qp_attr,
         mask: u32,
-        now: impl FnOnce() -> Result<QpState>,
+        now: impl FnOnce() -> Result<(QpState, bool)>,
         change: impl FnOnce(QpChange) -> Result,
     ) -> Result {
         use bindings::{
             ib_qp_attr_mask_IB_QP_ACCESS_FLAGS as ACCESS,
             ib_qp_attr_mask_IB_QP_CUR_STATE as CURRENT,
             ib_qp_attr_mask_IB_QP_DEST_QPN as PEER,
+            ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY as NOTIFY,
+            ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER as RNR_TIMER,
             ib_qp_attr_mask_IB_QP_QKEY as Q_KEY,
             ib_qp_attr_mask_IB_QP_RETRY_CNT as RETRY,
             ib_qp_attr_mask_IB_QP_RNR_RETRY as RNR_RETRY,
-            ib_qp_attr_mask_IB_QP_STATE as STATE, //
+            ib_qp_attr_mask_IB_QP_STATE as STATE,
+            ib_qp_attr_mask_IB_QP_TIMEOUT as TIMEOUT, //
         };
         let has = |bit: u32| mask & bit != 0;
 
@@ -178,7 +181,7 @@ impl Kept {
         let from = if has(CURRENT) {
             QpState::from_raw(attr.cur_qp_state)?
         } else {
-            now()?
+            now()?.0
         };
         let to = if has(STATE) {
             QpState::from_raw(attr.qp_state)?
@@ -198,17 +201,14 @@ impl Kept {
             return Err(EINVAL);
         }
         let stays = from == to && matches!(to, QpState::Init | QpState::Rts);
+        let pick = |bit: u32, new: u8, old: u8| if has(bit) { new } else { old };
         let retries = (
-            if has(RETRY) {
-                attr.retry_cnt
-            } else {
-                kept.retry_cnt
-            },
-            if has(RNR_RETRY) {
-                attr.rnr_retry
-            } else {
-                kept.rnr_retry
-            },
+            pick(RETRY, attr.retry_cnt, kept.retry_cnt),
+            pick(RNR_RETRY, attr.rnr_retry, kept.rnr_retry),
+        );
+        let timers = (
+            pick(TIMEOUT, attr.timeout, kept.timeout),
+            pick(RNR_TIMER, attr.min_rnr_timer, kept.min_rnr_timer),
         );
         change(QpChange {
             state: (has(STATE) && !stays).then_some(to),
@@ -216,7 +216,9 @@ impl Kept {
             access: has(ACCESS).then_some(attr.qp_access_flags as u32),
             peer: has(PEER).then_some(attr.dest_qp_num),
             retries: has(RETRY | RNR_RETRY).then_some(retries),
+            timers: has(TIMEOUT | RNR_TIMER).then_some(timers),
             q_key: has(Q_KEY).then_some(attr.qkey),
+            drained: to == QpState::Sqd && has(NOTIFY) && attr.en_sqd_async_notify != 0,
         })?;
         let kept = &mut *kept;
         if has(STATE) && to == QpState::Reset {
@@ -261,13 +263,15 @@ impl Kept {
         &self,
         attr: &mut bindings::ib_qp_attr,
         init: &mut bindings::ib_qp_init_attr,
-        now: impl FnOnce() -> Result<QpState>,
+        now: impl FnOnce() -> Result<(QpState, bool)>,
     ) -> Result {
         let kept = self.attr.lock();
-        let state = now()?.into_raw();
+        let (state, draining) = now()?;
+        let state = state.into_raw();
         *attr = kept.copied();
         attr.qp_state = state;
         attr.cur_qp_state = state;
+        attr.sq_draining = draining.into();
         attr.cap = self.cap.copied();
         init.cap = self.cap.copied();
         init.qp_type = self.service.into_raw();

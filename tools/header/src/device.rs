@@ -88,6 +88,7 @@ pub fn read(abi: &Path) -> anyhow::Result<Facts> {
     facts.layouts(&entry)?;
     for (name, prefix) in [
         ("opcode", "OP_"),
+        ("flush", "FLUSH_"),
         ("send_flags", "SEND_"),
         ("cqe_flags", "CQE_"),
     ] {

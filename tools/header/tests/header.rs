@@ -13,7 +13,7 @@ use qpair_abi::command::{
     self, BufferList, Command, CqContext, EqContext, MrContext, QpContext, SrqContext,
 };
 use qpair_abi::counters::Counter;
-use qpair_abi::entry::{self, AtomicWqe, Cqe, Eqe, RecvWqe, SendWqe, Sge, UdWqe};
+use qpair_abi::entry::{self, AtomicWqe, Cqe, Eqe, FlushWqe, RecvWqe, SendWqe, Sge, UdWqe};
 use qpair_abi::status::{AdminError, Detail, EnableError, Event, Status};
 use qpair_abi::{doorbell, regs, Number};
 use support::{compiles, defined, top, Field};
@@ -57,8 +57,10 @@ fn values() -> BTreeMap<String, u64> {
             ATOMIC_BYTES BLOCK_BYTES DATAGRAM_BYTES GRH_BYTES MAX_BLOCKS MAX_STRIDE_SHIFT OWNER OWN_Q_KEY
         }
         "OP_": entry::opcode {
-            NOP SEND SEND_IMM WRITE WRITE_IMM READ COMPARE_SWAP FETCH_ADD RECV RECV_WRITE_IMM
+            NOP SEND SEND_IMM WRITE WRITE_IMM READ COMPARE_SWAP FETCH_ADD FLUSH
+            ATOMIC_WRITE RECV RECV_WRITE_IMM
         }
+        "FLUSH_": entry::flush { GLOBAL PERSISTENT }
         "SEND_": entry::send_flags { SIGNALED SOLICITED FENCE INLINE }
         "CQE_": entry::cqe_flags { RECV IMM SOLICITED GRH }
         "": command { MAX_CONTEXT_BYTES }
@@ -68,8 +70,10 @@ fn values() -> BTreeMap<String, u64> {
         "SRQ_": command::srq_flags { FAILED }
         "SERVICE_": command::service { RC UD UC }
         "QPS_": command::qp_state { RESET INIT RTR RTS SQD ERROR }
-        "QP_MASK_": command::qp_mask { STATE PEER ACCESS RETRY Q_KEY }
-        "ACCESS_": command::access { LOCAL_WRITE REMOTE_WRITE REMOTE_READ REMOTE_ATOMIC }
+        "QP_MASK_": command::qp_mask { STATE PEER ACCESS RETRY Q_KEY NOTIFY TIMERS }
+        "ACCESS_": command::access {
+            LOCAL_WRITE REMOTE_WRITE REMOTE_READ REMOTE_ATOMIC FLUSH_GLOBAL FLUSH_PERSISTENT
+        }
     }
     for (name, offset) in regs::offset::ALL {
         add(format!("REG_{name}"), *offset);
@@ -104,7 +108,8 @@ fn layouts() -> Vec<(&'static str, usize, &'static [Field])> {
         ($($c:literal: $name:ident)*) => { vec![$(($c, $name::BYTES, $name::FIELDS)),*] };
     }
     layouts! {
-        "send_wqe": SendWqe "ud_wqe": UdWqe "atomic_wqe": AtomicWqe "recv_wqe": RecvWqe "sge": Sge "cqe": Cqe "eqe": Eqe
+        "send_wqe": SendWqe "ud_wqe": UdWqe "atomic_wqe": AtomicWqe "flush_wqe": FlushWqe
+        "recv_wqe": RecvWqe "sge": Sge "cqe": Cqe "eqe": Eqe
         "command": Command "buffer_list": BufferList "eq_context": EqContext
         "cq_context": CqContext "qp_context": QpContext "mr_context": MrContext
         "srq_context": SrqContext

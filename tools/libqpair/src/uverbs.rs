@@ -37,6 +37,9 @@ use crate::lock::lock;
 const PORT: u8 = 1;
 /// RDMA READs in flight, of which the core wants to know. The device has no such limit.
 const READS: u8 = 16;
+/// About 4 ms until a retry: codes of `ibv_qp_attr`.
+const ANSWER_TIMER: u8 = 10;
+const RECEIVE_TIMER: u8 = 17;
 
 /// Numbers by the handles that events have: the index of a place.
 #[derive(Debug, Default)]
@@ -476,6 +479,7 @@ fn modify(change: Change) -> ib_uverbs_modify_qp {
             path_mtu: MTU_4096,
             dest_qp_num: peer.raw(),
             max_dest_rd_atomic: READS,
+            min_rnr_timer: RECEIVE_TIMER,
             ..all
         },
         Change::Rts { retries, service } => ib_uverbs_modify_qp {
@@ -487,6 +491,7 @@ fn modify(change: Change) -> ib_uverbs_modify_qp {
             retry_cnt: retries.answer,
             rnr_retry: retries.receive,
             max_rd_atomic: READS,
+            timeout: ANSWER_TIMER,
             ..all
         },
         Change::Error => ib_uverbs_modify_qp {

@@ -7,7 +7,8 @@ use qpair_abi::entry::{BLOCK_BYTES, MAX_BLOCKS};
 
 use super::bindings::*;
 use super::errno;
-use super::post::{address, atomic, of, pieces, request};
+use super::post::{address, atomic, of, pieces, request, whole};
+use crate::flush::Flush;
 use crate::request::{Payload, Piece, Request};
 
 /// Sets the operations of `ibv_wr_*()` that the program asked for.
@@ -65,6 +66,12 @@ pub unsafe extern "C" fn qpair_data_qp_extend(qp: *mut ibv_qp_ex, operations: u6
     }
     if asked(IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD) {
         qp.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
+    }
+    if asked(IBV_QP_EX_WITH_FLUSH) {
+        qp.wr_flush = Some(wr_flush);
+    }
+    if asked(IBV_QP_EX_WITH_ATOMIC_WRITE) {
+        qp.wr_atomic_write = Some(wr_atomic_write);
     }
 }
 
@@ -177,6 +184,42 @@ unsafe extern "C" fn wr_atomic_fetch_add(
     let (verbs, remote) = (IBV_WR_ATOMIC_FETCH_AND_ADD, (remote_addr, rkey));
     // SAFETY: As in `wr_complete`.
     unsafe { begin_atomic(qp, verbs, remote, (add, 0)) }
+}
+
+unsafe extern "C" fn wr_flush(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    len: usize,
+    type_: u8,
+    level: u8,
+) {
+    let flush = Flush {
+        remote: (remote_addr, rkey),
+        bytes: len as u64,
+        // The device has the numbers of verbs, and refuses others.
+        kinds: type_,
+        whole: level,
+    };
+    // SAFETY: As in `wr_complete`.
+    unsafe { of(qp).flush(whole((*qp).wr_id, (*qp).wr_flags), flush) }
+}
+
+unsafe extern "C" fn wr_atomic_write(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    atomic_wr: *const c_void,
+) {
+    // SAFETY: As in `wr_complete`; the program's value of 8 bytes, which need not be aligned.
+    unsafe {
+        let request = Request {
+            remote_addr,
+            rkey,
+            ..whole((*qp).wr_id, (*qp).wr_flags)
+        };
+        of(qp).atomic_write(request, atomic_wr.cast::<u64>().read_unaligned());
+    }
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use qpair_abi::entry::{Cqe, BLOCK_BYTES};
 use qpair_abi::Number;
+use qpair_queue::index::Index;
+use qpair_queue::resize::Switch;
 
 use super::bindings::{self, ibv_qp_state};
 use super::post;
-use crate::cq::{Cq, CqParts};
+use crate::cq::{Cq, CqParts, NextRing};
 use crate::qp::{Qp, QpParts};
 use crate::request::Limits;
 use crate::ring::{mapped, Doorbells};
@@ -31,6 +33,22 @@ pub struct QpairDataCqParts {
     pub ring: *mut u8,
     /// The page of doorbells.
     pub doorbells: *mut u8,
+}
+
+/// The ring in which a completion queue goes on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct QpairDataCqNext {
+    /// Index past the last completion in the ring before.
+    pub end: u32,
+    /// Index of the first completion in this one.
+    pub begin: u32,
+    /// Entries of the ring.
+    pub depth: u32,
+    /// Entries that the program may count on.
+    pub usable: u32,
+    /// The ring: zeroed pages.
+    pub ring: *mut u8,
 }
 
 /// What a queue pair is made of.
@@ -193,6 +211,59 @@ pub unsafe extern "C" fn qpair_data_cq_new(parts: *const QpairDataCqParts) -> *c
             })
     };
     made.map_or(std::ptr::null(), |cq| Arc::into_raw(Arc::new(cq)))
+}
+
+/// Locks a completion queue for a resize. Returns how many completions are unread.
+///
+/// # Safety
+///
+/// It is of `qpair_data_cq_new()`. This thread has it not locked, and calls
+/// `qpair_data_cq_release()`.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_cq_hold(cq: *const Cq) -> u32 {
+    // SAFETY: By the caller's promise.
+    unsafe { &*cq }.hold()
+}
+
+/// The device writes further completions to this ring. Returns how many rings before it are still
+/// read; negative if the parts do not fit together.
+///
+/// # Safety
+///
+/// This thread has called `qpair_data_cq_hold()`. The memory has the size of the depth, and is
+/// mapped until `qpair_data_cq_free()`, or until a later call returns that it is not read.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_cq_resized(
+    cq: *const Cq,
+    next: *const QpairDataCqNext,
+) -> isize {
+    // SAFETY: By the caller's promise.
+    let before = unsafe {
+        let next = &*next;
+        mapped(next.ring, next.depth, Cqe::BYTES).and_then(|ring| {
+            (*cq).resized(NextRing {
+                switch: Switch {
+                    end: Index::new(next.end),
+                    begin: Index::new(next.begin),
+                },
+                ring,
+                depth: next.depth,
+                usable: next.usable,
+            })
+        })
+    };
+    before.map_or(-1, |count| isize::try_from(count).unwrap_or(isize::MAX))
+}
+
+/// Unlocks a completion queue.
+///
+/// # Safety
+///
+/// This thread has called `qpair_data_cq_hold()`.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_cq_release(cq: *const Cq) {
+    // SAFETY: By the caller's promise.
+    unsafe { (*cq).release() };
 }
 
 /// Frees a completion queue, which no queue pair uses.

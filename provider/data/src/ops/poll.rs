@@ -27,13 +27,15 @@ unsafe fn of<'a, T>(cq: *mut T) -> &'a Cq {
 #[inline(always)]
 fn verbs(code: u8) -> ibv_wc_opcode {
     /// By opcode of the device.
-    const SENT: [ibv_wc_opcode; 8] = {
-        let mut all = [IBV_WC_SEND; 8];
+    const SENT: [ibv_wc_opcode; 16] = {
+        let mut all = [IBV_WC_SEND; 16];
         all[opcode::WRITE as usize] = IBV_WC_RDMA_WRITE;
         all[opcode::WRITE_IMM as usize] = IBV_WC_RDMA_WRITE;
         all[opcode::READ as usize] = IBV_WC_RDMA_READ;
         all[opcode::COMPARE_SWAP as usize] = IBV_WC_COMP_SWAP;
         all[opcode::FETCH_ADD as usize] = IBV_WC_FETCH_ADD;
+        all[opcode::FLUSH as usize] = IBV_WC_FLUSH;
+        all[opcode::ATOMIC_WRITE as usize] = IBV_WC_ATOMIC_WRITE;
         all
     };
     match code {

@@ -189,6 +189,15 @@ pub(super) fn atomic(
     })
 }
 
+/// A send that is posted whole, with the identifier and the flags of the program.
+pub(super) fn whole(id: u64, flags: u32) -> Request {
+    let operation = Operation {
+        code: NONE,
+        flags: ANY,
+    };
+    operation.request(id, flags)
+}
+
 /// # Safety
 ///
 /// As of `ibv_post_send()`.

@@ -11,7 +11,9 @@ use qpair_abi::entry::{
 };
 use qpair_abi::status::Status;
 use qpair_abi::{doorbell, Number};
-use qpair_verbs::cq::{Completion, Cq, CqParts};
+use qpair_queue::index::{Depth, Index};
+use qpair_queue::resize::Switch;
+use qpair_verbs::cq::{Completion, Cq, CqParts, NextRing};
 use qpair_verbs::qp::{Qp, QpParts};
 use qpair_verbs::request::{Limits, Payload, Piece, Refusal, Request, Templates};
 use qpair_verbs::ring::{mapped, Doorbells, Ring};
@@ -94,6 +96,8 @@ pub(crate) struct Bench {
     rq_shape: Shape,
     /// Indices of the device.
     pub(crate) produced: u32,
+    /// The first index of the CQ's ring.
+    began: u32,
     sq_done: u32,
     rq_done: u32,
     /// Requests that were read, in order.
@@ -162,6 +166,7 @@ impl Bench {
             sq_shape,
             rq_shape,
             produced: 0,
+            began: 0,
             sq_done: 0,
             rq_done: 0,
             sent: VecDeque::new(),
@@ -184,7 +189,38 @@ impl Bench {
 
     /// Entries that a CQ of the program can take until it is overrun, as the device knows it.
     pub(crate) fn room(&self) -> u32 {
-        self.cq_shape.entries - self.produced.wrapping_sub(self.doorbell(doorbell::CQ_HEAD))
+        let head = Index::new(self.doorbell(doorbell::CQ_HEAD));
+        let began = Index::new(self.began);
+        let from = if head.reaches(began) { head } else { began };
+        self.cq_shape.entries - Index::new(self.produced).since(from)
+    }
+
+    /// Makes the CQ go on in another ring, of at least so many entries. Returns how many were unread
+    /// and how many rings before it have unread ones.
+    // Only some tests resize.
+    #[allow(dead_code)]
+    pub(crate) fn resize(&mut self, cqe: u32) -> (u32, usize) {
+        let shape = shape::cq(cqe, MOST).unwrap();
+        let depth = Depth::new(shape.entries).unwrap();
+        let end = Index::new(self.produced);
+        let begin = depth.begin(end);
+        let pages = Pages::new(shape.bytes);
+        let unread = self.cq.hold();
+        // SAFETY: Zeroed pages of this size, which are never freed; the queue is held.
+        let before = unsafe {
+            let next = NextRing {
+                switch: Switch { end, begin },
+                ring: mapped(pages.0.cast(), shape.entries, Cqe::BYTES).unwrap(),
+                depth: shape.entries,
+                usable: shape.usable,
+            };
+            let before = self.cq.resized(next).unwrap();
+            self.cq.release();
+            before
+        };
+        (self.ring, self.cq_shape) = (pages, shape);
+        (self.produced, self.began) = (begin.get(), begin.get());
+        (unread, before)
     }
 
     /// Writes a completion.

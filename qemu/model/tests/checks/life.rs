@@ -30,6 +30,7 @@ checks![
     keys_do_not_follow_from_each_other,
     keys_follow_from_the_seed,
     drained_finishes_what_it_began,
+    an_sq_that_has_drained_has_its_event,
     a_stale_doorbell_hits_nobody,
     the_number_of_a_queue_pair_has_24_bits,
 ];
@@ -465,6 +466,66 @@ fn drained_finishes_what_it_began() {
     p.m.set_state(p.a.number, qp_state::RTS).unwrap();
     p.m.settle();
     assert_eq!(p.done_a().len(), 1);
+}
+
+fn an_sq_that_has_drained_has_its_event() {
+    let mut p = Pair::new();
+    let qp = p.a.number;
+    let to_sqd = QpContext {
+        state: qp_state::SQD,
+        ..QpContext::default()
+    };
+    let asked = qp_mask::STATE | qp_mask::NOTIFY;
+    let drained = |p: &mut Pair| {
+        let events = p.m.events0();
+        let all: Vec<_> = events.iter().map(|eqe| (eqe.kind, eqe.number)).collect();
+        assert!(all.iter().all(|one| *one == (Event::SqDrained.code(), qp)));
+        all.len()
+    };
+    // At once, since nothing was begun.
+    p.m.modify(qp, asked, &to_sqd).unwrap();
+    assert_eq!(drained(&mut p), 1);
+    for mask in [asked, qp_mask::NOTIFY] {
+        assert_eq!(p.m.modify(qp, mask, &to_sqd), Err(AdminError::Transition));
+    }
+    p.m.set_state(qp, qp_state::RTS).unwrap();
+    // Not asked for.
+    p.m.set_state(qp, qp_state::SQD).unwrap();
+    assert_eq!(drained(&mut p), 0);
+    p.m.set_state(qp, qp_state::RTS).unwrap();
+    // After the completion of the request that was begun, and before the next one.
+    let (request, sges) = (p.remote(work::WRITE, 0), [p.mr_a.sge(0, 1 << 20)]);
+    for _ in 0..2 {
+        p.m.post(&mut p.a, request, &sges);
+    }
+    p.m.ring_sq(&p.a);
+    p.m.f.run(1);
+    p.m.memory.set_words(p.m.context, &to_sqd.encode());
+    p.m.f.set_stall(true);
+    p.m.post_command(&Machine::command_words(&Command {
+        opcode: opcode(kind::QP, verb::MODIFY),
+        number: qp,
+        mask: asked,
+        blocks: 1,
+        context: p.m.context,
+        context_bytes: QpContext::BYTES as u32,
+        ..Command::default()
+    }));
+    p.m.f.set_stall(false);
+    while p.m.admin_done().is_none() {
+        p.m.f.run(1);
+    }
+    assert_eq!(drained(&mut p), 0, "a request was begun");
+    while drained(&mut p) == 0 {
+        assert_eq!(p.done_a(), [], "the completion comes first, or with it");
+        p.m.f.run(1);
+    }
+    assert_eq!(p.done_a().len(), 1);
+    p.m.settle();
+    assert_eq!((p.done_a().len(), drained(&mut p)), (0, 0));
+    p.m.set_state(qp, qp_state::RTS).unwrap();
+    p.m.settle();
+    assert_eq!((p.done_a().len(), drained(&mut p)), (1, 0));
 }
 
 fn a_stale_doorbell_hits_nobody() {

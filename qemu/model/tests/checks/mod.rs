@@ -15,6 +15,7 @@ pub mod errors;
 pub mod events;
 pub mod fatal;
 pub mod faults;
+pub mod flush;
 pub mod garbage;
 pub mod life;
 pub mod limits;
@@ -22,6 +23,7 @@ pub mod operations;
 pub mod poll;
 pub mod registers;
 pub mod reserved;
+pub mod resize;
 pub mod retries;
 pub mod rings;
 pub mod schedule;
@@ -41,10 +43,12 @@ pub fn all() -> impl Iterator<Item = Check> {
         operations::CHECKS,
         errors::CHECKS,
         atomics::CHECKS,
+        flush::CHECKS,
         unreliable::CHECKS,
         datagrams::CHECKS,
         any_datagram::CHECKS,
         any_faults::CHECKS,
+        resize::CHECKS,
         retries::CHECKS,
         srq::CHECKS,
         events::CHECKS,

@@ -4,6 +4,7 @@
 use super::checks;
 use crate::harness::*;
 use qpair_abi::command::*;
+use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
 use qpair_abi::status::AdminError;
 use qpair_abi::status::Detail;
@@ -16,6 +17,9 @@ checks![
     a_reused_number_is_another_peer,
     other_functions_are_gone,
     retries_are_counted_and_take_time,
+    the_time_of_an_answer,
+    the_time_of_a_receive,
+    waits_of_several_lengths,
     a_peer_that_comes_in_time,
     no_receive_and_no_patience,
     finite_patience_for_a_receive,
@@ -133,6 +137,102 @@ fn retries_are_counted_and_take_time() {
         p.m.pass(u64::MAX >> 8);
         assert_eq!(p.done_a(), []);
     }
+}
+
+/// Sets the timers of a queue pair.
+fn set_timers(p: &mut Pair, qp: Number, timeout: u8, min_rnr_timer: u8) {
+    let context = QpContext {
+        timeout,
+        min_rnr_timer,
+        ..QpContext::default()
+    };
+    p.m.modify(qp, qp_mask::TIMERS, &context).unwrap();
+    let is = p.m.query_qp(qp);
+    assert_eq!((is.timeout, is.min_rnr_timer), (timeout, min_rnr_timer));
+}
+
+fn the_time_of_an_answer() {
+    for (timeout, nanos) in [(1, 8192), (14, 67_108_864), (31, 4096 << 31)] {
+        let mut p = Pair::with(|a, _| a.retry = 2);
+        let (a, b) = (p.a.number, p.b.number);
+        // The receiver's timer is another.
+        set_timers(&mut p, a, timeout, 5);
+        set_timers(&mut p, b, 0, 6);
+        p.m.set_state(b, qp_state::ERROR).unwrap();
+        p.send(wqe(opcode::SEND, 1), &[]);
+        p.m.pass(2 * nanos - 1);
+        assert_eq!(p.done_a(), [], "{timeout}");
+        p.m.pass(1);
+        assert_eq!(outcome(&p.done_a()[0]).0, Status::RetryExceeded);
+        assert_eq!(p.m.f.counter(Counter::Retries), 2);
+    }
+    // Without end: the peer wakes it, or its own end does.
+    let mut p = Pair::with(|a, _| a.retry = 1);
+    let (a, b) = (p.a.number, p.b.number);
+    set_timers(&mut p, a, timer::ZERO, 0);
+    p.m.set_state(b, qp_state::RESET).unwrap();
+    p.send(p.remote(opcode::WRITE, 0), &[p.mr_a.sge(0, 8)]);
+    p.m.pass(1 << 50);
+    assert_eq!((p.done_a(), p.m.f.host().wake_at), (vec![], u64::MAX));
+    p.m.set_rtr(b, a);
+    p.m.settle();
+    assert_eq!(outcome(&p.done_a()[0]).0, Status::Success);
+    for bad in [timer::ZERO + 1, 255] {
+        let one = QpContext {
+            timeout: bad,
+            ..QpContext::default()
+        };
+        let other = QpContext {
+            min_rnr_timer: bad,
+            ..QpContext::default()
+        };
+        for context in [one, other] {
+            let done = p.m.modify(a, qp_mask::TIMERS, &context);
+            assert_eq!(done, Err(AdminError::Attribute));
+        }
+    }
+}
+
+fn the_time_of_a_receive() {
+    for (code, nanos) in [
+        (1, 10_000),
+        (12, 640_000),
+        (31, 491_520_000),
+        (timer::ZERO, 655_360_000),
+        (0, RETRY_NS),
+    ] {
+        let mut p = Pair::with(|a, _| a.rnr_retry = 3);
+        let (a, b) = (p.a.number, p.b.number);
+        // That of the receiver counts, and no time of an answer.
+        set_timers(&mut p, a, 3, 7);
+        set_timers(&mut p, b, 4, code);
+        p.send(wqe(opcode::SEND, 1), &[]);
+        p.m.pass(3 * nanos - 1);
+        assert_eq!(p.done_a(), [], "{code}");
+        p.m.pass(1);
+        assert_eq!(outcome(&p.done_a()[0]).0, Status::RnrRetryExceeded);
+        assert_eq!(p.m.f.counter(Counter::RnrRetries), 3);
+    }
+}
+
+/// The one that is due first is not the one that began first.
+fn waits_of_several_lengths() {
+    let mut p = Pair::with(|a, b| (a.retry, b.retry) = (1, 1));
+    let (a, b) = (p.a.number, p.b.number);
+    let mut cq = p.m.cq(4);
+    let mut spec = Machine::spec(p.pd_a, &cq);
+    spec.retry = 1;
+    let mut c = p.m.qp(&spec);
+    p.m.connect(c.number, b);
+    set_timers(&mut p, a, 20, 0);
+    set_timers(&mut p, c.number, 10, 0);
+    p.m.set_state(b, qp_state::ERROR).unwrap();
+    p.send(wqe(opcode::SEND, 1), &[]);
+    p.m.send(&mut c, wqe(opcode::SEND, 2), &[]);
+    p.m.pass(4096 << 10);
+    assert_eq!((p.done_a().len(), p.m.drain(&mut cq).len()), (0, 1));
+    p.m.pass(4096 << 20);
+    assert_eq!(p.done_a().len(), 1);
 }
 
 fn a_peer_that_comes_in_time() {

@@ -18,6 +18,7 @@ pub mod prop;
 pub mod quota;
 pub mod recovery;
 pub mod refusal;
+pub mod resize;
 pub mod ring;
 pub mod selftests;
 pub mod share;
@@ -42,6 +43,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         shared::CHECKS,
         quota::CHECKS,
         recovery::CHECKS,
+        resize::CHECKS,
         buflist::CHECKS,
         flow::CHECKS,
         ladder::CHECKS,

@@ -7,6 +7,7 @@
 //! - [`notify`]: the same with processes that notify instead of arming.
 //! - [`flow`]: two senders and the wire between them.
 //! - [`shared`]: queue pairs that share receives.
+//! - [`resize`]: a CQ that is resized.
 //! - [`ladder`]: a channel of descriptors, and the order of stores.
 //!
 //! Each instance is explored completely: there is no bound on states, depth or time. Wrong variants
@@ -20,6 +21,8 @@ mod memory;
 mod model;
 mod notify;
 mod queues;
+mod resize;
+mod search;
 mod shared;
 mod state;
 mod whole;

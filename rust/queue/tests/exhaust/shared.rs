@@ -5,11 +5,10 @@
 #[path = "../shared/world.rs"]
 mod world;
 
+use super::search::explore;
 use qpair_queue::index::Index;
 use qpair_queue::mutant::activate;
 use qpair_queue::mutant::Mutant;
-use stateright::Checker;
-use stateright::HasDiscoveries;
 use stateright::Model;
 use stateright::Property;
 use std::time::Instant;
@@ -73,30 +72,6 @@ impl Model for Instance {
         let all = without.into_iter();
         all.map(|(name, holds)| Property::always(name, holds))
             .collect()
-    }
-}
-
-/// Explores all states, or as far as the first violation of those that are `wanted`: returns the
-/// number of states, or the violations and the paths to them.
-fn explore(
-    instance: Instance,
-    wanted: &[&'static str],
-) -> Result<usize, Vec<(&'static str, Vec<Action>)>> {
-    let finish = HasDiscoveries::AnyOf(wanted.iter().copied().collect());
-    let checker = instance
-        .checker()
-        .threads(2)
-        .finish_when(finish)
-        .spawn_bfs()
-        .join();
-    let found = checker.discoveries().into_iter();
-    let found: Vec<_> = found
-        .filter(|(name, _)| wanted.contains(name))
-        .map(|(name, path)| (name, path.into_actions()))
-        .collect();
-    match found.is_empty() {
-        true => Ok(checker.unique_state_count()),
-        false => Err(found),
     }
 }
 

@@ -211,6 +211,9 @@ pub fn change(from: u8, to: u8) -> ib_uverbs_modify_qp {
         qp_state: to,
         path_mtu: MTU_4096,
         port_num: PORT,
+        // About 4 ms each.
+        timeout: 10,
+        min_rnr_timer: 17,
         ..Default::default()
     }
 }

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0
+//! FLUSH and atomic WRITE.
+//!
+//! The device performs the requests of an SQ in order, and each write is in memory when it ends. So a
+//! FLUSH has nothing to wait for: it checks rights and range, and completes. An atomic WRITE writes
+//! its 8 bytes in one step of a turn.
+
+use crate::datapath::DataPath;
+use crate::host::Host;
+use crate::message::Kind;
+use crate::message::Message;
+use crate::message::Sender;
+use crate::message::ATOMIC_WRITE;
+use crate::message::FLUSH;
+use crate::mr::Range;
+use crate::mutant::mutant;
+use crate::transfer::Fault;
+use qpair_abi::command::access;
+use qpair_abi::command::service;
+use qpair_abi::entry::flush;
+use qpair_abi::entry::opcode;
+use qpair_abi::entry::FlushWqe;
+use qpair_abi::entry::SendWqe;
+use qpair_abi::entry::ATOMIC_BYTES;
+use qpair_abi::status::Detail;
+use qpair_abi::status::Status;
+use qpair_abi::Number;
+
+/// The FLUSH in a block.
+fn decode(words: &[u64]) -> FlushWqe {
+    let wqe = words.first_chunk().map(FlushWqe::decode);
+    wqe.unwrap_or_default()
+}
+
+/// The rights that a FLUSH needs. `None` if it has no kind, or an unknown one.
+fn rights(wqe: &FlushWqe) -> Option<u8> {
+    let right = |kind, right| if wqe.kinds & kind != 0 { right } else { 0 };
+    let known = wqe.kinds & !(flush::GLOBAL | flush::PERSISTENT) == 0 && wqe.kinds != 0;
+    let rights = right(flush::GLOBAL, access::FLUSH_GLOBAL)
+        | right(flush::PERSISTENT, access::FLUSH_PERSISTENT);
+    (known && wqe.whole <= 1).then_some(rights)
+}
+
+impl<H: Host> DataPath<H> {
+    /// Checks a WQE whose opcode is none of the common ones.
+    #[cold]
+    pub(crate) fn check_rare(
+        &self,
+        sender: &Sender,
+        message: &mut Message,
+        words: &[u64],
+    ) -> Result<(), (Status, Detail)> {
+        let refuse = |detail| Err((Status::LocalQpOperation, detail));
+        let wqe = &message.wqe;
+        let kind: &Kind = match wqe.opcode {
+            opcode::FLUSH if sender.service == service::RC => &FLUSH,
+            opcode::ATOMIC_WRITE if sender.service == service::RC => &ATOMIC_WRITE,
+            _ => return refuse(Detail::Opcode),
+        };
+        let flushes = wqe.opcode == opcode::FLUSH;
+        if wqe.flags & !kind.flags != 0 || (flushes && rights(&decode(words)).is_none()) {
+            return refuse(Detail::Flags);
+        }
+        if wqe.sges != 0 {
+            return refuse(Detail::Sges);
+        }
+        let inline = if flushes { 0 } else { ATOMIC_BYTES as u32 };
+        if wqe.inline_bytes != inline || message.is_inline() == flushes {
+            return refuse(Detail::Inline);
+        }
+        message.bytes = inline;
+        message.kind = kind;
+        Ok(())
+    }
+
+    /// Performs an atomic WRITE that the peer admits.
+    pub(crate) fn atomic_write(
+        &mut self,
+        sender: &Sender,
+        message: &Message,
+        words: &[u64],
+    ) -> Result<(), Fault> {
+        let misaligned = message.wqe.remote_addr % ATOMIC_BYTES as u64 != 0;
+        if misaligned && !mutant!(AtomicWriteAnywhere) {
+            return Err(Fault::Remote(Detail::Alignment));
+        }
+        let (remote, _) = self.remote_end(sender.peer, message)?;
+        let value = words.get(SendWqe::WORDS).copied().unwrap_or(0);
+        let (regions, bus) = (&mut self.regions, &mut self.core.bus);
+        let written = regions.write(bus, remote, &value.to_le_bytes());
+        written.map_err(|_| Fault::Remote(Detail::Dma))?;
+        bus.add(message.kind.counter, ATOMIC_BYTES as u64);
+        Ok(())
+    }
+
+    /// Performs a FLUSH: checks the rights and the range at the peer.
+    pub(crate) fn flush_remote(&mut self, sender: &Sender, words: &[u64]) -> Result<(), Fault> {
+        let wqe = decode(words);
+        let right = rights(&wqe).unwrap_or(0);
+        let peer = self.qps.get(sender.peer).map(|peer| (peer.pd, peer.access));
+        let (pd, allowed) = peer.ok_or(Fault::Remote(Detail::NoPeer))?;
+        if allowed & right != right && !mutant!(FlushUnasked) {
+            return Err(Fault::Operation(Detail::Rights));
+        }
+        let key = Number::from_raw(wqe.rkey);
+        let found = self.regions.get(key).map(|region| region.addr);
+        let start = found.ok_or(Fault::Remote(Detail::Key))?;
+        let (addr, bytes) = match wqe.whole {
+            0 => (wqe.remote_addr, wqe.bytes),
+            _ => (start, 0),
+        };
+        let right = if mutant!(FlushWithoutRight) { 0 } else { right };
+        let range = Range { key, addr, bytes };
+        let found = self.regions.find(pd, right, range);
+        found.map(drop).map_err(Fault::Remote)
+    }
+}

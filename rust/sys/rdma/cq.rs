@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Operations on completion queues that exist.
+
+use super::{
+    bindings,
+    ops::{
+        errno,
+        Cq,
+        Ops, //
+    },
+    udata::Udata,
+    Driver, //
+};
+use kernel::prelude::*;
+
+impl<T: Driver> Ops<T> {
+    /// # Safety
+    ///
+    /// Called by the core.
+    pub(super) unsafe extern "C" fn resize_user_cq(
+        cq: *mut bindings::ib_cq,
+        entries: c_uint,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        if udata.is_null() {
+            return EOPNOTSUPP.to_errno();
+        }
+        // SAFETY: Called by the core, with a queue of this driver and the command that runs. Two
+        // commands may write the number at a time, each a whole one, as in other drivers.
+        errno(unsafe {
+            let (_, part) = Cq::<T>::get(cq);
+            T::resize_cq(part, entries, Udata::new(udata)).map(|entries| {
+                (*cq).cqe = c_int::try_from(entries).unwrap_or(c_int::MAX);
+            })
+        })
+    }
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completion queues: their events, resize and destruction.
+
+use super::{
+    buffer::Buffer,
+    ops::{
+        Cq,
+        CQE_BYTES, //
+    },
+    request::{
+        depth,
+        ring, //
+    }, //
+};
+use crate::{
+    abi::{
+        command::CqContext,
+        status::Event,
+        uverbs::{
+            qpair_ureq_resize_cq,
+            qpair_uresp_resize_cq, //
+        },
+        Number, //
+    },
+    data::cq::EventHandler,
+    queue::quota::Kind,
+    sys::{
+        eventfd::EventFd,
+        rdma::{
+            CqEvent,
+            Events,
+            Udata, //
+        },
+        umem::Access, //
+    },
+};
+use kernel::prelude::*;
+
+/// What the poll reports a CQ's events to.
+pub(super) struct CqHandler {
+    pub(super) eventfd: Option<EventFd>,
+    pub(super) events: Events<CqEvent>,
+}
+
+impl EventHandler for CqHandler {
+    fn completion(&self, _cq: Number) {
+        if let Some(eventfd) = &self.eventfd {
+            eventfd.signal();
+        }
+        self.events.raise(CqEvent::Completion);
+    }
+
+    fn reported(&self, _event: Event) {
+        self.events.raise(CqEvent::Error);
+    }
+}
+
+impl Cq {
+    /// Makes it go on in other memory of the process; returns its entries. An answer that cannot be
+    /// written does not undo it: the process has lost its place in the queue.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: the memory does not hold so many entries, that is beyond the limits, or more are
+    /// unread. `EPIPE`: it was overrun. Those of the command.
+    pub(super) fn resize(&self, entries: u32, udata: Udata<'_>) -> Result<u32> {
+        let (asked, reply): (qpair_ureq_resize_cq, _) = udata.read(16)?;
+        let device = &self.process.device;
+        let depth = depth(entries, device.limits().log_cq)?;
+        let (start, bytes) = (asked.buffer, asked.buffer_bytes);
+        let memory = ring(start, bytes, depth, CQE_BYTES, Access::Write)?;
+        let (switch, before) = {
+            let pass = self.process.enter()?;
+            let memory = Buffer::new(&pass, memory, device.limits())?;
+            let context = CqContext {
+                log_depth: depth.log2(),
+                buffer: memory.list(),
+                ..CqContext::default()
+            };
+            device.resize_process_cq(&pass, self.number, context, memory, |memory| {
+                self.process.keep_ring(&pass, self.place, memory)
+            })?
+        };
+        // The device does not access it any more.
+        drop(before);
+        reply.write(&qpair_uresp_resize_cq {
+            depth: depth.entries(),
+            end: switch.end.get(),
+            begin: switch.begin.get(),
+            reserved: 0,
+        })?;
+        Ok(depth.entries())
+    }
+
+    /// Destroys it.
+    pub(super) fn destroy(self) {
+        let (process, number, vector) = (self.process, self.number, self.vector);
+        process.end(Kind::Cq, Some(self.place), |pass| {
+            process.device.destroy_process_cq(pass, vector, number)
+        });
+    }
+}
