@@ -44,6 +44,7 @@ const STATUSES: &[(&str, Status)] = &[
     ("loc-qp-op", Status::LocalQpOperation),
     ("loc-prot", Status::LocalProtection),
     ("wr-flush", Status::Flush),
+    ("mw-bind", Status::WindowBind),
     ("loc-access", Status::LocalAccess),
     ("rem-inv-req", Status::RemoteInvalidRequest),
     ("rem-access", Status::RemoteAccess),
@@ -75,6 +76,9 @@ const OPCODES: &[(&str, u8)] = &[
     ("read", opcode::READ),
     ("cmp-swap", opcode::COMPARE_SWAP),
     ("fetch-add", opcode::FETCH_ADD),
+    ("bind", opcode::BIND),
+    ("local-inv", opcode::LOCAL_INV),
+    ("send-inv", opcode::SEND_INV),
     ("recv", opcode::RECV),
 ];
 

@@ -33,6 +33,8 @@ pub(crate) struct Region<M> {
     pub(crate) addr: u64,
     pub(crate) list: List<M>,
     pub(crate) described: BufferList,
+    /// Windows that are bound to it.
+    pub(crate) windows: u32,
 }
 
 impl<M> Region<M> {
@@ -94,7 +96,7 @@ impl<M: Mapping> Regions<M> {
     /// For at most `limit` regions, whose keys follow from `seed`.
     pub(crate) fn new(limit: u32, seed: u64) -> Self {
         Self {
-            table: Table::with_secret(limit, seed),
+            table: Table::with_secret(limit, seed, Number::MR_GENERATIONS),
             kept: VecDeque::new(),
         }
     }
@@ -133,8 +135,8 @@ impl<M: Mapping> Regions<M> {
     ) -> Result<(Place, u64), Detail> {
         let place = self.find(pd, right, range)?;
         let region = self.table.get_mut(range.key).ok_or(Detail::Key)?;
-        // A right to read is the only one that does not write.
-        let writable = region.access & !access::REMOTE_READ != 0;
+        // Other rights write.
+        let writable = region.access & !(access::REMOTE_READ | access::BIND) != 0;
         let writable = writable && !(mutant!(AtomicReadOnly) && right == access::REMOTE_ATOMIC);
         let run = region.list.run(bus, place.at);
         let run = run.map_err(|_| Detail::Dma)?;

@@ -10,10 +10,10 @@ use std::fs;
 
 use heck::ToShoutySnakeCase as _;
 use qpair_abi::command::{
-    self, BufferList, Command, CqContext, EqContext, MrContext, QpContext, SrqContext,
+    self, BufferList, Command, CqContext, EqContext, MrContext, MwContext, QpContext, SrqContext,
 };
 use qpair_abi::counters::Counter;
-use qpair_abi::entry::{self, AtomicWqe, Cqe, Eqe, RecvWqe, SendWqe, Sge, UdWqe};
+use qpair_abi::entry::{self, AtomicWqe, BindWqe, Cqe, Eqe, RecvWqe, SendWqe, Sge, UdWqe};
 use qpair_abi::status::{AdminError, Detail, EnableError, Event, Status};
 use qpair_abi::{doorbell, regs, Number};
 use support::{compiles, defined, top, Field};
@@ -54,22 +54,28 @@ fn values() -> BTreeMap<String, u64> {
         "": regs { MAGIC_VALUE MAJOR MINOR }
         "REG_": regs { BYTES }
         "": entry {
-            ATOMIC_BYTES BLOCK_BYTES DATAGRAM_BYTES GRH_BYTES MAX_BLOCKS MAX_STRIDE_SHIFT OWNER OWN_Q_KEY
+            ATOMIC_BYTES BLOCK_BYTES DATAGRAM_BYTES GRH_BYTES MAX_BLOCKS MAX_STRIDE_SHIFT MAX_WINDOWS
+            OWNER OWN_Q_KEY WINDOW_KEY
         }
         "OP_": entry::opcode {
-            NOP SEND SEND_IMM WRITE WRITE_IMM READ COMPARE_SWAP FETCH_ADD RECV RECV_WRITE_IMM
+            NOP SEND SEND_IMM WRITE WRITE_IMM READ COMPARE_SWAP FETCH_ADD BIND LOCAL_INV
+            SEND_INV RECV RECV_WRITE_IMM
         }
         "SEND_": entry::send_flags { SIGNALED SOLICITED FENCE INLINE }
-        "CQE_": entry::cqe_flags { RECV IMM SOLICITED GRH }
+        "CQE_": entry::cqe_flags { RECV IMM SOLICITED GRH INV }
         "": command { MAX_CONTEXT_BYTES }
-        "KIND_": command::kind { EQ CQ QP MR PD SRQ PAGE DEVICE }
+        "KIND_": command::kind { EQ CQ QP MR PD SRQ PAGE DEVICE MW }
         "VERB_": command::verb { CREATE MODIFY QUERY DESTROY }
         "CQ_": command::cq_flags { USER OVERRUN }
         "SRQ_": command::srq_flags { FAILED }
         "SERVICE_": command::service { RC UD UC }
         "QPS_": command::qp_state { RESET INIT RTR RTS SQD ERROR }
         "QP_MASK_": command::qp_mask { STATE PEER ACCESS RETRY Q_KEY }
-        "ACCESS_": command::access { LOCAL_WRITE REMOTE_WRITE REMOTE_READ REMOTE_ATOMIC }
+        "ACCESS_": command::access {
+            LOCAL_WRITE REMOTE_WRITE REMOTE_READ REMOTE_ATOMIC BIND ZERO_BASED
+        }
+        "MR_MASK_": command::mr_mask { MEMORY PD ACCESS }
+        "MW_TYPE_": command::mw_type { ONE TWO }
     }
     for (name, offset) in regs::offset::ALL {
         add(format!("REG_{name}"), *offset);
@@ -104,10 +110,10 @@ fn layouts() -> Vec<(&'static str, usize, &'static [Field])> {
         ($($c:literal: $name:ident)*) => { vec![$(($c, $name::BYTES, $name::FIELDS)),*] };
     }
     layouts! {
-        "send_wqe": SendWqe "ud_wqe": UdWqe "atomic_wqe": AtomicWqe "recv_wqe": RecvWqe "sge": Sge "cqe": Cqe "eqe": Eqe
+        "send_wqe": SendWqe "ud_wqe": UdWqe "atomic_wqe": AtomicWqe "bind_wqe": BindWqe "recv_wqe": RecvWqe "sge": Sge "cqe": Cqe "eqe": Eqe
         "command": Command "buffer_list": BufferList "eq_context": EqContext
         "cq_context": CqContext "qp_context": QpContext "mr_context": MrContext
-        "srq_context": SrqContext
+        "srq_context": SrqContext "mw_context": MwContext
     }
 }
 
@@ -143,6 +149,10 @@ fn facts() -> String {
     equal("2 * QPAIR_HW_INDEX(0x87654321)", 2 * number.index() as u64);
     let generation = u64::from(number.generation());
     equal("2 * QPAIR_HW_GENERATION(0x87654321)", 2 * generation);
+    equal(
+        "QPAIR_HW_KEY_OF_WINDOW(0x8765432f, 0x1a)",
+        entry::window_key(Number::from_raw(0x8765_432f), 0x1a).into(),
+    );
     let opcode = command::opcode(command::kind::QP, command::verb::MODIFY);
     equal(
         "2 * QPAIR_HW_COMMAND(QPAIR_HW_KIND_QP, QPAIR_HW_VERB_MODIFY)",

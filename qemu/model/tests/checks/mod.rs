@@ -28,6 +28,7 @@ pub mod schedule;
 pub mod srq;
 pub mod stream;
 pub mod unreliable;
+pub mod windows;
 
 pub(crate) use qpair_testkit::checks;
 use qpair_testkit::Check;
@@ -41,6 +42,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         operations::CHECKS,
         errors::CHECKS,
         atomics::CHECKS,
+        windows::CHECKS,
         unreliable::CHECKS,
         datagrams::CHECKS,
         any_datagram::CHECKS,
