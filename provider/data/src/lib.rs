@@ -11,6 +11,7 @@
 //! | [`lock`] | locks that single-threaded objects leave out |
 //! | [`atomic`] | atomics |
 //! | [`datagram`] | sends of UD queue pairs |
+//! | [`window`] | binds of memory windows |
 //! | [`request`] | work requests, and how they are encoded |
 //! | [`shape`] | how deep rings are |
 //! | [`table`] | the queue pairs of a completion queue, by number |
@@ -53,3 +54,4 @@ pub mod ring;
 pub mod shape;
 pub mod srq;
 pub mod table;
+pub mod window;
