@@ -23,6 +23,8 @@ pub enum Kind {
     Qp,
     /// Memory region.
     Mr,
+    /// Memory window.
+    Mw,
 }
 
 /// The request of CREATE_CQ.
