@@ -66,12 +66,11 @@ fn with_region() -> Result<(Pair, Mr)> {
 }
 
 pub(super) fn windows_of_both_types(setup: &Setup) -> Result<()> {
-    use Detail::*;
     for mw_type in [1, 2] {
         let (mut pair, region) = with_region()?;
         let window = Mw::new(&pair.b.pd, mw_type)?;
         let refused = write(&mut pair, setup, window.key, 0)?;
-        ensure!(refused == Some(Key), "not bound: {refused:?}");
+        ensure!(refused == Some(Detail::Key), "not bound: {refused:?}");
         let key = bind(&mut pair, window.key, &region, 64, 64)?;
         for at in [64, 120] {
             ensure!(write(&mut pair, setup, key, at)?.is_none());
@@ -88,15 +87,19 @@ pub(super) fn windows_of_both_types(setup: &Setup) -> Result<()> {
         ensure!(write(&mut pair, setup, key, 64)?.is_none(), "after both");
         let refused = write(&mut pair, setup, key, 128)?;
         // A reset of the queue pair ends type 2 alone.
-        ensure!(refused == Some(Range), "past the end: {refused:?}");
+        ensure!(refused == Some(Detail::Range), "past the end: {refused:?}");
         let refused = write(&mut pair, setup, key, 64)?;
-        let expected = if mw_type == 1 { None } else { Some(Key) };
+        let expected = if mw_type == 1 {
+            None
+        } else {
+            Some(Detail::Key)
+        };
         ensure!(refused == expected, "after a reset: {refused:?}");
         let old = key;
         let key = bind(&mut pair, key, &region, 1024, 8)?;
         ensure!(write(&mut pair, setup, key, 1024)?.is_none());
         let refused = write(&mut pair, setup, old, 1024)?;
-        ensure!(refused == Some(Key), "the key before: {refused:?}");
+        ensure!(refused == Some(Detail::Key), "the key before: {refused:?}");
         let other = Mw::new(&pair.b.pd, mw_type)?;
         bind(&mut pair, other.key, &region, 0, 4096)?;
         window.destroy().context("a bound window")?;
@@ -104,7 +107,7 @@ pub(super) fn windows_of_both_types(setup: &Setup) -> Result<()> {
         region.destroy().context("a region without windows")?;
         let refused = write(&mut pair, setup, key, 1024)?;
         ensure!(
-            refused == Some(Key),
+            refused == Some(Detail::Key),
             "of a window that is gone: {refused:?}"
         );
         pair.exchange(&mut setup.rng())?;
