@@ -105,7 +105,7 @@ mod active {
         AtomicReadOnly: "memory for atomics is mapped to be read",
         OldRightsKept: "a region that is changed keeps its rights",
         TagNotChecked: "a window is found by a key that it had before",
-        WindowOfAnyDomain: "the key of a window of another PD is accepted",
+        WindowOfAnyDomain: "a window of another PD is bound",
         WindowOfAnyPair: "a window of type 2 is used by another queue pair's peer",
         WindowRightsNotChecked: "a window's rights are not checked",
         WindowEndNotChecked: "a range may end past its window",

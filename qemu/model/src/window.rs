@@ -125,7 +125,7 @@ impl Windows {
         range: Range,
     ) -> Result<Range, Detail> {
         let window = self.by_key(range.key.raw())?;
-        if window.pd != pd && !mutant!(WindowOfAnyDomain) {
+        if window.pd != pd {
             return Err(Detail::Domain);
         }
         let bound = window.bound.ok_or(Detail::Key)?;
@@ -160,7 +160,7 @@ impl Windows {
     ) -> Result<(), Detail> {
         let (number, _) = window_of(wqe.window).ok_or(Detail::Key)?;
         let window = self.0.get(number).ok_or(Detail::Key)?;
-        if window.pd != pd {
+        if window.pd != pd && !mutant!(WindowOfAnyDomain) {
             return Err(Detail::Domain);
         }
         let (named, tag) = window_of(wqe.new_key).ok_or(Detail::Key)?;
