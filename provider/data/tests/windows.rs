@@ -131,8 +131,10 @@ fn a_bind_in_a_series() {
 #[test]
 fn one_that_is_refused_fails_the_series() {
     let mut bench = Bench::new(Asked::default());
+    /// Requests of a series, and why it is refused.
+    type Case = (fn(&Qp), Refusal);
     // SAFETY: Each is called in a series.
-    let cases: [(fn(&Qp), Refusal); 4] = unsafe {
+    let cases: [Case; 4] = unsafe {
         [
             (|qp| qp.put_bind(Err(Refusal::Invalid)), Refusal::Invalid),
             (

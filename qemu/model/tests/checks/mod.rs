@@ -20,6 +20,7 @@ pub mod life;
 pub mod limits;
 pub mod operations;
 pub mod poll;
+pub mod regions;
 pub mod registers;
 pub mod reserved;
 pub mod retries;
@@ -43,6 +44,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         errors::CHECKS,
         atomics::CHECKS,
         windows::CHECKS,
+        regions::CHECKS,
         unreliable::CHECKS,
         datagrams::CHECKS,
         any_datagram::CHECKS,

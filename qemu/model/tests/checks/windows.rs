@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory windows, and regions that are changed.
+//! Memory windows.
 
 use super::checks;
 use crate::harness::*;
@@ -30,55 +30,7 @@ checks![
     the_end_of_a_queue_pair_unbinds,
     keys_of_windows,
     windows_are_objects,
-    a_changed_region_keeps_its_key,
-    a_change_is_whole_or_nothing,
-    a_region_is_changed_during_a_message,
 ];
-
-/// A pair, and a bound window of the second one's.
-fn bound(kind: u8, at: u64, bytes: u64) -> (Pair, Number, u32) {
-    let mut p = Pair::new();
-    let (window, key) = p.m.mw(p.pd_b, kind);
-    let wqe = Pair::bind(key, &p.mr_b, at, bytes);
-    let key = p.bind_at_b(wqe).unwrap();
-    (p, window, key)
-}
-
-/// A request of the first queue pair by a key, at an address.
-fn by_key(p: &Pair, opcode: u8, key: u32, addr: u64) -> SendWqe {
-    SendWqe {
-        rkey: key,
-        remote_addr: addr,
-        ..p.remote(opcode, 0)
-    }
-}
-
-/// Sends 8 bytes by a key: status and detail.
-fn try_key(p: &mut Pair, opcode: u8, key: u32, addr: u64) -> (Status, Detail) {
-    let wqe = by_key(p, opcode, key, addr);
-    p.send(wqe, &[p.mr_a.sge(0, 8)]);
-    let (cqes, far) = (p.done_a(), p.done_b());
-    assert_eq!((cqes.len(), far.len()), (1, 0));
-    outcome(&cqes[0])
-}
-
-/// Brings both queue pairs to RTS again.
-fn again(p: &mut Pair) {
-    for qp in [p.a.number, p.b.number] {
-        p.m.set_state(qp, qp_state::RESET).unwrap();
-    }
-    p.done_a();
-    p.done_b();
-    p.m.connect(p.a.number, p.b.number);
-    p.m.connect(p.b.number, p.a.number);
-    (p.a.sq_tail, p.a.rq_tail, p.b.sq_tail, p.b.rq_tail) = (0, 0, 0, 0);
-}
-
-const DONE: (Status, Detail) = (Status::Success, Detail::None);
-
-fn refused(detail: Detail) -> (Status, Detail) {
-    (Status::RemoteAccess, detail)
-}
 
 fn a_window_is_a_part_of_its_region() {
     for kind in [mw_type::ONE, mw_type::TWO] {
@@ -578,25 +530,6 @@ fn a_send_that_cannot_invalidate() {
     assert_eq!(context.region, p.mr_b.key);
 }
 
-/// A pair whose first queue pair has begun a long WRITE by a key of a window.
-fn long_write(key_of: impl FnOnce(&mut Pair) -> u32) -> (Pair, u32) {
-    let config = Config {
-        turn_bytes: 4096,
-        ..Config::default()
-    };
-    let mut p = Pair::on(Machine::with(config), |_, _| {});
-    let key = key_of(&mut p);
-    let wqe = by_key(&p, work::WRITE, key, p.mr_b.va);
-    let all = p.mr_a.sge(0, 1 << 16);
-    p.m.post(&mut p.a, wqe, &[all]);
-    p.m.ring_sq(&p.a);
-    p.m.f.run(2);
-    assert_eq!(p.done_a(), []);
-    let moved = p.m.f.counter(Counter::WriteBytes);
-    assert!(moved > 0 && moved < 1 << 16, "{moved}");
-    (p, key)
-}
-
 fn a_window_is_invalidated_during_a_message() {
     let (mut p, key) = long_write(|p| {
         let key = p.m.mw(p.pd_b, mw_type::TWO).1;
@@ -726,134 +659,4 @@ fn windows_are_objects() {
     let pd = m.pd();
     let full = m.create(kind::MW, &MwContext { pd, ..good }.encode());
     assert_eq!(full, Err(AdminError::Full));
-}
-
-fn a_changed_region_keeps_its_key() {
-    let mut p = Pair::new();
-    let key = p.mr_b.key;
-    let of = |p: &mut Pair| MrContext::decode(&p.m.query(kind::MR, key));
-    let before = of(&mut p);
-    let (mem, pd) = (p.m.memory.alloc(8192, 64, Grant::Write), p.m.pd());
-    let all = MrContext {
-        pd,
-        access: access::LOCAL_WRITE,
-        addr: 1 << 30,
-        buffer: block(mem, 8192),
-    };
-    let (va, raw) = (p.mr_b.va, key.raw());
-    // Memory alone: other fields of the context are ignored.
-    let ignored = MrContext {
-        pd: Number::new(7, 7),
-        ..all
-    };
-    p.m.modify_mr(key, mr_mask::MEMORY, &ignored).unwrap();
-    let expected = MrContext {
-        addr: all.addr,
-        buffer: all.buffer,
-        ..before
-    };
-    assert_eq!(of(&mut p), expected);
-    p.m.memory.set_word(p.mr_a.addr, 9);
-    assert_eq!(try_key(&mut p, work::WRITE, raw, (1 << 30) + 8184), DONE);
-    assert_eq!(p.m.memory.word(mem + 8184), 9);
-    assert_eq!(
-        try_key(&mut p, work::WRITE, raw, va),
-        refused(Detail::Range)
-    );
-    again(&mut p);
-    // Rights alone.
-    p.m.modify_mr(key, mr_mask::ACCESS, &all).unwrap();
-    assert_eq!(
-        try_key(&mut p, work::WRITE, raw, 1 << 30),
-        refused(Detail::Rights)
-    );
-    again(&mut p);
-    // The domain, with the rights back: the old domain can go.
-    let back = MrContext {
-        access: access::ALL,
-        ..all
-    };
-    let spare = p.m.pd();
-    let moved = MrContext { pd: spare, ..back };
-    p.m.modify_mr(key, mr_mask::PD | mr_mask::ACCESS, &moved)
-        .unwrap();
-    assert_eq!(
-        try_key(&mut p, work::WRITE, raw, 1 << 30),
-        refused(Detail::Domain)
-    );
-    assert_eq!(p.m.destroy(kind::PD, spare), Err(AdminError::Busy));
-    p.m.modify_mr(key, mr_mask::PD, &back).unwrap();
-    p.m.destroy(kind::PD, spare).unwrap();
-    assert_eq!(p.m.destroy(kind::PD, pd), Err(AdminError::Busy));
-    assert_eq!(of(&mut p), back);
-    p.m.destroy(kind::MR, key).unwrap();
-    p.m.destroy(kind::PD, pd).unwrap();
-}
-
-fn a_change_is_whole_or_nothing() {
-    let mut p = Pair::new();
-    let key = p.mr_b.key;
-    let before: [u64; 8] = p.m.query(kind::MR, key);
-    let good = MrContext::decode(&before);
-    let bad_list = BufferList {
-        levels: 3,
-        ..good.buffer
-    };
-    let wrap = MrContext {
-        addr: u64::MAX - 9,
-        ..good
-    };
-    let none = Number::new(9, 9);
-    for (mask, context, error) in [
-        (
-            mr_mask::ALL,
-            MrContext { pd: none, ..good },
-            AdminError::Reference,
-        ),
-        (
-            mr_mask::ALL,
-            MrContext { access: 64, ..good },
-            AdminError::Reserved,
-        ),
-        (
-            mr_mask::ALL,
-            MrContext {
-                buffer: bad_list,
-                ..good
-            },
-            AdminError::Buffer,
-        ),
-        (mr_mask::ALL, wrap, AdminError::Buffer),
-        (mr_mask::ALL << 1, good, AdminError::Reserved),
-    ] {
-        let new = MrContext {
-            access: context.access & !access::REMOTE_READ,
-            ..context
-        };
-        assert_eq!(p.m.modify_mr(key, mask, &new), Err(error));
-        assert_eq!(p.m.query::<8>(kind::MR, key), before);
-    }
-    let gone = p.m.modify_mr(none, mr_mask::ACCESS, &good);
-    assert_eq!(gone, Err(AdminError::Number));
-    p.m.modify_mr(key, 0, &wrap).unwrap();
-    assert_eq!(p.m.query::<8>(kind::MR, key), before);
-}
-
-fn a_region_is_changed_during_a_message() {
-    let (mut p, _) = long_write(|p| p.mr_b.key.raw());
-    let key = p.mr_b.key;
-    let mem = p.m.memory.alloc(1 << 20, 4096, Grant::Write);
-    let context = MrContext {
-        addr: p.mr_b.va,
-        buffer: block(mem, 1 << 20),
-        ..MrContext::default()
-    };
-    p.m.memory
-        .set_bytes(p.mr_a.addr + (1 << 16) - 4, &[1, 2, 3, 4]);
-    p.m.modify_mr(key, mr_mask::MEMORY, &context).unwrap();
-    // The old memory is software's again.
-    p.m.memory.revoke(p.mr_b.addr);
-    p.m.settle();
-    assert_eq!(outcome(&p.done_a()[0]), DONE);
-    assert_eq!(p.m.memory.bytes(mem + (1 << 16) - 4, 4), [1, 2, 3, 4]);
 }
