@@ -238,7 +238,8 @@ impl<H: Host> DataPath<H> {
             return Ok(());
         }
         if kind.is_special {
-            return self.check_special(sender, message, words);
+            message.bytes = self.check_special(sender, *message, words)?;
+            return Ok(());
         }
         self.check_data::<HEAD>(sender, message, words)
     }
@@ -271,29 +272,32 @@ impl<H: Host> DataPath<H> {
         }
     }
 
-    /// Checks the rest of an atomic, and of a request that names a window.
+    /// Checks the rest of an atomic, and of a request that names a window: its bytes. Where they are
+    /// is not noted, so the request is performed step by step.
+    // By value: a reference would keep the caller's message in memory.
     #[cold]
     fn check_special(
         &mut self,
         sender: &Sender,
-        message: &mut Message,
+        mut message: Message,
         words: &[u64],
-    ) -> Result<(), (Status, Detail)> {
+    ) -> Result<u32, (Status, Detail)> {
         let refuse = |detail| Err((Status::LocalQpOperation, detail));
         match message.wqe.opcode {
             opcode::BIND | opcode::LOCAL_INV if message.wqe.sges != 0 => refuse(Detail::Sges),
             opcode::BIND => match bind(words).access & !u32::from(window::RIGHTS) {
-                0 => Ok(()),
+                0 => Ok(0),
                 _ => refuse(Detail::Flags),
             },
-            opcode::LOCAL_INV => Ok(()),
+            opcode::LOCAL_INV => Ok(0),
             opcode::SEND_INV => {
-                let checked = self.check_data::<RC>(sender, message, words);
-                // It does not move at once.
-                message.local = None;
-                checked
+                self.check_data::<RC>(sender, &mut message, words)?;
+                Ok(message.bytes)
             }
-            _ => self.check_atomic(sender, message, words),
+            _ => {
+                self.check_atomic(sender, &mut message, words)?;
+                Ok(message.bytes)
+            }
         }
     }
 
@@ -317,7 +321,7 @@ impl<H: Host> DataPath<H> {
         budget: &mut u64,
     ) -> bool {
         if message.kind.is_local {
-            return self.perform_local(sender, &message, words) && *budget != 0;
+            return self.perform_local(sender, message, words) && *budget != 0;
         }
         if let Err(refusal) = self.admit(sender, &mut message) {
             return self.refuse(sender, words, message.past, refusal);
@@ -332,7 +336,9 @@ impl<H: Host> DataPath<H> {
     }
 
     /// Performs a request that needs no peer: whether the turn goes on after it.
-    fn perform_local(&mut self, sender: &Sender, message: &Message, words: &[u64]) -> bool {
+    // By value: a reference would keep the caller's message in memory.
+    #[inline(never)]
+    fn perform_local(&mut self, sender: &Sender, message: Message, words: &[u64]) -> bool {
         let (by, wqe) = ((sender.qp, sender.pd), &message.wqe);
         let done = match wqe.opcode {
             opcode::BIND => self.windows.bind(&mut self.regions, by, &bind(words)),
