@@ -320,7 +320,8 @@ impl<H: Host> DataPath<H> {
         words: &[u64],
         budget: &mut u64,
     ) -> bool {
-        if message.kind.is_local {
+        // It has no bytes, which others know at once.
+        if message.bytes == 0 && message.kind.is_local {
             return self.perform_local(sender, message, words) && *budget != 0;
         }
         if let Err(refusal) = self.admit(sender, &mut message) {
