@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Devices, contexts, memory regions and address handles.
+ * Devices, contexts, memory regions, memory windows and address handles.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -63,6 +63,67 @@ static int dereg_mr(struct verbs_mr *mr)
 	return error;
 }
 
+static int rereg_mr(struct verbs_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
+		    int access)
+{
+	struct ib_uverbs_rereg_mr_resp resp;
+	struct ibv_rereg_mr cmd;
+
+	return ibv_cmd_rereg_mr(mr, flags, addr, length, (uintptr_t)addr, access, pd, &cmd,
+				sizeof(cmd), &resp, sizeof(resp));
+}
+
+static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	struct ib_uverbs_alloc_mw_resp resp;
+	struct ibv_alloc_mw cmd;
+	struct ibv_mw *mw;
+	int error;
+
+	mw = calloc(1, sizeof(*mw));
+	if (!mw)
+		return NULL;
+	error = ibv_cmd_alloc_mw(pd, type, mw, &cmd, sizeof(cmd), &resp, sizeof(resp));
+	if (error) {
+		free(mw);
+		errno = error;
+		return NULL;
+	}
+	return mw;
+}
+
+static int dealloc_mw(struct ibv_mw *mw)
+{
+	int error = ibv_cmd_dealloc_mw(mw);
+
+	if (!error)
+		free(mw);
+	return error;
+}
+
+static int bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	struct ibv_send_wr wr = {
+		.wr_id = bind->wr_id,
+		.opcode = IBV_WR_BIND_MW,
+		.send_flags = bind->send_flags,
+		.bind_mw = {
+			.mw = mw,
+			.rkey = ibv_inc_rkey(mw->rkey),
+			.bind_info = bind->bind_info,
+		},
+	}, *bad;
+	int error;
+
+	/* Only type 2 has windows that are based on zero. */
+	if (bind->bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED)
+		return EINVAL;
+	error = qpair_data_post_send(qp, &wr, &bad);
+	if (!error)
+		mw->rkey = wr.bind_mw.rkey;
+	return error;
+}
+
 static struct ibv_ah *create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	struct qpair_cmd_create_ah_resp resp = {};
@@ -99,14 +160,17 @@ static void free_context(struct ibv_context *ibv)
 
 static const struct verbs_context_ops context_ops = {
 	.alloc_parent_domain = qpair_alloc_parent_domain,
+	.alloc_mw = alloc_mw,
 	.alloc_pd = qpair_alloc_pd,
 	.alloc_td = qpair_alloc_td,
+	.bind_mw = bind_mw,
 	.create_ah = create_ah,
 	.create_cq = qpair_create_cq,
 	.create_cq_ex = qpair_create_cq_ex,
 	.create_qp = qpair_create_qp,
 	.create_qp_ex = qpair_create_qp_ex,
 	.create_srq = qpair_create_srq,
+	.dealloc_mw = dealloc_mw,
 	.dealloc_pd = qpair_dealloc_pd,
 	.dealloc_td = qpair_dealloc_td,
 	.dereg_mr = dereg_mr,
@@ -128,6 +192,7 @@ static const struct verbs_context_ops context_ops = {
 	.reg_mr = reg_mr,
 	.req_notify_cq = qpair_data_req_notify_cq,
 	.resize_cq = qpair_resize_cq,
+	.rereg_mr = rereg_mr,
 };
 
 static struct verbs_context *alloc_context(struct ibv_device *device, int cmd_fd, void *private)

@@ -16,7 +16,8 @@ DECLARE_DRV_CMD(qpair_cmd_modify_qp, IB_USER_VERBS_EX_CMD_MODIFY_QP, empty, qpai
 #define RC_SEND_OPS                                                                                \
 	(UC_SEND_OPS | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |              \
 	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_FLUSH |                              \
-	 IBV_QP_EX_WITH_ATOMIC_WRITE)
+	 IBV_QP_EX_WITH_ATOMIC_WRITE | IBV_QP_EX_WITH_SEND_WITH_INV |                              \
+	 IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW)
 
 static uint64_t send_ops(enum ibv_qp_type type)
 {

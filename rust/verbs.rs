@@ -6,7 +6,7 @@
 //!   driver     RdmaDevice     registered while the function is up
 //!   the core   ops            what each operation does
 //!              Process        an open file: a doorbell page, an account, the memory of its objects
-//!   Pd Cq Qp Mr Srq           an object: the device's number, and the place of its memory
+//!   Pd Cq Qp Mr Mw Srq        an object: the device's number, and the place of its memory
 //!              Ah             an address; the device has no such object
 //! ```
 //!
@@ -30,6 +30,7 @@ pub(crate) mod buffer;
 mod cq;
 mod header;
 mod memory;
+mod mr;
 mod ops;
 mod process;
 mod request;

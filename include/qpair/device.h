@@ -117,6 +117,8 @@
 #define QPAIR_HW_REG_ADMIN_DEPTH_LOG_SQ		0x00001f00
 /* Entries of EQ 0. */
 #define QPAIR_HW_REG_ADMIN_DEPTH_LOG_EQ		0x0000001f
+/* Memory windows. */
+#define QPAIR_HW_REG_LIMIT_MW			0x5c
 
 /* What registers read as. */
 
@@ -219,8 +221,14 @@
 #define QPAIR_HW_BLOCK_BYTES			64
 /* Most blocks of a WQE. */
 #define QPAIR_HW_MAX_BLOCKS			4
+/* Most memory windows of a function. */
+#define QPAIR_HW_MAX_WINDOWS			(1 << 12)
 /* Largest shift of an RQ's stride, 64 << shift bytes. */
 #define QPAIR_HW_MAX_STRIDE_SHIFT		2
+/*
+ * The bit that the keys of memory windows have, and those of regions have not.
+ */
+#define QPAIR_HW_WINDOW_KEY			0x80000000
 /*
  * The bit of a CQE's or EQE's last word that tells whose it is: 1 in the
  * ring's first pass, then 0, and so on.
@@ -234,10 +242,12 @@
  * @flags: How: QPAIR_HW_SEND_*.
  * @blocks: Blocks that it takes, 1 to QPAIR_HW_MAX_BLOCKS.
  * @sges: SGEs that follow; 0 with inline data.
- * @imm: Immediate data, given to the peer as it is.
+ * @imm: Immediate data, given to the peer as it is; of a SEND_INV the key to
+ *   invalidate there.
  * @wr_id: The poster's own, given back in the CQE.
  * @remote_addr: Address in the peer's region (WRITE, READ, atomics).
- * @rkey: Key of the peer's region.
+ * @rkey: Key of the peer's region or window; of a LOCAL_INV that of its own
+ *   window.
  * @inline_bytes: Bytes of inline data that follow.
  */
 struct qpair_hw_send_wqe {
@@ -352,6 +362,38 @@ struct qpair_hw_flush_wqe {
 };
 
 /**
+ * struct qpair_hw_bind_wqe - The bind of a memory window, in a send queue. No
+ * SGE follows.
+ *
+ * @opcode: As of a struct qpair_hw_send_wqe: BIND.
+ * @flags: As of a struct qpair_hw_send_wqe.
+ * @blocks: As of a struct qpair_hw_send_wqe.
+ * @sges: 0.
+ * @access: Rights of the window: REMOTE_* and ZERO_BASED of QPAIR_HW_ACCESS_*.
+ * @wr_id: As of a struct qpair_hw_send_wqe.
+ * @addr: First byte of the window, an address of the region.
+ * @window: A key of the window, with any tag.
+ * @inline_bytes: 0.
+ * @bytes: Length of the window in bytes; 0 unbinds one of type 1.
+ * @region: Key of the region.
+ * @new_key: Key that the window gets: window with the new tag.
+ */
+struct qpair_hw_bind_wqe {
+	__u8 opcode;
+	__u8 flags;
+	__u8 blocks;
+	__u8 sges;
+	__le32 access;
+	__le64 wr_id;
+	__le64 addr;
+	__le32 window;
+	__le32 inline_bytes;
+	__le64 bytes;
+	__le32 region;
+	__le32 new_key;
+};
+
+/**
  * struct qpair_hw_recv_wqe - The head of a receive work queue entry.
  *
  * @sges: SGEs that follow.
@@ -384,7 +426,8 @@ struct qpair_hw_sge {
  * @wr_id: The work request's own.
  * @qp: The queue pair.
  * @bytes: Bytes received or read; for an admin command the first result.
- * @imm: Immediate data; for an admin command the second result.
+ * @imm: Immediate data, or the key that was invalidated; for an admin command
+ *   the second result.
  * @index: Consumer index of the work queue past this work request: it and all
  *   before it, unsignalled ones included, are done. Of a receive of an SRQ,
  *   the index past this one alone.
@@ -454,6 +497,15 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_OP_FLUSH			11
 /* Writes 8 bytes of the peer's memory at once; since version 1.1. */
 #define QPAIR_HW_OP_ATOMIC_WRITE		12
+/* Binds a memory window; since version 1.1. */
+#define QPAIR_HW_OP_BIND			8
+/* Invalidates a memory window of its own; since version 1.1. */
+#define QPAIR_HW_OP_LOCAL_INV			9
+/*
+ * As QPAIR_HW_OP_SEND, and invalidates a memory window of the peer; since
+ * version 1.1.
+ */
+#define QPAIR_HW_OP_SEND_INV			10
 /* In CQEs only: a receive that a SEND filled. */
 #define QPAIR_HW_OP_RECV			0x80
 /* In CQEs only: a receive that a WRITE with immediate took. */
@@ -487,6 +539,8 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_CQE_SOLICITED			(1 << 2)
 /* The receive begins with a GRH (UD). */
 #define QPAIR_HW_CQE_GRH			(1 << 3)
+/* imm is the key of the memory window that the sender has invalidated. */
+#define QPAIR_HW_CQE_INV			(1 << 6)
 
 /* Statuses of completions, with the numbers of enum ibv_wc_status. */
 
@@ -508,6 +562,8 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_STATUS_LOCAL_PROTECTION	4
 /* The queue went to the error state before this was done. */
 #define QPAIR_HW_STATUS_FLUSH			5
+/* A memory window could not be bound, or not be invalidated. */
+#define QPAIR_HW_STATUS_WINDOW_BIND		6
 /* The peer wrote with immediate, and what it wrote may not be written. */
 #define QPAIR_HW_STATUS_LOCAL_ACCESS		8
 /*
@@ -564,13 +620,16 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_DETAIL_INLINE			5
 /* Message longer than the limit, or an SGE of an atomic that is too short. */
 #define QPAIR_HW_DETAIL_MESSAGE			6
-/* No region has this key. */
+/* No region or window has this key. */
 #define QPAIR_HW_DETAIL_KEY			7
-/* The region belongs to another PD. */
+/*
+ * The region or window belongs to another PD, or the window to another queue
+ * pair.
+ */
 #define QPAIR_HW_DETAIL_DOMAIN			8
-/* The range is not inside the region. */
+/* The range is not inside the region or window. */
 #define QPAIR_HW_DETAIL_RANGE			9
-/* The region, or the peer's queue pair, lacks the right. */
+/* The region or window, or the peer's queue pair, lacks the right. */
 #define QPAIR_HW_DETAIL_RIGHTS			10
 /* The queue pair's peer is not there. */
 #define QPAIR_HW_DETAIL_NO_PEER			11
@@ -582,7 +641,7 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_DETAIL_SHORT_RECEIVE		14
 /* A page table, ring or page of the object could not be read or written. */
 #define QPAIR_HW_DETAIL_DMA			15
-/* The queue's state does not allow it. */
+/* The state of the queue, or of the window, does not allow it. */
 #define QPAIR_HW_DETAIL_STATE			16
 /* The address of an atomic is not aligned. */
 #define QPAIR_HW_DETAIL_ALIGNMENT		17
@@ -643,7 +702,8 @@ struct qpair_hw_eqe {
  * @number: The object; for a page its index; 0 for CREATE and for the device.
  * @wr_id: The driver's own, given back in the CQE.
  * @context: DMA address of the context, aligned to 64 bytes.
- * @mask: Attributes that a MODIFY QP changes: QPAIR_HW_QP_MASK_*; else 0.
+ * @mask: Attributes that a MODIFY changes: of a QP QPAIR_HW_QP_MASK_*, of an
+ *   MR QPAIR_HW_MR_MASK_*; else 0.
  * @context_bytes: Bytes of the context: a multiple of 8, at most
  *   QPAIR_HW_MAX_CONTEXT_BYTES; 0 where there is none.
  */
@@ -826,6 +886,33 @@ struct qpair_hw_mr_context {
 };
 
 /**
+ * struct qpair_hw_mw_context - A memory window's context.
+ *
+ * @pd: The domain that it belongs to.
+ * @kind: QPAIR_HW_MW_TYPE_*.
+ * @access: Rights: REMOTE_* and ZERO_BASED of QPAIR_HW_ACCESS_* (queried).
+ * @tag: The tag of its key as it is now (queried).
+ * @reserved4: Zero.
+ * @region: The region that it is bound to, or 0 (queried).
+ * @qp: Of a bound window of type 2 the queue pair that bound it (queried).
+ * @addr: Its first byte, an address of the region (queried).
+ * @bytes: Its length in bytes (queried).
+ * @reserved9: Zero.
+ */
+struct qpair_hw_mw_context {
+	__le32 pd;
+	__u8 kind;
+	__u8 access;
+	__u8 tag;
+	__u8 reserved4[1];
+	__le32 region;
+	__le32 qp;
+	__le64 addr;
+	__le64 bytes;
+	__u8 reserved9[32];
+};
+
+/**
  * struct qpair_hw_srq_context - A shared receive queue's context.
  *
  * @pd: The domain of the regions that its receives name.
@@ -873,6 +960,8 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_KIND_PAGE			7
 /* The function itself. */
 #define QPAIR_HW_KIND_DEVICE			8
+/* Memory window; since version 1.1. */
+#define QPAIR_HW_KIND_MW			9
 
 /* What to do with one, the low half of a command's opcode. */
 
@@ -964,15 +1053,44 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_ACCESS_REMOTE_READ		(1 << 2)
 /* The peer may do atomics on it. */
 #define QPAIR_HW_ACCESS_REMOTE_ATOMIC		(1 << 3)
+/* Windows may be bound to it (of a region); since version 1.1. */
+#define QPAIR_HW_ACCESS_BIND			(1 << 4)
+/*
+ * The peer's addresses are offsets in it (of a window of type 2); since
+ * version 1.1.
+ */
+#define QPAIR_HW_ACCESS_ZERO_BASED		(1 << 5)
 /*
  * The peer may flush it so that all see what was written; since version 1.1.
  */
-#define QPAIR_HW_ACCESS_FLUSH_GLOBAL		(1 << 5)
+#define QPAIR_HW_ACCESS_FLUSH_GLOBAL		(1 << 6)
 /*
  * The peer may flush it so that what was written outlives a loss of power;
  * since version 1.1.
  */
-#define QPAIR_HW_ACCESS_FLUSH_PERSISTENT	(1 << 6)
+#define QPAIR_HW_ACCESS_FLUSH_PERSISTENT	(1 << 7)
+
+/* Attributes that a MODIFY of a memory region changes; since version 1.1. */
+
+/* addr and buffer. */
+#define QPAIR_HW_MR_MASK_MEMORY			(1 << 0)
+/* pd. */
+#define QPAIR_HW_MR_MASK_PD			(1 << 1)
+/* access. */
+#define QPAIR_HW_MR_MASK_ACCESS			(1 << 2)
+
+/* Types of memory windows. */
+
+/*
+ * Any queue pair of its domain may bind it, again and again, and its peer use
+ * it.
+ */
+#define QPAIR_HW_MW_TYPE_ONE			1
+/*
+ * It belongs to the queue pair that binds it (type 2B), and is invalidated
+ * before it is bound again.
+ */
+#define QPAIR_HW_MW_TYPE_TWO			2
 
 /*
  * Vendor details of commands that are refused, with status
@@ -1095,5 +1213,8 @@ struct qpair_hw_srq_context {
 /* The index and the generation of an object's number. */
 #define QPAIR_HW_INDEX(number)			((number) & 0xffff)
 #define QPAIR_HW_GENERATION(number)		((number) >> 16)
+/* The key of a memory window. */
+#define QPAIR_HW_KEY_OF_WINDOW(number, tag) \
+	(QPAIR_HW_WINDOW_KEY | ((number) >> 16 & 0x7ff) << 20 | ((number) & 0xfff) << 8 | (tag))
 
 #endif /* _QPAIR_DEVICE_H */

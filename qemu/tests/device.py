@@ -95,6 +95,7 @@ def bad_values_are_refused():
         "max-mrs": (0, 65537),
         "max-pds": (0, 65537),
         "max-srqs": (65537,),
+        "max-mws": (4097,),
         "doorbell-pages": (0, 65537),
         "log-max-sq": (0, 25, 256),
         "log-max-eq": (0, 25),

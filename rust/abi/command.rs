@@ -8,17 +8,18 @@
 //!
 //! | command | context | results |
 //! |---|---|---|
-//! | `CREATE EQ, CQ, QP, MR, SRQ` | read: what it shall be | its number (for an MR: its key) |
+//! | `CREATE EQ, CQ, QP, MR, SRQ, MW` | read: what it shall be | its number (for an MR: its key) |
 //! | `CREATE PD` | none | its number |
 //! | `MODIFY EQ` | read: moderation | none |
 //! | `MODIFY CQ` | read: depth and ring of a resize | index past the last entry in the old ring; index of the first in the new one |
 //! | `MODIFY QP` | read: the attributes of `mask` | to RESET: producer indices of its send CQ, of its receive CQ, of EQ 0 |
 //! | `MODIFY SRQ` | read: the limit | none |
+//! | `MODIFY MR` | read: what `mask` selects | none |
 //! | `MODIFY PAGE` | none; `number` is the page's index | doorbell violations of this page since the last time; its next violation is reported again |
 //! | `QUERY PAGE` | none; `number` is the page's index | destroyed queue pairs of this page whose index is not free; the same of CQs; of SRQs |
-//! | `QUERY EQ, CQ, QP, MR, SRQ` | written: what it is | none |
+//! | `QUERY EQ, CQ, QP, MR, SRQ, MW` | written: what it is | none |
 //! | `QUERY DEVICE` | written: [`counters`](super::counters) | none |
-//! | `DESTROY EQ, MR, PD` | none | none |
+//! | `DESTROY EQ, MR, PD, MW` | none | none |
 //! | `DESTROY CQ` | none | producer index of its EQ, 0, producer index of EQ 0 |
 //! | `DESTROY QP` | none | producer indices of its send CQ, of its receive CQ, of EQ 0 |
 //! | `DESTROY SRQ` | none | 0, 0, producer index of EQ 0 |
@@ -53,6 +54,8 @@ pub mod kind {
     pub const PAGE: u8 = 7;
     /// The function itself.
     pub const DEVICE: u8 = 8;
+    /// Memory window; since version 1.1.
+    pub const MW: u8 = 9;
 }
 
 /// What to do with one, the low half of a command's opcode.
@@ -87,7 +90,7 @@ layout! {
         wr_id: u64 = 1 @ 0,
         /// DMA address of the context, aligned to 64 bytes.
         context: u64 = 2 @ 0,
-        /// Attributes that a MODIFY QP changes: [`qp_mask`]; else 0.
+        /// Attributes that a MODIFY changes: of a QP [`qp_mask`], of an MR [`mr_mask`]; else 0.
         mask: u32 = 3 @ 0,
         /// Bytes of the context: a multiple of 8, at most [`MAX_CONTEXT_BYTES`]; 0 where there is
         /// none.
@@ -339,13 +342,20 @@ pub mod access {
     pub const REMOTE_READ: u8 = 1 << 2;
     /// The peer may do atomics on it.
     pub const REMOTE_ATOMIC: u8 = 1 << 3;
+    /// Windows may be bound to it (of a region); since version 1.1.
+    pub const BIND: u8 = 1 << 4;
+    /// The peer's addresses are offsets in it (of a window of type 2); since version 1.1.
+    pub const ZERO_BASED: u8 = 1 << 5;
     /// The peer may flush it so that all see what was written; since version 1.1.
-    pub const FLUSH_GLOBAL: u8 = 1 << 5;
+    pub const FLUSH_GLOBAL: u8 = 1 << 6;
     /// The peer may flush it so that what was written outlives a loss of power; since version 1.1.
-    pub const FLUSH_PERSISTENT: u8 = 1 << 6;
-    /// All that are known.
-    pub const ALL: u8 =
-        LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_GLOBAL | FLUSH_PERSISTENT;
+    pub const FLUSH_PERSISTENT: u8 = 1 << 7;
+    /// All that a window can give a peer.
+    pub const REMOTE: u8 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+    /// All that a queue pair can give its peer.
+    pub const GRANTS: u8 = REMOTE | FLUSH_GLOBAL | FLUSH_PERSISTENT;
+    /// All that are known of a region.
+    pub const ALL: u8 = LOCAL_WRITE | GRANTS | BIND;
 
     /// Whether a region with these rights is ever written.
     pub const fn writes(rights: u8) -> bool {
@@ -366,6 +376,49 @@ layout! {
         /// Its memory; `bytes` is the region's length.
         buffer: BufferList = 2,
     }
+}
+
+/// Attributes that a MODIFY of a memory region changes; since version 1.1.
+pub mod mr_mask {
+    /// `addr` and `buffer`.
+    pub const MEMORY: u32 = 1 << 0;
+    /// `pd`.
+    pub const PD: u32 = 1 << 1;
+    /// `access`.
+    pub const ACCESS: u32 = 1 << 2;
+    /// All that are known.
+    pub const ALL: u32 = MEMORY | PD | ACCESS;
+}
+
+layout! {
+    /// A memory window's context.
+    pub struct MwContext: 8 {
+        /// The domain that it belongs to.
+        pd: Number = 0 @ 0,
+        /// [`mw_type`].
+        kind: u8 = 0 @ 32,
+        /// Rights: `REMOTE_*` and `ZERO_BASED` of [`access`] (queried).
+        access: u8 = 0 @ 40,
+        /// The tag of its [key](super::entry::window_key) as it is now (queried).
+        tag: u8 = 0 @ 48,
+        /// The region that it is bound to, or 0 (queried).
+        region: Number = 1 @ 0,
+        /// Of a bound window of type 2 the queue pair that bound it (queried).
+        qp: Number = 1 @ 32,
+        /// Its first byte, an address of the region (queried).
+        addr: u64 = 2 @ 0,
+        /// Its length in bytes (queried).
+        bytes: u64 = 3 @ 0,
+    }
+}
+
+/// Types of memory windows.
+pub mod mw_type {
+    /// Any queue pair of its domain may bind it, again and again, and its peer use it.
+    pub const ONE: u8 = 1;
+    /// It belongs to the queue pair that binds it (type 2B), and is invalidated before it is bound
+    /// again.
+    pub const TWO: u8 = 2;
 }
 
 layout! {

@@ -5,7 +5,8 @@
 //! one after the other, and may wrap. Its first four words are a [`SendWqe`]; then
 //! come scatter/gather entries ([`Sge`], two words each), or, with
 //! [`send_flags::INLINE`], the bytes themselves. An atomic begins with six words,
-//! an [`AtomicWqe`], a WQE of a UD queue pair too, a [`UdWqe`].
+//! an [`AtomicWqe`], a WQE of a UD queue pair too, a [`UdWqe`], and the bind of a memory window,
+//! a [`BindWqe`].
 //!
 //! An RQ or SRQ is an array of WQEs of one stride, `64 << shift` bytes: two words of
 //! [`RecvWqe`], then SGEs.
@@ -31,6 +32,8 @@ pub const BLOCK_BYTES: usize = 64;
 pub const BLOCK_WORDS: usize = BLOCK_BYTES / 8;
 /// Most blocks of a WQE.
 pub const MAX_BLOCKS: usize = 4;
+/// Most memory windows of a function.
+pub const MAX_WINDOWS: u32 = 1 << 12;
 /// Largest shift of an RQ's stride, `64 << shift` bytes.
 pub const MAX_STRIDE_SHIFT: u8 = 2;
 
@@ -70,13 +73,13 @@ layout! {
         blocks: u8 = 0 @ 16,
         /// SGEs that follow; 0 with inline data.
         sges: u8 = 0 @ 24,
-        /// Immediate data, given to the peer as it is.
+        /// Immediate data, given to the peer as it is; of a SEND_INV the key to invalidate there.
         imm: u32 = 0 @ 32,
         /// The poster's own, given back in the CQE.
         wr_id: u64 = 1 @ 0,
         /// Address in the peer's region (WRITE, READ, atomics).
         remote_addr: u64 = 2 @ 0,
-        /// Key of the peer's region.
+        /// Key of the peer's region or window; of a LOCAL_INV that of its own window.
         rkey: u32 = 3 @ 0,
         /// Bytes of inline data that follow.
         inline_bytes: u32 = 3 @ 32,
@@ -176,6 +179,59 @@ pub mod flush {
 }
 
 layout! {
+    /// The bind of a memory window, in a send queue. No SGE follows.
+    pub struct BindWqe: 6 {
+        /// As of a [`SendWqe`]: BIND.
+        opcode: u8 = 0 @ 0,
+        /// As of a [`SendWqe`].
+        flags: u8 = 0 @ 8,
+        /// As of a [`SendWqe`].
+        blocks: u8 = 0 @ 16,
+        /// 0.
+        sges: u8 = 0 @ 24,
+        /// Rights of the window: `REMOTE_*` and `ZERO_BASED` of
+        /// [`access`](super::command::access).
+        access: u32 = 0 @ 32,
+        /// As of a [`SendWqe`].
+        wr_id: u64 = 1 @ 0,
+        /// First byte of the window, an address of the region.
+        addr: u64 = 2 @ 0,
+        /// A key of the window, with any tag.
+        window: u32 = 3 @ 0,
+        /// 0.
+        inline_bytes: u32 = 3 @ 32,
+        /// Length of the window in bytes; 0 unbinds one of type 1.
+        bytes: u64 = 4 @ 0,
+        /// Key of the region.
+        region: u32 = 5 @ 0,
+        /// Key that the window gets: `window` with the new tag.
+        new_key: u32 = 5 @ 32,
+    }
+}
+
+/// The bit that the keys of memory windows have, and those of regions have not.
+pub const WINDOW_KEY: u32 = 0x80000000;
+
+/// The key of a memory window with this number, and a tag of the software's choice:
+/// [`WINDOW_KEY`], 11 bits of generation, 12 of index, 8 of tag.
+pub const fn window_key(window: Number, tag: u8) -> u32 {
+    let generation = window.generation() as u32 & Number::MW_GENERATIONS as u32;
+    let index = window.index() as u32 & (MAX_WINDOWS - 1);
+    WINDOW_KEY | generation << 20 | index << 8 | tag as u32
+}
+
+/// Number and tag of a memory window with this key; `None` if it is no window's.
+#[inline]
+pub const fn window_of(key: u32) -> Option<(Number, u8)> {
+    if key & WINDOW_KEY == 0 {
+        return None;
+    }
+    let index = (key >> 8 & (MAX_WINDOWS - 1)) as u16;
+    let generation = (key >> 20) as u16 & Number::MW_GENERATIONS;
+    Some((Number::new(index, generation), key as u8))
+}
+
+layout! {
     /// The head of a receive work queue entry.
     pub struct RecvWqe: 2 {
         /// SGEs that follow.
@@ -219,6 +275,12 @@ pub mod opcode {
     pub const FLUSH: u8 = 11;
     /// Writes 8 bytes of the peer's memory at once; since version 1.1.
     pub const ATOMIC_WRITE: u8 = 12;
+    /// Binds a memory window; since version 1.1.
+    pub const BIND: u8 = 8;
+    /// Invalidates a memory window of its own; since version 1.1.
+    pub const LOCAL_INV: u8 = 9;
+    /// As [`SEND`], and invalidates a memory window of the peer; since version 1.1.
+    pub const SEND_INV: u8 = 10;
     /// In CQEs only: a receive that a SEND filled.
     pub const RECV: u8 = 0x80;
     /// In CQEs only: a receive that a WRITE with immediate took.
@@ -252,7 +314,7 @@ layout! {
         qp: Number = 1 @ 0,
         /// Bytes received or read; for an admin command the first result.
         bytes: u32 = 1 @ 32,
-        /// Immediate data; for an admin command the second result.
+        /// Immediate data, or the key that was invalidated; for an admin command the second result.
         imm: u32 = 2 @ 0,
         /// Consumer index of the work queue past this work request: it and all before it,
         /// unsignalled ones included, are done. Of a receive of an SRQ, the index past this one
@@ -288,6 +350,8 @@ pub mod cqe_flags {
     pub const SOLICITED: u8 = 1 << 2;
     /// The receive begins with a GRH (UD).
     pub const GRH: u8 = 1 << 3;
+    /// `imm` is the key of the memory window that the sender has invalidated.
+    pub const INV: u8 = 1 << 6;
 }
 
 layout! {

@@ -59,7 +59,9 @@ pub const PCI_REVISION: u8 = 1;
 /// Doorbells, entries and contexts carry whole numbers, so one that outlived its object matches
 /// nothing. Generations start at 1; 0 names only the three objects that registers bring up: EQ 0,
 /// CQ 0 and QP 0. Those of a queue pair end at [`QP_GENERATIONS`](Self::QP_GENERATIONS), so its
-/// number has 24 bits, as the QPN of verbs, and is never 0 or 1; others end at 65535.
+/// number has 24 bits, as the QPN of verbs, and is never 0 or 1; those of a memory region at
+/// [`MR_GENERATIONS`](Self::MR_GENERATIONS), so the top bit of its key is 0; those of a memory window
+/// at [`MW_GENERATIONS`](Self::MW_GENERATIONS), which fit into its key; others end at 65535.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Number(u32);
 
@@ -68,6 +70,10 @@ impl Number {
     pub const ADMIN: Self = Self(0);
     /// The last generation of a queue pair's index; 1 follows it.
     pub const QP_GENERATIONS: u16 = 0xff;
+    /// The last generation of a memory region's index.
+    pub const MR_GENERATIONS: u16 = 0x7fff;
+    /// The last generation of a memory window's index.
+    pub const MW_GENERATIONS: u16 = 0x7ff;
 
     /// Composes a number.
     #[inline]

@@ -163,6 +163,11 @@ macro_rules! registers {
                 /// Entries of EQ 0.
                 4:0 log_eq;
             }
+
+            /// Memory windows.
+            pub LIMIT_MW(u32) @ 0x5c {
+                31:0 count;
+            }
         }
     };
 }

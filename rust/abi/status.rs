@@ -63,6 +63,8 @@ codes! {
         LocalProtection = 4, "local protection error";
         /// The queue went to the error state before this was done.
         Flush = 5, "work request flushed";
+        /// A memory window could not be bound, or not be invalidated.
+        WindowBind = 6, "memory window bind error";
         /// The peer wrote with immediate, and what it wrote may not be written.
         LocalAccess = 8, "local access error";
         /// The peer found the request invalid: its receive is too short, it allows no such
@@ -103,13 +105,13 @@ codes! {
         Inline = 5, "bad inline length";
         /// Message longer than the limit, or an SGE of an atomic that is too short.
         Message = 6, "bad message length";
-        /// No region has this key.
+        /// No region or window has this key.
         Key = 7, "no such key";
-        /// The region belongs to another PD.
+        /// The region or window belongs to another PD, or the window to another queue pair.
         Domain = 8, "key of another protection domain";
-        /// The range is not inside the region.
+        /// The range is not inside the region or window.
         Range = 9, "range outside the region";
-        /// The region, or the peer's queue pair, lacks the right.
+        /// The region or window, or the peer's queue pair, lacks the right.
         Rights = 10, "missing access right";
         /// The queue pair's peer is not there.
         NoPeer = 11, "no such peer";
@@ -121,8 +123,8 @@ codes! {
         ShortReceive = 14, "receive too short";
         /// A page table, ring or page of the object could not be read or written.
         Dma = 15, "DMA failed";
-        /// The queue's state does not allow it.
-        State = 16, "wrong queue state";
+        /// The state of the queue, or of the window, does not allow it.
+        State = 16, "wrong state";
         /// The address of an atomic is not aligned.
         Alignment = 17, "address not aligned";
         /// Failed because a test asked for it.

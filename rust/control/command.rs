@@ -15,6 +15,7 @@ use crate::{
             CqContext,
             EqContext,
             MrContext,
+            MwContext,
             QpContext,
             SrqContext, //
         },
@@ -75,7 +76,7 @@ macro_rules! payloads {
         }
     )* };
 }
-payloads!(EqContext, CqContext, QpContext, MrContext, SrqContext);
+payloads!(EqContext, CqContext, QpContext, MrContext, SrqContext, MwContext);
 
 /// The results in a command's completion.
 #[derive(Clone, Copy, Debug)]
@@ -179,6 +180,8 @@ objects! {
     Qp: QP, QpContext, Ended;
     /// Memory region; its number is its key.
     Mr: MR, MrContext, Nothing;
+    /// Memory window.
+    Mw: MW, MwContext, Nothing;
     /// Protection domain.
     Pd: PD, (), Nothing;
     /// Shared receive queue. The driver reads EQ 0 itself, which may have an event of it.

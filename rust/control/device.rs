@@ -109,6 +109,7 @@ impl Device {
             mr: limits.mr,
             pd: limits.pd,
             srq: limits.srq,
+            mw: limits.mw,
             page: limits.pages,
         };
         Arc::pin_init(

@@ -76,6 +76,7 @@ impl Limits {
             mr: bar.read(regs::LIMIT_MR).count().get(),
             pd: bar.read(regs::LIMIT_PD).count().get(),
             srq: bar.read(regs::LIMIT_SRQ).count().get(),
+            mw: bar.read(regs::LIMIT_MW).count().get(),
             pages: bar.read(regs::LIMIT_PAGE).count().get(),
             log_sq: ring.log_sq().into(),
             log_rq: ring.log_rq().into(),

@@ -70,6 +70,7 @@ impl Shares {
                 mr: 0,
                 pd: 0,
                 srq: 0,
+                mw: 0,
                 page: 0,
             },
             serial: 0,

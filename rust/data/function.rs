@@ -69,6 +69,8 @@ pub(crate) struct Limits {
     pub(crate) pd: u32,
     /// Shared receive queues.
     pub(crate) srq: u32,
+    /// Memory windows.
+    pub(crate) mw: u32,
     /// Doorbell pages, page 0 included.
     pub(crate) pages: u32,
     /// Base-two logarithm of the most blocks of an SQ.

@@ -194,6 +194,7 @@ mod tests {
             mr: 4096,
             pd: 1024,
             srq: 0,
+            mw: 0,
             pages: 1024,
             log_sq: 15,
             log_rq: 15,

@@ -30,6 +30,8 @@ pub enum Kind {
     Pd,
     /// Shared receive queue.
     Srq,
+    /// Memory window.
+    Mw,
     /// Doorbell page; a context has one.
     Page,
 }
@@ -47,6 +49,8 @@ pub struct PerKind<T> {
     pub pd: T,
     /// Shared receive queues.
     pub srq: T,
+    /// Memory windows.
+    pub mw: T,
     /// Doorbell pages.
     pub page: T,
 }
@@ -60,6 +64,7 @@ impl<T> PerKind<T> {
             Kind::Mr => &self.mr,
             Kind::Pd => &self.pd,
             Kind::Srq => &self.srq,
+            Kind::Mw => &self.mw,
             Kind::Page => &self.page,
         }
     }
@@ -71,18 +76,20 @@ impl<T> PerKind<T> {
             Kind::Mr => &mut self.mr,
             Kind::Pd => &mut self.pd,
             Kind::Srq => &mut self.srq,
+            Kind::Mw => &mut self.mw,
             Kind::Page => &mut self.page,
         }
     }
 }
 
 impl Kind {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Qp,
         Self::Cq,
         Self::Mr,
         Self::Pd,
         Self::Srq,
+        Self::Mw,
         Self::Page,
     ];
 }

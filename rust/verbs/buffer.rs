@@ -24,6 +24,7 @@ use crate::{
         dma::Coherent,
         gate::Pass,
         umem::{
+            Access,
             Mapped,
             Pinned, //
         }, //
@@ -120,6 +121,11 @@ impl Buffer {
     /// Pages that are pinned.
     pub(crate) fn pages(&self) -> usize {
         self.mapped.pinned().pages()
+    }
+
+    /// What the device may do with the memory.
+    pub(crate) fn access(&self) -> Access {
+        self.mapped.pinned().access()
     }
 
     /// Takes all memory from the device, which must be quiet. The pages stay pinned.

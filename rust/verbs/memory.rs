@@ -43,6 +43,7 @@ pub(super) enum Object {
     Mr {
         number: Number,
         pd: Number,
+        rights: u8,
         memory: Buffer,
     },
 }
@@ -125,6 +126,10 @@ impl Objects {
         self.tree.remove(&place)
     }
 
+    pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut Object> {
+        self.tree.get_mut(&place)
+    }
+
     /// The device is quiet: takes all memory from it.
     pub(super) fn unmap(&mut self) {
         for object in self.tree.values_mut() {
@@ -191,7 +196,12 @@ impl Objects {
                         ring: memory,
                     },
                 )
-                | (Shown::Mrs, Object::Mr { number, pd, memory }) => {
+                | (
+                    Shown::Mrs,
+                    Object::Mr {
+                        number, pd, memory, ..
+                    },
+                ) => {
                     let list = memory.list();
                     writeln!(
                         f,

@@ -20,13 +20,16 @@ use super::{
         Place,
         Room, //
     },
+    mr::{
+        Mr,
+        Mw, //
+    },
     process::Process,
     request::{
         answered,
         buffer,
         depth,
         peer_rights,
-        rights,
         ring,
         timer, //
     },
@@ -38,13 +41,11 @@ use super::{
 use crate::{
     abi::{
         command::{
-            access,
             qp_mask,
             qp_state,
             service,
             BufferList,
             CqContext,
-            MrContext,
             QpContext, //
         },
         counters::Counter,
@@ -84,7 +85,9 @@ use crate::{
             Details,
             DeviceAttributes,
             Events,
+            MrChange,
             MrRequest,
+            MwType,
             PortAttributes,
             QpChange,
             QpEvent,
@@ -95,10 +98,7 @@ use crate::{
             SrqRequest,
             Udata, //
         },
-        umem::{
-            Access,
-            Pinned, //
-        }, //
+        umem::Access, //
     },
 };
 use kernel::{
@@ -135,13 +135,6 @@ pub(crate) struct Qp {
     place: Place,
 }
 
-/// A memory region.
-pub(crate) struct Mr {
-    process: Arc<Process>,
-    number: Number,
-    place: Place,
-}
-
 /// What the poll reports a queue pair's events to.
 struct QpHandler(Events<QpEvent>);
 
@@ -166,6 +159,7 @@ impl rdma::Driver for Verbs {
     type Cq = Cq;
     type Qp = Qp;
     type Mr = Mr;
+    type Mw = Mw;
 
     const NAME: &'static CStr = c"qpair%d";
     const ABI: u32 = QPAIR_UVERBS_ABI_VERSION;
@@ -186,6 +180,7 @@ impl rdma::Driver for Verbs {
             max_pd: device.quota(Kind::Pd),
             max_ah: address::MOST,
             max_srq: device.quota(Kind::Srq),
+            max_mw: device.quota(Kind::Mw),
             max_srq_wr: 1 << limits.log_rq.min(31),
             // A request of all SGEs has four blocks.
             max_wr: (1u32 << limits.log_sq.min(31)) / 4,
@@ -594,10 +589,7 @@ impl rdma::Driver for Verbs {
     }
 
     fn mr_details(mr: &Mr, details: &mut Details<'_>) -> Result {
-        let pass = mr.process.enter()?;
-        let query = command::Query::<command::Mr>::new(mr.number);
-        let now = mr.process.device.admin().execute(&pass, query)?;
-        buffer(details, &now.buffer)
+        mr.details(details)
     }
 
     fn reg_mr(
@@ -606,53 +598,28 @@ impl rdma::Driver for Verbs {
         request: MrRequest,
         udata: Udata<'_>,
     ) -> Result<(Mr, u32, u32)> {
-        let reply = udata.without_request()?;
-        let device = &process.device;
-        let limits = device.limits();
-        if request.bytes > 1 << limits.region_log_bytes.min(63) {
-            return Err(EOVERFLOW);
-        }
-        let rights = rights(request.access)?;
-        let memory = Pinned::new(
-            request.start,
-            request.bytes,
-            match access::writes(rights) {
-                false => Access::Read,
-                true => Access::Write,
-            },
-        )?;
-        let room = Room::new()?;
-        let mr = {
-            let pass = process.enter()?;
-            let charge = device.charge(&pass, process.page(), Kind::Mr)?;
-            let memory = Buffer::new(&pass, memory, limits)?;
-            let context = MrContext {
-                pd: pd.number,
-                access: rights,
-                addr: request.iova,
-                buffer: memory.list(),
-            };
-            let create = command::Create::<command::Mr>(context);
-            let (number, memory) = device.admin().create(&pass, create, memory)?;
-            charge.keep();
-            let object = Object::Mr {
-                number,
-                pd: pd.number,
-                memory,
-            };
-            Mr {
-                process: process.clone(),
-                number,
-                place: process.keep(&pass, room, object),
-            }
-        };
-        let mr = answered(mr, reply.write(&()), Mr::destroy)?;
-        let key = mr.number.raw();
-        Ok((mr, key, key))
+        Mr::register(process, pd.number, request, udata)
     }
 
-    fn dereg_mr(mr: Mr) {
-        mr.destroy();
+    fn rereg_mr(mr: &Mr, change: MrChange, pd: Option<&Pd>, udata: Udata<'_>) -> Result {
+        mr.change(change, pd.map(|pd| pd.number), udata)
+    }
+
+    fn alloc_mw(
+        process: &Arc<Process>,
+        pd: &Pd,
+        kind: MwType,
+        udata: Udata<'_>,
+    ) -> Result<(Mw, u32)> {
+        Mw::create(process, pd.number, kind, udata)
+    }
+
+    fn dealloc_mw(mw: Mw) {
+        mw.destroy();
+    }
+
+    fn dereg_mr(mr: Mr) -> Result<(), (Mr, Error)> {
+        mr.deregister()
     }
 }
 
@@ -672,16 +639,6 @@ impl Qp {
         process.end(Kind::Qp, Some(self.place), |pass| {
             let destroy = Device::destroy_reporting::<command::Qp>;
             destroy(&process.device, pass, number).map(drop)
-        });
-    }
-}
-
-impl Mr {
-    fn destroy(self) {
-        let (process, number) = (self.process, self.number);
-        process.end(Kind::Mr, Some(self.place), |pass| {
-            let destroy = command::Destroy::<command::Mr>::new(number);
-            process.device.admin().execute(pass, destroy).map(drop)
         });
     }
 }

@@ -13,6 +13,7 @@ use super::{
     }, //
 };
 use crate::{
+    abi::Number,
     control::{
         client::{
             Client,
@@ -31,7 +32,8 @@ use crate::{
             Capability, //
         },
         gate::Pass,
-        mmio::Frame, //
+        mmio::Frame,
+        umem::Access, //
     },
 };
 use kernel::{
@@ -148,6 +150,47 @@ impl Process {
         self.objects.lock().replace_ring(place, ring)
     }
 
+    /// Whether the device has regions of so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// `EOVERFLOW`.
+    pub(super) fn fits(&self, bytes: u64) -> Result {
+        if bytes > 1 << self.device.limits().region_log_bytes.min(63) {
+            return Err(EOVERFLOW);
+        }
+        Ok(())
+    }
+
+    /// The rights of a region, and how the device may access its memory.
+    pub(super) fn region(&self, place: Place) -> Option<(u8, Access)> {
+        match self.objects.lock().get_mut(place)? {
+            Object::Mr { rights, memory, .. } => Some((*rights, memory.access())),
+            _ => None,
+        }
+    }
+
+    /// The device has changed a region: its domain, its rights, its memory. Returns the memory that
+    /// it had. Inside the pass of the change.
+    pub(super) fn change_region(
+        &self,
+        _pass: &Pass<'_>,
+        place: Place,
+        (to_pd, to_rights): (Option<Number>, Option<u8>),
+        to_memory: Option<Buffer>,
+    ) -> Option<Buffer> {
+        let mut objects = self.objects.lock();
+        let Object::Mr {
+            pd, rights, memory, ..
+        } = objects.get_mut(place)?
+        else {
+            return to_memory;
+        };
+        *pd = to_pd.unwrap_or(*pd);
+        *rights = to_rights.unwrap_or(*rights);
+        Some(core::mem::replace(memory, to_memory?))
+    }
+
     /// Destroys an object by `f`, and frees its memory. Memory that the device may still access is
     /// kept until the device is quiet. Sleeps.
     pub(super) fn end(
@@ -156,11 +199,23 @@ impl Process {
         place: Option<Place>,
         f: impl FnOnce(&Pass<'_>) -> Result,
     ) {
-        let ended = self.enter().and_then(|pass| {
-            f(&pass)?;
-            self.device.discharge(self.page.number, kind);
-            Ok(())
-        });
+        self.ended(place, self.attempt(kind, f));
+    }
+
+    /// Destroys an object by `f`; [`Self::ended`] follows, unless the object stays. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of `f`; `EIO` or `ENODEV` without the device.
+    pub(super) fn attempt(&self, kind: Kind, f: impl FnOnce(&Pass<'_>) -> Result) -> Result {
+        let pass = self.enter()?;
+        f(&pass)?;
+        self.device.discharge(self.page.number, kind);
+        Ok(())
+    }
+
+    /// An object was destroyed, or was to be: frees its memory, or keeps it, as [`Self::end`].
+    pub(super) fn ended(&self, place: Option<Place>, ended: Result) {
         if ended.is_err() {
             self.page.in_doubt.store(true, Relaxed);
         }

@@ -58,11 +58,12 @@ pub(super) fn ring(
 }
 
 /// The rights that the device knows: those of the core, `IB_ACCESS_*`, and their own.
-const RIGHTS: [(u32, u8); 6] = [
+const RIGHTS: [(u32, u8); 7] = [
     (1 << 0, access::LOCAL_WRITE),
     (1 << 1, access::REMOTE_WRITE),
     (1 << 2, access::REMOTE_READ),
     (1 << 3, access::REMOTE_ATOMIC),
+    (1 << 4, access::BIND),
     (1 << 8, access::FLUSH_GLOBAL),
     (1 << 9, access::FLUSH_PERSISTENT),
 ];
@@ -86,7 +87,7 @@ pub(super) fn rights(wanted: u32) -> Result<u8> {
 
 /// The rights of a peer. Others are dropped.
 pub(super) fn peer_rights(wanted: u32) -> u8 {
-    split(wanted).0 & !access::LOCAL_WRITE
+    split(wanted).0 & access::GRANTS
 }
 
 /// The device's code of a timer of verbs, which has five bits.

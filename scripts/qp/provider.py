@@ -50,7 +50,7 @@ PACKAGE = "qpair-verbs"
 STATIC = "libqpair_verbs.a"
 STRUCTURES = (
     "ibv_(sge|send_wr|recv_wr|wc|data_buf|poll_cq_attr|qp_ex|cq_ex)",
-    "ibv_(send_flags|wc_flags|qp_create_send_ops_flags|create_cq_wc_flags|qp_state)",
+    "ibv_(access_flags|send_flags|wc_flags|qp_create_send_ops_flags|create_cq_wc_flags|qp_state)",
     "qpair_(qp|cq|ah|srq)",
 )
 

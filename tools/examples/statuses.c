@@ -203,6 +203,29 @@ static void what_is_behind_an_error(void)
 	ends(&near, IBV_WC_WR_FLUSH_ERR);
 }
 
+/* The region may not have windows. */
+static void a_bind_without_the_right(void)
+{
+	struct ibv_mw *mw = need("allocate a window", ibv_alloc_mw(near.pd, IBV_MW_TYPE_2));
+	struct ibv_send_wr wr = {
+		.opcode = IBV_WR_BIND_MW,
+		.bind_mw = {
+			.mw = mw,
+			.rkey = ibv_inc_rkey(mw->rkey),
+			.bind_info = {
+				.mr = near.mr,
+				.addr = (uintptr_t)near.memory,
+				.length = 8,
+				.mw_access_flags = IBV_ACCESS_REMOTE_WRITE,
+			},
+		},
+	}, *bad;
+
+	must("post a bind", ibv_post_send(near.qp, &wr, &bad));
+	ends(&near, IBV_WC_MW_BIND_ERR);
+	must("free a window", ibv_dealloc_mw(mw));
+}
+
 static void a_write_with_immediate_data(void)
 {
 	post_recv(&far, 8, far.mr->lkey);
@@ -257,6 +280,7 @@ static const struct {
 	CASE(UC, a_read_of_uc),
 	CASE(RC, memory_of_another_domain),
 	CASE(RC, what_is_behind_an_error),
+	CASE(RC, a_bind_without_the_right),
 	CASE(RC, a_write_with_immediate_data),
 	CASE(RC, an_atomic_that_is_not_aligned),
 	CASE(RC, memory_that_is_not_the_peers),

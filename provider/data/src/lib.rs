@@ -12,6 +12,7 @@
 //! | [`atomic`] | atomics |
 //! | [`datagram`] | sends of UD queue pairs |
 //! | [`flush`] | FLUSH and atomic WRITE |
+//! | [`window`] | binds of memory windows |
 //! | [`request`] | work requests, and how they are encoded |
 //! | [`shape`] | how deep rings are |
 //! | [`table`] | the queue pairs of a completion queue, by number |
@@ -55,3 +56,4 @@ pub mod ring;
 pub mod shape;
 pub mod srq;
 pub mod table;
+pub mod window;

@@ -49,16 +49,18 @@ pub struct Request {
     pub rkey: u32,
 }
 
-/// Whether an operation carries immediate data.
+/// Whether an operation carries immediate data, or a key in its place.
 #[inline(always)]
 pub(crate) const fn has_imm(opcode: u8) -> bool {
-    matches!(opcode, entry::opcode::SEND_IMM | entry::opcode::WRITE_IMM)
+    use entry::opcode::{SEND_IMM, SEND_INV, WRITE_IMM};
+    matches!(opcode, SEND_IMM | WRITE_IMM | SEND_INV)
 }
 
 /// Whether an operation names memory of the peer.
 #[inline(always)]
 pub(crate) const fn has_remote(opcode: u8) -> bool {
-    !matches!(opcode, entry::opcode::SEND | entry::opcode::SEND_IMM)
+    use entry::opcode::{SEND, SEND_IMM, SEND_INV};
+    !matches!(opcode, SEND | SEND_IMM | SEND_INV)
 }
 
 /// Limits of the requests of a queue pair.

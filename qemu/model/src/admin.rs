@@ -18,6 +18,7 @@ use crate::qp::QueuePair;
 use crate::srq::SharedReceives;
 use crate::subject::Subject;
 use crate::table::Deferred;
+use crate::window::Window;
 use qpair_abi::command::kind;
 use qpair_abi::command::opcode;
 use qpair_abi::command::verb;
@@ -33,6 +34,7 @@ use qpair_abi::status::Status;
 use qpair_abi::Number;
 
 const MODIFY_QP: u8 = opcode(kind::QP, verb::MODIFY);
+const MODIFY_MR: u8 = opcode(kind::MR, verb::MODIFY);
 const QUERY_DEVICE: u8 = opcode(kind::DEVICE, verb::QUERY);
 
 impl<H: Host> Function<H> {
@@ -128,6 +130,9 @@ impl<H: Host> Function<H> {
         const CREATE_MR: u8 = opcode(kind::MR, verb::CREATE);
         const QUERY_MR: u8 = opcode(kind::MR, verb::QUERY);
         const DESTROY_MR: u8 = opcode(kind::MR, verb::DESTROY);
+        const CREATE_MW: u8 = opcode(kind::MW, verb::CREATE);
+        const QUERY_MW: u8 = opcode(kind::MW, verb::QUERY);
+        const DESTROY_MW: u8 = opcode(kind::MW, verb::DESTROY);
         const CREATE_PD: u8 = opcode(kind::PD, verb::CREATE);
         const DESTROY_PD: u8 = opcode(kind::PD, verb::DESTROY);
         const CREATE_SRQ: u8 = opcode(kind::SRQ, verb::CREATE);
@@ -151,8 +156,12 @@ impl<H: Host> Function<H> {
             QUERY_QP => self.query_qp(command),
             DESTROY_QP => without_context(command).and_then(|()| self.destroy_qp(number)),
             CREATE_MR => self.create_mr(command),
+            MODIFY_MR => self.modify_mr(command),
             QUERY_MR => self.query_mr(command),
             DESTROY_MR => without_context(command).and_then(|()| self.destroy_mr(number)),
+            CREATE_MW => self.create_mw(command),
+            QUERY_MW => self.query_mw(command),
+            DESTROY_MW => without_context(command).and_then(|()| self.destroy_mw(number)),
             CREATE_PD => without_context(command).and_then(|()| self.create_pd()),
             DESTROY_PD => without_context(command).and_then(|()| self.destroy_pd(number)),
             CREATE_SRQ => self.create_srq(command),
@@ -188,6 +197,12 @@ impl<H: Host> Function<H> {
     fn query_mr(&mut self, command: &Command) -> Result<Results, AdminError> {
         let found = self.data.regions.get(command.number);
         let context = found.map(Region::context).ok_or(AdminError::Number)?;
+        answer(&mut self.data.core.bus, command, &context.encode())
+    }
+
+    fn query_mw(&mut self, command: &Command) -> Result<Results, AdminError> {
+        let found = self.data.windows.get(command.number);
+        let context = found.map(Window::context).ok_or(AdminError::Number)?;
         answer(&mut self.data.core.bus, command, &context.encode())
     }
 
@@ -249,5 +264,5 @@ fn is_well_formed(head: &[u64; Command::WORDS], command: &Command, rest: &[u64])
         && command.blocks == 1
         && command.flags & !send_flags::SIGNALED == 0
         && (command.number == Number::ADMIN || !names_nothing)
-        && (command.mask == 0 || command.opcode == MODIFY_QP)
+        && (command.mask == 0 || matches!(command.opcode, MODIFY_QP | MODIFY_MR))
 }

@@ -13,17 +13,19 @@ use crate::context::Results;
 use crate::create::not_of_service;
 use crate::create::timers_are_known;
 use crate::create::MAX_RETRY;
-use crate::create::REMOTE;
 use crate::function::Function;
 use crate::host::Host;
 use crate::mutant::mutant;
 use crate::subject::Subject;
 use crate::table::Until;
+use qpair_abi::command::access;
+use qpair_abi::command::mr_mask;
 use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::Command;
 use qpair_abi::command::CqContext;
 use qpair_abi::command::EqContext;
+use qpair_abi::command::MrContext;
 use qpair_abi::command::QpContext;
 use qpair_abi::command::SrqContext;
 use qpair_abi::status::AdminError;
@@ -105,9 +107,66 @@ impl<H: Host> Function<H> {
     }
 
     pub(crate) fn destroy_mr(&mut self, key: Number) -> Result<Results, AdminError> {
+        self.unbound(key)?;
         let region = self.data.regions.remove(key);
         let region = region.ok_or(AdminError::Number)?;
         self.domain_users(region.pd, -1);
+        Ok(Results::default())
+    }
+
+    /// Changes a region, whose key stays what it is.
+    pub(crate) fn modify_mr(&mut self, command: &Command) -> Result<Results, AdminError> {
+        let words = read(&mut self.data.core.bus, command)?;
+        check_reserved(&words, &MrContext::RESERVED)?;
+        let context = MrContext::decode(&words);
+        let (key, mask) = (command.number, command.mask);
+        self.unbound(key)?;
+        if mask & !mr_mask::ALL != 0 {
+            return Err(AdminError::Reserved);
+        }
+        let wants = |bit: u32| mask & bit != 0;
+        if wants(mr_mask::PD) {
+            self.check_domain(context.pd)?;
+        }
+        if wants(mr_mask::ACCESS) {
+            check_access(context.access, access::ALL)?;
+        }
+        let list = match wants(mr_mask::MEMORY) {
+            true => Some(self.list_of(&context)?),
+            false => None,
+        };
+        let region = self.data.regions.get_mut(key);
+        let region = region.ok_or(AdminError::Number)?;
+        if let Some(list) = list {
+            region.list = list;
+            region.described = context.buffer;
+            region.addr = context.addr;
+        }
+        if wants(mr_mask::ACCESS) && !mutant!(OldRightsKept) {
+            region.access = context.access;
+        }
+        if wants(mr_mask::PD) {
+            let before = core::mem::replace(&mut region.pd, context.pd);
+            self.domain_users(before, -1);
+            self.domain_users(context.pd, 1);
+        }
+        Ok(Results::default())
+    }
+
+    /// Checks that no window is bound to a region.
+    fn unbound(&self, key: Number) -> Result<(), AdminError> {
+        let region = self.data.regions.get(key).ok_or(AdminError::Number)?;
+        if region.windows != 0 && !mutant!(BusyDestroyed) {
+            return Err(AdminError::Busy);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn destroy_mw(&mut self, window: Number) -> Result<Results, AdminError> {
+        let data = &mut self.data;
+        let found = data.windows.destroy(&mut data.regions, window);
+        let found = found.ok_or(AdminError::Number)?;
+        self.domain_users(found.pd, -1);
         Ok(Results::default())
     }
 
@@ -130,6 +189,7 @@ impl<H: Host> Function<H> {
         let data = &mut self.data;
         data.qps.wake_peer(&mut data.core, qp);
         data.leave_srq(qp);
+        data.windows.leave(&mut data.regions, qp);
         data.end_hold(qp);
         data.events.forget(Subject::Fatal(qp));
         data.events.forget(Subject::LastReceive(qp));
@@ -222,7 +282,7 @@ impl<H: Host> Function<H> {
             return Err(AdminError::Transition);
         }
         if wants(qp_mask::ACCESS) {
-            check_access(context.access, REMOTE)?;
+            check_access(context.access, access::GRANTS)?;
         }
         let known = mask & not_of_service(service) == 0;
         let peer_ok = !wants(qp_mask::PEER) || context.peer_function == 0;
@@ -267,6 +327,7 @@ impl<H: Host> Function<H> {
     fn clear_qp(&mut self, qp: Number) -> Result<Results, AdminError> {
         let data = &mut self.data;
         data.give_back(qp);
+        data.windows.leave(&mut data.regions, qp);
         data.end_hold(qp);
         data.events.cancel(Subject::Fatal(qp));
         data.events.cancel(Subject::LastReceive(qp));

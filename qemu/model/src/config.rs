@@ -19,6 +19,8 @@ pub struct Config {
     pub pds: u32,
     /// Shared receive queues.
     pub srqs: u32,
+    /// Memory windows.
+    pub mws: u32,
     /// Doorbell pages, page 0 included.
     pub pages: u32,
     /// Base-two logarithm of the most blocks of an SQ.
@@ -70,6 +72,7 @@ impl Default for Config {
             mrs: 4096,
             pds: 1024,
             srqs: 512,
+            mws: 1024,
             pages: 1024,
             log_sq: 15,
             log_rq: 15,
@@ -141,6 +144,12 @@ impl Config {
             ("max-mrs", u64::from(self.mrs), 1, 1 << 16),
             ("max-pds", u64::from(self.pds), 1, 1 << 16),
             ("max-srqs", u64::from(self.srqs), 0, 1 << 16),
+            (
+                "max-mws",
+                u64::from(self.mws),
+                0,
+                u64::from(entry::MAX_WINDOWS),
+            ),
             ("doorbell-pages", u64::from(self.pages), 1, 1 << 16),
             ("log-max-sq", u64::from(self.log_sq), 2, 24),
             ("log-max-rq", u64::from(self.log_rq), 0, 24),

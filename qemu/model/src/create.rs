@@ -20,8 +20,10 @@ use crate::qp::WorkQueue;
 use crate::ring::Ring;
 use crate::srq::SharedReceives;
 use crate::table::Table;
+use crate::window::Window;
 use qpair_abi::command::access;
 use qpair_abi::command::cq_flags;
+use qpair_abi::command::mw_type;
 use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
@@ -31,6 +33,7 @@ use qpair_abi::command::Command;
 use qpair_abi::command::CqContext;
 use qpair_abi::command::EqContext;
 use qpair_abi::command::MrContext;
+use qpair_abi::command::MwContext;
 use qpair_abi::command::QpContext;
 use qpair_abi::command::SrqContext;
 use qpair_abi::entry::Cqe;
@@ -41,8 +44,6 @@ use qpair_abi::status::AdminError;
 use qpair_abi::Number;
 use qpair_queue::index::Depth;
 
-/// The access rights of a peer.
-pub(crate) const REMOTE: u8 = access::ALL & !access::LOCAL_WRITE;
 /// The largest number of retries; as `rnr_retry`, no limit.
 pub(crate) const MAX_RETRY: u8 = 7;
 
@@ -170,7 +171,7 @@ impl<H: Host> Function<H> {
             u32::from(context.draining),
         ];
         check_unset(queried.into_iter())?;
-        check_access(context.access, REMOTE)?;
+        check_access(context.access, access::GRANTS)?;
         let there = |cq: Number| cq != Number::ADMIN && self.data.cqs.get(cq).is_some();
         if self.domains.get(context.pd).is_none()
             || u32::from(context.page) >= self.data.core.config.pages
@@ -268,18 +269,9 @@ impl<H: Host> Function<H> {
         let words = read(&mut self.data.core.bus, command)?;
         check_reserved(&words, &MrContext::RESERVED)?;
         let context = MrContext::decode(&words);
-        if self.domains.get(context.pd).is_none() {
-            return Err(AdminError::Reference);
-        }
+        self.check_domain(context.pd)?;
         check_access(context.access, access::ALL)?;
-        let most = 1u64 << (self.data.core.config.log_region & 63);
-        // The last byte may be the last of the address space.
-        let last = context.buffer.bytes.wrapping_sub(1);
-        if context.buffer.bytes > most || context.addr.checked_add(last).is_none() {
-            return Err(AdminError::Buffer);
-        }
-        let list = List::new(&context.buffer, self.data.core.page_limits(), 1);
-        let list = list.ok_or(AdminError::Buffer)?;
+        let list = self.list_of(&context)?;
         let number = self.next_number(|function| &mut function.data.regions)?;
         let region = Region {
             pd: context.pd,
@@ -287,10 +279,53 @@ impl<H: Host> Function<H> {
             addr: context.addr,
             list,
             described: context.buffer,
+            windows: 0,
         };
         self.data.regions.insert(number, region);
         self.domain_users(context.pd, 1);
         Ok(Results::created(number))
+    }
+
+    /// The memory of a region.
+    pub(crate) fn list_of(&self, context: &MrContext) -> Result<List<H::Map>, AdminError> {
+        let most = 1u64 << (self.data.core.config.log_region & 63);
+        // The last byte may be the last of the address space.
+        let last = context.buffer.bytes.wrapping_sub(1);
+        if context.buffer.bytes > most || context.addr.checked_add(last).is_none() {
+            return Err(AdminError::Buffer);
+        }
+        let list = List::new(&context.buffer, self.data.core.page_limits(), 1);
+        list.ok_or(AdminError::Buffer)
+    }
+
+    pub(crate) fn create_mw(&mut self, command: &Command) -> Result<Results, AdminError> {
+        let words = read(&mut self.data.core.bus, command)?;
+        check_reserved(&words, &MwContext::RESERVED)?;
+        let context = MwContext::decode(&words);
+        let queried = [
+            u64::from(context.access),
+            u64::from(context.tag),
+            u64::from(context.region.raw()),
+            u64::from(context.qp.raw()),
+            context.addr,
+            context.bytes,
+        ];
+        check_unset(queried.into_iter())?;
+        self.check_domain(context.pd)?;
+        if !matches!(context.kind, mw_type::ONE | mw_type::TWO) {
+            return Err(AdminError::Attribute);
+        }
+        let number = self.next_number(|function| &mut function.data.windows)?;
+        let window = Window::new(number, &context);
+        self.data.windows.insert(number, window);
+        self.domain_users(context.pd, 1);
+        Ok(Results::created(number))
+    }
+
+    /// Checks that there is a domain with this number.
+    pub(crate) fn check_domain(&self, pd: Number) -> Result<(), AdminError> {
+        let found = self.domains.get(pd).map(drop);
+        found.ok_or(AdminError::Reference)
     }
 
     pub(crate) fn create_pd(&mut self) -> Result<Results, AdminError> {

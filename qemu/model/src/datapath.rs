@@ -26,6 +26,7 @@ use crate::table::Deferred;
 use crate::table::Table;
 use crate::table::Until;
 use qpair_abi::command::qp_state;
+use crate::window::Windows;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::cqe_flags;
 use qpair_abi::entry::Cqe;
@@ -48,6 +49,7 @@ pub(crate) struct DataPath<H: Host> {
     pub(crate) qps: QueuePairs<H::Map>,
     pub(crate) srqs: Table<SharedReceives<H::Map>>,
     pub(crate) regions: Regions<H::Map>,
+    pub(crate) windows: Windows,
     /// Blocks of the SQ that has the turn.
     pub(crate) blocks: Vec<u64>,
     /// Bytes between the two ends of a message.
@@ -63,6 +65,7 @@ impl<H: Host> DataPath<H> {
             qps: QueuePairs::new(config.qps),
             srqs: Table::new(config.srqs),
             regions: Regions::new(config.mrs, 0),
+            windows: Windows::new(config.mws, 0),
             blocks: vec![0; FETCH_WORDS],
             bounce: vec![0; BOUNCE_BYTES],
             core: Core::new(host, config),
@@ -85,6 +88,8 @@ impl<H: Host> DataPath<H> {
         self.qps = QueuePairs::new(core.config.qps);
         self.srqs = Table::new(core.config.srqs);
         self.regions = Regions::new(core.config.mrs, seed);
+        // Orders of their own: a key tells nothing of a region's.
+        self.windows = Windows::new(core.config.mws, !seed);
         core.power_on();
     }
 

@@ -17,8 +17,10 @@
 //! | an invalid receive | remote operation | local QP operation |
 //! | the receive's memory | remote operation | local protection |
 //! | an operation that the peer does not allow | remote invalid request | local access |
-//! | the peer's region | remote access | local access |
+//! | the peer's region or window | remote access | local access |
 //! | the alignment of an atomic, the rights of the peer for a FLUSH | remote invalid request | local access |
+//! | a window to bind or to invalidate | window bind | - |
+//! | a window of the peer to invalidate | remote access | local access |
 //!
 //! UC has the faults of the sender; else [`unreliable`](crate::unreliable) drops the message.
 //!
@@ -42,6 +44,7 @@ use crate::qp::NO_LIMIT;
 use crate::timer;
 use crate::transfer::statuses;
 use crate::transfer::Fault;
+use crate::window;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
 use qpair_abi::counters::Counter;
@@ -51,6 +54,7 @@ use qpair_abi::entry::send_flags;
 use qpair_abi::entry::send_sges;
 use qpair_abi::entry::ud_inline_bytes;
 use qpair_abi::entry::ud_sges;
+use qpair_abi::entry::BindWqe;
 use qpair_abi::entry::SendWqe;
 use qpair_abi::entry::UdWqe;
 use qpair_abi::entry::BLOCK_WORDS;
@@ -235,11 +239,23 @@ impl<H: Host> DataPath<H> {
         if wqe.opcode == opcode::NOP {
             return Ok(());
         }
-        if kind.is_atomic() {
-            return self.check_atomic(sender, message, words);
+        if kind.is_special {
+            message.bytes = self.check_special(sender, *message, words)?;
+            return Ok(());
         }
-        let (bytes, wrong) = if inline {
-            (u64::from(wqe.inline_bytes), None)
+        self.check_data::<HEAD>(sender, message, words)
+    }
+
+    /// Checks the data of a message, in the sender's memory or in its WQE.
+    #[inline(always)]
+    fn check_data<const HEAD: usize>(
+        &mut self,
+        sender: &Sender,
+        message: &mut Message,
+        words: &[u64],
+    ) -> Result<(), (Status, Detail)> {
+        let (bytes, wrong) = if message.is_inline() {
+            (u64::from(message.wqe.inline_bytes), None)
         } else {
             self.check_local::<HEAD>(sender, message, words)
         };
@@ -255,6 +271,35 @@ impl<H: Host> DataPath<H> {
         match wrong {
             None => Ok(()),
             Some(detail) => Err((Status::LocalProtection, detail)),
+        }
+    }
+
+    /// Checks the rest of an atomic, and of a request that names a window: its bytes. Where they are
+    /// is not noted, so the request is performed step by step.
+    // By value: a reference would keep the caller's message in memory.
+    #[cold]
+    fn check_special(
+        &mut self,
+        sender: &Sender,
+        mut message: Message,
+        words: &[u64],
+    ) -> Result<u32, (Status, Detail)> {
+        let refuse = |detail| Err((Status::LocalQpOperation, detail));
+        match message.wqe.opcode {
+            opcode::BIND | opcode::LOCAL_INV if message.wqe.sges != 0 => refuse(Detail::Sges),
+            opcode::BIND => match bind(words).access & !u32::from(window::RIGHTS) {
+                0 => Ok(0),
+                _ => refuse(Detail::Flags),
+            },
+            opcode::LOCAL_INV => Ok(0),
+            opcode::SEND_INV => {
+                self.check_data::<RC>(sender, &mut message, words)?;
+                Ok(message.bytes)
+            }
+            _ => {
+                self.check_atomic(sender, &mut message, words)?;
+                Ok(message.bytes)
+            }
         }
     }
 
@@ -277,9 +322,9 @@ impl<H: Host> DataPath<H> {
         words: &[u64],
         budget: &mut u64,
     ) -> bool {
-        if message.wqe.opcode == opcode::NOP {
-            let done = self.complete_send(sender.qp, &message.wqe, message.past, 0, Ok(()));
-            return done && *budget != 0;
+        // It has no bytes, which others know at once.
+        if message.bytes == 0 && message.kind.is_local {
+            return self.perform_local(sender, message, words) && *budget != 0;
         }
         if let Err(refusal) = self.admit(sender, &mut message) {
             return self.refuse(sender, words, message.past, refusal);
@@ -293,8 +338,41 @@ impl<H: Host> DataPath<H> {
         self.finish(sender, &message) && left != 0
     }
 
-    /// [`perform`](Self::perform) for what has one step, or a message that is not mapped as one piece
-    /// at both ends, or is longer than what is left of the turn.
+    /// Performs a request that needs no peer: whether the turn goes on after it.
+    // By value: a reference would keep the caller's message in memory.
+    #[inline(never)]
+    fn perform_local(&mut self, sender: &Sender, message: Message, words: &[u64]) -> bool {
+        let (by, wqe) = ((sender.qp, sender.pd), &message.wqe);
+        let done = match wqe.opcode {
+            opcode::BIND => self.windows.bind(&mut self.regions, by, &bind(words)),
+            opcode::LOCAL_INV => self.windows.invalidate(&mut self.regions, by, wqe.rkey),
+            _ => Ok(()),
+        };
+        match done {
+            Ok(()) => self.complete_send(sender.qp, wqe, message.past, 0, Ok(())),
+            Err(detail) => {
+                let refusal = Refusal::Sender(Status::WindowBind, detail);
+                self.refuse(sender, words, message.past, refusal)
+            }
+        }
+    }
+
+    /// Invalidates the peer's window that a message names.
+    fn invalidate_at_peer(&mut self, sender: &Sender, key: u32) -> Result<(), Refusal> {
+        let refuse = |detail| Refusal::Peer {
+            sender: Status::RemoteAccess,
+            peer: Status::LocalAccess,
+            detail,
+        };
+        let pd = self.qps.get(sender.peer).map(|found| found.pd);
+        let pd = pd.ok_or(refuse(Detail::NoPeer))?;
+        let by = (sender.peer, pd);
+        let done = self.windows.invalidate(&mut self.regions, by, key);
+        done.map_err(refuse)
+    }
+
+    /// [`perform`](Self::perform) for what has one step, a message that invalidates a window, or one
+    /// that is not mapped as one piece at both ends, or is longer than what is left of the turn.
     #[cold]
     fn step_by_step(
         &mut self,
@@ -325,6 +403,11 @@ impl<H: Host> DataPath<H> {
                     let refusal = Refusal::of(&fault);
                     return self.refuse(sender, words, message.past, refusal) && *budget != 0;
                 }
+            }
+        }
+        if message.wqe.opcode == opcode::SEND_INV {
+            if let Err(refusal) = self.invalidate_at_peer(sender, message.wqe.imm) {
+                return self.refuse(sender, words, message.past, refusal);
             }
         }
         (too_early || self.finish(sender, &message)) && *budget != 0
@@ -475,7 +558,7 @@ impl<H: Host> DataPath<H> {
             }
             let range = message.remote_range();
             if range.bytes != 0 {
-                let found = self.regions.find(pd, right, range);
+                let found = self.find_remote(sender.peer, pd, right, range);
                 let found = found.map_err(|detail| Refusal::Peer {
                     sender: Status::RemoteAccess,
                     peer: Status::LocalAccess,
@@ -590,7 +673,7 @@ impl<H: Host> DataPath<H> {
                 (sender, detail)
             }
         };
-        if matches!(detail, Detail::Key) && self.regions.is_stale(Number::from_raw(wqe.rkey)) {
+        if matches!(detail, Detail::Key) && self.is_stale_key(wqe.rkey) {
             self.core.bus.count(Counter::Stale);
         }
         if drops {
@@ -600,6 +683,11 @@ impl<H: Host> DataPath<H> {
         self.stop(qp, status);
         goes_on
     }
+}
+
+/// The bind of a window.
+fn bind(words: &[u64]) -> BindWqe {
+    words.first_chunk().map(BindWqe::decode).unwrap_or_default()
 }
 
 /// The head of a WQE.

@@ -21,7 +21,6 @@ use crate::subject::Subject;
 use crate::timer;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
-use qpair_abi::entry::opcode;
 use qpair_abi::status::Detail;
 use qpair_abi::status::EnableError;
 use qpair_abi::status::Event;
@@ -72,7 +71,7 @@ impl<H: Host> DataPath<H> {
                 qp: sender.qp,
                 receiver: (is_rc && message.kind.receives).then_some(sender.peer),
                 opcode: message.wqe.opcode,
-                is_answered: is_rc && message.wqe.opcode != opcode::NOP,
+                is_answered: is_rc && !message.kind.is_local,
             };
             let verdict = self.meet(sender, message, &occasion, now);
             if !matches!(verdict, Verdict::Perform) {

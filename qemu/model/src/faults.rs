@@ -44,6 +44,7 @@ const STATUSES: &[(&str, Status)] = &[
     ("loc-qp-op", Status::LocalQpOperation),
     ("loc-prot", Status::LocalProtection),
     ("wr-flush", Status::Flush),
+    ("mw-bind", Status::WindowBind),
     ("loc-access", Status::LocalAccess),
     ("rem-inv-req", Status::RemoteInvalidRequest),
     ("rem-access", Status::RemoteAccess),
@@ -78,6 +79,9 @@ const OPCODES: &[(&str, u8)] = &[
     ("fetch-add", opcode::FETCH_ADD),
     ("flush", opcode::FLUSH),
     ("atomic-write", opcode::ATOMIC_WRITE),
+    ("bind", opcode::BIND),
+    ("local-inv", opcode::LOCAL_INV),
+    ("send-inv", opcode::SEND_INV),
     ("recv", opcode::RECV),
 ];
 

@@ -79,7 +79,8 @@ impl<H: Host> Function<H> {
     pub fn objects(&self) -> u64 {
         let data = &self.data;
         let queues = data.events.eqs.count() + data.cqs.count() + data.qps.count();
-        (queues + data.srqs.count() + data.regions.count() + self.domains.count()) as u64
+        let memory = data.regions.count() + data.windows.count() + self.domains.count();
+        (queues + data.srqs.count() + memory) as u64
     }
 
     /// Drops the mappings of a range of DMA addresses before it returns: the system takes the

@@ -42,6 +42,7 @@
 //! | `table` | objects by number, deferred frees |
 //! | `producers` | the producer indices of CQs, for the writers of doorbells |
 //! | `mr` | memory regions and domains |
+//! | `window` | memory windows |
 //! | `registers` | the registers that software writes |
 //! | `schedule` | the core: state, run queue, timers, interrupts |
 //! | `subject` | what events are about |
@@ -117,6 +118,7 @@ mod timer;
 mod transfer;
 mod turn;
 mod unreliable;
+mod window;
 
 pub use crate::config::BadConfig;
 pub use crate::config::Config;

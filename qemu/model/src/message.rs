@@ -40,6 +40,10 @@ pub(crate) struct Kind {
     pub(crate) remote: u8,
     /// Whether it fills or takes a receive of the peer.
     pub(crate) receives: bool,
+    /// Whether it needs no peer.
+    pub(crate) is_local: bool,
+    /// Whether it is performed out of the way of messages that only move bytes.
+    pub(crate) is_special: bool,
     /// Counts its bytes; of atomics their number.
     pub(crate) counter: Counter,
 }
@@ -50,16 +54,29 @@ const NOP: Kind = Kind {
     local: 0,
     remote: 0,
     receives: false,
+    is_local: true,
+    is_special: false,
     counter: Counter::SendBytes,
+};
+/// A bind or an invalidation of a window.
+const OF_WINDOW: Kind = Kind {
+    is_special: true,
+    ..NOP
 };
 const SEND: Kind = Kind {
     flags: ANY | send_flags::INLINE | send_flags::SOLICITED,
     receives: true,
+    is_local: false,
     ..NOP
+};
+const SEND_INV: Kind = Kind {
+    is_special: true,
+    ..SEND
 };
 const WRITE: Kind = Kind {
     flags: ANY | send_flags::INLINE,
     remote: access::REMOTE_WRITE,
+    is_local: false,
     counter: Counter::WriteBytes,
     ..NOP
 };
@@ -71,23 +88,31 @@ const WRITE_IMM: Kind = Kind {
 const READ: Kind = Kind {
     local: access::LOCAL_WRITE,
     remote: access::REMOTE_READ,
+    is_local: false,
     counter: Counter::ReadBytes,
     ..NOP
 };
 const ATOMIC: Kind = Kind {
     local: access::LOCAL_WRITE,
     remote: access::REMOTE_ATOMIC,
+    is_local: false,
+    is_special: true,
     counter: Counter::Atomics,
     ..NOP
 };
 
 /// Its rights depend on the WQE.
-pub(crate) const FLUSH: Kind = NOP;
+pub(crate) const FLUSH: Kind = Kind {
+    is_local: false,
+    ..NOP
+};
 pub(crate) const ATOMIC_WRITE: Kind = WRITE;
 
 impl Kind {
     /// By opcode, of the common operations.
-    const ALL: &'static [Self] = &[NOP, SEND, SEND, WRITE, WRITE_IMM, READ, ATOMIC, ATOMIC];
+    const ALL: &'static [Self] = &[
+        NOP, SEND, SEND, WRITE, WRITE_IMM, READ, ATOMIC, ATOMIC, OF_WINDOW, OF_WINDOW, SEND_INV,
+    ];
 
     /// The operation of an opcode.
     #[inline]
@@ -96,14 +121,9 @@ impl Kind {
             assert!(opcode::NOP == 0 && opcode::SEND == 1 && opcode::SEND_IMM == 2);
             assert!(opcode::WRITE == 3 && opcode::WRITE_IMM == 4 && opcode::READ == 5);
             assert!(opcode::COMPARE_SWAP == 6 && opcode::FETCH_ADD == 7);
+            assert!(opcode::BIND == 8 && opcode::LOCAL_INV == 9 && opcode::SEND_INV == 10);
         }
         Self::ALL.get(usize::from(opcode))
-    }
-
-    /// Whether it is of an atomic.
-    #[inline]
-    pub(crate) fn is_atomic(&self) -> bool {
-        self.remote == access::REMOTE_ATOMIC
     }
 }
 
@@ -112,7 +132,7 @@ pub(crate) fn last_opcode(service: u8) -> u8 {
     match service {
         service::UD => opcode::SEND_IMM,
         service::UC => opcode::WRITE_IMM,
-        _ => opcode::FETCH_ADD,
+        _ => opcode::SEND_INV,
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct Region<M> {
     pub(crate) addr: u64,
     pub(crate) list: List<M>,
     pub(crate) described: BufferList,
+    /// Windows that are bound to it.
+    pub(crate) windows: u32,
 }
 
 impl<M> Region<M> {
@@ -94,7 +96,7 @@ impl<M: Mapping> Regions<M> {
     /// For at most `limit` regions, whose keys follow from `seed`.
     pub(crate) fn new(limit: u32, seed: u64) -> Self {
         Self {
-            table: Table::with_secret(limit, seed),
+            table: Table::with_secret(limit, seed, Number::MR_GENERATIONS),
             kept: VecDeque::new(),
         }
     }

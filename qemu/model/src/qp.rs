@@ -472,21 +472,23 @@ impl<M: Mapping> QueuePair<M> {
     /// Ends the receive that is being filled: the completion of a message.
     pub(crate) fn received(&mut self, wqe: &SendWqe, bytes: u32) -> Option<Cqe> {
         let receive = self.receiving.take()?;
-        let imm = wqe.opcode != opcode::SEND;
+        let carries = match wqe.opcode {
+            opcode::SEND => 0,
+            opcode::SEND_INV => cqe_flags::INV,
+            _ => cqe_flags::IMM,
+        };
         let solicited = wqe.flags & send_flags::SOLICITED != 0;
         Some(Cqe {
             wr_id: receive.wr_id,
             qp: self.number,
             bytes,
-            imm: if imm { wqe.imm } else { 0 },
+            imm: if carries != 0 { wqe.imm } else { 0 },
             index: receive.past.get(),
             opcode: match wqe.opcode {
                 opcode::WRITE_IMM => opcode::RECV_WRITE_IMM,
                 _ => opcode::RECV,
             },
-            flags: cqe_flags::RECV
-                | if imm { cqe_flags::IMM } else { 0 }
-                | if solicited { cqe_flags::SOLICITED } else { 0 },
+            flags: cqe_flags::RECV | carries | if solicited { cqe_flags::SOLICITED } else { 0 },
             ..Cqe::default()
         })
     }

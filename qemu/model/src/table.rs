@@ -8,9 +8,9 @@
 //! is freed when the heads of these rings have passed them (a *deferred free*): the number in
 //! such an entry names no object, and never another one at the same index.
 //!
-//! The generations of an index are 1 to 65535, in a table of queue pairs 1 to 255, each once before
-//! one comes again: in order, or, in a table with a secret, in an order that is not known without
-//! it.
+//! The generations of an index are 1 to 65535, of queue pairs, regions and windows 1 to the last that
+//! their numbers can have, each once before one comes again: in order, or, in a table with a secret,
+//! in an order that is not known without it.
 
 use crate::mutant::mutant;
 use qpair_abi::Number;
@@ -34,9 +34,9 @@ const GENERATIONS: u16 = u16::MAX;
 struct Secret(u64);
 
 impl Secret {
-    /// The `given`th generation of an index: a permutation of 16 bits (a Feistel network whose
-    /// rounds are SipHash), applied again if the value is no generation.
-    fn generation(self, index: u16, given: u16) -> u16 {
+    /// The `given`th generation of an index, of 1 to `last`: a permutation of 16 bits (a Feistel
+    /// network whose rounds are SipHash), applied again if the value is no generation.
+    fn generation(self, index: u16, given: u16, last: u16) -> u16 {
         let mut value = given;
         loop {
             let [mut left, mut right] = value.to_be_bytes();
@@ -46,7 +46,7 @@ impl Secret {
                 (left, right) = (right, left ^ hash.finish() as u8);
             }
             value = u16::from_be_bytes([left, right]);
-            if value != GENERATIONS {
+            if value < last {
                 return value.wrapping_add(1);
             }
         }
@@ -85,7 +85,7 @@ pub(crate) struct Table<T> {
     /// Free indices; the last one in is the first one out.
     free: Vec<u16>,
     deferred: Vec<Deferred>,
-    /// The last generation of an index without a secret.
+    /// The last generation of an index.
     last: u16,
     secret: Option<Secret>,
 }
@@ -116,9 +116,10 @@ impl<T> Table<T> {
         }
     }
 
-    /// An empty table whose generations cannot be predicted without the secret.
-    pub(crate) fn with_secret(limit: u32, secret: u64) -> Self {
+    /// An empty table whose generations, of 1 to `last`, cannot be predicted without the secret.
+    pub(crate) fn with_secret(limit: u32, secret: u64, last: u16) -> Self {
         Self {
+            last,
             secret: Some(Secret(secret)),
             ..Self::new(limit)
         }
@@ -153,7 +154,7 @@ impl<T> Table<T> {
         let slot = self.slots.get(usize::from(index))?;
         Some(match self.secret {
             Some(secret) if !mutant!(KeysInOrder) => {
-                Number::new(index, secret.generation(index, slot.given))
+                Number::new(index, secret.generation(index, slot.given, self.last))
             }
             _ => slot.number.next_of(self.last),
         })
@@ -165,7 +166,7 @@ impl<T> Table<T> {
         if let Some(slot) = self.slots.get_mut(number.index()) {
             *slot = Slot {
                 number,
-                given: slot.given.wrapping_add(1) % GENERATIONS,
+                given: slot.given.wrapping_add(1) % self.last,
                 object: Some(Box::new(object)),
             };
         }
@@ -318,13 +319,17 @@ mod tests {
 
     #[test]
     fn a_secret_order_has_each_generation_once() {
-        let order = |secret| generations(Table::with_secret(1, secret), 65_535 + 1);
+        for last in [1, 2047, 32_767, 65_535] {
+            let table = Table::with_secret(1, 3, last);
+            let order = generations(table, usize::from(last) + 1);
+            assert_eq!(order[0], order[usize::from(last)], "then it begins again");
+            let mut sorted = order[1..].to_vec();
+            sorted.sort_unstable();
+            assert!(sorted.into_iter().eq(1..=last));
+        }
+        let order = |secret| generations(Table::with_secret(1, secret, 65_535), 65_535);
         let one = order(1);
         assert_eq!(one, order(1), "the same secret gives the same order");
-        assert_eq!(one[0], one[65_535], "then it begins again");
-        let mut sorted = one[1..].to_vec();
-        sorted.sort_unstable();
-        assert!(sorted.into_iter().eq(1..=65_535));
         let followers = |order: &[u16]| {
             let pairs = order.windows(2);
             pairs.filter(|pair| pair[0] % 65_535 + 1 == pair[1]).count()
@@ -339,7 +344,7 @@ mod tests {
 
     #[test]
     fn each_index_has_an_order_of_its_own() {
-        let mut table = Table::with_secret(100, 7);
+        let mut table = Table::with_secret(100, 7, 32_767);
         let mut firsts = Vec::new();
         while let Some(number) = table.next() {
             table.insert(number, ());

@@ -19,6 +19,7 @@ use crate::mr::Range;
 use crate::mutant::mutant;
 use qpair_abi::command::access;
 use qpair_abi::entry::opcode;
+use qpair_abi::entry::window_of;
 use qpair_abi::entry::RecvWqe;
 use qpair_abi::entry::SendWqe;
 use qpair_abi::entry::Sge;
@@ -142,6 +143,33 @@ impl<H: Host> DataPath<H> {
             .map_err(Fault::Local)
     }
 
+    /// Checks that a range is in a region that the peer has this right to, or in a window.
+    #[inline(always)]
+    pub(crate) fn find_remote(
+        &self,
+        peer: Number,
+        pd: Number,
+        right: u8,
+        range: Range,
+    ) -> Result<Place, Detail> {
+        match self.regions.find(pd, right, range) {
+            Err(Detail::Key) => {
+                let range = self.windows.find(peer, pd, right, range)?;
+                // The bind has checked the rights of the region.
+                self.regions.find(pd, 0, range)
+            }
+            found => found,
+        }
+    }
+
+    /// Whether a key is that of a region or window that was destroyed.
+    pub(crate) fn is_stale_key(&self, key: u32) -> bool {
+        match window_of(key) {
+            Some((window, _)) => self.windows.is_stale(window),
+            None => self.regions.is_stale(Number::from_raw(key)),
+        }
+    }
+
     /// Where the peer's bytes of a WRITE, READ or atomic are.
     pub(crate) fn remote_end(
         &mut self,
@@ -151,7 +179,14 @@ impl<H: Host> DataPath<H> {
         let pd = self.qps.get(peer).map(|found| found.pd);
         let pd = pd.ok_or(Fault::Remote(Detail::NoPeer))?;
         let (right, range) = (message.kind.remote, message.remote_range());
-        let place = self.regions.resolve(&mut self.core.bus, pd, right, range);
+        let (regions, bus) = (&mut self.regions, &mut self.core.bus);
+        let place = match regions.resolve(bus, pd, right, range) {
+            Err(Detail::Key) => {
+                let found = self.windows.find(peer, pd, right, range);
+                found.and_then(|range| regions.resolve(bus, pd, 0, range))
+            }
+            place => place,
+        };
         place.map_err(Fault::Remote)
     }
 

@@ -45,6 +45,20 @@ fn the_number_of_a_queue_pair_has_24_bits() {
     assert_eq!(next(last), Number::new(0xffff, 1));
 }
 
+/// Verbs count the lowest byte of the key up.
+#[test]
+fn the_key_of_a_window_is_its_number_and_a_tag() {
+    let number = Number::new(0xabc, 0x7ff);
+    let key = entry::window_key(number, 0x12);
+    assert_eq!(key, 0xfffa_bc12);
+    assert_eq!(entry::window_of(key), Some((number, 0x12)));
+    assert_eq!(entry::window_of(key + 1), Some((number, 0x13)));
+    let first = entry::window_key(Number::new(0, 1), 0);
+    assert_eq!(first, 0x8010_0000);
+    let region = Number::new(0xffff, Number::MR_GENERATIONS);
+    assert_eq!(entry::window_of(region.raw()), None, "the key of a region");
+}
+
 #[test]
 fn a_doorbell_is_taken_apart_as_it_was_put_together() {
     let number = Number::new(9, 3);

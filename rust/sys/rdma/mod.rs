@@ -17,18 +17,19 @@
 //!   struct ib_srq      | Driver::Srq         |
 //!   struct ib_cq       | Driver::Cq          | by handle of a file; destroyed with it,
 //!   struct ib_qp       | Driver::Qp          | or when the device is unregistered
-//!   struct ib_mr       | Driver::Mr         /
+//!   struct ib_mr       | Driver::Mr          |
+//!   struct ib_mw       | Driver::Mw         /
 //! ```
 //!
 //! # What the core guarantees
 //!
 //! - Creates and destroys of one object do not overlap with any other operation on it. Other
 //!   operations may run concurrently, so a driver's part is shared and [`Sync`].
-//! - An object is outlived by those that it was created on: a QP by its PD, CQs and SRQ, an SRQ or
-//!   MR by its PD.
+//! - An object is outlived by those that it was created on: a QP by its PD, CQs and SRQ, an SRQ,
+//!   MR or MW by its PD. An MR may be changed to another PD; its key stays.
 //! - Unregistering destroys all objects of all files and takes their mappings away. It waits for
 //!   operations that run, and so for page faults of processes: it is done in the background, see
-//!   [`Registration`]. A destroy cannot fail.
+//!   [`Registration`]. A destroy cannot fail, but that of an MR with bound MWs.
 //!
 //! # Events
 //!
@@ -40,6 +41,7 @@ mod cq;
 mod details;
 mod events;
 mod mmap;
+mod mr;
 mod object;
 mod ops;
 mod qp;
@@ -142,6 +144,8 @@ pub struct DeviceAttributes {
     pub max_ah: u32,
     /// Shared receive queues.
     pub max_srq: u32,
+    /// Memory windows, of types 1 and 2B; 0 if the device has none.
+    pub max_mw: u32,
     /// Work requests of a shared receive queue.
     pub max_srq_wr: u32,
     /// Work requests of a queue.
@@ -293,6 +297,25 @@ pub struct MrRequest {
     pub access: u32,
 }
 
+/// A change of a memory region.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MrChange {
+    /// Other memory: where it is in the process, its length in bytes, and the address by which the
+    /// device is given it.
+    pub memory: Option<(u64, u64, u64)>,
+    /// Other rights: `IB_ACCESS_*`.
+    pub access: Option<u32>,
+}
+
+/// Types of memory windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MwType {
+    /// Bound by `ibv_bind_mw()`.
+    One,
+    /// Bound by a work request, and of the queue pair that binds it: 2B.
+    Two,
+}
+
 /// A device at its registration.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -322,6 +345,8 @@ pub trait Driver: Sized + 'static {
     type Qp: Send + Sync;
     /// The driver's part of a memory region.
     type Mr: Send + Sync;
+    /// The driver's part of a memory window.
+    type Mw: Send + Sync;
 
     /// The name of devices, with `%d` for their number.
     const NAME: &'static CStr;
@@ -433,6 +458,21 @@ pub trait Driver: Sized + 'static {
         udata: Udata<'_>,
     ) -> Result<(Self::Mr, u32, u32)>;
 
-    /// Undoes it, as [`Self::destroy_cq`].
-    fn dereg_mr(mr: Self::Mr);
+    /// Changes it, to another domain too if `pd` is one. Not called concurrently for one region.
+    fn rereg_mr(mr: &Self::Mr, change: MrChange, pd: Option<&Self::Pd>, udata: Udata<'_>)
+        -> Result;
+
+    /// Undoes it, as [`Self::destroy_cq`]; or fails, and gives it back: windows are bound to it.
+    fn dereg_mr(mr: Self::Mr) -> Result<(), (Self::Mr, Error)>;
+
+    /// Creates a memory window that is not bound. Returns also its key.
+    fn alloc_mw(
+        context: &Self::Context,
+        pd: &Self::Pd,
+        kind: MwType,
+        udata: Udata<'_>,
+    ) -> Result<(Self::Mw, u32)>;
+
+    /// Destroys it, bound or not.
+    fn dealloc_mw(mw: Self::Mw);
 }

@@ -14,6 +14,10 @@ use super::{
         self,
         Mapped, //
     },
+    mr::{
+        Mr,
+        Mw, //
+    },
     object::{
         context,
         Object, //
@@ -31,16 +35,12 @@ use super::{
     CqRequest,
     DeviceAttributes,
     Driver,
-    Gid,
-    MrRequest, //
+    Gid, //
 };
 use crate::sys::compat;
 use core::{
     marker::PhantomData,
-    mem::{
-        self,
-        MaybeUninit, //
-    },
+    mem,
     ptr, //
 };
 use kernel::prelude::*;
@@ -58,7 +58,6 @@ type Ah<T> = Object<bindings::ib_ah, <T as Driver>::Ah>;
 pub(super) type Cq<T> = Object<bindings::ib_cq, (Events<CqEvent>, <T as Driver>::Cq)>;
 type Qp<T> = Object<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, <T as Driver>::Qp)>;
 type Srq<T> = super::srq::Srq<T>;
-type Mr<T> = Object<bindings::ib_mr, <T as Driver>::Mr>;
 
 /// The result of an operation in C.
 pub(super) fn errno(result: Result) -> c_int {
@@ -118,7 +117,10 @@ impl<T: Driver> Ops<T> {
         query_qp: Some(Self::query_qp),
         destroy_qp: Some(Self::destroy_qp),
         reg_user_mr: Some(Self::reg_user_mr),
+        rereg_user_mr: Some(Self::rereg_user_mr),
         dereg_mr: Some(Self::dereg_mr),
+        alloc_mw: Some(Self::alloc_mw),
+        dealloc_mw: Some(Self::dealloc_mw),
         alloc_hw_port_stats: Some(Self::alloc_hw_port_stats),
         get_hw_stats: Some(Self::get_hw_stats),
         fill_res_cq_entry: Some(Self::fill_res_cq_entry),
@@ -130,6 +132,7 @@ impl<T: Driver> Ops<T> {
         size_ib_srq: mem::size_of::<Srq<T>>(),
         size_ib_cq: mem::size_of::<Cq<T>>(),
         size_ib_qp: mem::size_of::<Qp<T>>(),
+        size_ib_mw: mem::size_of::<Mw<T>>(),
         // SAFETY: All fields are optional functions, pointers and integers.
         ..unsafe { mem::zeroed() }
     };
@@ -173,6 +176,13 @@ impl<T: Driver> Ops<T> {
         attr.max_srq = found.max_srq;
         attr.max_srq_wr = found.max_srq_wr;
         attr.max_srq_sge = found.max_recv_sges;
+        attr.max_mw = found.max_mw;
+        if found.max_mw != 0 {
+            let of_windows = bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW
+                | bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B;
+            // CAST: A set of bits, which is a `usize` for the kernel crate.
+            attr.device_cap_flags |= of_windows as u64;
+        }
         attr.max_qp_rd_atom = found.max_reads;
         attr.max_qp_init_rd_atom = found.max_reads;
         attr.max_res_rd_atom = found.max_reads.saturating_mul(found.max_qp);
@@ -628,65 +638,6 @@ impl<T: Driver> Ops<T> {
         let (events, _, part) = unsafe { Qp::<T>::take(qp) };
         events.cut();
         T::destroy_qp(part);
-        0
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
-    unsafe extern "C" fn reg_user_mr(
-        pd: *mut bindings::ib_pd,
-        start: u64,
-        bytes: u64,
-        iova: u64,
-        access: c_int,
-        dmah: *mut bindings::ib_dmah,
-        udata: *mut bindings::ib_udata,
-    ) -> *mut bindings::ib_mr {
-        if !dmah.is_null() {
-            return EOPNOTSUPP.to_ptr();
-        }
-        let request = MrRequest {
-            start,
-            bytes,
-            iova,
-            // CAST: A set of bits.
-            access: access as u32,
-        };
-        // SAFETY: Called by the core, with a domain of this device.
-        let made = unsafe {
-            Self::for_process(udata, |context, udata| {
-                let mut mr = KBox::<Mr<T>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
-                let (part, lkey, rkey) = T::reg_mr(context, Pd::<T>::get(pd), request, udata)?;
-                let raw: *mut bindings::ib_mr = mr.as_mut_ptr().cast();
-                raw.write(Default::default());
-                (*raw).lkey = lkey;
-                (*raw).rkey = rkey;
-                Mr::<T>::put(raw, part);
-                // The core has it until it calls `dereg_mr`.
-                Ok(KBox::into_raw(mr).cast())
-            })
-        };
-        match made {
-            Ok(mr) => mr,
-            Err(error) => error.to_ptr(),
-        }
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
-    unsafe extern "C" fn dereg_mr(
-        mr: *mut bindings::ib_mr,
-        _udata: *mut bindings::ib_udata,
-    ) -> c_int {
-        // SAFETY: Called by the core once, with what `reg_user_mr` has returned.
-        let part = unsafe {
-            let part = Mr::<T>::take(mr);
-            drop(KBox::from_raw(mr.cast::<MaybeUninit<Mr<T>>>()));
-            part
-        };
-        T::dereg_mr(part);
         0
     }
 }

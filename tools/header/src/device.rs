@@ -24,7 +24,10 @@ pub const FRAME: Frame = Frame {
              #define QPAIR_HW_COMMAND(kind, verb)\t\t((kind) << 4 | (verb))\n\
              /* The index and the generation of an object's number. */\n\
              #define QPAIR_HW_INDEX(number)\t\t\t((number) & 0xffff)\n\
-             #define QPAIR_HW_GENERATION(number)\t\t((number) >> 16)\n",
+             #define QPAIR_HW_GENERATION(number)\t\t((number) >> 16)\n\
+             /* The key of a memory window. */\n\
+             #define QPAIR_HW_KEY_OF_WINDOW(number, tag) \\\n\
+             \t(QPAIR_HW_WINDOW_KEY | ((number) >> 16 & 0x7ff) << 20 | ((number) & 0xfff) << 8 | (tag))\n",
 };
 
 /// Reads what drivers must know in the sources in `abi`.
@@ -82,7 +85,9 @@ pub fn read(abi: &Path) -> anyhow::Result<Facts> {
             "BLOCK_BYTES",
             "MAX_BLOCKS",
             "MAX_STRIDE_SHIFT",
+            "MAX_WINDOWS",
             "OWNER",
+            "WINDOW_KEY",
         ],
     )?;
     facts.layouts(&entry)?;
@@ -123,6 +128,8 @@ pub fn read(abi: &Path) -> anyhow::Result<Facts> {
         ("qp_state", "QPS_"),
         ("qp_mask", "QP_MASK_"),
         ("access", "ACCESS_"),
+        ("mr_mask", "MR_MASK_"),
+        ("mw_type", "MW_TYPE_"),
     ] {
         facts.module(&command, name, &format!("{PREFIX}{prefix}"))?;
     }

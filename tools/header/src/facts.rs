@@ -205,7 +205,8 @@ impl Facts {
         self.section(&doc(&module.attrs));
         for item in consts(items) {
             let constant = item.ident.to_string();
-            if constant != "ALL" {
+            // A set of the others.
+            if !matches!(constant.as_str(), "ALL" | "GRANTS" | "REMOTE") {
                 self.names
                     .insert(format!("{name}::{constant}"), format!("{prefix}{constant}"));
                 self.alias(&constant, format!("{prefix}{constant}"), item)?;

@@ -10,10 +10,12 @@ use std::fs;
 
 use heck::ToShoutySnakeCase as _;
 use qpair_abi::command::{
-    self, BufferList, Command, CqContext, EqContext, MrContext, QpContext, SrqContext,
+    self, BufferList, Command, CqContext, EqContext, MrContext, MwContext, QpContext, SrqContext,
 };
 use qpair_abi::counters::Counter;
-use qpair_abi::entry::{self, AtomicWqe, Cqe, Eqe, FlushWqe, RecvWqe, SendWqe, Sge, UdWqe};
+use qpair_abi::entry::{
+    self, AtomicWqe, BindWqe, Cqe, Eqe, FlushWqe, RecvWqe, SendWqe, Sge, UdWqe,
+};
 use qpair_abi::status::{AdminError, Detail, EnableError, Event, Status};
 use qpair_abi::{doorbell, regs, Number};
 use support::{compiles, defined, top, Field};
@@ -54,17 +56,18 @@ fn values() -> BTreeMap<String, u64> {
         "": regs { MAGIC_VALUE MAJOR MINOR }
         "REG_": regs { BYTES }
         "": entry {
-            ATOMIC_BYTES BLOCK_BYTES DATAGRAM_BYTES GRH_BYTES MAX_BLOCKS MAX_STRIDE_SHIFT OWNER OWN_Q_KEY
+            ATOMIC_BYTES BLOCK_BYTES DATAGRAM_BYTES GRH_BYTES MAX_BLOCKS MAX_STRIDE_SHIFT MAX_WINDOWS
+            OWNER OWN_Q_KEY WINDOW_KEY
         }
         "OP_": entry::opcode {
-            NOP SEND SEND_IMM WRITE WRITE_IMM READ COMPARE_SWAP FETCH_ADD FLUSH
-            ATOMIC_WRITE RECV RECV_WRITE_IMM
+            NOP SEND SEND_IMM WRITE WRITE_IMM READ COMPARE_SWAP FETCH_ADD BIND LOCAL_INV
+            SEND_INV FLUSH ATOMIC_WRITE RECV RECV_WRITE_IMM
         }
         "FLUSH_": entry::flush { GLOBAL PERSISTENT }
         "SEND_": entry::send_flags { SIGNALED SOLICITED FENCE INLINE }
-        "CQE_": entry::cqe_flags { RECV IMM SOLICITED GRH }
+        "CQE_": entry::cqe_flags { RECV IMM SOLICITED GRH INV }
         "": command { MAX_CONTEXT_BYTES }
-        "KIND_": command::kind { EQ CQ QP MR PD SRQ PAGE DEVICE }
+        "KIND_": command::kind { EQ CQ QP MR PD SRQ PAGE DEVICE MW }
         "VERB_": command::verb { CREATE MODIFY QUERY DESTROY }
         "CQ_": command::cq_flags { USER OVERRUN }
         "SRQ_": command::srq_flags { FAILED }
@@ -72,8 +75,11 @@ fn values() -> BTreeMap<String, u64> {
         "QPS_": command::qp_state { RESET INIT RTR RTS SQD ERROR }
         "QP_MASK_": command::qp_mask { STATE PEER ACCESS RETRY Q_KEY NOTIFY TIMERS }
         "ACCESS_": command::access {
-            LOCAL_WRITE REMOTE_WRITE REMOTE_READ REMOTE_ATOMIC FLUSH_GLOBAL FLUSH_PERSISTENT
+            LOCAL_WRITE REMOTE_WRITE REMOTE_READ REMOTE_ATOMIC BIND ZERO_BASED FLUSH_GLOBAL
+            FLUSH_PERSISTENT
         }
+        "MR_MASK_": command::mr_mask { MEMORY PD ACCESS }
+        "MW_TYPE_": command::mw_type { ONE TWO }
     }
     for (name, offset) in regs::offset::ALL {
         add(format!("REG_{name}"), *offset);
@@ -109,10 +115,10 @@ fn layouts() -> Vec<(&'static str, usize, &'static [Field])> {
     }
     layouts! {
         "send_wqe": SendWqe "ud_wqe": UdWqe "atomic_wqe": AtomicWqe "flush_wqe": FlushWqe
-        "recv_wqe": RecvWqe "sge": Sge "cqe": Cqe "eqe": Eqe
+        "bind_wqe": BindWqe "recv_wqe": RecvWqe "sge": Sge "cqe": Cqe "eqe": Eqe
         "command": Command "buffer_list": BufferList "eq_context": EqContext
         "cq_context": CqContext "qp_context": QpContext "mr_context": MrContext
-        "srq_context": SrqContext
+        "srq_context": SrqContext "mw_context": MwContext
     }
 }
 
@@ -148,6 +154,10 @@ fn facts() -> String {
     equal("2 * QPAIR_HW_INDEX(0x87654321)", 2 * number.index() as u64);
     let generation = u64::from(number.generation());
     equal("2 * QPAIR_HW_GENERATION(0x87654321)", 2 * generation);
+    equal(
+        "QPAIR_HW_KEY_OF_WINDOW(0x8765432f, 0x1a)",
+        entry::window_key(Number::from_raw(0x8765_432f), 0x1a).into(),
+    );
     let opcode = command::opcode(command::kind::QP, command::verb::MODIFY);
     equal(
         "2 * QPAIR_HW_COMMAND(QPAIR_HW_KIND_QP, QPAIR_HW_VERB_MODIFY)",

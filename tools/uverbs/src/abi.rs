@@ -64,7 +64,10 @@ constants! {
     IB_USER_VERBS_CMD_CREATE_AH: u32 = 5;
     IB_USER_VERBS_CMD_DESTROY_AH: u32 = 8;
     IB_USER_VERBS_CMD_REG_MR: u32 = 9;
+    IB_USER_VERBS_CMD_REREG_MR: u32 = 11;
     IB_USER_VERBS_CMD_DEREG_MR: u32 = 13;
+    IB_USER_VERBS_CMD_ALLOC_MW: u32 = 14;
+    IB_USER_VERBS_CMD_DEALLOC_MW: u32 = 16;
     IB_USER_VERBS_CMD_CREATE_CQ: u32 = 18;
     IB_USER_VERBS_CMD_DESTROY_CQ: u32 = 20;
     IB_USER_VERBS_CMD_CREATE_QP: u32 = 24;
@@ -82,6 +85,7 @@ constants! {
     IB_UVERBS_ACCESS_REMOTE_WRITE: u32 = 2;
     IB_UVERBS_ACCESS_REMOTE_READ: u32 = 4;
     IB_UVERBS_ACCESS_REMOTE_ATOMIC: u32 = 8;
+    IB_UVERBS_ACCESS_MW_BIND: u32 = 16;
     RDMA_VERBS_IOCTL: u32 = 3 << 30 | 24 << 16 | 0x1b << 8 | 1;
     UVERBS_OBJECT_DEVICE: u16 = 0;
     UVERBS_OBJECT_ASYNC_EVENT: u16 = 16;
@@ -100,6 +104,13 @@ constants! {
 
 /// No completion channel of the core.
 pub const NO_COMP_CHANNEL: i32 = -1;
+
+/// `enum ib_mr_rereg_flags` of the kernel's `rdma/ib_verbs.h`, which user space does not have.
+pub mod rereg {
+    pub const TRANS: u32 = 1 << 0;
+    pub const PD: u32 = 1 << 1;
+    pub const ACCESS: u32 = 1 << 2;
+}
 
 /// `enum ib_qp_state` of the kernel's `rdma/ib_verbs.h`, which user space does not have.
 pub mod qp_state {
@@ -317,8 +328,35 @@ structures! {
         lkey: u32,
         rkey: u32,
     }
+    ib_uverbs_rereg_mr {
+        response: u64,
+        mr_handle: u32,
+        flags: u32,
+        start: u64,
+        length: u64,
+        hca_va: u64,
+        pd_handle: u32,
+        access_flags: u32,
+    }
+    ib_uverbs_rereg_mr_resp {
+        lkey: u32,
+        rkey: u32,
+    }
     ib_uverbs_dereg_mr {
         mr_handle: u32,
+    }
+    ib_uverbs_alloc_mw {
+        response: u64,
+        pd_handle: u32,
+        mw_type: u8,
+        reserved: [u8; 3],
+    }
+    ib_uverbs_alloc_mw_resp {
+        mw_handle: u32,
+        rkey: u32,
+    }
+    ib_uverbs_dealloc_mw {
+        mw_handle: u32,
     }
     ib_uverbs_create_cq {
         response: u64,

@@ -7,7 +7,7 @@ use qpair_abi::entry::{BLOCK_BYTES, MAX_BLOCKS};
 
 use super::bindings::*;
 use super::errno;
-use super::post::{address, atomic, of, pieces, request, whole};
+use super::post::{address, atomic, bind, invalidation, of, pieces, request, whole};
 use crate::flush::Flush;
 use crate::request::{Payload, Piece, Request};
 
@@ -73,6 +73,15 @@ pub unsafe extern "C" fn qpair_data_qp_extend(qp: *mut ibv_qp_ex, operations: u6
     if asked(IBV_QP_EX_WITH_ATOMIC_WRITE) {
         qp.wr_atomic_write = Some(wr_atomic_write);
     }
+    if asked(IBV_QP_EX_WITH_SEND_WITH_INV) {
+        qp.wr_send_inv = Some(wr_send_inv);
+    }
+    if asked(IBV_QP_EX_WITH_LOCAL_INV) {
+        qp.wr_local_inv = Some(wr_local_inv);
+    }
+    if asked(IBV_QP_EX_WITH_BIND_MW) {
+        qp.wr_bind_mw = Some(wr_bind_mw);
+    }
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
@@ -123,6 +132,32 @@ unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
 unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm: __be32) {
     // SAFETY: As in `wr_complete`.
     unsafe { begin(qp, IBV_WR_SEND_WITH_IMM, (0, 0), imm) }
+}
+
+unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, key: u32) {
+    // SAFETY: As in `wr_complete`.
+    unsafe { begin(qp, IBV_WR_SEND_WITH_INV, (0, 0), key) }
+}
+
+unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, key: u32) {
+    // SAFETY: As in `wr_complete`.
+    unsafe {
+        let request = invalidation((*qp).wr_id, (*qp).wr_flags, key);
+        of(qp).begin(request);
+    }
+}
+
+unsafe extern "C" fn wr_bind_mw(
+    qp: *mut ibv_qp_ex,
+    mw: *mut ibv_mw,
+    key: u32,
+    info: *const ibv_mw_bind_info,
+) {
+    // SAFETY: As in `wr_complete`; a window and a region of this provider.
+    unsafe {
+        let own = ((*qp).wr_id, (*qp).wr_flags);
+        of(qp).put_bind(bind(own, (mw, key), &*info));
+    }
 }
 
 unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64) {

@@ -36,6 +36,8 @@ fn verbs(code: u8) -> ibv_wc_opcode {
         all[opcode::FETCH_ADD as usize] = IBV_WC_FETCH_ADD;
         all[opcode::FLUSH as usize] = IBV_WC_FLUSH;
         all[opcode::ATOMIC_WRITE as usize] = IBV_WC_ATOMIC_WRITE;
+        all[opcode::BIND as usize] = IBV_WC_BIND_MW;
+        all[opcode::LOCAL_INV as usize] = IBV_WC_LOCAL_INV;
         all
     };
     match code {
@@ -53,10 +55,15 @@ fn grh(completion: &Completion) -> u8 {
 
 #[inline(always)]
 fn flags(completion: &Completion) -> c_uint {
+    // The distance of both.
+    const DOWN: u8 = cqe_flags::GRH.trailing_zeros() as u8;
+    const BOTH: u8 = (IBV_WC_GRH | IBV_WC_WITH_INV) as u8;
     const {
         assert!(cqe_flags::IMM as c_uint == IBV_WC_WITH_IMM && IBV_WC_GRH == 1);
+        assert!((cqe_flags::INV >> DOWN) as c_uint == IBV_WC_WITH_INV);
     }
-    c_uint::from((completion.cqe.flags & cqe_flags::IMM) | grh(completion))
+    let flags = completion.cqe.flags;
+    c_uint::from((flags & cqe_flags::IMM) | (flags >> DOWN & BOTH))
 }
 
 /// The LID of the one port, of a datagram's sender. Other completions have none.

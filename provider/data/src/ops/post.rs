@@ -4,6 +4,7 @@
 use std::ffi::c_int;
 use std::mem::offset_of;
 
+use qpair_abi::command::access;
 use qpair_abi::entry::{opcode, send_flags};
 
 use super::bindings::*;
@@ -14,6 +15,7 @@ use crate::qp::{Qp, Sends};
 use crate::request::{has_imm, has_remote};
 use crate::request::{Limits, Payload, Piece, Refusal, Request, Templates};
 use crate::srq::Srq;
+use crate::window::Bind;
 
 // A list of SGEs is a list of pieces.
 const _: () = assert!(size_of::<Piece>() == size_of::<ibv_sge>());
@@ -83,6 +85,7 @@ static OPERATIONS: [Operation; 16] = {
         (IBV_WR_SEND, opcode::SEND, MESSAGE),
         (IBV_WR_SEND_WITH_IMM, opcode::SEND_IMM, MESSAGE),
         (IBV_WR_RDMA_READ, opcode::READ, ANY),
+        (IBV_WR_SEND_WITH_INV, opcode::SEND_INV, MESSAGE),
     ];
     let mut at = 0;
     while at < known.len() {
@@ -160,7 +163,7 @@ unsafe fn put_any(sends: &mut Sends<'_>, wr: &ibv_send_wr) -> Result<(), Refusal
     unsafe {
         match decode(wr) {
             Ok((request, payload)) => sends.put(request, payload),
-            Err(Refusal::Unsupported) => put_atomic(sends, wr),
+            Err(Refusal::Unsupported) => put_special(sends, wr),
             Err(refusal) => Err(refusal),
         }
     }
@@ -198,10 +201,89 @@ pub(super) fn whole(id: u64, flags: u32) -> Request {
     operation.request(id, flags)
 }
 
+/// The invalidation of a window.
+pub(super) fn invalidation(id: u64, flags: u32, key: u32) -> Request {
+    let operation = Operation {
+        code: opcode::LOCAL_INV,
+        flags: ANY,
+    };
+    Request {
+        rkey: key,
+        ..operation.request(id, flags)
+    }
+}
+
+/// The bind of a window.
+///
+/// # Errors
+///
+/// [`Refusal::Invalid`]: rights that a window does not have.
+///
+/// # Safety
+///
+/// The window and its region are of this provider.
+pub(super) unsafe fn bind(
+    (id, flags): (u64, u32),
+    (window, new_key): (*const ibv_mw, u32),
+    info: &ibv_mw_bind_info,
+) -> Result<Bind, Refusal> {
+    const RIGHTS: u8 = access::REMOTE | access::ZERO_BASED;
+    const {
+        assert!(IBV_ACCESS_LOCAL_WRITE == access::LOCAL_WRITE as ibv_access_flags);
+        assert!(IBV_ACCESS_REMOTE_WRITE == access::REMOTE_WRITE as ibv_access_flags);
+        assert!(IBV_ACCESS_REMOTE_READ == access::REMOTE_READ as ibv_access_flags);
+        assert!(IBV_ACCESS_REMOTE_ATOMIC == access::REMOTE_ATOMIC as ibv_access_flags);
+        assert!(IBV_ACCESS_ZERO_BASED == access::ZERO_BASED as ibv_access_flags);
+    }
+    // The owner uses the region, not the window.
+    let rights = info.mw_access_flags & !IBV_ACCESS_LOCAL_WRITE;
+    if rights & !u32::from(RIGHTS) != 0 {
+        return Err(Refusal::Invalid);
+    }
+    let operation = Operation {
+        code: opcode::BIND,
+        flags: ANY,
+    };
+    // SAFETY: By the caller's promise. A bind of no bytes may name no region.
+    let (window, region) = unsafe { ((*window).rkey, info.mr.as_ref().map_or(0, |mr| mr.lkey)) };
+    Ok(Bind {
+        request: operation.request(id, flags),
+        access: rights,
+        window,
+        new_key,
+        region,
+        addr: info.addr,
+        bytes: info.length,
+    })
+}
+
 /// # Safety
 ///
 /// As of `ibv_post_send()`.
 #[cold]
+unsafe fn put_special(sends: &mut Sends<'_>, wr: &ibv_send_wr) -> Result<(), Refusal> {
+    let own = (wr.wr_id, wr.send_flags);
+    // SAFETY: By the caller's promise; the fields of the opcode are set, and there are no inline
+    // data.
+    unsafe {
+        match wr.opcode {
+            IBV_WR_LOCAL_INV => {
+                let key = wr.__bindgen_anon_1.invalidate_rkey;
+                let request = invalidation(own.0, own.1, key);
+                sends.put(request, Payload::Gather(&[]))
+            }
+            IBV_WR_BIND_MW => {
+                let of = wr.__bindgen_anon_2.bind_mw;
+                sends.put_bind(&bind(own, (of.mw, of.rkey), &of.bind_info)?)
+            }
+            _ => put_atomic(sends, wr),
+        }
+    }
+}
+
+/// # Safety
+///
+/// As of `ibv_post_send()`.
 unsafe fn put_atomic(sends: &mut Sends<'_>, wr: &ibv_send_wr) -> Result<(), Refusal> {
     let count = usize::try_from(wr.num_sge).map_err(|_| Refusal::Invalid)?;
     // SAFETY: The fields of an atomic can be read, and are set if it is one. Its SGEs, too.

@@ -48,7 +48,7 @@ fn a_command_that_makes_no_sense() {
         }),
         words(&Command { opcode: 0, ..base }),
         words(&Command {
-            opcode: opcode(9, verb::CREATE),
+            opcode: opcode(10, verb::CREATE),
             ..base
         }),
         words(&Command {
@@ -342,7 +342,7 @@ fn a_region_is_what_it_was_made() {
     };
     let cases = [
         (with(|mr| mr.pd = Number::ADMIN), AdminError::Reference),
-        (with(|mr| mr.access = 0x10), AdminError::Reserved),
+        (with(|mr| mr.access = 0x20), AdminError::Reserved),
         (with(|mr| mr.buffer.bytes = 0), AdminError::Buffer),
         (with(|mr| mr.addr = u64::MAX - 95), AdminError::Buffer),
         (

@@ -66,7 +66,7 @@ fn a_wqe_that_makes_no_sense() {
         ..nop
     };
     let cases = [
-        (with(8, 0), 0, Detail::Opcode),
+        (with(0x7f, 0), 0, Detail::Opcode),
         (with(opcode::RECV, 0), 0, Detail::Opcode),
         (with(opcode::NOP, 0x10), 0, Detail::Flags),
         (with(opcode::SEND, 0x80), 0, Detail::Flags),

@@ -160,6 +160,7 @@ fn each_status_can_be_had() {
         "loc-qp-op",
         "loc-prot",
         "wr-flush",
+        "mw-bind",
         "loc-access",
         "rem-inv-req",
         "rem-access",

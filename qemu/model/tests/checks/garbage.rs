@@ -127,9 +127,14 @@ fn garbage_in_commands() {
     });
 }
 
+/// The keys of a window of each type, of either domain.
+fn windows(p: &mut Pair) -> [u32; 2] {
+    [(p.pd_a, mw_type::ONE), (p.pd_b, mw_type::TWO)].map(|(pd, kind)| p.m.mw(pd, kind).1)
+}
+
 /// A mostly valid WQE, so that many checks pass.
-fn half_right(rng: &mut Rng, p: &Pair) -> Vec<u64> {
-    let mut request = p.remote(rng.below(10) as u8, rng.below(1 << 12));
+fn half_right(rng: &mut Rng, p: &Pair, windows: [u32; 2]) -> Vec<u64> {
+    let mut request = p.remote(rng.below(12) as u8, rng.below(1 << 12));
     request.flags = rng.pick(&[0, 1, 1, 1, 3, 5, 9, 8, 255]);
     if rng.one_in(8) {
         request.remote_addr = rng.odd();
@@ -137,6 +142,10 @@ fn half_right(rng: &mut Rng, p: &Pair) -> Vec<u64> {
     if rng.one_in(8) {
         let wild = rng.odd() as u32;
         request.rkey = rng.pick(&[p.mr_a.key.raw(), wild]);
+    }
+    if rng.one_in(4) {
+        request.rkey = rng.pick(&windows) | rng.below(3) as u32;
+        request.imm = request.rkey;
     }
     if rng.one_in(10) {
         request.blocks = rng.below(6) as u8;
@@ -156,6 +165,15 @@ fn half_right(rng: &mut Rng, p: &Pair) -> Vec<u64> {
             let sges = sges.get(..rng.pick(&[1, 1, 1, 2])).unwrap_or(&[]);
             atomic_words(atomic, sges)
         }
+        work::BIND => bind_words(BindWqe {
+            access: rng.below(70) as u32,
+            ..Pair::bind(
+                rng.pick(&windows) | rng.below(3) as u32,
+                rng.pick(&[&p.mr_a, &p.mr_b]),
+                rng.below(1 << 19),
+                rng.below(9000),
+            )
+        }),
         _ => wqe_words(request, &sges),
     };
     if rng.one_in(10) {
@@ -193,6 +211,7 @@ fn garbage_in_work_requests() {
                 (b.retry, b.rnr_retry) = (1, 7);
             }
         });
+        let windows = windows(&mut p);
         for _ in 0..200 {
             for qp in [p.a.number, p.b.number] {
                 if p.state(qp) == qp_state::ERROR {
@@ -213,7 +232,7 @@ fn garbage_in_work_requests() {
                 }
             }
             for _ in 0..1 + rng.below(3) {
-                let words = half_right(rng, &p);
+                let words = half_right(rng, &p, windows);
                 p.m.post_words(&mut p.a, &words);
             }
             p.m.ring(0, doorbell::RQ, p.b.number, p.b.rq_tail);
@@ -249,12 +268,13 @@ fn anything_in_any_order() {
             },
         );
         p.m.memory.set_lenient(true);
+        let windows = windows(&mut p);
         let numbers = [p.a.number, p.b.number, p.cq_a.number, p.cq_b.number];
         let eqs = [Number::ADMIN, Number::new(1, 1)];
         for _ in 0..1500 {
             match rng.below(16) {
                 0..4 => {
-                    let words = half_right(rng, &p);
+                    let words = half_right(rng, &p, windows);
                     let mut qp = if rng.one_in(4) { p.b } else { p.a };
                     p.m.post_words(&mut qp, &words);
                     p.m.ring_sq(&qp);
@@ -291,7 +311,7 @@ fn anything_in_any_order() {
                     let _ = post(&mut p, kind::QP, verb::MODIFY, rng, &context.encode());
                 }
                 8 => {
-                    let number = [kind::QP, kind::CQ, kind::MR, kind::PD, kind::EQ];
+                    let number = [kind::QP, kind::CQ, kind::MR, kind::PD, kind::EQ, kind::MW];
                     let kind = rng.pick(&number);
                     if rng.one_in(6) {
                         let _ = post(&mut p, kind, verb::DESTROY, rng, &[]);
@@ -363,8 +383,9 @@ fn a_device_that_keeps_nothing_to_itself() {
     // is strict here.
     with_seeds("a_device_that_keeps_nothing_to_itself", 60, |rng| {
         let mut p = Pair::new();
+        let windows = windows(&mut p);
         for _ in 0..30 {
-            let mut words = half_right(rng, &p);
+            let mut words = half_right(rng, &p, windows);
             // Addresses in WQEs are checked by keys, so they may have any value.
             for word in words.iter_mut().skip(4) {
                 if rng.one_in(3) {

@@ -21,6 +21,7 @@ pub mod life;
 pub mod limits;
 pub mod operations;
 pub mod poll;
+pub mod regions;
 pub mod registers;
 pub mod reserved;
 pub mod resize;
@@ -30,6 +31,7 @@ pub mod schedule;
 pub mod srq;
 pub mod stream;
 pub mod unreliable;
+pub mod windows;
 
 pub(crate) use qpair_testkit::checks;
 use qpair_testkit::Check;
@@ -44,6 +46,8 @@ pub fn all() -> impl Iterator<Item = Check> {
         errors::CHECKS,
         atomics::CHECKS,
         flush::CHECKS,
+        windows::CHECKS,
+        regions::CHECKS,
         unreliable::CHECKS,
         datagrams::CHECKS,
         any_datagram::CHECKS,

@@ -49,7 +49,8 @@ fn limits_are_told() {
         (offset::LIMIT_WQE, 224 << 16 | 15 << 8 | 14),
         (offset::LIMIT_MESSAGE, 1 << 30),
         (offset::LIMIT_REGION, 30 << 16 | 12 << 8 | 36),
-        (0x5c, 0),
+        (offset::LIMIT_MW, 1024),
+        (0x60, 0),
         (0xffc, 0),
     ];
     for (at, value) in counts {

@@ -9,13 +9,15 @@ pub mod memory;
 pub mod objects;
 mod srq;
 mod ud;
+pub mod windows;
 pub mod wire;
-pub mod work;
+mod work;
 
 pub use driver::*;
 pub use memory::*;
 pub use objects::*;
 pub use srq::*;
 pub use ud::*;
+pub use windows::*;
 pub use wire::*;
 pub use work::*;

@@ -133,7 +133,7 @@ impl Machine {
             log_sq: 4,
             log_rq: 4,
             stride: 0,
-            access: access::ALL & !access::LOCAL_WRITE,
+            access: access::GRANTS,
             retry: 0,
             rnr_retry: 0,
             service: service::RC,
@@ -260,6 +260,21 @@ impl Machine {
             addr,
             bytes,
         }
+    }
+
+    /// A window of a type: its number, and its key.
+    pub fn mw(&mut self, pd: Number, kind: u8) -> (Number, u32) {
+        let context = MwContext {
+            pd,
+            kind,
+            ..MwContext::default()
+        };
+        let number = self.create(kind::MW, &context.encode()).expect("an MW");
+        (number, window_key(number, 0))
+    }
+
+    pub fn modify_mr(&mut self, key: Number, mask: u32, context: &MrContext) -> Outcome {
+        self.with_context(kind::MR, verb::MODIFY, key, mask, &context.encode())
     }
 
     pub fn mr(&mut self, pd: Number, bytes: u64) -> TestMr {

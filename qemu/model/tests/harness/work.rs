@@ -3,6 +3,8 @@
 
 use super::driver::*;
 use super::objects::*;
+use qpair_abi::command::access;
+use qpair_abi::command::qp_state;
 use qpair_abi::doorbell;
 use qpair_abi::entry::*;
 use qpair_abi::status::Detail;
@@ -105,6 +107,13 @@ pub fn atomic_words(mut wqe: AtomicWqe, sges: &[Sge]) -> Vec<u64> {
     with_sges(&wqe.encode(), sges)
 }
 
+/// The words of a BIND.
+pub fn bind_words(mut wqe: BindWqe) -> Vec<u64> {
+    wqe.opcode = opcode::BIND;
+    wqe.blocks = 1;
+    with_sges(&wqe.encode(), &[])
+}
+
 /// A WQE with inline data.
 pub fn inline_words(mut wqe: SendWqe, bytes: &[u8]) -> Vec<u64> {
     wqe.flags |= send_flags::INLINE;
@@ -187,6 +196,54 @@ impl Pair {
             compare_add,
             swap,
             ..AtomicWqe::default()
+        }
+    }
+
+    /// The bind of a window, with all rights, to `bytes` of a region from `at` on; its tag counts up.
+    pub fn bind(window: u32, mr: &TestMr, at: u64, bytes: u64) -> BindWqe {
+        let tag = (window as u8).wrapping_add(1);
+        BindWqe {
+            flags: send_flags::SIGNALED,
+            wr_id: 9,
+            access: access::REMOTE.into(),
+            addr: mr.va + at,
+            window,
+            bytes,
+            region: mr.key.raw(),
+            new_key: window & !0xff | u32::from(tag),
+            ..BindWqe::default()
+        }
+    }
+
+    /// Binds a window by the second queue pair: its key, or status and detail.
+    pub fn bind_at_b(&mut self, wqe: BindWqe) -> Result<u32, (Status, Detail)> {
+        self.m.post_words(&mut self.b, &bind_words(wqe));
+        self.m.ring_sq(&self.b);
+        self.m.settle();
+        let cqes = self.done_b();
+        let done = Cqe {
+            wr_id: wqe.wr_id,
+            qp: self.b.number,
+            index: self.b.sq_tail,
+            opcode: opcode::BIND,
+            ..Cqe::default()
+        };
+        match outcome(&cqes[0]) {
+            (Status::Success, _) => {
+                assert_eq!(cqes, [done]);
+                Ok(wqe.new_key)
+            }
+            wrong => {
+                let Cqe { status, vendor, .. } = cqes[0];
+                let failed = Cqe {
+                    status,
+                    vendor,
+                    ..done
+                };
+                assert_eq!(cqes, [failed]);
+                assert_eq!(self.state(self.b.number), qp_state::ERROR);
+                Err(wrong)
+            }
         }
     }
 

@@ -13,6 +13,7 @@ mod objects;
 mod refused;
 mod sane;
 mod shares;
+mod windows;
 
 use anyhow::ensure;
 use anyhow::Context as _;
@@ -48,6 +49,8 @@ pub const GROUP: Group = Group {
         refused::shared_receive_queues,
         refused::attributes,
         refused::memory_regions,
+        windows::memory_windows,
+        windows::changes_of_regions,
         nowhere::creates_without_a_result,
         nowhere::calls_without_a_result,
         refused::mappings,

@@ -567,8 +567,8 @@ pub(super) fn memory_regions(setup: &Setup) -> Result<()> {
                 Errno::EINVAL,
                 &|arg| arg.access_flags = IB_UVERBS_ACCESS_REMOTE_ATOMIC,
             ),
-            ("a right to bind windows", Errno::EOPNOTSUPP, &|arg| {
-                arg.access_flags = 1 << 4
+            ("a right of windows", Errno::EOPNOTSUPP, &|arg| {
+                arg.access_flags = 1 << 5
             }),
             ("an unknown right", Errno::EINVAL, &|arg| {
                 arg.access_flags = 1 << 31

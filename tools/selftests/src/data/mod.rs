@@ -15,6 +15,7 @@ mod scale;
 mod shared;
 mod stops;
 mod unreliable;
+mod windows;
 
 use crate::cases;
 use crate::ktap::Group;
@@ -60,6 +61,11 @@ pub const GROUP: Group = Group {
         atomics::values_of_atomics,
         atomics::atomics_among_queue_pairs * 4,
         atomics::bad_atomics * 4,
+        windows::windows_of_both_types * 2,
+        windows::windows_that_are_invalidated,
+        windows::bad_binds * 4,
+        windows::changed_regions,
+        windows::windows_of_a_file_that_is_closed,
         unreliable::uc_messages,
         unreliable::uc_messages_dropped * 4,
         unreliable::uc_queue_pairs_that_fail,

@@ -4,7 +4,9 @@
 use anyhow::Context as _;
 use anyhow::Result;
 use nix::errno::Errno;
+use qpair_uverbs::abi::ib_uverbs_rereg_mr;
 use qpair_uverbs::abi::qp_state;
+use qpair_uverbs::abi::rereg;
 
 use super::nth::Faults;
 use crate::ktap::Setup;
@@ -14,11 +16,13 @@ use crate::raw::Buffer;
 use crate::raw::Context;
 use crate::raw::Cq;
 use crate::raw::Mr;
+use crate::raw::Mw;
 use crate::raw::Page;
 use crate::raw::Pd;
 use crate::raw::Qp;
 use crate::raw::QpShape;
 use crate::raw::Srq;
+use crate::raw::EVERY_RIGHT;
 
 /// The set-up of operations that need none.
 fn nothing() -> Result<()> {
@@ -43,6 +47,13 @@ pub(super) fn creates(setup: &Setup) -> Result<()> {
         nothing,
         |()| Ok(Pd::new(&ctx)?),
         |(), pd| Ok(pd.map_or(Ok(()), |pd| pd.destroy())?),
+    )?;
+    faults.try_all(
+        "ALLOC_MW",
+        1,
+        nothing,
+        |()| Ok(Mw::new(&pd, 2)?),
+        |(), mw| Ok(mw.map_or(Ok(()), |mw| mw.destroy())?),
     )?;
     // Its ring is untouched memory: pinning must allocate it.
     faults.try_all(
@@ -134,6 +145,32 @@ pub(super) fn changes_and_ends(setup: &Setup) -> Result<()> {
         || Cq::new(&ctx, 256),
         |cq| Ok(cq.destroy()?),
         |cq, _| ended(cq.destroy()),
+    )?;
+    let other = Buffer::new(200 * page_size())?;
+    other.clear();
+    // The region is the old or the new one, whatever fails.
+    faults.try_all(
+        "REREG_MR",
+        4,
+        || Ok(Mr::all(&pd, &memory)?),
+        |mr| {
+            Ok(mr.change(ib_uverbs_rereg_mr {
+                flags: rereg::TRANS | rereg::ACCESS,
+                start: other.addr(),
+                length: other.bytes() as u64,
+                hca_va: other.addr(),
+                access_flags: EVERY_RIGHT,
+                ..Default::default()
+            })?)
+        },
+        |mr, _| Ok(mr.destroy()?),
+    )?;
+    faults.try_all(
+        "DEALLOC_MW",
+        0,
+        || Ok(Mw::new(&pd, 1)?),
+        |mw| Ok(mw.destroy()?),
+        |mw, _| ended(mw.destroy()),
     )?;
     faults.try_all(
         "DEREG_MR",

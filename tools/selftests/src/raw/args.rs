@@ -27,6 +27,8 @@ pub enum Kind {
     Mr,
     /// Shared receive queue.
     Srq,
+    /// Memory window.
+    Mw,
 }
 
 /// The request of CREATE_CQ.

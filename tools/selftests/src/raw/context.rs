@@ -316,6 +316,22 @@ impl Context {
         Ok(answer)
     }
 
+    /// REREG_MR.
+    pub fn rereg_mr(&self, arg: &ib_uverbs_rereg_mr) -> Result<ib_uverbs_rereg_mr_resp, Errno> {
+        let mut answer = ib_uverbs_rereg_mr_resp::default();
+        let command = Command::new(IB_USER_VERBS_CMD_REREG_MR);
+        self.run(command.request(arg).answer(&mut answer))?;
+        Ok(answer)
+    }
+
+    /// ALLOC_MW.
+    pub fn alloc_mw(&self, arg: &ib_uverbs_alloc_mw) -> Result<ib_uverbs_alloc_mw_resp, Errno> {
+        let mut answer = ib_uverbs_alloc_mw_resp::default();
+        let command = Command::new(IB_USER_VERBS_CMD_ALLOC_MW);
+        self.run(command.request(arg).answer(&mut answer))?;
+        Ok(answer)
+    }
+
     /// Destroys an object.
     pub fn destroy(&self, kind: Kind, handle: u32) -> Result<(), Errno> {
         self.destroy_counting(kind, handle).map(drop)
@@ -332,6 +348,11 @@ impl Context {
             Kind::Mr => {
                 let request = ib_uverbs_dereg_mr { mr_handle: handle };
                 self.run(Command::new(IB_USER_VERBS_CMD_DEREG_MR).request(&request))?;
+                Ok(0)
+            }
+            Kind::Mw => {
+                let request = ib_uverbs_dealloc_mw { mw_handle: handle };
+                self.run(Command::new(IB_USER_VERBS_CMD_DEALLOC_MW).request(&request))?;
                 Ok(0)
             }
             Kind::Cq => {

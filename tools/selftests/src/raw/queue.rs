@@ -78,6 +78,9 @@ pub struct Mr {
 pub const REMOTE_RIGHTS: u32 =
     IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_READ | IB_UVERBS_ACCESS_REMOTE_ATOMIC;
 
+/// Every right, and that windows may be bound.
+pub const BINDABLE: u32 = EVERY_RIGHT | IB_UVERBS_ACCESS_MW_BIND;
+
 /// Every right.
 pub const EVERY_RIGHT: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE | REMOTE_RIGHTS;
 
@@ -115,6 +118,49 @@ impl Mr {
     /// Destroys it.
     pub fn destroy(&self) -> Result<(), Errno> {
         self.ctx.destroy(Kind::Mr, self.keys.mr_handle)
+    }
+}
+
+impl Mr {
+    /// Changes it, by what `flags` select; its keys stay.
+    pub fn change(&self, arg: ib_uverbs_rereg_mr) -> Result<(), Errno> {
+        let keys = self.ctx.rereg_mr(&ib_uverbs_rereg_mr {
+            mr_handle: self.keys.mr_handle,
+            ..arg
+        })?;
+        match (keys.lkey, keys.rkey) == (self.keys.lkey, self.keys.rkey) {
+            true => Ok(()),
+            false => Err(Errno::EPROTO),
+        }
+    }
+}
+
+/// A memory window.
+pub struct Mw {
+    ctx: Arc<Context>,
+    handle: u32,
+    /// Its first key.
+    pub key: u32,
+}
+
+impl Mw {
+    /// Allocates one of type 1 or 2.
+    pub fn new(pd: &Pd, mw_type: u8) -> Result<Self, Errno> {
+        let made = pd.ctx.alloc_mw(&ib_uverbs_alloc_mw {
+            pd_handle: pd.handle,
+            mw_type,
+            ..Default::default()
+        })?;
+        Ok(Self {
+            ctx: pd.ctx.clone(),
+            handle: made.mw_handle,
+            key: made.rkey,
+        })
+    }
+
+    /// Destroys it.
+    pub fn destroy(&self) -> Result<(), Errno> {
+        self.ctx.destroy(Kind::Mw, self.handle)
     }
 }
 

@@ -18,8 +18,14 @@ pub struct Wqe {
     pub head: SendWqe,
     sges: Vec<Sge>,
     inline: Vec<u8>,
-    /// The rest of the head: of UD the GID of the destination's port, of an atomic its operands.
+    /// The rest of the head: of UD the GID of the destination's port, of an atomic its operands, of
+    /// a bind length and keys.
     rest: Option<[u64; 2]>,
+}
+
+/// The key that [`Wqe::bind`] gives a window.
+pub fn bound(window: u32) -> u32 {
+    window & !0xff | window.wrapping_add(1) & 0xff
 }
 
 impl Wqe {
@@ -73,6 +79,34 @@ impl Wqe {
             rest: Some([compare, swap]),
             ..Self::new(opcode::COMPARE_SWAP, wr_id).remote(remote_addr, rkey)
         }
+    }
+
+    /// Binds a window to a part of a region: address, bytes and key; with these rights. The tag of
+    /// its key counts up.
+    pub fn bind(
+        wr_id: u64,
+        window: u32,
+        (addr, bytes, region): (u64, u64, u32),
+        access: u32,
+    ) -> Self {
+        let mut wqe = Self {
+            rest: Some([bytes, u64::from(bound(window)) << 32 | u64::from(region)]),
+            ..Self::new(opcode::BIND, wr_id).remote(addr, window)
+        };
+        wqe.head.imm = access;
+        wqe
+    }
+
+    /// Invalidates a window.
+    pub fn invalidate(wr_id: u64, window: u32) -> Self {
+        Self::new(opcode::LOCAL_INV, wr_id).remote(0, window)
+    }
+
+    /// SEND that invalidates a window of the peer.
+    pub fn send_invalidate(wr_id: u64, window: u32) -> Self {
+        let mut wqe = Self::new(opcode::SEND_INV, wr_id);
+        wqe.head.imm = window;
+        wqe
     }
 
     /// Adds an SGE.
