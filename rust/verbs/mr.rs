@@ -198,8 +198,8 @@ impl Mr {
         Ok(())
     }
 
-    /// Destroys it. If windows are bound to it, which nobody was given the key of, the device keeps
-    /// it until a reset.
+    /// Destroys it after a create whose answer was not written. A process that guessed the key may
+    /// have bound windows to it; then the device keeps it until a reset.
     fn destroy(self) {
         if let Err((mr, error)) = self.deregister() {
             mr.process.ended(Some(mr.place), Err(error));
