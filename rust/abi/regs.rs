@@ -163,6 +163,17 @@ macro_rules! registers {
                 /// Entries of EQ 0.
                 4:0 log_eq;
             }
+
+            /// Address of the network device that the port belongs to, bytes 0 to 3 as in memory.
+            /// 0, as the other half, if there is none.
+            pub MAC_LO(u32) @ 0x5c {
+                31:0 bytes;
+            }
+
+            /// The rest of the address.
+            pub MAC_HI(u32) @ 0x60 {
+                15:0 bytes;
+            }
         }
     };
 }

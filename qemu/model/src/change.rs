@@ -15,6 +15,7 @@ use crate::create::MAX_RETRY;
 use crate::create::REMOTE;
 use crate::function::Function;
 use crate::host::Host;
+use crate::port::Way;
 use crate::mutant::mutant;
 use crate::subject::Subject;
 use crate::table::Until;
@@ -110,6 +111,7 @@ impl<H: Host> Function<H> {
         let (until_async, async_index) = self.data.events.written(Number::ADMIN);
         let untils = [until_send, until_recv, until_async];
         self.data.qps.remove_of_page(qp, untils, page);
+        self.data.port.forget(qp);
         for cq in [send_cq, recv_cq] {
             if let Some(cq) = self.data.cqs.get_mut(cq) {
                 cq.users = cq.users.saturating_sub(1);
@@ -196,10 +198,14 @@ impl<H: Host> Function<H> {
         if !known || !peer_ok || !retry_ok {
             return Err(AdminError::Attribute);
         }
+        let peer_port = self.data.port.way_to_peer([context.gid, context.gid_high]);
         let found = self.data.qps.get_mut(qp).ok_or(AdminError::Number)?;
         let attributes = &mut found.attributes;
         if wants(qp_mask::PEER) {
-            attributes.peer = context.peer;
+            attributes.peer = match peer_port {
+                Way::Here => context.peer,
+                Way::Elsewhere => Number::NO_QP,
+            };
         }
         if wants(qp_mask::ACCESS) {
             attributes.access = context.access;

@@ -22,6 +22,7 @@ use crate::srq::SharedReceives;
 use crate::table::Table;
 use qpair_abi::command::access;
 use qpair_abi::command::cq_flags;
+use qpair_abi::command::mr_flags;
 use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
@@ -50,9 +51,11 @@ fn is_of_service(context: &QpContext) -> bool {
     let no_gid = (context.gid, context.gid_high) == (0, 0);
     let no_retries = (context.retry, context.rnr_retry) == (0, 0);
     match context.service {
-        service::RC => no_gid,
+        service::RC => no_gid && context.port_qp == 0,
         service::UD => no_retries && context.access == 0,
-        service::UC => no_retries && no_gid && context.srq == Number::default(),
+        service::UC => {
+            no_retries && no_gid && context.srq == Number::default() && context.port_qp == 0
+        }
         _ => false,
     }
 }
@@ -176,6 +179,7 @@ impl<H: Host> Function<H> {
             && context.state == qp_state::RESET
             && context.peer == Number::default()
             && context.peer_function == 0
+            && context.port_qp <= 1
             && context.retry <= MAX_RETRY
             && context.rnr_retry <= MAX_RETRY;
         if !valid {
@@ -183,6 +187,10 @@ impl<H: Host> Function<H> {
         }
         if self.data.is_dead_cq(context.send_cq) || self.data.is_dead_cq(context.recv_cq) {
             return Err(AdminError::Overrun);
+        }
+        let is_port_qp = context.port_qp != 0;
+        if is_port_qp && self.data.port.qp.is_some() {
+            return Err(AdminError::Full);
         }
         let sq_depth = depth(context.log_sq, self.data.core.config.log_sq)?;
         let rq_depth = depth(context.log_rq, self.data.core.config.log_rq)?;
@@ -204,6 +212,9 @@ impl<H: Host> Function<H> {
         self.data
             .qps
             .insert(number, QueuePair::new(number, attributes, sq, rq));
+        if is_port_qp {
+            self.data.port.qp = Some(number);
+        }
         for cq in [context.send_cq, context.recv_cq] {
             if let Some(cq) = self.data.cqs.get_mut(cq) {
                 cq.users = cq.users.saturating_add(1);
@@ -255,18 +266,21 @@ impl<H: Host> Function<H> {
             return Err(AdminError::Reference);
         }
         check_access(context.access, access::ALL)?;
-        let most = 1u64 << (self.data.core.config.log_region & 63);
-        // The last byte may be the last of the address space.
-        let last = context.buffer.bytes.wrapping_sub(1);
-        if context.buffer.bytes > most || context.addr.checked_add(last).is_none() {
-            return Err(AdminError::Buffer);
-        }
-        let list = List::new(&context.buffer, self.data.core.page_limits(), 1);
+        check_unset([context.flags & !mr_flags::ALL_MEMORY].into_iter())?;
+        let list = if context.flags & mr_flags::ALL_MEMORY != 0 {
+            if (context.addr, context.buffer) != (0, BufferList::default()) {
+                return Err(AdminError::Buffer);
+            }
+            List::of_all(self.data.core.page_limits())
+        } else {
+            self.list_of(&context)?
+        };
         let list = list.ok_or(AdminError::Buffer)?;
         let number = self.next_number(|function| &mut function.data.regions)?;
         let region = Region {
             pd: context.pd,
             access: context.access,
+            flags: context.flags,
             addr: context.addr,
             list,
             described: context.buffer,
@@ -274,6 +288,17 @@ impl<H: Host> Function<H> {
         self.data.regions.insert(number, region);
         self.domain_users(context.pd, 1);
         Ok(Results::created(number))
+    }
+
+    /// The list of a region; `None` if it is invalid.
+    fn list_of(&self, context: &MrContext) -> Result<Option<List<H::Map>>, AdminError> {
+        let most = 1u64 << (self.data.core.config.log_region & 63);
+        // The last byte may be the last of the address space.
+        let last = context.buffer.bytes.wrapping_sub(1);
+        if context.buffer.bytes > most || context.addr.checked_add(last).is_none() {
+            return Err(AdminError::Buffer);
+        }
+        Ok(List::new(&context.buffer, self.data.core.page_limits(), 1))
     }
 
     pub(crate) fn create_pd(&mut self) -> Result<Results, AdminError> {

@@ -8,7 +8,7 @@
 //!
 //! | dropped because of | receive |
 //! |---|---|
-//! | a length above that of a datagram, a foreign GID | - |
+//! | a length above that of a datagram, a foreign GID, or no GID to send from | - |
 //! | a destination that does not exist, is of another service, or is not ready | - |
 //! | the Q_Key | - |
 //! | no receive | - |
@@ -25,6 +25,7 @@ use crate::message::Message;
 use crate::message::Sender;
 use crate::mr::Range;
 use crate::mutant::mutant;
+use crate::port::Way;
 use crate::qp::NoReceive;
 use crate::qp::Receive;
 use qpair_abi::command::access;
@@ -86,7 +87,8 @@ impl<H: Host> DataPath<H> {
         words: &[u64],
         packet: &mut [u8],
     ) -> Result<bool, (Status, Detail)> {
-        let wqe = words.first_chunk().map(UdWqe::decode).unwrap_or_default();
+        let mut wqe = words.first_chunk().map(UdWqe::decode).unwrap_or_default();
+        wqe.dest = self.port.named(wqe.dest);
         let bytes = message.bytes as usize;
         let whole = bytes.saturating_add(GRH_BYTES);
         if bytes > DATAGRAM_BYTES && !mutant!(LongDatagram) {
@@ -123,8 +125,7 @@ impl<H: Host> DataPath<H> {
         };
         let own = wqe.q_key & OWN_Q_KEY != 0 && !mutant!(OwnQKeyIgnored);
         let q_key = if own { from.q_key } else { wqe.q_key };
-        // Its own GID names this function. There is no way to another.
-        if from.gid != [wqe.gid, wqe.gid_high] && !mutant!(AnyGidIsOwn) {
+        if self.port.way(from.gid, &wqe) == Way::Elsewhere && !mutant!(AnyGidIsOwn) {
             return false;
         }
         let Some(dest) = self.qps.get(wqe.dest) else {
@@ -207,6 +208,7 @@ impl<H: Host> DataPath<H> {
     /// The GRH of a datagram.
     fn grh(&self, sender: &Sender, wqe: &UdWqe, message: &Message) -> [u8; GRH_BYTES] {
         let from = self.qps.get(sender.qp).map_or([0; 2], |found| found.gid);
+        let from = self.port.source(from, wqe);
         let imm = if wqe.opcode == opcode::SEND_IMM {
             IMM_BYTES
         } else {
@@ -234,7 +236,7 @@ impl<H: Host> DataPath<H> {
         let cq = found.recv_cq;
         if let Some(cqe) = found.received(&message.wqe, bytes) {
             let cqe = Cqe {
-                src: sender.qp.raw(),
+                src: self.port.name(sender.qp).raw(),
                 flags: cqe.flags | cqe_flags::GRH,
                 ..cqe
             };

@@ -15,6 +15,7 @@ use crate::host::DmaFault;
 use crate::host::Host;
 use crate::mr::Regions;
 use crate::mutant::mutant;
+use crate::port::Port;
 use crate::producers::Producers;
 use crate::qp::NoReceive;
 use crate::qp::QueuePairs;
@@ -47,6 +48,7 @@ pub(crate) struct DataPath<H: Host> {
     pub(crate) qps: QueuePairs<H::Map>,
     pub(crate) srqs: Table<SharedReceives<H::Map>>,
     pub(crate) regions: Regions<H::Map>,
+    pub(crate) port: Port,
     /// Blocks of the SQ that has the turn.
     pub(crate) blocks: Vec<u64>,
     /// Bytes between the two ends of a message.
@@ -62,6 +64,7 @@ impl<H: Host> DataPath<H> {
             qps: QueuePairs::new(config.qps),
             srqs: Table::new(config.srqs),
             regions: Regions::new(config.mrs, 0),
+            port: Port::default(),
             blocks: vec![0; FETCH_WORDS],
             bounce: vec![0; BOUNCE_BYTES],
             core: Core::new(host, config),
@@ -84,6 +87,7 @@ impl<H: Host> DataPath<H> {
         self.qps = QueuePairs::new(core.config.qps);
         self.srqs = Table::new(core.config.srqs);
         self.regions = Regions::new(core.config.mrs, seed);
+        self.port = Port::default();
         core.power_on();
     }
 

@@ -98,6 +98,7 @@ mod list;
 mod message;
 mod mmio;
 mod mr;
+mod port;
 mod producers;
 mod qp;
 mod registers;

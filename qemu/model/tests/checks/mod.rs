@@ -20,6 +20,7 @@ pub mod life;
 pub mod limits;
 pub mod operations;
 pub mod poll;
+pub mod port;
 pub mod registers;
 pub mod reserved;
 pub mod retries;
@@ -56,6 +57,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         schedule::CHECKS,
         rings::CHECKS,
         poll::CHECKS,
+        port::CHECKS,
         garbage::CHECKS,
         limits::CHECKS,
         stream::chains::CHECKS,
