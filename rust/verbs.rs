@@ -27,12 +27,14 @@
 
 mod address;
 pub(crate) mod buffer;
+mod change;
 mod header;
 mod memory;
 mod ops;
 mod process;
 mod request;
 mod srq;
+mod ulp;
 
 use self::ops::Verbs;
 use crate::{
@@ -111,6 +113,7 @@ impl RdmaDevice {
         let config = Config {
             vectors: self.device.vectors(),
             guid: guid(&self.device),
+            mac: self.device.limits().mac,
         };
         let new = Registration::new(pdev.as_ref(), config, self.device.clone())?;
         if let Some(events) = new.port_events() {

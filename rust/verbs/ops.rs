@@ -14,6 +14,7 @@ use super::{
         Ah, //
     },
     buffer::Buffer,
+    change,
     memory::{
         Object,
         Place,
@@ -30,19 +31,26 @@ use super::{
     srq::{
         Srq,
         SrqHandler, //
+    },
+    ulp::{
+        KernelCq,
+        KernelMr,
+        KernelPd,
+        KernelQp, //
     }, //
 };
 use crate::{
     abi::{
         command::{
             access,
-            qp_mask,
             qp_state,
             service,
             BufferList,
             CqContext,
+            GidContext,
             MrContext,
-            QpContext, //
+            QpContext,
+            GIDS, //
         },
         counters::Counter,
         entry::{
@@ -81,10 +89,12 @@ use crate::{
             Details,
             DeviceAttributes,
             Events,
+            Gid,
             MrRequest,
             PortAttributes,
             QpChange,
             QpEvent,
+            QpRef,
             QpRequest,
             QpState,
             Service,
@@ -140,9 +150,19 @@ pub(crate) struct Mr {
 }
 
 /// What the poll reports a CQ's events to.
-struct CqHandler {
+pub(super) struct CqHandler {
     eventfd: Option<EventFd>,
     events: Events<CqEvent>,
+}
+
+impl CqHandler {
+    /// For a CQ of the kernel.
+    pub(super) fn of_kernel(events: Events<CqEvent>) -> Self {
+        Self {
+            eventfd: None,
+            events,
+        }
+    }
 }
 
 impl EventHandler for CqHandler {
@@ -159,7 +179,7 @@ impl EventHandler for CqHandler {
 }
 
 /// What the poll reports a queue pair's events to.
-struct QpHandler(Events<QpEvent>);
+pub(super) struct QpHandler(pub(super) Events<QpEvent>);
 
 impl EventHandler for QpHandler {
     fn completion(&self, _cq: Number) {}
@@ -181,9 +201,14 @@ impl rdma::Driver for Verbs {
     type Cq = Cq;
     type Qp = Qp;
     type Mr = Mr;
+    type KernelPd = KernelPd;
+    type KernelMr = KernelMr;
+    type KernelCq = KernelCq;
+    type KernelQp = KernelQp;
 
     const NAME: &'static CStr = c"qpair%d";
     const ABI: u32 = QPAIR_UVERBS_ABI_VERSION;
+    const GIDS: u32 = GIDS;
     const COUNTERS: &'static [&'static CStr] = Counter::SYSFS;
 
     fn device(device: &Arc<Device>) -> DeviceAttributes {
@@ -508,38 +533,7 @@ impl rdma::Driver for Verbs {
 
     fn modify_qp(qp: &Qp, change: QpChange, udata: Udata<'_>) -> Result {
         let reply = udata.without_request()?;
-        let mut mask = 0;
-        let mut context = QpContext::default();
-        if let Some(state) = change.state {
-            mask |= qp_mask::STATE;
-            context.state = match state {
-                QpState::Reset => qp_state::RESET,
-                QpState::Init => qp_state::INIT,
-                QpState::Rtr => qp_state::RTR,
-                QpState::Rts => qp_state::RTS,
-                QpState::Sqd => qp_state::SQD,
-                QpState::Error => qp_state::ERROR,
-                QpState::Sqe => return Err(EINVAL),
-            };
-        }
-        if let Some(rights) = change.access {
-            mask |= qp_mask::ACCESS;
-            // CAST: The rights that the device knows are a byte, with the core's values.
-            context.access = rights as u8 & access::ALL & !access::LOCAL_WRITE;
-        }
-        if let Some(peer) = change.peer {
-            mask |= qp_mask::PEER;
-            context.peer = Number::from_raw(peer);
-        }
-        if let Some((retry, rnr_retry)) = change.retries {
-            mask |= qp_mask::RETRY;
-            context.retry = retry;
-            context.rnr_retry = rnr_retry;
-        }
-        if let Some(q_key) = change.q_key {
-            mask |= qp_mask::Q_KEY;
-            context.q_key = q_key;
-        }
+        let (mask, context) = change::of(&change)?;
         let mut answer = qpair_uresp_modify_qp::default();
         if mask != 0 {
             let pass = qp.process.enter()?;
@@ -559,14 +553,7 @@ impl rdma::Driver for Verbs {
         let pass = qp.process.enter()?;
         let query = command::Query::<command::Qp>::new(qp.number);
         let now = qp.process.device.admin().execute(&pass, query)?;
-        Ok(match now.state {
-            qp_state::RESET => QpState::Reset,
-            qp_state::INIT => QpState::Init,
-            qp_state::RTR => QpState::Rtr,
-            qp_state::RTS => QpState::Rts,
-            qp_state::SQD => QpState::Sqd,
-            _ => QpState::Error,
-        })
+        Ok(change::state(&now))
     }
 
     fn destroy_qp(qp: Qp) {
@@ -633,6 +620,7 @@ impl rdma::Driver for Verbs {
                 access: rights,
                 addr: request.iova,
                 buffer: memory.list(),
+                ..MrContext::default()
             };
             let create = command::Create::<command::Mr>(context);
             let (number, memory) = device.admin().create(&pass, create, memory)?;
@@ -655,6 +643,63 @@ impl rdma::Driver for Verbs {
 
     fn dereg_mr(mr: Mr) {
         mr.destroy();
+    }
+
+    fn set_gid(device: &Arc<Device>, index: u16, gid: Gid) -> Result {
+        let (gid, gid_high) = address::words(gid);
+        let gid = GidContext { gid, gid_high };
+        let pass = device.enter(device.epoch())?;
+        device.admin().execute(&pass, command::SetGid { index, gid })
+    }
+
+    fn kernel_alloc_pd(device: &Arc<Device>) -> Result<KernelPd> {
+        KernelPd::create(device)
+    }
+
+    fn kernel_dealloc_pd(pd: KernelPd) {
+        pd.destroy();
+    }
+
+    fn kernel_all_memory(pd: &KernelPd, access: u32) -> Result<(KernelMr, u32)> {
+        KernelMr::create(pd, access)
+    }
+
+    fn kernel_dereg_mr(mr: KernelMr) {
+        mr.destroy();
+    }
+
+    fn kernel_create_cq(
+        device: &Arc<Device>,
+        request: CqRequest,
+        events: Events<CqEvent>,
+    ) -> Result<(KernelCq, u32)> {
+        KernelCq::create(device, request, events)
+    }
+
+    fn kernel_destroy_cq(cq: KernelCq) {
+        cq.destroy();
+    }
+
+    fn kernel_create_qp(
+        pd: &KernelPd,
+        cqs: (&KernelCq, &KernelCq),
+        request: QpRequest,
+        of: QpRef,
+        events: Events<QpEvent>,
+    ) -> Result<(KernelQp, u32)> {
+        KernelQp::create(pd, cqs, request, of, events)
+    }
+
+    fn kernel_modify_qp(qp: &KernelQp, change: QpChange) -> Result {
+        qp.modify(change)
+    }
+
+    fn kernel_query_qp(qp: &KernelQp) -> Result<QpState> {
+        qp.query()
+    }
+
+    fn kernel_destroy_qp(qp: KernelQp) {
+        qp.destroy();
     }
 }
 

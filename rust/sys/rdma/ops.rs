@@ -4,7 +4,6 @@
 
 use super::{
     bindings,
-    details::Details,
     events::{
         CqEvent,
         Events,
@@ -22,11 +21,16 @@ use super::{
         self,
         Kept, //
     },
+    port::LID,
     registration::{
         Device,
         PORT, //
     },
     udata::Udata,
+    work::{
+        Side,
+        UdAddress, //
+    },
     Address,
     CqRequest,
     Driver,
@@ -48,16 +52,18 @@ use kernel::prelude::*;
 /// are counters.
 const LIFESPAN: c_ulong = 10;
 
-/// The LID of the port.
-const LID: u16 = 1;
-
 type Context<T> = Object<bindings::ib_ucontext, (Mapped, <T as Driver>::Context)>;
-pub(super) type Pd<T> = Object<bindings::ib_pd, <T as Driver>::Pd>;
-type Ah<T> = Object<bindings::ib_ah, <T as Driver>::Ah>;
-type Cq<T> = Object<bindings::ib_cq, (Events<CqEvent>, <T as Driver>::Cq)>;
-type Qp<T> = Object<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, <T as Driver>::Qp)>;
+type CqPart<T> = Side<<T as Driver>::Cq, <T as Driver>::KernelCq>;
+type QpPart<T> = Side<<T as Driver>::Qp, <T as Driver>::KernelQp>;
+pub(super) type Pd<T> =
+    Object<bindings::ib_pd, Side<<T as Driver>::Pd, <T as Driver>::KernelPd>>;
+pub(super) type Ah<T> = Object<bindings::ib_ah, Side<<T as Driver>::Ah, UdAddress>>;
+pub(super) type Cq<T> = Object<bindings::ib_cq, (Events<CqEvent>, CqPart<T>)>;
+pub(super) type Qp<T> =
+    Object<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, QpPart<T>)>;
 type Srq<T> = super::srq::Srq<T>;
-type Mr<T> = Object<bindings::ib_mr, <T as Driver>::Mr>;
+pub(super) type Mr<T> =
+    Object<bindings::ib_mr, Side<<T as Driver>::Mr, <T as Driver>::KernelMr>>;
 
 /// The result of an operation in C.
 pub(super) fn errno(result: Result) -> c_int {
@@ -83,6 +89,9 @@ impl<T: Driver> Ops<T> {
         query_port: Some(Self::query_port),
         get_port_immutable: Some(Self::get_port_immutable),
         query_gid: Some(Self::query_gid),
+        get_link_layer: Some(Self::get_link_layer),
+        add_gid: Some(Self::add_gid),
+        del_gid: Some(Self::del_gid),
         query_pkey: Some(Self::query_pkey),
         alloc_ucontext: Some(Self::alloc_ucontext),
         dealloc_ucontext: Some(Self::dealloc_ucontext),
@@ -90,6 +99,7 @@ impl<T: Driver> Ops<T> {
         mmap: Some(Self::mmap),
         alloc_pd: Some(Self::alloc_pd),
         dealloc_pd: Some(Self::dealloc_pd),
+        create_ah: Some(Self::create_ah),
         create_user_ah: Some(Self::create_user_ah),
         destroy_ah: Some(Self::destroy_ah),
         create_cq: Some(Self::create_cq),
@@ -102,6 +112,11 @@ impl<T: Driver> Ops<T> {
         modify_qp: Some(Self::modify_qp),
         query_qp: Some(Self::query_qp),
         destroy_qp: Some(Self::destroy_qp),
+        post_send: Some(Self::post_send),
+        post_recv: Some(Self::post_recv),
+        poll_cq: Some(Self::poll_cq),
+        req_notify_cq: Some(Self::req_notify_cq),
+        get_dma_mr: Some(Self::get_dma_mr),
         reg_user_mr: Some(Self::reg_user_mr),
         dereg_mr: Some(Self::dereg_mr),
         alloc_hw_port_stats: Some(Self::alloc_hw_port_stats),
@@ -122,7 +137,7 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// `dev` is registered.
-    unsafe fn data<'a>(dev: *mut bindings::ib_device) -> &'a T::Data {
+    pub(super) unsafe fn data<'a>(dev: *mut bindings::ib_device) -> &'a T::Data {
         // SAFETY: By the caller's promise.
         unsafe { &Device::<T>::get(dev).data }
     }
@@ -178,91 +193,6 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// Called by the core.
-    unsafe extern "C" fn query_port(
-        dev: *mut bindings::ib_device,
-        _port: u32,
-        attr: *mut bindings::ib_port_attr,
-    ) -> c_int {
-        // SAFETY: Called by the core, with a registered device and a structure to fill.
-        let (found, attr) = unsafe { (T::port(Self::data(dev)), &mut *attr) };
-        let (state, phys) = if found.active {
-            (
-                bindings::ib_port_state_IB_PORT_ACTIVE,
-                bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_LINK_UP,
-            )
-        } else {
-            (
-                bindings::ib_port_state_IB_PORT_DOWN,
-                bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_DISABLED,
-            )
-        };
-        attr.state = state;
-        // CAST: Small constants, here and below.
-        attr.phys_state = phys as u8;
-        attr.max_mtu = bindings::ib_mtu_IB_MTU_4096;
-        attr.active_mtu = bindings::ib_mtu_IB_MTU_4096;
-        attr.gid_tbl_len = 1;
-        attr.pkey_tbl_len = 1;
-        attr.max_msg_sz = found.max_message;
-        attr.max_vl_num = 1;
-        attr.lid = LID.into();
-        attr.sm_lid = LID.into();
-        attr.active_speed = bindings::ib_port_speed_IB_SPEED_EDR as u16;
-        attr.active_width = bindings::ib_port_width_IB_WIDTH_4X as u8;
-        0
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
-    unsafe extern "C" fn get_port_immutable(
-        _dev: *mut bindings::ib_device,
-        _port: u32,
-        immutable: *mut bindings::ib_port_immutable,
-    ) -> c_int {
-        // SAFETY: Called by the core, with a structure to fill.
-        let immutable = unsafe { &mut *immutable };
-        immutable.gid_tbl_len = 1;
-        immutable.pkey_tbl_len = 1;
-        // Connections by LID or GID; no management datagrams, so neither CM nor SA.
-        immutable.core_cap_flags = bindings::RDMA_CORE_CAP_PROT_IB;
-        0
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
-    unsafe extern "C" fn query_gid(
-        dev: *mut bindings::ib_device,
-        _port: u32,
-        _index: c_int,
-        gid: *mut bindings::ib_gid,
-    ) -> c_int {
-        // SAFETY: Called by the core, with a registered device and a GID to fill.
-        unsafe {
-            let Gid(raw) = Gid::of_port(u64::from_be((*dev).node_guid));
-            *(*gid).raw.as_mut() = raw;
-        }
-        0
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
-    unsafe extern "C" fn query_pkey(
-        _dev: *mut bindings::ib_device,
-        _port: u32,
-        _index: u16,
-        pkey: *mut u16,
-    ) -> c_int {
-        // SAFETY: Called by the core, with a key to fill.
-        unsafe { *pkey = 0xffff };
-        0
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
     unsafe extern "C" fn alloc_hw_port_stats(
         dev: *mut bindings::ib_device,
         _port: u32,
@@ -300,47 +230,6 @@ impl<T: Driver> Ops<T> {
             Ok(()) => count as c_int,
             Err(error) => error.to_errno(),
         }
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
-    unsafe extern "C" fn fill_res_cq_entry(
-        message: *mut kernel::bindings::sk_buff,
-        cq: *mut bindings::ib_cq,
-    ) -> c_int {
-        // SAFETY: Called by the core, with a queue of this driver that is not destroyed meanwhile.
-        errno(unsafe {
-            let (_, part) = Cq::<T>::get(cq);
-            Details::write(message, |details| T::cq_details(part, details))
-        })
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
-    unsafe extern "C" fn fill_res_qp_entry(
-        message: *mut kernel::bindings::sk_buff,
-        qp: *mut bindings::ib_qp,
-    ) -> c_int {
-        // SAFETY: As above.
-        errno(unsafe {
-            let (_, _, part) = Qp::<T>::get(qp);
-            Details::write(message, |details| T::qp_details(part, details))
-        })
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
-    unsafe extern "C" fn fill_res_mr_entry(
-        message: *mut kernel::bindings::sk_buff,
-        mr: *mut bindings::ib_mr,
-    ) -> c_int {
-        // SAFETY: As above.
-        errno(unsafe {
-            Details::write(message, |details| T::mr_details(Mr::<T>::get(mr), details))
-        })
     }
 
     /// # Safety
@@ -408,8 +297,13 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core, with a domain of this driver's size.
         errno(unsafe {
+            if udata.is_null() {
+                let part = T::kernel_alloc_pd(Self::data((*pd).device));
+                return errno(part.map(|part| Pd::<T>::put(pd, Side::Kernel(part))));
+            }
             Self::for_process(udata, |context, udata| {
-                T::alloc_pd(context, udata).map(|part| Pd::<T>::put(pd, part))
+                let part = T::alloc_pd(context, udata);
+                part.map(|part| Pd::<T>::put(pd, Side::Process(part)))
             })
         })
     }
@@ -422,7 +316,10 @@ impl<T: Driver> Ops<T> {
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: Called by the core once.
-        T::dealloc_pd(unsafe { Pd::<T>::take(pd) });
+        match unsafe { Pd::<T>::take(pd) } {
+            Side::Process(part) => T::dealloc_pd(part),
+            Side::Kernel(part) => T::kernel_dealloc_pd(part),
+        }
         0
     }
 
@@ -435,18 +332,19 @@ impl<T: Driver> Ops<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: Called by the core, with a handle of this driver's size and its attributes, whose
-        // union has the fields of InfiniBand on a port of that.
+        // union has the fields of InfiniBand on a port of that. That of RoCE has a GRH.
         errno(unsafe {
             let attr = &*(*init).ah_attr;
             let address = if u32::from(attr.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH != 0 {
-                Address::Global(Gid(*attr.grh.dgid.raw.as_ref()))
+                Address::Global(Gid(*attr.grh.dgid.raw.as_ref()), attr.grh.sgid_index)
             } else if attr.__bindgen_anon_1.ib.as_ref().dlid == LID {
                 Address::Own
             } else {
                 Address::Foreign
             };
             Self::for_process(udata, |context, udata| {
-                T::create_ah(context, address, udata).map(|part| Ah::<T>::put(ah, part))
+                let part = T::create_ah(context, address, udata);
+                part.map(|part| Ah::<T>::put(ah, Side::Process(part)))
             })
         })
     }
@@ -456,7 +354,9 @@ impl<T: Driver> Ops<T> {
     /// Called by the core.
     unsafe extern "C" fn destroy_ah(ah: *mut bindings::ib_ah, _flags: u32) -> c_int {
         // SAFETY: Called by the core once.
-        T::destroy_ah(unsafe { Ah::<T>::take(ah) });
+        if let Side::Process(part) = unsafe { Ah::<T>::take(ah) } {
+            T::destroy_ah(part);
+        }
         0
     }
 
@@ -489,14 +389,10 @@ impl<T: Driver> Ops<T> {
         attr: *const bindings::ib_cq_init_attr,
         attrs: *mut bindings::uverbs_attr_bundle,
     ) -> c_int {
-        if attrs.is_null() {
-            return EOPNOTSUPP.to_errno();
-        }
         // SAFETY: Called by the core, with a queue of this driver's size, its attributes and the
-        // bundle of the command.
+        // bundle of the command, if it is one of a process.
         errno(unsafe {
             let attr = &*attr;
-            let udata = &raw mut (*attrs).__bindgen_anon_1.__bindgen_anon_1.driver_udata;
             if attr.flags != 0 {
                 return EOPNOTSUPP.to_errno();
             }
@@ -504,12 +400,16 @@ impl<T: Driver> Ops<T> {
                 entries: attr.cqe,
                 vector: attr.comp_vector,
             };
+            if attrs.is_null() {
+                return errno(Self::create_kernel_cq(cq, request));
+            }
+            let udata = &raw mut (*attrs).__bindgen_anon_1.__bindgen_anon_1.driver_udata;
             Self::for_process(udata, |context, udata| {
                 let events = Events::new(cq)?;
                 let (part, entries) = T::create_cq(context, request, events.clone(), udata)
                     .inspect_err(|_| events.cut())?;
                 (*cq).cqe = c_int::try_from(entries).unwrap_or(c_int::MAX);
-                Cq::<T>::put(cq, (events, part));
+                Cq::<T>::put(cq, (events, Side::Process(part)));
                 Ok(())
             })
         })
@@ -525,7 +425,10 @@ impl<T: Driver> Ops<T> {
         // SAFETY: Called by the core once.
         let (events, part) = unsafe { Cq::<T>::take(cq) };
         events.cut();
-        T::destroy_cq(part);
+        match part {
+            Side::Process(part) => T::destroy_cq(part),
+            Side::Kernel(part) => T::kernel_destroy_cq(part),
+        }
         0
     }
 
@@ -540,12 +443,15 @@ impl<T: Driver> Ops<T> {
         // SAFETY: Called by the core, with a queue pair of this driver's size, its attributes, and
         // a domain and queues of this device that outlive it.
         errno(unsafe {
+            if udata.is_null() {
+                return errno(Self::create_kernel_qp(qp, &mut *attr));
+            }
             let attr = &*attr;
             Self::for_process(udata, |context, udata| {
                 let request = qp::request(attr)?;
-                let pd = Pd::<T>::get((*qp).pd);
-                let (_, send) = Cq::<T>::get(attr.send_cq);
-                let (_, recv) = Cq::<T>::get(attr.recv_cq);
+                let pd = Pd::<T>::get((*qp).pd).process()?;
+                let send = Cq::<T>::get(attr.send_cq).1.process()?;
+                let recv = Cq::<T>::get(attr.recv_cq).1.process()?;
                 let srq = (!attr.srq.is_null()).then(|| &Srq::<T>::get(attr.srq).1);
                 let kept = Kept::new(attr)?;
                 let events = Events::new(qp)?;
@@ -554,7 +460,7 @@ impl<T: Driver> Ops<T> {
                     T::create_qp(context, pd, cqs, srq, request, events.clone(), udata)
                         .inspect_err(|_| events.cut())?;
                 (*qp).qp_num = number;
-                Qp::<T>::put(qp, (events, kept, part));
+                Qp::<T>::put(qp, (events, kept, Side::Process(part)));
                 Ok(())
             })
         })
@@ -569,19 +475,19 @@ impl<T: Driver> Ops<T> {
         mask: c_int,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        if udata.is_null() {
-            return EOPNOTSUPP.to_errno();
-        }
-        // SAFETY: Called by the core, with a queue pair of this driver and its attributes.
+        // SAFETY: Called by the core, with a queue pair of this driver and its attributes; with the
+        // command, if it is one of a process.
         errno(unsafe {
             let (_, kept, part) = Qp::<T>::get(qp);
+            let (now, change) = (
+                || Self::state_of(part),
+                |change| match part {
+                    Side::Process(part) => T::modify_qp(part, change, Udata::new(udata)),
+                    Side::Kernel(part) => T::kernel_modify_qp(part, change),
+                },
+            );
             // CAST: A set of bits.
-            kept.modify(
-                &*attr,
-                mask as u32,
-                || T::query_qp(part),
-                |change| T::modify_qp(part, change, Udata::new(udata)),
-            )
+            kept.modify(&*attr, mask as u32, now, change)
         })
     }
 
@@ -597,7 +503,7 @@ impl<T: Driver> Ops<T> {
         // SAFETY: Called by the core, with a queue pair of this driver and structures to fill.
         errno(unsafe {
             let (_, kept, part) = Qp::<T>::get(qp);
-            kept.query(&mut *attr, &mut *init, || T::query_qp(part))
+            kept.query(&mut *attr, &mut *init, || Self::state_of(part))
         })
     }
 
@@ -611,7 +517,10 @@ impl<T: Driver> Ops<T> {
         // SAFETY: Called by the core once.
         let (events, _, part) = unsafe { Qp::<T>::take(qp) };
         events.cut();
-        T::destroy_qp(part);
+        match part {
+            Side::Process(part) => T::destroy_qp(part),
+            Side::Kernel(part) => T::kernel_destroy_qp(part),
+        }
         0
     }
 
@@ -641,12 +550,12 @@ impl<T: Driver> Ops<T> {
         let made = unsafe {
             Self::for_process(udata, |context, udata| {
                 let mut mr = KBox::<Mr<T>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
-                let (part, lkey, rkey) = T::reg_mr(context, Pd::<T>::get(pd), request, udata)?;
+                let (part, lkey, rkey) = T::reg_mr(context, Pd::<T>::get(pd).process()?, request, udata)?;
                 let raw: *mut bindings::ib_mr = mr.as_mut_ptr().cast();
                 raw.write(Default::default());
                 (*raw).lkey = lkey;
                 (*raw).rkey = rkey;
-                Mr::<T>::put(raw, part);
+                Mr::<T>::put(raw, Side::Process(part));
                 // The core has it until it calls `dereg_mr`.
                 Ok(KBox::into_raw(mr).cast())
             })
@@ -670,7 +579,10 @@ impl<T: Driver> Ops<T> {
             drop(KBox::from_raw(mr.cast::<MaybeUninit<Mr<T>>>()));
             part
         };
-        T::dereg_mr(part);
+        match part {
+            Side::Process(part) => T::dereg_mr(part),
+            Side::Kernel(part) => T::kernel_dereg_mr(part),
+        }
         0
     }
 }
