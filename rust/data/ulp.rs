@@ -57,6 +57,7 @@ use crate::{
             RqProducer,
             SqProducer, //
         },
+        storage::Storage,
     },
     sys::{
         gate::Lease,
@@ -191,6 +192,9 @@ struct QpInner {
     lease: Option<Lease>,
     sends: Pending,
     recvs: Pending,
+    /// Indices of its CQs before which completions are of before a reset.
+    old_sends: Option<Index>,
+    old_recvs: Option<Index>,
     /// It is in a state in which sends may be posted.
     is_ready: bool,
     /// It is in a state in which receives may be posted.
@@ -252,6 +256,8 @@ impl UlpQp {
             lease: Some(lease),
             sends: Pending::new(shape.sends)?,
             recvs: Pending::new(shape.rq.entries())?,
+            old_sends: None,
+            old_recvs: None,
             is_ready: false,
             takes_recvs: false,
         };
@@ -286,16 +292,25 @@ impl UlpQp {
         inner.is_ready = is_ready;
     }
 
-    /// It was reset: drops all that is posted. `false` if its rings cannot be made anew.
-    pub(crate) fn renew(&self, epoch: u32) -> Result {
+    /// It was reset: drops all that is posted. Its completions that are in the CQs before these
+    /// indices are old.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: its rings cannot be made anew.
+    pub(crate) fn renew(&self, epoch: u32, old: Option<(Index, Index)>) -> Result {
         let mut inner = self.inner.lock();
         inner.sends.count = 0;
         inner.recvs.count = 0;
+        (inner.old_sends, inner.old_recvs) = old.unzip();
         let Some(live) = inner.live.take() else {
             return Ok(());
         };
-        // The rings may hold an old owner of nothing: the device reads blocks by index alone.
         let (sq, rq) = (live.sq.storage().clone(), live.rq.storage().clone());
+        for ring in [&sq, &rq] {
+            let ring = ring.view();
+            (0..ring.words()).for_each(|at| ring.store(at, 0));
+        }
         // Slots that are out are those of the requests that were dropped.
         let _: Result<_, _> = live.sq.retire();
         let _: Result<_, _> = live.rq.retire();
@@ -329,10 +344,21 @@ impl UlpQp {
         let index = Index::new(cqe.index);
         let mut inner = self.inner.lock();
         let QpInner {
-            live, sends, recvs, ..
+            live,
+            sends,
+            recvs,
+            old_sends,
+            old_recvs,
+            ..
         } = &mut *inner;
         let live = live.as_mut()?;
-        if cqe.flags & cqe_flags::RECV != 0 {
+        let received = cqe.flags & cqe_flags::RECV != 0;
+        let old = if received { old_recvs } else { old_sends };
+        if old.is_some_and(|old| old.reaches(seen.past())) {
+            return None;
+        }
+        *old = None;
+        if received {
             let request = recvs.take(index)?;
             live.rq.complete(index, seen).ok()?;
             Some(request)
@@ -347,7 +373,8 @@ impl UlpQp {
     fn has_pending(&self, cq: &UlpCq) -> bool {
         let inner = self.inner.lock();
         let of = |own: &Arc<UlpCq>| core::ptr::eq(&**own, cq);
-        (of(&self.recv_cq) && inner.recvs.count != 0) || (of(&self.send_cq) && inner.sends.count != 0)
+        (of(&self.recv_cq) && inner.recvs.count != 0)
+            || (of(&self.send_cq) && inner.sends.count != 0)
     }
 
     /// The next request that is flushed in software, of the queues that complete in `cq`.
@@ -816,6 +843,59 @@ impl CqInner {
                     live.rq.reclaim(published);
                 }
             }
+        }
+    }
+}
+
+#[kernel::macros::kunit_tests(qpair_ulp)]
+mod tests {
+    use super::*;
+
+    fn request(id: u64, past: u32) -> Request {
+        Request {
+            id,
+            what: Completed::Sent(Operation::Send),
+            past: Index::new(past),
+        }
+    }
+
+    fn id(request: Option<Request>) -> Option<u64> {
+        request.map(|request| request.id)
+    }
+
+    #[test]
+    fn a_completion_takes_its_request_and_those_before() {
+        let mut pending = Pending::new(4).unwrap();
+        for (id, past) in [(1, 2), (2, 3), (3, 7)] {
+            pending.push(request(id, past));
+        }
+        assert_eq!(id(pending.take(Index::new(3))), Some(2));
+        assert_eq!(pending.count, 1);
+        assert_eq!(id(pending.pop()), Some(3));
+        assert_eq!(id(pending.pop()), None);
+    }
+
+    #[test]
+    fn an_index_between_requests_takes_nothing() {
+        let mut pending = Pending::new(4).unwrap();
+        pending.push(request(1, 4));
+        assert_eq!(id(pending.take(Index::new(2))), None);
+        assert_eq!(id(pending.take(Index::new(5))), None);
+        assert_eq!(pending.count, 1);
+    }
+
+    #[test]
+    fn it_wraps_and_is_full() {
+        let mut pending = Pending::new(3).unwrap();
+        for round in 0..10 {
+            for nth in 0..3 {
+                pending.push(request(round * 3 + nth, nth as u32));
+            }
+            assert!(pending.is_full());
+            pending.push(request(99, 99));
+            assert_eq!(id(pending.pop()), Some(round * 3));
+            assert_eq!(id(pending.take(Index::new(2))), Some(round * 3 + 2));
+            assert_eq!(id(pending.pop()), None);
         }
     }
 }

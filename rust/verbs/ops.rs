@@ -649,7 +649,9 @@ impl rdma::Driver for Verbs {
         let (gid, gid_high) = address::words(gid);
         let gid = GidContext { gid, gid_high };
         let pass = device.enter(device.epoch())?;
-        device.admin().execute(&pass, command::SetGid { index, gid })
+        device
+            .admin()
+            .execute(&pass, command::SetGid { index, gid })
     }
 
     fn kernel_alloc_pd(device: &Arc<Device>) -> Result<KernelPd> {

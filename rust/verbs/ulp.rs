@@ -275,8 +275,7 @@ impl KernelCq {
         };
         let vector = request.vector;
         let mut charge = device.uncharged(Kind::Cq);
-        let made =
-            device.create_process_cq(&pass, vector, context, ring, handler, &mut charge)?;
+        let made = device.create_process_cq(&pass, vector, context, ring, handler, &mut charge)?;
         charge.keep();
         let (number, ring) = made;
         let (function, lease) = (device.function().clone(), pass.lease());
@@ -359,7 +358,11 @@ fn shape(device: &Device, request: &QpRequest) -> Result<UlpShape> {
         return Err(EINVAL);
     }
     // CAST: At most `MAX_BLOCKS`.
-    let all = request.sends.max(1).checked_mul(blocks as u32).ok_or(EINVAL)?;
+    let all = request
+        .sends
+        .max(1)
+        .checked_mul(blocks as u32)
+        .ok_or(EINVAL)?;
     Ok(UlpShape {
         sq: depth(all, limits.log_sq)?,
         rq: depth(request.recvs.max(1), limits.log_rq)?,
@@ -475,19 +478,21 @@ impl KernelQp {
                 mask,
                 context,
             };
-            self.device.admin().execute(&pass, modify).map(drop)
+            self.device.admin().execute(&pass, modify)
         });
         // What a lost device has posted is flushed in any case.
         let ends = matches!(change.state, Some(QpState::Error | QpState::Reset));
-        if done.is_err() && !(ends && self.is_lost()) {
-            return done;
-        }
+        let ended = match done {
+            Ok(ended) => Some((ended.send_cq, ended.recv_cq)),
+            Err(_) if ends && self.is_lost() => None,
+            Err(error) => return Err(error),
+        };
         let queue = &self.queue.queue;
         match change.state {
             None => {}
             Some(QpState::Reset) => {
                 queue.permit(false, false);
-                queue.renew(self.epoch)?;
+                queue.renew(self.epoch, ended)?;
             }
             Some(QpState::Init | QpState::Rtr) => queue.permit(true, false),
             Some(_) => queue.permit(true, true),

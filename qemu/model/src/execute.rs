@@ -204,7 +204,11 @@ impl<H: Host> DataPath<H> {
         let wqe = &message.wqe;
         let blocks = usize::from(wqe.blocks);
         // Those of UD have an index, of 16 bits, in place of the key of others.
-        let reserved = if HEAD == UD { wqe.rkey & !u32::from(u16::MAX) } else { 0 };
+        let reserved = if HEAD == UD {
+            wqe.rkey & !u32::from(u16::MAX)
+        } else {
+            0
+        };
         if wqe.flags & !kind.flags != 0 || reserved != 0 {
             return refuse(Detail::Flags);
         }

@@ -17,11 +17,11 @@ use super::{
         context,
         Object, //
     },
+    port::LID,
     qp::{
         self,
         Kept, //
     },
-    port::LID,
     registration::{
         Device,
         PORT, //
@@ -55,15 +55,12 @@ const LIFESPAN: c_ulong = 10;
 type Context<T> = Object<bindings::ib_ucontext, (Mapped, <T as Driver>::Context)>;
 type CqPart<T> = Side<<T as Driver>::Cq, <T as Driver>::KernelCq>;
 type QpPart<T> = Side<<T as Driver>::Qp, <T as Driver>::KernelQp>;
-pub(super) type Pd<T> =
-    Object<bindings::ib_pd, Side<<T as Driver>::Pd, <T as Driver>::KernelPd>>;
+pub(super) type Pd<T> = Object<bindings::ib_pd, Side<<T as Driver>::Pd, <T as Driver>::KernelPd>>;
 pub(super) type Ah<T> = Object<bindings::ib_ah, Side<<T as Driver>::Ah, UdAddress>>;
 pub(super) type Cq<T> = Object<bindings::ib_cq, (Events<CqEvent>, CqPart<T>)>;
-pub(super) type Qp<T> =
-    Object<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, QpPart<T>)>;
+pub(super) type Qp<T> = Object<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, QpPart<T>)>;
 type Srq<T> = super::srq::Srq<T>;
-pub(super) type Mr<T> =
-    Object<bindings::ib_mr, Side<<T as Driver>::Mr, <T as Driver>::KernelMr>>;
+pub(super) type Mr<T> = Object<bindings::ib_mr, Side<<T as Driver>::Mr, <T as Driver>::KernelMr>>;
 
 /// The result of an operation in C.
 pub(super) fn errno(result: Result) -> c_int {
@@ -550,7 +547,8 @@ impl<T: Driver> Ops<T> {
         let made = unsafe {
             Self::for_process(udata, |context, udata| {
                 let mut mr = KBox::<Mr<T>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
-                let (part, lkey, rkey) = T::reg_mr(context, Pd::<T>::get(pd).process()?, request, udata)?;
+                let (part, lkey, rkey) =
+                    T::reg_mr(context, Pd::<T>::get(pd).process()?, request, udata)?;
                 let raw: *mut bindings::ib_mr = mr.as_mut_ptr().cast();
                 raw.write(Default::default());
                 (*raw).lkey = lkey;

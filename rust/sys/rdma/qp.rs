@@ -207,12 +207,7 @@ impl Kept {
         };
         // SAFETY: Reads a table. Any values may be given.
         let allowed = unsafe {
-            bindings::ib_modify_qp_is_ok(
-                from.into_raw(),
-                to.into_raw(),
-                self.qp_type,
-                mask,
-            )
+            bindings::ib_modify_qp_is_ok(from.into_raw(), to.into_raw(), self.qp_type, mask)
         };
         if !allowed {
             return Err(EINVAL);
@@ -237,7 +232,9 @@ impl Kept {
             peer: has(PEER).then_some(attr.dest_qp_num),
             retries: has(RETRY | RNR_RETRY).then_some(retries),
             q_key: has(Q_KEY).then_some(attr.qkey),
-            gid: has(bindings::ib_qp_attr_mask_IB_QP_AV).then(|| gid(&attr.ah_attr)).flatten(),
+            gid: has(bindings::ib_qp_attr_mask_IB_QP_AV)
+                .then(|| gid(&attr.ah_attr))
+                .flatten(),
         })?;
         let kept = &mut *kept;
         if has(STATE) && to == QpState::Reset {

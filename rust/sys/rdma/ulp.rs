@@ -41,10 +41,7 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// `cq` is being created by the core.
-    pub(super) unsafe fn create_kernel_cq(
-        cq: *mut bindings::ib_cq,
-        request: CqRequest,
-    ) -> Result {
+    pub(super) unsafe fn create_kernel_cq(cq: *mut bindings::ib_cq, request: CqRequest) -> Result {
         // SAFETY: By the caller's promise.
         unsafe {
             let events = Events::new(cq)?;

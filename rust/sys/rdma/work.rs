@@ -533,4 +533,3 @@ impl<T: Driver> Ops<T> {
         }
     }
 }
-

@@ -98,6 +98,12 @@ fn datagrams_between_gids_of_the_table() {
     let gids = [SECOND, FIRST].concat();
     let gids: Vec<u8> = gids.into_iter().flat_map(u64::to_le_bytes).collect();
     assert_eq!(bytes, gids, "from, to");
+    let bytes = w.m.memory.bytes(w.mrs[1].addr, 8);
+    assert_eq!(
+        bytes,
+        [0x60, 0, 0, 0, 0, 8 + 12 + 8 + 8 + 4, 17, 1],
+        "over UDP"
+    );
     // A GID that was taken away leads nowhere.
     w.recv(1, 6, &[into]);
     set_gid(&mut w.m, 3, [0; 2]).unwrap();
@@ -254,7 +260,10 @@ fn a_region_of_all_memory() {
     m.recv(&mut b, 1, &[piece(into, 4096)]);
     m.send(&mut a, wqe(work::SEND, 2), &[piece(u64::MAX - 8, 8)]);
     let done = m.drain(&mut cq);
-    assert!(done.iter().any(|cqe| cqe.vendor == Detail::Dma.code()), "{done:?}");
+    assert!(
+        done.iter().any(|cqe| cqe.vendor == Detail::Dma.code()),
+        "{done:?}"
+    );
     m.destroy(kind::MR, key).unwrap();
 }
 
