@@ -28,6 +28,7 @@
 mod address;
 pub(crate) mod buffer;
 mod change;
+mod handlers;
 mod header;
 mod memory;
 mod ops;

@@ -11,6 +11,20 @@
 //!
 //! A user sizes its CQs. One that is too small is overrun, as that of a process.
 
+mod pending;
+mod wqe;
+
+use self::{
+    pending::{
+        Pending,
+        Request, //
+    },
+    wqe::{
+        head,
+        refused,
+        sge, //
+    }, //
+};
 use super::{
     function::Function,
     qp::block,
@@ -27,14 +41,10 @@ use crate::{
             cqe_flags,
             opcode,
             send_flags,
-            AtomicWqe,
             Cqe,
             RecvWqe,
-            SendWqe,
             Sge,
-            UdWqe,
-            BLOCK_WORDS,
-            MAX_BLOCKS, //
+            BLOCK_WORDS, //
         },
         status::Status,
         Number, //
@@ -53,7 +63,6 @@ use crate::{
             Index, //
         },
         producer::{
-            Refused,
             RqProducer,
             SqProducer, //
         },
@@ -66,8 +75,6 @@ use crate::{
             Completion,
             CqEvent,
             Events,
-            Operation,
-            Piece,
             Polls,
             Posts,
             QpRef,
@@ -87,78 +94,6 @@ use kernel::{
 
 /// Completions that are taken before the head is published.
 const BATCH: usize = 16;
-
-/// Words of the largest send.
-const WORDS: usize = MAX_BLOCKS * BLOCK_WORDS;
-
-/// A request that is posted and not completed.
-#[derive(Clone, Copy)]
-struct Request {
-    id: u64,
-    what: Completed,
-    /// The index past it.
-    past: Index,
-}
-
-/// The requests of a queue, in order.
-struct Pending {
-    slots: KVVec<Request>,
-    first: usize,
-    count: usize,
-}
-
-impl Pending {
-    fn new(most: u32) -> Result<Self> {
-        let none = Request {
-            id: 0,
-            what: Completed::Received,
-            past: Index::ZERO,
-        };
-        let mut slots = KVVec::new();
-        slots.resize(most as usize, none, GFP_KERNEL)?;
-        Ok(Self {
-            slots,
-            first: 0,
-            count: 0,
-        })
-    }
-
-    fn is_full(&self) -> bool {
-        self.count == self.slots.len()
-    }
-
-    /// Adds one, if there is room.
-    fn push(&mut self, request: Request) {
-        let last = (self.first + self.count) % self.slots.len().max(1);
-        if let (false, Some(slot)) = (self.is_full(), self.slots.get_mut(last)) {
-            *slot = request;
-            self.count += 1;
-        }
-    }
-
-    fn pop(&mut self) -> Option<Request> {
-        if self.count == 0 {
-            return None;
-        }
-        let request = self.slots.get(self.first).copied();
-        self.first = (self.first + 1) % self.slots.len().max(1);
-        self.count -= 1;
-        request
-    }
-
-    /// Takes the one that ends at `past`, and all before it. `None`, and nothing is taken, if there
-    /// is none.
-    fn take(&mut self, past: Index) -> Option<Request> {
-        let depth = self.slots.len().max(1);
-        let ahead = (0..self.count).find(|ahead| {
-            let slot = self.slots.get((self.first + ahead) % depth);
-            slot.is_some_and(|request| request.past == past)
-        })?;
-        self.first = (self.first + ahead) % depth;
-        self.count -= ahead;
-        self.pop()
-    }
-}
 
 /// What a queue pair is.
 pub(crate) struct UlpShape {
@@ -524,92 +459,6 @@ impl Posts for UlpQp {
     }
 }
 
-fn refused(refused: Refused) -> Error {
-    match refused {
-        Refused::Full => ENOMEM,
-        Refused::TooLarge => EINVAL,
-    }
-}
-
-fn sge(piece: &Piece) -> Sge {
-    Sge {
-        addr: piece.addr,
-        bytes: piece.bytes,
-        lkey: piece.lkey,
-    }
-}
-
-/// The words of a send before its SGEs, and their number; without blocks, SGEs and signalling.
-fn head(request: &SendRequest<'_>) -> Result<([u64; WORDS], usize)> {
-    let opcode = match (request.operation, request.imm) {
-        (Operation::Send, None) => opcode::SEND,
-        (Operation::Send, Some(_)) => opcode::SEND_IMM,
-        (Operation::Write, None) => opcode::WRITE,
-        (Operation::Write, Some(_)) => opcode::WRITE_IMM,
-        (Operation::Read, _) => opcode::READ,
-        (Operation::CompareSwap, _) => opcode::COMPARE_SWAP,
-        (Operation::FetchAdd, _) => opcode::FETCH_ADD,
-    };
-    let receives = request.operation == Operation::Send || request.imm.is_some();
-    let mut flags = 0;
-    if request.fence {
-        flags |= send_flags::FENCE;
-    }
-    if request.solicited && receives {
-        flags |= send_flags::SOLICITED;
-    }
-    let imm = request.imm.unwrap_or(0);
-    let (remote_addr, rkey) = request.remote;
-    let mut words = [0; WORDS];
-    let mut put = |head: &[u64]| {
-        for (word, value) in words.iter_mut().zip(head) {
-            *word = *value;
-        }
-        head.len()
-    };
-    let used = if let Some(to) = request.to {
-        let [gid, gid_high] = to.address.gid;
-        let head = UdWqe {
-            opcode,
-            flags,
-            imm,
-            dest: Number::from_raw(to.qpn),
-            q_key: to.q_key,
-            source: to.address.source,
-            gid,
-            gid_high,
-            ..UdWqe::default()
-        };
-        put(&head.encode())
-    } else if matches!(
-        request.operation,
-        Operation::CompareSwap | Operation::FetchAdd
-    ) {
-        let (compare_add, swap) = request.operands;
-        let head = AtomicWqe {
-            opcode,
-            flags,
-            remote_addr,
-            rkey,
-            compare_add,
-            swap: if opcode == opcode::FETCH_ADD { 0 } else { swap },
-            ..AtomicWqe::default()
-        };
-        put(&head.encode())
-    } else {
-        let head = SendWqe {
-            opcode,
-            flags,
-            imm,
-            remote_addr,
-            rkey,
-            ..SendWqe::default()
-        };
-        put(&head.encode())
-    };
-    Ok((words, used))
-}
-
 struct CqInner {
     consumer: Option<CqConsumer<Ring>>,
     /// `None` once the device is lost.
@@ -843,59 +692,6 @@ impl CqInner {
                     live.rq.reclaim(published);
                 }
             }
-        }
-    }
-}
-
-#[kernel::macros::kunit_tests(qpair_ulp)]
-mod tests {
-    use super::*;
-
-    fn request(id: u64, past: u32) -> Request {
-        Request {
-            id,
-            what: Completed::Sent(Operation::Send),
-            past: Index::new(past),
-        }
-    }
-
-    fn id(request: Option<Request>) -> Option<u64> {
-        request.map(|request| request.id)
-    }
-
-    #[test]
-    fn a_completion_takes_its_request_and_those_before() {
-        let mut pending = Pending::new(4).unwrap();
-        for (id, past) in [(1, 2), (2, 3), (3, 7)] {
-            pending.push(request(id, past));
-        }
-        assert_eq!(id(pending.take(Index::new(3))), Some(2));
-        assert_eq!(pending.count, 1);
-        assert_eq!(id(pending.pop()), Some(3));
-        assert_eq!(id(pending.pop()), None);
-    }
-
-    #[test]
-    fn an_index_between_requests_takes_nothing() {
-        let mut pending = Pending::new(4).unwrap();
-        pending.push(request(1, 4));
-        assert_eq!(id(pending.take(Index::new(2))), None);
-        assert_eq!(id(pending.take(Index::new(5))), None);
-        assert_eq!(pending.count, 1);
-    }
-
-    #[test]
-    fn it_wraps_and_is_full() {
-        let mut pending = Pending::new(3).unwrap();
-        for round in 0..10 {
-            for nth in 0..3 {
-                pending.push(request(round * 3 + nth, nth as u32));
-            }
-            assert!(pending.is_full());
-            pending.push(request(99, 99));
-            assert_eq!(id(pending.pop()), Some(round * 3));
-            assert_eq!(id(pending.take(Index::new(2))), Some(round * 3 + 2));
-            assert_eq!(id(pending.pop()), None);
         }
     }
 }

@@ -10,8 +10,14 @@ use super::{
     process::Process, //
 };
 use crate::{
-    abi::uverbs::qpair_uresp_create_ah,
-    control::device::Device,
+    abi::{
+        command::GidContext,
+        uverbs::qpair_uresp_create_ah, //
+    },
+    control::{
+        command::SetGid,
+        device::Device, //
+    },
     sys::rdma::{
         Address,
         Gid, //
@@ -82,6 +88,18 @@ pub(super) fn words(Gid(raw): Gid) -> (u64, u64) {
     let both = u128::from_le_bytes(raw);
     // CAST: Its halves.
     (both as u64, (both >> 64) as u64)
+}
+
+/// Sets an entry of the port's table of GIDs.
+///
+/// # Errors
+///
+/// Those of the command.
+pub(super) fn set_gid(device: &Device, index: u16, gid: Gid) -> Result {
+    let (gid, gid_high) = words(gid);
+    let gid = GidContext { gid, gid_high };
+    let pass = device.enter(device.epoch())?;
+    device.admin().execute(&pass, SetGid { index, gid })
 }
 
 /// The address of a port, for work requests. That of a port which this one cannot reach is no

@@ -15,6 +15,10 @@ use super::{
     },
     buffer::Buffer,
     change,
+    handlers::{
+        CqHandler,
+        QpHandler, //
+    },
     memory::{
         Object,
         Place,
@@ -47,7 +51,6 @@ use crate::{
             service,
             BufferList,
             CqContext,
-            GidContext,
             MrContext,
             QpContext,
             GIDS, //
@@ -62,7 +65,6 @@ use crate::{
             MAX_BLOCKS,
             MAX_STRIDE_SHIFT, //
         },
-        status::Event,
         uverbs::*,
         Number,
         PCI_DEVICE,
@@ -73,7 +75,6 @@ use crate::{
         command,
         device::Device, //
     },
-    data::cq::EventHandler,
     queue::{
         index::Depth,
         quota::Kind, //
@@ -147,49 +148,6 @@ pub(crate) struct Mr {
     process: Arc<Process>,
     number: Number,
     place: Place,
-}
-
-/// What the poll reports a CQ's events to.
-pub(super) struct CqHandler {
-    eventfd: Option<EventFd>,
-    events: Events<CqEvent>,
-}
-
-impl CqHandler {
-    /// For a CQ of the kernel.
-    pub(super) fn of_kernel(events: Events<CqEvent>) -> Self {
-        Self {
-            eventfd: None,
-            events,
-        }
-    }
-}
-
-impl EventHandler for CqHandler {
-    fn completion(&self, _cq: Number) {
-        if let Some(eventfd) = &self.eventfd {
-            eventfd.signal();
-        }
-        self.events.raise(CqEvent::Completion);
-    }
-
-    fn reported(&self, _event: Event) {
-        self.events.raise(CqEvent::Error);
-    }
-}
-
-/// What the poll reports a queue pair's events to.
-pub(super) struct QpHandler(pub(super) Events<QpEvent>);
-
-impl EventHandler for QpHandler {
-    fn completion(&self, _cq: Number) {}
-
-    fn reported(&self, event: Event) {
-        self.0.raise(match event {
-            Event::LastReceive => QpEvent::LastReceive,
-            _ => QpEvent::Fatal,
-        });
-    }
 }
 
 impl rdma::Driver for Verbs {
@@ -339,7 +297,7 @@ impl rdma::Driver for Verbs {
             CQE_BYTES,
             Access::Write,
         )?;
-        let handler = Arc::new(CqHandler { eventfd, events }, GFP_KERNEL_ACCOUNT)?;
+        let handler = Arc::new(CqHandler::new(eventfd, events), GFP_KERNEL_ACCOUNT)?;
         let room = Room::new()?;
         let cq = {
             let pass = process.enter()?;
@@ -646,12 +604,7 @@ impl rdma::Driver for Verbs {
     }
 
     fn set_gid(device: &Arc<Device>, index: u16, gid: Gid) -> Result {
-        let (gid, gid_high) = address::words(gid);
-        let gid = GidContext { gid, gid_high };
-        let pass = device.enter(device.epoch())?;
-        device
-            .admin()
-            .execute(&pass, command::SetGid { index, gid })
+        address::set_gid(device, index, gid)
     }
 
     fn kernel_alloc_pd(device: &Arc<Device>) -> Result<KernelPd> {

@@ -12,7 +12,7 @@
 use super::{
     address,
     change,
-    ops::{
+    handlers::{
         CqHandler,
         QpHandler, //
     },
@@ -264,7 +264,7 @@ impl KernelCq {
         events: Events<CqEvent>,
     ) -> Result<(Self, u32)> {
         let depth = depth(request.entries, device.limits().log_cq)?;
-        let handler = Arc::new(CqHandler::of_kernel(events.clone()), GFP_KERNEL)?;
+        let handler = Arc::new(CqHandler::new(None, events.clone()), GFP_KERNEL)?;
         let epoch = device.epoch();
         let pass = device.enter(epoch)?;
         let ring = Ring::new(&pass, depth.entries() as usize * Cqe::BYTES)?;

@@ -22,6 +22,7 @@ use qpair_abi::command::kind;
 use qpair_abi::command::opcode;
 use qpair_abi::command::verb;
 use qpair_abi::command::Command;
+use qpair_abi::command::GidContext;
 use qpair_abi::command::QpContext;
 use qpair_abi::counters;
 use qpair_abi::counters::Counter;
@@ -195,6 +196,13 @@ impl<H: Host> Function<H> {
     fn query_mr(&mut self, command: &Command) -> Result<Results, AdminError> {
         let found = self.data.regions.get(command.number);
         let context = found.map(Region::context).ok_or(AdminError::Number)?;
+        answer(&mut self.data.core.bus, command, &context.encode())
+    }
+
+    fn query_gid(&mut self, command: &Command) -> Result<Results, AdminError> {
+        let entry = self.data.port.gids.get(command.number.raw() as usize);
+        let [gid, gid_high] = *entry.ok_or(AdminError::Number)?;
+        let context = GidContext { gid, gid_high };
         answer(&mut self.data.core.bus, command, &context.encode())
     }
 

@@ -23,6 +23,7 @@ use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::Command;
 use qpair_abi::command::EqContext;
+use qpair_abi::command::GidContext;
 use qpair_abi::command::QpContext;
 use qpair_abi::command::SrqContext;
 use qpair_abi::status::AdminError;
@@ -123,6 +124,15 @@ impl<H: Host> Function<H> {
             second: recv_index.get(),
             third: async_index.get(),
         })
+    }
+
+    /// Sets an entry of the port's table of GIDs.
+    pub(crate) fn modify_gid(&mut self, command: &Command) -> Result<Results, AdminError> {
+        let words = read(&mut self.data.core.bus, command)?;
+        let context = GidContext::decode(&words);
+        let entry = self.data.port.gids.get_mut(command.number.raw() as usize);
+        *entry.ok_or(AdminError::Number)? = [context.gid, context.gid_high];
+        Ok(Results::default())
     }
 
     /// Arms the event of an SRQ's limit.

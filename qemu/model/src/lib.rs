@@ -42,6 +42,7 @@
 //! | `producers` | the producer indices of CQs, for the writers of doorbells |
 //! | `mr` | memory regions and domains |
 //! | `registers` | the registers that software writes |
+//! | `port` | the GIDs of the port, and its queue pair 1 |
 //! | `schedule` | the core: state, run queue, timers, interrupts |
 //! | `subject` | what events are about |
 //! | `eq` | event queues |

@@ -7,17 +7,9 @@
 //! A queue pair of UD has a GID of its own, or sends from one of the port's table, and then reaches
 //! all in the table.
 
-use crate::context::answer;
-use crate::context::read;
-use crate::context::Results;
-use crate::function::Function;
-use crate::host::Host;
 use crate::mutant::mutant;
-use qpair_abi::command::Command;
-use qpair_abi::command::GidContext;
 use qpair_abi::command::GIDS;
 use qpair_abi::entry::UdWqe;
-use qpair_abi::status::AdminError;
 use qpair_abi::Number;
 
 /// A GID, as two words of memory. 0 is none.
@@ -36,7 +28,7 @@ pub(crate) enum Way {
 
 /// The port.
 pub(crate) struct Port {
-    gids: [Gid; GIDS as usize],
+    pub(crate) gids: [Gid; GIDS as usize],
     /// Its queue pair 1.
     pub(crate) qp: Option<Number>,
 }
@@ -111,23 +103,5 @@ impl Port {
         if self.qp == Some(qp) && !mutant!(PortQpKept) {
             self.qp = None;
         }
-    }
-}
-
-impl<H: Host> Function<H> {
-    /// Sets an entry of the table of GIDs.
-    pub(crate) fn modify_gid(&mut self, command: &Command) -> Result<Results, AdminError> {
-        let words = read(&mut self.data.core.bus, command)?;
-        let context = GidContext::decode(&words);
-        let entry = self.data.port.gids.get_mut(command.number.raw() as usize);
-        *entry.ok_or(AdminError::Number)? = [context.gid, context.gid_high];
-        Ok(Results::default())
-    }
-
-    pub(crate) fn query_gid(&mut self, command: &Command) -> Result<Results, AdminError> {
-        let entry = self.data.port.gids.get(command.number.raw() as usize);
-        let [gid, gid_high] = *entry.ok_or(AdminError::Number)?;
-        let context = GidContext { gid, gid_high };
-        answer(&mut self.data.core.bus, command, &context.encode())
     }
 }
