@@ -215,7 +215,8 @@ struct SendList<'a, T> {
     /// The one that was taken last.
     last: *const bindings::ib_send_wr,
     datagrams: bool,
-    list: PhantomData<(&'a bindings::ib_send_wr, fn() -> T)>,
+    list: PhantomData<&'a bindings::ib_send_wr>,
+    driver: PhantomData<fn() -> T>,
 }
 
 impl<'a, T: Driver> Iterator for SendList<'a, T> {
@@ -424,6 +425,7 @@ impl<T: Driver> Ops<T> {
                     bindings::ib_qp_type_IB_QPT_UD | bindings::ib_qp_type_IB_QPT_GSI
                 ),
                 list: PhantomData,
+                driver: PhantomData,
             };
             let posted = side.kernel().and_then(|part| part.post_send(&mut list));
             if posted.is_err() {
