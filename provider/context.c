@@ -137,6 +137,7 @@ static struct ibv_ah *create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 		return NULL;
 	}
 	memcpy(ah->gid, resp.gid, sizeof(ah->gid));
+	ah->source = resp.source;
 	return &ah->ibv_ah;
 }
 

@@ -85,11 +85,12 @@ struct qpair_srq {
 	struct qpair_memory ring;
 };
 
-/* The data path finds `gid` in this one: `ibv_ah` comes first. */
+/* The data path finds the address in this one: `ibv_ah` comes first. */
 struct qpair_ah {
 	struct ibv_ah ibv_ah;
 	/* The address, as send work requests have it. */
 	uint64_t gid[2];
+	uint16_t source;
 };
 
 static inline struct qpair_context *to_context(struct ibv_context *context)

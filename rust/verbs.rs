@@ -27,7 +27,9 @@
 
 mod address;
 pub(crate) mod buffer;
+mod change;
 mod cq;
+mod handlers;
 mod header;
 mod memory;
 mod mr;
@@ -35,6 +37,7 @@ mod ops;
 mod process;
 mod request;
 mod srq;
+mod ulp;
 
 use self::ops::Verbs;
 use crate::{
@@ -113,6 +116,7 @@ impl RdmaDevice {
         let config = Config {
             vectors: self.device.vectors(),
             guid: guid(&self.device),
+            mac: self.device.limits().mac,
         };
         let new = Registration::new(pdev.as_ref(), config, self.device.clone())?;
         if let Some(events) = new.port_events() {

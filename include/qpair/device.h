@@ -119,6 +119,14 @@
 #define QPAIR_HW_REG_ADMIN_DEPTH_LOG_EQ		0x0000001f
 /* Memory windows. */
 #define QPAIR_HW_REG_LIMIT_MW			0x5c
+/*
+ * Address of the network device that the port belongs to, bytes 0 to 3 as in
+ * memory. 0, as the other half, if there is none.
+ */
+#define QPAIR_HW_REG_MAC_LO			0x60
+/* The rest of the address. */
+#define QPAIR_HW_REG_MAC_HI			0x64
+#define QPAIR_HW_REG_MAC_HI_BYTES		0x0000ffff
 
 /* What registers read as. */
 
@@ -275,7 +283,9 @@ struct qpair_hw_send_wqe {
  * @dest: The destination.
  * @q_key: What the destination must have as its Q_Key. With QPAIR_HW_OWN_Q_KEY
  *   set, that of the sender counts instead.
- * @reserved8: Zero.
+ * @source: Where the port's table has the GID that it is sent from, of a queue
+ *   pair without one.
+ * @reserved9: Zero.
  * @inline_bytes: As of a struct qpair_hw_send_wqe.
  * @gid: GID of the destination's port, bytes 0 to 7 as in memory.
  * @gid_high: Bytes 8 to 15.
@@ -289,7 +299,8 @@ struct qpair_hw_ud_wqe {
 	__le64 wr_id;
 	__le32 dest;
 	__le32 q_key;
-	__u8 reserved8[4];
+	__le16 source;
+	__u8 reserved9[2];
 	__le32 inline_bytes;
 	__le64 gid;
 	__le64 gid_high;
@@ -699,7 +710,8 @@ struct qpair_hw_eqe {
  * @flags: QPAIR_HW_SEND_SIGNALED; a command always completes.
  * @blocks: 1.
  * @reserved3: Zero.
- * @number: The object; for a page its index; 0 for CREATE and for the device.
+ * @number: The object; for a page or a GID its index; 0 for CREATE and for the
+ *   device.
  * @wr_id: The driver's own, given back in the CQE.
  * @context: DMA address of the context, aligned to 64 bytes.
  * @mask: Attributes that a MODIFY changes: of a QP QPAIR_HW_QP_MASK_*, of an
@@ -807,7 +819,7 @@ struct qpair_hw_cq_context {
  * @log_sq: Base-two logarithm of its SQ's blocks.
  * @log_rq: Base-two logarithm of its RQ's WQEs.
  * @rq_stride: Its RQ's stride is 64 << rq_stride bytes.
- * @reserved10: Zero.
+ * @port_qp: 1: it is queue pair 1 of the port as well (UD); else 0.
  * @peer: The only queue pair that it talks to (RC, UC).
  * @peer_function: Function of the peer: 0, which is this one.
  * @q_key: What a UD sender must know (UD).
@@ -829,8 +841,10 @@ struct qpair_hw_cq_context {
  * @reserved24: Zero.
  * @sq: The SQ's ring.
  * @rq: The RQ's ring.
- * @gid: GID of its port, bytes 0 to 7 as in memory (UD).
- * @gid_high: Bytes 8 to 15 (UD).
+ * @gid: GID of its port, bytes 0 to 7 as in memory (UD); of the peer's port
+ *   (RC, UC; with peer). 0 of UD: the port's table has it. 0 of a peer: its
+ *   port is this one.
+ * @gid_high: Bytes 8 to 15.
  */
 struct qpair_hw_qp_context {
 	__le32 pd;
@@ -843,7 +857,7 @@ struct qpair_hw_qp_context {
 	__u8 log_sq;
 	__u8 log_rq;
 	__u8 rq_stride;
-	__u8 reserved10[1];
+	__u8 port_qp;
 	__le32 peer;
 	__le32 peer_function;
 	__le32 q_key;
@@ -871,18 +885,22 @@ struct qpair_hw_qp_context {
  * @pd: The domain that it belongs to.
  * @access: Rights: QPAIR_HW_ACCESS_*.
  * @reserved2: Zero.
+ * @flags: mr_flags.
+ * @reserved4: Zero.
  * @addr: Address of its first byte in its own address space (a process: the
  *   virtual address).
  * @buffer: Its memory; bytes is the region's length.
- * @reserved5: Zero.
+ * @reserved7: Zero.
  */
 struct qpair_hw_mr_context {
 	__le32 pd;
 	__u8 access;
-	__u8 reserved2[3];
+	__u8 reserved2[1];
+	__u8 flags;
+	__u8 reserved4[1];
 	__le64 addr;
 	struct qpair_hw_buffer_list buffer;
-	__u8 reserved5[24];
+	__u8 reserved7[24];
 };
 
 /**
@@ -910,6 +928,17 @@ struct qpair_hw_mw_context {
 	__le64 addr;
 	__le64 bytes;
 	__u8 reserved9[32];
+};
+
+/**
+ * struct qpair_hw_gid_context - An entry of the port's table of GIDs.
+ *
+ * @gid: Bytes 0 to 7 as in memory.
+ * @gid_high: Bytes 8 to 15. All 0: the entry is empty.
+ */
+struct qpair_hw_gid_context {
+	__le64 gid;
+	__le64 gid_high;
 };
 
 /**
@@ -962,6 +991,8 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_KIND_DEVICE			8
 /* Memory window; since version 1.1. */
 #define QPAIR_HW_KIND_MW			9
+/* Entry of the port's table of GIDs; there from the start. */
+#define QPAIR_HW_KIND_GID			10
 
 /* What to do with one, the low half of a command's opcode. */
 
@@ -1027,7 +1058,10 @@ struct qpair_hw_srq_context {
  * RTS to SQD and back.
  */
 #define QPAIR_HW_QP_MASK_STATE			(1 << 0)
-/* peer and peer_function; in INIT, or together with the step to RTR. */
+/*
+ * peer, peer_function and the GID of its port; in INIT, or together with the
+ * step to RTR.
+ */
 #define QPAIR_HW_QP_MASK_PEER			(1 << 1)
 /* access. */
 #define QPAIR_HW_QP_MASK_ACCESS			(1 << 2)

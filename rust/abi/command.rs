@@ -15,6 +15,8 @@
 //! | `MODIFY QP` | read: the attributes of `mask` | to RESET: producer indices of its send CQ, of its receive CQ, of EQ 0 |
 //! | `MODIFY SRQ` | read: the limit | none |
 //! | `MODIFY MR` | read: what `mask` selects | none |
+//! | `MODIFY GID` | read: the GID; `number` is its index | none |
+//! | `QUERY GID` | written: the GID; `number` is its index | none |
 //! | `MODIFY PAGE` | none; `number` is the page's index | doorbell violations of this page since the last time; its next violation is reported again |
 //! | `QUERY PAGE` | none; `number` is the page's index | destroyed queue pairs of this page whose index is not free; the same of CQs; of SRQs |
 //! | `QUERY EQ, CQ, QP, MR, SRQ, MW` | written: what it is | none |
@@ -56,6 +58,8 @@ pub mod kind {
     pub const DEVICE: u8 = 8;
     /// Memory window; since version 1.1.
     pub const MW: u8 = 9;
+    /// Entry of the port's table of GIDs; there from the start.
+    pub const GID: u8 = 10;
 }
 
 /// What to do with one, the low half of a command's opcode.
@@ -84,7 +88,7 @@ layout! {
         flags: u8 = 0 @ 8,
         /// 1.
         blocks: u8 = 0 @ 16,
-        /// The object; for a page its index; 0 for CREATE and for the device.
+        /// The object; for a page or a GID its index; 0 for CREATE and for the device.
         number: Number = 0 @ 32,
         /// The driver's own, given back in the CQE.
         wr_id: u64 = 1 @ 0,
@@ -200,6 +204,8 @@ layout! {
         log_rq: u8 = 2 @ 40,
         /// Its RQ's stride is `64 << rq_stride` bytes.
         rq_stride: u8 = 2 @ 48,
+        /// 1: it is queue pair 1 of the port as well (UD); else 0.
+        port_qp: u8 = 2 @ 56,
         /// The only queue pair that it talks to (RC, UC).
         peer: Number = 3 @ 0,
         /// Function of the peer: 0, which is this one.
@@ -229,9 +235,10 @@ layout! {
         /// receive (RC): 0 is the device's interval, 1 to 31 are the codes of verbs, 32 is code 0
         /// of verbs.
         min_rnr_timer: u8 = 7 @ 8,
-        /// GID of its port, bytes 0 to 7 as in memory (UD).
+        /// GID of its port, bytes 0 to 7 as in memory (UD); of the peer's port (RC, UC; with `peer`).
+        /// 0 of UD: the port's table has it. 0 of a peer: its port is this one.
         gid: u64 = 14 @ 0,
-        /// Bytes 8 to 15 (UD).
+        /// Bytes 8 to 15.
         gid_high: u64 = 15 @ 0,
         ..;
         /// The SQ's ring.
@@ -316,7 +323,7 @@ pub mod qp_mask {
     /// `state`; every way to RESET and to ERROR, else RESET, INIT, RTR, RTS in order, RTS to SQD
     /// and back.
     pub const STATE: u32 = 1 << 0;
-    /// `peer` and `peer_function`; in INIT, or together with the step to RTR.
+    /// `peer`, `peer_function` and the GID of its port; in INIT, or together with the step to RTR.
     pub const PEER: u32 = 1 << 1;
     /// `access`.
     pub const ACCESS: u32 = 1 << 2;
@@ -370,6 +377,8 @@ layout! {
         pd: Number = 0 @ 0,
         /// Rights: [`access`].
         access: u8 = 0 @ 32,
+        /// [`mr_flags`].
+        flags: u8 = 0 @ 48,
         /// Address of its first byte in its own address space (a process: the virtual address).
         addr: u64 = 1 @ 0,
         ..;
@@ -420,6 +429,26 @@ pub mod mw_type {
     /// again.
     pub const TWO: u8 = 2;
 }
+
+/// What a memory region is.
+pub mod mr_flags {
+    /// All memory that the function can access: an address is a DMA address. `addr` and the buffer
+    /// list are 0.
+    pub const ALL_MEMORY: u8 = 1 << 0;
+}
+
+layout! {
+    /// An entry of the port's table of GIDs.
+    pub struct GidContext: 2 {
+        /// Bytes 0 to 7 as in memory.
+        gid: u64 = 0 @ 0,
+        /// Bytes 8 to 15. All 0: the entry is empty.
+        gid_high: u64 = 1 @ 0,
+    }
+}
+
+/// Entries of the port's table of GIDs.
+pub const GIDS: u32 = 128;
 
 layout! {
     /// A shared receive queue's context.

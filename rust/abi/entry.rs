@@ -106,6 +106,8 @@ layout! {
         /// What the destination must have as its Q_Key. With [`OWN_Q_KEY`] set, that of the sender
         /// counts instead.
         q_key: u32 = 2 @ 32,
+        /// Where the port's table has the GID that it is sent from, of a queue pair without one.
+        source: u16 = 3 @ 0,
         /// As of a [`SendWqe`].
         inline_bytes: u32 = 3 @ 32,
         /// GID of the destination's port, bytes 0 to 7 as in memory.

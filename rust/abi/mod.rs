@@ -68,6 +68,10 @@ pub struct Number(u32);
 impl Number {
     /// Event queue 0, completion queue 0 and queue pair 0 (the admin queue).
     pub const ADMIN: Self = Self(0);
+    /// Queue pair 1 of a port, as the destination and the source of a datagram.
+    pub const PORT_QP: Self = Self(1);
+    /// The number of no queue pair.
+    pub const NO_QP: Self = Self(u32::MAX);
     /// The last generation of a queue pair's index; 1 follows it.
     pub const QP_GENERATIONS: u16 = 0xff;
     /// The last generation of a memory region's index.

@@ -168,6 +168,17 @@ macro_rules! registers {
             pub LIMIT_MW(u32) @ 0x5c {
                 31:0 count;
             }
+
+            /// Address of the network device that the port belongs to, bytes 0 to 3 as in memory.
+            /// 0, as the other half, if there is none.
+            pub MAC_LO(u32) @ 0x60 {
+                31:0 bytes;
+            }
+
+            /// The rest of the address.
+            pub MAC_HI(u32) @ 0x64 {
+                15:0 bytes;
+            }
         }
     };
 }

@@ -147,6 +147,8 @@ structures! {
     qpair_uresp_create_ah {
         /// GID of the destination's port.
         gid: [u8; 16],
+        /// Where the table of the port has the GID that is sent from.
+        source: u32,
     }
 
     /// The answer to a change of a queue pair.

@@ -24,6 +24,10 @@ pub(crate) enum Lost {
 /// A user of the device that may outlive its binding: the RDMA device, a process, or the loopback
 /// client.
 pub(crate) trait Client: Send + Sync {
+    /// The device is lost: flushes what users in the kernel have posted, before any client is told.
+    /// Process context; may be called more than once.
+    fn flush(&self) {}
+
     /// The device is lost: zaps user mappings of doorbells and wakes sleeping tasks. Process
     /// context; may be called more than once.
     fn lost(&self, why: Lost);
@@ -67,6 +71,7 @@ impl Clients {
 
     /// Notifies all clients that the device is lost. Sleeps.
     pub(super) fn tell(&self, why: Lost) {
+        self.for_each(|client| client.flush());
         self.for_each(|client| client.lost(why));
     }
 

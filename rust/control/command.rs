@@ -14,6 +14,7 @@ use crate::{
             verb,
             CqContext,
             EqContext,
+            GidContext,
             MrContext,
             MwContext,
             QpContext,
@@ -76,7 +77,7 @@ macro_rules! payloads {
         }
     )* };
 }
-payloads!(EqContext, CqContext, QpContext, MrContext, SrqContext, MwContext);
+payloads!(EqContext, CqContext, QpContext, MrContext, SrqContext, MwContext, GidContext);
 
 /// The results in a command's completion.
 #[derive(Clone, Copy, Debug)]
@@ -321,6 +322,28 @@ impl Command for QueryCounters {
     fn reply(_: Results, counters: [u64; Counter::COUNT]) -> Self::Reply {
         counters
     }
+}
+
+/// Sets an entry of the port's table of GIDs.
+pub(crate) struct SetGid {
+    /// The entry.
+    pub(crate) index: u16,
+    /// The GID; 0 empties the entry.
+    pub(crate) gid: GidContext,
+}
+
+impl Command for SetGid {
+    const OPCODE: u8 = opcode(kind::GID, verb::MODIFY);
+    type Input = GidContext;
+    type Output = ();
+    type Reply = ();
+    fn number(&self) -> Number {
+        Number::from_raw(self.index.into())
+    }
+    fn input(&self) -> GidContext {
+        self.gid
+    }
+    fn reply(_: Results, (): ()) {}
 }
 
 /// Queries how many indices of destroyed objects of a doorbell page the device keeps.

@@ -48,6 +48,7 @@ impl Region {
             access,
             addr: 0,
             buffer: memory.list(),
+            ..MrContext::default()
         };
         let (key, memory) = admin.create(pass, Create::<Mr>(context), memory)?;
         Ok(Self { key, memory })

@@ -57,6 +57,17 @@ impl Drop for Charge<'_> {
 }
 
 impl Device {
+    /// The charge of an object of the kernel: none.
+    pub(crate) fn uncharged(&self, kind: Kind) -> Charge<'_> {
+        // The driver's page has no account.
+        Charge {
+            device: self,
+            page: 0,
+            kind,
+            made: false,
+        }
+    }
+
     /// How many objects of `kind` a context may have.
     pub(crate) fn quota(&self, kind: Kind) -> u32 {
         share(*self.most.of(kind))

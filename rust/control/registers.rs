@@ -90,6 +90,10 @@ impl Limits {
             min_page_shift: region.min_page_shift().into(),
             max_page_shift: region.max_page_shift().into(),
             asynchronous: bar.read(regs::LIMIT_ASYNC).count().get(),
+            mac: mac(
+                bar.read(regs::MAC_LO).bytes().get(),
+                bar.read(regs::MAC_HI).bytes().get(),
+            ),
         };
         if limits.qp == 0 || limits.cq == 0 || limits.eq == 0 || limits.pages == 0 {
             dev_err!(dev, "the device has no QP, CQ, EQ or doorbell page\n");
@@ -97,6 +101,13 @@ impl Limits {
         }
         Ok(limits)
     }
+}
+
+/// The address in the two registers; `None` if there is none.
+fn mac(low: u32, high: u32) -> Option<[u8; 6]> {
+    let ([a, b, c, d], [e, f, _, _]) = (low.to_le_bytes(), high.to_le_bytes());
+    let mac = [a, b, c, d, e, f];
+    (mac != [0; 6]).then_some(mac)
 }
 
 /// Whether the function may still access memory.

@@ -97,6 +97,8 @@ pub(crate) struct Limits {
     pub(crate) max_page_shift: u8,
     /// Asynchronous events that are in EQ 0 at a time.
     pub(crate) asynchronous: u32,
+    /// Address of the network device that the port belongs to.
+    pub(crate) mac: Option<[u8; 6]>,
 }
 
 /// The state of the function.

@@ -18,6 +18,7 @@
 //! | [`knobs`] | tunables of polls |
 //! | [`effects`] | the state of a poll, and the effects of its steps |
 //! | [`eq`] | an EQ: its interrupt, its poll, and changes of the poll's state from process context |
+//! | [`ulp`] | queues of users in the kernel that post and poll themselves |
 //! | [`view`] | a read-only view of an EQ, for debugfs |
 
 pub(crate) mod batch;
@@ -29,4 +30,5 @@ pub(crate) mod knobs;
 pub(crate) mod qp;
 pub(crate) mod ring;
 pub(crate) mod table;
+pub(crate) mod ulp;
 pub(crate) mod view;

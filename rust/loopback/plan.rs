@@ -208,6 +208,7 @@ mod tests {
             min_page_shift: 12,
             max_page_shift: 30,
             asynchronous: 16,
+            mac: None,
         }
     }
 

@@ -78,6 +78,8 @@ struct State {
     inside: usize,
     /// DMA mappings and allocations that exist.
     held: usize,
+    /// Leases that exist.
+    leases: usize,
     /// Interrupts may be registered, and no resource may be added.
     interrupts: bool,
 }
@@ -86,7 +88,7 @@ struct State {
 ///
 /// # Invariants
 ///
-/// While `phase` is not `Gone`, or `inside` is not zero, the device is bound.
+/// While `phase` is not `Gone`, or `inside` or `leases` is not zero, the device is bound.
 #[pin_data]
 pub struct Gate {
     pdev: ARef<pci::Device>,
@@ -127,6 +129,7 @@ impl Gate {
                         phase: Phase::Open,
                         inside: 0,
                         held: 0,
+                        leases: 0,
                         interrupts: false,
                     },
                     "Gate::state"
@@ -277,7 +280,7 @@ impl Gate {
     fn shut(&self, phase: Phase) {
         let mut state = self.state.lock();
         state.phase = state.phase.max(phase);
-        while state.inside > 0 {
+        while state.inside > 0 || (phase == Phase::Ending && state.leases > 0) {
             self.left.wait(&mut state);
         }
     }
@@ -285,7 +288,7 @@ impl Gate {
     fn end(&self) {
         let mut state = self.state.lock();
         state.phase = state.phase.max(Phase::Ending);
-        while state.inside > 0 {
+        while state.inside > 0 || state.leases > 0 {
             self.left.wait(&mut state);
         }
         // In the critical section that saw `inside` at zero, so that no release starts in between.
@@ -309,7 +312,7 @@ impl Gate {
 
     /// # Safety
     ///
-    /// The caller is counted in `inside` for as long as it uses the result.
+    /// The caller is counted in `inside` or `leases` for as long as it uses the result.
     unsafe fn bound(&self) -> &pci::Device<Bound> {
         let pdev: *const pci::Device = &*self.pdev;
         // SAFETY: The type invariant, and the caller's promise. The context is a marker only, so
@@ -333,11 +336,52 @@ impl<'a> Pass<'a> {
         (**self).as_ref()
     }
 
+    /// A lease of the device.
+    pub fn lease(&self) -> Lease {
+        self.gate.state.lock().leases += 1;
+        // INVARIANT: Counted above.
+        Lease {
+            gate: self.gate.clone(),
+        }
+    }
+
     /// Counts one more DMA mapping or allocation.
     pub(super) fn hold(&self) -> Held {
         self.gate.state.lock().held += 1;
         Held {
             gate: self.gate.clone(),
+        }
+    }
+}
+
+/// Access to the bound device from any context, for as long as its owner has it.
+///
+/// It does not delay [`Gate::close`], but the end of the binding, so its owner must drop it when the
+/// device is shut down.
+///
+/// # Invariants
+///
+/// Counted in the gate's `leases`.
+pub struct Lease {
+    gate: Arc<Gate>,
+}
+
+impl Lease {
+    /// The bound device. Any context.
+    #[inline]
+    pub fn dev(&self) -> &Device<Bound> {
+        // SAFETY: Before the device core releases anything, the gate waits for all leases.
+        unsafe { self.gate.bound() }.as_ref()
+    }
+}
+
+impl Drop for Lease {
+    /// Sleeps.
+    fn drop(&mut self) {
+        let mut state = self.gate.state.lock();
+        state.leases -= 1;
+        if state.leases == 0 {
+            self.gate.left.notify_all();
         }
     }
 }

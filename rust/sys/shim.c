@@ -4,8 +4,8 @@
  * from Rust: protection and flags of a memory area, nested netlink attributes,
  * streaming DMA mappings and whether a mapping failed, the user and the limits
  * of a task, when it gives way to others, where it may not sleep, when softirqs
- * run, the scheduler's clock, whether a CPU is idle, and the definitions of the
- * trace points. Nothing else.
+ * run, the scheduler's clock, whether a CPU is idle, fields and events of network
+ * devices, and the definitions of the trace points. Nothing else.
  */
 #include <linux/bottom_half.h>
 #include <linux/dma-mapping.h>
@@ -16,7 +16,10 @@
 #include <linux/sched/signal.h>
 #include <linux/sched/user.h>
 #include <linux/types.h>
+#include <linux/etherdevice.h>
+#include <linux/netdevice.h>
 #include <net/netlink.h>
+#include <rdma/ib_verbs.h>
 #include <rdma/rdma_netlink.h>
 
 #define CREATE_TRACE_POINTS
@@ -45,6 +48,11 @@ void qpair_non_block_start(void);
 void qpair_non_block_end(void);
 u64 qpair_clock(void);
 bool qpair_idle(void);
+struct net_device *qpair_netdev_of(void *info);
+bool qpair_netdev_has_address(const struct net_device *netdev, const u8 *address);
+bool qpair_netdev_comes(unsigned long event);
+bool qpair_netdev_goes(unsigned long event);
+bool qpair_port_is_up(struct ib_device *dev, u32 port);
 
 /*
  * Device memory: not cached, not encrypted, not dumped, not grown, not
@@ -152,4 +160,38 @@ u64 qpair_clock(void)
 bool qpair_idle(void)
 {
 	return is_idle_task(current) && !need_resched();
+}
+
+struct net_device *qpair_netdev_of(void *info)
+{
+	return netdev_notifier_info_to_dev(info);
+}
+
+/* Its permanent address; that which was set, if it has none. */
+bool qpair_netdev_has_address(const struct net_device *netdev, const u8 *address)
+{
+	if (netdev->addr_len != ETH_ALEN)
+		return false;
+	if (is_zero_ether_addr(netdev->perm_addr))
+		return ether_addr_equal_unaligned(netdev->dev_addr, address);
+	return ether_addr_equal_unaligned(netdev->perm_addr, address);
+}
+
+bool qpair_netdev_comes(unsigned long event)
+{
+	return event == NETDEV_REGISTER || event == NETDEV_UP;
+}
+
+bool qpair_netdev_goes(unsigned long event)
+{
+	return event == NETDEV_UNREGISTER;
+}
+
+bool qpair_port_is_up(struct ib_device *dev, u32 port)
+{
+	struct net_device *netdev = ib_device_get_netdev(dev, port);
+	bool up = netdev && ib_get_curr_port_state(netdev) == IB_PORT_ACTIVE;
+
+	dev_put(netdev);
+	return up;
 }

@@ -10,8 +10,14 @@ use super::{
     process::Process, //
 };
 use crate::{
-    abi::uverbs::qpair_uresp_create_ah,
-    control::device::Device,
+    abi::{
+        command::GidContext,
+        uverbs::qpair_uresp_create_ah, //
+    },
+    control::{
+        command::SetGid,
+        device::Device, //
+    },
     sys::rdma::{
         Address,
         Gid, //
@@ -68,21 +74,44 @@ impl Drop for Ah {
     }
 }
 
-/// The GID of the port, as the words of work requests and contexts have it.
+/// The GID that a queue pair of UD has of its own, as the words of contexts have it: none on a port
+/// of RoCE, whose table has them.
 pub(super) fn own(device: &Device) -> (u64, u64) {
-    let Gid(raw) = Gid::of_port(guid(device));
+    match device.limits().mac {
+        Some(_) => (0, 0),
+        None => words(Gid::of_port(guid(device))),
+    }
+}
+
+/// The words of a GID.
+pub(super) fn words(Gid(raw): Gid) -> (u64, u64) {
     let both = u128::from_le_bytes(raw);
     // CAST: Its halves.
     (both as u64, (both >> 64) as u64)
 }
 
+/// Sets an entry of the port's table of GIDs.
+///
+/// # Errors
+///
+/// Those of the command.
+pub(super) fn set_gid(device: &Device, index: u16, gid: Gid) -> Result {
+    let (gid, gid_high) = words(gid);
+    let gid = GidContext { gid, gid_high };
+    let pass = device.enter(device.epoch())?;
+    device.admin().execute(&pass, SetGid { index, gid })
+}
+
 /// The address of a port, for work requests. That of a port which this one cannot reach is no
 /// GID, so that messages to it are dropped.
 pub(super) fn resolve(device: &Device, address: Address) -> qpair_uresp_create_ah {
-    let Gid(gid) = match address {
-        Address::Global(gid) => gid,
-        Address::Own => Gid::of_port(guid(device)),
-        Address::Foreign => Gid([0; 16]),
+    let (Gid(gid), source) = match address {
+        Address::Global(gid, source) => (gid, source),
+        Address::Own => (Gid::of_port(guid(device)), 0),
+        Address::Foreign => (Gid([0; 16]), 0),
     };
-    qpair_uresp_create_ah { gid }
+    qpair_uresp_create_ah {
+        gid,
+        source: source.into(),
+    }
 }

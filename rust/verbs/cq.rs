@@ -16,45 +16,18 @@ use super::{
 use crate::{
     abi::{
         command::CqContext,
-        status::Event,
         uverbs::{
             qpair_ureq_resize_cq,
             qpair_uresp_resize_cq, //
-        },
-        Number, //
+        }, //
     },
-    data::cq::EventHandler,
     queue::quota::Kind,
     sys::{
-        eventfd::EventFd,
-        rdma::{
-            CqEvent,
-            Events,
-            Udata, //
-        },
+        rdma::Udata,
         umem::Access, //
     },
 };
 use kernel::prelude::*;
-
-/// What the poll reports a CQ's events to.
-pub(super) struct CqHandler {
-    pub(super) eventfd: Option<EventFd>,
-    pub(super) events: Events<CqEvent>,
-}
-
-impl EventHandler for CqHandler {
-    fn completion(&self, _cq: Number) {
-        if let Some(eventfd) = &self.eventfd {
-            eventfd.signal();
-        }
-        self.events.raise(CqEvent::Completion);
-    }
-
-    fn reported(&self, _event: Event) {
-        self.events.raise(CqEvent::Error);
-    }
-}
 
 impl Cq {
     /// Makes it go on in other memory of the process; returns its entries. An answer that cannot be

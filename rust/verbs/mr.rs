@@ -101,6 +101,7 @@ impl Mr {
                 access: rights,
                 addr: request.iova,
                 buffer: memory.list(),
+                ..MrContext::default()
             };
             let create = command::Create::<command::Mr>(context);
             let (number, memory) = device.admin().create(&pass, create, memory)?;
@@ -159,6 +160,7 @@ impl Mr {
                 access: wanted.unwrap_or_default(),
                 addr: change.memory.map_or(0, |(_, _, iova)| iova),
                 buffer: memory.as_ref().map(Buffer::list).unwrap_or_default(),
+                ..MrContext::default()
             },
         };
         let (_, memory) = device.admin().create(&pass, modify, memory)?;

@@ -14,7 +14,11 @@ use super::{
         Ah, //
     },
     buffer::Buffer,
-    cq::CqHandler,
+    change,
+    handlers::{
+        CqHandler,
+        QpHandler, //
+    },
     memory::{
         Object,
         Place,
@@ -29,24 +33,28 @@ use super::{
         answered,
         buffer,
         depth,
-        peer_rights,
-        ring,
-        timer, //
+        ring, //
     },
     srq::{
         Srq,
         SrqHandler, //
+    },
+    ulp::{
+        KernelCq,
+        KernelMr,
+        KernelPd,
+        KernelQp, //
     }, //
 };
 use crate::{
     abi::{
         command::{
-            qp_mask,
             qp_state,
             service,
             BufferList,
             CqContext,
-            QpContext, //
+            QpContext,
+            GIDS, //
         },
         counters::Counter,
         entry::{
@@ -58,7 +66,6 @@ use crate::{
             MAX_BLOCKS,
             MAX_STRIDE_SHIFT, //
         },
-        status::Event,
         uverbs::*,
         Number,
         PCI_DEVICE,
@@ -69,7 +76,6 @@ use crate::{
         command,
         device::Device, //
     },
-    data::cq::EventHandler,
     queue::{
         index::Depth,
         quota::Kind, //
@@ -85,12 +91,14 @@ use crate::{
             Details,
             DeviceAttributes,
             Events,
+            Gid,
             MrChange,
             MrRequest,
             MwType,
             PortAttributes,
             QpChange,
             QpEvent,
+            QpRef,
             QpRequest,
             QpState,
             Service,
@@ -135,21 +143,6 @@ pub(crate) struct Qp {
     place: Place,
 }
 
-/// What the poll reports a queue pair's events to.
-struct QpHandler(Events<QpEvent>);
-
-impl EventHandler for QpHandler {
-    fn completion(&self, _cq: Number) {}
-
-    fn reported(&self, event: Event) {
-        self.0.raise(match event {
-            Event::LastReceive => QpEvent::LastReceive,
-            Event::SqDrained => QpEvent::Drained,
-            _ => QpEvent::Fatal,
-        });
-    }
-}
-
 impl rdma::Driver for Verbs {
     type Data = Arc<Device>;
     type Context = Arc<Process>;
@@ -160,9 +153,14 @@ impl rdma::Driver for Verbs {
     type Qp = Qp;
     type Mr = Mr;
     type Mw = Mw;
+    type KernelPd = KernelPd;
+    type KernelMr = KernelMr;
+    type KernelCq = KernelCq;
+    type KernelQp = KernelQp;
 
     const NAME: &'static CStr = c"qpair%d";
     const ABI: u32 = QPAIR_UVERBS_ABI_VERSION;
+    const GIDS: u32 = GIDS;
     const COUNTERS: &'static [&'static CStr] = Counter::SYSFS;
 
     fn device(device: &Arc<Device>) -> DeviceAttributes {
@@ -296,7 +294,7 @@ impl rdma::Driver for Verbs {
             CQE_BYTES,
             Access::Write,
         )?;
-        let handler = Arc::new(CqHandler { eventfd, events }, GFP_KERNEL_ACCOUNT)?;
+        let handler = Arc::new(CqHandler::new(eventfd, events), GFP_KERNEL_ACCOUNT)?;
         let room = Room::new()?;
         let cq = {
             let pass = process.enter()?;
@@ -494,46 +492,8 @@ impl rdma::Driver for Verbs {
 
     fn modify_qp(qp: &Qp, change: QpChange, udata: Udata<'_>) -> Result {
         let reply = udata.without_request()?;
-        let mut mask = 0;
-        let mut context = QpContext::default();
-        if let Some(state) = change.state {
-            mask |= qp_mask::STATE;
-            context.state = match state {
-                QpState::Reset => qp_state::RESET,
-                QpState::Init => qp_state::INIT,
-                QpState::Rtr => qp_state::RTR,
-                QpState::Rts => qp_state::RTS,
-                QpState::Sqd => qp_state::SQD,
-                QpState::Error => qp_state::ERROR,
-                QpState::Sqe => return Err(EINVAL),
-            };
-        }
-        if let Some(rights) = change.access {
-            mask |= qp_mask::ACCESS;
-            context.access = peer_rights(rights);
-        }
-        if let Some(peer) = change.peer {
-            mask |= qp_mask::PEER;
-            context.peer = Number::from_raw(peer);
-        }
-        if let Some((retry, rnr_retry)) = change.retries {
-            mask |= qp_mask::RETRY;
-            context.retry = retry;
-            context.rnr_retry = rnr_retry;
-        }
-        if let Some((timeout, min_rnr_timer)) = change.timers {
-            mask |= qp_mask::TIMERS;
-            context.timeout = timer(timeout)?;
-            context.min_rnr_timer = timer(min_rnr_timer)?;
-        }
-        if let Some(q_key) = change.q_key {
-            mask |= qp_mask::Q_KEY;
-            context.q_key = q_key;
-        }
+        let (mask, context) = change::of(&change)?;
         let mut answer = qpair_uresp_modify_qp::default();
-        if change.drained {
-            mask |= qp_mask::NOTIFY;
-        }
         if mask != 0 {
             let pass = qp.process.enter()?;
             let modify = command::Modify::<command::Qp> {
@@ -552,15 +512,7 @@ impl rdma::Driver for Verbs {
         let pass = qp.process.enter()?;
         let query = command::Query::<command::Qp>::new(qp.number);
         let now = qp.process.device.admin().execute(&pass, query)?;
-        let state = match now.state {
-            qp_state::RESET => QpState::Reset,
-            qp_state::INIT => QpState::Init,
-            qp_state::RTR => QpState::Rtr,
-            qp_state::RTS => QpState::Rts,
-            qp_state::SQD => QpState::Sqd,
-            _ => QpState::Error,
-        };
-        Ok((state, now.draining != 0))
+        Ok(change::state(&now))
     }
 
     fn destroy_qp(qp: Qp) {
@@ -620,6 +572,60 @@ impl rdma::Driver for Verbs {
 
     fn dereg_mr(mr: Mr) -> Result<(), (Mr, Error)> {
         mr.deregister()
+    }
+
+    fn set_gid(device: &Arc<Device>, index: u16, gid: Gid) -> Result {
+        address::set_gid(device, index, gid)
+    }
+
+    fn kernel_alloc_pd(device: &Arc<Device>) -> Result<KernelPd> {
+        KernelPd::create(device)
+    }
+
+    fn kernel_dealloc_pd(pd: KernelPd) {
+        pd.destroy();
+    }
+
+    fn kernel_all_memory(pd: &KernelPd, access: u32) -> Result<(KernelMr, u32)> {
+        KernelMr::create(pd, access)
+    }
+
+    fn kernel_dereg_mr(mr: KernelMr) {
+        mr.destroy();
+    }
+
+    fn kernel_create_cq(
+        device: &Arc<Device>,
+        request: CqRequest,
+        events: Events<CqEvent>,
+    ) -> Result<(KernelCq, u32)> {
+        KernelCq::create(device, request, events)
+    }
+
+    fn kernel_destroy_cq(cq: KernelCq) {
+        cq.destroy();
+    }
+
+    fn kernel_create_qp(
+        pd: &KernelPd,
+        cqs: (&KernelCq, &KernelCq),
+        request: QpRequest,
+        of: QpRef,
+        events: Events<QpEvent>,
+    ) -> Result<(KernelQp, u32)> {
+        KernelQp::create(pd, cqs, request, of, events)
+    }
+
+    fn kernel_modify_qp(qp: &KernelQp, change: QpChange) -> Result {
+        qp.modify(change)
+    }
+
+    fn kernel_query_qp(qp: &KernelQp) -> Result<(QpState, bool)> {
+        qp.query()
+    }
+
+    fn kernel_destroy_qp(qp: KernelQp) {
+        qp.destroy();
     }
 }
 

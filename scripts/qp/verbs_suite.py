@@ -22,6 +22,9 @@ DEVICES = (OURS, OTHER)
 # The option of each family of programs that selects the GID of a RoCE port.
 GIDS = {"ibv": "-g 1", "ib": "-x 1"}
 
+# The address that the script `roce` gives the network device of the port.
+ADDRESS = "198.51.100.1"
+
 # Seconds in a guest of the stock kernel.
 TIMEOUT = 900
 
@@ -41,6 +44,8 @@ def programs(found, guest, everything):
     runs, skips = {}, {}
     some = ["*"] if everything else guest.get("programs", ["*"])
     for program in found["program"]:
+        if program.get("roce", False) != guest.get("roce", False):
+            continue
         if not any(fnmatch.fnmatchcase(program["command"], pattern) for pattern in some):
             continue
         for device in program.get("devices", DEVICES):
@@ -51,7 +56,7 @@ def programs(found, guest, everything):
             family = program["command"].partition("_")[0]
             gid = GIDS.get(family) if device == OTHER else ""
             both = [] if program.get("alone") else ["pair"]
-            words = both + program["command"].format(device=device, gid=gid, rounds=50 if everything else 10).split()
+            words = both + program["command"].format(device=device, gid=gid, address=ADDRESS, rounds=50 if everything else 10).split()
             # KTAP's names have no blanks here.
             name = "_".join(word for word in program["command"].split() if "{" not in word and word not in ("-d", "-F"))
             name = f"{device}.{name}"
@@ -63,11 +68,15 @@ def programs(found, guest, everything):
 
 
 def devices(guest, everything):
+    if guest.get("roce"):
+        return [OURS]
     return DEVICES if everything else guest.get("devices", DEVICES)
 
 
 def has_tests(guest, everything):
     """Whether rdma-core's tests run in a guest."""
+    if guest.get("roce"):
+        return "tests" in guest
     return everything or "programs" not in guest
 
 
@@ -93,9 +102,23 @@ class Skips:
         return sorted(set(self.patterns[OURS]) - self.used)
 
 
-def script(runs, skips, tested, everything):
+class OwnSkips:
+    """The skips of a guest that lists its own."""
+
+    def __init__(self, patterns):
+        self.patterns = patterns
+
+    def __call__(self, name):
+        test = name.partition(".")[2]
+        return any(fnmatch.fnmatchcase(test, pattern) for pattern in self.patterns)
+
+    def unused(self):
+        return []
+
+
+def script(runs, skips, tested, everything, guest):
     """The guest's script: KTAP of the programs, then of rdma-core's tests on the devices `tested`."""
-    lines = ["soft-roce || exit 125"]
+    lines = [f"{'roce' if guest.get('roce') else 'soft-roce'} || exit 125"]
     for number, (name, words) in enumerate(runs.items(), 1):
         lines.append(f"result {number} {shlex.quote(name)} {shlex.join(words)}")
     # On the other device, the tests that pass on ours.
@@ -104,7 +127,7 @@ def script(runs, skips, tested, everything):
     if OTHER in tested:
         lines.append(f"pyverbs-tests {shlex.join([*without, OTHER])} >/tmp/other 2>&1 &")
     if OURS in tested:
-        lines.append(f"pyverbs-tests {OURS} 2>&1")
+        lines.append(f"pyverbs-tests {shlex.join([OURS, *guest.get('tests', [])])} 2>&1")
     if OTHER in tested:
         lines += ["wait", "cat /tmp/other"]
     return RUN + "\n".join(lines) + "\n"
@@ -183,10 +206,12 @@ def run(start, show, name, brief, timeout, slower):
         return recipes.run(start, show, name, guest.get("options", []), timeout * slower)
     runs, left = programs(found, guest, everything)
     tested = devices(guest, everything) if has_tests(guest, everything) else ()
-    command = ["sh", "-c", script(runs, skips, tested, everything)]
+    command = ["sh", "-c", script(runs, skips, tested, everything, guest)]
     options = ["--verbs", "--kernel", guest.get("kernel", "stock"), *guest.get("options", [])]
     status, text, log = start(f"verbs-{name}", options, command, timeout * slower)
     # The script ends with the status of its last program.
+    if guest.get("roce"):
+        skips = OwnSkips(guest.get("skips", []))
     count = judge(text, runs, left, skips, tested) if RESULT.search(text) else ktap.Count()
     if status in runner.WHY:
         count.fail(runner.WHY[status])

@@ -108,6 +108,8 @@ struct qpair_uresp_create_srq {
 struct qpair_uresp_create_ah {
 	/* GID of the destination's port. */
 	__u8 gid[16];
+	/* Where the table of the port has the GID that is sent from. */
+	__u32 source;
 };
 
 struct qpair_uresp_modify_qp {

@@ -23,6 +23,8 @@ pub const ADDRESS_BYTES: usize = UdWqe::BYTES - entry::SendWqe::BYTES;
 pub struct Address {
     /// GID of the destination's port, as in memory.
     pub gid: [u64; 2],
+    /// Where the port's table has the GID that it is sent from, if its queue pair has none.
+    pub source: u16,
     /// The destination.
     pub qpn: u32,
     /// Its Q_Key.
@@ -51,6 +53,7 @@ fn head(request: &Request, address: &Address, blocks: usize, data: (usize, usize
         wr_id: request.id,
         dest: Number::from_raw(address.qpn),
         q_key: address.q_key,
+        source: address.source,
         inline_bytes: inline_bytes as u32,
         gid: address.gid[0],
         gid_high: address.gid[1],

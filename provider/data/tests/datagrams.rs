@@ -12,6 +12,7 @@ use support::{send, Asked, Bench, Sent};
 
 const TO: Address = Address {
     gid: [0x1122_3344_5566_7788, 0x99aa_bbcc_ddee_ff00],
+    source: 0x8765,
     qpn: 0x01_0007,
     q_key: 0x1111_1111,
 };
@@ -38,10 +39,11 @@ fn parts(sent: &Sent) -> (Address, &[u64]) {
     let remote = sent.head.remote_addr;
     let address = Address {
         gid: [sent.body[0], sent.body[1]],
+        source: sent.head.rkey as u16,
         qpn: remote as u32,
         q_key: (remote >> 32) as u32,
     };
-    assert_eq!(sent.head.rkey, 0, "reserved");
+    assert_eq!(sent.head.rkey >> 16, 0, "reserved");
     (address, &sent.body[2..])
 }
 

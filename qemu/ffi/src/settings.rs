@@ -249,6 +249,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
     time!("core-delay-ns", core_delay_ns, set_core_delay, "virtual time from a doorbell to the work"),
     time!("wqe-ns", wqe_ns, set_wqe_ns, "virtual time that a send work request takes"),
 
+    Setting {
+        name: "mac",
+        text: "address of the network device that the port belongs to, whose port is then one of RoCE; empty is none",
+        kind: QpairKind::Text,
+        says: Some((|f| f.mac(), Some(|f, text| f.set_mac(text)))),
+        ..Setting::NONE
+    },
+
     knob!("fail-command", u32, |f| f.knobs().fail_command.into(), |f, n| f.fail_command(n as u32),
         "test: the Nth admin command from now on fails; 0 is none"),
     knob!("drop-interrupts", u32, |f| f.knobs().drop_interrupts.into(), |f, n| f.drop_interrupts(n as u32),

@@ -23,6 +23,8 @@ use qpair_abi::command::kind;
 use qpair_abi::command::opcode;
 use qpair_abi::command::verb;
 use qpair_abi::command::Command;
+use qpair_abi::command::GidContext;
+use qpair_abi::command::QpContext;
 use qpair_abi::counters;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::send_flags;
@@ -139,6 +141,8 @@ impl<H: Host> Function<H> {
         const MODIFY_SRQ: u8 = opcode(kind::SRQ, verb::MODIFY);
         const QUERY_SRQ: u8 = opcode(kind::SRQ, verb::QUERY);
         const DESTROY_SRQ: u8 = opcode(kind::SRQ, verb::DESTROY);
+        const MODIFY_GID: u8 = opcode(kind::GID, verb::MODIFY);
+        const QUERY_GID: u8 = opcode(kind::GID, verb::QUERY);
         const MODIFY_PAGE: u8 = opcode(kind::PAGE, verb::MODIFY);
         const QUERY_PAGE: u8 = opcode(kind::PAGE, verb::QUERY);
         let number = command.number;
@@ -168,6 +172,8 @@ impl<H: Host> Function<H> {
             MODIFY_SRQ => self.modify_srq(command),
             QUERY_SRQ => self.query_srq(command),
             DESTROY_SRQ => without_context(command).and_then(|()| self.destroy_srq(number)),
+            MODIFY_GID => self.modify_gid(command),
+            QUERY_GID => self.query_gid(command),
             MODIFY_PAGE => without_context(command).and_then(|()| self.modify_page(number)),
             QUERY_PAGE => without_context(command).and_then(|()| self.query_page(number)),
             QUERY_DEVICE => self.query_device(command),
@@ -191,6 +197,10 @@ impl<H: Host> Function<H> {
     fn query_qp(&mut self, command: &Command) -> Result<Results, AdminError> {
         let found = self.data.qps.get(command.number);
         let context = found.map(QueuePair::context).ok_or(AdminError::Number)?;
+        let context = QpContext {
+            port_qp: u8::from(self.data.port.qp == Some(command.number)),
+            ..context
+        };
         answer(&mut self.data.core.bus, command, &context.encode())
     }
 
@@ -203,6 +213,13 @@ impl<H: Host> Function<H> {
     fn query_mw(&mut self, command: &Command) -> Result<Results, AdminError> {
         let found = self.data.windows.get(command.number);
         let context = found.map(Window::context).ok_or(AdminError::Number)?;
+        answer(&mut self.data.core.bus, command, &context.encode())
+    }
+
+    fn query_gid(&mut self, command: &Command) -> Result<Results, AdminError> {
+        let entry = self.data.port.gids.get(command.number.raw() as usize);
+        let [gid, gid_high] = *entry.ok_or(AdminError::Number)?;
+        let context = GidContext { gid, gid_high };
         answer(&mut self.data.core.bus, command, &context.encode())
     }
 

@@ -16,6 +16,7 @@ use crate::create::MAX_RETRY;
 use crate::function::Function;
 use crate::host::Host;
 use crate::mutant::mutant;
+use crate::port::Way;
 use crate::subject::Subject;
 use crate::table::Until;
 use qpair_abi::command::access;
@@ -26,6 +27,7 @@ use qpair_abi::command::Command;
 use qpair_abi::command::CqContext;
 use qpair_abi::command::EqContext;
 use qpair_abi::command::MrContext;
+use qpair_abi::command::GidContext;
 use qpair_abi::command::QpContext;
 use qpair_abi::command::SrqContext;
 use qpair_abi::status::AdminError;
@@ -201,6 +203,7 @@ impl<H: Host> Function<H> {
         let (until_async, async_index) = self.data.events.written(Number::ADMIN);
         let untils = [until_send, until_recv, until_async];
         self.data.qps.remove_of_page(qp, untils, page);
+        self.data.port.forget(qp);
         for cq in [send_cq, recv_cq] {
             if let Some(cq) = self.data.cqs.get_mut(cq) {
                 cq.users = cq.users.saturating_sub(1);
@@ -212,6 +215,15 @@ impl<H: Host> Function<H> {
             second: recv_index.get(),
             third: async_index.get(),
         })
+    }
+
+    /// Sets an entry of the port's table of GIDs.
+    pub(crate) fn modify_gid(&mut self, command: &Command) -> Result<Results, AdminError> {
+        let words = read(&mut self.data.core.bus, command)?;
+        let context = GidContext::decode(&words);
+        let entry = self.data.port.gids.get_mut(command.number.raw() as usize);
+        *entry.ok_or(AdminError::Number)? = [context.gid, context.gid_high];
+        Ok(Results::default())
     }
 
     /// Arms the event of an SRQ's limit.
@@ -292,10 +304,14 @@ impl<H: Host> Function<H> {
         if !known || !peer_ok || !retry_ok || !timers_ok {
             return Err(AdminError::Attribute);
         }
+        let peer_port = self.data.port.way_to_peer([context.gid, context.gid_high]);
         let found = self.data.qps.get_mut(qp).ok_or(AdminError::Number)?;
         let attributes = &mut found.attributes;
         if wants(qp_mask::PEER) {
-            attributes.peer = context.peer;
+            attributes.peer = match peer_port {
+                Way::Here => context.peer,
+                Way::Elsewhere => Number::NO_QP,
+            };
         }
         if wants(qp_mask::ACCESS) {
             attributes.access = context.access;

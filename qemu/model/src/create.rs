@@ -24,6 +24,7 @@ use crate::window::Window;
 use qpair_abi::command::access;
 use qpair_abi::command::cq_flags;
 use qpair_abi::command::mw_type;
+use qpair_abi::command::mr_flags;
 use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
@@ -53,9 +54,11 @@ fn is_of_service(context: &QpContext) -> bool {
     let no_timers = (context.timeout, context.min_rnr_timer) == (0, 0);
     let no_retries = (context.retry, context.rnr_retry) == (0, 0) && no_timers;
     match context.service {
-        service::RC => no_gid,
+        service::RC => no_gid && context.port_qp == 0,
         service::UD => no_retries && context.access == 0,
-        service::UC => no_retries && no_gid && context.srq == Number::default(),
+        service::UC => {
+            no_retries && no_gid && context.srq == Number::default() && context.port_qp == 0
+        }
         _ => false,
     }
 }
@@ -193,6 +196,7 @@ impl<H: Host> Function<H> {
             && context.state == qp_state::RESET
             && context.peer == Number::default()
             && context.peer_function == 0
+            && context.port_qp <= 1
             && context.retry <= MAX_RETRY
             && context.rnr_retry <= MAX_RETRY
             && timers_are_known(&context);
@@ -201,6 +205,10 @@ impl<H: Host> Function<H> {
         }
         if self.data.is_dead_cq(context.send_cq) || self.data.is_dead_cq(context.recv_cq) {
             return Err(AdminError::Overrun);
+        }
+        let is_port_qp = context.port_qp != 0;
+        if is_port_qp && self.data.port.qp.is_some() {
+            return Err(AdminError::Full);
         }
         let sq_depth = depth(context.log_sq, self.data.core.config.log_sq)?;
         let rq_depth = depth(context.log_rq, self.data.core.config.log_rq)?;
@@ -222,6 +230,9 @@ impl<H: Host> Function<H> {
         self.data
             .qps
             .insert(number, QueuePair::new(number, attributes, sq, rq));
+        if is_port_qp {
+            self.data.port.qp = Some(number);
+        }
         for cq in [context.send_cq, context.recv_cq] {
             if let Some(cq) = self.data.cqs.get_mut(cq) {
                 cq.users = cq.users.saturating_add(1);
@@ -271,11 +282,20 @@ impl<H: Host> Function<H> {
         let context = MrContext::decode(&words);
         self.check_domain(context.pd)?;
         check_access(context.access, access::ALL)?;
-        let list = self.list_of(&context)?;
+        check_unset([context.flags & !mr_flags::ALL_MEMORY].into_iter())?;
+        let list = if context.flags & mr_flags::ALL_MEMORY != 0 {
+            if (context.addr, context.buffer) != (0, BufferList::default()) {
+                return Err(AdminError::Buffer);
+            }
+            List::of_all(self.data.core.page_limits()).ok_or(AdminError::Buffer)?
+        } else {
+            self.list_of(&context)?
+        };
         let number = self.next_number(|function| &mut function.data.regions)?;
         let region = Region {
             pd: context.pd,
             access: context.access,
+            flags: context.flags,
             addr: context.addr,
             list,
             described: context.buffer,

@@ -8,7 +8,7 @@
 //!
 //! | dropped because of | receive |
 //! |---|---|
-//! | a length above that of a datagram, a foreign GID | - |
+//! | a length above that of a datagram, a foreign GID, or no GID to send from | - |
 //! | a destination that does not exist, is of another service, or is not ready | - |
 //! | the Q_Key | - |
 //! | no receive | - |
@@ -25,6 +25,7 @@ use crate::message::Message;
 use crate::message::Sender;
 use crate::mr::Range;
 use crate::mutant::mutant;
+use crate::port::Way;
 use crate::qp::NoReceive;
 use crate::qp::Receive;
 use qpair_abi::command::access;
@@ -47,6 +48,10 @@ use qpair_abi::Number;
 const GRH_VERSION: u8 = 6 << 4;
 /// The next header of a GRH: the transport header of InfiniBand.
 const GRH_NEXT: u8 = 0x1b;
+/// That of a GRH of RoCE: UDP.
+const UDP_NEXT: u8 = 17;
+/// Bytes of the header of UDP.
+const UDP_BYTES: u16 = 8;
 /// The GRH is forwarded by no router.
 const GRH_HOPS: u8 = 1;
 /// Bytes of the transport headers and of the checksum that a GRH counts as payload.
@@ -86,7 +91,8 @@ impl<H: Host> DataPath<H> {
         words: &[u64],
         packet: &mut [u8],
     ) -> Result<bool, (Status, Detail)> {
-        let wqe = words.first_chunk().map(UdWqe::decode).unwrap_or_default();
+        let mut wqe = words.first_chunk().map(UdWqe::decode).unwrap_or_default();
+        wqe.dest = self.port.named(wqe.dest);
         let bytes = message.bytes as usize;
         let whole = bytes.saturating_add(GRH_BYTES);
         if bytes > DATAGRAM_BYTES && !mutant!(LongDatagram) {
@@ -123,8 +129,7 @@ impl<H: Host> DataPath<H> {
         };
         let own = wqe.q_key & OWN_Q_KEY != 0 && !mutant!(OwnQKeyIgnored);
         let q_key = if own { from.q_key } else { wqe.q_key };
-        // Its own GID names this function. There is no way to another.
-        if from.gid != [wqe.gid, wqe.gid_high] && !mutant!(AnyGidIsOwn) {
+        if self.port.way(from.gid, &wqe) == Way::Elsewhere && !mutant!(AnyGidIsOwn) {
             return false;
         }
         let Some(dest) = self.qps.get(wqe.dest) else {
@@ -206,7 +211,13 @@ impl<H: Host> DataPath<H> {
 
     /// The GRH of a datagram.
     fn grh(&self, sender: &Sender, wqe: &UdWqe, message: &Message) -> [u8; GRH_BYTES] {
-        let from = self.qps.get(sender.qp).map_or([0; 2], |found| found.gid);
+        let own = self.qps.get(sender.qp).map_or([0; 2], |found| found.gid);
+        let from = self.port.source(own, wqe);
+        let (next, encapsulated) = if from == own {
+            (GRH_NEXT, 0)
+        } else {
+            (UDP_NEXT, UDP_BYTES)
+        };
         let imm = if wqe.opcode == opcode::SEND_IMM {
             IMM_BYTES
         } else {
@@ -214,10 +225,11 @@ impl<H: Host> DataPath<H> {
         };
         // At most that of a datagram. The transport pads it to whole words.
         let payload = message.bytes.next_multiple_of(4) as u16;
-        let bytes = payload.wrapping_add(TRANSPORT_BYTES).wrapping_add(imm);
+        let headers = TRANSPORT_BYTES.wrapping_add(encapsulated);
+        let bytes = payload.wrapping_add(headers).wrapping_add(imm);
         let [high, low] = bytes.to_be_bytes();
         let mut grh = [0; GRH_BYTES];
-        let first = [GRH_VERSION, 0, 0, 0, high, low, GRH_NEXT, GRH_HOPS];
+        let first = [GRH_VERSION, 0, 0, 0, high, low, next, GRH_HOPS];
         let gids = from.into_iter().chain([wqe.gid, wqe.gid_high]);
         let rest = gids.flat_map(u64::to_le_bytes);
         for (byte, value) in grh.iter_mut().zip(first.into_iter().chain(rest)) {
@@ -234,7 +246,7 @@ impl<H: Host> DataPath<H> {
         let cq = found.recv_cq;
         if let Some(cqe) = found.received(&message.wqe, bytes) {
             let cqe = Cqe {
-                src: sender.qp.raw(),
+                src: self.port.name(sender.qp).raw(),
                 flags: cqe.flags | cqe_flags::GRH,
                 ..cqe
             };

@@ -15,6 +15,7 @@ use crate::host::DmaFault;
 use crate::host::Host;
 use crate::mr::Regions;
 use crate::mutant::mutant;
+use crate::port::Port;
 use crate::producers::Producers;
 use crate::qp::NoReceive;
 use crate::qp::QueuePairs;
@@ -50,6 +51,7 @@ pub(crate) struct DataPath<H: Host> {
     pub(crate) srqs: Table<SharedReceives<H::Map>>,
     pub(crate) regions: Regions<H::Map>,
     pub(crate) windows: Windows,
+    pub(crate) port: Port,
     /// Blocks of the SQ that has the turn.
     pub(crate) blocks: Vec<u64>,
     /// Bytes between the two ends of a message.
@@ -66,6 +68,7 @@ impl<H: Host> DataPath<H> {
             srqs: Table::new(config.srqs),
             regions: Regions::new(config.mrs, 0),
             windows: Windows::new(config.mws, 0),
+            port: Port::default(),
             blocks: vec![0; FETCH_WORDS],
             bounce: vec![0; BOUNCE_BYTES],
             core: Core::new(host, config),
@@ -90,6 +93,7 @@ impl<H: Host> DataPath<H> {
         self.regions = Regions::new(core.config.mrs, seed);
         // Orders of their own: a key tells nothing of a region's.
         self.windows = Windows::new(core.config.mws, !seed);
+        self.port = Port::default();
         core.power_on();
     }
 

@@ -209,8 +209,12 @@ impl<H: Host> DataPath<H> {
         message.kind = kind;
         let wqe = &message.wqe;
         let blocks = usize::from(wqe.blocks);
-        // The key of other WQEs is reserved in those of UD.
-        let reserved = if HEAD == UD { wqe.rkey } else { 0 };
+        // Those of UD have an index, of 16 bits, in place of the key of others.
+        let reserved = if HEAD == UD {
+            wqe.rkey & !u32::from(u16::MAX)
+        } else {
+            0
+        };
         if wqe.flags & !kind.flags != 0 || reserved != 0 {
             return refuse(Detail::Flags);
         }

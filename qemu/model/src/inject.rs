@@ -10,6 +10,27 @@ use qpair_abi::entry::Cqe;
 use qpair_abi::entry::Eqe;
 use qpair_abi::status::EnableError;
 
+const NO_MAC: [u8; 6] = [0; 6];
+
+/// The bit of the first byte of an address that is not of one device.
+const GROUP: u8 = 1;
+
+/// An address of one device: six bytes in hexadecimal, separated by colons.
+fn unicast(text: &str) -> Option<[u8; 6]> {
+    let mut mac = NO_MAC;
+    let mut parts = text.split(':');
+    for byte in &mut mac {
+        let part = parts.next().filter(|part| part.len() == 2)?;
+        if !part.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        *byte = u8::from_str_radix(part, 16).ok()?;
+    }
+    let [first, ..] = mac;
+    let valid = parts.next().is_none() && first & GROUP == 0 && mac != NO_MAC;
+    valid.then_some(mac)
+}
+
 impl<H: Host> Function<H> {
     /// The faults and times that are set.
     pub fn knobs(&self) -> &Knobs {
@@ -86,6 +107,30 @@ impl<H: Host> Function<H> {
         if core.is_ready() && !core.knobs.vanished {
             self.data.events.report(core, Subject::Link, 0);
         }
+    }
+
+    /// The address of the network device that the port belongs to, as text; empty if there is none.
+    pub fn mac(&self) -> String {
+        match self.data.core.knobs.mac {
+            NO_MAC => String::new(),
+            mac => mac.map(|byte| format!("{byte:02x}")).join(":"),
+        }
+    }
+
+    /// Sets it; an empty text is none. Software reads it when it takes the function.
+    ///
+    /// # Errors
+    ///
+    /// A message: the text is no address of one device.
+    pub fn set_mac(&mut self, text: &str) -> Result<(), String> {
+        let mac = if text.is_empty() {
+            Some(NO_MAC)
+        } else {
+            unicast(text)
+        };
+        let wrong = || format!("'{text}' is no address of a network device");
+        self.data.core.knobs.mac = mac.ok_or_else(wrong)?;
+        Ok(())
     }
 
     /// Sets how long after a doorbell an idle core begins.

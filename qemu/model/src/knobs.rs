@@ -16,6 +16,8 @@ pub struct Knobs {
     pub vanished: bool,
     /// The link is down.
     pub link_down: bool,
+    /// The address of the network device that the port belongs to; 0 is none.
+    pub mac: [u8; 6],
     /// How long after a doorbell an idle core begins.
     pub core_delay_ns: u64,
     /// How long the core takes for a WQE.

@@ -44,6 +44,7 @@
 //! | `mr` | memory regions and domains |
 //! | `window` | memory windows |
 //! | `registers` | the registers that software writes |
+//! | `port` | the GIDs of the port, and its queue pair 1 |
 //! | `schedule` | the core: state, run queue, timers, interrupts |
 //! | `subject` | what events are about |
 //! | `eq` | event queues |
@@ -102,6 +103,7 @@ mod list;
 mod message;
 mod mmio;
 mod mr;
+mod port;
 mod producers;
 mod qp;
 mod registers;

@@ -48,6 +48,18 @@ impl<M: Mapping> List<M> {
         })
     }
 
+    /// All memory, from address 0 on. Its pieces are not mapped: most of them are no memory.
+    pub(crate) fn of_all(limits: PageLimits) -> Option<Self> {
+        let bytes = u64::MAX;
+        let all = BufferList {
+            bytes,
+            ..BufferList::default()
+        };
+        let mut list = Self::new(&all, limits, 1)?;
+        list.run = Segment::unmapped(Piece { addr: 0, bytes });
+        Some(list)
+    }
+
     #[inline]
     pub(crate) fn shape(&self) -> &Shape {
         &self.shape

@@ -37,6 +37,7 @@ impl<H: Host> Function<H> {
             return u32::MAX;
         }
         let c = &self.data.core.config;
+        let [m0, m1, m2, m3, m4, m5] = self.data.core.knobs.mac;
         let log = |byte: u8, shift: u32| u32::from(byte) << shift;
         match offset {
             offset::MAGIC => regs::MAGIC_VALUE,
@@ -65,6 +66,8 @@ impl<H: Host> Function<H> {
                 log(c.max_page_shift, 16) | log(c.min_page_shift, 8) | log(c.log_region, 0)
             }
             offset::LIMIT_ASYNC => c.async_events,
+            offset::MAC_LO => u32::from_le_bytes([m0, m1, m2, m3]),
+            offset::MAC_HI => u32::from(u16::from_le_bytes([m4, m5])),
             _ => self.registers.read(offset),
         }
     }

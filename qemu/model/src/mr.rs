@@ -29,6 +29,7 @@ const KEPT: usize = 256;
 pub(crate) struct Region<M> {
     pub(crate) pd: Number,
     pub(crate) access: u8,
+    pub(crate) flags: u8,
     /// Its first byte in its own address space.
     pub(crate) addr: u64,
     pub(crate) list: List<M>,
@@ -43,6 +44,7 @@ impl<M> Region<M> {
         MrContext {
             pd: self.pd,
             access: self.access,
+            flags: self.flags,
             addr: self.addr,
             buffer: self.described,
         }

@@ -294,6 +294,7 @@ impl<M: Mapping> QueuePair<M> {
             log_sq: self.sq.log_depth,
             log_rq: self.rq.log_depth,
             rq_stride: self.rq.stride,
+            port_qp: 0,
             peer: self.peer,
             peer_function: 0,
             q_key: self.q_key,

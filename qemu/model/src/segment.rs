@@ -23,6 +23,8 @@ enum Mapped<M> {
     New,
     /// To be mapped at the next use.
     NotYet,
+    /// It is read and written by its address.
+    Never,
     /// It cannot be mapped. Tried again after the system has taken addresses of it away.
     Failed,
     Yes(M),
@@ -55,6 +57,15 @@ impl<M> Segment<M> {
         }
     }
 
+    /// A piece that is never mapped.
+    pub(crate) fn unmapped(piece: Piece) -> Self {
+        Self {
+            from: 0,
+            piece,
+            map: Mapped::Never,
+        }
+    }
+
     /// The number of its bytes from byte `at` of the ring or region on; 0 if that lies outside.
     #[inline]
     pub(crate) fn left(&self, at: u64) -> u64 {
@@ -66,7 +77,7 @@ impl<M> Segment<M> {
     pub(crate) fn unmap(&mut self, first: u64, last: u64) {
         let Piece { addr, bytes } = self.piece;
         let end = addr.saturating_add(bytes.saturating_sub(1));
-        if addr <= last && end >= first {
+        if addr <= last && end >= first && !matches!(self.map, Mapped::Never) {
             self.map = Mapped::NotYet;
         }
     }
@@ -109,7 +120,7 @@ impl<M: Mapping> Segment<M> {
                 self.map(bus, writable);
                 true
             }
-            Mapped::Failed | Mapped::Yes(_) => false,
+            Mapped::Never | Mapped::Failed | Mapped::Yes(_) => false,
         }
     }
 

@@ -30,7 +30,9 @@ impl<T: Driver> Ops<T> {
         // commands may write the number at a time, each a whole one, as in other drivers.
         errno(unsafe {
             let (_, part) = Cq::<T>::get(cq);
-            T::resize_cq(part, entries, Udata::new(udata)).map(|entries| {
+            let part = part.process();
+            let entries = part.and_then(|part| T::resize_cq(part, entries, Udata::new(udata)));
+            entries.map(|entries| {
                 (*cq).cqe = c_int::try_from(entries).unwrap_or(c_int::MAX);
             })
         })

@@ -42,12 +42,16 @@ mod details;
 mod events;
 mod mmap;
 mod mr;
+mod netdev;
 mod object;
 mod ops;
+mod port;
 mod qp;
 mod registration;
 mod srq;
 mod udata;
+mod ulp;
+mod work;
 
 pub use self::{
     details::Details,
@@ -62,7 +66,18 @@ pub use self::{
         Registration,
         Unregistrar, //
     },
-    udata::Udata, //
+    udata::Udata,
+    work::{
+        Completed,
+        Completion,
+        Operation,
+        Piece,
+        Polls,
+        Posts,
+        QpRef,
+        RecvRequest,
+        SendRequest, //
+    }, //
 };
 
 use super::mmio::Frame;
@@ -210,6 +225,10 @@ pub struct QpRequest {
     pub recv_sges: u32,
     /// Inline bytes of a send.
     pub inline_bytes: u32,
+    /// Whether it is queue pair 1 of the port, of the kernel.
+    pub is_port_qp: bool,
+    /// Whether all sends complete, of the kernel.
+    pub signal_all: bool,
 }
 
 /// What a shared receive queue is asked to be.
@@ -259,6 +278,8 @@ pub struct QpChange {
     pub q_key: Option<u32>,
     /// Whether [`QpEvent::Drained`] is asked for; with the step to [`QpState::Sqd`].
     pub drained: bool,
+    /// The GID of the peer's port.
+    pub gid: Option<Gid>,
 }
 
 /// A global identifier of a port, as in memory.
@@ -276,8 +297,8 @@ impl Gid {
 /// Where an address handle leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// The port with this GID.
-    Global(Gid),
+    /// The port with this GID; sent from the GID with this index.
+    Global(Gid, u8),
     /// The port of the device itself, by its LID.
     Own,
     /// Another port, by its LID.
@@ -323,11 +344,15 @@ pub struct Config {
     pub vectors: u32,
     /// The EUI-64 of the device, of which the port's GID is made.
     pub guid: u64,
+    /// The address of the network device that the port belongs to. Without one it is a port of
+    /// InfiniBand.
+    pub mac: Option<[u8; 6]>,
 }
 
-/// A driver of the RDMA core with one port of link layer InfiniBand, without management datagrams.
+/// A driver of the RDMA core with one port: of link layer InfiniBand, without management datagrams,
+/// or of RoCE v2.
 ///
-/// All operations run in process context and may sleep.
+/// All operations run in process context and may sleep, but those of [`Posts`] and [`Polls`].
 pub trait Driver: Sized + 'static {
     /// Shared by all operations.
     type Data: Send + Sync;
@@ -347,11 +372,21 @@ pub trait Driver: Sized + 'static {
     type Mr: Send + Sync;
     /// The driver's part of a memory window.
     type Mw: Send + Sync;
+    /// The same of users in the kernel.
+    type KernelPd: Send + Sync;
+    /// See `KernelPd`.
+    type KernelMr: Send + Sync;
+    /// See `KernelPd`.
+    type KernelCq: Polls + Send + Sync;
+    /// See `KernelPd`.
+    type KernelQp: Posts + Send + Sync;
 
     /// The name of devices, with `%d` for their number.
     const NAME: &'static CStr;
     /// The version of the driver's part of the commands, which a provider checks.
     const ABI: u32;
+    /// Entries of the table of GIDs of a port of RoCE.
+    const GIDS: u32;
     /// The names of the device's counters.
     const COUNTERS: &'static [&'static CStr];
 
@@ -475,4 +510,47 @@ pub trait Driver: Sized + 'static {
 
     /// Destroys it, bound or not.
     fn dealloc_mw(mw: Self::Mw);
+
+    /// Sets an entry of the port's table of GIDs; all zeroes empty it.
+    fn set_gid(data: &Self::Data, index: u16, gid: Gid) -> Result;
+
+    /// As [`Self::alloc_pd`], for a user in the kernel; so the others below.
+    fn kernel_alloc_pd(data: &Self::Data) -> Result<Self::KernelPd>;
+
+    /// Destroys it.
+    fn kernel_dealloc_pd(pd: Self::KernelPd);
+
+    /// Registers all memory that the device can access, by DMA addresses. Returns also its key.
+    fn kernel_all_memory(pd: &Self::KernelPd, access: u32) -> Result<(Self::KernelMr, u32)>;
+
+    /// Undoes it.
+    fn kernel_dereg_mr(mr: Self::KernelMr);
+
+    /// Creates a completion queue. Returns also its entries.
+    fn kernel_create_cq(
+        data: &Self::Data,
+        request: CqRequest,
+        events: Events<CqEvent>,
+    ) -> Result<(Self::KernelCq, u32)>;
+
+    /// Destroys it.
+    fn kernel_destroy_cq(cq: Self::KernelCq);
+
+    /// Creates a queue pair, named by `of` in its completions. Returns also its number.
+    fn kernel_create_qp(
+        pd: &Self::KernelPd,
+        cqs: (&Self::KernelCq, &Self::KernelCq),
+        request: QpRequest,
+        of: QpRef,
+        events: Events<QpEvent>,
+    ) -> Result<(Self::KernelQp, u32)>;
+
+    /// Changes it.
+    fn kernel_modify_qp(qp: &Self::KernelQp, change: QpChange) -> Result;
+
+    /// As [`Self::query_qp`].
+    fn kernel_query_qp(qp: &Self::KernelQp) -> Result<(QpState, bool)>;
+
+    /// Destroys it. No completion of it is taken from now on.
+    fn kernel_destroy_qp(qp: Self::KernelQp);
 }

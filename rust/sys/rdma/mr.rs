@@ -11,6 +11,7 @@ use super::{
         Pd, //
     },
     udata::Udata,
+    work::Side,
     Driver,
     MrChange,
     MrRequest,
@@ -22,7 +23,7 @@ use core::{
 };
 use kernel::prelude::*;
 
-pub(super) type Mr<T> = Object<bindings::ib_mr, <T as Driver>::Mr>;
+pub(super) type Mr<T> = Object<bindings::ib_mr, Side<<T as Driver>::Mr, <T as Driver>::KernelMr>>;
 pub(super) type Mw<T> = Object<bindings::ib_mw, <T as Driver>::Mw>;
 
 impl<T: Driver> Ops<T> {
@@ -52,12 +53,13 @@ impl<T: Driver> Ops<T> {
         let made = unsafe {
             Self::for_process(udata, |context, udata| {
                 let mut mr = KBox::<Mr<T>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
-                let (part, lkey, rkey) = T::reg_mr(context, Pd::<T>::get(pd), request, udata)?;
+                let (part, lkey, rkey) =
+                    T::reg_mr(context, Pd::<T>::get(pd).process()?, request, udata)?;
                 let raw: *mut bindings::ib_mr = mr.as_mut_ptr().cast();
                 raw.write(Default::default());
                 (*raw).lkey = lkey;
                 (*raw).rkey = rkey;
-                Mr::<T>::put(raw, part);
+                Mr::<T>::put(raw, Side::Process(part));
                 // The core has it until it calls `dereg_mr`.
                 Ok(KBox::into_raw(mr).cast())
             })
@@ -97,7 +99,9 @@ impl<T: Driver> Ops<T> {
         // the domain that it shall have, and the command that runs.
         let changed = unsafe {
             let pd = wants(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD).then(|| Pd::<T>::get(pd));
-            T::rereg_mr(Mr::<T>::get(mr), change, pd, Udata::new(udata))
+            let pd = pd.map(Side::process).transpose();
+            let mr = Mr::<T>::get(mr).process();
+            pd.and_then(|pd| T::rereg_mr(mr?, change, pd, Udata::new(udata)))
         };
         match changed {
             // No other object.
@@ -115,9 +119,14 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core, with what `reg_user_mr` has returned; again if it fails.
         unsafe {
-            if let Err((part, error)) = T::dereg_mr(Mr::<T>::take(mr)) {
-                Mr::<T>::put(mr, part);
-                return error.to_errno();
+            match Mr::<T>::take(mr) {
+                Side::Kernel(part) => T::kernel_dereg_mr(part),
+                Side::Process(part) => {
+                    if let Err((part, error)) = T::dereg_mr(part) {
+                        Mr::<T>::put(mr, Side::Process(part));
+                        return error.to_errno();
+                    }
+                }
             }
             drop(KBox::from_raw(mr.cast::<MaybeUninit<Mr<T>>>()));
         }
@@ -140,7 +149,7 @@ impl<T: Driver> Ops<T> {
                 _ => return EOPNOTSUPP.to_errno(),
             };
             Self::for_process(udata, |context, udata| {
-                let pd = Pd::<T>::get((*mw).pd);
+                let pd = Pd::<T>::get((*mw).pd).process()?;
                 let (part, rkey) = T::alloc_mw(context, pd, kind, udata)?;
                 (*mw).rkey = rkey;
                 Mw::<T>::put(mw, part);

@@ -4,7 +4,6 @@
 
 use super::{
     bindings,
-    details::Details,
     events::{
         CqEvent,
         Events,
@@ -14,14 +13,12 @@ use super::{
         self,
         Mapped, //
     },
-    mr::{
-        Mr,
-        Mw, //
-    },
+    mr::Mw,
     object::{
         context,
         Object, //
     },
+    port::LID,
     qp::{
         self,
         Kept, //
@@ -31,6 +28,10 @@ use super::{
         PORT, //
     },
     udata::Udata,
+    work::{
+        Side,
+        UdAddress, //
+    },
     Address,
     CqRequest,
     DeviceAttributes,
@@ -49,14 +50,13 @@ use kernel::prelude::*;
 /// are counters.
 const LIFESPAN: c_ulong = 10;
 
-/// The LID of the port.
-const LID: u16 = 1;
-
 type Context<T> = Object<bindings::ib_ucontext, (Mapped, <T as Driver>::Context)>;
-pub(super) type Pd<T> = Object<bindings::ib_pd, <T as Driver>::Pd>;
-type Ah<T> = Object<bindings::ib_ah, <T as Driver>::Ah>;
-pub(super) type Cq<T> = Object<bindings::ib_cq, (Events<CqEvent>, <T as Driver>::Cq)>;
-type Qp<T> = Object<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, <T as Driver>::Qp)>;
+type CqPart<T> = Side<<T as Driver>::Cq, <T as Driver>::KernelCq>;
+type QpPart<T> = Side<<T as Driver>::Qp, <T as Driver>::KernelQp>;
+pub(super) type Pd<T> = Object<bindings::ib_pd, Side<<T as Driver>::Pd, <T as Driver>::KernelPd>>;
+pub(super) type Ah<T> = Object<bindings::ib_ah, Side<<T as Driver>::Ah, UdAddress>>;
+pub(super) type Cq<T> = Object<bindings::ib_cq, (Events<CqEvent>, CqPart<T>)>;
+pub(super) type Qp<T> = Object<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, QpPart<T>)>;
 type Srq<T> = super::srq::Srq<T>;
 
 /// The result of an operation in C.
@@ -70,14 +70,21 @@ pub(super) fn errno(result: Result) -> c_int {
 /// The capabilities that a driver can have.
 fn capabilities(found: &DeviceAttributes) -> u64 {
     use bindings::{
+        ib_device_cap_flags_IB_DEVICE_MEM_WINDOW as WINDOW,
+        ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B as TYPE_2B,
         ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_ATOMIC_WRITE as ATOMIC_WRITE,
         ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_FLUSH_GLOBAL as GLOBAL,
         ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_FLUSH_PERSISTENT as PERSISTENT, //
     };
     let flush = if found.flush { GLOBAL | PERSISTENT } else { 0 };
     let atomic_write = if found.atomic_write { ATOMIC_WRITE } else { 0 };
-    // CAST: As wide.
-    (flush | atomic_write) as u64
+    let windows = if found.max_mw != 0 {
+        WINDOW | TYPE_2B
+    } else {
+        0
+    };
+    // CAST: Sets of bits, which are a `usize` for the kernel crate.
+    (flush | atomic_write) as u64 | windows as u64
 }
 
 /// The operations.
@@ -96,6 +103,9 @@ impl<T: Driver> Ops<T> {
         query_port: Some(Self::query_port),
         get_port_immutable: Some(Self::get_port_immutable),
         query_gid: Some(Self::query_gid),
+        get_link_layer: Some(Self::get_link_layer),
+        add_gid: Some(Self::add_gid),
+        del_gid: Some(Self::del_gid),
         query_pkey: Some(Self::query_pkey),
         alloc_ucontext: Some(Self::alloc_ucontext),
         dealloc_ucontext: Some(Self::dealloc_ucontext),
@@ -103,6 +113,7 @@ impl<T: Driver> Ops<T> {
         mmap: Some(Self::mmap),
         alloc_pd: Some(Self::alloc_pd),
         dealloc_pd: Some(Self::dealloc_pd),
+        create_ah: Some(Self::create_ah),
         create_user_ah: Some(Self::create_user_ah),
         destroy_ah: Some(Self::destroy_ah),
         create_cq: Some(Self::create_cq),
@@ -116,6 +127,11 @@ impl<T: Driver> Ops<T> {
         modify_qp: Some(Self::modify_qp),
         query_qp: Some(Self::query_qp),
         destroy_qp: Some(Self::destroy_qp),
+        post_send: Some(Self::post_send),
+        post_recv: Some(Self::post_recv),
+        poll_cq: Some(Self::poll_cq),
+        req_notify_cq: Some(Self::req_notify_cq),
+        get_dma_mr: Some(Self::get_dma_mr),
         reg_user_mr: Some(Self::reg_user_mr),
         rereg_user_mr: Some(Self::rereg_user_mr),
         dereg_mr: Some(Self::dereg_mr),
@@ -140,7 +156,7 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// `dev` is registered.
-    unsafe fn data<'a>(dev: *mut bindings::ib_device) -> &'a T::Data {
+    pub(super) unsafe fn data<'a>(dev: *mut bindings::ib_device) -> &'a T::Data {
         // SAFETY: By the caller's promise.
         unsafe { &Device::<T>::get(dev).data }
     }
@@ -177,12 +193,6 @@ impl<T: Driver> Ops<T> {
         attr.max_srq_wr = found.max_srq_wr;
         attr.max_srq_sge = found.max_recv_sges;
         attr.max_mw = found.max_mw;
-        if found.max_mw != 0 {
-            let of_windows = bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW
-                | bindings::ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B;
-            // CAST: A set of bits, which is a `usize` for the kernel crate.
-            attr.device_cap_flags |= of_windows as u64;
-        }
         attr.max_qp_rd_atom = found.max_reads;
         attr.max_qp_init_rd_atom = found.max_reads;
         attr.max_res_rd_atom = found.max_reads.saturating_mul(found.max_qp);
@@ -199,91 +209,6 @@ impl<T: Driver> Ops<T> {
         // SAFETY: Of the command that runs.
         let udata = unsafe { Udata::new(udata) };
         errno(udata.without_request().and_then(|reply| reply.write(&())))
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
-    unsafe extern "C" fn query_port(
-        dev: *mut bindings::ib_device,
-        _port: u32,
-        attr: *mut bindings::ib_port_attr,
-    ) -> c_int {
-        // SAFETY: Called by the core, with a registered device and a structure to fill.
-        let (found, attr) = unsafe { (T::port(Self::data(dev)), &mut *attr) };
-        let (state, phys) = if found.active {
-            (
-                bindings::ib_port_state_IB_PORT_ACTIVE,
-                bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_LINK_UP,
-            )
-        } else {
-            (
-                bindings::ib_port_state_IB_PORT_DOWN,
-                bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_DISABLED,
-            )
-        };
-        attr.state = state;
-        // CAST: Small constants, here and below.
-        attr.phys_state = phys as u8;
-        attr.max_mtu = bindings::ib_mtu_IB_MTU_4096;
-        attr.active_mtu = bindings::ib_mtu_IB_MTU_4096;
-        attr.gid_tbl_len = 1;
-        attr.pkey_tbl_len = 1;
-        attr.max_msg_sz = found.max_message;
-        attr.max_vl_num = 1;
-        attr.lid = LID.into();
-        attr.sm_lid = LID.into();
-        attr.active_speed = bindings::ib_port_speed_IB_SPEED_EDR as u16;
-        attr.active_width = bindings::ib_port_width_IB_WIDTH_4X as u8;
-        0
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
-    unsafe extern "C" fn get_port_immutable(
-        _dev: *mut bindings::ib_device,
-        _port: u32,
-        immutable: *mut bindings::ib_port_immutable,
-    ) -> c_int {
-        // SAFETY: Called by the core, with a structure to fill.
-        let immutable = unsafe { &mut *immutable };
-        immutable.gid_tbl_len = 1;
-        immutable.pkey_tbl_len = 1;
-        // Connections by LID or GID; no management datagrams, so neither CM nor SA.
-        immutable.core_cap_flags = bindings::RDMA_CORE_CAP_PROT_IB;
-        0
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
-    unsafe extern "C" fn query_gid(
-        dev: *mut bindings::ib_device,
-        _port: u32,
-        _index: c_int,
-        gid: *mut bindings::ib_gid,
-    ) -> c_int {
-        // SAFETY: Called by the core, with a registered device and a GID to fill.
-        unsafe {
-            let Gid(raw) = Gid::of_port(u64::from_be((*dev).node_guid));
-            *(*gid).raw.as_mut() = raw;
-        }
-        0
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
-    unsafe extern "C" fn query_pkey(
-        _dev: *mut bindings::ib_device,
-        _port: u32,
-        _index: u16,
-        pkey: *mut u16,
-    ) -> c_int {
-        // SAFETY: Called by the core, with a key to fill.
-        unsafe { *pkey = 0xffff };
-        0
     }
 
     /// # Safety
@@ -326,47 +251,6 @@ impl<T: Driver> Ops<T> {
             Ok(()) => count as c_int,
             Err(error) => error.to_errno(),
         }
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
-    unsafe extern "C" fn fill_res_cq_entry(
-        message: *mut kernel::bindings::sk_buff,
-        cq: *mut bindings::ib_cq,
-    ) -> c_int {
-        // SAFETY: Called by the core, with a queue of this driver that is not destroyed meanwhile.
-        errno(unsafe {
-            let (_, part) = Cq::<T>::get(cq);
-            Details::write(message, |details| T::cq_details(part, details))
-        })
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
-    unsafe extern "C" fn fill_res_qp_entry(
-        message: *mut kernel::bindings::sk_buff,
-        qp: *mut bindings::ib_qp,
-    ) -> c_int {
-        // SAFETY: As above.
-        errno(unsafe {
-            let (_, _, part) = Qp::<T>::get(qp);
-            Details::write(message, |details| T::qp_details(part, details))
-        })
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
-    unsafe extern "C" fn fill_res_mr_entry(
-        message: *mut kernel::bindings::sk_buff,
-        mr: *mut bindings::ib_mr,
-    ) -> c_int {
-        // SAFETY: As above.
-        errno(unsafe {
-            Details::write(message, |details| T::mr_details(Mr::<T>::get(mr), details))
-        })
     }
 
     /// # Safety
@@ -434,8 +318,13 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core, with a domain of this driver's size.
         errno(unsafe {
+            if udata.is_null() {
+                let part = T::kernel_alloc_pd(Self::data((*pd).device));
+                return errno(part.map(|part| Pd::<T>::put(pd, Side::Kernel(part))));
+            }
             Self::for_process(udata, |context, udata| {
-                T::alloc_pd(context, udata).map(|part| Pd::<T>::put(pd, part))
+                let part = T::alloc_pd(context, udata);
+                part.map(|part| Pd::<T>::put(pd, Side::Process(part)))
             })
         })
     }
@@ -448,7 +337,10 @@ impl<T: Driver> Ops<T> {
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: Called by the core once.
-        T::dealloc_pd(unsafe { Pd::<T>::take(pd) });
+        match unsafe { Pd::<T>::take(pd) } {
+            Side::Process(part) => T::dealloc_pd(part),
+            Side::Kernel(part) => T::kernel_dealloc_pd(part),
+        }
         0
     }
 
@@ -461,18 +353,19 @@ impl<T: Driver> Ops<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: Called by the core, with a handle of this driver's size and its attributes, whose
-        // union has the fields of InfiniBand on a port of that.
+        // union has the fields of InfiniBand on a port of that. That of RoCE has a GRH.
         errno(unsafe {
             let attr = &*(*init).ah_attr;
             let address = if u32::from(attr.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH != 0 {
-                Address::Global(Gid(*attr.grh.dgid.raw.as_ref()))
+                Address::Global(Gid(*attr.grh.dgid.raw.as_ref()), attr.grh.sgid_index)
             } else if attr.__bindgen_anon_1.ib.as_ref().dlid == LID {
                 Address::Own
             } else {
                 Address::Foreign
             };
             Self::for_process(udata, |context, udata| {
-                T::create_ah(context, address, udata).map(|part| Ah::<T>::put(ah, part))
+                let part = T::create_ah(context, address, udata);
+                part.map(|part| Ah::<T>::put(ah, Side::Process(part)))
             })
         })
     }
@@ -482,7 +375,9 @@ impl<T: Driver> Ops<T> {
     /// Called by the core.
     unsafe extern "C" fn destroy_ah(ah: *mut bindings::ib_ah, _flags: u32) -> c_int {
         // SAFETY: Called by the core once.
-        T::destroy_ah(unsafe { Ah::<T>::take(ah) });
+        if let Side::Process(part) = unsafe { Ah::<T>::take(ah) } {
+            T::destroy_ah(part);
+        }
         0
     }
 
@@ -515,14 +410,10 @@ impl<T: Driver> Ops<T> {
         attr: *const bindings::ib_cq_init_attr,
         attrs: *mut bindings::uverbs_attr_bundle,
     ) -> c_int {
-        if attrs.is_null() {
-            return EOPNOTSUPP.to_errno();
-        }
         // SAFETY: Called by the core, with a queue of this driver's size, its attributes and the
-        // bundle of the command.
+        // bundle of the command, if it is one of a process.
         errno(unsafe {
             let attr = &*attr;
-            let udata = &raw mut (*attrs).__bindgen_anon_1.__bindgen_anon_1.driver_udata;
             if attr.flags != 0 {
                 return EOPNOTSUPP.to_errno();
             }
@@ -530,12 +421,16 @@ impl<T: Driver> Ops<T> {
                 entries: attr.cqe,
                 vector: attr.comp_vector,
             };
+            if attrs.is_null() {
+                return errno(Self::create_kernel_cq(cq, request));
+            }
+            let udata = &raw mut (*attrs).__bindgen_anon_1.__bindgen_anon_1.driver_udata;
             Self::for_process(udata, |context, udata| {
                 let events = Events::new(cq)?;
                 let (part, entries) = T::create_cq(context, request, events.clone(), udata)
                     .inspect_err(|_| events.cut())?;
                 (*cq).cqe = c_int::try_from(entries).unwrap_or(c_int::MAX);
-                Cq::<T>::put(cq, (events, part));
+                Cq::<T>::put(cq, (events, Side::Process(part)));
                 Ok(())
             })
         })
@@ -551,7 +446,10 @@ impl<T: Driver> Ops<T> {
         // SAFETY: Called by the core once.
         let (events, part) = unsafe { Cq::<T>::take(cq) };
         events.cut();
-        T::destroy_cq(part);
+        match part {
+            Side::Process(part) => T::destroy_cq(part),
+            Side::Kernel(part) => T::kernel_destroy_cq(part),
+        }
         0
     }
 
@@ -566,12 +464,15 @@ impl<T: Driver> Ops<T> {
         // SAFETY: Called by the core, with a queue pair of this driver's size, its attributes, and
         // a domain and queues of this device that outlive it.
         errno(unsafe {
+            if udata.is_null() {
+                return errno(Self::create_kernel_qp(qp, &mut *attr));
+            }
             let attr = &*attr;
             Self::for_process(udata, |context, udata| {
                 let request = qp::request(attr)?;
-                let pd = Pd::<T>::get((*qp).pd);
-                let (_, send) = Cq::<T>::get(attr.send_cq);
-                let (_, recv) = Cq::<T>::get(attr.recv_cq);
+                let pd = Pd::<T>::get((*qp).pd).process()?;
+                let send = Cq::<T>::get(attr.send_cq).1.process()?;
+                let recv = Cq::<T>::get(attr.recv_cq).1.process()?;
                 let srq = (!attr.srq.is_null()).then(|| &Srq::<T>::get(attr.srq).1);
                 let kept = Kept::new(attr)?;
                 let events = Events::new(qp)?;
@@ -580,7 +481,7 @@ impl<T: Driver> Ops<T> {
                     T::create_qp(context, pd, cqs, srq, request, events.clone(), udata)
                         .inspect_err(|_| events.cut())?;
                 (*qp).qp_num = number;
-                Qp::<T>::put(qp, (events, kept, part));
+                Qp::<T>::put(qp, (events, kept, Side::Process(part)));
                 Ok(())
             })
         })
@@ -595,19 +496,19 @@ impl<T: Driver> Ops<T> {
         mask: c_int,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        if udata.is_null() {
-            return EOPNOTSUPP.to_errno();
-        }
-        // SAFETY: Called by the core, with a queue pair of this driver and its attributes.
+        // SAFETY: Called by the core, with a queue pair of this driver and its attributes; with the
+        // command, if it is one of a process.
         errno(unsafe {
             let (_, kept, part) = Qp::<T>::get(qp);
+            let (now, change) = (
+                || Self::state_of(part),
+                |change| match part {
+                    Side::Process(part) => T::modify_qp(part, change, Udata::new(udata)),
+                    Side::Kernel(part) => T::kernel_modify_qp(part, change),
+                },
+            );
             // CAST: A set of bits.
-            kept.modify(
-                &*attr,
-                mask as u32,
-                || T::query_qp(part),
-                |change| T::modify_qp(part, change, Udata::new(udata)),
-            )
+            kept.modify(&*attr, mask as u32, now, change)
         })
     }
 
@@ -623,7 +524,7 @@ impl<T: Driver> Ops<T> {
         // SAFETY: Called by the core, with a queue pair of this driver and structures to fill.
         errno(unsafe {
             let (_, kept, part) = Qp::<T>::get(qp);
-            kept.query(&mut *attr, &mut *init, || T::query_qp(part))
+            kept.query(&mut *attr, &mut *init, || Self::state_of(part))
         })
     }
 
@@ -637,7 +538,10 @@ impl<T: Driver> Ops<T> {
         // SAFETY: Called by the core once.
         let (events, _, part) = unsafe { Qp::<T>::take(qp) };
         events.cut();
-        T::destroy_qp(part);
+        match part {
+            Side::Process(part) => T::destroy_qp(part),
+            Side::Kernel(part) => T::kernel_destroy_qp(part),
+        }
         0
     }
 }

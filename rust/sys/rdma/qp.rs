@@ -4,6 +4,7 @@
 
 use super::{
     bindings,
+    Gid,
     QpChange,
     QpRequest,
     QpState,
@@ -23,14 +24,6 @@ impl Service {
             bindings::ib_qp_type_IB_QPT_UC => Ok(Self::Uc),
             bindings::ib_qp_type_IB_QPT_UD => Ok(Self::Ud),
             _ => Err(EOPNOTSUPP),
-        }
-    }
-
-    fn into_raw(self) -> bindings::ib_qp_type {
-        match self {
-            Self::Rc => bindings::ib_qp_type_IB_QPT_RC,
-            Self::Uc => bindings::ib_qp_type_IB_QPT_UC,
-            Self::Ud => bindings::ib_qp_type_IB_QPT_UD,
         }
     }
 }
@@ -93,7 +86,25 @@ unsafe impl Plain for bindings::rdma_ah_attr {}
 ///
 /// `EOPNOTSUPP`: another service than RC, UC and UD, or flags. `EINVAL`: no CQs.
 pub(super) fn request(attr: &bindings::ib_qp_init_attr) -> Result<QpRequest> {
-    let service = Service::from_raw(attr.qp_type)?;
+    request_of(attr, Service::from_raw(attr.qp_type)?)
+}
+
+/// The same of one of the kernel, which may be queue pair 1 of the port.
+///
+/// # Errors
+///
+/// As of [`request`].
+pub(super) fn kernel_request(attr: &bindings::ib_qp_init_attr) -> Result<QpRequest> {
+    if attr.qp_type != bindings::ib_qp_type_IB_QPT_GSI {
+        return request(attr);
+    }
+    Ok(QpRequest {
+        is_port_qp: true,
+        ..request_of(attr, Service::Ud)?
+    })
+}
+
+fn request_of(attr: &bindings::ib_qp_init_attr, service: Service) -> Result<QpRequest> {
     if attr.create_flags != 0 {
         return Err(EOPNOTSUPP);
     }
@@ -108,13 +119,22 @@ pub(super) fn request(attr: &bindings::ib_qp_init_attr) -> Result<QpRequest> {
         send_sges: cap.max_send_sge,
         recv_sges: cap.max_recv_sge,
         inline_bytes: cap.max_inline_data,
+        is_port_qp: false,
+        signal_all: attr.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR,
     })
+}
+
+/// The GID of the destination, if there is one.
+fn gid(attr: &bindings::rdma_ah_attr) -> Option<Gid> {
+    let has_grh = u32::from(attr.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH != 0;
+    // SAFETY: Plain bytes.
+    has_grh.then(|| Gid(unsafe { *attr.grh.dgid.raw.as_ref() }))
 }
 
 /// The attributes of a queue pair as they were last set.
 #[pin_data]
 pub(super) struct Kept {
-    service: Service,
+    qp_type: bindings::ib_qp_type,
     cap: bindings::ib_qp_cap,
     signal_all: bindings::ib_sig_type,
     /// Held over each change.
@@ -134,11 +154,11 @@ macro_rules! copy {
 impl Kept {
     /// Of a queue pair that is made with `attr`. Sleeps.
     pub(super) fn new(attr: &bindings::ib_qp_init_attr) -> Result<Pin<KBox<Self>>> {
-        let service = Service::from_raw(attr.qp_type)?;
+        let qp_type = attr.qp_type;
         let (cap, signal_all) = (attr.cap.copied(), attr.sq_sig_type);
         KBox::pin_init(
             pin_init!(Self {
-                service,
+                qp_type,
                 cap,
                 signal_all,
                 attr <- new_mutex!(bindings::ib_qp_attr::default(), "rdma::Kept"),
@@ -190,12 +210,7 @@ impl Kept {
         };
         // SAFETY: Reads a table. Any values may be given.
         let allowed = unsafe {
-            bindings::ib_modify_qp_is_ok(
-                from.into_raw(),
-                to.into_raw(),
-                self.service.into_raw(),
-                mask,
-            )
+            bindings::ib_modify_qp_is_ok(from.into_raw(), to.into_raw(), self.qp_type, mask)
         };
         if !allowed {
             return Err(EINVAL);
@@ -219,6 +234,9 @@ impl Kept {
             timers: has(TIMEOUT | RNR_TIMER).then_some(timers),
             q_key: has(Q_KEY).then_some(attr.qkey),
             drained: to == QpState::Sqd && has(NOTIFY) && attr.en_sqd_async_notify != 0,
+            gid: has(bindings::ib_qp_attr_mask_IB_QP_AV)
+                .then(|| gid(&attr.ah_attr))
+                .flatten(),
         })?;
         let kept = &mut *kept;
         if has(STATE) && to == QpState::Reset {
@@ -274,7 +292,7 @@ impl Kept {
         attr.sq_draining = draining.into();
         attr.cap = self.cap.copied();
         init.cap = self.cap.copied();
-        init.qp_type = self.service.into_raw();
+        init.qp_type = self.qp_type;
         init.sq_sig_type = self.signal_all;
         Ok(())
     }

@@ -9,6 +9,7 @@ use super::{
         PortEvent, //
     },
     mmap::Mappings,
+    netdev::Follower,
     object::Object,
     ops::Ops,
     Config,
@@ -60,6 +61,8 @@ pub(super) const PORT: u32 = 1;
 pub(super) struct Part<T: Driver> {
     pub(super) data: T::Data,
     pub(super) mappings: Arc<Mappings>,
+    /// The address of the network device that the port belongs to.
+    pub(super) mac: Option<[u8; 6]>,
     /// The names of the counters.
     pub(super) counters: KVec<bindings::rdma_stat_desc>,
 }
@@ -126,6 +129,7 @@ struct Registered<T: Driver> {
     done: Arc<Completion>,
     mappings: Arc<Mappings>,
     events: Events<PortEvent>,
+    follower: Option<Pin<KBox<Follower>>>,
     _data: core::marker::PhantomData<T::Data>,
 }
 
@@ -165,6 +169,7 @@ impl<T: Driver> Registration<T> {
         let part = Part {
             data,
             mappings: mappings.clone(),
+            mac: config.mac,
             counters,
         };
         // SAFETY: The size is that of a structure that begins with an `ib_device`.
@@ -196,6 +201,18 @@ impl<T: Driver> Registration<T> {
                 return Err(error);
             }
         };
+        let follower = match config.mac {
+            // SAFETY: `run` drops it before the device is freed, and so does this function.
+            Some(mac) => match unsafe { Follower::new(dev, mac) } {
+                Ok(follower) => Some(follower),
+                Err(error) => {
+                    // SAFETY: Not registered, so no operation runs.
+                    unsafe { Self::dealloc(dev) };
+                    return Err(error);
+                }
+            },
+            None => None,
+        };
         let work = Opaque::ffi_init(|slot| {
             // SAFETY: The slot can be written and is pinned.
             unsafe {
@@ -216,6 +233,7 @@ impl<T: Driver> Registration<T> {
                 done,
                 mappings,
                 events,
+                follower,
                 _data: core::marker::PhantomData,
             }),
             GFP_KERNEL,
@@ -256,10 +274,12 @@ impl<T: Driver> Registration<T> {
     /// Called by the workqueue, for a device that [`Self::drop`] has queued.
     unsafe extern "C" fn run(work: *mut work_struct) {
         // SAFETY: `drop` has given it away.
-        let this = unsafe {
+        let mut this = unsafe {
             let this = container_of!(Opaque::cast_from(work), Registered<T>, work);
             Pin::new_unchecked(KBox::from_raw(this.cast_mut()))
         };
+        // No network device is set any more: the core lets go of the one that it has.
+        drop(this.as_mut().project().follower.take());
         // SAFETY: Registered, by the type invariant; then no longer.
         unsafe {
             bindings::ib_unregister_device(this.dev.as_ptr());

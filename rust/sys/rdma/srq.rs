@@ -43,7 +43,7 @@ impl<T: Driver> Ops<T> {
                 sges: init.attr.max_sge,
             };
             Self::for_process(udata, |context, udata| {
-                let pd = Pd::<T>::get((*srq).pd);
+                let pd = Pd::<T>::get((*srq).pd).process()?;
                 let events = Events::new(srq)?;
                 let part = T::create_srq(context, pd, request, events.clone(), udata)
                     .inspect_err(|_| events.cut())?;

@@ -399,6 +399,7 @@ fn main() -> anyhow::Result<()> {
         access: access::LOCAL_WRITE | access::REMOTE_WRITE,
         addr: 0,
         buffer: whole(machine.alloc(bytes), bytes),
+        ..MrContext::default()
     };
     let lkey = machine.command(kind::MR, verb::CREATE, none, 0, &region.encode())?;
     let pairs = (0..args.qps)

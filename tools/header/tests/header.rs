@@ -67,7 +67,7 @@ fn values() -> BTreeMap<String, u64> {
         "SEND_": entry::send_flags { SIGNALED SOLICITED FENCE INLINE }
         "CQE_": entry::cqe_flags { RECV IMM SOLICITED GRH INV }
         "": command { MAX_CONTEXT_BYTES }
-        "KIND_": command::kind { EQ CQ QP MR PD SRQ PAGE DEVICE MW }
+        "KIND_": command::kind { EQ CQ QP MR PD SRQ PAGE DEVICE MW GID }
         "VERB_": command::verb { CREATE MODIFY QUERY DESTROY }
         "CQ_": command::cq_flags { USER OVERRUN }
         "SRQ_": command::srq_flags { FAILED }

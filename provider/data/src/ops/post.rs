@@ -400,8 +400,16 @@ unsafe fn post_datagrams(
 /// `ah` is of this provider.
 pub(super) unsafe fn address(ah: *mut ibv_ah, qpn: u32, q_key: u32) -> Address {
     // SAFETY: By the caller's promise.
-    let gid = unsafe { (*ah.cast::<qpair_ah>()).gid };
-    Address { gid, qpn, q_key }
+    let (gid, source) = unsafe {
+        let ah = ah.cast::<qpair_ah>();
+        ((*ah).gid, (*ah).source)
+    };
+    Address {
+        gid,
+        source,
+        qpn,
+        q_key,
+    }
 }
 
 /// `ibv_post_recv()`.

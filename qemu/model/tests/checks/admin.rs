@@ -334,6 +334,7 @@ fn a_region_is_what_it_was_made() {
         addr: 0x1234_5677,
         // A region may begin at any address.
         buffer: block(addr + 3, 97),
+        ..MrContext::default()
     };
     let with = |change: fn(&mut MrContext)| {
         let mut context = good;

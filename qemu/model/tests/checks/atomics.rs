@@ -98,6 +98,7 @@ fn scattered(p: &mut Pair, va: u64, offset: u32) -> (TestMr, [u64; 2]) {
             page_shift: 12,
             levels: 1,
         },
+        ..MrContext::default()
     };
     let key = p.m.create(kind::MR, &context.encode()).unwrap();
     let mr = TestMr {

@@ -124,6 +124,7 @@ fn region(m: &mut Machine, pd: Number, buffer: BufferList) -> Number {
         access: access::ALL,
         addr: 0,
         buffer,
+        ..MrContext::default()
     };
     m.create(kind::MR, &context.encode()).unwrap()
 }
@@ -233,6 +234,7 @@ fn regions_lie_in_pages() {
             access: access::ALL,
             addr: 0x5000,
             buffer: pages.list,
+            ..MrContext::default()
         };
         let key = p.m.create(kind::MR, &context.encode()).unwrap();
         for round in 0..12 {

@@ -256,6 +256,7 @@ fn memory_that_is_only_flushed() {
         access: rights,
         addr: 0x5000,
         buffer: block(addr, 64),
+        ..Default::default()
     };
     let key = p.m.create(kind::MR, &context.encode()).unwrap();
     let read = SendWqe {

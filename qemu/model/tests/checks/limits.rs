@@ -41,6 +41,7 @@ fn all_objects_at_once() {
             access: access::ALL,
             addr: i,
             buffer: block(addr, 1 << 16),
+            ..MrContext::default()
         };
         keys.push(m.create(kind::MR, &context.encode()).expect("an MR"));
     }
@@ -147,6 +148,7 @@ fn the_largest_regions() {
                 levels: 2,
                 offset: 0,
             },
+            ..MrContext::default()
         };
         let key = p.m.create(kind::MR, &context.encode()).unwrap();
         let places = [0, 1 << 35, (1 << 36) - 100, (12_345_678 << 12) + 77];
@@ -208,6 +210,7 @@ fn the_longest_message() {
                 levels: 1,
                 offset: 0,
             },
+            ..MrContext::default()
         };
         p.m.create(kind::MR, &context.encode()).unwrap()
     };

@@ -21,6 +21,7 @@ pub mod life;
 pub mod limits;
 pub mod operations;
 pub mod poll;
+pub mod port;
 pub mod regions;
 pub mod registers;
 pub mod reserved;
@@ -64,6 +65,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         schedule::CHECKS,
         rings::CHECKS,
         poll::CHECKS,
+        port::CHECKS,
         garbage::CHECKS,
         limits::CHECKS,
         stream::chains::CHECKS,

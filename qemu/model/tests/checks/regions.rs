@@ -26,6 +26,7 @@ fn a_changed_region_keeps_its_key() {
         access: access::LOCAL_WRITE,
         addr: 1 << 30,
         buffer: block(mem, 8192),
+        ..Default::default()
     };
     let (va, raw) = (p.mr_b.va, key.raw());
     // Memory alone: other fields of the context are ignored.

@@ -176,6 +176,11 @@ impl Machine {
 
     pub fn qp(&mut self, spec: &QpSpec) -> TestQp {
         let context = self.qp_context(spec);
+        self.qp_of(spec, &context)
+    }
+
+    /// Of a context that was made from `spec`.
+    pub fn qp_of(&mut self, spec: &QpSpec, context: &QpContext) -> TestQp {
         let number = self.create(kind::QP, &context.encode()).expect("a QP");
         TestQp {
             number,
@@ -252,6 +257,7 @@ impl Machine {
             access,
             addr: va,
             buffer: block(addr, bytes),
+            ..MrContext::default()
         };
         let key = self.create(kind::MR, &context.encode()).expect("an MR");
         TestMr {

@@ -477,6 +477,7 @@ impl Kernel for Fake {
             access: mr.access as u8 & access::ALL,
             addr: mr.addr,
             buffer: block(mr.addr, mr.bytes),
+            ..MrContext::default()
         };
         let pins = [(mr.addr, mr.bytes)];
         let handle = self.machine().create(kind::MR, &context.encode(), &pins)?;

@@ -1,0 +1,697 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queues of users in the kernel that post and poll themselves, in any context.
+//!
+//! A [`UlpCq`] and a [`UlpQp`] have a spinlock each, in this order. What is posted is kept in memory
+//! of the kernel, so that nothing of a completion that its user gets follows from what the device
+//! writes but the status and the lengths.
+//!
+//! When the device is lost, [`cut`](UlpCq::cut) ends all access to it: what is posted, and what is
+//! posted from then on, completes as flushed. So a user that drains its queues comes to an end.
+//!
+//! A user sizes its CQs. One that is too small is overrun, as that of a process.
+
+mod pending;
+mod wqe;
+
+use self::{
+    pending::{
+        Pending,
+        Request, //
+    },
+    wqe::{
+        head,
+        refused,
+        sge, //
+    }, //
+};
+use super::{
+    function::Function,
+    qp::block,
+    ring::Ring,
+    table::{
+        Room,
+        Table, //
+    },
+};
+use crate::{
+    abi::{
+        doorbell,
+        entry::{
+            cqe_flags,
+            opcode,
+            send_flags,
+            Cqe,
+            RecvWqe,
+            Sge,
+            BLOCK_WORDS, //
+        },
+        status::Status,
+        Number, //
+    },
+    queue::{
+        consumer::{
+            CqConsumer,
+            Seen, //
+        },
+        credit::{
+            Cq,
+            RingId, //
+        },
+        index::{
+            Depth,
+            Index, //
+        },
+        producer::{
+            RqProducer,
+            SqProducer, //
+        },
+        storage::Storage,
+    },
+    sys::{
+        gate::Lease,
+        rdma::{
+            Completed,
+            Completion,
+            CqEvent,
+            Events,
+            Polls,
+            Posts,
+            QpRef,
+            RecvRequest,
+            SendRequest, //
+        },
+    },
+};
+use kernel::{
+    new_spinlock_irq,
+    prelude::*,
+    sync::{
+        Arc,
+        SpinLockIrq, //
+    }, //
+};
+
+/// Completions that are taken before the head is published.
+const BATCH: usize = 16;
+
+/// What a queue pair is.
+pub(crate) struct UlpShape {
+    /// Blocks of the SQ.
+    pub(crate) sq: Depth,
+    /// Receives of the RQ.
+    pub(crate) rq: Depth,
+    /// The RQ's stride is `64 << stride` bytes.
+    pub(crate) stride: u8,
+    /// Sends that may be outstanding.
+    pub(crate) sends: u32,
+    /// SGEs of a send.
+    pub(crate) send_sges: u32,
+    /// SGEs of a receive.
+    pub(crate) recv_sges: u32,
+    /// Whether it is one of UD.
+    pub(crate) datagrams: bool,
+    /// Whether all sends complete.
+    pub(crate) signal_all: bool,
+}
+
+/// The memory of a queue pair, and how the device is told of posts.
+struct LiveQp {
+    sq: SqProducer<Ring>,
+    rq: RqProducer<Ring>,
+}
+
+struct QpInner {
+    live: Option<LiveQp>,
+    /// `None` once the device is lost.
+    lease: Option<Lease>,
+    sends: Pending,
+    recvs: Pending,
+    /// Indices of its CQs before which completions are of before a reset.
+    old_sends: Option<Index>,
+    old_recvs: Option<Index>,
+    /// It is in a state in which sends may be posted.
+    is_ready: bool,
+    /// It is in a state in which receives may be posted.
+    takes_recvs: bool,
+}
+
+/// A queue pair.
+#[pin_data]
+pub(crate) struct UlpQp {
+    function: Arc<Function>,
+    number: Number,
+    shape: UlpShape,
+    of: QpRef,
+    send_cq: Arc<UlpCq>,
+    recv_cq: Arc<UlpCq>,
+    #[pin]
+    inner: SpinLockIrq<QpInner>,
+}
+
+/// The parts of a queue pair that the device has created.
+pub(crate) struct UlpQpParts {
+    pub(crate) function: Arc<Function>,
+    pub(crate) number: Number,
+    pub(crate) epoch: u32,
+    pub(crate) shape: UlpShape,
+    pub(crate) of: QpRef,
+    pub(crate) cqs: (Arc<UlpCq>, Arc<UlpCq>),
+    pub(crate) rings: (Ring, Ring),
+    pub(crate) lease: Lease,
+}
+
+impl UlpQp {
+    /// The driver's side of it. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(parts: UlpQpParts) -> Result<Arc<Self>> {
+        let UlpQpParts {
+            function,
+            number,
+            epoch,
+            shape,
+            of,
+            cqs: (send_cq, recv_cq),
+            rings: (sq, rq),
+            lease,
+        } = parts;
+        let id = RingId::new(number.raw(), epoch);
+        let (send_id, recv_id) = (send_cq.ring, recv_cq.ring);
+        let blocks = shape.sq.entries();
+        let live = LiveQp {
+            sq: SqProducer::new_sq(id, send_id, sq, shape.sq, blocks).map_err(|_| EINVAL)?,
+            rq: RqProducer::new_rq(id, recv_id, rq, shape.rq, shape.stride, shape.rq.entries())
+                .map_err(|_| EINVAL)?,
+        };
+        let inner = QpInner {
+            live: Some(live),
+            lease: Some(lease),
+            sends: Pending::new(shape.sends)?,
+            recvs: Pending::new(shape.rq.entries())?,
+            old_sends: None,
+            old_recvs: None,
+            is_ready: false,
+            takes_recvs: false,
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                function,
+                number,
+                shape,
+                of,
+                send_cq,
+                recv_cq,
+                inner <- new_spinlock_irq!(inner, "UlpQp::inner"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> Number {
+        self.number
+    }
+
+    /// Its CQs.
+    pub(crate) fn cqs(&self) -> [&Arc<UlpCq>; 2] {
+        [&self.send_cq, &self.recv_cq]
+    }
+
+    /// What may be posted in its state from now on.
+    pub(crate) fn permit(&self, takes_recvs: bool, is_ready: bool) {
+        let mut inner = self.inner.lock();
+        inner.takes_recvs = takes_recvs;
+        inner.is_ready = is_ready;
+    }
+
+    /// It was reset: drops all that is posted. Its completions that are in the CQs before these
+    /// indices are old.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: its rings cannot be made anew.
+    pub(crate) fn renew(&self, epoch: u32, old: Option<(Index, Index)>) -> Result {
+        let mut inner = self.inner.lock();
+        inner.sends.count = 0;
+        inner.recvs.count = 0;
+        (inner.old_sends, inner.old_recvs) = old.unzip();
+        let Some(live) = inner.live.take() else {
+            return Ok(());
+        };
+        let (sq, rq) = (live.sq.storage().clone(), live.rq.storage().clone());
+        for ring in [&sq, &rq] {
+            let ring = ring.view();
+            (0..ring.words()).for_each(|at| ring.store(at, 0));
+        }
+        // Slots that are out are those of the requests that were dropped.
+        let _: Result<_, _> = live.sq.retire();
+        let _: Result<_, _> = live.rq.retire();
+        let id = RingId::new(self.number.raw(), epoch);
+        let shape = &self.shape;
+        let (send_id, recv_id) = (self.send_cq.ring, self.recv_cq.ring);
+        let sq = SqProducer::new_sq(id, send_id, sq, shape.sq, shape.sq.entries());
+        let entries = shape.rq.entries();
+        let rq = RqProducer::new_rq(id, recv_id, rq, shape.rq, shape.stride, entries);
+        inner.live = match (sq, rq) {
+            (Ok(sq), Ok(rq)) => Some(LiveQp { sq, rq }),
+            _ => return Err(EINVAL),
+        };
+        Ok(())
+    }
+
+    /// The device is lost: what is posted is flushed. Sleeps.
+    pub(crate) fn cut(&self) {
+        let lease = self.inner.lock().lease.take();
+        drop(lease);
+    }
+
+    /// Takes its rings, which the device does not use any more. Sleeps.
+    pub(crate) fn take_rings(&self) -> Option<(Ring, Ring)> {
+        let live = self.inner.lock().live.take()?;
+        Some((live.sq.storage().clone(), live.rq.storage().clone()))
+    }
+
+    /// A completion of it was read: the request, and whose it was.
+    fn complete(&self, cqe: &Cqe, seen: Seen<Cq>) -> Option<Request> {
+        let index = Index::new(cqe.index);
+        let mut inner = self.inner.lock();
+        let QpInner {
+            live,
+            sends,
+            recvs,
+            old_sends,
+            old_recvs,
+            ..
+        } = &mut *inner;
+        let live = live.as_mut()?;
+        let received = cqe.flags & cqe_flags::RECV != 0;
+        let old = if received { old_recvs } else { old_sends };
+        if old.is_some_and(|old| old.reaches(seen.past())) {
+            return None;
+        }
+        *old = None;
+        if received {
+            let request = recvs.take(index)?;
+            live.rq.complete(index, seen).ok()?;
+            Some(request)
+        } else {
+            let request = sends.take(index)?;
+            live.sq.complete(index, seen).ok()?;
+            Some(request)
+        }
+    }
+
+    /// Whether there is a request that completes in `cq`.
+    fn has_pending(&self, cq: &UlpCq) -> bool {
+        let inner = self.inner.lock();
+        let of = |own: &Arc<UlpCq>| core::ptr::eq(&**own, cq);
+        (of(&self.recv_cq) && inner.recvs.count != 0)
+            || (of(&self.send_cq) && inner.sends.count != 0)
+    }
+
+    /// The next request that is flushed in software, of the queues that complete in `cq`.
+    fn flush(&self, cq: &UlpCq) -> Option<Request> {
+        let mut inner = self.inner.lock();
+        if core::ptr::eq(&*self.recv_cq, cq) {
+            if let Some(request) = inner.recvs.pop() {
+                return Some(request);
+            }
+        }
+        if core::ptr::eq(&*self.send_cq, cq) {
+            return inner.sends.pop();
+        }
+        None
+    }
+
+    /// Writes a send into its ring.
+    fn put_send(&self, inner: &mut QpInner, request: &SendRequest<'_>) -> Result {
+        if !inner.is_ready || request.pieces.count() > self.shape.send_sges as usize {
+            return Err(EINVAL);
+        }
+        if request.to.is_some() != self.shape.datagrams {
+            return Err(EINVAL);
+        }
+        if inner.sends.is_full() {
+            return Err(ENOMEM);
+        }
+        let what = Completed::Sent(request.operation);
+        let id = request.id;
+        let (Some(live), Some(_)) = (inner.live.as_mut(), inner.lease.as_ref()) else {
+            let past = Index::ZERO;
+            inner.sends.push(Request { id, what, past });
+            return Ok(());
+        };
+        let signal = request.signaled || self.shape.signal_all;
+        let (mut words, mut used) = head(request)?;
+        for piece in request.pieces.iter() {
+            let place = words.get_mut(used..used + Sge::WORDS).ok_or(EINVAL)?;
+            place.copy_from_slice(&sge(&piece).encode());
+            used += Sge::WORDS;
+        }
+        let blocks = used.div_ceil(BLOCK_WORDS);
+        // CAST: At most `MAX_BLOCKS`.
+        let mut room = live.sq.room(blocks as u32, signal).map_err(refused)?;
+        let flags = if room.signalled() {
+            u64::from(send_flags::SIGNALED)
+        } else {
+            0
+        };
+        let [first, ..] = &mut words;
+        *first |= flags << 8 | (blocks as u64) << 16 | (request.pieces.count() as u64) << 24;
+        let mut rest = words.into_iter();
+        for which in 0..blocks {
+            // CAST: As above.
+            room.write(which as u32, &block(&mut rest));
+        }
+        let past = room.post();
+        inner.sends.push(Request { id, what, past });
+        Ok(())
+    }
+
+    /// Writes a receive into its ring.
+    fn put_recv(&self, inner: &mut QpInner, request: &RecvRequest<'_>) -> Result {
+        if !inner.takes_recvs || request.pieces.count() > self.shape.recv_sges as usize {
+            return Err(EINVAL);
+        }
+        if inner.recvs.is_full() {
+            return Err(ENOMEM);
+        }
+        let (id, what) = (request.id, Completed::Received);
+        let (Some(live), Some(_)) = (inner.live.as_mut(), inner.lease.as_ref()) else {
+            let past = Index::ZERO;
+            inner.recvs.push(Request { id, what, past });
+            return Ok(());
+        };
+        let mut room = live.rq.room(1, true).map_err(refused)?;
+        let head = RecvWqe {
+            // CAST: At most as many as the device allows, a byte.
+            sges: request.pieces.count() as u8,
+            ..RecvWqe::default()
+        };
+        let sges = request.pieces.iter().flat_map(|piece| sge(&piece).encode());
+        let mut words = Iterator::chain(head.encode().into_iter(), sges);
+        for which in 0..1 << self.shape.stride {
+            room.write(which, &block(&mut words));
+        }
+        let past = room.post();
+        inner.recvs.push(Request { id, what, past });
+        Ok(())
+    }
+
+    /// Posts all of a list by `put`, then rings; the CQ of the queue hears of it if the device is
+    /// lost.
+    fn post<R>(
+        &self,
+        requests: impl Iterator<Item = Result<R>>,
+        cq: &UlpCq,
+        mut put: impl FnMut(&mut QpInner, &R) -> Result,
+        ring: impl FnOnce(&mut LiveQp, &mut dyn FnMut(u64, Index)),
+    ) -> Result {
+        let mut inner = self.inner.lock();
+        let mut posted = Ok(());
+        for request in requests {
+            posted = request.and_then(|request| put(&mut inner, &request));
+            if posted.is_err() {
+                break;
+            }
+        }
+        let QpInner { live, lease, .. } = &mut *inner;
+        match (live, lease) {
+            (Some(live), Some(lease)) => {
+                let doorbells = self.function.doorbells(lease.dev());
+                ring(live, &mut |place, tail| {
+                    doorbells.ring(place, self.number, tail.get());
+                });
+            }
+            _ => {
+                drop(inner);
+                cq.raise();
+            }
+        }
+        posted
+    }
+}
+
+impl Posts for UlpQp {
+    fn post_send<'a>(&self, requests: impl Iterator<Item = Result<SendRequest<'a>>>) -> Result {
+        self.post(
+            requests,
+            &self.send_cq,
+            |inner, request| self.put_send(inner, request),
+            |live, bell| {
+                live.sq.ring(|tail| bell(doorbell::SQ, tail));
+            },
+        )
+    }
+
+    fn post_recv<'a>(&self, requests: impl Iterator<Item = Result<RecvRequest<'a>>>) -> Result {
+        self.post(
+            requests,
+            &self.recv_cq,
+            |inner, request| self.put_recv(inner, request),
+            |live, bell| {
+                live.rq.ring(|tail| bell(doorbell::RQ, tail));
+            },
+        )
+    }
+}
+
+struct CqInner {
+    consumer: Option<CqConsumer<Ring>>,
+    /// `None` once the device is lost.
+    lease: Option<Lease>,
+    qps: Table<Arc<UlpQp>>,
+    /// An event was asked for.
+    armed: bool,
+}
+
+/// A completion queue.
+#[pin_data]
+pub(crate) struct UlpCq {
+    function: Arc<Function>,
+    number: Number,
+    ring: RingId,
+    events: Events<CqEvent>,
+    #[pin]
+    inner: SpinLockIrq<CqInner>,
+}
+
+impl UlpCq {
+    /// The driver's side of CQ `number`, created in `ring` in `epoch`. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(
+        function: Arc<Function>,
+        (number, epoch): (Number, u32),
+        (ring, depth): (Ring, Depth),
+        events: Events<CqEvent>,
+        lease: Lease,
+    ) -> Result<Arc<Self>> {
+        let id = RingId::new(number.raw(), epoch);
+        let made = CqConsumer::new(id, ring, depth, depth.entries());
+        // Its users count its slots.
+        let (consumer, _pool) = made.map_err(|_| EINVAL)?;
+        let inner = CqInner {
+            consumer: Some(consumer),
+            lease: Some(lease),
+            qps: Table::new(function.limits().qp)?,
+            armed: false,
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                function,
+                number,
+                ring: id,
+                events,
+                inner <- new_spinlock_irq!(inner, "UlpCq::inner"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> Number {
+        self.number
+    }
+
+    /// Adds a queue pair that completes in it.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST`, `EINVAL`, as of the table.
+    pub(crate) fn add(&self, qp: Arc<UlpQp>, room: Room<Arc<UlpQp>>) -> Result {
+        let number = qp.number();
+        let added = self.inner.lock().qps.insert(number, qp, room);
+        // The rest is dropped with the lock released.
+        added.map_err(|(error, _qp)| error)
+    }
+
+    /// Removes a queue pair: none of its completions is taken from now on.
+    pub(crate) fn remove(&self, number: Number) {
+        let removed = self.inner.lock().qps.remove(number);
+        drop(removed);
+    }
+
+    /// The device is lost: what is posted is flushed, and its user is told to poll. Sleeps.
+    pub(crate) fn cut(&self) {
+        let lease = self.inner.lock().lease.take();
+        drop(lease);
+        self.raise();
+    }
+
+    /// Takes its ring, which the device does not use any more. Sleeps.
+    pub(crate) fn take_ring(&self) -> Option<Ring> {
+        let consumer = self.inner.lock().consumer.take()?;
+        Some(consumer.into_storage())
+    }
+
+    /// Tells its user to poll, if it asked for that.
+    fn raise(&self) {
+        let armed = core::mem::replace(&mut self.inner.lock().armed, false);
+        if armed {
+            self.events.raise(CqEvent::Completion);
+        }
+    }
+}
+
+/// What a completion says of a request.
+fn completion(qp: &UlpQp, request: &Request, cqe: &Cqe) -> Completion {
+    let succeeded = cqe.status == Status::Success.code();
+    let received = cqe.flags & cqe_flags::RECV != 0;
+    Completion {
+        id: request.id,
+        what: match request.what {
+            Completed::Received if cqe.opcode == opcode::RECV_WRITE_IMM => Completed::Written,
+            what => what,
+        },
+        status: match Status::from_code(cqe.status) {
+            Some(status) => status.code(),
+            None => Status::General.code(),
+        },
+        vendor: cqe.vendor,
+        bytes: if succeeded { cqe.bytes } else { 0 },
+        imm: (succeeded && cqe.flags & cqe_flags::IMM != 0).then_some(cqe.imm),
+        from: (succeeded && received && cqe.flags & cqe_flags::GRH != 0).then_some(cqe.src),
+        qp: qp.of,
+    }
+}
+
+impl CqInner {
+    /// Takes the next completion of the device.
+    fn next(&mut self, take: &mut impl FnMut(&Completion)) -> Option<(Number, bool)> {
+        let entry = self.consumer.as_mut()?.take()?;
+        let cqe = Cqe::decode(&entry.words);
+        // That of a queue pair that is destroyed, or that completes nothing.
+        let taken = self.qps.get_mut(cqe.qp).is_some_and(|qp| {
+            let Some(request) = qp.complete(&cqe, entry.seen) else {
+                return false;
+            };
+            take(&completion(qp, &request, &cqe));
+            true
+        });
+        Some((cqe.qp, taken))
+    }
+
+    /// Takes the next request that is flushed in software.
+    fn flush(&mut self, of: &UlpCq, take: &mut impl FnMut(&Completion)) -> bool {
+        let flushed = Cqe {
+            status: Status::Flush.code(),
+            ..Cqe::default()
+        };
+        for (_, qp) in self.qps.iter() {
+            if let Some(request) = qp.flush(of) {
+                take(&completion(qp, &request, &flushed));
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Polls for UlpCq {
+    fn poll(&self, most: usize, mut take: impl FnMut(&Completion)) -> usize {
+        let mut inner = self.inner.lock();
+        let mut count = 0;
+        while count < most {
+            if inner.lease.is_none() {
+                if !inner.flush(self, &mut take) {
+                    break;
+                }
+                count += 1;
+                continue;
+            }
+            // The queue pairs whose slots the head frees.
+            let mut seen = [None; BATCH];
+            let mut empty = false;
+            for slot in &mut seen {
+                if count == most {
+                    break;
+                }
+                let Some((qp, taken)) = inner.next(&mut take) else {
+                    empty = true;
+                    break;
+                };
+                *slot = Some(qp);
+                count += usize::from(taken);
+            }
+            inner.publish(&self.function, self.number, &seen);
+            if empty {
+                break;
+            }
+        }
+        count
+    }
+
+    fn notify(&self, solicited: bool) -> bool {
+        let mut inner = self.inner.lock();
+        inner.armed = true;
+        let CqInner {
+            consumer, lease, ..
+        } = &*inner;
+        let (Some(consumer), Some(lease)) = (consumer, lease) else {
+            // Its user polls once more, and finds what is flushed.
+            return inner.qps.iter().any(|(_, qp)| qp.has_pending(self));
+        };
+        let doorbells = self.function.doorbells(lease.dev());
+        let place = if solicited {
+            doorbell::CQ_NOTIFY_SOLICITED
+        } else {
+            doorbell::CQ_NOTIFY
+        };
+        consumer.notify(|| doorbells.ring(place, self.number, 0));
+        consumer.is_ready()
+    }
+}
+
+impl CqInner {
+    /// Publishes the head, and frees the slots of the queue pairs in `seen`.
+    fn publish(&mut self, function: &Function, number: Number, seen: &[Option<Number>; BATCH]) {
+        if let [None, ..] = seen {
+            return;
+        }
+        let (Some(consumer), Some(lease)) = (&mut self.consumer, &self.lease) else {
+            return;
+        };
+        let doorbells = function.doorbells(lease.dev());
+        let place = doorbell::CQ_HEAD;
+        let published = consumer.publish(|head| doorbells.ring(place, number, head.get()));
+        let mut before = None;
+        for qp in seen.iter().flatten() {
+            if before == Some(*qp) {
+                continue;
+            }
+            before = Some(*qp);
+            if let Some(qp) = self.qps.get_mut(*qp) {
+                if let Some(live) = &mut qp.inner.lock().live {
+                    live.sq.reclaim(published);
+                    live.rq.reclaim(published);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The network device that a port of RoCE belongs to, by its address.
+//!
+//! A notifier hears of each network device, first of those that are there. The port belongs to the
+//! one with the address for as long as that is registered; without one it is down.
+
+use super::{
+    bindings,
+    registration::PORT, //
+};
+use core::ptr::{
+    self,
+    NonNull, //
+};
+use kernel::{
+    bindings::{
+        net_device,
+        notifier_block, //
+    },
+    container_of,
+    error::to_result,
+    prelude::*,
+    types::Opaque, //
+};
+
+#[allow(improper_ctypes)]
+unsafe extern "C" {
+    fn register_netdevice_notifier(block: *mut notifier_block) -> c_int;
+    fn unregister_netdevice_notifier(block: *mut notifier_block) -> c_int;
+    fn qpair_netdev_of(info: *mut c_void) -> *mut net_device;
+    fn qpair_netdev_has_address(netdev: *const net_device, address: *const u8) -> bool;
+    fn qpair_netdev_comes(event: c_ulong) -> bool;
+    fn qpair_netdev_goes(event: c_ulong) -> bool;
+    fn qpair_port_is_up(dev: *mut bindings::ib_device, port: u32) -> bool;
+}
+
+/// Whether the port's network device is there, running, and has a carrier.
+///
+/// # Safety
+///
+/// `dev` is registered, or being so.
+pub(super) unsafe fn is_up(dev: *mut bindings::ib_device) -> bool {
+    // SAFETY: By the caller's promise.
+    unsafe { qpair_port_is_up(dev, PORT) }
+}
+
+/// Gives a device of the core the network device with an address.
+///
+/// # Invariants
+///
+/// `dev` is valid until the notifier is unregistered.
+#[pin_data(PinnedDrop)]
+pub(super) struct Follower {
+    #[pin]
+    block: Opaque<notifier_block>,
+    dev: NonNull<bindings::ib_device>,
+    address: [u8; 6],
+}
+
+// SAFETY: The notifier chain has a lock of its own.
+unsafe impl Send for Follower {}
+
+// SAFETY: As above.
+unsafe impl Sync for Follower {}
+
+impl Follower {
+    /// Follows the network device with this address. Takes the lock of network devices. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// `dev` has its number of ports, and stays valid until the result is dropped.
+    pub(super) unsafe fn new(
+        dev: NonNull<bindings::ib_device>,
+        address: [u8; 6],
+    ) -> Result<Pin<KBox<Self>>> {
+        let block = Opaque::new(notifier_block {
+            notifier_call: Some(Self::changed),
+            next: ptr::null_mut(),
+            // Before the core's, which looks the port's network device up.
+            priority: 1,
+        });
+        // INVARIANT: By the caller's promise.
+        let this = KBox::pin_init(
+            pin_init!(Self {
+                block,
+                dev,
+                address,
+            }),
+            GFP_KERNEL,
+        )?;
+        // SAFETY: Pinned until the drop unregisters it. If this fails, the drop is harmless: the
+        // block is in no chain.
+        to_result(unsafe { register_netdevice_notifier(this.block.get()) })?;
+        Ok(this)
+    }
+
+    /// # Safety
+    ///
+    /// Called by the notifier chain, under the lock of network devices.
+    unsafe extern "C" fn changed(
+        block: *mut notifier_block,
+        event: c_ulong,
+        info: *mut c_void,
+    ) -> c_int {
+        // SAFETY: The block is that of a follower that is registered, and the network device of the
+        // event is valid.
+        unsafe {
+            let this = &*container_of!(Opaque::cast_from(block), Self, block);
+            let netdev = qpair_netdev_of(info);
+            if !qpair_netdev_has_address(netdev, this.address.as_ptr()) {
+                return 0;
+            }
+            if qpair_netdev_comes(event) {
+                // Without memory the port stays down.
+                bindings::ib_device_set_netdev(this.dev.as_ptr(), netdev, PORT);
+            } else if qpair_netdev_goes(event) {
+                bindings::ib_device_set_netdev(this.dev.as_ptr(), ptr::null_mut(), PORT);
+            }
+        }
+        0
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for Follower {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: Registered in `new`, or never; then it is not found.
+        unsafe { unregister_netdevice_notifier(self.block.get()) };
+    }
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Operations on the port: of InfiniBand, or of RoCE if it belongs to a network device.
+
+use super::{
+    bindings,
+    netdev,
+    ops::{
+        errno,
+        Ops, //
+    },
+    registration::{
+        Device,
+        PORT, //
+    },
+    Driver,
+    Gid, //
+};
+use kernel::prelude::*;
+
+/// The LID of a port of InfiniBand.
+pub(super) const LID: u16 = 1;
+
+/// What the core does with a port of RoCE: management datagrams, its connections, addresses of
+/// Ethernet.
+const ROCE: u32 = bindings::RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP
+    | bindings::RDMA_CORE_CAP_IB_MAD
+    | bindings::RDMA_CORE_CAP_IB_CM
+    | bindings::RDMA_CORE_CAP_AF_IB
+    | bindings::RDMA_CORE_CAP_ETH_AH;
+
+/// Bytes of a management datagram.
+const MAD_BYTES: u32 = 256;
+
+impl<T: Driver> Ops<T> {
+    /// Entries of the table of GIDs.
+    ///
+    /// # Safety
+    ///
+    /// `dev` is registered, or being so.
+    unsafe fn gids(dev: *mut bindings::ib_device) -> c_int {
+        // SAFETY: By the caller's promise.
+        match unsafe { Device::<T>::get(dev).mac } {
+            // CAST: A small constant.
+            Some(_) => T::GIDS as c_int,
+            None => 1,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    pub(super) unsafe extern "C" fn query_port(
+        dev: *mut bindings::ib_device,
+        _port: u32,
+        attr: *mut bindings::ib_port_attr,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a registered device and a structure to fill.
+        let (found, gids, attr) =
+            unsafe { (T::port(Self::data(dev)), Self::gids(dev), &mut *attr) };
+        // SAFETY: As above.
+        let of_roce = unsafe { Device::<T>::get(dev).mac.is_some() };
+        // SAFETY: As above.
+        let carries = !of_roce || unsafe { netdev::is_up(dev) };
+        let (state, phys) = if found.active && carries {
+            (
+                bindings::ib_port_state_IB_PORT_ACTIVE,
+                bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_LINK_UP,
+            )
+        } else {
+            (
+                bindings::ib_port_state_IB_PORT_DOWN,
+                bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_DISABLED,
+            )
+        };
+        attr.state = state;
+        // CAST: Small constants, here and below.
+        attr.phys_state = phys as u8;
+        attr.max_mtu = bindings::ib_mtu_IB_MTU_4096;
+        attr.active_mtu = bindings::ib_mtu_IB_MTU_4096;
+        attr.gid_tbl_len = gids;
+        attr.pkey_tbl_len = 1;
+        attr.max_msg_sz = found.max_message;
+        attr.max_vl_num = 1;
+        if of_roce {
+            attr.set_ip_gids(1);
+        } else {
+            attr.lid = LID.into();
+            attr.sm_lid = LID.into();
+        }
+        attr.active_speed = bindings::ib_port_speed_IB_SPEED_EDR as u16;
+        attr.active_width = bindings::ib_port_width_IB_WIDTH_4X as u8;
+        0
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    pub(super) unsafe extern "C" fn get_link_layer(
+        dev: *mut bindings::ib_device,
+        _port: u32,
+    ) -> bindings::rdma_link_layer {
+        // SAFETY: Called by the core, with a device that is registered or being so.
+        match unsafe { Device::<T>::get(dev).mac } {
+            Some(_) => bindings::rdma_link_layer_IB_LINK_LAYER_ETHERNET,
+            None => bindings::rdma_link_layer_IB_LINK_LAYER_INFINIBAND,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    pub(super) unsafe extern "C" fn get_port_immutable(
+        dev: *mut bindings::ib_device,
+        _port: u32,
+        immutable: *mut bindings::ib_port_immutable,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a device that is being registered, and a structure to
+        // fill.
+        let (immutable, gids, mac) =
+            unsafe { (&mut *immutable, Self::gids(dev), Device::<T>::get(dev).mac) };
+        immutable.gid_tbl_len = gids;
+        immutable.pkey_tbl_len = 1;
+        if mac.is_some() {
+            immutable.core_cap_flags = ROCE;
+            immutable.max_mad_size = MAD_BYTES;
+        } else {
+            // Connections by LID or GID; no management datagrams, so neither CM nor SA.
+            immutable.core_cap_flags = bindings::RDMA_CORE_CAP_PROT_IB;
+        }
+        0
+    }
+
+    /// Of a port of InfiniBand.
+    ///
+    /// # Safety
+    ///
+    /// Called by the core.
+    pub(super) unsafe extern "C" fn query_gid(
+        dev: *mut bindings::ib_device,
+        _port: u32,
+        _index: c_int,
+        gid: *mut bindings::ib_gid,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a registered device and a GID to fill.
+        unsafe {
+            let Gid(raw) = Gid::of_port(u64::from_be((*dev).node_guid));
+            *(*gid).raw.as_mut() = raw;
+        }
+        0
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core, with the attributes of a GID of a device of this driver.
+    unsafe fn set_gid(attr: *const bindings::ib_gid_attr, gid: Gid) -> Result {
+        // SAFETY: By the caller's promise.
+        unsafe {
+            let attr = &*attr;
+            if attr.port_num != PORT {
+                return Err(EINVAL);
+            }
+            T::set_gid(Self::data(attr.device), attr.index, gid)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    pub(super) unsafe extern "C" fn add_gid(
+        attr: *const bindings::ib_gid_attr,
+        _context: *mut *mut c_void,
+    ) -> c_int {
+        // SAFETY: Called by the core.
+        errno(unsafe { Self::set_gid(attr, Gid(*(*attr).gid.raw.as_ref())) })
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    pub(super) unsafe extern "C" fn del_gid(
+        attr: *const bindings::ib_gid_attr,
+        _context: *mut *mut c_void,
+    ) -> c_int {
+        // SAFETY: Called by the core.
+        let done = unsafe { Self::set_gid(attr, Gid([0; 16])) };
+        // The core forgets it in any case. A device that is gone has no table.
+        errno(done.or(Ok(())))
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    pub(super) unsafe extern "C" fn query_pkey(
+        _dev: *mut bindings::ib_device,
+        _port: u32,
+        _index: u16,
+        pkey: *mut u16,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a key to fill.
+        unsafe { *pkey = 0xffff };
+        0
+    }
+}
