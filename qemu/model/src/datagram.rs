@@ -129,7 +129,7 @@ impl<H: Host> DataPath<H> {
         };
         let own = wqe.q_key & OWN_Q_KEY != 0 && !mutant!(OwnQKeyIgnored);
         let q_key = if own { from.q_key } else { wqe.q_key };
-        if self.port.way(from.gid, &wqe) == Way::Elsewhere && !mutant!(AnyGidIsOwn) {
+        if self.port.way(from.gid, wqe) == Way::Elsewhere && !mutant!(AnyGidIsOwn) {
             return false;
         }
         let Some(dest) = self.qps.get(wqe.dest) else {

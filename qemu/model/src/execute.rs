@@ -17,10 +17,9 @@
 //! | an invalid receive | remote operation | local QP operation |
 //! | the receive's memory | remote operation | local protection |
 //! | an operation that the peer does not allow | remote invalid request | local access |
-//! | the peer's region or window | remote access | local access |
+//! | the peer's region or window, a window to invalidate there | remote access | local access |
 //! | the alignment of an atomic, the rights of the peer for a FLUSH | remote invalid request | local access |
 //! | a window to bind or to invalidate | window bind | - |
-//! | a window of the peer to invalidate | remote access | local access |
 //!
 //! UC has the faults of the sender; else [`unreliable`](crate::unreliable) drops the message.
 //!
@@ -368,11 +367,11 @@ impl<H: Host> DataPath<H> {
             peer: Status::LocalAccess,
             detail,
         };
-        let pd = self.qps.get(sender.peer).map(|found| found.pd);
-        let pd = pd.ok_or(refuse(Detail::NoPeer))?;
-        let by = (sender.peer, pd);
-        let done = self.windows.invalidate(&mut self.regions, by, key);
-        done.map_err(refuse)
+        let peer = self.qps.get(sender.peer).ok_or(refuse(Detail::NoPeer))?;
+        let (by, windows) = ((sender.peer, peer.pd), &mut self.windows);
+        windows
+            .invalidate(&mut self.regions, by, key)
+            .map_err(refuse)
     }
 
     /// [`perform`](Self::perform) for what has one step, a message that invalidates a window, or one

@@ -10,7 +10,8 @@ use std::fs;
 
 use heck::ToShoutySnakeCase as _;
 use qpair_abi::command::{
-    self, BufferList, Command, CqContext, EqContext, MrContext, MwContext, QpContext, SrqContext,
+    self, BufferList, Command, CqContext, EqContext, GidContext, MrContext, MwContext, QpContext,
+    SrqContext,
 };
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::{
@@ -118,7 +119,7 @@ fn layouts() -> Vec<(&'static str, usize, &'static [Field])> {
         "bind_wqe": BindWqe "recv_wqe": RecvWqe "sge": Sge "cqe": Cqe "eqe": Eqe
         "command": Command "buffer_list": BufferList "eq_context": EqContext
         "cq_context": CqContext "qp_context": QpContext "mr_context": MrContext
-        "srq_context": SrqContext "mw_context": MwContext
+        "srq_context": SrqContext "mw_context": MwContext "gid_context": GidContext
     }
 }
 
