@@ -359,7 +359,7 @@ def jobs(layer, chosen):
     """The jobs of a layer."""
     if layer == "verbs":
         found = []
-        for name, kernel in verbs_suite.guests().items():
+        for name, kernel in verbs_suite.guests(chosen.brief).items():
             if chosen(name):
                 timeout = verbs_suite.TIMEOUT * SLOWER[kernel]
                 call = functools.partial(verbs_suite.run, guest, show_end, name, chosen.brief, timeout)

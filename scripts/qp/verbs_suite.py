@@ -193,9 +193,10 @@ def compare(count, results, listed, tested):
         count.fail(f"of {len(passed[OURS])} tests of rdma-core that pass on {OURS}, {len(passed[OURS] & passed[OTHER])} pass on {OTHER}")
 
 
-def guests():
-    """The guests of the layer: {name: kernel}."""
-    return {name: guest.get("kernel", "stock") for name, guest in table()["guest"].items()}
+def guests(brief):
+    """The guests of the layer, in brief or all: {name: kernel}."""
+    found = table()["guest"].items()
+    return {name: guest.get("kernel", "stock") for name, guest in found if not (brief and guest.get("all"))}
 
 
 def run(start, show, name, brief, timeout, slower):
