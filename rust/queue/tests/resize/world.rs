@@ -380,24 +380,22 @@ impl World {
                 *sample = head.plus(u32::MAX);
             }
         }
-        // Two passes of the largest ring.
+        // Whole pairs of passes of the largest ring.
         let span = 2 << self.most;
-        while self.channel.published().get() >= span
-            && self.consumer.published().head().get() >= span
-        {
-            let by = 0u32.wrapping_sub(span);
-            self.channel.rotate(by);
-            self.consumer.rotate(by);
-            for next in &mut self.next {
-                next.switch.end = next.switch.end.plus(by);
-                next.switch.begin = next.switch.begin.plus(by);
-            }
-            for index in &mut self.held {
-                *index = index.plus(by);
-            }
-            if let Sleep::Written(sample) = &mut self.sleep {
-                *sample = sample.plus(by);
-            }
+        let published = self.channel.published().get();
+        let least = published.min(self.consumer.published().head().get());
+        let by = 0u32.wrapping_sub(least / span * span);
+        self.channel.rotate(by);
+        self.consumer.rotate(by);
+        for next in &mut self.next {
+            next.switch.end = next.switch.end.plus(by);
+            next.switch.begin = next.switch.begin.plus(by);
+        }
+        for index in &mut self.held {
+            *index = index.plus(by);
+        }
+        if let Sleep::Written(sample) = &mut self.sleep {
+            *sample = sample.plus(by);
         }
     }
 
