@@ -3,7 +3,10 @@
 //! Changes of queue pairs, as the device has them.
 
 use super::{
-    address::words,
+    address::{
+        own,
+        words, //
+    },
     request::{
         peer_rights,
         timer, //
@@ -18,6 +21,7 @@ use crate::{
         },
         Number, //
     },
+    control::device::Device,
     sys::rdma::{
         QpChange,
         QpState, //
@@ -30,7 +34,7 @@ use kernel::prelude::*;
 /// # Errors
 ///
 /// `EINVAL`: to SQE, or a timer that verbs do not have.
-pub(super) fn of(change: &QpChange) -> Result<(u32, QpContext)> {
+pub(super) fn of(device: &Device, change: &QpChange) -> Result<(u32, QpContext)> {
     let mut mask = 0;
     let mut context = QpContext::default();
     if let Some(state) = change.state {
@@ -70,8 +74,10 @@ pub(super) fn of(change: &QpChange) -> Result<(u32, QpContext)> {
         mask |= qp_mask::Q_KEY;
         context.q_key = q_key;
     }
-    if let Some(gid) = change.gid {
-        (context.gid, context.gid_high) = words(gid);
+    // The GID of a port of InfiniBand is in no table. 0 is its own.
+    let other = change.gid.map(words).filter(|gid| *gid != own(device));
+    if let Some(gid) = other {
+        (context.gid, context.gid_high) = gid;
     }
     Ok((mask, context))
 }

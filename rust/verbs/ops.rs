@@ -492,7 +492,7 @@ impl rdma::Driver for Verbs {
 
     fn modify_qp(qp: &Qp, change: QpChange, udata: Udata<'_>) -> Result {
         let reply = udata.without_request()?;
-        let (mask, context) = change::of(&change)?;
+        let (mask, context) = change::of(&qp.process.device, &change)?;
         let mut answer = qpair_uresp_modify_qp::default();
         if mask != 0 {
             let pass = qp.process.enter()?;

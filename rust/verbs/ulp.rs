@@ -470,7 +470,7 @@ impl KernelQp {
     }
 
     pub(super) fn modify(&self, change: QpChange) -> Result {
-        let (mask, context) = change::of(&change)?;
+        let (mask, context) = change::of(&self.device, &change)?;
         let number = self.queue.queue.number();
         let done = self.device.enter(self.epoch).and_then(|pass| {
             let modify = command::Modify::<command::Qp> {

@@ -111,8 +111,10 @@ enum Sleep {
 #[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
 pub struct World {
     channel: Channel,
-    /// log2 of the largest ring's entries.
+    /// log2 of the entries of the largest new ring.
     most: u8,
+    /// The same of any ring, the first one included.
+    largest: u8,
     /// The largest tag: more than can be unread.
     tags: u64,
     /// The ring that the device writes to.
@@ -150,6 +152,7 @@ impl Clone for World {
         Self {
             channel: self.channel.clone(),
             most: self.most,
+            largest: self.largest,
             tags: self.tags,
             ring,
             consumer,
@@ -190,6 +193,7 @@ impl World {
         Self {
             channel: Channel::starting_at(depth, true, first),
             most,
+            largest: log.max(most),
             tags: (AHEAD as u64 + 1) << log.max(most) | 1,
             ring,
             consumer,
@@ -381,7 +385,7 @@ impl World {
             }
         }
         // Whole pairs of passes of the largest ring.
-        let span = 2 << self.most;
+        let span = 2 << self.largest;
         let published = self.channel.published().get();
         let least = published.min(self.consumer.published().head().get());
         let by = 0u32.wrapping_sub(least / span * span);
