@@ -2,10 +2,9 @@
 //! Work requests: those of a connection, and the checks of datagrams, which
 //! [`datagram`](crate::datagram) delivers.
 //!
-//! A request is checked in this order: the WQE by itself, the sender's memory, the peer, the
-//! peer's receive or memory. Then its bytes move, then the peer's completion is written, then
-//! the sender's. A request that is refused stays in the SQ: it is tried again as if it had just
-//! been posted.
+//! A request is checked in this order: the WQE by itself, the sender's memory, the peer, the peer's
+//! receive or memory. Then its bytes move, then the peer's completion is written, then the sender's.
+//! A request that is refused stays in the SQ: it is tried again as if it had just been posted.
 //!
 //! | refused because of | sender | peer |
 //! |---|---|---|
@@ -203,7 +202,8 @@ impl<H: Host> DataPath<H> {
         let refuse = |detail| Err((Status::LocalQpOperation, detail));
         let kind = Kind::of(message.wqe.opcode).filter(|_| message.wqe.opcode <= sender.last);
         let Some(kind) = kind else {
-            return self.check_rare(sender, message, words);
+            (message.kind, message.bytes) = self.check_rare(sender, *message, words)?;
+            return Ok(());
         };
         message.kind = kind;
         let wqe = &message.wqe;

@@ -42,17 +42,19 @@ fn rights(wqe: &FlushWqe) -> Option<u8> {
 }
 
 impl<H: Host> DataPath<H> {
-    /// Checks a WQE whose opcode is none of the common ones.
+    /// Checks a WQE whose opcode is none of the common ones. Returns its kind and its bytes.
+    // By value: a reference would keep the caller's message in memory.
     #[cold]
+    #[inline(never)]
     pub(crate) fn check_rare(
         &self,
         sender: &Sender,
-        message: &mut Message,
+        message: Message,
         words: &[u64],
-    ) -> Result<(), (Status, Detail)> {
+    ) -> Result<(&'static Kind, u32), (Status, Detail)> {
         let refuse = |detail| Err((Status::LocalQpOperation, detail));
         let wqe = &message.wqe;
-        let kind: &Kind = match wqe.opcode {
+        let kind: &'static Kind = match wqe.opcode {
             opcode::FLUSH if sender.service == service::RC => &FLUSH,
             opcode::ATOMIC_WRITE if sender.service == service::RC => &ATOMIC_WRITE,
             _ => return refuse(Detail::Opcode),
@@ -68,9 +70,7 @@ impl<H: Host> DataPath<H> {
         if wqe.inline_bytes != inline || message.is_inline() == flushes {
             return refuse(Detail::Inline);
         }
-        message.bytes = inline;
-        message.kind = kind;
-        Ok(())
+        Ok((kind, inline))
     }
 
     /// Performs an atomic WRITE that the peer admits.
