@@ -262,10 +262,13 @@ impl UlpQp {
         Ok(())
     }
 
-    /// The device is lost: what is posted is flushed. Sleeps.
+    /// The device is lost: what is posted is flushed, and users of its CQs are told to poll: one may
+    /// have posted after its CQ was cut. Sleeps.
     pub(crate) fn cut(&self) {
         let lease = self.inner.lock().lease.take();
         drop(lease);
+        self.send_cq.raise();
+        self.recv_cq.raise();
     }
 
     /// Takes its rings, which the device does not use any more. Sleeps.
@@ -341,7 +344,12 @@ impl UlpQp {
         let id = request.id;
         let (Some(live), Some(_)) = (inner.live.as_mut(), inner.lease.as_ref()) else {
             let past = Index::ZERO;
-            inner.sends.push(Request { id, what, past });
+            inner.sends.push(Request {
+                id,
+                what,
+                past,
+                signal: true,
+            });
             return Ok(());
         };
         let signal = request.signaled || self.shape.signal_all;
@@ -367,7 +375,12 @@ impl UlpQp {
             room.write(which as u32, &block(&mut rest));
         }
         let past = room.post();
-        inner.sends.push(Request { id, what, past });
+        inner.sends.push(Request {
+            id,
+            what,
+            past,
+            signal,
+        });
         Ok(())
     }
 
@@ -382,7 +395,12 @@ impl UlpQp {
         let (id, what) = (request.id, Completed::Received);
         let (Some(live), Some(_)) = (inner.live.as_mut(), inner.lease.as_ref()) else {
             let past = Index::ZERO;
-            inner.recvs.push(Request { id, what, past });
+            inner.recvs.push(Request {
+                id,
+                what,
+                past,
+                signal: true,
+            });
             return Ok(());
         };
         let mut room = live.rq.room(1, true).map_err(refused)?;
@@ -397,7 +415,12 @@ impl UlpQp {
             room.write(which, &block(&mut words));
         }
         let past = room.post();
-        inner.recvs.push(Request { id, what, past });
+        inner.recvs.push(Request {
+            id,
+            what,
+            past,
+            signal: true,
+        });
         Ok(())
     }
 
@@ -591,8 +614,12 @@ impl CqInner {
             let Some(request) = qp.complete(&cqe, entry.seen) else {
                 return false;
             };
-            take(&completion(qp, &request, &cqe));
-            true
+            // One that the queue had to signal, to free its slots, is not its user's.
+            let wanted = request.signal || cqe.status != Status::Success.code();
+            if wanted {
+                take(&completion(qp, &request, &cqe));
+            }
+            wanted
         });
         Some((cqe.qp, taken))
     }

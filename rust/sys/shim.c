@@ -17,6 +17,7 @@
 #include <linux/sched/user.h>
 #include <linux/types.h>
 #include <linux/etherdevice.h>
+#include <linux/if_vlan.h>
 #include <linux/netdevice.h>
 #include <net/netlink.h>
 #include <rdma/ib_verbs.h>
@@ -49,7 +50,7 @@ void qpair_non_block_end(void);
 u64 qpair_clock(void);
 bool qpair_idle(void);
 struct net_device *qpair_netdev_of(void *info);
-bool qpair_netdev_has_address(const struct net_device *netdev, const u8 *address);
+bool qpair_netdev_matches(struct net_device *netdev, const u8 *address);
 bool qpair_netdev_comes(unsigned long event);
 bool qpair_netdev_goes(unsigned long event);
 bool qpair_port_is_up(struct ib_device *dev, u32 port);
@@ -167,10 +168,17 @@ struct net_device *qpair_netdev_of(void *info)
 	return netdev_notifier_info_to_dev(info);
 }
 
-/* Its permanent address; that which was set, if it has none. */
-bool qpair_netdev_has_address(const struct net_device *netdev, const u8 *address)
+/*
+ * Whether a port with this address may belong to it. The address is the permanent one, or that which
+ * was set if there is none: VLANs, bridges and the like copy it, and any user may set it in a
+ * namespace of his own.
+ */
+bool qpair_netdev_matches(struct net_device *netdev, const u8 *address)
 {
-	if (netdev->addr_len != ETH_ALEN)
+	if (netdev->addr_len != ETH_ALEN || !net_eq(dev_net(netdev), &init_net))
+		return false;
+	if (is_vlan_dev(netdev) || netif_is_macvlan(netdev) || netif_is_bridge_master(netdev) ||
+	    netif_is_lag_master(netdev))
 		return false;
 	if (is_zero_ether_addr(netdev->perm_addr))
 		return ether_addr_equal_unaligned(netdev->dev_addr, address);

@@ -515,13 +515,14 @@ impl KernelQp {
 
     pub(super) fn destroy(self) {
         let number = self.queue.queue.number();
+        // Before the command: once it has ended, another queue pair may have the index.
+        for cq in self.queue.queue.cqs() {
+            cq.remove(number);
+        }
         let certain = end(&self.device, self.epoch, |pass| {
             let destroy = Device::destroy_reporting::<command::Qp>;
             destroy(&self.device, pass, number).map(drop)
         });
-        for cq in self.queue.queue.cqs() {
-            cq.remove(number);
-        }
         self.queue.end(&self.device, certain);
     }
 }

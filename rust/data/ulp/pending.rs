@@ -16,6 +16,8 @@ pub(super) struct Request {
     pub(super) what: Completed,
     /// The index past it.
     pub(super) past: Index,
+    /// Its user asked for its completion. One that fails completes either way.
+    pub(super) signal: bool,
 }
 
 /// The requests of a queue, in order.
@@ -32,6 +34,7 @@ impl Pending {
             id: 0,
             what: Completed::Received,
             past: Index::ZERO,
+            signal: false,
         };
         let mut slots = KVVec::new();
         slots.resize(most as usize, none, GFP_KERNEL)?;
@@ -91,6 +94,7 @@ mod tests {
             id,
             what: Completed::Sent(Operation::Send),
             past: Index::new(past),
+            signal: true,
         }
     }
 

@@ -2,16 +2,20 @@
 
 //! The network device that a port of RoCE belongs to, by its address.
 //!
-//! A notifier hears of each network device, first of those that are there. The port belongs to the
-//! one with the address for as long as that is registered; without one it is down.
+//! A notifier is called for each network device, first for those that are there. The port belongs to
+//! the first of the initial namespace that has the address, as long as it is registered and has it;
+//! without one the port is down.
 
 use super::{
     bindings,
     registration::PORT, //
 };
-use core::ptr::{
-    self,
-    NonNull, //
+use core::{
+    cell::Cell,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
 };
 use kernel::{
     bindings::{
@@ -29,7 +33,7 @@ unsafe extern "C" {
     fn register_netdevice_notifier(block: *mut notifier_block) -> c_int;
     fn unregister_netdevice_notifier(block: *mut notifier_block) -> c_int;
     fn qpair_netdev_of(info: *mut c_void) -> *mut net_device;
-    fn qpair_netdev_has_address(netdev: *const net_device, address: *const u8) -> bool;
+    fn qpair_netdev_matches(netdev: *mut net_device, address: *const u8) -> bool;
     fn qpair_netdev_comes(event: c_ulong) -> bool;
     fn qpair_netdev_goes(event: c_ulong) -> bool;
     fn qpair_port_is_up(dev: *mut bindings::ib_device, port: u32) -> bool;
@@ -56,12 +60,15 @@ pub(super) struct Follower {
     block: Opaque<notifier_block>,
     dev: NonNull<bindings::ib_device>,
     address: [u8; 6],
+    /// The network device that the port has, or null. Only the notifier uses it, under the lock of
+    /// network devices; only to compare it, as the core has the reference.
+    attached: Cell<*mut net_device>,
 }
 
 // SAFETY: The notifier chain has a lock of its own.
 unsafe impl Send for Follower {}
 
-// SAFETY: As above.
+// SAFETY: As above; `attached` is used under the lock of network devices alone.
 unsafe impl Sync for Follower {}
 
 impl Follower {
@@ -84,12 +91,16 @@ impl Follower {
             // Before the core's, which looks the port's network device up.
             priority: 1,
         });
+        // The core allocates the data of ports at the first call, without a lock.
+        // SAFETY: By the caller's promise; the notifier is not there yet.
+        to_result(unsafe { bindings::ib_device_set_netdev(dev.as_ptr(), ptr::null_mut(), PORT) })?;
         // INVARIANT: By the caller's promise.
         let this = KBox::pin_init(
             pin_init!(Self {
                 block,
                 dev,
                 address,
+                attached: Cell::new(ptr::null_mut()),
             }),
             GFP_KERNEL,
         )?;
@@ -112,14 +123,18 @@ impl Follower {
         unsafe {
             let this = &*container_of!(Opaque::cast_from(block), Self, block);
             let netdev = qpair_netdev_of(info);
-            if !qpair_netdev_has_address(netdev, this.address.as_ptr()) {
-                return 0;
-            }
-            if qpair_netdev_comes(event) {
-                // Without memory the port stays down.
-                bindings::ib_device_set_netdev(this.dev.as_ptr(), netdev, PORT);
-            } else if qpair_netdev_goes(event) {
-                bindings::ib_device_set_netdev(this.dev.as_ptr(), ptr::null_mut(), PORT);
+            let matches = qpair_netdev_matches(netdev, this.address.as_ptr());
+            if this.attached.get() == netdev {
+                // By its pointer: its address may be another by now.
+                if qpair_netdev_goes(event) || !matches {
+                    bindings::ib_device_set_netdev(this.dev.as_ptr(), ptr::null_mut(), PORT);
+                    this.attached.set(ptr::null_mut());
+                }
+            } else if this.attached.get().is_null() && matches && qpair_netdev_comes(event) {
+                // If this fails, the port stays down.
+                if bindings::ib_device_set_netdev(this.dev.as_ptr(), netdev, PORT) == 0 {
+                    this.attached.set(netdev);
+                }
             }
         }
         0

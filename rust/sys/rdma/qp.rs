@@ -215,7 +215,7 @@ impl Kept {
         if !allowed {
             return Err(EINVAL);
         }
-        let stays = from == to && matches!(to, QpState::Init | QpState::Rts);
+        let stays = from == to && matches!(to, QpState::Init | QpState::Rts | QpState::Sqd);
         let pick = |bit: u32, new: u8, old: u8| if has(bit) { new } else { old };
         let retries = (
             pick(RETRY, attr.retry_cnt, kept.retry_cnt),
@@ -233,7 +233,7 @@ impl Kept {
             retries: has(RETRY | RNR_RETRY).then_some(retries),
             timers: has(TIMEOUT | RNR_TIMER).then_some(timers),
             q_key: has(Q_KEY).then_some(attr.qkey),
-            drained: to == QpState::Sqd && has(NOTIFY) && attr.en_sqd_async_notify != 0,
+            drained: to == QpState::Sqd && !stays && has(NOTIFY) && attr.en_sqd_async_notify != 0,
             gid: has(bindings::ib_qp_attr_mask_IB_QP_AV)
                 .then(|| gid(&attr.ah_attr))
                 .flatten(),
