@@ -20,6 +20,7 @@ use crate::port::Way;
 use crate::subject::Subject;
 use crate::table::Until;
 use qpair_abi::command::access;
+use qpair_abi::command::mr_flags;
 use qpair_abi::command::mr_mask;
 use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
@@ -142,6 +143,7 @@ impl<H: Host> Function<H> {
         if let Some(list) = list {
             region.list = list;
             region.described = context.buffer;
+            region.flags &= !mr_flags::ALL_MEMORY;
             region.addr = context.addr;
         }
         if wants(mr_mask::ACCESS) && !mutant!(OldRightsKept) {

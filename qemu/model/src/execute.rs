@@ -676,7 +676,7 @@ impl<H: Host> DataPath<H> {
                 (sender, detail)
             }
         };
-        if matches!(detail, Detail::Key) && self.is_stale_key(wqe.rkey) {
+        if matches!(detail, Detail::Key) && self.is_stale_key(&wqe) {
             self.core.bus.count(Counter::Stale);
         }
         if drops {

@@ -255,7 +255,11 @@ impl<H: Host> DataPath<H> {
                     }
                     self.stop(qp, status);
                 }
-                Some(_) => self.qps.wake(&mut self.core, qp),
+                Some(_) => {
+                    self.qps.wake(&mut self.core, qp);
+                    // A sender without a timer waits until this one answers.
+                    self.qps.wake_peer(&mut self.core, qp);
+                }
                 None => {}
             }
         }

@@ -7,6 +7,7 @@
 use crate::bus::Bus;
 use crate::event::Events;
 use crate::faults::Hold;
+use crate::faults::Then;
 use crate::host::DmaFault;
 use crate::host::Host;
 use crate::host::Mapping;
@@ -277,7 +278,9 @@ impl<M: Mapping> QueuePair<M> {
 
     /// Whether a fault has frozen it.
     pub(crate) fn is_frozen(&self) -> bool {
-        self.hold.is_some_and(|hold| hold.due == u64::MAX)
+        // An answer that was lost, for which it waits without limit, is no freeze.
+        let frozen = |hold: Hold| hold.due == u64::MAX && matches!(hold.then, Then::Perform);
+        self.hold.is_some_and(frozen)
     }
 
     /// The context for QUERY.

@@ -162,8 +162,12 @@ impl<H: Host> DataPath<H> {
         }
     }
 
-    /// Whether a key is that of a region or window that was destroyed.
-    pub(crate) fn is_stale_key(&self, key: u32) -> bool {
+    /// Whether the key of a request is that of a region or window that was destroyed.
+    pub(crate) fn is_stale_key(&self, wqe: &SendWqe) -> bool {
+        let key = match wqe.opcode {
+            opcode::SEND_INV => wqe.imm,
+            _ => wqe.rkey,
+        };
         match window_of(key) {
             Some((window, _)) => self.windows.is_stale(window),
             None => self.regions.is_stale(Number::from_raw(key)),
