@@ -39,7 +39,6 @@ use crate::{
         doorbell,
         entry::{
             cqe_flags,
-            opcode,
             send_flags,
             Cqe,
             RecvWqe,
@@ -262,8 +261,7 @@ impl UlpQp {
         Ok(())
     }
 
-    /// The device is lost: what is posted is flushed, and users of its CQs are told to poll: one may
-    /// have posted after its CQ was cut. Sleeps.
+    /// The device is lost: what is posted is flushed, also after its CQs were cut. Sleeps.
     pub(crate) fn cut(&self) {
         let lease = self.inner.lock().lease.take();
         drop(lease);
@@ -582,28 +580,6 @@ impl UlpCq {
     }
 }
 
-/// What a completion says of a request.
-fn completion(qp: &UlpQp, request: &Request, cqe: &Cqe) -> Completion {
-    let succeeded = cqe.status == Status::Success.code();
-    let received = cqe.flags & cqe_flags::RECV != 0;
-    Completion {
-        id: request.id,
-        what: match request.what {
-            Completed::Received if cqe.opcode == opcode::RECV_WRITE_IMM => Completed::Written,
-            what => what,
-        },
-        status: match Status::from_code(cqe.status) {
-            Some(status) => status.code(),
-            None => Status::General.code(),
-        },
-        vendor: cqe.vendor,
-        bytes: if succeeded { cqe.bytes } else { 0 },
-        imm: (succeeded && cqe.flags & cqe_flags::IMM != 0).then_some(cqe.imm),
-        from: (succeeded && received && cqe.flags & cqe_flags::GRH != 0).then_some(cqe.src),
-        qp: qp.of,
-    }
-}
-
 impl CqInner {
     /// Takes the next completion of the device.
     fn next(&mut self, take: &mut impl FnMut(&Completion)) -> Option<(Number, bool)> {
@@ -617,7 +593,7 @@ impl CqInner {
             // One that the queue had to signal, to free its slots, is not its user's.
             let wanted = request.signal || cqe.status != Status::Success.code();
             if wanted {
-                take(&completion(qp, &request, &cqe));
+                take(&request.completed(&cqe, qp.of));
             }
             wanted
         });
@@ -632,7 +608,7 @@ impl CqInner {
         };
         for (_, qp) in self.qps.iter() {
             if let Some(request) = qp.flush(of) {
-                take(&completion(qp, &request, &flushed));
+                take(&request.completed(&flushed, qp.of));
                 return true;
             }
         }

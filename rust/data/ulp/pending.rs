@@ -3,8 +3,20 @@
 //! The requests of a queue that are posted and not completed.
 
 use crate::{
+    abi::{
+        entry::{
+            cqe_flags,
+            opcode,
+            Cqe, //
+        },
+        status::Status, //
+    },
     queue::index::Index,
-    sys::rdma::Completed, //
+    sys::rdma::{
+        Completed,
+        Completion,
+        QpRef, //
+    }, //
 };
 use kernel::prelude::*;
 
@@ -18,6 +30,30 @@ pub(super) struct Request {
     pub(super) past: Index,
     /// Its user asked for its completion. One that fails completes either way.
     pub(super) signal: bool,
+}
+
+impl Request {
+    /// What a completion of it says, of the queue pair `qp`.
+    pub(super) fn completed(&self, cqe: &Cqe, qp: QpRef) -> Completion {
+        let succeeded = cqe.status == Status::Success.code();
+        let received = cqe.flags & cqe_flags::RECV != 0;
+        Completion {
+            id: self.id,
+            what: match self.what {
+                Completed::Received if cqe.opcode == opcode::RECV_WRITE_IMM => Completed::Written,
+                what => what,
+            },
+            status: match Status::from_code(cqe.status) {
+                Some(status) => status.code(),
+                None => Status::General.code(),
+            },
+            vendor: cqe.vendor,
+            bytes: if succeeded { cqe.bytes } else { 0 },
+            imm: (succeeded && cqe.flags & cqe_flags::IMM != 0).then_some(cqe.imm),
+            from: (succeeded && received && cqe.flags & cqe_flags::GRH != 0).then_some(cqe.src),
+            qp,
+        }
+    }
 }
 
 /// The requests of a queue, in order.

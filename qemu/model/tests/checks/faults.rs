@@ -36,7 +36,6 @@ checks![
     each_event_by_request,
     a_frozen_queue_pair,
     new_rules_end_what_the_old_ones_held,
-    senders_without_a_timer,
     datagrams_have_faults,
     rules_outlive_a_reset,
 ];
@@ -598,45 +597,6 @@ fn a_frozen_queue_pair() {
     p.m.set_state(p.a.number, qp_state::ERROR).unwrap();
     p.m.settle();
     assert_eq!(only(&mut p).0, Status::Flush);
-}
-
-/// A sender that waits without limit goes on when its frozen peer does. A lost answer for which it
-/// waits without limit freezes nothing.
-fn senders_without_a_timer() {
-    let without_limit = |p: &mut Pair| {
-        let timers = QpContext {
-            timeout: timer::ZERO,
-            ..QpContext::default()
-        };
-        p.m.modify(p.a.number, qp_mask::TIMERS, &timers).unwrap();
-    };
-    let mut p = Pair::with(|a, _| a.retry = 7);
-    without_limit(&mut p);
-    // Freezes the peer with its own request.
-    let rules = format!("freeze,qp={}", p.b.number.index());
-    p.m.f.set_faults(&rules).unwrap();
-    let mut b = p.b;
-    p.m.send(&mut b, wqe(opcode::NOP, 3), &[]);
-    write(&mut p, 1);
-    p.m.pass(1_000_000 * MS);
-    assert_eq!(p.done_a(), []);
-    p.m.f.set_faults("").unwrap();
-    p.m.settle();
-    assert_eq!(only(&mut p).0, Status::Success);
-
-    let mut p = Pair::with(|a, _| a.retry = 7);
-    without_limit(&mut p);
-    p.m.f.set_faults("drop-ack,times=1").unwrap();
-    write(&mut p, 1);
-    assert_eq!(p.done_a(), []);
-    let mut b = p.b;
-    let request = qpair_abi::entry::SendWqe {
-        remote_addr: p.mr_a.va,
-        rkey: p.mr_a.key.raw(),
-        ..wqe(opcode::WRITE, 3)
-    };
-    p.m.send(&mut b, request, &[p.mr_b.sge(0, 8)]);
-    assert_eq!(outcome(&p.done_b()[0]).0, Status::Success);
 }
 
 fn new_rules_end_what_the_old_ones_held() {

@@ -28,6 +28,7 @@ checks![
     a_waiting_sender_can_be_destroyed,
     a_peer_that_goes_in_the_middle,
     a_sender_that_begins_anew,
+    senders_without_a_timer,
 ];
 
 const RETRY_NS: u64 = 4_000_000;
@@ -369,4 +370,41 @@ fn a_sender_that_begins_anew() {
     let cqes = p.done_b();
     assert_eq!((cqes[0].wr_id, cqes[0].bytes, cqes[0].index), (7, 5, 1));
     assert_eq!(p.m.memory.bytes(p.mr_b.addr, 5), b"again");
+}
+
+/// A sender that waits without limit goes on when its frozen peer does. A lost answer for which it
+/// waits without limit freezes nothing.
+fn senders_without_a_timer() {
+    let without_limit = |p: &mut Pair| set_timers(p, p.a.number, timer::ZERO, 0);
+    let write = |p: &mut Pair| {
+        let request = p.remote(opcode::WRITE, 0);
+        p.send(request, &[p.mr_a.sge(0, 8)]);
+    };
+    let mut p = Pair::with(|a, _| a.retry = 7);
+    without_limit(&mut p);
+    // Freezes the peer with its own request.
+    let rules = format!("freeze,qp={}", p.b.number.index());
+    p.m.f.set_faults(&rules).unwrap();
+    let mut b = p.b;
+    p.m.send(&mut b, wqe(opcode::NOP, 3), &[]);
+    write(&mut p);
+    p.m.pass(250_000 * RETRY_NS);
+    assert_eq!(p.done_a(), []);
+    p.m.f.set_faults("").unwrap();
+    p.m.settle();
+    assert_eq!(outcome(&p.done_a()[0]).0, Status::Success);
+
+    let mut p = Pair::with(|a, _| a.retry = 7);
+    without_limit(&mut p);
+    p.m.f.set_faults("drop-ack,times=1").unwrap();
+    write(&mut p);
+    assert_eq!(p.done_a(), []);
+    let mut b = p.b;
+    let request = qpair_abi::entry::SendWqe {
+        remote_addr: p.mr_a.va,
+        rkey: p.mr_a.key.raw(),
+        ..wqe(opcode::WRITE, 3)
+    };
+    p.m.send(&mut b, request, &[p.mr_b.sge(0, 8)]);
+    assert_eq!(outcome(&p.done_b()[0]).0, Status::Success);
 }
