@@ -152,14 +152,27 @@ impl<H: Host> DataPath<H> {
         right: u8,
         range: Range,
     ) -> Result<Place, Detail> {
-        match self.regions.find(pd, right, range) {
-            Err(Detail::Key) => {
-                let range = self.windows.find(peer, pd, right, range)?;
-                // The bind has checked the rights of the region.
-                self.regions.find(pd, 0, range)
-            }
-            found => found,
+        let found = self.regions.find(pd, right, range);
+        found.or_else(|why| self.find_in_window(why, peer, pd, right, range))
+    }
+
+    /// [`find_remote`](Self::find_remote), if no region was found.
+    #[cold]
+    #[inline(never)]
+    fn find_in_window(
+        &self,
+        why: Detail,
+        peer: Number,
+        pd: Number,
+        right: u8,
+        range: Range,
+    ) -> Result<Place, Detail> {
+        if why != Detail::Key {
+            return Err(why);
         }
+        let range = self.windows.find(peer, pd, right, range)?;
+        // The bind has checked the rights of the region.
+        self.regions.find(pd, 0, range)
     }
 
     /// Whether the key of a request is that of a region or window that was destroyed.
