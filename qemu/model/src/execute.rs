@@ -24,10 +24,14 @@
 //!
 //! The status is that of the work request's completion. The queue pair goes to the error state.
 
+use crate::check::bind;
+use crate::check::decode;
+use crate::check::RC;
+use crate::check::UD;
 use crate::datapath::DataPath;
 use crate::fault_point::Verdict;
 use crate::host::Host;
-use crate::message::last_opcode;
+use crate::message::last_move;
 use crate::message::Kind;
 use crate::message::Message;
 use crate::message::Paused;
@@ -42,29 +46,17 @@ use crate::qp::NO_LIMIT;
 use crate::timer;
 use crate::transfer::statuses;
 use crate::transfer::Fault;
-use crate::window;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
 use qpair_abi::counters::Counter;
-use qpair_abi::entry::inline_bytes;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::send_flags;
-use qpair_abi::entry::send_sges;
-use qpair_abi::entry::ud_inline_bytes;
-use qpair_abi::entry::ud_sges;
-use qpair_abi::entry::BindWqe;
-use qpair_abi::entry::SendWqe;
-use qpair_abi::entry::UdWqe;
 use qpair_abi::entry::BLOCK_WORDS;
 use qpair_abi::entry::MAX_BLOCKS;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 use qpair_abi::Number;
 use qpair_queue::index::Index;
-
-/// Words of the head of a WQE, by service.
-const RC: usize = SendWqe::WORDS;
-const UD: usize = UdWqe::WORDS;
 
 /// Why a message is refused.
 enum Refusal {
@@ -108,7 +100,7 @@ impl<H: Host> DataPath<H> {
             pd: found.pd,
             peer: found.peer,
             service: found.service,
-            last: last_opcode(found.service),
+            last: last_move(found.service),
         };
         let is_ud = found.service == service::UD;
         let mut goes_on = true;
@@ -187,121 +179,6 @@ impl<H: Host> DataPath<H> {
                 if !goes_on {
                     return;
                 }
-            }
-        }
-    }
-
-    /// Checks a WQE by itself, and the sender's memory.
-    #[inline(always)]
-    fn check<const HEAD: usize>(
-        &mut self,
-        sender: &Sender,
-        message: &mut Message,
-        words: &[u64],
-    ) -> Result<(), (Status, Detail)> {
-        let refuse = |detail| Err((Status::LocalQpOperation, detail));
-        let kind = Kind::of(message.wqe.opcode).filter(|_| message.wqe.opcode <= sender.last);
-        let Some(kind) = kind else {
-            (message.kind, message.bytes) = self.check_rare(sender, *message, words)?;
-            return Ok(());
-        };
-        message.kind = kind;
-        let wqe = &message.wqe;
-        let blocks = usize::from(wqe.blocks);
-        // Those of UD have an index, of 16 bits, in place of the key of others.
-        let reserved = if HEAD == UD {
-            wqe.rkey & !u32::from(u16::MAX)
-        } else {
-            0
-        };
-        if wqe.flags & !kind.flags != 0 || reserved != 0 {
-            return refuse(Detail::Flags);
-        }
-        let inline = message.is_inline();
-        let (most_sges, most_inline) = if inline {
-            let most = usize::from(self.core.config.inline_bytes);
-            let fit = match HEAD {
-                UD => ud_inline_bytes(blocks),
-                _ => inline_bytes(blocks),
-            };
-            (0, fit.min(most))
-        } else {
-            let most = usize::from(self.core.config.send_sges);
-            let fit = match HEAD {
-                UD => ud_sges(blocks),
-                _ => send_sges(blocks),
-            };
-            (fit.min(most), 0)
-        };
-        if usize::from(wqe.sges) > most_sges && wqe.opcode != opcode::NOP {
-            return refuse(Detail::Sges);
-        }
-        if wqe.inline_bytes as usize > most_inline {
-            return refuse(Detail::Inline);
-        }
-        if wqe.opcode == opcode::NOP {
-            return Ok(());
-        }
-        if kind.is_special {
-            message.bytes = self.check_special(sender, *message, words)?;
-            return Ok(());
-        }
-        self.check_data::<HEAD>(sender, message, words)
-    }
-
-    /// Checks the data of a message, in the sender's memory or in its WQE.
-    #[inline(always)]
-    fn check_data<const HEAD: usize>(
-        &mut self,
-        sender: &Sender,
-        message: &mut Message,
-        words: &[u64],
-    ) -> Result<(), (Status, Detail)> {
-        let (bytes, wrong) = if message.is_inline() {
-            (u64::from(message.wqe.inline_bytes), None)
-        } else {
-            self.check_local::<HEAD>(sender, message, words)
-        };
-        // A datagram that is too long is dropped.
-        if HEAD != UD && bytes > u64::from(self.core.config.message_bytes) {
-            return Err((Status::LocalLength, Detail::Message));
-        }
-        message.bytes = if HEAD == UD {
-            bytes.min(u64::from(u32::MAX)) as u32
-        } else {
-            bytes as u32
-        };
-        match wrong {
-            None => Ok(()),
-            Some(detail) => Err((Status::LocalProtection, detail)),
-        }
-    }
-
-    /// Checks the rest of an atomic, and of a request that names a window: its bytes. Where they are
-    /// is not noted, so the request is performed step by step.
-    // By value: a reference would keep the caller's message in memory.
-    #[cold]
-    fn check_special(
-        &mut self,
-        sender: &Sender,
-        mut message: Message,
-        words: &[u64],
-    ) -> Result<u32, (Status, Detail)> {
-        let refuse = |detail| Err((Status::LocalQpOperation, detail));
-        match message.wqe.opcode {
-            opcode::BIND | opcode::LOCAL_INV if message.wqe.sges != 0 => refuse(Detail::Sges),
-            opcode::BIND => match bind(words).access & !u32::from(window::RIGHTS) {
-                0 => Ok(0),
-                _ => refuse(Detail::Flags),
-            },
-            opcode::LOCAL_INV => Ok(0),
-            opcode::SEND_INV => {
-                self.check_data::<RC>(sender, &mut message, words)?;
-                Ok(message.bytes)
-            }
-            _ => {
-                self.check_atomic(sender, &mut message, words)?;
-                Ok(message.bytes)
             }
         }
     }
@@ -686,15 +563,4 @@ impl<H: Host> DataPath<H> {
         self.stop(qp, status);
         goes_on
     }
-}
-
-/// The bind of a window.
-fn bind(words: &[u64]) -> BindWqe {
-    words.first_chunk().map(BindWqe::decode).unwrap_or_default()
-}
-
-/// The head of a WQE.
-#[inline]
-fn decode(words: &[u64]) -> SendWqe {
-    words.first_chunk().map(SendWqe::decode).unwrap_or_default()
 }

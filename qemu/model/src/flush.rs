@@ -7,23 +7,17 @@
 
 use crate::datapath::DataPath;
 use crate::host::Host;
-use crate::message::Kind;
 use crate::message::Message;
 use crate::message::Sender;
-use crate::message::ATOMIC_WRITE;
-use crate::message::FLUSH;
 use crate::mr::Range;
 use crate::mutant::mutant;
 use crate::transfer::Fault;
 use qpair_abi::command::access;
-use qpair_abi::command::service;
 use qpair_abi::entry::flush;
-use qpair_abi::entry::opcode;
 use qpair_abi::entry::FlushWqe;
 use qpair_abi::entry::SendWqe;
 use qpair_abi::entry::ATOMIC_BYTES;
 use qpair_abi::status::Detail;
-use qpair_abi::status::Status;
 use qpair_abi::Number;
 
 /// The FLUSH in a block.
@@ -41,38 +35,29 @@ fn rights(wqe: &FlushWqe) -> Option<u8> {
     (known && wqe.whole <= 1).then_some(rights)
 }
 
-impl<H: Host> DataPath<H> {
-    /// Checks a WQE whose opcode is none of the common ones. Returns its kind and its bytes.
-    // By value: a reference would keep the caller's message in memory.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn check_rare(
-        &self,
-        sender: &Sender,
-        message: Message,
-        words: &[u64],
-    ) -> Result<(&'static Kind, u32), (Status, Detail)> {
-        let refuse = |detail| Err((Status::LocalQpOperation, detail));
-        let wqe = &message.wqe;
-        let kind: &'static Kind = match wqe.opcode {
-            opcode::FLUSH if sender.service == service::RC => &FLUSH,
-            opcode::ATOMIC_WRITE if sender.service == service::RC => &ATOMIC_WRITE,
-            _ => return refuse(Detail::Opcode),
-        };
-        let flushes = wqe.opcode == opcode::FLUSH;
-        if wqe.flags & !kind.flags != 0 || (flushes && rights(&decode(words)).is_none()) {
-            return refuse(Detail::Flags);
-        }
-        if wqe.sges != 0 {
-            return refuse(Detail::Sges);
-        }
-        let inline = if flushes { 0 } else { ATOMIC_BYTES as u32 };
-        if wqe.inline_bytes != inline || message.is_inline() == flushes {
-            return refuse(Detail::Inline);
-        }
-        Ok((kind, inline))
+/// Checks a FLUSH, which has no data.
+pub(crate) fn check_flush(message: &Message, words: &[u64]) -> Result<(), Detail> {
+    // Of the immediate data, kinds and `whole` are the lower half; the rest is reserved.
+    let reserved = message.wqe.imm >> 16 != 0;
+    if reserved || rights(&decode(words)).is_none() {
+        return Err(Detail::Flags);
     }
+    match message.wqe.inline_bytes {
+        0 => Ok(()),
+        _ => Err(Detail::Inline),
+    }
+}
 
+/// Checks an atomic WRITE, whose data are in the WQE.
+pub(crate) fn check_atomic_write(message: &mut Message) -> Result<(), Detail> {
+    if message.wqe.inline_bytes as usize != ATOMIC_BYTES || !message.is_inline() {
+        return Err(Detail::Inline);
+    }
+    message.bytes = ATOMIC_BYTES as u32;
+    Ok(())
+}
+
+impl<H: Host> DataPath<H> {
     /// Performs an atomic WRITE that the peer admits.
     pub(crate) fn atomic_write(
         &mut self,

@@ -83,6 +83,7 @@ mod admin;
 mod atomic;
 mod bus;
 mod change;
+mod check;
 mod context;
 mod cq;
 mod create;

@@ -42,8 +42,6 @@ pub(crate) struct Kind {
     pub(crate) receives: bool,
     /// Whether it needs no peer.
     pub(crate) is_local: bool,
-    /// Whether it is performed out of the way of messages that only move bytes.
-    pub(crate) is_special: bool,
     /// Counts its bytes; of atomics their number.
     pub(crate) counter: Counter,
 }
@@ -55,23 +53,13 @@ const NOP: Kind = Kind {
     remote: 0,
     receives: false,
     is_local: true,
-    is_special: false,
     counter: Counter::SendBytes,
-};
-/// A bind or an invalidation of a window.
-const OF_WINDOW: Kind = Kind {
-    is_special: true,
-    ..NOP
 };
 const SEND: Kind = Kind {
     flags: ANY | send_flags::INLINE | send_flags::SOLICITED,
     receives: true,
     is_local: false,
     ..NOP
-};
-const SEND_INV: Kind = Kind {
-    is_special: true,
-    ..SEND
 };
 const WRITE: Kind = Kind {
     flags: ANY | send_flags::INLINE,
@@ -96,22 +84,20 @@ const ATOMIC: Kind = Kind {
     local: access::LOCAL_WRITE,
     remote: access::REMOTE_ATOMIC,
     is_local: false,
-    is_special: true,
     counter: Counter::Atomics,
     ..NOP
 };
 
 /// Its rights depend on the WQE.
-pub(crate) const FLUSH: Kind = Kind {
+const FLUSH: Kind = Kind {
     is_local: false,
     ..NOP
 };
-pub(crate) const ATOMIC_WRITE: Kind = WRITE;
 
 impl Kind {
-    /// By opcode, of the common operations.
+    /// By opcode. A bind or an invalidation of a window is as a NOP, an atomic WRITE as a WRITE.
     const ALL: &'static [Self] = &[
-        NOP, SEND, SEND, WRITE, WRITE_IMM, READ, ATOMIC, ATOMIC, OF_WINDOW, OF_WINDOW, SEND_INV,
+        NOP, SEND, SEND, WRITE, WRITE_IMM, READ, ATOMIC, ATOMIC, NOP, NOP, SEND, FLUSH, WRITE,
     ];
 
     /// The operation of an opcode.
@@ -122,17 +108,19 @@ impl Kind {
             assert!(opcode::WRITE == 3 && opcode::WRITE_IMM == 4 && opcode::READ == 5);
             assert!(opcode::COMPARE_SWAP == 6 && opcode::FETCH_ADD == 7);
             assert!(opcode::BIND == 8 && opcode::LOCAL_INV == 9 && opcode::SEND_INV == 10);
+            assert!(opcode::FLUSH == 11 && opcode::ATOMIC_WRITE == 12);
         }
         Self::ALL.get(usize::from(opcode))
     }
 }
 
-/// The last opcode of the common operations that a service has. It has all below.
-pub(crate) fn last_opcode(service: u8) -> u8 {
+/// The last opcode of a service of those from SEND on that move the bytes of a buffer. Of all others,
+/// RC has all, and UC and UD have NOP.
+pub(crate) fn last_move(service: u8) -> u8 {
     match service {
         service::UD => opcode::SEND_IMM,
         service::UC => opcode::WRITE_IMM,
-        _ => opcode::SEND_INV,
+        _ => opcode::READ,
     }
 }
 
@@ -143,7 +131,7 @@ pub(crate) struct Sender {
     pub(crate) pd: Number,
     pub(crate) peer: Number,
     pub(crate) service: u8,
-    /// The last opcode of its service.
+    /// [`last_move`] of its service.
     pub(crate) last: u8,
 }
 

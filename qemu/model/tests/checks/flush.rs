@@ -224,6 +224,11 @@ fn what_is_none() {
     for (wqe, detail) in flushes {
         fails(&with_sges(&wqe.encode(), &[]), detail);
     }
+    for reserved in [1 << 48, 1 << 63] {
+        let mut words = with_sges(&good.encode(), &[]);
+        words[0] |= reserved;
+        fails(&words, Detail::Flags);
+    }
     let good = p.remote(work::ATOMIC_WRITE, 0);
     for bytes in [0, 7, 9, 16] {
         fails(&inline_words(good, &vec![1; bytes]), Detail::Inline);
