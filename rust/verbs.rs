@@ -53,11 +53,14 @@ use crate::{
         cq::LinkHandler,
         function::Failure, //
     },
-    sys::rdma::{
-        Config,
-        Events,
-        PortEvent,
-        Registration, //
+    sys::{
+        gate::Pass,
+        rdma::{
+            Config,
+            Events,
+            PortEvent,
+            Registration, //
+        },
     },
 };
 use kernel::{
@@ -75,6 +78,24 @@ use kernel::{
 /// A locally administered EUI-64.
 fn guid(device: &Device) -> u64 {
     0x0200_51ff_fe50_0000 | u64::from(device.index())
+}
+
+/// The function, in the reset epoch in which it was registered. The core may still call its driver
+/// when the function is already registered again: an old registration reaches no object of the new.
+pub(crate) struct Registered {
+    device: Arc<Device>,
+    epoch: u32,
+}
+
+impl Registered {
+    /// The way to the device.
+    ///
+    /// # Errors
+    ///
+    /// `EIO`: the device was reset, or fails. `ENODEV`: it is gone.
+    fn enter(&self) -> Result<Pass<'_>> {
+        self.device.enter(self.epoch)
+    }
 }
 
 /// The RDMA device of a function, registered while that is up.
@@ -110,7 +131,11 @@ impl RdmaDevice {
     /// Those of [`Registration::new`].
     pub(crate) fn register(&self, pdev: &pci::Device<Bound>) -> Result {
         let mut registration = self.registration.lock();
-        if registration.is_some() || self.device.enter(self.device.epoch()).is_err() {
+        let registered = Registered {
+            device: self.device.clone(),
+            epoch: self.device.epoch(),
+        };
+        if registration.is_some() || registered.enter().is_err() {
             return Ok(());
         }
         let config = Config {
@@ -118,7 +143,7 @@ impl RdmaDevice {
             guid: guid(&self.device),
             mac: self.device.limits().mac,
         };
-        let new = Registration::new(pdev.as_ref(), config, self.device.clone())?;
+        let new = Registration::new(pdev.as_ref(), config, registered)?;
         if let Some(events) = new.port_events() {
             let port = Arc::new(Port(events), GFP_KERNEL)?;
             self.device.watch_link(port.clone())?;

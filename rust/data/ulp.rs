@@ -11,9 +11,11 @@
 //!
 //! A user sizes its CQs. One that is too small is overrun, as that of a process.
 
+mod cq;
 mod pending;
 mod wqe;
 
+pub(crate) use self::cq::UlpCq;
 use self::{
     pending::{
         Pending,
@@ -28,11 +30,7 @@ use self::{
 use super::{
     function::Function,
     qp::block,
-    ring::Ring,
-    table::{
-        Room,
-        Table, //
-    },
+    ring::Ring, //
 };
 use crate::{
     abi::{
@@ -45,14 +43,10 @@ use crate::{
             Sge,
             BLOCK_WORDS, //
         },
-        status::Status,
         Number, //
     },
     queue::{
-        consumer::{
-            CqConsumer,
-            Seen, //
-        },
+        consumer::Seen,
         credit::{
             Cq,
             RingId, //
@@ -71,10 +65,6 @@ use crate::{
         gate::Lease,
         rdma::{
             Completed,
-            Completion,
-            CqEvent,
-            Events,
-            Polls,
             Posts,
             QpRef,
             RecvRequest,
@@ -90,9 +80,6 @@ use kernel::{
         SpinLockIrq, //
     }, //
 };
-
-/// Completions that are taken before the head is published.
-const BATCH: usize = 16;
 
 /// What a queue pair is.
 pub(crate) struct UlpShape {
@@ -126,9 +113,9 @@ struct QpInner {
     lease: Option<Lease>,
     sends: Pending,
     recvs: Pending,
-    /// Indices of its CQs before which completions are of before a reset.
-    old_sends: Option<Index>,
-    old_recvs: Option<Index>,
+    /// How many entries of its CQs have been taken when those of before a reset are.
+    old_sends: Option<u64>,
+    old_recvs: Option<u64>,
     /// It is in a state in which sends may be posted.
     is_ready: bool,
     /// It is in a state in which receives may be posted.
@@ -227,19 +214,25 @@ impl UlpQp {
     }
 
     /// It was reset: drops all that is posted. Its completions that are in the CQs before these
-    /// indices are old.
+    /// indices are old. Nothing may be posted, and its rings may not be taken meanwhile. Sleeps.
     ///
     /// # Errors
     ///
     /// `EINVAL`: its rings cannot be made anew.
     pub(crate) fn renew(&self, epoch: u32, old: Option<(Index, Index)>) -> Result {
-        let mut inner = self.inner.lock();
-        inner.sends.count = 0;
-        inner.recvs.count = 0;
-        (inner.old_sends, inner.old_recvs) = old.unzip();
-        let Some(live) = inner.live.take() else {
+        let old_sends = old.and_then(|(past, _)| self.send_cq.taken_at(past));
+        let old_recvs = old.and_then(|(_, past)| self.recv_cq.taken_at(past));
+        let live = {
+            let mut inner = self.inner.lock();
+            inner.sends.count = 0;
+            inner.recvs.count = 0;
+            (inner.old_sends, inner.old_recvs) = (old_sends, old_recvs);
+            inner.live.take()
+        };
+        let Some(live) = live else {
             return Ok(());
         };
+        // With the lock released, which keeps interrupts off: the rings may be large.
         let (sq, rq) = (live.sq.storage().clone(), live.rq.storage().clone());
         for ring in [&sq, &rq] {
             let ring = ring.view();
@@ -254,10 +247,10 @@ impl UlpQp {
         let sq = SqProducer::new_sq(id, send_id, sq, shape.sq, shape.sq.entries());
         let entries = shape.rq.entries();
         let rq = RqProducer::new_rq(id, recv_id, rq, shape.rq, shape.stride, entries);
-        inner.live = match (sq, rq) {
-            (Ok(sq), Ok(rq)) => Some(LiveQp { sq, rq }),
-            _ => return Err(EINVAL),
+        let (Ok(sq), Ok(rq)) = (sq, rq) else {
+            return Err(EINVAL);
         };
+        self.inner.lock().live = Some(LiveQp { sq, rq });
         Ok(())
     }
 
@@ -275,8 +268,8 @@ impl UlpQp {
         Some((live.sq.storage().clone(), live.rq.storage().clone()))
     }
 
-    /// A completion of it was read: the request, and whose it was.
-    fn complete(&self, cqe: &Cqe, seen: Seen<Cq>) -> Option<Request> {
+    /// A completion of it was read, the `taken`th entry of its CQ: the request.
+    fn complete(&self, cqe: &Cqe, seen: Seen<Cq>, taken: u64) -> Option<Request> {
         let index = Index::new(cqe.index);
         let mut inner = self.inner.lock();
         let QpInner {
@@ -290,7 +283,7 @@ impl UlpQp {
         let live = live.as_mut()?;
         let received = cqe.flags & cqe_flags::RECV != 0;
         let old = if received { old_recvs } else { old_sends };
-        if old.is_some_and(|old| old.reaches(seen.past())) {
+        if old.is_some_and(|old| taken <= old) {
             return None;
         }
         *old = None;
@@ -477,224 +470,5 @@ impl Posts for UlpQp {
                 live.rq.ring(|tail| bell(doorbell::RQ, tail));
             },
         )
-    }
-}
-
-struct CqInner {
-    consumer: Option<CqConsumer<Ring>>,
-    /// `None` once the device is lost.
-    lease: Option<Lease>,
-    qps: Table<Arc<UlpQp>>,
-    /// An event was asked for.
-    armed: bool,
-}
-
-/// A completion queue.
-#[pin_data]
-pub(crate) struct UlpCq {
-    function: Arc<Function>,
-    number: Number,
-    ring: RingId,
-    events: Events<CqEvent>,
-    #[pin]
-    inner: SpinLockIrq<CqInner>,
-}
-
-impl UlpCq {
-    /// The driver's side of CQ `number`, created in `ring` in `epoch`. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn new(
-        function: Arc<Function>,
-        (number, epoch): (Number, u32),
-        (ring, depth): (Ring, Depth),
-        events: Events<CqEvent>,
-        lease: Lease,
-    ) -> Result<Arc<Self>> {
-        let id = RingId::new(number.raw(), epoch);
-        let made = CqConsumer::new(id, ring, depth, depth.entries());
-        // Its users count its slots.
-        let (consumer, _pool) = made.map_err(|_| EINVAL)?;
-        let inner = CqInner {
-            consumer: Some(consumer),
-            lease: Some(lease),
-            qps: Table::new(function.limits().qp)?,
-            armed: false,
-        };
-        Arc::pin_init(
-            pin_init!(Self {
-                function,
-                number,
-                ring: id,
-                events,
-                inner <- new_spinlock_irq!(inner, "UlpCq::inner"),
-            }),
-            GFP_KERNEL,
-        )
-    }
-
-    /// Its number.
-    pub(crate) fn number(&self) -> Number {
-        self.number
-    }
-
-    /// Adds a queue pair that completes in it.
-    ///
-    /// # Errors
-    ///
-    /// `EEXIST`, `EINVAL`, as of the table.
-    pub(crate) fn add(&self, qp: Arc<UlpQp>, room: Room<Arc<UlpQp>>) -> Result {
-        let number = qp.number();
-        let added = self.inner.lock().qps.insert(number, qp, room);
-        // The rest is dropped with the lock released.
-        added.map_err(|(error, _qp)| error)
-    }
-
-    /// Removes a queue pair: none of its completions is taken from now on.
-    pub(crate) fn remove(&self, number: Number) {
-        let removed = self.inner.lock().qps.remove(number);
-        drop(removed);
-    }
-
-    /// The device is lost: what is posted is flushed, and its user is told to poll. Sleeps.
-    pub(crate) fn cut(&self) {
-        let lease = self.inner.lock().lease.take();
-        drop(lease);
-        self.raise();
-    }
-
-    /// Takes its ring, which the device does not use any more. Sleeps.
-    pub(crate) fn take_ring(&self) -> Option<Ring> {
-        let consumer = self.inner.lock().consumer.take()?;
-        Some(consumer.into_storage())
-    }
-
-    /// Tells its user to poll, if it asked for that.
-    fn raise(&self) {
-        let armed = core::mem::replace(&mut self.inner.lock().armed, false);
-        if armed {
-            self.events.raise(CqEvent::Completion);
-        }
-    }
-}
-
-impl CqInner {
-    /// Takes the next completion of the device.
-    fn next(&mut self, take: &mut impl FnMut(&Completion)) -> Option<(Number, bool)> {
-        let entry = self.consumer.as_mut()?.take()?;
-        let cqe = Cqe::decode(&entry.words);
-        // That of a queue pair that is destroyed, or that completes nothing.
-        let taken = self.qps.get_mut(cqe.qp).is_some_and(|qp| {
-            let Some(request) = qp.complete(&cqe, entry.seen) else {
-                return false;
-            };
-            // One that the queue had to signal, to free its slots, is not its user's.
-            let wanted = request.signal || cqe.status != Status::Success.code();
-            if wanted {
-                take(&request.completed(&cqe, qp.of));
-            }
-            wanted
-        });
-        Some((cqe.qp, taken))
-    }
-
-    /// Takes the next request that is flushed in software.
-    fn flush(&mut self, of: &UlpCq, take: &mut impl FnMut(&Completion)) -> bool {
-        let flushed = Cqe {
-            status: Status::Flush.code(),
-            ..Cqe::default()
-        };
-        for (_, qp) in self.qps.iter() {
-            if let Some(request) = qp.flush(of) {
-                take(&request.completed(&flushed, qp.of));
-                return true;
-            }
-        }
-        false
-    }
-}
-
-impl Polls for UlpCq {
-    fn poll(&self, most: usize, mut take: impl FnMut(&Completion)) -> usize {
-        let mut inner = self.inner.lock();
-        let mut count = 0;
-        while count < most {
-            if inner.lease.is_none() {
-                if !inner.flush(self, &mut take) {
-                    break;
-                }
-                count += 1;
-                continue;
-            }
-            // The queue pairs whose slots the head frees.
-            let mut seen = [None; BATCH];
-            let mut empty = false;
-            for slot in &mut seen {
-                if count == most {
-                    break;
-                }
-                let Some((qp, taken)) = inner.next(&mut take) else {
-                    empty = true;
-                    break;
-                };
-                *slot = Some(qp);
-                count += usize::from(taken);
-            }
-            inner.publish(&self.function, self.number, &seen);
-            if empty {
-                break;
-            }
-        }
-        count
-    }
-
-    fn notify(&self, solicited: bool) -> bool {
-        let mut inner = self.inner.lock();
-        inner.armed = true;
-        let CqInner {
-            consumer, lease, ..
-        } = &*inner;
-        let (Some(consumer), Some(lease)) = (consumer, lease) else {
-            // Its user polls once more, and finds what is flushed.
-            return inner.qps.iter().any(|(_, qp)| qp.has_pending(self));
-        };
-        let doorbells = self.function.doorbells(lease.dev());
-        let place = if solicited {
-            doorbell::CQ_NOTIFY_SOLICITED
-        } else {
-            doorbell::CQ_NOTIFY
-        };
-        consumer.notify(|| doorbells.ring(place, self.number, 0));
-        consumer.is_ready()
-    }
-}
-
-impl CqInner {
-    /// Publishes the head, and frees the slots of the queue pairs in `seen`.
-    fn publish(&mut self, function: &Function, number: Number, seen: &[Option<Number>; BATCH]) {
-        if let [None, ..] = seen {
-            return;
-        }
-        let (Some(consumer), Some(lease)) = (&mut self.consumer, &self.lease) else {
-            return;
-        };
-        let doorbells = function.doorbells(lease.dev());
-        let place = doorbell::CQ_HEAD;
-        let published = consumer.publish(|head| doorbells.ring(place, number, head.get()));
-        let mut before = None;
-        for qp in seen.iter().flatten() {
-            if before == Some(*qp) {
-                continue;
-            }
-            before = Some(*qp);
-            if let Some(qp) = self.qps.get_mut(*qp) {
-                if let Some(live) = &mut qp.inner.lock().live {
-                    live.sq.reclaim(published);
-                    live.rq.reclaim(published);
-                }
-            }
-        }
     }
 }

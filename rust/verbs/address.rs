@@ -7,7 +7,8 @@
 
 use super::{
     guid,
-    process::Process, //
+    process::Process,
+    Registered, //
 };
 use crate::{
     abi::{
@@ -95,11 +96,14 @@ pub(super) fn words(Gid(raw): Gid) -> (u64, u64) {
 /// # Errors
 ///
 /// Those of the command.
-pub(super) fn set_gid(device: &Device, index: u16, gid: Gid) -> Result {
+pub(super) fn set_gid(registered: &Registered, index: u16, gid: Gid) -> Result {
     let (gid, gid_high) = words(gid);
     let gid = GidContext { gid, gid_high };
-    let pass = device.enter(device.epoch())?;
-    device.admin().execute(&pass, SetGid { index, gid })
+    let pass = registered.enter()?;
+    registered
+        .device
+        .admin()
+        .execute(&pass, SetGid { index, gid })
 }
 
 /// The address of a port, for work requests. That of a port which this one cannot reach is no

@@ -44,7 +44,8 @@ use super::{
         KernelMr,
         KernelPd,
         KernelQp, //
-    }, //
+    },
+    Registered, //
 };
 use crate::{
     abi::{
@@ -144,7 +145,7 @@ pub(crate) struct Qp {
 }
 
 impl rdma::Driver for Verbs {
-    type Data = Arc<Device>;
+    type Data = Registered;
     type Context = Arc<Process>;
     type Pd = Pd;
     type Ah = Ah;
@@ -163,7 +164,7 @@ impl rdma::Driver for Verbs {
     const GIDS: u32 = GIDS;
     const COUNTERS: &'static [&'static CStr] = Counter::SYSFS;
 
-    fn device(device: &Arc<Device>) -> DeviceAttributes {
+    fn device(Registered { device, .. }: &Registered) -> DeviceAttributes {
         let limits = device.limits();
         DeviceAttributes {
             firmware: limits.version.into(),
@@ -193,29 +194,30 @@ impl rdma::Driver for Verbs {
         }
     }
 
-    fn port(device: &Arc<Device>) -> PortAttributes {
-        let active = device
-            .enter(device.epoch())
-            .is_ok_and(|pass| device.link_up(&pass));
+    fn port(registered: &Registered) -> PortAttributes {
+        let device = &registered.device;
         PortAttributes {
-            active,
+            active: registered.enter().is_ok_and(|pass| device.link_up(&pass)),
             max_message: device.limits().message,
         }
     }
 
-    fn counters(device: &Arc<Device>, values: &mut [u64]) -> Result {
-        let pass = device.enter(device.epoch())?;
-        let counters = device.admin().execute(&pass, command::QueryCounters)?;
+    fn counters(registered: &Registered, values: &mut [u64]) -> Result {
+        let pass = registered.enter()?;
+        let counters = registered
+            .device
+            .admin()
+            .execute(&pass, command::QueryCounters)?;
         for (value, counter) in values.iter_mut().zip(counters) {
             *value = counter;
         }
         Ok(())
     }
 
-    fn open(device: &Arc<Device>, udata: Udata<'_>) -> Result<Arc<Process>> {
+    fn open(registered: &Registered, udata: Udata<'_>) -> Result<Arc<Process>> {
         let reply = udata.without_request()?;
-        let limits = device.limits();
-        let process = Process::open(device)?;
+        let limits = registered.device.limits();
+        let process = Process::open(registered)?;
         let answer = qpair_uresp_alloc_ucontext {
             max_sq_blocks: 1 << limits.log_sq.min(31),
             max_rq_depth: 1 << limits.log_rq.min(31),
@@ -574,12 +576,12 @@ impl rdma::Driver for Verbs {
         mr.deregister()
     }
 
-    fn set_gid(device: &Arc<Device>, index: u16, gid: Gid) -> Result {
-        address::set_gid(device, index, gid)
+    fn set_gid(registered: &Registered, index: u16, gid: Gid) -> Result {
+        address::set_gid(registered, index, gid)
     }
 
-    fn kernel_alloc_pd(device: &Arc<Device>) -> Result<KernelPd> {
-        KernelPd::create(device)
+    fn kernel_alloc_pd(registered: &Registered) -> Result<KernelPd> {
+        KernelPd::create(registered)
     }
 
     fn kernel_dealloc_pd(pd: KernelPd) {
@@ -595,11 +597,11 @@ impl rdma::Driver for Verbs {
     }
 
     fn kernel_create_cq(
-        device: &Arc<Device>,
+        registered: &Registered,
         request: CqRequest,
         events: Events<CqEvent>,
     ) -> Result<(KernelCq, u32)> {
-        KernelCq::create(device, request, events)
+        KernelCq::create(registered, request, events)
     }
 
     fn kernel_destroy_cq(cq: KernelCq) {

@@ -10,7 +10,8 @@ use super::{
         Objects,
         Place,
         Room, //
-    }, //
+    },
+    Registered, //
 };
 use crate::{
     abi::Number,
@@ -87,11 +88,11 @@ impl Process {
     /// # Errors
     ///
     /// Those of [`Device::take_page`]. `EOPNOTSUPP`: the platform gives devices copies of memory.
-    pub(super) fn open(device: &Arc<Device>) -> Result<Arc<Self>> {
+    pub(super) fn open(Registered { device, epoch }: &Registered) -> Result<Arc<Self>> {
+        let epoch = *epoch;
         if !device.function().is_in_place() {
             return Err(EOPNOTSUPP);
         }
-        let epoch = device.epoch();
         let opener = Kuid::current_euid();
         let user = (!is_privileged(Capability::SysAdmin)).then_some(opener);
         let objects = KBox::new(Objects::new(), GFP_KERNEL_ACCOUNT)?;

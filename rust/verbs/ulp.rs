@@ -19,7 +19,8 @@ use super::{
     request::{
         depth,
         rights, //
-    }, //
+    },
+    Registered, //
 };
 use crate::{
     abi::{
@@ -102,14 +103,14 @@ pub(crate) struct KernelPd {
 }
 
 impl KernelPd {
-    pub(super) fn create(device: &Arc<Device>) -> Result<Self> {
-        let epoch = device.epoch();
-        let pass = device.enter(epoch)?;
+    pub(super) fn create(registered: &Registered) -> Result<Self> {
+        let pass = registered.enter()?;
+        let device = registered.device.clone();
         let create = command::Create::<command::Pd>(());
         let number = device.admin().execute(&pass, create)?;
         Ok(Self {
-            device: device.clone(),
-            epoch,
+            device,
+            epoch: registered.epoch,
             number,
         })
     }
@@ -166,7 +167,8 @@ impl KernelMr {
 #[pin_data]
 struct Queue<Q: Rings> {
     queue: Arc<Q>,
-    /// Held while rings are taken from it: a shutdown frees what is kept after it has unmapped.
+    /// Held while rings are taken from it: a shutdown frees what is kept after it has unmapped. Also
+    /// while they are made anew.
     #[pin]
     taking: Mutex<()>,
 }
@@ -259,14 +261,14 @@ pub(crate) struct KernelCq {
 
 impl KernelCq {
     pub(super) fn create(
-        device: &Arc<Device>,
+        registered: &Registered,
         request: CqRequest,
         events: Events<CqEvent>,
     ) -> Result<(Self, u32)> {
+        let (device, epoch) = (&registered.device, registered.epoch);
         let depth = depth(request.entries, device.limits().log_cq)?;
         let handler = Arc::new(CqHandler::new(None, events.clone()), GFP_KERNEL)?;
-        let epoch = device.epoch();
-        let pass = device.enter(epoch)?;
+        let pass = registered.enter()?;
         let ring = Ring::new(&pass, depth.entries() as usize * Cqe::BYTES)?;
         let context = CqContext {
             log_depth: depth.log2(),
@@ -492,6 +494,7 @@ impl KernelQp {
             None => {}
             Some(QpState::Reset) => {
                 queue.permit(false, false);
+                let _taking = self.queue.taking.lock();
                 queue.renew(self.epoch, ended)?;
             }
             Some(QpState::Init | QpState::Rtr) => queue.permit(true, false),

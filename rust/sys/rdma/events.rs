@@ -132,8 +132,9 @@ impl Target for CqEvent {
     type Raw = bindings::ib_cq;
 
     unsafe fn notify(raw: *mut Self::Raw, event: Self) {
-        // SAFETY: By the caller's promise. The core sets the handlers before the driver's part is
-        // created, and does not change them.
+        // SAFETY: By the caller's promise. The handlers of a process's CQ are set before the driver's
+        // part is created. That of a user in the kernel is not changed while the CQ is armed, and an
+        // event only follows an arm.
         unsafe {
             match event {
                 Self::Completion => {

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completion queues of users in the kernel.
+
+use super::{
+    Function,
+    UlpQp, //
+};
+use crate::{
+    abi::{
+        doorbell,
+        entry::Cqe,
+        status::Status,
+        Number, //
+    },
+    data::{
+        ring::Ring,
+        table::{
+            Room,
+            Table, //
+        },
+    },
+    queue::{
+        consumer::CqConsumer,
+        credit::RingId,
+        index::{
+            Depth,
+            Index, //
+        },
+    },
+    sys::{
+        gate::Lease,
+        rdma::{
+            Completion,
+            CqEvent,
+            Events,
+            Polls, //
+        },
+    },
+};
+use kernel::{
+    new_spinlock_irq,
+    prelude::*,
+    sync::{
+        Arc,
+        SpinLockIrq, //
+    }, //
+};
+
+/// Completions that are taken before the head is published.
+const BATCH: usize = 16;
+
+struct CqInner {
+    consumer: Option<CqConsumer<Ring>>,
+    /// `None` once the device is lost.
+    lease: Option<Lease>,
+    qps: Table<Arc<UlpQp>>,
+    /// Entries taken; does not wrap.
+    taken: u64,
+    /// An event was asked for.
+    armed: bool,
+}
+
+/// A completion queue.
+#[pin_data]
+pub(crate) struct UlpCq {
+    function: Arc<Function>,
+    number: Number,
+    pub(super) ring: RingId,
+    events: Events<CqEvent>,
+    #[pin]
+    inner: SpinLockIrq<CqInner>,
+}
+
+impl UlpCq {
+    /// The driver's side of CQ `number`, created in `ring` in `epoch`. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(
+        function: Arc<Function>,
+        (number, epoch): (Number, u32),
+        (ring, depth): (Ring, Depth),
+        events: Events<CqEvent>,
+        lease: Lease,
+    ) -> Result<Arc<Self>> {
+        let id = RingId::new(number.raw(), epoch);
+        let made = CqConsumer::new(id, ring, depth, depth.entries());
+        // Its users count its slots.
+        let (consumer, _pool) = made.map_err(|_| EINVAL)?;
+        let inner = CqInner {
+            consumer: Some(consumer),
+            lease: Some(lease),
+            qps: Table::new(function.limits().qp)?,
+            taken: 0,
+            armed: false,
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                function,
+                number,
+                ring: id,
+                events,
+                inner <- new_spinlock_irq!(inner, "UlpCq::inner"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> Number {
+        self.number
+    }
+
+    /// Adds a queue pair that completes in it.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST`, `EINVAL`, as of the table.
+    pub(crate) fn add(&self, qp: Arc<UlpQp>, room: Room<Arc<UlpQp>>) -> Result {
+        let number = qp.number();
+        let added = self.inner.lock().qps.insert(number, qp, room);
+        // The rest is dropped with the lock released.
+        added.map_err(|(error, _qp)| error)
+    }
+
+    /// Removes a queue pair: none of its completions is taken from now on.
+    pub(crate) fn remove(&self, number: Number) {
+        let removed = self.inner.lock().qps.remove(number);
+        drop(removed);
+    }
+
+    /// The device is lost: what is posted is flushed, and its user is told to poll. Sleeps.
+    pub(crate) fn cut(&self) {
+        let lease = self.inner.lock().lease.take();
+        drop(lease);
+        self.raise();
+    }
+
+    /// Takes its ring, which the device does not use any more. Sleeps.
+    pub(crate) fn take_ring(&self) -> Option<Ring> {
+        let consumer = self.inner.lock().consumer.take()?;
+        Some(consumer.into_storage())
+    }
+
+    /// How many entries are taken when all before `past` are. `None`: they are already.
+    pub(super) fn taken_at(&self, past: Index) -> Option<u64> {
+        let taken = self.inner.lock().taken;
+        // CAST: The index of an entry is the lower half of its number.
+        let next = Index::new(taken as u32);
+        (!next.reaches(past)).then(|| taken.wrapping_add(past.since(next).into()))
+    }
+
+    /// Tells its user to poll, if it asked for that.
+    pub(super) fn raise(&self) {
+        let armed = core::mem::replace(&mut self.inner.lock().armed, false);
+        if armed {
+            self.events.raise(CqEvent::Completion);
+        }
+    }
+}
+
+impl CqInner {
+    /// Takes the next completion of the device.
+    fn next(&mut self, take: &mut impl FnMut(&Completion)) -> Option<(Number, bool)> {
+        let entry = self.consumer.as_mut()?.take()?;
+        self.taken = self.taken.wrapping_add(1);
+        let taken = self.taken;
+        let cqe = Cqe::decode(&entry.words);
+        // That of a queue pair that is destroyed, or that completes nothing.
+        let taken = self.qps.get_mut(cqe.qp).is_some_and(|qp| {
+            let Some(request) = qp.complete(&cqe, entry.seen, taken) else {
+                return false;
+            };
+            // One that the queue had to signal, to free its slots, is not its user's.
+            let wanted = request.signal || cqe.status != Status::Success.code();
+            if wanted {
+                take(&request.completed(&cqe, qp.of));
+            }
+            wanted
+        });
+        Some((cqe.qp, taken))
+    }
+
+    /// Takes the next request that is flushed in software.
+    fn flush(&mut self, of: &UlpCq, take: &mut impl FnMut(&Completion)) -> bool {
+        let flushed = Cqe {
+            status: Status::Flush.code(),
+            ..Cqe::default()
+        };
+        for (_, qp) in self.qps.iter() {
+            if let Some(request) = qp.flush(of) {
+                take(&request.completed(&flushed, qp.of));
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Polls for UlpCq {
+    fn poll(&self, most: usize, mut take: impl FnMut(&Completion)) -> usize {
+        let mut inner = self.inner.lock();
+        let mut count = 0;
+        while count < most {
+            if inner.lease.is_none() {
+                if !inner.flush(self, &mut take) {
+                    break;
+                }
+                count += 1;
+                continue;
+            }
+            // The queue pairs whose slots the head frees.
+            let mut seen = [None; BATCH];
+            let mut empty = false;
+            for slot in &mut seen {
+                if count == most {
+                    break;
+                }
+                let Some((qp, taken)) = inner.next(&mut take) else {
+                    empty = true;
+                    break;
+                };
+                *slot = Some(qp);
+                count += usize::from(taken);
+            }
+            inner.publish(&self.function, self.number, &seen);
+            if empty {
+                break;
+            }
+        }
+        count
+    }
+
+    fn notify(&self, solicited: bool) -> bool {
+        let mut inner = self.inner.lock();
+        inner.armed = true;
+        let CqInner {
+            consumer, lease, ..
+        } = &*inner;
+        let (Some(consumer), Some(lease)) = (consumer, lease) else {
+            // Its user polls once more, and finds what is flushed.
+            return inner.qps.iter().any(|(_, qp)| qp.has_pending(self));
+        };
+        let doorbells = self.function.doorbells(lease.dev());
+        let place = if solicited {
+            doorbell::CQ_NOTIFY_SOLICITED
+        } else {
+            doorbell::CQ_NOTIFY
+        };
+        consumer.notify(|| doorbells.ring(place, self.number, 0));
+        consumer.is_ready()
+    }
+}
+
+impl CqInner {
+    /// Publishes the head, and frees the slots of the queue pairs in `seen`.
+    fn publish(&mut self, function: &Function, number: Number, seen: &[Option<Number>; BATCH]) {
+        if let [None, ..] = seen {
+            return;
+        }
+        let (Some(consumer), Some(lease)) = (&mut self.consumer, &self.lease) else {
+            return;
+        };
+        let doorbells = function.doorbells(lease.dev());
+        let place = doorbell::CQ_HEAD;
+        let published = consumer.publish(|head| doorbells.ring(place, number, head.get()));
+        let mut before = None;
+        for qp in seen.iter().flatten() {
+            if before == Some(*qp) {
+                continue;
+            }
+            before = Some(*qp);
+            if let Some(qp) = self.qps.get_mut(*qp) {
+                if let Some(live) = &mut qp.inner.lock().live {
+                    live.sq.reclaim(published);
+                    live.rq.reclaim(published);
+                }
+            }
+        }
+    }
+}
