@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Work requests: those of a connection, and the checks of datagrams, which
-//! [`datagram`](crate::datagram) delivers.
+//! Work requests: those of a connection; [`datagram`](crate::datagram) delivers the others.
 //!
 //! A request is checked in this order: the WQE by itself, the sender's memory, the peer, the peer's
 //! receive or memory. Then its bytes move, then the peer's completion is written, then the sender's.
