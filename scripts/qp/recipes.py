@@ -20,7 +20,7 @@ BLOCK = re.compile(r"^\.\. code-block:: console\n\n((?:   .*\n|\n)+)", re.MULTIL
 GUEST = ["scripts/guest", "--verbs"]
 # What the guest prints around each.
 BEGIN, END = "# recipe", "# status"
-# A program that meets a fault may fail. These are of one that is missing, or died of a signal.
+# A program that meets a fault may fail. From this status on, it is missing or was killed.
 FIRST_OF_SHELL = 126
 RESULT = re.compile(rf"^{BEGIN} (\d+)\n(.*?)^{END} (\d+)$", re.MULTILINE | re.DOTALL)
 

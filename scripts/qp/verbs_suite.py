@@ -81,11 +81,12 @@ def has_tests(guest, everything):
 
 
 class Skips:
-    """The tests of rdma-core that are skipped on each device."""
+    """The tests of rdma-core that a guest skips on each device."""
 
-    def __init__(self, found):
+    def __init__(self, found, guest):
         self.patterns = {device: [] for device in DEVICES}
-        for skip in found["skip"]:
+        own = [{"tests": guest.get("skips", [])}]
+        for skip in own if guest.get("roce") else found["skip"]:
             for device in skip.get("devices", [OURS]):
                 self.patterns[device] += skip["tests"]
         self.used = set()
@@ -100,20 +101,6 @@ class Skips:
     def unused(self):
         """Patterns that no test has matched."""
         return sorted(set(self.patterns[OURS]) - self.used)
-
-
-class OwnSkips:
-    """The skips of a guest that lists its own."""
-
-    def __init__(self, patterns):
-        self.patterns = patterns
-
-    def __call__(self, name):
-        test = name.partition(".")[2]
-        return any(fnmatch.fnmatchcase(test, pattern) for pattern in self.patterns)
-
-    def unused(self):
-        return []
 
 
 def script(runs, skips, tested, everything, guest):
@@ -202,7 +189,8 @@ def guests(brief):
 def run(start, show, name, brief, timeout, slower):
     """Runs a guest of the layer by `start` of suite.py; `show` prints the end of a log."""
     found, everything = table(), not brief
-    guest, skips = found["guest"][name], Skips(found)
+    guest = found["guest"][name]
+    skips = Skips(found, guest)
     if guest.get("recipes"):
         return recipes.run(start, show, name, guest.get("options", []), timeout * slower)
     runs, left = programs(found, guest, everything)
@@ -211,8 +199,6 @@ def run(start, show, name, brief, timeout, slower):
     options = ["--verbs", "--kernel", guest.get("kernel", "stock"), *guest.get("options", [])]
     status, text, log = start(f"verbs-{name}", options, command, timeout * slower)
     # The script ends with the status of its last program.
-    if guest.get("roce"):
-        skips = OwnSkips(guest.get("skips", []))
     count = judge(text, runs, left, skips, tested) if RESULT.search(text) else ktap.Count()
     if status in runner.WHY:
         count.fail(runner.WHY[status])
