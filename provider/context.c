@@ -115,7 +115,7 @@ static int bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bin
 	}, *bad;
 	int error;
 
-	/* Only type 2 has windows that are based on zero. */
+	/* Only windows of type 2 can be zero based. */
 	if (bind->bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED)
 		return EINVAL;
 	error = qpair_data_post_send(qp, &wr, &bad);

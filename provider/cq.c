@@ -115,7 +115,7 @@ struct ibv_cq_ex *qpair_create_cq_ex(struct ibv_context *context, struct ibv_cq_
 	return &cq->vcq.cq_ex;
 }
 
-/* Unmaps the rings from before a resize, but for the `read` newest. */
+/* Unmaps all old rings but the newest `read`, which have entries to be polled. */
 static void unmap_old(struct qpair_cq *cq, size_t read)
 {
 	struct qpair_old_ring **link = &cq->old, *old;
@@ -152,7 +152,7 @@ int qpair_resize_cq(struct ibv_cq *ibv, int cqe)
 	if (error)
 		goto err_free;
 
-	/* Held until the polls know of the ring: a resize at a time. */
+	/* Held until the polls know of the ring: resizes exclude each other. */
 	if (qpair_data_cq_hold(cq->data) > shape.usable) {
 		error = EINVAL;
 		goto err_release;

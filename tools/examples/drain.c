@@ -21,7 +21,7 @@
 
 #define WRITES		8
 #define BYTES		(1 << 20)
-/* Milliseconds until something that is missing is an error. */
+/* Milliseconds to wait for an event or a completion. */
 #define PATIENCE	20000
 /* 4.096 us * 2^14 for an answer, 61.44 ms for a receive; two retries of each. */
 #define TIMEOUT		14

@@ -26,7 +26,7 @@
 #define LEAST		(2 * FLIGHT)
 #define MOST		2000
 #define MESSAGES	400
-/* Milliseconds until something that is missing is an error. */
+/* Milliseconds to wait for an event or a completion. */
 #define PATIENCE	20000
 
 static struct ibv_context *context;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! FLUSH and atomic WRITE.
 //!
-//! The device performs the requests of an SQ in order, and each write is in memory when it ends. So a
-//! FLUSH has nothing to wait for: it checks rights and range, and completes. An atomic WRITE writes
-//! its 8 bytes in one step of a turn.
+//! The device performs the requests of an SQ in order, and a write is in memory when its request
+//! completes. So a FLUSH checks rights and range, and completes at once. An atomic WRITE writes its 8
+//! bytes in one step of a turn.
 
 use crate::datapath::DataPath;
 use crate::host::Host;

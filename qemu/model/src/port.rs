@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The port: which GIDs are of this function, and which of its queue pairs is queue pair 1.
 //!
-//! A peer is a GID and a number. A GID of the port leads to a queue pair of this function. Frames to
-//! others would go out where a [`Way`] is [`Elsewhere`](Way::Elsewhere); no way leads there yet.
+//! A peer is a GID and a number. A GID of the port is of this function. Frames to another GID would
+//! go out where [`Way`] is [`Elsewhere`](Way::Elsewhere); the device sends none.
 //!
 //! A queue pair of UD has a GID of its own, or sends from one of the port's table, and then reaches
 //! all in the table.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory windows: keys for a part of a region, which work requests bind and invalidate.
 //!
-//! A window has a region only while it is bound, and a region with bound windows is neither changed
-//! nor destroyed. A window of type 2 belongs to the queue pair that bound it: only the requests that
+//! A window has a region only while it is bound. A region with bound windows cannot be changed or
+//! destroyed. A window of type 2 belongs to the queue pair that bound it: only the requests that
 //! this queue pair gets may use it, and only it, or its peer by a message to it, may invalidate it.
 
 use crate::host::Mapping;
