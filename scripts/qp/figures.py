@@ -165,6 +165,7 @@ GOALS = {
     "timed_perftest_write1m_vs_rxe": (">= 100", lambda f, v: v >= 100),
     "timed_perftest_send_latency_vs_rxe": ("reported", None),
     "timed_perftest_send_events_vs_rxe": ("reported", None),
+    **{f"timed_perftest_{kind}_single_vs_rxe": ("reported", None) for kind in ("send64", "ud64", "srq64", "atomic")},
 }
 
 

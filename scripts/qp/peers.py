@@ -228,11 +228,15 @@ round() {
 	both large 64 5 1e6 ib_write_bw -s 1048576
 	both latency 256 6 -1 ib_send_lat -s 64
 	both events 256 6 -1 ib_send_lat -s 64 -e
+	both send 1024 5 1e6 ib_send_bw -s 64
+	both ud 1024 5 1e6 ib_send_bw -s 64 -c UD
+	both srq 1024 5 1e6 ib_send_bw -s 64 --use-srq
+	both atomic 1024 5 1e6 ib_atomic_bw
 }
 rounds "perftest"
 """
 )
-PERFTESTS = ("single", "lists", "large", "latency", "events")
+PERFTESTS = ("single", "lists", "large", "latency", "events", "send", "ud", "srq", "atomic")
 
 # The rate in a report.
 VALUES = {
@@ -261,6 +265,10 @@ RATIOS = {
     "timed_perftest_write1m_vs_rxe": ("qpair_large", "rxe_large"),
     "timed_perftest_send_latency_vs_rxe": ("qpair_latency", "rxe_latency"),
     "timed_perftest_send_events_vs_rxe": ("qpair_events", "rxe_events"),
+    "timed_perftest_send64_single_vs_rxe": ("qpair_send", "rxe_send"),
+    "timed_perftest_ud64_single_vs_rxe": ("qpair_ud", "rxe_ud"),
+    "timed_perftest_srq64_single_vs_rxe": ("qpair_srq", "rxe_srq"),
+    "timed_perftest_atomic_single_vs_rxe": ("qpair_atomic", "rxe_atomic"),
 }
 
 
