@@ -206,6 +206,12 @@ impl UlpQp {
         [&self.send_cq, &self.recv_cq]
     }
 
+    /// Sends and receives that are posted and not completed.
+    pub(crate) fn in_flight(&self) -> (usize, usize) {
+        let inner = self.inner.lock();
+        (inner.sends.count, inner.recvs.count)
+    }
+
     /// What may be posted in its state from now on.
     pub(crate) fn permit(&self, takes_recvs: bool, is_ready: bool) {
         let mut inner = self.inner.lock();

@@ -180,6 +180,8 @@ trait Rings: Send + Sync + 'static {
     fn cut(&self);
     /// Takes its memory. It is not used any more.
     fn take(&self) -> Option<Self::Memory>;
+    /// See [`Client::describe`].
+    fn describe(&self, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
 impl Rings for UlpCq {
@@ -190,6 +192,13 @@ impl Rings for UlpCq {
     fn take(&self) -> Option<Ring> {
         self.take_ring()
     }
+    fn describe(&self, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if what != Shown::Cqs {
+            return Ok(());
+        }
+        let (taken, qps) = self.counts();
+        writeln!(f, "{} verbs completions {taken} qps {qps}", self.number())
+    }
 }
 
 impl Rings for UlpQp {
@@ -199,6 +208,19 @@ impl Rings for UlpQp {
     }
     fn take(&self) -> Option<(Ring, Ring)> {
         self.take_rings()
+    }
+    fn describe(&self, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if what != Shown::Qps {
+            return Ok(());
+        }
+        let ([send, recv], (sends, recvs)) = (self.cqs(), self.in_flight());
+        writeln!(
+            f,
+            "{} verbs send-cq {} recv-cq {} sends {sends} recvs {recvs}",
+            self.number(),
+            send.number(),
+            recv.number()
+        )
     }
 }
 
@@ -246,8 +268,8 @@ impl<Q: Rings> Client for Queue<Q> {
         drop(self.queue.take());
     }
 
-    fn describe(&self, _what: Shown, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Ok(())
+    fn describe(&self, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.queue.describe(what, f)
     }
 }
 

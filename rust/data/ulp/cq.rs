@@ -113,6 +113,12 @@ impl UlpCq {
         self.number
     }
 
+    /// Completions that were taken, and queue pairs that complete in it.
+    pub(crate) fn counts(&self) -> (u64, usize) {
+        let inner = self.inner.lock();
+        (inner.taken, inner.qps.iter().count())
+    }
+
     /// Adds a queue pair that completes in it.
     ///
     /// # Errors
