@@ -7,6 +7,7 @@
 //! - [`notify`]: the same with processes that notify instead of arming.
 //! - [`flow`]: two senders and the wire between them.
 //! - [`shared`]: queue pairs that share receives.
+//! - [`datagram`]: senders whose datagrams are delivered or dropped.
 //! - [`resize`]: a CQ that is resized.
 //! - [`ladder`]: a channel of descriptors, and the order of stores.
 //!
@@ -15,6 +16,7 @@
 
 #![allow(unreachable_pub)]
 
+mod datagram;
 mod flow;
 mod ladder;
 mod memory;
