@@ -34,9 +34,7 @@ use crate::host::Host;
 use crate::message::last_move;
 use crate::message::Kind;
 use crate::message::Message;
-use crate::message::Paused;
 use crate::message::Sender;
-use crate::message::WqeWords;
 use crate::mutant::mutant;
 use crate::qp::past;
 use crate::qp::NoReceive;
@@ -105,7 +103,7 @@ impl<H: Host> DataPath<H> {
         let is_ud = found.service == service::UD;
         let mut goes_on = true;
         if found.sending.is_some() {
-            goes_on = self.resume(&sender, budget);
+            goes_on = self.resume(&sender, is_ud, budget);
             *left = left.saturating_sub(1);
             self.drained(qp);
         }
@@ -185,11 +183,14 @@ impl<H: Host> DataPath<H> {
 
     /// Resumes a message that took longer than its turn: whether the turn goes on after it.
     #[cold]
-    fn resume(&mut self, sender: &Sender, budget: &mut u64) -> bool {
+    fn resume(&mut self, sender: &Sender, is_ud: bool, budget: &mut u64) -> bool {
         let found = self.qps.get_mut(sender.qp);
         let Some(paused) = found.and_then(|found| found.sending.take()) else {
             return true;
         };
+        if is_ud {
+            return self.send_datagram(sender, paused.message, &paused.words, budget);
+        }
         self.perform(sender, paused.message, &paused.words, budget)
     }
 
@@ -364,25 +365,6 @@ impl<H: Host> DataPath<H> {
             },
         };
         self.refuse(sender, words, past, refusal)
-    }
-
-    /// Keeps a message that took longer than its turn.
-    fn pause(&mut self, qp: Number, message: &Message, whole: &[u64]) {
-        let mut words: WqeWords = [0; MAX_BLOCKS * BLOCK_WORDS];
-        for (word, from) in words.iter_mut().zip(whole) {
-            *word = *from;
-        }
-        if let Some(found) = self.qps.get_mut(qp) {
-            found.tries = 0;
-            found.sending = Some(Paused {
-                message: Message {
-                    local: None,
-                    remote: None,
-                    ..*message
-                },
-                words,
-            });
-        }
     }
 
     /// The peer, if it is connected to the sender and ready.
