@@ -33,6 +33,7 @@ use super::{
         answered,
         buffer,
         depth,
+        flags_of,
         ring, //
     },
     srq::{
@@ -138,8 +139,8 @@ pub(crate) struct Cq {
 
 /// A queue pair.
 pub(crate) struct Qp {
-    process: Arc<Process>,
-    number: Number,
+    pub(super) process: Arc<Process>,
+    pub(super) number: Number,
     place: Place,
 }
 
@@ -179,6 +180,8 @@ impl rdma::Driver for Verbs {
             max_ah: address::MOST,
             max_srq: device.quota(Kind::Srq),
             max_mw: device.quota(Kind::Mw),
+            max_groups: device.quota(Kind::Member),
+            max_group_members: limits.group_members.min(device.quota(Kind::Member)),
             max_srq_wr: 1 << limits.log_rq.min(31),
             // A request of all SGEs has four blocks.
             max_wr: (1u32 << limits.log_sq.min(31)) / 4,
@@ -450,6 +453,7 @@ impl rdma::Driver for Verbs {
                 service,
                 gid,
                 gid_high,
+                flags: flags_of(&request),
                 state: qp_state::RESET,
                 send_cq: send.number,
                 recv_cq: recv.number,
@@ -517,6 +521,18 @@ impl rdma::Driver for Verbs {
 
     fn destroy_qp(qp: Qp) {
         qp.destroy();
+    }
+
+    fn attach(qp: &Qp, group: Gid) -> Result {
+        qp.attach(group)
+    }
+
+    fn attach_again(qp: &Qp, group: Gid) -> Result {
+        qp.attach_again(group)
+    }
+
+    fn detach(qp: &Qp, group: Gid) {
+        qp.detach(group);
     }
 
     fn cq_details(cq: &Cq, details: &mut Details<'_>) -> Result {
@@ -622,6 +638,18 @@ impl rdma::Driver for Verbs {
 
     fn kernel_query_qp(qp: &KernelQp) -> Result<(QpState, bool)> {
         qp.query()
+    }
+
+    fn kernel_attach(qp: &KernelQp, group: Gid) -> Result {
+        qp.attach(group)
+    }
+
+    fn kernel_attach_again(qp: &KernelQp, group: Gid) -> Result {
+        qp.attach_again(group)
+    }
+
+    fn kernel_detach(qp: &KernelQp, group: Gid) {
+        qp.detach(group);
     }
 
     fn kernel_destroy_qp(qp: KernelQp) {
