@@ -103,7 +103,7 @@ impl<H: Host> DataPath<H> {
         let is_ud = found.service == service::UD;
         let mut goes_on = true;
         if found.sending.is_some() {
-            goes_on = self.resume(&sender, is_ud, budget);
+            goes_on = self.resume(&sender, budget);
             *left = left.saturating_sub(1);
             self.drained(qp);
         }
@@ -183,12 +183,12 @@ impl<H: Host> DataPath<H> {
 
     /// Resumes a message that took longer than its turn: whether the turn goes on after it.
     #[cold]
-    fn resume(&mut self, sender: &Sender, is_ud: bool, budget: &mut u64) -> bool {
+    fn resume(&mut self, sender: &Sender, budget: &mut u64) -> bool {
         let found = self.qps.get_mut(sender.qp);
         let Some(paused) = found.and_then(|found| found.sending.take()) else {
             return true;
         };
-        if is_ud {
+        if sender.service == service::UD {
             return self.send_datagram(sender, paused.message, &paused.words, budget);
         }
         self.perform(sender, paused.message, &paused.words, budget)
