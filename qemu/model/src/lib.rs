@@ -59,6 +59,7 @@
 //! | `transfer` | moves the bytes of a message |
 //! | `atomic` | performs atomics |
 //! | `flush` | performs FLUSHes and atomic WRITEs |
+//! | `check` | checks WQEs, and the sender's memory |
 //! | `unreliable` | ends the messages that are dropped |
 //! | `datagram` | delivers the messages of UD |
 //! | `fault_point` | where the rules meet a work request |
