@@ -11,6 +11,7 @@ use super::{
         Ops,
         Qp, //
     },
+    qp::Kept,
     work::Side,
     Driver,
     Gid, //
@@ -18,6 +19,22 @@ use super::{
 use kernel::prelude::*;
 
 impl<T: Driver> Ops<T> {
+    /// The parts of a queue pair, and the group.
+    ///
+    /// # Safety
+    ///
+    /// A queue pair of this driver that is not destroyed for as long as the result is used, and a GID.
+    unsafe fn member<'a>(
+        qp: *mut bindings::ib_qp,
+        gid: *mut bindings::ib_gid,
+    ) -> (&'a Kept, &'a Side<T::Qp, T::KernelQp>, Gid) {
+        // SAFETY: By the caller's promise. A GID is bytes.
+        unsafe {
+            let (_, kept, part) = Qp::<T>::get(qp);
+            (kept, part, Gid(*(*gid).raw.as_ref()))
+        }
+    }
+
     /// # Safety
     ///
     /// Called by the core.
@@ -26,14 +43,12 @@ impl<T: Driver> Ops<T> {
         gid: *mut bindings::ib_gid,
         _lid: u16,
     ) -> c_int {
-        // SAFETY: Called by the core, with a queue pair of this driver, and a GID, which is bytes.
-        errno(unsafe {
-            let (_, kept, part) = Qp::<T>::get(qp);
-            kept.attach(Gid(*(*gid).raw.as_ref()), |group| match part {
-                Side::Process(part) => T::attach(part, group),
-                Side::Kernel(part) => T::kernel_attach(part, group),
-            })
-        })
+        // SAFETY: Called by the core, with a queue pair of this driver and a GID.
+        let (kept, part, group) = unsafe { Self::member(qp, gid) };
+        errno(kept.attach(group, |group| match part {
+            Side::Process(part) => T::attach(part, group),
+            Side::Kernel(part) => T::kernel_attach(part, group),
+        }))
     }
 
     /// # Safety
@@ -45,12 +60,10 @@ impl<T: Driver> Ops<T> {
         _lid: u16,
     ) -> c_int {
         // SAFETY: As above.
-        errno(unsafe {
-            let (_, kept, part) = Qp::<T>::get(qp);
-            kept.detach(Gid(*(*gid).raw.as_ref()), |group| match part {
-                Side::Process(part) => T::detach(part, group),
-                Side::Kernel(part) => T::kernel_detach(part, group),
-            })
-        })
+        let (kept, part, group) = unsafe { Self::member(qp, gid) };
+        errno(kept.detach(group, |group| match part {
+            Side::Process(part) => T::detach(part, group),
+            Side::Kernel(part) => T::kernel_detach(part, group),
+        }))
     }
 }
