@@ -84,7 +84,7 @@ impl<H: Host> DataPath<H> {
         } else {
             let wqe = words.first_chunk().map(UdWqe::decode).unwrap_or_default();
             if is_for_group(&wqe) {
-                return self.to_group(sender, message, (wqe, words), budget);
+                return self.copy_to_group(sender, message, (wqe, words), budget);
             }
             self.core.bus.count(Counter::Dropped);
         }
@@ -98,7 +98,7 @@ impl<H: Host> DataPath<H> {
     ///
     /// The sender's memory could not be read.
     #[cold]
-    fn to_group(
+    fn copy_to_group(
         &mut self,
         sender: &Sender,
         message: &Message,
