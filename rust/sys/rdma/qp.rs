@@ -107,8 +107,8 @@ pub(super) fn kernel_request(attr: &bindings::ib_qp_init_attr) -> Result<QpReque
 fn request_of(attr: &bindings::ib_qp_init_attr, service: Service) -> Result<QpRequest> {
     use bindings::ib_qp_create_flags_IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK as NO_OWN_COPY;
 
-    // CAST: Sets of bits.
-    let (flags, no_own_copy) = (attr.create_flags as u32, NO_OWN_COPY as u32);
+    // CAST: A set of bits.
+    let (flags, no_own_copy) = (attr.create_flags, NO_OWN_COPY as u32);
     let known = if service == Service::Ud {
         no_own_copy
     } else {
