@@ -844,7 +844,7 @@ struct qpair_hw_cq_context {
  * @min_rnr_timer: How long its peer waits before it retries a message for
  *   which this queue pair had no receive (RC): 0 is the device's interval, 1
  *   to 31 are the codes of verbs, 32 is code 0 of verbs.
- * @flags: qp_flags.
+ * @flags: QPAIR_HW_QP_*.
  * @reserved25: Zero.
  * @sq: The SQ's ring.
  * @rq: The RQ's ring.
@@ -1063,6 +1063,11 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_QPS_SQD			4
 /* Error: flushes what is posted. */
 #define QPAIR_HW_QPS_ERROR			5
+
+/* What a queue pair is. */
+
+/* A datagram that it sends to a group is not copied to itself (UD). */
+#define QPAIR_HW_QP_NO_OWN_COPY			(1 << 0)
 
 /* Attributes that a MODIFY of a queue pair changes. */
 
