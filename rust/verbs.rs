@@ -29,6 +29,7 @@ mod address;
 pub(crate) mod buffer;
 mod change;
 mod cq;
+mod group;
 mod handlers;
 mod header;
 mod memory;

@@ -127,6 +127,12 @@
 /* The rest of the address. */
 #define QPAIR_HW_REG_MAC_HI			0x64
 #define QPAIR_HW_REG_MAC_HI_BYTES		0x0000ffff
+/* Groups. */
+#define QPAIR_HW_REG_LIMIT_GROUP		0x68
+/* Members of a group. */
+#define QPAIR_HW_REG_LIMIT_GROUP_MEMBERS	0xffff0000
+/* Groups that have members. */
+#define QPAIR_HW_REG_LIMIT_GROUP_COUNT		0x0000ffff
 
 /* What registers read as. */
 
@@ -838,7 +844,8 @@ struct qpair_hw_cq_context {
  * @min_rnr_timer: How long its peer waits before it retries a message for
  *   which this queue pair had no receive (RC): 0 is the device's interval, 1
  *   to 31 are the codes of verbs, 32 is code 0 of verbs.
- * @reserved24: Zero.
+ * @flags: QPAIR_HW_QP_*.
+ * @reserved25: Zero.
  * @sq: The SQ's ring.
  * @rq: The RQ's ring.
  * @gid: GID of its port, bytes 0 to 7 as in memory (UD); of the peer's port
@@ -871,7 +878,8 @@ struct qpair_hw_qp_context {
 	__le32 rq_consumer;
 	__u8 timeout;
 	__u8 min_rnr_timer;
-	__u8 reserved24[6];
+	__u8 flags;
+	__u8 reserved25[5];
 	struct qpair_hw_buffer_list sq;
 	struct qpair_hw_buffer_list rq;
 	__le64 gid;
@@ -931,10 +939,11 @@ struct qpair_hw_mw_context {
 };
 
 /**
- * struct qpair_hw_gid_context - An entry of the port's table of GIDs.
+ * struct qpair_hw_gid_context - An entry of the port's table of GIDs, or the
+ * GID of a group.
  *
  * @gid: Bytes 0 to 7 as in memory.
- * @gid_high: Bytes 8 to 15. All 0: the entry is empty.
+ * @gid_high: Bytes 8 to 15. All 0: the entry of the table is empty.
  */
 struct qpair_hw_gid_context {
 	__le64 gid;
@@ -1004,6 +1013,10 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_VERB_QUERY			3
 /* End it. */
 #define QPAIR_HW_VERB_DESTROY			4
+/* Make it a member of a group (a queue pair); since version 1.1. */
+#define QPAIR_HW_VERB_ATTACH			5
+/* End that. */
+#define QPAIR_HW_VERB_DETACH			6
 
 /* What a CQ is. */
 
@@ -1050,6 +1063,11 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_QPS_SQD			4
 /* Error: flushes what is posted. */
 #define QPAIR_HW_QPS_ERROR			5
+
+/* What a queue pair is. */
+
+/* A datagram that it sends to a group is not copied to itself (UD). */
+#define QPAIR_HW_QP_NO_OWN_COPY			(1 << 0)
 
 /* Attributes that a MODIFY of a queue pair changes. */
 

@@ -17,6 +17,7 @@
 //! | `MODIFY MR` | read: what `mask` selects | none |
 //! | `MODIFY GID` | read: the GID; `number` is its index | none |
 //! | `QUERY GID` | written: the GID; `number` is its index | none |
+//! | `ATTACH QP`, `DETACH QP` | read: the GID of a group | none |
 //! | `MODIFY PAGE` | none; `number` is the page's index | doorbell violations of this page since the last time; its next violation is reported again |
 //! | `QUERY PAGE` | none; `number` is the page's index | destroyed queue pairs of this page whose index is not free; the same of CQs; of SRQs |
 //! | `QUERY EQ, CQ, QP, MR, SRQ, MW` | written: what it is | none |
@@ -72,6 +73,10 @@ pub mod verb {
     pub const QUERY: u8 = 3;
     /// End it.
     pub const DESTROY: u8 = 4;
+    /// Make it a member of a group (a queue pair); since version 1.1.
+    pub const ATTACH: u8 = 5;
+    /// End that.
+    pub const DETACH: u8 = 6;
 }
 
 /// The opcode of a command.
@@ -235,6 +240,8 @@ layout! {
         /// receive (RC): 0 is the device's interval, 1 to 31 are the codes of verbs, 32 is code 0
         /// of verbs.
         min_rnr_timer: u8 = 7 @ 8,
+        /// [`qp_flags`].
+        flags: u8 = 7 @ 16,
         /// GID of its port, bytes 0 to 7 as in memory (UD); of the peer's port (RC, UC; with `peer`).
         /// 0 of UD: the port's table has it. 0 of a peer: its port is this one.
         gid: u64 = 14 @ 0,
@@ -246,6 +253,12 @@ layout! {
         /// The RQ's ring.
         rq: BufferList = 11,
     }
+}
+
+/// What a queue pair is.
+pub mod qp_flags {
+    /// A datagram that it sends to a group is not copied to itself (UD).
+    pub const NO_OWN_COPY: u8 = 1 << 0;
 }
 
 /// Timers of a queue pair: 0 is the device's own interval, 1 to 31 are the codes of verbs, and
@@ -438,17 +451,28 @@ pub mod mr_flags {
 }
 
 layout! {
-    /// An entry of the port's table of GIDs.
+    /// An entry of the port's table of GIDs, or the GID of a group.
     pub struct GidContext: 2 {
         /// Bytes 0 to 7 as in memory.
         gid: u64 = 0 @ 0,
-        /// Bytes 8 to 15. All 0: the entry is empty.
+        /// Bytes 8 to 15. All 0: the entry of the table is empty.
         gid_high: u64 = 1 @ 0,
     }
 }
 
 /// Entries of the port's table of GIDs.
 pub const GIDS: u32 = 128;
+
+impl GidContext {
+    /// Whether it is that of a group: `ff..`, or an IPv4 address of multicast that is mapped to one of
+    /// IPv6.
+    pub const fn is_group(&self) -> bool {
+        let is_mapped = self.gid == 0 && self.gid_high as u32 == 0xffff_0000;
+        // The first byte of the IPv4 address: 224 to 239.
+        let is_v4 = is_mapped && (self.gid_high >> 32) as u8 & 0xf0 == 0xe0;
+        self.gid as u8 == 0xff || is_v4
+    }
+}
 
 layout! {
     /// A shared receive queue's context.

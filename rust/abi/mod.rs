@@ -59,7 +59,7 @@ pub const PCI_REVISION: u8 = 1;
 /// Doorbells, entries and contexts carry whole numbers, so one that outlived its object matches
 /// nothing. Generations start at 1; 0 names only the three objects that registers bring up: EQ 0,
 /// CQ 0 and QP 0. Those of a queue pair end at [`QP_GENERATIONS`](Self::QP_GENERATIONS), so its
-/// number has 24 bits, as the QPN of verbs, and is never 0 or 1; those of a memory region at
+/// number has 24 bits, as the QPN of verbs, and is never 0, 1 or [`GROUP`](Self::GROUP); those of a memory region at
 /// [`MR_GENERATIONS`](Self::MR_GENERATIONS), so the top bit of its key is 0; those of a memory window
 /// at [`MW_GENERATIONS`](Self::MW_GENERATIONS), which fit into its key; others end at 65535.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -72,8 +72,10 @@ impl Number {
     pub const PORT_QP: Self = Self(1);
     /// The number of no queue pair.
     pub const NO_QP: Self = Self(u32::MAX);
+    /// All members of a group, as the destination of a datagram.
+    pub const GROUP: Self = Self(0xff_ffff);
     /// The last generation of a queue pair's index; 1 follows it.
-    pub const QP_GENERATIONS: u16 = 0xff;
+    pub const QP_GENERATIONS: u16 = 0xfe;
     /// The last generation of a memory region's index.
     pub const MR_GENERATIONS: u16 = 0x7fff;
     /// The last generation of a memory window's index.

@@ -179,6 +179,14 @@ macro_rules! registers {
             pub MAC_HI(u32) @ 0x64 {
                 15:0 bytes;
             }
+
+            /// Groups.
+            pub LIMIT_GROUP(u32) @ 0x68 {
+                /// Members of a group.
+                31:16 members;
+                /// Groups that have members.
+                15:0 count;
+            }
         }
     };
 }

@@ -346,6 +346,38 @@ impl Command for SetGid {
     fn reply(_: Results, (): ()) {}
 }
 
+macro_rules! of_group {
+    ($($(#[$doc:meta])* $name:ident: $verb:ident;)*) => { $(
+        $(#[$doc])*
+        pub(crate) struct $name {
+            /// The queue pair, of UD.
+            pub(crate) number: Number,
+            /// The group.
+            pub(crate) gid: GidContext,
+        }
+
+        impl Command for $name {
+            const OPCODE: u8 = opcode(kind::QP, verb::$verb);
+            type Input = GidContext;
+            type Output = ();
+            type Reply = ();
+            fn number(&self) -> Number {
+                self.number
+            }
+            fn input(&self) -> GidContext {
+                self.gid
+            }
+            fn reply(_: Results, (): ()) {}
+        }
+    )* };
+}
+of_group! {
+    /// Makes a queue pair a member of a group.
+    Attach: ATTACH;
+    /// Ends that.
+    Detach: DETACH;
+}
+
 /// Queries how many indices of destroyed objects of a doorbell page the device keeps.
 pub(crate) struct QueryPage(pub(crate) u16);
 

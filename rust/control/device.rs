@@ -110,6 +110,8 @@ impl Device {
             pd: limits.pd,
             srq: limits.srq,
             mw: limits.mw,
+            // So that no user takes all groups: each membership may be in a group of its own.
+            member: limits.groups,
             page: limits.pages,
         };
         Arc::pin_init(

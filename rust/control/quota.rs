@@ -157,7 +157,9 @@ impl Device {
     pub(crate) fn discharge(&self, page: u16, kind: Kind) {
         self.shares.lock().change(page, |account, sums| match kind {
             Kind::Qp | Kind::Cq | Kind::Srq => account.hold(kind, sums),
-            Kind::Mr | Kind::Mw | Kind::Pd | Kind::Page => account.give(kind, sums),
+            Kind::Mr | Kind::Mw | Kind::Member | Kind::Pd | Kind::Page => {
+                account.give(kind, sums);
+            }
         });
     }
 

@@ -68,6 +68,7 @@ impl Limits {
         let ring = bar.read(regs::LIMIT_RING);
         let wqe = bar.read(regs::LIMIT_WQE);
         let region = bar.read(regs::LIMIT_REGION);
+        let group = bar.read(regs::LIMIT_GROUP);
         let limits = Self {
             version: major << 16 | u32::from(version.minor()),
             qp: bar.read(regs::LIMIT_QP).count().get(),
@@ -77,6 +78,8 @@ impl Limits {
             pd: bar.read(regs::LIMIT_PD).count().get(),
             srq: bar.read(regs::LIMIT_SRQ).count().get(),
             mw: bar.read(regs::LIMIT_MW).count().get(),
+            groups: group.count().into(),
+            group_members: group.members().into(),
             pages: bar.read(regs::LIMIT_PAGE).count().get(),
             log_sq: ring.log_sq().into(),
             log_rq: ring.log_rq().into(),

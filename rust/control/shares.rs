@@ -71,6 +71,7 @@ impl Shares {
                 pd: 0,
                 srq: 0,
                 mw: 0,
+                member: 0,
                 page: 0,
             },
             serial: 0,

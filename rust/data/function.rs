@@ -71,6 +71,10 @@ pub(crate) struct Limits {
     pub(crate) srq: u32,
     /// Memory windows.
     pub(crate) mw: u32,
+    /// Groups that have members.
+    pub(crate) groups: u32,
+    /// Members of a group.
+    pub(crate) group_members: u32,
     /// Doorbell pages, page 0 included.
     pub(crate) pages: u32,
     /// Base-two logarithm of the most blocks of an SQ.

@@ -195,6 +195,8 @@ mod tests {
             pd: 1024,
             srq: 0,
             mw: 0,
+            groups: 0,
+            group_members: 0,
             pages: 1024,
             log_sq: 15,
             log_rq: 15,

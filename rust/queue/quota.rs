@@ -32,6 +32,8 @@ pub enum Kind {
     Srq,
     /// Memory window.
     Mw,
+    /// Membership of a queue pair in a group.
+    Member,
     /// Doorbell page; a context has one.
     Page,
 }
@@ -51,6 +53,8 @@ pub struct PerKind<T> {
     pub srq: T,
     /// Memory windows.
     pub mw: T,
+    /// Memberships in groups.
+    pub member: T,
     /// Doorbell pages.
     pub page: T,
 }
@@ -65,6 +69,7 @@ impl<T> PerKind<T> {
             Kind::Pd => &self.pd,
             Kind::Srq => &self.srq,
             Kind::Mw => &self.mw,
+            Kind::Member => &self.member,
             Kind::Page => &self.page,
         }
     }
@@ -77,19 +82,21 @@ impl<T> PerKind<T> {
             Kind::Pd => &mut self.pd,
             Kind::Srq => &mut self.srq,
             Kind::Mw => &mut self.mw,
+            Kind::Member => &mut self.member,
             Kind::Page => &mut self.page,
         }
     }
 }
 
 impl Kind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Qp,
         Self::Cq,
         Self::Mr,
         Self::Pd,
         Self::Srq,
         Self::Mw,
+        Self::Member,
         Self::Page,
     ];
 }

@@ -33,6 +33,7 @@ use super::{
         answered,
         buffer,
         depth,
+        flags_of,
         ring, //
     },
     srq::{
@@ -139,8 +140,8 @@ pub(crate) struct Cq {
 
 /// A queue pair.
 pub(crate) struct Qp {
-    process: Arc<Process>,
-    number: Number,
+    pub(super) process: Arc<Process>,
+    pub(super) number: Number,
     place: Place,
 }
 
@@ -180,6 +181,8 @@ impl rdma::Driver for Verbs {
             max_ah: address::MOST,
             max_srq: device.quota(Kind::Srq),
             max_mw: device.quota(Kind::Mw),
+            max_groups: device.quota(Kind::Member),
+            max_group_members: limits.group_members.min(device.quota(Kind::Member)),
             max_srq_wr: 1 << limits.log_rq.min(31),
             // A request of all SGEs has four blocks.
             max_wr: (1u32 << limits.log_sq.min(31)) / 4,
@@ -452,6 +455,7 @@ impl rdma::Driver for Verbs {
                 service,
                 gid,
                 gid_high,
+                flags: flags_of(&request),
                 state: qp_state::RESET,
                 send_cq: send.number,
                 recv_cq: recv.number,
@@ -519,6 +523,18 @@ impl rdma::Driver for Verbs {
 
     fn destroy_qp(qp: Qp) {
         qp.destroy();
+    }
+
+    fn attach(qp: &Qp, group: Gid) -> Result {
+        qp.attach(group)
+    }
+
+    fn attach_again(qp: &Qp, group: Gid) -> Result {
+        qp.attach_again(group)
+    }
+
+    fn detach(qp: &Qp, group: Gid) {
+        qp.detach(group);
     }
 
     fn cq_details(cq: &Cq, details: &mut Details<'_>) -> Result {
@@ -624,6 +640,18 @@ impl rdma::Driver for Verbs {
 
     fn kernel_query_qp(qp: &KernelQp) -> Result<(QpState, bool)> {
         qp.query()
+    }
+
+    fn kernel_attach(qp: &KernelQp, group: Gid) -> Result {
+        qp.attach(group)
+    }
+
+    fn kernel_attach_again(qp: &KernelQp, group: Gid) -> Result {
+        qp.attach_again(group)
+    }
+
+    fn kernel_detach(qp: &KernelQp, group: Gid) {
+        qp.detach(group);
     }
 
     fn kernel_destroy_qp(qp: KernelQp) {

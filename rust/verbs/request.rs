@@ -5,12 +5,16 @@
 use crate::{
     abi::command::{
         access,
+        qp_flags,
         timer,
         BufferList, //
     },
     queue::index::Depth,
     sys::{
-        rdma::Details,
+        rdma::{
+            Details,
+            QpRequest, //
+        },
         umem::{
             Access,
             Pinned, //
@@ -96,6 +100,14 @@ pub(super) fn timer(code: u8) -> Result<u8> {
         0 => Ok(timer::ZERO),
         1..=31 => Ok(code),
         _ => Err(EINVAL),
+    }
+}
+
+/// What a queue pair is, besides its service.
+pub(super) fn flags_of(request: &QpRequest) -> u8 {
+    match request.no_own_copy {
+        true => qp_flags::NO_OWN_COPY,
+        false => 0,
     }
 }
 

@@ -18,6 +18,7 @@ use super::{
     },
     request::{
         depth,
+        flags_of,
         rights, //
     },
     Registered, //
@@ -426,6 +427,7 @@ impl KernelQp {
             service,
             gid,
             gid_high,
+            flags: flags_of(&request),
             port_qp: request.is_port_qp.into(),
             state: qp_state::RESET,
             send_cq: send.number(),
@@ -488,8 +490,18 @@ impl KernelQp {
         Ok(())
     }
 
+    /// Runs a command for it, with its number.
+    ///
+    /// # Errors
+    ///
+    /// Those of `f`; `EIO` or `ENODEV` without the device.
+    pub(super) fn command(&self, f: impl FnOnce(&Device, &Pass<'_>, Number) -> Result) -> Result {
+        let pass = self.device.enter(self.epoch)?;
+        f(&self.device, &pass, self.queue.queue.number())
+    }
+
     /// Whether the device is lost, and with it the queue pair.
-    fn is_lost(&self) -> bool {
+    pub(super) fn is_lost(&self) -> bool {
         self.device.enter(self.epoch).is_err()
     }
 

@@ -229,6 +229,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     fixed!("max-pds", pds: u32, "protection domains"),
     fixed!("max-srqs", srqs: u32, "shared receive queues"),
     fixed!("max-mws", mws: u32, "memory windows"),
+    fixed!("max-groups", groups: u32, "groups of multicast"),
+    fixed!("max-group-members", group_members: u32, "members of a group of multicast"),
     fixed!("doorbell-pages", pages: u32, "doorbell pages, the driver's page 0 included"),
     fixed!("log-max-sq", log_sq: u8, "log2 of the maximum number of 64-byte blocks of an SQ"),
     fixed!("log-max-rq", log_rq: u8, "log2 of the maximum number of WQEs of an RQ"),

@@ -129,6 +129,8 @@ impl<H: Host> Function<H> {
         const CREATE_QP: u8 = opcode(kind::QP, verb::CREATE);
         const QUERY_QP: u8 = opcode(kind::QP, verb::QUERY);
         const DESTROY_QP: u8 = opcode(kind::QP, verb::DESTROY);
+        const ATTACH_QP: u8 = opcode(kind::QP, verb::ATTACH);
+        const DETACH_QP: u8 = opcode(kind::QP, verb::DETACH);
         const CREATE_MR: u8 = opcode(kind::MR, verb::CREATE);
         const QUERY_MR: u8 = opcode(kind::MR, verb::QUERY);
         const DESTROY_MR: u8 = opcode(kind::MR, verb::DESTROY);
@@ -159,6 +161,8 @@ impl<H: Host> Function<H> {
             MODIFY_QP => self.modify_qp(command),
             QUERY_QP => self.query_qp(command),
             DESTROY_QP => without_context(command).and_then(|()| self.destroy_qp(number)),
+            ATTACH_QP => self.attach_qp(command),
+            DETACH_QP => self.detach_qp(command),
             CREATE_MR => self.create_mr(command),
             MODIFY_MR => self.modify_mr(command),
             QUERY_MR => self.query_mr(command),

@@ -24,6 +24,7 @@ use qpair_abi::command::mr_flags;
 use qpair_abi::command::mr_mask;
 use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
+use qpair_abi::command::service;
 use qpair_abi::command::Command;
 use qpair_abi::command::CqContext;
 use qpair_abi::command::EqContext;
@@ -194,6 +195,7 @@ impl<H: Host> Function<H> {
         data.qps.wake_peer(&mut data.core, qp);
         data.leave_srq(qp);
         data.windows.leave(&mut data.regions, qp);
+        data.groups.leave(qp);
         data.end_hold(qp);
         data.events.forget(Subject::Fatal(qp));
         data.events.forget(Subject::LastReceive(qp));
@@ -226,6 +228,32 @@ impl<H: Host> Function<H> {
         let entry = self.data.port.gids.get_mut(command.number.raw() as usize);
         *entry.ok_or(AdminError::Number)? = [context.gid, context.gid_high];
         Ok(Results::default())
+    }
+
+    /// Makes a queue pair of UD a member of a group.
+    pub(crate) fn attach_qp(&mut self, command: &Command) -> Result<Results, AdminError> {
+        let group = self.group_of(command)?;
+        let found = self.data.qps.get(command.number);
+        let is_ud = found.ok_or(AdminError::Number)?.service == service::UD;
+        if !is_ud || !group.is_group() && !mutant!(AnyGidIsGroup) {
+            return Err(AdminError::Attribute);
+        }
+        let (data, gid) = (&mut self.data, [group.gid, group.gid_high]);
+        data.groups.attach(&data.core.config, gid, command.number)?;
+        Ok(Results::default())
+    }
+
+    /// Ends that.
+    pub(crate) fn detach_qp(&mut self, command: &Command) -> Result<Results, AdminError> {
+        let group = self.group_of(command)?;
+        let gid = [group.gid, group.gid_high];
+        self.data.groups.detach(gid, command.number)?;
+        Ok(Results::default())
+    }
+
+    fn group_of(&mut self, command: &Command) -> Result<GidContext, AdminError> {
+        let words = read(&mut self.data.core.bus, command)?;
+        Ok(GidContext::decode(&words))
     }
 
     /// Arms the event of an SRQ's limit.
@@ -346,6 +374,7 @@ impl<H: Host> Function<H> {
         let data = &mut self.data;
         data.give_back(qp);
         data.windows.leave(&mut data.regions, qp);
+        data.groups.leave(qp);
         data.end_hold(qp);
         data.events.cancel(Subject::Fatal(qp));
         data.events.cancel(Subject::LastReceive(qp));

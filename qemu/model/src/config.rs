@@ -21,6 +21,10 @@ pub struct Config {
     pub srqs: u32,
     /// Memory windows.
     pub mws: u32,
+    /// Groups that have members.
+    pub groups: u32,
+    /// Members of a group.
+    pub group_members: u32,
     /// Doorbell pages, page 0 included.
     pub pages: u32,
     /// Base-two logarithm of the most blocks of an SQ.
@@ -73,6 +77,8 @@ impl Default for Config {
             pds: 1024,
             srqs: 512,
             mws: 1024,
+            groups: 512,
+            group_members: 512,
             pages: 1024,
             log_sq: 15,
             log_rq: 15,
@@ -149,6 +155,14 @@ impl Config {
                 u64::from(self.mws),
                 0,
                 u64::from(entry::MAX_WINDOWS),
+            ),
+            ("max-groups", u64::from(self.groups), 0, u16::MAX.into()),
+            (
+                "max-group-members",
+                u64::from(self.group_members),
+                0,
+                // A register of ones is one of a function that is gone.
+                u64::from(u16::MAX) - 1,
             ),
             ("doorbell-pages", u64::from(self.pages), 1, 1 << 16),
             ("log-max-sq", u64::from(self.log_sq), 2, 24),

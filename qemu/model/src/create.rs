@@ -25,6 +25,7 @@ use qpair_abi::command::access;
 use qpair_abi::command::cq_flags;
 use qpair_abi::command::mr_flags;
 use qpair_abi::command::mw_type;
+use qpair_abi::command::qp_flags;
 use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
@@ -50,7 +51,7 @@ pub(crate) const MAX_RETRY: u8 = 7;
 
 /// Whether a queue pair has only attributes of its service.
 fn is_of_service(context: &QpContext) -> bool {
-    let no_gid = (context.gid, context.gid_high) == (0, 0);
+    let no_gid = (context.gid, context.gid_high) == (0, 0) && context.flags == 0;
     let no_timers = (context.timeout, context.min_rnr_timer) == (0, 0);
     let no_retries = (context.retry, context.rnr_retry) == (0, 0) && no_timers;
     match context.service {
@@ -174,6 +175,7 @@ impl<H: Host> Function<H> {
             u32::from(context.draining),
         ];
         check_unset(queried.into_iter())?;
+        check_unset([context.flags & !qp_flags::NO_OWN_COPY].into_iter())?;
         check_access(context.access, access::GRANTS)?;
         let there = |cq: Number| cq != Number::ADMIN && self.data.cqs.get(cq).is_some();
         if self.domains.get(context.pd).is_none()

@@ -4,7 +4,8 @@
 //! A datagram is delivered or dropped, as a whole and at once: it is not split over turns, and its
 //! sender waits for nothing. A drop is counted, and its sender completes with success. Only the
 //! WQE and the memory of the sender can fail the sender, and only a receive that is invalid by
-//! itself fails the destination.
+//! itself fails the destination. One to a [group](crate::group) is as many datagrams as the group has
+//! members, and may take more turns.
 //!
 //! | dropped because of | receive |
 //! |---|---|
@@ -17,6 +18,8 @@
 //! | the receive's memory | local protection |
 
 use crate::datapath::DataPath;
+use crate::group::charge;
+use crate::group::is_for_group;
 use crate::host::Host;
 use crate::message::copy_inline;
 use crate::message::next_range;
@@ -29,6 +32,7 @@ use crate::port::Way;
 use crate::qp::NoReceive;
 use crate::qp::Receive;
 use qpair_abi::command::access;
+use qpair_abi::command::qp_flags;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
 use qpair_abi::counters::Counter;
@@ -78,9 +82,103 @@ impl<H: Host> DataPath<H> {
         if delivered? {
             *budget = budget.saturating_sub(u64::from(message.bytes));
         } else {
+            let wqe = words.first_chunk().map(UdWqe::decode).unwrap_or_default();
+            if is_for_group(&wqe) {
+                return self.copy_to_group(sender, message, (wqe, words), budget);
+            }
             self.core.bus.count(Counter::Dropped);
         }
         Ok(self.complete_unreliable(sender.qp, &message.wqe, message.past) && *budget != 0)
+    }
+
+    /// Copies a datagram to the members of a group, as far as the turn goes: whether the turn goes on
+    /// after it.
+    ///
+    /// # Errors
+    ///
+    /// The sender's memory could not be read.
+    #[cold]
+    fn copy_to_group(
+        &mut self,
+        sender: &Sender,
+        message: &Message,
+        (wqe, words): (UdWqe, &[u64]),
+        budget: &mut u64,
+    ) -> Result<bool, (Status, Detail)> {
+        let mut packet = core::mem::take(&mut self.bounce);
+        let done = self.copy_to_members(sender, message, (wqe, words), budget, &mut packet);
+        self.bounce = packet;
+        let Some(last) = done? else {
+            return Ok(
+                self.complete_unreliable(sender.qp, &message.wqe, message.past) && *budget != 0,
+            );
+        };
+        let message = Message {
+            done: last.raw(),
+            ..*message
+        };
+        self.pause(sender.qp, &message, words);
+        Ok(false)
+    }
+
+    /// The member that had the last copy, if others are to have theirs in another turn.
+    fn copy_to_members(
+        &mut self,
+        sender: &Sender,
+        message: &Message,
+        (wqe, words): (UdWqe, &[u64]),
+        budget: &mut u64,
+        packet: &mut [u8],
+    ) -> Result<Option<Number>, (Status, Detail)> {
+        let gid = [wqe.gid, wqe.gid_high];
+        let bytes = message.bytes as usize;
+        let from = self.qps.get(sender.qp).map(|found| found.attributes);
+        let from = from.unwrap_or_default();
+        let mut last = Number::from_raw(message.done);
+        let mut member = self.groups.next(gid, last);
+        if member.is_none() && message.done == 0
+            || bytes > DATAGRAM_BYTES
+            || self.port.source(from.gid, &wqe) == [0; 2]
+        {
+            self.core.bus.count(Counter::Dropped);
+            return Ok(None);
+        }
+        let q_key = match wqe.q_key & OWN_Q_KEY {
+            0 => wqe.q_key,
+            _ => from.q_key,
+        };
+        let cost = charge(&self.core.config, message.bytes);
+        let whole = packet.get_mut(..bytes.saturating_add(GRH_BYTES));
+        let whole = whole.unwrap_or(&mut []);
+        if let Some((header, payload)) = whole.split_first_chunk_mut() {
+            let gathered = self.gather(sender, message, words, payload);
+            gathered.map_err(|detail| (Status::LocalProtection, detail))?;
+            *header = self.grh(sender, &wqe, message);
+        }
+        while let Some(dest) = member {
+            if *budget == 0 && !mutant!(GroupInOneTurn) {
+                let again = mutant!(GroupFromTheStart);
+                return Ok(Some(if again { Number::ADMIN } else { last }));
+            }
+            let is_own = dest == sender.qp && from.flags & qp_flags::NO_OWN_COPY != 0;
+            if !is_own || mutant!(OwnCopyAlways) {
+                *budget = budget.saturating_sub(cost);
+                let wqe = UdWqe { dest, ..wqe };
+                if !self.fill(sender, &wqe, message, q_key, whole) && !mutant!(LostCopyUncounted) {
+                    self.core.bus.count(Counter::Dropped);
+                }
+            }
+            // A completion may have stopped the function.
+            if !self.core.is_ready() {
+                break;
+            }
+            last = dest;
+            member = self.groups.next(gid, last);
+            if mutant!(GroupOfOne) {
+                break;
+            }
+        }
+        Ok(None)
     }
 
     /// Fills a receive of the destination. False: the datagram is to be dropped.
@@ -111,15 +209,42 @@ impl<H: Host> DataPath<H> {
         gathered.map_err(|detail| (Status::LocalProtection, detail))?;
         *header = self.grh(sender, &wqe, message);
         let packet = packet.get(..whole).unwrap_or(&[]);
+        Ok(self.fill_taken(sender, &wqe, message, packet))
+    }
+
+    /// Fills a receive of the destination with a packet, whose datagram has this Q_Key. False: it is
+    /// to be dropped.
+    fn fill(
+        &mut self,
+        sender: &Sender,
+        wqe: &UdWqe,
+        message: &Message,
+        q_key: u32,
+        packet: &[u8],
+    ) -> bool {
+        self.is_accepted(wqe.dest, q_key)
+            && self.take_room(wqe.dest, packet.len() as u64)
+            && self.fill_taken(sender, wqe, message, packet)
+    }
+
+    /// Fills the receive that was taken. False: the datagram is to be dropped.
+    #[inline(always)]
+    fn fill_taken(
+        &mut self,
+        sender: &Sender,
+        wqe: &UdWqe,
+        message: &Message,
+        packet: &[u8],
+    ) -> bool {
         if let Err(detail) = self.scatter(wqe.dest, packet) {
             self.fail_receive(wqe.dest, Status::LocalProtection, detail);
-            return Ok(false);
+            return false;
         }
         self.core
             .bus
             .add(Counter::SendBytes, u64::from(message.bytes));
-        self.complete_datagram(sender, &wqe, message, whole as u32);
-        Ok(true)
+        self.complete_datagram(sender, wqe, message, packet.len() as u32);
+        true
     }
 
     /// Whether the destination of a datagram takes datagrams of this sender.
@@ -132,8 +257,14 @@ impl<H: Host> DataPath<H> {
         if self.port.way(from.gid, wqe) == Way::Elsewhere && !mutant!(AnyGidIsOwn) {
             return false;
         }
-        let Some(dest) = self.qps.get(wqe.dest) else {
-            if self.qps.is_stale(wqe.dest) {
+        self.is_accepted(wqe.dest, q_key)
+    }
+
+    /// Whether a queue pair takes datagrams with this Q_Key.
+    #[inline(always)]
+    fn is_accepted(&mut self, dest: Number, q_key: u32) -> bool {
+        let Some(dest) = self.qps.get(dest) else {
+            if self.qps.is_stale(dest) {
                 self.core.bus.count(Counter::Stale);
             }
             return false;

@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::cq::CompletionQueue;
 use crate::cq::PutError;
 use crate::event::Events;
+use crate::group::Groups;
 use crate::host::DmaFault;
 use crate::host::Host;
 use crate::mr::Regions;
@@ -52,6 +53,7 @@ pub(crate) struct DataPath<H: Host> {
     pub(crate) regions: Regions<H::Map>,
     pub(crate) windows: Windows,
     pub(crate) port: Port,
+    pub(crate) groups: Groups,
     /// Blocks of the SQ that has the turn.
     pub(crate) blocks: Vec<u64>,
     /// Bytes between the two ends of a message.
@@ -69,6 +71,7 @@ impl<H: Host> DataPath<H> {
             regions: Regions::new(config.mrs, 0),
             windows: Windows::new(config.mws, 0),
             port: Port::default(),
+            groups: Groups::default(),
             blocks: vec![0; FETCH_WORDS],
             bounce: vec![0; BOUNCE_BYTES],
             core: Core::new(host, config),
@@ -94,6 +97,7 @@ impl<H: Host> DataPath<H> {
         // Orders of their own: a key tells nothing of a region's.
         self.windows = Windows::new(core.config.mws, !seed);
         self.port = Port::default();
+        self.groups = Groups::default();
         core.power_on();
     }
 

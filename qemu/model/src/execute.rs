@@ -33,9 +33,7 @@ use crate::host::Host;
 use crate::message::last_move;
 use crate::message::Kind;
 use crate::message::Message;
-use crate::message::Paused;
 use crate::message::Sender;
-use crate::message::WqeWords;
 use crate::mutant::mutant;
 use crate::qp::past;
 use crate::qp::NoReceive;
@@ -189,6 +187,9 @@ impl<H: Host> DataPath<H> {
         let Some(paused) = found.and_then(|found| found.sending.take()) else {
             return true;
         };
+        if sender.service == service::UD {
+            return self.send_datagram(sender, paused.message, &paused.words, budget);
+        }
         self.perform(sender, paused.message, &paused.words, budget)
     }
 
@@ -363,25 +364,6 @@ impl<H: Host> DataPath<H> {
             },
         };
         self.refuse(sender, words, past, refusal)
-    }
-
-    /// Keeps a message that took longer than its turn.
-    fn pause(&mut self, qp: Number, message: &Message, whole: &[u64]) {
-        let mut words: WqeWords = [0; MAX_BLOCKS * BLOCK_WORDS];
-        for (word, from) in words.iter_mut().zip(whole) {
-            *word = *from;
-        }
-        if let Some(found) = self.qps.get_mut(qp) {
-            found.tries = 0;
-            found.sending = Some(Paused {
-                message: Message {
-                    local: None,
-                    remote: None,
-                    ..*message
-                },
-                words,
-            });
-        }
     }
 
     /// The peer, if it is connected to the sender and ready.

@@ -75,12 +75,13 @@ impl<H: Host> Function<H> {
         self.data.core.bus.counts()
     }
 
-    /// How many objects of all kinds exist. The admin queue pair, its CQ and EQ 0 count.
+    /// How many objects of all kinds exist. The admin queue pair, its CQ and EQ 0 count, and each
+    /// member of a group.
     pub fn objects(&self) -> u64 {
         let data = &self.data;
         let queues = data.events.eqs.count() + data.cqs.count() + data.qps.count();
         let memory = data.regions.count() + data.windows.count() + self.domains.count();
-        (queues + data.srqs.count() + memory) as u64
+        (queues + data.srqs.count() + memory + data.groups.members()) as u64
     }
 
     /// Drops the mappings of a range of DMA addresses before it returns: the system takes the

@@ -45,6 +45,7 @@
 //! | `window` | memory windows |
 //! | `registers` | the registers that software writes |
 //! | `port` | the GIDs of the port, and its queue pair 1 |
+//! | `group` | groups of multicast, and their members |
 //! | `schedule` | the core: state, run queue, timers, interrupts |
 //! | `subject` | what events are about |
 //! | `eq` | event queues |
@@ -99,6 +100,7 @@ mod faults;
 mod fifo;
 mod flush;
 mod function;
+mod group;
 mod inject;
 mod knobs;
 mod list;

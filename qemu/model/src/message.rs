@@ -143,6 +143,8 @@ pub(crate) struct Message {
     /// The index past it.
     pub(crate) past: Index,
     pub(crate) bytes: u32,
+    /// The bytes that have moved; of a datagram to a group the number of the last member that was
+    /// served, or 0.
     pub(crate) done: u32,
     pub(crate) cursor: Cursor,
     /// The peer has admitted it.

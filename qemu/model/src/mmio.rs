@@ -67,6 +67,7 @@ impl<H: Host> Function<H> {
             }
             offset::LIMIT_ASYNC => c.async_events,
             offset::MAC_LO => u32::from_le_bytes([m0, m1, m2, m3]),
+            offset::LIMIT_GROUP => c.group_members << 16 | c.groups,
             offset::MAC_HI => u32::from(u16::from_le_bytes([m4, m5])),
             _ => self.registers.read(offset),
         }

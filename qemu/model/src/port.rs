@@ -13,7 +13,7 @@ use qpair_abi::entry::UdWqe;
 use qpair_abi::Number;
 
 /// A GID, as two words of memory. 0 is none.
-type Gid = [u64; 2];
+pub(crate) type Gid = [u64; 2];
 
 const NONE: Gid = [0; 2];
 

@@ -111,6 +111,7 @@ pub(crate) struct Attributes {
     pub(crate) timeout: u8,
     pub(crate) min_rnr_timer: u8,
     pub(crate) service: u8,
+    pub(crate) flags: u8,
     pub(crate) gid: [u64; 2],
 }
 
@@ -132,6 +133,7 @@ impl Attributes {
             timeout: context.timeout,
             min_rnr_timer: context.min_rnr_timer,
             service: context.service,
+            flags: context.flags,
             gid: [context.gid, context.gid_high],
         }
     }
@@ -306,6 +308,7 @@ impl<M: Mapping> QueuePair<M> {
             rnr_retry: self.rnr_retry,
             timeout: self.timeout,
             min_rnr_timer: self.min_rnr_timer,
+            flags: self.flags,
             draining: u8::from(self.state == qp_state::SQD && self.is_sending()),
             sq_producer: self.sq.window.tail().get(),
             sq_consumer: self.sq.window.head().get(),

@@ -373,7 +373,7 @@ mod tests {
         table.insert_first(());
         for turn in 1..=600_u32 {
             let number = table.next().unwrap();
-            assert_eq!(number.raw(), ((turn - 1) % 255 + 1) << 16 | 1);
+            assert_eq!(number.raw(), ((turn - 1) % 254 + 1) << 16 | 1);
             table.insert(number, ());
             table.remove(number);
             sweep(&mut table, |_| true);

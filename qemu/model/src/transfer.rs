@@ -13,7 +13,9 @@ use crate::message::next_range;
 use crate::message::sges;
 use crate::message::total;
 use crate::message::Message;
+use crate::message::Paused;
 use crate::message::Sender;
+use crate::message::WqeWords;
 use crate::mr::Place;
 use crate::mr::Range;
 use crate::mutant::mutant;
@@ -23,6 +25,8 @@ use qpair_abi::entry::window_of;
 use qpair_abi::entry::RecvWqe;
 use qpair_abi::entry::SendWqe;
 use qpair_abi::entry::Sge;
+use qpair_abi::entry::BLOCK_WORDS;
+use qpair_abi::entry::MAX_BLOCKS;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 use qpair_abi::Number;
@@ -64,6 +68,25 @@ impl<H: Host> DataPath<H> {
             bus.add(message.kind.counter, bytes);
         }
         copied.is_some()
+    }
+
+    /// Keeps a message that took longer than its turn.
+    pub(crate) fn pause(&mut self, qp: Number, message: &Message, whole: &[u64]) {
+        let mut words: WqeWords = [0; MAX_BLOCKS * BLOCK_WORDS];
+        for (word, from) in words.iter_mut().zip(whole) {
+            *word = *from;
+        }
+        if let Some(found) = self.qps.get_mut(qp) {
+            found.tries = 0;
+            found.sending = Some(Paused {
+                message: Message {
+                    local: None,
+                    remote: None,
+                    ..*message
+                },
+                words,
+            });
+        }
     }
 
     /// Moves at most `most` bytes: how many.

@@ -2,7 +2,7 @@
 //! The facts agree with each other.
 
 use qpair_abi::{
-    command::{self, BufferList, Command, CqContext, QpContext},
+    command::{self, BufferList, Command, CqContext, GidContext, QpContext},
     doorbell,
     entry::{self, Cqe, Eqe, RecvWqe, SendWqe, Sge},
     regs,
@@ -38,11 +38,44 @@ fn the_number_of_a_queue_pair_has_24_bits() {
         Number::new(0, 1),
         Number::new(0xffff, Number::QP_GENERATIONS),
     );
-    assert_eq!((first.raw(), last.raw()), (1 << 16, 0xff_ffff));
+    assert_eq!((first.raw(), last.raw()), (1 << 16, 0xfe_ffff));
     let next = |number: Number| number.next_of(Number::QP_GENERATIONS);
     assert_eq!(next(Number::new(7, 0)), Number::new(7, 1));
-    assert_eq!(next(Number::new(7, 0xfe)), Number::new(7, 0xff));
+    assert_eq!(next(Number::new(7, 0xfd)), Number::new(7, 0xfe));
     assert_eq!(next(last), Number::new(0xffff, 1));
+    assert!(last.raw() < Number::GROUP.raw(), "no QP is all of a group");
+}
+
+/// As `rdma_is_multicast_addr()` of the kernel has it.
+#[test]
+fn which_gids_are_groups() {
+    let is_group = |text: &str| {
+        let address: core::net::Ipv6Addr = text.parse().unwrap();
+        let both = u128::from_le_bytes(address.octets());
+        let (gid, gid_high) = (both as u64, (both >> 64) as u64);
+        GidContext { gid, gid_high }.is_group()
+    };
+    for group in [
+        "ff00::",
+        "ff12:601b::1",
+        "ffff::1",
+        "::ffff:224.0.0.0",
+        "::ffff:239.255.1.2",
+    ] {
+        assert!(is_group(group), "{group}");
+    }
+    for other in [
+        "::",
+        "fe80::1",
+        "00ff::1",
+        "::ffff:223.255.0.1",
+        "::ffff:240.0.0.1",
+    ] {
+        assert!(!is_group(other), "{other}");
+    }
+    for other in ["::224.0.0.1", "1::ffff:224.0.0.1", "::1:ffff:224.0.0.1"] {
+        assert!(!is_group(other), "{other}");
+    }
 }
 
 /// Verbs count the lowest byte of the key up.

@@ -40,6 +40,7 @@
 mod cq;
 mod details;
 mod events;
+mod group;
 mod mmap;
 mod mr;
 mod netdev;
@@ -161,6 +162,10 @@ pub struct DeviceAttributes {
     pub max_srq: u32,
     /// Memory windows, of types 1 and 2B; 0 if the device has none.
     pub max_mw: u32,
+    /// Memberships of queue pairs in groups, and so groups; 0 if the device has none.
+    pub max_groups: u32,
+    /// Members of a group.
+    pub max_group_members: u32,
     /// Work requests of a shared receive queue.
     pub max_srq_wr: u32,
     /// Work requests of a queue.
@@ -225,6 +230,8 @@ pub struct QpRequest {
     pub recv_sges: u32,
     /// Inline bytes of a send.
     pub inline_bytes: u32,
+    /// Whether it has no copies of what it sends to groups that it is a member of, of UD.
+    pub no_own_copy: bool,
     /// Whether it is queue pair 1 of the port, of the kernel.
     pub is_port_qp: bool,
     /// Whether all sends complete, of the kernel.
@@ -475,6 +482,16 @@ pub trait Driver: Sized + 'static {
     /// Destroys it, as [`Self::destroy_cq`].
     fn destroy_qp(qp: Self::Qp);
 
+    /// Makes it, of UD, a member of the group with this GID of multicast. No call of this and the two
+    /// below is concurrent with another of the same queue pair, or with [`Self::modify_qp`].
+    fn attach(qp: &Self::Qp, group: Gid) -> Result;
+
+    /// The same again, of a member that has gone to [`QpState::Reset`].
+    fn attach_again(qp: &Self::Qp, group: Gid) -> Result;
+
+    /// Ends that; also if the device has ended it.
+    fn detach(qp: &Self::Qp, group: Gid);
+
     /// Adds the driver's details of a completion queue for `rdma resource`. Not concurrently with a
     /// destroy.
     fn cq_details(cq: &Self::Cq, details: &mut Details<'_>) -> Result;
@@ -550,6 +567,15 @@ pub trait Driver: Sized + 'static {
 
     /// As [`Self::query_qp`].
     fn kernel_query_qp(qp: &Self::KernelQp) -> Result<(QpState, bool)>;
+
+    /// As [`Self::attach`].
+    fn kernel_attach(qp: &Self::KernelQp, group: Gid) -> Result;
+
+    /// As [`Self::attach_again`].
+    fn kernel_attach_again(qp: &Self::KernelQp, group: Gid) -> Result;
+
+    /// As [`Self::detach`].
+    fn kernel_detach(qp: &Self::KernelQp, group: Gid);
 
     /// Destroys it. No completion of it is taken from now on.
     fn kernel_destroy_qp(qp: Self::KernelQp);

@@ -125,6 +125,8 @@ impl<T: Driver> Ops<T> {
         destroy_srq: Some(Self::destroy_srq),
         create_qp: Some(Self::create_qp),
         modify_qp: Some(Self::modify_qp),
+        attach_mcast: Some(Self::attach_mcast),
+        detach_mcast: Some(Self::detach_mcast),
         query_qp: Some(Self::query_qp),
         destroy_qp: Some(Self::destroy_qp),
         post_send: Some(Self::post_send),
@@ -193,6 +195,9 @@ impl<T: Driver> Ops<T> {
         attr.max_srq_wr = found.max_srq_wr;
         attr.max_srq_sge = found.max_recv_sges;
         attr.max_mw = found.max_mw;
+        attr.max_mcast_grp = found.max_groups;
+        attr.max_mcast_qp_attach = found.max_group_members;
+        attr.max_total_mcast_qp_attach = found.max_groups;
         attr.max_qp_rd_atom = found.max_reads;
         attr.max_qp_init_rd_atom = found.max_reads;
         attr.max_res_rd_atom = found.max_reads.saturating_mul(found.max_qp);
@@ -508,7 +513,10 @@ impl<T: Driver> Ops<T> {
                 },
             );
             // CAST: A set of bits.
-            kept.modify(&*attr, mask as u32, now, change)
+            kept.modify(&*attr, mask as u32, now, change, |group| match part {
+                Side::Process(part) => T::attach_again(part, group),
+                Side::Kernel(part) => T::kernel_attach_again(part, group),
+            })
         })
     }
 

@@ -105,7 +105,16 @@ pub(super) fn kernel_request(attr: &bindings::ib_qp_init_attr) -> Result<QpReque
 }
 
 fn request_of(attr: &bindings::ib_qp_init_attr, service: Service) -> Result<QpRequest> {
-    if attr.create_flags != 0 {
+    use bindings::ib_qp_create_flags_IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK as NO_OWN_COPY;
+
+    // CAST: A set of bits.
+    let (flags, no_own_copy) = (attr.create_flags, NO_OWN_COPY as u32);
+    let known = if service == Service::Ud {
+        no_own_copy
+    } else {
+        0
+    };
+    if flags & !known != 0 {
         return Err(EOPNOTSUPP);
     }
     if attr.send_cq.is_null() || attr.recv_cq.is_null() {
@@ -119,6 +128,7 @@ fn request_of(attr: &bindings::ib_qp_init_attr, service: Service) -> Result<QpRe
         send_sges: cap.max_send_sge,
         recv_sges: cap.max_recv_sge,
         inline_bytes: cap.max_inline_data,
+        no_own_copy: flags != 0,
         is_port_qp: false,
         signal_all: attr.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR,
     })
@@ -131,6 +141,14 @@ fn gid(attr: &bindings::rdma_ah_attr) -> Option<Gid> {
     has_grh.then(|| Gid(unsafe { *attr.grh.dgid.raw.as_ref() }))
 }
 
+/// What changes of a queue pair.
+#[derive(Default)]
+struct Last {
+    attr: bindings::ib_qp_attr,
+    /// The groups that it is a member of, for the core. The device ends memberships in RESET.
+    groups: KVec<Gid>,
+}
+
 /// The attributes of a queue pair as they were last set.
 #[pin_data]
 pub(super) struct Kept {
@@ -139,7 +157,7 @@ pub(super) struct Kept {
     signal_all: bindings::ib_sig_type,
     /// Held over each change.
     #[pin]
-    attr: Mutex<bindings::ib_qp_attr>,
+    last: Mutex<Last>,
 }
 
 /// Copies the attributes that `mask` names.
@@ -161,24 +179,26 @@ impl Kept {
                 qp_type,
                 cap,
                 signal_all,
-                attr <- new_mutex!(bindings::ib_qp_attr::default(), "rdma::Kept"),
+                last <- new_mutex!(Last::default(), "rdma::Kept"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
     }
 
     /// Changes what `mask` names of `attr`, if the core's rules allow it in the state that `now`
-    /// returns, by `change`.
+    /// returns, by `change`. After a change to RESET, `join` makes it a member of its groups again.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: not allowed. `EOPNOTSUPP`: attributes of newer commands. Those of the functions.
+    /// `EINVAL`: not allowed. `EOPNOTSUPP`: attributes of newer commands. Those of the functions; if
+    /// `join` fails, it is in RESET, and the next change to RESET tries again.
     pub(super) fn modify(
         &self,
         attr: &bindings::ib_qp_attr,
         mask: u32,
         now: impl FnOnce() -> Result<(QpState, bool)>,
         change: impl FnOnce(QpChange) -> Result,
+        join: impl Fn(Gid) -> Result,
     ) -> Result {
         use bindings::{
             ib_qp_attr_mask_IB_QP_ACCESS_FLAGS as ACCESS,
@@ -197,7 +217,8 @@ impl Kept {
         if mask & !STANDARD != 0 {
             return Err(EOPNOTSUPP);
         }
-        let mut kept = self.attr.lock();
+        let mut last = self.last.lock();
+        let Last { attr: kept, groups } = &mut *last;
         let from = if has(CURRENT) {
             QpState::from_raw(attr.cur_qp_state)?
         } else {
@@ -238,8 +259,8 @@ impl Kept {
                 .then(|| gid(&attr.ah_attr))
                 .flatten(),
         })?;
-        let kept = &mut *kept;
-        if has(STATE) && to == QpState::Reset {
+        let renews = has(STATE) && to == QpState::Reset;
+        if renews {
             *kept = Default::default();
         }
         copy! { kept, attr, mask,
@@ -269,6 +290,36 @@ impl Kept {
             kept.alt_ah_attr = attr.alt_ah_attr.copied();
             kept.alt_ah_attr.grh.sgid_attr = ptr::null();
         }
+        if renews {
+            return groups.iter().try_for_each(|group| join(*group));
+        }
+        Ok(())
+    }
+
+    /// Makes it a member of a group, by `attach`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`. Those of the function.
+    pub(super) fn attach(&self, group: Gid, attach: impl FnOnce(Gid) -> Result) -> Result {
+        let groups = &mut self.last.lock().groups;
+        groups.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        attach(group)?;
+        // Cannot fail: there is room.
+        groups.push(group, GFP_KERNEL_ACCOUNT)?;
+        Ok(())
+    }
+
+    /// Ends that, by `detach`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: it is no member.
+    pub(super) fn detach(&self, group: Gid, detach: impl FnOnce(Gid)) -> Result {
+        let groups = &mut self.last.lock().groups;
+        let place = groups.iter().position(|known| *known == group);
+        groups.remove(place.ok_or(EINVAL)?).map_err(|_| EINVAL)?;
+        detach(group);
         Ok(())
     }
 
@@ -283,10 +334,10 @@ impl Kept {
         init: &mut bindings::ib_qp_init_attr,
         now: impl FnOnce() -> Result<(QpState, bool)>,
     ) -> Result {
-        let kept = self.attr.lock();
+        let last = self.last.lock();
         let (state, draining) = now()?;
         let state = state.into_raw();
-        *attr = kept.copied();
+        *attr = last.attr.copied();
         attr.qp_state = state;
         attr.cur_qp_state = state;
         attr.sq_draining = draining.into();

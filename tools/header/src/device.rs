@@ -126,6 +126,7 @@ pub fn read(abi: &Path) -> anyhow::Result<Facts> {
         ("srq_flags", "SRQ_"),
         ("service", "SERVICE_"),
         ("qp_state", "QPS_"),
+        ("qp_flags", "QP_"),
         ("qp_mask", "QP_MASK_"),
         ("access", "ACCESS_"),
         ("mr_mask", "MR_MASK_"),

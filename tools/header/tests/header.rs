@@ -69,11 +69,12 @@ fn values() -> BTreeMap<String, u64> {
         "CQE_": entry::cqe_flags { RECV IMM SOLICITED GRH INV }
         "": command { MAX_CONTEXT_BYTES }
         "KIND_": command::kind { EQ CQ QP MR PD SRQ PAGE DEVICE MW GID }
-        "VERB_": command::verb { CREATE MODIFY QUERY DESTROY }
+        "VERB_": command::verb { CREATE MODIFY QUERY DESTROY ATTACH DETACH }
         "CQ_": command::cq_flags { USER OVERRUN }
         "SRQ_": command::srq_flags { FAILED }
         "SERVICE_": command::service { RC UD UC }
         "QPS_": command::qp_state { RESET INIT RTR RTS SQD ERROR }
+        "QP_": command::qp_flags { NO_OWN_COPY }
         "QP_MASK_": command::qp_mask { STATE PEER ACCESS RETRY Q_KEY NOTIFY TIMERS }
         "ACCESS_": command::access {
             LOCAL_WRITE REMOTE_WRITE REMOTE_READ REMOTE_ATOMIC BIND ZERO_BASED FLUSH_GLOBAL

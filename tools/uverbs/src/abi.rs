@@ -74,6 +74,8 @@ constants! {
     IB_USER_VERBS_CMD_QUERY_QP: u32 = 25;
     IB_USER_VERBS_CMD_MODIFY_QP: u32 = 26;
     IB_USER_VERBS_CMD_DESTROY_QP: u32 = 27;
+    IB_USER_VERBS_CMD_ATTACH_MCAST: u32 = 30;
+    IB_USER_VERBS_CMD_DETACH_MCAST: u32 = 31;
     IB_USER_VERBS_CMD_CREATE_SRQ: u32 = 32;
     IB_USER_VERBS_CMD_MODIFY_SRQ: u32 = 33;
     IB_USER_VERBS_CMD_QUERY_SRQ: u32 = 34;
@@ -314,6 +316,18 @@ structures! {
     }
     ib_uverbs_destroy_ah {
         ah_handle: u32,
+    }
+    ib_uverbs_attach_mcast {
+        gid: [u8; 16],
+        qp_handle: u32,
+        mlid: u16,
+        reserved: u16,
+    }
+    ib_uverbs_detach_mcast {
+        gid: [u8; 16],
+        qp_handle: u32,
+        mlid: u16,
+        reserved: u16,
     }
     ib_uverbs_reg_mr {
         response: u64,

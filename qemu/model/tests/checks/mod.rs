@@ -17,6 +17,7 @@ pub mod fatal;
 pub mod faults;
 pub mod flush;
 pub mod garbage;
+pub mod groups;
 pub mod life;
 pub mod limits;
 pub mod operations;
@@ -52,6 +53,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         unreliable::CHECKS,
         datagrams::CHECKS,
         any_datagram::CHECKS,
+        groups::CHECKS,
         any_faults::CHECKS,
         resize::CHECKS,
         retries::CHECKS,

@@ -27,6 +27,8 @@ fn limits_are_told() {
         mrs: 20,
         pds: 21,
         pages: 22,
+        groups: 23,
+        group_members: 24,
         async_events: 5,
         ..Config::default()
     };
@@ -50,6 +52,7 @@ fn limits_are_told() {
         (offset::LIMIT_MESSAGE, 1 << 30),
         (offset::LIMIT_REGION, 30 << 16 | 12 << 8 | 36),
         (offset::LIMIT_MW, 1024),
+        (offset::LIMIT_GROUP, 24 << 16 | 23),
         (0x60, 0),
         (0xffc, 0),
     ];

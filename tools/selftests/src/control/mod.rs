@@ -8,6 +8,7 @@
 mod charge;
 mod groups;
 mod limits;
+mod multicast;
 mod nowhere;
 mod objects;
 mod refused;
@@ -51,6 +52,8 @@ pub const GROUP: Group = Group {
         refused::memory_regions,
         windows::memory_windows,
         windows::changes_of_regions,
+        multicast::groups_of_multicast,
+        multicast::limits_of_multicast,
         nowhere::creates_without_a_result,
         nowhere::calls_without_a_result,
         refused::mappings,

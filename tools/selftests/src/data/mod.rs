@@ -9,6 +9,7 @@ mod errors;
 mod events;
 mod memory;
 mod moves;
+pub mod multicast;
 mod platform;
 mod rings;
 mod scale;
@@ -75,6 +76,9 @@ pub const GROUP: Group = Group {
         datagrams::of_a_queue_pair_that_fails,
         datagrams::attributes,
         datagrams::address_handles,
+        multicast::copies_to_members,
+        multicast::many_members,
+        multicast::membership_ends,
         shared::shared_receives,
         shared::shared_limit,
         shared::last_receive,

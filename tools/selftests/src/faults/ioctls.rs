@@ -7,8 +7,10 @@ use nix::errno::Errno;
 use qpair_uverbs::abi::ib_uverbs_rereg_mr;
 use qpair_uverbs::abi::qp_state;
 use qpair_uverbs::abi::rereg;
+use qpair_uverbs::abi::IB_UVERBS_QPT_UD;
 
 use super::nth::Faults;
+use crate::data::multicast::group;
 use crate::ktap::Setup;
 use crate::pair::Pair;
 use crate::raw::page_size;
@@ -117,6 +119,30 @@ pub(super) fn changes_and_ends(setup: &Setup) -> Result<()> {
         new_qp,
         |qp| Ok(qp.to(qp_state::INIT)?),
         |qp, _| ended(qp.destroy()),
+    )?;
+    // A member is not destroyed: what was attached can be detached.
+    let leave = |qp: Qp| match qp.detach(group(1)) {
+        Ok(()) | Err(Errno::EINVAL) => ended(qp.destroy()),
+        Err(errno) => Err(errno).context("DETACH_MCAST"),
+    };
+    let new_ud = || Qp::of_service(IB_UVERBS_QPT_UD, &pd, &cq, QpShape::default());
+    faults.try_all(
+        "ATTACH_MCAST",
+        2,
+        new_ud,
+        |qp| Ok(qp.attach(group(1))?),
+        |qp, _| leave(qp),
+    )?;
+    faults.try_all(
+        "DETACH_MCAST",
+        0,
+        || {
+            let qp = new_ud()?;
+            qp.attach(group(1))?;
+            Ok(qp)
+        },
+        |qp| Ok(qp.detach(group(1))?),
+        |qp, _| leave(qp),
     )?;
     faults.try_all(
         "DESTROY_QP",

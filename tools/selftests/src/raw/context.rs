@@ -308,6 +308,16 @@ impl Context {
         self.run(Command::new(IB_USER_VERBS_CMD_DESTROY_AH).request(&request))
     }
 
+    /// ATTACH_MCAST.
+    pub fn attach_mcast(&self, arg: &ib_uverbs_attach_mcast) -> Result<(), Errno> {
+        self.run(Command::new(IB_USER_VERBS_CMD_ATTACH_MCAST).request(arg))
+    }
+
+    /// DETACH_MCAST.
+    pub fn detach_mcast(&self, arg: &ib_uverbs_detach_mcast) -> Result<(), Errno> {
+        self.run(Command::new(IB_USER_VERBS_CMD_DETACH_MCAST).request(arg))
+    }
+
     /// REG_MR.
     pub fn reg_mr(&self, arg: &ib_uverbs_reg_mr) -> Result<ib_uverbs_reg_mr_resp, Errno> {
         let mut answer = ib_uverbs_reg_mr_resp::default();

@@ -40,6 +40,7 @@ pub use self::queue::Qp;
 pub use self::queue::QpShape;
 pub use self::queue::BINDABLE;
 pub use self::queue::EVERY_RIGHT;
+pub use self::queue::MULTICAST_LID;
 pub use self::queue::REMOTE_RIGHTS;
 pub use self::shown::CqNow;
 pub use self::shown::MrNow;

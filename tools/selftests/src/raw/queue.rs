@@ -164,6 +164,9 @@ impl Mw {
     }
 }
 
+/// The first LID of groups. The device does not use it.
+pub const MULTICAST_LID: u16 = 0xc000;
+
 /// A completion queue.
 pub struct Cq {
     ctx: Arc<Context>,
@@ -518,6 +521,26 @@ impl Qp {
             self.modify(change_ud(from, q_key))?;
         }
         Ok(())
+    }
+
+    /// Makes it, of UD, a member of a group.
+    pub fn attach(&self, gid: [u8; 16]) -> Result<(), Errno> {
+        self.ctx.attach_mcast(&ib_uverbs_attach_mcast {
+            gid,
+            qp_handle: self.handle,
+            mlid: MULTICAST_LID,
+            reserved: 0,
+        })
+    }
+
+    /// Ends that.
+    pub fn detach(&self, gid: [u8; 16]) -> Result<(), Errno> {
+        self.ctx.detach_mcast(&ib_uverbs_detach_mcast {
+            gid,
+            qp_handle: self.handle,
+            mlid: MULTICAST_LID,
+            reserved: 0,
+        })
     }
 
     /// Resets it: its rings are zeroed and its indices start again.
