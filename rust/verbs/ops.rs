@@ -187,7 +187,8 @@ impl rdma::Driver for Verbs {
             // A request of all SGEs has four blocks.
             max_wr: (1u32 << limits.log_sq.min(31)) / 4,
             max_cqe: 1 << limits.log_cq.min(31),
-            max_send_sges: limits.send_sges,
+            // That of all types: a WQE of UD holds the fewest.
+            max_send_sges: limits.send_sges.min(ud_sges(MAX_BLOCKS) as u32),
             max_recv_sges: limits.recv_sges,
             max_reads: 16,
             // Since 1.1.

@@ -100,17 +100,29 @@ def fetch_upstream(package, folder):
     return found[-1]
 
 
-def unpack_all(packages, folder):
-    """Unpacks packages with all their dependencies; returns the directory. Their scripts do not
-    run."""
+# A package that apt takes for installed, of a version that satisfies all dependencies.
+INSTALLED = """\
+Package: {name}
+Status: install ok installed
+Version: 99:0
+Architecture: amd64
+Maintainer: qpair
+Description: not here
+
+"""
+
+
+def unpack_all(packages, folder, without=()):
+    """Unpacks packages with all their dependencies, except those in `without` and what only they
+    need; returns the directory. Their scripts do not run."""
     status = folder / "status"
-    status.touch()
+    status.write_text("".join(INSTALLED.format(name=name) for name in without))
     downloads = folder / "archives"
     (downloads / "partial").mkdir(parents=True, exist_ok=True)
     update()
     base.step(
         f"downloading {', '.join(packages)}",
-        # As on a machine without any package, so that apt downloads all dependencies.
+        # As on a machine without any other package, so that apt downloads all dependencies.
         ["apt-get", *OPTIONS, "-o", f"Dir::State::status={status}", "-o", f"Dir::Cache::archives={downloads}",
          "-o", "APT::Install-Recommends=false", "--yes", "--download-only", "install", *packages],
         log=base.LOGS / "downloading-packages",

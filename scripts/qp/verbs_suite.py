@@ -22,8 +22,8 @@ DEVICES = (OURS, OTHER)
 # The option of each family of programs that selects the GID of a RoCE port.
 GIDS = {"ibv": "-g 1", "ib": "-x 1"}
 
-# The address that the script `roce` gives the network device of the port.
-ADDRESS = "198.51.100.1"
+# The addresses that the scripts `roce` and `soft-roce` give the network devices of the ports.
+ADDRESSES = {OURS: "198.51.100.1", OTHER: "192.0.2.1"}
 
 # Seconds in a guest of the stock kernel.
 TIMEOUT = 900
@@ -56,7 +56,8 @@ def programs(found, guest, everything):
             family = program["command"].partition("_")[0]
             gid = GIDS.get(family) if device == OTHER else ""
             both = [] if program.get("alone") else ["pair"]
-            words = both + program["command"].format(device=device, gid=gid, address=ADDRESS, rounds=50 if everything else 10).split()
+            rounds = 50 if everything else 10
+            words = both + program["command"].format(device=device, gid=gid, address=ADDRESSES[device], rounds=rounds).split()
             # KTAP's names have no blanks here.
             name = "_".join(word for word in program["command"].split() if "{" not in word and word not in ("-d", "-F"))
             name = f"{device}.{name}"
@@ -68,16 +69,14 @@ def programs(found, guest, everything):
 
 
 def devices(guest, everything):
-    if guest.get("roce"):
-        return [OURS]
     return DEVICES if everything else guest.get("devices", DEVICES)
 
 
-def has_tests(guest, everything):
-    """Whether rdma-core's tests run in a guest."""
+def tests_on(guest, everything):
+    """The devices on which rdma-core's tests run in a guest."""
     if guest.get("roce"):
-        return "tests" in guest
-    return everything or "programs" not in guest
+        return [OURS] if "tests" in guest else []
+    return devices(guest, everything) if everything or "programs" not in guest else []
 
 
 class Skips:
@@ -103,9 +102,17 @@ class Skips:
         return sorted(set(self.patterns[OURS]) - self.used)
 
 
+def ports(guest, everything):
+    """The scripts that make the ports of a guest's devices."""
+    if not guest.get("roce"):
+        return ["soft-roce"]
+    # The network device of one is not that of the other.
+    return ["roce", "soft-roce dummy1"] if OTHER in devices(guest, everything) else ["roce"]
+
+
 def script(runs, skips, tested, everything, guest):
     """The guest's script: KTAP of the programs, then of rdma-core's tests on the devices `tested`."""
-    lines = [f"{'roce' if guest.get('roce') else 'soft-roce'} || exit 125"]
+    lines = [f"{port} || exit 125" for port in ports(guest, everything)]
     for number, (name, words) in enumerate(runs.items(), 1):
         lines.append(f"result {number} {shlex.quote(name)} {shlex.join(words)}")
     # On the other device, the tests that pass on ours.
@@ -194,7 +201,7 @@ def run(start, show, name, brief, timeout, slower):
     if guest.get("recipes"):
         return recipes.run(start, show, name, guest.get("options", []), timeout * slower)
     runs, left = programs(found, guest, everything)
-    tested = devices(guest, everything) if has_tests(guest, everything) else ()
+    tested = tests_on(guest, everything)
     command = ["sh", "-c", script(runs, skips, tested, everything, guest)]
     options = ["--verbs", "--kernel", guest.get("kernel", "stock"), *guest.get("options", [])]
     status, text, log = start(f"verbs-{name}", options, command, timeout * slower)

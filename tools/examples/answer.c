@@ -6,7 +6,8 @@
  * LID and by GID in turn, on a port of Ethernet by GID alone. The other one
  * knows nothing of the first. It answers each question by the address handle
  * that ibv_create_ah_from_wc() makes of the completion and of the header in front
- * of the payload. The first checks each answer and its source.
+ * of the payload. The first checks each answer and its source. Both queue pairs
+ * are made with as many SGEs as the device says, which holds for all types.
  *
  * It runs on any RDMA device: scripts/guest --verbs -- answer rxe0
  */
@@ -38,6 +39,7 @@ struct side {
 static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_port_attr port;
+static struct ibv_device_attr limits;
 /* The GID of a port of Ethernet is of an IP address; its index may be any. */
 static int gid_index;
 static union ibv_gid gid;
@@ -78,6 +80,8 @@ static void open_device(const char *name)
 	ibv_free_device_list(all);
 	if (ibv_query_port(context, PORT, &port))
 		fail("query the port", errno);
+	if (ibv_query_device(context, &limits))
+		fail("query the device", errno);
 	if (port.link_layer == IBV_LINK_LAYER_ETHERNET)
 		for (i = 0; i < port.gid_tbl_len; i++)
 			if (!ibv_query_gid(context, PORT, i, &gid) && gid.global.interface_id)
@@ -97,7 +101,12 @@ static void modify(struct side *side, struct ibv_qp_attr *attr, int mask)
 static void make(struct side *side)
 {
 	struct ibv_qp_init_attr init = {
-		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = {
+			.max_send_wr = 1,
+			.max_recv_wr = 1,
+			.max_send_sge = limits.max_sge,
+			.max_recv_sge = limits.max_sge,
+		},
 		.qp_type = IBV_QPT_UD,
 		.sq_sig_all = 1,
 	};
