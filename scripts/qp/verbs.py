@@ -33,8 +33,8 @@ PACKAGES = (
     "rdmacm-utils",
     "ucx-utils",
 )
-# Dependencies of UCX and Open MPI for parts that no guest uses: those for GPUs, with a compiler of
-# 250 MB, a plugin for the topology of GPUs, and the start of processes on other machines.
+# Dependencies of UCX and Open MPI for parts that no guest uses: those for GPUs, with 230 MB of a
+# compiler, a plugin for the topology of GPUs, and the start of processes on other machines.
 ABSENT = ("libamdhip64-5", "libhsa-runtime64-1", "libhwloc-plugins", "openssh-client")
 # What makes the image; runs from the unpacked packages, since the root lacks it.
 MAKER = "squashfs-tools"

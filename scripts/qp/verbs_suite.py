@@ -39,12 +39,13 @@ def table():
     return tomllib.loads(TABLE.read_text())
 
 
-def programs(found, guest, everything):
-    """The programs that run in a guest: {name: command}; and those that do not: {name: reason}."""
-    runs, skips = {}, {}
+def programs(found, where, everything):
+    """The programs that run in the guest `where`: {name: command}; and those that do not: {name:
+    reason}."""
+    guest, runs, skips = found["guest"][where], {}, {}
     some = ["*"] if everything else guest.get("programs", ["*"])
     for program in found["program"]:
-        if program.get("roce", False) != guest.get("roce", False):
+        if program.get("roce", False) != guest.get("roce", False) or where not in program.get("guests", [where]):
             continue
         if not any(fnmatch.fnmatchcase(program["command"], pattern) for pattern in some):
             continue
@@ -200,7 +201,7 @@ def run(start, show, name, brief, timeout, slower):
     skips = Skips(found, guest)
     if guest.get("recipes"):
         return recipes.run(start, show, name, guest.get("options", []), timeout * slower)
-    runs, left = programs(found, guest, everything)
+    runs, left = programs(found, name, everything)
     tested = tests_on(guest, everything)
     command = ["sh", "-c", script(runs, skips, tested, everything, guest)]
     options = ["--verbs", "--kernel", guest.get("kernel", "stock"), *guest.get("options", [])]
