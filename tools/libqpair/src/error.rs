@@ -69,6 +69,11 @@ pub enum Error {
     /// A CQ of one device cannot serve a queue pair of another context.
     #[error("the completion queue belongs to another context: make both from one")]
     OtherContext,
+    /// The port has no address that datagrams could go to.
+    #[error(
+        "the port has no address: give the network device that it belongs to one (ip address add)"
+    )]
+    NoAddress,
     /// A depth or size that no device has.
     #[error("{what} is {value}, and must be {allowed}")]
     Range {

@@ -48,6 +48,8 @@ pub struct Attributes {
     pub vectors: u32,
     /// Whether the link is up.
     pub link_up: bool,
+    /// The LID of the port; 0 if the port is one of RoCE, whose addresses are GIDs only.
+    pub lid: u16,
     /// This context's doorbell page.
     pub doorbell_page: u32,
     /// How often the device was reset since the driver was bound.
@@ -101,8 +103,17 @@ pub struct NewQp {
     pub rq_depth: u32,
     /// A receive takes `64 << rq_stride` bytes.
     pub rq_stride: u8,
-    /// Its service.
-    pub service: Service,
+    /// Its type.
+    pub qp_type: QpType,
+}
+
+/// The type of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QpType {
+    /// It has one peer, with this service.
+    Connected(Service),
+    /// Unreliable datagrams: each request names its destination.
+    Ud,
 }
 
 /// What a queue pair guarantees its peer.
@@ -149,6 +160,15 @@ pub enum Change {
         /// As before.
         service: Service,
     },
+    /// To INIT, of UD: it receives what has this Q_Key.
+    InitUd {
+        /// The Q_Key.
+        q_key: u32,
+    },
+    /// To RTR, of UD.
+    RtrUd,
+    /// To RTS, of UD.
+    RtsUd,
     /// To the error state.
     Error,
 }
@@ -190,6 +210,36 @@ pub struct QpAttributes {
     pub access: u32,
     /// Its retries.
     pub retries: Retries,
+    /// The Q_Key, of UD.
+    pub q_key: u32,
+}
+
+/// A GID, as in memory.
+pub type Gid = [u8; 16];
+
+/// The address of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// By its LID.
+    Lid(u16),
+    /// By its GID.
+    Gid {
+        /// The GID.
+        gid: Gid,
+        /// Where the table of one's own port has the GID to send from. A port of RoCE needs it.
+        source: u8,
+    },
+}
+
+/// An address handle that was created: the address as work requests have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// The kernel's name of the handle, for calls.
+    pub handle: u32,
+    /// GID of the destination's port; 0 if it cannot be reached.
+    pub gid: Gid,
+    /// Where the table of the port has the GID to send from.
+    pub source: u16,
 }
 
 /// Memory to register.
@@ -276,6 +326,15 @@ pub trait Kernel: Send + Sync + fmt::Debug {
 
     /// Destroys it.
     fn destroy_qp(&self, qp: Object) -> Result<(), Errno>;
+
+    /// An entry of the port's table of GIDs; 0 if it is empty.
+    fn gid(&self, index: u8) -> Result<Gid, Errno>;
+
+    /// Creates an address handle in a domain.
+    fn create_ah(&self, pd: u32, address: Address) -> Result<Resolved, Errno>;
+
+    /// Destroys it.
+    fn destroy_ah(&self, handle: u32) -> Result<(), Errno>;
 
     /// Registers memory, which stays mapped until the region ends.
     fn reg_mr(&self, mr: &NewMr) -> Result<Keys, Errno>;

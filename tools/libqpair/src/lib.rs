@@ -7,6 +7,7 @@
 //!
 //! ```text
 //!   Device --open--> Context --+-- Pd --+-- Mr    memory that the device may use
+//!                              |        +-- Ah    where datagrams go
 //!                              |        +-- Qp    Reset -> Init -> Rtr -> Rts
 //!                              +-- Cq             completions, polled or by event
 //!                              +-- async events
@@ -29,8 +30,10 @@
 //! | [`wr`] | [`WorkRequest`], [`Receive`], [`Completion`] |
 //! | [`device`] | finding devices, [`Context`], limits, counters, asynchronous events |
 //! | [`mr`] | [`Pd`] and [`Mr`] |
+//! | [`datagram`] | [`Ah`], [`Destination`], [`Datagram`] |
 //! | [`cq`] | [`Cq`]: poll, arm |
-//! | `queues` | [`QpOptions`]; how requests are written to a ring, and how slots are freed |
+//! | `options` | [`QpOptions`]; [`Connected`] and [`Ud`] |
+//! | `queues` | how requests are written to a ring, and how slots are freed |
 //! | [`qp`] | [`Qp`] and its states; posting |
 //! | [`stream`] | the byte stream beside the queue pairs of two endpoints |
 //! | [`hello`] | the handshake of two endpoints |
@@ -131,6 +134,7 @@ compile_error!("the order of doorbells after ring entries is known for x86-64 on
 mod asynchronous;
 pub mod channel;
 pub mod cq;
+pub mod datagram;
 pub mod device;
 mod ended;
 pub mod endpoint;
@@ -142,6 +146,7 @@ pub mod memory;
 pub mod mr;
 #[cfg_attr(feature = "mutants", doc(hidden))]
 pub mod mutant;
+mod options;
 pub mod qp;
 mod queues;
 pub mod stream;
@@ -152,6 +157,7 @@ pub mod wr;
 pub use asynchronous::AsyncEndpoint;
 pub use channel::Channel;
 pub use cq::{Cq, CqOptions, Wants};
+pub use datagram::{Address, Ah, Datagram, Destination, GRH_BYTES, OWN_Q_KEY};
 pub use device::{AsyncEvent, Attributes, Context, Counters, Device};
 pub use ended::EndpointError;
 pub use endpoint::{Endpoint, EndpointOptions, Ticket};
@@ -159,7 +165,7 @@ pub use error::{CompletionError, Error, PostError};
 pub use hello::Fault;
 pub use memory::{Memory, Pages};
 pub use mr::{Access, Mr, Pd};
-pub use qp::{Init, Qp, QpOptions, QpState, Reset, Rtr, Rts, Service};
+pub use qp::{Connected, Init, Qp, QpOptions, QpState, Reset, Rtr, Rts, Service, Ud};
 pub use qpair_abi::counters::Counter;
 pub use qpair_abi::status::{Detail, Status};
 pub use qpair_abi::Number;

@@ -39,6 +39,10 @@ mod active {
         RowOfBothQueues,
         /// A row goes on with an entry that completes nothing.
         RowOfAnyIndex,
+        /// A datagram has the first half of its address.
+        HalfAnAddress,
+        /// A datagram may be longer than the device delivers.
+        LongDatagram,
     }
 
     impl Mutant {
@@ -47,6 +51,8 @@ mod active {
             Self::RowOfAnyPair,
             Self::RowOfBothQueues,
             Self::RowOfAnyIndex,
+            Self::HalfAnAddress,
+            Self::LongDatagram,
         ];
     }
 

@@ -21,88 +21,21 @@ use qpair_queue::storage::Storage;
 use qpair_ring::Words;
 use rustix::io::Errno;
 
-use crate::cq::{Cq, CqInner, RecvQueue, SendQueue};
+use crate::cq::{CqInner, RecvQueue, SendQueue};
+use crate::datagram;
 use crate::error::{Error, PostError};
-use crate::kernel::{Change, NewQp, Object, ResetAt, Retries, Service};
+use crate::kernel::{Change, NewQp, Object, QpType, ResetAt};
 use crate::lock::lock;
-use crate::memory::{Pages, Ring, SharedRing};
+use crate::memory::{Ring, SharedRing};
 use crate::mr::{Pd, PdInner};
-use crate::wr::{Limits, Receive, WorkRequest};
-
-/// What a queue pair shall be.
-#[derive(Clone, Debug)]
-pub struct QpOptions<'a> {
-    send_cq: &'a Cq,
-    recv_cq: &'a Cq,
-    sq_blocks: u32,
-    rq_depth: u32,
-    recv_sges: usize,
-    retries: Retries,
-    service: Service,
-    pages: Pages,
-}
-
-impl<'a> QpOptions<'a> {
-    /// Completes its work in these queues, which may be one. 16 blocks and 16 receives, if not told otherwise.
-    pub fn new(send_cq: &'a Cq, recv_cq: &'a Cq) -> Self {
-        Self {
-            send_cq,
-            recv_cq,
-            sq_blocks: 16,
-            rq_depth: 16,
-            recv_sges: 1,
-            retries: Retries::default(),
-            service: Service::Rc,
-            pages: Pages::Normal,
-        }
-    }
-
-    /// At least this many 64-byte blocks; a work request takes one for up to two pieces or 32 inline
-    /// bytes, and one for each four pieces or 64 bytes more.
-    pub fn sq_blocks(mut self, blocks: u32) -> Self {
-        self.sq_blocks = blocks;
-        self
-    }
-
-    /// At least this many receives.
-    pub fn rq_depth(mut self, depth: u32) -> Self {
-        self.rq_depth = depth;
-        self
-    }
-
-    /// Pieces that a receive may have.
-    pub fn recv_sges(mut self, sges: usize) -> Self {
-        self.recv_sges = sges;
-        self
-    }
-
-    /// How often a request is retried when the peer does not answer, and when it has no receive; 0
-    /// to 7 each, and 0 if not set. 7 retries for ever when the peer has no receive.
-    pub fn retries(mut self, answer: u8, receive: u8) -> Self {
-        self.retries = Retries { answer, receive };
-        self
-    }
-
-    /// Its service, which is also the peer's; RC if it is not set.
-    pub fn service(mut self, service: Service) -> Self {
-        self.service = service;
-        self
-    }
-
-    /// The pages of its rings.
-    pub fn pages(mut self, pages: Pages) -> Self {
-        self.pages = pages;
-        self
-    }
-}
+use crate::options::{sealed::Transport, QpOptions};
+use crate::wr::{Encode, Limits, Receive};
 
 /// The two queues of a queue pair and their resources.
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) pd: Arc<PdInner>,
     pub(crate) object: Object,
-    pub(crate) retries: Retries,
-    pub(crate) service: Service,
     send_cq: Arc<CqInner>,
     recv_cq: Arc<CqInner>,
     sq_ring: SharedRing,
@@ -135,8 +68,9 @@ fn producers(
 }
 
 impl Queues {
-    pub(crate) fn new(pd: &Pd, options: &QpOptions<'_>) -> Result<Self, Error> {
+    pub(crate) fn new<T: Transport>(pd: &Pd, options: &QpOptions<'_, T>) -> Result<Self, Error> {
         let pd = pd.inner.clone();
+        let qp_type = options.transport.qp_type();
         let (send_cq, recv_cq) = (options.send_cq.inner.clone(), options.recv_cq.inner.clone());
         let ours = |cq: &CqInner| Arc::ptr_eq(&cq.context, &pd.context);
         if !ours(&send_cq) || !ours(&recv_cq) {
@@ -173,7 +107,7 @@ impl Queues {
             sq_blocks: sq_depth.entries(),
             rq_depth: rq_depth.entries(),
             rq_stride: stride,
-            service: options.service,
+            qp_type,
         };
         let object = match pd.context.kernel.create_qp(&create) {
             Ok(object) => object,
@@ -196,14 +130,16 @@ impl Queues {
             send_sges: pd.context.attributes.max_send_sge as usize,
             inline: pd.context.attributes.max_inline as usize,
         };
+        let limits = match qp_type {
+            QpType::Connected(_) => limits,
+            QpType::Ud => datagram::limits(&limits),
+        };
         let (send, recv) = (Arc::new(Mutex::new(send)), Arc::new(Mutex::new(recv)));
         send_cq.serve(number, None, Some(send.clone()), None);
         recv_cq.serve(number, None, None, Some(recv.clone()));
         Ok(Self {
             pd,
             object,
-            retries: options.retries,
-            service: options.service,
             send_cq,
             recv_cq,
             sq_ring,
@@ -298,9 +234,9 @@ impl Queues {
 
     /// Posts all and rings, with the queue locked once as long as there is room.
     #[inline(always)]
-    pub(crate) fn post_sends<'r>(
+    pub(crate) fn post_sends(
         &self,
-        requests: impl IntoIterator<Item = WorkRequest<'r>>,
+        requests: impl IntoIterator<Item = impl Encode>,
     ) -> Result<(), PostError> {
         let mut requests = requests.into_iter();
         let limits = self.limits;
@@ -336,7 +272,7 @@ impl Queues {
         }
     }
 
-    pub(crate) fn post_send(&self, request: &WorkRequest<'_>) -> Result<(), NoPost> {
+    pub(crate) fn post_send(&self, request: &impl Encode) -> Result<(), NoPost> {
         self.refilled(&self.send, &self.send_cq, |queue| {
             put_send(&mut queue.batch(|ring| ring.view()), request, &self.limits)
         })
@@ -439,7 +375,7 @@ fn reserve(
 #[inline(always)]
 fn put_send<'a>(
     batch: &mut Batch<'a, Words<'a>, Sq>,
-    request: &WorkRequest<'_>,
+    request: &impl Encode,
     limits: &Limits,
 ) -> Result<(), NoPost> {
     let blocks = request.blocks(limits).map_err(NoPost::TooLarge)?;

@@ -14,6 +14,7 @@ use std::panic;
 
 use qpair::mutant::{self, Mutant as Own};
 use qpair_queue::mutant::{activate, Mutant};
+use support::datagrams::{every_form_arrives, lengths_have_limits};
 use support::row::garbage_in_a_row;
 use support::schedule::schedule;
 
@@ -41,12 +42,19 @@ fn survives(run: impl FnOnce()) -> bool {
     panic::catch_unwind(panic::AssertUnwindSafe(run)).is_ok()
 }
 
+/// The tests of datagrams.
+fn datagrams() {
+    every_form_arrives();
+    lengths_have_limits();
+}
+
 #[test]
 fn every_wrong_variant_is_caught() {
     for seed in 0..TRIES {
         schedule(seed, || ());
     }
     garbage_in_a_row();
+    datagrams();
     // What follows fails on purpose.
     panic::set_hook(Box::new(|_| {}));
     let by_schedules = [
@@ -59,11 +67,11 @@ fn every_wrong_variant_is_caught() {
     .into_iter()
     .filter(|&mutant| (0..TRIES).all(|seed| survives(|| schedule(seed, || Active::new(mutant)))))
     .map(|mutant| format!("{mutant:?}"));
-    let by_rows = Own::ALL
+    let by_own = Own::ALL
         .iter()
         .filter(|&&mutant| {
             mutant::activate(Some(mutant));
-            let survived = survives(garbage_in_a_row);
+            let survived = survives(garbage_in_a_row) && survives(datagrams);
             mutant::activate(None);
             survived
         })
@@ -73,7 +81,7 @@ fn every_wrong_variant_is_caught() {
         garbage_in_a_row();
     })
     .then(|| "StaleIndex".into());
-    let left: Vec<String> = by_schedules.chain(by_rows).chain(stale).collect();
+    let left: Vec<String> = by_schedules.chain(by_own).chain(stale).collect();
     let _ = panic::take_hook();
     assert!(left.is_empty(), "not caught: {left:?}");
 }

@@ -10,6 +10,7 @@
 #![allow(dead_code)] // Each test takes what it needs.
 
 pub(crate) mod bench;
+pub(crate) mod datagrams;
 pub(crate) mod host;
 pub(crate) mod row;
 pub(crate) mod schedule;
@@ -20,8 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use host::Memory;
 use qpair::kernel::{
-    AsyncEvent, Attributes, Change, CounterValues, Kernel, Keys, NewCq, NewMr, NewQp, Object,
-    QpAttributes, QpState, ResetAt, Retries, Service,
+    Address, AsyncEvent, Attributes, Change, CounterValues, Gid, Kernel, Keys, NewCq, NewMr, NewQp,
+    Object, QpAttributes, QpState, QpType, ResetAt, Resolved, Retries, Service,
 };
 use qpair::memory::Ring;
 use qpair::{Context, Pages};
@@ -42,6 +43,9 @@ use rustix::io::Errno;
 
 /// The process's doorbell page.
 const PAGE: u16 = 1;
+/// LID and GID of the port.
+const LID: u16 = 1;
+pub(crate) const GID: Gid = *b"\xfe\x80 of this port!";
 const LOG_ADMIN: u8 = 4;
 const LOG_EQ: u8 = 8;
 
@@ -59,6 +63,12 @@ pub(crate) struct Machine {
     /// Whether doorbells make the device work at once.
     pub(crate) eager: bool,
     pub(crate) completion_events: u64,
+    /// Address handles.
+    pub(crate) handles: u32,
+    /// Whether the port is one of RoCE: it has no LID, and its GID is the third of its table.
+    pub(crate) roce: bool,
+    /// GIDs of the port.
+    pub(crate) gids: u32,
 }
 
 /// The machine as the library's kernel.
@@ -157,6 +167,9 @@ impl Machine {
             events: VecDeque::new(),
             eager: true,
             completion_events: 0,
+            handles: 0,
+            roce: false,
+            gids: 1,
         }
     }
 
@@ -310,6 +323,12 @@ impl Machine {
     }
 }
 
+/// The words of a GID.
+fn words(gid: Gid) -> (u64, u64) {
+    let both = u128::from_le_bytes(gid);
+    (both as u64, (both >> 64) as u64)
+}
+
 /// A handle of this kernel is the device's number.
 fn object(number: u32) -> Object {
     Object {
@@ -338,6 +357,7 @@ impl Kernel for Fake {
             max_mr_bytes: 1 << config.log_region,
             vectors: 1,
             link_up: true,
+            lid: if machine.roce { 0 } else { LID },
             doorbell_page: PAGE.into(),
             epoch: 0,
         })
@@ -379,6 +399,10 @@ impl Kernel for Fake {
     }
 
     fn create_qp(&self, qp: &NewQp) -> Result<Object, Errno> {
+        let gid = match qp.qp_type {
+            QpType::Connected(_) => (0, 0),
+            QpType::Ud => words(GID),
+        };
         let context = QpContext {
             pd: Number::from_raw(qp.pd),
             page: PAGE,
@@ -387,10 +411,13 @@ impl Kernel for Fake {
             log_sq: qp.sq_blocks.ilog2() as u8,
             log_rq: qp.rq_depth.ilog2() as u8,
             rq_stride: qp.rq_stride,
-            service: match qp.service {
-                Service::Rc => service::RC,
-                Service::Uc => service::UC,
+            service: match qp.qp_type {
+                QpType::Connected(Service::Rc) => service::RC,
+                QpType::Connected(Service::Uc) => service::UC,
+                QpType::Ud => service::UD,
             },
+            gid: gid.0,
+            gid_high: gid.1,
             sq: block(qp.sq_buffer, qp.sq_buffer_bytes),
             rq: block(qp.rq_buffer, qp.rq_buffer_bytes),
             ..Default::default()
@@ -423,6 +450,12 @@ impl Kernel for Fake {
                 (context.retry, context.rnr_retry) = (retries.answer, retries.receive);
                 (qp_state::RTS, qp_mask::RETRY)
             }
+            Change::InitUd { q_key } => {
+                context.q_key = q_key;
+                (qp_state::INIT, qp_mask::Q_KEY)
+            }
+            Change::RtrUd => (qp_state::RTR, 0),
+            Change::RtsUd => (qp_state::RTS, 0),
             Change::Error => (qp_state::ERROR, 0),
         };
         context.state = state;
@@ -464,11 +497,38 @@ impl Kernel for Fake {
                 answer: context.retry,
                 receive: context.rnr_retry,
             },
+            q_key: context.q_key,
         })
     }
 
     fn destroy_qp(&self, qp: Object) -> Result<(), Errno> {
         self.machine().destroy(kind::QP, qp.handle)
+    }
+
+    fn gid(&self, index: u8) -> Result<Gid, Errno> {
+        let machine = self.machine();
+        let has_it = machine.gids != 0 && index == if machine.roce { 2 } else { 0 };
+        Ok(if has_it { GID } else { Gid::default() })
+    }
+
+    fn create_ah(&self, _pd: u32, address: Address) -> Result<Resolved, Errno> {
+        self.machine().handles += 1;
+        let (gid, source) = match address {
+            Address::Lid(LID) => (GID, 0),
+            Address::Lid(_) => (Gid::default(), 0),
+            Address::Gid { gid, source } => (gid, source.into()),
+        };
+        Ok(Resolved {
+            handle: 5,
+            gid,
+            source,
+        })
+    }
+
+    fn destroy_ah(&self, handle: u32) -> Result<(), Errno> {
+        assert_eq!(handle, 5);
+        self.machine().handles -= 1;
+        Ok(())
     }
 
     fn reg_mr(&self, mr: &NewMr) -> Result<Keys, Errno> {
