@@ -24,13 +24,15 @@ pub struct Attributes {
     pub max_qp: u32,
     /// Completion queues that this context may have.
     pub max_cq: u32,
+    /// Shared receive queues that this context may have.
+    pub max_srq: u32,
     /// Memory regions that this context may have.
     pub max_mr: u32,
     /// Protection domains that this context may have.
     pub max_pd: u32,
     /// Most 64-byte blocks of an SQ.
     pub max_sq_blocks: u32,
-    /// Most receives of an RQ.
+    /// Most receives of an RQ or SRQ.
     pub max_rq_depth: u32,
     /// Most entries of a CQ.
     pub max_cq_depth: u32,
@@ -56,7 +58,7 @@ pub struct Attributes {
     pub epoch: u32,
 }
 
-/// A completion queue or a queue pair.
+/// A completion queue, a shared receive queue or a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
     /// The kernel's name of it, for calls.
@@ -103,8 +105,25 @@ pub struct NewQp {
     pub rq_depth: u32,
     /// A receive takes `64 << rq_stride` bytes.
     pub rq_stride: u8,
+    /// The SRQ in place of an RQ, whose fields are 0 then.
+    pub srq: Option<Object>,
     /// Its type.
     pub qp_type: QpType,
+}
+
+/// A shared receive queue to create.
+#[derive(Clone, Copy, Debug)]
+pub struct NewSrq {
+    /// The domain's handle.
+    pub pd: u32,
+    /// The address of its ring, aligned to a page.
+    pub buffer: u64,
+    /// Bytes of the ring.
+    pub buffer_bytes: u64,
+    /// Its receives, a power of two.
+    pub depth: u32,
+    /// A receive takes `64 << stride` bytes.
+    pub stride: u8,
 }
 
 /// The type of a queue pair.
@@ -274,6 +293,13 @@ pub enum AsyncEvent {
     CqOverrun(Number),
     /// A queue pair went to the error state.
     QpFatal(Number),
+    /// Fewer receives are left in a shared receive queue than its limit.
+    SrqLimit(Number),
+    /// The memory of a shared receive queue cannot be read: its queue pairs fail as they need it.
+    SrqFatal(Number),
+    /// A queue pair on a shared receive queue is in the error state, and no receive of it completes
+    /// any more.
+    LastReceive(Number),
     /// The device was removed or reset: this context is dead, open the device anew.
     DeviceFatal,
     /// One that this version does not know.
@@ -285,6 +311,14 @@ impl fmt::Display for AsyncEvent {
         match self {
             Self::CqOverrun(cq) => write!(f, "completion queue {cq} had no room"),
             Self::QpFatal(qp) => write!(f, "queue pair {qp} is in error: see its completions"),
+            Self::SrqLimit(srq) => {
+                write!(
+                    f,
+                    "shared receive queue {srq} has fewer receives than its limit"
+                )
+            }
+            Self::SrqFatal(srq) => write!(f, "shared receive queue {srq} cannot be read"),
+            Self::LastReceive(qp) => write!(f, "queue pair {qp} takes no more receives"),
             Self::DeviceFatal => f.write_str("the device was removed or reset: open it anew"),
             Self::Other(kind) => write!(f, "event {kind} of the RDMA core"),
         }
@@ -314,6 +348,18 @@ pub trait Kernel: Send + Sync + fmt::Debug {
 
     /// Destroys it.
     fn destroy_cq(&self, cq: Object) -> Result<(), Errno>;
+
+    /// Creates a shared receive queue. The memory stays mapped until it is destroyed.
+    fn create_srq(&self, srq: &NewSrq) -> Result<Object, Errno>;
+
+    /// Sets its limit.
+    fn arm_srq(&self, srq: Object, limit: u32) -> Result<(), Errno>;
+
+    /// Its limit, as it is now.
+    fn query_srq(&self, srq: Object) -> Result<u32, Errno>;
+
+    /// Destroys it.
+    fn destroy_srq(&self, srq: Object) -> Result<(), Errno>;
 
     /// Creates a queue pair. The memory stays mapped until it is destroyed.
     fn create_qp(&self, qp: &NewQp) -> Result<Object, Errno>;

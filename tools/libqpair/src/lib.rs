@@ -8,6 +8,7 @@
 //! ```text
 //!   Device --open--> Context --+-- Pd --+-- Mr    memory that the device may use
 //!                              |        +-- Ah    where datagrams go
+//!                              |        +-- Srq   receives for many queue pairs
 //!                              |        +-- Qp    Reset -> Init -> Rtr -> Rts
 //!                              +-- Cq             completions, polled or by event
 //!                              +-- async events
@@ -31,9 +32,12 @@
 //! | [`device`] | finding devices, [`Context`], limits, counters, asynchronous events |
 //! | [`mr`] | [`Pd`] and [`Mr`] |
 //! | [`datagram`] | [`Ah`], [`Destination`], [`Datagram`] |
+//! | `shared` | receives of SRQs, as a CQ completes them |
 //! | [`cq`] | [`Cq`]: poll, arm |
-//! | `options` | [`QpOptions`]; [`Connected`] and [`Ud`] |
-//! | `queues` | how requests are written to a ring, and how slots are freed |
+//! | `post` | how requests are written to a ring |
+//! | [`srq`] | [`Srq`]: receives for any number of queue pairs |
+//! | `options` | [`QpOptions`] and its types |
+//! | `queues` | the queues of a queue pair: how requests are written to a ring, and how slots are freed |
 //! | [`qp`] | [`Qp`] and its states; posting |
 //! | [`stream`] | the byte stream beside the queue pairs of two endpoints |
 //! | [`hello`] | the handshake of two endpoints |
@@ -147,8 +151,11 @@ pub mod mr;
 #[cfg_attr(feature = "mutants", doc(hidden))]
 pub mod mutant;
 mod options;
+mod post;
 pub mod qp;
 mod queues;
+mod shared;
+pub mod srq;
 pub mod stream;
 pub mod uverbs;
 pub mod wr;
@@ -165,9 +172,13 @@ pub use error::{CompletionError, Error, PostError};
 pub use hello::Fault;
 pub use memory::{Memory, Pages};
 pub use mr::{Access, Mr, Pd};
-pub use qp::{Connected, Init, Qp, QpOptions, QpState, Reset, Rtr, Rts, Service, Ud};
+pub use qp::{
+    Connected, Init, OwnReceives, Qp, QpOptions, QpState, Reset, Rtr, Rts, Service, SharedReceives,
+    Ud,
+};
 pub use qpair_abi::counters::Counter;
 pub use qpair_abi::status::{Detail, Status};
 pub use qpair_abi::Number;
+pub use srq::{Srq, SrqOptions};
 pub use stream::{Duplex, Stream};
 pub use wr::{Completion, Done, Receive, Remote, Sge, WorkRequest};

@@ -43,6 +43,13 @@ mod active {
         HalfAnAddress,
         /// A datagram may be longer than the device delivers.
         LongDatagram,
+        /// A slot of an SRQ is free when the entry of its receive is read, before the head is
+        /// published.
+        SharedFreedWhenRead,
+        /// A CQ reserves nothing for an SRQ.
+        SharedNotReserved,
+        /// Receives whose entries are unread when their queue pair is reset are lost to the SRQ.
+        UnreadForgotten,
     }
 
     impl Mutant {
@@ -53,6 +60,9 @@ mod active {
             Self::RowOfAnyIndex,
             Self::HalfAnAddress,
             Self::LongDatagram,
+            Self::SharedFreedWhenRead,
+            Self::SharedNotReserved,
+            Self::UnreadForgotten,
         ];
     }
 

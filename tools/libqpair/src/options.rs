@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What a queue pair shall be.
 //!
-//! The transport is a type: [`Connected`] or [`Ud`]. What the other has, as retries or a Q_Key, does
-//! not compile.
+//! The transport is a type: [`Connected`] or [`Ud`]. So is where its receives are:
+//! [`OwnReceives`] or [`SharedReceives`]. What the other has, as retries, a Q_Key or the depth of a
+//! receive queue, does not compile.
 
 use crate::cq::Cq;
 use crate::kernel::{QpType, Retries, Service};
 use crate::memory::Pages;
+use crate::srq::Srq;
 
-use self::sealed::Transport;
+use self::sealed::{Receiving, Transport};
 
 /// Of which types a queue pair may be.
 pub(crate) mod sealed {
@@ -16,6 +18,53 @@ pub(crate) mod sealed {
     pub trait Transport: std::fmt::Debug {
         /// The type for the kernel.
         fn qp_type(&self) -> super::QpType;
+    }
+
+    /// Where the receives are, with their options.
+    pub trait Receiving: std::fmt::Debug {
+        /// The same as a value.
+        fn source(&self) -> super::Source<'_>;
+    }
+}
+
+/// Where the receives of a queue pair are.
+#[derive(Debug)]
+pub enum Source<'a> {
+    /// In a queue of its own, of such a depth, with so many pieces each.
+    Own(u32, usize),
+    /// In an SRQ.
+    Shared(&'a Srq),
+}
+
+/// The receives of a queue pair that has a receive queue.
+#[derive(Clone, Debug)]
+pub struct OwnReceives {
+    depth: u32,
+    sges: usize,
+}
+
+impl Receiving for OwnReceives {
+    fn source(&self) -> Source<'_> {
+        Source::Own(self.depth, self.sges)
+    }
+}
+
+/// The receives of a queue pair on a shared receive queue: it has no `post_recv`.
+///
+/// ```compile_fail,E0599
+/// # use qpair::{Connected, Qp, Receive, Rts, SharedReceives};
+/// fn receive(qp: &Qp<Rts, Connected, SharedReceives>) {
+///     let _ = qp.post_recv(&[Receive::new(1, &[])]); // receives are posted to the SRQ
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct SharedReceives {
+    srq: Srq,
+}
+
+impl Receiving for SharedReceives {
+    fn source(&self) -> Source<'_> {
+        Source::Shared(&self.srq)
     }
 }
 
@@ -52,15 +101,21 @@ impl Transport for Ud {
 ///     let _ = QpOptions::ud(cq, cq).retries(7, 7); // datagrams are not sent again
 /// }
 /// ```
+///
+/// ```compile_fail,E0599
+/// # use qpair::{Cq, QpOptions, Srq};
+/// fn with_receives(cq: &Cq, srq: &Srq) {
+///     let _ = QpOptions::new(cq, cq).srq(srq).rq_depth(16); // it has no receive queue
+/// }
+/// ```
 #[derive(Clone, Debug)]
-pub struct QpOptions<'a, T = Connected> {
+pub struct QpOptions<'a, T = Connected, R = OwnReceives> {
     pub(crate) send_cq: &'a Cq,
     pub(crate) recv_cq: &'a Cq,
     pub(crate) sq_blocks: u32,
-    pub(crate) rq_depth: u32,
-    pub(crate) recv_sges: usize,
     pub(crate) pages: Pages,
     pub(crate) transport: T,
+    pub(crate) receives: R,
 }
 
 impl<'a> QpOptions<'a> {
@@ -73,7 +128,9 @@ impl<'a> QpOptions<'a> {
         };
         Self::of(send_cq, recv_cq, connected)
     }
+}
 
+impl<R> QpOptions<'_, Connected, R> {
     /// How often a request is retried when the peer does not answer, and when it has no receive; 0
     /// to 7 each, and 0 if not set. 7 retries for ever when the peer has no receive.
     pub fn retries(mut self, answer: u8, receive: u8) -> Self {
@@ -102,29 +159,42 @@ impl<'a, T> QpOptions<'a, T> {
             send_cq,
             recv_cq,
             sq_blocks: 16,
-            rq_depth: 16,
-            recv_sges: 1,
             pages: Pages::Normal,
             transport,
+            receives: OwnReceives { depth: 16, sges: 1 },
         }
     }
 
-    /// At least this many 64-byte blocks; a work request takes one for up to two pieces or 32 inline
-    /// bytes, and one for each four pieces or 64 bytes more.
-    pub fn sq_blocks(mut self, blocks: u32) -> Self {
-        self.sq_blocks = blocks;
-        self
+    /// Has no receive queue: it takes the receives of this shared one. Those of UC cannot.
+    pub fn srq(self, srq: &Srq) -> QpOptions<'a, T, SharedReceives> {
+        QpOptions {
+            send_cq: self.send_cq,
+            recv_cq: self.recv_cq,
+            sq_blocks: self.sq_blocks,
+            pages: self.pages,
+            transport: self.transport,
+            receives: SharedReceives { srq: srq.clone() },
+        }
     }
 
     /// At least this many receives.
     pub fn rq_depth(mut self, depth: u32) -> Self {
-        self.rq_depth = depth;
+        self.receives.depth = depth;
         self
     }
 
     /// Pieces that a receive may have.
     pub fn recv_sges(mut self, sges: usize) -> Self {
-        self.recv_sges = sges;
+        self.receives.sges = sges;
+        self
+    }
+}
+
+impl<T, R> QpOptions<'_, T, R> {
+    /// At least this many 64-byte blocks; a work request takes one for up to two pieces or 32 inline
+    /// bytes, and one for each four pieces or 64 bytes more.
+    pub fn sq_blocks(mut self, blocks: u32) -> Self {
+        self.sq_blocks = blocks;
         self
     }
 

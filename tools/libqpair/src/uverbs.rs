@@ -20,8 +20,9 @@ use std::time::Duration;
 
 use qpair_abi::counters::Counter;
 use qpair_abi::uverbs::{
-    qpair_ureq_create_cq, qpair_ureq_create_qp, qpair_uresp_alloc_ucontext, qpair_uresp_create_ah,
-    qpair_uresp_create_cq, qpair_uresp_create_qp, qpair_uresp_modify_qp, QPAIR_NO_COMPLETION_FD,
+    qpair_ureq_create_cq, qpair_ureq_create_qp, qpair_ureq_create_srq, qpair_uresp_alloc_ucontext,
+    qpair_uresp_create_ah, qpair_uresp_create_cq, qpair_uresp_create_qp, qpair_uresp_create_srq,
+    qpair_uresp_modify_qp, QPAIR_NO_COMPLETION_FD,
 };
 use qpair_abi::{doorbell, Number};
 use qpair_uverbs::abi::*;
@@ -32,7 +33,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::kernel::{
     Address, AsyncEvent, Attributes, Change, CounterValues, Gid, Kernel, Keys, NewCq, NewMr, NewQp,
-    Object, QpAttributes, QpState, QpType, ResetAt, Resolved, Retries, Service,
+    NewSrq, Object, QpAttributes, QpState, QpType, ResetAt, Resolved, Retries, Service,
 };
 
 use self::change::{address, modify};
@@ -51,6 +52,7 @@ pub struct File {
     /// The folder of the port in sysfs.
     port: PathBuf,
     cqs: Numbers,
+    srqs: Numbers,
     qps: Numbers,
 }
 
@@ -92,6 +94,7 @@ impl File {
                 .join(ibdev)
                 .join("ports/1"),
             cqs: Numbers::default(),
+            srqs: Numbers::default(),
             qps: Numbers::default(),
         })
     }
@@ -135,6 +138,7 @@ impl Kernel for File {
             model: device.fw_ver as u32,
             max_qp: device.max_qp,
             max_cq: device.max_cq,
+            max_srq: device.max_srq,
             max_mr: device.max_mr,
             max_pd: device.max_pd,
             max_sq_blocks: limits.max_sq_blocks,
@@ -230,6 +234,72 @@ impl Kernel for File {
         destroyed
     }
 
+    fn create_srq(&self, srq: &NewSrq) -> Result<Object, Errno> {
+        let request = qpair_ureq_create_srq {
+            buffer: srq.buffer,
+            buffer_bytes: srq.buffer_bytes,
+            depth: srq.depth,
+            stride: srq.stride.into(),
+        };
+        let create = |user_handle| {
+            let core = ib_uverbs_create_srq {
+                user_handle,
+                pd_handle: srq.pd,
+                // The driver's request has the sizes.
+                max_wr: 1,
+                max_sge: 1,
+                ..Default::default()
+            };
+            let mut answer = ib_uverbs_create_srq_resp::default();
+            let mut made = qpair_uresp_create_srq::default();
+            self.run(
+                Command::new(IB_USER_VERBS_CMD_CREATE_SRQ)
+                    .request(&core)
+                    .answer(&mut answer)
+                    .driver_request(&request)
+                    .driver_answer(&mut made),
+            )?;
+            Ok(Object {
+                handle: answer.srq_handle,
+                number: Number::from_raw(made.number),
+            })
+        };
+        self.srqs.with(create, |made| made.number)
+    }
+
+    fn arm_srq(&self, srq: Object, limit: u32) -> Result<(), Errno> {
+        let request = ib_uverbs_modify_srq {
+            srq_handle: srq.handle,
+            attr_mask: srq_mask::LIMIT,
+            srq_limit: limit,
+            ..Default::default()
+        };
+        self.run(Command::new(IB_USER_VERBS_CMD_MODIFY_SRQ).request(&request))
+    }
+
+    fn query_srq(&self, srq: Object) -> Result<u32, Errno> {
+        let request = ib_uverbs_query_srq {
+            srq_handle: srq.handle,
+            ..Default::default()
+        };
+        let mut answer = ib_uverbs_query_srq_resp::default();
+        let command = Command::new(IB_USER_VERBS_CMD_QUERY_SRQ);
+        self.run(command.request(&request).answer(&mut answer))?;
+        Ok(answer.srq_limit)
+    }
+
+    fn destroy_srq(&self, srq: Object) -> Result<(), Errno> {
+        let request = ib_uverbs_destroy_srq {
+            srq_handle: srq.handle,
+            ..Default::default()
+        };
+        let mut answer = ib_uverbs_destroy_srq_resp::default();
+        let command = Command::new(IB_USER_VERBS_CMD_DESTROY_SRQ);
+        let destroyed = self.run(command.request(&request).answer(&mut answer));
+        self.srqs.give_back(srq.number);
+        destroyed
+    }
+
     fn create_qp(&self, qp: &NewQp) -> Result<Object, Errno> {
         let request = qpair_ureq_create_qp {
             sq_buffer: qp.sq_buffer,
@@ -252,6 +322,8 @@ impl Kernel for File {
                 max_recv_wr: 1,
                 max_send_sge: 1,
                 max_recv_sge: 1,
+                srq_handle: qp.srq.map_or(0, |srq| srq.handle),
+                is_srq: qp.srq.is_some().into(),
                 qp_type: match qp.qp_type {
                     QpType::Connected(Service::Rc) => IB_UVERBS_QPT_RC,
                     QpType::Connected(Service::Uc) => IB_UVERBS_QPT_UC,
@@ -418,6 +490,11 @@ impl Kernel for File {
         Ok(Some(match kind {
             event::CQ_ERR => self.cqs.get(handle).map_or(other, AsyncEvent::CqOverrun),
             event::QP_FATAL => self.qps.get(handle).map_or(other, AsyncEvent::QpFatal),
+            event::SRQ_LIMIT_REACHED => self.srqs.get(handle).map_or(other, AsyncEvent::SrqLimit),
+            event::SRQ_ERR => self.srqs.get(handle).map_or(other, AsyncEvent::SrqFatal),
+            event::QP_LAST_WQE_REACHED => {
+                self.qps.get(handle).map_or(other, AsyncEvent::LastReceive)
+            }
             event::DEVICE_FATAL => AsyncEvent::DeviceFatal,
             _ => other,
         }))

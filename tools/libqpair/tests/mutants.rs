@@ -15,6 +15,9 @@ use std::panic;
 use qpair::mutant::{self, Mutant as Own};
 use qpair_queue::mutant::{activate, Mutant};
 use support::datagrams::{every_form_arrives, lengths_have_limits};
+use support::receives::{
+    each_cq_reserves_room_once, receives_of_an_ended_queue_pair_come_back, shared_schedule,
+};
 use support::row::garbage_in_a_row;
 use support::schedule::schedule;
 
@@ -48,6 +51,15 @@ fn datagrams() {
     lengths_have_limits();
 }
 
+/// The tests of shared receives.
+fn shared_receives() {
+    each_cq_reserves_room_once();
+    receives_of_an_ended_queue_pair_come_back();
+    for seed in 0..TRIES {
+        shared_schedule(seed, || ());
+    }
+}
+
 #[test]
 fn every_wrong_variant_is_caught() {
     for seed in 0..TRIES {
@@ -55,6 +67,7 @@ fn every_wrong_variant_is_caught() {
     }
     garbage_in_a_row();
     datagrams();
+    shared_receives();
     // What follows fails on purpose.
     panic::set_hook(Box::new(|_| {}));
     let by_schedules = [
@@ -71,7 +84,9 @@ fn every_wrong_variant_is_caught() {
         .iter()
         .filter(|&&mutant| {
             mutant::activate(Some(mutant));
-            let survived = survives(garbage_in_a_row) && survives(datagrams);
+            let survived = [garbage_in_a_row, datagrams, shared_receives]
+                .into_iter()
+                .all(survives);
             mutant::activate(None);
             survived
         })
@@ -81,7 +96,17 @@ fn every_wrong_variant_is_caught() {
         garbage_in_a_row();
     })
     .then(|| "StaleIndex".into());
-    let left: Vec<String> = by_schedules.chain(by_own).chain(stale).collect();
+    let by_shared = [Mutant::SlotSplitTwice, Mutant::SharedFreesAll]
+        .into_iter()
+        .filter(|&mutant| {
+            (0..TRIES).all(|seed| survives(|| shared_schedule(seed, || Active::new(mutant))))
+        })
+        .map(|mutant| format!("{mutant:?} of shared receives"));
+    let left: Vec<String> = by_schedules
+        .chain(by_own)
+        .chain(by_shared)
+        .chain(stale)
+        .collect();
     let _ = panic::take_hook();
     assert!(left.is_empty(), "not caught: {left:?}");
 }

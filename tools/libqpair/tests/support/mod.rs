@@ -12,6 +12,7 @@
 pub(crate) mod bench;
 pub(crate) mod datagrams;
 pub(crate) mod host;
+pub(crate) mod receives;
 pub(crate) mod row;
 pub(crate) mod schedule;
 
@@ -22,13 +23,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use host::Memory;
 use qpair::kernel::{
     Address, AsyncEvent, Attributes, Change, CounterValues, Gid, Kernel, Keys, NewCq, NewMr, NewQp,
-    Object, QpAttributes, QpState, QpType, ResetAt, Resolved, Retries, Service,
+    NewSrq, Object, QpAttributes, QpState, QpType, ResetAt, Resolved, Retries, Service,
 };
 use qpair::memory::Ring;
 use qpair::{Context, Pages};
 use qpair_abi::command::{
     self, access, cq_flags, kind, qp_mask, qp_state, service, verb, BufferList, Command, CqContext,
-    MrContext, QpContext,
+    MrContext, QpContext, SrqContext,
 };
 use qpair_abi::entry::{Cqe, Eqe};
 use qpair_abi::status::{AdminError, Event, Status};
@@ -192,6 +193,14 @@ impl Machine {
         self.function.host().pinned.len()
     }
 
+    /// Receives of an SRQ that no queue pair has.
+    pub(crate) fn left(&mut self, srq: Number) -> u32 {
+        let object = object(srq.raw());
+        self.of(kind::SRQ, verb::QUERY, object, &[0; SrqContext::WORDS])
+            .expect("it exists");
+        SrqContext::decode(&self.context.load_all(0)).left
+    }
+
     /// Lets it work until nothing is left.
     pub(crate) fn settle(&mut self) {
         while self.run(16) {}
@@ -226,6 +235,9 @@ impl Machine {
             // A process learns of it by the counter only.
             Event::DoorbellViolation => return,
             Event::DeviceFatal => AsyncEvent::DeviceFatal,
+            Event::SrqLimit => AsyncEvent::SrqLimit(eqe.number),
+            Event::SrqFatal => AsyncEvent::SrqFatal(eqe.number),
+            Event::LastReceive => AsyncEvent::LastReceive(eqe.number),
             other => panic!("{other}"),
         };
         self.events.push_back(event);
@@ -277,6 +289,16 @@ impl Machine {
         Err(refusal(
             AdminError::from_code(cqe.vendor).expect("a reason"),
         ))
+    }
+
+    /// Does a command of an object.
+    fn of(&mut self, what: u8, verb: u8, object: Object, context: &[u64]) -> Result<Cqe, Errno> {
+        let command = Command {
+            opcode: command::opcode(what, verb),
+            number: object.number,
+            ..Default::default()
+        };
+        self.command(command, context)
     }
 
     /// Makes an object of pinned memory: its number.
@@ -345,6 +367,7 @@ impl Kernel for Fake {
             model: regs::MAJOR << 16 | regs::MINOR,
             max_qp: config.qps,
             max_cq: config.cqs,
+            max_srq: config.srqs,
             max_mr: config.mrs,
             max_pd: config.pds,
             max_sq_blocks: 1 << config.log_sq,
@@ -398,6 +421,41 @@ impl Kernel for Fake {
         self.machine().destroy(kind::CQ, cq.handle)
     }
 
+    fn create_srq(&self, srq: &NewSrq) -> Result<Object, Errno> {
+        let context = SrqContext {
+            pd: Number::from_raw(srq.pd),
+            page: PAGE,
+            log_depth: srq.depth.ilog2() as u8,
+            stride: srq.stride,
+            buffer: block(srq.buffer, srq.buffer_bytes),
+            ..Default::default()
+        };
+        let pins = [(srq.buffer, srq.buffer_bytes)];
+        let number = self.machine().create(kind::SRQ, &context.encode(), &pins)?;
+        Ok(object(number))
+    }
+
+    fn arm_srq(&self, srq: Object, limit: u32) -> Result<(), Errno> {
+        let context = SrqContext {
+            limit,
+            ..Default::default()
+        };
+        let mut machine = self.machine();
+        machine.of(kind::SRQ, verb::MODIFY, srq, &context.encode())?;
+        machine.settle();
+        Ok(())
+    }
+
+    fn query_srq(&self, srq: Object) -> Result<u32, Errno> {
+        let mut machine = self.machine();
+        machine.of(kind::SRQ, verb::QUERY, srq, &[0; SrqContext::WORDS])?;
+        Ok(SrqContext::decode(&machine.context.load_all(0)).limit)
+    }
+
+    fn destroy_srq(&self, srq: Object) -> Result<(), Errno> {
+        self.machine().destroy(kind::SRQ, srq.handle)
+    }
+
     fn create_qp(&self, qp: &NewQp) -> Result<Object, Errno> {
         let gid = match qp.qp_type {
             QpType::Connected(_) => (0, 0),
@@ -409,7 +467,8 @@ impl Kernel for Fake {
             send_cq: qp.send_cq.number,
             recv_cq: qp.recv_cq.number,
             log_sq: qp.sq_blocks.ilog2() as u8,
-            log_rq: qp.rq_depth.ilog2() as u8,
+            srq: qp.srq.map_or(Number::default(), |srq| srq.number),
+            log_rq: qp.rq_depth.checked_ilog2().unwrap_or(0) as u8,
             rq_stride: qp.rq_stride,
             service: match qp.qp_type {
                 QpType::Connected(Service::Rc) => service::RC,
@@ -419,14 +478,18 @@ impl Kernel for Fake {
             gid: gid.0,
             gid_high: gid.1,
             sq: block(qp.sq_buffer, qp.sq_buffer_bytes),
-            rq: block(qp.rq_buffer, qp.rq_buffer_bytes),
+            rq: match qp.srq {
+                None => block(qp.rq_buffer, qp.rq_buffer_bytes),
+                Some(_) => BufferList::default(),
+            },
             ..Default::default()
         };
         let pins = [
             (qp.sq_buffer, qp.sq_buffer_bytes),
             (qp.rq_buffer, qp.rq_buffer_bytes),
         ];
-        let number = self.machine().create(kind::QP, &context.encode(), &pins)?;
+        let pins = if qp.srq.is_some() { &pins[..1] } else { &pins };
+        let number = self.machine().create(kind::QP, &context.encode(), pins)?;
         Ok(object(number))
     }
 
@@ -474,12 +537,7 @@ impl Kernel for Fake {
 
     fn query_qp(&self, qp: Object) -> Result<QpAttributes, Errno> {
         let mut machine = self.machine();
-        let command = Command {
-            opcode: command::opcode(kind::QP, verb::QUERY),
-            number: qp.number,
-            ..Default::default()
-        };
-        machine.command(command, &[0; QpContext::WORDS])?;
+        machine.of(kind::QP, verb::QUERY, qp, &[0; QpContext::WORDS])?;
         let context = QpContext::decode(&machine.context.load_all(0));
         Ok(QpAttributes {
             state: match context.state {
