@@ -14,8 +14,7 @@ use std::sync::Arc;
 
 use qpair_abi::command::GIDS;
 use qpair_abi::entry::{
-    opcode, send_flags, ud_inline_bytes, ud_sges, Sge, UdWqe, BLOCK_WORDS, DATAGRAM_BYTES,
-    MAX_BLOCKS,
+    opcode, send_flags, ud_inline_bytes, ud_sges, Sge, UdWqe, BLOCK_WORDS, MAX_BLOCKS,
 };
 use qpair_abi::Number;
 use rustix::io::Errno;
@@ -27,7 +26,7 @@ use crate::mutant::mutant;
 use crate::wr::{Encode, Limits, Payload, WORDS};
 
 pub use crate::kernel::Address;
-pub use qpair_abi::entry::{GRH_BYTES, OWN_Q_KEY};
+pub use qpair_abi::entry::{DATAGRAM_BYTES, GRH_BYTES, OWN_Q_KEY};
 
 /// An address handle: the address of a port, as the kernel has resolved it.
 #[derive(Debug)]

@@ -164,7 +164,7 @@ pub mod wr;
 pub use asynchronous::AsyncEndpoint;
 pub use channel::Channel;
 pub use cq::{Cq, CqOptions, Wants};
-pub use datagram::{Address, Ah, Datagram, Destination, GRH_BYTES, OWN_Q_KEY};
+pub use datagram::{Address, Ah, Datagram, Destination, DATAGRAM_BYTES, GRH_BYTES, OWN_Q_KEY};
 pub use device::{AsyncEvent, Attributes, Context, Counters, Device};
 pub use ended::EndpointError;
 pub use endpoint::{Endpoint, EndpointOptions, Ticket};
