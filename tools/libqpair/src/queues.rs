@@ -126,7 +126,7 @@ impl Queues {
                 (depth, stride, SharedRing::new(ring))
             }
             Source::Shared(srq) => (
-                depth("the depth of no receive queue", 1)?,
+                depth("the depth of a receive queue", 1)?,
                 0,
                 srq.inner.spare.clone(),
             ),

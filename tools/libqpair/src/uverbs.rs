@@ -509,7 +509,7 @@ impl Kernel for File {
 ///
 /// # Errors
 ///
-/// As of [`line`].
+/// As of [`line()`].
 fn counter(folder: &Path, name: &str) -> Result<u64, Errno> {
     line(folder, name)?.trim().parse().map_err(|_| Errno::IO)
 }
