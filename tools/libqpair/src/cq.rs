@@ -37,6 +37,7 @@ use crate::kernel::{NewCq, Object};
 use crate::lock::lock;
 use crate::memory::{Pages, Ring, SharedRing};
 use crate::mutant::mutant;
+use crate::shared::{Place, SharedQueue, Sources};
 use crate::wr::Completion;
 
 pub use qpair_queue::channel::Wants;
@@ -52,8 +53,8 @@ pub struct CqOptions<'a> {
 }
 
 impl<'a> CqOptions<'a> {
-    /// At least `depth` entries: one for each block of the SQs and each receive of the RQs that it
-    /// serves.
+    /// At least `depth` entries: one for each block of the SQs, each receive of the RQs and each
+    /// receive of the SRQs that it serves.
     pub fn new(depth: u32) -> Self {
         Self {
             depth,
@@ -102,6 +103,8 @@ struct Served {
     life: Life,
     send: Option<Arc<SendQueue>>,
     recv: Option<Arc<RecvQueue>>,
+    /// The SRQ of its receives, which has no `recv`.
+    shared: Option<Place>,
 }
 
 #[derive(Debug)]
@@ -113,6 +116,7 @@ struct State {
     served: Vec<Option<Served>>,
     /// Queue pairs whose first entry the head has not reached.
     young: Vec<Number>,
+    sources: Sources,
     stale: u64,
 }
 
@@ -144,6 +148,9 @@ impl State {
                 Some(Served {
                     recv: Some(queue), ..
                 }) if is_receive => row(consumer, queue, &entry, RECV, places),
+                Some(Served {
+                    shared: Some(of), ..
+                }) if is_receive => self.sources.complete(*of).then_some(0),
                 _ => None,
             };
             match row {
@@ -151,10 +158,19 @@ impl State {
                     *place = Completion::new(entry.words);
                     taken += 1 + more;
                 }
-                None => self.stale += 1,
+                None => self.pass_over(&cqe),
             }
         }
         taken
+    }
+
+    /// A stale entry was read.
+    #[cold]
+    fn pass_over(&mut self, cqe: &Cqe) {
+        self.stale += 1;
+        if cqe.flags & cqe_flags::RECV != 0 {
+            self.sources.stale(cqe.qp);
+        }
     }
 
     /// Called after a head was published, or slots were added to the deferred free.
@@ -239,6 +255,7 @@ impl CqInner {
         });
         *lock(&self.published) = published;
         state.release();
+        state.sources.release();
     }
 
     /// The head that was published last.
@@ -301,7 +318,8 @@ impl CqInner {
             state.served.resize_with(at + 1, || None);
         }
         let before = state.served[at].take().filter(|s| s.number == number);
-        let (old_send, old_recv) = before.map_or((None, None), |s| (s.send, s.recv));
+        let before = before.map_or((None, None, None), |s| (s.send, s.recv, s.shared));
+        let (old_send, old_recv, shared) = before;
         if !state.young.contains(&number) {
             state.young.push(number);
         }
@@ -310,7 +328,55 @@ impl CqInner {
             life: Life::Since(since),
             send: send.or(old_send),
             recv: recv.or(old_recv),
+            shared,
         });
+    }
+
+    /// Adds an SRQ, some queue pairs of which begin to complete here; `None` if there are too many.
+    pub(crate) fn add_source(&self, queue: &Arc<SharedQueue>, id: RingId) -> Option<Place> {
+        lock(&self.state).sources.add(queue, id)
+    }
+
+    /// No queue pair of the SRQ completes here any more.
+    pub(crate) fn end_source(&self, place: Place) {
+        lock(&self.state).sources.end(place);
+    }
+
+    /// The receives of a queue pair are those of an SRQ.
+    pub(crate) fn share(&self, number: Number, place: Place) {
+        let mut state = lock(&self.state);
+        let served = state.served.get_mut(number.index());
+        let served = served.and_then(Option::as_mut);
+        if let Some(served) = served.filter(|served| served.number == number) {
+            served.shared = Some(place);
+        }
+    }
+
+    /// They are no more: the queue pair was reset or destroyed. Those of its entries that are unread
+    /// are stale.
+    pub(crate) fn unshare(&self, number: Number) {
+        let mut state = lock(&self.state);
+        let State {
+            served,
+            sources,
+            consumer,
+            ..
+        } = &mut *state;
+        let served = served.get_mut(number.index()).and_then(Option::as_mut);
+        let Some(served) = served.filter(|served| served.number == number) else {
+            return;
+        };
+        let Some(place) = served.shared.take() else {
+            return;
+        };
+        let mut unread = 0;
+        consumer.visit(|words, past| {
+            let cqe = Cqe::decode(words);
+            let is_receive = cqe.flags & cqe_flags::RECV != 0;
+            let is_its = cqe.qp == number && is_receive && served.life.includes(past);
+            unread += u32::from(is_its);
+        });
+        sources.left(place, number, unread);
     }
 
     /// Removes a queue pair; its entries that are left are stale.
@@ -328,6 +394,7 @@ impl Drop for CqInner {
     fn drop(&mut self) {
         // Fails only if the context is dead, and then the object is gone.
         let _: Result<(), Errno> = self.context.kernel.destroy_cq(self.object);
+        lock(&self.state).sources.close();
     }
 }
 
@@ -375,6 +442,7 @@ impl Cq {
             deferred: DeferredFree::new(id),
             served: Vec::new(),
             young: Vec::new(),
+            sources: Sources::default(),
             stale: 0,
         };
         let inner = CqInner {

@@ -21,7 +21,7 @@ use qpair_abi::counters::Counter;
 use qpair_abi::uverbs::QPAIR_UVERBS_ABI_VERSION;
 
 use crate::error::Error;
-use crate::kernel::{CounterValues, Kernel};
+use crate::kernel::{CounterValues, Gid, Kernel};
 use crate::uverbs::File;
 
 pub use crate::kernel::{AsyncEvent, Attributes};
@@ -202,6 +202,13 @@ impl Context {
     /// The same, queried again: the link may have changed.
     pub fn query(&self) -> Result<Attributes, Error> {
         self.inner.kernel.query().map_err(Error::kernel(QUERY))
+    }
+
+    /// An entry of the port's table of GIDs; 0 if it is empty. The table of a port of RoCE has the
+    /// addresses of its network device.
+    pub fn gid(&self, index: u8) -> Result<Gid, Error> {
+        let found = self.inner.kernel.gid(index);
+        found.map_err(Error::kernel("read a GID of the port"))
     }
 
     /// The device's counters. Waits for as long as the kernel keeps older values, some

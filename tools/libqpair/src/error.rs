@@ -66,9 +66,17 @@ pub enum Error {
         /// Slots that the new queues need.
         needed: u32,
     },
-    /// A CQ of one device cannot serve a queue pair of another context.
-    #[error("the completion queue belongs to another context: make both from one")]
+    /// A CQ or SRQ of one context cannot serve a queue pair of another.
+    #[error("the completion queue or shared receive queue belongs to another context: make all from one")]
     OtherContext,
+    /// A queue pair of UC has receives of its own.
+    #[error("a queue pair of UC cannot be on a shared receive queue: give it receives of its own, or use RC or UD")]
+    UcOnSrq,
+    /// The port has no address that datagrams could go to.
+    #[error(
+        "the port has no address: give the network device that it belongs to one (ip address add)"
+    )]
+    NoAddress,
     /// A depth or size that no device has.
     #[error("{what} is {value}, and must be {allowed}")]
     Range {

@@ -24,13 +24,15 @@ pub struct Attributes {
     pub max_qp: u32,
     /// Completion queues that this context may have.
     pub max_cq: u32,
+    /// Shared receive queues that this context may have.
+    pub max_srq: u32,
     /// Memory regions that this context may have.
     pub max_mr: u32,
     /// Protection domains that this context may have.
     pub max_pd: u32,
     /// Most 64-byte blocks of an SQ.
     pub max_sq_blocks: u32,
-    /// Most receives of an RQ.
+    /// Most receives of an RQ or SRQ.
     pub max_rq_depth: u32,
     /// Most entries of a CQ.
     pub max_cq_depth: u32,
@@ -48,13 +50,15 @@ pub struct Attributes {
     pub vectors: u32,
     /// Whether the link is up.
     pub link_up: bool,
+    /// The LID of the port; 0 if the port is one of RoCE, whose addresses are GIDs only.
+    pub lid: u16,
     /// This context's doorbell page.
     pub doorbell_page: u32,
     /// How often the device was reset since the driver was bound.
     pub epoch: u32,
 }
 
-/// A completion queue or a queue pair.
+/// A completion queue, a shared receive queue or a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
     /// The kernel's name of it, for calls.
@@ -101,8 +105,34 @@ pub struct NewQp {
     pub rq_depth: u32,
     /// A receive takes `64 << rq_stride` bytes.
     pub rq_stride: u8,
-    /// Its service.
-    pub service: Service,
+    /// The SRQ in place of an RQ, whose fields are 0 then.
+    pub srq: Option<Object>,
+    /// Its type.
+    pub qp_type: QpType,
+}
+
+/// A shared receive queue to create.
+#[derive(Clone, Copy, Debug)]
+pub struct NewSrq {
+    /// The domain's handle.
+    pub pd: u32,
+    /// The address of its ring, aligned to a page.
+    pub buffer: u64,
+    /// Bytes of the ring.
+    pub buffer_bytes: u64,
+    /// Its receives, a power of two.
+    pub depth: u32,
+    /// A receive takes `64 << stride` bytes.
+    pub stride: u8,
+}
+
+/// The type of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QpType {
+    /// It has one peer, with this service.
+    Connected(Service),
+    /// Unreliable datagrams: each request names its destination.
+    Ud,
 }
 
 /// What a queue pair guarantees its peer.
@@ -149,6 +179,15 @@ pub enum Change {
         /// As before.
         service: Service,
     },
+    /// To INIT, of UD: it receives what has this Q_Key.
+    InitUd {
+        /// The Q_Key.
+        q_key: u32,
+    },
+    /// To RTR, of UD.
+    RtrUd,
+    /// To RTS, of UD.
+    RtsUd,
     /// To the error state.
     Error,
 }
@@ -190,6 +229,36 @@ pub struct QpAttributes {
     pub access: u32,
     /// Its retries.
     pub retries: Retries,
+    /// The Q_Key, of UD.
+    pub q_key: u32,
+}
+
+/// A GID, as in memory.
+pub type Gid = [u8; 16];
+
+/// The address of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// By its LID.
+    Lid(u16),
+    /// By its GID.
+    Gid {
+        /// The GID.
+        gid: Gid,
+        /// Where the table of one's own port has the GID to send from. A port of RoCE needs it.
+        source: u8,
+    },
+}
+
+/// An address handle that was created: the address as work requests have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// The kernel's name of the handle, for calls.
+    pub handle: u32,
+    /// GID of the destination's port; 0 if it cannot be reached.
+    pub gid: Gid,
+    /// Where the table of the port has the GID to send from.
+    pub source: u16,
 }
 
 /// Memory to register.
@@ -224,6 +293,13 @@ pub enum AsyncEvent {
     CqOverrun(Number),
     /// A queue pair went to the error state.
     QpFatal(Number),
+    /// Fewer receives are left in a shared receive queue than its limit.
+    SrqLimit(Number),
+    /// The memory of a shared receive queue cannot be read: its queue pairs fail as they need it.
+    SrqFatal(Number),
+    /// A queue pair on a shared receive queue is in the error state, and no receive of it completes
+    /// any more.
+    LastReceive(Number),
     /// The device was removed or reset: this context is dead, open the device anew.
     DeviceFatal,
     /// One that this version does not know.
@@ -235,6 +311,14 @@ impl fmt::Display for AsyncEvent {
         match self {
             Self::CqOverrun(cq) => write!(f, "completion queue {cq} had no room"),
             Self::QpFatal(qp) => write!(f, "queue pair {qp} is in error: see its completions"),
+            Self::SrqLimit(srq) => {
+                write!(
+                    f,
+                    "shared receive queue {srq} has fewer receives than its limit"
+                )
+            }
+            Self::SrqFatal(srq) => write!(f, "shared receive queue {srq} cannot be read"),
+            Self::LastReceive(qp) => write!(f, "queue pair {qp} takes no more receives"),
             Self::DeviceFatal => f.write_str("the device was removed or reset: open it anew"),
             Self::Other(kind) => write!(f, "event {kind} of the RDMA core"),
         }
@@ -265,6 +349,18 @@ pub trait Kernel: Send + Sync + fmt::Debug {
     /// Destroys it.
     fn destroy_cq(&self, cq: Object) -> Result<(), Errno>;
 
+    /// Creates a shared receive queue. The memory stays mapped until it is destroyed.
+    fn create_srq(&self, srq: &NewSrq) -> Result<Object, Errno>;
+
+    /// Sets its limit.
+    fn arm_srq(&self, srq: Object, limit: u32) -> Result<(), Errno>;
+
+    /// Its limit, as it is now.
+    fn query_srq(&self, srq: Object) -> Result<u32, Errno>;
+
+    /// Destroys it.
+    fn destroy_srq(&self, srq: Object) -> Result<(), Errno>;
+
     /// Creates a queue pair. The memory stays mapped until it is destroyed.
     fn create_qp(&self, qp: &NewQp) -> Result<Object, Errno>;
 
@@ -276,6 +372,15 @@ pub trait Kernel: Send + Sync + fmt::Debug {
 
     /// Destroys it.
     fn destroy_qp(&self, qp: Object) -> Result<(), Errno>;
+
+    /// An entry of the port's table of GIDs; 0 if it is empty.
+    fn gid(&self, index: u8) -> Result<Gid, Errno>;
+
+    /// Creates an address handle in a domain.
+    fn create_ah(&self, pd: u32, address: Address) -> Result<Resolved, Errno>;
+
+    /// Destroys it.
+    fn destroy_ah(&self, handle: u32) -> Result<(), Errno>;
 
     /// Registers memory, which stays mapped until the region ends.
     fn reg_mr(&self, mr: &NewMr) -> Result<Keys, Errno>;

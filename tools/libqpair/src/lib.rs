@@ -7,6 +7,8 @@
 //!
 //! ```text
 //!   Device --open--> Context --+-- Pd --+-- Mr    memory that the device may use
+//!                              |        +-- Ah    where datagrams go
+//!                              |        +-- Srq   receives for many queue pairs
 //!                              |        +-- Qp    Reset -> Init -> Rtr -> Rts
 //!                              +-- Cq             completions, polled or by event
 //!                              +-- async events
@@ -29,8 +31,13 @@
 //! | [`wr`] | [`WorkRequest`], [`Receive`], [`Completion`] |
 //! | [`device`] | finding devices, [`Context`], limits, counters, asynchronous events |
 //! | [`mr`] | [`Pd`] and [`Mr`] |
+//! | [`datagram`] | [`Ah`], [`Destination`], [`Datagram`] |
+//! | `shared` | receives of SRQs, as a CQ completes them |
 //! | [`cq`] | [`Cq`]: poll, arm |
-//! | `queues` | [`QpOptions`]; how requests are written to a ring, and how slots are freed |
+//! | `post` | how requests are written to a ring |
+//! | [`srq`] | [`Srq`]: receives for any number of queue pairs |
+//! | `options` | [`QpOptions`] and its types |
+//! | `queues` | the queues of a queue pair: how requests are written to a ring, and how slots are freed |
 //! | [`qp`] | [`Qp`] and its states; posting |
 //! | [`stream`] | the byte stream beside the queue pairs of two endpoints |
 //! | [`hello`] | the handshake of two endpoints |
@@ -131,6 +138,7 @@ compile_error!("the order of doorbells after ring entries is known for x86-64 on
 mod asynchronous;
 pub mod channel;
 pub mod cq;
+pub mod datagram;
 pub mod device;
 mod ended;
 pub mod endpoint;
@@ -142,8 +150,12 @@ pub mod memory;
 pub mod mr;
 #[cfg_attr(feature = "mutants", doc(hidden))]
 pub mod mutant;
+mod options;
+mod post;
 pub mod qp;
 mod queues;
+mod shared;
+pub mod srq;
 pub mod stream;
 pub mod uverbs;
 pub mod wr;
@@ -152,6 +164,7 @@ pub mod wr;
 pub use asynchronous::AsyncEndpoint;
 pub use channel::Channel;
 pub use cq::{Cq, CqOptions, Wants};
+pub use datagram::{Address, Ah, Datagram, Destination, DATAGRAM_BYTES, GRH_BYTES, OWN_Q_KEY};
 pub use device::{AsyncEvent, Attributes, Context, Counters, Device};
 pub use ended::EndpointError;
 pub use endpoint::{Endpoint, EndpointOptions, Ticket};
@@ -159,9 +172,13 @@ pub use error::{CompletionError, Error, PostError};
 pub use hello::Fault;
 pub use memory::{Memory, Pages};
 pub use mr::{Access, Mr, Pd};
-pub use qp::{Init, Qp, QpOptions, QpState, Reset, Rtr, Rts, Service};
+pub use qp::{
+    Connected, Init, OwnReceives, Qp, QpOptions, QpState, Reset, Rtr, Rts, Service, SharedReceives,
+    Ud,
+};
 pub use qpair_abi::counters::Counter;
 pub use qpair_abi::status::{Detail, Status};
 pub use qpair_abi::Number;
+pub use srq::{Srq, SrqOptions};
 pub use stream::{Duplex, Stream};
 pub use wr::{Completion, Done, Receive, Remote, Sge, WorkRequest};

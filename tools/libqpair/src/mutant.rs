@@ -39,6 +39,17 @@ mod active {
         RowOfBothQueues,
         /// A row goes on with an entry that completes nothing.
         RowOfAnyIndex,
+        /// A datagram has the first half of its address.
+        HalfAnAddress,
+        /// A datagram may be longer than the device delivers.
+        LongDatagram,
+        /// A slot of an SRQ is free when the entry of its receive is read, before the head is
+        /// published.
+        SharedFreedWhenRead,
+        /// A CQ reserves nothing for an SRQ.
+        SharedNotReserved,
+        /// Receives whose entries are unread when their queue pair is reset are lost to the SRQ.
+        UnreadForgotten,
     }
 
     impl Mutant {
@@ -47,6 +58,11 @@ mod active {
             Self::RowOfAnyPair,
             Self::RowOfBothQueues,
             Self::RowOfAnyIndex,
+            Self::HalfAnAddress,
+            Self::LongDatagram,
+            Self::SharedFreedWhenRead,
+            Self::SharedNotReserved,
+            Self::UnreadForgotten,
         ];
     }
 

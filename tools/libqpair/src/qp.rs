@@ -8,6 +8,10 @@
 //!                   post_recv           post_recv    post_recv, post_send
 //! ```
 //!
+//! So is the transport: [`Connected`] to one peer, or [`Ud`], whose `init` has a Q_Key, whose `rtr`
+//! has no peer, and which sends [`Datagram`]s. And so is where its receives are: one with
+//! [`SharedReceives`] has no `post_recv`; receives are posted to its [`Srq`](crate::Srq).
+//!
 //! A step that fails destroys the queue pair and returns the error. A work request that fails puts
 //! the queue pair of the device into the error state, and what is still posted completes as
 //! flushed; [`Qp::reset`] recovers it.
@@ -20,14 +24,16 @@ use std::marker::PhantomData;
 use qpair_abi::entry::BLOCK_WORDS;
 use qpair_abi::Number;
 
+use crate::datagram::Datagram;
 use crate::error::{Error, PostError};
 use crate::kernel::{Change, QpAttributes};
 use crate::mr::{Access, Pd};
+use crate::options::sealed::{Receiving, Transport};
 use crate::queues::Queues;
 use crate::wr::{Receive, WorkRequest};
 
 pub use crate::kernel::{QpState, Service};
-pub use crate::queues::QpOptions;
+pub use crate::options::{Connected, OwnReceives, QpOptions, SharedReceives, Ud};
 
 macro_rules! states {
     ($($(#[$attr:meta])* $name:ident),*) => { $(
@@ -60,14 +66,15 @@ impl sealed::Receives for Init {}
 impl sealed::Receives for Rtr {}
 impl sealed::Receives for Rts {}
 
-/// A queue pair in state `S`.
+/// A queue pair in state `S`, with one peer or of datagrams, and receives of its own or shared ones.
 #[derive(Debug)]
-pub struct Qp<S: sealed::State> {
+pub struct Qp<S: sealed::State, T: Transport = Connected, R: Receiving = OwnReceives> {
     inner: Queues,
-    state: PhantomData<S>,
+    transport: T,
+    state: PhantomData<(S, R)>,
 }
 
-impl<S: sealed::State> Qp<S> {
+impl<S: sealed::State, T: Transport, R: Receiving> Qp<S, T, R> {
     /// Its number, which its peer must know.
     pub fn number(&self) -> Number {
         self.inner.number()
@@ -88,59 +95,94 @@ impl<S: sealed::State> Qp<S> {
 
     /// Resets it. What was posted is dropped, and its entries that are still in the CQs are not
     /// reported.
-    pub fn reset(self) -> Result<Qp<Reset>, Error> {
-        let reset = self.inner.modify(Change::Reset)?;
-        self.inner.renew(reset)?;
+    pub fn reset(self) -> Result<Qp<Reset, T, R>, Error> {
+        self.inner.reset()?;
         Ok(self.become_())
     }
 
-    fn become_<T: sealed::State>(self) -> Qp<T> {
+    /// Changes its state.
+    fn step<N: sealed::State>(self, change: Change) -> Result<Qp<N, T, R>, Error> {
+        self.inner.modify(change)?;
+        Ok(self.become_())
+    }
+
+    fn become_<N: sealed::State>(self) -> Qp<N, T, R> {
         Qp {
             inner: self.inner,
+            transport: self.transport,
             state: PhantomData,
         }
     }
 }
 
-impl Qp<Reset> {
+impl<T: Transport + Clone, R: Receiving> Qp<Reset, T, R> {
     /// Makes a queue pair in a domain.
-    pub fn new(pd: &Pd, options: &QpOptions<'_>) -> Result<Self, Error> {
+    pub fn new(pd: &Pd, options: &QpOptions<'_, T, R>) -> Result<Self, Error> {
         Ok(Self {
             inner: Queues::new(pd, options)?,
+            transport: options.transport.clone(),
             state: PhantomData,
         })
     }
+}
 
+impl<R: Receiving> Qp<Reset, Connected, R> {
     /// Allows posting receives, and sets the peer's rights (`REMOTE_*`), which the regions must
     /// grant too.
-    pub fn init(self, access: Access) -> Result<Qp<Init>, Error> {
+    pub fn init(self, access: Access) -> Result<Qp<Init, Connected, R>, Error> {
         self.inner.reserve()?;
-        self.inner.modify(Change::Init {
-            access: access.bits(),
-        })?;
-        Ok(self.become_())
+        let access = access.bits();
+        self.step(Change::Init { access })
     }
 }
 
-impl Qp<Init> {
+impl<R: Receiving> Qp<Init, Connected, R> {
     /// Receives from `peer` only.
-    pub fn rtr(self, peer: Number) -> Result<Qp<Rtr>, Error> {
-        let service = self.inner.service;
-        self.inner.modify(Change::Rtr { peer, service })?;
-        Ok(self.become_())
+    pub fn rtr(self, peer: Number) -> Result<Qp<Rtr, Connected, R>, Error> {
+        let service = self.transport.service;
+        self.step(Change::Rtr { peer, service })
     }
 }
 
-impl Qp<Rtr> {
+impl<R: Receiving> Qp<Rtr, Connected, R> {
     /// Sends as well.
-    pub fn rts(self) -> Result<Qp<Rts>, Error> {
-        let (retries, service) = (self.inner.retries, self.inner.service);
-        self.inner.modify(Change::Rts { retries, service })?;
-        Ok(self.become_())
+    pub fn rts(self) -> Result<Qp<Rts, Connected, R>, Error> {
+        let Connected { retries, service } = self.transport;
+        self.step(Change::Rts { retries, service })
     }
 }
 
-impl<S: sealed::Receives> Qp<S> {
+impl<R: Receiving> Qp<Reset, Ud, R> {
+    /// Allows posting receives. It receives datagrams that have this Q_Key; one whose bit 31 is set
+    /// needs a privilege (`CAP_NET_RAW`).
+    ///
+    /// ```compile_fail,E0308
+    /// # use qpair::{Access, Qp, Reset, Ud};
+    /// fn init(qp: Qp<Reset, Ud>) {
+    ///     let _ = qp.init(Access::REMOTE_WRITE); // a datagram writes to no other memory
+    /// }
+    /// ```
+    pub fn init(self, q_key: u32) -> Result<Qp<Init, Ud, R>, Error> {
+        self.inner.reserve()?;
+        self.step(Change::InitUd { q_key })
+    }
+}
+
+impl<R: Receiving> Qp<Init, Ud, R> {
+    /// Receives from all that know its number and Q_Key.
+    pub fn rtr(self) -> Result<Qp<Rtr, Ud, R>, Error> {
+        self.step(Change::RtrUd)
+    }
+}
+
+impl<R: Receiving> Qp<Rtr, Ud, R> {
+    /// Sends as well.
+    pub fn rts(self) -> Result<Qp<Rts, Ud, R>, Error> {
+        self.step(Change::RtsUd)
+    }
+}
+
+impl<S: sealed::Receives, T: Transport> Qp<S, T> {
     /// Posts receives, in order, and rings once.
     pub fn post_recv(&self, receives: &[Receive<'_>]) -> Result<(), PostError> {
         let posted = self.inner.post_recvs(receives);
@@ -167,7 +209,7 @@ impl<S: sealed::Receives> Qp<S> {
     }
 }
 
-impl Qp<Rts> {
+impl<R: Receiving> Qp<Rts, Connected, R> {
     /// Posts work requests, in order, and rings once.
     pub fn post_send(&self, requests: &[WorkRequest<'_>]) -> Result<(), PostError> {
         self.inner.post_sends(requests.iter().copied())
@@ -182,17 +224,48 @@ impl Qp<Rts> {
         self.inner.post_sends(requests)
     }
 
+    /// Posts a work request without ringing: [`ring`](Self::ring) hands over all that were.
+    pub fn queue_send(&self, request: &WorkRequest<'_>) -> Result<(), PostError> {
+        let posted = self.inner.post_send(request);
+        posted.map_err(|refused| refused.after(0))
+    }
+}
+
+impl<R: Receiving> Qp<Rts, Ud, R> {
+    /// Posts datagrams, in order, and rings once.
+    pub fn post_send(&self, datagrams: &[Datagram<'_>]) -> Result<(), PostError> {
+        self.inner.post_sends(datagrams.iter().copied())
+    }
+
+    /// As [`post_send`](Self::post_send), with datagrams from an iterator.
+    #[inline]
+    pub fn post_sends<'r>(
+        &self,
+        datagrams: impl IntoIterator<Item = Datagram<'r>>,
+    ) -> Result<(), PostError> {
+        self.inner.post_sends(datagrams)
+    }
+
+    /// Posts a datagram without ringing: [`ring`](Self::ring) hands over all that were.
+    pub fn queue_send(&self, datagram: &Datagram<'_>) -> Result<(), PostError> {
+        let posted = self.inner.post_send(datagram);
+        posted.map_err(|refused| refused.after(0))
+    }
+}
+
+impl<T: Transport> Qp<Rts, T, SharedReceives> {
+    /// Hands over queued sends with one doorbell; none if nothing was queued.
+    pub fn ring(&self) {
+        self.inner.ring_send();
+    }
+}
+
+impl<T: Transport, R: Receiving> Qp<Rts, T, R> {
     /// Posts one work request of 1 to 4 blocks as they are, and rings: for tests of what the device
     /// refuses.
     pub fn post_raw(&self, blocks: &[[u64; BLOCK_WORDS]]) -> Result<(), PostError> {
         let posted = self.inner.post_raw(blocks);
         self.inner.ring_send();
-        posted.map_err(|refused| refused.after(0))
-    }
-
-    /// Posts a work request without ringing: [`ring`](Self::ring) hands over all that were.
-    pub fn queue_send(&self, request: &WorkRequest<'_>) -> Result<(), PostError> {
-        let posted = self.inner.post_send(request);
         posted.map_err(|refused| refused.after(0))
     }
 

@@ -8,101 +8,34 @@
 //! Posts and completions lock the work queue. Its CQ's lock is taken before it, so a post unlocks
 //! the queue before it publishes a head.
 
-use std::borrow::BorrowMut;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use qpair_abi::doorbell;
-use qpair_abi::entry::{recv_sges, BLOCK_BYTES, BLOCK_WORDS, MAX_STRIDE_SHIFT};
+use qpair_abi::entry::{BLOCK_BYTES, BLOCK_WORDS};
 use qpair_abi::Number;
-use qpair_queue::credit::{Cq as OfCq, Kind, RingId, Rq, Slots, Sq};
+use qpair_queue::credit::{Cq as OfCq, Kind, RingId, Slots};
 use qpair_queue::index::{Depth, Index};
-use qpair_queue::producer::{Batch, Producer, Refused, Room, RqProducer, SqProducer};
-use qpair_queue::storage::Storage;
-use qpair_ring::Words;
+use qpair_queue::producer::{Producer, RqProducer, SqProducer};
 use rustix::io::Errno;
 
-use crate::cq::{Cq, CqInner, RecvQueue, SendQueue};
+use crate::cq::{CqInner, RecvQueue, SendQueue};
+use crate::datagram;
 use crate::error::{Error, PostError};
-use crate::kernel::{Change, NewQp, Object, ResetAt, Retries, Service};
+use crate::kernel::{Change, NewQp, Object, QpType, ResetAt, Service};
 use crate::lock::lock;
-use crate::memory::{Pages, Ring, SharedRing};
+use crate::memory::{Ring, SharedRing};
 use crate::mr::{Pd, PdInner};
-use crate::wr::{Limits, Receive, WorkRequest};
-
-/// What a queue pair shall be.
-#[derive(Clone, Debug)]
-pub struct QpOptions<'a> {
-    send_cq: &'a Cq,
-    recv_cq: &'a Cq,
-    sq_blocks: u32,
-    rq_depth: u32,
-    recv_sges: usize,
-    retries: Retries,
-    service: Service,
-    pages: Pages,
-}
-
-impl<'a> QpOptions<'a> {
-    /// Completes its work in these queues, which may be one. 16 blocks and 16 receives, if not told otherwise.
-    pub fn new(send_cq: &'a Cq, recv_cq: &'a Cq) -> Self {
-        Self {
-            send_cq,
-            recv_cq,
-            sq_blocks: 16,
-            rq_depth: 16,
-            recv_sges: 1,
-            retries: Retries::default(),
-            service: Service::Rc,
-            pages: Pages::Normal,
-        }
-    }
-
-    /// At least this many 64-byte blocks; a work request takes one for up to two pieces or 32 inline
-    /// bytes, and one for each four pieces or 64 bytes more.
-    pub fn sq_blocks(mut self, blocks: u32) -> Self {
-        self.sq_blocks = blocks;
-        self
-    }
-
-    /// At least this many receives.
-    pub fn rq_depth(mut self, depth: u32) -> Self {
-        self.rq_depth = depth;
-        self
-    }
-
-    /// Pieces that a receive may have.
-    pub fn recv_sges(mut self, sges: usize) -> Self {
-        self.recv_sges = sges;
-        self
-    }
-
-    /// How often a request is retried when the peer does not answer, and when it has no receive; 0
-    /// to 7 each, and 0 if not set. 7 retries for ever when the peer has no receive.
-    pub fn retries(mut self, answer: u8, receive: u8) -> Self {
-        self.retries = Retries { answer, receive };
-        self
-    }
-
-    /// Its service, which is also the peer's; RC if it is not set.
-    pub fn service(mut self, service: Service) -> Self {
-        self.service = service;
-        self
-    }
-
-    /// The pages of its rings.
-    pub fn pages(mut self, pages: Pages) -> Self {
-        self.pages = pages;
-        self
-    }
-}
+use crate::options::{sealed::Receiving, sealed::Transport, QpOptions, Source};
+use crate::post::{put_recv, put_send, NoPost};
+use crate::shared::Place;
+use crate::srq::{stride, SrqInner};
+use crate::wr::{Encode, Limits, Receive};
 
 /// The two queues of a queue pair and their resources.
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) pd: Arc<PdInner>,
     pub(crate) object: Object,
-    pub(crate) retries: Retries,
-    pub(crate) service: Service,
     send_cq: Arc<CqInner>,
     recv_cq: Arc<CqInner>,
     sq_ring: SharedRing,
@@ -113,8 +46,26 @@ pub(crate) struct Queues {
     limits: Limits,
     send: Arc<SendQueue>,
     recv: Arc<RecvQueue>,
-    /// The slots reserved in its send CQ and in its receive CQ.
-    slots: Mutex<Option<(Slots<OfCq>, Slots<OfCq>)>>,
+    /// Where its receives are, if not in its own queue. That one is the spare queue of the SRQ then,
+    /// and the type of the queue pair has no posts to it.
+    srq: Option<Arc<SrqInner>>,
+    /// The slots reserved in its CQs.
+    slots: Mutex<Option<Reserved>>,
+}
+
+/// What a queue pair has in its CQs.
+#[derive(Debug)]
+struct Reserved {
+    send: Slots<OfCq>,
+    recv: ReservedRecv,
+}
+
+/// What it has in its receive CQ.
+#[derive(Debug)]
+enum ReservedRecv {
+    Own(Slots<OfCq>),
+    /// A share of what the SRQ has there, in this place.
+    Shared(Place),
 }
 
 /// Fresh work queues on two rings.
@@ -135,13 +86,27 @@ fn producers(
 }
 
 impl Queues {
-    pub(crate) fn new(pd: &Pd, options: &QpOptions<'_>) -> Result<Self, Error> {
+    pub(crate) fn new<T: Transport, R: Receiving>(
+        pd: &Pd,
+        options: &QpOptions<'_, T, R>,
+    ) -> Result<Self, Error> {
         let pd = pd.inner.clone();
+        let (qp_type, source) = (options.transport.qp_type(), options.receives.source());
         let (send_cq, recv_cq) = (options.send_cq.inner.clone(), options.recv_cq.inner.clone());
         let ours = |cq: &CqInner| Arc::ptr_eq(&cq.context, &pd.context);
         if !ours(&send_cq) || !ours(&recv_cq) {
             return Err(Error::OtherContext);
         }
+        let srq = match source {
+            Source::Own(..) => None,
+            Source::Shared(srq) if !Arc::ptr_eq(&srq.inner.pd.context, &pd.context) => {
+                return Err(Error::OtherContext);
+            }
+            Source::Shared(_) if qp_type == QpType::Connected(Service::Uc) => {
+                return Err(Error::UcOnSrq);
+            }
+            Source::Shared(srq) => Some(srq.inner.clone()),
+        };
         let depth = |what, value: u32| {
             let depth = Depth::at_least(value).filter(|_| value > 0);
             depth.ok_or(Error::Range {
@@ -151,41 +116,55 @@ impl Queues {
             })
         };
         let sq_depth = depth("the depth of a send queue", options.sq_blocks)?;
-        let rq_depth = depth("the depth of a receive queue", options.rq_depth)?;
-        let stride = (0..=MAX_STRIDE_SHIFT).find(|&shift| recv_sges(shift) >= options.recv_sges);
-        let stride = stride.ok_or(Error::Range {
-            what: "the number of pieces of a receive",
-            value: options.recv_sges as u64,
-            allowed: "at most 15, and not above the device's max_recv_sge (see `qpair info`)",
-        })?;
         let sq_ring = Ring::new(sq_depth.entries(), BLOCK_BYTES, options.pages)?;
-        let rq_ring = Ring::new(rq_depth.entries(), BLOCK_BYTES << stride, options.pages)?;
-        let slots = reserve(&send_cq, &recv_cq, sq_depth, rq_depth)?;
+        let sq_ring = SharedRing::new(sq_ring);
+        let (rq_depth, stride, rq_ring) = match source {
+            Source::Own(receives, sges) => {
+                let depth = depth("the depth of a receive queue", receives)?;
+                let stride = stride(sges)?;
+                let ring = Ring::new(depth.entries(), BLOCK_BYTES << stride, options.pages)?;
+                (depth, stride, SharedRing::new(ring))
+            }
+            Source::Shared(srq) => (
+                depth("the depth of a receive queue", 1)?,
+                0,
+                srq.inner.spare.clone(),
+            ),
+        };
+        let slots = reserve(&send_cq, &recv_cq, sq_depth, rq_depth, srq.as_deref())?;
 
+        let rq = match srq {
+            None => (rq_ring.address(), rq_ring.bytes(), rq_depth.entries()),
+            Some(_) => (0, 0, 0),
+        };
         let create = NewQp {
             pd: pd.handle,
             send_cq: send_cq.object,
             recv_cq: recv_cq.object,
             sq_buffer: sq_ring.address(),
             sq_buffer_bytes: sq_ring.bytes(),
-            rq_buffer: rq_ring.address(),
-            rq_buffer_bytes: rq_ring.bytes(),
+            rq_buffer: rq.0,
+            rq_buffer_bytes: rq.1,
             sq_blocks: sq_depth.entries(),
-            rq_depth: rq_depth.entries(),
+            rq_depth: rq.2,
             rq_stride: stride,
-            service: options.service,
+            srq: srq.as_ref().map(|srq| srq.object),
+            qp_type,
         };
         let object = match pd.context.kernel.create_qp(&create) {
             Ok(object) => object,
             Err(errno) => {
-                send_cq.unreserve(slots.0);
-                recv_cq.unreserve(slots.1);
+                send_cq.unreserve(slots.send);
+                match (slots.recv, &srq) {
+                    (ReservedRecv::Own(recv), _) => recv_cq.unreserve(recv),
+                    (ReservedRecv::Shared(_), Some(srq)) => srq.leave(&recv_cq, None, Index::ZERO),
+                    (ReservedRecv::Shared(_), None) => {}
+                }
                 return Err(Error::kernel("make a queue pair")(errno));
             }
         };
         let number = object.number;
         let id = RingId::new(number.raw(), pd.context.attributes.epoch);
-        let (sq_ring, rq_ring) = (SharedRing::new(sq_ring), SharedRing::new(rq_ring));
         let (send, recv) = producers(
             id,
             (&send_cq, &recv_cq),
@@ -196,14 +175,20 @@ impl Queues {
             send_sges: pd.context.attributes.max_send_sge as usize,
             inline: pd.context.attributes.max_inline as usize,
         };
+        let limits = match qp_type {
+            QpType::Connected(_) => limits,
+            QpType::Ud => datagram::limits(&limits),
+        };
         let (send, recv) = (Arc::new(Mutex::new(send)), Arc::new(Mutex::new(recv)));
         send_cq.serve(number, None, Some(send.clone()), None);
-        recv_cq.serve(number, None, None, Some(recv.clone()));
+        let own = srq.is_none().then(|| recv.clone());
+        recv_cq.serve(number, None, None, own);
+        if let ReservedRecv::Shared(place) = slots.recv {
+            recv_cq.share(number, place);
+        }
         Ok(Self {
             pd,
             object,
-            retries: options.retries,
-            service: options.service,
             send_cq,
             recv_cq,
             sq_ring,
@@ -214,6 +199,7 @@ impl Queues {
             limits,
             send,
             recv,
+            srq,
             slots: Mutex::new(Some(slots)),
         })
     }
@@ -227,13 +213,24 @@ impl Queues {
         changed.map_err(Error::kernel("change a queue pair"))
     }
 
-    /// Gives back the slots, to be free when the CQs' heads have passed the last possible entry of
-    /// this queue pair.
-    fn give_back(&self, until: ResetAt) {
-        if let Some((send, recv)) = lock(&self.slots).take() {
+    /// Resets it, and gives back its slots, to be free when the CQs' heads have passed its last
+    /// possible entry.
+    fn end_life(&self) -> Result<ResetAt, Error> {
+        let _turn = self.srq.as_ref().map(|srq| lock(&srq.turn));
+        let ended = self.modify(Change::Reset);
+        let until = *ended.as_ref().unwrap_or(&ResetAt::default());
+        if let Some(Reserved { send, recv }) = lock(&self.slots).take() {
             self.send_cq.give_back(send, Index::new(until.send_cq));
-            self.recv_cq.give_back(recv, Index::new(until.recv_cq));
+            let recv_until = Index::new(until.recv_cq);
+            match (recv, &self.srq) {
+                (ReservedRecv::Own(recv), _) => self.recv_cq.give_back(recv, recv_until),
+                (ReservedRecv::Shared(_), Some(srq)) => {
+                    srq.leave(&self.recv_cq, Some(self.number()), recv_until);
+                }
+                (ReservedRecv::Shared(_), None) => {}
+            }
         }
+        ended
     }
 
     /// Reserves new slots in its CQs, if a reset gave them back; those from before the reset may
@@ -241,15 +238,29 @@ impl Queues {
     pub(crate) fn reserve(&self) -> Result<(), Error> {
         let mut slots = lock(&self.slots);
         if slots.is_none() {
-            let fresh = reserve(&self.send_cq, &self.recv_cq, self.sq_depth, self.rq_depth);
-            *slots = Some(fresh?);
+            let srq = self.srq.as_deref();
+            let fresh = reserve(
+                &self.send_cq,
+                &self.recv_cq,
+                self.sq_depth,
+                self.rq_depth,
+                srq,
+            )?;
+            if let ReservedRecv::Shared(place) = fresh.recv {
+                self.recv_cq.share(self.number(), place);
+            }
+            *slots = Some(fresh);
         }
         Ok(())
     }
 
-    /// The device has reset it: fresh queues in the same memory.
-    pub(crate) fn renew(&self, since: ResetAt) -> Result<(), Error> {
-        self.give_back(since);
+    /// Resets it: fresh queues in the same memory.
+    ///
+    /// # Errors
+    ///
+    /// Those of the change. The queue pair is to be dropped then.
+    pub(crate) fn reset(&self) -> Result<(), Error> {
+        let since = self.end_life()?;
         self.sq_ring.clear();
         self.rq_ring.clear();
         let id = RingId::new(self.number().raw(), self.pd.context.attributes.epoch);
@@ -298,9 +309,9 @@ impl Queues {
 
     /// Posts all and rings, with the queue locked once as long as there is room.
     #[inline(always)]
-    pub(crate) fn post_sends<'r>(
+    pub(crate) fn post_sends(
         &self,
-        requests: impl IntoIterator<Item = WorkRequest<'r>>,
+        requests: impl IntoIterator<Item = impl Encode>,
     ) -> Result<(), PostError> {
         let mut requests = requests.into_iter();
         let limits = self.limits;
@@ -336,7 +347,9 @@ impl Queues {
         }
     }
 
-    pub(crate) fn post_send(&self, request: &WorkRequest<'_>) -> Result<(), NoPost> {
+    /// Not inlined, so that a loop over a batch has all registers.
+    #[inline(never)]
+    pub(crate) fn post_send(&self, request: &impl Encode) -> Result<(), NoPost> {
         self.refilled(&self.send, &self.send_cq, |queue| {
             put_send(&mut queue.batch(|ring| ring.view()), request, &self.limits)
         })
@@ -421,13 +434,18 @@ impl Queues {
 
 fn reserve(
     send_cq: &CqInner,
-    recv_cq: &CqInner,
+    recv_cq: &Arc<CqInner>,
     sq_depth: Depth,
     rq_depth: Depth,
-) -> Result<(Slots<OfCq>, Slots<OfCq>), Error> {
+    srq: Option<&SrqInner>,
+) -> Result<Reserved, Error> {
     let send = send_cq.reserve(sq_depth.entries())?;
-    match recv_cq.reserve(rq_depth.entries()) {
-        Ok(recv) => Ok((send, recv)),
+    let recv = match srq {
+        None => recv_cq.reserve(rq_depth.entries()).map(ReservedRecv::Own),
+        Some(srq) => srq.enter(recv_cq).map(ReservedRecv::Shared),
+    };
+    match recv {
+        Ok(recv) => Ok(Reserved { send, recv }),
         Err(error) => {
             send_cq.unreserve(send);
             Err(error)
@@ -435,91 +453,17 @@ fn reserve(
     }
 }
 
-/// Writes a work request, and posts it.
-#[inline(always)]
-fn put_send<'a>(
-    batch: &mut Batch<'a, Words<'a>, Sq>,
-    request: &WorkRequest<'_>,
-    limits: &Limits,
-) -> Result<(), NoPost> {
-    let blocks = request.blocks(limits).map_err(NoPost::TooLarge)?;
-    let mut room = batch.room(blocks, request.wants_signal())?;
-    let signalled = room.signalled();
-    match request.one_block(signalled) {
-        Some(words) => room.write(0, &words),
-        None => write(&mut room, &request.encode(blocks, signalled), blocks),
-    }
-    room.post();
-    Ok(())
-}
-
-/// Writes a receive, and posts it.
-#[inline(always)]
-fn put_recv<'a>(
-    batch: &mut Batch<'a, Words<'a>, Rq>,
-    receive: &Receive<'_>,
-    stride: u8,
-) -> Result<(), NoPost> {
-    receive.check(stride).map_err(NoPost::TooLarge)?;
-    let mut room = batch.room(1, true)?;
-    match receive.one_block() {
-        Some(words) if stride == 0 => room.write(0, &words),
-        _ => write(&mut room, &receive.encode(), 1 << stride),
-    }
-    room.post();
-    Ok(())
-}
-
-fn write<'a, B, V, K>(room: &mut Room<B, V, K>, words: &[u64], blocks: u32)
-where
-    B: BorrowMut<Batch<'a, V, K>>,
-    V: Storage + 'a,
-    K: Kind,
-{
-    for (block, words) in (0..blocks).zip(words.chunks_exact(BLOCK_WORDS)) {
-        let mut whole = [0; BLOCK_WORDS];
-        whole.copy_from_slice(words);
-        room.write(block, &whole);
-    }
-}
-
 impl Drop for Queues {
     fn drop(&mut self) {
         // Only a reset says where its last entries are. Both calls fail only if the context is
         // dead. Its CQs get no new queue pair then, so it does not matter where the slots are.
-        let reset = self.modify(Change::Reset);
+        let _: Result<ResetAt, Error> = self.end_life();
         let _: Result<(), Errno> = self.pd.context.kernel.destroy_qp(self.object);
         self.send_cq.leave(self.number());
         self.recv_cq.leave(self.number());
-        self.give_back(reset.unwrap_or_default());
         if !std::thread::panicking() {
             debug_assert_eq!(lock(&self.send).audit(), Ok(()));
             debug_assert_eq!(lock(&self.recv).audit(), Ok(()));
-        }
-    }
-}
-
-/// Not posted.
-pub(crate) enum NoPost {
-    Full,
-    TooLarge(&'static str),
-}
-
-impl From<Refused> for NoPost {
-    #[inline(always)]
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Full => Self::Full,
-            Refused::TooLarge => Self::TooLarge("it takes more blocks than the queue has"),
-        }
-    }
-}
-
-impl NoPost {
-    pub(crate) fn after(self, posted: usize) -> PostError {
-        match self {
-            Self::Full => PostError::Full { posted },
-            Self::TooLarge(what) => PostError::TooLarge { posted, what },
         }
     }
 }

@@ -7,18 +7,22 @@
 //! fails with `EIO` from then on. The core replaces the doorbell page by ordinary memory, so a
 //! doorbell does nothing.
 
+mod change;
+mod numbers;
+
 use std::fs;
+use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
-use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
 use qpair_abi::counters::Counter;
 use qpair_abi::uverbs::{
-    qpair_ureq_create_cq, qpair_ureq_create_qp, qpair_uresp_alloc_ucontext, qpair_uresp_create_cq,
-    qpair_uresp_create_qp, qpair_uresp_modify_qp, QPAIR_NO_COMPLETION_FD,
+    qpair_ureq_create_cq, qpair_ureq_create_qp, qpair_ureq_create_srq, qpair_uresp_alloc_ucontext,
+    qpair_uresp_create_ah, qpair_uresp_create_cq, qpair_uresp_create_qp, qpair_uresp_create_srq,
+    qpair_uresp_modify_qp, QPAIR_NO_COMPLETION_FD,
 };
 use qpair_abi::{doorbell, Number};
 use qpair_uverbs::abi::*;
@@ -28,73 +32,15 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::kernel::{
-    AsyncEvent, Attributes, Change, CounterValues, Kernel, Keys, NewCq, NewMr, NewQp, Object,
-    QpAttributes, QpState, ResetAt, Retries, Service,
+    Address, AsyncEvent, Attributes, Change, CounterValues, Gid, Kernel, Keys, NewCq, NewMr, NewQp,
+    NewSrq, Object, QpAttributes, QpState, QpType, ResetAt, Resolved, Retries, Service,
 };
-use crate::lock::lock;
+
+use self::change::{address, modify};
+use self::numbers::Numbers;
 
 /// The only port of a device.
 const PORT: u8 = 1;
-/// RDMA READs in flight, of which the core wants to know. The device has no such limit.
-const READS: u8 = 16;
-/// About 4 ms until a retry: codes of `ibv_qp_attr`.
-const ANSWER_TIMER: u8 = 10;
-const RECEIVE_TIMER: u8 = 17;
-
-/// Numbers by the handles that events have: the index of a place.
-#[derive(Debug, Default)]
-struct Numbers(Mutex<Vec<Place>>);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Free,
-    /// Its object is being created.
-    Taken,
-    Of(Number),
-}
-
-impl Numbers {
-    /// Takes a place, creates an object by `create` with the place's handle, and keeps its number
-    /// there.
-    fn with<T>(
-        &self,
-        create: impl FnOnce(u64) -> Result<T, Errno>,
-        number: impl FnOnce(&T) -> Number,
-    ) -> Result<T, Errno> {
-        let at = {
-            let mut places = lock(&self.0);
-            let at = places.iter().position(|place| *place == Place::Free);
-            let at = at.unwrap_or(places.len());
-            if at == places.len() {
-                places.push(Place::Free);
-            }
-            places[at] = Place::Taken;
-            at
-        };
-        let created = create(at as u64);
-        lock(&self.0)[at] = match &created {
-            Ok(created) => Place::Of(number(created)),
-            Err(_) => Place::Free,
-        };
-        created
-    }
-
-    fn give_back(&self, number: Number) {
-        let mut places = lock(&self.0);
-        if let Some(place) = places.iter_mut().find(|place| **place == Place::Of(number)) {
-            *place = Place::Free;
-        }
-    }
-
-    /// Without a number: the object does not exist any more, or its creation has not returned.
-    fn get(&self, handle: u64) -> Option<Number> {
-        match lock(&self.0).get(usize::try_from(handle).ok()?) {
-            Some(Place::Of(number)) => Some(*number),
-            _ => None,
-        }
-    }
-}
-
 /// An open `/dev/infiniband/uverbsN`, its asynchronous events and its doorbell page.
 #[derive(Debug)]
 pub struct File {
@@ -103,9 +49,10 @@ pub struct File {
     page: NonNull<u64>,
     vectors: u32,
     limits: qpair_uresp_alloc_ucontext,
-    /// The folder of the counters in sysfs.
-    counters: PathBuf,
+    /// The folder of the port in sysfs.
+    port: PathBuf,
     cqs: Numbers,
+    srqs: Numbers,
     qps: Numbers,
 }
 
@@ -143,10 +90,11 @@ impl File {
             page: NonNull::new(page.cast()).ok_or(Errno::NOMEM)?,
             vectors,
             limits,
-            counters: Path::new("/sys/class/infiniband")
+            port: Path::new("/sys/class/infiniband")
                 .join(ibdev)
-                .join("ports/1/hw_counters"),
+                .join("ports/1"),
             cqs: Numbers::default(),
+            srqs: Numbers::default(),
             qps: Numbers::default(),
         })
     }
@@ -190,6 +138,7 @@ impl Kernel for File {
             model: device.fw_ver as u32,
             max_qp: device.max_qp,
             max_cq: device.max_cq,
+            max_srq: device.max_srq,
             max_mr: device.max_mr,
             max_pd: device.max_pd,
             max_sq_blocks: limits.max_sq_blocks,
@@ -202,6 +151,7 @@ impl Kernel for File {
             max_mr_bytes: device.max_mr_size,
             vectors: self.vectors,
             link_up: port.state == PORT_ACTIVE,
+            lid: port.lid,
             doorbell_page: limits.page,
             epoch: limits.epoch,
         })
@@ -209,11 +159,12 @@ impl Kernel for File {
 
     fn counters(&self) -> Result<CounterValues, Errno> {
         // The core returns values of up to this age, in whole ticks of up to 10 ms.
-        let age = counter(&self.counters, "lifespan")?;
+        let folder = self.port.join("hw_counters");
+        let age = counter(&folder, "lifespan")?;
         thread::sleep(Duration::from_millis(age.saturating_add(11)));
         let mut values = [0; Counter::COUNT];
         for (value, which) in values.iter_mut().zip(Counter::ALL) {
-            *value = counter(&self.counters, &which.name().replace('-', "_"))?;
+            *value = counter(&folder, &which.name().replace('-', "_"))?;
         }
         Ok(values)
     }
@@ -283,6 +234,72 @@ impl Kernel for File {
         destroyed
     }
 
+    fn create_srq(&self, srq: &NewSrq) -> Result<Object, Errno> {
+        let request = qpair_ureq_create_srq {
+            buffer: srq.buffer,
+            buffer_bytes: srq.buffer_bytes,
+            depth: srq.depth,
+            stride: srq.stride.into(),
+        };
+        let create = |user_handle| {
+            let core = ib_uverbs_create_srq {
+                user_handle,
+                pd_handle: srq.pd,
+                // The driver's request has the sizes.
+                max_wr: 1,
+                max_sge: 1,
+                ..Default::default()
+            };
+            let mut answer = ib_uverbs_create_srq_resp::default();
+            let mut made = qpair_uresp_create_srq::default();
+            self.run(
+                Command::new(IB_USER_VERBS_CMD_CREATE_SRQ)
+                    .request(&core)
+                    .answer(&mut answer)
+                    .driver_request(&request)
+                    .driver_answer(&mut made),
+            )?;
+            Ok(Object {
+                handle: answer.srq_handle,
+                number: Number::from_raw(made.number),
+            })
+        };
+        self.srqs.with(create, |made| made.number)
+    }
+
+    fn arm_srq(&self, srq: Object, limit: u32) -> Result<(), Errno> {
+        let request = ib_uverbs_modify_srq {
+            srq_handle: srq.handle,
+            attr_mask: srq_mask::LIMIT,
+            srq_limit: limit,
+            ..Default::default()
+        };
+        self.run(Command::new(IB_USER_VERBS_CMD_MODIFY_SRQ).request(&request))
+    }
+
+    fn query_srq(&self, srq: Object) -> Result<u32, Errno> {
+        let request = ib_uverbs_query_srq {
+            srq_handle: srq.handle,
+            ..Default::default()
+        };
+        let mut answer = ib_uverbs_query_srq_resp::default();
+        let command = Command::new(IB_USER_VERBS_CMD_QUERY_SRQ);
+        self.run(command.request(&request).answer(&mut answer))?;
+        Ok(answer.srq_limit)
+    }
+
+    fn destroy_srq(&self, srq: Object) -> Result<(), Errno> {
+        let request = ib_uverbs_destroy_srq {
+            srq_handle: srq.handle,
+            ..Default::default()
+        };
+        let mut answer = ib_uverbs_destroy_srq_resp::default();
+        let command = Command::new(IB_USER_VERBS_CMD_DESTROY_SRQ);
+        let destroyed = self.run(command.request(&request).answer(&mut answer));
+        self.srqs.give_back(srq.number);
+        destroyed
+    }
+
     fn create_qp(&self, qp: &NewQp) -> Result<Object, Errno> {
         let request = qpair_ureq_create_qp {
             sq_buffer: qp.sq_buffer,
@@ -305,9 +322,12 @@ impl Kernel for File {
                 max_recv_wr: 1,
                 max_send_sge: 1,
                 max_recv_sge: 1,
-                qp_type: match qp.service {
-                    Service::Rc => IB_UVERBS_QPT_RC,
-                    Service::Uc => IB_UVERBS_QPT_UC,
+                srq_handle: qp.srq.map_or(0, |srq| srq.handle),
+                is_srq: qp.srq.is_some().into(),
+                qp_type: match qp.qp_type {
+                    QpType::Connected(Service::Rc) => IB_UVERBS_QPT_RC,
+                    QpType::Connected(Service::Uc) => IB_UVERBS_QPT_UC,
+                    QpType::Ud => IB_UVERBS_QPT_UD,
                 },
                 ..Default::default()
             };
@@ -370,6 +390,7 @@ impl Kernel for File {
                 answer: answer.retry_cnt,
                 receive: answer.rnr_retry,
             },
+            q_key: answer.qkey,
         })
     }
 
@@ -386,6 +407,35 @@ impl Kernel for File {
         );
         self.qps.give_back(qp.number);
         destroyed
+    }
+
+    fn gid(&self, index: u8) -> Result<Gid, Errno> {
+        let text = line(&self.port.join("gids"), &index.to_string())?;
+        // As an address of IPv6, all of it written out.
+        let gid: Ipv6Addr = text.trim().parse().map_err(|_| Errno::IO)?;
+        Ok(gid.octets())
+    }
+
+    fn create_ah(&self, pd: u32, to: Address) -> Result<Resolved, Errno> {
+        let request = address(pd, to);
+        let mut answer = ib_uverbs_create_ah_resp::default();
+        let mut made = qpair_uresp_create_ah::default();
+        self.run(
+            Command::new(IB_USER_VERBS_CMD_CREATE_AH)
+                .request(&request)
+                .answer(&mut answer)
+                .driver_answer(&mut made),
+        )?;
+        Ok(Resolved {
+            handle: answer.ah_handle,
+            gid: made.gid,
+            source: made.source as u16,
+        })
+    }
+
+    fn destroy_ah(&self, handle: u32) -> Result<(), Errno> {
+        let request = ib_uverbs_destroy_ah { ah_handle: handle };
+        self.run(Command::new(IB_USER_VERBS_CMD_DESTROY_AH).request(&request))
     }
 
     fn reg_mr(&self, mr: &NewMr) -> Result<Keys, Errno> {
@@ -440,6 +490,11 @@ impl Kernel for File {
         Ok(Some(match kind {
             event::CQ_ERR => self.cqs.get(handle).map_or(other, AsyncEvent::CqOverrun),
             event::QP_FATAL => self.qps.get(handle).map_or(other, AsyncEvent::QpFatal),
+            event::SRQ_LIMIT_REACHED => self.srqs.get(handle).map_or(other, AsyncEvent::SrqLimit),
+            event::SRQ_ERR => self.srqs.get(handle).map_or(other, AsyncEvent::SrqFatal),
+            event::QP_LAST_WQE_REACHED => {
+                self.qps.get(handle).map_or(other, AsyncEvent::LastReceive)
+            }
             event::DEVICE_FATAL => AsyncEvent::DeviceFatal,
             _ => other,
         }))
@@ -450,65 +505,22 @@ impl Kernel for File {
     }
 }
 
-/// The request for a change. What the device does not have, as sequence numbers, is zero.
-fn modify(change: Change) -> ib_uverbs_modify_qp {
-    let all = ib_uverbs_modify_qp::default();
-    match change {
-        Change::Reset => ib_uverbs_modify_qp {
-            attr_mask: qp_mask::STATE,
-            qp_state: qp_state::RESET,
-            ..all
-        },
-        Change::Init { access } => ib_uverbs_modify_qp {
-            attr_mask: qp_mask::TO_INIT,
-            qp_state: qp_state::INIT,
-            qp_access_flags: access,
-            port_num: PORT,
-            ..all
-        },
-        Change::Rtr { peer, service } => ib_uverbs_modify_qp {
-            attr_mask: match service {
-                Service::Rc => qp_mask::TO_RTR,
-                Service::Uc => qp_mask::UC_TO_RTR,
-            },
-            qp_state: qp_state::RTR,
-            dest: ib_uverbs_qp_dest {
-                port_num: PORT,
-                ..Default::default()
-            },
-            path_mtu: MTU_4096,
-            dest_qp_num: peer.raw(),
-            max_dest_rd_atomic: READS,
-            min_rnr_timer: RECEIVE_TIMER,
-            ..all
-        },
-        Change::Rts { retries, service } => ib_uverbs_modify_qp {
-            attr_mask: match service {
-                Service::Rc => qp_mask::TO_RTS,
-                Service::Uc => qp_mask::UC_TO_RTS,
-            },
-            qp_state: qp_state::RTS,
-            retry_cnt: retries.answer,
-            rnr_retry: retries.receive,
-            max_rd_atomic: READS,
-            timeout: ANSWER_TIMER,
-            ..all
-        },
-        Change::Error => ib_uverbs_modify_qp {
-            attr_mask: qp_mask::STATE,
-            qp_state: qp_state::ERR,
-            ..all
-        },
-    }
-}
-
 /// A number in a file of the counters' folder.
 ///
 /// # Errors
 ///
-/// `ENODEV`: the device is gone. `ENOSYS`: the driver has no such counter.
+/// As of [`line()`].
 fn counter(folder: &Path, name: &str) -> Result<u64, Errno> {
-    let text = fs::read_to_string(folder.join(name)).map_err(|error| {
+    line(folder, name)?.trim().parse().map_err(|_| Errno::IO)
+}
+
+/// A file of a folder of the port.
+///
+/// # Errors
+///
+/// `ENODEV`: the device is gone. `ENOSYS`: the port has no such file.
+fn line(folder: &Path, name: &str) -> Result<String, Errno> {
+    fs::read_to_string(folder.join(name)).map_err(|error| {
         let device_is_there = folder.parent().is_some_and(Path::exists);
         match Errno::from_io_error(&error) {
             Some(Errno::NOENT) if device_is_there => Errno::NOSYS,
@@ -516,36 +528,5 @@ fn counter(folder: &Path, name: &str) -> Result<u64, Errno> {
             Some(errno) => errno,
             None => Errno::IO,
         }
-    })?;
-    text.trim().parse().map_err(|_| Errno::IO)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Errno, Number, Numbers};
-
-    #[test]
-    fn an_event_names_the_object_that_has_the_handle_now() {
-        let numbers = Numbers::default();
-        let mut handles = Vec::new();
-        let mut create = |raw| {
-            let create = |handle| {
-                handles.push(handle);
-                assert_eq!(numbers.get(handle), None, "not created yet");
-                Ok(Number::from_raw(raw))
-            };
-            numbers.with(create, |number| *number).unwrap();
-        };
-        create(10);
-        create(20);
-        create(30);
-        numbers.give_back(Number::from_raw(20));
-        create(40);
-        let refused: Result<Number, _> = numbers.with(|_| Err(Errno::NOSPC), |number| *number);
-        assert_eq!(refused, Err(Errno::NOSPC));
-        create(50);
-        assert_eq!(handles, [0, 1, 2, 1, 3]);
-        let now = [0, 1, 2, 3, 4, u64::MAX].map(|handle| numbers.get(handle).map(Number::raw));
-        assert_eq!(now, [Some(10), Some(40), Some(30), Some(50), None, None]);
-    }
+    })
 }

@@ -25,8 +25,9 @@ pub struct Remote {
     pub rkey: u32,
 }
 
+/// The data of a work request.
 #[derive(Clone, Copy, Debug)]
-enum Payload<'a> {
+pub(crate) enum Payload<'a> {
     Gather(&'a [Sge]),
     Inline(&'a [u8]),
     /// The operands of an atomic, and where the old value goes.
@@ -36,7 +37,76 @@ enum Payload<'a> {
 /// Words of the operands of an atomic and of its piece.
 const ATOMIC_WORDS: usize = 2 + Sge::WORDS;
 /// Words of the largest work request.
-const WORDS: usize = MAX_BLOCKS * BLOCK_WORDS;
+pub(crate) const WORDS: usize = MAX_BLOCKS * BLOCK_WORDS;
+
+impl Payload<'_> {
+    /// Blocks that it takes behind a head of so many words, if the device has such.
+    #[inline(always)]
+    pub(crate) fn blocks(&self, head: usize, limits: &Limits) -> Result<u32, &'static str> {
+        let words = match self {
+            Payload::Gather(sges) if sges.len() > limits.send_sges => {
+                return Err("more pieces than a work request may have (max_send_sge; 13 of UD)")
+            }
+            Payload::Gather(sges) => sges.len() * Sge::WORDS,
+            Payload::Inline(bytes) if bytes.len() > limits.inline => {
+                return Err(
+                    "more inline bytes than a work request may have (max_inline; 208 of UD)",
+                )
+            }
+            Payload::Inline(bytes) => bytes.len().div_ceil(8),
+            Payload::Atomic(..) => ATOMIC_WORDS,
+        };
+        match (head + words).div_ceil(BLOCK_WORDS) {
+            blocks @ 1..=MAX_BLOCKS => Ok(blocks as u32),
+            _ => Err("it takes more than four blocks"),
+        }
+    }
+
+    /// Pieces, and inline bytes.
+    #[inline(always)]
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        match self {
+            Payload::Gather(sges) => (sges.len(), 0),
+            Payload::Inline(bytes) => (0, bytes.len()),
+            Payload::Atomic(..) => (1, 0),
+        }
+    }
+
+    /// Writes it behind the head.
+    #[inline(always)]
+    pub(crate) fn put(&self, body: &mut [u64]) {
+        match self {
+            Payload::Gather(sges) => put(body, sges),
+            Payload::Inline(bytes) => {
+                for (word, bytes) in body.iter_mut().zip(bytes.chunks(8)) {
+                    let mut whole = [0; 8];
+                    whole[..bytes.len()].copy_from_slice(bytes);
+                    *word = u64::from_le_bytes(whole);
+                }
+            }
+            Payload::Atomic(operands, old) => {
+                let (first, rest) = body.split_at_mut(operands.len());
+                first.copy_from_slice(operands);
+                put(rest, &[*old]);
+            }
+        }
+    }
+}
+
+/// A work request for a send queue, as it is written there.
+pub(crate) trait Encode: Copy {
+    /// Whether it requests a completion.
+    fn wants_signal(&self) -> bool;
+
+    /// Blocks that it takes, if the device has such.
+    fn blocks(&self, limits: &Limits) -> Result<u32, &'static str>;
+
+    /// The encoded request, if it is one block without inline data: the common case.
+    fn one_block(&self, signaled: bool) -> Option<[u64; BLOCK_WORDS]>;
+
+    /// What is written into the queue.
+    fn encode(&self, blocks: u32, signaled: bool) -> [u64; WORDS];
+}
 
 /// A work request for a send queue.
 #[derive(Clone, Copy, Debug)]
@@ -154,55 +224,8 @@ impl<'a> WorkRequest<'a> {
     }
 
     #[inline(always)]
-    pub(crate) fn wants_signal(&self) -> bool {
-        self.flags & send_flags::SIGNALED != 0
-    }
-
-    /// Blocks that it takes, if the device has such.
-    #[inline(always)]
-    pub(crate) fn blocks(&self, limits: &Limits) -> Result<u32, &'static str> {
-        let words = match self.payload {
-            Payload::Gather(sges) if sges.len() > limits.send_sges => {
-                return Err("more pieces than a work request may have (max_send_sge)")
-            }
-            Payload::Gather(sges) => sges.len() * Sge::WORDS,
-            Payload::Inline(bytes) if bytes.len() > limits.inline => {
-                return Err("more inline bytes than a work request may have (max_inline)")
-            }
-            Payload::Inline(bytes) => bytes.len().div_ceil(8),
-            Payload::Atomic(..) => ATOMIC_WORDS,
-        };
-        match (SendWqe::WORDS + words).div_ceil(BLOCK_WORDS) {
-            blocks @ 1..=MAX_BLOCKS => Ok(blocks as u32),
-            _ => Err("it takes more than four blocks"),
-        }
-    }
-
-    /// The encoded request, if it is one block of at most two pieces: the common case.
-    #[inline(always)]
-    pub(crate) fn one_block(&self, signaled: bool) -> Option<[u64; BLOCK_WORDS]> {
-        let Payload::Gather(sges) = self.payload else {
-            return None;
-        };
-        let (first, second) = match sges {
-            [] => ([0; Sge::WORDS], [0; Sge::WORDS]),
-            [one] => (one.encode(), [0; Sge::WORDS]),
-            [one, two] => (one.encode(), two.encode()),
-            _ => return None,
-        };
-        let head = self.head(1, signaled).encode();
-        Some([
-            head[0], head[1], head[2], head[3], first[0], first[1], second[0], second[1],
-        ])
-    }
-
-    #[inline(always)]
     fn head(&self, blocks: u32, signaled: bool) -> SendWqe {
-        let (sges, inline_bytes) = match self.payload {
-            Payload::Gather(sges) => (sges.len(), 0),
-            Payload::Inline(bytes) => (0, bytes.len()),
-            Payload::Atomic(..) => (1, 0),
-        };
+        let (sges, inline_bytes) = self.payload.counts();
         SendWqe {
             opcode: self.opcode,
             flags: if signaled {
@@ -219,27 +242,42 @@ impl<'a> WorkRequest<'a> {
             inline_bytes: inline_bytes as u32,
         }
     }
+}
 
-    /// What is written into the queue.
+impl Encode for WorkRequest<'_> {
+    #[inline(always)]
+    fn wants_signal(&self) -> bool {
+        self.flags & send_flags::SIGNALED != 0
+    }
+
+    #[inline(always)]
+    fn blocks(&self, limits: &Limits) -> Result<u32, &'static str> {
+        self.payload.blocks(SendWqe::WORDS, limits)
+    }
+
+    /// Of at most two pieces.
+    #[inline(always)]
+    fn one_block(&self, signaled: bool) -> Option<[u64; BLOCK_WORDS]> {
+        let Payload::Gather(sges) = self.payload else {
+            return None;
+        };
+        let (first, second) = match sges {
+            [] => ([0; Sge::WORDS], [0; Sge::WORDS]),
+            [one] => (one.encode(), [0; Sge::WORDS]),
+            [one, two] => (one.encode(), two.encode()),
+            _ => return None,
+        };
+        let head = self.head(1, signaled).encode();
+        Some([
+            head[0], head[1], head[2], head[3], first[0], first[1], second[0], second[1],
+        ])
+    }
+
     #[inline]
-    pub(crate) fn encode(&self, blocks: u32, signaled: bool) -> [u64; WORDS] {
+    fn encode(&self, blocks: u32, signaled: bool) -> [u64; WORDS] {
         let mut words = [0; WORDS];
         let (head, body) = words.split_at_mut(SendWqe::WORDS);
-        match self.payload {
-            Payload::Gather(sges) => put(body, sges),
-            Payload::Inline(bytes) => {
-                for (word, bytes) in body.iter_mut().zip(bytes.chunks(8)) {
-                    let mut whole = [0; 8];
-                    whole[..bytes.len()].copy_from_slice(bytes);
-                    *word = u64::from_le_bytes(whole);
-                }
-            }
-            Payload::Atomic(operands, old) => {
-                let (first, rest) = body.split_at_mut(operands.len());
-                first.copy_from_slice(&operands);
-                put(rest, &[old]);
-            }
-        }
+        self.payload.put(body);
         head.copy_from_slice(&self.head(blocks, signaled).encode());
         words
     }
@@ -388,7 +426,14 @@ impl Completion {
         self.cqe().flags & cqe_flags::RECV != 0
     }
 
-    /// Bytes received or read.
+    /// The number of the queue pair that sent a datagram; `None` of other completions.
+    #[inline(always)]
+    pub fn src(&self) -> Option<Number> {
+        let cqe = self.cqe();
+        (cqe.flags & cqe_flags::GRH != 0).then_some(Number::from_raw(cqe.src))
+    }
+
+    /// Bytes received or read; of a datagram with the [`GRH_BYTES`](crate::GRH_BYTES) before it.
     #[inline(always)]
     pub fn bytes(&self) -> u32 {
         self.cqe().bytes
@@ -449,6 +494,7 @@ impl fmt::Debug for Completion {
             .field("is_receive", &self.is_receive())
             .field("bytes", &self.bytes())
             .field("imm", &self.imm())
+            .field("src", &self.src())
             .field("status", &self.status())
             .field("detail", &self.detail())
             .finish()

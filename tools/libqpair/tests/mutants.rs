@@ -14,6 +14,10 @@ use std::panic;
 
 use qpair::mutant::{self, Mutant as Own};
 use qpair_queue::mutant::{activate, Mutant};
+use support::datagrams::{every_form_arrives, lengths_have_limits};
+use support::receives::{
+    each_cq_reserves_room_once, receives_of_an_ended_queue_pair_come_back, shared_schedule,
+};
 use support::row::garbage_in_a_row;
 use support::schedule::schedule;
 
@@ -41,12 +45,29 @@ fn survives(run: impl FnOnce()) -> bool {
     panic::catch_unwind(panic::AssertUnwindSafe(run)).is_ok()
 }
 
+/// The tests of datagrams.
+fn datagrams() {
+    every_form_arrives();
+    lengths_have_limits();
+}
+
+/// The tests of shared receives.
+fn shared_receives() {
+    each_cq_reserves_room_once();
+    receives_of_an_ended_queue_pair_come_back();
+    for seed in 0..TRIES {
+        shared_schedule(seed, || ());
+    }
+}
+
 #[test]
 fn every_wrong_variant_is_caught() {
     for seed in 0..TRIES {
         schedule(seed, || ());
     }
     garbage_in_a_row();
+    datagrams();
+    shared_receives();
     // What follows fails on purpose.
     panic::set_hook(Box::new(|_| {}));
     let by_schedules = [
@@ -59,11 +80,13 @@ fn every_wrong_variant_is_caught() {
     .into_iter()
     .filter(|&mutant| (0..TRIES).all(|seed| survives(|| schedule(seed, || Active::new(mutant)))))
     .map(|mutant| format!("{mutant:?}"));
-    let by_rows = Own::ALL
+    let by_own = Own::ALL
         .iter()
         .filter(|&&mutant| {
             mutant::activate(Some(mutant));
-            let survived = survives(garbage_in_a_row);
+            let survived = [garbage_in_a_row, datagrams, shared_receives]
+                .into_iter()
+                .all(survives);
             mutant::activate(None);
             survived
         })
@@ -73,7 +96,17 @@ fn every_wrong_variant_is_caught() {
         garbage_in_a_row();
     })
     .then(|| "StaleIndex".into());
-    let left: Vec<String> = by_schedules.chain(by_rows).chain(stale).collect();
+    let by_shared = [Mutant::SlotSplitTwice, Mutant::SharedFreesAll]
+        .into_iter()
+        .filter(|&mutant| {
+            (0..TRIES).all(|seed| survives(|| shared_schedule(seed, || Active::new(mutant))))
+        })
+        .map(|mutant| format!("{mutant:?} of shared receives"));
+    let left: Vec<String> = by_schedules
+        .chain(by_own)
+        .chain(by_shared)
+        .chain(stale)
+        .collect();
     let _ = panic::take_hook();
     assert!(left.is_empty(), "not caught: {left:?}");
 }

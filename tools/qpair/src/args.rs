@@ -243,12 +243,16 @@ completion for its last request (with `send`, the receiver has one for each).
 With --signal N every Nth request of a batch, counted back from the last, is
 signalled.
 
+With --ud, the messages are datagrams; with --srq, all queue pairs take their
+receives from one shared receive queue.
+
 With --endpoint, the messages go between two endpoints, with flow control and
 buffers; then as many go through a Unix socket, for comparison.
 
 Examples:
   qpair bench                                  small messages
-  qpair bench --endpoint --batch 32            the same with flow control
+  qpair bench --ud --srq --qps 8               datagrams, into shared receives
+  qpair bench --endpoint --batch 32            messages with flow control
   qpair bench --op write --size 1M --count 4k  bytes
   qpair bench --batch 1                        what batching saves";
 
@@ -272,6 +276,12 @@ pub(crate) struct Bench {
     /// Messages in all
     #[arg(long, default_value = "100000", value_parser = count)]
     pub(crate) count: u64,
+    /// Sends datagrams, of at most 4096 bytes
+    #[arg(long, conflicts_with_all = ["op", "endpoint"])]
+    pub(crate) ud: bool,
+    /// Takes the receives of all queue pairs from one shared receive queue
+    #[arg(long, conflicts_with_all = ["op", "endpoint"])]
+    pub(crate) srq: bool,
     /// Sends messages between two endpoints
     #[arg(long, conflicts_with_all = ["op", "signal", "qps", "events"])]
     pub(crate) endpoint: bool,

@@ -5,6 +5,7 @@
 //! is signalled, and with `--signal N` every Nth, counted back from the last.
 
 mod endpoint;
+mod messages;
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -46,6 +47,9 @@ struct Lane {
 pub(crate) fn run(device: Option<&str>, args: &Bench) -> anyhow::Result<()> {
     if args.endpoint {
         return endpoint::run(device, args);
+    }
+    if args.ud || args.srq {
+        return messages::run(device, args);
     }
     let context = session::open(device)?;
     let largest = context.attributes().max_message;
@@ -238,6 +242,8 @@ fn report(
             "batch": args.batch,
             "signal": args.signal.unwrap_or(args.batch),
             "qps": args.qps,
+            "ud": args.ud,
+            "srq": args.srq,
             "count": args.count,
             "wait": args.wait.name(),
             "seconds": time.as_secs_f64(),
@@ -249,7 +255,7 @@ fn report(
     }
     let each = |counter| counted.get(counter) as f64 / args.count as f64;
     report::print(&format!(
-        "{} {}s of {} bytes in {:.3} s, with {}, {} pair{} of queue pairs, batches of {}\n\
+        "{} {}s of {} bytes in {:.3} s, with {}, {} pair{} of queue pairs{}{}, batches of {}\n\
          {:.0} messages a second, {}\n\
          for each: {:.3} doorbells, {:.3} CQEs, {:.3} events, {:.3} interrupts, {:.2} DMA reads, {:.2} DMA writes\n",
         args.count,
@@ -259,6 +265,8 @@ fn report(
         args.wait.name(),
         args.qps,
         if args.qps == 1 { "" } else { "s" },
+        if args.ud { " of UD" } else { "" },
+        if args.srq { " on one SRQ" } else { "" },
         args.batch,
         report::rate(args.count, time),
         report::bytes_a_second(bytes, time),

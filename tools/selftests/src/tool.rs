@@ -340,6 +340,21 @@ fn bench(_: &Setup) -> Result<()> {
         ])?;
         ensure!(report.is_object(), "{report}");
     }
+    let ctx = Context::open(0)?;
+    for more in [&["--ud"][..], &["--srq"], &["--ud", "--srq"]] {
+        let before = ctx.counters()?;
+        let words = [
+            &["bench", "--size", "4000", "--count", "2000", "--qps", "3"][..],
+            &["--events", "--json"],
+            more,
+        ];
+        let report = json(&words.concat())?;
+        let after = ctx.counters()?;
+        let more = |counter| after[counter as usize] - before[counter as usize];
+        ensure!(more(Counter::SendWqes) >= 2000, "{report}");
+        ensure!(more(Counter::Dropped) == 0, "{report}");
+        ensure!(more(Counter::Errors) == 0, "{report}");
+    }
     Ok(())
 }
 

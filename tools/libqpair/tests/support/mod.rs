@@ -10,7 +10,9 @@
 #![allow(dead_code)] // Each test takes what it needs.
 
 pub(crate) mod bench;
+pub(crate) mod datagrams;
 pub(crate) mod host;
+pub(crate) mod receives;
 pub(crate) mod row;
 pub(crate) mod schedule;
 
@@ -20,14 +22,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use host::Memory;
 use qpair::kernel::{
-    AsyncEvent, Attributes, Change, CounterValues, Kernel, Keys, NewCq, NewMr, NewQp, Object,
-    QpAttributes, QpState, ResetAt, Retries, Service,
+    Address, AsyncEvent, Attributes, Change, CounterValues, Gid, Kernel, Keys, NewCq, NewMr, NewQp,
+    NewSrq, Object, QpAttributes, QpState, QpType, ResetAt, Resolved, Retries, Service,
 };
 use qpair::memory::Ring;
 use qpair::{Context, Pages};
 use qpair_abi::command::{
     self, access, cq_flags, kind, qp_mask, qp_state, service, verb, BufferList, Command, CqContext,
-    MrContext, QpContext,
+    MrContext, QpContext, SrqContext,
 };
 use qpair_abi::entry::{Cqe, Eqe};
 use qpair_abi::status::{AdminError, Event, Status};
@@ -42,6 +44,9 @@ use rustix::io::Errno;
 
 /// The process's doorbell page.
 const PAGE: u16 = 1;
+/// LID and GID of the port.
+const LID: u16 = 1;
+pub(crate) const GID: Gid = *b"\xfe\x80 of this port!";
 const LOG_ADMIN: u8 = 4;
 const LOG_EQ: u8 = 8;
 
@@ -59,6 +64,12 @@ pub(crate) struct Machine {
     /// Whether doorbells make the device work at once.
     pub(crate) eager: bool,
     pub(crate) completion_events: u64,
+    /// Address handles.
+    pub(crate) handles: u32,
+    /// Whether the port is one of RoCE: it has no LID, and its GID is the third of its table.
+    pub(crate) roce: bool,
+    /// GIDs of the port.
+    pub(crate) gids: u32,
 }
 
 /// The machine as the library's kernel.
@@ -157,6 +168,9 @@ impl Machine {
             events: VecDeque::new(),
             eager: true,
             completion_events: 0,
+            handles: 0,
+            roce: false,
+            gids: 1,
         }
     }
 
@@ -177,6 +191,14 @@ impl Machine {
     /// Ranges that the device may use.
     pub(crate) fn pinned(&self) -> usize {
         self.function.host().pinned.len()
+    }
+
+    /// Receives of an SRQ that no queue pair has.
+    pub(crate) fn left(&mut self, srq: Number) -> u32 {
+        let object = object(srq.raw());
+        self.of(kind::SRQ, verb::QUERY, object, &[0; SrqContext::WORDS])
+            .expect("it exists");
+        SrqContext::decode(&self.context.load_all(0)).left
     }
 
     /// Lets it work until nothing is left.
@@ -213,6 +235,9 @@ impl Machine {
             // A process learns of it by the counter only.
             Event::DoorbellViolation => return,
             Event::DeviceFatal => AsyncEvent::DeviceFatal,
+            Event::SrqLimit => AsyncEvent::SrqLimit(eqe.number),
+            Event::SrqFatal => AsyncEvent::SrqFatal(eqe.number),
+            Event::LastReceive => AsyncEvent::LastReceive(eqe.number),
             other => panic!("{other}"),
         };
         self.events.push_back(event);
@@ -266,6 +291,16 @@ impl Machine {
         ))
     }
 
+    /// Does a command of an object.
+    fn of(&mut self, what: u8, verb: u8, object: Object, context: &[u64]) -> Result<Cqe, Errno> {
+        let command = Command {
+            opcode: command::opcode(what, verb),
+            number: object.number,
+            ..Default::default()
+        };
+        self.command(command, context)
+    }
+
     /// Makes an object of pinned memory: its number.
     fn create(&mut self, what: u8, context: &[u64], pins: &[(u64, u64)]) -> Result<u32, Errno> {
         for &(addr, bytes) in pins {
@@ -310,6 +345,12 @@ impl Machine {
     }
 }
 
+/// The words of a GID.
+fn words(gid: Gid) -> (u64, u64) {
+    let both = u128::from_le_bytes(gid);
+    (both as u64, (both >> 64) as u64)
+}
+
 /// A handle of this kernel is the device's number.
 fn object(number: u32) -> Object {
     Object {
@@ -326,6 +367,7 @@ impl Kernel for Fake {
             model: regs::MAJOR << 16 | regs::MINOR,
             max_qp: config.qps,
             max_cq: config.cqs,
+            max_srq: config.srqs,
             max_mr: config.mrs,
             max_pd: config.pds,
             max_sq_blocks: 1 << config.log_sq,
@@ -338,6 +380,7 @@ impl Kernel for Fake {
             max_mr_bytes: 1 << config.log_region,
             vectors: 1,
             link_up: true,
+            lid: if machine.roce { 0 } else { LID },
             doorbell_page: PAGE.into(),
             epoch: 0,
         })
@@ -378,28 +421,75 @@ impl Kernel for Fake {
         self.machine().destroy(kind::CQ, cq.handle)
     }
 
+    fn create_srq(&self, srq: &NewSrq) -> Result<Object, Errno> {
+        let context = SrqContext {
+            pd: Number::from_raw(srq.pd),
+            page: PAGE,
+            log_depth: srq.depth.ilog2() as u8,
+            stride: srq.stride,
+            buffer: block(srq.buffer, srq.buffer_bytes),
+            ..Default::default()
+        };
+        let pins = [(srq.buffer, srq.buffer_bytes)];
+        let number = self.machine().create(kind::SRQ, &context.encode(), &pins)?;
+        Ok(object(number))
+    }
+
+    fn arm_srq(&self, srq: Object, limit: u32) -> Result<(), Errno> {
+        let context = SrqContext {
+            limit,
+            ..Default::default()
+        };
+        let mut machine = self.machine();
+        machine.of(kind::SRQ, verb::MODIFY, srq, &context.encode())?;
+        machine.settle();
+        Ok(())
+    }
+
+    fn query_srq(&self, srq: Object) -> Result<u32, Errno> {
+        let mut machine = self.machine();
+        machine.of(kind::SRQ, verb::QUERY, srq, &[0; SrqContext::WORDS])?;
+        Ok(SrqContext::decode(&machine.context.load_all(0)).limit)
+    }
+
+    fn destroy_srq(&self, srq: Object) -> Result<(), Errno> {
+        self.machine().destroy(kind::SRQ, srq.handle)
+    }
+
     fn create_qp(&self, qp: &NewQp) -> Result<Object, Errno> {
+        let gid = match qp.qp_type {
+            QpType::Connected(_) => (0, 0),
+            QpType::Ud => words(GID),
+        };
         let context = QpContext {
             pd: Number::from_raw(qp.pd),
             page: PAGE,
             send_cq: qp.send_cq.number,
             recv_cq: qp.recv_cq.number,
             log_sq: qp.sq_blocks.ilog2() as u8,
-            log_rq: qp.rq_depth.ilog2() as u8,
+            srq: qp.srq.map_or(Number::default(), |srq| srq.number),
+            log_rq: qp.rq_depth.checked_ilog2().unwrap_or(0) as u8,
             rq_stride: qp.rq_stride,
-            service: match qp.service {
-                Service::Rc => service::RC,
-                Service::Uc => service::UC,
+            service: match qp.qp_type {
+                QpType::Connected(Service::Rc) => service::RC,
+                QpType::Connected(Service::Uc) => service::UC,
+                QpType::Ud => service::UD,
             },
+            gid: gid.0,
+            gid_high: gid.1,
             sq: block(qp.sq_buffer, qp.sq_buffer_bytes),
-            rq: block(qp.rq_buffer, qp.rq_buffer_bytes),
+            rq: match qp.srq {
+                None => block(qp.rq_buffer, qp.rq_buffer_bytes),
+                Some(_) => BufferList::default(),
+            },
             ..Default::default()
         };
         let pins = [
             (qp.sq_buffer, qp.sq_buffer_bytes),
             (qp.rq_buffer, qp.rq_buffer_bytes),
         ];
-        let number = self.machine().create(kind::QP, &context.encode(), &pins)?;
+        let pins = if qp.srq.is_some() { &pins[..1] } else { &pins };
+        let number = self.machine().create(kind::QP, &context.encode(), pins)?;
         Ok(object(number))
     }
 
@@ -423,6 +513,12 @@ impl Kernel for Fake {
                 (context.retry, context.rnr_retry) = (retries.answer, retries.receive);
                 (qp_state::RTS, qp_mask::RETRY)
             }
+            Change::InitUd { q_key } => {
+                context.q_key = q_key;
+                (qp_state::INIT, qp_mask::Q_KEY)
+            }
+            Change::RtrUd => (qp_state::RTR, 0),
+            Change::RtsUd => (qp_state::RTS, 0),
             Change::Error => (qp_state::ERROR, 0),
         };
         context.state = state;
@@ -441,12 +537,7 @@ impl Kernel for Fake {
 
     fn query_qp(&self, qp: Object) -> Result<QpAttributes, Errno> {
         let mut machine = self.machine();
-        let command = Command {
-            opcode: command::opcode(kind::QP, verb::QUERY),
-            number: qp.number,
-            ..Default::default()
-        };
-        machine.command(command, &[0; QpContext::WORDS])?;
+        machine.of(kind::QP, verb::QUERY, qp, &[0; QpContext::WORDS])?;
         let context = QpContext::decode(&machine.context.load_all(0));
         Ok(QpAttributes {
             state: match context.state {
@@ -464,11 +555,38 @@ impl Kernel for Fake {
                 answer: context.retry,
                 receive: context.rnr_retry,
             },
+            q_key: context.q_key,
         })
     }
 
     fn destroy_qp(&self, qp: Object) -> Result<(), Errno> {
         self.machine().destroy(kind::QP, qp.handle)
+    }
+
+    fn gid(&self, index: u8) -> Result<Gid, Errno> {
+        let machine = self.machine();
+        let has_it = machine.gids != 0 && index == if machine.roce { 2 } else { 0 };
+        Ok(if has_it { GID } else { Gid::default() })
+    }
+
+    fn create_ah(&self, _pd: u32, address: Address) -> Result<Resolved, Errno> {
+        self.machine().handles += 1;
+        let (gid, source) = match address {
+            Address::Lid(LID) => (GID, 0),
+            Address::Lid(_) => (Gid::default(), 0),
+            Address::Gid { gid, source } => (gid, source.into()),
+        };
+        Ok(Resolved {
+            handle: 5,
+            gid,
+            source,
+        })
+    }
+
+    fn destroy_ah(&self, handle: u32) -> Result<(), Errno> {
+        assert_eq!(handle, 5);
+        self.machine().handles -= 1;
+        Ok(())
     }
 
     fn reg_mr(&self, mr: &NewMr) -> Result<Keys, Errno> {

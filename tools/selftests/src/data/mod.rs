@@ -7,6 +7,7 @@ mod datagrams;
 mod doorbells;
 mod errors;
 mod events;
+mod library;
 mod memory;
 mod moves;
 pub mod multicast;
@@ -84,6 +85,8 @@ pub const GROUP: Group = Group {
         shared::last_receive,
         shared::garbage_in_a_shared_ring * 4,
         shared::shared_receives_of_a_process_that_exits,
+        library::datagrams_by_the_library,
+        library::shared_receives_by_the_library,
         stops::flushed,
         stops::no_receive_posted,
         stops::garbage_in_the_rings * 8,
