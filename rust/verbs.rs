@@ -132,9 +132,10 @@ impl RdmaDevice {
     /// Those of [`Registration::new`].
     pub(crate) fn register(&self, pdev: &pci::Device<Bound>) -> Result {
         let mut registration = self.registration.lock();
+        let epoch = self.device.epoch();
         let registered = Registered {
             device: self.device.clone(),
-            epoch: self.device.epoch(),
+            epoch,
         };
         if registration.is_some() || registered.enter().is_err() {
             return Ok(());
@@ -149,7 +150,7 @@ impl RdmaDevice {
             let port = Arc::new(Port(events), GFP_KERNEL)?;
             self.device.watch_link(port.clone())?;
             // It may have gone down between the core's query and the handler.
-            let pass = self.device.enter(self.device.epoch())?;
+            let pass = self.device.enter(epoch)?;
             if !self.device.link_up(&pass) {
                 port.changed(false);
             }

@@ -58,10 +58,13 @@ pub const PCI_REVISION: u8 = 1;
 ///
 /// Doorbells, entries and contexts carry whole numbers, so one that outlived its object matches
 /// nothing. Generations start at 1; 0 names only the three objects that registers bring up: EQ 0,
-/// CQ 0 and QP 0. Those of a queue pair end at [`QP_GENERATIONS`](Self::QP_GENERATIONS), so its
-/// number has 24 bits, as the QPN of verbs, and is never 0, 1 or [`GROUP`](Self::GROUP); those of a memory region at
-/// [`MR_GENERATIONS`](Self::MR_GENERATIONS), so the top bit of its key is 0; those of a memory window
-/// at [`MW_GENERATIONS`](Self::MW_GENERATIONS), which fit into its key; others end at 65535.
+/// CQ 0 and QP 0, and others end at 65535, except three:
+///
+/// - Those of a queue pair end at [`QP_GENERATIONS`](Self::QP_GENERATIONS). So its number has 24 bits,
+///   as the QPN of verbs, and is never 0, 1 or [`GROUP`](Self::GROUP).
+/// - Those of a memory region end at [`MR_GENERATIONS`](Self::MR_GENERATIONS). So the top bit of its
+///   key is 0.
+/// - Those of a memory window end at [`MW_GENERATIONS`](Self::MW_GENERATIONS). So they fit into its key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Number(u32);
 

@@ -15,7 +15,10 @@ mod cq;
 mod pending;
 mod wqe;
 
-pub(crate) use self::cq::UlpCq;
+pub(crate) use self::cq::{
+    Armed,
+    UlpCq, //
+};
 use self::{
     pending::{
         Pending,
@@ -113,7 +116,7 @@ struct QpInner {
     lease: Option<Lease>,
     sends: Pending,
     recvs: Pending,
-    /// How many entries of its CQs have been taken when those of before a reset are.
+    /// Completions up to this count of taken entries of its CQs are from before the last reset.
     old_sends: Option<u64>,
     old_recvs: Option<u64>,
     /// It is in a state in which sends may be posted.

@@ -2,8 +2,8 @@
 
 //! Memberships of queue pairs in groups.
 //!
-//! Each is charged to its process until it is detached, though the device ends those of a queue pair
-//! that goes to RESET: the core knows nothing of that, and the driver attaches it again.
+//! Each is charged to its process until it is detached. The device ends those of a queue pair that
+//! goes to RESET, which the core does not expect: the driver attaches it again before it leaves RESET.
 
 use super::{
     address::words,
@@ -35,9 +35,14 @@ fn context(group: Gid) -> GidContext {
     GidContext { gid, gid_high }
 }
 
+/// Makes a queue pair a member. One that the device already has is no error: an earlier detach was
+/// refused, or a change to INIT was.
 fn attach(device: &Device, pass: &Pass<'_>, number: Number, group: Gid) -> Result {
     let gid = context(group);
-    device.admin().execute(pass, Attach { number, gid })
+    match device.admin().execute(pass, Attach { number, gid }) {
+        Err(error) if error == EBUSY => Ok(()),
+        done => done,
+    }
 }
 
 /// Ends a membership. One that has ended is no error.
@@ -54,8 +59,7 @@ impl Qp {
     ///
     /// # Errors
     ///
-    /// `EDQUOT`, `ENOSPC`: there are too many, of the process or of the group. `EBUSY`: it is one.
-    /// Those of the command.
+    /// `EDQUOT`, `ENOSPC`: there are too many, of the process or of the group. Those of the command.
     pub(super) fn attach(&self, group: Gid) -> Result {
         let process = &self.process;
         let pass = process.enter()?;
@@ -65,16 +69,17 @@ impl Qp {
         Ok(())
     }
 
-    /// The same after a change to RESET. It is charged already.
+    /// The same before a change from RESET to INIT. It is charged already.
     pub(super) fn attach_again(&self, group: Gid) -> Result {
         let pass = self.process.enter()?;
         attach(&self.process.device, &pass, self.number, group)
     }
 
-    /// Ends the membership. If the device refuses, that ends with the queue pair.
+    /// Ends the membership. If the device refuses, that ends with the queue pair; the charge stays for
+    /// the life of the process's file.
     pub(super) fn detach(&self, group: Gid) {
         let process = &self.process;
-        process.end(Kind::Member, None, |pass| {
+        let _: Result = process.attempt(Kind::Member, |pass| {
             detach(&process.device, pass, self.number, group)
         });
     }

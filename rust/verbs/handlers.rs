@@ -7,7 +7,10 @@ use crate::{
         status::Event,
         Number, //
     },
-    data::cq::EventHandler,
+    data::{
+        cq::EventHandler,
+        ulp::Armed, //
+    },
     sys::{
         eventfd::EventFd,
         rdma::{
@@ -17,6 +20,7 @@ use crate::{
         },
     },
 };
+use kernel::sync::Arc;
 
 /// What the poll reports a CQ's events to.
 pub(super) struct CqHandler {
@@ -28,6 +32,20 @@ impl CqHandler {
     /// Also signals `eventfd`, if there is one.
     pub(super) fn new(eventfd: Option<EventFd>, events: Events<CqEvent>) -> Self {
         Self { eventfd, events }
+    }
+}
+
+/// The same of a user in the kernel: it gets an event only for an arm of its own, whatever the device
+/// writes.
+pub(super) struct UlpHandler(pub(super) Arc<Armed>);
+
+impl EventHandler for UlpHandler {
+    fn completion(&self, _cq: Number) {
+        self.0.raise();
+    }
+
+    fn reported(&self, _event: Event) {
+        self.0.fail();
     }
 }
 

@@ -181,7 +181,10 @@ impl rdma::Driver for Verbs {
             max_ah: address::MOST,
             max_srq: device.quota(Kind::Srq),
             max_mw: device.quota(Kind::Mw),
-            max_groups: device.quota(Kind::Member),
+            max_groups: match limits.group_members {
+                0 => 0,
+                _ => device.quota(Kind::Member),
+            },
             max_group_members: limits.group_members.min(device.quota(Kind::Member)),
             max_srq_wr: 1 << limits.log_rq.min(31),
             // A request of all SGEs has four blocks.

@@ -264,7 +264,7 @@ impl Client for Process {
         writeln!(
             f,
             "page {} epoch {} pds {} cqs {} qps {} srqs {} mrs {} pinned-pages {} cqs-held {} \
-             qps-held {} srqs-held {} uid {}",
+             qps-held {} srqs-held {} mws {} members {} uid {}",
             self.page.number,
             self.epoch,
             account.count(Kind::Pd).live,
@@ -276,6 +276,8 @@ impl Client for Process {
             account.count(Kind::Cq).held,
             account.count(Kind::Qp).held,
             account.count(Kind::Srq).held,
+            account.count(Kind::Mw).live,
+            account.count(Kind::Member).live,
             self.opener.into_uid_in_current_ns()
         )
     }

@@ -13,8 +13,8 @@ use super::{
     address,
     change,
     handlers::{
-        CqHandler,
-        QpHandler, //
+        QpHandler,
+        UlpHandler, //
     },
     request::{
         depth,
@@ -60,6 +60,7 @@ use crate::{
         ring::Ring,
         table::Room,
         ulp::{
+            Armed,
             UlpCq,
             UlpQp,
             UlpQpParts,
@@ -290,7 +291,8 @@ impl KernelCq {
     ) -> Result<(Self, u32)> {
         let (device, epoch) = (&registered.device, registered.epoch);
         let depth = depth(request.entries, device.limits().log_cq)?;
-        let handler = Arc::new(CqHandler::new(None, events.clone()), GFP_KERNEL)?;
+        let armed = Arc::new(Armed::new(events), GFP_KERNEL)?;
+        let handler = Arc::new(UlpHandler(armed.clone()), GFP_KERNEL)?;
         let pass = registered.enter()?;
         let ring = Ring::new(&pass, depth.entries() as usize * Cqe::BYTES)?;
         let context = CqContext {
@@ -305,7 +307,7 @@ impl KernelCq {
         let (number, ring) = made;
         let (function, lease) = (device.function().clone(), pass.lease());
         let name = (number, epoch);
-        let queue = UlpCq::new(function, name, (ring.clone(), depth), events, lease)
+        let queue = UlpCq::new(function, name, (ring.clone(), depth), armed, lease)
             .and_then(|queue| Queue::admit(device, queue));
         match queue {
             Ok(queue) => {

@@ -226,7 +226,11 @@ impl<H: Host> Function<H> {
         let words = read(&mut self.data.core.bus, command)?;
         let context = GidContext::decode(&words);
         let entry = self.data.port.gids.get_mut(command.number.raw() as usize);
-        *entry.ok_or(AdminError::Number)? = [context.gid, context.gid_high];
+        let entry = entry.ok_or(AdminError::Number)?;
+        if context.is_group() {
+            return Err(AdminError::Attribute);
+        }
+        *entry = [context.gid, context.gid_high];
         Ok(Results::default())
     }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Checks of a WQE by itself, and of the sender's memory.
 //!
-//! The operations that move bytes to or from a buffer are checked first, in line. All others are
-//! checked by [`check_other`](DataPath::check_other), out of their way.
+//! The operations that move bytes to or from a buffer are checked in line. All others are checked by
+//! [`check_other`](DataPath::check_other), which is not.
 
 use crate::datapath::DataPath;
 use crate::flush::check_atomic_write;
@@ -149,26 +149,21 @@ impl<H: Host> DataPath<H> {
             return refuse(Detail::Opcode);
         };
         message.kind = kind;
-        let head = SendWqe {
-            sges: if wqe.opcode == opcode::NOP {
-                0
-            } else {
-                wqe.sges
+        // The limits of data are not for these.
+        let head = match wqe.opcode {
+            opcode::NOP => SendWqe { sges: 0, ..wqe },
+            opcode::FLUSH | opcode::ATOMIC_WRITE => SendWqe {
+                sges: 0,
+                inline_bytes: 0,
+                ..wqe
             },
-            ..wqe
+            _ => wqe,
         };
         self.check_head::<HEAD>(kind, &head)?;
-        let no_sges = [
-            opcode::BIND,
-            opcode::LOCAL_INV,
-            opcode::FLUSH,
-            opcode::ATOMIC_WRITE,
-        ];
-        if no_sges.contains(&wqe.opcode) && wqe.sges != 0 {
-            return refuse(Detail::Sges);
-        }
         match wqe.opcode {
-            opcode::NOP | opcode::LOCAL_INV => (),
+            opcode::NOP => (),
+            opcode::BIND | opcode::LOCAL_INV if wqe.sges != 0 => return refuse(Detail::Sges),
+            opcode::LOCAL_INV => (),
             opcode::BIND if bind(words).access & !u32::from(window::RIGHTS) == 0 => (),
             opcode::BIND => return refuse(Detail::Flags),
             opcode::FLUSH => check_flush(&message, words).or_else(refuse)?,

@@ -34,6 +34,7 @@ use qpair_abi::command::BufferList;
 use qpair_abi::command::Command;
 use qpair_abi::command::CqContext;
 use qpair_abi::command::EqContext;
+use qpair_abi::command::GidContext;
 use qpair_abi::command::MrContext;
 use qpair_abi::command::MwContext;
 use qpair_abi::command::QpContext;
@@ -51,7 +52,11 @@ pub(crate) const MAX_RETRY: u8 = 7;
 
 /// Whether a queue pair has only attributes of its service.
 fn is_of_service(context: &QpContext) -> bool {
-    let no_gid = (context.gid, context.gid_high) == (0, 0) && context.flags == 0;
+    let (gid, gid_high) = (context.gid, context.gid_high);
+    let no_gid = (gid, gid_high) == (0, 0) && context.flags == 0;
+    if (GidContext { gid, gid_high }).is_group() {
+        return false;
+    }
     let no_timers = (context.timeout, context.min_rnr_timer) == (0, 0);
     let no_retries = (context.retry, context.rnr_retry) == (0, 0) && no_timers;
     match context.service {

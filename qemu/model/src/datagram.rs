@@ -76,8 +76,12 @@ impl<H: Host> DataPath<H> {
         words: &[u64],
         budget: &mut u64,
     ) -> Result<bool, (Status, Detail)> {
+        let begun = message.done != 0;
         let mut packet = core::mem::take(&mut self.bounce);
-        let delivered = self.deliver(sender, message, words, &mut packet);
+        let delivered = match begun {
+            true => Ok(false),
+            false => self.deliver(sender, message, words, &mut packet),
+        };
         self.bounce = packet;
         if delivered? {
             *budget = budget.saturating_sub(u64::from(message.bytes));
@@ -108,7 +112,12 @@ impl<H: Host> DataPath<H> {
         let mut packet = core::mem::take(&mut self.bounce);
         let done = self.copy_to_members(sender, message, (wqe, words), budget, &mut packet);
         self.bounce = packet;
-        let Some(last) = done? else {
+        let done = done?;
+        // A copy for itself may have failed it: then its request is flushed.
+        if !self.may_send(sender.qp) {
+            return Ok(false);
+        }
+        let Some(last) = done else {
             return Ok(
                 self.complete_unreliable(sender.qp, &message.wqe, message.past) && *budget != 0,
             );
@@ -136,10 +145,14 @@ impl<H: Host> DataPath<H> {
         let from = from.unwrap_or_default();
         let mut last = Number::from_raw(message.done);
         let mut member = self.groups.next(gid, last);
-        if member.is_none() && message.done == 0
-            || bytes > DATAGRAM_BYTES
-            || self.port.source(from.gid, &wqe) == [0; 2]
-        {
+        let no_source = self.port.source(from.gid, &wqe) == [0; 2];
+        if message.done != 0 && no_source {
+            // The rest of the copies.
+            let left = self.groups.members_after(gid, last);
+            self.core.bus.add(Counter::Dropped, left as u64);
+            return Ok(None);
+        }
+        if member.is_none() && message.done == 0 || bytes > DATAGRAM_BYTES || no_source {
             self.core.bus.count(Counter::Dropped);
             return Ok(None);
         }
@@ -168,8 +181,8 @@ impl<H: Host> DataPath<H> {
                     self.core.bus.count(Counter::Dropped);
                 }
             }
-            // A completion may have stopped the function.
-            if !self.core.is_ready() {
+            // A completion may have stopped the function, or its own copy the sender.
+            if !self.core.is_ready() || !self.may_send(sender.qp) {
                 break;
             }
             last = dest;
@@ -179,6 +192,12 @@ impl<H: Host> DataPath<H> {
             }
         }
         Ok(None)
+    }
+
+    /// Whether a queue pair goes on with a request that it has begun.
+    fn may_send(&self, qp: Number) -> bool {
+        let state = self.qps.get(qp).map(|found| found.state);
+        matches!(state, Some(qp_state::RTS | qp_state::SQD)) || mutant!(FailedSenderGoesOn)
     }
 
     /// Fills a receive of the destination. False: the datagram is to be dropped.

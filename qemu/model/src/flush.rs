@@ -42,14 +42,18 @@ pub(crate) fn check_flush(message: &Message, words: &[u64]) -> Result<(), Detail
     if reserved || rights(&decode(words)).is_none() {
         return Err(Detail::Flags);
     }
-    match message.wqe.inline_bytes {
-        0 => Ok(()),
-        _ => Err(Detail::Inline),
+    match (message.wqe.sges, message.wqe.inline_bytes) {
+        (0, 0) => Ok(()),
+        (0, _) => Err(Detail::Inline),
+        _ => Err(Detail::Sges),
     }
 }
 
 /// Checks an atomic WRITE, whose data are in the WQE.
 pub(crate) fn check_atomic_write(message: &mut Message) -> Result<(), Detail> {
+    if message.wqe.sges != 0 {
+        return Err(Detail::Sges);
+    }
     if message.wqe.inline_bytes as usize != ATOMIC_BYTES || !message.is_inline() {
         return Err(Detail::Inline);
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Groups: GIDs whose datagrams are copied to each member.
 //!
-//! A group is there while it has members, which are queue pairs of UD. A datagram to it takes a
-//! receive of each, in the order of their numbers. A member that does not take its copy drops it,
-//! alone. Each copy is charged to the turn, and one that is not over goes on in the next turn behind
-//! the last member that was served: what joins or leaves meanwhile cannot double a copy.
+//! A group exists while it has members, which are queue pairs of UD. A datagram to it takes a receive
+//! of each, in the order of their numbers. A member that does not take its copy drops it, without
+//! effect on the others. Each copy is charged to the turn. If the turn ends first, the datagram
+//! continues in the sender's next turn with the member after the last one served, so a member that
+//! joins or leaves meanwhile never gets two copies.
 
 use crate::config::Config;
 use crate::mutant::mutant;
@@ -70,6 +71,13 @@ impl Groups {
         let members = self.0.get(&gid)?;
         let mut rest = members.range((Bound::Excluded(after), Bound::Unbounded));
         rest.next().copied()
+    }
+
+    /// How many members follow this number.
+    pub(crate) fn members_after(&self, gid: Gid, after: Number) -> usize {
+        let members = self.0.get(&gid);
+        let rest = (Bound::Excluded(after), Bound::Unbounded);
+        members.map_or(0, |members| members.range(rest).count())
     }
 
     /// How many members all groups have.

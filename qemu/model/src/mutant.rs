@@ -111,6 +111,7 @@ mod active {
         AnyGidIsGroup: "a queue pair is attached to the GID of a port",
         MemberForEver: "a queue pair that is reset or destroyed stays a member of its groups",
         OwnCopyAlways: "a sender that wants no copy of its own has one",
+        FailedSenderGoesOn: "a sender that its own copy has failed sends the other copies",
         LostCopyUncounted: "a copy for a member that does not take it is not counted",
         LongDatagram: "a datagram may be as long as a message",
         AtomicAnywhere: "an atomic is performed at any address",

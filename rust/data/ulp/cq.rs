@@ -42,6 +42,10 @@ use kernel::{
     new_spinlock_irq,
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Full, //
+        },
         Arc,
         SpinLockIrq, //
     }, //
@@ -57,8 +61,38 @@ struct CqInner {
     qps: Table<Arc<UlpQp>>,
     /// Entries taken; does not wrap.
     taken: u64,
-    /// An event was asked for.
-    armed: bool,
+}
+
+/// Whether a user has asked for an event: it gets one for each time, whatever the device writes.
+pub(crate) struct Armed {
+    armed: Atomic<bool>,
+    events: Events<CqEvent>,
+}
+
+impl Armed {
+    /// Not armed.
+    pub(crate) fn new(events: Events<CqEvent>) -> Self {
+        Self {
+            armed: Atomic::new(false),
+            events,
+        }
+    }
+
+    fn arm(&self) {
+        self.armed.xchg(true, Full);
+    }
+
+    /// Reports a completion, if that was asked for.
+    pub(crate) fn raise(&self) {
+        if self.armed.xchg(false, Full) {
+            self.events.raise(CqEvent::Completion);
+        }
+    }
+
+    /// Reports that the CQ has failed.
+    pub(crate) fn fail(&self) {
+        self.events.raise(CqEvent::Error);
+    }
 }
 
 /// A completion queue.
@@ -67,7 +101,7 @@ pub(crate) struct UlpCq {
     function: Arc<Function>,
     number: Number,
     pub(super) ring: RingId,
-    events: Events<CqEvent>,
+    armed: Arc<Armed>,
     #[pin]
     inner: SpinLockIrq<CqInner>,
 }
@@ -82,7 +116,7 @@ impl UlpCq {
         function: Arc<Function>,
         (number, epoch): (Number, u32),
         (ring, depth): (Ring, Depth),
-        events: Events<CqEvent>,
+        armed: Arc<Armed>,
         lease: Lease,
     ) -> Result<Arc<Self>> {
         let id = RingId::new(number.raw(), epoch);
@@ -94,14 +128,13 @@ impl UlpCq {
             lease: Some(lease),
             qps: Table::new(function.limits().qp)?,
             taken: 0,
-            armed: false,
         };
         Arc::pin_init(
             pin_init!(Self {
                 function,
                 number,
                 ring: id,
-                events,
+                armed,
                 inner <- new_spinlock_irq!(inner, "UlpCq::inner"),
             }),
             GFP_KERNEL,
@@ -150,7 +183,7 @@ impl UlpCq {
         Some(consumer.into_storage())
     }
 
-    /// How many entries are taken when all before `past` are. `None`: they are already.
+    /// The count of taken entries at which all before `past` are taken. `None`: it is reached.
     pub(super) fn taken_at(&self, past: Index) -> Option<u64> {
         let taken = self.inner.lock().taken;
         // CAST: The index of an entry is the lower half of its number.
@@ -160,14 +193,17 @@ impl UlpCq {
 
     /// Tells its user to poll, if it asked for that.
     pub(super) fn raise(&self) {
-        let armed = core::mem::replace(&mut self.inner.lock().armed, false);
-        if armed {
-            self.events.raise(CqEvent::Completion);
-        }
+        self.armed.raise();
     }
 }
 
 impl CqInner {
+    /// Entries of the ring; 1 without one.
+    fn depth(&self) -> u32 {
+        let ring = self.consumer.as_ref();
+        ring.map_or(1, |ring| ring.depth().entries())
+    }
+
     /// Takes the next completion of the device.
     fn next(&mut self, take: &mut impl FnMut(&Completion)) -> Option<(Number, bool)> {
         let entry = self.consumer.as_mut()?.take()?;
@@ -209,7 +245,9 @@ impl Polls for UlpCq {
     fn poll(&self, most: usize, mut take: impl FnMut(&Completion)) -> usize {
         let mut inner = self.inner.lock();
         let mut count = 0;
-        while count < most {
+        // A device that writes entries of no queue pair cannot hold the processor.
+        let mut left = inner.depth();
+        while count < most && left != 0 {
             if inner.lease.is_none() {
                 if !inner.flush(self, &mut take) {
                     break;
@@ -221,9 +259,10 @@ impl Polls for UlpCq {
             let mut seen = [None; BATCH];
             let mut empty = false;
             for slot in &mut seen {
-                if count == most {
+                if count == most || left == 0 {
                     break;
                 }
+                left -= 1;
                 let Some((qp, taken)) = inner.next(&mut take) else {
                     empty = true;
                     break;
@@ -240,8 +279,8 @@ impl Polls for UlpCq {
     }
 
     fn notify(&self, solicited: bool) -> bool {
-        let mut inner = self.inner.lock();
-        inner.armed = true;
+        let inner = self.inner.lock();
+        self.armed.arm();
         let CqInner {
             consumer, lease, ..
         } = &*inner;

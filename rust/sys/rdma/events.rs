@@ -133,8 +133,8 @@ impl Target for CqEvent {
 
     unsafe fn notify(raw: *mut Self::Raw, event: Self) {
         // SAFETY: By the caller's promise. The handlers of a process's CQ are set before the driver's
-        // part is created. That of a user in the kernel is not changed while the CQ is armed, and an
-        // event only follows an arm.
+        // part is created. A user in the kernel sets its own before it arms, and the driver raises no
+        // completion of a CQ that is not armed.
         unsafe {
             match event {
                 Self::Completion => {

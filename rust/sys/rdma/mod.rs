@@ -486,7 +486,7 @@ pub trait Driver: Sized + 'static {
     /// below is concurrent with another of the same queue pair, or with [`Self::modify_qp`].
     fn attach(qp: &Self::Qp, group: Gid) -> Result;
 
-    /// The same again, of a member that has gone to [`QpState::Reset`].
+    /// The same again, of a member that has been in [`QpState::Reset`] since.
     fn attach_again(qp: &Self::Qp, group: Gid) -> Result;
 
     /// Ends that; also if the device has ended it.

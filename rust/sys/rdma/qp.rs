@@ -186,12 +186,13 @@ impl Kept {
     }
 
     /// Changes what `mask` names of `attr`, if the core's rules allow it in the state that `now`
-    /// returns, by `change`. After a change to RESET, `join` makes it a member of its groups again.
+    /// returns, by `change`. Before a change from RESET to INIT, `join` makes it a member of its groups
+    /// again.
     ///
     /// # Errors
     ///
     /// `EINVAL`: not allowed. `EOPNOTSUPP`: attributes of newer commands. Those of the functions; if
-    /// `join` fails, it is in RESET, and the next change to RESET tries again.
+    /// `join` fails, it stays in RESET, and the next change tries again.
     pub(super) fn modify(
         &self,
         attr: &bindings::ib_qp_attr,
@@ -236,6 +237,9 @@ impl Kept {
         if !allowed {
             return Err(EINVAL);
         }
+        if from == QpState::Reset && to == QpState::Init {
+            groups.iter().try_for_each(|group| join(*group))?;
+        }
         let stays = from == to && matches!(to, QpState::Init | QpState::Rts | QpState::Sqd);
         let pick = |bit: u32, new: u8, old: u8| if has(bit) { new } else { old };
         let retries = (
@@ -259,8 +263,7 @@ impl Kept {
                 .then(|| gid(&attr.ah_attr))
                 .flatten(),
         })?;
-        let renews = has(STATE) && to == QpState::Reset;
-        if renews {
+        if has(STATE) && to == QpState::Reset {
             *kept = Default::default();
         }
         copy! { kept, attr, mask,
@@ -290,9 +293,6 @@ impl Kept {
             kept.alt_ah_attr = attr.alt_ah_attr.copied();
             kept.alt_ah_attr.grh.sgid_attr = ptr::null();
         }
-        if renews {
-            return groups.iter().try_for_each(|group| join(*group));
-        }
         Ok(())
     }
 
@@ -300,9 +300,12 @@ impl Kept {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`. Those of the function.
+    /// `EBUSY`: it is one. `ENOMEM`. Those of the function.
     pub(super) fn attach(&self, group: Gid, attach: impl FnOnce(Gid) -> Result) -> Result {
         let groups = &mut self.last.lock().groups;
+        if groups.contains(&group) {
+            return Err(EBUSY);
+        }
         groups.reserve(1, GFP_KERNEL_ACCOUNT)?;
         attach(group)?;
         // Cannot fail: there is room.

@@ -214,11 +214,16 @@ impl Queues {
     }
 
     /// Resets it, and gives back its slots, to be free when the CQs' heads have passed its last
-    /// possible entry.
+    /// possible entry. If it cannot be reset, it still has them.
     fn end_life(&self) -> Result<ResetAt, Error> {
         let _turn = self.srq.as_ref().map(|srq| lock(&srq.turn));
-        let ended = self.modify(Change::Reset);
-        let until = *ended.as_ref().unwrap_or(&ResetAt::default());
+        let until = self.modify(Change::Reset)?;
+        self.give_back(until);
+        Ok(until)
+    }
+
+    /// Gives back its slots, to be free when the CQs' heads have passed these indices.
+    fn give_back(&self, until: ResetAt) {
         if let Some(Reserved { send, recv }) = lock(&self.slots).take() {
             self.send_cq.give_back(send, Index::new(until.send_cq));
             let recv_until = Index::new(until.recv_cq);
@@ -230,7 +235,6 @@ impl Queues {
                 (ReservedRecv::Shared(_), None) => {}
             }
         }
-        ended
     }
 
     /// Reserves new slots in its CQs, if a reset gave them back; those from before the reset may
@@ -455,9 +459,11 @@ fn reserve(
 
 impl Drop for Queues {
     fn drop(&mut self) {
-        // Only a reset says where its last entries are. Both calls fail only if the context is
-        // dead. Its CQs get no new queue pair then, so it does not matter where the slots are.
-        let _: Result<ResetAt, Error> = self.end_life();
+        // Only a reset says where its last entries are. If the context is dead, its CQs get no new
+        // queue pair, and it does not matter where the slots are.
+        if self.end_life().is_err() {
+            self.give_back(ResetAt::default());
+        }
         let _: Result<(), Errno> = self.pd.context.kernel.destroy_qp(self.object);
         self.send_cq.leave(self.number());
         self.recv_cq.leave(self.number());

@@ -9,6 +9,7 @@ use qpair_abi::entry::opcode as work;
 use qpair_abi::entry::*;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
+use qpair_model::Config;
 
 checks![
     a_write_of_8_bytes_at_once,
@@ -17,6 +18,7 @@ checks![
     rights_of_a_flush,
     an_address_that_is_not_aligned,
     what_is_none,
+    limits_of_data_are_not_for_them,
     only_rc_has_them,
     memory_that_is_only_flushed,
 ];
@@ -240,6 +242,17 @@ fn what_is_none() {
         ..good
     };
     fails(&inline_words(solicited, &[0; 8]), Detail::Flags);
+}
+
+fn limits_of_data_are_not_for_them() {
+    let config = Config {
+        inline_bytes: 0,
+        ..Config::default()
+    };
+    let mut p = Pair::on(Machine::with(config), |_, _| {});
+    let wqe = p.remote(work::ATOMIC_WRITE, 0);
+    assert_eq!(p.atomic_write(wqe, 7), [DONE]);
+    assert_eq!(p.m.memory.words(p.mr_b.addr), [7]);
 }
 
 fn only_rc_has_them() {

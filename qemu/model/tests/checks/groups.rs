@@ -29,6 +29,9 @@ checks![
     members_change_between_turns,
     a_sender_stops_between_turns,
     memory_of_the_sender_is_gone,
+    a_sender_that_its_own_copy_fails,
+    a_source_that_is_gone_between_turns,
+    no_other_gid_is_a_group,
     anything_between_members,
 ];
 
@@ -83,6 +86,24 @@ fn members(count: usize) -> Port {
     let mut w = Port::new(count);
     for at in 0..count {
         w.attach(at, GROUP);
+    }
+    w
+}
+
+/// Queue pairs on one CQ, which send from the port's table of GIDs.
+fn with_table(count: usize) -> Port {
+    let mut w = Port::new(0);
+    let (pd, cq) = (w.m.pd(), w.m.cq(9));
+    for _ in 0..count {
+        let spec = QpSpec {
+            gid: [0; 2],
+            ..ud_spec(pd, &cq)
+        };
+        let qp = w.m.qp(&spec);
+        ud_start(&mut w.m, qp.number, KEY);
+        w.mrs.push(w.m.mr(pd, 1 << 16));
+        w.qps.push(qp);
+        w.cqs.push(cq);
     }
     w
 }
@@ -144,19 +165,7 @@ fn each_member_has_a_copy() {
 
 fn a_group_on_a_port_with_a_table() {
     const FIRST: [u64; 2] = [0x80fe, 0x11];
-    let mut w = Port::new(0);
-    let (pd, cq) = (w.m.pd(), w.m.cq(6));
-    for _ in 0..2 {
-        let spec = QpSpec {
-            gid: [0; 2],
-            ..ud_spec(pd, &cq)
-        };
-        let qp = w.m.qp(&spec);
-        ud_start(&mut w.m, qp.number, KEY);
-        w.mrs.push(w.m.mr(pd, 1 << 16));
-        w.qps.push(qp);
-        w.cqs.push(cq);
-    }
+    let mut w = with_table(2);
     w.attach(1, GROUP);
     w.give(1);
     let wqe = UdWqe {
@@ -560,6 +569,66 @@ fn memory_of_the_sender_is_gone() {
     let sent = sent.iter().find(|cqe| cqe.opcode == work::SEND).unwrap();
     assert_eq!(outcome(sent).0, Status::LocalProtection);
     assert_eq!(w.m.query_qp(w.qps[0].number).state, qp_state::ERROR);
+    assert_eq!(w.copies()[1..].iter().sum::<usize>(), 15);
+}
+
+fn a_sender_that_its_own_copy_fails() {
+    let mut w = members(3);
+    for at in 1..3 {
+        let into = w.mrs[at].sge(0, 4200);
+        w.recv(at, 1, &[into]);
+    }
+    let bad = Sge {
+        lkey: 0,
+        ..w.mrs[0].sge(0, 4200)
+    };
+    w.recv(0, 1, &[bad]);
+    let wqe = w.to_group(GROUP, 1);
+    w.send(0, wqe, &[]);
+    let done = w.done(0);
+    let sent = done.iter().find(|cqe| cqe.opcode == work::SEND).unwrap();
+    assert_eq!(outcome(sent).0, Status::Flush);
+    assert_eq!(w.m.query_qp(w.qps[0].number).state, qp_state::ERROR);
+    assert_eq!(w.copies()[1..], [0, 0]);
+}
+
+fn a_source_that_is_gone_between_turns() {
+    const FIRST: [u64; 2] = [0x80fe, 0x11];
+    let mut w = with_table(40);
+    let entry = Number::from_raw(3);
+    w.m.with_context(kind::GID, verb::MODIFY, entry, 0, &FIRST)
+        .unwrap();
+    for at in 0..40 {
+        w.attach(at, GROUP);
+    }
+    w.give(1);
+    let wqe = UdWqe {
+        source: 3,
+        ..w.to_group(GROUP, 1)
+    };
+    w.post(0, wqe, &[]);
+    w.m.ring_sq(&w.qps[0]);
+    w.m.f.run(1);
+    w.m.empty_gid_now(3);
+    w.m.settle();
+    let done = w.done(0);
+    let copies = done.iter().filter(|cqe| cqe.flags & cqe_flags::RECV != 0);
+    assert_eq!((copies.count(), w.dropped()), (16, 24));
+}
+
+fn no_other_gid_is_a_group() {
+    let mut w = members(1);
+    let asked =
+        w.m.with_context(kind::GID, verb::MODIFY, Number::from_raw(0), 0, &GROUP);
+    assert_eq!(asked.map(drop), Err(AdminError::Attribute));
+    let (pd, cq) = (w.m.pd(), w.m.cq(4));
+    let spec = QpSpec {
+        gid: GROUP,
+        ..ud_spec(pd, &cq)
+    };
+    let context = w.m.qp_context(&spec);
+    let created = w.m.create(kind::QP, &context.encode());
+    assert_eq!(created.map(drop), Err(AdminError::Attribute));
 }
 
 /// Against sets and counts: members of two groups, receives, and copies that are dropped.

@@ -397,6 +397,16 @@ impl Machine {
         self.command_now(command, &[]);
     }
 
+    /// Empties an entry of the table of GIDs.
+    pub fn empty_gid_now(&mut self, entry: u32) {
+        let command = Command {
+            opcode: opcode(kind::GID, verb::MODIFY),
+            number: Number::from_raw(entry),
+            ..Command::default()
+        };
+        self.command_now(command, &[0; 2]);
+    }
+
     pub fn set_state_now(&mut self, qp: Number, state: u8) {
         let command = Command {
             opcode: opcode(kind::QP, verb::MODIFY),

@@ -340,6 +340,8 @@ impl World {
         let rests = self.unread.is_empty() && self.cq.unpublished() == 0;
         let full = |queue: &Queue<Sq>| queue.todo.is_empty() && queue.producer.free() == 0;
         let stuck = rests && self.senders.iter().any(full);
+        let receiver = &self.receiver;
+        let stuck = stuck || rests && receiver.todo.is_empty() && receiver.producer.free() == 0;
         self.check(!stuck, STUCK);
     }
 
