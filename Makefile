@@ -20,7 +20,7 @@ MODULE_OUT := $(CURDIR)/build/module
 help: ## show these lines
 	@echo 'qpair: queue pairs in Rust, from the device to the process'
 	@echo
-	@sed -nE 's/^([a-z_]+):.*## (.*)/\1|\2/p' $(lastword $(MAKEFILE_LIST)) | \
+	@sed -nE 's/^([a-z_-]+):.*## (.*)/\1|\2/p' $(lastword $(MAKEFILE_LIST)) | \
 		while IFS='|' read -r name text; do printf '  make %-16s %s\n' "$$name" "$$text"; done
 	@echo
 	@echo '  scripts/guest -- CMD  run a command in a guest with the device (scripts/guest --help)'

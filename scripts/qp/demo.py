@@ -86,7 +86,7 @@ def show(name, size, reports):
     print(f"{name} ({number(size)} bytes) went through queue pairs of a process, three times:")
     print()
     print(f"{'':19}" + "".join(f"{op.upper():>12}" for op in OPS))
-    print(f"{'MiB a second':19}" + "".join(f"{report['bytes_per_second'] / 2**20:12.1f}" for report in reports))
+    print(f"{'MiB a second':19}" + "".join(f"{report['bytes_per_second'] / 2**20:12.1f}" for report in reports) + "  with the reads and writes of the files, and their SHA-256")
     for counter, meaning in STORY:
         name = counter.format(op="payload") if "{" in counter else counter
         values = (report["counters"][counter.format(op=op)] for op, report in zip(OPS, reports))

@@ -95,7 +95,7 @@ def parse(argv):
     add("--module-opt", action="append", default=[], metavar="K=V", help="a parameter of the module")
     add("--timeout", type=float, metavar="S", help="timeout in seconds (300; none with --shell or --gdb)")
     add("--sleeps", action="store_true", help="CMD suspends the guest: its output is printed at its end, and after the suspend it has no stdin and no monitor")
-    add("--verbs", action="store_true", help="the provider of rdma-core, Debian's programs of verbs, and the modules of soft-RoCE: `pair ib_write_bw -d qpair0` runs both sides of a program (2G of memory)")
+    add("--verbs", action="store_true", help="the provider of rdma-core, Debian's programs of verbs, and the modules of soft-RoCE: `pair ib_write_bw -d qpair0` runs both sides of a program, `sides SERVER -- CLIENT` two programs; `roce CMD`, `faults RULE CMD` and `ucx` are explained in Documentation/verbs.rst (2G of memory)")
     add("--package", metavar="NAME", help="build only the programs of this Cargo package, and put only them in PATH")
     add("--no-insmod", action="store_true", help="do not load the module")
     add("--shell", action="store_true", help="run a shell on the console, after CMD")

@@ -438,6 +438,22 @@ def wanted(words):
     return asked
 
 
+def show_list(layers, asked, everything):
+    """Lists the layers: the guests of each, and the tests in each guest."""
+    tell("layer: guest: tests; LAYER/NAME selects tests by name, of `verbs` a guest")
+    for layer in layers:
+        chosen = Chosen(asked.get(layer), everything)
+        if layer == "verbs":
+            for name, kernel in verbs_suite.guests(not everything).items():
+                if chosen(name):
+                    tell(f"verbs: {name}: programs on the {kernel} kernel (provider/tests.toml)")
+        elif layer in KERNEL:
+            for boot in boots(layer, chosen):
+                tell(f"{layer}: {boot.name}: {', '.join(test['name'] for test in boot.tests)}")
+        else:
+            tell(f"{layer}: runs as a whole")
+
+
 def run(argv):
     parser = argparse.ArgumentParser(
         prog="scripts/test", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -446,17 +462,18 @@ def run(argv):
     parser.add_argument("--all", action="store_true", help="also run the tests that are omitted by default (make test-all)")
     parser.add_argument("--list", action="store_true", help="list the guests and the tests in each, without running them")
     args = parser.parse_args(argv)
-    if args.list:
-        for layer in KERNEL:
-            for boot in boots(layer, Chosen([], args.all)):
-                tell(f"{layer}: {boot.name}: {', '.join(test['name'] for test in boot.tests)}")
-        return 0
     asked = wanted(args.layers)
     layers = asked or LAYERS
+    if args.list:
+        show_list(layers, asked, args.all)
+        return 0
     booted = dict.fromkeys(kernel for layer in layers for kernel in BOOTS.get(layer, ()))
     space.need(booted, emulator=not ON_HOST.issuperset(layers), host=not ON_HOST.isdisjoint(layers))
-    shutil.rmtree(LOGS, ignore_errors=True)
     found = [job for layer in layers for job in jobs(layer, Chosen(asked.get(layer), args.all))]
+    for layer in layers:
+        if asked.get(layer) and not any(job.layer == layer for job in found):
+            raise base.Fail(f"no test of {layer} has the name {' or '.join(asked[layer])}", f"scripts/test --list {layer}")
+    shutil.rmtree(LOGS, ignore_errors=True)
     total, results = ktap.Count(), {}
     counts = run_jobs(found)
     for layer in layers:
@@ -465,7 +482,6 @@ def run(argv):
         for job in mine:
             count.add(counts[job], f"{job.name.partition(':')[0]}: ")
         if not count.total:
-            tell(f"  no test of {layer} has such a name; scripts/test --list")
             count.fail("no test found")
         took = sum(job.took for job in mine)
         tell(f"== {layer}: {count} in {took:.0f} s")
