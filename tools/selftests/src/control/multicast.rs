@@ -103,7 +103,7 @@ pub(super) fn limits_of_multicast(setup: &Setup) -> Result<()> {
     let second = Context::open(0)?;
     let second_pd = Pd::new(&second)?;
     let second_cq = Cq::new(&second, 4)?;
-    let qp = Qp::of_service(IB_UVERBS_QPT_UD, &second_pd, &second_cq, SHAPE)?;
+    let mut qp = Qp::of_service(IB_UVERBS_QPT_UD, &second_pd, &second_cq, SHAPE)?;
     qp.attach(group(9999))?;
     one.detach(group(0))?;
     one.attach(group(9999)).context("in the place of another")?;
@@ -114,5 +114,14 @@ pub(super) fn limits_of_multicast(setup: &Setup) -> Result<()> {
     one.attach(group(0)).context("after the one that failed")?;
     fails("one more again", Errno::EDQUOT, one.attach(group(9999)))?;
     drop(ctx);
+    // A detach that the device refuses, and a member that it refuses when it leaves RESET.
+    host.set(0, "fail-command", 1)?;
+    qp.detach(group(9999)).context("refused by the device")?;
+    qp.attach(group(9999)).context("after a refused detach")?;
+    qp.start_ud(7)?;
+    qp.reset()?;
+    host.set(0, "fail-command", 2)?;
+    ensure!(qp.start_ud(7).is_err(), "a member that cannot join");
+    qp.start_ud(7).context("after a refused join")?;
     works(0, &mut setup.rng())
 }

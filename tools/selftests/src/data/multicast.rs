@@ -180,8 +180,10 @@ pub(super) fn membership_ends(setup: &Setup) -> Result<()> {
     let attached = host.get(0, "objects")?;
     b.qp.reset()?;
     let now = host.get(0, "objects")?;
-    ensure!(now == attached, "{attached} objects, {now} after RESET");
+    ensure!(now == attached - 2, "{attached} objects, {now} in RESET");
     b.qp.start_ud(KEY)?;
+    let now = host.get(0, "objects")?;
+    ensure!(now == attached, "{attached} objects, {now} after RESET");
     exchange(&mut a, group(2), &mut [&mut b], 0, &mut rng).context("after RESET")?;
     let kept = b.qp.destroy();
     ensure!(kept == Err(Errno::EBUSY), "a member is destroyed: {kept:?}");
