@@ -263,8 +263,8 @@ impl Client for Process {
         let account = self.account();
         writeln!(
             f,
-            "page {} epoch {} pds {} cqs {} qps {} srqs {} mrs {} pinned-pages {} cqs-held {} \
-             qps-held {} srqs-held {} mws {} members {} uid {}",
+            "page {} epoch {} pds {} cqs {} qps {} srqs {} mrs {} mws {} members {} pinned-pages {} \
+             cqs-held {} qps-held {} srqs-held {} uid {}",
             self.page.number,
             self.epoch,
             account.count(Kind::Pd).live,
@@ -272,12 +272,12 @@ impl Client for Process {
             account.count(Kind::Qp).live,
             account.count(Kind::Srq).live,
             account.count(Kind::Mr).live,
+            account.count(Kind::Mw).live,
+            account.count(Kind::Member).live,
             self.objects.lock().pages(),
             account.count(Kind::Cq).held,
             account.count(Kind::Qp).held,
             account.count(Kind::Srq).held,
-            account.count(Kind::Mw).live,
-            account.count(Kind::Member).live,
             self.opener.into_uid_in_current_ns()
         )
     }
