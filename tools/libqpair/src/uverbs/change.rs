@@ -9,8 +9,10 @@ use super::PORT;
 
 /// RDMA READs in flight, of which the core wants to know. The device has no such limit.
 const READS: u8 = 16;
-/// About 4 ms until a retry: codes of `ibv_qp_attr`.
-const ANSWER_TIMER: u8 = 10;
+/// About 270 ms until a retry without an answer: a code of `ibv_qp_attr`. An endpoint whose peer has
+/// closed first may have an acknowledgement under way, and is to close before its retries end.
+const ANSWER_TIMER: u8 = 16;
+/// About 4 ms without a receive.
 const RECEIVE_TIMER: u8 = 17;
 
 /// The request for a change. What the device does not have, as sequence numbers, is zero.
