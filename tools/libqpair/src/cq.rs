@@ -188,14 +188,19 @@ impl State {
         let head = self.consumer.published().head();
         let served = &mut self.served;
         self.young.retain(|number| {
-            let served = served.get_mut(number.index()).and_then(Option::as_mut);
-            let Some(served) = served.filter(|served| served.number == *number) else {
+            let Some(served) = find(served, *number) else {
                 return false;
             };
             served.life = served.life.seen_from(head);
             matches!(served.life, Life::Since(_))
         });
     }
+}
+
+/// What is served of a queue pair.
+fn find(served: &mut [Option<Served>], number: Number) -> Option<&mut Served> {
+    let found = served.get_mut(number.index())?.as_mut();
+    found.filter(|found| found.number == number)
 }
 
 /// Reports the entry `first`, and those of the same work queue that follow it, to that queue;
@@ -345,9 +350,7 @@ impl CqInner {
     /// The receives of a queue pair are those of an SRQ.
     pub(crate) fn share(&self, number: Number, place: Place) {
         let mut state = lock(&self.state);
-        let served = state.served.get_mut(number.index());
-        let served = served.and_then(Option::as_mut);
-        if let Some(served) = served.filter(|served| served.number == number) {
+        if let Some(served) = find(&mut state.served, number) {
             served.shared = Some(place);
         }
     }
@@ -362,8 +365,7 @@ impl CqInner {
             consumer,
             ..
         } = &mut *state;
-        let served = served.get_mut(number.index()).and_then(Option::as_mut);
-        let Some(served) = served.filter(|served| served.number == number) else {
+        let Some(served) = find(served, number) else {
             return;
         };
         let Some(place) = served.shared.take() else {
