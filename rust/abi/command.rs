@@ -464,6 +464,16 @@ layout! {
 pub const GIDS: u32 = 128;
 
 impl GidContext {
+    /// A GID as it is in memory.
+    pub const fn from_bytes(raw: [u8; 16]) -> Self {
+        let both = u128::from_le_bytes(raw);
+        Self {
+            // CAST: Its halves.
+            gid: both as u64,
+            gid_high: (both >> 64) as u64,
+        }
+    }
+
     /// Whether it is that of a group: `ff..`, or an IPv4 address of multicast that is mapped to one of
     /// IPv6.
     pub const fn is_group(&self) -> bool {

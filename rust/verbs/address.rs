@@ -84,11 +84,15 @@ pub(super) fn own(device: &Device) -> (u64, u64) {
     }
 }
 
+/// A GID as commands have it.
+pub(super) fn context(Gid(raw): Gid) -> GidContext {
+    GidContext::from_bytes(raw)
+}
+
 /// The words of a GID.
-pub(super) fn words(Gid(raw): Gid) -> (u64, u64) {
-    let both = u128::from_le_bytes(raw);
-    // CAST: Its halves.
-    (both as u64, (both >> 64) as u64)
+pub(super) fn words(gid: Gid) -> (u64, u64) {
+    let GidContext { gid, gid_high } = context(gid);
+    (gid, gid_high)
 }
 
 /// Sets an entry of the port's table of GIDs.
@@ -97,8 +101,7 @@ pub(super) fn words(Gid(raw): Gid) -> (u64, u64) {
 ///
 /// Those of the command.
 pub(super) fn set_gid(registered: &Registered, index: u16, gid: Gid) -> Result {
-    let (gid, gid_high) = words(gid);
-    let gid = GidContext { gid, gid_high };
+    let gid = context(gid);
     let pass = registered.enter()?;
     registered
         .device

@@ -6,15 +6,12 @@
 //! goes to RESET, which the core does not expect: the driver attaches it again before it leaves RESET.
 
 use super::{
-    address::words,
+    address::context,
     ops::Qp,
     ulp::KernelQp, //
 };
 use crate::{
-    abi::{
-        command::GidContext,
-        Number, //
-    },
+    abi::Number,
     control::{
         command::{
             Attach,
@@ -29,11 +26,6 @@ use crate::{
     }, //
 };
 use kernel::prelude::*;
-
-fn context(group: Gid) -> GidContext {
-    let (gid, gid_high) = words(group);
-    GidContext { gid, gid_high }
-}
 
 /// Makes a queue pair a member. One that the device already has is no error: an earlier detach was
 /// refused, or a change to INIT was.

@@ -51,9 +51,7 @@ fn the_number_of_a_queue_pair_has_24_bits() {
 fn which_gids_are_groups() {
     let is_group = |text: &str| {
         let address: core::net::Ipv6Addr = text.parse().unwrap();
-        let both = u128::from_le_bytes(address.octets());
-        let (gid, gid_high) = (both as u64, (both >> 64) as u64);
-        GidContext { gid, gid_high }.is_group()
+        GidContext::from_bytes(address.octets()).is_group()
     };
     for group in [
         "ff00::",

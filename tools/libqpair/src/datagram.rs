@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use qpair_abi::command::GIDS;
+use qpair_abi::command::{GidContext, GIDS};
 use qpair_abi::entry::{
     opcode, send_flags, ud_inline_bytes, ud_sges, Sge, UdWqe, BLOCK_WORDS, MAX_BLOCKS,
 };
@@ -79,21 +79,15 @@ impl Ah {
     /// A queue pair at this address, whose Q_Key is `q_key`. With [`OWN_Q_KEY`] the Q_Key of the
     /// sender counts instead. The destination stays valid when the handle is dropped.
     pub const fn to(&self, number: Number, q_key: u32) -> Destination {
-        let [low, high] = halves(&self.resolved.gid);
+        let GidContext { gid, gid_high } = GidContext::from_bytes(self.resolved.gid);
         Destination {
-            gid: low,
-            gid_high: high,
+            gid,
+            gid_high,
             source: self.resolved.source,
             number,
             q_key,
         }
     }
-}
-
-/// The words of a GID.
-const fn halves(gid: &Gid) -> [u64; 2] {
-    let both = u128::from_le_bytes(*gid);
-    [both as u64, (both >> 64) as u64]
 }
 
 impl Drop for Ah {

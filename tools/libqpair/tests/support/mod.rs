@@ -345,12 +345,6 @@ impl Machine {
     }
 }
 
-/// The words of a GID.
-fn words(gid: Gid) -> (u64, u64) {
-    let both = u128::from_le_bytes(gid);
-    (both as u64, (both >> 64) as u64)
-}
-
 /// A handle of this kernel is the device's number.
 fn object(number: u32) -> Object {
     Object {
@@ -459,7 +453,10 @@ impl Kernel for Fake {
     fn create_qp(&self, qp: &NewQp) -> Result<Object, Errno> {
         let gid = match qp.qp_type {
             QpType::Connected(_) => (0, 0),
-            QpType::Ud => words(GID),
+            QpType::Ud => {
+                let own = command::GidContext::from_bytes(GID);
+                (own.gid, own.gid_high)
+            }
         };
         let context = QpContext {
             pd: Number::from_raw(qp.pd),
