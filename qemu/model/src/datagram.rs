@@ -29,6 +29,7 @@ use crate::message::Sender;
 use crate::mr::Range;
 use crate::mutant::mutant;
 use crate::port::Way;
+use crate::qp::Attributes;
 use crate::qp::NoReceive;
 use crate::qp::Receive;
 use qpair_abi::command::access;
@@ -63,6 +64,17 @@ const TRANSPORT_BYTES: u16 = 12 + 8 + 4;
 /// Bytes of the header of immediate data.
 const IMM_BYTES: u16 = 4;
 
+/// The Q_Key of a datagram.
+#[inline(always)]
+fn q_key_of(from: &Attributes, wqe: &UdWqe) -> u32 {
+    let own = wqe.q_key & OWN_Q_KEY != 0 && !mutant!(OwnQKeyIgnored);
+    if own {
+        from.q_key
+    } else {
+        wqe.q_key
+    }
+}
+
 impl<H: Host> DataPath<H> {
     /// Sends a datagram whose WQE and memory were checked: whether the turn goes on after it.
     ///
@@ -76,6 +88,7 @@ impl<H: Host> DataPath<H> {
         words: &[u64],
         budget: &mut u64,
     ) -> Result<bool, (Status, Detail)> {
+        // One that goes on is for a group.
         let begun = message.done != 0;
         let mut packet = core::mem::take(&mut self.bounce);
         let delivered = match begun {
@@ -156,10 +169,7 @@ impl<H: Host> DataPath<H> {
             self.core.bus.count(Counter::Dropped);
             return Ok(None);
         }
-        let q_key = match wqe.q_key & OWN_Q_KEY {
-            0 => wqe.q_key,
-            _ => from.q_key,
-        };
+        let q_key = q_key_of(&from, &wqe);
         let cost = charge(&self.core.config, message.bytes);
         let whole = packet.get_mut(..bytes.saturating_add(GRH_BYTES));
         let whole = whole.unwrap_or(&mut []);
@@ -271,8 +281,7 @@ impl<H: Host> DataPath<H> {
         let Some(from) = self.qps.get(sender.qp) else {
             return false;
         };
-        let own = wqe.q_key & OWN_Q_KEY != 0 && !mutant!(OwnQKeyIgnored);
-        let q_key = if own { from.q_key } else { wqe.q_key };
+        let q_key = q_key_of(&from.attributes, wqe);
         if self.port.way(from.gid, wqe) == Way::Elsewhere && !mutant!(AnyGidIsOwn) {
             return false;
         }
