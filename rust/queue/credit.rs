@@ -3,7 +3,7 @@
 //!
 //! Free slots are counted by a value, [`Slots<K>`]: a bundle of `count` slots of one ring. It is
 //! neither `Copy` nor `Clone`, and filling a slot consumes it, so no slot is used twice. Slots are
-//! *minted* once, when their ring is created, and after that only split and merged:
+//! *minted* when their ring is created or resized, and after that only split and merged:
 //!
 //! ```text
 //!   mint --> free --> in flight --> free          minted == free + in flight, always
@@ -193,8 +193,8 @@ pub struct Pool<K: Kind> {
 }
 
 impl<K: Kind> Pool<K> {
-    /// Mints `capacity` slots. This is the only place that creates slots; called once, when the
-    /// ring is created.
+    /// Mints `capacity` slots, once, when the ring is created. Only this and
+    /// [`resize`](Self::resize) create slots.
     #[inline]
     pub(super) const fn mint(ring: RingId, capacity: u32) -> Self {
         Self {
@@ -219,6 +219,17 @@ impl<K: Kind> Pool<K> {
     #[inline(always)]
     pub const fn free(&self) -> u32 {
         self.free.count
+    }
+
+    /// How many are not free.
+    pub(super) const fn out(&self) -> u32 {
+        self.minted.wrapping_sub(self.free.count)
+    }
+
+    /// The ring has `capacity` slots from now on, at least as many as are [`out`](Self::out).
+    pub(super) fn resize(&mut self, capacity: u32) {
+        self.free.count = capacity.saturating_sub(self.out());
+        self.minted = capacity;
     }
 
     /// Takes `count`, or nothing.

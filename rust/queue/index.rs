@@ -227,6 +227,17 @@ impl Window {
         }
     }
 
+    /// Goes on in a ring of `depth`. False, and nothing changes, if it has fewer places than are in
+    /// use.
+    #[must_use]
+    pub fn resize(&mut self, depth: Depth) -> bool {
+        let fits = self.used() <= depth.entries();
+        if fits {
+            self.depth = depth;
+        }
+        fits
+    }
+
     /// Takes the next place; `None` if the ring is full.
     #[inline]
     #[must_use]

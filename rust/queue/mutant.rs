@@ -141,6 +141,9 @@ mod active {
         ResizeKeepsIndex: "a new ring of a CQ goes on at the index at which the old one ends",
         ResizeBelowUnread: "a CQ gets a ring with fewer entries than are unread",
         ResizeReadsAll: "entries of a CQ's old ring count as read",
+        ResizeBelowFlight: "an SRQ gets a ring with fewer slots than are in flight",
+        ResizeCopiesNothing: "receives in flight are not copied to the new ring of an SRQ",
+        ResizeKeepsPlaces: "receives are copied to their old places in the new ring of an SRQ",
         SwitchEarly: "a consumer leaves the old ring of a CQ with entries unread",
         ReportForgotten: "no descriptor of a hand-over asks for a write-back",
     }

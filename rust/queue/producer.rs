@@ -42,12 +42,14 @@ use super::credit::Sq;
 use super::index::Depth;
 use super::index::Index;
 use super::mutant::mutant;
+use super::resize::Stays;
 use super::storage::Storage;
 use crate::abi::entry::BLOCK_WORDS;
 use crate::abi::entry::MAX_BLOCKS;
 use crate::abi::entry::MAX_STRIDE_SHIFT;
 use core::borrow::BorrowMut;
 use core::marker::PhantomData;
+use core::mem;
 
 /// The producer of a send queue.
 pub type SqProducer<S> = Producer<S, Sq>;
@@ -84,6 +86,38 @@ struct Shape {
     largest: u32,
 }
 
+impl Shape {
+    /// Of a ring of `capacity` slots in `storage`.
+    fn new<S: Storage>(
+        storage: &S,
+        depth: Depth,
+        stride: u8,
+        capacity: u32,
+    ) -> Result<Self, BadRing> {
+        if stride > MAX_STRIDE_SHIFT || capacity > depth.entries() || capacity == 0 {
+            return Err(BadRing);
+        }
+        let words = (depth.entries() as usize)
+            .checked_mul(BLOCK_WORDS << stride)
+            .ok_or(BadRing)?;
+        if words > storage.words() {
+            return Err(BadRing);
+        }
+        Ok(Self {
+            depth,
+            stride,
+            largest: capacity.min(MAX_BLOCKS as u32),
+        })
+    }
+
+    /// Where a slot begins, in words, and how many it has.
+    fn place(&self, index: Index) -> (usize, usize) {
+        let words = BLOCK_WORDS << (self.stride & 3);
+        let position = self.depth.position(index) as usize;
+        (position.wrapping_mul(words), words)
+    }
+}
+
 /// The state that a post changes.
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
@@ -110,6 +144,14 @@ struct Completing<K: Kind> {
     /// Past the last CQE of this queue.
     completed_at: Index,
     stale: u32,
+}
+
+/// A ring in which a producer can go on.
+#[derive(Debug)]
+pub(super) struct NextRing<S> {
+    storage: S,
+    shape: Shape,
+    capacity: u32,
 }
 
 /// The software side of a ring of work requests.
@@ -166,22 +208,9 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         capacity: u32,
         first: Index,
     ) -> Result<Self, BadRing> {
-        if stride > MAX_STRIDE_SHIFT || capacity > depth.entries() || capacity == 0 {
-            return Err(BadRing);
-        }
-        let words = (depth.entries() as usize)
-            .checked_mul(BLOCK_WORDS << stride)
-            .ok_or(BadRing)?;
-        if words > storage.words() {
-            return Err(BadRing);
-        }
         Ok(Self {
+            shape: Shape::new(&storage, depth, stride, capacity)?,
             storage,
-            shape: Shape {
-                depth,
-                stride,
-                largest: capacity.min(MAX_BLOCKS as u32),
-            },
             posting: Posting {
                 tail: first,
                 silent: 0,
@@ -381,6 +410,47 @@ impl<S: Storage, K: Kind> Producer<S, K> {
             completing.completed_at.plus(cq)
         };
         completing.stale = 0;
+    }
+
+    /// Copies what the device may still read to `storage`, a ring of `capacity` slots.
+    pub(super) fn copy_to(
+        &self,
+        storage: S,
+        depth: Depth,
+        capacity: u32,
+    ) -> Result<NextRing<S>, Stays> {
+        let shape = Shape::new(&storage, depth, self.shape.stride, capacity);
+        let next = NextRing {
+            shape: shape.map_err(|BadRing| Stays::BadRing)?,
+            storage,
+            capacity,
+        };
+        if self.posting.pool.out() > capacity && !mutant!(ResizeBelowFlight) {
+            return Err(Stays::Unread);
+        }
+        if mutant!(ResizeCopiesNothing) {
+            return Ok(next);
+        }
+        for back in 1..=self.in_flight() {
+            let index = self.posting.tail.plus(0u32.wrapping_sub(back));
+            let (from, words) = self.shape.place(index);
+            let (mut to, _) = next.shape.place(index);
+            if mutant!(ResizeKeepsPlaces) {
+                to = from;
+            }
+            for word in 0..words {
+                let what = self.storage.load(from.wrapping_add(word));
+                next.storage.store(to.wrapping_add(word), what);
+            }
+        }
+        Ok(next)
+    }
+
+    /// Goes on in that ring. Returns the memory of the one before.
+    pub(super) fn go_on(&mut self, next: NextRing<S>) -> S {
+        self.shape = next.shape;
+        self.posting.pool.resize(next.capacity);
+        mem::replace(&mut self.storage, next.storage)
     }
 
     /// Whether every slot is free, posted, in flight or completed.

@@ -39,12 +39,13 @@ pub enum Kept {
     Behind,
 }
 
-/// Why a consumer stays in its ring.
+/// Why software stays in its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stays {
-    /// Entries before the end are unread.
+    /// Entries of a CQ before the end are unread, or an SRQ has more receives that are not free
+    /// than the new ring has slots.
     Unread,
-    /// The storage is too small for the depth.
+    /// The storage is too small for the depth, or the depth for the slots.
     BadRing,
 }
 

@@ -23,6 +23,12 @@
 //!   slot of a completion may be used again when the CQ has room for one more, or after its head
 //!   past the completion is published.
 //!
+//! - An SRQ is resized in three steps, without a post between them: software copies the receives in
+//!   flight to the new ring, the device switches by a command, software goes on in the new ring.
+//!   An index stays what it is; its place in the new ring follows from the new depth. The device
+//!   may take receives meanwhile: those that it has not taken are among those in flight, and are in
+//!   both rings. With the command it ends its last read of the old ring.
+//!
 //! [`Supply`] is the device's side, [`Shared`] that of software.
 
 use super::consumer::BadRing;
@@ -35,7 +41,9 @@ use super::index::Index;
 use super::index::Window;
 use super::mutant::mutant;
 use super::producer::Batch;
+use super::producer::NextRing;
 use super::producer::Producer;
+use super::resize::Stays;
 use super::storage::Storage;
 
 /// Where the next receive is.
@@ -137,6 +145,13 @@ impl Supply {
         self.look()
     }
 
+    /// The next receives are read from a ring of `depth`. False, and nothing changes, if it has
+    /// fewer places than receives are posted and not taken.
+    #[must_use]
+    pub fn resize(&mut self, depth: Depth) -> bool {
+        self.window.resize(depth)
+    }
+
     /// Moves the ring; see [`Poller::rotate`](super::poll::Poller::rotate).
     #[cfg(feature = "explore")]
     pub fn rotate(&mut self, by: u32) {
@@ -235,6 +250,23 @@ impl<S: Storage> Shared<S> {
         self.producer.give(slots)
     }
 
+    /// Copies the receives in flight to `storage`, a ring of `capacity` work requests of the same
+    /// stride, in which the device is to find them. Dropping the result stays in the old ring.
+    ///
+    /// # Errors
+    ///
+    /// [`Stays::Unread`]: more slots are not free than the ring has.
+    pub fn resize(
+        &mut self,
+        storage: S,
+        depth: Depth,
+        capacity: u32,
+    ) -> Result<Resize<'_, S>, Stays> {
+        let next = self.producer.copy_to(storage, depth, capacity)?;
+        let producer = &mut self.producer;
+        Ok(Resize { producer, next })
+    }
+
     /// Whether every slot is free, in flight, or among the `held` ones of completed receives.
     pub const fn audit(&self, held: u32) -> Result<(), Imbalance> {
         self.producer.audit_with(held)
@@ -249,5 +281,26 @@ impl<S: Storage> Shared<S> {
     /// The ring's memory.
     pub const fn storage(&self) -> &S {
         self.producer.storage()
+    }
+}
+
+/// An SRQ whose receives in flight are in two rings. No receive can be posted meanwhile.
+#[derive(Debug)]
+#[must_use = "the SRQ stays in its ring"]
+pub struct Resize<'a, S: Storage> {
+    producer: &'a mut Producer<S, Srq>,
+    next: NextRing<S>,
+}
+
+impl<S: Storage> Resize<'_, S> {
+    /// The memory of the ring that the device reads until it switches.
+    pub const fn storage(&self) -> &S {
+        self.producer.storage()
+    }
+
+    /// The device has switched to the new ring. Returns the memory of the old one, which it does
+    /// not access any more.
+    pub fn end(self) -> S {
+        self.producer.go_on(self.next)
     }
 }

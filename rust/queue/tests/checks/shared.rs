@@ -12,10 +12,12 @@ use proptest::prelude::any;
 use qpair_queue::credit::RingId;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
+use qpair_queue::resize::Stays;
 use qpair_queue::shared::Low;
 use qpair_queue::shared::Next;
 use qpair_queue::shared::Shared;
 use qpair_queue::shared::Supply;
+use qpair_queue::storage::Storage;
 use world::World;
 
 checks![
@@ -25,6 +27,8 @@ checks![
     a_limit_has_one_event,
     a_limit_above_what_is_left_is_due_at_once,
     slots_of_another_queue_are_refused,
+    a_resize_takes_what_is_in_flight_along,
+    a_device_keeps_a_ring_that_what_is_left_needs,
 ];
 
 const SRQ: RingId = RingId::new(5, 0);
@@ -54,12 +58,13 @@ fn post(shared: &mut Shared<Memory>, count: u32) -> Index {
 fn any_order_of_steps_is_right() {
     let schedule = (
         1u32..=9,
+        0u32..=5,
         1usize..=4,
         any::<u32>(),
         vec(any::<u16>(), 1..400),
     );
-    holds(400, schedule, |(capacity, pairs, first, steps)| {
-        let mut world = World::new(capacity, pairs, Index::new(first));
+    holds(400, schedule, |(capacity, more, pairs, first, steps)| {
+        let mut world = World::new(capacity, capacity + more, pairs, Index::new(first));
         for step in steps {
             let actions = world.actions();
             world.act(actions[usize::from(step) % actions.len()]);
@@ -158,4 +163,73 @@ fn slots_of_another_queue_are_refused() {
     assert!(small.is_err());
     let none = Shared::new(SRQ, Memory::new(16), depth(2), 0, 0);
     assert!(none.is_err());
+}
+
+/// Posts `count` receives whose second words count from `tag`, and hands them over.
+fn post_tagged(shared: &mut Shared<Memory>, tag: u64, count: u64) {
+    for tag in tag..tag + count {
+        let mut batch = shared.batch(|memory| memory.clone());
+        let mut room = batch.room(1, true).expect("room");
+        room.write(0, &[0, tag]);
+        room.post();
+    }
+    assert!(shared.ring(|_| ()));
+}
+
+fn a_resize_takes_what_is_in_flight_along() {
+    let mut srq = shared(4);
+    let tag = |memory: &Memory, index: usize| memory.load(index * 8 + 1);
+    post_tagged(&mut srq, 10, 3);
+    for _ in 0..2 {
+        let slots = srq.complete().expect("in flight");
+        assert!(srq.free_slots(slots).is_ok());
+    }
+    // Indices 2, 3 and 4 are in flight, in places 2, 3 and 0.
+    post_tagged(&mut srq, 13, 2);
+    let small = srq.resize(Memory::new(16), depth(2), 2);
+    assert_eq!(small.map(drop), Err(Stays::Unread));
+    let short = srq.resize(Memory::new(56), depth(8), 8);
+    assert_eq!(short.map(drop), Err(Stays::BadRing));
+    let shallow = srq.resize(Memory::new(64), depth(8), 9);
+    assert_eq!(shallow.map(drop), Err(Stays::BadRing));
+    // A resize that the device refuses changes nothing.
+    assert!(srq.resize(Memory::new(64), depth(8), 8).is_ok());
+    assert_eq!((srq.free(), srq.in_flight()), (1, 3));
+
+    let resize = srq.resize(Memory::new(64), depth(8), 7).expect("fits");
+    assert_eq!(tag(&resize.end(), 0), 14, "the old ring");
+    assert_eq!((srq.free(), srq.in_flight()), (4, 3));
+    let now = [2, 3, 4].map(|index| tag(srq.storage(), index));
+    assert_eq!(now, [12, 13, 14]);
+    post_tagged(&mut srq, 20, 4);
+    assert_eq!((srq.free(), tag(srq.storage(), 0)), (0, 23));
+    assert_eq!(srq.audit(0), Ok(()));
+
+    // A slot of a completion that was not published counts as one that is not free.
+    let held = srq.complete().expect("in flight");
+    let down = srq.resize(Memory::new(64), depth(8), 6);
+    assert_eq!(down.map(drop), Err(Stays::Unread));
+    assert!(srq.free_slots(held).is_ok());
+    let down = srq.resize(Memory::new(64), depth(8), 6).expect("fits");
+    down.end();
+    assert_eq!((srq.free(), srq.in_flight()), (0, 6));
+}
+
+fn a_device_keeps_a_ring_that_what_is_left_needs() {
+    let mut supply = Supply::new(depth(4), Index::new(u32::MAX));
+    assert_eq!(supply.post(Index::new(2)), Some(3));
+    assert!(!supply.resize(depth(2)));
+    assert_eq!(supply.post(Index::new(3)), Some(1), "the depth is still 4");
+    assert_eq!(supply.post(Index::new(4)), None);
+    assert!(supply.resize(depth(8)));
+    assert_eq!(supply.post(Index::new(7)), Some(4));
+    assert_eq!(supply.next(), Some(Next::Ring(Index::new(u32::MAX))));
+    for _ in 0..6 {
+        assert_eq!(supply.take(), Low::No);
+    }
+    // Receives that were given back are in no ring.
+    supply.give_back();
+    assert_eq!(supply.left(), 3);
+    assert!(supply.resize(depth(2)));
+    assert_eq!(supply.post(Index::new(8)), None);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Queue pairs that share receives: every interleaving of software, device and queue pairs that
-//! complete their receives in any order, and are reset or destroyed at any time.
+//! complete their receives in any order, and are reset or destroyed at any time; and an SRQ that is
+//! resized at any time.
 
 #[path = "../shared/world.rs"]
 mod world;
@@ -33,6 +34,7 @@ const ALL: [&str; 6] = [
 #[derive(Clone, Copy, Debug)]
 struct Instance {
     capacity: u32,
+    most: u32,
     pairs: usize,
     mutant: Option<Mutant>,
 }
@@ -43,7 +45,12 @@ impl Model for Instance {
 
     fn init_states(&self) -> Vec<World> {
         activate(self.mutant);
-        vec![World::new(self.capacity, self.pairs, Index::ZERO)]
+        vec![World::new(
+            self.capacity,
+            self.most,
+            self.pairs,
+            Index::ZERO,
+        )]
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
@@ -77,17 +84,28 @@ impl Model for Instance {
 
 #[test]
 fn shared_receives_are_neither_lost_nor_overwritten() {
-    for (capacity, pairs) in [(1, 1), (1, 2), (2, 1), (2, 2), (3, 2), (2, 3), (4, 1)] {
+    for (capacity, most, pairs) in [
+        (1, 1, 1),
+        (1, 1, 2),
+        (2, 2, 1),
+        (2, 2, 2),
+        (3, 3, 2),
+        (2, 2, 3),
+        (4, 4, 1),
+        (1, 3, 1),
+        (2, 3, 2),
+    ] {
         let began = Instant::now();
         let instance = Instance {
             capacity,
+            most,
             pairs,
             mutant: None,
         };
         match explore(instance, &ALL) {
             Ok(states) => println!(
-                "states: SRQ of {capacity}, {pairs} queue pairs: {states} states, nothing wrong \
-                 ({:.1} s)",
+                "states: SRQ of {capacity} to {most}, {pairs} queue pairs: {states} states, nothing \
+                 wrong ({:.1} s)",
                 began.elapsed().as_secs_f32()
             ),
             Err(found) => panic!("{instance:?}: {found:?}"),
@@ -97,14 +115,18 @@ fn shared_receives_are_neither_lost_nor_overwritten() {
 
 #[test]
 fn wrong_shared_receives_are_found() {
-    for (mutant, wanted) in [
-        (Mutant::SharedFreesAll, OVERRUN),
-        (Mutant::NotGivenBack, LOST),
-        (Mutant::LimitAtTakeOnly, EVENT_LOST),
-        (Mutant::LimitStaysArmed, EVENT_TWICE),
+    for (mutant, most, wanted) in [
+        (Mutant::SharedFreesAll, 2, OVERRUN),
+        (Mutant::NotGivenBack, 2, LOST),
+        (Mutant::LimitAtTakeOnly, 2, EVENT_LOST),
+        (Mutant::LimitStaysArmed, 2, EVENT_TWICE),
+        (Mutant::ResizeBelowFlight, 3, IMBALANCE),
+        (Mutant::ResizeCopiesNothing, 3, OVERWRITTEN),
+        (Mutant::ResizeKeepsPlaces, 3, OVERWRITTEN),
     ] {
         let instance = Instance {
             capacity: 2,
+            most,
             pairs: 2,
             mutant: Some(mutant),
         };

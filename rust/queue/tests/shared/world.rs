@@ -10,6 +10,7 @@ use qpair_queue::credit::Slots;
 use qpair_queue::credit::Srq;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
+use qpair_queue::resize::Stays;
 use qpair_queue::shared::Low;
 use qpair_queue::shared::Next;
 use qpair_queue::shared::Shared;
@@ -36,8 +37,10 @@ impl Tags {
         Self(Mutex::new(vec![0; depth.entries() as usize]))
     }
 
+    /// 0 past the end.
     fn get(&self, slot: usize) -> u64 {
-        self.0.lock().expect("no panic in here")[slot]
+        let tags = self.0.lock().expect("no panic in here");
+        tags.get(slot).copied().unwrap_or(0)
     }
 
     fn all(&self) -> Vec<u64> {
@@ -69,17 +72,48 @@ impl Storage for Tags {
     fn words(&self) -> usize {
         self.0.lock().expect("no panic in here").len() * BLOCK_WORDS
     }
-    fn load(&self, _at: usize) -> u64 {
-        0
+    fn load(&self, at: usize) -> u64 {
+        match at % BLOCK_WORDS {
+            1 => self.get(at / BLOCK_WORDS),
+            _ => 0,
+        }
     }
     fn store(&self, at: usize, word: u64) {
-        if at % BLOCK_WORDS == 1 {
-            self.0.lock().expect("no panic in here")[at / BLOCK_WORDS] = word;
+        let mut tags = self.0.lock().expect("no panic in here");
+        if let (1, Some(tag)) = (at % BLOCK_WORDS, tags.get_mut(at / BLOCK_WORDS)) {
+            *tag = word;
         }
     }
     fn after_owner(&self) {}
     fn before_head(&self) {}
     fn before_tail(&self) {}
+}
+
+/// The receives that no queue pair has.
+#[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
+struct Device {
+    supply: Supply,
+    /// Those in the ring, in order.
+    ring: VecDeque<u64>,
+    /// Those that were given back.
+    back: Vec<u64>,
+}
+
+impl Device {
+    /// Takes the next receive, whose WQE is in `tags`: what it is, and whether the WQE is its own.
+    fn take(&mut self, tags: &Tags) -> (Option<u64>, bool, Low) {
+        let (tag, is_own) = match self.supply.next() {
+            Some(Next::Back) => (self.back.pop(), true),
+            Some(Next::Ring(index)) => {
+                let slot = self.supply.window().depth().position(index) as usize;
+                let tag = self.ring.pop_front();
+                (tag, tag == Some(tags.get(slot)))
+            }
+            None => (None, true),
+        };
+        (tag, is_own, self.supply.take())
+    }
 }
 
 /// A queue pair and its CQ, which has room for as many entries as the SRQ has slots.
@@ -97,16 +131,14 @@ struct Pair {
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct World {
-    depth: Depth,
     capacity: u32,
+    /// The most slots that the SRQ ever has, and the entries of each CQ.
+    most: u32,
+    resizes: bool,
     shared: Shared<Tags>,
     /// Receives that were posted and not handed over.
     posted: Vec<u64>,
-    supply: Supply,
-    /// Receives in the ring, in order.
-    ring: VecDeque<u64>,
-    /// Receives that were given back.
-    back: Vec<u64>,
+    device: Device,
     pairs: Vec<Pair>,
     /// The limit that software has armed, until its event.
     armed: u32,
@@ -128,11 +160,15 @@ pub enum Action {
     Publish(usize),
     Arm(u32),
     Event,
+    /// The SRQ gets so many slots. This queue pair takes a receive between the copy and the
+    /// device's switch.
+    Resize(u32, Option<usize>),
 }
 
 impl World {
-    /// With `pairs` queue pairs on an SRQ of `capacity` slots, whose ring begins at `first`.
-    pub fn new(capacity: u32, pairs: usize, first: Index) -> Self {
+    /// With `pairs` queue pairs on an SRQ of `capacity` slots, whose ring begins at `first`. It is
+    /// resized to any number up to `most`, unless that is `capacity`.
+    pub fn new(capacity: u32, most: u32, pairs: usize, first: Index) -> Self {
         let depth = Depth::at_least(capacity).expect("a depth");
         let id = RingId::new(9, 0);
         let shared = Shared::starting_at(id, Tags::new(depth), depth, 0, capacity, first);
@@ -142,13 +178,16 @@ impl World {
             read: Slots::none(id),
         };
         Self {
-            depth,
             capacity,
+            most,
+            resizes: most != capacity,
             shared: shared.expect("a good ring"),
             posted: Vec::new(),
-            supply: Supply::new(depth, first),
-            ring: VecDeque::new(),
-            back: Vec::new(),
+            device: Device {
+                supply: Supply::new(depth, first),
+                ring: VecDeque::new(),
+                back: Vec::new(),
+            },
             pairs: (0..pairs).map(|_| pair()).collect(),
             armed: 0,
             events: 0,
@@ -170,7 +209,7 @@ impl World {
         for (i, pair) in self.pairs.iter().enumerate() {
             if pair.has.is_some() {
                 all.extend([Action::Complete(i), Action::Die(i)]);
-            } else if self.supply.next().is_some() {
+            } else if self.device.supply.next().is_some() {
                 all.push(Action::Take(i));
             }
             if !pair.unread.is_empty() {
@@ -186,12 +225,24 @@ impl World {
         if self.events != 0 {
             all.push(Action::Event);
         }
+        if self.resizes {
+            let takers = self.pairs.iter().enumerate();
+            let idle = takers.filter(|(_, pair)| pair.has.is_none());
+            let takers: Vec<_> = idle.map(|(i, _)| Some(i)).chain([None]).collect();
+            for capacity in (1..=self.most).filter(|&to| to != self.capacity && to >= self.armed) {
+                all.extend(takers.iter().map(|&taker| Action::Resize(capacity, taker)));
+            }
+        }
         all
     }
 
     /// The least tag that no receive has.
     fn new_tag(&self) -> u64 {
-        let queues = self.posted.iter().chain(&self.ring).chain(&self.back);
+        let queues = self
+            .posted
+            .iter()
+            .chain(&self.device.ring)
+            .chain(&self.device.back);
         let pairs = self.pairs.iter();
         let at_pairs = pairs.flat_map(|pair| pair.has.iter().chain(&pair.unread));
         let used: Vec<_> = queues.chain(at_pairs).collect();
@@ -222,12 +273,12 @@ impl World {
                 let tag = pair.has.take();
                 pair.unread.extend(tag);
                 let used = pair.unread.len() as u32 + pair.read.count();
-                self.check(used <= self.capacity, OVERRUN);
+                self.check(used <= self.most, OVERRUN);
             }
             Action::Die(i) => {
                 let tag = self.pairs[i].has.take();
-                self.back.extend(tag);
-                self.supply.give_back();
+                self.device.back.extend(tag);
+                self.device.supply.give_back();
             }
             Action::Read(i) => {
                 let pair = &mut self.pairs[i];
@@ -245,10 +296,11 @@ impl World {
             }
             Action::Arm(limit) => {
                 self.armed = limit;
-                let low = self.supply.arm(limit);
+                let low = self.device.supply.arm(limit);
                 self.event(low);
             }
             Action::Event => self.events -= 1,
+            Action::Resize(capacity, taker) => self.resize(capacity, taker),
         }
         self.look();
         self.turn_back();
@@ -269,33 +321,48 @@ impl World {
     fn ring(&mut self) {
         let mut tail = None;
         self.shared.ring(|index| tail = Some(index));
-        let came = tail.and_then(|tail| self.supply.post(tail));
+        let came = tail.and_then(|tail| self.device.supply.post(tail));
         self.check(came == Some(self.posted.len() as u32), OVERWRITTEN);
-        self.ring.extend(self.posted.drain(..));
+        self.device.ring.extend(self.posted.drain(..));
     }
 
     fn take(&mut self, i: usize) {
-        let tag = match self.supply.next() {
-            Some(Next::Back) => self.back.pop(),
-            Some(Next::Ring(index)) => {
-                let slot = self.depth.position(index) as usize;
-                let read = self.shared.storage().get(slot);
-                let tag = self.ring.pop_front();
-                self.check(tag == Some(read), OVERWRITTEN);
-                tag
-            }
-            None => None,
-        };
+        let taken = self.device.take(self.shared.storage());
+        self.taken(i, taken);
+    }
+
+    fn taken(&mut self, i: usize, (tag, is_own, low): (Option<u64>, bool, Low)) {
+        self.check(is_own, OVERWRITTEN);
         self.check(tag.is_some(), LOST);
         self.pairs[i].has = tag;
-        let low = self.supply.take();
         self.event(low);
+    }
+
+    fn resize(&mut self, capacity: u32, taker: Option<usize>) {
+        let depth = Depth::at_least(capacity).expect("a depth");
+        let out = self.capacity - self.shared.free();
+        let resize = match self.shared.resize(Tags::new(depth), depth, capacity) {
+            Ok(resize) => resize,
+            Err(stays) => {
+                self.check(stays == Stays::Unread && out > capacity, IMBALANCE);
+                return;
+            }
+        };
+        let taker = taker.filter(|_| self.device.supply.next().is_some());
+        let taken = taker.map(|i| (i, self.device.take(resize.storage())));
+        let fits = self.device.supply.resize(depth);
+        resize.end();
+        self.capacity = capacity;
+        self.check(fits, OVERWRITTEN);
+        if let Some((i, taken)) = taken {
+            self.taken(i, taken);
+        }
     }
 
     /// What holds between any two actions.
     fn look(&mut self) {
-        let left = (self.ring.len() + self.back.len()) as u32;
-        self.check(self.supply.left() == left, LOST);
+        let left = (self.device.ring.len() + self.device.back.len()) as u32;
+        self.check(self.device.supply.left() == left, LOST);
         self.check(self.armed == 0 || left >= self.armed, EVENT_LOST);
         self.check(self.events <= 1, EVENT_TWICE);
         let held = self.pairs.iter().map(|pair| pair.read.count()).sum();
@@ -305,12 +372,12 @@ impl World {
     /// Keeps the indices small, which makes states that differ in passes alone the same.
     #[cfg(feature = "explore")]
     fn turn_back(&mut self) {
-        let entries = self.depth.entries();
-        if self.supply.window().head().get() == entries {
-            let by = 0u32.wrapping_sub(entries);
-            self.supply.rotate(by);
-            self.shared.rotate(by);
-        }
+        let supply = &mut self.device.supply;
+        let entries = supply.window().depth().entries();
+        let past = supply.window().head().get() / entries;
+        let by = 0u32.wrapping_sub(past * entries);
+        supply.rotate(by);
+        self.shared.rotate(by);
     }
 
     #[cfg(not(feature = "explore"))]
