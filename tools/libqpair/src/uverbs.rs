@@ -203,13 +203,10 @@ impl Kernel for File {
             };
             let mut answer = ib_uverbs_create_cq_resp::default();
             let mut made = qpair_uresp_create_cq::default();
-            self.run(
-                Command::new(IB_USER_VERBS_CMD_CREATE_CQ)
-                    .request(&core)
-                    .answer(&mut answer)
-                    .driver_request(&request)
-                    .driver_answer(&mut made),
-            )?;
+            let requests = (&core, &request);
+            let answers = (&mut answer, &mut made);
+            let command = Command::create(IB_USER_VERBS_CMD_CREATE_CQ, requests, answers);
+            self.run(command)?;
             let object = Object {
                 handle: answer.cq_handle,
                 number: Number::from_raw(made.number),
@@ -252,13 +249,10 @@ impl Kernel for File {
             };
             let mut answer = ib_uverbs_create_srq_resp::default();
             let mut made = qpair_uresp_create_srq::default();
-            self.run(
-                Command::new(IB_USER_VERBS_CMD_CREATE_SRQ)
-                    .request(&core)
-                    .answer(&mut answer)
-                    .driver_request(&request)
-                    .driver_answer(&mut made),
-            )?;
+            let requests = (&core, &request);
+            let answers = (&mut answer, &mut made);
+            let command = Command::create(IB_USER_VERBS_CMD_CREATE_SRQ, requests, answers);
+            self.run(command)?;
             Ok(Object {
                 handle: answer.srq_handle,
                 number: Number::from_raw(made.number),
@@ -333,13 +327,10 @@ impl Kernel for File {
             };
             let mut answer = ib_uverbs_create_qp_resp::default();
             let mut made = qpair_uresp_create_qp::default();
-            self.run(
-                Command::new(IB_USER_VERBS_CMD_CREATE_QP)
-                    .request(&core)
-                    .answer(&mut answer)
-                    .driver_request(&request)
-                    .driver_answer(&mut made),
-            )?;
+            let requests = (&core, &request);
+            let answers = (&mut answer, &mut made);
+            let command = Command::create(IB_USER_VERBS_CMD_CREATE_QP, requests, answers);
+            self.run(command)?;
             Ok(Object {
                 handle: answer.qp_handle,
                 number: Number::from_raw(made.number),

@@ -11,11 +11,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{bail, Context as _};
+use qpair::kernel::Attributes;
 use serde_json::{Map, Value};
 
 use crate::args::{Loopback, Rung};
 use crate::debugfs;
 use crate::report;
+use crate::session;
 
 /// The control file.
 const FILE: &str = "loopback";
@@ -23,6 +25,10 @@ const FILE: &str = "loopback";
 const MESSAGE: u32 = 4096;
 /// Bytes of a frame, likewise.
 const FRAME: u32 = 64;
+/// The most bytes of a message of queue pairs: `MAX_SIZE` in the driver's `loopback/plan.rs`.
+const MAX_MESSAGE: u32 = 64 << 10;
+/// The most bytes of all sources and targets: `MAX_BYTES` there.
+const MAX_MEMORY: u64 = 64 << 20;
 
 pub(crate) fn run(device: Option<&str>, args: &Loopback) -> anyhow::Result<()> {
     match args.kind {
@@ -116,10 +122,15 @@ fn queue_pairs(device: Option<&str>, args: &Loopback) -> anyhow::Result<()> {
     let results = results(&text);
     if let Err(error) = outcome {
         let reason = match error.kind() {
-            ErrorKind::InvalidInput => "too deep, too many queue pairs for the device (see `qpair info`), or more than 64k a message or 64M under way",
-            ErrorKind::ResourceBusy => "another run is going on",
-            ErrorKind::StorageFull => "the device has not so many queue pairs (see `qpair info`)",
-            _ => text.trim(),
+            ErrorKind::InvalidInput | ErrorKind::OutOfMemory => {
+                let context = session::open(device)
+                    .context("the run was refused, and the device's limits are unknown")?;
+                too_much(args, size, context.attributes())
+                    .unwrap_or_else(|| beyond_attributes(args, error.kind()))
+            }
+            ErrorKind::StorageFull => beyond_attributes(args, error.kind()),
+            ErrorKind::ResourceBusy => "another run is going on".into(),
+            _ => text.trim().to_owned(),
         };
         return Err(error).context(format!("the run failed: {reason}"));
     }
@@ -145,6 +156,56 @@ fn queue_pairs(device: Option<&str>, args: &Loopback) -> anyhow::Result<()> {
     ))
 }
 
+/// Which limit of the driver or of the device a run of queue pairs exceeds, and what to use instead.
+fn too_much(args: &Loopback, size: u32, device: &Attributes) -> Option<String> {
+    let largest = MAX_MESSAGE.min(device.max_message);
+    if size > largest {
+        return Some(format!(
+            "a message of this client has at most {largest} bytes: use --size {largest}"
+        ));
+    }
+    let deepest = device.max_sq_blocks.min(device.max_rq_depth);
+    if args.depth > deepest {
+        return Some(format!(
+            "a queue of the device has at most {deepest} entries: use --depth {deepest}"
+        ));
+    }
+    // As the driver allocates them: rings are powers of two, slots whole words.
+    let depth = u64::from(args.depth).next_power_of_two();
+    let slots = depth.saturating_mul(2 * u64::from(size.next_multiple_of(8)));
+    let bytes = slots.saturating_mul(args.qps.into());
+    if bytes > MAX_MEMORY {
+        return Some(format!(
+            "the messages under way and the memory that they go to have {bytes} bytes, and this \
+             client has at most {MAX_MEMORY}: use a smaller --qps, --depth or --size"
+        ));
+    }
+    let together = args.group.min(args.qps);
+    let entries = 2 * depth * u64::from(together);
+    if entries > device.max_cq_depth.into() {
+        return Some(format!(
+            "{together} queue pairs on a completion queue need {entries} entries, and the device \
+             has at most {}: use a smaller --group or --depth",
+            device.max_cq_depth
+        ));
+    }
+    None
+}
+
+/// Why a run was refused whose limits are not in the attributes: they have the queue pairs that a
+/// process may have, not all of the device's.
+fn beyond_attributes(args: &Loopback, error: ErrorKind) -> String {
+    match error {
+        ErrorKind::OutOfMemory => "the kernel has no pieces of memory as large as the messages of \
+                                   a queue pair: use a smaller --depth or --size"
+            .into(),
+        _ => format!(
+            "the device does not have {} queue pairs for this client: use a smaller --qps",
+            args.qps
+        ),
+    }
+}
+
 /// Numbers as numbers.
 fn json(results: &BTreeMap<&str, &str>) -> Value {
     let map: Map<String, Value> = results
@@ -159,7 +220,11 @@ fn json(results: &BTreeMap<&str, &str>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::results;
+    use clap::Parser as _;
+    use qpair::kernel::Attributes;
+
+    use super::{results, too_much, MESSAGE};
+    use crate::args::{Args, Command};
 
     #[test]
     fn a_reason_is_a_sentence() {
@@ -171,5 +236,62 @@ mod tests {
             Some(&"the channel halted: bad (cause=8)")
         );
         assert_eq!(found.len(), 4);
+    }
+    /// The exceeded limit of a run with these options.
+    fn cause(words: &[&str], max_message: u32) -> Option<String> {
+        let device = Attributes {
+            max_sq_blocks: 1 << 15,
+            max_rq_depth: 1 << 14,
+            max_cq_depth: 1 << 17,
+            max_message,
+            ..Attributes::default()
+        };
+        let args = Args::parse_from([&["qpair", "loopback"], words].concat());
+        let Command::Loopback(args) = args.command else {
+            panic!("{words:?}");
+        };
+        too_much(&args, args.size.unwrap_or(MESSAGE), &device)
+    }
+
+    #[test]
+    fn the_limit_that_a_run_exceeds_is_named_with_the_remedy() {
+        for (words, remedy) in [
+            (&["--size", "65537"][..], "use --size 65536"),
+            (&["--size", "1G"], "use --size 65536"),
+            (&["--depth", "16385"], "use --depth 16384"),
+            (&["--depth", "4G"], "use --depth 16384"),
+            // 8 MiB each.
+            (
+                &["--size", "65529", "--depth", "33", "--qps", "10"],
+                "use a smaller --qps, --depth or",
+            ),
+            (
+                &["--size", "8", "--qps", "4G"],
+                "use a smaller --qps, --depth or",
+            ),
+            (
+                &["--size", "8", "--depth", "2049", "--qps", "32"],
+                "use a smaller --group or --depth",
+            ),
+        ] {
+            let said = cause(words, 1 << 30).unwrap();
+            assert!(said.contains(remedy), "{words:?}: {said}");
+        }
+        let said = cause(&["--size", "4097"], 4096).unwrap();
+        assert!(said.contains("use --size 4096"), "{said}");
+    }
+
+    #[test]
+    fn a_run_at_the_limits_exceeds_none() {
+        for words in [
+            &["--size", "65536"][..],
+            &["--size", "8", "--depth", "16384", "--group", "1"],
+            &["--size", "65536", "--depth", "64", "--qps", "8"],
+            &["--size", "8", "--depth", "2048", "--qps", "64"],
+            &["--size", "8", "--depth", "2049", "--qps", "16"],
+            &["--size", "8", "--depth", "1", "--qps", "65536"],
+        ] {
+            assert_eq!(cause(words, 1 << 30), None, "{words:?}");
+        }
     }
 }

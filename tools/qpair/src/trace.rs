@@ -8,18 +8,18 @@
 //! | [`timeline`] | lines to polls and their events |
 //! | [`perfetto`] | a timeline as a file for <https://ui.perfetto.dev> |
 //! | [`picture`] | a timeline as an SVG |
+//! | [`output`] | a file that is opened before the work |
 //!
 //! A process posts, polls and arms without the kernel, so only its events are recorded.
 
+mod output;
 mod perfetto;
 mod picture;
 mod record;
 mod timeline;
 mod tracer;
 
-use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -30,6 +30,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::Trace;
 use crate::session::Interrupted;
+use output::Output;
 use record::Record;
 use timeline::Timeline;
 use tracer::Tracer;
@@ -40,6 +41,9 @@ const LOOK: Duration = Duration::from_millis(20);
 const GRACE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &Trace) -> anyhow::Result<()> {
+    // Before signals are caught: the open of a FIFO waits for a reader.
+    let mut json = Output::open(args.out.with_extension("json"))?;
+    let mut svg = Output::open(args.out.with_extension("svg"))?;
     // Signals only set this flag, so that the trace is removed in any case.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
@@ -50,15 +54,13 @@ pub(crate) fn run(args: &Trace) -> anyhow::Result<()> {
     let (text, lost) = tracer.stop()?;
     let records: Vec<Record> = text.lines().filter_map(Record::parse).collect();
     let timeline = Timeline::new(&records, lost);
-    let json = args.out.with_extension("json");
-    let svg = args.out.with_extension("svg");
-    write(&json, &perfetto::json(&timeline))?;
-    write(&svg, &picture::svg(&timeline))?;
+    json.write(&perfetto::json(&timeline))?;
+    svg.write(&picture::svg(&timeline))?;
     eprint!("{}", timeline.summary());
     eprintln!(
         "{}: for https://ui.perfetto.dev; {}: its busiest moments as a picture",
-        json.display(),
-        svg.display()
+        json.path().display(),
+        svg.path().display()
     );
     if stop.load(Ordering::Relaxed) {
         return Err(Interrupted.into());
@@ -67,10 +69,6 @@ pub(crate) fn run(args: &Trace) -> anyhow::Result<()> {
         bail!("{}: {status}", args.command.join(" "));
     }
     Ok(())
-}
-
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Runs the command. A signal is passed on to the command, and the records are kept.
@@ -113,5 +111,32 @@ fn terminate(child: &Child) {
     if let Some(pid) = pid {
         // It may have ended already; the next check sees that.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::run;
+    use crate::args::{Args, Command};
+
+    #[test]
+    fn a_path_that_cannot_be_written_is_reported_before_the_command_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        // The second of the files cannot be opened: a folder has its name.
+        std::fs::create_dir(folder.path().join("out.svg")).unwrap();
+        let out = folder.path().join("out");
+        let ran = folder.path().join("ran");
+        let [out, ran] = [&out, &ran].map(|path| path.to_str().unwrap());
+        let args = Args::parse_from(["qpair", "trace", "--out", out, "touch", ran]);
+        let Command::Trace(args) = args.command else {
+            panic!("trace");
+        };
+        let error = run(&args).unwrap_err();
+        let expected = format!("cannot write {out}.svg");
+        assert!(format!("{error:#}").starts_with(&expected), "{error:#}");
+        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
     }
 }

@@ -241,7 +241,7 @@ pub(super) fn trace_of_loopback(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// However `trace` ends, nothing is left in the kernel.
+/// However `trace` ends, nothing is left in the kernel, and no empty file.
 pub(super) fn trace_interrupted(_: &Setup) -> Result<()> {
     tracefs()?;
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
@@ -256,18 +256,24 @@ pub(super) fn trace_interrupted(_: &Setup) -> Result<()> {
         let left = instances()?;
         ensure!(left.is_empty(), "{left:?} is left after {signal}");
     }
-    for (words, code) in [(["false", "x"], 1), (["no-such-command", "x"], 1)] {
+    let files = ["json", "svg"].map(|end| format!("{TIMELINE}.{end}"));
+    // A command that does not run has no timeline.
+    for (words, has_files) in [(["false", "x"], true), (["no-such-command", "x"], false)] {
         let output = command(&[&TRACE[..], &words[..]].concat())?.output()?;
         ensure!(
-            output.status.code() == Some(code),
+            output.status.code() == Some(1),
             "{words:?}: {}",
             output.status
         );
         let left = instances()?;
         ensure!(left.is_empty(), "{left:?} is left after {words:?}");
-    }
-    for end in ["json", "svg"] {
-        std::fs::remove_file(format!("{TIMELINE}.{end}"))?;
+        for file in &files {
+            let exists = std::path::Path::new(file).exists();
+            ensure!(exists == has_files, "{file} after {words:?}: {exists}");
+            if exists {
+                std::fs::remove_file(file)?;
+            }
+        }
     }
     Ok(())
 }

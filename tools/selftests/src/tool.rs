@@ -372,6 +372,34 @@ fn loopback(_: &Setup) -> Result<()> {
         ensure!(wqes >= 4000, "{wqes} WQEs: {report}");
         ensure!(more(Counter::Errors) == 0, "{report}");
     }
+    // The limits of the driver are those that the tool names.
+    json(&[
+        "loopback", "--size", "64k", "--depth", "4", "--count", "4", "--json",
+    ])?;
+    for (words, remedy) in [
+        (&["--size", "65537"][..], "use --size 65536"),
+        (&["--depth", "32769"], "use --depth 32768"),
+        (
+            &["--size", "64k", "--qps", "10"],
+            "use a smaller --qps, --depth or --size",
+        ),
+        (
+            &["--size", "8", "--depth", "8192", "--qps", "10"],
+            "use a smaller --group or --depth",
+        ),
+        (
+            &["--size", "8", "--depth", "1", "--qps", "65536"],
+            "use a smaller --qps",
+        ),
+    ] {
+        let output = command(&[&["loopback"], words].concat())?.output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.code() == Some(1) && said.contains(&format!(": {remedy}: ")),
+            "{words:?}: {}, {said}",
+            output.status
+        );
+    }
     Ok(())
 }
 

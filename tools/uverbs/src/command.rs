@@ -69,6 +69,20 @@ impl<'a> Command<'a> {
         command.part(UVERBS_ATTR_WRITE_CMD, BY_VALUE as u16, number.into())
     }
 
+    /// A command that creates an object, of which the driver has its part: the requests, and the
+    /// places for the answers, of the core and of the driver.
+    pub fn create(
+        number: u32,
+        (core, driver): (&'a impl Plain, &'a impl Plain),
+        (answer, made): (&'a mut impl Plain, &'a mut impl Plain),
+    ) -> Self {
+        Self::new(number)
+            .request(core)
+            .answer(answer)
+            .driver_request(driver)
+            .driver_answer(made)
+    }
+
     /// The command that makes an open file a context, with the place for the number of completion
     /// vectors.
     pub fn get_context(vectors: &'a mut u32) -> Self {

@@ -581,13 +581,7 @@ fn a_frozen_queue_pair() {
     assert_eq!((p.done_a(), p.done_b()), (vec![], vec![]));
     assert_eq!(p.m.f.host().wake_at, u64::MAX, "and nothing is waited for");
     // It does not answer: the peer times out.
-    let mut b = p.b;
-    let request = qpair_abi::entry::SendWqe {
-        remote_addr: p.mr_a.va,
-        rkey: p.mr_a.key.raw(),
-        ..wqe(opcode::WRITE, 3)
-    };
-    p.m.send(&mut b, request, &[p.mr_b.sge(0, 8)]);
+    p.write_back(3);
     p.m.pass(2 * RETRY_NS - 1);
     assert_eq!(p.done_b(), []);
     p.m.pass(1);

@@ -399,12 +399,6 @@ fn senders_without_a_timer() {
     p.m.f.set_faults("drop-ack,times=1").unwrap();
     write(&mut p);
     assert_eq!(p.done_a(), []);
-    let mut b = p.b;
-    let request = qpair_abi::entry::SendWqe {
-        remote_addr: p.mr_a.va,
-        rkey: p.mr_a.key.raw(),
-        ..wqe(opcode::WRITE, 3)
-    };
-    p.m.send(&mut b, request, &[p.mr_b.sge(0, 8)]);
+    p.write_back(3);
     assert_eq!(outcome(&p.done_b()[0]).0, Status::Success);
 }

@@ -257,6 +257,16 @@ impl Pair {
         self.m.settle();
     }
 
+    /// A WRITE the other way: of the second queue pair, to the region of the first.
+    pub fn write_back(&mut self, wr_id: u64) {
+        let request = SendWqe {
+            remote_addr: self.mr_a.va,
+            rkey: self.mr_a.key.raw(),
+            ..wqe(opcode::WRITE, wr_id)
+        };
+        self.m.send(&mut self.b, request, &[self.mr_b.sge(0, 8)]);
+    }
+
     pub fn recv(&mut self, wr_id: u64, sges: &[Sge]) {
         self.m.recv(&mut self.b, wr_id, sges);
     }

@@ -58,7 +58,7 @@ pub(crate) struct Eq {
     /// Slots to arm with.
     pub(crate) spare: u64,
     pub(crate) lost_interrupts: u64,
-    /// Spurious events, and those of CQs that do not exist.
+    /// Events of CQs that do not exist or are not armed, and asynchronous ones without a handler.
     pub(crate) errors: u64,
 }
 

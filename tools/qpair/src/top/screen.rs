@@ -18,6 +18,17 @@ use super::model::{Cq, Eq, Qp, View};
 /// Rows of a table that is not selected.
 const SHORT: usize = 3;
 
+/// The headings of the tables, without the first: the kind of the objects, and how many there are.
+/// The help explains each.
+const EQ_HEADS: [&str; 11] = [
+    "VEC", "CQS", "USED", "IRQ/s", "POLL/s", "EQE/s", "CQE/s", "CQE/IRQ", "EQE/HEAD", "MODER.",
+    "ERR",
+];
+const CQ_HEADS: [&str; 5] = ["OWNER", "EQ", "USED", "CQE/s", "ERR"];
+const QP_HEADS: [&str; 9] = [
+    "OWNER", "STATE", "SEND CQ", "RECV CQ", "SQ", "SEND/s", "RQ", "RECV/s", "ERR",
+];
+
 /// The user's selection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Look {
@@ -84,22 +95,17 @@ pub(crate) fn draw(frame: &mut Frame<'_>, view: &View, look: Look) {
     let lists = [
         List {
             title: "EQ",
-            heads: &[
-                "VEC", "CQS", "USED", "IRQ/s", "POLL/s", "EQE/s", "CQE/s", "CQE/IRQ", "EQE/HEAD",
-                "MODER.", "ERR",
-            ],
+            heads: &EQ_HEADS,
             rows: view.eqs.iter().map(eq).collect(),
         },
         List {
             title: "CQ",
-            heads: &["OWNER", "EQ", "USED", "CQE/s", "ERR"],
+            heads: &CQ_HEADS,
             rows: view.cqs.iter().map(cq).collect(),
         },
         List {
             title: "QP",
-            heads: &[
-                "OWNER", "STATE", "SEND CQ", "RECV CQ", "SQ", "SEND/s", "RQ", "RECV/s", "ERR",
-            ],
+            heads: &QP_HEADS,
             rows: view.qps.iter().map(qp).collect(),
         },
     ];
@@ -398,6 +404,24 @@ mod tests {
             13
         );
         assert!(!text.contains("q quit"), "{text}");
+    }
+
+    /// Each heading begins a line of its table's part, in the order of the columns.
+    #[test]
+    fn the_help_explains_each_column() {
+        let help: Vec<&str> = crate::args::TOP_HELP.lines().collect();
+        for (title, heads) in [("EQ", &EQ_HEADS[..]), ("CQ", &CQ_HEADS), ("QP", &QP_HEADS)] {
+            let begin = help
+                .iter()
+                .position(|line| line.starts_with(&format!("{title}, ")));
+            let part = &help[begin.unwrap() + 1..];
+            let explained = part
+                .iter()
+                .take_while(|line| line.starts_with("  "))
+                .filter_map(|line| line[2..].split("  ").next())
+                .filter(|head| !head.is_empty());
+            assert_eq!(explained.collect::<Vec<_>>(), heads, "{title}");
+        }
     }
 
     #[test]

@@ -9,7 +9,10 @@ use anyhow::Result;
 use nix::errno::Errno;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::cqe_flags;
+use qpair_abi::entry::Cqe;
+use qpair_abi::entry::Sge;
 use qpair_abi::entry::GRH_BYTES;
+use qpair_abi::status::Status;
 use qpair_abi::Number;
 use qpair_uverbs::abi::*;
 
@@ -18,7 +21,11 @@ use crate::ktap::Setup;
 use crate::pair::works;
 use crate::pair::Bystander;
 use crate::pair::Peer;
+use crate::raw::Buffer;
 use crate::raw::Context;
+use crate::raw::Cq;
+use crate::raw::Mr;
+use crate::raw::Pd;
 use crate::raw::Qp;
 use crate::raw::QpShape;
 use crate::raw::Wqe;
@@ -50,6 +57,37 @@ fn send(from: &Peer, gid: [u8; 16], bytes: usize) -> Wqe {
     wqe.to(gid, Number::GROUP.raw(), KEY)
 }
 
+/// What was sent to a group.
+struct Sent {
+    /// The sender.
+    from: u32,
+    gid: [u8; 16],
+    data: Vec<u8>,
+}
+
+impl Sent {
+    /// Checks the completion of a copy, which is at this place of the memory.
+    fn check(&self, cqe: &Cqe, memory: &Buffer, at: usize) -> Result<()> {
+        let bytes = self.data.len();
+        ensure!(
+            (cqe.src, cqe.flags) == (self.from, cqe_flags::RECV | cqe_flags::GRH)
+                && cqe.status == Status::Success.code()
+                && cqe.bytes as usize == GRH_BYTES + bytes,
+            "{cqe:?}"
+        );
+        let grh = memory.read(at, GRH_BYTES);
+        ensure!(grh[24..] == self.gid, "a header {grh:x?}");
+        let got = memory.read(at + GRH_BYTES, bytes);
+        ensure!(got == self.data, "{bytes} bytes differ");
+        Ok(())
+    }
+}
+
+/// So many random bytes.
+fn random(rng: &mut fastrand::Rng, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|_| rng.u8(..)).collect()
+}
+
 /// Sends random bytes to a group, and checks that these peers have a copy, and that so many were
 /// dropped. The sender is none of them.
 fn exchange(
@@ -59,29 +97,26 @@ fn exchange(
     dropped: u64,
     rng: &mut fastrand::Rng,
 ) -> Result<()> {
-    let data: Vec<u8> = (0..rng.usize(1..4096)).map(|_| rng.u8(..)).collect();
-    from.memory.write(0, &data);
+    let bytes = rng.usize(1..4096);
+    let sent = Sent {
+        from: from.qp.number,
+        gid,
+        data: random(rng, bytes),
+    };
+    from.memory.write(0, &sent.data);
     for member in &mut *members {
         member.memory.clear();
-        member.receive(7, 64, GRH_BYTES + data.len());
+        member.receive(7, 64, GRH_BYTES + bytes);
     }
     let before = from.ctx.counter(Counter::Dropped)?;
-    from.qp.post(&send(from, gid, data.len()));
+    from.qp.post(&send(from, gid, bytes));
     from.done(6).context("the SEND")?;
     let now = from.ctx.counter(Counter::Dropped)? - before;
     ensure!(now == dropped, "{now} copies were dropped, not {dropped}");
     for (at, member) in members.iter_mut().enumerate() {
         let cqe = member.done(7).with_context(|| format!("member {at}"))?;
-        let flags = cqe_flags::RECV | cqe_flags::GRH;
-        ensure!(
-            (cqe.src, cqe.flags) == (from.qp.number, flags)
-                && cqe.bytes as usize == GRH_BYTES + data.len(),
-            "{cqe:?} of member {at}"
-        );
-        let grh = member.memory.read(64, GRH_BYTES);
-        ensure!(grh[24..] == gid, "a header {grh:x?}");
-        let got = member.memory.read(64 + GRH_BYTES, data.len());
-        ensure!(got == data, "{} bytes differ", data.len());
+        sent.check(&cqe, &member.memory, 64)
+            .with_context(|| format!("the copy of member {at}"))?;
     }
     Ok(())
 }
@@ -131,40 +166,128 @@ pub(super) fn copies_to_members(setup: &Setup) -> Result<()> {
     others.unharmed()
 }
 
-/// More members than a turn has copies, all on one CQ.
+/// Takes the completions of so many messages, of which the senders posted one after the other in
+/// turn, and checks that each member has a copy of each. Returns the members and the completions of
+/// the copies, by message.
+fn take_copies(
+    cq: &mut Cq,
+    senders: &[Qp],
+    members: &[Qp],
+    messages: usize,
+) -> Result<Vec<Vec<(usize, Cqe)>>> {
+    let mut copies = vec![Vec::new(); messages];
+    // The message of each sender whose SEND completes next.
+    let mut next: Vec<usize> = (0..senders.len()).collect();
+    for _ in 0..messages * (members.len() + 1) {
+        let cqe = cq.take()?;
+        let is_copy = cqe.flags & cqe_flags::RECV != 0;
+        let from = if is_copy { cqe.src } else { cqe.qp.raw() };
+        let sender = senders.iter().position(|qp| qp.number == from);
+        let sender = sender.with_context(|| format!("an unknown sender: {cqe:?}"))?;
+        let at = next[sender];
+        let taken: &mut Vec<(usize, Cqe)> = copies
+            .get_mut(at)
+            .with_context(|| format!("one message too many: {cqe:?}"))?;
+        if is_copy {
+            let member = members.iter().position(|qp| qp.number == cqe.qp.raw());
+            taken.push((member.with_context(|| format!("no member: {cqe:?}"))?, cqe));
+            continue;
+        }
+        ensure!(
+            (cqe.wr_id, cqe.status) == (at as u64, Status::Success.code()),
+            "the SEND of message {at}: {cqe:?}"
+        );
+        // It is the last.
+        let mut served: Vec<usize> = taken.iter().map(|(member, _)| *member).collect();
+        served.sort_unstable();
+        ensure!(
+            served.iter().copied().eq(0..members.len()),
+            "message {at} was copied to {served:?} before its SEND completed"
+        );
+        next[sender] += senders.len();
+    }
+    Ok(copies)
+}
+
+/// More members than a turn has copies, all on one CQ. The turns of two senders alternate, so the
+/// copies of a message come between those of another.
 pub(super) fn many_members(setup: &Setup) -> Result<()> {
     const MEMBERS: usize = 60;
+    const SENDERS: usize = 2;
+    /// Message `i` is of sender `i % SENDERS`.
+    const MESSAGES: usize = 2 * SENDERS;
+    /// Copies of a turn.
+    const TURN: usize = 16;
+    const BYTES: usize = 1024;
+    const RECEIVE: usize = GRH_BYTES + BYTES;
+    let (mut host, mut rng) = (Host::call()?, setup.rng());
     let mut others = Bystander::new(0, setup.rng())?;
     let ctx = Context::open(0)?;
-    let mut a = Peer::of_service(&ctx, IB_UVERBS_QPT_UD, MEMORY)?;
-    a.qp.start_ud(KEY)?;
+    let pd = Pd::new(&ctx)?;
+    let mut cq = Cq::new(&ctx, (MESSAGES * (MEMBERS + 1)) as u32)?;
+    // The messages, then the receives of each member.
+    let memory = Buffer::new(MESSAGES * (BYTES + MEMBERS * RECEIVE))?;
+    let mr = Mr::all(&pd, &memory)?;
+    let sge = |at: usize, bytes: usize| Sge {
+        addr: memory.addr() + at as u64,
+        bytes: bytes as u32,
+        lkey: mr.keys.lkey,
+    };
+    let place =
+        |member: usize, receive: usize| MESSAGES * BYTES + (member * MESSAGES + receive) * RECEIVE;
     let shape = QpShape {
-        sq_blocks: 4,
-        rq_depth: 2,
+        sq_blocks: 16,
+        rq_depth: MESSAGES as u32,
         rq_stride: 0,
     };
-    let mut members = Vec::new();
-    for _ in 0..MEMBERS {
-        let mut qp = Qp::of_service(IB_UVERBS_QPT_UD, &a.pd, &a.cq, shape)?;
+    let ud = || -> Result<Qp> {
+        let qp = Qp::of_service(IB_UVERBS_QPT_UD, &pd, &cq, shape)?;
         qp.start_ud(KEY)?;
+        Ok(qp)
+    };
+    let mut members = Vec::new();
+    for member in 0..MEMBERS {
+        let mut qp = ud()?;
         qp.attach(group(1))?;
-        let sge = a.sge(4096, 4096);
-        qp.post_recv(7, &[sge]);
+        for receive in 0..MESSAGES {
+            qp.post_recv(receive as u64, &[sge(place(member, receive), RECEIVE)]);
+        }
         members.push(qp);
     }
+    let mut senders = [ud()?, ud()?];
     let turns = ctx.counter(Counter::Turns)?;
-    a.qp.post(&send(&a, group(1), 1024));
-    let mut served: Vec<u32> = Vec::new();
-    for _ in 0..MEMBERS {
-        served.push(a.cq.take()?.qp.raw());
+    let mut messages = Vec::new();
+    for at in 0..MESSAGES {
+        let sent = Sent {
+            from: senders[at % SENDERS].number,
+            gid: group(1),
+            data: random(&mut rng, BYTES),
+        };
+        memory.write(at * BYTES, &sent.data);
+        messages.push(sent);
     }
-    a.done(6).context("the SEND is the last")?;
-    served.sort_unstable();
-    let mut all: Vec<u32> = members.iter().map(|qp| qp.number).collect();
-    all.sort_unstable();
-    ensure!(served == all, "{served:x?} had a copy, not {all:x?}");
+    // Both senders have work when the core goes on, so they alternate.
+    host.set(0, "stall", true)?;
+    for (at, sent) in messages.iter().enumerate() {
+        let Sge { addr, bytes, lkey } = sge(at * BYTES, BYTES);
+        let wqe = Wqe::send(at as u64).sge(addr, bytes, lkey);
+        senders[at % SENDERS].post(&wqe.to(sent.gid, Number::GROUP.raw(), KEY));
+    }
+    host.set(0, "stall", false)?;
+
+    let copies = take_copies(&mut cq, &senders, &members, MESSAGES)?;
     let turns = ctx.counter(Counter::Turns)? - turns;
-    ensure!(turns >= 4, "{turns} turns for {MEMBERS} copies");
+    let least = (MESSAGES * MEMBERS / TURN) as u64;
+    ensure!(turns >= least, "{turns} turns, at least {least} expected");
+    // Only now, so that a copy over another one shows.
+    for (at, (sent, copies)) in messages.iter().zip(copies).enumerate() {
+        for (member, cqe) in copies {
+            let receive = cqe.wr_id as usize;
+            ensure!(receive < MESSAGES, "an unknown receive: {cqe:?}");
+            sent.check(&cqe, &memory, place(member, receive))
+                .with_context(|| format!("message {at} at member {member}"))?;
+        }
+    }
     others.unharmed()
 }
 

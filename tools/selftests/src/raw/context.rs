@@ -219,26 +219,20 @@ impl Context {
     /// CREATE_CQ.
     pub fn create_cq(&self, arg: &CqArg) -> Result<CqMade, Errno> {
         let mut made = CqMade::default();
-        self.run(
-            Command::new(IB_USER_VERBS_CMD_CREATE_CQ)
-                .request(&arg.core)
-                .answer(&mut made.core)
-                .driver_request(&arg.driver)
-                .driver_answer(&mut made.driver),
-        )?;
+        let requests = (&arg.core, &arg.driver);
+        let answers = (&mut made.core, &mut made.driver);
+        let command = Command::create(IB_USER_VERBS_CMD_CREATE_CQ, requests, answers);
+        self.run(command)?;
         Ok(made)
     }
 
     /// CREATE_QP.
     pub fn create_qp(&self, arg: &QpArg) -> Result<QpMade, Errno> {
         let mut made = QpMade::default();
-        self.run(
-            Command::new(IB_USER_VERBS_CMD_CREATE_QP)
-                .request(&arg.core)
-                .answer(&mut made.core)
-                .driver_request(&arg.driver)
-                .driver_answer(&mut made.driver),
-        )?;
+        let requests = (&arg.core, &arg.driver);
+        let answers = (&mut made.core, &mut made.driver);
+        let command = Command::create(IB_USER_VERBS_CMD_CREATE_QP, requests, answers);
+        self.run(command)?;
         Ok(made)
     }
 
@@ -266,13 +260,10 @@ impl Context {
     /// CREATE_SRQ.
     pub fn create_srq(&self, arg: &SrqArg) -> Result<SrqMade, Errno> {
         let mut made = SrqMade::default();
-        self.run(
-            Command::new(IB_USER_VERBS_CMD_CREATE_SRQ)
-                .request(&arg.core)
-                .answer(&mut made.core)
-                .driver_request(&arg.driver)
-                .driver_answer(&mut made.driver),
-        )?;
+        let requests = (&arg.core, &arg.driver);
+        let answers = (&mut made.core, &mut made.driver);
+        let command = Command::create(IB_USER_VERBS_CMD_CREATE_SRQ, requests, answers);
+        self.run(command)?;
         Ok(made)
     }
 
