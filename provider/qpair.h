@@ -83,6 +83,7 @@ struct qpair_srq {
 	struct verbs_srq vsrq;
 	const struct qpair_data_srq *data;
 	struct qpair_memory ring;
+	uint32_t max_sge;
 };
 
 /* The data path finds the address in this one: `ibv_ah` comes first. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Shared receive queues: creation, limits and destruction.
+ * Shared receive queues: creation, changes and destruction.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -9,6 +9,8 @@
 
 DECLARE_DRV_CMD(qpair_cmd_create_srq, IB_USER_VERBS_CMD_CREATE_SRQ, qpair_ureq_create_srq,
 		qpair_uresp_create_srq);
+DECLARE_DRV_CMD(qpair_cmd_modify_srq, IB_USER_VERBS_CMD_MODIFY_SRQ, qpair_ureq_modify_srq,
+		empty);
 
 struct ibv_srq *qpair_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
@@ -42,6 +44,7 @@ struct ibv_srq *qpair_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *at
 	if (error)
 		goto err_unmap;
 
+	srq->max_sge = attr->attr.max_sge;
 	parts = (struct qpair_data_srq_parts) {
 		.number = resp.number,
 		.ring = srq->ring.start,
@@ -69,10 +72,60 @@ err_free:
 	return NULL;
 }
 
+/* A change of the size, while posts wait. */
+struct srq_resize {
+	struct qpair_srq *srq;
+	struct ibv_srq_attr *attr;
+	int mask;
+	uint32_t depth;
+	/* The ring that the device does not have: the new one, then the old one. */
+	struct qpair_memory ring;
+};
+
+static int switch_ring(void *arg)
+{
+	struct srq_resize *resize = arg;
+	struct qpair_srq *srq = resize->srq;
+	struct qpair_memory old = srq->ring;
+	struct qpair_cmd_modify_srq cmd = {};
+	int error;
+
+	cmd.buffer = (uintptr_t)resize->ring.start;
+	cmd.buffer_bytes = resize->ring.bytes;
+	cmd.depth = resize->depth;
+	error = ibv_cmd_modify_srq(&srq->vsrq.srq, resize->attr, resize->mask, &cmd.ibv_cmd,
+				   sizeof(cmd));
+	if (error)
+		return error;
+	srq->ring = resize->ring;
+	resize->ring = old;
+	return 0;
+}
+
+static int resize_srq(struct qpair_srq *srq, struct ibv_srq_attr *attr, int mask)
+{
+	struct qpair_context *context = to_context(srq->vsrq.srq.context);
+	struct srq_resize resize = { .srq = srq, .attr = attr, .mask = mask };
+	struct qpair_data_shape shape;
+	int error;
+
+	if (!qpair_data_srq_shape(attr->max_wr, srq->max_sge, context->limits.max_rq_depth, &shape))
+		return EINVAL;
+	resize.depth = shape.entries;
+	error = qpair_map(&resize.ring, shape.bytes, srq->vsrq.srq.pd);
+	if (error)
+		return error;
+	error = qpair_data_srq_resize(srq->data, resize.ring.start, &shape, switch_ring, &resize);
+	qpair_unmap(&resize.ring);
+	return error;
+}
+
 int qpair_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 {
 	struct ibv_modify_srq cmd;
 
+	if (mask & IBV_SRQ_MAX_WR)
+		return resize_srq(to_srq(srq), attr, mask);
 	return ibv_cmd_modify_srq(srq, attr, mask, &cmd, sizeof(cmd));
 }
 

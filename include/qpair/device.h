@@ -721,7 +721,7 @@ struct qpair_hw_eqe {
  * @wr_id: The driver's own, given back in the CQE.
  * @context: DMA address of the context, aligned to 64 bytes.
  * @mask: Attributes that a MODIFY changes: of a QP QPAIR_HW_QP_MASK_*, of an
- *   MR QPAIR_HW_MR_MASK_*; else 0.
+ *   MR QPAIR_HW_MR_MASK_*, of an SRQ QPAIR_HW_SRQ_MASK_*; else 0.
  * @context_bytes: Bytes of the context: a multiple of 8, at most
  *   QPAIR_HW_MAX_CONTEXT_BYTES; 0 where there is none.
  */
@@ -1130,6 +1130,16 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_MR_MASK_PD			(1 << 1)
 /* access. */
 #define QPAIR_HW_MR_MASK_ACCESS			(1 << 2)
+
+/*
+ * Attributes that a MODIFY of a shared receive queue changes; since version
+ * 1.1.
+ */
+
+/* limit: the event is armed. */
+#define QPAIR_HW_SRQ_MASK_LIMIT			(1 << 0)
+/* log_depth and buffer. */
+#define QPAIR_HW_SRQ_MASK_RING			(1 << 1)
 
 /* Types of memory windows. */
 

@@ -13,7 +13,7 @@
 //! | `MODIFY EQ` | read: moderation | none |
 //! | `MODIFY CQ` | read: depth and ring of a resize | index past the last entry in the old ring; index of the first in the new one |
 //! | `MODIFY QP` | read: the attributes of `mask` | to RESET: producer indices of its send CQ, of its receive CQ, of EQ 0 |
-//! | `MODIFY SRQ` | read: the limit | none |
+//! | `MODIFY SRQ` | read: the limit, the ring | none |
 //! | `MODIFY MR` | read: what `mask` selects | none |
 //! | `MODIFY GID` | read: the GID; `number` is its index | none |
 //! | `QUERY GID` | written: the GID; `number` is its index | none |
@@ -99,7 +99,8 @@ layout! {
         wr_id: u64 = 1 @ 0,
         /// DMA address of the context, aligned to 64 bytes.
         context: u64 = 2 @ 0,
-        /// Attributes that a MODIFY changes: of a QP [`qp_mask`], of an MR [`mr_mask`]; else 0.
+        /// Attributes that a MODIFY changes: of a QP [`qp_mask`], of an MR [`mr_mask`], of an SRQ
+        /// [`srq_mask`]; else 0.
         mask: u32 = 3 @ 0,
         /// Bytes of the context: a multiple of 8, at most [`MAX_CONTEXT_BYTES`]; 0 where there is
         /// none.
@@ -510,6 +511,16 @@ layout! {
         /// Its ring.
         buffer: BufferList = 2,
     }
+}
+
+/// Attributes that a MODIFY of a shared receive queue changes; since version 1.1.
+pub mod srq_mask {
+    /// `limit`: the event is armed.
+    pub const LIMIT: u32 = 1 << 0;
+    /// `log_depth` and `buffer`.
+    pub const RING: u32 = 1 << 1;
+    /// All that are known.
+    pub const ALL: u32 = LIMIT | RING;
 }
 
 /// How an SRQ is.

@@ -123,6 +123,18 @@ structures! {
         stride: u32,
     }
 
+    /// The memory in which a shared receive queue goes on.
+    qpair_ureq_modify_srq {
+        /// The ring, of page-aligned memory, with the receives in flight.
+        buffer: u64,
+        /// As the field before.
+        buffer_bytes: u64,
+        /// Entries of the ring.
+        depth: u32,
+        /// 0.
+        reserved: u32,
+    }
+
     /// The shared receive queue that was created.
     qpair_uresp_create_srq {
         /// The device's number, for doorbells.

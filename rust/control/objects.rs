@@ -8,12 +8,12 @@
 
 use super::{
     command::{
+        Command,
         Cq,
         Create,
         Destroy,
         Object,
         Qp,
-        Resize,
         Srq, //
     },
     device::{
@@ -45,10 +45,7 @@ use crate::{
         function::Failure,
         table::Room, //
     },
-    queue::{
-        index::Depth,
-        resize::Switch, //
-    },
+    queue::index::Depth,
     sys::gate::Pass, //
 };
 use kernel::{
@@ -125,28 +122,25 @@ impl Device {
         Ok((number, memory))
     }
 
-    /// Makes a CQ of a process go on in `memory`. `replace` keeps that, and returns what the device
-    /// had before; it runs in the order of the commands. Sleeps.
+    /// Makes a queue of a process go on in `memory`, by `command`. `replace` keeps that, and returns
+    /// what the device had before; it runs in the order of the commands. Sleeps.
     ///
     /// # Errors
     ///
-    /// Those of the command: `EINVAL` if more completions are unread than the ring has entries. The
-    /// new memory is then kept for as long as the device may access it, and the old one stays.
-    pub(crate) fn resize_process_cq<M: Send + 'static, B>(
+    /// Those of the command: `EINVAL` if the ring has fewer entries than the device needs. The new
+    /// memory is then kept for as long as the device may access it, and the old one stays.
+    pub(crate) fn resize<C: Command, M: Send + 'static, B>(
         &self,
         pass: &Pass<'_>,
-        number: Number,
-        context: CqContext,
+        command: C,
         memory: M,
         replace: impl FnOnce(M) -> B,
-    ) -> Result<(Switch, B)> {
+    ) -> Result<(C::Reply, B)> {
         let tables = self.objects.lock();
-        let (switch, memory) = self
-            .admin
-            .create(pass, Resize { number, context }, memory)?;
+        let (reply, memory) = self.admin.create(pass, command, memory)?;
         let before = replace(memory);
         drop(tables);
-        Ok((switch, before))
+        Ok((reply, before))
     }
 
     /// Destroys a CQ of a process. Sleeps.

@@ -21,6 +21,7 @@ use crate::{
             qpair_uresp_resize_cq, //
         }, //
     },
+    control::command::Resize,
     queue::quota::Kind,
     sys::{
         rdma::Udata,
@@ -51,7 +52,8 @@ impl Cq {
                 buffer: memory.list(),
                 ..CqContext::default()
             };
-            device.resize_process_cq(&pass, self.number, context, memory, |memory| {
+            let number = self.number;
+            device.resize(&pass, Resize { number, context }, memory, |memory| {
                 self.process.keep_ring(&pass, self.place, memory)
             })?
         };

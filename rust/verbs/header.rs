@@ -43,6 +43,7 @@ same! {
     qpair_uresp_create_qp { number, sq_blocks, rq_depth, reserved }
     qpair_ureq_create_srq { buffer, buffer_bytes, depth, stride }
     qpair_uresp_create_srq { number, depth }
+    qpair_ureq_modify_srq { buffer, buffer_bytes, depth, reserved }
     qpair_uresp_create_ah { gid[16], source }
     qpair_uresp_modify_qp { send_cq_index, recv_cq_index }
 }

@@ -114,10 +114,13 @@ impl Objects {
         place
     }
 
-    /// Gives a CQ another ring; returns the one before, or the new one if there is no such CQ.
+    /// Gives a CQ or SRQ another ring; returns the one before, or the new one if there is no such
+    /// queue.
     pub(super) fn replace_ring(&mut self, place: Place, new: Buffer) -> Buffer {
         match self.tree.get_mut(&place) {
-            Some(Object::Cq { ring, .. }) => core::mem::replace(ring, new),
+            Some(Object::Cq { ring, .. } | Object::Srq { ring, .. }) => {
+                core::mem::replace(ring, new)
+            }
             _ => new,
         }
     }

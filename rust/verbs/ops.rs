@@ -104,6 +104,7 @@ use crate::{
             QpRequest,
             QpState,
             Service,
+            SrqChange,
             SrqEvent,
             SrqRequest,
             Udata, //
@@ -364,8 +365,8 @@ impl rdma::Driver for Verbs {
         Srq::create(process, pd.number, request, handler, udata)
     }
 
-    fn arm_srq(srq: &Srq, limit: u32, udata: Udata<'_>) -> Result {
-        srq.arm(limit, udata)
+    fn modify_srq(srq: &Srq, change: SrqChange, udata: Udata<'_>) -> Result {
+        srq.change(change, udata)
     }
 
     fn query_srq(srq: &Srq) -> Result<(SrqRequest, u32)> {

@@ -18,7 +18,10 @@ use super::{
 };
 use crate::{
     abi::{
-        command::SrqContext,
+        command::{
+            srq_mask,
+            SrqContext, //
+        },
         entry::{
             BLOCK_BYTES,
             MAX_STRIDE_SHIFT, //
@@ -26,6 +29,7 @@ use crate::{
         status::Event,
         uverbs::{
             qpair_ureq_create_srq,
+            qpair_ureq_modify_srq,
             qpair_uresp_create_srq, //
         },
         Number, //
@@ -39,6 +43,7 @@ use crate::{
     sys::{
         rdma::{
             Events,
+            SrqChange,
             SrqEvent,
             SrqRequest,
             Udata, //
@@ -48,15 +53,24 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
 };
 
 /// A shared receive queue.
 pub(crate) struct Srq {
     process: Arc<Process>,
     number: Number,
-    /// What was asked for.
-    request: SrqRequest,
+    /// What was asked for; the receives by the last resize.
+    sges: u32,
+    recvs: Atomic<u32>,
+    /// Bytes of a slot of its ring.
+    slot: u64,
     place: Place,
 }
 
@@ -128,7 +142,9 @@ impl Srq {
             Self {
                 process: process.clone(),
                 number,
-                request,
+                sges: request.sges,
+                recvs: Atomic::new(request.recvs),
+                slot,
                 place: process.keep(&pass, room, object),
             }
         };
@@ -139,24 +155,52 @@ impl Srq {
         answered(srq, reply.write(&answer), Self::destroy)
     }
 
-    /// Arms the event of the limit.
+    /// Arms the event of the limit, makes it go on in other memory of the process, or both.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the limit is more than the depth. Those of the command.
-    pub(super) fn arm(&self, limit: u32, udata: Udata<'_>) -> Result {
-        // It has no answer of the driver.
-        let _reply = udata.without_request()?;
-        let pass = self.process.enter()?;
-        let arm = command::Modify::<command::Srq> {
+    /// `EINVAL`: the limit is more than the depth; the memory does not hold so many receives, that
+    /// is beyond the limits, or more are left. Those of the command.
+    pub(super) fn change(&self, change: SrqChange, udata: Udata<'_>) -> Result {
+        let (process, device) = (&self.process, &self.process.device);
+        let mut modify = command::Modify::<command::Srq> {
             number: self.number,
             mask: 0,
-            context: SrqContext {
-                limit,
-                ..SrqContext::default()
-            },
+            context: SrqContext::default(),
         };
-        self.process.device.admin().execute(&pass, arm).map(drop)
+        if let Some(limit) = change.limit {
+            modify.mask |= srq_mask::LIMIT;
+            modify.context.limit = limit;
+        }
+        let Some(recvs) = change.recvs else {
+            // It has no answer of the driver.
+            let _reply = udata.without_request()?;
+            let pass = process.enter()?;
+            return device.admin().execute(&pass, modify).map(drop);
+        };
+        let (asked, _reply): (qpair_ureq_modify_srq, _) = udata.read(24)?;
+        let limits = device.limits();
+        if recvs == 0 || recvs > asked.depth || asked.reserved != 0 {
+            return Err(EINVAL);
+        }
+        let depth = depth(asked.depth, limits.log_rq)?;
+        let (start, bytes) = (asked.buffer, asked.buffer_bytes);
+        let memory = ring(start, bytes, depth, self.slot, Access::Read)?;
+        let before = {
+            let pass = process.enter()?;
+            let memory = Buffer::new(&pass, memory, limits)?;
+            modify.mask |= srq_mask::RING;
+            modify.context.log_depth = depth.log2();
+            modify.context.buffer = memory.list();
+            let (_, before) = device.resize(&pass, modify, memory, |memory| {
+                self.recvs.store(recvs, Relaxed);
+                process.keep_ring(&pass, self.place, memory)
+            })?;
+            before
+        };
+        // The device does not access it any more.
+        drop(before);
+        Ok(())
     }
 
     /// What was asked for, and the limit as it is now.
@@ -168,7 +212,11 @@ impl Srq {
         let pass = self.process.enter()?;
         let query = command::Query::<command::Srq>::new(self.number);
         let now = self.process.device.admin().execute(&pass, query)?;
-        Ok((self.request, now.limit))
+        let request = SrqRequest {
+            recvs: self.recvs.load(Relaxed),
+            sges: self.sges,
+        };
+        Ok((request, now.limit))
     }
 
     /// Destroys it.

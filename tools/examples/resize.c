@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * resize [DEVICE [ROUNDS]]: a CQ that is resized under load, by libibverbs.
+ * resize [DEVICE [ROUNDS [srq]]]: a CQ that is resized under load, by
+ * libibverbs; with srq the receives are in an SRQ, which is resized too.
  *
  * A queue pair sends to itself, and both its queues complete in one CQ. A thread
  * resizes that CQ up and down; this one posts and polls, with ibv_poll_cq() or
@@ -33,6 +34,7 @@ static struct ibv_context *context;
 static struct ibv_comp_channel *channel;
 static struct ibv_cq_ex *cq;
 static struct ibv_qp *qp;
+static struct ibv_srq *srq;
 static atomic_ulong round_now;
 static _Atomic bool over;
 
@@ -70,6 +72,13 @@ static void step(enum ibv_qp_state state, const struct ibv_port_attr *port)
 	check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | mask[state]), "no change of the state");
 }
 
+static int resize_srq(unsigned int receives)
+{
+	struct ibv_srq_attr attr = { .max_wr = receives };
+
+	return ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR);
+}
+
 /* Resizes, as fast as the device can, until the load has ended. */
 static void *resizer(void *unused)
 {
@@ -81,6 +90,8 @@ static void *resizer(void *unused)
 
 		check(!ibv_resize_cq(plain, cqe), "no resize");
 		check(plain->cqe >= cqe, "fewer entries than asked");
+		if (srq)
+			check(!resize_srq(FLIGHT + rand_r(&seed) % MOST), "no resize of the SRQ");
 		done++;
 	}
 	check(done != 0, "no resize under load");
@@ -92,7 +103,8 @@ static void post(uint64_t id)
 	struct ibv_recv_wr *bad_recv, recv = { .wr_id = id };
 	struct ibv_send_wr *bad_send, send = { .wr_id = id, .opcode = IBV_WR_SEND };
 
-	check(!ibv_post_recv(qp, &recv, &bad_recv), "no receive");
+	check(!(srq ? ibv_post_srq_recv(srq, &recv, &bad_recv)
+		    : ibv_post_recv(qp, &recv, &bad_recv)), "no receive");
 	check(!ibv_post_send(qp, &send, &bad_send), "no send");
 }
 
@@ -178,6 +190,9 @@ int main(int argc, char **argv)
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 1,
 	};
+	struct ibv_srq_init_attr srq_init = { .attr = { .max_wr = FLIGHT, .max_sge = 1 } };
+	struct ibv_srq_attr srq_attr;
+	struct ibv_recv_wr *bad;
 	struct ibv_port_attr port;
 	struct ibv_cq *plain;
 	struct ibv_pd *pd;
@@ -201,6 +216,10 @@ int main(int argc, char **argv)
 	check(!!cq, "no CQ");
 	plain = ibv_cq_ex_to_cq(cq);
 	init.send_cq = init.recv_cq = plain;
+	if (argc > 3 && !strcmp(argv[3], "srq")) {
+		init.srq = srq = ibv_create_srq(pd, &srq_init);
+		check(!!srq, "no SRQ");
+	}
 	qp = ibv_create_qp(pd, &init);
 	check(!!qp, "no queue pair");
 	step(IBV_QPS_INIT, &port);
@@ -227,7 +246,17 @@ int main(int argc, char **argv)
 	check(ibv_resize_cq(plain, 0) == EINVAL, "a CQ without entries");
 	check(ibv_resize_cq(plain, 1 << 30) == EINVAL, "a CQ of 2^30 entries");
 
+	if (srq) {
+		for (i = 0; i < FLIGHT; i++)
+			check(!ibv_post_srq_recv(srq, &(struct ibv_recv_wr){}, &bad), "no receive");
+		check(resize_srq(2) == EINVAL, "an SRQ with fewer entries than are in flight");
+		check(resize_srq(0) == EINVAL, "an SRQ without entries");
+		check(resize_srq(1 << 30) == EINVAL, "an SRQ of 2^30 entries");
+		check(!resize_srq(100), "no resize of the SRQ at rest");
+		check(!ibv_query_srq(srq, &srq_attr) && srq_attr.max_wr == 100, "another size");
+	}
 	check(!ibv_destroy_qp(qp) && !ibv_destroy_cq(plain), "no end of the queues");
+	check(!srq || !ibv_destroy_srq(srq), "no end of the SRQ");
 	check(!ibv_destroy_comp_channel(channel) && !ibv_dealloc_pd(pd), "no end");
 	check(!ibv_close_device(context), "no end of the context");
 	printf("%lu messages\n", (unsigned long)sent);

@@ -104,6 +104,16 @@ struct qpair_uresp_create_srq {
 	__u32 depth;
 };
 
+/* The memory in which a shared receive queue goes on. */
+struct qpair_ureq_modify_srq {
+	/* The ring, of page-aligned memory, with the receives in flight. */
+	__aligned_u64 buffer;
+	__aligned_u64 buffer_bytes;
+	/* Entries of the ring. */
+	__u32 depth;
+	__u32 reserved;
+};
+
 /* The address, as send work requests have it. */
 struct qpair_uresp_create_ah {
 	/* GID of the destination's port. */

@@ -57,9 +57,10 @@ impl QpParts {
     /// The parts of a queue pair on an SRQ: its own queue of receives has one slot, of the SRQ's
     /// memory, which is never filled.
     #[must_use]
-    pub fn on(self, srq: &Srq) -> Self {
+    pub fn on_srq(self) -> Self {
         Self {
-            rq: srq.ring(),
+            // No receive is posted to it.
+            rq: self.sq,
             rq_depth: 1,
             rq_usable: 0,
             rq_stride: 0,
@@ -168,14 +169,14 @@ impl Qp {
         Self::with(parts, send_cq, recv_cq, None)
     }
 
-    /// As [`new`](Self::new), on an SRQ; of parts [for it](QpParts::on).
+    /// As [`new`](Self::new), on an SRQ; of parts [for it](QpParts::on_srq).
     pub fn sharing(
         parts: QpParts,
         send_cq: Arc<Cq>,
         recv_cq: Arc<Cq>,
         srq: Arc<Srq>,
     ) -> Option<Arc<Self>> {
-        Self::with(parts.on(&srq), send_cq, recv_cq, Some(srq))
+        Self::with(parts.on_srq(), send_cq, recv_cq, Some(srq))
     }
 
     fn with(

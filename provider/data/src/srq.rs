@@ -15,6 +15,7 @@ use qpair_queue::shared::Shared;
 use crate::lock::{self, Mutex};
 use crate::request::{put_recv, Piece, Refusal};
 use crate::ring::{Doorbells, Ring};
+use crate::shape::Shape;
 
 /// What a shared receive queue is made of.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +37,10 @@ pub struct SrqParts {
 /// A shared receive queue.
 #[derive(Debug)]
 pub struct Srq {
-    parts: SrqParts,
+    number: Number,
+    stride: u8,
+    pieces: u32,
+    doorbells: Doorbells,
     shared: Mutex<Shared<Ring>>,
 }
 
@@ -47,14 +51,36 @@ impl Srq {
         let depth = Depth::new(parts.depth)?;
         let shared = Shared::new(id, parts.ring, depth, parts.stride, parts.depth).ok()?;
         Some(Arc::new(Self {
-            parts,
+            number: parts.number,
+            stride: parts.stride,
+            pieces: parts.pieces,
+            doorbells: parts.doorbells,
             shared: lock::shared(shared),
         }))
     }
 
-    /// The memory of its ring.
-    pub(crate) fn ring(&self) -> Ring {
-        self.parts.ring
+    /// Goes on in `ring`, which has this shape. Posts wait for `switch`, by which the device goes on
+    /// there. On success the ring before is not accessed any more.
+    ///
+    /// # Errors
+    ///
+    /// `None`: more receives are in flight, or the parts do not fit together. That of `switch`.
+    pub fn resize<E>(
+        &self,
+        ring: Ring,
+        shape: Shape,
+        switch: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), Option<E>> {
+        if shape.stride != u32::from(self.stride) {
+            return Err(None);
+        }
+        let depth = Depth::new(shape.entries).ok_or(None)?;
+        let mut shared = self.shared.lock();
+        let resize = shared.resize(ring, depth, shape.entries);
+        let resize = resize.map_err(|_| None)?;
+        switch()?;
+        resize.end();
+        Ok(())
     }
 
     /// Posts the receives that `next` returns until it returns none, and hands them over; those
@@ -63,13 +89,8 @@ impl Srq {
         &self,
         mut next: impl FnMut() -> Option<Result<(u64, &'r [Piece]), Refusal>>,
     ) -> Result<(), Refusal> {
-        let SrqParts {
-            number,
-            stride,
-            pieces: most,
-            doorbells,
-            ..
-        } = self.parts;
+        let (number, doorbells) = (self.number, self.doorbells);
+        let (stride, most) = (self.stride, self.pieces);
         let mut shared = self.shared.lock();
         let mut batch = shared.batch(|ring| *ring);
         let result = loop {

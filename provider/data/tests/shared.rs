@@ -5,13 +5,17 @@
 #[allow(dead_code)]
 mod support;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{mpsc, Arc};
 
-use qpair_abi::entry::{cqe_flags, opcode, Cqe, BLOCK_BYTES};
+use qpair_abi::entry::{cqe_flags, opcode, Cqe, RecvWqe, BLOCK_BYTES, BLOCK_WORDS};
 use qpair_abi::status::Status;
 use qpair_abi::{doorbell, Number};
+use qpair_queue::storage::Storage;
 use qpair_verbs::qp::{Qp, QpParts};
 use qpair_verbs::request::{Piece, Refusal};
+use qpair_verbs::ring::Ring;
+use qpair_verbs::shape::Shape;
 use qpair_verbs::srq::{Srq, SrqParts};
 use support::{Asked, Bench};
 
@@ -21,6 +25,7 @@ const NUMBERS: [Number; 2] = [Number::new(4, 1), Number::new(6, 1)];
 /// An SRQ of four receives with two queue pairs, on the CQ of a bench.
 struct World {
     bench: Bench,
+    ring: Ring,
     srq: Arc<Srq>,
     qps: Vec<Arc<Qp>>,
 }
@@ -31,9 +36,10 @@ impl World {
             cqe: 64,
             ..Asked::default()
         });
+        let ring = bench.memory(4, BLOCK_BYTES);
         let srq = Srq::new(SrqParts {
             number: SRQ,
-            ring: bench.memory(4, BLOCK_BYTES),
+            ring,
             depth: 4,
             stride: 0,
             pieces: 2,
@@ -53,7 +59,12 @@ impl World {
             qp
         };
         let qps = NUMBERS.map(qp).to_vec();
-        Self { bench, srq, qps }
+        Self {
+            bench,
+            ring,
+            srq,
+            qps,
+        }
     }
 
     fn post(&self, ids: &[u64]) -> Result<(), Refusal> {
@@ -139,4 +150,63 @@ fn the_unread_completions_of_one_that_ends_free_their_slots() {
     assert_eq!(w.srq.free(), 3, "those of the earlier life count once");
     assert_eq!(w.poll(), [(2, NUMBERS[1].raw())]);
     assert_eq!(w.srq.free(), 4);
+}
+
+/// The identifier in the WQE at a place of a ring.
+fn id(ring: &Ring, place: usize) -> u64 {
+    RecvWqe::decode(&ring.load_all(place * BLOCK_WORDS)).wr_id
+}
+
+fn shape(entries: u32) -> Shape {
+    Shape {
+        entries,
+        usable: entries,
+        ..Shape::default()
+    }
+}
+
+#[test]
+fn a_resize_takes_the_receives_in_flight_along() {
+    let mut w = World::new();
+    w.post(&[1, 2, 3, 4]).unwrap();
+    w.complete(0, 1, 1);
+    w.complete(0, 2, 2);
+    assert_eq!(w.poll().len(), 2);
+    w.post(&[5]).unwrap();
+
+    let small = w.bench.memory(2, BLOCK_BYTES);
+    let refused = w.srq.resize(small, shape(2), || -> Result<(), ()> {
+        panic!("the device has none")
+    });
+    assert_eq!(refused, Err(None));
+    let large = w.bench.memory(8, BLOCK_BYTES);
+    let refused = w.srq.resize(large, shape(8), || Err("no memory"));
+    assert_eq!(refused, Err(Some("no memory")));
+    assert_eq!(w.srq.free(), 1);
+    w.post(&[6]).unwrap();
+    assert_eq!(id(&w.ring, 1), 6, "it goes on in the old ring");
+
+    // The receives are in the new ring before the device is, and no post comes between.
+    let switched = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (w, switched) = (&w, &switched);
+        let resized = w.srq.resize(large, shape(8), || -> Result<(), ()> {
+            assert_eq!([2, 3, 4, 5].map(|place| id(&large, place)), [3, 4, 5, 6]);
+            let (begin, begun) = mpsc::channel();
+            scope.spawn(move || {
+                begin.send(()).unwrap();
+                w.post(&[7]).unwrap();
+                assert!(switched.load(Ordering::Relaxed), "a post between");
+            });
+            begun.recv().unwrap();
+            (0..1000).for_each(|_| std::thread::yield_now());
+            switched.store(true, Ordering::Relaxed);
+            Ok(())
+        });
+        assert_eq!(resized, Ok(()));
+    });
+    assert_eq!((w.srq.free(), id(&large, 6)), (3, 7));
+    assert_eq!(w.bench.doorbell(doorbell::SRQ), 7, "indices go on");
+    assert_eq!(w.post(&[8, 9, 10, 11]), Err(Refusal::Full));
+    assert_eq!([7, 0, 1].map(|place| id(&large, place)), [8, 9, 10]);
 }

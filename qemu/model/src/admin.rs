@@ -37,6 +37,7 @@ use qpair_abi::Number;
 
 const MODIFY_QP: u8 = opcode(kind::QP, verb::MODIFY);
 const MODIFY_MR: u8 = opcode(kind::MR, verb::MODIFY);
+const MODIFY_SRQ: u8 = opcode(kind::SRQ, verb::MODIFY);
 const QUERY_DEVICE: u8 = opcode(kind::DEVICE, verb::QUERY);
 
 impl<H: Host> Function<H> {
@@ -285,5 +286,5 @@ fn is_well_formed(head: &[u64; Command::WORDS], command: &Command, rest: &[u64])
         && command.blocks == 1
         && command.flags & !send_flags::SIGNALED == 0
         && (command.number == Number::ADMIN || !names_nothing)
-        && (command.mask == 0 || matches!(command.opcode, MODIFY_QP | MODIFY_MR))
+        && (command.mask == 0 || matches!(command.opcode, MODIFY_QP | MODIFY_MR | MODIFY_SRQ))
 }

@@ -25,6 +25,7 @@ use qpair_abi::command::mr_mask;
 use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
+use qpair_abi::command::srq_mask;
 use qpair_abi::command::Command;
 use qpair_abi::command::CqContext;
 use qpair_abi::command::EqContext;
@@ -260,18 +261,39 @@ impl<H: Host> Function<H> {
         Ok(GidContext::decode(&words))
     }
 
-    /// Arms the event of an SRQ's limit.
+    /// Arms the event of an SRQ's limit, makes it go on in another ring, or both.
     pub(crate) fn modify_srq(&mut self, command: &Command) -> Result<Results, AdminError> {
         let words = read(&mut self.data.core.bus, command)?;
         check_reserved(&words, &SrqContext::RESERVED)?;
         let context = SrqContext::decode(&words);
-        let data = &mut self.data;
-        let found = data.srqs.get_mut(command.number);
-        let found = found.ok_or(AdminError::Number)?;
-        if context.limit > found.depth() {
+        let (srq, mask) = (command.number, command.mask);
+        if mask & !srq_mask::ALL != 0 {
+            return Err(AdminError::Reserved);
+        }
+        let found = self.data.srqs.get(srq).ok_or(AdminError::Number)?;
+        let (mut entries, stride) = (found.depth(), found.stride);
+        let arms = mask & srq_mask::LIMIT != 0;
+        let limit = if arms { context.limit } else { found.limit() };
+        let ring = match mask & srq_mask::RING != 0 {
+            true => Some(self.ring_of_srq(&context, stride)?),
+            false => None,
+        };
+        if let Some((depth, _)) = &ring {
+            entries = depth.entries();
+        }
+        if limit > entries {
             return Err(AdminError::Attribute);
         }
-        found.arm(&mut data.core, &mut data.events, context.limit);
+        let data = &mut self.data;
+        let found = data.srqs.get_mut(srq).ok_or(AdminError::Number)?;
+        if let Some((depth, ring)) = ring {
+            if !found.resize(depth, ring) {
+                return Err(AdminError::Depth);
+            }
+        }
+        if arms {
+            found.arm(&mut data.core, &mut data.events, limit);
+        }
         Ok(Results::default())
     }
 

@@ -115,6 +115,18 @@ impl<H: Host> Function<H> {
         Ok((depth, ring))
     }
 
+    /// The depth and memory of an SRQ's ring.
+    pub(crate) fn ring_of_srq(
+        &mut self,
+        context: &SrqContext,
+        stride: u8,
+    ) -> Result<(Depth, Ring<H::Map>), AdminError> {
+        let depth = depth(context.log_depth, self.data.core.config.log_rq)?;
+        let slot = (BLOCK_BYTES as u64) << (stride & 3);
+        let ring = self.ring_of(&context.buffer, depth, slot, false)?;
+        Ok((depth, ring))
+    }
+
     /// Does the deferred frees of a table whose rings have been read. The number of its next
     /// object.
     fn next_number<T>(
@@ -269,12 +281,10 @@ impl<H: Host> Function<H> {
         {
             return Err(AdminError::Reference);
         }
-        let depth = depth(context.log_depth, self.data.core.config.log_rq)?;
         if context.stride > MAX_STRIDE_SHIFT {
             return Err(AdminError::Depth);
         }
-        let slot = (BLOCK_BYTES as u64) << context.stride;
-        let ring = self.ring_of(&context.buffer, depth, slot, false)?;
+        let (depth, ring) = self.ring_of_srq(&context, context.stride)?;
         let number = self.next_number(|function| &mut function.data.srqs)?;
         let first = self.data.core.first_index();
         let srq = SharedReceives::new(number, &context, depth, ring, first);

@@ -153,6 +153,8 @@ mod active {
         DrainedForgotten: "the event that an SQ has drained waits for no request",
         DrainedUnasked: "an SQ that has drained has an event that was not asked for",
         SharedGoesOn: "an SRQ whose memory cannot be read goes on",
+        OldSharedRing: "an SRQ that is resized reads from its old ring",
+        SharedCutOff: "an SRQ that is too small for what is left in its ring is not refused",
         OldRingKept: "a CQ that is resized writes to its old ring",
         ResizeUnpublished: "the producer index of a CQ that is resized is not published",
         LeafIgnored: "a table of two levels is read as one of one level",

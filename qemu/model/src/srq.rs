@@ -33,8 +33,7 @@ pub(crate) struct SharedReceives<M> {
     number: Number,
     pub(crate) pd: Number,
     pub(crate) page: u16,
-    log_depth: u8,
-    stride: u8,
+    pub(crate) stride: u8,
     pub(crate) ring: Ring<M>,
     supply: Supply,
     /// Receives that were given back.
@@ -59,7 +58,6 @@ impl<M: Mapping> SharedReceives<M> {
             number,
             pd: context.pd,
             page: context.page,
-            log_depth: context.log_depth,
             stride: context.stride,
             ring,
             supply: Supply::new(depth, first),
@@ -76,7 +74,7 @@ impl<M: Mapping> SharedReceives<M> {
         SrqContext {
             pd: self.pd,
             page: self.page,
-            log_depth: self.log_depth,
+            log_depth: window.depth().log2(),
             stride: self.stride,
             producer: window.tail().get(),
             consumer: window.head().get(),
@@ -90,6 +88,23 @@ impl<M: Mapping> SharedReceives<M> {
     /// Its WQEs.
     pub(crate) fn depth(&self) -> u32 {
         self.supply.window().depth().entries()
+    }
+
+    /// The limit; 0 if it is not armed.
+    pub(crate) fn limit(&self) -> u32 {
+        self.supply.limit()
+    }
+
+    /// Goes on in another ring, to which software has copied the receives in flight. Returns false,
+    /// and nothing changes, if more are left in the ring than the new one has places.
+    pub(crate) fn resize(&mut self, depth: Depth, ring: Ring<M>) -> bool {
+        if !self.supply.resize(depth) && !mutant!(SharedCutOff) {
+            return false;
+        }
+        if !mutant!(OldSharedRing) {
+            self.ring = ring;
+        }
+        true
     }
 
     /// Software has posted the receives before `tail`; returns how many came, or `None` if it may

@@ -120,6 +120,7 @@ pub mod header {
         qpair_ureq_create_cq,
         qpair_ureq_create_qp,
         qpair_ureq_create_srq,
+        qpair_ureq_modify_srq,
         qpair_ureq_resize_cq,
         qpair_uresp_alloc_ucontext,
         qpair_uresp_create_ah,
@@ -245,6 +246,15 @@ pub struct SrqRequest {
     pub recvs: u32,
     /// SGEs of each.
     pub sges: u32,
+}
+
+/// What is to change of a shared receive queue: nothing, either or both.
+#[derive(Clone, Copy, Debug)]
+pub struct SrqChange {
+    /// Requests [`SrqEvent::Limit`] once fewer receives than this are left.
+    pub limit: Option<u32>,
+    /// Receives that may be outstanding.
+    pub recvs: Option<u32>,
 }
 
 /// States of a queue pair.
@@ -452,8 +462,8 @@ pub trait Driver: Sized + 'static {
         udata: Udata<'_>,
     ) -> Result<Self::Srq>;
 
-    /// Requests [`SrqEvent::Limit`] once fewer receives than `limit` are left.
-    fn arm_srq(srq: &Self::Srq, limit: u32, udata: Udata<'_>) -> Result;
+    /// Changes it, all or nothing. May be called concurrently for one queue.
+    fn modify_srq(srq: &Self::Srq, change: SrqChange, udata: Udata<'_>) -> Result;
 
     /// What it is, and the limit; 0 if that has had its event.
     fn query_srq(srq: &Self::Srq) -> Result<(SrqRequest, u32)>;

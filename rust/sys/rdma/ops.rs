@@ -72,6 +72,7 @@ fn capabilities(found: &DeviceAttributes) -> u64 {
     use bindings::{
         ib_device_cap_flags_IB_DEVICE_MEM_WINDOW as WINDOW,
         ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B as TYPE_2B,
+        ib_device_cap_flags_IB_DEVICE_SRQ_RESIZE as SRQ_RESIZE,
         ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_ATOMIC_WRITE as ATOMIC_WRITE,
         ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_FLUSH_GLOBAL as GLOBAL,
         ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_FLUSH_PERSISTENT as PERSISTENT, //
@@ -83,8 +84,9 @@ fn capabilities(found: &DeviceAttributes) -> u64 {
     } else {
         0
     };
+    let srq_resize = if found.max_srq != 0 { SRQ_RESIZE } else { 0 };
     // CAST: Sets of bits, which are a `usize` for the kernel crate.
-    (flush | atomic_write) as u64 | windows as u64
+    (flush | atomic_write) as u64 | (windows | srq_resize) as u64
 }
 
 /// The operations.

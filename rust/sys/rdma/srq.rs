@@ -16,6 +16,7 @@ use super::{
     },
     udata::Udata,
     Driver,
+    SrqChange,
     SrqRequest, //
 };
 use kernel::prelude::*;
@@ -62,8 +63,12 @@ impl<T: Driver> Ops<T> {
         mask: bindings::ib_srq_attr_mask,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // The size stays what it is.
-        if udata.is_null() || mask & !bindings::ib_srq_attr_mask_IB_SRQ_LIMIT != 0 {
+        use bindings::{
+            ib_srq_attr_mask_IB_SRQ_LIMIT as LIMIT,
+            ib_srq_attr_mask_IB_SRQ_MAX_WR as MAX_WR, //
+        };
+
+        if udata.is_null() || mask & !(LIMIT | MAX_WR) != 0 {
             return EOPNOTSUPP.to_errno();
         }
         if mask == 0 {
@@ -72,7 +77,11 @@ impl<T: Driver> Ops<T> {
         // SAFETY: Called by the core, with a queue of this driver and its attributes.
         errno(unsafe {
             let (_, part) = Srq::<T>::get(srq);
-            T::arm_srq(part, (*attr).srq_limit, Udata::new(udata))
+            let change = SrqChange {
+                limit: (mask & LIMIT != 0).then_some((*attr).srq_limit),
+                recvs: (mask & MAX_WR != 0).then_some((*attr).max_wr),
+            };
+            T::modify_srq(part, change, Udata::new(udata))
         })
     }
 

@@ -130,6 +130,7 @@ pub fn read(abi: &Path) -> anyhow::Result<Facts> {
         ("qp_mask", "QP_MASK_"),
         ("access", "ACCESS_"),
         ("mr_mask", "MR_MASK_"),
+        ("srq_mask", "SRQ_MASK_"),
         ("mw_type", "MW_TYPE_"),
     ] {
         facts.module(&command, name, &format!("{PREFIX}{prefix}"))?;

@@ -81,6 +81,7 @@ fn values() -> BTreeMap<String, u64> {
             FLUSH_PERSISTENT
         }
         "MR_MASK_": command::mr_mask { MEMORY PD ACCESS }
+        "SRQ_MASK_": command::srq_mask { LIMIT RING }
         "MW_TYPE_": command::mw_type { ONE TWO }
     }
     for (name, offset) in regs::offset::ALL {

@@ -6,9 +6,9 @@ use std::mem::size_of;
 use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 
 use qpair_abi::uverbs::{
-    qpair_ureq_create_cq, qpair_ureq_create_qp, qpair_ureq_create_srq, qpair_uresp_alloc_ucontext,
-    qpair_uresp_create_ah, qpair_uresp_create_cq, qpair_uresp_create_qp, qpair_uresp_create_srq,
-    qpair_uresp_modify_qp,
+    qpair_ureq_create_cq, qpair_ureq_create_qp, qpair_ureq_create_srq, qpair_ureq_modify_srq,
+    qpair_uresp_alloc_ucontext, qpair_uresp_create_ah, qpair_uresp_create_cq,
+    qpair_uresp_create_qp, qpair_uresp_create_srq, qpair_uresp_modify_qp,
 };
 use rustix::io::Errno;
 use rustix::ioctl::{ioctl, Opcode, Updater};
@@ -40,6 +40,7 @@ plain!(
     qpair_uresp_create_qp,
     qpair_ureq_create_srq,
     qpair_uresp_create_srq,
+    qpair_ureq_modify_srq,
     qpair_uresp_create_ah,
     qpair_uresp_modify_qp,
 );

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Functions of the part in C: objects, and the depth of their rings.
 
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use qpair_abi::entry::{Cqe, BLOCK_BYTES};
@@ -9,6 +10,7 @@ use qpair_queue::index::Index;
 use qpair_queue::resize::Switch;
 
 use super::bindings::{self, ibv_qp_state};
+use super::poll::EINVAL;
 use super::post;
 use crate::cq::{Cq, CqParts, NextRing};
 use crate::qp::{Qp, QpParts};
@@ -303,15 +305,16 @@ unsafe fn qp(parts: &QpairDataQpParts) -> Option<Arc<Qp>> {
         }
     });
     // SAFETY: By the caller's promise, here and below.
-    let (sq_ring, rq_ring, doorbells) = unsafe {
+    let (sq_ring, doorbells) = unsafe {
         (
             mapped(parts.sq, sq.entries, BLOCK_BYTES)?,
-            match &srq {
-                Some(srq) => srq.ring(),
-                None => mapped(parts.rq, rq.entries, BLOCK_BYTES << rq_stride)?,
-            },
             Doorbells::new(parts.doorbells)?,
         )
+    };
+    let rq_ring = match &srq {
+        Some(_) => sq_ring,
+        // SAFETY: By the caller's promise.
+        None => unsafe { mapped(parts.rq, rq.entries, BLOCK_BYTES << rq_stride)? },
     };
     let cq = |cq: *const Cq| {
         // SAFETY: By the caller's promise it is of `qpair_data_cq_new()`.
@@ -376,6 +379,40 @@ pub unsafe extern "C" fn qpair_data_srq_new(parts: *const QpairDataSrqParts) -> 
         })
     });
     made.map_or(std::ptr::null(), Arc::into_raw)
+}
+
+/// Makes a shared receive queue go on in another ring. Posts wait for `change`, by which the device
+/// goes on there, or which returns an errno. Returns 0, or that errno; `EINVAL` if the ring is too
+/// small for the receives in flight, or the parts do not fit together.
+///
+/// # Safety
+///
+/// It is of `qpair_data_srq_new()`. The memory has the size of the shape. After `change` has
+/// succeeded it is mapped until `qpair_data_srq_free()`, or until a later resize has succeeded.
+/// `change` may be called with `arg`.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_data_srq_resize(
+    srq: *const Srq,
+    ring: *mut u8,
+    shape: *const Shape,
+    change: unsafe extern "C" fn(arg: *mut c_void) -> c_int,
+    arg: *mut c_void,
+) -> c_int {
+    // SAFETY: By the caller's promise.
+    let (srq, shape) = unsafe { (&*srq, *shape) };
+    // SAFETY: As above.
+    let Some(ring) = (unsafe { mapped(ring, shape.entries, BLOCK_BYTES << shape.stride) }) else {
+        return EINVAL;
+    };
+    // SAFETY: As above.
+    let change = || match unsafe { change(arg) } {
+        0 => Ok(()),
+        errno => Err(errno),
+    };
+    match srq.resize(ring, shape, change) {
+        Ok(()) => 0,
+        Err(errno) => errno.unwrap_or(EINVAL),
+    }
 }
 
 /// Frees a shared receive queue, which no queue pair uses.

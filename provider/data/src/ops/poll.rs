@@ -184,7 +184,7 @@ pub unsafe extern "C" fn qpair_data_cq_extend(cq: *mut ibv_cq_ex, wc_flags: u64)
 }
 
 const ENOENT: c_int = 2;
-const EINVAL: c_int = 22;
+pub(super) const EINVAL: c_int = 22;
 
 /// The completion that the program looks at.
 ///

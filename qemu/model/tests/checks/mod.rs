@@ -30,6 +30,7 @@ pub mod resize;
 pub mod retries;
 pub mod rings;
 pub mod schedule;
+pub mod shared_resize;
 pub mod srq;
 pub mod stream;
 pub mod unreliable;
@@ -58,6 +59,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         resize::CHECKS,
         retries::CHECKS,
         srq::CHECKS,
+        shared_resize::CHECKS,
         events::CHECKS,
         fatal::CHECKS,
         faults::CHECKS,

@@ -170,7 +170,7 @@ fn unused(command: &Command) -> Vec<(usize, u32)> {
     if command.opcode & 15 == verb::CREATE || command.opcode >> 4 == kind::DEVICE {
         bits.extend((32..64).map(|bit| (0, bit)));
     }
-    let modifies = [kind::QP, kind::MR].map(|kind| opcode(kind, verb::MODIFY));
+    let modifies = [kind::QP, kind::MR, kind::SRQ].map(|kind| opcode(kind, verb::MODIFY));
     if !modifies.contains(&command.opcode) {
         bits.extend((0..32).map(|bit| (3, bit)));
     }

@@ -69,7 +69,7 @@ fn event(kind: Event, number: Number) -> (u8, Number) {
 }
 
 /// Kinds and numbers of the events of EQ 0.
-fn events(m: &mut Machine) -> Vec<(u8, Number)> {
+pub(super) fn events(m: &mut Machine) -> Vec<(u8, Number)> {
     let events = m.events0();
     events.iter().map(|eqe| (eqe.kind, eqe.number)).collect()
 }

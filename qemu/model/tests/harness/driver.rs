@@ -364,7 +364,7 @@ impl Machine {
     }
 
     /// Runs a command before any queue pair has another turn.
-    fn command_now(&mut self, command: Command, words: &[u64]) {
+    pub(super) fn command_now(&mut self, command: Command, words: &[u64]) {
         let command = Command {
             blocks: 1,
             context: if words.is_empty() { 0 } else { self.context },

@@ -60,7 +60,51 @@ impl Machine {
             limit,
             ..SrqContext::default()
         };
-        self.with_context(kind::SRQ, verb::MODIFY, number, 0, &context.encode())
+        self.modify_srq(number, srq_mask::LIMIT, &context)
+    }
+
+    pub fn modify_srq(&mut self, number: Number, mask: u32, context: &SrqContext) -> Outcome {
+        self.with_context(kind::SRQ, verb::MODIFY, number, mask, &context.encode())
+    }
+
+    /// A ring in which an SRQ can go on, with all its WQEs that fit.
+    pub fn next_ring(&mut self, srq: &TestSrq, log: u8) -> SrqContext {
+        let next = self.srq_context(Number::default(), 0, log, srq.stride);
+        let bytes = 64 << srq.stride;
+        for back in 1..=1u32 << log.min(srq.log) {
+            let index = srq.tail.wrapping_sub(back);
+            let place = |root: u64, log: u8| root + u64::from(index & ((1 << log) - 1)) * bytes;
+            let wqe = self.memory.bytes(place(srq.addr, srq.log), bytes as usize);
+            let to = place(next.buffer.root, log);
+            self.memory.set_bytes(to, &wqe);
+        }
+        next
+    }
+
+    /// Makes an SRQ go on in another ring, and takes the memory of the one before away.
+    pub fn resize_srq(&mut self, srq: &mut TestSrq, log: u8) -> Result<(), AdminError> {
+        let next = self.next_ring(srq, log);
+        self.modify_srq(srq.number, srq_mask::RING, &next)?;
+        self.switched(srq, &next);
+        Ok(())
+    }
+
+    /// The same before any queue pair has another turn.
+    pub fn resize_srq_now(&mut self, srq: &mut TestSrq, log: u8) {
+        let next = self.next_ring(srq, log);
+        let command = Command {
+            opcode: opcode(kind::SRQ, verb::MODIFY),
+            number: srq.number,
+            mask: srq_mask::RING,
+            ..Command::default()
+        };
+        self.command_now(command, &next.encode());
+        self.switched(srq, &next);
+    }
+
+    fn switched(&mut self, srq: &mut TestSrq, next: &SrqContext) {
+        self.memory.revoke(srq.addr);
+        (srq.addr, srq.log) = (next.buffer.root, next.log_depth);
     }
 
     /// Writes a receive into the ring, without a doorbell.
@@ -143,6 +187,10 @@ impl Crowd {
         let (sender, receiver) = self.m.pair(&first, &second);
         self.senders.push(sender);
         self.receivers.push(receiver);
+    }
+
+    pub fn resize(&mut self, log: u8) -> Result<(), AdminError> {
+        self.m.resize_srq(&mut self.srq, log)
     }
 
     /// Posts receives of 1 KiB each, whose identifier says where.

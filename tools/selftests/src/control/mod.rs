@@ -12,6 +12,7 @@ mod multicast;
 mod nowhere;
 mod objects;
 mod refused;
+mod refused_srq;
 mod sane;
 mod shares;
 mod windows;
@@ -47,7 +48,7 @@ pub const GROUP: Group = Group {
         refused::private_addresses,
         refused::completion_queues,
         refused::queue_pairs,
-        refused::shared_receive_queues,
+        refused_srq::shared_receive_queues,
         refused::attributes,
         refused::memory_regions,
         windows::memory_windows,

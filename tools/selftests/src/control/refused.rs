@@ -34,7 +34,6 @@ use crate::raw::Pd;
 use crate::raw::Qp;
 use crate::raw::QpArg;
 use crate::raw::QpShape;
-use crate::raw::Srq;
 use crate::raw::SrqArg;
 use crate::world;
 use crate::world::Log;
@@ -192,7 +191,7 @@ pub(super) fn private_addresses(setup: &Setup) -> Result<()> {
 
 /// Buffers that make no sense, for an argument with an address and a length: the same rows for
 /// each kind of queue.
-struct BadBuffers {
+pub(super) struct BadBuffers {
     read_only: Buffer,
     hole: Buffer,
     small: Buffer,
@@ -200,7 +199,7 @@ struct BadBuffers {
 }
 
 impl BadBuffers {
-    fn new(ctx: &Context) -> Result<Self> {
+    pub(super) fn new(ctx: &Context) -> Result<Self> {
         let read_only = Buffer::new(16 << 10)?;
         read_only.clear();
         read_only.protect(false)?;
@@ -216,7 +215,7 @@ impl BadBuffers {
 
     /// The mistake, the errno, and the address and length that replace those of a valid buffer of 8
     /// KiB.
-    fn rows(&self, good: u64) -> Vec<(&'static str, Errno, u64, u64)> {
+    pub(super) fn rows(&self, good: u64) -> Vec<(&'static str, Errno, u64, u64)> {
         vec![
             ("not aligned by 64", Errno::EINVAL, good + 64, 8192),
             ("not aligned by 1", Errno::EINVAL, good + 1, 8192),
@@ -411,81 +410,6 @@ pub(super) fn queue_pairs(setup: &Setup) -> Result<()> {
     }
     // The failed create leaves nothing: the CQ and the domain are free again.
     cq.destroy()?;
-    pd.destroy()?;
-    others.unharmed()
-}
-
-pub(super) fn shared_receive_queues(setup: &Setup) -> Result<()> {
-    let mut others = Bystander::new(0, setup.rng())?;
-    let ctx = Context::open(0)?;
-    let pd = Pd::new(&ctx)?;
-    let ring = Buffer::new(16 << 10)?;
-    let bad = BadBuffers::new(&ctx)?;
-    let good = || SrqArg::new(&pd, ring.addr(), 8192, 128);
-    let create = |arg: SrqArg| {
-        let made = ctx.create_srq(&arg)?;
-        ctx.destroy(Kind::Srq, made.core.srq_handle)
-    };
-    refuses(
-        good,
-        &[
-            ("depth 0", Errno::EINVAL, &|arg| {
-                (arg.driver.depth, arg.core.max_wr) = (0, 0)
-            }),
-            ("a depth above the limit", Errno::EINVAL, &|arg| {
-                arg.driver.depth = ctx.info.device.max_srq_wr + 1
-            }),
-            ("a depth that cannot be rounded", Errno::EINVAL, &|arg| {
-                arg.driver.depth = u32::MAX
-            }),
-            ("a depth too large when rounded", Errno::EINVAL, &|arg| {
-                arg.driver.depth = 129
-            }),
-            ("a stride above the limit", Errno::EINVAL, &|arg| {
-                arg.driver.stride = 3
-            }),
-            ("a stride that cannot be shifted", Errno::EINVAL, &|arg| {
-                arg.driver.stride = 64
-            }),
-            ("a stride too large for the buffer", Errno::EINVAL, &|arg| {
-                arg.driver.stride = 1
-            }),
-            ("more receives than entries", Errno::EINVAL, &|arg| {
-                arg.core.max_wr = 129
-            }),
-            ("too many SGEs", Errno::EINVAL, &|arg| {
-                arg.core.max_sge = ctx.info.device.max_srq_sge + 1
-            }),
-        ],
-        create,
-    )?;
-    for (what, errno, addr, bytes) in bad.rows(ring.addr()) {
-        refuses(
-            good,
-            &[(what, errno, &|arg| {
-                (arg.driver.buffer, arg.driver.buffer_bytes) = (addr, bytes)
-            })],
-            create,
-        )?;
-    }
-    let srq = Srq::new(&pd, 64)?;
-    fails("a limit above the depth", Errno::EINVAL, srq.arm(65))?;
-    fails(
-        "a change of the depth",
-        Errno::EOPNOTSUPP,
-        ctx.modify_srq(&ib_uverbs_modify_srq {
-            srq_handle: srq.handle,
-            attr_mask: srq_mask::MAX_WR,
-            max_wr: 32,
-            ..Default::default()
-        }),
-    )?;
-    // In use by a queue pair.
-    let cq = Cq::new(&ctx, 128)?;
-    let qp = Qp::sharing(&pd, &cq, &srq, QpShape::default())?;
-    fails("in use", Errno::EBUSY, srq.destroy())?;
-    qp.destroy()?;
-    srq.destroy()?;
     pd.destroy()?;
     others.unharmed()
 }

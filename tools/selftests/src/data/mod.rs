@@ -82,6 +82,7 @@ pub const GROUP: Group = Group {
         multicast::membership_ends,
         shared::shared_receives,
         shared::shared_limit,
+        shared::shared_resize,
         shared::last_receive,
         shared::garbage_in_a_shared_ring * 4,
         shared::shared_receives_of_a_process_that_exits,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
+use nix::errno::Errno;
 use qpair_abi::doorbell;
 use qpair_abi::entry::Sge;
 use qpair_abi::status::Status;
@@ -126,6 +127,49 @@ pub(super) fn shared_receives(setup: &Setup) -> Result<()> {
         pair.b.idle()?;
     }
     crowd.no_event()?;
+    crowd.destroy()
+}
+
+/// The queue gets larger and smaller between any two messages: no receive is lost or doubled. The
+/// device refuses fewer entries than are left.
+pub(super) fn shared_resize(setup: &Setup) -> Result<()> {
+    let mut rng = setup.rng();
+    let mut crowd = Crowd::new()?;
+    let mut others = Bystander::new(0, setup.rng())?;
+    let before = Baseline::take()?;
+    for wr_id in 0..8 {
+        crowd.receive(wr_id);
+    }
+    for round in 0..world::rounds(400, 80) {
+        let wr_id = u64::from(round) % 8;
+        if rng.bool() {
+            let depth = rng.u32(5..3000);
+            let resized = crowd.srq.resize(depth);
+            resized.with_context(|| format!("round {round}, to {depth}"))?;
+            ensure!(crowd.srq.query()?.max_wr == depth, "another size");
+        }
+        crowd
+            .send(rng.usize(..PAIRS), wr_id, &mut rng)
+            .with_context(|| format!("round {round}"))?;
+        crowd.receive(wr_id);
+    }
+    let small = crowd.srq.resize(4);
+    let errno = small.err().and_then(|error| error.downcast().ok());
+    ensure!(errno == Some(Errno::EINVAL), "8 are left: {errno:?}");
+    crowd.srq.resize(DEPTH)?;
+    before.settled()?;
+    for wr_id in 0..8 {
+        crowd.send(0, wr_id, &mut rng)?;
+    }
+    crowd.srq.resize(1)?;
+    crowd.receive(0);
+    crowd.send(1, 0, &mut rng)?;
+    // The limit counts in the queue as it is.
+    ensure!(crowd.srq.arm(2) == Err(Errno::EINVAL), "above the depth");
+    crowd.srq.arm(1)?;
+    crowd.event(event::SRQ_LIMIT_REACHED, crowd.srq.element())?;
+    crowd.no_event()?;
+    others.unharmed()?;
     crowd.destroy()
 }
 

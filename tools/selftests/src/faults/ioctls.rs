@@ -159,6 +159,13 @@ pub(super) fn changes_and_ends(setup: &Setup) -> Result<()> {
         |srq, _| ended(srq.destroy()),
     )?;
     faults.try_all(
+        "MODIFY_SRQ, another ring",
+        4,
+        || Srq::new(&pd, 64),
+        |srq| srq.resize(256),
+        |srq, _| ended(srq.destroy()),
+    )?;
+    faults.try_all(
         "DESTROY_SRQ",
         0,
         || Srq::new(&pd, 64),

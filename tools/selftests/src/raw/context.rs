@@ -22,6 +22,7 @@ use anyhow::Result;
 use nix::errno::Errno;
 use qpair_abi::counters::Counter;
 use qpair_abi::doorbell;
+use qpair_abi::uverbs::qpair_ureq_modify_srq;
 use qpair_abi::uverbs::qpair_uresp_alloc_ucontext;
 use qpair_abi::uverbs::qpair_uresp_create_ah;
 use qpair_abi::uverbs::qpair_uresp_modify_qp;
@@ -270,6 +271,16 @@ impl Context {
     /// MODIFY_SRQ.
     pub fn modify_srq(&self, arg: &ib_uverbs_modify_srq) -> Result<(), Errno> {
         self.run(Command::new(IB_USER_VERBS_CMD_MODIFY_SRQ).request(arg))
+    }
+
+    /// MODIFY_SRQ of the size.
+    pub fn resize_srq(
+        &self,
+        arg: &ib_uverbs_modify_srq,
+        driver: &qpair_ureq_modify_srq,
+    ) -> Result<(), Errno> {
+        let command = Command::new(IB_USER_VERBS_CMD_MODIFY_SRQ).request(arg);
+        self.run(command.driver_request(driver))
     }
 
     /// QUERY_SRQ.

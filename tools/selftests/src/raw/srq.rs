@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use qpair_abi::doorbell;
 use qpair_abi::entry::Sge;
 use qpair_abi::entry::BLOCK_BYTES;
+use qpair_abi::uverbs::qpair_ureq_modify_srq;
 use qpair_uverbs::abi::*;
 
 use super::args::Kind;
@@ -23,6 +24,7 @@ pub struct Srq {
     ctx: Arc<Context>,
     ring: Buffer,
     depth: u32,
+    element: u64,
     /// Its handle, for commands.
     pub handle: u32,
     /// Its number, for doorbells.
@@ -39,6 +41,7 @@ impl Srq {
         let made = pd.ctx.create_srq(&arg).context("CREATE_SRQ")?;
         Ok(Self {
             ctx: pd.ctx.clone(),
+            element: ring.addr(),
             ring,
             depth: made.driver.depth,
             handle: made.core.srq_handle,
@@ -49,7 +52,7 @@ impl Srq {
 
     /// Its handle in events.
     pub fn element(&self) -> u64 {
-        self.ring.addr()
+        self.element
     }
 
     /// Writes one receive and rings the doorbell.
@@ -70,9 +73,53 @@ impl Srq {
         })
     }
 
+    /// What a change to `depth` receives is asked with, in this memory.
+    pub fn change(
+        &self,
+        depth: u32,
+        ring: &Buffer,
+    ) -> (ib_uverbs_modify_srq, qpair_ureq_modify_srq) {
+        let core = ib_uverbs_modify_srq {
+            srq_handle: self.handle,
+            attr_mask: srq_mask::MAX_WR,
+            max_wr: depth,
+            ..Default::default()
+        };
+        let driver = qpair_ureq_modify_srq {
+            buffer: ring.addr(),
+            buffer_bytes: ring.bytes() as u64,
+            depth: depth.next_power_of_two(),
+            reserved: 0,
+        };
+        (core, driver)
+    }
+
+    /// Makes it go on in another ring, with the last receives that were posted.
+    pub fn resize(&mut self, depth: u32) -> Result<()> {
+        let next = depth.next_power_of_two();
+        let ring = Buffer::new(next as usize * BLOCK_BYTES)?;
+        for back in 1..=next.min(self.depth) {
+            let index = self.tail.wrapping_sub(back);
+            let from = (index & (self.depth - 1)) as usize * BLOCK_BYTES;
+            let to = (index & (next - 1)) as usize * BLOCK_BYTES;
+            for word in (0..BLOCK_BYTES).step_by(8) {
+                ring.store(to + word, self.ring.load(from + word));
+            }
+        }
+        let (core, driver) = self.change(depth, &ring);
+        self.ctx.resize_srq(&core, &driver)?;
+        (self.ring, self.depth) = (ring, next);
+        Ok(())
+    }
+
+    /// What it was asked to be.
+    pub fn query(&self) -> Result<ib_uverbs_query_srq_resp, Errno> {
+        self.ctx.query_srq(self.handle)
+    }
+
     /// The limit; 0 if it is not armed.
     pub fn limit(&self) -> Result<u32, Errno> {
-        self.ctx.query_srq(self.handle).map(|now| now.srq_limit)
+        self.query().map(|now| now.srq_limit)
     }
 
     /// Destroys it.
