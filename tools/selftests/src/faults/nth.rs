@@ -39,8 +39,6 @@ const SPARED: [&str; 2] = ["proc_dir_entry", "radix_tree_node"];
 const KINDS: [&str; 3] = ["failslab", "fail_page_alloc", "fail_usercopy"];
 /// More points than any operation has.
 const NEVER: u32 = 1 << 24;
-/// The number of points of an operation varies by so many.
-const FEW: u32 = 4;
 /// The most points of an operation in a brief run.
 const BRIEF: u32 = 16;
 
@@ -242,10 +240,12 @@ impl Faults {
             }
             nth += step;
         }
+        // The count itself varies, by the pages that the caches of the CPU need: only what is there
+        // in every run must have failed.
         let failed = tally.refused() + tally.done;
         ensure!(
-            failed >= points.min(most).saturating_sub(FEW) / 2,
-            "{failed} of {points} points of {name} failed"
+            failed >= least.min(most) / 2,
+            "{failed} of {points} points of {name} failed, of which {least} are always there"
         );
         say(&format!(
             "{name}: {points} points, {failed} failed: {} ENOMEM, {} EFAULT, {} succeeded",
