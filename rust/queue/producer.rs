@@ -97,10 +97,8 @@ impl Shape {
         if stride > MAX_STRIDE_SHIFT || capacity > depth.entries() || capacity == 0 {
             return Err(BadRing);
         }
-        let words = (depth.entries() as usize)
-            .checked_mul(BLOCK_WORDS << stride)
-            .ok_or(BadRing)?;
-        if words > storage.words() {
+        let words = (depth.entries() as usize).checked_mul(BLOCK_WORDS << stride);
+        if words.is_none_or(|words| words > storage.words()) {
             return Err(BadRing);
         }
         Ok(Self {
@@ -438,9 +436,9 @@ impl<S: Storage, K: Kind> Producer<S, K> {
             if mutant!(ResizeKeepsPlaces) {
                 to = from;
             }
-            for word in 0..words {
-                let what = self.storage.load(from.wrapping_add(word));
-                next.storage.store(to.wrapping_add(word), what);
+            for at in 0..words {
+                let word = self.storage.load(from.wrapping_add(at));
+                next.storage.store(to.wrapping_add(at), word);
             }
         }
         Ok(next)
