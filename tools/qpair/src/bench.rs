@@ -69,7 +69,7 @@ pub(crate) fn run(device: Option<&str>, args: &Bench) -> anyhow::Result<()> {
         Memory::with_pages(2 * size, Pages::Large)?,
         peer | Access::LOCAL_WRITE,
     )?;
-    let pattern = pattern(size);
+    let pattern: Vec<u8> = (0..size).map(|i| (i * 7 + i / 251) as u8).collect();
     let (from, to) = match args.op {
         Op::Send | Op::Write => (0, size),
         Op::Read => (size, 0),
@@ -134,7 +134,13 @@ pub(crate) fn run(device: Option<&str>, args: &Bench) -> anyhow::Result<()> {
             session.pause()?;
         }
     }
-    finish(args, &session, begin, (&mr, to), &pattern)
+    let time = begin.elapsed();
+    let counted = session.counted()?;
+
+    let mut arrived = vec![0; size];
+    mr.read(to, &mut arrived);
+    ensure!(arrived == pattern, "what arrived is not what was sent");
+    report(args, time, &counted, session.events)
 }
 
 impl Lane {
@@ -220,27 +226,6 @@ fn note(lanes: &mut [Lane], completion: &Completion) -> anyhow::Result<()> {
 #[cold]
 fn of_no_lane() -> anyhow::Error {
     anyhow::anyhow!("a completion of an unknown work request")
-}
-
-/// The bytes of a message.
-fn pattern(size: usize) -> Vec<u8> {
-    (0..size).map(|i| (i * 7 + i / 251) as u8).collect()
-}
-
-/// All messages are done: compares the bytes at this place with those that were sent, and reports.
-fn finish(
-    args: &Bench,
-    session: &Session,
-    begin: Instant,
-    (mr, at): (&Mr, usize),
-    sent: &[u8],
-) -> anyhow::Result<()> {
-    let time = begin.elapsed();
-    let counted = session.counted()?;
-    let mut arrived = vec![0; sent.len()];
-    mr.read(at, &mut arrived);
-    ensure!(arrived == sent, "what arrived is not what was sent");
-    report(args, time, &counted, session.events)
 }
 
 fn report(

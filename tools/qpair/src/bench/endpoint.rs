@@ -26,7 +26,7 @@ pub(crate) fn run(device: Option<&str>, args: &Bench) -> anyhow::Result<()> {
     let context = session::open(device)?;
     let signals = Signals::catch()?;
     let (mut near, mut far) = connected(&context, args)?;
-    let message = super::pattern(args.size as usize);
+    let message: Vec<u8> = (0..args.size).map(|i| (i * 7 + i / 251) as u8).collect();
     let mut into = vec![0; far.max_recv()];
 
     let before = context.counters()?;

@@ -11,7 +11,7 @@ use qpair::{
     Sge, Srq, SrqOptions, WorkRequest, DATAGRAM_BYTES, GRH_BYTES,
 };
 
-use super::{finish, pattern, BATCHES};
+use super::{report, BATCHES};
 use crate::args::Bench;
 use crate::session::{self, Session, TAKE};
 
@@ -193,7 +193,7 @@ pub(crate) fn run(device: Option<&str>, args: &Bench) -> anyhow::Result<()> {
     let size = args.size as usize;
     let memory = Memory::with_pages(2 * size + header, Pages::Large)?;
     let mr = Mr::new(&session.pd, memory, Access::LOCAL_WRITE)?;
-    let pattern = pattern(size);
+    let pattern: Vec<u8> = (0..size).map(|i| (i * 7 + i / 251) as u8).collect();
     mr.write(0, &pattern);
     let srq = match args.srq {
         true => {
@@ -262,5 +262,10 @@ pub(crate) fn run(device: Option<&str>, args: &Bench) -> anyhow::Result<()> {
             session.pause()?;
         }
     }
-    finish(args, &session, begin, (&mr, size + header), &pattern)
+    let time = begin.elapsed();
+    let counted = session.counted()?;
+    let mut arrived = vec![0; size];
+    mr.read(size + header, &mut arrived);
+    ensure!(arrived == pattern, "what arrived is not what was sent");
+    report(args, time, &counted, session.events)
 }
