@@ -87,7 +87,7 @@ impl Device {
         // memory that has another use by now.
         match function.reset(pass.dev()) {
             Quiet::Reset if self.kept.load(Relaxed) => {
-                self.quiet.before(epoch);
+                self.flush(epoch);
                 self.release();
                 self.kept.store(false, Relaxed);
             }
@@ -267,10 +267,7 @@ impl Device {
         };
 
         self.admin.abandon();
-        if quiet {
-            self.quiet.before(epoch.saturating_add(1));
-        }
-        self.clients.tell(why);
+        self.tell(why, quiet.then_some(epoch));
         // If not quiet, the memory stays allocated until the device is reset.
         self.kept.store(!quiet, Relaxed);
         if quiet {
@@ -278,6 +275,22 @@ impl Device {
         } else if why == Lost::Gone {
             function.gate().leak();
         }
+    }
+
+    /// Notifies all clients that the device is lost, and if it is quiet, of which epoch. Sleeps.
+    pub(super) fn tell(&self, why: Lost, over: Option<u32>) {
+        self.clients.for_each(|client| client.cut());
+        if let Some(epoch) = over {
+            self.flush(epoch.saturating_add(1));
+        }
+        self.clients.for_each(|client| client.lost(why));
+    }
+
+    /// The hardware is quiet, and all epochs before `epoch` are over: users in the kernel get back what
+    /// they have posted. Sleeps.
+    fn flush(&self, epoch: u32) {
+        self.quiet.before(epoch);
+        self.clients.for_each(|client| client.flush());
     }
 
     /// The hardware is quiet: frees all memory that it could access. Idempotent.
@@ -295,11 +308,7 @@ impl Device {
         let Ok(pass) = self.function.gate().enter() else {
             return false;
         };
-        let quiet = channel(pass.dev()).is_ok_and(|state| Self::isolate(&pass, state));
-        if quiet {
-            self.quiet.before(self.epoch().saturating_add(1));
-        }
-        quiet
+        channel(pass.dev()).is_ok_and(|state| Self::isolate(&pass, state))
     }
 
     /// Disables bus mastering. Returns whether the device does certainly no DMA any more.

@@ -6,8 +6,9 @@
 //! of the kernel, so that nothing of a completion that its user gets follows from what the device
 //! writes but the status and the lengths.
 //!
-//! When the device is lost, [`cut`](UlpCq::cut) ends all access to it: what is posted, and what is
-//! posted from then on, completes as flushed. So a user that drains its queues comes to an end.
+//! When the device is lost, [`cut`](UlpCq::cut) ends all access to it. Once it is quiet,
+//! [`flush`](UlpCq::flush) completes what is posted, and what is posted from then on, as flushed: its
+//! user may free the memory then. So a user that drains its queues comes to an end, and not too early.
 //!
 //! A user sizes its CQs. One that is too small is overrun, as that of a process.
 
@@ -263,12 +264,10 @@ impl UlpQp {
         Ok(())
     }
 
-    /// The device is lost: what is posted is flushed, also after its CQs were cut. Sleeps.
+    /// The device is lost, and is not accessed any more. Sleeps.
     pub(crate) fn cut(&self) {
         let lease = self.inner.lock().lease.take();
         drop(lease);
-        self.send_cq.raise();
-        self.recv_cq.raise();
     }
 
     /// Takes its rings, which the device does not use any more. Sleeps.
@@ -316,7 +315,7 @@ impl UlpQp {
     }
 
     /// The next request that is flushed in software, of the queues that complete in `cq`.
-    fn flush(&self, cq: &UlpCq) -> Option<Request> {
+    fn pop(&self, cq: &UlpCq) -> Option<Request> {
         let mut inner = self.inner.lock();
         if core::ptr::eq(&*self.recv_cq, cq) {
             if let Some(request) = inner.recvs.pop() {

@@ -3,8 +3,9 @@
 //! Objects of users in the kernel.
 //!
 //! Their rings are in coherent memory of the driver, and answer to its doorbell page. They have no
-//! quota. Their queues are clients of the device: when it is lost, what they hold is flushed before
-//! the RDMA device is unregistered, since a user may wait for its requests then.
+//! quota. Their queues are clients of the device: when it is lost and quiet, what they hold is flushed
+//! before the RDMA device is unregistered, since a user may wait for its requests then. Until it is
+//! quiet nothing is flushed and no destroy returns, since then a user takes its memory back.
 //!
 //! A user in the kernel has a region of all memory, whose addresses are DMA addresses. A process
 //! gets none: it could reach all that the device can.
@@ -192,8 +193,10 @@ struct Queue<Q: Rings> {
 /// A queue with rings.
 trait Rings: Send + Sync + 'static {
     type Memory: Send + 'static;
-    /// See [`Client::flush`].
+    /// See [`Client::cut`].
     fn cut(&self);
+    /// See [`Client::flush`].
+    fn flush(&self);
     /// Takes its memory. It is not used any more.
     fn take(&self) -> Option<Self::Memory>;
     /// See [`Client::describe`].
@@ -204,6 +207,9 @@ impl Rings for UlpCq {
     type Memory = Ring;
     fn cut(&self) {
         Self::cut(self);
+    }
+    fn flush(&self) {
+        Self::flush(self);
     }
     fn take(&self) -> Option<Ring> {
         self.take_ring()
@@ -222,6 +228,8 @@ impl Rings for UlpQp {
     fn cut(&self) {
         Self::cut(self);
     }
+    /// Its CQs flush what it has posted.
+    fn flush(&self) {}
     fn take(&self) -> Option<(Ring, Ring)> {
         self.take_rings()
     }
@@ -266,8 +274,12 @@ impl<Q: Rings> Queue<Q> {
 }
 
 impl<Q: Rings> Client for Queue<Q> {
-    fn flush(&self) {
+    fn cut(&self) {
         self.queue.cut();
+    }
+
+    fn flush(&self) {
+        self.queue.flush();
     }
 
     fn lost(&self, _why: Lost) {}

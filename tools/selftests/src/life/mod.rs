@@ -10,6 +10,7 @@ mod knobs;
 mod load;
 mod points;
 mod recovery;
+mod roce;
 pub(crate) mod sleep;
 mod unbind;
 mod worlds;
@@ -102,4 +103,10 @@ pub const RECOVERY: Group = Group {
         recovery::reset_late * 2,
         recovery::reset_once * 2,
     ],
+};
+
+/// A port of RoCE, and so users in the kernel.
+pub const ROCE: Group = Group {
+    name: "roce",
+    cases: cases![roce::flushed_when_quiet * 4],
 };

@@ -43,7 +43,7 @@ pub(super) fn works_anew(setup: &Setup, epochs: std::ops::RangeInclusive<u32>) -
 }
 
 /// Reports an error of the device or of its port to the guest. The names are QEMU's.
-fn inject(host: &mut Host, source: &str, error: &str) -> Result<()> {
+pub(super) fn inject(host: &mut Host, source: &str, error: &str) -> Result<()> {
     let command = format!("pcie_aer_inject_error {source} {error}");
     let said = host.qmp("human-monitor-command", json!({ "command-line": command }))?;
     let said = said.as_str().unwrap_or_default();
@@ -62,7 +62,7 @@ fn recovery_is(end: &str, log: &mut Log) -> Result<()> {
     .with_context(|| format!("the log has {seen:?}"))
 }
 
-fn recovered(log: &mut Log) -> Result<()> {
+pub(super) fn recovered(log: &mut Log) -> Result<()> {
     recovery_is("successful", log)
 }
 
