@@ -25,6 +25,7 @@ use super::{
         Room, //
     },
     mr::{
+        end_abandoned,
         Mr,
         Mw, //
     },
@@ -666,6 +667,7 @@ impl rdma::Driver for Verbs {
 impl Pd {
     fn destroy(self) {
         let (process, number) = (self.process, self.number);
+        end_abandoned(&process, number);
         process.end(Kind::Pd, None, |pass| {
             let destroy = command::Destroy::<command::Pd>::new(number);
             process.device.admin().execute(pass, destroy).map(drop)

@@ -514,7 +514,8 @@ pub trait Driver: Sized + 'static {
     fn rereg_mr(mr: &Self::Mr, change: MrChange, pd: Option<&Self::Pd>, udata: Udata<'_>)
         -> Result;
 
-    /// Undoes it, as [`Self::destroy_cq`]; or fails, and gives it back: windows are bound to it.
+    /// Undoes it, as [`Self::destroy_cq`]; or fails, and gives it back: windows are bound to it. What is
+    /// given back and dropped, after a register that is undone, goes with its domain.
     fn dereg_mr(mr: Self::Mr) -> Result<(), (Self::Mr, Error)>;
 
     /// Creates a memory window that is not bound. Returns also its key.
