@@ -3,8 +3,9 @@
 //! Queues of users in the kernel that post and poll themselves, in any context.
 //!
 //! A [`UlpCq`] and a [`UlpQp`] have a spinlock each, in this order. What is posted is kept in memory
-//! of the kernel, so that nothing of a completion that its user gets follows from what the device
-//! writes but the status and the lengths.
+//! of the kernel. Of a completion the device says which request it is, status and detail, the bytes,
+//! the immediate data, the sender of a datagram, and whether a WRITE has taken the receive. The bytes
+//! of a receive are at most those that were posted.
 //!
 //! When the device is lost, [`cut`](UlpCq::cut) ends all access to it. Once it is quiet,
 //! [`flush`](UlpCq::flush) completes what is posted, and what is posted from then on, as flushed: its
@@ -23,6 +24,7 @@ pub(crate) use self::cq::{
 use self::{
     pending::{
         Pending,
+        Posted,
         Request, //
     },
     wqe::{
@@ -68,7 +70,6 @@ use crate::{
     sys::{
         gate::Lease,
         rdma::{
-            Completed,
             Posts,
             QpRef,
             RecvRequest,
@@ -339,7 +340,7 @@ impl UlpQp {
         if inner.sends.is_full() {
             return Err(ENOMEM);
         }
-        let what = Completed::Sent(request.operation);
+        let what = Posted::Send(request.operation);
         let id = request.id;
         let (Some(live), Some(_)) = (inner.live.as_mut(), inner.lease.as_ref()) else {
             let past = Index::ZERO;
@@ -391,7 +392,13 @@ impl UlpQp {
         if inner.recvs.is_full() {
             return Err(ENOMEM);
         }
-        let (id, what) = (request.id, Completed::Received);
+        let id = request.id;
+        let room = request.pieces.iter().map(|piece| u64::from(piece.bytes));
+        let room = room.fold(0, u64::saturating_add);
+        let what = match self.shape.datagrams {
+            true => Posted::Datagram(room),
+            false => Posted::Receive(room),
+        };
         let (Some(live), Some(_)) = (inner.live.as_mut(), inner.lease.as_ref()) else {
             let past = Index::ZERO;
             inner.recvs.push(Request {

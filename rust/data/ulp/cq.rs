@@ -249,9 +249,10 @@ impl CqInner {
                 return false;
             };
             // One that the queue had to signal, to free its slots, is not its user's.
-            let wanted = request.signal || cqe.status != Status::Success.code();
+            let completed = request.completed(&cqe, qp.of);
+            let wanted = request.signal || completed.status != Status::Success.code();
             if wanted {
-                take(&request.completed(&cqe, qp.of));
+                take(&completed);
             }
             wanted
         });
