@@ -152,6 +152,7 @@ impl rdma::Driver for Verbs {
     type Pd = Pd;
     type Ah = Ah;
     type Srq = Srq;
+    type QpModified = qpair_uresp_modify_qp;
     type Cq = Cq;
     type Qp = Qp;
     type Mr = Mr;
@@ -501,8 +502,7 @@ impl rdma::Driver for Verbs {
         Ok((qp, number))
     }
 
-    fn modify_qp(qp: &Qp, change: QpChange, udata: Udata<'_>) -> Result {
-        let reply = udata.without_request()?;
+    fn modify_qp(qp: &Qp, change: QpChange) -> Result<qpair_uresp_modify_qp> {
         let (mask, context) = change::of(&qp.process.device, &change)?;
         let mut answer = qpair_uresp_modify_qp::default();
         if mask != 0 {
@@ -516,7 +516,7 @@ impl rdma::Driver for Verbs {
             answer.send_cq_index = ended.send_cq.get();
             answer.recv_cq_index = ended.recv_cq.get();
         }
-        reply.write(&answer)
+        Ok(answer)
     }
 
     fn query_qp(qp: &Qp) -> Result<(QpState, bool)> {

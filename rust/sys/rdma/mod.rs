@@ -86,6 +86,10 @@ use kernel::{
     prelude::*,
     str::CStr, //
 };
+use zerocopy::{
+    Immutable,
+    IntoBytes, //
+};
 
 /// The bindings of the RDMA headers, made when the module is built.
 #[allow(
@@ -375,6 +379,8 @@ pub trait Driver: Sized + 'static {
     type Cq: Send + Sync;
     /// The driver's part of a queue pair.
     type Qp: Send + Sync;
+    /// The driver's part of the answer to a change of it.
+    type QpModified: IntoBytes + Immutable;
     /// The driver's part of a memory region.
     type Mr: Send + Sync;
     /// The driver's part of a memory window.
@@ -473,8 +479,9 @@ pub trait Driver: Sized + 'static {
         udata: Udata<'_>,
     ) -> Result<(Self::Qp, u32)>;
 
-    /// Changes it. Not called concurrently for one queue pair.
-    fn modify_qp(qp: &Self::Qp, change: QpChange, udata: Udata<'_>) -> Result;
+    /// Changes it; returns the driver's part of the answer. Not called concurrently for one queue
+    /// pair.
+    fn modify_qp(qp: &Self::Qp, change: QpChange) -> Result<Self::QpModified>;
 
     /// The state that it is in now; of [`QpState::Sqd`] whether its send queue still drains.
     fn query_qp(qp: &Self::Qp) -> Result<(QpState, bool)>;

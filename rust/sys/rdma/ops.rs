@@ -505,18 +505,23 @@ impl<T: Driver> Ops<T> {
         // command, if it is one of a process.
         errno(unsafe {
             let (_, kept, part) = Qp::<T>::get(qp);
-            let (now, change) = (
-                || Self::state_of(part),
-                |change| match part {
-                    Side::Process(part) => T::modify_qp(part, change, Udata::new(udata)),
-                    Side::Kernel(part) => T::kernel_modify_qp(part, change),
-                },
-            );
+            let now = || Self::state_of(part);
             // CAST: A set of bits.
-            kept.modify(&*attr, mask as u32, now, change, |group| match part {
-                Side::Process(part) => T::attach_again(part, group),
-                Side::Kernel(part) => T::kernel_attach_again(part, group),
-            })
+            let (attr, mask) = (&*attr, mask as u32);
+            match part {
+                // Copies from and to the process may last as long as it likes: before the change, and
+                // after it.
+                Side::Process(part) => Udata::new(udata).without_request().and_then(|reply| {
+                    let change = |change| T::modify_qp(part, change);
+                    let join = |group| T::attach_again(part, group);
+                    reply.write(&kept.modify(attr, mask, now, change, join)?)
+                }),
+                Side::Kernel(part) => {
+                    let change = |change| T::kernel_modify_qp(part, change);
+                    let join = |group| T::kernel_attach_again(part, group);
+                    kept.modify(attr, mask, now, change, join)
+                }
+            }
         })
     }
 

@@ -48,6 +48,7 @@ pub const DEVICE: Group = Group {
         unbind::reset_by_sysfs * 2,
         fault::hung_in_an_ioctl * 4,
         fault::hung_while_killed * 2,
+        fault::hung_in_an_answer * 4,
         unbind::again_and_again * 64,
     ],
 };
