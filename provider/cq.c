@@ -135,10 +135,10 @@ int qpair_resize_cq(struct ibv_cq *ibv, int cqe)
 	struct qpair_cmd_resize_cq_resp resp = {};
 	struct qpair_cmd_resize_cq cmd = {};
 	struct qpair_cq *cq = to_cq(ibv);
-	struct qpair_pd *pd = cq->ring.pd;
 	struct qpair_data_cq_next next;
 	struct qpair_data_shape shape;
 	struct qpair_old_ring *old;
+	struct qpair_pd *pd;
 	struct qpair_memory ring = {};
 	ssize_t read;
 	int error;
@@ -148,15 +148,15 @@ int qpair_resize_cq(struct ibv_cq *ibv, int cqe)
 	old = calloc(1, sizeof(*old));
 	if (!old)
 		return ENOMEM;
-	error = qpair_map(&ring, shape.bytes, pd ? &pd->ibv_pd : NULL);
-	if (error)
-		goto err_free;
-
 	/* Held until the polls know of the ring: resizes exclude each other. */
 	if (qpair_data_cq_hold(cq->data) > shape.usable) {
 		error = EINVAL;
 		goto err_release;
 	}
+	pd = cq->ring.pd;
+	error = qpair_map(&ring, shape.bytes, pd ? &pd->ibv_pd : NULL);
+	if (error)
+		goto err_release;
 	cmd.buffer = (uintptr_t)ring.start;
 	cmd.buffer_bytes = ring.bytes;
 	error = ibv_cmd_resize_cq(ibv, shape.entries, &cmd.ibv_cmd, sizeof(cmd), &resp.ibv_resp,
@@ -190,7 +190,6 @@ int qpair_resize_cq(struct ibv_cq *ibv, int cqe)
 err_release:
 	qpair_data_cq_release(cq->data);
 	qpair_unmap(&ring);
-err_free:
 	free(old);
 	return error;
 }

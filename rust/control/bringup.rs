@@ -56,7 +56,8 @@ use crate::{
         self,
         pci::{
             channel,
-            Channel, //
+            Channel,
+            Mastering, //
         }, //
     },
 };
@@ -86,6 +87,7 @@ impl Device {
         // memory that has another use by now.
         match function.reset(pass.dev()) {
             Quiet::Reset if self.kept.load(Relaxed) => {
+                self.flush(epoch);
                 self.release();
                 self.kept.store(false, Relaxed);
             }
@@ -229,7 +231,7 @@ impl Device {
 
     fn stop(&self, pdev: &pci::Device<Bound>, why: Lost, state: Channel) {
         let function = &self.function;
-        let asleep = self.is_asleep();
+        let (asleep, epoch) = (self.is_asleep(), self.epoch());
         if why == Lost::Reset && asleep {
             // Already down.
             return;
@@ -265,7 +267,7 @@ impl Device {
         };
 
         self.admin.abandon();
-        self.clients.tell(why);
+        self.tell(why, quiet.then_some(epoch));
         // If not quiet, the memory stays allocated until the device is reset.
         self.kept.store(!quiet, Relaxed);
         if quiet {
@@ -275,6 +277,22 @@ impl Device {
         }
     }
 
+    /// Notifies all clients that the device is lost, and if it is quiet, of which epoch. Sleeps.
+    pub(super) fn tell(&self, why: Lost, over: Option<u32>) {
+        self.clients.for_each(|client| client.cut());
+        if let Some(epoch) = over {
+            self.flush(epoch.saturating_add(1));
+        }
+        self.clients.for_each(|client| client.lost(why));
+    }
+
+    /// The hardware is quiet, and all epochs before `epoch` are over: users in the kernel get back what
+    /// they have posted. Sleeps.
+    fn flush(&self, epoch: u32) {
+        self.quiet.before(epoch);
+        self.clients.for_each(|client| client.flush());
+    }
+
     /// The hardware is quiet: frees all memory that it could access. Idempotent.
     fn release(&self) {
         self.clients.for_each(|client| client.unmap());
@@ -282,39 +300,48 @@ impl Device {
         self.admin.close();
     }
 
-    /// Stops all DMA of the device. Returns whether that is certain.
-    fn quiesce(&self, pdev: &pci::Device<Bound>, state: Channel) -> bool {
-        match state {
+    /// Stops all DMA of a device that is fatal or gone, before it is reset: that may have to wait.
+    /// Returns whether it is certain. With `told` locked, so that no epoch begins. Sleeps.
+    pub(super) fn cut_off(&self) -> bool {
+        // No bring-up enables bus mastering while the pass is held. If the gate is closed, a shutdown
+        // is under way, which makes the device quiet itself.
+        let Ok(pass) = self.function.gate().enter() else {
+            return false;
+        };
+        channel(pass.dev()).is_ok_and(|state| Self::isolate(&pass, state))
+    }
+
+    /// Disables bus mastering. Returns whether the device does certainly no DMA any more.
+    fn isolate(pdev: &pci::Device<Bound>, state: Channel) -> bool {
+        match (state, sys::pci::clear_master(pdev)) {
+            // Unplugged, or isolated by the platform.
+            (Channel::Failed, _) => true,
+            (_, Mastering::Off) => true,
+            (_, Mastering::On) => false,
             // It reads as all ones, but may do DMA again once the link is back. The PCI core resets
             // it.
-            Channel::Frozen => return false,
-            // Unplugged, or isolated by the platform.
-            Channel::Failed => return true,
-            Channel::Normal => {}
+            (Channel::Frozen, Mastering::Gone) => false,
+            (Channel::Normal, Mastering::Gone) => true,
+        }
+    }
+
+    /// Stops all DMA of the device. Returns whether that is certain.
+    fn quiesce(&self, pdev: &pci::Device<Bound>, state: Channel) -> bool {
+        if state != Channel::Normal {
+            return Self::isolate(pdev, state);
         }
         let first = self.function.attempts() == 0;
-        match self.function.reset(pdev.as_ref()) {
-            Quiet::Reset => true,
-            Quiet::Gone => {
-                // Quiet if configuration space is gone as well, or if bus mastering can be
-                // disabled.
-                sys::pci::mastering(pdev) == sys::pci::Mastering::Gone
-                    || sys::pci::clear_master(pdev) == sys::pci::Mastering::Off
-            }
-            Quiet::No => {
-                if first {
-                    dev_err!(pdev, "the device does not reset, disabling bus mastering\n");
-                }
-                match sys::pci::clear_master(pdev) {
-                    sys::pci::Mastering::Off | sys::pci::Mastering::Gone => true,
-                    sys::pci::Mastering::On => {
-                        if first {
-                            dev_err!(pdev, "bus mastering stays enabled, memory is not freed\n");
-                        }
-                        false
-                    }
-                }
-            }
+        let reset = self.function.reset(pdev.as_ref());
+        if reset == Quiet::Reset {
+            return true;
         }
+        if first && reset == Quiet::No {
+            dev_err!(pdev, "the device does not reset, disabling bus mastering\n");
+        }
+        let quiet = Self::isolate(pdev, state);
+        if first && !quiet {
+            dev_err!(pdev, "bus mastering stays enabled, memory is not freed\n");
+        }
+        quiet
     }
 }

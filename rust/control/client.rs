@@ -24,8 +24,12 @@ pub(crate) enum Lost {
 /// A user of the device that may outlive its binding: the RDMA device, a process, or the loopback
 /// client.
 pub(crate) trait Client: Send + Sync {
-    /// The device is lost: flushes what users in the kernel have posted, before any client is told.
-    /// Process context; may be called more than once.
+    /// The device is lost: users in the kernel access it no more. Process context; may be called more
+    /// than once.
+    fn cut(&self) {}
+
+    /// The hardware is quiet: flushes what users in the kernel have posted, who take their memory
+    /// back then. After [`Self::cut`] of all clients. Process context; may be called more than once.
     fn flush(&self) {}
 
     /// The device is lost: zaps user mappings of doorbells and wakes sleeping tasks. Process
@@ -67,12 +71,6 @@ impl Clients {
     /// An empty list.
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self { list <- new_mutex!(KVec::new(), "Device::clients") })
-    }
-
-    /// Notifies all clients that the device is lost. Sleeps.
-    pub(super) fn tell(&self, why: Lost) {
-        self.for_each(|client| client.flush());
-        self.for_each(|client| client.lost(why));
     }
 
     /// Calls `f` for every client, with the list unlocked. No client changes its index.

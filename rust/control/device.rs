@@ -10,6 +10,7 @@ use super::{
         Mode,
         Moderation, //
     },
+    quiet::QuietEpochs,
     shares::Shares, //
 };
 use crate::{
@@ -72,6 +73,8 @@ pub(crate) struct Device {
     #[pin]
     pub(super) told: Mutex<Health>,
     #[pin]
+    pub(super) quiet: QuietEpochs,
+    #[pin]
     pub(super) moderation: Moderation,
     /// Between suspend and resume. Guarded by the device lock.
     pub(super) asleep: Atomic<bool>,
@@ -126,6 +129,7 @@ impl Device {
                 most,
                 shares <- new_mutex!(Shares::new(), "Device::shares"),
                 told <- new_mutex!(Health::Up, "Device::told"),
+                quiet <- QuietEpochs::new(),
                 moderation <- Moderation::new(),
                 asleep: Atomic::new(false),
                 kept: Atomic::new(false),
@@ -192,6 +196,11 @@ impl Device {
     /// Whether the link is up.
     pub(crate) fn link_up(&self, pass: &Pass<'_>) -> bool {
         self.function.link_up(pass.dev()).unwrap_or(false)
+    }
+
+    /// Waits until the device accesses no memory of `epoch` any more. Not in a pass. Sleeps.
+    pub(crate) fn wait_until_quiet(&self, epoch: u32) {
+        self.quiet.wait(epoch);
     }
 
     /// Its clients.

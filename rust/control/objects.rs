@@ -79,8 +79,8 @@ impl Device {
         before.map(drop).map_err(|_| EIO)
     }
 
-    /// Creates a CQ of a process on `vector`, in `memory`, which is returned. `handler` gets its
-    /// events; `charge` is marked once the device has created it. Sleeps.
+    /// Creates a CQ of a process, or of a user in the kernel, on `vector`, in `memory`, which is
+    /// returned. `handler` gets its events; `charge` is marked once the device has created it. Sleeps.
     ///
     /// # Errors
     ///
@@ -98,7 +98,10 @@ impl Device {
         let eq = self.eqs.of(vector)?;
         let (room, handler_room) = (Room::new()?, Room::new()?);
         let mut tables = self.objects.lock();
-        let node = eq.paused(|_, state| state.bind_process())?;
+        let node = eq.paused(|_, state| match charge.is_of_kernel() {
+            true => state.bind_ulp(),
+            false => state.bind_process(),
+        })?;
         let context = CqContext {
             eq: eq.handler().number(),
             flags: context.flags | cq_flags::USER,

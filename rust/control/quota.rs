@@ -34,6 +34,11 @@ pub(crate) struct Charge<'a> {
 }
 
 impl Charge<'_> {
+    /// Whether it is of an object of a user in the kernel.
+    pub(super) fn is_of_kernel(&self) -> bool {
+        self.page == 0
+    }
+
     /// The device has created the object. After a destroy the device may keep its index.
     pub(super) fn made(&mut self) {
         self.made = true;
@@ -57,7 +62,7 @@ impl Drop for Charge<'_> {
 }
 
 impl Device {
-    /// The charge of an object of the kernel: none.
+    /// The charge of an object of a user in the kernel: none.
     pub(crate) fn uncharged(&self, kind: Kind) -> Charge<'_> {
         // The driver's page has no account.
         Charge {

@@ -81,7 +81,11 @@ impl Watch {
             };
             device.admin.abandon();
             if *told != health {
-                device.clients.tell(lost);
+                // Its users get back what it must not access any more. If that is not certain, a
+                // shutdown follows, which notifies them.
+                if device.cut_off() {
+                    device.tell(lost, Some(function.epoch()));
+                }
                 if lost == Lost::Reset && function.attempts() == 0 {
                     dev_info!(function.device(), "resetting the device\n");
                 }

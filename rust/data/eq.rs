@@ -387,6 +387,15 @@ impl State {
         self.live()?.poll.bind_process().map_err(|_| ENOSPC)
     }
 
+    /// Reserves the slot of a CQ of a user in the kernel.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::bind_kernel`].
+    pub(crate) fn bind_ulp(&mut self) -> Result<Node> {
+        self.live()?.poll.bind_ulp().map_err(|_| ENOSPC)
+    }
+
     /// Releases the slots of a CQ that is not in the table: it was never created, or was destroyed
     /// and DESTROY reported `until`.
     pub(crate) fn unbind_node(&mut self, node: Node, until: Option<Index>) {

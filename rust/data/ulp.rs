@@ -3,11 +3,13 @@
 //! Queues of users in the kernel that post and poll themselves, in any context.
 //!
 //! A [`UlpCq`] and a [`UlpQp`] have a spinlock each, in this order. What is posted is kept in memory
-//! of the kernel, so that nothing of a completion that its user gets follows from what the device
-//! writes but the status and the lengths.
+//! of the kernel. Of a completion the device says which request it is, status and detail, the bytes,
+//! the immediate data, the sender of a datagram, and whether a WRITE has taken the receive. The bytes
+//! of a receive are at most those that were posted.
 //!
-//! When the device is lost, [`cut`](UlpCq::cut) ends all access to it: what is posted, and what is
-//! posted from then on, completes as flushed. So a user that drains its queues comes to an end.
+//! When the device is lost, [`cut`](UlpCq::cut) ends all access to it. Once it is quiet,
+//! [`flush`](UlpCq::flush) completes what is posted, and what is posted from then on, as flushed: its
+//! user may free the memory then. So a user that drains its queues comes to an end, and not too early.
 //!
 //! A user sizes its CQs. One that is too small is overrun, as that of a process.
 
@@ -22,6 +24,7 @@ pub(crate) use self::cq::{
 use self::{
     pending::{
         Pending,
+        Posted,
         Request, //
     },
     wqe::{
@@ -67,7 +70,6 @@ use crate::{
     sys::{
         gate::Lease,
         rdma::{
-            Completed,
             Posts,
             QpRef,
             RecvRequest,
@@ -263,12 +265,10 @@ impl UlpQp {
         Ok(())
     }
 
-    /// The device is lost: what is posted is flushed, also after its CQs were cut. Sleeps.
+    /// The device is lost, and is not accessed any more. Sleeps.
     pub(crate) fn cut(&self) {
         let lease = self.inner.lock().lease.take();
         drop(lease);
-        self.send_cq.raise();
-        self.recv_cq.raise();
     }
 
     /// Takes its rings, which the device does not use any more. Sleeps.
@@ -316,7 +316,7 @@ impl UlpQp {
     }
 
     /// The next request that is flushed in software, of the queues that complete in `cq`.
-    fn flush(&self, cq: &UlpCq) -> Option<Request> {
+    fn pop(&self, cq: &UlpCq) -> Option<Request> {
         let mut inner = self.inner.lock();
         if core::ptr::eq(&*self.recv_cq, cq) {
             if let Some(request) = inner.recvs.pop() {
@@ -340,7 +340,7 @@ impl UlpQp {
         if inner.sends.is_full() {
             return Err(ENOMEM);
         }
-        let what = Completed::Sent(request.operation);
+        let what = Posted::Send(request.operation);
         let id = request.id;
         let (Some(live), Some(_)) = (inner.live.as_mut(), inner.lease.as_ref()) else {
             let past = Index::ZERO;
@@ -392,7 +392,13 @@ impl UlpQp {
         if inner.recvs.is_full() {
             return Err(ENOMEM);
         }
-        let (id, what) = (request.id, Completed::Received);
+        let id = request.id;
+        let room = request.pieces.iter().map(|piece| u64::from(piece.bytes));
+        let room = room.fold(0, u64::saturating_add);
+        let what = match self.shape.datagrams {
+            true => Posted::Datagram(room),
+            false => Posted::Receive(room),
+        };
         let (Some(live), Some(_)) = (inner.live.as_mut(), inner.lease.as_ref()) else {
             let past = Index::ZERO;
             inner.recvs.push(Request {

@@ -17,7 +17,8 @@
 //! - A *process's CQ* is armed by the process. One slot is enough for its life, since the device
 //!   has at most one event of it in the EQ.
 //! - An event of a CQ that is not armed frees no slot, and is counted.
-//! - Binding a process's CQ leaves at least [`Shares::kernel`] slots of the pool to kernel CQs.
+//! - Binding a process's CQ leaves at least [`Shares::kernel`] slots of the pool to kernel CQs, and to
+//!   the CQs that users in the kernel arm themselves, as processes do theirs.
 //! - The slot of a *destroyed* CQ may still have its event in the ring. It becomes free when the
 //!   head has passed the EQ's producer index that the destroy reported.
 
@@ -46,7 +47,7 @@ pub struct Shares {
     pub reserve: u32,
     /// To arm with, beyond one for each kernel CQ.
     pub spare: u32,
-    /// Of the rest, those that only kernel CQs may take.
+    /// Of the rest, those that only CQs of the kernel and of its users may take.
     pub kernel: u32,
 }
 
@@ -72,7 +73,7 @@ pub enum Arming {
     Armed(Slots<Eq>),
     /// A kernel CQ that is not armed because it was not drained: it is on the pending list.
     Pending,
-    /// A process's CQ.
+    /// A CQ of a process, or of a user in the kernel that arms it itself.
     Process(Slots<Eq>),
 }
 
@@ -168,6 +169,14 @@ impl EventSlots {
     /// Binds a process's CQ, unless only the kernel's share is left.
     pub fn bind_process(&mut self) -> Result<Arming, NoSlot> {
         if self.pool.free() <= self.kernel && !mutant!(KernelShareTaken) {
+            return Err(NoSlot);
+        }
+        Ok(Arming::Process(self.pool.take(1).ok_or(NoSlot)?))
+    }
+
+    /// Binds a CQ that a user in the kernel arms: as a process's, and from the kernel's share too.
+    pub fn bind_ulp(&mut self) -> Result<Arming, NoSlot> {
+        if self.pool.free() <= self.kernel && mutant!(UlpAsProcess) {
             return Err(NoSlot);
         }
         Ok(Arming::Process(self.pool.take(1).ok_or(NoSlot)?))

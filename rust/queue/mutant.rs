@@ -91,6 +91,7 @@ mod active {
         AsyncRepeatLost: "an asynchronous event that repeats while one is in the EQ is lost",
         ArmWithoutSlot: "a CQ is armed without taking an EQ slot",
         KernelShareTaken: "CQs of processes take the slots that are left to the kernel",
+        UlpAsProcess: "a CQ of a user in the kernel is refused the slots that processes leave",
         SlotFreeAtEvent: "an EQ slot is free when its event is read, before the head is published",
         SpuriousEventGives: "an event for a CQ that is not armed frees a slot",
         OutOfSlotsNotPublished: "without EQ slots the head is not published, and the CQ stays unarmed",

@@ -394,6 +394,11 @@ impl<S: Storage> Poller<S> {
         Ok(Node::new(self.slots.bind_process()?))
     }
 
+    /// As [`bind_process`](Self::bind_process), of a user in the kernel that arms it itself.
+    pub fn bind_ulp(&mut self) -> Result<Node, NoSlot> {
+        Ok(Node::new(self.slots.bind_ulp()?))
+    }
+
     /// Puts a kernel CQ onto the pending list; the caller schedules the poll, which consumes and
     /// arms it. Does nothing if the CQ is armed.
     pub fn start(&mut self, fx: &mut impl Effects, cq: Number) {

@@ -367,8 +367,12 @@ pub fn set_master(pdev: &pci::Device<Bound>) {
 }
 
 /// Disables bus mastering, and reads the result back. The read also flushes earlier posted writes
-/// of the device. Process context.
+/// of the device. A device that does not answer is not written to. Process context.
 pub fn clear_master(pdev: &pci::Device<Bound>) -> Mastering {
+    let before = mastering(pdev);
+    if before != Mastering::On {
+        return before;
+    }
     // SAFETY: The device is bound.
     unsafe { bindings::pci_clear_master(super::raw_pci(pdev)) };
     mastering(pdev)

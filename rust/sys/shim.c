@@ -53,7 +53,7 @@ struct net_device *qpair_netdev_of(void *info);
 bool qpair_netdev_matches(struct net_device *netdev, const u8 *address);
 bool qpair_netdev_comes(unsigned long event);
 bool qpair_netdev_goes(unsigned long event);
-bool qpair_port_is_up(struct ib_device *dev, u32 port);
+bool qpair_port_carries(struct ib_device *dev, u32 port);
 
 /*
  * Device memory: not cached, not encrypted, not dumped, not grown, not
@@ -195,11 +195,17 @@ bool qpair_netdev_goes(unsigned long event)
 	return event == NETDEV_UNREGISTER;
 }
 
-bool qpair_port_is_up(struct ib_device *dev, u32 port)
+/* Not by ib_device_get_netdev(), whose lock is not for every context. */
+bool qpair_port_carries(struct ib_device *dev, u32 port)
 {
-	struct net_device *netdev = ib_device_get_netdev(dev, port);
-	bool up = netdev && ib_get_curr_port_state(netdev) == IB_PORT_ACTIVE;
+	struct net_device *netdev;
+	bool carries;
 
-	dev_put(netdev);
-	return up;
+	if (!rdma_protocol_roce(dev, port))
+		return true;
+	rcu_read_lock();
+	netdev = rcu_dereference(dev->port_data[port].netdev);
+	carries = netdev && ib_get_curr_port_state(netdev) == IB_PORT_ACTIVE;
+	rcu_read_unlock();
+	return carries;
 }

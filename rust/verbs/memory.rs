@@ -133,6 +133,14 @@ impl Objects {
         self.tree.get_mut(&place)
     }
 
+    /// A region in a domain: its place, its number.
+    pub(super) fn region_in(&self, of: Number) -> Option<(Place, Number)> {
+        self.tree.iter().find_map(|(place, object)| match object {
+            Object::Mr { number, pd, .. } if *pd == of => Some((*place, *number)),
+            _ => None,
+        })
+    }
+
     /// The device is quiet: takes all memory from it.
     pub(super) fn unmap(&mut self) {
         for object in self.tree.values_mut() {

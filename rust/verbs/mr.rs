@@ -3,7 +3,10 @@
 //! Memory regions and memory windows.
 //!
 //! A window is bound by work requests, of which the driver knows nothing. So only the device knows
-//! whether a region has bound windows, and it refuses to destroy or to change one that has.
+//! whether a region has bound windows, and it refuses to destroy or to change one that has. A
+//! register that is undone cannot fail for that: such a region is *abandoned*. It counts, and the
+//! device keeps it, until its domain is destroyed. Then it has no windows any more, since all windows
+//! of a region are of its domain.
 
 use super::{
     buffer::Buffer,
@@ -118,7 +121,7 @@ impl Mr {
                 place: process.keep(&pass, room, object),
             }
         };
-        let mr = answered(mr, reply.write(&()), Self::destroy)?;
+        let mr = answered(mr, reply.write(&()), Self::undo)?;
         let key = mr.number.raw();
         Ok((mr, key, key))
     }
@@ -188,11 +191,7 @@ impl Mr {
     ///
     /// `EBUSY`, with the region.
     pub(super) fn deregister(self) -> Result<(), (Self, Error)> {
-        let ended = self.process.attempt(Kind::Mr, |pass| {
-            let destroy = command::Destroy::<command::Mr>::new(self.number);
-            let admin = self.process.device.admin();
-            admin.execute(pass, destroy).map(drop)
-        });
+        let ended = destroy(&self.process, self.number);
         if ended == Err(EBUSY) {
             return Err((self, EBUSY));
         }
@@ -200,12 +199,25 @@ impl Mr {
         Ok(())
     }
 
-    /// Destroys it after a create whose answer was not written. A process that guessed the key may
-    /// have bound windows to it; then the device keeps it until a reset.
-    fn destroy(self) {
-        if let Err((mr, error)) = self.deregister() {
-            mr.process.ended(Some(mr.place), Err(error));
-        }
+    /// Destroys it after a create whose answer was not written. If its process has guessed the key and
+    /// bound windows to it, it is abandoned.
+    fn undo(self) {
+        drop(self.deregister());
+    }
+}
+
+fn destroy(process: &Process, number: Number) -> Result {
+    process.attempt(Kind::Mr, |pass| {
+        let destroy = command::Destroy::<command::Mr>::new(number);
+        process.device.admin().execute(pass, destroy).map(drop)
+    })
+}
+
+/// Destroys the regions of a domain that are abandoned: all that are left, when the domain is about to
+/// be destroyed.
+pub(super) fn end_abandoned(process: &Process, pd: Number) {
+    while let Some((place, number)) = process.region_in(pd) {
+        process.ended(Some(place), destroy(process, number));
     }
 }
 

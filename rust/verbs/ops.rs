@@ -25,6 +25,7 @@ use super::{
         Room, //
     },
     mr::{
+        end_abandoned,
         Mr,
         Mw, //
     },
@@ -152,6 +153,7 @@ impl rdma::Driver for Verbs {
     type Pd = Pd;
     type Ah = Ah;
     type Srq = Srq;
+    type QpModified = qpair_uresp_modify_qp;
     type Cq = Cq;
     type Qp = Qp;
     type Mr = Mr;
@@ -501,8 +503,7 @@ impl rdma::Driver for Verbs {
         Ok((qp, number))
     }
 
-    fn modify_qp(qp: &Qp, change: QpChange, udata: Udata<'_>) -> Result {
-        let reply = udata.without_request()?;
+    fn modify_qp(qp: &Qp, change: QpChange) -> Result<qpair_uresp_modify_qp> {
         let (mask, context) = change::of(&qp.process.device, &change)?;
         let mut answer = qpair_uresp_modify_qp::default();
         if mask != 0 {
@@ -516,7 +517,7 @@ impl rdma::Driver for Verbs {
             answer.send_cq_index = ended.send_cq.get();
             answer.recv_cq_index = ended.recv_cq.get();
         }
-        reply.write(&answer)
+        Ok(answer)
     }
 
     fn query_qp(qp: &Qp) -> Result<(QpState, bool)> {
@@ -667,6 +668,7 @@ impl rdma::Driver for Verbs {
 impl Pd {
     fn destroy(self) {
         let (process, number) = (self.process, self.number);
+        end_abandoned(&process, number);
         process.end(Kind::Pd, None, |pass| {
             let destroy = command::Destroy::<command::Pd>::new(number);
             process.device.admin().execute(pass, destroy).map(drop)

@@ -171,6 +171,11 @@ impl Process {
         }
     }
 
+    /// A region in a domain.
+    pub(super) fn region_in(&self, pd: Number) -> Option<(Place, Number)> {
+        self.objects.lock().region_in(pd)
+    }
+
     /// The device has changed a region: its domain, its rights, its memory. Returns the memory that
     /// it had. Inside the pass of the change.
     pub(super) fn change_region(

@@ -3,8 +3,9 @@
 //! Objects of users in the kernel.
 //!
 //! Their rings are in coherent memory of the driver, and answer to its doorbell page. They have no
-//! quota. Their queues are clients of the device: when it is lost, what they hold is flushed before
-//! the RDMA device is unregistered, since a user may wait for its requests then.
+//! quota. Their queues are clients of the device: when it is lost and quiet, what they hold is flushed
+//! before the RDMA device is unregistered, since a user may wait for its requests then. Until it is
+//! quiet nothing is flushed and no destroy returns, since then a user takes its memory back.
 //!
 //! A user in the kernel has a region of all memory, whose addresses are DMA addresses. A process
 //! gets none: it could reach all that the device can.
@@ -57,6 +58,7 @@ use crate::{
         device::Device, //
     },
     data::{
+        function::Failure,
         ring::Ring,
         table::Room,
         ulp::{
@@ -118,17 +120,30 @@ impl KernelPd {
     }
 
     pub(super) fn destroy(self) {
-        end(&self.device, self.epoch, |pass| {
+        // A domain has no memory: the device may keep it until a reset.
+        let _: Result = self.device.enter(self.epoch).and_then(|pass| {
             let destroy = command::Destroy::<command::Pd>::new(self.number);
-            self.device.admin().execute(pass, destroy).map(drop)
+            self.device.admin().execute(&pass, destroy).map(drop)
         });
     }
 }
 
-/// Ends an object by `f`, if the device is still in the epoch of the object. Returns whether the
-/// device no longer knows of it for certain.
-fn end(device: &Device, epoch: u32, f: impl FnOnce(&Pass<'_>) -> Result) -> bool {
-    device.enter(epoch).and_then(|pass| f(&pass)).is_ok()
+/// Destroys an object by `f`. On return the device accesses no memory through it, whose next use
+/// may be any: without the device's word for that, waits until the device is quiet. Sleeps.
+fn end(device: &Device, epoch: u32, f: impl FnOnce(&Pass<'_>) -> Result) {
+    let ended = device.enter(epoch).and_then(|pass| match f(&pass) {
+        // There is no such object.
+        Err(ENOENT) => Ok(()),
+        Err(EBUSY) => {
+            // Nothing else would make it quiet.
+            device.function().fail(Failure::Destroy);
+            Err(EBUSY)
+        }
+        ended => ended,
+    });
+    if ended.is_err() {
+        device.wait_until_quiet(epoch);
+    }
 }
 
 /// A region of all memory.
@@ -178,8 +193,10 @@ struct Queue<Q: Rings> {
 /// A queue with rings.
 trait Rings: Send + Sync + 'static {
     type Memory: Send + 'static;
-    /// See [`Client::flush`].
+    /// See [`Client::cut`].
     fn cut(&self);
+    /// See [`Client::flush`].
+    fn flush(&self);
     /// Takes its memory. It is not used any more.
     fn take(&self) -> Option<Self::Memory>;
     /// See [`Client::describe`].
@@ -190,6 +207,9 @@ impl Rings for UlpCq {
     type Memory = Ring;
     fn cut(&self) {
         Self::cut(self);
+    }
+    fn flush(&self) {
+        Self::flush(self);
     }
     fn take(&self) -> Option<Ring> {
         self.take_ring()
@@ -208,6 +228,8 @@ impl Rings for UlpQp {
     fn cut(&self) {
         Self::cut(self);
     }
+    /// Its CQs flush what it has posted.
+    fn flush(&self) {}
     fn take(&self) -> Option<(Ring, Ring)> {
         self.take_rings()
     }
@@ -240,17 +262,10 @@ impl<Q: Rings> Queue<Q> {
         Ok(this)
     }
 
-    /// The object is destroyed, or `certain` is false and the device may still use its memory.
-    fn end(self: &Arc<Self>, device: &Device, certain: bool) {
+    /// The device does not use it any more.
+    fn end(self: &Arc<Self>, device: &Device) {
         let taking = self.taking.lock();
-        let memory = self.queue.take();
-        if !certain {
-            if let Some(memory) = memory {
-                device.admin().leak(memory);
-            }
-        } else {
-            drop(memory);
-        }
+        drop(self.queue.take());
         drop(taking);
         // Its lease of the device ends as well.
         self.queue.cut();
@@ -259,8 +274,12 @@ impl<Q: Rings> Queue<Q> {
 }
 
 impl<Q: Rings> Client for Queue<Q> {
-    fn flush(&self) {
+    fn cut(&self) {
         self.queue.cut();
+    }
+
+    fn flush(&self) {
+        self.queue.flush();
     }
 
     fn lost(&self, _why: Lost) {}
@@ -330,10 +349,10 @@ impl KernelCq {
 
     pub(super) fn destroy(self) {
         let number = self.queue.queue.number();
-        let certain = end(&self.device, self.epoch, |pass| {
+        end(&self.device, self.epoch, |pass| {
             self.device.destroy_process_cq(pass, self.vector, number)
         });
-        self.queue.end(&self.device, certain);
+        self.queue.end(&self.device);
     }
 }
 
@@ -522,7 +541,13 @@ impl KernelQp {
         let ends = matches!(change.state, Some(QpState::Error | QpState::Reset));
         let ended = match done {
             Ok(ended) => Some((ended.send_cq, ended.recv_cq)),
-            Err(_) if ends && self.is_lost() => None,
+            Err(_) if ends && self.is_lost() => {
+                // Its user takes back what is posted: in ERROR once it is flushed, in RESET now.
+                if change.state == Some(QpState::Reset) {
+                    self.device.wait_until_quiet(self.epoch);
+                }
+                None
+            }
             Err(error) => return Err(error),
         };
         let queue = &self.queue.queue;
@@ -558,10 +583,10 @@ impl KernelQp {
         for cq in self.queue.queue.cqs() {
             cq.remove(number);
         }
-        let certain = end(&self.device, self.epoch, |pass| {
+        end(&self.device, self.epoch, |pass| {
             let destroy = Device::destroy_reporting::<command::Qp>;
             destroy(&self.device, pass, number).map(drop)
         });
-        self.queue.end(&self.device, certain);
+        self.queue.end(&self.device);
     }
 }

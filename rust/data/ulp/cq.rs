@@ -38,6 +38,7 @@ use crate::{
         },
     },
 };
+use core::mem::replace;
 use kernel::{
     new_spinlock_irq,
     prelude::*,
@@ -54,10 +55,29 @@ use kernel::{
 /// Completions that are taken before the head is published.
 const BATCH: usize = 16;
 
+/// What completes.
+enum Source {
+    /// What the device completes.
+    Device(Lease),
+    /// Nothing: the device is lost, and may still access what is posted.
+    Nothing,
+    /// All that is posted, flushed: the device is quiet.
+    Flush,
+}
+
+impl Source {
+    /// The way to the device.
+    fn lease(&self) -> Option<&Lease> {
+        match self {
+            Self::Device(lease) => Some(lease),
+            Self::Nothing | Self::Flush => None,
+        }
+    }
+}
+
 struct CqInner {
     consumer: Option<CqConsumer<Ring>>,
-    /// `None` once the device is lost.
-    lease: Option<Lease>,
+    source: Source,
     qps: Table<Arc<UlpQp>>,
     /// Entries taken; does not wrap.
     taken: u64,
@@ -125,7 +145,7 @@ impl UlpCq {
         let (consumer, _pool) = made.map_err(|_| EINVAL)?;
         let inner = CqInner {
             consumer: Some(consumer),
-            lease: Some(lease),
+            source: Source::Device(lease),
             qps: Table::new(function.limits().qp)?,
             taken: 0,
         };
@@ -170,10 +190,23 @@ impl UlpCq {
         drop(removed);
     }
 
-    /// The device is lost: what is posted is flushed, and its user is told to poll. Sleeps.
+    /// The device is lost, and is not accessed any more. Sleeps.
     pub(crate) fn cut(&self) {
-        let lease = self.inner.lock().lease.take();
-        drop(lease);
+        let mut inner = self.inner.lock();
+        if inner.source.lease().is_none() {
+            return;
+        }
+        let before = replace(&mut inner.source, Source::Nothing);
+        // The lease is dropped with the lock released.
+        drop(inner);
+        drop(before);
+    }
+
+    /// The device is quiet, after [`Self::cut`]: what is posted is flushed, and its user is told to
+    /// poll.
+    pub(crate) fn flush(&self) {
+        let before = replace(&mut self.inner.lock().source, Source::Flush);
+        drop(before);
         self.raise();
     }
 
@@ -216,9 +249,10 @@ impl CqInner {
                 return false;
             };
             // One that the queue had to signal, to free its slots, is not its user's.
-            let wanted = request.signal || cqe.status != Status::Success.code();
+            let completed = request.completed(&cqe, qp.of);
+            let wanted = request.signal || completed.status != Status::Success.code();
             if wanted {
-                take(&request.completed(&cqe, qp.of));
+                take(&completed);
             }
             wanted
         });
@@ -232,7 +266,7 @@ impl CqInner {
             ..Cqe::default()
         };
         for (_, qp) in self.qps.iter() {
-            if let Some(request) = qp.flush(of) {
+            if let Some(request) = qp.pop(of) {
                 take(&request.completed(&flushed, qp.of));
                 return true;
             }
@@ -248,12 +282,16 @@ impl Polls for UlpCq {
         // A device that writes entries of no queue pair cannot hold the processor.
         let mut left = inner.depth();
         while count < most && left != 0 {
-            if inner.lease.is_none() {
-                if !inner.flush(self, &mut take) {
-                    break;
+            match inner.source {
+                Source::Device(_) => {}
+                Source::Nothing => break,
+                Source::Flush => {
+                    if !inner.flush(self, &mut take) {
+                        break;
+                    }
+                    count += 1;
+                    continue;
                 }
-                count += 1;
-                continue;
             }
             // The queue pairs whose slots the head frees.
             let mut seen = [None; BATCH];
@@ -282,11 +320,17 @@ impl Polls for UlpCq {
         let inner = self.inner.lock();
         self.armed.arm();
         let CqInner {
-            consumer, lease, ..
+            consumer, source, ..
         } = &*inner;
-        let (Some(consumer), Some(lease)) = (consumer, lease) else {
+        let lease = match source {
+            Source::Device(lease) => lease,
+            // It has an event once what is posted is flushed.
+            Source::Nothing => return false,
             // Its user polls once more, and finds what is flushed.
-            return inner.qps.iter().any(|(_, qp)| qp.has_pending(self));
+            Source::Flush => return inner.qps.iter().any(|(_, qp)| qp.has_pending(self)),
+        };
+        let Some(consumer) = consumer else {
+            return false;
         };
         let doorbells = self.function.doorbells(lease.dev());
         let place = if solicited {
@@ -305,7 +349,7 @@ impl CqInner {
         if let [None, ..] = seen {
             return;
         }
-        let (Some(consumer), Some(lease)) = (&mut self.consumer, &self.lease) else {
+        let (Some(consumer), Some(lease)) = (&mut self.consumer, self.source.lease()) else {
             return;
         };
         let doorbells = function.doorbells(lease.dev());

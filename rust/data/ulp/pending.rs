@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The requests of a queue that are posted and not completed.
+//! The requests of a queue that are posted and not completed, and what a completion of the device may
+//! say of them.
+//!
+//! A user relies on the length of a receive, to take as much out of its memory. So it is compared
+//! with what was posted.
 
 use crate::{
     abi::{
         entry::{
             cqe_flags,
             opcode,
-            Cqe, //
+            Cqe,
+            GRH_BYTES, //
         },
         status::Status, //
     },
@@ -15,17 +20,49 @@ use crate::{
     sys::rdma::{
         Completed,
         Completion,
+        Operation,
         QpRef, //
     }, //
 };
 use kernel::prelude::*;
+
+/// What is posted; of a receive the bytes that it has room for.
+#[derive(Clone, Copy)]
+pub(super) enum Posted {
+    Send(Operation),
+    Receive(u64),
+    /// A receive of UD, which begins with a GRH.
+    Datagram(u64),
+}
+
+impl Posted {
+    /// What was completed, and how it went: a success that cannot be true is a general error.
+    fn completed(self, cqe: &Cqe) -> (Completed, Status) {
+        let bytes = u64::from(cqe.bytes);
+        let (what, is_possible) = match self {
+            Self::Send(operation) => (Completed::Sent(operation), true),
+            // Its bytes are in the memory that the peer has named.
+            Self::Receive(_) if cqe.opcode == opcode::RECV_WRITE_IMM => (Completed::Written, true),
+            Self::Receive(room) => (Completed::Received, bytes <= room),
+            Self::Datagram(room) => {
+                let has_grh = cqe.flags & cqe_flags::GRH != 0 && bytes >= GRH_BYTES as u64;
+                (Completed::Received, has_grh && bytes <= room)
+            }
+        };
+        let status = match Status::from_code(cqe.status) {
+            Some(status) if is_possible || status != Status::Success => status,
+            _ => Status::General,
+        };
+        (what, status)
+    }
+}
 
 /// A request that is posted and not completed.
 #[derive(Clone, Copy)]
 pub(super) struct Request {
     /// Its user's own.
     pub(super) id: u64,
-    pub(super) what: Completed,
+    pub(super) what: Posted,
     /// The index past it.
     pub(super) past: Index,
     /// Its user asked for its completion. One that fails completes either way.
@@ -35,22 +72,17 @@ pub(super) struct Request {
 impl Request {
     /// What a completion of it says, of the queue pair `qp`.
     pub(super) fn completed(&self, cqe: &Cqe, qp: QpRef) -> Completion {
-        let succeeded = cqe.status == Status::Success.code();
-        let received = cqe.flags & cqe_flags::RECV != 0;
+        let (what, status) = self.what.completed(cqe);
+        let succeeded = status == Status::Success;
+        let is_datagram = matches!(self.what, Posted::Datagram(_));
         Completion {
             id: self.id,
-            what: match self.what {
-                Completed::Received if cqe.opcode == opcode::RECV_WRITE_IMM => Completed::Written,
-                what => what,
-            },
-            status: match Status::from_code(cqe.status) {
-                Some(status) => status.code(),
-                None => Status::General.code(),
-            },
+            what,
+            status: status.code(),
             vendor: cqe.vendor,
             bytes: if succeeded { cqe.bytes } else { 0 },
             imm: (succeeded && cqe.flags & cqe_flags::IMM != 0).then_some(cqe.imm),
-            from: (succeeded && received && cqe.flags & cqe_flags::GRH != 0).then_some(cqe.src),
+            from: (succeeded && is_datagram).then_some(cqe.src),
             qp,
         }
     }
@@ -68,7 +100,7 @@ impl Pending {
     pub(super) fn new(most: u32) -> Result<Self> {
         let none = Request {
             id: 0,
-            what: Completed::Received,
+            what: Posted::Receive(0),
             past: Index::ZERO,
             signal: false,
         };
@@ -110,10 +142,22 @@ impl Pending {
     /// is none.
     pub(super) fn take(&mut self, past: Index) -> Option<Request> {
         let depth = self.slots.len().max(1);
-        let ahead = (0..self.count).find(|ahead| {
-            let slot = self.slots.get((self.first + ahead) % depth);
-            slot.is_some_and(|request| request.past == past)
-        })?;
+        // They end in order, at growing distances from the end of the first: an entry of the device
+        // that names none costs no more than one that does.
+        let end = |ahead: usize| Some(self.slots.get((self.first + ahead) % depth)?.past);
+        let first = end(0)?;
+        let (mut ahead, mut beyond) = (0, self.count);
+        while beyond - ahead > 1 {
+            let middle = ahead + (beyond - ahead) / 2;
+            if end(middle)?.since(first) <= past.since(first) {
+                ahead = middle;
+            } else {
+                beyond = middle;
+            }
+        }
+        if self.count == 0 || end(ahead) != Some(past) {
+            return None;
+        }
         self.first = (self.first + ahead) % depth;
         self.count -= ahead;
         self.pop()
@@ -123,12 +167,11 @@ impl Pending {
 #[kernel::macros::kunit_tests(qpair_ulp)]
 mod tests {
     use super::*;
-    use crate::sys::rdma::Operation;
 
     fn request(id: u64, past: u32) -> Request {
         Request {
             id,
-            what: Completed::Sent(Operation::Send),
+            what: Posted::Send(Operation::Send),
             past: Index::new(past),
             signal: true,
         }
@@ -157,6 +200,59 @@ mod tests {
         assert_eq!(id(pending.take(Index::new(2))), None);
         assert_eq!(id(pending.take(Index::new(5))), None);
         assert_eq!(pending.count, 1);
+    }
+
+    #[test]
+    fn indices_wrap_and_each_request_is_found() {
+        const ENDS: [u32; 5] = [u32::MAX - 2, u32::MAX, 0, 3, 4];
+        for last in 0..ENDS.len() {
+            let mut pending = Pending::new(7).unwrap();
+            // The first is not in the first slot.
+            for _ in 0..4 {
+                pending.push(request(9, 0));
+                pending.pop();
+            }
+            for (id, past) in ENDS.iter().enumerate() {
+                pending.push(request(id as u64, *past));
+            }
+            for wrong in [u32::MAX - 3, u32::MAX - 1, 1, 2, 5, 1 << 31] {
+                assert_eq!(id(pending.take(Index::new(wrong))), None);
+            }
+            assert_eq!(id(pending.take(Index::new(ENDS[last]))), Some(last as u64));
+            assert_eq!(pending.count, ENDS.len() - 1 - last);
+        }
+        assert_eq!(id(Pending::new(4).unwrap().take(Index::ZERO)), None);
+    }
+
+    #[test]
+    fn no_receive_is_longer_than_what_was_posted() {
+        let (success, general) = (Status::Success, Status::General);
+        let status = |what: Posted, cqe: Cqe| what.completed(&cqe).1;
+        let cqe = |bytes, flags| Cqe {
+            bytes,
+            flags,
+            opcode: opcode::RECV,
+            ..Cqe::default()
+        };
+        let recv = cqe_flags::RECV;
+        assert_eq!(status(Posted::Receive(64), cqe(64, recv)), success);
+        assert_eq!(status(Posted::Receive(64), cqe(65, recv)), general);
+        let written = Cqe {
+            opcode: opcode::RECV_WRITE_IMM,
+            ..cqe(65, recv)
+        };
+        let written = Posted::Receive(64).completed(&written);
+        assert_eq!(written, (Completed::Written, success));
+        let grh = recv | cqe_flags::GRH;
+        for (bytes, expected) in [(39, general), (40, success), (64, success), (65, general)] {
+            assert_eq!(status(Posted::Datagram(64), cqe(bytes, grh)), expected);
+            assert_eq!(status(Posted::Datagram(64), cqe(bytes, recv)), general);
+        }
+        let failed = Cqe {
+            status: Status::Flush.code(),
+            ..cqe(0, recv)
+        };
+        assert_eq!(status(Posted::Datagram(64), failed), Status::Flush);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use super::{
     super::current::cond_resched,
     bindings,
+    netdev,
     registration::PORT, //
 };
 use core::{
@@ -78,7 +79,8 @@ impl<T: Target> Events<T> {
         Ok(Self(Arc::new(shared, GFP_KERNEL_ACCOUNT)?))
     }
 
-    /// Reports an event; nothing, once the object is destroyed. Any context but hard interrupts.
+    /// Reports an event; nothing, once the object is destroyed. Any context, also a hard interrupt: a
+    /// user in the kernel may post in one, and hears of a lost device then.
     pub fn raise(&self, event: T::Event) {
         // Before the pointer is read: `cut` clears it before it looks at the count.
         self.0.running.fetch_add(1, Full);
@@ -199,7 +201,7 @@ impl Target for SrqEvent {
     }
 }
 
-/// Events of the port.
+/// Events of the link of the device: of the port too, if its network device carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortEvent {
     /// It became active.
@@ -208,12 +210,14 @@ pub enum PortEvent {
     Down,
 }
 
-impl Target for PortEvent {
-    type Event = Self;
-    type Raw = bindings::ib_device;
-
-    unsafe fn notify(raw: *mut Self::Raw, event: Self) {
-        let kind = match event {
+impl PortEvent {
+    /// Reports it. Any context.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is registered.
+    pub(super) unsafe fn dispatch(self, raw: *mut bindings::ib_device) {
+        let kind = match self {
             Self::Active => bindings::ib_event_type_IB_EVENT_PORT_ACTIVE,
             Self::Down => bindings::ib_event_type_IB_EVENT_PORT_ERR,
         };
@@ -222,11 +226,26 @@ impl Target for PortEvent {
             event: kind,
             ..Default::default()
         };
-        // SAFETY: A registered device, by the caller's promise. The core copies the event, and waits
-        // for its own work before the device goes.
+        // SAFETY: By the caller's promise. The core copies the event, and waits for its own work before
+        // the device goes.
         unsafe {
             *event.element.port_num.as_mut() = PORT;
             bindings::ib_dispatch_event(&event);
+        }
+    }
+}
+
+impl Target for PortEvent {
+    type Event = Self;
+    type Raw = bindings::ib_device;
+
+    unsafe fn notify(raw: *mut Self::Raw, event: Self) {
+        // SAFETY: A registered device, by the caller's promise.
+        unsafe {
+            // Else the port is down, and stays so.
+            if netdev::carries(raw) {
+                event.dispatch(raw);
+            }
         }
     }
 }

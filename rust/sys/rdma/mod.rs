@@ -86,6 +86,10 @@ use kernel::{
     prelude::*,
     str::CStr, //
 };
+use zerocopy::{
+    Immutable,
+    IntoBytes, //
+};
 
 /// The bindings of the RDMA headers, made when the module is built.
 #[allow(
@@ -385,6 +389,8 @@ pub trait Driver: Sized + 'static {
     type Cq: Send + Sync;
     /// The driver's part of a queue pair.
     type Qp: Send + Sync;
+    /// The driver's part of the answer to a change of it.
+    type QpModified: IntoBytes + Immutable;
     /// The driver's part of a memory region.
     type Mr: Send + Sync;
     /// The driver's part of a memory window.
@@ -483,8 +489,9 @@ pub trait Driver: Sized + 'static {
         udata: Udata<'_>,
     ) -> Result<(Self::Qp, u32)>;
 
-    /// Changes it. Not called concurrently for one queue pair.
-    fn modify_qp(qp: &Self::Qp, change: QpChange, udata: Udata<'_>) -> Result;
+    /// Changes it; returns the driver's part of the answer. Not called concurrently for one queue
+    /// pair.
+    fn modify_qp(qp: &Self::Qp, change: QpChange) -> Result<Self::QpModified>;
 
     /// The state that it is in now; of [`QpState::Sqd`] whether its send queue still drains.
     fn query_qp(qp: &Self::Qp) -> Result<(QpState, bool)>;
@@ -524,7 +531,8 @@ pub trait Driver: Sized + 'static {
     fn rereg_mr(mr: &Self::Mr, change: MrChange, pd: Option<&Self::Pd>, udata: Udata<'_>)
         -> Result;
 
-    /// Undoes it, as [`Self::destroy_cq`]; or fails, and gives it back: windows are bound to it.
+    /// Undoes it, as [`Self::destroy_cq`]; or fails, and gives it back: windows are bound to it. What is
+    /// given back and dropped, after a register that is undone, goes with its domain.
     fn dereg_mr(mr: Self::Mr) -> Result<(), (Self::Mr, Error)>;
 
     /// Creates a memory window that is not bound. Returns also its key.

@@ -26,6 +26,23 @@ use kernel::prelude::*;
 pub(super) type Mr<T> = Object<bindings::ib_mr, Side<<T as Driver>::Mr, <T as Driver>::KernelMr>>;
 pub(super) type Mw<T> = Object<bindings::ib_mw, <T as Driver>::Mw>;
 
+/// Whether a region of a process is destroyed because the answer to its create could not be written.
+/// The core warns if that fails (`rdma_alloc_abort_uobject()`).
+///
+/// # Safety
+///
+/// Called by the core's destroy of the region.
+unsafe fn is_undone(mr: *mut bindings::ib_mr) -> bool {
+    // SAFETY: The core has set the handle of a region of a process, and holds it exclusively. It adds
+    // the handle to the list of the file once the answer is written, and removes it after the destroy.
+    // Neighbours on the list may write to the entry meanwhile, but never make it empty.
+    unsafe {
+        let uobject = *(*mr).__bindgen_anon_1.uobject.as_ref();
+        let list = &raw mut (*uobject).list;
+        (&raw const (*list).next).read_volatile() == list
+    }
+}
+
 impl<T: Driver> Ops<T> {
     /// # Safety
     ///
@@ -121,12 +138,14 @@ impl<T: Driver> Ops<T> {
         unsafe {
             match Mr::<T>::take(mr) {
                 Side::Kernel(part) => T::kernel_dereg_mr(part),
-                Side::Process(part) => {
-                    if let Err((part, error)) = T::dereg_mr(part) {
+                Side::Process(part) => match T::dereg_mr(part) {
+                    Err((part, error)) if !is_undone(mr) => {
                         Mr::<T>::put(mr, Side::Process(part));
                         return error.to_errno();
                     }
-                }
+                    Err((part, _)) => drop(part),
+                    Ok(()) => {}
+                },
             }
             drop(KBox::from_raw(mr.cast::<MaybeUninit<Mr<T>>>()));
         }

@@ -36,17 +36,18 @@ unsafe extern "C" {
     fn qpair_netdev_matches(netdev: *mut net_device, address: *const u8) -> bool;
     fn qpair_netdev_comes(event: c_ulong) -> bool;
     fn qpair_netdev_goes(event: c_ulong) -> bool;
-    fn qpair_port_is_up(dev: *mut bindings::ib_device, port: u32) -> bool;
+    fn qpair_port_carries(dev: *mut bindings::ib_device, port: u32) -> bool;
 }
 
-/// Whether the port's network device is there, running, and has a carrier.
+/// Whether the port's network device is there, running, and has a carrier. A port of InfiniBand needs
+/// none. Any context.
 ///
 /// # Safety
 ///
-/// `dev` is registered, or being so.
-pub(super) unsafe fn is_up(dev: *mut bindings::ib_device) -> bool {
+/// `dev` is registered, or being so, with the facts about its port set.
+pub(super) unsafe fn carries(dev: *mut bindings::ib_device) -> bool {
     // SAFETY: By the caller's promise.
-    unsafe { qpair_port_is_up(dev, PORT) }
+    unsafe { qpair_port_carries(dev, PORT) }
 }
 
 /// Gives a device of the core the network device with an address.

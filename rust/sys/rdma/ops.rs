@@ -107,6 +107,7 @@ impl<T: Driver> Ops<T> {
         query_gid: Some(Self::query_gid),
         get_link_layer: Some(Self::get_link_layer),
         add_gid: Some(Self::add_gid),
+        report_port_event: Some(Self::report_port_event),
         del_gid: Some(Self::del_gid),
         query_pkey: Some(Self::query_pkey),
         alloc_ucontext: Some(Self::alloc_ucontext),
@@ -507,18 +508,23 @@ impl<T: Driver> Ops<T> {
         // command, if it is one of a process.
         errno(unsafe {
             let (_, kept, part) = Qp::<T>::get(qp);
-            let (now, change) = (
-                || Self::state_of(part),
-                |change| match part {
-                    Side::Process(part) => T::modify_qp(part, change, Udata::new(udata)),
-                    Side::Kernel(part) => T::kernel_modify_qp(part, change),
-                },
-            );
+            let now = || Self::state_of(part);
             // CAST: A set of bits.
-            kept.modify(&*attr, mask as u32, now, change, |group| match part {
-                Side::Process(part) => T::attach_again(part, group),
-                Side::Kernel(part) => T::kernel_attach_again(part, group),
-            })
+            let (attr, mask) = (&*attr, mask as u32);
+            match part {
+                // Copies from and to the process may last as long as it likes: before the change, and
+                // after it.
+                Side::Process(part) => Udata::new(udata).without_request().and_then(|reply| {
+                    let change = |change| T::modify_qp(part, change);
+                    let join = |group| T::attach_again(part, group);
+                    reply.write(&kept.modify(attr, mask, now, change, join)?)
+                }),
+                Side::Kernel(part) => {
+                    let change = |change| T::kernel_modify_qp(part, change);
+                    let join = |group| T::kernel_attach_again(part, group);
+                    kept.modify(attr, mask, now, change, join)
+                }
+            }
         })
     }
 

@@ -4,6 +4,7 @@
 
 use super::{
     bindings,
+    events::PortEvent,
     netdev,
     ops::{
         errno,
@@ -16,7 +17,10 @@ use super::{
     Driver,
     Gid, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::atomic::Full, //
+};
 
 /// The LID of a port of InfiniBand.
 pub(super) const LID: u16 = 1;
@@ -60,8 +64,8 @@ impl<T: Driver> Ops<T> {
             unsafe { (T::port(Self::data(dev)), Self::gids(dev), &mut *attr) };
         // SAFETY: As above.
         let of_roce = unsafe { Device::<T>::get(dev).mac.is_some() };
-        // SAFETY: As above.
-        let carries = !of_roce || unsafe { netdev::is_up(dev) };
+        // SAFETY: As above; the core asks for the facts first.
+        let carries = unsafe { netdev::carries(dev) };
         let (state, phys) = if found.active && carries {
             (
                 bindings::ib_port_state_IB_PORT_ACTIVE,
@@ -91,6 +95,30 @@ impl<T: Driver> Ops<T> {
         attr.active_speed = bindings::ib_port_speed_IB_SPEED_EDR as u16;
         attr.active_width = bindings::ib_port_width_IB_WIDTH_4X as u8;
         0
+    }
+
+    /// The network device of the port has gone up or down, or may have. That is an event of the port
+    /// only if the link of the device is up.
+    ///
+    /// # Safety
+    ///
+    /// Called by the core.
+    pub(super) unsafe extern "C" fn report_port_event(
+        dev: *mut bindings::ib_device,
+        _netdev: *mut kernel::bindings::net_device,
+        _event: c_ulong,
+    ) {
+        // SAFETY: Called by the core, with a registered device.
+        unsafe {
+            let part = Device::<T>::get(dev);
+            let (state, event) = match netdev::carries(dev) {
+                true => (bindings::ib_port_state_IB_PORT_ACTIVE, PortEvent::Active),
+                false => (bindings::ib_port_state_IB_PORT_DOWN, PortEvent::Down),
+            };
+            if part.netdev.xchg(state, Full) != state && T::port(&part.data).active {
+                event.dispatch(dev);
+            }
+        }
     }
 
     /// # Safety

@@ -155,7 +155,7 @@ pub(super) struct Kept {
     qp_type: bindings::ib_qp_type,
     cap: bindings::ib_qp_cap,
     signal_all: bindings::ib_sig_type,
-    /// Held over each change.
+    /// Held over each change, and over no copy from or to a process: a query waits for it.
     #[pin]
     last: Mutex<Last>,
 }
@@ -186,21 +186,21 @@ impl Kept {
     }
 
     /// Changes what `mask` names of `attr`, if the core's rules allow it in the state that `now`
-    /// returns, by `change`. Before a change from RESET to INIT, `join` makes it a member of its groups
+    /// returns, by `change`, whose result it returns. Before a change from RESET to INIT, `join` makes it a member of its groups
     /// again.
     ///
     /// # Errors
     ///
     /// `EINVAL`: not allowed. `EOPNOTSUPP`: attributes of newer commands. Those of the functions; if
     /// `join` fails, it stays in RESET, and the next change tries again.
-    pub(super) fn modify(
+    pub(super) fn modify<R>(
         &self,
         attr: &bindings::ib_qp_attr,
         mask: u32,
         now: impl FnOnce() -> Result<(QpState, bool)>,
-        change: impl FnOnce(QpChange) -> Result,
+        change: impl FnOnce(QpChange) -> Result<R>,
         join: impl Fn(Gid) -> Result,
-    ) -> Result {
+    ) -> Result<R> {
         use bindings::{
             ib_qp_attr_mask_IB_QP_ACCESS_FLAGS as ACCESS,
             ib_qp_attr_mask_IB_QP_CUR_STATE as CURRENT,
@@ -250,7 +250,7 @@ impl Kept {
             pick(TIMEOUT, attr.timeout, kept.timeout),
             pick(RNR_TIMER, attr.min_rnr_timer, kept.min_rnr_timer),
         );
-        change(QpChange {
+        let changed = change(QpChange {
             state: (has(STATE) && !stays).then_some(to),
             // CAST: A set of bits.
             access: has(ACCESS).then_some(attr.qp_access_flags as u32),
@@ -293,7 +293,7 @@ impl Kept {
             kept.alt_ah_attr = attr.alt_ah_attr.copied();
             kept.alt_ah_attr.grh.sgid_attr = ptr::null();
         }
-        Ok(())
+        Ok(changed)
     }
 
     /// Makes it a member of a group, by `attach`.

@@ -63,6 +63,9 @@ pub(super) struct Part<T: Driver> {
     pub(super) mappings: Arc<Mappings>,
     /// The address of the network device that the port belongs to.
     pub(super) mac: Option<[u8; 6]>,
+    /// The state of that when it last was an event, `enum ib_port_state`; `IB_PORT_NOP` before the
+    /// first.
+    pub(super) netdev: Atomic<u32>,
     /// The names of the counters.
     pub(super) counters: KVec<bindings::rdma_stat_desc>,
 }
@@ -170,6 +173,7 @@ impl<T: Driver> Registration<T> {
             data,
             mappings: mappings.clone(),
             mac: config.mac,
+            netdev: Atomic::new(bindings::ib_port_state_IB_PORT_NOP),
             counters,
         };
         // SAFETY: The size is that of a structure that begins with an `ib_device`.

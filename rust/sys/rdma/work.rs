@@ -488,7 +488,8 @@ impl<T: Driver> Ops<T> {
 
     /// # Safety
     ///
-    /// Called by a user in the kernel.
+    /// Called by a user in the kernel; or by the core for a process, whose CQ takes doorbells on the
+    /// page of the process alone: then it does nothing, and the core ignores the result.
     pub(super) unsafe extern "C" fn req_notify_cq(
         cq: *mut bindings::ib_cq,
         flags: bindings::ib_cq_notify_flags,

@@ -54,6 +54,7 @@ pub const GROUPS: &[ktap::Group] = &[
     life::KNOBS,
     life::SLEEP,
     life::RECOVERY,
+    life::ROCE,
     tool::GROUP,
     endpoint::GROUP,
     faults::GROUP,

@@ -80,6 +80,14 @@ pub fn function(device: usize) -> Result<String> {
     Ok(name.to_string_lossy().into_owned())
 }
 
+/// Whether a PCI function may do DMA: bus mastering is on.
+pub fn is_master(address: &str) -> Result<bool> {
+    const COMMAND: usize = 4;
+    const MASTER: u8 = 1 << 2;
+    let config = fs::read(format!("/sys/bus/pci/devices/{address}/config"))?;
+    Ok(config.get(COMMAND).context("a short configuration space")? & MASTER != 0)
+}
+
 /// The directory of the RDMA device `qpairN` in debugfs.
 pub fn debugfs(device: usize) -> Result<PathBuf> {
     Ok(Path::new(DEBUGFS).join(function(device)?))

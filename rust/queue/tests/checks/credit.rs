@@ -291,13 +291,17 @@ fn processes_leave_the_kernel_its_share() {
     let (mut head, pool) = Head::new(Index::new(u32::MAX));
     let shares = Shares::of(head.eq.depth(), 3);
     let mut slots = EventSlots::new(pool, shares).unwrap();
-    for _ in 0..2 {
+    for arms_itself in [false, true] {
         // A wrong pool never runs dry.
         let more = DEPTH as usize + 1;
         let mut bound: Vec<_> = from_fn(|| slots.bind_process().ok()).take(more).collect();
         let expected = DEPTH - shares.reserve - shares.spare - shares.kernel;
         assert_eq!(bound.len() as u32, expected, "of processes");
-        bound.extend(from_fn(|| slots.bind_kernel().ok()).take(more));
+        let mut of_kernel = || match arms_itself {
+            false => slots.bind_kernel(),
+            true => slots.bind_ulp(),
+        };
+        bound.extend(from_fn(|| of_kernel().ok()).take(more));
         assert_eq!(
             bound.len() as u32 - expected,
             shares.kernel,

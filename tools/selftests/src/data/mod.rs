@@ -67,6 +67,7 @@ pub const GROUP: Group = Group {
         windows::windows_that_are_invalidated,
         windows::bad_binds * 4,
         windows::changed_regions,
+        windows::bound_to_an_undone_region * 2,
         windows::windows_of_a_file_that_is_closed,
         unreliable::uc_messages,
         unreliable::uc_messages_dropped * 4,

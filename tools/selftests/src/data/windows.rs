@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory windows, and regions that are changed.
 
+use anyhow::anyhow;
+use anyhow::bail;
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
@@ -10,14 +12,18 @@ use qpair_abi::entry::opcode;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 use qpair_uverbs::abi::*;
+use qpair_uverbs::Command;
 
 use super::errors::all_fail;
 use super::errors::wrong;
 use crate::ktap::Setup;
+use crate::pair::works;
 use crate::pair::Pair;
 use crate::raw::bound;
+use crate::raw::page_size;
 use crate::raw::Buffer;
 use crate::raw::Context;
+use crate::raw::Endless;
 use crate::raw::Mr;
 use crate::raw::Mw;
 use crate::raw::Pd;
@@ -25,6 +31,7 @@ use crate::raw::Wqe;
 use crate::raw::BINDABLE;
 use crate::raw::EVERY_RIGHT;
 use crate::raw::REMOTE_RIGHTS;
+use crate::world;
 
 /// Binds a window of the pair's second half to its memory: the key.
 fn bind(pair: &mut Pair, window: u32, region: &Mr, at: u64, bytes: u64) -> Result<u32> {
@@ -302,4 +309,57 @@ pub(super) fn windows_of_a_file_that_is_closed(setup: &Setup) -> Result<()> {
     }
     drop(Context::open(0)?);
     crate::pair::works(0, &mut setup.rng())
+}
+
+/// The answer to a register spans two pages. The keys are in the first; the second blocks, then the
+/// write to it fails. Meanwhile another thread binds a window to the region. The register is undone,
+/// and the kernel has nothing to warn of.
+pub(super) fn bound_to_an_undone_region(setup: &Setup) -> Result<()> {
+    let mut pair = Pair::open(0)?;
+    let ctx = pair.b.ctx.clone();
+    let regions = || world::of_context(0, ctx.info.limits.page, "mrs");
+    let before = regions()?;
+    let page = page_size();
+    let answer = Endless::new(2 * page)?;
+    answer.fill(page)?;
+    let window = Mw::new(&pair.b.pd, 1)?;
+    let arg = ib_uverbs_reg_mr {
+        start: pair.b.memory.addr(),
+        hca_va: pair.b.memory.addr(),
+        length: page as u64,
+        pd_handle: pair.b.pd.handle,
+        access_flags: BINDABLE,
+        ..Default::default()
+    };
+    // The handle and the local key are in the first page.
+    let (at, bytes) = (answer.memory.addr() + page as u64 - 8, 12);
+    let undone = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let command = Command::new(IB_USER_VERBS_CMD_REG_MR).request(&arg);
+            ctx.run(command.part(UVERBS_ATTR_CORE_OUT, bytes, at))
+        });
+        answer.caught()?;
+        let [.., a, b, c, d] = answer.memory.read(page - 8, 8)[..] else {
+            bail!("no keys");
+        };
+        let lkey = u32::from_le_bytes([a, b, c, d]);
+        let part = (pair.b.memory.addr(), 64, lkey);
+        pair.b
+            .qp
+            .post(&Wqe::bind(75, window.key, part, REMOTE_RIGHTS));
+        let bound = pair.b.done(75).context("the bind");
+        answer.refuse()?;
+        let result = thread.join().map_err(|_| anyhow!("the thread panicked"))?;
+        bound?;
+        Ok(result)
+    })?;
+    ensure!(undone == Err(Errno::EFAULT), "registered: {undone:?}");
+    // It counts, until its domain goes.
+    ensure!(regions()? == before + 1, "{} regions", regions()?);
+    window.destroy().context("a window of an undone region")?;
+    ensure!(regions()? == before + 1, "{} regions", regions()?);
+    let pair = pair.destroy();
+    pair.context("the domain of an undone region")?;
+    ensure!(regions()? == 0, "{} regions are left", regions()?);
+    works(0, &mut setup.rng())
 }

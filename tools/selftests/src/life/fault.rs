@@ -2,6 +2,9 @@
 //! A thread blocks forever in a page fault in the middle of a command: no other task may wait for
 //! it, in particular not the removal of the device.
 
+use std::sync::mpsc;
+use std::time::Duration;
+
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
@@ -16,6 +19,7 @@ use crate::children::Link;
 use crate::ktap::Setup;
 use crate::pair::works;
 use crate::pair::Bystander;
+use crate::raw::change;
 use crate::raw::Buffer;
 use crate::raw::Context;
 use crate::raw::Cq;
@@ -23,7 +27,9 @@ use crate::raw::CqArg;
 use crate::raw::Endless;
 use crate::raw::Mr;
 use crate::raw::Pd;
+use crate::raw::Qp;
 use crate::raw::QpArg;
+use crate::raw::QpShape;
 use crate::wait;
 use crate::world;
 
@@ -144,5 +150,35 @@ pub(super) fn hung_while_killed(setup: &Setup) -> Result<()> {
         child.kill().with_context(|| format!("{place:?}"))?;
         before.settled().with_context(|| format!("{place:?}"))?;
     }
+    works(0, &mut setup.rng())
+}
+
+/// The answer to a change of a queue pair cannot be written for as long as its process likes. The
+/// others that query it, as `rdma resource show qp` does, do not wait for that.
+pub(super) fn hung_in_an_answer(setup: &Setup) -> Result<()> {
+    let ctx = Context::open(0)?;
+    let (pd, cq) = (Pd::new(&ctx)?, Cq::new(&ctx, 64)?);
+    let qp = Qp::new(&pd, &cq, &cq, QpShape::default())?;
+    let answer = Endless::new(4096)?;
+    let arg = ib_uverbs_modify_qp {
+        qp_handle: qp.handle,
+        ..change(qp_state::RESET, qp_state::INIT)
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let command = Command::new(IB_USER_VERBS_CMD_MODIFY_QP).request(&arg);
+            ctx.run(command.part(UVERBS_ATTR_UHW_OUT, 64, answer.memory.addr()))
+        });
+        let caught = answer.caught();
+        let (tell, hear) = mpsc::channel();
+        let (ctx, handle) = (&ctx, qp.handle);
+        scope.spawn(move || tell.send(ctx.query_qp(handle)).is_ok());
+        let found = hear.recv_timeout(Duration::from_secs(10));
+        answer.release()?;
+        caught?;
+        let found = found.context("a query waits for the answer to a change")??;
+        ensure!(found.qp_state == qp_state::INIT, "{found:?}");
+        Ok(())
+    })?;
     works(0, &mut setup.rng())
 }

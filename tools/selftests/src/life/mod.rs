@@ -10,6 +10,7 @@ mod knobs;
 mod load;
 mod points;
 mod recovery;
+mod roce;
 pub(crate) mod sleep;
 mod unbind;
 mod worlds;
@@ -47,6 +48,7 @@ pub const DEVICE: Group = Group {
         unbind::reset_by_sysfs * 2,
         fault::hung_in_an_ioctl * 4,
         fault::hung_while_killed * 2,
+        fault::hung_in_an_answer * 4,
         unbind::again_and_again * 64,
     ],
 };
@@ -102,4 +104,10 @@ pub const RECOVERY: Group = Group {
         recovery::reset_late * 2,
         recovery::reset_once * 2,
     ],
+};
+
+/// A port of RoCE, and so users in the kernel.
+pub const ROCE: Group = Group {
+    name: "roce",
+    cases: cases![roce::flushed_when_quiet * 4],
 };

@@ -43,7 +43,7 @@ pub(super) fn works_anew(setup: &Setup, epochs: std::ops::RangeInclusive<u32>) -
 }
 
 /// Reports an error of the device or of its port to the guest. The names are QEMU's.
-fn inject(host: &mut Host, source: &str, error: &str) -> Result<()> {
+pub(super) fn inject(host: &mut Host, source: &str, error: &str) -> Result<()> {
     let command = format!("pcie_aer_inject_error {source} {error}");
     let said = host.qmp("human-monitor-command", json!({ "command-line": command }))?;
     let said = said.as_str().unwrap_or_default();
@@ -62,7 +62,7 @@ fn recovery_is(end: &str, log: &mut Log) -> Result<()> {
     .with_context(|| format!("the log has {seen:?}"))
 }
 
-fn recovered(log: &mut Log) -> Result<()> {
+pub(super) fn recovered(log: &mut Log) -> Result<()> {
     recovery_is("successful", log)
 }
 
@@ -246,12 +246,14 @@ pub(super) fn stops_again(setup: &Setup) -> Result<()> {
     wait::until("a device without failures", || Ok(attempts()? == 0))
 }
 
-/// The device cannot be reset for a while: the driver resets it as soon as it can.
+/// The device cannot be reset for a while: the driver resets it as soon as it can. Meanwhile its
+/// users are told of the end, and get their memory back: it may access none.
 pub(super) fn reset_late(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
     let before = Baseline::take()?;
     let mut log = Log::mark()?;
-    let methods = format!("/sys/bus/pci/devices/{}/reset_method", world::function(0)?);
+    let address = world::function(0)?;
+    let methods = format!("/sys/bus/pci/devices/{address}/reset_method");
     let pair = Pair::open(0)?;
     let epoch = pair.a.ctx.info.limits.epoch;
     world::put(&methods, "\n")?;
@@ -259,6 +261,7 @@ pub(super) fn reset_late(setup: &Setup) -> Result<()> {
         .set(0, "fatal", true)
         .and_then(|()| told_of_the_end(&pair.a.ctx))
         .and_then(|()| {
+            ensure!(!world::is_master(&address)?, "told, and it may do DMA");
             wait::until("an attempt to reset the device", || {
                 let lines = log.lines()?;
                 Ok(lines.iter().any(|it| it.1.contains("cannot be reset")))

@@ -22,7 +22,8 @@ struct Api {
     ioctls: u64,
 }
 
-/// `struct uffdio_register`, and the beginning of `struct uffdio_zeropage`.
+/// `struct uffdio_register`, and the beginning of `struct uffdio_zeropage`; it begins with `struct
+/// uffdio_range`.
 #[repr(C)]
 #[derive(Default)]
 struct Range {
@@ -36,6 +37,7 @@ const UFFD_API: u64 = 0xaa;
 const UFFDIO_API: u64 = 0xc018_aa3f;
 const UFFDIO_REGISTER: u64 = 0xc020_aa00;
 const UFFDIO_ZEROPAGE: u64 = 0xc020_aa04;
+const UFFDIO_WAKE: u64 = 0x8010_aa02;
 const MODE_MISSING: u64 = 1;
 
 /// Memory whose every first access blocks.
@@ -93,7 +95,21 @@ impl Endless {
 
     /// Resumes all threads, with zeros.
     pub fn release(&self) -> Result<()> {
-        self.call(UFFDIO_ZEROPAGE, &mut self.range())
+        self.fill(self.memory.bytes())
+    }
+
+    /// Accesses to the first bytes do not block: zeros, unless they have been written.
+    pub fn fill(&self, bytes: usize) -> Result<()> {
+        let mut range = self.range();
+        range.bytes = bytes as u64;
+        self.call(UFFDIO_ZEROPAGE, &mut range)
             .context("UFFDIO_ZEROPAGE")
+    }
+
+    /// Resumes all threads, whose accesses fail.
+    pub fn refuse(&self) -> Result<()> {
+        self.memory.punch(0, self.memory.bytes())?;
+        self.call(UFFDIO_WAKE, &mut self.range())
+            .context("UFFDIO_WAKE")
     }
 }

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A device with a port of RoCE, which has users in the kernel: `ib_mad` posts receives to queue
+//! pair 1.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::ensure;
+use anyhow::Context as _;
+use anyhow::Result;
+
+use super::load::told_of_the_end;
+use super::recovery::inject;
+use super::recovery::recovered;
+use crate::host::Host;
+use crate::ktap::Setup;
+use crate::raw::Context;
+use crate::wait;
+use crate::world;
+use crate::world::Log;
+
+/// Receives that users in the kernel have posted, of a table of queue pairs.
+fn posted(qps: &Path) -> Result<u64> {
+    let mut sum = 0;
+    for line in world::text(qps)?.lines() {
+        if let (true, Some((_, recvs))) = (line.contains(" verbs "), line.split_once(" recvs ")) {
+            sum += recvs.trim().parse::<u64>()?;
+        }
+    }
+    Ok(sum)
+}
+
+/// Behind a failed link that reads as ones, the device may do DMA again at any time: what users in
+/// the kernel have posted is flushed after the reset of the slot, and not before.
+pub(super) fn flushed_when_quiet(_setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    let mut log = Log::mark()?;
+    let qps = world::debugfs(0)?.join("qps");
+    let before = posted(&qps)?;
+    ensure!(before > 0, "ib_mad has posted nothing");
+    let ctx = Context::open(0)?;
+    host.set(0, "vanish", true)?;
+    let frozen = inject(&mut host, "port0", "DLP")
+        .and_then(|()| told_of_the_end(&ctx))
+        .and_then(|()| {
+            // Long enough for a worker of the core.
+            std::thread::sleep(Duration::from_secs(1));
+            posted(&qps)
+        });
+    host.set(0, "vanish", false)?;
+    let frozen = frozen?;
+    ensure!(frozen == before, "{frozen} of {before} receives are kept");
+    recovered(&mut log)?;
+    drop(ctx);
+    // The old device has none any more, the new one has its own.
+    wait::until("the receives of a new device", || {
+        Ok(posted(&qps)? == before)
+    })
+    .context("after the reset")?;
+    wait::for_some("a new device", || {
+        Ok((0..2).find_map(|name| Context::open(name).ok()))
+    })?;
+    Ok(())
+}
