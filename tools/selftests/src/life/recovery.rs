@@ -52,7 +52,7 @@ pub(super) fn inject(host: &mut Host, source: &str, error: &str) -> Result<()> {
 }
 
 /// Waits until the kernel logs the end of recovery: "successful" or "failed".
-fn recovery_is(end: &str, log: &mut Log) -> Result<()> {
+pub(super) fn recovery_is(end: &str, log: &mut Log) -> Result<()> {
     let wanted = format!("device recovery {end}");
     let mut seen = Vec::new();
     wait::until("the end of recovery", || {
@@ -62,7 +62,7 @@ fn recovery_is(end: &str, log: &mut Log) -> Result<()> {
     .with_context(|| format!("the log has {seen:?}"))
 }
 
-pub(super) fn recovered(log: &mut Log) -> Result<()> {
+fn recovered(log: &mut Log) -> Result<()> {
     recovery_is("successful", log)
 }
 
