@@ -325,20 +325,20 @@ const struct qpair_data_qp *qpair_data_qp_new(const struct qpair_data_qp_parts *
 const struct qpair_data_srq *qpair_data_srq_new(const struct qpair_data_srq_parts *parts);
 
 /*
- Makes a shared receive queue go on in another ring. Posts wait for `switch`, by which the device
+ Makes a shared receive queue go on in another ring. Posts wait for `change`, by which the device
  goes on there, or which returns an errno. Returns 0, or that errno; `EINVAL` if the ring is too
  small for the receives in flight, or the parts do not fit together.
 
  # Safety
 
- It is of `qpair_data_srq_new()`. The memory has the size of the shape. After `switch` has
+ It is of `qpair_data_srq_new()`. The memory has the size of the shape. After `change` has
  succeeded it is mapped until `qpair_data_srq_free()`, or until a later resize has succeeded.
- `switch` may be called with `arg`.
+ `change` may be called with `arg`.
  */
 int qpair_data_srq_resize(const struct qpair_data_srq *srq,
                           uint8_t *ring,
                           const struct qpair_data_shape *shape,
-                          int (*switch_)(void *arg),
+                          int (*change)(void *arg),
                           void *arg);
 
 /*

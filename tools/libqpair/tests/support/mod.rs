@@ -28,8 +28,8 @@ use qpair::kernel::{
 use qpair::memory::Ring;
 use qpair::{Context, Pages};
 use qpair_abi::command::{
-    self, access, cq_flags, kind, qp_mask, qp_state, service, verb, BufferList, Command, CqContext,
-    MrContext, QpContext, SrqContext,
+    self, access, cq_flags, kind, qp_mask, qp_state, service, srq_mask, verb, BufferList, Command,
+    CqContext, MrContext, QpContext, SrqContext,
 };
 use qpair_abi::entry::{Cqe, Eqe};
 use qpair_abi::status::{AdminError, Event, Status};
@@ -435,7 +435,13 @@ impl Kernel for Fake {
             ..Default::default()
         };
         let mut machine = self.machine();
-        machine.of(kind::SRQ, verb::MODIFY, srq, &context.encode())?;
+        let command = Command {
+            opcode: command::opcode(kind::SRQ, verb::MODIFY),
+            number: srq.number,
+            mask: srq_mask::LIMIT,
+            ..Default::default()
+        };
+        machine.command(command, &context.encode())?;
         machine.settle();
         Ok(())
     }
