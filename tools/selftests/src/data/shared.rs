@@ -140,7 +140,8 @@ pub(super) fn shared_resize(setup: &Setup) -> Result<()> {
     for wr_id in 0..8 {
         crowd.receive(wr_id);
     }
-    for round in 0..world::rounds(400, 80) {
+    let rounds = world::rounds(400, 80);
+    for round in 0..rounds {
         let wr_id = u64::from(round) % 8;
         if rng.bool() {
             let depth = rng.u32(5..3000);
@@ -158,8 +159,8 @@ pub(super) fn shared_resize(setup: &Setup) -> Result<()> {
     ensure!(errno == Some(Errno::EINVAL), "8 are left: {errno:?}");
     crowd.srq.resize(DEPTH)?;
     before.settled()?;
-    for wr_id in 0..8 {
-        crowd.send(0, wr_id, &mut rng)?;
+    for round in rounds..rounds + 8 {
+        crowd.send(0, u64::from(round) % 8, &mut rng)?;
     }
     crowd.srq.resize(1)?;
     crowd.receive(0);
