@@ -189,6 +189,9 @@ pub(super) fn private_addresses(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
+/// The address and the length of a buffer in an argument.
+pub(super) type Place<T> = fn(&mut T) -> (&mut u64, &mut u64);
+
 /// Buffers that make no sense, for an argument with an address and a length: the same rows for
 /// each kind of queue.
 pub(super) struct BadBuffers {
@@ -213,9 +216,30 @@ impl BadBuffers {
         })
     }
 
+    /// Tries each of them in `place` of what `good` makes, where a valid buffer of 8 KiB is at
+    /// `address`.
+    pub(super) fn refused<T: Copy>(
+        &self,
+        name: &str,
+        address: u64,
+        place: Place<T>,
+        good: impl Fn() -> T,
+        mut call: impl FnMut(T) -> Result<(), Errno>,
+    ) -> Result<()> {
+        for (what, errno, addr, bytes) in self.rows(address) {
+            let spoil = |arg: &mut T| {
+                let (at, length) = place(arg);
+                (*at, *length) = (addr, bytes);
+            };
+            let what = format!("{name} {what}");
+            refuses(&good, &[(&what, errno, &spoil)], &mut call)?;
+        }
+        Ok(())
+    }
+
     /// The mistake, the errno, and the address and length that replace those of a valid buffer of 8
     /// KiB.
-    pub(super) fn rows(&self, good: u64) -> Vec<(&'static str, Errno, u64, u64)> {
+    fn rows(&self, good: u64) -> Vec<(&'static str, Errno, u64, u64)> {
         vec![
             ("not aligned by 64", Errno::EINVAL, good + 64, 8192),
             ("not aligned by 1", Errno::EINVAL, good + 1, 8192),
@@ -297,15 +321,8 @@ pub(super) fn completion_queues(setup: &Setup) -> Result<()> {
         ],
         create,
     )?;
-    for (what, errno, addr, bytes) in bad.rows(ring.addr()) {
-        refuses(
-            good,
-            &[(what, errno, &|arg| {
-                (arg.driver.buffer, arg.driver.buffer_bytes) = (addr, bytes)
-            })],
-            create,
-        )?;
-    }
+    let place: Place<CqArg> = |arg| (&mut arg.driver.buffer, &mut arg.driver.buffer_bytes);
+    bad.refused("a buffer", ring.addr(), place, good, create)?;
     others.unharmed()
 }
 
@@ -388,26 +405,10 @@ pub(super) fn queue_pairs(setup: &Setup) -> Result<()> {
         ],
         create,
     )?;
-    for (what, errno, addr, bytes) in bad.rows(sq.addr()) {
-        let what = format!("an SQ {what}");
-        refuses(
-            good,
-            &[(&what, errno, &|arg| {
-                (arg.driver.sq_buffer, arg.driver.sq_buffer_bytes) = (addr, bytes)
-            })],
-            create,
-        )?;
-    }
-    for (what, errno, addr, bytes) in bad.rows(rq.addr()) {
-        let what = format!("an RQ {what}");
-        refuses(
-            good,
-            &[(&what, errno, &|arg| {
-                (arg.driver.rq_buffer, arg.driver.rq_buffer_bytes) = (addr, bytes)
-            })],
-            create,
-        )?;
-    }
+    let place: Place<QpArg> = |arg| (&mut arg.driver.sq_buffer, &mut arg.driver.sq_buffer_bytes);
+    bad.refused("an SQ", sq.addr(), place, good, create)?;
+    let place: Place<QpArg> = |arg| (&mut arg.driver.rq_buffer, &mut arg.driver.rq_buffer_bytes);
+    bad.refused("an RQ", rq.addr(), place, good, create)?;
     // The failed create leaves nothing: the CQ and the domain are free again.
     cq.destroy()?;
     pd.destroy()?;

@@ -4,10 +4,12 @@
 use anyhow::ensure;
 use anyhow::Result;
 use nix::errno::Errno;
+use qpair_abi::uverbs::qpair_ureq_modify_srq;
 use qpair_uverbs::abi::*;
 
 use super::fails;
 use super::refused::BadBuffers;
+use super::refused::Place;
 use super::refuses;
 use crate::ktap::Setup;
 use crate::pair::Bystander;
@@ -65,15 +67,8 @@ pub(super) fn shared_receive_queues(setup: &Setup) -> Result<()> {
         ],
         create,
     )?;
-    for (what, errno, addr, bytes) in bad.rows(ring.addr()) {
-        refuses(
-            good,
-            &[(what, errno, &|arg| {
-                (arg.driver.buffer, arg.driver.buffer_bytes) = (addr, bytes)
-            })],
-            create,
-        )?;
-    }
+    let place: Place<SrqArg> = |arg| (&mut arg.driver.buffer, &mut arg.driver.buffer_bytes);
+    bad.refused("a buffer", ring.addr(), place, good, create)?;
     let srq = Srq::new(&pd, 64)?;
     fails("a limit above the depth", Errno::EINVAL, srq.arm(65))?;
     let next = Buffer::new(16 << 10)?;
@@ -105,15 +100,9 @@ pub(super) fn shared_receive_queues(setup: &Setup) -> Result<()> {
         ],
         resize,
     )?;
-    for (what, errno, addr, bytes) in bad.rows(next.addr()) {
-        refuses(
-            good,
-            &[(what, errno, &|arg| {
-                (arg.1.buffer, arg.1.buffer_bytes) = (addr, bytes)
-            })],
-            resize,
-        )?;
-    }
+    let place: Place<(ib_uverbs_modify_srq, qpair_ureq_modify_srq)> =
+        |arg| (&mut arg.1.buffer, &mut arg.1.buffer_bytes);
+    bad.refused("a buffer", next.addr(), place, good, resize)?;
     fails("no memory", Errno::EINVAL, ctx.modify_srq(&good().0))?;
     ensure!(srq.query()?.max_wr == 128, "a refused change took effect");
     // In use by a queue pair.

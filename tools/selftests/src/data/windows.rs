@@ -308,7 +308,7 @@ pub(super) fn windows_of_a_file_that_is_closed(setup: &Setup) -> Result<()> {
         drop(pair);
     }
     drop(Context::open(0)?);
-    crate::pair::works(0, &mut setup.rng())
+    works(0, &mut setup.rng())
 }
 
 /// The answer to a register spans two pages. The keys are in the first; the second blocks, then the
