@@ -54,12 +54,11 @@ pub struct QpParts {
 }
 
 impl QpParts {
-    /// The parts of a queue pair on an SRQ: its own queue of receives has one slot, of the SRQ's
+    /// The parts of a queue pair on an SRQ: its own queue of receives has one slot, of the SQ's
     /// memory, which is never filled.
     #[must_use]
     pub fn on_srq(self) -> Self {
         Self {
-            // No receive is posted to it.
             rq: self.sq,
             rq_depth: 1,
             rq_usable: 0,

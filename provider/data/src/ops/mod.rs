@@ -14,12 +14,15 @@ use std::ffi::c_int;
 
 use crate::request::Refusal;
 
-/// `errno` of a refusal; values of Linux on all its architectures.
+// Values of Linux on all its architectures.
+const ENOENT: c_int = 2;
+const ENOMEM: c_int = 12;
+const EINVAL: c_int = 22;
+const EOPNOTSUPP: c_int = 95;
+
+/// `errno` of a refusal.
 #[inline(always)]
 fn errno(refusal: Refusal) -> c_int {
-    const ENOMEM: c_int = 12;
-    const EINVAL: c_int = 22;
-    const EOPNOTSUPP: c_int = 95;
     match refusal {
         Refusal::Full => ENOMEM,
         Refusal::Invalid | Refusal::State => EINVAL,

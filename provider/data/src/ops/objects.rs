@@ -10,8 +10,7 @@ use qpair_queue::index::Index;
 use qpair_queue::resize::Switch;
 
 use super::bindings::{self, ibv_qp_state};
-use super::poll::EINVAL;
-use super::post;
+use super::{post, EINVAL};
 use crate::cq::{Cq, CqParts, NextRing};
 use crate::qp::{Qp, QpParts};
 use crate::request::Limits;

@@ -7,6 +7,7 @@ use std::mem::{offset_of, MaybeUninit};
 use qpair_abi::entry::{cqe_flags, opcode};
 
 use super::bindings::*;
+use super::{EINVAL, ENOENT};
 use crate::cq::{Completion, Cq};
 
 // An object of libibverbs is the start of the provider's.
@@ -182,9 +183,6 @@ pub unsafe extern "C" fn qpair_data_cq_extend(cq: *mut ibv_cq_ex, wc_flags: u64)
         cq.read_dlid_path_bits = Some(read_dlid_path_bits);
     }
 }
-
-const ENOENT: c_int = 2;
-pub(super) const EINVAL: c_int = 22;
 
 /// The completion that the program looks at.
 ///
