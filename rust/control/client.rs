@@ -28,8 +28,9 @@ pub(crate) trait Client: Send + Sync {
     /// than once.
     fn cut(&self) {}
 
-    /// The hardware is quiet: flushes what users in the kernel have posted, who take their memory
-    /// back then. After [`Self::cut`] of all clients. Process context; may be called more than once.
+    /// The hardware is quiet: flushes what users in the kernel have posted. A flushed request gives
+    /// its memory back to its user. After [`Self::cut`] of all clients. Process context; may be called
+    /// more than once.
     fn flush(&self) {}
 
     /// The device is lost: zaps user mappings of doorbells and wakes sleeping tasks. Process

@@ -146,7 +146,8 @@ impl Process {
         self.objects.lock().insert(room, object)
     }
 
-    /// Keeps the ring in which a CQ or SRQ goes on; returns the one before. Inside the pass of the resize.
+    /// Keeps the ring in which a CQ or SRQ goes on; returns the one before. Inside the pass of the
+    /// resize.
     pub(super) fn keep_ring(&self, _pass: &Pass<'_>, place: Place, ring: Buffer) -> Buffer {
         self.objects.lock().replace_ring(place, ring)
     }

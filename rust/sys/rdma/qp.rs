@@ -186,8 +186,8 @@ impl Kept {
     }
 
     /// Changes what `mask` names of `attr`, if the core's rules allow it in the state that `now`
-    /// returns, by `change`, whose result it returns. Before a change from RESET to INIT, `join` makes it a member of its groups
-    /// again.
+    /// returns, by `change`, whose result it returns. Before a change from RESET to INIT, `join` makes
+    /// it a member of its groups again.
     ///
     /// # Errors
     ///

@@ -237,6 +237,7 @@ mod tests {
         );
         assert_eq!(found.len(), 4);
     }
+
     /// The exceeded limit of a run with these options.
     fn cause(words: &[&str], max_message: u32) -> Option<String> {
         let device = Attributes {

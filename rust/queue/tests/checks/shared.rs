@@ -44,10 +44,15 @@ fn shared(entries: u32) -> Shared<Memory> {
 
 /// Posts receives and hands them over; returns the tail.
 fn post(shared: &mut Shared<Memory>, count: u32) -> Index {
-    for _ in 0..count {
+    post_tagged(shared, 0, count)
+}
+
+/// The same; their second words count from `tag`.
+fn post_tagged(shared: &mut Shared<Memory>, tag: u64, count: u32) -> Index {
+    for tag in (tag..).take(count as usize) {
         let mut batch = shared.batch(|memory| memory.clone());
         let mut room = batch.room(1, true).expect("room");
-        room.write(0, &[0; 8]);
+        room.write(0, &[0, tag, 0, 0, 0, 0, 0, 0]);
         room.post();
     }
     let mut tail = Index::ZERO;
@@ -163,17 +168,6 @@ fn slots_of_another_queue_are_refused() {
     assert!(small.is_err());
     let none = Shared::new(SRQ, Memory::new(16), depth(2), 0, 0);
     assert!(none.is_err());
-}
-
-/// Posts `count` receives whose second words count from `tag`, and hands them over.
-fn post_tagged(shared: &mut Shared<Memory>, tag: u64, count: u64) {
-    for tag in tag..tag + count {
-        let mut batch = shared.batch(|memory| memory.clone());
-        let mut room = batch.room(1, true).expect("room");
-        room.write(0, &[0, tag]);
-        room.post();
-    }
-    assert!(shared.ring(|_| ()));
 }
 
 fn a_resize_takes_what_is_in_flight_along() {
