@@ -28,10 +28,10 @@ help: ## show these lines
 run: ## boot a guest and copy a file through queue pairs [FILE=PATH]
 	@scripts/run "$$FILE"
 
-test: ## run the tests [LAYER='host mutants device kunit stock iommu 7.3 debug verbs figures']
+test: ## run the tests that need no kernel but the stock one [LAYER='host mutants device kunit stock iommu 7.3 debug verbs figures']
 	@scripts/test $(LAYER)
 
-test-all: ## the same with each test in each of its guests, and all rounds of races: for nights and releases
+test-all: ## all tests, in each of their guests and on kernels built for them, all rounds of races: for nights and releases
 	@scripts/test --all $(LAYER)
 
 check: ## formats, lints, documents: all that is judged without running

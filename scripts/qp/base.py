@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 TOP = pathlib.Path(os.environ.get("QPAIR_TOP") or pathlib.Path(__file__).resolve().parents[2])
@@ -187,10 +188,39 @@ def end(pids, patience=PATIENCE):
                 alive.remove(one)
 
 
+class Process(subprocess.Popen):
+    """A process; `wait` adds the processor time of it and of its descendants to that of the
+    thread."""
+
+    def wait(self, timeout=None):
+        if self.returncode is None:
+            with open(os.pidfd_open(self.pid)) as end_of_it:
+                ends = select.poll()
+                ends.register(end_of_it, select.POLLIN)
+                if not ends.poll(None if timeout is None else timeout * 1000):
+                    raise subprocess.TimeoutExpired(self.args, timeout)
+            # Until it is reaped, its entry has its times and those of its children: proc(5).
+            fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            add_work(sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK"))
+        return super().wait()
+
+
+WORK = threading.local()
+
+
+def worked():
+    """Seconds of processor time of all processes that this thread has started and waited for."""
+    return getattr(WORK, "seconds", 0.0)
+
+
+def add_work(seconds):
+    WORK.seconds = worked() + seconds
+
+
 @contextlib.contextmanager
 def started(command, **options):
     """Starts a process, and ends it and its descendants when the block is left in any way."""
-    process = subprocess.Popen([str(word) for word in command], **{"stdin": subprocess.DEVNULL, **options})
+    process = Process([str(word) for word in command], **{"stdin": subprocess.DEVNULL, **options})
     try:
         yield process
     finally:

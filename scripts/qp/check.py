@@ -2,7 +2,7 @@
 """Static checks: scripts/check [NAME]...
 
 Each check is a function here, named as on the command line; the first line of its docstring is the
-question that it answers. All are run even if one fails.
+question that it answers. All are run even if one fails, those of cargo beside the others.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import time
 from qp import base
 from qp import crates
 from qp import imports as order
+from qp import jobs
 from qp import kernel as kernels
 from qp import payload
 from qp import provider
@@ -197,26 +198,39 @@ def length():
 
 CHECKS = [spdx, length, rustfmt, shellcheck, python, scripts, sys_only, imports, panics, docs, module, clippy, verbs, header, rustdoc]
 
+# One after the other, since cargo locks their target directory; the others run beside them.
+CARGO = [clippy, verbs, header, rustdoc]
+
+
+def name_on_line(check):
+    return check.__name__.replace("_", "-")
+
+
+def judge(check):
+    """Runs a check, and prints its verdict; returns whether it passed."""
+    start, failure = time.monotonic(), None
+    try:
+        check()
+        verdict = "ok"
+    except base.Fail as error:
+        failure = error
+        verdict = f"FAILED: {error}" + (f"\n  remedy: {error.remedy}\n " if error.remedy else "")
+    print(f"{name_on_line(check):12} {check.__doc__} {verdict} ({time.monotonic() - start:.0f} s)", flush=True)
+    return failure is None
+
 
 def run(argv):
-    names = {check.__name__.replace("_", "-"): check for check in CHECKS}
+    names = {name_on_line(check): check for check in CHECKS}
     parser = argparse.ArgumentParser(prog="scripts/check", description=__doc__.split("\n\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(names))
     args = parser.parse_args(argv)
     base.known("check", args.names, names)
-    passed = failed = 0
-    for name in args.names or names:
-        start = time.monotonic()
-        try:
-            names[name]()
-            verdict = "ok"
-            passed += 1
-        except base.Fail as failure:
-            verdict = f"FAILED: {failure}" + (f"\n  remedy: {failure.remedy}\n " if failure.remedy else "")
-            failed += 1
-        print(f"{name:12} {names[name].__doc__} {verdict} ({time.monotonic() - start:.0f} s)", flush=True)
-    print(f"{passed} passed, {failed} failed, 0 skipped", flush=True)
-    return 1 if failed else 0
+    chosen = [names[name] for name in args.names or names]
+    lanes = [[check for check in chosen if (check in CARGO) == cargo] for cargo in (True, False)]
+    verdicts = jobs.side_by_side([lambda lane=lane: [judge(check) for check in lane] for lane in lanes], len(lanes))
+    passed = sum(map(sum, verdicts))
+    print(f"{passed} passed, {len(chosen) - passed} failed, 0 skipped", flush=True)
+    return 0 if passed == len(chosen) else 1
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from qp import base
 from qp import cache
 
 # Version of the contents of an entry.
-RECIPE = 1
+RECIPE = 2
 
 # The files that cargo keeps for a crate, in the directory of a profile.
 FINGERPRINTS, PARTS = ".fingerprint", ("build", "deps")

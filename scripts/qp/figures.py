@@ -161,10 +161,11 @@ GOALS = {
     "timed_write1m_iommu_cost": ("reported", None),
     "timed_endpoint64_vs_unix_socket": ("reported", None),
     "timed_perftest_write64_vs_rxe": (">= 20", lambda f, v: v >= 20),
-    "timed_perftest_write64_single_vs_rxe": (">= 8", lambda f, v: v >= 8),
     "timed_perftest_write1m_vs_rxe": (">= 100", lambda f, v: v >= 100),
-    "timed_perftest_send_latency_vs_rxe": ("reported", None),
-    "timed_perftest_send_events_vs_rxe": ("reported", None),
+    # With an IOThread, and without one.
+    **{f"timed_perftest_{core}write64_single_vs_rxe": (">= 100", lambda f, v: v >= 100) for core in ("", "main_")},
+    **{f"timed_perftest_{core}{kind}_latency_vs_rxe": (">= 20", lambda f, v: v >= 20) for core in ("", "main_") for kind in ("send", "write")},
+    **{f"timed_perftest_{core}send_events_vs_rxe": (">= 3", lambda f, v: v >= 3) for core in ("", "main_")},
     **{f"timed_perftest_{kind}_single_vs_rxe": ("reported", None) for kind in ("send64", "ud64", "srq64", "atomic")},
 }
 

@@ -97,6 +97,7 @@ def parse(argv):
     add("--sleeps", action="store_true", help="CMD suspends the guest: its output is printed at its end, and after the suspend it has no stdin and no monitor")
     add("--verbs", action="store_true", help="the provider of rdma-core, Debian's programs of verbs, and the modules of soft-RoCE: `pair ib_write_bw -d qpair0` runs both sides of a program, `sides SERVER -- CLIENT` two programs; `roce CMD`, `faults RULE CMD` and `ucx` are explained in Documentation/verbs.rst (2G of memory)")
     add("--package", metavar="NAME", help="build only the programs of this Cargo package, and put only them in PATH")
+    add("--log", type=pathlib.Path, metavar="PATH", help="store the kernel's log, also of a run that passes")
     add("--no-insmod", action="store_true", help="do not load the module")
     add("--shell", action="store_true", help="run a shell on the console, after CMD")
     add("--verbose", action="store_true", help="show the kernel's log on stderr")
@@ -395,7 +396,7 @@ def keep_log(run):
     """Stores the whole kernel log of a failed run."""
     folder = payload.BUILD / "log"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"guest-{time.strftime('%H%M%S')}-{os.getpid()}"
+    path = run.args.log or folder / f"guest-{time.strftime('%H%M%S')}-{os.getpid()}"
     path.write_text("\n".join(run.console.lines) + "\n")
     base.say(f"the guest's whole log: {path}")
 
@@ -458,6 +459,8 @@ def run(argv):
         keep_log(guest)
         guest = Run(args, machines.build(args, emulator, kernel, image))
         in_time = guest.run()
+    if args.log:
+        args.log.write_text("\n".join(guest.console.lines) + "\n")
     if args.shell:
         return guest.status or 0
     return verdict(guest, in_time)

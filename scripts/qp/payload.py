@@ -24,17 +24,18 @@ BUILD = base.TOP / "build"
 WARNING = re.compile(r"^(warning|.*: warning|.*\bWARNING: modpost)\b.*", re.MULTILINE)
 
 
-# The strict build turns warnings into errors.
+# The strict build turns warnings into errors. scripts/test has its guests use it.
 STRICT = ["KRUSTFLAGS=-Dwarnings", "KCFLAGS=-Werror"]
 
 
-def module(kernel, strict=False, clippy=False):
+def module(kernel, strict="QPAIR_STRICT" in os.environ, clippy=False):
     """Builds the module for a kernel's tree, and returns its path."""
     kind = "clippy" if clippy else "strict" if strict else "module"
     extra = [*(STRICT if strict else []), *(["CLIPPY=1"] if clippy else [])]
     out = BUILD / f"{kind}-{kernel.name}"
     name = f"{'checking' if clippy else 'building'} the module for {kernel.release}"
-    make_modules(name, kernel, base.TOP, out, extra)
+    with base.locked(out / "lock"):
+        make_modules(name, kernel, base.TOP, out, extra)
     return out / "qpair.ko"
 
 

@@ -16,9 +16,9 @@ measurements of the same round, and a figure is the median of a ratio over the r
 round is discarded: in it the emulator translates the code, and qpair reports how many operations
 take the time of a measurement.
 
-Three boots: one without an IOMMU, with all peers; one with an IOMMU and two devices, of which one
-is translated, as all are by default, and the other is not; and one in which perftest runs on qpair
-and on soft-RoCE.
+Four boots: one without an IOMMU, with all peers; one with an IOMMU and two devices, of which one is
+translated, as all are by default, and the other is not; and two in which perftest runs on qpair and
+on soft-RoCE: with an IOThread as in the boots before, and without one.
 """
 
 import pathlib
@@ -102,7 +102,8 @@ NVME = (
 )
 # The device's core has a thread of its own: it runs beside a polling processor, not in turns with
 # the main loop.
-GUEST = ["--iothread", "--smp", "2", "--mem", "2G", "--timeout", TIMEOUT]
+GUEST = ["--smp", "2", "--mem", "2G", "--timeout", TIMEOUT]
+THREAD = ["--iothread"]
 
 # NAME: prints the contents of /tmp/NAME as the report of NAME.
 COMMON = f"""
@@ -197,46 +198,68 @@ rounds "with and without an IOMMU"
 """
 )
 
-# Both sides of perftest's programs, on one device. A latency is reported as a rate: transfers a second.
+# Both sides of perftest's programs, on one device. A latency is reported as a rate, transfers a
+# second. It is perftest's median, `t_typical`: the average is that of the few transfers during which
+# the host ran something else.
 PERFTEST = (
     COMMON
     + """
 soft-roce || fail "no soft-RoCE"
-# NAME COUNT COLUMN SCALE COMMAND...: the column of the result, times scale or, below 0, divided by
-# time. COUNT is that of the first run.
+# NAME COUNT RESULT COMMAND...: COUNT is that of the first run; a later one takes the time, which
+# the average decides.
 perf() {
-	name=$1 count=$2 column=$3 scale=$4
-	shift 4
+	name=$1 count=$2 result=$3
+	shift 3
 	[ ! -e /tmp/$name.count ] || read -r count < /tmp/$name.count
 	pair "$@" -F -n $count > /tmp/said 2>&1 || fail "$*: $(tail -n 5 /tmp/said)"
-	awk -v column=$column -v scale=$scale '$1 ~ /^[0-9]+$/ && NF >= 5 {
-		value = $column; print "{\\"rate\\":", (scale > 0 ? value * scale : 1e6 / value), "}"; exit
-	}' /tmp/said > /tmp/$name
 	# Lists of 32 want a multiple.
-	awk -v seconds=$seconds '{ print int($2 * seconds / 64 + 5) * 64 }' /tmp/$name > /tmp/$name.count
+	awk -v result=$result -v seconds=$seconds -v counts=/tmp/$name.count '$1 ~ /^[0-9]+$/ && NF >= 5 {
+		rate = result == "rate" ? $5 * 1e6 : 1e6 / $5
+		pace = result == "rate" ? rate : 1e6 / $6
+		print "{\\"rate\\":", rate, "}"
+		print int(pace * seconds / 64 + 5) * 64 > counts
+		exit
+	}' /tmp/said > /tmp/$name
 	tell $name
 }
 both() {
-	what=$1 first=$2 result=$3 unit=$4
-	shift 4
-	perf qpair_$what $first $result $unit "$@" -d qpair0
-	perf rxe_$what $first $result $unit "$@" -d rxe0 -x 1
+	what=$1 first=$2 result=$3
+	shift 3
+	perf qpair_$what $first $result "$@" -d qpair0
+	perf rxe_$what $first $result "$@" -d rxe0 -x 1
 }
+waits() {
+	both $1latency 256 time ib_send_lat -s 64
+	both $1write_latency 256 time ib_write_lat -s 64
+	both $1events 256 time ib_send_lat -s 64 -e
+	both $1single 1024 rate ib_write_bw -s 64
+}
+"""
+)
+PERFTEST_THREAD = (
+    PERFTEST
+    + """
 round() {
-	both single 1024 5 1e6 ib_write_bw -s 64
-	both lists 1024 5 1e6 ib_write_bw -s 64 -l 32
-	both large 64 5 1e6 ib_write_bw -s 1048576
-	both latency 256 6 -1 ib_send_lat -s 64
-	both events 256 6 -1 ib_send_lat -s 64 -e
-	both send 1024 5 1e6 ib_send_bw -s 64
-	both ud 1024 5 1e6 ib_send_bw -s 64 -c UD
-	both srq 1024 5 1e6 ib_send_bw -s 64 --use-srq
-	both atomic 1024 5 1e6 ib_atomic_bw
+	waits ""
+	both lists 1024 rate ib_write_bw -s 64 -l 32
+	both large 64 rate ib_write_bw -s 1048576
+	both send 1024 rate ib_send_bw -s 64
+	both ud 1024 rate ib_send_bw -s 64 -c UD
+	both srq 1024 rate ib_send_bw -s 64 --use-srq
+	both atomic 1024 rate ib_atomic_bw
 }
 rounds "perftest"
 """
 )
-PERFTESTS = ("single", "lists", "large", "latency", "events", "send", "ud", "srq", "atomic")
+PERFTEST_MAIN = (
+    PERFTEST
+    + """
+round() { waits main_; }
+rounds "perftest, main loop"
+"""
+)
+WAITS = ("latency", "write_latency", "events", "single")
+PERFTESTS = (*WAITS, *(f"main_{name}" for name in WAITS), "lists", "large", "send", "ud", "srq", "atomic")
 
 # The rate in a report.
 VALUES = {
@@ -264,7 +287,12 @@ RATIOS = {
     "timed_perftest_write64_single_vs_rxe": ("qpair_single", "rxe_single"),
     "timed_perftest_write1m_vs_rxe": ("qpair_large", "rxe_large"),
     "timed_perftest_send_latency_vs_rxe": ("qpair_latency", "rxe_latency"),
+    "timed_perftest_write_latency_vs_rxe": ("qpair_write_latency", "rxe_write_latency"),
     "timed_perftest_send_events_vs_rxe": ("qpair_events", "rxe_events"),
+    "timed_perftest_main_write64_single_vs_rxe": ("qpair_main_single", "rxe_main_single"),
+    "timed_perftest_main_send_latency_vs_rxe": ("qpair_main_latency", "rxe_main_latency"),
+    "timed_perftest_main_write_latency_vs_rxe": ("qpair_main_write_latency", "rxe_main_write_latency"),
+    "timed_perftest_main_send_events_vs_rxe": ("qpair_main_events", "rxe_main_events"),
     "timed_perftest_send64_single_vs_rxe": ("qpair_send", "rxe_send"),
     "timed_perftest_ud64_single_vs_rxe": ("qpair_ud", "rxe_ud"),
     "timed_perftest_srq64_single_vs_rxe": ("qpair_srq", "rxe_srq"),
@@ -299,9 +327,10 @@ def measure():
     """The measurements: the ratios, their rates, and the machine."""
     kernel = kernels.get("stock")
     found = {
-        **run_guest(PEERS, "--archive", guest_archive(kernel), "--qemu-opt", NVME),
-        **run_guest(IOMMU, "--iommu", "--devices", 2),
-        **run_guest(PERFTEST, "--verbs"),
+        **run_guest(PEERS, *THREAD, "--archive", guest_archive(kernel), "--qemu-opt", NVME),
+        **run_guest(IOMMU, *THREAD, "--iommu", "--devices", 2),
+        **run_guest(PERFTEST_THREAD, *THREAD, "--verbs"),
+        **run_guest(PERFTEST_MAIN, "--verbs"),
     }
     return {
         "kernel": kernel.release,

@@ -94,7 +94,7 @@ def found(line):
 
 
 # A run without a guest, with a timeout of two seconds.
-NO_GUEST = {"verbose": False, "timeout": 2.0, "shell": False, "trace": [], "gdb": False}
+NO_GUEST = {"log": None, "verbose": False, "timeout": 2.0, "shell": False, "trace": [], "gdb": False}
 
 
 class Machine:
@@ -553,7 +553,7 @@ class Timed(unittest.TestCase):
                 peers.rates(reports(write64=bad, rxe=[1] * len(bad)))
 
     def test_the_scripts_of_guests_are_scripts(self):
-        for script in (peers.PEERS, peers.IOMMU):
+        for script in (peers.PEERS, peers.IOMMU, peers.PERFTEST_THREAD, peers.PERFTEST_MAIN):
             subprocess.run(["busybox", "sh", "-n", "-c", script], check=True)
 
     def test_a_mode_keeps_the_figures_of_the_others(self):

@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of qp/suite.py: run by `scripts/check scripts`."""
+"""Tests of qp/suite.py and qp/jobs.py: run by `scripts/check scripts`."""
 
 import contextlib
 import io
+import json
+import pathlib
+import subprocess
+import tempfile
 import threading
 import time
 import unittest
 import unittest.mock
 
 from qp import base
+from qp import jobs
 from qp import ktap
 from qp import suite
 
 
 class Suite(unittest.TestCase):
     def test_a_part_of_what_runs_as_a_whole_is_refused(self):
-        self.assertEqual(suite.wanted(["stock/a", "stock/b", "host"]), {"stock": ["a", "b"], "host": []})
-        for layer in ("host", "mutants", "device", "kunit", "figures"):
+        self.assertEqual(suite.wanted(["stock/a", "stock/b/c", "host"]), {"stock": ["a", "b/c"], "host": []})
+        for layer in ("mutants", "kunit", "figures"):
             with self.assertRaises(base.Fail) as refused:
                 suite.wanted([f"{layer}/name"])
             self.assertIn(f"scripts/test {layer}", refused.exception.remedy)
@@ -43,6 +48,33 @@ class Suite(unittest.TestCase):
                 self.assertEqual({boot.name: "".join(test["name"] for test in boot.tests) for boot in found}, expected)
                 self.assertEqual([boot.name for boot in found if boot.alone], ["c-plain"] if "c-plain" in expected else [])
 
+    def test_a_case_runs_in_the_guests_of_its_group(self):
+        guests = {"plain": [], "iommu": ["--iommu"]}
+        tests = [
+            {"name": "a", "command": ["program", "one", "two/x"], "tests": 9, "kernels": ["stock"], "guests": ["plain", "iommu"]},
+            {"name": "b", "command": ["program", "two"], "tests": 5, "kernels": ["debug"], "guests": ["plain"]},
+        ]
+        for layer, name, expected in (
+            ("stock", "one/x", ["plain"]),
+            ("stock", "one/x.plain", ["plain"]),
+            ("stock", "one/x.two", []),
+            ("iommu", "two/x", ["iommu"]),
+            ("stock", "two/y", []),
+            ("debug", "two/y", ["plain"]),
+        ):
+            with self.subTest(layer, name=name), unittest.mock.patch.object(suite, "plans", lambda: (guests, tests)):
+                found = suite.boots(layer, suite.Chosen([name], False, 3))
+                self.assertEqual([boot.name for boot in found], expected)
+                for boot in found:
+                    self.assertEqual([(test["command"], test["tests"]) for test in boot.tests], [(["program", name.partition(".")[0]], 1)])
+
+    def test_the_default_builds_no_kernel_and_omits_nothing_without_one(self):
+        def kernels_of(layer):
+            return {job.kernel for job in suite.found_jobs(layer, suite.Chosen([], False))}
+
+        for layer in suite.LAYERS:
+            self.assertEqual(kernels_of(layer) <= {None, "stock"}, layer in suite.DEFAULT, layer)
+
     def test_jobs_run_side_by_side_and_those_alone_by_themselves(self):
         together, running = threading.Barrier(2, timeout=10), []
 
@@ -58,21 +90,21 @@ class Suite(unittest.TestCase):
             raise base.Fail("no kernel")
 
         found = [
-            suite.Job("figures", "all", alone, alone=True),
-            suite.Job("debug", "a", beside, timeout=900),
-            suite.Job("stock", "b", beside),
-            suite.Job("host", "all", fails),
+            jobs.Job("figures", "all", alone, alone=True),
+            jobs.Job("debug", "a", beside, timeout=900),
+            jobs.Job("stock", "b", beside),
+            jobs.Job("host", "all", fails),
         ]
-        with unittest.mock.patch.object(suite, "GUESTS", 3), contextlib.redirect_stdout(io.StringIO()):
+        with unittest.mock.patch.object(jobs, "GUESTS", 3), contextlib.redirect_stdout(io.StringIO()):
             with contextlib.redirect_stderr(io.StringIO()):
-                counts = suite.run_jobs(found)
+                counts = jobs.run(found)
         self.assertEqual([counts[job].passed for job in found], [1, 3, 3, 0])
         self.assertEqual(counts[found[3]].bad, ["no kernel"])
         self.assertEqual(running, [1])
 
     def test_calls_side_by_side_end_with_the_first_failure(self):
         together = threading.Barrier(2, timeout=10)
-        self.assertEqual(suite.side_by_side([lambda: together.wait() * 0, lambda: together.wait() * 0 + 1], 2), [0, 1])
+        self.assertEqual(jobs.side_by_side([lambda: together.wait() * 0, lambda: together.wait() * 0 + 1], 2), [0, 1])
 
         def sleeps():
             with base.started(["sleep", "60"]) as process:
@@ -83,5 +115,52 @@ class Suite(unittest.TestCase):
 
         start = time.monotonic()
         with self.assertRaises(base.Fail):
-            suite.side_by_side([fails, sleeps, sleeps], 2)
+            jobs.side_by_side([fails, sleeps, sleeps], 2)
         self.assertLess(time.monotonic() - start, 30)
+
+    def test_a_failure_keeps_its_logs_and_the_next_one_too(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+
+            def call(_slower):
+                jobs.log_of("a b").write_text("why")
+                jobs.log_of("not written")
+                return ktap.Count(failed=1)
+
+            job = jobs.Job("stock", "a: b, c", call)
+            with (
+                unittest.mock.patch.multiple(jobs, LOGS=folder / "test", FAILED=folder / "failed", MOST_FAILED=2),
+                contextlib.redirect_stdout(io.StringIO()),
+            ):
+                for number in (1, 2, 3):
+                    job.run(1)
+                    self.assertEqual(len(set(job.logs)), number)
+                jobs.begin()
+            self.assertEqual([path.read_text() for path in (folder / "failed").iterdir()], ["why"] * 2)
+
+    def test_the_longest_job_of_the_last_run_starts_first(self):
+        with tempfile.NamedTemporaryFile("w+") as results, unittest.mock.patch.object(jobs, "RESULTS", pathlib.Path(results.name)):
+            found = [
+                jobs.Job("stock", "a: x", None, timeout=100),
+                jobs.Job("stock", "b", None, timeout=200),
+                jobs.Job("host", "all", None, cargo=True),
+                jobs.Job("mutants", "all", None, cargo=True),
+                jobs.Job("figures", "all", None, alone=True),
+            ]
+            host, (a, b) = found[2:4], found[:2]
+            self.assertEqual(jobs.lanes(found), [host, [b], [a]])
+            json.dump({"stock": {"jobs": {"a": {"seconds": 300}}}}, results)
+            results.flush()
+            self.assertEqual(jobs.lanes(found), [host, [a], [b]])
+
+    def test_the_processor_time_of_a_job_is_that_of_its_processes(self):
+        def busy(_slower):
+            with base.started(["sh", "-c", "sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done'"]) as process:
+                with self.assertRaises(subprocess.TimeoutExpired):
+                    process.wait(timeout=0)
+                return ktap.Count(passed=1, failed=process.wait())
+
+        job = jobs.Job("stock", "busy", busy)
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(job.run(1).failed, 0)
+        self.assertGreater(job.worked, 0)

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs the tests, layer by layer.
 
-    scripts/test [--list] [LAYER[/NAME]]...
+    scripts/test [--list] [--repeat N] [LAYER[/NAME]]...
 
 layer   what runs
 host    `cargo test` of the workspace: rules, device model, ring code
 mutants the suites of the rules, of the device and of the library, under each wrong variant, which they must catch;
         every interleaving of small instances of the event path and of flow control; the order of memory of the rings
 device  the device in QEMU, without a guest: PCI, properties, DMA, reset, unplug
-kunit   the module's KUnit suites, in the test kernel
+kunit   the module's KUnit suites, in the debug kernel
 stock   the tests of the plans on the stock kernel, without an IOMMU
 iommu   the same with one
 7.3     the same on the test kernel, which is of the newest series; skipped where the stock kernel is of that series
 debug   the same on the debug kernel; its detectors have to report planted bugs
-verbs   unmodified programs of verbs, and rdma-core's own tests, on the device and on soft-RoCE (provider/tests.toml)
+verbs   unmodified programs of verbs, and rdma-core's own tests (provider/tests.toml)
 figures counted figures against those in tools/bench/figures.json
 
 How to add a test:
@@ -26,21 +26,17 @@ How to add a test:
   test by its exit status. A test also fails if the kernel warns, if the module cannot be removed
   afterwards, and, on the debug kernel, if memory leaks.
 
-A layer that finds no test fails. The last line has the total, and build/test.json all results.
+By default the layers run that build no kernel: not kunit, 7.3 and debug. A layer that finds no test
+fails. The last line has the total, and build/test.json all results; build/log/failed has the logs of
+tests that failed.
 """
 
 import argparse
-import collections.abc
-import concurrent.futures
-import dataclasses
 import functools
-import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import time
 import tomllib
 
 from qp import barriers
@@ -49,6 +45,7 @@ from qp import crates
 from qp import detectors
 from qp import figures
 from qp import guest as runner
+from qp import jobs
 from qp import kernel as kernels
 from qp import ktap
 from qp import payload
@@ -59,51 +56,29 @@ from qp import verbs_suite
 LAYERS = ("host", "mutants", "device", "kunit", "stock", "iommu", "7.3", "debug", "verbs", "figures")
 KERNEL = {"stock": "stock", "iommu": "stock", "7.3": "test", "debug": "debug"}
 
-# Layers without guests of the plans run as a whole; the command that runs a part of them.
-PARTS = {
-    "host": "cargo test -p PACKAGE NAME",
-}
+# Those of `make test`: they build no kernel.
+DEFAULT = tuple(layer for layer in LAYERS if layer not in ("kunit", "7.3", "debug"))
 
-# The kernels that a layer boots, and the layers that need neither a kernel nor QEMU.
-BOOTS = {"kunit": ["test"], "verbs": ["stock", "debug"], "figures": ["stock"], **{layer: [name] for layer, name in KERNEL.items()}}
+# They run as a whole.
+WHOLE = {"mutants", "kunit", "figures"}
+# They need neither a kernel nor QEMU.
 ON_HOST = {"host", "mutants"}
 
 # Seconds that a guest may take besides its test, and how much slower a kernel is.
 BOOT = 120
 SLOWER = {"stock": 1, "test": 1, "debug": 6}
 
-# Guests at a time: each has two CPUs and up to 2 GB.
-MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
-CORES = int(base.JOBS)
-GUESTS = max(1, min(max(CORES // 2, 2), CORES, MEMORY // 3))
-
-LOGS = base.TOP / "build/log/test"
-
-
-def tell(text):
-    print(text, flush=True)
-
-
-def kept(name):
-    LOGS.mkdir(parents=True, exist_ok=True)
-    return LOGS / (re.sub(r"[^\w.-]+", "-", name) + ".log")
-
-
-def show_end(path, lines=60):
-    text = path.read_text(errors="replace").splitlines()
-    if len(text) > lines:
-        tell(f"[... all of it: {path}]")
-    tell("\n".join(text[-lines:]))
+tell, show_end = jobs.tell, jobs.show_end
 
 
 def cargo(name, *args, **variables):
     """Runs `cargo test` with environment variables; returns its counts and its output, which is also
     stored."""
-    log = kept(name)
+    log = jobs.log_of(name)
     words = ["nice", "cargo", "test", "--locked", "--target-dir", base.TOP / "build/host", *args]
     env = {**os.environ, **variables}
     with open(log, "wb") as out, base.started(words, cwd=base.TOP, env=env, stdout=out, stderr=subprocess.STDOUT) as process:
-        while process.poll() is None:
+        while process.returncode is None:
             try:
                 process.wait(timeout=base.REPORT_EVERY)
             except subprocess.TimeoutExpired:
@@ -119,11 +94,11 @@ def cargo(name, *args, **variables):
     return count, text
 
 
-def host(_slower, brief=True):
-    """Layer: cargo test."""
-    more = {} if brief else {"QPAIR_MESSAGES": "10000000"}
+def host(chosen, _slower):
+    """Layer: cargo test, of all or of what has one of the chosen names."""
+    more = {"QPAIR_MESSAGES": "10000000"} if chosen.everything else {}
     with crates.target("host"):
-        return cargo("host", "--workspace", "--features", "qpair/tokio", "--no-fail-fast", **more)[0]
+        return cargo("host", "--workspace", "--features", "qpair/tokio", "--no-fail-fast", "--", *chosen.names, **more)[0]
 
 
 def mutants(_slower):
@@ -144,13 +119,15 @@ def mutants(_slower):
     return total
 
 
-def device(_slower):
-    """Layer: the device in QEMU, driven by a program instead of a CPU."""
+def device(chosen, _slower):
+    """Layer: the device in QEMU, driven by a program instead of a CPU; all of it, or what has one of
+    the chosen names."""
     emulator = qemu.binary()
-    log = kept("device")
+    log = jobs.log_of("device")
     search = [word for folder in qemu.firmware(emulator) for word in ("-L", folder)]
     words = ["nice", base.TOP / "qemu/tests/device.py", emulator, *search]
-    with open(log, "wb") as out, base.started(words, stdout=out, stderr=subprocess.STDOUT) as process:
+    env = {**os.environ, "QPAIR_TESTS": " ".join(chosen.names)}
+    with open(log, "wb") as out, base.started(words, env=env, stdout=out, stderr=subprocess.STDOUT) as process:
         try:
             status = process.wait(timeout=600)
         except subprocess.TimeoutExpired:
@@ -165,9 +142,10 @@ def device(_slower):
 
 
 def guest(name, options, command, timeout):
-    """Runs a command in a guest; returns its status, its output, and the file with all of it."""
-    log = kept(name)
-    words = [base.SCRIPTS / "py", "guest", *options, "--timeout", timeout, "--", *command]
+    """Runs a command in a guest; returns its status, its output, and the file with all of it. The
+    kernel's log is in another file."""
+    log, console = jobs.log_of(name), jobs.log_of(f"{name}.kernel")
+    words = [base.SCRIPTS / "py", "guest", *options, "--log", console, "--timeout", timeout, "--", *command]
     with open(log, "wb") as out, base.started(words, stdout=subprocess.PIPE, stderr=out) as process:
         text = process.stdout.read()
         status = process.wait()
@@ -205,13 +183,15 @@ class Boot:
     def alone(self):
         return any(test.get("alone") for test in self.tests)
 
-    def run(self, words, slower):
-        """Runs the tests, with `words` for the program; returns their count."""
+    def run(self, words, rounds, slower):
+        """Runs the tests, in a number of rounds, with `words` for the program; returns their count."""
         program = self.tests[0]["command"][0]
+        if rounds > 1:
+            words = [*words, "--repeat", rounds]
         command = [program, *words, *(case for test in self.tests for case in test["command"][1:])]
-        expected = sum(test["tests"] for test in self.tests)
+        expected = sum(test["tests"] for test in self.tests) * rounds
         options = ["--kernel", self.kernel, *self.options]
-        status, text, log = guest(f"{self.layer}-{self.name}", options, command, self.timeout * slower)
+        status, text, log = guest(f"{self.layer}-{self.name}", options, command, self.timeout * rounds * slower)
         count = ktap.of_ktap(text)
         if count.total != expected:
             count.fail(f"{count.total} results instead of {expected}")
@@ -224,9 +204,21 @@ class Boot:
         return count
 
 
+def case_of(test, name):
+    """The test with one case, GROUP/CASE, of those that it runs; None if it does not run it."""
+    group = name.partition("/")[0]
+    if group not in test["command"][1:] and name not in test["command"][1:]:
+        return None
+    return {**test, "name": name, "command": [test["command"][0], name], "tests": 1}
+
+
 def boots(layer, chosen):
     """The guests of a layer. Tests with the same guest share it, except those marked `alone`."""
     kernel, (guests, tests), found = KERNEL[layer], plans(), {}
+    # GROUP/CASE, perhaps with a guest: GROUP/CASE.GUEST.
+    cases = dict.fromkeys(name.partition(".")[0] for name in chosen.names if "/" in name)
+    if cases:
+        tests = [part for name in cases for test in tests if (part := case_of(test, name))]
     for test in tests:
         if kernel not in test["kernels"]:
             continue
@@ -240,21 +232,6 @@ def boots(layer, chosen):
             boot = f"{test['name']}-{name}" if test.get("alone") else name
             found.setdefault(boot, Boot(layer, boot, guests[name])).tests.append(test)
     return list(found.values())
-
-
-def side_by_side(calls, jobs):
-    """The results of the calls, in order; `jobs` of them run at a time."""
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        results = [pool.submit(call) for call in calls]
-        try:
-            return [result.result() for result in results]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            # The threads wait for processes, and a thread may start its process only now.
-            while not all(result.done() for result in results):
-                base.end(base.family(os.getpid())[1:])
-                time.sleep(base.LOCK_LOOK)
-            raise
 
 
 def without_warnings(layer, _slower):
@@ -294,8 +271,8 @@ def kunit(slower):
     suites = kunit_suites()
     # The kernel has suites of its own: read only those of the module.
     show = "; ".join(f"cat /sys/kernel/debug/kunit/{name}/results" for name in suites) or "true"
-    options = ["--kernel", "test", "--append", "kunit.enable=1 kunit.autorun=1"]
-    status, text, log = guest("kunit", options, ["sh", "-c", show], (BOOT + 120) * slower)
+    options = ["--kernel", "debug", "--append", "kunit.enable=1 kunit.autorun=1"]
+    status, text, log = guest("kunit", options, ["sh", "-c", show], BOOT * SLOWER["debug"] * slower)
     count = ktap.of_ktap(text)
     for name, expected in suites.items():
         # A suite that never ran prints `ok` as well, but has no such sum.
@@ -324,100 +301,59 @@ def counted_figures(_slower):
     return count
 
 
-WHOLE = {"host": host, "mutants": mutants, "device": device, "kunit": kunit, "figures": counted_figures}
-
-
-@dataclasses.dataclass(eq=False)
-class Job:
-    """A part of a layer that runs by itself."""
-
-    layer: str
-    name: str
-    # Returns the count; the argument is the number of jobs that share the machine.
-    call: collections.abc.Callable[[int], ktap.Count]
-    # In seconds. Long jobs start first.
-    timeout: int = 600
-    # Runs without other jobs.
-    alone: bool = False
-    took: float = 0
-
-    def run(self, slower):
-        start = time.monotonic()
-        try:
-            count = self.call(slower)
-        except base.Fail as failure:
-            base.say(f"error: {failure}")
-            if failure.remedy:
-                base.say(f"remedy: {failure.remedy}")
-            count = ktap.Count(failed=1, bad=[str(failure)])
-        self.took = time.monotonic() - start
-        tell(f"  {self.layer}: {self.name} ... {count} ({self.took:.0f} s)")
-        return count
-
-
-def jobs(layer, chosen):
+def found_jobs(layer, chosen):
     """The jobs of a layer."""
+    job = functools.partial(jobs.Job, layer)
     if layer == "verbs":
-        found = []
-        for name, kernel in verbs_suite.guests(chosen.brief).items():
-            if chosen(name):
-                timeout = verbs_suite.TIMEOUT * SLOWER[kernel]
-                call = functools.partial(verbs_suite.run, guest, show_end, name, chosen.brief, timeout)
-                found.append(Job(layer, name, call, timeout))
-        return found
+        return [
+            job(name, functools.partial(verbs_suite.run, guest, show_end, name, chosen.brief, timeout), timeout, kernel=kernel)
+            for name, kernel in verbs_suite.guests(chosen.brief).items()
+            if chosen(name)
+            for timeout in [verbs_suite.TIMEOUT * SLOWER[kernel]]
+        ]
     if layer == "host":
-        return [Job(layer, "all", functools.partial(host, brief=chosen.brief))]
-    if layer in WHOLE:
-        return [Job(layer, "all", WHOLE[layer], alone=layer == "figures")]
+        return [job("all", functools.partial(host, chosen), cargo=True)]
+    if layer == "mutants":
+        return [job("all", mutants, cargo=True)]
+    if layer == "device":
+        return [job("all", functools.partial(device, chosen))]
+    if layer == "kunit":
+        return [job("all", kunit, kernel="debug")]
+    if layer == "figures":
+        return [job("all", counted_figures, alone=True, kernel="stock")]
+    job = functools.partial(job, kernel=KERNEL[layer])
     found = []
     if chosen("warnings"):
-        found.append(Job(layer, "warnings", functools.partial(without_warnings, layer)))
+        found.append(job("warnings", functools.partial(without_warnings, layer)))
     if layer == "debug" and chosen("detectors"):
         found += [
-            Job(layer, f"detectors-{name}", functools.partial(detectors.prove, guest, name))
+            job(f"detectors-{name}", functools.partial(detectors.prove, guest, name))
             for name in detectors.guests(not chosen.brief)
         ]
     if layer == "7.3" and chosen.all and kernels.FIRST == kernels.LAST:
         # What it would run are the tests of the layers stock, iommu and debug.
         why = "skipped: the stock kernel is of this series itself; scripts/test 7.3/everything runs it all the same"
-        return [*found, Job(layer, why, lambda _slower: ktap.Count(skipped=1))]
+        return [*found, jobs.Job(layer, why, lambda _slower: ktap.Count(skipped=1))]
     words, some = ["--brief"] if chosen.brief else [], boots(layer, chosen)
     if not some and chosen.all:
-        found.append(Job(layer, "guests", lambda _slower: ktap.Count(failed=1, bad=["no test found"])))
+        found.append(jobs.Job(layer, "guests", lambda _slower: ktap.Count(failed=1, bad=["no test found"])))
     for boot in some:
         tests = ", ".join(test["name"] for test in boot.tests)
-        found.append(Job(layer, f"{boot.name}: {tests}", functools.partial(boot.run, words), boot.timeout, boot.alone))
+        found.append(job(f"{boot.name}: {tests}", functools.partial(boot.run, words, chosen.rounds), boot.timeout * chosen.rounds, boot.alone))
     return found
-
-
-def run_jobs(found):
-    """Runs jobs, as many in parallel as the machine can run; returns their counts."""
-    # They share a target folder, which cargo locks.
-    cargos = [job for job in found if job.layer in ON_HOST]
-    others = sorted((job for job in found if not job.alone and job not in cargos), key=lambda job: -job.timeout)
-    # The longest first, so that none of them is left over at the end.
-    lanes = [[job] for job in others]
-    lanes[1:1] = [cargos] if cargos else []
-    slower = min(GUESTS, len(lanes))
-
-    def run(lane, slower):
-        return {job: job.run(slower) for job in lane}
-
-    counts = {}
-    for lane in side_by_side([functools.partial(run, lane, slower) for lane in lanes], GUESTS):
-        counts.update(lane)
-    counts.update(run([job for job in found if job.alone], 1))
-    return {job: counts[job] for job in found}
 
 
 class Chosen:
     """The selected names of a layer, all if none; and whether repetitions are omitted."""
 
-    def __init__(self, names, everything):
-        self.names = names
+    def __init__(self, names, everything, rounds=1):
+        self.names = names or []
         self.all = not names
+        self.everything = everything
         # A test that is selected by its name runs as a whole.
         self.brief = self.all and not everything
+        # Of each case in its guest.
+        self.rounds = rounds
 
     def __call__(self, name):
         return self.all or any(name.startswith(part) for part in self.names)
@@ -429,9 +365,8 @@ def wanted(words):
     for word in words:
         layer, _, name = word.partition("/")
         base.known("layer", [layer], LAYERS)
-        if name and layer not in (*KERNEL, "verbs"):
-            part = PARTS.get(layer)
-            raise base.Fail(f"{word}: {layer} runs as a whole", f"scripts/test {layer}" + (f"; for a part of it scripts/in-root {part}" if part else ""))
+        if name and layer in WHOLE:
+            raise base.Fail(f"{word}: {layer} runs as a whole", f"scripts/test {layer}")
         asked.setdefault(layer, [])
         if name:
             asked[layer].append(name)
@@ -454,44 +389,45 @@ def show_list(layers, asked, everything):
             tell(f"{layer}: runs as a whole")
 
 
+def run_once(layers, found):
+    """Runs the jobs of the layers; returns the total."""
+    counts = jobs.run(found)
+    total = jobs.store(layers, found, counts)
+    jobs.tell_times(found)
+    return total
+
+
 def run(argv):
     parser = argparse.ArgumentParser(
         prog="scripts/test", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("layers", nargs="*", metavar="LAYER[/NAME]", help=f"of {', '.join(LAYERS)}; all if none. NAME is the beginning of a test's name, of layers in guests; of `verbs`, a guest's")
-    parser.add_argument("--all", action="store_true", help="also run the tests that are omitted by default (make test-all)")
+    parser.add_argument("layers", nargs="*", metavar="LAYER[/NAME]", help=f"of {', '.join(LAYERS)}; by default those that need no kernel of our own: {', '.join(DEFAULT)}. NAME is the beginning of a test's name, or GROUP/CASE, of layers in guests; of `verbs`, a guest's; of `host` and `device`, a part of a test's name")
+    parser.add_argument("--all", action="store_true", help="all layers by default, and the tests that are omitted otherwise (make test-all)")
+    parser.add_argument("--repeat", type=runner.positive, default=1, metavar="N", help="run it all N times, also after a failure, and count the failures: cases of a guest in one boot, each round with its own seed")
     parser.add_argument("--list", action="store_true", help="list the guests and the tests in each, without running them")
     args = parser.parse_args(argv)
     asked = wanted(args.layers)
-    layers = asked or LAYERS
+    layers = asked or (LAYERS if args.all else DEFAULT)
     if args.list:
         show_list(layers, asked, args.all)
         return 0
-    booted = dict.fromkeys(kernel for layer in layers for kernel in BOOTS.get(layer, ()))
-    space.need(booted, emulator=not ON_HOST.issuperset(layers), host=not ON_HOST.isdisjoint(layers))
-    found = [job for layer in layers for job in jobs(layer, Chosen(asked.get(layer), args.all))]
+    in_a_boot = bool(asked) and all(layer in KERNEL and names and all("/" in name for name in names) for layer, names in asked.items())
+    rounds, runs = (args.repeat, 1) if in_a_boot else (1, args.repeat)
+    found = [job for layer in layers for job in found_jobs(layer, Chosen(asked.get(layer), args.all, rounds))]
     for layer in layers:
         if asked.get(layer) and not any(job.layer == layer for job in found):
             raise base.Fail(f"no test of {layer} has the name {' or '.join(asked[layer])}", f"scripts/test --list {layer}")
-    shutil.rmtree(LOGS, ignore_errors=True)
-    total, results = ktap.Count(), {}
-    counts = run_jobs(found)
-    for layer in layers:
-        mine = [job for job in found if job.layer == layer]
-        count = ktap.Count()
-        for job in mine:
-            count.add(counts[job], f"{job.name.partition(':')[0]}: ")
-        if not count.total:
-            count.fail("no test found")
-        took = sum(job.took for job in mine)
-        tell(f"== {layer}: {count} in {took:.0f} s")
-        results[layer] = {**vars(count), "seconds": round(took, 1)}
-        total.add(count, f"{layer}: ")
-    (base.TOP / "build").mkdir(exist_ok=True)
-    (base.TOP / "build/test.json").write_text(json.dumps(results, indent=1) + "\n")
-    if total.bad:
-        tell("failed:")
-        tell("\n".join(f"  {name}" for name in total.bad))
+    booted = dict.fromkeys(job.kernel for job in found if job.kernel)
+    space.need(booted, emulator=not ON_HOST.issuperset(layers), host=not ON_HOST.isdisjoint(layers))
+    jobs.begin()
+    # The guests' module is the one that is built without warnings, so that it is built once.
+    os.environ["QPAIR_STRICT"] = "1"
+    total = ktap.Count()
+    for number in range(runs):
+        if runs > 1:
+            tell(f"== run {number + 1} of {runs}")
+        total.add(run_once(layers, found), f"run {number + 1}: " if runs > 1 else "")
+    jobs.tell_failures(found, total)
     sys.stdout.flush()
     tell(str(total))
     return 1 if total.failed else 0

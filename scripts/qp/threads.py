@@ -55,7 +55,7 @@ cd /sys/bus/pci/drivers/qpair
 set -- *:*:*
 [ $# = {len(SETTINGS)} ] || fail "{len(SETTINGS)} devices were asked for, and there are $#"
 for name in {" ".join(SETTINGS)}; do
-	ls /sys/bus/pci/devices/$1/misc > /tmp/device.$name
+	ls /sys/bus/pci/devices/$1/infiniband > /tmp/device.$name
 	shift
 done
 cd /
@@ -68,7 +68,7 @@ work() {{
 	words=
 	for word in "$@"; do [ $word = N ] && words="$words $count" || words="$words $word"; done
 	for i in $(seq $times); do
-		qpair $words --device /dev/$device --json > $key.$i || touch $key.failed &
+		qpair $words --device $device --json > $key.$i || touch $key.failed &
 	done
 	wait
 	[ ! -e $key.failed ] || fail "qpair $words"
