@@ -259,7 +259,7 @@ pub enum BadShape {
     PageShift,
     /// Not inside the first page; for a block, any but 0.
     Offset,
-    /// No bytes, or more than 64 bits can address.
+    /// No bytes of pages, or more than 64 bits can address.
     Length,
     /// The root is not aligned, or the table or block ends past the address space.
     Root,
@@ -308,10 +308,11 @@ pub enum Spot {
 }
 
 impl Shape {
-    /// Checks a descriptor; the root of a block must be aligned to `align`, a power of two.
+    /// Checks a descriptor; the root of a block must be aligned to `align`, a power of two. Only a
+    /// block may be of no bytes.
     pub fn check(list: &BufferList, limits: PageLimits, align: u64) -> Result<Self, BadShape> {
         let offset = u64::from(list.offset);
-        if list.bytes == 0 {
+        if list.bytes == 0 && list.levels != 0 {
             return Err(BadShape::Length);
         }
         let shape = Self {
@@ -347,7 +348,7 @@ impl Shape {
             _ => return Err(BadShape::Levels),
         };
         // The last byte may be the last of the address space.
-        let last = bytes.wrapping_sub(1);
+        let last = bytes.saturating_sub(1);
         if list.root & align.wrapping_sub(1) != 0 || list.root.checked_add(last).is_none() {
             return Err(BadShape::Root);
         }

@@ -41,6 +41,29 @@ const WORDS: usize = ChainDescriptor::WORDS;
 const STATE: usize = 3;
 /// The status in that word.
 const STATUS_SHIFT: u32 = 32;
+/// How often [`acknowledge`] clears at most.
+const CLEARS: u32 = 4;
+
+/// Acknowledges the message of a chain, before the descriptors are polled. `clear` writes all causes
+/// as 1, and `is_set` reads whether one is set.
+///
+/// A cause that becomes set while another one is sends no message. A register write is posted: until
+/// the read after it returns, the causes may still be set. So a cause is left only to a read that
+/// finds none. A descriptor that completes after that read sends another message; one that completed
+/// before it is in memory when the read returns.
+///
+/// Returns whether none is set. Otherwise the channel sets causes as fast as they are cleared, and
+/// the caller polls again.
+#[inline]
+pub fn acknowledge(mut clear: impl FnMut(), mut is_set: impl FnMut() -> bool) -> bool {
+    for _ in 0..CLEARS {
+        clear();
+        if !is_set() || mutant!(CauseLeft) {
+            return true;
+        }
+    }
+    false
+}
 
 /// A buffer for a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -239,6 +239,18 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         self.storage = storage;
     }
 
+    /// The index until which a destroyed queue's slots wait, if the device reported `until`: at most
+    /// the entries of the ring past the head. Others wait behind these slots, so an index that no
+    /// entry has soon would hold back all of them.
+    #[inline]
+    pub fn until(&self, until: Index) -> Index {
+        if self.head.reaches(until) || mutant!(UntilTrusted) {
+            return until;
+        }
+        let entries = until.since(self.head).min(self.depth.entries());
+        self.head.plus(entries)
+    }
+
     /// Whether an entry is waiting.
     #[inline(always)]
     pub fn is_ready(&self) -> bool {

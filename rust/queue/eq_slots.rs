@@ -17,8 +17,9 @@
 //! - A *process's CQ* is armed by the process. One slot is enough for its life, since the device
 //!   has at most one event of it in the EQ.
 //! - An event of a CQ that is not armed frees no slot, and is counted.
-//! - Binding a process's CQ leaves at least [`Shares::kernel`] slots of the pool to kernel CQs, and to
-//!   the CQs that users in the kernel arm themselves, as processes do theirs.
+//! - Binding a process's CQ leaves at least [`Shares::kernel`] slots of the pool to the kernel. Half of
+//!   these are for the CQs that users in the kernel arm themselves, as processes do theirs: a process
+//!   without rights may cause those too, by its sockets. The other half is for kernel CQs alone.
 //! - The slot of a *destroyed* CQ may still have its event in the ring. It becomes free when the
 //!   head has passed the EQ's producer index that the destroy reported.
 
@@ -47,7 +48,8 @@ pub struct Shares {
     pub reserve: u32,
     /// To arm with, beyond one for each kernel CQ.
     pub spare: u32,
-    /// Of the rest, those that only CQs of the kernel and of its users may take.
+    /// Of the rest, those that no CQ of a process may take, and half of them none of a user in the
+    /// kernel.
     pub kernel: u32,
 }
 
@@ -174,9 +176,13 @@ impl EventSlots {
         Ok(Arming::Process(self.pool.take(1).ok_or(NoSlot)?))
     }
 
-    /// Binds a CQ that a user in the kernel arms: as a process's, and from the kernel's share too.
+    /// Binds a CQ that a user in the kernel arms: as a process's, and from half of the kernel's share.
     pub fn bind_ulp(&mut self) -> Result<Arming, NoSlot> {
-        if self.pool.free() <= self.kernel && mutant!(UlpAsProcess) {
+        let mut left = self.kernel / 2;
+        if mutant!(UlpAsProcess) {
+            left = self.kernel;
+        }
+        if self.pool.free() <= left && !mutant!(UlpTakesAll) {
             return Err(NoSlot);
         }
         Ok(Arming::Process(self.pool.take(1).ok_or(NoSlot)?))

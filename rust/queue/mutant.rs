@@ -18,7 +18,7 @@ macro_rules! mutant {
 #[cfg(feature = "mutants")]
 macro_rules! mutant {
     ($name:ident) => {
-        super::mutant::is_active(super::mutant::Mutant::$name)
+        crate::mutant::is_active(crate::mutant::Mutant::$name)
     };
 }
 
@@ -66,6 +66,7 @@ mod active {
         NeverSignal: "a whole SQ may be left unsignalled",
         WithdrawnRunKept: "withdrawn requests still count as an unsignalled run",
         CapacityPlusOne: "one block more than there is room for is posted",
+        SlackPosted: "a post takes the slots that are kept for completed work requests",
         TailNotWrapped: "a WQE that wraps is written past the end",
         RingWithoutNews: "the doorbell is rung without new entries",
         ArmWithoutCheck: "an arm does not check what the CQ already holds",
@@ -92,6 +93,7 @@ mod active {
         ArmWithoutSlot: "a CQ is armed without taking an EQ slot",
         KernelShareTaken: "CQs of processes take the slots that are left to the kernel",
         UlpAsProcess: "a CQ of a user in the kernel is refused the slots that processes leave",
+        UlpTakesAll: "CQs of users in the kernel take the last slots",
         SlotFreeAtEvent: "an EQ slot is free when its event is read, before the head is published",
         SpuriousEventGives: "an event for a CQ that is not armed frees a slot",
         OutOfSlotsNotPublished: "without EQ slots the head is not published, and the CQ stays unarmed",
@@ -129,6 +131,8 @@ mod active {
         ArrivesUnchecked: "the peer may send more than it has slots for",
         StatusClearedLate: "the status in a chain is cleared after the tail was written",
         StatusKept: "the status in a chain is not cleared",
+        UntilTrusted: "a destroyed queue's slot waits for an index that no entry may ever have",
+        CauseLeft: "a cause that is set while a chain's causes are cleared is left",
         ChainTailEarly: "a chain's tail is written before its descriptors are whole",
         ChainOneMore: "a chain has one more descriptor in flight than it has",
         RingTailEarly: "a ring's tail is written before its descriptors are whole",

@@ -423,7 +423,7 @@ impl<S: Storage> Poller<S> {
 
     fn unbound(&mut self, arming: Arming, until: Index) {
         // A slot of another EQ is rejected; the audit of that EQ reports it.
-        let _: Result<(), Slots<_>> = self.slots.unbind(arming, until);
+        let _: Result<(), Slots<_>> = self.slots.unbind(arming, self.eq.until(until));
         self.slots.published(self.eq.published());
     }
 

@@ -42,14 +42,16 @@ use super::credit::Sq;
 use super::index::Depth;
 use super::index::Index;
 use super::mutant::mutant;
-use super::resize::Stays;
 use super::storage::Storage;
 use crate::abi::entry::BLOCK_WORDS;
 use crate::abi::entry::MAX_BLOCKS;
 use crate::abi::entry::MAX_STRIDE_SHIFT;
 use core::borrow::BorrowMut;
 use core::marker::PhantomData;
-use core::mem;
+
+mod next;
+
+pub(super) use next::NextRing;
 
 /// The producer of a send queue.
 pub type SqProducer<S> = Producer<S, Sq>;
@@ -142,14 +144,6 @@ struct Completing<K: Kind> {
     /// Past the last CQE of this queue.
     completed_at: Index,
     stale: u32,
-}
-
-/// A ring in which a producer can go on.
-#[derive(Debug)]
-pub(super) struct NextRing<S> {
-    storage: S,
-    shape: Shape,
-    capacity: u32,
 }
 
 /// The software side of a ring of work requests.
@@ -301,6 +295,22 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         }
     }
 
+    /// As [`batch`](Self::batch), of a queue of which `slack` slots are for completed work requests:
+    /// those in flight take at most the others.
+    #[inline(always)]
+    pub fn batch_beside<'a, V: Storage>(
+        &'a mut self,
+        slack: u32,
+        view: impl FnOnce(&'a S) -> V,
+    ) -> Batch<'a, V, K> {
+        let unused = slack.saturating_sub(self.completed());
+        let mut batch = self.batch(view);
+        if !mutant!(SlackPosted) {
+            batch.free = batch.free.saturating_sub(unused);
+        }
+        batch
+    }
+
     /// Hands over everything posted since the last call: `doorbell` writes the tail to the device.
     /// Does nothing and returns false if nothing was posted.
     #[inline(always)]
@@ -410,47 +420,6 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         completing.stale = 0;
     }
 
-    /// Copies what the device may still read to `storage`, a ring of `capacity` slots.
-    pub(super) fn copy_to(
-        &self,
-        storage: S,
-        depth: Depth,
-        capacity: u32,
-    ) -> Result<NextRing<S>, Stays> {
-        let shape = Shape::new(&storage, depth, self.shape.stride, capacity);
-        let next = NextRing {
-            shape: shape.map_err(|BadRing| Stays::BadRing)?,
-            storage,
-            capacity,
-        };
-        if self.posting.pool.out() > capacity && !mutant!(ResizeBelowFlight) {
-            return Err(Stays::Unread);
-        }
-        if mutant!(ResizeCopiesNothing) {
-            return Ok(next);
-        }
-        for back in 1..=self.in_flight() {
-            let index = self.posting.tail.plus(0u32.wrapping_sub(back));
-            let (from, words) = self.shape.place(index);
-            let (mut to, _) = next.shape.place(index);
-            if mutant!(ResizeKeepsPlaces) {
-                to = from;
-            }
-            for at in 0..words {
-                let word = self.storage.load(from.wrapping_add(at));
-                next.storage.store(to.wrapping_add(at), word);
-            }
-        }
-        Ok(next)
-    }
-
-    /// Goes on in that ring. Returns the memory of the one before.
-    pub(super) fn go_on(&mut self, next: NextRing<S>) -> S {
-        self.shape = next.shape;
-        self.posting.pool.resize(next.capacity);
-        mem::replace(&mut self.storage, next.storage)
-    }
-
     /// Whether every slot is free, posted, in flight or completed.
     #[inline]
     pub const fn audit(&self) -> Result<(), Imbalance> {
@@ -462,6 +431,12 @@ impl<S: Storage, K: Kind> Producer<S, K> {
     pub(super) const fn audit_with(&self, held: u32) -> Result<(), Imbalance> {
         let out = self.in_flight().wrapping_add(self.completed());
         self.posting.pool.audit(out.wrapping_add(held))
+    }
+
+    /// Slots that the device has.
+    #[inline(always)]
+    pub(super) const fn flight(&self) -> u32 {
+        self.completing.flight.count()
     }
 
     /// Takes `count` slots out of those in flight, whatever their indices; `None` if there are

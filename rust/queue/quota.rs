@@ -36,6 +36,8 @@ pub enum Kind {
     Member,
     /// Doorbell page; a context has one.
     Page,
+    /// Address handle, which takes memory of the kernel alone.
+    Ah,
 }
 
 /// A value for each [`Kind`].
@@ -57,6 +59,8 @@ pub struct PerKind<T> {
     pub member: T,
     /// Doorbell pages.
     pub page: T,
+    /// Address handles.
+    pub ah: T,
 }
 
 impl<T> PerKind<T> {
@@ -71,6 +75,7 @@ impl<T> PerKind<T> {
             Kind::Mw => &self.mw,
             Kind::Member => &self.member,
             Kind::Page => &self.page,
+            Kind::Ah => &self.ah,
         }
     }
 
@@ -84,12 +89,13 @@ impl<T> PerKind<T> {
             Kind::Mw => &mut self.mw,
             Kind::Member => &mut self.member,
             Kind::Page => &mut self.page,
+            Kind::Ah => &mut self.ah,
         }
     }
 }
 
 impl Kind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Qp,
         Self::Cq,
         Self::Mr,
@@ -98,6 +104,7 @@ impl Kind {
         Self::Mw,
         Self::Member,
         Self::Page,
+        Self::Ah,
     ];
 }
 

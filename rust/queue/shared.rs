@@ -214,6 +214,12 @@ impl<S: Storage> Shared<S> {
         self.producer.in_flight()
     }
 
+    /// Its producer, for posts. It completes nothing: no CQ has the ring's name.
+    #[inline(always)]
+    pub fn producer(&mut self) -> &mut Producer<S, Srq> {
+        &mut self.producer
+    }
+
     /// Begins a batch of posts, as [`Producer::batch`].
     #[inline(always)]
     pub fn batch<'a, V: Storage>(&'a mut self, view: impl FnOnce(&'a S) -> V) -> Batch<'a, V, Srq> {
@@ -232,14 +238,27 @@ impl<S: Storage> Shared<S> {
         self.producer.withdraw();
     }
 
+    /// Receives that the device has and that are not completed.
+    #[inline(always)]
+    pub const fn handed(&self) -> u32 {
+        self.producer.flight()
+    }
+
     /// The completion of one receive was read: its slot, which [`free_slots`](Self::free_slots)
     /// takes. `None` if no receive is in flight.
     #[inline(always)]
     pub fn complete(&mut self) -> Option<Slots<Srq>> {
+        self.complete_all(1)
+    }
+
+    /// As [`complete`](Self::complete), of `count` receives. `None`, and no slot is taken, if fewer
+    /// are in flight.
+    #[inline(always)]
+    pub fn complete_all(&mut self, count: u32) -> Option<Slots<Srq>> {
         let count = if mutant!(SharedFreesAll) {
             self.producer.in_flight()
         } else {
-            1
+            count
         };
         self.producer.split_flight(count)
     }

@@ -45,6 +45,7 @@ use crate::{
     data::ring::Ring,
     queue::{
         chain::{
+            acknowledge,
             Buffer,
             Chain,
             Completed, //
@@ -192,7 +193,10 @@ impl Chains {
     }
 
     /// Fills and hands over frames: one write of the tail for all.
-    pub(super) fn send(&mut self, at: &At<'_>, numbers: Range<u64>) {
+    /// Returns how many: transmitted descriptors are free once their own status is there, which may be
+    /// later than that of what was received.
+    pub(super) fn send(&mut self, at: &At<'_>, numbers: Range<u64>) -> u64 {
+        let mut sent = 0;
         for number in numbers {
             let frame = self.plan.frame(number);
             let Some(room) = self.transmit.room() else {
@@ -211,22 +215,30 @@ impl Chains {
                 user: [number as u32, 0, 0, 0, 0],
             };
             room.fill(&self.plan.fault_of(number).chain(buffer));
+            sent += 1;
         }
         hand_over(at.transmit, &mut self.transmit);
+        sent
     }
 
     /// Takes at most `budget` frames. Context: BH.
     pub(super) fn poll(&mut self, at: &At<'_>, budget: u32) -> Polled {
         let mut polled = Polled::default();
-        // The causes are cleared first: what completes after that gives another message.
-        let status = at.receive.read(regs::SR);
-        at.receive.write_reg(
-            regs::SR::zeroed()
-                .with_error(status.error())
-                .with_delay(status.delay())
-                .with_done(status.done()),
+        // First: what completes after that sends another message.
+        let causes = regs::SR::zeroed()
+            .with_const_error::<1>()
+            .with_const_delay::<1>()
+            .with_const_done::<1>();
+        let mut halt = None;
+        let is_clear = acknowledge(
+            || at.receive.write_reg(causes),
+            || {
+                let status = at.receive.read(regs::SR);
+                halt = Status::from(status).halt(Side::Receive);
+                halt != Some(Halt::Gone) && status.into_raw() & causes.into_raw() != 0
+            },
         );
-        polled.halt = Status::from(status).halt(Side::Receive);
+        polled.halt = halt;
         while polled.frames < budget {
             let Some(done) = self.receive.poll() else {
                 break;
@@ -236,12 +248,11 @@ impl Chains {
                 polled.mismatches += 1;
             }
         }
-        // What was received was transmitted: the statuses of both sides are there.
         while let Some(done) = self.transmit.poll() {
             self.sources.take_back(at.dev, done.place);
         }
         self.refill(at);
-        polled.again = polled.frames == budget;
+        polled.again = polled.frames == budget || !is_clear;
         polled
     }
 

@@ -252,16 +252,19 @@ impl Run {
             self.progress.end();
             return Next::Done;
         }
+        let mut again = polled.again;
         if self.received == self.sent {
             let last = self.sent.saturating_add(self.plan.batch.into());
             let batch = self.sent..last.min(self.plan.count);
-            self.sent = batch.end;
-            match &mut self.moving {
+            let sent = match &mut self.moving {
                 Moving::Chain(chains) => chains.send(at, batch),
                 Moving::Headtail(rings) => rings.send(at, batch),
-            }
+            };
+            self.sent += sent;
+            // No message says when descriptors are free: the next poll looks again.
+            again |= sent == 0;
         }
-        match polled.again {
+        match again {
             true => Next::Again,
             false => Next::Done,
         }

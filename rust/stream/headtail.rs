@@ -174,7 +174,10 @@ impl Rings {
     }
 
     /// Fills and hands over frames: one write of the tail, and one write-back, for all.
-    pub(super) fn send(&mut self, at: &At<'_>, numbers: Range<u64>) {
+    /// Returns how many: transmitted descriptors are free once their own status is there, which may be
+    /// later than that of what was received.
+    pub(super) fn send(&mut self, at: &At<'_>, numbers: Range<u64>) -> u64 {
+        let mut sent = 0;
         for number in numbers {
             let frame = self.plan.frame(number);
             let Some(room) = self.transmit.room() else {
@@ -191,8 +194,10 @@ impl Rings {
                 end: true,
             };
             room.fill(&self.plan.fault_of(number).ring(buffer));
+            sent += 1;
         }
         hand_over(at.transmit, &mut self.transmit);
+        sent
     }
 
     /// Takes at most `budget` frames. Context: BH.
@@ -207,7 +212,6 @@ impl Rings {
                 polled.mismatches += 1;
             }
         }
-        // What was received was transmitted: the write-backs of both sides are there.
         while let Some(done) = self.transmit.poll() {
             self.sources.take_back(at.dev, done.place);
         }

@@ -127,10 +127,11 @@ impl Polled {
     fn wait(at: &At<'_>, chain: &mut Chain<Ring>) -> Result<Completed, Halt> {
         let began = Instant::<Monotonic>::now();
         loop {
+            // Before the look: a task that was preempted for long looks once more.
+            let waited = began.elapsed();
             if let Some(done) = chain.poll() {
                 return Ok(done);
             }
-            let waited = began.elapsed();
             if waited > PATIENCE {
                 return Err(Halt::Silent);
             }

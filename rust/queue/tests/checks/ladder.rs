@@ -18,6 +18,7 @@ use qpair_abi::stream::headtail::sta;
 use qpair_abi::stream::headtail::RingDescriptor;
 use qpair_abi::stream::Side;
 use qpair_queue::chain;
+use qpair_queue::chain::acknowledge;
 use qpair_queue::chain::Chain;
 use qpair_queue::credit::RingId;
 use qpair_queue::headtail;
@@ -26,6 +27,7 @@ use qpair_queue::headtail::Headtail;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::storage::Storage;
+use std::cell::RefCell;
 use world::Action;
 use world::Rung;
 use world::World;
@@ -42,6 +44,7 @@ checks![
     a_received_buffer_comes_back_alone,
     a_reset_gives_all_back,
     what_makes_no_ring_is_refused,
+    no_cause_is_left_without_a_message,
 ];
 
 const BASE: u64 = 0x4000;
@@ -346,4 +349,75 @@ pub fn what_makes_no_ring_is_refused() {
     assert!(!ring(7, 4, 3) && !ring(8, 4, 4) && !ring(8, 4, 0));
     let one = Headtail::new(id(), words(2), Side::Transmit, depth(1));
     assert!(one.is_err(), "a ring of one would have no slot");
+}
+
+/// The causes of a channel and its message. At each step the next bit of `script` says whether a
+/// descriptor completes, which sets a cause.
+#[derive(Default)]
+struct Causes {
+    script: u32,
+    completed: u32,
+    is_set: bool,
+    /// What the message was sent for.
+    line: bool,
+    messages: u32,
+    /// The write that clears them is under way.
+    posted: bool,
+}
+
+impl Causes {
+    /// A cause may become set in the very step in which the others are cleared.
+    fn step(&mut self, arrives: bool) {
+        if arrives && self.posted {
+            (self.posted, self.is_set) = (false, false);
+        }
+        let completes = self.script & 1;
+        self.script >>= 1;
+        self.completed += completes;
+        self.is_set |= completes != 0;
+        self.messages += u32::from(self.is_set && !self.line);
+        self.line = self.is_set;
+    }
+}
+
+/// Every order of completions and of the steps of software: what completed is always taken.
+pub fn no_cause_is_left_without_a_message() {
+    for script in 0..1 << 14 {
+        let causes = RefCell::new(Causes {
+            script,
+            ..Causes::default()
+        });
+        let (mut taken, mut polls) = (0, 0);
+        while causes.borrow().script != 0 || causes.borrow().messages != 0 {
+            causes.borrow_mut().step(true);
+            let messages = causes.borrow().messages;
+            if messages == 0 {
+                continue;
+            }
+            causes.borrow_mut().messages -= 1;
+            loop {
+                polls += 1;
+                let is_clear = acknowledge(
+                    || {
+                        causes.borrow_mut().posted = true;
+                        causes.borrow_mut().step(false);
+                    },
+                    || {
+                        // The read waits for the write.
+                        causes.borrow_mut().step(true);
+                        causes.borrow_mut().step(true);
+                        causes.borrow().is_set
+                    },
+                );
+                causes.borrow_mut().step(false);
+                taken = causes.borrow().completed;
+                causes.borrow_mut().step(false);
+                if is_clear {
+                    break;
+                }
+            }
+        }
+        assert_eq!(taken, causes.borrow().completed, "script {script:#b}");
+        assert!(polls <= 15, "script {script:#b}: {polls} polls");
+    }
 }

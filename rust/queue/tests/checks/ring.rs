@@ -25,6 +25,7 @@ use std::rc::Rc;
 
 checks![
     blocks_go_round,
+    slack_is_for_what_is_completed,
     an_entry_is_whole_or_not_there,
     zeroed_memory_holds_nothing,
     garbage_completions_give_nothing,
@@ -96,6 +97,42 @@ fn blocks_go_round() {
     assert!(sq.retire().is_ok());
     pool.give(slots).unwrap();
     assert_eq!(pool.audit(0), Ok(()));
+}
+
+/// Of 8 blocks, 3 are slack: 5 may be in flight, however many of the slack are completed.
+fn slack_is_for_what_is_completed() {
+    const SLACK: u32 = 3;
+    let depth = Depth::new(8).unwrap();
+    let memory = Memory::new(8 * 8);
+    let mut sq = SqProducer::new_sq(SQ, CQ, memory, depth, 8).unwrap();
+    let completions = Memory::new(8 * 4);
+    let (mut cq, _pool) = CqConsumer::new(CQ, completions.clone(), depth, 8).unwrap();
+    let fill = |sq: &mut SqProducer<Memory>| {
+        let mut batch = sq.batch_beside(SLACK, |memory| memory);
+        let mut posted = 0;
+        while let Ok(room) = batch.room(1, true) {
+            room.post();
+            posted += 1;
+        }
+        drop(batch);
+        sq.ring(|_| ());
+        posted
+    };
+    assert_eq!(fill(&mut sq), 5);
+    let mut done = Index::ZERO;
+    for completed in 1..=SLACK {
+        assert_eq!(fill(&mut sq), 0, "{completed}");
+        completions.write(depth, done, [0; 4]);
+        done = done.plus(1);
+        assert_eq!(sq.complete(done, cq.take().unwrap().seen), Ok(1));
+        assert_eq!(sq.completed(), completed);
+        assert_eq!(fill(&mut sq), 1, "{completed}");
+    }
+    assert_eq!(sq.free(), 0);
+    cq.publish(|_| ());
+    assert_eq!(sq.reclaim(cq.published()), SLACK);
+    assert_eq!(fill(&mut sq), 0);
+    sq.audit().unwrap();
 }
 
 /// Memory into which the device writes an entry just before the load of a given number.

@@ -23,6 +23,7 @@ use world::World;
 checks![
     any_order_of_steps_is_right,
     a_completion_frees_one_slot,
+    completions_of_a_row_free_as_many_slots,
     a_receive_that_was_given_back_is_the_next,
     a_limit_has_one_event,
     a_limit_above_what_is_left_is_due_at_once,
@@ -102,6 +103,21 @@ fn a_completion_frees_one_slot() {
     assert!(srq.complete().is_none());
     srq.withdraw();
     assert_eq!((srq.free(), srq.in_flight()), (4, 0));
+}
+
+fn completions_of_a_row_free_as_many_slots() {
+    let mut srq = shared(4);
+    post(&mut srq, 3);
+    assert_eq!(srq.handed(), 3);
+    assert!(srq.complete_all(4).is_none(), "more than are in flight");
+    let slots = srq.complete_all(2).expect("in flight");
+    assert_eq!((slots.count(), srq.handed(), srq.free()), (2, 1, 1));
+    assert!(srq.free_slots(slots).is_ok());
+    assert_eq!((srq.free(), srq.audit(0)), (3, Ok(())));
+    let mut batch = srq.batch(|memory| memory.clone());
+    batch.room(1, true).expect("room").post();
+    drop(batch);
+    assert_eq!((srq.handed(), srq.in_flight()), (1, 2));
 }
 
 fn a_receive_that_was_given_back_is_the_next() {
