@@ -15,41 +15,46 @@
  *   DMA reaches RAM only (MemTxAttrs.memory), interrupts are collected and sent
  *   when the model has returned, and the model's own guard
  *   (qemu/ffi/src/inside.rs) refuses or defers other re-entries.
- * - Without an IOThread everything runs under the BQL, and the core in a bottom
- *   half of the main loop. Under -icount, or with a pace set, the core runs at
- *   deadlines of the virtual clock and never in a bottom half, so that two runs
- *   of one workload are the same.
+ * - Doorbells take no lock: see inside.rs. A CPU that rings may also do a little
+ *   of the work, without the BQL. All else runs under the BQL, and the core in a
+ *   bottom half of the main loop. Lock order: the BQL, then the model's lock.
+ * - Under -icount, or with a pace set, the core runs at deadlines of the virtual
+ *   clock and never in a bottom half, so that two runs of one workload are the
+ *   same. Under -icount doorbells take the BQL.
+ * - While the machine is stopped the core does nothing: its memory may be dumped.
  * - Memory stays mapped as long as the function's view of memory has that
  *   range: a listener on its DMA address space is called when bus mastering is
  *   disabled, memory or a device is unplugged, or an IOMMU is enabled. Behind an IOMMU no
  *   mappings are kept: each access is translated, so an unmap has nothing to
  *   undo.
  *
+ * For the threads that work without the BQL:
+ *
+ * - The BQL protects interrupts. A CPU takes it to send those that its doorbell
+ *   raised. See qpair_interrupts.c.
+ * - The function's view of memory changes under the BQL. The listener drops
+ *   mappings in its commit, when all threads get the new view: earlier, the
+ *   model could map memory that is being removed. The commit takes the model's
+ *   lock, so when the guest's access that changed the view returns, no DMA by
+ *   the old view is in flight.
+ * - The BQL protects IOMMUs: as long as one translates, the model is bound to
+ *   the BQL.
+ * - exit ends the model, which waits for the thread inside and drops all
+ *   mappings. A CPU that does not know yet that the function is gone may still
+ *   ring: its TLB's map, or RCU, holds a reference to the function, and the
+ *   model exists until the last of them is dropped.
+ *
  * With an IOThread (iothread=):
  *
  * - The core's bottom half and timers are in the IOThread's context, and run
  *   without the BQL. Accesses of registers, configuration space and properties,
  *   resets and the listener keep it, and wait in the model's lock for at most a
- *   few turns of the core. Doorbells take no lock: see inside.rs. Lock order:
- *   the BQL, then the model's lock. The IOThread never waits for the BQL, since
- *   a holder of the BQL may wait for the IOThread.
- * - The BQL protects interrupts. The IOThread sends its own interrupts if the
- *   BQL is free, otherwise a bottom half of the main loop does. An interrupt
- *   that a doorbell raises is sent by its CPU, which takes the BQL for that.
- *   See qpair_interrupts.c.
- * - The function's view of memory changes under the BQL. The listener drops
- *   mappings in its commit, when all threads get the new view: earlier, the
- *   core could map memory that is being removed. The commit takes the model's
- *   lock, so when the guest's access that changed the view returns, no DMA by
- *   the old view is in flight.
- * - The BQL protects IOMMUs: as long as one translates, the model is bound to
- *   the BQL, and the core runs in the main loop.
- * - exit ends the model, which waits for the thread inside and drops all
- *   mappings; then the IOThread itself removes the core's bottom half and
- *   timers from its context, so none runs and none will. A CPU that does not
- *   know yet that the function is gone may still ring: its TLB's map, or RCU,
- *   holds a reference to the function, and the model exists until the last of
- *   them is dropped.
+ *   few turns of the core. The IOThread never waits for the BQL, since a holder
+ *   of the BQL may wait for the IOThread. It sends its interrupts if the BQL is
+ *   free, otherwise a bottom half of the main loop does.
+ * - While the model is bound to the BQL, the core runs in the main loop.
+ * - After the model's end, the IOThread itself removes the core's bottom half
+ *   and timers from its context, so none runs and none will.
  */
 
 #include "qemu/osdep.h"
@@ -72,6 +77,10 @@
  * With the BQL: from a bottom half, or from a timer of the virtual clock. With
  * an IOThread this sends interrupts, and runs the core while it is bound to the
  * BQL.
+ *
+ * The guard is not left to qemu_bh_new_guarded(): the timers have none, and the
+ * bottom half would clear it after the last reference to the function may have
+ * been dropped here.
  */
 static void qpair_run(void *opaque)
 {
@@ -143,9 +152,7 @@ static const MemoryRegionOps qpair_reg_ops = {
     .impl = { .min_access_size = 4, .max_access_size = 4 },
 };
 
-/*
- * With an IOThread the region is accessed without the BQL: take it if needed.
- */
+/* The region is accessed without the BQL: take it if needed. */
 static uint64_t qpair_doorbell_read(void *opaque, hwaddr addr, unsigned size)
 {
     QpairState *s = opaque;
@@ -257,6 +264,18 @@ static void qpair_commit(MemoryListener *listener)
     qpair_deliver_later(s);
 }
 
+/*
+ * The machine stops, or goes on. The model's lock is taken here, so no DMA is in
+ * flight when stop returns.
+ */
+static void qpair_vm_change(void *opaque, bool running, RunState state)
+{
+    QpairState *s = opaque;
+
+    qpair_model_halt(s->model, !running);
+    qpair_deliver_later(s);
+}
+
 /* Function level reset, bus reset, machine reset. */
 static void qpair_reset_hold(Object *obj, ResetType type)
 {
@@ -303,6 +322,10 @@ static void qpair_exit(PCIDevice *pci)
 
     s->present = false;
     migrate_del_blocker(&s->migration_blocker);
+    if (s->vm_change) {
+        qemu_del_vm_change_state_handler(s->vm_change);
+        s->vm_change = NULL;
+    }
     qpair_routes_follow(s, false);
     msix_uninit_exclusive_bar(pci);
     qpair_caps_exit(pci);
@@ -328,20 +351,20 @@ static bool qpair_settle(QpairState *s, Error **errp)
 {
     AioContext *context;
 
+    if (s->iothread && icount_enabled()) {
+        error_setg(errp, "%s: iothread= does not go with -icount, under which "
+                   "the guest's instructions alone decide when the core runs; "
+                   "leave out one of the two", qpair_id(s));
+        return false;
+    }
+    s->main_bh = qemu_bh_new(qpair_run, s);
     if (!s->iothread) {
         s->core_bh = qemu_bh_new(qpair_run, s);
         s->core_timer = timer_new_ns(QEMU_CLOCK_VIRTUAL, qpair_run, s);
         s->deadline_timer = timer_new_ns(QEMU_CLOCK_VIRTUAL, qpair_run, s);
         return true;
     }
-    if (icount_enabled()) {
-        error_setg(errp, "%s: iothread= does not go with -icount, under which "
-                   "the guest's instructions alone decide when the core runs; "
-                   "leave out one of the two", qpair_id(s));
-        return false;
-    }
     context = iothread_get_aio_context(s->iothread);
-    s->main_bh = qemu_bh_new(qpair_run, s);
     s->core_bh = aio_bh_new(context, qpair_run_apart, s);
     s->core_timer = aio_timer_new(context, QEMU_CLOCK_VIRTUAL, SCALE_NS,
                                   qpair_run_apart, s);
@@ -399,7 +422,7 @@ static void qpair_realize(PCIDevice *pci, Error **errp)
     memory_region_init_io(&s->doorbells, OBJECT(s), &qpair_doorbell_ops, s,
                           "qpair-doorbells",
                           pow2ceil(qpair_model_doorbell_bytes(s->model)));
-    if (s->iothread && !s->locked_doorbells) {
+    if (!icount_enabled() && !s->locked_doorbells) {
         memory_region_enable_lockless_io(&s->doorbells);
     }
     pci_register_bar(pci, facts.bar_doorbells,
@@ -418,6 +441,7 @@ static void qpair_realize(PCIDevice *pci, Error **errp)
         .commit = qpair_commit,
     };
     s->present = true;
+    s->vm_change = qdev_add_vm_change_state_handler(dev, qpair_vm_change, s);
     memory_listener_register(&s->listener, pci_get_address_space(pci));
     return;
 

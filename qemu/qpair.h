@@ -12,6 +12,7 @@
 #include "hw/pci/pci_device.h"
 #include "qom/object.h"
 #include "system/iothread.h"
+#include "system/runstate.h"
 #include "qpair_ffi.h"
 
 #define TYPE_QPAIR "qpair"
@@ -35,6 +36,7 @@ struct QpairState {
     MemoryRegion doorbells;
     MemoryListener listener;
     Error *migration_blocker;
+    VMChangeStateEntry *vm_change;
 
     QpairModel *model;          /* from realize until finalize; not a stream's */
     bool present;               /* from realize to exit; the BQL's */
@@ -42,11 +44,11 @@ struct QpairState {
     char **texts;               /* the same of settings that are text; or NULL */
 
     IOThread *iothread;         /* the core's; NULL: it works in the main loop */
-    bool locked_doorbells;      /* they take the BQL in spite of an IOThread */
+    bool locked_doorbells;      /* they take the BQL */
     QEMUBH *core_bh;            /* the core has work, in real time ... */
     QEMUTimer *core_timer;      /* ... and in virtual time */
     QEMUTimer *deadline_timer;  /* the model's next deadline */
-    QEMUBH *main_bh;            /* the IOThread has work for a holder of the BQL */
+    QEMUBH *main_bh;            /* another thread has work for a holder of the BQL */
     bool paced;                 /* in virtual time; atomic */
 
     uint32_t translations;      /* IOMMUs in our view of memory; the BQL's */

@@ -296,6 +296,11 @@ typedef struct QpairHost {
      */
     uint64_t (*now)(void *opaque);
     /*
+     A clock of the host that never goes back, in nanoseconds. It ends long runs of the core, and
+     decides nothing else.
+     */
+    uint64_t (*host_now)(void *opaque);
+    /*
      Calls `qpair_model_run` soon.
      */
     void (*wake)(void *opaque);
@@ -477,6 +482,16 @@ enum QpairRun qpair_model_run_apart(const struct QpairModel *model);
  See the [module](self).
  */
 void qpair_model_bind(const struct QpairModel *model, bool bound);
+
+/*
+ Halts the core, because the machine stops, or lets it go on. When this returns, a core that is
+ halted accesses no memory.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_model_halt(const struct QpairModel *model, bool halted);
 
 /*
  Returns the function to power-on.
@@ -826,6 +841,16 @@ enum QpairRun qpair_model_run_apart(const struct QpairModel *model);
  See the [module](self).
  */
 void qpair_model_bind(const struct QpairModel *model, bool bound);
+
+/*
+ Halts the core, because the machine stops, or lets it go on. When this returns, a core that is
+ halted accesses no memory.
+
+ # Safety
+
+ See the [module](self).
+ */
+void qpair_model_halt(const struct QpairModel *model, bool halted);
 
 /*
  Returns the function to power-on.

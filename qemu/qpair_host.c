@@ -214,6 +214,11 @@ static uint64_t qpair_now(void *opaque)
     return qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL);
 }
 
+static uint64_t qpair_host_now(void *opaque)
+{
+    return get_clock();
+}
+
 /* The same in each run with -seed, as all random numbers of the guest. */
 static uint64_t qpair_random(void *opaque)
 {
@@ -338,6 +343,7 @@ QpairHost qpair_host(QpairState *s)
         .unmap = qpair_unmap,
         .raise = qpair_raise,
         .now = qpair_now,
+        .host_now = qpair_host_now,
         .wake = qpair_wake,
         .wake_at = qpair_wake_at,
         .random = qpair_random,

@@ -214,5 +214,5 @@ void qpair_add_properties(ObjectClass *class)
     object_class_property_set_description(class, "iothread",
         "the core runs in this IOThread; without one, in the main loop");
     object_class_property_set_description(class, "locked-doorbells",
-        "test: doorbells take the global lock despite an IOThread");
+        "test: doorbells take the global lock");
 }

@@ -30,6 +30,7 @@ OBJECT_DECLARE_SIMPLE_TYPE(QpairStreamState, QPAIR_STREAM)
 struct QpairStreamState {
     QpairState base;
     QpairStream *stream;        /* from realize until finalize */
+    bool halted;                /* the machine is stopped */
     uint32_t channels;          /* what was asked for ... */
     char *kind;
 };
@@ -39,7 +40,7 @@ static void qpair_stream_work(void *opaque)
     QpairStreamState *s = opaque;
     MemReentrancyGuard *guard = &DEVICE(s)->mem_reentrancy_guard;
 
-    if (!s->base.present) {
+    if (!s->base.present || s->halted) {
         return;
     }
     trace_qpair_round(qpair_id(&s->base), false);
@@ -51,6 +52,17 @@ static void qpair_stream_work(void *opaque)
     qpair_deliver(&s->base);
     guard->engaged_in_io = false;
     object_unref(OBJECT(s));
+}
+
+/* The machine stops, or goes on: what came due meanwhile is done then. */
+static void qpair_stream_vm_change(void *opaque, bool running, RunState state)
+{
+    QpairStreamState *s = opaque;
+
+    s->halted = !running;
+    if (running) {
+        qpair_wake(&s->base);
+    }
 }
 
 static uint64_t qpair_stream_read(void *opaque, hwaddr addr, unsigned size)
@@ -243,6 +255,10 @@ static void qpair_stream_exit(PCIDevice *pci)
 
     base->present = false;
     migrate_del_blocker(&base->migration_blocker);
+    if (base->vm_change) {
+        qemu_del_vm_change_state_handler(base->vm_change);
+        base->vm_change = NULL;
+    }
     msix_uninit_exclusive_bar(pci);
     qpair_caps_exit(pci);
     if (s->stream) {
@@ -302,6 +318,8 @@ static void qpair_stream_realize(PCIDevice *pci, Error **errp)
         goto fail;
     }
     base->present = true;
+    base->vm_change = qdev_add_vm_change_state_handler(DEVICE(s),
+                                                       qpair_stream_vm_change, s);
     return;
 
 fail:

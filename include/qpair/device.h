@@ -475,7 +475,8 @@ struct qpair_hw_cqe {
  *   page.
  * @count: How often it happened since the last event of this object and kind.
  * @kind: What happened: an QPAIR_HW_EVENT_*.
- * @code: Detail: of a fatal QP the status, of a fatal device the cause.
+ * @code: Detail: of a QP in the error state the status, of a fatal device the
+ *   cause.
  * @reserved4: Zero.
  */
 struct qpair_hw_eqe {
@@ -565,7 +566,7 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_STATUS_SUCCESS			0
 /*
  * The receive's buffers are shorter than the message, a message is longer than
- * the limit, or the buffer of an atomic is too short.
+ * the limit, or the buffer of an atomic has not 8 bytes.
  */
 #define QPAIR_HW_STATUS_LOCAL_LENGTH		1
 /*
@@ -581,7 +582,10 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_STATUS_FLUSH			5
 /* A memory window could not be bound, or not be invalidated. */
 #define QPAIR_HW_STATUS_WINDOW_BIND		6
-/* The peer wrote with immediate, and what it wrote may not be written. */
+/*
+ * A WRITE with immediate of the peer that is not permitted took this receive,
+ * or a SEND whose window cannot be invalidated.
+ */
 #define QPAIR_HW_STATUS_LOCAL_ACCESS		8
 /*
  * The peer found the request invalid: its receive is too short, it allows no
@@ -635,7 +639,9 @@ struct qpair_hw_eqe {
  * without the flag.
  */
 #define QPAIR_HW_DETAIL_INLINE			5
-/* Message longer than the limit, or an SGE of an atomic that is too short. */
+/*
+ * Message longer than the limit, or an SGE of an atomic that has not 8 bytes.
+ */
 #define QPAIR_HW_DETAIL_MESSAGE			6
 /* No region or window has this key. */
 #define QPAIR_HW_DETAIL_KEY			7
@@ -674,7 +680,10 @@ struct qpair_hw_eqe {
  * in the error state.
  */
 #define QPAIR_HW_EVENT_CQ_OVERRUN		2
-/* The queue pair went to the error state; code has the status. */
+/*
+ * The queue pair went to the error state for a cause that no completion
+ * reports; code has the status.
+ */
 #define QPAIR_HW_EVENT_QP_FATAL			3
 /* Doorbells were written to this page that make no sense. */
 #define QPAIR_HW_EVENT_DOORBELL_VIOLATION	4
@@ -697,6 +706,16 @@ struct qpair_hw_eqe {
  * The SQ of the queue pair, which is in SQD, has drained; since version 1.1.
  */
 #define QPAIR_HW_EVENT_SQ_DRAINED		11
+/*
+ * The queue pair went to the error state for a request of its peer to memory
+ * that this one may not access; code has the status. Since version 1.1.
+ */
+#define QPAIR_HW_EVENT_QP_ACCESS		12
+/*
+ * The queue pair went to the error state for a request of its peer that is
+ * invalid; code has the status. Since version 1.1.
+ */
+#define QPAIR_HW_EVENT_QP_REQUEST		13
 
 /* Admin commands, and the contexts that they name. */
 

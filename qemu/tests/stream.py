@@ -274,6 +274,19 @@ def stream_knobs_turn():
         assert f.register(REG["PAIRS"]) == 2
 
 
+def stream_leaves_a_stopped_machine_alone():
+    with Machine(*QEMU, *stream()) as m:
+        f = Channels(m)
+        f.enable()
+        m.qmp("stop")
+        f.frame(3)
+        m.step(1000000)
+        time.sleep(0.01)
+        assert not f.complete(TRANSMIT, 0), "a frame was sent in a machine that is stopped"
+        m.qmp("cont")
+        f.until(lambda: f.complete(RECEIVE, 0))
+
+
 def stream_goes_through_an_iommu():
     with Machine(*QEMU, "-device", "intel-iommu", *stream()) as m:
         f = Channels(m)
@@ -366,6 +379,7 @@ TESTS = [
     stream_resets_return_to_power_on,
     stream_accesses_that_are_refused_halt,
     stream_knobs_turn,
+    stream_leaves_a_stopped_machine_alone,
     stream_goes_through_an_iommu,
     stream_is_not_migrated,
     both_functions_work_together,

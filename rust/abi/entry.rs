@@ -365,7 +365,7 @@ layout! {
         count: u32 = 0 @ 32,
         /// What happened: an [event](super::status::Event).
         kind: u8 = 1 @ 0,
-        /// Detail: of a fatal QP the status, of a fatal device the cause.
+        /// Detail: of a QP in the error state the status, of a fatal device the cause.
         code: u8 = 1 @ 8,
     }
 }

@@ -54,7 +54,7 @@ codes! {
         /// Done.
         Success = 0, "success";
         /// The receive's buffers are shorter than the message, a message is longer than the limit,
-        /// or the buffer of an atomic is too short.
+        /// or the buffer of an atomic has not 8 bytes.
         LocalLength = 1, "local length error";
         /// The work request makes no sense: opcode, flags, number of blocks or SGEs, inline length;
         /// of a receive also reserved bits.
@@ -65,7 +65,8 @@ codes! {
         Flush = 5, "work request flushed";
         /// A memory window could not be bound, or not be invalidated.
         WindowBind = 6, "memory window bind error";
-        /// The peer wrote with immediate, and what it wrote may not be written.
+        /// A WRITE with immediate of the peer that is not permitted took this receive, or a SEND whose
+        /// window cannot be invalidated.
         LocalAccess = 8, "local access error";
         /// The peer found the request invalid: its receive is too short, it allows no such
         /// operation, or the address of an atomic is not aligned.
@@ -103,7 +104,7 @@ codes! {
         /// More inline bytes than the limit or what the blocks hold, or inline bytes without the
         /// flag.
         Inline = 5, "bad inline length";
-        /// Message longer than the limit, or an SGE of an atomic that is too short.
+        /// Message longer than the limit, or an SGE of an atomic that has not 8 bytes.
         Message = 6, "bad message length";
         /// No region or window has this key.
         Key = 7, "no such key";
@@ -177,7 +178,8 @@ codes! {
         /// The CQ had no room, or its memory could not be written; its queue pairs are in the error
         /// state.
         CqOverrun = 2, "CQ overrun";
-        /// The queue pair went to the error state; `code` has the status.
+        /// The queue pair went to the error state for a cause that no completion reports; `code` has
+        /// the status.
         QpFatal = 3, "QP fatal";
         /// Doorbells were written to this page that make no sense.
         DoorbellViolation = 4, "doorbell violation";
@@ -196,6 +198,12 @@ codes! {
         SrqFatal = 10, "SRQ fatal";
         /// The SQ of the queue pair, which is in SQD, has drained; since version 1.1.
         SqDrained = 11, "SQ drained";
+        /// The queue pair went to the error state for a request of its peer to memory that this one
+        /// may not access; `code` has the status. Since version 1.1.
+        QpAccess = 12, "QP access error";
+        /// The queue pair went to the error state for a request of its peer that is invalid; `code`
+        /// has the status. Since version 1.1.
+        QpRequest = 13, "QP request error";
     }
 }
 

@@ -72,6 +72,8 @@ impl EventHandler for QpHandler {
         self.0.raise(match event {
             Event::LastReceive => QpEvent::LastReceive,
             Event::SqDrained => QpEvent::Drained,
+            Event::QpAccess => QpEvent::Access,
+            Event::QpRequest => QpEvent::Request,
             _ => QpEvent::Fatal,
         });
     }

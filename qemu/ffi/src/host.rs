@@ -33,6 +33,8 @@ pub(crate) struct Qemu {
     unmapped: bool,
     /// An interrupt was raised since [`take_raised`](Self::take_raised).
     raised: bool,
+    /// When the present run of the core ends, by the clock of the host.
+    until: u64,
 }
 
 // SAFETY: The callbacks may be called from any thread (contract of `QpairHost`); `&mut self`, or
@@ -48,6 +50,7 @@ impl Qemu {
             host,
             unmapped: false,
             raised: false,
+            until: u64::MAX,
         }
     }
 
@@ -58,6 +61,16 @@ impl Qemu {
     /// Takes effect at the next mapping.
     pub(crate) fn set_unmapped(&mut self, unmapped: bool) {
         self.unmapped = unmapped;
+    }
+
+    /// Ends runs of the core so many nanoseconds from now; `None` leaves their length to the core.
+    pub(crate) fn limit_runs(&mut self, nanos: Option<u64>) {
+        self.until = nanos.map_or(u64::MAX, |nanos| self.host_now().saturating_add(nanos));
+    }
+
+    fn host_now(&self) -> u64 {
+        // SAFETY: `host` keeps its contract.
+        unsafe { (self.host.host_now)(self.host.opaque) }
     }
 
     /// Whether an interrupt was raised since the last call.
@@ -135,6 +148,10 @@ impl Host for Qemu {
     fn now(&self) -> u64 {
         // SAFETY: `host` keeps its contract.
         unsafe { (self.host.now)(self.host.opaque) }
+    }
+
+    fn time_is_up(&self) -> bool {
+        self.until != u64::MAX && self.host_now() >= self.until
     }
 
     fn wake(&mut self) {

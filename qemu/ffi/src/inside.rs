@@ -6,7 +6,8 @@
 //! ```text
 //!   with the BQL    registers, properties, reset, a change of the view of memory:
 //!                   enter(), waits for the thread that is inside
-//!   without it      the core in its IOThread: run(), waits as well, and lets
+//!                   the core in the main loop: run(), the same
+//!   without it      the core in its IOThread: run_apart(), waits as well, and lets
 //!                   waiting threads go first, every few turns
 //!                   doorbells of CPUs: post(), never waits
 //! ```
@@ -25,6 +26,11 @@
 //! doorbells first, so the doorbells of a CPU take effect in order, and before its later register
 //! accesses. A notify counts completions from its write on, so the CPU samples the CQ's producer
 //! index before it queues the doorbell.
+//!
+//! **A CPU works a little.** It may give an idle core's turn itself, in [`Function::execute`], since
+//! that is shorter than the wait for another thread. It processes doorbells of other CPUs as well,
+//! so the limit is that of a call, not of a doorbell. The other threads that process doorbells leave
+//! the work to the core: a register access stays short.
 //!
 //! **No thread is inside twice.** A callback may re-enter under the BQL: the message of an IOMMU
 //! fault may be addressed to the function's own registers. If a holder of the BQL finds a thread
@@ -46,6 +52,7 @@ use parking_lot::{
     MutexGuard, //
 };
 use qpair_model::{
+    Budget,
     Doorbell,
     Function,
     Host,
@@ -58,10 +65,18 @@ use crate::QpairRun;
 
 /// Maximum number of queued doorbells. Further ones wait for the BQL.
 const WAITING: usize = 1024;
-/// Turns between two checks for waiting threads.
-const TURNS: u32 = 8;
-/// Checks of the core before its thread returns to its event loop.
-const LOOKS: u32 = 8;
+/// Turns of a run in the main loop, after which queued doorbells are processed.
+const TURNS: u32 = 64;
+/// Runs in an iteration of the main loop, which costs as much as several of them: each run ends
+/// with the payload of a turn.
+const RUNS: u32 = 16;
+/// Nanoseconds of the host after which an iteration of the main loop ends, and the BQL is free. Runs
+/// of large messages take about as long.
+const SLICE_NS: u64 = 200_000;
+/// Turns of a run in an IOThread, after which waiting threads go first as well.
+const TURNS_APART: u32 = 8;
+/// Runs before the IOThread returns to its event loop.
+const RUNS_APART: u32 = 8;
 /// How often a thread that leaves processes doorbells that arrived meanwhile.
 const ROUNDS: u32 = 4;
 
@@ -76,6 +91,8 @@ pub(crate) struct Inside {
     function: Mutex<Function<Qemu>>,
     doorbells: ArrayQueue<Doorbell>,
     producers: Producers,
+    /// The work that a CPU may do in one call.
+    spare: Budget,
     /// A thread with the BQL is inside. Protected by the BQL.
     busy: AtomicBool,
     /// Only holders of the BQL may work. Changes only inside, so a thread inside knows the state.
@@ -90,6 +107,7 @@ impl Inside {
         Self {
             doorbells: ArrayQueue::new(WAITING),
             producers: function.producers(),
+            spare: function.spare(),
             function: Mutex::new(function),
             busy: AtomicBool::new(false),
             bound: AtomicBool::new(false),
@@ -125,7 +143,7 @@ impl Inside {
         act: impl FnOnce(&mut Function<Qemu>) -> R,
     ) -> R {
         self.busy.store(true, Relaxed);
-        self.take_in(&mut function);
+        self.take_in(&mut function, &mut Budget::none());
         let result = act(&mut function);
         loop {
             if self.end_later.swap(false, Relaxed) {
@@ -171,8 +189,29 @@ impl Inside {
         }
     }
 
-    /// Without the BQL: runs the core for a while.
-    pub(crate) fn run(&self) -> QpairRun {
+    /// With the BQL: runs the core for a while; true if there is more work.
+    pub(crate) fn run(&self) -> bool {
+        let run = |function: &mut Function<Qemu>| {
+            self.take_in(function, &mut Budget::none());
+            function.run(TURNS) == Run::More
+        };
+        let runs = |function: &mut Function<Qemu>| {
+            function.host_mut().limit_runs(Some(SLICE_NS));
+            let mut more = true;
+            for _ in 0..RUNS {
+                more = run(function);
+                if !more || function.host().time_is_up() {
+                    break;
+                }
+            }
+            function.host_mut().limit_runs(None);
+            more
+        };
+        self.enter(runs).unwrap_or(false)
+    }
+
+    /// The same without the BQL.
+    pub(crate) fn run_apart(&self) -> QpairRun {
         if self.bound.load(Relaxed) {
             // Do not wait for the lock: the thread inside may be about to wait for this thread.
             return QpairRun::Bound;
@@ -181,12 +220,12 @@ impl Inside {
         // Earlier interrupts have been sent, or are sent by the thread that raised them.
         function.host_mut().take_raised();
         let mut run = QpairRun::More;
-        for _ in 0..LOOKS {
+        for _ in 0..RUNS_APART {
             if self.bound.load(Relaxed) {
                 return QpairRun::Bound;
             }
-            self.take_in(&mut function);
-            if function.run(TURNS) == Run::Idle {
+            self.take_in(&mut function, &mut Budget::none());
+            if function.run(TURNS_APART) == Run::Idle {
                 run = QpairRun::Idle;
                 break;
             }
@@ -197,7 +236,7 @@ impl Inside {
             MutexGuard::bump(&mut function);
         }
         drop(function);
-        self.take_in_rest();
+        self.take_in_rest(Budget::none());
         run
     }
 
@@ -208,12 +247,14 @@ impl Inside {
         if self.bound.load(Relaxed) || self.doorbells.push(doorbell).is_err() {
             return false;
         }
-        self.take_in_rest();
+        self.take_in_rest(self.spare);
         true
     }
 
-    /// Without the BQL, after leaving or posting: processes doorbells if no thread is inside.
-    fn take_in_rest(&self) {
+    /// Without the BQL, after leaving or posting: processes doorbells if no thread is inside, and
+    /// does a little of their work. A CPU executes the doorbells of others as well, so `spare` is
+    /// for all of them.
+    fn take_in_rest(&self, mut spare: Budget) {
         for round in 0..ROUNDS {
             let Some(mut function) = self
                 .has_doorbells()
@@ -228,7 +269,7 @@ impl Inside {
                 call(&mut function);
                 return;
             }
-            self.take_in(&mut function);
+            self.take_in(&mut function, &mut spare);
             self.leave_rest(&mut function, round);
         }
     }
@@ -247,13 +288,13 @@ impl Inside {
     }
 
     /// Inside.
-    fn take_in(&self, function: &mut Function<Qemu>) {
+    fn take_in(&self, function: &mut Function<Qemu>, spare: &mut Budget) {
         // At most a full queue: CPUs that ring all the time must not keep a thread in here.
         for _ in 0..WAITING {
             let Some(doorbell) = self.doorbells.pop() else {
                 return;
             };
-            function.execute(doorbell);
+            function.execute(doorbell, spare);
         }
     }
 }

@@ -241,6 +241,9 @@ pub struct QpairHost {
     pub raise: unsafe extern "C" fn(opaque: *mut c_void, vector: u32),
     /// The virtual clock, in nanoseconds.
     pub now: unsafe extern "C" fn(opaque: *mut c_void) -> u64,
+    /// A clock of the host that never goes back, in nanoseconds. It ends long runs of the core, and
+    /// decides nothing else.
+    pub host_now: unsafe extern "C" fn(opaque: *mut c_void) -> u64,
     /// Calls `qpair_model_run` soon.
     pub wake: unsafe extern "C" fn(opaque: *mut c_void),
     /// Calls `qpair_model_run` at this time of the virtual clock, and not when it was

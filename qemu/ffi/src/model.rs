@@ -17,13 +17,13 @@ use qpair_abi::{
 };
 use qpair_model::{
     Config,
-    Function,
-    Run, //
+    Function, //
 };
 
 use crate::host::Qemu;
 use crate::inside::Inside;
 use crate::settings::{
+    defaults,
     Setting,
     SETTINGS, //
 };
@@ -35,12 +35,6 @@ use crate::{
     QpairRun,
     QpairSetting, //
 };
-
-/// Turns of queue pairs in one run, after which QEMU's main loop continues.
-const TURNS: u32 = 64;
-/// Runs of the core in an iteration of the main loop, which costs as much as several of them: each
-/// run ends with the payload of a turn.
-const RUNS: u32 = 16;
 
 /// A function, and the thread that is inside.
 pub struct QpairModel {
@@ -90,7 +84,7 @@ pub extern "C" fn qpair_setting(index: u32) -> QpairSetting {
             kind: setting.kind,
             live: setting.knob.is_some()
                 || matches!(setting.kind, QpairKind::Words | QpairKind::Text),
-            initial: setting.initial(&Config::default()),
+            initial: setting.initial(&defaults()),
         },
         None => QpairSetting {
             name: "".into(),
@@ -266,10 +260,7 @@ pub unsafe extern "C" fn qpair_model_post(
 pub unsafe extern "C" fn qpair_model_run(model: *const QpairModel) -> bool {
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
-    model
-        .inside
-        .enter(|f| (0..RUNS).all(|_| f.run(TURNS) == Run::More))
-        .unwrap_or(false)
+    model.inside.run()
 }
 
 /// The same in a thread that does not hold the BQL.
@@ -281,7 +272,7 @@ pub unsafe extern "C" fn qpair_model_run(model: *const QpairModel) -> bool {
 pub unsafe extern "C" fn qpair_model_run_apart(model: *const QpairModel) -> QpairRun {
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
-    model.inside.run()
+    model.inside.run_apart()
 }
 
 /// Binds the function to the BQL, because an IOMMU translates for it, or unbinds it. When this
@@ -295,6 +286,19 @@ pub unsafe extern "C" fn qpair_model_bind(model: *const QpairModel, bound: bool)
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
     model.inside.bind(bound);
+}
+
+/// Halts the core, because the machine stops, or lets it go on. When this returns, a core that is
+/// halted accesses no memory.
+///
+/// # Safety
+///
+/// See the [module](self).
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_halt(model: *const QpairModel, halted: bool) {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    let _ = model.inside.enter(|f| f.set_halted(halted));
 }
 
 /// Returns the function to power-on.

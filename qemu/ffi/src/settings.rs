@@ -219,6 +219,14 @@ macro_rules! words {
     };
 }
 
+/// The defaults of the properties. Those of the model leave all work to the core.
+pub(crate) fn defaults() -> Config {
+    Config {
+        doorbell_wqes: 64,
+        ..Config::default()
+    }
+}
+
 /// All properties.
 #[rustfmt::skip] // one line each is a table
 pub(crate) const SETTINGS: &[Setting] = &[
@@ -236,6 +244,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     fixed!("log-max-rq", log_rq: u8, "log2 of the maximum number of WQEs of an RQ"),
     fixed!("log-max-cq", log_cq: u8, "log2 of the maximum number of entries of a CQ"),
     fixed!("log-max-eq", log_eq: u8, "log2 of the maximum number of entries of an EQ"),
+    fixed!("max-ring-pages", ring_pages: u32, "pages of all rings that are described by tables"),
     fixed!("max-send-sge", send_sges: u8, "gather or scatter entries of a send work request"),
     fixed!("max-recv-sge", recv_sges: u8, "scatter entries of a receive"),
     fixed!("max-inline", inline_bytes: u16, "bytes of inline data"),
@@ -246,6 +255,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     fixed!("async-reserve", async_events: u32, "asynchronous events that are in EQ 0 at a time"),
     fixed!("wqes-per-turn", turn_wqes: u32, "work requests of a doorbell page's turn in the core"),
     fixed!("bytes-per-turn", turn_bytes: u32, "payload bytes of a doorbell page's turn in the core"),
+    fixed!("wqes-per-doorbell", doorbell_wqes: u32, "work requests that the thread of a doorbell does itself if the core is idle; 0 leaves all to the core"),
+    fixed!("bytes-per-doorbell", doorbell_bytes: u32, "payload bytes that the thread of a doorbell moves itself"),
     fixed!("retry-ns", retry_ns: u64, "virtual time between retries of a sender"),
     time!("key-seed", key_seed, set_key_seed, "seed of the keys after a reset; 0 is random"),
     time!("core-delay-ns", core_delay_ns, set_core_delay, "virtual time from a doorbell to the work"),

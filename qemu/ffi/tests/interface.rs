@@ -52,6 +52,9 @@ type Reentry = Box<dyn Fn(*const QpairModel)>;
 struct Alone {
     board: Board,
     woken: Cell<bool>,
+    /// The clock of the host, and how much later it is at each look.
+    host_now: Cell<u64>,
+    step: Cell<u64>,
     /// A re-entry into the model while it runs.
     reentry: RefCell<Option<Reentry>>,
     reentries: Cell<u64>,
@@ -64,6 +67,11 @@ impl Machine for Alone {
 
     fn wake(&self) {
         self.woken.set(true);
+    }
+
+    fn host_now(&self) -> u64 {
+        self.host_now.set(self.host_now.get() + self.step.get());
+        self.host_now.get()
     }
 
     fn reads(&self) {
@@ -80,6 +88,8 @@ impl Alone {
         Box::new(Self {
             board: Board::new(mappable),
             woken: Cell::default(),
+            host_now: Cell::default(),
+            step: Cell::default(),
             reentry: RefCell::default(),
             reentries: Cell::default(),
         })
@@ -136,6 +146,28 @@ fn commands_are_done_with_and_without_mappings() {
         machine.up();
         assert!(machine.query());
         assert_eq!(machine.board.maps.load(SeqCst) > 0, mappable);
+        machine.end();
+    }
+}
+
+#[test]
+fn a_run_ends_when_its_time_is_up() {
+    for (step, runs) in [(0, 1), (1_000_000, 2)] {
+        let machine = Alone::new(true);
+        let mut values = defaults();
+        values[index_of("wqes-per-turn") as usize] = 1;
+        let model = machine.plug(&values).unwrap();
+        machine.up();
+        machine.step.set(step);
+        // Blocks of zeros: commands that are refused, each in a turn of its own.
+        let value = doorbell::value(Number::ADMIN, 16);
+        // SAFETY: The model lives, and this is the only thread.
+        unsafe { qpair_model_doorbell(model, doorbell::SQ, value, 8) };
+        for run in 1..=runs {
+            // SAFETY: As above.
+            assert_eq!(unsafe { qpair_model_run(model) }, run < runs);
+            assert_eq!(machine.counter(Counter::Commands), 16 * run / runs);
+        }
         machine.end();
     }
 }

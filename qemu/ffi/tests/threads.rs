@@ -19,10 +19,27 @@ use std::{
 };
 
 use qpair_abi::{
-    command,
+    command::{
+        self,
+        kind,
+        opcode,
+        qp_mask,
+        qp_state,
+        verb,
+        BufferList,
+        Command,
+        CqContext,
+        QpContext, //
+    },
     counters,
     counters::Counter,
     doorbell,
+    entry::{
+        self,
+        send_flags,
+        Cqe,
+        SendWqe, //
+    },
     regs::offset,
     Number, //
 };
@@ -80,6 +97,56 @@ impl Threads {
         machine.plug(&defaults()).unwrap();
         machine.up();
         machine
+    }
+
+    /// One whose function has this value of a setting.
+    fn with(setting: &str, value: u64) -> Box<Self> {
+        let machine = Self::new();
+        machine.unplug();
+        let mut settings = defaults();
+        settings[index_of(setting) as usize] = value;
+        machine.plug(&settings).unwrap();
+        machine.up();
+        machine
+    }
+
+    fn store(&self, addr: u64, words: &[u64]) {
+        for (i, &word) in (0..).zip(words) {
+            self.board.word(addr + 8 * i).store(word, SeqCst);
+        }
+    }
+
+    /// Executes the command at this place of the SQ, with a context; returns what it created.
+    fn command(
+        &self,
+        at: u32,
+        kind: u8,
+        verb: u8,
+        number: Number,
+        mask: u32,
+        context: &[u64],
+    ) -> u32 {
+        let command = Command {
+            opcode: opcode(kind, verb),
+            flags: send_flags::SIGNALED,
+            blocks: 1,
+            number,
+            context: if context.is_empty() { 0 } else { CONTEXT },
+            mask,
+            context_bytes: context.len() as u32 * 8,
+            ..Command::default()
+        };
+        self.store(CONTEXT, context);
+        self.store(SQ + 64 * u64::from(at), &command.encode());
+        self.ring(doorbell::SQ, doorbell::value(Number::ADMIN, at + 1));
+        while self.run() != QpairRun::Idle {}
+        let words = [0, 1, 2, 3].map(|i| {
+            let word = self.board.word(CQ + 32 * u64::from(at) + 8 * i);
+            word.load(SeqCst)
+        });
+        let cqe = Cqe::decode(&words);
+        assert_eq!(cqe.status, 0);
+        cqe.bytes
     }
 
     fn model(&self) -> *mut QpairModel {
@@ -373,6 +440,138 @@ fn the_end_waits_and_is_quiet() {
     assert!(!machine.woken.load(SeqCst));
 }
 
+/// A queue pair that is its own peer. The thread of a doorbell does 4 of its work requests.
+struct Loop {
+    machine: Box<Threads>,
+    qp: Number,
+}
+
+impl Loop {
+    /// Where its rings are, and the base-two logarithm of their entries.
+    const CQ: u64 = 0x7000;
+    const SQ: u64 = 0x7400;
+    const RQ: u64 = 0x7800;
+    const LOG: u8 = 4;
+
+    fn new() -> Self {
+        let machine = Threads::with("wqes-per-doorbell", 4);
+        let ring = |root, bytes: u64| BufferList {
+            root,
+            bytes: bytes << Self::LOG,
+            ..BufferList::default()
+        };
+        let create = |kind, at, context: &[u64]| {
+            let made = machine.command(at, kind, verb::CREATE, Number::default(), 0, context);
+            Number::from_raw(made)
+        };
+        let pd = create(kind::PD, 0, &[]);
+        let cq = CqContext {
+            eq: Number::ADMIN,
+            log_depth: Self::LOG,
+            buffer: ring(Self::CQ, 32),
+            ..CqContext::default()
+        };
+        let cq = create(kind::CQ, 1, &cq.encode());
+        let context = QpContext {
+            pd,
+            send_cq: cq,
+            recv_cq: cq,
+            log_sq: Self::LOG,
+            log_rq: Self::LOG,
+            sq: ring(Self::SQ, 64),
+            rq: ring(Self::RQ, 64),
+            ..QpContext::default()
+        };
+        let qp = create(kind::QP, 2, &context.encode());
+        for (at, state, mask) in [
+            (3, qp_state::INIT, qp_mask::STATE),
+            (4, qp_state::RTR, qp_mask::STATE | qp_mask::PEER),
+            (5, qp_state::RTS, qp_mask::STATE),
+        ] {
+            let context = QpContext {
+                state,
+                peer: if at == 4 { qp } else { Number::default() },
+                ..QpContext::default()
+            };
+            machine.command(at, kind::QP, verb::MODIFY, qp, mask, &context.encode());
+        }
+        let nop = SendWqe {
+            opcode: entry::opcode::NOP,
+            blocks: 1,
+            ..SendWqe::default()
+        };
+        for at in 0..1 << Self::LOG {
+            machine.store(Self::SQ + 64 * at, &nop.encode());
+        }
+        machine.woken.store(false, SeqCst);
+        Self { machine, qp }
+    }
+
+    /// Rings for this many work requests in all.
+    fn ring(&self, tail: u32) {
+        self.machine
+            .ring(doorbell::SQ, doorbell::value(self.qp, tail));
+    }
+
+    fn done(&self) -> u64 {
+        self.machine.counter(Counter::SendWqes)
+    }
+
+    fn is_called(&self) -> bool {
+        self.machine.woken.swap(false, SeqCst)
+    }
+}
+
+/// A CPU does the work of its doorbell if the core is idle, and calls the core for much work.
+#[test]
+fn a_cpu_works_in_its_doorbell() {
+    let looped = Loop::new();
+    for tail in 1..=4 {
+        looped.ring(tail);
+        assert_eq!((looped.done(), looped.is_called()), (tail.into(), false));
+    }
+    looped.ring(9);
+    assert_eq!((looped.done(), looped.is_called()), (4, true));
+    assert_eq!(looped.machine.run(), QpairRun::Idle);
+    assert_eq!(looped.done(), 9);
+}
+
+/// A CPU that executes the doorbells of others does no more than in one of its own.
+#[test]
+fn a_cpu_works_a_little_for_others() {
+    let looped = Loop::new();
+    let (came, go) = looped.machine.hold_next(BELL);
+    thread::scope(|scope| {
+        let machine = &looped.machine;
+        let value = doorbell::value(looped.qp, 1);
+        let first = scope.spawn(move || machine.ring(doorbell::SQ, value));
+        came.recv().unwrap();
+        (2..=9).for_each(|tail| looped.ring(tail));
+        go.send(()).unwrap();
+        first.join().unwrap();
+    });
+    assert_eq!((looped.done(), looped.is_called()), (4, true));
+    assert_eq!(looped.machine.run(), QpairRun::Idle);
+    assert_eq!(looped.done(), 9);
+}
+
+/// The core's thread does the work of doorbells in turns of the core alone.
+#[test]
+fn the_core_works_in_its_turns() {
+    let looped = Loop::new();
+    let (came, go) = looped.machine.hold_next(CORE);
+    thread::scope(|scope| {
+        let core = scope.spawn(|| looped.machine.run());
+        came.recv().unwrap();
+        looped.ring(1);
+        go.send(()).unwrap();
+        assert_eq!(core.join().unwrap(), QpairRun::Idle);
+    });
+    assert_eq!((looped.done(), looped.is_called()), (0, true));
+    assert_eq!(looped.machine.run(), QpairRun::Idle);
+    assert_eq!(looped.done(), 1);
+}
+
 /// The number of commands that [`commands`] writes into the SQ.
 const COMMANDS: u32 = 12;
 
@@ -386,13 +585,7 @@ fn commands() -> Box<Threads> {
 
 /// The same, and CQ 0 is not armed.
 fn commands_unarmed() -> Box<Threads> {
-    let machine = Threads::new();
-    machine.unplug();
-    let mut settings = defaults();
-    settings[index_of("wqes-per-turn") as usize] = 1;
-    machine.plug(&settings).unwrap();
-    machine.up();
-
+    let machine = Threads::with("wqes-per-turn", 1);
     let opcode = command::opcode(command::kind::DEVICE, command::verb::QUERY);
     let words = [
         u64::from(opcode) | 1 << 8 | 1 << 16,

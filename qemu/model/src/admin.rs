@@ -15,6 +15,7 @@ use crate::host::Trace;
 use crate::mr::Region;
 use crate::mutant::mutant;
 use crate::qp::QueuePair;
+use crate::run_queue::Budget;
 use crate::srq::SharedReceives;
 use crate::subject::Subject;
 use crate::table::Deferred;
@@ -39,21 +40,32 @@ const MODIFY_QP: u8 = opcode(kind::QP, verb::MODIFY);
 const MODIFY_MR: u8 = opcode(kind::MR, verb::MODIFY);
 const MODIFY_SRQ: u8 = opcode(kind::SRQ, verb::MODIFY);
 const QUERY_DEVICE: u8 = opcode(kind::DEVICE, verb::QUERY);
+/// Bytes of an entry of a buffer list.
+const ENTRY_BYTES: u64 = 8;
 
 impl<H: Host> Function<H> {
-    /// A turn of the admin queue pair.
-    pub(crate) fn commands(&mut self, most: u32) {
+    /// A turn of the admin queue pair. Its bytes are the entries of buffer lists that commands read.
+    pub(crate) fn commands(&mut self, budget: &mut Budget) {
         let mut blocks = core::mem::take(&mut self.data.blocks);
         let data = &mut self.data;
         let admin = data.qps.get_mut(Number::ADMIN);
-        match admin.and_then(|admin| admin.fetch(&mut data.core.bus, most, &mut blocks)) {
+        let fetched = admin.and_then(|admin| {
+            let bus = &mut data.core.bus;
+            admin.fetch(bus, budget.wqes, &mut blocks)
+        });
+        match fetched {
             Some(count) => {
                 let words = count as usize * BLOCK_WORDS;
                 let fetched = blocks.get(..words).unwrap_or(&[]);
                 for block in fetched.chunks_exact(BLOCK_WORDS) {
-                    if self.data.core.is_ready() {
-                        self.command(block);
+                    let spent = budget.bytes == 0 && !mutant!(ListsAreFree);
+                    if spent || !self.data.core.is_ready() {
+                        break;
                     }
+                    self.command(block);
+                    let read = self.data.core.ring_pages.take_read();
+                    let read = read.saturating_mul(ENTRY_BYTES);
+                    budget.bytes = budget.bytes.saturating_sub(read);
                 }
             }
             None => data.events.fatal(&mut data.core, EnableError::Dma),

@@ -29,27 +29,19 @@ fn result(words: &[u64]) -> Option<Range> {
     })
 }
 
-impl<H: Host> DataPath<H> {
-    /// Checks the SGE of an atomic.
-    pub(crate) fn check_atomic(
-        &self,
-        sender: &Sender,
-        message: &mut Message,
-        words: &[u64],
-    ) -> Result<(), (Status, Detail)> {
-        let range = result(words).filter(|_| message.wqe.sges == 1);
-        let range = range.ok_or((Status::LocalQpOperation, Detail::Sges))?;
-        if range.bytes < ATOMIC_BYTES as u64 {
-            return Err((Status::LocalLength, Detail::Message));
-        }
-        message.bytes = ATOMIC_BYTES as u32;
-        let found = self.regions.find(sender.pd, message.kind.local, range);
-        match found {
-            Ok(_) => Ok(()),
-            Err(detail) => Err((Status::LocalProtection, detail)),
-        }
+/// Checks the SGE of an atomic. Its region is checked when the old value is written there.
+pub(crate) fn check_atomic(message: &mut Message, words: &[u64]) -> Result<(), (Status, Detail)> {
+    let range = result(words).filter(|_| message.wqe.sges == 1);
+    let range = range.ok_or((Status::LocalQpOperation, Detail::Sges))?;
+    let longer = range.bytes > ATOMIC_BYTES as u64 && !mutant!(LongResult);
+    if range.bytes < ATOMIC_BYTES as u64 || longer {
+        return Err((Status::LocalLength, Detail::Message));
     }
+    message.bytes = ATOMIC_BYTES as u32;
+    Ok(())
+}
 
+impl<H: Host> DataPath<H> {
     /// Performs an atomic that both ends admit.
     pub(crate) fn atomic(
         &mut self,
@@ -59,8 +51,13 @@ impl<H: Host> DataPath<H> {
     ) -> Result<(), Fault> {
         let wqe = words.first_chunk().map(AtomicWqe::decode);
         let wqe = wqe.unwrap_or_default();
-        if wqe.remote_addr % ATOMIC_BYTES as u64 != 0 && !mutant!(AtomicAnywhere) {
+        if message.is_misaligned() && !mutant!(AtomicAnywhere) {
             return Err(Fault::Remote(Detail::Alignment));
+        }
+        let range = result(words).ok_or(Fault::Local(Detail::Sges))?;
+        if mutant!(NoPlaceNoAtomic) {
+            let found = self.regions.find(sender.pd, message.kind.local, range);
+            found.map_err(Fault::Local)?;
         }
         let (remote, _) = self.remote_end(sender.peer, message)?;
         let (regions, bus) = (&mut self.regions, &mut self.core.bus);
@@ -83,7 +80,6 @@ impl<H: Host> DataPath<H> {
         } else {
             old
         };
-        let range = result(words).ok_or(Fault::Local(Detail::Sges))?;
         let local = regions.resolve(bus, sender.pd, message.kind.local, range);
         let (local, _) = local.map_err(Fault::Local)?;
         let written = regions.write(bus, local, &given.to_le_bytes());

@@ -195,12 +195,13 @@ impl<H: Host> Function<H> {
         let data = &mut self.data;
         data.qps.wake_peer(&mut data.core, qp);
         data.leave_srq(qp);
+        data.fed(qp);
         data.windows.leave(&mut data.regions, qp);
         data.groups.leave(qp);
         data.end_hold(qp);
-        data.events.forget(Subject::Fatal(qp));
-        data.events.forget(Subject::LastReceive(qp));
-        data.events.forget(Subject::Drained(qp));
+        for subject in Subject::of_qp(qp) {
+            data.events.forget(subject);
+        }
         data.core.run_queue.remove(qp.index(), page);
         data.core.retries.remove(qp.index());
         let (until_send, send_index) = self.data.cq_written(send_cq);
@@ -383,9 +384,14 @@ impl<H: Host> Function<H> {
         if wants(qp_mask::Q_KEY) {
             attributes.q_key = context.q_key;
         }
+        if mask & (qp_mask::RETRY | qp_mask::TIMERS) != 0 && !mutant!(WaitKept) {
+            found.tries.begin_again(self.data.core.bus.host.now());
+            self.data.qps.wake(&mut self.data.core, qp);
+        }
         if !wants(qp_mask::STATE) {
             return Ok(Results::default());
         }
+        let found = self.data.qps.get_mut(qp).ok_or(AdminError::Number)?;
         found.drain_asked = wants(qp_mask::NOTIFY) || mutant!(DrainedUnasked);
         self.data.qps.set_state(&mut self.data.core, qp, to);
         self.data.drained(qp);
@@ -399,12 +405,13 @@ impl<H: Host> Function<H> {
     fn clear_qp(&mut self, qp: Number) -> Result<Results, AdminError> {
         let data = &mut self.data;
         data.give_back(qp);
+        data.fed(qp);
         data.windows.leave(&mut data.regions, qp);
         data.groups.leave(qp);
         data.end_hold(qp);
-        data.events.cancel(Subject::Fatal(qp));
-        data.events.cancel(Subject::LastReceive(qp));
-        data.events.cancel(Subject::Drained(qp));
+        for subject in Subject::of_qp(qp) {
+            data.events.cancel(subject);
+        }
         data.core.retries.remove(qp.index());
         let first = data.core.first_index();
         let found = data.qps.get_mut(qp).ok_or(AdminError::Number)?;

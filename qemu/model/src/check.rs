@@ -4,6 +4,7 @@
 //! The operations that move bytes to or from a buffer are checked in line. All others are checked by
 //! [`check_other`](DataPath::check_other), which is not.
 
+use crate::atomic::check_atomic;
 use crate::datapath::DataPath;
 use crate::flush::check_atomic_write;
 use crate::flush::check_flush;
@@ -11,6 +12,7 @@ use crate::host::Host;
 use crate::message::Kind;
 use crate::message::Message;
 use crate::message::Sender;
+use crate::mutant::mutant;
 use crate::window;
 use qpair_abi::command::service;
 use qpair_abi::entry::inline_bytes;
@@ -22,6 +24,7 @@ use qpair_abi::entry::ud_sges;
 use qpair_abi::entry::BindWqe;
 use qpair_abi::entry::SendWqe;
 use qpair_abi::entry::UdWqe;
+use qpair_abi::entry::DATAGRAM_BYTES;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 
@@ -117,17 +120,19 @@ impl<H: Host> DataPath<H> {
         } else {
             self.check_local::<HEAD>(sender, message, words)
         };
-        // A datagram that is too long is dropped.
-        if HEAD != UD && bytes > u64::from(self.core.config.message_bytes) {
+        let most = if HEAD == UD && !mutant!(LongDatagram) {
+            DATAGRAM_BYTES as u64
+        } else {
+            u64::from(self.core.config.message_bytes)
+        };
+        if bytes > most {
             return Err((Status::LocalLength, Detail::Message));
         }
-        message.bytes = if HEAD == UD {
-            bytes.min(u64::from(u32::MAX)) as u32
-        } else {
-            bytes as u32
-        };
+        message.bytes = bytes as u32;
         match wrong {
             None => Ok(()),
+            // The peer's answer is to go there: the regions are checked when it has come.
+            Some(_) if message.kind.local != 0 && !mutant!(ResultCheckedFirst) => Ok(()),
             Some(detail) => Err((Status::LocalProtection, detail)),
         }
     }
@@ -169,7 +174,7 @@ impl<H: Host> DataPath<H> {
             opcode::FLUSH => check_flush(&message, words).or_else(refuse)?,
             opcode::ATOMIC_WRITE => check_atomic_write(&mut message).or_else(refuse)?,
             opcode::SEND_INV => self.check_data::<RC>(sender, &mut message, words)?,
-            _ => self.check_atomic(sender, &mut message, words)?,
+            _ => check_atomic(&mut message, words)?,
         }
         Ok((kind, message.bytes))
     }

@@ -35,6 +35,8 @@ pub struct Config {
     pub log_cq: u8,
     /// Base-two logarithm of the most entries of an EQ.
     pub log_eq: u8,
+    /// Pages of rings that are described by lists, of all queues together.
+    pub ring_pages: u32,
     /// Most SGEs of a send work request.
     pub send_sges: u8,
     /// Most SGEs of a receive work request.
@@ -55,6 +57,10 @@ pub struct Config {
     pub turn_wqes: u32,
     /// Payload bytes of a doorbell page's turn in the core. A run ends once it has moved as many.
     pub turn_bytes: u32,
+    /// Work requests that the thread of a doorbell executes itself; 0 leaves all to the core.
+    pub doorbell_wqes: u32,
+    /// Payload bytes that the thread of a doorbell moves itself.
+    pub doorbell_bytes: u32,
     /// How long after a doorbell an idle core begins.
     pub core_delay_ns: u64,
     /// How long the core takes for a WQE.
@@ -70,12 +76,12 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            qps: 1024,
-            cqs: 2048,
+            qps: 16384,
+            cqs: 32768,
             eqs: 64,
-            mrs: 4096,
-            pds: 1024,
-            srqs: 512,
+            mrs: 32768,
+            pds: 16384,
+            srqs: 8192,
             mws: 1024,
             groups: 512,
             group_members: 512,
@@ -84,6 +90,7 @@ impl Default for Config {
             log_rq: 15,
             log_cq: 17,
             log_eq: 15,
+            ring_pages: 1 << 23,
             send_sges: entry::send_sges(entry::MAX_BLOCKS) as u8,
             recv_sges: entry::recv_sges(entry::MAX_STRIDE_SHIFT) as u8,
             inline_bytes: entry::inline_bytes(entry::MAX_BLOCKS) as u16,
@@ -94,6 +101,8 @@ impl Default for Config {
             async_events: 16,
             turn_wqes: 16,
             turn_bytes: 64 << 10,
+            doorbell_wqes: 0,
+            doorbell_bytes: 64 << 10,
             core_delay_ns: 0,
             wqe_ns: 0,
             retry_ns: 4_000_000,
@@ -169,6 +178,7 @@ impl Config {
             ("log-max-rq", u64::from(self.log_rq), 0, 24),
             ("log-max-cq", u64::from(self.log_cq), 0, 24),
             ("log-max-eq", u64::from(self.log_eq), 1, 24),
+            ("max-ring-pages", u64::from(self.ring_pages), 1, 1 << 31),
             ("max-send-sge", u64::from(self.send_sges), 1, most_send),
             ("max-recv-sge", u64::from(self.recv_sges), 1, most_recv),
             ("max-inline", u64::from(self.inline_bytes), 0, most_inline),
@@ -191,6 +201,18 @@ impl Config {
             ),
             ("wqes-per-turn", u64::from(self.turn_wqes), 1, 1 << 16),
             ("bytes-per-turn", u64::from(self.turn_bytes), 64, 1 << 30),
+            (
+                "wqes-per-doorbell",
+                u64::from(self.doorbell_wqes),
+                0,
+                1 << 16,
+            ),
+            (
+                "bytes-per-doorbell",
+                u64::from(self.doorbell_bytes),
+                64,
+                1 << 30,
+            ),
             ("retry-ns", self.retry_ns, 1, 1 << 40),
             ("core-delay-ns", self.core_delay_ns, 0, 1 << 40),
             ("wqe-ns", self.wqe_ns, 0, 1 << 40),

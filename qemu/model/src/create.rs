@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! CREATE commands.
 
+use crate::attributes::Attributes;
 use crate::context::check_access;
 use crate::context::check_moderation;
 use crate::context::check_reserved;
@@ -14,7 +15,6 @@ use crate::host::Host;
 use crate::list::List;
 use crate::mr::Domain;
 use crate::mr::Region;
-use crate::qp::Attributes;
 use crate::qp::QueuePair;
 use crate::qp::WorkQueue;
 use crate::ring::Ring;
@@ -101,8 +101,8 @@ impl<H: Host> Function<H> {
         let core = &mut self.data.core;
         let limits = core.page_limits();
         let bytes = u64::from(depth.entries()).saturating_mul(entry);
-        let ring = Ring::new(&mut core.bus, list, bytes, writable, limits);
-        ring.ok_or(AdminError::Buffer)
+        let (bus, pages) = (&mut core.bus, &mut core.ring_pages);
+        Ring::new(bus, pages, list, bytes, writable, limits)
     }
 
     /// The depth and memory of a CQ's ring.
@@ -327,7 +327,7 @@ impl<H: Host> Function<H> {
     pub(crate) fn list_of(&self, context: &MrContext) -> Result<List<H::Map>, AdminError> {
         let most = 1u64 << (self.data.core.config.log_region & 63);
         // The last byte may be the last of the address space.
-        let last = context.buffer.bytes.wrapping_sub(1);
+        let last = context.buffer.bytes.saturating_sub(1);
         if context.buffer.bytes > most || context.addr.checked_add(last).is_none() {
             return Err(AdminError::Buffer);
         }

@@ -3,13 +3,13 @@
 //!
 //! A datagram is delivered or dropped, as a whole and at once: it is not split over turns, and its
 //! sender waits for nothing. A drop is counted, and its sender completes with success. Only the
-//! WQE and the memory of the sender can fail the sender, and only a receive that is invalid by
-//! itself fails the destination. One to a [group](crate::group) is as many datagrams as the group has
+//! WQE, the length and the memory of the sender can fail the sender, and only a receive that is
+//! invalid by itself fails the destination. One to a [group](crate::group) is as many datagrams as the group has
 //! members, and may take more turns.
 //!
 //! | dropped because of | receive |
 //! |---|---|
-//! | a length above that of a datagram, a foreign GID, or no GID to send from | - |
+//! | a foreign GID, or no GID to send from | - |
 //! | a destination that does not exist, is of another service, or is not ready | - |
 //! | the Q_Key | - |
 //! | no receive | - |
@@ -17,6 +17,7 @@
 //! | an invalid receive | local QP operation |
 //! | the receive's memory | local protection |
 
+use crate::attributes::Attributes;
 use crate::datapath::DataPath;
 use crate::group::charge;
 use crate::group::is_for_group;
@@ -29,7 +30,6 @@ use crate::message::Sender;
 use crate::mr::Range;
 use crate::mutant::mutant;
 use crate::port::Way;
-use crate::qp::Attributes;
 use crate::qp::NoReceive;
 use crate::qp::Receive;
 use qpair_abi::command::access;
@@ -165,7 +165,7 @@ impl<H: Host> DataPath<H> {
             self.core.bus.add(Counter::Dropped, left as u64);
             return Ok(None);
         }
-        if member.is_none() && message.done == 0 || bytes > DATAGRAM_BYTES || no_source {
+        if member.is_none() && message.done == 0 || no_source {
             self.core.bus.count(Counter::Dropped);
             return Ok(None);
         }
@@ -205,7 +205,7 @@ impl<H: Host> DataPath<H> {
     }
 
     /// Whether a queue pair goes on with a request that it has begun.
-    fn may_send(&self, qp: Number) -> bool {
+    pub(crate) fn may_send(&self, qp: Number) -> bool {
         let state = self.qps.get(qp).map(|found| found.state);
         matches!(state, Some(qp_state::RTS | qp_state::SQD)) || mutant!(FailedSenderGoesOn)
     }
@@ -222,9 +222,6 @@ impl<H: Host> DataPath<H> {
         wqe.dest = self.port.named(wqe.dest);
         let bytes = message.bytes as usize;
         let whole = bytes.saturating_add(GRH_BYTES);
-        if bytes > DATAGRAM_BYTES && !mutant!(LongDatagram) {
-            return Ok(false);
-        }
         if !self.accepts(sender, &wqe) || !self.take_room(wqe.dest, whole as u64) {
             return Ok(false);
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The data path: the objects that work requests use, and their completions.
 //!
-//! A queue pair that fails goes to the error state by itself. An event reports it, and each work
-//! request that is posted is flushed with a completion.
+//! A queue pair that fails goes to the error state by itself. A completion reports it, or an event if
+//! there is none, and each work request that is posted is flushed with a completion.
 //!
 //! A completion for a full CQ overruns it. Its completions are lost for good, so its queue pairs
 //! stop, and an event reports it once. Other CQs go on.
@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::cq::CompletionQueue;
 use crate::cq::PutError;
 use crate::event::Events;
+use crate::fifo::Links;
 use crate::group::Groups;
 use crate::host::DmaFault;
 use crate::host::Host;
@@ -50,6 +51,8 @@ pub(crate) struct DataPath<H: Host> {
     pub(crate) producers: Producers,
     pub(crate) qps: QueuePairs<H::Map>,
     pub(crate) srqs: Table<SharedReceives<H::Map>>,
+    /// Queue pairs that wait for a receive, each in the line of its SRQ.
+    pub(crate) starved: Links,
     pub(crate) regions: Regions<H::Map>,
     pub(crate) windows: Windows,
     pub(crate) port: Port,
@@ -68,6 +71,7 @@ impl<H: Host> DataPath<H> {
             producers: Producers::new(config.cqs),
             qps: QueuePairs::new(config.qps),
             srqs: Table::new(config.srqs),
+            starved: Links::new(config.qps),
             regions: Regions::new(config.mrs, 0),
             windows: Windows::new(config.mws, 0),
             port: Port::default(),
@@ -93,6 +97,7 @@ impl<H: Host> DataPath<H> {
         self.cqs = Table::new(core.config.cqs);
         self.qps = QueuePairs::new(core.config.qps);
         self.srqs = Table::new(core.config.srqs);
+        self.starved = Links::new(core.config.qps);
         self.regions = Regions::new(core.config.mrs, seed);
         // Orders of their own: a key tells nothing of a region's.
         self.windows = Windows::new(core.config.mws, !seed);
@@ -148,9 +153,15 @@ impl<H: Host> DataPath<H> {
         cq.is_some_and(CompletionQueue::is_dead)
     }
 
-    /// Stops a queue pair that failed.
-    pub(crate) fn stop(&mut self, qp: Number, why: Status) {
-        self.qps.stop(&mut self.core, &mut self.events, qp, why);
+    /// Stops a queue pair that failed, with an event if no completion reports it.
+    pub(crate) fn stop(&mut self, qp: Number, event: Option<(Subject, Status)>) {
+        self.qps.stop(&mut self.core, &mut self.events, qp, event);
+    }
+
+    /// Stops a sender whose request has failed, which its completion reports.
+    pub(crate) fn stop_sender(&mut self, qp: Number, why: Status) {
+        let event = mutant!(SenderHasEvent).then_some((Subject::Fatal(qp), why));
+        self.stop(qp, event);
     }
 
     /// Writes a completion, and the event that it causes. False if the turn of the queue pair must
@@ -237,13 +248,26 @@ impl<H: Host> DataPath<H> {
 
     /// Fails the receive that is being filled, and with it its queue pair.
     pub(crate) fn fail_receive(&mut self, qp: Number, status: Status, detail: Detail) {
+        self.fail_peer(qp, (status, detail), Subject::Fatal(qp));
+    }
+
+    /// Fails a queue pair, and the receive that is being filled. If there is none, an event of
+    /// `subject` reports it.
+    pub(crate) fn fail_peer(
+        &mut self,
+        qp: Number,
+        (status, detail): (Status, Detail),
+        subject: Subject,
+    ) {
+        let mut event = Some((subject, status));
         if let Some(found) = self.qps.get_mut(qp) {
             let cq = found.recv_cq;
             if let Some(cqe) = found.receive_failed(status, detail) {
                 self.complete(cq, &cqe, false);
+                event = event.filter(|_| mutant!(ReceiveHasEvent));
             }
         }
-        self.stop(qp, status);
+        self.stop(qp, event);
     }
 
     /// A turn of a queue pair in the error state: flushes at most `left` work requests, and

@@ -13,6 +13,7 @@ use crate::mutant::mutant;
 use crate::producers::Doorbell;
 use crate::producers::Producers;
 use crate::qp::QueuePair;
+use crate::run_queue::Budget;
 use crate::schedule::Core;
 use crate::subject::Subject;
 use qpair_abi::command::qp_state;
@@ -26,7 +27,17 @@ use qpair_queue::index::Index;
 impl<H: Host> Function<H> {
     /// A write of `bytes` bytes to BAR 2, which is executed at once.
     pub fn doorbell(&mut self, offset: u64, value: u64, bytes: u32) {
-        self.act_on(offset, value, bytes, None);
+        let mut spare = self.spare();
+        self.act_on(offset, value, bytes, None, &mut spare);
+    }
+
+    /// The work that a thread may do inside the doorbells of one call.
+    pub fn spare(&self) -> Budget {
+        let config = self.config();
+        Budget {
+            wqes: config.doorbell_wqes,
+            bytes: u64::from(config.doorbell_bytes),
+        }
     }
 
     /// What writers of doorbells need, if these are executed later.
@@ -34,13 +45,21 @@ impl<H: Host> Function<H> {
         self.data.producers.clone()
     }
 
-    /// Executes a doorbell that was written earlier.
-    pub fn execute(&mut self, written: Doorbell) {
+    /// Executes a doorbell that was written earlier. If the core was idle, the work is done at
+    /// once as far as `spare` goes, and subtracted from it.
+    pub fn execute(&mut self, written: Doorbell, spare: &mut Budget) {
         let sample = Some(written.sample);
-        self.act_on(written.offset, written.value, written.bytes, sample);
+        self.act_on(written.offset, written.value, written.bytes, sample, spare);
     }
 
-    fn act_on(&mut self, offset: u64, value: u64, bytes: u32, sample: Option<Index>) {
+    fn act_on(
+        &mut self,
+        offset: u64,
+        value: u64,
+        bytes: u32,
+        sample: Option<Index>,
+        spare: &mut Budget,
+    ) {
         if self.data.core.is_dead() {
             return;
         }
@@ -54,6 +73,8 @@ impl<H: Host> Function<H> {
             place: place as u32,
             value,
         });
+        let was_idle = self.data.core.run_queue.is_empty();
+        self.data.core.busy = true;
         let done = if bytes == 8 {
             self.ring(page, place, value, sample)
         } else {
@@ -62,7 +83,8 @@ impl<H: Host> Function<H> {
         if done.is_err() {
             self.violation(page, value);
         }
-        self.after_doorbell();
+        self.data.core.busy = false;
+        self.after_doorbell(was_idle, spare);
     }
 
     fn ring(

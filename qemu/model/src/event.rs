@@ -192,6 +192,8 @@ impl<M: Mapping> Events<M> {
             let (kind, number) = match subject {
                 Subject::Overrun(cq) => (Event::CqOverrun, cq),
                 Subject::Fatal(qp) => (Event::QpFatal, qp),
+                Subject::Access(qp) => (Event::QpAccess, qp),
+                Subject::Request(qp) => (Event::QpRequest, qp),
                 Subject::LastReceive(qp) => (Event::LastReceive, qp),
                 Subject::Drained(qp) => (Event::SqDrained, qp),
                 Subject::Limit(srq) => (Event::SrqLimit, srq),

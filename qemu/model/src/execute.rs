@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Work requests: those of a connection; [`datagram`](crate::datagram) delivers the others.
 //!
-//! A request is checked in this order: the WQE by itself, the sender's memory, the peer, the peer's
-//! receive or memory. Then its bytes move, then the peer's completion is written, then the sender's.
+//! A request is checked in this order: the WQE by itself, the memory that it sends, the peer, the
+//! peer's receive or memory. Then its bytes move, then the peer's completion is written, then the sender's.
 //! A request that is refused stays in the SQ: it is tried again as if it had just been posted.
 //!
 //! | refused because of | sender | peer |
 //! |---|---|---|
 //! | the WQE | local QP operation, local length | - |
-//! | the sender's memory | local protection | - |
+//! | the sender's memory, if it is sent | local protection | - |
 //! | a peer gone, not ready, or connected to another | tries again, then retry exceeded | - |
 //! | no receive | tries again, then RNR retry exceeded | - |
 //! | a receive too short | remote invalid request | local length |
 //! | an invalid receive | remote operation | local QP operation |
 //! | the receive's memory | remote operation | local protection |
 //! | an operation that the peer does not allow | remote invalid request | local access |
-//! | the peer's region or window, a window to invalidate there | remote access | local access |
 //! | the alignment of an atomic, the rights of the peer for a FLUSH | remote invalid request | local access |
+//! | the peer's region or window | remote access | local access |
+//! | the sender's memory, if the peer's answer goes there | local protection | - |
+//! | the peer's window to invalidate | tries again, then retry exceeded | local access |
 //! | a window to bind or to invalidate | window bind | - |
 //!
 //! UC has the faults of the sender; else [`unreliable`](crate::unreliable) drops the message.
@@ -39,15 +41,18 @@ use crate::qp::past;
 use crate::qp::NoReceive;
 use crate::qp::QueuePair;
 use crate::qp::Receive;
-use crate::qp::NO_LIMIT;
+use crate::subject::Subject;
 use crate::timer;
 use crate::transfer::statuses;
 use crate::transfer::Fault;
+use crate::tries::Step;
+use crate::tries::NO_LIMIT;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::send_flags;
+use qpair_abi::entry::SendWqe;
 use qpair_abi::entry::BLOCK_WORDS;
 use qpair_abi::entry::MAX_BLOCKS;
 use qpair_abi::status::Detail;
@@ -82,6 +87,15 @@ impl Refusal {
             },
             (sender, None, detail) => Self::Sender(sender, detail),
         }
+    }
+
+    /// The refusal of a range of the peer. An address that is not aligned is none that the peer
+    /// would look up.
+    #[cold]
+    fn of_range(message: &Message, detail: Detail) -> Self {
+        let first = message.is_misaligned() && !mutant!(KeyBeforeAlignment);
+        let detail = if first { Detail::Alignment } else { detail };
+        Self::of(&Fault::Remote(detail))
     }
 }
 
@@ -137,7 +151,8 @@ impl<H: Host> DataPath<H> {
             }
             let most = left.saturating_mul(MAX_BLOCKS as u32);
             let Some(count) = found.fetch(&mut self.core.bus, most, blocks) else {
-                self.stop(qp, Status::LocalQpOperation);
+                let event = (Subject::Fatal(qp), Status::LocalQpOperation);
+                self.stop(qp, Some(event));
                 return;
             };
             let fetched = blocks.get(..count as usize * BLOCK_WORDS);
@@ -237,18 +252,21 @@ impl<H: Host> DataPath<H> {
         }
     }
 
-    /// Invalidates the peer's window that a message names.
-    fn invalidate_at_peer(&mut self, sender: &Sender, key: u32) -> Result<(), Refusal> {
-        let refuse = |detail| Refusal::Peer {
-            sender: Status::RemoteAccess,
-            peer: Status::LocalAccess,
-            detail,
-        };
-        let peer = self.qps.get(sender.peer).ok_or(refuse(Detail::NoPeer))?;
+    /// Invalidates the peer's window that a message names. If it cannot be invalidated, the peer
+    /// fails, and does not answer.
+    fn invalidate_at_peer(&mut self, sender: &Sender, wqe: &SendWqe) -> Result<(), Refusal> {
+        let no_peer = Refusal::Retry(Detail::NoPeer);
+        let peer = self.qps.get(sender.peer).ok_or(no_peer)?;
         let (by, windows) = ((sender.peer, peer.pd), &mut self.windows);
-        windows
-            .invalidate(&mut self.regions, by, key)
-            .map_err(refuse)
+        let Err(detail) = windows.invalidate(&mut self.regions, by, wqe.imm) else {
+            return Ok(());
+        };
+        self.count_stale(detail, wqe);
+        self.fail_receive(sender.peer, Status::LocalAccess, detail);
+        if mutant!(InvalidationAnswered) {
+            return Err(Refusal::Sender(Status::RemoteAccess, detail));
+        }
+        Err(Refusal::Retry(Detail::NotReady))
     }
 
     /// [`perform`](Self::perform) for what has one step, a message that invalidates a window, or one
@@ -286,8 +304,10 @@ impl<H: Host> DataPath<H> {
             }
         }
         if message.wqe.opcode == opcode::SEND_INV {
-            if let Err(refusal) = self.invalidate_at_peer(sender, message.wqe.imm) {
-                return self.refuse(sender, words, message.past, refusal);
+            if let Err(refusal) = self.invalidate_at_peer(sender, &message.wqe) {
+                // It may be its own peer: then its request is flushed.
+                return self.may_send(sender.qp)
+                    && self.refuse(sender, words, message.past, refusal);
             }
         }
         (too_early || self.finish(sender, &message)) && *budget != 0
@@ -420,11 +440,7 @@ impl<H: Host> DataPath<H> {
             let range = message.remote_range();
             if range.bytes != 0 {
                 let found = self.find_remote(sender.peer, pd, right, range);
-                let found = found.map_err(|detail| Refusal::Peer {
-                    sender: Status::RemoteAccess,
-                    peer: Status::LocalAccess,
-                    detail,
-                })?;
+                let found = found.map_err(|detail| Refusal::of_range(message, detail))?;
                 message.remote = Some(found);
             }
         }
@@ -483,7 +499,6 @@ impl<H: Host> DataPath<H> {
         let past = found.hold.map_or(past, |hold| hold.past);
         let unreliable = sender.service == service::UC;
         let drops = unreliable && !matches!(refusal, Refusal::Sender(..));
-        let wrongly = drops && mutant!(UnreliableRetried);
         let (timeout, own_timer) = (found.timeout, found.min_rnr_timer);
         let (status, detail) = match refusal {
             Refusal::Sender(status, detail) => (status, detail),
@@ -491,32 +506,22 @@ impl<H: Host> DataPath<H> {
                 if self.qps.is_stale(peer) {
                     self.core.bus.count(Counter::Stale);
                 }
-                let again = self
-                    .qps
-                    .get(qp)
-                    .is_some_and(|found| found.tries < found.retry);
-                if again || wrongly || mutant!(RetryForEver) {
-                    self.core.bus.count(Counter::Retries);
-                    let wait = timer::answer(&self.core.config, timeout);
-                    self.qps.retry_later(&mut self.core, qp, wait);
+                let wait = timer::answer(&self.core.config, timeout);
+                let step = Step::Answer;
+                if self.qps.retry_later(&mut self.core, qp, step, wait) {
                     return goes_on;
                 }
                 (Status::RetryExceeded, detail)
             }
             Refusal::NotReady => {
-                if found.rnr_retry == NO_LIMIT {
-                    // A receive, or the end of the peer, wakes it.
-                    found.waiting = true;
-                    self.core.bus.count(Counter::RnrRetries);
-                    return goes_on;
-                }
-                if found.tries < found.rnr_retry || mutant!(RnrIgnoresRetries) {
-                    self.core.bus.count(Counter::RnrRetries);
-                    let of_peer = self.qps.get(peer).map(|peer| peer.min_rnr_timer);
-                    let of_peer = of_peer.filter(|_| !mutant!(TimerOfSender));
-                    let code = of_peer.unwrap_or(own_timer);
-                    let wait = timer::receive(&self.core.config, code);
-                    self.qps.retry_later(&mut self.core, qp, Some(wait));
+                // Without a limit a receive, or the end of the peer, wakes it.
+                let limited = found.rnr_retry != NO_LIMIT;
+                let of_peer = self.qps.get(peer).map(|peer| peer.min_rnr_timer);
+                let of_peer = of_peer.filter(|_| !mutant!(TimerOfSender));
+                let code = of_peer.unwrap_or(own_timer);
+                let wait = limited.then(|| timer::receive(&self.core.config, code));
+                let step = Step::Receive;
+                if self.qps.retry_later(&mut self.core, qp, step, wait) {
                     return goes_on;
                 }
                 (Status::RnrRetryExceeded, Detail::None)
@@ -529,19 +534,27 @@ impl<H: Host> DataPath<H> {
                 let of_receive =
                     matches!(status, Status::LocalQpOperation | Status::LocalProtection);
                 if !unreliable || of_receive || mutant!(UnreliableHarms) {
-                    self.fail_receive(peer, status, detail);
+                    self.fail_peer(peer, (status, detail), at_peer(peer, sender));
                 }
                 (sender, detail)
             }
         };
-        if matches!(detail, Detail::Key) && self.is_stale_key(&wqe) {
-            self.core.bus.count(Counter::Stale);
-        }
+        self.count_stale(detail, &wqe);
         if drops {
             return self.drop_message(qp, &wqe, past);
         }
         self.complete_send(qp, &wqe, past, 0, Err((status, detail)));
-        self.stop(qp, status);
+        self.stop_sender(qp, status);
         goes_on
+    }
+}
+
+/// The event of a peer that no receive reports, by the status of the sender.
+fn at_peer(peer: Number, sender: Status) -> Subject {
+    match sender {
+        Status::RemoteAccess if !mutant!(AccessIsFatal) => Subject::Access(peer),
+        Status::RemoteInvalidRequest if !mutant!(RequestIsAccess) => Subject::Request(peer),
+        Status::RemoteInvalidRequest => Subject::Access(peer),
+        _ => Subject::Fatal(peer),
     }
 }

@@ -16,9 +16,10 @@ use crate::host::Trace;
 use crate::message::Message;
 use crate::message::Sender;
 use crate::mutant::mutant;
-use crate::qp::NO_LIMIT;
 use crate::subject::Subject;
 use crate::timer;
+use crate::tries::Step;
+use crate::tries::NO_LIMIT;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
 use qpair_abi::status::Detail;
@@ -165,16 +166,20 @@ impl<H: Host> DataPath<H> {
                     true => Verdict::Wait,
                     false => Verdict::PerformUnanswered,
                 },
-                after(found.retry.saturating_sub(found.tries), answer),
+                after(
+                    found.tries.left(Step::Answer, found.attributes.retry),
+                    answer,
+                ),
                 Then::Fail(Status::RetryExceeded),
             ),
             Action::Rnr(count) => {
-                let left = found.rnr_retry.saturating_sub(found.tries);
-                if count > left && found.rnr_retry != NO_LIMIT {
+                let limit = found.rnr_retry;
+                let left = found.tries.left(Step::Receive, limit);
+                if count > left && limit != NO_LIMIT {
                     let then = Then::Fail(Status::RnrRetryExceeded);
                     (Verdict::Wait, after(left, receive), then)
                 } else {
-                    found.tries = found.tries.saturating_add(count);
+                    found.tries.spend(Step::Receive, count);
                     (Verdict::Wait, after(count, receive), Then::Perform)
                 }
             }
@@ -194,6 +199,10 @@ impl<H: Host> DataPath<H> {
         match event {
             Event::CqOverrun => events.report(core, Subject::Overrun(found.send_cq), 0),
             Event::QpFatal => events.report(core, Subject::Fatal(qp), Status::General.code()),
+            Event::QpAccess => events.report(core, Subject::Access(qp), Status::LocalAccess.code()),
+            Event::QpRequest => {
+                events.report(core, Subject::Request(qp), Status::LocalAccess.code());
+            }
             Event::DoorbellViolation => events.report(core, Subject::Page(found.page), 0),
             Event::DeviceFatal => events.fatal(core, EnableError::Injected),
             Event::LinkUp | Event::LinkDown => {
@@ -253,7 +262,7 @@ impl<H: Host> DataPath<H> {
                         let failed = Err((status, Detail::Injected));
                         self.complete_send(qp, &wqe, past, 0, failed);
                     }
-                    self.stop(qp, status);
+                    self.stop_sender(qp, status);
                 }
                 Some(_) => {
                     self.qps.wake(&mut self.core, qp);

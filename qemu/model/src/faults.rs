@@ -58,6 +58,8 @@ const STATUSES: &[(&str, Status)] = &[
 const EVENTS: &[(&str, Event)] = &[
     ("cq-overrun", Event::CqOverrun),
     ("qp-fatal", Event::QpFatal),
+    ("qp-access", Event::QpAccess),
+    ("qp-request", Event::QpRequest),
     ("doorbell-violation", Event::DoorbellViolation),
     ("device-fatal", Event::DeviceFatal),
     ("link-up", Event::LinkUp),

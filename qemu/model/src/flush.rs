@@ -69,8 +69,7 @@ impl<H: Host> DataPath<H> {
         message: &Message,
         words: &[u64],
     ) -> Result<(), Fault> {
-        let misaligned = message.wqe.remote_addr % ATOMIC_BYTES as u64 != 0;
-        if misaligned && !mutant!(AtomicWriteAnywhere) {
+        if message.is_misaligned() && !mutant!(AtomicWriteAnywhere) {
             return Err(Fault::Remote(Detail::Alignment));
         }
         let (remote, _) = self.remote_end(sender.peer, message)?;

@@ -7,6 +7,7 @@ use crate::datapath::DataPath;
 use crate::host::Host;
 use crate::host::Trace;
 use crate::mr::Domain;
+use crate::mutant::mutant;
 use crate::registers::Registers;
 use crate::subject::DoorbellPage;
 use crate::table::Table;
@@ -47,6 +48,16 @@ impl<H: Host> Function<H> {
         self.data.power_on();
         self.domains = Table::new(self.config().pds);
         self.pages = vec![DoorbellPage::default(); self.config().pages as usize];
+    }
+
+    /// Halts the core, because the machine is stopped, or lets it go on. A core that is halted works
+    /// and interrupts no more; its registers and doorbells are accepted.
+    pub fn set_halted(&mut self, halted: bool) {
+        let core = &mut self.data.core;
+        core.halted = halted && !mutant!(HaltIgnored);
+        if !halted && !core.is_dead() {
+            core.bus.host.wake();
+        }
     }
 
     /// The machine.

@@ -54,6 +54,13 @@ pub trait Host {
     /// The time in nanoseconds; monotonic.
     fn now(&self) -> u64;
 
+    /// Whether the present call of [`Function::run`](crate::Function::run) has taken long enough:
+    /// then it ends after a few turns more. Not asked where the clock of the machine decides when
+    /// the core works.
+    fn time_is_up(&self) -> bool {
+        false
+    }
+
     /// Asks for a call of [`Function::run`](crate::Function::run) soon, but not from in here.
     fn wake(&mut self);
 

@@ -5,6 +5,7 @@ use crate::faults::Faults;
 use crate::function::Function;
 use crate::host::Host;
 use crate::knobs::Knobs;
+use crate::mutant::mutant;
 use crate::subject::Subject;
 use qpair_abi::entry::Cqe;
 use qpair_abi::entry::Eqe;
@@ -87,7 +88,8 @@ impl<H: Host> Function<H> {
     /// Takes the function away, as if it had been unplugged, or brings it back as it was.
     pub fn set_vanish(&mut self, vanished: bool) {
         self.data.core.knobs.vanished = vanished;
-        if !vanished && !self.data.core.run_queue.is_empty() {
+        // A call that was asked for may have come meanwhile.
+        if !self.data.core.is_dead() && !mutant!(TimersVanish) {
             self.data.core.bus.host.wake();
         }
     }
@@ -147,7 +149,13 @@ impl<H: Host> Function<H> {
 
     /// The core has another pace: queue pairs that wait for the clock may not need to any more.
     fn paced_anew(&mut self) {
-        self.data.core.set_timer();
+        let core = &mut self.data.core;
+        let pace = core.knobs.core_delay_ns.max(core.knobs.wqe_ns);
+        let latest = core.bus.host.now().saturating_add(pace);
+        if !mutant!(OldPaceKept) {
+            core.timers.core = core.timers.core.min(latest);
+        }
+        core.set_timer();
         if !self.data.core.run_queue.is_empty() {
             self.data.core.bus.host.wake();
         }

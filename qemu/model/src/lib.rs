@@ -51,6 +51,8 @@
 //! | `eq` | event queues |
 //! | `event` | completion events, asynchronous events, the last event |
 //! | `cq` | completion queues |
+//! | `tries` | how often, and until when, a sender waits |
+//! | `attributes` | the attributes of queue pairs |
 //! | `message` | the message of a work request |
 //! | `qp` | queue pairs |
 //! | `srq` | shared receive queues |
@@ -83,6 +85,7 @@ pub mod mutant;
 
 mod admin;
 mod atomic;
+mod attributes;
 mod bus;
 mod change;
 mod check;
@@ -122,6 +125,7 @@ mod subject;
 mod table;
 mod timer;
 mod transfer;
+mod tries;
 mod turn;
 mod unreliable;
 mod window;
@@ -137,4 +141,5 @@ pub use crate::host::Trace;
 pub use crate::knobs::Knobs;
 pub use crate::producers::Doorbell;
 pub use crate::producers::Producers;
+pub use crate::run_queue::Budget;
 pub use crate::turn::Run;

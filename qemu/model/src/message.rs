@@ -14,6 +14,7 @@ use qpair_abi::entry::opcode;
 use qpair_abi::entry::send_flags;
 use qpair_abi::entry::SendWqe;
 use qpair_abi::entry::Sge;
+use qpair_abi::entry::ATOMIC_BYTES;
 use qpair_abi::entry::BLOCK_WORDS;
 use qpair_abi::entry::MAX_BLOCKS;
 use qpair_abi::Number;
@@ -187,6 +188,15 @@ impl Message {
     #[inline]
     pub(crate) fn is_inline(&self) -> bool {
         self.wqe.flags & send_flags::INLINE != 0
+    }
+
+    /// Whether it is an atomic, or an atomic WRITE, at an address that is not aligned.
+    pub(crate) fn is_misaligned(&self) -> bool {
+        let is_aligned = self.wqe.remote_addr % ATOMIC_BYTES as u64 == 0;
+        match self.wqe.opcode {
+            opcode::COMPARE_SWAP | opcode::FETCH_ADD | opcode::ATOMIC_WRITE => !is_aligned,
+            _ => false,
+        }
     }
 
     /// The rest of the range in the peer's memory.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Register accesses, and the bring-up of EQ 0 and the admin queue pair.
 
+use crate::attributes::Attributes;
 use crate::cq::CompletionQueue;
 use crate::eq::EventQueue;
 use crate::function::Function;
 use crate::host::Host;
 use crate::mutant::mutant;
-use crate::qp::Attributes;
 use crate::qp::QueuePair;
 use crate::qp::WorkQueue;
 use crate::ring::Ring;

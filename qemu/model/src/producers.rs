@@ -25,20 +25,25 @@ pub struct Doorbell {
 
 /// The producer indices of all CQs; a handle.
 #[derive(Clone)]
-pub struct Producers(Arc<[Producer]>);
+pub struct Producers(Arc<[AtomicU32]>);
 
 /// The producer index of a CQ; a handle.
-#[derive(Clone, Default)]
-pub(crate) struct Producer(Arc<AtomicU32>);
+pub(crate) struct Producer {
+    all: Producers,
+    cq: usize,
+}
 
 impl Producers {
     pub(crate) fn new(cqs: u32) -> Self {
-        Self((0..cqs).map(|_| Producer::default()).collect())
+        Self((0..cqs).map(|_| AtomicU32::new(0)).collect())
     }
 
     /// That of the CQ with this index, which is new.
     pub(crate) fn begin(&self, cq: usize, first: Index) -> Producer {
-        let producer = self.0.get(cq).cloned().unwrap_or_default();
+        let producer = Producer {
+            all: self.clone(),
+            cq,
+        };
         if !mutant!(ProducerKept) {
             producer.publish(first);
         }
@@ -66,7 +71,7 @@ impl Producers {
         let (cq, _) = doorbell::parts(value);
         let producer = self.0.get(cq.index());
         // With what the core has stored before: software reads the entries before the sample.
-        let sample = producer.map_or(0, |producer| producer.0.load(Ordering::Acquire));
+        let sample = producer.map_or(0, |producer| producer.load(Ordering::Acquire));
         Index::new(sample)
     }
 }
@@ -75,6 +80,8 @@ impl Producer {
     /// All entries before `index` are in memory.
     #[inline(always)]
     pub(crate) fn publish(&self, index: Index) {
-        self.0.store(index.get(), Ordering::Release);
+        if let Some(producer) = self.all.0.get(self.cq) {
+            producer.store(index.get(), Ordering::Release);
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! A sender that retries waits for a time or for its peer. A change of the peer (a posted receive,
 //! a new state, its destruction) wakes it.
 
+use crate::attributes::Attributes;
 use crate::bus::Bus;
 use crate::event::Events;
 use crate::faults::Hold;
@@ -21,6 +22,8 @@ use crate::ring::Ring;
 use crate::schedule::Core;
 use crate::subject::Subject;
 use crate::table::Table;
+use crate::tries::Step;
+use crate::tries::Tries;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::QpContext;
 use qpair_abi::counters::Counter;
@@ -45,9 +48,6 @@ use qpair_queue::index::Window;
 const FETCH_BLOCKS: u32 = 32;
 /// Words that are fetched at once.
 pub(crate) const FETCH_WORDS: usize = FETCH_BLOCKS as usize * BLOCK_WORDS;
-
-/// `rnr_retry` without a limit.
-pub(crate) const NO_LIMIT: u8 = 7;
 
 /// An SQ or RQ.
 pub(crate) struct WorkQueue<M> {
@@ -90,58 +90,6 @@ impl<M: Mapping> WorkQueue<M> {
     pub(crate) fn skip_posted(&mut self) {
         let tail = self.window.tail();
         let _ = self.window.advance_head(tail);
-    }
-}
-
-/// The attributes of a queue pair.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Attributes {
-    pub(crate) pd: Number,
-    pub(crate) page: u16,
-    pub(crate) state: u8,
-    pub(crate) send_cq: Number,
-    pub(crate) recv_cq: Number,
-    /// The SRQ in place of its RQ, or 0.
-    pub(crate) srq: Number,
-    pub(crate) peer: Number,
-    pub(crate) q_key: u32,
-    pub(crate) access: u8,
-    pub(crate) retry: u8,
-    pub(crate) rnr_retry: u8,
-    pub(crate) timeout: u8,
-    pub(crate) min_rnr_timer: u8,
-    pub(crate) service: u8,
-    pub(crate) flags: u8,
-    pub(crate) gid: [u64; 2],
-}
-
-impl Attributes {
-    /// Those of a new queue pair.
-    pub(crate) fn new(context: &QpContext) -> Self {
-        Self {
-            pd: context.pd,
-            page: context.page,
-            state: qp_state::RESET,
-            send_cq: context.send_cq,
-            recv_cq: context.recv_cq,
-            srq: context.srq,
-            peer: Number::default(),
-            q_key: context.q_key,
-            access: context.access,
-            retry: context.retry,
-            rnr_retry: context.rnr_retry,
-            timeout: context.timeout,
-            min_rnr_timer: context.min_rnr_timer,
-            service: context.service,
-            flags: context.flags,
-            gid: [context.gid, context.gid_high],
-        }
-    }
-
-    /// Whether its receives are those of an SRQ.
-    #[inline]
-    pub(crate) fn shares(&self) -> bool {
-        self.srq != Number::default()
     }
 }
 
@@ -233,14 +181,16 @@ pub(crate) struct QueuePair<M> {
     pub(crate) receiving: Option<Receive>,
     /// The sender waits for its peer, or for the retry interval.
     pub(crate) waiting: bool,
-    /// How often the sender tried again.
-    pub(crate) tries: u8,
+    /// How often the sender tried the first request of the SQ again.
+    pub(crate) tries: Tries,
     /// A fault holds the request at the head of the SQ.
     pub(crate) hold: Option<Hold>,
     /// The index past the last request that the rules of faults have met.
     pub(crate) met: Option<Index>,
-    /// It is in the list of queue pairs that wait for a receive of their SRQ.
+    /// It is in the line of queue pairs that wait for a receive of their SRQ.
     pub(crate) starved: bool,
+    /// The SRQ of its peer, while the sender is woken for a receive there and has had no turn.
+    pub(crate) fed_by: Number,
     /// The event that it takes no receive of its SRQ any more is due.
     pub(crate) last_due: bool,
     /// An event is asked for when the SQ has drained.
@@ -269,10 +219,11 @@ impl<M: Mapping> QueuePair<M> {
             sending: None,
             receiving: None,
             waiting: false,
-            tries: 0,
+            tries: Tries::default(),
             hold: None,
             met: None,
             starved: false,
+            fed_by: Number::default(),
             last_due: false,
             drain_asked: false,
         }
@@ -348,7 +299,7 @@ impl<M: Mapping> QueuePair<M> {
         self.sending = None;
         self.receiving = None;
         self.waiting = false;
-        self.tries = 0;
+        self.tries.end();
         if !mutant!(HoldKept) {
             self.hold = None;
         }
@@ -399,7 +350,7 @@ impl<M: Mapping> QueuePair<M> {
     ) -> Option<Cqe> {
         // An index behind the head moves nothing, and none is beyond the tail.
         let _ = self.sq.window.advance_head(past);
-        self.tries = 0;
+        self.tries.end();
         let (status, detail) = outcome.err().unwrap_or((Status::Success, Detail::None));
         let signaled = wqe.flags & send_flags::SIGNALED != 0;
         if status == Status::Success && !signaled {
@@ -555,22 +506,34 @@ impl<M: Mapping> QueuePairs<M> {
         }
     }
 
-    /// Makes the sender wait before it tries again, for so many nanoseconds, or for its peer alone.
+    /// Makes the sender wait before it tries again: for the rest of the wait that it was woken from,
+    /// or for so many nanoseconds, or for its peer alone. Returns false if no retry is left.
     pub(crate) fn retry_later<H: Host<Map = M>>(
         &mut self,
         core: &mut Core<H>,
         qp: Number,
-        wait: Option<u64>,
-    ) {
-        if !core.is_ready() {
-            return;
-        }
-        if let Some(found) = self.get_mut(qp) {
-            found.waiting = true;
-            if let Some(nanos) = wait {
-                core.retry_later(qp.index(), nanos);
+        step: Step,
+        nanos: Option<u64>,
+    ) -> bool {
+        let Some(found) = self.get_mut(qp).filter(|_| core.is_ready()) else {
+            return true;
+        };
+        let now = core.bus.host.now();
+        let due = match found.tries.rest(step, now) {
+            Some(due) => due,
+            None => {
+                let due = nanos.map_or(u64::MAX, |nanos| now.saturating_add(nanos));
+                let limit = found.retries(step);
+                if !found.tries.begin(step, limit, due) {
+                    return false;
+                }
+                core.bus.count(step.counter());
+                due
             }
-        }
+        };
+        found.waiting = true;
+        core.retry_at(qp.index(), due);
+        true
     }
 
     /// Wakes the senders that have waited long enough.
@@ -582,7 +545,6 @@ impl<M: Mapping> QueuePairs<M> {
             core.retries.remove(index);
             let qp = self.at(index);
             if let Some(found) = qp.and_then(|qp| self.get_mut(qp)) {
-                found.tries = found.tries.saturating_add(1);
                 let qp = found.number;
                 self.wake(core, qp);
             }
@@ -609,6 +571,25 @@ impl<M: Mapping> QueuePairs<M> {
         }
     }
 
+    /// Wakes the peer of a queue pair for a receive of an SRQ. Returns whether it has a turn next.
+    pub(crate) fn feed_peer<H: Host<Map = M>>(
+        &mut self,
+        core: &mut Core<H>,
+        qp: Number,
+        srq: Number,
+    ) -> bool {
+        self.wake_peer(core, qp);
+        let sender = self.get(qp).map(|found| found.peer);
+        let found = sender.and_then(|sender| self.get_mut(sender));
+        let Some(found) = found.filter(|found| found.peer == qp && found.has_work()) else {
+            return false;
+        };
+        found.fed_by = srq;
+        // One that has its turn just now gets another.
+        core.enqueue(found.number.index(), found.page);
+        true
+    }
+
     /// Changes the state of a queue pair.
     pub(crate) fn set_state<H: Host<Map = M>>(&mut self, core: &mut Core<H>, qp: Number, to: u8) {
         let Some(found) = self.get_mut(qp) else {
@@ -626,20 +607,22 @@ impl<M: Mapping> QueuePairs<M> {
         self.enqueue(core, qp);
     }
 
-    /// Stops a queue pair that failed, and reports it.
+    /// Stops a queue pair that failed, with an event if no completion reports it.
     pub(crate) fn stop<H: Host<Map = M>>(
         &mut self,
         core: &mut Core<H>,
         events: &mut Events<M>,
         qp: Number,
-        why: Status,
+        event: Option<(Subject, Status)>,
     ) {
         let runs = |found: &QueuePair<M>| found.state != qp_state::ERROR;
         if !self.get(qp).is_some_and(runs) || mutant!(ErrorGoesOn) {
             return;
         }
         self.set_state(core, qp, qp_state::ERROR);
-        events.report(core, Subject::Fatal(qp), why.code());
+        if let Some((subject, why)) = event {
+            events.report(core, subject, why.code());
+        }
     }
 
     /// Stops the queue pairs of a CQ that was overrun. This is a search, but at most once for each
@@ -654,7 +637,8 @@ impl<M: Mapping> QueuePairs<M> {
             let uses = |found: &&QueuePair<M>| found.send_cq == cq || found.recv_cq == cq;
             let qp = self.at(index).and_then(|qp| self.get(qp)).filter(uses);
             if let Some(qp) = qp.map(|found| found.number) {
-                self.stop(core, events, qp, Status::General);
+                let event = (Subject::Fatal(qp), Status::General);
+                self.stop(core, events, qp, Some(event));
             }
         }
     }

@@ -6,6 +6,9 @@
 //! loads or stores. A mapping is dropped when the system takes its addresses away (an IOMMU
 //! invalidation, bus mastering switched off), and made again at the next use. A piece that cannot
 //! be mapped is read and written by its address.
+//!
+//! A ring needs memory of the host for each page of its list, while software may describe many rings
+//! by one page. So all rings together have a limited number of pages.
 
 use crate::bus::Bus;
 use crate::host::DmaFault;
@@ -17,10 +20,63 @@ use crate::segment::Piece;
 use crate::segment::Segment;
 use qpair_abi::command::BufferList;
 use qpair_abi::counters::Counter;
+use qpair_abi::status::AdminError;
 use qpair_queue::buflist::PageLimits;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
 
 /// The alignment of rings.
 pub(crate) const ALIGN: u64 = 64;
+
+/// The pages of rings that lists describe.
+pub(crate) struct RingPages {
+    left: Arc<AtomicU64>,
+    /// Entries of lists that were read since the last look.
+    read: u64,
+}
+
+impl RingPages {
+    pub(crate) fn new(most: u32) -> Self {
+        Self {
+            left: Arc::new(AtomicU64::new(most.into())),
+            read: 0,
+        }
+    }
+
+    /// Takes pages for a ring, whose list is read next. `None` if there are fewer.
+    fn take(&mut self, count: u64) -> Option<Share> {
+        let take = |left: u64| {
+            left.checked_sub(count)
+                .or(mutant!(PagesWithoutLimit).then_some(0))
+        };
+        self.left.fetch_update(Relaxed, Relaxed, take).ok()?;
+        self.read = self.read.saturating_add(count);
+        Some(Share {
+            left: Arc::clone(&self.left),
+            count,
+        })
+    }
+
+    /// How many entries of lists were read since the last call.
+    pub(crate) fn take_read(&mut self) -> u64 {
+        core::mem::take(&mut self.read)
+    }
+}
+
+/// The pages of one ring. They go back when it is dropped.
+struct Share {
+    left: Arc<AtomicU64>,
+    count: u64,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if !mutant!(PagesNotReturned) {
+            self.left.fetch_add(self.count, Relaxed);
+        }
+    }
+}
 
 /// The memory of a ring.
 pub(crate) struct Ring<M> {
@@ -33,6 +89,8 @@ pub(crate) struct Ring<M> {
     offset: u64,
     shift: u32,
     pages: Vec<u32>,
+    /// Their share of all pages; none of a contiguous ring.
+    _share: Option<Share>,
     /// The buffer list as software described it.
     described: BufferList,
 }
@@ -48,6 +106,7 @@ impl<M: Mapping> Ring<M> {
             offset: 0,
             shift: 0,
             pages: Vec::new(),
+            _share: None,
             described: BufferList {
                 root: addr,
                 bytes,
@@ -56,24 +115,36 @@ impl<M: Mapping> Ring<M> {
         }
     }
 
-    /// A ring of `bytes` bytes at the addresses of a list. `None` if the list is invalid, cannot be
-    /// read, or is too short.
+    /// A ring of `bytes` bytes at the addresses of a list.
+    ///
+    /// # Errors
+    ///
+    /// [`AdminError::Buffer`] if the list is invalid, cannot be read, or is too short;
+    /// [`AdminError::Full`] if too few pages are left.
     pub(crate) fn new<H: Host<Map = M>>(
         bus: &mut Bus<H>,
+        pages: &mut RingPages,
         described: &BufferList,
         bytes: u64,
         writable: bool,
         limits: PageLimits,
-    ) -> Option<Self> {
+    ) -> Result<Self, AdminError> {
         // The list may be longer than the ring; the rest is not read.
         let used = BufferList {
             bytes,
             ..*described
         };
         if described.bytes < bytes || u64::from(described.offset) % ALIGN != 0 {
-            return None;
+            return Err(AdminError::Buffer);
         }
-        let mut list = List::new(&used, limits, ALIGN)?;
+        let mut list = List::new(&used, limits, ALIGN).ok_or(AdminError::Buffer)?;
+        let share = match list.shape().levels() {
+            0 => None,
+            _ => {
+                let share = pages.take(list.shape().pages());
+                Some(share.ok_or(AdminError::Full)?)
+            }
+        };
         let mut ring = Self {
             writable,
             segments: Vec::new(),
@@ -81,18 +152,31 @@ impl<M: Mapping> Ring<M> {
             offset: u64::from(described.offset),
             shift: u32::from(list.shape().page_shift()),
             pages: Vec::new(),
+            _share: share,
             described: *described,
         };
+        ring.fill(bus, &mut list, bytes).ok_or(AdminError::Buffer)?;
+        Ok(ring)
+    }
+
+    /// Reads the list.
+    fn fill<H: Host<Map = M>>(
+        &mut self,
+        bus: &mut Bus<H>,
+        list: &mut List<M>,
+        bytes: u64,
+    ) -> Option<()> {
         let mut at = 0u64;
         while at < bytes {
             let piece = list.resolve(bus, at, bytes.wrapping_sub(at)).ok()?;
-            ring.append(at, piece);
+            self.append(at, piece);
             at = at.checked_add(piece.bytes)?;
         }
-        if list.shape().levels() != 0 {
-            ring.index(list.shape().pages())?;
+        self.segments.shrink_to_fit();
+        match list.shape().levels() {
+            0 => Some(()),
+            _ => self.index(list.shape().pages()),
         }
-        Some(ring)
     }
 
     fn append(&mut self, at: u64, piece: Piece) {

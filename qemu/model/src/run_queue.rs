@@ -19,17 +19,30 @@ use crate::mutant::mutant;
 /// The index of the admin queue pair.
 const ADMIN: usize = 0;
 
-/// The budget of a turn, or the rest of it.
+/// An amount of work: the budget of a turn, or the rest of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Budget {
+pub struct Budget {
     pub(crate) wqes: u32,
     pub(crate) bytes: u64,
 }
 
 impl Budget {
+    /// No work.
+    pub const fn none() -> Self {
+        Self { wqes: 0, bytes: 0 }
+    }
+
     /// Whether a turn is over.
-    fn is_spent(&self) -> bool {
+    pub(crate) fn is_spent(&self) -> bool {
         self.wqes == 0 || self.bytes == 0
+    }
+
+    /// The rest after `used`.
+    pub(crate) fn less(self, used: Self) -> Self {
+        Self {
+            wqes: self.wqes.saturating_sub(used.wqes),
+            bytes: self.bytes.saturating_sub(used.bytes),
+        }
     }
 }
 
@@ -91,6 +104,14 @@ impl RunQueue {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting == 0 && !self.admin
+    }
+
+    /// The index of the queue pair that is queued alone. The admin queue pair never is.
+    pub(crate) fn only(&self) -> Option<usize> {
+        if (self.waiting != 1 || self.admin) && !mutant!(DoorbellCutsIn) {
+            return None;
+        }
+        self.pages.get(self.order.first()?)?.qps.first()
     }
 
     /// Queues the queue pair at `index`, whose doorbells are on `page`, at the end of its
@@ -164,9 +185,7 @@ impl RunQueue {
         let Some(found) = self.pages.get_mut(page) else {
             return;
         };
-        // A turn without work costs a work request as well.
-        let most = found.left.wqes.saturating_sub(1);
-        found.left.wqes = next.budget.wqes.min(most);
+        found.left.wqes = next.budget.wqes;
         if !mutant!(BytesOfAQueuePair) {
             found.left.bytes = next.budget.bytes;
         }

@@ -12,6 +12,7 @@ use crate::faults::Faults;
 use crate::host::Host;
 use crate::host::Trace;
 use crate::knobs::Knobs;
+use crate::ring::RingPages;
 use crate::run_queue::RunQueue;
 use qpair_abi::counters::Counter;
 use qpair_abi::status::EnableError;
@@ -101,11 +102,15 @@ pub(crate) struct Core<H: Host> {
     pub(crate) faults: Faults,
     pub(crate) state: State,
     pub(crate) cause: EnableError,
-    /// A queue pair has its turn. It is not in the run queue.
-    pub(crate) working: bool,
+    /// The machine is stopped.
+    pub(crate) halted: bool,
+    /// A queue pair has its turn, or a doorbell is executed. Then the thread that is inside looks
+    /// at the run queue afterwards, and what is queued needs no call.
+    pub(crate) busy: bool,
     pub(crate) run_queue: RunQueue,
     pub(crate) retries: Retries,
     pub(crate) timers: Timers,
+    pub(crate) ring_pages: RingPages,
 }
 
 impl<H: Host> Core<H> {
@@ -121,10 +126,12 @@ impl<H: Host> Core<H> {
             faults: Faults::default(),
             state: State::Off,
             cause: EnableError::None,
-            working: false,
+            halted: false,
+            busy: false,
             run_queue: RunQueue::new(&config),
             retries: Retries::new(config.qps),
             timers: Timers::new(),
+            ring_pages: RingPages::new(config.ring_pages),
             config,
         }
     }
@@ -181,16 +188,20 @@ impl<H: Host> Core<H> {
         self.config.inline && !self.knobs.has_pace()
     }
 
-    /// Queues a queue pair, and wakes an idle core.
+    /// Queues a queue pair, and calls an idle core.
     pub(crate) fn enqueue(&mut self, index: usize, page: u16) {
         if !self.is_ready() {
             return;
         }
-        let idle = !self.working && self.run_queue.is_empty();
+        let idle = !self.busy && self.run_queue.is_empty();
         self.run_queue.push(index, page);
-        if !idle {
-            return;
+        if idle {
+            self.call();
         }
+    }
+
+    /// Has an idle core begin with the queue pairs that are queued.
+    pub(crate) fn call(&mut self) {
         if self.knobs.has_pace() {
             let begin = self.bus.host.now().saturating_add(self.knobs.core_delay_ns);
             self.timers.core = self.timers.core.max(begin);
@@ -200,12 +211,12 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Makes the queue pair at `index` try again after so many nanoseconds.
-    pub(crate) fn retry_later(&mut self, index: usize, nanos: u64) {
-        // Never `u64::MAX`, which is none.
-        let when = self.bus.host.now().saturating_add(nanos).min(u64::MAX - 1);
-        self.retries.push(index, when);
-        self.set_timer();
+    /// Makes the queue pair at `index` try again at this time; `u64::MAX` is never.
+    pub(crate) fn retry_at(&mut self, index: usize, due: u64) {
+        if due != u64::MAX {
+            self.retries.push(index, due);
+            self.set_timer();
+        }
     }
 
     /// Makes the queue pair at `index` go on at this time. One that is frozen has none.

@@ -26,31 +26,65 @@ impl<H: Host> DataPath<H> {
             Ok((receive, wrong)) => {
                 // It waits behind the others for its next one.
                 if core::mem::take(&mut found.starved) {
-                    srq.starved.retain(|starved| *starved != qp);
+                    self.starved.remove(&mut srq.starved, qp.index());
                 }
                 found.receive(receive, wrong)
             }
             Err(none) => {
                 if matches!(none, NoReceive::Empty) && !found.starved {
                     found.starved = true;
-                    srq.starved.push_back(qp);
+                    self.starved.push(&mut srq.starved, qp.index());
                 }
                 Err(none)
             }
         }
     }
 
-    /// Wakes the senders that wait for a receive of an SRQ, all of them: one that is woken may need
-    /// none any more. Each keeps its place until its queue pair has a receive.
-    pub(crate) fn feed(&mut self, srq: Number) {
-        let Some(found) = self.srqs.get_mut(srq) else {
+    /// Wakes the sender that waits longest for a receive of an SRQ, if there is one. The next is
+    /// woken when this one has had its turn, so each is paid for by a turn. Those that wait no more
+    /// leave the line here, each once for a turn in which it joined.
+    pub(crate) fn feed(&mut self, number: Number) {
+        let Some(srq) = self.srqs.get_mut(number) else {
             return;
         };
-        for qp in &found.starved {
-            if !mutant!(StarvedForgotten) {
-                self.qps.wake_peer(&mut self.core, *qp);
+        if mutant!(StarvedForgotten) {
+            return;
+        }
+        while srq.has_receive() && !srq.feeding {
+            let Some(first) = srq.starved.first() else {
+                return;
+            };
+            let qp = self.qps.at(first);
+            let woken = qp.is_some_and(|qp| self.qps.feed_peer(&mut self.core, qp, number));
+            srq.feeding = woken && !mutant!(HerdWoken);
+            if !srq.feeding {
+                self.starved.remove(&mut srq.starved, first);
+                if let Some(found) = qp.and_then(|qp| self.qps.get_mut(qp)) {
+                    found.starved = false;
+                }
             }
         }
+    }
+
+    /// A sender that was woken for a receive of an SRQ has had its turn, or will have none. If its
+    /// peer found no receive it keeps its place; if there is one it needs none.
+    #[cold]
+    pub(crate) fn fed(&mut self, sender: Number) {
+        let Some(found) = self.qps.get_mut(sender) else {
+            return;
+        };
+        let (number, peer) = (core::mem::take(&mut found.fed_by), found.peer);
+        let Some(srq) = self.srqs.get_mut(number).filter(|_| !mutant!(LineStops)) else {
+            return;
+        };
+        srq.feeding = false;
+        if srq.has_receive() || mutant!(PlaceLost) {
+            let found = self.qps.get_mut(peer).filter(|found| found.srq == number);
+            if found.is_some_and(|found| core::mem::take(&mut found.starved)) {
+                self.starved.remove(&mut srq.starved, peer.index());
+            }
+        }
+        self.feed(number);
     }
 
     /// Gives the receive that a queue pair is filling back to its SRQ. One of an RQ stays.
@@ -71,7 +105,7 @@ impl<H: Host> DataPath<H> {
         self.give_back(qp);
         let number = self.qps.get(qp).map(|found| found.srq);
         if let Some(srq) = number.and_then(|number| self.srqs.get_mut(number)) {
-            srq.starved.retain(|starved| *starved != qp);
+            self.starved.remove(&mut srq.starved, qp.index());
             srq.users = srq.users.saturating_sub(1);
         }
     }

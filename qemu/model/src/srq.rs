@@ -5,6 +5,7 @@
 //! due.
 
 use crate::event::Events;
+use crate::fifo::Ends;
 use crate::host::Host;
 use crate::host::Mapping;
 use crate::message::Cursor;
@@ -26,7 +27,6 @@ use qpair_queue::index::Index;
 use qpair_queue::shared::Low;
 use qpair_queue::shared::Next;
 use qpair_queue::shared::Supply;
-use std::collections::VecDeque;
 
 /// A shared receive queue.
 pub(crate) struct SharedReceives<M> {
@@ -42,8 +42,10 @@ pub(crate) struct SharedReceives<M> {
     failed: bool,
     /// Queue pairs that use it.
     pub(crate) users: u32,
-    /// Queue pairs that found no receive, each once. Their peers may wait for one.
-    pub(crate) starved: VecDeque<Number>,
+    /// The line of queue pairs that found no receive. Their peers may wait for one.
+    pub(crate) starved: Ends,
+    /// The sender of the first in line is woken, and has not had its turn yet.
+    pub(crate) feeding: bool,
 }
 
 impl<M: Mapping> SharedReceives<M> {
@@ -64,7 +66,8 @@ impl<M: Mapping> SharedReceives<M> {
             back: Vec::new(),
             failed: false,
             users: 0,
-            starved: VecDeque::new(),
+            starved: Ends::default(),
+            feeding: false,
         }
     }
 
@@ -111,6 +114,11 @@ impl<M: Mapping> SharedReceives<M> {
     /// not.
     pub(crate) fn post(&mut self, tail: Index) -> Option<u32> {
         self.supply.post(tail)
+    }
+
+    /// Whether there is a receive.
+    pub(crate) fn has_receive(&self) -> bool {
+        self.supply.next().is_some()
     }
 
     /// Arms the event of the limit, and reports it if it is due.

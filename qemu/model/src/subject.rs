@@ -8,8 +8,12 @@ use qpair_abi::Number;
 pub(crate) enum Subject {
     /// A CQ was overrun.
     Overrun(Number),
-    /// A queue pair stopped.
+    /// A queue pair stopped, for a cause that no completion reports.
     Fatal(Number),
+    /// A queue pair stopped for a request of its peer that it may not perform.
+    Access(Number),
+    /// A queue pair stopped for an invalid request of its peer.
+    Request(Number),
     /// A queue pair takes no receive of its SRQ any more.
     LastReceive(Number),
     /// The SQ of a queue pair in SQD has drained.
@@ -22,6 +26,19 @@ pub(crate) enum Subject {
     Page(u16),
     /// The link went up or down.
     Link,
+}
+
+impl Subject {
+    /// Those of a queue pair.
+    pub(crate) fn of_qp(qp: Number) -> [Self; 5] {
+        [
+            Self::Fatal(qp),
+            Self::Access(qp),
+            Self::Request(qp),
+            Self::LastReceive(qp),
+            Self::Drained(qp),
+        ]
+    }
 }
 
 /// The device's action when the head of an EQ passes an entry.

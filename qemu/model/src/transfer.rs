@@ -20,6 +20,7 @@ use crate::mr::Place;
 use crate::mr::Range;
 use crate::mutant::mutant;
 use qpair_abi::command::access;
+use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::window_of;
 use qpair_abi::entry::RecvWqe;
@@ -77,7 +78,7 @@ impl<H: Host> DataPath<H> {
             *word = *from;
         }
         if let Some(found) = self.qps.get_mut(qp) {
-            found.tries = 0;
+            found.tries.end();
             found.sending = Some(Paused {
                 message: Message {
                     local: None,
@@ -198,15 +199,18 @@ impl<H: Host> DataPath<H> {
         self.regions.find(pd, 0, range)
     }
 
-    /// Whether the key of a request is that of a region or window that was destroyed.
-    pub(crate) fn is_stale_key(&self, wqe: &SendWqe) -> bool {
+    /// Counts a request that is refused for a key, if that of a region or window that was destroyed.
+    pub(crate) fn count_stale(&mut self, detail: Detail, wqe: &SendWqe) {
         let key = match wqe.opcode {
             opcode::SEND_INV => wqe.imm,
             _ => wqe.rkey,
         };
-        match window_of(key) {
+        let is_stale = match window_of(key) {
             Some((window, _)) => self.windows.is_stale(window),
             None => self.regions.is_stale(Number::from_raw(key)),
+        };
+        if detail == Detail::Key && is_stale {
+            self.core.bus.count(Counter::Stale);
         }
     }
 

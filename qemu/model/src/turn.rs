@@ -5,6 +5,10 @@
 //! a bounded number of work requests and bytes, and is queued again if it has more. The admin
 //! queue pair runs first, doorbell pages share the core, and a run of the core ends once it has
 //! moved the bytes of a turn.
+//!
+//! A short turn costs less than calling the core. So the thread of a doorbell gives that turn
+//! itself if the core was idle, one queue pair alone has work, and no more of it than the thread
+//! may do. Nobody waits for such a turn but the thread, and those that want to be inside.
 
 use crate::function::Function;
 use crate::host::Host;
@@ -18,6 +22,8 @@ use qpair_abi::Number;
 const DOORBELL_TURNS: u32 = 256;
 /// When the rest follows.
 const DOORBELL_PAUSE: u64 = 1000;
+/// Turns between two looks at the time of the caller.
+const TURNS_UNTIMED: u32 = 8;
 
 /// The remaining work after [`Function::run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +37,11 @@ pub enum Run {
 impl<H: Host> Function<H> {
     /// Handles timers that are due, then gives at most `turns` turns, and none after those that
     /// have moved the bytes of a page's turn. So the caller gets the thread back, and doorbells
-    /// are taken, after two such turns at most, however large the messages are.
+    /// are taken, after two such turns at most, however large the messages are. It ends earlier
+    /// when the time of the caller is up.
     pub fn run(&mut self, turns: u32) -> Run {
         let data = &mut self.data;
-        if data.core.is_dead() {
+        if data.core.is_dead() || data.core.halted {
             return Run::Idle;
         }
         let now = data.core.bus.host.now();
@@ -65,10 +72,43 @@ impl<H: Host> Function<H> {
         run
     }
 
-    /// Works inside the doorbell, if the core does.
-    pub(crate) fn after_doorbell(&mut self) {
+    /// Ends a doorbell. Works inside it if the core does; else a core that was idle is called for
+    /// what the thread of the doorbell leaves.
+    pub(crate) fn after_doorbell(&mut self, was_idle: bool, spare: &mut Budget) {
+        if self.data.core.works_in_doorbells() {
+            self.work_inside();
+            return;
+        }
+        if (was_idle || mutant!(DoorbellCutsIn)) && self.is_little(*spare) {
+            if let Some(used) = self.next_turn(Some(*spare)) {
+                if !mutant!(SpareForEach) {
+                    *spare = spare.less(used);
+                }
+            }
+        }
+        let core = &mut self.data.core;
+        if was_idle && !core.run_queue.is_empty() && !mutant!(CallForgotten) {
+            core.call();
+        }
+    }
+
+    /// Whether one queue pair alone has work, with no more blocks posted than `spare` has work
+    /// requests, and the core would begin at once.
+    fn is_little(&self, spare: Budget) -> bool {
         let core = &self.data.core;
-        if !core.works_in_doorbells() || core.run_queue.is_empty() {
+        let waits = core.knobs.stalled || core.halted || core.knobs.has_pace();
+        if spare.is_spent() || waits || !core.is_ready() {
+            return false;
+        }
+        let only = core.run_queue.only();
+        let found = only.and_then(|index| self.data.qps.get(self.data.qps.at(index)?));
+        found.is_some_and(|qp| qp.sq.window.used() <= spare.wqes || mutant!(MuchInDoorbells))
+    }
+
+    /// Works inside the doorbell.
+    fn work_inside(&mut self) {
+        let core = &self.data.core;
+        if core.halted || core.run_queue.is_empty() {
             return;
         }
         let now = core.bus.host.now();
@@ -79,10 +119,11 @@ impl<H: Host> Function<H> {
         self.data.core.set_timer();
     }
 
-    /// Gives at most `turns` turns, and none once `most` bytes have been moved.
+    /// Gives at most `turns` turns, and none once `most` bytes have been moved or the time of the
+    /// caller is up.
     fn work(&mut self, turns: u32, most: u64) -> Run {
         let mut moved = 0;
-        for _ in 0..turns {
+        for turn in 0..turns {
             let core = &mut self.data.core;
             if core.knobs.stalled || !core.is_ready() {
                 return Run::Idle;
@@ -93,21 +134,15 @@ impl<H: Host> Function<H> {
             if moved >= most {
                 break;
             }
-            let Some(mut next) = core.run_queue.next() else {
+            let Some(used) = self.next_turn(None) else {
                 return Run::Idle;
             };
-            let whole = next.budget.bytes;
-            if let Some(qp) = self.data.qps.at(next.index) {
-                self.data.core.bus.count(Counter::Turns);
-                self.data.core.working = true;
-                self.turn(qp, &mut next.budget);
-                self.data.core.working = false;
-            }
-            moved = moved.saturating_add(whole.saturating_sub(next.budget.bytes));
-            let run_queue = &mut self.data.core.run_queue;
-            run_queue.done(&next);
-            if run_queue.is_empty() {
+            moved = moved.saturating_add(used.bytes);
+            if self.data.core.run_queue.is_empty() {
                 return Run::Idle;
+            }
+            if turn % TURNS_UNTIMED == TURNS_UNTIMED - 1 && self.time_is_up() {
+                break;
             }
         }
         if self.data.core.run_queue.is_empty() {
@@ -115,6 +150,33 @@ impl<H: Host> Function<H> {
         } else {
             Run::More
         }
+    }
+
+    /// Gives the next queue pair a turn, of what is left of its page's turn or of the budget that a
+    /// caller has for a queue pair alone. Returns what the turn used, at least one work request.
+    fn next_turn(&mut self, of_caller: Option<Budget>) -> Option<Budget> {
+        let mut next = self.data.core.run_queue.next()?;
+        let whole = of_caller.unwrap_or(next.budget);
+        let mut left = whole;
+        if let Some(qp) = self.data.qps.at(next.index) {
+            self.data.core.bus.count(Counter::Turns);
+            self.data.core.busy = true;
+            self.turn(qp, &mut left);
+            self.data.core.busy = false;
+        }
+        let mut used = whole.less(left);
+        used.wqes = used.wqes.max(1);
+        next.budget = next.budget.less(used);
+        self.data.core.run_queue.done(&next);
+        Some(used)
+    }
+
+    /// Whether the caller wants its thread back. Where the core works by the clock of the machine,
+    /// the time of a thread decides nothing.
+    fn time_is_up(&self) -> bool {
+        let core = &self.data.core;
+        let by_clock = core.knobs.has_pace() || core.works_in_doorbells();
+        !by_clock && core.bus.host.time_is_up() && !mutant!(TimeIgnored)
     }
 
     /// A turn of a queue pair. Subtracts what it uses from `budget`.
@@ -130,13 +192,20 @@ impl<H: Host> Function<H> {
             budget.bytes = u64::MAX;
         }
         let data = &mut self.data;
-        match data.qps.get(qp).map(|found| found.state) {
-            Some(qp_state::ERROR) => data.flush(qp, &mut budget.wqes),
-            Some(_) if qp == Number::ADMIN => self.commands(budget.wqes),
-            Some(qp_state::RTS | qp_state::SQD) => {
+        let Some((state, fed_by)) = data.qps.get(qp).map(|found| (found.state, found.fed_by))
+        else {
+            return;
+        };
+        match state {
+            qp_state::ERROR => data.flush(qp, &mut budget.wqes),
+            _ if qp == Number::ADMIN => self.commands(budget),
+            qp_state::RTS | qp_state::SQD => {
                 data.send(qp, &mut budget.wqes, &mut budget.bytes);
             }
             _ => {}
+        }
+        if fed_by != Number::default() {
+            self.data.fed(qp);
         }
         if self.data.core.knobs.wqe_ns != 0 {
             // One request, and then another page's turn.

@@ -155,8 +155,12 @@ impl Target for CqEvent {
 /// Events of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QpEvent {
-    /// It went to the error state by itself.
+    /// It went to the error state for a cause that no completion reports.
     Fatal,
+    /// It went to the error state for a request of its peer to memory that this one may not access.
+    Access,
+    /// It went to the error state for an invalid request of its peer.
+    Request,
     /// It is in the error state, and takes no receive of its SRQ any more.
     LastReceive,
     /// Its send queue has drained.
@@ -170,6 +174,8 @@ impl Target for QpEvent {
     unsafe fn notify(raw: *mut Self::Raw, event: Self) {
         let kind = match event {
             Self::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
+            Self::Access => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
+            Self::Request => bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
             Self::LastReceive => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
             Self::Drained => bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
         };

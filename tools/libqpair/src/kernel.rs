@@ -291,8 +291,13 @@ pub struct Keys {
 pub enum AsyncEvent {
     /// A completion queue had no room; its queue pairs are in the error state.
     CqOverrun(Number),
-    /// A queue pair went to the error state.
+    /// A queue pair went to the error state for a cause that no completion reports.
     QpFatal(Number),
+    /// A queue pair went to the error state for a request of its peer to memory that this one may
+    /// not access.
+    QpAccess(Number),
+    /// A queue pair went to the error state for an invalid request of its peer.
+    QpRequest(Number),
     /// Fewer receives are left in a shared receive queue than its limit.
     SrqLimit(Number),
     /// The memory of a shared receive queue cannot be read: its queue pairs fail as they need it.
@@ -310,7 +315,9 @@ impl fmt::Display for AsyncEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CqOverrun(cq) => write!(f, "completion queue {cq} had no room"),
-            Self::QpFatal(qp) => write!(f, "queue pair {qp} is in error: see its completions"),
+            Self::QpFatal(qp) => write!(f, "queue pair {qp} is in error"),
+            Self::QpAccess(qp) => write!(f, "the peer of queue pair {qp} lacks a right"),
+            Self::QpRequest(qp) => write!(f, "the peer of queue pair {qp} made no valid request"),
             Self::SrqLimit(srq) => {
                 write!(
                     f,

@@ -481,6 +481,8 @@ impl Kernel for File {
         Ok(Some(match kind {
             event::CQ_ERR => self.cqs.get(handle).map_or(other, AsyncEvent::CqOverrun),
             event::QP_FATAL => self.qps.get(handle).map_or(other, AsyncEvent::QpFatal),
+            event::QP_ACCESS_ERR => self.qps.get(handle).map_or(other, AsyncEvent::QpAccess),
+            event::QP_REQ_ERR => self.qps.get(handle).map_or(other, AsyncEvent::QpRequest),
             event::SRQ_LIMIT_REACHED => self.srqs.get(handle).map_or(other, AsyncEvent::SrqLimit),
             event::SRQ_ERR => self.srqs.get(handle).map_or(other, AsyncEvent::SrqFatal),
             event::QP_LAST_WQE_REACHED => {

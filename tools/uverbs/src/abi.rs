@@ -166,6 +166,8 @@ pub mod qp_mask {
 pub mod event {
     pub const CQ_ERR: u32 = 0;
     pub const QP_FATAL: u32 = 1;
+    pub const QP_REQ_ERR: u32 = 2;
+    pub const QP_ACCESS_ERR: u32 = 3;
     pub const DEVICE_FATAL: u32 = 8;
     pub const PORT_ACTIVE: u32 = 9;
     pub const PORT_ERR: u32 = 10;

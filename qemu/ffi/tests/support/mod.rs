@@ -84,6 +84,10 @@ pub(crate) trait Machine: Sized {
     fn reads(&self) {}
     /// It reads the clock, which does not advance.
     fn looks_at_the_clock(&self) {}
+    /// It reads the clock of the host.
+    fn host_now(&self) -> u64 {
+        0
+    }
     /// It checks whether it may be bus master, which it may.
     fn asks_for_the_bus(&self) {}
     /// It traces an action, with six arguments.
@@ -104,6 +108,7 @@ pub(crate) trait Machine: Sized {
             unmap: unmap::<Self>,
             raise,
             now: now::<Self>,
+            host_now: host_now::<Self>,
             wake: wake::<Self>,
             wake_at,
             random,
@@ -283,6 +288,10 @@ unsafe extern "C" fn raise(_opaque: *mut c_void, _vector: u32) {}
 unsafe extern "C" fn now<M: Machine>(opaque: *mut c_void) -> u64 {
     of::<M>(opaque).looks_at_the_clock();
     0
+}
+
+unsafe extern "C" fn host_now<M: Machine>(opaque: *mut c_void) -> u64 {
+    of::<M>(opaque).host_now()
 }
 
 unsafe extern "C" fn wake<M: Machine>(opaque: *mut c_void) {

@@ -344,7 +344,17 @@ fn a_region_is_what_it_was_made() {
     let cases = [
         (with(|mr| mr.pd = Number::ADMIN), AdminError::Reference),
         (with(|mr| mr.access = 0x20), AdminError::Reserved),
-        (with(|mr| mr.buffer.bytes = 0), AdminError::Buffer),
+        (
+            with(|mr| {
+                mr.buffer = BufferList {
+                    bytes: 0,
+                    levels: 1,
+                    page_shift: 12,
+                    ..mr.buffer
+                }
+            }),
+            AdminError::Buffer,
+        ),
         (with(|mr| mr.addr = u64::MAX - 95), AdminError::Buffer),
         (
             with(|mr| mr.buffer.root = u64::MAX - 50),

@@ -148,11 +148,11 @@ fn a_notify_counts_from_its_doorbell() {
     let nop = wqe(work::NOP, 1);
     p.send(nop, &[]);
     let [first, second] = [(); 2].map(|()| p.m.written(doorbell::CQ_NOTIFY, &p.cq_a));
-    p.m.f.execute(first);
+    p.m.execute(first);
     assert_eq!(p.m.events0(), []);
     p.send(nop, &[]);
     assert_eq!(p.m.events0(), [completion(&p.cq_a)]);
-    p.m.f.execute(second);
+    p.m.execute(second);
     assert_eq!(
         p.m.events0(),
         [completion(&p.cq_a)],
@@ -162,7 +162,7 @@ fn a_notify_counts_from_its_doorbell() {
     let late = p.m.written(doorbell::CQ_NOTIFY_SOLICITED, &p.cq_a);
     p.send(nop, &[]);
     p.done_a();
-    p.m.f.execute(late);
+    p.m.execute(late);
     assert_eq!(p.m.events0(), [completion(&p.cq_a)]);
 }
 
@@ -187,7 +187,7 @@ fn a_notify_waits_for_what_it_says() {
     let late = p.m.written(notify, &p.cq_b);
     p.send(asks, &[]);
     p.send(send, &[]);
-    p.m.f.execute(late);
+    p.m.execute(late);
     assert_eq!(p.m.events0(), [completion(&p.cq_b)]);
     // One for solicited does not weaken one for any.
     p.m.notify(&p.cq_b);
@@ -219,7 +219,7 @@ fn a_producer_index_is_published_between_its_entry_and_the_event() {
         });
         p.send(wqe(work::NOP, 1), &[]);
         assert_eq!(p.m.events0(), [completion(&p.cq_a)]);
-        p.m.f.execute(written.take().expect("a write of the entry"));
+        p.m.execute(written.take().expect("a write of the entry"));
         assert_eq!(p.m.events0().len(), usize::from(fires));
         p.done_a();
     }
@@ -233,7 +233,7 @@ fn a_new_cq_is_published_as_empty() {
         let mut qp = m.qp(&Machine::spec(pd, &cq));
         m.connect(qp.number, qp.number);
         let written = m.written(doorbell::CQ_NOTIFY, &cq);
-        m.f.execute(written);
+        m.execute(written);
         assert_eq!(m.events0(), [], "it is empty");
         m.send(&mut qp, wqe(work::NOP, 1), &[]);
         assert_eq!(m.events0(), [completion(&cq)]);
@@ -419,7 +419,7 @@ fn failing(m: &mut Machine, count: usize) -> Vec<TestQp> {
     let mut qps: Vec<_> = (0..count).map(|_| m.qp(&Machine::spec(pd, &cq))).collect();
     for qp in &mut qps {
         m.connect(qp.number, qp.number);
-        m.send(qp, wqe(99, 1), &[]);
+        m.fail_peer(qp);
     }
     qps
 }
@@ -434,7 +434,7 @@ fn asynchronous_events_wait_their_turn() {
         first.len() < limit,
         "one slot is reserved for the last event"
     );
-    assert_eq!(kinds(&first), vec![Event::QpFatal.code(); limit - 1]);
+    assert_eq!(kinds(&first), vec![Event::QpAccess.code(); limit - 1]);
     // The head passes three: three more.
     m.ring(0, doorbell::EQ_HEAD_MASKED, eq.number, 3);
     let more: Vec<_> = std::iter::from_fn(|| m.event(&mut eq)).collect();
@@ -459,15 +459,11 @@ fn asynchronous_events_wait_their_turn() {
 
 fn repeats_are_counted() {
     let mut p = Pair::new();
-    let fail = |p: &mut Pair| {
-        p.send(wqe(99, 1), &[]);
-        p.m.set_state(p.a.number, qp_state::RESET).unwrap();
-        p.a.sq_tail = 0;
-        p.m.connect(p.a.number, p.b.number);
-    };
-    fail(&mut p);
-    fail(&mut p);
-    p.send(wqe(99, 1), &[]);
+    for _ in 0..2 {
+        p.m.fail_peer(&mut p.a);
+        again(&mut p);
+    }
+    p.m.fail_peer(&mut p.a);
     let mut eq = p.m.eq0;
     assert_eq!(p.m.event(&mut eq).unwrap().count, 1);
     assert_eq!(
@@ -478,7 +474,7 @@ fn repeats_are_counted() {
     p.m.ring(0, doorbell::EQ_HEAD, eq.number, eq.ring.head);
     // RESET dropped the event from before.
     let again = p.m.event(&mut eq).unwrap();
-    assert_eq!((again.kind, again.count), (Event::QpFatal.code(), 1));
+    assert_eq!((again.kind, again.count), (Event::QpAccess.code(), 1));
     p.m.eq0 = eq;
 }
 

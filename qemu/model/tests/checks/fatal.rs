@@ -60,7 +60,7 @@ fn the_last_event_has_a_place_of_its_own() {
     for _ in 0..40 {
         let mut qp = m.qp(&Machine::spec(pd, &cq));
         m.connect(qp.number, qp.number);
-        m.send(&mut qp, wqe(99, 1), &[]);
+        m.fail_peer(&mut qp);
     }
     m.f.go_fatal();
     let mut eq = m.eq0;

@@ -3,6 +3,7 @@
 //! not accessed, and after a reset the device works.
 
 use super::checks;
+use super::groups::GROUP;
 use crate::harness::*;
 use qpair_abi::command::*;
 use qpair_abi::doorbell;
@@ -26,6 +27,7 @@ checks![
 fn works_after_reset(m: &mut Machine) {
     m.f.set_stall(false);
     m.f.set_vanish(false);
+    m.f.set_halted(false);
     m.f.fail_command(0);
     m.f.drop_interrupts(0);
     m.f.delay_interrupts(0);
@@ -269,10 +271,11 @@ fn anything_in_any_order() {
         );
         p.m.memory.set_lenient(true);
         let windows = windows(&mut p);
+        let mut others = Others::new(&mut p);
         let numbers = [p.a.number, p.b.number, p.cq_a.number, p.cq_b.number];
         let eqs = [Number::ADMIN, Number::new(1, 1)];
         for _ in 0..1500 {
-            match rng.below(16) {
+            match rng.below(18) {
                 0..4 => {
                     let words = half_right(rng, &p, windows);
                     let mut qp = if rng.one_in(4) { p.b } else { p.a };
@@ -303,18 +306,25 @@ fn anything_in_any_order() {
                         access: rng.below(16) as u8,
                         retry: rng.below(9) as u8,
                         rnr_retry: rng.below(9) as u8,
+                        timeout: rng.below(35) as u8,
+                        min_rnr_timer: rng.below(35) as u8,
                         ..QpContext::default()
                     };
                     if rng.one_in(2) {
                         context.peer = numbers[usize::from(context.state & 1)];
                     }
-                    let _ = post(&mut p, kind::QP, verb::MODIFY, rng, &context.encode());
+                    let drains = qp_mask::STATE | qp_mask::NOTIFY;
+                    let any = rng.below(256) as u32;
+                    let mask = rng.pick(&[any & 31, qp_mask::TIMERS, drains, any]);
+                    let qp = number(&p, kind::QP, rng);
+                    post(&mut p, kind::QP, verb::MODIFY, qp, mask, &context.encode());
                 }
                 8 => {
-                    let number = [kind::QP, kind::CQ, kind::MR, kind::PD, kind::EQ, kind::MW];
-                    let kind = rng.pick(&number);
+                    let kinds = [kind::QP, kind::CQ, kind::MR, kind::PD, kind::EQ, kind::MW];
+                    let kind = rng.pick(&kinds);
                     if rng.one_in(6) {
-                        let _ = post(&mut p, kind, verb::DESTROY, rng, &[]);
+                        let number = number(&p, kind, rng);
+                        post(&mut p, kind, verb::DESTROY, number, 0, &[]);
                     }
                 }
                 9 => _ = p.m.f.run(rng.below(4) as u32),
@@ -326,7 +336,7 @@ fn anything_in_any_order() {
                     p.m.admin_done();
                 }
                 12 => p.m.arm(&p.cq_a.clone()),
-                13 => match rng.below(12) {
+                13 => match rng.below(14) {
                     0 => p.m.f.set_stall(rng.one_in(2)),
                     1 => p.m.f.fail_command(rng.below(4) as u32),
                     2 => p.m.f.drop_interrupts(rng.below(3) as u32),
@@ -338,6 +348,8 @@ fn anything_in_any_order() {
                     8 => p.m.f.host_mut().maps = rng.one_in(2),
                     9 => p.m.f.unmap(rng.odd(), rng.odd()),
                     10 if rng.one_in(20) => p.m.f.go_fatal(),
+                    11 => p.m.f.set_vanish(rng.one_in(2)),
+                    12 => p.m.f.set_halted(rng.one_in(2)),
                     _ => p.m.f.unmap_all(),
                 },
                 14 => {
@@ -345,24 +357,31 @@ fn anything_in_any_order() {
                     let ring = rng.pick(&[p.a.sq, p.b.rq, p.cq_a.ring.addr, p.m.eq0.ring.addr]);
                     p.m.memory.set_word(ring + rng.below(64) * 8, rng.odd());
                 }
-                _ => p.m.pass(rng.below(1 << 23)),
+                15 => p.m.pass(rng.below(1 << 23)),
+                _ => others.act(&mut p, rng),
             }
         }
         p.m.f.set_stall(false);
+        p.m.f.set_vanish(false);
+        p.m.f.set_halted(false);
         p.m.pass(1 << 40);
         works_after_reset(&mut p.m);
     });
 }
 
-/// Posts a command about one of the pair's objects, and does not wait.
-fn post(p: &mut Pair, kind: u8, verb: u8, rng: &mut Rng, words: &[u64]) -> Number {
-    let number = match kind {
+/// One of the pair's objects.
+fn number(p: &Pair, kind: u8, rng: &mut Rng) -> Number {
+    match kind {
         kind::QP => rng.pick(&[p.a.number, p.b.number]),
         kind::CQ => rng.pick(&[p.cq_a.number, p.cq_b.number]),
         kind::MR => rng.pick(&[p.mr_a.key, p.mr_b.key]),
         kind::PD => p.pd_a,
         _ => Number::ADMIN,
-    };
+    }
+}
+
+/// Posts a command, and does not wait.
+fn post(p: &mut Pair, kind: u8, verb: u8, number: Number, mask: u32, words: &[u64]) {
     let context = if words.is_empty() { 0 } else { p.m.context };
     p.m.memory.set_words(p.m.context, words);
     let command = Command {
@@ -370,12 +389,104 @@ fn post(p: &mut Pair, kind: u8, verb: u8, rng: &mut Rng, words: &[u64]) -> Numbe
         blocks: 1,
         number,
         context,
-        mask: rng.below(32) as u32,
+        mask,
         context_bytes: words.len() as u32 * 8,
         ..Command::default()
     };
     p.m.post_command(&Machine::command_words(&command));
-    number
+}
+
+/// What a pair of RC or UC does not have.
+struct Others {
+    srq: TestSrq,
+    /// Its peer takes the receives of the SRQ.
+    sender: TestQp,
+    ud: TestQp,
+    /// Memory for rings that are resized.
+    ring: u64,
+}
+
+impl Others {
+    fn new(p: &mut Pair) -> Self {
+        let (pd, cq) = (p.pd_b, p.cq_b);
+        let srq = p.m.srq(pd, 4);
+        let first = QpSpec {
+            retry: 3,
+            rnr_retry: 2,
+            ..Machine::spec(pd, &cq)
+        };
+        let second = QpSpec {
+            srq: Some(srq.number),
+            ..first
+        };
+        let (sender, _) = p.m.pair(&first, &second);
+        let ud = p.m.qp(&ud_spec(pd, &cq));
+        ud_start(&mut p.m, ud.number, KEY);
+        Self {
+            srq,
+            sender,
+            ud,
+            ring: p.m.memory.alloc(1 << 12, 4096, Grant::Write),
+        }
+    }
+
+    fn act(&mut self, p: &mut Pair, rng: &mut Rng) {
+        let sges = sges(rng, &p.mr_b, &p.mr_a);
+        let group = GROUP.map(|word| if rng.one_in(8) { rng.odd() } else { word });
+        let log_depth = rng.below(7) as u8;
+        match rng.below(8) {
+            0 | 1 => {
+                p.m.post(&mut self.sender, wqe(work::SEND, 1), &sges);
+                p.m.ring_sq(&self.sender);
+            }
+            2 => {
+                p.m.post_shared(&mut self.srq, 1, &sges[..sges.len().min(3)]);
+                p.m.ring_srq(&self.srq);
+            }
+            3 => {
+                let datagram = UdWqe {
+                    opcode: work::SEND,
+                    dest: rng.pick(&[Number::GROUP, self.ud.number, p.a.number]),
+                    q_key: KEY,
+                    gid: group[0],
+                    gid_high: group[1],
+                    ..UdWqe::default()
+                };
+                p.m.post_words(&mut self.ud, &ud_words(datagram, &sges));
+                p.m.ring_sq(&self.ud);
+            }
+            4 => {
+                let verb = rng.pick(&[verb::ATTACH, verb::DETACH]);
+                let member = rng.pick(&[self.ud.number, self.ud.number, p.a.number]);
+                post(p, kind::QP, verb, member, 0, &group);
+            }
+            5 => {
+                let entry = Number::from_raw(rng.below(3) as u32);
+                let gid = rng.pick(&[GID, GID, group, [0, 0]]);
+                post(p, kind::GID, verb::MODIFY, entry, 0, &gid);
+            }
+            6 => {
+                let context = SrqContext {
+                    limit: rng.below(20) as u32,
+                    log_depth,
+                    buffer: block(self.ring, 1 << 12),
+                    ..SrqContext::default()
+                };
+                let mask = rng.below(u64::from(srq_mask::ALL) + 1) as u32;
+                let srq = self.srq.number;
+                post(p, kind::SRQ, verb::MODIFY, srq, mask, &context.encode());
+            }
+            _ => {
+                let context = CqContext {
+                    log_depth,
+                    buffer: block(self.ring, 1 << 12),
+                    ..CqContext::default()
+                };
+                let cq = number(p, kind::CQ, rng);
+                post(p, kind::CQ, verb::MODIFY, cq, 0, &context.encode());
+            }
+        }
+    }
 }
 
 fn a_device_that_keeps_nothing_to_itself() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! As many and as deep as the default limits permit.
+//! As many and as deep as limits permit.
 
+use super::buffers::Pages;
 use super::checks;
 use crate::harness::*;
 use qpair_abi::command::*;
@@ -8,17 +9,25 @@ use qpair_abi::counters::Counter;
 use qpair_abi::doorbell;
 use qpair_abi::entry::opcode as work;
 use qpair_abi::entry::*;
+use qpair_abi::status::AdminError;
 use qpair_abi::Number;
+use qpair_model::Config;
 
 checks![
     all_objects_at_once,
     the_deepest_rings,
     the_largest_regions,
     the_longest_message,
+    rings_have_so_many_pages,
 ];
 
 fn all_objects_at_once() {
-    let mut m = Machine::new();
+    let mut m = Machine::with(qpair_model::Config {
+        qps: 1024,
+        cqs: 2048,
+        mrs: 4096,
+        ..qpair_model::Config::default()
+    });
     let pd = m.pd();
     let eqs: Vec<_> = (1..64).map(|vector| m.eq(6, vector, 0, 0)).collect();
     // One ring for many: only a few of them are used.
@@ -228,4 +237,72 @@ fn the_longest_message() {
     let cqe = p.done_a()[0];
     assert_eq!((cqe.status, cqe.bytes), (0, 1 << 24));
     assert_eq!(p.m.f.counter(Counter::ReadBytes), 1 << 24);
+}
+
+/// All rings in pages share a limit: one that is gone, or was refused, has none.
+fn rings_have_so_many_pages() {
+    let mut m = Machine::with(Config {
+        ring_pages: 8,
+        ..Config::default()
+    });
+    let pd = m.pd();
+    let context = |list| CqContext {
+        log_depth: 8,
+        buffer: list,
+        ..CqContext::default()
+    };
+    let create = |m: &mut Machine, list| m.create(kind::CQ, &context(list).encode());
+    // Two pages each.
+    let lists: Vec<_> = (0..5)
+        .map(|_| Pages::new(&m, 32 << 8, 1, 12, 0).list)
+        .collect();
+    let mut cqs: Vec<_> = lists[..4]
+        .iter()
+        .map(|list| create(&mut m, *list).unwrap())
+        .collect();
+    assert_eq!(create(&mut m, lists[4]), Err(AdminError::Full));
+    // A block needs none.
+    let cq = m.cq(8);
+    m.qp(&Machine::spec(pd, &cq));
+    // A queue pair takes those of both rings, or none.
+    m.destroy(kind::CQ, cqs.remove(0)).unwrap();
+    let two = QpContext {
+        pd,
+        send_cq: cq.number,
+        recv_cq: cq.number,
+        log_sq: 7,
+        log_rq: 6,
+        sq: Pages::new(&m, 64 << 7, 1, 12, 0).list,
+        rq: Pages::new(&m, 64 << 6, 1, 12, 0).list,
+        ..QpContext::default()
+    };
+    assert_eq!(m.create(kind::QP, &two.encode()), Err(AdminError::Full));
+    // A list that cannot be read.
+    m.memory.set_lenient(true);
+    let unreadable = BufferList {
+        root: 0,
+        ..lists[0]
+    };
+    assert_eq!(create(&mut m, unreadable), Err(AdminError::Buffer));
+    // One that is resized has both rings at once, for the command.
+    let resized = context(lists[0]).encode();
+    let resize = |m: &mut Machine, cq| m.with_context(kind::CQ, verb::MODIFY, cq, 0, &resized);
+    resize(&mut m, cqs[0]).unwrap();
+    cqs.push(create(&mut m, lists[4]).unwrap());
+    assert_eq!(resize(&mut m, cqs[0]), Err(AdminError::Full));
+    m.destroy(kind::CQ, cqs.remove(0)).unwrap();
+    let one = QpContext {
+        log_sq: 6,
+        sq: BufferList {
+            bytes: 64 << 6,
+            ..two.sq
+        },
+        ..two
+    };
+    m.create(kind::QP, &one.encode()).unwrap();
+    m.f.reset();
+    m.bring_up(6, 4, 5);
+    for list in &lists[..4] {
+        create(&mut m, *list).unwrap();
+    }
 }

@@ -18,9 +18,12 @@ pub mod faults;
 pub mod flush;
 pub mod garbage;
 pub mod groups;
+pub mod in_doorbells;
 pub mod life;
 pub mod limits;
+pub mod line;
 pub mod operations;
+pub mod order;
 pub mod poll;
 pub mod port;
 pub mod regions;
@@ -29,6 +32,7 @@ pub mod reserved;
 pub mod resize;
 pub mod retries;
 pub mod rings;
+pub mod runs;
 pub mod schedule;
 pub mod shared_resize;
 pub mod srq;
@@ -47,6 +51,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         reserved::CHECKS,
         operations::CHECKS,
         errors::CHECKS,
+        order::CHECKS,
         atomics::CHECKS,
         flush::CHECKS,
         windows::CHECKS,
@@ -59,6 +64,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         resize::CHECKS,
         retries::CHECKS,
         srq::CHECKS,
+        line::CHECKS,
         shared_resize::CHECKS,
         events::CHECKS,
         fatal::CHECKS,
@@ -67,6 +73,8 @@ pub fn all() -> impl Iterator<Item = Check> {
         life::CHECKS,
         buffers::CHECKS,
         schedule::CHECKS,
+        in_doorbells::CHECKS,
+        runs::CHECKS,
         rings::CHECKS,
         poll::CHECKS,
         port::CHECKS,

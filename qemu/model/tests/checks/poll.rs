@@ -294,7 +294,7 @@ impl Sim {
     /// The device executes a notify.
     fn execute(&mut self) {
         if let Some(written) = self.written.pop_front() {
-            self.w.m.f.execute(written);
+            self.w.m.execute(written);
         }
     }
 

@@ -13,7 +13,41 @@ checks![
     a_changed_region_keeps_its_key,
     a_change_is_whole_or_nothing,
     a_region_is_changed_during_a_message,
+    a_region_of_no_bytes_has_none,
 ];
+
+fn a_region_of_no_bytes_has_none() {
+    let mut p = Pair::new();
+    let before = MrContext::decode(&p.m.query(kind::MR, p.mr_b.key));
+    for addr in [0, 1 << 30, u64::MAX] {
+        let empty = MrContext {
+            addr,
+            buffer: BufferList::default(),
+            ..before
+        };
+        p.m.modify_mr(p.mr_b.key, mr_mask::MEMORY, &empty).unwrap();
+        let key = p.m.create(kind::MR, &empty.encode()).unwrap();
+        for key in [key, p.mr_b.key] {
+            assert_eq!(MrContext::decode(&p.m.query(kind::MR, key)), empty);
+            let tried = try_key(&mut p, work::WRITE, key.raw(), addr);
+            assert_eq!(tried, refused(Detail::Range));
+            again(&mut p);
+        }
+        p.m.destroy(kind::MR, key).unwrap();
+    }
+    // A list of pages has some.
+    let paged = BufferList {
+        levels: 1,
+        page_shift: 12,
+        ..BufferList::default()
+    };
+    let paged = MrContext {
+        buffer: paged,
+        ..before
+    };
+    let made = p.m.create(kind::MR, &paged.encode());
+    assert_eq!(made, Err(AdminError::Buffer));
+}
 
 fn a_changed_region_keeps_its_key() {
     let mut p = Pair::new();

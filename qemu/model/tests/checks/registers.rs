@@ -3,7 +3,10 @@
 
 use super::checks;
 use crate::harness::*;
+use qpair_abi::command::qp_state;
 use qpair_abi::counters::Counter;
+use qpair_abi::entry::opcode;
+use qpair_abi::entry::Cqe;
 use qpair_abi::regs;
 use qpair_abi::regs::offset;
 use qpair_abi::status::EnableError;
@@ -16,6 +19,8 @@ checks![
     reset_returns_to_power_on,
     reset_forgets_the_work_that_waited,
     a_gone_function_reads_as_ones,
+    a_gone_function_comes_back_with_its_timers,
+    a_stopped_machine_is_left_alone,
     properties_have_ranges,
 ];
 
@@ -29,6 +34,7 @@ fn limits_are_told() {
         pages: 22,
         groups: 23,
         group_members: 24,
+        srqs: 25,
         async_events: 5,
         ..Config::default()
     };
@@ -44,7 +50,7 @@ fn limits_are_told() {
         (offset::LIMIT_EQ, 19),
         (offset::LIMIT_MR, 20),
         (offset::LIMIT_PD, 21),
-        (offset::LIMIT_SRQ, 512),
+        (offset::LIMIT_SRQ, 25),
         (offset::LIMIT_PAGE, 22),
         (offset::LIMIT_ASYNC, 5),
         (offset::LIMIT_RING, 15 << 24 | 17 << 16 | 15 << 8 | 15),
@@ -152,7 +158,7 @@ fn reset_forgets_the_work_that_waited() {
     let mut p = Pair::new();
     p.m.f.set_stall(true);
     let (mut a, sge) = (p.a, p.mr_a.sge(0, 64));
-    p.m.post(&mut a, p.remote(qpair_abi::entry::opcode::WRITE, 0), &[sge]);
+    p.m.post(&mut a, p.remote(opcode::WRITE, 0), &[sge]);
     p.m.ring_sq(&a);
     p.m.f.reset();
     p.m.memory.revoke(p.a.sq);
@@ -179,6 +185,58 @@ fn a_gone_function_reads_as_ones() {
         1,
         "the state is unchanged"
     );
+}
+
+/// The calls that it has asked for come while it is gone.
+fn a_gone_function_comes_back_with_its_timers() {
+    // A retry.
+    let mut p = Pair::with(|a, _| a.retry = 1);
+    p.m.set_state(p.b.number, qp_state::ERROR).unwrap();
+    p.send(wqe(0, 1), &[]);
+    p.send(wqe(opcode::SEND, 2), &[]);
+    p.m.f.set_vanish(true);
+    p.m.pass(1_000_000_000);
+    p.m.f.set_vanish(false);
+    p.m.settle();
+    let ids: Vec<_> = p.done_a().iter().map(|cqe| cqe.wr_id).collect();
+    assert_eq!(ids, [1, 2]);
+    // A moderated interrupt.
+    let mut m = Machine::new();
+    let eq = m.eq(4, 1, 8, 100);
+    let (pd, cq) = (m.pd(), m.cq_of(eq.number, 4, 0, 0));
+    let spec = Machine::spec(pd, &cq);
+    let (mut a, _) = m.pair(&spec, &spec);
+    m.arm(&cq);
+    m.send(&mut a, wqe(0, 1), &[]);
+    m.raised();
+    m.f.set_vanish(true);
+    m.pass(1_000_000);
+    m.f.set_vanish(false);
+    m.settle();
+    assert_eq!(m.raised(), [1]);
+}
+
+/// Doorbells and times that are due do nothing until the machine goes on.
+fn a_stopped_machine_is_left_alone() {
+    let inline = Config {
+        inline: true,
+        ..Config::default()
+    };
+    for config in [Config::default(), inline] {
+        let mut p = Pair::on(Machine::with(config), |a, _| a.retry = 1);
+        p.m.set_state(p.b.number, qp_state::ERROR).unwrap();
+        p.send(wqe(opcode::SEND, 2), &[]);
+        p.m.f.set_halted(true);
+        p.send(wqe(0, 3), &[]);
+        let (mut b, nop) = (p.b, wqe(0, 1));
+        p.m.send(&mut b, nop, &[]);
+        p.m.pass(1_000_000_000);
+        assert_eq!((p.done_a(), p.done_b()), (vec![], vec![]));
+        p.m.f.set_halted(false);
+        p.m.settle();
+        let ids = |cqes: Vec<Cqe>| cqes.iter().map(|cqe| cqe.wr_id).collect::<Vec<_>>();
+        assert_eq!((ids(p.done_a()), ids(p.done_b())), (vec![2, 3], vec![1]));
+    }
 }
 
 fn properties_have_ranges() {

@@ -470,8 +470,9 @@ fn a_shorter_or_longer_context() {
             long[word] = 1 << 63;
             assert_eq!(w.m.create(kind, &long), Err(AdminError::Reserved));
         }
-        // A context that ends before the ring or the region has none.
-        assert!(used == 1 || w.m.create(kind, &words[..1]).is_err());
+        // A context that ends before the ring has none. A region has no bytes then.
+        let has_ring = used != 1 && kind != kind::MR;
+        assert!(!has_ring || w.m.create(kind, &words[..1]).is_err());
     }
     let to_error = QpContext {
         state: qp_state::ERROR,

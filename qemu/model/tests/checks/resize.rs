@@ -247,7 +247,7 @@ fn arms_and_notifies_go_on() {
     n.cq = new;
     let (new, _) = n.resize(1).unwrap();
     let notify = n.m.written(doorbell::CQ_NOTIFY, &new);
-    n.m.f.execute(notify);
+    n.m.execute(notify);
     n.m.settle();
     assert!(!completion(&mut n), "nothing came after it");
     n.post(1);
@@ -257,7 +257,7 @@ fn arms_and_notifies_go_on() {
     n.cq = new;
     n.post(1);
     n.resize(3).unwrap();
-    n.m.f.execute(notify);
+    n.m.execute(notify);
     n.m.settle();
     assert!(completion(&mut n));
 }

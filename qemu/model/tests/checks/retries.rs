@@ -20,6 +20,10 @@ checks![
     the_time_of_an_answer,
     the_time_of_a_receive,
     waits_of_several_lengths,
+    the_two_steps_have_a_budget_each,
+    a_peer_that_posts_prolongs_no_wait,
+    a_shared_queue_prolongs_no_wait,
+    a_wait_begins_again_with_other_limits,
     a_peer_that_comes_in_time,
     no_receive_and_no_patience,
     finite_patience_for_a_receive,
@@ -125,10 +129,21 @@ fn other_functions_are_gone() {
 }
 
 fn retries_are_counted_and_take_time() {
-    for retry in [0, 1, 3, 7] {
+    for (retry, opcode) in [
+        (0, opcode::SEND),
+        (1, opcode::SEND),
+        (3, opcode::SEND),
+        (7, opcode::SEND),
+        (2, opcode::SEND_INV),
+    ] {
         let mut p = Pair::with(|a, _| a.retry = retry);
-        p.m.set_state(p.b.number, qp_state::ERROR).unwrap();
-        p.send(wqe(opcode::SEND, 1), &[]);
+        p.recv(5, &[]);
+        if opcode == opcode::SEND {
+            p.m.set_state(p.b.number, qp_state::ERROR).unwrap();
+        }
+        // A SEND_INV of no window fails the peer.
+        p.send(wqe(opcode, 1), &[]);
+        assert_eq!(p.state(p.b.number), qp_state::ERROR);
         if retry != 0 {
             p.m.pass(u64::from(retry) * RETRY_NS - 1);
             assert_eq!(p.done_a(), [], "{retry}");
@@ -236,6 +251,122 @@ fn waits_of_several_lengths() {
     assert_eq!(p.done_a().len(), 1);
 }
 
+fn the_two_steps_have_a_budget_each() {
+    // All retries for an answer, then all for a receive.
+    let mut p = Pair::with(|a, _| (a.retry, a.rnr_retry) = (3, 2));
+    let (a, b) = (p.a.number, p.b.number);
+    p.m.set_state(b, qp_state::RESET).unwrap();
+    p.send(wqe(opcode::SEND, 1), &[p.mr_a.sge(0, 8)]);
+    p.m.pass(3 * RETRY_NS - 1);
+    p.m.set_rtr(b, a);
+    p.m.pass(2 * RETRY_NS - 1);
+    assert_eq!(p.done_a(), []);
+    p.m.pass(1);
+    assert_eq!(outcome(&p.done_a()[0]).0, Status::RnrRetryExceeded);
+    assert_eq!(waits(&p), (3, 2));
+    // The other way round.
+    let mut p = Pair::with(|a, _| (a.retry, a.rnr_retry) = (2, 3));
+    p.send(wqe(opcode::SEND, 1), &[p.mr_a.sge(0, 8)]);
+    p.m.pass(3 * RETRY_NS - 1);
+    p.m.set_state(p.b.number, qp_state::RESET).unwrap();
+    p.m.pass(2 * RETRY_NS - 1);
+    assert_eq!(p.done_a(), []);
+    p.m.pass(1);
+    assert_eq!(outcome(&p.done_a()[0]).0, Status::RetryExceeded);
+    assert_eq!(waits(&p), (2, 3));
+}
+
+/// Waits for an answer and for a receive.
+fn waits(p: &Pair) -> (u64, u64) {
+    let count = |counter| p.m.f.counter(counter);
+    (count(Counter::Retries), count(Counter::RnrRetries))
+}
+
+/// A peer that is not ready wakes its sender by each receive.
+fn a_peer_that_posts_prolongs_no_wait() {
+    let mut p = Pair::with(|a, b| (a.retry, b.log_rq) = (2, 6));
+    let (a, b) = (p.a.number, p.b.number);
+    p.m.set_state(b, qp_state::RESET).unwrap();
+    p.m.set_state(b, qp_state::INIT).unwrap();
+    let named = QpContext {
+        peer: a,
+        ..QpContext::default()
+    };
+    p.m.modify(b, qp_mask::PEER, &named).unwrap();
+    (p.b.sq_tail, p.b.rq_tail) = (0, 0);
+    p.send(wqe(opcode::SEND, 1), &[p.mr_a.sge(0, 8)]);
+    for i in 0..15 {
+        p.m.pass(RETRY_NS / 8);
+        p.recv(i, &[]);
+        assert_eq!(p.done_a(), [], "{i}");
+    }
+    p.m.pass(RETRY_NS / 8);
+    let expected = (Status::RetryExceeded, Detail::NotReady);
+    assert_eq!(outcome(&p.done_a()[0]), expected);
+    assert_eq!(waits(&p).0, 2);
+}
+
+/// Another sender takes each receive that is posted.
+fn a_shared_queue_prolongs_no_wait() {
+    let mut c = Crowd::new(1);
+    c.add(2);
+    c.send(1, 8);
+    for i in 0..15 {
+        c.m.pass(RETRY_NS / 8);
+        // It is queued before the one that waits.
+        c.post(0, 8);
+        c.recv([i]);
+        assert_eq!(c.sent().len(), 1, "{i}");
+    }
+    c.m.pass(RETRY_NS / 8);
+    assert_eq!(outcome(&c.sent()[0]).0, Status::RnrRetryExceeded);
+}
+
+fn a_wait_begins_again_with_other_limits() {
+    let limits = |retry, rnr_retry| QpContext {
+        retry,
+        rnr_retry,
+        ..QpContext::default()
+    };
+    // A wait for a receive without a limit gets one.
+    let mut p = Pair::with(|a, _| a.rnr_retry = 7);
+    let a = p.a.number;
+    p.send(wqe(opcode::SEND, 1), &[]);
+    p.m.pass(100 * RETRY_NS);
+    p.m.modify(a, qp_mask::RETRY, &limits(0, 1)).unwrap();
+    p.m.pass(RETRY_NS - 1);
+    assert_eq!(p.done_a(), []);
+    p.m.pass(1);
+    assert_eq!(outcome(&p.done_a()[0]).0, Status::RnrRetryExceeded);
+    // A wait without a time gets one, and keeps its place in the budget.
+    let mut p = Pair::with(|a, _| a.retry = 2);
+    let a = p.a.number;
+    set_timers(&mut p, a, timer::ZERO, 0);
+    p.m.set_state(p.b.number, qp_state::ERROR).unwrap();
+    p.send(wqe(opcode::SEND, 1), &[]);
+    p.m.pass(100 * RETRY_NS);
+    set_timers(&mut p, a, 1, 0);
+    p.m.pass(2 * 8192 - 1);
+    assert_eq!(p.done_a(), []);
+    p.m.pass(1);
+    assert_eq!(outcome(&p.done_a()[0]).0, Status::RetryExceeded);
+    // One that has used up its retries fails at once with fewer, and the earlier ones count.
+    for (left, due) in [(1, 0), (2, 0), (3, RETRY_NS)] {
+        let mut p = Pair::with(|a, _| a.retry = 7);
+        let a = p.a.number;
+        p.m.set_state(p.b.number, qp_state::ERROR).unwrap();
+        p.send(wqe(opcode::SEND, 1), &[]);
+        p.m.pass(2 * RETRY_NS + RETRY_NS / 2);
+        p.m.modify(a, qp_mask::RETRY, &limits(left, 0)).unwrap();
+        if due != 0 {
+            p.m.pass(due - 1);
+            assert_eq!(p.done_a(), [], "{left}");
+            p.m.pass(1);
+        }
+        assert_eq!(p.done_a().len(), 1, "{left}");
+    }
+}
+
 fn a_peer_that_comes_in_time() {
     let mut p = Pair::with(|a, _| a.retry = 3);
     p.m.set_state(p.b.number, qp_state::RESET).unwrap();
@@ -252,7 +383,7 @@ fn no_receive_and_no_patience() {
     p.send(p.remote(opcode::WRITE_IMM, 0), &[p.mr_a.sge(0, 8)]);
     assert_eq!(outcome(&p.done_a()[0]).0, Status::RnrRetryExceeded);
     assert_eq!(p.state(p.b.number), qp_state::RTS, "only the sender stops");
-    assert_eq!(p.m.events0().len(), 1);
+    assert_eq!(p.m.events0(), []);
 }
 
 fn finite_patience_for_a_receive() {

@@ -27,6 +27,7 @@ checks![
     random_pages_keep_the_bound,
     a_run_ends_after_the_bytes_of_a_turn,
     turns_are_as_many_as_asked_for,
+    another_pace_holds_at_once,
     an_idle_core_begins_after_its_delay,
     a_core_that_works_is_not_delayed,
     a_core_that_works_is_not_woken,
@@ -39,7 +40,7 @@ checks![
 ];
 
 /// Queue pairs that are their own peers, on one CQ.
-fn loops(m: &mut Machine, count: usize, log_sq: u8) -> (TestCq, Vec<TestQp>, TestMr) {
+pub fn loops(m: &mut Machine, count: usize, log_sq: u8) -> (TestCq, Vec<TestQp>, TestMr) {
     let (pd, cq) = (m.pd(), m.cq(10));
     let spec = QpSpec {
         log_sq,
@@ -163,7 +164,7 @@ fn post_command(m: &mut Machine) {
 /// Bytes of a turn.
 const TURN: u64 = 64 << 10;
 /// Work requests of a turn.
-const WQES: u64 = 16;
+pub(super) const WQES: u64 = 16;
 
 fn commands_do_not_wait_for_queue_pairs() {
     let mut m = Machine::new();
@@ -342,6 +343,35 @@ fn turns_are_as_many_as_asked_for() {
     assert_eq!(m.f.run(1000), Run::Idle);
 }
 
+/// A core that waits by the former delay waits no longer than by the new one.
+fn another_pace_holds_at_once() {
+    let mut p = Pair::new();
+    p.m.f.set_core_delay(1 << 40);
+    p.send(wqe(work::NOP, 1), &[]);
+    p.m.pass(1000);
+    p.m.f.set_core_delay(500);
+    p.m.pass(499);
+    assert_eq!(p.done_a(), []);
+    p.m.pass(1);
+    assert_eq!(p.done_a().len(), 1);
+    // A longer one begins with the next work.
+    p.send(wqe(work::NOP, 2), &[]);
+    p.m.f.set_core_delay(1 << 40);
+    p.m.pass(500);
+    assert_eq!(p.done_a().len(), 1);
+    // The time of a request that the core is at.
+    p.m.f.set_core_delay(0);
+    p.m.f.set_wqe_ns(1 << 40);
+    for i in 0..2 {
+        p.m.post(&mut p.a, wqe(work::NOP, i), &[]);
+    }
+    p.m.ring_sq(&p.a);
+    p.m.settle();
+    p.m.f.set_wqe_ns(100);
+    p.m.pass(100);
+    assert_eq!(p.done_a().len(), 2);
+}
+
 fn an_idle_core_begins_after_its_delay() {
     let mut p = Pair::new();
     p.m.f.set_core_delay(500);
@@ -459,7 +489,7 @@ fn who_waits_for_the_clock_is_woken_when_there_is_none() {
     assert_eq!(p.done_a().len(), 2);
 }
 
-fn in_doorbells() -> Config {
+pub(super) fn in_doorbells() -> Config {
     Config {
         inline: true,
         ..Config::default()

@@ -256,6 +256,8 @@ pub struct TestHost {
     pub bus_master: bool,
     /// Counts up, so that tests are deterministic.
     pub random: u64,
+    /// Whether a run has taken long enough.
+    pub time_is_up: bool,
     /// Whether memory can be mapped at all.
     pub maps: bool,
     pub traces: Vec<Trace>,
@@ -272,6 +274,7 @@ impl TestHost {
             wake_at: u64::MAX,
             bus_master: true,
             random: 0,
+            time_is_up: false,
             maps: true,
             traces: Vec::new(),
             keep_traces: false,
@@ -325,6 +328,10 @@ impl Host for TestHost {
 
     fn now(&self) -> u64 {
         self.now
+    }
+
+    fn time_is_up(&self) -> bool {
+        self.time_is_up
     }
 
     fn wake(&mut self) {

@@ -203,12 +203,19 @@ impl Crowd {
         self.m.settle();
     }
 
-    /// Sends so many bytes to a receiver.
-    pub fn send(&mut self, to: usize, bytes: u32) {
+    /// Posts a message of so many bytes to a receiver.
+    pub fn post(&mut self, to: usize, bytes: u32) {
         let sge = self.from.sge(0, bytes);
         let mut qp = self.senders[to];
-        self.m.send(&mut qp, wqe(work::SEND, to as u64), &[sge]);
+        self.m.post(&mut qp, wqe(work::SEND, to as u64), &[sge]);
         self.senders[to] = qp;
+        self.m.ring_sq(&qp);
+    }
+
+    /// Sends so many bytes to a receiver.
+    pub fn send(&mut self, to: usize, bytes: u32) {
+        self.post(to, bytes);
+        self.m.settle();
     }
 
     /// Completions of a receiver.
@@ -236,11 +243,7 @@ impl Crowd {
 
     /// Begins a message that takes more turns than it gets: the receiver has its receive.
     pub fn begin(&mut self, to: usize, bytes: u32) {
-        let mut qp = self.senders[to];
-        let sge = self.from.sge(0, bytes);
-        self.m.post(&mut qp, wqe(work::SEND, to as u64), &[sge]);
-        self.senders[to] = qp;
-        self.m.ring_sq(&qp);
+        self.post(to, bytes);
         self.m.f.run(1);
     }
 

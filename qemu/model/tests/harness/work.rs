@@ -49,6 +49,13 @@ impl Machine {
         qp.rq_tail = qp.rq_tail.wrapping_add(1);
     }
 
+    /// Makes a queue pair fail its peer, which has an event.
+    pub fn fail_peer(&mut self, qp: &mut TestQp) {
+        self.post_words(qp, &denied());
+        self.ring_sq(qp);
+        self.settle();
+    }
+
     pub fn recv(&mut self, qp: &mut TestQp, wr_id: u64, sges: &[Sge]) {
         self.post_recv(qp, wr_id, sges);
         self.ring(qp.page, doorbell::RQ, qp.number, qp.rq_tail);
@@ -120,6 +127,15 @@ pub fn inline_words(mut wqe: SendWqe, bytes: &[u8]) -> Vec<u64> {
     wqe.inline_bytes = bytes.len() as u32;
     wqe.blocks = blocks(SendWqe::BYTES, bytes.len());
     with_bytes(&wqe.encode(), bytes)
+}
+
+/// A WRITE to no region, which fails the peer: no completion of it reports that.
+pub fn denied() -> Vec<u64> {
+    let to_none = SendWqe {
+        rkey: 1,
+        ..wqe(opcode::WRITE, 1)
+    };
+    inline_words(to_none, &[1])
 }
 
 /// Bytes that differ at every offset.

@@ -232,6 +232,8 @@ impl Machine {
             }
             Event::CqOverrun => AsyncEvent::CqOverrun(eqe.number),
             Event::QpFatal => AsyncEvent::QpFatal(eqe.number),
+            Event::QpAccess => AsyncEvent::QpAccess(eqe.number),
+            Event::QpRequest => AsyncEvent::QpRequest(eqe.number),
             // A process learns of it by the counter only.
             Event::DoorbellViolation => return,
             Event::DeviceFatal => AsyncEvent::DeviceFatal,

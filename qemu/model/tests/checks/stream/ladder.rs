@@ -6,11 +6,13 @@ use super::checks;
 use crate::checks::rings::Words;
 use crate::harness::*;
 use qpair_abi::stream::chain::offset as ch;
+use qpair_abi::stream::chain::DELAY_NS;
 use qpair_abi::stream::headtail::offset as ht;
 use qpair_abi::stream::headtail::BUFFER_UNIT;
 use qpair_abi::stream::Side;
 use qpair_model::stream::Kinds;
 use qpair_queue::chain;
+use qpair_queue::chain::acknowledge;
 use qpair_queue::chain::Chain;
 use qpair_queue::credit::RingId;
 use qpair_queue::headtail;
@@ -18,9 +20,13 @@ use qpair_queue::headtail::Headtail;
 use qpair_queue::index::Depth;
 use qpair_testkit::with_seeds;
 use qpair_testkit::Rng;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 
-checks![the_drivers_rings_and_the_channels_in_any_order];
+checks![
+    the_drivers_rings_and_the_channels_in_any_order,
+    a_message_comes_for_each_completion,
+];
 
 /// Bytes of each buffer, the least that a ring's receive channel can have.
 const BUFFER: u64 = BUFFER_UNIT as u64;
@@ -203,6 +209,69 @@ pub fn the_drivers_rings_and_the_channels_in_any_order() {
             for peer in 0..2 {
                 moved(rng, pair, peer);
             }
+        }
+    });
+}
+
+/// Ten frames, which are polled only when a message came.
+fn told(rng: &mut Rng, threshold: u32) {
+    let mut w = Wire::chains();
+    let mut tx = End::new(&mut w, TX, 16);
+    let mut rx = End::new(&mut w, RX, 16);
+    let causes = CH_DONE | CH_DELAY | CH_ERROR;
+    w.set(RX, ch::CR, RUN | 1 << 24 | threshold << 16 | causes);
+    for _ in 0..10 {
+        rx.fill(&w, &[], false, false);
+    }
+    rx.hand_over(&mut w);
+    let both = RefCell::new((w, 10, rng));
+    // Between any two steps of software the channel and the clock go on.
+    let mut meanwhile = || {
+        let (w, left, rng) = &mut *both.borrow_mut();
+        if *left != 0 && rng.one_in(2) {
+            *left -= 1;
+            tx.fill(w, &[7], true, true);
+            tx.hand_over(w);
+            w.run();
+        }
+        // The timer is late at times.
+        w.s.host_mut().now += rng.below(2 * DELAY_NS);
+        if rng.one_in(2) {
+            w.run();
+        }
+    };
+    let (mut taken, mut silence) = (0, 0);
+    while taken < 10 {
+        meanwhile();
+        silence += 1;
+        assert!(silence < 100, "no message: {taken} frames are taken");
+        if both.borrow_mut().0.raised().is_empty() {
+            continue;
+        }
+        silence = 0;
+        loop {
+            let is_clear = acknowledge(
+                || both.borrow_mut().0.set(RX, ch::SR, causes),
+                || {
+                    meanwhile();
+                    both.borrow_mut().0.status(RX) & causes != 0
+                },
+            );
+            meanwhile();
+            while rx.poll(&both.borrow().0).is_some() {
+                taken += 1;
+            }
+            if is_clear {
+                break;
+            }
+        }
+    }
+}
+
+pub fn a_message_comes_for_each_completion() {
+    with_seeds("messages of a chain", 200, |rng| {
+        for threshold in [1, 2, 3] {
+            told(rng, threshold);
         }
     });
 }
