@@ -43,6 +43,9 @@ use kernel::{
     },
 };
 
+/// Address handles of all contexts: 190 bytes of the core each.
+const HANDLES: u32 = 1 << 15;
+
 /// The least number of EQs, even with fewer CPUs: it keeps events of the kernel and of processes
 /// apart.
 const MIN_EQS: u32 = 4;
@@ -116,6 +119,7 @@ impl Device {
             // So that no user takes all groups: each membership may be in a group of its own.
             member: limits.groups,
             page: limits.pages,
+            ah: HANDLES,
         };
         Arc::pin_init(
             try_pin_init!(Self {

@@ -24,6 +24,9 @@ use kernel::{
     task::Kuid, //
 };
 
+/// Pages that the device is asked of, at most, before an object is refused.
+const ASKED: u32 = 8;
+
 /// The charge of an object that is being created. It is dropped if the object was not created, or
 /// was destroyed again.
 pub(crate) struct Charge<'a> {
@@ -115,7 +118,8 @@ impl Device {
     }
 
     /// Charges an object that the context of `page` is about to create. Queries the device only if
-    /// the object would be refused. Sleeps.
+    /// the object would be refused, of [`ASKED`] pages in turn: a user may have destroyed objects in
+    /// hundreds. Sleeps.
     ///
     /// # Errors
     ///
@@ -138,31 +142,33 @@ impl Device {
         let Err(mut scope) = take()? else {
             return Ok(charge());
         };
-        let mut after = None;
-        loop {
-            let next = self.shares.lock().next_holding(scope, page, kind, after);
-            let Some(asked) = next else {
-                return Err(refusal(scope));
+        let mut first = None;
+        for _ in 0..ASKED {
+            let next = self.shares.lock().next_holding(scope, page, kind);
+            let Some(asked) = next.filter(|next| first != Some(*next)) else {
+                break;
             };
+            first = first.or(next);
             if fatal_signal_pending() {
                 return Err(EINTR);
             }
-            // A reset or an unbind waits for `pass`, and there may be a command for each page.
+            // A reset or an unbind waits for `pass`.
             drop(self.enter(self.epoch())?);
             self.settle(pass, asked)?;
             match take()? {
                 Ok(()) => return Ok(charge()),
-                Err(wider) if wider > scope => (scope, after) = (wider, None),
-                Err(_) => after = Some(asked),
+                Err(wider) if wider > scope => (scope, first) = (wider, None),
+                Err(_) => {}
             }
         }
+        Err(refusal(scope))
     }
 
     /// An object of the context of `page` was destroyed. Inside a pass. Sleeps.
     pub(crate) fn discharge(&self, page: u16, kind: Kind) {
         self.shares.lock().change(page, |account, sums| match kind {
             Kind::Qp | Kind::Cq | Kind::Srq => account.hold(kind, sums),
-            Kind::Mr | Kind::Mw | Kind::Member | Kind::Pd | Kind::Page => {
+            Kind::Mr | Kind::Mw | Kind::Member | Kind::Pd | Kind::Page | Kind::Ah => {
                 account.give(kind, sums);
             }
         });

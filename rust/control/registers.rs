@@ -48,6 +48,9 @@ mod regs {
     crate::abi::regs::registers!(kernel::io::register);
 }
 
+/// The indices of a kind of objects: a number has 16 bits for them.
+const INDICES: u32 = 1 << 16;
+
 impl Limits {
     /// Reads them. Refuses a device that is gone or has another programming model.
     fn read(dev: &Device<Bound>, bar: &pci::Bar<'_, { model::BYTES }>) -> Result<Self> {
@@ -102,7 +105,24 @@ impl Limits {
             dev_err!(dev, "the device has no QP, CQ, EQ or doorbell page\n");
             return Err(EIO);
         }
-        Ok(limits)
+        Ok(limits.clamped())
+    }
+
+    /// Without objects that have no index: they could not be named, and tables of the driver are as
+    /// long as the limits.
+    fn clamped(self) -> Self {
+        let indices = |count: u32| count.min(INDICES);
+        Self {
+            qp: indices(self.qp),
+            cq: indices(self.cq),
+            eq: indices(self.eq),
+            mr: indices(self.mr),
+            pd: indices(self.pd),
+            srq: indices(self.srq),
+            mw: indices(self.mw),
+            pages: indices(self.pages),
+            ..self
+        }
     }
 }
 

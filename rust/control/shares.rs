@@ -57,6 +57,8 @@ pub(super) struct Shares {
     /// Objects of all users.
     all: PerKind<u32>,
     serial: u64,
+    /// The page that the device was asked of last.
+    asked: u16,
 }
 
 impl Shares {
@@ -73,8 +75,10 @@ impl Shares {
                 mw: 0,
                 member: 0,
                 page: 0,
+                ah: 0,
             },
             serial: 0,
+            asked: 0,
         }
     }
 
@@ -227,30 +231,27 @@ impl Shares {
         }
     }
 
-    /// The next page after `after` whose context has destroyed objects of `kind` that still count
-    /// in the `scope` of the context of `page`.
-    pub(super) fn next_holding(
-        &self,
-        scope: Scope,
-        page: u16,
-        kind: Kind,
-        after: Option<u16>,
-    ) -> Option<u16> {
+    /// The next page in turn whose context has destroyed objects of `kind` that still count in the
+    /// `scope` of the context of `page`.
+    pub(super) fn next_holding(&mut self, scope: Scope, page: u16, kind: Kind) -> Option<u16> {
         let user = self.holder(page)?.user;
         let counts = |other: u16, holder: &Holder| match scope {
             Scope::Context => other == page,
             Scope::User => holder.user == user,
             Scope::Users => holder.user.is_some(),
         };
-        let first = after.map_or(0, |after| usize::from(after) + 1);
-        let holders = self.holders.iter().enumerate().skip(first);
-        let mut pages = holders.filter_map(|(page, holder)| {
-            let holder = holder.as_ref()?;
-            Some((u16::try_from(page).ok()?, holder))
-        });
-        pages
-            .find(|(page, holder)| holder.account.count(kind).held != 0 && counts(*page, holder))
-            .map(|(page, _)| page)
+        let first = usize::from(self.asked) + 1;
+        let holders = self.holders.iter().enumerate();
+        let before = holders.clone().take(first);
+        let mut pages =
+            Iterator::chain(holders.skip(first), before).filter_map(|(page, holder)| {
+                let holder = holder.as_ref()?;
+                Some((u16::try_from(page).ok()?, holder))
+            });
+        let (next, _) = pages
+            .find(|(page, holder)| holder.account.count(kind).held != 0 && counts(*page, holder))?;
+        self.asked = next;
+        Some(next)
     }
 
     /// Marks the account of the context of `page`, before the device is queried.

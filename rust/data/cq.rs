@@ -316,6 +316,7 @@ impl KernelCq {
     /// Defers the free of the slots of a destroyed queue pair until the head has passed `until`,
     /// which its DESTROY reported.
     pub(crate) fn give_back_at(&mut self, slots: Slots<Cq>, until: Index) {
+        let until = self.consumer.until(until);
         kernel::warn_on!(self.deferred.admit(slots, until).is_err());
     }
 

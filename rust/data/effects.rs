@@ -202,9 +202,13 @@ impl Effects for Act<'_> {
         trace::wrong(trace::Wrong::Asynchronous, number, code);
         let (what, event) = match Event::from_code(eqe.kind) {
             Some(event @ Event::CqOverrun) => (Owned::Cq, event),
-            Some(event @ (Event::QpFatal | Event::LastReceive | Event::SqDrained)) => {
-                (Owned::Qp, event)
-            }
+            Some(
+                event @ (Event::QpFatal
+                | Event::QpAccess
+                | Event::QpRequest
+                | Event::LastReceive
+                | Event::SqDrained),
+            ) => (Owned::Qp, event),
             Some(event @ (Event::SrqLimit | Event::SrqFatal)) => (Owned::Srq, event),
             Some(Event::DeviceFatal) => {
                 let failure = Failure::Stopped(eqe.code);

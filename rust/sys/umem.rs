@@ -331,26 +331,25 @@ unsafe impl Send for Pinned {}
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// Pins `bytes` bytes from address `start` of the calling process. Process context; sleeps
-    /// for as long as the process likes, or until it is killed.
+    /// Pins `bytes` bytes from address `start` of the calling process; no page for 0 bytes. Process
+    /// context; sleeps for as long as the process likes, or until it is killed.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: 0 bytes.
     /// - `EOVERFLOW`: the end is past the end of all addresses, or more than `u32::MAX` pages.
     /// - `ENOMEM`: more than the caller may lock, or out of memory.
     /// - `EFAULT`: not mapped, not writable for [`Access::Write`], or memory of a device.
     /// - `EOPNOTSUPP`: memory that cannot be pinned for long, such as a file on DAX.
     /// - `EINTR`: the process was killed.
     pub fn new(start: u64, bytes: u64, access: Access) -> Result<Self> {
-        if bytes == 0 {
-            return Err(EINVAL);
-        }
         let page = PAGE_SIZE as u64;
-        let end = start
-            .checked_add(bytes)
-            .and_then(|end| end.checked_next_multiple_of(page))
-            .ok_or(EOVERFLOW)?;
+        let end = match bytes {
+            0 => start & !(page - 1),
+            _ => start
+                .checked_add(bytes)
+                .and_then(|end| end.checked_next_multiple_of(page))
+                .ok_or(EOVERFLOW)?,
+        };
         let offset = start & (page - 1);
         let first = start - offset;
         let pages = u32::try_from((end - first) >> PAGE_SHIFT).map_err(|_| EOVERFLOW)? as usize;
@@ -399,6 +398,12 @@ impl Pinned {
     /// `ENOMEM` or `EIO` from the IOMMU; `EIO` also where the platform could only give the device
     /// a copy, see [`dma::is_in_place`].
     pub fn map(self, pass: &Pass<'_>) -> Result<Mapped> {
+        if self.pages() == 0 {
+            return Ok(Mapped {
+                memory: mem::ManuallyDrop::new(self),
+                reach: Reach::Unmapped,
+            });
+        }
         // SAFETY: The table is whole, and the device is bound.
         to_result(unsafe {
             bindings::dma_map_sgtable(

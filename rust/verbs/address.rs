@@ -3,7 +3,8 @@
 //! Address handles.
 //!
 //! An address handle is not an object of the device: a send work request has the address itself.
-//! So a create only returns the address, and counts the handle, which takes memory of the kernel.
+//! So a create only returns the address, and charges the handle: it takes memory of the core, which
+//! no cgroup counts.
 
 use super::{
     guid,
@@ -19,6 +20,7 @@ use crate::{
         command::SetGid,
         device::Device, //
     },
+    queue::quota::Kind,
     sys::rdma::{
         Address,
         Gid, //
@@ -26,52 +28,30 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc, //
-    }, //
+    sync::Arc, //
 };
-
-/// Address handles of a file, at most.
-pub(super) const MOST: u32 = 4096;
-
-/// The address handles of a file.
-pub(super) struct Handles(Atomic<u32>);
-
-impl Handles {
-    /// None.
-    pub(super) fn new() -> Self {
-        Self(Atomic::new(0))
-    }
-}
 
 /// An address handle.
 pub(crate) struct Ah(Arc<Process>);
 
 impl Ah {
-    /// Counts one.
+    /// Charges one.
     ///
     /// # Errors
     ///
-    /// `EDQUOT`: the file has as many as it may.
+    /// Those of [`Device::charge`]; `EIO` or `ENODEV` without the device.
     pub(super) fn new(process: &Arc<Process>) -> Result<Self> {
-        // The drop takes back what exceeds the limit, too.
-        let count = process.handles.0.fetch_add(1, Relaxed);
-        let this = Self(process.clone());
-        if count < MOST {
-            Ok(this)
-        } else {
-            Err(EDQUOT)
-        }
+        let pass = process.enter()?;
+        let charge = process.device.charge(&pass, process.page(), Kind::Ah)?;
+        charge.keep();
+        Ok(Self(process.clone()))
     }
 }
 
 impl Drop for Ah {
     fn drop(&mut self) {
-        self.0.handles.0.fetch_sub(1, Relaxed);
+        let Self(process) = self;
+        process.device.discharge(process.page(), Kind::Ah);
     }
 }
 

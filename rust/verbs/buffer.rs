@@ -55,6 +55,14 @@ impl Buffer {
     /// - `EINVAL`: no page size of the device fits the memory.
     pub(crate) fn new(pass: &Pass<'_>, pinned: Pinned, limits: &Limits) -> Result<Self> {
         let mapped = pinned.map(pass)?;
+        if mapped.pinned().bytes() == 0 {
+            return Ok(Self {
+                root: None,
+                leaves: KVVec::new(),
+                mapped,
+                list: BufferList::default(),
+            });
+        }
         let limits = PageLimits {
             min_shift: limits.min_page_shift,
             max_shift: limits.max_page_shift,

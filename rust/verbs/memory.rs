@@ -114,14 +114,17 @@ impl Objects {
         place
     }
 
-    /// Gives a CQ or SRQ another ring; returns the one before, or the new one if there is no such
-    /// queue.
-    pub(super) fn replace_ring(&mut self, place: Place, new: Buffer) -> Buffer {
+    /// Gives a CQ or SRQ another ring; returns the one before.
+    ///
+    /// # Errors
+    ///
+    /// There is no such queue: the new ring, which the device has.
+    pub(super) fn replace_ring(&mut self, place: Place, new: Buffer) -> Result<Buffer, Buffer> {
         match self.tree.get_mut(&place) {
             Some(Object::Cq { ring, .. } | Object::Srq { ring, .. }) => {
-                core::mem::replace(ring, new)
+                Ok(core::mem::replace(ring, new))
             }
-            _ => new,
+            _ => Err(new),
         }
     }
 

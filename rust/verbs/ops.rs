@@ -62,7 +62,6 @@ use crate::{
         counters::Counter,
         entry::{
             inline_bytes,
-            send_sges,
             ud_inline_bytes,
             ud_sges,
             BLOCK_BYTES,
@@ -79,6 +78,7 @@ use crate::{
         command,
         device::Device, //
     },
+    data::function::Limits,
     queue::{
         index::Depth,
         quota::Kind, //
@@ -122,6 +122,14 @@ use kernel::{
 
 /// Bytes of a CQE.
 pub(super) const CQE_BYTES: u64 = 32;
+
+/// SGEs of a send or receive of a queue pair. Verbs have one limit for all types and both queues, and
+/// a send of UD holds the fewest.
+fn sges(limits: &Limits) -> u32 {
+    // CAST: A small number.
+    let of_ud = ud_sges(MAX_BLOCKS) as u32;
+    of_ud.min(limits.send_sges).min(limits.recv_sges)
+}
 
 /// The driver.
 pub(crate) struct Verbs;
@@ -181,7 +189,7 @@ impl rdma::Driver for Verbs {
             max_cq: device.quota(Kind::Cq),
             max_mr: device.quota(Kind::Mr),
             max_pd: device.quota(Kind::Pd),
-            max_ah: address::MOST,
+            max_ah: device.quota(Kind::Ah),
             max_srq: device.quota(Kind::Srq),
             max_mw: device.quota(Kind::Mw),
             max_groups: match limits.group_members {
@@ -193,9 +201,9 @@ impl rdma::Driver for Verbs {
             // A request of all SGEs has four blocks.
             max_wr: (1u32 << limits.log_sq.min(31)) / 4,
             max_cqe: 1 << limits.log_cq.min(31),
-            // That of all types: a WQE of UD holds the fewest.
-            max_send_sges: limits.send_sges.min(ud_sges(MAX_BLOCKS) as u32),
-            max_recv_sges: limits.recv_sges,
+            max_send_sges: sges(limits),
+            max_recv_sges: sges(limits),
+            max_srq_sges: limits.recv_sges,
             max_reads: 16,
             // Since 1.1.
             atomics: limits.version & 0xffff >= 1,
@@ -273,7 +281,6 @@ impl rdma::Driver for Verbs {
 
     fn create_ah(process: &Arc<Process>, address: Address, udata: Udata<'_>) -> Result<Ah> {
         let reply = udata.without_request()?;
-        drop(process.enter()?);
         let ah = Ah::new(process)?;
         let answer = address::resolve(&process.device, address);
         answered(ah, reply.write(&answer), drop)
@@ -362,7 +369,7 @@ impl rdma::Driver for Verbs {
         request: SrqRequest,
         events: Events<SrqEvent>,
         udata: Udata<'_>,
-    ) -> Result<Srq> {
+    ) -> Result<(Srq, u32)> {
         let handler = Arc::new(SrqHandler(events), GFP_KERNEL_ACCOUNT)?;
         Srq::create(process, pd.number, request, handler, udata)
     }
@@ -394,9 +401,9 @@ impl rdma::Driver for Verbs {
         }
         let device = &process.device;
         let limits = device.limits();
-        let (most_sges, most_inline) = match request.service {
-            Service::Rc | Service::Uc => (send_sges(MAX_BLOCKS), inline_bytes(MAX_BLOCKS)),
-            Service::Ud => (ud_sges(MAX_BLOCKS), ud_inline_bytes(MAX_BLOCKS)),
+        let most_inline = match request.service {
+            Service::Rc | Service::Uc => inline_bytes(MAX_BLOCKS),
+            Service::Ud => ud_inline_bytes(MAX_BLOCKS),
         };
         let shares = srq.is_some();
         if shares && request.service == Service::Uc {
@@ -408,10 +415,9 @@ impl rdma::Driver for Verbs {
         }
         let fits = request.sends <= asked.sq_blocks
             && (shares || request.recvs <= asked.rq_depth)
-            && request.send_sges as usize <= most_sges
+            && request.send_sges <= sges(limits)
+            && (shares || request.recv_sges <= sges(limits))
             && request.inline_bytes as usize <= most_inline
-            && request.send_sges <= limits.send_sges
-            && (shares || request.recv_sges <= limits.recv_sges)
             && request.inline_bytes <= limits.inline_bytes;
         if !fits {
             return Err(EINVAL);

@@ -3,7 +3,6 @@
 //! An open file of the RDMA device.
 
 use super::{
-    address::Handles,
     buffer::Buffer,
     memory::{
         Object,
@@ -49,7 +48,8 @@ use kernel::{
         Arc,
         Mutex, //
     },
-    task::Kuid, //
+    task::Kuid,
+    warn_on, //
 };
 
 /// A doorbell page; the drop gives it back.
@@ -77,7 +77,6 @@ pub(crate) struct Process {
     pub(super) epoch: u32,
     page: Page,
     opener: Kuid,
-    pub(super) handles: Handles,
     #[pin]
     objects: Mutex<KBox<Objects>>,
 }
@@ -107,7 +106,6 @@ impl Process {
                 epoch,
                 page,
                 opener,
-                handles: Handles::new(),
                 objects <- new_mutex!(objects, "Process::objects"),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -148,8 +146,16 @@ impl Process {
 
     /// Keeps the ring in which a CQ or SRQ goes on; returns the one before. Inside the pass of the
     /// resize.
-    pub(super) fn keep_ring(&self, _pass: &Pass<'_>, place: Place, ring: Buffer) -> Buffer {
-        self.objects.lock().replace_ring(place, ring)
+    pub(super) fn keep_ring(&self, _pass: &Pass<'_>, place: Place, ring: Buffer) -> Option<Buffer> {
+        let replaced = self.objects.lock().replace_ring(place, ring);
+        replaced.map_err(|ring| self.keep_stray(ring)).ok()
+    }
+
+    /// The device has the memory of an object that is not known: the memory is kept until the device
+    /// is quiet.
+    fn keep_stray(&self, memory: Buffer) {
+        warn_on!(true);
+        self.device.admin().leak(memory);
     }
 
     /// Whether the device has regions of so many bytes.
@@ -187,11 +193,15 @@ impl Process {
         to_memory: Option<Buffer>,
     ) -> Option<Buffer> {
         let mut objects = self.objects.lock();
-        let Object::Mr {
+        let Some(Object::Mr {
             pd, rights, memory, ..
-        } = objects.get_mut(place)?
+        }) = objects.get_mut(place)
         else {
-            return to_memory;
+            drop(objects);
+            if let Some(memory) = to_memory {
+                self.keep_stray(memory);
+            }
+            return None;
         };
         *pd = to_pd.unwrap_or(*pd);
         *rights = to_rights.unwrap_or(*rights);

@@ -66,8 +66,9 @@ use kernel::{
 pub(crate) struct Srq {
     process: Arc<Process>,
     number: Number,
-    /// What was asked for; the receives by the last resize.
+    /// SGEs of a receive, as requested.
     sges: u32,
+    /// Receives that it holds: the depth of its ring.
     recvs: Atomic<u32>,
     /// Bytes of a slot of its ring.
     slot: u64,
@@ -94,7 +95,7 @@ impl Srq {
         self.number
     }
 
-    /// Creates one in the memory of the process.
+    /// Creates one in the memory of the process. Returns also how many receives it holds.
     ///
     /// # Errors
     ///
@@ -106,7 +107,7 @@ impl Srq {
         request: SrqRequest,
         handler: Arc<SrqHandler>,
         udata: Udata<'_>,
-    ) -> Result<Self> {
+    ) -> Result<(Self, u32)> {
         let (asked, reply): (qpair_ureq_create_srq, _) = udata.read(24)?;
         let device = &process.device;
         let limits = device.limits();
@@ -143,7 +144,7 @@ impl Srq {
                 process: process.clone(),
                 number,
                 sges: request.sges,
-                recvs: Atomic::new(request.recvs),
+                recvs: Atomic::new(depth.entries()),
                 slot,
                 place: process.keep(&pass, room, object),
             }
@@ -152,7 +153,8 @@ impl Srq {
             number: srq.number.raw(),
             depth: depth.entries(),
         };
-        answered(srq, reply.write(&answer), Self::destroy)
+        let srq = answered(srq, reply.write(&answer), Self::destroy)?;
+        Ok((srq, depth.entries()))
     }
 
     /// Arms the event of the limit, makes it go on in other memory of the process, or both.
@@ -193,7 +195,7 @@ impl Srq {
             modify.context.log_depth = depth.log2();
             modify.context.buffer = memory.list();
             let (_, before) = device.resize(&pass, modify, memory, |memory| {
-                self.recvs.store(recvs, Relaxed);
+                self.recvs.store(depth.entries(), Relaxed);
                 process.keep_ring(&pass, self.place, memory)
             })?;
             before
@@ -203,7 +205,7 @@ impl Srq {
         Ok(())
     }
 
-    /// What was asked for, and the limit as it is now.
+    /// What it is, and the limit as it is now.
     ///
     /// # Errors
     ///

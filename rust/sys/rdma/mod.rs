@@ -179,8 +179,10 @@ pub struct DeviceAttributes {
     pub max_cqe: u32,
     /// SGEs of a send.
     pub max_send_sges: u32,
-    /// SGEs of a receive, also of a shared one.
+    /// SGEs of a receive.
     pub max_recv_sges: u32,
+    /// SGEs of a receive of a shared receive queue.
+    pub max_srq_sges: u32,
     /// RDMA READs and atomics in flight of a queue pair.
     pub max_reads: u32,
     /// Whether atomics are atomic among the queue pairs of the device.
@@ -459,14 +461,14 @@ pub trait Driver: Sized + 'static {
     /// Destroys it. On return the device no longer accesses its memory, or the driver keeps that.
     fn destroy_cq(cq: Self::Cq);
 
-    /// Creates a shared receive queue.
+    /// Creates a shared receive queue. Returns also how many receives it holds.
     fn create_srq(
         context: &Self::Context,
         pd: &Self::Pd,
         request: SrqRequest,
         events: Events<SrqEvent>,
         udata: Udata<'_>,
-    ) -> Result<Self::Srq>;
+    ) -> Result<(Self::Srq, u32)>;
 
     /// Changes it, all or nothing. May be called concurrently for one queue.
     fn modify_srq(srq: &Self::Srq, change: SrqChange, udata: Udata<'_>) -> Result;

@@ -3,8 +3,14 @@
 //! Objects that the core allocates, with the driver's part behind the core's.
 
 use super::bindings;
-use core::mem::MaybeUninit;
-use kernel::container_of;
+use core::mem::{
+    self,
+    MaybeUninit, //
+};
+use kernel::{
+    bindings::ARCH_KMALLOC_MINALIGN,
+    container_of, //
+};
 
 /// The fields of `struct uverbs_attr_bundle` that have names.
 type Bundle = bindings::uverbs_attr_bundle__bindgen_ty_1__bindgen_ty_1;
@@ -19,6 +25,12 @@ pub(super) struct Object<I, T> {
 }
 
 impl<I, T> Object<I, T> {
+    /// Its size, for the core, whose memory has the alignment of any allocation.
+    pub(super) const SIZE: usize = {
+        assert!(mem::align_of::<Self>() <= ARCH_KMALLOC_MINALIGN);
+        mem::size_of::<Self>()
+    };
+
     /// # Safety
     ///
     /// `core` is the first field of an object of this type whose create succeeds now.

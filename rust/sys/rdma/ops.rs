@@ -147,13 +147,13 @@ impl<T: Driver> Ops<T> {
         fill_res_cq_entry: Some(Self::fill_res_cq_entry),
         fill_res_qp_entry: Some(Self::fill_res_qp_entry),
         fill_res_mr_entry: Some(Self::fill_res_mr_entry),
-        size_ib_ucontext: mem::size_of::<Context<T>>(),
-        size_ib_pd: mem::size_of::<Pd<T>>(),
-        size_ib_ah: mem::size_of::<Ah<T>>(),
-        size_ib_srq: mem::size_of::<Srq<T>>(),
-        size_ib_cq: mem::size_of::<Cq<T>>(),
-        size_ib_qp: mem::size_of::<Qp<T>>(),
-        size_ib_mw: mem::size_of::<Mw<T>>(),
+        size_ib_ucontext: Context::<T>::SIZE,
+        size_ib_pd: Pd::<T>::SIZE,
+        size_ib_ah: Ah::<T>::SIZE,
+        size_ib_srq: Srq::<T>::SIZE,
+        size_ib_cq: Cq::<T>::SIZE,
+        size_ib_qp: Qp::<T>::SIZE,
+        size_ib_mw: Mw::<T>::SIZE,
         // SAFETY: All fields are optional functions, pointers and integers.
         ..unsafe { mem::zeroed() }
     };
@@ -196,7 +196,7 @@ impl<T: Driver> Ops<T> {
         attr.max_ah = found.max_ah;
         attr.max_srq = found.max_srq;
         attr.max_srq_wr = found.max_srq_wr;
-        attr.max_srq_sge = found.max_recv_sges;
+        attr.max_srq_sge = found.max_srq_sges;
         attr.max_mw = found.max_mw;
         attr.max_mcast_grp = found.max_groups;
         attr.max_mcast_qp_attach = found.max_group_members;
@@ -505,7 +505,8 @@ impl<T: Driver> Ops<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: Called by the core, with a queue pair of this driver and its attributes; with the
-        // command, if it is one of a process.
+        // command, if there is one: the core itself modifies queue pairs of processes that may not
+        // use their partition any more.
         errno(unsafe {
             let (_, kept, part) = Qp::<T>::get(qp);
             let now = || Self::state_of(part);
@@ -514,11 +515,15 @@ impl<T: Driver> Ops<T> {
             match part {
                 // Copies from and to the process may last as long as it likes: before the change, and
                 // after it.
-                Side::Process(part) => Udata::new(udata).without_request().and_then(|reply| {
-                    let change = |change| T::modify_qp(part, change);
-                    let join = |group| T::attach_again(part, group);
-                    reply.write(&kept.modify(attr, mask, now, change, join)?)
-                }),
+                Side::Process(part) => Udata::of(udata)
+                    .map(Udata::without_request)
+                    .transpose()
+                    .and_then(|reply| {
+                        let change = |change| T::modify_qp(part, change);
+                        let join = |group| T::attach_again(part, group);
+                        let changed = kept.modify(attr, mask, now, change, join)?;
+                        reply.map_or(Ok(()), |reply| reply.write(&changed))
+                    }),
                 Side::Kernel(part) => {
                     let change = |change| T::kernel_modify_qp(part, change);
                     let join = |group| T::kernel_attach_again(part, group);

@@ -19,12 +19,9 @@ use crate::sys::{
     self,
     completion::Completion, //
 };
-use core::{
-    mem,
-    ptr::{
-        self,
-        NonNull, //
-    }, //
+use core::ptr::{
+    self,
+    NonNull, //
 };
 use kernel::{
     bindings::{
@@ -178,10 +175,7 @@ impl<T: Driver> Registration<T> {
         };
         // SAFETY: The size is that of a structure that begins with an `ib_device`.
         let raw = unsafe {
-            bindings::_ib_alloc_device(
-                mem::size_of::<Device<T>>(),
-                &raw mut kernel::bindings::init_net,
-            )
+            bindings::_ib_alloc_device(Device::<T>::SIZE, &raw mut kernel::bindings::init_net)
         };
         let dev = NonNull::new(raw).ok_or(ENOMEM)?;
         // SAFETY: Just allocated, and not registered. The core copies the table.

@@ -35,7 +35,7 @@ impl<T: Driver> Ops<T> {
         // SAFETY: Called by the core, with a queue of this driver's size, its attributes, and a
         // domain of this device that outlives it.
         errno(unsafe {
-            let init = &*init;
+            let init = &mut *init;
             if init.srq_type != bindings::ib_srq_type_IB_SRQT_BASIC {
                 return EOPNOTSUPP.to_errno();
             }
@@ -46,8 +46,9 @@ impl<T: Driver> Ops<T> {
             Self::for_process(udata, |context, udata| {
                 let pd = Pd::<T>::get((*srq).pd).process()?;
                 let events = Events::new(srq)?;
-                let part = T::create_srq(context, pd, request, events.clone(), udata)
+                let (part, recvs) = T::create_srq(context, pd, request, events.clone(), udata)
                     .inspect_err(|_| events.cut())?;
+                init.attr.max_wr = recvs;
                 Srq::<T>::put(srq, (events, part));
                 Ok(())
             })

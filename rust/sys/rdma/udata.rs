@@ -36,6 +36,16 @@ impl<'a> Udata<'a> {
         }
     }
 
+    /// As [`Self::new`]; `None` of a call of the core itself.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is null, or valid for `'a`.
+    pub(super) unsafe fn of(raw: *mut bindings::ib_udata) -> Option<Self> {
+        // SAFETY: By the caller's promise.
+        (!raw.is_null()).then(|| unsafe { Self::new(raw) })
+    }
+
     /// Copies the request in, once. A shorter one is extended with zeros from `least` bytes on; in
     /// a longer one the rest has to be zero. May sleep for as long as the process likes.
     ///
