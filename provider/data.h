@@ -46,6 +46,10 @@ struct qpair_data_shape {
      */
     uint32_t stride;
     /*
+     Inline bytes that a request has room for, of sends.
+     */
+    uint32_t inline_bytes;
+    /*
      Bytes of all slots.
      */
     size_t bytes;

@@ -86,6 +86,10 @@ static struct qpair_qp *create(struct ibv_context *ibv, struct ibv_qp_init_attr_
 	}
 	if (attr->srq)
 		attr->cap.max_recv_wr = attr->cap.max_recv_sge = 0;
+	/* A block has room for inline data that the program did not ask for. */
+	if (sq.inline_bytes > context->limits.max_inline)
+		sq.inline_bytes = context->limits.max_inline;
+	attr->cap.max_inline_data = sq.inline_bytes;
 	qp = calloc(1, sizeof(*qp));
 	if (!qp)
 		return NULL;
@@ -116,7 +120,7 @@ static struct qpair_qp *create(struct ibv_context *ibv, struct ibv_qp_init_attr_
 		.rq_shape = rq,
 		.send_pieces = cap.max_send_sge,
 		.recv_pieces = cap.max_recv_sge,
-		.inline_bytes = cap.max_inline_data,
+		.inline_bytes = sq.inline_bytes,
 		.signal_all = attr->sq_sig_all,
 		.datagrams = datagrams,
 		.doorbells = context->doorbells,

@@ -100,7 +100,7 @@ impl Sending {
         let Some(atomic) = self.atomic.take().filter(|_| is_last) else {
             return;
         };
-        let mut batch = self.work.producer.batch(|ring| *ring);
+        let mut batch = self.work.batch();
         self.failed = atomic.put(&mut batch, payload, limits).err();
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use qpair_abi::doorbell;
 use qpair_abi::entry::{cqe_flags, Cqe, OWNER};
 use qpair_abi::Number;
-use qpair_queue::consumer::{self, CqConsumer};
+use qpair_queue::consumer::{self, CqConsumer, Seen};
 use qpair_queue::credit::{Cq as OfCq, Kind, RingId};
 use qpair_queue::index::{Depth, Index};
 use qpair_queue::life::Life;
@@ -421,12 +421,15 @@ impl State {
                 let work = &mut qp.send.lock().work;
                 row(consumer, cq, work, &completion, &entry, place, places, fill)
             } else if let Some(srq) = qp.srq() {
-                // Before the work queues, whose rows are the common case.
-                let is_its = srq.completed(1);
-                if is_its {
-                    fill(place, &completion, false);
-                }
-                Some(is_its.into())
+                let more = srq.complete(|most| {
+                    let Some(more) = most.checked_sub(1) else {
+                        return 0;
+                    };
+                    let more = places.len().min(more);
+                    let places = &mut places[..more];
+                    1 + alike(consumer, &completion, &entry, place, places, fill, |_| true).0
+                });
+                Some(more)
             } else {
                 let work = &mut qp.recv.lock().work;
                 row(consumer, cq, work, &completion, &entry, place, places, fill)
@@ -465,6 +468,37 @@ impl State {
     }
 }
 
+/// Fills the place of the entry `first`, and takes those that follow it, are alike and of the same
+/// queue, as long as `completes` accepts their indices; returns how many follow.
+#[inline(always)]
+fn alike<T>(
+    consumer: &mut CqConsumer<Ring>,
+    completion: &Completion,
+    first: &Entry,
+    place: &mut T,
+    places: &mut [T],
+    fill: &mut impl FnMut(&mut T, &Completion, bool),
+    mut completes: impl FnMut(Index) -> bool,
+) -> (usize, Seen<OfCq>) {
+    let Completion { cqe, qpn } = *completion;
+    let of_pair = cqe.qp;
+    let [.., last] = first.words;
+    fill(place, completion, false);
+    consumer.take_while(
+        |ring| *ring,
+        places,
+        (ALIKE & !OWNER, last & ALIKE & !OWNER),
+        |place, words| {
+            let cqe = Cqe::decode(words);
+            let is_its = cqe.qp == of_pair && completes(Index::new(cqe.index));
+            if is_its {
+                fill(place, &Completion { cqe, qpn }, true);
+            }
+            is_its
+        },
+    )
+}
+
 /// Reports the entry `first`, and those of the same work queue that follow it and are alike, to that
 /// queue; returns how many were taken, `None` if `first` is stale. The life of the queue need not be
 /// checked again for the later ones.
@@ -480,24 +514,10 @@ fn row<K: Kind, T>(
     places: &mut [T],
     fill: &mut impl FnMut(&mut T, &Completion, bool),
 ) -> Option<usize> {
-    let Completion { cqe, qpn } = *completion;
-    let [.., last] = first.words;
-    let more = work.complete(Index::new(cqe.index), first.seen, |row| {
-        let of_pair = cqe.qp;
-        fill(place, completion, false);
-        consumer.take_while(
-            |ring| *ring,
-            places,
-            (ALIKE & !OWNER, last & ALIKE & !OWNER),
-            |place, words| {
-                let cqe = Cqe::decode(words);
-                let is_its = cqe.qp == of_pair && row.complete(Index::new(cqe.index)).is_some();
-                if is_its {
-                    fill(place, &Completion { cqe, qpn }, true);
-                }
-                is_its
-            },
-        )
+    let index = Index::new(completion.cqe.index);
+    let more = work.complete(index, first.seen, |row| {
+        let completes = |index| row.complete(index).is_some();
+        alike(consumer, completion, first, place, places, fill, completes)
     })?;
     let (doorbells, number) = (cq.doorbells, cq.number);
     work.settle(consumer, |head| {

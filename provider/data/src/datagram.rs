@@ -13,7 +13,7 @@ use qpair_queue::storage::Storage;
 use crate::lock;
 use crate::qp::{Qp, Sending, Sends};
 use crate::request::{copy_inline, put_pieces, room, write};
-use crate::request::{Limits, Payload, Refusal, Request, WORD, WORDS};
+use crate::request::{Limits, Payload, Piece, Refusal, Request, Row, WORD, WORDS};
 
 /// Bytes by which the head of a send of UD is longer than that of other sends.
 pub const ADDRESS_BYTES: usize = UdWqe::BYTES - entry::SendWqe::BYTES;
@@ -32,7 +32,7 @@ pub struct Address {
 }
 
 /// A send of UD is a SEND, with immediate data or without.
-fn check(request: &Request) -> Result<(), Refusal> {
+pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
     match request.opcode {
         opcode::SEND | opcode::SEND_IMM => Ok(()),
         _ => Err(Refusal::Unsupported),
@@ -136,6 +136,30 @@ impl Datagram {
     }
 }
 
+impl Row<'_> {
+    /// Posts a send of UD, as [`put`](Self::put).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline(always)]
+    pub fn put_datagram<const IMM: bool>(
+        &mut self,
+        (id, imm): (u64, u32),
+        address: Address,
+        piece: &Piece,
+    ) -> Result<(), Refusal> {
+        let request = Request {
+            id,
+            imm: if IMM { imm } else { 0 },
+            ..Request::default()
+        };
+        let [first, b, c, d, e, f] = head(&request, &address, 0, (0, 0)).encode();
+        let [g, h] = piece.encode();
+        self.write(&[self.first() | first, b, c, d, e, f, g, h], false)
+    }
+}
+
 impl Sends<'_> {
     /// Posts a send of UD.
     ///
@@ -146,7 +170,6 @@ impl Sends<'_> {
     /// # Safety
     ///
     /// The memory of inline data can be read.
-    #[inline(always)]
     pub unsafe fn put_datagram(
         &mut self,
         mut request: Request,
@@ -154,16 +177,6 @@ impl Sends<'_> {
         payload: Payload<'_>,
     ) -> Result<(), Refusal> {
         request.flags |= self.always;
-        // Of one block: the common case.
-        if let (Payload::Gather([one]), 1..) = (payload, self.limits.send_pieces) {
-            check(&request)?;
-            let mut room = room(&mut self.batch, 1, request.flags)?;
-            let [a, b, c, d, e, f] = head(&request, &address, 1, (1, 0)).encode();
-            let [g, h] = one.encode();
-            room.write(0, &[a, b, c, d, e, f, g, h]);
-            room.post();
-            return Ok(());
-        }
         let mut datagram = Datagram::new(request)?;
         datagram.to(address);
         // SAFETY: By the caller's promise.
@@ -261,7 +274,7 @@ impl Sending {
     /// Posts the send that was composed.
     fn post_composed(&mut self) -> Result<(), Refusal> {
         match self.composed.take() {
-            Some(composed) => composed.put(&mut self.work.producer.batch(|ring| *ring)),
+            Some(composed) => composed.put(&mut self.work.batch()),
             None => Ok(()),
         }
     }

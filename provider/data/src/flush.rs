@@ -94,7 +94,7 @@ impl Qp {
         sending.atomic = None;
         if sending.failed.is_none() {
             request.flags |= self.always();
-            let mut batch = sending.work.producer.batch(|ring| *ring);
+            let mut batch = sending.work.batch();
             let posted = room(&mut batch, 1, request.flags).map(|mut room| {
                 room.write(0, &words(&request));
                 room.post();

@@ -13,6 +13,7 @@
 //! | [`datagram`] | sends of UD queue pairs |
 //! | [`flush`] | FLUSH and atomic WRITE |
 //! | [`window`] | binds of memory windows |
+//! | [`receive`] | receives, and how they are encoded |
 //! | [`request`] | work requests, and how they are encoded |
 //! | [`shape`] | how deep rings are |
 //! | [`table`] | the queue pairs of a completion queue, by number |
@@ -51,6 +52,7 @@ pub mod lock;
 pub mod ops;
 pub mod qp;
 pub mod queue;
+pub mod receive;
 pub mod request;
 pub mod ring;
 pub mod shape;

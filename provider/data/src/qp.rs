@@ -13,10 +13,11 @@ use qpair_queue::producer::{Batch, RqProducer, SqProducer};
 use crate::atomic::Atomic;
 use crate::cq::Cq;
 use crate::datagram::Datagram;
-use crate::lock::{self, Guard, Mutex};
+use crate::lock::{self, Mutex};
 use crate::queue::Work;
-use crate::request::{put_recv, put_send, put_template};
-use crate::request::{Limits, Payload, Piece, Refusal, Request, Template, Templates};
+use crate::receive::Receives;
+use crate::request::put_send;
+use crate::request::{Limits, Payload, Piece, Refusal, Request, Row, Template, Templates};
 use crate::ring::{Doorbells, Ring};
 use crate::srq::Srq;
 
@@ -54,6 +55,15 @@ pub struct QpParts {
 }
 
 impl QpParts {
+    /// The flags that all sends have.
+    #[inline(always)]
+    fn always(&self) -> u8 {
+        match self.signal_all {
+            true => send_flags::SIGNALED,
+            false => 0,
+        }
+    }
+
     /// The parts of a queue pair on an SRQ: its own queue of receives has one slot, of the SQ's
     /// memory, which is never filled.
     #[must_use]
@@ -97,45 +107,51 @@ pub(crate) struct Receiving {
 
 /// A series of sends that are handed over together.
 #[derive(Debug)]
+pub struct Series<'a> {
+    work: &'a mut Work<Sq>,
+    parts: &'a QpParts,
+}
+
+impl Series<'_> {
+    /// Sends of any forms.
+    #[inline(always)]
+    pub fn sends(&mut self) -> Sends<'_> {
+        Sends {
+            batch: self.work.batch(),
+            limits: self.parts.limits,
+            always: self.parts.always(),
+        }
+    }
+
+    /// The form of a send of one piece, by operation and flags, if it is a common one.
+    #[inline(always)]
+    pub fn template(&self, [operation, flags]: [u32; 2]) -> Option<Template> {
+        self.parts.templates.get(operation, flags)
+    }
+
+    /// Sends of a common form. They have a batch of their own, whose indices stay in registers.
+    #[inline(always)]
+    pub fn row(&mut self, template: Template) -> Row<'_> {
+        Row::new(self.work.batch(), template)
+    }
+
+    /// Whether they are of UD.
+    #[inline(always)]
+    pub fn has_datagrams(&self) -> bool {
+        self.parts.datagrams
+    }
+}
+
+/// Sends of a series, of any forms.
+#[derive(Debug)]
 pub struct Sends<'a> {
     pub(crate) batch: Batch<'a, Ring, Sq>,
     pub(crate) limits: Limits,
     /// Flags that each has.
     pub(crate) always: u8,
-    templates: &'a Templates,
-    /// The form of the last send, and its operation and flags: a series has few.
-    form: Template,
-    way: [u32; 2],
 }
 
 impl Sends<'_> {
-    /// The form of a send of one piece, by operation and flags, if it is a common one.
-    #[inline(always)]
-    pub fn template(&mut self, way: [u32; 2]) -> Option<Template> {
-        if self.way != way {
-            let [operation, flags] = way;
-            self.form = self.templates.get(operation, flags)?;
-            self.way = way;
-        }
-        Some(self.form)
-    }
-
-    /// Posts a send of a common form.
-    ///
-    /// # Errors
-    ///
-    /// [`Refusal::Full`].
-    #[inline(always)]
-    pub fn put_template(
-        &mut self,
-        template: Template,
-        own: (u64, u32),
-        remote: (u64, u32),
-        piece: &Piece,
-    ) -> Result<(), Refusal> {
-        put_template(&mut self.batch, template, own, remote, piece)
-    }
-
     /// Posts a send.
     ///
     /// # Safety
@@ -222,7 +238,7 @@ impl Qp {
     /// Completions of `count` receives will not be read: their slots are those of the SRQ again.
     fn dropped(&self, count: u32) {
         if let Some(srq) = &self.srq {
-            srq.completed(count);
+            srq.dropped(count);
         }
     }
 
@@ -285,15 +301,35 @@ impl Qp {
     ///
     /// Those of `posts`. [`Refusal::State`]: it was not called.
     #[inline(always)]
+    pub fn post_series(
+        &self,
+        posts: impl FnOnce(&mut Series<'_>) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let mut sending = self.send.lock();
+        if !(sending.ready | sending.ready_datagrams) {
+            return Err(Refusal::State);
+        }
+        let result = posts(&mut Series {
+            work: &mut sending.work,
+            parts: &self.parts,
+        });
+        self.ring_send(&mut sending);
+        result
+    }
+
+    /// [`post_series`](Self::post_series) of sends of any forms, of a queue pair that is not of UD.
+    ///
+    /// # Errors
+    ///
+    /// As there.
     pub fn post_sends(
         &self,
         posts: impl FnOnce(&mut Sends<'_>) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        let sending = self.send.lock();
-        if !sending.ready {
-            return Err(Refusal::State);
-        }
-        self.post_locked(sending, posts)
+        self.post_series(|series| match series.has_datagrams() {
+            false => posts(&mut series.sends()),
+            true => Err(Refusal::State),
+        })
     }
 
     /// [`post_sends`](Self::post_sends) of a queue pair of UD.
@@ -305,78 +341,51 @@ impl Qp {
         &self,
         posts: impl FnOnce(&mut Sends<'_>) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        let sending = self.send.lock();
-        if !sending.ready_datagrams {
-            return Err(Refusal::State);
-        }
-        self.post_locked(sending, posts)
+        self.post_series(|series| match series.has_datagrams() {
+            true => posts(&mut series.sends()),
+            false => Err(Refusal::State),
+        })
     }
 
+    /// Posts the receives that `posts` puts, and hands them over, also if `posts` fails.
+    ///
+    /// # Errors
+    ///
+    /// Those of `posts`. [`Refusal::State`]: it was not called.
     #[inline(always)]
-    fn post_locked(
+    pub fn post_receives(
         &self,
-        mut sending: Guard<'_, Sending>,
-        posts: impl FnOnce(&mut Sends<'_>) -> Result<(), Refusal>,
+        posts: impl FnOnce(&mut Receives<'_, Rq>) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        let mut sends = Sends {
-            batch: sending.work.producer.batch(|ring| *ring),
-            limits: self.parts.limits,
-            always: self.always(),
-            templates: &self.parts.templates,
-            form: Template::NONE,
-            way: [u32::MAX; 2],
-        };
-        let result = posts(&mut sends);
-        drop(sends);
-        self.ring_send(&mut sending);
+        let mut receiving = self.recv.lock();
+        if !receiving.ready {
+            return Err(Refusal::State);
+        }
+        let parts = &self.parts;
+        let Work { producer, slack } = &mut receiving.work;
+        let (pieces, stride) = (parts.limits.recv_pieces, parts.rq_stride);
+        let result = posts(&mut Receives::new(producer, *slack, pieces, stride));
+        producer.ring(|tail| parts.doorbells.ring(doorbell::RQ, parts.number, tail));
         result
     }
 
     /// Posts the receives that `next` returns until it returns none, and hands them over; those
     /// before the first error too.
-    #[inline(always)]
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::State`], or the first error.
     pub fn post_recvs<'r>(
         &self,
-        mut next: impl FnMut() -> Option<Result<(u64, &'r [Piece]), Refusal>>,
+        next: impl FnMut() -> Option<Result<(u64, &'r [Piece]), Refusal>>,
     ) -> Result<(), Refusal> {
-        let mut receiving = self.recv.lock();
-        if !receiving.ready {
-            return next().map_or(Ok(()), |_| Err(Refusal::State));
-        }
-        let QpParts {
-            limits,
-            rq_stride,
-            rq_usable,
-            doorbells,
-            number,
-            ..
-        } = self.parts;
-        let queue = &mut receiving.work.producer;
-        let mut left = rq_usable.saturating_sub(queue.in_flight());
-        let mut batch = queue.batch(|ring| *ring);
-        let result = loop {
-            let Some(receive) = next() else { break Ok(()) };
-            let posted = receive.and_then(|(id, pieces)| match left {
-                0 => Err(Refusal::Full),
-                _ => put_recv(&mut batch, id, pieces, limits.recv_pieces, rq_stride),
-            });
-            if posted.is_err() {
-                break posted;
-            }
-            left -= 1;
-        };
-        drop(batch);
-        queue.ring(|tail| doorbells.ring(doorbell::RQ, number, tail));
-        result
+        self.post_receives(|receives| receives.put_all(next))
     }
 
     /// The flags that all sends have.
     #[inline(always)]
     pub(crate) fn always(&self) -> u8 {
-        match self.parts.signal_all {
-            true => send_flags::SIGNALED,
-            false => 0,
-        }
+        self.parts.always()
     }
 
     /// Locks the send queue for a series of sends.
@@ -470,7 +479,7 @@ impl Sending {
             self.failed = Some(Refusal::Invalid);
             return;
         };
-        let mut batch = self.work.producer.batch(|ring| *ring);
+        let mut batch = self.work.batch();
         // SAFETY: By the caller's promise.
         self.failed = unsafe { put_send(&mut batch, request, payload, limits) }.err();
     }

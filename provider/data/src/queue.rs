@@ -4,7 +4,7 @@
 use qpair_queue::consumer::{CqConsumer, Seen};
 use qpair_queue::credit::{Cq, Kind};
 use qpair_queue::index::Index;
-use qpair_queue::producer::{Producer, Row};
+use qpair_queue::producer::{Batch, Producer, Row};
 
 use crate::ring::Ring;
 
@@ -13,7 +13,7 @@ use crate::ring::Ring;
 pub(crate) struct Work<K: Kind> {
     pub(crate) producer: Producer<Ring, K>,
     /// Slots that may be completed and not free.
-    slack: u32,
+    pub(crate) slack: u32,
 }
 
 impl<K: Kind> Work<K> {
@@ -21,6 +21,12 @@ impl<K: Kind> Work<K> {
     pub(crate) fn new(producer: Producer<Ring, K>, asked: u32) -> Self {
         let slack = producer.capacity().saturating_sub(asked);
         Self { producer, slack }
+    }
+
+    /// Begins a batch of posts. They are refused beyond what was asked.
+    #[inline(always)]
+    pub(crate) fn batch(&mut self) -> Batch<'_, Ring, K> {
+        self.producer.batch_beside(self.slack, |ring| *ring)
     }
 
     /// Reports completions in a row: the first, and those that `more` takes. `None` if the first is

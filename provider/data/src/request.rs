@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Work requests, and their form in a ring.
 
-use qpair_abi::entry::{self, send_flags, RecvWqe, SendWqe, BLOCK_WORDS, MAX_BLOCKS};
+use qpair_abi::entry::{self, send_flags, SendWqe, BLOCK_WORDS, MAX_BLOCKS};
 use qpair_queue::credit::{Kind, Sq};
 use qpair_queue::producer::{Batch, Refused, Room};
 use qpair_queue::storage::Storage;
+
+use crate::ring::Ring;
 
 /// Words of the largest work request.
 pub(crate) const WORDS: usize = MAX_BLOCKS * BLOCK_WORDS;
@@ -127,14 +129,8 @@ impl Piece {
 impl Request {
     /// Its form, if it has one piece.
     fn template(&self) -> Template {
-        let all = |has| if has { u64::MAX } else { 0 };
         let [first, ..] = self.head(self.flags, 1, 1, 0).encode();
-        Template {
-            first,
-            remote: all(has_remote(self.opcode)),
-            // CAST: All or none.
-            imm: all(has_imm(self.opcode)) as u32,
-        }
+        Template(first)
     }
 
     #[inline(always)]
@@ -161,25 +157,36 @@ const WAYS: u32 = 8;
 #[derive(Clone, Copy, Debug)]
 pub struct Templates([Template; (WAYS * WAYS) as usize]);
 
-/// A common form of sends.
+/// A common form of sends: the first word, without immediate data.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(32))]
-pub struct Template {
-    /// The first word, without immediate data.
-    first: u64,
-    /// The bits of the peer's address and key that it has: all or none.
-    remote: u64,
-    /// The bits of immediate data that it has: all or none.
-    imm: u32,
-}
+pub struct Template(u64);
 
 impl Template {
     /// No form.
-    pub(crate) const NONE: Self = Self {
-        first: 0,
-        remote: 0,
-        imm: 0,
-    };
+    const NONE: Self = Self(0);
+
+    #[inline(always)]
+    fn head(self) -> SendWqe {
+        SendWqe::decode(&[self.0, 0, 0, 0])
+    }
+
+    /// Whether it names memory of the peer.
+    #[inline(always)]
+    pub fn has_remote(self) -> bool {
+        has_remote(self.head().opcode)
+    }
+
+    /// Whether it is signalled.
+    #[inline(always)]
+    pub fn is_signalled(self) -> bool {
+        self.head().flags & send_flags::SIGNALED != 0
+    }
+
+    /// Whether it carries immediate data, or a key in its place.
+    #[inline(always)]
+    pub fn has_imm(self) -> bool {
+        has_imm(self.head().opcode)
+    }
 }
 
 impl Templates {
@@ -203,34 +210,71 @@ impl Templates {
             return None;
         }
         let template = *self.0.get((flags * WAYS + operation) as usize)?;
-        (template.first != 0).then_some(template)
+        (template.0 != 0).then_some(template)
     }
 }
 
-/// Writes a request of a common form, of one piece, into the ring, and posts it.
-#[inline(always)]
-pub(crate) fn put_template<'a, V: Storage + 'a>(
-    batch: &mut Batch<'a, V, Sq>,
+/// Sends of a common form, each of one piece.
+#[derive(Debug)]
+pub struct Row<'a> {
+    batch: Batch<'a, Ring, Sq>,
     template: Template,
-    (id, imm): (u64, u32),
-    (remote_addr, rkey): (u64, u32),
-    piece: &Piece,
-) -> Result<(), Refusal> {
-    let form = SendWqe::decode(&[template.first, 0, 0, 0]);
-    let mut room = room(batch, 1, form.flags)?;
-    let own = SendWqe {
-        imm: imm & template.imm,
-        wr_id: id,
-        remote_addr: remote_addr & template.remote,
-        // CAST: All or none.
-        rkey: rkey & template.remote as u32,
-        ..SendWqe::default()
-    };
-    let ([first, id, addr, key], [at, bytes]) = (own.encode(), piece.encode());
-    // The device reads no further than the piece.
-    room.write(0, &[template.first | first, id, addr, key, at, bytes]);
-    room.post();
-    Ok(())
+}
+
+impl<'a> Row<'a> {
+    #[inline(always)]
+    pub(crate) fn new(batch: Batch<'a, Ring, Sq>, template: Template) -> Self {
+        Self { batch, template }
+    }
+
+    /// Posts a send. `REMOTE` and `IMM` are what its form has; `remote` and the second of `own` are
+    /// not used without them. `SIGNALED` is set only if its form [is](Template::is_signalled).
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Full`].
+    #[inline(always)]
+    pub fn put<const REMOTE: bool, const IMM: bool, const SIGNALED: bool>(
+        &mut self,
+        (id, imm): (u64, u32),
+        (remote_addr, rkey): (u64, u32),
+        piece: &Piece,
+    ) -> Result<(), Refusal> {
+        let own = SendWqe {
+            imm: if IMM { imm } else { 0 },
+            wr_id: id,
+            remote_addr: if REMOTE { remote_addr } else { 0 },
+            rkey: if REMOTE { rkey } else { 0 },
+            ..SendWqe::default()
+        };
+        let ([first, id, addr, key], [at, bytes]) = (own.encode(), piece.encode());
+        // The device reads no further than the piece.
+        let words = [self.first() | first, id, addr, key, at, bytes];
+        self.write(&words, SIGNALED)
+    }
+
+    /// The first word, without immediate data.
+    #[inline(always)]
+    pub(crate) fn first(&self) -> u64 {
+        self.template.0
+    }
+
+    /// Posts a send of one block; `signalled` if that is known.
+    #[inline(always)]
+    pub(crate) fn write<const N: usize>(
+        &mut self,
+        words: &[u64; N],
+        signalled: bool,
+    ) -> Result<(), Refusal> {
+        let flags = match signalled {
+            true => send_flags::SIGNALED,
+            false => self.template.head().flags,
+        };
+        let mut room = room(&mut self.batch, 1, flags)?;
+        room.write(0, words);
+        room.post();
+        Ok(())
+    }
 }
 
 /// Finds room for a request that is signalled only if the program wants that.
@@ -415,46 +459,6 @@ pub(crate) unsafe fn copy_inline(
         *word = u64::from_le(*word);
     }
     Ok(bytes)
-}
-
-/// Writes a receive into the ring, and posts it.
-#[inline(always)]
-pub(crate) fn put_recv<'a, V: Storage + 'a, K: Kind>(
-    batch: &mut Batch<'a, V, K>,
-    id: u64,
-    pieces: &[Piece],
-    most: u32,
-    stride: u8,
-) -> Result<(), Refusal> {
-    if pieces.len() > most as usize || pieces.len() > entry::recv_sges(stride) {
-        return Err(Refusal::Invalid);
-    }
-    let head = RecvWqe {
-        // CAST: Limits were checked.
-        sges: pieces.len() as u8,
-        wr_id: id,
-    };
-    let head = head.encode();
-    let mut room = batch.room(1, true)?;
-    let one = match *pieces {
-        [] => Some([0; 2]),
-        [one] => Some(one.encode()),
-        _ => None,
-    };
-    match one {
-        // The device reads no further than the pieces.
-        Some(piece) => {
-            room.write(0, &[head[0], head[1], piece[0], piece[1]]);
-            room.post();
-        }
-        None => {
-            let mut words = [0; WORDS];
-            words[..RecvWqe::WORDS].copy_from_slice(&head);
-            put_pieces(&mut words[RecvWqe::WORDS..], pieces);
-            write(room, &words, 1 << stride);
-        }
-    }
-    Ok(())
 }
 
 #[inline(always)]

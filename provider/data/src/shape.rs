@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! How deep rings are for what a program asks.
 
-use qpair_abi::entry::{recv_sges, Cqe, Sge, BLOCK_BYTES, MAX_BLOCKS, MAX_STRIDE_SHIFT};
+use qpair_abi::entry::{
+    inline_bytes, recv_sges, Cqe, Sge, BLOCK_BYTES, MAX_BLOCKS, MAX_STRIDE_SHIFT,
+};
 
 use crate::datagram::ADDRESS_BYTES;
 use crate::request::most_blocks;
@@ -16,6 +18,8 @@ pub struct Shape {
     pub usable: u32,
     /// log2 of the blocks of a slot.
     pub stride: u32,
+    /// Inline bytes that a request has room for, of sends.
+    pub inline_bytes: u32,
     /// Bytes of all slots.
     pub bytes: usize,
 }
@@ -32,6 +36,7 @@ fn ring(usable: u32, most: u32, bytes: usize) -> Option<Shape> {
         entries,
         usable,
         stride: 0,
+        inline_bytes: 0,
         bytes: entries as usize * bytes,
     })
 }
@@ -47,15 +52,21 @@ pub fn cq(entries: u32, most: u32) -> Option<Shape> {
     })
 }
 
-/// The ring of sends: `requests` of at most `pieces` pieces or `inline` bytes.
+/// The ring of sends: `requests` of at most `pieces` pieces or `inline` bytes. Smaller requests take
+/// fewer blocks, so that more of them fit.
 pub fn sq(requests: u32, pieces: u32, inline: u32, most: u32) -> Option<Shape> {
     const LARGEST: u32 = MAX_BLOCKS as u32;
     let each = most_blocks(pieces, inline);
-    let blocks = requests.max(1).checked_mul(each)?;
-    // After all requests but the last were posted unsignalled, the queue must still have room for
+    let usable = requests.checked_mul(each)?;
+    // After all requests but the last were posted unsignalled, the ring must still have room for
     // the largest one: else that is what it requires to be signalled.
-    let usable = blocks.checked_add(LARGEST.checked_sub(each)?)?;
-    ring(usable.max(LARGEST), most, BLOCK_BYTES)
+    let least = usable.checked_add(LARGEST.checked_sub(each)?)?;
+    Some(Shape {
+        usable,
+        // CAST: Of few blocks.
+        inline_bytes: inline_bytes(each as usize) as u32,
+        ..ring(least.max(LARGEST), most, BLOCK_BYTES)?
+    })
 }
 
 /// The ring of sends of UD, as [`sq`].
@@ -63,7 +74,11 @@ pub fn sq_of_datagrams(requests: u32, pieces: u32, inline: u32, most: u32) -> Op
     // The address takes the room of a piece.
     const { assert!(ADDRESS_BYTES == Sge::BYTES) };
     let inline = inline.checked_add(ADDRESS_BYTES as u32)?;
-    sq(requests, pieces.checked_add(1)?, inline, most)
+    let shape = sq(requests, pieces.checked_add(1)?, inline, most)?;
+    Some(Shape {
+        inline_bytes: shape.inline_bytes - ADDRESS_BYTES as u32,
+        ..shape
+    })
 }
 
 /// The ring of receives: `requests` of at most `pieces` pieces.
@@ -111,6 +126,18 @@ mod tests {
             }
             assert!(cq(asked, MOST).is_some() && rq(asked, 1, MOST).is_some());
         }
+    }
+
+    #[test]
+    fn what_fits_besides_is_for_inline_data() {
+        let inline = |shape: Option<Shape>| shape.unwrap().inline_bytes;
+        assert_eq!(inline(sq(8, 1, 0, MOST)), 32);
+        assert_eq!(inline(sq(8, 3, 0, MOST)), 96);
+        assert_eq!(inline(sq(8, 1, 33, MOST)), 96);
+        assert_eq!(inline(sq(8, 14, 224, MOST)), 224);
+        assert_eq!(inline(sq_of_datagrams(8, 1, 0, MOST)), 16);
+        assert_eq!(inline(sq_of_datagrams(8, 1, 17, MOST)), 80);
+        assert_eq!(inline(sq_of_datagrams(8, 13, 208, MOST)), 208);
     }
 
     #[test]

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use qpair_abi::doorbell;
 use qpair_abi::Number;
-use qpair_queue::credit::RingId;
+use qpair_queue::credit::{RingId, Srq as OfSrq};
 use qpair_queue::index::Depth;
 use qpair_queue::shared::Shared;
 
 use crate::lock::{self, Mutex};
-use crate::request::{put_recv, Piece, Refusal};
+use crate::receive::Receives;
+use crate::request::{Piece, Refusal};
 use crate::ring::{Doorbells, Ring};
 use crate::shape::Shape;
 
@@ -83,37 +84,56 @@ impl Srq {
         Ok(())
     }
 
-    /// Posts the receives that `next` returns until it returns none, and hands them over; those
-    /// before the first error too.
-    pub fn post_recvs<'r>(
+    /// Posts the receives that `posts` puts, and hands them over, also if `posts` fails.
+    ///
+    /// # Errors
+    ///
+    /// Those of `posts`.
+    #[inline(always)]
+    pub fn post_receives(
         &self,
-        mut next: impl FnMut() -> Option<Result<(u64, &'r [Piece]), Refusal>>,
+        posts: impl FnOnce(&mut Receives<'_, OfSrq>) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        let (number, doorbells) = (self.number, self.doorbells);
-        let (stride, most) = (self.stride, self.pieces);
         let mut shared = self.shared.lock();
-        let mut batch = shared.batch(|ring| *ring);
-        let result = loop {
-            let Some(receive) = next() else { break Ok(()) };
-            let posted =
-                receive.and_then(|(id, pieces)| put_recv(&mut batch, id, pieces, most, stride));
-            if posted.is_err() {
-                break posted;
-            }
-        };
-        drop(batch);
-        shared.ring(|tail| doorbells.ring(doorbell::SRQ, number, tail));
+        let result = posts(&mut Receives::new(
+            shared.producer(),
+            0,
+            self.pieces,
+            self.stride,
+        ));
+        shared.ring(|tail| self.doorbells.ring(doorbell::SRQ, self.number, tail));
         result
     }
 
-    /// Frees the slots of `count` receives whose completions were read, or dropped with their queue
-    /// pair. Returns whether so many were in flight.
-    pub(crate) fn completed(&self, count: u32) -> bool {
+    /// Posts the receives that `next` returns until it returns none, and hands them over; those
+    /// before the first error too.
+    ///
+    /// # Errors
+    ///
+    /// The first one.
+    pub fn post_recvs<'r>(
+        &self,
+        next: impl FnMut() -> Option<Result<(u64, &'r [Piece]), Refusal>>,
+    ) -> Result<(), Refusal> {
+        self.post_receives(|receives| receives.put_all(next))
+    }
+
+    /// Frees the slots of the receives whose completions `take` reads; it returns how many, at most
+    /// as many as it is told.
+    #[inline(always)]
+    pub(crate) fn complete(&self, take: impl FnOnce(usize) -> usize) -> usize {
         let mut shared = self.shared.lock();
-        (0..count).all(|_| {
-            let slots = shared.complete();
-            slots.is_some_and(|slots| shared.free_slots(slots).is_ok())
-        })
+        let taken = take(shared.handed() as usize);
+        // CAST: At most what is in flight.
+        match shared.complete_all(taken as u32) {
+            Some(slots) => shared.free_slots(slots).map_or(0, |()| taken),
+            None => 0,
+        }
+    }
+
+    /// Frees the slots of `count` receives whose completions were dropped with their queue pair.
+    pub(crate) fn dropped(&self, count: u32) {
+        self.complete(|most| most.min(count as usize));
     }
 
     /// Receives that may be posted now.

@@ -13,6 +13,9 @@ use crate::lock;
 use crate::qp::{Qp, Sending, Sends};
 use crate::request::{room, Refusal, Request};
 
+/// The bits of a window's key that a program chooses.
+const TAG: u32 = u8::MAX as u32;
+
 /// The bind of a window.
 #[derive(Clone, Copy, Debug)]
 pub struct Bind {
@@ -22,7 +25,8 @@ pub struct Bind {
     pub access: u32,
     /// Its key until now.
     pub window: u32,
-    /// Its key from now on.
+    /// Has the tag of its key from now on, in the last 8 bits. A program may leave anything in the
+    /// others.
     pub new_key: u32,
     /// The key of the region.
     pub region: u32,
@@ -52,7 +56,7 @@ impl Bind {
             inline_bytes: 0,
             bytes: self.bytes,
             region: self.region,
-            new_key: self.new_key,
+            new_key: self.window & !TAG | self.new_key & TAG,
         };
         let mut words = [0; BLOCK_WORDS];
         words[..BindWqe::WORDS].copy_from_slice(&wqe.encode());
@@ -97,7 +101,7 @@ impl Qp {
 
 impl Sending {
     fn put_bind(&mut self, bind: &Bind, always: u8) -> Result<(), Refusal> {
-        let mut batch = self.work.producer.batch(|ring| *ring);
+        let mut batch = self.work.batch();
         bind.put(&mut batch, always)
     }
 }

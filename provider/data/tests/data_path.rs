@@ -6,9 +6,10 @@ mod support;
 use std::collections::VecDeque;
 
 use qpair_abi::doorbell;
-use qpair_abi::entry::{opcode, send_flags, Sge};
+use qpair_abi::entry::{opcode, send_flags, Sge, BLOCK_WORDS};
+use qpair_queue::storage::Storage;
 use qpair_testkit::Rng;
-use qpair_verbs::qp::Sends;
+use qpair_verbs::qp::Series;
 use qpair_verbs::request::{Payload, Piece, Refusal, Request, Templates};
 use support::{send, usable, Asked, Bench, QPN};
 
@@ -79,10 +80,25 @@ fn a_common_form_is_the_same_request() {
             ..request
         };
         let template = templates.get(operation, flags).unwrap();
-        let common = |sends: &mut Sends<'_>| {
-            sends.put_template(template, (id, imm), (remote_addr, rkey), &piece)
+        assert_eq!(
+            (template.has_remote(), template.has_imm()),
+            (has_remote, has_imm)
+        );
+        let (own, remote) = ((id, imm), (remote_addr, rkey));
+        let common = |series: &mut Series<'_>| {
+            let mut row = series.row(template);
+            let signalled = flags & u32::from(send_flags::SIGNALED) != 0;
+            assert_eq!(template.is_signalled(), signalled);
+            match (has_remote, has_imm) {
+                (false, false) if signalled => row.put::<false, false, true>(own, remote, &piece),
+                (true, false) if signalled => row.put::<true, false, true>(own, remote, &piece),
+                (false, false) => row.put::<false, false, false>(own, remote, &piece),
+                (false, true) => row.put::<false, true, false>(own, remote, &piece),
+                (true, false) => row.put::<true, false, false>(own, remote, &piece),
+                (true, true) => row.put::<true, true, false>(own, remote, &piece),
+            }
         };
-        bench.qp.post_sends(common).unwrap();
+        bench.qp.post_series(common).unwrap();
         bench.put(Payload::Gather(&[piece]), whole).unwrap();
         // Of sends that are not signalled, so that there is room for the next.
         bench.put(Payload::Gather(&[]), send(0, true)).unwrap();
@@ -96,6 +112,60 @@ fn a_common_form_is_the_same_request() {
         bench.sent.clear();
         ids(&bench);
     }
+}
+
+#[test]
+fn receives_of_a_row_are_the_same_receives() {
+    for pieces in [1, 3, 4] {
+        let asked = Asked {
+            recvs: 5,
+            pieces,
+            ..Asked::default()
+        };
+        let mut bench = Bench::new(asked);
+        let piece = Piece {
+            addr: 0x1234_5678_9abc,
+            bytes: 77,
+            key: u32::MAX,
+        };
+        let post = |ids: &[u64]| {
+            bench.qp.post_receives(|receives| {
+                let mut row = receives.row()?;
+                ids.iter().try_for_each(|id| row.put(*id, &piece))
+            })
+        };
+        assert_eq!(post(&[1, 2]), Ok(()));
+        let pieces = [piece];
+        let mut once = Some(Ok((3, &pieces[..])));
+        assert_eq!(bench.qp.post_recvs(|| once.take()), Ok(()));
+        assert_eq!(post(&[4, 5, 6]), Err(Refusal::Full));
+        assert_eq!(
+            bench.doorbell(doorbell::RQ),
+            5,
+            "those before it are posted"
+        );
+        let words = BLOCK_WORDS << bench.parts.rq_stride;
+        let found: Vec<[u64; 4]> = (0..5)
+            .map(|at| bench.parts.rq.load_all(at * words))
+            .collect();
+        for (id, [first, wr_id, addr, bytes]) in (1..).zip(&found) {
+            assert_eq!((*first, *wr_id), (1, id));
+            assert_eq!([*addr, *bytes], found[2][2..], "as of any number of pieces");
+        }
+        assert_eq!(bench.receive(9), 5);
+        assert_eq!(ids(&bench), [1, 2, 3, 4, 5]);
+        bench.qp.permit(true, false);
+        let refused = bench.qp.post_receives(|_| panic!("the state permits none"));
+        assert_eq!(refused, Err(Refusal::State));
+    }
+    let bench = Bench::new(Asked {
+        pieces: 0,
+        ..Asked::default()
+    });
+    let refused = bench
+        .qp
+        .post_receives(|receives| receives.row().map(|_| ()));
+    assert_eq!(refused, Err(Refusal::Invalid));
 }
 
 #[test]
@@ -194,6 +264,50 @@ fn a_receive_queue_is_full_at_what_was_asked() {
             assert_eq!((found[0].cqe.bytes, found[0].cqe.imm), (7, 0x1234));
         }
     }
+}
+
+/// Fills a queue of `sends` requests with its largest requests, again and again.
+fn fills_up(bench: &mut Bench, sends: u32, pieces: u32, signalled: bool) {
+    let pieces = vec![Piece::default(); pieces as usize];
+    let asked = (sends, pieces.len());
+    for round in 0..50 {
+        for id in 0..sends {
+            // Without a completion of the last one nothing could be posted again.
+            let signalled = signalled || id + 1 == sends;
+            let posted = bench.post_with(&[(id.into(), signalled)], &pieces);
+            assert_eq!(posted, Ok(()), "{asked:?}, round {round}");
+        }
+        let more = |bench: &Bench| bench.post_with(&[(9, true)], &pieces);
+        assert_eq!(more(bench), Err(Refusal::Full), "{asked:?}, round {round}");
+        assert_eq!(bench.execute(sends), sends);
+        // Not polled: to a program, still posted.
+        assert_eq!(more(bench), Err(Refusal::Full), "{asked:?}, round {round}");
+        assert!(!bench.poll(100).is_empty());
+    }
+}
+
+#[test]
+fn a_send_queue_is_full_at_what_was_asked() {
+    for (sends, pieces) in [(1, 1), (3, 1), (4, 2), (7, 1), (10, 1), (10, 3), (5, 14)] {
+        for signalled in [false, true] {
+            let mut bench = Bench::new(Asked {
+                cqe: sends,
+                sends,
+                pieces,
+                ..Asked::default()
+            });
+            fills_up(&mut bench, sends, pieces, signalled);
+        }
+    }
+}
+
+#[test]
+fn no_sends_are_no_sends() {
+    let bench = Bench::new(Asked {
+        sends: 0,
+        ..Asked::default()
+    });
+    assert_eq!(bench.post(&[(1, true)]), Err(Refusal::Full));
 }
 
 #[test]

@@ -7,7 +7,8 @@ mod support;
 use qpair_abi::doorbell;
 use qpair_abi::entry::{opcode, send_flags, Sge, BLOCK_WORDS};
 use qpair_verbs::datagram::Address;
-use qpair_verbs::request::{Payload, Piece, Refusal, Request};
+use qpair_verbs::qp::Series;
+use qpair_verbs::request::{Payload, Piece, Refusal, Request, Templates};
 use support::{send, Asked, Bench, Sent};
 
 const TO: Address = Address {
@@ -77,6 +78,36 @@ fn an_address_and_pieces() {
     }
     let refused = post(&bench, send(0, true), Payload::Gather(&pieces(14)));
     assert_eq!(refused, Err(Refusal::Invalid));
+}
+
+#[test]
+fn a_common_form_is_the_same_send() {
+    let mut bench = bench(1, 0);
+    let piece = pieces(1)[0];
+    let all = [opcode::SEND, opcode::SEND_IMM].map(|opcode| (opcode, opcode == opcode::SEND_IMM));
+    for (opcode, has_imm) in all {
+        let request = Request {
+            opcode,
+            imm: if has_imm { 5 } else { 0 },
+            ..send(u64::MAX, true)
+        };
+        let form = Request { imm: 0, ..request };
+        let template = Templates::new(|_, _| Some(form)).get(0, 0).unwrap();
+        let common = |series: &mut Series<'_>| {
+            let mut row = series.row(template);
+            let own = (u64::MAX, 5);
+            match has_imm {
+                false => row.put_datagram::<false>(own, TO, &piece),
+                true => row.put_datagram::<true>(own, TO, &piece),
+            }
+        };
+        bench.qp.post_series(common).unwrap();
+        post(&bench, request, Payload::Gather(&[piece])).unwrap();
+        assert_eq!(bench.execute(9), 2);
+        let [first, second] = [0, 0].map(|at| bench.sent.remove(at).unwrap());
+        assert_eq!((first.head, first.body), (second.head, second.body));
+        assert_eq!(bench.poll(9).len(), 2);
+    }
 }
 
 #[test]

@@ -122,6 +122,18 @@ fn completions_in_any_order_free_one_slot_each() {
 }
 
 #[test]
+fn a_row_of_completions_ends_with_the_receives_in_flight() {
+    let mut w = World::new();
+    w.post(&[1, 2, 3]).unwrap();
+    for id in 1..=4 {
+        w.complete(0, id, id as u32);
+    }
+    let pair = NUMBERS[0].raw();
+    assert_eq!(w.poll(), [(1, pair), (2, pair), (3, pair)]);
+    assert_eq!(w.srq.free(), 4);
+}
+
+#[test]
 fn a_queue_pair_on_an_srq_has_no_receives_of_its_own() {
     let w = World::new();
     let mut once = Some(Ok((1, &[] as &[Piece])));

@@ -87,6 +87,21 @@ const PIECE: Piece = Piece {
 };
 
 #[test]
+fn a_program_chooses_the_tag_alone() {
+    let mut bench = Bench::new(Asked::default());
+    for new_key in [0x04, 0xff04, 0xffff_ff04, 0x7010_0204] {
+        let bind = Bind {
+            new_key,
+            ..bind(1, true)
+        };
+        assert_eq!(bench.qp.post_sends(|sends| sends.put_bind(&bind)), Ok(()));
+        assert_eq!(bench.execute(1), 1);
+        is_whole(&bench.sent.pop_front().unwrap(), 1, send_flags::SIGNALED);
+        bench.poll(9);
+    }
+}
+
+#[test]
 fn a_bind_in_a_series() {
     let mut bench = Bench::new(Asked::default());
     let invalidation = Request {

@@ -340,7 +340,7 @@ unsafe fn qp(parts: &QpairDataQpParts) -> Option<Arc<Qp>> {
         rq_stride,
         limits,
         signal_all: parts.signal_all,
-        templates: post::templates(&limits, parts.signal_all),
+        templates: post::templates(&limits, parts.signal_all, parts.datagrams),
         datagrams: parts.datagrams,
         doorbells,
     };

@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_uint};
 use std::mem::{offset_of, MaybeUninit};
 
-use qpair_abi::entry::{cqe_flags, opcode};
+use qpair_abi::entry::{cqe_flags, opcode, Cqe};
 
 use super::bindings::*;
 use super::{EINVAL, ENOENT};
@@ -73,24 +73,69 @@ fn slid(completion: &Completion) -> u8 {
     grh(completion)
 }
 
+/// An `ibv_wc`, two fields of 32 bits to a word.
+type Words = [u64; 6];
+const _: () = assert!(size_of::<Words>() == size_of::<ibv_wc>());
+const _: () = assert!(align_of::<Words>() == align_of::<ibv_wc>());
+const _: () = assert!(offset_of!(ibv_wc, wr_id) == 0);
+const _: () = assert!(offset_of!(ibv_wc, status) == 8 && offset_of!(ibv_wc, opcode) == 12);
+const _: () = assert!(offset_of!(ibv_wc, vendor_err) == 16 && offset_of!(ibv_wc, byte_len) == 20);
+const _: () =
+    assert!(offset_of!(ibv_wc, __bindgen_anon_1) == 24 && offset_of!(ibv_wc, qp_num) == 28);
+const _: () = assert!(offset_of!(ibv_wc, src_qp) == 32 && offset_of!(ibv_wc, wc_flags) == 36);
+const _: () = assert!(offset_of!(ibv_wc, pkey_index) == 40 && offset_of!(ibv_wc, slid) == 42);
+
+/// The word of two fields.
 #[inline(always)]
-fn whole(completion: &Completion) -> ibv_wc {
-    let cqe = &completion.cqe;
-    ibv_wc {
-        wr_id: cqe.wr_id,
-        // The device has the numbers of verbs.
-        status: cqe.status.into(),
-        opcode: verbs(cqe.opcode),
-        vendor_err: cqe.vendor.into(),
-        byte_len: cqe.bytes,
-        __bindgen_anon_1: ibv_wc__bindgen_ty_1 { imm_data: cqe.imm },
-        qp_num: completion.qpn,
-        src_qp: cqe.src,
-        wc_flags: flags(completion),
-        pkey_index: 0,
-        slid: slid(completion).into(),
-        sl: 0,
-        dlid_path_bits: 0,
+const fn pair(first: u32, second: u32) -> u64 {
+    let (first, second) = (first as u64, second as u64);
+    match cfg!(target_endian = "big") {
+        true => first << 32 | second,
+        false => second << 32 | first,
+    }
+}
+
+/// What completions of a row have in common.
+#[derive(Clone, Copy, Default)]
+struct Form {
+    /// Status and opcode.
+    way: u64,
+    /// The number of the queue pair, where an entry has it, exclusive-or `vendor_err`.
+    vendor: u64,
+    qpn: u64,
+    flags: u64,
+    /// From `pkey_index` on.
+    path: u64,
+}
+
+impl Form {
+    #[inline(always)]
+    fn of(completion: &Completion) -> Self {
+        let Completion { cqe, qpn } = completion;
+        // In the order of memory.
+        let [low, high] = u16::from(slid(completion)).to_ne_bytes();
+        Self {
+            // The device has the numbers of verbs.
+            way: pair(cqe.status.into(), verbs(cqe.opcode)),
+            vendor: pair(cqe.qp.raw() ^ u32::from(cqe.vendor), 0),
+            qpn: pair(0, *qpn),
+            flags: pair(0, flags(completion)),
+            path: u64::from_ne_bytes([0, 0, low, high, 0, 0, 0, 0]),
+        }
+    }
+
+    /// A completion of the row.
+    #[inline(always)]
+    fn words(&self, cqe: &Cqe) -> Words {
+        [
+            cqe.wr_id,
+            self.way,
+            // One word of the entry, and one operation.
+            pair(cqe.qp.raw(), cqe.bytes) ^ self.vendor,
+            pair(cqe.imm, 0) | self.qpn,
+            pair(cqe.src, 0) | self.flags,
+            self.path,
+        ]
     }
 }
 
@@ -108,24 +153,17 @@ pub unsafe extern "C" fn qpair_data_poll_cq(
     let Ok(count @ 1..) = usize::try_from(num_entries) else {
         return 0;
     };
-    let mut alike = whole(&Completion::default());
-    let fill = |place: &mut MaybeUninit<ibv_wc>, completion: &Completion, is_alike: bool| {
+    let mut form = Form::default();
+    let fill = |place: &mut MaybeUninit<Words>, completion: &Completion, is_alike: bool| {
         if !is_alike {
-            alike = whole(completion);
+            form = Form::of(completion);
         }
-        let cqe = &completion.cqe;
-        place.write(ibv_wc {
-            wr_id: cqe.wr_id,
-            byte_len: cqe.bytes,
-            __bindgen_anon_1: ibv_wc__bindgen_ty_1 { imm_data: cqe.imm },
-            src_qp: cqe.src,
-            ..alike
-        });
+        place.write(form.words(&completion.cqe));
     };
-    // SAFETY: The program has so many places, which need not be initialised; and the queue is one
+    // SAFETY: The program has so many places, of this size, which need not be initialised; and the queue is one
     // of this provider.
     let taken = unsafe {
-        let places = std::slice::from_raw_parts_mut(wc.cast::<MaybeUninit<ibv_wc>>(), count);
+        let places = std::slice::from_raw_parts_mut(wc.cast::<MaybeUninit<Words>>(), count);
         of(cq).poll(places, fill)
     };
     // CAST: At most `num_entries`.

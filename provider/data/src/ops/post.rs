@@ -6,14 +6,16 @@ use std::mem::offset_of;
 
 use qpair_abi::command::access;
 use qpair_abi::entry::{opcode, send_flags};
+use qpair_queue::credit::Kind;
 
 use super::bindings::*;
 use super::errno;
 use crate::atomic::Atomic;
-use crate::datagram::Address;
-use crate::qp::{Qp, Sends};
+use crate::datagram::{self, Address};
+use crate::qp::{Qp, Sends, Series};
+use crate::receive::{Receives, RecvRow};
 use crate::request::{has_imm, has_remote};
-use crate::request::{Limits, Payload, Piece, Refusal, Request, Templates};
+use crate::request::{Limits, Payload, Piece, Refusal, Request, Row, Templates};
 use crate::srq::Srq;
 use crate::window::Bind;
 
@@ -23,9 +25,6 @@ const _: () = assert!(align_of::<Piece>() == align_of::<ibv_sge>());
 const _: () = assert!(offset_of!(Piece, addr) == offset_of!(ibv_sge, addr));
 const _: () = assert!(offset_of!(Piece, bytes) == offset_of!(ibv_sge, length));
 const _: () = assert!(offset_of!(Piece, key) == offset_of!(ibv_sge, lkey));
-/// Where a request has its opcode and its flags.
-const WAY_AT: usize = offset_of!(ibv_send_wr, opcode);
-const _: () = assert!(offset_of!(ibv_send_wr, send_flags) == WAY_AT + size_of::<u32>());
 // An object of libibverbs is the start of the provider's.
 const _: () = assert!(offset_of!(qpair_qp, vqp) == 0);
 const _: () = assert!(offset_of!(qpair_ah, ibv_ah) == 0);
@@ -106,11 +105,12 @@ pub(super) fn request(id: u64, verbs: ibv_wr_opcode, flags: u32) -> Result<Reque
 }
 
 /// The common forms of a queue pair's sends.
-pub(super) fn templates(limits: &Limits, signal_all: bool) -> Templates {
+pub(super) fn templates(limits: &Limits, signal_all: bool, datagrams: bool) -> Templates {
     let always = if signal_all { IBV_SEND_SIGNALED } else { 0 };
     Templates::new(|verbs, flags| {
         let is_common = flags & IBV_SEND_INLINE == 0 && limits.send_pieces != 0;
         let made = request(0, verbs, flags | always).ok();
+        let made = made.filter(|made| !datagrams || datagram::check(made).is_ok());
         made.filter(|_| is_common)
     })
 }
@@ -129,35 +129,161 @@ pub(super) unsafe fn pieces<'a>(list: *const ibv_sge, count: usize) -> &'a [Piec
     }
 }
 
-/// # Safety
-///
-/// As of `ibv_post_send()`.
+/// What requests of a row have in common: the number of pieces, the opcode and the flags.
 #[inline(always)]
-unsafe fn put(sends: &mut Sends<'_>, wr: &ibv_send_wr) -> Result<(), Refusal> {
-    // SAFETY: Both are fields of the request, one after the other.
-    let way = unsafe { *std::ptr::from_ref(wr).byte_add(WAY_AT).cast::<[u32; 2]>() };
-    let Some(template) = sends.template(way) else {
-        // SAFETY: By the caller's promise.
-        return unsafe { put_any(sends, wr) };
-    };
-    if wr.num_sge != 1 {
-        // SAFETY: By the caller's promise.
-        return unsafe { put_any(sends, wr) };
+fn way(wr: &ibv_send_wr) -> (c_int, ibv_wr_opcode, u32) {
+    (wr.num_sge, wr.opcode, wr.send_flags)
+}
+
+/// A list of requests of the program; its first is the next to be posted.
+struct List(*mut ibv_send_wr);
+
+impl List {
+    /// Posts its requests with `put`, as long as they are those of this way.
+    ///
+    /// # Safety
+    ///
+    /// As of `ibv_post_send()`.
+    #[inline(always)]
+    unsafe fn row(
+        &mut self,
+        of: (c_int, ibv_wr_opcode, u32),
+        mut put: impl FnMut(&ibv_send_wr) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let mut at = self.0;
+        let posted = loop {
+            // SAFETY: By the caller's promise.
+            let Some(wr) = unsafe { at.as_ref() }.filter(|wr| way(wr) == of) else {
+                break Ok(());
+            };
+            if let Err(refusal) = put(wr) {
+                break Err(refusal);
+            }
+            at = wr.next;
+        };
+        self.0 = at;
+        posted
     }
-    // SAFETY: There is one SGE, by the caller's promise. The fields that the opcode does not have
-    // can be read, and are masked.
-    unsafe {
-        let own = (wr.wr_id, wr.__bindgen_anon_1.imm_data);
-        let remote = (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey);
-        sends.put_template(template, own, remote, &*wr.sg_list.cast())
+
+    /// Posts them all.
+    ///
+    /// # Safety
+    ///
+    /// As of `ibv_post_send()`.
+    #[inline(always)]
+    unsafe fn post(&mut self, series: &mut Series<'_>) -> Result<(), Refusal> {
+        // SAFETY: By the caller's promise, here and below.
+        while let Some(wr) = unsafe { self.0.as_ref() } {
+            let way = way(wr);
+            let (pieces, operation, flags) = way;
+            let template = series.template([operation, flags]).filter(|_| pieces == 1);
+            // SAFETY: As above.
+            unsafe {
+                match template {
+                    Some(template) => {
+                        let datagrams = series.has_datagrams();
+                        let row = series.row(template);
+                        let signalled = template.is_signalled();
+                        // The most common ones have code of their own if they are signalled.
+                        match (template.has_remote(), template.has_imm()) {
+                            (_, false) if datagrams => self.datagrams::<false>(way, row),
+                            (_, true) if datagrams => self.datagrams::<true>(way, row),
+                            (false, false) if signalled => {
+                                self.common::<false, false, true>(way, row)
+                            }
+                            (true, false) if signalled => {
+                                self.common::<true, false, true>(way, row)
+                            }
+                            (false, false) => self.common::<false, false, false>(way, row),
+                            (true, false) => self.common::<true, false, false>(way, row),
+                            (false, true) => self.common::<false, true, false>(way, row),
+                            (true, true) => self.common::<true, true, false>(way, row),
+                        }
+                    }
+                    None => self.any(way, series),
+                }?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts a row of a common form.
+    ///
+    /// # Safety
+    ///
+    /// As of `ibv_post_send()`.
+    #[inline(always)]
+    unsafe fn common<const REMOTE: bool, const IMM: bool, const SIGNALED: bool>(
+        &mut self,
+        of: (c_int, ibv_wr_opcode, u32),
+        mut row: Row<'_>,
+    ) -> Result<(), Refusal> {
+        // SAFETY: There is one SGE, by the caller's promise. Fields that the opcode does not have
+        // can be read, and are not used.
+        unsafe {
+            self.row(of, |wr| {
+                let own = (wr.wr_id, wr.__bindgen_anon_1.imm_data);
+                let remote = (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey);
+                row.put::<REMOTE, IMM, SIGNALED>(own, remote, &*wr.sg_list.cast())
+            })
+        }
+    }
+
+    /// Posts a row of a common form of UD.
+    ///
+    /// # Safety
+    ///
+    /// As of `ibv_post_send()`.
+    #[inline(always)]
+    unsafe fn datagrams<const IMM: bool>(
+        &mut self,
+        of: (c_int, ibv_wr_opcode, u32),
+        mut row: Row<'_>,
+    ) -> Result<(), Refusal> {
+        // SAFETY: As in `common`. Handles of addresses are of this provider, too.
+        unsafe {
+            self.row(of, |wr| {
+                let own = (wr.wr_id, wr.__bindgen_anon_1.imm_data);
+                let ud = &wr.wr.ud;
+                let to = address(ud.ah, ud.remote_qpn, ud.remote_qkey);
+                row.put_datagram::<IMM>(own, to, &*wr.sg_list.cast())
+            })
+        }
+    }
+
+    /// Posts a row of any other form.
+    ///
+    /// # Safety
+    ///
+    /// As of `ibv_post_send()`.
+    // Not inlined: it would take the registers of the common case.
+    #[inline(never)]
+    unsafe fn any(
+        &mut self,
+        of: (c_int, ibv_wr_opcode, u32),
+        series: &mut Series<'_>,
+    ) -> Result<(), Refusal> {
+        let datagrams = series.has_datagrams();
+        let mut sends = series.sends();
+        // SAFETY: By the caller's promise. Handles of addresses are of this provider, too.
+        unsafe {
+            self.row(of, |wr| match datagrams {
+                false => put_any(&mut sends, wr),
+                true => {
+                    let (request, payload) = decode(wr)?;
+                    let ud = &wr.wr.ud;
+                    let to = address(ud.ah, ud.remote_qpn, ud.remote_qkey);
+                    sends.put_datagram(request, to, payload)
+                }
+            })
+        }
     }
 }
 
 /// # Safety
 ///
 /// As of `ibv_post_send()`.
-// Not inlined: it would take the registers of the common case.
-#[inline(never)]
+#[inline(always)]
 unsafe fn put_any(sends: &mut Sends<'_>, wr: &ibv_send_wr) -> Result<(), Refusal> {
     // SAFETY: By the caller's promise.
     unsafe {
@@ -338,58 +464,12 @@ pub unsafe extern "C" fn qpair_data_post_send(
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
-    let mut at = wr;
+    let mut list = List(wr);
     // SAFETY: A list of requests of the program, for a queue pair of this provider.
-    let posted = unsafe {
-        of(qp).post_sends(|sends| {
-            while let Some(wr) = at.as_ref() {
-                put(sends, wr)?;
-                at = wr.next;
-            }
-            Ok(())
-        })
-    };
-    match posted {
-        Ok(()) => 0,
-        // SAFETY: By the caller's promise.
-        Err(Refusal::State) => unsafe { post_datagrams(qp, at, bad_wr) },
-        Err(refusal) => {
-            // SAFETY: A place for it, by the caller's promise.
-            unsafe { *bad_wr = at };
-            errno(refusal)
-        }
-    }
-}
-
-/// `ibv_post_send()` of a queue pair of UD, or of one whose state permits no sends.
-///
-/// # Safety
-///
-/// As of `ibv_post_send()`.
-#[cold]
-unsafe fn post_datagrams(
-    qp: *mut ibv_qp,
-    wr: *mut ibv_send_wr,
-    bad_wr: *mut *mut ibv_send_wr,
-) -> c_int {
-    let mut at = wr;
-    // SAFETY: A list of requests of the program, for a queue pair of this provider. Handles of
-    // addresses are of this provider, too.
-    let posted = unsafe {
-        of(qp).post_datagrams(|sends| {
-            while let Some(wr) = at.as_ref() {
-                let (request, payload) = decode(wr)?;
-                let ud = &wr.wr.ud;
-                let to = address(ud.ah, ud.remote_qpn, ud.remote_qkey);
-                sends.put_datagram(request, to, payload)?;
-                at = wr.next;
-            }
-            Ok(())
-        })
-    };
+    let posted = unsafe { of(qp).post_series(|series| list.post(series)) };
     let Err(refusal) = posted else { return 0 };
     // SAFETY: A place for it, by the caller's promise.
-    unsafe { *bad_wr = at };
+    unsafe { *bad_wr = list.0 };
     errno(refusal)
 }
 
@@ -423,10 +503,10 @@ pub unsafe extern "C" fn qpair_data_post_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    let mut list = Receives { at: wr, last: wr };
+    let mut list = RecvList(wr);
     // SAFETY: As in `qpair_data_post_send`.
     unsafe {
-        let posted = of(qp).post_recvs(|| list.next());
+        let posted = of(qp).post_receives(|receives| list.post(receives));
         list.end(posted, bad_wr)
     }
 }
@@ -442,38 +522,57 @@ pub unsafe extern "C" fn qpair_data_post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    let mut list = Receives { at: wr, last: wr };
+    let mut list = RecvList(wr);
     // SAFETY: A list of requests of the program, for a queue of this provider.
     unsafe {
         let srq: &Srq = &*(*srq.cast::<qpair_srq>()).data.cast();
-        let posted = srq.post_recvs(|| list.next());
+        let posted = srq.post_receives(|receives| list.post(receives));
         list.end(posted, bad_wr)
     }
 }
 
-/// A list of receives of the program.
-struct Receives {
-    at: *mut ibv_recv_wr,
-    /// The one that was returned last.
-    last: *mut ibv_recv_wr,
-}
+/// A list of receives of the program; its first is the next to be posted.
+struct RecvList(*mut ibv_recv_wr);
 
-impl Receives {
-    /// The next receive, with its pieces.
+impl RecvList {
+    /// Posts them all.
     ///
     /// # Safety
     ///
-    /// The list is that of the program, for `'a`.
+    /// As of `ibv_post_recv()`.
     #[inline(always)]
-    unsafe fn next<'a>(&mut self) -> Option<Result<(u64, &'a [Piece]), Refusal>> {
+    unsafe fn post<K: Kind>(&mut self, receives: &mut Receives<'_, K>) -> Result<(), Refusal> {
         // SAFETY: By the caller's promise.
-        let wr = unsafe { self.at.as_ref()? };
-        self.last = self.at;
-        self.at = wr.next;
-        // A negative number exceeds every limit.
-        let count = usize::try_from(wr.num_sge).map_err(|_| Refusal::Invalid);
+        unsafe {
+            while let Some(wr) = self.0.as_ref() {
+                if wr.num_sge == 1 {
+                    self.row(receives.row()?)?;
+                    continue;
+                }
+                // A negative number exceeds every limit.
+                let count = usize::try_from(wr.num_sge).map_err(|_| Refusal::Invalid)?;
+                receives.put(wr.wr_id, pieces(wr.sg_list, count))?;
+                self.0 = wr.next;
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts those of one SGE, up to one of another number.
+    ///
+    /// # Safety
+    ///
+    /// As of `ibv_post_recv()`.
+    #[inline(always)]
+    unsafe fn row<K: Kind>(&mut self, mut row: RecvRow<'_, K>) -> Result<(), Refusal> {
         // SAFETY: By the caller's promise.
-        Some(count.map(|count| (wr.wr_id, unsafe { pieces(wr.sg_list, count) })))
+        unsafe {
+            while let Some(wr) = self.0.as_ref().filter(|wr| wr.num_sge == 1) {
+                row.put(wr.wr_id, &*wr.sg_list.cast())?;
+                self.0 = wr.next;
+            }
+        }
+        Ok(())
     }
 
     /// The result for the program, which gets the first receive that is not posted.
@@ -484,12 +583,13 @@ impl Receives {
     #[inline(always)]
     unsafe fn end(self, posted: Result<(), Refusal>, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
         match posted {
-            Ok(()) => 0,
-            Err(refusal) => {
+            // An empty list is posted in any state.
+            Err(refusal) if !self.0.is_null() => {
                 // SAFETY: By the caller's promise.
-                unsafe { *bad_wr = self.last };
+                unsafe { *bad_wr = self.0 };
                 errno(refusal)
             }
+            _ => 0,
         }
     }
 }
