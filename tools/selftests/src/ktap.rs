@@ -117,12 +117,15 @@ struct Totals {
     skip: u32,
 }
 
-/// Runs cases, prints their results and returns the exit status.
-pub fn run(cases: &[(&Group, &Case)], seed: u64) -> i32 {
+/// Runs cases, in a number of rounds with a seed each, from `seed` on; prints their results and
+/// returns the exit status.
+pub fn run(cases: &[(&Group, &Case)], seed: u64, rounds: usize) -> i32 {
     println!("KTAP version 1");
-    println!("1..{}", cases.len());
+    println!("1..{}", cases.len() * rounds);
     let mut totals = Totals::default();
-    for (number, (group, case)) in cases.iter().enumerate() {
+    let seeds = (0..rounds).map(|round| seed.wrapping_add(round as u64));
+    let runs = seeds.flat_map(|seed| cases.iter().map(move |case| (seed, case)));
+    for (number, (seed, (group, case))) in runs.enumerate() {
         let number = number + 1;
         let name = format!("{}/{}", group.name, case.name);
         let mut hasher = DefaultHasher::new();
@@ -135,7 +138,7 @@ pub fn run(cases: &[(&Group, &Case)], seed: u64) -> i32 {
             Ok(None) => {
                 totals.pass += 1;
                 println!(
-                    "ok {number} {name} # {:.1} s",
+                    "ok {number} {name} # {:.1} s, seed {seed}",
                     start.elapsed().as_secs_f32()
                 );
             }

@@ -45,6 +45,7 @@ pub const GROUPS: &[ktap::Group] = &[
     data::LEVELS,
     data::PLATFORM,
     data::SCALE,
+    data::THOUSANDS,
     data::DEVICES,
     event::VECTORS,
     event::TUNING,

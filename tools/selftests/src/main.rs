@@ -19,6 +19,7 @@ const USAGE: &str = "\
 usage: qpair-selftest [OPTION]... GROUP[/CASE]...
   --list           show the cases and end
   --seed N         start all random numbers here (default: the time)
+  --repeat N       run the cases N times, the next time with the next seed
   --brief          on the debug kernel: few rounds of races, few of many points of `faults`
   --every-point    fail every point of `faults`, where otherwise a part of many is failed
   --patience S     seconds that anything may take (default: 20, on the debug kernel 120)";
@@ -39,12 +40,14 @@ fn run() -> Result<u8> {
     let mut seed = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)?
         .as_secs();
+    let mut rounds = 1;
     let mut patience = if world::detectors_watch() { 120 } else { 20 };
     let mut args = lexopt::Parser::from_env();
     while let Some(arg) = args.next()? {
         match arg {
             Arg::Long("list") => list = true,
             Arg::Long("seed") => seed = args.value()?.parse()?,
+            Arg::Long("repeat") => rounds = args.value()?.parse()?,
             Arg::Long("brief") => world::set_brief(),
             Arg::Long("every-point") => faults::fail_every_point(),
             Arg::Long("patience") => patience = args.value()?.parse()?,
@@ -68,5 +71,5 @@ fn run() -> Result<u8> {
     }
     wait::set_patience(patience);
     children::adopt().context("becoming the parent of orphans")?;
-    Ok(ktap::run(&cases, seed) as u8)
+    Ok(ktap::run(&cases, seed, rounds) as u8)
 }

@@ -183,6 +183,15 @@ fn endless(rung: &'static str) -> Result<Child> {
     })
 }
 
+/// Waits until an endless run of a function that does nothing waits for it, in `write`.
+fn stuck(child: &Child) -> Result<()> {
+    const WRITE: &str = "1 ";
+    let call = format!("/proc/{}/syscall", child.pid());
+    wait::until("a run that waits", || {
+        Ok(world::text(&call)?.starts_with(WRITE))
+    })
+}
+
 /// An endless run whose frames move.
 fn under_way(rung: &'static str) -> Result<Child> {
     let (_, before) = seen()?;
@@ -349,11 +358,11 @@ fn a_stalled_function(_: &Setup) -> Result<()> {
     ensure!(report.text.contains("does nothing"), "{}", report.text);
     for rung in ["chain", "headtail"] {
         let mut child = endless(rung)?;
-        std::thread::sleep(Duration::from_millis(50));
+        stuck(&child)?;
         child.kill().context(rung)?;
     }
     let mut child = endless("chain")?;
-    std::thread::sleep(Duration::from_millis(50));
+    stuck(&child)?;
     rebind()?;
     child.done()?;
     set(&mut host, "stall", json!(false))?;

@@ -78,8 +78,8 @@ fn every_test_names_what_there_is() -> Result<()> {
     Ok(())
 }
 
-/// The tests that `make test` omits run in another guest of `make test`, on the stock or the debug
-/// kernel: the test kernel's guests may be skipped.
+/// The tests that only `make test-all` runs in a guest run in another one of CI: on the stock kernel
+/// with `make test`, or on the debug kernel. The test kernel's guests may be skipped.
 #[test]
 fn every_case_runs_somewhere() -> Result<()> {
     let mut planned = BTreeSet::new();

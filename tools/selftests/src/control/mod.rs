@@ -67,6 +67,8 @@ pub const GROUP: Group = Group {
         charge::a_file_that_is_passed_on,
         limits::races * 4,
         shares::destroyed_queue_pairs * 4,
+        shares::refused_creates,
+        shares::address_handles * 4,
         shares::failed_creates,
         shares::files_of_a_user * 4,
         shares::an_empty_file,

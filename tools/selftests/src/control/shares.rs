@@ -23,6 +23,7 @@ use crate::host::Host;
 use crate::ktap::say;
 use crate::ktap::Setup;
 use crate::pair::works;
+use crate::raw::address;
 use crate::raw::Context;
 use crate::raw::Cq;
 use crate::raw::Pd;
@@ -98,6 +99,67 @@ pub(super) fn destroyed_queue_pairs(setup: &Setup) -> Result<()> {
     child.link().hear()?;
     shown("qps", 1)?;
     shown("qps-held", 0)?;
+    child.link().tell(0)?;
+    child.done()?;
+    works(0, &mut setup.rng())
+}
+
+/// Commands of a create that is refused, at most: it may query the device of eight files.
+const COMMANDS: u64 = 8;
+
+/// A refused create costs a bounded number of commands, however many files of the user have
+/// destroyed queue pairs. Those that are free in the end are found by a later create.
+pub(super) fn refused_creates(setup: &Setup) -> Result<()> {
+    const SHAPE: QpShape = QpShape {
+        sq_blocks: 1,
+        rq_depth: 1,
+        rq_stride: 0,
+    };
+    const FILES: u32 = 24;
+    let mut host = Host::call()?;
+    let mut child = Child::start(|link| {
+        unprivileged(NOBODY, LOCKED)?;
+        let mut files = Vec::new();
+        for _ in 0..FILES {
+            let ctx = Context::open(0)?;
+            let (pd, mut cq) = (Pd::new(&ctx)?, Cq::new(&ctx, 2)?);
+            let mut qp = Qp::new(&pd, &cq, &cq, SHAPE)?;
+            qp.connect(qp.number)?;
+            qp.post(&Wqe::new(opcode::NOP, 0));
+            wait::for_some("a completion", || Ok(cq.poll()))?;
+            qp.destroy()?;
+            files.push((pd, cq));
+        }
+        let ctx = Context::open(0)?;
+        let (pd, cq) = (Pd::new(&ctx)?, Cq::new(&ctx, 2)?);
+        let more = || errno(Qp::new(&pd, &cq, &cq, SHAPE));
+        let mut qps = Vec::new();
+        for _ in FILES..ctx.info.device.max_qp {
+            qps.push(more()?);
+        }
+        fails("one more than the user may have", Errno::EDQUOT, more())?;
+        link.tell(0)?;
+        link.hear()?;
+        fails("another", Errno::EDQUOT, more())?;
+        link.tell(0)?;
+        link.hear()?;
+        let Some((_, last)) = files.last_mut() else {
+            anyhow::bail!("no files")
+        };
+        last.publish();
+        let found = (0..FILES).find_map(|_| more().ok());
+        ensure!(found.is_some(), "an index that is free is never found");
+        Ok(())
+    })?;
+    child.link().hear()?;
+    let before = host.get(0, "commands")?;
+    child.link().tell(0)?;
+    child.link().hear()?;
+    let commands = host.get(0, "commands")? - before;
+    ensure!(
+        (1..=COMMANDS).contains(&commands),
+        "{commands} commands of a refused create"
+    );
     child.link().tell(0)?;
     child.done()?;
     works(0, &mut setup.rng())
@@ -227,6 +289,42 @@ pub(super) fn files_of_a_user(setup: &Setup) -> Result<()> {
     root_goes_on(setup, "beside a user's open files")?;
     files.link().tell(0)?;
     files.done()
+}
+
+/// However many files a user opens, it has as many address handles as one file may have: they take
+/// memory of the kernel that no cgroup counts.
+pub(super) fn address_handles(setup: &Setup) -> Result<()> {
+    let mut child = Child::start(|_| {
+        unprivileged(NOBODY, LOCKED)?;
+        let most = Context::open(0)?.info.device.max_ah;
+        let mut files = Vec::new();
+        let mut made = 0;
+        let refused = 'made: loop {
+            let ctx = Context::open(0)?;
+            let pd = Pd::new(&ctx)?;
+            // A quarter, so that no file has as many as it may.
+            for _ in 0..most / 4 {
+                match ctx.create_ah(&address(&pd, None, ctx.info.port.lid)) {
+                    Ok(_) => made += 1,
+                    Err(errno) => break 'made errno,
+                }
+                ensure!(made <= most, "{made} address handles of a user");
+            }
+            files.push((ctx, pd));
+        };
+        ensure!(
+            refused == Errno::EDQUOT && made == most,
+            "{refused} after {made} address handles of {most}"
+        );
+        files.pop();
+        let ctx = Context::open(0)?;
+        let pd = Pd::new(&ctx)?;
+        ctx.create_ah(&address(&pd, None, ctx.info.port.lid))
+            .context("one more after a file less")?;
+        Ok(())
+    })?;
+    child.done()?;
+    works(0, &mut setup.rng())
 }
 
 /// The number of times that this thread has slept.

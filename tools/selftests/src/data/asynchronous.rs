@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Asynchronous events, against a model: one for each failure, none of an object that is gone.
+//! Asynchronous events, against a model: one for each failure that no completion reports, of its
+//! kind, and none of an object that is gone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -49,10 +50,13 @@ impl Loop {
         })
     }
 
-    /// Its two events, as the model has them.
-    fn events(&self) -> [(u32, u64); 2] {
+    /// Its events, as the model has them: those of the queue pair, then that of the CQ.
+    fn events(&self) -> [(u32, u64); 4] {
+        let of_qp = |kind| (kind, self.qp.element());
         [
-            (event::QP_FATAL, self.qp.element()),
+            of_qp(event::QP_FATAL),
+            of_qp(event::QP_ACCESS_ERR),
+            of_qp(event::QP_REQ_ERR),
             (event::CQ_ERR, self.cq.element()),
         ]
     }
@@ -83,12 +87,20 @@ pub(super) fn asynchronous_events(setup: &Setup) -> Result<()> {
     for step in 0..STEPS {
         let chosen = rng.usize(0..LOOPS);
         let it = &mut loops[chosen];
-        let [of_qp, of_cq] = it.events();
-        let may_fail = !it.dead && it.works()? && !unread.contains(&of_qp);
+        let of_it = it.events();
+        let [fatal, access, request, of_cq] = of_it;
+        let waits = of_it.iter().any(|event| unread.contains(event));
+        let may_fail = !it.dead && it.works()? && !waits;
         match rng.u8(0..8) {
             0 | 1 if may_fail => {
-                it.qp.post(&Wqe::new(99, 0));
-                unread.insert(of_qp);
+                // It is its own peer. A completion alone reports the first of these.
+                let (wqe, event) = match rng.u8(0..3) {
+                    0 => (Wqe::new(99, 0), None),
+                    1 => (Wqe::write(0, 0, 0).inline(b"x"), Some(access)),
+                    _ => (Wqe::fetch_add(0, 1, 0, 1).sge(0, 8, 0), Some(request)),
+                };
+                it.qp.post(&wqe);
+                unread.extend(event);
                 it.has_failed()?;
                 while it.cq.poll().is_some() {}
                 it.cq.publish();
@@ -98,7 +110,7 @@ pub(super) fn asynchronous_events(setup: &Setup) -> Result<()> {
                     it.qp.put(&Wqe::new(opcode::NOP, number));
                 }
                 it.qp.ring_sq();
-                unread.extend([of_qp, of_cq]);
+                unread.extend([fatal, of_cq]);
                 it.dead = true;
                 it.has_failed()?;
             }
@@ -115,8 +127,7 @@ pub(super) fn asynchronous_events(setup: &Setup) -> Result<()> {
                     "step {step}: {:?} were read, [{qp}, {cq}] reported",
                     it.read
                 );
-                unread.remove(&of_qp);
-                unread.remove(&of_cq);
+                unread.retain(|event| !of_it.contains(event));
                 *it = Loop::new(&pd, &ctx)?;
             }
             _ => {}
@@ -128,8 +139,8 @@ pub(super) fn asynchronous_events(setup: &Setup) -> Result<()> {
     // Events are in order: if there was one too many, it comes before this.
     loops.push(Loop::new(&pd, &ctx)?);
     let last = &mut loops[LOOPS];
-    last.qp.post(&Wqe::new(99, 0));
-    unread.insert(last.events()[0]);
+    last.qp.post(&Wqe::write(0, 0, 0).inline(b"x"));
+    unread.insert(last.events()[1]);
     read(&ctx, &mut unread, &mut loops)?;
     read(&ctx, &mut unread, &mut loops)
 }
@@ -145,9 +156,9 @@ fn read(ctx: &Context, unread: &mut BTreeSet<(u32, u64)>, loops: &mut [Loop]) ->
     let key = (event.kind, event.element);
     ensure!(unread.remove(&key), "{event:?} is none of {unread:?}");
     for it in loops {
-        for (of, read) in it.events().into_iter().zip(&mut it.read) {
-            *read += u32::from(of == key);
-        }
+        let [of_qp @ .., of_cq] = it.events();
+        it.read[0] += u32::from(of_qp.contains(&key));
+        it.read[1] += u32::from(of_cq == key);
     }
     Ok(())
 }

@@ -148,14 +148,15 @@ pub(super) fn bad_atomics(setup: &Setup) -> Result<()> {
     let mine = pair.a.memory.addr();
     let no_lkey = add(remote, rkey).sge(mine, 8, 0);
     let weak = swap(remote, rkey).sge(mine, 8, read_only.keys.lkey);
-    let short = pair.a.with(add(remote, rkey), 0, 7);
+    let room = |bytes| pair.a.with(add(remote, rkey), 0, bytes);
     let mut inline = into(add(remote, rkey));
     inline.head.flags |= qpair_abi::entry::send_flags::INLINE;
     let all = vec![
         wrong("no SGE", refused, Sges, add(remote, rkey)),
         wrong("two SGEs", refused, Sges, into(into(swap(remote, rkey)))),
         wrong("inline data", refused, Flags, inline),
-        wrong("7 bytes", Status::LocalLength, Message, short),
+        wrong("7 bytes", Status::LocalLength, Message, room(7)),
+        wrong("9 bytes", Status::LocalLength, Message, room(9)),
         wrong("no key of the result", protection, Key, no_lkey),
         wrong("a result that is read-only", protection, Rights, weak),
         wrong("no key", access, Key, into(add(remote, 0))),
@@ -195,6 +196,12 @@ pub(super) fn bad_atomics(setup: &Setup) -> Result<()> {
             invalid,
             Alignment,
             into(swap(remote + 4, rkey)),
+        ),
+        wrong(
+            "not aligned, and no key",
+            invalid,
+            Alignment,
+            into(swap(remote + 4, 0)),
         ),
     ];
     all_fail(setup, &mut pair, all)?;

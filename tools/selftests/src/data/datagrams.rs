@@ -141,11 +141,6 @@ pub(super) fn dropped(setup: &Setup) -> Result<()> {
         ("another GID", to(foreign, number, KEY)),
         ("no GID", to([0; 16], number, KEY)),
         ("longer than the receive", send(&a, &b, gid, 1, 65)),
-        (
-            "longer than a datagram",
-            send(&a, &b, gid, 1, DATAGRAM_BYTES + 1),
-        ),
-        ("very long", send(&a, &b, gid, 1, MEMORY)),
     ];
     for (what, wqe) in cases {
         is_dropped(&mut a, &wqe, what)?;
@@ -208,10 +203,13 @@ pub(super) fn of_a_queue_pair_that_fails(setup: &Setup) -> Result<()> {
     let (mut a, mut b) = (peer(&Context::open(0)?)?, peer(&Context::open(0)?)?);
     let gid = own_gid(&a)?;
     let good = send(&a, &b, gid, 1, 64);
-    // An operation that UD lacks, and memory of another.
+    let long = |bytes| a.with(Wqe::send(2), 0, bytes);
+    // An operation that UD lacks, memory of another, and more than one packet.
     let spoilt = [
         (Wqe::write(2, 0, 0), Status::LocalQpOperation),
         (b.with(Wqe::send(2), 0, 8), Status::LocalProtection),
+        (long(DATAGRAM_BYTES + 1), Status::LocalLength),
+        (long(MEMORY), Status::LocalLength),
     ];
     for (wqe, status) in spoilt {
         let wqe = wqe.to(gid, b.qp.number, KEY);

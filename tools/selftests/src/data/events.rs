@@ -21,6 +21,7 @@ use qpair_abi::entry::opcode;
 use qpair_abi::status::Status;
 use qpair_uverbs::abi::qp_state;
 
+use super::errors::is_fatal;
 use crate::ktap::Setup;
 use crate::pair::works;
 use crate::pair::Bystander;
@@ -236,8 +237,7 @@ pub(super) fn a_notify_waits_for_the_next(_: &Setup) -> Result<()> {
     peer.qp.post(&Wqe::new(99, 5));
     wait::readable(peer.cq.eventfd().context("eventfd")?, "the event")?;
     ensure!(peer.cq.events()? == 1);
-    // It has failed its queue pair as well.
-    wait::for_some("the event of that", || Ok(peer.ctx.async_event()?)).map(drop)
+    is_fatal(&peer, "an unknown opcode")
 }
 
 /// A process notifies while the completion is on its way, polls, and sleeps if it found nothing:

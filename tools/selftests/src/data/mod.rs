@@ -133,6 +133,12 @@ pub const SCALE: Group = Group {
     cases: cases![scale::queue_pairs * 8, scale::processes * 8],
 };
 
+/// As many queue pairs of one process as large programs have.
+pub const THOUSANDS: Group = Group {
+    name: "thousands",
+    cases: cases![scale::thousands],
+};
+
 /// More than one device.
 pub const DEVICES: Group = Group {
     name: "devices",

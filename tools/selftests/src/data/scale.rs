@@ -4,6 +4,8 @@
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
+use nix::sys::resource::setrlimit;
+use nix::sys::resource::Resource;
 
 use crate::children::Child;
 use crate::ktap::skip;
@@ -86,6 +88,54 @@ pub(super) fn queue_pairs(setup: &Setup) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// 2000 queue pairs of one process, each with a CQ, a domain and a region of its own; each sends a
+/// message, and gets one.
+pub(super) fn thousands(setup: &Setup) -> Result<()> {
+    const PAIRS: usize = 1000;
+    const BYTES: usize = 64;
+    const SHAPE: QpShape = QpShape {
+        sq_blocks: 4,
+        rq_depth: 1,
+        rq_stride: 0,
+    };
+    // Each CQ has an eventfd.
+    setrlimit(Resource::RLIMIT_NOFILE, 8 * PAIRS as u64, 8 * PAIRS as u64)?;
+    let mut rng = setup.rng();
+    let ctx = Context::open(0)?;
+    let mut pairs = Vec::new();
+    for number in 0..PAIRS {
+        let new = || Peer::shaped(&ctx, Buffer::new(2 * BYTES)?, SHAPE);
+        pairs.push(Pair::of(new()?, new()?).with_context(|| format!("pair {number}"))?);
+    }
+    for back in [false, true] {
+        let mut sent = Vec::new();
+        for pair in &mut pairs {
+            let (from, to) = match back {
+                false => (&mut pair.a, &mut pair.b),
+                true => (&mut pair.b, &mut pair.a),
+            };
+            let mut data = vec![0; BYTES];
+            rng.fill(&mut data);
+            from.memory.write(BYTES, &data);
+            sent.push(data);
+            to.receive(1, 0, BYTES);
+            from.qp.put(&from.with(Wqe::send(2), BYTES, BYTES));
+            from.qp.ring_sq();
+        }
+        for (number, (pair, data)) in pairs.iter_mut().zip(sent).enumerate() {
+            let (from, to) = match back {
+                false => (&mut pair.a, &mut pair.b),
+                true => (&mut pair.b, &mut pair.a),
+            };
+            let place = || format!("pair {number}, back: {back}");
+            to.done(1).with_context(place)?;
+            from.done(2).with_context(place)?;
+            ensure!(to.memory.read(0, BYTES) == data, "{}", place());
+        }
+    }
+    works(0, &mut setup.rng())
 }
 
 /// Eight processes, each with a pair of its own; every second one ends earlier and starts again.

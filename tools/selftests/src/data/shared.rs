@@ -147,7 +147,8 @@ pub(super) fn shared_resize(setup: &Setup) -> Result<()> {
             let depth = rng.u32(5..3000);
             let resized = crowd.srq.resize(depth);
             resized.with_context(|| format!("round {round}, to {depth}"))?;
-            ensure!(crowd.srq.query()?.max_wr == depth, "another size");
+            let holds = depth.next_power_of_two();
+            ensure!(crowd.srq.query()?.max_wr == holds, "another size");
         }
         crowd
             .send(rng.usize(..PAIRS), wr_id, &mut rng)
@@ -223,7 +224,6 @@ pub(super) fn last_receive(setup: &Setup) -> Result<()> {
         .context("a receive of a queue pair without one")?;
     crowd.pairs[0].a.qp.post(&Wqe::send(9).inline(b"to nobody"));
     crowd.pairs[0].a.ends(9, Status::RetryExceeded)?;
-    crowd.event(event::QP_FATAL, crowd.pairs[0].a.qp.element())?;
     crowd.send(1, 1, &mut rng)?;
     crowd.send(2, 2, &mut rng)?;
     crowd.no_event()?;

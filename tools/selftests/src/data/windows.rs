@@ -150,6 +150,13 @@ pub(super) fn windows_that_are_invalidated(setup: &Setup) -> Result<()> {
             ensure!(refused == Some(Detail::Key), "{refused:?}");
         }
     }
+    // One that cannot be invalidated fails the peer, which gives no answer.
+    pair.b.receive(73, 0, 64);
+    pair.a.qp.post(&Wqe::send_invalidate(74, key));
+    pair.b.ends(73, Status::LocalAccess)?;
+    let cqe = pair.a.ends(74, Status::RetryExceeded)?;
+    ensure!(cqe.vendor == Detail::NotReady.code(), "{cqe:?}");
+    pair.renew()?;
     region.destroy().context("a region without windows")
 }
 

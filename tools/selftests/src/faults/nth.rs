@@ -65,6 +65,8 @@ pub(super) struct Tally {
     enomem: u32,
     efault: u32,
     done: u32,
+    /// Whether some points did not fail.
+    sampled: bool,
 }
 
 impl Tally {
@@ -167,9 +169,9 @@ impl Faults {
         tear_down: impl FnMut(T, Option<R>) -> Result<()>,
     ) -> Result<()> {
         let tally = self.try_some(name, least, u32::MAX, set_up, call, tear_down)?;
-        // A single point may be one that the kernel can do without.
+        // A single point, and those of a sample, may be points that the kernel can do without.
         ensure!(
-            least < 2 || tally.refused() > 0,
+            least < 2 || tally.sampled || tally.refused() > 0,
             "no failure of {name} reached its caller"
         );
         Ok(())
@@ -199,15 +201,16 @@ impl Faults {
             faults.settled()?;
             Ok((left, errno))
         };
-        // The first run makes allocations that remain, such as tables that only grow; the second
-        // counts the points.
-        let mut left = 0;
-        for nth in [0, NEVER] {
-            let (rest, errno) = once(self, nth).with_context(|| format!("{name}, no failure"))?;
+        // The first run makes allocations that remain, such as tables that only grow. The others
+        // count the points: a run has more of them where caches of the CPU need pages.
+        let mut points = NEVER;
+        for nth in [0, NEVER, NEVER] {
+            let (left, errno) = once(self, nth).with_context(|| format!("{name}, no failure"))?;
             ensure!(errno.is_none(), "{name} gave {errno:?} without a failure");
-            left = rest;
+            if nth != 0 {
+                points = points.min(NEVER - left);
+            }
         }
-        let points = NEVER - left;
         ensure!(
             points >= least,
             "{name} has {points} points, expected {least} or more: nothing is injected"
@@ -220,7 +223,10 @@ impl Faults {
         let every = EVERY.load(Ordering::Relaxed) || points <= most;
         let step = if every { 1 } else { points.div_ceil(most) };
         let mut nth = if every { 1 } else { self.rng.u32(1..=step) };
-        let mut tally = Tally::default();
+        let mut tally = Tally {
+            sampled: !every,
+            ..Tally::default()
+        };
         loop {
             let (left, errno) =
                 once(self, nth).with_context(|| format!("{name}, point {nth} failed"))?;
@@ -240,11 +246,11 @@ impl Faults {
             }
             nth += step;
         }
-        // The count itself varies, by the pages that the caches of the CPU need: only what is there
-        // in every run must have failed.
+        // Each stands for `step` of them. The count varies: only what is there in every run must
+        // have failed.
         let failed = tally.refused() + tally.done;
         ensure!(
-            failed >= least.min(most) / 2,
+            failed * step >= least / 2,
             "{failed} of {points} points of {name} failed, of which {least} are always there"
         );
         say(&format!(

@@ -68,7 +68,6 @@ pub(super) fn fault_points(setup: &Setup) -> Result<()> {
     let failed = pair.a.ends(2, Status::RemoteAccess)?;
     ensure!(failed.vendor == Detail::Injected.code(), "{failed:?}");
     pair.a.ends(3, Status::Flush)?;
-    events(&pair.a.ctx, vec![event::QP_FATAL])?;
     others.unharmed()?;
     did(&mut host, "fail 1 of 2")?;
 
@@ -80,7 +79,8 @@ pub(super) fn fault_points(setup: &Setup) -> Result<()> {
     write(&mut pair, 4);
     pair.a.ends(4, Status::RetryExceeded)?;
     ensure!(pair.b.memory.read(0, 64) == [7; 64], "nothing was written");
-    events(&pair.a.ctx, vec![event::QP_FATAL])?;
+    let event = pair.a.ctx.async_event()?;
+    ensure!(event.is_none(), "{event:?} besides the completions");
 
     pair.renew()?;
     set(&mut host, &format!("freeze,qp={qp}"))?;
