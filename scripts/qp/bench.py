@@ -6,8 +6,8 @@ counted  figures for each operation, from a guest under -icount (qp/figures.py).
 timed    ratios to peers, in the same boot: soft-RoCE, NVMe, memcpy, and itself behind
          an IOMMU (qp/peers.py). The first run downloads fio and perftest
 plots    curves: against n, k and queue pairs; latency; a changing load (qp/sweeps.py)
-threads  ratios of the device to itself: with a thread of its own, with doorbells that
-         take the global lock, with nothing kept mapped (qp/threads.py)
+threads  ratios of the device to itself: with all work in the core, with an IOThread, with
+         doorbells that take the global lock, with nothing kept mapped (qp/threads.py)
 ladder   what a frame costs on each rung of Documentation/ladder.rst (qp/ladder.py)
 
     build/bench/counted.json, timed.json  all reports
