@@ -6,6 +6,7 @@
 
 use crate::datapath::DataPath;
 use crate::host::Host;
+use crate::message::is_misaligned;
 use crate::message::sges;
 use crate::message::Message;
 use crate::message::Sender;
@@ -51,7 +52,7 @@ impl<H: Host> DataPath<H> {
     ) -> Result<(), Fault> {
         let wqe = words.first_chunk().map(AtomicWqe::decode);
         let wqe = wqe.unwrap_or_default();
-        if message.is_misaligned() && !mutant!(AtomicAnywhere) {
+        if is_misaligned(&message.wqe) && !mutant!(AtomicAnywhere) {
             return Err(Fault::Remote(Detail::Alignment));
         }
         let range = result(words).ok_or(Fault::Local(Detail::Sges))?;

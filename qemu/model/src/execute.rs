@@ -32,6 +32,7 @@ use crate::check::UD;
 use crate::datapath::DataPath;
 use crate::fault_point::Verdict;
 use crate::host::Host;
+use crate::message::is_misaligned;
 use crate::message::last_move;
 use crate::message::Kind;
 use crate::message::Message;
@@ -91,9 +92,10 @@ impl Refusal {
 
     /// The refusal of a range of the peer. An address that is not aligned is none that the peer
     /// would look up.
+    // By value: a reference would keep the caller's message in memory.
     #[cold]
-    fn of_range(message: &Message, detail: Detail) -> Self {
-        let first = message.is_misaligned() && !mutant!(KeyBeforeAlignment);
+    fn of_range(wqe: SendWqe, detail: Detail) -> Self {
+        let first = is_misaligned(&wqe) && !mutant!(KeyBeforeAlignment);
         let detail = if first { Detail::Alignment } else { detail };
         Self::of(&Fault::Remote(detail))
     }
@@ -440,7 +442,8 @@ impl<H: Host> DataPath<H> {
             let range = message.remote_range();
             if range.bytes != 0 {
                 let found = self.find_remote(sender.peer, pd, right, range);
-                let found = found.map_err(|detail| Refusal::of_range(message, detail))?;
+                let wqe = message.wqe;
+                let found = found.map_err(|detail| Refusal::of_range(wqe, detail))?;
                 message.remote = Some(found);
             }
         }

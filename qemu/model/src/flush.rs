@@ -7,6 +7,7 @@
 
 use crate::datapath::DataPath;
 use crate::host::Host;
+use crate::message::is_misaligned;
 use crate::message::Message;
 use crate::message::Sender;
 use crate::mr::Range;
@@ -69,7 +70,7 @@ impl<H: Host> DataPath<H> {
         message: &Message,
         words: &[u64],
     ) -> Result<(), Fault> {
-        if message.is_misaligned() && !mutant!(AtomicWriteAnywhere) {
+        if is_misaligned(&message.wqe) && !mutant!(AtomicWriteAnywhere) {
             return Err(Fault::Remote(Detail::Alignment));
         }
         let (remote, _) = self.remote_end(sender.peer, message)?;

@@ -161,6 +161,15 @@ pub(crate) struct Paused {
     pub(crate) words: WqeWords,
 }
 
+/// Whether a request is an atomic, or an atomic WRITE, at an address that is not aligned.
+pub(crate) fn is_misaligned(wqe: &SendWqe) -> bool {
+    let is_aligned = wqe.remote_addr % ATOMIC_BYTES as u64 == 0;
+    match wqe.opcode {
+        opcode::COMPARE_SWAP | opcode::FETCH_ADD | opcode::ATOMIC_WRITE => !is_aligned,
+        _ => false,
+    }
+}
+
 impl Message {
     #[inline]
     pub(crate) fn new(wqe: SendWqe, past: Index) -> Self {
@@ -188,15 +197,6 @@ impl Message {
     #[inline]
     pub(crate) fn is_inline(&self) -> bool {
         self.wqe.flags & send_flags::INLINE != 0
-    }
-
-    /// Whether it is an atomic, or an atomic WRITE, at an address that is not aligned.
-    pub(crate) fn is_misaligned(&self) -> bool {
-        let is_aligned = self.wqe.remote_addr % ATOMIC_BYTES as u64 == 0;
-        match self.wqe.opcode {
-            opcode::COMPARE_SWAP | opcode::FETCH_ADD | opcode::ATOMIC_WRITE => !is_aligned,
-            _ => false,
-        }
     }
 
     /// The rest of the range in the peer's memory.
