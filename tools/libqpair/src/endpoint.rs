@@ -380,8 +380,9 @@ impl Endpoint {
     pub fn is_delivered(&mut self) -> Result<bool, EndpointError> {
         self.progress()?;
         let is_all = self.data.done == self.data.begun;
-        if is_all && matches!(self.end, Some(End::Closed)) {
-            return Ok(true);
+        let is_posted = self.posted == self.data.begun && self.failed.is_none();
+        if is_posted && matches!(self.end, Some(End::Closed)) {
+            return Ok(is_all);
         }
         self.check()?;
         Ok(is_all && self.flying.is_empty())

@@ -389,7 +389,13 @@ fn what_arrived_before_the_end_can_be_received() {
         for n in 0..10_u32 {
             assert_eq!(far.recv(&mut into).unwrap(), 4);
             assert_eq!(into[..4], n.to_le_bytes());
+            if n < 9 {
+                far.woken().unwrap();
+                far.flush().expect("messages are left");
+            }
         }
+        let end = far.flush().unwrap_err();
+        assert_eq!(end.is_gone(), !closes, "{end}");
         let end = far.recv(&mut into).unwrap_err();
         assert_eq!(end.is_gone(), !closes, "{end}");
         assert_eq!(matches!(end, EndpointError::Closed), closes, "{end}");

@@ -24,6 +24,10 @@ impl Endpoint {
     /// Hands over what has credits: an acknowledgement if one is due, then messages, in order. The
     /// last request of each doorbell is signalled.
     pub fn flush(&mut self) -> Result<(), EndpointError> {
+        // What has arrived before the end comes before it.
+        if self.end.is_some() && self.posted == self.data.begun && !self.held.is_empty() {
+            return Ok(());
+        }
         self.check()?;
         if let Some(immediate) = self.flow.acknowledge() {
             // The receives that it grants are the device's first.
@@ -127,8 +131,11 @@ impl Endpoint {
     /// Takes completions, and hands over what has credits then. The `try_` methods do this when
     /// they need to; a program that only waits for tickets may call it. Whether anything came.
     pub fn progress(&mut self) -> Result<bool, EndpointError> {
-        if self.end.is_some() {
-            return Ok(false);
+        match self.end {
+            None => {}
+            // The device may not have completed what the peer has received.
+            Some(End::Closed) => return self.poll(),
+            Some(_) => return Ok(false),
         }
         let came = self.poll()?;
         if came {
@@ -154,7 +161,7 @@ impl Endpoint {
     pub(super) fn poll(&mut self) -> Result<bool, EndpointError> {
         let count = self.cq.poll(&mut self.taken).len();
         for at in 0..count {
-            if self.end.is_some() {
+            if !matches!(self.end, None | Some(End::Closed)) {
                 break;
             }
             let completion = self.taken[at];
