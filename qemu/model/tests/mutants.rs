@@ -19,7 +19,6 @@ fn main() -> ExitCode {
         what: Mutant::what,
         activate,
         checks: checks::all().collect(),
-        under_all: false,
     };
     suite.run()
 }

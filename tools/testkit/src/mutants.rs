@@ -32,8 +32,6 @@ pub struct Suite<M: 'static> {
     pub activate: fn(Option<M>),
     /// The checks; first those whose failures are the most specific.
     pub checks: Vec<Check>,
-    /// Whether a variant runs under the other checks too once one has caught it.
-    pub under_all: bool,
 }
 
 fn text(panic: &(dyn Any + Send)) -> String {
@@ -89,16 +87,12 @@ impl<M: Copy + Debug + Send + Sync> Suite<M> {
                 .collect()
         });
         hunted.sort_by_key(|&(at, ..)| at);
-        for (_, variant, (by, said)) in hunted {
+        for (_, variant, found) in hunted {
             let what = (self.what)(variant);
-            match by.split_first() {
-                Some((check, others)) => {
+            match found {
+                Some((check, said)) => {
                     println!("test mutants::{variant:?} ... ok");
-                    print!("     {what}: caught by {check} ({said})");
-                    match others.len() {
-                        0 => println!(),
-                        more => println!(" and {more} more"),
-                    }
+                    println!("     {what}: caught by {check} ({said})");
                     caught += 1;
                 }
                 None => {
@@ -129,24 +123,19 @@ impl<M: Copy + Debug + Send + Sync> Suite<M> {
         }
     }
 
-    /// The checks that caught it, and the message of the first.
-    fn hunt(&self, variant: M, tell: bool) -> (Vec<&'static str>, String) {
-        let mut by = Vec::new();
-        let mut first = String::new();
+    /// The first check that catches it, and its message. With `tell` all checks run, and the message
+    /// of each is printed.
+    fn hunt(&self, variant: M, tell: bool) -> Option<(&'static str, String)> {
+        let mut first = None;
         for &(check, run) in &self.checks {
             if let Some(said) = self.verdict(Some(variant), run) {
-                if tell {
-                    println!("     {check}: {said}");
+                if !tell {
+                    return Some((check, said));
                 }
-                if by.is_empty() {
-                    first = said;
-                }
-                by.push(check);
-                if !tell && !self.under_all {
-                    break;
-                }
+                println!("     {check}: {said}");
+                first = first.or(Some((check, said)));
             }
         }
-        (by, first)
+        first
     }
 }
