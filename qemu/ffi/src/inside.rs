@@ -27,9 +27,10 @@
 //! accesses. A notify counts completions from its write on, so the CPU samples the CQ's producer
 //! index before it queues the doorbell.
 //!
-//! **A CPU works a little.** It may give an idle core's turn itself, in [`Function::execute`], since
-//! that is shorter than the wait for another thread. It processes doorbells of other CPUs as well,
-//! so the limit is that of a call, not of a doorbell. The other threads that process doorbells leave
+//! **A CPU does small work itself.** If the core is idle, the CPU may execute the turn in
+//! [`Function::execute`], which is shorter than the wait for another thread. It processes doorbells
+//! of other CPUs as well, so the limit is that of a call, not of a doorbell. Then it gives the lock
+//! to a thread that waits, before it takes it again. The other threads that process doorbells leave
 //! the work to the core: a register access stays short.
 //!
 //! **No thread is inside twice.** A callback may re-enter under the BQL: the message of an IOMMU
@@ -67,11 +68,11 @@ use crate::QpairRun;
 const WAITING: usize = 1024;
 /// Turns of a run in the main loop, after which queued doorbells are processed.
 const TURNS: u32 = 64;
-/// Runs in an iteration of the main loop, which costs as much as several of them: each run ends
-/// with the payload of a turn.
+/// Runs in one iteration of the main loop. An iteration costs as much as several runs, since a run
+/// ends after the bytes of one turn.
 const RUNS: u32 = 16;
-/// Nanoseconds of the host after which an iteration of the main loop ends, and the BQL is free. Runs
-/// of large messages take about as long.
+/// Nanoseconds of the host after which an iteration of the main loop ends, and the BQL is free.
+/// [`RUNS`] runs with large messages take about this time.
 const SLICE_NS: u64 = 200_000;
 /// Turns of a run in an IOThread, after which waiting threads go first as well.
 const TURNS_APART: u32 = 8;
@@ -267,10 +268,13 @@ impl Inside {
                 // Posted before the function was bound: the core finds that out, and moves to the
                 // BQL.
                 call(&mut function);
+                MutexGuard::unlock_fair(function);
                 return;
             }
             self.take_in(&mut function, &mut spare);
             self.leave_rest(&mut function, round);
+            // A thread that waits goes first, though other CPUs ring again at once.
+            MutexGuard::unlock_fair(function);
         }
     }
 
