@@ -52,6 +52,11 @@ impl Links {
         Self(vec![link; count as usize])
     }
 
+    /// The number of indices that are queued. Looks at all links.
+    pub(crate) fn count(&self) -> usize {
+        self.0.iter().filter(|link| link.linked).count()
+    }
+
     /// Queues an index at the end: false if it is queued already, or there is no such index.
     #[inline]
     pub(crate) fn push(&mut self, ends: &mut Ends, index: usize) -> bool {

@@ -95,6 +95,11 @@ impl<H: Host> Function<H> {
         (queues + data.srqs.count() + memory + data.groups.members()) as u64
     }
 
+    /// How many queue pairs wait for a receive of an SRQ.
+    pub fn waiting(&self) -> usize {
+        self.data.starved.count()
+    }
+
     /// Drops the mappings of a range of DMA addresses before it returns: the system takes the
     /// range away.
     pub fn unmap(&mut self, addr: u64, bytes: u64) {

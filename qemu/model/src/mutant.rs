@@ -171,6 +171,7 @@ mod active {
         StarvedForgotten: "a receive that is posted to an SRQ wakes no sender",
         HerdWoken: "a receive of an SRQ wakes all senders that wait",
         LineStops: "a sender that was woken and takes no receive keeps it from the others",
+        AnyServiceWaits: "a queue pair whose sender does not wait joins the line of its SRQ",
         PlaceLost: "a sender that was woken in vain is not woken again",
         LimitForgotten: "the limit of an SRQ has no event",
         LastReceiveEarly: "the event of the last receive precedes the completion of that receive",

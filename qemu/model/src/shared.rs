@@ -5,6 +5,7 @@ use crate::datapath::DataPath;
 use crate::host::Host;
 use crate::mutant::mutant;
 use crate::qp::NoReceive;
+use qpair_abi::command::service;
 use qpair_abi::Number;
 
 impl<H: Host> DataPath<H> {
@@ -31,7 +32,9 @@ impl<H: Host> DataPath<H> {
                 found.receive(receive, wrong)
             }
             Err(none) => {
-                if matches!(none, NoReceive::Empty) && !found.starved {
+                // Senders of other services do not wait.
+                let waits = found.service == service::RC || mutant!(AnyServiceWaits);
+                if matches!(none, NoReceive::Empty) && waits && !found.starved {
                     found.starved = true;
                     self.starved.push(&mut srq.starved, qp.index());
                 }
@@ -40,9 +43,9 @@ impl<H: Host> DataPath<H> {
         }
     }
 
-    /// Wakes the sender that waits longest for a receive of an SRQ, if there is one. The next is
-    /// woken when this one has had its turn, so each is paid for by a turn. Those that wait no more
-    /// leave the line here, each once for a turn in which it joined.
+    /// Wakes the sender that waits longest for a receive of an SRQ, if there is one. The next one
+    /// is woken after the turn of this one, so each wake-up costs one turn. Entries whose sender no
+    /// longer waits are removed here; each was added in a turn of its own.
     pub(crate) fn feed(&mut self, number: Number) {
         let Some(srq) = self.srqs.get_mut(number) else {
             return;
