@@ -573,17 +573,21 @@ def what_ends_the_work_ends_it_in_its_midst():
 
 
 def a_stopped_machine_is_left_alone():
-    """What is due while the machine is stopped is done when it goes on."""
+    """What is due while the machine is stopped is done when it goes on: commands, and events."""
     for options in ("", "core-delay-ns=5000"):
         with Machine(*QEMU, *device(options)) as m:
             f = Driver(m, 4)
             f.up()
             m.qmp("stop")
             f.post()
+            before = m.words(EQ, 4)
+            m.set("inject-eqe", "0:77:77")
             m.step(1000000)
             time.sleep(0.01)
             assert not f.cqe(0), "a command was done in a machine that is stopped"
+            assert m.words(EQ, 4) == before, "an event was written in a machine that is stopped"
             m.qmp("cont")
+            assert m.words(EQ, 1) == [77], "the event was lost"
             f.wait(0)
 
 

@@ -57,6 +57,10 @@ pub(crate) struct DataPath<H: Host> {
     pub(crate) windows: Windows,
     pub(crate) port: Port,
     pub(crate) groups: Groups,
+    /// Completions of a test, for which the CQs wait until the machine continues.
+    pub(crate) injected: Vec<(Number, [u64; Cqe::WORDS])>,
+    /// The rules of faults have changed while the machine was stopped.
+    pub(crate) frees_held: bool,
     /// Blocks of the SQ that has the turn.
     pub(crate) blocks: Vec<u64>,
     /// Bytes between the two ends of a message.
@@ -76,6 +80,8 @@ impl<H: Host> DataPath<H> {
             windows: Windows::new(config.mws, 0),
             port: Port::default(),
             groups: Groups::default(),
+            injected: Vec::new(),
+            frees_held: false,
             blocks: vec![0; FETCH_WORDS],
             bounce: vec![0; BOUNCE_BYTES],
             core: Core::new(host, config),
@@ -103,6 +109,8 @@ impl<H: Host> DataPath<H> {
         self.windows = Windows::new(core.config.mws, !seed);
         self.port = Port::default();
         self.groups = Groups::default();
+        self.injected.clear();
+        self.frees_held = false;
         core.power_on();
     }
 

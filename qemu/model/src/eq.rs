@@ -2,12 +2,13 @@
 //! Event queues.
 //!
 //! The rules (`queue::eq_irq`) decide when the interrupt is raised. The entry is in memory before
-//! that. An EQ keeps the source of each entry, which may go on when the head passes the entry.
+//! that. Both wait while the machine is stopped. An EQ keeps the source of each entry, which may go on when the head passes the entry.
 
 use crate::bus::Bus;
 use crate::host::Host;
 use crate::host::Mapping;
 use crate::host::Trace;
+use crate::mutant::mutant;
 use crate::ring::Ring;
 use crate::schedule::Core;
 use crate::subject::Source;
@@ -40,6 +41,8 @@ pub(crate) struct EventQueue<M> {
     passed: u64,
     /// The source of each entry.
     sources: Vec<Source>,
+    /// Entries to write when the machine continues: at most as many as the ring has.
+    unwritten: Vec<(Index, [u64; Eqe::WORDS])>,
     /// When a moderated interrupt is due.
     due: u64,
 }
@@ -63,6 +66,7 @@ impl<M: Mapping> EventQueue<M> {
             users: 0,
             passed: 0,
             sources: vec![Source::Untracked; depth.entries() as usize],
+            unwritten: Vec::new(),
             due: u64::MAX,
         };
         eq.moderate(context);
@@ -107,20 +111,45 @@ impl<M: Mapping> EventQueue<M> {
     /// Writes an entry. [`look_at_interrupt`](Self::look_at_interrupt) follows.
     pub(crate) fn put<H: Host<Map = M>>(
         &mut self,
-        bus: &mut Bus<H>,
+        core: &mut Core<H>,
         source: Source,
-        mut words: [u64; Eqe::WORDS],
+        words: [u64; Eqe::WORDS],
     ) -> Result<(), EnableError> {
-        let now = bus.host.now();
+        let now = core.bus.host.now();
         let index = self.rules.push(now).ok_or(EnableError::EqOverrun)?;
-        let depth = self.rules.window().depth();
-        let position = depth.position(index) as usize;
+        let position = self.rules.window().depth().position(index) as usize;
         if let Some(place) = self.sources.get_mut(position) {
             *place = source;
         }
+        if core.halted && !mutant!(StoppedWritesEvents) {
+            self.unwritten.push((index, words));
+            return Ok(());
+        }
+        self.store(&mut core.bus, index, words)
+    }
+
+    /// The machine continues: writes what has waited, and raises the interrupt if it is due.
+    pub(crate) fn resume<H: Host<Map = M>>(
+        &mut self,
+        core: &mut Core<H>,
+    ) -> Result<(), EnableError> {
+        for (index, words) in core::mem::take(&mut self.unwritten) {
+            self.store(&mut core.bus, index, words)?;
+        }
+        self.look_at_interrupt(core);
+        Ok(())
+    }
+
+    fn store<H: Host<Map = M>>(
+        &mut self,
+        bus: &mut Bus<H>,
+        index: Index,
+        mut words: [u64; Eqe::WORDS],
+    ) -> Result<(), EnableError> {
+        let depth = self.rules.window().depth();
         let [_, last] = &mut words;
         *last = (*last & !OWNER) | if depth.owner(index) { OWNER } else { 0 };
-        let at = position as u64 * Eqe::BYTES as u64;
+        let at = u64::from(depth.position(index)) * Eqe::BYTES as u64;
         let stored = self.ring.store(bus, at, words);
         stored.map_err(|_| EnableError::Dma)?;
         bus.count(Counter::Eqes);
@@ -134,8 +163,11 @@ impl<M: Mapping> EventQueue<M> {
         Ok(())
     }
 
-    /// Raises the interrupt if it is due.
+    /// Raises the interrupt if it is due, and the machine is not stopped.
     pub(crate) fn look_at_interrupt<H: Host<Map = M>>(&mut self, core: &mut Core<H>) {
+        if core.halted && !mutant!(StoppedWritesEvents) {
+            return;
+        }
         let interrupt = self.rules.line(core.bus.host.now());
         self.due = match interrupt {
             Interrupt::At(when) => when,

@@ -96,7 +96,7 @@ impl<M: Mapping> Events<M> {
         let Some(found) = self.eqs.get_mut(eq) else {
             return;
         };
-        match found.put(&mut core.bus, source, words) {
+        match found.put(core, source, words) {
             Ok(()) => found.look_at_interrupt(core),
             Err(cause) => self.fatal(core, cause),
         }
@@ -118,10 +118,21 @@ impl<M: Mapping> Events<M> {
             code: cause.code(),
         };
         if let Some(found) = self.eqs.get_mut(Number::ADMIN) {
-            let put = found.put(&mut core.bus, Source::Untracked, eqe.encode());
+            let put = found.put(core, Source::Untracked, eqe.encode());
             if put.is_ok() {
                 found.look_at_interrupt(core);
             }
+        }
+    }
+
+    /// The machine continues: writes the events that became due while it was stopped.
+    pub(crate) fn resume<H: Host<Map = M>>(&mut self, core: &mut Core<H>) {
+        let mut done = Ok(());
+        for eq in self.eqs.iter_mut() {
+            done = done.and(eq.resume(core));
+        }
+        if let Err(cause) = done {
+            self.fatal(core, cause);
         }
     }
 

@@ -50,14 +50,30 @@ impl<H: Host> Function<H> {
         self.pages = vec![DoorbellPage::default(); self.config().pages as usize];
     }
 
-    /// Halts the core, because the machine is stopped, or lets it go on. A core that is halted works
-    /// and interrupts no more; its registers and doorbells are accepted.
+    /// Halts the core, because the machine is stopped, or lets it go on. A halted core executes no
+    /// turn and handles no timer. Registers and doorbells still work; the events that they cause
+    /// are written when the core continues.
     pub fn set_halted(&mut self, halted: bool) {
-        let core = &mut self.data.core;
-        core.halted = halted && !mutant!(HaltIgnored);
-        if !halted && !core.is_dead() {
-            core.bus.host.wake();
+        self.data.core.halted = halted && !mutant!(HaltIgnored);
+        self.resume();
+    }
+
+    /// Continues with what has waited, unless the function is halted or taken away.
+    pub(crate) fn resume(&mut self) {
+        let data = &mut self.data;
+        if data.core.halted || data.core.is_dead() {
+            return;
         }
+        data.events.resume(&mut data.core);
+        for (cq, words) in core::mem::take(&mut data.injected) {
+            if data.core.is_ready() {
+                data.put_completion(cq, words, true);
+            }
+        }
+        if core::mem::take(&mut data.frees_held) {
+            data.end_holds();
+        }
+        data.core.bus.host.wake();
     }
 
     /// The machine.

@@ -51,7 +51,11 @@ impl<H: Host> Function<H> {
     /// A message that names what is refused; the former rules stay.
     pub fn set_faults(&mut self, text: &str) -> Result<(), String> {
         let faults = Faults::parse(text)?;
-        self.data.end_holds();
+        if self.data.core.halted {
+            self.data.frees_held = true;
+        } else {
+            self.data.end_holds();
+        }
         self.data.core.faults = faults;
         self.paced_anew();
         Ok(())
@@ -89,8 +93,8 @@ impl<H: Host> Function<H> {
     pub fn set_vanish(&mut self, vanished: bool) {
         self.data.core.knobs.vanished = vanished;
         // A call that was asked for may have come meanwhile.
-        if !self.data.core.is_dead() && !mutant!(TimersVanish) {
-            self.data.core.bus.host.wake();
+        if !mutant!(TimersVanish) {
+            self.resume();
         }
     }
 
@@ -185,10 +189,12 @@ impl<H: Host> Function<H> {
         if !self.data.core.is_ready() || self.data.core.knobs.vanished {
             return false;
         }
-        if let Some(cq) = cq {
-            self.data.put_completion(cq, words, true);
+        match cq {
+            Some(cq) if self.data.core.halted => self.data.injected.push((cq, words)),
+            Some(cq) => _ = self.data.put_completion(cq, words, true),
+            None => return false,
         }
-        cq.is_some()
+        true
     }
 
     /// Writes an EQE with this content and a valid owner bit into the EQ at `index`. False if there

@@ -81,6 +81,7 @@ mod active {
         PagesWithoutLimit: "rings have any number of pages",
         PagesNotReturned: "the pages of a ring that is gone stay taken",
         HaltIgnored: "the core goes on though the machine is stopped",
+        StoppedWritesEvents: "events are written though the machine is stopped",
         TimersVanish: "a function that comes back has lost its timers",
         OldPaceKept: "a shorter pace takes effect after the wait for the former one",
         RunWithoutEnd: "a run of the core goes on however many bytes it has moved",

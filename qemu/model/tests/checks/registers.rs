@@ -5,11 +5,15 @@ use super::checks;
 use crate::harness::*;
 use qpair_abi::command::qp_state;
 use qpair_abi::counters::Counter;
+use qpair_abi::doorbell;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::Cqe;
+use qpair_abi::entry::Eqe;
 use qpair_abi::regs;
 use qpair_abi::regs::offset;
 use qpair_abi::status::EnableError;
+use qpair_abi::status::Event;
+use qpair_abi::status::Status;
 use qpair_model::Config;
 
 checks![
@@ -21,6 +25,7 @@ checks![
     a_gone_function_reads_as_ones,
     a_gone_function_comes_back_with_its_timers,
     a_stopped_machine_is_left_alone,
+    a_stopped_machine_has_no_event,
     properties_have_ranges,
 ];
 
@@ -237,6 +242,48 @@ fn a_stopped_machine_is_left_alone() {
         let ids = |cqes: Vec<Cqe>| cqes.iter().map(|cqe| cqe.wr_id).collect::<Vec<_>>();
         assert_eq!((ids(p.done_a()), ids(p.done_b())), (vec![2, 3], vec![1]));
     }
+}
+
+/// Nor is it written to, or interrupted, for an arm, an event or a fault that a test injects.
+fn a_stopped_machine_has_no_event() {
+    let mut p = Pair::with(|a, _| a.retry = 7);
+    p.m.f.set_faults("drop-ack").unwrap();
+    p.send(p.remote(opcode::WRITE, 0), &[p.mr_a.sge(0, 8)]);
+    let mut b = p.b;
+    p.m.send(&mut b, wqe(0, 1), &[]);
+    p.m.memory.keep_done();
+    p.m.f.set_halted(true);
+    // An entry is there, so it has an event at once.
+    p.m.arm(&p.cq_b);
+    p.m.f.set_link_down(true);
+    let words = Eqe {
+        kind: 77,
+        ..Eqe::default()
+    };
+    assert!(p.m.f.inject_eqe(0, words.encode()));
+    assert!(p.m.f.inject_cqe(p.cq_b.number.index() as u16, [9; 4]));
+    p.m.f.set_faults("").unwrap();
+    p.m.ring(0, doorbell::EQ_HEAD, p.m.eq0.number, p.m.eq0.ring.head);
+    p.m.pass(1_000_000_000);
+    assert_eq!(p.m.memory.take_done(), []);
+    p.m.f.set_vanish(true);
+    p.m.f.set_halted(false);
+    assert_eq!(p.m.memory.take_done(), []);
+    p.m.f.set_vanish(false);
+    assert_eq!(p.m.raised(), [0]);
+    let kinds: Vec<_> = p.m.events0().iter().map(|event| event.kind).collect();
+    let (armed, down) = (Event::Completion.code(), Event::LinkDown.code());
+    assert_eq!(kinds, [armed, down, 77]);
+    assert_eq!(p.done_b().len(), 2);
+    assert_eq!(p.done_a()[0].status, Status::RetryExceeded.code());
+    // A reset drops what waits.
+    p.m.f.set_halted(true);
+    assert!(p.m.f.inject_eqe(0, words.encode()));
+    assert!(p.m.f.inject_cqe(0, [9; 4]));
+    p.m.f.reg_write(offset::CTRL, 2);
+    p.m.memory.take_done();
+    p.m.f.set_halted(false);
+    assert_eq!(p.m.memory.take_done(), []);
 }
 
 fn properties_have_ranges() {
