@@ -84,15 +84,15 @@ static struct qpair_qp *create(struct ibv_context *ibv, struct ibv_qp_init_attr_
 		errno = error;
 		return NULL;
 	}
+	qp = calloc(1, sizeof(*qp));
+	if (!qp)
+		return NULL;
 	if (attr->srq)
 		attr->cap.max_recv_wr = attr->cap.max_recv_sge = 0;
 	/* A block has room for inline data that the program did not ask for. */
 	if (sq.inline_bytes > context->limits.max_inline)
 		sq.inline_bytes = context->limits.max_inline;
 	attr->cap.max_inline_data = sq.inline_bytes;
-	qp = calloc(1, sizeof(*qp));
-	if (!qp)
-		return NULL;
 	error = qpair_map(&qp->sq, sq.bytes, attr->pd);
 	if (!error && !attr->srq)
 		error = qpair_map(&qp->rq, rq.bytes, attr->pd);
@@ -144,6 +144,7 @@ err_unmap:
 	qpair_unmap(&qp->rq);
 	qpair_unmap(&qp->sq);
 	free(qp);
+	attr->cap = cap;
 	errno = error;
 	return NULL;
 }

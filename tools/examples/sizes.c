@@ -5,7 +5,8 @@
  * Queue pairs and a shared receive queue take as many requests as they say, and
  * no more; a send takes as many inline bytes, although none were asked for.
  * Queue pairs of each type have as many SGEs as the device says, and no more. A
- * region of no bytes can be registered, and no byte of it can be accessed.
+ * create that fails does not change what was asked for. A region of no bytes can
+ * be registered, and no byte of it can be accessed.
  *
  * It runs on a port of InfiniBand: scripts/guest --verbs -- sizes qpair0
  */
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #define ASKED		10
@@ -198,6 +200,35 @@ static void pieces(enum ibv_qp_type type)
 	check(!create(type, &cap) && errno == EINVAL, "more SGEs of a receive than max_sge");
 }
 
+/* Without memory for the queues. */
+static void refused(void)
+{
+	struct ibv_qp_init_attr_ex init = {
+		.send_cq = cq,
+		.recv_cq = cq,
+		.cap = { .max_send_wr = ASKED, .max_recv_wr = ASKED,
+			 .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = pd,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND,
+	};
+	struct ibv_qp_cap asked = init.cap;
+	struct rlimit before, none;
+	struct ibv_qp *qp;
+
+	check(!getrlimit(RLIMIT_AS, &before), "no limit");
+	none = (struct rlimit) { .rlim_max = before.rlim_max };
+	check(!setrlimit(RLIMIT_AS, &none), "no limit to set");
+	qp = ibv_create_qp_ex(context, &init);
+	check(!setrlimit(RLIMIT_AS, &before), "no limit to restore");
+	check(!qp && errno == ENOMEM, "queues without memory");
+	check(!memcmp(&init.cap, &asked, sizeof(asked)), "a create that fails changes its request");
+	qp = ibv_create_qp_ex(context, &init);
+	check(qp && init.cap.max_inline_data >= 16, "no queue pair after one that failed");
+	check(!ibv_destroy_qp(qp), "no end of a queue pair");
+}
+
 /* A region of no bytes, aligned to pages or not. */
 static void no_bytes(void *start)
 {
@@ -241,6 +272,7 @@ int main(int argc, char **argv)
 	pieces(IBV_QPT_RC);
 	pieces(IBV_QPT_UC);
 	pieces(IBV_QPT_UD);
+	refused();
 	no_bytes(memory + 1);
 	no_bytes((void *)(((uintptr_t)memory + BYTES - 1) & ~(uintptr_t)(BYTES - 1)));
 	check(!ibv_dereg_mr(mr) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd), "no end");
