@@ -54,7 +54,10 @@ static void qpair_stream_work(void *opaque)
     object_unref(OBJECT(s));
 }
 
-/* The machine stops, or goes on: what came due meanwhile is done then. */
+/*
+ * The machine stops or continues. Work that became due while it was stopped is
+ * executed when it continues.
+ */
 static void qpair_stream_vm_change(void *opaque, bool running, RunState state)
 {
     QpairStreamState *s = opaque;

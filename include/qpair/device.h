@@ -566,7 +566,7 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_STATUS_SUCCESS			0
 /*
  * The receive's buffers are shorter than the message, a message is longer than
- * the limit, or the buffer of an atomic has not 8 bytes.
+ * the limit, or the SGE of an atomic is not 8 bytes long.
  */
 #define QPAIR_HW_STATUS_LOCAL_LENGTH		1
 /*
@@ -640,7 +640,8 @@ struct qpair_hw_eqe {
  */
 #define QPAIR_HW_DETAIL_INLINE			5
 /*
- * Message longer than the limit, or an SGE of an atomic that has not 8 bytes.
+ * Message longer than the limit, or an SGE of an atomic that is not 8 bytes
+ * long.
  */
 #define QPAIR_HW_DETAIL_MESSAGE			6
 /* No region or window has this key. */

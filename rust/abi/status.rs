@@ -54,7 +54,7 @@ codes! {
         /// Done.
         Success = 0, "success";
         /// The receive's buffers are shorter than the message, a message is longer than the limit,
-        /// or the buffer of an atomic has not 8 bytes.
+        /// or the SGE of an atomic is not 8 bytes long.
         LocalLength = 1, "local length error";
         /// The work request makes no sense: opcode, flags, number of blocks or SGEs, inline length;
         /// of a receive also reserved bits.
@@ -104,7 +104,7 @@ codes! {
         /// More inline bytes than the limit or what the blocks hold, or inline bytes without the
         /// flag.
         Inline = 5, "bad inline length";
-        /// Message longer than the limit, or an SGE of an atomic that has not 8 bytes.
+        /// Message longer than the limit, or an SGE of an atomic that is not 8 bytes long.
         Message = 6, "bad message length";
         /// No region or window has this key.
         Key = 7, "no such key";

@@ -24,7 +24,7 @@ use kernel::{
     task::Kuid, //
 };
 
-/// Pages that the device is asked of, at most, before an object is refused.
+/// The most pages about which the device is queried before an object is refused.
 const ASKED: u32 = 8;
 
 /// The charge of an object that is being created. It is dropped if the object was not created, or
@@ -164,7 +164,7 @@ impl Device {
         Err(refusal(scope))
     }
 
-    /// An object of the context of `page` was destroyed. Inside a pass. Sleeps.
+    /// An object of the context of `page`, which still has that page, was destroyed. Sleeps.
     pub(crate) fn discharge(&self, page: u16, kind: Kind) {
         self.shares.lock().change(page, |account, sums| match kind {
             Kind::Qp | Kind::Cq | Kind::Srq => account.hold(kind, sums),

@@ -57,7 +57,7 @@ pub(super) struct Shares {
     /// Objects of all users.
     all: PerKind<u32>,
     serial: u64,
-    /// The page that the device was asked of last.
+    /// The page about which the device was queried last.
     asked: u16,
 }
 

@@ -17,9 +17,10 @@
 //! - A *process's CQ* is armed by the process. One slot is enough for its life, since the device
 //!   has at most one event of it in the EQ.
 //! - An event of a CQ that is not armed frees no slot, and is counted.
-//! - Binding a process's CQ leaves at least [`Shares::kernel`] slots of the pool to the kernel. Half of
-//!   these are for the CQs that users in the kernel arm themselves, as processes do theirs: a process
-//!   without rights may cause those too, by its sockets. The other half is for kernel CQs alone.
+//! - Binding a process's CQ leaves at least [`Shares::kernel`] slots of the pool to the kernel. Half
+//!   of these are for the CQs that users in the kernel arm themselves, as processes do theirs: an
+//!   unprivileged process can make a user in the kernel create these, for example one for each
+//!   socket. The other half is for kernel CQs alone.
 //! - The slot of a *destroyed* CQ may still have its event in the ring. It becomes free when the
 //!   head has passed the EQ's producer index that the destroy reported.
 

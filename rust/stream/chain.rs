@@ -193,8 +193,9 @@ impl Chains {
     }
 
     /// Fills and hands over frames: one write of the tail for all.
-    /// Returns how many: transmitted descriptors are free once their own status is there, which may be
-    /// later than that of what was received.
+    ///
+    /// Returns the number of frames. It may be smaller: a transmit descriptor is free only when its
+    /// own status is there, which may be later than that of the received frame.
     pub(super) fn send(&mut self, at: &At<'_>, numbers: Range<u64>) -> u64 {
         let mut sent = 0;
         for number in numbers {

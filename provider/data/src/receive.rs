@@ -12,7 +12,7 @@ use crate::ring::Ring;
 #[derive(Debug)]
 pub struct Receives<'a, K: Kind> {
     producer: &'a mut Producer<Ring, K>,
-    /// Slots that are not for posts.
+    /// Slots for completed receives, which posts may not use (see [`Producer::batch_beside`]).
     slack: u32,
     /// Most pieces of a receive.
     pieces: u32,

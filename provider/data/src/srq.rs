@@ -118,8 +118,8 @@ impl Srq {
         self.post_receives(|receives| receives.put_all(next))
     }
 
-    /// Frees the slots of the receives whose completions `take` reads; it returns how many, at most
-    /// as many as it is told.
+    /// Frees the slots of the receives whose completions `take` reads. `take` gets the number in
+    /// flight, and returns how many it has read, at most that number.
     #[inline(always)]
     pub(crate) fn complete(&self, take: impl FnOnce(usize) -> usize) -> usize {
         let mut shared = self.shared.lock();

@@ -4,8 +4,8 @@
 //! A datagram is delivered or dropped, as a whole and at once: it is not split over turns, and its
 //! sender waits for nothing. A drop is counted, and its sender completes with success. Only the
 //! WQE, the length and the memory of the sender can fail the sender, and only a receive that is
-//! invalid by itself fails the destination. One to a [group](crate::group) is as many datagrams as the group has
-//! members, and may take more turns.
+//! invalid by itself fails the destination. One to a [group](crate::group) is as many datagrams as
+//! the group has members, and may take more turns.
 //!
 //! | dropped because of | receive |
 //! |---|---|

@@ -2,8 +2,9 @@
 //! Work requests: those of a connection; [`datagram`](crate::datagram) delivers the others.
 //!
 //! A request is checked in this order: the WQE by itself, the memory that it sends, the peer, the
-//! peer's receive or memory. Then its bytes move, then the peer's completion is written, then the sender's.
-//! A request that is refused stays in the SQ: it is tried again as if it had just been posted.
+//! peer's receive or memory. Then its bytes move, then the peer's completion is written, then the
+//! sender's. A request that is refused stays in the SQ: it is tried again as if it had just been
+//! posted.
 //!
 //! | refused because of | sender | peer |
 //! |---|---|---|
@@ -90,8 +91,8 @@ impl Refusal {
         }
     }
 
-    /// The refusal of a range of the peer. An address that is not aligned is none that the peer
-    /// would look up.
+    /// The refusal of a range of the peer. The peer checks the alignment before it looks up the
+    /// key.
     // By value: a reference would keep the caller's message in memory.
     #[cold]
     fn of_range(wqe: SendWqe, detail: Detail) -> Self {

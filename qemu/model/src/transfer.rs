@@ -199,7 +199,8 @@ impl<H: Host> DataPath<H> {
         self.regions.find(pd, 0, range)
     }
 
-    /// Counts a request that is refused for a key, if that of a region or window that was destroyed.
+    /// Counts a request that was refused for its key, if the key is that of a destroyed region or
+    /// window.
     pub(crate) fn count_stale(&mut self, detail: Detail, wqe: &SendWqe) {
         let key = match wqe.opcode {
             opcode::SEND_INV => wqe.imm,

@@ -8,7 +8,7 @@
 //!
 //! A short turn costs less than calling the core. So the thread of a doorbell gives that turn
 //! itself if the core was idle, one queue pair alone has work, and no more of it than the thread
-//! may do. Nobody waits for such a turn but the thread, and those that want to be inside.
+//! may do. Only this thread waits for such a turn, and threads that wait for the lock of the model.
 
 use crate::function::Function;
 use crate::host::Host;
@@ -36,9 +36,9 @@ pub enum Run {
 
 impl<H: Host> Function<H> {
     /// Handles timers that are due, then gives at most `turns` turns, and none after those that
-    /// have moved the bytes of a page's turn. So the caller gets the thread back, and doorbells
-    /// are taken, after two such turns at most, however large the messages are. It ends earlier
-    /// when the time of the caller is up.
+    /// have moved the bytes of a page's turn. So the call ends, and doorbells are taken, after two
+    /// such turns at most, however large the messages are. It ends earlier when the time of the
+    /// caller is up.
     pub fn run(&mut self, turns: u32) -> Run {
         let data = &mut self.data;
         if data.core.is_dead() || data.core.halted {
@@ -171,7 +171,7 @@ impl<H: Host> Function<H> {
         Some(used)
     }
 
-    /// Whether the caller wants its thread back. Where the core works by the clock of the machine,
+    /// Whether the time of the caller is up. Where the core works by the clock of the machine,
     /// the time of a thread decides nothing.
     fn time_is_up(&self) -> bool {
         let core = &self.data.core;

@@ -160,8 +160,8 @@ pub unsafe extern "C" fn qpair_data_poll_cq(
         }
         place.write(form.words(&completion.cqe));
     };
-    // SAFETY: The program has so many places, of this size, which need not be initialised; and the queue is one
-    // of this provider.
+    // SAFETY: The program has so many places, of this size, which need not be initialised; and the
+    // queue is one of this provider.
     let taken = unsafe {
         let places = std::slice::from_raw_parts_mut(wc.cast::<MaybeUninit<Words>>(), count);
         of(cq).poll(places, fill)

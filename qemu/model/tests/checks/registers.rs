@@ -251,6 +251,7 @@ fn a_stopped_machine_has_no_event() {
     p.send(p.remote(opcode::WRITE, 0), &[p.mr_a.sge(0, 8)]);
     let mut b = p.b;
     p.m.send(&mut b, wqe(0, 1), &[]);
+    p.m.raised();
     p.m.memory.keep_done();
     p.m.f.set_halted(true);
     // An entry is there, so it has an event at once.
@@ -281,6 +282,8 @@ fn a_stopped_machine_has_no_event() {
     assert!(p.m.f.inject_eqe(0, words.encode()));
     assert!(p.m.f.inject_cqe(0, [9; 4]));
     p.m.f.reg_write(offset::CTRL, 2);
+    p.m.f.set_halted(false);
+    p.m.bring_up(6, 4, 5);
     p.m.memory.take_done();
     p.m.f.set_halted(false);
     assert_eq!(p.m.memory.take_done(), []);
