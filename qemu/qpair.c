@@ -207,10 +207,15 @@ static void qpair_config_write(PCIDevice *pci, uint32_t addr, uint32_t value,
     QpairState *s = QPAIR(pci);
 
     bool vanished = s->present && qpair_model_vanished(s->model);
+    bool stops = addr == PCI_COMMAND && !(value & PCI_COMMAND_MASTER) &&
+                 pci_get_word(pci->config + addr) & PCI_COMMAND_MASTER;
 
     qpair_deliver_later(s);
     if (vanished) {
         return;
+    }
+    if (stops && s->present && qpair_model_ignores_stop(s->model)) {
+        value |= PCI_COMMAND_MASTER;
     }
     qpair_caps_write(pci, addr, value, len);
     qpair_routes_follow(s, msix_enabled(pci));

@@ -521,6 +521,15 @@ void qpair_model_unmap_all(const struct QpairModel *model);
 bool qpair_model_vanished(const struct QpairModel *model);
 
 /*
+ Bus mastering is to be switched off; whether that is to be ignored.
+
+ # Safety
+
+ See the [module](self).
+ */
+bool qpair_model_ignores_stop(const struct QpairModel *model);
+
+/*
  Whether the core's work takes (virtual) time.
 
  # Safety
@@ -878,6 +887,15 @@ void qpair_model_unmap_all(const struct QpairModel *model);
  See the [module](self).
  */
 bool qpair_model_vanished(const struct QpairModel *model);
+
+/*
+ Bus mastering is to be switched off; whether that is to be ignored.
+
+ # Safety
+
+ See the [module](self).
+ */
+bool qpair_model_ignores_stop(const struct QpairModel *model);
 
 /*
  Whether the core's work takes (virtual) time.

@@ -435,6 +435,12 @@ def knobs_turn_at_run_time():
         assert m.get("drop-interrupts") == 3
         # The admin queue pair, its CQ and EQ 0.
         assert m.get("objects") == 3
+        m.set("ignore-stops", 2)
+        command = f.config(machine.COMMAND, "w")
+        f.set_config(machine.COMMAND, command & ~machine.MASTER, "w")
+        assert f.config(machine.COMMAND, "w") == command, "bus mastering is off"
+        f.set_register(REG["CTRL"], RESET)
+        assert f.register(REG["STATUS"]) & READY and m.get("ignore-stops") == 0
         try:
             m.set("objects", 1)
             raise AssertionError("objects was set")

@@ -337,6 +337,18 @@ pub unsafe extern "C" fn qpair_model_vanished(model: *const QpairModel) -> bool 
     model.inside.enter(|f| f.is_vanished()).unwrap_or(false)
 }
 
+/// Bus mastering is to be switched off; whether that is to be ignored.
+///
+/// # Safety
+///
+/// See the [module](self).
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_ignores_stop(model: *const QpairModel) -> bool {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    model.inside.enter(|f| f.ignores_stop()).unwrap_or(false)
+}
+
 /// Whether the core's work takes (virtual) time.
 ///
 /// # Safety

@@ -278,6 +278,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "test: delay of each interrupt"),
     switch!("stall", |f| f.is_stalled().into(), |f, on| f.set_stall(on != 0),
         "test: the core does nothing"),
+    knob!("ignore-stops", u32, |f| f.knobs().ignore_stops.into(), |f, n| f.ignore_stops(n as u32),
+        "test: the next N writes that reset the function or switch bus mastering off do nothing"),
     switch!("vanish", |f| f.is_vanished().into(), |f, on| f.set_vanish(on != 0),
         "test: the function is gone: all reads are ones, writes do nothing"),
     switch!("link-down", |f| f.knobs().link_down.into(), |f, on| f.set_link_down(on != 0),

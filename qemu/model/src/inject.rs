@@ -89,6 +89,20 @@ impl<H: Host> Function<H> {
         self.data.core.knobs.stalled
     }
 
+    /// Ignores the next attempts to stop the function: resets by its register, and those that
+    /// [`Self::ignores_stop`] asks about.
+    pub fn ignore_stops(&mut self, count: u32) {
+        self.data.core.knobs.ignore_stops = count;
+    }
+
+    /// An attempt to stop the function; whether it is to be ignored.
+    pub fn ignores_stop(&mut self) -> bool {
+        let left = &mut self.data.core.knobs.ignore_stops;
+        let ignored = *left != 0;
+        *left = left.saturating_sub(1);
+        ignored
+    }
+
     /// Takes the function away, as if it had been unplugged, or brings it back as it was.
     pub fn set_vanish(&mut self, vanished: bool) {
         self.data.core.knobs.vanished = vanished;

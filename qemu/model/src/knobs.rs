@@ -12,6 +12,8 @@ pub struct Knobs {
     pub delay_interrupts: u64,
     /// The core does nothing.
     pub stalled: bool,
+    /// The number of attempts to stop the function that do nothing.
+    pub ignore_stops: u32,
     /// The function is gone: all reads are ones.
     pub vanished: bool,
     /// The link is down.

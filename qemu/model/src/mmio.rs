@@ -94,7 +94,9 @@ impl<H: Host> Function<H> {
         let off = self.data.core.state == State::Off;
         if offset == offset::CTRL {
             if value & RESET != 0 {
-                self.reset();
+                if !self.ignores_stop() {
+                    self.reset();
+                }
             } else if value & ENABLE != 0 && off {
                 self.data.core.cause = self.enable().err().unwrap_or(EnableError::None);
             }

@@ -25,6 +25,7 @@ checks![
     the_bus_is_taken_away,
     what_control_does_in_each_state,
     a_command_fails_by_request,
+    stops_are_ignored_by_request,
     interrupts_are_lost_and_late_by_request,
     entries_appear_by_request,
     the_core_stalls_by_request,
@@ -226,6 +227,17 @@ fn a_command_fails_by_request() {
     assert_eq!(refused, Err(AdminError::Injected));
     m.destroy(kind::PD, pd).unwrap();
     assert_eq!(m.f.counter(Counter::Commands), 3);
+}
+
+fn stops_are_ignored_by_request() {
+    let mut m = Machine::new();
+    m.f.ignore_stops(2);
+    assert!(m.f.ignores_stop());
+    m.f.reg_write(offset::CTRL, 2);
+    assert_eq!(status(&mut m).0, 1, "it was reset");
+    assert!(!m.f.ignores_stop());
+    m.f.reg_write(offset::CTRL, 2);
+    assert_eq!(status(&mut m).0, 0);
 }
 
 fn interrupts_are_lost_and_late_by_request() {
