@@ -233,6 +233,13 @@ impl<'bound> Data<'bound> {
         })
     }
 
+    /// Brings the device up after a shutdown, and registers the RDMA device. Under the device lock.
+    /// Sleeps.
+    fn up_again(&self, pdev: &pci::Device<Bound>) {
+        self.running.device.bring_up_again(pdev);
+        self.verbs.0.register_again(pdev);
+    }
+
     fn announce(pdev: &pci::Device<Bound>, device: &Device) {
         let limits = device.limits();
         dev_info!(
@@ -273,14 +280,13 @@ impl sys::pci::Driver for Driver {
     }
 
     fn reset_done<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
-        data.running.device.bring_up_again(pdev);
-        data.verbs.0.register_again(pdev);
+        data.up_again(pdev);
     }
 
     fn suspend<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) -> Result {
         data.sampler.stop();
         if let Err(error) = data.running.device.fall_asleep(pdev) {
-            data.running.device.bring_up_again(pdev);
+            data.up_again(pdev);
             data.sampler.start(SAMPLE);
             return Err(error);
         }
@@ -291,8 +297,8 @@ impl sys::pci::Driver for Driver {
 
     fn resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.watchdog.start(WATCH);
-        data.running.device.wake_up(pdev);
-        data.verbs.0.register_again(pdev);
+        data.running.device.wake_up();
+        data.up_again(pdev);
         data.sampler.start(SAMPLE);
     }
 
@@ -335,8 +341,7 @@ impl sys::pci::Driver for Driver {
     }
 
     fn error_resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
-        data.running.device.bring_up_again(pdev);
-        data.verbs.0.register_again(pdev);
+        data.up_again(pdev);
     }
 
     fn shutdown<'a>(_pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {

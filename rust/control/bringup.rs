@@ -178,10 +178,10 @@ impl Device {
         Ok(())
     }
 
-    /// Resumes a suspended device. Under the device lock. Sleeps.
-    pub(crate) fn wake_up(&self, pdev: &pci::Device<Bound>) {
+    /// The device is not suspended any more: [`Self::bring_up_again`] may follow. Under the device
+    /// lock.
+    pub(crate) fn wake_up(&self) {
         self.asleep.store(false, Relaxed);
-        self.bring_up_again(pdev);
     }
 
     /// Whether the device is suspended. Under the device lock.

@@ -82,6 +82,8 @@ pub const KNOBS: Group = Group {
 pub const SLEEP: Group = Group {
     name: "sleep",
     cases: cases![
+        // First: it needs the host.
+        sleep::refused * 2,
         sleep::suspended * 4,
         sleep::suspended_under_load * 16,
         sleep::asleep_the_driver_rests * 2,

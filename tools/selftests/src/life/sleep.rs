@@ -14,6 +14,7 @@ use super::load::Load;
 use super::load::Work;
 use super::recovery::works_anew;
 use crate::children::Child;
+use crate::host::Host;
 use crate::ktap::skip;
 use crate::ktap::Setup;
 use crate::pair::Pair;
@@ -114,6 +115,23 @@ fn slept(setup: &Setup, how: Sleep) -> Result<()> {
 /// Processes that sleep and ring, the device idle.
 pub(super) fn suspended(setup: &Setup) -> Result<()> {
     slept(setup, Sleep::Ram)
+}
+
+/// The device does not stop when it is to sleep. So the system stays awake, and the device is up
+/// again. The host is asked before, for its port does not work after a suspend.
+pub(super) fn refused(setup: &Setup) -> Result<()> {
+    let before = Baseline::take()?;
+    let mut pair = Pair::open(0)?;
+    pair.exchange(&mut setup.rng())?;
+    let epoch = pair.a.ctx.info.limits.epoch;
+    // A reset, and bus mastering switched off. The reset by which the device comes up works.
+    Host::call()?.set(0, "ignore-stops", 2)?;
+    let slept = Sleep::Devices(0).sleep();
+    ensure!(slept.is_err(), "slept beside a device that may do DMA");
+    ended_by_a_reset(&pair.a.ctx)?;
+    works_anew(setup, epoch + 1..=epoch + 1)?;
+    drop(pair);
+    before.settled()
 }
 
 /// An image of the system is created, and the system continues.
