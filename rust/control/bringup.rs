@@ -300,15 +300,19 @@ impl Device {
         self.admin.close();
     }
 
-    /// Stops all DMA of a device that is fatal or gone, before it is reset: that may have to wait.
-    /// Returns whether it is certain. With `told` locked, so that no epoch begins. Sleeps.
+    /// Stops all DMA of a device that is fatal or gone, before the PCI core resets it: that may have
+    /// to wait. Returns whether it is certain. With `told` locked, so that no epoch begins. Sleeps.
     pub(super) fn cut_off(&self) -> bool {
         // No bring-up enables bus mastering while the pass is held. If the gate is closed, a shutdown
         // is under way, which makes the device quiet itself.
         let Ok(pass) = self.function.gate().enter() else {
             return false;
         };
-        channel(pass.dev()).is_ok_and(|state| Self::isolate(&pass, state))
+        let Ok(state) = channel(pass.dev()) else {
+            return false;
+        };
+        let resets = || self.function.reset(pass.dev()) == Quiet::Reset;
+        Self::isolate(&pass, state) || state == Channel::Normal && resets()
     }
 
     /// Disables bus mastering. Returns whether the device does certainly no DMA any more.

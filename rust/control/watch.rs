@@ -80,17 +80,13 @@ impl Watch {
                 Health::Down | Health::Up | Health::Unbound => return,
             };
             device.admin.abandon();
-            if *told != health {
-                // Its users get back what it must not access any more. If that is not certain, a
-                // shutdown follows, which notifies them.
-                if device.cut_off() {
-                    device.tell(lost, Some(function.epoch()));
-                }
-                if lost == Lost::Reset && function.attempts() == 0 {
-                    dev_info!(function.device(), "resetting the device\n");
-                }
+            // Its users get back what it must not access any more. If that is not certain, the next
+            // check tries again: no reset need follow, if a task that holds the device lock waits for
+            // just this.
+            if *told != health && device.cut_off() {
+                device.tell(lost, Some(function.epoch()));
+                *told = health;
             }
-            *told = health;
             (epoch, is_due)
         };
         if !is_due {
@@ -99,8 +95,14 @@ impl Watch {
         let mut now = None;
         let result = sys::pci::try_reset(
             function.device(),
-            // Another reset may have ended the epoch that failed.
-            || function.epoch() == epoch && function.health() == Health::Fatal,
+            || {
+                // Another reset may have ended the epoch that failed.
+                let has_failed = function.epoch() == epoch && function.health() == Health::Fatal;
+                if has_failed && function.attempts() == 0 {
+                    dev_info!(function.device(), "resetting the device\n");
+                }
+                has_failed
+            },
             || now = Some(function.epoch()),
         );
         let Some(now) = now else {
