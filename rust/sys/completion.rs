@@ -46,6 +46,12 @@ impl Completion {
         unsafe { bindings::complete(self.inner.get()) };
     }
 
+    /// Waits for one completion. Ignores signals. Sleeps.
+    pub fn wait(&self) {
+        // SAFETY: Initialised.
+        unsafe { bindings::wait_for_completion(self.inner.get()) };
+    }
+
     /// Waits for one completion, at most `timeout` milliseconds; returns whether it came. Ignores
     /// signals. Sleeps.
     #[must_use]

@@ -3,23 +3,19 @@
 //! From the poll of a driver to the handlers of the core's objects.
 
 use super::{
-    super::current::cond_resched,
+    super::completion::Completion,
     bindings,
     netdev,
     registration::PORT, //
 };
-use core::{
-    hint,
-    ptr, //
-};
+use core::ptr;
 use kernel::{
     prelude::*,
     sync::{
         atomic::{
             Acquire,
             Atomic,
-            Full,
-            Release, //
+            Full, //
         },
         Arc, //
     }, //
@@ -43,11 +39,15 @@ pub trait Target: 'static {
     unsafe fn notify(raw: *mut Self::Raw, event: Self::Event);
 }
 
+#[pin_data]
 struct Shared<T: Target> {
     /// Null once the object is destroyed.
     object: Atomic<*mut T::Raw>,
-    /// Handlers that run.
+    /// Handlers that run, and one more until the object is cut off.
     running: Atomic<u32>,
+    /// The object is cut off, and no handler of it runs.
+    #[pin]
+    idle: Completion,
 }
 
 /// The events of a core object of kind `T`. Clones are of the same object.
@@ -72,11 +72,12 @@ impl<T: Target> Events<T> {
     ///
     /// `object` stays valid until [`Self::cut`] returns.
     pub(super) unsafe fn new(object: *mut T::Raw) -> Result<Self> {
-        let shared = Shared {
+        let shared = pin_init!(Shared {
             object: Atomic::new(object),
-            running: Atomic::new(0),
-        };
-        Ok(Self(Arc::new(shared, GFP_KERNEL_ACCOUNT)?))
+            running: Atomic::new(1),
+            idle <- Completion::new(),
+        });
+        Ok(Self(Arc::pin_init(shared, GFP_KERNEL_ACCOUNT)?))
     }
 
     /// Reports an event; nothing, once the object is destroyed. Any context, also a hard interrupt: a
@@ -89,18 +90,23 @@ impl<T: Target> Events<T> {
             // SAFETY: `cut` waits until the count is zero before the object goes.
             unsafe { T::notify(object, event) };
         }
-        self.0.running.fetch_sub(1, Release);
+        self.leave();
     }
 
-    /// Cuts the object off. On return no handler of it runs, nor will one. Process context; waits
-    /// for a handler that runs on another CPU.
-    pub(super) fn cut(&self) {
-        // Fully ordered: a handler that is not counted below reads the null.
-        self.0.object.xchg(ptr::null_mut(), Full);
-        while self.0.running.load(Acquire) != 0 {
-            hint::spin_loop();
-            cond_resched();
+    fn leave(&self) {
+        // The last one, and the object is cut off.
+        if self.0.running.fetch_sub(1, Full) == 1 {
+            self.0.idle.complete();
         }
+    }
+
+    /// Cuts the object off. On return no handler of it runs, nor will one. To be called once.
+    /// Process context; sleeps while a handler runs on another CPU.
+    pub(super) fn cut(&self) {
+        // Fully ordered: a handler that is not waited for below reads the null.
+        self.0.object.xchg(ptr::null_mut(), Full);
+        self.leave();
+        self.0.idle.wait();
     }
 }
 
@@ -253,5 +259,59 @@ impl Target for PortEvent {
                 event.dispatch(raw);
             }
         }
+    }
+}
+
+#[kernel::macros::kunit_tests(qpair_events)]
+mod tests {
+    use super::*;
+    use kernel::{
+        sync::atomic::Relaxed,
+        time::{
+            delay::fsleep,
+            Delta, //
+        },
+        workqueue, //
+    };
+
+    /// An object whose handler lasts.
+    #[pin_data]
+    struct Slow {
+        #[pin]
+        begun: Completion,
+        ended: Atomic<u32>,
+    }
+
+    impl Target for Slow {
+        type Event = ();
+        type Raw = Self;
+
+        unsafe fn notify(raw: *mut Self, (): ()) {
+            // SAFETY: By the caller's promise.
+            let this = unsafe { &*raw };
+            this.begun.complete();
+            fsleep(Delta::from_millis(50));
+            this.ended.fetch_add(1, Full);
+        }
+    }
+
+    #[test]
+    fn cut_waits_for_handlers() -> Result {
+        let slow = pin_init!(Slow {
+            begun <- Completion::new(),
+            ended: Atomic::new(0),
+        });
+        let slow = Arc::pin_init(slow, GFP_KERNEL)?;
+        // SAFETY: It is there until the end of this function.
+        let events = unsafe { Events::<Slow>::new(Arc::as_ptr(&slow).cast_mut()) }?;
+        let raiser = events.clone();
+        workqueue::system_unbound().try_spawn(GFP_KERNEL, move || raiser.raise(()))?;
+        slow.begun.wait();
+        events.cut();
+        assert_eq!(slow.ended.load(Relaxed), 1);
+        // The object is gone.
+        events.raise(());
+        assert_eq!(slow.ended.load(Relaxed), 1);
+        Ok(())
     }
 }
