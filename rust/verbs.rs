@@ -146,14 +146,12 @@ impl RdmaDevice {
             mac: self.device.limits().mac,
         };
         let new = Registration::new(pdev.as_ref(), config, registered)?;
-        if let Some(events) = new.port_events() {
-            let port = Arc::new(Port(events), GFP_KERNEL)?;
-            self.device.watch_link(port.clone())?;
-            // It may have gone down between the core's query and the handler.
-            let pass = self.device.enter(epoch)?;
-            if !self.device.link_up(&pass) {
-                port.changed(false);
-            }
+        let port = Arc::new(Port(new.port_events()), GFP_KERNEL)?;
+        self.device.watch_link(port.clone())?;
+        // It may have gone down between the core's query and the handler.
+        let pass = self.device.enter(epoch)?;
+        if !self.device.link_up(&pass) {
+            port.changed(false);
         }
         *registration = Some(new);
         Ok(())

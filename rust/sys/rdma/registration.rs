@@ -34,6 +34,7 @@ use kernel::{
     },
     container_of,
     device::Bound,
+    devres::Devres,
     error::to_result,
     prelude::*,
     sync::{
@@ -133,14 +134,20 @@ struct Registered<T: Driver> {
     _data: core::marker::PhantomData<T::Data>,
 }
 
-/// A registered RDMA device.
-pub struct Registration<T: Driver>(Option<Pin<KBox<Registered<T>>>>);
+/// A registered device; owned by the device core. The drop unregisters it.
+struct Owned<T: Driver>(Option<Pin<KBox<Registered<T>>>>);
 
 // SAFETY: Any task may unregister the device, and its data may be dropped by any.
-unsafe impl<T: Driver> Send for Registration<T> where T::Data: Send {}
+unsafe impl<T: Driver> Send for Owned<T> where T::Data: Send {}
 
 // SAFETY: Nothing is accessed through a reference.
-unsafe impl<T: Driver> Sync for Registration<T> {}
+unsafe impl<T: Driver> Sync for Owned<T> {}
+
+/// A registered RDMA device. If forgotten, it is unregistered when its parent unbinds.
+pub struct Registration<T: Driver> {
+    events: Events<PortEvent>,
+    _owned: Devres<Owned<T>>,
+}
 
 impl<T: Driver> Registration<T> {
     /// Registers a device on `parent`, which does its DMA. Sleeps.
@@ -223,6 +230,7 @@ impl<T: Driver> Registration<T> {
                 )
             }
         });
+        let port_events = events.clone();
         // INVARIANT: Registered below, or forgotten.
         let registered = KBox::pin_init(
             pin_init!(Registered {
@@ -230,7 +238,7 @@ impl<T: Driver> Registration<T> {
                 dev,
                 done,
                 mappings,
-                events,
+                events: port_events,
                 follower,
                 _data: core::marker::PhantomData,
             }),
@@ -241,18 +249,23 @@ impl<T: Driver> Registration<T> {
             to_result(unsafe {
                 bindings::ib_register_device(raw, T::NAME.as_char_ptr(), sys::raw_device(parent))
             })?;
-            Ok(Self(Some(registered)))
+            Ok(Owned(Some(registered)))
         });
         if result.is_err() {
             // SAFETY: Not registered, so no operation runs.
             unsafe { Self::dealloc(dev) };
         }
-        result
+        // If this fails, it drops what is registered by now.
+        let owned = Devres::new::<Error>(parent, Ok(result?))?;
+        Ok(Self {
+            events,
+            _owned: owned,
+        })
     }
 
     /// The events of its port.
-    pub fn port_events(&self) -> Option<Events<PortEvent>> {
-        Some(self.0.as_ref()?.events.clone())
+    pub fn port_events(&self) -> Events<PortEvent> {
+        self.events.clone()
     }
 
     /// # Safety
@@ -269,7 +282,7 @@ impl<T: Driver> Registration<T> {
 
     /// # Safety
     ///
-    /// Called by the workqueue, for a device that [`Self::drop`] has queued.
+    /// Called by the workqueue, for a device that the drop of its [`Owned`] has queued.
     unsafe extern "C" fn run(work: *mut work_struct) {
         // SAFETY: `drop` has given it away.
         let mut this = unsafe {
@@ -287,7 +300,7 @@ impl<T: Driver> Registration<T> {
     }
 }
 
-impl<T: Driver> Drop for Registration<T> {
+impl<T: Driver> Drop for Owned<T> {
     /// Takes doorbell pages away at once. Destroys all objects of all processes, and waits for
     /// that, but not long for a process: a call that lasts keeps the objects of all. Sleeps.
     fn drop(&mut self) {
