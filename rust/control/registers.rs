@@ -274,3 +274,32 @@ impl Function {
         }
     }
 }
+
+#[kernel::macros::kunit_tests(qpair_registers)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_objects_than_indices() {
+        for count in [0, 1, INDICES - 1, INDICES, INDICES + 1, u32::MAX] {
+            let read = Limits {
+                qp: count,
+                cq: count,
+                eq: count,
+                mr: count,
+                pd: count,
+                srq: count,
+                mw: count,
+                pages: count,
+                message: count,
+                ..Limits::default()
+            };
+            let used = read.clamped();
+            let objects = [
+                used.qp, used.cq, used.eq, used.mr, used.pd, used.srq, used.mw, used.pages,
+            ];
+            assert_eq!(objects, [count.min(65536); 8]);
+            assert_eq!(used.message, count);
+        }
+    }
+}

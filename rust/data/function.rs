@@ -53,7 +53,7 @@ use kernel::{
 pub(crate) const DOORBELLS: usize = doorbell::PAGE_BYTES as usize;
 
 /// The limits of the function, read once from its registers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
     /// Version of the programming model, major in the high 16 bits.
     pub(crate) version: u32,
