@@ -50,7 +50,9 @@ void qpair_non_block_end(void);
 u64 qpair_clock(void);
 bool qpair_idle(void);
 struct net_device *qpair_netdev_of(void *info);
-bool qpair_netdev_matches(struct net_device *netdev, const u8 *address);
+struct net_device *qpair_netdev_attached(struct ib_device *dev, u32 port);
+bool qpair_netdev_matches(struct ib_device *dev, struct net_device *netdev, const u8 *address);
+void qpair_netdev_find(struct ib_device *dev, u32 port, const u8 *address);
 bool qpair_netdev_comes(unsigned long event);
 bool qpair_netdev_goes(unsigned long event);
 bool qpair_port_carries(struct ib_device *dev, u32 port);
@@ -168,14 +170,20 @@ struct net_device *qpair_netdev_of(void *info)
 	return netdev_notifier_info_to_dev(info);
 }
 
-/*
- * Whether a port with this address may belong to it. The address is the permanent one, or that which
- * was set if there is none: VLANs, bridges and the like copy it, and any user may set it in a
- * namespace of his own.
- */
-bool qpair_netdev_matches(struct net_device *netdev, const u8 *address)
+/* That of the port, or NULL. Under rtnl, which all that change it hold. */
+struct net_device *qpair_netdev_attached(struct ib_device *dev, u32 port)
 {
-	if (netdev->addr_len != ETH_ALEN || !net_eq(dev_net(netdev), &init_net))
+	return rtnl_dereference(dev->port_data[port].netdev);
+}
+
+/*
+ * Whether a port of the device with this address may belong to it. The address is the permanent one,
+ * or that which was set if there is none: VLANs, bridges and the like copy it, and any user may set
+ * it in a namespace of his own. So it is of the namespace that the device is in.
+ */
+bool qpair_netdev_matches(struct ib_device *dev, struct net_device *netdev, const u8 *address)
+{
+	if (netdev->addr_len != ETH_ALEN || !net_eq(dev_net(netdev), rdma_dev_net(dev)))
 		return false;
 	if (is_vlan_dev(netdev) || netif_is_macvlan(netdev) || netif_is_bridge_master(netdev) ||
 	    netif_is_lag_master(netdev))
@@ -183,6 +191,34 @@ bool qpair_netdev_matches(struct net_device *netdev, const u8 *address)
 	if (is_zero_ether_addr(netdev->perm_addr))
 		return ether_addr_equal_unaligned(netdev->dev_addr, address);
 	return ether_addr_equal_unaligned(netdev->perm_addr, address);
+}
+
+/*
+ * The device is in its namespace, perhaps a new one: gives the port the network device of that with
+ * this address, with its GIDs. Takes rtnl.
+ */
+void qpair_netdev_find(struct ib_device *dev, u32 port, const u8 *address)
+{
+	struct net_device *was, *netdev, *found = NULL;
+
+	rtnl_lock();
+	was = qpair_netdev_attached(dev, port);
+	if (was && qpair_netdev_matches(dev, was, address)) {
+		rtnl_unlock();
+		return;
+	}
+	for_each_netdev(rdma_dev_net(dev), netdev) {
+		if (qpair_netdev_matches(dev, netdev, address)) {
+			found = netdev;
+			break;
+		}
+	}
+	if (was)
+		roce_del_all_netdev_gids(dev, port, was);
+	ib_device_set_netdev(dev, found, port);
+	rtnl_unlock();
+	if (found)
+		rdma_roce_rescan_device(dev);
 }
 
 bool qpair_netdev_comes(unsigned long event)

@@ -3,19 +3,17 @@
 //! The network device that a port of RoCE belongs to, by its address.
 //!
 //! A notifier is called for each network device, first for those that are there. The port belongs to
-//! the first of the initial namespace that has the address, as long as it is registered and has it;
-//! without one the port is down.
+//! the first of the device's own namespace that has the address, as long as it is registered and has
+//! it; without one the port is down. When the device comes into another namespace, it looks for one
+//! there.
 
 use super::{
     bindings,
     registration::PORT, //
 };
-use core::{
-    cell::Cell,
-    ptr::{
-        self,
-        NonNull, //
-    }, //
+use core::ptr::{
+    self,
+    NonNull, //
 };
 use kernel::{
     bindings::{
@@ -33,7 +31,13 @@ unsafe extern "C" {
     fn register_netdevice_notifier(block: *mut notifier_block) -> c_int;
     fn unregister_netdevice_notifier(block: *mut notifier_block) -> c_int;
     fn qpair_netdev_of(info: *mut c_void) -> *mut net_device;
-    fn qpair_netdev_matches(netdev: *mut net_device, address: *const u8) -> bool;
+    fn qpair_netdev_attached(dev: *mut bindings::ib_device, port: u32) -> *mut net_device;
+    fn qpair_netdev_matches(
+        dev: *mut bindings::ib_device,
+        netdev: *mut net_device,
+        address: *const u8,
+    ) -> bool;
+    fn qpair_netdev_find(dev: *mut bindings::ib_device, port: u32, address: *const u8);
     fn qpair_netdev_comes(event: c_ulong) -> bool;
     fn qpair_netdev_goes(event: c_ulong) -> bool;
     fn qpair_port_carries(dev: *mut bindings::ib_device, port: u32) -> bool;
@@ -50,6 +54,17 @@ pub(super) unsafe fn carries(dev: *mut bindings::ib_device) -> bool {
     unsafe { qpair_port_carries(dev, PORT) }
 }
 
+/// Looks for the network device with this address in the namespace that `dev` is in. Takes the lock
+/// of network devices. Sleeps.
+///
+/// # Safety
+///
+/// `dev` is registered, or being so, and has or had a [`Follower`].
+pub(super) unsafe fn find(dev: *mut bindings::ib_device, address: &[u8; 6]) {
+    // SAFETY: By the caller's promise; the follower has allocated the data of ports.
+    unsafe { qpair_netdev_find(dev, PORT, address.as_ptr()) };
+}
+
 /// Gives a device of the core the network device with an address.
 ///
 /// # Invariants
@@ -61,15 +76,12 @@ pub(super) struct Follower {
     block: Opaque<notifier_block>,
     dev: NonNull<bindings::ib_device>,
     address: [u8; 6],
-    /// The network device that the port has, or null. Only the notifier uses it, under the lock of
-    /// network devices; only to compare it, as the core has the reference.
-    attached: Cell<*mut net_device>,
 }
 
 // SAFETY: The notifier chain has a lock of its own.
 unsafe impl Send for Follower {}
 
-// SAFETY: As above; `attached` is used under the lock of network devices alone.
+// SAFETY: As above.
 unsafe impl Sync for Follower {}
 
 impl Follower {
@@ -101,7 +113,6 @@ impl Follower {
                 block,
                 dev,
                 address,
-                attached: Cell::new(ptr::null_mut()),
             }),
             GFP_KERNEL,
         )?;
@@ -123,19 +134,18 @@ impl Follower {
         // event is valid.
         unsafe {
             let this = &*container_of!(Opaque::cast_from(block), Self, block);
+            let dev = this.dev.as_ptr();
             let netdev = qpair_netdev_of(info);
-            let matches = qpair_netdev_matches(netdev, this.address.as_ptr());
-            if this.attached.get() == netdev {
+            let attached = qpair_netdev_attached(dev, PORT);
+            let matches = qpair_netdev_matches(dev, netdev, this.address.as_ptr());
+            if attached == netdev {
                 // By its pointer: its address may be another by now.
                 if qpair_netdev_goes(event) || !matches {
-                    bindings::ib_device_set_netdev(this.dev.as_ptr(), ptr::null_mut(), PORT);
-                    this.attached.set(ptr::null_mut());
+                    bindings::ib_device_set_netdev(dev, ptr::null_mut(), PORT);
                 }
-            } else if this.attached.get().is_null() && matches && qpair_netdev_comes(event) {
+            } else if attached.is_null() && matches && qpair_netdev_comes(event) {
                 // If this fails, the port stays down.
-                if bindings::ib_device_set_netdev(this.dev.as_ptr(), netdev, PORT) == 0 {
-                    this.attached.set(netdev);
-                }
+                bindings::ib_device_set_netdev(dev, netdev, PORT);
             }
         }
         0

@@ -108,6 +108,7 @@ impl<T: Driver> Ops<T> {
         get_link_layer: Some(Self::get_link_layer),
         add_gid: Some(Self::add_gid),
         report_port_event: Some(Self::report_port_event),
+        enable_driver: Some(Self::enable_driver),
         del_gid: Some(Self::del_gid),
         query_pkey: Some(Self::query_pkey),
         alloc_ucontext: Some(Self::alloc_ucontext),

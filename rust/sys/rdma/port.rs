@@ -121,6 +121,22 @@ impl<T: Driver> Ops<T> {
         }
     }
 
+    /// The core enables a device when it is registered, and when it comes into another namespace.
+    ///
+    /// # Safety
+    ///
+    /// Called by the core.
+    pub(super) unsafe extern "C" fn enable_driver(dev: *mut bindings::ib_device) -> c_int {
+        // SAFETY: Called by the core, with a device that is being registered, or is; one with an
+        // address has a follower since before that.
+        unsafe {
+            if let Some(mac) = Device::<T>::get(dev).mac {
+                netdev::find(dev, &mac);
+            }
+        }
+        0
+    }
+
     /// # Safety
     ///
     /// Called by the core.
