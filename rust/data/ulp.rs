@@ -4,8 +4,8 @@
 //!
 //! A [`UlpCq`] and a [`UlpQp`] have a spinlock each, in this order. What is posted is kept in memory
 //! of the kernel. Of a completion the device says which request it is, status and detail, the bytes,
-//! the immediate data, the sender of a datagram, and whether a WRITE has taken the receive. The bytes
-//! of a receive are at most those that were posted.
+//! the immediate data, the sender of a datagram, and whether a WRITE has taken the receive.
+//! [`queue::pending`](crate::queue::pending) bounds what it may say.
 //!
 //! When the device is lost, [`cut`](UlpCq::cut) ends all access to it. Once it is quiet,
 //! [`flush`](UlpCq::flush) completes what is posted, and what is posted from then on, as flushed: its
@@ -23,6 +23,7 @@ pub(crate) use self::cq::{
 };
 use self::{
     pending::{
+        none,
         Pending,
         Posted,
         Request, //
@@ -61,6 +62,7 @@ use crate::{
             Depth,
             Index, //
         },
+        pending::Memory,
         producer::{
             RqProducer,
             SqProducer, //
@@ -118,9 +120,6 @@ struct QpInner {
     lease: Option<Lease>,
     sends: Pending,
     recvs: Pending,
-    /// Completions up to this count of taken entries of its CQs are from before the last reset.
-    old_sends: Option<u64>,
-    old_recvs: Option<u64>,
     /// It is in a state in which sends may be posted.
     is_ready: bool,
     /// It is in a state in which receives may be posted.
@@ -180,10 +179,8 @@ impl UlpQp {
         let inner = QpInner {
             live: Some(live),
             lease: Some(lease),
-            sends: Pending::new(shape.sends)?,
-            recvs: Pending::new(shape.rq.entries())?,
-            old_sends: None,
-            old_recvs: None,
+            sends: none(shape.sends)?,
+            recvs: none(shape.rq.entries())?,
             is_ready: false,
             takes_recvs: false,
         };
@@ -214,7 +211,7 @@ impl UlpQp {
     /// Sends and receives that are posted and not completed.
     pub(crate) fn in_flight(&self) -> (usize, usize) {
         let inner = self.inner.lock();
-        (inner.sends.count, inner.recvs.count)
+        (inner.sends.count(), inner.recvs.count())
     }
 
     /// What may be posted in its state from now on.
@@ -235,9 +232,8 @@ impl UlpQp {
         let old_recvs = old.and_then(|(_, past)| self.recv_cq.taken_at(past));
         let live = {
             let mut inner = self.inner.lock();
-            inner.sends.count = 0;
-            inner.recvs.count = 0;
-            (inner.old_sends, inner.old_recvs) = (old_sends, old_recvs);
+            inner.sends.reset(old_sends);
+            inner.recvs.reset(old_recvs);
             inner.live.take()
         };
         let Some(live) = live else {
@@ -277,33 +273,18 @@ impl UlpQp {
         Some((live.sq.storage().clone(), live.rq.storage().clone()))
     }
 
-    /// A completion of it was read, the `taken`th entry of its CQ: the request.
+    /// A completion that names it was read, the `taken`th entry of a CQ of its: the request.
     fn complete(&self, cqe: &Cqe, seen: Seen<Cq>, taken: u64) -> Option<Request> {
         let index = Index::new(cqe.index);
         let mut inner = self.inner.lock();
         let QpInner {
-            live,
-            sends,
-            recvs,
-            old_sends,
-            old_recvs,
-            ..
+            live, sends, recvs, ..
         } = &mut *inner;
         let live = live.as_mut()?;
-        let received = cqe.flags & cqe_flags::RECV != 0;
-        let old = if received { old_recvs } else { old_sends };
-        if old.is_some_and(|old| taken <= old) {
-            return None;
-        }
-        *old = None;
-        if received {
-            let request = recvs.take(index)?;
-            live.rq.complete(index, seen).ok()?;
-            Some(request)
+        if cqe.flags & cqe_flags::RECV != 0 {
+            recvs.complete(&mut live.rq, index, seen, taken)
         } else {
-            let request = sends.take(index)?;
-            live.sq.complete(index, seen).ok()?;
-            Some(request)
+            sends.complete(&mut live.sq, index, seen, taken)
         }
     }
 
@@ -311,8 +292,8 @@ impl UlpQp {
     fn has_pending(&self, cq: &UlpCq) -> bool {
         let inner = self.inner.lock();
         let of = |own: &Arc<UlpCq>| core::ptr::eq(&**own, cq);
-        (of(&self.recv_cq) && inner.recvs.count != 0)
-            || (of(&self.send_cq) && inner.sends.count != 0)
+        (of(&self.recv_cq) && inner.recvs.count() != 0)
+            || (of(&self.send_cq) && inner.sends.count() != 0)
     }
 
     /// The next request that is flushed in software, of the queues that complete in `cq`.
@@ -343,13 +324,8 @@ impl UlpQp {
         let what = Posted::Send(request.operation);
         let id = request.id;
         let (Some(live), Some(_)) = (inner.live.as_mut(), inner.lease.as_ref()) else {
-            let past = Index::ZERO;
-            inner.sends.push(Request {
-                id,
-                what,
-                past,
-                signal: true,
-            });
+            let signal = true;
+            inner.sends.push(Index::ZERO, Request { id, what, signal });
             return Ok(());
         };
         let signal = request.signaled || self.shape.signal_all;
@@ -375,58 +351,46 @@ impl UlpQp {
             room.write(which as u32, &block(&mut rest));
         }
         let past = room.post();
-        inner.sends.push(Request {
-            id,
-            what,
-            past,
-            signal,
-        });
+        inner.sends.push(past, Request { id, what, signal });
         Ok(())
     }
 
     /// Writes a receive into its ring.
-    fn put_recv(&self, inner: &mut QpInner, request: &RecvRequest<'_>) -> Result {
-        if !inner.takes_recvs || request.pieces.count() > self.shape.recv_sges as usize {
+    fn put_recv(&self, inner: &mut QpInner, asked: &RecvRequest<'_>) -> Result {
+        if !inner.takes_recvs || asked.pieces.count() > self.shape.recv_sges as usize {
             return Err(EINVAL);
         }
         if inner.recvs.is_full() {
             return Err(ENOMEM);
         }
-        let id = request.id;
-        let room = request.pieces.iter().map(|piece| u64::from(piece.bytes));
-        let room = room.fold(0, u64::saturating_add);
-        let what = match self.shape.datagrams {
-            true => Posted::Datagram(room),
-            false => Posted::Receive(room),
+        let bytes = asked.pieces.iter().map(|piece| u64::from(piece.bytes));
+        let bytes = bytes.fold(0, u64::saturating_add);
+        let memory = match self.shape.datagrams {
+            true => Memory::Datagram(bytes),
+            false => Memory::Message(bytes),
+        };
+        let request = Request {
+            id: asked.id,
+            what: Posted::Receive(memory),
+            signal: true,
         };
         let (Some(live), Some(_)) = (inner.live.as_mut(), inner.lease.as_ref()) else {
-            let past = Index::ZERO;
-            inner.recvs.push(Request {
-                id,
-                what,
-                past,
-                signal: true,
-            });
+            inner.recvs.push(Index::ZERO, request);
             return Ok(());
         };
         let mut room = live.rq.room(1, true).map_err(refused)?;
         let head = RecvWqe {
             // CAST: At most as many as the device allows, a byte.
-            sges: request.pieces.count() as u8,
+            sges: asked.pieces.count() as u8,
             ..RecvWqe::default()
         };
-        let sges = request.pieces.iter().flat_map(|piece| sge(&piece).encode());
+        let sges = asked.pieces.iter().flat_map(|piece| sge(&piece).encode());
         let mut words = Iterator::chain(head.encode().into_iter(), sges);
         for which in 0..1 << self.shape.stride {
             room.write(which, &block(&mut words));
         }
         let past = room.post();
-        inner.recvs.push(Request {
-            id,
-            what,
-            past,
-            signal: true,
-        });
+        inner.recvs.push(past, request);
         Ok(())
     }
 

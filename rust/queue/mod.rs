@@ -25,6 +25,7 @@
 //! | [`channel`] | when a CQ writes an event | device |
 //! | [`eq_irq`] | when an EQ interrupts; how asynchronous events are queued | device |
 //! | [`eq_slots`] | EQ slots: what holds them, when they become free | driver |
+//! | [`pending`] | requests that are posted and not completed; the length of a receive | driver |
 //! | [`poll`] | the event poll | driver |
 //! | [`moderation`] | how many interrupts an EQ is worth | driver |
 //! | [`share`] | how much CPU time the event poll may take in softirq context | driver |
@@ -56,6 +57,7 @@ pub mod index;
 pub mod life;
 pub mod moderation;
 pub mod mutant;
+pub mod pending;
 pub mod poll;
 pub mod producer;
 pub mod quota;

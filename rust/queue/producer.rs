@@ -340,6 +340,12 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         }
     }
 
+    /// Whether `seen` is of the CQ that this queue's completions come from.
+    #[inline]
+    pub fn completes_in(&self, seen: Seen<Cq>) -> bool {
+        self.completing.is_of(seen)
+    }
+
     /// A CQE of this queue was read; returns how many slots it completes. They are not free yet.
     #[inline(always)]
     pub fn complete(&mut self, index: Index, seen: Seen<Cq>) -> Result<u32, Stale> {

@@ -13,6 +13,7 @@ pub mod index;
 pub mod ladder;
 pub mod memory;
 pub mod moderation;
+pub mod pending;
 pub mod poll;
 pub mod prop;
 pub mod quota;
@@ -35,6 +36,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         index::CHECKS,
         credit::CHECKS,
         ring::CHECKS,
+        pending::CHECKS,
         channel::CHECKS,
         eq_irq::CHECKS,
         moderation::CHECKS,
