@@ -11,7 +11,10 @@
 //! [`flush`](UlpCq::flush) completes what is posted, and what is posted from then on, as flushed: its
 //! user may free the memory then. So a user that drains its queues comes to an end, and not too early.
 //!
-//! A user sizes its CQs. One that is too small is overrun, as that of a process.
+//! A user sizes its CQs. One that is too small is overrun, as that of a process. So a send completes
+//! only if its user asked for that, or it failed. Slots are freed by these completions, which cover
+//! the sends before them: a user that asks for none in a whole SQ can post no more, as with other
+//! hardware.
 
 mod cq;
 mod pending;
@@ -337,7 +340,8 @@ impl UlpQp {
         }
         let blocks = used.div_ceil(BLOCK_WORDS);
         // CAST: At most `MAX_BLOCKS`.
-        let mut room = live.sq.room(blocks as u32, signal).map_err(refused)?;
+        let room = live.sq.room_as_asked(blocks as u32, signal);
+        let mut room = room.map_err(refused)?;
         let flags = if room.signalled() {
             u64::from(send_flags::SIGNALED)
         } else {

@@ -68,6 +68,7 @@ mod active {
         CompletesAll: "a completion frees slots that it does not complete",
         FlightForgotten: "a queue that ends forgets the slots that did not complete",
         NeverSignal: "a whole SQ may be left unsignalled",
+        AskedForced: "a request is signalled that its user answers for, and does not want signalled",
         WithdrawnRunKept: "withdrawn requests still count as an unsignalled run",
         CapacityPlusOne: "one block more than there is room for is posted",
         SlackPosted: "a post takes the slots that are kept for completed work requests",

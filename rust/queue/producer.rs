@@ -19,7 +19,7 @@
 //!   moves none. [`Producer::complete`] counts these, a [`Row`] returns them to its caller.
 //! - A post is signalled, even if the caller did not ask for it, where the queue could otherwise
 //!   never free slots: the run of unsignalled blocks at the tail always leaves room for the largest
-//!   work request.
+//!   work request. Not so [as its user asks](Producer::room_as_asked).
 //! - Posting only writes memory. One doorbell hands over a whole batch. What is not handed over yet
 //!   can be withdrawn.
 //!
@@ -279,7 +279,20 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         slots: u32,
         signal: bool,
     ) -> Result<Room<Batch<'_, &S, K>, &S, K>, Refused> {
-        Room::new(self.batch(|storage| storage), slots, signal)
+        Room::new(self.batch(|storage| storage), slots, signal, true)
+    }
+
+    /// As [`room`](Self::room), of a queue whose user answers for its signals: none but those that it
+    /// wants. A user that counts the completions in its CQ has no place for another one. In turn it
+    /// signals a work request before the queue is full, or no slot becomes free.
+    #[inline]
+    pub fn room_as_asked(
+        &mut self,
+        slots: u32,
+        signal: bool,
+    ) -> Result<Room<Batch<'_, &S, K>, &S, K>, Refused> {
+        let forces = mutant!(AskedForced);
+        Room::new(self.batch(|storage| storage), slots, signal, forces)
     }
 
     /// Begins a batch of posts, through the `view` of the ring's memory.
@@ -574,7 +587,7 @@ impl<'a, V: Storage + 'a, K: Kind> Batch<'a, V, K> {
     /// As [`Producer::room`].
     #[inline(always)]
     pub fn room(&mut self, slots: u32, signal: bool) -> Result<Room<&mut Self, V, K>, Refused> {
-        Room::new(self, slots, signal)
+        Room::new(self, slots, signal, true)
     }
 }
 
@@ -608,7 +621,7 @@ where
     K: Kind,
 {
     #[inline(always)]
-    fn new(batch: B, slots: u32, signal: bool) -> Result<Self, Refused> {
+    fn new(batch: B, slots: u32, signal: bool, forces: bool) -> Result<Self, Refused> {
         let at: &Batch<'a, V, K> = batch.borrow();
         let Shape { largest, .. } = at.shape;
         if slots > at.free && !mutant!(CapacityPlusOne) {
@@ -623,9 +636,10 @@ where
         if slots == 0 || slots > MAX_BLOCKS as u32 {
             return Err(Refused::TooLarge);
         }
-        let silent = at.silent.wrapping_add(slots);
+        let silent = at.silent.saturating_add(slots);
         let beside = at.posting.pool.minted().saturating_sub(silent);
-        let signal = signal || (beside < largest && !mutant!(NeverSignal));
+        let must = forces && beside < largest && !mutant!(NeverSignal);
+        let signal = signal || must;
         Ok(Room {
             batch,
             slots,

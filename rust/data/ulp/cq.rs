@@ -248,7 +248,7 @@ impl CqInner {
             let Some(request) = qp.complete(&cqe, entry.seen, taken) else {
                 return false;
             };
-            // One that the queue had to signal, to free its slots, is not its user's.
+            // Nobody asked for this one: its user may not expect it.
             let completed = request.completed(&cqe, qp.of);
             let wanted = request.signal || completed.status != Status::Success.code();
             if wanted {

@@ -32,6 +32,7 @@ checks![
     the_publication_must_reach_the_completion,
     what_was_covered_long_ago_can_be_freed,
     a_queue_that_signals_nothing_goes_on,
+    a_queue_signals_no_more_than_its_user_asks,
     what_is_withdrawn_was_never_posted,
     receives_of_every_stride_lie_where_they_should,
     a_batch_is_its_posts,
@@ -320,6 +321,31 @@ fn what_was_covered_long_ago_can_be_freed() {
         assert_eq!(sq.reclaim_all(&cq.flushed().unwrap()), freed);
         assert_eq!((freed, sq.free()), (3, 16));
         sq.audit().unwrap();
+    }
+}
+
+/// A user that signals the last of each 128 sends gets one completion for them, and all slots back.
+fn a_queue_signals_no_more_than_its_user_asks() {
+    const SENDS: u32 = 128;
+    let depth = Depth::new(SENDS).unwrap();
+    let memory = Memory::new(SENDS as usize * 8);
+    let mut sq = SqProducer::new_sq(SQ, CQ, memory, depth, SENDS).unwrap();
+    for _ in 0..3 {
+        let mut signalled = Vec::new();
+        for nth in 1..=SENDS {
+            let room = sq.room_as_asked(1, nth == SENDS).unwrap();
+            let signal = room.signalled();
+            let past = room.post();
+            if signal {
+                signalled.push(past);
+            }
+        }
+        assert_eq!(sq.room_as_asked(1, true).unwrap_err(), Refused::Full);
+        assert_eq!(signalled, [sq.tail()]);
+        sq.ring(|_| ());
+        let (mut cq, seen) = seen(CQ, 1);
+        assert_eq!(sq.complete(sq.tail(), seen[0]), Ok(SENDS));
+        assert_eq!(sq.reclaim(cq.publish(|_| ())), SENDS);
     }
 }
 
