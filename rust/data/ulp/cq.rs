@@ -44,8 +44,10 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{
+            Acquire,
             Atomic,
-            Full, //
+            Full,
+            Release, //
         },
         Arc,
         SpinLockIrq, //
@@ -86,6 +88,8 @@ struct CqInner {
 /// Whether a user has asked for an event: it gets one for each time, whatever the device writes.
 pub(crate) struct Armed {
     armed: Atomic<bool>,
+    /// It had a queue pair: `ib_alloc_cq()` arms a CQ that it has not finished.
+    is_used: Atomic<bool>,
     events: Events<CqEvent>,
 }
 
@@ -94,6 +98,7 @@ impl Armed {
     pub(crate) fn new(events: Events<CqEvent>) -> Self {
         Self {
             armed: Atomic::new(false),
+            is_used: Atomic::new(false),
             events,
         }
     }
@@ -102,9 +107,9 @@ impl Armed {
         self.armed.xchg(true, Full);
     }
 
-    /// Reports a completion, if that was asked for.
+    /// Reports a completion, if that was asked for, and there may be one.
     pub(crate) fn raise(&self) {
-        if self.armed.xchg(false, Full) {
+        if self.is_used.load(Acquire) && self.armed.xchg(false, Full) {
             self.events.raise(CqEvent::Completion);
         }
     }
@@ -180,6 +185,7 @@ impl UlpCq {
     pub(crate) fn add(&self, qp: Arc<UlpQp>, room: Room<Arc<UlpQp>>) -> Result {
         let number = qp.number();
         let added = self.inner.lock().qps.insert(number, qp, room);
+        self.armed.is_used.store(true, Release);
         // The rest is dropped with the lock released.
         added.map_err(|(error, _qp)| error)
     }
@@ -203,11 +209,17 @@ impl UlpCq {
     }
 
     /// The device is quiet, after [`Self::cut`]: what is posted is flushed, and its user is told to
-    /// poll.
+    /// poll if there is any. One without may be about to free the queue: nothing is to be told then.
     pub(crate) fn flush(&self) {
-        let before = replace(&mut self.inner.lock().source, Source::Flush);
+        let mut inner = self.inner.lock();
+        let before = replace(&mut inner.source, Source::Flush);
+        let has_pending = inner.has_pending(self);
+        // The lease is dropped with the lock released, and so is its user told.
+        drop(inner);
         drop(before);
-        self.raise();
+        if has_pending {
+            self.raise();
+        }
     }
 
     /// Takes its ring, which the device does not use any more. Sleeps.
@@ -235,6 +247,11 @@ impl CqInner {
     fn depth(&self) -> u32 {
         let ring = self.consumer.as_ref();
         ring.map_or(1, |ring| ring.depth().entries())
+    }
+
+    /// Whether there is a request that completes in `of`, which this is of.
+    fn has_pending(&self, of: &UlpCq) -> bool {
+        self.qps.iter().any(|(_, qp)| qp.has_pending(of))
     }
 
     /// Takes the next completion of the device.
@@ -327,7 +344,7 @@ impl Polls for UlpCq {
             // It has an event once what is posted is flushed.
             Source::Nothing => return false,
             // Its user polls once more, and finds what is flushed.
-            Source::Flush => return inner.qps.iter().any(|(_, qp)| qp.has_pending(self)),
+            Source::Flush => return inner.has_pending(self),
         };
         let Some(consumer) = consumer else {
             return false;

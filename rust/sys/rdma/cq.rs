@@ -37,4 +37,17 @@ impl<T: Driver> Ops<T> {
             })
         })
     }
+
+    /// `ib_free_cq()` cancels the work of the queue's events, and then destroys the queue. So no event
+    /// may come in between.
+    ///
+    /// # Safety
+    ///
+    /// Called by the core.
+    pub(super) unsafe extern "C" fn pre_destroy_cq(cq: *mut bindings::ib_cq) -> c_int {
+        // SAFETY: Called by the core, before it destroys a queue of this driver.
+        let (events, _) = unsafe { Cq::<T>::get(cq) };
+        events.cut();
+        0
+    }
 }

@@ -122,6 +122,7 @@ impl<T: Driver> Ops<T> {
         destroy_ah: Some(Self::destroy_ah),
         create_cq: Some(Self::create_cq),
         resize_user_cq: Some(Self::resize_user_cq),
+        pre_destroy_cq: Some(Self::pre_destroy_cq),
         destroy_cq: Some(Self::destroy_cq),
         create_srq: Some(Self::create_srq),
         modify_srq: Some(Self::modify_srq),
