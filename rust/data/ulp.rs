@@ -75,8 +75,9 @@ use crate::{
     sys::{
         gate::Lease,
         rdma::{
+            Events,
             Posts,
-            QpRef,
+            QpEvent,
             RecvRequest,
             SendRequest, //
         },
@@ -135,7 +136,8 @@ pub(crate) struct UlpQp {
     function: Arc<Function>,
     number: Number,
     shape: UlpShape,
-    of: QpRef,
+    /// By which the core's queue pair is named in completions.
+    events: Events<QpEvent>,
     send_cq: Arc<UlpCq>,
     recv_cq: Arc<UlpCq>,
     #[pin]
@@ -148,7 +150,7 @@ pub(crate) struct UlpQpParts {
     pub(crate) number: Number,
     pub(crate) epoch: u32,
     pub(crate) shape: UlpShape,
-    pub(crate) of: QpRef,
+    pub(crate) events: Events<QpEvent>,
     pub(crate) cqs: (Arc<UlpCq>, Arc<UlpCq>),
     pub(crate) rings: (Ring, Ring),
     pub(crate) lease: Lease,
@@ -166,7 +168,7 @@ impl UlpQp {
             number,
             epoch,
             shape,
-            of,
+            events,
             cqs: (send_cq, recv_cq),
             rings: (sq, rq),
             lease,
@@ -192,7 +194,7 @@ impl UlpQp {
                 function,
                 number,
                 shape,
-                of,
+                events,
                 send_cq,
                 recv_cq,
                 inner <- new_spinlock_irq!(inner, "UlpQp::inner"),

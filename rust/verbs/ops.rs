@@ -101,7 +101,6 @@ use crate::{
             PortAttributes,
             QpChange,
             QpEvent,
-            QpRef,
             QpRequest,
             QpState,
             Service,
@@ -640,10 +639,9 @@ impl rdma::Driver for Verbs {
         pd: &KernelPd,
         cqs: (&KernelCq, &KernelCq),
         request: QpRequest,
-        of: QpRef,
         events: Events<QpEvent>,
     ) -> Result<(KernelQp, u32)> {
-        KernelQp::create(pd, cqs, request, of, events)
+        KernelQp::create(pd, cqs, request, events)
     }
 
     fn kernel_modify_qp(qp: &KernelQp, change: QpChange) -> Result {

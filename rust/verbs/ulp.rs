@@ -73,6 +73,7 @@ use crate::{
     sys::{
         gate::Pass,
         rdma::{
+            Completions,
             CqEvent,
             CqRequest,
             Events,
@@ -80,7 +81,6 @@ use crate::{
             Posts,
             QpChange,
             QpEvent,
-            QpRef,
             QpRequest,
             QpState,
             RecvRequest,
@@ -357,8 +357,8 @@ impl KernelCq {
 }
 
 impl Polls for KernelCq {
-    fn poll(&self, most: usize, take: impl FnMut(&crate::sys::rdma::Completion)) -> usize {
-        self.queue.queue.poll(most, take)
+    fn poll(&self, into: &mut Completions<'_>) {
+        self.queue.queue.poll(into);
     }
 
     fn notify(&self, solicited: bool) -> bool {
@@ -426,12 +426,11 @@ impl KernelQp {
         pd: &KernelPd,
         (send, recv): (&KernelCq, &KernelCq),
         request: QpRequest,
-        of: QpRef,
         events: Events<QpEvent>,
     ) -> Result<(Self, u32)> {
         let (device, epoch) = (&pd.device, pd.epoch);
         let shape = shape(device, &request)?;
-        let handler = Arc::new(QpHandler(events), GFP_KERNEL)?;
+        let handler = Arc::new(QpHandler(events.clone()), GFP_KERNEL)?;
         let rooms = (Room::new()?, Room::new()?);
         let pass = device.enter(epoch)?;
         let bytes = BLOCK_BYTES << shape.stride;
@@ -469,7 +468,7 @@ impl KernelQp {
             number,
             epoch,
             shape,
-            of,
+            events,
             cqs: (send.clone(), recv.clone()),
             rings: rings.clone(),
             lease: pass.lease(),

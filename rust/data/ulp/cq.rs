@@ -31,7 +31,7 @@ use crate::{
     sys::{
         gate::Lease,
         rdma::{
-            Completion,
+            Completions,
             CqEvent,
             Events,
             Polls, //
@@ -255,36 +255,33 @@ impl CqInner {
     }
 
     /// Takes the next completion of the device.
-    fn next(&mut self, take: &mut impl FnMut(&Completion)) -> Option<(Number, bool)> {
+    fn next(&mut self, into: &mut Completions<'_>) -> Option<Number> {
         let entry = self.consumer.as_mut()?.take()?;
         self.taken = self.taken.wrapping_add(1);
         let taken = self.taken;
         let cqe = Cqe::decode(&entry.words);
-        // That of a queue pair that is destroyed, or that completes nothing.
-        let taken = self.qps.get_mut(cqe.qp).is_some_and(|qp| {
-            let Some(request) = qp.complete(&cqe, entry.seen, taken) else {
-                return false;
-            };
-            // Nobody asked for this one: its user may not expect it.
-            let completed = request.completed(&cqe, qp.of);
-            let wanted = request.signal || completed.status != Status::Success.code();
-            if wanted {
-                take(&completed);
+        // Else it is of a queue pair that is destroyed, or completes nothing.
+        if let Some(qp) = self.qps.get_mut(cqe.qp) {
+            if let Some(request) = qp.complete(&cqe, entry.seen, taken) {
+                let completed = request.completed(&cqe, &qp.events);
+                // A success that nobody asked for may be one that its user does not expect.
+                if request.signal || completed.status != Status::Success.code() {
+                    into.put(&completed);
+                }
             }
-            wanted
-        });
-        Some((cqe.qp, taken))
+        }
+        Some(cqe.qp)
     }
 
     /// Takes the next request that is flushed in software.
-    fn flush(&mut self, of: &UlpCq, take: &mut impl FnMut(&Completion)) -> bool {
+    fn flush(&mut self, of: &UlpCq, into: &mut Completions<'_>) -> bool {
         let flushed = Cqe {
             status: Status::Flush.code(),
             ..Cqe::default()
         };
         for (_, qp) in self.qps.iter() {
             if let Some(request) = qp.pop(of) {
-                take(&request.completed(&flushed, qp.of));
+                into.put(&request.completed(&flushed, &qp.events));
                 return true;
             }
         }
@@ -293,20 +290,18 @@ impl CqInner {
 }
 
 impl Polls for UlpCq {
-    fn poll(&self, most: usize, mut take: impl FnMut(&Completion)) -> usize {
+    fn poll(&self, into: &mut Completions<'_>) {
         let mut inner = self.inner.lock();
-        let mut count = 0;
         // A device that writes entries of no queue pair cannot hold the processor.
         let mut left = inner.depth();
-        while count < most && left != 0 {
+        while !into.is_full() && left != 0 {
             match inner.source {
                 Source::Device(_) => {}
                 Source::Nothing => break,
                 Source::Flush => {
-                    if !inner.flush(self, &mut take) {
+                    if !inner.flush(self, into) {
                         break;
                     }
-                    count += 1;
                     continue;
                 }
             }
@@ -314,23 +309,21 @@ impl Polls for UlpCq {
             let mut seen = [None; BATCH];
             let mut empty = false;
             for slot in &mut seen {
-                if count == most || left == 0 {
+                if into.is_full() || left == 0 {
                     break;
                 }
                 left -= 1;
-                let Some((qp, taken)) = inner.next(&mut take) else {
+                *slot = inner.next(into);
+                if slot.is_none() {
                     empty = true;
                     break;
-                };
-                *slot = Some(qp);
-                count += usize::from(taken);
+                }
             }
             inner.publish(&self.function, self.number, &seen);
             if empty {
                 break;
             }
         }
-        count
     }
 
     fn notify(&self, solicited: bool) -> bool {

@@ -20,8 +20,9 @@ use crate::{
     sys::rdma::{
         Completed,
         Completion,
+        Events,
         Operation,
-        QpRef, //
+        QpEvent, //
     }, //
 };
 use kernel::prelude::*;
@@ -71,7 +72,7 @@ impl Request {
     };
 
     /// What a completion of it says, of the queue pair `qp`.
-    pub(super) fn completed(&self, cqe: &Cqe, qp: QpRef) -> Completion {
+    pub(super) fn completed<'a>(&self, cqe: &Cqe, qp: &'a Events<QpEvent>) -> Completion<'a> {
         let (what, bytes, status) = self.what.completed(cqe);
         let succeeded = status == Status::Success;
         let is_datagram = matches!(self.what, Posted::Receive(Memory::Datagram(_)));

@@ -83,14 +83,22 @@ impl<T: Target> Events<T> {
     /// Reports an event; nothing, once the object is destroyed. Any context, also a hard interrupt: a
     /// user in the kernel may post in one, and hears of a lost device then.
     pub fn raise(&self, event: T::Event) {
+        // SAFETY: The object is there as long as `with` runs.
+        self.with(|object| unsafe { T::notify(object, event) });
+    }
+
+    /// Calls `f` with the object, which is not destroyed before `f` returns; does nothing, once it is.
+    /// Returns whether it was. Any context.
+    pub(super) fn with(&self, f: impl FnOnce(*mut T::Raw)) -> bool {
         // Before the pointer is read: `cut` clears it before it looks at the count.
         self.0.running.fetch_add(1, Full);
         let object = self.0.object.load(Acquire);
-        if !object.is_null() {
-            // SAFETY: `cut` waits until the count is zero before the object goes.
-            unsafe { T::notify(object, event) };
+        let is_there = !object.is_null();
+        if is_there {
+            f(object);
         }
         self.leave();
+        is_there
     }
 
     fn leave(&self) {
@@ -100,10 +108,10 @@ impl<T: Target> Events<T> {
         }
     }
 
-    /// Cuts the object off. On return no handler of it runs, nor will one. To be called once.
-    /// Process context; sleeps while a handler runs on another CPU.
+    /// Cuts the object off. On return nothing uses it, nor will. To be called once. Process context;
+    /// sleeps while a handler runs on another CPU.
     pub(super) fn cut(&self) {
-        // Fully ordered: a handler that is not waited for below reads the null.
+        // Fully ordered: what is not waited for below reads the null.
         self.0.object.xchg(ptr::null_mut(), Full);
         self.leave();
         self.0.idle.wait();

@@ -35,7 +35,9 @@
 //!
 //! The poll of a driver runs in BH and names core objects. It does so by an [`Events`], which the
 //! driver gets at creation and may share. Before the core frees an object its `Events` are cut off,
-//! also if the driver still has a reference.
+//! also if the driver still has a reference. A [`Completion`] names its queue pair in the same way, and
+//! [`Completions`] bounds and counts them: no driver can give the poller a queue pair that is freed, or
+//! more than there is room for.
 
 mod cq;
 mod details;
@@ -71,11 +73,11 @@ pub use self::{
     work::{
         Completed,
         Completion,
+        Completions,
         Operation,
         Piece,
         Polls,
         Posts,
-        QpRef,
         RecvRequest,
         SendRequest, //
     }, //
@@ -573,12 +575,11 @@ pub trait Driver: Sized + 'static {
     /// Destroys it.
     fn kernel_destroy_cq(cq: Self::KernelCq);
 
-    /// Creates a queue pair, named by `of` in its completions. Returns also its number.
+    /// Creates a queue pair, named by `events` in its completions. Returns also its number.
     fn kernel_create_qp(
         pd: &Self::KernelPd,
         cqs: (&Self::KernelCq, &Self::KernelCq),
         request: QpRequest,
-        of: QpRef,
         events: Events<QpEvent>,
     ) -> Result<(Self::KernelQp, u32)>;
 

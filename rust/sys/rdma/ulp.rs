@@ -16,10 +16,7 @@ use super::{
         self,
         Kept, //
     },
-    work::{
-        QpRef,
-        Side, //
-    },
+    work::Side,
     CqRequest,
     Driver,
     QpState, //
@@ -72,8 +69,7 @@ impl<T: Driver> Ops<T> {
             let recv = Cq::<T>::get(attr.recv_cq).1.kernel()?;
             let kept = Kept::new(attr)?;
             let events = Events::new(qp)?;
-            let of = QpRef::new(qp);
-            let made = T::kernel_create_qp(pd, (send, recv), request, of, events.clone());
+            let made = T::kernel_create_qp(pd, (send, recv), request, events.clone());
             let (part, number) = made.inspect_err(|_| events.cut())?;
             (*qp).qp_num = if request.is_port_qp { QP1 } else { number };
             Qp::<T>::put(qp, (events, kept, Side::Kernel(part)));

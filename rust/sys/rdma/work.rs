@@ -4,6 +4,10 @@
 
 use super::{
     bindings,
+    events::{
+        Events,
+        QpEvent, //
+    },
     ops::{
         errno,
         Ah,
@@ -16,22 +20,6 @@ use super::{
 };
 use core::marker::PhantomData;
 use kernel::prelude::*;
-
-/// The core's queue pair of a completion. It is only handed back.
-#[derive(Clone, Copy)]
-pub struct QpRef(*mut bindings::ib_qp);
-
-// SAFETY: An address, which is not followed.
-unsafe impl Send for QpRef {}
-
-// SAFETY: As above.
-unsafe impl Sync for QpRef {}
-
-impl QpRef {
-    pub(super) fn new(qp: *mut bindings::ib_qp) -> Self {
-        Self(qp)
-    }
-}
 
 /// A piece of memory of a work request.
 #[derive(Clone, Copy, Debug)]
@@ -162,8 +150,7 @@ pub enum Completed {
 }
 
 /// A completion.
-#[derive(Clone, Copy)]
-pub struct Completion {
+pub struct Completion<'a> {
     /// The user's own.
     pub id: u64,
     /// What it was.
@@ -179,7 +166,41 @@ pub struct Completion {
     /// The sender of a datagram. The receive begins with its GRH.
     pub from: Option<u32>,
     /// Its queue pair.
-    pub qp: QpRef,
+    pub qp: &'a Events<QpEvent>,
+}
+
+/// Room for the completions of a poll.
+pub struct Completions<'a> {
+    next: *mut bindings::ib_wc,
+    left: usize,
+    count: usize,
+    memory: PhantomData<&'a mut bindings::ib_wc>,
+}
+
+impl Completions<'_> {
+    /// Whether there is none left.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Gives a completion to the poller. One of a queue pair that is being destroyed is dropped, as one
+    /// for which there is no room.
+    pub fn put(&mut self, completion: &Completion<'_>) {
+        if self.is_full() {
+            return;
+        }
+        let put = completion.qp.with(|qp| {
+            // SAFETY: There is room for as many as are left.
+            unsafe { completion.fill(&mut *self.next, qp) };
+        });
+        if put {
+            // SAFETY: As above: it is at most one past the last.
+            self.next = unsafe { self.next.add(1) };
+            self.left -= 1;
+            self.count += 1;
+        }
+    }
 }
 
 /// A queue pair to which its user in the kernel posts. Any context.
@@ -201,8 +222,8 @@ pub trait Posts {
 
 /// A completion queue that its user in the kernel polls. Any context.
 pub trait Polls {
-    /// Takes up to `most` completions. Returns how many.
-    fn poll(&self, most: usize, take: impl FnMut(&Completion)) -> usize;
+    /// Takes completions as long as there is room.
+    fn poll(&self, into: &mut Completions<'_>);
 
     /// Asks for an event of the next completion, or of the next that is solicited or failed.
     /// Returns whether there is a completion that may have caused none.
@@ -369,8 +390,8 @@ impl<P, K> Side<P, K> {
     }
 }
 
-impl Completion {
-    fn fill(&self, wc: &mut bindings::ib_wc) {
+impl Completion<'_> {
+    fn fill(&self, wc: &mut bindings::ib_wc, qp: *mut bindings::ib_qp) {
         let imm = self.imm.map_or(0, |_| bindings::ib_wc_flags_IB_WC_WITH_IMM);
         let grh = self.from.map_or(0, |_| {
             bindings::ib_wc_flags_IB_WC_GRH | bindings::ib_wc_flags_IB_WC_WITH_NETWORK_HDR_TYPE
@@ -388,7 +409,7 @@ impl Completion {
             },
             vendor_err: self.vendor.into(),
             byte_len: self.bytes,
-            qp: self.qp.0,
+            qp,
             src_qp: self.from.unwrap_or(0),
             // CAST: A set of bits.
             wc_flags: (imm | grh) as c_int,
@@ -470,13 +491,15 @@ impl<T: Driver> Ops<T> {
         // SAFETY: A queue of this driver, and room for `most` completions.
         let taken = unsafe {
             let (_, side) = Cq::<T>::get(cq);
-            let most = usize::try_from(most).unwrap_or(0);
-            let mut next = wc;
+            let mut room = Completions {
+                next: wc,
+                left: usize::try_from(most).unwrap_or(0),
+                count: 0,
+                memory: PhantomData,
+            };
             side.kernel().map(|part| {
-                part.poll(most, |completion| {
-                    completion.fill(&mut *next);
-                    next = next.add(1);
-                })
+                part.poll(&mut room);
+                room.count
             })
         };
         match taken {
