@@ -126,6 +126,7 @@ pub(crate) struct UlpCq {
     function: Arc<Function>,
     number: Number,
     pub(super) ring: RingId,
+    entries: u32,
     armed: Arc<Armed>,
     #[pin]
     inner: SpinLockIrq<CqInner>,
@@ -159,6 +160,7 @@ impl UlpCq {
                 function,
                 number,
                 ring: id,
+                entries: depth.entries(),
                 armed,
                 inner <- new_spinlock_irq!(inner, "UlpCq::inner"),
             }),
@@ -243,19 +245,40 @@ impl UlpCq {
 }
 
 impl CqInner {
-    /// Entries of the ring; 1 without one.
-    fn depth(&self) -> u32 {
-        let ring = self.consumer.as_ref();
-        ring.map_or(1, |ring| ring.depth().entries())
-    }
-
     /// Whether there is a request that completes in `of`, which this is of.
     fn has_pending(&self, of: &UlpCq) -> bool {
         self.qps.iter().any(|(_, qp)| qp.has_pending(of))
     }
 
+    /// Takes up to [`BATCH`] completions, and no more than `left` entries. Returns whether there may be
+    /// more.
+    fn batch(&mut self, of: &UlpCq, left: &mut u32, into: &mut Completions<'_>) -> bool {
+        match self.source {
+            Source::Device(_) => {}
+            Source::Nothing => return false,
+            Source::Flush => return self.flush(of, into),
+        }
+        // The queue pairs whose slots the head frees.
+        let mut seen = [None; BATCH];
+        let mut more = true;
+        for slot in &mut seen {
+            more = *left != 0 && !into.is_full();
+            if !more {
+                break;
+            }
+            *left -= 1;
+            *slot = self.next(of.number, into);
+            more = slot.is_some();
+            if !more {
+                break;
+            }
+        }
+        self.publish(&of.function, of.number, &seen);
+        more && !into.is_full()
+    }
+
     /// Takes the next completion of the device.
-    fn next(&mut self, into: &mut Completions<'_>) -> Option<Number> {
+    fn next(&mut self, number: Number, into: &mut Completions<'_>) -> Option<Number> {
         let entry = self.consumer.as_mut()?.take()?;
         self.taken = self.taken.wrapping_add(1);
         let taken = self.taken;
@@ -273,57 +296,35 @@ impl CqInner {
         Some(cqe.qp)
     }
 
-    /// Takes the next request that is flushed in software.
+    /// Takes up to [`BATCH`] requests that are flushed in software. Returns whether there may be more.
     fn flush(&mut self, of: &UlpCq, into: &mut Completions<'_>) -> bool {
         let flushed = Cqe {
             status: Status::Flush.code(),
             ..Cqe::default()
         };
+        let mut left = BATCH;
         for (_, qp) in self.qps.iter() {
-            if let Some(request) = qp.pop(of) {
+            while left != 0 && !into.is_full() {
+                let Some(request) = qp.pop(of) else {
+                    break;
+                };
                 into.put(&request.completed(&flushed, &qp.events));
-                return true;
+                left -= 1;
+            }
+            if left == 0 || into.is_full() {
+                break;
             }
         }
-        false
+        left == 0 && !into.is_full()
     }
 }
 
 impl Polls for UlpCq {
     fn poll(&self, into: &mut Completions<'_>) {
-        let mut inner = self.inner.lock();
-        // A device that writes entries of no queue pair cannot hold the processor.
-        let mut left = inner.depth();
-        while !into.is_full() && left != 0 {
-            match inner.source {
-                Source::Device(_) => {}
-                Source::Nothing => break,
-                Source::Flush => {
-                    if !inner.flush(self, into) {
-                        break;
-                    }
-                    continue;
-                }
-            }
-            // The queue pairs whose slots the head frees.
-            let mut seen = [None; BATCH];
-            let mut empty = false;
-            for slot in &mut seen {
-                if into.is_full() || left == 0 {
-                    break;
-                }
-                left -= 1;
-                *slot = inner.next(into);
-                if slot.is_none() {
-                    empty = true;
-                    break;
-                }
-            }
-            inner.publish(&self.function, self.number, &seen);
-            if empty {
-                break;
-            }
-        }
+        // A device that writes entries of no queue pair holds the processor for no more of them than the
+        // ring has, and keeps interrupts off for no more than a batch.
+        let mut left = self.entries;
+        while self.inner.lock().batch(self, &mut left, into) {}
     }
 
     fn notify(&self, solicited: bool) -> bool {
