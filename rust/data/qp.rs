@@ -29,6 +29,7 @@ use crate::{
         command::QpContext,
         doorbell,
         entry::{
+            opcode,
             send_flags,
             Cqe,
             RecvWqe,
@@ -408,6 +409,12 @@ impl<S: Receives> QueuePair<S> {
             sges: sges.len() as u8,
             wr_id: wr_id(self.place, tag),
         };
+        trace::post(
+            self.number.raw(),
+            room.index().get(),
+            u32::from(opcode::RECV),
+            head.wr_id,
+        );
         let mut words = head
             .encode()
             .into_iter()

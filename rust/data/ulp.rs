@@ -47,6 +47,7 @@ use crate::{
         doorbell,
         entry::{
             cqe_flags,
+            opcode,
             send_flags,
             Cqe,
             RecvWqe,
@@ -81,6 +82,7 @@ use crate::{
             RecvRequest,
             SendRequest, //
         },
+        trace, //
     },
 };
 use kernel::{
@@ -350,6 +352,9 @@ impl UlpQp {
             0
         };
         let [first, ..] = &mut words;
+        // CAST: The opcode is the low byte.
+        let opcode = u32::from(*first as u8);
+        trace::post(self.number.raw(), room.index().get(), opcode, id);
         *first |= flags << 8 | (blocks as u64) << 16 | (request.pieces.count() as u64) << 24;
         let mut rest = words.into_iter();
         for which in 0..blocks {
@@ -385,6 +390,8 @@ impl UlpQp {
             return Ok(());
         };
         let mut room = live.rq.room(1, true).map_err(refused)?;
+        let opcode = u32::from(opcode::RECV);
+        trace::post(self.number.raw(), room.index().get(), opcode, request.id);
         let head = RecvWqe {
             // CAST: At most as many as the device allows, a byte.
             sges: asked.pieces.count() as u8,

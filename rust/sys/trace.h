@@ -122,7 +122,10 @@ TRACE_EVENT(qpair_cqe,
 		  __entry->cq, __entry->index, __entry->qp, __entry->status)
 );
 
-/* A CQ was armed: an event at the next completion past the index. */
+/*
+ * A CQ was armed: an event at the next completion past the index; or a notify was requested of one
+ * that is read up to the index.
+ */
 TRACE_EVENT(qpair_arm,
 	TP_PROTO(u32 cq, u32 index, bool solicited),
 	TP_ARGS(cq, index, solicited),
@@ -160,7 +163,7 @@ TRACE_EVENT(qpair_head,
 		  __entry->number, __entry->index, __entry->masked)
 );
 
-/* A work request was written to an SQ or RQ. */
+/* A work request was written to an SQ or RQ: the opcode of a receive is that of its completion. */
 TRACE_EVENT(qpair_post,
 	TP_PROTO(u32 qp, u32 index, u32 opcode, u64 wr_id),
 	TP_ARGS(qp, index, opcode, wr_id),

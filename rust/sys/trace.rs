@@ -69,13 +69,14 @@ trace_points! {
     /// A completion was taken from a CQ.
     fn cqe(cq: u32, index: u32, qp: u32, status: u32);
 
-    /// A CQ was armed: an event at the next completion past the index.
+    /// A CQ was armed: an event at the next completion past the index; or a notify was requested of
+    /// one that is read up to the index.
     fn arm(cq: u32, index: u32, solicited: bool);
 
     /// The head of a CQ or EQ was published; for an EQ, whether its interrupt stays masked.
     fn head(eq: bool, number: u32, index: u32, masked: bool);
 
-    /// A work request was written to an SQ or RQ.
+    /// A work request was written to an SQ or RQ: the opcode of a receive is that of its completion.
     fn post(qp: u32, index: u32, opcode: u32, wr_id: u64);
 
     /// Something went wrong with an object; the detail is as [`Wrong`] says.

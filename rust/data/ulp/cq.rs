@@ -36,6 +36,7 @@ use crate::{
             Events,
             Polls, //
         },
+        trace, //
     },
 };
 use core::mem::replace;
@@ -283,15 +284,24 @@ impl CqInner {
         self.taken = self.taken.wrapping_add(1);
         let taken = self.taken;
         let cqe = Cqe::decode(&entry.words);
-        // Else it is of a queue pair that is destroyed, or completes nothing.
-        if let Some(qp) = self.qps.get_mut(cqe.qp) {
-            if let Some(request) = qp.complete(&cqe, entry.seen, taken) {
-                let completed = request.completed(&cqe, &qp.events);
-                // A success that nobody asked for may be one that its user does not expect.
-                if request.signal || completed.status != Status::Success.code() {
-                    into.put(&completed);
-                }
-            }
+        let (qp, index) = (cqe.qp.raw(), entry.seen.past().get().wrapping_sub(1));
+        trace::cqe(number.raw(), index, qp, u32::from(cqe.status));
+        let completed = self.qps.get_mut(cqe.qp).and_then(|qp| {
+            let request = qp.complete(&cqe, entry.seen, taken)?;
+            Some((request, request.completed(&cqe, &qp.events)))
+        });
+        let Some((request, completed)) = completed else {
+            // Of a queue pair that is destroyed, or it completes nothing.
+            trace::wrong(trace::Wrong::Stale, number.raw(), cqe.index);
+            return Some(cqe.qp);
+        };
+        let has_failed = completed.status != Status::Success.code();
+        if has_failed {
+            trace::wrong(trace::Wrong::Completion, qp, u32::from(cqe.status));
+        }
+        // A success that nobody asked for may be one that its user does not expect.
+        if has_failed || request.signal {
+            into.put(&completed);
         }
         Some(cqe.qp)
     }
@@ -349,6 +359,7 @@ impl Polls for UlpCq {
         } else {
             doorbell::CQ_NOTIFY
         };
+        trace::arm(self.number.raw(), consumer.head().get(), solicited);
         consumer.notify(|| doorbells.ring(place, self.number, 0));
         consumer.is_ready()
     }
@@ -365,7 +376,10 @@ impl CqInner {
         };
         let doorbells = function.doorbells(lease.dev());
         let place = doorbell::CQ_HEAD;
-        let published = consumer.publish(|head| doorbells.ring(place, number, head.get()));
+        let published = consumer.publish(|head| {
+            trace::head(false, number.raw(), head.get(), false);
+            doorbells.ring(place, number, head.get());
+        });
         let mut before = None;
         for qp in seen.iter().flatten() {
             if before == Some(*qp) {

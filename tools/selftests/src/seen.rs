@@ -10,6 +10,7 @@ use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
 use nix::sys::signal::Signal;
+use qpair_abi::entry::opcode;
 use serde_json::Value;
 
 use crate::ktap::skip;
@@ -195,6 +196,8 @@ pub(super) fn trace_of_loopback(_: &Setup) -> Result<()> {
         "loopback",
         "--qps",
         "4",
+        "--op",
+        "send",
         "--size",
         "64",
         "--count",
@@ -226,6 +229,12 @@ pub(super) fn trace_of_loopback(_: &Setup) -> Result<()> {
         ensure!(
             events.iter().any(|event| event["name"] == name),
             "no {name}: {said}"
+        );
+    }
+    for opcode in [opcode::SEND, opcode::RECV] {
+        ensure!(
+            events.iter().any(|event| event["args"]["opcode"] == opcode),
+            "no post of {opcode}: {said}"
         );
     }
     let picture = world::text(format!("{TIMELINE}.svg"))?;
