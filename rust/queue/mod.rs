@@ -34,6 +34,7 @@
 //! | [`buflist`] | page size, tables of a buffer, and how to walk them | driver, device |
 //! | [`flow`] | flow control between two senders | library |
 //! | [`shared`] | receives that queue pairs share: which are taken, when few are left | device, library |
+//! | [`unread`] | which asynchronous events are queued while some are unread | driver |
 //! | [`selftest`] | a table of tests for each rule | KUnit, tests |
 //! | [`mutant`] | the wrong variants, for the tests | tests |
 
@@ -68,3 +69,4 @@ pub mod selftest;
 pub mod share;
 pub mod shared;
 pub mod storage;
+pub mod unread;

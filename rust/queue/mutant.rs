@@ -155,6 +155,8 @@ mod active {
         ResizeCopiesNothing: "receives in flight are not copied to the new ring of an SRQ",
         ResizeKeepsPlaces: "receives are copied to their old places in the new ring of an SRQ",
         SwitchEarly: "a consumer leaves the old ring of a CQ with entries unread",
+        RepeatQueued: "an asynchronous event is queued again while it is unread",
+        ReadForgotten: "an asynchronous event that was read counts as unread",
         ReportForgotten: "no descriptor of a hand-over asks for a write-back",
     }
 

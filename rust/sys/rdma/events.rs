@@ -6,10 +6,12 @@ use super::{
     super::completion::Completion,
     bindings,
     netdev,
+    reader::Reader,
     registration::PORT, //
 };
 use core::ptr;
 use kernel::{
+    new_spinlock_irq,
     prelude::*,
     sync::{
         atomic::{
@@ -17,7 +19,8 @@ use kernel::{
             Atomic,
             Full, //
         },
-        Arc, //
+        Arc,
+        SpinLockIrq, //
     }, //
 };
 
@@ -37,6 +40,18 @@ pub trait Target: 'static {
     /// `raw` is an object that was created and not yet destroyed.
     #[doc(hidden)]
     unsafe fn notify(raw: *mut Self::Raw, event: Self::Event);
+
+    /// The reader of its asynchronous events, if it is a process.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is an object that is being created.
+    #[doc(hidden)]
+    unsafe fn reader(raw: *mut Self::Raw) -> Option<Reader>;
+
+    /// The kind of an asynchronous event of an object, below [`KINDS`](crate::queue::unread::KINDS).
+    #[doc(hidden)]
+    fn kind(event: Self::Event) -> Option<usize>;
 }
 
 #[pin_data]
@@ -48,6 +63,8 @@ struct Shared<T: Target> {
     /// The object is cut off, and no handler of it runs.
     #[pin]
     idle: Completion,
+    #[pin]
+    reader: SpinLockIrq<Option<Reader>>,
 }
 
 /// The events of a core object of kind `T`. Clones are of the same object.
@@ -72,19 +89,32 @@ impl<T: Target> Events<T> {
     ///
     /// `object` stays valid until [`Self::cut`] returns.
     pub(super) unsafe fn new(object: *mut T::Raw) -> Result<Self> {
+        // SAFETY: By the caller's promise; the core creates it now.
+        let reader = unsafe { T::reader(object) };
         let shared = pin_init!(Shared {
             object: Atomic::new(object),
             running: Atomic::new(1),
             idle <- Completion::new(),
+            reader <- new_spinlock_irq!(reader, "Events::reader"),
         });
         Ok(Self(Arc::pin_init(shared, GFP_KERNEL_ACCOUNT)?))
     }
 
-    /// Reports an event; nothing, once the object is destroyed. Any context, also a hard interrupt: a
-    /// user in the kernel may post in one, and hears of a lost device then.
+    /// Reports an event; nothing, once the object is destroyed, nor while its process has an event of
+    /// that kind to read. Any context, also a hard interrupt: a user in the kernel may post in one, and
+    /// hears of a lost device then.
     pub fn raise(&self, event: T::Event) {
-        // SAFETY: The object is there as long as `with` runs.
-        self.with(|object| unsafe { T::notify(object, event) });
+        self.with(|object| {
+            let admits = T::kind(event).is_none_or(|kind| match &mut *self.0.reader.lock() {
+                // SAFETY: The object is there as long as `with` runs.
+                Some(reader) => unsafe { reader.admits(kind) },
+                None => true,
+            });
+            if admits {
+                // SAFETY: As above.
+                unsafe { T::notify(object, event) };
+            }
+        });
     }
 
     /// Calls `f` with the object, which is not destroyed before `f` returns; does nothing, once it is.
@@ -164,6 +194,15 @@ impl Target for CqEvent {
             }
         }
     }
+
+    unsafe fn reader(raw: *mut Self::Raw) -> Option<Reader> {
+        // SAFETY: By the caller's promise. It begins with that of its asynchronous events.
+        unsafe { Reader::of((*raw).uobject) }
+    }
+
+    fn kind(event: Self) -> Option<usize> {
+        (event == Self::Error).then_some(0)
+    }
 }
 
 /// Events of a queue pair.
@@ -196,6 +235,16 @@ impl Target for QpEvent {
         // SAFETY: As in `CqEvent`.
         unsafe { report!(raw, kind, qp, qp_context) };
     }
+
+    unsafe fn reader(raw: *mut Self::Raw) -> Option<Reader> {
+        // SAFETY: As in `CqEvent`.
+        unsafe { Reader::of((*raw).uobject) }
+    }
+
+    fn kind(event: Self) -> Option<usize> {
+        // CAST: The discriminant.
+        Some(event as usize)
+    }
 }
 
 /// Events of a shared receive queue.
@@ -218,6 +267,16 @@ impl Target for SrqEvent {
         };
         // SAFETY: As in `CqEvent`.
         unsafe { report!(raw, kind, srq, srq_context) };
+    }
+
+    unsafe fn reader(raw: *mut Self::Raw) -> Option<Reader> {
+        // SAFETY: As in `CqEvent`.
+        unsafe { Reader::of((*raw).uobject) }
+    }
+
+    fn kind(event: Self) -> Option<usize> {
+        // CAST: The discriminant.
+        Some(event as usize)
     }
 }
 
@@ -268,6 +327,15 @@ impl Target for PortEvent {
             }
         }
     }
+
+    /// It has none: the core tells all readers of a device.
+    unsafe fn reader(_raw: *mut Self::Raw) -> Option<Reader> {
+        None
+    }
+
+    fn kind(_event: Self) -> Option<usize> {
+        None
+    }
 }
 
 #[kernel::macros::kunit_tests(qpair_events)]
@@ -300,6 +368,14 @@ mod tests {
             this.begun.complete();
             fsleep(Delta::from_millis(50));
             this.ended.fetch_add(1, Full);
+        }
+
+        unsafe fn reader(_raw: *mut Self) -> Option<Reader> {
+            None
+        }
+
+        fn kind((): ()) -> Option<usize> {
+            None
         }
     }
 

@@ -50,6 +50,7 @@ mod object;
 mod ops;
 mod port;
 mod qp;
+mod reader;
 mod registration;
 mod srq;
 mod udata;

@@ -25,6 +25,7 @@ pub mod selftests;
 pub mod share;
 pub mod shared;
 pub mod sim;
+pub mod unread;
 
 pub(crate) use qpair_testkit::checks;
 use qpair_testkit::Check;
@@ -43,6 +44,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         poll::CHECKS,
         share::CHECKS,
         shared::CHECKS,
+        unread::CHECKS,
         quota::CHECKS,
         recovery::CHECKS,
         resize::CHECKS,
