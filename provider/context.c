@@ -127,6 +127,7 @@ static int bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bin
 static struct ibv_ah *create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	struct qpair_cmd_create_ah_resp resp = {};
+	struct ibv_global_route grh = {};
 	struct qpair_ah *ah;
 
 	ah = calloc(1, sizeof(*ah));
@@ -137,7 +138,10 @@ static struct ibv_ah *create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 		return NULL;
 	}
 	memcpy(ah->gid, resp.gid, sizeof(ah->gid));
-	ah->source = resp.source;
+	if (attr->is_global)
+		grh = attr->grh;
+	ah->route = qpair_data_route(resp.source, grh.hop_limit, grh.traffic_class,
+				     grh.flow_label);
 	return &ah->ibv_ah;
 }
 

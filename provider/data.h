@@ -420,6 +420,14 @@ void qpair_data_cq_extend(struct ibv_cq_ex *cq, uint64_t wc_flags);
 int qpair_data_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
 
 /*
+ What an address handle has for sends besides a GID.
+ */
+uint64_t qpair_data_route(uint16_t source,
+                          uint8_t hop_limit,
+                          uint8_t traffic_class,
+                          uint32_t flow_label);
+
+/*
  `ibv_post_recv()`.
 
  # Safety

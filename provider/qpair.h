@@ -91,7 +91,7 @@ struct qpair_ah {
 	struct ibv_ah ibv_ah;
 	/* The address, as send work requests have it. */
 	uint64_t gid[2];
-	uint16_t source;
+	uint64_t route;
 };
 
 static inline struct qpair_context *to_context(struct ibv_context *context)

@@ -291,8 +291,11 @@ struct qpair_hw_send_wqe {
  *   set, that of the sender counts instead.
  * @source: Where the port's table has the GID that it is sent from, of a queue
  *   pair without one.
- * @reserved9: Zero.
- * @inline_bytes: As of a struct qpair_hw_send_wqe.
+ * @hop_limit: Hop limit of the GRH; 0 stands for 1.
+ * @traffic_class: Traffic class of the GRH.
+ * @inline_bytes: As of a struct qpair_hw_send_wqe, whose field is longer.
+ * @flow_high: Flow label of the GRH, bits 16 to 19; the others are zero.
+ * @flow_low: Bits 0 to 15.
  * @gid: GID of the destination's port, bytes 0 to 7 as in memory.
  * @gid_high: Bytes 8 to 15.
  */
@@ -306,8 +309,11 @@ struct qpair_hw_ud_wqe {
 	__le32 dest;
 	__le32 q_key;
 	__le16 source;
-	__u8 reserved9[2];
-	__le32 inline_bytes;
+	__u8 hop_limit;
+	__u8 traffic_class;
+	__u8 inline_bytes;
+	__u8 flow_high;
+	__le16 flow_low;
 	__le64 gid;
 	__le64 gid_high;
 };

@@ -57,6 +57,37 @@ pub const fn ud_inline_bytes(blocks: usize) -> usize {
     blocks * BLOCK_BYTES - UdWqe::BYTES
 }
 
+/// Most that a flow label may be.
+pub const MAX_FLOW_LABEL: u32 = 0xfffff;
+
+impl UdWqe {
+    /// Sets the flow label; bits that it has none of are left out.
+    pub const fn set_flow_label(&mut self, label: u32) {
+        // CAST: Its parts.
+        self.flow_low = label as u16;
+        self.flow_high = ((label & MAX_FLOW_LABEL) >> u16::BITS) as u8;
+    }
+
+    /// The flow label.
+    pub const fn flow_label(&self) -> u32 {
+        // CAST: Wider.
+        (self.flow_high as u32) << u16::BITS | self.flow_low as u32
+    }
+
+    /// Word 3 of an address alone: a send has its inline bytes besides.
+    pub fn route(source: u16, hop_limit: u8, traffic_class: u8, flow_label: u32) -> u64 {
+        let mut wqe = Self {
+            source,
+            hop_limit,
+            traffic_class,
+            ..Self::default()
+        };
+        wqe.set_flow_label(flow_label);
+        let [_, _, _, route, _, _] = wqe.encode();
+        route
+    }
+}
+
 /// Most SGEs that a receive WQE of stride `64 << shift` bytes holds.
 pub const fn recv_sges(shift: u8) -> usize {
     ((BLOCK_WORDS << shift) - RecvWqe::WORDS) / Sge::WORDS
@@ -108,8 +139,16 @@ layout! {
         q_key: u32 = 2 @ 32,
         /// Where the port's table has the GID that it is sent from, of a queue pair without one.
         source: u16 = 3 @ 0,
-        /// As of a [`SendWqe`].
-        inline_bytes: u32 = 3 @ 32,
+        /// Hop limit of the GRH; 0 stands for 1.
+        hop_limit: u8 = 3 @ 16,
+        /// Traffic class of the GRH.
+        traffic_class: u8 = 3 @ 24,
+        /// As of a [`SendWqe`], whose field is longer.
+        inline_bytes: u8 = 3 @ 32,
+        /// Flow label of the GRH, bits 16 to 19; the others are zero.
+        flow_high: u8 = 3 @ 40,
+        /// Bits 0 to 15.
+        flow_low: u16 = 3 @ 48,
         /// GID of the destination's port, bytes 0 to 7 as in memory.
         gid: u64 = 4 @ 0,
         /// Bytes 8 to 15.

@@ -23,13 +23,17 @@ pub const ADDRESS_BYTES: usize = UdWqe::BYTES - entry::SendWqe::BYTES;
 pub struct Address {
     /// GID of the destination's port, as in memory.
     pub gid: [u64; 2],
-    /// Where the port's table has the GID that it is sent from, if its queue pair has none.
-    pub source: u16,
+    /// Where the port's table has the GID that it is sent from, if its queue pair has none, and what
+    /// the header has besides the GIDs: [`UdWqe::route`].
+    pub route: u64,
     /// The destination.
     pub qpn: u32,
     /// Its Q_Key.
     pub q_key: u32,
 }
+
+/// The head of a send.
+type Head = [u64; UdWqe::WORDS];
 
 /// A send of UD is a SEND, with immediate data or without.
 pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
@@ -41,9 +45,9 @@ pub(crate) fn check(request: &Request) -> Result<(), Refusal> {
 
 /// The head of a send of so many blocks.
 #[inline(always)]
-fn head(request: &Request, address: &Address, blocks: usize, data: (usize, usize)) -> UdWqe {
+fn head(request: &Request, address: &Address, blocks: usize, data: (usize, usize)) -> Head {
     let (pieces, inline_bytes) = data;
-    UdWqe {
+    let wqe = UdWqe {
         opcode: request.opcode,
         flags: request.flags,
         // CAST: Limits were checked.
@@ -53,11 +57,13 @@ fn head(request: &Request, address: &Address, blocks: usize, data: (usize, usize
         wr_id: request.id,
         dest: Number::from_raw(address.qpn),
         q_key: address.q_key,
-        source: address.source,
-        inline_bytes: inline_bytes as u32,
+        inline_bytes: inline_bytes as u8,
         gid: address.gid[0],
         gid_high: address.gid[1],
-    }
+        ..UdWqe::default()
+    };
+    let [a, b, c, d, e, f] = wqe.encode();
+    [a, b, c, d | address.route, e, f]
 }
 
 /// A send that is being composed.
@@ -129,7 +135,7 @@ impl Datagram {
         let blocks = (UdWqe::WORDS + words).div_ceil(BLOCK_WORDS);
         let data = (self.pieces, self.inline_bytes);
         let head = head(&self.request, &address, blocks, data);
-        self.words[..UdWqe::WORDS].copy_from_slice(&head.encode());
+        self.words[..UdWqe::WORDS].copy_from_slice(&head);
         let room = room(batch, blocks, self.request.flags)?;
         write(room, &self.words, blocks);
         Ok(())
@@ -154,7 +160,7 @@ impl Row<'_> {
             imm: if IMM { imm } else { 0 },
             ..Request::default()
         };
-        let [first, b, c, d, e, f] = head(&request, &address, 0, (0, 0)).encode();
+        let [first, b, c, d, e, f] = head(&request, &address, 0, (0, 0));
         let [g, h] = piece.encode();
         self.write(&[self.first() | first, b, c, d, e, f, g, h], false)
     }

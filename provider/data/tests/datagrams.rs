@@ -13,7 +13,7 @@ use support::{send, Asked, Bench, Sent};
 
 const TO: Address = Address {
     gid: [0x1122_3344_5566_7788, 0x99aa_bbcc_ddee_ff00],
-    source: 0x8765,
+    route: 0xedcb_0f00_a987_8765,
     qpn: 0x01_0007,
     q_key: 0x1111_1111,
 };
@@ -40,11 +40,10 @@ fn parts(sent: &Sent) -> (Address, &[u64]) {
     let remote = sent.head.remote_addr;
     let address = Address {
         gid: [sent.body[0], sent.body[1]],
-        source: sent.head.rkey as u16,
+        route: u64::from(sent.head.inline_bytes & !0xff) << 32 | u64::from(sent.head.rkey),
         qpn: remote as u32,
         q_key: (remote >> 32) as u32,
     };
-    assert_eq!(sent.head.rkey >> 16, 0, "reserved");
     (address, &sent.body[2..])
 }
 
@@ -133,7 +132,7 @@ fn inline_bytes() {
         assert_eq!((address, sent.head.imm), (TO, 5));
         let flags = send_flags::SIGNALED | send_flags::INLINE;
         assert_eq!((sent.head.flags, sent.head.sges), (flags, 0));
-        assert_eq!(sent.head.inline_bytes as usize, bytes);
+        assert_eq!((sent.head.inline_bytes & 0xff) as usize, bytes);
         let got: Vec<u8> = body.iter().flat_map(|word| word.to_le_bytes()).collect();
         assert_eq!(got[..bytes], text[..bytes]);
     }

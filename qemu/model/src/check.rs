@@ -25,6 +25,7 @@ use qpair_abi::entry::BindWqe;
 use qpair_abi::entry::SendWqe;
 use qpair_abi::entry::UdWqe;
 use qpair_abi::entry::DATAGRAM_BYTES;
+use qpair_abi::entry::MAX_FLOW_LABEL;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 
@@ -44,6 +45,18 @@ pub(crate) fn decode(words: &[u64]) -> SendWqe {
 /// The bind of a window.
 pub(crate) fn bind(words: &[u64]) -> BindWqe {
     words.first_chunk().map(BindWqe::decode).unwrap_or_default()
+}
+
+/// The bits above the flow label of a WQE of UD, which are of others' inline bytes.
+const FLOW_RESERVED: u32 = (0xff & !(MAX_FLOW_LABEL >> u16::BITS)) << u8::BITS;
+
+/// Bytes of inline data.
+#[inline(always)]
+fn inline<const HEAD: usize>(wqe: &SendWqe) -> u32 {
+    match HEAD {
+        UD if !mutant!(FlowLabelIsInline) => wqe.inline_bytes & u32::from(u8::MAX),
+        _ => wqe.inline_bytes,
+    }
 }
 
 fn refuse<T>(detail: Detail) -> Result<T, Refused> {
@@ -74,9 +87,10 @@ impl<H: Host> DataPath<H> {
     #[inline(always)]
     fn check_head<const HEAD: usize>(&self, kind: &Kind, wqe: &SendWqe) -> Result<(), Refused> {
         let blocks = usize::from(wqe.blocks);
-        // Those of UD have an index, of 16 bits, in place of the key of others.
+        // Those of UD have fields of the address in place of the key of others, and above the inline
+        // bytes.
         let reserved = if HEAD == UD {
-            wqe.rkey & !u32::from(u16::MAX)
+            wqe.inline_bytes & FLOW_RESERVED
         } else {
             0
         };
@@ -101,7 +115,7 @@ impl<H: Host> DataPath<H> {
         if usize::from(wqe.sges) > most_sges {
             return refuse(Detail::Sges);
         }
-        if wqe.inline_bytes as usize > most_inline {
+        if inline::<HEAD>(wqe) as usize > most_inline {
             return refuse(Detail::Inline);
         }
         Ok(())
@@ -116,7 +130,7 @@ impl<H: Host> DataPath<H> {
         words: &[u64],
     ) -> Result<(), Refused> {
         let (bytes, wrong) = if message.is_inline() {
-            (u64::from(message.wqe.inline_bytes), None)
+            (u64::from(inline::<HEAD>(&message.wqe)), None)
         } else {
             self.check_local::<HEAD>(sender, message, words)
         };

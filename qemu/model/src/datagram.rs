@@ -49,15 +49,15 @@ use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 use qpair_abi::Number;
 
-/// The version of the GRH, which is that of IPv6, in its first byte.
-const GRH_VERSION: u8 = 6 << 4;
+/// The version of the GRH, which is that of IPv6, in its first word.
+const GRH_VERSION: u32 = 6 << 28;
 /// The next header of a GRH: the transport header of InfiniBand.
 const GRH_NEXT: u8 = 0x1b;
 /// That of a GRH of RoCE: UDP.
 const UDP_NEXT: u8 = 17;
 /// Bytes of the header of UDP.
 const UDP_BYTES: u16 = 8;
-/// The GRH is forwarded by no router.
+/// The hop limit where the WQE has 0: the GRH is forwarded by no router.
 const GRH_HOPS: u8 = 1;
 /// Bytes of the transport headers and of the checksum that a GRH counts as payload.
 const TRANSPORT_BYTES: u16 = 12 + 8 + 4;
@@ -385,7 +385,17 @@ impl<H: Host> DataPath<H> {
         let bytes = payload.wrapping_add(headers).wrapping_add(imm);
         let [high, low] = bytes.to_be_bytes();
         let mut grh = [0; GRH_BYTES];
-        let first = [GRH_VERSION, 0, 0, 0, high, low, next, GRH_HOPS];
+        let hops = match wqe.hop_limit {
+            0 => GRH_HOPS,
+            _ if mutant!(HopLimitOfOne) => GRH_HOPS,
+            hops => hops,
+        };
+        let class = match mutant!(TrafficClassLost) {
+            true => 0,
+            false => u32::from(wqe.traffic_class) << 20,
+        };
+        let [a, b, c, d] = (GRH_VERSION | class | wqe.flow_label()).to_be_bytes();
+        let first = [a, b, c, d, high, low, next, hops];
         let gids = from.into_iter().chain([wqe.gid, wqe.gid_high]);
         let rest = gids.flat_map(u64::to_le_bytes);
         for (byte, value) in grh.iter_mut().zip(first.into_iter().chain(rest)) {

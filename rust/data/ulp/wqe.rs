@@ -75,17 +75,20 @@ pub(super) fn head(request: &SendRequest<'_>) -> Result<([u64; WORDS], usize)> {
     };
     let used = if let Some(to) = request.to {
         let [gid, gid_high] = to.address.gid;
-        let head = UdWqe {
+        let mut head = UdWqe {
             opcode,
             flags,
             imm,
             dest: Number::from_raw(to.qpn),
             q_key: to.q_key,
             source: to.address.source,
+            hop_limit: to.address.hop_limit,
+            traffic_class: to.address.traffic_class,
             gid,
             gid_high,
             ..UdWqe::default()
         };
+        head.set_flow_label(to.address.flow_label);
         put(&head.encode())
     } else if matches!(
         request.operation,

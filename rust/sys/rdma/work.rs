@@ -91,6 +91,12 @@ pub struct UdAddress {
     pub gid: [u64; 2],
     /// The index of the GID that they are sent from.
     pub source: u16,
+    /// Hop limit of their header.
+    pub hop_limit: u8,
+    /// Traffic class of their header.
+    pub traffic_class: u8,
+    /// Flow label of their header, 20 bits.
+    pub flow_label: u32,
 }
 
 /// The destination of a datagram.
@@ -553,6 +559,9 @@ impl<T: Driver> Ops<T> {
                 // CAST: Its halves.
                 gid: [both as u64, (both >> 64) as u64],
                 source: attr.grh.sgid_index.into(),
+                hop_limit: attr.grh.hop_limit,
+                traffic_class: attr.grh.traffic_class,
+                flow_label: attr.grh.flow_label,
             };
             Ah::<T>::put(ah, Side::Kernel(address));
             0

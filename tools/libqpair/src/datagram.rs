@@ -83,7 +83,8 @@ impl Ah {
         Destination {
             gid,
             gid_high,
-            source: self.resolved.source,
+            // CAST: Wider.
+            route: self.resolved.source as u64,
             number,
             q_key,
         }
@@ -102,9 +103,34 @@ impl Drop for Ah {
 pub struct Destination {
     gid: u64,
     gid_high: u64,
-    source: u16,
+    route: u64,
     number: Number,
     q_key: u32,
+}
+
+impl Destination {
+    /// Sets the hop limit in the header of the datagram; it is 1 otherwise, and for 0.
+    pub fn hop_limit(self, hops: u8) -> Self {
+        self.with(|wqe| wqe.hop_limit = hops)
+    }
+
+    /// Sets the traffic class in the header; it is 0 otherwise.
+    pub fn traffic_class(self, class: u8) -> Self {
+        self.with(|wqe| wqe.traffic_class = class)
+    }
+
+    /// Sets the flow label in the header, of 20 bits; it is 0 otherwise.
+    pub fn flow_label(self, label: u32) -> Self {
+        self.with(|wqe| wqe.set_flow_label(label))
+    }
+
+    fn with(mut self, set: impl FnOnce(&mut UdWqe)) -> Self {
+        let mut wqe = UdWqe::decode(&[0, 0, 0, self.route, 0, 0]);
+        set(&mut wqe);
+        let [_, _, _, route, _, _] = wqe.encode();
+        self.route = route;
+        self
+    }
 }
 
 /// A work request for the send queue of a queue pair of UD: one message of at most 4096 bytes.
@@ -174,9 +200,9 @@ impl<'a> Datagram<'a> {
     }
 
     #[inline(always)]
-    fn head(&self, blocks: u32, signaled: bool) -> UdWqe {
+    fn head(&self, blocks: u32, signaled: bool) -> [u64; UdWqe::WORDS] {
         let (sges, inline_bytes) = self.payload.counts();
-        UdWqe {
+        let wqe = UdWqe {
             opcode: self.opcode,
             flags: if signaled {
                 self.flags | send_flags::SIGNALED
@@ -189,15 +215,17 @@ impl<'a> Datagram<'a> {
             wr_id: self.id,
             dest: self.to.number,
             q_key: self.to.q_key,
-            source: self.to.source,
-            inline_bytes: inline_bytes as u32,
+            inline_bytes: inline_bytes as u8,
             gid: self.to.gid,
             gid_high: if mutant!(HalfAnAddress) {
                 0
             } else {
                 self.to.gid_high
             },
-        }
+            ..UdWqe::default()
+        };
+        let [a, b, c, d, e, f] = wqe.encode();
+        [a, b, c, d | self.to.route, e, f]
     }
 
     /// Bytes of its payload, if they are of pieces; those of inline data are few.
@@ -240,7 +268,7 @@ impl Encode for Datagram<'_> {
             Payload::Gather([one]) => one.encode(),
             _ => return None,
         };
-        let head = self.head(1, signaled).encode();
+        let head = self.head(1, signaled);
         Some([
             head[0], head[1], head[2], head[3], head[4], head[5], piece[0], piece[1],
         ])
@@ -251,7 +279,7 @@ impl Encode for Datagram<'_> {
         let mut words = [0; WORDS];
         let (head, body) = words.split_at_mut(UdWqe::WORDS);
         self.payload.put(body);
-        head.copy_from_slice(&self.head(blocks, signaled).encode());
+        head.copy_from_slice(&self.head(blocks, signaled));
         words
     }
 }

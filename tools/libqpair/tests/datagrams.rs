@@ -4,7 +4,8 @@
 mod support;
 
 use support::datagrams::{
-    addresses, every_form_arrives, lengths_have_limits, what_is_not_for_it_is_dropped,
+    addresses, every_form_arrives, headers_say_what_is_asked, lengths_have_limits,
+    what_is_not_for_it_is_dropped,
 };
 
 #[test]
@@ -15,6 +16,11 @@ fn every_form_of_a_datagram_arrives() {
 #[test]
 fn a_datagram_that_is_not_for_a_queue_pair_is_dropped() {
     what_is_not_for_it_is_dropped();
+}
+
+#[test]
+fn a_destination_says_what_the_header_has() {
+    headers_say_what_is_asked();
 }
 
 #[test]

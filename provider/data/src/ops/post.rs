@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::mem::offset_of;
 
 use qpair_abi::command::access;
-use qpair_abi::entry::{opcode, send_flags};
+use qpair_abi::entry::{opcode, send_flags, UdWqe};
 use qpair_queue::credit::Kind;
 
 use super::bindings::*;
@@ -473,6 +473,17 @@ pub unsafe extern "C" fn qpair_data_post_send(
     errno(refusal)
 }
 
+/// What an address handle has for sends besides a GID.
+#[no_mangle]
+pub extern "C" fn qpair_data_route(
+    source: u16,
+    hop_limit: u8,
+    traffic_class: u8,
+    flow_label: u32,
+) -> u64 {
+    UdWqe::route(source, hop_limit, traffic_class, flow_label)
+}
+
 /// The address of a send.
 ///
 /// # Safety
@@ -480,13 +491,13 @@ pub unsafe extern "C" fn qpair_data_post_send(
 /// `ah` is of this provider.
 pub(super) unsafe fn address(ah: *mut ibv_ah, qpn: u32, q_key: u32) -> Address {
     // SAFETY: By the caller's promise.
-    let (gid, source) = unsafe {
+    let (gid, route) = unsafe {
         let ah = ah.cast::<qpair_ah>();
-        ((*ah).gid, (*ah).source)
+        ((*ah).gid, (*ah).route)
     };
     Address {
         gid,
-        source,
+        route,
         qpn,
         q_key,
     }

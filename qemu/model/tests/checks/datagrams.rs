@@ -14,6 +14,7 @@ use qpair_abi::Number;
 
 checks![
     a_datagram_fills_a_receive_behind_its_grh,
+    the_header_has_what_the_address_says,
     immediate_and_inline_data,
     datagrams_of_many_pieces,
     one_queue_pair_has_many_correspondents,
@@ -64,6 +65,45 @@ fn a_datagram_fills_a_receive_behind_its_grh() {
     assert_eq!((&got[GRH..373], got[373]), (&data[..], 0));
     assert_eq!(w.m.f.counter(Counter::SendBytes), 333, "the payload");
     assert_eq!(w.dropped(), 0);
+}
+
+fn the_header_has_what_the_address_says() {
+    let mut w = Port::new(2);
+    let cases = [
+        (64, 0xb8, 0xa_5c31),
+        (255, 0xff, MAX_FLOW_LABEL),
+        (1, 0x01, 1 << 16),
+        (0, 0, 0),
+    ];
+    for (hop_limit, traffic_class, label) in cases {
+        for bytes in [0, 9, 208] {
+            let mut wqe = UdWqe {
+                hop_limit,
+                traffic_class,
+                ..w.to(1, 6)
+            };
+            wqe.set_flow_label(label);
+            assert_eq!(wqe.flow_label(), label);
+            let data = pattern(bytes, 3);
+            w.m.memory.set_bytes(w.mrs[0].addr, &data);
+            let sge = w.mrs[0].sge(0, bytes as u32);
+            for words in [ud_inline(wqe, &data), ud_words(wqe, &[sge])] {
+                w.recv(1, 5, &[w.mrs[1].sge(0, 300)]);
+                let mut qp = w.qps[0];
+                w.m.post_words(&mut qp, &words);
+                w.qps[0] = qp;
+                w.ring(0);
+                assert_eq!((w.done(0)[0].status, w.done(1).len()), (0, 1));
+                let mut header = grh(bytes as u16, false);
+                let first = 6 << 28 | u32::from(traffic_class) << 20 | label;
+                header[..4].copy_from_slice(&first.to_be_bytes());
+                // An older program has 0 there, and its header 1.
+                header[7] = hop_limit.max(1);
+                let got = w.m.memory.bytes(w.mrs[1].addr, GRH + bytes);
+                assert_eq!((&got[..GRH], &got[GRH..]), (&header[..], &data[..]));
+            }
+        }
+    }
 }
 
 fn immediate_and_inline_data() {
@@ -355,7 +395,7 @@ fn a_wqe_that_makes_no_sense_fails_its_queue_pair() {
         flags,
         ..good
     };
-    let inline = |bytes| UdWqe {
+    let inline = |bytes: u8| UdWqe {
         inline_bytes: bytes,
         blocks: 1,
         ..with(work::SEND, send_flags::INLINE)
@@ -381,7 +421,7 @@ fn a_wqe_that_makes_no_sense_fails_its_queue_pair() {
         w.m.post_words(&mut qp, &words);
         w.ring_and_restart(qp, (Status::LocalQpOperation, detail));
     }
-    for bit in 16..32 {
+    for bit in 44..48 {
         let mut words = ud_words(good, &[]);
         words[3] |= 1 << bit;
         let mut qp = w.qps[0];

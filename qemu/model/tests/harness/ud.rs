@@ -177,7 +177,7 @@ pub fn ud_words(mut wqe: UdWqe, sges: &[Sge]) -> Vec<u64> {
 /// A WQE with inline data.
 pub fn ud_inline(mut wqe: UdWqe, data: &[u8]) -> Vec<u64> {
     wqe.flags |= send_flags::INLINE;
-    wqe.inline_bytes = data.len() as u32;
+    wqe.inline_bytes = data.len() as u8;
     wqe.blocks = blocks(UdWqe::BYTES, data.len());
     with_bytes(&wqe.encode(), data)
 }

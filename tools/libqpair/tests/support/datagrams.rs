@@ -81,6 +81,34 @@ impl Post {
     }
 }
 
+/// What a destination says of the header is there.
+pub(crate) fn headers_say_what_is_asked() {
+    let (_fake, context) = machine();
+    let b = Post::new(&context);
+    let to = b.to_far();
+    let marked = to.traffic_class(0xb8).flow_label(0xa_5c31).hop_limit(64);
+    let cases = [
+        (to, [0x60, 0, 0, 0], 1),
+        (marked, [0x6b, 0x8a, 0x5c, 0x31], 64),
+        (marked.flow_label(u32::MAX), [0x6b, 0x8f, 0xff, 0xff], 64),
+        (marked.hop_limit(0), [0x6b, 0x8a, 0x5c, 0x31], 1),
+    ];
+    for (to, first, hops) in cases {
+        for inline in [false, true] {
+            b.receive(1, 3);
+            let piece = [b.mr.sge(0, 3)];
+            let datagram = match inline {
+                false => Datagram::send(2, to, &piece),
+                true => Datagram::send_inline(2, to, b"abc"),
+            };
+            b.near.post_send(&[datagram.signaled()]).unwrap();
+            assert_eq!(poll(&b.cq).len(), 2);
+            let grh = b.there(0, GRH_BYTES);
+            assert_eq!((&grh[..4], grh[7]), (&first[..], hops));
+        }
+    }
+}
+
 pub(crate) fn every_form_arrives() {
     let (_fake, context) = machine();
     let b = Post::new(&context);
