@@ -226,6 +226,38 @@ fn a_series_is_posted_as_a_whole_or_not_at_all() {
 }
 
 #[test]
+fn other_opcodes_are_refused() {
+    let mut bench = bench(2, 0);
+    let all = [
+        opcode::NOP,
+        opcode::WRITE,
+        opcode::WRITE_IMM,
+        opcode::READ,
+        opcode::COMPARE_SWAP,
+        opcode::FETCH_ADD,
+        opcode::LOCAL_INV,
+        opcode::SEND_INV,
+        opcode::BIND,
+        opcode::FLUSH,
+        opcode::ATOMIC_WRITE,
+    ];
+    for opcode in all {
+        let request = Request {
+            opcode,
+            ..send(1, true)
+        };
+        let refused = post(&bench, request, Payload::Gather(&pieces(1)));
+        assert_eq!(refused, Err(Refusal::Unsupported), "{opcode}");
+        let whole: &[Setter] = &[to, data];
+        let refused = series(&bench, &[(request, whole)]);
+        assert_eq!(refused, Err(Refusal::Unsupported), "{opcode}");
+    }
+    assert_eq!(bench.doorbell(doorbell::SQ), 0);
+    post(&bench, send(1, true), Payload::Gather(&[])).unwrap();
+    assert_eq!(bench.execute(9), 1, "the queue pair goes on");
+}
+
+#[test]
 fn a_state_and_a_service_refuse_posts() {
     let bench = bench(1, 0);
     assert_eq!(bench.post(&[(1, true)]), Err(Refusal::State), "not RC");
