@@ -138,13 +138,14 @@ impl<T: Target> Events<T> {
         }
     }
 
-    /// Cuts the object off. On return nothing uses it, nor will. To be called once. Process context;
-    /// sleeps while a handler runs on another CPU.
+    /// Cuts the object off, if it is not yet. On return nothing uses it, nor will. Not called
+    /// concurrently. Process context; sleeps while a handler runs on another CPU.
     pub(super) fn cut(&self) {
         // Fully ordered: what is not waited for below reads the null.
-        self.0.object.xchg(ptr::null_mut(), Full);
-        self.leave();
-        self.0.idle.wait();
+        if !self.0.object.xchg(ptr::null_mut(), Full).is_null() {
+            self.leave();
+            self.0.idle.wait();
+        }
     }
 }
 
@@ -395,6 +396,7 @@ mod tests {
         assert_eq!(slow.ended.load(Relaxed), 1);
         // The object is gone.
         events.raise(());
+        events.cut();
         assert_eq!(slow.ended.load(Relaxed), 1);
         Ok(())
     }
