@@ -279,7 +279,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         slots: u32,
         signal: bool,
     ) -> Result<Room<Batch<'_, &S, K>, &S, K>, Refused> {
-        Room::new(self.batch(|storage| storage), slots, signal, true)
+        Room::new(self.batch(|storage| storage), slots, signal)
     }
 
     /// As [`room`](Self::room), of a queue whose user answers for its signals: none but those that it
@@ -291,8 +291,11 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         slots: u32,
         signal: bool,
     ) -> Result<Room<Batch<'_, &S, K>, &S, K>, Refused> {
-        let forces = mutant!(AskedForced);
-        Room::new(self.batch(|storage| storage), slots, signal, forces)
+        let mut room = self.room(slots, signal)?;
+        if !signal && !mutant!(AskedForced) {
+            room.silent = room.batch.silent.wrapping_add(slots);
+        }
+        Ok(room)
     }
 
     /// Begins a batch of posts, through the `view` of the ring's memory.
@@ -587,7 +590,7 @@ impl<'a, V: Storage + 'a, K: Kind> Batch<'a, V, K> {
     /// As [`Producer::room`].
     #[inline(always)]
     pub fn room(&mut self, slots: u32, signal: bool) -> Result<Room<&mut Self, V, K>, Refused> {
-        Room::new(self, slots, signal, true)
+        Room::new(self, slots, signal)
     }
 }
 
@@ -621,7 +624,7 @@ where
     K: Kind,
 {
     #[inline(always)]
-    fn new(batch: B, slots: u32, signal: bool, forces: bool) -> Result<Self, Refused> {
+    fn new(batch: B, slots: u32, signal: bool) -> Result<Self, Refused> {
         let at: &Batch<'a, V, K> = batch.borrow();
         let Shape { largest, .. } = at.shape;
         if slots > at.free && !mutant!(CapacityPlusOne) {
@@ -636,10 +639,9 @@ where
         if slots == 0 || slots > MAX_BLOCKS as u32 {
             return Err(Refused::TooLarge);
         }
-        let silent = at.silent.saturating_add(slots);
+        let silent = at.silent.wrapping_add(slots);
         let beside = at.posting.pool.minted().saturating_sub(silent);
-        let must = forces && beside < largest && !mutant!(NeverSignal);
-        let signal = signal || must;
+        let signal = signal || (beside < largest && !mutant!(NeverSignal));
         Ok(Room {
             batch,
             slots,
