@@ -5,8 +5,6 @@ use super::checks;
 use crate::harness::*;
 use qpair_abi::command::*;
 use qpair_abi::counters::Counter;
-use qpair_abi::entry::opcode as work;
-use qpair_abi::entry::*;
 use qpair_abi::status::Status;
 
 checks![
@@ -144,31 +142,10 @@ fn a_sender_that_goes_lets_the_next_go() {
 fn a_datagram_joins_no_line() {
     const COUNT: usize = 20;
     let mut c = waiting(2);
-    let mut qps = Vec::new();
-    for _ in 0..COUNT {
-        let spec = QpSpec {
-            access: 0,
-            service: service::UD,
-            gid: GID,
-            ..c.spec()
-        };
-        let qp = c.m.qp(&spec);
-        ud_start(&mut c.m, qp.number, KEY);
-        qps.push(qp);
-    }
+    let qps = c.datagrams(COUNT);
     let mut from = qps[0];
     for to in &qps {
-        let wqe = UdWqe {
-            opcode: work::SEND,
-            dest: to.number,
-            q_key: KEY,
-            gid: GID[0],
-            gid_high: GID[1],
-            ..UdWqe::default()
-        };
-        c.m.post_words(&mut from, &ud_words(wqe, &[c.from.sge(0, 8)]));
-        c.m.ring_sq(&from);
-        c.m.settle();
+        c.send_datagram(&mut from, to.number, 8);
     }
     assert_eq!(c.m.f.counter(Counter::Dropped), COUNT as u64);
     assert_eq!(c.m.f.waiting(), 2, "those of RC");

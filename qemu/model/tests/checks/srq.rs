@@ -394,31 +394,10 @@ fn an_invalid_receive_fails_its_queue_pair() {
 
 fn datagrams_share_receives() {
     let mut c = Crowd::new(0);
-    let mut qps = Vec::new();
-    for _ in 0..2 {
-        let spec = QpSpec {
-            access: 0,
-            service: service::UD,
-            gid: GID,
-            ..c.spec()
-        };
-        let qp = c.m.qp(&spec);
-        ud_start(&mut c.m, qp.number, KEY);
-        qps.push(qp);
-    }
+    let qps = c.datagrams(2);
+    let mut from = qps[0];
     let mut send = |c: &mut Crowd, to: usize, bytes: u32| {
-        let wqe = UdWqe {
-            opcode: work::SEND,
-            dest: qps[to].number,
-            q_key: KEY,
-            gid: GID[0],
-            gid_high: GID[1],
-            ..UdWqe::default()
-        };
-        let sge = c.from.sge(0, bytes);
-        c.m.post_words(&mut qps[0], &ud_words(wqe, &[sge]));
-        c.m.ring_sq(&qps[0]);
-        c.m.settle();
+        c.send_datagram(&mut from, qps[to].number, bytes);
     };
     let short = c.mr.sge(0, 60);
     c.m.post_shared(&mut c.srq, 1, &[short]);

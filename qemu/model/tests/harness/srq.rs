@@ -3,6 +3,7 @@
 
 use super::driver::*;
 use super::objects::*;
+use super::ud::*;
 use super::work::wqe;
 use super::Grant;
 use qpair_abi::command::*;
@@ -143,6 +144,38 @@ pub struct Crowd {
 }
 
 impl Crowd {
+    /// Queue pairs of UD that take their receives from the SRQ, each with a CQ.
+    pub fn datagrams(&mut self, count: usize) -> Vec<TestQp> {
+        let mut qp = || {
+            let spec = QpSpec {
+                access: 0,
+                service: service::UD,
+                gid: GID,
+                ..self.spec()
+            };
+            let qp = self.m.qp(&spec);
+            ud_start(&mut self.m, qp.number, KEY);
+            qp
+        };
+        (0..count).map(|_| qp()).collect()
+    }
+
+    /// A queue pair of UD sends so many bytes to one of them.
+    pub fn send_datagram(&mut self, from: &mut TestQp, to: Number, bytes: u32) {
+        let wqe = UdWqe {
+            opcode: work::SEND,
+            dest: to,
+            q_key: KEY,
+            gid: GID[0],
+            gid_high: GID[1],
+            ..UdWqe::default()
+        };
+        let sge = self.from.sge(0, bytes);
+        self.m.post_words(from, &ud_words(wqe, &[sge]));
+        self.m.ring_sq(from);
+        self.m.settle();
+    }
+
     pub fn new(count: usize) -> Self {
         Self::on(Machine::new(), count)
     }
