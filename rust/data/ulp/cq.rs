@@ -299,7 +299,7 @@ impl CqInner {
         if has_failed {
             trace::wrong(trace::Wrong::Completion, qp, u32::from(cqe.status));
         }
-        // A success that nobody asked for may be one that its user does not expect.
+        // A success is reported only if the request asked for it: the user has sized its CQ for those.
         if has_failed || request.signal {
             into.put(&completed);
         }

@@ -179,7 +179,6 @@ pub struct Completion<'a> {
 pub struct Completions<'a> {
     next: *mut bindings::ib_wc,
     left: usize,
-    count: usize,
     memory: PhantomData<&'a mut bindings::ib_wc>,
 }
 
@@ -204,7 +203,6 @@ impl Completions<'_> {
             // SAFETY: As above: it is at most one past the last.
             self.next = unsafe { self.next.add(1) };
             self.left -= 1;
-            self.count += 1;
         }
     }
 }
@@ -497,15 +495,15 @@ impl<T: Driver> Ops<T> {
         // SAFETY: A queue of this driver, and room for `most` completions.
         let taken = unsafe {
             let (_, side) = Cq::<T>::get(cq);
+            let most = usize::try_from(most).unwrap_or(0);
             let mut room = Completions {
                 next: wc,
-                left: usize::try_from(most).unwrap_or(0),
-                count: 0,
+                left: most,
                 memory: PhantomData,
             };
             side.kernel().map(|part| {
                 part.poll(&mut room);
-                room.count
+                most.saturating_sub(room.left)
             })
         };
         match taken {
