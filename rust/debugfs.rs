@@ -30,12 +30,12 @@ use crate::{
         Eq as EventQueue,
         State, //
     },
+    kernel::debugfs::Root, //
     loopback::Loopback,
     queue::{
         moderation::Setting,
         poll::Node, //
     },
-    sys::debugroot::Root, //
 };
 use core::pin::Pin;
 use kernel::{

@@ -25,12 +25,9 @@ use crate::{
         }, //
     },
     debugfs::Files,
-    loopback::Loopback,
-    stream,
-    sys::{
-        self,
+    kernel::{
         compat,
-        debugroot::Root,
+        debugfs::Root,
         gate::Gate,
         irq::{
             Irq,
@@ -44,6 +41,8 @@ use crate::{
         rdma::Unregistrar,
         watchdog::Watchdog, //
     },
+    loopback::Loopback,
+    stream,
     verbs::RdmaDevice,
 };
 use core::pin::Pin;
@@ -72,9 +71,9 @@ use kernel::{
 #[pin_data]
 pub(crate) struct Module {
     #[pin]
-    _stream: Registration<sys::pci::Adapter<stream::Driver>>,
+    _stream: Registration<crate::kernel::pci::Adapter<stream::Driver>>,
     #[pin]
-    _driver: Registration<sys::pci::Adapter<Driver>>,
+    _driver: Registration<crate::kernel::pci::Adapter<Driver>>,
     _rdma: Unregistrar,
     _root: Root,
 }
@@ -97,7 +96,10 @@ pub(crate) struct Driver;
 compat::pci_table!(
     PCI_TABLE,
     <Driver as pci::Driver>::IdInfo,
-    [(sys::pci::device_id(abi::PCI_VENDOR, abi::PCI_DEVICE), ())]
+    [(
+        crate::kernel::pci::device_id(abi::PCI_VENDOR, abi::PCI_DEVICE),
+        ()
+    )]
 );
 
 /// The indices of devices that are taken.
@@ -274,7 +276,7 @@ impl pci::Driver for Driver {
     }
 }
 
-impl sys::pci::Driver for Driver {
+impl crate::kernel::pci::Driver for Driver {
     fn reset_prepare<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.running.device.shut_down(pdev, Lost::Reset);
     }

@@ -68,12 +68,14 @@ use crate::{
             Sizes, //
         }, //
     },
-    queue::index::Depth,
-    sys::{
-        busy::Busy,
+    kernel::{
         gate::Pass,
-        wait::Waiters, //
+        sync::{
+            busy::Busy,
+            wait::Waiters, //
+        }, //
     },
+    queue::index::Depth,
 };
 use core::ops::Range;
 use kernel::{

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`abi`] | the facts: registers, doorbells, entries, commands |
 //! | [`queue`] | the rules: indices, credits, arming, the poll; `core` only |
-//! | [`sys`] | kernel APIs without an upstream abstraction; the only unsafe code |
+//! | [`kernel`] | kernel APIs without an upstream abstraction; the only unsafe code |
 //! | [`data`] | rings, queues and the poll of an EQ |
 //! | [`control`] | the admin queue, objects, bring-up and shutdown, recovery |
 //! | [`verbs`] | the RDMA device: what each operation of the core does |
@@ -23,7 +23,7 @@ pub mod abi;
 pub mod queue;
 // Private, so that rustc reports unused items; these are `pub`, as they would be upstream.
 #[allow(unreachable_pub, unsafe_code)]
-mod sys;
+mod kernel;
 
 mod control;
 mod data;
@@ -37,11 +37,11 @@ mod verbs;
 
 // A doorbell page is a kernel page, and memory is pinned in kernel pages.
 const _: () = assert!(
-    kernel::page::PAGE_SIZE == abi::doorbell::PAGE_BYTES as usize,
+    ::kernel::page::PAGE_SIZE == abi::doorbell::PAGE_BYTES as usize,
     "qpair needs a kernel with pages of 4 KiB"
 );
 
-kernel::prelude::module! {
+::kernel::prelude::module! {
     type: driver::Module,
     name: "qpair",
     authors: ["The qpair authors"],

@@ -41,10 +41,9 @@ use crate::{
             Side, //
         }, //
     },
-    sys::{
-        self,
+    kernel::{
         compat,
-        debugroot::Root,
+        debugfs::Root,
         gate::Gate,
         irq::{
             Irq,
@@ -84,7 +83,7 @@ compat::pci_table!(
     STREAM_TABLE,
     <Driver as pci::Driver>::IdInfo,
     [(
-        sys::pci::device_id(abi::PCI_VENDOR, abi::stream::PCI_DEVICE),
+        crate::kernel::pci::device_id(abi::PCI_VENDOR, abi::stream::PCI_DEVICE),
         ()
     )]
 );
@@ -252,7 +251,7 @@ impl<'bound> Data<'bound> {
         let stream = Stream::new(function, client)?;
         let running = Running { stream, pdev };
         // It was reset, so it has no addresses of earlier use.
-        sys::pci::set_master(pdev);
+        crate::kernel::pci::set_master(pdev);
         let files = Files::new(&running.stream)?;
         dev_info!(pdev, "qpair-stream: {count} pairs of channels\n");
         Ok(Self {
@@ -282,7 +281,7 @@ impl pci::Driver for Driver {
     }
 }
 
-impl sys::pci::Driver for Driver {
+impl crate::kernel::pci::Driver for Driver {
     fn reset_prepare<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.running.stream.shut_down(pdev);
     }

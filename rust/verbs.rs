@@ -19,7 +19,7 @@
 //! the device closed; it succeeds all the same, as the core expects. A call that lasts, in a page
 //! fault of its process, delays the unregistration but not the shutdown: what the device could
 //! access was taken from it by [`Process::unmap`](crate::control::client::Client::unmap), and the
-//! poll names no object, since its [`Events`](crate::sys::rdma::Events) are cut off first.
+//! poll names no object, since its [`Events`](crate::kernel::rdma::Events) are cut off first.
 //!
 //! # Locks
 //!
@@ -54,7 +54,7 @@ use crate::{
         cq::LinkHandler,
         function::Failure, //
     },
-    sys::{
+    kernel::{
         gate::Pass,
         rdma::{
             Config,

@@ -56,13 +56,13 @@ use crate::{
         },
         qp::Tag, //
     },
-    queue::index::Index,
-    sys::{
-        completion::Completion,
+    kernel::{
         dma::Coherent,
         gate::Pass,
+        sync::completion::Completion,
         trace, //
     },
+    queue::index::Index,
 };
 use kernel::{
     new_condvar,

@@ -47,18 +47,17 @@ use crate::{
         ring::Ring,
         table::Room, //
     },
-    queue::{
-        credit::RingId,
-        index::Depth,
-        producer::SqProducer, //
-    },
-    sys::{
-        self,
+    kernel::{
         pci::{
             channel,
             Channel,
             Mastering, //
         }, //
+    },
+    queue::{
+        credit::RingId,
+        index::Depth,
+        producer::SqProducer, //
     },
 };
 use kernel::{
@@ -100,7 +99,7 @@ impl Device {
                 return Err(EIO);
             }
         }
-        sys::pci::set_master(pdev);
+        crate::kernel::pci::set_master(pdev);
 
         let eq0 = self.eqs.eq0()?;
         let eq_ring = EqRing::new(&pass, function)?;
@@ -317,7 +316,7 @@ impl Device {
 
     /// Disables bus mastering. Returns whether the device does certainly no DMA any more.
     fn isolate(pdev: &pci::Device<Bound>, state: Channel) -> bool {
-        match (state, sys::pci::clear_master(pdev)) {
+        match (state, crate::kernel::pci::clear_master(pdev)) {
             // Unplugged, or isolated by the platform.
             (Channel::Failed, _) => true,
             (_, Mastering::Off) => true,

@@ -26,8 +26,8 @@ use crate::{
         },
         knobs::Knobs, //
     },
+    kernel::gate::Pass, //
     queue::quota::PerKind,
-    sys::gate::Pass, //
 };
 use kernel::{
     device::{

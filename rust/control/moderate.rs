@@ -21,6 +21,7 @@ use super::{
 use crate::{
     abi::command::EqContext,
     data::eq::EqPoller,
+    kernel::gate::Pass, //
     queue::moderation::{
         Controller,
         Pace,
@@ -28,7 +29,6 @@ use crate::{
         Setting,
         TARGET, //
     },
-    sys::gate::Pass, //
 };
 use core::{
     fmt,

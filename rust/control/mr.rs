@@ -19,7 +19,7 @@ use crate::{
         Number, //
     },
     data::ring::Ring,
-    sys::gate::Pass, //
+    kernel::gate::Pass, //
 };
 use kernel::prelude::*;
 

@@ -45,8 +45,8 @@ use crate::{
         function::Failure,
         table::Room, //
     },
+    kernel::gate::Pass, //
     queue::index::Depth,
-    sys::gate::Pass, //
 };
 use kernel::{
     prelude::*,

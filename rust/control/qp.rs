@@ -33,11 +33,11 @@ use crate::{
         Site,
         Sizes, //
     },
+    kernel::gate::Pass, //
     queue::credit::{
         Cq,
         Slots, //
     },
-    sys::gate::Pass, //
 };
 use kernel::prelude::*;
 

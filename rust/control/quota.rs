@@ -8,15 +8,15 @@ use super::{
     shares::refusal, //
 };
 use crate::{
+    kernel::{
+        gate::Pass,
+        mmio::Frame, //
+        task::fatal_signal_pending,
+    },
     queue::quota::{
         share,
         Account,
         Kind, //
-    },
-    sys::{
-        current::fatal_signal_pending,
-        gate::Pass,
-        mmio::Frame, //
     },
 };
 use kernel::{

@@ -17,7 +17,7 @@ use crate::{
         Health,
         Limits, //
     },
-    sys::{
+    kernel::{
         dma,
         gate::{
             Gate,

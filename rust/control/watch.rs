@@ -10,8 +10,7 @@ use super::{
 };
 use crate::{
     data::function::Health,
-    sys::{
-        self,
+    kernel::{
         watchdog::Check, //
     },
 };
@@ -93,7 +92,7 @@ impl Watch {
             return;
         }
         let mut now = None;
-        let result = sys::pci::try_reset(
+        let result = crate::kernel::pci::try_reset(
             function.device(),
             || {
                 // Another reset may have ended the epoch that failed.

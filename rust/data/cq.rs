@@ -45,6 +45,10 @@ use crate::{
         status::Event,
         Number, //
     },
+    kernel::{
+        gate::Pass,
+        trace, //
+    },
     queue::{
         consumer::CqConsumer,
         credit::{
@@ -63,10 +67,6 @@ use crate::{
             Node, //
         },
         producer::Refused, //
-    },
-    sys::{
-        gate::Pass,
-        trace, //
     },
 };
 use core::mem::size_of;

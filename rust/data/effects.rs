@@ -35,6 +35,7 @@ use crate::{
         status::Event,
         Number, //
     },
+    kernel::trace, //
     queue::{
         index::Index,
         poll::{
@@ -46,7 +47,6 @@ use crate::{
         },
         share::Share, //
     },
-    sys::trace, //
 };
 use kernel::{
     device::{

@@ -5,7 +5,7 @@
 //! There is an EQ for each vector. Its poll owns all state of the event path: the EQ's consumer,
 //! its slots, the pending list, its kernel CQs with their queue pairs, and the table of CQs by
 //! number. The poll runs in BH, never concurrently with itself, and takes no lock. Process context
-//! pauses the poll ([`sys::poller`](crate::sys::poller)) to access this state.
+//! pauses the poll ([`kernel::poller`](crate::kernel::poller)) to access this state.
 //!
 //! The loop itself is [`queue::poll`](crate::queue::poll), its effects are in
 //! [`effects`](super::effects).
@@ -40,6 +40,15 @@ use crate::{
         entry::Eqe,
         Number, //
     },
+    kernel::{
+        gate::Pass,
+        poller::{
+            self,
+            Handler,
+            Next, //
+        },
+        trace, //
+    },
     queue::{
         consumer::{
             is_there,
@@ -64,15 +73,6 @@ use crate::{
             Share,
             Time, //
         },
-    },
-    sys::{
-        gate::Pass,
-        poller::{
-            self,
-            Handler,
-            Next, //
-        },
-        trace, //
     },
 };
 use kernel::{

@@ -20,8 +20,7 @@ use crate::{
         status::EnableError,
         Number, //
     },
-    queue::recovery::Recovery,
-    sys::{
+    kernel::{
         gate::Gate,
         mmio::{
             Bar,
@@ -29,6 +28,7 @@ use crate::{
         },
         trace, //
     },
+    queue::recovery::Recovery,
 };
 use kernel::{
     device::{

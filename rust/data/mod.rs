@@ -4,7 +4,7 @@
 //!
 //! While an EQ is up, its poll owns this state. The poll never sleeps, takes no lock, and issues no
 //! command. Process context accesses the state with the poll paused
-//! ([`sys::poller`](crate::sys::poller)). Functions that allocate are marked "Sleeps" and are for
+//! ([`kernel::poller`](crate::kernel::poller)). Functions that allocate are marked "Sleeps" and are for
 //! process context.
 //!
 //! | file | is |

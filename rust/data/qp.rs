@@ -40,6 +40,10 @@ use crate::{
         },
         Number, //
     },
+    kernel::{
+        gate::Pass,
+        trace, //
+    },
     queue::{
         consumer::{
             CqConsumer,
@@ -62,10 +66,6 @@ use crate::{
             RqProducer,
             SqProducer, //
         }, //
-    },
-    sys::{
-        gate::Pass,
-        trace, //
     },
 };
 use core::marker::PhantomData;

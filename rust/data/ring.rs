@@ -7,14 +7,14 @@
 
 use crate::{
     abi::command::BufferList,
-    queue::storage::Storage,
-    sys::{
+    kernel::{
         dma::{
             Coherent,
             Words, //
         },
         gate::Pass, //
     },
+    queue::storage::Storage,
 };
 use kernel::{
     prelude::*,

@@ -56,6 +56,17 @@ use crate::{
         },
         Number, //
     },
+    kernel::{
+        gate::Lease,
+        rdma::{
+            Events,
+            Posts,
+            QpEvent,
+            RecvRequest,
+            SendRequest, //
+        },
+        trace, //
+    },
     queue::{
         consumer::Seen,
         credit::{
@@ -72,17 +83,6 @@ use crate::{
             SqProducer, //
         },
         storage::Storage,
-    },
-    sys::{
-        gate::Lease,
-        rdma::{
-            Events,
-            Posts,
-            QpEvent,
-            RecvRequest,
-            SendRequest, //
-        },
-        trace, //
     },
 };
 use kernel::{

@@ -21,7 +21,7 @@ use crate::{
         device::Device, //
     },
     data::view::View,
-    sys::gate::Pass, //
+    kernel::gate::Pass, //
 };
 use kernel::{
     fmt,

@@ -43,6 +43,7 @@ use crate::{
         Side, //
     },
     data::ring::Ring,
+    kernel::gate::Pass, //
     queue::{
         chain::{
             acknowledge,
@@ -53,7 +54,6 @@ use crate::{
         credit::RingId,
         index::Depth, //
     },
-    sys::gate::Pass, //
 };
 use core::ops::Range;
 use kernel::{

@@ -31,22 +31,24 @@ use super::{
     polled, //
 };
 use crate::{
-    queue::index::Depth,
-    sys::{
-        busy::Busy,
-        current::{
-            cond_resched,
-            signal_pending, //
-        },
+    kernel::{
         gate::Pass,
         poller::{
             self,
             Handler,
             Next, //
         },
-        wait::Waiters,
+        sync::{
+            busy::Busy,
+            wait::Waiters, //
+        },
+        task::{
+            cond_resched,
+            signal_pending, //
+        },
         watchdog::Check, //
     },
+    queue::index::Depth,
 };
 use kernel::{
     device::{

@@ -2,7 +2,7 @@
 
 //! The frames that the client moves, and the buffers that they are in.
 
-use crate::sys::{
+use crate::kernel::{
     dma::Address,
     dma_stream::{
         Cpu,

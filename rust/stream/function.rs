@@ -10,7 +10,7 @@ use crate::{
         Kind,
         Side, //
     },
-    sys::{
+    kernel::{
         gate::{
             Gate,
             Pass, //

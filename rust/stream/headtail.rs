@@ -42,6 +42,7 @@ use crate::{
         Side, //
     },
     data::ring::Ring,
+    kernel::gate::Pass, //
     queue::{
         credit::RingId,
         headtail::{
@@ -50,7 +51,6 @@ use crate::{
             Headtail, //
         }, //
     },
-    sys::gate::Pass, //
 };
 use core::ops::Range;
 use kernel::{

@@ -14,11 +14,11 @@ use super::{
 };
 use crate::{
     abi::stream::Kind,
-    queue::index::Depth,
-    sys::dma_stream::{
+    kernel::dma_stream::{
         Cpu,
         Mapped, //
     }, //
+    queue::index::Depth,
 };
 use kernel::{
     fmt,

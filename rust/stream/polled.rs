@@ -28,6 +28,7 @@ use super::{
 use crate::{
     abi::stream::Side,
     data::ring::Ring,
+    kernel::gate::Pass, //
     queue::{
         chain::{
             Buffer,
@@ -36,7 +37,6 @@ use crate::{
         },
         index::Depth, //
     },
-    sys::gate::Pass, //
 };
 use kernel::{
     dma::DataDirection,

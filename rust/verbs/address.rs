@@ -20,11 +20,11 @@ use crate::{
         command::SetGid,
         device::Device, //
     },
-    queue::quota::Kind,
-    sys::rdma::{
+    kernel::rdma::{
         Address,
         Gid, //
     },
+    queue::quota::Kind,
 };
 use kernel::{
     prelude::*,

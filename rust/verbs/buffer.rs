@@ -2,12 +2,25 @@
 
 //! Memory of a process as a buffer list.
 //!
-//! [`umem`](crate::sys::umem) pins and maps the pages, [`buflist`](crate::queue::buflist) plans the
+//! [`umem`](crate::kernel::umem) pins and maps the pages, [`buflist`](crate::queue::buflist) plans the
 //! list. This file allocates the tables of the list, in coherent memory, and fills them.
 
 use crate::{
     abi::command::BufferList,
     data::function::Limits,
+    kernel::{
+        dma::Coherent,
+        gate::Pass,
+        task::{
+            cond_resched,
+            fatal_signal_pending, //
+        },
+        umem::{
+            Access,
+            Mapped,
+            Pinned, //
+        }, //
+    },
     queue::buflist::{
         PageLimits,
         Plan,
@@ -15,19 +28,6 @@ use crate::{
         Unfit,
         LEAF_BYTES,
         LEAF_ENTRIES, //
-    },
-    sys::{
-        current::{
-            cond_resched,
-            fatal_signal_pending, //
-        },
-        dma::Coherent,
-        gate::Pass,
-        umem::{
-            Access,
-            Mapped,
-            Pinned, //
-        }, //
     },
 };
 use kernel::prelude::*;

@@ -22,7 +22,7 @@ use crate::{
         Number, //
     },
     control::device::Device,
-    sys::rdma::{
+    kernel::rdma::{
         QpChange,
         QpState, //
     },

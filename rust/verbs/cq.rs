@@ -22,11 +22,11 @@ use crate::{
         }, //
     },
     control::command::Resize,
-    queue::quota::Kind,
-    sys::{
+    kernel::{
         rdma::Udata,
         umem::Access, //
     },
+    queue::quota::Kind,
 };
 use kernel::prelude::*;
 

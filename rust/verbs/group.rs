@@ -19,11 +19,11 @@ use crate::{
         },
         device::Device, //
     },
-    queue::quota::Kind,
-    sys::{
+    kernel::{
         gate::Pass,
         rdma::Gid, //
     }, //
+    queue::quota::Kind,
 };
 use kernel::prelude::*;
 

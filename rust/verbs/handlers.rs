@@ -11,7 +11,7 @@ use crate::{
         cq::EventHandler,
         ulp::Armed, //
     },
-    sys::{
+    kernel::{
         eventfd::EventFd,
         rdma::{
             CqEvent,

@@ -5,7 +5,7 @@
 
 use crate::{
     abi::uverbs,
-    sys::rdma::header, //
+    kernel::rdma::header, //
 };
 use core::mem::{
     offset_of,

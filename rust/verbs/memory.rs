@@ -9,7 +9,7 @@ use super::buffer::Buffer;
 use crate::{
     abi::Number,
     control::client::Shown,
-    sys::current::cond_resched, //
+    kernel::task::cond_resched, //
 };
 use kernel::{
     fmt,

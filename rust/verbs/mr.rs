@@ -34,8 +34,7 @@ use crate::{
         Number, //
     },
     control::command,
-    queue::quota::Kind,
-    sys::{
+    kernel::{
         rdma::{
             Details,
             MrChange,
@@ -48,6 +47,7 @@ use crate::{
             Pinned, //
         }, //
     },
+    queue::quota::Kind,
 };
 use kernel::{
     prelude::*,

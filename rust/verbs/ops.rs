@@ -79,11 +79,7 @@ use crate::{
         device::Device, //
     },
     data::function::Limits,
-    queue::{
-        index::Depth,
-        quota::Kind, //
-    },
-    sys::{
+    kernel::{
         eventfd::EventFd,
         mmio::Frame,
         rdma::{
@@ -110,6 +106,10 @@ use crate::{
             Udata, //
         },
         umem::Access, //
+    },
+    queue::{
+        index::Depth,
+        quota::Kind, //
     },
 };
 use kernel::{

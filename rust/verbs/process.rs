@@ -22,18 +22,18 @@ use crate::{
         },
         device::Device, //
     },
-    queue::quota::{
-        Account,
-        Kind, //
-    },
-    sys::{
-        current::{
+    kernel::{
+        gate::Pass,
+        mmio::Frame,
+        task::{
             is_privileged,
             Capability, //
         },
-        gate::Pass,
-        mmio::Frame,
         umem::Access, //
+    },
+    queue::quota::{
+        Account,
+        Kind, //
     },
 };
 use kernel::{

@@ -9,8 +9,7 @@ use crate::{
         timer,
         BufferList, //
     },
-    queue::index::Depth,
-    sys::{
+    kernel::{
         rdma::{
             Details,
             QpRequest, //
@@ -20,6 +19,7 @@ use crate::{
             Pinned, //
         }, //
     }, //
+    queue::index::Depth,
 };
 use kernel::{
     page::PAGE_SIZE,

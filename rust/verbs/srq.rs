@@ -39,8 +39,7 @@ use crate::{
         device::Device, //
     },
     data::cq::EventHandler,
-    queue::quota::Kind,
-    sys::{
+    kernel::{
         rdma::{
             Events,
             SrqChange,
@@ -50,6 +49,7 @@ use crate::{
         },
         umem::Access, //
     },
+    queue::quota::Kind,
 };
 use kernel::{
     prelude::*,

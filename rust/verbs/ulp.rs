@@ -69,8 +69,7 @@ use crate::{
             UlpShape, //
         },
     },
-    queue::quota::Kind,
-    sys::{
+    kernel::{
         gate::Pass,
         rdma::{
             Completions,
@@ -88,6 +87,7 @@ use crate::{
             Service, //
         },
     },
+    queue::quota::Kind,
 };
 use kernel::{
     fmt,

@@ -132,12 +132,12 @@ def header():
     cargo("run", "--package", "qpair-header", "--", "--check")
 
 
-def sys_only():
-    """Are `unsafe` and the kernel's bindings in rust/sys alone?"""
+def kernel_only():
+    """Are `unsafe` and the kernel's bindings in rust/kernel alone?"""
     found = []
     for path in files("rust/*.rs"):
         name = name_of(path)
-        if name.startswith("rust/sys/") or "/tests/" in name:
+        if name.startswith("rust/kernel/") or "/tests/" in name:
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
             code = line.split("//")[0]
@@ -196,7 +196,7 @@ def length():
     complain([f"{name_of(path)}: {lines} lines" for path, lines in counted if lines > LONGEST])
 
 
-CHECKS = [spdx, length, rustfmt, shellcheck, python, scripts, sys_only, imports, panics, docs, module, clippy, verbs, header, rustdoc]
+CHECKS = [spdx, length, rustfmt, shellcheck, python, scripts, kernel_only, imports, panics, docs, module, clippy, verbs, header, rustdoc]
 
 # One after the other, since cargo locks their target directory; the others run beside them.
 CARGO = [clippy, verbs, header, rustdoc]

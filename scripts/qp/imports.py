@@ -19,7 +19,7 @@ import re
 ORDER = [
     ["abi"],
     ["queue"],
-    ["sys"],
+    ["kernel"],
     ["data"],
     ["control"],
     ["verbs", "loopback", "stream"],

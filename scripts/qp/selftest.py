@@ -288,7 +288,7 @@ use super::{
     cq::{Body, KernelCq}, //
     qp,
 };
-pub(crate) use crate::{abi::Number, queue::{index::{Depth, Index as At}, poll::*}, sys, LocalModule};
+pub(crate) use crate::{abi::Number, queue::{index::{Depth, Index as At}, poll::*}, kernel, LocalModule};
 pub(super) fn f<'a>(x: &'a str) -> char { let _ = "crate::control"; crate::abi::g(x); '"' }
 mod tests { use super::*; mod more { use super::super::super::qp; } }
 """
@@ -332,7 +332,7 @@ pub use crate::cq::Cq;
 
     def test_a_missing_barrier_is_named(self):
         functions = {
-            "<<qpair::data::eq::Eq as qpair::sys::poller::Handler>::poll>": ["dma_rmb"],
+            "<<qpair::data::eq::Eq as qpair::kernel::poller::Handler>::poll>": ["dma_rmb"],
             "<<qpair::queue::poll::Poller<qpair::data::ring::Ring>>::publish::<qpair::data::effects::Act>>": ["dma_mb"],
             "<<qpair::data::cq::KernelCq>::consume>": ["dma_rmb"],
             "<<qpair::data::cq::KernelCq>::publish>": ["dma_mb"],
@@ -345,7 +345,7 @@ pub use crate::cq::Cq;
 
         def code(without=None):
             lines = []
-            for name, calls in (functions | {"<<qpair::sys::completion::Completion>::wait_timeout>": []}).items():
+            for name, calls in (functions | {"<<qpair::kernel::sync::completion::Completion>::wait_timeout>": []}).items():
                 lines.append(f"0000000000001000 {name}:")
                 left = [f"rust_helper_{call}" for call in (calls[1:] if name == without else calls)]
                 left += ["wait_for_completion_timeout"] * any(part in name for part in waits)

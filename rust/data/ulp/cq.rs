@@ -20,15 +20,7 @@ use crate::{
             Table, //
         },
     },
-    queue::{
-        consumer::CqConsumer,
-        credit::RingId,
-        index::{
-            Depth,
-            Index, //
-        },
-    },
-    sys::{
+    kernel::{
         gate::Lease,
         rdma::{
             Completions,
@@ -37,6 +29,14 @@ use crate::{
             Polls, //
         },
         trace, //
+    },
+    queue::{
+        consumer::CqConsumer,
+        credit::RingId,
+        index::{
+            Depth,
+            Index, //
+        },
     },
 };
 use core::mem::replace;

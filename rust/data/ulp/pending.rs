@@ -10,6 +10,13 @@ use crate::{
         },
         status::Status, //
     },
+    kernel::rdma::{
+        Completed,
+        Completion,
+        Events,
+        Operation,
+        QpEvent, //
+    }, //
     queue::{
         index::Index,
         pending::{
@@ -17,13 +24,6 @@ use crate::{
             Memory, //
         }, //
     },
-    sys::rdma::{
-        Completed,
-        Completion,
-        Events,
-        Operation,
-        QpEvent, //
-    }, //
 };
 use kernel::prelude::*;
 

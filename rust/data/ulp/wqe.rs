@@ -16,12 +16,12 @@ use crate::{
         },
         Number, //
     },
-    queue::producer::Refused,
-    sys::rdma::{
+    kernel::rdma::{
         Operation,
         Piece,
         SendRequest, //
     },
+    queue::producer::Refused,
 };
 use kernel::prelude::*;
 

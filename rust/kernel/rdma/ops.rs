@@ -38,7 +38,7 @@ use super::{
     Driver,
     Gid, //
 };
-use crate::sys::compat;
+use crate::kernel::compat;
 use core::{
     marker::PhantomData,
     mem,

@@ -31,12 +31,6 @@
 //! process's memory cgroup.
 
 use super::{
-    current::{
-        capable,
-        fatal_signal_pending,
-        memlock_limit,
-        Capability, //
-    },
     dma::{
         self,
         Address, //
@@ -44,6 +38,12 @@ use super::{
     gate::{
         Held,
         Pass, //
+    },
+    task::{
+        capable,
+        fatal_signal_pending,
+        memlock_limit,
+        Capability, //
     },
 };
 use core::{

@@ -15,10 +15,7 @@ use super::{
     Config,
     Driver, //
 };
-use crate::sys::{
-    self,
-    completion::Completion, //
-};
+use crate::kernel::sync::completion::Completion;
 use core::ptr::{
     self,
     NonNull, //
@@ -188,7 +185,7 @@ impl<T: Driver> Registration<T> {
         // SAFETY: Just allocated, and not registered. The core copies the table.
         unsafe {
             Device::<T>::put(raw, part);
-            (*raw).__bindgen_anon_1.dev.as_mut().parent = sys::raw_device(parent);
+            (*raw).__bindgen_anon_1.dev.as_mut().parent = crate::kernel::raw_device(parent);
             // CAST: A small constant.
             (*raw).node_type = bindings::RDMA_NODE_IB_CA as u8;
             (*raw).phys_port_cnt = PORT;
@@ -247,7 +244,11 @@ impl<T: Driver> Registration<T> {
         let result = registered.and_then(|registered| {
             // SAFETY: Initialised above. The core copies the name.
             to_result(unsafe {
-                bindings::ib_register_device(raw, T::NAME.as_char_ptr(), sys::raw_device(parent))
+                bindings::ib_register_device(
+                    raw,
+                    T::NAME.as_char_ptr(),
+                    crate::kernel::raw_device(parent),
+                )
             })?;
             Ok(Owned(Some(registered)))
         });

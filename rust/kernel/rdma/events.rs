@@ -3,7 +3,7 @@
 //! From the poll of a driver to the handlers of the core's objects.
 
 use super::{
-    super::completion::Completion,
+    super::sync::completion::Completion,
     bindings,
     netdev,
     reader::Reader,

@@ -14,13 +14,11 @@
 //! | [`dma_stream`] | buffers that CPU and device own in turn |
 //! | [`umem`] | user memory: pinned, accounted, mapped |
 //! | [`irq`], [`poller`] | N vectors, and the poll that an interrupt schedules |
-//! | [`wait`] | wait queues, for wakeups from softirqs |
 //! | [`watchdog`] | periodic work in process context |
-//! | [`completion`] | completions with a timeout, not interruptible by signals |
-//! | [`debugroot`] | the debugfs directory that all devices share |
+//! | [`debugfs`] | the debugfs directory that all devices share |
 //! | [`eventfd`] | signalling a process from any context |
-//! | [`busy`] | one use at a time, without waiting |
-//! | [`current`] | privileges and limits of the calling task |
+//! | [`sync`] | wait queues that softirqs wake, completions with a timeout, a lock that nobody waits for |
+//! | [`task`] | privileges and limits of the calling task |
 //! | [`rdma`] | RDMA devices |
 //! | [`trace`] | trace points |
 //! | [`compat`] | what differs from one series of the kernel to the next |
@@ -42,11 +40,8 @@
 //! registrations of the kernel crate: values with C callbacks, such as a [`watchdog`], must be
 //! dropped before the module is unloaded.
 
-pub mod busy;
 pub mod compat;
-pub mod completion;
-pub mod current;
-pub mod debugroot;
+pub mod debugfs;
 pub mod dma;
 pub mod dma_stream;
 pub mod eventfd;
@@ -56,9 +51,10 @@ pub mod mmio;
 pub mod pci;
 pub mod poller;
 pub mod rdma;
+pub mod sync;
+pub mod task;
 pub mod trace;
 pub mod umem;
-pub mod wait;
 pub mod watchdog;
 
 use core::ptr;

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Waiting and mutual exclusion.
+
+pub mod busy;
+pub mod completion;
+pub mod wait;
