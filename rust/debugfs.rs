@@ -32,10 +32,7 @@ use crate::{
     },
     kernel::debugfs::Root, //
     loopback::Loopback,
-    queue::{
-        moderation::Setting,
-        poll::Node, //
-    },
+    queue::moderation::Setting,
 };
 use core::pin::Pin;
 use kernel::{
@@ -139,7 +136,8 @@ fn show_eqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = eq.handler().number().raw();
         // Copied while the poll is paused, printed when it runs again.
         let view = eq.paused(|_, state| {
-            state.look(|view| (view.ring(), *view.counts(), view.slots(), view.table()))
+            let live = state.look()?;
+            Some((live.ring(), *live.counts(), live.slots(), live.table()))
         });
         let Some(((depth, head), counts, slots, (cqs, unclaimed))) = view else {
             continue;
@@ -189,17 +187,9 @@ fn show_cqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     kernel_cqs(
         device,
         |eq, state, at| {
-            state.look(|view| {
-                let (node, cq) = view.kernel_cqs().nth(at)?;
-                let qps = cq.pairs().len();
-                Some((
-                    eq.index(),
-                    cq.number().raw(),
-                    cq.counts(),
-                    qps,
-                    is_armed(node),
-                ))
-            })?
+            let (node, cq) = state.look()?.kernel_cqs().nth(at)?;
+            let qps = cq.pairs().len();
+            Some((eq.index(), cq.number().raw(), cq.counts(), qps, node.held()))
         },
         |(eq, number, (depth, completions, head, stale), qps, armed)| {
             writeln!(
@@ -211,10 +201,6 @@ fn show_cqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     show_clients(device, Shown::Cqs, f)
 }
 
-fn is_armed(node: &Node) -> u32 {
-    node.held()
-}
-
 fn show_qps(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(
         f,
@@ -223,15 +209,13 @@ fn show_qps(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     kernel_cqs(
         device,
         |_, state, at| {
-            state.look(|view| {
-                let mut queues = view.kernel_cqs().flat_map(|(_, cq)| {
-                    let number = cq.number().raw();
-                    cq.pairs().iter().map(move |queue| (number, queue))
-                });
-                let (cq, queue) = queues.nth(at)?;
-                let (depths, flight) = (queue.depths(), queue.in_flight());
-                Some((queue.number().raw(), cq, depths, flight, queue.stale()))
-            })?
+            let mut queues = state.look()?.kernel_cqs().flat_map(|(_, cq)| {
+                let number = cq.number().raw();
+                cq.pairs().iter().map(move |queue| (number, queue))
+            });
+            let (cq, queue) = queues.nth(at)?;
+            let (depths, flight) = (queue.depths(), queue.in_flight());
+            Some((queue.number().raw(), cq, depths, flight, queue.stale()))
         },
         |(number, cq, (sq, rq), (sq_flight, rq_flight), stale)| {
             writeln!(

@@ -328,7 +328,7 @@ impl Loopback {
         while let Some((vector, mut cq)) = ready.pop() {
             let number = cq.number();
             cq.begin(&device.function().doorbells(pass.dev()));
-            match device.attach_kernel_cq(pass, vector, cq) {
+            match device.attach_kernel_cq(vector, cq) {
                 Ok(()) => run
                     .groups
                     .push_within_capacity((vector, number))

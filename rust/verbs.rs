@@ -42,6 +42,7 @@ mod ulp;
 
 use self::ops::Verbs;
 use crate::{
+    abi::status::Event,
     control::{
         client::{
             Client,
@@ -51,8 +52,8 @@ use crate::{
         device::Device, //
     },
     data::{
-        cq::LinkHandler,
-        function::Failure, //
+        function::Failure,
+        handlers::EventHandler, //
     },
     kernel::{
         gate::Pass,
@@ -151,7 +152,7 @@ impl RdmaDevice {
         // It may have gone down between the core's query and the handler.
         let pass = self.device.enter(epoch)?;
         if !self.device.link_up(&pass) {
-            port.changed(false);
+            port.reported(Event::LinkDown);
         }
         *registration = Some(new);
         Ok(())
@@ -180,11 +181,11 @@ impl RdmaDevice {
 /// What the poll reports the link's events to.
 struct Port(Events<PortEvent>);
 
-impl LinkHandler for Port {
-    fn changed(&self, up: bool) {
-        self.0.raise(match up {
-            true => PortEvent::Active,
-            false => PortEvent::Down,
+impl EventHandler for Port {
+    fn reported(&self, event: Event) {
+        self.0.raise(match event {
+            Event::LinkUp => PortEvent::Active,
+            _ => PortEvent::Down,
         });
     }
 }

@@ -135,8 +135,7 @@ impl Device {
         let body = Body::Kernel(cq);
         // Even if it failed: from now on the device may use the rings.
         let entry = Entry { node, body };
-        let attached =
-            eq0.paused(|eq, state| state.attach(eq, pass.dev(), Number::ADMIN, entry, room));
+        let attached = eq0.paused(|_, state| state.attach(Number::ADMIN, entry, room));
         if let Err((error, entry)) = attached {
             eq0.paused(|_, state| state.unbind_node(entry.node, None));
             self.admin.leak(entry.body);

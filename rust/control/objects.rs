@@ -36,13 +36,14 @@ use crate::{
             CqClient,
             CqRing,
             Entry,
-            EventHandler,
-            KernelCq,
-            LinkHandler, //
+            KernelCq, //
         },
-        effects::Owned,
         eq::EqPoller,
         function::Failure,
+        handlers::{
+            EventHandler,
+            Owned, //
+        },
         table::Room, //
     },
     kernel::gate::Pass, //
@@ -74,7 +75,7 @@ impl Device {
     /// # Errors
     ///
     /// `EIO` if the device is down.
-    pub(crate) fn watch_link(&self, handler: Arc<dyn LinkHandler>) -> Result {
+    pub(crate) fn watch_link(&self, handler: Arc<dyn EventHandler>) -> Result {
         let before = self.eqs.of(0)?.paused(|_, state| state.watch_link(handler));
         before.map(drop).map_err(|_| EIO)
     }
@@ -242,7 +243,6 @@ impl Device {
     /// `ENOSPC` if the vector has no room for it, `ENOMEM`; with the CQ, which still exists.
     pub(crate) fn attach_kernel_cq(
         &self,
-        pass: &Pass<'_>,
         vector: u32,
         cq: KBox<KernelCq>,
     ) -> Result<(), (Error, KBox<KernelCq>)> {
@@ -260,14 +260,13 @@ impl Device {
             Err(error) => return Err((error, cq)),
         };
         let body = Body::Kernel(cq);
-        let attached = eq.paused(|eq, state| {
-            match state.attach(eq, pass.dev(), number, Entry { node, body }, room) {
-                Ok(()) => Ok(()),
-                Err((error, entry)) => {
+        let attached = eq.paused(|_, state| {
+            state
+                .attach(number, Entry { node, body }, room)
+                .map_err(|(error, entry)| {
                     state.unbind_node(entry.node, None);
-                    Err((error, entry.body))
-                }
-            }
+                    (error, entry.body)
+                })
         });
         match attached {
             Ok(()) => Ok(()),
@@ -365,7 +364,7 @@ impl Device {
         (entry, room): (Entry, Room<Entry>),
         memory: M,
     ) -> Result<M> {
-        let attached = eq.paused(|eq, state| state.attach(eq, pass.dev(), number, entry, room));
+        let attached = eq.paused(|_, state| state.attach(number, entry, room));
         let Err((error, Entry { node, body })) = attached else {
             return Ok(memory);
         };
@@ -395,8 +394,8 @@ impl Device {
         number: Number,
     ) -> Result {
         let ended = self.destroy::<Cq>(tables, pass, number)?;
-        let entry = eq.paused(|eq, state| state.detach(eq, pass.dev(), number, ended.eq));
-        drop(entry);
+        let body = eq.paused(|_, state| state.detach(number, ended.eq));
+        drop(body);
         Ok(())
     }
 

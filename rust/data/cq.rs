@@ -23,6 +23,7 @@ use super::{
         BATCH, //
     },
     function::Doorbells,
+    handlers::EventHandler,
     qp::{
         self,
         QueuePair,
@@ -42,7 +43,6 @@ use crate::{
             SendWqe,
             Sge, //
         },
-        status::Event,
         Number, //
     },
     kernel::{
@@ -74,23 +74,6 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-
-/// The event handler of an object of a process.
-///
-/// Both methods are called in poll context. They may use atomics, signal an eventfd and wake tasks;
-/// they must not take a sleeping lock or drop a last reference.
-pub(crate) trait EventHandler: Send + Sync {
-    /// An armed CQ has completions.
-    fn completion(&self, cq: Number);
-    /// An asynchronous event of the object.
-    fn reported(&self, event: Event);
-}
-
-/// The handler of the link's events. Called in poll context, as an [`EventHandler`].
-pub(crate) trait LinkHandler: Send + Sync {
-    /// The link went up or down.
-    fn changed(&self, up: bool);
-}
 
 /// The client of a kernel CQ: handles its completions in poll context.
 pub(crate) trait CqClient: Send {
@@ -506,7 +489,7 @@ pub(crate) struct Entry {
 }
 
 // Bounds the memory of an idle CQ of a process: see driver.rst.
-const _: () = assert!(size_of::<(Number, Entry)>() <= 96);
+const _: () = assert!(size_of::<(Number, Entry)>() <= 64);
 
 /// The owner of a CQ.
 pub(crate) enum Body {

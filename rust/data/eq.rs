@@ -7,36 +7,36 @@
 //! number. The poll runs in BH, never concurrently with itself, and takes no lock. Process context
 //! pauses the poll ([`kernel::poller`](crate::kernel::poller)) to access this state.
 //!
-//! The loop itself is [`queue::poll`](crate::queue::poll), its effects are in
-//! [`effects`](super::effects).
+//! [`queue::poll`](crate::queue::poll) decides what the poll does next; [`Eq::run`] does it.
 
 use super::{
+    batch::Batch,
     cq::{
         Body,
         Entry,
-        EventHandler,
         KernelCq,
-        LinkHandler,
         Queues, //
-    },
-    effects::{
-        Act,
-        Live,
-        Owned,
-        World, //
     },
     function::{
         Function,
         Limits, //
     },
+    handlers::{
+        EventHandler,
+        Handlers,
+        Owned, //
+    },
     knobs::Knobs,
     ring::Ring,
-    table::Room,
-    view::View, //
+    table::{
+        Room,
+        Table, //
+    }, //
 };
 use crate::{
     abi::{
         command::EqContext,
+        doorbell,
         entry::Eqe,
         Number, //
     },
@@ -65,9 +65,11 @@ use crate::{
         },
         moderation::Setting,
         poll::{
+            Consumed,
             Node,
             Poller,
-            Verdict, //
+            Step,
+            Tuning, //
         },
         share::{
             Share,
@@ -120,6 +122,18 @@ pub(crate) struct Eq {
 
 /// The poll's state; `None` while the device is down.
 pub(crate) struct State(Option<KBox<Live>>);
+
+/// An EQ that is up.
+pub(crate) struct Live {
+    number: Number,
+    epoch: u32,
+    pub(super) poll: Poller<Ring>,
+    /// Its share of its CPU.
+    share: Share,
+    pub(super) cqs: Table<Entry>,
+    pub(super) handlers: Handlers,
+    batch: Batch,
+}
 
 /// The memory of an EQ.
 #[derive(Clone)]
@@ -284,10 +298,15 @@ impl Eq {
             EqConsumer::new(id, ring.ring, ring.depth, ring.depth.entries()).map_err(|_| EINVAL)?;
         let shares = shares(self.function.limits(), self.index, ring.depth);
         let slots = EventSlots::new(pool, shares).map_err(|_| ENOSPC)?;
+        let limits = self.function.limits();
         let live = Live {
+            number,
+            epoch,
             poll: Poller::new(consumer, slots),
-            world: World::new(number, self.index, epoch, self.function.limits())?,
             share: Share::default(),
+            cqs: Table::new(limits.cq)?,
+            handlers: Handlers::new(self.index, limits)?,
+            batch: Batch::new()?,
         };
         Ok(KBox::new(live, GFP_KERNEL)?)
     }
@@ -305,7 +324,6 @@ impl Handler for Eq {
         let Some(live) = state.0.as_mut() else {
             return Next::Done;
         };
-        let Live { poll, world, share } = &mut **live;
         let time = if given {
             Time::Given
         } else if poller::is_idle() {
@@ -313,33 +331,103 @@ impl Handler for Eq {
         } else {
             Time::Taken
         };
-        if !share.begin(poller::clock(), time) {
+        if !live.share.begin(poller::clock(), time) {
             self.waits.store(true, Relaxed);
             return Next::Wait;
         }
         self.waits.store(false, Relaxed);
         let tuning = self.knobs.tuning();
-        let before = *poll.counts();
-        let (dev_index, number) = (self.function.index(), world.number.raw());
+        let before = *live.poll.counts();
+        let (dev_index, number) = (self.function.index(), live.number.raw());
         trace::poll_start(dev_index, number, tuning.budget);
-        let mut act = Act::new(world, &self.function, dev);
-        let verdict = poll.poll(tuning, &mut act);
-        self.head.store(poll.eq().head().get(), Release);
+        let next = self.run(dev, live, tuning);
+        self.head.store(live.poll.eq().head().get(), Release);
         self.polls.fetch_add(1, Release);
-        let again = verdict == Verdict::Again;
-        let done = poll.counts().completions.wrapping_sub(before.completions);
-        let events = poll.counts().events.wrapping_sub(before.events);
+        let again = next == Next::Again;
+        let counts = live.poll.counts();
+        let done = counts.completions.wrapping_sub(before.completions);
+        let events = counts.events.wrapping_sub(before.events);
         self.done.fetch_add(done.max(events), Relaxed);
         // CAST: Bounded by the budget.
         trace::poll_end(dev_index, number, done as u32, again);
-        if !share.is_even(again) {
-            share.end(poller::clock(), again, !poller::is_idle());
+        if !live.share.is_even(again) {
+            live.share.end(poller::clock(), again, !poller::is_idle());
         }
-        if again {
-            Next::Again
-        } else {
-            Next::Done
+        next
+    }
+}
+
+impl Eq {
+    /// Runs all steps of a poll.
+    fn run(&self, dev: &Device<Bound>, live: &mut Live, tuning: Tuning) -> Next {
+        let Live {
+            number: eq,
+            epoch,
+            poll,
+            cqs,
+            handlers,
+            batch,
+            ..
+        } = live;
+        let eq = *eq;
+        let doorbells = self.function.doorbells(dev);
+        let head = |head: Index, unmask: bool| {
+            let place = if unmask {
+                doorbell::EQ_HEAD
+            } else {
+                doorbell::EQ_HEAD_MASKED
+            };
+            trace::head(true, eq.raw(), head.get(), !unmask);
+            doorbells.ring(place, eq, head.get());
+        };
+        let mut run = poll.begin(tuning);
+        let mut cq: Option<&mut Entry> = None;
+        loop {
+            let Some(step) = poll.step(&mut run, cq.as_mut().map(|cq| &mut cq.node)) else {
+                continue;
+            };
+            if let Step::Event(event) | Step::Async(event) = &step {
+                let at = poll.eq().head().get().wrapping_sub(1);
+                trace::eqe(eq.raw(), at, u32::from(event.kind), event.number.raw());
+            }
+            match (step, cq.as_mut().map(|cq| &mut cq.body)) {
+                (Step::Event(Eqe { number, .. }) | Step::Turn(number), _) => {
+                    cq = cqs.get_mut(number)
+                }
+                (Step::Consume(max), Some(Body::Kernel(kernel))) => {
+                    poll.consumed(&mut run, kernel.consume(max, batch));
+                }
+                (Step::Consume(_), _) => poll.consumed(&mut run, Consumed::NOTHING),
+                (Step::Publish(arm), Some(Body::Kernel(kernel))) => {
+                    kernel.publish(arm, batch, &doorbells);
+                }
+                (Step::Signal, Some(Body::Process(handler))) => handler.completion(),
+                // It is being destroyed.
+                (Step::Publish(_) | Step::Signal, _) => {}
+                (Step::Async(event), _) => handlers.report(&self.function, *epoch, &event),
+                (Step::EqHead, _) => poll.publish(&run, head),
+                (Step::Done, _) => {
+                    poll.publish(&run, head);
+                    return Next::Done;
+                }
+                (Step::Again, _) => return Next::Again,
+            }
         }
+    }
+}
+
+impl Live {
+    /// Checks that all slots are back. The device is quiet, and the poll does not run.
+    pub(crate) fn retire(self) {
+        let Self { poll, mut cqs, .. } = self;
+        let mut held = 0;
+        cqs.drain(|_, entry| {
+            held += entry.node.held();
+            if let Body::Kernel(kernel) = entry.body {
+                KBox::into_inner(kernel).retire();
+            }
+        });
+        kernel::warn_on!(poll.audit(held).is_err());
     }
 }
 
@@ -363,7 +451,7 @@ impl State {
     /// The queue pairs of the admin CQ; the admin queue pair is at place 0.
     pub(crate) fn admin_queues(&mut self) -> Option<&mut Queues> {
         let live = self.0.as_mut()?;
-        match &mut live.world.cqs.get_mut(Number::ADMIN)?.body {
+        match &mut live.cqs.get_mut(Number::ADMIN)?.body {
             Body::Kernel(kernel) => Some(kernel.queues()),
             _ => None,
         }
@@ -402,7 +490,7 @@ impl State {
         // After a reset the EQ is gone, and its slots with it.
         if let Some(live) = self.0.as_mut() {
             let head = live.poll.eq().head();
-            live.poll.unbind_node(node, until.unwrap_or(head));
+            live.poll.unbind(node, until.unwrap_or(head));
         }
     }
 
@@ -413,8 +501,6 @@ impl State {
     /// `EIO` if the EQ is down, those of [`Table::insert`](super::table::Table::insert); with the entry.
     pub(crate) fn attach(
         &mut self,
-        eq: &Eq,
-        dev: &Device<Bound>,
         cq: Number,
         entry: Entry,
         room: Room<Entry>,
@@ -422,22 +508,17 @@ impl State {
         let Some(live) = self.0.as_mut() else {
             return Err((EIO, entry));
         };
-        live.world.cqs.insert(cq, entry, room)?;
-        let Live { poll, world, .. } = &mut **live;
-        let is_kernel = matches!(
-            world.cqs.get_mut(cq).map(|entry| &entry.body),
-            Some(Body::Kernel(_))
-        );
-        if is_kernel {
-            let mut act = Act::new(world, &eq.function, dev);
-            poll.start(&mut act, cq);
+        let Live { poll, cqs, .. } = &mut **live;
+        cqs.insert(cq, entry, room)?;
+        if let Some(entry) = cqs.get_mut(cq) {
+            poll.start(cq, &mut entry.node);
         }
         Ok(())
     }
 
     /// Takes a kernel CQ from the poll, to be destroyed. Its events are ignored from now on.
     pub(crate) fn take_kernel(&mut self, cq: Number) -> Option<KBox<KernelCq>> {
-        let entry = self.0.as_mut()?.world.cqs.get_mut(cq)?;
+        let entry = self.0.as_mut()?.cqs.get_mut(cq)?;
         match core::mem::replace(&mut entry.body, Body::Ending) {
             Body::Kernel(kernel) => Some(kernel),
             other => {
@@ -447,19 +528,16 @@ impl State {
         }
     }
 
-    /// Removes a CQ that was destroyed; DESTROY reported `until`. The caller must drop the entry
-    /// when the poll is no longer paused.
-    pub(crate) fn detach(
-        &mut self,
-        eq: &Eq,
-        dev: &Device<Bound>,
-        cq: Number,
-        until: Index,
-    ) -> Option<Entry> {
-        let Live { poll, world, .. } = &mut **self.0.as_mut()?;
-        let mut act = Act::new(world, &eq.function, dev);
-        poll.unbind(&mut act, cq, until);
-        world.cqs.remove(cq)
+    /// Removes a CQ that was destroyed; DESTROY reported `until`. The caller must drop the body when
+    /// the poll is no longer paused.
+    pub(crate) fn detach(&mut self, cq: Number, until: Index) -> Option<Body> {
+        let Live { poll, cqs, .. } = &mut **self.0.as_mut()?;
+        let Entry { node, body } = cqs.remove(cq)?;
+        poll.remove(cq, &node, cqs, |cqs, number| {
+            Some(&mut cqs.get_mut(number)?.node)
+        });
+        poll.unbind(node, until);
+        Some(body)
     }
 
     /// Registers `handler` for the asynchronous events of an object.
@@ -476,7 +554,7 @@ impl State {
         room: Room<Arc<dyn EventHandler>>,
     ) -> Result<(), (Error, Arc<dyn EventHandler>)> {
         match self.0.as_mut() {
-            Some(live) => live.world.handlers.of(what).insert(number, handler, room),
+            Some(live) => live.handlers.of(what).insert(number, handler, room),
             None => Err((EIO, handler)),
         }
     }
@@ -485,22 +563,21 @@ impl State {
     /// the EQ is down, when the poll is no longer paused.
     pub(crate) fn watch_link(
         &mut self,
-        handler: Arc<dyn LinkHandler>,
-    ) -> Result<Option<Arc<dyn LinkHandler>>, Arc<dyn LinkHandler>> {
+        handler: Arc<dyn EventHandler>,
+    ) -> Result<Option<Arc<dyn EventHandler>>, Arc<dyn EventHandler>> {
         match self.0.as_mut() {
-            Some(live) => Ok(live.world.handlers.link.replace(handler)),
+            Some(live) => Ok(live.handlers.link.replace(handler)),
             None => Err(handler),
         }
     }
 
     /// Undoes [`Self::own`]. The caller must drop the result when the poll is no longer paused.
     pub(crate) fn disown(&mut self, what: Owned, number: Number) -> Option<Arc<dyn EventHandler>> {
-        self.0.as_mut()?.world.handlers.of(what).remove(number)
+        self.0.as_mut()?.handlers.of(what).remove(number)
     }
 
-    /// Calls `f` with a view of the EQ and its kernel CQs.
-    pub(crate) fn look<R>(&self, f: impl FnOnce(&View<'_>) -> R) -> Option<R> {
-        let live = self.0.as_ref()?;
-        Some(f(&View { live }))
+    /// The EQ, if it is up, to look at.
+    pub(crate) fn look(&self) -> Option<&Live> {
+        self.0.as_deref()
     }
 }

@@ -11,21 +11,21 @@
 //! |---|---|
 //! | [`function`] | doorbells, limits, health |
 //! | [`ring`] | the memory of the driver's rings |
+//! | [`table`] | objects by number |
+//! | [`handlers`] | the handlers of events, and the way of an asynchronous event to its handler |
 //! | [`qp`] | queue pairs: posting and doorbells |
 //! | [`batch`] | completions between the two steps of a turn |
 //! | [`cq`] | a CQ with the queue pairs on it, and their client |
-//! | [`table`] | objects by number |
 //! | [`knobs`] | tunables of polls |
-//! | [`effects`] | the state of a poll, and the effects of its steps |
 //! | [`eq`] | an EQ: its interrupt, its poll, and changes of the poll's state from process context |
 //! | [`ulp`] | queues of users in the kernel that post and poll themselves |
-//! | [`view`] | a read-only view of an EQ, for debugfs |
+//! | [`view`] | what debugfs copies of an EQ |
 
 pub(crate) mod batch;
 pub(crate) mod cq;
-pub(crate) mod effects;
 pub(crate) mod eq;
 pub(crate) mod function;
+pub(crate) mod handlers;
 pub(crate) mod knobs;
 pub(crate) mod qp;
 pub(crate) mod ring;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A read-only view of an EQ for debugfs, copied while its poll is paused.
+//! What debugfs copies of an EQ while its poll is paused.
 
 use super::{
     cq::{
         Body,
         KernelCq, //
     },
-    effects::Live, //
+    eq::Live, //
 };
 use crate::{
     abi::Number,
@@ -18,43 +18,38 @@ use crate::{
 };
 use kernel::prelude::*;
 
-/// A read-only view of an EQ.
-pub(crate) struct View<'a> {
-    pub(super) live: &'a Live,
-}
-
-impl View<'_> {
+impl Live {
     /// The poll's counters.
     pub(crate) fn counts(&self) -> &Counts {
-        self.live.poll.counts()
+        self.poll.counts()
     }
 
     /// Depth, next entry.
     pub(crate) fn ring(&self) -> (u32, u32) {
-        let eq = self.live.poll.eq();
+        let eq = self.poll.eq();
         (eq.depth().entries(), eq.head().get())
     }
 
     /// Slots that are unbound, spare, or of a deferred free; pending CQs; spurious events.
     pub(crate) fn slots(&self) -> [u32; 5] {
-        let slots = self.live.poll.slots();
+        let slots = self.poll.slots();
         [
             slots.unbound(),
             slots.spare(),
             slots.deferred(),
-            self.live.poll.pending(),
+            self.poll.pending(),
             slots.spurious(),
         ]
     }
 
     /// CQs in the table; asynchronous events without a handler.
     pub(crate) fn table(&self) -> (u32, u64) {
-        (self.live.world.cqs.len(), self.live.world.unclaimed)
+        (self.cqs.len(), self.handlers.unclaimed)
     }
 
     /// Copies numbers of the CQs on it from the `at`th on, as many as `numbers` has room for.
     pub(crate) fn nth_cqs(&self, mut at: usize, numbers: &mut KVec<Number>) {
-        for (number, _) in self.live.world.cqs.iter() {
+        for (number, _) in self.cqs.iter() {
             from(&mut at, number, numbers);
         }
     }
@@ -66,21 +61,17 @@ impl View<'_> {
                 from(&mut at, pair.number(), numbers);
             }
         }
-        for (number, _) in self.live.world.handlers.qps.iter() {
+        for (number, _) in self.handlers.qps.iter() {
             from(&mut at, number, numbers);
         }
     }
 
     /// The kernel's CQs.
     pub(crate) fn kernel_cqs(&self) -> impl Iterator<Item = (&Node, &KernelCq)> {
-        self.live
-            .world
-            .cqs
-            .iter()
-            .filter_map(|(_, entry)| match &entry.body {
-                Body::Kernel(kernel) => Some((&entry.node, &**kernel)),
-                _ => None,
-            })
+        self.cqs.iter().filter_map(|(_, entry)| match &entry.body {
+            Body::Kernel(kernel) => Some((&entry.node, &**kernel)),
+            _ => None,
+        })
     }
 }
 

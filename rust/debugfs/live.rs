@@ -20,7 +20,7 @@ use crate::{
         },
         device::Device, //
     },
-    data::view::View,
+    data::eq::Live,
     kernel::gate::Pass, //
 };
 use kernel::{
@@ -57,7 +57,7 @@ pub(super) fn show(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Res
                 })
         })?;
     }
-    let cqs = |view: &View<'_>, at, numbers: &mut _| view.nth_cqs(at, numbers);
+    let cqs = |live: &Live, at, numbers: &mut _| live.nth_cqs(at, numbers);
     each(device, &mut numbers, cqs, |number| {
         with(device, |admin, pass| {
             admin
@@ -76,7 +76,7 @@ pub(super) fn show(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Res
                 })
         })
     })?;
-    let qps = |view: &View<'_>, at, numbers: &mut _| view.nth_qps(at, numbers);
+    let qps = |live: &Live, at, numbers: &mut _| live.nth_qps(at, numbers);
     each(device, &mut numbers, qps, |number| {
         with(device, |admin, pass| {
             admin
@@ -118,14 +118,14 @@ fn with(
 fn each(
     device: &Device,
     numbers: &mut KVec<Number>,
-    nth: impl Fn(&View<'_>, usize, &mut KVec<Number>),
+    nth: impl Fn(&Live, usize, &mut KVec<Number>),
     mut tell: impl FnMut(Number) -> fmt::Result,
 ) -> fmt::Result {
     for eq in device.eqs() {
         let mut at = 0;
         loop {
             numbers.clear();
-            eq.paused(|_, state| state.look(|view| nth(view, at, numbers)));
+            eq.paused(|_, state| state.look().map(|live| nth(live, at, numbers)));
             if numbers.is_empty() {
                 break;
             }

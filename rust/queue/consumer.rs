@@ -326,8 +326,9 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         (taken as usize, self.seen())
     }
 
+    /// Evidence that every entry before the head was read.
     #[inline(always)]
-    const fn seen(&self) -> Seen<K> {
+    pub(super) const fn seen(&self) -> Seen<K> {
         Seen {
             ring: self.ring,
             past: self.head,

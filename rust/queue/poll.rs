@@ -8,11 +8,11 @@
 //!     |           kernel CQ     -> Consume: up to k completions
 //!     |                              drained -> Arm, takes an EQ slot (if none, publish the EQ
 //!     |                                         head first), publishes the CQ head
-//!     |                              not yet -> Defer: publish the CQ head, append to the pending
+//!     |                              not yet -> Defer: publish the CQ head, put onto the pending
 //!     |                                         list, unarmed
 //!     |           process's CQ  -> signal it
 //!     |           else          -> its event handler
-//!   Pending --> each CQ that was on the list when the round began, once: Consume
+//!   Pending --> each CQ that waits for its turn, once: Consume
 //!     |
 //!   EndRound -> nothing left: publish the EQ head, *unmask*, done
 //!                             (the device raises again if an event came meanwhile)
@@ -26,15 +26,15 @@
 //! - No poll ends with events read and the head unpublished: a process's CQ that was armed again
 //!   needs that head update for its next event.
 //! - Small budgets do not starve a CQ: the next poll begins with the phase that this one did not
-//!   reach, and the pending list is a queue.
-//! - The work for each event is O(1). The list is linked through the driver's table of CQs; nothing
-//!   is allocated.
+//!   reach, and no pending CQ has its second turn before each has had one.
+//! - The work for each event is O(1). The pending list is linked through the driver's table of CQs;
+//!   nothing is allocated.
 //!
 //! The other [`Policy`] is the loop of the source model: it arms a CQ again after k completions,
 //! drained or not, and each head update unmasks.
 //!
-//! The poll is a state machine; each step has one effect. The device may act between any two
-//! effects, so the checker must be able to stop there. [`Poller::poll`] runs all steps.
+//! The poll decides, and its caller acts: [`Poller::step`] returns the next effect, at most one. The
+//! device may act between any two effects, so the checker must be able to stop there.
 
 use super::consumer::EqConsumer;
 use super::credit::Imbalance;
@@ -84,13 +84,28 @@ impl Default for Tuning {
     }
 }
 
-/// How a poll ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[must_use = "a poll that must come again and does not is a lost interrupt"]
-pub enum Verdict {
-    /// Nothing left, unmasked.
-    Drained,
-    /// The budget is spent, still masked: schedule it again.
+/// The next effect of a poll. Its caller keeps the CQ that it looked up last: *the CQ*.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "an effect that is left out is a lost completion or a lost interrupt"]
+pub enum Step {
+    /// The event of a CQ was read: look up the CQ.
+    Event(Eqe),
+    /// A pending CQ has its turn: look it up.
+    Turn(Number),
+    /// Read up to this many completions of the CQ, then call [`Poller::consumed`].
+    Consume(u32),
+    /// Publish the head of the CQ, with *arm next* if true; then free slots; then complete the
+    /// requests that were consumed.
+    Publish(bool),
+    /// Signal the process of the CQ.
+    Signal,
+    /// Pass an event that is not a completion to its handler. It must not be lost.
+    Async(Eqe),
+    /// Publish the EQ head: call [`Poller::publish`].
+    EqHead,
+    /// Nothing is left: publish the EQ head, which unmasks now, and end the poll.
+    Done,
+    /// The budget is spent: end the poll, still masked, and schedule it again.
     Again,
 }
 
@@ -116,13 +131,16 @@ impl Consumed {
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Node {
     arming: Arming,
-    /// Neighbours on the pending list, while on it.
-    before: Option<Number>,
-    after: Option<Number>,
-    listed: bool,
+    /// The CQ after this one on the pending list.
+    next: Option<Number>,
 }
 
 impl Node {
+    /// That of a CQ that is not pending.
+    pub const fn new(arming: Arming) -> Self {
+        Self { arming, next: None }
+    }
+
     /// The EQ slot reserved for the CQ's event.
     #[inline]
     pub const fn arming(&self) -> &Arming {
@@ -141,61 +159,8 @@ impl Node {
     /// Renumbers CQs; see [`Poller::rename`].
     #[cfg(feature = "explore")]
     pub fn rename(&mut self, name: impl Fn(Number) -> Number) {
-        self.before = self.before.map(&name);
-        self.after = self.after.map(name);
+        self.next = self.next.map(name);
     }
-
-    const fn new(arming: Arming) -> Self {
-        Self {
-            arming,
-            before: None,
-            after: None,
-            listed: false,
-        }
-    }
-}
-
-/// The poll's effects outside its own state. Every call is O(1).
-pub trait Effects {
-    /// A CQ of this EQ, from [`cq`](Self::cq).
-    type Cq<'a>: CqEffects
-    where
-        Self: 'a;
-
-    /// An event was read at `index`; for tracing only.
-    #[inline(always)]
-    fn event(&mut self, index: Index, event: &Eqe) {
-        let _ = (index, event);
-    }
-
-    /// Looks up a CQ of this EQ; `None` if it does not exist, or not any more.
-    fn cq(&mut self, cq: Number) -> Option<Self::Cq<'_>>;
-
-    /// The node of a CQ of this EQ, for the pending list; `None` as above.
-    fn node(&mut self, cq: Number) -> Option<&mut Node>;
-
-    /// Passes an event that is not a completion to its handler. It must not be lost.
-    fn asynchronous(&mut self, event: Eqe);
-
-    /// Rings the EQ head doorbell, the one that unmasks or the one that does not.
-    fn doorbell(&mut self, head: Index, unmask: bool);
-}
-
-/// The poll's effects on a CQ. Every call is O(1), but [`consume`](Self::consume) is
-/// O(completions).
-pub trait CqEffects {
-    /// Its node.
-    fn node(&mut self) -> &mut Node;
-
-    /// Reads up to `max` completions of a kernel CQ and reports them to their queues.
-    fn consume(&mut self, max: u32) -> Consumed;
-
-    /// Publishes the head of a kernel CQ, with *arm next* if `arm`; then frees slots; then
-    /// completes the requests that were consumed.
-    fn publish(&mut self, arm: bool);
-
-    /// Signals the process of a process's CQ.
-    fn signal(&mut self);
 }
 
 /// The poll's counters.
@@ -223,69 +188,21 @@ pub struct Counts {
     pub stale: u64,
 }
 
-/// CQs that were not drained, the longest waiting first.
-#[derive(Debug, Default)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
-struct Pending {
-    first: Option<Number>,
-    last: Option<Number>,
-    len: u32,
-}
-
-impl Pending {
-    fn push(&mut self, fx: &mut impl Effects, cq: Number) {
-        let before = self.last;
-        let Some(node) = fx.node(cq) else { return };
-        if node.listed {
-            return;
-        }
-        node.listed = true;
-        node.before = before;
-        node.after = None;
-        match before.and_then(|before| fx.node(before)) {
-            Some(node) => node.after = Some(cq),
-            None => self.first = Some(cq),
-        }
-        self.last = Some(cq);
-        self.len = self.len.wrapping_add(1);
-    }
-
-    fn remove(&mut self, fx: &mut impl Effects, cq: Number) {
-        let Some(node) = fx.node(cq) else { return };
-        if !node.listed {
-            return;
-        }
-        node.listed = false;
-        let before = node.before.take();
-        let after = node.after.take();
-        match before.and_then(|before| fx.node(before)) {
-            Some(node) => node.after = after,
-            None => self.first = after,
-        }
-        match after.and_then(|after| fx.node(after)) {
-            Some(node) => node.before = before,
-            None => self.last = before,
-        }
-        self.len = self.len.wrapping_sub(1);
-    }
-
-    fn pop(&mut self, fx: &mut impl Effects) -> Option<Number> {
-        let cq = self.first?;
-        self.remove(fx, cq);
-        Some(cq)
-    }
-}
-
-/// The next step of a round.
+/// The next decision of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum At {
     Event,
     EndEvents,
     Pending,
     EndRound,
+    /// The CQ of an event was looked up.
+    Found(Number),
+    /// A pending CQ was looked up.
+    Turn(Number),
     Consume(Number),
     Arm(Number),
     Defer(Number),
+    Done,
 }
 
 /// Which half of a round.
@@ -304,8 +221,6 @@ pub struct Run {
     phase: Phase,
     /// Events taken in this round.
     taken: u32,
-    /// CQs of the pending list still to be visited in this round.
-    visits: u32,
     /// The EQ was seen empty in this round.
     empty: bool,
 }
@@ -317,7 +232,12 @@ pub struct Run {
 pub struct Poller<S: Storage> {
     eq: EqConsumer<S>,
     slots: EventSlots,
-    pending: Pending,
+    /// The pending CQs that have a turn in this round.
+    waiting: Option<Number>,
+    /// Those that were deferred meanwhile, the last one first.
+    deferred: Option<Number>,
+    /// The pending CQs.
+    pending: u32,
     /// What the next poll begins with.
     turn: Phase,
     counts: Counts,
@@ -329,7 +249,9 @@ impl<S: Storage> Poller<S> {
         Self {
             eq,
             slots,
-            pending: Pending::default(),
+            waiting: None,
+            deferred: None,
+            pending: 0,
             turn: Phase::Events,
             counts: Counts::default(),
         }
@@ -373,14 +295,14 @@ impl<S: Storage> Poller<S> {
     /// the numbers of CQs are one state. [`Node`]s and a [`Run`] contain numbers too.
     #[cfg(feature = "explore")]
     pub fn rename(&mut self, name: impl Fn(Number) -> Number) {
-        self.pending.first = self.pending.first.map(&name);
-        self.pending.last = self.pending.last.map(name);
+        self.waiting = self.waiting.map(&name);
+        self.deferred = self.deferred.map(name);
     }
 
     /// CQs that wait for another turn.
     #[inline]
     pub const fn pending(&self) -> u32 {
-        self.pending.len
+        self.pending
     }
 
     /// Binds a kernel CQ; returns the node for the driver's table. The CQ is neither armed nor
@@ -400,30 +322,44 @@ impl<S: Storage> Poller<S> {
     }
 
     /// Puts a kernel CQ onto the pending list; the caller schedules the poll, which consumes and
-    /// arms it. Does nothing if the CQ is armed.
-    pub fn start(&mut self, fx: &mut impl Effects, cq: Number) {
-        self.defer(fx, cq);
-    }
-
-    /// A CQ was destroyed, and the destroy reported `until` as the EQ's producer index. The caller
-    /// removes the node from the table afterwards, not before. For a CQ whose create failed,
-    /// `until` is the EQ's head.
-    pub fn unbind(&mut self, fx: &mut impl Effects, cq: Number, until: Index) {
-        self.pending.remove(fx, cq);
-        if let Some(node) = fx.node(cq) {
-            let arming = core::mem::replace(&mut node.arming, Arming::Idle);
-            self.unbound(arming, until);
+    /// arms it. Does nothing if the CQ is pending, armed, or a process's.
+    pub fn start(&mut self, cq: Number, node: &mut Node) {
+        if let Arming::Idle = node.arming {
+            self.defer(cq, node);
         }
     }
 
-    /// [`unbind`](Self::unbind) of a node that is not in the table.
-    pub fn unbind_node(&mut self, node: Node, until: Index) {
-        self.unbound(node.arming, until);
+    /// Takes a CQ, whose `node` is not in the table any more, off the pending list. `find` looks up
+    /// another one's node in `cqs`. O(n).
+    pub fn remove<T>(
+        &mut self,
+        cq: Number,
+        node: &Node,
+        cqs: &mut T,
+        find: impl Fn(&mut T, Number) -> Option<&mut Node>,
+    ) {
+        if let Arming::Pending = node.arming {
+            self.pending = self.pending.wrapping_sub(1);
+            for first in [&mut self.waiting, &mut self.deferred] {
+                if *first == Some(cq) {
+                    *first = node.next;
+                }
+                let mut at = *first;
+                while let Some(other) = at.and_then(|at| find(cqs, at)) {
+                    if other.next == Some(cq) {
+                        other.next = node.next;
+                    }
+                    at = other.next;
+                }
+            }
+        }
     }
 
-    fn unbound(&mut self, arming: Arming, until: Index) {
+    /// A CQ that is not pending was destroyed, and the destroy reported `until` as the EQ's producer
+    /// index. For a CQ whose create failed, `until` is the EQ's head.
+    pub fn unbind(&mut self, node: Node, until: Index) {
         // A slot of another EQ is rejected; the audit of that EQ reports it.
-        let _: Result<(), Slots<_>> = self.slots.unbind(arming, self.eq.until(until));
+        let _: Result<(), Slots<_>> = self.slots.unbind(node.arming, self.eq.until(until));
         self.slots.published(self.eq.published());
     }
 
@@ -437,16 +373,6 @@ impl<S: Storage> Poller<S> {
         (self.eq.into_storage(), self.slots.retire())
     }
 
-    /// Polls until nothing is left or the budget is spent.
-    pub fn poll(&mut self, tuning: Tuning, fx: &mut impl Effects) -> Verdict {
-        let mut run = self.begin(tuning);
-        loop {
-            if let Some(verdict) = self.step(&mut run, fx) {
-                return verdict;
-            }
-        }
-    }
-
     /// Begins a poll.
     pub fn begin(&mut self, tuning: Tuning) -> Run {
         self.counts.polls = self.counts.polls.wrapping_add(1);
@@ -455,132 +381,136 @@ impl<S: Storage> Poller<S> {
         } else {
             self.turn
         };
-        Run {
+        let mut run = Run {
             tuning: Tuning {
                 events: tuning.events.max(1),
                 completions: tuning.completions.max(1),
                 ..tuning
             },
             budget: tuning.budget.max(1),
-            at: match phase {
-                Phase::Events => At::Event,
-                Phase::Pending => At::Pending,
-            },
+            at: At::Event,
             phase,
             taken: 0,
-            visits: self.pending.len,
             empty: false,
-        }
+        };
+        run.resume();
+        run
     }
 
-    /// Runs one step.
+    /// Decides once; returns the effect, if it has one. `cq` is the node of *the CQ*; `None` if it
+    /// does not exist, or not any more.
     #[inline]
-    pub fn step(&mut self, run: &mut Run, fx: &mut impl Effects) -> Option<Verdict> {
+    pub fn step(&mut self, run: &mut Run, cq: Option<&mut Node>) -> Option<Step> {
         match run.at {
-            At::Event => self.event(run, fx),
-            At::Consume(cq) => self.consume(run, fx, cq),
-            At::Arm(cq) => self.arm(run, fx, cq),
-            At::Defer(cq) => {
-                if let Some(mut cq) = fx.cq(cq) {
-                    cq.publish(false);
-                }
-                if !mutant!(PendingForgotten) {
-                    self.defer(fx, cq);
-                }
-                run.resume();
-            }
+            At::Event => self.event(run),
+            At::Found(number) => self.found(run, number, cq),
             At::EndEvents => {
-                if run.empty && self.pending.len == 0 {
-                    return Some(self.leave(run, fx));
+                if run.empty && self.pending == 0 {
+                    return self.done(run);
                 }
-                if self.eq.unpublished() != 0 && !mutant!(RoundEndNotPublished) {
-                    self.publish(run, fx, false);
+                if self.waiting.is_none() {
+                    self.waiting = self.deferred.take();
                 }
-                run.visits = self.pending.len;
+                self.turn = Phase::Pending;
                 run.phase = Phase::Pending;
                 run.at = At::Pending;
-                self.turn = Phase::Pending;
+                let late = self.eq.unpublished() != 0 && !mutant!(RoundEndNotPublished);
+                late.then_some(Step::EqHead)
             }
             At::Pending => {
+                run.at = At::EndRound;
                 if run.budget == 0 {
-                    run.at = At::EndRound;
-                } else if run.visits == 0 {
-                    self.turn = Phase::Events;
-                    run.at = At::EndRound;
-                } else {
-                    self.turn = Phase::Events;
-                    run.visits = run.visits.wrapping_sub(1);
-                    match self.pending.pop(fx) {
-                        Some(cq) => run.at = At::Consume(cq),
-                        None => run.visits = 0,
-                    }
+                    return None;
                 }
+                self.turn = Phase::Events;
+                let number = self.waiting?;
+                run.at = At::Turn(number);
+                Some(Step::Turn(number))
+            }
+            At::Turn(number) => {
+                self.waiting = cq.and_then(|cq| cq.next.take());
+                self.pending = self.pending.wrapping_sub(1);
+                run.at = At::Consume(number);
+                None
             }
             At::EndRound => {
-                if run.empty && self.pending.len == 0 {
-                    return Some(self.leave(run, fx));
-                }
-                if self.eq.unpublished() != 0 && !mutant!(RoundEndNotPublished) {
-                    self.publish(run, fx, false);
+                if run.empty && self.pending == 0 {
+                    return self.done(run);
                 }
                 if run.budget == 0 {
                     self.counts.again = self.counts.again.wrapping_add(1);
-                    return Some(Verdict::Again);
+                    return Some(Step::Again);
                 }
                 run.taken = 0;
                 run.empty = false;
                 run.phase = Phase::Events;
                 run.at = At::Event;
+                None
             }
+            At::Consume(_) => {
+                let mut max = run.tuning.completions.min(run.budget);
+                if mutant!(BudgetIgnored) {
+                    max = u32::MAX;
+                }
+                Some(Step::Consume(max))
+            }
+            At::Arm(number) => self.arm(run, number, cq),
+            At::Defer(number) => {
+                run.resume();
+                if !mutant!(PendingForgotten) {
+                    self.defer(number, cq?);
+                }
+                Some(Step::Publish(false))
+            }
+            At::Done => Some(Step::Done),
         }
-        None
     }
 
     #[inline]
-    fn event(&mut self, run: &mut Run, fx: &mut impl Effects) {
+    fn event(&mut self, run: &mut Run) -> Option<Step> {
         if run.budget == 0 || run.taken >= run.tuning.events {
             run.at = At::EndEvents;
-            return;
+            return None;
         }
         let Some(entry) = self.eq.take() else {
             run.empty = true;
             run.at = At::EndEvents;
-            return;
+            return None;
         };
         run.taken = run.taken.wrapping_add(1);
         self.counts.events = self.counts.events.wrapping_add(1);
         let event = Eqe::decode(&entry.words);
-        fx.event(entry.seen.past().plus(u32::MAX), &event);
         if event.kind != Event::Completion as u8 {
             run.spend(1);
-            fx.asynchronous(event);
-            return;
+            return Some(Step::Async(event));
         }
-        let Some(mut cq) = fx.cq(event.number) else {
-            run.spend(1);
-            self.counts.stale = self.counts.stale.wrapping_add(1);
-            return;
-        };
-        match self.slots.event(&mut cq.node().arming, entry.seen) {
-            // Charges its completions, not the event, so that it can consume at least one.
-            Meaning::Consume => run.at = At::Consume(event.number),
-            Meaning::Signal => {
-                run.spend(1);
-                cq.signal();
-            }
-            Meaning::Spurious => run.spend(1),
-        }
+        run.at = At::Found(event.number);
+        Some(Step::Event(event))
     }
 
     #[inline]
-    fn consume(&mut self, run: &mut Run, fx: &mut impl Effects, cq: Number) {
-        let mut max = run.tuning.completions.min(run.budget);
-        if mutant!(BudgetIgnored) {
-            max = u32::MAX;
+    fn found(&mut self, run: &mut Run, number: Number, cq: Option<&mut Node>) -> Option<Step> {
+        let seen = self.eq.seen();
+        let meaning = cq.map(|cq| self.slots.event(&mut cq.arming, seen));
+        if meaning == Some(Meaning::Consume) {
+            // Charges its completions, not the event, so that it can consume at least one.
+            run.at = At::Consume(number);
+            return None;
         }
-        let consumed = fx
-            .cq(cq)
-            .map_or(Consumed::NOTHING, |mut cq| cq.consume(max));
+        run.spend(1);
+        run.at = At::Event;
+        match meaning {
+            Some(Meaning::Signal) => return Some(Step::Signal),
+            Some(_) => {}
+            None => self.counts.stale = self.counts.stale.wrapping_add(1),
+        }
+        None
+    }
+
+    /// The effect of [`Step::Consume`].
+    #[inline]
+    pub fn consumed(&mut self, run: &mut Run, consumed: Consumed) {
+        let At::Consume(cq) = run.at else { return };
         let count = u64::from(consumed.count);
         self.counts.completions = self.counts.completions.wrapping_add(count);
         run.spend(consumed.count.max(1));
@@ -593,45 +523,59 @@ impl<S: Storage> Poller<S> {
     }
 
     #[inline]
-    fn arm(&mut self, run: &mut Run, fx: &mut impl Effects, cq: Number) {
-        let armed = fx.cq(cq).map(|mut cq| {
-            let ring = self.slots.arm(&mut cq.node().arming)?;
-            cq.publish(ring);
-            Ok(ring)
-        });
-        match armed {
-            None => run.resume(),
-            Some(Ok(ring)) => {
-                if ring {
-                    self.counts.arms = self.counts.arms.wrapping_add(1);
-                }
+    fn arm(&mut self, run: &mut Run, number: Number, cq: Option<&mut Node>) -> Option<Step> {
+        let Some(cq) = cq else {
+            run.resume();
+            return None;
+        };
+        match self.slots.arm(&mut cq.arming) {
+            Ok(arm) => {
+                self.counts.arms = self.counts.arms.wrapping_add(arm.into());
                 if mutant!(PendingArmed) {
-                    self.pending.push(fx, cq);
+                    self.push(number, cq);
                 }
                 run.resume();
+                Some(Step::Publish(arm))
             }
-            Some(Err(NoSlot)) if self.slots.read() != 0 && !mutant!(OutOfSlotsNotPublished) => {
+            Err(NoSlot) if self.slots.read() != 0 && !mutant!(OutOfSlotsNotPublished) => {
                 self.counts.short = self.counts.short.wrapping_add(1);
-                self.publish(run, fx, false);
+                Some(Step::EqHead)
             }
             // Cannot happen: each bound CQ has a slot. If it did, the CQ would wait for its next
             // turn.
-            Some(Err(NoSlot)) => run.at = At::Defer(cq),
+            Err(NoSlot) => {
+                run.at = At::Defer(number);
+                None
+            }
         }
     }
 
-    fn defer(&mut self, fx: &mut impl Effects, cq: Number) {
-        let Some(node) = fx.node(cq) else { return };
-        if let Arming::Idle | Arming::Pending = node.arming {
-            node.arming = Arming::Pending;
+    fn done(&mut self, run: &mut Run) -> Option<Step> {
+        self.turn = Phase::Events;
+        run.at = At::Done;
+        Some(Step::Done)
+    }
+
+    fn defer(&mut self, number: Number, cq: &mut Node) {
+        if let Arming::Idle | Arming::Pending = cq.arming {
+            cq.arming = Arming::Pending;
             self.counts.deferred = self.counts.deferred.wrapping_add(1);
-            self.pending.push(fx, cq);
+            self.push(number, cq);
         }
     }
 
-    fn publish(&mut self, run: &Run, fx: &mut impl Effects, unmask: bool) {
-        let unmask = unmask || run.tuning.policy == Policy::Reopen;
-        let published = self.eq.publish(|head| fx.doorbell(head, unmask));
+    fn push(&mut self, number: Number, cq: &mut Node) {
+        cq.next = self.deferred.replace(number);
+        self.pending = self.pending.wrapping_add(1);
+    }
+
+    /// The effect of [`Step::EqHead`] and [`Step::Done`]: `doorbell` writes the head, and unmasks if
+    /// true.
+    #[inline]
+    pub fn publish(&mut self, run: &Run, doorbell: impl FnOnce(Index, bool)) {
+        let done = run.at == At::Done && !mutant!(LeaveMasked);
+        let unmask = done || run.tuning.policy == Policy::Reopen;
+        let published = self.eq.publish(|head| doorbell(head, unmask));
         self.slots.published(published);
         let count = if unmask {
             &mut self.counts.unmasks
@@ -640,30 +584,36 @@ impl<S: Storage> Poller<S> {
         };
         *count = count.wrapping_add(1);
     }
-
-    fn leave(&mut self, run: &Run, fx: &mut impl Effects) -> Verdict {
-        self.turn = Phase::Events;
-        self.publish(run, fx, !mutant!(LeaveMasked));
-        Verdict::Drained
-    }
 }
 
 impl Run {
+    /// The CQ whose turn it is, if it is one's.
+    #[cfg(feature = "explore")]
+    pub fn cq(&self) -> Option<Number> {
+        match self.at {
+            At::Found(cq) | At::Turn(cq) | At::Consume(cq) | At::Arm(cq) | At::Defer(cq) => {
+                Some(cq)
+            }
+            At::Event | At::EndEvents | At::Pending | At::EndRound | At::Done => None,
+        }
+    }
+
     /// Renumbers CQs; see [`Poller::rename`].
     #[cfg(feature = "explore")]
     pub fn rename(&mut self, name: impl Fn(Number) -> Number) {
         match &mut self.at {
-            At::Consume(cq) | At::Arm(cq) | At::Defer(cq) => *cq = name(*cq),
-            At::Event | At::EndEvents | At::Pending | At::EndRound => {}
+            At::Found(cq) | At::Turn(cq) | At::Consume(cq) | At::Arm(cq) | At::Defer(cq) => {
+                *cq = name(*cq);
+            }
+            At::Event | At::EndEvents | At::Pending | At::EndRound | At::Done => {}
         }
     }
 
     /// Sets fields that are written before their next use to one value.
     #[cfg(feature = "explore")]
     pub fn forget(&mut self) {
-        match self.phase {
-            Phase::Events => self.visits = 0,
-            Phase::Pending => self.taken = 0,
+        if let Phase::Pending = self.phase {
+            self.taken = 0;
         }
     }
 

@@ -3,12 +3,9 @@
 //! From the poll to the handlers of the core's objects.
 
 use crate::{
-    abi::{
-        status::Event,
-        Number, //
-    },
+    abi::status::Event,
     data::{
-        cq::EventHandler,
+        handlers::EventHandler,
         ulp::Armed, //
     },
     kernel::{
@@ -40,7 +37,7 @@ impl CqHandler {
 pub(super) struct UlpHandler(pub(super) Arc<Armed>);
 
 impl EventHandler for UlpHandler {
-    fn completion(&self, _cq: Number) {
+    fn completion(&self) {
         self.0.raise();
     }
 
@@ -50,7 +47,7 @@ impl EventHandler for UlpHandler {
 }
 
 impl EventHandler for CqHandler {
-    fn completion(&self, _cq: Number) {
+    fn completion(&self) {
         if let Some(eventfd) = &self.eventfd {
             eventfd.signal();
         }
@@ -66,8 +63,6 @@ impl EventHandler for CqHandler {
 pub(super) struct QpHandler(pub(super) Events<QpEvent>);
 
 impl EventHandler for QpHandler {
-    fn completion(&self, _cq: Number) {}
-
     fn reported(&self, event: Event) {
         self.0.raise(match event {
             Event::LastReceive => QpEvent::LastReceive,

@@ -38,7 +38,7 @@ use crate::{
         command,
         device::Device, //
     },
-    data::cq::EventHandler,
+    data::handlers::EventHandler,
     kernel::{
         rdma::{
             Events,
@@ -79,8 +79,6 @@ pub(crate) struct Srq {
 pub(super) struct SrqHandler(pub(super) Events<SrqEvent>);
 
 impl EventHandler for SrqHandler {
-    fn completion(&self, _cq: Number) {}
-
     fn reported(&self, event: Event) {
         self.0.raise(match event {
             Event::SrqLimit => SrqEvent::Limit,

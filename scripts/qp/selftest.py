@@ -333,7 +333,7 @@ pub use crate::cq::Cq;
     def test_a_missing_barrier_is_named(self):
         functions = {
             "<<qpair::data::eq::Eq as qpair::kernel::poller::Handler>::poll>": ["dma_rmb"],
-            "<<qpair::queue::poll::Poller<qpair::data::ring::Ring>>::publish::<qpair::data::effects::Act>>": ["dma_mb"],
+            "<<qpair::queue::poll::Poller<qpair::data::ring::Ring>>::publish::<<qpair::data::eq::Eq>::run::{closure#0}>>": ["dma_mb"],
             "<<qpair::data::cq::KernelCq>::consume>": ["dma_rmb"],
             "<<qpair::data::cq::KernelCq>::publish>": ["dma_mb"],
             "<<qpair::data::cq::Queues>::ring>": ["dma_wmb", "dma_wmb"],

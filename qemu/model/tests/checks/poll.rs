@@ -28,14 +28,12 @@ use qpair_queue::eq_slots::Shares;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::poll::Consumed;
-use qpair_queue::poll::CqEffects;
-use qpair_queue::poll::Effects;
 use qpair_queue::poll::Node;
 use qpair_queue::poll::Policy;
 use qpair_queue::poll::Poller;
 use qpair_queue::poll::Run;
+use qpair_queue::poll::Step;
 use qpair_queue::poll::Tuning;
-use qpair_queue::poll::Verdict;
 use qpair_queue::producer::SqProducer;
 use qpair_testkit::with_seeds;
 use qpair_testkit::Rng;
@@ -58,7 +56,7 @@ struct Side {
     sq: SqProducer<Words>,
     pool: Pool<Cq>,
     held: Slots<Cq>,
-    node: Option<Node>,
+    node: Node,
     posted: u64,
     seen: u64,
     /// The CQ of a process: an event has been signalled.
@@ -112,26 +110,11 @@ struct World {
 }
 
 impl World {
-    fn side(&mut self, cq: Number) -> Option<&mut Side> {
-        self.sides.iter_mut().find(|side| side.number == cq)
+    fn side(&self, cq: Number) -> Option<usize> {
+        self.sides.iter().position(|side| side.number == cq)
     }
-}
 
-impl Effects for World {
-    type Cq<'a> = On<'a>;
-
-    fn cq(&mut self, cq: Number) -> Option<On<'_>> {
-        let at = self.sides.iter().position(|side| side.number == cq)?;
-        self.sides[at].node.as_ref()?;
-        Some(On(self, at))
-    }
-    fn node(&mut self, cq: Number) -> Option<&mut Node> {
-        self.side(cq)?.node.as_mut()
-    }
-    fn asynchronous(&mut self, event: Eqe) {
-        panic!("{event:?}");
-    }
-    fn doorbell(&mut self, head: Index, unmask: bool) {
+    fn ring(&mut self, head: Index, unmask: bool) {
         let place = if unmask {
             doorbell::EQ_HEAD
         } else {
@@ -141,34 +124,12 @@ impl Effects for World {
     }
 }
 
-/// A CQ that was looked up.
-struct On<'a>(&'a mut World, usize);
-
-impl CqEffects for On<'_> {
-    fn node(&mut self) -> &mut Node {
-        let side = &mut self.0.sides[self.1];
-        side.node.as_mut().expect("looked up")
-    }
-    fn consume(&mut self, max: u32) -> Consumed {
-        self.0.sides[self.1].consume(max)
-    }
-    fn publish(&mut self, arm: bool) {
-        let place = if arm {
-            doorbell::CQ_ARM_NEXT
-        } else {
-            doorbell::CQ_HEAD
-        };
-        self.0.sides[self.1].publish(&mut self.0.m, place);
-    }
-    fn signal(&mut self) {
-        self.0.sides[self.1].signalled = true;
-    }
-}
-
 struct Sim {
     w: World,
     poller: Poller<Words>,
     run: Option<Run>,
+    /// The CQ that the poll looked up last.
+    side: Option<usize>,
     tuning: Tuning,
     scheduled: bool,
     /// The process notifies, and then polls; else it polls, and arms.
@@ -235,7 +196,7 @@ impl Sim {
                 sq: sq.unwrap(),
                 held: pool.take(4).unwrap(),
                 pool,
-                node: Some(node.unwrap()),
+                node: node.unwrap(),
                 posted: 0,
                 seen: 0,
                 signalled: true,
@@ -244,8 +205,8 @@ impl Sim {
         m.raised();
         let mut w = World { m, sides, eq };
         for which in 0..KERNEL {
-            let number = w.sides[which].number;
-            poller.start(&mut w, number);
+            let side = &mut w.sides[which];
+            poller.start(side.number, &mut side.node);
         }
         let tuning = Tuning {
             events: 1 + rng.below(4) as u32,
@@ -257,6 +218,7 @@ impl Sim {
             w,
             poller,
             run: None,
+            side: None,
             tuning,
             scheduled: true,
             notifies: rng.one_in(2),
@@ -271,11 +233,34 @@ impl Sim {
         if self.run.is_none() && std::mem::take(&mut self.scheduled) {
             self.run = Some(self.poller.begin(self.tuning));
         }
-        if let Some(run) = &mut self.run {
-            if let Some(verdict) = self.poller.step(run, &mut self.w) {
-                self.run = None;
-                self.scheduled |= verdict == Verdict::Again;
+        let (w, poller) = (&mut self.w, &mut self.poller);
+        let Some(run) = &mut self.run else { return };
+        let mut side = self.side.map(|at| &mut w.sides[at]);
+        let step = poller.step(run, side.as_mut().map(|side| &mut side.node));
+        match (step, side) {
+            (Some(Step::Event(event)), _) => self.side = w.side(event.number),
+            (Some(Step::Turn(number)), _) => self.side = w.side(number),
+            (Some(Step::Consume(max)), Some(side)) => poller.consumed(run, side.consume(max)),
+            (Some(Step::Publish(arm)), Some(side)) => {
+                let place = if arm {
+                    doorbell::CQ_ARM_NEXT
+                } else {
+                    doorbell::CQ_HEAD
+                };
+                side.publish(&mut w.m, place);
             }
+            (Some(Step::Signal), Some(side)) => side.signalled = true,
+            (Some(Step::EqHead), _) => poller.publish(run, |head, unmask| w.ring(head, unmask)),
+            (Some(Step::Done), _) => {
+                poller.publish(run, |head, unmask| w.ring(head, unmask));
+                self.run = None;
+            }
+            (Some(Step::Again), _) => {
+                self.run = None;
+                self.scheduled = true;
+            }
+            (None, _) => {}
+            (Some(step), _) => panic!("{step:?}"),
         }
     }
 
@@ -407,8 +392,7 @@ fn the_driver_pays_for_every_event() {
             sim.any(rng);
             // After every step every slot is accounted for, and the EQ never holds more events than
             // slots were taken.
-            let held = sim.w.sides.iter().filter_map(|side| side.node.as_ref());
-            let held = held.map(Node::held).sum();
+            let held = sim.w.sides.iter().map(|side| side.node.held()).sum();
             sim.poller.audit(held).unwrap();
             for side in &sim.w.sides {
                 side.sq.audit().unwrap();

@@ -13,13 +13,11 @@ use qpair_queue::eq_slots::Shares;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::poll::Consumed;
-use qpair_queue::poll::CqEffects;
-use qpair_queue::poll::Effects;
 use qpair_queue::poll::Node;
 use qpair_queue::poll::Policy;
 use qpair_queue::poll::Poller;
+use qpair_queue::poll::Step;
 use qpair_queue::poll::Tuning;
-use qpair_queue::poll::Verdict;
 
 checks![
     an_idle_poll_unmasks_once,
@@ -59,21 +57,22 @@ fn number(index: u16) -> Number {
     Number::new(index, 1)
 }
 
-impl Effects for Table {
-    type Cq<'a> = On<'a>;
-
-    fn cq(&mut self, cq: Number) -> Option<On<'_>> {
-        self.node(cq)?;
-        Some(On(self, cq.index() as u16))
-    }
+impl Table {
     fn node(&mut self, cq: Number) -> Option<&mut Node> {
         let known = cq.generation() == 1;
         self.nodes.get_mut(cq.index()).filter(|_| known)?.as_mut()
     }
-    fn asynchronous(&mut self, event: Eqe) {
-        self.did.push(Async(event.number.index() as u16));
+
+    fn consume(&mut self, cq: u16, max: u32) -> Consumed {
+        let waiting = &mut self.waiting[usize::from(cq)];
+        let count = max.min(*waiting);
+        *waiting -= count;
+        let drained = *waiting == 0;
+        self.did.push(Consume(cq, count));
+        Consumed { count, drained }
     }
-    fn doorbell(&mut self, head: Index, unmask: bool) {
+
+    fn ring(&mut self, head: Index, unmask: bool) {
         self.did.push(if unmask {
             Unmask(head.get())
         } else {
@@ -82,28 +81,11 @@ impl Effects for Table {
     }
 }
 
-/// A CQ that was looked up.
-struct On<'a>(&'a mut Table, u16);
-
-impl CqEffects for On<'_> {
-    fn node(&mut self) -> &mut Node {
-        self.0.node(number(self.1)).expect("looked up")
-    }
-    fn consume(&mut self, max: u32) -> Consumed {
-        let waiting = &mut self.0.waiting[usize::from(self.1)];
-        let count = max.min(*waiting);
-        *waiting -= count;
-        let drained = *waiting == 0;
-        self.0.did.push(Consume(self.1, count));
-        Consumed { count, drained }
-    }
-    fn publish(&mut self, arm: bool) {
-        let did = if arm { Arm(self.1) } else { Head(self.1) };
-        self.0.did.push(did);
-    }
-    fn signal(&mut self) {
-        self.0.did.push(Signal(self.1));
-    }
+/// How a poll ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Verdict {
+    Drained,
+    Again,
 }
 
 struct Bench {
@@ -143,7 +125,8 @@ impl Bench {
                 false => poller.bind_process().unwrap(),
             }));
             if kernel {
-                poller.start(&mut table, number(index));
+                let node = table.nodes[usize::from(index)].as_mut().unwrap();
+                poller.start(number(index), node);
             }
         }
         assert!(
@@ -183,8 +166,33 @@ impl Bench {
         self.event(Event::Completion, number(cq));
     }
 
+    /// Runs all steps of a poll.
+    fn run(&mut self, tuning: Tuning) -> Verdict {
+        let Self { poller, table, .. } = self;
+        let mut run = poller.begin(tuning);
+        let mut cq = Number::new(u16::MAX, 0);
+        loop {
+            let at = cq.index() as u16;
+            match poller.step(&mut run, table.node(cq)) {
+                None => {}
+                Some(Step::Event(event)) => cq = event.number,
+                Some(Step::Turn(number)) => cq = number,
+                Some(Step::Consume(max)) => poller.consumed(&mut run, table.consume(at, max)),
+                Some(Step::Publish(arm)) => table.did.push(if arm { Arm(at) } else { Head(at) }),
+                Some(Step::Signal) => table.did.push(Signal(at)),
+                Some(Step::Async(event)) => table.did.push(Async(event.number.index() as u16)),
+                Some(Step::EqHead) => poller.publish(&run, |head, unmask| table.ring(head, unmask)),
+                Some(Step::Done) => {
+                    poller.publish(&run, |head, unmask| table.ring(head, unmask));
+                    return Verdict::Drained;
+                }
+                Some(Step::Again) => return Verdict::Again,
+            }
+        }
+    }
+
     fn poll(&mut self, tuning: Tuning) -> Verdict {
-        let verdict = self.poller.poll(tuning, &mut self.table);
+        let verdict = self.run(tuning);
         let held = self.table.nodes.iter().flatten().map(Node::held).sum();
         self.poller.audit(held).expect("EQ slots");
         assert_eq!(self.poller.eq().unpublished(), 0);
@@ -378,9 +386,10 @@ fn unbinding_takes_a_cq_off_the_list() {
     assert_eq!(bench.poller.pending(), 3);
     // The one in the middle, then the last, then the first.
     for (cq, left) in [(1u16, 2), (2, 1), (0, 0)] {
-        let until = bench.written;
-        bench.poller.unbind(&mut bench.table, number(cq), until);
-        bench.table.nodes[cq as usize] = None;
+        let node = bench.table.nodes[cq as usize].take().unwrap();
+        let (poller, table) = (&mut bench.poller, &mut bench.table);
+        poller.remove(number(cq), &node, table, Table::node);
+        poller.unbind(node, bench.written);
         assert_eq!(bench.poller.pending(), left);
         bench.table.did.clear();
         let did = bench.did(

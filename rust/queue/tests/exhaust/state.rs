@@ -42,7 +42,6 @@ use qpair_queue::index::Index;
 use qpair_queue::poll::Poller;
 use qpair_queue::poll::Run;
 use qpair_queue::poll::Tuning;
-use qpair_queue::poll::Verdict;
 use std::hash::Hash;
 use std::hash::Hasher;
 
@@ -203,21 +202,11 @@ impl State {
         };
         // Full until the head has passed the events of destroyed CQs.
         let Ok(node) = node else { return };
-        let number = self.world.insert(i, node, instance);
+        let (number, node) = self.world.insert(i, node, instance);
         if !user {
-            self.poller.start(&mut self.world, number);
+            self.poller.start(number, node);
             self.scheduled = true;
         }
-    }
-
-    fn unbind(&mut self, i: usize) {
-        let cq = &self.world.cqs[i];
-        let (number, Some((_, until))) = (cq.number, &cq.ended) else {
-            return;
-        };
-        let until = *until;
-        self.poller.unbind(&mut self.world, number, until);
-        self.world.cqs[i].ended = None;
     }
 
     pub fn actions(&self, instance: &Instance, actions: &mut Vec<Action>) {
@@ -445,8 +434,8 @@ impl State {
             }
             Action::Step => {
                 let Some(run) = &mut self.run else { return };
-                if let Some(verdict) = self.poller.step(run, world) {
-                    self.scheduled |= verdict == Verdict::Again;
+                if let Some(again) = world.step(&mut self.poller, run) {
+                    self.scheduled |= again;
                     self.run = None;
                     if self.poller.eq().unpublished() != 0 {
                         world.broken("a poll ends with events unpublished");
@@ -497,16 +486,10 @@ impl State {
                 body.create_pair(at, instance.blocks);
                 Ok(Fire::No)
             }),
-            Action::Take(i) => {
-                world.cqs[i].taken = true;
-                if instance.wrong == Some(Wrong::Taken) {
-                    let until = world.eq.window().tail();
-                    self.poller.unbind(world, number(world, i), until);
-                }
-            }
+            Action::Take(i) => world.take(i, &mut self.poller),
             Action::Drain(i) => world.drain(i),
             Action::Destroy(i) => world.end(i),
-            Action::Unbind(i) => self.unbind(i),
+            Action::Unbind(i) => world.unbind(i, &mut self.poller),
             Action::Create(i) => self.create(i, instance),
         }
     }

@@ -18,14 +18,14 @@ use qpair_queue::eq_irq::EventQueue;
 use qpair_queue::eq_irq::Gate;
 use qpair_queue::eq_irq::Line;
 use qpair_queue::eq_irq::Notice;
+use qpair_queue::eq_slots::Arming;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::poll::Consumed;
-use qpair_queue::poll::CqEffects;
-use qpair_queue::poll::Effects;
 use qpair_queue::poll::Node;
 use qpair_queue::poll::Poller;
 use qpair_queue::poll::Run;
+use qpair_queue::poll::Step;
 use qpair_queue::storage::Storage;
 
 /// The first index of rings: a pass begins after one or two entries, and all indices wrap.
@@ -170,8 +170,9 @@ impl World {
         cq.body.as_mut()
     }
 
-    /// Inserts the CQ of `node` at place `i`, with its first queue pairs; returns its number.
-    pub fn insert(&mut self, i: usize, node: Node, instance: &Instance) -> Number {
+    /// Inserts the CQ of `node` at place `i`, with its first queue pairs; returns its number, and
+    /// the node.
+    pub fn insert(&mut self, i: usize, node: Node, instance: &Instance) -> (Number, &mut Node) {
         let cq = &mut self.cqs[i];
         cq.number = next(cq.number);
         cq.taken = false;
@@ -182,8 +183,7 @@ impl World {
         for at in 0..pairs {
             body.create_pair(at, instance.blocks);
         }
-        cq.body = Some(body);
-        cq.number
+        (cq.number, &mut cq.body.insert(body).node)
     }
 
     /// Whether an event of CQ `i` is in the EQ: its number is not reused until the head has passed
@@ -315,6 +315,27 @@ impl World {
         (cq.sleeps, cq.asked, cq.signalled) = (None, None, false);
     }
 
+    /// The driver frees CQ `i`, which the device has destroyed.
+    pub fn unbind(&mut self, i: usize, poller: &mut Poller<impl Storage>) {
+        let cq = &mut self.cqs[i];
+        if let (number, Some((node, until))) = (cq.number, cq.ended.take()) {
+            poller.remove(number, &node, self, Self::node);
+            poller.unbind(node, until);
+        }
+    }
+
+    /// The driver removes CQ `i` from its table.
+    pub fn take(&mut self, i: usize, poller: &mut Poller<impl Storage>) {
+        self.cqs[i].taken = true;
+        let (number, until) = (self.cqs[i].number, self.eq.window().tail());
+        let wrong = self.wrong == Some(Wrong::Taken);
+        if let Some(node) = self.node(number).filter(|_| wrong) {
+            let node = std::mem::replace(node, Node::new(Arming::Idle));
+            poller.remove(number, &node, self, Self::node);
+            poller.unbind(node, until);
+        }
+    }
+
     /// An asynchronous event happens.
     pub fn happen(&mut self, i: usize) {
         let source = &mut self.sources[i];
@@ -357,15 +378,36 @@ impl World {
     }
 }
 
-impl Effects for World {
-    type Cq<'a> = On<'a>;
-
-    fn cq(&mut self, number: Number) -> Option<On<'_>> {
-        self.node(number)?;
-        Some(On(self, number))
+/// The poll's effects.
+impl World {
+    /// Executes a step of the poll. Returns whether the poll must come again, once it ends. To look
+    /// a CQ up is no step of its own: it has no effect.
+    pub fn step(&mut self, poller: &mut Poller<impl Storage>, run: &mut Run) -> Option<bool> {
+        let mut cq = run.cq().unwrap_or_else(|| Number::new(u16::MAX, 0));
+        let step = loop {
+            match poller.step(run, self.node(cq)) {
+                Some(Step::Event(event)) => cq = event.number,
+                Some(Step::Turn(number)) => cq = number,
+                step => break step?,
+            }
+        };
+        match step {
+            Step::Event(_) | Step::Turn(_) => {}
+            Step::Consume(max) => poller.consumed(run, self.consume(cq, max)),
+            Step::Publish(arm) => self.publish(cq, arm),
+            Step::Signal => self.signal(cq),
+            Step::Async(event) => self.asynchronous(event),
+            Step::EqHead => poller.publish(run, |head, unmask| self.ring(head, unmask)),
+            Step::Done => {
+                poller.publish(run, |head, unmask| self.ring(head, unmask));
+                return Some(false);
+            }
+            Step::Again => return Some(true),
+        }
+        None
     }
 
-    fn node(&mut self, number: Number) -> Option<&mut Node> {
+    pub fn node(&mut self, number: Number) -> Option<&mut Node> {
         let cq = self.cqs.get_mut(number.index())?;
         if cq.number != number {
             return None;
@@ -384,7 +426,7 @@ impl Effects for World {
         }
     }
 
-    fn doorbell(&mut self, head: Index, unmask: bool) {
+    fn ring(&mut self, head: Index, unmask: bool) {
         met();
         let Ok((from, to)) = self.eq.head(head, unmask) else {
             return self.broken("an EQ doorbell is refused");
@@ -412,40 +454,30 @@ impl Effects for World {
         self.pump();
         self.look();
     }
-}
 
-/// A CQ that was looked up.
-pub struct On<'a>(&'a mut World, Number);
-
-impl CqEffects for On<'_> {
-    fn node(&mut self) -> &mut Node {
-        let Self(world, number) = self;
-        world.node(*number).expect("looked up")
-    }
-
-    fn consume(&mut self, max: u32) -> Consumed {
-        let Self(world, number) = self;
-        let taken = world.cqs[number.index()].taken;
-        match world.body(*number).filter(|_| !taken) {
+    fn consume(&mut self, number: Number, max: u32) -> Consumed {
+        let Some(cq) = self.cqs.get_mut(number.index()) else {
+            return Consumed::NOTHING;
+        };
+        let its = cq.number == number && !cq.taken;
+        match cq.body.as_mut().filter(|_| its) {
             Some(body) => body.consume(max),
             None => Consumed::NOTHING,
         }
     }
 
-    fn publish(&mut self, arm: bool) {
-        let Self(world, number) = self;
-        let cq = &world.cqs[number.index()];
+    fn publish(&mut self, number: Number, arm: bool) {
+        let cq = &self.cqs[number.index()];
         if !cq.taken {
             met();
             let wants = arm.then_some(cq.wants);
-            world.act(*number, |body| body.publish(wants));
+            self.act(number, |body| body.publish(wants));
         }
     }
 
-    fn signal(&mut self) {
-        let Self(world, number) = self;
-        if world.body(*number).is_some() {
-            let cq = &mut world.cqs[number.index()];
+    fn signal(&mut self, number: Number) {
+        if self.body(number).is_some() {
+            let cq = &mut self.cqs[number.index()];
             if cq.sleeps.is_none() {
                 // It may be about to sleep.
                 met();

@@ -22,13 +22,11 @@ use qpair_queue::eq_slots::Shares;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::poll::Consumed;
-use qpair_queue::poll::CqEffects;
-use qpair_queue::poll::Effects;
 use qpair_queue::poll::Node;
 use qpair_queue::poll::Policy;
 use qpair_queue::poll::Poller;
+use qpair_queue::poll::Step;
 use qpair_queue::poll::Tuning;
-use qpair_queue::poll::Verdict;
 use qpair_queue::producer::SqProducer;
 use qpair_testkit::Rng;
 use std::collections::VecDeque;
@@ -73,7 +71,7 @@ struct SoftCq {
     consumer: CqConsumer<Memory>,
     pool: Pool<Cq>,
     deferred: DeferredFree<Cq>,
-    node: Option<Node>,
+    node: Node,
     user: bool,
     /// For a process: it has been woken, or has never slept.
     awake: bool,
@@ -114,7 +112,7 @@ pub struct World {
     scheduled: bool,
 }
 
-/// Everything but the poller, which borrows it as its effects.
+/// Everything but the poller.
 struct Side {
     rng: Rng,
     device: Device,
@@ -216,39 +214,48 @@ impl World {
         let depth = Depth::new(CQ_DEPTH).unwrap();
         let Some(number) = side.device.create_cq(depth, first, user) else {
             let until = poller.eq().head();
-            poller.unbind_node(node, until);
+            poller.unbind(node, until);
             return;
         };
         let memory = side.device.cq(number).unwrap().memory.clone();
         let (consumer, pool) =
             CqConsumer::starting_at(cq_ring(number), memory, depth, CQ_DEPTH, first).unwrap();
-        side.cqs[number.index()] = Some(SoftCq {
+        let cq = side.cqs[number.index()].insert(SoftCq {
             number,
             consumer,
             deferred: DeferredFree::new(pool.ring()),
             pool,
-            node: Some(node),
+            node,
             user,
             awake: true,
             sleeps: Wants::Next,
         });
         if !user {
-            poller.start(side, number);
+            poller.start(number, &mut cq.node);
             self.scheduled = true;
         }
     }
 
     fn destroy_cq(&mut self) {
         let index = self.rng.below32(CQS as u32) as usize;
-        let (poller, side) = self.poller();
-        let Some(cq) = &side.cqs[index] else { return };
+        let Some(cq) = &self.side.cqs[index] else {
+            return;
+        };
         let number = cq.number;
-        if side.qps.iter().flatten().any(|qp| qp.cq == number) {
+        if self.side.qps.iter().flatten().any(|qp| qp.cq == number) {
             return;
         }
-        let until = side.device.destroy_cq(number);
-        poller.unbind(side, number, until);
-        let cq = side.cqs[index].take().unwrap();
+        self.destroy_cq_at(index);
+    }
+
+    fn destroy_cq_at(&mut self, index: usize) {
+        let (poller, side) = self.poller();
+        let Some(cq) = side.cqs[index].take() else {
+            return;
+        };
+        let until = side.device.destroy_cq(cq.number);
+        poller.remove(cq.number, &cq.node, side, Side::node);
+        poller.unbind(cq.node, until);
         // Its queues are destroyed; their slots wait for a head that is never published.
         cq.pool.audit(cq.deferred.count()).expect("CQ slots");
     }
@@ -272,21 +279,44 @@ impl World {
         }
         let tuning = self.tuning();
         self.side.consumed = 0;
+        self.scheduled = self.run(tuning);
         let (poller, side) = self.poller();
-        let verdict = poller.poll(tuning, side);
         assert_eq!(
             poller.eq().unpublished(),
             0,
             "a poll ended with its events unpublished"
         );
         assert!(side.consumed <= tuning.budget, "more than the budget");
-        self.scheduled = verdict == Verdict::Again;
+    }
+
+    /// Runs all steps of a poll. Returns whether it must come again.
+    fn run(&mut self, tuning: Tuning) -> bool {
+        let (poller, side) = self.poller();
+        let mut run = poller.begin(tuning);
+        let mut cq = Number::new(0, 0);
+        loop {
+            match poller.step(&mut run, side.node(cq)) {
+                None => {}
+                Some(Step::Event(event)) => cq = event.number,
+                Some(Step::Turn(number)) => cq = number,
+                Some(Step::Consume(max)) => poller.consumed(&mut run, side.consume(cq, max)),
+                Some(Step::Publish(arm)) => side.publish(cq, arm),
+                Some(Step::Signal) => side.signal(cq),
+                Some(Step::Async(event)) => side.asynchronous(event),
+                Some(Step::EqHead) => poller.publish(&run, |head, unmask| side.ring(head, unmask)),
+                Some(Step::Done) => {
+                    poller.publish(&run, |head, unmask| side.ring(head, unmask));
+                    return false;
+                }
+                Some(Step::Again) => return true,
+            }
+        }
     }
 
     fn audit(&mut self) {
         let (poller, side) = self.poller();
-        let held = side.cqs.iter().flatten();
-        let held = held.filter_map(|cq| cq.node.as_ref()).map(Node::held).sum();
+        let cqs = side.cqs.iter().flatten();
+        let held = cqs.map(|cq| cq.node.held()).sum();
         poller.audit(held).expect("EQ slots");
         assert_eq!(poller.slots().spurious(), 0);
         for qp in side.qps.iter().flatten() {
@@ -347,13 +377,7 @@ impl World {
             self.side.destroy_qp_at(i);
         }
         for i in 0..CQS {
-            if let Some(cq) = &self.side.cqs[i] {
-                let number = cq.number;
-                let (poller, side) = self.poller();
-                let until = side.device.destroy_cq(number);
-                poller.unbind(side, number, until);
-                side.cqs[i] = None;
-            }
+            self.destroy_cq_at(i);
         }
         for _ in 0..8 {
             self.poll();
@@ -625,16 +649,10 @@ impl Side {
     }
 }
 
-impl Effects for Side {
-    type Cq<'a> = On<'a>;
-
-    fn cq(&mut self, number: Number) -> Option<On<'_>> {
-        self.node(number)?;
-        Some(On(self, number))
-    }
-
+/// The poll's effects.
+impl Side {
     fn node(&mut self, number: Number) -> Option<&mut Node> {
-        self.cq(number)?.node.as_mut()
+        Some(&mut self.cq(number)?.node)
     }
 
     fn asynchronous(&mut self, event: Eqe) {
@@ -643,43 +661,31 @@ impl Effects for Side {
         self.told[i] += u64::from(event.count);
     }
 
-    fn doorbell(&mut self, head: Index, unmask: bool) {
+    fn ring(&mut self, head: Index, unmask: bool) {
         self.meanwhile();
         assert!(unmask || self.policy == Policy::Coalesce);
         self.device.eq_head(head, unmask);
         self.meanwhile();
     }
-}
 
-/// A CQ that was looked up.
-pub struct On<'a>(&'a mut Side, Number);
-
-impl CqEffects for On<'_> {
-    fn node(&mut self) -> &mut Node {
-        self.0.node(self.1).expect("looked up")
-    }
-
-    fn consume(&mut self, max: u32) -> Consumed {
-        let Self(side, number) = self;
-        side.meanwhile();
-        let consumed = side.read(*number, max);
-        side.consumed += consumed.count;
-        side.meanwhile();
+    fn consume(&mut self, number: Number, max: u32) -> Consumed {
+        self.meanwhile();
+        let consumed = self.read(number, max);
+        self.consumed += consumed.count;
+        self.meanwhile();
         consumed
     }
 
-    fn publish(&mut self, arm: bool) {
-        let Self(side, number) = self;
-        side.meanwhile();
-        side.publish_cq(*number, arm.then_some(Wants::Next));
-        side.meanwhile();
+    fn publish(&mut self, number: Number, arm: bool) {
+        self.meanwhile();
+        self.publish_cq(number, arm.then_some(Wants::Next));
+        self.meanwhile();
     }
 
-    fn signal(&mut self) {
-        let Self(side, number) = self;
-        if let Some(cq) = side.cq(*number) {
+    fn signal(&mut self, number: Number) {
+        if let Some(cq) = self.cq(number) {
             cq.awake = true;
         }
-        side.meanwhile();
+        self.meanwhile();
     }
 }
