@@ -38,7 +38,7 @@ use crate::{
             Enabled,
             Verdict, //
         },
-        rdma::Unregistrar,
+        rdma::Registrar,
         watchdog::Watchdog, //
     },
     loopback::Loopback,
@@ -74,7 +74,7 @@ pub(crate) struct Module {
     _stream: Registration<crate::kernel::pci::Adapter<stream::Driver>>,
     #[pin]
     _driver: Registration<crate::kernel::pci::Adapter<Driver>>,
-    _rdma: Unregistrar,
+    _rdma: Registrar,
     _root: Root,
 }
 
@@ -83,7 +83,7 @@ impl InPlaceModule for Module {
         // The drivers last: registering them probes devices.
         try_pin_init!(Self {
             _root: Root::new(c"qpair")?,
-            _rdma: Unregistrar::new()?,
+            _rdma: Registrar::new()?,
             _driver <- Registration::new(<crate::LocalModule as ModuleMetadata>::NAME, module),
             _stream <- Registration::new(c"qpair-stream", module),
         })
@@ -221,7 +221,13 @@ impl<'bound> Data<'bound> {
         let files = Files::new(&running.device, loopback.0.clone())?;
         Self::announce(pdev, &running.device);
         let verbs = Verbs(RdmaDevice::new(running.device.clone())?);
-        verbs.0.register(pdev)?;
+        if let Err(error) = verbs.0.register(pdev) {
+            // The watchdog resets a device that has failed meanwhile. A probe that fails would leave it
+            // as it is, and its users in the kernel waiting.
+            if running.device.function().health() != Health::Fatal {
+                return Err(error);
+            }
+        }
         Ok(Self {
             verbs,
             _files: files,

@@ -126,7 +126,8 @@ impl RdmaDevice {
         Ok(this)
     }
 
-    /// Registers it with the RDMA core, if the function is up. Under the device lock. Sleeps.
+    /// Registers it with the RDMA core, if the function is up. If that fails meanwhile, a user in the
+    /// kernel may wait until it is quiet, and is not waited for. Under the device lock. Sleeps.
     ///
     /// # Errors
     ///
@@ -146,7 +147,8 @@ impl RdmaDevice {
             guid: guid(&self.device),
             mac: self.device.limits().mac,
         };
-        let new = Registration::new(pdev.as_ref(), config, registered)?;
+        let is_lost = || self.device.enter(epoch).is_err();
+        let new = Registration::new(pdev.as_ref(), config, registered, is_lost)?;
         let port = Arc::new(Port(new.port_events()), GFP_KERNEL)?;
         self.device.watch_link(port.clone())?;
         // It may have gone down between the core's query and the handler.

@@ -67,8 +67,8 @@ pub use self::{
         SrqEvent, //
     },
     registration::{
-        Registration,
-        Unregistrar, //
+        Registrar,
+        Registration, //
     },
     udata::Udata,
     work::{

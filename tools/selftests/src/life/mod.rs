@@ -111,5 +111,8 @@ pub const RECOVERY: Group = Group {
 /// A port of RoCE, and so users in the kernel.
 pub const ROCE: Group = Group {
     name: "roce",
-    cases: cases![roce::flushed_when_quiet * 4],
+    cases: cases![
+        roce::flushed_when_quiet * 4,
+        roce::lost_while_registered * 2,
+    ],
 };

@@ -18,6 +18,7 @@ use crate::ktap::Setup;
 use crate::raw::Context;
 use crate::wait;
 use crate::world;
+use crate::world::Baseline;
 use crate::world::Log;
 
 /// Receives that users in the kernel have posted, of a table of queue pairs.
@@ -85,4 +86,48 @@ fn kept_until_the_reset(host: &mut Host) -> Result<bool> {
         Ok((0..2).find_map(|name| Context::open(name).ok()))
     })?;
     Ok(true)
+}
+
+/// Whether the driver has a queue of a user in the kernel, by a table of queues.
+fn has_queues(table: &Path) -> Result<bool> {
+    Ok(world::text(table)?.contains(" verbs "))
+}
+
+/// A device fails while it is being registered, and neither loses bus mastering nor resets: `ib_mad`
+/// gets its memory back, and may free it, only when it does no more DMA. Meanwhile probe ends, and
+/// the device recovers as soon as it can be stopped.
+pub(super) fn lost_while_registered(_setup: &Setup) -> Result<()> {
+    let mut host = Host::call()?;
+    let before = Baseline::take()?;
+    let address = world::function(0)?;
+    let methods = format!("/sys/bus/pci/devices/{address}/reset_method");
+    let cqs = world::debugfs(0)?.join("cqs");
+    devices::unbind(&address)?;
+    world::put(&methods, "\n")?;
+    // It must be seen between two commands of `ib_mad`.
+    host.set(0, "wqe-ns", 500_000_000)?;
+    let bind = {
+        let address = address.clone();
+        std::thread::spawn(move || world::put(format!("{}/bind", world::DRIVER), &address))
+    };
+    let failed = wait::until("a CQ of ib_mad", || Ok(cqs.exists() && has_queues(&cqs)?))
+        .and_then(|()| host.set(0, "ignore-stops", u32::MAX))
+        .and_then(|()| host.set(0, "fatal", true))
+        .and_then(|()| wait::until("the end of probe", || Ok(bind.is_finished())))
+        .and_then(|()| {
+            ensure!(world::is_master(&address)?, "it does no DMA");
+            ensure!(has_queues(&cqs)?, "a CQ is gone while it may do DMA");
+            Ok(())
+        });
+    host.set(0, "wqe-ns", 0)?;
+    host.set(0, "ignore-stops", 0)?;
+    let released = wait::until("the end of ib_mad's CQ", || Ok(!has_queues(&cqs)?));
+    let is_master = world::is_master(&address);
+    world::put(&methods, "default")?;
+    failed?;
+    bind.join().expect("a thread that does not panic")?;
+    released?;
+    ensure!(!is_master?, "released, and it may do DMA");
+    Context::open(devices::appeared(&address)?)?;
+    before.settled()
 }
