@@ -16,8 +16,9 @@
  *   when the model has returned, and the model's own guard
  *   (qemu/ffi/src/inside.rs) refuses or defers other re-entries.
  * - Doorbells take no lock: see inside.rs. A CPU that rings may also do a little
- *   of the work, without the BQL. All else runs under the BQL, and the core in a
- *   bottom half of the main loop. Lock order: the BQL, then the model's lock.
+ *   of the work, without the BQL. The core runs in a bottom half of the main
+ *   loop, which drops the BQL meanwhile. All else runs under the BQL. Lock order:
+ *   the BQL, then the model's lock.
  * - Under -icount, or with a pace set, the core runs at deadlines of the virtual
  *   clock and never in a bottom half, so that two runs of one workload are the
  *   same. Under -icount doorbells take the BQL.
@@ -98,6 +99,40 @@ static void qpair_run(void *opaque)
     }
     qpair_deliver(s);
     guard->engaged_in_io = false;
+    object_unref(OBJECT(s));
+}
+
+/*
+ * The core's bottom half in the main loop. The core works without the BQL: a
+ * main loop that always has work would take it again before a CPU that waits
+ * for it wakes up. The bottom half is in the context that no holder of the BQL
+ * polls. Timers run the core with the BQL, since a holder of the BQL may wait
+ * for them (qemu_clock_enable()).
+ */
+static void qpair_run_unlocked(void *opaque)
+{
+    QpairState *s = opaque;
+    MemReentrancyGuard *guard = &DEVICE(s)->mem_reentrancy_guard;
+    QpairRun run;
+
+    if (!s->present) {
+        return;
+    }
+    trace_qpair_round(qpair_id(s), false);
+    object_ref(OBJECT(s));
+    bql_unlock();
+    run = qpair_model_run_apart(s->model);
+    bql_lock();
+    if (run == QPAIR_RUN_BOUND) {
+        qpair_run(s);
+    } else {
+        if (run == QPAIR_RUN_MORE) {
+            qpair_wake(s);
+        }
+        guard->engaged_in_io = true;
+        qpair_deliver(s);
+        guard->engaged_in_io = false;
+    }
     object_unref(OBJECT(s));
 }
 
@@ -364,7 +399,8 @@ static bool qpair_settle(QpairState *s, Error **errp)
     }
     s->main_bh = qemu_bh_new(qpair_run, s);
     if (!s->iothread) {
-        s->core_bh = qemu_bh_new(qpair_run, s);
+        s->core_bh = aio_bh_new(iohandler_get_aio_context(),
+                                qpair_run_unlocked, s);
         s->core_timer = timer_new_ns(QEMU_CLOCK_VIRTUAL, qpair_run, s);
         s->deadline_timer = timer_new_ns(QEMU_CLOCK_VIRTUAL, qpair_run, s);
         return true;

@@ -6,9 +6,10 @@
 //! ```text
 //!   with the BQL    registers, properties, reset, a change of the view of memory:
 //!                   enter(), waits for the thread that is inside
-//!                   the core in the main loop: run(), the same
-//!   without it      the core in its IOThread: run_apart(), waits as well, and lets
-//!                   waiting threads go first, every few turns
+//!                   the core by the machine's clock, or while the function is bound:
+//!                   run(), the same
+//!   without it      the core in the main loop or its IOThread: run_apart(), waits as
+//!                   well, and lets waiting threads go first, every few turns
 //!                   doorbells of CPUs: post(), never waits
 //! ```
 //!
@@ -66,18 +67,18 @@ use crate::QpairRun;
 
 /// Maximum number of queued doorbells. Further ones wait for the BQL.
 const WAITING: usize = 1024;
-/// Turns of a run in the main loop, after which queued doorbells are processed.
+/// Turns of a run with the BQL, after which queued doorbells are processed.
 const TURNS: u32 = 64;
-/// Runs in one iteration of the main loop. An iteration costs as much as several runs, since a run
+/// Such runs in one iteration of the main loop. An iteration costs as much as several runs, since a run
 /// ends after the bytes of one turn.
 const RUNS: u32 = 16;
-/// Nanoseconds of the host after which an iteration of the main loop ends, and the BQL is free.
-/// [`RUNS`] runs with large messages take about this time.
+/// Nanoseconds of the host after which the core returns to its event loop. [`RUNS`] runs with large
+/// messages take about this time.
 const SLICE_NS: u64 = 200_000;
-/// Turns of a run in an IOThread, after which waiting threads go first as well.
+/// Turns of a run without the BQL, after which waiting threads go first as well.
 const TURNS_APART: u32 = 8;
-/// Runs before the IOThread returns to its event loop.
-const RUNS_APART: u32 = 8;
+/// Such runs in one iteration of the event loop, if [`SLICE_NS`] does not end it before.
+const RUNS_APART: u32 = 64;
 /// How often a thread that leaves processes doorbells that arrived meanwhile.
 const ROUNDS: u32 = 4;
 
@@ -220,6 +221,7 @@ impl Inside {
         let mut function = self.function.lock();
         // Earlier interrupts have been sent, or are sent by the thread that raised them.
         function.host_mut().take_raised();
+        function.host_mut().limit_runs(Some(SLICE_NS));
         let mut run = QpairRun::More;
         for _ in 0..RUNS_APART {
             if self.bound.load(Relaxed) {
@@ -232,6 +234,9 @@ impl Inside {
             }
             if function.host_mut().take_raised() {
                 // The thread sends it before the core continues.
+                break;
+            }
+            if function.host().time_is_up() {
                 break;
             }
             MutexGuard::bump(&mut function);

@@ -32,6 +32,7 @@ use qpair_abi::{
 use qpair_ffi::{
     model::*,
     QpairKind,
+    QpairRun,
     QpairTrace, //
 };
 use support::{
@@ -150,9 +151,11 @@ fn commands_are_done_with_and_without_mappings() {
     }
 }
 
+/// With the BQL, and without it.
 #[test]
 fn a_run_ends_when_its_time_is_up() {
-    for (step, runs) in [(0, 1), (1_000_000, 2)] {
+    let steps = [(0, 1), (1_000_000, 2)];
+    for (apart, (step, runs)) in steps.iter().flat_map(|of| [(false, *of), (true, *of)]) {
         let machine = Alone::new(true);
         let mut values = defaults();
         values[index_of("wqes-per-turn") as usize] = 1;
@@ -164,8 +167,14 @@ fn a_run_ends_when_its_time_is_up() {
         // SAFETY: The model lives, and this is the only thread.
         unsafe { qpair_model_doorbell(model, doorbell::SQ, value, 8) };
         for run in 1..=runs {
-            // SAFETY: As above.
-            assert_eq!(unsafe { qpair_model_run(model) }, run < runs);
+            let more = if apart {
+                // SAFETY: As above.
+                unsafe { qpair_model_run_apart(model) == QpairRun::More }
+            } else {
+                // SAFETY: As above.
+                unsafe { qpair_model_run(model) }
+            };
+            assert_eq!(more, run < runs);
             assert_eq!(machine.counter(Counter::Commands), 16 * run / runs);
         }
         machine.end();
