@@ -69,8 +69,8 @@ use crate::QpairRun;
 const WAITING: usize = 1024;
 /// Turns of a run with the BQL, after which queued doorbells are processed.
 const TURNS: u32 = 64;
-/// Such runs in one iteration of the main loop. An iteration costs as much as several runs, since a run
-/// ends after the bytes of one turn.
+/// Such runs in one iteration of the main loop. An iteration costs as much as several runs, since a
+/// run ends after the bytes of one turn.
 const RUNS: u32 = 16;
 /// Nanoseconds of the host after which the core returns to its event loop. [`RUNS`] runs with large
 /// messages take about this time.
