@@ -33,13 +33,19 @@
 
 mod lane;
 mod plan;
+mod region;
 
 use self::{
     lane::{
         Lane,
         Lanes, //
     },
-    plan::Plan, //
+    plan::Plan,
+    region::{
+        alloc_pd,
+        dealloc_pd,
+        Region, //
+    }, //
 };
 use crate::{
     abi::{
@@ -52,11 +58,7 @@ use crate::{
             Lost,
             Shown, //
         },
-        device::Device,
-        mr::{
-            self,
-            Region, //
-        },
+        device::Device, //
     },
     data::{
         cq::KernelCq,
@@ -289,7 +291,7 @@ impl Loopback {
         let progress = Progress::new(groups)?;
         // The last step whose failure needs no cleanup.
         let mut run = Run {
-            pd: mr::alloc_pd(admin, pass)?,
+            pd: alloc_pd(admin, pass)?,
             regions: KVec::new(),
             groups: KVec::new(),
             progress,
@@ -522,7 +524,7 @@ impl Loopback {
         }
         if clean {
             // The PD is empty: if this fails, no host memory is lost.
-            let _: Result = mr::dealloc_pd(device.admin(), pass, run.pd);
+            let _: Result = dealloc_pd(device.admin(), pass, run.pd);
         }
     }
 }

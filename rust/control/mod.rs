@@ -8,7 +8,6 @@
 //! | [`command`] | typed commands |
 //! | [`admin`] | the admin queue: slots, posting, waiting |
 //! | [`qp`] | creates, connects and destroys queue pairs of the kernel |
-//! | [`mr`] | memory regions of the kernel, protection domains |
 //! | [`eqs`] | the EQs of a device: setup, teardown, the check for lost interrupts |
 //! | [`moderate`] | interrupt moderation: off, fixed, adaptive |
 //! | [`shares`] | doorbell pages of processes; object counts of contexts and users |
@@ -29,7 +28,6 @@ pub(crate) mod command;
 pub(crate) mod device;
 mod eqs;
 pub(crate) mod moderate;
-pub(crate) mod mr;
 mod objects;
 pub(crate) mod qp;
 mod quiet;

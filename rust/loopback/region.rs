@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory regions of the kernel, in coherent memory, and their protection domains.
+//! Memory regions of the client, in coherent memory, and their protection domain.
 //!
 //! A region's addresses begin at 0: the device is given no kernel virtual addresses.
 
-use super::{
-    admin::Admin,
-    command::{
-        Create,
-        Destroy,
-        Mr,
-        Pd, //
-    },
-};
 use crate::{
     abi::{
         command::MrContext,
         Number, //
+    },
+    control::{
+        admin::Admin,
+        command::{
+            Create,
+            Destroy,
+            Mr,
+            Pd, //
+        }, //
     },
     data::ring::Ring,
     kernel::gate::Pass, //
@@ -24,7 +24,7 @@ use crate::{
 use kernel::prelude::*;
 
 /// A region and its memory.
-pub(crate) struct Region {
+pub(super) struct Region {
     key: Number,
     memory: Ring,
 }
@@ -35,7 +35,7 @@ impl Region {
     /// # Errors
     ///
     /// `ENOMEM`; those of the command.
-    pub(crate) fn new(
+    pub(super) fn new(
         admin: &Admin,
         pass: &Pass<'_>,
         pd: Number,
@@ -55,17 +55,17 @@ impl Region {
     }
 
     /// Its key.
-    pub(crate) fn key(&self) -> Number {
+    pub(super) fn key(&self) -> Number {
         self.key
     }
 
     /// Its memory.
-    pub(crate) fn memory(&self) -> &Ring {
+    pub(super) fn memory(&self) -> &Ring {
         &self.memory
     }
 
     /// Its length.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.memory.list().bytes
     }
 
@@ -74,7 +74,7 @@ impl Region {
     /// # Errors
     ///
     /// Those of the command. The device is then fatal, and the memory must stay until a reset.
-    pub(crate) fn destroy(admin: &Admin, pass: &Pass<'_>, key: Number) -> Result {
+    pub(super) fn destroy(admin: &Admin, pass: &Pass<'_>, key: Number) -> Result {
         admin.execute(pass, Destroy::<Mr>::new(key))?;
         Ok(())
     }
@@ -85,7 +85,7 @@ impl Region {
 /// # Errors
 ///
 /// Those of the command.
-pub(crate) fn alloc_pd(admin: &Admin, pass: &Pass<'_>) -> Result<Number> {
+pub(super) fn alloc_pd(admin: &Admin, pass: &Pass<'_>) -> Result<Number> {
     admin.execute(pass, Create::<Pd>(()))
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn alloc_pd(admin: &Admin, pass: &Pass<'_>) -> Result<Number> {
 /// # Errors
 ///
 /// Those of the command; `EBUSY` if something belongs to it.
-pub(crate) fn dealloc_pd(admin: &Admin, pass: &Pass<'_>, pd: Number) -> Result {
+pub(super) fn dealloc_pd(admin: &Admin, pass: &Pass<'_>, pd: Number) -> Result {
     admin.execute(pass, Destroy::<Pd>::new(pd))?;
     Ok(())
 }
