@@ -42,8 +42,8 @@ use crate::{
         watchdog::Watchdog, //
     },
     loopback::Loopback,
+    object::device::RdmaDevice,
     stream,
-    verbs::RdmaDevice,
 };
 use core::pin::Pin;
 use kernel::{

@@ -11,7 +11,7 @@
 //! | [`kernel`] | kernel APIs without an upstream abstraction; the only unsafe code |
 //! | [`data`] | rings, queues and the poll of an EQ |
 //! | [`control`] | the admin queue, objects, bring-up and shutdown, recovery |
-//! | [`verbs`] | the RDMA device: what each operation of the core does |
+//! | [`object`] | the RDMA device and its objects, of processes and of kernel ULPs |
 //! | [`loopback`] | the kernel's own client |
 //! | [`debugfs`] | tables, tunables, and the loopback client's file |
 //! | [`driver`] | probe and unbind |
@@ -32,8 +32,8 @@ mod driver;
 #[cfg(CONFIG_KUNIT = "y")]
 mod kunit;
 mod loopback;
+mod object;
 mod stream;
-mod verbs;
 
 // A doorbell page is a kernel page, and memory is pinned in kernel pages.
 const _: () = assert!(

@@ -19,8 +19,7 @@ use super::{
     device::{
         Device,
         Tables, //
-    },
-    quota::Charge, //
+    }, //
 };
 use crate::{
     abi::{
@@ -68,7 +67,7 @@ impl Reports for Srq {
     const OWNED: Owned = Owned::Srq;
 }
 
-/// Objects of processes.
+/// Objects whose queues the poll does not read.
 impl Device {
     /// Sets the handler of the link's events, until the next shutdown. Sleeps.
     ///
@@ -80,28 +79,28 @@ impl Device {
         before.map(drop).map_err(|_| EIO)
     }
 
-    /// Creates a CQ of a process, or of a user in the kernel, on `vector`, in `memory`, which is
-    /// returned. `handler` gets its events; `charge` is marked once the device has created it. Sleeps.
+    /// Creates a CQ of a doorbell page on `vector`, in `memory`, which is returned. `handler` gets its
+    /// events. Sleeps.
     ///
     /// # Errors
     ///
     /// `EINVAL` if there is no such vector, `ENOSPC` if it is full, `ENOMEM`; those of the command.
     /// The memory is then kept for as long as the device may access it.
-    pub(crate) fn create_process_cq<M: Send + 'static>(
+    pub(crate) fn create_cq<M: Send + 'static>(
         &self,
         pass: &Pass<'_>,
         vector: u32,
         context: CqContext,
         memory: M,
         handler: Arc<dyn EventHandler>,
-        charge: &mut Charge<'_>,
     ) -> Result<(Number, M)> {
         let eq = self.eqs.of(vector)?;
         let (room, handler_room) = (Room::new()?, Room::new()?);
         let mut tables = self.objects.lock();
-        let node = eq.paused(|_, state| match charge.is_of_kernel() {
-            true => state.bind_ulp(),
-            false => state.bind_process(),
+        // Page 0 is the driver's, for kernel ULPs.
+        let node = eq.paused(|_, state| match context.page {
+            0 => state.bind_ulp(),
+            _ => state.bind_process(),
         })?;
         let context = CqContext {
             eq: eq.handler().number(),
@@ -115,11 +114,12 @@ impl Device {
                 return Err(error);
             }
         };
-        charge.made();
         let body = Body::Process(handler.clone());
         let entry = Entry { node, body };
         let memory = self.attach(&mut tables, pass, eq, number, (entry, room), memory)?;
-        if let Err(error) = self.own(&mut tables, Owned::Cq, number, (handler, handler_room)) {
+        if let Err(error) =
+            self.add_handler(&mut tables, Owned::Cq, number, (handler, handler_room))
+        {
             self.keep_unless(self.end_cq(&mut tables, pass, eq, number), memory);
             return Err(error);
         }
@@ -147,27 +147,22 @@ impl Device {
         Ok((reply, before))
     }
 
-    /// Destroys a CQ of a process. Sleeps.
+    /// Destroys a CQ of [`Self::create_cq`]. Sleeps.
     ///
     /// # Errors
     ///
     /// Those of the command: `EBUSY` if queue pairs use it; else its memory must stay until
     /// [`unmap`](super::client::Client::unmap).
-    pub(crate) fn destroy_process_cq(
-        &self,
-        pass: &Pass<'_>,
-        vector: u32,
-        number: Number,
-    ) -> Result {
+    pub(crate) fn destroy_cq(&self, pass: &Pass<'_>, vector: u32, number: Number) -> Result {
         let eq = self.eqs.of(vector)?;
         let mut tables = self.objects.lock();
         self.end_cq(&mut tables, pass, eq, number)?;
-        self.disown(&mut tables, Owned::Cq, number);
+        self.remove_handler(&mut tables, Owned::Cq, number);
         Ok(())
     }
 
-    /// Creates a queue pair or SRQ of a process, in `memory`, which is returned. `handler` gets its
-    /// events; `charge` is marked once the device has created it. Sleeps.
+    /// Creates a queue pair or SRQ in `memory`, which is returned. `handler` gets its
+    /// events. Sleeps.
     ///
     /// # Errors
     ///
@@ -179,13 +174,11 @@ impl Device {
         create: Create<O>,
         memory: M,
         handler: Arc<dyn EventHandler>,
-        charge: &mut Charge<'_>,
     ) -> Result<(Number, M)> {
         let room = Room::new()?;
         let mut tables = self.objects.lock();
         let (number, memory) = self.create(&mut tables, pass, create, memory)?;
-        charge.made();
-        if let Err(error) = self.own(&mut tables, O::OWNED, number, (handler, room)) {
+        if let Err(error) = self.add_handler(&mut tables, O::OWNED, number, (handler, room)) {
             let ended = self.destroy::<O>(&mut tables, pass, number);
             self.keep_unless(ended.map(drop), memory);
             return Err(error);
@@ -193,7 +186,7 @@ impl Device {
         Ok((number, memory))
     }
 
-    /// Destroys a queue pair or SRQ of a process. Sleeps.
+    /// Destroys a queue pair or SRQ. Sleeps.
     ///
     /// # Errors
     ///
@@ -205,7 +198,7 @@ impl Device {
     ) -> Result<O::Ended> {
         let mut tables = self.objects.lock();
         let ended = self.destroy::<O>(&mut tables, pass, number)?;
-        self.disown(&mut tables, O::OWNED, number);
+        self.remove_handler(&mut tables, O::OWNED, number);
         Ok(ended)
     }
 }
@@ -400,7 +393,7 @@ impl Device {
     }
 
     /// Registers `handler` for an object's asynchronous events.
-    fn own(
+    fn add_handler(
         &self,
         _tables: &mut Tables,
         what: Owned,
@@ -413,7 +406,7 @@ impl Device {
         owned.map_err(|(error, _handler)| error)
     }
 
-    fn disown(&self, _tables: &mut Tables, what: Owned, number: Number) {
+    fn remove_handler(&self, _tables: &mut Tables, what: Owned, number: Number) {
         if let Ok(eq0) = self.eqs.eq0() {
             let handler = eq0.paused(|_, state| state.disown(what, number));
             drop(handler);

@@ -27,55 +27,29 @@ use kernel::{
 /// The most pages about which the device is queried before an object is refused.
 const ASKED: u32 = 8;
 
-/// The charge of an object that is being created. It is dropped if the object was not created, or
-/// was destroyed again.
+/// The charge of an object that is being created. The drop gives it back: the device has not created the
+/// object. Or it has, and the driver has no EQ for it any more: then the epoch ends, and all counts.
 pub(crate) struct Charge<'a> {
     device: &'a Device,
     page: u16,
     kind: Kind,
-    made: bool,
 }
 
 impl Charge<'_> {
-    /// Whether it is of an object of a user in the kernel.
-    pub(super) fn is_of_kernel(&self) -> bool {
-        self.page == 0
-    }
-
-    /// The device has created the object. After a destroy the device may keep its index.
-    pub(super) fn made(&mut self) {
-        self.made = true;
-    }
-
     /// The object exists: it counts until [`Device::discharge`].
-    pub(crate) fn keep(self) {
+    pub(crate) fn commit(self) {
         core::mem::forget(self);
     }
 }
 
 impl Drop for Charge<'_> {
     fn drop(&mut self) {
-        if self.made {
-            self.device.discharge(self.page, self.kind);
-        } else {
-            let mut shares = self.device.shares.lock();
-            shares.change(self.page, |account, sums| account.give(self.kind, sums));
-        }
+        let mut shares = self.device.shares.lock();
+        shares.change(self.page, |account, sums| account.give(self.kind, sums));
     }
 }
 
 impl Device {
-    /// The charge of an object of a user in the kernel: none.
-    pub(crate) fn uncharged(&self, kind: Kind) -> Charge<'_> {
-        // The driver's page has no account.
-        Charge {
-            device: self,
-            page: 0,
-            kind,
-            made: false,
-        }
-    }
-
     /// How many objects of `kind` a context may have.
     pub(crate) fn quota(&self, kind: Kind) -> u32 {
         share(*self.most.of(kind))
@@ -137,7 +111,6 @@ impl Device {
             device: self,
             page,
             kind,
-            made: false,
         };
         let Err(mut scope) = take()? else {
             return Ok(charge());

@@ -18,7 +18,6 @@
 //! | [`cq`] | a CQ with the queue pairs on it, and their client |
 //! | [`knobs`] | tunables of polls |
 //! | [`eq`] | an EQ: its interrupt, its poll, and changes of the poll's state from process context |
-//! | [`ulp`] | queues of users in the kernel that post and poll themselves |
 //! | [`view`] | what debugfs copies of an EQ |
 
 pub(crate) mod batch;
@@ -30,5 +29,4 @@ pub(crate) mod knobs;
 pub(crate) mod qp;
 pub(crate) mod ring;
 pub(crate) mod table;
-pub(crate) mod ulp;
 pub(crate) mod view;

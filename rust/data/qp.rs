@@ -118,7 +118,7 @@ pub(crate) const fn split(wr_id: u64) -> (usize, Tag) {
 
 /// The next block of a work request, filled up with zeroes.
 #[inline]
-pub(super) fn block(words: &mut impl Iterator<Item = u64>) -> [u64; BLOCK_WORDS] {
+pub(crate) fn block(words: &mut impl Iterator<Item = u64>) -> [u64; BLOCK_WORDS] {
     core::array::from_fn(|_| words.next().unwrap_or(0))
 }
 

@@ -27,7 +27,7 @@ POINTS = {
     "SQ and RQ: entries before the tail": (r"Queues>::ring$", r"", "dma_wmb", 2),
     "commands: completion before the context": (
         # Unregistering an RDMA device waits as well.
-        r"^(?!<qpair::kernel::sync::completion::Completion>::|.*(rdma::registration|RdmaDevice))",
+        r"^(?!<qpair::kernel::sync::completion::Completion>::|.*(rdma::device|RdmaDevice))",
         r"\bwait_for_completion_timeout\b|Completion.*wait_timeout",
         "dma_rmb",
         1,

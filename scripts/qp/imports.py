@@ -22,7 +22,7 @@ ORDER = [
     ["kernel"],
     ["data"],
     ["control"],
-    ["verbs", "loopback", "stream"],
+    ["object", "loopback", "stream"],
     ["debugfs"],
     ["driver", "kunit"],
 ]

@@ -298,7 +298,7 @@ mod tests { use super::*; mod more { use super::super::super::qp; } }
             ("use crate::{\n    abi::Number,\n    queue::{index::Index, poll},\n    control::{self, qp},\n};", 12),
             ("use crate::{data::{cq, eq as control}, driver as abi};", 9),
             ("fn f() { crate::debugfs::show(); }", 9),
-            ("use super::super::verbs::Verbs;", 9),
+            ("use super::super::object::device::RdmaDevice;", 9),
             ("mod tests { use super::super::super::loopback; }", 9),
         ):
             first, *_, last = imports.upwards({"data/eq.rs": below + text})
@@ -306,7 +306,7 @@ mod tests { use super::*; mod more { use super::super::super::qp; } }
             self.assertEqual(last, imports.text_of_order())
         # Modules on one line, a module without a place, and a directory's own file.
         for name, text, what in (
-            ("verbs.rs", "use crate::loopback::Loopback;", "rust/verbs.rs:1: loopback::Loopback, but loopback stands beside"),
+            ("object/mod.rs", "use crate::loopback::Loopback;", "rust/object/mod.rs:1: loopback::Loopback, but loopback stands beside"),
             ("context/mod.rs", "", "rust/context has no place in ORDER"),
             ("control/mod.rs", "use super::driver;", "rust/control/mod.rs:1: driver, but driver stands above control"),
         ):

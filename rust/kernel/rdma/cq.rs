@@ -1,24 +1,263 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Operations on completion queues that exist.
+//! Completion queues: created, resized, polled, armed, destroyed.
 
 use super::{
     bindings,
-    ops::{
+    context::Caller,
+    details::Details,
+    event::{
+        CqEvent,
+        Events,
+        QpEvent, //
+    },
+    object::{
         errno,
-        Cq,
-        Ops, //
+        Object,
+        Ops,
+        PORT, //
     },
     udata::Udata,
     Driver, //
 };
-use kernel::prelude::*;
+use core::{
+    marker::PhantomData,
+    ptr, //
+};
+use kernel::{
+    error::VTABLE_DEFAULT_ERROR,
+    prelude::*, //
+};
+
+/// What a completion queue is asked to be.
+#[derive(Clone, Copy, Debug)]
+pub struct CqRequest {
+    /// Entries, at least.
+    pub entries: u32,
+    /// The completion vector, below that of [`Config`](super::Config).
+    pub vector: u32,
+}
+
+/// A completion queue.
+///
+/// Operations run in process context and may sleep, but those of kernel ULPs: [`Self::poll`] and
+/// [`Self::notify`].
+#[vtable]
+pub trait Operations<T: Driver>: Sized + Send + Sync {
+    /// Creates it. Returns also its entries.
+    fn create(
+        request: CqRequest,
+        events: Events<CqEvent>,
+        caller: Caller<'_, T>,
+    ) -> Result<(Self, u32)>;
+
+    /// Makes it go on with at least so many entries, for a process. Returns how many it has. May be
+    /// called concurrently for one completion queue.
+    fn resize(&self, entries: u32, udata: Udata<'_>) -> Result<u32> {
+        let _ = (entries, udata);
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Destroys it. On return the device no longer accesses its memory, or the driver keeps that.
+    fn destroy(self);
+
+    /// Takes completions as long as there is room, for a kernel ULP. Any context.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: it is one of a process, which polls it itself.
+    fn poll(&self, into: &mut Completions<'_>) -> Result;
+
+    /// Asks for an event of the next completion, or of the next that is solicited or failed, for a
+    /// kernel ULP. Returns whether there is a completion that may have caused none. Any context.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::poll`].
+    fn notify(&self, solicited: bool) -> Result<bool>;
+
+    /// Adds the driver's details for `rdma resource`. Not concurrently with a destroy.
+    fn details(&self, details: &mut Details<'_>) -> Result {
+        let _ = details;
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+}
+
+pub(super) type Cq<T> = Object<bindings::ib_cq, (Events<CqEvent>, <T as Driver>::Cq)>;
+
+/// What a send does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Fills a receive of the peer.
+    Send,
+    /// Writes the peer's memory.
+    Write,
+    /// Reads it.
+    Read,
+    /// Compares and swaps 8 bytes of it.
+    CompareSwap,
+    /// Adds to 8 bytes of it.
+    FetchAdd,
+}
+
+/// What was completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completed {
+    /// A request of the send queue.
+    Sent(Operation),
+    /// A receive that a SEND has filled.
+    Received,
+    /// A receive that a WRITE has taken.
+    Written,
+}
+
+/// A completion.
+pub struct Completion<'a> {
+    /// The user's own.
+    pub id: u64,
+    /// What it was.
+    pub what: Completed,
+    /// How it went: `enum ib_wc_status`.
+    pub status: u8,
+    /// The driver's detail.
+    pub vendor: u8,
+    /// Bytes that were received or read.
+    pub bytes: u32,
+    /// Immediate data.
+    pub imm: Option<u32>,
+    /// The sender of a datagram. The receive begins with its GRH.
+    pub from: Option<u32>,
+    /// Its queue pair.
+    pub qp: &'a Events<QpEvent>,
+}
+
+/// Room for the completions of a poll.
+pub struct Completions<'a> {
+    next: *mut bindings::ib_wc,
+    left: usize,
+    memory: PhantomData<&'a mut bindings::ib_wc>,
+}
+
+impl Completions<'_> {
+    /// Whether there is none left.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Gives a completion to the poller. One of a queue pair that is being destroyed is dropped, as one
+    /// for which there is no room.
+    pub fn put(&mut self, completion: &Completion<'_>) {
+        if self.is_full() {
+            return;
+        }
+        let put = completion.qp.with(|qp| {
+            // SAFETY: There is room for as many as are left.
+            unsafe { completion.fill(&mut *self.next, qp) };
+        });
+        if put {
+            // SAFETY: As above: it is at most one past the last.
+            self.next = unsafe { self.next.add(1) };
+            self.left -= 1;
+        }
+    }
+}
+
+impl Completion<'_> {
+    fn fill(&self, wc: &mut bindings::ib_wc, qp: *mut bindings::ib_qp) {
+        let imm = self.imm.map_or(0, |_| bindings::ib_wc_flags_IB_WC_WITH_IMM);
+        let grh = self.from.map_or(0, |_| {
+            bindings::ib_wc_flags_IB_WC_GRH | bindings::ib_wc_flags_IB_WC_WITH_NETWORK_HDR_TYPE
+        });
+        *wc = bindings::ib_wc {
+            status: self.status.into(),
+            opcode: match self.what {
+                Completed::Sent(Operation::Send) => bindings::ib_wc_opcode_IB_WC_SEND,
+                Completed::Sent(Operation::Write) => bindings::ib_wc_opcode_IB_WC_RDMA_WRITE,
+                Completed::Sent(Operation::Read) => bindings::ib_wc_opcode_IB_WC_RDMA_READ,
+                Completed::Sent(Operation::CompareSwap) => bindings::ib_wc_opcode_IB_WC_COMP_SWAP,
+                Completed::Sent(Operation::FetchAdd) => bindings::ib_wc_opcode_IB_WC_FETCH_ADD,
+                Completed::Received => bindings::ib_wc_opcode_IB_WC_RECV,
+                Completed::Written => bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM,
+            },
+            vendor_err: self.vendor.into(),
+            byte_len: self.bytes,
+            qp,
+            src_qp: self.from.unwrap_or(0),
+            // CAST: A set of bits.
+            wc_flags: (imm | grh) as c_int,
+            port_num: PORT,
+            // CAST: A small constant.
+            network_hdr_type: bindings::rdma_network_type_RDMA_NETWORK_IPV6 as u8,
+            ..Default::default()
+        };
+        // SAFETY: Plain numbers.
+        unsafe {
+            *wc.__bindgen_anon_1.wr_id.as_mut() = self.id;
+            *wc.ex.imm_data.as_mut() = self.imm.unwrap_or(0);
+        }
+    }
+}
 
 impl<T: Driver> Ops<T> {
+    pub(super) const CQ: bindings::ib_device_ops = bindings::ib_device_ops {
+        create_cq: Some(Self::create_cq),
+        resize_user_cq: if T::Cq::HAS_RESIZE {
+            Some(Self::resize_user_cq)
+        } else {
+            None
+        },
+        pre_destroy_cq: Some(Self::pre_destroy_cq),
+        destroy_cq: Some(Self::destroy_cq),
+        poll_cq: Some(Self::poll_cq),
+        req_notify_cq: Some(Self::req_notify_cq),
+        fill_res_cq_entry: if T::Cq::HAS_DETAILS {
+            Some(Self::fill_res_cq_entry)
+        } else {
+            None
+        },
+        size_ib_cq: Cq::<T>::SIZE,
+        ..Self::NONE
+    };
+
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn resize_user_cq(
+    unsafe extern "C" fn create_cq(
+        cq: *mut bindings::ib_cq,
+        attr: *const bindings::ib_cq_init_attr,
+        attrs: *mut bindings::uverbs_attr_bundle,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a queue of this driver's size, its attributes and the
+        // bundle of the command, if it is one of a process.
+        errno(unsafe {
+            let attr = &*attr;
+            if attr.flags != 0 {
+                return EOPNOTSUPP.to_errno();
+            }
+            let request = CqRequest {
+                entries: attr.cqe,
+                vector: attr.comp_vector,
+            };
+            let udata = match attrs.is_null() {
+                true => ptr::null_mut(),
+                false => &raw mut (*attrs).__bindgen_anon_1.__bindgen_anon_1.driver_udata,
+            };
+            Caller::new((*cq).device, udata).and_then(|caller| {
+                let events = Events::new(cq)?;
+                let (part, entries) =
+                    T::Cq::create(request, events.clone(), caller).inspect_err(|_| events.cut())?;
+                (*cq).cqe = c_int::try_from(entries).unwrap_or(c_int::MAX);
+                Cq::<T>::put(cq, (events, part));
+                Ok(())
+            })
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn resize_user_cq(
         cq: *mut bindings::ib_cq,
         entries: c_uint,
         udata: *mut bindings::ib_udata,
@@ -30,9 +269,7 @@ impl<T: Driver> Ops<T> {
         // commands may write the number at a time, each a whole one, as in other drivers.
         errno(unsafe {
             let (_, part) = Cq::<T>::get(cq);
-            let part = part.process();
-            let entries = part.and_then(|part| T::resize_cq(part, entries, Udata::new(udata)));
-            entries.map(|entries| {
+            part.resize(entries, Udata::new(udata)).map(|entries| {
                 (*cq).cqe = c_int::try_from(entries).unwrap_or(c_int::MAX);
             })
         })
@@ -44,10 +281,82 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn pre_destroy_cq(cq: *mut bindings::ib_cq) -> c_int {
+    unsafe extern "C" fn pre_destroy_cq(cq: *mut bindings::ib_cq) -> c_int {
         // SAFETY: Called by the core, before it destroys a queue of this driver.
         let (events, _) = unsafe { Cq::<T>::get(cq) };
         events.cut();
         0
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn destroy_cq(
+        cq: *mut bindings::ib_cq,
+        _udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: Called by the core once.
+        let (events, part) = unsafe { Cq::<T>::take(cq) };
+        events.cut();
+        part.destroy();
+        0
+    }
+
+    /// # Safety
+    ///
+    /// Called by a kernel ULP.
+    unsafe extern "C" fn poll_cq(
+        cq: *mut bindings::ib_cq,
+        most: c_int,
+        wc: *mut bindings::ib_wc,
+    ) -> c_int {
+        // SAFETY: A queue of this driver, and room for `most` completions.
+        let (_, part) = unsafe { Cq::<T>::get(cq) };
+        let most = usize::try_from(most).unwrap_or(0);
+        let mut room = Completions {
+            next: wc,
+            left: most,
+            memory: PhantomData,
+        };
+        match part.poll(&mut room) {
+            // CAST: At most `most`.
+            Ok(()) => most.saturating_sub(room.left) as c_int,
+            Err(error) => error.to_errno(),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by a kernel ULP; or by the core for a process, whose CQ takes doorbells on the
+    /// page of the process alone: then it does nothing, and the core ignores the result.
+    unsafe extern "C" fn req_notify_cq(
+        cq: *mut bindings::ib_cq,
+        flags: bindings::ib_cq_notify_flags,
+    ) -> c_int {
+        let has = |flag: bindings::ib_cq_notify_flags| flags & flag != 0;
+        let solicited = flags & bindings::ib_cq_notify_flags_IB_CQ_SOLICITED_MASK
+            == bindings::ib_cq_notify_flags_IB_CQ_SOLICITED;
+        // SAFETY: A queue of this driver.
+        let (_, part) = unsafe { Cq::<T>::get(cq) };
+        match part.notify(solicited) {
+            Ok(missed) => {
+                (missed && has(bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS)).into()
+            }
+            Err(error) => error.to_errno(),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn fill_res_cq_entry(
+        message: *mut kernel::bindings::sk_buff,
+        cq: *mut bindings::ib_cq,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a queue of this driver that is not destroyed meanwhile.
+        errno(unsafe {
+            let (_, part) = Cq::<T>::get(cq);
+            Details::write(message, |details| part.details(details))
+        })
     }
 }

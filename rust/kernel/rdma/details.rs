@@ -2,18 +2,7 @@
 
 //! The driver's details of objects, for `rdma resource`.
 
-use super::{
-    bindings,
-    mr::Mr,
-    ops::{
-        errno,
-        Cq,
-        Ops,
-        Qp, //
-    },
-    work::Side,
-    Driver, //
-};
+use super::bindings;
 use core::marker::PhantomData;
 use kernel::{
     bindings::{
@@ -78,59 +67,6 @@ impl Details<'_> {
         // SAFETY: Valid, by the type invariant; the core copies the name.
         to_result(unsafe {
             bindings::rdma_nl_put_driver_u32(self.message, name.as_char_ptr(), value)
-        })
-    }
-}
-
-/// Objects of the kernel have no details.
-impl<T: Driver> Ops<T> {
-    /// # Safety
-    ///
-    /// Called by the core.
-    pub(super) unsafe extern "C" fn fill_res_cq_entry(
-        message: *mut kernel::bindings::sk_buff,
-        cq: *mut bindings::ib_cq,
-    ) -> c_int {
-        // SAFETY: Called by the core, with a queue of this driver that is not destroyed meanwhile.
-        errno(unsafe {
-            let (_, part) = Cq::<T>::get(cq);
-            Details::write(message, |details| match part {
-                Side::Process(part) => T::cq_details(part, details),
-                Side::Kernel(_) => Ok(()),
-            })
-        })
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
-    pub(super) unsafe extern "C" fn fill_res_qp_entry(
-        message: *mut kernel::bindings::sk_buff,
-        qp: *mut bindings::ib_qp,
-    ) -> c_int {
-        // SAFETY: As above.
-        errno(unsafe {
-            let (_, _, part) = Qp::<T>::get(qp);
-            Details::write(message, |details| match part {
-                Side::Process(part) => T::qp_details(part, details),
-                Side::Kernel(_) => Ok(()),
-            })
-        })
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
-    pub(super) unsafe extern "C" fn fill_res_mr_entry(
-        message: *mut kernel::bindings::sk_buff,
-        mr: *mut bindings::ib_mr,
-    ) -> c_int {
-        // SAFETY: As above.
-        errno(unsafe {
-            Details::write(message, |details| match Mr::<T>::get(mr) {
-                Side::Process(part) => T::mr_details(part, details),
-                Side::Kernel(_) => Ok(()),
-            })
         })
     }
 }

@@ -1,53 +1,139 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Operations on memory regions and memory windows.
+//! Memory regions.
 
 use super::{
     bindings,
-    object::Object,
-    ops::{
+    context::Caller,
+    details::Details,
+    missing::is_undone,
+    object::{
         errno,
-        Ops,
-        Pd, //
+        Object,
+        Ops, //
     },
+    pd::Pd,
     udata::Udata,
-    work::Side,
-    Driver,
-    MrChange,
-    MrRequest,
-    MwType, //
+    Driver, //
 };
 use core::{
     mem::MaybeUninit,
     ptr, //
 };
-use kernel::prelude::*;
+use kernel::{
+    error::VTABLE_DEFAULT_ERROR,
+    prelude::*, //
+};
 
-pub(super) type Mr<T> = Object<bindings::ib_mr, Side<<T as Driver>::Mr, <T as Driver>::KernelMr>>;
-pub(super) type Mw<T> = Object<bindings::ib_mw, <T as Driver>::Mw>;
+/// What a memory region is asked to be.
+#[derive(Clone, Copy, Debug)]
+pub struct MrRequest {
+    /// Where it is in the process.
+    pub start: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// The address by which the device is given it.
+    pub iova: u64,
+    /// Rights: `IB_ACCESS_*`.
+    pub access: u32,
+}
 
-/// Whether a region of a process is destroyed because the answer to its create could not be written.
-/// The core warns if that fails (`rdma_alloc_abort_uobject()`).
-///
-/// # Safety
-///
-/// Called by the core's destroy of the region.
-unsafe fn is_undone(mr: *mut bindings::ib_mr) -> bool {
-    // SAFETY: The core has set the handle of a region of a process, and holds it exclusively. It adds
-    // the handle to the list of the file once the answer is written, and removes it after the destroy.
-    // Neighbours on the list may write to the entry meanwhile, but never make it empty.
-    unsafe {
-        let uobject = *(*mr).__bindgen_anon_1.uobject.as_ref();
-        let list = &raw mut (*uobject).list;
-        (&raw const (*list).next).read_volatile() == list
+/// A change of a memory region.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MrChange {
+    /// Other memory: where it is in the process, its length in bytes, and the address by which the
+    /// device is given it.
+    pub memory: Option<(u64, u64, u64)>,
+    /// Other rights: `IB_ACCESS_*`.
+    pub access: Option<u32>,
+}
+
+/// A memory region.
+#[vtable]
+pub trait Operations<T: Driver>: Sized + Send + Sync {
+    /// Registers memory of a process. Returns also its local and remote key.
+    fn register(
+        pd: &T::Pd,
+        request: MrRequest,
+        context: &T::Context,
+        udata: Udata<'_>,
+    ) -> Result<(Self, u32, u32)>;
+
+    /// Registers all memory that the device can access, by DMA addresses, for a kernel ULP. Returns
+    /// also its key.
+    fn all_memory(pd: &T::Pd, access: u32) -> Result<(Self, u32)> {
+        let _ = (pd, access);
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Changes it, to another domain too if `pd` is one. Not called concurrently for one region.
+    fn rereg(&self, change: MrChange, pd: Option<&T::Pd>, udata: Udata<'_>) -> Result {
+        let _ = (change, pd, udata);
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Undoes it; or fails, and gives it back: windows are bound to it. What is given back and
+    /// dropped, after a register that is undone, goes with its domain. On success the device no longer
+    /// accesses its memory, or the driver keeps that.
+    fn deregister(self) -> Result<(), (Self, Error)>;
+
+    /// Adds the driver's details for `rdma resource`. Not concurrently with a destroy.
+    fn details(&self, details: &mut Details<'_>) -> Result {
+        let _ = details;
+        build_error!(VTABLE_DEFAULT_ERROR)
     }
 }
 
+type Mr<T> = Object<bindings::ib_mr, <T as Driver>::Mr>;
+
 impl<T: Driver> Ops<T> {
+    pub(super) const MR: bindings::ib_device_ops = bindings::ib_device_ops {
+        get_dma_mr: if T::Mr::HAS_ALL_MEMORY {
+            Some(Self::get_dma_mr)
+        } else {
+            None
+        },
+        reg_user_mr: Some(Self::reg_user_mr),
+        rereg_user_mr: if T::Mr::HAS_REREG {
+            Some(Self::rereg_user_mr)
+        } else {
+            None
+        },
+        dereg_mr: Some(Self::dereg_mr),
+        fill_res_mr_entry: if T::Mr::HAS_DETAILS {
+            Some(Self::fill_res_mr_entry)
+        } else {
+            None
+        },
+        ..Self::NONE
+    };
+
+    /// The core's structure of a region that `register` makes, with its keys; the core has it until it
+    /// calls `dereg_mr`.
+    fn region(
+        register: impl FnOnce() -> Result<(T::Mr, u32, u32)>,
+        flags: kernel::alloc::Flags,
+    ) -> *mut bindings::ib_mr {
+        let made = KBox::<Mr<T>>::new_uninit(flags).map_err(Error::from);
+        let made = made.and_then(|mut mr| {
+            let (part, lkey, rkey) = register()?;
+            let raw: *mut bindings::ib_mr = mr.as_mut_ptr().cast();
+            // SAFETY: The structure that was just allocated begins with the core's.
+            unsafe {
+                raw.write(Default::default());
+                (*raw).lkey = lkey;
+                (*raw).rkey = rkey;
+                Mr::<T>::put(raw, part);
+            }
+            Ok(KBox::into_raw(mr).cast())
+        });
+        made.unwrap_or_else(|error| error.to_ptr())
+    }
+
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn reg_user_mr(
+    unsafe extern "C" fn reg_user_mr(
         pd: *mut bindings::ib_pd,
         start: u64,
         bytes: u64,
@@ -66,25 +152,31 @@ impl<T: Driver> Ops<T> {
             // CAST: A set of bits.
             access: access as u32,
         };
-        // SAFETY: Called by the core, with a domain of this device.
-        let made = unsafe {
-            Self::for_process(udata, |context, udata| {
-                let mut mr = KBox::<Mr<T>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
-                let (part, lkey, rkey) =
-                    T::reg_mr(context, Pd::<T>::get(pd).process()?, request, udata)?;
-                let raw: *mut bindings::ib_mr = mr.as_mut_ptr().cast();
-                raw.write(Default::default());
-                (*raw).lkey = lkey;
-                (*raw).rkey = rkey;
-                Mr::<T>::put(raw, Side::Process(part));
-                // The core has it until it calls `dereg_mr`.
-                Ok(KBox::into_raw(mr).cast())
-            })
+        let register = || {
+            // SAFETY: Called by the core, with a domain of this device and the command that runs.
+            let (pd, caller) =
+                unsafe { (Pd::<T>::get(pd), Caller::<T>::new((*pd).device, udata)?) };
+            let (context, udata) = caller.process()?;
+            T::Mr::register(pd, request, context, udata)
         };
-        match made {
-            Ok(mr) => mr,
-            Err(error) => error.to_ptr(),
-        }
+        Self::region(register, GFP_KERNEL_ACCOUNT)
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn get_dma_mr(
+        pd: *mut bindings::ib_pd,
+        access: c_int,
+    ) -> *mut bindings::ib_mr {
+        // SAFETY: Called by the core, with a domain of the kernel.
+        let pd = unsafe { Pd::<T>::get(pd) };
+        let register = || {
+            // CAST: A set of bits.
+            let (part, key) = T::Mr::all_memory(pd, access as u32)?;
+            Ok((part, key, key))
+        };
+        Self::region(register, GFP_KERNEL)
     }
 
     /// Changes a region, which stays the same object.
@@ -92,7 +184,7 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn rereg_user_mr(
+    unsafe extern "C" fn rereg_user_mr(
         mr: *mut bindings::ib_mr,
         flags: c_int,
         start: u64,
@@ -116,9 +208,7 @@ impl<T: Driver> Ops<T> {
         // the domain that it shall have, and the command that runs.
         let changed = unsafe {
             let pd = wants(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD).then(|| Pd::<T>::get(pd));
-            let pd = pd.map(Side::process).transpose();
-            let mr = Mr::<T>::get(mr).process();
-            pd.and_then(|pd| T::rereg_mr(mr?, change, pd, Udata::new(udata)))
+            Mr::<T>::get(mr).rereg(change, pd, Udata::new(udata))
         };
         match changed {
             // No other object.
@@ -130,22 +220,19 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn dereg_mr(
+    unsafe extern "C" fn dereg_mr(
         mr: *mut bindings::ib_mr,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: Called by the core, with what `reg_user_mr` has returned; again if it fails.
+        // SAFETY: Called by the core, with what `region` has returned; again if it fails.
         unsafe {
-            match Mr::<T>::take(mr) {
-                Side::Kernel(part) => T::kernel_dereg_mr(part),
-                Side::Process(part) => match T::dereg_mr(part) {
-                    Err((part, error)) if !is_undone(mr) => {
-                        Mr::<T>::put(mr, Side::Process(part));
-                        return error.to_errno();
-                    }
-                    Err((part, _)) => drop(part),
-                    Ok(()) => {}
-                },
+            match Mr::<T>::take(mr).deregister() {
+                Err((part, error)) if !is_undone(mr) => {
+                    Mr::<T>::put(mr, part);
+                    return error.to_errno();
+                }
+                Err((part, _)) => drop(part),
+                Ok(()) => {}
             }
             drop(KBox::from_raw(mr.cast::<MaybeUninit<Mr<T>>>()));
         }
@@ -155,34 +242,11 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn alloc_mw(
-        mw: *mut bindings::ib_mw,
-        udata: *mut bindings::ib_udata,
+    unsafe extern "C" fn fill_res_mr_entry(
+        message: *mut kernel::bindings::sk_buff,
+        mr: *mut bindings::ib_mr,
     ) -> c_int {
-        // SAFETY: Called by the core, with a window of this driver's size, its type, and a domain
-        // of this device that outlives it.
-        errno(unsafe {
-            let kind = match (*mw).type_ {
-                bindings::ib_mw_type_IB_MW_TYPE_1 => MwType::One,
-                bindings::ib_mw_type_IB_MW_TYPE_2 => MwType::Two,
-                _ => return EOPNOTSUPP.to_errno(),
-            };
-            Self::for_process(udata, |context, udata| {
-                let pd = Pd::<T>::get((*mw).pd).process()?;
-                let (part, rkey) = T::alloc_mw(context, pd, kind, udata)?;
-                (*mw).rkey = rkey;
-                Mw::<T>::put(mw, part);
-                Ok(())
-            })
-        })
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
-    pub(super) unsafe extern "C" fn dealloc_mw(mw: *mut bindings::ib_mw) -> c_int {
-        // SAFETY: Called by the core once.
-        T::dealloc_mw(unsafe { Mw::<T>::take(mw) });
-        0
+        // SAFETY: Called by the core, with a region of this driver that is not destroyed meanwhile.
+        errno(unsafe { Details::write(message, |details| Mr::<T>::get(mr).details(details)) })
     }
 }

@@ -9,7 +9,7 @@
 
 use super::{
     bindings,
-    registration::PORT, //
+    object::PORT, //
 };
 use core::ptr::{
     self,

@@ -2,18 +2,24 @@
 
 //! Objects that the core allocates, with the driver's part behind the core's.
 
-use super::bindings;
-use core::mem::{
-    self,
-    MaybeUninit, //
+use super::{
+    bindings,
+    Driver, //
+};
+use core::{
+    marker::PhantomData,
+    mem::{
+        self,
+        MaybeUninit, //
+    }, //
 };
 use kernel::{
     bindings::ARCH_KMALLOC_MINALIGN,
-    container_of, //
+    prelude::*, //
 };
 
-/// The fields of `struct uverbs_attr_bundle` that have names.
-type Bundle = bindings::uverbs_attr_bundle__bindgen_ty_1__bindgen_ty_1;
+/// The only port.
+pub(super) const PORT: u32 = 1;
 
 /// An object of the core of type `I`, with the driver's part `T`. The core allocates it with zeros,
 /// by the size in the table of operations.
@@ -57,16 +63,39 @@ impl<I, T> Object<I, T> {
     }
 }
 
-/// The open file that a command is of; `None` for one of the kernel.
-///
-/// # Safety
-///
-/// `udata` is null, or that of a command of a process.
-pub(super) unsafe fn context(udata: *mut bindings::ib_udata) -> Option<*mut bindings::ib_ucontext> {
-    if udata.is_null() {
-        return None;
+/// The result of an operation in C.
+pub(super) fn errno(result: Result) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => error.to_errno(),
     }
-    // SAFETY: By the caller's promise it is a part of a bundle, as `rdma_udata_to_uctx()` has it.
-    let context = unsafe { (*container_of!(udata, Bundle, driver_udata)).context };
-    (!context.is_null()).then_some(context)
+}
+
+/// The operations of a driver in C. The file of each object has its own, as a part of `struct
+/// ib_device_ops`; the core merges the parts.
+///
+/// The core calls them with objects of a device of this driver that are registered or created, and
+/// not yet destroyed; with structures to fill; and with the command that runs.
+pub(super) struct Ops<T>(PhantomData<T>);
+
+impl<T: Driver> Ops<T> {
+    /// No operation.
+    pub(super) const NONE: bindings::ib_device_ops = {
+        // SAFETY: All fields are optional functions, pointers and integers.
+        unsafe { mem::zeroed() }
+    };
+
+    /// All parts.
+    pub(super) const ALL: &'static [bindings::ib_device_ops] = &[
+        Self::DEVICE,
+        Self::PORT,
+        Self::CONTEXT,
+        Self::PD,
+        Self::AH,
+        Self::CQ,
+        Self::SRQ,
+        Self::QP,
+        Self::MR,
+        Self::MW,
+    ];
 }

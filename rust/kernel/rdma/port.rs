@@ -4,18 +4,15 @@
 
 use super::{
     bindings,
-    events::PortEvent,
+    device::Device,
+    event::PortEvent,
     netdev,
-    ops::{
+    object::{
         errno,
-        Ops, //
-    },
-    registration::{
-        Device,
+        Ops,
         PORT, //
     },
-    Driver,
-    Gid, //
+    Driver, //
 };
 use kernel::{
     prelude::*,
@@ -36,7 +33,41 @@ const ROCE: u32 = bindings::RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP
 /// Bytes of a management datagram.
 const MAD_BYTES: u32 = 256;
 
+/// The state of a port, as `ib_query_port()` returns it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PortAttributes {
+    /// Whether the link is up.
+    pub active: bool,
+    /// The longest message, in bytes.
+    pub max_message: u32,
+}
+
+/// A global identifier of a port, as in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// That of the port of a device with this EUI-64: a link-local address.
+    pub fn of_port(guid: u64) -> Self {
+        const LOCAL: u64 = 0xfe80_0000_0000_0000;
+        Self((u128::from(LOCAL) << 64 | u128::from(guid)).to_be_bytes())
+    }
+}
+
 impl<T: Driver> Ops<T> {
+    pub(super) const PORT: bindings::ib_device_ops = bindings::ib_device_ops {
+        query_port: Some(Self::query_port),
+        get_port_immutable: Some(Self::get_port_immutable),
+        get_link_layer: Some(Self::get_link_layer),
+        enable_driver: Some(Self::enable_driver),
+        report_port_event: Some(Self::report_port_event),
+        query_gid: Some(Self::query_gid),
+        add_gid: Some(Self::add_gid),
+        del_gid: Some(Self::del_gid),
+        query_pkey: Some(Self::query_pkey),
+        ..Self::NONE
+    };
+
     /// Entries of the table of GIDs.
     ///
     /// # Safety
@@ -54,7 +85,7 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn query_port(
+    unsafe extern "C" fn query_port(
         dev: *mut bindings::ib_device,
         _port: u32,
         attr: *mut bindings::ib_port_attr,
@@ -103,7 +134,7 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn report_port_event(
+    unsafe extern "C" fn report_port_event(
         dev: *mut bindings::ib_device,
         _netdev: *mut kernel::bindings::net_device,
         _event: c_ulong,
@@ -126,7 +157,7 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn enable_driver(dev: *mut bindings::ib_device) -> c_int {
+    unsafe extern "C" fn enable_driver(dev: *mut bindings::ib_device) -> c_int {
         // SAFETY: Called by the core, with a device that is being registered, or is; one with an
         // address has a follower since before that.
         unsafe {
@@ -140,7 +171,7 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn get_link_layer(
+    unsafe extern "C" fn get_link_layer(
         dev: *mut bindings::ib_device,
         _port: u32,
     ) -> bindings::rdma_link_layer {
@@ -154,7 +185,7 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn get_port_immutable(
+    unsafe extern "C" fn get_port_immutable(
         dev: *mut bindings::ib_device,
         _port: u32,
         immutable: *mut bindings::ib_port_immutable,
@@ -180,7 +211,7 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn query_gid(
+    unsafe extern "C" fn query_gid(
         dev: *mut bindings::ib_device,
         _port: u32,
         _index: c_int,
@@ -211,7 +242,7 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn add_gid(
+    unsafe extern "C" fn add_gid(
         attr: *const bindings::ib_gid_attr,
         _context: *mut *mut c_void,
     ) -> c_int {
@@ -222,7 +253,7 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn del_gid(
+    unsafe extern "C" fn del_gid(
         attr: *const bindings::ib_gid_attr,
         _context: *mut *mut c_void,
     ) -> c_int {
@@ -235,7 +266,7 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn query_pkey(
+    unsafe extern "C" fn query_pkey(
         _dev: *mut bindings::ib_device,
         _port: u32,
         _index: u16,

@@ -1,112 +1,211 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Attributes of queue pairs: the core's rules of states, and what is kept for queries.
+//! Queue pairs: created, changed, posted to, attached to groups, destroyed.
 
+mod attributes;
+mod post;
+
+pub use self::post::{
+    Piece,
+    RecvRequest,
+    SendRequest, //
+};
+
+use self::attributes::Kept;
 use super::{
     bindings,
-    Gid,
-    QpChange,
-    QpRequest,
-    QpState,
-    Service, //
+    context::Caller,
+    cq::Cq,
+    details::Details,
+    event::{
+        Events,
+        QpEvent, //
+    },
+    object::{
+        errno,
+        Object,
+        Ops, //
+    },
+    pd::Pd,
+    port::Gid,
+    srq::Srq,
+    udata::Udata,
+    Driver, //
 };
-use core::ptr;
 use kernel::{
-    new_mutex,
-    prelude::*,
-    sync::Mutex, //
+    error::VTABLE_DEFAULT_ERROR,
+    prelude::*, //
+};
+use zerocopy::{
+    Immutable,
+    IntoBytes, //
 };
 
-impl Service {
-    fn from_raw(raw: bindings::ib_qp_type) -> Result<Self> {
-        match raw {
-            bindings::ib_qp_type_IB_QPT_RC => Ok(Self::Rc),
-            bindings::ib_qp_type_IB_QPT_UC => Ok(Self::Uc),
-            bindings::ib_qp_type_IB_QPT_UD => Ok(Self::Ud),
-            _ => Err(EOPNOTSUPP),
-        }
-    }
+/// The number of the GSI, whatever the device calls it.
+const GSI: u32 = 1;
+
+/// Services of queue pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Reliable connected: `IB_QPT_RC`.
+    Rc,
+    /// Unreliable connected: `IB_QPT_UC`.
+    Uc,
+    /// Unreliable datagram: `IB_QPT_UD`.
+    Ud,
 }
 
-impl QpState {
-    fn from_raw(raw: bindings::ib_qp_state) -> Result<Self> {
-        Ok(match raw {
-            bindings::ib_qp_state_IB_QPS_RESET => Self::Reset,
-            bindings::ib_qp_state_IB_QPS_INIT => Self::Init,
-            bindings::ib_qp_state_IB_QPS_RTR => Self::Rtr,
-            bindings::ib_qp_state_IB_QPS_RTS => Self::Rts,
-            bindings::ib_qp_state_IB_QPS_SQD => Self::Sqd,
-            bindings::ib_qp_state_IB_QPS_SQE => Self::Sqe,
-            bindings::ib_qp_state_IB_QPS_ERR => Self::Error,
-            _ => return Err(EINVAL),
-        })
-    }
-
-    fn into_raw(self) -> bindings::ib_qp_state {
-        match self {
-            Self::Reset => bindings::ib_qp_state_IB_QPS_RESET,
-            Self::Init => bindings::ib_qp_state_IB_QPS_INIT,
-            Self::Rtr => bindings::ib_qp_state_IB_QPS_RTR,
-            Self::Rts => bindings::ib_qp_state_IB_QPS_RTS,
-            Self::Sqd => bindings::ib_qp_state_IB_QPS_SQD,
-            Self::Sqe => bindings::ib_qp_state_IB_QPS_SQE,
-            Self::Error => bindings::ib_qp_state_IB_QPS_ERR,
-        }
-    }
+/// What a queue pair is asked to be.
+#[derive(Clone, Copy, Debug)]
+pub struct QpRequest {
+    /// Its service.
+    pub service: Service,
+    /// Sends and receives that may be outstanding.
+    pub max_send_wr: u32,
+    /// See `max_send_wr`.
+    pub max_recv_wr: u32,
+    /// SGEs of each send.
+    pub max_send_sge: u32,
+    /// SGEs of each receive.
+    pub max_recv_sge: u32,
+    /// Inline bytes of a send.
+    pub max_inline_data: u32,
+    /// Whether it has no copies of what it sends to groups that it is a member of, of UD.
+    pub no_own_copy: bool,
+    /// Whether it is the GSI, queue pair 1 of the port, of a kernel ULP.
+    pub is_gsi: bool,
+    /// Whether all sends are signaled, of a kernel ULP.
+    pub signal_all: bool,
 }
 
-/// Attributes that a command may change, of `IB_QP_ATTR_STANDARD_BITS`, which bindgen cannot read.
-const STANDARD: u32 = (1 << 21) - 1;
+/// States of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QpState {
+    /// As created.
+    Reset,
+    /// Receives may be posted.
+    Init,
+    /// Ready to receive.
+    Rtr,
+    /// Ready to send.
+    Rts,
+    /// The send queue drains.
+    Sqd,
+    /// The send queue is in error. RC queue pairs are never in this state; others may be.
+    Sqe,
+    /// All work is flushed.
+    Error,
+}
 
-/// Structures of numbers, and of pointers that are not followed.
+/// A change of a queue pair, of what the device knows. The core's checks have passed, and the other
+/// attributes are kept for `ibv_query_qp()`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QpChange {
+    /// The state to go to. `None` for INIT to INIT and RTS to RTS as well.
+    pub state: Option<QpState>,
+    /// Rights of the peer: `IB_ACCESS_*`.
+    pub access: Option<u32>,
+    /// The peer's number.
+    pub peer: Option<u32>,
+    /// Retries of a request without an answer, and of one without a receive; 7 is without end.
+    pub retries: Option<(u8, u8)>,
+    /// The time of an answer, and that which its peer waits for a receive: codes of
+    /// `struct ib_qp_attr`, `timeout` and `min_rnr_timer`.
+    pub timers: Option<(u8, u8)>,
+    /// The Q_Key.
+    pub q_key: Option<u32>,
+    /// Whether [`QpEvent::Drained`] is asked for; with the step to [`QpState::Sqd`].
+    pub drained: bool,
+    /// The GID of the peer's port.
+    pub gid: Option<Gid>,
+}
+
+/// A queue pair.
 ///
-/// # Safety
-///
-/// A copy of the bytes is a copy of the value.
-unsafe trait Plain: Sized {
-    /// A copy.
-    fn copied(&self) -> Self {
-        // SAFETY: By the promise of the trait.
-        unsafe { ptr::read(self) }
+/// Operations run in process context and may sleep, but those of kernel ULPs: [`Self::post_send`] and
+/// [`Self::post_recv`].
+#[vtable]
+pub trait Operations<T: Driver>: Sized + Send + Sync {
+    /// The driver's part of the answer to a change.
+    type Modified: IntoBytes + Immutable;
+
+    /// Creates it, in [`QpState::Reset`]; with an SRQ, it has no receives of its own. `events` names it
+    /// in completions. Returns also its number.
+    fn create(
+        pd: &T::Pd,
+        cqs: [&T::Cq; 2],
+        srq: Option<&T::Srq>,
+        request: QpRequest,
+        events: Events<QpEvent>,
+        caller: Caller<'_, T>,
+    ) -> Result<(Self, u32)>;
+
+    /// Changes it. Not called concurrently for one queue pair.
+    fn modify(&self, change: QpChange) -> Result<Self::Modified>;
+
+    /// The state that it is in now; of [`QpState::Sqd`] whether its send queue still drains.
+    fn query(&self) -> Result<(QpState, bool)>;
+
+    /// Destroys it. On return the device no longer accesses its memory, or the driver keeps that; no
+    /// completion of it is taken from now on.
+    fn destroy(self);
+
+    /// Posts requests of a kernel ULP, until one is refused or an error. Any context.
+    ///
+    /// # Errors
+    ///
+    /// Of the first that is not posted: `EINVAL`, `ENOMEM` if the queue is full. `EOPNOTSUPP`: it is one
+    /// of a process, which posts itself.
+    fn post_send<'a>(&self, requests: impl Iterator<Item = Result<SendRequest<'a>>>) -> Result;
+
+    /// The same of receives.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::post_send`].
+    fn post_recv<'a>(&self, requests: impl Iterator<Item = Result<RecvRequest<'a>>>) -> Result;
+
+    /// Makes it, of UD, a member of the multicast group with this GID. No call of this and the two
+    /// below is concurrent with another of the same queue pair, or with [`Self::modify`].
+    fn attach(&self, group: Gid) -> Result {
+        let _ = group;
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// The same again, of a member that has been in [`QpState::Reset`] since.
+    fn attach_again(&self, group: Gid) -> Result {
+        self.attach(group)
+    }
+
+    /// Ends that; also if the device has ended it.
+    fn detach(&self, group: Gid) {
+        let _ = group;
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Adds the driver's details for `rdma resource`. Not concurrently with a destroy.
+    fn details(&self, details: &mut Details<'_>) -> Result {
+        let _ = details;
+        build_error!(VTABLE_DEFAULT_ERROR)
     }
 }
 
-// SAFETY: As the core copies them itself.
-unsafe impl Plain for bindings::ib_qp_cap {}
-
-// SAFETY: As above.
-unsafe impl Plain for bindings::ib_qp_attr {}
-
-// SAFETY: As above.
-unsafe impl Plain for bindings::rdma_ah_attr {}
+type Qp<T> = Object<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, <T as Driver>::Qp)>;
 
 /// What a queue pair is asked to be.
 ///
 /// # Errors
 ///
 /// `EOPNOTSUPP`: another service than RC, UC and UD, or flags. `EINVAL`: no CQs.
-pub(super) fn request(attr: &bindings::ib_qp_init_attr) -> Result<QpRequest> {
-    request_of(attr, Service::from_raw(attr.qp_type)?)
-}
-
-/// The same of one of the kernel, which may be queue pair 1 of the port.
-///
-/// # Errors
-///
-/// As of [`request`].
-pub(super) fn kernel_request(attr: &bindings::ib_qp_init_attr) -> Result<QpRequest> {
-    if attr.qp_type != bindings::ib_qp_type_IB_QPT_GSI {
-        return request(attr);
-    }
-    Ok(QpRequest {
-        is_port_qp: true,
-        ..request_of(attr, Service::Ud)?
-    })
-}
-
-fn request_of(attr: &bindings::ib_qp_init_attr, service: Service) -> Result<QpRequest> {
+fn request(attr: &bindings::ib_qp_init_attr) -> Result<QpRequest> {
     use bindings::ib_qp_create_flags_IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK as NO_OWN_COPY;
 
+    let service = match attr.qp_type {
+        bindings::ib_qp_type_IB_QPT_RC => Service::Rc,
+        bindings::ib_qp_type_IB_QPT_UC => Service::Uc,
+        bindings::ib_qp_type_IB_QPT_UD | bindings::ib_qp_type_IB_QPT_GSI => Service::Ud,
+        _ => return Err(EOPNOTSUPP),
+    };
     // CAST: A set of bits.
     let (flags, no_own_copy) = (attr.create_flags, NO_OWN_COPY as u32);
     let known = if service == Service::Ud {
@@ -123,231 +222,172 @@ fn request_of(attr: &bindings::ib_qp_init_attr, service: Service) -> Result<QpRe
     let cap = &attr.cap;
     Ok(QpRequest {
         service,
-        sends: cap.max_send_wr,
-        recvs: cap.max_recv_wr,
-        send_sges: cap.max_send_sge,
-        recv_sges: cap.max_recv_sge,
-        inline_bytes: cap.max_inline_data,
+        max_send_wr: cap.max_send_wr,
+        max_recv_wr: cap.max_recv_wr,
+        max_send_sge: cap.max_send_sge,
+        max_recv_sge: cap.max_recv_sge,
+        max_inline_data: cap.max_inline_data,
         no_own_copy: flags != 0,
-        is_port_qp: false,
+        is_gsi: attr.qp_type == bindings::ib_qp_type_IB_QPT_GSI,
         signal_all: attr.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR,
     })
 }
 
-/// The GID of the destination, if there is one.
-fn gid(attr: &bindings::rdma_ah_attr) -> Option<Gid> {
-    let has_grh = u32::from(attr.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH != 0;
-    // SAFETY: Plain bytes.
-    has_grh.then(|| Gid(unsafe { *attr.grh.dgid.raw.as_ref() }))
-}
-
-/// What changes of a queue pair.
-#[derive(Default)]
-struct Last {
-    attr: bindings::ib_qp_attr,
-    /// The groups that it is a member of, for the core. The device ends memberships in RESET.
-    groups: KVec<Gid>,
-}
-
-/// The attributes of a queue pair as they were last set.
-#[pin_data]
-pub(super) struct Kept {
-    qp_type: bindings::ib_qp_type,
-    cap: bindings::ib_qp_cap,
-    signal_all: bindings::ib_sig_type,
-    /// Held over each change, and over no copy from or to a process: a query waits for it.
-    #[pin]
-    last: Mutex<Last>,
-}
-
-/// Copies the attributes that `mask` names.
-macro_rules! copy {
-    ($to:ident, $from:ident, $mask:ident, $($bit:ident: $($field:ident),+;)+) => {
-        $(if $mask & bindings::$bit != 0 {
-            $($to.$field = $from.$field;)+
-        })+
+impl<T: Driver> Ops<T> {
+    pub(super) const QP: bindings::ib_device_ops = bindings::ib_device_ops {
+        create_qp: Some(Self::create_qp),
+        modify_qp: Some(Self::modify_qp),
+        query_qp: Some(Self::query_qp),
+        destroy_qp: Some(Self::destroy_qp),
+        post_send: Some(Self::post_send),
+        post_recv: Some(Self::post_recv),
+        attach_mcast: if T::Qp::HAS_ATTACH {
+            Some(Self::attach_mcast)
+        } else {
+            None
+        },
+        detach_mcast: if T::Qp::HAS_DETACH {
+            Some(Self::detach_mcast)
+        } else {
+            None
+        },
+        fill_res_qp_entry: if T::Qp::HAS_DETAILS {
+            Some(Self::fill_res_qp_entry)
+        } else {
+            None
+        },
+        size_ib_qp: Qp::<T>::SIZE,
+        ..Self::NONE
     };
-}
 
-impl Kept {
-    /// Of a queue pair that is made with `attr`. Sleeps.
-    pub(super) fn new(attr: &bindings::ib_qp_init_attr) -> Result<Pin<KBox<Self>>> {
-        let qp_type = attr.qp_type;
-        let (cap, signal_all) = (attr.cap.copied(), attr.sq_sig_type);
-        KBox::pin_init(
-            pin_init!(Self {
-                qp_type,
-                cap,
-                signal_all,
-                last <- new_mutex!(Last::default(), "rdma::Kept"),
-            }),
-            GFP_KERNEL_ACCOUNT,
-        )
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn create_qp(
+        qp: *mut bindings::ib_qp,
+        attr: *mut bindings::ib_qp_init_attr,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a queue pair of this driver's size, its attributes, and
+        // a domain and queues of this device that outlive it.
+        errno(unsafe {
+            let attr = &mut *attr;
+            Caller::new((*qp).device, udata).and_then(|caller| {
+                let request = request(attr)?;
+                match caller {
+                    Caller::Process(..) if request.is_gsi => return Err(EOPNOTSUPP),
+                    Caller::Process(..) => {}
+                    // The memory of inline data would be an address of the kernel's.
+                    Caller::Ulp(_) => attr.cap.max_inline_data = 0,
+                }
+                let pd = Pd::<T>::get((*qp).pd);
+                let cqs = [attr.send_cq, attr.recv_cq].map(|cq| &Cq::<T>::get(cq).1);
+                let srq = (!attr.srq.is_null()).then(|| &Srq::<T>::get(attr.srq).1);
+                let kept = Kept::new(attr)?;
+                let events = Events::new(qp)?;
+                let (part, number) = T::Qp::create(pd, cqs, srq, request, events.clone(), caller)
+                    .inspect_err(|_| events.cut())?;
+                (*qp).qp_num = if request.is_gsi { GSI } else { number };
+                Qp::<T>::put(qp, (events, kept, part));
+                Ok(())
+            })
+        })
     }
 
-    /// Changes what `mask` names of `attr`, if the core's rules allow it in the state that `now`
-    /// returns, by `change`, whose result it returns. Before a change from RESET to INIT, `join` makes
-    /// it a member of its groups again.
+    /// # Safety
     ///
-    /// # Errors
-    ///
-    /// `EINVAL`: not allowed. `EOPNOTSUPP`: attributes of newer commands. Those of the functions; if
-    /// `join` fails, it stays in RESET, and the next change tries again.
-    pub(super) fn modify<R>(
-        &self,
-        attr: &bindings::ib_qp_attr,
-        mask: u32,
-        now: impl FnOnce() -> Result<(QpState, bool)>,
-        change: impl FnOnce(QpChange) -> Result<R>,
-        join: impl Fn(Gid) -> Result,
-    ) -> Result<R> {
-        use bindings::{
-            ib_qp_attr_mask_IB_QP_ACCESS_FLAGS as ACCESS,
-            ib_qp_attr_mask_IB_QP_CUR_STATE as CURRENT,
-            ib_qp_attr_mask_IB_QP_DEST_QPN as PEER,
-            ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY as NOTIFY,
-            ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER as RNR_TIMER,
-            ib_qp_attr_mask_IB_QP_QKEY as Q_KEY,
-            ib_qp_attr_mask_IB_QP_RETRY_CNT as RETRY,
-            ib_qp_attr_mask_IB_QP_RNR_RETRY as RNR_RETRY,
-            ib_qp_attr_mask_IB_QP_STATE as STATE,
-            ib_qp_attr_mask_IB_QP_TIMEOUT as TIMEOUT, //
-        };
-        let has = |bit: u32| mask & bit != 0;
-
-        if mask & !STANDARD != 0 {
-            return Err(EOPNOTSUPP);
-        }
-        let mut last = self.last.lock();
-        let Last { attr: kept, groups } = &mut *last;
-        let from = if has(CURRENT) {
-            QpState::from_raw(attr.cur_qp_state)?
-        } else {
-            now()?.0
-        };
-        let to = if has(STATE) {
-            QpState::from_raw(attr.qp_state)?
-        } else {
-            from
-        };
-        // SAFETY: Reads a table. Any values may be given.
-        let allowed = unsafe {
-            bindings::ib_modify_qp_is_ok(from.into_raw(), to.into_raw(), self.qp_type, mask)
-        };
-        if !allowed {
-            return Err(EINVAL);
-        }
-        if from == QpState::Reset && to == QpState::Init {
-            groups.iter().try_for_each(|group| join(*group))?;
-        }
-        let stays = from == to && matches!(to, QpState::Init | QpState::Rts | QpState::Sqd);
-        let pick = |bit: u32, new: u8, old: u8| if has(bit) { new } else { old };
-        let retries = (
-            pick(RETRY, attr.retry_cnt, kept.retry_cnt),
-            pick(RNR_RETRY, attr.rnr_retry, kept.rnr_retry),
-        );
-        let timers = (
-            pick(TIMEOUT, attr.timeout, kept.timeout),
-            pick(RNR_TIMER, attr.min_rnr_timer, kept.min_rnr_timer),
-        );
-        let changed = change(QpChange {
-            state: (has(STATE) && !stays).then_some(to),
-            // CAST: A set of bits.
-            access: has(ACCESS).then_some(attr.qp_access_flags as u32),
-            peer: has(PEER).then_some(attr.dest_qp_num),
-            retries: has(RETRY | RNR_RETRY).then_some(retries),
-            timers: has(TIMEOUT | RNR_TIMER).then_some(timers),
-            q_key: has(Q_KEY).then_some(attr.qkey),
-            drained: to == QpState::Sqd && !stays && has(NOTIFY) && attr.en_sqd_async_notify != 0,
-            gid: has(bindings::ib_qp_attr_mask_IB_QP_AV)
-                .then(|| gid(&attr.ah_attr))
-                .flatten(),
-        })?;
-        if has(STATE) && to == QpState::Reset {
-            *kept = Default::default();
-        }
-        copy! { kept, attr, mask,
-            ib_qp_attr_mask_IB_QP_ACCESS_FLAGS: qp_access_flags;
-            ib_qp_attr_mask_IB_QP_PKEY_INDEX: pkey_index;
-            ib_qp_attr_mask_IB_QP_PORT: port_num;
-            ib_qp_attr_mask_IB_QP_QKEY: qkey;
-            ib_qp_attr_mask_IB_QP_PATH_MTU: path_mtu;
-            ib_qp_attr_mask_IB_QP_TIMEOUT: timeout;
-            ib_qp_attr_mask_IB_QP_RETRY_CNT: retry_cnt;
-            ib_qp_attr_mask_IB_QP_RNR_RETRY: rnr_retry;
-            ib_qp_attr_mask_IB_QP_RQ_PSN: rq_psn;
-            ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC: max_rd_atomic;
-            ib_qp_attr_mask_IB_QP_ALT_PATH: alt_pkey_index, alt_port_num, alt_timeout;
-            ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER: min_rnr_timer;
-            ib_qp_attr_mask_IB_QP_SQ_PSN: sq_psn;
-            ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
-            ib_qp_attr_mask_IB_QP_PATH_MIG_STATE: path_mig_state;
-            ib_qp_attr_mask_IB_QP_DEST_QPN: dest_qp_num;
-        }
-        // The GID entries are the caller's, and are released after the command.
-        if has(bindings::ib_qp_attr_mask_IB_QP_AV) {
-            kept.ah_attr = attr.ah_attr.copied();
-            kept.ah_attr.grh.sgid_attr = ptr::null();
-        }
-        if has(bindings::ib_qp_attr_mask_IB_QP_ALT_PATH) {
-            kept.alt_ah_attr = attr.alt_ah_attr.copied();
-            kept.alt_ah_attr.grh.sgid_attr = ptr::null();
-        }
-        Ok(changed)
+    /// Called by the core.
+    unsafe extern "C" fn modify_qp(
+        qp: *mut bindings::ib_qp,
+        attr: *mut bindings::ib_qp_attr,
+        mask: c_int,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a queue pair of this driver and its attributes; with the
+        // command, if there is one: kernel ULPs have none, and the core itself modifies queue pairs of
+        // processes that may not use their partition any more.
+        errno(unsafe {
+            let (_, kept, part) = Qp::<T>::get(qp);
+            // Copies from and to the process may last as long as it likes: before the change, and
+            // after it.
+            let reply = Udata::of(udata).map(Udata::without_request).transpose();
+            reply.and_then(|reply| {
+                // CAST: A set of bits.
+                let changed = kept.modify::<T>(part, &*attr, mask as u32)?;
+                reply.map_or(Ok(()), |reply| reply.write(&changed))
+            })
+        })
     }
 
-    /// Makes it a member of a group, by `attach`.
+    /// # Safety
     ///
-    /// # Errors
-    ///
-    /// `EBUSY`: it is one. `ENOMEM`. Those of the function.
-    pub(super) fn attach(&self, group: Gid, attach: impl FnOnce(Gid) -> Result) -> Result {
-        let groups = &mut self.last.lock().groups;
-        if groups.contains(&group) {
-            return Err(EBUSY);
-        }
-        groups.reserve(1, GFP_KERNEL_ACCOUNT)?;
-        attach(group)?;
-        // Cannot fail: there is room.
-        groups.push(group, GFP_KERNEL_ACCOUNT)?;
-        Ok(())
+    /// Called by the core.
+    unsafe extern "C" fn query_qp(
+        qp: *mut bindings::ib_qp,
+        attr: *mut bindings::ib_qp_attr,
+        _mask: c_int,
+        init: *mut bindings::ib_qp_init_attr,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a queue pair of this driver and structures to fill.
+        errno(unsafe {
+            let (_, kept, part) = Qp::<T>::get(qp);
+            kept.query(&mut *attr, &mut *init, || part.query())
+        })
     }
 
-    /// Ends that, by `detach`.
+    /// # Safety
     ///
-    /// # Errors
-    ///
-    /// `EINVAL`: it is no member.
-    pub(super) fn detach(&self, group: Gid, detach: impl FnOnce(Gid)) -> Result {
-        let groups = &mut self.last.lock().groups;
-        let place = groups.iter().position(|known| *known == group);
-        groups.remove(place.ok_or(EINVAL)?).map_err(|_| EINVAL)?;
-        detach(group);
-        Ok(())
+    /// Called by the core.
+    unsafe extern "C" fn destroy_qp(
+        qp: *mut bindings::ib_qp,
+        _udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: Called by the core once.
+        let (events, _, part) = unsafe { Qp::<T>::take(qp) };
+        events.cut();
+        part.destroy();
+        0
     }
 
-    /// Fills in the attributes, with the state that `now` returns.
+    /// The core checks that the queue pair is of UD, and the GID one of multicast.
     ///
-    /// # Errors
+    /// # Safety
     ///
-    /// Those of `now`.
-    pub(super) fn query(
-        &self,
-        attr: &mut bindings::ib_qp_attr,
-        init: &mut bindings::ib_qp_init_attr,
-        now: impl FnOnce() -> Result<(QpState, bool)>,
-    ) -> Result {
-        let last = self.last.lock();
-        let (state, draining) = now()?;
-        let state = state.into_raw();
-        *attr = last.attr.copied();
-        attr.qp_state = state;
-        attr.cur_qp_state = state;
-        attr.sq_draining = draining.into();
-        attr.cap = self.cap.copied();
-        init.cap = self.cap.copied();
-        init.qp_type = self.qp_type;
-        init.sq_sig_type = self.signal_all;
-        Ok(())
+    /// Called by the core.
+    unsafe extern "C" fn attach_mcast(
+        qp: *mut bindings::ib_qp,
+        gid: *mut bindings::ib_gid,
+        _lid: u16,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a queue pair of this driver and a GID, which is bytes.
+        let ((_, kept, part), group) = unsafe { (Qp::<T>::get(qp), Gid(*(*gid).raw.as_ref())) };
+        errno(kept.attach(group, |group| part.attach(group)))
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn detach_mcast(
+        qp: *mut bindings::ib_qp,
+        gid: *mut bindings::ib_gid,
+        _lid: u16,
+    ) -> c_int {
+        // SAFETY: As above.
+        let ((_, kept, part), group) = unsafe { (Qp::<T>::get(qp), Gid(*(*gid).raw.as_ref())) };
+        errno(kept.detach(group, |group| part.detach(group)))
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn fill_res_qp_entry(
+        message: *mut kernel::bindings::sk_buff,
+        qp: *mut bindings::ib_qp,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a queue pair of this driver that is not destroyed meanwhile.
+        errno(unsafe {
+            let (_, _, part) = Qp::<T>::get(qp);
+            Details::write(message, |details| part.details(details))
+        })
     }
 }

@@ -1,33 +1,79 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Operations on shared receive queues.
+//! Shared receive queues.
 
 use super::{
     bindings,
-    events::{
+    context::Caller,
+    event::{
         Events,
         SrqEvent, //
     },
-    object::Object,
-    ops::{
+    object::{
         errno,
-        Ops,
-        Pd, //
+        Object,
+        Ops, //
     },
+    pd::Pd,
     udata::Udata,
-    Driver,
-    SrqChange,
-    SrqRequest, //
+    Driver, //
 };
 use kernel::prelude::*;
+
+/// What a shared receive queue is asked to be.
+#[derive(Clone, Copy, Debug)]
+pub struct SrqRequest {
+    /// Receives that may be outstanding.
+    pub max_wr: u32,
+    /// SGEs of each.
+    pub max_sge: u32,
+}
+
+/// What is to change of a shared receive queue: nothing, either or both.
+#[derive(Clone, Copy, Debug)]
+pub struct SrqChange {
+    /// Requests [`SrqEvent::Limit`] once fewer receives than this are left.
+    pub limit: Option<u32>,
+    /// Receives that may be outstanding.
+    pub max_wr: Option<u32>,
+}
+
+/// A shared receive queue.
+pub trait Operations<T: Driver>: Sized + Send + Sync {
+    /// Creates it. Returns also how many receives it holds.
+    fn create(
+        pd: &T::Pd,
+        request: SrqRequest,
+        events: Events<SrqEvent>,
+        caller: Caller<'_, T>,
+    ) -> Result<(Self, u32)>;
+
+    /// Changes it, all or nothing. May be called concurrently for one queue.
+    fn modify(&self, change: SrqChange, udata: Udata<'_>) -> Result;
+
+    /// What it is, and the limit; 0 if that has had its event.
+    fn query(&self) -> Result<(SrqRequest, u32)>;
+
+    /// Destroys it. On return the device no longer accesses its memory, or the driver keeps that.
+    fn destroy(self);
+}
 
 pub(super) type Srq<T> = Object<bindings::ib_srq, (Events<SrqEvent>, <T as Driver>::Srq)>;
 
 impl<T: Driver> Ops<T> {
+    pub(super) const SRQ: bindings::ib_device_ops = bindings::ib_device_ops {
+        create_srq: Some(Self::create_srq),
+        modify_srq: Some(Self::modify_srq),
+        query_srq: Some(Self::query_srq),
+        destroy_srq: Some(Self::destroy_srq),
+        size_ib_srq: Srq::<T>::SIZE,
+        ..Self::NONE
+    };
+
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn create_srq(
+    unsafe extern "C" fn create_srq(
         srq: *mut bindings::ib_srq,
         init: *mut bindings::ib_srq_init_attr,
         udata: *mut bindings::ib_udata,
@@ -40,13 +86,13 @@ impl<T: Driver> Ops<T> {
                 return EOPNOTSUPP.to_errno();
             }
             let request = SrqRequest {
-                recvs: init.attr.max_wr,
-                sges: init.attr.max_sge,
+                max_wr: init.attr.max_wr,
+                max_sge: init.attr.max_sge,
             };
-            Self::for_process(udata, |context, udata| {
-                let pd = Pd::<T>::get((*srq).pd).process()?;
+            Caller::new((*srq).device, udata).and_then(|caller| {
                 let events = Events::new(srq)?;
-                let (part, recvs) = T::create_srq(context, pd, request, events.clone(), udata)
+                let pd = Pd::<T>::get((*srq).pd);
+                let (part, recvs) = T::Srq::create(pd, request, events.clone(), caller)
                     .inspect_err(|_| events.cut())?;
                 init.attr.max_wr = recvs;
                 Srq::<T>::put(srq, (events, part));
@@ -58,7 +104,7 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn modify_srq(
+    unsafe extern "C" fn modify_srq(
         srq: *mut bindings::ib_srq,
         attr: *mut bindings::ib_srq_attr,
         mask: bindings::ib_srq_attr_mask,
@@ -80,25 +126,25 @@ impl<T: Driver> Ops<T> {
             let (_, part) = Srq::<T>::get(srq);
             let change = SrqChange {
                 limit: (mask & LIMIT != 0).then_some((*attr).srq_limit),
-                recvs: (mask & MAX_WR != 0).then_some((*attr).max_wr),
+                max_wr: (mask & MAX_WR != 0).then_some((*attr).max_wr),
             };
-            T::modify_srq(part, change, Udata::new(udata))
+            part.modify(change, Udata::new(udata))
         })
     }
 
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn query_srq(
+    unsafe extern "C" fn query_srq(
         srq: *mut bindings::ib_srq,
         attr: *mut bindings::ib_srq_attr,
     ) -> c_int {
         // SAFETY: Called by the core, with a queue of this driver and a structure to fill.
         errno(unsafe {
             let (_, part) = Srq::<T>::get(srq);
-            T::query_srq(part).map(|(is, limit)| {
-                (*attr).max_wr = is.recvs;
-                (*attr).max_sge = is.sges;
+            part.query().map(|(is, limit)| {
+                (*attr).max_wr = is.max_wr;
+                (*attr).max_sge = is.max_sge;
                 (*attr).srq_limit = limit;
             })
         })
@@ -107,14 +153,14 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// Called by the core.
-    pub(super) unsafe extern "C" fn destroy_srq(
+    unsafe extern "C" fn destroy_srq(
         srq: *mut bindings::ib_srq,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: Called by the core once.
         let (events, part) = unsafe { Srq::<T>::take(srq) };
         events.cut();
-        T::destroy_srq(part);
+        part.destroy();
         0
     }
 }

@@ -1,26 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The life of a device of the core: registered and unregistered by a worker.
+//! A device of the core: its facts and counters; registered and unregistered by a worker.
 //!
-//! The core calls its users in the kernel meanwhile. They take back the memory that they have
+//! The core calls its kernel ULPs meanwhile. They take back the memory that they have
 //! posted, which they must not before the device is quiet, and so may wait for that without end. The
 //! task that registers or unregisters the device holds the device lock: it waits for the worker, but
 //! not without end.
 
 use super::{
     bindings,
-    events::{
+    event::{
         Events,
         PortEvent, //
     },
-    mmap::Mappings,
+    missing::Mappings,
     netdev::Follower,
-    object::Object,
-    ops::Ops,
-    Config,
+    object::{
+        errno,
+        Object,
+        Ops,
+        PORT, //
+    },
+    udata::Udata,
     Driver, //
 };
-use crate::kernel::sync::completion::Completion;
+use crate::kernel::{
+    compat,
+    sync::completion::Completion, //
+};
 use core::ptr::{
     self,
     NonNull, //
@@ -58,8 +65,76 @@ use kernel::{
 /// Also how long a registration waits before it looks whether the device is lost.
 const PATIENCE: Msecs = 5000;
 
-/// The only port.
-pub(super) const PORT: u32 = 1;
+/// How long values of counters are good, in milliseconds. A read may take as many calls as there
+/// are counters.
+const LIFESPAN: c_ulong = 10;
+
+/// Limits of a device, as `ib_query_device()` returns them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeviceAttributes {
+    /// Firmware version; the driver gives it a meaning.
+    pub firmware: u64,
+    /// PCI vendor and device ID, revision.
+    pub vendor: u32,
+    /// See `vendor`.
+    pub part: u32,
+    /// See `vendor`.
+    pub revision: u32,
+    /// The longest memory region, in bytes.
+    pub max_mr_bytes: u64,
+    /// Page sizes of memory regions, as a set of powers of two.
+    pub page_sizes: u64,
+    /// Queue pairs that a process may create.
+    pub max_qp: u32,
+    /// Completion queues.
+    pub max_cq: u32,
+    /// Memory regions.
+    pub max_mr: u32,
+    /// Protection domains.
+    pub max_pd: u32,
+    /// Address handles.
+    pub max_ah: u32,
+    /// Shared receive queues.
+    pub max_srq: u32,
+    /// Memory windows, of types 1 and 2B; 0 if the device has none.
+    pub max_mw: u32,
+    /// Memberships of queue pairs in groups, and so groups; 0 if the device has none.
+    pub max_groups: u32,
+    /// Members of a group.
+    pub max_group_members: u32,
+    /// Work requests of a shared receive queue.
+    pub max_srq_wr: u32,
+    /// Work requests of a queue.
+    pub max_wr: u32,
+    /// Entries of a completion queue.
+    pub max_cqe: u32,
+    /// SGEs of a send.
+    pub max_send_sge: u32,
+    /// SGEs of a receive.
+    pub max_recv_sge: u32,
+    /// SGEs of a receive of a shared receive queue.
+    pub max_srq_sge: u32,
+    /// RDMA READs and atomics in flight of a queue pair.
+    pub max_reads: u32,
+    /// Whether atomics are atomic among the queue pairs of the device.
+    pub atomics: bool,
+    /// Whether it has FLUSH, of both kinds.
+    pub flush: bool,
+    /// Whether it has atomic WRITE.
+    pub atomic_write: bool,
+}
+
+/// A device at its registration.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Completion vectors.
+    pub vectors: u32,
+    /// The EUI-64 of the device, of which the port's GID is made.
+    pub guid: u64,
+    /// The address of the network device that the port belongs to. Without one it is a port of
+    /// InfiniBand.
+    pub mac: Option<[u8; 6]>,
+}
 
 /// The driver's part of a device.
 pub(super) struct Part<T: Driver> {
@@ -274,7 +349,7 @@ impl<T: Driver> Registration<T> {
             bindings::_ib_alloc_device(Device::<T>::SIZE, &raw mut kernel::bindings::init_net)
         };
         let dev = NonNull::new(raw).ok_or(ENOMEM)?;
-        // SAFETY: Just allocated, and not registered. The core copies the table.
+        // SAFETY: Just allocated, and not registered. The core copies the operations.
         unsafe {
             Device::<T>::put(raw, part);
             (*raw).__bindgen_anon_1.dev.as_mut().parent = crate::kernel::raw_device(parent);
@@ -283,7 +358,9 @@ impl<T: Driver> Registration<T> {
             (*raw).phys_port_cnt = PORT;
             (*raw).num_comp_vectors = config.vectors as c_int;
             (*raw).node_guid = config.guid.to_be();
-            bindings::ib_set_device_ops(raw, &Ops::<T>::TABLE);
+            for ops in Ops::<T>::ALL {
+                bindings::ib_set_device_ops(raw, ops);
+            }
         }
         // SAFETY: It is cut off before the device is freed, or there is no clone of it.
         let events = match unsafe { Events::new(raw) } {
@@ -434,5 +511,142 @@ impl<T: Driver> Drop for Owned<T> {
         let done = registered.done.clone();
         Registered::queue(registered);
         let _in_time = done.wait_timeout(PATIENCE);
+    }
+}
+
+/// The capabilities that a driver can have.
+fn capabilities(found: &DeviceAttributes) -> u64 {
+    use bindings::{
+        ib_device_cap_flags_IB_DEVICE_MEM_WINDOW as WINDOW,
+        ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B as TYPE_2B,
+        ib_device_cap_flags_IB_DEVICE_SRQ_RESIZE as SRQ_RESIZE,
+        ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_ATOMIC_WRITE as ATOMIC_WRITE,
+        ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_FLUSH_GLOBAL as GLOBAL,
+        ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_FLUSH_PERSISTENT as PERSISTENT, //
+    };
+    let flush = if found.flush { GLOBAL | PERSISTENT } else { 0 };
+    let atomic_write = if found.atomic_write { ATOMIC_WRITE } else { 0 };
+    let windows = if found.max_mw != 0 {
+        WINDOW | TYPE_2B
+    } else {
+        0
+    };
+    let srq_resize = if found.max_srq != 0 { SRQ_RESIZE } else { 0 };
+    // CAST: Sets of bits, which are a `usize` for the kernel crate.
+    (flush | atomic_write) as u64 | (windows | srq_resize) as u64
+}
+
+impl<T: Driver> Ops<T> {
+    pub(super) const DEVICE: bindings::ib_device_ops = bindings::ib_device_ops {
+        owner: compat::OWNER,
+        driver_id: bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN,
+        uverbs_abi_ver: T::ABI,
+        query_device: Some(Self::query_device),
+        alloc_hw_port_stats: Some(Self::alloc_hw_port_stats),
+        get_hw_stats: Some(Self::get_hw_stats),
+        ..Self::NONE
+    };
+
+    /// # Safety
+    ///
+    /// `dev` is registered.
+    pub(super) unsafe fn data<'a>(dev: *mut bindings::ib_device) -> &'a T::Data {
+        // SAFETY: By the caller's promise.
+        unsafe { &Device::<T>::get(dev).data }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn query_device(
+        dev: *mut bindings::ib_device,
+        attr: *mut bindings::ib_device_attr,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a registered device and a structure to fill.
+        let (found, attr) = unsafe { (T::device(Self::data(dev)), &mut *attr) };
+        attr.fw_ver = found.firmware;
+        // SAFETY: As above.
+        attr.sys_image_guid = unsafe { (*dev).node_guid };
+        attr.max_mr_size = found.max_mr_bytes;
+        attr.page_size_cap = found.page_sizes;
+        attr.vendor_id = found.vendor;
+        attr.vendor_part_id = found.part;
+        attr.hw_ver = found.revision;
+        attr.max_qp = found.max_qp;
+        attr.max_qp_wr = found.max_wr;
+        attr.max_send_sge = found.max_send_sge;
+        attr.max_recv_sge = found.max_recv_sge;
+        attr.max_sge_rd = found.max_send_sge;
+        attr.max_cq = found.max_cq;
+        attr.max_cqe = found.max_cqe;
+        attr.max_mr = found.max_mr;
+        attr.max_pd = found.max_pd;
+        attr.max_ah = found.max_ah;
+        attr.max_srq = found.max_srq;
+        attr.max_srq_wr = found.max_srq_wr;
+        attr.max_srq_sge = found.max_srq_sge;
+        attr.max_mw = found.max_mw;
+        attr.max_mcast_grp = found.max_groups;
+        attr.max_mcast_qp_attach = found.max_group_members;
+        attr.max_total_mcast_qp_attach = found.max_groups;
+        attr.max_qp_rd_atom = found.max_reads;
+        attr.max_qp_init_rd_atom = found.max_reads;
+        attr.max_res_rd_atom = found.max_reads.saturating_mul(found.max_qp);
+        attr.atomic_cap = if found.atomics {
+            bindings::ib_atomic_cap_IB_ATOMIC_HCA
+        } else {
+            bindings::ib_atomic_cap_IB_ATOMIC_NONE
+        };
+        attr.max_pkeys = 1;
+        attr.device_cap_flags = capabilities(&found);
+        if udata.is_null() {
+            return 0;
+        }
+        // SAFETY: Of the command that runs.
+        let udata = unsafe { Udata::new(udata) };
+        errno(udata.without_request().and_then(|reply| reply.write(&())))
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn alloc_hw_port_stats(
+        dev: *mut bindings::ib_device,
+        _port: u32,
+    ) -> *mut bindings::rdma_hw_stats {
+        // SAFETY: Called by the core, with a device whose counters are named for as long as it is
+        // registered.
+        unsafe {
+            let names = &Device::<T>::get(dev).counters;
+            // CAST: As many as there are names in the code.
+            bindings::rdma_alloc_hw_stats_struct(names.as_ptr(), names.len() as c_int, LIFESPAN)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn get_hw_stats(
+        dev: *mut bindings::ib_device,
+        stats: *mut bindings::rdma_hw_stats,
+        port: u32,
+        _index: c_int,
+    ) -> c_int {
+        if port != PORT {
+            return EOPNOTSUPP.to_errno();
+        }
+        let count = T::COUNTERS.len();
+        // SAFETY: Called by the core under the lock of `stats`, which `alloc_hw_port_stats` has
+        // made for as many values.
+        let read = unsafe {
+            let values = core::slice::from_raw_parts_mut((*stats).value.as_mut_ptr(), count);
+            T::counters(Self::data(dev), values)
+        };
+        match read {
+            // CAST: As above.
+            Ok(()) => count as c_int,
+            Err(error) => error.to_errno(),
+        }
     }
 }

@@ -38,14 +38,14 @@ const FLAT: u64 = LEAF_ENTRIES;
 /// Memory that is pinned and mapped, with its list.
 ///
 /// The device must no longer use it when it is dropped.
-pub(crate) struct Buffer {
+pub(super) struct UserBuffer {
     root: Option<Coherent>,
     leaves: KVVec<Coherent>,
     mapped: Mapped,
     list: BufferList,
 }
 
-impl Buffer {
+impl UserBuffer {
     /// Maps `pinned` and writes its tables. Sleeps, but not for a process.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Buffer {
     /// - `ENOMEM`: no memory for the tables, or for the mapping.
     /// - `EINTR`: the caller was killed.
     /// - `EINVAL`: no page size of the device fits the memory.
-    pub(crate) fn new(pass: &Pass<'_>, pinned: Pinned, limits: &Limits) -> Result<Self> {
+    pub(super) fn new(pass: &Pass<'_>, pinned: Pinned, limits: &Limits) -> Result<Self> {
         let mapped = pinned.map(pass)?;
         if mapped.pinned().bytes() == 0 {
             return Ok(Self {
@@ -122,22 +122,22 @@ impl Buffer {
     }
 
     /// The list, for the device.
-    pub(crate) fn list(&self) -> BufferList {
+    pub(super) fn list(&self) -> BufferList {
         self.list
     }
 
     /// Pages that are pinned.
-    pub(crate) fn pages(&self) -> usize {
+    pub(super) fn pages(&self) -> usize {
         self.mapped.pinned().pages()
     }
 
     /// What the device may do with the memory.
-    pub(crate) fn access(&self) -> Access {
+    pub(super) fn access(&self) -> Access {
         self.mapped.pinned().access()
     }
 
     /// Takes all memory from the device, which must be quiet. The pages stay pinned.
-    pub(crate) fn unmap_now(&mut self) {
+    pub(super) fn unmap_now(&mut self) {
         self.free_tables();
         self.mapped.unmap_now();
     }
@@ -152,7 +152,7 @@ impl Buffer {
     }
 }
 
-impl Drop for Buffer {
+impl Drop for UserBuffer {
     fn drop(&mut self) {
         self.free_tables();
     }

@@ -5,9 +5,9 @@
 use super::{
     super::sync::completion::Completion,
     bindings,
+    missing::Reader,
     netdev,
-    reader::Reader,
-    registration::PORT, //
+    object::PORT, //
 };
 use core::ptr;
 use kernel::{
@@ -101,7 +101,7 @@ impl<T: Target> Events<T> {
     }
 
     /// Reports an event; nothing, once the object is destroyed, nor while its process has an event of
-    /// that kind to read. Any context, also a hard interrupt: a user in the kernel may post in one, and
+    /// that kind to read. Any context, also a hard interrupt: a kernel ULP may post in one, and
     /// hears of a lost device then.
     pub fn raise(&self, event: T::Event) {
         self.with(|object| {
@@ -180,7 +180,7 @@ impl Target for CqEvent {
 
     unsafe fn notify(raw: *mut Self::Raw, event: Self) {
         // SAFETY: By the caller's promise. The handlers of a process's CQ are set before the driver's
-        // part is created. A user in the kernel sets its own before it arms, and the driver raises no
+        // part is created. A kernel ULP sets its own before it arms, and the driver raises no
         // completion of a CQ that is not armed.
         unsafe {
             match event {

@@ -3,28 +3,38 @@
 //! An open file of the RDMA device.
 
 use super::{
-    buffer::Buffer,
+    buffer::UserBuffer,
     memory::{
         Object,
         Objects,
         Place,
-        Room, //
-    },
-    Registered, //
+        Reserved, //
+    }, //
 };
 use crate::{
-    abi::Number,
+    abi::{
+        uverbs::qpair_uresp_alloc_ucontext,
+        Number, //
+    },
     control::{
         client::{
             Client,
             Lost,
             Shown, //
         },
+        command::{
+            self,
+            Command, //
+        },
         device::Device, //
     },
     kernel::{
         gate::Pass,
         mmio::Frame,
+        rdma::{
+            context,
+            Udata, //
+        },
         task::{
             is_privileged,
             Capability, //
@@ -51,6 +61,102 @@ use kernel::{
     task::Kuid,
     warn_on, //
 };
+
+/// The driver.
+pub(crate) struct Verbs;
+
+/// The function, in the reset epoch in which it was registered. The core may still call its driver
+/// when the function is already registered again: an old registration reaches no object of the new.
+#[derive(Clone)]
+pub(crate) struct Registered {
+    pub(super) device: Arc<Device>,
+    pub(super) epoch: u32,
+}
+
+impl Registered {
+    /// The way to the device.
+    ///
+    /// # Errors
+    ///
+    /// `EIO`: the device was reset, or fails. `ENODEV`: it is gone.
+    pub(super) fn enter(&self) -> Result<Pass<'_>> {
+        self.device.enter(self.epoch)
+    }
+}
+
+/// Whose an object is: a process's, with `P` of it in the file, or a kernel ULP's, with `U` of it.
+pub(super) enum Owner<P, U> {
+    Process(Arc<Process>, P),
+    Ulp(Registered, U),
+}
+
+impl<P, U> Owner<P, U> {
+    /// The device.
+    pub(super) fn device(&self) -> &Arc<Device> {
+        match self {
+            Self::Process(process, _) => &process.device,
+            Self::Ulp(registered, _) => &registered.device,
+        }
+    }
+
+    /// The way to the device.
+    ///
+    /// # Errors
+    ///
+    /// `EIO`: the device was reset, or fails. `ENODEV`: it is gone.
+    pub(super) fn enter(&self) -> Result<Pass<'_>> {
+        match self {
+            Self::Process(process, _) => process.enter(),
+            Self::Ulp(registered, _) => registered.enter(),
+        }
+    }
+
+    /// Executes a command. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::enter`] and of the command.
+    pub(super) fn execute<C: Command>(&self, command: C) -> Result<C::Reply> {
+        let pass = self.enter()?;
+        self.device().admin().execute(&pass, command)
+    }
+
+    /// What the file of a process has of it.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: it is a kernel ULP's.
+    pub(super) fn process(&self) -> Result<(&Arc<Process>, &P)> {
+        match self {
+            Self::Process(process, part) => Ok((process, part)),
+            Self::Ulp(..) => Err(EOPNOTSUPP),
+        }
+    }
+
+    /// What a kernel ULP has of it.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: it is a process's.
+    #[inline]
+    pub(super) fn ulp(&self) -> Result<(&Registered, &U)> {
+        match self {
+            Self::Ulp(registered, part) => Ok((registered, part)),
+            Self::Process(..) => Err(EOPNOTSUPP),
+        }
+    }
+}
+
+/// `object`, whose answer was written; if it was not, `end` destroys it.
+pub(super) fn answered<T>(object: T, written: Result, end: impl FnOnce(T)) -> Result<T> {
+    match written {
+        Ok(()) => Ok(object),
+        Err(error) => {
+            end(object);
+            Err(error)
+        }
+    }
+}
 
 /// A doorbell page; the drop gives it back.
 struct Page {
@@ -87,7 +193,7 @@ impl Process {
     /// # Errors
     ///
     /// Those of [`Device::take_page`]. `EOPNOTSUPP`: the platform gives devices copies of memory.
-    pub(super) fn open(Registered { device, epoch }: &Registered) -> Result<Arc<Self>> {
+    fn new(Registered { device, epoch }: &Registered) -> Result<Arc<Self>> {
         let epoch = *epoch;
         if !device.function().is_in_place() {
             return Err(EOPNOTSUPP);
@@ -119,11 +225,6 @@ impl Process {
         self.page.number
     }
 
-    /// All objects are destroyed and all mappings are gone. Sleeps.
-    pub(super) fn close(self: Arc<Self>) {
-        self.device.clients().dismiss(&*self);
-    }
-
     /// The way to the device.
     ///
     /// # Errors
@@ -133,27 +234,61 @@ impl Process {
         self.device.enter(self.epoch)
     }
 
-    /// Calls `map` with the frame of the doorbell page.
-    pub(super) fn doorbells(&self, map: impl FnOnce(Frame) -> Result) -> Result {
-        let _pass = self.enter()?;
-        map(self.device.page_frame(self.page.number)?)
+    /// Makes an object in the device by `f`, and charges it. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` or `ENODEV` without the device; those of [`Device::charge`] and of `f`.
+    pub(super) fn charged<R>(
+        &self,
+        kind: Kind,
+        f: impl FnOnce(&Pass<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let pass = self.enter()?;
+        let charge = self.device.charge(&pass, self.page(), kind)?;
+        let made = f(&pass)?;
+        charge.commit();
+        Ok(made)
     }
 
-    /// Adds the memory of an object that the device has created. Inside the pass of its creation.
-    pub(super) fn keep(&self, _pass: &Pass<'_>, room: Room, object: Object) -> Place {
-        self.objects.lock().insert(room, object)
+    /// Creates an object with memory, in the steps that no process can delay: enters the device, charges
+    /// the object, `map`s its memory, creates it by `command`, which returns the memory, and commits
+    /// `object` to the file. Returns the number. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; as of [`Self::charged`].
+    pub(super) fn create<M>(
+        &self,
+        kind: Kind,
+        map: impl FnOnce(&Pass<'_>) -> Result<M>,
+        command: impl FnOnce(&Pass<'_>, M) -> Result<(Number, M)>,
+        object: impl FnOnce(Number, M) -> Object,
+    ) -> Result<(Number, Place)> {
+        let reserved = Reserved::new()?;
+        self.charged(kind, |pass| {
+            let (number, memory) = command(pass, map(pass)?)?;
+            // A shutdown takes the memory from the file once the pass has ended.
+            let place = self.objects.lock().insert(reserved, object(number, memory));
+            Ok((number, place))
+        })
     }
 
     /// Keeps the ring in which a CQ or SRQ goes on; returns the one before. Inside the pass of the
     /// resize.
-    pub(super) fn keep_ring(&self, _pass: &Pass<'_>, place: Place, ring: Buffer) -> Option<Buffer> {
+    pub(super) fn replace_ring(
+        &self,
+        _pass: &Pass<'_>,
+        place: Place,
+        ring: UserBuffer,
+    ) -> Option<UserBuffer> {
         let replaced = self.objects.lock().replace_ring(place, ring);
         replaced.map_err(|ring| self.keep_stray(ring)).ok()
     }
 
     /// The device has the memory of an object that is not known: the memory is kept until the device
     /// is quiet.
-    fn keep_stray(&self, memory: Buffer) {
+    fn keep_stray(&self, memory: UserBuffer) {
         warn_on!(true);
         self.device.admin().leak(memory);
     }
@@ -178,11 +313,6 @@ impl Process {
         }
     }
 
-    /// A region in a domain.
-    pub(super) fn region_in(&self, pd: Number) -> Option<(Place, Number)> {
-        self.objects.lock().region_in(pd)
-    }
-
     /// The device has changed a region: its domain, its rights, its memory. Returns the memory that
     /// it had. Inside the pass of the change.
     pub(super) fn change_region(
@@ -190,8 +320,8 @@ impl Process {
         _pass: &Pass<'_>,
         place: Place,
         (to_pd, to_rights): (Option<Number>, Option<u8>),
-        to_memory: Option<Buffer>,
-    ) -> Option<Buffer> {
+        to_memory: Option<UserBuffer>,
+    ) -> Option<UserBuffer> {
         let mut objects = self.objects.lock();
         let Some(Object::Mr {
             pd, rights, memory, ..
@@ -249,6 +379,29 @@ impl Process {
         drop(object);
     }
 
+    /// Destroys a region, unless windows are bound to it; [`Self::ended`] follows, unless it stays.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY`: windows are bound to it. Those of [`Self::attempt`].
+    pub(super) fn destroy_region(&self, number: Number) -> Result {
+        self.attempt(Kind::Mr, |pass| {
+            let destroy = command::Destroy::<command::Mr>::new(number);
+            self.device.admin().execute(pass, destroy).map(drop)
+        })
+    }
+
+    /// Destroys the regions of a domain that are abandoned: all that are left, when the domain is about
+    /// to be destroyed.
+    pub(super) fn end_abandoned(&self, pd: Number) {
+        loop {
+            let Some((place, number)) = self.objects.lock().region_in(pd) else {
+                return;
+            };
+            self.ended(Some(place), self.destroy_region(number));
+        }
+    }
+
     /// The objects of the process, and those destroyed ones that the device keeps indices of.
     fn account(&self) -> Account {
         let known = self.device.account(self.epoch, self.page.number);
@@ -261,6 +414,34 @@ impl Process {
             let _: Result = self.device.settle(&pass, self.page.number);
         }
         self.device.account(self.epoch, self.page.number)
+    }
+}
+
+impl context::Operations<Verbs> for Arc<Process> {
+    fn open(registered: &Registered, udata: Udata<'_>) -> Result<Self> {
+        let reply = udata.without_request()?;
+        let limits = registered.device.limits();
+        let process = Process::new(registered)?;
+        let answer = qpair_uresp_alloc_ucontext {
+            max_sq_blocks: 1 << limits.log_sq.min(31),
+            max_rq_depth: 1 << limits.log_rq.min(31),
+            max_cq_depth: 1 << limits.log_cq.min(31),
+            max_send_sge: limits.send_sges,
+            max_recv_sge: limits.recv_sges,
+            max_inline: limits.inline_bytes,
+            epoch: process.epoch,
+            page: process.page().into(),
+        };
+        answered(process, reply.write(&answer), context::Operations::close)
+    }
+
+    fn doorbells(&self, map: impl FnOnce(Frame) -> Result) -> Result {
+        let _pass = self.enter()?;
+        map(self.device.page_frame(self.page.number)?)
+    }
+
+    fn close(self) {
+        self.device.clients().dismiss(&*self);
     }
 }
 

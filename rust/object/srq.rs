@@ -3,15 +3,18 @@
 //! Shared receive queues.
 
 use super::{
-    buffer::Buffer,
+    buffer::UserBuffer,
+    file::{
+        answered,
+        Process,
+        Verbs, //
+    },
     memory::{
         Object,
-        Place,
-        Room, //
+        Place, //
     },
-    process::Process,
+    pd::Pd,
     request::{
-        answered,
         depth,
         ring, //
     }, //
@@ -34,13 +37,12 @@ use crate::{
         },
         Number, //
     },
-    control::{
-        command,
-        device::Device, //
-    },
+    control::command,
     data::handlers::EventHandler,
     kernel::{
         rdma::{
+            srq,
+            Caller,
             Events,
             SrqChange,
             SrqEvent,
@@ -65,18 +67,18 @@ use kernel::{
 /// A shared receive queue.
 pub(crate) struct Srq {
     process: Arc<Process>,
-    number: Number,
+    pub(super) number: Number,
     /// SGEs of a receive, as requested.
-    sges: u32,
+    max_sge: u32,
     /// Receives that it holds: the depth of its ring.
-    recvs: Atomic<u32>,
+    max_wr: Atomic<u32>,
     /// Bytes of a slot of its ring.
     slot: u64,
     place: Place,
 }
 
 /// What the poll reports an SRQ's events to.
-pub(super) struct SrqHandler(pub(super) Events<SrqEvent>);
+struct SrqHandler(Events<SrqEvent>);
 
 impl EventHandler for SrqHandler {
     fn reported(&self, event: Event) {
@@ -87,30 +89,20 @@ impl EventHandler for SrqHandler {
     }
 }
 
-impl Srq {
-    /// The device's number.
-    pub(super) fn number(&self) -> Number {
-        self.number
-    }
-
-    /// Creates one in the memory of the process. Returns also how many receives it holds.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL`: the memory does not hold what is requested, or that is beyond the limits. Those of
-    /// the command.
-    pub(super) fn create(
-        process: &Arc<Process>,
-        pd: Number,
+impl srq::Operations<Verbs> for Srq {
+    // `EINVAL`: the memory does not hold what is requested, or that is beyond the limits.
+    fn create(
+        pd: &Pd,
         request: SrqRequest,
-        handler: Arc<SrqHandler>,
-        udata: Udata<'_>,
+        events: Events<SrqEvent>,
+        caller: Caller<'_, Verbs>,
     ) -> Result<(Self, u32)> {
+        let (process, udata) = caller.process()?;
         let (asked, reply): (qpair_ureq_create_srq, _) = udata.read(24)?;
         let device = &process.device;
         let limits = device.limits();
-        let fits = request.recvs <= asked.depth
-            && request.sges <= limits.recv_sges
+        let fits = request.max_wr <= asked.depth
+            && request.max_sge <= limits.recv_sges
             && asked.stride <= u32::from(MAX_STRIDE_SHIFT);
         if !fits {
             return Err(EINVAL);
@@ -120,48 +112,47 @@ impl Srq {
         // The device only reads what the process posts.
         let (start, bytes) = (asked.buffer, asked.buffer_bytes);
         let memory = ring(start, bytes, depth, slot, Access::Read)?;
-        let room = Room::new()?;
-        let srq = {
-            let pass = process.enter()?;
-            let mut charge = device.charge(&pass, process.page(), Kind::Srq)?;
-            let memory = Buffer::new(&pass, memory, limits)?;
-            let create = command::Create::<command::Srq>(SrqContext {
-                pd,
-                page: process.page(),
-                log_depth: depth.log2(),
-                // CAST: Checked above.
-                stride: asked.stride as u8,
-                buffer: memory.list(),
-                ..SrqContext::default()
-            });
-            let (number, ring) =
-                device.create_reporting(&pass, create, memory, handler, &mut charge)?;
-            charge.keep();
-            let object = Object::Srq { number, pd, ring };
-            Self {
-                process: process.clone(),
+        let handler = Arc::new(SrqHandler(events), GFP_KERNEL_ACCOUNT)?;
+        let (number, place) = process.create(
+            Kind::Srq,
+            |pass| UserBuffer::new(pass, memory, limits),
+            |pass, ring| {
+                let create = command::Create::<command::Srq>(SrqContext {
+                    pd: pd.number,
+                    page: process.page(),
+                    log_depth: depth.log2(),
+                    // CAST: Checked above.
+                    stride: asked.stride as u8,
+                    buffer: ring.list(),
+                    ..SrqContext::default()
+                });
+                device.create_reporting(pass, create, ring, handler)
+            },
+            |number, ring| Object::Srq {
                 number,
-                sges: request.sges,
-                recvs: Atomic::new(depth.entries()),
-                slot,
-                place: process.keep(&pass, room, object),
-            }
+                pd: pd.number,
+                ring,
+            },
+        )?;
+        let srq = Self {
+            process: process.clone(),
+            number,
+            max_sge: request.max_sge,
+            max_wr: Atomic::new(depth.entries()),
+            slot,
+            place,
         };
         let answer = qpair_uresp_create_srq {
-            number: srq.number.raw(),
+            number: number.raw(),
             depth: depth.entries(),
         };
-        let srq = answered(srq, reply.write(&answer), Self::destroy)?;
+        let srq = answered(srq, reply.write(&answer), srq::Operations::destroy)?;
         Ok((srq, depth.entries()))
     }
 
-    /// Arms the event of the limit, makes it go on in other memory of the process, or both.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL`: the limit is more than the depth; the memory does not hold so many receives, that
-    /// is beyond the limits, or more are left. Those of the command.
-    pub(super) fn change(&self, change: SrqChange, udata: Udata<'_>) -> Result {
+    // `EINVAL`: the limit is more than the depth; the memory does not hold so many receives, that
+    // is beyond the limits, or more are left.
+    fn modify(&self, change: SrqChange, udata: Udata<'_>) -> Result {
         let (process, device) = (&self.process, &self.process.device);
         let mut modify = command::Modify::<command::Srq> {
             number: self.number,
@@ -172,7 +163,7 @@ impl Srq {
             modify.mask |= srq_mask::LIMIT;
             modify.context.limit = limit;
         }
-        let Some(recvs) = change.recvs else {
+        let Some(max_wr) = change.max_wr else {
             // It has no answer of the driver.
             let _reply = udata.without_request()?;
             let pass = process.enter()?;
@@ -180,7 +171,7 @@ impl Srq {
         };
         let (asked, _reply): (qpair_ureq_modify_srq, _) = udata.read(24)?;
         let limits = device.limits();
-        if recvs == 0 || recvs > asked.depth || asked.reserved != 0 {
+        if max_wr == 0 || max_wr > asked.depth || asked.reserved != 0 {
             return Err(EINVAL);
         }
         let depth = depth(asked.depth, limits.log_rq)?;
@@ -188,13 +179,13 @@ impl Srq {
         let memory = ring(start, bytes, depth, self.slot, Access::Read)?;
         let before = {
             let pass = process.enter()?;
-            let memory = Buffer::new(&pass, memory, limits)?;
+            let memory = UserBuffer::new(&pass, memory, limits)?;
             modify.mask |= srq_mask::RING;
             modify.context.log_depth = depth.log2();
             modify.context.buffer = memory.list();
             let (_, before) = device.resize(&pass, modify, memory, |memory| {
-                self.recvs.store(depth.entries(), Relaxed);
-                process.keep_ring(&pass, self.place, memory)
+                self.max_wr.store(depth.entries(), Relaxed);
+                process.replace_ring(&pass, self.place, memory)
             })?;
             before
         };
@@ -203,28 +194,24 @@ impl Srq {
         Ok(())
     }
 
-    /// What it is, and the limit as it is now.
-    ///
-    /// # Errors
-    ///
-    /// Those of the command.
-    pub(super) fn query(&self) -> Result<(SrqRequest, u32)> {
+    fn query(&self) -> Result<(SrqRequest, u32)> {
         let pass = self.process.enter()?;
         let query = command::Query::<command::Srq>::new(self.number);
         let now = self.process.device.admin().execute(&pass, query)?;
         let request = SrqRequest {
-            recvs: self.recvs.load(Relaxed),
-            sges: self.sges,
+            max_wr: self.max_wr.load(Relaxed),
+            max_sge: self.max_sge,
         };
         Ok((request, now.limit))
     }
 
-    /// Destroys it.
-    pub(super) fn destroy(self) {
-        let (process, number) = (self.process, self.number);
+    fn destroy(self) {
+        let process = &self.process;
         process.end(Kind::Srq, Some(self.place), |pass| {
-            let destroy = Device::destroy_reporting::<command::Srq>;
-            destroy(&process.device, pass, number).map(drop)
+            process
+                .device
+                .destroy_reporting::<command::Srq>(pass, self.number)
+                .map(drop)
         });
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The work requests of users in the kernel, as the device has them.
+//! The work requests of kernel ULPs, as the device has them.
 
 use crate::{
     abi::{

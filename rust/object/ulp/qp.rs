@@ -1,30 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Queues of users in the kernel that post and poll themselves, in any context.
-//!
-//! A [`UlpCq`] and a [`UlpQp`] have a spinlock each, in this order. What is posted is kept in memory
-//! of the kernel. Of a completion the device says which request it is, status and detail, the bytes,
-//! the immediate data, the sender of a datagram, and whether a WRITE has taken the receive.
-//! [`queue::pending`](crate::queue::pending) bounds what it may say.
-//!
-//! When the device is lost, [`cut`](UlpCq::cut) ends all access to it. Once it is quiet,
-//! [`flush`](UlpCq::flush) completes what is posted, and what is posted from then on, as flushed: its
-//! user may free the memory then. So a user that drains its queues comes to an end, and not too early.
-//!
-//! A user sizes its CQs. One that is too small is overrun, as that of a process. So a send completes
-//! only if its user asked for that, or it failed. Slots are freed by these completions, which cover
-//! the sends before them: a user that asks for none in a whole SQ can post no more, as with other
-//! hardware.
+//! The rings of a queue pair, and what is posted in them.
 
-mod cq;
-mod pending;
-mod wqe;
-
-pub(crate) use self::cq::{
-    Armed,
-    UlpCq, //
-};
-use self::{
+use super::{
+    cq::UlpCq,
     pending::{
         none,
         Pending,
@@ -36,11 +15,6 @@ use self::{
         refused,
         sge, //
     }, //
-};
-use super::{
-    function::Function,
-    qp::block,
-    ring::Ring, //
 };
 use crate::{
     abi::{
@@ -56,11 +30,16 @@ use crate::{
         },
         Number, //
     },
+    data::{
+        function::Function,
+        qp::block,
+        ring::Ring,
+        table::Room, //
+    },
     kernel::{
         gate::Lease,
         rdma::{
             Events,
-            Posts,
             QpEvent,
             RecvRequest,
             SendRequest, //
@@ -68,7 +47,10 @@ use crate::{
         trace, //
     },
     queue::{
-        consumer::Seen,
+        consumer::{
+            Published,
+            Seen, //
+        },
         credit::{
             Cq,
             RingId, //
@@ -103,11 +85,11 @@ pub(crate) struct UlpShape {
     /// The RQ's stride is `64 << stride` bytes.
     pub(crate) stride: u8,
     /// Sends that may be outstanding.
-    pub(crate) sends: u32,
+    pub(crate) max_send_wr: u32,
     /// SGEs of a send.
-    pub(crate) send_sges: u32,
+    pub(crate) max_send_sge: u32,
     /// SGEs of a receive.
-    pub(crate) recv_sges: u32,
+    pub(crate) max_recv_sge: u32,
     /// Whether it is one of UD.
     pub(crate) datagrams: bool,
     /// Whether all sends complete.
@@ -186,7 +168,7 @@ impl UlpQp {
         let inner = QpInner {
             live: Some(live),
             lease: Some(lease),
-            sends: none(shape.sends)?,
+            sends: none(shape.max_send_wr)?,
             recvs: none(shape.rq.entries())?,
             is_ready: false,
             takes_recvs: false,
@@ -219,6 +201,23 @@ impl UlpQp {
     pub(crate) fn in_flight(&self) -> (usize, usize) {
         let inner = self.inner.lock();
         (inner.sends.count(), inner.recvs.count())
+    }
+
+    /// Adds it to its CQs.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`UlpCq::add`].
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        (first, second): (Room<Arc<Self>>, Room<Arc<Self>>),
+    ) -> Result {
+        let [send, recv] = self.cqs();
+        send.add(self.clone(), first)?;
+        if !Arc::ptr_eq(send, recv) {
+            recv.add(self.clone(), second)?;
+        }
+        Ok(())
     }
 
     /// What may be posted in its state from now on.
@@ -280,8 +279,21 @@ impl UlpQp {
         Some((live.sq.storage().clone(), live.rq.storage().clone()))
     }
 
+    /// The events that name the core's queue pair in completions.
+    pub(super) fn events(&self) -> &Events<QpEvent> {
+        &self.events
+    }
+
+    /// The head of a CQ was published: frees the slots that completions cover.
+    pub(super) fn reclaim(&self, published: Published<Cq>) {
+        if let Some(live) = &mut self.inner.lock().live {
+            live.sq.reclaim(published);
+            live.rq.reclaim(published);
+        }
+    }
+
     /// A completion that names it was read, the `taken`th entry of a CQ of its: the request.
-    fn complete(&self, cqe: &Cqe, seen: Seen<Cq>, taken: u64) -> Option<Request> {
+    pub(super) fn complete(&self, cqe: &Cqe, seen: Seen<Cq>, taken: u64) -> Option<Request> {
         let index = Index::new(cqe.index);
         let mut inner = self.inner.lock();
         let QpInner {
@@ -296,7 +308,7 @@ impl UlpQp {
     }
 
     /// Whether there is a request that completes in `cq`.
-    fn has_pending(&self, cq: &UlpCq) -> bool {
+    pub(super) fn has_pending(&self, cq: &UlpCq) -> bool {
         let inner = self.inner.lock();
         let of = |own: &Arc<UlpCq>| core::ptr::eq(&**own, cq);
         (of(&self.recv_cq) && inner.recvs.count() != 0)
@@ -304,7 +316,7 @@ impl UlpQp {
     }
 
     /// The next request that is flushed in software, of the queues that complete in `cq`.
-    fn pop(&self, cq: &UlpCq) -> Option<Request> {
+    pub(super) fn pop(&self, cq: &UlpCq) -> Option<Request> {
         let mut inner = self.inner.lock();
         if core::ptr::eq(&*self.recv_cq, cq) {
             if let Some(request) = inner.recvs.pop() {
@@ -319,7 +331,7 @@ impl UlpQp {
 
     /// Writes a send into its ring.
     fn put_send(&self, inner: &mut QpInner, request: &SendRequest<'_>) -> Result {
-        if !inner.is_ready || request.pieces.count() > self.shape.send_sges as usize {
+        if !inner.is_ready || request.pieces.count() > self.shape.max_send_sge as usize {
             return Err(EINVAL);
         }
         if request.to.is_some() != self.shape.datagrams {
@@ -368,7 +380,7 @@ impl UlpQp {
 
     /// Writes a receive into its ring.
     fn put_recv(&self, inner: &mut QpInner, asked: &RecvRequest<'_>) -> Result {
-        if !inner.takes_recvs || asked.pieces.count() > self.shape.recv_sges as usize {
+        if !inner.takes_recvs || asked.pieces.count() > self.shape.max_recv_sge as usize {
             return Err(EINVAL);
         }
         if inner.recvs.is_full() {
@@ -439,10 +451,16 @@ impl UlpQp {
         }
         posted
     }
-}
 
-impl Posts for UlpQp {
-    fn post_send<'a>(&self, requests: impl Iterator<Item = Result<SendRequest<'a>>>) -> Result {
+    /// Posts sends, until one is refused or an error. Any context.
+    ///
+    /// # Errors
+    ///
+    /// Of the first that is not posted: `EINVAL`, `ENOMEM` if the queue is full.
+    pub(crate) fn post_send<'a>(
+        &self,
+        requests: impl Iterator<Item = Result<SendRequest<'a>>>,
+    ) -> Result {
         self.post(
             requests,
             &self.send_cq,
@@ -453,7 +471,15 @@ impl Posts for UlpQp {
         )
     }
 
-    fn post_recv<'a>(&self, requests: impl Iterator<Item = Result<RecvRequest<'a>>>) -> Result {
+    /// Posts receives, as [`Self::post_send`].
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::post_send`].
+    pub(crate) fn post_recv<'a>(
+        &self,
+        requests: impl Iterator<Item = Result<RecvRequest<'a>>>,
+    ) -> Result {
         self.post(
             requests,
             &self.recv_cq,

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Completion queues of users in the kernel.
+//! The ring of a completion queue, and the queue pairs that complete in it.
 
-use super::{
-    Function,
-    UlpQp, //
-};
+use super::qp::UlpQp;
 use crate::{
     abi::{
         doorbell,
         entry::Cqe,
-        status::Status,
+        status::{
+            Event,
+            Status, //
+        },
         Number, //
     },
     data::{
+        function::Function,
+        handlers::EventHandler,
         ring::Ring,
         table::{
             Room,
@@ -25,8 +27,7 @@ use crate::{
         rdma::{
             Completions,
             CqEvent,
-            Events,
-            Polls, //
+            Events, //
         },
         trace, //
     },
@@ -86,7 +87,7 @@ struct CqInner {
     taken: u64,
 }
 
-/// Whether a user has asked for an event: it gets one for each time, whatever the device writes.
+/// Whether a ULP has asked for an event: it gets one for each time, whatever the device writes.
 pub(crate) struct Armed {
     armed: Atomic<bool>,
     /// It had a queue pair: `ib_alloc_cq()` arms a CQ that it has not finished.
@@ -114,9 +115,15 @@ impl Armed {
             self.events.raise(CqEvent::Completion);
         }
     }
+}
 
-    /// Reports that the CQ has failed.
-    pub(crate) fn fail(&self) {
+/// A ULP gets an event only for an arm of its own, whatever the device writes.
+impl EventHandler for Armed {
+    fn completion(&self) {
+        self.raise();
+    }
+
+    fn reported(&self, _event: Event) {
         self.events.raise(CqEvent::Error);
     }
 }
@@ -243,6 +250,43 @@ impl UlpCq {
     pub(super) fn raise(&self) {
         self.armed.raise();
     }
+
+    /// Takes completions as long as there is room. Any context.
+    pub(crate) fn poll(&self, into: &mut Completions<'_>) {
+        // A device that writes entries of no queue pair holds the processor for no more of them than the
+        // ring has, and keeps interrupts off for no more than a batch.
+        let mut left = self.entries;
+        while self.inner.lock().batch(self, &mut left, into) {}
+    }
+
+    /// Asks for an event of the next completion, or of the next that is solicited or failed. Returns
+    /// whether there is a completion that may have caused none. Any context.
+    pub(crate) fn notify(&self, solicited: bool) -> bool {
+        let inner = self.inner.lock();
+        self.armed.arm();
+        let CqInner {
+            consumer, source, ..
+        } = &*inner;
+        let lease = match source {
+            Source::Device(lease) => lease,
+            // It has an event once what is posted is flushed.
+            Source::Nothing => return false,
+            // Its user polls once more, and finds what is flushed.
+            Source::Flush => return inner.has_pending(self),
+        };
+        let Some(consumer) = consumer else {
+            return false;
+        };
+        let doorbells = self.function.doorbells(lease.dev());
+        let place = if solicited {
+            doorbell::CQ_NOTIFY_SOLICITED
+        } else {
+            doorbell::CQ_NOTIFY
+        };
+        trace::arm(self.number.raw(), consumer.head().get(), solicited);
+        consumer.notify(|| doorbells.ring(place, self.number, 0));
+        consumer.is_ready()
+    }
 }
 
 impl CqInner {
@@ -288,7 +332,7 @@ impl CqInner {
         trace::cqe(number.raw(), index, qp, u32::from(cqe.status));
         let completed = self.qps.get_mut(cqe.qp).and_then(|qp| {
             let request = qp.complete(&cqe, entry.seen, taken)?;
-            Some((request, request.completed(&cqe, &qp.events)))
+            Some((request, request.completed(&cqe, qp.events())))
         });
         let Some((request, completed)) = completed else {
             // Of a queue pair that is destroyed, or it completes nothing.
@@ -318,7 +362,7 @@ impl CqInner {
                 let Some(request) = qp.pop(of) else {
                     break;
                 };
-                into.put(&request.completed(&flushed, &qp.events));
+                into.put(&request.completed(&flushed, qp.events()));
                 left -= 1;
             }
             if left == 0 || into.is_full() {
@@ -326,42 +370,6 @@ impl CqInner {
             }
         }
         left == 0 && !into.is_full()
-    }
-}
-
-impl Polls for UlpCq {
-    fn poll(&self, into: &mut Completions<'_>) {
-        // A device that writes entries of no queue pair holds the processor for no more of them than the
-        // ring has, and keeps interrupts off for no more than a batch.
-        let mut left = self.entries;
-        while self.inner.lock().batch(self, &mut left, into) {}
-    }
-
-    fn notify(&self, solicited: bool) -> bool {
-        let inner = self.inner.lock();
-        self.armed.arm();
-        let CqInner {
-            consumer, source, ..
-        } = &*inner;
-        let lease = match source {
-            Source::Device(lease) => lease,
-            // It has an event once what is posted is flushed.
-            Source::Nothing => return false,
-            // Its user polls once more, and finds what is flushed.
-            Source::Flush => return inner.has_pending(self),
-        };
-        let Some(consumer) = consumer else {
-            return false;
-        };
-        let doorbells = self.function.doorbells(lease.dev());
-        let place = if solicited {
-            doorbell::CQ_NOTIFY_SOLICITED
-        } else {
-            doorbell::CQ_NOTIFY
-        };
-        trace::arm(self.number.raw(), consumer.head().get(), solicited);
-        consumer.notify(|| doorbells.ring(place, self.number, 0));
-        consumer.is_ready()
     }
 }
 
@@ -387,10 +395,7 @@ impl CqInner {
             }
             before = Some(*qp);
             if let Some(qp) = self.qps.get_mut(*qp) {
-                if let Some(live) = &mut qp.inner.lock().live {
-                    live.sq.reclaim(published);
-                    live.rq.reclaim(published);
-                }
+                qp.reclaim(published);
             }
         }
     }

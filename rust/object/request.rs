@@ -3,17 +3,20 @@
 //! What the commands of processes have in common.
 
 use crate::{
-    abi::command::{
-        access,
-        qp_flags,
-        timer,
-        BufferList, //
-    },
-    kernel::{
-        rdma::{
-            Details,
-            QpRequest, //
+    abi::{
+        command::{
+            access,
+            timer,
+            BufferList, //
         },
+        entry::{
+            ud_sges,
+            MAX_BLOCKS, //
+        }, //
+    },
+    data::function::Limits,
+    kernel::{
+        rdma::Details,
         umem::{
             Access,
             Pinned, //
@@ -25,17 +28,6 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*, //
 };
-
-/// `object`, whose answer was written; if it was not, `end` destroys it.
-pub(super) fn answered<T>(object: T, written: Result, end: impl FnOnce(T)) -> Result<T> {
-    match written {
-        Ok(()) => Ok(object),
-        Err(error) => {
-            end(object);
-            Err(error)
-        }
-    }
-}
 
 /// The depth of a ring for `wanted` entries, at most `1 << log_most`.
 pub(super) fn depth(wanted: u32, log_most: u8) -> Result<Depth> {
@@ -59,6 +51,14 @@ pub(super) fn ring(
         return Err(EINVAL);
     }
     Pinned::new(address, needed, access)
+}
+
+/// SGEs of a send or receive of a queue pair. Verbs have one limit for all types and both queues, and
+/// a send of UD holds the fewest.
+pub(super) fn max_sge(limits: &Limits) -> u32 {
+    // CAST: A small number.
+    let of_ud = ud_sges(MAX_BLOCKS) as u32;
+    of_ud.min(limits.send_sges).min(limits.recv_sges)
 }
 
 /// The rights that the device knows: those of the core, `IB_ACCESS_*`, and their own.
@@ -100,14 +100,6 @@ pub(super) fn timer(code: u8) -> Result<u8> {
         0 => Ok(timer::ZERO),
         1..=31 => Ok(code),
         _ => Err(EINVAL),
-    }
-}
-
-/// What a queue pair is, besides its service.
-pub(super) fn flags_of(request: &QpRequest) -> u8 {
-    match request.no_own_copy {
-        true => qp_flags::NO_OWN_COPY,
-        false => 0,
     }
 }
 

@@ -5,7 +5,7 @@
 //! It is here and not in the objects, so that a shutdown can take it from the device without the
 //! core's help.
 
-use super::buffer::Buffer;
+use super::buffer::UserBuffer;
 use crate::{
     abi::Number,
     control::client::Shown,
@@ -25,31 +25,31 @@ pub(super) enum Object {
     Cq {
         number: Number,
         vector: u32,
-        ring: Buffer,
+        ring: UserBuffer,
     },
     Qp {
         number: Number,
         pd: Number,
-        cqs: (Number, Number),
-        sq: Buffer,
+        cqs: [Number; 2],
+        sq: UserBuffer,
         /// `None` on an SRQ.
-        rq: Option<Buffer>,
+        rq: Option<UserBuffer>,
     },
     Srq {
         number: Number,
         pd: Number,
-        ring: Buffer,
+        ring: UserBuffer,
     },
     Mr {
         number: Number,
         pd: Number,
         rights: u8,
-        memory: Buffer,
+        memory: UserBuffer,
     },
 }
 
 impl Object {
-    fn buffers(&self) -> (&Buffer, Option<&Buffer>) {
+    fn buffers(&self) -> (&UserBuffer, Option<&UserBuffer>) {
         match self {
             Self::Cq { ring, .. } | Self::Srq { ring, .. } => (ring, None),
             Self::Qp { sq, rq, .. } => (sq, rq.as_ref()),
@@ -75,10 +75,10 @@ impl Object {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place(u64);
 
-/// Room for an object, allocated before the device creates it.
-pub(super) struct Room(RBTreeNodeReservation<Place, Object>);
+/// Reserved for an object, allocated before the device creates it.
+pub(super) struct Reserved(RBTreeNodeReservation<Place, Object>);
 
-impl Room {
+impl Reserved {
     /// Sleeps.
     ///
     /// # Errors
@@ -107,10 +107,10 @@ impl Objects {
     }
 
     /// Cannot fail: the device has the object already.
-    pub(super) fn insert(&mut self, room: Room, object: Object) -> Place {
+    pub(super) fn insert(&mut self, reserved: Reserved, object: Object) -> Place {
         let place = Place(self.next);
         self.next += 1;
-        self.tree.insert(room.0.into_node(place, object));
+        self.tree.insert(reserved.0.into_node(place, object));
         place
     }
 
@@ -119,7 +119,11 @@ impl Objects {
     /// # Errors
     ///
     /// There is no such queue: the new ring, which the device has.
-    pub(super) fn replace_ring(&mut self, place: Place, new: Buffer) -> Result<Buffer, Buffer> {
+    pub(super) fn replace_ring(
+        &mut self,
+        place: Place,
+        new: UserBuffer,
+    ) -> Result<UserBuffer, UserBuffer> {
         match self.tree.get_mut(&place) {
             Some(Object::Cq { ring, .. } | Object::Srq { ring, .. }) => {
                 Ok(core::mem::replace(ring, new))
@@ -157,7 +161,7 @@ impl Objects {
     pub(super) fn pages(&self) -> usize {
         let each = self.tree.values().map(|object| {
             let (first, second) = object.buffers();
-            first.pages() + second.map_or(0, Buffer::pages)
+            first.pages() + second.map_or(0, UserBuffer::pages)
         });
         each.sum()
     }
@@ -191,7 +195,7 @@ impl Objects {
                     Object::Qp {
                         number,
                         pd,
-                        cqs: (send, recv),
+                        cqs: [send, recv],
                         sq,
                         rq,
                     },

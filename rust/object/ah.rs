@@ -6,10 +6,11 @@
 //! So a create only returns the address, and charges the handle: it takes memory of the core, which
 //! no cgroup counts.
 
-use super::{
-    guid,
-    process::Process,
-    Registered, //
+use super::file::{
+    answered,
+    Process,
+    Registered,
+    Verbs, //
 };
 use crate::{
     abi::{
@@ -21,8 +22,10 @@ use crate::{
         device::Device, //
     },
     kernel::rdma::{
+        ah,
         Address,
-        Gid, //
+        Gid,
+        Udata, //
     },
     queue::quota::Kind,
 };
@@ -31,25 +34,27 @@ use kernel::{
     sync::Arc, //
 };
 
-/// An address handle.
-pub(crate) struct Ah(Arc<Process>);
-
-impl Ah {
-    /// Charges one.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Device::charge`]; `EIO` or `ENODEV` without the device.
-    pub(super) fn new(process: &Arc<Process>) -> Result<Self> {
-        let pass = process.enter()?;
-        let charge = process.device.charge(&pass, process.page(), Kind::Ah)?;
-        charge.keep();
-        Ok(Self(process.clone()))
-    }
+/// A locally administered EUI-64.
+pub(super) fn guid(device: &Device) -> u64 {
+    0x0200_51ff_fe50_0000 | u64::from(device.index())
 }
 
-impl Drop for Ah {
-    fn drop(&mut self) {
+/// An address handle of a process.
+pub(crate) struct Ah(Arc<Process>);
+
+impl ah::Operations<Verbs> for Ah {
+    fn create(process: &Arc<Process>, address: Address, udata: Udata<'_>) -> Result<Self> {
+        let reply = udata.without_request()?;
+        process.charged(Kind::Ah, |_pass| Ok(()))?;
+        let answer = resolve(&process.device, address);
+        answered(
+            Self(process.clone()),
+            reply.write(&answer),
+            ah::Operations::destroy,
+        )
+    }
+
+    fn destroy(self) {
         let Self(process) = self;
         process.device.discharge(process.page(), Kind::Ah);
     }
@@ -91,7 +96,7 @@ pub(super) fn set_gid(registered: &Registered, index: u16, gid: Gid) -> Result {
 
 /// The address of a port, for work requests. That of a port which this one cannot reach is no
 /// GID, so that messages to it are dropped.
-pub(super) fn resolve(device: &Device, address: Address) -> qpair_uresp_create_ah {
+fn resolve(device: &Device, address: Address) -> qpair_uresp_create_ah {
     let (Gid(gid), source) = match address {
         Address::Global(gid, source) => (gid, source),
         Address::Own => (Gid::of_port(guid(device)), 0),

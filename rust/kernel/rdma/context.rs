@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Open files, and the commands of processes on them.
+//!
+//! The core takes mappings of a doorbell page away when the device is unregistered, which waits for the
+//! calls of all processes. A device that is removed cannot wait: [`Mappings::zap`] removes the page
+//! from all page tables at once. A later access finds memory of the core instead.
+//!
+//! [`Mappings::zap`]: super::missing::Mappings::zap
+
+use super::{
+    super::mmio::Frame,
+    bindings,
+    device::Device,
+    missing::{
+        release_task,
+        DoorbellVma, //
+    },
+    object::{
+        errno,
+        Object,
+        Ops, //
+    },
+    udata::Udata,
+    Driver, //
+};
+use core::ptr::{
+    self,
+    NonNull, //
+};
+use kernel::{
+    bindings::vm_area_struct,
+    container_of,
+    error::to_result,
+    page::PAGE_SIZE,
+    prelude::*, //
+};
+
+#[allow(improper_ctypes)]
+unsafe extern "C" {
+    fn qpair_vma_make_doorbell(vma: *mut vm_area_struct);
+}
+
+/// An open file of `/dev/infiniband/uverbsN`.
+pub trait Operations<T: Driver>: Sized + Send + Sync {
+    /// A process opens the device.
+    fn open(data: &T::Data, udata: Udata<'_>) -> Result<Self>;
+
+    /// Calls `map` with the page of doorbells, which a process maps at offset 0. The device is not
+    /// shut down before `map` returns.
+    fn doorbells(&self, map: impl FnOnce(Frame) -> Result) -> Result;
+
+    /// All objects of the file are destroyed, and its mappings taken away.
+    fn close(self);
+}
+
+type Context<T> = Object<bindings::ib_ucontext, (DoorbellVma, <T as Driver>::Context)>;
+
+/// The fields of `struct uverbs_attr_bundle` that have names.
+type Bundle = bindings::uverbs_attr_bundle__bindgen_ty_1__bindgen_ty_1;
+
+/// What asks for an object.
+pub enum Caller<'a, T: Driver> {
+    /// A process, by a command on this open file.
+    Process(&'a T::Context, Udata<'a>),
+    /// A kernel ULP.
+    Ulp(&'a T::Data),
+}
+
+impl<'a, T: Driver> Caller<'a, T> {
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: a command without an open file.
+    ///
+    /// # Safety
+    ///
+    /// `dev` is a registered device of this driver, and `udata` null, or that of a command of a
+    /// process, which runs for `'a`.
+    pub(super) unsafe fn new(
+        dev: *mut bindings::ib_device,
+        udata: *mut bindings::ib_udata,
+    ) -> Result<Self> {
+        // SAFETY: By the caller's promise `udata` is a part of a bundle, as `rdma_udata_to_uctx()` has
+        // it. A context lives until its commands have ended.
+        unsafe {
+            if udata.is_null() {
+                return Ok(Self::Ulp(&Device::<T>::get(dev).data));
+            }
+            let context = (*container_of!(udata, Bundle, driver_udata)).context;
+            if context.is_null() {
+                return Err(EOPNOTSUPP);
+            }
+            let (_, part) = Context::<T>::get(context);
+            Ok(Self::Process(part, Udata::new(udata)))
+        }
+    }
+
+    /// The command of a process, for an object that kernel ULPs do not have.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: a kernel ULP asks.
+    pub fn process(self) -> Result<(&'a T::Context, Udata<'a>)> {
+        match self {
+            Self::Process(context, udata) => Ok((context, udata)),
+            Self::Ulp(_) => Err(EOPNOTSUPP),
+        }
+    }
+}
+
+impl<T: Driver> Ops<T> {
+    pub(super) const CONTEXT: bindings::ib_device_ops = bindings::ib_device_ops {
+        alloc_ucontext: Some(Self::alloc_ucontext),
+        dealloc_ucontext: Some(Self::dealloc_ucontext),
+        disassociate_ucontext: Some(Self::disassociate_ucontext),
+        mmap: Some(Self::mmap),
+        size_ib_ucontext: Context::<T>::SIZE,
+        ..Self::NONE
+    };
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn alloc_ucontext(
+        ucontext: *mut bindings::ib_ucontext,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a context of this driver's size and a registered device.
+        errno(unsafe {
+            let device = Device::<T>::get((*ucontext).device);
+            let mapped = DoorbellVma::new(&device.mappings);
+            T::Context::open(&device.data, Udata::new(udata))
+                .map(|part| Context::<T>::put(ucontext, (mapped, part)))
+                .inspect_err(|_| release_task(ucontext))
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn dealloc_ucontext(ucontext: *mut bindings::ib_ucontext) {
+        // SAFETY: Called by the core once, after all objects of the context are destroyed.
+        let (mapped, part) = unsafe { Context::<T>::take(ucontext) };
+        drop(mapped);
+        part.close();
+    }
+
+    /// The core takes the mappings away and destroys the objects. A driver that has this operation
+    /// permits it.
+    ///
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn disassociate_ucontext(_ucontext: *mut bindings::ib_ucontext) {}
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn mmap(
+        ucontext: *mut bindings::ib_ucontext,
+        vma: *mut vm_area_struct,
+    ) -> c_int {
+        // SAFETY: Called by the core with a live context, and with an area that is being mapped.
+        errno(unsafe {
+            let (mapped, context) = Context::<T>::get(ucontext);
+            context.doorbells(|frame| map(ucontext, vma, mapped, frame))
+        })
+    }
+}
+
+/// Maps the page at offset 0 into `vma`. The caller keeps the device from being shut down.
+///
+/// # Errors
+///
+/// `EINVAL`: another offset or length, or a private mapping. `EPERM`: executable. `ENOMEM`.
+///
+/// # Safety
+///
+/// Called for the `mmap` operation of `ucontext`, whose `mapped` it is, with the area that is being
+/// mapped.
+unsafe fn map(
+    ucontext: *mut bindings::ib_ucontext,
+    vma: *mut vm_area_struct,
+    mapped: &DoorbellVma,
+    frame: Frame,
+) -> Result {
+    // SAFETY: By the caller's promise.
+    let (offset, flags, mapping) = unsafe {
+        let mapping = (*(*vma).vm_file).f_mapping;
+        (
+            (*vma).vm_pgoff,
+            (*vma).__bindgen_anon_2.vm_flags,
+            NonNull::new(mapping).ok_or(EINVAL)?,
+        )
+    };
+    if offset != 0 {
+        return Err(EINVAL);
+    }
+    if flags & kernel::mm::virt::flags::EXEC != 0 {
+        return Err(EPERM);
+    }
+    // SAFETY: By the caller's promise. The page is of the device's doorbells.
+    unsafe {
+        mapped.note(mapping)?;
+        qpair_vma_make_doorbell(vma);
+        to_result(bindings::rdma_user_mmap_io(
+            ucontext,
+            vma,
+            frame.number() as usize,
+            PAGE_SIZE,
+            (*vma).vm_page_prot,
+            ptr::null_mut(),
+        ))
+    }
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory windows.
+
+use super::{
+    bindings,
+    context::Caller,
+    object::{
+        errno,
+        Object,
+        Ops, //
+    },
+    pd::Pd,
+    udata::Udata,
+    Driver, //
+};
+use kernel::prelude::*;
+
+/// Types of memory windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MwType {
+    /// Bound by `ibv_bind_mw()`.
+    One,
+    /// Bound by a work request, and of the queue pair that binds it: 2B.
+    Two,
+}
+
+/// A memory window of a process.
+pub trait Operations<T: Driver>: Sized + Send + Sync {
+    /// Creates it; it is not bound. Returns also its key.
+    fn alloc(
+        pd: &T::Pd,
+        kind: MwType,
+        context: &T::Context,
+        udata: Udata<'_>,
+    ) -> Result<(Self, u32)>;
+
+    /// Destroys it, bound or not.
+    fn dealloc(self);
+}
+
+type Mw<T> = Object<bindings::ib_mw, <T as Driver>::Mw>;
+
+impl<T: Driver> Ops<T> {
+    pub(super) const MW: bindings::ib_device_ops = bindings::ib_device_ops {
+        alloc_mw: Some(Self::alloc_mw),
+        dealloc_mw: Some(Self::dealloc_mw),
+        size_ib_mw: Mw::<T>::SIZE,
+        ..Self::NONE
+    };
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn alloc_mw(
+        mw: *mut bindings::ib_mw,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a window of this driver's size, its type, and a domain
+        // of this device that outlives it.
+        errno(unsafe {
+            let kind = match (*mw).type_ {
+                bindings::ib_mw_type_IB_MW_TYPE_1 => MwType::One,
+                bindings::ib_mw_type_IB_MW_TYPE_2 => MwType::Two,
+                _ => return EOPNOTSUPP.to_errno(),
+            };
+            let caller = Caller::<T>::new((*mw).device, udata);
+            caller
+                .and_then(Caller::process)
+                .and_then(|(context, udata)| {
+                    let (part, rkey) = T::Mw::alloc(Pd::<T>::get((*mw).pd), kind, context, udata)?;
+                    (*mw).rkey = rkey;
+                    Mw::<T>::put(mw, part);
+                    Ok(())
+                })
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn dealloc_mw(mw: *mut bindings::ib_mw) -> c_int {
+        // SAFETY: Called by the core once.
+        unsafe { Mw::<T>::take(mw) }.dealloc();
+        0
+    }
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Protection domains.
+
+use super::{
+    bindings,
+    context::Caller,
+    object::{
+        errno,
+        Object,
+        Ops, //
+    },
+    Driver, //
+};
+use kernel::prelude::*;
+
+/// A protection domain.
+pub trait Operations<T: Driver>: Sized + Send + Sync {
+    /// Creates it.
+    fn alloc(caller: Caller<'_, T>) -> Result<Self>;
+
+    /// Destroys it. All objects on it are destroyed.
+    fn dealloc(self);
+}
+
+pub(super) type Pd<T> = Object<bindings::ib_pd, <T as Driver>::Pd>;
+
+impl<T: Driver> Ops<T> {
+    pub(super) const PD: bindings::ib_device_ops = bindings::ib_device_ops {
+        alloc_pd: Some(Self::alloc_pd),
+        dealloc_pd: Some(Self::dealloc_pd),
+        size_ib_pd: Pd::<T>::SIZE,
+        ..Self::NONE
+    };
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn alloc_pd(
+        pd: *mut bindings::ib_pd,
+        udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: Called by the core, with a domain of this driver's size, of a registered device.
+        errno(unsafe {
+            let part = Caller::new((*pd).device, udata).and_then(T::Pd::alloc);
+            part.map(|part| Pd::<T>::put(pd, part))
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn dealloc_pd(
+        pd: *mut bindings::ib_pd,
+        _udata: *mut bindings::ib_udata,
+    ) -> c_int {
+        // SAFETY: Called by the core once.
+        unsafe { Pd::<T>::take(pd) }.dealloc();
+        0
+    }
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Attributes of queue pairs: the core's rules of states, and what is kept for queries.
+
+use super::{
+    super::{
+        bindings,
+        port::Gid,
+        Driver, //
+    },
+    Operations,
+    QpChange,
+    QpState, //
+};
+use core::ptr;
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::Mutex, //
+};
+
+impl QpState {
+    fn from_raw(raw: bindings::ib_qp_state) -> Result<Self> {
+        Ok(match raw {
+            bindings::ib_qp_state_IB_QPS_RESET => Self::Reset,
+            bindings::ib_qp_state_IB_QPS_INIT => Self::Init,
+            bindings::ib_qp_state_IB_QPS_RTR => Self::Rtr,
+            bindings::ib_qp_state_IB_QPS_RTS => Self::Rts,
+            bindings::ib_qp_state_IB_QPS_SQD => Self::Sqd,
+            bindings::ib_qp_state_IB_QPS_SQE => Self::Sqe,
+            bindings::ib_qp_state_IB_QPS_ERR => Self::Error,
+            _ => return Err(EINVAL),
+        })
+    }
+
+    fn into_raw(self) -> bindings::ib_qp_state {
+        match self {
+            Self::Reset => bindings::ib_qp_state_IB_QPS_RESET,
+            Self::Init => bindings::ib_qp_state_IB_QPS_INIT,
+            Self::Rtr => bindings::ib_qp_state_IB_QPS_RTR,
+            Self::Rts => bindings::ib_qp_state_IB_QPS_RTS,
+            Self::Sqd => bindings::ib_qp_state_IB_QPS_SQD,
+            Self::Sqe => bindings::ib_qp_state_IB_QPS_SQE,
+            Self::Error => bindings::ib_qp_state_IB_QPS_ERR,
+        }
+    }
+}
+
+/// Attributes that a command may change, of `IB_QP_ATTR_STANDARD_BITS`, which bindgen cannot read.
+const STANDARD: u32 = (1 << 21) - 1;
+
+/// Structures of numbers, and of pointers that are not followed.
+///
+/// # Safety
+///
+/// A copy of the bytes is a copy of the value.
+unsafe trait Plain: Sized {
+    /// A copy.
+    fn copied(&self) -> Self {
+        // SAFETY: By the promise of the trait.
+        unsafe { ptr::read(self) }
+    }
+}
+
+// SAFETY: As the core copies them itself.
+unsafe impl Plain for bindings::ib_qp_cap {}
+
+// SAFETY: As above.
+unsafe impl Plain for bindings::ib_qp_attr {}
+
+// SAFETY: As above.
+unsafe impl Plain for bindings::rdma_ah_attr {}
+
+/// The GID of the destination, if there is one.
+fn gid(attr: &bindings::rdma_ah_attr) -> Option<Gid> {
+    let has_grh = u32::from(attr.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH != 0;
+    // SAFETY: Plain bytes.
+    has_grh.then(|| Gid(unsafe { *attr.grh.dgid.raw.as_ref() }))
+}
+
+/// What changes of a queue pair.
+#[derive(Default)]
+struct Last {
+    attr: bindings::ib_qp_attr,
+    /// The groups that it is a member of, for the core. The device ends memberships in RESET.
+    groups: KVec<Gid>,
+}
+
+/// The attributes of a queue pair as they were last set.
+#[pin_data]
+pub(super) struct Kept {
+    qp_type: bindings::ib_qp_type,
+    cap: bindings::ib_qp_cap,
+    signal_all: bindings::ib_sig_type,
+    /// Held over each change, and over no copy from or to a process: a query waits for it.
+    #[pin]
+    last: Mutex<Last>,
+}
+
+/// Copies the attributes that `mask` names.
+macro_rules! copy {
+    ($to:ident, $from:ident, $mask:ident, $($bit:ident: $($field:ident),+;)+) => {
+        $(if $mask & bindings::$bit != 0 {
+            $($to.$field = $from.$field;)+
+        })+
+    };
+}
+
+impl Kept {
+    /// Of a queue pair that is made with `attr`. Sleeps.
+    pub(super) fn new(attr: &bindings::ib_qp_init_attr) -> Result<Pin<KBox<Self>>> {
+        let qp_type = attr.qp_type;
+        let (cap, signal_all) = (attr.cap.copied(), attr.sq_sig_type);
+        KBox::pin_init(
+            pin_init!(Self {
+                qp_type,
+                cap,
+                signal_all,
+                last <- new_mutex!(Last::default(), "rdma::Kept"),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Changes what `mask` names of `attr`, if the core's rules allow it in the state in which `qp` is.
+    /// Before a change from RESET to INIT, it becomes a member of its groups again.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: not allowed. `EOPNOTSUPP`: attributes of newer commands. Those of the operations; if
+    /// an attach fails, it stays in RESET, and the next change tries again.
+    pub(super) fn modify<T: Driver>(
+        &self,
+        qp: &T::Qp,
+        attr: &bindings::ib_qp_attr,
+        mask: u32,
+    ) -> Result<<T::Qp as Operations<T>>::Modified> {
+        use bindings::{
+            ib_qp_attr_mask_IB_QP_ACCESS_FLAGS as ACCESS,
+            ib_qp_attr_mask_IB_QP_CUR_STATE as CURRENT,
+            ib_qp_attr_mask_IB_QP_DEST_QPN as PEER,
+            ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY as NOTIFY,
+            ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER as RNR_TIMER,
+            ib_qp_attr_mask_IB_QP_QKEY as Q_KEY,
+            ib_qp_attr_mask_IB_QP_RETRY_CNT as RETRY,
+            ib_qp_attr_mask_IB_QP_RNR_RETRY as RNR_RETRY,
+            ib_qp_attr_mask_IB_QP_STATE as STATE,
+            ib_qp_attr_mask_IB_QP_TIMEOUT as TIMEOUT, //
+        };
+        let has = |bit: u32| mask & bit != 0;
+
+        if mask & !STANDARD != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        let mut last = self.last.lock();
+        let Last { attr: kept, groups } = &mut *last;
+        let from = if has(CURRENT) {
+            QpState::from_raw(attr.cur_qp_state)?
+        } else {
+            qp.query()?.0
+        };
+        let to = if has(STATE) {
+            QpState::from_raw(attr.qp_state)?
+        } else {
+            from
+        };
+        // SAFETY: Reads a table. Any values may be given.
+        let allowed = unsafe {
+            bindings::ib_modify_qp_is_ok(from.into_raw(), to.into_raw(), self.qp_type, mask)
+        };
+        if !allowed {
+            return Err(EINVAL);
+        }
+        if T::Qp::HAS_ATTACH && from == QpState::Reset && to == QpState::Init {
+            groups
+                .iter()
+                .try_for_each(|group| qp.attach_again(*group))?;
+        }
+        let stays = from == to && matches!(to, QpState::Init | QpState::Rts | QpState::Sqd);
+        let pick = |bit: u32, new: u8, old: u8| if has(bit) { new } else { old };
+        let retries = (
+            pick(RETRY, attr.retry_cnt, kept.retry_cnt),
+            pick(RNR_RETRY, attr.rnr_retry, kept.rnr_retry),
+        );
+        let timers = (
+            pick(TIMEOUT, attr.timeout, kept.timeout),
+            pick(RNR_TIMER, attr.min_rnr_timer, kept.min_rnr_timer),
+        );
+        let changed = qp.modify(QpChange {
+            state: (has(STATE) && !stays).then_some(to),
+            // CAST: A set of bits.
+            access: has(ACCESS).then_some(attr.qp_access_flags as u32),
+            peer: has(PEER).then_some(attr.dest_qp_num),
+            retries: has(RETRY | RNR_RETRY).then_some(retries),
+            timers: has(TIMEOUT | RNR_TIMER).then_some(timers),
+            q_key: has(Q_KEY).then_some(attr.qkey),
+            drained: to == QpState::Sqd && !stays && has(NOTIFY) && attr.en_sqd_async_notify != 0,
+            gid: has(bindings::ib_qp_attr_mask_IB_QP_AV)
+                .then(|| gid(&attr.ah_attr))
+                .flatten(),
+        })?;
+        if has(STATE) && to == QpState::Reset {
+            *kept = Default::default();
+        }
+        copy! { kept, attr, mask,
+            ib_qp_attr_mask_IB_QP_ACCESS_FLAGS: qp_access_flags;
+            ib_qp_attr_mask_IB_QP_PKEY_INDEX: pkey_index;
+            ib_qp_attr_mask_IB_QP_PORT: port_num;
+            ib_qp_attr_mask_IB_QP_QKEY: qkey;
+            ib_qp_attr_mask_IB_QP_PATH_MTU: path_mtu;
+            ib_qp_attr_mask_IB_QP_TIMEOUT: timeout;
+            ib_qp_attr_mask_IB_QP_RETRY_CNT: retry_cnt;
+            ib_qp_attr_mask_IB_QP_RNR_RETRY: rnr_retry;
+            ib_qp_attr_mask_IB_QP_RQ_PSN: rq_psn;
+            ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC: max_rd_atomic;
+            ib_qp_attr_mask_IB_QP_ALT_PATH: alt_pkey_index, alt_port_num, alt_timeout;
+            ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER: min_rnr_timer;
+            ib_qp_attr_mask_IB_QP_SQ_PSN: sq_psn;
+            ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
+            ib_qp_attr_mask_IB_QP_PATH_MIG_STATE: path_mig_state;
+            ib_qp_attr_mask_IB_QP_DEST_QPN: dest_qp_num;
+        }
+        // The GID entries are the caller's, and are released after the command.
+        if has(bindings::ib_qp_attr_mask_IB_QP_AV) {
+            kept.ah_attr = attr.ah_attr.copied();
+            kept.ah_attr.grh.sgid_attr = ptr::null();
+        }
+        if has(bindings::ib_qp_attr_mask_IB_QP_ALT_PATH) {
+            kept.alt_ah_attr = attr.alt_ah_attr.copied();
+            kept.alt_ah_attr.grh.sgid_attr = ptr::null();
+        }
+        Ok(changed)
+    }
+
+    /// Makes it a member of a group, by `attach`.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY`: it is one. `ENOMEM`. Those of the function.
+    pub(super) fn attach(&self, group: Gid, attach: impl FnOnce(Gid) -> Result) -> Result {
+        let groups = &mut self.last.lock().groups;
+        if groups.contains(&group) {
+            return Err(EBUSY);
+        }
+        groups.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        attach(group)?;
+        // Cannot fail: there is room.
+        groups.push(group, GFP_KERNEL_ACCOUNT)?;
+        Ok(())
+    }
+
+    /// Ends that, by `detach`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: it is no member.
+    pub(super) fn detach(&self, group: Gid, detach: impl FnOnce(Gid)) -> Result {
+        let groups = &mut self.last.lock().groups;
+        let place = groups.iter().position(|known| *known == group);
+        groups.remove(place.ok_or(EINVAL)?).map_err(|_| EINVAL)?;
+        detach(group);
+        Ok(())
+    }
+
+    /// Fills in the attributes, with the state that `now` returns.
+    ///
+    /// # Errors
+    ///
+    /// Those of `now`.
+    pub(super) fn query(
+        &self,
+        attr: &mut bindings::ib_qp_attr,
+        init: &mut bindings::ib_qp_init_attr,
+        now: impl FnOnce() -> Result<(QpState, bool)>,
+    ) -> Result {
+        let last = self.last.lock();
+        let (state, draining) = now()?;
+        let state = state.into_raw();
+        *attr = last.attr.copied();
+        attr.qp_state = state;
+        attr.cur_qp_state = state;
+        attr.sq_draining = draining.into();
+        attr.cap = self.cap.copied();
+        init.cap = self.cap.copied();
+        init.qp_type = self.qp_type;
+        init.sq_sig_type = self.signal_all;
+        Ok(())
+    }
+}

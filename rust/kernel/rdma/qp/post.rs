@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Work requests of kernel ULPs.
+
+use super::{
+    super::{
+        ah::{
+            Ah,
+            UdAddress, //
+        },
+        bindings,
+        cq::Operation,
+        object::{
+            errno,
+            Ops, //
+        },
+        Driver, //
+    },
+    Operations,
+    Qp, //
+};
+use core::marker::PhantomData;
+use kernel::prelude::*;
+
+/// A piece of memory of a work request.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// Its DMA address, or that in the region of the key.
+    pub addr: u64,
+    /// Its length.
+    pub bytes: u32,
+    /// The key.
+    pub lkey: u32,
+}
+
+/// The pieces of a work request.
+#[derive(Clone, Copy)]
+pub struct Pieces<'a>(&'a [bindings::ib_sge]);
+
+impl<'a> Pieces<'a> {
+    /// # Safety
+    ///
+    /// `list` has `count` pieces for `'a`.
+    unsafe fn new(list: *const bindings::ib_sge, count: c_int) -> Result<Self> {
+        let count = usize::try_from(count).map_err(|_| EINVAL)?;
+        if count == 0 {
+            return Ok(Self(&[]));
+        }
+        if list.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: By the caller's promise.
+        Ok(Self(unsafe { core::slice::from_raw_parts(list, count) }))
+    }
+
+    /// How many.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// All of them.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = Piece> + 'a {
+        self.0.iter().map(|sge| Piece {
+            addr: sge.addr,
+            bytes: sge.length,
+            lkey: sge.lkey,
+        })
+    }
+}
+
+/// The destination of a datagram.
+#[derive(Clone, Copy, Debug)]
+pub struct Destination {
+    /// Of its address handle.
+    pub address: UdAddress,
+    /// The queue pair.
+    pub qpn: u32,
+    /// Its Q_Key.
+    pub q_key: u32,
+}
+
+/// A request of a send queue.
+#[derive(Clone, Copy)]
+pub struct SendRequest<'a> {
+    /// The ULP's own.
+    pub id: u64,
+    /// What to do.
+    pub operation: Operation,
+    /// Immediate data, as it is in memory.
+    pub imm: Option<u32>,
+    /// Whether it asks for a completion.
+    pub signaled: bool,
+    /// Whether the peer's completion is solicited.
+    pub solicited: bool,
+    /// Whether it waits for READs and atomics before it.
+    pub fence: bool,
+    /// Address and key of the peer's memory.
+    pub remote: (u64, u32),
+    /// The operands of an atomic.
+    pub operands: (u64, u64),
+    /// Of a datagram.
+    pub to: Option<Destination>,
+    /// Its data.
+    pub pieces: Pieces<'a>,
+}
+
+/// A receive.
+#[derive(Clone, Copy)]
+pub struct RecvRequest<'a> {
+    /// The ULP's own.
+    pub id: u64,
+    /// Where it goes.
+    pub pieces: Pieces<'a>,
+}
+
+/// The send requests of a list.
+struct SendList<'a, T> {
+    next: *const bindings::ib_send_wr,
+    /// The one that was taken last.
+    last: *const bindings::ib_send_wr,
+    datagrams: bool,
+    list: PhantomData<&'a bindings::ib_send_wr>,
+    driver: PhantomData<fn() -> T>,
+}
+
+impl<'a, T: Driver> Iterator for SendList<'a, T> {
+    type Item = Result<SendRequest<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next.is_null() {
+            return None;
+        }
+        self.last = self.next;
+        // SAFETY: The caller of the operation gives a list of requests, each of which is of the
+        // size of its operation.
+        unsafe {
+            self.next = (*self.last).next;
+            Some(send_request::<T>(self.last, self.datagrams))
+        }
+    }
+}
+
+/// # Safety
+///
+/// `raw` is a request of a list, and an [`ib_ud_wr`](bindings::ib_ud_wr) if `datagrams`.
+unsafe fn send_request<'a, T: Driver>(
+    raw: *const bindings::ib_send_wr,
+    datagrams: bool,
+) -> Result<SendRequest<'a>> {
+    use bindings::{
+        ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP as COMPARE_SWAP,
+        ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD as FETCH_ADD,
+        ib_wr_opcode_IB_WR_RDMA_READ as READ,
+        ib_wr_opcode_IB_WR_RDMA_WRITE as WRITE,
+        ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM as WRITE_IMM,
+        ib_wr_opcode_IB_WR_SEND as SEND,
+        ib_wr_opcode_IB_WR_SEND_WITH_IMM as SEND_IMM, //
+    };
+    // SAFETY: By the caller's promise.
+    let wr = unsafe { &*raw };
+    // CAST: A set of bits.
+    let flags = wr.send_flags as u32;
+    let has = |flag: bindings::ib_send_flags| flags & flag as u32 != 0;
+    // The memory of inline data would be an address of the kernel's.
+    if has(bindings::ib_send_flags_IB_SEND_INLINE) {
+        return Err(EINVAL);
+    }
+    let operation = match wr.opcode {
+        SEND | SEND_IMM => Operation::Send,
+        WRITE | WRITE_IMM => Operation::Write,
+        READ => Operation::Read,
+        COMPARE_SWAP => Operation::CompareSwap,
+        FETCH_ADD => Operation::FetchAdd,
+        _ => return Err(EOPNOTSUPP),
+    };
+    if datagrams && operation != Operation::Send {
+        return Err(EINVAL);
+    }
+    let with_imm = matches!(wr.opcode, SEND_IMM | WRITE_IMM);
+    // SAFETY: By the caller's promise the request has the size of its operation, and its list of
+    // pieces is valid; an address handle of this device outlives the requests that name it.
+    unsafe {
+        let (remote, operands) = match operation {
+            Operation::Send => ((0, 0), (0, 0)),
+            Operation::Write | Operation::Read => {
+                let rdma = &*raw.cast::<bindings::ib_rdma_wr>();
+                ((rdma.remote_addr, rdma.rkey), (0, 0))
+            }
+            Operation::CompareSwap | Operation::FetchAdd => {
+                let atomic = &*raw.cast::<bindings::ib_atomic_wr>();
+                let remote = (atomic.remote_addr, atomic.rkey);
+                (remote, (atomic.compare_add, atomic.swap))
+            }
+        };
+        let to = if datagrams {
+            let ud = &*raw.cast::<bindings::ib_ud_wr>();
+            if ud.ah.is_null() {
+                return Err(EINVAL);
+            }
+            Some(Destination {
+                address: Ah::<T>::get(ud.ah).address()?,
+                qpn: ud.remote_qpn,
+                q_key: ud.remote_qkey,
+            })
+        } else {
+            None
+        };
+        Ok(SendRequest {
+            id: *wr.__bindgen_anon_1.wr_id.as_ref(),
+            operation,
+            imm: with_imm.then(|| *wr.ex.imm_data.as_ref()),
+            signaled: has(bindings::ib_send_flags_IB_SEND_SIGNALED),
+            solicited: has(bindings::ib_send_flags_IB_SEND_SOLICITED),
+            fence: has(bindings::ib_send_flags_IB_SEND_FENCE),
+            remote,
+            operands,
+            to,
+            pieces: Pieces::new(wr.sg_list, wr.num_sge)?,
+        })
+    }
+}
+
+/// The receives of a list.
+struct RecvList<'a> {
+    next: *const bindings::ib_recv_wr,
+    last: *const bindings::ib_recv_wr,
+    list: PhantomData<&'a bindings::ib_recv_wr>,
+}
+
+impl<'a> Iterator for RecvList<'a> {
+    type Item = Result<RecvRequest<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next.is_null() {
+            return None;
+        }
+        self.last = self.next;
+        // SAFETY: The caller of the operation gives a list of receives.
+        unsafe {
+            let wr = &*self.last;
+            self.next = wr.next;
+            let pieces = match Pieces::new(wr.sg_list, wr.num_sge) {
+                Ok(pieces) => pieces,
+                Err(error) => return Some(Err(error)),
+            };
+            let id = *wr.__bindgen_anon_1.wr_id.as_ref();
+            Some(Ok(RecvRequest { id, pieces }))
+        }
+    }
+}
+
+impl<T: Driver> Ops<T> {
+    /// # Safety
+    ///
+    /// Called by a kernel ULP.
+    pub(super) unsafe extern "C" fn post_send(
+        qp: *mut bindings::ib_qp,
+        wr: *const bindings::ib_send_wr,
+        bad: *mut *const bindings::ib_send_wr,
+    ) -> c_int {
+        // SAFETY: A queue pair of this driver, and a list of requests of its service.
+        unsafe {
+            let (_, _, part) = Qp::<T>::get(qp);
+            let mut list = SendList::<T> {
+                next: wr,
+                last: wr,
+                datagrams: matches!(
+                    (*qp).qp_type,
+                    bindings::ib_qp_type_IB_QPT_UD | bindings::ib_qp_type_IB_QPT_GSI
+                ),
+                list: PhantomData,
+                driver: PhantomData,
+            };
+            let posted = part.post_send(&mut list);
+            if posted.is_err() {
+                *bad = list.last;
+            }
+            errno(posted)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by a kernel ULP.
+    pub(super) unsafe extern "C" fn post_recv(
+        qp: *mut bindings::ib_qp,
+        wr: *const bindings::ib_recv_wr,
+        bad: *mut *const bindings::ib_recv_wr,
+    ) -> c_int {
+        // SAFETY: As above.
+        unsafe {
+            let (_, _, part) = Qp::<T>::get(qp);
+            let mut list = RecvList {
+                next: wr,
+                last: wr,
+                list: PhantomData,
+            };
+            let posted = part.post_recv(&mut list);
+            if posted.is_err() {
+                *bad = list.last;
+            }
+            errno(posted)
+        }
+    }
+}

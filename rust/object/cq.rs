@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completion queues.
+//!
+//! That of a process is in its memory, and answers to its doorbell page: the driver reports its events.
+//! That of a kernel ULP is in memory of the driver, which polls and arms it for the ULP.
+
+use super::{
+    buffer::UserBuffer,
+    file::{
+        answered,
+        Owner,
+        Process,
+        Registered,
+        Verbs, //
+    },
+    memory::{
+        Object,
+        Place, //
+    },
+    request::{
+        self,
+        depth,
+        ring, //
+    },
+    ulp::{
+        self,
+        Armed,
+        Queue,
+        UlpCq, //
+    }, //
+};
+use crate::{
+    abi::{
+        command::CqContext,
+        entry::Cqe,
+        status::Event,
+        uverbs::{
+            qpair_ureq_create_cq,
+            qpair_ureq_resize_cq,
+            qpair_uresp_create_cq,
+            qpair_uresp_resize_cq,
+            QPAIR_NO_COMPLETION_FD, //
+        },
+        Number, //
+    },
+    control::command::{
+        self,
+        Resize, //
+    },
+    data::{
+        handlers::EventHandler,
+        ring::Ring, //
+    },
+    kernel::{
+        eventfd::EventFd,
+        gate::Pass,
+        rdma::{
+            cq,
+            Caller,
+            Completions,
+            CqEvent,
+            CqRequest,
+            Details,
+            Events,
+            Udata, //
+        },
+        umem::Access, //
+    },
+    queue::quota::Kind,
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// A completion queue.
+pub(crate) struct Cq {
+    owner: Owner<Place, Arc<Queue<UlpCq>>>,
+    pub(super) number: Number,
+    vector: u32,
+}
+
+/// What the poll of an EQ reports the events of a process's CQ to.
+struct CqHandler {
+    eventfd: Option<EventFd>,
+    events: Events<CqEvent>,
+}
+
+impl EventHandler for CqHandler {
+    fn completion(&self) {
+        if let Some(eventfd) = &self.eventfd {
+            eventfd.signal();
+        }
+        self.events.raise(CqEvent::Completion);
+    }
+
+    fn reported(&self, _event: Event) {
+        self.events.raise(CqEvent::Error);
+    }
+}
+
+impl Cq {
+    /// The rings that a kernel ULP polls.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: a process polls it.
+    #[inline]
+    pub(super) fn ulp(&self) -> Result<&Arc<UlpCq>> {
+        Ok(&self.owner.ulp()?.1.queue)
+    }
+
+    fn of_process(
+        process: &Arc<Process>,
+        request: CqRequest,
+        events: Events<CqEvent>,
+        udata: Udata<'_>,
+    ) -> Result<(Self, u32)> {
+        let (asked, reply): (qpair_ureq_create_cq, _) = udata.read(24)?;
+        if asked.reserved != 0 {
+            return Err(EINVAL);
+        }
+        let (device, vector) = (&process.device, request.vector);
+        let depth = depth(request.entries, device.limits().log_cq)?;
+        let eventfd = match asked.eventfd {
+            QPAIR_NO_COMPLETION_FD => None,
+            fd => Some(EventFd::from_fd(fd)?),
+        };
+        let (start, bytes) = (asked.buffer, asked.buffer_bytes);
+        let memory = ring(start, bytes, depth, Cqe::BYTES as u64, Access::Write)?;
+        let handler = Arc::new(CqHandler { eventfd, events }, GFP_KERNEL_ACCOUNT)?;
+        let (number, place) = process.create(
+            Kind::Cq,
+            |pass| UserBuffer::new(pass, memory, device.limits()),
+            |pass, ring| {
+                let context = CqContext {
+                    page: process.page(),
+                    log_depth: depth.log2(),
+                    buffer: ring.list(),
+                    ..CqContext::default()
+                };
+                device.create_cq(pass, vector, context, ring, handler)
+            },
+            |number, ring| Object::Cq {
+                number,
+                vector,
+                ring,
+            },
+        )?;
+        let owner = Owner::Process(process.clone(), place);
+        let cq = Self {
+            owner,
+            number,
+            vector,
+        };
+        let answer = qpair_uresp_create_cq {
+            number: number.raw(),
+            depth: depth.entries(),
+        };
+        let cq = answered(cq, reply.write(&answer), cq::Operations::destroy)?;
+        Ok((cq, depth.entries()))
+    }
+
+    fn of_ulp(
+        registered: &Registered,
+        request: CqRequest,
+        events: Events<CqEvent>,
+    ) -> Result<(Self, u32)> {
+        let (device, vector) = (&registered.device, request.vector);
+        let depth = depth(request.entries, device.limits().log_cq)?;
+        let armed = Arc::new(Armed::new(events), GFP_KERNEL)?;
+        let pass = registered.enter()?;
+        let ring = Ring::new(&pass, depth.entries() as usize * Cqe::BYTES)?;
+        let context = CqContext {
+            log_depth: depth.log2(),
+            buffer: ring.list(),
+            ..CqContext::default()
+        };
+        let (number, ring) = device.create_cq(&pass, vector, context, ring, armed.clone())?;
+        let (function, lease) = (device.function().clone(), pass.lease());
+        let name = (number, registered.epoch);
+        let queue = UlpCq::new(function, name, (ring.clone(), depth), armed, lease)
+            .and_then(|queue| Queue::admit(device, queue));
+        match queue {
+            Ok(queue) => {
+                let cq = Self {
+                    owner: Owner::Ulp(registered.clone(), queue),
+                    number,
+                    vector,
+                };
+                Ok((cq, depth.entries()))
+            }
+            Err(error) => {
+                if device.destroy_cq(&pass, vector, number).is_err() {
+                    device.admin().leak(ring);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+#[vtable]
+impl cq::Operations<Verbs> for Cq {
+    fn create(
+        request: CqRequest,
+        events: Events<CqEvent>,
+        caller: Caller<'_, Verbs>,
+    ) -> Result<(Self, u32)> {
+        match caller {
+            Caller::Process(process, udata) => Self::of_process(process, request, events, udata),
+            Caller::Ulp(registered) => Self::of_ulp(registered, request, events),
+        }
+    }
+
+    // An answer that cannot be written does not undo it: the process has lost its place in the queue.
+    // `EINVAL`: the memory does not hold so many entries, that is beyond the limits, or more are unread.
+    // `EPIPE`: it was overrun.
+    fn resize(&self, entries: u32, udata: Udata<'_>) -> Result<u32> {
+        let (asked, reply): (qpair_ureq_resize_cq, _) = udata.read(16)?;
+        let (process, place) = self.owner.process()?;
+        let device = &process.device;
+        let depth = depth(entries, device.limits().log_cq)?;
+        let (start, bytes) = (asked.buffer, asked.buffer_bytes);
+        let memory = ring(start, bytes, depth, Cqe::BYTES as u64, Access::Write)?;
+        let (switch, before) = {
+            let pass = process.enter()?;
+            let memory = UserBuffer::new(&pass, memory, device.limits())?;
+            let context = CqContext {
+                log_depth: depth.log2(),
+                buffer: memory.list(),
+                ..CqContext::default()
+            };
+            let number = self.number;
+            device.resize(&pass, Resize { number, context }, memory, |memory| {
+                process.replace_ring(&pass, *place, memory)
+            })?
+        };
+        // The device does not access it any more.
+        drop(before);
+        reply.write(&qpair_uresp_resize_cq {
+            depth: depth.entries(),
+            end: switch.end.get(),
+            begin: switch.begin.get(),
+            reserved: 0,
+        })?;
+        Ok(depth.entries())
+    }
+
+    fn destroy(self) {
+        let device = self.owner.device();
+        let destroy = |pass: &Pass<'_>| device.destroy_cq(pass, self.vector, self.number);
+        match &self.owner {
+            Owner::Process(process, place) => process.end(Kind::Cq, Some(*place), destroy),
+            Owner::Ulp(registered, queue) => {
+                ulp::end(registered, destroy);
+                queue.end(device);
+            }
+        }
+    }
+
+    fn poll(&self, into: &mut Completions<'_>) -> Result {
+        self.ulp()?.poll(into);
+        Ok(())
+    }
+
+    fn notify(&self, solicited: bool) -> Result<bool> {
+        Ok(self.ulp()?.notify(solicited))
+    }
+
+    fn details(&self, details: &mut Details<'_>) -> Result {
+        if self.owner.process().is_err() {
+            return Ok(());
+        }
+        let query = command::Query::<command::Cq>::new(self.number);
+        let now = self.owner.execute(query)?;
+        details.number(c"number", self.number.raw())?;
+        details.number(c"producer", now.producer)?;
+        details.number(c"consumer", now.consumer)?;
+        request::buffer(details, &now.buffer)
+    }
+}

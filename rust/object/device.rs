@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The device as an RDMA device of the kernel, registered while the function is up.
+
+use super::{
+    ah::{
+        self,
+        guid,
+        Ah, //
+    },
+    cq::Cq,
+    file::{
+        Process,
+        Registered,
+        Verbs, //
+    },
+    mr::Mr,
+    mw::Mw,
+    pd::Pd,
+    qp::Qp,
+    request::max_sge,
+    srq::Srq, //
+};
+use crate::{
+    abi::{
+        command::GIDS,
+        counters::Counter,
+        status::Event,
+        uverbs::QPAIR_UVERBS_ABI_VERSION,
+        PCI_DEVICE,
+        PCI_REVISION,
+        PCI_VENDOR, //
+    },
+    control::{
+        client::{
+            Client,
+            Lost,
+            Shown, //
+        },
+        command,
+        device::Device, //
+    },
+    data::{
+        function::Failure,
+        handlers::EventHandler, //
+    },
+    kernel::rdma::{
+        self,
+        Config,
+        DeviceAttributes,
+        Events,
+        Gid,
+        PortAttributes,
+        PortEvent,
+        Registration, //
+    },
+    queue::quota::Kind,
+};
+use kernel::{
+    device::Bound,
+    fmt,
+    new_mutex,
+    page::PAGE_SIZE,
+    pci,
+    prelude::*,
+    str::CStr,
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
+};
+
+impl rdma::Driver for Verbs {
+    type Data = Registered;
+    type Context = Arc<Process>;
+    type Pd = Pd;
+    type Ah = Ah;
+    type Srq = Srq;
+    type Cq = Cq;
+    type Qp = Qp;
+    type Mr = Mr;
+    type Mw = Mw;
+
+    const NAME: &'static CStr = c"qpair%d";
+    const ABI: u32 = QPAIR_UVERBS_ABI_VERSION;
+    const GIDS: u32 = GIDS;
+    const COUNTERS: &'static [&'static CStr] = Counter::SYSFS;
+
+    fn device(Registered { device, .. }: &Registered) -> DeviceAttributes {
+        let limits = device.limits();
+        DeviceAttributes {
+            firmware: limits.version.into(),
+            vendor: PCI_VENDOR,
+            part: PCI_DEVICE,
+            revision: PCI_REVISION.into(),
+            max_mr_bytes: 1 << limits.region_log_bytes.min(63),
+            page_sizes: PAGE_SIZE as u64,
+            max_qp: device.quota(Kind::Qp),
+            max_cq: device.quota(Kind::Cq),
+            max_mr: device.quota(Kind::Mr),
+            max_pd: device.quota(Kind::Pd),
+            max_ah: device.quota(Kind::Ah),
+            max_srq: device.quota(Kind::Srq),
+            max_mw: device.quota(Kind::Mw),
+            max_groups: match limits.group_members {
+                0 => 0,
+                _ => device.quota(Kind::Member),
+            },
+            max_group_members: limits.group_members.min(device.quota(Kind::Member)),
+            max_srq_wr: 1 << limits.log_rq.min(31),
+            // A request of all SGEs has four blocks.
+            max_wr: (1u32 << limits.log_sq.min(31)) / 4,
+            max_cqe: 1 << limits.log_cq.min(31),
+            max_send_sge: max_sge(limits),
+            max_recv_sge: max_sge(limits),
+            max_srq_sge: limits.recv_sges,
+            max_reads: 16,
+            // Since 1.1.
+            atomics: limits.version & 0xffff >= 1,
+            flush: limits.version & 0xffff >= 1,
+            atomic_write: limits.version & 0xffff >= 1,
+        }
+    }
+
+    fn port(registered: &Registered) -> PortAttributes {
+        let device = &registered.device;
+        PortAttributes {
+            active: registered.enter().is_ok_and(|pass| device.link_up(&pass)),
+            max_message: device.limits().message,
+        }
+    }
+
+    fn counters(registered: &Registered, values: &mut [u64]) -> Result {
+        let pass = registered.enter()?;
+        let counters = registered
+            .device
+            .admin()
+            .execute(&pass, command::QueryCounters)?;
+        for (value, counter) in values.iter_mut().zip(counters) {
+            *value = counter;
+        }
+        Ok(())
+    }
+
+    fn set_gid(registered: &Registered, index: u16, gid: Gid) -> Result {
+        ah::set_gid(registered, index, gid)
+    }
+}
+
+/// The RDMA device of a function, registered while that is up.
+#[pin_data]
+pub(crate) struct RdmaDevice {
+    device: Arc<Device>,
+    #[pin]
+    registration: Mutex<Option<Registration<Verbs>>>,
+}
+
+impl RdmaDevice {
+    /// Not registered, but a client of the device. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(device: Arc<Device>) -> Result<Arc<Self>> {
+        let this = Arc::pin_init(
+            pin_init!(Self {
+                device,
+                registration <- new_mutex!(None, "RdmaDevice::registration"),
+            }),
+            GFP_KERNEL,
+        )?;
+        this.device.clients().admit(this.clone())?;
+        Ok(this)
+    }
+
+    /// Registers it with the RDMA core, if the function is up. If that fails meanwhile, a kernel ULP
+    /// may wait until it is quiet, and is not waited for. Under the device lock. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Registration::new`].
+    pub(crate) fn register(&self, pdev: &pci::Device<Bound>) -> Result {
+        let mut registration = self.registration.lock();
+        let epoch = self.device.epoch();
+        let registered = Registered {
+            device: self.device.clone(),
+            epoch,
+        };
+        if registration.is_some() || registered.enter().is_err() {
+            return Ok(());
+        }
+        let config = Config {
+            vectors: self.device.vectors(),
+            guid: guid(&self.device),
+            mac: self.device.limits().mac,
+        };
+        let is_lost = || self.device.enter(epoch).is_err();
+        let new = Registration::new(pdev.as_ref(), config, registered, is_lost)?;
+        let port = Arc::new(Port(new.port_events()), GFP_KERNEL)?;
+        self.device.watch_link(port.clone())?;
+        // It may have gone down between the core's query and the handler.
+        let pass = self.device.enter(epoch)?;
+        if !self.device.link_up(&pass) {
+            port.reported(Event::LinkDown);
+        }
+        *registration = Some(new);
+        Ok(())
+    }
+
+    /// As [`Self::register`], after a reset, resume or recovery. A failure makes the device fatal,
+    /// and the watchdog tries again. Under the device lock. Sleeps.
+    pub(crate) fn register_again(&self, pdev: &pci::Device<Bound>) {
+        let Err(error) = self.register(pdev) else {
+            return;
+        };
+        let function = self.device.function();
+        if function.attempts() == 0 {
+            dev_err!(pdev, "no RDMA device: {error:?}; will try again\n");
+        }
+        function.fail(Failure::BringUp);
+    }
+
+    /// Unregisters it for good. Sleeps.
+    pub(crate) fn leave(&self) {
+        self.lost(Lost::Gone);
+        self.device.clients().dismiss(self);
+    }
+}
+
+/// What the poll reports the link's events to.
+struct Port(Events<PortEvent>);
+
+impl EventHandler for Port {
+    fn reported(&self, event: Event) {
+        self.0.raise(match event {
+            Event::LinkUp => PortEvent::Active,
+            _ => PortEvent::Down,
+        });
+    }
+}
+
+impl Client for RdmaDevice {
+    fn lost(&self, _why: Lost) {
+        let registration = self.registration.lock().take();
+        drop(registration);
+    }
+
+    fn unmap(&self) {}
+
+    fn describe(&self, _what: Shown, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The objects of the RDMA device, of processes and of kernel ULPs.
+//!
+//! | file | is |
+//! |---|---|
+//! | [`device`] | the RDMA device: registered while the function is up; limits, port, counters |
+//! | [`file`] | an open file: a doorbell page, an account, the memory of its objects; the owner of an object |
+//! | [`pd`], [`cq`], [`qp`], [`srq`], [`mr`], [`mw`] | all of an object: created, changed, its events, destroyed |
+//! | [`ah`] | address handles, GIDs; the device has no such object |
+//! | [`ulp`] | what kernel ULPs post and poll, in any context |
+//! | [`memory`] | the memory of a file's objects, which a shutdown takes from the device |
+//! | [`buffer`] | memory of a process as a buffer list |
+//! | [`request`] | what the commands of processes have in common |
+//! | [`header`] | the structures of commands are those of the header |
+//!
+//! The core has the objects, by handle of a file, and destroys them in the order of their uses. An
+//! object is the device's number, and its [`Owner`](file::Owner).
+//!
+//! # Page faults first
+//!
+//! A copy from or to a process and pinning last as long as the process likes. So each operation
+//! copies its request in and pins; then it enters the device, with a
+//! [`Pass`](crate::kernel::gate::Pass), and creates the object; it leaves the device, and copies the
+//! answer out. [`Process::create`](file::Process::create) has the steps in the device.
+//!
+//! # Removal
+//!
+//! A shutdown first makes the device quiet, then unregisters the RDMA device. So a destroy may find
+//! the device closed; it succeeds all the same, as the core expects. A call that lasts, in a page
+//! fault of its process, delays the unregistration but not the shutdown: what the device could
+//! access was taken from it by [`Process::unmap`](crate::control::client::Client::unmap), and the
+//! poll names no object, since its [`Events`](crate::kernel::rdma::Events) are cut off first.
+//!
+//! # Locks
+//!
+//! `Process::objects` is taken inside a pass or without one, and held for no command.
+
+mod ah;
+mod buffer;
+mod cq;
+pub(crate) mod device;
+mod file;
+mod header;
+mod memory;
+mod mr;
+mod mw;
+mod pd;
+mod qp;
+mod request;
+mod srq;
+mod ulp;

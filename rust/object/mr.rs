@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory regions.
+//!
+//! A window is bound by work requests, of which the driver knows nothing. So only the device knows
+//! whether a region has bound windows, and it refuses to destroy or to change one that has. A
+//! register that is undone cannot fail for that: such a region is *abandoned*. It counts, and the
+//! device keeps it, until its domain is destroyed. Then it has no windows any more, since all windows
+//! of a region are of its domain.
+
+use super::{
+    buffer::UserBuffer,
+    file::{
+        answered,
+        Owner,
+        Process,
+        Verbs, //
+    },
+    memory::{
+        Object,
+        Place, //
+    },
+    pd::Pd,
+    request::{
+        self,
+        rights, //
+    },
+    ulp, //
+};
+use crate::{
+    abi::{
+        command::{
+            access,
+            mr_flags,
+            mr_mask,
+            MrContext, //
+        },
+        Number, //
+    },
+    control::command,
+    kernel::{
+        rdma::{
+            mr,
+            Details,
+            MrChange,
+            MrRequest,
+            Udata, //
+        },
+        umem::{
+            Access,
+            Pinned, //
+        }, //
+    },
+    queue::quota::Kind,
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// A memory region: of a kernel ULP, of all memory, whose addresses are DMA addresses. A process gets
+/// none of these: it could reach all that the device can.
+pub(crate) struct Mr {
+    owner: Owner<Place, ()>,
+    number: Number,
+}
+
+/// How the memory of a region with these rights is accessed.
+fn accessed(rights: u8) -> Access {
+    match access::writes(rights) {
+        false => Access::Read,
+        true => Access::Write,
+    }
+}
+
+#[vtable]
+impl mr::Operations<Verbs> for Mr {
+    // `EOVERFLOW`: longer than the device allows. `EOPNOTSUPP`: a right that does not exist.
+    fn register(
+        pd: &Pd,
+        request: MrRequest,
+        process: &Arc<Process>,
+        udata: Udata<'_>,
+    ) -> Result<(Self, u32, u32)> {
+        let reply = udata.without_request()?;
+        let device = &process.device;
+        process.fits(request.bytes)?;
+        let rights = rights(request.access)?;
+        let memory = Pinned::new(request.start, request.bytes, accessed(rights))?;
+        let (number, place) = process.create(
+            Kind::Mr,
+            |pass| UserBuffer::new(pass, memory, device.limits()),
+            |pass, memory| {
+                let create = command::Create::<command::Mr>(MrContext {
+                    pd: pd.number,
+                    access: rights,
+                    addr: request.iova,
+                    buffer: memory.list(),
+                    ..MrContext::default()
+                });
+                device.admin().create(pass, create, memory)
+            },
+            |number, memory| Object::Mr {
+                number,
+                pd: pd.number,
+                rights,
+                memory,
+            },
+        )?;
+        let owner = Owner::Process(process.clone(), place);
+        // If its process has guessed the key and bound windows to it, it is abandoned.
+        let undo = |mr: Self| drop(mr::Operations::deregister(mr));
+        let mr = answered(Self { owner, number }, reply.write(&()), undo)?;
+        Ok((mr, number.raw(), number.raw()))
+    }
+
+    fn all_memory(pd: &Pd, access: u32) -> Result<(Self, u32)> {
+        let (registered, ()) = pd.owner.ulp()?;
+        let owner = Owner::Ulp(registered.clone(), ());
+        let number = owner.execute(command::Create::<command::Mr>(MrContext {
+            pd: pd.number,
+            access: rights(access)?,
+            flags: mr_flags::ALL_MEMORY,
+            ..MrContext::default()
+        }))?;
+        Ok((Self { owner, number }, number.raw()))
+    }
+
+    // In one step of the device; if it fails the region is what it was. `EBUSY`: windows are bound to it.
+    // `EACCES`: a right to write, of memory that the device could only read.
+    fn rereg(&self, change: MrChange, pd: Option<&Pd>, udata: Udata<'_>) -> Result {
+        let (process, place) = self.owner.process()?;
+        let (device, place) = (&process.device, *place);
+        let pd = pd.map(|pd| pd.number);
+        // The answer is empty. After the change it could not fail any more.
+        udata.without_request()?.write(&())?;
+        let wanted = change.access.map(rights).transpose()?;
+        let (now, pinned) = process.region(place).ok_or(EIO)?;
+        let needed = accessed(wanted.unwrap_or(now));
+        let memory = match change.memory {
+            Some((start, bytes, _)) => {
+                process.fits(bytes)?;
+                Some(Pinned::new(start, bytes, needed)?)
+            }
+            None if needed == Access::Write && pinned == Access::Read => return Err(EACCES),
+            None => None,
+        };
+        let pass = process.enter()?;
+        let memory = match memory {
+            Some(memory) => Some(UserBuffer::new(&pass, memory, device.limits())?),
+            None => None,
+        };
+        let when = |is: bool, bit: u32| if is { bit } else { 0 };
+        let modify = command::Modify::<command::Mr> {
+            number: self.number,
+            mask: when(memory.is_some(), mr_mask::MEMORY)
+                | when(pd.is_some(), mr_mask::PD)
+                | when(wanted.is_some(), mr_mask::ACCESS),
+            context: MrContext {
+                pd: pd.unwrap_or_default(),
+                access: wanted.unwrap_or_default(),
+                addr: change.memory.map_or(0, |(_, _, iova)| iova),
+                buffer: memory.as_ref().map(UserBuffer::list).unwrap_or_default(),
+                ..MrContext::default()
+            },
+        };
+        let (_, memory) = device.admin().create(&pass, modify, memory)?;
+        let before = process.change_region(&pass, place, (pd, wanted), memory);
+        // The device has ended its last access to it.
+        drop(before);
+        Ok(())
+    }
+
+    // `EBUSY`: windows are bound to it.
+    fn deregister(self) -> Result<(), (Self, Error)> {
+        match &self.owner {
+            Owner::Process(process, place) => {
+                let ended = process.destroy_region(self.number);
+                if ended == Err(EBUSY) {
+                    return Err((self, EBUSY));
+                }
+                process.ended(Some(*place), ended);
+            }
+            Owner::Ulp(registered, ()) => ulp::end(registered, |pass| {
+                let destroy = command::Destroy::<command::Mr>::new(self.number);
+                registered.device.admin().execute(pass, destroy).map(drop)
+            }),
+        }
+        Ok(())
+    }
+
+    fn details(&self, details: &mut Details<'_>) -> Result {
+        if self.owner.process().is_err() {
+            return Ok(());
+        }
+        let query = command::Query::<command::Mr>::new(self.number);
+        let now = self.owner.execute(query)?;
+        request::buffer(details, &now.buffer)
+    }
+}

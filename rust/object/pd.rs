@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Protection domains.
+
+use super::file::{
+    answered,
+    Owner,
+    Verbs, //
+};
+use crate::{
+    abi::Number,
+    control::command,
+    kernel::{
+        gate::Pass,
+        rdma::{
+            pd,
+            Caller, //
+        }, //
+    },
+    queue::quota::Kind,
+};
+use kernel::prelude::*;
+
+/// A protection domain.
+pub(crate) struct Pd {
+    pub(super) owner: Owner<(), ()>,
+    pub(super) number: Number,
+}
+
+impl pd::Operations<Verbs> for Pd {
+    fn alloc(caller: Caller<'_, Verbs>) -> Result<Self> {
+        let create = command::Create::<command::Pd>(());
+        match caller {
+            Caller::Process(process, udata) => {
+                let reply = udata.without_request()?;
+                let number = process.charged(Kind::Pd, |pass| {
+                    process.device.admin().execute(pass, create)
+                })?;
+                let owner = Owner::Process(process.clone(), ());
+                answered(
+                    Self { owner, number },
+                    reply.write(&()),
+                    pd::Operations::dealloc,
+                )
+            }
+            Caller::Ulp(registered) => {
+                let owner = Owner::Ulp(registered.clone(), ());
+                let number = owner.execute(create)?;
+                Ok(Self { owner, number })
+            }
+        }
+    }
+
+    fn dealloc(self) {
+        let destroy = |pass: &Pass<'_>| {
+            let destroy = command::Destroy::<command::Pd>::new(self.number);
+            let admin = self.owner.device().admin();
+            admin.execute(pass, destroy).map(drop)
+        };
+        match &self.owner {
+            Owner::Process(process, ()) => {
+                process.end_abandoned(self.number);
+                process.end(Kind::Pd, None, destroy);
+            }
+            Owner::Ulp(..) => {
+                // It has no memory: the device may keep it until a reset.
+                let _: Result = self.owner.enter().and_then(|pass| destroy(&pass));
+            }
+        }
+    }
+}

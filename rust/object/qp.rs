@@ -1,0 +1,626 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pairs.
+//!
+//! That of a process is in its memory, and answers to its doorbell page: the process posts. That of a
+//! kernel ULP is in memory of the driver, which posts for the ULP ([`ulp`](super::ulp)).
+//!
+//! The device ends the memberships in groups of a queue pair that goes to RESET, which the core does
+//! not expect: the driver attaches it again before it leaves RESET.
+
+use super::{
+    ah,
+    buffer::UserBuffer,
+    cq::Cq,
+    file::{
+        answered,
+        Owner,
+        Process,
+        Registered,
+        Verbs, //
+    },
+    memory::{
+        Object,
+        Place, //
+    },
+    pd::Pd,
+    request::{
+        depth,
+        max_sge,
+        peer_rights,
+        ring,
+        timer, //
+    },
+    srq::Srq,
+    ulp::{
+        self,
+        Queue,
+        UlpQp,
+        UlpQpParts,
+        UlpShape, //
+    }, //
+};
+use crate::{
+    abi::{
+        command::{
+            qp_flags,
+            qp_mask,
+            qp_state,
+            service,
+            QpContext, //
+        },
+        entry::{
+            inline_bytes,
+            recv_sges,
+            ud_inline_bytes,
+            AtomicWqe,
+            SendWqe,
+            Sge,
+            UdWqe,
+            BLOCK_BYTES,
+            BLOCK_WORDS,
+            MAX_BLOCKS,
+            MAX_STRIDE_SHIFT, //
+        },
+        status::Event,
+        uverbs::{
+            qpair_ureq_create_qp,
+            qpair_uresp_create_qp,
+            qpair_uresp_modify_qp, //
+        },
+        Number, //
+    },
+    control::{
+        command::{
+            self,
+            Attach,
+            Detach,
+            Ended, //
+        },
+        device::Device, //
+    },
+    data::{
+        handlers::EventHandler,
+        ring::Ring,
+        table::Room, //
+    },
+    kernel::{
+        gate::Pass,
+        rdma::{
+            qp,
+            Caller,
+            Details,
+            Events,
+            Gid,
+            QpChange,
+            QpEvent,
+            QpRequest,
+            QpState,
+            RecvRequest,
+            SendRequest,
+            Service,
+            Udata, //
+        },
+        umem::{
+            Access,
+            Pinned, //
+        }, //
+    },
+    queue::{
+        index::Depth,
+        quota::Kind, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// A queue pair.
+pub(crate) struct Qp {
+    owner: Owner<Place, Arc<Queue<UlpQp>>>,
+    number: Number,
+}
+
+/// What the poll of EQ 0 reports a queue pair's events to.
+struct QpHandler(Events<QpEvent>);
+
+impl EventHandler for QpHandler {
+    fn reported(&self, event: Event) {
+        self.0.raise(match event {
+            Event::LastReceive => QpEvent::LastReceive,
+            Event::SqDrained => QpEvent::Drained,
+            Event::QpAccess => QpEvent::Access,
+            Event::QpRequest => QpEvent::Request,
+            _ => QpEvent::Fatal,
+        });
+    }
+}
+
+/// The states that the device has, and its codes of them.
+const STATES: [(QpState, u8); 6] = [
+    (QpState::Reset, qp_state::RESET),
+    (QpState::Init, qp_state::INIT),
+    (QpState::Rtr, qp_state::RTR),
+    (QpState::Rts, qp_state::RTS),
+    (QpState::Sqd, qp_state::SQD),
+    (QpState::Error, qp_state::ERROR),
+];
+
+/// The context of a queue pair in RESET, without rings.
+fn context(device: &Device, pd: &Pd, [send, recv]: [&Cq; 2], request: &QpRequest) -> QpContext {
+    let (service, (gid, gid_high)) = match request.service {
+        Service::Rc => (service::RC, (0, 0)),
+        Service::Uc => (service::UC, (0, 0)),
+        Service::Ud => (service::UD, ah::own(device)),
+    };
+    QpContext {
+        pd: pd.number,
+        service,
+        gid,
+        gid_high,
+        flags: match request.no_own_copy {
+            true => qp_flags::NO_OWN_COPY,
+            false => 0,
+        },
+        port_qp: request.is_gsi.into(),
+        state: qp_state::RESET,
+        send_cq: send.number,
+        recv_cq: recv.number,
+        ..QpContext::default()
+    }
+}
+
+/// The rings of a process's queue pair, pinned; `rq` is `None` on an SRQ.
+struct Pins {
+    sq: (Pinned, Depth),
+    rq: Option<(Pinned, Depth)>,
+}
+
+impl Pins {
+    /// Pins what is requested. May sleep for as long as the process likes.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: the memory does not hold what is requested, or that is beyond the limits.
+    fn new(
+        device: &Device,
+        request: &QpRequest,
+        asked: &qpair_ureq_create_qp,
+        has_srq: bool,
+    ) -> Result<Self> {
+        let limits = device.limits();
+        if asked.reserved != 0 || asked.rq_stride > u32::from(MAX_STRIDE_SHIFT) {
+            return Err(EINVAL);
+        }
+        let max_inline_data = match request.service {
+            Service::Rc | Service::Uc => inline_bytes(MAX_BLOCKS),
+            Service::Ud => ud_inline_bytes(MAX_BLOCKS),
+        };
+        if has_srq && request.service == Service::Uc {
+            return Err(EOPNOTSUPP);
+        }
+        let of_rq = asked.rq_buffer | asked.rq_buffer_bytes | u64::from(asked.rq_depth);
+        if has_srq && (of_rq | u64::from(asked.rq_stride)) != 0 {
+            return Err(EINVAL);
+        }
+        let fits = request.max_send_wr <= asked.sq_blocks
+            && (has_srq || request.max_recv_wr <= asked.rq_depth)
+            && request.max_send_sge <= max_sge(limits)
+            && (has_srq || request.max_recv_sge <= max_sge(limits))
+            && request.max_inline_data as usize <= max_inline_data
+            && request.max_inline_data <= limits.inline_bytes;
+        if !fits {
+            return Err(EINVAL);
+        }
+        // Both depths before either is pinned. The device only reads what the process posts.
+        let sq = depth(asked.sq_blocks, limits.log_sq)?;
+        let rq = match has_srq {
+            false => Some(depth(asked.rq_depth, limits.log_rq)?),
+            true => None,
+        };
+        let pin = |start, bytes, depth, each| ring(start, bytes, depth, each, Access::Read);
+        let (block, stride) = (BLOCK_BYTES as u64, (BLOCK_BYTES as u64) << asked.rq_stride);
+        Ok(Self {
+            sq: (pin(asked.sq_buffer, asked.sq_buffer_bytes, sq, block)?, sq),
+            rq: match rq {
+                Some(rq) => Some((pin(asked.rq_buffer, asked.rq_buffer_bytes, rq, stride)?, rq)),
+                None => None,
+            },
+        })
+    }
+}
+
+/// The rings of a kernel ULP that hold what is requested.
+fn shape(device: &Device, request: &QpRequest) -> Result<UlpShape> {
+    let limits = device.limits();
+    let datagrams = request.service == Service::Ud;
+    let head = if datagrams {
+        UdWqe::WORDS
+    } else {
+        SendWqe::WORDS
+    };
+    if request.max_send_sge > limits.send_sges || request.max_recv_sge > limits.recv_sges {
+        return Err(EINVAL);
+    }
+    // An atomic has a longer head, and one SGE.
+    let words =
+        (head + request.max_send_sge as usize * Sge::WORDS).max(AtomicWqe::WORDS + Sge::WORDS);
+    let blocks = words.div_ceil(BLOCK_WORDS);
+    let fits = |stride: &u8| recv_sges(*stride) >= request.max_recv_sge as usize;
+    let stride = (0..=MAX_STRIDE_SHIFT).find(fits).ok_or(EINVAL)?;
+    if blocks > MAX_BLOCKS {
+        return Err(EINVAL);
+    }
+    let max_send_wr = request.max_send_wr.max(1);
+    // CAST: At most `MAX_BLOCKS`.
+    let all = max_send_wr.checked_mul(blocks as u32).ok_or(EINVAL)?;
+    Ok(UlpShape {
+        sq: depth(all, limits.log_sq)?,
+        rq: depth(request.max_recv_wr.max(1), limits.log_rq)?,
+        stride,
+        max_send_wr,
+        max_send_sge: request.max_send_sge,
+        max_recv_sge: request.max_recv_sge,
+        datagrams,
+        signal_all: request.signal_all,
+    })
+}
+
+/// What MODIFY changes, and the new values.
+///
+/// # Errors
+///
+/// `EINVAL`: to SQE, or a timer that verbs do not have.
+fn changes(device: &Device, change: &QpChange) -> Result<(u32, QpContext)> {
+    let mut mask = 0;
+    let mut context = QpContext::default();
+    if let Some(state) = change.state {
+        mask |= qp_mask::STATE;
+        let known = STATES.iter().find(|(known, _)| *known == state);
+        context.state = known.ok_or(EINVAL)?.1;
+    }
+    if let Some(rights) = change.access {
+        mask |= qp_mask::ACCESS;
+        context.access = peer_rights(rights);
+    }
+    if let Some(peer) = change.peer {
+        mask |= qp_mask::PEER;
+        context.peer = Number::from_raw(peer);
+    }
+    if let Some((retry, rnr_retry)) = change.retries {
+        mask |= qp_mask::RETRY;
+        context.retry = retry;
+        context.rnr_retry = rnr_retry;
+    }
+    if let Some((timeout, min_rnr_timer)) = change.timers {
+        mask |= qp_mask::TIMERS;
+        context.timeout = timer(timeout)?;
+        context.min_rnr_timer = timer(min_rnr_timer)?;
+    }
+    if change.drained {
+        mask |= qp_mask::NOTIFY;
+    }
+    if let Some(q_key) = change.q_key {
+        mask |= qp_mask::Q_KEY;
+        context.q_key = q_key;
+    }
+    // The GID of a port of InfiniBand is in no table. 0 is its own.
+    let other = change
+        .gid
+        .map(ah::words)
+        .filter(|gid| *gid != ah::own(device));
+    if let Some(gid) = other {
+        (context.gid, context.gid_high) = gid;
+    }
+    Ok((mask, context))
+}
+
+/// The state of a queue pair, from its context, and whether its SQ drains.
+fn state(context: &QpContext) -> (QpState, bool) {
+    let known = STATES.iter().find(|(_, known)| *known == context.state);
+    let state = known.map_or(QpState::Error, |(state, _)| *state);
+    (state, context.draining != 0)
+}
+
+impl Qp {
+    fn of_process(
+        process: &Arc<Process>,
+        pd: &Pd,
+        cqs: [&Cq; 2],
+        srq: Option<&Srq>,
+        request: QpRequest,
+        events: Events<QpEvent>,
+        udata: Udata<'_>,
+    ) -> Result<(Self, u32)> {
+        let (asked, reply): (qpair_ureq_create_qp, _) = udata.read(48)?;
+        let device = &process.device;
+        let Pins { sq, rq } = Pins::new(device, &request, &asked, srq.is_some())?;
+        let ((sq, sq_depth), (rq, rq_depth)) = (sq, rq.unzip());
+        let handler = Arc::new(QpHandler(events), GFP_KERNEL_ACCOUNT)?;
+        let (number, place) = process.create(
+            Kind::Qp,
+            |pass| {
+                let map = |pinned| UserBuffer::new(pass, pinned, device.limits());
+                Ok((map(sq)?, rq.map(map).transpose()?))
+            },
+            |pass, (sq, rq)| {
+                let create = command::Create::<command::Qp>(QpContext {
+                    page: process.page(),
+                    srq: srq.map_or(Number::default(), |srq| srq.number),
+                    log_sq: sq_depth.log2(),
+                    log_rq: rq_depth.map_or(0, Depth::log2),
+                    // CAST: Checked above.
+                    rq_stride: asked.rq_stride as u8,
+                    sq: sq.list(),
+                    rq: rq.as_ref().map(UserBuffer::list).unwrap_or_default(),
+                    ..context(device, pd, cqs, &request)
+                });
+                device.create_reporting(pass, create, (sq, rq), handler)
+            },
+            |number, (sq, rq)| Object::Qp {
+                number,
+                pd: pd.number,
+                cqs: cqs.map(|cq| cq.number),
+                sq,
+                rq,
+            },
+        )?;
+        let owner = Owner::Process(process.clone(), place);
+        let answer = qpair_uresp_create_qp {
+            number: number.raw(),
+            sq_blocks: sq_depth.entries(),
+            rq_depth: rq_depth.map_or(0, Depth::entries),
+            reserved: 0,
+        };
+        let destroy = qp::Operations::destroy;
+        let qp = answered(Self { owner, number }, reply.write(&answer), destroy)?;
+        Ok((qp, number.raw()))
+    }
+
+    fn of_ulp(
+        registered: &Registered,
+        pd: &Pd,
+        cqs: [&Cq; 2],
+        request: QpRequest,
+        events: Events<QpEvent>,
+    ) -> Result<(Self, u32)> {
+        let (device, epoch) = (&registered.device, registered.epoch);
+        let shape = shape(device, &request)?;
+        let [send, recv] = cqs;
+        let (send, recv) = (send.ulp()?.clone(), recv.ulp()?.clone());
+        let handler = Arc::new(QpHandler(events.clone()), GFP_KERNEL)?;
+        let rooms = (Room::new()?, Room::new()?);
+        let pass = registered.enter()?;
+        let stride = BLOCK_BYTES << shape.stride;
+        let sq = Ring::new(&pass, shape.sq.entries() as usize * BLOCK_BYTES)?;
+        let rq = Ring::new(&pass, shape.rq.entries() as usize * stride)?;
+        let create = command::Create::<command::Qp>(QpContext {
+            log_sq: shape.sq.log2(),
+            log_rq: shape.rq.log2(),
+            rq_stride: shape.stride,
+            sq: sq.list(),
+            rq: rq.list(),
+            ..context(device, pd, cqs, &request)
+        });
+        let (number, rings) = device.create_reporting(&pass, create, (sq, rq), handler)?;
+        let queue = UlpQp::new(UlpQpParts {
+            function: device.function().clone(),
+            number,
+            epoch,
+            shape,
+            events,
+            cqs: (send, recv),
+            rings: rings.clone(),
+            lease: pass.lease(),
+        });
+        match queue.and_then(|queue| Queue::admit(device, queue)) {
+            Ok(queue) => {
+                let joined = queue.queue.join(rooms);
+                let owner = Owner::Ulp(registered.clone(), queue);
+                drop(pass);
+                let destroy = qp::Operations::destroy;
+                let qp = answered(Self { owner, number }, joined, destroy)?;
+                Ok((qp, number.raw()))
+            }
+            Err(error) => {
+                let destroy = Device::destroy_reporting::<command::Qp>;
+                if destroy(device, &pass, number).is_err() {
+                    device.admin().leak(rings);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Executes the command that makes it a member of a group. One that the device already has is no
+    /// error: an earlier detach was refused, or a change to INIT was.
+    fn join(&self, pass: &Pass<'_>, group: Gid) -> Result {
+        let attach = Attach {
+            number: self.number,
+            gid: ah::context(group),
+        };
+        match self.owner.device().admin().execute(pass, attach) {
+            Err(error) if error == EBUSY => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Executes the command that ends a membership. One that has ended is no error.
+    fn part(&self, pass: &Pass<'_>, group: Gid) -> Result {
+        let detach = Detach {
+            number: self.number,
+            gid: ah::context(group),
+        };
+        match self.owner.device().admin().execute(pass, detach) {
+            Err(error) if error == ENOENT => Ok(()),
+            done => done,
+        }
+    }
+
+    /// The device has changed one of a kernel ULP to this state, or is lost: then `done` is an error.
+    /// What a lost device has posted is flushed in any case.
+    fn follow(
+        registered: &Registered,
+        queue: &Queue<UlpQp>,
+        state: Option<QpState>,
+        done: Result<Ended>,
+    ) -> Result {
+        let ends = matches!(state, Some(QpState::Error | QpState::Reset));
+        let ended = match done {
+            Ok(ended) => Some((ended.send_cq, ended.recv_cq)),
+            Err(_) if ends && registered.enter().is_err() => {
+                // Its ULP takes back what is posted: in ERROR once it is flushed, in RESET now.
+                if state == Some(QpState::Reset) {
+                    registered.device.wait_until_quiet(registered.epoch);
+                }
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        match state {
+            None => {}
+            Some(QpState::Reset) => {
+                queue.queue.permit(false, false);
+                let _taking = queue.taking.lock();
+                queue.queue.renew(registered.epoch, ended)?;
+            }
+            Some(QpState::Init | QpState::Rtr) => queue.queue.permit(true, false),
+            Some(_) => queue.queue.permit(true, true),
+        }
+        Ok(())
+    }
+}
+
+#[vtable]
+impl qp::Operations<Verbs> for Qp {
+    type Modified = qpair_uresp_modify_qp;
+
+    fn create(
+        pd: &Pd,
+        cqs: [&Cq; 2],
+        srq: Option<&Srq>,
+        request: QpRequest,
+        events: Events<QpEvent>,
+        caller: Caller<'_, Verbs>,
+    ) -> Result<(Self, u32)> {
+        match caller {
+            Caller::Process(process, udata) => {
+                Self::of_process(process, pd, cqs, srq, request, events, udata)
+            }
+            Caller::Ulp(_) if srq.is_some() => Err(EOPNOTSUPP),
+            Caller::Ulp(registered) => Self::of_ulp(registered, pd, cqs, request, events),
+        }
+    }
+
+    fn modify(&self, change: QpChange) -> Result<qpair_uresp_modify_qp> {
+        let (mask, context) = changes(self.owner.device(), &change)?;
+        let mut answer = qpair_uresp_modify_qp::default();
+        if mask == 0 {
+            return Ok(answer);
+        }
+        let done = self.owner.execute(command::Modify::<command::Qp> {
+            number: self.number,
+            mask,
+            context,
+        });
+        match &self.owner {
+            Owner::Process(..) => {
+                let ended = done?;
+                answer.send_cq_index = ended.send_cq.get();
+                answer.recv_cq_index = ended.recv_cq.get();
+            }
+            Owner::Ulp(registered, queue) => {
+                Self::follow(registered, queue, change.state, done)?;
+            }
+        }
+        Ok(answer)
+    }
+
+    fn query(&self) -> Result<(QpState, bool)> {
+        let query = command::Query::<command::Qp>::new(self.number);
+        match (self.owner.execute(query), &self.owner) {
+            (Ok(now), _) => Ok(state(&now)),
+            // It is flushed.
+            (Err(_), Owner::Ulp(registered, _)) if registered.enter().is_err() => {
+                Ok((QpState::Error, false))
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    fn destroy(self) {
+        let device = self.owner.device();
+        let destroy = |pass: &Pass<'_>| {
+            let destroy = Device::destroy_reporting::<command::Qp>;
+            destroy(device, pass, self.number).map(drop)
+        };
+        match &self.owner {
+            Owner::Process(process, place) => process.end(Kind::Qp, Some(*place), destroy),
+            Owner::Ulp(registered, queue) => {
+                // Before the command: once it has ended, another queue pair may have the index.
+                for cq in queue.queue.cqs() {
+                    cq.remove(self.number);
+                }
+                ulp::end(registered, destroy);
+                queue.end(device);
+            }
+        }
+    }
+
+    #[inline]
+    fn post_send<'a>(&self, requests: impl Iterator<Item = Result<SendRequest<'a>>>) -> Result {
+        self.owner.ulp()?.1.queue.post_send(requests)
+    }
+
+    #[inline]
+    fn post_recv<'a>(&self, requests: impl Iterator<Item = Result<RecvRequest<'a>>>) -> Result {
+        self.owner.ulp()?.1.queue.post_recv(requests)
+    }
+
+    // A process is charged for each membership until it is detached. `EDQUOT`, `ENOSPC`: there are too
+    // many, of the process or of the group.
+    fn attach(&self, group: Gid) -> Result {
+        match &self.owner {
+            Owner::Process(process, _) => {
+                process.charged(Kind::Member, |pass| self.join(pass, group))
+            }
+            Owner::Ulp(registered, _) => self.join(&registered.enter()?, group),
+        }
+    }
+
+    // It is charged already. A lost device has no memberships, and its queue pairs go to RESET.
+    fn attach_again(&self, group: Gid) -> Result {
+        let joined = self.owner.enter().and_then(|pass| self.join(&pass, group));
+        match &self.owner {
+            Owner::Ulp(registered, _) if joined.is_err() && registered.enter().is_err() => Ok(()),
+            _ => joined,
+        }
+    }
+
+    // If the device refuses, the membership ends with the queue pair; the charge stays for the life of
+    // the process's file.
+    fn detach(&self, group: Gid) {
+        let _: Result = match &self.owner {
+            Owner::Process(process, _) => {
+                process.attempt(Kind::Member, |pass| self.part(pass, group))
+            }
+            Owner::Ulp(registered, _) => {
+                registered.enter().and_then(|pass| self.part(&pass, group))
+            }
+        };
+    }
+
+    fn details(&self, details: &mut Details<'_>) -> Result {
+        if self.owner.process().is_err() {
+            return Ok(());
+        }
+        let query = command::Query::<command::Qp>::new(self.number);
+        let now = self.owner.execute(query)?;
+        details.number(c"number", self.number.raw())?;
+        details.number(c"sq_producer", now.sq_producer)?;
+        details.number(c"sq_consumer", now.sq_consumer)?;
+        details.number(c"rq_producer", now.rq_producer)?;
+        details.number(c"rq_consumer", now.rq_consumer)
+    }
+}
