@@ -223,7 +223,7 @@ impl<'bound> Data<'bound> {
         let verbs = Verbs(RdmaDevice::new(running.device.clone())?);
         if let Err(error) = verbs.0.register(pdev) {
             // The watchdog resets a device that has failed meanwhile. A probe that fails would leave it
-            // as it is, and its users in the kernel waiting.
+            // as it is, and its kernel ULPs waiting.
             if running.device.function().health() != Health::Fatal {
                 return Err(error);
             }

@@ -284,7 +284,7 @@ impl Device {
         self.clients.for_each(|client| client.lost(why));
     }
 
-    /// The hardware is quiet, and all epochs before `epoch` are over: users in the kernel get back what
+    /// The hardware is quiet, and all epochs before `epoch` are over: kernel ULPs get back what
     /// they have posted. Sleeps.
     fn flush(&self, epoch: u32) {
         self.quiet.before(epoch);

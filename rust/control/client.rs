@@ -24,12 +24,12 @@ pub(crate) enum Lost {
 /// A user of the device that may outlive its binding: the RDMA device, a process, or the loopback
 /// client.
 pub(crate) trait Client: Send + Sync {
-    /// The device is lost: users in the kernel access it no more. Process context; may be called more
+    /// The device is lost: kernel ULPs access it no more. Process context; may be called more
     /// than once.
     fn cut(&self) {}
 
-    /// The hardware is quiet: flushes what users in the kernel have posted. A flushed request gives
-    /// its memory back to its user. After [`Self::cut`] of all clients. Process context; may be called
+    /// The hardware is quiet: flushes what kernel ULPs have posted. A flushed request gives
+    /// its memory back to its ULP. After [`Self::cut`] of all clients. Process context; may be called
     /// more than once.
     fn flush(&self) {}
 

@@ -2,7 +2,7 @@
 
 //! Up to which epoch the device is known to be quiet.
 //!
-//! The memory that a user in the kernel has posted is its own: the driver cannot keep it, as it
+//! The memory that a kernel ULP has posted is its own: the driver cannot keep it, as it
 //! keeps rings and memory of processes. So a destroy of such an object that the device does not
 //! confirm waits until the device is quiet.
 

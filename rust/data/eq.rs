@@ -475,7 +475,7 @@ impl State {
         self.live()?.poll.bind_process().map_err(|_| ENOSPC)
     }
 
-    /// Reserves the slot of a CQ of a user in the kernel.
+    /// Reserves the slot of a CQ of a kernel ULP.
     ///
     /// # Errors
     ///

@@ -218,13 +218,13 @@ impl UlpCq {
         drop(before);
     }
 
-    /// The device is quiet, after [`Self::cut`]: what is posted is flushed, and its user is told to
+    /// The device is quiet, after [`Self::cut`]: what is posted is flushed, and its ULP is told to
     /// poll if there is any. One without may be about to free the queue: nothing is to be told then.
     pub(crate) fn flush(&self) {
         let mut inner = self.inner.lock();
         let before = replace(&mut inner.source, Source::Flush);
         let has_pending = inner.has_pending(self);
-        // The lease is dropped with the lock released, and so is its user told.
+        // The lease is dropped with the lock released, and so is its ULP told.
         drop(inner);
         drop(before);
         if has_pending {
@@ -246,7 +246,7 @@ impl UlpCq {
         (!next.reaches(past)).then(|| taken.wrapping_add(past.since(next).into()))
     }
 
-    /// Tells its user to poll, if it asked for that.
+    /// Tells its ULP to poll, if it asked for that.
     pub(super) fn raise(&self) {
         self.armed.raise();
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A request that is posted, and what a completion of the device says of it to its user.
+//! A request that is posted, and what a completion of the device says of it to its ULP.
 
 use crate::{
     abi::{

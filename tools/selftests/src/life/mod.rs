@@ -108,7 +108,7 @@ pub const RECOVERY: Group = Group {
     ],
 };
 
-/// A port of RoCE, and so users in the kernel.
+/// A port of RoCE, and so kernel ULPs.
 pub const ROCE: Group = Group {
     name: "roce",
     cases: cases![

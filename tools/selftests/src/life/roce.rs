@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A device with a port of RoCE, which has users in the kernel: `ib_mad` posts receives to queue
+//! A device with a port of RoCE, which has kernel ULPs: `ib_mad` posts receives to queue
 //! pair 1.
 
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::world;
 use crate::world::Baseline;
 use crate::world::Log;
 
-/// Receives that users in the kernel have posted, of a table of queue pairs.
+/// Receives that kernel ULPs have posted, of a table of queue pairs.
 fn posted(qps: &Path) -> Result<u64> {
     let mut sum = 0;
     for line in world::text(qps)?.lines() {
@@ -88,7 +88,7 @@ fn kept_until_the_reset(host: &mut Host) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether the driver has a queue of a user in the kernel, by a table of queues.
+/// Whether the driver has a queue of a kernel ULP, by a table of queues.
 fn has_queues(table: &Path) -> Result<bool> {
     Ok(world::text(table)?.contains(" verbs "))
 }
