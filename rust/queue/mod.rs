@@ -30,6 +30,7 @@
 //! | [`moderation`] | how many interrupts an EQ is worth | driver |
 //! | [`share`] | how much CPU time the event poll may take in softirq context | driver |
 //! | [`quota`] | how many objects a context, a user and all users may have | driver |
+//! | [`lifecycle`] | health and epoch of a device; the order of start, shutdown and recovery | driver |
 //! | [`recovery`] | when a device that failed is reset | driver |
 //! | [`buflist`] | page size, tables of a buffer, and how to walk them | driver, device |
 //! | [`flow`] | flow control between two senders | library |
@@ -56,6 +57,7 @@ pub mod flow;
 pub mod headtail;
 pub mod index;
 pub mod life;
+pub mod lifecycle;
 pub mod moderation;
 pub mod mutant;
 pub mod pending;

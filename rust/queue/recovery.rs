@@ -19,7 +19,7 @@ pub const LONGEST: u32 = 1 << LOG_LONGEST;
 
 /// What the watchdog knows of a device. It fits into a word, which other tasks read while the
 /// watchdog changes it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Recovery {
     /// The epoch of the failures that are known.
     epoch: u32,

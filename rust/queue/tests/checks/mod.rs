@@ -11,6 +11,7 @@ pub mod eq_irq;
 pub mod flow;
 pub mod index;
 pub mod ladder;
+pub mod lifecycle;
 pub mod memory;
 pub mod moderation;
 pub mod pending;
@@ -47,6 +48,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         unread::CHECKS,
         quota::CHECKS,
         recovery::CHECKS,
+        lifecycle::CHECKS,
         resize::CHECKS,
         buflist::CHECKS,
         flow::CHECKS,

@@ -9,6 +9,7 @@
 //! - [`shared`]: queue pairs that share receives.
 //! - [`datagram`]: senders whose datagrams are delivered or dropped.
 //! - [`resize`]: a CQ that is resized.
+//! - [`lifecycle`]: a device that is reset, suspended, unbound, and fails.
 //! - [`ladder`]: a channel of descriptors, and the order of stores.
 //!
 //! Each instance is explored completely: there is no bound on states, depth or time. Wrong variants
@@ -19,6 +20,7 @@
 mod datagram;
 mod flow;
 mod ladder;
+mod lifecycle;
 mod memory;
 mod model;
 mod notify;
