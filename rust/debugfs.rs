@@ -262,7 +262,7 @@ fn show_device(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     writeln!(f, "name qpair{}", device.index())?;
     writeln!(f, "health {:?}", device.function().health())?;
     writeln!(f, "epoch {}", device.epoch())?;
-    writeln!(f, "attempts {}", device.function().attempts())?;
+    writeln!(f, "attempts {}", device.function().life().attempts())?;
     writeln!(f, "vectors {}", device.vectors())?;
     writeln!(f, "admin-commands {commands}")?;
     writeln!(f, "admin-refused {refused}")?;

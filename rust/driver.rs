@@ -43,6 +43,7 @@ use crate::{
     },
     loopback::Loopback,
     object::device::RdmaDevice,
+    queue::lifecycle::Lifecycle,
     stream,
 };
 use core::pin::Pin;
@@ -305,7 +306,8 @@ impl crate::kernel::pci::Driver for Driver {
 
     fn resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.watchdog.start(WATCH);
-        data.running.device.wake_up();
+        let function = data.running.device.function();
+        function.life().change(Lifecycle::wake);
         data.up_again(pdev);
         data.sampler.start(SAMPLE);
     }
@@ -332,13 +334,12 @@ impl crate::kernel::pci::Driver for Driver {
 
     fn slot_reset<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) -> Verdict {
         let device = &data.running.device;
-        if device.is_asleep() {
+        match device.function().health() {
             // The resume checks the device.
-            return Verdict::Recovered;
-        }
-        // Another reset or probe may have brought it up since the error.
-        if device.function().health() != Health::Down {
-            device.shut_down(pdev, Lost::Reset);
+            Health::Asleep => return Verdict::Recovered,
+            Health::Down => {}
+            // Another reset or probe may have brought it up since the error.
+            _ => device.shut_down(pdev, Lost::Reset),
         }
         let _: Result = device.function().look(pdev.as_ref());
         match device.function().health() {

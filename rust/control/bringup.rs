@@ -2,20 +2,13 @@
 
 //! Bring-up, and the one shutdown.
 //!
-//! ```text
-//!   probe, after a reset,  bring_up    gate open, EQ 0 and the admin queue by registers, the other
-//!   wake-up, recovered                 EQs by command; then the device is Up
-//!   link
-//!   unbind, reset, sleep,  shut_down   stop taking work -> the hardware is quiet, or known to be
-//!   failed link                        gone -> wake the waiters -> user mappings of doorbells
-//!                                      are zapped, processes woken -> memory is freed
-//!   watchdog               check       lost interrupts, all ones; resets if fatal
-//! ```
-//!
 //! Unbind, rmmod, hot unplug, an external reset, suspend, a link error and the watchdog's reset of
 //! a fatal device all call [`Device::shut_down`]. A reset, resume and link recovery are followed by
 //! [`Device::bring_up_again`]. One reset of the function makes the hardware quiet and ends all its
 //! objects at once; single objects are destroyed only while the device runs.
+//!
+//! What is done in which order is a rule, [`queue::lifecycle`](crate::queue::lifecycle);
+//! [`Device::execute`] does it.
 
 use super::{
     client::Lost,
@@ -57,14 +50,18 @@ use crate::{
     queue::{
         credit::RingId,
         index::Depth,
+        lifecycle::{
+            Lifecycle,
+            Step,
+            Task, //
+        },
         producer::SqProducer, //
     },
 };
 use kernel::{
     device::Bound,
     pci,
-    prelude::*,
-    sync::atomic::Relaxed, //
+    prelude::*, //
 };
 
 /// Base-two logarithm of the admin SQ's blocks and of the admin CQ's entries: twice the number of
@@ -85,21 +82,18 @@ impl Device {
         // Reset before enabling bus mastering: state of an earlier kernel or driver may refer to
         // memory that has another use by now.
         match function.reset(pass.dev()) {
-            Quiet::Reset if self.kept.load(Relaxed) => {
-                self.flush(epoch);
-                self.release();
-                self.kept.store(false, Relaxed);
+            Quiet::Reset => {
+                let start = function.life().begin(Lifecycle::start).ok_or(ENODEV)?;
+                self.execute(start, Some((pdev, Channel::Normal)));
             }
-            Quiet::Reset => {}
             Quiet::Gone => return Err(ENODEV),
             Quiet::No => {
-                if function.attempts() == 0 {
+                if function.life().attempts() == 0 {
                     dev_err!(pdev, "the device cannot be reset\n");
                 }
                 return Err(EIO);
             }
         }
-        crate::kernel::pci::set_master(pdev);
 
         let eq0 = self.eqs.eq0()?;
         let eq_ring = EqRing::new(&pass, function)?;
@@ -156,43 +150,29 @@ impl Device {
         }
         // Without moderation the device works; the sampler sends the settings again.
         let _: Result = self.moderation.again(&pass, &self.admin, self.eqs());
-        self.eqs.set_up(true);
-        function.set_up()
+        let up = function.life().change(Lifecycle::up);
+        up.then_some(()).ok_or(ENODEV)
     }
 
-    /// Suspends the device, as [`Self::shut_down`] with [`Lost::Reset`]. Until [`Self::wake_up`]
-    /// the driver neither accesses it nor brings it up, even after a reset. Under the device lock.
-    /// Sleeps.
+    /// Suspends the device, as [`Self::shut_down`] with [`Lost::Reset`]. Until
+    /// [`Lifecycle::wake`] the driver neither accesses it nor brings it up, even after a reset. Under
+    /// the device lock. Sleeps.
     ///
     /// # Errors
     ///
     /// `EIO` if the device may still access memory. It is then down, but not suspended.
     pub(crate) fn fall_asleep(&self, pdev: &pci::Device<Bound>) -> Result {
         self.shut_down(pdev, Lost::Reset);
-        if self.kept.load(Relaxed) {
-            return Err(EIO);
-        }
-        self.asleep.store(true, Relaxed);
-        Ok(())
-    }
-
-    /// The device is not suspended any more: [`Self::bring_up_again`] may follow. Under the device
-    /// lock.
-    pub(crate) fn wake_up(&self) {
-        self.asleep.store(false, Relaxed);
-    }
-
-    /// Whether the device is suspended. Under the device lock.
-    pub(crate) fn is_asleep(&self) -> bool {
-        self.asleep.load(Relaxed)
+        let asleep = self.function.life().change(Lifecycle::sleep);
+        asleep.then_some(()).ok_or(EIO)
     }
 
     /// Brings the device up after [`Self::shut_down`] with [`Lost::Reset`]. A failure makes the
     /// device fatal, and the watchdog tries again. Does nothing if the device is not
-    /// [`Health::Down`], or is suspended. Under the device lock. Sleeps.
+    /// [`Health::Down`]. Under the device lock. Sleeps.
     pub(crate) fn bring_up_again(&self, pdev: &pci::Device<Bound>) {
         let function = &self.function;
-        if self.is_asleep() || function.health() != Health::Down {
+        if function.health() != Health::Down {
             return;
         }
         let result = function.gate().reopen(pdev);
@@ -203,7 +183,7 @@ impl Device {
                 // A device that is gone is not tried again.
                 let _: Result = function.look(pdev.as_ref());
                 function.fail(Failure::BringUp);
-                if function.attempts() == 0 && function.health() == Health::Fatal {
+                if function.life().attempts() == 0 && function.health() == Health::Fatal {
                     dev_err!(pdev, "bring-up failed: {error:?}; will try again\n");
                 }
             }
@@ -227,82 +207,64 @@ impl Device {
         self.stop(pdev, Lost::Gone, state);
     }
 
-    fn stop(&self, pdev: &pci::Device<Bound>, why: Lost, state: Channel) {
-        let function = &self.function;
-        let (asleep, epoch) = (self.is_asleep(), self.epoch());
-        if why == Lost::Reset && asleep {
-            // Already down.
-            return;
-        }
-        // A suspended device may not decode its registers; behind a failed link no access succeeds.
-        let answers = !asleep && state == Channel::Normal;
-        if answers {
-            let _: Result = function.look(pdev.as_ref());
-        }
-        // Fail pending commands first, so that closing the gate does not wait for them.
-        if !answers || function.health() != Health::Up {
-            self.admin.abandon();
-        }
-        if why == Lost::Gone {
-            // Before the gate: a task that finds it closed must get ENODEV.
-            function.set_unbound();
-        }
-        function.gate().close();
-        if why == Lost::Reset {
-            // In one critical section: a page belongs to the epoch in which it was taken.
-            let mut told = self.told.lock();
-            let mut shares = self.shares.lock();
-            function.begin_reset();
-            shares.clear();
-            *told = Health::Up;
-        }
-        self.eqs.set_up(false);
-
-        let quiet = if asleep {
-            !self.kept.load(Relaxed)
-        } else {
-            self.quiesce(pdev, state)
-        };
-
-        self.admin.abandon();
-        self.tell(why, quiet.then_some(epoch));
-        // If not quiet, the memory stays allocated until the device is reset.
-        self.kept.store(!quiet, Relaxed);
-        if quiet {
-            self.release();
-        } else if why == Lost::Gone {
-            function.gate().leak();
+    fn stop(&self, pdev: &pci::Device<Bound>, why: Lost, link: Channel) {
+        let works = link == Channel::Normal;
+        let life = self.function.life();
+        if let Some(task) = life.begin(|life| life.shut_down(why, works)) {
+            self.execute(task, Some((pdev, link)));
         }
     }
 
-    /// Notifies all clients that the device is lost, and if it is quiet, of which epoch. Sleeps.
-    pub(super) fn tell(&self, why: Lost, over: Option<u32>) {
-        self.clients.for_each(|client| client.cut());
-        if let Some(epoch) = over {
-            self.flush(epoch.saturating_add(1));
+    /// Executes a task of the device's life. `bound` is the device and the state of its link, `None`
+    /// without the device lock. Sleeps.
+    pub(super) fn execute(&self, mut task: Task, bound: Option<(&pci::Device<Bound>, Channel)>) {
+        let (function, clients) = (&self.function, &self.clients);
+        let life = function.life();
+        while let Some(step) = life.change(|life| life.step(&mut task)) {
+            match step {
+                Step::Look => {
+                    if let Some((pdev, _)) = bound {
+                        let _: Result = function.look(pdev.as_ref());
+                    }
+                }
+                Step::FailCommands => self.admin.abandon(),
+                Step::Close => function.gate().close(),
+                Step::NextEpoch => {
+                    // In one critical section: a page belongs to the epoch in which it was taken.
+                    let mut shares = self.shares.lock();
+                    life.change(Lifecycle::next_epoch);
+                    shares.clear();
+                }
+                Step::Quiesce => {
+                    let quiet = match bound {
+                        Some((pdev, link)) => self.quiesce(pdev, link),
+                        None => self.cut_off(),
+                    };
+                    life.change(|life| life.quiesced(&mut task, quiet));
+                }
+                Step::Cut => clients.for_each(|client| client.cut()),
+                Step::Flush => clients.for_each(|client| client.flush()),
+                Step::Notify => clients.for_each(|client| client.lost(task.why())),
+                Step::Release => {
+                    clients.for_each(|client| client.unmap());
+                    self.eqs.end();
+                    self.admin.close();
+                }
+                Step::Leak => function.gate().leak(),
+                Step::Master => {
+                    if let Some((pdev, _)) = bound {
+                        crate::kernel::pci::set_master(pdev);
+                    }
+                }
+            }
         }
-        self.clients.for_each(|client| client.lost(why));
-    }
-
-    /// The hardware is quiet, and all epochs before `epoch` are over: kernel ULPs get back what
-    /// they have posted. Sleeps.
-    fn flush(&self, epoch: u32) {
-        self.quiet.before(epoch);
-        self.clients.for_each(|client| client.flush());
-    }
-
-    /// The hardware is quiet: frees all memory that it could access. Idempotent.
-    fn release(&self) {
-        self.clients.for_each(|client| client.unmap());
-        self.eqs.end();
-        self.admin.close();
     }
 
     /// Stops all DMA of a device that is fatal or gone, before the PCI core resets it: that may have
-    /// to wait. Returns whether it is certain. With `told` locked, so that no epoch begins. Sleeps.
-    pub(super) fn cut_off(&self) -> bool {
-        // No bring-up enables bus mastering while the pass is held. If the gate is closed, a shutdown
-        // is under way, which makes the device quiet itself.
+    /// to wait. Returns whether it is certain. Sleeps.
+    fn cut_off(&self) -> bool {
+        // The task that this is a step of keeps bus mastering from being enabled. Behind a closed gate
+        // the shutdown has tried: the reset is next.
         let Ok(pass) = self.function.gate().enter() else {
             return false;
         };
@@ -332,7 +294,7 @@ impl Device {
         if state != Channel::Normal {
             return Self::isolate(pdev, state);
         }
-        let first = self.function.attempts() == 0;
+        let first = self.function.life().attempts() == 0;
         let reset = self.function.reset(pdev.as_ref());
         if reset == Quiet::Reset {
             return true;

@@ -2,6 +2,7 @@
 
 //! Clients: users of the device that may outlive its binding.
 
+pub(crate) use crate::queue::lifecycle::Lost;
 use core::ptr;
 use kernel::{
     new_mutex,
@@ -11,15 +12,6 @@ use kernel::{
         Mutex, //
     }, //
 };
-
-/// Why a client has lost the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lost {
-    /// It is reset, and can be opened again.
-    Reset,
-    /// It is gone.
-    Gone,
-}
 
 /// A user of the device that may outlive its binding: the RDMA device, a process, or the loopback
 /// client.

@@ -10,7 +10,6 @@ use super::{
         Mode,
         Moderation, //
     },
-    quiet::QuietEpochs,
     shares::Shares, //
 };
 use crate::{
@@ -21,7 +20,6 @@ use crate::{
         },
         function::{
             Function,
-            Health,
             Limits, //
         },
         knobs::Knobs, //
@@ -37,7 +35,6 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::Atomic,
         Arc,
         Mutex, //
     },
@@ -72,18 +69,8 @@ pub(crate) struct Device {
     pub(super) most: PerKind<u32>,
     #[pin]
     pub(super) shares: Mutex<Shares>,
-    /// The health that clients were last notified of. No epoch begins while it is locked.
-    #[pin]
-    pub(super) told: Mutex<Health>,
-    #[pin]
-    pub(super) quiet: QuietEpochs,
     #[pin]
     pub(super) moderation: Moderation,
-    /// Between suspend and resume. Guarded by the device lock.
-    pub(super) asleep: Atomic<bool>,
-    /// The last shutdown has freed nothing, since the device may access memory. Guarded by the
-    /// device lock.
-    pub(super) kept: Atomic<bool>,
 }
 
 impl Device {
@@ -132,11 +119,7 @@ impl Device {
                 clients <- Clients::new(),
                 most,
                 shares <- new_mutex!(Shares::new(), "Device::shares"),
-                told <- new_mutex!(Health::Up, "Device::told"),
-                quiet <- QuietEpochs::new(),
                 moderation <- Moderation::new(),
-                asleep: Atomic::new(false),
-                kept: Atomic::new(false),
             }),
             GFP_KERNEL,
         )
@@ -194,7 +177,8 @@ impl Device {
 
     /// The vectors a CQ can be created on.
     pub(crate) fn vectors(&self) -> u32 {
-        self.eqs.vectors()
+        // CAST: Vectors are counted in 11 bits.
+        self.eqs().len() as u32
     }
 
     /// Whether the link is up.
@@ -202,9 +186,11 @@ impl Device {
         self.function.link_up(pass.dev()).unwrap_or(false)
     }
 
-    /// Waits until the device accesses no memory of `epoch` any more. Not in a pass. Sleeps.
+    /// Waits until the device accesses no memory of `epoch` any more. The driver cannot keep what ULPs
+    /// have posted, as it keeps rings and memory of processes: so a destroy that the device does not
+    /// confirm waits. Ignores signals; not in a pass. Sleeps.
     pub(crate) fn wait_until_quiet(&self, epoch: u32) {
-        self.quiet.wait(epoch);
+        self.function.life().wait_until_quiet(epoch);
     }
 
     /// Its clients.

@@ -18,11 +18,6 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::{
-            Acquire,
-            Atomic,
-            Release, //
-        },
         Arc,
         Mutex, //
     },
@@ -51,8 +46,6 @@ impl Watched {
 #[pin_data]
 pub(super) struct Eqs {
     polls: KVec<Arc<EqPoller>>,
-    /// The number of EQs that are up.
-    up: Atomic<u32>,
     /// By vector. Locked by the watchdog and by bring-up.
     #[pin]
     watched: Mutex<KVec<Option<Watched>>>,
@@ -71,7 +64,6 @@ impl Eqs {
         }
         Ok(pin_init!(Self {
             polls,
-            up: Atomic::new(0),
             watched <- new_mutex!(watched, "Device::watched"),
         }))
     }
@@ -90,27 +82,12 @@ impl Eqs {
         self.polls.first().ok_or(EINVAL)
     }
 
-    /// Vectors whose EQs are up.
-    pub(super) fn vectors(&self) -> u32 {
-        self.up.load(Acquire)
-    }
-
-    /// Marks all EQs up, or down.
-    pub(super) fn set_up(&self, up: bool) {
-        // CAST: Vectors are counted in 11 bits.
-        let count = self.polls.len() as u32;
-        self.up.store(if up { count } else { 0 }, Release);
-    }
-
     /// The EQ of a vector.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if it is not up.
+    /// `EINVAL` if there is no such vector.
     pub(super) fn of(&self, vector: u32) -> Result<&Arc<EqPoller>> {
-        if vector >= self.vectors() {
-            return Err(EINVAL);
-        }
         self.polls.get(vector as usize).ok_or(EINVAL)
     }
 

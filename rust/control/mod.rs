@@ -14,7 +14,6 @@
 //! | [`client`] | clients: users of the device that may outlive its binding |
 //! | [`device`] | the device: its admin queue, and the four above |
 //! | [`objects`] | creates and destroys objects, and keeps the EQs' tables in step |
-//! | [`quiet`] | the epochs whose memory the device does not access any more |
 //! | [`quota`] | charges objects to contexts and users |
 //! | [`bringup`] | bring-up, and the one shutdown |
 //! | [`watch`] | once a second: lost interrupts, health; more often: the load |
@@ -30,7 +29,6 @@ mod eqs;
 pub(crate) mod moderate;
 mod objects;
 pub(crate) mod qp;
-mod quiet;
 mod quota;
 mod registers;
 mod shares;

@@ -11,11 +11,14 @@ use crate::{
         regs as model,
         status::EnableError, //
     },
-    data::function::{
-        Failure,
-        Function,
-        Health,
-        Limits, //
+    data::{
+        function::{
+            Failure,
+            Function,
+            Health,
+            Limits, //
+        },
+        life::Now, //
     },
     kernel::{
         dma,
@@ -175,7 +178,7 @@ impl Function {
             );
         }
         let function = Self::new(gate, registers, doorbells, limits, in_place);
-        Ok(Arc::new(function, GFP_KERNEL)?)
+        Arc::pin_init(function, GFP_KERNEL)
     }
 
     /// Enters the gate of the device, for a caller that began in `epoch`. May sleep, but not for
@@ -186,7 +189,11 @@ impl Function {
     /// `ENODEV` if it is unbound or gone, `EIO` if it was reset since, or is about to be.
     pub(crate) fn enter(&self, epoch: u32) -> Result<Pass<'_>> {
         let pass = self.gate().enter().map_err(|_| self.error())?;
-        if self.health() != Health::Up || self.epoch() != epoch {
+        let up = Now {
+            epoch,
+            health: Health::Up,
+        };
+        if self.life().now() != up {
             return Err(self.error());
         }
         Ok(pass)
@@ -198,20 +205,23 @@ impl Function {
     ///
     /// `EINVAL` if `dev` is not the function's device.
     pub(crate) fn look(&self, dev: &Device<Bound>) -> Result {
-        // Before the read: not-ready is a failure only if the function was up in this same epoch.
-        let (epoch, was_up) = (self.epoch(), self.health() == Health::Up);
+        // Before the read: not ready is a failure only if the function was up then, in this epoch.
+        let Now { epoch, health } = self.life().now();
         let status = self.registers(dev)?.read(regs::STATUS);
-        if is_gone(status.into_raw()) {
+        let why = if is_gone(status.into_raw()) {
             // While a link is being recovered, all reads return ones.
-            self.fail(match channel(dev)? {
+            match channel(dev)? {
                 Channel::Frozen => Failure::Link,
                 Channel::Normal | Channel::Failed => Failure::Gone,
-            });
+            }
         } else if status.fatal().get() != 0 {
-            self.fail(Failure::Stopped(status.cause().into()));
-        } else if status.ready().get() == 0 && was_up && self.epoch() == epoch {
-            self.fail(Failure::NotReady);
-        }
+            Failure::Stopped(status.cause().into())
+        } else if status.ready().get() == 0 && health == Health::Up {
+            Failure::NotReady
+        } else {
+            return Ok(());
+        };
+        self.fail_in(epoch, why);
         Ok(())
     }
 
@@ -249,7 +259,7 @@ impl Function {
         if status.ready().get() == 0 {
             let cause = u8::from(status.cause());
             match EnableError::from_code(cause) {
-                _ if self.attempts() != 0 => {}
+                _ if self.life().attempts() != 0 => {}
                 Some(cause) => dev_err!(dev, "the device cannot be enabled: {}\n", cause.text()),
                 None => dev_err!(dev, "the device cannot be enabled: cause {cause}\n"),
             }

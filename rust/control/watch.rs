@@ -4,15 +4,13 @@
 //! the load, for interrupt moderation.
 
 use super::{
-    client::Lost,
     device::Device,
     moderate::REST, //
 };
 use crate::{
     data::function::Health,
-    kernel::{
-        watchdog::Check, //
-    },
+    kernel::watchdog::Check,
+    queue::lifecycle::Lifecycle, //
 };
 use kernel::{
     prelude::*,
@@ -61,46 +59,26 @@ impl Watch {
                 let _: Result = function.look(pass.dev());
             }
         }
-        let (epoch, is_due) = {
-            let mut told = device.told.lock();
-            // Under the lock: another reset may just have recovered the device.
-            let (health, epoch) = (function.health(), function.epoch());
-            let is_due = function.learn(|recovery| match health {
-                Health::Up => {
-                    recovery.works(epoch);
-                    false
-                }
-                Health::Fatal => recovery.failed(epoch),
-                _ => false,
-            });
-            let lost = match health {
-                Health::Fatal => Lost::Reset,
-                Health::Gone => Lost::Gone,
-                Health::Down | Health::Up | Health::Unbound => return,
-            };
-            device.admin.abandon();
-            // Its users get back what it must not access any more. If that is not certain, the next
-            // check tries again: no reset need follow, if a task that holds the device lock waits for
-            // just this.
-            if *told != health && device.cut_off() {
-                device.tell(lost, Some(function.epoch()));
-                *told = health;
-            }
-            (epoch, is_due)
-        };
-        if !is_due {
+        let Some(failed) = function.life().change(Lifecycle::look) else {
             return;
+        };
+        device.admin.abandon();
+        if let Some(task) = failed.announce {
+            device.execute(task, None);
         }
+        let Some(epoch) = failed.reset else {
+            return;
+        };
         let mut now = None;
         let result = crate::kernel::pci::try_reset(
             function.device(),
             || {
                 // Another reset may have ended the epoch that failed.
-                let has_failed = function.epoch() == epoch && function.health() == Health::Fatal;
-                if has_failed && function.attempts() == 0 {
+                let needs_reset = function.life().change(|life| life.needs_reset(epoch));
+                if needs_reset && function.life().attempts() == 0 {
                     dev_info!(function.device(), "resetting the device\n");
                 }
-                has_failed
+                needs_reset
             },
             || now = Some(function.epoch()),
         );
@@ -110,14 +88,14 @@ impl Watch {
         };
         if let Err(error) = result {
             // If the epoch changed, the device was reset in spite of the error.
-            if now == epoch && function.attempts() == 0 {
+            if now == epoch && function.life().attempts() == 0 {
                 dev_err!(
                     function.device(),
                     "the device cannot be reset: {error:?}; will try again\n"
                 );
             }
         }
-        function.learn(|recovery| recovery.tried(now));
+        function.life().change(|life| life.tried(now));
     }
 }
 

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The function: its doorbells, its limits and its health.
+//! The function: its doorbells, its limits and its life.
 //!
-//! A [`Function`] outlives the binding: open files refer to it. Its state is one word, [`Health`].
-//! Any context may worsen it; only bring-up sets it to `Up`:
-//!
-//! ```text
-//!            bring-up                fail()                    reset           (the next epoch)
-//!   Down --------------> Up -------------------> Fatal ----------------> Down
-//!     |                   `--------------------> Gone -----------------> Down
-//!     `-------- fails -------------------------> Fatal: the watchdog tries again
-//!   any ---------------------------------------> Unbound: for ever
-//! ```
+//! A [`Function`] outlives the binding: open files refer to it.
 
+pub(crate) use crate::queue::lifecycle::{
+    Failure,
+    Health, //
+};
 use crate::{
     abi::{
         doorbell,
@@ -20,6 +15,7 @@ use crate::{
         status::EnableError,
         Number, //
     },
+    data::life::Life,
     kernel::{
         gate::Gate,
         mmio::{
@@ -28,7 +24,6 @@ use crate::{
         },
         trace, //
     },
-    queue::recovery::Recovery,
 };
 use kernel::{
     device::{
@@ -39,11 +34,8 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{
-            Acquire,
             Atomic,
-            Full,
-            Relaxed,
-            Release, //
+            Relaxed, //
         },
         Arc, //
     },
@@ -105,59 +97,16 @@ pub(crate) struct Limits {
     pub(crate) mac: Option<[u8; 6]>,
 }
 
-/// The state of the function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Health {
-    /// Not brought up, or being reset.
-    Down,
-    /// Working.
-    Up,
-    /// It stopped or failed a command that must succeed, and needs a reset.
-    Fatal,
-    /// It reads as all ones: unplugged, or broken beyond a reset.
-    Gone,
-    /// Not bound to the driver any more.
-    Unbound,
-}
-
-impl Health {
-    const ALL: [Self; 5] = [Self::Down, Self::Up, Self::Fatal, Self::Gone, Self::Unbound];
-
-    fn from_code(code: u32) -> Self {
-        Self::ALL.get(code as usize).copied().unwrap_or(Self::Gone)
-    }
-}
-
-/// Why the function is not [`Health::Up`] any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// The device reports it: the cause.
-    Stopped(u8),
-    /// It is in its power-on state although it was up: all its objects are lost.
-    NotReady,
-    /// An admin command got no answer.
-    Timeout,
-    /// An object could not be destroyed.
-    Destroy,
-    /// Bring-up failed, or the registration of the RDMA device. The caller logs the reason.
-    BringUp,
-    /// It reads as all ones while the PCI core recovers the link.
-    Link,
-    /// It reads as all ones.
-    Gone,
-}
-
 /// The function.
+#[pin_data]
 pub(crate) struct Function {
     gate: Arc<Gate>,
     registers: Bar<{ model::BYTES }>,
     doorbells: Bar<DOORBELLS>,
     limits: Limits,
     in_place: bool,
-    health: Atomic<u32>,
-    epoch: Atomic<u32>,
-    /// The watchdog's [`Recovery`], as a word.
-    recovery: Atomic<u64>,
+    #[pin]
+    life: Life,
     index: Atomic<u32>,
 }
 
@@ -169,18 +118,16 @@ impl Function {
         doorbells: Bar<DOORBELLS>,
         limits: Limits,
         in_place: bool,
-    ) -> Self {
-        Self {
+    ) -> impl PinInit<Self> {
+        pin_init!(Self {
             gate,
             registers,
             doorbells,
             limits,
             in_place,
-            health: Atomic::new(Health::Down as u32),
-            epoch: Atomic::new(0),
-            recovery: Atomic::new(Recovery::new().to_word()),
+            life <- Life::new(),
             index: Atomic::new(0),
-        }
+        })
     }
 
     /// Its registers.
@@ -227,54 +174,39 @@ impl Function {
         self.index.load(Relaxed)
     }
 
+    /// Its life.
+    pub(crate) fn life(&self) -> &Life {
+        &self.life
+    }
+
     /// The epoch: how often it was reset.
     pub(crate) fn epoch(&self) -> u32 {
-        self.epoch.load(Acquire)
+        self.life.now().epoch
     }
 
     /// Its state.
     pub(crate) fn health(&self) -> Health {
-        Health::from_code(self.health.load(Acquire))
+        self.life.now().health
     }
 
     /// The error of a caller that cannot enter.
     pub(crate) fn error(&self) -> Error {
         match self.health() {
             Health::Gone | Health::Unbound => ENODEV,
-            Health::Down | Health::Up | Health::Fatal => EIO,
+            Health::Down | Health::Up | Health::Fatal | Health::Asleep => EIO,
         }
-    }
-
-    /// Marks it up. Called only by bring-up.
-    pub(crate) fn set_up(&self) -> Result {
-        self.swap(&[Health::Down], Health::Up).ok_or(ENODEV)?;
-        Ok(())
-    }
-
-    /// The number of consecutive recoveries that failed or did not last. Each failure of a device
-    /// that was up is logged; of repeated bring-up failures only the first.
-    pub(crate) fn attempts(&self) -> u32 {
-        Recovery::from_word(self.recovery.load(Relaxed)).attempts()
-    }
-
-    /// Changes the [`Recovery`]. Called only by the watchdog.
-    pub(crate) fn learn<R>(&self, change: impl FnOnce(&mut Recovery) -> R) -> R {
-        let mut recovery = Recovery::from_word(self.recovery.load(Relaxed));
-        let result = change(&mut recovery);
-        self.recovery.store(recovery.to_word(), Relaxed);
-        result
     }
 
     /// Marks it failed; the watchdog recovers it. Only the first failure of an epoch is logged. Any
     /// context.
     pub(crate) fn fail(&self, why: Failure) {
-        let (from, to): (&[_], _) = match why {
-            Failure::Gone => (&[Health::Down, Health::Up, Health::Fatal], Health::Gone),
-            // Not from `Down`: during a reset it is not ready.
-            Failure::NotReady => (&[Health::Up], Health::Fatal),
-            _ => (&[Health::Down, Health::Up], Health::Fatal),
-        };
-        let Some(was) = self.swap(from, to) else {
+        self.fail_in(self.epoch(), why);
+    }
+
+    /// As [`Self::fail`], for a failure seen in `epoch`: does nothing once a reset has begun. Any
+    /// context.
+    pub(crate) fn fail_in(&self, epoch: u32, why: Failure) {
+        let Some(was) = self.life.change(|life| life.fail(epoch, why)) else {
             return;
         };
         let cause = match why {
@@ -283,7 +215,7 @@ impl Function {
         };
         trace::wrong(trace::Wrong::Fatal, 0, cause);
         // Do not log repeated failures of bring-up.
-        if self.attempts() != 0 && was != Health::Up && why != Failure::Gone {
+        if self.life.attempts() != 0 && was != Health::Up && why != Failure::Gone {
             return;
         }
         let dev = self.device();
@@ -299,37 +231,6 @@ impl Function {
             Failure::Link => dev_err!(dev, "device fatal: the link to it failed\n"),
             Failure::Gone => dev_err!(dev, "the device is gone\n"),
         }
-    }
-
-    /// As [`Self::fail`], for a failure seen in `epoch`: does nothing once a reset has begun. Any
-    /// context.
-    pub(crate) fn fail_in(&self, epoch: u32, why: Failure) {
-        if self.epoch() != epoch {
-            return;
-        }
-        self.fail(why);
-        // A reset began in between, and `begin_reset` did not see the failure: undo it.
-        if self.epoch() != epoch {
-            self.swap(&[Health::Fatal], Health::Down);
-        }
-    }
-
-    /// Begins a new epoch: all objects of earlier epochs are invalid.
-    pub(crate) fn begin_reset(&self) {
-        // In this order: see `fail_in`.
-        self.epoch.fetch_add(1, Full);
-        self.swap(&[Health::Up, Health::Fatal, Health::Gone], Health::Down);
-    }
-
-    /// Marks it unbound.
-    pub(crate) fn set_unbound(&self) {
-        self.health.store(Health::Unbound as u32, Release);
-    }
-
-    /// Changes the state from one of `from` to `to`. Returns the old state on success.
-    fn swap(&self, from: &[Health], to: Health) -> Option<Health> {
-        let change = |from: &Health| self.health.cmpxchg(*from as u32, to as u32, Full);
-        from.iter().copied().find(|from| change(from).is_ok())
     }
 
     /// The doorbells of page 0. `dev` proves that the device is bound.

@@ -2,14 +2,15 @@
 
 //! The data path: the poll of an EQ, in BH.
 //!
-//! While an EQ is up, its poll owns this state. The poll never sleeps, takes no lock, and issues no
-//! command. Process context accesses the state with the poll paused
-//! ([`kernel::poller`](crate::kernel::poller)). Functions that allocate are marked "Sleeps" and are for
+//! While an EQ is up, its poll owns this state. The poll never sleeps and issues no command. Process
+//! context accesses the state with the poll paused ([`kernel::poller`](crate::kernel::poller)).
+//! Functions that allocate are marked "Sleeps" and are for
 //! process context.
 //!
 //! | file | is |
 //! |---|---|
-//! | [`function`] | doorbells, limits, health |
+//! | [`life`] | health and epoch: the owner of the state machine |
+//! | [`function`] | doorbells, limits, life |
 //! | [`ring`] | the memory of the driver's rings |
 //! | [`table`] | objects by number |
 //! | [`handlers`] | the handlers of events, and the way of an asynchronous event to its handler |
@@ -26,6 +27,7 @@ pub(crate) mod eq;
 pub(crate) mod function;
 pub(crate) mod handlers;
 pub(crate) mod knobs;
+pub(crate) mod life;
 pub(crate) mod qp;
 pub(crate) mod ring;
 pub(crate) mod table;

@@ -214,7 +214,7 @@ impl RdmaDevice {
             return;
         };
         let function = self.device.function();
-        if function.attempts() == 0 {
+        if function.life().attempts() == 0 {
             dev_err!(pdev, "no RDMA device: {error:?}; will try again\n");
         }
         function.fail(Failure::BringUp);

@@ -17,8 +17,7 @@ const LOG_LONGEST: u32 = 6;
 /// The longest pause between two resets, in looks.
 pub const LONGEST: u32 = 1 << LOG_LONGEST;
 
-/// What the watchdog knows of a device. It fits into a word, which other tasks read while the
-/// watchdog changes it.
+/// What the watchdog knows of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Recovery {
     /// The epoch of the failures that are known.
@@ -40,26 +39,6 @@ impl Recovery {
             waited: 0,
             worked: 0,
         }
-    }
-
-    /// What [`Self::to_word`] made. 0 is [`Self::new`].
-    pub const fn from_word(word: u64) -> Self {
-        // CAST: Each takes its bits.
-        Self {
-            epoch: word as u32,
-            attempts: (word >> 32) as u16,
-            waited: (word >> 48) as u8,
-            worked: (word >> 56) as u8,
-        }
-    }
-
-    /// All of it.
-    pub const fn to_word(self) -> u64 {
-        // CAST: To a wider type.
-        self.epoch as u64
-            | (self.attempts as u64) << 32
-            | (self.waited as u64) << 48
-            | (self.worked as u64) << 56
     }
 
     /// Resets in a row by which the device did not come up, or not for long.
