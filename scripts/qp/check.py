@@ -16,6 +16,7 @@ from qp import jobs
 from qp import kernel as kernels
 from qp import payload
 from qp import provider
+from qp import walks as walked
 
 BUILD = base.TOP / "build"
 DOCS = BUILD / "docs"
@@ -160,6 +161,16 @@ def imports():
     complain(found)
 
 
+def walks():
+    """Does each walk of driver.rst name functions that exist, within its bound?"""
+
+    def read(name):
+        path = base.TOP / name
+        return path.read_text() if path.is_file() else None
+
+    complain(walked.faults(read(walked.PAGE), read))
+
+
 def panics():
     """Is there no panic in the module and in the device's model?"""
     found = []
@@ -196,7 +207,7 @@ def length():
     complain([f"{name_of(path)}: {lines} lines" for path, lines in counted if lines > LONGEST])
 
 
-CHECKS = [spdx, length, rustfmt, shellcheck, python, scripts, kernel_only, imports, panics, docs, module, clippy, verbs, header, rustdoc]
+CHECKS = [spdx, length, rustfmt, shellcheck, python, scripts, kernel_only, imports, walks, panics, docs, module, clippy, verbs, header, rustdoc]
 
 # One after the other, since cargo locks their target directory; the others run beside them.
 CARGO = [clippy, verbs, header, rustdoc]

@@ -31,6 +31,7 @@ from qp import plots
 from qp import profile
 from qp import sweeps
 from qp import threads
+from qp import walks
 from qp.selftest_cache import Cache  # noqa: F401, run with those here
 from qp.selftest_cache import Crates  # noqa: F401
 from qp.selftest_cache import Space  # noqa: F401
@@ -329,6 +330,44 @@ pub use crate::cq::Cq;
             ({"lib.rs": root + "//! | `eq` | event queues |"}, "model/lib.rs: the table has eq, which is no file"),
         ):
             self.assertEqual(imports.upwards_in_crate(crate | more, "model")[0], what)
+
+    def test_a_walk_is_held_against_the_sources(self):
+        page = """\
+The driver
+==========
+
+Walk: one WQE
+-------------
+
+At most 3 stops in 2 rooms.
+
+1. ``rust/object/qp.rs``: ``post``,
+   ``Slots::take``. A text with ``code``.
+2. ``qemu/glue.c``: ``ring``. More
+   text.
+
+Next
+----
+
+1. No step of the walk.
+"""
+        tree = {
+            "rust/object/qp.rs": "impl Qp {\n    pub(crate) fn post(&self) {}\n    fn take() {}\n}",
+            "qemu/glue.c": "static void ring(void *opaque,\n                 int n)\n{\n    post();\n}\n",
+        }
+        self.assertEqual(walks.faults(page, tree.get), [])
+        for wrong, line in (
+            (page.replace("Slots::take", "give"), "one WQE: rust/object/qp.rs defines no give"),
+            # A call is no definition.
+            (page.replace("``ring``", "``post``"), "one WQE: qemu/glue.c defines no post"),
+            (page.replace("glue.c", "gone.c"), "one WQE: there is no qemu/gone.c"),
+            (page.replace("3 stops", "2 stops"), "one WQE: 3 stops, but at most 2"),
+            (page.replace("2 rooms", "1 rooms"), "one WQE: 2 rooms, but at most 1"),
+            (page.replace("At most 3 stops in 2 rooms", "Few"), "one WQE: no steps, or no bound in its first paragraph"),
+            (page.replace("``qemu/glue.c``:", "The glue:"), "one WQE: no file and function in: The glue: ``ring``. More"),
+            (page.replace("Walk: ", ""), "Documentation/driver.rst has no walk"),
+        ):
+            self.assertEqual(walks.faults(wrong, tree.get), [line])
 
     def test_a_missing_barrier_is_named(self):
         functions = {

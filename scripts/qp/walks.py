@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The walks of Documentation/driver.rst, against the sources.
+
+A walk is a section whose title begins with "Walk: ". Its first line has its bound, in stops, files
+or rooms; its list has a file and the functions called there for each stop:
+
+    Walk: one WQE
+    -------------
+
+    At most 7 files.
+
+    1. ``rust/object/qp.rs``: ``post``, ``ring``. What they do.
+
+A stop is a function. A room is a folder of rust/, else a folder of the project.
+"""
+
+import re
+
+PAGE = "Documentation/driver.rst"
+TITLE = re.compile(r"^Walk: (.+)\n-+\n\n", re.MULTILINE)
+# The end of a section: the line under the next title.
+END = re.compile(r"^.+\n([-=])\1+\n", re.MULTILINE)
+BOUND = re.compile(r"(\d+) (stops|files|rooms)")
+STEP = re.compile(r"^\d+\. (.+?)(?=^\d+\. |^\S|\Z)", re.MULTILINE | re.DOTALL)
+WHERE = re.compile(r"``([\w./-]+)``:\s+(``[\w:]+``(?:,\s+``[\w:]+``)*)")
+
+
+def sections(text):
+    """The walks of a page: {title: text}."""
+    starts = list(TITLE.finditer(text))
+    found = {}
+    for start in starts:
+        end = END.search(text, start.end())
+        found[start[1]] = text[start.end() : end.start() if end else len(text)]
+    return found
+
+
+def room_of(path):
+    """The folder of rust/ that a file is in, else the folder of the project."""
+    first, *rest = path.split("/")
+    return rest[0].removesuffix(".rs") if first == "rust" and rest else first
+
+
+def defines(source, function):
+    """Whether a source, Rust or C, defines a function."""
+    name = re.escape(function.split("::")[-1])
+    rust = rf"\bfn {name}\b"
+    in_c = rf"^[\w* ]*\b{name}\([^;]*?\)\s*\n?\{{"
+    return re.search(f"{rust}|{in_c}", source, re.MULTILINE) is not None
+
+
+def faults(text, read):
+    """What is wrong with the walks of a page. `read` returns the text of a file, or None."""
+    lines = []
+    walks = sections(text)
+    if not walks:
+        lines.append(f"{PAGE} has no walk")
+    for title, body in walks.items():
+        stops = []
+        for step in STEP.findall(body):
+            where = WHERE.match(step)
+            if not where:
+                lines.append(f"{title}: no file and function in: {step.splitlines()[0]}")
+                continue
+            path, names = where[1], re.findall(r"``([\w:]+)``", where[2])
+            source = read(path)
+            if source is None:
+                lines.append(f"{title}: there is no {path}")
+                continue
+            stops += [(path, name) for name in names]
+            lines += [f"{title}: {path} defines no {name}" for name in names if not defines(source, name)]
+        files = {path for path, _ in stops}
+        count = {"stops": len(stops), "files": len(files), "rooms": len({room_of(path) for path in files})}
+        bounds = BOUND.findall(body.split("\n\n")[0])
+        if not stops or not bounds:
+            lines.append(f"{title}: no steps, or no bound in its first paragraph")
+        lines += [f"{title}: {count[what]} {what}, but at most {most}" for most, what in bounds if count[what] > int(most)]
+    return lines
