@@ -25,9 +25,9 @@
  * - While the machine is stopped the core does nothing: its memory may be dumped.
  * - Memory stays mapped as long as the function's view of memory has that
  *   range: a listener on its DMA address space is called when bus mastering is
- *   disabled, memory or a device is unplugged, or an IOMMU is enabled. Behind an IOMMU no
- *   mappings are kept: each access is translated, so an unmap has nothing to
- *   undo.
+ *   disabled, memory or a device is unplugged, or an IOMMU is enabled. Behind an
+ *   IOMMU no mappings are kept: each access is translated, so an unmap has
+ *   nothing to undo.
  *
  * For the threads that work without the BQL:
  *
@@ -75,9 +75,9 @@
 /* Calls into the model. */
 
 /*
- * With the BQL: from a bottom half, or from a timer of the virtual clock. With
- * an IOThread this sends interrupts, and runs the core while it is bound to the
- * BQL.
+ * With the BQL: from a timer of the virtual clock, or while the model is bound
+ * to the BQL. With an IOThread this sends interrupts, and runs the core while it
+ * is bound.
  *
  * The guard is not left to qemu_bh_new_guarded(): the timers have none, and the
  * bottom half would clear it after the last reference to the function may have
@@ -103,11 +103,30 @@ static void qpair_run(void *opaque)
 }
 
 /*
+ * With the BQL, in a bottom half: another thread, or an access to a register,
+ * has left interrupts. Without an IOThread the core has a bottom half of its own.
+ */
+static void qpair_run_bound(void *opaque)
+{
+    QpairState *s = opaque;
+    MemReentrancyGuard *guard = &DEVICE(s)->mem_reentrancy_guard;
+
+    if (s->iothread) {
+        qpair_run(s);
+    } else if (s->present) {
+        object_ref(OBJECT(s));
+        guard->engaged_in_io = true;
+        qpair_deliver(s);
+        guard->engaged_in_io = false;
+        object_unref(OBJECT(s));
+    }
+}
+
+/*
  * The core's bottom half in the main loop. The core works without the BQL: a
  * main loop that always has work would take it again before a CPU that waits
- * for it wakes up. The bottom half is in the context that no holder of the BQL
- * polls. Timers run the core with the BQL, since a holder of the BQL may wait
- * for them (qemu_clock_enable()).
+ * for it wakes up. While the machine runs, no holder of the BQL polls the
+ * context of this bottom half.
  */
 static void qpair_run_unlocked(void *opaque)
 {
@@ -118,7 +137,6 @@ static void qpair_run_unlocked(void *opaque)
     if (!s->present) {
         return;
     }
-    trace_qpair_round(qpair_id(s), false);
     object_ref(OBJECT(s));
     bql_unlock();
     run = qpair_model_run_apart(s->model);
@@ -126,6 +144,7 @@ static void qpair_run_unlocked(void *opaque)
     if (run == QPAIR_RUN_BOUND) {
         qpair_run(s);
     } else {
+        trace_qpair_round(qpair_id(s), true);
         if (run == QPAIR_RUN_MORE) {
             qpair_wake(s);
         }
@@ -134,6 +153,22 @@ static void qpair_run_unlocked(void *opaque)
         guard->engaged_in_io = false;
     }
     object_unref(OBJECT(s));
+}
+
+/*
+ * The model's next deadline. With a pace the core runs here, with the BQL: a
+ * holder of the BQL may wait for a timer (qemu_clock_enable()). Else this only
+ * schedules the core, which works without the BQL.
+ */
+static void qpair_deadline(void *opaque)
+{
+    QpairState *s = opaque;
+
+    if (qatomic_read(&s->paced)) {
+        qpair_run(s);
+    } else {
+        qpair_wake(s);
+    }
 }
 
 /* In the IOThread, without the BQL. */
@@ -397,12 +432,13 @@ static bool qpair_settle(QpairState *s, Error **errp)
                    "leave out one of the two", qpair_id(s));
         return false;
     }
-    s->main_bh = qemu_bh_new(qpair_run, s);
+    s->main_bh = qemu_bh_new(qpair_run_bound, s);
     if (!s->iothread) {
         s->core_bh = aio_bh_new(iohandler_get_aio_context(),
                                 qpair_run_unlocked, s);
         s->core_timer = timer_new_ns(QEMU_CLOCK_VIRTUAL, qpair_run, s);
-        s->deadline_timer = timer_new_ns(QEMU_CLOCK_VIRTUAL, qpair_run, s);
+        s->deadline_timer = timer_new_ns(QEMU_CLOCK_VIRTUAL, qpair_deadline,
+                                         s);
         return true;
     }
     context = iothread_get_aio_context(s->iothread);

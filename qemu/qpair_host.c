@@ -3,8 +3,8 @@
  * qpair: the model's callbacks into QEMU.
  *
  * Each callback runs inside the model, in the thread that is there: with the
- * BQL, or without it in the IOThread or in a CPU that rings a doorbell. Without
- * the BQL nothing here may take it (the order is the BQL, then the model's
+ * BQL, or without it in the main loop, in the IOThread, or in a CPU that rings a
+ * doorbell. Without the BQL nothing here may take it (the order is the BQL, then the model's
  * lock); an access to memory that is not RAM would. address_space_write() takes
  * the BQL for a ROM, or when the guest changes RAM into something else
  * meanwhile. So without the BQL memory is accessed through a MemoryRegionCache

@@ -13,7 +13,8 @@
  * The BQL protects MSI-X:
  *
  * - A thread that holds the BQL sends when the model has returned.
- * - A CPU that rings a doorbell takes the BQL and sends.
+ * - A CPU that rings a doorbell takes the BQL and sends. So does the main loop
+ *   after the core's work.
  * - The IOThread takes the BQL only if it is free, and never waits for it: a
  *   holder of the BQL may wait for the IOThread, for example in exit, or in the
  *   drain of a block device that has the same IOThread. If the BQL is not free,

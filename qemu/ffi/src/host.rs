@@ -33,7 +33,7 @@ pub(crate) struct Qemu {
     unmapped: bool,
     /// An interrupt was raised since [`take_raised`](Self::take_raised).
     raised: bool,
-    /// When the present run of the core ends, by the clock of the host.
+    /// When the last runs of the core end, by the clock of the host.
     until: u64,
 }
 
@@ -63,9 +63,9 @@ impl Qemu {
         self.unmapped = unmapped;
     }
 
-    /// Ends runs of the core so many nanoseconds from now; `None` leaves their length to the core.
-    pub(crate) fn limit_runs(&mut self, nanos: Option<u64>) {
-        self.until = nanos.map_or(u64::MAX, |nanos| self.host_now().saturating_add(nanos));
+    /// Ends the runs of the core that begin now so many nanoseconds from now.
+    pub(crate) fn limit_runs(&mut self, nanos: u64) {
+        self.until = self.host_now().saturating_add(nanos);
     }
 
     fn host_now(&self) -> u64 {

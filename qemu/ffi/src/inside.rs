@@ -198,16 +198,16 @@ impl Inside {
             function.run(TURNS) == Run::More
         };
         let runs = |function: &mut Function<Qemu>| {
-            function.host_mut().limit_runs(Some(SLICE_NS));
-            let mut more = true;
+            function.host_mut().limit_runs(SLICE_NS);
             for _ in 0..RUNS {
-                more = run(function);
-                if !more || function.host().time_is_up() {
+                if !run(function) {
+                    return false;
+                }
+                if function.host().time_is_up() {
                     break;
                 }
             }
-            function.host_mut().limit_runs(None);
-            more
+            true
         };
         self.enter(runs).unwrap_or(false)
     }
@@ -221,7 +221,7 @@ impl Inside {
         let mut function = self.function.lock();
         // Earlier interrupts have been sent, or are sent by the thread that raised them.
         function.host_mut().take_raised();
-        function.host_mut().limit_runs(Some(SLICE_NS));
+        function.host_mut().limit_runs(SLICE_NS);
         let mut run = QpairRun::More;
         for _ in 0..RUNS_APART {
             if self.bound.load(Relaxed) {
