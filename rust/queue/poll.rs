@@ -26,7 +26,7 @@
 //! - No poll ends with events read and the head unpublished: a process's CQ that was armed again
 //!   needs that head update for its next event.
 //! - Small budgets do not starve a CQ: the next poll begins with the phase that this one did not
-//!   reach, and no pending CQ has its second turn before each has had one.
+//!   reach. Between two turns of a pending CQ, another pending CQ has at most two.
 //! - The work for each event is O(1). The pending list is linked through the driver's table of CQs;
 //!   nothing is allocated.
 //!
