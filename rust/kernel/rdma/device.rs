@@ -65,6 +65,10 @@ use kernel::{
 /// Also how long a registration waits before it looks whether the device is lost.
 const PATIENCE: Msecs = 5000;
 
+/// So often a task waits for a registration for [`PATIENCE`]. The core may hold it up for another
+/// device, whose ULPs wait: it adds clients to a device with `devices_rwsem` held.
+const PERIODS: u32 = 12;
+
 /// How long values of counters are good, in milliseconds. A read may take as many calls as there
 /// are counters.
 const LIFESPAN: c_ulong = 10;
@@ -201,7 +205,7 @@ impl Drop for Registrar {
 ///
 /// # Invariants
 ///
-/// `dev` is the first field of a `Device<T>`, which is registered if `attempt` is `None`, until
+/// `dev` is the first field of a `Device<T>`, which is registered if this is in an [`Owned`], until
 /// `work` unregisters it. `work` is initialised to run `run`.
 #[pin_data]
 struct Registered<T: Driver> {
@@ -271,14 +275,19 @@ impl<T: Driver> Attempt<T> {
     ///
     /// # Errors
     ///
-    /// That of the registration; `EIO` if it has not ended and `is_lost` is true.
+    /// That of the registration; `EIO` if it has not ended and `is_lost` is true, or after
+    /// `PERIODS`.
     fn wait(&self, is_lost: impl Fn() -> bool) -> Result<Owned<T>> {
-        while !self.ended.wait_timeout(PATIENCE) && !is_lost() {}
+        let _ended = (0..PERIODS).any(|_| self.ended.wait_timeout(PATIENCE) || is_lost());
         let abandoned = Progress::Abandoned;
         match core::mem::replace(&mut *self.progress.lock(), abandoned) {
             Progress::Ended(result) => result,
             Progress::Begun | Progress::Abandoned => Err(EIO),
         }
+    }
+
+    fn is_abandoned(&self) -> bool {
+        matches!(*self.progress.lock(), Progress::Abandoned)
     }
 
     /// Gives the result to the task that waits; back to the caller if there is none.
@@ -311,12 +320,12 @@ pub struct Registration<T: Driver> {
 
 impl<T: Driver> Registration<T> {
     /// Registers a device on `parent`, which does its DMA. Sleeps; if `is_lost` becomes true, not
-    /// much longer.
+    /// much longer, and a minute at most.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; those of `ib_register_device()`. `EIO` if it lasts and `is_lost` is true: the device
-    /// is unregistered when the core's users let it.
+    /// `ENOMEM`; those of `ib_register_device()`. `EIO` if it lasts too long: the device is
+    /// unregistered when the core's users let it.
     pub fn new(
         parent: &kernel::device::Device<Bound>,
         config: Config,
@@ -461,16 +470,20 @@ impl<T: Driver> Registration<T> {
 
     fn register(this: Pin<KBox<Registered<T>>>, attempt: &Attempt<T>) {
         let dev = this.dev;
-        // SAFETY: `new` has initialised it. The core copies the name.
-        let result = to_result(unsafe {
-            bindings::ib_register_device(
-                dev.as_ptr(),
-                T::NAME.as_char_ptr(),
-                crate::kernel::raw_device(&this.parent),
-            )
-        });
+        let result = if attempt.is_abandoned() {
+            Err(ENODEV)
+        } else {
+            // SAFETY: `new` has initialised it. The core copies the name.
+            to_result(unsafe {
+                bindings::ib_register_device(
+                    dev.as_ptr(),
+                    T::NAME.as_char_ptr(),
+                    crate::kernel::raw_device(&this.parent),
+                )
+            })
+        };
         let result = match result {
-            // INVARIANT: Registered, and `run` has taken `attempt`.
+            // INVARIANT: Registered.
             Ok(()) => Ok(Owned(Some(this))),
             Err(error) => {
                 this.events.cut();
