@@ -223,8 +223,8 @@ impl<'bound> Data<'bound> {
         Self::announce(pdev, &running.device);
         let verbs = Verbs(RdmaDevice::new(running.device.clone())?);
         if let Err(error) = verbs.0.register(pdev) {
-            // The watchdog resets a device that has failed meanwhile. A probe that fails would leave it
-            // as it is, and its kernel ULPs waiting.
+            // The watchdog resets a device that has failed meanwhile. A probe that fails would leave
+            // it as it is, and its kernel ULPs waiting.
             if running.device.function().health() != Health::Fatal {
                 return Err(error);
             }

@@ -2,10 +2,10 @@
 
 //! A device of the core: its facts and counters; registered and unregistered by a worker.
 //!
-//! The core calls its kernel ULPs meanwhile. They take back the memory that they have
-//! posted, which they must not before the device is quiet, and so may wait for that without end. The
-//! task that registers or unregisters the device holds the device lock: it waits for the worker, but
-//! not without end.
+//! The core calls its kernel ULPs meanwhile. They take back the memory that they have posted, which
+//! they must not before the device is quiet, and so may wait for that without end. The task that
+//! registers or unregisters the device holds the device lock: it waits for the worker, but not
+//! without end.
 
 use super::{
     bindings,
