@@ -4,7 +4,7 @@
 # in the build root (scripts/in-root), which the first command makes, so that
 # the host needs nothing but git and make. Kbuild reads Kbuild, not this file.
 
-# Kernel tree to build the module for; the stock kernel's when empty.
+# Kernel tree to build the modules for; the stock kernel's when empty.
 KDIR ?=
 # What `make run` copies; through the environment, whatever is in the name.
 FILE ?=
@@ -44,17 +44,17 @@ bench: ## measure, into build/bench: figures, a table beside their goals, plots
 kdir_is_built = test -z "$(KDIR)" || test -f "$(KDIR)/include/config/kernel.release" || \
 	{ echo 'qpair: error: KDIR=$(KDIR) is no built kernel tree; remedy: make modules_prepare in it' >&2; exit 1; }
 
-modules: ## build the module, in build/module [KDIR=/path/to/kernel/tree]
+modules: ## build the modules, in build/module [KDIR=/path/to/kernel/tree]
 	@$(kdir_is_built)
 	@mkdir -p $(MODULE_OUT)
 	@scripts/in-root $(MAKE) --no-print-directory -C "$(or $(KDIR),$$(scripts/kernel stock --tree))" \
 		M=$(CURDIR) MO=$(MODULE_OUT) modules
 
-modules_install: ## install it in /lib/modules [KDIR=...] [INSTALL_MOD_PATH=...]
+modules_install: ## install them in /lib/modules [KDIR=...] [INSTALL_MOD_PATH=...]
 	@$(kdir_is_built)
-	@test -f $(MODULE_OUT)/qpair.ko || { echo 'qpair: error: no module; remedy: make modules' >&2; exit 1; }
+	@test -f $(MODULE_OUT)/qpair-stream.ko || { echo 'qpair: error: no modules; remedy: make modules' >&2; exit 1; }
 	@release=$$(cat "$(or $(KDIR),$$(scripts/kernel stock --tree))/include/config/kernel.release") && \
-		install -D -m 644 $(MODULE_OUT)/qpair.ko "$(INSTALL_MOD_PATH)/lib/modules/$$release/updates/qpair.ko" && \
+		install -D -m 644 -t "$(INSTALL_MOD_PATH)/lib/modules/$$release/updates" $(MODULE_OUT)/*.ko && \
 		{ ! command -v depmod >/dev/null || depmod $(if $(INSTALL_MOD_PATH),-b "$(INSTALL_MOD_PATH)") "$$release"; }
 
 docs: ## render Documentation/ and the crates' documents, into build/docs

@@ -44,7 +44,6 @@ use crate::{
     loopback::Loopback,
     object::device::RdmaDevice,
     queue::lifecycle::Lifecycle,
-    stream,
 };
 use core::pin::Pin;
 use kernel::{
@@ -72,8 +71,6 @@ use kernel::{
 #[pin_data]
 pub(crate) struct Module {
     #[pin]
-    _stream: Registration<crate::kernel::pci::Adapter<stream::Driver>>,
-    #[pin]
     _driver: Registration<crate::kernel::pci::Adapter<Driver>>,
     _rdma: Registrar,
     _root: Root,
@@ -81,12 +78,11 @@ pub(crate) struct Module {
 
 impl InPlaceModule for Module {
     fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
-        // The drivers last: registering them probes devices.
+        // The driver last: registering it probes devices.
         try_pin_init!(Self {
             _root: Root::new(c"qpair")?,
             _rdma: Registrar::new()?,
             _driver <- Registration::new(<crate::LocalModule as ModuleMetadata>::NAME, module),
-            _stream <- Registration::new(c"qpair-stream", module),
         })
     }
 }

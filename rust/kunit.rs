@@ -6,15 +6,18 @@
 //! with the kernel's own compiler, flags and overflow checks, on the machine that the module is
 //! for.
 
-use crate::queue::selftest;
+use crate::queue::{
+    outcome,
+    selftest, //
+};
 use kernel::prelude::*;
 
 // The macro writes the C side of the suite.
 #[allow(unsafe_code)]
 #[kunit_tests(qpair_rules)]
 mod rules {
+    use super::outcome::Outcome;
     use super::selftest;
-    use super::selftest::Outcome;
 
     #[test]
     fn depths() -> Outcome {
@@ -79,15 +82,5 @@ mod rules {
     #[test]
     fn flow() -> Outcome {
         selftest::flow()
-    }
-
-    #[test]
-    fn chains() -> Outcome {
-        selftest::chains()
-    }
-
-    #[test]
-    fn rings() -> Outcome {
-        selftest::rings()
     }
 }

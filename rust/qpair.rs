@@ -15,7 +15,6 @@
 //! | [`loopback`] | the kernel's own client |
 //! | [`debugfs`] | tables, tunables, and the loopback client's file |
 //! | [`driver`] | probe and unbind |
-//! | [`stream`] | the other function: channels, driven in three ways |
 
 #![deny(unsafe_code)]
 
@@ -33,7 +32,6 @@ mod driver;
 mod kunit;
 mod loopback;
 mod object;
-mod stream;
 
 // A doorbell page is a kernel page, and memory is pinned in kernel pages.
 const _: () = assert!(

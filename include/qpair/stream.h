@@ -13,9 +13,9 @@
 
 /* The PCI function. */
 
-/* PCI vendor of the function. */
+/* PCI vendor of the function, as of the other one. */
 #define QPAIR_STREAM_PCI_VENDOR			0x1234
-/* PCI device of the function; the vendor is that of the other function. */
+/* PCI device of the function. */
 #define QPAIR_STREAM_PCI_DEVICE			0x5151
 /* PCI revision of the function. */
 #define QPAIR_STREAM_PCI_REVISION		1

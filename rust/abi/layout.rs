@@ -6,8 +6,6 @@
 //! no field covers are reserved: written as zero, and ignored by `decode`. `RESERVED` has them, for
 //! code that must reject them.
 
-use super::Number;
-
 /// What a field may be: at most 64 bits, no padding, every pattern valid.
 pub trait Field: Copy {
     /// Width in bits.
@@ -34,18 +32,6 @@ macro_rules! integer_fields {
     )* };
 }
 integer_fields!(u8, u16, u32, u64);
-
-impl Field for Number {
-    const BITS: u32 = u32::BITS;
-    #[inline(always)]
-    fn from_bits(bits: u64) -> Self {
-        Self::from_raw(bits as u32)
-    }
-    #[inline(always)]
-    fn to_bits(self) -> u64 {
-        u64::from(self.raw())
-    }
-}
 
 /// The bits of a word that a field of `width` bits at `shift` covers.
 pub(crate) const fn mask(width: u32, shift: u32) -> u64 {

@@ -193,29 +193,6 @@ macro_rules! registers {
 #[cfg(MODULE)]
 pub(crate) use registers;
 
-macro_rules! offsets {
-    ($(
-        $(#[$attr:meta])*
-        pub $name:ident($t:ty) @ $offset:literal { $($fields:tt)* }
-    )*) => {
-        $( $(#[$attr])* pub const $name: u64 = $offset; )*
-        /// Name and offset of each register, in order.
-        pub const ALL: &[(&str, u64)] = &[$( (stringify!($name), $offset) ),*];
-    };
-}
-
-macro_rules! fields {
-    ($(
-        $(#[$attr:meta])*
-        pub $name:ident($t:ty) @ $offset:literal {
-            $( $(#[$fattr:meta])* $hi:literal:$lo:literal $field:ident; )*
-        }
-    )*) => {
-        /// Register, name, highest and lowest bit of each field, in order.
-        pub const FIELDS: &[(&str, &str, u32, u32)] =
-            &[$( $( (stringify!($name), stringify!($field), $hi, $lo), )* )*];
-    };
-}
 registers!(fields);
 
 /// The offset of each register in BAR 0, in bytes.

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | [`life`] | health and epoch: the owner of the state machine |
 //! | [`function`] | doorbells, limits, life |
-//! | [`ring`] | the memory of the driver's rings |
+//! | [`ring`], [`list`] | the memory of the driver's rings, and its buffer list |
 //! | [`table`] | objects by number |
 //! | [`handlers`] | the handlers of events, and the way of an asynchronous event to its handler |
 //! | [`qp`] | queue pairs: posting and doorbells |
@@ -28,6 +28,7 @@ pub(crate) mod function;
 pub(crate) mod handlers;
 pub(crate) mod knobs;
 pub(crate) mod life;
+mod list;
 pub(crate) mod qp;
 pub(crate) mod ring;
 pub(crate) mod table;

@@ -6,7 +6,6 @@
 //! lost interrupts reads an owner word of an EQ that the poll owns.
 
 use crate::{
-    abi::command::BufferList,
     kernel::{
         dma::{
             Coherent,
@@ -48,17 +47,6 @@ impl Ring {
         self.0.address()
     }
 
-    /// The buffer list for a context.
-    pub(crate) fn list(&self) -> BufferList {
-        BufferList {
-            root: self.0.address(),
-            bytes: self.0.bytes() as u64,
-            ..BufferList::default()
-        }
-    }
-}
-
-impl Ring {
     /// Its words, for a loop over many entries.
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_> {

@@ -19,8 +19,7 @@ pub type IdInfo<'a, T> = Option<&'a T>;
 pub type DevresBar<const SIZE: usize> = pci::DevresBar<SIZE>;
 
 /// This module, for the `owner` of file operations.
-pub(super) const OWNER: *mut bindings::module =
-    module::this_module::<crate::LocalModule>().as_ptr();
+pub const OWNER: *mut bindings::module = module::this_module::<crate::LocalModule>().as_ptr();
 
 /// What an interrupt handler returns.
 pub(super) type IrqReturn = bindings::irqreturn;

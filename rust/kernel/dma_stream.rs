@@ -31,7 +31,10 @@ use super::{
 use core::{
     marker::PhantomData,
     mem,
-    ptr::NonNull, //
+    ptr::{
+        self,
+        NonNull, //
+    }, //
 };
 use kernel::{
     bindings,
@@ -114,7 +117,8 @@ impl Mapping {
 
     /// Whether `dev` is the device that it is mapped for.
     fn is_of(&self, dev: &Dev<Bound>) -> bool {
-        self.held.as_ref().is_some_and(|held| held.is_of(dev))
+        let held = self.held.as_ref().map(|held| held.gate.device());
+        held.is_some_and(|held| ptr::eq(super::raw_device(held), super::raw_device(dev)))
     }
 }
 

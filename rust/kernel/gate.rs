@@ -403,18 +403,10 @@ impl Drop for Pass<'_> {
 
 /// A DMA mapping or allocation that must be released while the device is bound.
 pub(super) struct Held {
-    gate: Arc<Gate>,
+    pub(super) gate: Arc<Gate>,
 }
 
 impl Held {
-    /// Whether it is of `dev`.
-    pub(super) fn is_of(&self, dev: &Device<Bound>) -> bool {
-        ptr::eq(
-            super::raw_device(dev),
-            super::raw_device(self.gate.device()),
-        )
-    }
-
     /// Calls `release`, whether the gate is open or closed. Sleeps.
     ///
     /// Returns false, without calling `release`, if the device is gone: the caller must leak the

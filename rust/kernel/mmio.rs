@@ -17,15 +17,7 @@ use kernel::{
         Bound,
         Device, //
     },
-    io::{
-        Io,
-        IoBackend,
-        IoBase,
-        Mmio,
-        MmioBackend,
-        MmioRaw,
-        Region, //
-    },
+    io::Io,
     page::{
         PAGE_SHIFT,
         PAGE_SIZE, //
@@ -43,7 +35,7 @@ pub struct Frame(u64);
 
 impl Frame {
     /// Its number.
-    pub(super) fn number(self) -> u64 {
+    pub fn number(self) -> u64 {
         self.0
     }
 }
@@ -86,27 +78,6 @@ impl<const SIZE: usize> Bar<SIZE> {
     #[inline]
     pub fn access<'a>(&'a self, dev: &'a Device<Bound>) -> Result<&'a pci::Bar<'a, SIZE>> {
         self.bar.access(dev)
-    }
-
-    /// The `BYTES` bytes of registers from `offset` on. Any context.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if `dev` is another device, or the block lies outside or is not aligned.
-    #[inline]
-    pub fn block<'a, const BYTES: usize>(
-        &'a self,
-        dev: &'a Device<Bound>,
-        offset: usize,
-    ) -> Result<Mmio<'a, Region<BYTES>>> {
-        let whole = MmioBackend::as_ptr(self.bar.access(dev)?.as_view());
-        let end = offset.checked_add(BYTES).ok_or(EINVAL)?;
-        if end > SIZE {
-            return Err(EINVAL);
-        }
-        let block = MmioRaw::new_region(whole.addr() + offset, BYTES)?;
-        // SAFETY: Within the BAR, which is mapped while the device is bound.
-        Ok(unsafe { Mmio::from_raw(block) })
     }
 
     /// One 64-bit write at `offset`, ordered after all earlier writes to coherent memory. Any

@@ -11,7 +11,6 @@
 //! | [`pci`] | callbacks for reset, suspend, error recovery and shutdown, control of bus mastering |
 //! | [`mmio`] | a BAR for code that outlives the binding, doorbell writes |
 //! | [`dma`] | coherent memory as an array of 64-bit words |
-//! | [`dma_stream`] | buffers that CPU and device own in turn |
 //! | [`umem`] | user memory: pinned, accounted, mapped |
 //! | [`irq`], [`poller`] | N vectors, and the poll that an interrupt schedules |
 //! | [`watchdog`] | periodic work in process context |
@@ -23,7 +22,11 @@
 //! | [`trace`] | trace points |
 //! | [`compat`] | what differs from one series of the kernel to the next |
 //!
-//! `shim.c` wraps C macros and inline functions.
+//! `shim.c` and `common.c` wrap C macros and inline functions.
+//!
+//! The module `qpair-stream` has some of the files too (`stream/kernel.rs`), and three that this
+//! module has not: `dma_stream` (buffers that CPU and device own in turn), with its `.c`, and
+//! `mmio_block` (a block of registers in a BAR).
 //!
 //! # The device goes, the rest stays
 //!
@@ -43,13 +46,13 @@
 pub mod compat;
 pub mod debugfs;
 pub mod dma;
-pub mod dma_stream;
 pub mod eventfd;
 pub mod gate;
 pub mod irq;
 pub mod mmio;
 pub mod pci;
 pub mod poller;
+mod raw;
 pub mod rdma;
 pub mod sync;
 pub mod task;
@@ -57,20 +60,7 @@ pub mod trace;
 pub mod umem;
 pub mod watchdog;
 
-use core::ptr;
-use kernel::{
-    bindings,
-    device, //
+use raw::{
+    raw_device,
+    raw_pci, //
 };
-
-/// The C side of a device.
-fn raw_device<Ctx: device::DeviceContext>(dev: &device::Device<Ctx>) -> *mut bindings::device {
-    // CAST: `Device` is a transparent wrapper of an `Opaque<struct device>`.
-    ptr::from_ref(dev).cast_mut().cast()
-}
-
-/// The C side of a PCI device.
-fn raw_pci<Ctx: device::DeviceContext>(dev: &kernel::pci::Device<Ctx>) -> *mut bindings::pci_dev {
-    // CAST: `pci::Device` is a transparent wrapper of an `Opaque<struct pci_dev>`.
-    ptr::from_ref(dev).cast_mut().cast()
-}

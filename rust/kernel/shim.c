@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What exists as a macro or an inline function only, and so cannot be called
- * from Rust: protection and flags of a memory area, nested netlink attributes,
- * streaming DMA mappings and whether a mapping failed, the user and the limits
- * of a task, when it gives way to others, where it may not sleep, when softirqs
- * run, the scheduler's clock, whether a CPU is idle, fields and events of network
- * devices, and the definitions of the trace points. Nothing else.
+ * from Rust, of what an RDMA driver needs: protection and flags of a memory
+ * area, nested netlink attributes, the user of a task, fields and events of
+ * network devices, and the definitions of the trace points. Nothing else.
  */
-#include <linux/bottom_half.h>
-#include <linux/dma-mapping.h>
-#include <linux/kernel.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
-#include <linux/sched/clock.h>
-#include <linux/sched/signal.h>
 #include <linux/sched/user.h>
 #include <linux/types.h>
 #include <linux/etherdevice.h>
@@ -31,24 +24,6 @@ void qpair_vma_make_doorbell(struct vm_area_struct *vma);
 struct nlattr *qpair_details_begin(struct sk_buff *message);
 void qpair_details_end(struct sk_buff *message, struct nlattr *begin, bool whole);
 struct user_struct *qpair_get_current_user(void);
-int qpair_dma_mapping_error(struct device *dev, dma_addr_t address);
-dma_addr_t qpair_dma_map_single(struct device *dev, void *memory, size_t bytes,
-				enum dma_data_direction direction);
-void qpair_dma_unmap_single(struct device *dev, dma_addr_t address, size_t bytes,
-			    enum dma_data_direction direction);
-void qpair_dma_sync_single_for_cpu(struct device *dev, dma_addr_t address, size_t bytes,
-				   enum dma_data_direction direction);
-void qpair_dma_sync_single_for_device(struct device *dev, dma_addr_t address, size_t bytes,
-				      enum dma_data_direction direction);
-void qpair_cond_resched(void);
-bool qpair_fatal_signal_pending(void);
-unsigned long qpair_memlock_limit(void);
-void qpair_bh_disable(void);
-void qpair_bh_enable(void);
-void qpair_non_block_start(void);
-void qpair_non_block_end(void);
-u64 qpair_clock(void);
-bool qpair_idle(void);
 struct net_device *qpair_netdev_of(void *info);
 struct net_device *qpair_netdev_attached(struct ib_device *dev, u32 port);
 bool qpair_netdev_matches(struct ib_device *dev, struct net_device *netdev, const u8 *address);
@@ -86,83 +61,6 @@ void qpair_details_end(struct sk_buff *message, struct nlattr *begin, bool whole
 struct user_struct *qpair_get_current_user(void)
 {
 	return get_uid(current_user());
-}
-
-int qpair_dma_mapping_error(struct device *dev, dma_addr_t address)
-{
-	return dma_mapping_error(dev, address);
-}
-
-dma_addr_t qpair_dma_map_single(struct device *dev, void *memory, size_t bytes,
-				enum dma_data_direction direction)
-{
-	return dma_map_single(dev, memory, bytes, direction);
-}
-
-void qpair_dma_unmap_single(struct device *dev, dma_addr_t address, size_t bytes,
-			    enum dma_data_direction direction)
-{
-	dma_unmap_single(dev, address, bytes, direction);
-}
-
-void qpair_dma_sync_single_for_cpu(struct device *dev, dma_addr_t address, size_t bytes,
-				   enum dma_data_direction direction)
-{
-	dma_sync_single_for_cpu(dev, address, bytes, direction);
-}
-
-void qpair_dma_sync_single_for_device(struct device *dev, dma_addr_t address, size_t bytes,
-				      enum dma_data_direction direction)
-{
-	dma_sync_single_for_device(dev, address, bytes, direction);
-}
-
-void qpair_cond_resched(void)
-{
-	cond_resched();
-}
-
-bool qpair_fatal_signal_pending(void)
-{
-	return fatal_signal_pending(current);
-}
-
-unsigned long qpair_memlock_limit(void)
-{
-	return rlimit(RLIMIT_MEMLOCK);
-}
-
-void qpair_bh_disable(void)
-{
-	local_bh_disable();
-}
-
-/* Also runs the softirqs raised meanwhile. */
-void qpair_bh_enable(void)
-{
-	local_bh_enable();
-}
-
-/* A debug kernel warns of what may sleep until the end. */
-void qpair_non_block_start(void)
-{
-	non_block_start();
-}
-
-void qpair_non_block_end(void)
-{
-	non_block_end();
-}
-
-u64 qpair_clock(void)
-{
-	return local_clock();
-}
-
-/* The CPU was idle when it was interrupted, and no task is waiting for it. */
-bool qpair_idle(void)
-{
-	return is_idle_task(current) && !need_resched();
 }
 
 struct net_device *qpair_netdev_of(void *info)

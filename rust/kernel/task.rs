@@ -48,8 +48,3 @@ pub fn fatal_signal_pending() -> bool {
 pub fn memlock_limit() -> usize {
     qpair_memlock_limit()
 }
-
-/// Whether a signal is pending, also one that only freezes the task.
-pub fn signal_pending() -> bool {
-    kernel::current!().signal_pending()
-}

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The rules of a queue that software and hardware share.
 //!
-//! They are written once, here, depend on `core` alone, and are compiled three
-//! times: into the module (`pub mod queue;`), into the device model and into user
-//! space (the crate `qpair-queue`). Nothing here touches memory, a register or the
+//! They are written once, here, depend on `core` alone, and are compiled into
+//! the module (`pub mod queue;`), into the device model and into user space (the
+//! crate `qpair-queue`). The module `qpair-stream` has some of them
+//! (`stream/queue.rs`). Nothing here touches memory, a register or the
 //! clock by itself; it is handed traits and closures.
 //!
 //! Before either side of a queue writes an entry, it must know that the slot is free. A count of
@@ -19,9 +20,9 @@
 //! | [`consumer`] | reading a ring that hardware writes | driver, library |
 //! | [`life`] | which entries of a CQ belong to a queue pair | library |
 //! | [`producer`] | writing a ring that software writes | driver, library |
-//! | [`descriptors`] | descriptors that are filled and complete in order | driver |
-//! | [`chain`] | a chain of descriptors whose tail is an address, inclusive | driver |
-//! | [`headtail`] | a ring of descriptors whose tail is an index, exclusive | driver, device |
+//! | [`descriptors`] | descriptors that are filled and complete in order | stream |
+//! | [`chain`] | a chain of descriptors whose tail is an address, inclusive | stream |
+//! | [`headtail`] | a ring of descriptors whose tail is an index, exclusive | stream, device |
 //! | [`channel`] | when a CQ writes an event | device |
 //! | [`eq_irq`] | when an EQ interrupts; how asynchronous events are queued | device |
 //! | [`eq_slots`] | EQ slots: what holds them, when they become free | driver |
@@ -36,7 +37,8 @@
 //! | [`flow`] | flow control between two senders | library |
 //! | [`shared`] | receives that queue pairs share: which are taken, when few are left | device, library |
 //! | [`unread`] | which asynchronous events are queued while some are unread | driver |
-//! | [`selftest`] | a table of tests for each rule | KUnit, tests |
+//! | [`selftest`], [`selftest_ladder`] | a table of tests for each rule | KUnit, tests |
+//! | [`outcome`] | the outcome of such a test | KUnit, tests |
 //! | [`mutant`] | the wrong variants, for the tests | tests |
 
 #![cfg_attr(not(MODULE), no_std)]
@@ -46,20 +48,25 @@
 extern crate qpair_abi as abi;
 
 pub mod buflist;
+#[cfg(not(MODULE))]
 pub mod chain;
 pub mod channel;
 pub mod consumer;
 pub mod credit;
+#[cfg(not(MODULE))]
 pub mod descriptors;
 pub mod eq_irq;
 pub mod eq_slots;
 pub mod flow;
+#[cfg(not(MODULE))]
 pub mod headtail;
 pub mod index;
 pub mod life;
 pub mod lifecycle;
 pub mod moderation;
 pub mod mutant;
+#[cfg(any(not(MODULE), CONFIG_KUNIT = "y"))]
+pub mod outcome;
 pub mod pending;
 pub mod poll;
 pub mod producer;
@@ -68,6 +75,8 @@ pub mod recovery;
 pub mod resize;
 #[cfg(any(not(MODULE), CONFIG_KUNIT = "y"))]
 pub mod selftest;
+#[cfg(not(MODULE))]
+pub mod selftest_ladder;
 pub mod share;
 pub mod shared;
 pub mod storage;

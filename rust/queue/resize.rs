@@ -50,4 +50,4 @@ pub enum Stays {
 }
 
 /// The farthest that the published head may be behind: indices are compared by signed distance.
-pub(super) const FARTHEST: u32 = 1 << 30;
+pub const FARTHEST: u32 = 1 << 30;

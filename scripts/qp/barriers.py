@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Checks the barriers between driver and device in the module's object code.
+"""Checks the barriers between driver and device in the object code of the modules.
 
 No test on x86 can detect a missing barrier: the processor keeps these orders by itself, and only
 the compiler may break them. So this check searches the object code for the calls. Each row of
-POINTS names the functions of the module that have the code of a ring or of the admin queue inlined,
+POINTS names the functions of a module that have the code of a ring or of the admin queue inlined,
 the barrier that each of them must call, and how often. All instances of these functions are
 checked.
 
@@ -33,6 +33,11 @@ POINTS = {
         1,
     ),
 }
+# Those of the module of channels: each kind of channel has two rings, whose poll is one function.
+STREAM = {
+    "channels: status before the rest of the descriptor": (r"client::Pair as .*Handler>::poll$", r"", "dma_rmb", 4),
+    "channels: descriptors before the tail": (r"(chain::Chains|headtail::Rings)>::refill$", r"", "dma_wmb", 1),
+}
 
 FUNCTION = re.compile(r"^[0-9a-f]+ <(.*)>:$")
 CALL = re.compile(r"R_X86_64_\w+\s+(.*)")
@@ -50,10 +55,10 @@ def calls(text):
     return found
 
 
-def missing(text):
+def missing(text, points=POINTS):
     """The barriers that the object code lacks."""
     found, lines = calls(text), []
-    for what, (pattern, called, barrier, least) in POINTS.items():
+    for what, (pattern, called, barrier, least) in points.items():
         functions = [
             name
             for name, symbols in found.items()
@@ -68,5 +73,5 @@ def missing(text):
     return lines
 
 
-def missing_in(module):
-    return missing(base.output("objdump", "--disassemble", "--reloc", "--no-show-raw-insn", "--demangle", module))
+def missing_in(module, points=POINTS):
+    return missing(base.output("objdump", "--disassemble", "--reloc", "--no-show-raw-insn", "--demangle", module), points)

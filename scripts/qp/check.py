@@ -67,7 +67,7 @@ def clippy():
 
 
 def module():
-    """Does clippy accept the module, with the kernel's own lints?"""
+    """Does clippy accept the modules, with the kernel's own lints?"""
     payload.module(kernels.get("stock"), strict=True, clippy=True)
 
 
@@ -136,7 +136,7 @@ def header():
 def kernel_only():
     """Are `unsafe` and the kernel's bindings in rust/kernel alone?"""
     found = []
-    for path in files("rust/*.rs"):
+    for path in files("rust/*.rs", "stream/*.rs"):
         name = name_of(path)
         if name.startswith("rust/kernel/") or "/tests/" in name:
             continue
@@ -154,10 +154,10 @@ def sources(folder):
 
 
 def imports():
-    """Does each import of the module, of the model and of the library point downwards?"""
+    """Does each import of the modules, of the model and of the library point downwards?"""
     found = order.upwards(sources("rust"))
-    for folder in order.TABLES:
-        found += order.upwards_in_crate(sources(folder), folder)
+    for folder, root in order.TABLES.items():
+        found += order.upwards_in_crate(sources(folder), folder, root)
     complain(found)
 
 
@@ -172,9 +172,9 @@ def walks():
 
 
 def panics():
-    """Is there no panic in the module and in the device's model?"""
+    """Is there no panic in the modules and in the device's model?"""
     found = []
-    for path in files("rust/*.rs", "qemu/model/src/*.rs", "qemu/ffi/src/*.rs"):
+    for path in files("rust/*.rs", "stream/*.rs", "qemu/model/src/*.rs", "qemu/ffi/src/*.rs"):
         name = name_of(path)
         if "/tests/" in name:
             continue

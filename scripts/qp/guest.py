@@ -81,7 +81,7 @@ def parse(argv):
     add("--eqs", type=int, metavar="N", help="event queues of each device")
     add("--device-opt", action="append", default=[], metavar="K=V", help="a property of each device")
     add("--faults", metavar="RULES", help="fault points of each device (Documentation/faults.rst): --faults fail=rem-access,opcode=write,nth=5")
-    add("--stream", nargs="?", const="", metavar="K=V,...", help="a qpair-stream function too, with properties: --stream kind=chain,channels=4")
+    add("--stream", nargs="?", const="", metavar="K=V,...", help="a qpair-stream function and its module too, with properties: --stream kind=chain,channels=4")
     add("--iothread", action="store_true", help="run the core of each device in a thread of its own")
     add("--icount", action="store_true", help="count instructions, so that each run is the same")
     add("--accel", choices=("auto", "tcg", "kvm"), default="auto", help="KVM where it works, or TCG")
@@ -92,13 +92,13 @@ def parse(argv):
     add("--append", action="append", default=[], metavar="ARGS", help="kernel parameters")
     add("--qemu-opt", action="append", default=[], metavar="WORDS", help="additional words of QEMU's command line")
     add("--archive", type=pathlib.Path, action="append", default=[], metavar="CPIO", help="an additional archive for the guest's initramfs")
-    add("--module-opt", action="append", default=[], metavar="K=V", help="a parameter of the module")
+    add("--module-opt", action="append", default=[], metavar="K=V", help="a parameter of the module qpair")
     add("--timeout", type=float, metavar="S", help="timeout in seconds (300; none with --shell or --gdb)")
     add("--sleeps", action="store_true", help="CMD suspends the guest: its output is printed at its end, and after the suspend it has no stdin and no monitor")
     add("--verbs", action="store_true", help="the provider of rdma-core, Debian's programs of verbs, and the modules of soft-RoCE: `pair ib_write_bw -d qpair0` runs both sides of a program, `sides SERVER -- CLIENT` two programs; `roce CMD`, `faults RULE CMD` and `ucx` are explained in Documentation/verbs.rst (2G of memory)")
     add("--package", metavar="NAME", help="build only the programs of this Cargo package, and put only them in PATH")
     add("--log", type=pathlib.Path, metavar="PATH", help="store the kernel's log, also of a run that passes")
-    add("--no-insmod", action="store_true", help="do not load the module")
+    add("--no-insmod", action="store_true", help="load none of the modules")
     add("--shell", action="store_true", help="run a shell on the console, after CMD")
     add("--verbose", action="store_true", help="show the kernel's log on stderr")
     add("command", nargs="*", metavar="CMD", help="the command to run; without it the guest boots, loads the module, removes it and powers off")
@@ -151,12 +151,13 @@ def has_disk(args):
 
 
 def make_initramfs(args, kernel):
-    files = {}
+    files, ours = {}, []
     # Another guest may be about to build the same.
     with base.locked(payload.BUILD / "payload.lock"):
         module = module_of(args, kernel)
         if module:
-            files["qpair/qpair.ko"] = (module.read_bytes(), 0o644)
+            ours = [module] + [module.with_name(payload.STREAM)] * (args.stream is not None)
+            files.update((f"qpair/{path.name}", (path.read_bytes(), 0o644)) for path in ours)
         for name, path in payload.programs(args.package).items():
             files[name] = (path.read_bytes(), 0o755)
     extra = []
@@ -166,7 +167,7 @@ def make_initramfs(args, kernel):
     settings = {
         "modules": shlex.quote(" ".join(initramfs.modules_to_load(kernel, args.share, has_disk(args), extra))),
         "programs": verbs.SERIAL if args.verbs else "",
-        "module": "yes" if module else "",
+        "ours": shlex.quote(" ".join(path.stem for path in ours)),
         "module_options": shlex.quote(" ".join(args.module_opt)),
         "share": shlex.quote(str(args.share or "")),
         "folder": shlex.quote(str(start_folder(args))),

@@ -6,8 +6,8 @@ A directory of rust/, or a file in it with a directory of the same name, may imp
 below it in ORDER. Modules on the same line may not import each other. So a file of data/, which
 runs in BH context, cannot use code in control/, which sleeps.
 
-A crate of TABLES has its order in the table of its lib.rs, with one file in each row. Items of
-lib.rs itself are above all files.
+A crate of TABLES has its order in the table of its root, with one file in each row. Items of the
+root itself are above all files.
 
 An import is any path in the code that begins with crate:: or super::, in a use
 or elsewhere. Comments, including documentation links, are not checked.
@@ -22,15 +22,17 @@ ORDER = [
     ["kernel"],
     ["data"],
     ["control"],
-    ["object", "loopback", "stream"],
+    ["object", "loopback"],
     ["debugfs"],
     ["driver", "kunit"],
 ]
 # Declares the others, and imports nothing.
 ROOT = "qpair"
-# Crates with a table.
-TABLES = ["qemu/model/src", "tools/libqpair/src"]
+# Crates with a table, and their roots.
+TABLES = {"qemu/model/src": "lib", "stream": "qpair_stream", "tools/libqpair/src": "lib"}
 
+# A file of another directory.
+ELSEWHERE = re.compile(r"^#\[path = .*\]\n(?:pub )?mod (\w+);", re.MULTILINE)
 ROW = re.compile(r"^//! \| \[?`(\w+)`\]? \|", re.MULTILINE)
 NOT_CODE = re.compile(r"""//[^\n]*|'(?:\\[^']+|[^\\'])'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 TOKEN = re.compile(r"\w+|::|\S")
@@ -126,10 +128,11 @@ def upwards(sources, folder="rust", order=ORDER, root=ROOT, place="ORDER of scri
     return lines + [text_of_order(order)] * bool(lines)
 
 
-def upwards_in_crate(sources, folder):
-    """As upwards(), with the order in the table of lib.rs."""
-    table = ROW.findall(sources["lib.rs"])
-    files = {module_of(name)[0] for name in sources}
-    missing = [f"{folder}/lib.rs: the table has {name}, which is no file" for name in table if name not in files]
-    order = [[name] for name in [*table, "lib"]]
-    return missing + upwards(sources, folder, order, "lib", f"the table of {folder}/lib.rs")
+def upwards_in_crate(sources, folder, root="lib"):
+    """As upwards(), with the order in the table of the root."""
+    text = sources[f"{root}.rs"]
+    table = ROW.findall(text)
+    files = {module_of(name)[0] for name in sources} | set(ELSEWHERE.findall(text))
+    missing = [f"{folder}/{root}.rs: the table has {name}, which is no file" for name in table if name not in files]
+    order = [[name] for name in [*table, root]]
+    return missing + upwards(sources, folder, order, root, f"the table of {folder}/{root}.rs")

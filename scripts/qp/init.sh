@@ -25,7 +25,7 @@ done
 ln -s /proc/self/fd /dev/fd
 ip link set lo up 2>/dev/null
 exec </dev/null >/dev/console 2>&1
-modules='' module='' module_options='' share='' folder=/ shell='' input='' leaks='' sleeps=''
+modules='' ours='' module_options='' share='' folder=/ shell='' input='' leaks='' sleeps=''
 programs=''
 # shellcheck source=/dev/null
 . /qpair/settings
@@ -107,10 +107,11 @@ fi
 if [ -e /dev/virtio-ports/qpair.qmp ]; then
 	qmp qmp_capabilities >/dev/null || fail "QEMU's monitor does not answer"
 fi
-if [ -n "$module" ]; then
+for name in $ours; do
+	[ "$name" = qpair ] || module_options=''
 	# shellcheck disable=SC2086 # parameters are words
-	insmod /qpair/qpair.ko $module_options || fail "insmod qpair.ko"
-fi
+	insmod "/qpair/$name.ko" $module_options || fail "insmod $name.ko"
+done
 echo ready >&9
 
 cd "$folder" || cd /
@@ -133,9 +134,10 @@ echo "status $status" >&9
 # Processes that the command left running may hold files of the device.
 cd /
 kill -9 -1
-if [ -n "$module" ] && [ -d /sys/module/qpair ]; then
+for name in $ours; do
+	[ -d "/sys/module/$(echo "$name" | tr - _)" ] || continue
 	tries=0
-	until rmmod qpair 2>/tmp/rmmod; do
+	until rmmod "$name" 2>/tmp/rmmod; do
 		tries=$((tries + 1))
 		if [ $tries -eq 100 ]; then
 			echo "qpair-init: failed to remove the module: $(cat /tmp/rmmod)" >/dev/kmsg
@@ -143,7 +145,7 @@ if [ -n "$module" ] && [ -d /sys/module/qpair ]; then
 		fi
 		usleep 20000
 	done
-fi
+done
 if [ -n "$leaks" ] && [ -e /sys/kernel/debug/kmemleak ]; then
 	# kmemleak skips objects younger than five seconds, and one scan may still see
 	# a stale pointer.

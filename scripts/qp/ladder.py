@@ -33,8 +33,7 @@ PAIR = (*DOORBELLS, "dma-reads", "dma-writes", "interrupts")
 PRELUDE = (
     figures.TOOLS
     + r"""
-for folder in $files; do [ -e $folder/pairs ] && channels=$folder || pairs=$folder; done
-files=$pairs
+channels=$(ls -d /sys/kernel/debug/qpair-stream/*) || exit
 get() { qmp qom-get path=/machine/peripheral/$1 property=$2 | tr -dc 0-9; }
 channel() {
 	echo "verify=0 $*" > $channels/loopback && return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The guest's files from the checkout: the module and the static programs.
+"""The guest's files from the checkout: the modules and the static programs.
 
 Programs: each binary of a Cargo package below tools/ goes to /bin, those of
 tools/selftests to /selftests; each C file below tools/ that has a `main` is a program too. A
@@ -23,17 +23,20 @@ TARGET = "x86_64-unknown-linux-gnu"
 BUILD = base.TOP / "build"
 WARNING = re.compile(r"^(warning|.*: warning|.*\bWARNING: modpost)\b.*", re.MULTILINE)
 
+# The module of channels.
+STREAM = "qpair-stream.ko"
 
 # The strict build turns warnings into errors. scripts/test has its guests use it.
 STRICT = ["KRUSTFLAGS=-Dwarnings", "KCFLAGS=-Werror"]
 
 
 def module(kernel, strict="QPAIR_STRICT" in os.environ, clippy=False):
-    """Builds the module for a kernel's tree, and returns its path."""
+    """Builds the modules for a kernel's tree, and returns the path of that of queue pairs; the other
+    is beside it."""
     kind = "clippy" if clippy else "strict" if strict else "module"
     extra = [*(STRICT if strict else []), *(["CLIPPY=1"] if clippy else [])]
     out = BUILD / f"{kind}-{kernel.name}"
-    name = f"{'checking' if clippy else 'building'} the module for {kernel.release}"
+    name = f"{'checking' if clippy else 'building'} the modules for {kernel.release}"
     with base.locked(out / "lock"):
         make_modules(name, kernel, base.TOP, out, extra)
     return out / "qpair.ko"

@@ -330,6 +330,9 @@ pub use crate::cq::Cq;
             ({"lib.rs": root + "//! | `eq` | event queues |"}, "model/lib.rs: the table has eq, which is no file"),
         ):
             self.assertEqual(imports.upwards_in_crate(crate | more, "model")[0], what)
+        # A root of another name, and a file of another directory.
+        elsewhere = {"ring.rs": '//! | [`wait`] | |\n#[path = "../wait.rs"]\npub mod wait;\n'}
+        self.assertEqual(imports.upwards_in_crate(elsewhere, "stream", "ring"), [])
 
     def test_a_walk_is_held_against_the_sources(self):
         page = """\
@@ -395,7 +398,8 @@ Next
         for name, calls in functions.items():
             [line] = barriers.missing(code(name))
             self.assertIn(calls[0], line)
-        self.assertEqual(len(barriers.missing("")), len(barriers.POINTS))
+        for points in (barriers.POINTS, barriers.STREAM):
+            self.assertEqual(len(barriers.missing("", points)), len(points))
 
     def test_a_worse_figure_is_named(self):
         kept = {"a": 100, "b": 0, "c": 1 / 32}

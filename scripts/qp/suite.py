@@ -235,8 +235,8 @@ def boots(layer, chosen):
 
 
 def without_warnings(layer, _slower):
-    """Builds the module for a layer's kernel with warnings as errors, and checks the barriers in
-    it."""
+    """Builds the modules for a layer's kernel with warnings as errors, and checks the barriers in
+    them."""
     kernel = kernels.get(KERNEL[layer])
     count = ktap.Count()
     try:
@@ -244,12 +244,12 @@ def without_warnings(layer, _slower):
         count.passed = 1
     except base.Fail as failure:
         tell(f"  {failure}")
-        count.fail(f"module for {kernel.release} without warnings")
+        count.fail(f"modules for {kernel.release} without warnings")
         return count
     # Only for the kernel that users have; for the others the compiler inlines functions
     # differently.
     if layer == "stock":
-        lines = barriers.missing_in(module)
+        lines = barriers.missing_in(module) + barriers.missing_in(module.with_name(payload.STREAM), barriers.STREAM)
         count.passed += not lines
         for line in lines:
             count.fail(f"object code: {line}")
@@ -257,9 +257,9 @@ def without_warnings(layer, _slower):
 
 
 def kunit_suites():
-    """The KUnit suites in the module's sources, and how many tests each has."""
+    """The KUnit suites in the modules' sources, and how many tests each has."""
     suites = {}
-    for path in (base.TOP / "rust").rglob("*.rs"):
+    for path in (*(base.TOP / "rust").rglob("*.rs"), *(base.TOP / "stream").rglob("*.rs")):
         _, *parts = re.split(r"#\[(?:[\w:]+::)?kunit_tests\((\w+)\)\]", path.read_text())
         for name, text in zip(parts[::2], parts[1::2]):
             suites[name] = len(re.findall(r"^\s*#\[test\]", text, re.MULTILINE))
@@ -267,11 +267,11 @@ def kunit_suites():
 
 
 def kunit(slower):
-    """Layer: the module's own suites, run when it is loaded."""
+    """Layer: the modules' own suites, run when they are loaded."""
     suites = kunit_suites()
-    # The kernel has suites of its own: read only those of the module.
+    # The kernel has suites of its own: read only those of the modules.
     show = "; ".join(f"cat /sys/kernel/debug/kunit/{name}/results" for name in suites) or "true"
-    options = ["--kernel", "debug", "--append", "kunit.enable=1 kunit.autorun=1"]
+    options = ["--kernel", "debug", "--stream", "--append", "kunit.enable=1 kunit.autorun=1"]
     status, text, log = guest("kunit", options, ["sh", "-c", show], BOOT * SLOWER["debug"] * slower)
     count = ktap.of_ktap(text)
     for name, expected in suites.items():

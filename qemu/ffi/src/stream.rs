@@ -76,7 +76,7 @@ impl QpairStream {
 #[no_mangle]
 pub extern "C" fn qpair_stream_facts() -> QpairStreamFacts {
     QpairStreamFacts {
-        vendor: qpair_abi::PCI_VENDOR as u16,
+        vendor: qpair_abi::stream::PCI_VENDOR as u16,
         device: stream::PCI_DEVICE as u16,
         revision: stream::PCI_REVISION,
         bar_registers: stream::BAR_REGS as u8,

@@ -24,7 +24,9 @@ pub mod regs;
 
 use super::layout;
 
-/// PCI device of the function; the vendor is that of the other function.
+/// PCI vendor of the function, as of the other one.
+pub const PCI_VENDOR: u32 = 0x1234;
+/// PCI device of the function.
 pub const PCI_DEVICE: u32 = 0x5151;
 /// PCI revision of the function.
 pub const PCI_REVISION: u8 = 1;

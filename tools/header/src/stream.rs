@@ -32,9 +32,14 @@ pub fn read(abi: &Path) -> anyhow::Result<Facts> {
     };
     let top = file(abi, "stream/mod.rs")?;
     facts.section("The PCI function.");
-    facts.constants(&file(abi, "mod.rs")?, "", &["PCI_VENDOR"])?;
-    let bars = ["PCI_DEVICE", "PCI_REVISION", "BAR_REGS", "BAR_MSIX"];
-    facts.constants(&top, "", &bars)?;
+    let function = [
+        "PCI_VENDOR",
+        "PCI_DEVICE",
+        "PCI_REVISION",
+        "BAR_REGS",
+        "BAR_MSIX",
+    ];
+    facts.constants(&top, "", &function)?;
 
     facts.section("Registers of the function: offsets in the BAR, and masks of fields.");
     let regs = file(abi, "stream/regs.rs")?;

@@ -44,9 +44,8 @@ fn values() -> BTreeMap<String, u64> {
         } )* };
     }
     constants! {
-        "": qpair_abi { PCI_VENDOR }
         "": stream {
-            PCI_DEVICE PCI_REVISION BAR_REGS BAR_MSIX BLOCKS BLOCK_BYTES MAX_PAIRS
+            PCI_VENDOR PCI_DEVICE PCI_REVISION BAR_REGS BAR_MSIX BLOCKS BLOCK_BYTES MAX_PAIRS
         }
         "": regs { MAGIC_VALUE MAJOR MINOR }
         "REG_": regs { BYTES }

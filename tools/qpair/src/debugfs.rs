@@ -8,8 +8,9 @@ use anyhow::Context as _;
 
 use crate::session;
 
-/// Where the driver's folders are, one for each function.
+/// Where the folders of the two drivers are, one for each function.
 const DEBUGFS: &str = "/sys/kernel/debug/qpair";
+const STREAM_DEBUGFS: &str = "/sys/kernel/debug/qpair-stream";
 
 /// The driver of functions of channels.
 const STREAM: &str = "/sys/bus/pci/drivers/qpair-stream";
@@ -17,7 +18,7 @@ const STREAM: &str = "/sys/bus/pci/drivers/qpair-stream";
 /// The folder of the first function of channels.
 pub(crate) fn stream() -> anyhow::Result<PathBuf> {
     let mut names: Vec<_> = fs::read_dir(STREAM)
-        .context("the driver is not there: load the module qpair")?
+        .context("the driver is not there: load the module qpair-stream")?
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter(|name| name.contains(':'))
         .collect();
@@ -26,7 +27,7 @@ pub(crate) fn stream() -> anyhow::Result<PathBuf> {
         "there is no function of channels: start QEMU with -device qpair-stream \
          (scripts/guest --stream)",
     )?;
-    let folder = Path::new(DEBUGFS).join(name);
+    let folder = Path::new(STREAM_DEBUGFS).join(name);
     fs::metadata(&folder).with_context(|| {
         format!(
             "{} is not there: this needs root, and debugfs (mount -t debugfs none /sys/kernel/debug)",

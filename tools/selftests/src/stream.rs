@@ -12,6 +12,8 @@ use std::time::Duration;
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
+use nix::kmod::DeleteModuleFlags;
+use nix::kmod::ModuleInitFlags;
 use serde_json::json;
 
 use crate::cases;
@@ -26,6 +28,9 @@ use crate::world;
 
 /// The driver of the function.
 const DRIVER: &str = "/sys/bus/pci/drivers/qpair-stream";
+const MODULE: &str = "/qpair/qpair-stream.ko";
+/// The driver's files, in a folder of each function.
+const DEBUGFS: &str = "/sys/kernel/debug/qpair-stream";
 /// The function in QEMU.
 const OBJECT: &str = "/machine/peripheral/stream0";
 /// The rungs.
@@ -52,6 +57,7 @@ pub const GROUP: Group = Group {
         this::killed_in_the_midst * 4,
         this::unbound_in_the_midst * 2,
         this::reset_in_the_midst * 2,
+        this::removed_and_loaded,
         this::unplugged_in_the_midst * 4,
     ],
 };
@@ -79,7 +85,7 @@ fn address() -> Result<String> {
 }
 
 fn folder() -> Result<PathBuf> {
-    Ok(Path::new(world::DEBUGFS).join(address()?))
+    Ok(Path::new(DEBUGFS).join(address()?))
 }
 
 /// The report of a run.
@@ -432,6 +438,18 @@ fn reset_in_the_midst(_: &Setup) -> Result<()> {
         works().context(rung)?;
     }
     Ok(())
+}
+
+/// The module goes, with its files, while that of queue pairs stays, and is loaded again.
+fn removed_and_loaded(_: &Setup) -> Result<()> {
+    works()?;
+    nix::kmod::delete_module(c"qpair_stream", DeleteModuleFlags::O_NONBLOCK)?;
+    ensure!(!Path::new(DRIVER).exists() && !Path::new(DEBUGFS).exists());
+    ensure!(Path::new(world::DRIVER).exists());
+    let file = File::open(MODULE).context(MODULE)?;
+    nix::kmod::finit_module(&file, c"", ModuleInitFlags::empty()).context("loading the module")?;
+    appeared()?;
+    works()
 }
 
 fn unplugged_in_the_midst(_: &Setup) -> Result<()> {

@@ -16,22 +16,8 @@
 //!   The end of a poll unmasks it, and what was written back meanwhile gives a message at once.
 //!
 //! The receive channel alone interrupts: a frame that was received was transmitted too. The
-//! [watchdog](super::client::Watch) finds a transmit channel that halts.
+//! [watchdog](crate::client::Watch) finds a transmit channel that halts.
 
-use super::{
-    client::{
-        Fault,
-        Plan,
-        Polled, //
-    },
-    frames::Buffers,
-    function::{
-        At,
-        Block,
-        Halt,
-        Status, //
-    }, //
-};
 use crate::{
     abi::stream::{
         headtail::{
@@ -41,8 +27,19 @@ use crate::{
         vector,
         Side, //
     },
-    data::ring::Ring,
-    kernel::gate::Pass, //
+    frames::Buffers,
+    function::{
+        At,
+        Block,
+        Halt,
+        Polled,
+        Status, //
+    },
+    kernel::gate::Pass,
+    plan::{
+        Fault,
+        Plan, //
+    },
     queue::{
         credit::RingId,
         headtail::{
@@ -51,6 +48,7 @@ use crate::{
             Headtail, //
         }, //
     },
+    ring::Ring, //
 };
 use core::ops::Range;
 use kernel::{
@@ -90,12 +88,12 @@ impl From<regs::SR> for Status {
 }
 
 /// What a channel of the pair halted on.
-pub(super) fn status(at: &At<'_>) -> Option<Halt> {
+pub(crate) fn status(at: &At<'_>) -> Option<Halt> {
     at.halt(|block| block.read(regs::SR).into())
 }
 
 /// Stops both channels. Returns whether they access no memory any more.
-pub(super) fn stop(at: &At<'_>) -> bool {
+pub(crate) fn stop(at: &At<'_>) -> bool {
     at.stop(
         |block| block.write_reg(regs::DCTL::zeroed().with_const_flush::<1>()),
         |block| block.read(regs::SR).into(),
@@ -103,7 +101,7 @@ pub(super) fn stop(at: &At<'_>) -> bool {
 }
 
 /// A ring for each side, and a buffer for each descriptor.
-pub(super) struct Rings {
+pub(crate) struct Rings {
     transmit: Headtail<Ring>,
     receive: Headtail<Ring>,
     sources: Buffers,
@@ -119,7 +117,7 @@ impl Rings {
     /// # Errors
     ///
     /// `ENOMEM`, `EIO`.
-    pub(super) fn new(pass: &Pass<'_>, plan: &Plan) -> Result<Self> {
+    pub(crate) fn new(pass: &Pass<'_>, plan: &Plan) -> Result<Self> {
         let depth = plan.depth;
         let ring = |side| {
             let ring = Ring::new(pass, depth.entries() as usize * RingDescriptor::BYTES)?;
@@ -144,7 +142,7 @@ impl Rings {
     /// # Errors
     ///
     /// `EINVAL` if the frames are too large for a buffer.
-    pub(super) fn start(&mut self, at: &At<'_>) -> Result {
+    pub(crate) fn start(&mut self, at: &At<'_>) -> Result {
         let units = self.plan.size.div_ceil(BUFFER_UNIT);
         let bytes = self.plan.depth.entries() * RingDescriptor::BYTES as u32;
         at.receive
@@ -177,7 +175,7 @@ impl Rings {
     ///
     /// Returns the number of frames. It may be smaller: a transmit descriptor is free only when its
     /// own status is there, which may be later than that of the received frame.
-    pub(super) fn send(&mut self, at: &At<'_>, numbers: Range<u64>) -> u64 {
+    pub(crate) fn send(&mut self, at: &At<'_>, numbers: Range<u64>) -> u64 {
         let mut sent = 0;
         for number in numbers {
             let frame = self.plan.frame(number);
@@ -202,7 +200,7 @@ impl Rings {
     }
 
     /// Takes at most `budget` frames. Context: BH.
-    pub(super) fn poll(&mut self, at: &At<'_>, budget: u32) -> Polled {
+    pub(crate) fn poll(&mut self, at: &At<'_>, budget: u32) -> Polled {
         let mut polled = Polled::default();
         while polled.frames < budget {
             let Some(done) = self.receive.poll() else {

@@ -19,11 +19,12 @@ use crate::{
             is_gone,
             Bar, //
         },
+        mmio_block::block,
         pci::{
             self as bus,
             Mastering, //
         },
-    },
+    }, //
 };
 use kernel::{
     device::{
@@ -56,26 +57,26 @@ mod regs {
 const BLOCK: usize = stream::BLOCK_BYTES as usize;
 
 /// The registers of a channel.
-pub(super) type Block<'a> = Mmio<'a, Region<BLOCK>>;
+pub(crate) type Block<'a> = Mmio<'a, Region<BLOCK>>;
 
 /// The registers of a pair of channels of a bound device.
 #[derive(Clone, Copy)]
-pub(super) struct At<'a> {
-    pub(super) dev: &'a Device<Bound>,
-    pub(super) transmit: Block<'a>,
-    pub(super) receive: Block<'a>,
+pub(crate) struct At<'a> {
+    pub(crate) dev: &'a Device<Bound>,
+    pub(crate) transmit: Block<'a>,
+    pub(crate) receive: Block<'a>,
 }
 
 impl At<'_> {
     /// What a channel of the pair halted on; `read` reads the status of one.
-    pub(super) fn halt(&self, read: impl Fn(Block<'_>) -> Status) -> Option<Halt> {
+    pub(crate) fn halt(&self, read: impl Fn(Block<'_>) -> Status) -> Option<Halt> {
         let of_receive = || read(self.receive).halt(Side::Receive);
         read(self.transmit).halt(Side::Transmit).or_else(of_receive)
     }
 
     /// Stops both channels by `reset`. Returns whether they access no memory any more. One that is
     /// gone does not, but behind a frozen link it may again once the link is back.
-    pub(super) fn stop(
+    pub(crate) fn stop(
         &self,
         reset: impl Fn(Block<'_>),
         read: impl Fn(Block<'_>) -> Status,
@@ -97,16 +98,16 @@ impl At<'_> {
 }
 
 /// The status of a channel, whatever its kind.
-pub(super) struct Status {
+pub(crate) struct Status {
     /// The register.
-    pub(super) raw: u32,
-    pub(super) halted: bool,
-    pub(super) cause: u8,
+    pub(crate) raw: u32,
+    pub(crate) halted: bool,
+    pub(crate) cause: u8,
 }
 
 impl Status {
     /// Why the channel does not run.
-    pub(super) fn halt(self, side: Side) -> Option<Halt> {
+    pub(crate) fn halt(self, side: Side) -> Option<Halt> {
         if is_gone(self.raw) {
             return Some(Halt::Gone);
         }
@@ -116,12 +117,12 @@ impl Status {
 
 /// Why a channel does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Halt {
+pub(crate) enum Halt {
     /// It halted by itself.
     Cause(Side, u8),
     /// All registers read as ones.
     Gone,
-    /// It did nothing for [`polled::PATIENCE`](super::polled::PATIENCE).
+    /// It did nothing for [`polled::PATIENCE`](crate::polled::PATIENCE).
     Silent,
 }
 
@@ -142,8 +143,21 @@ impl fmt::Display for Halt {
     }
 }
 
+/// The outcome of a rung's poll.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Polled {
+    /// Frames that were received.
+    pub(crate) frames: u32,
+    /// Those that differ from what was sent.
+    pub(crate) mismatches: u32,
+    /// There may be more.
+    pub(crate) again: bool,
+    /// A channel halted.
+    pub(crate) halt: Option<Halt>,
+}
+
 /// The function.
-pub(super) struct Function {
+pub(crate) struct Function {
     gate: Arc<Gate>,
     registers: Bar<{ model::BYTES }>,
     kinds: KVec<Kind>,
@@ -157,7 +171,7 @@ impl Function {
     /// # Errors
     ///
     /// `ENODEV` if it is gone or not a function of this model; those of mapping a BAR.
-    pub(super) fn map(pdev: &pci::Device<Bound>, gate: Arc<Gate>) -> Result<Arc<Self>> {
+    pub(crate) fn map(pdev: &pci::Device<Bound>, gate: Arc<Gate>) -> Result<Arc<Self>> {
         let registers = Bar::new(pdev, &gate, stream::BAR_REGS, c"qpair-stream")?;
         let mut this = Self {
             gate,
@@ -215,22 +229,22 @@ impl Function {
     }
 
     /// The kind of each pair.
-    pub(super) fn kinds(&self) -> &[Kind] {
+    pub(crate) fn kinds(&self) -> &[Kind] {
         &self.kinds
     }
 
     /// Bytes of the largest frame.
-    pub(super) fn largest(&self) -> u32 {
+    pub(crate) fn largest(&self) -> u32 {
         self.largest
     }
 
     /// The gate to the bound device.
-    pub(super) fn gate(&self) -> &Arc<Gate> {
+    pub(crate) fn gate(&self) -> &Arc<Gate> {
         &self.gate
     }
 
     /// How often it was shut down.
-    pub(super) fn epoch(&self) -> u32 {
+    pub(crate) fn epoch(&self) -> u32 {
         self.epoch.load(Acquire)
     }
 
@@ -239,7 +253,7 @@ impl Function {
     /// # Errors
     ///
     /// `ENODEV` if the function is unbound or being reset, `EIO` if it was reset since.
-    pub(super) fn enter(&self, epoch: u32) -> Result<Pass<'_>> {
+    pub(crate) fn enter(&self, epoch: u32) -> Result<Pass<'_>> {
         let pass = self.gate.enter()?;
         if self.epoch() != epoch {
             return Err(EIO);
@@ -249,8 +263,8 @@ impl Function {
 
     fn block<'a>(&'a self, dev: &'a Device<Bound>, pair: u32, side: Side) -> Result<Block<'a>> {
         // CAST: An offset in a BAR.
-        self.registers
-            .block(dev, stream::block(pair, side) as usize)
+        let offset = stream::block(pair, side) as usize;
+        block(&self.registers, dev, offset)
     }
 
     /// The registers of a pair.
@@ -258,7 +272,7 @@ impl Function {
     /// # Errors
     ///
     /// `EINVAL` if `dev` is not the function's device, or there is no such pair.
-    pub(super) fn at<'a>(&'a self, dev: &'a Device<Bound>, pair: u32) -> Result<At<'a>> {
+    pub(crate) fn at<'a>(&'a self, dev: &'a Device<Bound>, pair: u32) -> Result<At<'a>> {
         Ok(At {
             dev,
             transmit: self.block(dev, pair, Side::Transmit)?,
@@ -267,14 +281,14 @@ impl Function {
     }
 
     /// Refuses all new passes, and waits for those that are inside. A new epoch begins. Sleeps.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.epoch.fetch_add(1, Full);
         self.gate.close();
     }
 
     /// Returns the function to power-on. Returns whether it is certain that it accesses no memory.
     /// Process context; after [`Self::close`].
-    pub(super) fn quiesce(&self, pdev: &pci::Device<Bound>) -> bool {
+    pub(crate) fn quiesce(&self, pdev: &pci::Device<Bound>) -> bool {
         match bus::channel(pdev.as_ref()) {
             // It may do DMA again once the link is back. The PCI core resets it.
             Ok(bus::Channel::Frozen) => return false,
@@ -308,7 +322,7 @@ impl Function {
     /// # Errors
     ///
     /// `ENODEV` if the function is gone, or the binding is ending.
-    pub(super) fn open(&self, pdev: &pci::Device<Bound>) -> Result {
+    pub(crate) fn open(&self, pdev: &pci::Device<Bound>) -> Result {
         self.check(pdev.as_ref())?;
         bus::set_master(pdev);
         self.gate.reopen(pdev)

@@ -17,13 +17,13 @@
 //!   cleared it there is no other message: the register is the mask.
 //!
 //! The receive channel alone interrupts: a frame that was received was transmitted too. The
-//! [watchdog](super::client::Watch) finds a transmit channel that halts.
+//! [watchdog](crate::client::Watch) finds a transmit channel that halts.
 
-use super::{
-    client::{
-        Fault,
-        Plan,
-        Polled, //
+use crate::{
+    abi::stream::{
+        chain::ChainDescriptor,
+        vector,
+        Side, //
     },
     frames::{
         Buffers,
@@ -33,17 +33,15 @@ use super::{
         At,
         Block,
         Halt,
+        Polled,
         Status, //
     },
-};
-use crate::{
-    abi::stream::{
-        chain::ChainDescriptor,
-        vector,
-        Side, //
+    kernel::gate::Pass,
+    plan::{
+        Coalescing,
+        Fault,
+        Plan, //
     },
-    data::ring::Ring,
-    kernel::gate::Pass, //
     queue::{
         chain::{
             acknowledge,
@@ -54,6 +52,7 @@ use crate::{
         credit::RingId,
         index::Depth, //
     },
+    ring::Ring, //
 };
 use core::ops::Range;
 use kernel::{
@@ -66,21 +65,12 @@ mod regs {
     crate::abi::stream::chain::registers!(kernel::io::register);
 }
 
-/// When a channel interrupts.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Coalescing {
-    /// Descriptors.
-    pub(super) threshold: u8,
-    /// The age of the first completion, in units of 8 microseconds.
-    pub(super) delay: u8,
-}
-
 /// Allocates the ring of a channel. Sleeps.
 ///
 /// # Errors
 ///
 /// `ENOMEM`.
-pub(super) fn ring(pass: &Pass<'_>, pair: u32, side: Side, depth: Depth) -> Result<Chain<Ring>> {
+pub(crate) fn ring(pass: &Pass<'_>, pair: u32, side: Side, depth: Depth) -> Result<Chain<Ring>> {
     let ring = Ring::new(pass, depth.entries() as usize * ChainDescriptor::BYTES)?;
     let base = ring.address();
     Chain::new(RingId::new(vector(pair, side), 0), ring, base, depth).map_err(|_| EINVAL)
@@ -88,7 +78,7 @@ pub(super) fn ring(pass: &Pass<'_>, pair: u32, side: Side, depth: Depth) -> Resu
 
 /// Starts a halted channel at `current`. It owns nothing. Without `coalescing` it does not
 /// interrupt.
-pub(super) fn run(block: Block<'_>, current: u64, coalescing: Option<Coalescing>) {
+pub(crate) fn run(block: Block<'_>, current: u64, coalescing: Option<Coalescing>) {
     // CAST: The two halves of an address.
     block.write_reg(regs::CURDESC_MSB::zeroed().with_value((current >> 32) as u32));
     block.write_reg(regs::CURDESC::zeroed().with_value(current as u32));
@@ -105,7 +95,7 @@ pub(super) fn run(block: Block<'_>, current: u64, coalescing: Option<Coalescing>
 }
 
 /// Gives everything that was filled to the channel: the tail is the address of the last of it.
-pub(super) fn hand_over(block: Block<'_>, chain: &mut Chain<Ring>) {
+pub(crate) fn hand_over(block: Block<'_>, chain: &mut Chain<Ring>) {
     chain.hand_over(|last| {
         // CAST: The two halves of an address. The low one has the effect.
         block.write_reg(regs::TAILDESC_MSB::zeroed().with_value((last >> 32) as u32));
@@ -124,12 +114,12 @@ impl From<regs::SR> for Status {
 }
 
 /// What a channel of the pair halted on.
-pub(super) fn status(at: &At<'_>) -> Option<Halt> {
+pub(crate) fn status(at: &At<'_>) -> Option<Halt> {
     at.halt(|block| block.read(regs::SR).into())
 }
 
 /// Stops both channels. Returns whether they access no memory any more.
-pub(super) fn stop(at: &At<'_>) -> bool {
+pub(crate) fn stop(at: &At<'_>) -> bool {
     at.stop(
         |block| block.write_reg(regs::CR::zeroed().with_const_reset::<1>()),
         |block| block.read(regs::SR).into(),
@@ -137,7 +127,7 @@ pub(super) fn stop(at: &At<'_>) -> bool {
 }
 
 /// A ring for each side, and a buffer for each descriptor.
-pub(super) struct Chains {
+pub(crate) struct Chains {
     transmit: Chain<Ring>,
     receive: Chain<Ring>,
     sources: Buffers,
@@ -153,7 +143,7 @@ impl Chains {
     /// # Errors
     ///
     /// `ENOMEM`, `EIO`.
-    pub(super) fn new(pass: &Pass<'_>, plan: &Plan) -> Result<Self> {
+    pub(crate) fn new(pass: &Pass<'_>, plan: &Plan) -> Result<Self> {
         let depth = plan.depth;
         let buffers = |direction| Buffers::new(pass, depth.entries(), plan.size, direction);
         Ok(Self {
@@ -167,7 +157,7 @@ impl Chains {
     }
 
     /// Starts both channels, and hands all receive buffers over.
-    pub(super) fn start(&mut self, at: &At<'_>) {
+    pub(crate) fn start(&mut self, at: &At<'_>) {
         run(
             at.receive,
             self.receive.current(),
@@ -196,7 +186,7 @@ impl Chains {
     ///
     /// Returns the number of frames. It may be smaller: a transmit descriptor is free only when its
     /// own status is there, which may be later than that of the received frame.
-    pub(super) fn send(&mut self, at: &At<'_>, numbers: Range<u64>) -> u64 {
+    pub(crate) fn send(&mut self, at: &At<'_>, numbers: Range<u64>) -> u64 {
         let mut sent = 0;
         for number in numbers {
             let frame = self.plan.frame(number);
@@ -223,7 +213,7 @@ impl Chains {
     }
 
     /// Takes at most `budget` frames. Context: BH.
-    pub(super) fn poll(&mut self, at: &At<'_>, budget: u32) -> Polled {
+    pub(crate) fn poll(&mut self, at: &At<'_>, budget: u32) -> Polled {
         let mut polled = Polled::default();
         // First: what completes after that sends another message.
         let causes = regs::SR::zeroed()
@@ -271,7 +261,7 @@ impl Chains {
 
 impl Fault {
     /// Spoils a descriptor of a chain.
-    pub(super) fn chain(self, buffer: Buffer) -> Buffer {
+    pub(crate) fn chain(self, buffer: Buffer) -> Buffer {
         match self {
             Self::None => buffer,
             Self::Length => Buffer { bytes: 0, ..buffer },

@@ -13,24 +13,21 @@
 //! takes it back, or the shutdown of the function does. The rung `polled` has no poll: the task
 //! itself moves the frames.
 
-use super::{
+use crate::{
     chain::{
         self,
-        Chains,
-        Coalescing, //
+        Chains, //
     },
     function::{
         At,
         Function,
-        Halt, //
+        Halt,
+        Polled, //
     },
     headtail::{
         self,
         Rings, //
     },
-    polled, //
-};
-use crate::{
     kernel::{
         gate::Pass,
         poller::{
@@ -42,13 +39,14 @@ use crate::{
             busy::Busy,
             wait::Waiters, //
         },
-        task::{
-            cond_resched,
-            signal_pending, //
-        },
+        task::cond_resched,
         watchdog::Check, //
     },
-    queue::index::Depth,
+    plan::{
+        Plan,
+        Rung, //
+    },
+    polled, //
 };
 use kernel::{
     device::{
@@ -81,72 +79,7 @@ const BUDGET: u32 = 64;
 /// Frames that `polled` moves in a pass.
 const CHUNK: u64 = 64;
 /// How often the [`Watch`] looks.
-pub(super) const PAUSE: Msecs = 100;
-
-/// What moves the frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rung {
-    /// One descriptor, no interrupt.
-    Polled,
-    /// Linked descriptors.
-    Chain,
-    /// A ring with a head and a tail.
-    Headtail,
-}
-
-/// A descriptor that is wrong on purpose, for tests of what the device halts on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// None is.
-    None,
-    /// It has no bytes.
-    Length,
-    /// Its address is [`Self::NOWHERE`].
-    Address,
-    /// It does not start its frame.
-    Start,
-}
-
-impl Fault {
-    /// An address without memory.
-    pub(super) const NOWHERE: u64 = 1 << 62;
-}
-
-/// The parameters of a run.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
-    pub(super) rung: Rung,
-    pub(super) pair: u32,
-    /// Bytes of a frame.
-    pub(super) size: u32,
-    /// Frames that are handed over together.
-    pub(super) batch: u32,
-    /// Frames.
-    pub(super) count: u64,
-    /// Descriptors of each ring.
-    pub(super) depth: Depth,
-    /// Whether data is verified.
-    pub(super) verify: bool,
-    /// When a chain interrupts.
-    pub(super) coalescing: Coalescing,
-    /// Microseconds between two messages of a ring.
-    pub(super) interval: u16,
-    /// What is wrong with the frame in the middle.
-    pub(super) fault: Fault,
-}
-
-/// The outcome of a rung's poll.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Polled {
-    /// Frames that were received.
-    pub(super) frames: u32,
-    /// Those that differ from what was sent.
-    pub(super) mismatches: u32,
-    /// There may be more.
-    pub(super) again: bool,
-    /// A channel halted.
-    pub(super) halt: Option<Halt>,
-}
+pub(crate) const PAUSE: Msecs = 100;
 
 /// The rings of a run.
 enum Moving {
@@ -224,7 +157,7 @@ impl Progress {
 }
 
 /// A run of `chain` or `headtail`.
-pub(super) struct Run {
+pub(crate) struct Run {
     plan: Plan,
     moving: Moving,
     /// Frames that were handed over.
@@ -273,13 +206,13 @@ impl Run {
     }
 
     /// Tells the task that waits that the function was shut down.
-    pub(super) fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         self.progress.end();
     }
 }
 
 /// A pair of channels: the handler of its receive interrupt.
-pub(super) struct Pair {
+pub(crate) struct Pair {
     function: Arc<Function>,
     pair: u32,
     interrupts: Atomic<u64>,
@@ -295,7 +228,7 @@ pub(super) struct Pair {
 }
 
 /// The poll of a pair, and what schedules it.
-pub(super) type PairPoller = poller::Poller<Pair>;
+pub(crate) type PairPoller = poller::Poller<Pair>;
 
 impl Pair {
     /// The pair `pair`, without a run.
@@ -303,7 +236,7 @@ impl Pair {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn new(
+    pub(crate) fn new(
         dev: &Device<Bound>,
         function: Arc<Function>,
         pair: u32,
@@ -346,7 +279,7 @@ impl Handler for Pair {
 
 /// Polls each pair whose run does not move: its interrupt was lost, or a channel halted that does
 /// not interrupt.
-pub(super) struct Watch(pub(super) Arc<Client>);
+pub(crate) struct Watch(pub(crate) Arc<Client>);
 
 impl Check for Watch {
     fn check(&self) -> Msecs {
@@ -386,7 +319,7 @@ impl fmt::Display for Reason {
 
 /// The client of a function.
 #[pin_data]
-pub(super) struct Client {
+pub(crate) struct Client {
     function: Arc<Function>,
     pairs: KVec<Arc<PairPoller>>,
     busy: Atomic<bool>,
@@ -400,7 +333,7 @@ impl Client {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn new(function: Arc<Function>, pairs: KVec<Arc<PairPoller>>) -> Result<Arc<Self>> {
+    pub(crate) fn new(function: Arc<Function>, pairs: KVec<Arc<PairPoller>>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 function,
@@ -413,7 +346,7 @@ impl Client {
     }
 
     /// The pairs of channels.
-    pub(super) fn pairs(&self) -> &[Arc<PairPoller>] {
+    pub(crate) fn pairs(&self) -> &[Arc<PairPoller>] {
         &self.pairs
     }
 
@@ -424,7 +357,7 @@ impl Client {
     /// `EINVAL` for a plan that is refused, `EBUSY` while another run is going on, `EIO` if the run
     /// failed or the function was reset, `ENODEV` if it is unbound, `EINTR` on a signal, `ENOMEM`.
     /// The report has the reason.
-    pub(super) fn write(&self, reader: &mut UserSliceReader) -> Result {
+    pub(crate) fn write(&self, reader: &mut UserSliceReader) -> Result {
         let mut buffer = [0; 256];
         let length = reader.len();
         let text = buffer.get_mut(..length).ok_or(EINVAL)?;
@@ -434,10 +367,7 @@ impl Client {
         let plan = match Plan::parse(text, self.function.kinds(), self.function.largest()) {
             Ok(plan) => plan,
             Err(reason) => {
-                self.say(fmt!(
-                    "result=refused reason={reason}
-"
-                ));
+                self.say(fmt!("result=refused reason={reason}\n"));
                 return Err(EINVAL);
             }
         };
@@ -478,19 +408,16 @@ impl Client {
     }
 
     /// A read of the debugfs file: the report of the last run.
-    pub(super) fn read(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(crate) fn read(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.report.lock();
         match core::str::from_utf8(&report) {
             Ok(text) if !text.is_empty() => f.write_str(text),
-            _ => f.write_str(
-                "result=none
-",
-            ),
+            _ => f.write_str("result=none\n"),
         }
     }
 
     /// A read of the debugfs file `pairs`.
-    pub(super) fn show_pairs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(crate) fn show_pairs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "pair kind interrupts polls frames")?;
         for (poller, kind) in self.pairs.iter().zip(self.function.kinds()) {
             let pair = poller.handler();
@@ -528,8 +455,7 @@ impl Client {
     fn keep<T>(&self, memory: T) {
         dev_err!(
             self.function.gate().device(),
-            "the channels do not stop: their memory is not freed
-"
+            "the channels do not stop: their memory is not freed\n"
         );
         core::mem::forget(memory);
     }
@@ -608,7 +534,7 @@ impl Client {
                 }
                 outcome.frames = number + 1;
             }
-            outcome.interrupted = signal_pending();
+            outcome.interrupted = current!().signal_pending();
             let over = outcome.frames == plan.count;
             if (over || outcome.interrupted || outcome.halt.is_some()) && !chain::stop(&at) {
                 self.keep(polled);

@@ -26,9 +26,9 @@ const WORD: u32 = 8;
 
 /// A frame: its bytes follow from its number, so that each differs from all before it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
-    pub(super) number: u64,
-    pub(super) bytes: u32,
+pub(crate) struct Frame {
+    pub(crate) number: u64,
+    pub(crate) bytes: u32,
 }
 
 impl Frame {
@@ -51,14 +51,14 @@ impl Frame {
     }
 
     /// Writes its bytes.
-    pub(super) fn fill(self, buffer: &mut Mapped<Cpu>) {
+    pub(crate) fn fill(self, buffer: &mut Mapped<Cpu>) {
         for index in 0..self.words() {
             buffer.write(index, self.word(index));
         }
     }
 
     /// Whether a buffer has its bytes.
-    pub(super) fn is_in(self, buffer: &Mapped<Cpu>) -> bool {
+    pub(crate) fn is_in(self, buffer: &Mapped<Cpu>) -> bool {
         (0..self.words()).all(|index| {
             let differing = buffer.read(index) ^ self.word(index);
             differing & self.mask(index) == 0
@@ -75,7 +75,7 @@ enum Buffer {
 }
 
 /// The buffers of a ring: that of each descriptor has its place.
-pub(super) struct Buffers(KVec<Buffer>);
+pub(crate) struct Buffers(KVec<Buffer>);
 
 impl Buffers {
     /// Allocates and maps `count` buffers of `bytes` bytes. Sleeps.
@@ -83,7 +83,7 @@ impl Buffers {
     /// # Errors
     ///
     /// `ENOMEM`, `EIO`.
-    pub(super) fn new(
+    pub(crate) fn new(
         pass: &Pass<'_>,
         count: u32,
         bytes: u32,
@@ -99,7 +99,7 @@ impl Buffers {
 
     /// Gives the buffer at `place` to the device, after `fill` has written to it; returns its
     /// address. `None` if it is the device's.
-    pub(super) fn lend(
+    pub(crate) fn lend(
         &mut self,
         dev: &Device<Bound>,
         place: u32,
@@ -130,7 +130,7 @@ impl Buffers {
 
     /// Takes the buffer at `place` back from the device, which is done with it. `None` if it was
     /// not the device's.
-    pub(super) fn take_back(&mut self, dev: &Device<Bound>, place: u32) -> Option<&Mapped<Cpu>> {
+    pub(crate) fn take_back(&mut self, dev: &Device<Bound>, place: u32) -> Option<&Mapped<Cpu>> {
         let buffer = self.0.get_mut(place as usize)?;
         match mem::replace(buffer, Buffer::None) {
             Buffer::Lent(lent) => {

@@ -1,29 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The driver of the function of channels, `qpair-stream`: frames through memory, by three ways to
-//! share a ring. `Documentation/ladder.rst` describes them in this order:
-//!
-//! | file | is |
-//! |---|---|
-//! | [`polled`] | one descriptor, no interrupt |
-//! | [`chain`] | linked descriptors; the tail is an address; a status register |
-//! | [`headtail`] | an array; head and tail are indices; write-backs |
-//! | [`function`] | the registers of the function, and its reset |
-//! | [`frames`] | frames, and the buffers that they are in |
-//! | [`client`], [`plan`] | the client, which moves frames and checks them |
-//!
-//! This file is the PCI driver. There are no objects that processes have, so a reset only ends the
-//! run of the client.
+//! The PCI driver. There are no objects that processes have, so a reset only ends the run of the
+//! client.
 
-mod chain;
-mod client;
-mod frames;
-mod function;
-mod headtail;
-mod plan;
-mod polled;
-
-use self::{
+use crate::{
+    abi::stream::{
+        vector,
+        Side,
+        PCI_DEVICE,
+        PCI_VENDOR, //
+    },
     client::{
         Client,
         Pair,
@@ -31,16 +17,7 @@ use self::{
         Watch,
         PAUSE, //
     },
-    function::Function, //
-};
-use crate::{
-    abi::{
-        self,
-        stream::{
-            vector,
-            Side, //
-        }, //
-    },
+    function::Function,
     kernel::{
         compat,
         debugfs::Root,
@@ -55,7 +32,7 @@ use crate::{
             Verdict, //
         },
         watchdog::Watchdog, //
-    },
+    }, //
 };
 use core::pin::Pin;
 use kernel::{
@@ -64,6 +41,7 @@ use kernel::{
         Bound,
         Core, //
     },
+    driver::Registration,
     fmt,
     new_mutex,
     pci,
@@ -73,19 +51,36 @@ use kernel::{
         Arc,
         Mutex, //
     },
-    uaccess::UserSliceReader, //
+    uaccess::UserSliceReader,
+    InPlaceModule,
+    ThisModule, //
 };
+
+/// The module. Field order is teardown order.
+#[pin_data]
+pub(crate) struct Module {
+    #[pin]
+    _driver: Registration<crate::kernel::pci::Adapter<Driver>>,
+    _root: Root,
+}
+
+impl InPlaceModule for Module {
+    fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
+        // The driver last: registering it probes devices.
+        try_pin_init!(Self {
+            _root: Root::new(c"qpair-stream")?,
+            _driver <- Registration::new(c"qpair-stream", module),
+        })
+    }
+}
 
 /// The driver.
 pub(crate) struct Driver;
 
 compat::pci_table!(
-    STREAM_TABLE,
+    PCI_TABLE,
     <Driver as pci::Driver>::IdInfo,
-    [(
-        crate::kernel::pci::device_id(abi::PCI_VENDOR, abi::stream::PCI_DEVICE),
-        ()
-    )]
+    [(crate::kernel::pci::device_id(PCI_VENDOR, PCI_DEVICE), ())]
 );
 
 /// The function, and what it may access.
@@ -267,7 +262,7 @@ impl<'bound> Data<'bound> {
 impl pci::Driver for Driver {
     type IdInfo = ();
     type Data<'bound> = Data<'bound>;
-    const ID_TABLE: pci::IdTable<Self::IdInfo> = &STREAM_TABLE;
+    const ID_TABLE: pci::IdTable<Self::IdInfo> = &PCI_TABLE;
 
     fn probe<'bound>(
         pdev: &'bound pci::Device<Core<'_>>,

@@ -3,21 +3,13 @@
 //! The parameters of a run: `kind=chain pair=0 size=64 batch=1 count=1000 depth=64 verify=1
 //! threshold=1 delay=250 interval=20 fault=none`.
 
-use super::{
-    chain::Coalescing,
-    client::{
-        Fault,
-        Plan,
-        Rung, //
-    },
-    frames::Frame, //
-};
 use crate::{
     abi::stream::Kind,
+    frames::Frame,
     kernel::dma_stream::{
         Cpu,
         Mapped, //
-    }, //
+    },
     queue::index::Depth,
 };
 use kernel::{
@@ -31,7 +23,18 @@ const MAX_DEPTH: u32 = 1024;
 const MAX_BYTES: u64 = 1 << 22;
 
 /// Why a plan is refused, for people.
-pub(super) type Refused = &'static str;
+pub(crate) type Refused = &'static str;
+
+/// What moves the frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rung {
+    /// One descriptor, no interrupt.
+    Polled,
+    /// Linked descriptors.
+    Chain,
+    /// A ring with a head and a tail.
+    Headtail,
+}
 
 impl Rung {
     const NAMES: [(&'static str, Self); 3] = [
@@ -49,7 +52,7 @@ impl Rung {
     }
 
     /// The kind of the channels that it drives.
-    pub(super) fn channels(self) -> Kind {
+    pub(crate) fn channels(self) -> Kind {
         match self {
             Self::Polled | Self::Chain => Kind::Chain,
             Self::Headtail => Kind::Headtail,
@@ -57,7 +60,22 @@ impl Rung {
     }
 }
 
+/// A descriptor that is wrong on purpose, for tests of what the device halts on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// None is.
+    None,
+    /// It has no bytes.
+    Length,
+    /// Its address is [`Self::NOWHERE`].
+    Address,
+    /// It does not start its frame.
+    Start,
+}
+
 impl Fault {
+    /// An address without memory.
+    pub(crate) const NOWHERE: u64 = 1 << 62;
     const NAMES: [(&'static str, Self); 4] = [
         ("none", Self::None),
         ("length", Self::Length),
@@ -80,9 +98,41 @@ fn named<T: Copy>(names: &[(&str, T)], value: &str, refused: Refused) -> Result<
     found.map(|(_, it)| *it).ok_or(refused)
 }
 
+/// When a channel interrupts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Coalescing {
+    /// Descriptors.
+    pub(crate) threshold: u8,
+    /// The age of the first completion, in units of 8 microseconds.
+    pub(crate) delay: u8,
+}
+
+/// The parameters of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) rung: Rung,
+    pub(crate) pair: u32,
+    /// Bytes of a frame.
+    pub(crate) size: u32,
+    /// Frames that are handed over together.
+    pub(crate) batch: u32,
+    /// Frames.
+    pub(crate) count: u64,
+    /// Descriptors of each ring.
+    pub(crate) depth: Depth,
+    /// Whether data is verified.
+    pub(crate) verify: bool,
+    /// When a chain interrupts.
+    pub(crate) coalescing: Coalescing,
+    /// Microseconds between two messages of a ring.
+    pub(crate) interval: u16,
+    /// What is wrong with the frame in the middle.
+    pub(crate) fault: Fault,
+}
+
 impl Plan {
     /// Parses `key=value` words. All keys are optional.
-    pub(super) fn parse(text: &str, kinds: &[Kind], largest: u32) -> Result<Self, Refused> {
+    pub(crate) fn parse(text: &str, kinds: &[Kind], largest: u32) -> Result<Self, Refused> {
         let (mut rung, mut fault) = (Rung::Chain, Fault::None);
         let (mut pair, mut size, mut batch, mut count) = (None, 64, 1, 1000);
         let (mut depth, mut verify, mut interval) = (64, 1, 20);
@@ -179,7 +229,7 @@ impl Plan {
     }
 
     /// The frame with this number.
-    pub(super) fn frame(&self, number: u64) -> Frame {
+    pub(crate) fn frame(&self, number: u64) -> Frame {
         Frame {
             number,
             bytes: self.size,
@@ -187,19 +237,19 @@ impl Plan {
     }
 
     /// Writes a frame to a buffer, unless nothing is verified.
-    pub(super) fn fill(&self, frame: Frame, buffer: &mut Mapped<Cpu>) {
+    pub(crate) fn fill(&self, frame: Frame, buffer: &mut Mapped<Cpu>) {
         if self.verify {
             frame.fill(buffer);
         }
     }
 
     /// Whether the frame is in a buffer, unless nothing is verified.
-    pub(super) fn verifies(&self, frame: Frame, buffer: &Mapped<Cpu>) -> bool {
+    pub(crate) fn verifies(&self, frame: Frame, buffer: &Mapped<Cpu>) -> bool {
         !self.verify || frame.is_in(buffer)
     }
 
     /// What is wrong with a frame on purpose: the one in the middle of the run.
-    pub(super) fn fault_of(&self, number: u64) -> Fault {
+    pub(crate) fn fault_of(&self, number: u64) -> Fault {
         if number == self.count / 2 {
             self.fault
         } else {

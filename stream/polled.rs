@@ -11,24 +11,21 @@
 //!                                                 (a look at memory, again and again)
 //! ```
 
-use super::{
+use crate::{
+    abi::stream::Side,
     chain::{
         hand_over,
         ring,
         run,
         status, //
     },
-    client::Plan,
     frames::Buffers,
     function::{
         At,
         Halt, //
-    }, //
-};
-use crate::{
-    abi::stream::Side,
-    data::ring::Ring,
-    kernel::gate::Pass, //
+    },
+    kernel::gate::Pass,
+    plan::Plan,
     queue::{
         chain::{
             Buffer,
@@ -37,6 +34,7 @@ use crate::{
         },
         index::Depth, //
     },
+    ring::Ring, //
 };
 use kernel::{
     dma::DataDirection,
@@ -50,14 +48,14 @@ use kernel::{
 };
 
 /// How long a frame may take.
-pub(super) const PATIENCE: Delta = Delta::from_millis(1000);
+pub(crate) const PATIENCE: Delta = Delta::from_millis(1000);
 /// How long the processor only looks.
 const SPIN: Delta = Delta::from_millis(1);
 /// The pause between two looks after that.
 const PAUSE: Delta = Delta::from_micros(100);
 
 /// A descriptor and a buffer for each side.
-pub(super) struct Polled {
+pub(crate) struct Polled {
     transmit: Chain<Ring>,
     receive: Chain<Ring>,
     source: Buffers,
@@ -70,7 +68,7 @@ impl Polled {
     /// # Errors
     ///
     /// `ENOMEM`, `EIO`.
-    pub(super) fn new(pass: &Pass<'_>, pair: u32, size: u32) -> Result<Self> {
+    pub(crate) fn new(pass: &Pass<'_>, pair: u32, size: u32) -> Result<Self> {
         let one = Depth::new(1).ok_or(EINVAL)?;
         Ok(Self {
             transmit: ring(pass, pair, Side::Transmit, one)?,
@@ -81,7 +79,7 @@ impl Polled {
     }
 
     /// Starts both channels. They own nothing.
-    pub(super) fn start(&self, at: &At<'_>) {
+    pub(crate) fn start(&self, at: &At<'_>) {
         run(at.receive, self.receive.current(), None);
         run(at.transmit, self.transmit.current(), None);
     }
@@ -91,7 +89,7 @@ impl Polled {
     /// # Errors
     ///
     /// What the channels halted on. They may still own their descriptor then.
-    pub(super) fn frame(&mut self, at: &At<'_>, plan: &Plan, number: u64) -> Result<bool, Halt> {
+    pub(crate) fn frame(&mut self, at: &At<'_>, plan: &Plan, number: u64) -> Result<bool, Halt> {
         let frame = plan.frame(number);
         let room = self.receive.room().ok_or(Halt::Silent)?;
         let addr = self.target.lend(at.dev, room.place(), |_| {});

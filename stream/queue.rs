@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The rules of the function's rings, from `rust/queue`.
+
+#[path = "../rust/queue/chain.rs"]
+pub mod chain;
+#[path = "../rust/queue/consumer.rs"]
+pub mod consumer;
+// A ring of this function is not resized.
+#[expect(dead_code)]
+#[path = "../rust/queue/credit.rs"]
+pub mod credit;
+#[path = "../rust/queue/descriptors.rs"]
+pub mod descriptors;
+#[path = "../rust/queue/headtail.rs"]
+pub mod headtail;
+#[path = "../rust/queue/index.rs"]
+pub mod index;
+#[path = "../rust/queue/mutant.rs"]
+pub mod mutant;
+#[cfg(CONFIG_KUNIT = "y")]
+#[path = "../rust/queue/outcome.rs"]
+pub mod outcome;
+#[path = "../rust/queue/resize.rs"]
+pub mod resize;
+#[cfg(CONFIG_KUNIT = "y")]
+#[path = "../rust/queue/selftest_ladder.rs"]
+pub mod selftest_ladder;
+#[path = "../rust/queue/storage.rs"]
+pub mod storage;
