@@ -30,7 +30,10 @@ use crate::{
         Eq as EventQueue,
         State, //
     },
-    kernel::debugfs::Root, //
+    kernel::{
+        debugfs::Root,
+        report::written, //
+    },
     loopback::Loopback,
     queue::moderation::Setting,
 };
@@ -279,14 +282,6 @@ fn show_device(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     Ok(())
 }
 
-/// The text that user space has written.
-fn words<'a>(reader: &mut UserSliceReader, buffer: &'a mut [u8; 64]) -> Result<&'a str> {
-    let length = reader.len();
-    let text = buffer.get_mut(..length).ok_or(EINVAL)?;
-    reader.read_slice(text)?;
-    core::str::from_utf8(text).map_err(|_| EINVAL)
-}
-
 /// Sets a tunable to a number in `range`.
 fn set(
     knob: &Atomic<u32>,
@@ -294,7 +289,7 @@ fn set(
     range: core::ops::RangeInclusive<u32>,
 ) -> Result {
     let mut buffer = [0; 64];
-    let value = words(reader, &mut buffer)?.trim().parse();
+    let value = written(reader, &mut buffer)?.trim().parse();
     let value = value.map_err(|_| EINVAL)?;
     if !range.contains(&value) {
         return Err(EINVAL);
@@ -326,7 +321,7 @@ fn show_moderation(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Res
 
 fn set_moderation(device: &Arc<Device>, reader: &mut UserSliceReader) -> Result {
     let mut buffer = [0; 64];
-    let mode = words(reader, &mut buffer)?.parse()?;
+    let mode = written(reader, &mut buffer)?.parse()?;
     let pass = device.enter(device.epoch())?;
     device.moderate(&pass, mode)
 }

@@ -72,6 +72,7 @@ use crate::{
     },
     kernel::{
         gate::Pass,
+        report::Report,
         sync::{
             busy::Busy,
             wait::Waiters, //
@@ -162,7 +163,7 @@ pub(crate) struct Loopback {
     #[pin]
     run: Mutex<Option<Run>>,
     #[pin]
-    report: Mutex<KVec<u8>>,
+    report: Report,
 }
 
 impl Loopback {
@@ -173,7 +174,7 @@ impl Loopback {
                 device,
                 busy: Atomic::new(false),
                 run <- new_mutex!(None, "Loopback::run"),
-                report <- new_mutex!(KVec::new(), "Loopback::report"),
+                report <- Report::new(),
             }),
             GFP_KERNEL,
         )?;
@@ -197,8 +198,9 @@ impl Loopback {
         let _busy = Busy::new(&self.busy)?;
         let outcome = self.run(&plan);
         if let Err(error) = outcome {
-            if self.report.lock().is_empty() {
-                self.say(fmt!("result=failed {plan} errno={}\n", -error.to_errno()));
+            if self.report.is_none() {
+                self.report
+                    .say(fmt!("result=failed {plan} errno={}\n", -error.to_errno()));
             }
         }
         outcome
@@ -206,25 +208,11 @@ impl Loopback {
 
     /// A read of the debugfs file: the report of the last run.
     pub(crate) fn read(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let report = self.report.lock();
-        match core::str::from_utf8(&report) {
-            Ok(text) if !text.is_empty() => f.write_str(text),
-            _ => f.write_str("result=none\n"),
-        }
-    }
-
-    fn say(&self, text: fmt::Arguments<'_>) {
-        let Ok(text) = kernel::str::CString::try_from_fmt(text) else {
-            return;
-        };
-        let mut report = self.report.lock();
-        report.clear();
-        // Without memory there is no report.
-        let _: Result<(), _> = report.extend_from_slice(text.to_bytes(), GFP_KERNEL);
+        self.report.show(f)
     }
 
     fn run(&self, plan: &Plan) -> Result {
-        self.report.lock().clear();
+        self.report.clear();
         let epoch = self.device.epoch();
         let (progress, began) = {
             let pass = self.device.enter(epoch)?;
@@ -265,7 +253,7 @@ impl Loopback {
         let errors = progress.errors.load(Relaxed);
         let mismatches = progress.mismatches.load(Relaxed);
         let (status, detail) = (first & 0xff, first >> 8);
-        self.say(fmt!(
+        self.report.say(fmt!(
             "result={result} {plan} sends={sends} receives={receives} bytes={bytes} \
              usecs={usecs} errors={errors} mismatches={mismatches} status={status} \
              detail={detail}\n"

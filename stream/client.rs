@@ -35,6 +35,10 @@ use crate::{
             Handler,
             Next, //
         },
+        report::{
+            written,
+            Report, //
+        },
         sync::{
             busy::Busy,
             wait::Waiters, //
@@ -54,7 +58,6 @@ use kernel::{
         Device, //
     },
     fmt,
-    new_mutex,
     prelude::*,
     sync::{
         atomic::{
@@ -63,8 +66,7 @@ use kernel::{
             Relaxed,
             Release, //
         },
-        Arc,
-        Mutex, //
+        Arc, //
     },
     time::{
         Instant,
@@ -324,7 +326,7 @@ pub(crate) struct Client {
     pairs: KVec<Arc<PairPoller>>,
     busy: Atomic<bool>,
     #[pin]
-    report: Mutex<KVec<u8>>,
+    report: Report,
 }
 
 impl Client {
@@ -339,7 +341,7 @@ impl Client {
                 function,
                 pairs,
                 busy: Atomic::new(false),
-                report <- new_mutex!(KVec::new(), "stream::Client::report"),
+                report <- Report::new(),
             }),
             GFP_KERNEL,
         )
@@ -359,15 +361,12 @@ impl Client {
     /// The report has the reason.
     pub(crate) fn write(&self, reader: &mut UserSliceReader) -> Result {
         let mut buffer = [0; 256];
-        let length = reader.len();
-        let text = buffer.get_mut(..length).ok_or(EINVAL)?;
-        reader.read_slice(text)?;
-        let text = core::str::from_utf8(text).map_err(|_| EINVAL)?;
+        let text = written(reader, &mut buffer)?;
         let _busy = Busy::new(&self.busy)?;
         let plan = match Plan::parse(text, self.function.kinds(), self.function.largest()) {
             Ok(plan) => plan,
             Err(reason) => {
-                self.say(fmt!("result=refused reason={reason}\n"));
+                self.report.say(fmt!("result=refused reason={reason}\n"));
                 return Err(EINVAL);
             }
         };
@@ -395,7 +394,7 @@ impl Client {
             _ => "failed",
         };
         let reason = Reason(outcome.halt);
-        self.say(fmt!(
+        self.report.say(fmt!(
             "result={result} {plan} frames={frames} bytes={bytes} usecs={usecs} \
              mismatches={mismatches} interrupts={interrupts}{reason}\n"
         ));
@@ -409,11 +408,7 @@ impl Client {
 
     /// A read of the debugfs file: the report of the last run.
     pub(crate) fn read(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let report = self.report.lock();
-        match core::str::from_utf8(&report) {
-            Ok(text) if !text.is_empty() => f.write_str(text),
-            _ => f.write_str("result=none\n"),
-        }
+        self.report.show(f)
     }
 
     /// A read of the debugfs file `pairs`.
@@ -431,15 +426,6 @@ impl Client {
             )?;
         }
         Ok(())
-    }
-
-    fn say(&self, text: fmt::Arguments<'_>) {
-        let mut report = self.report.lock();
-        report.clear();
-        // Without memory there is no report.
-        if let Ok(text) = kernel::str::CString::try_from_fmt(text) {
-            let _: Result<(), _> = report.extend_from_slice(text.to_bytes(), GFP_KERNEL);
-        }
     }
 
     fn pair(&self, plan: &Plan) -> Option<&Arc<PairPoller>> {

@@ -15,6 +15,7 @@
 //! | [`irq`], [`poller`] | N vectors, and the poll that an interrupt schedules |
 //! | [`watchdog`] | periodic work in process context |
 //! | [`debugfs`] | the debugfs directory that all devices share |
+//! | [`report`] | what is written to a debugfs file, and the report of a client |
 //! | [`eventfd`] | signalling a process from any context |
 //! | [`sync`] | wait queues that softirqs wake, completions with a timeout, a lock that nobody waits for |
 //! | [`task`] | privileges and limits of the calling task |
@@ -54,6 +55,7 @@ pub mod pci;
 pub mod poller;
 mod raw;
 pub mod rdma;
+pub mod report;
 pub mod sync;
 pub mod task;
 pub mod trace;

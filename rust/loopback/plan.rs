@@ -8,6 +8,7 @@ use crate::{
         function::Limits,
         qp::Sizes, //
     },
+    kernel::report::written,
     queue::index::Depth, //
 };
 use kernel::{
@@ -75,10 +76,7 @@ impl Plan {
     /// Parses `key=value` words. All keys are optional.
     pub(super) fn read(reader: &mut UserSliceReader, limits: &Limits) -> Result<Self> {
         let mut buffer = [0; 256];
-        let length = reader.len();
-        let text = buffer.get_mut(..length).ok_or(EINVAL)?;
-        reader.read_slice(text)?;
-        Self::parse(core::str::from_utf8(text).map_err(|_| EINVAL)?, limits)
+        Self::parse(written(reader, &mut buffer)?, limits)
     }
 
     fn parse(text: &str, limits: &Limits) -> Result<Self> {
