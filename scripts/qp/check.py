@@ -154,10 +154,12 @@ def sources(folder):
 
 
 def imports():
-    """Does each import of the modules, of the model and of the library point downwards?"""
+    """Does each import of the modules, of the model and of the library point downwards, without circles?"""
     found = order.upwards(sources("rust"))
     for folder, root in order.TABLES.items():
         found += order.upwards_in_crate(sources(folder), folder, root)
+    for folder in ("rust", "provider/data/src", *order.TABLES):
+        found += order.circles(sources(folder), folder)
     complain(found)
 
 

@@ -9,6 +9,9 @@ runs in BH context, cannot use code in control/, which sleeps.
 A crate of TABLES has its order in the table of its root, with one file in each row. Items of the
 root itself are above all files.
 
+The files of one directory may not import each other in a circle, in whatever order; a file and the
+directory of its name are one. CIRCLES has those that do, until they do not.
+
 An import is any path in the code that begins with crate:: or super::, in a use
 or elsewhere. Comments, including documentation links, are not checked.
 """
@@ -30,6 +33,12 @@ ORDER = [
 ROOT = "qpair"
 # Crates with a table, and their roots.
 TABLES = {"qemu/model/src": "lib", "stream": "qpair_stream", "tools/libqpair/src": "lib"}
+# The files of each directory that are in a circle.
+CIRCLES = {
+    "provider/data/src": {"atomic", "cq", "datagram", "qp", "shape", "srq"},
+    "rust/object/ulp": {"cq", "qp"},
+    "rust/queue": {"consumer", "credit"},
+}
 
 # A file of another directory.
 ELSEWHERE = re.compile(r"^#\[path = .*\]\n(?:pub )?mod (\w+);", re.MULTILINE)
@@ -136,3 +145,48 @@ def upwards_in_crate(sources, folder, root="lib"):
     missing = [f"{folder}/{root}.rs: the table has {name}, which is no file" for name in table if name not in files]
     order = [[name] for name in [*table, root]]
     return missing + upwards(sources, folder, order, root, f"the table of {folder}/{root}.rs")
+
+
+def beside(sources):
+    """The imports between files of one directory, in {directory: {file: {other: where}}}; of a
+    directory, those of its files."""
+    modules = {name: module_of(name) for name in sources}
+    known, found = {tuple(module) for module in modules.values()}, {}
+    for name, module in modules.items():
+        for path, line in paths(sources[name], module):
+            # The file that has the item, which may be a directory's own.
+            while path and tuple(path) not in known:
+                path = path[:-1]
+            same = next((at for at, (one, other) in enumerate(zip(module, path)) if one != other), None)
+            if same is not None:
+                files = found.setdefault("/".join(module[:same]), {})
+                files.setdefault(module[same], {}).setdefault(path[same], f"{name}:{line}")
+    return found
+
+
+def circle(files, start):
+    """The shortest circle of imports from a file to itself; empty if there is none."""
+    ways, seen = [[start]], set()
+    for way in ways:
+        for other in files.get(way[-1], ()):
+            if other == start:
+                return [*way, start]
+            if other not in seen:
+                seen.add(other)
+                ways.append([*way, other])
+    return []
+
+
+def circles(sources, folder, allowed=CIRCLES):
+    """The circles in the directories of a folder that are not allowed, and the allowed files that are
+    in none."""
+    lines, left = [], {(place, file) for place, files in allowed.items() if f"{place}/".startswith(f"{folder}/") for file in files}
+    for inside, files in sorted(beside(sources).items()):
+        place = f"{folder}/{inside}".rstrip("/")
+        for file in sorted(files):
+            way = circle(files, file)
+            if way and (place, file) not in left:
+                lines.append(f"{folder}/{files[file][way[1]]}: a circle in {place}: {' -> '.join(way)}")
+            if way:
+                left.discard((place, file))
+    return lines + [f"{place}: {file} is in no circle: take it out of CIRCLES of scripts/qp/imports.py" for place, file in sorted(left)]

@@ -25,6 +25,7 @@ from qp import imports
 from qp import initramfs
 from qp import kernel
 from qp import ktap
+from qp import lines
 from qp import payload
 from qp import peers
 from qp import plots
@@ -371,6 +372,33 @@ Next
             (page.replace("Walk: ", ""), "Documentation/driver.rst has no walk"),
         ):
             self.assertEqual(walks.faults(wrong, tree.get), [line])
+
+    def test_a_circle_of_imports_is_named(self):
+        files = {
+            "mod.rs": "pub(crate) fn f() {}",
+            "eq.rs": "use super::cq::Cq;",
+            "cq.rs": "pub(super) struct Cq;\nuse crate::data::ring::Ring;",
+            "ring/mod.rs": "",
+            # It is one with its directory, whose files may import it.
+            "ring/index.rs": "use super::super::eq::Eq;\nuse super::Ring;\nuse super::super::f;",
+        }
+        sources = {f"data/{name}": text for name, text in files.items()}
+        line = "rust/data/cq.rs:2: a circle in rust/data: cq -> ring -> eq -> cq"
+        found = imports.circles(sources, "rust", {})
+        self.assertEqual((found[0], len(found)), (line, 3))
+        allowed = {"rust/data": {"cq", "eq", "ring"}, "rusty": {"eq"}}
+        self.assertEqual(imports.circles(sources, "rust", allowed), [])
+        sources["data/ring/index.rs"] = "use super::Ring;"
+        self.assertEqual([line.split(":")[1] for line in imports.circles(sources, "rust", allowed)], [" cq is in no circle", " eq is in no circle", " ring is in no circle"])
+
+    def test_lines_of_code_are_counted_from_the_root_on(self):
+        root = "//! The module.\nmod eq;\n#[cfg(not(MODULE))]\nmod cq;\n#[path = \"../queue/far.rs\"]\npub mod far;\n"
+        files = {"rust/m.rs": root, "rust/eq/mod.rs": "mod more;\n/* c */ fn f() {\n\n}\n", "rust/eq/more.rs": "const A: u8 = 1; // one\n", "rust/cq.rs": "fn g() {}\n", "queue/far.rs": "fn h() {}\n#[cfg(test)]\nmod tests {\n}\n"}
+        with tempfile.TemporaryDirectory() as top, unittest.mock.patch.object(base, "TOP", pathlib.Path(top).resolve()):
+            for name, text in files.items():
+                (pathlib.Path(top) / name).parent.mkdir(parents=True, exist_ok=True)
+                (pathlib.Path(top) / name).write_text(text)
+            self.assertEqual(lines.table("rust/m.rs"), {"rust": 5, "rust/eq": 4, "queue": 1})
 
     def test_a_missing_barrier_is_named(self):
         functions = {
