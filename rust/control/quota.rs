@@ -140,7 +140,7 @@ impl Device {
     /// An object of the context of `page`, which still has that page, was destroyed. Sleeps.
     pub(crate) fn discharge(&self, page: u16, kind: Kind) {
         self.shares.lock().change(page, |account, sums| match kind {
-            Kind::Qp | Kind::Cq | Kind::Srq => account.hold(kind, sums),
+            Kind::Qp | Kind::Cq | Kind::Srq => account.hold(kind),
             Kind::Mr | Kind::Mw | Kind::Member | Kind::Pd | Kind::Page | Kind::Ah => {
                 account.give(kind, sums);
             }

@@ -19,7 +19,6 @@
 //! [`Plan`] writes lists, from the segments of a DMA mapping. [`Shape`] reads them, from an
 //! untrusted descriptor.
 
-use super::mutant::mutant;
 use crate::abi::command::BufferList;
 
 /// Entries of a leaf table.
@@ -114,9 +113,6 @@ impl Plan {
             } else if segment.addr != end {
                 contiguous = false;
                 seams |= segment.addr | end;
-                if mutant!(PageMisaligned) {
-                    seams = segment.addr;
-                }
             }
             // The last byte of the address space is never part of a buffer.
             end = segment
@@ -175,9 +171,6 @@ impl Plan {
     pub fn leaves(&self) -> u64 {
         if self.levels < 2 {
             return 0;
-        }
-        if mutant!(LeafMissing) {
-            return self.pages / LEAF_ENTRIES;
         }
         self.pages.div_ceil(LEAF_ENTRIES)
     }
@@ -384,9 +377,6 @@ impl Shape {
         if self.levels == 0 {
             return 0;
         }
-        if mutant!(LastPageMissing) {
-            return self.offset.wrapping_add(self.bytes) >> (self.page_shift & 63);
-        }
         page_count(self.offset, self.bytes, self.page_shift)
     }
 
@@ -411,10 +401,7 @@ impl Shape {
             let addr = self.root.wrapping_add(at);
             return Some(Spot::Block { addr, left });
         }
-        let mut at = self.offset.wrapping_add(at);
-        if mutant!(OffsetForgotten) {
-            at = at.wrapping_sub(self.offset);
-        }
+        let at = self.offset.wrapping_add(at);
         let mask = page_mask(self.page_shift);
         let page = at >> (self.page_shift & 63);
         let inside = at & mask;

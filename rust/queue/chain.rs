@@ -27,7 +27,6 @@ use super::credit::RingId;
 use super::descriptors::Descriptors;
 use super::index::Depth;
 use super::index::Index;
-use super::mutant::mutant;
 use super::storage::Storage;
 use crate::abi::stream::chain::control;
 use crate::abi::stream::chain::status;
@@ -58,7 +57,7 @@ const CLEARS: u32 = 4;
 pub fn acknowledge(mut clear: impl FnMut(), mut is_set: impl FnMut() -> bool) -> bool {
     for _ in 0..CLEARS {
         clear();
-        if !is_set() || mutant!(CauseLeft) {
+        if !is_set() {
             return true;
         }
     }
@@ -97,7 +96,6 @@ pub struct Completed {
 
 /// The software side of a chain.
 #[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Chain<S: Storage> {
     descriptors: Descriptors<S, Chained>,
     /// DMA address of the first descriptor.
@@ -136,12 +134,7 @@ impl<S: Storage> Chain<S> {
         if !fits || capacity == 0 || capacity > entries {
             return Err(BadRing);
         }
-        let minted = if mutant!(ChainOneMore) {
-            capacity.wrapping_add(1)
-        } else {
-            capacity
-        };
-        let descriptors = Descriptors::new(ring, storage, depth, WORDS, minted, first)?;
+        let descriptors = Descriptors::new(ring, storage, depth, WORDS, capacity, first)?;
         let chain = Self { descriptors, base };
         for place in 0..entries {
             let index = Index::new(place);
@@ -195,18 +188,8 @@ impl<S: Storage> Chain<S> {
             return false;
         }
         let last = self.last();
-        if !mutant!(ChainTailEarly) {
-            self.storage().before_tail();
-        }
+        self.storage().before_tail();
         write(self.address(last));
-        if mutant!(StatusClearedLate) {
-            for i in 1..=self.filled() {
-                let at = self.word(Index::new(self.tail().get().wrapping_sub(i)));
-                let at = at.wrapping_add(STATE);
-                let word = self.storage().load(at) & u64::from(u32::MAX);
-                self.storage().store(at, word);
-            }
-        }
         self.descriptors.hand_over();
         true
     }
@@ -251,12 +234,6 @@ impl<S: Storage> Chain<S> {
     pub fn retire(self) -> Result<S, (S, Imbalance)> {
         self.descriptors.retire()
     }
-
-    /// Moves the chain by whole passes; see [`Poller::rotate`](super::poll::Poller::rotate).
-    #[cfg(feature = "explore")]
-    pub fn rotate(&mut self) {
-        self.descriptors.rotate();
-    }
 }
 
 /// A descriptor that software has.
@@ -283,20 +260,13 @@ impl<S: Storage> Room<'_, S> {
             | flag(buffer.start, control::START)
             | flag(buffer.end, control::END);
         let at = chain.word(chain.tail());
-        let mut status = 0;
-        if mutant!(StatusKept) {
-            status = chain.status(at);
-        }
-        if mutant!(StatusClearedLate) {
-            status = chain.status(at);
-        }
         let [app0, app1, app2, app3, app4] = buffer.user;
         let next = chain.address(chain.tail().plus(1));
         let words = ChainDescriptor {
             next,
             addr: buffer.addr,
             control,
-            status,
+            status: 0,
             app0,
             app1,
             app2,

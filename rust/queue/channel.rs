@@ -44,7 +44,6 @@ use super::index::Depth;
 use super::index::Index;
 use super::index::Place;
 use super::index::Window;
-use super::mutant::mutant;
 use super::resize::Kept;
 use super::resize::Switch;
 use super::resize::FARTHEST;
@@ -83,7 +82,6 @@ struct Before {
 
 /// A CQ, as the device keeps it.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
 pub struct Channel {
     window: Window,
     /// It belongs to a process.
@@ -121,12 +119,8 @@ impl Channel {
     /// Goes on in a zeroed ring of this depth; see [`resize`](super::resize).
     pub fn resize(&mut self, depth: Depth) -> Result<Switch, Kept> {
         let end = self.window.tail();
-        let begin = if mutant!(ResizeKeepsIndex) {
-            end
-        } else {
-            depth.begin(end)
-        };
-        if self.window.used() > depth.entries() && !mutant!(ResizeBelowUnread) {
+        let begin = depth.begin(end);
+        if self.window.used() > depth.entries() {
             return Err(Kept::Unread);
         }
         let head = self.published();
@@ -134,9 +128,6 @@ impl Channel {
             return Err(Kept::Behind);
         }
         self.before = (head != end).then_some(Before { head, end });
-        if mutant!(ResizeReadsAll) {
-            self.before = None;
-        }
         self.window = Window::new(depth, begin);
         Ok(Switch { end, begin })
     }
@@ -168,17 +159,6 @@ impl Channel {
         self.in_eq
     }
 
-    /// Moves the whole CQ; see [`Poller::rotate`](super::poll::Poller::rotate).
-    #[cfg(feature = "explore")]
-    pub fn rotate(&mut self, by: u32) {
-        self.window.rotate(by);
-        self.solicited = self.solicited.map(|past| past.plus(by));
-        self.before = self.before.map(|before| Before {
-            head: before.head.plus(by),
-            end: before.end.plus(by),
-        });
-    }
-
     /// Takes the index at which a completion is to be written, and whether an event follows it.
     /// `None` if the CQ is overrun.
     #[inline]
@@ -190,10 +170,7 @@ impl Channel {
         }
         match self.open {
             Some(Wants::Next) => self.due = true,
-            Some(Wants::Solicited) => {
-                let wanted = solicited && !mutant!(SolicitedNever);
-                self.due |= wanted || mutant!(SolicitedIsNext);
-            }
+            Some(Wants::Solicited) => self.due |= solicited,
             None => {}
         }
         Some((index, self.fire()))
@@ -204,7 +181,6 @@ impl Channel {
     pub fn head(&mut self, head: Index) -> Result<(), Violation> {
         match self.window.advance_head(head) {
             Place::Beyond => return Err(Violation),
-            Place::Behind if mutant!(BehindIsBeyond) => return Err(Violation),
             Place::Behind => {
                 if self.before.is_some() {
                     self.head_before(head);
@@ -221,8 +197,7 @@ impl Channel {
     /// The head is past a solicited completion.
     #[inline]
     fn pass(&mut self, head: Index) {
-        let passed = self.solicited.is_some_and(|past| head.reaches(past));
-        if passed && !mutant!(SolicitedKept) {
+        if self.solicited.is_some_and(|past| head.reaches(past)) {
             self.solicited = None;
         }
     }
@@ -247,55 +222,40 @@ impl Channel {
     #[inline]
     pub fn arm(&mut self, wants: Wants, index: Index) -> Result<Fire, Violation> {
         let place = self.window.place(index);
-        match self.head(index) {
-            Err(Violation) if mutant!(BeyondArms) => {}
-            done => done?,
-        }
+        self.head(index)?;
         self.opens(wants);
         self.due = match place {
-            Place::Behind => !mutant!(OldArmWaits),
+            Place::Behind => true,
             _ if self.open == Some(Wants::Next) => index != self.window.tail(),
             // The head equals the index now, so entries that the head has not passed are past the
             // index.
             _ => self.solicited.is_some(),
         };
-        if mutant!(ArmWithoutCheck) {
-            self.due = false;
-        }
-        if mutant!(ForgottenArm) && self.in_eq {
-            self.open = None;
-        }
         Ok(self.fire())
     }
 
     /// A notify doorbell. `sample` is the producer index that was published when it was written.
     #[inline]
     pub fn notify(&mut self, wants: Wants, sample: Index) -> Fire {
-        let mut from = sample;
-        if mutant!(NotifySampledLate) {
-            from = self.window.tail();
-        }
-        if mutant!(NotifyLooksBack) {
-            from = self.window.head();
-        }
         self.opens(wants);
-        let came = match self.window.place(from) {
-            // The number was not this CQ's yet, or the head has passed the sample.
-            Place::Beyond | Place::Behind => !mutant!(OldNotifyWaits),
-            Place::Within(_) if wants == Wants::Next => from != self.window.tail(),
-            Place::Within(_) => self
-                .solicited
-                .is_some_and(|past| past.reaches(from.plus(1))),
-        };
-        if mutant!(NotifyReplaces) {
-            self.due = false;
-        }
-        self.due |= came;
+        self.due |= self.came(wants, sample);
         self.fire()
     }
 
+    /// Whether a completion came after the sample that is `wanted`.
+    fn came(&self, wanted: Wants, sample: Index) -> bool {
+        match self.window.place(sample) {
+            // The number was not this CQ's yet, or the head has passed the sample.
+            Place::Beyond | Place::Behind => true,
+            Place::Within(_) if wanted == Wants::Next => sample != self.window.tail(),
+            Place::Within(_) => self
+                .solicited
+                .is_some_and(|past| past.reaches(sample.plus(1))),
+        }
+    }
+
     fn opens(&mut self, wants: Wants) {
-        if self.open != Some(Wants::Next) || mutant!(NextWeakened) {
+        if self.open != Some(Wants::Next) {
             self.open = Some(wants);
         }
     }
@@ -308,13 +268,11 @@ impl Channel {
     }
 
     fn fire(&mut self) -> Fire {
-        if self.open.is_none() || !self.due || (self.in_eq && !mutant!(SecondUserEvent)) {
+        if self.open.is_none() || !self.due || self.in_eq {
             return Fire::No;
         }
-        if !mutant!(StaysOpen) {
-            self.open = None;
-            self.due = false;
-        }
+        self.open = None;
+        self.due = false;
         self.in_eq = self.user;
         Fire::Now
     }

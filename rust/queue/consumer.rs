@@ -28,7 +28,6 @@ use super::credit::Pool;
 use super::credit::RingId;
 use super::index::Depth;
 use super::index::Index;
-use super::mutant::mutant;
 use super::resize::Stays;
 use super::resize::Switch;
 use super::storage::Storage;
@@ -124,7 +123,6 @@ pub fn is_there<const N: usize, S: Storage>(storage: &S, depth: Depth, index: In
 
 /// The software side of a ring of entries of `N` words.
 #[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Consumer<S: Storage, K: Kind, const N: usize> {
     storage: S,
     depth: Depth,
@@ -219,24 +217,11 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
     /// `Some` if everything read so far has been published.
     #[inline(always)]
     pub fn flushed(&self) -> Option<Flushed<'_, K>> {
-        let flushed = self.unpublished() == 0 || mutant!(FreeBeforePublish);
+        let flushed = self.unpublished() == 0;
         flushed.then_some(Flushed {
             ring: self.ring,
             kind: PhantomData,
         })
-    }
-
-    /// Moves the whole ring; see [`Poller::rotate`](super::poll::Poller::rotate).
-    #[cfg(feature = "explore")]
-    pub fn rotate(&mut self, by: u32) {
-        self.head = self.head.plus(by);
-        self.published = self.published.plus(by);
-    }
-
-    /// Replaces the ring's memory by a copy of it.
-    #[cfg(feature = "explore")]
-    pub fn replace_storage(&mut self, storage: S) {
-        self.storage = storage;
     }
 
     /// The index until which a destroyed queue's slots wait, if the device reported `until`: at most
@@ -244,7 +229,7 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
     /// entry has soon would hold back all of them.
     #[inline]
     pub fn until(&self, until: Index) -> Index {
-        if self.head.reaches(until) || mutant!(UntilTrusted) {
+        if self.head.reaches(until) {
             return until;
         }
         let entries = until.since(self.head).min(self.depth.entries());
@@ -285,7 +270,7 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         if words.is_none_or(|words| words > storage.words()) {
             return Err((storage, Stays::BadRing));
         }
-        if self.head != switch.end && !mutant!(SwitchEarly) {
+        if self.head != switch.end {
             return Err((storage, Stays::Unread));
         }
         self.depth = depth;
@@ -385,10 +370,5 @@ fn read<V: Storage, const N: usize>(
     at: usize,
     there: impl FnOnce(u64) -> bool,
 ) -> Option<[u64; N]> {
-    let early: Option<[u64; N]> = mutant!(OwnerAfterBody).then(|| storage.load_all(at));
-    let mut words: [u64; N] = storage.load_entry(at, there)?;
-    if let Some(early) = early {
-        words[..N - 1].copy_from_slice(&early[..N - 1]);
-    }
-    Some(words)
+    storage.load_entry(at, there)
 }

@@ -22,7 +22,6 @@
 
 use super::consumer::Published;
 use super::index::Index;
-use super::mutant::mutant;
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem;
@@ -94,7 +93,6 @@ impl RingId {
 
 /// A bundle of free slots of one ring.
 #[must_use = "slots that are dropped are lost to their ring"]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Slots<K: Kind> {
     count: u32,
     ring: RingId,
@@ -145,9 +143,7 @@ impl<K: Kind> Slots<K> {
     #[inline(always)]
     pub fn split(&mut self, count: u32) -> Option<Self> {
         let left = self.count.checked_sub(count)?;
-        if !mutant!(SlotSplitTwice) {
-            self.count = left;
-        }
+        self.count = left;
         Some(Self::some(self.ring, count))
     }
 
@@ -160,7 +156,7 @@ impl<K: Kind> Slots<K> {
     /// Adds `other`. Slots of another ring are returned.
     #[inline(always)]
     pub fn merge(&mut self, other: Self) -> Result<(), Self> {
-        if other.ring != self.ring && !mutant!(SlotOfAnotherRing) {
+        if other.ring != self.ring {
             return Err(other);
         }
         // No overflow: a ring never has more slots than were minted.
@@ -186,7 +182,6 @@ pub struct Imbalance {
 
 /// The free slots of a ring.
 #[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Pool<K: Kind> {
     minted: u32,
     free: Slots<K>,
@@ -292,7 +287,6 @@ impl<K: Kind> Pool<K> {
 /// highest index and becomes the first when that one is freed. So a steady stream of destroys
 /// delays a slot by at most one bucket.
 #[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct DeferredFree<K: Kind> {
     first: Slots<K>,
     first_until: Index,
@@ -334,17 +328,6 @@ impl<K: Kind> DeferredFree<K> {
         Ok(())
     }
 
-    /// Moves the indices with their ring; see [`Poller::rotate`](super::poll::Poller::rotate).
-    #[cfg(feature = "explore")]
-    pub fn rotate(&mut self, by: u32) {
-        let moved = |slots: &Slots<K>, until: Index| match slots.is_empty() {
-            true => Index::ZERO,
-            false => until.plus(by),
-        };
-        self.first_until = moved(&self.first, self.first_until);
-        self.later_until = moved(&self.later, self.later_until);
-    }
-
     /// Returns the slots that the published head frees.
     #[inline]
     pub fn release(&mut self, published: Published<K>) -> Slots<K> {
@@ -354,11 +337,7 @@ impl<K: Kind> DeferredFree<K> {
             return freed;
         }
         while !self.first.is_empty() {
-            let mut until = self.first_until;
-            if mutant!(FreedTooLate) {
-                until = until.plus(1);
-            }
-            if !published.head().reaches(until) && !mutant!(FreedTooEarly) {
+            if !published.head().reaches(self.first_until) {
                 break;
             }
             freed.absorb(self.first.take());

@@ -18,7 +18,6 @@ use super::storage::Storage;
 
 /// Descriptors in a ring's memory.
 #[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Descriptors<S: Storage, K: Kind> {
     storage: S,
     depth: Depth,
@@ -161,14 +160,6 @@ impl<S: Storage, K: Kind> Descriptors<S, K> {
         self.pool.reclaim(self.filled.take());
         self.tail = self.done;
         count
-    }
-
-    /// Moves the ring by whole passes; see [`Poller::rotate`](super::poll::Poller::rotate).
-    #[cfg(feature = "explore")]
-    pub fn rotate(&mut self) {
-        let passes = self.done.get() & !self.depth.entries().wrapping_sub(1);
-        self.done = Index::new(self.done.get().wrapping_sub(passes));
-        self.tail = Index::new(self.tail.get().wrapping_sub(passes));
     }
 
     /// The channel ended: checks that every descriptor is accounted for, and returns the memory.

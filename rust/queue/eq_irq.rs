@@ -17,7 +17,6 @@ use super::index::Depth;
 use super::index::Index;
 use super::index::Place;
 use super::index::Window;
-use super::mutant::mutant;
 
 /// How long the interrupt may be delayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -42,7 +41,6 @@ pub enum Line {
 
 /// An EQ, as the device keeps it.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
 pub struct EventQueue {
     window: Window,
     masked: bool,
@@ -71,12 +69,6 @@ impl EventQueue {
     #[inline]
     pub const fn window(&self) -> &Window {
         &self.window
-    }
-
-    /// Moves the whole EQ; see [`Poller::rotate`](super::poll::Poller::rotate).
-    #[cfg(feature = "explore")]
-    pub fn rotate(&mut self, by: u32) {
-        self.window.rotate(by);
     }
 
     /// Whether its interrupt is masked.
@@ -113,8 +105,8 @@ impl EventQueue {
         if self.window.is_empty() {
             self.since = None;
         }
-        if unmask || mutant!(KeepMaskedUnmasks) {
-            self.masked = mutant!(UnmaskNotChecked) && !self.window.is_empty();
+        if unmask {
+            self.masked = false;
         }
         Ok((before, self.window.head()))
     }
@@ -130,14 +122,11 @@ impl EventQueue {
                 .since
                 .unwrap_or(now)
                 .saturating_add(self.moderation.nanos);
-            if mutant!(CountOnly) {
-                return Line::Quiet;
-            }
             if now < due {
                 return Line::At(due);
             }
         }
-        self.masked = !mutant!(RaiseWithoutMask);
+        self.masked = true;
         Line::Raise
     }
 }
@@ -168,9 +157,6 @@ impl Notice {
     #[inline]
     #[must_use]
     pub fn happened(&mut self) -> bool {
-        if self.in_eq && mutant!(AsyncRepeatLost) {
-            return false;
-        }
         let first = self.count == 0;
         self.count = self.count.saturating_add(1);
         first && !self.in_eq
@@ -186,7 +172,6 @@ impl Notice {
 
 /// Limits the asynchronous events in EQ 0.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
 pub struct Gate {
     limit: u32,
     in_eq: u32,
@@ -207,7 +192,7 @@ impl Gate {
     /// Whether the next one may be written.
     #[inline]
     pub fn is_open(&self) -> bool {
-        self.in_eq < self.limit || mutant!(AsyncUnbounded)
+        self.in_eq < self.limit
     }
 
     /// Takes the repeat count that the first waiting event is written with. `None` if the limit is

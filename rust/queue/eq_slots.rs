@@ -34,7 +34,6 @@ use super::credit::Pool;
 use super::credit::Slots;
 use super::index::Depth;
 use super::index::Index;
-use super::mutant::mutant;
 
 /// Slots to arm with, beyond one for each kernel CQ: they let one head update cover many events. At
 /// most an eighth of the EQ.
@@ -68,7 +67,6 @@ impl Shares {
 
 /// Whether a bound CQ is armed, and the EQ slot reserved for its event.
 #[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub enum Arming {
     /// A kernel CQ that is not armed: it has no event in the EQ, and none will come.
     Idle,
@@ -97,7 +95,6 @@ pub struct NoSlot;
 
 /// The slots of an EQ.
 #[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct EventSlots {
     /// For CQs that are not bound yet.
     pool: Pool<Eq>,
@@ -171,7 +168,7 @@ impl EventSlots {
 
     /// Binds a process's CQ, unless only the kernel's share is left.
     pub fn bind_process(&mut self) -> Result<Arming, NoSlot> {
-        if self.pool.free() <= self.kernel && !mutant!(KernelShareTaken) {
+        if self.pool.free() <= self.kernel {
             return Err(NoSlot);
         }
         Ok(Arming::Process(self.pool.take(1).ok_or(NoSlot)?))
@@ -179,11 +176,7 @@ impl EventSlots {
 
     /// Binds a CQ that a user in the kernel arms: as a process's, and from half of the kernel's share.
     pub fn bind_ulp(&mut self) -> Result<Arming, NoSlot> {
-        let mut left = self.kernel / 2;
-        if mutant!(UlpAsProcess) {
-            left = self.kernel;
-        }
-        if self.pool.free() <= left && !mutant!(UlpTakesAll) {
+        if self.pool.free() <= self.kernel / 2 {
             return Err(NoSlot);
         }
         Ok(Arming::Process(self.pool.take(1).ok_or(NoSlot)?))
@@ -196,11 +189,7 @@ impl EventSlots {
         match cq {
             Arming::Armed(_) | Arming::Process(_) => Ok(false),
             Arming::Idle | Arming::Pending => {
-                let slot = match self.spare.split(1) {
-                    Some(slot) => slot,
-                    None if mutant!(ArmWithoutSlot) => Slots::none(self.spare.ring()),
-                    None => return Err(NoSlot),
-                };
+                let slot = self.spare.split(1).ok_or(NoSlot)?;
                 *cq = Arming::Armed(slot);
                 Ok(true)
             }
@@ -214,22 +203,13 @@ impl EventSlots {
             Arming::Armed(slot) if slot.ring() == seen.ring() => {
                 let slot = slot.take();
                 *cq = Arming::Idle;
-                if mutant!(SlotFreeAtEvent) {
-                    self.spare.absorb(slot);
-                } else {
-                    self.read.absorb(slot);
-                }
+                self.read.absorb(slot);
                 self.read_until = seen.past();
                 Meaning::Consume
             }
             Arming::Process(_) => Meaning::Signal,
             Arming::Idle | Arming::Pending | Arming::Armed(_) => {
                 self.spurious = self.spurious.wrapping_add(1);
-                if mutant!(SpuriousEventGives) {
-                    let ring = self.spare.ring();
-                    let mut made = Pool::mint(ring, 1);
-                    self.spare.absorb(made.take_up_to(1));
-                }
                 Meaning::Spurious
             }
         }
@@ -265,18 +245,6 @@ impl EventSlots {
             }
         };
         self.deferred.admit(slot, until)
-    }
-
-    /// Moves the indices with their ring; see [`Poller::rotate`](super::poll::Poller::rotate).
-    #[cfg(feature = "explore")]
-    pub fn rotate(&mut self, by: u32) {
-        self.read_until = if self.read.is_empty() {
-            Index::ZERO
-        } else {
-            self.read_until.plus(by)
-        };
-        self.deferred.rotate(by);
-        self.spurious = 0;
     }
 
     /// Whether every slot is accounted for; `held` are those in the [`Arming`] of bound CQs.

@@ -38,7 +38,6 @@ use super::credit::RemoteAck;
 use super::credit::RemoteData;
 use super::credit::RingId;
 use super::credit::Slots;
-use super::mutant::mutant;
 
 /// The initial number of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,7 +68,6 @@ pub struct Bogus;
 /// A sender that shares memory with its peer needs one alone, of [`RemoteData`]: the peer repays a
 /// slot when it posts a receive again, without a message.
 #[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Account<K: Kind> {
     here: Pool<K>,
     out: Slots<K>,
@@ -116,7 +114,6 @@ impl<K: Kind> Account<K> {
 
 /// One side of the flow control.
 #[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Flow {
     local_data: Account<LocalData>,
     local_acks: Account<LocalAck>,
@@ -140,7 +137,7 @@ impl Flow {
         if !sends.is_good() || !ours.is_good() || !theirs.is_good() {
             return Err(BadCredits);
         }
-        if (ours.acks < 2 || theirs.acks < 2) && !mutant!(OneAckCredit) {
+        if ours.acks < 2 || theirs.acks < 2 {
             return Err(BadCredits);
         }
         Ok(Self {
@@ -177,7 +174,7 @@ impl Flow {
     /// still in their receives.
     #[inline]
     pub fn may_arrive(&self, held: u32) -> bool {
-        self.owed_data.saturating_add(held) < self.theirs.data || mutant!(ArrivesUnchecked)
+        self.owed_data.saturating_add(held) < self.theirs.data
     }
 
     /// A data message was received, and its receive is posted again.
@@ -189,13 +186,6 @@ impl Flow {
     /// Whether an acknowledgement is due, even if no slot for it is free.
     #[inline]
     pub fn is_due(&self) -> bool {
-        if mutant!(AckAtHalf) {
-            let at = |owed: u32, all: u32| owed != 0 && owed >= all / 2;
-            return at(self.owed_data, self.theirs.data) || at(self.owed_acks, self.theirs.acks);
-        }
-        if mutant!(AckOfAck) && self.owed_acks != 0 {
-            return true;
-        }
         self.owed_data > self.theirs.data / 2 || self.owed_acks > self.theirs.acks / 2
     }
 
@@ -223,7 +213,7 @@ impl Flow {
     #[inline]
     pub fn received_acknowledgement(&mut self, immediate: u32) -> Result<(), Bogus> {
         let (data, acks) = (immediate >> 16, immediate & 0xffff);
-        let had_slot = self.owed_acks < self.theirs.acks || mutant!(ArrivesUnchecked);
+        let had_slot = self.owed_acks < self.theirs.acks;
         if data > self.remote_data.out.count() || !had_slot {
             return Err(Bogus);
         }
@@ -244,7 +234,6 @@ impl Flow {
 
 /// The local slots of READs and WRITEs.
 #[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Direct {
     reads: Account<LocalRead>,
     writes: Account<LocalWrite>,

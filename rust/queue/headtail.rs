@@ -30,7 +30,6 @@ use super::credit::Ringed;
 use super::descriptors::Descriptors;
 use super::index::Depth;
 use super::index::Index;
-use super::mutant::mutant;
 use super::storage::Storage;
 use crate::abi::stream::headtail::cmd;
 use crate::abi::stream::headtail::sta;
@@ -46,9 +45,6 @@ const STATE: usize = 1;
 /// How many of `count` descriptors the channel owns, by its registers.
 #[inline]
 pub fn owned(count: u32, head: u32, tail: u32) -> u32 {
-    if head == tail && mutant!(EmptyIsFull) {
-        return count;
-    }
     if tail >= head {
         tail.wrapping_sub(head)
     } else {
@@ -81,7 +77,6 @@ pub struct Completed {
 
 /// The software side of a ring with a head and a tail.
 #[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Headtail<S: Storage> {
     descriptors: Descriptors<S, Ringed>,
     /// The channel writes each descriptor back.
@@ -122,13 +117,8 @@ impl<S: Storage> Headtail<S> {
         if capacity == 0 || capacity >= entries {
             return Err(BadRing);
         }
-        let minted = if mutant!(RingOneMore) {
-            capacity.wrapping_add(1)
-        } else {
-            capacity
-        };
         Ok(Self {
-            descriptors: Descriptors::new(ring, storage, depth, WORDS, minted, first)?,
+            descriptors: Descriptors::new(ring, storage, depth, WORDS, capacity, first)?,
             receives: side == Side::Receive,
             last: 0,
             known: 0,
@@ -160,7 +150,7 @@ impl<S: Storage> Headtail<S> {
         if self.filled() == 0 {
             return false;
         }
-        if !self.receives && !mutant!(ReportForgotten) {
+        if !self.receives {
             let report = RingDescriptor {
                 cmd: cmd::REPORT,
                 ..RingDescriptor::default()
@@ -169,9 +159,7 @@ impl<S: Storage> Headtail<S> {
             let last = self.state(self.descriptors.last());
             self.storage().store(last, self.last | report);
         }
-        if !mutant!(RingTailEarly) {
-            self.storage().before_tail();
-        }
+        self.storage().before_tail();
         write(self.place());
         self.descriptors.hand_over();
         true
@@ -226,12 +214,6 @@ impl<S: Storage> Headtail<S> {
     pub fn retire(self) -> Result<S, (S, Imbalance)> {
         self.descriptors.retire()
     }
-
-    /// Moves the ring by whole passes; see [`Poller::rotate`](super::poll::Poller::rotate).
-    #[cfg(feature = "explore")]
-    pub fn rotate(&mut self) {
-        self.descriptors.rotate();
-    }
 }
 
 /// A descriptor that software has.
@@ -254,16 +236,11 @@ impl<S: Storage> Room<'_, S> {
         let place = self.place();
         let ring = self.ring;
         let at = ring.word(ring.tail());
-        let sta = if mutant!(RingDoneBefore) {
-            RingDescriptor::decode(&ring.storage().load_all(at)).sta
-        } else {
-            0
-        };
         let words = RingDescriptor {
             addr: buffer.addr,
             length: buffer.bytes,
             cmd: if buffer.end { cmd::END } else { 0 },
-            sta,
+            sta: 0,
         };
         let words = words.encode();
         ring.storage().store_all(at, &words);

@@ -14,8 +14,6 @@
 //! pass, 0 in the second, and so on: an entry is new exactly if its owner bit differs from the
 //! lowest bit of the pass number. Neither side ever has to clear it.
 
-use super::mutant::mutant;
-
 /// A free-running count of a ring's entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Index(u32);
@@ -128,9 +126,6 @@ impl Depth {
     pub fn owner(self, index: Index) -> bool {
         // The lowest bit of the pass.
         let odd = index.0 & self.entries() != 0;
-        if mutant!(OwnerPolarity) {
-            return odd;
-        }
         !odd
     }
 
@@ -193,13 +188,6 @@ impl Window {
     #[inline(always)]
     pub const fn used(&self) -> u32 {
         self.tail.since(self.head)
-    }
-
-    /// Moves both indices; see [`Poller::rotate`](super::poll::Poller::rotate).
-    #[cfg(feature = "explore")]
-    pub fn rotate(&mut self, by: u32) {
-        self.head = self.head.plus(by);
-        self.tail = self.tail.plus(by);
     }
 
     /// Whether nothing is in use.

@@ -16,7 +16,6 @@
 //! | `Asleep` | [`wake`](Lifecycle::wake) | `Down` |
 //! | any | `shut_down` with [`Lost::Gone`] | `Unbound`, for ever |
 
-use super::mutant::mutant;
 use super::recovery::Recovery;
 
 /// The state of the function.
@@ -113,7 +112,6 @@ enum Kind {
 
 /// A task, to be executed step by step.
 #[derive(Debug, Hash, PartialEq, Eq)]
-#[cfg_attr(feature = "explore", derive(Clone))]
 pub struct Task {
     kind: Kind,
     /// The next row of [`TABLE`].
@@ -134,8 +132,7 @@ impl Task {
     /// Whether clients lose the device by it. A loss that the watchdog announces waits until the
     /// device is quiet: clients free memory.
     fn loses(&self) -> bool {
-        self.shuts_down()
-            || matches!(self.kind, Kind::Announce(_)) && (self.quiet || mutant!(ToldUnquiet))
+        self.shuts_down() || matches!(self.kind, Kind::Announce(_)) && self.quiet
     }
 
     /// Why clients lose the device.
@@ -155,9 +152,7 @@ const TABLE: [Row; 12] = [
     (Step::Look, |_, task| task.access),
     // Else closing the gate would wait for them.
     (Step::FailCommands, |life, task| {
-        task.shuts_down()
-            && (!task.access || life.health != Health::Up)
-            && !mutant!(ClosedOverCommands)
+        task.shuts_down() && (!task.access || life.health != Health::Up)
     }),
     (Step::Close, |_, task| task.shuts_down()),
     (Step::NextEpoch, |_, task| {
@@ -167,11 +162,11 @@ const TABLE: [Row; 12] = [
         task.kind != Kind::Start && life.memory != Memory::Free
     }),
     (Step::FailCommands, |_, task| task.shuts_down()),
-    (Step::Cut, |_, task| task.loses() && !mutant!(FlushedUncut)),
-    (Step::Flush, |_, task| task.quiet || mutant!(FlushedUnquiet)),
-    (Step::Notify, |_, task| task.loses() && !mutant!(SilentLoss)),
+    (Step::Cut, |_, task| task.loses()),
+    (Step::Flush, |_, task| task.quiet),
+    (Step::Notify, |_, task| task.loses()),
     (Step::Release, |_, task| {
-        !matches!(task.kind, Kind::Announce(_)) && (task.quiet || mutant!(FreedUnquiet))
+        !matches!(task.kind, Kind::Announce(_)) && task.quiet
     }),
     (Step::Leak, |_, task| {
         task.kind == Kind::ShutDown(Lost::Gone) && !task.quiet
@@ -190,7 +185,6 @@ pub struct Failed {
 
 /// The life of a device.
 #[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Lifecycle {
     /// How often the device was reset: its objects belong to an epoch.
     epoch: u32,
@@ -242,7 +236,7 @@ impl Lifecycle {
 
     /// Whether the device accesses no memory of `epoch`, nor will.
     pub fn is_quiet(&self, epoch: u32) -> bool {
-        epoch < self.quiet || mutant!(QuietTooEarly) && epoch <= self.quiet
+        epoch < self.quiet
     }
 
     /// Resets in a row by which the device did not come up, or not for long.
@@ -256,7 +250,7 @@ impl Lifecycle {
         use Health::Fatal;
         use Health::Gone;
         use Health::Up;
-        if epoch != self.epoch && !mutant!(OldFailure) {
+        if epoch != self.epoch {
             return None;
         }
         let to = match (self.health, why) {
@@ -279,7 +273,7 @@ impl Lifecycle {
 
     /// The device was brought up. False if it has failed meanwhile.
     pub fn up(&mut self) -> bool {
-        let up = self.health == Health::Down || mutant!(UpThoughFailed);
+        let up = self.health == Health::Down;
         if up {
             self.health = Health::Up;
         }
@@ -289,11 +283,10 @@ impl Lifecycle {
     /// The device is to stop: `why`. `works` if its link does. `None` if it is suspended, and only
     /// reset.
     pub fn shut_down(&mut self, why: Lost, works: bool) -> Option<Task> {
-        let asleep = self.health == Health::Asleep && !mutant!(AccessedAsleep);
-        if why == Lost::Reset && asleep {
+        if why == Lost::Reset && self.health == Health::Asleep {
             return None;
         }
-        let access = works && (self.memory != Memory::Free || mutant!(AccessedAsleep));
+        let access = works && self.memory != Memory::Free;
         let (over, quiet) = (self.epoch.saturating_add(1), self.memory == Memory::Free);
         Some(self.begin(Kind::ShutDown(why), over, access, quiet))
     }
@@ -301,7 +294,7 @@ impl Lifecycle {
     /// Suspends a device that was shut down. False if it may access memory.
     #[must_use]
     pub fn sleep(&mut self) -> bool {
-        if self.memory == Memory::Kept && !mutant!(SleptUnquiet) {
+        if self.memory == Memory::Kept {
             return false;
         }
         // Also one that has failed since: the resume begins anew.
@@ -325,15 +318,11 @@ impl Lifecycle {
                 self.recovery.works(self.epoch);
                 return None;
             }
-            Health::Fatal => {
-                let due = self.recovery.failed(self.epoch) && !mutant!(FatalForEver);
-                (Lost::Reset, due)
-            }
+            Health::Fatal => (Lost::Reset, self.recovery.failed(self.epoch)),
             Health::Gone => (Lost::Gone, false),
             Health::Down | Health::Asleep | Health::Unbound => return None,
         };
-        let is_new = self.announced != Some(why) || mutant!(ToldTwice);
-        let announce = (is_new && (!self.busy || mutant!(TwoTasks))).then(|| {
+        let announce = (self.announced != Some(why) && !self.busy).then(|| {
             let (over, quiet) = (self.epoch.saturating_add(1), self.memory == Memory::Free);
             self.begin(Kind::Announce(why), over, false, quiet)
         });
@@ -374,9 +363,7 @@ impl Lifecycle {
             match step {
                 // Before the gate: a task that finds it closed must get the right error.
                 Step::Close if task.why() == Lost::Gone => self.health = Health::Unbound,
-                Step::Flush if !mutant!(WaitersForgotten) => {
-                    self.quiet = self.quiet.max(task.over);
-                }
+                Step::Flush => self.quiet = self.quiet.max(task.over),
                 Step::Release => self.memory = Memory::Free,
                 Step::Master => self.memory = Memory::Live,
                 _ => {}
@@ -393,9 +380,7 @@ impl Lifecycle {
 
     /// Begins a new epoch: all objects of earlier ones are invalid.
     pub fn next_epoch(&mut self) {
-        if !mutant!(EpochKept) {
-            self.epoch = self.epoch.wrapping_add(1);
-        }
+        self.epoch = self.epoch.wrapping_add(1);
         self.announced = None;
         if matches!(self.health, Health::Up | Health::Fatal | Health::Gone) {
             self.health = Health::Down;
@@ -405,7 +390,7 @@ impl Lifecycle {
     /// Whether the step [`Step::Quiesce`] of a task has stopped all DMA for certain.
     pub fn quiesced(&mut self, task: &mut Task, quiet: bool) {
         task.quiet = quiet;
-        if task.shuts_down() && !quiet && !mutant!(KeptForgotten) {
+        if task.shuts_down() && !quiet {
             self.memory = Memory::Kept;
         }
     }

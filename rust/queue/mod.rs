@@ -39,7 +39,6 @@
 //! | [`unread`] | which asynchronous events are queued while some are unread | driver |
 //! | [`selftest`], [`selftest_ladder`] | a table of tests for each rule | KUnit, tests |
 //! | [`outcome`] | the outcome of such a test | KUnit, tests |
-//! | [`mutant`] | the wrong variants, for the tests | tests |
 
 #![cfg_attr(not(MODULE), no_std)]
 #![forbid(unsafe_code)]
@@ -64,7 +63,6 @@ pub mod index;
 pub mod life;
 pub mod lifecycle;
 pub mod moderation;
-pub mod mutant;
 #[cfg(any(not(MODULE), CONFIG_KUNIT = "y"))]
 pub mod outcome;
 pub mod pending;

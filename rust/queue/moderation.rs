@@ -37,8 +37,6 @@
 //!
 //! The first sample after a change still contains the old setting and is ignored.
 
-use super::mutant::mutant;
-
 /// The moderation of the device's EQ. Either both are 0, which is no moderation, or neither.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Setting {
@@ -224,7 +222,7 @@ impl Controller {
     /// A sample without completions or interrupts.
     fn rest(&mut self) {
         self.idle = self.idle.saturating_add(1);
-        if self.idle >= IDLE && !mutant!(ModeratedForEver) {
+        if self.idle >= IDLE {
             *self = Self {
                 // Keep the refusal: an intermittent load is not tried again at each start.
                 refusal: self.refusal,
@@ -251,7 +249,7 @@ impl Controller {
         if let Some(trial) = self.trial.take() {
             let slower = rate.saturating_mul(8) < trial.rate.saturating_mul(7);
             let missed = ratio.saturating_mul(4) < count.saturating_mul(3);
-            if (slower || missed) && !mutant!(TrialNotJudged) {
+            if slower || missed {
                 self.refuse(trial, ratio);
                 return;
             }
@@ -261,7 +259,7 @@ impl Controller {
         }
         let want = self.wanted(rate);
         let most = match self.refusal {
-            Some(refusal) if !mutant!(RefusalForgotten) => want.min(refusal.most),
+            Some(refusal) => want.min(refusal.most),
             _ => want,
         };
         if interrupts > self.target && most > self.level {
@@ -274,14 +272,13 @@ impl Controller {
             self.set(most, rate);
             return;
         }
-        if interrupts > self.target.saturating_mul(CAP) && !mutant!(Uncapped) {
+        if interrupts > self.target.saturating_mul(CAP) {
             self.capped = true;
             self.set(0, 0);
             return;
         }
-        let slack = if mutant!(NoHysteresis) { 1 } else { 2 };
         let missed = ratio < count / 2;
-        if self.low(self.level != 0 && (missed || want.saturating_add(slack) <= self.level)) {
+        if self.low(self.level != 0 && (missed || want.saturating_add(2) <= self.level)) {
             let reached = if missed { ratio.max(1).ilog2() } else { want };
             self.set(want.min(reached), rate);
         }
@@ -298,7 +295,7 @@ impl Controller {
     /// Whether `less` was true twice in a row.
     fn low(&mut self, less: bool) -> bool {
         self.less = if less { self.less.saturating_add(1) } else { 0 };
-        if self.less < 2 || mutant!(ModeratedForEver) {
+        if self.less < 2 {
             return false;
         }
         self.less = 0;
@@ -341,14 +338,9 @@ impl Controller {
             Setting::OFF
         } else {
             let usecs = (2_000_000u64 << level) / rate.max(1);
-            let usecs = if mutant!(CountWithoutTime) {
-                0
-            } else {
-                most(usecs)
-            };
             Setting {
                 count: 1 << level,
-                usecs,
+                usecs: most(usecs),
             }
         };
     }

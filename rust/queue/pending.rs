@@ -11,7 +11,6 @@ use super::consumer::Seen;
 use super::credit::Cq;
 use super::credit::Kind;
 use super::index::Index;
-use super::mutant::mutant;
 use super::producer::Producer;
 use super::storage::Storage;
 use crate::abi::entry::cqe_flags;
@@ -83,18 +82,14 @@ impl<T: Copy, S: DerefMut<Target = [(Index, T)]>> Pending<S> {
         nth: u64,
     ) -> Option<T> {
         // What another CQ has counts neither its entries nor the requests.
-        if !producer.completes_in(seen) && !mutant!(ForeignTakes) {
+        if !producer.completes_in(seen) {
             return None;
         }
-        if self.old.is_some_and(|old| nth <= old) && !mutant!(OldTakes) {
+        if self.old.is_some_and(|old| nth <= old) {
             return None;
         }
         self.old = None;
         let ahead = self.find(past)?;
-        if mutant!(ForeignTakes) {
-            let taken = self.take(ahead);
-            return producer.complete(past, seen).ok().and(taken);
-        }
         // Before the take, which cannot be undone.
         producer.complete(past, seen).ok()?;
         self.take(ahead)
@@ -158,7 +153,7 @@ impl Memory {
         let bytes = u64::from(cqe.bytes);
         let is_possible = match self {
             Self::Message(room) if self.is_written(cqe) => {
-                let is_cut = room != 0 && bytes > room && !mutant!(WriteUnbounded);
+                let is_cut = room != 0 && bytes > room;
                 // CAST: Less than `bytes`.
                 return Some(if is_cut { room as u32 } else { cqe.bytes });
             }
@@ -168,6 +163,6 @@ impl Memory {
                 has_grh && bytes <= room
             }
         };
-        (is_possible || mutant!(LongReceive)).then_some(cqe.bytes)
+        is_possible.then_some(cqe.bytes)
     }
 }

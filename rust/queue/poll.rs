@@ -44,7 +44,6 @@ use super::eq_slots::EventSlots;
 use super::eq_slots::Meaning;
 use super::eq_slots::NoSlot;
 use super::index::Index;
-use super::mutant::mutant;
 use super::storage::Storage;
 use crate::abi::entry::Eqe;
 use crate::abi::status::Event;
@@ -128,7 +127,6 @@ impl Consumed {
 
 /// The poll's state of a CQ, in the driver's table.
 #[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Node {
     arming: Arming,
     /// The CQ after this one on the pending list.
@@ -154,12 +152,6 @@ impl Node {
             Arming::Armed(slot) | Arming::Process(slot) => slot.count(),
             Arming::Idle | Arming::Pending => 0,
         }
-    }
-
-    /// Renumbers CQs; see [`Poller::rename`].
-    #[cfg(feature = "explore")]
-    pub fn rename(&mut self, name: impl Fn(Number) -> Number) {
-        self.next = self.next.map(name);
     }
 }
 
@@ -228,7 +220,6 @@ pub struct Run {
 /// The poll's own state: the EQ's consumer, its slots, and the CQs that wait for another turn.
 /// Exclusive access to it replaces locks for all of these.
 #[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Poller<S: Storage> {
     eq: EqConsumer<S>,
     slots: EventSlots,
@@ -273,30 +264,6 @@ impl<S: Storage> Poller<S> {
     #[inline]
     pub const fn counts(&self) -> &Counts {
         &self.counts
-    }
-
-    /// Moves the EQ `by` entries on, as if it had begun there, and forgets what was counted.
-    ///
-    /// For the checker. Indices run free, so a ring never returns to an earlier state. But the
-    /// rules use only the distance of an index from others of its ring, its position and its pass.
-    /// So the checker, which lays out the entries in memory, moves each ring back to its beginning,
-    /// and states that differ in nothing else become one. Fields that are written before their next
-    /// use are set to one value.
-    #[cfg(feature = "explore")]
-    pub fn rotate(&mut self, by: u32) {
-        self.eq.rotate(by);
-        self.slots.rotate(by);
-        self.counts = Counts::default();
-    }
-
-    /// Renumbers CQs.
-    ///
-    /// For the checker. The rules only compare numbers for equality, so states that differ only in
-    /// the numbers of CQs are one state. [`Node`]s and a [`Run`] contain numbers too.
-    #[cfg(feature = "explore")]
-    pub fn rename(&mut self, name: impl Fn(Number) -> Number) {
-        self.waiting = self.waiting.map(&name);
-        self.deferred = self.deferred.map(name);
     }
 
     /// CQs that wait for another turn.
@@ -376,11 +343,6 @@ impl<S: Storage> Poller<S> {
     /// Begins a poll.
     pub fn begin(&mut self, tuning: Tuning) -> Run {
         self.counts.polls = self.counts.polls.wrapping_add(1);
-        let phase = if mutant!(EventsFirst) {
-            Phase::Events
-        } else {
-            self.turn
-        };
         let mut run = Run {
             tuning: Tuning {
                 events: tuning.events.max(1),
@@ -389,7 +351,7 @@ impl<S: Storage> Poller<S> {
             },
             budget: tuning.budget.max(1),
             at: At::Event,
-            phase,
+            phase: self.turn,
             taken: 0,
             empty: false,
         };
@@ -414,8 +376,7 @@ impl<S: Storage> Poller<S> {
                 self.turn = Phase::Pending;
                 run.phase = Phase::Pending;
                 run.at = At::Pending;
-                let late = self.eq.unpublished() != 0 && !mutant!(RoundEndNotPublished);
-                late.then_some(Step::EqHead)
+                (self.eq.unpublished() != 0).then_some(Step::EqHead)
             }
             At::Pending => {
                 run.at = At::EndRound;
@@ -447,19 +408,11 @@ impl<S: Storage> Poller<S> {
                 run.at = At::Event;
                 None
             }
-            At::Consume(_) => {
-                let mut max = run.tuning.completions.min(run.budget);
-                if mutant!(BudgetIgnored) {
-                    max = u32::MAX;
-                }
-                Some(Step::Consume(max))
-            }
+            At::Consume(_) => Some(Step::Consume(run.tuning.completions.min(run.budget))),
             At::Arm(number) => self.arm(run, number, cq),
             At::Defer(number) => {
                 run.resume();
-                if !mutant!(PendingForgotten) {
-                    self.defer(number, cq?);
-                }
+                self.defer(number, cq?);
                 Some(Step::Publish(false))
             }
             At::Done => Some(Step::Done),
@@ -515,11 +468,7 @@ impl<S: Storage> Poller<S> {
         self.counts.completions = self.counts.completions.wrapping_add(count);
         run.spend(consumed.count.max(1));
         let open = consumed.drained || run.tuning.policy == Policy::Reopen;
-        run.at = if open || mutant!(PendingArmed) {
-            At::Arm(cq)
-        } else {
-            At::Defer(cq)
-        };
+        run.at = if open { At::Arm(cq) } else { At::Defer(cq) };
     }
 
     #[inline]
@@ -531,13 +480,10 @@ impl<S: Storage> Poller<S> {
         match self.slots.arm(&mut cq.arming) {
             Ok(arm) => {
                 self.counts.arms = self.counts.arms.wrapping_add(arm.into());
-                if mutant!(PendingArmed) {
-                    self.push(number, cq);
-                }
                 run.resume();
                 Some(Step::Publish(arm))
             }
-            Err(NoSlot) if self.slots.read() != 0 && !mutant!(OutOfSlotsNotPublished) => {
+            Err(NoSlot) if self.slots.read() != 0 => {
                 self.counts.short = self.counts.short.wrapping_add(1);
                 Some(Step::EqHead)
             }
@@ -573,8 +519,7 @@ impl<S: Storage> Poller<S> {
     /// true.
     #[inline]
     pub fn publish(&mut self, run: &Run, doorbell: impl FnOnce(Index, bool)) {
-        let done = run.at == At::Done && !mutant!(LeaveMasked);
-        let unmask = done || run.tuning.policy == Policy::Reopen;
+        let unmask = run.at == At::Done || run.tuning.policy == Policy::Reopen;
         let published = self.eq.publish(|head| doorbell(head, unmask));
         self.slots.published(published);
         let count = if unmask {
@@ -587,36 +532,6 @@ impl<S: Storage> Poller<S> {
 }
 
 impl Run {
-    /// The CQ whose turn it is, if it is one's.
-    #[cfg(feature = "explore")]
-    pub fn cq(&self) -> Option<Number> {
-        match self.at {
-            At::Found(cq) | At::Turn(cq) | At::Consume(cq) | At::Arm(cq) | At::Defer(cq) => {
-                Some(cq)
-            }
-            At::Event | At::EndEvents | At::Pending | At::EndRound | At::Done => None,
-        }
-    }
-
-    /// Renumbers CQs; see [`Poller::rename`].
-    #[cfg(feature = "explore")]
-    pub fn rename(&mut self, name: impl Fn(Number) -> Number) {
-        match &mut self.at {
-            At::Found(cq) | At::Turn(cq) | At::Consume(cq) | At::Arm(cq) | At::Defer(cq) => {
-                *cq = name(*cq);
-            }
-            At::Event | At::EndEvents | At::Pending | At::EndRound | At::Done => {}
-        }
-    }
-
-    /// Sets fields that are written before their next use to one value.
-    #[cfg(feature = "explore")]
-    pub fn forget(&mut self) {
-        if let Phase::Pending = self.phase {
-            self.taken = 0;
-        }
-    }
-
     /// Returns to the phase of the CQ's turn.
     #[inline(always)]
     fn resume(&mut self) {

@@ -41,7 +41,6 @@ use super::credit::Slots;
 use super::credit::Sq;
 use super::index::Depth;
 use super::index::Index;
-use super::mutant::mutant;
 use super::storage::Storage;
 use crate::abi::entry::BLOCK_WORDS;
 use crate::abi::entry::MAX_BLOCKS;
@@ -79,7 +78,6 @@ pub enum Stale {
 
 /// Constant for the life of the queue.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
 struct Shape {
     depth: Depth,
     /// Base-two logarithm of the 64-byte blocks of a slot; 0 for SQs.
@@ -120,7 +118,6 @@ impl Shape {
 
 /// The state that a post changes.
 #[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 struct Posting<K: Kind> {
     /// Where the next work request goes.
     tail: Index,
@@ -133,7 +130,6 @@ struct Posting<K: Kind> {
 
 /// The state that a completion changes.
 #[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 struct Completing<K: Kind> {
     /// The CQ that completions come from.
     cq: RingId,
@@ -148,7 +144,6 @@ struct Completing<K: Kind> {
 
 /// The software side of a ring of work requests.
 #[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Producer<S: Storage, K: Kind> {
     storage: S,
     shape: Shape,
@@ -292,7 +287,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         signal: bool,
     ) -> Result<Room<Batch<'_, &S, K>, &S, K>, Refused> {
         let mut room = self.room(slots, signal)?;
-        if !signal && !mutant!(AskedForced) {
+        if !signal {
             room.silent = room.batch.silent.wrapping_add(slots);
         }
         Ok(room)
@@ -321,9 +316,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
     ) -> Batch<'a, V, K> {
         let unused = slack.saturating_sub(self.completed());
         let mut batch = self.batch(view);
-        if !mutant!(SlackPosted) {
-            batch.free = batch.free.saturating_sub(unused);
-        }
+        batch.free = batch.free.saturating_sub(unused);
         batch
     }
 
@@ -332,7 +325,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
     #[inline(always)]
     pub fn ring(&mut self, doorbell: impl FnOnce(Index)) -> bool {
         let tail = self.posting.tail;
-        if self.handed == tail && !mutant!(RingWithoutNews) {
+        if self.handed == tail {
             return false;
         }
         self.storage.before_tail();
@@ -351,9 +344,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         let Posting { pool, posted, .. } = &mut self.posting;
         pool.reclaim(posted.take());
         self.posting.tail = self.handed;
-        if !mutant!(WithdrawnRunKept) {
-            self.posting.silent = self.handed_silent;
-        }
+        self.posting.silent = self.handed_silent;
     }
 
     /// Whether `seen` is of the CQ that this queue's completions come from.
@@ -402,7 +393,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
             cq, completed_at, ..
         } = self.completing;
         let reaches = published.ring() == cq && published.head().reaches(completed_at);
-        if !reaches && !mutant!(FreeBeforePublish) {
+        if !reaches {
             return 0;
         }
         self.free_completed()
@@ -424,22 +415,6 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         let freed = completed.count();
         self.posting.pool.reclaim(completed);
         freed
-    }
-
-    /// Moves the whole queue, whose CQ is moved by `cq`; see
-    /// [`Poller::rotate`](super::poll::Poller::rotate).
-    #[cfg(feature = "explore")]
-    pub fn rotate(&mut self, by: u32, cq: u32) {
-        self.posting.tail = self.posting.tail.plus(by);
-        self.handed = self.handed.plus(by);
-        let completing = &mut self.completing;
-        completing.done = completing.done.plus(by);
-        completing.completed_at = if completing.completed.is_empty() {
-            Index::ZERO
-        } else {
-            completing.completed_at.plus(cq)
-        };
-        completing.stale = 0;
     }
 
     /// Whether every slot is free, posted, in flight or completed.
@@ -482,9 +457,6 @@ impl<S: Storage, K: Kind> Producer<S, K> {
     pub fn retire(mut self) -> Result<S, (S, Imbalance)> {
         let mut rest = self.posting.posted.take();
         rest.absorb(self.completing.flight.take());
-        if mutant!(FlightForgotten) {
-            rest = Slots::none(rest.ring());
-        }
         rest.absorb(self.completing.completed.take());
         match self.posting.pool.retire(rest) {
             Ok(()) => Ok(self.storage),
@@ -496,20 +468,13 @@ impl<S: Storage, K: Kind> Producer<S, K> {
 impl<K: Kind> Completing<K> {
     #[inline(always)]
     fn is_of(&self, seen: Seen<Cq>) -> bool {
-        seen.ring() == self.cq || mutant!(ForeignCq)
+        seen.ring() == self.cq
     }
 
     /// Moves slots from in flight to completed.
     #[inline(always)]
     fn advance(&mut self, count: u32, seen: Seen<Cq>) {
-        let mut slots = count;
-        if mutant!(CompletesOne) {
-            slots = 1;
-        }
-        if mutant!(CompletesAll) {
-            slots = self.flight.count();
-        }
-        if let Some(slots) = self.flight.split(slots) {
+        if let Some(slots) = self.flight.split(count) {
             self.completed.absorb(slots);
         }
         self.done = self.done.plus(count);
@@ -522,9 +487,6 @@ impl<K: Kind> Completing<K> {
 #[inline(always)]
 fn left(handed: Index, flight: u32, index: Index) -> Option<u32> {
     let left = handed.since(index);
-    if mutant!(StaleIndex) {
-        return Some(if left > flight { 0 } else { left });
-    }
     (left < flight).then_some(left)
 }
 
@@ -627,7 +589,7 @@ where
     fn new(batch: B, slots: u32, signal: bool) -> Result<Self, Refused> {
         let at: &Batch<'a, V, K> = batch.borrow();
         let Shape { largest, .. } = at.shape;
-        if slots > at.free && !mutant!(CapacityPlusOne) {
+        if slots > at.free {
             return Err(if slots > largest {
                 Refused::TooLarge
             } else {
@@ -641,7 +603,7 @@ where
         }
         let silent = at.silent.wrapping_add(slots);
         let beside = at.posting.pool.minted().saturating_sub(silent);
-        let signal = signal || (beside < largest && !mutant!(NeverSignal));
+        let signal = signal || beside < largest;
         Ok(Room {
             batch,
             slots,
@@ -675,11 +637,7 @@ where
             return;
         }
         let slot = batch.tail.plus(block >> stride);
-        let mut position = depth.position(slot);
-        if mutant!(TailNotWrapped) {
-            let first = depth.position(batch.tail);
-            position = first.wrapping_add(block >> stride);
-        }
+        let position = depth.position(slot);
         let inside = block & (1u32 << stride).wrapping_sub(1);
         let at = ((position as usize) << stride).wrapping_add(inside as usize);
         batch.storage.store_all(at.wrapping_mul(BLOCK_WORDS), words);

@@ -15,8 +15,6 @@
 //! therefore *held*, and goes on counting, until the device reports how many indices it still keeps
 //! for the context. The driver asks only where an object would be refused.
 
-use super::mutant::mutant;
-
 /// Kinds of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -116,9 +114,6 @@ pub const fn share(limit: u32) -> u32 {
 /// Of `limit` objects, how many the contexts of all users may have. The rest is at least one: the
 /// kernel's own queue pair, CQ and page are among the limits of the device.
 pub fn together(limit: u32) -> u32 {
-    if mutant!(ReserveTaken) {
-        return limit;
-    }
     limit.saturating_sub(limit / 8).saturating_sub(1)
 }
 
@@ -189,7 +184,7 @@ impl Account {
         }
         if let Some(Sums { user, all }) = sums {
             let (user, all) = (user.of_mut(kind), all.of_mut(kind));
-            if *user >= share(limit) && !mutant!(UserNotBounded) {
+            if *user >= share(limit) {
                 return Err(Scope::User);
             }
             if *all >= together(limit) {
@@ -212,10 +207,7 @@ impl Account {
     }
 
     /// An object is destroyed; the device may keep its index.
-    pub fn hold(&mut self, kind: Kind, sums: Option<Sums<'_>>) {
-        if mutant!(HeldForgotten) {
-            return self.give(kind, sums);
-        }
+    pub fn hold(&mut self, kind: Kind) {
         let count = self.0.of_mut(kind);
         count.live = count.live.saturating_sub(1);
         count.held = count.held.saturating_add(1);
@@ -232,7 +224,6 @@ impl Account {
     pub fn settle(&mut self, kind: Kind, mark: &Mark, kept: u32, sums: Option<Sums<'_>>) {
         let count = self.0.of_mut(kind);
         let since = count.ended.wrapping_sub(mark.0.of(kind).ended);
-        let since = if mutant!(SinceForgotten) { 0 } else { since };
         let freed = count.held.saturating_sub(kept.saturating_add(since));
         count.held -= freed;
         if let Some(mut sums) = sums {

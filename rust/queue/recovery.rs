@@ -9,8 +9,6 @@
 //! A reset that the watchdog did not make begins a new epoch that the watchdog does not expect.
 //! What failed before that reset does not count after it.
 
-use super::mutant::mutant;
-
 /// Base-two logarithm of [`LONGEST`].
 const LOG_LONGEST: u32 = 6;
 
@@ -52,12 +50,7 @@ impl Recovery {
         self.look(epoch);
         self.waited = 0;
         self.worked = self.worked.saturating_add(1);
-        let enough = if mutant!(FailuresForgotten) {
-            1
-        } else {
-            LONGEST
-        };
-        if u32::from(self.worked) >= enough && !mutant!(FailuresKept) {
+        if u32::from(self.worked) >= LONGEST {
             self.attempts = 0;
         }
     }

@@ -17,8 +17,6 @@
 //! The clock also runs while a host does not schedule the vCPU, and a poll would owe that time too;
 //! so the debt has an [upper bound](MOST).
 
-use super::mutant::mutant;
-
 /// Polling time that may be owed when a poll begins in softirq context: half of the time that
 /// softirqs run before they wake ksoftirqd. Nanoseconds.
 pub const LOAN: u64 = 1_000_000;
@@ -63,17 +61,12 @@ impl Share {
     /// context](Time::Given).
     #[inline]
     pub fn begin(&mut self, now: u64, time: Time) -> bool {
-        if !mutant!(DebtForEver) {
-            self.owed = self.owed.saturating_sub(now.saturating_sub(self.left));
-        }
+        self.owed = self.owed.saturating_sub(now.saturating_sub(self.left));
         self.left = now;
         if time == Time::Given {
             self.row = ROW;
         }
-        let idle = time == Time::Idle && !mutant!(IdleOwed);
-        if idle || !mutant!(IdleForEver) {
-            self.free = idle;
-        }
+        self.free = time == Time::Idle;
         self.free || self.row != 0 || self.owed <= PAYBACK * LOAN
     }
 
@@ -82,10 +75,10 @@ impl Share {
     /// wait.
     #[inline]
     pub fn end(&mut self, now: u64, more: bool, wanted: bool) {
-        let free = self.free && !(more && wanted && !mutant!(IdleToItsEnd));
+        let free = self.free && !(more && wanted);
         if self.row != 0 {
             self.row -= 1;
-        } else if !free && (more || !mutant!(ShortPollsFree)) {
+        } else if !free {
             let took = now.saturating_sub(self.left);
             let owed = self.owed.saturating_add(took.saturating_mul(PAYBACK));
             self.owed = owed.min(MOST);
@@ -100,7 +93,6 @@ impl Share {
     /// CPU was idle, no work is left, the poll is not in process context, and there is no debt.
     #[inline]
     pub fn is_even(&self, more: bool) -> bool {
-        let free = self.free || mutant!(TakenIsEven);
-        free && !more && self.row == 0 && self.owed == 0
+        self.free && !more && self.row == 0 && self.owed == 0
     }
 }

@@ -39,7 +39,6 @@ use super::credit::Srq;
 use super::index::Depth;
 use super::index::Index;
 use super::index::Window;
-use super::mutant::mutant;
 use super::producer::Batch;
 use super::producer::NextRing;
 use super::producer::Producer;
@@ -67,7 +66,6 @@ pub enum Low {
 
 /// The receives of an SRQ that no queue pair has.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
 pub struct Supply {
     window: Window,
     /// Receives that were given back.
@@ -131,17 +129,12 @@ impl Supply {
 
     /// A queue pair that had a receive is gone, or does not want it.
     pub fn give_back(&mut self) {
-        if !mutant!(NotGivenBack) {
-            self.back = self.back.wrapping_add(1);
-        }
+        self.back = self.back.wrapping_add(1);
     }
 
     /// Arms the event; with 0, disarms it. It is due at once if fewer receives are left already.
     pub fn arm(&mut self, limit: u32) -> Low {
         self.limit = limit;
-        if mutant!(LimitAtTakeOnly) {
-            return Low::No;
-        }
         self.look()
     }
 
@@ -152,26 +145,17 @@ impl Supply {
         self.window.resize(depth)
     }
 
-    /// Moves the ring; see [`Poller::rotate`](super::poll::Poller::rotate).
-    #[cfg(feature = "explore")]
-    pub fn rotate(&mut self, by: u32) {
-        self.window.rotate(by);
-    }
-
     fn look(&mut self) -> Low {
         if self.left() >= self.limit {
             return Low::No;
         }
-        if !mutant!(LimitStaysArmed) {
-            self.limit = 0;
-        }
+        self.limit = 0;
         Low::Now
     }
 }
 
 /// The software side of an SRQ: its slots.
 #[derive(Debug)]
-#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct Shared<S: Storage> {
     producer: Producer<S, Srq>,
 }
@@ -255,11 +239,6 @@ impl<S: Storage> Shared<S> {
     /// are in flight.
     #[inline(always)]
     pub fn complete_all(&mut self, count: u32) -> Option<Slots<Srq>> {
-        let count = if mutant!(SharedFreesAll) {
-            self.producer.in_flight()
-        } else {
-            count
-        };
         self.producer.split_flight(count)
     }
 
@@ -289,12 +268,6 @@ impl<S: Storage> Shared<S> {
     /// Whether every slot is free, in flight, or among the `held` ones of completed receives.
     pub const fn audit(&self, held: u32) -> Result<(), Imbalance> {
         self.producer.audit_with(held)
-    }
-
-    /// Moves the whole queue; see [`Poller::rotate`](super::poll::Poller::rotate).
-    #[cfg(feature = "explore")]
-    pub fn rotate(&mut self, by: u32) {
-        self.producer.rotate(by, 0);
     }
 
     /// The ring's memory.

@@ -105,14 +105,13 @@ def mutants(_slower):
     """Layer: the wrong variants of rules and device, and the tests that caught each; all
     interleavings and memory orders."""
     total = ktap.Count()
-    for package, features, tests in (
-        ("qpair-queue", "mutants,explore", ("mutants", "exhaust", "order")),
-        ("qpair-model", "mutants", ("mutants",)),
-        ("qpair", "mutants", ("mutants",)),
+    for package, tests in (
+        ("proofs-queue", ("mutants", "exhaust", "order")),
+        ("proofs-model", ("mutants",)),
+        ("proofs-libqpair", ("mutants",)),
     ):
         chosen = [word for test in tests for word in ("--test", test)]
-        options = ["--no-fail-fast", "--package", package, "--features", features, *chosen]
-        count, text = cargo(f"mutants-{package}", *options, "--", "--nocapture")
+        count, text = cargo(package, "--no-fail-fast", "--package", package, *chosen, "--", "--nocapture")
         told = [line for line in text.splitlines() if ": caught by " in line or line.startswith("states: ")]
         tell("\n".join(line[:180] for line in told))
         total.add(count, f"{package}: ")

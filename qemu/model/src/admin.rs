@@ -13,7 +13,6 @@ use crate::function::Function;
 use crate::host::Host;
 use crate::host::Trace;
 use crate::mr::Region;
-use crate::mutant::mutant;
 use crate::qp::QueuePair;
 use crate::run_queue::Budget;
 use crate::srq::SharedReceives;
@@ -58,7 +57,7 @@ impl<H: Host> Function<H> {
                 let words = count as usize * BLOCK_WORDS;
                 let fetched = blocks.get(..words).unwrap_or(&[]);
                 for block in fetched.chunks_exact(BLOCK_WORDS) {
-                    let spent = budget.bytes == 0 && !mutant!(ListsAreFree);
+                    let spent = budget.bytes == 0;
                     if spent || !self.data.core.is_ready() {
                         break;
                     }
@@ -261,7 +260,7 @@ impl<H: Host> Function<H> {
         }
         let kept = |deferred: &[Deferred]| {
             let of_page = deferred.iter().filter(|free| free.page == index);
-            let kept = of_page.filter(|free| !self.data.is_over(free) && !mutant!(KeptNotCounted));
+            let kept = of_page.filter(|free| !self.data.is_over(free));
             u32::try_from(kept.count()).unwrap_or(u32::MAX)
         };
         Ok(Results {
@@ -288,9 +287,6 @@ impl<H: Host> Function<H> {
 
 /// Whether the fields that a command does not use are zero.
 fn is_well_formed(head: &[u64; Command::WORDS], command: &Command, rest: &[u64]) -> bool {
-    if mutant!(CommandNotChecked) {
-        return true;
-    }
     let names_nothing = command.opcode & 0xf == verb::CREATE || command.opcode == QUERY_DEVICE;
     let mut reserved = head.iter().zip(Command::RESERVED);
     reserved.all(|(word, reserved)| word & reserved == 0)

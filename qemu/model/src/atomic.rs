@@ -11,7 +11,6 @@ use crate::message::sges;
 use crate::message::Message;
 use crate::message::Sender;
 use crate::mr::Range;
-use crate::mutant::mutant;
 use crate::transfer::Fault;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::AtomicWqe;
@@ -34,7 +33,7 @@ fn result(words: &[u64]) -> Option<Range> {
 pub(crate) fn check_atomic(message: &mut Message, words: &[u64]) -> Result<(), (Status, Detail)> {
     let range = result(words).filter(|_| message.wqe.sges == 1);
     let range = range.ok_or((Status::LocalQpOperation, Detail::Sges))?;
-    let longer = range.bytes > ATOMIC_BYTES as u64 && !mutant!(LongResult);
+    let longer = range.bytes > ATOMIC_BYTES as u64;
     if range.bytes < ATOMIC_BYTES as u64 || longer {
         return Err((Status::LocalLength, Detail::Message));
     }
@@ -52,14 +51,10 @@ impl<H: Host> DataPath<H> {
     ) -> Result<(), Fault> {
         let wqe = words.first_chunk().map(AtomicWqe::decode);
         let wqe = wqe.unwrap_or_default();
-        if is_misaligned(&message.wqe) && !mutant!(AtomicAnywhere) {
+        if is_misaligned(&message.wqe) {
             return Err(Fault::Remote(Detail::Alignment));
         }
         let range = result(words).ok_or(Fault::Local(Detail::Sges))?;
-        if mutant!(NoPlaceNoAtomic) {
-            let found = self.regions.find(sender.pd, message.kind.local, range);
-            found.map_err(Fault::Local)?;
-        }
         let (remote, _) = self.remote_end(sender.peer, message)?;
         let (regions, bus) = (&mut self.regions, &mut self.core.bus);
         let mut bytes = [0; ATOMIC_BYTES];
@@ -68,7 +63,7 @@ impl<H: Host> DataPath<H> {
         let old = u64::from_le_bytes(bytes);
         let compares = wqe.opcode == opcode::COMPARE_SWAP;
         let new = if compares {
-            (old == wqe.compare_add || mutant!(SwapAlways)).then_some(wqe.swap)
+            (old == wqe.compare_add).then_some(wqe.swap)
         } else {
             Some(old.wrapping_add(wqe.compare_add))
         };
@@ -76,14 +71,9 @@ impl<H: Host> DataPath<H> {
             let written = regions.write(bus, remote, &new.to_le_bytes());
             written.map_err(failed)?;
         }
-        let given = if mutant!(NewValueReturned) {
-            new.unwrap_or(old)
-        } else {
-            old
-        };
         let local = regions.resolve(bus, sender.pd, message.kind.local, range);
         let (local, _) = local.map_err(Fault::Local)?;
-        let written = regions.write(bus, local, &given.to_le_bytes());
+        let written = regions.write(bus, local, &old.to_le_bytes());
         written.map_err(|_| Fault::Local(Detail::Dma))?;
         bus.count(message.kind.counter);
         Ok(())

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The attributes of queue pairs, as CREATE and MODIFY set them.
 
-use crate::mutant::mutant;
 use crate::tries::Step;
 use crate::tries::NO_LIMIT;
 use qpair_abi::command::qp_state;
-use qpair_abi::command::service;
 use qpair_abi::command::QpContext;
 use qpair_abi::Number;
 
@@ -62,16 +60,9 @@ impl Attributes {
 
     /// How often it retries a step.
     pub(crate) fn retries(&self, step: Step) -> u8 {
-        let without_limit = match step {
-            Step::Answer => {
-                let wrongly = self.service == service::UC && mutant!(UnreliableRetried);
-                wrongly || mutant!(RetryForEver)
-            }
-            Step::Receive => self.rnr_retry == NO_LIMIT || mutant!(RnrIgnoresRetries),
-        };
         match step {
-            _ if without_limit => u8::MAX,
             Step::Answer => self.retry,
+            Step::Receive if self.rnr_retry == NO_LIMIT => u8::MAX,
             Step::Receive => self.rnr_retry,
         }
     }

@@ -15,7 +15,6 @@ use crate::create::timers_are_known;
 use crate::create::MAX_RETRY;
 use crate::function::Function;
 use crate::host::Host;
-use crate::mutant::mutant;
 use crate::port::Way;
 use crate::subject::Subject;
 use crate::table::Until;
@@ -54,7 +53,7 @@ impl<H: Host> Function<H> {
     pub(crate) fn destroy_eq(&mut self, eq: Number) -> Result<Results, AdminError> {
         let found = self.data.events.eqs.get(eq).ok_or(AdminError::Number)?;
         // EQ 0 has CQ 0, for as long as the function is enabled.
-        if found.users != 0 && !mutant!(BusyDestroyed) {
+        if found.users != 0 {
             return Err(AdminError::Busy);
         }
         let delayed = &mut self.data.core.timers.delayed;
@@ -93,7 +92,7 @@ impl<H: Host> Function<H> {
     pub(crate) fn destroy_cq(&mut self, cq: Number) -> Result<Results, AdminError> {
         let found = self.data.cqs.get(cq).ok_or(AdminError::Number)?;
         let (eq, page) = (found.eq, found.page);
-        if found.users != 0 && !mutant!(BusyDestroyed) {
+        if found.users != 0 {
             return Err(AdminError::Busy);
         }
         self.data.events.forget(Subject::Overrun(cq));
@@ -148,7 +147,7 @@ impl<H: Host> Function<H> {
             region.flags &= !mr_flags::ALL_MEMORY;
             region.addr = context.addr;
         }
-        if wants(mr_mask::ACCESS) && !mutant!(OldRightsKept) {
+        if wants(mr_mask::ACCESS) {
             region.access = context.access;
         }
         if wants(mr_mask::PD) {
@@ -162,7 +161,7 @@ impl<H: Host> Function<H> {
     /// Checks that no window is bound to a region.
     fn unbound(&self, key: Number) -> Result<(), AdminError> {
         let region = self.data.regions.get(key).ok_or(AdminError::Number)?;
-        if region.windows != 0 && !mutant!(BusyDestroyed) {
+        if region.windows != 0 {
             return Err(AdminError::Busy);
         }
         Ok(())
@@ -178,7 +177,7 @@ impl<H: Host> Function<H> {
 
     pub(crate) fn destroy_pd(&mut self, pd: Number) -> Result<Results, AdminError> {
         let domain = self.domains.get(pd).ok_or(AdminError::Number)?;
-        if domain.users != 0 && !mutant!(BusyDestroyed) {
+        if domain.users != 0 {
             return Err(AdminError::Busy);
         }
         self.domains.remove(pd);
@@ -241,7 +240,7 @@ impl<H: Host> Function<H> {
         let group = self.group_of(command)?;
         let found = self.data.qps.get(command.number);
         let is_ud = found.ok_or(AdminError::Number)?.service == service::UD;
-        if !is_ud || !group.is_group() && !mutant!(AnyGidIsGroup) {
+        if !is_ud || !group.is_group() {
             return Err(AdminError::Attribute);
         }
         let (data, gid) = (&mut self.data, [group.gid, group.gid_high]);
@@ -301,7 +300,7 @@ impl<H: Host> Function<H> {
     pub(crate) fn destroy_srq(&mut self, srq: Number) -> Result<Results, AdminError> {
         let found = self.data.srqs.get(srq).ok_or(AdminError::Number)?;
         let (pd, page) = (found.pd, found.page);
-        if found.users != 0 && !mutant!(BusyDestroyed) {
+        if found.users != 0 {
             return Err(AdminError::Busy);
         }
         self.data.events.forget(Subject::Limit(srq));
@@ -384,7 +383,7 @@ impl<H: Host> Function<H> {
         if wants(qp_mask::Q_KEY) {
             attributes.q_key = context.q_key;
         }
-        if mask & (qp_mask::RETRY | qp_mask::TIMERS) != 0 && !mutant!(WaitKept) {
+        if mask & (qp_mask::RETRY | qp_mask::TIMERS) != 0 {
             found.tries.begin_again(self.data.core.bus.host.now());
             self.data.qps.wake(&mut self.data.core, qp);
         }
@@ -392,7 +391,7 @@ impl<H: Host> Function<H> {
             return Ok(Results::default());
         }
         let found = self.data.qps.get_mut(qp).ok_or(AdminError::Number)?;
-        found.drain_asked = wants(qp_mask::NOTIFY) || mutant!(DrainedUnasked);
+        found.drain_asked = wants(qp_mask::NOTIFY);
         self.data.qps.set_state(&mut self.data.core, qp, to);
         self.data.drained(qp);
         if to != qp_state::RESET {

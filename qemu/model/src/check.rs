@@ -12,7 +12,6 @@ use crate::host::Host;
 use crate::message::Kind;
 use crate::message::Message;
 use crate::message::Sender;
-use crate::mutant::mutant;
 use crate::window;
 use qpair_abi::command::service;
 use qpair_abi::entry::inline_bytes;
@@ -54,7 +53,7 @@ const FLOW_RESERVED: u32 = (0xff & !(MAX_FLOW_LABEL >> u16::BITS)) << u8::BITS;
 #[inline(always)]
 fn inline<const HEAD: usize>(wqe: &SendWqe) -> u32 {
     match HEAD {
-        UD if !mutant!(FlowLabelIsInline) => wqe.inline_bytes & u32::from(u8::MAX),
+        UD => wqe.inline_bytes & u32::from(u8::MAX),
         _ => wqe.inline_bytes,
     }
 }
@@ -134,7 +133,7 @@ impl<H: Host> DataPath<H> {
         } else {
             self.check_local::<HEAD>(sender, message, words)
         };
-        let most = if HEAD == UD && !mutant!(LongDatagram) {
+        let most = if HEAD == UD {
             DATAGRAM_BYTES as u64
         } else {
             u64::from(self.core.config.message_bytes)
@@ -146,7 +145,7 @@ impl<H: Host> DataPath<H> {
         match wrong {
             None => Ok(()),
             // The peer's answer is to go there: the regions are checked when it has come.
-            Some(_) if message.kind.local != 0 && !mutant!(ResultCheckedFirst) => Ok(()),
+            Some(_) if message.kind.local != 0 => Ok(()),
             Some(detail) => Err((Status::LocalProtection, detail)),
         }
     }

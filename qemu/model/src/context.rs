@@ -4,7 +4,6 @@
 use crate::bus::to_bytes;
 use crate::bus::Bus;
 use crate::host::Host;
-use crate::mutant::mutant;
 use qpair_abi::command::Command;
 use qpair_abi::command::EqContext;
 use qpair_abi::command::MAX_CONTEXT_BYTES;
@@ -37,7 +36,7 @@ pub(crate) fn check_reserved<const N: usize>(
     reserved: &[u64; N],
 ) -> Result<(), AdminError> {
     let mut pairs = words.iter().zip(reserved);
-    if pairs.any(|(word, reserved)| word & reserved != 0) && !mutant!(ReservedIgnored) {
+    if pairs.any(|(word, reserved)| word & reserved != 0) {
         return Err(AdminError::Reserved);
     }
     Ok(())
@@ -47,7 +46,7 @@ pub(crate) fn check_reserved<const N: usize>(
 pub(crate) fn check_unset<T: PartialEq + Default>(
     mut unused: impl Iterator<Item = T>,
 ) -> Result<(), AdminError> {
-    if unused.any(|value| value != T::default()) && !mutant!(ReservedIgnored) {
+    if unused.any(|value| value != T::default()) {
         return Err(AdminError::Reserved);
     }
     Ok(())

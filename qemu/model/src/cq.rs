@@ -8,7 +8,6 @@ use crate::event::Events;
 use crate::host::Host;
 use crate::host::Mapping;
 use crate::host::Trace;
-use crate::mutant::mutant;
 use crate::producers::Producer;
 use crate::producers::Producers;
 use crate::ring::Ring;
@@ -101,7 +100,7 @@ impl<M: Mapping> CompletionQueue<M> {
 
     /// Whether it takes no completion any more.
     pub(crate) fn is_dead(&self) -> bool {
-        self.overrun && !mutant!(DeadCqTaken)
+        self.overrun
     }
 
     /// Indices passed since the beginning; does not wrap.
@@ -127,13 +126,9 @@ impl<M: Mapping> CompletionQueue<M> {
         let before = self.channel.published();
         let switch = self.channel.resize(depth)?;
         self.pass(before);
-        if !mutant!(OldRingKept) {
-            self.ring = ring;
-        }
+        self.ring = ring;
         self.log_depth = log_depth;
-        if !mutant!(ResizeUnpublished) {
-            self.producer.publish(switch.begin);
-        }
+        self.producer.publish(switch.begin);
         Ok(switch)
     }
 
@@ -201,17 +196,6 @@ impl<M: Mapping> CompletionQueue<M> {
         let [_, _, _, last] = &mut words;
         *last = (*last & !OWNER) | if depth.owner(index) { OWNER } else { 0 };
         let at = u64::from(depth.position(index)) * Cqe::BYTES as u64;
-        if mutant!(EventBeforeCompletion) {
-            self.fire(core, events, fire);
-        }
-        if mutant!(ProducerEarly) {
-            self.producer.publish(self.channel.window().tail());
-        }
-        if mutant!(OwnerFirst) {
-            // The words in the wrong order: the owner bit before the others.
-            let [_, _, _, last] = words;
-            let _ = self.ring.store(&mut core.bus, at, [0, 0, 0, last]);
-        }
         let stored = self.ring.store(&mut core.bus, at, words);
         stored.map_err(|_| PutError::Overrun)?;
         self.producer.publish(self.channel.window().tail());
@@ -225,9 +209,7 @@ impl<M: Mapping> CompletionQueue<M> {
             status: cqe.status,
             vendor: cqe.vendor,
         });
-        if !mutant!(EventBeforeCompletion) {
-            self.fire(core, events, fire);
-        }
+        self.fire(core, events, fire);
         Ok(())
     }
 
@@ -269,6 +251,6 @@ impl<M: Mapping> CompletionQueue<M> {
         self.overrun = true;
         core.bus.count(Counter::CqOverruns);
         events.report(core, Subject::Overrun(self.number), 0);
-        !mutant!(OverrunIgnored)
+        true
     }
 }

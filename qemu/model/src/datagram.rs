@@ -28,7 +28,6 @@ use crate::message::Cursor;
 use crate::message::Message;
 use crate::message::Sender;
 use crate::mr::Range;
-use crate::mutant::mutant;
 use crate::port::Way;
 use crate::qp::NoReceive;
 use crate::qp::Receive;
@@ -67,7 +66,7 @@ const IMM_BYTES: u16 = 4;
 /// The Q_Key of a datagram.
 #[inline(always)]
 fn q_key_of(from: &Attributes, wqe: &UdWqe) -> u32 {
-    let own = wqe.q_key & OWN_Q_KEY != 0 && !mutant!(OwnQKeyIgnored);
+    let own = wqe.q_key & OWN_Q_KEY != 0;
     if own {
         from.q_key
     } else {
@@ -179,15 +178,14 @@ impl<H: Host> DataPath<H> {
             *header = self.grh(sender, &wqe, message);
         }
         while let Some(dest) = member {
-            if *budget == 0 && !mutant!(GroupInOneTurn) {
-                let again = mutant!(GroupFromTheStart);
-                return Ok(Some(if again { Number::ADMIN } else { last }));
+            if *budget == 0 {
+                return Ok(Some(last));
             }
             let is_own = dest == sender.qp && from.flags & qp_flags::NO_OWN_COPY != 0;
-            if !is_own || mutant!(OwnCopyAlways) {
+            if !is_own {
                 *budget = budget.saturating_sub(cost);
                 let wqe = UdWqe { dest, ..wqe };
-                if !self.fill(sender, &wqe, message, q_key, whole) && !mutant!(LostCopyUncounted) {
+                if !self.fill(sender, &wqe, message, q_key, whole) {
                     self.core.bus.count(Counter::Dropped);
                 }
             }
@@ -197,9 +195,6 @@ impl<H: Host> DataPath<H> {
             }
             last = dest;
             member = self.groups.next(gid, last);
-            if mutant!(GroupOfOne) {
-                break;
-            }
         }
         Ok(None)
     }
@@ -207,7 +202,7 @@ impl<H: Host> DataPath<H> {
     /// Whether a queue pair goes on with a request that it has begun.
     pub(crate) fn may_send(&self, qp: Number) -> bool {
         let state = self.qps.get(qp).map(|found| found.state);
-        matches!(state, Some(qp_state::RTS | qp_state::SQD)) || mutant!(FailedSenderGoesOn)
+        matches!(state, Some(qp_state::RTS | qp_state::SQD))
     }
 
     /// Fills a receive of the destination. False: the datagram is to be dropped.
@@ -279,7 +274,7 @@ impl<H: Host> DataPath<H> {
             return false;
         };
         let q_key = q_key_of(&from.attributes, wqe);
-        if self.port.way(from.gid, wqe) == Way::Elsewhere && !mutant!(AnyGidIsOwn) {
+        if self.port.way(from.gid, wqe) == Way::Elsewhere {
             return false;
         }
         self.is_accepted(wqe.dest, q_key)
@@ -296,7 +291,7 @@ impl<H: Host> DataPath<H> {
         };
         dest.service == service::UD
             && matches!(dest.state, qp_state::RTR | qp_state::RTS | qp_state::SQD)
-            && (dest.q_key == q_key || mutant!(QKeyNotChecked))
+            && dest.q_key == q_key
     }
 
     /// Takes the next receive of the destination, if one is posted and has room. One that is too
@@ -387,13 +382,9 @@ impl<H: Host> DataPath<H> {
         let mut grh = [0; GRH_BYTES];
         let hops = match wqe.hop_limit {
             0 => GRH_HOPS,
-            _ if mutant!(HopLimitOfOne) => GRH_HOPS,
             hops => hops,
         };
-        let class = match mutant!(TrafficClassLost) {
-            true => 0,
-            false => u32::from(wqe.traffic_class) << 20,
-        };
+        let class = u32::from(wqe.traffic_class) << 20;
         let [a, b, c, d] = (GRH_VERSION | class | wqe.flow_label()).to_be_bytes();
         let first = [a, b, c, d, high, low, next, hops];
         let gids = from.into_iter().chain([wqe.gid, wqe.gid_high]);

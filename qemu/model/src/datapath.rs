@@ -16,7 +16,6 @@ use crate::group::Groups;
 use crate::host::DmaFault;
 use crate::host::Host;
 use crate::mr::Regions;
-use crate::mutant::mutant;
 use crate::port::Port;
 use crate::producers::Producers;
 use crate::qp::NoReceive;
@@ -91,10 +90,6 @@ impl<H: Host> DataPath<H> {
     /// Returns to power-on: no object is left.
     pub(crate) fn power_on(&mut self) {
         let core = &mut self.core;
-        if mutant!(ResetKeepsMaps) {
-            let qps = core::mem::replace(&mut self.qps, QueuePairs::new(0));
-            core::mem::forget(qps);
-        }
         let seed = match core.knobs.key_seed {
             0 => core.bus.host.random(),
             seed => seed,
@@ -135,7 +130,7 @@ impl<H: Host> DataPath<H> {
     /// Whether the rings of a deferred free have been read.
     pub(crate) fn is_over(&self, free: &Deferred) -> bool {
         let mut untils = free.untils.into_iter();
-        untils.all(|until| self.has_passed(until)) || mutant!(IndexReusedAtOnce)
+        untils.all(|until| self.has_passed(until))
     }
 
     fn has_passed(&self, until: Until) -> bool {
@@ -167,9 +162,8 @@ impl<H: Host> DataPath<H> {
     }
 
     /// Stops a sender whose request has failed, which its completion reports.
-    pub(crate) fn stop_sender(&mut self, qp: Number, why: Status) {
-        let event = mutant!(SenderHasEvent).then_some((Subject::Fatal(qp), why));
-        self.stop(qp, event);
+    pub(crate) fn stop_sender(&mut self, qp: Number) {
+        self.stop(qp, None);
     }
 
     /// Writes a completion, and the event that it causes. False if the turn of the queue pair must
@@ -183,7 +177,7 @@ impl<H: Host> DataPath<H> {
         if failed {
             self.core.bus.count(Counter::Errors);
         }
-        let wakes = (solicited && !mutant!(SolicitedForgotten)) || failed;
+        let wakes = solicited || failed;
         self.put_completion(cq, cqe.encode(), wakes)
     }
 
@@ -201,10 +195,10 @@ impl<H: Host> DataPath<H> {
         };
         match found.put(&mut self.core, &mut self.events, words, wakes) {
             Ok(()) => self.core.is_ready(),
-            Err(PutError::Dead) => mutant!(OverrunGoesOn),
+            Err(PutError::Dead) => false,
             Err(PutError::Overrun) => {
                 self.overrun(cq);
-                mutant!(OverrunGoesOn)
+                false
             }
         }
     }
@@ -272,7 +266,7 @@ impl<H: Host> DataPath<H> {
             let cq = found.recv_cq;
             if let Some(cqe) = found.receive_failed(status, detail) {
                 self.complete(cq, &cqe, false);
-                event = event.filter(|_| mutant!(ReceiveHasEvent));
+                event = None;
             }
         }
         self.stop(qp, event);
@@ -288,15 +282,9 @@ impl<H: Host> DataPath<H> {
     }
 
     fn flush_receive(&mut self, qp: Number) -> bool {
-        if mutant!(LastReceiveEarly) {
-            self.last_receive(qp);
-        }
         let Some(found) = self.qps.get_mut(qp) else {
             return false;
         };
-        if mutant!(ReceivesNotFlushed) {
-            return false;
-        }
         match found.take_receive(&mut self.core) {
             Ok(()) | Err(NoReceive::Bad(_)) => {}
             Err(NoReceive::Empty | NoReceive::Short) => {
@@ -320,7 +308,7 @@ impl<H: Host> DataPath<H> {
         let Some(found) = self.qps.get_mut(qp) else {
             return;
         };
-        if core::mem::take(&mut found.last_due) && !mutant!(LastReceiveForgotten) {
+        if core::mem::take(&mut found.last_due) {
             let subject = Subject::LastReceive(qp);
             self.events.report(&mut self.core, subject, 0);
         }
@@ -331,11 +319,11 @@ impl<H: Host> DataPath<H> {
         let Some(found) = self.qps.get_mut(qp) else {
             return;
         };
-        let waits = found.is_sending() && !mutant!(DrainedEarly);
+        let waits = found.is_sending();
         if found.state != qp_state::SQD || waits {
             return;
         }
-        if core::mem::take(&mut found.drain_asked) && !mutant!(DrainedForgotten) {
+        if core::mem::take(&mut found.drain_asked) {
             let subject = Subject::Drained(qp);
             self.events.report(&mut self.core, subject, 0);
         }

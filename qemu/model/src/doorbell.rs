@@ -9,7 +9,6 @@ use crate::event::Events;
 use crate::function::Function;
 use crate::host::Host;
 use crate::host::Trace;
-use crate::mutant::mutant;
 use crate::producers::Doorbell;
 use crate::producers::Producers;
 use crate::qp::QueuePair;
@@ -106,7 +105,7 @@ impl<H: Host> Function<H> {
                 } else {
                     Counter::EqMaskedDoorbells
                 });
-                if page != 0 && !mutant!(EventDoorbellAnywhere) {
+                if page != 0 {
                     return Err(Violation);
                 }
                 if self.data.events.eqs.is_stale(number) {
@@ -160,7 +159,7 @@ impl<H: Host> Function<H> {
                     Wants::Solicited
                 };
                 self.completions(page, number, |cq, core, events| {
-                    if index != Index::ZERO && !mutant!(NotifyIndexIgnored) {
+                    if index != Index::ZERO {
                         return Err(Violation);
                     }
                     cq.notify(core, events, wants, sample);
@@ -190,7 +189,7 @@ impl<H: Host> Function<H> {
         }
         let data = &mut self.data;
         let found = data.cqs.get_mut(cq).ok_or(Violation)?;
-        if found.page != page && !mutant!(PageNotChecked) {
+        if found.page != page {
             return Err(Violation);
         }
         act(found, &mut data.core, &mut data.events)
@@ -219,7 +218,7 @@ impl<H: Host> Function<H> {
             self.data.core.bus.count(Counter::Stale);
         }
         let found = self.data.qps.get_mut(qp).ok_or(Violation)?;
-        if found.page != page && !mutant!(PageNotChecked) {
+        if found.page != page {
             return Err(Violation);
         }
         if found.state == qp_state::RESET {
@@ -249,9 +248,7 @@ impl<H: Host> Function<H> {
         let number = found.number;
         let came = found.rq.window.advance_tail(index).ok_or(Violation)?;
         if came != 0 {
-            if !mutant!(WakeForgotten) {
-                self.data.qps.wake_peer(&mut self.data.core, number);
-            }
+            self.data.qps.wake_peer(&mut self.data.core, number);
             self.data.qps.enqueue(&mut self.data.core, number);
         }
         Ok(())
@@ -262,7 +259,7 @@ impl<H: Host> Function<H> {
             self.data.core.bus.count(Counter::Stale);
         }
         let found = self.data.srqs.get_mut(srq).ok_or(Violation)?;
-        if found.page != page && !mutant!(PageNotChecked) {
+        if found.page != page {
             return Err(Violation);
         }
         if found.post(index).ok_or(Violation)? != 0 {
@@ -285,7 +282,7 @@ impl<H: Host> Function<H> {
         let (core, events) = (&mut self.data.core, &mut self.data.events);
         let subject = Subject::Page(page);
         // A report that still waits takes repeats along.
-        let report = !found.reported || events.is_waiting(subject) || mutant!(ViolationStorm);
+        let report = !found.reported || events.is_waiting(subject);
         found.reported = true;
         if report {
             events.report(core, subject, 0);

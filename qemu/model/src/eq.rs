@@ -8,7 +8,6 @@ use crate::bus::Bus;
 use crate::host::Host;
 use crate::host::Mapping;
 use crate::host::Trace;
-use crate::mutant::mutant;
 use crate::ring::Ring;
 use crate::schedule::Core;
 use crate::subject::Source;
@@ -121,7 +120,7 @@ impl<M: Mapping> EventQueue<M> {
         if let Some(place) = self.sources.get_mut(position) {
             *place = source;
         }
-        if core.halted && !mutant!(StoppedWritesEvents) {
+        if core.halted {
             self.unwritten.push((index, words));
             return Ok(());
         }
@@ -165,7 +164,7 @@ impl<M: Mapping> EventQueue<M> {
 
     /// Raises the interrupt if it is due, and the machine is not stopped.
     pub(crate) fn look_at_interrupt<H: Host<Map = M>>(&mut self, core: &mut Core<H>) {
-        if core.halted && !mutant!(StoppedWritesEvents) {
+        if core.halted {
             return;
         }
         let interrupt = self.rules.line(core.bus.host.now());

@@ -8,7 +8,6 @@ use crate::config::Config;
 use crate::eq::EventQueue;
 use crate::host::Host;
 use crate::host::Mapping;
-use crate::mutant::mutant;
 use crate::schedule::Core;
 use crate::subject::Source;
 use crate::subject::Subject;
@@ -68,11 +67,6 @@ impl<M: Mapping> Events<M> {
         source: Source,
         eqe: Eqe,
     ) {
-        if mutant!(InterruptBeforeEvent) {
-            if let Some(found) = self.eqs.get(eq) {
-                found.raise(core);
-            }
-        }
         self.write_words(core, eq, source, eqe.encode());
     }
 
@@ -108,9 +102,6 @@ impl<M: Mapping> Events<M> {
         let Some(cause) = core.enter_fatal(cause) else {
             return;
         };
-        if mutant!(FatalUnseen) {
-            return;
-        }
         let eqe = Eqe {
             number: Number::ADMIN,
             count: 1,
@@ -216,7 +207,7 @@ impl<M: Mapping> Events<M> {
             };
             let (count, code) = match self.reports.get_mut(&subject) {
                 Some(report) => (self.gate.write(&mut report.notice), report.code),
-                None => (mutant!(EventsOfTheDead).then_some(1), 0),
+                None => (None, 0),
             };
             if let Some(count) = count {
                 let eqe = Eqe {
@@ -232,9 +223,6 @@ impl<M: Mapping> Events<M> {
 
     /// Drops the event of a subject if it waits.
     pub(crate) fn cancel(&mut self, subject: Subject) {
-        if mutant!(EventsOfTheDead) {
-            return;
-        }
         if let Some(report) = self.reports.get_mut(&subject) {
             report.notice.cancel();
         }

@@ -38,7 +38,6 @@ use crate::message::last_move;
 use crate::message::Kind;
 use crate::message::Message;
 use crate::message::Sender;
-use crate::mutant::mutant;
 use crate::qp::past;
 use crate::qp::NoReceive;
 use crate::qp::QueuePair;
@@ -96,7 +95,7 @@ impl Refusal {
     // By value: a reference would keep the caller's message in memory.
     #[cold]
     fn of_range(wqe: SendWqe, detail: Detail) -> Self {
-        let first = is_misaligned(&wqe) && !mutant!(KeyBeforeAlignment);
+        let first = is_misaligned(&wqe);
         let detail = if first { Detail::Alignment } else { detail };
         Self::of(&Fault::Remote(detail))
     }
@@ -228,7 +227,6 @@ impl<H: Host> DataPath<H> {
             return self.refuse(sender, words, message.past, refusal);
         }
         let left = budget.checked_sub(u64::from(message.bytes));
-        let left = left.filter(|_| !mutant!(CompletionBeforeData));
         let (Some(left), true) = (left, left.is_some() && self.move_at_once(&message)) else {
             return self.step_by_step(sender, message, words, budget);
         };
@@ -266,9 +264,6 @@ impl<H: Host> DataPath<H> {
         };
         self.count_stale(detail, wqe);
         self.fail_receive(sender.peer, Status::LocalAccess, detail);
-        if mutant!(InvalidationAnswered) {
-            return Err(Refusal::Sender(Status::RemoteAccess, detail));
-        }
         Err(Refusal::Retry(Detail::NotReady))
     }
 
@@ -288,10 +283,6 @@ impl<H: Host> DataPath<H> {
                 Ok(()) => self.finish(sender, &message) && *budget != 0,
                 Err(fault) => self.refuse(sender, words, message.past, Refusal::of(&fault)),
             };
-        }
-        let too_early = mutant!(CompletionBeforeData) && message.wqe.opcode == opcode::WRITE;
-        if too_early {
-            self.finish(sender, &message);
         }
         while message.done < message.bytes {
             if *budget == 0 {
@@ -313,7 +304,7 @@ impl<H: Host> DataPath<H> {
                     && self.refuse(sender, words, message.past, refusal);
             }
         }
-        (too_early || self.finish(sender, &message)) && *budget != 0
+        self.finish(sender, &message) && *budget != 0
     }
 
     /// Performs an operation of one step, which is not split and moves no bytes as messages do.
@@ -396,10 +387,10 @@ impl<H: Host> DataPath<H> {
         if sender.peer == Number::ADMIN {
             return Err(Detail::NoPeer);
         }
-        if !mutant!(PeerNotAsked) && found.peer != sender.qp {
+        if found.peer != sender.qp {
             return Err(Detail::NotNamed);
         }
-        if found.service != sender.service && !mutant!(ServicesMixed) {
+        if found.service != sender.service {
             return Err(Detail::NotNamed);
         }
         match found.state {
@@ -433,7 +424,7 @@ impl<H: Host> DataPath<H> {
         }
         let right = message.kind.remote;
         if right != 0 {
-            if allowed & right == 0 && !mutant!(PeerRightsNotChecked) {
+            if allowed & right == 0 {
                 return Err(Refusal::Peer {
                     sender: Status::RemoteInvalidRequest,
                     peer: Status::LocalAccess,
@@ -494,10 +485,9 @@ impl<H: Host> DataPath<H> {
     /// Refuses a message. Returns whether the turn goes on: only if the message was dropped.
     #[cold]
     fn refuse(&mut self, sender: &Sender, words: &[u64], past: Index, refusal: Refusal) -> bool {
-        let goes_on = mutant!(ErrorGoesOn);
         let (qp, peer, wqe) = (sender.qp, sender.peer, decode(words));
         let Some(found) = self.qps.get_mut(qp) else {
-            return goes_on;
+            return false;
         };
         // A request whose answer is dropped has the index of the head.
         let past = found.hold.map_or(past, |hold| hold.past);
@@ -513,7 +503,7 @@ impl<H: Host> DataPath<H> {
                 let wait = timer::answer(&self.core.config, timeout);
                 let step = Step::Answer;
                 if self.qps.retry_later(&mut self.core, qp, step, wait) {
-                    return goes_on;
+                    return false;
                 }
                 (Status::RetryExceeded, detail)
             }
@@ -521,12 +511,11 @@ impl<H: Host> DataPath<H> {
                 // Without a limit a receive, or the end of the peer, wakes it.
                 let limited = found.rnr_retry != NO_LIMIT;
                 let of_peer = self.qps.get(peer).map(|peer| peer.min_rnr_timer);
-                let of_peer = of_peer.filter(|_| !mutant!(TimerOfSender));
                 let code = of_peer.unwrap_or(own_timer);
                 let wait = limited.then(|| timer::receive(&self.core.config, code));
                 let step = Step::Receive;
                 if self.qps.retry_later(&mut self.core, qp, step, wait) {
-                    return goes_on;
+                    return false;
                 }
                 (Status::RnrRetryExceeded, Detail::None)
             }
@@ -537,7 +526,7 @@ impl<H: Host> DataPath<H> {
             } => {
                 let of_receive =
                     matches!(status, Status::LocalQpOperation | Status::LocalProtection);
-                if !unreliable || of_receive || mutant!(UnreliableHarms) {
+                if !unreliable || of_receive {
                     self.fail_peer(peer, (status, detail), at_peer(peer, sender));
                 }
                 (sender, detail)
@@ -548,17 +537,16 @@ impl<H: Host> DataPath<H> {
             return self.drop_message(qp, &wqe, past);
         }
         self.complete_send(qp, &wqe, past, 0, Err((status, detail)));
-        self.stop_sender(qp, status);
-        goes_on
+        self.stop_sender(qp);
+        false
     }
 }
 
 /// The event of a peer that no receive reports, by the status of the sender.
 fn at_peer(peer: Number, sender: Status) -> Subject {
     match sender {
-        Status::RemoteAccess if !mutant!(AccessIsFatal) => Subject::Access(peer),
-        Status::RemoteInvalidRequest if !mutant!(RequestIsAccess) => Subject::Request(peer),
-        Status::RemoteInvalidRequest => Subject::Access(peer),
+        Status::RemoteAccess => Subject::Access(peer),
+        Status::RemoteInvalidRequest => Subject::Request(peer),
         _ => Subject::Fatal(peer),
     }
 }

@@ -15,7 +15,6 @@ use crate::host::Host;
 use crate::host::Trace;
 use crate::message::Message;
 use crate::message::Sender;
-use crate::mutant::mutant;
 use crate::subject::Subject;
 use crate::timer;
 use crate::tries::Step;
@@ -53,7 +52,7 @@ impl<H: Host> DataPath<H> {
             return Verdict::Wait;
         };
         if let Some(hold) = found.hold {
-            if now < hold.due && !mutant!(HoldCutShort) {
+            if now < hold.due {
                 found.waiting = true;
                 return Verdict::Wait;
             }
@@ -64,8 +63,7 @@ impl<H: Host> DataPath<H> {
                 Then::Perform => found.hold = None,
             }
         }
-        let is_new = found.met != Some(message.past);
-        if is_new || mutant!(TriesAreOccasions) {
+        if found.met != Some(message.past) {
             found.met = Some(message.past);
             let is_rc = found.service == service::RC;
             let occasion = Occasion {
@@ -80,7 +78,7 @@ impl<H: Host> DataPath<H> {
             }
         }
         let peer = self.qps.get(sender.peer);
-        if peer.is_some_and(|peer| peer.is_frozen()) && !mutant!(FrozenAnswers) {
+        if peer.is_some_and(|peer| peer.is_frozen()) {
             return Verdict::Unanswered;
         }
         Verdict::Perform
@@ -162,10 +160,7 @@ impl<H: Host> DataPath<H> {
             Action::Delay(nanos) => (Verdict::Wait, now.saturating_add(nanos), Then::Perform),
             Action::Freeze => (Verdict::Wait, u64::MAX, Then::Perform),
             Action::DropAck => (
-                match mutant!(LostAckUndone) {
-                    true => Verdict::Wait,
-                    false => Verdict::PerformUnanswered,
-                },
+                Verdict::PerformUnanswered,
                 after(
                     found.tries.left(Step::Answer, found.attributes.retry),
                     answer,
@@ -262,7 +257,7 @@ impl<H: Host> DataPath<H> {
                         let failed = Err((status, Detail::Injected));
                         self.complete_send(qp, &wqe, past, 0, failed);
                     }
-                    self.stop_sender(qp, status);
+                    self.stop_sender(qp);
                 }
                 Some(_) => {
                     self.qps.wake(&mut self.core, qp);

@@ -18,7 +18,6 @@
 //!   frequency = "nth=" count / "every=" count / "chance=" fraction / "times=" count
 //! ```
 
-use crate::mutant::mutant;
 use qpair_abi::entry::opcode;
 use qpair_abi::status::Event;
 use qpair_abi::status::Status;
@@ -198,12 +197,11 @@ impl Rule {
             _ => true,
         };
         let of_opcode = receives || self.opcode.is_none_or(|opcode| opcode == occasion.opcode);
-        can && of_opcode && qp.is_some_and(|qp| named(qp) || mutant!(FaultOfAnother))
+        can && of_opcode && qp.is_some_and(named)
     }
 
     /// Whether its nth occasion has the fault.
     fn strikes(&self, place: usize, seed: u64, nth: u64) -> bool {
-        let seed = if mutant!(FaultSeedIgnored) { 0 } else { seed };
         match self.when {
             When::Nth(wanted) => nth == wanted,
             When::Every(period) => nth % period.max(1) == 0,

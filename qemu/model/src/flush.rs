@@ -11,7 +11,6 @@ use crate::message::is_misaligned;
 use crate::message::Message;
 use crate::message::Sender;
 use crate::mr::Range;
-use crate::mutant::mutant;
 use crate::transfer::Fault;
 use qpair_abi::command::access;
 use qpair_abi::entry::flush;
@@ -70,7 +69,7 @@ impl<H: Host> DataPath<H> {
         message: &Message,
         words: &[u64],
     ) -> Result<(), Fault> {
-        if is_misaligned(&message.wqe) && !mutant!(AtomicWriteAnywhere) {
+        if is_misaligned(&message.wqe) {
             return Err(Fault::Remote(Detail::Alignment));
         }
         let (remote, _) = self.remote_end(sender.peer, message)?;
@@ -88,7 +87,7 @@ impl<H: Host> DataPath<H> {
         let right = rights(&wqe).unwrap_or(0);
         let peer = self.qps.get(sender.peer).map(|peer| (peer.pd, peer.access));
         let (pd, allowed) = peer.ok_or(Fault::Remote(Detail::NoPeer))?;
-        if allowed & right != right && !mutant!(FlushUnasked) {
+        if allowed & right != right {
             return Err(Fault::Operation(Detail::Rights));
         }
         let key = Number::from_raw(wqe.rkey);
@@ -98,7 +97,6 @@ impl<H: Host> DataPath<H> {
             0 => (wqe.remote_addr, wqe.bytes),
             _ => (start, 0),
         };
-        let right = if mutant!(FlushWithoutRight) { 0 } else { right };
         let range = Range { key, addr, bytes };
         let found = self.regions.find(pd, right, range);
         found.map(drop).map_err(Fault::Remote)

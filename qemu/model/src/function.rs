@@ -7,7 +7,6 @@ use crate::datapath::DataPath;
 use crate::host::Host;
 use crate::host::Trace;
 use crate::mr::Domain;
-use crate::mutant::mutant;
 use crate::registers::Registers;
 use crate::subject::DoorbellPage;
 use crate::table::Table;
@@ -54,7 +53,7 @@ impl<H: Host> Function<H> {
     /// turn and handles no timer. Registers and doorbells still work; the events that they cause
     /// are written when the core continues.
     pub fn set_halted(&mut self, halted: bool) {
-        self.data.core.halted = halted && !mutant!(HaltIgnored);
+        self.data.core.halted = halted;
         self.resume();
     }
 

@@ -8,7 +8,6 @@
 //! joins or leaves meanwhile never gets two copies.
 
 use crate::config::Config;
-use crate::mutant::mutant;
 use crate::port::Gid;
 use core::ops::Bound;
 use qpair_abi::command::GidContext;
@@ -35,8 +34,7 @@ impl Groups {
             Some(members) => (members.len(), config.group_members),
             None => (self.0.len(), config.groups),
         };
-        let is_full = most.0 >= most.1 as usize || config.group_members == 0;
-        if is_full && !mutant!(GroupsWithoutLimit) {
+        if most.0 >= most.1 as usize || config.group_members == 0 {
             return Err(AdminError::Full);
         }
         self.0.entry(gid).or_default().insert(qp);
@@ -57,9 +55,6 @@ impl Groups {
 
     /// Removes a queue pair that is reset or destroyed. This is a search.
     pub(crate) fn leave(&mut self, qp: Number) {
-        if mutant!(MemberForEver) {
-            return;
-        }
         self.0.retain(|_, members| {
             members.remove(&qp);
             !members.is_empty()
@@ -97,5 +92,5 @@ pub(crate) fn charge(config: &Config, bytes: u32) -> u64 {
 pub(crate) fn is_for_group(wqe: &UdWqe) -> bool {
     let (gid, gid_high) = (wqe.gid, wqe.gid_high);
     let is_group = GidContext { gid, gid_high }.is_group();
-    is_group && (wqe.dest == Number::GROUP || mutant!(GroupOfAnyNumber))
+    is_group && wqe.dest == Number::GROUP
 }

@@ -5,7 +5,6 @@ use crate::faults::Faults;
 use crate::function::Function;
 use crate::host::Host;
 use crate::knobs::Knobs;
-use crate::mutant::mutant;
 use crate::subject::Subject;
 use qpair_abi::entry::Cqe;
 use qpair_abi::entry::Eqe;
@@ -107,9 +106,7 @@ impl<H: Host> Function<H> {
     pub fn set_vanish(&mut self, vanished: bool) {
         self.data.core.knobs.vanished = vanished;
         // A call that was asked for may have come meanwhile.
-        if !mutant!(TimersVanish) {
-            self.resume();
-        }
+        self.resume();
     }
 
     /// Whether the function is taken away.
@@ -170,9 +167,7 @@ impl<H: Host> Function<H> {
         let core = &mut self.data.core;
         let pace = core.knobs.core_delay_ns.max(core.knobs.wqe_ns);
         let latest = core.bus.host.now().saturating_add(pace);
-        if !mutant!(OldPaceKept) {
-            core.timers.core = core.timers.core.min(latest);
-        }
+        core.timers.core = core.timers.core.min(latest);
         core.set_timer();
         if !self.data.core.run_queue.is_empty() {
             self.data.core.bus.host.wake();

@@ -27,7 +27,6 @@
 //!
 //! | file | has |
 //! |---|---|
-//! | `mutant` | the wrong variants of guarantees |
 //! | `config` | the properties of the function |
 //! | `knobs` | the faults and times that a test sets |
 //! | `timer` | how long a sender waits before a retry |
@@ -81,7 +80,6 @@
 
 pub mod config;
 pub mod host;
-pub mod mutant;
 
 mod admin;
 mod atomic;

@@ -10,7 +10,6 @@ use crate::bus::Bus;
 use crate::host::DmaFault;
 use crate::host::Host;
 use crate::host::Mapping;
-use crate::mutant::mutant;
 use crate::segment::Piece;
 use crate::segment::Segment;
 use qpair_abi::command::BufferList;
@@ -130,12 +129,6 @@ impl<M: Mapping> List<M> {
                 let table = self.shape.root_entries().saturating_mul(8);
                 (entry, self.shape.root().wrapping_add(table), inside, left)
             }
-            Spot::Leaf {
-                entry,
-                inside,
-                left,
-                ..
-            } if mutant!(LeafIgnored) => (entry, entry.wrapping_add(8), inside, left),
             Spot::Leaf {
                 entry,
                 leaf_offset,

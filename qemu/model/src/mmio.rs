@@ -6,7 +6,6 @@ use crate::cq::CompletionQueue;
 use crate::eq::EventQueue;
 use crate::function::Function;
 use crate::host::Host;
-use crate::mutant::mutant;
 use crate::qp::QueuePair;
 use crate::qp::WorkQueue;
 use crate::ring::Ring;
@@ -79,7 +78,6 @@ impl<H: Host> Function<H> {
         let state = match core.state {
             State::Off => 0,
             State::Ready => READY,
-            State::Fatal if mutant!(ReadyThoughFatal) => READY | FATAL,
             State::Fatal => FATAL,
         };
         let link = if core.knobs.link_down { 0 } else { LINK_UP };

@@ -10,7 +10,6 @@ use crate::host::DmaFault;
 use crate::host::Host;
 use crate::host::Mapping;
 use crate::list::List;
-use crate::mutant::mutant;
 use crate::segment::Segment;
 use crate::table::Table;
 use core::ops::Range as Part;
@@ -107,19 +106,14 @@ impl<M: Mapping> Regions<M> {
     #[inline]
     pub(crate) fn find(&self, pd: Number, right: u8, range: Range) -> Result<Place, Detail> {
         let region = self.table.get(range.key).ok_or(Detail::Key)?;
-        if region.pd != pd && !mutant!(DomainNotChecked) {
+        if region.pd != pd {
             return Err(Detail::Domain);
         }
-        if region.access & right != right && !mutant!(RightsNotChecked) {
+        if region.access & right != right {
             return Err(Detail::Rights);
         }
         let at = range.addr.checked_sub(region.addr).ok_or(Detail::Range)?;
-        let bytes = if mutant!(RangeNotChecked) {
-            1
-        } else {
-            range.bytes
-        };
-        let end = at.checked_add(bytes).ok_or(Detail::Range)?;
+        let end = at.checked_add(range.bytes).ok_or(Detail::Range)?;
         if end > region.list.shape().bytes() {
             return Err(Detail::Range);
         }
@@ -138,7 +132,6 @@ impl<M: Mapping> Regions<M> {
         let place = self.find(pd, right, range)?;
         let region = self.table.get_mut(range.key).ok_or(Detail::Key)?;
         let writable = access::writes(region.access);
-        let writable = writable && !(mutant!(AtomicReadOnly) && right == access::REMOTE_ATOMIC);
         let run = region.list.run(bus, place.at);
         let run = run.map_err(|_| Detail::Dma)?;
         let left = run.left(place.at);
@@ -164,9 +157,6 @@ impl<M: Mapping> Regions<M> {
 
     /// Drops the mappings of a range of addresses that the system takes away.
     pub(crate) fn unmap(&mut self, first: u64, last: u64) {
-        if mutant!(RegionUnmapIgnored) {
-            return;
-        }
         for key in &self.kept {
             if let Some(region) = self.table.get_mut(*key) {
                 region.list.unmap(first, last);

@@ -7,7 +7,6 @@
 //! A queue pair of UD has a GID of its own, or sends from one of the port's table, and then reaches
 //! all in the table.
 
-use crate::mutant::mutant;
 use qpair_abi::command::GIDS;
 use qpair_abi::entry::UdWqe;
 use qpair_abi::Number;
@@ -63,7 +62,7 @@ impl Port {
 
     /// The way to a peer, by the GID of its port.
     pub(crate) fn way_to_peer(&self, gid: Gid) -> Way {
-        if gid == NONE || self.has(gid) || mutant!(AnyPeerIsHere) {
+        if gid == NONE || self.has(gid) {
             Way::Here
         } else {
             Way::Elsewhere
@@ -91,7 +90,7 @@ impl Port {
 
     /// How a queue pair is named at its peers.
     pub(crate) fn name(&self, qp: Number) -> Number {
-        if self.qp == Some(qp) && !mutant!(PortQpUnnamed) {
+        if self.qp == Some(qp) {
             Number::PORT_QP
         } else {
             qp
@@ -100,7 +99,7 @@ impl Port {
 
     /// A queue pair was destroyed.
     pub(crate) fn forget(&mut self, qp: Number) {
-        if self.qp == Some(qp) && !mutant!(PortQpKept) {
+        if self.qp == Some(qp) {
             self.qp = None;
         }
     }

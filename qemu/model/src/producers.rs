@@ -6,7 +6,6 @@
 //! a lock. The device publishes an index when all entries before it are in memory, so a sample is
 //! never ahead of memory; it may be behind.
 
-use crate::mutant::mutant;
 use qpair_abi::doorbell;
 use qpair_queue::index::Index;
 use std::sync::atomic::AtomicU32;
@@ -44,9 +43,7 @@ impl Producers {
             all: self.clone(),
             cq,
         };
-        if !mutant!(ProducerKept) {
-            producer.publish(first);
-        }
+        producer.publish(first);
         producer
     }
 

@@ -17,7 +17,6 @@ use crate::message::total;
 use crate::message::Cursor;
 use crate::message::Paused;
 use crate::message::WqeWords;
-use crate::mutant::mutant;
 use crate::ring::Ring;
 use crate::schedule::Core;
 use crate::subject::Subject;
@@ -300,9 +299,7 @@ impl<M: Mapping> QueuePair<M> {
         self.receiving = None;
         self.waiting = false;
         self.tries.end();
-        if !mutant!(HoldKept) {
-            self.hold = None;
-        }
+        self.hold = None;
         self.met = None;
         self.last_due = false;
         self.drain_asked = false;
@@ -354,9 +351,6 @@ impl<M: Mapping> QueuePair<M> {
         let (status, detail) = outcome.err().unwrap_or((Status::Success, Detail::None));
         let signaled = wqe.flags & send_flags::SIGNALED != 0;
         if status == Status::Success && !signaled {
-            return None;
-        }
-        if status == Status::Flush && !signaled && mutant!(FlushOnlySignaled) {
             return None;
         }
         Some(Cqe {
@@ -616,7 +610,7 @@ impl<M: Mapping> QueuePairs<M> {
         event: Option<(Subject, Status)>,
     ) {
         let runs = |found: &QueuePair<M>| found.state != qp_state::ERROR;
-        if !self.get(qp).is_some_and(runs) || mutant!(ErrorGoesOn) {
+        if !self.get(qp).is_some_and(runs) {
             return;
         }
         self.set_state(core, qp, qp_state::ERROR);

@@ -15,7 +15,6 @@ use crate::host::DmaFault;
 use crate::host::Host;
 use crate::host::Mapping;
 use crate::list::List;
-use crate::mutant::mutant;
 use crate::segment::Piece;
 use crate::segment::Segment;
 use qpair_abi::command::BufferList;
@@ -46,10 +45,7 @@ impl RingPages {
 
     /// Takes pages for a ring, whose list is read next. `None` if there are fewer.
     fn take(&mut self, count: u64) -> Option<Share> {
-        let take = |left: u64| {
-            left.checked_sub(count)
-                .or(mutant!(PagesWithoutLimit).then_some(0))
-        };
+        let take = |left: u64| left.checked_sub(count);
         self.left.fetch_update(Relaxed, Relaxed, take).ok()?;
         self.read = self.read.saturating_add(count);
         Some(Share {
@@ -72,9 +68,7 @@ struct Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        if !mutant!(PagesNotReturned) {
-            self.left.fetch_add(self.count, Relaxed);
-        }
+        self.left.fetch_add(self.count, Relaxed);
     }
 }
 
@@ -284,7 +278,7 @@ impl<M: Mapping> Ring<M> {
     /// Drops the mappings of a range of addresses that the system takes away.
     pub(crate) fn unmap(&mut self, first: u64, last: u64) {
         let (lowest, highest) = self.span;
-        if first > highest || last < lowest || mutant!(UnmapIgnored) {
+        if first > highest || last < lowest {
             return;
         }
         for segment in &mut self.segments {

@@ -14,7 +14,6 @@ use crate::config::Config;
 use crate::fifo::Ends;
 use crate::fifo::Fifo;
 use crate::fifo::Links;
-use crate::mutant::mutant;
 
 /// The index of the admin queue pair.
 const ADMIN: usize = 0;
@@ -108,7 +107,7 @@ impl RunQueue {
 
     /// The index of the queue pair that is queued alone. The admin queue pair never is.
     pub(crate) fn only(&self) -> Option<usize> {
-        if (self.waiting != 1 || self.admin) && !mutant!(DoorbellCutsIn) {
+        if self.waiting != 1 || self.admin {
             return None;
         }
         self.pages.get(self.order.first()?)?.qps.first()
@@ -117,7 +116,7 @@ impl RunQueue {
     /// Queues the queue pair at `index`, whose doorbells are on `page`, at the end of its
     /// page's queue, unless it is queued already.
     pub(crate) fn push(&mut self, index: usize, page: u16) {
-        if index == ADMIN && !mutant!(AdminInPage) {
+        if index == ADMIN {
             self.admin = true;
             return;
         }
@@ -154,7 +153,7 @@ impl RunQueue {
     /// Takes the next queue pair out. [`Self::done`] follows.
     pub(crate) fn next(&mut self) -> Option<Next> {
         let others = self.waiting != 0;
-        if self.admin && !(self.admin_was_last && others && !mutant!(AdminAlways)) {
+        if self.admin && !(self.admin_was_last && others) {
             self.admin = false;
             self.admin_was_last = true;
             return Some(Next {
@@ -186,9 +185,7 @@ impl RunQueue {
             return;
         };
         found.left.wqes = next.budget.wqes;
-        if !mutant!(BytesOfAQueuePair) {
-            found.left.bytes = next.budget.bytes;
-        }
+        found.left.bytes = next.budget.bytes;
         if found.qps.first().is_none() {
             self.end_page_turn(page);
         } else if found.left.is_spent() {
@@ -199,9 +196,6 @@ impl RunQueue {
 }
 
 fn place(page: u16) -> usize {
-    if mutant!(PagesInOneQueue) {
-        return 0;
-    }
     usize::from(page)
 }
 

@@ -3,7 +3,6 @@
 
 use crate::datapath::DataPath;
 use crate::host::Host;
-use crate::mutant::mutant;
 use crate::qp::NoReceive;
 use qpair_abi::command::service;
 use qpair_abi::Number;
@@ -33,7 +32,7 @@ impl<H: Host> DataPath<H> {
             }
             Err(none) => {
                 // Senders of other services do not wait.
-                let waits = found.service == service::RC || mutant!(AnyServiceWaits);
+                let waits = found.service == service::RC;
                 if matches!(none, NoReceive::Empty) && waits && !found.starved {
                     found.starved = true;
                     self.starved.push(&mut srq.starved, qp.index());
@@ -50,16 +49,13 @@ impl<H: Host> DataPath<H> {
         let Some(srq) = self.srqs.get_mut(number) else {
             return;
         };
-        if mutant!(StarvedForgotten) {
-            return;
-        }
         while srq.has_receive() && !srq.feeding {
             let Some(first) = srq.starved.first() else {
                 return;
             };
             let qp = self.qps.at(first);
             let woken = qp.is_some_and(|qp| self.qps.feed_peer(&mut self.core, qp, number));
-            srq.feeding = woken && !mutant!(HerdWoken);
+            srq.feeding = woken;
             if !srq.feeding {
                 self.starved.remove(&mut srq.starved, first);
                 if let Some(found) = qp.and_then(|qp| self.qps.get_mut(qp)) {
@@ -77,11 +73,11 @@ impl<H: Host> DataPath<H> {
             return;
         };
         let (number, peer) = (core::mem::take(&mut found.fed_by), found.peer);
-        let Some(srq) = self.srqs.get_mut(number).filter(|_| !mutant!(LineStops)) else {
+        let Some(srq) = self.srqs.get_mut(number) else {
             return;
         };
         srq.feeding = false;
-        if srq.has_receive() || mutant!(PlaceLost) {
+        if srq.has_receive() {
             let found = self.qps.get_mut(peer).filter(|found| found.srq == number);
             if found.is_some_and(|found| core::mem::take(&mut found.starved)) {
                 self.starved.remove(&mut srq.starved, peer.index());

@@ -9,7 +9,6 @@ use crate::fifo::Ends;
 use crate::host::Host;
 use crate::host::Mapping;
 use crate::message::Cursor;
-use crate::mutant::mutant;
 use crate::qp::fetch_receive;
 use crate::qp::NoReceive;
 use crate::qp::Receive;
@@ -101,12 +100,10 @@ impl<M: Mapping> SharedReceives<M> {
     /// Goes on in another ring, to which software has copied the receives in flight. Returns false,
     /// and nothing changes, if more are left in the ring than the new one has places.
     pub(crate) fn resize(&mut self, depth: Depth, ring: Ring<M>) -> bool {
-        if !self.supply.resize(depth) && !mutant!(SharedCutOff) {
+        if !self.supply.resize(depth) {
             return false;
         }
-        if !mutant!(OldSharedRing) {
-            self.ring = ring;
-        }
+        self.ring = ring;
         true
     }
 
@@ -133,7 +130,7 @@ impl<M: Mapping> SharedReceives<M> {
     }
 
     fn look<H: Host<Map = M>>(&self, core: &mut Core<H>, events: &mut Events<M>, low: Low) {
-        if low == Low::Now && !mutant!(LimitForgotten) {
+        if low == Low::Now {
             events.report(core, Subject::Limit(self.number), 0);
         }
     }
@@ -165,7 +162,7 @@ impl<M: Mapping> SharedReceives<M> {
             }
         };
         let Some(taken) = taken else {
-            self.failed = !mutant!(SharedGoesOn);
+            self.failed = true;
             events.report(core, Subject::Unreadable(self.number), 0);
             return Err(NoReceive::Dma);
         };
@@ -185,9 +182,6 @@ impl<M: Mapping> SharedReceives<M> {
 
     /// Takes a receive back from a queue pair. It begins again with its first byte.
     pub(crate) fn give_back(&mut self, receive: Receive) {
-        if mutant!(SharedKeptByTheDead) {
-            return;
-        }
         self.supply.give_back();
         self.back.push(Receive {
             cursor: Cursor::default(),

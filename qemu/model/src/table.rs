@@ -12,7 +12,6 @@
 //! their numbers can have, each once before one comes again: in order, or, in a table with a secret,
 //! in an order that is not known without it.
 
-use crate::mutant::mutant;
 use qpair_abi::Number;
 use std::hash::DefaultHasher;
 use std::hash::Hash;
@@ -105,13 +104,8 @@ impl<T> Table<T> {
 
     /// An empty table of queue pairs.
     pub(crate) fn of_queue_pairs(limit: u32) -> Self {
-        let last = if mutant!(LongQueuePairNumber) {
-            GENERATIONS
-        } else {
-            Number::QP_GENERATIONS
-        };
         Self {
-            last,
+            last: Number::QP_GENERATIONS,
             ..Self::new(limit)
         }
     }
@@ -153,9 +147,7 @@ impl<T> Table<T> {
         let &index = self.free.last()?;
         let slot = self.slots.get(usize::from(index))?;
         Some(match self.secret {
-            Some(secret) if !mutant!(KeysInOrder) => {
-                Number::new(index, secret.generation(index, slot.given, self.last))
-            }
+            Some(secret) => Number::new(index, secret.generation(index, slot.given, self.last)),
             _ => slot.number.next_of(self.last),
         })
     }
@@ -176,7 +168,7 @@ impl<T> Table<T> {
     #[inline]
     pub(crate) fn get(&self, number: Number) -> Option<&T> {
         let slot = self.slots.get(number.index())?;
-        if slot.number != number && !mutant!(GenerationNotChecked) {
+        if slot.number != number {
             return None;
         }
         slot.object.as_deref()
@@ -186,7 +178,7 @@ impl<T> Table<T> {
     #[inline]
     pub(crate) fn get_mut(&mut self, number: Number) -> Option<&mut T> {
         let slot = self.slots.get_mut(number.index())?;
-        if slot.number != number && !mutant!(GenerationNotChecked) {
+        if slot.number != number {
             return None;
         }
         slot.object.as_deref_mut()

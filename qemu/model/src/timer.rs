@@ -2,13 +2,11 @@
 //! How long a sender waits before it tries again, in nanoseconds of the machine's clock.
 
 use crate::config::Config;
-use crate::mutant::mutant;
 use qpair_abi::command::timer;
 
 /// How long it waits for an answer; `None` is without end.
 pub(crate) fn answer(config: &Config, timeout: u8) -> Option<u64> {
     match timeout {
-        _ if mutant!(TimersIgnored) => Some(config.retry_ns),
         0 => Some(config.retry_ns),
         timer::ZERO => None,
         shift => Some(timer::UNIT_NANOS << (shift & 31)),
@@ -21,6 +19,5 @@ pub(crate) fn receive(config: &Config, min_rnr_timer: u8) -> u64 {
         0 => None,
         code => timer::RNR_NANOS.get(usize::from(code % timer::ZERO)),
     };
-    let own = code.filter(|_| !mutant!(TimersIgnored));
-    own.copied().unwrap_or(config.retry_ns)
+    code.copied().unwrap_or(config.retry_ns)
 }

@@ -18,7 +18,6 @@ use crate::message::Sender;
 use crate::message::WqeWords;
 use crate::mr::Place;
 use crate::mr::Range;
-use crate::mutant::mutant;
 use qpair_abi::command::access;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
@@ -240,13 +239,8 @@ impl<H: Host> DataPath<H> {
     fn receive_end(&mut self, peer: Number, most: u64) -> Result<(Place, u64), Fault> {
         let gone = || Fault::Receive(Detail::State);
         let found = self.qps.get_mut(peer).ok_or_else(gone)?;
-        let own = found.pd;
         let receive = found.receiving.as_mut().ok_or_else(gone)?;
-        let pd = if mutant!(SharedOfOwnDomain) {
-            own
-        } else {
-            receive.pd
-        };
+        let pd = receive.pd;
         let range = next_range(&receive.words, RecvWqe::WORDS, &mut receive.cursor);
         let range = range.ok_or(Fault::Receive(Detail::ShortReceive))?;
         let range = Range {

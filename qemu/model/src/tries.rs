@@ -5,7 +5,6 @@
 //! makes the sender try early, and if it is refused again it waits for the rest. So neither a peer
 //! nor another user of an SRQ makes a wait longer.
 
-use crate::mutant::mutant;
 use qpair_abi::counters::Counter;
 
 /// `rnr_retry` without a limit.
@@ -60,8 +59,8 @@ impl Tries {
             *self = Self::default();
         }
         match step {
-            Step::Receive if !mutant!(OneBudget) => &mut self.receive,
-            _ => &mut self.answer,
+            Step::Receive => &mut self.receive,
+            Step::Answer => &mut self.answer,
         }
     }
 
@@ -78,9 +77,6 @@ impl Tries {
 
     /// When the present wait for `step` ends, if it has not ended by `now`.
     pub(crate) fn rest(&mut self, step: Step, now: u64) -> Option<u64> {
-        if mutant!(WaitFromTheStart) {
-            self.begin_again(now);
-        }
         let due = self.of(step).due;
         (now < due).then_some(due)
     }

@@ -12,7 +12,6 @@
 
 use crate::function::Function;
 use crate::host::Host;
-use crate::mutant::mutant;
 use crate::run_queue::Budget;
 use qpair_abi::command::qp_state;
 use qpair_abi::counters::Counter;
@@ -52,7 +51,7 @@ impl<H: Host> Function<H> {
         data.qps.retries_due(&mut data.core, now);
         data.holds_due(now);
         let inside = data.core.works_in_doorbells();
-        let most = if inside || mutant!(RunWithoutEnd) {
+        let most = if inside {
             u64::MAX
         } else {
             u64::from(data.core.config.turn_bytes)
@@ -79,15 +78,13 @@ impl<H: Host> Function<H> {
             self.work_inside();
             return;
         }
-        if (was_idle || mutant!(DoorbellCutsIn)) && self.is_little(*spare) {
+        if was_idle && self.is_little(*spare) {
             if let Some(used) = self.next_turn(Some(*spare)) {
-                if !mutant!(SpareForEach) {
-                    *spare = spare.less(used);
-                }
+                *spare = spare.less(used);
             }
         }
         let core = &mut self.data.core;
-        if was_idle && !core.run_queue.is_empty() && !mutant!(CallForgotten) {
+        if was_idle && !core.run_queue.is_empty() {
             core.call();
         }
     }
@@ -102,7 +99,7 @@ impl<H: Host> Function<H> {
         }
         let only = core.run_queue.only();
         let found = only.and_then(|index| self.data.qps.get(self.data.qps.at(index)?));
-        found.is_some_and(|qp| qp.sq.window.used() <= spare.wqes || mutant!(MuchInDoorbells))
+        found.is_some_and(|qp| qp.sq.window.used() <= spare.wqes)
     }
 
     /// Works inside the doorbell.
@@ -176,7 +173,7 @@ impl<H: Host> Function<H> {
     fn time_is_up(&self) -> bool {
         let core = &self.data.core;
         let by_clock = core.knobs.has_pace() || core.works_in_doorbells();
-        !by_clock && core.bus.host.time_is_up() && !mutant!(TimeIgnored)
+        !by_clock && core.bus.host.time_is_up()
     }
 
     /// A turn of a queue pair. Subtracts what it uses from `budget`.
@@ -187,9 +184,6 @@ impl<H: Host> Function<H> {
             let now = core.bus.host.now().max(core.timers.core);
             core.timers.core = now.saturating_add(wqe_ns);
             budget.wqes = 1;
-        } else if mutant!(TurnWithoutEnd) {
-            budget.wqes = u32::MAX;
-            budget.bytes = u64::MAX;
         }
         let data = &mut self.data;
         let Some((state, fed_by)) = data.qps.get(qp).map(|found| (found.state, found.fed_by))

@@ -8,7 +8,6 @@
 use crate::host::Mapping;
 use crate::mr::Range;
 use crate::mr::Regions;
-use crate::mutant::mutant;
 use crate::table::Table;
 use core::ops::Deref;
 use core::ops::DerefMut;
@@ -108,7 +107,7 @@ impl Windows {
     fn by_key(&self, key: u32) -> Result<&Window, Detail> {
         let (number, tag) = window_of(key).ok_or(Detail::Key)?;
         let found = self.0.get(number).ok_or(Detail::Key)?;
-        if found.tag != tag && !mutant!(TagNotChecked) {
+        if found.tag != tag {
             return Err(Detail::Key);
         }
         Ok(found)
@@ -129,10 +128,10 @@ impl Windows {
             return Err(Detail::Domain);
         }
         let bound = window.bound.ok_or(Detail::Key)?;
-        if window.owner().is_some_and(|owner| owner != qp) && !mutant!(WindowOfAnyPair) {
+        if window.owner().is_some_and(|owner| owner != qp) {
             return Err(Detail::Domain);
         }
-        if bound.access & right != right && !mutant!(WindowRightsNotChecked) {
+        if bound.access & right != right {
             return Err(Detail::Rights);
         }
         let first = match bound.access & access::ZERO_BASED {
@@ -141,7 +140,7 @@ impl Windows {
         };
         let at = range.addr.checked_sub(first).ok_or(Detail::Range)?;
         let end = at.checked_add(range.bytes).ok_or(Detail::Range)?;
-        if end > bound.bytes && !mutant!(WindowEndNotChecked) {
+        if end > bound.bytes {
             return Err(Detail::Range);
         }
         Ok(Range {
@@ -160,7 +159,7 @@ impl Windows {
     ) -> Result<(), Detail> {
         let (number, _) = window_of(wqe.window).ok_or(Detail::Key)?;
         let window = self.0.get(number).ok_or(Detail::Key)?;
-        if window.pd != pd && !mutant!(WindowOfAnyDomain) {
+        if window.pd != pd {
             return Err(Detail::Domain);
         }
         let (named, tag) = window_of(wqe.new_key).ok_or(Detail::Key)?;
@@ -168,7 +167,7 @@ impl Windows {
             return Err(Detail::Key);
         }
         let two = window.kind == mw_type::TWO;
-        if two && window.bound.is_some() && !mutant!(BoundTwice) {
+        if two && window.bound.is_some() {
             return Err(Detail::State);
         }
         // CAST: Checked with the work request.
@@ -210,7 +209,7 @@ impl Windows {
         }
         match window.owner() {
             None => return Err(Detail::State),
-            Some(owner) if owner != qp && !mutant!(InvalidatedByAny) => return Err(Detail::Domain),
+            Some(owner) if owner != qp => return Err(Detail::Domain),
             Some(_) => {}
         }
         let number = window.number;
@@ -246,9 +245,6 @@ impl Windows {
 
     /// Invalidates the windows of a queue pair that is reset or destroyed. This is a search.
     pub(crate) fn leave<M: Mapping>(&mut self, regions: &mut Regions<M>, qp: Number) {
-        if mutant!(WindowsOutlive) {
-            return;
-        }
         for index in 0..self.0.indices() {
             let of_qp = |found: &&Window| found.owner() == Some(qp);
             let found = self.0.at(index).and_then(|window| self.0.get(window));
@@ -262,19 +258,19 @@ impl Windows {
 /// Checks that a region of this domain may have this window.
 fn may_be_bound<M: Mapping>(regions: &Regions<M>, pd: Number, bound: &Bound) -> Result<(), Detail> {
     let region = regions.get(bound.region).ok_or(Detail::Key)?;
-    if region.pd != pd && !mutant!(BoundToAnyDomain) {
+    if region.pd != pd {
         return Err(Detail::Domain);
     }
     let needs = match bound.access & WRITES {
         0 => access::BIND,
         _ => access::BIND | access::LOCAL_WRITE,
     };
-    if region.access & needs != needs && !mutant!(BoundWithoutRight) {
+    if region.access & needs != needs {
         return Err(Detail::Rights);
     }
     let at = bound.addr.checked_sub(region.addr).ok_or(Detail::Range)?;
     let end = at.checked_add(bound.bytes).ok_or(Detail::Range)?;
-    if end > region.list.shape().bytes() && !mutant!(BoundPastTheEnd) {
+    if end > region.list.shape().bytes() {
         return Err(Detail::Range);
     }
     Ok(())

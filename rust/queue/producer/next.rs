@@ -4,7 +4,6 @@
 use super::super::consumer::BadRing;
 use super::super::credit::Kind;
 use super::super::index::Depth;
-use super::super::mutant::mutant;
 use super::super::resize::Stays;
 use super::super::storage::Storage;
 use super::Producer;
@@ -33,19 +32,13 @@ impl<S: Storage, K: Kind> Producer<S, K> {
             storage,
             capacity,
         };
-        if self.posting.pool.out() > capacity && !mutant!(ResizeBelowFlight) {
+        if self.posting.pool.out() > capacity {
             return Err(Stays::Unread);
-        }
-        if mutant!(ResizeCopiesNothing) {
-            return Ok(next);
         }
         for back in 1..=self.in_flight() {
             let index = self.posting.tail.plus(0u32.wrapping_sub(back));
             let (from, words) = self.shape.place(index);
-            let (mut to, _) = next.shape.place(index);
-            if mutant!(ResizeKeepsPlaces) {
-                to = from;
-            }
+            let (to, _) = next.shape.place(index);
             for at in 0..words {
                 let word = self.storage.load(from.wrapping_add(at));
                 next.storage.store(to.wrapping_add(at), word);

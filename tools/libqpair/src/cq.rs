@@ -36,7 +36,6 @@ use crate::error::Error;
 use crate::kernel::{NewCq, Object};
 use crate::lock::lock;
 use crate::memory::{Pages, Ring, SharedRing};
-use crate::mutant::mutant;
 use crate::shared::{Place, SharedQueue, Sources};
 use crate::wr::Completion;
 
@@ -223,16 +222,9 @@ fn row<K: Kind>(
     let cqe = Cqe::decode(&first.words);
     let number = cqe.qp;
     row.complete(Index::new(cqe.index))?;
-    let of_its_kind = if mutant!(RowOfBothQueues) {
-        (0, 0)
-    } else {
-        (RECV, kind)
-    };
-    let (more, seen) = consumer.take_while(Ring::view, places, of_its_kind, |place, words| {
+    let (more, seen) = consumer.take_while(Ring::view, places, (RECV, kind), |place, words| {
         let cqe = Cqe::decode(words);
-        let of_pair = cqe.qp == number || mutant!(RowOfAnyPair);
-        let is_its =
-            of_pair && (row.complete(Index::new(cqe.index)).is_some() || mutant!(RowOfAnyIndex));
+        let is_its = cqe.qp == number && row.complete(Index::new(cqe.index)).is_some();
         if is_its {
             *place = Completion::new(*words);
         }

@@ -22,7 +22,6 @@ use rustix::io::Errno;
 use crate::error::Error;
 use crate::kernel::{Gid, Resolved};
 use crate::mr::{Pd, PdInner};
-use crate::mutant::mutant;
 use crate::wr::{Encode, Limits, Payload, WORDS};
 
 pub use crate::kernel::Address;
@@ -217,11 +216,7 @@ impl<'a> Datagram<'a> {
             q_key: self.to.q_key,
             inline_bytes: inline_bytes as u8,
             gid: self.to.gid,
-            gid_high: if mutant!(HalfAnAddress) {
-                0
-            } else {
-                self.to.gid_high
-            },
+            gid_high: self.to.gid_high,
             ..UdWqe::default()
         };
         let [a, b, c, d, e, f] = wqe.encode();
@@ -254,7 +249,7 @@ impl Encode for Datagram<'_> {
 
     #[inline(always)]
     fn blocks(&self, limits: &Limits) -> Result<u32, &'static str> {
-        if self.gathered() > DATAGRAM_BYTES as u64 && !mutant!(LongDatagram) {
+        if self.gathered() > DATAGRAM_BYTES as u64 {
             return Err("more bytes than a datagram has (4096)");
         }
         self.payload.blocks(UdWqe::WORDS, limits)

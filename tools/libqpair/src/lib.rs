@@ -21,7 +21,6 @@
 //!
 //! | file | has |
 //! |---|---|
-//! | `mutant` | the wrong variants of promises |
 //! | `lock` | mutexes |
 //! | [`error`] | errors, each with cause and remedy |
 //! | [`kernel`] | the calls to the kernel, as a trait that a test can implement with a model |
@@ -148,8 +147,6 @@ pub mod kernel;
 mod lock;
 pub mod memory;
 pub mod mr;
-#[cfg_attr(feature = "mutants", doc(hidden))]
-pub mod mutant;
 mod options;
 mod post;
 pub mod qp;

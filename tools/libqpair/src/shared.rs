@@ -18,7 +18,6 @@ use qpair_queue::shared::Shared;
 
 use crate::lock::lock;
 use crate::memory::SharedRing;
-use crate::mutant::mutant;
 
 /// The receives of an SRQ, as its posts and the CQs of its queue pairs share them.
 pub(crate) type SharedQueue = Mutex<Shared<SharedRing>>;
@@ -41,16 +40,11 @@ struct Source {
 impl Source {
     /// One receive has completed.
     fn complete(&mut self) -> bool {
-        let mut queue = lock(&self.queue);
-        let Some(slots) = queue.complete() else {
+        let Some(slots) = lock(&self.queue).complete() else {
             return false;
         };
         // Of this ring: the queue has just returned them.
-        let _: Result<(), Slots<Srq>> = if mutant!(SharedFreedWhenRead) {
-            queue.free_slots(slots)
-        } else {
-            self.held.merge(slots)
-        };
+        let _: Result<(), Slots<Srq>> = self.held.merge(slots);
         true
     }
 
@@ -114,9 +108,7 @@ impl Sources {
     /// A queue pair was reset or destroyed, and so many entries of its receives are unread.
     pub(crate) fn left(&mut self, place: Place, number: Number, unread: u32) {
         if let Some(source) = self.get(place).filter(|_| unread != 0) {
-            if !mutant!(UnreadForgotten) {
-                source.unread.push((number, unread));
-            }
+            source.unread.push((number, unread));
         }
     }
 

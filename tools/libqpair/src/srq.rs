@@ -30,7 +30,6 @@ use crate::kernel::{NewSrq, Object};
 use crate::lock::lock;
 use crate::memory::{Pages, Ring, SharedRing};
 use crate::mr::{Pd, PdInner};
-use crate::mutant::mutant;
 use crate::post::{put_recv, NoPost};
 use crate::shared::{Place, SharedQueue};
 use crate::wr::Receive;
@@ -118,12 +117,7 @@ impl SrqInner {
             on.users += 1;
             return Ok(on.place);
         }
-        let needed = if mutant!(SharedNotReserved) {
-            0
-        } else {
-            self.depth.entries()
-        };
-        let slots = cq.reserve(needed)?;
+        let slots = cq.reserve(self.depth.entries())?;
         let Some(place) = cq.add_source(&self.queue, self.ring_id()) else {
             cq.unreserve(slots);
             return Err(Error::Range {

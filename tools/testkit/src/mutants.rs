@@ -139,3 +139,37 @@ impl<M: Copy + Debug + Send + Sync> Suite<M> {
         first
     }
 }
+
+/// Declares the wrong variants of a crate, and the one that a thread has activated.
+#[macro_export]
+macro_rules! variants {
+    ($($name:ident: $what:literal,)*) => {
+        /// A broken rule.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Mutant { $(#[doc = $what] $name,)* }
+
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// What is wrong.
+            pub const fn what(self) -> &'static str {
+                match self { $(Self::$name => $what,)* }
+            }
+        }
+
+        ::std::thread_local! {
+            static ACTIVE: ::std::cell::Cell<Option<Mutant>> = const { ::std::cell::Cell::new(None) };
+        }
+
+        /// Whether this thread runs `mutant`.
+        pub fn is_active(mutant: Mutant) -> bool {
+            ACTIVE.with(|active| active.get() == Some(mutant))
+        }
+
+        /// Makes this thread run `mutant`, or the sources as they are.
+        pub fn activate(mutant: Option<Mutant>) {
+            ACTIVE.with(|active| active.set(mutant));
+        }
+    };
+}

@@ -2,7 +2,6 @@
 //! A chain: its registers, its descriptors, its interrupt.
 
 use crate::host::Host;
-use crate::mutant::mutant;
 use crate::stream::bus::Bus;
 use crate::stream::descriptor::Descriptor;
 use crate::stream::descriptor::Effect;
@@ -152,7 +151,7 @@ impl Chain {
         }
         let words = bus.load(self.current).map_err(|_| Cause::Descriptor)?;
         let found = ChainDescriptor::decode(&words);
-        if found.status & status::COMPLETE != 0 && !mutant!(CompleteTaken) {
+        if found.status & status::COMPLETE != 0 {
             return Err(Cause::Complete);
         }
         let starts = found.control & control::START != 0;
@@ -215,7 +214,7 @@ impl Chain {
             self.since = u64::MAX;
         }
         let line = self.causes & self.control & CAUSES != 0;
-        let rises = line && (!self.line || mutant!(InterruptWhileSet));
+        let rises = line && !self.line;
         self.line = line;
         rises
     }

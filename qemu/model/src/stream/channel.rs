@@ -2,7 +2,6 @@
 //! A channel: the ring of either kind, and a frame on its way.
 
 use crate::host::Host;
-use crate::mutant::mutant;
 use crate::stream::bus::Bus;
 use crate::stream::chain::Chain;
 use crate::stream::descriptor::Descriptor;
@@ -73,7 +72,7 @@ impl Ring {
             Self::Chain(chain) => chain.fetch(bus, side, open)?,
             Self::Headtail(ring) => ring.fetch(bus, side)?,
         };
-        if found.bytes == 0 || found.bytes > LIMIT_FRAME && !mutant!(LengthNotChecked) {
+        if found.bytes == 0 || found.bytes > LIMIT_FRAME {
             return Err(Cause::Length);
         }
         Ok(found)
@@ -246,16 +245,10 @@ impl Channel {
             bytes: count as u32,
             start: frame.written == 0,
             end,
-            user: frame.user.filter(|_| end && !mutant!(UserForgotten)),
+            user: frame.user.filter(|_| end),
         };
-        let mut told = false;
-        if mutant!(CompleteBeforeBytes) {
-            told = self.ring.complete(bus, self.side, &found, &moved)?;
-        }
         bus.write(found.addr, part).map_err(|_| Cause::Data)?;
-        if !mutant!(CompleteBeforeBytes) {
-            told = self.ring.complete(bus, self.side, &found, &moved)?;
-        }
+        let told = self.ring.complete(bus, self.side, &found, &moved)?;
         frame.written = frame.written.saturating_add(count);
         if end {
             bus.count(Counter::Frames);

@@ -4,7 +4,6 @@
 use crate::config::BadConfig;
 use crate::host::Host;
 use crate::host::Trace;
-use crate::mutant::mutant;
 use crate::stream::bus::Bus;
 use crate::stream::channel::Channel;
 use crate::stream::descriptor::Effect;
@@ -333,12 +332,7 @@ impl<H: Host> Stream<H> {
 
     /// A turn of a channel: some descriptors, and the end of at most one frame.
     fn turn(&mut self, number: u32) {
-        let most = if mutant!(ChannelWithoutEnd) {
-            u32::MAX
-        } else {
-            TURN
-        };
-        for _ in 0..most {
+        for _ in 0..TURN {
             let Some(channel) = self.channels.get_mut(number as usize) else {
                 return;
             };
@@ -372,11 +366,7 @@ impl<H: Host> Stream<H> {
             let sender = self.channels.get(vector(*sender, Side::Transmit) as usize);
             sender.is_some_and(|it| it.running && it.peer == pair && it.frame.whole)
         };
-        let first = if mutant!(FirstAlways) {
-            0
-        } else {
-            receiver.served.wrapping_add(1)
-        };
+        let first = receiver.served.wrapping_add(1);
         let mut after = (0..pairs).map(|i| first.wrapping_add(i) % pairs);
         after.find(waits).map(|it| vector(it, Side::Transmit))
     }

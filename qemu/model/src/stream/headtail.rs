@@ -2,7 +2,6 @@
 //! A ring with a head and a tail: its registers, its descriptors, its interrupt.
 
 use crate::host::Host;
-use crate::mutant::mutant;
 use crate::stream::bus::Bus;
 use crate::stream::descriptor::Descriptor;
 use crate::stream::descriptor::Effect;
@@ -142,7 +141,7 @@ impl Headtail {
     /// Whether a frame of this many bytes is dropped rather than waiting for buffers.
     pub(crate) fn drops(&self, bytes: usize) -> bool {
         let room = u64::from(self.owned()) * u64::from(self.buffer());
-        self.srrctl & DROP != 0 && room < bytes as u64 && !mutant!(NeverDropped)
+        self.srrctl & DROP != 0 && room < bytes as u64
     }
 
     /// The address of the descriptor at the head.
@@ -177,7 +176,7 @@ impl Headtail {
         moved: &Moved,
     ) -> Result<bool, Cause> {
         let mut back = RingDescriptor::decode(&[0, found.word]);
-        let mut asked = back.cmd & cmd::REPORT != 0 || mutant!(AlwaysReported);
+        let mut asked = back.cmd & cmd::REPORT != 0;
         back.sta = sta::DONE;
         if side == Side::Receive {
             asked = true;
@@ -208,7 +207,7 @@ impl Headtail {
             return false;
         }
         self.causes = 0;
-        self.enabled = mutant!(NotMasked);
+        self.enabled = false;
         let interval = u64::from(self.interval).saturating_mul(INTERVAL_NS);
         self.earliest = now.saturating_add(interval);
         true
@@ -217,7 +216,6 @@ impl Headtail {
     /// When a message is due.
     pub(crate) fn deadline(&self) -> u64 {
         match self.causes != 0 && self.enabled {
-            true if mutant!(NotThrottled) => 0,
             true => self.earliest,
             false => u64::MAX,
         }

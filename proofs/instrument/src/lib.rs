@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Makes a copy of a crate's sources that contains its wrong variants.
+//!
+//! A test that guards a rule has to fail when the rule is broken. The sources are to be read, so the
+//! broken forms are in a table beside the tests, `wrong.toml`. Each entry is a place of a variant:
+//!
+//! ```toml
+//! [[OwnerPolarity]]
+//! what = "the owner bit is 0 in the first pass"
+//! file = "index.rs"
+//! right = "!odd"
+//! wrong = "odd"
+//! ```
+//!
+//! In the copy each place is an `if` that chooses between both, by the variant that the thread has
+//! activated. So all variants are one build. A variant with several places has several entries, of
+//! which the first has `what`.
+//!
+//! `right` is an expression, statements, a `let`, a `FIELD: VALUE`, a `PATTERN => VALUE`, or a row of
+//! a table whose second column is a closure. It has to be in `file` exactly once; `in` names the
+//! function to look in. White space and comments do not count, so that a change of format does no
+//! harm. Places may be equal or inside each other.
+//!
+//! For a checker that explores states, types of the copy can be cloned, compared and hashed:
+//! `explore/types.toml` lists them by file. `explore/FILE` is a module inside that of `FILE`, and
+//! reaches its private fields.
+
+mod source;
+mod table;
+
+use source::Source;
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::exit;
+use table::read;
+use table::Table;
+use table::Types;
+
+/// The types to derive for.
+const TYPES: &str = "explore/types.toml";
+
+/// Copies the sources in `from`, a path relative to the crate whose build script calls, to
+/// `OUT_DIR`. The file `root` there is to be included, so it has no inner attributes any more.
+pub fn instrument(from: &str, root: &str) {
+    if let Err(said) = copy(Path::new(from), root) {
+        eprintln!("{}: {said}", here().display());
+        exit(1)
+    }
+    println!("cargo::rerun-if-changed={from}");
+    println!("cargo::rerun-if-changed=wrong.toml");
+    if here().join(TYPES).exists() {
+        println!("cargo::rerun-if-changed=explore");
+    }
+}
+
+fn copy(from: &Path, root: &str) -> Result<(), String> {
+    let table = Table::read("wrong.toml")?;
+    let types = match here().join(TYPES).exists() {
+        true => read(TYPES)?,
+        false => Types::new(),
+    };
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("a build script"));
+    let mut files = Vec::new();
+    list(from, Path::new(""), &mut files);
+    if let Some(name) = table
+        .files()
+        .chain(types.keys())
+        .find(|&name| !files.contains(name))
+    {
+        return Err(format!("no {}", from.join(name).display()));
+    }
+    for name in files {
+        let path = from.join(&name);
+        let text = fs::read_to_string(&path).expect("a file in UTF-8");
+        let types = types.get(&name).map_or(&[][..], Vec::as_slice);
+        let mut text = changed(text, &name, &table, types)
+            .map_err(|said| format!("{}: {said}", path.display()))?;
+        let own = here().join("explore").join(&name);
+        if own.exists() {
+            text += &format!("\n#[path = {own:?}]\nmod explore;\n");
+        }
+        if name == root {
+            text = outer(&text) + "\npub mod mutant;\n";
+        }
+        let to = out.join(&name);
+        fs::create_dir_all(to.parent().expect("a folder")).expect("a folder");
+        fs::write(to, text).expect("a copy");
+    }
+    fs::write(out.join("mutant.rs"), table.module()).expect("a module");
+    Ok(())
+}
+
+/// A source with the places of its variants.
+fn changed(text: String, name: &str, table: &Table, types: &[String]) -> Result<String, String> {
+    if let Some((_, after)) = text.split_once("mutant!(") {
+        let variant = after.split(')').next().unwrap_or("");
+        return Err(format!(
+            "the variant {variant} belongs into wrong.toml, with `what`, `file`, `right` and `wrong`"
+        ));
+    }
+    let mut source = Source::new(text);
+    table.apply(name, &mut source)?;
+    for name in types {
+        source.derive(name)?;
+    }
+    source.finish()
+}
+
+/// The folder of the crate whose build script calls.
+fn here() -> PathBuf {
+    PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("a build script"))
+}
+
+/// The Rust files in a folder, and in those inside it.
+fn list(from: &Path, inside: &Path, files: &mut Vec<String>) {
+    for entry in fs::read_dir(from.join(inside)).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let path = inside.join(entry.file_name());
+        if entry.file_type().expect("a type").is_dir() {
+            list(from, &path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path.to_str().expect("a name in UTF-8").into());
+        }
+    }
+}
+
+/// Without inner attributes and comments.
+fn outer(text: &str) -> String {
+    let inner = |line: &&str| line.starts_with("//!") || line.starts_with("#![");
+    let lines = text.lines().filter(|line| !inner(line));
+    lines.map(|line| format!("{line}\n")).collect()
+}

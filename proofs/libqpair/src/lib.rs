@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A copy of the library with the wrong variants of `wrong.toml`, on the rules with theirs. While a
+//! thread has activated none, it runs the library as it is.
+
+// The sources have lints of their own.
+#![allow(warnings)]
+
+include!(concat!(env!("OUT_DIR"), "/lib.rs"));

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Runs the suite under each wrong variant, and fails unless each is caught.
+//!
+//! A name as argument runs only that variant, under every check.
+
+#![allow(dead_code, unreachable_pub)]
+
+extern crate proofs_model as qpair_model;
+
+#[path = "../../../qemu/model/tests/checks/mod.rs"]
+mod checks;
+#[path = "../../../qemu/model/tests/harness/mod.rs"]
+mod harness;
+
+use qpair_model::mutant::activate;
+use qpair_model::mutant::Mutant;
+use qpair_testkit::Suite;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let suite = Suite {
+        variants: Mutant::ALL,
+        what: Mutant::what,
+        activate,
+        checks: checks::all().collect(),
+    };
+    suite.run()
+}

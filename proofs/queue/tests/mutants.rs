@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Runs the suite under each wrong variant, and fails unless each is caught.
+//!
+//! A name as argument runs only that variant, under every check.
+
+#![allow(dead_code, unreachable_pub)]
+
+extern crate proofs_queue as qpair_queue;
+
+mod checks;
+
+use qpair_queue::mutant::activate;
+use qpair_queue::mutant::Mutant;
+use qpair_testkit::Suite;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let suite = Suite {
+        variants: Mutant::ALL,
+        what: Mutant::what,
+        activate,
+        checks: checks::all().collect(),
+    };
+    suite.run()
+}

@@ -1,6 +1,0 @@
-// SPDX-License-Identifier: GPL-2.0
-//! Runs the suite: each check is a test.
-
-#![allow(dead_code, unreachable_pub)]
-
-mod checks;
