@@ -2,85 +2,150 @@
 
 //! The module's KUnit suite.
 //!
-//! The rules of [`queue`](crate::queue) are tested much harder on the host. Here their tables run
-//! with the kernel's own compiler, flags and overflow checks, on the machine that the module is
-//! for.
+//! The rules of [`queue`](crate::queue) are tested on the host. These few tests show that they hold
+//! as well with the kernel's own compiler, flags and overflow checks, on the machine that the
+//! module is for. They neither allocate nor panic.
 
 use crate::queue::{
-    outcome,
-    selftest, //
+    buflist::{
+        BadShape,
+        PageLimits,
+        Plan,
+        Segment,
+        Shape,
+        Spot, //
+    },
+    credit::{
+        Cq,
+        Pool,
+        RingId,
+        Slots, //
+    },
+    index::{
+        Depth,
+        Index, //
+    }, //
 };
 use kernel::prelude::*;
+
+/// What did not hold.
+type Outcome = Result<(), &'static str>;
+
+fn holds(condition: bool, what: &'static str) -> Outcome {
+    if condition {
+        Ok(())
+    } else {
+        Err(what)
+    }
+}
+
+fn depth(log2: u8) -> Result<Depth, &'static str> {
+    Depth::from_log2(log2).ok_or("a valid depth is refused")
+}
+
+const LIMITS: PageLimits = PageLimits {
+    min_shift: 12,
+    max_shift: 30,
+};
+
+fn plan(segments: &[(u64, u64)], flat: u64) -> Option<Plan> {
+    let segments = segments.iter();
+    let segments = segments.map(|&(addr, bytes)| Segment { addr, bytes });
+    Plan::new(segments, LIMITS, flat).ok()
+}
 
 // The macro writes the C side of the suite.
 #[allow(unsafe_code)]
 #[kunit_tests(qpair_rules)]
 mod rules {
-    use super::outcome::Outcome;
-    use super::selftest;
+    use super::*;
 
-    #[test]
-    fn depths() -> Outcome {
-        selftest::depths()
-    }
-
+    /// The owner bit is 1 in the first pass, and flips.
     #[test]
     fn owner_bits() -> Outcome {
-        selftest::owner_bits()
+        for (log2, index, owner, position) in [
+            (3, 0, true, 0),
+            (3, 7, true, 7),
+            (3, 8, false, 0),
+            (3, 16, true, 0),
+            (3, u32::MAX, false, 7),
+            (0, 0, true, 0),
+            (0, 1, false, 0),
+            (31, 1 << 31, false, 0),
+            (31, u32::MAX, false, u32::MAX >> 1),
+        ] {
+            let (depth, index) = (depth(log2)?, Index::new(index));
+            holds(depth.owner(index) == owner, "owner bit")?;
+            holds(depth.is_valid(owner, index), "a valid entry is not seen")?;
+            holds(!depth.is_valid(!owner, index), "an invalid entry is seen")?;
+            holds(depth.position(index) == position, "position")?;
+        }
+        Ok(())
     }
 
-    #[test]
-    fn windows() -> Outcome {
-        selftest::windows()
-    }
-
+    /// Slots are neither lost nor made, and stay with their ring.
     #[test]
     fn slots() -> Outcome {
-        selftest::slots()
+        let (ring, other) = (RingId::new(1, 0), RingId::new(1, 1));
+        let mut pool = Pool::<Cq>::mint(ring, 5);
+        holds(
+            pool.take(6).is_none() && pool.free() == 5,
+            "more than there are",
+        )?;
+        let mut held = pool.take(3).ok_or("slots that are there")?;
+        let part = held.split(1).ok_or("part of a bundle")?;
+        holds(pool.audit(held.count() + part.count()).is_ok(), "balance")?;
+        holds(pool.give(part).is_ok() && pool.free() == 3, "give")?;
+        holds(
+            pool.give(Slots::none(other)).is_err(),
+            "slots of another ring",
+        )?;
+        holds(pool.audit(1).is_err(), "a lost slot is not missed")?;
+        holds(pool.retire(held).is_ok(), "retire")
     }
 
-    #[test]
-    fn channel_next() -> Outcome {
-        selftest::channel_next()
-    }
-
-    #[test]
-    fn channel_solicited() -> Outcome {
-        selftest::channel_solicited()
-    }
-
-    #[test]
-    fn channel_user() -> Outcome {
-        selftest::channel_user()
-    }
-
-    #[test]
-    fn interrupt() -> Outcome {
-        selftest::interrupt()
-    }
-
-    #[test]
-    fn moderation() -> Outcome {
-        selftest::moderation()
-    }
-
-    #[test]
-    fn notices() -> Outcome {
-        selftest::notices()
-    }
-
-    #[test]
-    fn page_sizes() -> Outcome {
-        selftest::page_sizes()
-    }
-
+    /// From a byte to its page and back.
     #[test]
     fn page_walk() -> Outcome {
-        selftest::page_walk()
-    }
-
-    #[test]
-    fn flow() -> Outcome {
-        selftest::flow()
+        let segments = [(0x5800, 0x800), (0x9000, 0x1000), (0x2000, 0x10)];
+        let root = 0x10_0000;
+        for (flat, levels) in [(9, 1), (1, 2)] {
+            let plan = plan(&segments, flat).ok_or("a good buffer is refused")?;
+            let mut list = plan.describe(root);
+            let shape = Shape::check(&list, LIMITS, 64).map_err(|_| "a good list is refused")?;
+            for (at, page, expected, left) in [
+                (0, 0, 0x800, 0x800),
+                (0x7ff, 0, 0xfff, 1),
+                (0x800, 1, 0, 0x1000),
+                (0x1800, 2, 0, 0x10),
+            ] {
+                let spot = if levels == 1 {
+                    Spot::Page {
+                        entry: root + 8 * page,
+                        inside: expected,
+                        left,
+                    }
+                } else {
+                    Spot::Leaf {
+                        entry: root,
+                        leaf_offset: 8 * page,
+                        inside: expected,
+                        left,
+                    }
+                };
+                holds(shape.locate(at) == Some(spot), "a byte is at another place")?;
+            }
+            holds(shape.locate(0x1810).is_none(), "a byte past the end")?;
+            list.offset = 4096;
+            let bad = Shape::check(&list, LIMITS, 64);
+            holds(bad == Err(BadShape::Offset), "an offset past the page")?;
+        }
+        let plan = plan(&segments, 9).ok_or("a good buffer is refused")?;
+        let from = segments.iter();
+        let from = from.map(|&(addr, bytes)| Segment { addr, bytes });
+        holds(
+            plan.entries(from).eq([0x5000, 0x9000, 0x2000]),
+            "page addresses",
+        )
     }
 }

@@ -16,15 +16,7 @@ pub mod descriptors;
 pub mod headtail;
 #[path = "../rust/queue/index.rs"]
 pub mod index;
-#[path = "../rust/queue/mutant.rs"]
-pub mod mutant;
-#[cfg(CONFIG_KUNIT = "y")]
-#[path = "../rust/queue/outcome.rs"]
-pub mod outcome;
 #[path = "../rust/queue/resize.rs"]
 pub mod resize;
-#[cfg(CONFIG_KUNIT = "y")]
-#[path = "../rust/queue/selftest_ladder.rs"]
-pub mod selftest_ladder;
 #[path = "../rust/queue/storage.rs"]
 pub mod storage;

@@ -37,8 +37,6 @@
 //! | [`flow`] | flow control between two senders | library |
 //! | [`shared`] | receives that queue pairs share: which are taken, when few are left | device, library |
 //! | [`unread`] | which asynchronous events are queued while some are unread | driver |
-//! | [`selftest`], [`selftest_ladder`] | a table of tests for each rule | KUnit, tests |
-//! | [`outcome`] | the outcome of such a test | KUnit, tests |
 
 #![cfg_attr(not(MODULE), no_std)]
 #![forbid(unsafe_code)]
@@ -63,18 +61,12 @@ pub mod index;
 pub mod life;
 pub mod lifecycle;
 pub mod moderation;
-#[cfg(any(not(MODULE), CONFIG_KUNIT = "y"))]
-pub mod outcome;
 pub mod pending;
 pub mod poll;
 pub mod producer;
 pub mod quota;
 pub mod recovery;
 pub mod resize;
-#[cfg(any(not(MODULE), CONFIG_KUNIT = "y"))]
-pub mod selftest;
-#[cfg(not(MODULE))]
-pub mod selftest_ladder;
 pub mod share;
 pub mod shared;
 pub mod storage;

@@ -22,7 +22,6 @@ pub mod recovery;
 pub mod refusal;
 pub mod resize;
 pub mod ring;
-pub mod selftests;
 pub mod share;
 pub mod shared;
 pub mod sim;
@@ -57,7 +56,6 @@ pub fn all() -> impl Iterator<Item = Check> {
         flow::CHECKS,
         ladder::CHECKS,
         refusal::CHECKS,
-        selftests::CHECKS,
     ];
     parts.into_iter().flatten().copied()
 }
