@@ -23,7 +23,7 @@
 //! | read | the peer's source | READ -> its own target | when it completes |
 //!
 //! A SEND needs a receive of the peer: posting it takes a slot of an
-//! [`Account`](crate::queue::flow::Account) of them, which the peer repays when it posts a receive
+//! [`Account`](crate::queue::account::Account) of them, which the peer repays when it posts a receive
 //! again. So no SEND finds its peer without a receive.
 //!
 //! # Locks

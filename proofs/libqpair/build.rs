@@ -2,5 +2,5 @@
 //! Copies the library with its wrong variants.
 
 fn main() {
-    proofs_instrument::instrument("../../tools/libqpair/src", "lib.rs");
+    proofs_instrument::instrument("lib.rs", &[("../../tools/libqpair/src", "")]);
 }

@@ -2,5 +2,5 @@
 //! Copies the device model with its wrong variants.
 
 fn main() {
-    proofs_instrument::instrument("../../qemu/model/src", "lib.rs");
+    proofs_instrument::instrument("lib.rs", &[("../../qemu/model/src", "")]);
 }

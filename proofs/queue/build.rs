@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Copies `rust/queue` with its wrong variants.
+//! Copies the rules with their wrong variants.
 
 fn main() {
-    proofs_instrument::instrument("../../rust/queue", "mod.rs");
+    let sources = [
+        ("../../rust/queue", ""),
+        ("../../qemu/model/src/rules", "rules"),
+        ("../../tools/libqpair/src/flow.rs", "flow.rs"),
+    ];
+    proofs_instrument::instrument("mod.rs", &sources);
 }

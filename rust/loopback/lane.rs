@@ -37,13 +37,13 @@ use crate::{
         ring::Ring, //
     },
     queue::{
+        account::{
+            Account,
+            Bogus, //
+        },
         credit::{
             RemoteData,
             RingId, //
-        },
-        flow::{
-            Account,
-            Bogus, //
         },
         index::Index,
         storage::Storage, //

@@ -14,17 +14,15 @@
 //!
 //! | file | rule | used by |
 //! |---|---|---|
-//! | [`index`] | free-running indices, depth, owner bit, what lies in a ring | all |
+//! | [`index`] | free-running indices, depth, owner bit | all |
 //! | [`credit`] | slots as values: minted once, then only moved | driver, library |
+//! | [`account`] | slots that a message takes, and another one gives back | driver, library |
 //! | [`storage`] | words of shared memory, and the four points of order | all |
 //! | [`consumer`] | reading a ring that hardware writes | driver, library |
-//! | [`life`] | which entries of a CQ belong to a queue pair | library |
 //! | [`producer`] | writing a ring that software writes | driver, library |
 //! | [`descriptors`] | descriptors that are filled and complete in order | stream |
 //! | [`chain`] | a chain of descriptors whose tail is an address, inclusive | stream |
 //! | [`headtail`] | a ring of descriptors whose tail is an index, exclusive | stream, device |
-//! | [`channel`] | when a CQ writes an event | device |
-//! | [`eq_irq`] | when an EQ interrupts; how asynchronous events are queued | device |
 //! | [`eq_slots`] | EQ slots: what holds them, when they become free | driver |
 //! | [`pending`] | requests that are posted and not completed; the length of a receive | driver |
 //! | [`poll`] | the event poll | driver |
@@ -34,8 +32,7 @@
 //! | [`lifecycle`] | health and epoch of a device; the order of start, shutdown and recovery | driver |
 //! | [`recovery`] | when a device that failed is reset | driver |
 //! | [`buflist`] | page size, tables of a buffer, and how to walk them | driver, device |
-//! | [`flow`] | flow control between two senders | library |
-//! | [`shared`] | receives that queue pairs share: which are taken, when few are left | device, library |
+//! | [`shared`] | receives that queue pairs share | driver, library |
 //! | [`unread`] | which asynchronous events are queued while some are unread | driver |
 
 #![cfg_attr(not(MODULE), no_std)]
@@ -44,21 +41,18 @@
 #[cfg(not(MODULE))]
 extern crate qpair_abi as abi;
 
+pub mod account;
 pub mod buflist;
 #[cfg(not(MODULE))]
 pub mod chain;
-pub mod channel;
 pub mod consumer;
 pub mod credit;
 #[cfg(not(MODULE))]
 pub mod descriptors;
-pub mod eq_irq;
 pub mod eq_slots;
-pub mod flow;
 #[cfg(not(MODULE))]
 pub mod headtail;
 pub mod index;
-pub mod life;
 pub mod lifecycle;
 pub mod moderation;
 pub mod pending;

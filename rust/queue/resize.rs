@@ -30,15 +30,6 @@ pub struct Switch {
     pub begin: Index,
 }
 
-/// Why a CQ keeps its ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
-    /// More entries are unread than the new ring has.
-    Unread,
-    /// The published head is too far behind, through many resizes without one.
-    Behind,
-}
-
 /// Why software stays in its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stays {
@@ -48,6 +39,3 @@ pub enum Stays {
     /// The storage is too small for the depth, or the depth for the slots.
     BadRing,
 }
-
-/// The farthest that the published head may be behind: indices are compared by signed distance.
-pub const FARTHEST: u32 = 1 << 30;

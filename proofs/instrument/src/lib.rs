@@ -29,6 +29,7 @@ mod source;
 mod table;
 
 use source::Source;
+use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::path::Path;
@@ -38,41 +39,46 @@ use table::read;
 use table::Table;
 use table::Types;
 
+/// Paths of sources, by their names in the copy.
+type Files = BTreeMap<String, PathBuf>;
+
 /// The types to derive for.
 const TYPES: &str = "explore/types.toml";
 
-/// Copies the sources in `from`, a path relative to the crate whose build script calls, to
-/// `OUT_DIR`. The file `root` there is to be included, so it has no inner attributes any more.
-pub fn instrument(from: &str, root: &str) {
-    if let Err(said) = copy(Path::new(from), root) {
+/// Copies sources to `OUT_DIR`: each a folder or a file, by its path relative to the crate whose
+/// build script calls, and by its name in the copy, which the tables use. The first is a folder with
+/// the name `""`, in which `root` is the root of the crate. There the root is included, so it loses
+/// its inner attributes; the other sources are its modules.
+pub fn instrument(root: &str, sources: &[(&str, &str)]) {
+    if let Err(said) = copy(root, sources) {
         eprintln!("{}: {said}", here().display());
         exit(1)
     }
-    println!("cargo::rerun-if-changed={from}");
+    for (from, _) in sources {
+        println!("cargo::rerun-if-changed={from}");
+    }
     println!("cargo::rerun-if-changed=wrong.toml");
     if here().join(TYPES).exists() {
         println!("cargo::rerun-if-changed=explore");
     }
 }
 
-fn copy(from: &Path, root: &str) -> Result<(), String> {
+fn copy(root: &str, sources: &[(&str, &str)]) -> Result<(), String> {
     let table = Table::read("wrong.toml")?;
     let types = match here().join(TYPES).exists() {
         true => read(TYPES)?,
         false => Types::new(),
     };
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("a build script"));
-    let mut files = Vec::new();
-    list(from, Path::new(""), &mut files);
-    if let Some(name) = table
-        .files()
-        .chain(types.keys())
-        .find(|&name| !files.contains(name))
-    {
-        return Err(format!("no {}", from.join(name).display()));
+    let mut files = Files::new();
+    for (from, to) in sources {
+        list(Path::new(from), Path::new(to), &mut files);
     }
-    for name in files {
-        let path = from.join(&name);
+    let mut named = table.files().chain(types.keys());
+    if let Some(name) = named.find(|&name| !files.contains_key(name)) {
+        return Err(format!("no file {name}"));
+    }
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("a build script"));
+    for (name, path) in files {
         let text = fs::read_to_string(&path).expect("a file in UTF-8");
         let types = types.get(&name).map_or(&[][..], Vec::as_slice);
         let mut text = changed(text, &name, &table, types)
@@ -82,7 +88,11 @@ fn copy(from: &Path, root: &str) -> Result<(), String> {
             text += &format!("\n#[path = {own:?}]\nmod explore;\n");
         }
         if name == root {
-            text = outer(&text) + "\npub mod mutant;\n";
+            text = outer(&text);
+            let others = sources.iter().map(|(_, to)| to.trim_end_matches(".rs"));
+            for module in others.filter(|to| !to.is_empty()).chain(["mutant"]) {
+                text += &format!("pub mod {module};\n");
+            }
         }
         let to = out.join(&name);
         fs::create_dir_all(to.parent().expect("a folder")).expect("a folder");
@@ -113,16 +123,16 @@ fn here() -> PathBuf {
     PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("a build script"))
 }
 
-/// The Rust files in a folder, and in those inside it.
-fn list(from: &Path, inside: &Path, files: &mut Vec<String>) {
-    for entry in fs::read_dir(from.join(inside)).expect("a folder") {
-        let entry = entry.expect("an entry");
-        let path = inside.join(entry.file_name());
-        if entry.file_type().expect("a type").is_dir() {
-            list(from, &path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path.to_str().expect("a name in UTF-8").into());
+/// The Rust files at a path, by their names in the copy.
+fn list(from: &Path, to: &Path, files: &mut Files) {
+    if from.is_dir() {
+        for entry in fs::read_dir(from).expect("a folder") {
+            let name = entry.expect("an entry").file_name();
+            list(&from.join(&name), &to.join(&name), files);
         }
+    } else if from.extension().is_some_and(|extension| extension == "rs") {
+        let name = to.to_str().expect("a name in UTF-8");
+        files.insert(name.into(), from.into());
     }
 }
 

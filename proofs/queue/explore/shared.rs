@@ -3,13 +3,6 @@
 
 use super::*;
 
-impl Supply {
-    /// Moves the ring; see [`Poller::rotate`](super::poll::Poller::rotate).
-    pub fn rotate(&mut self, by: u32) {
-        self.window.rotate(by);
-    }
-}
-
 impl<S: Storage> Shared<S> {
     /// Moves the whole queue; see [`Poller::rotate`](super::poll::Poller::rotate).
     pub fn rotate(&mut self, by: u32) {

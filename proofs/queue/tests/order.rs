@@ -3,9 +3,9 @@
 //!
 //! loom runs two threads in every interleaving, and lets each load see every value that the C11
 //! model permits. One thread is software: the consumers and producers of the rules, on a
-//! [`Storage`] whose ordering points are fences. The other is the device, with the ordering
-//! of PCI: its writes arrive in order, and a doorbell makes visible whatever was written before it
-//! in the order of [`Storage::before_tail`] and [`Storage::before_head`].
+//! [`Storage`] whose ordering points are fences. The other is the device, with the ordering of PCI:
+//! its writes arrive in order, and a doorbell makes visible whatever was written before it in the
+//! order of [`Storage::before_tail`] and [`Storage::before_head`].
 //!
 //! The word that has the owner bit is an atomic. All others are plain cells, for which loom
 //! requires that accesses of the device and of software never race: a chain of barriers must be
@@ -19,7 +19,7 @@
 //! tries orders of doorbells that PCI forbids.
 
 #![allow(unreachable_pub)]
-
+extern crate proofs_queue as qpair_model;
 extern crate proofs_queue as qpair_queue;
 
 use loom::cell::UnsafeCell;
@@ -38,11 +38,11 @@ use qpair_abi::status::Event;
 use qpair_abi::stream::chain;
 use qpair_abi::stream::Side;
 use qpair_abi::Number;
+use qpair_model::rules::channel::Channel;
+use qpair_model::rules::channel::Fire;
+use qpair_model::rules::channel::Wants;
 use qpair_queue::chain::Buffer;
 use qpair_queue::chain::Chain;
-use qpair_queue::channel::Channel;
-use qpair_queue::channel::Fire;
-use qpair_queue::channel::Wants;
 use qpair_queue::consumer::CqConsumer;
 use qpair_queue::consumer::EqConsumer;
 use qpair_queue::credit::RingId;

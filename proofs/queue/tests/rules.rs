@@ -3,6 +3,8 @@
 
 #![allow(dead_code, unreachable_pub)]
 
+extern crate proofs_queue as qpair;
+extern crate proofs_queue as qpair_model;
 extern crate proofs_queue as qpair_queue;
 
 mod checks;

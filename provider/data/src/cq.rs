@@ -15,9 +15,9 @@ use qpair_abi::Number;
 use qpair_queue::consumer::{self, CqConsumer, Seen};
 use qpair_queue::credit::{Cq as OfCq, Kind, RingId};
 use qpair_queue::index::{Depth, Index};
-use qpair_queue::life::Life;
 use qpair_queue::resize::Switch;
 use qpair_queue::storage::Storage;
+use qpair_ring::life::Life;
 
 use crate::lock::{self, Mutex};
 use crate::qp::Qp;

@@ -16,6 +16,7 @@ use crate::create::MAX_RETRY;
 use crate::function::Function;
 use crate::host::Host;
 use crate::port::Way;
+use crate::rules::channel::Kept;
 use crate::subject::Subject;
 use crate::table::Until;
 use qpair_abi::command::access;
@@ -34,7 +35,6 @@ use qpair_abi::command::QpContext;
 use qpair_abi::command::SrqContext;
 use qpair_abi::status::AdminError;
 use qpair_abi::Number;
-use qpair_queue::resize::Kept;
 
 impl<H: Host> Function<H> {
     pub(crate) fn modify_eq(&mut self, command: &Command) -> Result<Results, AdminError> {

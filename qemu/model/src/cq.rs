@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Completion queues.
 //!
-//! The rules (`queue::channel`) decide when a CQ writes an event. The completion is in memory
+//! The rules (`rules::channel`) decide when a CQ writes an event. The completion is in memory
 //! before the producer index that covers it is published, and that before the event that reports it.
 
 use crate::event::Events;
@@ -11,6 +11,11 @@ use crate::host::Trace;
 use crate::producers::Producer;
 use crate::producers::Producers;
 use crate::ring::Ring;
+use crate::rules::channel::Channel;
+use crate::rules::channel::Fire;
+use crate::rules::channel::Kept;
+use crate::rules::channel::Violation;
+use crate::rules::channel::Wants;
 use crate::schedule::Core;
 use crate::subject::Source;
 use crate::subject::Subject;
@@ -24,13 +29,8 @@ use qpair_abi::entry::OWNER;
 use qpair_abi::status::EnableError;
 use qpair_abi::status::Event;
 use qpair_abi::Number;
-use qpair_queue::channel::Channel;
-use qpair_queue::channel::Fire;
-use qpair_queue::channel::Violation;
-use qpair_queue::channel::Wants;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
-use qpair_queue::resize::Kept;
 use qpair_queue::resize::Switch;
 
 /// Why a completion was not written.

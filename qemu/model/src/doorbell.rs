@@ -12,6 +12,8 @@ use crate::host::Trace;
 use crate::producers::Doorbell;
 use crate::producers::Producers;
 use crate::qp::QueuePair;
+use crate::rules::channel::Violation;
+use crate::rules::channel::Wants;
 use crate::run_queue::Budget;
 use crate::schedule::Core;
 use crate::subject::Subject;
@@ -19,8 +21,6 @@ use qpair_abi::command::qp_state;
 use qpair_abi::counters::Counter;
 use qpair_abi::doorbell;
 use qpair_abi::Number;
-use qpair_queue::channel::Violation;
-use qpair_queue::channel::Wants;
 use qpair_queue::index::Index;
 
 impl<H: Host> Function<H> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Event queues.
 //!
-//! The rules (`queue::eq_irq`) decide when the interrupt is raised. The entry is in memory before
+//! The rules (`rules::eq_irq`) decide when the interrupt is raised. The entry is in memory before
 //! that. Both wait while the machine is stopped. An EQ keeps the source of each entry, which may go on when the head passes the entry.
 
 use crate::bus::Bus;
@@ -9,6 +9,10 @@ use crate::host::Host;
 use crate::host::Mapping;
 use crate::host::Trace;
 use crate::ring::Ring;
+use crate::rules::channel::Violation;
+use crate::rules::eq_irq::EventQueue as Rules;
+use crate::rules::eq_irq::Line as Interrupt;
+use crate::rules::eq_irq::Moderation;
 use crate::schedule::Core;
 use crate::subject::Source;
 use crate::table::Until;
@@ -18,10 +22,6 @@ use qpair_abi::entry::Eqe;
 use qpair_abi::entry::OWNER;
 use qpair_abi::status::EnableError;
 use qpair_abi::Number;
-use qpair_queue::channel::Violation;
-use qpair_queue::eq_irq::EventQueue as Rules;
-use qpair_queue::eq_irq::Line as Interrupt;
-use qpair_queue::eq_irq::Moderation;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 

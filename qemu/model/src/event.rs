@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Events: completion events, asynchronous events, and the last one of a function that stops.
 //!
-//! The rules (`queue::eq_irq`) decide when an asynchronous event is written and when it waits.
+//! The rules (`rules::eq_irq`) decide when an asynchronous event is written and when it waits.
 //! A subject has one notice, which counts repeats while its event waits or is in EQ 0.
 
 use crate::config::Config;
 use crate::eq::EventQueue;
 use crate::host::Host;
 use crate::host::Mapping;
+use crate::rules::eq_irq::Gate;
+use crate::rules::eq_irq::Notice;
 use crate::schedule::Core;
 use crate::subject::Source;
 use crate::subject::Subject;
@@ -18,8 +20,6 @@ use qpair_abi::entry::Eqe;
 use qpair_abi::status::EnableError;
 use qpair_abi::status::Event;
 use qpair_abi::Number;
-use qpair_queue::eq_irq::Gate;
-use qpair_queue::eq_irq::Notice;
 use qpair_queue::index::Index;
 use std::collections::BTreeMap;
 use std::collections::VecDeque;

@@ -27,6 +27,7 @@
 //!
 //! | file | has |
 //! |---|---|
+//! | [`rules`] | the rules of queues, of the device's side |
 //! | `config` | the properties of the function |
 //! | `knobs` | the faults and times that a test sets |
 //! | `timer` | how long a sender waits before a retry |
@@ -80,6 +81,7 @@
 
 pub mod config;
 pub mod host;
+pub mod rules;
 
 mod admin;
 mod atomic;

@@ -18,6 +18,7 @@ use crate::message::Cursor;
 use crate::message::Paused;
 use crate::message::WqeWords;
 use crate::ring::Ring;
+use crate::rules::window::Window;
 use crate::schedule::Core;
 use crate::subject::Subject;
 use crate::table::Table;
@@ -41,7 +42,6 @@ use qpair_abi::status::Status;
 use qpair_abi::Number;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
-use qpair_queue::index::Window;
 
 /// Blocks that are fetched at once.
 const FETCH_BLOCKS: u32 = 32;

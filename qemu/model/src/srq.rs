@@ -14,6 +14,9 @@ use crate::qp::NoReceive;
 use crate::qp::Receive;
 use crate::qp::ReceiveAt;
 use crate::ring::Ring;
+use crate::rules::supply::Low;
+use crate::rules::supply::Next;
+use crate::rules::supply::Supply;
 use crate::schedule::Core;
 use crate::subject::Subject;
 use qpair_abi::command::srq_flags;
@@ -23,9 +26,6 @@ use qpair_abi::status::Detail;
 use qpair_abi::Number;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
-use qpair_queue::shared::Low;
-use qpair_queue::shared::Next;
-use qpair_queue::shared::Supply;
 
 /// A shared receive queue.
 pub(crate) struct SharedReceives<M> {

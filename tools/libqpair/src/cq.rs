@@ -26,8 +26,8 @@ use qpair_abi::Number;
 use qpair_queue::consumer::{CqConsumer, Flushed, Published};
 use qpair_queue::credit::{Cq as OfCq, DeferredFree, Kind, Pool, RingId, Slots};
 use qpair_queue::index::{Depth, Index};
-use qpair_queue::life::Life;
 use qpair_queue::producer::{Producer, RqProducer, SqProducer};
+use qpair_ring::life::Life;
 use rustix::io::Errno;
 
 use crate::channel::Channel;
@@ -39,7 +39,14 @@ use crate::memory::{Pages, Ring, SharedRing};
 use crate::shared::{Place, SharedQueue, Sources};
 use crate::wr::Completion;
 
-pub use qpair_queue::channel::Wants;
+/// What an arm waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wants {
+    /// Any completion.
+    Next,
+    /// A solicited or failed one.
+    Solicited,
+}
 
 /// The options of a completion queue.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Messages between two processes, which never meet an empty receive queue.
 //!
-//! An endpoint is a queue pair with its CQ, its buffers, and the credits of `queue::flow`:
+//! An endpoint is a queue pair with its CQ, its buffers, and the credits of `flow`:
 //!
 //! ```text
 //!        this side                                                  the peer
@@ -42,8 +42,8 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
+use crate::flow::{Credits, Direct, Flow};
 use qpair_queue::credit::RingId;
-use qpair_queue::flow::{Credits, Direct, Flow};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 pub use self::options::EndpointOptions;

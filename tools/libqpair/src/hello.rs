@@ -15,8 +15,8 @@
 use std::fmt;
 use std::time::Instant;
 
+use crate::flow::Credits;
 use qpair_abi::Number;
-use qpair_queue::flow::Credits;
 
 use crate::stream::{read_until, write, NoBytes, Stream};
 

@@ -39,6 +39,7 @@
 //! | `queues` | the queues of a queue pair: how requests are written to a ring, and how slots are freed |
 //! | [`qp`] | [`Qp`] and its states; posting |
 //! | [`stream`] | the byte stream beside the queue pairs of two endpoints |
+//! | [`flow`] | flow control between two senders |
 //! | [`hello`] | the handshake of two endpoints |
 //! | `ended` | [`EndpointError`]: why an endpoint fails, or ends |
 //! | [`endpoint`] | [`Endpoint`]: messages that never meet an empty receive queue |
@@ -142,6 +143,7 @@ pub mod device;
 mod ended;
 pub mod endpoint;
 pub mod error;
+pub mod flow;
 pub mod hello;
 pub mod kernel;
 mod lock;

@@ -6,10 +6,10 @@ use super::prop::holds;
 use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::sample::select;
-use qpair_queue::channel::Channel;
-use qpair_queue::channel::Fire;
-use qpair_queue::channel::Violation;
-use qpair_queue::channel::Wants;
+use qpair_model::rules::channel::Channel;
+use qpair_model::rules::channel::Fire;
+use qpair_model::rules::channel::Violation;
+use qpair_model::rules::channel::Wants;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 

@@ -3,13 +3,13 @@
 //! no side waits forever, and acknowledgements end.
 
 use super::checks;
+use qpair::flow::Credits;
+use qpair::flow::Direct;
+use qpair::flow::Flow;
+use qpair_queue::account::Account;
+use qpair_queue::account::Bogus;
 use qpair_queue::credit::RemoteData;
 use qpair_queue::credit::RingId;
-use qpair_queue::flow::Account;
-use qpair_queue::flow::Bogus;
-use qpair_queue::flow::Credits;
-use qpair_queue::flow::Direct;
-use qpair_queue::flow::Flow;
 use qpair_testkit::with_seeds;
 use std::collections::VecDeque;
 

@@ -7,10 +7,10 @@ use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::prop_oneof;
 use proptest::strategy::Strategy;
+use qpair_model::rules::window::Place;
+use qpair_model::rules::window::Window;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
-use qpair_queue::index::Place;
-use qpair_queue::index::Window;
 
 checks![
     depths_are_powers_of_two,

@@ -4,9 +4,9 @@
 use super::checks;
 use super::prop::holds;
 use proptest::collection::vec;
-use qpair_queue::eq_irq::EventQueue;
-use qpair_queue::eq_irq::Line;
-use qpair_queue::eq_irq::Moderation;
+use qpair_model::rules::eq_irq::EventQueue;
+use qpair_model::rules::eq_irq::Line;
+use qpair_model::rules::eq_irq::Moderation;
 use qpair_queue::index::Depth;
 use qpair_queue::moderation::Controller;
 use qpair_queue::moderation::Pace;

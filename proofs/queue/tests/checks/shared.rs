@@ -9,14 +9,14 @@ use super::memory::Memory;
 use super::prop::holds;
 use proptest::collection::vec;
 use proptest::prelude::any;
+use qpair_model::rules::supply::Low;
+use qpair_model::rules::supply::Next;
+use qpair_model::rules::supply::Supply;
 use qpair_queue::credit::RingId;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::resize::Stays;
-use qpair_queue::shared::Low;
-use qpair_queue::shared::Next;
 use qpair_queue::shared::Shared;
-use qpair_queue::shared::Supply;
 use qpair_queue::storage::Storage;
 use world::World;
 

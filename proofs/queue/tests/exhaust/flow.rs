@@ -7,9 +7,9 @@
 //! must let both sides send.
 
 use ahash::AHasher;
+use qpair::flow::Credits;
+use qpair::flow::Flow;
 use qpair_queue::credit::RingId;
-use qpair_queue::flow::Credits;
-use qpair_queue::flow::Flow;
 use qpair_queue::mutant::activate;
 use qpair_queue::mutant::Mutant;
 use stateright::Checker;

@@ -16,6 +16,8 @@
 
 #![allow(unreachable_pub)]
 
+extern crate proofs_queue as qpair;
+extern crate proofs_queue as qpair_model;
 extern crate proofs_queue as qpair_queue;
 
 mod datagram;
@@ -41,7 +43,7 @@ use model::FAIRNESS;
 use model::PROGRESS;
 use model::PROMISES;
 use model::WAKE_UPS;
-use qpair_queue::channel::Wants;
+use qpair_model::rules::channel::Wants;
 use qpair_queue::index::Index;
 use qpair_queue::mutant::Mutant;
 use qpair_queue::poll::Policy;

@@ -23,7 +23,7 @@ use super::state::Instance;
 use super::state::State;
 use super::world::SoftCq;
 use ahash::AHasher;
-use qpair_queue::channel::Wants;
+use qpair_model::rules::channel::Wants;
 use qpair_queue::mutant::activate;
 use qpair_queue::mutant::Mutant;
 use stateright::Checker;

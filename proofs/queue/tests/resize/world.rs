@@ -5,9 +5,9 @@
 //! has a tag, in the first word of its entry.
 
 use super::super::EXPLORES;
-use qpair_queue::channel::Channel;
-use qpair_queue::channel::Fire;
-use qpair_queue::channel::Wants;
+use qpair_model::rules::channel::Channel;
+use qpair_model::rules::channel::Fire;
+use qpair_model::rules::channel::Wants;
 use qpair_queue::consumer::CqConsumer;
 use qpair_queue::credit::RingId;
 use qpair_queue::index::Depth;

@@ -6,16 +6,16 @@
 
 use super::super::EXPLORES;
 use qpair_abi::entry::BLOCK_WORDS;
+use qpair_model::rules::supply::Low;
+use qpair_model::rules::supply::Next;
+use qpair_model::rules::supply::Supply;
 use qpair_queue::credit::RingId;
 use qpair_queue::credit::Slots;
 use qpair_queue::credit::Srq;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::resize::Stays;
-use qpair_queue::shared::Low;
-use qpair_queue::shared::Next;
 use qpair_queue::shared::Shared;
-use qpair_queue::shared::Supply;
 use qpair_queue::storage::Storage;
 use std::collections::VecDeque;
 use std::hash::Hash;

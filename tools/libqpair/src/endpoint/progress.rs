@@ -6,9 +6,9 @@ use std::io::Read as _;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
+use crate::cq::Wants;
 use qpair_abi::status::Status;
-use qpair_queue::channel::Wants;
-use qpair_queue::flow::Bogus;
+use qpair_queue::account::Bogus;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Which entries of a CQ belong to a queue pair.
 
-use super::index::Index;
+use qpair_queue::index::Index;
 
 /// Which entries belong to a queue pair since its creation or last reset. Earlier ones are from
 /// before that reset, or of an earlier queue pair with this number.

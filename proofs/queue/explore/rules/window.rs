@@ -4,7 +4,7 @@
 use super::*;
 
 impl Window {
-    /// Moves both indices; see [`Poller::rotate`](super::poll::Poller::rotate).
+    /// Moves both indices; see [`Poller::rotate`](qpair_queue::poll::Poller::rotate).
     pub fn rotate(&mut self, by: u32) {
         self.head = self.head.plus(by);
         self.tail = self.tail.plus(by);

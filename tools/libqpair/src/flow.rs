@@ -28,16 +28,10 @@
 //! [`Flow::may_arrive`]. READs and WRITEs take no receive, so they have local slots only:
 //! [`Direct`].
 
-use super::credit::Kind;
-use super::credit::LocalAck;
-use super::credit::LocalData;
-use super::credit::LocalRead;
-use super::credit::LocalWrite;
-use super::credit::Pool;
-use super::credit::RemoteAck;
-use super::credit::RemoteData;
-use super::credit::RingId;
-use super::credit::Slots;
+use qpair_queue::account::{Account, Bogus};
+use qpair_queue::credit::{
+    LocalAck, LocalData, LocalRead, LocalWrite, RemoteAck, RemoteData, RingId,
+};
 
 /// The initial number of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,59 +52,6 @@ impl Credits {
 /// Credits out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadCredits;
-
-/// An acknowledgement or completion of more than is in flight; no slot was returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bogus;
-
-/// Slots of one kind: the free ones, and those that messages took.
-///
-/// A sender that shares memory with its peer needs one alone, of [`RemoteData`]: the peer repays a
-/// slot when it posts a receive again, without a message.
-#[derive(Debug)]
-pub struct Account<K: Kind> {
-    here: Pool<K>,
-    out: Slots<K>,
-}
-
-impl<K: Kind> Account<K> {
-    /// For the queue pair `ring`; `count` slots, all free.
-    pub const fn new(ring: RingId, count: u32) -> Self {
-        Self {
-            here: Pool::mint(ring, count),
-            out: Slots::none(ring),
-        }
-    }
-
-    /// How many are free.
-    #[inline(always)]
-    pub const fn free(&self) -> u32 {
-        self.here.free()
-    }
-
-    /// Takes `count` slots; `false`, and takes none, if fewer are free.
-    #[inline]
-    pub fn pay(&mut self, count: u32) -> bool {
-        let slots = self.here.take(count);
-        slots.map(|slots| self.out.absorb(slots)).is_some()
-    }
-
-    /// Frees `count` slots.
-    ///
-    /// # Errors
-    ///
-    /// [`Bogus`] if fewer are taken; none is freed.
-    #[inline]
-    pub fn repay(&mut self, count: u32) -> Result<(), Bogus> {
-        self.here.reclaim(self.out.split(count).ok_or(Bogus)?);
-        Ok(())
-    }
-
-    /// Whether every slot is free or taken.
-    pub const fn is_whole(&self) -> bool {
-        self.here.audit(self.out.count()).is_ok()
-    }
-}
 
 /// One side of the flow control.
 #[derive(Debug)]
@@ -214,7 +155,7 @@ impl Flow {
     pub fn received_acknowledgement(&mut self, immediate: u32) -> Result<(), Bogus> {
         let (data, acks) = (immediate >> 16, immediate & 0xffff);
         let had_slot = self.owed_acks < self.theirs.acks;
-        if data > self.remote_data.out.count() || !had_slot {
+        if data > self.remote_data.taken() || !had_slot {
             return Err(Bogus);
         }
         self.remote_acks.repay(acks)?;

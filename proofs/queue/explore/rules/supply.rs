@@ -3,8 +3,8 @@
 
 use super::*;
 
-impl EventQueue {
-    /// Moves the whole EQ; see [`Poller::rotate`](super::poll::Poller::rotate).
+impl Supply {
+    /// Moves the ring; see [`Poller::rotate`](qpair_queue::poll::Poller::rotate).
     pub fn rotate(&mut self, by: u32) {
         self.window.rotate(by);
     }

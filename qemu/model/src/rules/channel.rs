@@ -37,16 +37,14 @@
 //! The device does not keep the index of an arm: if it is behind the head the arm fires at once,
 //! and what comes after the arm is past the index.
 //!
-//! A CQ may go on in another ring: [`resize`](super::resize). An arm or a notify whose index or
+//! A CQ may go on in another ring: [`resize`](qpair_queue::resize). An arm or a notify whose index or
 //! sample is of the ring before fires at once.
 
-use super::index::Depth;
-use super::index::Index;
-use super::index::Place;
-use super::index::Window;
-use super::resize::Kept;
-use super::resize::Switch;
-use super::resize::FARTHEST;
+use super::window::Place;
+use super::window::Window;
+use qpair_queue::index::Depth;
+use qpair_queue::index::Index;
+use qpair_queue::resize::Switch;
 
 /// What an arm waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,6 +77,18 @@ struct Before {
     /// Past its last entry.
     end: Index,
 }
+
+/// Why a CQ keeps its ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// More entries are unread than the new ring has.
+    Unread,
+    /// The published head is too far behind, through many resizes without one.
+    Behind,
+}
+
+/// The farthest that the published head may be behind: indices are compared by signed distance.
+const FARTHEST: u32 = 1 << 30;
 
 /// A CQ, as the device keeps it.
 #[derive(Clone, Debug)]
@@ -116,7 +126,7 @@ impl Channel {
         }
     }
 
-    /// Goes on in a zeroed ring of this depth; see [`resize`](super::resize).
+    /// Goes on in a zeroed ring of this depth; see [`resize`](qpair_queue::resize).
     pub fn resize(&mut self, depth: Depth) -> Result<Switch, Kept> {
         let end = self.window.tail();
         let begin = depth.begin(end);

@@ -4,7 +4,7 @@
 use super::*;
 
 impl Channel {
-    /// Moves the whole CQ; see [`Poller::rotate`](super::poll::Poller::rotate).
+    /// Moves the whole CQ; see [`Poller::rotate`](qpair_queue::poll::Poller::rotate).
     pub fn rotate(&mut self, by: u32) {
         self.window.rotate(by);
         self.solicited = self.solicited.map(|past| past.plus(by));

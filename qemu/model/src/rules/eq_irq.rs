@@ -13,10 +13,10 @@
 //! EQ's head passes one.
 
 use super::channel::Violation;
-use super::index::Depth;
-use super::index::Index;
-use super::index::Place;
-use super::index::Window;
+use super::window::Place;
+use super::window::Window;
+use qpair_queue::index::Depth;
+use qpair_queue::index::Index;
 
 /// How long the interrupt may be delayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
