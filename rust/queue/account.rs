@@ -12,8 +12,9 @@ pub struct Bogus;
 
 /// Slots of one kind: the free ones, and those that messages took.
 ///
-/// A sender that shares memory with its peer needs one alone, of [`RemoteData`]: the peer repays a
-/// slot when it posts a receive again, without a message.
+/// A sender that shares memory with its peer needs one alone, of
+/// [`RemoteData`](super::credit::RemoteData): the peer repays a slot when it posts a receive again,
+/// without a message.
 #[derive(Debug)]
 pub struct Account<K: Kind> {
     here: Pool<K>,

@@ -3,7 +3,7 @@
 //!
 //! Any context may report a failure, and a watchdog looks at the device at equal times. All else
 //! happens in tasks: a device is started, shut down, or its loss is announced. One task is under way
-//! at a time. [`TABLE`] has the steps of all; the driver executes them, as [`Lifecycle::step`]
+//! at a time. `TABLE` has the steps of all; the driver executes them, as [`Lifecycle::step`]
 //! returns them.
 //!
 //! | from | event | to |

@@ -4,7 +4,7 @@
 //! modules. While a thread has activated no variant, it runs the rules as they are.
 
 // The sources have lints of their own.
-#![allow(warnings)]
+#![allow(warnings, clippy::correctness)]
 
 extern crate self as qpair_queue;
 
