@@ -7,6 +7,7 @@
 //! module is for. They neither allocate nor panic.
 
 use crate::queue::{
+    account::Account,
     buflist::{
         BadShape,
         PageLimits,
@@ -16,10 +17,8 @@ use crate::queue::{
         Spot, //
     },
     credit::{
-        Cq,
-        Pool,
         RingId,
-        Slots, //
+        Sq, //
     },
     index::{
         Depth,
@@ -83,25 +82,22 @@ mod rules {
         Ok(())
     }
 
-    /// Slots are neither lost nor made, and stay with their ring.
+    /// Slots are neither lost nor made.
     #[test]
     fn slots() -> Outcome {
-        let (ring, other) = (RingId::new(1, 0), RingId::new(1, 1));
-        let mut pool = Pool::<Cq>::mint(ring, 5);
+        let mut account = Account::<Sq>::new(RingId::new(1, 0), 5);
         holds(
-            pool.take(6).is_none() && pool.free() == 5,
+            !account.pay(6) && account.free() == 5,
             "more than there are",
         )?;
-        let mut held = pool.take(3).ok_or("slots that are there")?;
-        let part = held.split(1).ok_or("part of a bundle")?;
-        holds(pool.audit(held.count() + part.count()).is_ok(), "balance")?;
-        holds(pool.give(part).is_ok() && pool.free() == 3, "give")?;
         holds(
-            pool.give(Slots::none(other)).is_err(),
-            "slots of another ring",
+            account.pay(3) && account.free() == 2,
+            "slots that are there",
         )?;
-        holds(pool.audit(1).is_err(), "a lost slot is not missed")?;
-        holds(pool.retire(held).is_ok(), "retire")
+        holds(account.taken() == 3 && account.is_whole(), "balance")?;
+        holds(account.repay(4).is_err(), "more than are taken")?;
+        holds(account.repay(1).is_ok() && account.free() == 3, "give")?;
+        holds(account.taken() == 2 && account.is_whole(), "balance")
     }
 
     /// From a byte to its page and back.
