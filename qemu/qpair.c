@@ -75,31 +75,42 @@
 /* Calls into the model. */
 
 /*
- * With the BQL: from a timer of the virtual clock, or while the model is bound
- * to the BQL. With an IOThread this sends interrupts, and runs the core while it
- * is bound.
+ * With the BQL: runs the core for a while, if asked to, and sends interrupts.
  *
  * The guard is not left to qemu_bh_new_guarded(): the timers have none, and the
  * bottom half would clear it after the last reference to the function may have
  * been dropped here.
  */
-static void qpair_run(void *opaque)
+static void qpair_work(QpairState *s, bool core)
 {
-    QpairState *s = opaque;
     MemReentrancyGuard *guard = &DEVICE(s)->mem_reentrancy_guard;
 
     if (!s->present) {
         return;
     }
-    trace_qpair_round(qpair_id(s), false);
     object_ref(OBJECT(s));
     guard->engaged_in_io = true;
-    if ((!s->iothread || s->translations) && qpair_model_run(s->model)) {
+    if (core && qpair_model_run(s->model)) {
         qpair_wake(s);
     }
     qpair_deliver(s);
     guard->engaged_in_io = false;
     object_unref(OBJECT(s));
+}
+
+/*
+ * With the BQL: from a timer of the virtual clock, or while the model is bound
+ * to the BQL. With an IOThread this sends interrupts, and runs the core while it
+ * is bound.
+ */
+static void qpair_run(void *opaque)
+{
+    QpairState *s = opaque;
+
+    if (s->present) {
+        trace_qpair_round(qpair_id(s), false);
+    }
+    qpair_work(s, !s->iothread || s->translations);
 }
 
 /*
@@ -109,16 +120,11 @@ static void qpair_run(void *opaque)
 static void qpair_run_bound(void *opaque)
 {
     QpairState *s = opaque;
-    MemReentrancyGuard *guard = &DEVICE(s)->mem_reentrancy_guard;
 
     if (s->iothread) {
         qpair_run(s);
-    } else if (s->present) {
-        object_ref(OBJECT(s));
-        guard->engaged_in_io = true;
-        qpair_deliver(s);
-        guard->engaged_in_io = false;
-        object_unref(OBJECT(s));
+    } else {
+        qpair_work(s, false);
     }
 }
 
@@ -131,7 +137,6 @@ static void qpair_run_bound(void *opaque)
 static void qpair_run_unlocked(void *opaque)
 {
     QpairState *s = opaque;
-    MemReentrancyGuard *guard = &DEVICE(s)->mem_reentrancy_guard;
     QpairRun run;
 
     if (!s->present) {
@@ -148,9 +153,7 @@ static void qpair_run_unlocked(void *opaque)
         if (run == QPAIR_RUN_MORE) {
             qpair_wake(s);
         }
-        guard->engaged_in_io = true;
-        qpair_deliver(s);
-        guard->engaged_in_io = false;
+        qpair_work(s, false);
     }
     object_unref(OBJECT(s));
 }
