@@ -164,7 +164,7 @@ fn the_watchdog_announces_once_and_resets() {
     for quiet in [false, true] {
         let failed = life.look().expect("it has failed");
         assert_eq!(failed.reset, Some(0));
-        let task = failed.announce.expect("nobody was told");
+        let task = failed.announce.expect("a loss is announced");
         assert!(life.look().expect("still").announce.is_none(), "one task");
         let steps = run(&mut life, task, quiet);
         match quiet {

@@ -2,7 +2,7 @@
 //! A device, the holder of its lock, its watchdog, and failures at any moment.
 //!
 //! The rules decide; this file keeps apart from them what is true: which memory the device may
-//! access, who was told of what, and whether it is suspended.
+//! access, which clients were notified of which loss, and whether it is suspended.
 
 use qpair_queue::lifecycle::Failure;
 use qpair_queue::lifecycle::Health;
@@ -82,7 +82,7 @@ enum Then {
 /// What the holder of the device lock does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Holder {
-    /// Nobody holds it.
+    /// No task holds it.
     Free,
     /// It waits to begin a shutdown.
     Waits(Lost, Then),
