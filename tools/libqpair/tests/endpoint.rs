@@ -424,6 +424,30 @@ fn either_side_may_close_first() {
     drop(fake);
 }
 
+/// An acknowledgement that crosses the peer's close finds no queue pair; nothing is lost by that.
+#[test]
+fn an_acknowledgement_may_cross_a_close() {
+    let (fake, context) = machine();
+    let options = EndpointOptions::new().message(64).depth(8);
+    let (mut near, mut far) = pair(&context, &options, &options);
+    let mut into = [0; 64];
+    for n in 0..8_u32 {
+        near.send(&n.to_le_bytes()).unwrap();
+    }
+    far.send(b"last").unwrap();
+    near.recv(&mut into).unwrap();
+    near.close().unwrap();
+    for n in 0..8_u32 {
+        assert_eq!(far.recv(&mut into).unwrap(), 4);
+        assert_eq!(into[..4], n.to_le_bytes());
+    }
+    far.close().unwrap();
+    let machine = fake.machine();
+    let [errors, flushed] =
+        [Counter::Errors, Counter::Flushes].map(|which| machine.function.counter(which));
+    assert_eq!(errors - flushed, 1, "that of the acknowledgement");
+}
+
 /// A program that never sleeps learns of the end too.
 #[test]
 fn a_poll_finds_the_end() {

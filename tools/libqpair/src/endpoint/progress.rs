@@ -120,6 +120,12 @@ impl Endpoint {
         ticket.number < count.done
     }
 
+    /// Whether the peer has closed, and the device has not completed all that the peer received
+    /// before.
+    pub(super) fn completes(&self) -> bool {
+        matches!(self.end, Some(End::Closed)) && self.failed.is_none() && !self.flying.is_empty()
+    }
+
     /// The error of an endpoint that has ended.
     pub(super) fn check(&self) -> Result<(), EndpointError> {
         match self.end {
