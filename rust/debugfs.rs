@@ -21,21 +21,23 @@ mod live;
 
 use crate::{
     abi::counters::Counter,
-    control::{
-        client::Shown,
+    hw::{
         command::QueryCounters,
-        device::Device, //
-    },
-    data::eq::{
-        Eq as EventQueue,
-        State, //
+        eq::{
+            Eq as EventQueue,
+            State, //
+        }, //
     },
     kernel::{
         debugfs::Root,
         report::written, //
     },
+    life::{
+        client::Shown,
+        device::Device, //
+    },
     loopback::Loopback,
-    queue::moderation::Setting,
+    policy::moderation::Setting, //
 };
 use core::pin::Pin;
 use kernel::{

@@ -7,24 +7,14 @@
 
 use crate::{
     abi,
-    control::{
-        client::Lost,
-        device::Device,
-        moderate::SAMPLE,
-        watch::{
-            Sampler,
-            Watch,
-            WATCH, //
-        }, //
-    },
-    data::{
+    debugfs::Files,
+    hw::{
         eq::Eq,
         function::{
             Function,
             Health, //
         }, //
     },
-    debugfs::Files,
     kernel::{
         compat,
         debugfs::Root,
@@ -41,9 +31,19 @@ use crate::{
         rdma::Registrar,
         watchdog::Watchdog, //
     },
+    life::{
+        client::Lost,
+        device::Device,
+        moderate::SAMPLE,
+        watch::{
+            Sampler,
+            Watch,
+            WATCH, //
+        }, //
+    },
     loopback::Loopback,
     object::device::RdmaDevice,
-    queue::lifecycle::Lifecycle,
+    policy::lifecycle::Lifecycle, //
 };
 use core::pin::Pin;
 use kernel::{

@@ -52,15 +52,7 @@ use crate::{
         command::access,
         Number, //
     },
-    control::{
-        client::{
-            Client,
-            Lost,
-            Shown, //
-        },
-        device::Device, //
-    },
-    data::{
+    hw::{
         cq::KernelCq,
         qp::{
             Init,
@@ -78,7 +70,15 @@ use crate::{
             wait::Waiters, //
         }, //
     },
-    queue::index::Depth,
+    life::{
+        client::{
+            Client,
+            Lost,
+            Shown, //
+        },
+        device::Device, //
+    },
+    queue::index::Depth, //
 };
 use core::ops::Range;
 use kernel::{

@@ -8,9 +8,10 @@
 //! |---|---|
 //! | [`abi`] | the facts: registers, doorbells, entries, commands |
 //! | [`queue`] | the rules: indices, credits, arming, the poll; `core` only |
+//! | [`policy`] | decisions by numbers: moderation, quotas, recovery; `core` only |
 //! | [`kernel`] | kernel APIs without an upstream abstraction; the only unsafe code |
-//! | [`data`] | rings, queues and the poll of an EQ |
-//! | [`control`] | the admin queue, objects, bring-up and shutdown, recovery |
+//! | [`hw`] | the device by numbers and memory: registers, rings, polls, commands |
+//! | [`life`] | bring-up and shutdown, recovery, the device's clients |
 //! | [`object`] | the RDMA device and its objects, of processes and of kernel ULPs |
 //! | [`loopback`] | the kernel's own client |
 //! | [`debugfs`] | tables, tunables, and the loopback client's file |
@@ -19,17 +20,18 @@
 #![deny(unsafe_code)]
 
 pub mod abi;
+pub mod policy;
 pub mod queue;
 // Private, so that rustc reports unused items; these are `pub`, as they would be upstream.
 #[allow(unreachable_pub, unsafe_code)]
 mod kernel;
 
-mod control;
-mod data;
 mod debugfs;
 mod driver;
+mod hw;
 #[cfg(CONFIG_KUNIT = "y")]
 mod kunit;
+mod life;
 mod loopback;
 mod object;
 

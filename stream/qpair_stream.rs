@@ -40,7 +40,7 @@ mod headtail;
 mod kunit;
 mod plan;
 mod polled;
-#[path = "../rust/data/ring.rs"]
+#[path = "../rust/hw/ring.rs"]
 mod ring;
 
 ::kernel::prelude::module! {

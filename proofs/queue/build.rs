@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Copies the rules with their wrong variants.
+//! Copies the rules and decisions with their wrong variants.
 
 fn main() {
     let sources = [
         ("../../rust/queue", ""),
+        ("../../rust/policy", "policy"),
         ("../../qemu/model/src/rules", "rules"),
         ("../../tools/libqpair/src/flow.rs", "flow.rs"),
     ];

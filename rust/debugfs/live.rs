@@ -12,16 +12,16 @@
 
 use crate::{
     abi::Number,
-    control::{
+    hw::{
         admin::Admin,
         command::{
             self,
             Query, //
         },
-        device::Device, //
+        eq::Live, //
     },
-    data::eq::Live,
-    kernel::gate::Pass, //
+    kernel::gate::Pass,
+    life::device::Device, //
 };
 use kernel::{
     fmt,

@@ -23,7 +23,7 @@ use crate::{
         status::Status,
         Number, //
     },
-    data::{
+    hw::{
         batch::Done,
         cq::{
             CqClient,
@@ -47,7 +47,7 @@ use crate::{
         },
         index::Index,
         storage::Storage, //
-    },
+    }, //
 };
 use kernel::{
     prelude::*,

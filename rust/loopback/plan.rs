@@ -4,7 +4,7 @@
 //! group=32`.
 
 use crate::{
-    data::{
+    hw::{
         function::Limits,
         qp::Sizes, //
     },

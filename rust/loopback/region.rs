@@ -9,16 +9,16 @@ use crate::{
         command::MrContext,
         Number, //
     },
-    control::{
+    hw::{
         admin::Admin,
         command::{
             Create,
             Destroy,
             Mr,
             Pd, //
-        }, //
+        },
+        ring::Ring, //
     },
-    data::ring::Ring,
     kernel::gate::Pass, //
 };
 use kernel::prelude::*;

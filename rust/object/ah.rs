@@ -17,17 +17,15 @@ use crate::{
         command::GidContext,
         uverbs::qpair_uresp_create_ah, //
     },
-    control::{
-        command::SetGid,
-        device::Device, //
-    },
+    hw::command::SetGid,
     kernel::rdma::{
         ah,
         Address,
         Gid,
         Udata, //
     },
-    queue::quota::Kind,
+    life::device::Device,
+    policy::quota::Kind, //
 };
 use kernel::{
     prelude::*,

@@ -7,7 +7,7 @@
 
 use crate::{
     abi::command::BufferList,
-    data::function::Limits,
+    hw::function::Limits,
     kernel::{
         dma::Coherent,
         gate::Pass,
@@ -28,7 +28,7 @@ use crate::{
         Unfit,
         LEAF_BYTES,
         LEAF_ENTRIES, //
-    },
+    }, //
 };
 use kernel::prelude::*;
 

@@ -44,11 +44,11 @@ use crate::{
         },
         Number, //
     },
-    control::command::{
-        self,
-        Resize, //
-    },
-    data::{
+    hw::{
+        command::{
+            self,
+            Resize, //
+        },
         handlers::EventHandler,
         ring::Ring, //
     },
@@ -67,7 +67,7 @@ use crate::{
         },
         umem::Access, //
     },
-    queue::quota::Kind,
+    policy::quota::Kind, //
 };
 use kernel::{
     prelude::*,

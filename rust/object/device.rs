@@ -31,16 +31,8 @@ use crate::{
         PCI_REVISION,
         PCI_VENDOR, //
     },
-    control::{
-        client::{
-            Client,
-            Lost,
-            Shown, //
-        },
+    hw::{
         command,
-        device::Device, //
-    },
-    data::{
         function::Failure,
         handlers::EventHandler, //
     },
@@ -54,7 +46,15 @@ use crate::{
         PortEvent,
         Registration, //
     },
-    queue::quota::Kind,
+    life::{
+        client::{
+            Client,
+            Lost,
+            Shown, //
+        },
+        device::Device, //
+    },
+    policy::quota::Kind, //
 };
 use kernel::{
     device::Bound,

@@ -16,17 +16,9 @@ use crate::{
         uverbs::qpair_uresp_alloc_ucontext,
         Number, //
     },
-    control::{
-        client::{
-            Client,
-            Lost,
-            Shown, //
-        },
-        command::{
-            self,
-            Command, //
-        },
-        device::Device, //
+    hw::command::{
+        self,
+        Command, //
     },
     kernel::{
         gate::Pass,
@@ -41,10 +33,18 @@ use crate::{
         },
         umem::Access, //
     },
-    queue::quota::{
+    life::{
+        client::{
+            Client,
+            Lost,
+            Shown, //
+        },
+        device::Device, //
+    },
+    policy::quota::{
         Account,
         Kind, //
-    },
+    }, //
 };
 use kernel::{
     fmt,

@@ -8,8 +8,8 @@
 use super::buffer::UserBuffer;
 use crate::{
     abi::Number,
-    control::client::Shown,
-    kernel::task::cond_resched, //
+    kernel::task::cond_resched,
+    life::client::Shown, //
 };
 use kernel::{
     fmt,

@@ -37,7 +37,7 @@ use crate::{
         },
         Number, //
     },
-    control::command,
+    hw::command,
     kernel::{
         rdma::{
             mr,
@@ -51,7 +51,7 @@ use crate::{
             Pinned, //
         }, //
     },
-    queue::quota::Kind,
+    policy::quota::Kind, //
 };
 use kernel::{
     prelude::*,

@@ -19,13 +19,13 @@ use crate::{
         entry::window_key,
         Number, //
     },
-    control::command,
+    hw::command,
     kernel::rdma::{
         mw,
         MwType,
         Udata, //
     },
-    queue::quota::Kind,
+    policy::quota::Kind, //
 };
 use kernel::{
     prelude::*,

@@ -9,7 +9,7 @@ use super::file::{
 };
 use crate::{
     abi::Number,
-    control::command,
+    hw::command,
     kernel::{
         gate::Pass,
         rdma::{
@@ -17,7 +17,7 @@ use crate::{
             Caller, //
         }, //
     },
-    queue::quota::Kind,
+    policy::quota::Kind, //
 };
 use kernel::prelude::*;
 

@@ -70,16 +70,13 @@ use crate::{
         },
         Number, //
     },
-    control::{
+    hw::{
         command::{
             self,
             Attach,
             Detach,
             Ended, //
         },
-        device::Device, //
-    },
-    data::{
         handlers::EventHandler,
         ring::Ring,
         table::Room, //
@@ -106,10 +103,9 @@ use crate::{
             Pinned, //
         }, //
     },
-    queue::{
-        index::Depth,
-        quota::Kind, //
-    },
+    life::device::Device,
+    policy::quota::Kind,
+    queue::index::Depth, //
 };
 use kernel::{
     prelude::*,

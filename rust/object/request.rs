@@ -14,15 +14,15 @@ use crate::{
             MAX_BLOCKS, //
         }, //
     },
-    data::function::Limits,
+    hw::function::Limits,
     kernel::{
         rdma::Details,
         umem::{
             Access,
             Pinned, //
         }, //
-    }, //
-    queue::index::Depth,
+    },
+    queue::index::Depth, //
 };
 use kernel::{
     page::PAGE_SIZE,

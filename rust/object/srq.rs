@@ -37,8 +37,10 @@ use crate::{
         },
         Number, //
     },
-    control::command,
-    data::handlers::EventHandler,
+    hw::{
+        command,
+        handlers::EventHandler, //
+    },
     kernel::{
         rdma::{
             srq,
@@ -51,7 +53,7 @@ use crate::{
         },
         umem::Access, //
     },
-    queue::quota::Kind,
+    policy::quota::Kind, //
 };
 use kernel::{
     prelude::*,

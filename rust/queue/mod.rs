@@ -26,11 +26,6 @@
 //! | [`eq_slots`] | EQ slots: what holds them, when they become free | driver |
 //! | [`pending`] | requests that are posted and not completed; the length of a receive | driver |
 //! | [`poll`] | the event poll | driver |
-//! | [`moderation`] | how many interrupts an EQ is worth | driver |
-//! | [`share`] | how much CPU time the event poll may take in softirq context | driver |
-//! | [`quota`] | how many objects a context, a user and all users may have | driver |
-//! | [`lifecycle`] | health and epoch of a device; the order of start, shutdown and recovery | driver |
-//! | [`recovery`] | when a device that failed is reset | driver |
 //! | [`buflist`] | page size, tables of a buffer, and how to walk them | driver, device |
 //! | [`shared`] | receives that queue pairs share | driver, library |
 //! | [`unread`] | which asynchronous events are queued while some are unread | driver |
@@ -53,15 +48,10 @@ pub mod eq_slots;
 #[cfg(not(MODULE))]
 pub mod headtail;
 pub mod index;
-pub mod lifecycle;
-pub mod moderation;
 pub mod pending;
 pub mod poll;
 pub mod producer;
-pub mod quota;
-pub mod recovery;
 pub mod resize;
-pub mod share;
 pub mod shared;
 pub mod storage;
 pub mod unread;

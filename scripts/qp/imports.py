@@ -3,8 +3,8 @@
 it.
 
 A directory of rust/, or a file in it with a directory of the same name, may import only modules
-below it in ORDER. Modules on the same line may not import each other. So a file of data/, which
-runs in BH context, cannot use code in control/, which sleeps.
+below it in ORDER. Modules on the same line may not import each other. So a file of hw/ cannot know
+a process, and a file of policy/ can do no I/O.
 
 A crate of TABLES has its order in the table of its root, with one file in each row. Items of the
 root itself are above all files.
@@ -22,9 +22,10 @@ import re
 ORDER = [
     ["abi"],
     ["queue"],
+    ["policy"],
     ["kernel"],
-    ["data"],
-    ["control"],
+    ["hw"],
+    ["life"],
     ["object", "loopback"],
     ["debugfs"],
     ["driver", "kunit"],
@@ -112,7 +113,7 @@ def paths(text, module):
 
 
 def module_of(name):
-    """The module of a file, from its name in rust/: data/cq.rs is data, cq."""
+    """The module of a file, from its name in rust/: hw/cq.rs is hw, cq."""
     parts = name.removesuffix(".rs").split("/")
     return parts[:-1] if parts[-1] == "mod" else parts
 

@@ -59,7 +59,7 @@ rcu: INFO: rcu_preempt self-detected stall on CPU
 kmemleak: 2 new suspected memory leaks (see /sys/kernel/debug/kmemleak)
 unreferenced object 0xffff888003a0b000 (size 32):
 irq 25: nobody cared (try booting with the "irqpoll" option)
-rust_kernel: panicked at rust/data/ring.rs:12:5:
+rust_kernel: panicked at rust/hw/ring.rs:12:5:
 workqueue: work func f::relay [qpair] enqueued on deprecated workqueue. Use system_{percpu|dfl}_wq instead.
 qpair-init: failed to remove the module: rmmod: can't unload
 """.splitlines()
@@ -285,32 +285,32 @@ class Judges(unittest.TestCase):
 
     def test_an_import_upwards_is_named(self):
         below = """\
-//! [`Admin`](crate::control::admin::Admin) is in a comment.
+//! [`Device`](crate::life::device::Device) is in a comment.
 use super::{
     cq::{Body, KernelCq}, //
     qp,
 };
 pub(crate) use crate::{abi::Number, queue::{index::{Depth, Index as At}, poll::*}, kernel, LocalModule};
-pub(super) fn f<'a>(x: &'a str) -> char { let _ = "crate::control"; crate::abi::g(x); '"' }
+pub(super) fn f<'a>(x: &'a str) -> char { let _ = "crate::life"; crate::abi::g(x); '"' }
 mod tests { use super::*; mod more { use super::super::super::qp; } }
 """
-        self.assertEqual(imports.upwards({"data/eq.rs": below, "qpair.rs": "mod data;"}), [])
+        self.assertEqual(imports.upwards({"hw/eq.rs": below, "qpair.rs": "mod hw;"}), [])
         for text, line in (
-            ("use crate::control::admin::Admin;", 9),
-            ("use crate::{\n    abi::Number,\n    queue::{index::Index, poll},\n    control::{self, qp},\n};", 12),
-            ("use crate::{data::{cq, eq as control}, driver as abi};", 9),
+            ("use crate::life::device::Device;", 9),
+            ("use crate::{\n    abi::Number,\n    queue::{index::Index, poll},\n    life::{self, watch},\n};", 12),
+            ("use crate::{hw::{cq, eq as life}, driver as abi};", 9),
             ("fn f() { crate::debugfs::show(); }", 9),
             ("use super::super::object::device::RdmaDevice;", 9),
             ("mod tests { use super::super::super::loopback; }", 9),
         ):
-            first, *_, last = imports.upwards({"data/eq.rs": below + text})
-            self.assertIn(f"rust/data/eq.rs:{line}: ", first)
+            first, *_, last = imports.upwards({"hw/eq.rs": below + text})
+            self.assertIn(f"rust/hw/eq.rs:{line}: ", first)
             self.assertEqual(last, imports.text_of_order())
         # Modules on one line, a module without a place, and a directory's own file.
         for name, text, what in (
             ("object/mod.rs", "use crate::loopback::Loopback;", "rust/object/mod.rs:1: loopback::Loopback, but loopback stands beside"),
             ("context/mod.rs", "", "rust/context has no place in ORDER"),
-            ("control/mod.rs", "use super::driver;", "rust/control/mod.rs:1: driver, but driver stands above control"),
+            ("life/mod.rs", "use super::driver;", "rust/life/mod.rs:1: driver, but driver stands above life"),
         ):
             self.assertIn(what, imports.upwards({name: text})[0])
 
@@ -377,18 +377,18 @@ Next
         files = {
             "mod.rs": "pub(crate) fn f() {}",
             "eq.rs": "use super::cq::Cq;",
-            "cq.rs": "pub(super) struct Cq;\nuse crate::data::ring::Ring;",
+            "cq.rs": "pub(super) struct Cq;\nuse crate::hw::ring::Ring;",
             "ring/mod.rs": "",
             # It is one with its directory, whose files may import it.
             "ring/index.rs": "use super::super::eq::Eq;\nuse super::Ring;\nuse super::super::f;",
         }
-        sources = {f"data/{name}": text for name, text in files.items()}
-        line = "rust/data/cq.rs:2: a circle in rust/data: cq -> ring -> eq -> cq"
+        sources = {f"hw/{name}": text for name, text in files.items()}
+        line = "rust/hw/cq.rs:2: a circle in rust/hw: cq -> ring -> eq -> cq"
         found = imports.circles(sources, "rust", {})
         self.assertEqual((found[0], len(found)), (line, 3))
-        allowed = {"rust/data": {"cq", "eq", "ring"}, "rusty": {"eq"}}
+        allowed = {"rust/hw": {"cq", "eq", "ring"}, "rusty": {"eq"}}
         self.assertEqual(imports.circles(sources, "rust", allowed), [])
-        sources["data/ring/index.rs"] = "use super::Ring;"
+        sources["hw/ring/index.rs"] = "use super::Ring;"
         self.assertEqual([line.split(":")[1] for line in imports.circles(sources, "rust", allowed)], [" cq is in no circle", " eq is in no circle", " ring is in no circle"])
 
     def test_lines_of_code_are_counted_from_the_root_on(self):
@@ -402,14 +402,14 @@ Next
 
     def test_a_missing_barrier_is_named(self):
         functions = {
-            "<<qpair::data::eq::Eq as qpair::kernel::poller::Handler>::poll>": ["dma_rmb"],
-            "<<qpair::queue::poll::Poller<qpair::data::ring::Ring>>::publish::<<qpair::data::eq::Eq>::run::{closure#0}>>": ["dma_mb"],
-            "<<qpair::data::cq::KernelCq>::consume>": ["dma_rmb"],
-            "<<qpair::data::cq::KernelCq>::publish>": ["dma_mb"],
-            "<<qpair::data::cq::Queues>::ring>": ["dma_wmb", "dma_wmb"],
-            "<<qpair::control::admin::Admin>::execute::<qpair::control::command::QueryCounters>>": ["dma_rmb"],
+            "<<qpair::hw::eq::Eq as qpair::kernel::poller::Handler>::poll>": ["dma_rmb"],
+            "<<qpair::queue::poll::Poller<qpair::hw::ring::Ring>>::publish::<<qpair::hw::eq::Eq>::run::{closure#0}>>": ["dma_mb"],
+            "<<qpair::hw::cq::KernelCq>::consume>": ["dma_rmb"],
+            "<<qpair::hw::cq::KernelCq>::publish>": ["dma_mb"],
+            "<<qpair::hw::cq::Queues>::ring>": ["dma_wmb", "dma_wmb"],
+            "<<qpair::hw::admin::Admin>::execute::<qpair::hw::command::QueryCounters>>": ["dma_rmb"],
             # A command that was inlined into its caller.
-            "<<qpair::control::device::Device>::settle>": ["dma_rmb"],
+            "<<qpair::life::device::Device>::settle>": ["dma_rmb"],
         }
         waits = ("Admin", "settle", "Completion")
 

@@ -13,14 +13,14 @@ use crate::{
         },
         Number, //
     },
-    data::{
+    hw::{
         function::Function,
         handlers::EventHandler,
         ring::Ring,
         table::{
             Room,
             Table, //
-        },
+        }, //
     },
     kernel::{
         gate::Lease,
@@ -37,8 +37,8 @@ use crate::{
         index::{
             Depth,
             Index, //
-        },
-    },
+        }, //
+    }, //
 };
 use core::mem::replace;
 use kernel::{

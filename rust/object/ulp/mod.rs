@@ -40,19 +40,19 @@ pub(super) use self::{
 
 use super::file::Registered;
 use crate::{
-    control::{
+    hw::{
+        function::Failure,
+        ring::Ring, //
+    },
+    kernel::gate::Pass,
+    life::{
         client::{
             Client,
             Lost,
             Shown, //
         },
         device::Device, //
-    },
-    data::{
-        function::Failure,
-        ring::Ring, //
-    },
-    kernel::gate::Pass,
+    }, //
 };
 use kernel::{
     fmt,

@@ -30,7 +30,7 @@ use crate::{
         },
         Number, //
     },
-    data::{
+    hw::{
         function::Function,
         qp::block,
         ring::Ring,
@@ -64,8 +64,8 @@ use crate::{
             RqProducer,
             SqProducer, //
         },
-        storage::Storage,
-    },
+        storage::Storage, //
+    }, //
 };
 use kernel::{
     new_spinlock_irq,

@@ -8,13 +8,13 @@ use super::checks;
 use super::prop::holds;
 use proptest::collection::vec;
 use proptest::prelude::any;
-use qpair_queue::lifecycle::Failure;
-use qpair_queue::lifecycle::Health;
-use qpair_queue::lifecycle::Lifecycle;
-use qpair_queue::lifecycle::Lost;
-use qpair_queue::lifecycle::Step;
-use qpair_queue::lifecycle::Task;
-use qpair_queue::recovery::LONGEST;
+use qpair_queue::policy::lifecycle::Failure;
+use qpair_queue::policy::lifecycle::Health;
+use qpair_queue::policy::lifecycle::Lifecycle;
+use qpair_queue::policy::lifecycle::Lost;
+use qpair_queue::policy::lifecycle::Step;
+use qpair_queue::policy::lifecycle::Task;
+use qpair_queue::policy::recovery::LONGEST;
 use world::World;
 
 checks![

@@ -2,14 +2,14 @@
 //! Quotas, with a device that keeps indices of destroyed objects for as long as processes choose.
 
 use super::checks;
-use qpair_queue::quota::share;
-use qpair_queue::quota::together;
-use qpair_queue::quota::Account;
-use qpair_queue::quota::Kind;
-use qpair_queue::quota::Mark;
-use qpair_queue::quota::PerKind;
-use qpair_queue::quota::Scope;
-use qpair_queue::quota::Sums;
+use qpair_queue::policy::quota::share;
+use qpair_queue::policy::quota::together;
+use qpair_queue::policy::quota::Account;
+use qpair_queue::policy::quota::Kind;
+use qpair_queue::policy::quota::Mark;
+use qpair_queue::policy::quota::PerKind;
+use qpair_queue::policy::quota::Scope;
+use qpair_queue::policy::quota::Sums;
 use qpair_testkit::with_seeds;
 use qpair_testkit::Rng;
 

@@ -2,8 +2,8 @@
 //! Recovery of devices that fail repeatedly.
 
 use super::checks;
-use qpair_queue::recovery::Recovery;
-use qpair_queue::recovery::LONGEST;
+use qpair_queue::policy::recovery::Recovery;
+use qpair_queue::policy::recovery::LONGEST;
 
 checks![
     pauses_grow,

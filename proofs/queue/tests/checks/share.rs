@@ -4,11 +4,11 @@
 use super::checks;
 use super::prop::holds;
 use proptest::collection::vec;
-use qpair_queue::share::Share;
-use qpair_queue::share::Time;
-use qpair_queue::share::LOAN;
-use qpair_queue::share::MOST;
-use qpair_queue::share::ROW;
+use qpair_queue::policy::share::Share;
+use qpair_queue::policy::share::Time;
+use qpair_queue::policy::share::LOAN;
+use qpair_queue::policy::share::MOST;
+use qpair_queue::policy::share::ROW;
 use std::cell::Cell;
 
 checks![

@@ -4,13 +4,13 @@
 //! The rules decide; this file keeps apart from them what is true: which memory the device may
 //! access, which clients were notified of which loss, and whether it is suspended.
 
-use qpair_queue::lifecycle::Failure;
-use qpair_queue::lifecycle::Health;
-use qpair_queue::lifecycle::Lifecycle;
-use qpair_queue::lifecycle::Lost;
-use qpair_queue::lifecycle::Step;
-use qpair_queue::lifecycle::Task;
-use qpair_queue::recovery::LONGEST;
+use qpair_queue::policy::lifecycle::Failure;
+use qpair_queue::policy::lifecycle::Health;
+use qpair_queue::policy::lifecycle::Lifecycle;
+use qpair_queue::policy::lifecycle::Lost;
+use qpair_queue::policy::lifecycle::Step;
+use qpair_queue::policy::lifecycle::Task;
+use qpair_queue::policy::recovery::LONGEST;
 
 pub const ACCESSED: &str = "a suspended device, or one behind a failed link, is accessed";
 pub const FREED: &str = "memory is freed that the device may access";

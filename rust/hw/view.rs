@@ -14,7 +14,7 @@ use crate::{
     queue::poll::{
         Counts,
         Node, //
-    },
+    }, //
 };
 use kernel::prelude::*;
 

@@ -3,9 +3,7 @@
 //! The device. It lives as long as a file or the driver refers to it.
 
 use super::{
-    admin::Admin,
     client::Clients,
-    eqs::Eqs,
     moderate::{
         Mode,
         Moderation, //
@@ -13,19 +11,21 @@ use super::{
     shares::Shares, //
 };
 use crate::{
-    data::{
+    hw::{
+        admin::Admin,
         eq::{
             Eq,
             EqPoller, //
         },
+        eqs::Eqs,
         function::{
             Function,
             Limits, //
         },
         knobs::Knobs, //
     },
-    kernel::gate::Pass, //
-    queue::quota::PerKind,
+    kernel::gate::Pass,
+    policy::quota::PerKind, //
 };
 use kernel::{
     device::{

@@ -2,7 +2,7 @@
 
 //! Clients: users of the device that may outlive its binding.
 
-pub(crate) use crate::queue::lifecycle::Lost;
+pub(crate) use crate::policy::lifecycle::Lost;
 use core::ptr;
 use kernel::{
     new_mutex,

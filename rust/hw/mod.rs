@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The data path: the poll of an EQ, in BH.
+//! The hardware: the device by its numbers and its memory. It knows no process.
 //!
-//! While an EQ is up, its poll owns this state. The poll never sleeps and issues no command. Process
-//! context accesses the state with the poll paused ([`kernel::poller`](crate::kernel::poller)).
-//! Functions that allocate are marked "Sleeps" and are for
-//! process context.
+//! The poll of an EQ runs in BH. It never sleeps, issues no command, and owns its state while the EQ
+//! is up. Process context accesses the state with the poll paused
+//! ([`kernel::poller`](crate::kernel::poller)). Functions marked "Sleeps" are for process context:
+//! those that allocate, and all commands.
 //!
 //! | file | is |
 //! |---|---|
 //! | [`life`] | health and epoch: the owner of the state machine |
 //! | [`function`] | doorbells, limits, life |
+//! | [`registers`] | limits, status, enable, reset; the way in to the device |
 //! | [`ring`], [`list`] | the memory of the driver's rings, and its buffer list |
 //! | [`table`] | objects by number |
 //! | [`handlers`] | the handlers of events, and the way of an asynchronous event to its handler |
@@ -20,16 +21,25 @@
 //! | [`knobs`] | tunables of polls |
 //! | [`eq`] | an EQ: its interrupt, its poll, and changes of the poll's state from process context |
 //! | [`view`] | what debugfs copies of an EQ |
+//! | [`eqs`] | the EQs of a device: setup, teardown, the check for lost interrupts |
+//! | [`command`] | typed commands |
+//! | [`admin`] | the admin queue: slots, posting, waiting |
+//! | [`connect`] | creates, connects and destroys queue pairs of the kernel |
 
+pub(crate) mod admin;
 pub(crate) mod batch;
+pub(crate) mod command;
+mod connect;
 pub(crate) mod cq;
 pub(crate) mod eq;
+pub(crate) mod eqs;
 pub(crate) mod function;
 pub(crate) mod handlers;
 pub(crate) mod knobs;
 pub(crate) mod life;
 mod list;
 pub(crate) mod qp;
+pub(crate) mod registers;
 pub(crate) mod ring;
 pub(crate) mod table;
 pub(crate) mod view;

@@ -5,20 +5,20 @@
 //! A task enters the device through [`Function::enter`], with the epoch in which it began: a reset
 //! ends all objects of earlier epochs.
 
+use super::{
+    function::{
+        Failure,
+        Function,
+        Health,
+        Limits, //
+    },
+    life::Now, //
+};
 use crate::{
     abi::{
         doorbell,
         regs as model,
         status::EnableError, //
-    },
-    data::{
-        function::{
-            Failure,
-            Function,
-            Health,
-            Limits, //
-        },
-        life::Now, //
     },
     kernel::{
         dma,
@@ -33,8 +33,8 @@ use crate::{
         pci::{
             channel,
             Channel, //
-        },
-    },
+        }, //
+    }, //
 };
 use kernel::{
     device::{

@@ -49,6 +49,13 @@ use crate::{
         },
         trace, //
     },
+    policy::{
+        moderation::Setting,
+        share::{
+            Share,
+            Time, //
+        }, //
+    },
     queue::{
         consumer::{
             is_there,
@@ -63,19 +70,14 @@ use crate::{
             Depth,
             Index, //
         },
-        moderation::Setting,
         poll::{
             Consumed,
             Node,
             Poller,
             Step,
             Tuning, //
-        },
-        share::{
-            Share,
-            Time, //
-        },
-    },
+        }, //
+    }, //
 };
 use kernel::{
     device::{

@@ -24,11 +24,11 @@ use crate::{
         status::AdminError,
         Number, //
     },
+    policy::quota::PerKind,
     queue::{
         index::Index,
-        quota::PerKind,
         resize::Switch, //
-    },
+    }, //
 };
 use core::marker::PhantomData;
 use kernel::prelude::*;

@@ -8,9 +8,9 @@ use super::{
     moderate::REST, //
 };
 use crate::{
-    data::function::Health,
+    hw::function::Health,
     kernel::watchdog::Check,
-    queue::lifecycle::Lifecycle, //
+    policy::lifecycle::Lifecycle, //
 };
 use kernel::{
     prelude::*,

@@ -67,7 +67,7 @@ use crate::{
             Node, //
         },
         producer::Refused, //
-    },
+    }, //
 };
 use core::mem::size_of;
 use kernel::{

@@ -2,12 +2,12 @@
 
 //! Doorbell pages of processes, and the object counts of their contexts.
 //!
-//! The rules are those of [`queue::quota`](crate::queue::quota). A context is identified by its
+//! The rules are those of [`queue::quota`](crate::policy::quota). A context is identified by its
 //! doorbell page, a user by the effective user ID of the task that opened the context. A reset ends
 //! all objects and clears all counts. A page is taken until its context gives it back, also over a
 //! reset: a process may still have it mapped.
 
-use crate::queue::quota::{
+use crate::policy::quota::{
     Account,
     Kind,
     Mark,

@@ -14,6 +14,15 @@ use super::{
         Modify,
         Qp, //
     },
+    qp::{
+        Init,
+        QpRings,
+        QueuePair,
+        Ready,
+        Reset,
+        Site,
+        Sizes, //
+    }, //
 };
 use crate::{
     abi::{
@@ -24,20 +33,11 @@ use crate::{
         },
         Number, //
     },
-    data::qp::{
-        Init,
-        QpRings,
-        QueuePair,
-        Ready,
-        Reset,
-        Site,
-        Sizes, //
-    },
-    kernel::gate::Pass, //
+    kernel::gate::Pass,
     queue::credit::{
         Cq,
         Slots, //
-    },
+    }, //
 };
 use kernel::prelude::*;
 

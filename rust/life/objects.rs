@@ -6,20 +6,9 @@
 //! create to the insertion into the table, and from a destroy to the removal. [`Tables`] exists
 //! only inside that lock, and every function that creates, destroys or changes a table takes it.
 
-use super::{
-    command::{
-        Command,
-        Cq,
-        Create,
-        Destroy,
-        Object,
-        Qp,
-        Srq, //
-    },
-    device::{
-        Device,
-        Tables, //
-    }, //
+use super::device::{
+    Device,
+    Tables, //
 };
 use crate::{
     abi::{
@@ -29,7 +18,16 @@ use crate::{
         },
         Number, //
     },
-    data::{
+    hw::{
+        command::{
+            Command,
+            Cq,
+            Create,
+            Destroy,
+            Object,
+            Qp,
+            Srq, //
+        },
         cq::{
             Body,
             CqClient,
@@ -45,8 +43,8 @@ use crate::{
         },
         table::Room, //
     },
-    kernel::gate::Pass, //
-    queue::index::Depth,
+    kernel::gate::Pass,
+    queue::index::Depth, //
 };
 use kernel::{
     prelude::*,

@@ -3,7 +3,7 @@
 //! The owner of a function's [`Lifecycle`]: its lock, those that wait for it to change, and a
 //! snapshot for those that take no lock.
 
-use crate::queue::lifecycle::{
+use crate::policy::lifecycle::{
     Health,
     Lifecycle,
     Task, //

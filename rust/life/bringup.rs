@@ -7,24 +7,20 @@
 //! [`Device::bring_up_again`]. One reset of the function makes the hardware quiet and ends all its
 //! objects at once; single objects are destroyed only while the device runs.
 //!
-//! What is done in which order is a rule, [`queue::lifecycle`](crate::queue::lifecycle);
+//! What is done in which order is a rule, [`queue::lifecycle`](crate::policy::lifecycle);
 //! [`Device::execute`] does it.
 
 use super::{
     client::Lost,
-    command::{
-        Create,
-        Eq as EqObject, //
-    },
-    device::Device,
-    registers::{
-        AdminRings,
-        Quiet, //
-    },
+    device::Device, //
 };
 use crate::{
     abi::Number,
-    data::{
+    hw::{
+        command::{
+            Create,
+            Eq as EqObject, //
+        },
         cq::{
             Body,
             CqRing,
@@ -37,26 +33,28 @@ use crate::{
             Health, //
         },
         qp::QueuePair,
+        registers::{
+            AdminRings,
+            Quiet, //
+        },
         ring::Ring,
         table::Room, //
     },
-    kernel::{
-        pci::{
-            channel,
-            Channel,
-            Mastering, //
-        }, //
+    kernel::pci::{
+        channel,
+        Channel,
+        Mastering, //
+    },
+    policy::lifecycle::{
+        Lifecycle,
+        Step,
+        Task, //
     },
     queue::{
         credit::RingId,
         index::Depth,
-        lifecycle::{
-            Lifecycle,
-            Step,
-            Task, //
-        },
         producer::SqProducer, //
-    },
+    }, //
 };
 use kernel::{
     device::Bound,

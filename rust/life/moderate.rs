@@ -6,29 +6,29 @@
 //! some time. An admin command sets both limits, from process context and only when they change. In
 //! [`Mode::Adaptive`] a [`Sampler`](super::watch::Sampler) reads each EQ's counters, which the
 //! interrupt and the poll keep in atomics, and asks the EQ's
-//! [`Controller`](crate::queue::moderation::Controller). The poll is not involved.
+//! [`Controller`](crate::policy::moderation::Controller). The poll is not involved.
 //!
 //! Each EQ remembers its last setting in the device. A setting that was refused is sent again at
 //! the next sample, and all are sent again after a reset.
 
-use super::{
-    admin::Admin,
-    command::{
-        Eq as EqObject,
-        Modify, //
-    },
-};
 use crate::{
     abi::command::EqContext,
-    data::eq::EqPoller,
-    kernel::gate::Pass, //
-    queue::moderation::{
+    hw::{
+        admin::Admin,
+        command::{
+            Eq as EqObject,
+            Modify, //
+        },
+        eq::EqPoller, //
+    },
+    kernel::gate::Pass,
+    policy::moderation::{
         Controller,
         Pace,
         Sample,
         Setting,
         TARGET, //
-    },
+    }, //
 };
 use core::{
     fmt,

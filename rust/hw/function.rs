@@ -4,7 +4,8 @@
 //!
 //! A [`Function`] outlives the binding: open files refer to it.
 
-pub(crate) use crate::queue::lifecycle::{
+use super::life::Life;
+pub(crate) use crate::policy::lifecycle::{
     Failure,
     Health, //
 };
@@ -15,7 +16,6 @@ use crate::{
         status::EnableError,
         Number, //
     },
-    data::life::Life,
     kernel::{
         gate::Gate,
         mmio::{
@@ -23,7 +23,7 @@ use crate::{
             Frame, //
         },
         trace, //
-    },
+    }, //
 };
 use kernel::{
     device::{

@@ -6,14 +6,12 @@
 //! memory. If an event was there at two checks without a poll in between, its interrupt or the
 //! wakeup of the poll was lost.
 
-use crate::{
-    abi::Number,
-    data::eq::{
-        Eq,
-        EqPoller,
-        EqRing, //
-    },
+use super::eq::{
+    Eq,
+    EqPoller,
+    EqRing, //
 };
+use crate::abi::Number;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -44,7 +42,7 @@ impl Watched {
 
 /// The EQs of a device, by vector.
 #[pin_data]
-pub(super) struct Eqs {
+pub(crate) struct Eqs {
     polls: KVec<Arc<EqPoller>>,
     /// By vector. Locked by the watchdog and by bring-up.
     #[pin]
@@ -57,7 +55,7 @@ impl Eqs {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn new(polls: KVec<Arc<EqPoller>>) -> Result<impl PinInit<Self>> {
+    pub(crate) fn new(polls: KVec<Arc<EqPoller>>) -> Result<impl PinInit<Self>> {
         let mut watched = KVec::with_capacity(polls.len(), GFP_KERNEL)?;
         for _ in 0..polls.len() {
             watched.push(None, GFP_KERNEL)?;
@@ -69,7 +67,7 @@ impl Eqs {
     }
 
     /// All of them, up or down.
-    pub(super) fn polls(&self) -> &[Arc<EqPoller>] {
+    pub(crate) fn polls(&self) -> &[Arc<EqPoller>] {
         &self.polls
     }
 
@@ -78,7 +76,7 @@ impl Eqs {
     /// # Errors
     ///
     /// `EINVAL` if there are no EQs.
-    pub(super) fn eq0(&self) -> Result<&Arc<EqPoller>> {
+    pub(crate) fn eq0(&self) -> Result<&Arc<EqPoller>> {
         self.polls.first().ok_or(EINVAL)
     }
 
@@ -87,7 +85,7 @@ impl Eqs {
     /// # Errors
     ///
     /// `EINVAL` if there is no such vector.
-    pub(super) fn of(&self, vector: u32) -> Result<&Arc<EqPoller>> {
+    pub(crate) fn of(&self, vector: u32) -> Result<&Arc<EqPoller>> {
         self.polls.get(vector as usize).ok_or(EINVAL)
     }
 
@@ -97,7 +95,7 @@ impl Eqs {
     /// # Errors
     ///
     /// `ENOMEM`, or `ENOSPC` if the ring has too few slots.
-    pub(super) fn begin(&self, eq: &EqPoller, number: Number, epoch: u32, ring: EqRing) -> Result {
+    pub(crate) fn begin(&self, eq: &EqPoller, number: Number, epoch: u32, ring: EqRing) -> Result {
         let live = eq.handler().live(number, epoch, ring.clone())?;
         eq.handler().begin(number);
         self.watch(eq, Some(Watched { ring, seen: None }));
@@ -106,7 +104,7 @@ impl Eqs {
     }
 
     /// The device is quiet: retires everything on the EQs and frees its memory. Sleeps.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         for eq in self.polls.iter().rev() {
             self.watch(eq, None);
             if let Some(live) = eq.paused(|_, state| state.take()) {
@@ -126,7 +124,7 @@ impl Eqs {
 
     /// Whether `eq` lost an interrupt: an event has been waiting since the last check, a second
     /// ago, and no poll has run. Sleeps.
-    pub(super) fn is_overdue(&self, eq: &Eq) -> bool {
+    pub(crate) fn is_overdue(&self, eq: &Eq) -> bool {
         let mut watched = self.watched.lock();
         let watched = watched.get_mut(eq.index() as usize);
         let overdue = watched

@@ -24,12 +24,25 @@
 //! `free` guards which slots are taken, and is held briefly. The poll takes no lock: it shares only
 //! atomics with the waiters.
 
-use super::command::{
-    errno,
-    Command,
-    Payload,
-    Results,
-    CONTEXT_WORDS, //
+use super::{
+    batch::Done,
+    command::{
+        errno,
+        Command,
+        Payload,
+        Results,
+        CONTEXT_WORDS, //
+    },
+    cq::{
+        CqClient,
+        Queues, //
+    },
+    eq::EqPoller,
+    function::{
+        Failure,
+        Function, //
+    },
+    qp::Tag, //
 };
 use crate::{
     abi::{
@@ -43,26 +56,13 @@ use crate::{
             Status, //
         }, //
     },
-    data::{
-        batch::Done,
-        cq::{
-            CqClient,
-            Queues, //
-        },
-        eq::EqPoller,
-        function::{
-            Failure,
-            Function, //
-        },
-        qp::Tag, //
-    },
     kernel::{
         dma::Coherent,
         gate::Pass,
         sync::completion::Completion,
         trace, //
     },
-    queue::index::Index,
+    queue::index::Index, //
 };
 use kernel::{
     new_condvar,

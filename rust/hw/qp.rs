@@ -22,7 +22,7 @@ use super::{
     ring::{
         Ring,
         View, //
-    },
+    }, //
 };
 use crate::{
     abi::{
@@ -66,7 +66,7 @@ use crate::{
             RqProducer,
             SqProducer, //
         }, //
-    },
+    }, //
 };
 use core::marker::PhantomData;
 use kernel::prelude::*;

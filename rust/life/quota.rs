@@ -3,21 +3,21 @@
 //! Takes doorbell pages for processes, and charges their objects: see [`shares`](super::shares).
 
 use super::{
-    command::QueryPage,
     device::Device,
     shares::refusal, //
 };
 use crate::{
+    hw::command::QueryPage,
     kernel::{
         gate::Pass,
-        mmio::Frame, //
-        task::fatal_signal_pending,
+        mmio::Frame,
+        task::fatal_signal_pending, //
     },
-    queue::quota::{
+    policy::quota::{
         share,
         Account,
         Kind, //
-    },
+    }, //
 };
 use kernel::{
     prelude::*,
