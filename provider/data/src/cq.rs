@@ -17,26 +17,18 @@ use qpair_queue::credit::{Cq as OfCq, Kind, RingId};
 use qpair_queue::index::{Depth, Index};
 use qpair_queue::resize::Switch;
 use qpair_queue::storage::Storage;
-use qpair_ring::life::Life;
+use qpair_ring::served::Served;
 
 use crate::lock::{self, Mutex};
 use crate::qp::Qp;
 use crate::queue::Work;
 use crate::ring::{Doorbells, Ring};
-use crate::table::Table;
 
 /// A CQ's entry.
 type Entry = consumer::Entry<OfCq, { Cqe::WORDS }>;
 /// The bits of a CQE's last word in which the entries of a row are alike: opcode, status, detail and
 /// flags.
 const ALIKE: u64 = u64::MAX << 32;
-
-/// A queue pair that completes here.
-#[derive(Debug)]
-struct Served {
-    qp: Arc<Qp>,
-    life: Life,
-}
 
 /// A completion, and the number of its queue pair as verbs have it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,9 +67,7 @@ struct State {
     consumer: CqConsumer<Ring>,
     /// Entries that may be read and unpublished.
     slack: u32,
-    served: Table<Served>,
-    /// Queue pairs whose first entry the head has not reached.
-    young: Vec<Number>,
+    served: Served<Arc<Qp>>,
     /// The completion between [`Cq::start`] and [`Cq::end`].
     current: Completion,
     /// Whether the next poll publishes the head, for another reason than the slack: entries were
@@ -160,9 +150,7 @@ impl Cq {
         } else if state.consumer.unpublished() > state.slack {
             self.publish(state);
         }
-        if !state.young.is_empty() {
-            state.grow_up();
-        }
+        state.served.passed(state.consumer.published().head());
         goes_on
     }
 
@@ -313,11 +301,7 @@ impl Cq {
         let mut state = self.state.lock();
         let unread = state.unread_receives(number);
         let since = since.unwrap_or(state.consumer.head());
-        if !state.young.contains(&number) {
-            state.young.push(number);
-        }
-        let life = Life::Since(since);
-        state.served.insert(number, Served { qp, life });
+        state.served.insert(number, since, qp);
         unread
     }
 
@@ -347,8 +331,7 @@ impl State {
         Some(Self {
             consumer,
             slack: parts.depth.checked_sub(parts.usable)?,
-            served: Table::default(),
-            young: Vec::new(),
+            served: Served::default(),
             current: Completion::default(),
             due: false,
             next: VecDeque::new(),
@@ -410,12 +393,11 @@ impl State {
                 break;
             };
             let cqe = Cqe::decode(&entry.words);
-            let served = self.served.get_mut(cqe.qp);
-            let Some(served) = served.filter(|s| s.life.includes(entry.seen.past())) else {
+            let Some(qp) = self.served.of_entry(cqe.qp, entry.seen.past()) else {
                 self.due = true;
                 continue;
             };
-            let (qp, consumer) = (&*served.qp, &mut self.consumer);
+            let consumer = &mut self.consumer;
             let completion = Completion { cqe, qpn: qp.qpn() };
             let row = if cqe.flags & cqe_flags::RECV == 0 {
                 let work = &mut qp.send.lock().work;
@@ -442,7 +424,8 @@ impl State {
     /// Receives of an SRQ, of a queue pair's life, whose entries were not read.
     fn unread_receives(&mut self, number: Number) -> u32 {
         let served = self.served.get_mut(number);
-        let Some(life) = served.and_then(|it| it.qp.srq().is_some().then_some(it.life)) else {
+        let on_srq = served.filter(|(_, qp)| qp.srq().is_some());
+        let Some(life) = on_srq.map(|(life, _)| life) else {
             return 0;
         };
         let mut count = 0;
@@ -452,19 +435,6 @@ impl State {
             count += u32::from(cqe.qp == number && is_receive && life.includes(past));
         });
         count
-    }
-
-    #[cold]
-    fn grow_up(&mut self) {
-        let head = self.consumer.published().head();
-        let served = &mut self.served;
-        self.young.retain(|number| {
-            let Some(served) = served.get_mut(*number) else {
-                return false;
-            };
-            served.life = served.life.seen_from(head);
-            matches!(served.life, Life::Since(_))
-        });
     }
 }
 

@@ -16,7 +16,6 @@
 //! | [`receive`] | receives, and how they are encoded |
 //! | [`request`] | work requests, and how they are encoded |
 //! | [`shape`] | how deep rings are |
-//! | [`table`] | the queue pairs of a completion queue, by number |
 //! | [`queue`] | a work queue, and the slots that a program may fill |
 //! | [`cq`] | completion queues |
 //! | [`srq`] | shared receive queues |
@@ -57,5 +56,4 @@ pub mod request;
 pub mod ring;
 pub mod shape;
 pub mod srq;
-pub mod table;
 pub mod window;

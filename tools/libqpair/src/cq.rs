@@ -27,7 +27,7 @@ use qpair_queue::consumer::{CqConsumer, Flushed, Published};
 use qpair_queue::credit::{Cq as OfCq, DeferredFree, Kind, Pool, RingId, Slots};
 use qpair_queue::index::{Depth, Index};
 use qpair_queue::producer::{Producer, RqProducer, SqProducer};
-use qpair_ring::life::Life;
+use qpair_ring::served::Served;
 use rustix::io::Errno;
 
 use crate::channel::Channel;
@@ -42,7 +42,7 @@ use crate::wr::Completion;
 /// What an arm waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wants {
-    /// Any completion.
+    /// The next completion of any kind.
     Next,
     /// A solicited or failed one.
     Solicited,
@@ -102,14 +102,12 @@ pub(crate) type SendQueue = Mutex<SqProducer<SharedRing>>;
 /// The same of a receive queue.
 pub(crate) type RecvQueue = Mutex<RqProducer<SharedRing>>;
 
-/// A CQ's state of a queue pair that completes in it.
-#[derive(Debug)]
-struct Served {
-    number: Number,
-    life: Life,
+/// The queues of a queue pair that complete in a CQ.
+#[derive(Debug, Default)]
+struct Queues {
     send: Option<Arc<SendQueue>>,
     recv: Option<Arc<RecvQueue>>,
-    /// The SRQ of its receives, which has no `recv`.
+    /// The SRQ in place of `recv`.
     shared: Option<Place>,
 }
 
@@ -118,15 +116,12 @@ struct State {
     consumer: CqConsumer<Ring>,
     pool: Pool<OfCq>,
     deferred: DeferredFree<OfCq>,
-    /// By the index of the queue pair's number.
-    served: Vec<Option<Served>>,
-    /// Queue pairs whose first entry the head has not reached.
-    young: Vec<Number>,
+    served: Served<Queues>,
     sources: Sources,
     stale: u64,
 }
 
-/// A CQ's entry.
+/// An entry of a CQ, and proof that it was read.
 type Entry = qpair_queue::consumer::Entry<OfCq, { Cqe::WORDS }>;
 /// The bit of a CQE's last word that is set for the receive queue.
 const RECV: u64 = (cqe_flags::RECV as u64) << 56;
@@ -141,20 +136,17 @@ impl State {
                 break;
             };
             let cqe = Cqe::decode(&entry.words);
-            let served = self.served.get(cqe.qp.index()).and_then(Option::as_ref);
-            let served = served.filter(|served| {
-                served.number == cqe.qp && served.life.includes(entry.seen.past())
-            });
+            let queues = self.served.of_entry(cqe.qp, entry.seen.past());
             let is_receive = cqe.flags & cqe_flags::RECV != 0;
             let consumer = &mut self.consumer;
-            let row = match served {
-                Some(Served {
+            let row = match queues {
+                Some(Queues {
                     send: Some(queue), ..
                 }) if !is_receive => row(consumer, queue, &entry, 0, places),
-                Some(Served {
+                Some(Queues {
                     recv: Some(queue), ..
                 }) if is_receive => row(consumer, queue, &entry, RECV, places),
-                Some(Served {
+                Some(Queues {
                     shared: Some(of), ..
                 }) if is_receive => self.sources.complete(*of).then_some(0),
                 _ => None,
@@ -184,29 +176,8 @@ impl State {
         let freed = self.deferred.release(self.consumer.published());
         // Of this ring: they were admitted as such.
         let _: Result<(), Slots<OfCq>> = self.pool.give(freed);
-        if !self.young.is_empty() {
-            self.grow_up();
-        }
+        self.served.passed(self.consumer.published().head());
     }
-
-    #[cold]
-    fn grow_up(&mut self) {
-        let head = self.consumer.published().head();
-        let served = &mut self.served;
-        self.young.retain(|number| {
-            let Some(served) = find(served, *number) else {
-                return false;
-            };
-            served.life = served.life.seen_from(head);
-            matches!(served.life, Life::Since(_))
-        });
-    }
-}
-
-/// What is served of a queue pair.
-fn find(served: &mut [Option<Served>], number: Number) -> Option<&mut Served> {
-    let found = served.get_mut(number.index())?.as_mut();
-    found.filter(|found| found.number == number)
 }
 
 /// Reports the entry `first`, and those of the same work queue that follow it, to that queue;
@@ -317,23 +288,10 @@ impl CqInner {
     ) {
         let mut state = lock(&self.state);
         let since = since.unwrap_or(state.consumer.head());
-        let at = number.index();
-        if state.served.len() <= at {
-            state.served.resize_with(at + 1, || None);
-        }
-        let before = state.served[at].take().filter(|s| s.number == number);
-        let before = before.map_or((None, None, None), |s| (s.send, s.recv, s.shared));
-        let (old_send, old_recv, shared) = before;
-        if !state.young.contains(&number) {
-            state.young.push(number);
-        }
-        state.served[at] = Some(Served {
-            number,
-            life: Life::Since(since),
-            send: send.or(old_send),
-            recv: recv.or(old_recv),
-            shared,
-        });
+        let mut queues = state.served.remove(number).unwrap_or_default();
+        queues.send = send.or(queues.send);
+        queues.recv = recv.or(queues.recv);
+        state.served.insert(number, since, queues);
     }
 
     /// Adds an SRQ, some queue pairs of which begin to complete here; `None` if there are too many.
@@ -349,8 +307,8 @@ impl CqInner {
     /// The receives of a queue pair are those of an SRQ.
     pub(crate) fn share(&self, number: Number, place: Place) {
         let mut state = lock(&self.state);
-        if let Some(served) = find(&mut state.served, number) {
-            served.shared = Some(place);
+        if let Some((_, queues)) = state.served.get_mut(number) {
+            queues.shared = Some(place);
         }
     }
 
@@ -364,17 +322,17 @@ impl CqInner {
             consumer,
             ..
         } = &mut *state;
-        let Some(served) = find(served, number) else {
+        let Some((life, queues)) = served.get_mut(number) else {
             return;
         };
-        let Some(place) = served.shared.take() else {
+        let Some(place) = queues.shared.take() else {
             return;
         };
         let mut unread = 0;
         consumer.visit(|words, past| {
             let cqe = Cqe::decode(words);
             let is_receive = cqe.flags & cqe_flags::RECV != 0;
-            let is_its = cqe.qp == number && is_receive && served.life.includes(past);
+            let is_its = cqe.qp == number && is_receive && life.includes(past);
             unread += u32::from(is_its);
         });
         sources.left(place, number, unread);
@@ -382,12 +340,7 @@ impl CqInner {
 
     /// Removes a queue pair; its entries that are left are stale.
     pub(crate) fn leave(&self, number: Number) {
-        let mut state = lock(&self.state);
-        if let Some(served) = state.served.get_mut(number.index()) {
-            if served.as_ref().is_some_and(|s| s.number == number) {
-                *served = None;
-            }
-        }
+        lock(&self.state).served.remove(number);
     }
 }
 
@@ -399,7 +352,7 @@ impl Drop for CqInner {
     }
 }
 
-/// A completion queue.
+/// A completion queue. Clones are the same queue.
 #[derive(Clone, Debug)]
 pub struct Cq {
     pub(crate) inner: Arc<CqInner>,
@@ -441,8 +394,7 @@ impl Cq {
             consumer,
             pool,
             deferred: DeferredFree::new(id),
-            served: Vec::new(),
-            young: Vec::new(),
+            served: Served::default(),
             sources: Sources::default(),
             stale: 0,
         };
@@ -459,12 +411,12 @@ impl Cq {
         })
     }
 
-    /// Its number.
+    /// The device's number, as events have it.
     pub fn number(&self) -> Number {
         self.inner.object.number
     }
 
-    /// Its entries.
+    /// Entries of the ring, which may be more than were asked for.
     pub fn depth(&self) -> u32 {
         self.inner.depth
     }
@@ -504,24 +456,5 @@ impl Cq {
     /// Slots that no queue pair has reserved.
     pub fn unreserved(&self) -> u32 {
         lock(&self.inner.state).pool.free()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_life_does_not_end_when_indices_go_round() {
-        let born = Index::new(7);
-        let life = Life::Since(born);
-        assert!(!life.includes(born), "the entry before");
-        assert!(life.includes(born.plus(1)));
-        let life = life.seen_from(Index::new(6));
-        assert!(!life.includes(born), "not passed yet");
-        let life = life.seen_from(born);
-        for later in [1, 1 << 30, 1 << 31, (1 << 31) + 1, u32::MAX] {
-            assert!(life.includes(born.plus(later)), "{later} entries later");
-        }
     }
 }

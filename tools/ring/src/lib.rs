@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Rings in the memory of a process, for the library and for the provider: their words, and which
-//! entries of a CQ belong to a queue pair ([`life`]).
+//! What the library and the provider have in common: the words of a ring in the memory of a process,
+//! and which entries of a CQ belong to a queue pair ([`served`]).
 //!
 //! On x86-64 a load is not reordered with later loads or stores, nor a store with later stores, to
 //! ordinary or uncached memory alike; so the fences only restrain the compiler.
 
-pub mod life;
+pub mod served;
+pub mod table;
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The queue pairs of a completion queue, by the device's number.
+//! Values by the number of an object.
 //!
-//! Two levels of 256, so that few queue pairs with any indices take little memory.
+//! The table has two levels of 256, so that few objects with any indices take little memory.
 
 use qpair_abi::Number;
 
@@ -33,7 +33,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Sets it.
+    /// Sets the value of a number.
     pub fn insert(&mut self, number: Number, value: T) {
         let index = number.index();
         let at = index / LEAF;
@@ -44,7 +44,7 @@ impl<T> Table<T> {
         leaf[index % LEAF] = Some((number, value));
     }
 
-    /// Removes it, if its index has no other generation.
+    /// Removes the value of a number.
     pub fn remove(&mut self, number: Number) -> Option<T> {
         let index = number.index();
         let leaf = self.leaves.get_mut(index / LEAF)?.as_mut()?;
