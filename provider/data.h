@@ -15,12 +15,12 @@
 #include <infiniband/verbs.h>
 
 /*
- A completion queue.
+ A completion queue of a process.
  */
 struct qpair_data_cq;
 
 /*
- A queue pair.
+ A queue pair, which leaves its CQs when it is freed.
  */
 struct qpair_data_qp;
 
@@ -30,7 +30,7 @@ struct qpair_data_qp;
 struct qpair_data_srq;
 
 /*
- A ring.
+ The size of a ring.
  */
 struct qpair_data_shape {
     /*
@@ -60,7 +60,7 @@ struct qpair_data_shape {
  */
 struct qpair_data_cq_parts {
     /*
-     The device's number.
+     The number of the device.
      */
     uint32_t number;
     /*
@@ -116,7 +116,7 @@ struct qpair_data_cq_next {
  */
 struct qpair_data_qp_parts {
     /*
-     The device's number.
+     The number of the device.
      */
     uint32_t number;
     /*
@@ -132,43 +132,43 @@ struct qpair_data_qp_parts {
      */
     uint8_t *rq;
     /*
-     The depth of the ring of sends.
+     The size of the ring of sends.
      */
     struct qpair_data_shape sq_shape;
     /*
-     The depth of the ring of receives.
+     The size of the ring of receives.
      */
     struct qpair_data_shape rq_shape;
     /*
-     SGEs of a send.
+     Most SGEs of a send.
      */
-    uint32_t send_pieces;
+    uint32_t max_send_sge;
     /*
-     SGEs of a receive.
+     Most SGEs of a receive.
      */
-    uint32_t recv_pieces;
+    uint32_t max_recv_sge;
     /*
-     Inline bytes of a send.
+     Most inline bytes of a send.
      */
-    uint32_t inline_bytes;
+    uint32_t max_inline_data;
     /*
      Whether all sends are signalled.
      */
-    bool signal_all;
+    bool sq_sig_all;
     /*
-     Whether it is of UD.
+     Whether the queue pair is of UD.
      */
-    bool datagrams;
+    bool is_ud;
     /*
      The page of doorbells.
      */
     uint8_t *doorbells;
     /*
-     Where sends complete.
+     The completion queue of sends.
      */
     const struct qpair_data_cq *send_cq;
     /*
-     Where receives complete.
+     The completion queue of receives.
      */
     const struct qpair_data_cq *recv_cq;
     /*
@@ -182,7 +182,7 @@ struct qpair_data_qp_parts {
  */
 struct qpair_data_srq_parts {
     /*
-     The device's number.
+     The number of the device.
      */
     uint32_t number;
     /*
@@ -190,27 +190,18 @@ struct qpair_data_srq_parts {
      */
     uint8_t *ring;
     /*
-     Its depth.
+     The size of the ring.
      */
     struct qpair_data_shape shape;
     /*
-     SGEs of a receive.
+     Most SGEs of a receive.
      */
-    uint32_t pieces;
+    uint32_t max_sge;
     /*
      The page of doorbells.
      */
     uint8_t *doorbells;
 };
-
-/*
- Sets the operations of `ibv_wr_*()` that the program asked for.
-
- # Safety
-
- The queue pair is one of this provider.
- */
-void qpair_data_qp_extend(struct ibv_qp_ex *qp, uint64_t operations);
 
 /*
  The ring of a completion queue of at least `entries` entries, in a device with at most `most`;
@@ -223,40 +214,41 @@ void qpair_data_qp_extend(struct ibv_qp_ex *qp, uint64_t operations);
 bool qpair_data_cq_shape(uint32_t entries, uint32_t most, struct qpair_data_shape *shape);
 
 /*
- The ring of `requests` sends, of UD if they are `datagrams`, as `qpair_data_cq_shape()`.
+ The ring of `max_wr` sends of at most `max_sge` SGEs or `max_inline_data` bytes, of UD if `is_ud`,
+ as `qpair_data_cq_shape()`.
 
  # Safety
 
  `shape` can be written.
  */
-bool qpair_data_sq_shape(uint32_t requests,
-                         uint32_t pieces,
-                         uint32_t inline_bytes,
-                         bool datagrams,
+bool qpair_data_sq_shape(uint32_t max_wr,
+                         uint32_t max_sge,
+                         uint32_t max_inline_data,
+                         bool is_ud,
                          uint32_t most,
                          struct qpair_data_shape *shape);
 
 /*
- The ring of `requests` receives, as `qpair_data_cq_shape()`.
+ The ring of `max_wr` receives of at most `max_sge` SGEs, as `qpair_data_cq_shape()`.
 
  # Safety
 
  `shape` can be written.
  */
-bool qpair_data_rq_shape(uint32_t requests,
-                         uint32_t pieces,
+bool qpair_data_rq_shape(uint32_t max_wr,
+                         uint32_t max_sge,
                          uint32_t most,
                          struct qpair_data_shape *shape);
 
 /*
- The ring of `requests` shared receives, as `qpair_data_cq_shape()`.
+ The ring of an SRQ of `max_wr` receives of at most `max_sge` SGEs, as `qpair_data_cq_shape()`.
 
  # Safety
 
  `shape` can be written.
  */
-bool qpair_data_srq_shape(uint32_t requests,
-                          uint32_t pieces,
+bool qpair_data_srq_shape(uint32_t max_wr,
+                          uint32_t max_sge,
                           uint32_t most,
                           struct qpair_data_shape *shape);
 
@@ -380,7 +372,7 @@ void qpair_data_qp_permit(const struct qpair_data_qp *qp, enum ibv_qp_state stat
 
  It is of `qpair_data_qp_new()`.
  */
-void qpair_data_qp_renew(const struct qpair_data_qp *qp, uint32_t send_since, uint32_t recv_since);
+void qpair_data_qp_reset(const struct qpair_data_qp *qp, uint32_t send_since, uint32_t recv_since);
 
 /*
  `ibv_poll_cq()`.
@@ -446,5 +438,14 @@ int qpair_data_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_r
 int qpair_data_post_srq_recv(struct ibv_srq *srq,
                              struct ibv_recv_wr *wr,
                              struct ibv_recv_wr **bad_wr);
+
+/*
+ Sets the operations of `ibv_wr_*()` that the program asked for.
+
+ # Safety
+
+ The queue pair is one of this provider.
+ */
+void qpair_data_qp_extend(struct ibv_qp_ex *qp, uint64_t operations);
 
 #endif  /* QPAIR_DATA_H */

@@ -64,7 +64,7 @@ static struct qpair_qp *create(struct ibv_context *ibv, struct ibv_qp_init_attr_
 	struct qpair_context *context = to_context(ibv);
 	struct qpair_cmd_create_qp_resp resp = {};
 	struct qpair_cmd_create_qp cmd = {};
-	bool datagrams = attr->qp_type == IBV_QPT_UD;
+	bool is_ud = attr->qp_type == IBV_QPT_UD;
 	struct ibv_qp_cap cap = attr->cap;
 	struct qpair_data_qp_parts parts;
 	struct qpair_data_shape sq, rq = {};
@@ -73,7 +73,7 @@ static struct qpair_qp *create(struct ibv_context *ibv, struct ibv_qp_init_attr_
 
 	error = check(context, attr);
 	if (!error && (!qpair_data_sq_shape(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data,
-					    datagrams, context->limits.max_sq_blocks, &sq) ||
+					    is_ud, context->limits.max_sq_blocks, &sq) ||
 		       (!attr->srq && !qpair_data_rq_shape(cap.max_recv_wr, cap.max_recv_sge,
 					    context->limits.max_rq_depth, &rq))))
 		error = EINVAL;
@@ -118,11 +118,11 @@ static struct qpair_qp *create(struct ibv_context *ibv, struct ibv_qp_init_attr_
 		.rq = qp->rq.start,
 		.sq_shape = sq,
 		.rq_shape = rq,
-		.send_pieces = cap.max_send_sge,
-		.recv_pieces = cap.max_recv_sge,
-		.inline_bytes = sq.inline_bytes,
-		.signal_all = attr->sq_sig_all,
-		.datagrams = datagrams,
+		.max_send_sge = cap.max_send_sge,
+		.max_recv_sge = cap.max_recv_sge,
+		.max_inline_data = sq.inline_bytes,
+		.sq_sig_all = attr->sq_sig_all,
+		.is_ud = is_ud,
 		.doorbells = context->doorbells,
 		.send_cq = to_cq(attr->send_cq)->data,
 		.recv_cq = to_cq(attr->recv_cq)->data,
@@ -195,7 +195,7 @@ int qpair_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	if (error || !(mask & IBV_QP_STATE))
 		return error;
 	if (attr->qp_state == IBV_QPS_RESET)
-		qpair_data_qp_renew(qp->data, resp.send_cq_index, resp.recv_cq_index);
+		qpair_data_qp_reset(qp->data, resp.send_cq_index, resp.recv_cq_index);
 	else
 		qpair_data_qp_permit(qp->data, attr->qp_state);
 	return 0;

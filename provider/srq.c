@@ -49,7 +49,7 @@ struct ibv_srq *qpair_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *at
 		.number = resp.number,
 		.ring = srq->ring.start,
 		.shape = shape,
-		.pieces = attr->attr.max_sge,
+		.max_sge = attr->attr.max_sge,
 		.doorbells = context->doorbells,
 	};
 	if (resp.depth == shape.entries)

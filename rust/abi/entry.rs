@@ -283,7 +283,8 @@ layout! {
 }
 
 layout! {
-    /// A piece of a memory region.
+    /// A piece of a memory region: `struct ibv_sge` of libibverbs.
+    #[repr(C)]
     pub struct Sge: 2 {
         /// First byte, an address of the region's own address space.
         addr: u64 = 0 @ 0,

@@ -20,11 +20,11 @@ use qpair_queue::storage::Storage;
 use qpair_ring::served::Served;
 
 use crate::lock::{self, Mutex};
-use crate::qp::Qp;
 use crate::queue::Work;
+use crate::queues::Queues;
 use crate::ring::{Doorbells, Ring};
 
-/// A CQ's entry.
+/// An entry of a CQ, and proof that it was read.
 type Entry = consumer::Entry<OfCq, { Cqe::WORDS }>;
 /// The bits of a CQE's last word in which the entries of a row are alike: opcode, status, detail and
 /// flags.
@@ -33,7 +33,7 @@ const ALIKE: u64 = u64::MAX << 32;
 /// A completion, and the number of its queue pair as verbs have it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Completion {
-    /// The device's entry.
+    /// The entry, as the device wrote it.
     pub cqe: Cqe,
     /// The number of its queue pair.
     pub qpn: u32,
@@ -42,9 +42,9 @@ pub struct Completion {
 /// A ring in which a queue goes on.
 #[derive(Clone, Copy, Debug)]
 pub struct NextRing {
-    /// From where on.
+    /// The indices at which the queue goes on.
     pub switch: Switch,
-    /// Its zeroed entries.
+    /// Zeroed entries, which the device writes next.
     pub ring: Ring,
     /// Entries of the ring, a power of two.
     pub depth: u32,
@@ -52,7 +52,7 @@ pub struct NextRing {
     pub usable: u32,
 }
 
-/// The same, checked.
+/// A [`NextRing`] whose parts fit together.
 #[derive(Debug)]
 struct Next {
     switch: Switch,
@@ -61,13 +61,13 @@ struct Next {
     slack: u32,
 }
 
-/// What polls change.
+/// The state of a completion queue that polls change.
 #[derive(Debug)]
 struct State {
     consumer: CqConsumer<Ring>,
     /// Entries that may be read and unpublished.
     slack: u32,
-    served: Served<Arc<Qp>>,
+    served: Served<Arc<Queues>>,
     /// The completion between [`Cq::start`] and [`Cq::end`].
     current: Completion,
     /// Whether the next poll publishes the head, for another reason than the slack: entries were
@@ -78,7 +78,7 @@ struct State {
     next: VecDeque<Next>,
 }
 
-/// A completion queue.
+/// A completion queue of a process.
 #[derive(Debug)]
 pub struct Cq {
     number: Number,
@@ -89,15 +89,15 @@ pub struct Cq {
 /// What a completion queue is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct CqParts {
-    /// The device's number.
+    /// The number of the device.
     pub number: Number,
-    /// Its ring of zeroed entries.
+    /// The ring, of zeroed entries.
     pub ring: Ring,
     /// Entries of the ring, a power of two.
     pub depth: u32,
     /// Entries that the program may count on.
     pub usable: u32,
-    /// The process's doorbells.
+    /// The doorbells of the process.
     pub doorbells: Doorbells,
 }
 
@@ -297,11 +297,11 @@ impl Cq {
 
     /// Adds a queue pair, or gives it a new life; its entries are those from `since` on, or those
     /// that were not read yet. Returns how many receives of its earlier life were not read.
-    pub(crate) fn serve(&self, number: Number, qp: Arc<Qp>, since: Option<Index>) -> u32 {
+    pub(crate) fn serve(&self, number: Number, queues: Arc<Queues>, since: Option<Index>) -> u32 {
         let mut state = self.state.lock();
         let unread = state.unread_receives(number);
         let since = since.unwrap_or(state.consumer.head());
-        state.served.insert(number, since, qp);
+        state.served.insert(number, since, queues);
         unread
     }
 
@@ -393,16 +393,19 @@ impl State {
                 break;
             };
             let cqe = Cqe::decode(&entry.words);
-            let Some(qp) = self.served.of_entry(cqe.qp, entry.seen.past()) else {
+            let Some(queues) = self.served.of_entry(cqe.qp, entry.seen.past()) else {
                 self.due = true;
                 continue;
             };
             let consumer = &mut self.consumer;
-            let completion = Completion { cqe, qpn: qp.qpn() };
+            let completion = Completion {
+                cqe,
+                qpn: queues.qpn,
+            };
             let row = if cqe.flags & cqe_flags::RECV == 0 {
-                let work = &mut qp.send.lock().work;
+                let work = &mut queues.send.lock().work;
                 row(consumer, cq, work, &completion, &entry, place, places, fill)
-            } else if let Some(srq) = qp.srq() {
+            } else if let Some(srq) = queues.srq.as_deref() {
                 let more = srq.complete(|most| {
                     let Some(more) = most.checked_sub(1) else {
                         return 0;
@@ -413,7 +416,7 @@ impl State {
                 });
                 Some(more)
             } else {
-                let work = &mut qp.recv.lock().work;
+                let work = &mut queues.recv.lock().work;
                 row(consumer, cq, work, &completion, &entry, place, places, fill)
             };
             taken += row.unwrap_or(0);
@@ -424,7 +427,7 @@ impl State {
     /// Receives of an SRQ, of a queue pair's life, whose entries were not read.
     fn unread_receives(&mut self, number: Number) -> u32 {
         let served = self.served.get_mut(number);
-        let on_srq = served.filter(|(_, qp)| qp.srq().is_some());
+        let on_srq = served.filter(|(_, queues)| queues.srq.is_some());
         let Some(life) = on_srq.map(|(life, _)| life) else {
             return 0;
         };

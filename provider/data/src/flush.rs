@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! FLUSH and atomic WRITE: sends of one block, whose data, if any, come with their operands.
 
-use qpair_abi::entry::{opcode, send_flags, FlushWqe, SendWqe, ATOMIC_BYTES, BLOCK_WORDS};
+use qpair_abi::entry::{opcode, send_flags, FlushWqe, SendWqe, ATOMIC_BYTES};
+use qpair_queue::credit::Sq;
+use qpair_queue::producer::Batch;
+use qpair_queue::storage::Storage;
 
-use crate::lock;
-use crate::qp::Qp;
-use crate::request::{room, Request};
+use crate::request::{put_block, Refusal, Request};
 
-/// A FLUSH.
+/// The operands of a FLUSH.
 #[derive(Clone, Copy, Debug)]
 pub struct Flush {
     /// The address in the peer's memory, and its key.
@@ -21,7 +22,12 @@ pub struct Flush {
 }
 
 impl Flush {
-    fn words(&self, request: &Request) -> [u64; BLOCK_WORDS] {
+    /// Posts it; of `request` the identifier and the flags count.
+    pub(crate) fn put<'a, V: Storage + 'a>(
+        &self,
+        batch: &mut Batch<'a, V, Sq>,
+        request: &Request,
+    ) -> Result<(), Refusal> {
         let (remote_addr, rkey) = self.remote;
         let head = FlushWqe {
             opcode: opcode::FLUSH,
@@ -29,79 +35,32 @@ impl Flush {
             blocks: 1,
             kinds: self.kinds,
             whole: self.whole,
-            wr_id: request.id,
+            wr_id: request.wr_id,
             remote_addr,
             rkey,
             bytes: self.bytes,
             ..FlushWqe::default()
         };
-        let [a, b, c, d, e, f] = head.encode();
-        [a, b, c, d, e, f, 0, 0]
+        put_block(batch, request.flags, &head.encode())
     }
 }
 
-/// An atomic WRITE of a value, as it is in memory.
-fn atomic_write(request: &Request, value: u64) -> [u64; BLOCK_WORDS] {
+/// Posts an atomic WRITE of `value`, as it is in memory.
+pub(crate) fn put_atomic_write<'a, V: Storage + 'a>(
+    batch: &mut Batch<'a, V, Sq>,
+    request: &Request,
+    value: u64,
+) -> Result<(), Refusal> {
     let head = SendWqe {
         opcode: opcode::ATOMIC_WRITE,
         flags: request.flags | send_flags::INLINE,
         blocks: 1,
-        wr_id: request.id,
+        wr_id: request.wr_id,
         remote_addr: request.remote_addr,
         rkey: request.rkey,
         inline_bytes: ATOMIC_BYTES as u32,
         ..SendWqe::default()
     };
     let [a, b, c, d] = head.encode();
-    [a, b, c, d, u64::from_le(value), 0, 0, 0]
-}
-
-impl Qp {
-    /// Posts a FLUSH in a series; of `request` its identifier and flags count.
-    ///
-    /// # Safety
-    ///
-    /// As of [`begin`](Self::begin).
-    pub unsafe fn flush(&self, request: Request, flush: Flush) {
-        // SAFETY: By the caller's promise.
-        unsafe { self.put_whole(request, |request| flush.words(request)) }
-    }
-
-    /// Posts an atomic WRITE of `value`, as it is in memory, in a series.
-    ///
-    /// # Safety
-    ///
-    /// As of [`begin`](Self::begin).
-    pub unsafe fn atomic_write(&self, request: Request, value: u64) {
-        // SAFETY: By the caller's promise.
-        unsafe { self.put_whole(request, |request| atomic_write(request, value)) }
-    }
-
-    /// Posts a send of one block, which needs no data; the next data are of none.
-    ///
-    /// # Safety
-    ///
-    /// As of [`begin`](Self::begin).
-    unsafe fn put_whole(
-        &self,
-        mut request: Request,
-        words: impl FnOnce(&Request) -> [u64; BLOCK_WORDS],
-    ) {
-        // SAFETY: By the caller's promise.
-        let mut sending = unsafe { lock::held(&self.send) };
-        sending.post_begun(&self.limits());
-        // One that got no data has failed the series.
-        sending.atomic = None;
-        if sending.failed.is_none() {
-            request.flags |= self.always();
-            let mut batch = sending.work.batch();
-            let posted = room(&mut batch, 1, request.flags).map(|mut room| {
-                room.write(0, &words(&request));
-                room.post();
-            });
-            drop(batch);
-            sending.failed = posted.err();
-        }
-        lock::keep(sending);
-    }
+    put_block(batch, request.flags, &[a, b, c, d, u64::from_le(value)])
 }

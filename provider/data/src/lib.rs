@@ -5,20 +5,26 @@
 //! objects by commands to the kernel; this crate posts and polls, in memory that the process shares
 //! with the device. The rules of the rings are those of [`qpair_queue`].
 //!
+//! The files, in order: a file imports only files above it.
+//!
 //! | file | contents |
 //! |---|---|
-//! | [`ring`] | the memory of a ring, and the page of doorbells |
 //! | [`lock`] | locks that single-threaded objects leave out |
+//! | [`ring`] | the memory of a ring, and the page of doorbells |
+//! | [`request`] | SENDs, WRITEs and READs, and how requests are posted |
+//! | [`template`] | common forms of requests |
 //! | [`atomic`] | atomics |
 //! | [`datagram`] | sends of UD queue pairs |
 //! | [`flush`] | FLUSH and atomic WRITE |
 //! | [`window`] | binds of memory windows |
-//! | [`receive`] | receives, and how they are encoded |
-//! | [`request`] | work requests, and how they are encoded |
+//! | [`receive`] | receives |
 //! | [`shape`] | how deep rings are |
-//! | [`queue`] | a work queue, and the slots that a program may fill |
-//! | [`cq`] | completion queues |
+//! | `queue` | a work queue, and the slots that a program may fill |
+//! | [`list`] | lists of sends: `ibv_post_send()` |
+//! | `builder` | builders of sends: `ibv_wr_*()` |
 //! | [`srq`] | shared receive queues |
+//! | `queues` | the queues of a queue pair, as its posts and its CQs share them |
+//! | [`cq`] | completion queues |
 //! | [`qp`] | queue pairs |
 //! | `ops` | the operations as libibverbs calls them (feature `provider`) |
 //!
@@ -43,17 +49,21 @@
 //! queue is.
 
 pub mod atomic;
+mod builder;
 pub mod cq;
 pub mod datagram;
 pub mod flush;
+pub mod list;
 pub mod lock;
 #[cfg(feature = "provider")]
 pub mod ops;
 pub mod qp;
-pub mod queue;
+mod queue;
+mod queues;
 pub mod receive;
 pub mod request;
 pub mod ring;
 pub mod shape;
 pub mod srq;
+pub mod template;
 pub mod window;

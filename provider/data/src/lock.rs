@@ -50,7 +50,7 @@ unsafe impl RawMutex for Optional {
 
 /// A value with an [`Optional`] lock.
 pub type Mutex<T> = lock_api::Mutex<Optional, T>;
-/// Access to it.
+/// A guard of a [`Mutex`].
 pub type Guard<'a, T> = lock_api::MutexGuard<'a, Optional, T>;
 
 /// A value that threads share.

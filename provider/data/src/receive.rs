@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Receives, and their form in a ring: of an RQ or of an SRQ.
+//! Receives of an RQ or SRQ, and their WQEs.
 
-use qpair_abi::entry::{self, RecvWqe};
+use qpair_abi::entry::{self, RecvWqe, Sge};
 use qpair_queue::credit::Kind;
 use qpair_queue::producer::{Batch, Producer};
 
-use crate::request::{put_pieces, write, Piece, Refusal, WORDS};
+use crate::request::{put_sges, write, Refusal, WORDS};
 use crate::ring::Ring;
 
-/// Receives that are handed over together.
+/// Receives that one doorbell submits.
 #[derive(Debug)]
 pub struct Receives<'a, K: Kind> {
     producer: &'a mut Producer<Ring, K>,
     /// Slots for completed receives, which posts may not use (see [`Producer::batch_beside`]).
     slack: u32,
-    /// Most pieces of a receive.
-    pieces: u32,
+    /// Most SGEs of a receive.
+    max_sge: u32,
 }
 
 impl<'a, K: Kind> Receives<'a, K> {
-    /// Of a queue whose receives have `64 << stride` bytes, and at most `pieces` pieces.
+    /// Of a queue whose receives have `64 << stride` bytes, and at most `max_sge` SGEs.
     #[inline(always)]
     pub(crate) fn new(
         producer: &'a mut Producer<Ring, K>,
         slack: u32,
-        pieces: u32,
+        max_sge: u32,
         stride: u8,
     ) -> Self {
         Self {
             producer,
             slack,
             // CAST: A small number.
-            pieces: pieces.min(entry::recv_sges(stride) as u32),
+            max_sge: max_sge.min(entry::recv_sges(stride) as u32),
         }
     }
 
@@ -40,14 +40,14 @@ impl<'a, K: Kind> Receives<'a, K> {
         self.producer.batch_beside(self.slack, |ring| *ring)
     }
 
-    /// Receives of one piece. They have a batch of their own, whose indices stay in registers.
+    /// Receives of one SGE. Their batch is their own, so that its indices stay in registers.
     ///
     /// # Errors
     ///
-    /// [`Refusal::Invalid`]: a receive of the queue has no pieces.
+    /// [`Refusal::Invalid`]: a receive of the queue has no SGEs.
     #[inline(always)]
     pub fn row(&mut self) -> Result<RecvRow<'_, K>, Refusal> {
-        match self.pieces {
+        match self.max_sge {
             0 => Err(Refusal::Invalid),
             _ => Ok(RecvRow(self.batch())),
         }
@@ -57,53 +57,36 @@ impl<'a, K: Kind> Receives<'a, K> {
     ///
     /// # Errors
     ///
-    /// [`Refusal::Invalid`]: it has too many pieces. [`Refusal::Full`].
+    /// [`Refusal::Invalid`]: it has too many SGEs. [`Refusal::Full`].
     // Not inlined: it would take the registers of rows.
     #[inline(never)]
-    pub fn put(&mut self, id: u64, pieces: &[Piece]) -> Result<(), Refusal> {
-        if pieces.len() > self.pieces as usize {
+    pub fn put(&mut self, wr_id: u64, sges: &[Sge]) -> Result<(), Refusal> {
+        if sges.len() > self.max_sge as usize {
             return Err(Refusal::Invalid);
         }
         let mut words = [0; WORDS];
         let (start, body) = words.split_at_mut(RecvWqe::WORDS);
-        start.copy_from_slice(&head(id, pieces.len()));
-        put_pieces(body, pieces);
-        // The device reads no further than the pieces.
-        let blocks =
-            (RecvWqe::WORDS + pieces.len() * entry::Sge::WORDS).div_ceil(entry::BLOCK_WORDS);
+        start.copy_from_slice(&head(wr_id, sges.len()));
+        put_sges(body, sges);
+        // The device reads no further than the SGEs.
+        let blocks = (RecvWqe::WORDS + sges.len() * Sge::WORDS).div_ceil(entry::BLOCK_WORDS);
         write(self.batch().room(1, true)?, &words, blocks);
-        Ok(())
-    }
-
-    /// Posts the receives that `next` returns until it returns none, or an error.
-    ///
-    /// # Errors
-    ///
-    /// The first one.
-    pub fn put_all<'r>(
-        &mut self,
-        mut next: impl FnMut() -> Option<Result<(u64, &'r [Piece]), Refusal>>,
-    ) -> Result<(), Refusal> {
-        while let Some(receive) = next() {
-            let (id, pieces) = receive?;
-            self.put(id, pieces)?;
-        }
         Ok(())
     }
 }
 
 /// The head of a receive.
 #[inline(always)]
-fn head(id: u64, pieces: usize) -> [u64; RecvWqe::WORDS] {
+fn head(wr_id: u64, sges: usize) -> [u64; RecvWqe::WORDS] {
     let head = RecvWqe {
         // CAST: Limits were checked.
-        sges: pieces as u8,
-        wr_id: id,
+        sges: sges as u8,
+        wr_id,
     };
     head.encode()
 }
 
-/// Receives of one piece each.
+/// Receives of one SGE each.
 #[derive(Debug)]
 pub struct RecvRow<'a, K: Kind>(Batch<'a, Ring, K>);
 
@@ -114,11 +97,11 @@ impl<K: Kind> RecvRow<'_, K> {
     ///
     /// [`Refusal::Full`].
     #[inline(always)]
-    pub fn put(&mut self, id: u64, piece: &Piece) -> Result<(), Refusal> {
-        let ([first, id], [at, bytes]) = (head(id, 1), piece.encode());
+    pub fn put(&mut self, wr_id: u64, sge: &Sge) -> Result<(), Refusal> {
+        let ([a, b], [addr, bytes]) = (head(wr_id, 1), sge.encode());
         let mut room = self.0.room(1, true)?;
-        // The device reads no further than the piece.
-        room.write(0, &[first, id, at, bytes]);
+        // The device reads no further than the SGE.
+        room.write(0, &[a, b, addr, bytes]);
         room.post();
         Ok(())
     }

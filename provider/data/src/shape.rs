@@ -8,7 +8,7 @@ use qpair_abi::entry::{
 use crate::datagram::ADDRESS_BYTES;
 use crate::request::most_blocks;
 
-/// A ring.
+/// The size of a ring.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
@@ -52,11 +52,11 @@ pub fn cq(entries: u32, most: u32) -> Option<Shape> {
     })
 }
 
-/// The ring of sends: `requests` of at most `pieces` pieces or `inline` bytes. Smaller requests take
+/// The ring of sends: `requests` of at most `sges` SGEs or `inline` bytes. Smaller requests take
 /// fewer blocks, so that more of them fit.
-pub fn sq(requests: u32, pieces: u32, inline: u32, most: u32) -> Option<Shape> {
+pub fn sq(requests: u32, sges: u32, inline: u32, most: u32) -> Option<Shape> {
     const LARGEST: u32 = MAX_BLOCKS as u32;
-    let each = most_blocks(pieces, inline);
+    let each = most_blocks(sges, inline);
     let usable = requests.checked_mul(each)?;
     // After all requests but the last were posted unsignalled, the ring must still have room for
     // the largest one: else that is what it requires to be signalled.
@@ -70,20 +70,20 @@ pub fn sq(requests: u32, pieces: u32, inline: u32, most: u32) -> Option<Shape> {
 }
 
 /// The ring of sends of UD, as [`sq`].
-pub fn sq_of_datagrams(requests: u32, pieces: u32, inline: u32, most: u32) -> Option<Shape> {
-    // The address takes the room of a piece.
+pub fn ud_sq(requests: u32, sges: u32, inline: u32, most: u32) -> Option<Shape> {
+    // The address takes the room of an SGE.
     const { assert!(ADDRESS_BYTES == Sge::BYTES) };
     let inline = inline.checked_add(ADDRESS_BYTES as u32)?;
-    let shape = sq(requests, pieces.checked_add(1)?, inline, most)?;
+    let shape = sq(requests, sges.checked_add(1)?, inline, most)?;
     Some(Shape {
         inline_bytes: shape.inline_bytes - ADDRESS_BYTES as u32,
         ..shape
     })
 }
 
-/// The ring of receives: `requests` of at most `pieces` pieces.
-pub fn rq(requests: u32, pieces: u32, most: u32) -> Option<Shape> {
-    let stride = (0..=MAX_STRIDE_SHIFT).find(|&shift| recv_sges(shift) >= pieces as usize)?;
+/// The ring of receives: `requests` of at most `sges` SGEs.
+pub fn rq(requests: u32, sges: u32, most: u32) -> Option<Shape> {
+    let stride = (0..=MAX_STRIDE_SHIFT).find(|&shift| recv_sges(shift) >= sges as usize)?;
     let shape = ring(requests, most, BLOCK_BYTES << stride)?;
     Some(Shape {
         stride: stride.into(),
@@ -91,10 +91,10 @@ pub fn rq(requests: u32, pieces: u32, most: u32) -> Option<Shape> {
     })
 }
 
-/// The ring of shared receives: `requests` of at most `pieces` pieces. It has no slack, as a slot
+/// The ring of shared receives: `requests` of at most `sges` SGEs. It has no slack, as a slot
 /// is free when its completion is read.
-pub fn srq(requests: u32, pieces: u32, most: u32) -> Option<Shape> {
-    let shape = rq(requests, pieces, most).filter(|_| requests != 0)?;
+pub fn srq(requests: u32, sges: u32, most: u32) -> Option<Shape> {
+    let shape = rq(requests, sges, most).filter(|_| requests != 0)?;
     let entries = requests.checked_next_power_of_two()?;
     Some(Shape {
         entries,
@@ -135,9 +135,9 @@ mod tests {
         assert_eq!(inline(sq(8, 3, 0, MOST)), 96);
         assert_eq!(inline(sq(8, 1, 33, MOST)), 96);
         assert_eq!(inline(sq(8, 14, 224, MOST)), 224);
-        assert_eq!(inline(sq_of_datagrams(8, 1, 0, MOST)), 16);
-        assert_eq!(inline(sq_of_datagrams(8, 1, 17, MOST)), 80);
-        assert_eq!(inline(sq_of_datagrams(8, 13, 208, MOST)), 208);
+        assert_eq!(inline(ud_sq(8, 1, 0, MOST)), 16);
+        assert_eq!(inline(ud_sq(8, 1, 17, MOST)), 80);
+        assert_eq!(inline(ud_sq(8, 13, 208, MOST)), 208);
     }
 
     #[test]
@@ -151,19 +151,16 @@ mod tests {
         assert_eq!(sq(1, 15, 0, MOST), None);
         assert_eq!(sq(1, 0, 225, MOST), None);
         assert_eq!(sq(u32::MAX, 14, 0, MOST), None);
-        assert_eq!(sq_of_datagrams(1, 14, 0, MOST), None);
-        assert_eq!(sq_of_datagrams(1, 0, 209, MOST), None);
-        assert_eq!(sq_of_datagrams(1, u32::MAX, u32::MAX, MOST), None);
+        assert_eq!(ud_sq(1, 14, 0, MOST), None);
+        assert_eq!(ud_sq(1, 0, 209, MOST), None);
+        assert_eq!(ud_sq(1, u32::MAX, u32::MAX, MOST), None);
     }
 
     #[test]
     fn the_largest_that_a_device_promises_exists() {
         // `max_qp_wr` is a quarter of the blocks.
         assert_eq!(sq(MOST / 4, 14, 224, MOST).unwrap().entries, MOST);
-        assert_eq!(
-            sq_of_datagrams(MOST / 4, 13, 208, MOST).unwrap().entries,
-            MOST
-        );
+        assert_eq!(ud_sq(MOST / 4, 13, 208, MOST).unwrap().entries, MOST);
         assert_eq!(rq(MOST, 15, MOST).unwrap().stride, 2);
         assert_eq!(rq(0, 0, MOST).unwrap().usable, 0);
         assert_eq!(srq(MOST, 15, MOST).unwrap().entries, MOST);

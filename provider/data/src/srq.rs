@@ -14,14 +14,14 @@ use qpair_queue::shared::Shared;
 
 use crate::lock::{self, Mutex};
 use crate::receive::Receives;
-use crate::request::{Piece, Refusal};
+use crate::request::Refusal;
 use crate::ring::{Doorbells, Ring};
 use crate::shape::Shape;
 
 /// What a shared receive queue is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct SrqParts {
-    /// The device's number.
+    /// The number of the device.
     pub number: Number,
     /// The ring of its receives.
     pub ring: Ring,
@@ -29,9 +29,9 @@ pub struct SrqParts {
     pub depth: u32,
     /// log2 of the blocks of a receive.
     pub stride: u8,
-    /// SGEs of a receive.
-    pub pieces: u32,
-    /// The process's doorbells.
+    /// Most SGEs of a receive.
+    pub max_sge: u32,
+    /// The doorbells of the process.
     pub doorbells: Doorbells,
 }
 
@@ -40,7 +40,7 @@ pub struct SrqParts {
 pub struct Srq {
     number: Number,
     stride: u8,
-    pieces: u32,
+    max_sge: u32,
     doorbells: Doorbells,
     shared: Mutex<Shared<Ring>>,
 }
@@ -54,7 +54,7 @@ impl Srq {
         Some(Arc::new(Self {
             number: parts.number,
             stride: parts.stride,
-            pieces: parts.pieces,
+            max_sge: parts.max_sge,
             doorbells: parts.doorbells,
             shared: lock::shared(shared),
         }))
@@ -84,13 +84,13 @@ impl Srq {
         Ok(())
     }
 
-    /// Posts the receives that `posts` puts, and hands them over, also if `posts` fails.
+    /// Posts the receives that `posts` puts, and rings once, also if `posts` fails.
     ///
     /// # Errors
     ///
     /// Those of `posts`.
     #[inline(always)]
-    pub fn post_receives(
+    pub fn post_recv(
         &self,
         posts: impl FnOnce(&mut Receives<'_, OfSrq>) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
@@ -98,24 +98,11 @@ impl Srq {
         let result = posts(&mut Receives::new(
             shared.producer(),
             0,
-            self.pieces,
+            self.max_sge,
             self.stride,
         ));
         shared.ring(|tail| self.doorbells.ring(doorbell::SRQ, self.number, tail));
         result
-    }
-
-    /// Posts the receives that `next` returns until it returns none, and hands them over; those
-    /// before the first error too.
-    ///
-    /// # Errors
-    ///
-    /// The first one.
-    pub fn post_recvs<'r>(
-        &self,
-        next: impl FnMut() -> Option<Result<(u64, &'r [Piece]), Refusal>>,
-    ) -> Result<(), Refusal> {
-        self.post_receives(|receives| receives.put_all(next))
     }
 
     /// Frees the slots of the receives whose completions `take` reads. `take` gets the number in

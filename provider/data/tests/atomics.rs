@@ -8,13 +8,13 @@ use qpair_abi::doorbell;
 use qpair_abi::entry::{opcode, send_flags, Sge};
 use qpair_verbs::atomic::Atomic;
 use qpair_verbs::qp::Qp;
-use qpair_verbs::request::{Payload, Piece, Refusal, Request};
+use qpair_verbs::request::{Payload, Refusal, Request};
 use support::{send, Asked, Bench, Sent};
 
-const INTO: Piece = Piece {
+const INTO: Sge = Sge {
     addr: 0x7000_0010,
     bytes: 8,
-    key: 7,
+    lkey: 7,
 };
 
 fn atomic(id: u64, signalled: bool) -> Atomic {
@@ -32,9 +32,7 @@ fn atomic(id: u64, signalled: bool) -> Atomic {
 
 /// Posts one by a list.
 fn post(bench: &Bench, atomic: Atomic, payload: Payload<'_>) -> Result<(), Refusal> {
-    bench
-        .qp
-        .post_sends(|sends| sends.put_atomic(atomic, payload))
+    bench.post_sends(|sends| sends.put_atomic(atomic, payload))
 }
 
 /// Checks that this is [`atomic`] as the device reads it.
@@ -52,17 +50,17 @@ fn is_whole(sent: &Sent, id: u64) {
 }
 
 #[test]
-fn operands_and_a_piece() {
-    for signal_all in [false, true] {
+fn operands_and_an_sge() {
+    for sq_sig_all in [false, true] {
         let mut bench = Bench::new(Asked {
-            signal_all,
+            sq_sig_all,
             ..Asked::default()
         });
         for id in 0..20 {
             post(&bench, atomic(id, true), Payload::Gather(&[INTO])).unwrap();
             post(&bench, atomic(id, false), Payload::Gather(&[INTO])).unwrap();
             assert_eq!(bench.execute(9), 2);
-            let signalled = [true, signal_all].map(u8::from);
+            let signalled = [true, sq_sig_all].map(u8::from);
             for flag in signalled {
                 let sent = bench.sent.pop_front().unwrap();
                 is_whole(&sent, id);
@@ -76,12 +74,12 @@ fn operands_and_a_piece() {
 #[test]
 fn other_data_are_refused() {
     let bench = Bench::new(Asked {
-        pieces: 2,
+        sges: 2,
         inline: 8,
         ..Asked::default()
     });
     let bytes = [0u8; 8];
-    let inline = [Piece {
+    let inline = [Sge {
         addr: bytes.as_ptr() as u64,
         ..INTO
     }];
@@ -97,7 +95,7 @@ fn other_data_are_refused() {
         assert_eq!(refused, Err(Refusal::Invalid), "{payload:?}");
     }
     let none = Bench::new(Asked {
-        pieces: 0,
+        sges: 0,
         ..Asked::default()
     });
     let refused = post(&none, atomic(1, true), Payload::Gather(&[INTO]));

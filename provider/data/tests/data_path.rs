@@ -9,8 +9,9 @@ use qpair_abi::doorbell;
 use qpair_abi::entry::{opcode, send_flags, Sge, BLOCK_WORDS};
 use qpair_queue::storage::Storage;
 use qpair_testkit::Rng;
-use qpair_verbs::qp::Series;
-use qpair_verbs::request::{Payload, Piece, Refusal, Request, Templates};
+use qpair_verbs::list::List;
+use qpair_verbs::request::{Payload, Refusal, Request};
+use qpair_verbs::template::Templates;
 use support::{send, usable, Asked, Bench, QPN};
 
 fn ids(bench: &Bench) -> Vec<u64> {
@@ -22,7 +23,7 @@ fn ids(bench: &Bench) -> Vec<u64> {
 }
 
 #[test]
-fn a_list_is_handed_over_by_one_doorbell() {
+fn a_list_is_submitted_by_one_doorbell() {
     let mut bench = Bench::new(Asked::default());
     bench.post(&[(1, true), (2, false), (3, true)]).unwrap();
     assert_eq!(bench.doorbell(doorbell::SQ), 3);
@@ -37,7 +38,7 @@ fn a_list_is_handed_over_by_one_doorbell() {
 #[test]
 fn a_refused_request_ends_a_list_and_those_before_it_are_posted() {
     let bench = Bench::new(Asked::default());
-    let posted = bench.qp.post_sends(|sends| {
+    let posted = bench.post_sends(|sends| {
         for id in 1..3 {
             // SAFETY: No inline data.
             unsafe { sends.put(send(id, true), Payload::Gather(&[]))? };
@@ -62,18 +63,18 @@ fn a_common_form_is_the_same_request() {
     });
     assert!(templates.get(8, 0).is_none() && templates.get(1, 8).is_none());
     assert!(templates.get(0, 0).is_none(), "not a known one");
-    let piece = Piece {
+    let sge = Sge {
         addr: 0x1234_5678_9abc,
         bytes: 77,
-        key: u32::MAX,
+        lkey: u32::MAX,
     };
-    let (id, imm, remote_addr, rkey) = (u64::MAX, 0x8765_4321, u64::MAX - 1, 0xfedc_ba98);
+    let (wr_id, imm, remote_addr, rkey) = (u64::MAX, 0x8765_4321, u64::MAX - 1, 0xfedc_ba98);
     for (operation, flags) in known.flat_map(|it| (0..8).map(move |flags| (it, flags))) {
         let request = made(operation, flags);
         let has_imm = matches!(request.opcode, opcode::SEND_IMM | opcode::WRITE_IMM);
         let has_remote = request.opcode >= opcode::WRITE;
         let whole = Request {
-            id,
+            wr_id,
             imm: if has_imm { imm } else { 0 },
             remote_addr: if has_remote { remote_addr } else { 0 },
             rkey: if has_remote { rkey } else { 0 },
@@ -84,22 +85,22 @@ fn a_common_form_is_the_same_request() {
             (template.has_remote(), template.has_imm()),
             (has_remote, has_imm)
         );
-        let (own, remote) = ((id, imm), (remote_addr, rkey));
-        let common = |series: &mut Series<'_>| {
-            let mut row = series.row(template);
+        let (own, remote) = ((wr_id, imm), (remote_addr, rkey));
+        let common = |list: &mut List<'_>| {
+            let mut row = list.row(template);
             let signalled = flags & u32::from(send_flags::SIGNALED) != 0;
             assert_eq!(template.is_signalled(), signalled);
             match (has_remote, has_imm) {
-                (false, false) if signalled => row.put::<false, false, true>(own, remote, &piece),
-                (true, false) if signalled => row.put::<true, false, true>(own, remote, &piece),
-                (false, false) => row.put::<false, false, false>(own, remote, &piece),
-                (false, true) => row.put::<false, true, false>(own, remote, &piece),
-                (true, false) => row.put::<true, false, false>(own, remote, &piece),
-                (true, true) => row.put::<true, true, false>(own, remote, &piece),
+                (false, false) if signalled => row.put::<false, false, true>(own, remote, &sge),
+                (true, false) if signalled => row.put::<true, false, true>(own, remote, &sge),
+                (false, false) => row.put::<false, false, false>(own, remote, &sge),
+                (false, true) => row.put::<false, true, false>(own, remote, &sge),
+                (true, false) => row.put::<true, false, false>(own, remote, &sge),
+                (true, true) => row.put::<true, true, false>(own, remote, &sge),
             }
         };
-        bench.qp.post_series(common).unwrap();
-        bench.put(Payload::Gather(&[piece]), whole).unwrap();
+        bench.qp.post_send(common).unwrap();
+        bench.put(Payload::Gather(&[sge]), whole).unwrap();
         // Of sends that are not signalled, so that there is room for the next.
         bench.put(Payload::Gather(&[]), send(0, true)).unwrap();
         assert_eq!(bench.execute(9), 3);
@@ -116,28 +117,27 @@ fn a_common_form_is_the_same_request() {
 
 #[test]
 fn receives_of_a_row_are_the_same_receives() {
-    for pieces in [1, 3, 4] {
+    for sges in [1, 3, 4] {
         let asked = Asked {
             recvs: 5,
-            pieces,
+            sges,
             ..Asked::default()
         };
         let mut bench = Bench::new(asked);
-        let piece = Piece {
+        let sge = Sge {
             addr: 0x1234_5678_9abc,
             bytes: 77,
-            key: u32::MAX,
+            lkey: u32::MAX,
         };
         let post = |ids: &[u64]| {
-            bench.qp.post_receives(|receives| {
+            bench.qp.post_recv(|receives| {
                 let mut row = receives.row()?;
-                ids.iter().try_for_each(|id| row.put(*id, &piece))
+                ids.iter().try_for_each(|id| row.put(*id, &sge))
             })
         };
         assert_eq!(post(&[1, 2]), Ok(()));
-        let pieces = [piece];
-        let mut once = Some(Ok((3, &pieces[..])));
-        assert_eq!(bench.qp.post_recvs(|| once.take()), Ok(()));
+        let whole = bench.qp.post_recv(|receives| receives.put(3, &[sge]));
+        assert_eq!(whole, Ok(()));
         assert_eq!(post(&[4, 5, 6]), Err(Refusal::Full));
         assert_eq!(
             bench.doorbell(doorbell::RQ),
@@ -150,48 +150,46 @@ fn receives_of_a_row_are_the_same_receives() {
             .collect();
         for (id, [first, wr_id, addr, bytes]) in (1..).zip(&found) {
             assert_eq!((*first, *wr_id), (1, id));
-            assert_eq!([*addr, *bytes], found[2][2..], "as of any number of pieces");
+            assert_eq!([*addr, *bytes], found[2][2..], "as of any number of SGEs");
         }
         assert_eq!(bench.receive(9), 5);
         assert_eq!(ids(&bench), [1, 2, 3, 4, 5]);
         bench.qp.permit(true, false);
-        let refused = bench.qp.post_receives(|_| panic!("the state permits none"));
+        let refused = bench.qp.post_recv(|_| panic!("the state permits none"));
         assert_eq!(refused, Err(Refusal::State));
     }
     let bench = Bench::new(Asked {
-        pieces: 0,
+        sges: 0,
         ..Asked::default()
     });
-    let refused = bench
-        .qp
-        .post_receives(|receives| receives.row().map(|_| ()));
+    let refused = bench.qp.post_recv(|receives| receives.row().map(|_| ()));
     assert_eq!(refused, Err(Refusal::Invalid));
 }
 
 #[test]
-fn data_are_pieces_or_bytes_in_the_request() {
+fn data_are_sges_or_bytes_in_the_request() {
     let asked = Asked {
-        pieces: 5,
+        sges: 5,
         inline: 100,
         ..Asked::default()
     };
     let mut bench = Bench::new(asked);
-    let pieces: Vec<_> = (0..6)
-        .map(|i| Piece {
+    let sges: Vec<_> = (0..6)
+        .map(|i| Sge {
             addr: 0x1000 + i,
             bytes: 10,
-            key: 7,
+            lkey: 7,
         })
         .collect();
     let text: Vec<u8> = (0..101).collect();
-    let inline = |from: usize, bytes: usize| Piece {
+    let inline = |from: usize, bytes: usize| Sge {
         addr: text[from..].as_ptr() as u64,
         bytes: bytes as u32,
-        key: 0,
+        lkey: 0,
     };
     for count in [0, 1, 2, 3, 5] {
         bench
-            .put(Payload::Gather(&pieces[..count]), send(0, false))
+            .put(Payload::Gather(&sges[..count]), send(0, false))
             .unwrap();
         // So that there is room for the next.
         bench.put(Payload::Gather(&[]), send(0, true)).unwrap();
@@ -199,14 +197,14 @@ fn data_are_pieces_or_bytes_in_the_request() {
         assert_eq!(bench.poll(9).len(), 1);
         let sent = bench.sent.pop_front().unwrap();
         assert_eq!(usize::from(sent.head.sges), count);
-        for (words, piece) in sent.body.chunks(Sge::WORDS).zip(&pieces[..count]) {
+        for (words, expected) in sent.body.chunks(Sge::WORDS).zip(&sges[..count]) {
             let sge = Sge::decode(&[words[0], words[1]]);
-            assert_eq!((sge.addr, sge.bytes, sge.lkey), (piece.addr, 10, 7));
+            assert_eq!((sge.addr, sge.bytes, sge.lkey), (expected.addr, 10, 7));
         }
         bench.sent.clear();
     }
-    let refused = bench.put(Payload::Gather(&pieces), send(0, true));
-    assert_eq!(refused, Err(Refusal::Invalid), "too many pieces");
+    let refused = bench.put(Payload::Gather(&sges), send(0, true));
+    assert_eq!(refused, Err(Refusal::Invalid), "too many SGEs");
     let long = [inline(0, 60), inline(60, 41)];
     let refused = bench.put(Payload::Inline(&long), send(0, true));
     assert_eq!(refused, Err(Refusal::Invalid), "too many bytes");
@@ -267,17 +265,17 @@ fn a_receive_queue_is_full_at_what_was_asked() {
 }
 
 /// Fills a queue of `sends` requests with its largest requests, again and again.
-fn fills_up(bench: &mut Bench, sends: u32, pieces: u32, signalled: bool) {
-    let pieces = vec![Piece::default(); pieces as usize];
-    let asked = (sends, pieces.len());
+fn fills_up(bench: &mut Bench, sends: u32, sges: u32, signalled: bool) {
+    let sges = vec![Sge::default(); sges as usize];
+    let asked = (sends, sges.len());
     for round in 0..50 {
         for id in 0..sends {
             // Without a completion of the last one nothing could be posted again.
             let signalled = signalled || id + 1 == sends;
-            let posted = bench.post_with(&[(id.into(), signalled)], &pieces);
+            let posted = bench.post_with(&[(id.into(), signalled)], &sges);
             assert_eq!(posted, Ok(()), "{asked:?}, round {round}");
         }
-        let more = |bench: &Bench| bench.post_with(&[(9, true)], &pieces);
+        let more = |bench: &Bench| bench.post_with(&[(9, true)], &sges);
         assert_eq!(more(bench), Err(Refusal::Full), "{asked:?}, round {round}");
         assert_eq!(bench.execute(sends), sends);
         // Not polled: to a program, still posted.
@@ -288,15 +286,15 @@ fn fills_up(bench: &mut Bench, sends: u32, pieces: u32, signalled: bool) {
 
 #[test]
 fn a_send_queue_is_full_at_what_was_asked() {
-    for (sends, pieces) in [(1, 1), (3, 1), (4, 2), (7, 1), (10, 1), (10, 3), (5, 14)] {
+    for (sends, sges) in [(1, 1), (3, 1), (4, 2), (7, 1), (10, 1), (10, 3), (5, 14)] {
         for signalled in [false, true] {
             let mut bench = Bench::new(Asked {
                 cqe: sends,
                 sends,
-                pieces,
+                sges,
                 ..Asked::default()
             });
-            fills_up(&mut bench, sends, pieces, signalled);
+            fills_up(&mut bench, sends, sges, signalled);
         }
     }
 }
@@ -333,12 +331,12 @@ fn what_was_asked_is_always_there() {
             cqe: cqe.unwrap_or(sends + recvs),
             sends,
             recvs,
-            pieces: 1 + rng.below32(14),
-            signal_all: rng.one_in(4),
+            sges: 1 + rng.below32(14),
+            sq_sig_all: rng.one_in(4),
             ..Asked::default()
         });
-        let always = bench.parts.signal_all;
-        let pieces = vec![Piece::default(); bench.parts.limits.send_pieces as usize];
+        let always = bench.parts.sends.sq_sig_all;
+        let sges = vec![Sge::default(); bench.parts.sends.limits.max_send_sge as usize];
         // Outstanding sends: a completion ends it and all before it.
         let mut posted: VecDeque<(u64, bool)> = VecDeque::new();
         let (mut silent, mut receives, mut next) = (0, 0, 0u64);
@@ -355,20 +353,20 @@ fn what_was_asked_is_always_there() {
                 posted.push_back((next, signalled || always));
                 next += 1;
             }
-            let pieces = &pieces[..rng.below32(pieces.len() as u32 + 1) as usize];
+            let sges = &sges[..rng.below32(sges.len() as u32 + 1) as usize];
             if series {
                 bench.qp.start();
                 for &(id, signalled) in &requests {
                     // SAFETY: Started by this thread.
                     unsafe {
                         bench.qp.begin(send(id, signalled));
-                        bench.qp.data(Payload::Gather(pieces));
+                        bench.qp.data(Payload::Gather(sges));
                     }
                 }
                 // SAFETY: Started by this thread.
                 assert_eq!(unsafe { bench.qp.complete() }, Ok(()), "seed {seed}");
             } else {
-                let result = bench.post_with(&requests, pieces);
+                let result = bench.post_with(&requests, sges);
                 assert_eq!(result, Ok(()), "seed {seed}");
             }
             for _ in 0..rng.below32(recvs - receives + 1) {
@@ -416,7 +414,7 @@ fn a_queue_of_unsignalled_requests_is_full() {
 #[test]
 fn a_series_is_posted_as_a_whole_or_not_at_all() {
     let mut bench = Bench::new(Asked::default());
-    let too_many = [Piece::default(); 2];
+    let too_many = [Sge::default(); 2];
     // SAFETY: This thread starts and ends each series.
     unsafe {
         bench.qp.start();
@@ -486,7 +484,7 @@ fn a_queue_pair_that_is_gone_has_no_completions() {
     let mut bench = Bench::new(Asked::default());
     bench.post(&[(1, true), (2, true)]).unwrap();
     bench.execute(2);
-    bench.qp.destroyed();
+    bench.destroy();
     assert_eq!(ids(&bench), []);
     // Until then the device does not give its index out again.
     assert_eq!(bench.doorbell(doorbell::CQ_HEAD), 2);
@@ -499,7 +497,7 @@ fn what_was_polled_of_a_queue_pair_that_is_gone_is_published() {
     bench.execute(1);
     assert_eq!(ids(&bench), [1]);
     assert_eq!(bench.doorbell(doorbell::CQ_HEAD), 0);
-    bench.qp.destroyed();
+    bench.destroy();
     assert_eq!(bench.doorbell(doorbell::CQ_HEAD), 1);
 }
 

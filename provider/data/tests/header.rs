@@ -15,10 +15,10 @@ fn the_header_is_current() {
         "qp",
         "shape",
         "srq",
-        "ops/extended",
         "ops/objects",
         "ops/poll",
         "ops/post",
+        "ops/wr",
     ] {
         builder = builder.with_src(folder.join(format!("src/{name}.rs")));
     }

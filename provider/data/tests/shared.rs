@@ -8,12 +8,12 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc};
 
-use qpair_abi::entry::{cqe_flags, opcode, Cqe, RecvWqe, BLOCK_BYTES, BLOCK_WORDS};
+use qpair_abi::entry::{cqe_flags, opcode, Cqe, RecvWqe, Sge, BLOCK_BYTES, BLOCK_WORDS};
 use qpair_abi::status::Status;
 use qpair_abi::{doorbell, Number};
 use qpair_queue::storage::Storage;
 use qpair_verbs::qp::{Qp, QpParts};
-use qpair_verbs::request::{Piece, Refusal};
+use qpair_verbs::request::Refusal;
 use qpair_verbs::ring::Ring;
 use qpair_verbs::shape::Shape;
 use qpair_verbs::srq::{Srq, SrqParts};
@@ -27,7 +27,7 @@ struct World {
     bench: Bench,
     ring: Ring,
     srq: Arc<Srq>,
-    qps: Vec<Arc<Qp>>,
+    qps: Vec<Qp>,
 }
 
 impl World {
@@ -42,7 +42,7 @@ impl World {
             ring,
             depth: 4,
             stride: 0,
-            pieces: 2,
+            max_sge: 2,
             doorbells: bench.parts.doorbells,
         });
         let srq = srq.unwrap();
@@ -53,12 +53,12 @@ impl World {
                 sq: bench.memory(bench.parts.sq_blocks, BLOCK_BYTES),
                 ..bench.parts
             };
-            let qp = Qp::sharing(parts, bench.cq.clone(), bench.cq.clone(), srq.clone());
+            let qp = Qp::on_srq(parts, bench.cq.clone(), bench.cq.clone(), srq.clone());
             let qp = qp.unwrap();
             qp.permit(true, true);
             qp
         };
-        let qps = NUMBERS.map(qp).to_vec();
+        let qps = NUMBERS.map(qp).into();
         Self {
             bench,
             ring,
@@ -68,9 +68,8 @@ impl World {
     }
 
     fn post(&self, ids: &[u64]) -> Result<(), Refusal> {
-        let mut ids = ids.iter();
         self.srq
-            .post_recvs(|| ids.next().map(|id| Ok((*id, &[] as &[Piece]))))
+            .post_recv(|receives| ids.iter().try_for_each(|id| receives.put(*id, &[])))
     }
 
     /// The device completes a receive of a queue pair.
@@ -136,12 +135,10 @@ fn a_row_of_completions_ends_with_the_receives_in_flight() {
 #[test]
 fn a_queue_pair_on_an_srq_has_no_receives_of_its_own() {
     let w = World::new();
-    let mut once = Some(Ok((1, &[] as &[Piece])));
-    let refused = w.qps[0].post_recvs(|| once.take());
+    let refused = w.qps[0].post_recv(|receives| receives.put(1, &[]));
     assert_eq!(refused, Err(Refusal::State));
-    let pieces = [Piece::default(); 3];
-    let mut once = Some(Ok((1, &pieces[..])));
-    let refused = w.srq.post_recvs(|| once.take());
+    let sges = [Sge::default(); 3];
+    let refused = w.srq.post_recv(|receives| receives.put(1, &sges));
     assert_eq!(refused, Err(Refusal::Invalid));
     assert_eq!(w.srq.free(), 4);
 }
@@ -155,10 +152,10 @@ fn the_unread_completions_of_one_that_ends_free_their_slots() {
     w.complete(0, 3, 3);
     // A reset: its entries are left out, and those of the other are not.
     let since = w.bench.produced;
-    w.qps[0].renew(since, since);
+    w.qps[0].reset(since, since);
     assert_eq!(w.srq.free(), 2);
     w.complete(0, 4, 4);
-    w.qps[0].destroyed();
+    drop(w.qps.remove(0));
     assert_eq!(w.srq.free(), 3, "those of the earlier life count once");
     assert_eq!(w.poll(), [(2, NUMBERS[1].raw())]);
     assert_eq!(w.srq.free(), 4);

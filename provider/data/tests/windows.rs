@@ -6,9 +6,9 @@ mod support;
 
 use qpair_abi::command::access;
 use qpair_abi::doorbell;
-use qpair_abi::entry::{opcode, send_flags, BindWqe, SendWqe};
+use qpair_abi::entry::{opcode, send_flags, BindWqe, SendWqe, Sge};
 use qpair_verbs::qp::Qp;
-use qpair_verbs::request::{Payload, Piece, Refusal, Request};
+use qpair_verbs::request::{Payload, Refusal, Request};
 use qpair_verbs::window::Bind;
 use support::{send, Asked, Bench, Sent};
 
@@ -50,20 +50,20 @@ fn is_whole(sent: &Sent, id: u64, flags: u8) {
 
 #[test]
 fn binds_by_a_list() {
-    for signal_all in [false, true] {
+    for sq_sig_all in [false, true] {
         let mut bench = Bench::new(Asked {
-            signal_all,
-            pieces: 0,
+            sq_sig_all,
+            sges: 0,
             ..Asked::default()
         });
         for id in 0..20 {
-            let posted = bench.qp.post_sends(|sends| {
-                sends.put_bind(&bind(id, true))?;
-                sends.put_bind(&bind(id, false))
+            let posted = bench.post_sends(|sends| {
+                sends.put_bind(bind(id, true))?;
+                sends.put_bind(bind(id, false))
             });
             assert_eq!(posted, Ok(()));
             assert_eq!(bench.execute(9), 2);
-            for flag in [true, signal_all].map(u8::from) {
+            for flag in [true, sq_sig_all].map(u8::from) {
                 let sent = bench.sent.pop_front().unwrap();
                 is_whole(&sent, id, flag * send_flags::SIGNALED);
             }
@@ -80,10 +80,10 @@ fn series(bench: &Bench, f: impl FnOnce(&Qp)) -> Result<(), Refusal> {
     unsafe { bench.qp.complete() }
 }
 
-const PIECE: Piece = Piece {
+const SGE: Sge = Sge {
     addr: 0x100,
     bytes: 8,
-    key: 7,
+    lkey: 7,
 };
 
 #[test]
@@ -94,7 +94,7 @@ fn a_program_chooses_the_tag_alone() {
             new_key,
             ..bind(1, true)
         };
-        assert_eq!(bench.qp.post_sends(|sends| sends.put_bind(&bind)), Ok(()));
+        assert_eq!(bench.post_sends(|sends| sends.put_bind(bind)), Ok(()));
         assert_eq!(bench.execute(1), 1);
         is_whole(&bench.sent.pop_front().unwrap(), 1, send_flags::SIGNALED);
         bench.poll(9);
@@ -118,9 +118,9 @@ fn a_bind_in_a_series() {
         // SAFETY: In the series.
         unsafe {
             qp.begin(send(1, true));
-            qp.put_bind(Ok(bind(2, true)));
+            qp.bind(Ok(bind(2, true)));
             qp.begin(with_key);
-            qp.data(Payload::Gather(&[PIECE]));
+            qp.data(Payload::Gather(&[SGE]));
             qp.begin(invalidation);
         }
     });
@@ -134,7 +134,7 @@ fn a_bind_in_a_series() {
         blocks: 1,
         sges,
         imm: request.imm,
-        wr_id: request.id,
+        wr_id: request.wr_id,
         rkey: request.rkey,
         ..SendWqe::default()
     };
@@ -151,25 +151,25 @@ fn one_that_is_refused_fails_the_series() {
     // SAFETY: Each is called in a series.
     let cases: [Case; 4] = unsafe {
         [
-            (|qp| qp.put_bind(Err(Refusal::Invalid)), Refusal::Invalid),
+            (|qp| qp.bind(Err(Refusal::Invalid)), Refusal::Invalid),
             (
                 |qp| {
-                    qp.put_bind(Ok(bind(1, true)));
-                    qp.data(Payload::Gather(&[PIECE]));
+                    qp.bind(Ok(bind(1, true)));
+                    qp.data(Payload::Gather(&[SGE]));
                 },
                 Refusal::Invalid,
             ),
             (
                 |qp| {
-                    qp.data(Payload::Gather(&[PIECE]));
-                    qp.put_bind(Ok(bind(1, true)));
+                    qp.data(Payload::Gather(&[SGE]));
+                    qp.bind(Ok(bind(1, true)));
                 },
                 Refusal::Invalid,
             ),
             (
                 |qp| {
                     for id in 0..1000 {
-                        qp.put_bind(Ok(bind(id, true)));
+                        qp.bind(Ok(bind(id, true)));
                     }
                 },
                 Refusal::Full,
@@ -184,6 +184,6 @@ fn one_that_is_refused_fails_the_series() {
     assert_eq!(bench.execute(9), 0);
     bench.qp.permit(false, true);
     // SAFETY: In the series.
-    let state = series(&bench, |qp| unsafe { qp.put_bind(Ok(bind(1, true))) });
+    let state = series(&bench, |qp| unsafe { qp.bind(Ok(bind(1, true))) });
     assert_eq!(state, Err(Refusal::State));
 }

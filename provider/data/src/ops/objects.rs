@@ -12,6 +12,7 @@ use qpair_queue::resize::Switch;
 use super::bindings::{self, ibv_qp_state};
 use super::{post, EINVAL};
 use crate::cq::{Cq, CqParts, NextRing};
+use crate::list::SendParts;
 use crate::qp::{Qp, QpParts};
 use crate::request::Limits;
 use crate::ring::{mapped, Doorbells};
@@ -22,7 +23,7 @@ use crate::srq::{Srq, SrqParts};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct QpairDataCqParts {
-    /// The device's number.
+    /// The number of the device.
     pub number: u32,
     /// Entries of the ring.
     pub depth: u32,
@@ -56,7 +57,7 @@ pub struct QpairDataCqNext {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct QpairDataQpParts {
-    /// The device's number.
+    /// The number of the device.
     pub number: u32,
     /// The number as verbs have it.
     pub qpn: u32,
@@ -64,25 +65,25 @@ pub struct QpairDataQpParts {
     pub sq: *mut u8,
     /// The ring of receives: whole pages.
     pub rq: *mut u8,
-    /// The depth of the ring of sends.
+    /// The size of the ring of sends.
     pub sq_shape: Shape,
-    /// The depth of the ring of receives.
+    /// The size of the ring of receives.
     pub rq_shape: Shape,
-    /// SGEs of a send.
-    pub send_pieces: u32,
-    /// SGEs of a receive.
-    pub recv_pieces: u32,
-    /// Inline bytes of a send.
-    pub inline_bytes: u32,
+    /// Most SGEs of a send.
+    pub max_send_sge: u32,
+    /// Most SGEs of a receive.
+    pub max_recv_sge: u32,
+    /// Most inline bytes of a send.
+    pub max_inline_data: u32,
     /// Whether all sends are signalled.
-    pub signal_all: bool,
-    /// Whether it is of UD.
-    pub datagrams: bool,
+    pub sq_sig_all: bool,
+    /// Whether the queue pair is of UD.
+    pub is_ud: bool,
     /// The page of doorbells.
     pub doorbells: *mut u8,
-    /// Where sends complete.
+    /// The completion queue of sends.
     pub send_cq: *const Cq,
-    /// Where receives complete.
+    /// The completion queue of receives.
     pub recv_cq: *const Cq,
     /// Where its receives are, or null: then there is a ring of receives.
     pub srq: *const Srq,
@@ -92,14 +93,14 @@ pub struct QpairDataQpParts {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct QpairDataSrqParts {
-    /// The device's number.
+    /// The number of the device.
     pub number: u32,
     /// The ring: whole pages.
     pub ring: *mut u8,
-    /// Its depth.
+    /// The size of the ring.
     pub shape: Shape,
-    /// SGEs of a receive.
-    pub pieces: u32,
+    /// Most SGEs of a receive.
+    pub max_sge: u32,
     /// The page of doorbells.
     pub doorbells: *mut u8,
 }
@@ -128,59 +129,56 @@ pub unsafe extern "C" fn qpair_data_cq_shape(entries: u32, most: u32, shape: *mu
     unsafe { give(shape::cq(entries, most), shape) }
 }
 
-/// The ring of `requests` sends, of UD if they are `datagrams`, as `qpair_data_cq_shape()`.
+/// The ring of `max_wr` sends of at most `max_sge` SGEs or `max_inline_data` bytes, of UD if `is_ud`,
+/// as `qpair_data_cq_shape()`.
 ///
 /// # Safety
 ///
 /// `shape` can be written.
 #[no_mangle]
 pub unsafe extern "C" fn qpair_data_sq_shape(
-    requests: u32,
-    pieces: u32,
-    inline_bytes: u32,
-    datagrams: bool,
+    max_wr: u32,
+    max_sge: u32,
+    max_inline_data: u32,
+    is_ud: bool,
     most: u32,
     shape: *mut Shape,
 ) -> bool {
-    let sq = if datagrams {
-        shape::sq_of_datagrams
-    } else {
-        shape::sq
-    };
+    let sq = if is_ud { shape::ud_sq } else { shape::sq };
     // SAFETY: By the caller's promise.
-    unsafe { give(sq(requests, pieces, inline_bytes, most), shape) }
+    unsafe { give(sq(max_wr, max_sge, max_inline_data, most), shape) }
 }
 
-/// The ring of `requests` receives, as `qpair_data_cq_shape()`.
+/// The ring of `max_wr` receives of at most `max_sge` SGEs, as `qpair_data_cq_shape()`.
 ///
 /// # Safety
 ///
 /// `shape` can be written.
 #[no_mangle]
 pub unsafe extern "C" fn qpair_data_rq_shape(
-    requests: u32,
-    pieces: u32,
+    max_wr: u32,
+    max_sge: u32,
     most: u32,
     shape: *mut Shape,
 ) -> bool {
     // SAFETY: By the caller's promise.
-    unsafe { give(shape::rq(requests, pieces, most), shape) }
+    unsafe { give(shape::rq(max_wr, max_sge, most), shape) }
 }
 
-/// The ring of `requests` shared receives, as `qpair_data_cq_shape()`.
+/// The ring of an SRQ of `max_wr` receives of at most `max_sge` SGEs, as `qpair_data_cq_shape()`.
 ///
 /// # Safety
 ///
 /// `shape` can be written.
 #[no_mangle]
 pub unsafe extern "C" fn qpair_data_srq_shape(
-    requests: u32,
-    pieces: u32,
+    max_wr: u32,
+    max_sge: u32,
     most: u32,
     shape: *mut Shape,
 ) -> bool {
     // SAFETY: By the caller's promise.
-    unsafe { give(shape::srq(requests, pieces, most), shape) }
+    unsafe { give(shape::srq(max_wr, max_sge, most), shape) }
 }
 
 /// Makes a completion queue; null if the parts do not fit together.
@@ -287,13 +285,15 @@ pub unsafe extern "C" fn qpair_data_cq_free(cq: *const Cq) {
 pub unsafe extern "C" fn qpair_data_qp_new(parts: *const QpairDataQpParts) -> *const Qp {
     // SAFETY: By the caller's promise.
     let made = unsafe { qp(&*parts) };
-    made.map_or(std::ptr::null(), Arc::into_raw)
+    made.map_or(std::ptr::null(), |qp| {
+        Box::into_raw(Box::new(qp)).cast_const()
+    })
 }
 
 /// # Safety
 ///
 /// As of [`qpair_data_qp_new`].
-unsafe fn qp(parts: &QpairDataQpParts) -> Option<Arc<Qp>> {
+unsafe fn qp(parts: &QpairDataQpParts) -> Option<Qp> {
     let (sq, rq) = (parts.sq_shape, parts.rq_shape);
     let rq_stride = u8::try_from(rq.stride).ok()?;
     let srq = (!parts.srq.is_null()).then(|| {
@@ -324,9 +324,14 @@ unsafe fn qp(parts: &QpairDataQpParts) -> Option<Arc<Qp>> {
     };
     let (send_cq, recv_cq) = (cq(parts.send_cq), cq(parts.recv_cq));
     let limits = Limits {
-        send_pieces: parts.send_pieces,
-        inline: parts.inline_bytes,
-        recv_pieces: parts.recv_pieces,
+        max_send_sge: parts.max_send_sge,
+        max_inline_data: parts.max_inline_data,
+    };
+    let sends = SendParts {
+        limits,
+        sq_sig_all: parts.sq_sig_all,
+        templates: post::templates(&limits, parts.sq_sig_all, parts.is_ud),
+        is_ud: parts.is_ud,
     };
     let parts = QpParts {
         number: Number::from_raw(parts.number),
@@ -334,18 +339,16 @@ unsafe fn qp(parts: &QpairDataQpParts) -> Option<Arc<Qp>> {
         sq: sq_ring,
         sq_blocks: sq.entries,
         sq_usable: sq.usable,
+        sends,
         rq: rq_ring,
         rq_depth: rq.entries,
         rq_usable: rq.usable,
         rq_stride,
-        limits,
-        signal_all: parts.signal_all,
-        templates: post::templates(&limits, parts.signal_all, parts.datagrams),
-        datagrams: parts.datagrams,
+        max_recv_sge: parts.max_recv_sge,
         doorbells,
     };
     match srq {
-        Some(srq) => Qp::sharing(parts, send_cq, recv_cq, srq),
+        Some(srq) => Qp::on_srq(parts, send_cq, recv_cq, srq),
         None => Qp::new(parts, send_cq, recv_cq),
     }
 }
@@ -373,7 +376,7 @@ pub unsafe extern "C" fn qpair_data_srq_new(parts: *const QpairDataSrqParts) -> 
             ring,
             depth: entries,
             stride,
-            pieces: parts.pieces,
+            max_sge: parts.max_sge,
             doorbells,
         })
     });
@@ -433,7 +436,7 @@ pub unsafe extern "C" fn qpair_data_srq_free(srq: *const Srq) {
 #[no_mangle]
 pub unsafe extern "C" fn qpair_data_qp_free(qp: *const Qp) {
     // SAFETY: By the caller's promise.
-    unsafe { Arc::from_raw(qp) }.destroyed();
+    drop(unsafe { Box::from_raw(qp.cast_mut()) });
 }
 
 /// The queue pair is in this state now, other than RESET.
@@ -461,11 +464,7 @@ pub unsafe extern "C" fn qpair_data_qp_permit(qp: *const Qp, state: ibv_qp_state
 ///
 /// It is of `qpair_data_qp_new()`.
 #[no_mangle]
-pub unsafe extern "C" fn qpair_data_qp_renew(qp: *const Qp, send_since: u32, recv_since: u32) {
+pub unsafe extern "C" fn qpair_data_qp_reset(qp: *const Qp, send_since: u32, recv_since: u32) {
     // SAFETY: By the caller's promise.
-    let qp = unsafe {
-        Arc::increment_strong_count(qp);
-        Arc::from_raw(qp)
-    };
-    qp.renew(send_since, recv_since);
+    unsafe { &*qp }.reset(send_since, recv_since);
 }

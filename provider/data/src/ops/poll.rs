@@ -98,13 +98,13 @@ const fn pair(first: u32, second: u32) -> u64 {
 /// What completions of a row have in common.
 #[derive(Clone, Copy, Default)]
 struct Form {
-    /// Status and opcode.
+    /// Status and opcode, as one word of `ibv_wc`.
     way: u64,
     /// The number of the queue pair, where an entry has it, exclusive-or `vendor_err`.
     vendor: u64,
     qpn: u64,
     flags: u64,
-    /// From `pkey_index` on.
+    /// The last word of `ibv_wc`, from `pkey_index` on.
     path: u64,
 }
 

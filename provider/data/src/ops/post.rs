@@ -5,26 +5,27 @@ use std::ffi::c_int;
 use std::mem::offset_of;
 
 use qpair_abi::command::access;
-use qpair_abi::entry::{opcode, send_flags, UdWqe};
+use qpair_abi::entry::{opcode, send_flags, Sge, UdWqe};
 use qpair_queue::credit::Kind;
 
 use super::bindings::*;
 use super::errno;
 use crate::atomic::Atomic;
 use crate::datagram::{self, Address};
-use crate::qp::{Qp, Sends, Series};
+use crate::list::{List, Sends};
+use crate::qp::Qp;
 use crate::receive::{Receives, RecvRow};
-use crate::request::{has_imm, has_remote};
-use crate::request::{Limits, Payload, Piece, Refusal, Request, Row, Templates};
+use crate::request::{has_imm, has_remote, Limits, Payload, Refusal, Request};
 use crate::srq::Srq;
+use crate::template::{Row, Templates};
 use crate::window::Bind;
 
-// A list of SGEs is a list of pieces.
-const _: () = assert!(size_of::<Piece>() == size_of::<ibv_sge>());
-const _: () = assert!(align_of::<Piece>() == align_of::<ibv_sge>());
-const _: () = assert!(offset_of!(Piece, addr) == offset_of!(ibv_sge, addr));
-const _: () = assert!(offset_of!(Piece, bytes) == offset_of!(ibv_sge, length));
-const _: () = assert!(offset_of!(Piece, key) == offset_of!(ibv_sge, lkey));
+// An SGE is that of the device.
+const _: () = assert!(size_of::<Sge>() == size_of::<ibv_sge>());
+const _: () = assert!(align_of::<Sge>() == align_of::<ibv_sge>());
+const _: () = assert!(offset_of!(Sge, addr) == offset_of!(ibv_sge, addr));
+const _: () = assert!(offset_of!(Sge, bytes) == offset_of!(ibv_sge, length));
+const _: () = assert!(offset_of!(Sge, lkey) == offset_of!(ibv_sge, lkey));
 // An object of libibverbs is the start of the provider's.
 const _: () = assert!(offset_of!(qpair_qp, vqp) == 0);
 const _: () = assert!(offset_of!(qpair_ah, ibv_ah) == 0);
@@ -58,7 +59,7 @@ impl Operation {
             | flag(IBV_SEND_SOLICITED, send_flags::SOLICITED)
             | flag(IBV_SEND_FENCE, send_flags::FENCE);
         Request {
-            id,
+            wr_id: id,
             opcode: self.code,
             // A flag that does not go with the operation has no effect; the device refuses it.
             flags: wanted & self.flags,
@@ -105,23 +106,23 @@ pub(super) fn request(id: u64, verbs: ibv_wr_opcode, flags: u32) -> Result<Reque
 }
 
 /// The common forms of a queue pair's sends.
-pub(super) fn templates(limits: &Limits, signal_all: bool, datagrams: bool) -> Templates {
-    let always = if signal_all { IBV_SEND_SIGNALED } else { 0 };
+pub(super) fn templates(limits: &Limits, sq_sig_all: bool, is_ud: bool) -> Templates {
+    let always = if sq_sig_all { IBV_SEND_SIGNALED } else { 0 };
     Templates::new(|verbs, flags| {
-        let is_common = flags & IBV_SEND_INLINE == 0 && limits.send_pieces != 0;
+        let is_common = flags & IBV_SEND_INLINE == 0 && limits.max_send_sge != 0;
         let made = request(0, verbs, flags | always).ok();
-        let made = made.filter(|made| !datagrams || datagram::check(made).is_ok());
+        let made = made.filter(|made| !is_ud || datagram::check(made).is_ok());
         made.filter(|_| is_common)
     })
 }
 
-/// The pieces of a request.
+/// The SGEs of a request.
 ///
 /// # Safety
 ///
 /// If `count` is not 0, `list` has so many, for `'a`.
 #[inline(always)]
-pub(super) unsafe fn pieces<'a>(list: *const ibv_sge, count: usize) -> &'a [Piece] {
+pub(super) unsafe fn sges<'a>(list: *const ibv_sge, count: usize) -> &'a [Sge] {
     match count {
         0 => &[],
         // SAFETY: By the caller's promise; the layouts are the same.
@@ -129,16 +130,16 @@ pub(super) unsafe fn pieces<'a>(list: *const ibv_sge, count: usize) -> &'a [Piec
     }
 }
 
-/// What requests of a row have in common: the number of pieces, the opcode and the flags.
+/// What requests of a row have in common: the number of SGEs, the opcode and the flags.
 #[inline(always)]
 fn way(wr: &ibv_send_wr) -> (c_int, ibv_wr_opcode, u32) {
     (wr.num_sge, wr.opcode, wr.send_flags)
 }
 
 /// A list of requests of the program; its first is the next to be posted.
-struct List(*mut ibv_send_wr);
+struct SendList(*mut ibv_send_wr);
 
-impl List {
+impl SendList {
     /// Posts its requests with `put`, as long as they are those of this way.
     ///
     /// # Safety
@@ -171,23 +172,23 @@ impl List {
     ///
     /// As of `ibv_post_send()`.
     #[inline(always)]
-    unsafe fn post(&mut self, series: &mut Series<'_>) -> Result<(), Refusal> {
+    unsafe fn post(&mut self, list: &mut List<'_>) -> Result<(), Refusal> {
         // SAFETY: By the caller's promise, here and below.
         while let Some(wr) = unsafe { self.0.as_ref() } {
             let way = way(wr);
-            let (pieces, operation, flags) = way;
-            let template = series.template([operation, flags]).filter(|_| pieces == 1);
+            let (sges, operation, flags) = way;
+            let template = list.template([operation, flags]).filter(|_| sges == 1);
             // SAFETY: As above.
             unsafe {
                 match template {
                     Some(template) => {
-                        let datagrams = series.has_datagrams();
-                        let row = series.row(template);
+                        let is_ud = list.is_ud();
+                        let row = list.row(template);
                         let signalled = template.is_signalled();
                         // The most common ones have code of their own if they are signalled.
                         match (template.has_remote(), template.has_imm()) {
-                            (_, false) if datagrams => self.datagrams::<false>(way, row),
-                            (_, true) if datagrams => self.datagrams::<true>(way, row),
+                            (_, false) if is_ud => self.common_ud::<false>(way, row),
+                            (_, true) if is_ud => self.common_ud::<true>(way, row),
                             (false, false) if signalled => {
                                 self.common::<false, false, true>(way, row)
                             }
@@ -200,7 +201,7 @@ impl List {
                             (true, true) => self.common::<true, true, false>(way, row),
                         }
                     }
-                    None => self.any(way, series),
+                    None => self.any(way, list),
                 }?;
             }
         }
@@ -235,7 +236,7 @@ impl List {
     ///
     /// As of `ibv_post_send()`.
     #[inline(always)]
-    unsafe fn datagrams<const IMM: bool>(
+    unsafe fn common_ud<const IMM: bool>(
         &mut self,
         of: (c_int, ibv_wr_opcode, u32),
         mut row: Row<'_>,
@@ -261,13 +262,13 @@ impl List {
     unsafe fn any(
         &mut self,
         of: (c_int, ibv_wr_opcode, u32),
-        series: &mut Series<'_>,
+        list: &mut List<'_>,
     ) -> Result<(), Refusal> {
-        let datagrams = series.has_datagrams();
-        let mut sends = series.sends();
+        let is_ud = list.is_ud();
+        let mut sends = list.sends();
         // SAFETY: By the caller's promise. Handles of addresses are of this provider, too.
         unsafe {
-            self.row(of, |wr| match datagrams {
+            self.row(of, |wr| match is_ud {
                 false => put_any(&mut sends, wr),
                 true => {
                     let (request, payload) = decode(wr)?;
@@ -400,7 +401,7 @@ unsafe fn put_special(sends: &mut Sends<'_>, wr: &ibv_send_wr) -> Result<(), Ref
             }
             IBV_WR_BIND_MW => {
                 let of = wr.__bindgen_anon_2.bind_mw;
-                sends.put_bind(&bind(own, (of.mw, of.rkey), &of.bind_info)?)
+                sends.put_bind(bind(own, (of.mw, of.rkey), &of.bind_info)?)
             }
             _ => put_atomic(sends, wr),
         }
@@ -423,7 +424,7 @@ unsafe fn put_atomic(sends: &mut Sends<'_>, wr: &ibv_send_wr) -> Result<(), Refu
         if wr.send_flags & IBV_SEND_INLINE != 0 {
             return Err(Refusal::Invalid);
         }
-        sends.put_atomic(atomic, Payload::Gather(pieces(wr.sg_list, count)))
+        sends.put_atomic(atomic, Payload::Gather(sges(wr.sg_list, count)))
     }
 }
 
@@ -444,10 +445,10 @@ unsafe fn decode(wr: &ibv_send_wr) -> Result<(Request, Payload<'_>), Refusal> {
             request.remote_addr = wr.wr.rdma.remote_addr;
             request.rkey = wr.wr.rdma.rkey;
         }
-        let pieces = pieces(wr.sg_list, count);
+        let sges = sges(wr.sg_list, count);
         let payload = match wr.send_flags & IBV_SEND_INLINE {
-            0 => Payload::Gather(pieces),
-            _ => Payload::Inline(pieces),
+            0 => Payload::Gather(sges),
+            _ => Payload::Inline(sges),
         };
         Ok((request, payload))
     }
@@ -464,12 +465,12 @@ pub unsafe extern "C" fn qpair_data_post_send(
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
-    let mut list = List(wr);
+    let mut wrs = SendList(wr);
     // SAFETY: A list of requests of the program, for a queue pair of this provider.
-    let posted = unsafe { of(qp).post_series(|series| list.post(series)) };
+    let posted = unsafe { of(qp).post_send(|list| wrs.post(list)) };
     let Err(refusal) = posted else { return 0 };
     // SAFETY: A place for it, by the caller's promise.
-    unsafe { *bad_wr = list.0 };
+    unsafe { *bad_wr = wrs.0 };
     errno(refusal)
 }
 
@@ -514,11 +515,11 @@ pub unsafe extern "C" fn qpair_data_post_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    let mut list = RecvList(wr);
+    let mut wrs = RecvList(wr);
     // SAFETY: As in `qpair_data_post_send`.
     unsafe {
-        let posted = of(qp).post_receives(|receives| list.post(receives));
-        list.end(posted, bad_wr)
+        let posted = of(qp).post_recv(|receives| wrs.post(receives));
+        wrs.end(posted, bad_wr)
     }
 }
 
@@ -533,12 +534,12 @@ pub unsafe extern "C" fn qpair_data_post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    let mut list = RecvList(wr);
+    let mut wrs = RecvList(wr);
     // SAFETY: A list of requests of the program, for a queue of this provider.
     unsafe {
         let srq: &Srq = &*(*srq.cast::<qpair_srq>()).data.cast();
-        let posted = srq.post_receives(|receives| list.post(receives));
-        list.end(posted, bad_wr)
+        let posted = srq.post_recv(|receives| wrs.post(receives));
+        wrs.end(posted, bad_wr)
     }
 }
 
@@ -562,7 +563,7 @@ impl RecvList {
                 }
                 // A negative number exceeds every limit.
                 let count = usize::try_from(wr.num_sge).map_err(|_| Refusal::Invalid)?;
-                receives.put(wr.wr_id, pieces(wr.sg_list, count))?;
+                receives.put(wr.wr_id, sges(wr.sg_list, count))?;
                 self.0 = wr.next;
             }
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A device for one queue pair, in the memory of the test: it executes what doorbells hand over,
+//! A device for one queue pair, in the memory of the test: it executes what doorbells submit,
 //! when the test says so, and checks what the process may write.
 
 use std::alloc::{alloc_zeroed, Layout};
@@ -7,17 +7,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use qpair_abi::entry::{
-    cqe_flags, opcode, send_flags, Cqe, RecvWqe, SendWqe, BLOCK_BYTES, BLOCK_WORDS, OWNER,
+    cqe_flags, opcode, send_flags, Cqe, RecvWqe, SendWqe, Sge, BLOCK_BYTES, BLOCK_WORDS, OWNER,
 };
 use qpair_abi::status::Status;
 use qpair_abi::{doorbell, Number};
 use qpair_queue::index::{Depth, Index};
 use qpair_queue::resize::Switch;
 use qpair_verbs::cq::{Completion, Cq, CqParts, NextRing};
+use qpair_verbs::list::{SendParts, Sends};
 use qpair_verbs::qp::{Qp, QpParts};
-use qpair_verbs::request::{Limits, Payload, Piece, Refusal, Request, Templates};
+use qpair_verbs::request::{Limits, Payload, Refusal, Request};
 use qpair_verbs::ring::{mapped, Doorbells, Ring};
 use qpair_verbs::shape::{self, Shape};
+use qpair_verbs::template::Templates;
 
 /// The deepest rings.
 const MOST: u32 = 1 << 12;
@@ -55,10 +57,10 @@ pub(crate) struct Asked {
     pub(crate) cqe: u32,
     pub(crate) sends: u32,
     pub(crate) recvs: u32,
-    pub(crate) pieces: u32,
+    pub(crate) sges: u32,
     pub(crate) inline: u32,
-    pub(crate) signal_all: bool,
-    pub(crate) datagrams: bool,
+    pub(crate) sq_sig_all: bool,
+    pub(crate) is_ud: bool,
 }
 
 impl Default for Asked {
@@ -67,10 +69,10 @@ impl Default for Asked {
             cqe: 8,
             sends: 4,
             recvs: 4,
-            pieces: 1,
+            sges: 1,
             inline: 0,
-            signal_all: false,
-            datagrams: false,
+            sq_sig_all: false,
+            is_ud: false,
         }
     }
 }
@@ -85,7 +87,7 @@ pub(crate) struct Sent {
 /// The device, and the objects of a program on it.
 pub(crate) struct Bench {
     pub(crate) cq: Arc<Cq>,
-    pub(crate) qp: Arc<Qp>,
+    pub(crate) qp: Qp,
     pub(crate) parts: QpParts,
     page: Pages,
     ring: Pages,
@@ -108,12 +110,12 @@ impl Bench {
     /// A queue pair that may send and receive, with one CQ.
     pub(crate) fn new(asked: Asked) -> Self {
         let cq_shape = shape::cq(asked.cqe, MOST).unwrap();
-        let sq = match asked.datagrams {
-            true => shape::sq_of_datagrams,
+        let sq = match asked.is_ud {
+            true => shape::ud_sq,
             false => shape::sq,
         };
-        let sq_shape = sq(asked.sends, asked.pieces, asked.inline, MOST).unwrap();
-        let rq_shape = shape::rq(asked.recvs, asked.pieces, MOST).unwrap();
+        let sq_shape = sq(asked.sends, asked.sges, asked.inline, MOST).unwrap();
+        let rq_shape = shape::rq(asked.recvs, asked.sges, MOST).unwrap();
         let (page, ring) = (Pages::new(4096), Pages::new(cq_shape.bytes));
         let (sq, rq) = (Pages::new(sq_shape.bytes), Pages::new(rq_shape.bytes));
         let of = |pages: Pages, entries, bytes| {
@@ -138,18 +140,20 @@ impl Bench {
             sq: of(sq, sq_shape.entries, BLOCK_BYTES),
             sq_blocks: sq_shape.entries,
             sq_usable: sq_shape.usable,
+            sends: SendParts {
+                limits: Limits {
+                    max_send_sge: asked.sges,
+                    max_inline_data: asked.inline,
+                },
+                sq_sig_all: asked.sq_sig_all,
+                templates: Templates::NONE,
+                is_ud: asked.is_ud,
+            },
             rq: of(rq, rq_shape.entries, BLOCK_BYTES << rq_shape.stride),
             rq_depth: rq_shape.entries,
             rq_usable: rq_shape.usable,
             rq_stride: rq_shape.stride as u8,
-            limits: Limits {
-                send_pieces: asked.pieces,
-                inline: asked.inline,
-                recv_pieces: asked.pieces,
-            },
-            signal_all: asked.signal_all,
-            templates: Templates::NONE,
-            datagrams: asked.datagrams,
+            max_recv_sge: asked.sges,
             doorbells,
         };
         let qp = Qp::new(parts, cq.clone(), cq.clone()).unwrap();
@@ -311,8 +315,27 @@ impl Bench {
         for place in [doorbell::SQ, doorbell::RQ] {
             self.page.set(place as usize / 8, 0);
         }
-        self.qp.renew(self.produced, self.produced);
+        self.qp.reset(self.produced, self.produced);
         self.qp.permit(true, true);
+    }
+
+    /// Destroys the queue pair; one with another number takes its place.
+    // Only some tests do.
+    #[allow(dead_code)]
+    pub(crate) fn destroy(&mut self) {
+        let parts = QpParts {
+            number: Number::new(7, 1),
+            ..self.parts
+        };
+        self.qp = Qp::new(parts, self.cq.clone(), self.cq.clone()).unwrap();
+    }
+
+    /// Posts a list of sends of any forms.
+    pub(crate) fn post_sends(
+        &self,
+        posts: impl FnOnce(&mut Sends<'_>) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        self.qp.post_send(|list| posts(&mut list.sends()))
     }
 
     /// Posts sends without data.
@@ -320,31 +343,25 @@ impl Bench {
         self.post_with(requests, &[])
     }
 
-    /// Posts sends of the same pieces.
-    pub(crate) fn post_with(
-        &self,
-        requests: &[(u64, bool)],
-        pieces: &[Piece],
-    ) -> Result<(), Refusal> {
-        self.qp.post_sends(|sends| {
+    /// Posts sends of the same SGEs.
+    pub(crate) fn post_with(&self, requests: &[(u64, bool)], sges: &[Sge]) -> Result<(), Refusal> {
+        self.post_sends(|sends| {
             requests.iter().try_for_each(|&(id, signalled)| {
                 // SAFETY: No inline data.
-                unsafe { sends.put(send(id, signalled), Payload::Gather(pieces)) }
+                unsafe { sends.put(send(id, signalled), Payload::Gather(sges)) }
             })
         })
     }
 
     /// Posts one send. Inline data can be read.
     pub(crate) fn put(&self, payload: Payload<'_>, request: Request) -> Result<(), Refusal> {
-        // SAFETY: Tests give pieces of their own memory.
-        self.qp
-            .post_sends(|sends| unsafe { sends.put(request, payload) })
+        // SAFETY: Tests give their own memory.
+        self.post_sends(|sends| unsafe { sends.put(request, payload) })
     }
 
     /// Posts one receive without room.
     pub(crate) fn post_recv(&self, id: u64) -> Result<(), Refusal> {
-        let mut once = Some(Ok((id, &[] as &[Piece])));
-        self.qp.post_recvs(|| once.take())
+        self.qp.post_recv(|receives| receives.put(id, &[]))
     }
 
     /// Polls up to `count` completions.
@@ -366,9 +383,9 @@ impl Bench {
 }
 
 /// A SEND.
-pub(crate) fn send(id: u64, signalled: bool) -> Request {
+pub(crate) fn send(wr_id: u64, signalled: bool) -> Request {
     Request {
-        id,
+        wr_id,
         opcode: opcode::SEND,
         flags: if signalled { send_flags::SIGNALED } else { 0 },
         ..Request::default()

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Operations of `ibv_wr_*()`: a series of sends, each begun, given its data, and posted at the end.
+//! `ibv_wr_*()`: operations of extended queue pairs.
 
 use std::ffi::{c_int, c_void};
 
-use qpair_abi::entry::{BLOCK_BYTES, MAX_BLOCKS};
+use qpair_abi::entry::{Sge, BLOCK_BYTES, MAX_BLOCKS};
 
 use super::bindings::*;
 use super::errno;
-use super::post::{address, atomic, bind, invalidation, of, pieces, request, whole};
+use super::post::{address, atomic, bind, invalidation, of, request, sges, whole};
 use crate::flush::Flush;
-use crate::request::{Payload, Piece, Request};
+use crate::request::{Payload, Request};
 
 /// Sets the operations of `ibv_wr_*()` that the program asked for.
 ///
@@ -22,23 +22,7 @@ pub unsafe extern "C" fn qpair_data_qp_extend(qp: *mut ibv_qp_ex, operations: u6
     let qp = unsafe { &mut *qp };
     let asked = |flag: u32| operations & u64::from(flag) != 0;
     // SAFETY: By the caller's promise.
-    if unsafe { of(&raw mut *qp) }.has_datagrams() {
-        qp.wr_start = Some(datagram::wr_start);
-        qp.wr_complete = Some(datagram::wr_complete);
-        qp.wr_abort = Some(wr_abort);
-        qp.wr_set_ud_addr = Some(datagram::wr_set_ud_addr);
-        qp.wr_set_sge = Some(datagram::wr_set_sge);
-        qp.wr_set_sge_list = Some(datagram::wr_set_sge_list);
-        qp.wr_set_inline_data = Some(datagram::wr_set_inline_data);
-        qp.wr_set_inline_data_list = Some(datagram::wr_set_inline_data_list);
-        if asked(IBV_QP_EX_WITH_SEND) {
-            qp.wr_send = Some(datagram::wr_send);
-        }
-        if asked(IBV_QP_EX_WITH_SEND_WITH_IMM) {
-            qp.wr_send_imm = Some(datagram::wr_send_imm);
-        }
-        return;
-    }
+    let is_ud = unsafe { of(&raw mut *qp) }.is_ud();
     qp.wr_start = Some(wr_start);
     qp.wr_complete = Some(wr_complete);
     qp.wr_abort = Some(wr_abort);
@@ -46,6 +30,16 @@ pub unsafe extern "C" fn qpair_data_qp_extend(qp: *mut ibv_qp_ex, operations: u6
     qp.wr_set_sge_list = Some(wr_set_sge_list);
     qp.wr_set_inline_data = Some(wr_set_inline_data);
     qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
+    if is_ud {
+        qp.wr_set_ud_addr = Some(wr_set_ud_addr);
+        if asked(IBV_QP_EX_WITH_SEND) {
+            qp.wr_send = Some(wr_send_ud);
+        }
+        if asked(IBV_QP_EX_WITH_SEND_WITH_IMM) {
+            qp.wr_send_imm = Some(wr_send_imm_ud);
+        }
+        return;
+    }
     if asked(IBV_QP_EX_WITH_SEND) {
         qp.wr_send = Some(wr_send);
     }
@@ -134,6 +128,40 @@ unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm: __be32) {
     unsafe { begin(qp, IBV_WR_SEND_WITH_IMM, (0, 0), imm) }
 }
 
+/// [`begin`] of a queue pair of UD.
+///
+/// # Safety
+///
+/// As of [`begin`].
+unsafe fn begin_ud(qp: *mut ibv_qp_ex, verbs: ibv_wr_opcode, imm: u32) {
+    // SAFETY: By the caller's promise.
+    unsafe {
+        if let Ok(request) = request((*qp).wr_id, verbs, (*qp).wr_flags) {
+            of(qp).begin_datagram(Request { imm, ..request });
+        }
+    }
+}
+
+unsafe extern "C" fn wr_send_ud(qp: *mut ibv_qp_ex) {
+    // SAFETY: As in `wr_complete`.
+    unsafe { begin_ud(qp, IBV_WR_SEND, 0) }
+}
+
+unsafe extern "C" fn wr_send_imm_ud(qp: *mut ibv_qp_ex, imm: __be32) {
+    // SAFETY: As in `wr_complete`.
+    unsafe { begin_ud(qp, IBV_WR_SEND_WITH_IMM, imm) }
+}
+
+unsafe extern "C" fn wr_set_ud_addr(
+    qp: *mut ibv_qp_ex,
+    ah: *mut ibv_ah,
+    remote_qpn: u32,
+    remote_qkey: u32,
+) {
+    // SAFETY: As in `wr_complete`; a handle of this provider.
+    unsafe { of(qp).address(address(ah, remote_qpn, remote_qkey)) }
+}
+
 unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, key: u32) {
     // SAFETY: As in `wr_complete`.
     unsafe { begin(qp, IBV_WR_SEND_WITH_INV, (0, 0), key) }
@@ -156,7 +184,7 @@ unsafe extern "C" fn wr_bind_mw(
     // SAFETY: As in `wr_complete`; a window and a region of this provider.
     unsafe {
         let own = ((*qp).wr_id, (*qp).wr_flags);
-        of(qp).put_bind(bind(own, (mw, key), &*info));
+        of(qp).bind(bind(own, (mw, key), &*info));
     }
 }
 
@@ -258,26 +286,26 @@ unsafe extern "C" fn wr_atomic_write(
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    let piece = Piece {
+    let sge = Sge {
         addr,
         bytes: length,
-        key: lkey,
+        lkey,
     };
     // SAFETY: As in `wr_complete`.
-    unsafe { of(qp).data(Payload::Gather(&[piece])) }
+    unsafe { of(qp).data(Payload::Gather(&[sge])) }
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, num_sge: usize, list: *const ibv_sge) {
     // SAFETY: As in `wr_complete`.
-    unsafe { of(qp).data(Payload::Gather(pieces(list, num_sge))) }
+    unsafe { of(qp).data(Payload::Gather(sges(list, num_sge))) }
 }
 
-/// Bytes in this process, as a piece; one of more than 4 GiB exceeds every limit as well.
-fn inline(addr: *mut c_void, length: usize) -> Piece {
-    Piece {
+/// Memory of this process, as an SGE; 4 GiB exceed every limit as well.
+fn inline(addr: *mut c_void, length: usize) -> Sge {
+    Sge {
         addr: addr as u64,
         bytes: u32::try_from(length).unwrap_or(u32::MAX),
-        key: 0,
+        lkey: 0,
     }
 }
 
@@ -291,22 +319,12 @@ unsafe extern "C" fn wr_set_inline_data_list(
     num_buf: usize,
     list: *const ibv_data_buf,
 ) {
-    // SAFETY: As in `wr_complete`; the program's data.
-    unsafe { with_inline_list(num_buf, list, |all| of(qp).data(all)) }
-}
-
-/// Calls `f` with the bytes of a list of buffers as inline data.
-///
-/// # Safety
-///
-/// There are so many, and their memory can be read.
-unsafe fn with_inline_list(num_buf: usize, list: *const ibv_data_buf, f: impl FnOnce(Payload<'_>)) {
     /// More than a request holds.
     const ROOM: usize = MAX_BLOCKS * BLOCK_BYTES;
     let mut all = [0u8; ROOM];
     let mut bytes = 0usize;
     for at in 0..num_buf {
-        // SAFETY: By the caller's promise there are so many.
+        // SAFETY: The program's list has so many.
         let buffer = unsafe { &*list.add(at) };
         if buffer.length > ROOM - bytes {
             // Refused for its length, which is above every limit.
@@ -322,94 +340,6 @@ unsafe fn with_inline_list(num_buf: usize, list: *const ibv_data_buf, f: impl Fn
         }
         bytes += buffer.length;
     }
-    f(Payload::Inline(&[inline(all.as_mut_ptr().cast(), bytes)]));
-}
-
-/// The operations of queue pairs of UD.
-mod datagram {
-    use super::*;
-
-    pub(super) unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
-        // SAFETY: A queue pair of this provider.
-        unsafe { of(qp) }.start_datagrams();
-    }
-
-    pub(super) unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
-        // SAFETY: A queue pair of this provider, in the program's critical region.
-        unsafe { of(qp).complete_datagrams() }.map_or_else(errno, |()| 0)
-    }
-
-    /// # Safety
-    ///
-    /// A queue pair of this provider, in the program's critical region.
-    unsafe fn begin(qp: *mut ibv_qp_ex, verbs: ibv_wr_opcode, imm: u32) {
-        // SAFETY: By the caller's promise.
-        unsafe {
-            if let Ok(request) = request((*qp).wr_id, verbs, (*qp).wr_flags) {
-                of(qp).begin_datagram(Request { imm, ..request });
-            }
-        }
-    }
-
-    pub(super) unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
-        // SAFETY: As in `wr_complete`, here and below.
-        unsafe { begin(qp, IBV_WR_SEND, 0) }
-    }
-
-    pub(super) unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm: __be32) {
-        // SAFETY: As in `wr_complete`.
-        unsafe { begin(qp, IBV_WR_SEND_WITH_IMM, imm) }
-    }
-
-    pub(super) unsafe extern "C" fn wr_set_ud_addr(
-        qp: *mut ibv_qp_ex,
-        ah: *mut ibv_ah,
-        remote_qpn: u32,
-        remote_qkey: u32,
-    ) {
-        // SAFETY: As in `wr_complete`; a handle of this provider.
-        unsafe { of(qp).datagram_to(address(ah, remote_qpn, remote_qkey)) }
-    }
-
-    pub(super) unsafe extern "C" fn wr_set_sge(
-        qp: *mut ibv_qp_ex,
-        lkey: u32,
-        addr: u64,
-        length: u32,
-    ) {
-        let piece = Piece {
-            addr,
-            bytes: length,
-            key: lkey,
-        };
-        // SAFETY: As in `wr_complete`.
-        unsafe { of(qp).datagram_data(Payload::Gather(&[piece])) }
-    }
-
-    pub(super) unsafe extern "C" fn wr_set_sge_list(
-        qp: *mut ibv_qp_ex,
-        num_sge: usize,
-        list: *const ibv_sge,
-    ) {
-        // SAFETY: As in `wr_complete`.
-        unsafe { of(qp).datagram_data(Payload::Gather(pieces(list, num_sge))) }
-    }
-
-    pub(super) unsafe extern "C" fn wr_set_inline_data(
-        qp: *mut ibv_qp_ex,
-        addr: *mut c_void,
-        length: usize,
-    ) {
-        // SAFETY: As in `wr_complete`; the program's data.
-        unsafe { of(qp).datagram_data(Payload::Inline(&[inline(addr, length)])) }
-    }
-
-    pub(super) unsafe extern "C" fn wr_set_inline_data_list(
-        qp: *mut ibv_qp_ex,
-        num_buf: usize,
-        list: *const ibv_data_buf,
-    ) {
-        // SAFETY: As in `wr_complete`; the program's data.
-        unsafe { with_inline_list(num_buf, list, |all| of(qp).datagram_data(all)) }
-    }
+    // SAFETY: As in `wr_complete`.
+    unsafe { of(qp).data(Payload::Inline(&[inline(all.as_mut_ptr().cast(), bytes)])) }
 }
