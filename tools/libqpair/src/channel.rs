@@ -38,7 +38,7 @@ const EVENTS: u64 = 0;
 const TICKS: u64 = 1;
 
 impl Channel {
-    /// Creates a channel.
+    /// Creates a channel, on which a wait has no end but its timeout.
     pub fn new() -> Result<Self, Error> {
         Self::made(None)
     }
@@ -108,7 +108,7 @@ impl AsFd for Channel {
     }
 }
 
-/// The periodic timer.
+/// A timer that expires every `every`, from now on.
 fn timer(every: Duration) -> Result<OwnedFd, Error> {
     let refused = Error::kernel("make a timer");
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
@@ -123,7 +123,8 @@ fn timer(every: Duration) -> Result<OwnedFd, Error> {
     Ok(timer)
 }
 
-fn timespec(time: Duration) -> Timespec {
+/// A time for system calls.
+pub(crate) fn timespec(time: Duration) -> Timespec {
     Timespec {
         tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: time.subsec_nanos().into(),

@@ -50,7 +50,7 @@ impl Device {
         Ok(found)
     }
 
-    /// The first device.
+    /// The first device of [`list`](Self::list).
     pub fn first() -> Result<Self, Error> {
         Self::list()?.into_iter().next().ok_or(Error::NoDevice)
     }
@@ -65,7 +65,7 @@ impl Device {
         &self.name
     }
 
-    /// Its file.
+    /// The file that [`open`](Self::open) opens.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -221,13 +221,13 @@ impl Context {
 
     /// Takes the next asynchronous event, without waiting.
     pub fn async_event(&self) -> Result<Option<AsyncEvent>, Error> {
-        let event = self.inner.kernel.event();
+        let event = self.inner.kernel.async_event();
         event.map_err(Error::kernel("read asynchronous events"))
     }
 
-    /// What to wait on (poll, epoll) for asynchronous events.
-    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.kernel.fd()
+    /// The descriptor to wait on (poll, epoll) for asynchronous events.
+    pub fn async_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.kernel.async_fd()
     }
 }
 
@@ -238,12 +238,12 @@ const QUERY: &str = "query the device";
 pub struct Counters(CounterValues);
 
 impl Counters {
-    /// One of them.
+    /// What one counter has counted.
     pub fn get(&self, counter: Counter) -> u64 {
         self.0[counter as usize]
     }
 
-    /// All of them.
+    /// Each counter with what it has counted.
     pub fn iter(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
         Counter::ALL.iter().copied().zip(self.0)
     }

@@ -18,7 +18,7 @@ pub enum EndpointError {
         "the stream to the peer fails: {0}: use a Unix socket, a TCP connection or a pair of pipes"
     )]
     Stream(io::Error),
-    /// The peer ended.
+    /// The peer's process ended, or its device is gone.
     #[error("the peer is gone: its process ended, or it lost its device; start it again, and connect anew")]
     Gone,
     /// The peer has closed its endpoint, and everything that it sent was received.
@@ -27,7 +27,7 @@ pub enum EndpointError {
     /// The peer speaks another version.
     #[error("the peer speaks version {theirs} of the endpoint's protocol, this side {VERSION}: use programs of one release")]
     Version {
-        /// The peer's.
+        /// Version of the peer.
         theirs: u32,
     },
     /// The peer broke the protocol.
@@ -41,17 +41,17 @@ pub enum EndpointError {
     Late {
         /// What was waited for.
         what: &'static str,
-        /// How long.
+        /// Seconds of [`EndpointOptions::timeout`](crate::EndpointOptions::timeout).
         seconds: u64,
     },
     /// A message or a buffer has the wrong size.
     #[error("{what} has {bytes} bytes, and the limit is {limit}: split the message, or agree on larger ones (EndpointOptions::message)")]
     Size {
-        /// Which.
+        /// The message, or the largest one that a buffer must hold.
         what: &'static str,
-        /// Its bytes.
+        /// Bytes of what has the wrong size.
         bytes: usize,
-        /// The limit.
+        /// The most bytes that it may have.
         limit: usize,
     },
     /// A work request failed.

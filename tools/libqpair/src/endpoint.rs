@@ -42,16 +42,15 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use crate::flow::{Credits, Direct, Flow};
 use qpair_queue::credit::RingId;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-pub use self::options::EndpointOptions;
 use crate::channel::Channel;
 use crate::cq::{Cq, CqOptions};
 use crate::device::Context;
 use crate::ended::{End, EndpointError};
 use crate::error::{CompletionError, Error};
+use crate::flow::{Credits, Direct, Flow};
 use crate::hello::{self, Fault, Hello, NoHello};
 use crate::memory::Memory;
 use crate::mr::{Access, Mr, Pd};
@@ -59,7 +58,9 @@ use crate::qp::{Qp, QpOptions, Rts};
 use crate::stream::{self, Stream};
 use crate::wr::{Completion, Receive, Remote, Sge, WorkRequest};
 
-/// Sends handed over by one doorbell, and completions taken at a time.
+pub use self::options::EndpointOptions;
+
+/// Sends that one doorbell submits, and completions taken at a time.
 const BATCH: usize = 32;
 /// Polls without anything between two looks at the stream.
 const LOOK: u32 = 256;
@@ -130,7 +131,7 @@ pub struct Endpoint {
     flying: VecDeque<Work>,
     first: u64,
     data: Count,
-    /// Messages handed over.
+    /// Messages that were posted: the others are the backlog.
     posted: u64,
     reads: Count,
     writes: Count,
@@ -181,7 +182,9 @@ impl Endpoint {
         let entries = blocks.next_power_of_two() + posted.next_power_of_two();
         let cq = Cq::new(context, &CqOptions::new(entries).channel(&channel))?;
         // A SEND without a receive fails at once: there is none between two endpoints.
-        let queues = QpOptions::new(&cq, &cq).sq_blocks(blocks).rq_depth(posted);
+        let queues = QpOptions::new(&cq, &cq)
+            .sq_blocks(blocks)
+            .max_recv_wr(posted);
         let qp = Qp::new(pd, &queues.retries(7, 0))?;
         let message = options.message as usize;
         let into = Memory::new(message * posted as usize)?;

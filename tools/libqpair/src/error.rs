@@ -11,7 +11,7 @@ use qpair_abi::status::{Detail, Status};
 use qpair_abi::Number;
 use rustix::io::Errno;
 
-/// A call failed.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no device.
@@ -31,31 +31,31 @@ pub enum Error {
     OtherDriver {
         /// Its name or path.
         name: String,
-        /// Its driver.
+        /// Name of the driver, as in sysfs.
         driver: String,
     },
     /// The device's file could not be opened.
     #[error("cannot open {}: {errno}: {}", path.display(), open_remedy(*.errno))]
     Open {
-        /// Its path.
+        /// The file that could not be opened.
         path: PathBuf,
-        /// Why.
+        /// The errno of the open, or of the commands that follow it.
         errno: Errno,
     },
-    /// The kernel refused.
+    /// A call to the kernel failed.
     #[error("cannot {what}: {}: {errno}", cause(*.errno))]
     Kernel {
         /// What the call was to do.
         what: &'static str,
-        /// Why not.
+        /// The errno of the call.
         errno: Errno,
     },
     /// The kernel speaks another version of the interface.
     #[error("the driver has version {kernel} of the interface, this program {library}: use those of one release")]
     Version {
-        /// The driver's.
+        /// Version of the driver.
         kernel: u32,
-        /// The library's.
+        /// Version of this library.
         library: u32,
     },
     /// A CQ must have room for all that the queues on it can complete.
@@ -82,9 +82,9 @@ pub enum Error {
     Range {
         /// Which depth or size.
         what: &'static str,
-        /// The value.
+        /// The value that was asked for.
         value: u64,
-        /// What is allowed.
+        /// The values that are allowed, as text.
         allowed: &'static str,
     },
     /// A work request was not posted.
@@ -155,7 +155,7 @@ pub fn cause(errno: Errno) -> &'static str {
 /// A work request was not posted; those before it in the same call were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// No room now.
+    /// The queue has no free slot.
     #[error(
         "the queue is full after {posted} work requests: poll its completion queue, and post again"
     )]
@@ -163,7 +163,7 @@ pub enum PostError {
         /// How many of this call were posted.
         posted: usize,
     },
-    /// It never fits.
+    /// It exceeds a limit of the queue or of the device.
     #[error("work request {posted} is too large: {what}")]
     TooLarge {
         /// How many of this call were posted.
@@ -188,9 +188,9 @@ impl PostError {
 pub struct CompletionError {
     /// The work request's own.
     pub id: u64,
-    /// Its queue pair.
+    /// The queue pair that it was posted to.
     pub qp: Number,
-    /// How it went.
+    /// The status of the completion, which is not success.
     pub status: Status,
     /// Which check refused it.
     pub detail: Detail,

@@ -196,7 +196,7 @@ impl Direct {
         self.reads.pay(1)
     }
 
-    /// READs have completed.
+    /// `count` READs have completed, and return their slots.
     #[inline]
     pub fn has_read(&mut self, count: u32) -> Result<(), Bogus> {
         self.reads.repay(count)
@@ -209,7 +209,7 @@ impl Direct {
         self.writes.pay(1)
     }
 
-    /// WRITEs have completed.
+    /// `count` WRITEs have completed, and return their slots.
     #[inline]
     pub fn has_written(&mut self, count: u32) -> Result<(), Bogus> {
         self.writes.repay(count)

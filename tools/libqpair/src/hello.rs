@@ -15,9 +15,9 @@
 use std::fmt;
 use std::time::Instant;
 
-use crate::flow::Credits;
 use qpair_abi::Number;
 
+use crate::flow::Credits;
 use crate::stream::{read_until, write, NoBytes, Stream};
 
 /// The version of handshake and messages.

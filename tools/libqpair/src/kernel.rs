@@ -74,7 +74,7 @@ pub struct NewCq<'a> {
     pub buffer: u64,
     /// Bytes of the ring.
     pub buffer_bytes: u64,
-    /// Its entries.
+    /// Entries of the ring, a power of two.
     pub depth: u32,
     /// The vector that its events come by.
     pub vector: u32,
@@ -85,7 +85,7 @@ pub struct NewCq<'a> {
 /// A queue pair to create, in RESET.
 #[derive(Clone, Copy, Debug)]
 pub struct NewQp {
-    /// The domain's handle.
+    /// Handle of the protection domain.
     pub pd: u32,
     /// The completion queue of its SQ.
     pub send_cq: Object,
@@ -107,14 +107,14 @@ pub struct NewQp {
     pub rq_stride: u8,
     /// The SRQ in place of an RQ, whose fields are 0 then.
     pub srq: Option<Object>,
-    /// Its type.
+    /// The transport, and what it guarantees.
     pub qp_type: QpType,
 }
 
 /// A shared receive queue to create.
 #[derive(Clone, Copy, Debug)]
 pub struct NewSrq {
-    /// The domain's handle.
+    /// Handle of the protection domain.
     pub pd: u32,
     /// The address of its ring, aligned to a page.
     pub buffer: u64,
@@ -158,30 +158,30 @@ pub struct Retries {
 /// A change of a queue pair's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// To RESET.
+    /// To RESET: what is posted is dropped.
     Reset,
     /// To INIT: the peer has these rights.
     Init {
-        /// `Access`.
+        /// Bits of [`Access`](crate::Access).
         access: u32,
     },
     /// To RTR: the peer is this one.
     Rtr {
-        /// Its number.
+        /// Number of the peer's queue pair.
         peer: Number,
-        /// That of both.
+        /// The service of both queue pairs.
         service: Service,
     },
-    /// To RTS.
+    /// To RTS, with retries if the service is RC.
     Rts {
-        /// Those of RC.
+        /// Retries of requests, which UC does not have.
         retries: Retries,
-        /// As before.
+        /// The service that the change to RTR had.
         service: Service,
     },
     /// To INIT, of UD: it receives what has this Q_Key.
     InitUd {
-        /// The Q_Key.
+        /// The Q_Key that datagrams must have.
         q_key: u32,
     },
     /// To RTR, of UD.
@@ -204,13 +204,13 @@ pub struct ResetAt {
 /// The state of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QpState {
-    /// Created, or reset.
+    /// Nothing can be posted.
     Reset,
     /// Receives may be posted.
     Init,
-    /// Ready to receive.
+    /// Messages are received.
     Rtr,
-    /// Ready to send.
+    /// Sends are executed.
     Rts,
     /// The send queue drains.
     Sqd,
@@ -221,13 +221,13 @@ pub enum QpState {
 /// A queue pair, as it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpAttributes {
-    /// Its state.
+    /// The state, which the device may have changed to ERROR.
     pub state: QpState,
-    /// Its peer.
+    /// Number of the peer's queue pair, from RTR on.
     pub peer: Number,
-    /// The peer's rights.
+    /// Bits of [`Access`](crate::Access) that the peer has.
     pub access: u32,
-    /// Its retries.
+    /// Retries of requests, of RC.
     pub retries: Retries,
     /// The Q_Key, of UD.
     pub q_key: u32,
@@ -239,11 +239,11 @@ pub type Gid = [u8; 16];
 /// The address of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// By its LID.
+    /// The LID of a port that is not of RoCE.
     Lid(u16),
-    /// By its GID.
+    /// A GID of the port.
     Gid {
-        /// The GID.
+        /// GID of the destination's port.
         gid: Gid,
         /// Where the table of one's own port has the GID to send from. A port of RoCE needs it.
         source: u8,
@@ -261,20 +261,20 @@ pub struct Resolved {
     pub source: u16,
 }
 
-/// Memory to register.
+/// A memory region to register.
 #[derive(Clone, Copy, Debug)]
 pub struct NewMr {
-    /// The domain's handle.
+    /// Handle of the protection domain.
     pub pd: u32,
     /// Where it is; also the address that the device is given.
     pub addr: u64,
-    /// Its bytes.
+    /// Bytes of the region.
     pub bytes: u64,
-    /// `Access`.
+    /// Bits of [`Access`](crate::Access).
     pub access: u32,
 }
 
-/// A registered region.
+/// The keys of a memory region that was registered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
     /// The kernel's name of it, for calls.
@@ -285,7 +285,7 @@ pub struct Keys {
     pub rkey: u32,
 }
 
-/// An asynchronous event.
+/// An asynchronous event of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AsyncEvent {
@@ -346,26 +346,26 @@ pub trait Kernel: Send + Sync + fmt::Debug {
     /// Creates a protection domain; returns its handle.
     fn alloc_pd(&self) -> Result<u32, Errno>;
 
-    /// Ends it.
+    /// Deallocates a protection domain, in which nothing is left.
     fn dealloc_pd(&self, pd: u32) -> Result<(), Errno>;
 
     /// Creates a completion queue; returns also its entries. The memory stays mapped until it is
     /// destroyed.
     fn create_cq(&self, cq: &NewCq<'_>) -> Result<(Object, u32), Errno>;
 
-    /// Destroys it.
+    /// Destroys a completion queue, which no queue pair uses.
     fn destroy_cq(&self, cq: Object) -> Result<(), Errno>;
 
     /// Creates a shared receive queue. The memory stays mapped until it is destroyed.
     fn create_srq(&self, srq: &NewSrq) -> Result<Object, Errno>;
 
-    /// Sets its limit.
+    /// Arms a shared receive queue: an event comes once fewer than `limit` receives are left.
     fn arm_srq(&self, srq: Object, limit: u32) -> Result<(), Errno>;
 
     /// Its limit, as it is now.
     fn query_srq(&self, srq: Object) -> Result<u32, Errno>;
 
-    /// Destroys it.
+    /// Destroys a shared receive queue, which no queue pair uses.
     fn destroy_srq(&self, srq: Object) -> Result<(), Errno>;
 
     /// Creates a queue pair. The memory stays mapped until it is destroyed.
@@ -374,10 +374,10 @@ pub trait Kernel: Send + Sync + fmt::Debug {
     /// Changes its state. The result is of a change to RESET.
     fn modify_qp(&self, qp: Object, change: Change) -> Result<ResetAt, Errno>;
 
-    /// How it is.
+    /// Queries a queue pair.
     fn query_qp(&self, qp: Object) -> Result<QpAttributes, Errno>;
 
-    /// Destroys it.
+    /// Destroys a queue pair; the device does not access its rings any more.
     fn destroy_qp(&self, qp: Object) -> Result<(), Errno>;
 
     /// An entry of the port's table of GIDs; 0 if it is empty.
@@ -386,22 +386,22 @@ pub trait Kernel: Send + Sync + fmt::Debug {
     /// Creates an address handle in a domain.
     fn create_ah(&self, pd: u32, address: Address) -> Result<Resolved, Errno>;
 
-    /// Destroys it.
+    /// Destroys an address handle; its address stays valid.
     fn destroy_ah(&self, handle: u32) -> Result<(), Errno>;
 
     /// Registers memory, which stays mapped until the region ends.
     fn reg_mr(&self, mr: &NewMr) -> Result<Keys, Errno>;
 
-    /// Ends a region.
+    /// Deregisters a memory region; the device does not access its memory any more.
     fn dereg_mr(&self, mr: u32) -> Result<(), Errno>;
 
     /// Writes a doorbell: `value` at `offset` of the context's page. The caller has ordered it
-    /// after the entries that it hands over.
+    /// after the entries that it submits.
     fn doorbell(&self, offset: u64, value: u64);
 
     /// Takes an asynchronous event, without waiting.
-    fn event(&self) -> Result<Option<AsyncEvent>, Errno>;
+    fn async_event(&self) -> Result<Option<AsyncEvent>, Errno>;
 
     /// The descriptor to wait on for asynchronous events.
-    fn fd(&self) -> Option<BorrowedFd<'_>>;
+    fn async_fd(&self) -> Option<BorrowedFd<'_>>;
 }

@@ -90,7 +90,7 @@
 //!
 //! When the device is removed or reset, every call fails ([`Error::is_dead`]), nothing completes any
 //! more, and a doorbell does nothing. The context has the event [`AsyncEvent::DeviceFatal`]. A
-//! thread that sleeps on a [`Channel`] also waits for [`Context::fd`], or makes a call now and then;
+//! thread that sleeps on a [`Channel`] also waits for [`Context::async_fd`], or makes a call now and then;
 //! a thread that polls does the latter.
 //!
 //! # Example

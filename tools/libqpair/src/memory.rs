@@ -20,7 +20,7 @@ use crate::error::Error;
 /// The page size of memory. Fewer pages make shorter tables for the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pages {
-    /// The system's default.
+    /// Ordinary pages, unless the system makes all memory transparent huge pages.
     #[default]
     Normal,
     /// Asks for transparent huge pages; ordinary pages are used where there are none.
@@ -103,7 +103,7 @@ impl Memory {
         self.start.as_ptr() as u64
     }
 
-    /// How many bytes.
+    /// Bytes that were asked for; the mapping is of whole pages.
     pub fn len(&self) -> usize {
         self.bytes
     }
@@ -212,7 +212,7 @@ impl Ring {
         })
     }
 
-    /// Its address.
+    /// The address, in this process and for the device.
     pub fn address(&self) -> u64 {
         self.memory.address()
     }

@@ -109,7 +109,7 @@ impl Region {
         self.keys.rkey
     }
 
-    /// Where it begins.
+    /// Address of the first byte.
     pub fn addr(&self) -> u64 {
         self.addr
     }
@@ -164,7 +164,7 @@ impl Mr {
         Ok(Self { region, memory })
     }
 
-    /// Its memory.
+    /// The memory that the region owns.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }

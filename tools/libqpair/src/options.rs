@@ -30,22 +30,22 @@ pub(crate) mod sealed {
 /// Where the receives of a queue pair are.
 #[derive(Debug)]
 pub enum Source<'a> {
-    /// In a queue of its own, of such a depth, with so many pieces each.
+    /// In an RQ of its own, which has so many receives of so many SGEs.
     Own(u32, usize),
-    /// In an SRQ.
+    /// In this SRQ, with those of other queue pairs.
     Shared(&'a Srq),
 }
 
 /// The receives of a queue pair that has a receive queue.
 #[derive(Clone, Debug)]
 pub struct OwnReceives {
-    depth: u32,
-    sges: usize,
+    max_wr: u32,
+    max_sge: usize,
 }
 
 impl Receiving for OwnReceives {
     fn source(&self) -> Source<'_> {
-        Source::Own(self.depth, self.sges)
+        Source::Own(self.max_wr, self.max_sge)
     }
 }
 
@@ -105,7 +105,7 @@ impl Transport for Ud {
 /// ```compile_fail,E0599
 /// # use qpair::{Cq, QpOptions, Srq};
 /// fn with_receives(cq: &Cq, srq: &Srq) {
-///     let _ = QpOptions::new(cq, cq).srq(srq).rq_depth(16); // it has no receive queue
+///     let _ = QpOptions::new(cq, cq).srq(srq).max_recv_wr(16); // it has no receive queue
 /// }
 /// ```
 #[derive(Clone, Debug)]
@@ -147,7 +147,7 @@ impl<R> QpOptions<'_, Connected, R> {
 
 impl<'a> QpOptions<'a, Ud> {
     /// Sends and receives datagrams, and is otherwise as [`new`](QpOptions::new) has it. The address
-    /// takes room: a datagram of one block has one piece or 16 inline bytes.
+    /// takes room: a datagram of one block has one SGE or 16 inline bytes.
     pub fn ud(send_cq: &'a Cq, recv_cq: &'a Cq) -> Self {
         Self::of(send_cq, recv_cq, Ud { _private: () })
     }
@@ -161,7 +161,10 @@ impl<'a, T> QpOptions<'a, T> {
             sq_blocks: 16,
             pages: Pages::Normal,
             transport,
-            receives: OwnReceives { depth: 16, sges: 1 },
+            receives: OwnReceives {
+                max_wr: 16,
+                max_sge: 1,
+            },
         }
     }
 
@@ -178,21 +181,21 @@ impl<'a, T> QpOptions<'a, T> {
     }
 
     /// At least this many receives.
-    pub fn rq_depth(mut self, depth: u32) -> Self {
-        self.receives.depth = depth;
+    pub fn max_recv_wr(mut self, receives: u32) -> Self {
+        self.receives.max_wr = receives;
         self
     }
 
-    /// Pieces that a receive may have.
-    pub fn recv_sges(mut self, sges: usize) -> Self {
-        self.receives.sges = sges;
+    /// SGEs that a receive may have.
+    pub fn max_recv_sge(mut self, sges: usize) -> Self {
+        self.receives.max_sge = sges;
         self
     }
 }
 
 impl<T, R> QpOptions<'_, T, R> {
-    /// At least this many 64-byte blocks; a work request takes one for up to two pieces or 32 inline
-    /// bytes, and one for each four pieces or 64 bytes more.
+    /// At least this many 64-byte blocks; a work request takes one for up to two SGEs or 32 inline
+    /// bytes, and one for each four SGEs or 64 bytes more.
     pub fn sq_blocks(mut self, blocks: u32) -> Self {
         self.sq_blocks = blocks;
         self

@@ -16,7 +16,7 @@
 //! the queue pair of the device into the error state, and what is still posted completes as
 //! flushed; [`Qp::reset`] recovers it.
 //!
-//! Posting writes the request into the ring and takes its slots; one doorbell hands over all that a
+//! Posting writes the request into the ring and takes its slots; one doorbell submits all that a
 //! call posted, or, of requests that were only queued ([`Qp::queue_send`]), all since the last.
 
 use std::marker::PhantomData;
@@ -52,13 +52,13 @@ mod sealed {
 }
 
 states! {
-    /// Created, or reset.
+    /// Nothing can be posted.
     Reset,
     /// Receives may be posted.
     Init,
     /// Ready to receive: takes what its peer sends.
     Rtr,
-    /// Ready to send.
+    /// Ready to send: also executes what is posted.
     Rts
 }
 
@@ -100,7 +100,7 @@ impl<S: sealed::State, T: Transport, R: Receiving> Qp<S, T, R> {
         Ok(self.become_())
     }
 
-    /// Changes its state.
+    /// Changes the state by a command to the device.
     fn step<N: sealed::State>(self, change: Change) -> Result<Qp<N, T, R>, Error> {
         self.inner.modify(change)?;
         Ok(self.become_())
@@ -145,7 +145,7 @@ impl<R: Receiving> Qp<Init, Connected, R> {
 }
 
 impl<R: Receiving> Qp<Rtr, Connected, R> {
-    /// Sends as well.
+    /// Allows posting sends.
     pub fn rts(self) -> Result<Qp<Rts, Connected, R>, Error> {
         let Connected { retries, service } = self.transport;
         self.step(Change::Rts { retries, service })
@@ -176,7 +176,7 @@ impl<R: Receiving> Qp<Init, Ud, R> {
 }
 
 impl<R: Receiving> Qp<Rtr, Ud, R> {
-    /// Sends as well.
+    /// Allows posting sends.
     pub fn rts(self) -> Result<Qp<Rts, Ud, R>, Error> {
         self.step(Change::RtsUd)
     }
@@ -190,13 +190,13 @@ impl<S: sealed::Receives, T: Transport> Qp<S, T> {
         posted
     }
 
-    /// Posts a receive without ringing: [`ring`](Self::ring) hands over all that were.
+    /// Posts a receive without ringing: [`ring`](Self::ring) submits all that were.
     pub fn queue_recv(&self, receive: &Receive<'_>) -> Result<(), PostError> {
         let posted = self.inner.post_recv(receive);
         posted.map_err(|refused| refused.after(0))
     }
 
-    /// Hands over queued requests: at most one doorbell for receives, then one for sends; none if
+    /// Submits queued requests: at most one doorbell for receives, then one for sends; none if
     /// nothing was queued.
     pub fn ring(&self) {
         self.inner.ring_recv();
@@ -224,7 +224,7 @@ impl<R: Receiving> Qp<Rts, Connected, R> {
         self.inner.post_sends(requests)
     }
 
-    /// Posts a work request without ringing: [`ring`](Self::ring) hands over all that were.
+    /// Posts a work request without ringing: [`ring`](Self::ring) submits all that were.
     pub fn queue_send(&self, request: &WorkRequest<'_>) -> Result<(), PostError> {
         let posted = self.inner.post_send(request);
         posted.map_err(|refused| refused.after(0))
@@ -246,7 +246,7 @@ impl<R: Receiving> Qp<Rts, Ud, R> {
         self.inner.post_sends(datagrams)
     }
 
-    /// Posts a datagram without ringing: [`ring`](Self::ring) hands over all that were.
+    /// Posts a datagram without ringing: [`ring`](Self::ring) submits all that were.
     pub fn queue_send(&self, datagram: &Datagram<'_>) -> Result<(), PostError> {
         let posted = self.inner.post_send(datagram);
         posted.map_err(|refused| refused.after(0))
@@ -254,7 +254,7 @@ impl<R: Receiving> Qp<Rts, Ud, R> {
 }
 
 impl<T: Transport> Qp<Rts, T, SharedReceives> {
-    /// Hands over queued sends with one doorbell; none if nothing was queued.
+    /// Submits queued sends with one doorbell; none if nothing was queued.
     pub fn ring(&self) {
         self.inner.ring_send();
     }

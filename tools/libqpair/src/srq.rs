@@ -37,24 +37,24 @@ use crate::wr::Receive;
 /// What a shared receive queue shall be.
 #[derive(Clone, Debug)]
 pub struct SrqOptions {
-    depth: u32,
-    recv_sges: usize,
+    max_wr: u32,
+    max_sge: usize,
     pages: Pages,
 }
 
 impl SrqOptions {
-    /// At least this many receives, of one piece.
-    pub fn new(depth: u32) -> Self {
+    /// At least this many receives, of one SGE.
+    pub fn new(max_wr: u32) -> Self {
         Self {
-            depth,
-            recv_sges: 1,
+            max_wr,
+            max_sge: 1,
             pages: Pages::Normal,
         }
     }
 
-    /// Pieces that a receive may have.
-    pub fn recv_sges(mut self, sges: usize) -> Self {
-        self.recv_sges = sges;
+    /// SGEs that a receive may have.
+    pub fn max_sge(mut self, sges: usize) -> Self {
+        self.max_sge = sges;
         self
     }
 
@@ -65,7 +65,7 @@ impl SrqOptions {
     }
 }
 
-/// log2 of the blocks of a receive that has so many pieces.
+/// log2 of the blocks of a receive that has so many SGEs.
 pub(crate) fn stride(sges: usize) -> Result<u8, Error> {
     let stride = (0..=MAX_STRIDE_SHIFT).find(|&shift| recv_sges(shift) >= sges);
     stride.ok_or(Error::Range {
@@ -82,7 +82,7 @@ struct On {
     place: Place,
     /// The CQ's slots, for all receives.
     slots: Slots<OfCq>,
-    /// Queue pairs.
+    /// Queue pairs on the SRQ that complete there.
     users: u32,
 }
 
@@ -219,17 +219,17 @@ impl Srq {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`]: a depth or a number of pieces that no device has. [`Error::Kernel`]: with
+    /// [`Error::Range`]: a depth or a number of SGEs that no device has. [`Error::Kernel`]: with
     /// `EINVAL` one above the device's limits, with `ENOMEM` more memory than may be locked.
     pub fn new(pd: &Pd, options: &SrqOptions) -> Result<Self, Error> {
         let pd = pd.inner.clone();
-        let depth = Depth::at_least(options.depth).filter(|_| options.depth > 0);
+        let depth = Depth::at_least(options.max_wr).filter(|_| options.max_wr > 0);
         let depth = depth.ok_or(Error::Range {
             what: "the depth of a shared receive queue",
-            value: options.depth.into(),
+            value: options.max_wr.into(),
             allowed: "from 1 to the device's max_rq_depth (see `qpair info`)",
         })?;
-        let stride = stride(options.recv_sges)?;
+        let stride = stride(options.max_sge)?;
         let ring = Ring::new(depth.entries(), BLOCK_BYTES << stride, options.pages)?;
         let spare = SharedRing::new(Ring::new(1, BLOCK_BYTES, Pages::Normal)?);
         let create = NewSrq {
@@ -263,7 +263,7 @@ impl Srq {
         })
     }
 
-    /// Its number.
+    /// The device's number, as events have it.
     pub fn number(&self) -> Number {
         self.inner.object.number
     }
@@ -280,12 +280,12 @@ impl Srq {
         posted
     }
 
-    /// Posts a receive without ringing: [`ring`](Self::ring) hands over all that were.
+    /// Posts a receive without ringing: [`ring`](Self::ring) submits all that were.
     pub fn queue_recv(&self, receive: &Receive<'_>) -> Result<(), PostError> {
         self.inner.post(slice::from_ref(receive))
     }
 
-    /// Hands over queued receives with one doorbell; none if nothing was queued.
+    /// Submits queued receives with one doorbell; none if nothing was queued.
     pub fn ring(&self) {
         self.inner.ring();
     }

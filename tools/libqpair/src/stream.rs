@@ -9,8 +9,10 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::event::{poll, PollFd, PollFlags};
 use rustix::io::Errno;
+
+use crate::channel::timespec;
 
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 86400);
 
@@ -54,11 +56,11 @@ impl<R: AsFd, W> AsFd for Duplex<R, W> {
 /// Why nothing was read.
 #[derive(Debug)]
 pub(crate) enum NoBytes {
-    /// The stream ended.
+    /// The other end is closed.
     Ended,
     /// The time is over.
     Late,
-    /// Reading failed.
+    /// A read failed with an error other than these.
     Failed(io::Error),
 }
 
@@ -126,11 +128,4 @@ fn wait(fd: BorrowedFd<'_>, deadline: Instant) -> Result<(), NoBytes> {
 pub(crate) fn deadline(time: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time).unwrap_or_else(|| now + CENTURY)
-}
-
-pub(crate) fn timespec(time: Duration) -> Timespec {
-    Timespec {
-        tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
-        tv_nsec: time.subsec_nanos().into(),
-    }
 }

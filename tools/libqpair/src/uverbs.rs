@@ -466,7 +466,7 @@ impl Kernel for File {
         }
     }
 
-    fn event(&self) -> Result<Option<AsyncEvent>, Errno> {
+    fn async_event(&self) -> Result<Option<AsyncEvent>, Errno> {
         // The kernel returns one event, and waits if `ib_uverbs_async_event_desc` does not fit.
         let mut event = [0; size_of::<ib_uverbs_async_event_desc>()];
         match rustix::io::read(&self.events, &mut event) {
@@ -493,7 +493,7 @@ impl Kernel for File {
         }))
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
+    fn async_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.events.as_fd())
     }
 }

@@ -298,7 +298,9 @@ impl<'a> Receive<'a> {
 
     pub(crate) fn check(&self, stride: u8) -> Result<(), &'static str> {
         if self.sges.len() > recv_sges(stride) {
-            return Err("more pieces than the receive queue was made for (QpOptions::recv_sges)");
+            return Err(
+                "more pieces than the receive queue was made for (QpOptions::max_recv_sge)",
+            );
         }
         Ok(())
     }

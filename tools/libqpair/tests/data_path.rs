@@ -232,7 +232,7 @@ fn a_full_queue_refuses_and_nothing_is_overwritten() {
     // Of several the error says how many went.
     let many: Vec<_> = (0..20).map(|_| request(0)).collect();
     assert_eq!(b.near.post_send(&many), Err(PostError::Full { posted: 8 }));
-    // They were handed over all the same; and what is polled makes room in the middle of a call.
+    // They were submitted all the same; and what is polled makes room in the middle of a call.
     fake.machine().settle();
     assert_eq!(poll(&b.cq).len(), 8);
     let doorbells = |fake: &Fake| fake.machine().function.counter(qpair::Counter::SqDoorbells);
@@ -332,7 +332,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     assert_eq!(deep.unwrap_err().errno(), Some(Errno::INVAL));
 
     let cq = Cq::new(&context, &CqOptions::new(256)).unwrap();
-    let pieces = QpOptions::new(&cq, &cq).recv_sges(16);
+    let pieces = QpOptions::new(&cq, &cq).max_recv_sge(16);
     assert!(matches!(
         Qp::new(&b.pd, &pieces),
         Err(Error::Range { value: 16, .. })

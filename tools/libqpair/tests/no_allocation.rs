@@ -159,11 +159,11 @@ impl Kernel for Yes {
         self.doorbells.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn event(&self) -> Result<Option<AsyncEvent>, Errno> {
+    fn async_event(&self) -> Result<Option<AsyncEvent>, Errno> {
         self.call(None)
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
+    fn async_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }

@@ -80,9 +80,9 @@ impl Threads {
         let cq = Cq::new(context, &CqOptions::new(32)).unwrap();
         let near = QpOptions::new(&cq, &cq)
             .sq_blocks(8)
-            .rq_depth(1)
+            .max_recv_wr(1)
             .retries(7, 7);
-        let far = QpOptions::new(&cq, &cq).sq_blocks(1).rq_depth(8);
+        let far = QpOptions::new(&cq, &cq).sq_blocks(1).max_recv_wr(8);
         let (near, far) = connect(&pd, &near, &far);
         let mr = Mr::new(&pd, Memory::new(4096).unwrap(), Access::LOCAL_WRITE).unwrap();
         for id in 0..Self::DEPTH {

@@ -52,7 +52,7 @@ fn datagrams_and_messages_take_the_same_receives() {
     let (_fake, context) = machine();
     let pd = Pd::new(&context).unwrap();
     let cq = Cq::new(&context, &CqOptions::new(64)).unwrap();
-    let srq = Srq::new(&pd, &SrqOptions::new(8).recv_sges(2)).unwrap();
+    let srq = Srq::new(&pd, &SrqOptions::new(8).max_sge(2)).unwrap();
     let mr = Mr::new(&pd, Memory::new(4096).unwrap(), ALL).unwrap();
     let ud = Qp::new(&pd, &QpOptions::ud(&cq, &cq).srq(&srq)).unwrap();
     let ud = ud.init(5).unwrap().rtr().unwrap().rts().unwrap();
@@ -94,7 +94,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     let made = Qp::new(&pd, &QpOptions::new(&cq, &cq).srq(&foreign));
     assert!(matches!(made, Err(Error::OtherContext)), "{made:?}");
     assert_eq!(cq.unreserved(), 32);
-    for options in [SrqOptions::new(0), SrqOptions::new(1).recv_sges(16)] {
+    for options in [SrqOptions::new(0), SrqOptions::new(1).max_sge(16)] {
         let made = Srq::new(&pd, &options);
         assert!(matches!(made, Err(Error::Range { .. })), "{made:?}");
     }

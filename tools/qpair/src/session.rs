@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::args::Wait;
 
 /// The longest wait before signals and asynchronous events are checked.
-const LOOK: Duration = Duration::from_millis(200);
+pub(crate) const LOOK: Duration = Duration::from_millis(200);
 /// Completions taken at a time.
 pub(crate) const TAKE: usize = 128;
 
@@ -39,7 +39,7 @@ pub(crate) fn device(name: Option<&str>) -> Result<Device, qpair::Error> {
     }
 }
 
-/// Opens it.
+/// A context on the given device, or on the first.
 pub(crate) fn open(device: Option<&str>) -> anyhow::Result<Context> {
     Ok(self::device(device)?.open()?)
 }
@@ -296,7 +296,7 @@ impl Session {
     pub(crate) fn options(&self, sends: u32, receives: u32) -> QpOptions<'_> {
         QpOptions::new(&self.cq, &self.cq)
             .sq_blocks(sends.max(1))
-            .rq_depth(receives.max(1))
+            .max_recv_wr(receives.max(1))
     }
 }
 

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A suite, and the wrong variants that it has to catch.
 #[derive(Debug)]
 pub struct Suite<M: 'static> {
-    /// The wrong variants.
+    /// The wrong variants, each of which a check has to catch.
     pub variants: &'static [M],
     /// What is wrong with a variant.
     pub what: fn(M) -> &'static str,
@@ -144,15 +144,15 @@ impl<M: Copy + Debug + Send + Sync> Suite<M> {
 #[macro_export]
 macro_rules! variants {
     ($($name:ident: $what:literal,)*) => {
-        /// A broken rule.
+        /// A wrong variant of the sources: one rule is broken.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Mutant { $(#[doc = $what] $name,)* }
 
         impl Mutant {
-            /// All of them.
+            /// All wrong variants, in the order of their table.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// What is wrong.
+            /// What is wrong with this variant.
             pub const fn what(self) -> &'static str {
                 match self { $(Self::$name => $what,)* }
             }

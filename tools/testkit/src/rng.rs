@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Random numbers from a seed that is printed when a check fails.
 
-/// SplitMix64.
+/// A generator of random numbers: SplitMix64.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -11,7 +11,7 @@ impl Rng {
         Self(seed)
     }
 
-    /// Any number.
+    /// The next number, of all 64-bit ones.
     #[allow(clippy::should_implement_trait)] // It never ends.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -21,12 +21,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Less than `bound`.
+    /// A number less than `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// The same, for the numbers of rings.
+    /// As [`below`](Self::below), of 32 bits.
     pub fn below32(&mut self, bound: u32) -> u32 {
         self.below(bound.into()) as u32
     }
@@ -36,7 +36,7 @@ impl Rng {
         self.below32(n) == 0
     }
 
-    /// One of them.
+    /// An element of a slice that is not empty.
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
     }

@@ -38,7 +38,7 @@ macro_rules! structures {
             unsafe impl Plain for $name {}
         )*
 
-        /// The structures.
+        /// The layout of each structure, for the test.
         pub const LAYOUTS: &[Layout] = &[ $( Layout {
             name: stringify!($name),
             bytes: size_of::<$name>(),
@@ -51,7 +51,7 @@ macro_rules! constants {
     ($( $name:ident: $type:ty = $value:expr; )*) => {
         $( pub const $name: $type = $value; )*
 
-        /// The constants.
+        /// The value of each constant, for the test.
         pub const CONSTANTS: &[(&str, u64)] = &[ $( (stringify!($name), $name as u64) ),* ];
     };
 }

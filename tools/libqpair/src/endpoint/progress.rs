@@ -6,13 +6,14 @@ use std::io::Read as _;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use crate::cq::Wants;
 use qpair_abi::status::Status;
 use qpair_queue::account::Bogus;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
 use super::{Count, Endpoint, Failure, Held, Ticket, Work, BATCH, EVENTS, LOOK, NAP, STREAM};
+use crate::channel::timespec;
+use crate::cq::Wants;
 use crate::ended::{End, EndpointError};
 use crate::error::Error;
 use crate::hello::{self, Fault};
@@ -21,7 +22,7 @@ use crate::stream;
 use crate::wr::{Completion, Done, Receive, Sge, WorkRequest};
 
 impl Endpoint {
-    /// Hands over what has credits: an acknowledgement if one is due, then messages, in order. The
+    /// Submits what has credits: an acknowledgement if one is due, then messages, in order. The
     /// last request of each doorbell is signalled.
     pub fn flush(&mut self) -> Result<(), EndpointError> {
         // What has arrived before the end comes before it.
@@ -134,7 +135,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes completions, and hands over what has credits then. The `try_` methods do this when
+    /// Takes completions, and submits what has credits then. The `try_` methods do this when
     /// they need to; a program that only waits for tickets may call it. Whether anything came.
     pub fn progress(&mut self) -> Result<bool, EndpointError> {
         match self.end {
@@ -302,7 +303,7 @@ impl Endpoint {
             flags: EventFlags::empty(),
             data: EventData::new_u64(EVENTS),
         }; 2];
-        let time = stream::timespec(time);
+        let time = timespec(time);
         let count = match epoll::wait(&self.epoll, &mut told, Some(&time)) {
             Ok(count) => count,
             Err(Errno::INTR) => return Ok(true),

@@ -30,7 +30,7 @@ pub(crate) fn bench(context: Context) -> Bench {
     let pd = Pd::new(&context).unwrap();
     let cq = Cq::new(&context, &CqOptions::new(64)).unwrap();
     let mr = Mr::new(&pd, Memory::new(1 << 16).unwrap(), ALL).unwrap();
-    let options = QpOptions::new(&cq, &cq).recv_sges(7);
+    let options = QpOptions::new(&cq, &cq).max_recv_sge(7);
     let (near, far) = connect(&pd, &options, &options);
     Bench {
         context,

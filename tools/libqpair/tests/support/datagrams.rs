@@ -23,7 +23,7 @@ struct Post {
 }
 
 fn start(pd: &Pd, cq: &Cq, q_key: u32) -> Qp<Rts, Ud> {
-    let options = QpOptions::ud(cq, cq).recv_sges(7);
+    let options = QpOptions::ud(cq, cq).max_recv_sge(7);
     let qp = Qp::new(pd, &options).unwrap();
     qp.init(q_key).unwrap().rtr().unwrap().rts().unwrap()
 }

@@ -625,11 +625,11 @@ impl Kernel for Fake {
         }
     }
 
-    fn event(&self) -> Result<Option<AsyncEvent>, Errno> {
+    fn async_event(&self) -> Result<Option<AsyncEvent>, Errno> {
         Ok(self.machine().events.pop_front())
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
+    fn async_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }

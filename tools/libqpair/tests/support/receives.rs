@@ -69,7 +69,7 @@ impl Crowd {
 
     fn lane(&self, at: usize) -> Lane {
         let cq = &self.cqs[at];
-        let near = QpOptions::new(&self.sent, &self.sent).rq_depth(1);
+        let near = QpOptions::new(&self.sent, &self.sent).max_recv_wr(1);
         let near = Qp::new(&self.pd, &near.retries(0, 7)).unwrap();
         let far = QpOptions::new(cq, cq).sq_blocks(1).srq(&self.srq);
         let far = Qp::new(&self.pd, &far).unwrap();
@@ -146,7 +146,7 @@ pub(crate) fn a_full_queue_gets_room_by_polls() {
         }
     }
     assert_eq!(next, 8 + 800);
-    // Of several the error says how many went, and those are handed over.
+    // Of several the error says how many went, and those are submitted.
     crowd.send(0, 1);
     assert_eq!(received(&poll(&crowd.cqs[0])).len(), 1);
     let two = [Receive::new(1, &[]), Receive::new(2, &[])];

@@ -44,9 +44,9 @@ fn lane(pd: &Pd, cq: &Cq, idle: &Cq, depth: u32) -> Lane {
     // For ever: the peer's receive comes when the schedule wants it.
     let near = QpOptions::new(cq, idle)
         .sq_blocks(sq)
-        .rq_depth(1)
+        .max_recv_wr(1)
         .retries(7, 7);
-    let far = QpOptions::new(idle, cq).sq_blocks(1).rq_depth(rq);
+    let far = QpOptions::new(idle, cq).sq_blocks(1).max_recv_wr(rq);
     let (near, far) = connect(pd, &near, &far);
     Lane {
         near,

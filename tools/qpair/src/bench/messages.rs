@@ -43,7 +43,7 @@ struct Common<'a> {
     there: Sge,
 }
 
-/// Posts receives by `queue`, which `ring` hands over.
+/// Posts receives by `queue`, which `ring` submits.
 fn receives(
     there: Sge,
     queue: impl Fn(&Receive<'_>) -> Result<(), PostError> + 'static,
@@ -62,7 +62,7 @@ impl Common<'_> {
     fn sends(&self) -> QpOptions<'_> {
         QpOptions::new(self.cq, self.cq)
             .sq_blocks(self.depth)
-            .rq_depth(1)
+            .max_recv_wr(1)
     }
 
     fn datagrams(&self) -> QpOptions<'_, qpair::Ud> {
@@ -84,7 +84,7 @@ impl Common<'_> {
             };
             return Ok((number, receives(there, queue, move || ringing.ring())));
         }
-        let qp = Qp::new(self.pd, &options.rq_depth(self.depth))?;
+        let qp = Qp::new(self.pd, &options.max_recv_wr(self.depth))?;
         let qp = std::rc::Rc::new(qp.init(Q_KEY)?.rtr()?);
         let (number, ringing) = (qp.number(), qp.clone());
         let queue = move |receive: &Receive<'_>| qp.queue_recv(receive);
@@ -94,7 +94,7 @@ impl Common<'_> {
     fn of_datagrams(&self, left: u64) -> anyhow::Result<Lane> {
         let (far, receive) = self.ud_receiver()?;
         let to = Ah::own(self.pd)?.to(far, Q_KEY);
-        let near = self.datagrams().sq_blocks(self.depth).rq_depth(1);
+        let near = self.datagrams().sq_blocks(self.depth).max_recv_wr(1);
         let near = Qp::new(self.pd, &near)?.init(Q_KEY)?.rtr()?.rts()?;
         let here = self.here;
         let send: Sends = Box::new(move |tags, every| {
