@@ -2,13 +2,22 @@
 //! The command line, and its help.
 
 mod files;
+mod loopback;
+mod top;
+mod trace;
 
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-pub(crate) use self::files::{Get, Link, Peer, Put, Serve};
 use self::files::{GET_HELP, PUT_HELP, SERVE_HELP};
+use self::loopback::LOOPBACK_HELP;
+use self::trace::TRACE_HELP;
+
+pub(crate) use self::files::{Get, Link, Peer, Put, Serve};
+pub(crate) use self::loopback::{Loopback, Rung};
+pub(crate) use self::top::{Top, TOP_HELP};
+pub(crate) use self::trace::Trace;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -70,144 +79,6 @@ pub(crate) enum Command {
     /// Runs a command and records the driver's activity meanwhile as a timeline
     #[command(after_help = TRACE_HELP)]
     Trace(Trace),
-}
-
-const TRACE_HELP: &str = "\
-The timeline has, for each EQ, interrupts and how long they stay masked, polls,
-EQEs and head updates; for each CQ of the kernel its turns with their CQEs, arms
-and head updates; work requests and doorbells of the kernel's queue pairs; and
-errors. A process posts, polls and arms without the kernel, so only its events
-are recorded.
-
-OUT.json opens in https://ui.perfetto.dev (or chrome://tracing); OUT.svg shows
-the stretch of polls with the most completions. If the buffer is too small, the
-oldest events are lost; their number is printed.
-
-This needs root, and tracefs at /sys/kernel/tracing (mount -t tracefs none
-/sys/kernel/tracing). It uses a trace instance of its own and removes it at the
-end.
-
-Examples:
-  qpair trace qpair loopback --qps 8 --size 64
-  qpair trace --out /tmp/ping --buffer 64M -- qpair ping --events";
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Trace {
-    /// Writes OUT.json and OUT.svg
-    #[arg(long, default_value = "qpair-trace", value_name = "OUT")]
-    pub(crate) out: PathBuf,
-    /// Bytes of the kernel's buffer for each CPU
-    #[arg(long, default_value = "16M", value_parser = size)]
-    pub(crate) buffer: u32,
-    /// The command to run
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "CMD"
-    )]
-    pub(crate) command: Vec<String>,
-}
-
-pub(crate) const TOP_HELP: &str = "\
-Keys: q or Ctrl-C quits, Tab selects a table, j and k (or arrows) scroll it,
-Space pauses. It needs no mouse and no colours, so it works on a serial console.
-If the size of the terminal is unknown, it uses 80x24 (stty rows 50 cols 132
-sets it).
-
-The lines at the top are about the device, and begin with its name and health:
-  epoch        resets since the driver was bound
-  n, k         the tunables events and completions of polls: events for each
-               update of an EQ's head, and completions of a CQ in its turn
-  budget       completions and other events of one poll
-  policy       0, or 1 for the loop of the source model
-               (Documentation/driver.rst)
-  a second     CQEs and EQEs that the device writes, its interrupts, and bytes
-               that messages, WRITEs and READs move
-  doorbells    a second; arm: of CQs; EQ: head updates that keep the mask
-  errors       the total of the counters errors, flushes, violations,
-               dma-faults, cq-overruns and stale of qpair info
-
-Three tables follow. The first heading of a table is the kind and the number of
-its objects; below it are their names, index.generation. Columns with /s are
-rates per second. A - is a rate without an earlier sample, or a ratio to 0. ERR
-is a total; a row with errors is red.
-
-EQ, an event queue:
-  VEC          interrupt vector
-  CQS          completion queues with their events here
-  USED         events whose slots are not free, and all its slots
-  IRQ/s        interrupts
-  POLL/s       polls by the driver
-  EQE/s        events that polls took
-  CQE/s        completions of these queues, those of processes included
-  CQE/IRQ      completions for each interrupt, which measures coalescing
-  EQE/HEAD     events for each update of the head
-  MODER.       moderation: an interrupt after this many events / this time, or
-               off
-  ERR          lost interrupts; events of completion queues that are gone or not
-               armed; asynchronous events without a handler
-CQ, a completion queue:
-  OWNER        the kernel, or the doorbell page of an open file
-  EQ           the event queue of its events
-  USED         completions whose slots are not free, and all its slots
-  CQE/s        completions
-  ERR          stale completions; only counted for the kernel's
-QP, a queue pair:
-  OWNER        as of a completion queue
-  STATE        RESET, INIT, RTR, RTS, SQD or ERROR, which is red
-  SEND CQ      the completion queue of its sends
-  RECV CQ      that of its receives
-  SQ           blocks of 64 bytes that are posted and not done, and all blocks;
-               a work request takes one or more
-  SEND/s       blocks done
-  RQ           receives that are posted and not taken, and the most
-  RECV/s       receives taken
-  ERR          stale completions; only counted for the kernel's
-
-The indices of all queues come from the device, by a command for each; the
-completions and events of these commands, on CQ 0.0 and EQ 0.0, are counted too.
-
-With --json each sample is an object on a line, with --once one on many lines:
-  device, health, epoch    seconds: between the looks
-  tuning      {events, completions, budget, policy}
-  counters    by name {total, rate}: what the device counted
-  eqs         [{number, vector, depth, used, cqs, interrupts, polls, events,
-              completions, heads, arms, completions_per_interrupt,
-              completions_per_event, events_per_head, moderation {count, usecs},
-              pending, spare, lost_interrupts, errors}]
-  cqs         [{number, page, eq, depth, used, completions, errors}]
-  qps         [{number, page, state, send_cq, recv_cq, sq {depth, used, rate},
-              rq {depth, used, rate}, errors}]
-Numbers of objects are generation * 65536 + index. Rates are per second, and null
-without an earlier sample or with a divisor of 0. used, depth, cqs, pending and
-spare are current values; lost_interrupts and errors are totals.
-
-This needs root, and debugfs at /sys/kernel/debug (mount -t debugfs none
-/sys/kernel/debug).
-
-Examples:
-  qpair top --interval 0.5
-  qpair top --once --json | jq '.eqs[].completions_per_interrupt'";
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Top {
-    /// Seconds between samples
-    #[arg(long, default_value = "1", value_parser = interval, value_name = "SECONDS")]
-    pub(crate) interval: f64,
-    /// Takes two samples, reports once, and exits
-    #[arg(long)]
-    pub(crate) once: bool,
-    /// As JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-fn interval(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if (0.05..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("seconds, from 0.05 to 3600".into()),
-    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -338,80 +209,6 @@ pub(crate) struct Bench {
     pub(crate) json: bool,
 }
 
-const LOOPBACK_HELP: &str = "\
---kind chooses what moves the bytes. pair is queue pairs. The others need the
-function qpair-stream (QEMU: -device qpair-stream), and move frames through a
-pair of its channels: polled has one descriptor and no interrupt, chain has
-linked descriptors, headtail has a ring with a head and a tail. Every frame is
-verified.
-
-This needs root, and debugfs at /sys/kernel/debug (mount -t debugfs none
-/sys/kernel/debug).
-
-Examples:
-  qpair loopback
-  qpair loopback --qps 16 --depth 128 --count 1M --json
-  qpair loopback --kind chain --size 1500 --batch 32";
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Loopback {
-    /// What moves the bytes
-    #[arg(long, value_enum, default_value = "pair")]
-    pub(crate) kind: Rung,
-    /// The operation
-    #[arg(long, value_enum, default_value = "send")]
-    pub(crate) op: Op,
-    /// Queue pairs, connected in twos
-    #[arg(long, default_value_t = 2, value_parser = two_by_two(u32::MAX))]
-    pub(crate) qps: u32,
-    /// Messages in flight in each queue pair; descriptors of each ring
-    #[arg(long, default_value_t = 64, value_parser = up_to(u32::MAX))]
-    pub(crate) depth: u32,
-    /// Bytes of a message or frame [default: 4k; frames 64]
-    #[arg(long, value_parser = size)]
-    pub(crate) size: Option<u32>,
-    /// Messages that each queue pair sends; frames
-    #[arg(long, default_value = "1000", value_parser = count)]
-    pub(crate) count: u64,
-    /// Queue pairs on each completion queue; 1: each has its own, and is its own peer
-    #[arg(long, default_value_t = 32, value_parser = group)]
-    pub(crate) group: u32,
-    /// Frames that are handed over together
-    #[arg(long, default_value_t = 1, value_parser = up_to(u32::MAX))]
-    pub(crate) batch: u32,
-    /// The pair of channels [default: the first of the kind]
-    #[arg(long)]
-    pub(crate) channel: Option<u32>,
-    /// Report as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// What moves the bytes of a loopback: the rungs of Documentation/ladder.rst.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Rung {
-    /// One descriptor, looked at without an interrupt
-    Polled,
-    /// Linked descriptors
-    Chain,
-    /// A ring with a head and a tail
-    Headtail,
-    /// Queue pairs
-    Pair,
-}
-
-impl Rung {
-    /// Its name in the driver's file.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Polled => "polled",
-            Self::Chain => "chain",
-            Self::Headtail => "headtail",
-            Self::Pair => "pair",
-        }
-    }
-}
-
 /// How to wait for completions.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Wait {
@@ -465,23 +262,6 @@ fn up_to(most: u32) -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Syn
     move |text| match count(text)?.try_into() {
         Ok(value) if value <= most => Ok(value),
         _ => Err(format!("at most {most}")),
-    }
-}
-
-/// A count of queue pairs, each with another as its peer.
-fn two_by_two(most: u32) -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Sync {
-    let count = up_to(most);
-    move |text| match count(text)? {
-        value if value % 2 == 0 => Ok(value),
-        _ => Err("queue pairs are connected in twos: give an even number".into()),
-    }
-}
-
-/// Queue pairs on a completion queue; a single one is its own peer.
-fn group(text: &str) -> Result<u32, String> {
-    match count(text)? {
-        1 => Ok(1),
-        _ => two_by_two(32)(text),
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `qpair bench`: work requests and bytes a second.
 //!
-//! Each pair keeps four batches in flight. One doorbell hands over a batch. Its last work request
+//! Each pair keeps four batches in flight. One doorbell submits a batch. Its last work request
 //! is signalled, and with `--signal N` every Nth, counted back from the last.
 
 mod endpoint;
@@ -21,7 +21,7 @@ use crate::args::{Bench, Op};
 use crate::report;
 use crate::session::{self, Session, TAKE};
 
-/// Batches in flight.
+/// Batches that each pair keeps in flight.
 const BATCHES: u32 = 4;
 
 /// The source and the destination of messages.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `qpair copy`: a file through queue pairs.
 //!
-//! With SEND the blocks go between endpoints: [`sends`]. With WRITE and READ there are as many *slots* as blocks may be in flight. A slot is a block of memory at the near
-//! end, into which SRC is read, and one at the far end, from which DST is written:
+//! With SEND the blocks go between endpoints: [`sends`]. With WRITE and READ there are as many
+//! *slots* as blocks may be in flight. A slot is a block of memory at the near end, into which SRC is
+//! read, and one at the far end, from which DST is written:
 //!
 //! ```text
 //!   SRC --read--> near block --the device--> far block --write--> DST
@@ -28,7 +29,7 @@ use sha2::{Digest as _, Sha256};
 use crate::args::{Copy, Op};
 use crate::files::{Destination, Source};
 use crate::report;
-use crate::session::{self, Session};
+use crate::session::{self, Session, LOOK};
 
 pub(crate) fn run(device: Option<&str>, args: &Copy) -> anyhow::Result<()> {
     let context = session::open(device)?;
@@ -130,13 +131,9 @@ impl Blocks {
 fn compared(read: Sha256, written: Sha256) -> anyhow::Result<String> {
     let (read, written) = (read.finalize(), written.finalize());
     if read != written {
-        bail!(
-            "the copy differs: SHA-256 {} was read, {} was written",
-            report::hex(&read),
-            report::hex(&written)
-        );
+        bail!("the copy differs: SHA-256 {read:x} was read, {written:x} was written");
     }
-    Ok(report::hex(&written))
+    Ok(format!("{written:x}"))
 }
 
 /// A block in flight.
@@ -147,7 +144,7 @@ struct Flight {
     is_under_way: bool,
 }
 
-/// What was copied.
+/// The result of a copy.
 struct Moved {
     bytes: u64,
     blocks: u64,
@@ -178,11 +175,11 @@ struct Direct {
     far: Blocks,
     flights: Vec<Flight>,
     op: Op,
-    /// Blocks posted, handed over, and written.
+    /// Blocks posted, submitted, and written.
     posted: u64,
     handed: u64,
     written: u64,
-    /// Hand over when this many wait.
+    /// Submit when this many wait.
     batch: u64,
     session: Session,
 }
@@ -248,11 +245,8 @@ impl Direct {
 
             if !ended && under_way < self.flights.len() as u64 {
                 // Wait for it only if there is nothing else to do.
-                if source.is_ready(if under_way == 0 && filled == 0 {
-                    200
-                } else {
-                    0
-                })? {
+                let is_idle = under_way == 0 && filled == 0;
+                if source.is_ready(if is_idle { LOOK } else { Duration::ZERO })? {
                     let slot = self.slot(self.posted);
                     let room = &mut self.near.bytes(slot)[filled..];
                     let came = source.read(room)?;
@@ -264,7 +258,7 @@ impl Direct {
                         self.post(std::mem::take(&mut filled))?;
                     }
                 } else if under_way == 0 {
-                    // The source is slow: hand over the blocks read so far.
+                    // The source is slow: submit the blocks read so far.
                     match std::mem::take(&mut filled) {
                         0 => self.session.rest(),
                         some => self.post(some)?,
@@ -330,7 +324,7 @@ impl Direct {
         Ok(())
     }
 
-    /// Rings the doorbells.
+    /// Rings the doorbells of the pairs, if a block was posted since the last.
     fn hand_over(&mut self) {
         let fresh = (self.posted - self.handed).min(self.pairs.len() as u64);
         if fresh > 0 {

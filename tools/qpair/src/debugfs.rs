@@ -28,12 +28,7 @@ pub(crate) fn stream() -> anyhow::Result<PathBuf> {
          (scripts/guest --stream)",
     )?;
     let folder = Path::new(STREAM_DEBUGFS).join(name);
-    fs::metadata(&folder).with_context(|| {
-        format!(
-            "{} is not there: this needs root, and debugfs (mount -t debugfs none /sys/kernel/debug)",
-            folder.display()
-        )
-    })?;
+    look_at(&folder)?;
     Ok(folder)
 }
 
@@ -45,11 +40,16 @@ pub(crate) fn folder(device: Option<&str>, file: &str) -> anyhow::Result<PathBuf
         .with_context(|| format!("{} is no device with a function", device.name()))?;
     let name = function.file_name().context("a function without a name")?;
     let folder = Path::new(DEBUGFS).join(name);
-    fs::metadata(folder.join(file)).with_context(|| {
+    look_at(&folder.join(file))?;
+    Ok(folder)
+}
+
+/// Fails, with the remedy, if a file of debugfs is not there.
+fn look_at(path: &Path) -> anyhow::Result<()> {
+    fs::metadata(path).map(drop).with_context(|| {
         format!(
             "{} is not there: this needs root, and debugfs (mount -t debugfs none /sys/kernel/debug)",
-            folder.join(file).display()
+            path.display()
         )
-    })?;
-    Ok(folder)
+    })
 }

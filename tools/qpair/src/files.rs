@@ -6,12 +6,13 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{bail, Context as _};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-/// The source.
+/// The source of a copy.
 #[derive(Debug)]
 pub(crate) struct Source {
     file: File,
@@ -56,14 +57,11 @@ impl Source {
     }
 
     /// Whether a read would return data or the end. Waits for at most that long.
-    pub(crate) fn is_ready(&self, milliseconds: u32) -> anyhow::Result<bool> {
+    pub(crate) fn is_ready(&self, time: Duration) -> anyhow::Result<bool> {
         if !self.waits {
             return Ok(true);
         }
-        let time = Timespec {
-            tv_sec: (milliseconds / 1000).into(),
-            tv_nsec: i64::from(milliseconds % 1000) * 1_000_000,
-        };
+        let time = Timespec::try_from(time).context("an interval without end")?;
         match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&time)) {
             Ok(ready) => Ok(ready > 0),
             Err(Errno::INTR) => Ok(false),

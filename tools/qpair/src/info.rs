@@ -32,7 +32,7 @@ pub(crate) fn run(device: Option<&str>, args: &Info) -> anyhow::Result<()> {
     })
 }
 
-/// What is shown.
+/// What `qpair info` reports of a device.
 struct About<'a> {
     device: &'a Device,
     others: Vec<&'a str>,

@@ -19,7 +19,7 @@ use crate::debugfs;
 use crate::report;
 use crate::session;
 
-/// The control file.
+/// The control file of each client, in the folder of its function.
 const FILE: &str = "loopback";
 /// Bytes of a message, unless the command line says otherwise.
 const MESSAGE: u32 = 4096;
@@ -37,12 +37,28 @@ pub(crate) fn run(device: Option<&str>, args: &Loopback) -> anyhow::Result<()> {
     }
 }
 
-/// Writes a plan to the control file, and reads the report.
-fn execute(file: &Path, plan: &str) -> anyhow::Result<(std::io::Result<()>, String)> {
+/// Writes a plan to the control file, which runs it, and reads the report. `why` is the reason of a
+/// refused run, from the kind of the error and the report.
+fn execute(
+    file: &Path,
+    plan: &str,
+    why: impl FnOnce(ErrorKind, &str) -> anyhow::Result<String>,
+) -> anyhow::Result<String> {
     let outcome = fs::write(file, plan);
     let text =
         fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    Ok((outcome, text))
+    let report = text.trim();
+    if let Err(error) = outcome {
+        let reason = match error.kind() {
+            ErrorKind::ResourceBusy => "another run is going on".into(),
+            kind => why(kind, report)?,
+        };
+        return Err(error).context(format!("the run failed: {reason}"));
+    }
+    if results(report).get("result") != Some(&"ok") {
+        bail!("the run failed: {report}");
+    }
+    Ok(text)
 }
 
 /// The words of a report.
@@ -59,7 +75,13 @@ fn results(text: &str) -> BTreeMap<&str, &str> {
         .collect()
 }
 
-/// Through channels of the function qpair-stream.
+/// A number of a report; 0 if there is none.
+fn number(results: &BTreeMap<&str, &str>, key: &str) -> u64 {
+    let value = results.get(key).and_then(|value| value.parse().ok());
+    value.unwrap_or(0)
+}
+
+/// Runs the client of channels, on the function qpair-stream.
 fn channels(args: &Loopback) -> anyhow::Result<()> {
     let file = debugfs::stream()?.join(FILE);
     let size = args.size.unwrap_or(FRAME);
@@ -73,37 +95,30 @@ fn channels(args: &Loopback) -> anyhow::Result<()> {
     if let Some(pair) = args.channel {
         plan += &format!(" pair={pair}");
     }
-    let (outcome, text) = execute(&file, &plan)?;
+    let text = execute(&file, &plan, |_, report| {
+        let reason = results(report).get("reason").copied();
+        Ok(reason.unwrap_or(report).to_owned())
+    })?;
     let results = results(&text);
-    if let Err(error) = outcome {
-        let reason = match error.kind() {
-            ErrorKind::ResourceBusy => "another run is going on",
-            _ => results.get("reason").copied().unwrap_or(text.trim()),
-        };
-        return Err(error).context(format!("the run failed: {reason}"));
-    }
-    if results.get("result") != Some(&"ok") {
-        bail!("the run failed: {}", text.trim());
-    }
     if args.json {
         return report::print(&report::json(&json(&results)));
     }
-    let number = |key: &str| results.get(key).and_then(|value| value.parse::<u64>().ok());
-    let (bytes, frames) = (number("bytes").unwrap_or(0), number("frames").unwrap_or(0));
-    let time = Duration::from_micros(number("usecs").unwrap_or(0));
+    let number = |key| number(&results, key);
+    let (bytes, frames) = (number("bytes"), number("frames"));
+    let time = Duration::from_micros(number("usecs"));
     report::print(&format!(
-        "{frames} frames of {size} bytes in {:.3} s, by {}, {} handed over together, {} interrupts\n\
+        "{frames} frames of {size} bytes in {:.3} s, by {}, {} submitted together, {} interrupts\n\
          {:.0} frames a second, {}; all arrived as they were sent\n",
         time.as_secs_f64(),
         args.kind.name(),
         args.batch,
-        number("interrupts").unwrap_or(0),
+        number("interrupts"),
         report::rate(frames, time),
         report::bytes_a_second(bytes, time),
     ))
 }
 
-/// Through queue pairs.
+/// Runs the client of queue pairs.
 fn queue_pairs(device: Option<&str>, args: &Loopback) -> anyhow::Result<()> {
     if args.batch != 1 || args.channel.is_some() {
         bail!("--batch and --channel are for channels: choose --kind polled, chain or headtail");
@@ -118,31 +133,22 @@ fn queue_pairs(device: Option<&str>, args: &Loopback) -> anyhow::Result<()> {
         args.count,
         args.group
     );
-    let (outcome, text) = execute(&file, &plan)?;
+    let text = execute(&file, &plan, |kind, report| match kind {
+        ErrorKind::InvalidInput | ErrorKind::OutOfMemory => {
+            let context = session::open(device)
+                .context("the run was refused, and the device's limits are unknown")?;
+            let exceeded = too_much(args, size, context.attributes());
+            Ok(exceeded.unwrap_or_else(|| beyond_attributes(args, kind)))
+        }
+        ErrorKind::StorageFull => Ok(beyond_attributes(args, kind)),
+        _ => Ok(report.to_owned()),
+    })?;
     let results = results(&text);
-    if let Err(error) = outcome {
-        let reason = match error.kind() {
-            ErrorKind::InvalidInput | ErrorKind::OutOfMemory => {
-                let context = session::open(device)
-                    .context("the run was refused, and the device's limits are unknown")?;
-                too_much(args, size, context.attributes())
-                    .unwrap_or_else(|| beyond_attributes(args, error.kind()))
-            }
-            ErrorKind::StorageFull => beyond_attributes(args, error.kind()),
-            ErrorKind::ResourceBusy => "another run is going on".into(),
-            _ => text.trim().to_owned(),
-        };
-        return Err(error).context(format!("the run failed: {reason}"));
-    }
-    if results.get("result") != Some(&"ok") {
-        bail!("the run failed: {}", text.trim());
-    }
     if args.json {
         return report::print(&report::json(&json(&results)));
     }
-    let number = |key: &str| results.get(key).and_then(|value| value.parse::<u64>().ok());
-    let (bytes, sends) = (number("bytes").unwrap_or(0), number("sends").unwrap_or(0));
-    let time = Duration::from_micros(number("usecs").unwrap_or(0));
+    let (bytes, sends) = (number(&results, "bytes"), number(&results, "sends"));
+    let time = Duration::from_micros(number(&results, "usecs"));
     report::print(&format!(
         "{sends} {}s of {} bytes in {:.3} s, by {} queue pairs of the kernel, each with {} under way\n\
          {:.0} messages a second, {}; all arrived as they were sent\n",
@@ -206,7 +212,7 @@ fn beyond_attributes(args: &Loopback, error: ErrorKind) -> String {
     }
 }
 
-/// Numbers as numbers.
+/// The results as JSON, with numbers where they are numbers.
 fn json(results: &BTreeMap<&str, &str>) -> Value {
     let map: Map<String, Value> = results
         .iter()

@@ -42,11 +42,11 @@ use clap::Parser as _;
 
 use args::{Args, Command};
 
-/// The command failed.
+/// Exit status of a command that failed.
 const FAILED: u8 = 1;
-/// No device, or it cannot be opened. (2 is bad usage.)
+/// Exit status if there is no device, or it cannot be opened. (2 is bad usage.)
 const NO_DEVICE: u8 = 3;
-/// Interrupted: 128 + SIGINT, as in a shell.
+/// Exit status of an interrupted command: 128 + SIGINT, as in a shell.
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {

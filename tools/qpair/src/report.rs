@@ -47,12 +47,12 @@ pub(crate) fn counters(counters: &Counters, always: &[Counter]) -> String {
     out
 }
 
-/// `bytes` in `time`, a second.
+/// `amount` in `time`, a second.
 pub(crate) fn rate(amount: u64, time: Duration) -> f64 {
     amount as f64 / time.as_secs_f64().max(1e-9)
 }
 
-/// "12.3 MiB/s".
+/// Bytes a second, as "12.3 MiB/s".
 pub(crate) fn bytes_a_second(bytes: u64, time: Duration) -> String {
     format!("{}/s", BinaryBytes(rate(bytes, time) as u64))
 }
@@ -70,12 +70,4 @@ pub(crate) fn progress(bytes: Option<u64>) -> ProgressBar {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }
-}
-
-/// Digits of a digest.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut out, byte| {
-        let _ = write!(out, "{byte:02x}");
-        out
-    })
 }

@@ -16,7 +16,7 @@ use crate::peer::{self, Listener};
 use crate::session;
 use crate::transfer::{self, Line, Moved};
 
-/// Places for peers.
+/// Places for as many peers as may be served at a time.
 #[derive(Debug)]
 struct Places {
     free: Mutex<u32>,

@@ -103,7 +103,7 @@ fn watch(command: &[String], stop: &AtomicBool) -> anyhow::Result<ExitStatus> {
     }
 }
 
-/// Sends SIGTERM.
+/// Asks a command to end, by SIGTERM.
 fn terminate(child: &Child) {
     let pid = i32::try_from(child.id())
         .ok()

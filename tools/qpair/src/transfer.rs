@@ -26,8 +26,6 @@ use rustix::fs::{flock, FlockOperation, OFlags};
 use serde_json::{json, Value};
 use sha2::{Digest as _, Sha256};
 
-use crate::report;
-
 /// The first byte of a message with bytes of the file.
 const DATA: u8 = 0;
 /// The first byte of a message with text.
@@ -41,7 +39,7 @@ pub(crate) struct Line {
     timeout: Duration,
 }
 
-/// What was moved.
+/// The result of a transfer.
 #[derive(Debug)]
 pub(crate) struct Moved {
     pub(crate) bytes: u64,
@@ -138,7 +136,7 @@ impl Line {
         }
     }
 
-    /// Sends a file.
+    /// Sends a file, from where the receiver's part of it ends.
     pub(crate) fn send_file(
         &mut self,
         file: &mut File,
@@ -150,7 +148,7 @@ impl Line {
         let mut digest = Sha256::new();
         let mut from = 0;
         let has_so_many = held > 0 && held <= all && hash(file, &mut digest, held)?;
-        if has_so_many && report::hex(&digest.clone().finalize()) == theirs {
+        if has_so_many && format!("{:x}", digest.clone().finalize()) == theirs {
             from = held;
         }
         if from == 0 {
@@ -170,7 +168,7 @@ impl Line {
             left -= count as u64;
             progress.inc(count as u64);
         }
-        let digest = report::hex(&digest.finalize());
+        let digest = format!("{:x}", digest.finalize());
         self.say(&json!({ "sha256": digest }))?;
         let done = self.hear()?;
         ensure!(
@@ -196,7 +194,7 @@ impl Line {
         let mut digest = Sha256::new();
         let held = part.file.metadata()?.len();
         hash(&mut part.file, &mut digest, held)?;
-        let had = report::hex(&digest.clone().finalize());
+        let had = format!("{:x}", digest.clone().finalize());
         self.say(&json!({ "have": held, "sha256": had }))?;
         let begin = self.hear()?;
         let (all, from) = (number(&begin, "bytes")?, number(&begin, "from")?);
@@ -232,7 +230,7 @@ impl Line {
         }
         let theirs = self.hear()?;
         let theirs = text(&theirs, "sha256")?;
-        let digest = report::hex(&digest.finalize());
+        let digest = format!("{:x}", digest.finalize());
         if digest != theirs {
             fs::remove_file(&part.path)?;
             let theirs = shown(theirs);

@@ -19,13 +19,8 @@ use sha2::{Digest as _, Sha256};
 use super::{compared, Moved};
 use crate::args::{Copy, Wait};
 use crate::files::{Destination, Source};
-use crate::session::Session;
+use crate::session::{Session, LOOK};
 
-/// The longest sleep before signals and asynchronous events are checked.
-const LOOK: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 200_000_000,
-};
 /// Bytes of messages to the near end: there are none.
 const NONE: u32 = 8;
 
@@ -35,11 +30,11 @@ pub(super) struct Engine {
     block: Vec<u8>,
     into: Vec<u8>,
     wait: Wait,
-    /// Blocks sent, handed over, and written.
+    /// Blocks sent, submitted, and written.
     sent: u64,
     handed: u64,
     written: u64,
-    /// Hand over when this many wait.
+    /// Submit when this many wait.
     batch: u64,
     pub(super) session: Session,
 }
@@ -94,7 +89,8 @@ impl Engine {
             let mut is_slow = false;
             if !ended && filled < self.block.len() {
                 // Wait for it only if there is nothing else to do.
-                if source.is_ready(if is_empty && filled == 0 { 200 } else { 0 })? {
+                let is_idle = is_empty && filled == 0;
+                if source.is_ready(if is_idle { LOOK } else { Duration::ZERO })? {
                     let came = source.read(&mut self.block[filled..])?;
                     read.update(&self.block[filled..filled + came]);
                     filled += came;
@@ -173,7 +169,8 @@ impl Engine {
         let mut fds: Vec<_> = ends
             .map(|end| PollFd::from_borrowed_fd(end.as_fd(), PollFlags::IN))
             .collect();
-        let woken = match poll(&mut fds, Some(&LOOK)) {
+        let time = Timespec::try_from(LOOK).context("an interval without end")?;
+        let woken = match poll(&mut fds, Some(&time)) {
             Ok(0) | Err(Errno::INTR) => false,
             Ok(_) => true,
             Err(errno) => return Err(errno).context("cannot wait for the endpoints"),

@@ -31,7 +31,7 @@ pub(crate) struct View {
     pub(crate) qps: Vec<Qp>,
 }
 
-/// An EQ.
+/// The activity of an EQ.
 #[derive(Debug)]
 pub(crate) struct Eq {
     pub(crate) number: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Eq {
     pub(crate) events: Rate,
     /// Completions of all its CQs, those of processes included.
     pub(crate) completions: Rate,
-    /// EQ head updates.
+    /// Doorbells that publish the head of the EQ.
     pub(crate) heads: Rate,
     pub(crate) arms: Rate,
     pub(crate) completions_per_interrupt: Rate,
@@ -62,7 +62,7 @@ pub(crate) struct Eq {
     pub(crate) errors: u64,
 }
 
-/// A CQ.
+/// The activity of a CQ.
 #[derive(Debug)]
 pub(crate) struct Cq {
     pub(crate) number: u64,
@@ -78,7 +78,7 @@ pub(crate) struct Cq {
     pub(crate) errors: u64,
 }
 
-/// A queue pair.
+/// The activity of a queue pair.
 #[derive(Debug)]
 pub(crate) struct Qp {
     pub(crate) number: u64,
@@ -89,11 +89,11 @@ pub(crate) struct Qp {
     pub(crate) sq_depth: u64,
     /// Blocks that the device has not completed.
     pub(crate) sq_used: u64,
-    /// Blocks completed.
+    /// Blocks that the device has completed.
     pub(crate) sends: Rate,
     pub(crate) rq_depth: u64,
     pub(crate) rq_used: u64,
-    /// Receives taken.
+    /// Receives that messages have taken.
     pub(crate) receives: Rate,
     /// Stale completions; only for the kernel's.
     pub(crate) errors: u64,
@@ -111,21 +111,21 @@ impl Look<'_> {
         self.now.get(name).copied().unwrap_or(0)
     }
 
-    /// Of a counter.
+    /// The rate of a 64-bit counter.
     fn rate(&self, name: &str) -> Rate {
         let before = self.before?.get(name)?;
         let more = self.now.get(name)?.checked_sub(*before)?;
         Some(more as f64 / self.seconds)
     }
 
-    /// Of an index, which wraps.
+    /// The rate of an index, which wraps.
     fn index_rate(&self, name: &str) -> Rate {
         let before = *self.before?.get(name)? as u32;
         let more = (*self.now.get(name)? as u32).wrapping_sub(before);
         Some(f64::from(more) / self.seconds)
     }
 
-    /// Between two indices.
+    /// The slots between two indices.
     fn used(&self, producer: &str, consumer: &str) -> u64 {
         (self.get(producer) as u32)
             .wrapping_sub(self.get(consumer) as u32)

@@ -29,7 +29,7 @@ const QP_HEADS: [&str; 9] = [
     "OWNER", "STATE", "SEND CQ", "RECV CQ", "SQ", "SEND/s", "RQ", "RECV/s", "ERR",
 ];
 
-/// The user's selection.
+/// The table and the rows that the user looks at.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Look {
     /// Which table is selected.
@@ -90,7 +90,7 @@ struct List {
     rows: Vec<(Vec<String>, bool)>,
 }
 
-/// Draws it all.
+/// Draws the lines about the device, the tables, and the keys.
 pub(crate) fn draw(frame: &mut Frame<'_>, view: &View, look: Look) {
     let lists = [
         List {

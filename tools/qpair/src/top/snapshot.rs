@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Instant;
 
-/// Numbers by name.
+/// The numbers of an object, by the names of the driver's files.
 pub(crate) type Record = BTreeMap<String, u64>;
 
 /// Files of one number, which tune polls.
@@ -29,7 +29,7 @@ pub(crate) const TUNING: [&str; 4] = ["events", "completions", "budget", "policy
 pub(crate) struct Snapshot {
     /// When it was taken.
     pub(crate) at: Instant,
-    /// `qpairN`.
+    /// Name of the RDMA device, `qpairN`.
     pub(crate) name: String,
     /// In the driver's words.
     pub(crate) health: String,
@@ -43,11 +43,11 @@ pub(crate) struct Snapshot {
     pub(crate) live: BTreeMap<(Kind, u64), Record>,
     /// Epoch, commands, and the device's counters.
     pub(crate) device: Record,
-    /// The polls' tuning.
+    /// The values of [`TUNING`].
     pub(crate) tuning: Record,
 }
 
-/// Kinds of queues.
+/// The kind of a queue in `live`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Eq,

@@ -44,7 +44,7 @@ impl Output {
         &self.path
     }
 
-    /// Replaces the contents.
+    /// Replaces the contents of the file.
     pub(crate) fn write(&mut self, text: &str) -> anyhow::Result<()> {
         self.replace(text)
             .with_context(|| format!("cannot write {}", self.path.display()))

@@ -29,7 +29,7 @@ const LEGEND: [(&str, &str); 7] = [
     ("error", "#ff00ff"),
 ];
 
-/// The picture.
+/// The busiest polls of a timeline, as the text of an SVG.
 pub(crate) fn svg(timeline: &Timeline) -> String {
     let (start, end) = window(timeline);
     let is_in = |from: u64, to: u64| from <= end && to >= start;

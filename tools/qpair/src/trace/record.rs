@@ -70,7 +70,7 @@ pub(crate) enum What {
     },
 }
 
-/// Kinds of errors.
+/// The `what` of an error record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
     Completion,
@@ -98,11 +98,11 @@ impl Wrong {
     }
 }
 
-/// A line.
+/// A record of the trace: one line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Record {
     pub(crate) cpu: u32,
-    /// Nanoseconds.
+    /// Nanoseconds of the trace's clock.
     pub(crate) at: u64,
     pub(crate) what: What,
 }

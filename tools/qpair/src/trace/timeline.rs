@@ -38,7 +38,7 @@ pub(crate) enum Kind {
 }
 
 impl Track {
-    /// For people.
+    /// The name of the track in a timeline and in a picture.
     pub(crate) fn name(self) -> String {
         let number = format!("{}.{}", self.number & 0xffff, self.number >> 16);
         match self.kind {
@@ -51,7 +51,7 @@ impl Track {
     }
 }
 
-/// An interval.
+/// Something that takes time, from `start` to `end`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Span {
     pub(crate) track: Track,
@@ -84,7 +84,7 @@ pub(crate) struct Moment {
     pub(crate) what: What,
 }
 
-/// A run.
+/// What the driver did while a command ran.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     pub(crate) spans: Vec<Span>,

@@ -11,7 +11,7 @@ use anyhow::{anyhow, Context as _};
 /// Where tracefs is, or may be.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// A running trace.
+/// A trace instance of the kernel, which records until it is stopped.
 pub(crate) struct Tracer {
     folder: PathBuf,
 }
