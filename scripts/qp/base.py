@@ -229,8 +229,8 @@ def started(command, **options):
         process.wait()
 
 
-def step(name, command, log=None, cwd=None, env=None, quiet=False):
-    """Runs a command with its output in a log; returns how long it took.
+def step(name, command, log=None, cwd=None, env=None, quiet=False, stdout=None, remedy=None):
+    """Runs a command with its output in a log, or that of stdout in a file of its own.
 
     Prints a line when the command starts, every 20 seconds while it runs, and when it is done;
     prints the end of the log when it fails. With `quiet` the first line comes after three seconds.
@@ -242,7 +242,7 @@ def step(name, command, log=None, cwd=None, env=None, quiet=False):
         say(f"{name} ...")
     with (
         open(log, "wb") as out,
-        started(command, stdout=out, stderr=subprocess.STDOUT, cwd=cwd, env={**os.environ, **(env or {})}) as process,
+        started(command, stdout=stdout or out, stderr=out, cwd=cwd, env={**os.environ, **(env or {})}) as process,
     ):
         patience = QUIET_FOR if quiet else REPORT_EVERY
         while True:
@@ -262,11 +262,10 @@ def step(name, command, log=None, cwd=None, env=None, quiet=False):
         tail = pathlib.Path(log).read_text(errors="replace").splitlines()[-TAIL_LINES:]
         say(f"{name}: failed ({status}); the end of {log}:")
         print("\n".join(tail), file=sys.stderr, flush=True)
-        cause, remedy = explain("\n".join(tail))
-        raise Fail(f"{name} failed" + (f": {cause}" if cause else ""), remedy)
+        cause, known = explain("\n".join(tail))
+        raise Fail(f"{name} failed" + (f": {cause}" if cause else ""), known or remedy)
     if not quiet or took > QUIET_FOR:
         say(f"{name}: done in {took:.0f} s")
-    return took
 
 
 def known(what, asked, names):

@@ -57,7 +57,7 @@ def plant(folder, bugs):
 
 
 def prove(guest, group, slower):
-    """Plants the bugs of one guest, and counts the reports. `guest` runs a command in a guest, as in qp/suite.py."""
+    """Plants the bugs of one guest, and counts the reports. `guest` runs a command in a guest, as in qp/test.py."""
     name, folder, bugs = f"detectors-{group}", build(), guests(True)[group]
     options = ["--kernel", "debug", "--no-insmod", "--verbose", "--share", str(folder)]
     status, text, log = guest(name, options, ["sh", "-c", plant(folder, bugs)], 300 * slower)

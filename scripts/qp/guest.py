@@ -17,6 +17,7 @@ of scripts/guest if it is a pipe or a file.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -27,6 +28,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from qp import base
@@ -186,25 +188,28 @@ def make_initramfs(args, kernel):
     return initramfs.build(kernel, files, settings, command, args.archive)
 
 
+def each_line(call):
+    """A handler of a stream that passes each whole line to `call`."""
+    rest = b""
+
+    def handle(data):
+        nonlocal rest
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            call(line.decode(errors="replace"))
+
+    return handle
+
+
 class Run:
     """A running guest, until its QEMU has ended."""
 
     def __init__(self, args, machine, silence=None):
-        self.silence = silence
-        self.hangs = False
+        self.args, self.machine, self.silence = args, machine, silence
         self.console = consoles.Console(sys.stderr if args.verbose else None)
-        self.args = args
-        self.machine = machine
-        self.select = selectors.DefaultSelector()
-        self.status = None
-        self.ended = False
-        self.why = None
-        self.control = b""
-        self.monitor = b""
-        self.unsent = b""
-        self.waits_for_input = False
+        self.hangs = self.ended = False
+        self.status = self.why = None
         self.deadline = time.monotonic() + args.timeout if args.timeout else None
-        self.started = time.monotonic()
 
     def run(self):
         """Runs QEMU to its end; returns whether it ended in time."""
@@ -231,41 +236,33 @@ class Run:
             self.process.wait()
 
     def loop(self):
+        """Reads the channels until QEMU, which ends, closes them."""
         handlers = {
             "console": self.console.feed,
-            "control": self.on_control,
-            "monitor": self.on_monitor,
+            "control": each_line(self.on_control),
+            "monitor": each_line(self.on_monitor),
             "stdout": lambda data: self.write_all(1, data),
             "stderr": lambda data: self.write_all(2, data),
         }
-        for name, handler in handlers.items():
-            if name in self.machine.ours:
-                self.select.register(self.machine.ours[name], selectors.EVENT_READ, handler)
+        select = selectors.DefaultSelector()
+        for name in handlers.keys() & self.machine.ours.keys():
+            select.register(self.machine.ours[name], selectors.EVENT_READ, handlers[name])
         if has_input(self.args):
-            self.next_input()
-        end = os.pidfd_open(self.process.pid)
-        self.select.register(end, selectors.EVENT_READ, None)
-        while True:
+            threading.Thread(target=self.send_input, daemon=True).start()
+        while select.get_map():
             left = self.left()
             if left is not None and left <= 0:
                 return False
-            over = False
-            for key, events in self.select.select(left):
-                if key.fd == end:
-                    over = True
-                elif key.data == self.take_input:
-                    self.take_input()
-                elif events & selectors.EVENT_WRITE:
-                    self.send_input()
+            for key, _ in select.select(left):
+                try:
+                    data = key.fileobj.recv(1 << 16)
+                except ConnectionError:
+                    data = b""
+                if data:
+                    key.data(data)
                 else:
-                    self.receive(key)
-            if over:
-                break
-        # Output that QEMU wrote before it ended.
-        for key in list(self.select.get_map().values()):
-            if key.fd != end and key.data != self.take_input and key.events & selectors.EVENT_READ:
-                while self.receive(key):
-                    pass
+                    select.unregister(key.fileobj)
+        self.process.wait()
         self.console.close()
         return True
 
@@ -279,84 +276,39 @@ class Run:
             self.hangs = left[-1] <= 0
         return min(left, default=None)
 
-    def receive(self, key):
-        try:
-            data = key.fileobj.recv(1 << 16)
-        except OSError:
-            data = b""
-        if data:
-            key.data(data)
-        else:
-            self.select.unregister(key.fileobj)
-        return bool(data)
-
     @staticmethod
     def write_all(descriptor, data):
         while data:
             data = data[os.write(descriptor, data) :]
 
-    def next_input(self):
-        """The next piece of stdin: a file is read at once; a pipe or terminal only when it is
-        ready, since it may never be."""
+    def send_input(self):
+        """Passes stdin on, in a thread: it may never be ready, and the guest may never read it."""
         port = self.machine.ours["stdin"]
-        if port in self.select.get_map():
-            self.select.unregister(port)
-        if stat.S_ISREG(os.fstat(0).st_mode):
-            self.take_input()
-        else:
-            self.select.register(0, selectors.EVENT_READ, self.take_input)
-            self.waits_for_input = True
-
-    def take_input(self):
-        """Reads a piece of stdin, to be sent when the guest accepts it."""
-        port = self.machine.ours["stdin"]
-        if self.waits_for_input:
-            self.select.unregister(0)
-            self.waits_for_input = False
-        self.unsent = os.read(0, 1 << 16)
-        if self.unsent:
-            port.setblocking(False)
-            self.select.register(port, selectors.EVENT_WRITE, None)
-        else:
+        # QEMU may end first.
+        with contextlib.suppress(ConnectionError):
+            while data := os.read(0, 1 << 16):
+                port.sendall(data)
             # Not closed: data that the guest has not read yet would be lost.
             port.shutdown(socket.SHUT_WR)
 
-    def send_input(self):
-        try:
-            sent = self.machine.ours["stdin"].send(self.unsent)
-        except BlockingIOError:
-            return
-        except OSError:
-            self.select.unregister(self.machine.ours["stdin"])
-            return
-        self.unsent = self.unsent[sent:]
-        if not self.unsent:
-            self.next_input()
+    def on_control(self, line):
+        word, _, rest = line.partition(" ")
+        if word == "status":
+            self.status = int(rest)
+            if self.deadline is not None:
+                self.deadline = time.monotonic() + CLEANUP
+        elif word == "failed":
+            self.why = rest
+        elif word == "end":
+            self.ended = True
 
-    def on_control(self, data):
-        self.control += data
-        *lines, self.control = self.control.split(b"\n")
-        for line in lines:
-            word, _, rest = line.decode(errors="replace").partition(" ")
-            if word == "status":
-                self.status = int(rest)
-                if self.deadline is not None:
-                    self.deadline = time.monotonic() + CLEANUP
-            elif word == "failed":
-                self.why = rest
-            elif word == "end":
-                self.ended = True
-
-    def on_monitor(self, data):
+    def on_monitor(self, line):
         """Wakes a suspended guest at once: an RTC alarm could expire before the guest sleeps."""
-        self.monitor += data
-        *lines, self.monitor = self.monitor.split(b"\n")
-        for line in lines:
-            message = json.loads(line)
-            if "QMP" in message:
-                self.ask("qmp_capabilities")
-            elif message.get("event") == "SUSPEND":
-                self.ask("system_wakeup")
+        message = json.loads(line)
+        if "QMP" in message:
+            self.ask("qmp_capabilities")
+        elif message.get("event") == "SUSPEND":
+            self.ask("system_wakeup")
 
     def ask(self, command):
         self.machine.ours["monitor"].sendall(json.dumps({"execute": command}).encode() + b"\n")
@@ -376,16 +328,17 @@ def documents(text):
     return found
 
 
+def output(what, options, script, remedy=None):
+    """What a script prints in a guest of its own."""
+    with tempfile.TemporaryFile() as out:
+        base.step(what, [base.SCRIPTS / "guest", *options, "--", "sh", "-c", script], stdout=out, remedy=remedy)
+        out.seek(0)
+        return out.read().decode()
+
+
 def reports(what, options, script, remedy=None):
-    """The JSON values that a script prints in a guest of its own; raises a Fail with a remedy if
-    the guest fails."""
-    words = [base.SCRIPTS / "py", "guest", *options, "--", "sh", "-c", script]
-    with base.started(words, stdout=subprocess.PIPE) as process:
-        text = process.stdout.read()
-        status = process.wait()
-    if status != 0:
-        raise base.Fail(f"{what}: {WHY.get(status, f'the guest ended with {status}')}", remedy)
-    return documents(text.decode())
+    """The JSON values that a script prints in a guest of its own."""
+    return documents(output(what, options, script, remedy))
 
 
 def show(title, text):

@@ -24,6 +24,7 @@ import subprocess
 
 from qp import base
 from qp import figures
+from qp import guest
 from qp import kernel as kernels
 from qp import payload
 from qp import provider
@@ -83,15 +84,10 @@ def run_guest(what, name, count, prelude, *options):
     """Runs a workload in a guest; returns its output, line by line."""
     command, _, _ = figures.WORKLOADS[name]
     lines = [*figures.settings_of(name), f"work {command.replace('N', str(count))}"]
-    said = OUT / "profile.said"
-    words = [base.SCRIPTS / "py", "guest", *figures.GUEST, *FIXED, *options, *figures.options(name), "--timeout", "900", "--"]
     if name in figures.VERBS:
         prelude = f"last={provider.build().name}\n{prelude}"
-    script = figures.TOOLS + prelude + "\n".join(lines)
-    base.step(what, ["sh", "-c", 'exec "$@" > "$0"', said, *words, "sh", "-c", script])
-    text = said.read_text()
-    said.unlink()
-    return text.splitlines()
+    words = [*figures.GUEST, *FIXED, *options, *figures.options(name), "--timeout", "900"]
+    return guest.output(what, words, figures.TOOLS + prelude + "\n".join(lines)).splitlines()
 
 
 def count(name, times, library):

@@ -89,7 +89,7 @@ def judge(found, text):
 
 
 def run(start, show, name, options, timeout):
-    """Runs the recipes by `start` of suite.py; `show` prints the end of a log."""
+    """Runs the recipes by `start` of test.py; `show` prints the end of a log."""
     found = recipes(PAGE.read_text())
     options = ["--verbs", *options, *found[0].options]
     status, text, log = start(f"verbs-{name}", options, ["sh", "-c", script(found)], timeout)

@@ -37,7 +37,7 @@ from qp.selftest_cache import Cache  # noqa: F401, run with those here
 from qp.selftest_cache import Crates  # noqa: F401
 from qp.selftest_cache import Space  # noqa: F401
 from qp.selftest_recipes import Recipes  # noqa: F401
-from qp.selftest_suite import Suite  # noqa: F401
+from qp.selftest_test import Suite  # noqa: F401
 
 REPORTS = """\
 WARNING: kernel/softirq.c:430 at __local_bh_enable_ip+0x5c/0x70, CPU#1: sh/124

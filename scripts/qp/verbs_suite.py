@@ -192,7 +192,7 @@ def guests(brief):
 
 
 def run(start, show, name, brief, timeout, slower):
-    """Runs a guest of the layer by `start` of suite.py; `show` prints the end of a log."""
+    """Runs a guest of the layer by `start` of test.py; `show` prints the end of a log."""
     found, everything = table(), not brief
     guest = found["guest"][name]
     skips = Skips(found, guest)

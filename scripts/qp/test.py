@@ -144,7 +144,7 @@ def guest(name, options, command, timeout):
     """Runs a command in a guest; returns its status, its output, and the file with all of it. The
     kernel's log is in another file."""
     log, console = jobs.log_of(name), jobs.log_of(f"{name}.kernel")
-    words = [base.SCRIPTS / "py", "guest", *options, "--log", console, "--timeout", timeout, "--", *command]
+    words = [base.SCRIPTS / "guest", *options, "--log", console, "--timeout", timeout, "--", *command]
     with open(log, "wb") as out, base.started(words, stdout=subprocess.PIPE, stderr=out) as process:
         text = process.stdout.read()
         status = process.wait()

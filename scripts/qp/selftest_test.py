@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of qp/suite.py and qp/jobs.py: run by `scripts/check scripts`."""
+"""Tests of qp/test.py and qp/jobs.py: run by `scripts/check scripts`."""
 
 import contextlib
 import io
@@ -15,18 +15,18 @@ import unittest.mock
 from qp import base
 from qp import jobs
 from qp import ktap
-from qp import suite
+from qp import test
 
 
 class Suite(unittest.TestCase):
     def test_a_part_of_what_runs_as_a_whole_is_refused(self):
-        self.assertEqual(suite.wanted(["stock/a", "stock/b/c", "host"]), {"stock": ["a", "b/c"], "host": []})
+        self.assertEqual(test.wanted(["stock/a", "stock/b/c", "host"]), {"stock": ["a", "b/c"], "host": []})
         for layer in ("mutants", "kunit", "figures"):
             with self.assertRaises(base.Fail) as refused:
-                suite.wanted([f"{layer}/name"])
+                test.wanted([f"{layer}/name"])
             self.assertIn(f"scripts/test {layer}", refused.exception.remedy)
         with self.assertRaises(base.Fail):
-            suite.wanted(["hosts"])
+            test.wanted(["hosts"])
 
     def test_tests_that_want_one_guest_share_its_boot(self):
         guests = {"plain": [], "iommu": ["--iommu"]}
@@ -43,8 +43,8 @@ class Suite(unittest.TestCase):
             ("debug", [], True, {"plain": "b"}),
         ):
             with self.subTest(layer, names=names, everything=everything):
-                with unittest.mock.patch.object(suite, "plans", lambda: (guests, tests)):
-                    found = suite.boots(layer, suite.Chosen(names, everything))
+                with unittest.mock.patch.object(test, "plans", lambda: (guests, tests)):
+                    found = test.boots(layer, test.Chosen(names, everything))
                 self.assertEqual({boot.name: "".join(test["name"] for test in boot.tests) for boot in found}, expected)
                 self.assertEqual([boot.name for boot in found if boot.alone], ["c-plain"] if "c-plain" in expected else [])
 
@@ -62,18 +62,18 @@ class Suite(unittest.TestCase):
             ("stock", "two/y", []),
             ("debug", "two/y", ["plain"]),
         ):
-            with self.subTest(layer, name=name), unittest.mock.patch.object(suite, "plans", lambda: (guests, tests)):
-                found = suite.boots(layer, suite.Chosen([name], False, 3))
+            with self.subTest(layer, name=name), unittest.mock.patch.object(test, "plans", lambda: (guests, tests)):
+                found = test.boots(layer, test.Chosen([name], False, 3))
                 self.assertEqual([boot.name for boot in found], expected)
                 for boot in found:
                     self.assertEqual([(test["command"], test["tests"]) for test in boot.tests], [(["program", name.partition(".")[0]], 1)])
 
     def test_the_default_builds_no_kernel_and_omits_nothing_without_one(self):
         def kernels_of(layer):
-            return {job.kernel for job in suite.found_jobs(layer, suite.Chosen([], False))}
+            return {job.kernel for job in test.found_jobs(layer, test.Chosen([], False))}
 
-        for layer in suite.LAYERS:
-            self.assertEqual(kernels_of(layer) <= {None, "stock"}, layer in suite.DEFAULT, layer)
+        for layer in test.LAYERS:
+            self.assertEqual(kernels_of(layer) <= {None, "stock"}, layer in test.DEFAULT, layer)
 
     def test_jobs_run_side_by_side_and_those_alone_by_themselves(self):
         together, running = threading.Barrier(2, timeout=10), []
