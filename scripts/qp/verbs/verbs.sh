@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=sh disable=SC2034 # used by the scripts that source this
+#
+# Code shared by the scripts beside it.
+
+# Not that of busybox, which needs a socket of packets to set an address.
+ip=/usr/bin/ip
+[ -x $ip ] || ip=/usr/sbin/ip
+
+# until_it SECONDS COMMAND...: repeats a command until it succeeds, or until the
+# time is over, which is a failure.
+until_it() {
+	tries=$(($1 * 20))
+	shift
+	until "$@"; do
+		[ $tries -gt 0 ] || return
+		tries=$((tries - 1))
+		usleep 50000
+	done
+}
+
+listens() { grep -qi ":$(printf %04X "$1") [0-9A-F]*:0000 0A " /proc/net/tcp /proc/net/tcp6 2>/dev/null; }
+
+# has_gid DEVICE: the address of `roce` is a GID of the device.
+has_gid() { grep -q 'c633:6401' "/sys/class/infiniband/$1"/ports/1/gids/* 2>/dev/null; }
