@@ -300,11 +300,11 @@ RATIOS = {
 }
 
 
-def rates(reports):
+def rates(reports, value=lambda name, report: VALUES[name](report)):
     """{name: [a rate for each round]} of a guest's reports: a name, its report, and so on."""
     found = {}
     for name, report in zip(reports[::2], reports[1::2], strict=True):
-        found.setdefault(name, []).append(VALUES[name](report))
+        found.setdefault(name, []).append(value(name, report))
     for name, values in found.items():
         if len(values) != ROUNDS + 1:
             raise base.Fail(f"{name} was measured in {len(values)} rounds instead of {ROUNDS + 1}")

@@ -665,31 +665,25 @@ class Series(unittest.TestCase):
 class Threads(unittest.TestCase):
     """Ratios of the device to itself."""
 
-    def reports(self, thread):
-        """A guest's reports: 100 operations a second for each process, `thread` times as many with
-        an IOThread."""
-        told = []
-        for number in range(threads.ROUNDS + 1):
-            for command, _, times in threads.WORKLOADS.values():
-                for name in threads.order(number):
-                    count = int(100 * (thread if name == "thread" else 1))
-                    loop = {"sends": count, "usecs": 1_000_000}
-                    told += [loop if command.startswith("loopback") else {"count": count, "seconds": 1.0}] * times
-        return told
-
     def test_a_ratio_is_of_two_settings(self):
-        found = threads.rates(self.reports(1.5))
-        self.assertEqual(found["bench, batch 1, two processes"]["main"], [200] * threads.ROUNDS)
+        told = []
+        for _ in range(peers.ROUNDS + 1):
+            for key, (command, _, times) in enumerate(threads.WORKLOADS.values()):
+                for name in threads.SETTINGS:
+                    count = 150 if name == "thread" else 100
+                    report = {"sends": count, "usecs": 1_000_000} if command.startswith("loopback") else {"count": count, "seconds": 1.0}
+                    for process in range(times):
+                        told += [f"{key}/{name}/{process + 1}", report]
+        found = threads.rates(told)
+        self.assertEqual(found["bench, batch 1, two processes"]["main"], [200] * peers.ROUNDS)
         for by in threads.ratios(found).values():
             self.assertEqual(by["IOThread : main loop"]["median"], 1.5)
             self.assertEqual(by["mapped : unmapped"]["largest"], 1)
-
-    def test_a_report_too_many_is_refused(self):
         with self.assertRaises(base.Fail):
-            threads.rates([*self.reports(1), {"count": 1, "seconds": 1}])
+            threads.rates([*told, "0/main/1", {"count": 1, "seconds": 1}])
 
     def test_the_script_of_the_guest_is_one(self):
-        subprocess.run(["busybox", "sh", "-n", "-c", threads.script()], check=True)
+        subprocess.run(["busybox", "sh", "-n", "-c", threads.SCRIPT], check=True)
         self.assertEqual(threads.qemu_options().count("-device qpair,"), len(threads.SETTINGS) - 1)
 
 

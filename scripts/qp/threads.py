@@ -15,13 +15,12 @@ round starts with another device. A ratio is of two rates of the same round, so 
 other work affects both; the report has its median and its spread. The first round is discarded.
 """
 
-from qp import base
 from qp import figures
 from qp import guest
 from qp import machine
 from qp import payload
+from qp import peers
 
-ROUNDS = 5
 SECONDS = 1.0
 TIMEOUT = 1800
 
@@ -53,53 +52,44 @@ RATIOS = {
     "mapped : unmapped": ("main", "unmapped"),
 }
 
-SCRIPT = f"""
-fail() {{ echo "qpair: error: $*" >&2; exit 1; }}
+ROUND = "\n".join(f"\twork {key} {count} {times} {command}" for key, (command, count, times) in enumerate(WORKLOADS.values()))
+SCRIPT = f"""{peers.COMMON}
 cd /sys/bus/pci/drivers/qpair
 set -- *:*:*
 [ $# = {len(SETTINGS)} ] || fail "{len(SETTINGS)} devices were asked for, and there are $#"
-for name in {" ".join(SETTINGS)}; do
+order="{" ".join(SETTINGS)}"
+for name in $order; do
 	ls /sys/bus/pci/devices/$1/infiniband > /tmp/device.$name
 	shift
 done
 cd /
-# KEY DEVICE COUNT TIMES WORDS...: reports of as many operations as fit into the time according to
-# the last run, or COUNT.
+# KEY COUNT TIMES WORDS...: on each device, reports of as many operations as fit into the time
+# according to the last run, or COUNT.
 work() {{
-	key=/tmp/$1.$2 device=$(cat /tmp/device.$2) count=$3 times=$4
-	shift 4
-	[ ! -e $key.count ] || read -r count < $key.count
-	words=
-	for word in "$@"; do [ $word = N ] && words="$words $count" || words="$words $word"; done
-	for i in $(seq $times); do
-		qpair $words --device $device --json > $key.$i || touch $key.failed &
+	key=$1 first=$2 times=$3
+	shift 3
+	for name in $order; do
+		at=/tmp/$key.$name count=$first words=
+		[ ! -e $at.count ] || read -r count < $at.count
+		for word in "$@"; do [ $word = N ] && words="$words $count" || words="$words $word"; done
+		for i in $(seq $times); do
+			qpair $words --device $(cat /tmp/device.$name) --json > $at.$i || touch $at.failed &
+		done
+		wait
+		[ ! -e $at.failed ] || fail "qpair $words"
+		awk -v count=$count '
+			/"seconds"/ {{ took = $2 + 0 }}
+			/"usecs"/ {{ took = $2 / 1e6 }}
+			END {{ print int(count * (took > 0 ? {SECONDS} / took : 1) + 1) }}' $at.1 > $at.count
+		for i in $(seq $times); do echo "\\"$key/$name/$i\\""; cat $at.$i; done
 	done
-	wait
-	[ ! -e $key.failed ] || fail "qpair $words"
-	awk -v count=$count '
-		/"seconds"/ {{ took = $2 + 0 }}
-		/"usecs"/ {{ took = $2 / 1e6 }}
-		END {{ print int(count * (took > 0 ? {SECONDS} / took : 1) + 1) }}' $key.1 > $key.count
-	for i in $(seq $times); do cat $key.$i; done
 }}
+round() {{
+{ROUND}
+	order="${{order#* }} ${{order%% *}}"
+}}
+rounds threads
 """
-
-
-def order(number):
-    """Settings in the order of a round: each comes first in its turn."""
-    names = list(SETTINGS)
-    first = number % len(names)
-    return names[first:] + names[:first]
-
-
-def script():
-    lines = [SCRIPT]
-    for number in range(ROUNDS + 1):
-        said = f"threads, round {number} of {ROUNDS}" if number else "warming up"
-        lines.append(f'echo "qpair: {said}" >&2')
-        for key, (command, count, times) in enumerate(WORKLOADS.values()):
-            lines += [f"work {key} {name} {count} {times} {command}" for name in order(number)]
-    return "\n".join(lines)
 
 
 def qemu_options():
@@ -114,7 +104,7 @@ def qemu_options():
     return " ".join(words)
 
 
-def rate(report):
+def rate(_name, report):
     """Operations a second, for any workload."""
     if "sends" in report:
         return report["sends"] / report["usecs"] * 1e6
@@ -122,16 +112,15 @@ def rate(report):
 
 
 def rates(reports):
-    """{workload: {setting: [a rate for each round]}}."""
-    found = {workload: {name: [] for name in SETTINGS} for workload in WORKLOADS}
-    reports = iter(reports)
-    for number in range(ROUNDS + 1):
-        for workload, (_, _, times) in WORKLOADS.items():
-            for name in order(number):
-                found[workload][name].append(sum(rate(next(reports)) for _ in range(times)))
-    if next(reports, None) is not None:
-        raise base.Fail("the guest reported more than it was asked for")
-    return {workload: {name: values[1:] for name, values in by.items()} for workload, by in found.items()}
+    """{workload: {setting: [a rate for each round]}}, of all its processes."""
+    found = peers.rates(reports, rate)
+    return {
+        workload: {
+            name: [sum(rates) for rates in zip(*(found[f"{key}/{name}/{i + 1}"] for i in range(times)))]
+            for name in SETTINGS
+        }
+        for key, (workload, (_, _, times)) in enumerate(WORKLOADS.items())
+    }
 
 
 def ratios(found):
@@ -144,11 +133,11 @@ def ratios(found):
 
 def run(_accept):
     options = ["--smp", "2", "--eqs", "2", "--timeout", TIMEOUT, f"--qemu-opt={qemu_options()}"]
-    found = rates(guest.reports("measuring threads", options, script()))
+    found = rates(guest.reports("measuring threads", options, SCRIPT))
     told = ratios(found)
     accelerator = "kvm" if machine.kvm_works() else "tcg"
     figures.save(payload.BUILD / "bench/threads.json", {"accelerator": accelerator, "ratios": told, "rates": found})
-    print(f"{ROUNDS} rounds under {accelerator.upper()}: median (least to largest)")
+    print(f"{peers.ROUNDS} rounds under {accelerator.upper()}: median (least to largest)")
     for name in RATIOS:
         print(f"{name}:")
         for workload, by in told.items():
