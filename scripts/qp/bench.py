@@ -4,7 +4,7 @@
 counted  figures for each operation, from a guest under -icount (qp/figures.py). They
          are measured twice; two runs that do not agree within 1 % are a failure
 timed    ratios to peers, in the same boot: soft-RoCE, NVMe, memcpy, and itself behind
-         an IOMMU (qp/peers.py). The first run downloads fio and perftest
+         an IOMMU (qp/peers.py)
 plots    curves: against n, k and queue pairs; latency; a changing load (qp/sweeps.py)
 threads  ratios of the device to itself: with all work in the core, with an IOThread, with
          doorbells that take the global lock, with nothing kept mapped (qp/threads.py)
@@ -26,14 +26,7 @@ LAYER=figures` compares, and the plots in Documentation/plots.
 import argparse
 import json
 
-from qp import base
-from qp import figures
-from qp import ladder
-from qp import payload
-from qp import peers
-from qp import space
-from qp import sweeps
-from qp import threads
+from qp import base, figures, ladder, payload, peers, space, sweeps, threads
 
 OUT = payload.BUILD / "bench"
 

@@ -31,14 +31,7 @@ import tempfile
 import threading
 import time
 
-from qp import base
-from qp import console as consoles
-from qp import initramfs
-from qp import kernel as kernels
-from qp import machine as machines
-from qp import payload
-from qp import qemu
-from qp import verbs
+from qp import base, console as consoles, initramfs, kernel as kernels, machine as machines, payload, qemu, verbs
 
 TIMED_OUT = 124
 KERNEL_REPORTED = 126
@@ -93,7 +86,7 @@ def parse(argv):
     add("--trace", action="append", default=[], metavar="PATTERN", help="QEMU trace points, to stderr")
     add("--append", action="append", default=[], metavar="ARGS", help="kernel parameters")
     add("--qemu-opt", action="append", default=[], metavar="WORDS", help="additional words of QEMU's command line")
-    add("--archive", type=pathlib.Path, action="append", default=[], metavar="CPIO", help="an additional archive for the guest's initramfs")
+    add("--load", action="append", default=[], metavar="NAME", help="load a module of the kernel, and what it needs")
     add("--module-opt", action="append", default=[], metavar="K=V", help="a parameter of the module qpair")
     add("--timeout", type=float, metavar="S", help="timeout in seconds (300; none with --shell or --gdb)")
     add("--sleeps", action="store_true", help="CMD suspends the guest: its output is printed at its end, and after the suspend it has no stdin and no monitor")
@@ -162,12 +155,13 @@ def make_initramfs(args, kernel):
             files.update((f"qpair/{path.name}", (path.read_bytes(), 0o644)) for path in ours)
         for name, path in payload.programs(args.package).items():
             files[name] = (path.read_bytes(), 0o755)
-    extra = []
     if args.verbs:
         files.update(verbs.files(kernel))
-        extra = verbs.MODULES
+    names = [(initramfs.SHARE, args.share), (initramfs.DISK, has_disk(args)), (verbs.MODULES, args.verbs), (args.load, True)]
+    modules, lacking = initramfs.modules(kernel, [*initramfs.ALWAYS, *(name for these, needed in names if needed for name in these)])
+    files.update(lacking)
     settings = {
-        "modules": shlex.quote(" ".join(initramfs.modules_to_load(kernel, args.share, has_disk(args), extra))),
+        "modules": shlex.quote(" ".join(modules)),
         "programs": verbs.SERIAL if args.verbs else "",
         "ours": shlex.quote(" ".join(path.stem for path in ours)),
         "module_options": shlex.quote(" ".join(args.module_opt)),
@@ -185,7 +179,7 @@ def make_initramfs(args, kernel):
     }
     exported = "export QPAIR_KERNEL QPAIR_DEVICES QPAIR_IOMMU QPAIR_STREAM\n"
     command = exported + f"exec {shlex.join(args.command)}\n" if args.command else ""
-    return initramfs.build(kernel, files, settings, command, args.archive)
+    return initramfs.build(kernel, files, settings, command)
 
 
 def each_line(call):

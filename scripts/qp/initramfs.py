@@ -13,8 +13,7 @@ import pathlib
 import stat
 import subprocess
 
-from qp import base
-from qp import cache
+from qp import base, cache
 
 BUSYBOX = pathlib.Path("/bin/busybox")
 HERE = pathlib.Path(__file__).parent
@@ -26,6 +25,7 @@ RECIPE = 5
 ALWAYS = ["virtio_pci", "virtio_console", "ib_uverbs"]
 SHARE = ["9pnet_virtio", "9p"]
 DISK = ["virtio_blk"]
+FIXED = ALWAYS + SHARE + DISK
 
 FOLDERS = [
     "bin", "dev", "etc", "etc/libibverbs.d", "modules", "programs", "proc", "qpair", "qpair/tests", "root", "selftests", "sys", "tmp", "var",
@@ -66,27 +66,10 @@ class Cpio:
 
 
 def module_files(kernel, names):
-    """The files of modules and of their dependencies, in load order."""
-    needs = {}
-    for line in (kernel.modules / "modules.dep").read_text().splitlines():
-        path, _, rest = line.partition(":")
-        needs[path] = rest.split()
-    builtin = (kernel.modules / "modules.builtin").read_text()
-    by_name = {pathlib.PurePath(path).name.split(".")[0].replace("-", "_"): path for path in needs}
-    order = []
-
-    def visit(path):
-        for need in reversed(needs[path]):
-            visit(need)
-        if path not in order:
-            order.append(path)
-
-    for name in names:
-        if name in by_name:
-            visit(by_name[name])
-        elif f"/{name}.ko" not in builtin.replace("-", "_"):
-            raise base.Fail(f"{kernel.release} has no module {name}")
-    return order
+    """The files of modules and of their dependencies, in load order; none of what is built in."""
+    words = ["modprobe", "--config=/dev/null", f"--dirname={kernel.modules.parents[2]}", f"--set-version={kernel.release}"]
+    found = base.output(*words, "--show-depends", "--all", *names).splitlines()
+    return list(dict.fromkeys(pathlib.Path(line.split()[1]) for line in found if line.startswith("insmod ")))
 
 
 def plain_name(path):
@@ -101,12 +84,14 @@ def module_bytes(path):
     return path.read_bytes()
 
 
-def modules_to_load(kernel, share, disk=False, extra=()):
-    """The file names in /modules that init loads."""
+def modules(kernel, names):
+    """The modules of a kernel that init loads, and those of them that the fixed part lacks: their names
+    in /modules, and {name: (contents, mode)}."""
     if kernel.modules is None:
-        return []
-    names = ALWAYS + SHARE * bool(share) + DISK * disk + list(extra)
-    return [plain_name(path) for path in module_files(kernel, names)]
+        return [], {}
+    found, there = module_files(kernel, names), module_files(kernel, FIXED)
+    lacking = {f"modules/{plain_name(path)}": (module_bytes(path), 0o644) for path in found if path not in there}
+    return [plain_name(path) for path in found], lacking
 
 
 def fixed_part(kernel):
@@ -125,20 +110,19 @@ def fixed_part(kernel):
         cpio.file("etc/passwd", b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/tmp:/bin/sh\n")
         cpio.file("etc/group", b"root:x:0:\nnogroup:x:65534:\n")
         if kernel.modules is not None:
-            for path in module_files(kernel, ALWAYS + SHARE + DISK):
-                cpio.file(f"modules/{plain_name(path)}", module_bytes(kernel.modules / path))
+            for path in module_files(kernel, FIXED):
+                cpio.file(f"modules/{plain_name(path)}", module_bytes(path))
         (folder / "cpio").write_bytes(cpio.end())
 
     key = base.digest(RECIPE, str(kernel.modules), kernel.release, BUSYBOX)
     return cache.entry(base.CACHE / "initramfs" / key, build) / "cpio"
 
 
-def build(kernel, files, settings, command, archives=()):
+def build(kernel, files, settings, command):
     """The whole initramfs of a run, as bytes.
 
     `files` maps names to (contents, mode); `settings` become shell variables of
-    init; `command` is the text of the shell script to run; `archives` are additional archives, for
-    which the fixed part has links such as /usr.
+    init; `command` is the text of the shell script to run.
     """
     cpio = Cpio()
     cpio.file("init", (HERE / "init.sh").read_bytes(), 0o755)
@@ -148,4 +132,4 @@ def build(kernel, files, settings, command, archives=()):
     text = "".join(f"{key}={value}\n" for key, value in settings.items())
     cpio.file("qpair/settings", text.encode())
     cpio.file("qpair/command", command.encode("utf-8", "surrogateescape"))
-    return b"".join(path.read_bytes() for path in (fixed_part(kernel), *archives)) + cpio.end()
+    return fixed_part(kernel).read_bytes() + cpio.end()

@@ -6,9 +6,7 @@
     memcpy  the guest's own processor
     socket  a Unix socket of one process, beside two endpoints of one
 
-The programs are Debian's, the modules those of the stock kernel. The first measurement downloads
-both into a cache entry of their own: an archive with these programs and their libraries, which a
-guest unpacks over its file system.
+The programs are Debian's (qp/verbs.py), the modules those of the stock kernel.
 
 The speed of a shared machine may change by half from one second to the next. So there are rounds,
 in each of which everything is measured for a while, one after the other; a ratio is of two
@@ -21,74 +19,9 @@ translated, as all are by default, and the other is not; and two in which perfte
 on soft-RoCE: with an IOThread as in the boots before, and without one.
 """
 
-import pathlib
-import re
-import shutil
+import operator
 
-from qp import archive
-from qp import base
-from qp import cache
-from qp import figures
-from qp import guest
-from qp import initramfs
-from qp import kernel as kernels
-from qp import machine
-
-PACKAGES = ("fio", "ibverbs-providers", "iproute2", "perftest")
-LIBRARIES = "usr/lib/x86_64-linux-gnu"
-# Where libraries are found: some are in a directory of their own.
-PLACES = (LIBRARIES, f"{LIBRARIES}/ceph")
-PROGRAMS = ("usr/bin/fio", "usr/bin/ib_write_bw", "usr/bin/rdma")
-PROVIDER = f"{LIBRARIES}/libibverbs/librxe-rdmav34.so"
-LOADER = "usr/lib64/ld-linux-x86-64.so.2"
-DATA = ("etc/libibverbs.d/rxe.driver",)
-MODULES = ("ib_uverbs", "nvme", "rdma_rxe")
-# Version of the archive's contents.
-RECIPE = 1
-
-
-def needed(tree):
-    """The files of the tree that the programs need: {name in the guest: path}."""
-    found = {LOADER.removeprefix("usr/"): tree / LOADER}
-    path = ":".join(str(tree / place) for place in PLACES)
-    for name in (*PROGRAMS, PROVIDER):
-        if not (tree / name).exists():
-            raise base.Fail(f"the packages {', '.join(PACKAGES)} hold no {name}", "correct scripts/qp/peers.py")
-        found[name.removeprefix("usr/")] = tree / name
-        # Ask the loader for the libraries.
-        for line in base.output(tree / LOADER, "--library-path", path, "--list", tree / name).splitlines():
-            library = re.search(r"(\S+) => (\S+)", line)
-            if library and not library[2].startswith(f"{tree}/"):
-                raise base.Fail(f"the packages {', '.join(PACKAGES)} hold no {library[1]}", "correct scripts/qp/peers.py")
-            if library:
-                found[str(pathlib.Path(library[2]).relative_to(tree / "usr"))] = pathlib.Path(library[2])
-    return found | {name: tree / name for name in DATA}
-
-
-def guest_archive(kernel):
-    """The peers' files for a guest with a stock kernel: a cpio archive."""
-
-    def build(folder):
-        base.need_space(1)
-        tree = archive.unpack_all(PACKAGES, folder)
-        cpio = initramfs.Cpio()
-        files = needed(tree)
-        folders = {str(parent) for name in files for parent in pathlib.PurePath(name).parents}
-        for name in sorted(folders - {"."} - set(initramfs.FOLDERS)):
-            cpio.folder(name)
-        for name, path in files.items():
-            cpio.file(name, path.read_bytes(), 0o755)
-        there = initramfs.modules_to_load(kernel, None)
-        order = [path for path in initramfs.module_files(kernel, MODULES) if initramfs.plain_name(path) not in there]
-        for path in order:
-            cpio.file(f"modules/{initramfs.plain_name(path)}", initramfs.module_bytes(kernel.modules / path))
-        cpio.file("modules/peers", "".join(f"{initramfs.plain_name(path)}\n" for path in order).encode())
-        (folder / "cpio").write_bytes(cpio.end())
-        shutil.rmtree(tree)
-
-    key = base.digest(RECIPE, *PACKAGES, *PROGRAMS, PROVIDER, *DATA, *MODULES, kernel.release, str(kernel.modules))
-    return cache.entry(base.CACHE / "peers" / key, build) / "cpio"
-
+from qp import base, figures, guest, kernel as kernels, machine
 
 ROUNDS = 5
 # Of a measurement.
@@ -102,7 +35,7 @@ NVME = (
 )
 # The device's core has a thread of its own: it runs beside a polling processor, not in turns with
 # the main loop.
-GUEST = ["--smp", "2", "--mem", "2G", "--timeout", TIMEOUT]
+GUEST = ["--smp", "2", "--mem", "2G", "--verbs", "--timeout", TIMEOUT]
 THREAD = ["--iothread"]
 
 # NAME: prints the contents of /tmp/NAME as the report of NAME.
@@ -116,11 +49,28 @@ bench() {{
 	shift 2
 	[ ! -e /tmp/$name.count ] || read -r count < /tmp/$name.count
 	qpair bench --json --count $count "$@" > /tmp/$name || fail "qpair bench $*"
-	next $name messages_per_second 1
+	awk -v seconds=$seconds '/messages_per_second/ {{ print int($2 * seconds + 1000) }}' /tmp/$name > /tmp/$name.count
 	tell $name
 }}
-# NAME FIELD UNIT: stores the next count.
-next() {{ awk -v field=$2 -v scale=$((seconds * $3)) '$1 ~ field {{ print int($2 * scale + 1000) }}' /tmp/$1 > /tmp/$1.count; }}
+# NAME COUNT RESULT COMMAND...: both sides of a program of perftest, on one device; COUNT is that of
+# the first run, and a later one takes the time, which the average decides. A latency is reported as
+# a rate, transfers a second. It is perftest's median, `t_typical`: the average is that of the few
+# transfers during which the host ran something else.
+perf() {{
+	name=$1 count=$2 result=$3
+	shift 3
+	[ ! -e /tmp/$name.count ] || read -r count < /tmp/$name.count
+	pair "$@" -F -n $count > /tmp/said 2>&1 || fail "$*: $(tail -n 5 /tmp/said)"
+	# Lists of 32 want a multiple.
+	awk -v result=$result -v seconds=$seconds -v counts=/tmp/$name.count '$1 ~ /^[0-9]+$/ && NF >= 5 {{
+		rate = result == "rate" ? $5 * 1e6 : 1e6 / $5
+		pace = result == "rate" ? rate : 1e6 / $6
+		print "{{\\"rate\\":", rate, "}}"
+		print int(pace * seconds / 64 + 5) * 64 > counts
+		exit
+	}}' /tmp/said > /tmp/$name
+	tell $name
+}}
 rounds() {{
 	for round in $(seq 0 {ROUNDS}); do
 		[ $round = 0 ] && echo "qpair: warming up" >&2 || echo "qpair: $1, round $round of {ROUNDS}" >&2
@@ -132,30 +82,7 @@ rounds() {{
 PEERS = (
     COMMON
     + """
-while read -r file; do insmod /modules/$file || fail "insmod $file"; done < /modules/peers
 rdma link add rxe0 type rxe netdev lo || fail "no soft-RoCE over lo"
-echo 20000 > /tmp/rxe.count
-# NAME WORDS...: with a count, since a busy machine may not schedule it within a given time.
-writes() {
-	said=/tmp/$1
-	shift
-	ib_write_bw -d rxe0 -s 64 -n $(cat /tmp/rxe.count) -F "$@" > $said 2>&1
-}
-listens() { grep -q ':4853 [0-9A-F:]* 0A' /proc/net/tcp /proc/net/tcp6; }
-rxe() {
-	rm -f /tmp/rxe
-	writes server &
-	tries=0
-	until listens; do
-		tries=$((tries + 1))
-		[ $tries -lt 200 ] || fail "ib_write_bw does not listen: $(tail -n 3 /tmp/server)"
-		usleep 50000
-	done
-	writes client --out_json --out_json_file=/tmp/rxe 127.0.0.1 || fail "ib_write_bw: $(tail -n 3 /tmp/client)"
-	wait
-	next rxe MsgRate 1000000
-	tell rxe
-}
 nvme() {
 	fio --name=nvme --filename=/dev/nvme0n1 --rw=randread --bs=4k --iodepth=32 --ioengine=libaio --direct=1 \\
 		--time_based --runtime=$seconds --output-format=json --output=/tmp/nvme || fail "fio: $(tail -n 3 /tmp/nvme)"
@@ -164,7 +91,7 @@ nvme() {
 copies() { memcpy-rate $seconds > /tmp/memcpy || fail memcpy-rate; tell memcpy; }
 round() {
 	bench write64 100000 --op write --size 64 --batch 32
-	rxe
+	perf rxe 20032 rate ib_write_bw -s 64 -d rxe0
 	nvme
 	bench write1m 1000 --op write --size 1M
 	copies
@@ -198,30 +125,11 @@ rounds "with and without an IOMMU"
 """
 )
 
-# Both sides of perftest's programs, on one device. A latency is reported as a rate, transfers a
-# second. It is perftest's median, `t_typical`: the average is that of the few transfers during which
-# the host ran something else.
+# Both devices by perftest: with an IOThread, and without one.
 PERFTEST = (
     COMMON
     + """
 soft-roce || fail "no soft-RoCE"
-# NAME COUNT RESULT COMMAND...: COUNT is that of the first run; a later one takes the time, which
-# the average decides.
-perf() {
-	name=$1 count=$2 result=$3
-	shift 3
-	[ ! -e /tmp/$name.count ] || read -r count < /tmp/$name.count
-	pair "$@" -F -n $count > /tmp/said 2>&1 || fail "$*: $(tail -n 5 /tmp/said)"
-	# Lists of 32 want a multiple.
-	awk -v result=$result -v seconds=$seconds -v counts=/tmp/$name.count '$1 ~ /^[0-9]+$/ && NF >= 5 {
-		rate = result == "rate" ? $5 * 1e6 : 1e6 / $5
-		pace = result == "rate" ? rate : 1e6 / $6
-		print "{\\"rate\\":", rate, "}"
-		print int(pace * seconds / 64 + 5) * 64 > counts
-		exit
-	}' /tmp/said > /tmp/$name
-	tell $name
-}
 both() {
 	what=$1 first=$2 result=$3
 	shift 3
@@ -258,13 +166,9 @@ round() { waits main_; }
 rounds "perftest, main loop"
 """
 )
-WAITS = ("latency", "write_latency", "events", "single")
-PERFTESTS = (*WAITS, *(f"main_{name}" for name in WAITS), "lists", "large", "send", "ud", "srq", "atomic")
-
-# The rate in a report.
+# The rate in a report of another program than perftest.
 VALUES = {
     "write64": lambda report: report["messages_per_second"],
-    "rxe": lambda report: report["results"]["MsgRate"] * 1e6,
     "nvme": lambda report: report["jobs"][0]["read"]["iops"],
     "write1m": lambda report: report["bytes_per_second"],
     # The faster of the two ways.
@@ -273,34 +177,9 @@ VALUES = {
     "socket": lambda report: report["socket_messages_per_second"],
     "translated": lambda report: report["bytes_per_second"],
     "identity": lambda report: report["bytes_per_second"],
-    **{f"{device}_{name}": lambda report: report["rate"] for device in ("qpair", "rxe") for name in PERFTESTS},
 }
 
-# Figure: dividend and divisor.
-RATIOS = {
-    "timed_write64_vs_rxe": ("write64", "rxe"),
-    "timed_write64_vs_nvme": ("write64", "nvme"),
-    "timed_write1m_vs_memcpy": ("write1m", "memcpy"),
-    "timed_endpoint64_vs_unix_socket": ("endpoint", "socket"),
-    "timed_write1m_iommu_cost": ("identity", "translated"),
-    "timed_perftest_write64_vs_rxe": ("qpair_lists", "rxe_lists"),
-    "timed_perftest_write64_single_vs_rxe": ("qpair_single", "rxe_single"),
-    "timed_perftest_write1m_vs_rxe": ("qpair_large", "rxe_large"),
-    "timed_perftest_send_latency_vs_rxe": ("qpair_latency", "rxe_latency"),
-    "timed_perftest_write_latency_vs_rxe": ("qpair_write_latency", "rxe_write_latency"),
-    "timed_perftest_send_events_vs_rxe": ("qpair_events", "rxe_events"),
-    "timed_perftest_main_write64_single_vs_rxe": ("qpair_main_single", "rxe_main_single"),
-    "timed_perftest_main_send_latency_vs_rxe": ("qpair_main_latency", "rxe_main_latency"),
-    "timed_perftest_main_write_latency_vs_rxe": ("qpair_main_write_latency", "rxe_main_write_latency"),
-    "timed_perftest_main_send_events_vs_rxe": ("qpair_main_events", "rxe_main_events"),
-    "timed_perftest_send64_single_vs_rxe": ("qpair_send", "rxe_send"),
-    "timed_perftest_ud64_single_vs_rxe": ("qpair_ud", "rxe_ud"),
-    "timed_perftest_srq64_single_vs_rxe": ("qpair_srq", "rxe_srq"),
-    "timed_perftest_atomic_single_vs_rxe": ("qpair_atomic", "rxe_atomic"),
-}
-
-
-def rates(reports, value=lambda name, report: VALUES[name](report)):
+def rates(reports, value=lambda name, report: VALUES.get(name, operator.itemgetter("rate"))(report)):
     """{name: [a rate for each round]} of a guest's reports: a name, its report, and so on."""
     found = {}
     for name, report in zip(reports[::2], reports[1::2], strict=True):
@@ -315,7 +194,7 @@ def rates(reports, value=lambda name, report: VALUES[name](report)):
 
 def ratios(found):
     """{figure: {median, least, largest, rounds}} of rates."""
-    return {figure: figures.ratio(found[ours], found[peers]) for figure, (ours, peers) in RATIOS.items()}
+    return {figure: figures.ratio(found[ours], found[peers]) for figure, (ours, peers, _) in figures.TIMED.items()}
 
 
 def run_guest(script, *words):
@@ -327,10 +206,10 @@ def measure():
     """The measurements: the ratios, their rates, and the machine."""
     kernel = kernels.get("stock")
     found = {
-        **run_guest(PEERS, *THREAD, "--archive", guest_archive(kernel), "--qemu-opt", NVME),
+        **run_guest(PEERS, *THREAD, "--load", "nvme", "--qemu-opt", NVME),
         **run_guest(IOMMU, *THREAD, "--iommu", "--devices", 2),
-        **run_guest(PERFTEST_THREAD, *THREAD, "--verbs"),
-        **run_guest(PERFTEST_MAIN, "--verbs"),
+        **run_guest(PERFTEST_THREAD, *THREAD),
+        **run_guest(PERFTEST_MAIN),
     }
     return {
         "kernel": kernel.release,

@@ -16,26 +16,11 @@ import time
 import unittest
 import unittest.mock
 
-from qp import barriers
-from qp import base
-from qp import console
-from qp import figures
-from qp import guest
-from qp import imports
-from qp import initramfs
-from qp import kernel
-from qp import ktap
-from qp import lines
-from qp import payload
-from qp import peers
-from qp import plots
-from qp import profile
-from qp import sweeps
-from qp import threads
-from qp import walks
-from qp.selftest_cache import Cache  # noqa: F401, run with those here
-from qp.selftest_cache import Crates  # noqa: F401
-from qp.selftest_cache import Space  # noqa: F401
+from qp import (
+    barriers, base, console, figures, guest, imports, initramfs, kernel, ktap, lines, payload,
+    peers, plots, profile, sweeps, threads, walks,
+)
+from qp.selftest_cache import Cache, Crates, Space  # noqa: F401, run with those here
 from qp.selftest_recipes import Recipes  # noqa: F401
 from qp.selftest_test import Suite  # noqa: F401
 
@@ -602,7 +587,7 @@ def reports(**values):
     return [
         word
         for ours, theirs in rounds
-        for word in ("write64", {"messages_per_second": ours}, "rxe", {"results": {"MsgRate": theirs / 1e6}})
+        for word in ("write64", {"messages_per_second": ours}, "rxe", {"rate": theirs})
     ]
 
 
@@ -612,7 +597,7 @@ class Timed(unittest.TestCase):
         ours, theirs = [1, 100, 10, 120, 90, 400], [1000, 10, 1, 10, 10, 10]
         rates = peers.rates(reports(write64=ours, rxe=theirs))
         self.assertEqual(rates["write64"], ours[1:])
-        others = {name: ours[1:] for pair in peers.RATIOS.values() for name in pair if name not in rates}
+        others = {name: ours[1:] for *pair, _ in figures.TIMED.values() for name in pair if name not in rates}
         ratio = peers.ratios({**others, **rates})["timed_write64_vs_rxe"]
         for name, value in (("median", 10), ("least", 9), ("largest", 40)):
             self.assertAlmostEqual(ratio[name], value)

@@ -15,11 +15,7 @@ round starts with another device. A ratio is of two rates of the same round, so 
 other work affects both; the report has its median and its spread. The first round is discarded.
 """
 
-from qp import figures
-from qp import guest
-from qp import machine
-from qp import payload
-from qp import peers
+from qp import figures, guest, machine, payload, peers
 
 SECONDS = 1.0
 TIMEOUT = 1800

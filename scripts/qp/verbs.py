@@ -3,24 +3,20 @@
 
 Their packages are unpacked into an image of squashfs, which a guest mounts; it is in the cache. The
 provider, the modules of the RDMA core and of soft-RoCE, and the scripts of scripts/qp/verbs are in
-the initramfs.
+the initramfs. fio is one of them, for qp/peers.py.
 """
 
 import pathlib
 import re
 import shutil
 
-from qp import archive
-from qp import base
-from qp import cache
-from qp import initramfs
-from qp import payload
-from qp import provider
+from qp import archive, base, cache, payload, provider
 
 # Version of the image's contents.
 RECIPE = 1
 
 PACKAGES = (
+    "fio",
     "ibverbs-providers",
     "ibverbs-utils",
     "iproute2",
@@ -89,25 +85,21 @@ def image():
     return folder() / "image"
 
 
-def needed_modules(kernel):
-    """The files of the modules; none if they are built in."""
-    if kernel.modules is not None:
-        return initramfs.module_files(kernel, MODULES)
+def require(kernel):
+    """Raises a Fail if a kernel has neither the modules nor what they would be built in as."""
     config = (kernel.tree / ".config").read_text().splitlines() if kernel.tree else []
     missed = [f"CONFIG_{name}" for name in BUILT_IN if f"CONFIG_{name}=y" not in config]
-    if missed:
+    if kernel.modules is None and missed:
         raise base.Fail(
             f"the {kernel.name} kernel has neither modules nor {', '.join(missed)}",
             "use --verbs with the stock or the debug kernel",
         )
-    return []
 
 
 def files(kernel):
     """The files of a guest besides the image: {name: (contents, mode)}."""
+    require(kernel)
     found = {}
-    for path in needed_modules(kernel):
-        found[f"modules/{initramfs.plain_name(path)}"] = (initramfs.module_bytes(kernel.modules / path), 0o644)
     for driver in (folder() / "drivers").iterdir():
         found[f"etc/libibverbs.d/{driver.name}"] = (driver.read_bytes(), 0o644)
     library = provider.build()
