@@ -122,7 +122,7 @@ struct Posting<K: Kind> {
     /// Where the next work request goes.
     tail: Index,
     /// Slots at the tail since the last signalled work request.
-    silent: u32,
+    unsignaled: u32,
     pool: Pool<K>,
     /// Posted, but not handed over yet.
     posted: Slots<K>,
@@ -152,7 +152,7 @@ pub struct Producer<S: Storage, K: Kind> {
     /// The producer index that the device has.
     handed: Index,
     /// The unsignalled run before it.
-    handed_silent: u32,
+    handed_unsignaled: u32,
 }
 
 impl<S: Storage> Producer<S, Sq> {
@@ -200,7 +200,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
             storage,
             posting: Posting {
                 tail: first,
-                silent: 0,
+                unsignaled: 0,
                 pool: Pool::mint(ring, capacity),
                 posted: Slots::none(ring),
             },
@@ -213,7 +213,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
                 stale: 0,
             },
             handed: first,
-            handed_silent: 0,
+            handed_unsignaled: 0,
         })
     }
 
@@ -288,7 +288,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
     ) -> Result<Room<Batch<'_, &S, K>, &S, K>, Refused> {
         let mut room = self.room(slots, signal)?;
         if !signal {
-            room.silent = room.batch.silent.wrapping_add(slots);
+            room.unsignaled = room.batch.unsignaled.wrapping_add(slots);
         }
         Ok(room)
     }
@@ -296,12 +296,14 @@ impl<S: Storage, K: Kind> Producer<S, K> {
     /// Begins a batch of posts, through the `view` of the ring's memory.
     #[inline(always)]
     pub fn batch<'a, V: Storage>(&'a mut self, view: impl FnOnce(&'a S) -> V) -> Batch<'a, V, K> {
+        let Posting { pool, .. } = &self.posting;
         Batch {
             storage: view(&self.storage),
             shape: self.shape,
             tail: self.posting.tail,
-            free: self.posting.pool.free(),
-            silent: self.posting.silent,
+            free: pool.free(),
+            unsignaled: self.posting.unsignaled,
+            most_unsignaled: pool.minted().saturating_sub(self.shape.largest),
             posting: &mut self.posting,
         }
     }
@@ -331,7 +333,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         self.storage.before_tail();
         doorbell(tail);
         self.handed = tail;
-        self.handed_silent = self.posting.silent;
+        self.handed_unsignaled = self.posting.unsignaled;
         let posted = self.posting.posted.take();
         self.completing.flight.absorb(posted);
         true
@@ -344,7 +346,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         let Posting { pool, posted, .. } = &mut self.posting;
         pool.reclaim(posted.take());
         self.posting.tail = self.handed;
-        self.posting.silent = self.handed_silent;
+        self.posting.unsignaled = self.handed_unsignaled;
     }
 
     /// Whether `seen` is of the CQ that this queue's completions come from.
@@ -544,7 +546,9 @@ pub struct Batch<'a, V: Storage, K: Kind> {
     tail: Index,
     /// Free slots.
     free: u32,
-    silent: u32,
+    unsignaled: u32,
+    /// The longest unsignalled run that leaves room for the largest work request.
+    most_unsignaled: u32,
     posting: &'a mut Posting<K>,
 }
 
@@ -553,6 +557,45 @@ impl<'a, V: Storage + 'a, K: Kind> Batch<'a, V, K> {
     #[inline(always)]
     pub fn room(&mut self, slots: u32, signal: bool) -> Result<Room<&mut Self, V, K>, Refused> {
         Room::new(self, slots, signal)
+    }
+
+    /// The unsignalled run at the tail after a post of `slots`; 0 means that it must be signalled.
+    #[inline(always)]
+    fn unsignaled_after(&self, unsignaled: u32, slots: u32, signal: bool) -> u32 {
+        let unsignaled = unsignaled.wrapping_add(slots);
+        if signal || unsignaled > self.most_unsignaled {
+            return 0;
+        }
+        unsignaled
+    }
+}
+
+impl<'a, V: Storage + 'a> Batch<'a, V, Sq> {
+    /// Posts work requests of one block in a row; returns how many. `next` gives whether the caller
+    /// wants the next one signalled, and what writes it, which is told whether it must be. The row
+    /// ends where `next` gives none, where no slot is free, or where the ring's memory ends.
+    #[inline(always)]
+    pub fn post_row<W>(&mut self, mut next: impl FnMut() -> Option<(bool, W)>) -> u32
+    where
+        W: FnOnce(bool) -> [u64; BLOCK_WORDS],
+    {
+        let Shape { depth, .. } = self.shape;
+        let position = depth.position(self.tail);
+        let to_end = depth.entries().wrapping_sub(position);
+        let mut unsignaled = self.unsignaled;
+        let posted = self.storage.store_row(
+            (position as usize).wrapping_mul(BLOCK_WORDS),
+            self.free.min(to_end),
+            || {
+                let (signal, words) = next()?;
+                unsignaled = self.unsignaled_after(unsignaled, 1, signal);
+                Some(words(unsignaled == 0))
+            },
+        );
+        self.unsignaled = unsignaled;
+        self.free = self.free.wrapping_sub(posted);
+        self.tail = self.tail.plus(posted);
+        posted
     }
 }
 
@@ -564,7 +607,7 @@ impl<V: Storage, K: Kind> Drop for Batch<'_, V, K> {
         if let Some(slots) = posting.pool.take(posted) {
             posting.posted.absorb(slots);
         }
-        posting.silent = self.silent;
+        posting.unsignaled = self.unsignaled;
         posting.tail = self.tail;
     }
 }
@@ -575,7 +618,7 @@ pub struct Room<B, V: Storage, K: Kind> {
     batch: B,
     slots: u32,
     /// The unsignalled run after this post; 0 means that it must be signalled.
-    silent: u32,
+    unsignaled: u32,
     kind: PhantomData<fn() -> (V, K)>,
 }
 
@@ -601,13 +644,11 @@ where
         if slots == 0 || slots > MAX_BLOCKS as u32 {
             return Err(Refused::TooLarge);
         }
-        let silent = at.silent.wrapping_add(slots);
-        let beside = at.posting.pool.minted().saturating_sub(silent);
-        let signal = signal || beside < largest;
+        let unsignaled = at.unsignaled_after(at.unsignaled, slots, signal);
         Ok(Room {
             batch,
             slots,
-            silent: if signal { 0 } else { silent },
+            unsignaled,
             kind: PhantomData,
         })
     }
@@ -616,7 +657,7 @@ where
     /// run short enough.
     #[inline(always)]
     pub const fn signalled(&self) -> bool {
-        self.silent == 0
+        self.unsignaled == 0
     }
 
     /// Where it lies.
@@ -648,7 +689,7 @@ where
     pub fn post(mut self) -> Index {
         let batch: &mut Batch<'a, V, K> = self.batch.borrow_mut();
         batch.free = batch.free.wrapping_sub(self.slots);
-        batch.silent = self.silent;
+        batch.unsignaled = self.unsignaled;
         batch.tail = batch.tail.plus(self.slots);
         batch.tail
     }

@@ -119,6 +119,28 @@ pub trait Storage {
             self.store(at.wrapping_add(i), *word);
         }
     }
+
+    /// Stores the words that `next` gives, one after the other from `at` on, until it gives none,
+    /// at most `count` times; returns how often. For implementations that can check bounds once.
+    #[inline(always)]
+    fn store_row<const N: usize>(
+        &self,
+        mut at: usize,
+        count: u32,
+        mut next: impl FnMut() -> Option<[u64; N]>,
+    ) -> u32
+    where
+        Self: Sized,
+    {
+        for stored in 0..count {
+            let Some(words) = next() else {
+                return stored;
+            };
+            self.store_all(at, &words);
+            at = at.wrapping_add(N);
+        }
+        count
+    }
 }
 
 impl<S: Storage> Storage for &S {

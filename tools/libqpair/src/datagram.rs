@@ -257,16 +257,18 @@ impl Encode for Datagram<'_> {
 
     /// Of at most one piece.
     #[inline(always)]
-    fn one_block(&self, signaled: bool) -> Option<[u64; BLOCK_WORDS]> {
+    fn one_block(self) -> Option<impl FnOnce(bool) -> [u64; BLOCK_WORDS]> {
         let piece = match self.payload {
             Payload::Gather([]) => [0; Sge::WORDS],
             Payload::Gather([one]) => one.encode(),
             _ => return None,
         };
-        let head = self.head(1, signaled);
-        Some([
-            head[0], head[1], head[2], head[3], head[4], head[5], piece[0], piece[1],
-        ])
+        Some(move |signaled| {
+            let head = self.head(1, signaled);
+            [
+                head[0], head[1], head[2], head[3], head[4], head[5], piece[0], piece[1],
+            ]
+        })
     }
 
     #[inline]

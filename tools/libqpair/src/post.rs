@@ -22,12 +22,53 @@ pub(crate) fn put_send<'a>(
     let blocks = request.blocks(limits).map_err(NoPost::TooLarge)?;
     let mut room = batch.room(blocks, request.wants_signal())?;
     let signalled = room.signalled();
-    match request.one_block(signalled) {
-        Some(words) => room.write(0, &words),
+    match request.one_block() {
+        Some(words) => room.write(0, &words(signalled)),
         None => write(&mut room, &request.encode(blocks, signalled), blocks),
     }
     room.post();
     Ok(())
+}
+
+/// Posts what `requests` gives, as long as there is room; returns how many, and the one that has
+/// none.
+#[inline(always)]
+pub(crate) fn put_sends<'a, R: Encode>(
+    batch: &mut Batch<'a, Words<'a>, Sq>,
+    requests: &mut impl Iterator<Item = R>,
+    limits: &Limits,
+) -> (usize, Option<R>) {
+    let mut posted = 0;
+    // Not those that others have a reference to: the compiler would load them for each request.
+    let own = *limits;
+    loop {
+        let mut other = None;
+        posted += batch.post_row(|| {
+            let request = requests.next()?;
+            let words = match request.blocks(&own) {
+                Ok(1) => request.one_block(),
+                _ => None,
+            };
+            if words.is_none() {
+                other = Some(request);
+            }
+            Some((request.wants_signal(), words?))
+        }) as usize;
+        match other.or_else(|| requests.next()) {
+            Some(request) if put_other(batch, &request, limits).is_ok() => posted += 1,
+            left => return (posted, left),
+        }
+    }
+}
+
+/// Not inlined, so that the rows have all registers.
+#[inline(never)]
+fn put_other<'a>(
+    batch: &mut Batch<'a, Words<'a>, Sq>,
+    request: &impl Encode,
+    limits: &Limits,
+) -> Result<(), NoPost> {
+    put_send(batch, request, limits)
 }
 
 /// Writes a receive of a queue pair's own queue or of an SRQ, and posts it.

@@ -26,7 +26,7 @@ use crate::lock::lock;
 use crate::memory::{Ring, SharedRing};
 use crate::mr::{Pd, PdInner};
 use crate::options::{sealed::Receiving, sealed::Transport, QpOptions, Source};
-use crate::post::{put_recv, put_send, NoPost};
+use crate::post::{put_recv, put_send, put_sends, NoPost};
 use crate::shared::Place;
 use crate::srq::{stride, SrqInner};
 use crate::wr::{Encode, Limits, Receive};
@@ -317,7 +317,7 @@ impl Queues {
         &self,
         requests: impl IntoIterator<Item = impl Encode>,
     ) -> Result<(), PostError> {
-        let mut requests = requests.into_iter();
+        let mut requests = requests.into_iter().fuse();
         let limits = self.limits;
         let mut posted = 0;
         loop {
@@ -327,15 +327,8 @@ impl Queues {
                 queue = self.refill(&self.send, &self.send_cq);
             }
             let mut batch = queue.batch(|ring| ring.view());
-            let left = loop {
-                let Some(request) = requests.next() else {
-                    break None;
-                };
-                if put_send(&mut batch, &request, &limits).is_err() {
-                    break Some(request);
-                }
-                posted += 1;
-            };
+            let (row, left) = put_sends(&mut batch, &mut requests, &limits);
+            posted += row;
             drop(batch);
             let Some(request) = left else {
                 queue.ring(|tail| self.doorbell(doorbell::SQ, tail));

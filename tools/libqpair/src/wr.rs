@@ -101,8 +101,9 @@ pub(crate) trait Encode: Copy {
     /// Blocks that it takes, if the device has such.
     fn blocks(&self, limits: &Limits) -> Result<u32, &'static str>;
 
-    /// The encoded request, if it is one block without inline data: the common case.
-    fn one_block(&self, signaled: bool) -> Option<[u64; BLOCK_WORDS]>;
+    /// What encodes the request, signalled or not, if it is one block without inline data: the
+    /// common case.
+    fn one_block(self) -> Option<impl FnOnce(bool) -> [u64; BLOCK_WORDS]>;
 
     /// What is written into the queue.
     fn encode(&self, blocks: u32, signaled: bool) -> [u64; WORDS];
@@ -257,20 +258,19 @@ impl Encode for WorkRequest<'_> {
 
     /// Of at most two pieces.
     #[inline(always)]
-    fn one_block(&self, signaled: bool) -> Option<[u64; BLOCK_WORDS]> {
-        let Payload::Gather(sges) = self.payload else {
-            return None;
-        };
-        let (first, second) = match sges {
-            [] => ([0; Sge::WORDS], [0; Sge::WORDS]),
-            [one] => (one.encode(), [0; Sge::WORDS]),
-            [one, two] => (one.encode(), two.encode()),
+    fn one_block(self) -> Option<impl FnOnce(bool) -> [u64; BLOCK_WORDS]> {
+        let (first, second) = match self.payload {
+            Payload::Gather([]) => ([0; Sge::WORDS], [0; Sge::WORDS]),
+            Payload::Gather([one]) => (one.encode(), [0; Sge::WORDS]),
+            Payload::Gather([one, two]) => (one.encode(), two.encode()),
             _ => return None,
         };
-        let head = self.head(1, signaled).encode();
-        Some([
-            head[0], head[1], head[2], head[3], first[0], first[1], second[0], second[1],
-        ])
+        Some(move |signaled| {
+            let head = self.head(1, signaled).encode();
+            [
+                head[0], head[1], head[2], head[3], first[0], first[1], second[0], second[1],
+            ]
+        })
     }
 
     #[inline]

@@ -110,18 +110,18 @@ pub(crate) fn run(device: Option<&str>, args: &Bench) -> anyhow::Result<()> {
         }
         loop {
             let taken = session.take();
-            let Some(mut before) = taken.first() else {
+            let [first, others @ ..] = taken else {
                 break;
             };
-            for completion in taken {
+            first.check()?;
+            for (before, completion) in taken.iter().zip(others) {
                 completion.check()?;
                 if completion.qp() != before.qp() {
                     // Those of one queue come in order: the last in a row stands for all.
                     note(&mut lanes, before)?;
                 }
-                before = completion;
             }
-            note(&mut lanes, before)?;
+            note(&mut lanes, others.last().unwrap_or(first))?;
             news = true;
             // Fewer than there was room for: the queue is empty.
             if taken.len() < TAKE {

@@ -179,4 +179,24 @@ impl Storage for Words<'_> {
             into.store(word.to_le(), Ordering::Relaxed);
         }
     }
+
+    #[inline(always)]
+    fn store_row<const N: usize>(
+        &self,
+        at: usize,
+        count: u32,
+        mut next: impl FnMut() -> Option<[u64; N]>,
+    ) -> u32 {
+        let row = self.from::<N>(at);
+        let row = row.get(..count as usize).unwrap_or(row);
+        let mut left = row;
+        while let [into, others @ ..] = left {
+            let Some(words) = next() else { break };
+            for (into, word) in into.iter().zip(&words) {
+                into.store(word.to_le(), Ordering::Relaxed);
+            }
+            left = others;
+        }
+        (row.len() - left.len()) as u32
+    }
 }

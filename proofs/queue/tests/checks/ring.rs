@@ -36,6 +36,7 @@ checks![
     what_is_withdrawn_was_never_posted,
     receives_of_every_stride_lie_where_they_should,
     a_batch_is_its_posts,
+    a_row_of_posts_is_its_posts,
     a_row_is_its_completions,
     a_row_of_reads_ends_where_it_should,
     bad_rings_are_refused,
@@ -502,6 +503,49 @@ fn a_batch_is_its_posts() {
             assert!(sq.retire().is_ok() && singly.retire().is_ok());
         },
     );
+}
+
+/// Posting in rows equals posting one by one. A row ends without a request, without a free slot, and
+/// at the end of the memory, and takes no request that it does not post.
+fn a_row_of_posts_is_its_posts() {
+    let firsts = proptest::sample::select(vec![0u32, 5, u32::MAX - 6]);
+    let rows = vec(vec(any::<bool>(), 0..8), 1..12);
+    holds(1000, (firsts, 1..9u32, rows), |(first, capacity, rows)| {
+        let (depth, first) = (Depth::new(8).unwrap(), Index::new(first));
+        let queue =
+            |memory| SqProducer::starting_at(SQ, CQ, memory, depth, 0, capacity, first).unwrap();
+        let (memory, other) = (Memory::new(64), Memory::new(64));
+        let (mut sq, mut singly) = (queue(memory.clone()), queue(other.clone()));
+        let (mut cq, seen) = seen(CQ, 1);
+        let published = cq.publish(|_| ());
+        for (i, signals) in (1..).zip(rows) {
+            let words = |signalled| [i << 1 | u64::from(signalled); 8];
+            let to_end = 8 - depth.position(sq.tail());
+            let most = sq.free().min(to_end) as usize;
+            let mut left = signals.iter();
+            let next = || left.next().map(|signal| (*signal, words));
+            let posted = sq.batch(|memory| memory.clone()).post_row(next);
+            assert_eq!(posted as usize, signals.len().min(most));
+            assert_eq!(left.len(), signals.len() - posted as usize);
+            for signal in &signals[..posted as usize] {
+                let mut room = singly.room(1, *signal).unwrap();
+                room.write(0, &words(room.signalled()));
+                room.post();
+            }
+            let counts = |sq: &SqProducer<_>| (sq.tail(), sq.free(), sq.in_flight());
+            assert_eq!(counts(&sq), counts(&singly));
+            assert!((0..64).all(|at| memory.word(at) == other.word(at)));
+            sq.audit().unwrap();
+            if i % 3 == 0 {
+                for sq in [&mut sq, &mut singly] {
+                    sq.ring(|_| ());
+                    let _nothing_new = sq.complete(sq.tail(), seen[0]);
+                    sq.reclaim(published);
+                }
+            }
+        }
+        assert!(sq.retire().is_ok() && singly.retire().is_ok());
+    });
 }
 
 /// A row of completions equals single ones, but takes effect only when it ends, and has no effect
