@@ -65,10 +65,7 @@ use crate::{
     kernel::{
         gate::Pass,
         report::Report,
-        sync::{
-            busy::Busy,
-            wait::Waiters, //
-        }, //
+        sync::completion::Completion, //
     },
     life::{
         client::{
@@ -87,7 +84,6 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{
-            Acquire,
             Atomic,
             Relaxed,
             Release, //
@@ -115,8 +111,9 @@ pub(crate) struct Progress {
     mismatches: Atomic<u64>,
     /// Status and detail of the first completion with an error.
     first: Atomic<u32>,
+    /// No group is left, or the run is cancelled.
     #[pin]
-    waiters: Waiters,
+    over: Completion,
 }
 
 impl Progress {
@@ -130,19 +127,15 @@ impl Progress {
                 errors: Atomic::new(0),
                 mismatches: Atomic::new(0),
                 first: Atomic::new(0),
-                waiters <- Waiters::new(),
+                over <- Completion::new(),
             }),
             GFP_KERNEL,
         )
     }
 
-    fn is_over(&self) -> bool {
-        self.left.load(Acquire) == 0 || self.cancelled.load(Acquire)
-    }
-
     fn cancel(&self) {
         self.cancelled.store(true, Release);
-        self.waiters.wake_all();
+        self.over.complete();
     }
 }
 
@@ -159,7 +152,9 @@ struct Run {
 #[pin_data]
 pub(crate) struct Loopback {
     device: Arc<Device>,
-    busy: Atomic<bool>,
+    /// Held over a run.
+    #[pin]
+    busy: Mutex<()>,
     #[pin]
     run: Mutex<Option<Run>>,
     #[pin]
@@ -172,7 +167,7 @@ impl Loopback {
         let this = Arc::pin_init(
             pin_init!(Self {
                 device,
-                busy: Atomic::new(false),
+                busy <- new_mutex!((), "Loopback::busy"),
                 run <- new_mutex!(None, "Loopback::run"),
                 report <- Report::new(),
             }),
@@ -195,7 +190,7 @@ impl Loopback {
     /// (the report has the details), `EINTR` on a signal; those of creating objects.
     pub(crate) fn write(&self, reader: &mut UserSliceReader) -> Result {
         let plan = Plan::read(reader, self.device.limits())?;
-        let _busy = Busy::new(&self.busy)?;
+        let _busy = self.busy.try_lock().ok_or(EBUSY)?;
         let outcome = self.run(&plan);
         if let Err(error) = outcome {
             if self.report.is_none() {
@@ -225,7 +220,7 @@ impl Loopback {
             *run = Some(made);
             (progress, began)
         };
-        let waited = progress.waiters.wait(|| progress.is_over());
+        let waited = progress.over.wait_interruptible();
         let took = began.elapsed();
         if waited.is_err() {
             progress.cancel();

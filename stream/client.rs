@@ -39,10 +39,7 @@ use crate::{
             written,
             Report, //
         },
-        sync::{
-            busy::Busy,
-            wait::Waiters, //
-        },
+        sync::completion::Completion,
         task::cond_resched,
         watchdog::Check, //
     },
@@ -58,6 +55,7 @@ use kernel::{
         Device, //
     },
     fmt,
+    new_mutex,
     prelude::*,
     sync::{
         atomic::{
@@ -66,7 +64,8 @@ use kernel::{
             Relaxed,
             Release, //
         },
-        Arc, //
+        Arc,
+        Mutex, //
     },
     time::{
         Instant,
@@ -136,7 +135,7 @@ struct Progress {
     frames: Atomic<u64>,
     mismatches: Atomic<u64>,
     #[pin]
-    waiters: Waiters,
+    ended: Completion,
 }
 
 impl Progress {
@@ -146,7 +145,7 @@ impl Progress {
                 over: Atomic::new(false),
                 frames: Atomic::new(0),
                 mismatches: Atomic::new(0),
-                waiters <- Waiters::new(),
+                ended <- Completion::new(),
             }),
             GFP_KERNEL,
         )
@@ -154,7 +153,7 @@ impl Progress {
 
     fn end(&self) {
         self.over.store(true, Release);
-        self.waiters.wake_all();
+        self.ended.complete();
     }
 }
 
@@ -222,7 +221,7 @@ pub(crate) struct Pair {
     /// Frames that were received, in all runs.
     frames: Atomic<u64>,
     /// A run is going on.
-    busy: Atomic<bool>,
+    running: Atomic<bool>,
     /// The next poll reads the status of both channels.
     check: Atomic<bool>,
     /// `frames` when the [`Watch`] last looked.
@@ -249,7 +248,7 @@ impl Pair {
             interrupts: Atomic::new(0),
             polls: Atomic::new(0),
             frames: Atomic::new(0),
-            busy: Atomic::new(false),
+            running: Atomic::new(false),
             check: Atomic::new(false),
             seen: Atomic::new(0),
         };
@@ -288,7 +287,7 @@ impl Check for Watch {
         for poller in &self.0.pairs {
             let pair = poller.handler();
             let frames = pair.frames.load(Relaxed);
-            if pair.busy.load(Relaxed) && pair.seen.xchg(frames, Relaxed) == frames {
+            if pair.running.load(Relaxed) && pair.seen.xchg(frames, Relaxed) == frames {
                 pair.check.store(true, Relaxed);
                 poller.schedule();
             }
@@ -324,7 +323,9 @@ impl fmt::Display for Reason {
 pub(crate) struct Client {
     function: Arc<Function>,
     pairs: KVec<Arc<PairPoller>>,
-    busy: Atomic<bool>,
+    /// Held over a run.
+    #[pin]
+    busy: Mutex<()>,
     #[pin]
     report: Report,
 }
@@ -340,7 +341,7 @@ impl Client {
             pin_init!(Self {
                 function,
                 pairs,
-                busy: Atomic::new(false),
+                busy <- new_mutex!((), "Client::busy"),
                 report <- Report::new(),
             }),
             GFP_KERNEL,
@@ -362,7 +363,7 @@ impl Client {
     pub(crate) fn write(&self, reader: &mut UserSliceReader) -> Result {
         let mut buffer = [0; 256];
         let text = written(reader, &mut buffer)?;
-        let _busy = Busy::new(&self.busy)?;
+        let _busy = self.busy.try_lock().ok_or(EBUSY)?;
         let plan = match Plan::parse(text, self.function.kinds(), self.function.largest()) {
             Ok(plan) => plan,
             Err(reason) => {
@@ -450,7 +451,6 @@ impl Client {
         let poller = self.pair(plan).ok_or(EINVAL)?;
         let progress = Progress::new()?;
         let epoch = self.function.epoch();
-        let _busy = Busy::new(&poller.handler().busy)?;
         {
             let pass = self.function.enter(epoch)?;
             let at = self.function.at(pass.dev(), plan.pair)?;
@@ -472,10 +472,12 @@ impl Client {
                 }
                 return Err(error);
             }
+            poller.handler().running.store(true, Relaxed);
             // Its poll hands the first batch over.
             poller.paused(|_, state| *state = Some(run));
         }
-        let waited = progress.waiters.wait(|| progress.over.load(Acquire));
+        let waited = progress.ended.wait_interruptible();
+        poller.handler().running.store(false, Relaxed);
         // A shutdown of the function has taken it otherwise.
         let mut halt = None;
         if let Ok(pass) = self.function.enter(epoch) {

@@ -17,7 +17,7 @@
 //! | [`debugfs`] | the debugfs directory that all devices share |
 //! | [`report`] | what is written to a debugfs file, and the report of a client |
 //! | [`eventfd`] | signalling a process from any context |
-//! | [`sync`] | wait queues that softirqs wake, completions with a timeout, a lock that is only tried |
+//! | [`sync`] | completions with a timeout |
 //! | [`task`] | privileges and limits of the calling task |
 //! | [`rdma`] | RDMA devices |
 //! | [`trace`] | trace points |

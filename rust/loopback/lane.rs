@@ -490,7 +490,7 @@ impl CqClient for Lanes {
         if self.left == 0 && !self.told {
             self.told = true;
             if self.progress.left.fetch_sub(1, Full) == 1 {
-                self.progress.waiters.wake_all();
+                self.progress.over.complete();
             }
         }
     }

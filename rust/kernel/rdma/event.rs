@@ -3,7 +3,6 @@
 //! From the poll of a driver to the handlers of the core's objects.
 
 use super::{
-    super::sync::completion::Completion,
     bindings,
     missing::Reader,
     netdev,
@@ -20,6 +19,7 @@ use kernel::{
             Full, //
         },
         Arc,
+        Completion,
         SpinLockIrq, //
     }, //
 };
@@ -134,7 +134,7 @@ impl<T: Target> Events<T> {
     fn leave(&self) {
         // The last one, and the object is cut off.
         if self.0.running.fetch_sub(1, Full) == 1 {
-            self.0.idle.complete();
+            self.0.idle.complete_all();
         }
     }
 
@@ -144,7 +144,7 @@ impl<T: Target> Events<T> {
         // Fully ordered: what is not waited for below reads the null.
         if !self.0.object.xchg(ptr::null_mut(), Full).is_null() {
             self.leave();
-            self.0.idle.wait();
+            self.0.idle.wait_for_completion();
         }
     }
 }
@@ -366,7 +366,7 @@ mod tests {
         unsafe fn notify(raw: *mut Self, (): ()) {
             // SAFETY: By the caller's promise.
             let this = unsafe { &*raw };
-            this.begun.complete();
+            this.begun.complete_all();
             fsleep(Delta::from_millis(50));
             this.ended.fetch_add(1, Full);
         }
@@ -391,7 +391,7 @@ mod tests {
         let events = unsafe { Events::<Slow>::new(Arc::as_ptr(&slow).cast_mut()) }?;
         let raiser = events.clone();
         workqueue::system_unbound().try_spawn(GFP_KERNEL, move || raiser.raise(()))?;
-        slow.begun.wait();
+        slow.begun.wait_for_completion();
         events.cut();
         assert_eq!(slow.ended.load(Relaxed), 1);
         // The object is gone.

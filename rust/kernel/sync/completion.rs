@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A completion with a timeout, not interruptible by signals.
+//! [`kernel::sync::Completion`] with `complete()`, and with waits that end at a timeout or a signal,
+//! which it lacks.
 //!
-//! [`kernel::sync::Completion`] stays complete and has no timeout. [`kernel::sync::CondVar`] has a
-//! timeout only in its interruptible wait, but a killed task must not abandon a command that the
-//! device still executes.
+//! [`kernel::sync::CondVar`] has a timeout only in its interruptible wait, but a killed task must not
+//! abandon a command that the device still executes.
 
 use kernel::{
     bindings,
+    error::to_result,
     prelude::*,
     time::{
         msecs_to_jiffies,
@@ -46,10 +47,14 @@ impl Completion {
         unsafe { bindings::complete(self.inner.get()) };
     }
 
-    /// Waits for one completion. Ignores signals. Sleeps.
-    pub fn wait(&self) {
+    /// Waits for one completion. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ERESTARTSYS` when a signal came first.
+    pub fn wait_interruptible(&self) -> Result {
         // SAFETY: Initialised.
-        unsafe { bindings::wait_for_completion(self.inner.get()) };
+        to_result(unsafe { bindings::wait_for_completion_interruptible(self.inner.get()) })
     }
 
     /// Waits for one completion, at most `timeout` milliseconds; returns whether it came. Ignores

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Waiting and mutual exclusion.
+//! Waiting.
 
-pub mod busy;
 pub mod completion;
-pub mod wait;
