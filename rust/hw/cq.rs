@@ -14,7 +14,7 @@
 //! ```
 //!
 //! The kernel does not read the CQ of a process. It only signals the process, through the CQ's
-//! [`EventHandler`].
+//! [`CompletionHandler`].
 
 use super::{
     batch::{
@@ -23,7 +23,7 @@ use super::{
         BATCH, //
     },
     function::Doorbells,
-    handlers::EventHandler,
+    handlers::CompletionHandler,
     qp::{
         self,
         QueuePair,
@@ -494,7 +494,7 @@ const _: () = assert!(size_of::<(Number, Entry)>() <= 64);
 /// The owner of a CQ.
 pub(crate) enum Body {
     /// A process; its event handler.
-    Process(Arc<dyn EventHandler>),
+    Process(Arc<dyn CompletionHandler>),
     /// The kernel.
     Kernel(KBox<KernelCq>),
     /// The kernel; taken from the poll to be destroyed.

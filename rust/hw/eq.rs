@@ -22,9 +22,8 @@ use super::{
         Limits, //
     },
     handlers::{
-        EventHandler,
         Handlers,
-        Owned, //
+        Source, //
     },
     knobs::Knobs,
     ring::Ring,
@@ -46,6 +45,10 @@ use crate::{
             self,
             Handler,
             Next, //
+        },
+        rdma::{
+            Events,
+            PortEvent, //
         },
         trace, //
     },
@@ -542,40 +545,40 @@ impl State {
         Some(body)
     }
 
-    /// Registers `handler` for the asynchronous events of an object.
+    /// Raises the asynchronous events of an object at `events` from now on.
     ///
     /// # Errors
     ///
-    /// `EIO` if the EQ is down, those of [`Table::insert`](super::table::Table::insert); with `handler`, which must not be
-    /// dropped while the poll is paused.
-    pub(crate) fn own(
+    /// `EIO` if the EQ is down, those of [`Table::insert`](super::table::Table::insert); with
+    /// `events`, which must not be dropped while the poll is paused.
+    pub(crate) fn add_handler<S: Source>(
         &mut self,
-        what: Owned,
         number: Number,
-        handler: Arc<dyn EventHandler>,
-        room: Room<Arc<dyn EventHandler>>,
-    ) -> Result<(), (Error, Arc<dyn EventHandler>)> {
+        events: Events<S>,
+        room: Room<Events<S>>,
+    ) -> Result<(), (Error, Events<S>)> {
         match self.0.as_mut() {
-            Some(live) => live.handlers.of(what).insert(number, handler, room),
-            None => Err((EIO, handler)),
+            Some(live) => S::table(&mut live.handlers).insert(number, events, room),
+            None => Err((EIO, events)),
         }
     }
 
-    /// Sets the handler of the link's events. The caller must drop the earlier one, or `handler` if
-    /// the EQ is down, when the poll is no longer paused.
+    /// Raises the link's events at `events` from now on. The caller must drop the earlier ones, or
+    /// `events` if the EQ is down, when the poll is no longer paused.
     pub(crate) fn watch_link(
         &mut self,
-        handler: Arc<dyn EventHandler>,
-    ) -> Result<Option<Arc<dyn EventHandler>>, Arc<dyn EventHandler>> {
+        events: Events<PortEvent>,
+    ) -> Result<Option<Events<PortEvent>>, Events<PortEvent>> {
         match self.0.as_mut() {
-            Some(live) => Ok(live.handlers.link.replace(handler)),
-            None => Err(handler),
+            Some(live) => Ok(live.handlers.link.replace(events)),
+            None => Err(events),
         }
     }
 
-    /// Undoes [`Self::own`]. The caller must drop the result when the poll is no longer paused.
-    pub(crate) fn disown(&mut self, what: Owned, number: Number) -> Option<Arc<dyn EventHandler>> {
-        self.0.as_mut()?.handlers.of(what).remove(number)
+    /// Undoes [`Self::add_handler`]. The caller must drop the result when the poll is no longer
+    /// paused.
+    pub(crate) fn remove_handler<S: Source>(&mut self, number: Number) -> Option<Events<S>> {
+        S::table(&mut self.0.as_mut()?.handlers).remove(number)
     }
 
     /// The EQ, if it is up, to look at.

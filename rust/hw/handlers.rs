@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The handlers of events, and the way of an asynchronous event to its handler.
+//! The handlers of events, and the way of an asynchronous event to its object.
 
 use super::{
     function::{
@@ -13,44 +13,54 @@ use super::{
 use crate::{
     abi::{
         entry::Eqe,
-        status::Event, //
+        status::Event,
+        Number, //
     },
-    kernel::trace, //
+    kernel::{
+        rdma::{
+            CqEvent,
+            Events,
+            PortEvent,
+            QpEvent,
+            SrqEvent,
+            Target, //
+        },
+        trace, //
+    }, //
 };
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
+use kernel::prelude::*;
 
-/// The event handler of an object of a process, or of the link.
-///
-/// Both methods are called in poll context. They may use atomics, signal an eventfd and wake tasks;
-/// they must not take a sleeping lock or drop a last reference.
-pub(crate) trait EventHandler: Send + Sync {
-    /// An armed CQ has completions.
-    fn completion(&self) {}
-    /// An asynchronous event of the object.
-    fn reported(&self, event: Event);
+/// The completion handler of a CQ that the poll does not read: of a process or of a kernel ULP.
+pub(crate) trait CompletionHandler: Send + Sync {
+    /// The CQ was armed and has completions. Poll context: it may use atomics, signal an eventfd and
+    /// wake tasks; it must not take a sleeping lock or drop a last reference.
+    fn completion(&self);
 }
 
-/// A kind of object whose asynchronous events have a handler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owned {
-    /// A CQ.
-    Cq,
-    /// A queue pair.
-    Qp,
-    /// A shared receive queue.
-    Srq,
+/// Events of a kind of object that has asynchronous ones.
+pub(crate) trait Source: Target<Event = Self> + Sized {
+    /// The objects of this kind.
+    fn table(handlers: &mut Handlers) -> &mut Table<Events<Self>>;
 }
 
-/// The handlers of the asynchronous events of an EQ.
-pub(super) struct Handlers {
-    cqs: Table<Arc<dyn EventHandler>>,
-    pub(super) qps: Table<Arc<dyn EventHandler>>,
-    srqs: Table<Arc<dyn EventHandler>>,
-    pub(super) link: Option<Arc<dyn EventHandler>>,
-    /// Events without a handler, or of an unknown kind.
+macro_rules! sources {
+    ($($event:ident: $table:ident),* $(,)?) => { $(
+        impl Source for $event {
+            fn table(handlers: &mut Handlers) -> &mut Table<Events<Self>> {
+                &mut handlers.$table
+            }
+        }
+    )* };
+}
+sources!(CqEvent: cqs, QpEvent: qps, SrqEvent: srqs);
+
+/// The objects that the asynchronous events of an EQ are of.
+pub(crate) struct Handlers {
+    cqs: Table<Events<CqEvent>>,
+    pub(super) qps: Table<Events<QpEvent>>,
+    pub(super) srqs: Table<Events<SrqEvent>>,
+    pub(super) link: Option<Events<PortEvent>>,
+    /// Events without an object, or of an unknown kind.
     pub(super) unclaimed: u64,
 }
 
@@ -71,43 +81,42 @@ impl Handlers {
         })
     }
 
-    /// The handlers of objects of this kind.
-    pub(super) fn of(&mut self, what: Owned) -> &mut Table<Arc<dyn EventHandler>> {
-        match what {
-            Owned::Cq => &mut self.cqs,
-            Owned::Qp => &mut self.qps,
-            Owned::Srq => &mut self.srqs,
-        }
-    }
-
-    /// Passes an event of an EQ of `epoch` to its handler.
+    /// Raises an event of an EQ of `epoch` at its object.
     pub(super) fn report(&mut self, function: &Function, epoch: u32, eqe: &Eqe) {
+        let number = eqe.number;
         trace::wrong(
             trace::Wrong::Asynchronous,
-            eqe.number.raw(),
+            number.raw(),
             u32::from(eqe.code),
         );
-        let event = Event::from_code(eqe.kind);
-        let handler = match event {
-            Some(Event::CqOverrun) => self.cqs.get_mut(eqe.number),
-            Some(
-                Event::QpFatal
-                | Event::QpAccess
-                | Event::QpRequest
-                | Event::LastReceive
-                | Event::SqDrained,
-            ) => self.qps.get_mut(eqe.number),
-            Some(Event::SrqLimit | Event::SrqFatal) => self.srqs.get_mut(eqe.number),
-            Some(Event::LinkUp | Event::LinkDown) => self.link.as_mut(),
+        let is_claimed = match Event::from_code(eqe.kind) {
+            Some(Event::CqOverrun) => self.raise(number, CqEvent::Error),
+            Some(Event::QpFatal) => self.raise(number, QpEvent::Fatal),
+            Some(Event::QpAccess) => self.raise(number, QpEvent::Access),
+            Some(Event::QpRequest) => self.raise(number, QpEvent::Request),
+            Some(Event::LastReceive) => self.raise(number, QpEvent::LastReceive),
+            Some(Event::SqDrained) => self.raise(number, QpEvent::Drained),
+            Some(Event::SrqLimit) => self.raise(number, SrqEvent::Limit),
+            Some(Event::SrqFatal) => self.raise(number, SrqEvent::Error),
+            Some(Event::LinkUp) => self.raise_link(PortEvent::Active),
+            Some(Event::LinkDown) => self.raise_link(PortEvent::Down),
             Some(Event::DeviceFatal) => {
                 return function.fail_in(epoch, Failure::Stopped(eqe.code));
             }
             // The device's counter has all violations.
-            Some(Event::DoorbellViolation | Event::Completion) | None => None,
+            Some(Event::DoorbellViolation | Event::Completion) | None => false,
         };
-        match (handler, event) {
-            (Some(handler), Some(event)) => handler.reported(event),
-            _ => self.unclaimed += 1,
+        if !is_claimed {
+            self.unclaimed += 1;
         }
+    }
+
+    fn raise<S: Source>(&mut self, number: Number, event: S) -> bool {
+        let object = S::table(self).get_mut(number);
+        object.map(|object| object.raise(event)).is_some()
+    }
+
+    fn raise_link(&self, event: PortEvent) -> bool {
+        self.link.as_ref().map(|link| link.raise(event)).is_some()
     }
 }

@@ -38,12 +38,21 @@ use crate::{
         eq::EqPoller,
         function::Failure,
         handlers::{
-            EventHandler,
-            Owned, //
+            CompletionHandler,
+            Source, //
         },
         table::Room, //
     },
-    kernel::gate::Pass,
+    kernel::{
+        gate::Pass,
+        rdma::{
+            CqEvent,
+            Events,
+            PortEvent,
+            QpEvent,
+            SrqEvent, //
+        }, //
+    },
     queue::index::Depth, //
 };
 use kernel::{
@@ -53,27 +62,27 @@ use kernel::{
 
 /// A kind of object whose asynchronous events have a handler.
 pub(crate) trait Reports: Object {
-    /// The table of its handlers.
-    const OWNED: Owned;
+    /// Its events.
+    type Event: Source;
 }
 
 impl Reports for Qp {
-    const OWNED: Owned = Owned::Qp;
+    type Event = QpEvent;
 }
 
 impl Reports for Srq {
-    const OWNED: Owned = Owned::Srq;
+    type Event = SrqEvent;
 }
 
 /// Objects whose queues the poll does not read.
 impl Device {
-    /// Sets the handler of the link's events, until the next shutdown. Sleeps.
+    /// Raises the link's events at `events`, until the next shutdown. Sleeps.
     ///
     /// # Errors
     ///
     /// `EIO` if the device is down.
-    pub(crate) fn watch_link(&self, handler: Arc<dyn EventHandler>) -> Result {
-        let before = self.eqs.of(0)?.paused(|_, state| state.watch_link(handler));
+    pub(crate) fn watch_link(&self, events: Events<PortEvent>) -> Result {
+        let before = self.eqs.of(0)?.paused(|_, state| state.watch_link(events));
         before.map(drop).map_err(|_| EIO)
     }
 
@@ -90,10 +99,11 @@ impl Device {
         vector: u32,
         context: CqContext,
         memory: M,
-        handler: Arc<dyn EventHandler>,
+        events: Events<CqEvent>,
+        handler: Arc<dyn CompletionHandler>,
     ) -> Result<(Number, M)> {
         let eq = self.eqs.of(vector)?;
-        let (room, handler_room) = (Room::new()?, Room::new()?);
+        let (room, events_room) = (Room::new()?, Room::new()?);
         let mut tables = self.objects.lock();
         // Page 0 is the driver's, for kernel ULPs.
         let node = eq.paused(|_, state| match context.page {
@@ -112,12 +122,10 @@ impl Device {
                 return Err(error);
             }
         };
-        let body = Body::Process(handler.clone());
+        let body = Body::Process(handler);
         let entry = Entry { node, body };
         let memory = self.attach(&mut tables, pass, eq, number, (entry, room), memory)?;
-        if let Err(error) =
-            self.add_handler(&mut tables, Owned::Cq, number, (handler, handler_room))
-        {
+        if let Err(error) = self.add_handler(&mut tables, number, events, events_room) {
             self.keep_unless(self.end_cq(&mut tables, pass, eq, number), memory);
             return Err(error);
         }
@@ -155,11 +163,11 @@ impl Device {
         let eq = self.eqs.of(vector)?;
         let mut tables = self.objects.lock();
         self.end_cq(&mut tables, pass, eq, number)?;
-        self.remove_handler(&mut tables, Owned::Cq, number);
+        self.remove_handler::<CqEvent>(&mut tables, number);
         Ok(())
     }
 
-    /// Creates a queue pair or SRQ in `memory`, which is returned. `handler` gets its
+    /// Creates a queue pair or SRQ in `memory`, which is returned. `events` gets its asynchronous
     /// events. Sleeps.
     ///
     /// # Errors
@@ -171,12 +179,12 @@ impl Device {
         pass: &Pass<'_>,
         create: Create<O>,
         memory: M,
-        handler: Arc<dyn EventHandler>,
+        events: Events<O::Event>,
     ) -> Result<(Number, M)> {
         let room = Room::new()?;
         let mut tables = self.objects.lock();
         let (number, memory) = self.create(&mut tables, pass, create, memory)?;
-        if let Err(error) = self.add_handler(&mut tables, O::OWNED, number, (handler, room)) {
+        if let Err(error) = self.add_handler(&mut tables, number, events, room) {
             let ended = self.destroy::<O>(&mut tables, pass, number);
             self.keep_unless(ended.map(drop), memory);
             return Err(error);
@@ -196,7 +204,7 @@ impl Device {
     ) -> Result<O::Ended> {
         let mut tables = self.objects.lock();
         let ended = self.destroy::<O>(&mut tables, pass, number)?;
-        self.remove_handler(&mut tables, O::OWNED, number);
+        self.remove_handler::<O::Event>(&mut tables, number);
         Ok(ended)
     }
 }
@@ -390,24 +398,24 @@ impl Device {
         Ok(())
     }
 
-    /// Registers `handler` for an object's asynchronous events.
-    fn add_handler(
+    /// Raises the asynchronous events of an object at `events` from now on.
+    fn add_handler<S: Source>(
         &self,
         _tables: &mut Tables,
-        what: Owned,
         number: Number,
-        (handler, room): (Arc<dyn EventHandler>, Room<Arc<dyn EventHandler>>),
+        events: Events<S>,
+        room: Room<Events<S>>,
     ) -> Result {
         let eq0 = self.eqs.eq0()?;
-        let owned = eq0.paused(|_, state| state.own(what, number, handler, room));
-        // On error `handler` is dropped here, with the poll no longer paused.
-        owned.map_err(|(error, _handler)| error)
+        let added = eq0.paused(|_, state| state.add_handler(number, events, room));
+        // On error `events` is dropped here, with the poll no longer paused.
+        added.map_err(|(error, _events)| error)
     }
 
-    fn remove_handler(&self, _tables: &mut Tables, what: Owned, number: Number) {
+    fn remove_handler<S: Source>(&self, _tables: &mut Tables, number: Number) {
         if let Ok(eq0) = self.eqs.eq0() {
-            let handler = eq0.paused(|_, state| state.disown(what, number));
-            drop(handler);
+            let events = eq0.paused(|_, state| state.remove_handler::<S>(number));
+            drop(events);
         }
     }
 }

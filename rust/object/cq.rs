@@ -34,7 +34,6 @@ use crate::{
     abi::{
         command::CqContext,
         entry::Cqe,
-        status::Event,
         uverbs::{
             qpair_ureq_create_cq,
             qpair_ureq_resize_cq,
@@ -49,7 +48,7 @@ use crate::{
             self,
             Resize, //
         },
-        handlers::EventHandler,
+        handlers::CompletionHandler,
         ring::Ring, //
     },
     kernel::{
@@ -81,22 +80,18 @@ pub(crate) struct Cq {
     vector: u32,
 }
 
-/// What the poll of an EQ reports the events of a process's CQ to.
+/// What the poll of an EQ signals the completions of a process's CQ to.
 struct CqHandler {
     eventfd: Option<EventFd>,
     events: Events<CqEvent>,
 }
 
-impl EventHandler for CqHandler {
+impl CompletionHandler for CqHandler {
     fn completion(&self) {
         if let Some(eventfd) = &self.eventfd {
             eventfd.signal();
         }
         self.events.raise(CqEvent::Completion);
-    }
-
-    fn reported(&self, _event: Event) {
-        self.events.raise(CqEvent::Error);
     }
 }
 
@@ -129,7 +124,11 @@ impl Cq {
         };
         let (start, bytes) = (asked.buffer, asked.buffer_bytes);
         let memory = ring(start, bytes, depth, Cqe::BYTES as u64, Access::Write)?;
-        let handler = Arc::new(CqHandler { eventfd, events }, GFP_KERNEL_ACCOUNT)?;
+        let handler = CqHandler {
+            eventfd,
+            events: events.clone(),
+        };
+        let handler = Arc::new(handler, GFP_KERNEL_ACCOUNT)?;
         let (number, place) = process.create(
             Kind::Cq,
             |pass| UserBuffer::new(pass, memory, device.limits()),
@@ -140,7 +139,7 @@ impl Cq {
                     buffer: ring.list(),
                     ..CqContext::default()
                 };
-                device.create_cq(pass, vector, context, ring, handler)
+                device.create_cq(pass, vector, context, ring, events, handler)
             },
             |number, ring| Object::Cq {
                 number,
@@ -169,7 +168,7 @@ impl Cq {
     ) -> Result<(Self, u32)> {
         let (device, vector) = (&registered.device, request.vector);
         let depth = depth(request.entries, device.limits().log_cq)?;
-        let armed = Arc::new(Armed::new(events), GFP_KERNEL)?;
+        let armed = Arc::new(Armed::new(events.clone()), GFP_KERNEL)?;
         let pass = registered.enter()?;
         let ring = Ring::new(&pass, depth.entries() as usize * Cqe::BYTES)?;
         let context = CqContext {
@@ -177,7 +176,8 @@ impl Cq {
             buffer: ring.list(),
             ..CqContext::default()
         };
-        let (number, ring) = device.create_cq(&pass, vector, context, ring, armed.clone())?;
+        let (number, ring) =
+            device.create_cq(&pass, vector, context, ring, events, armed.clone())?;
         let (function, lease) = (device.function().clone(), pass.lease());
         let name = (number, registered.epoch);
         let queue = UlpCq::new(function, name, (ring.clone(), depth), armed, lease)

@@ -25,7 +25,6 @@ use crate::{
     abi::{
         command::GIDS,
         counters::Counter,
-        status::Event,
         uverbs::QPAIR_UVERBS_ABI_VERSION,
         PCI_DEVICE,
         PCI_REVISION,
@@ -33,14 +32,12 @@ use crate::{
     },
     hw::{
         command,
-        function::Failure,
-        handlers::EventHandler, //
+        function::Failure, //
     },
     kernel::rdma::{
         self,
         Config,
         DeviceAttributes,
-        Events,
         Gid,
         PortAttributes,
         PortEvent,
@@ -196,12 +193,12 @@ impl RdmaDevice {
         };
         let is_lost = || self.device.enter(epoch).is_err();
         let new = Registration::new(pdev.as_ref(), config, registered, is_lost)?;
-        let port = Arc::new(Port(new.port_events()), GFP_KERNEL)?;
+        let port = new.port_events();
         self.device.watch_link(port.clone())?;
         // It may have gone down between the core's query and the handler.
         let pass = self.device.enter(epoch)?;
         if !self.device.link_up(&pass) {
-            port.reported(Event::LinkDown);
+            port.raise(PortEvent::Down);
         }
         *registration = Some(new);
         Ok(())
@@ -224,18 +221,6 @@ impl RdmaDevice {
     pub(crate) fn leave(&self) {
         self.lost(Lost::Gone);
         self.device.clients().dismiss(self);
-    }
-}
-
-/// What the poll reports the link's events to.
-struct Port(Events<PortEvent>);
-
-impl EventHandler for Port {
-    fn reported(&self, event: Event) {
-        self.0.raise(match event {
-            Event::LinkUp => PortEvent::Active,
-            _ => PortEvent::Down,
-        });
     }
 }
 

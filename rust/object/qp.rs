@@ -62,7 +62,6 @@ use crate::{
             MAX_BLOCKS,
             MAX_STRIDE_SHIFT, //
         },
-        status::Event,
         uverbs::{
             qpair_ureq_create_qp,
             qpair_uresp_create_qp,
@@ -77,7 +76,6 @@ use crate::{
             Detach,
             Ended, //
         },
-        handlers::EventHandler,
         ring::Ring,
         table::Room, //
     },
@@ -116,21 +114,6 @@ use kernel::{
 pub(crate) struct Qp {
     owner: Owner<Place, Arc<Queue<UlpQp>>>,
     number: Number,
-}
-
-/// What the poll of EQ 0 reports a queue pair's events to.
-struct QpHandler(Events<QpEvent>);
-
-impl EventHandler for QpHandler {
-    fn reported(&self, event: Event) {
-        self.0.raise(match event {
-            Event::LastReceive => QpEvent::LastReceive,
-            Event::SqDrained => QpEvent::Drained,
-            Event::QpAccess => QpEvent::Access,
-            Event::QpRequest => QpEvent::Request,
-            _ => QpEvent::Fatal,
-        });
-    }
 }
 
 /// The states that the device has, and its codes of them.
@@ -333,7 +316,6 @@ impl Qp {
         let device = &process.device;
         let Pins { sq, rq } = Pins::new(device, &request, &asked, srq.is_some())?;
         let ((sq, sq_depth), (rq, rq_depth)) = (sq, rq.unzip());
-        let handler = Arc::new(QpHandler(events), GFP_KERNEL_ACCOUNT)?;
         let (number, place) = process.create(
             Kind::Qp,
             |pass| {
@@ -352,7 +334,7 @@ impl Qp {
                     rq: rq.as_ref().map(UserBuffer::list).unwrap_or_default(),
                     ..context(device, pd, cqs, &request)
                 });
-                device.create_reporting(pass, create, (sq, rq), handler)
+                device.create_reporting(pass, create, (sq, rq), events)
             },
             |number, (sq, rq)| Object::Qp {
                 number,
@@ -385,7 +367,6 @@ impl Qp {
         let shape = shape(device, &request)?;
         let [send, recv] = cqs;
         let (send, recv) = (send.ulp()?.clone(), recv.ulp()?.clone());
-        let handler = Arc::new(QpHandler(events.clone()), GFP_KERNEL)?;
         let rooms = (Room::new()?, Room::new()?);
         let pass = registered.enter()?;
         let stride = BLOCK_BYTES << shape.stride;
@@ -399,7 +380,7 @@ impl Qp {
             rq: rq.list(),
             ..context(device, pd, cqs, &request)
         });
-        let (number, rings) = device.create_reporting(&pass, create, (sq, rq), handler)?;
+        let (number, rings) = device.create_reporting(&pass, create, (sq, rq), events.clone())?;
         let queue = UlpQp::new(UlpQpParts {
             function: device.function().clone(),
             number,

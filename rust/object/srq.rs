@@ -29,7 +29,6 @@ use crate::{
             BLOCK_BYTES,
             MAX_STRIDE_SHIFT, //
         },
-        status::Event,
         uverbs::{
             qpair_ureq_create_srq,
             qpair_ureq_modify_srq,
@@ -37,10 +36,7 @@ use crate::{
         },
         Number, //
     },
-    hw::{
-        command,
-        handlers::EventHandler, //
-    },
+    hw::command,
     kernel::{
         rdma::{
             srq,
@@ -79,18 +75,6 @@ pub(crate) struct Srq {
     place: Place,
 }
 
-/// What the poll reports an SRQ's events to.
-struct SrqHandler(Events<SrqEvent>);
-
-impl EventHandler for SrqHandler {
-    fn reported(&self, event: Event) {
-        self.0.raise(match event {
-            Event::SrqLimit => SrqEvent::Limit,
-            _ => SrqEvent::Error,
-        });
-    }
-}
-
 impl srq::Operations<Verbs> for Srq {
     // `EINVAL`: the memory does not hold what is requested, or that is beyond the limits.
     fn create(
@@ -114,7 +98,6 @@ impl srq::Operations<Verbs> for Srq {
         // The device only reads what the process posts.
         let (start, bytes) = (asked.buffer, asked.buffer_bytes);
         let memory = ring(start, bytes, depth, slot, Access::Read)?;
-        let handler = Arc::new(SrqHandler(events), GFP_KERNEL_ACCOUNT)?;
         let (number, place) = process.create(
             Kind::Srq,
             |pass| UserBuffer::new(pass, memory, limits),
@@ -128,7 +111,7 @@ impl srq::Operations<Verbs> for Srq {
                     buffer: ring.list(),
                     ..SrqContext::default()
                 });
-                device.create_reporting(pass, create, ring, handler)
+                device.create_reporting(pass, create, ring, events)
             },
             |number, ring| Object::Srq {
                 number,

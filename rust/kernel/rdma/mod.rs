@@ -84,7 +84,8 @@ pub use self::{
         Events,
         PortEvent,
         QpEvent,
-        SrqEvent, //
+        SrqEvent,
+        Target, //
     },
     mr::{
         MrChange,

@@ -7,15 +7,12 @@ use crate::{
     abi::{
         doorbell,
         entry::Cqe,
-        status::{
-            Event,
-            Status, //
-        },
+        status::Status,
         Number, //
     },
     hw::{
         function::Function,
-        handlers::EventHandler,
+        handlers::CompletionHandler,
         ring::Ring,
         table::{
             Room,
@@ -117,14 +114,9 @@ impl Armed {
     }
 }
 
-/// A ULP gets an event only for an arm of its own, whatever the device writes.
-impl EventHandler for Armed {
+impl CompletionHandler for Armed {
     fn completion(&self) {
         self.raise();
-    }
-
-    fn reported(&self, _event: Event) {
-        self.events.raise(CqEvent::Error);
     }
 }
 
