@@ -4,38 +4,27 @@
 //!
 //! | file | read | written |
 //! |---|---|---|
-//! | `eqs` | each EQ: counters of interrupts, polls, events, completions, doorbells, slots | |
-//! | `cqs`, `qps`, `srqs`, `mrs` | each object: the kernel's and those of processes | |
-//! | `pds` | each protection domain of the kernel | |
-//! | `contexts` | each open file | |
+//! | `eqs` | each EQ: counters of interrupts, polls, events, completions, doorbells, slots, queues | |
+//! | `clients` | each open file: its objects; each queue of a kernel ULP: what is posted | |
 //! | `live` | the indices of all queues, queried from the device ([`live`]) | |
 //! | `device` | health, epoch, admin commands, the device's own counters | |
 //! | `events`, `completions`, `budget`, `policy` | tunables of polls | the same; effective at once |
 //! | `moderation` | interrupt moderation: `off`, `fixed COUNT USECS`, `adaptive TARGET` | the same |
 //! | `loopback` | the report of the last run of [`loopback`](crate::loopback) | starts a run |
 //!
-//! A table has a line of headings, then a line for each object. Reading a table pauses polls
-//! briefly.
+//! `eqs` has a line of headings, then a line for each EQ; reading it pauses polls briefly. Objects of
+//! the RDMA core are in `rdma resource show -dd`.
 
 mod live;
 
 use crate::{
     abi::counters::Counter,
-    hw::{
-        command::QueryCounters,
-        eq::{
-            Eq as EventQueue,
-            State, //
-        }, //
-    },
+    hw::command::QueryCounters,
     kernel::{
         debugfs::Root,
         report::written, //
     },
-    life::{
-        client::Shown,
-        device::Device, //
-    },
+    life::device::Device,
     loopback::Loopback,
     policy::moderation::Setting, //
 };
@@ -61,17 +50,7 @@ pub(crate) struct Files {
     #[pin]
     eqs: File<Arc<Device>>,
     #[pin]
-    cqs: File<Arc<Device>>,
-    #[pin]
-    qps: File<Arc<Device>>,
-    #[pin]
-    srqs: File<Arc<Device>>,
-    #[pin]
-    mrs: File<Arc<Device>>,
-    #[pin]
-    pds: File<Arc<Device>>,
-    #[pin]
-    contexts: File<Arc<Device>>,
+    clients: File<Arc<Device>>,
     #[pin]
     live: File<Arc<Device>>,
     #[pin]
@@ -103,12 +82,7 @@ impl Files {
         KBox::try_pin_init(
             try_pin_init!(Self {
                 eqs <- dir.read_callback_file(c"eqs", of(), &show_eqs),
-                cqs <- dir.read_callback_file(c"cqs", of(), &show_cqs),
-                qps <- dir.read_callback_file(c"qps", of(), &show_qps),
-                srqs <- dir.read_callback_file(c"srqs", of(), &show_srqs),
-                mrs <- dir.read_callback_file(c"mrs", of(), &show_mrs),
-                pds <- dir.read_callback_file(c"pds", of(), &show_pds),
-                contexts <- dir.read_callback_file(c"contexts", of(), &show_contexts),
+                clients <- dir.read_callback_file(c"clients", of(), &show_clients),
                 live <- dir.read_callback_file(c"live", of(), &live::show),
                 device <- dir.read_callback_file(c"device", of(), &show_device),
                 events <- dir.read_write_callback_file(
@@ -133,7 +107,7 @@ fn show_eqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(
         f,
         "eq number depth head interrupts lost polls again events completions arms deferred heads \
-         unmasks short stale unclaimed cqs unbound spare deferred_free pending spurious count usecs"
+         unmasks short stale unclaimed cqs qps srqs unbound spare deferred_free pending spurious count usecs"
     )?;
     for eq in device.eqs() {
         let (interrupts, lost) = eq.handler().interrupts();
@@ -144,7 +118,7 @@ fn show_eqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             let live = state.look()?;
             Some((live.ring(), *live.counts(), live.slots(), live.table()))
         });
-        let Some(((depth, head), counts, slots, (cqs, unclaimed))) = view else {
+        let Some(((depth, head), counts, slots, ([cqs, qps, srqs], unclaimed))) = view else {
             continue;
         };
         let [unbound, spare, deferred, pending, spurious] = slots;
@@ -152,7 +126,8 @@ fn show_eqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "{index} {number} {depth} {head} {interrupts} {lost} {} {} {} {} {} {} {} {} {} {} \
-             {unclaimed} {cqs} {unbound} {spare} {deferred} {pending} {spurious} {count} {usecs}",
+             {unclaimed} {cqs} {qps} {srqs} {unbound} {spare} {deferred} {pending} {spurious} {count} \
+             {usecs}",
             counts.polls,
             counts.again,
             counts.events,
@@ -168,98 +143,14 @@ fn show_eqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Calls `each` with the poll paused, once for each line, and `show` with the poll running.
-fn kernel_cqs<T: Copy>(
-    device: &Device,
-    mut each: impl FnMut(&EventQueue, &State, usize) -> Option<T>,
-    mut show: impl FnMut(&T) -> fmt::Result,
-) -> fmt::Result {
-    for eq in device.eqs() {
-        let mut at = 0;
-        while let Some(line) = eq.paused(|eq, state| each(eq, state, at)) {
-            show(&line)?;
-            at += 1;
-        }
-    }
-    Ok(())
-}
-
-fn show_cqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    writeln!(
-        f,
-        "# kernel: number kernel eq depth head completions stale qps armed"
-    )?;
-    kernel_cqs(
-        device,
-        |eq, state, at| {
-            let (node, cq) = state.look()?.kernel_cqs().nth(at)?;
-            let qps = cq.pairs().len();
-            Some((eq.index(), cq.number().raw(), cq.counts(), qps, node.held()))
-        },
-        |(eq, number, (depth, completions, head, stale), qps, armed)| {
-            writeln!(
-                f,
-                "{number} kernel {eq} {depth} {head} {completions} {stale} {qps} {armed}"
-            )
-        },
-    )?;
-    show_clients(device, Shown::Cqs, f)
-}
-
-fn show_qps(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    writeln!(
-        f,
-        "# kernel: number kernel cq sq-blocks rq-depth sq-in-flight rq-in-flight stale"
-    )?;
-    kernel_cqs(
-        device,
-        |_, state, at| {
-            let mut queues = state.look()?.kernel_cqs().flat_map(|(_, cq)| {
-                let number = cq.number().raw();
-                cq.pairs().iter().map(move |queue| (number, queue))
-            });
-            let (cq, queue) = queues.nth(at)?;
-            let (depths, flight) = (queue.depths(), queue.in_flight());
-            Some((queue.number().raw(), cq, depths, flight, queue.stale()))
-        },
-        |(number, cq, (sq, rq), (sq_flight, rq_flight), stale)| {
-            writeln!(
-                f,
-                "{number} kernel {cq} {sq} {rq} {sq_flight} {rq_flight} {stale}"
-            )
-        },
-    )?;
-    show_clients(device, Shown::Qps, f)
-}
-
-fn show_clients(device: &Device, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn show_clients(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut result = Ok(());
     device.clients().for_each(|client| {
         if result.is_ok() {
-            result = client.describe(what, f);
+            result = client.describe(f);
         }
     });
     result
-}
-
-fn show_srqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    writeln!(f, "# shared receive queues")?;
-    show_clients(device, Shown::Srqs, f)
-}
-
-fn show_mrs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    writeln!(f, "# memory regions")?;
-    show_clients(device, Shown::Mrs, f)
-}
-
-fn show_pds(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    writeln!(f, "# protection domains")?;
-    show_clients(device, Shown::Pds, f)
-}
-
-fn show_contexts(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    writeln!(f, "# open files")?;
-    show_clients(device, Shown::Contexts, f)
 }
 
 fn show_device(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

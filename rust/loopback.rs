@@ -70,8 +70,7 @@ use crate::{
     life::{
         client::{
             Client,
-            Lost,
-            Shown, //
+            Lost, //
         },
         device::Device, //
     },
@@ -522,26 +521,5 @@ impl Client for Loopback {
     fn unmap(&self) {
         let run = self.run.lock().take();
         drop(run);
-    }
-
-    fn describe(&self, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let run = self.run.lock();
-        let Some(run) = run.as_ref() else {
-            return Ok(());
-        };
-        match what {
-            Shown::Mrs => run.regions.iter().try_for_each(|region| {
-                writeln!(
-                    f,
-                    "{} kernel pd {} bytes {}",
-                    region.key().raw(),
-                    run.pd.raw(),
-                    region.bytes()
-                )
-            }),
-            Shown::Pds => writeln!(f, "{} kernel", run.pd.raw()),
-            // Shown by debugfs itself, from the polls.
-            Shown::Contexts | Shown::Cqs | Shown::Qps | Shown::Srqs => Ok(()),
-        }
     }
 }

@@ -207,8 +207,6 @@ pub(crate) struct KernelCq {
     deferred: DeferredFree<Cq>,
     queues: Queues,
     client: KBox<dyn CqClient>,
-    completions: u64,
-    stale: u32,
 }
 
 /// A CQ's memory, before the device knows of it.
@@ -271,8 +269,6 @@ impl KernelCq {
             deferred: DeferredFree::new(id),
             queues: Queues::new(),
             client,
-            completions: 0,
-            stale: 0,
         })
     }
 
@@ -356,7 +352,6 @@ impl KernelCq {
                 let covers = queue.complete(&cqe, recv, entry.seen)?;
                 Some((queue, covers))
             }) else {
-                self.stale = self.stale.wrapping_add(1);
                 trace::wrong(trace::Wrong::Stale, number, cqe.index);
                 continue;
             };
@@ -395,7 +390,6 @@ impl KernelCq {
             // CAST: As above.
             count += more as u32;
         }
-        self.completions = self.completions.wrapping_add(u64::from(count));
         Consumed { count, drained }
     }
 
@@ -466,12 +460,6 @@ impl KernelCq {
         }
         let held = rest.count() + self.deferred.count();
         kernel::warn_on!(self.pool.audit(held).is_err());
-    }
-
-    /// Depth, completions read, the index of the next, stale completions.
-    pub(crate) fn counts(&self) -> (u32, u64, u32, u32) {
-        let (depth, head) = (self.consumer.depth(), self.consumer.head());
-        (depth.entries(), self.completions, head.get(), self.stale)
     }
 
     /// The queue pairs, read-only.

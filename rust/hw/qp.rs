@@ -158,7 +158,6 @@ pub(crate) struct QueuePair<S> {
     rq: Option<RqProducer<Ring>>,
     /// Slots of the CQ, for all requests it can have in flight.
     slots: Slots<Cq>,
-    stale: u32,
     /// Requests were posted without a doorbell yet; maintained by [`Queues`](super::cq::Queues).
     pub(crate) is_dirty: bool,
     state: PhantomData<fn() -> S>,
@@ -242,7 +241,6 @@ impl QueuePair<Reset> {
             sq,
             rq: Some(rq),
             slots,
-            stale: 0,
             is_dirty: false,
             state: PhantomData,
         })
@@ -270,7 +268,6 @@ impl QueuePair<Ready> {
             sq,
             rq: None,
             slots,
-            stale: 0,
             is_dirty: false,
             state: PhantomData,
         }
@@ -438,12 +435,6 @@ impl<S> QueuePair<S> {
         self.sq.free()
     }
 
-    /// Stale completions, of both queues.
-    pub(crate) fn stale(&self) -> u32 {
-        let rq = self.rq.as_ref().map_or(0, |rq| rq.stale());
-        self.stale.wrapping_add(self.sq.stale()).wrapping_add(rq)
-    }
-
     /// The index of the next block of the SQ.
     pub(crate) fn tail(&self) -> Index {
         self.sq.tail()
@@ -453,12 +444,6 @@ impl<S> QueuePair<S> {
     pub(crate) fn in_flight(&self) -> (u32, u32) {
         let rq = self.rq.as_ref().map_or(0, |rq| rq.in_flight());
         (self.sq.in_flight(), rq)
-    }
-
-    /// Depths of the SQ and the RQ.
-    pub(crate) fn depths(&self) -> (u32, u32) {
-        let rq = self.rq.as_ref().map_or(0, |rq| rq.depth().entries());
-        (self.sq.depth().entries(), rq)
     }
 
     /// Rings the RQ doorbell if receives were posted since the last time.
@@ -482,18 +467,11 @@ impl<S> QueuePair<S> {
     #[inline]
     pub(crate) fn complete(&mut self, cqe: &Cqe, recv: bool, seen: Seen<Cq>) -> Option<u32> {
         if cqe.qp != self.number {
-            self.stale = self.stale.wrapping_add(1);
             return None;
         }
         let index = Index::new(cqe.index);
         if recv {
-            match self.rq.as_mut() {
-                Some(rq) => rq.complete(index, seen).ok(),
-                None => {
-                    self.stale = self.stale.wrapping_add(1);
-                    None
-                }
-            }
+            self.rq.as_mut()?.complete(index, seen).ok()
         } else {
             self.sq.complete(index, seen).ok()
         }
@@ -522,7 +500,6 @@ impl<S> QueuePair<S> {
             sq: self.sq,
             rq: self.rq,
             slots: self.slots,
-            stale: self.stale,
             is_dirty: self.is_dirty,
             state: PhantomData,
         }

@@ -7,14 +7,12 @@ use super::{
         Body,
         KernelCq, //
     },
-    eq::Live, //
+    eq::Live,
+    handlers::Handlers, //
 };
 use crate::{
     abi::Number,
-    queue::poll::{
-        Counts,
-        Node, //
-    }, //
+    queue::poll::Counts, //
 };
 use kernel::prelude::*;
 
@@ -42,9 +40,19 @@ impl Live {
         ]
     }
 
-    /// CQs in the table; asynchronous events without a handler.
-    pub(crate) fn table(&self) -> (u32, u64) {
-        (self.cqs.len(), self.handlers.unclaimed)
+    /// CQs on it, queue pairs on its kernel CQs, and for EQ 0 those of processes and kernel ULPs, and
+    /// SRQs; asynchronous events without a handler.
+    pub(crate) fn table(&self) -> ([u32; 3], u64) {
+        let Handlers {
+            qps,
+            srqs,
+            unclaimed,
+            ..
+        } = &self.handlers;
+        // CAST: At most the queue pairs of the device.
+        let pairs = self.kernel_cqs().map(|cq| cq.pairs().len() as u32);
+        let qps = pairs.sum::<u32>() + qps.len();
+        ([self.cqs.len(), qps, srqs.len()], *unclaimed)
     }
 
     /// Copies numbers of the CQs on it from the `at`th on, as many as `numbers` has room for.
@@ -56,7 +64,7 @@ impl Live {
 
     /// The same for the queue pairs on its kernel CQs; for EQ 0 also for those of processes.
     pub(crate) fn nth_qps(&self, mut at: usize, numbers: &mut KVec<Number>) {
-        for (_, cq) in self.kernel_cqs() {
+        for cq in self.kernel_cqs() {
             for pair in cq.pairs() {
                 from(&mut at, pair.number(), numbers);
             }
@@ -67,9 +75,9 @@ impl Live {
     }
 
     /// The kernel's CQs.
-    pub(crate) fn kernel_cqs(&self) -> impl Iterator<Item = (&Node, &KernelCq)> {
+    fn kernel_cqs(&self) -> impl Iterator<Item = &KernelCq> {
         self.cqs.iter().filter_map(|(_, entry)| match &entry.body {
-            Body::Kernel(kernel) => Some((&entry.node, &**kernel)),
+            Body::Kernel(kernel) => Some(&**kernel),
             _ => None,
         })
     }

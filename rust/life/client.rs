@@ -5,6 +5,7 @@
 pub(crate) use crate::policy::lifecycle::Lost;
 use core::ptr;
 use kernel::{
+    fmt,
     new_mutex,
     prelude::*,
     sync::{
@@ -32,25 +33,10 @@ pub(crate) trait Client: Send + Sync {
     /// The hardware is quiet: releases all DMA mappings and all coherent memory. Process context.
     fn unmap(&self);
 
-    /// Shows its objects of this kind, one a line. Process context.
-    fn describe(&self, what: Shown, f: &mut kernel::fmt::Formatter<'_>) -> kernel::fmt::Result;
-}
-
-/// What a table of the debug files shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shown {
-    /// Open files.
-    Contexts,
-    /// Completion queues.
-    Cqs,
-    /// Queue pairs.
-    Qps,
-    /// Shared receive queues.
-    Srqs,
-    /// Memory regions.
-    Mrs,
-    /// Protection domains.
-    Pds,
+    /// Writes its line of the debugfs file `clients`, if it has one. Process context; sleeps.
+    fn describe(&self, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
 }
 
 /// The clients of a device.

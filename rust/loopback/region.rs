@@ -64,11 +64,6 @@ impl Region {
         &self.memory
     }
 
-    /// Its length.
-    pub(super) fn bytes(&self) -> u64 {
-        self.memory.list().bytes
-    }
-
     /// Destroys region `key`. On return the device no longer accesses its memory. Sleeps.
     ///
     /// # Errors

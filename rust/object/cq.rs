@@ -141,11 +141,7 @@ impl Cq {
                 };
                 device.create_cq(pass, vector, context, ring, events, handler)
             },
-            |number, ring| Object::Cq {
-                number,
-                vector,
-                ring,
-            },
+            |_, ring| Object::Queue(ring),
         )?;
         let owner = Owner::Process(process.clone(), place);
         let cq = Self {

@@ -46,8 +46,7 @@ use crate::{
     life::{
         client::{
             Client,
-            Lost,
-            Shown, //
+            Lost, //
         },
         device::Device, //
     },
@@ -55,7 +54,6 @@ use crate::{
 };
 use kernel::{
     device::Bound,
-    fmt,
     new_mutex,
     page::PAGE_SIZE,
     pci,
@@ -231,8 +229,4 @@ impl Client for RdmaDevice {
     }
 
     fn unmap(&self) {}
-
-    fn describe(&self, _what: Shown, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Ok(())
-    }
 }

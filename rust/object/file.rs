@@ -36,8 +36,7 @@ use crate::{
     life::{
         client::{
             Client,
-            Lost,
-            Shown, //
+            Lost, //
         },
         device::Device, //
     },
@@ -453,10 +452,7 @@ impl Client for Process {
         self.objects.lock().unmap();
     }
 
-    fn describe(&self, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if what != Shown::Contexts {
-            return self.objects.lock().describe(what, self.page.number, f);
-        }
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let account = self.account();
         writeln!(
             f,

@@ -8,11 +8,9 @@
 use super::buffer::UserBuffer;
 use crate::{
     abi::Number,
-    kernel::task::cond_resched,
-    life::client::Shown, //
+    kernel::task::cond_resched, //
 };
 use kernel::{
-    fmt,
     prelude::*,
     rbtree::{
         RBTree,
@@ -22,24 +20,10 @@ use kernel::{
 
 /// An object with memory.
 pub(super) enum Object {
-    Cq {
-        number: Number,
-        vector: u32,
-        ring: UserBuffer,
-    },
-    Qp {
-        number: Number,
-        pd: Number,
-        cqs: [Number; 2],
-        sq: UserBuffer,
-        /// `None` on an SRQ.
-        rq: Option<UserBuffer>,
-    },
-    Srq {
-        number: Number,
-        pd: Number,
-        ring: UserBuffer,
-    },
+    /// A CQ or SRQ.
+    Queue(UserBuffer),
+    /// A queue pair: its SQ, and its RQ unless it is on an SRQ.
+    Qp(UserBuffer, Option<UserBuffer>),
     Mr {
         number: Number,
         pd: Number,
@@ -51,16 +35,16 @@ pub(super) enum Object {
 impl Object {
     fn buffers(&self) -> (&UserBuffer, Option<&UserBuffer>) {
         match self {
-            Self::Cq { ring, .. } | Self::Srq { ring, .. } => (ring, None),
-            Self::Qp { sq, rq, .. } => (sq, rq.as_ref()),
+            Self::Queue(ring) => (ring, None),
+            Self::Qp(sq, rq) => (sq, rq.as_ref()),
             Self::Mr { memory, .. } => (memory, None),
         }
     }
 
     fn unmap(&mut self) {
         match self {
-            Self::Cq { ring, .. } | Self::Srq { ring, .. } => ring.unmap_now(),
-            Self::Qp { sq, rq, .. } => {
+            Self::Queue(ring) => ring.unmap_now(),
+            Self::Qp(sq, rq) => {
                 sq.unmap_now();
                 if let Some(rq) = rq {
                     rq.unmap_now();
@@ -125,9 +109,7 @@ impl Objects {
         new: UserBuffer,
     ) -> Result<UserBuffer, UserBuffer> {
         match self.tree.get_mut(&place) {
-            Some(Object::Cq { ring, .. } | Object::Srq { ring, .. }) => {
-                Ok(core::mem::replace(ring, new))
-            }
+            Some(Object::Queue(ring)) => Ok(core::mem::replace(ring, new)),
             _ => Err(new),
         }
     }
@@ -164,72 +146,5 @@ impl Objects {
             first.pages() + second.map_or(0, UserBuffer::pages)
         });
         each.sum()
-    }
-
-    /// Shows the objects of a kind, one a line.
-    pub(super) fn describe(
-        &self,
-        what: Shown,
-        page: u16,
-        f: &mut fmt::Formatter<'_>,
-    ) -> fmt::Result {
-        for object in self.tree.values() {
-            match (what, object) {
-                (
-                    Shown::Cqs,
-                    Object::Cq {
-                        number,
-                        vector,
-                        ring,
-                    },
-                ) => {
-                    let list = ring.list();
-                    writeln!(
-                        f,
-                        "{number} page {page} vector {vector} bytes {} levels {} page-shift {}",
-                        list.bytes, list.levels, list.page_shift
-                    )?;
-                }
-                (
-                    Shown::Qps,
-                    Object::Qp {
-                        number,
-                        pd,
-                        cqs: [send, recv],
-                        sq,
-                        rq,
-                    },
-                ) => writeln!(
-                    f,
-                    "{number} page {page} pd {pd} send-cq {send} recv-cq {recv} sq-bytes {} \
-                     rq-bytes {}",
-                    sq.list().bytes,
-                    rq.as_ref().map_or(0, |rq| rq.list().bytes)
-                )?,
-                (
-                    Shown::Srqs,
-                    Object::Srq {
-                        number,
-                        pd,
-                        ring: memory,
-                    },
-                )
-                | (
-                    Shown::Mrs,
-                    Object::Mr {
-                        number, pd, memory, ..
-                    },
-                ) => {
-                    let list = memory.list();
-                    writeln!(
-                        f,
-                        "{number} page {page} pd {pd} bytes {} levels {} page-shift {}",
-                        list.bytes, list.levels, list.page_shift
-                    )?;
-                }
-                _ => {}
-            }
-        }
-        Ok(())
     }
 }

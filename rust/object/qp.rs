@@ -336,13 +336,7 @@ impl Qp {
                 });
                 device.create_reporting(pass, create, (sq, rq), events)
             },
-            |number, (sq, rq)| Object::Qp {
-                number,
-                pd: pd.number,
-                cqs: cqs.map(|cq| cq.number),
-                sq,
-                rq,
-            },
+            |_, (sq, rq)| Object::Qp(sq, rq),
         )?;
         let owner = Owner::Process(process.clone(), place);
         let answer = qpair_uresp_create_qp {

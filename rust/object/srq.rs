@@ -113,11 +113,7 @@ impl srq::Operations<Verbs> for Srq {
                 });
                 device.create_reporting(pass, create, ring, events)
             },
-            |number, ring| Object::Srq {
-                number,
-                pd: pd.number,
-                ring,
-            },
+            |_, ring| Object::Queue(ring),
         )?;
         let srq = Self {
             process: process.clone(),

@@ -48,8 +48,7 @@ use crate::{
     life::{
         client::{
             Client,
-            Lost,
-            Shown, //
+            Lost, //
         },
         device::Device, //
     }, //
@@ -103,7 +102,7 @@ pub(super) trait Rings: Send + Sync + 'static {
     /// Takes its memory. It is not used any more.
     fn take(&self) -> Option<Self::Memory>;
     /// See [`Client::describe`].
-    fn describe(&self, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
 impl Rings for UlpCq {
@@ -117,12 +116,9 @@ impl Rings for UlpCq {
     fn take(&self) -> Option<Ring> {
         self.take_ring()
     }
-    fn describe(&self, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if what != Shown::Cqs {
-            return Ok(());
-        }
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (taken, qps) = self.counts();
-        writeln!(f, "{} verbs completions {taken} qps {qps}", self.number())
+        writeln!(f, "cq {} completions {taken} qps {qps}", self.number())
     }
 }
 
@@ -136,18 +132,9 @@ impl Rings for UlpQp {
     fn take(&self) -> Option<(Ring, Ring)> {
         self.take_rings()
     }
-    fn describe(&self, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if what != Shown::Qps {
-            return Ok(());
-        }
-        let ([send, recv], (sends, recvs)) = (self.cqs(), self.in_flight());
-        writeln!(
-            f,
-            "{} verbs send-cq {} recv-cq {} sends {sends} recvs {recvs}",
-            self.number(),
-            send.number(),
-            recv.number()
-        )
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sends, recvs) = self.in_flight();
+        writeln!(f, "qp {} sends {sends} recvs {recvs}", self.number())
     }
 }
 
@@ -192,7 +179,7 @@ impl<Q: Rings> Client for Queue<Q> {
         drop(self.queue.take());
     }
 
-    fn describe(&self, what: Shown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.queue.describe(what, f)
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.queue.describe(f)
     }
 }

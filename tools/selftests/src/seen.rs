@@ -45,12 +45,14 @@ impl Load {
             Self::start(&["loopback", "--qps", "4", "--size", "64", "--count", "1G"])?,
             Self::start(&["bench", "--events", "--op", "write", "--count", "1G"])?,
         ];
-        let folder = world::debugfs(0)?;
+        let live = world::debugfs(0)?.join("live");
         wait::until("queue pairs of both loads", || {
-            let table = world::text(folder.join("qps"))?;
-            let count = |what: &str| table.lines().filter(|line| line.contains(what)).count();
+            let text = world::text(&live)?;
+            let queue_pairs = text.lines().filter(|line| line.starts_with("qp "));
+            let (kernel, process): (Vec<_>, Vec<_>) =
+                queue_pairs.partition(|line| line.contains(" page=0 "));
             // The admin queue pair also counts as the kernel's.
-            Ok(count(" kernel ") >= 5 && count(" page ") >= 2)
+            Ok(kernel.len() >= 5 && process.len() >= 2)
         })?;
         Ok(loads)
     }
@@ -76,7 +78,7 @@ fn most(view: &Value, key: &str, rate: impl Fn(&Value) -> Option<f64>) -> Result
     Ok(rates.fold(0.0, f64::max))
 }
 
-/// Under load every rate is above 0, and every object of the driver's tables has its row.
+/// Under load every rate is above 0, and every queue has its row.
 pub(super) fn top_under_load(_: &Setup) -> Result<()> {
     let loads = Load::both()?;
     let view = json(&["top", "--once", "--json"])?;
@@ -111,12 +113,13 @@ pub(super) fn top_under_load(_: &Setup) -> Result<()> {
     ] {
         ensure!(rate > 0.0, "no {what}: {view}");
     }
-    let folder = world::debugfs(0)?;
+    let objects = world::objects(&world::debugfs(0)?)?;
     for key in ["eqs", "cqs", "qps"] {
-        let table = world::text(folder.join(key))?;
-        let objects = table.lines().count() - 1;
         let shown = rows(&view, key)?.len();
-        ensure!(shown == objects, "{shown} {key} of\n{table}{view}");
+        ensure!(
+            shown as i64 == objects[key],
+            "{shown} {key} of {objects:?} {view}"
+        );
     }
     let text = command(&["top", "--once"])?.output()?;
     let text = String::from_utf8(text.stdout)?;

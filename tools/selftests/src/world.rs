@@ -19,9 +19,6 @@ pub const DEBUGFS: &str = "/sys/kernel/debug/qpair";
 /// The driver's directory in sysfs.
 pub const DRIVER: &str = "/sys/bus/pci/drivers/qpair";
 
-/// Tables of objects in debugfs, one for each device and kind.
-pub const TABLES: [&str; 7] = ["contexts", "pds", "mrs", "cqs", "qps", "srqs", "eqs"];
-
 /// Reads a small file.
 pub fn text(path: impl AsRef<Path>) -> Result<String> {
     let path = path.as_ref();
@@ -95,7 +92,7 @@ pub fn debugfs(device: usize) -> Result<PathBuf> {
 
 /// A number of the context with this doorbell page, of its line in debugfs.
 pub fn of_context(device: usize, page: u32, name: &str) -> Result<i64> {
-    let text = text(debugfs(device)?.join("contexts"))?;
+    let text = text(debugfs(device)?.join("clients"))?;
     let begin = format!("page {page} ");
     let line = text.lines().find(|line| line.starts_with(&begin));
     let mut words = line
@@ -106,23 +103,35 @@ pub fn of_context(device: usize, page: u32, name: &str) -> Result<i64> {
     value.with_context(|| format!("no {name} in\n{text}"))
 }
 
-/// Rows of each of the driver's tables, by path.
-pub fn objects() -> Result<BTreeMap<PathBuf, usize>> {
-    let mut rows = BTreeMap::new();
-    let Ok(devices) = fs::read_dir(DEBUGFS) else {
-        return Ok(rows);
-    };
-    for device in devices {
-        let folder = device?.path();
-        for table in TABLES {
-            let path = folder.join(table);
-            // It may disappear meanwhile, with its device.
-            if let Ok(text) = fs::read_to_string(&path) {
-                rows.insert(path, text.lines().count());
+/// What the driver has of a device: lines of `clients`, EQs, the queues on these, allocations and
+/// mappings for DMA.
+pub fn objects(folder: &Path) -> Result<BTreeMap<&'static str, i64>> {
+    let mut counts = BTreeMap::new();
+    let clients = text(folder.join("clients"))?;
+    counts.insert("clients", clients.lines().count() as i64);
+    let eqs = text(folder.join("eqs"))?;
+    let mut lines = eqs.lines().map(|line| line.split_whitespace());
+    let headings: Vec<&str> = lines.next().context("no headings")?.collect();
+    for line in lines {
+        *counts.entry("eqs").or_default() += 1;
+        for (name, value) in headings.iter().zip(line) {
+            if let Some(name) = ["cqs", "qps", "srqs"].into_iter().find(|it| it == name) {
+                *counts.entry(name).or_default() += value.parse::<i64>()?;
             }
         }
     }
-    Ok(rows)
+    let device = folder.join("device");
+    counts.insert("dma-held", field(&device.to_string_lossy(), "dma-held")?);
+    Ok(counts)
+}
+
+/// The same of each device. One may disappear meanwhile.
+fn all_objects() -> BTreeMap<PathBuf, BTreeMap<&'static str, i64>> {
+    let devices = fs::read_dir(DEBUGFS).into_iter().flatten();
+    let folders = devices.filter_map(|device| Some(device.ok()?.path()));
+    folders
+        .filter_map(|folder| objects(&folder).ok().map(|counts| (folder, counts)))
+        .collect()
 }
 
 /// Bits of `/proc/sys/kernel/tainted`: a warning, an oops and whatever else went wrong.
@@ -137,7 +146,7 @@ pub fn taint() -> Result<u64> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Baseline {
     pinned: i64,
-    objects: BTreeMap<PathBuf, usize>,
+    objects: BTreeMap<PathBuf, BTreeMap<&'static str, i64>>,
     taint: u64,
 }
 
@@ -146,7 +155,7 @@ impl Baseline {
     pub fn take() -> Result<Self> {
         Ok(Self {
             pinned: pinned_pages()?,
-            objects: objects()?,
+            objects: all_objects(),
             taint: taint()?,
         })
     }
@@ -174,11 +183,11 @@ impl Baseline {
                 now.taint, self.taint
             );
         }
-        for (path, rows) in &self.objects {
-            // A missing table was removed with its device, which some cases do.
-            match now.objects.get(path) {
-                Some(now) if now != rows => {
-                    text += &format!(" {} has {now} lines, had {rows};", path.display())
+        for (folder, counts) in &self.objects {
+            // A missing folder was removed with its device, which some cases do.
+            match now.objects.get(folder) {
+                Some(now) if now != counts => {
+                    text += &format!(" {} has {now:?}, had {counts:?};", folder.display())
                 }
                 _ => (),
             }

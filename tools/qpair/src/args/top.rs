@@ -44,7 +44,6 @@ CQ, a completion queue:
   EQ           the event queue of its events
   USED         completions whose slots are not free, and all its slots
   CQE/s        completions
-  ERR          stale completions; only counted for the kernel's
 QP, a queue pair:
   OWNER        as of a completion queue
   STATE        RESET, INIT, RTR, RTS, SQD or ERROR, which is red
@@ -55,7 +54,6 @@ QP, a queue pair:
   SEND/s       blocks done
   RQ           receives that are posted and not taken, and the most
   RECV/s       receives taken
-  ERR          stale completions; only counted for the kernel's
 
 The indices of all queues come from the device, by a command for each; the
 completions and events of these commands, on CQ 0.0 and EQ 0.0, are counted too.
@@ -68,9 +66,9 @@ With --json each sample is an object on a line, with --once one on many lines:
               completions, heads, arms, completions_per_interrupt,
               completions_per_event, events_per_head, moderation {count, usecs},
               pending, spare, lost_interrupts, errors}]
-  cqs         [{number, page, eq, depth, used, completions, errors}]
+  cqs         [{number, page, eq, depth, used, completions}]
   qps         [{number, page, state, send_cq, recv_cq, sq {depth, used, rate},
-              rq {depth, used, rate}, errors}]
+              rq {depth, used, rate}}]
 Numbers of objects are generation * 65536 + index. Rates are per second, and null
 without an earlier sample or with a divisor of 0. used, depth, cqs, pending and
 spare are current values; lost_interrupts and errors are totals.

@@ -74,8 +74,6 @@ pub(crate) struct Cq {
     /// Completions whose slot is not free.
     pub(crate) used: u64,
     pub(crate) completions: Rate,
-    /// Stale completions; only for the kernel's.
-    pub(crate) errors: u64,
 }
 
 /// The activity of a queue pair.
@@ -95,8 +93,6 @@ pub(crate) struct Qp {
     pub(crate) rq_used: u64,
     /// Receives that messages have taken.
     pub(crate) receives: Rate,
-    /// Stale completions; only for the kernel's.
-    pub(crate) errors: u64,
 }
 
 /// The fields of an object, now and in the earlier snapshot.
@@ -159,10 +155,6 @@ impl View {
                 )
             })
         };
-        let stale = |table: &BTreeMap<u64, Record>, number| {
-            let found: Option<&Record> = table.get(&number);
-            found.and_then(|record| record.get("stale")).copied()
-        };
         let cqs: Vec<Cq> = live(Kind::Cq)
             .map(|(number, look)| Cq {
                 number,
@@ -171,7 +163,6 @@ impl View {
                 depth: look.get("depth"),
                 used: look.used("producer", "consumer"),
                 completions: look.index_rate("producer"),
-                errors: stale(&now.kernel_cqs, number).unwrap_or(0),
             })
             .collect();
         let qps = live(Kind::Qp)
@@ -187,7 +178,6 @@ impl View {
                 rq_depth: look.get("rq-depth"),
                 rq_used: look.used("rq-producer", "rq-consumer"),
                 receives: look.index_rate("rq-consumer"),
-                errors: stale(&now.kernel_qps, number).unwrap_or(0),
             })
             .collect();
         let eqs = live(Kind::Eq)
@@ -310,7 +300,6 @@ impl Cq {
             "depth": self.depth,
             "used": self.used,
             "completions": round(self.completions),
-            "errors": self.errors,
         })
     }
 }
@@ -325,7 +314,6 @@ impl Qp {
             "recv_cq": self.recv_cq,
             "sq": { "depth": self.sq_depth, "used": self.sq_used, "rate": round(self.sends) },
             "rq": { "depth": self.rq_depth, "used": self.rq_used, "rate": round(self.receives) },
-            "errors": self.errors,
         })
     }
 }

@@ -4,7 +4,6 @@
 //! | file | form | gives |
 //! |---|---|---|
 //! | `eqs` | a line of headings, a line for each EQ | what polls counted |
-//! | `cqs`, `qps` | the same, after `# kernel:`; lines of processes are of other form | stale completions |
 //! | `live` | a kind and `name=value`s | indices, depths, states of all queues |
 //! | `device` | a name and a value | health, and what the device counted |
 //! | `events`, ... | a value | tuning |
@@ -35,10 +34,6 @@ pub(crate) struct Snapshot {
     pub(crate) health: String,
     /// The polls' counters, by EQ number.
     pub(crate) eqs: BTreeMap<u64, Record>,
-    /// The kernel's CQs, by number.
-    pub(crate) kernel_cqs: BTreeMap<u64, Record>,
-    /// The kernel's queue pairs, by number.
-    pub(crate) kernel_qps: BTreeMap<u64, Record>,
     /// The device's view: EQs, CQs and queue pairs by kind and number.
     pub(crate) live: BTreeMap<(Kind, u64), Record>,
     /// Epoch, commands, and the device's counters.
@@ -65,8 +60,6 @@ impl Snapshot {
             }
         }
         let eqs = table(&file("eqs")?);
-        let kernel_cqs = table(&file("cqs")?);
-        let kernel_qps = table(&file("qps")?);
         let live = live(&file("live")?);
         let device = file("device")?;
         let word = |key: &str| {
@@ -79,8 +72,6 @@ impl Snapshot {
             name: word("name").into(),
             health: word("health").into(),
             eqs,
-            kernel_cqs,
-            kernel_qps,
             live,
             device: device
                 .lines()
@@ -97,11 +88,9 @@ impl Snapshot {
 /// skipped.
 fn table(text: &str) -> BTreeMap<u64, Record> {
     let mut lines = text.lines();
-    let headings: Vec<&str> = lines.next().map_or(Vec::new(), |line| {
-        line.trim_start_matches("# kernel:")
-            .split_whitespace()
-            .collect()
-    });
+    let headings: Vec<&str> = lines
+        .next()
+        .map_or(Vec::new(), |line| line.split_whitespace().collect());
     lines
         .filter_map(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
@@ -165,9 +154,6 @@ pub(crate) mod tests {
             (2, 3, 13)
         );
         assert_eq!(snapshot.eqs[&0]["interrupts"], 55);
-        // The process's lines are of another form.
-        assert_eq!(snapshot.kernel_cqs.len(), 2);
-        assert_eq!(snapshot.kernel_qps[&65545]["sq-in-flight"], 64);
         assert_eq!((&*snapshot.name, &*snapshot.health), ("qpair0", "Up"));
         assert_eq!(snapshot.device["cqes"], 95929);
         assert_eq!(snapshot.tuning["budget"], 256);

@@ -180,29 +180,34 @@ pub(super) fn no_events_to_read(_: &Setup) -> Result<()> {
 
 pub(super) fn debugfs_tables(_: &Setup) -> Result<()> {
     let folder = world::debugfs(0)?;
-    let rows = |table: &str| world::text(folder.join(table)).map(|text| text.lines().count());
-    let mut before = Vec::new();
-    for table in world::TABLES {
-        before.push(rows(table)?);
-    }
+    let before = world::objects(&folder)?;
     let pair = Pair::open(0)?;
     let srq = Srq::new(&pair.a.pd, 16)?;
-    // One context; an SRQ, and of each other kind that has memory two objects; the kernel's event
-    // queues stay.
-    let more = [1, 0, 2, 2, 2, 1, 0];
-    for ((table, before), more) in world::TABLES.iter().zip(&before).zip(more) {
-        let now = rows(table)?;
+    let now = world::objects(&folder)?;
+    for (name, more) in [
+        ("clients", 1),
+        ("cqs", 2),
+        ("qps", 2),
+        ("srqs", 1),
+        ("eqs", 0),
+    ] {
         ensure!(
-            now == before + more,
-            "{table}: {before} lines became {now}, not {more} more"
+            now[name] == before[name] + more,
+            "{name}: {before:?} became {now:?}, not {more} more"
         );
     }
-    let number = pair.a.qp.number;
+    // Each CQ, queue pair and SRQ has rings, and each region its pages.
+    ensure!(
+        now["dma-held"] >= before["dma-held"] + 9,
+        "{before:?} became {now:?}"
+    );
+    for (name, count) in [("pds", 1), ("cqs", 2), ("qps", 2), ("srqs", 1), ("mrs", 2)] {
+        let found = world::of_context(0, pair.a.ctx.info.limits.page, name)?;
+        ensure!(found == count, "{name} of the file is {found}, not {count}");
+    }
     srq.destroy()?;
     pair.destroy()?;
-    ensure!(
-        rows("qps")? == before[4] && rows("srqs")? == before[5],
-        "QP {number:#x} is still in the table"
-    );
+    let now = world::objects(&folder)?;
+    ensure!(now == before, "{before:?} became {now:?} in the end");
     Ok(())
 }

@@ -91,7 +91,7 @@ pub(super) fn destroyed_queue_pairs(setup: &Setup) -> Result<()> {
     };
     shown("qps", 0)?;
     shown("qps-held", quota)?;
-    let contexts = world::text(world::debugfs(0)?.join("contexts"))?;
+    let contexts = world::text(world::debugfs(0)?.join("clients"))?;
     let row = format!(" qps-held {quota} srqs-held 0 uid {NOBODY}");
     ensure!(contexts.contains(&row), "no{row} in\n{contexts}");
     root_goes_on(setup, "beside a user's destroyed queue pairs")?;

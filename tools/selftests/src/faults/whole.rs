@@ -24,7 +24,7 @@ pub(super) fn debug_files(setup: &Setup) -> Result<()> {
     let peer = Peer::new(&Context::open(0)?, 4096)?;
     let folder = world::debugfs(0)?;
     let mut faults = Faults::new(setup)?;
-    for (name, least) in [("live", 1), ("eqs", 0), ("qps", 0), ("device", 0)] {
+    for (name, least) in [("live", 1), ("eqs", 0), ("clients", 0), ("device", 0)] {
         faults.try_all(
             &format!("reading {name}"),
             least,

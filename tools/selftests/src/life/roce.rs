@@ -21,11 +21,11 @@ use crate::world;
 use crate::world::Baseline;
 use crate::world::Log;
 
-/// Receives that kernel ULPs have posted, of a table of queue pairs.
-fn posted(qps: &Path) -> Result<u64> {
+/// Receives that kernel ULPs have posted, of the clients of a device.
+fn posted(clients: &Path) -> Result<u64> {
     let mut sum = 0;
-    for line in world::text(qps)?.lines() {
-        if let (true, Some((_, recvs))) = (line.contains(" verbs "), line.split_once(" recvs ")) {
+    for line in world::text(clients)?.lines() {
+        if let (true, Some((_, recvs))) = (line.starts_with("qp "), line.split_once(" recvs ")) {
             sum += recvs.trim().parse::<u64>()?;
         }
     }
@@ -52,9 +52,9 @@ pub(super) fn flushed_when_quiet(_setup: &Setup) -> Result<()> {
 /// reads as ones is gone.
 fn kept_until_the_reset(host: &mut Host) -> Result<bool> {
     let (mut log, mut recovery) = (Log::mark()?, Log::mark()?);
-    let qps = world::debugfs(0)?.join("qps");
+    let clients = world::debugfs(0)?.join("clients");
     let before = wait::for_some("receives of ib_mad", || {
-        Ok(Some(posted(&qps)?).filter(|posted| *posted > 0))
+        Ok(Some(posted(&clients)?).filter(|posted| *posted > 0))
     })?;
     let ctx = Context::open(0)?;
     host.set(0, "vanish", true)?;
@@ -64,7 +64,7 @@ fn kept_until_the_reset(host: &mut Host) -> Result<bool> {
             // Nothing may happen: a worker of the core has a second for it. A busy host may hide the
             // bug, and fails no correct driver.
             std::thread::sleep(Duration::from_secs(1));
-            posted(&qps)
+            posted(&clients)
         });
     host.set(0, "vanish", false)?;
     drop(ctx);
@@ -79,7 +79,7 @@ fn kept_until_the_reset(host: &mut Host) -> Result<bool> {
     recovery_is("successful", &mut recovery)?;
     // The old device has none any more, the new one has its own.
     wait::until("the receives of a new device", || {
-        Ok(posted(&qps)? == before)
+        Ok(posted(&clients)? == before)
     })
     .context("after the reset")?;
     wait::for_some("a new device", || {
@@ -88,9 +88,10 @@ fn kept_until_the_reset(host: &mut Host) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether the driver has a queue of a kernel ULP, by a table of queues.
-fn has_queues(table: &Path) -> Result<bool> {
-    Ok(world::text(table)?.contains(" verbs "))
+/// Whether the driver has a CQ of a kernel ULP, by the clients of a device.
+fn has_queues(clients: &Path) -> Result<bool> {
+    let text = world::text(clients)?;
+    Ok(text.lines().any(|line| line.starts_with("cq ")))
 }
 
 /// A device fails while it is being registered, and neither loses bus mastering nor resets: `ib_mad`
@@ -101,7 +102,7 @@ pub(super) fn lost_while_registered(_setup: &Setup) -> Result<()> {
     let before = Baseline::take()?;
     let address = world::function(0)?;
     let methods = format!("/sys/bus/pci/devices/{address}/reset_method");
-    let cqs = world::debugfs(0)?.join("cqs");
+    let clients = world::debugfs(0)?.join("clients");
     devices::unbind(&address)?;
     world::put(&methods, "\n")?;
     // It must be seen between two commands of `ib_mad`.
@@ -110,18 +111,20 @@ pub(super) fn lost_while_registered(_setup: &Setup) -> Result<()> {
         let address = address.clone();
         std::thread::spawn(move || world::put(format!("{}/bind", world::DRIVER), &address))
     };
-    let failed = wait::until("a CQ of ib_mad", || Ok(cqs.exists() && has_queues(&cqs)?))
-        .and_then(|()| host.set(0, "ignore-stops", u32::MAX))
-        .and_then(|()| host.set(0, "fatal", true))
-        .and_then(|()| wait::until("the end of probe", || Ok(bind.is_finished())))
-        .and_then(|()| {
-            ensure!(world::is_master(&address)?, "it does no DMA");
-            ensure!(has_queues(&cqs)?, "a CQ is gone while it may do DMA");
-            Ok(())
-        });
+    let failed = wait::until("a CQ of ib_mad", || {
+        Ok(clients.exists() && has_queues(&clients)?)
+    })
+    .and_then(|()| host.set(0, "ignore-stops", u32::MAX))
+    .and_then(|()| host.set(0, "fatal", true))
+    .and_then(|()| wait::until("the end of probe", || Ok(bind.is_finished())))
+    .and_then(|()| {
+        ensure!(world::is_master(&address)?, "it does no DMA");
+        ensure!(has_queues(&clients)?, "a CQ is gone while it may do DMA");
+        Ok(())
+    });
     host.set(0, "wqe-ns", 0)?;
     host.set(0, "ignore-stops", 0)?;
-    let released = wait::until("the end of ib_mad's CQ", || Ok(!has_queues(&cqs)?));
+    let released = wait::until("the end of ib_mad's CQ", || Ok(!has_queues(&clients)?));
     let is_master = world::is_master(&address);
     world::put(&methods, "default")?;
     // Before any failure is reported: the next case must not find a probe under way.

@@ -12,6 +12,7 @@ mod context;
 mod fault;
 mod memory;
 mod queue;
+mod resource;
 mod shown;
 mod srq;
 mod wqe;

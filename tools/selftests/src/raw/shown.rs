@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the driver shows of objects in debugfs, which verbs cannot query.
+//! What the driver shows of objects, in debugfs and for `rdma resource`, which verbs cannot query.
 
 use std::collections::HashMap;
 
 use nix::errno::Errno;
-use qpair_abi::Number;
 
+use super::resource;
+use super::resource::objects;
+use super::resource::Object;
 use super::Context;
 use crate::world;
 
@@ -51,15 +53,11 @@ pub struct MrNow {
 }
 
 /// The fields of a line.
-struct Line(HashMap<String, u64>);
+struct Line(HashMap<String, u32>);
 
 impl Line {
-    fn get(&self, name: &str) -> Result<u64, Errno> {
-        self.0.get(name).copied().ok_or(Errno::EPROTO)
-    }
-
     fn word(&self, name: &str) -> Result<u32, Errno> {
-        Ok(self.get(name)? as u32)
+        self.0.get(name).copied().ok_or(Errno::EPROTO)
     }
 }
 
@@ -81,29 +79,25 @@ fn live(ctx: &Context, kind: &str, number: u32) -> Result<Line, Errno> {
     Ok(Line(fields.collect()))
 }
 
-/// The line of an object in its table, of `NAME VALUE`.
-fn row(ctx: &Context, table: &str, number: u32) -> Result<Line, Errno> {
-    let begin = format!("{} page ", Number::from_raw(number));
-    let text = file(ctx, table)?;
-    let line = text.lines().find(|line| line.starts_with(&begin));
-    let words: Vec<&str> = line.ok_or(Errno::ENOENT)?.split_whitespace().collect();
-    let fields = words[1..].chunks_exact(2).filter_map(|pair| {
-        let value = pair[1].parse().ok()?;
-        Some((pair[0].to_string(), value))
-    });
-    Ok(Line(fields.collect()))
+/// One of the driver's numbers.
+fn detail(object: &Object, name: &str) -> Result<u32, Errno> {
+    object.driver.get(name).copied().ok_or(Errno::EPROTO)
 }
 
 /// `ENOENT`: there is no such completion queue.
 pub(super) fn cq(ctx: &Context, number: u32) -> Result<CqNow, Errno> {
-    let (live, row) = (live(ctx, "cq", number)?, row(ctx, "cqs", number)?);
+    let now = live(ctx, "cq", number)?;
+    let eq = live(ctx, "eq", now.word("eq")?)?;
+    let all = objects(ctx.device(), &resource::CQ)?;
+    let is_it = |cq: &Object| cq.driver.get("number") == Some(&number);
+    let cq = all.into_iter().find(is_it).ok_or(Errno::ENOENT)?;
     Ok(CqNow {
-        vector: row.word("vector")?,
-        depth: live.word("depth")?,
-        producer: live.word("producer")?,
-        consumer: live.word("consumer")?,
-        levels: row.word("levels")?,
-        page_shift: row.word("page-shift")?,
+        vector: eq.word("vector")?,
+        depth: now.word("depth")?,
+        producer: now.word("producer")?,
+        consumer: now.word("consumer")?,
+        levels: detail(&cq, "levels")?,
+        page_shift: detail(&cq, "page_shift")?,
     })
 }
 
@@ -120,10 +114,12 @@ pub(super) fn queues(ctx: &Context, number: u32) -> Result<QueuesNow, Errno> {
 
 /// `ENOENT`: there is no such region.
 pub(super) fn mr(ctx: &Context, number: u32) -> Result<MrNow, Errno> {
-    let row = row(ctx, "mrs", number)?;
+    let all = objects(ctx.device(), &resource::MR)?;
+    let is_it = |mr: &Object| mr.core.get(&resource::LKEY) == Some(&number.into());
+    let mr = all.into_iter().find(is_it).ok_or(Errno::ENOENT)?;
     Ok(MrNow {
-        bytes: row.get("bytes")?,
-        levels: row.word("levels")?,
-        page_shift: row.word("page-shift")?,
+        bytes: *mr.core.get(&resource::MRLEN).ok_or(Errno::EPROTO)?,
+        levels: detail(&mr, "levels")?,
+        page_shift: detail(&mr, "page_shift")?,
     })
 }
