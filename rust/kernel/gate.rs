@@ -23,8 +23,8 @@
 //!
 //! # What to hold and what not
 //!
-//! A pass is like a read lock: many may be held at once, and closing waits for all. So do
-//! everything that user space can delay (a page fault, a user copy, pinning) *before* entering;
+//! A pass is a read-side critical section of SRCU: many may be held at once, and closing waits for
+//! all. So do everything that user space can delay (a page fault, a user copy, pinning) *before* entering;
 //! otherwise a process can block unbind. Entering twice in one thread fails if the gate closes in
 //! between, so pass the `&Pass` down instead.
 
@@ -50,10 +50,15 @@ use kernel::{
     },
     new_condvar,
     new_mutex,
+    new_srcu,
     pci,
     prelude::*,
     sync::{
         aref::ARef,
+        srcu::{
+            self,
+            Srcu, //
+        },
         Arc,
         CondVar,
         Mutex, //
@@ -74,8 +79,6 @@ enum Phase {
 
 struct State {
     phase: Phase,
-    /// Passes and running releases.
-    inside: usize,
     /// DMA mappings and allocations that exist.
     held: usize,
     /// Leases that exist.
@@ -88,14 +91,19 @@ struct State {
 ///
 /// # Invariants
 ///
-/// While `phase` is not `Gone`, or `inside` or `leases` is not zero, the device is bound.
+/// While `phase` is not `Gone`, a section of `inside` is open that began before it was, or `leases` is
+/// not zero, the device is bound.
 #[pin_data]
 pub struct Gate {
     pdev: ARef<pci::Device>,
+    /// Passes and running releases.
+    #[pin]
+    inside: Srcu,
     #[pin]
     state: Mutex<State>,
+    /// There is no lease any more.
     #[pin]
-    left: CondVar,
+    ended: CondVar,
 }
 
 /// Owned by the device core: closes the gate permanently before a resource that is accessed through
@@ -105,7 +113,7 @@ struct Seal(Arc<Gate>);
 
 impl Drop for Seal {
     fn drop(&mut self) {
-        self.0.shut(Phase::Ending);
+        self.0.end(Phase::Ending);
     }
 }
 
@@ -122,19 +130,19 @@ impl Gate {
         // is unbound, the device core calls `release`, which makes the gate `Gone`. A gate that
         // `register` refuses is dropped here.
         let gate = Arc::pin_init(
-            pin_init!(Self {
+            try_pin_init!(Self {
                 pdev: (&***pdev).into(),
+                inside <- new_srcu!("Gate::inside"),
                 state <- new_mutex!(
                     State {
                         phase: Phase::Open,
-                        inside: 0,
                         held: 0,
                         leases: 0,
                         interrupts: false,
                     },
                     "Gate::state"
                 ),
-                left <- new_condvar!("Gate::left"),
+                ended <- new_condvar!("Gate::ended"),
             }),
             GFP_KERNEL,
         )?;
@@ -188,7 +196,14 @@ impl Gate {
     unsafe extern "C" fn release(_dev: *mut bindings::device, node: *mut c_void) {
         // SAFETY: `register` has put the result of an `into_raw` there.
         let gate = unsafe { Arc::from_raw(node.cast::<*const Self>().read()) };
-        gate.end();
+        gate.end(Phase::Gone);
+        let held = gate.held();
+        if held != 0 {
+            dev_err!(
+                gate.device(),
+                "{held} DMA mappings outlive the driver and are leaked\n"
+            );
+        }
     }
 
     /// Enters the gate. The pass keeps the device bound, and [`Self::close`] waiting, until it is
@@ -198,12 +213,15 @@ impl Gate {
     ///
     /// `ENODEV` once the gate is closed.
     pub fn enter(self: &Arc<Self>) -> Result<Pass<'_>> {
-        let mut state = self.state.lock();
-        if state.phase != Phase::Open {
+        let inside = self.inside.read_lock();
+        if self.state.lock().phase != Phase::Open {
             return Err(ENODEV);
         }
-        state.inside += 1;
-        Ok(Pass { gate: self })
+        // INVARIANT: The section began before the look at `phase`.
+        Ok(Pass {
+            gate: self,
+            _inside: inside,
+        })
     }
 
     /// Refuses new passes and waits until all passes are dropped. Idempotent. Must not be called
@@ -278,41 +296,27 @@ impl Gate {
     }
 
     fn shut(&self, phase: Phase) {
-        let mut state = self.state.lock();
-        state.phase = state.phase.max(phase);
-        while state.inside > 0 || (phase == Phase::Ending && state.leases > 0) {
-            self.left.wait(&mut state);
+        {
+            let mut state = self.state.lock();
+            state.phase = state.phase.max(phase);
         }
+        // A section that begins from now on finds the phase.
+        self.inside.synchronize();
     }
 
-    fn end(&self) {
+    /// Shuts the gate permanently, and waits until there is no lease.
+    fn end(&self, phase: Phase) {
+        self.shut(phase);
         let mut state = self.state.lock();
-        state.phase = state.phase.max(Phase::Ending);
-        while state.inside > 0 || state.leases > 0 {
-            self.left.wait(&mut state);
-        }
-        // In the critical section that saw `inside` at zero, so that no release starts in between.
-        state.phase = Phase::Gone;
-        if state.held != 0 {
-            dev_err!(
-                self.device(),
-                "{} DMA mappings outlive the driver and are leaked\n",
-                state.held
-            );
-        }
-    }
-
-    fn leave(&self) {
-        let mut state = self.state.lock();
-        state.inside -= 1;
-        if state.inside == 0 {
-            self.left.notify_all();
+        while state.leases > 0 {
+            self.ended.wait(&mut state);
         }
     }
 
     /// # Safety
     ///
-    /// The caller is counted in `inside` or `leases` for as long as it uses the result.
+    /// A section of `inside` that found another phase than `Gone` is open, or the caller is counted in
+    /// `leases`, for as long as the result is used.
     unsafe fn bound(&self) -> &pci::Device<Bound> {
         let pdev: *const pci::Device = &*self.pdev;
         // SAFETY: The type invariant, and the caller's promise. The context is a marker only, so
@@ -325,9 +329,10 @@ impl Gate {
 ///
 /// # Invariants
 ///
-/// Counted in the gate's `inside`.
+/// `_inside` is a section of the gate's `inside` that found `Open`.
 pub struct Pass<'a> {
     gate: &'a Arc<Gate>,
+    _inside: srcu::Guard<'a>,
 }
 
 impl<'a> Pass<'a> {
@@ -381,7 +386,7 @@ impl Drop for Lease {
         let mut state = self.gate.state.lock();
         state.leases -= 1;
         if state.leases == 0 {
-            self.gate.left.notify_all();
+            self.gate.ended.notify_all();
         }
     }
 }
@@ -392,12 +397,6 @@ impl Deref for Pass<'_> {
     fn deref(&self) -> &Self::Target {
         // SAFETY: By the type invariant, for as long as `self` is borrowed.
         unsafe { self.gate.bound() }
-    }
-}
-
-impl Drop for Pass<'_> {
-    fn drop(&mut self) {
-        self.gate.leave();
     }
 }
 
@@ -413,17 +412,13 @@ impl Held {
     /// memory.
     #[must_use]
     pub(super) fn release(self, release: impl FnOnce(&Device<Bound>)) -> bool {
-        {
-            let mut state = self.gate.state.lock();
-            if state.phase == Phase::Gone {
-                return false;
-            }
-            state.inside += 1;
+        let _inside = self.gate.inside.read_lock();
+        if self.gate.state.lock().phase == Phase::Gone {
+            return false;
         }
-        // SAFETY: Counted above, uncounted below.
+        // SAFETY: The section is open, and found another phase than `Gone`.
         release(unsafe { self.gate.bound() }.as_ref());
         self.gate.state.lock().held -= 1;
-        self.gate.leave();
         true
     }
 }
