@@ -13,6 +13,7 @@ use super::{
     },
     object::{
         errno,
+        when,
         Object,
         Ops,
         PORT, //
@@ -202,20 +203,12 @@ impl Completion<'_> {
 impl<T: Driver> Ops<T> {
     pub(super) const CQ: bindings::ib_device_ops = bindings::ib_device_ops {
         create_cq: Some(Self::create_cq),
-        resize_user_cq: if T::Cq::HAS_RESIZE {
-            Some(Self::resize_user_cq)
-        } else {
-            None
-        },
+        resize_user_cq: when(T::Cq::HAS_RESIZE, Self::resize_user_cq),
         pre_destroy_cq: Some(Self::pre_destroy_cq),
         destroy_cq: Some(Self::destroy_cq),
         poll_cq: Some(Self::poll_cq),
         req_notify_cq: Some(Self::req_notify_cq),
-        fill_res_cq_entry: if T::Cq::HAS_DETAILS {
-            Some(Self::fill_res_cq_entry)
-        } else {
-            None
-        },
+        fill_res_cq_entry: when(T::Cq::HAS_DETAILS, Self::fill_res_cq_entry),
         size_ib_cq: Cq::<T>::SIZE,
         ..Self::NONE
     };

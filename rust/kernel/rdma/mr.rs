@@ -9,6 +9,7 @@ use super::{
     missing::is_undone,
     object::{
         errno,
+        when,
         Object,
         Ops, //
     },
@@ -88,23 +89,11 @@ type Mr<T> = Object<bindings::ib_mr, <T as Driver>::Mr>;
 
 impl<T: Driver> Ops<T> {
     pub(super) const MR: bindings::ib_device_ops = bindings::ib_device_ops {
-        get_dma_mr: if T::Mr::HAS_ALL_MEMORY {
-            Some(Self::get_dma_mr)
-        } else {
-            None
-        },
+        get_dma_mr: when(T::Mr::HAS_ALL_MEMORY, Self::get_dma_mr),
         reg_user_mr: Some(Self::reg_user_mr),
-        rereg_user_mr: if T::Mr::HAS_REREG {
-            Some(Self::rereg_user_mr)
-        } else {
-            None
-        },
+        rereg_user_mr: when(T::Mr::HAS_REREG, Self::rereg_user_mr),
         dereg_mr: Some(Self::dereg_mr),
-        fill_res_mr_entry: if T::Mr::HAS_DETAILS {
-            Some(Self::fill_res_mr_entry)
-        } else {
-            None
-        },
+        fill_res_mr_entry: when(T::Mr::HAS_DETAILS, Self::fill_res_mr_entry),
         ..Self::NONE
     };
 

@@ -23,6 +23,7 @@ use super::{
     },
     object::{
         errno,
+        when,
         Object,
         Ops, //
     },
@@ -241,21 +242,9 @@ impl<T: Driver> Ops<T> {
         destroy_qp: Some(Self::destroy_qp),
         post_send: Some(Self::post_send),
         post_recv: Some(Self::post_recv),
-        attach_mcast: if T::Qp::HAS_ATTACH {
-            Some(Self::attach_mcast)
-        } else {
-            None
-        },
-        detach_mcast: if T::Qp::HAS_DETACH {
-            Some(Self::detach_mcast)
-        } else {
-            None
-        },
-        fill_res_qp_entry: if T::Qp::HAS_DETAILS {
-            Some(Self::fill_res_qp_entry)
-        } else {
-            None
-        },
+        attach_mcast: when(T::Qp::HAS_ATTACH, Self::attach_mcast),
+        detach_mcast: when(T::Qp::HAS_DETACH, Self::detach_mcast),
+        fill_res_qp_entry: when(T::Qp::HAS_DETAILS, Self::fill_res_qp_entry),
         size_ib_qp: Qp::<T>::SIZE,
         ..Self::NONE
     };
