@@ -4,6 +4,9 @@
 //!
 //! C header: [`include/linux/interrupt.h`](srctree/include/linux/interrupt.h)
 //!
+//! [`kernel::irq::Registration`] and [`kernel::pci::IrqVectorRegistration`] must not be forgotten, take
+//! static names alone, and place no interrupt on a CPU.
+//!
 //! [`Vectors`] are allocated together; an [`Irq`] registers a [`Poller`] for one of them. Its drop
 //! frees the interrupt, then disables the poll; after that neither runs, and their memory may be
 //! freed. Vectors are freed with the last interrupt, whatever the order of drops.
