@@ -9,12 +9,9 @@
 use crate::queue::{
     account::Account,
     buflist::{
-        BadShape,
         PageLimits,
         Plan,
-        Segment,
-        Shape,
-        Spot, //
+        Segment, //
     },
     credit::{
         RingId,
@@ -100,42 +97,10 @@ mod rules {
         holds(account.taken() == 2 && account.is_whole(), "balance")
     }
 
-    /// From a byte to its page and back.
+    /// The pages that a list names.
     #[test]
-    fn page_walk() -> Outcome {
+    fn page_addresses() -> Outcome {
         let segments = [(0x5800, 0x800), (0x9000, 0x1000), (0x2000, 0x10)];
-        let root = 0x10_0000;
-        for (flat, levels) in [(9, 1), (1, 2)] {
-            let plan = plan(&segments, flat).ok_or("a good buffer is refused")?;
-            let mut list = plan.describe(root);
-            let shape = Shape::check(&list, LIMITS, 64).map_err(|_| "a good list is refused")?;
-            for (at, page, expected, left) in [
-                (0, 0, 0x800, 0x800),
-                (0x7ff, 0, 0xfff, 1),
-                (0x800, 1, 0, 0x1000),
-                (0x1800, 2, 0, 0x10),
-            ] {
-                let spot = if levels == 1 {
-                    Spot::Page {
-                        entry: root + 8 * page,
-                        inside: expected,
-                        left,
-                    }
-                } else {
-                    Spot::Leaf {
-                        entry: root,
-                        leaf_offset: 8 * page,
-                        inside: expected,
-                        left,
-                    }
-                };
-                holds(shape.locate(at) == Some(spot), "a byte is at another place")?;
-            }
-            holds(shape.locate(0x1810).is_none(), "a byte past the end")?;
-            list.offset = 4096;
-            let bad = Shape::check(&list, LIMITS, 64);
-            holds(bad == Err(BadShape::Offset), "an offset past the page")?;
-        }
         let plan = plan(&segments, 9).ok_or("a good buffer is refused")?;
         let from = segments.iter();
         let from = from.map(|&(addr, bytes)| Segment { addr, bytes });

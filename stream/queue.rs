@@ -6,8 +6,6 @@
 pub mod chain;
 #[path = "../rust/queue/consumer.rs"]
 pub mod consumer;
-// A ring of this function is not resized.
-#[expect(dead_code)]
 #[path = "../rust/queue/credit.rs"]
 pub mod credit;
 #[path = "../rust/queue/descriptors.rs"]

@@ -217,11 +217,13 @@ impl<K: Kind> Pool<K> {
     }
 
     /// How many are not free.
+    #[cfg(not(MODULE))]
     pub(super) const fn out(&self) -> u32 {
         self.minted.wrapping_sub(self.free.count)
     }
 
     /// The ring has `capacity` slots from now on, at least as many as are [`out`](Self::out).
+    #[cfg(not(MODULE))]
     pub(super) fn resize(&mut self, capacity: u32) {
         self.free.count = capacity.saturating_sub(self.out());
         self.minted = capacity;

@@ -26,8 +26,9 @@
 //! | [`eq_slots`] | EQ slots: what holds them, when they become free | driver |
 //! | [`pending`] | requests that are posted and not completed; the length of a receive | driver |
 //! | [`poll`] | the event poll | driver |
-//! | [`buflist`] | page size, tables of a buffer, and how to walk them | driver, device |
-//! | [`shared`] | receives that queue pairs share | driver, library |
+//! | [`buflist`] | page size and tables of a buffer | driver |
+//! | [`shape`] | how to walk the tables of a buffer | device |
+//! | [`shared`] | receives that queue pairs share | device, library |
 //! | [`unread`] | which asynchronous events are queued while some are unread | driver |
 
 #![cfg_attr(not(MODULE), no_std)]
@@ -52,6 +53,9 @@ pub mod pending;
 pub mod poll;
 pub mod producer;
 pub mod resize;
+#[cfg(not(MODULE))]
+pub mod shape;
+#[cfg(not(MODULE))]
 pub mod shared;
 pub mod storage;
 pub mod unread;

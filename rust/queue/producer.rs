@@ -48,8 +48,10 @@ use crate::abi::entry::MAX_STRIDE_SHIFT;
 use core::borrow::BorrowMut;
 use core::marker::PhantomData;
 
+#[cfg(not(MODULE))]
 mod next;
 
+#[cfg(not(MODULE))]
 pub(super) use next::NextRing;
 
 /// The producer of a send queue.
@@ -106,13 +108,6 @@ impl Shape {
             stride,
             largest: capacity.min(MAX_BLOCKS as u32),
         })
-    }
-
-    /// Where a slot begins, in words, and how many it has.
-    fn place(&self, index: Index) -> (usize, usize) {
-        let words = BLOCK_WORDS << (self.stride & 3);
-        let position = self.depth.position(index) as usize;
-        (position.wrapping_mul(words), words)
     }
 }
 
@@ -425,33 +420,11 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         self.audit_with(0)
     }
 
-    /// As [`audit`](Self::audit), with `held` slots that [`split_flight`](Self::split_flight) gave.
+    /// As [`audit`](Self::audit), with `held` slots that a shared queue has taken out.
     #[inline]
     pub(super) const fn audit_with(&self, held: u32) -> Result<(), Imbalance> {
         let out = self.in_flight().wrapping_add(self.completed());
         self.posting.pool.audit(out.wrapping_add(held))
-    }
-
-    /// Slots that the device has.
-    #[inline(always)]
-    pub(super) const fn flight(&self) -> u32 {
-        self.completing.flight.count()
-    }
-
-    /// Takes `count` slots out of those in flight, whatever their indices; `None` if there are
-    /// fewer.
-    #[inline(always)]
-    pub(super) fn split_flight(&mut self, count: u32) -> Option<Slots<K>> {
-        let slots = self.completing.flight.split(count)?;
-        self.completing.done = self.completing.done.plus(count);
-        Some(slots)
-    }
-
-    /// Frees slots that [`split_flight`](Self::split_flight) gave. Those of another ring are
-    /// returned.
-    #[inline(always)]
-    pub(super) fn give(&mut self, slots: Slots<K>) -> Result<(), Slots<K>> {
-        self.posting.pool.give(slots)
     }
 
     /// The queue was destroyed or reset: checks that every slot is accounted for, and returns its

@@ -8,13 +8,13 @@ use proptest::prelude::any;
 use proptest::sample::select;
 use proptest::strategy::Strategy;
 use qpair_abi::command::BufferList;
-use qpair_queue::buflist::BadShape;
 use qpair_queue::buflist::PageLimits;
 use qpair_queue::buflist::Plan;
 use qpair_queue::buflist::Segment;
-use qpair_queue::buflist::Shape;
-use qpair_queue::buflist::Spot;
 use qpair_queue::buflist::Unfit;
+use qpair_queue::shape::BadShape;
+use qpair_queue::shape::Shape;
+use qpair_queue::shape::Spot;
 
 checks![
     every_byte_is_found_again,
