@@ -18,8 +18,8 @@
 //!   has at most one event of it in the EQ.
 //! - An event of a CQ that is not armed frees no slot, and is counted.
 //! - Binding a process's CQ leaves at least [`Shares::kernel`] slots of the pool to the kernel. Half
-//!   of these are for the CQs that users in the kernel arm themselves, as processes do theirs: an
-//!   unprivileged process can make a user in the kernel create these, for example one for each
+//!   of these are for the CQs that kernel ULPs arm themselves, as processes do theirs: an
+//!   unprivileged process can make a kernel ULP create these, for example one for each
 //!   socket. The other half is for kernel CQs alone.
 //! - The slot of a *destroyed* CQ may still have its event in the ring. It becomes free when the
 //!   head has passed the EQ's producer index that the destroy reported.
@@ -74,7 +74,7 @@ pub enum Arming {
     Armed(Slots<Eq>),
     /// A kernel CQ that is not armed because it was not drained: it is on the pending list.
     Pending,
-    /// A CQ of a process, or of a user in the kernel that arms it itself.
+    /// A CQ of a process, or of a kernel ULP that arms it itself.
     Process(Slots<Eq>),
 }
 
@@ -174,7 +174,7 @@ impl EventSlots {
         Ok(Arming::Process(self.pool.take(1).ok_or(NoSlot)?))
     }
 
-    /// Binds a CQ that a user in the kernel arms: as a process's, and from half of the kernel's share.
+    /// Binds a CQ that a kernel ULP arms: as a process's, and from half of the kernel's share.
     pub fn bind_ulp(&mut self) -> Result<Arming, NoSlot> {
         if self.pool.free() <= self.kernel / 2 {
             return Err(NoSlot);

@@ -2,7 +2,7 @@
 //! The requests of a queue that are posted and not completed, and the length that a completion may
 //! report of a receive.
 //!
-//! A user in the kernel relies on both, whatever the device writes. It gets each of its requests
+//! A kernel ULP relies on both, whatever the device writes. It gets each of its requests
 //! back once: by a completion in the queue's own CQ, or flushed when the device is lost. And it
 //! takes as many bytes out of a receive's memory as the completion says, so these are at most those
 //! that it has posted.

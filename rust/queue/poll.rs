@@ -283,7 +283,7 @@ impl<S: Storage> Poller<S> {
         Ok(Node::new(self.slots.bind_process()?))
     }
 
-    /// As [`bind_process`](Self::bind_process), of a user in the kernel that arms it itself.
+    /// As [`bind_process`](Self::bind_process), of a kernel ULP that arms it itself.
     pub fn bind_ulp(&mut self) -> Result<Node, NoSlot> {
         Ok(Node::new(self.slots.bind_ulp()?))
     }

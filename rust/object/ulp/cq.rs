@@ -263,7 +263,7 @@ impl UlpCq {
             Source::Device(lease) => lease,
             // It has an event once what is posted is flushed.
             Source::Nothing => return false,
-            // Its user polls once more, and finds what is flushed.
+            // Its ULP polls once more, and finds what is flushed.
             Source::Flush => return inner.has_pending(self),
         };
         let Some(consumer) = consumer else {
@@ -335,7 +335,7 @@ impl CqInner {
         if has_failed {
             trace::wrong(trace::Wrong::Completion, qp, u32::from(cqe.status));
         }
-        // A success is reported only if the request asked for it: the user has sized its CQ for those.
+        // A success is reported only if the request asked for it: the ULP has sized its CQ for those.
         if has_failed || request.signal {
             into.put(&completed);
         }

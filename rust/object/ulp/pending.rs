@@ -59,7 +59,7 @@ pub(super) struct Request {
     /// Its user's own.
     pub(super) id: u64,
     pub(super) what: Posted,
-    /// Its user asked for its completion. One that fails completes either way.
+    /// Its ULP asked for its completion. One that fails completes either way.
     pub(super) signal: bool,
 }
 

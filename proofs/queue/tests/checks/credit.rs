@@ -322,7 +322,7 @@ fn processes_leave_the_kernel_its_share() {
         if arms_itself {
             bound.extend(from_fn(|| slots.bind_ulp().ok()).take(more));
             let expected = expected + shares.kernel / 2;
-            assert_eq!(bound.len() as u32, expected, "of users in the kernel");
+            assert_eq!(bound.len() as u32, expected, "of kernel ULPs");
         }
         bound.extend(from_fn(|| slots.bind_kernel().ok()).take(more));
         let expected = expected + shares.kernel;
