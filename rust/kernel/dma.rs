@@ -165,7 +165,7 @@ impl Coherent {
         })
     }
 
-    /// The DMA address.
+    /// The DMA address of the first word.
     #[inline]
     pub fn address(&self) -> Address {
         self.address
@@ -189,13 +189,13 @@ impl Coherent {
         }
     }
 
-    /// As [`Words::read`].
+    /// Reads a word, once, as [`Words::read`].
     #[inline]
     pub fn read(&self, index: usize) -> Option<u64> {
         self.view().read(index)
     }
 
-    /// As [`Words::write`].
+    /// Writes a word, once, as [`Words::write`].
     #[inline]
     #[must_use]
     pub fn write(&self, index: usize, value: u64) -> Option<()> {

@@ -244,7 +244,7 @@ impl Mapped<Cpu> {
 }
 
 impl Mapped<Device> {
-    /// The DMA address.
+    /// The DMA address of the first byte.
     #[inline]
     pub fn address(&self) -> Address {
         self.mapping.address

@@ -67,7 +67,7 @@ use kernel::{
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
-    /// Tasks may enter.
+    /// Tasks may enter, and mappings may be made.
     Open,
     /// No task may enter until it is reopened. Mappings may be released.
     Closed,
@@ -81,7 +81,7 @@ struct State {
     phase: Phase,
     /// DMA mappings and allocations that exist.
     held: usize,
-    /// Leases that exist.
+    /// [`Lease`]s that exist. The binding does not end before they do.
     leases: usize,
     /// Interrupts may be registered, and no resource may be added.
     interrupts: bool,

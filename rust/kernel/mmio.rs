@@ -34,7 +34,7 @@ use kernel::{
 pub struct Frame(u64);
 
 impl Frame {
-    /// Its number.
+    /// The physical address in pages.
     pub fn number(self) -> u64 {
         self.0
     }
@@ -43,7 +43,7 @@ impl Frame {
 /// A BAR of at least `SIZE` bytes, mapped until the device unbinds.
 pub struct Bar<const SIZE: usize> {
     bar: DevresBar<SIZE>,
-    /// The physical address.
+    /// The physical address of the first byte.
     start: u64,
     bytes: u64,
 }

@@ -351,9 +351,9 @@ impl Drop for Enabled<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Mastering {
-    /// Enabled.
+    /// The device may access memory.
     On,
-    /// Disabled.
+    /// The device may access no memory, and sends no interrupt.
     Off,
     /// The device does not answer: all reads return ones. It is unplugged or broken.
     Gone,

@@ -188,7 +188,7 @@ impl<H: Handler> Poller<H> {
         })
     }
 
-    /// The handler.
+    /// The handler, which all contexts share.
     #[inline]
     pub fn handler(&self) -> &H {
         &self.handler
@@ -329,7 +329,7 @@ impl<H: Handler> Poller<H> {
         }
     }
 
-    /// Queues the relay.
+    /// Queues the relay, which the scheduler runs when its turn comes.
     fn ask(&self) {
         // The kernel crate has no function for this queue, which takes the place of `system_unbound`.
         //

@@ -10,7 +10,7 @@ unsafe extern "C" {
     safe fn qpair_memlock_limit() -> usize;
 }
 
-/// A capability.
+/// What a task is privileged to do: `capabilities(7)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Capability {

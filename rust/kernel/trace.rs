@@ -54,7 +54,7 @@ trace_points! {
     /// The driver rings a doorbell: device, place in the page, object, index.
     fn doorbell(dev: u32, place: u32, number: u32, index: u32);
 
-    /// A hard interrupt.
+    /// A hard interrupt of a device: the EQ.
     fn irq(dev: u32, eq: u32);
 
     /// A round of an EQ's poll begins.

@@ -96,7 +96,7 @@ pub enum Access {
 /// A contiguous piece of mapped memory, as the device sees it: whole pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it begins.
+    /// The DMA address of its first byte.
     pub address: Address,
     /// How long it is.
     pub bytes: u64,
@@ -450,7 +450,7 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// The memory itself.
+    /// The pages that are mapped.
     pub fn pinned(&self) -> &Pinned {
         &self.memory
     }

@@ -87,7 +87,7 @@ impl Device {
     }
 
     /// Creates a CQ of a doorbell page on `vector`, in `memory`, which is returned. `handler` gets its
-    /// events. Sleeps.
+    /// completion events, `events` the asynchronous ones. Sleeps.
     ///
     /// # Errors
     ///

@@ -73,7 +73,7 @@ use kernel::{
     sync::Arc, //
 };
 
-/// A completion queue.
+/// A completion queue: in the memory of a process, or rings that a kernel ULP polls.
 pub(crate) struct Cq {
     owner: Owner<Place, Arc<Queue<UlpCq>>>,
     pub(super) number: Number,

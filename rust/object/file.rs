@@ -61,7 +61,7 @@ use kernel::{
     warn_on, //
 };
 
-/// The driver.
+/// The driver of the RDMA core.
 pub(crate) struct Verbs;
 
 /// The function, in the reset epoch in which it was registered. The core may still call its driver
@@ -90,7 +90,7 @@ pub(super) enum Owner<P, U> {
 }
 
 impl<P, U> Owner<P, U> {
-    /// The device.
+    /// The device that has the object.
     pub(super) fn device(&self) -> &Arc<Device> {
         match self {
             Self::Process(process, _) => &process.device,
@@ -219,7 +219,7 @@ impl Process {
         Ok(this)
     }
 
-    /// Its doorbell page.
+    /// The number of its doorbell page; 0 is the driver's.
     pub(super) fn page(&self) -> u16 {
         self.page.number
     }

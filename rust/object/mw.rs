@@ -32,7 +32,7 @@ use kernel::{
     sync::Arc, //
 };
 
-/// A memory window.
+/// A memory window of a process, bound or not.
 pub(crate) struct Mw {
     process: Arc<Process>,
     number: Number,

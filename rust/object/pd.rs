@@ -21,7 +21,7 @@ use crate::{
 };
 use kernel::prelude::*;
 
-/// A protection domain.
+/// A protection domain of a process or of a kernel ULP.
 pub(crate) struct Pd {
     pub(super) owner: Owner<(), ()>,
     pub(super) number: Number,

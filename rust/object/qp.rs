@@ -110,7 +110,7 @@ use kernel::{
     sync::Arc, //
 };
 
-/// A queue pair.
+/// A queue pair: in the memory of a process, or rings that a kernel ULP posts to.
 pub(crate) struct Qp {
     owner: Owner<Place, Arc<Queue<UlpQp>>>,
     number: Number,

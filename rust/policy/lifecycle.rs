@@ -23,7 +23,7 @@ use super::recovery::Recovery;
 pub enum Health {
     /// Not brought up, or being reset.
     Down,
-    /// Working.
+    /// Brought up: commands and doorbells reach the device.
     Up,
     /// It stopped or failed a command that must succeed, and needs a reset.
     Fatal,
@@ -59,14 +59,14 @@ pub enum Failure {
 pub enum Lost {
     /// It is reset, and can be opened again.
     Reset,
-    /// It is gone.
+    /// It is unplugged, broken or unbound, and does not come back.
     Gone,
 }
 
 /// The memory whose addresses the device has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Memory {
-    /// None.
+    /// The device has no addresses of memory.
     Free,
     /// That of this epoch.
     Live,
@@ -83,7 +83,7 @@ pub enum Step {
     FailCommands,
     /// Close the gate, and wait until all tasks have left it.
     Close,
-    /// [`Lifecycle::next_epoch`].
+    /// The device was reset: [`Lifecycle::next_epoch`].
     NextEpoch,
     /// Stop all DMA; [`Lifecycle::quiesced`] gets the result.
     Quiesce,
@@ -97,7 +97,7 @@ pub enum Step {
     Release,
     /// Leak it: the driver is unbound.
     Leak,
-    /// Enable bus mastering.
+    /// Enable bus mastering: the device may access memory.
     Master,
 }
 
@@ -177,7 +177,7 @@ const TABLE: [Row; 12] = [
 /// What the watchdog does about a device that has failed.
 #[derive(Debug)]
 pub struct Failed {
-    /// Announce the loss.
+    /// The task that tells clients of the loss.
     pub announce: Option<Task>,
     /// The epoch that failed, if the device is to be reset now; [`Lifecycle::tried`] follows.
     pub reset: Option<u32>,
@@ -224,7 +224,7 @@ impl Lifecycle {
         self.epoch
     }
 
-    /// Its state.
+    /// What may be done with the device.
     pub const fn health(&self) -> Health {
         self.health
     }

@@ -47,7 +47,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// No moderation.
+    /// An interrupt for each event.
     pub const OFF: Self = Self { count: 0, usecs: 0 };
 }
 
@@ -56,14 +56,14 @@ impl Setting {
 pub struct Sample {
     /// Completions, and events of CQs whose completions are not seen.
     pub completions: u64,
-    /// Interrupts.
+    /// Interrupts of the EQ.
     pub interrupts: u64,
-    /// Time.
+    /// The time of the sample, in nanoseconds.
     pub nanos: u64,
 }
 
 impl Sample {
-    /// `count` per second.
+    /// `count` as a rate per second of the sample.
     const fn rate(&self, count: u64) -> u64 {
         match self.nanos {
             0 => 0,
@@ -83,7 +83,7 @@ impl Sample {
 /// Interrupts a second that need no moderation: one with its poll is about 8000 instructions, so
 /// this rate is a few percent of a CPU.
 pub const TARGET: u32 = 10_000;
-/// The highest level.
+/// The highest level, of the longest delay.
 pub const TOP: u32 = 8;
 /// Interrupts a second above which the cap applies, in targets.
 pub const CAP: u64 = 4;

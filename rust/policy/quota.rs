@@ -15,7 +15,7 @@
 //! therefore *held*, and goes on counting, until the device reports how many indices it still keeps
 //! for the context. The driver asks only where an object would be refused.
 
-/// Kinds of object.
+/// Kinds of object that a context is charged for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Queue pair.
@@ -53,7 +53,7 @@ pub struct PerKind<T> {
     pub srq: T,
     /// Memory windows.
     pub mw: T,
-    /// Memberships in groups.
+    /// Memberships of queue pairs in groups.
     pub member: T,
     /// Doorbell pages.
     pub page: T,

@@ -36,7 +36,7 @@ pub const ROW: u32 = 8;
 pub enum Time {
     /// That of the task on the CPU.
     Taken,
-    /// The idle task's.
+    /// That of the idle task, which no other task wants.
     Idle,
     /// That of a thread that the scheduler chose to run, for this poll and those that follow it at
     /// once.

@@ -29,9 +29,9 @@ pub const LEAF_BYTES: u64 = 4096;
 /// A piece of DMA address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// First byte.
+    /// The DMA address of its first byte.
     pub addr: u64,
-    /// Bytes.
+    /// Its length in bytes; 0 is skipped.
     pub bytes: u64,
 }
 
@@ -58,7 +58,7 @@ impl PageLimits {
 /// Why segments cannot be described by a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// No bytes.
+    /// The segments have no bytes.
     Empty,
     /// The end of a segment, or the total length, exceeds 64 bits.
     Overflow,
@@ -153,7 +153,7 @@ impl Plan {
         })
     }
 
-    /// Levels of tables.
+    /// Levels of tables, 0 to 2.
     pub const fn levels(&self) -> u8 {
         self.levels
     }

@@ -67,7 +67,7 @@ pub fn acknowledge(mut clear: impl FnMut(), mut is_set: impl FnMut() -> bool) ->
 /// A buffer for a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Buffer {
-    /// Its DMA address.
+    /// The DMA address of the buffer.
     pub addr: u64,
     /// Its bytes, at most [`control::LENGTH`].
     pub bytes: u32,

@@ -53,7 +53,7 @@ pub struct Seen<K: Kind> {
 }
 
 impl<K: Kind> Seen<K> {
-    /// Of which ring.
+    /// The ring that it is of.
     #[inline(always)]
     pub const fn ring(self) -> RingId {
         self.ring
@@ -75,7 +75,7 @@ pub struct Published<K: Kind> {
 }
 
 impl<K: Kind> Published<K> {
-    /// Of which ring.
+    /// The ring that it is of.
     #[inline(always)]
     pub const fn ring(self) -> RingId {
         self.ring
@@ -96,7 +96,7 @@ pub struct Flushed<'a, K: Kind> {
 }
 
 impl<K: Kind> Flushed<'_, K> {
-    /// Of which ring.
+    /// The ring that it is of.
     #[inline(always)]
     pub const fn ring(&self) -> RingId {
         self.ring
@@ -106,7 +106,7 @@ impl<K: Kind> Flushed<'_, K> {
 /// A snapshot of an entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<K: Kind, const N: usize> {
-    /// Its words.
+    /// The words of the entry.
     pub words: [u64; N],
     /// Evidence that it was read.
     pub seen: Seen<K>,
@@ -168,7 +168,7 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         Ok((consumer, Pool::mint(ring, capacity)))
     }
 
-    /// Which ring.
+    /// The ring that it is of.
     #[inline(always)]
     pub const fn ring(&self) -> RingId {
         self.ring
@@ -180,7 +180,7 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         self.depth
     }
 
-    /// The ring's memory.
+    /// The memory of the ring.
     #[inline(always)]
     pub const fn storage(&self) -> &S {
         &self.storage

@@ -121,7 +121,7 @@ impl<K: Kind> Slots<K> {
         Self::some(ring, 0)
     }
 
-    /// How many.
+    /// The number of slots.
     #[inline(always)]
     pub const fn count(&self) -> u32 {
         self.count
@@ -133,7 +133,7 @@ impl<K: Kind> Slots<K> {
         self.count == 0
     }
 
-    /// Of which ring.
+    /// The ring whose slots they are.
     #[inline(always)]
     pub const fn ring(&self) -> RingId {
         self.ring
@@ -147,7 +147,7 @@ impl<K: Kind> Slots<K> {
         Some(Self::some(self.ring, count))
     }
 
-    /// Takes all.
+    /// Takes all, and leaves none.
     #[inline(always)]
     pub fn take(&mut self) -> Self {
         Self::some(self.ring, mem::replace(&mut self.count, 0))
@@ -174,9 +174,9 @@ impl<K: Kind> Slots<K> {
 /// The slots found are not as many as were minted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Imbalance {
-    /// Slots minted.
+    /// Slots that were minted for the ring.
     pub minted: u32,
-    /// Slots found.
+    /// Slots that were found at its end.
     pub found: u32,
 }
 
@@ -198,7 +198,7 @@ impl<K: Kind> Pool<K> {
         }
     }
 
-    /// Of which ring.
+    /// The ring whose slots they are.
     #[inline]
     pub const fn ring(&self) -> RingId {
         self.free.ring
@@ -297,7 +297,7 @@ pub struct DeferredFree<K: Kind> {
 }
 
 impl<K: Kind> DeferredFree<K> {
-    /// Empty.
+    /// Without slots, for those of one ring.
     #[inline]
     pub const fn new(ring: RingId) -> Self {
         Self {

@@ -79,13 +79,13 @@ impl<S: Storage, K: Kind> Descriptors<S, K> {
         self.flight.count()
     }
 
-    /// Descriptors in all.
+    /// Descriptors of the ring that may be filled.
     #[inline(always)]
     pub const fn capacity(&self) -> u32 {
         self.pool.minted()
     }
 
-    /// The ring's memory.
+    /// The memory of the ring.
     #[inline(always)]
     pub const fn storage(&self) -> &S {
         &self.storage

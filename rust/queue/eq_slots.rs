@@ -100,9 +100,9 @@ pub struct EventSlots {
     pool: Pool<Eq>,
     /// How many of those a process's CQ may not take.
     kernel: u32,
-    /// For asynchronous events.
+    /// For asynchronous events, which need no arm.
     reserve: Slots<Eq>,
-    /// To arm with.
+    /// To arm CQs with.
     spare: Slots<Eq>,
     /// Their events were read, but the head is not published yet.
     read: Slots<Eq>,

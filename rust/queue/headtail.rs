@@ -55,7 +55,7 @@ pub fn owned(count: u32, head: u32, tail: u32) -> u32 {
 /// A buffer for a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Buffer {
-    /// Its DMA address.
+    /// The DMA address of the buffer.
     pub addr: u64,
     /// Transmit: its bytes. All receive buffers of a ring have as many as `SRRCTL` says.
     pub bytes: u16,

@@ -57,7 +57,7 @@ pub struct Depth {
 }
 
 impl Depth {
-    /// The largest.
+    /// The largest, 2^31.
     pub const MAX: Self = Self {
         mask: u32::MAX >> 1,
     };
@@ -91,13 +91,13 @@ impl Depth {
         }
     }
 
-    /// Its base-two logarithm.
+    /// The base-two logarithm of the entries.
     #[inline]
     pub const fn log2(self) -> u8 {
         self.mask.count_ones() as u8
     }
 
-    /// How many entries.
+    /// Entries, a power of two.
     #[inline(always)]
     pub const fn entries(self) -> u32 {
         self.mask.wrapping_add(1)

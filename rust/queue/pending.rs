@@ -40,7 +40,7 @@ impl<T: Copy, S: DerefMut<Target = [(Index, T)]>> Pending<S> {
         }
     }
 
-    /// How many.
+    /// Requests that are posted and not completed.
     pub const fn count(&self) -> usize {
         self.count
     }
@@ -132,7 +132,7 @@ impl<T: Copy, S: DerefMut<Target = [(Index, T)]>> Pending<S> {
 /// The memory of a receive, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// Of a message.
+    /// The bytes of a message.
     Message(u64),
     /// Of a datagram, which begins with a GRH.
     Datagram(u64),

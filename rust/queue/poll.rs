@@ -68,7 +68,7 @@ pub struct Tuning {
     pub completions: u32,
     /// Completions and other events of one poll.
     pub budget: u32,
-    /// Which loop.
+    /// When a CQ is armed again.
     pub policy: Policy,
 }
 
@@ -111,7 +111,7 @@ pub enum Step {
 /// The result of a CQ's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consumed {
-    /// Completions consumed.
+    /// Completions that were read.
     pub count: u32,
     /// Whether the CQ was seen empty.
     pub drained: bool,
@@ -155,16 +155,16 @@ impl Node {
     }
 }
 
-/// The poll's counters.
+/// What polls have done since the EQ is up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counts {
-    /// Polls that ran.
+    /// Polls that began.
     pub polls: u64,
     /// Polls that ended with the budget spent.
     pub again: u64,
-    /// Events read.
+    /// Events that were taken from the EQ.
     pub events: u64,
-    /// Completions consumed.
+    /// Completions of kernel CQs that were read.
     pub completions: u64,
     /// Times that a CQ was armed.
     pub arms: u64,
@@ -227,7 +227,7 @@ pub struct Poller<S: Storage> {
     waiting: Option<Number>,
     /// Those that were deferred meanwhile, the last one first.
     deferred: Option<Number>,
-    /// The pending CQs.
+    /// CQs that are polled without an event.
     pending: u32,
     /// What the next poll begins with.
     turn: Phase,
@@ -260,7 +260,7 @@ impl<S: Storage> Poller<S> {
         &self.slots
     }
 
-    /// The counters.
+    /// What polls have done so far.
     #[inline]
     pub const fn counts(&self) -> &Counts {
         &self.counts
@@ -340,7 +340,7 @@ impl<S: Storage> Poller<S> {
         (self.eq.into_storage(), self.slots.retire())
     }
 
-    /// Begins a poll.
+    /// Begins a poll, with a budget.
     pub fn begin(&mut self, tuning: Tuning) -> Run {
         self.counts.polls = self.counts.polls.wrapping_add(1);
         let mut run = Run {

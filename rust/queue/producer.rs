@@ -237,7 +237,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         self.completing.completed.count()
     }
 
-    /// Slots in all.
+    /// Slots that requests may take, at most the depth.
     #[inline(always)]
     pub const fn capacity(&self) -> u32 {
         self.posting.pool.minted()
@@ -255,7 +255,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         self.posting.tail
     }
 
-    /// The ring's memory.
+    /// The memory of the ring.
     #[inline(always)]
     pub const fn storage(&self) -> &S {
         &self.storage
@@ -517,7 +517,7 @@ pub struct Batch<'a, V: Storage, K: Kind> {
     shape: Shape,
     /// Where the next one goes.
     tail: Index,
-    /// Free slots.
+    /// Slots that the batch may still take.
     free: u32,
     unsignaled: u32,
     /// The longest unsignalled run that leaves room for the largest work request.
@@ -526,7 +526,7 @@ pub struct Batch<'a, V: Storage, K: Kind> {
 }
 
 impl<'a, V: Storage + 'a, K: Kind> Batch<'a, V, K> {
-    /// As [`Producer::room`].
+    /// Reserves slots, as [`Producer::room`].
     #[inline(always)]
     pub fn room(&mut self, slots: u32, signal: bool) -> Result<Room<&mut Self, V, K>, Refused> {
         Room::new(self, slots, signal)
@@ -633,7 +633,7 @@ where
         self.unsignaled == 0
     }
 
-    /// Where it lies.
+    /// The index of its first slot.
     #[inline(always)]
     pub fn index(&self) -> Index {
         self.batch.borrow().tail

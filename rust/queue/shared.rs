@@ -160,7 +160,7 @@ impl<S: Storage> Shared<S> {
         self.producer.audit_with(held)
     }
 
-    /// The ring's memory.
+    /// The memory of the ring.
     pub const fn storage(&self) -> &S {
         self.producer.storage()
     }

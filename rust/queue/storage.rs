@@ -22,7 +22,7 @@ use core::sync::atomic::Ordering;
 /// [`words`](Self::words): the rings check that once, when they are created. Past the end an
 /// implementation loads zero and stores nothing, or wraps.
 pub trait Storage {
-    /// How many words.
+    /// The number of words.
     fn words(&self) -> usize;
 
     /// Loads a word, once and whole (`READ_ONCE`, a volatile or a relaxed atomic load).

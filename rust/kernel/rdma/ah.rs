@@ -50,10 +50,10 @@ pub struct UdAddress {
 
 /// An address handle of a process.
 pub trait Operations<T: Driver>: Sized + Send + Sync {
-    /// Creates it.
+    /// Creates the handle. The answer to the process has what its work requests need.
     fn create(context: &T::Context, address: Address, udata: Udata<'_>) -> Result<Self>;
 
-    /// Destroys it.
+    /// Destroys the handle. Work requests have the address itself.
     fn destroy(self);
 }
 

@@ -63,7 +63,7 @@ type Bundle = bindings::uverbs_attr_bundle__bindgen_ty_1__bindgen_ty_1;
 pub enum Caller<'a, T: Driver> {
     /// A process, by a command on this open file.
     Process(&'a T::Context, Udata<'a>),
-    /// A kernel ULP.
+    /// A kernel ULP, which has no file.
     Ulp(&'a T::Data),
 }
 

@@ -33,7 +33,7 @@ use kernel::{
 /// What a completion queue is asked to be.
 #[derive(Clone, Copy, Debug)]
 pub struct CqRequest {
-    /// Entries, at least.
+    /// Completions that it must hold, at least.
     pub entries: u32,
     /// The completion vector, below that of [`Config`](super::Config).
     pub vector: u32,
@@ -93,7 +93,7 @@ pub enum Operation {
     Send,
     /// Writes the peer's memory.
     Write,
-    /// Reads it.
+    /// Reads the peer's memory.
     Read,
     /// Compares and swaps 8 bytes of it.
     CompareSwap,
@@ -101,7 +101,7 @@ pub enum Operation {
     FetchAdd,
 }
 
-/// What was completed.
+/// The request that a completion is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completed {
     /// A request of the send queue.
@@ -112,23 +112,23 @@ pub enum Completed {
     Written,
 }
 
-/// A completion.
+/// A completion of a kernel ULP: `struct ib_wc`.
 pub struct Completion<'a> {
-    /// The user's own.
+    /// The ULP's own: `wr_id`.
     pub id: u64,
-    /// What it was.
+    /// The request that it completes.
     pub what: Completed,
     /// How it went: `enum ib_wc_status`.
     pub status: u8,
-    /// The driver's detail.
+    /// The device's code of an error: `vendor_err`.
     pub vendor: u8,
     /// Bytes that were received or read.
     pub bytes: u32,
-    /// Immediate data.
+    /// Immediate data, as it is in memory.
     pub imm: Option<u32>,
     /// The sender of a datagram. The receive begins with its GRH.
     pub from: Option<u32>,
-    /// Its queue pair.
+    /// The queue pair of the request.
     pub qp: &'a Events<QpEvent>,
 }
 

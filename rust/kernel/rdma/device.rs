@@ -90,15 +90,15 @@ pub struct DeviceAttributes {
     pub page_sizes: u64,
     /// Queue pairs that a process may create.
     pub max_qp: u32,
-    /// Completion queues.
+    /// Completion queues that a process may create.
     pub max_cq: u32,
-    /// Memory regions.
+    /// Memory regions that a process may register.
     pub max_mr: u32,
-    /// Protection domains.
+    /// Protection domains that a process may create.
     pub max_pd: u32,
-    /// Address handles.
+    /// Address handles that a process may create.
     pub max_ah: u32,
-    /// Shared receive queues.
+    /// Shared receive queues that a process may create.
     pub max_srq: u32,
     /// Memory windows, of types 1 and 2B; 0 if the device has none.
     pub max_mw: u32,
@@ -131,7 +131,7 @@ pub struct DeviceAttributes {
 /// A device at its registration.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Completion vectors.
+    /// Completion vectors: CQs choose one.
     pub vectors: u32,
     /// The EUI-64 of the device, of which the port's GID is made.
     pub guid: u64,

@@ -29,7 +29,7 @@ pub trait Target: 'static {
     /// What happens to it.
     type Event: Copy;
 
-    /// Its structure.
+    /// Its structure of the core.
     #[doc(hidden)]
     type Raw;
 
@@ -284,9 +284,9 @@ impl Target for SrqEvent {
 /// Events of the link of the device: of the port too, if its network device carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortEvent {
-    /// It became active.
+    /// The link came up: `IB_EVENT_PORT_ACTIVE`.
     Active,
-    /// It is down.
+    /// The link went down: `IB_EVENT_PORT_ERR`.
     Down,
 }
 

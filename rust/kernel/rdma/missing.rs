@@ -179,7 +179,7 @@ pub(super) struct DoorbellVma {
 }
 
 impl DoorbellVma {
-    /// Not yet.
+    /// That of a file which has not mapped it yet.
     pub(super) fn new(mappings: &Arc<Mappings>) -> Self {
         Self {
             mappings: mappings.clone(),

@@ -171,21 +171,21 @@ pub mod header {
 pub trait Driver: Sized + 'static {
     /// Shared by all operations.
     type Data: Send + Sync;
-    /// An open file.
+    /// The driver's part of an open file.
     type Context: context::Operations<Self>;
-    /// A protection domain.
+    /// That of a protection domain.
     type Pd: pd::Operations<Self>;
     /// An address handle of a process.
     type Ah: ah::Operations<Self>;
     /// A shared receive queue.
     type Srq: srq::Operations<Self>;
-    /// A completion queue.
+    /// That of a completion queue.
     type Cq: cq::Operations<Self>;
-    /// A queue pair.
+    /// That of a queue pair.
     type Qp: qp::Operations<Self>;
-    /// A memory region.
+    /// That of a memory region.
     type Mr: mr::Operations<Self>;
-    /// A memory window.
+    /// That of a memory window.
     type Mw: mw::Operations<Self>;
 
     /// The name of devices, with `%d` for their number.

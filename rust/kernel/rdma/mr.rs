@@ -35,7 +35,7 @@ pub struct MrRequest {
     pub bytes: u64,
     /// The address by which the device is given it.
     pub iova: u64,
-    /// Rights: `IB_ACCESS_*`.
+    /// Rights of the owner and of peers: `IB_ACCESS_*`.
     pub access: u32,
 }
 
@@ -45,11 +45,11 @@ pub struct MrChange {
     /// Other memory: where it is in the process, its length in bytes, and the address by which the
     /// device is given it.
     pub memory: Option<(u64, u64, u64)>,
-    /// Other rights: `IB_ACCESS_*`.
+    /// Other rights of the owner and of peers: `IB_ACCESS_*`.
     pub access: Option<u32>,
 }
 
-/// A memory region.
+/// A memory region of a process, or all memory for a kernel ULP.
 #[vtable]
 pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// Registers memory of a process. Returns also its local and remote key.

@@ -19,7 +19,7 @@ use kernel::prelude::*;
 /// Types of memory windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MwType {
-    /// Bound by `ibv_bind_mw()`.
+    /// Type 1: bound by `ibv_bind_mw()`.
     One,
     /// Bound by a work request, and of the queue pair that binds it: 2B.
     Two,

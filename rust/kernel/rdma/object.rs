@@ -18,7 +18,7 @@ use kernel::{
     prelude::*, //
 };
 
-/// The only port.
+/// The number of the only port: they are counted from 1.
 pub(super) const PORT: u32 = 1;
 
 /// An object of the core of type `I`, with the driver's part `T`. The core allocates it with zeros,
@@ -88,13 +88,13 @@ pub(super) const fn when<F: Copy>(has: bool, operation: F) -> Option<F> {
 pub(super) struct Ops<T>(PhantomData<T>);
 
 impl<T: Driver> Ops<T> {
-    /// No operation.
+    /// A part without operations, for the fields that a part does not set.
     pub(super) const NONE: bindings::ib_device_ops = {
         // SAFETY: All fields are optional functions, pointers and integers.
         unsafe { mem::zeroed() }
     };
 
-    /// All parts.
+    /// The parts of all files.
     pub(super) const ALL: &'static [bindings::ib_device_ops] = &[
         Self::DEVICE,
         Self::PORT,

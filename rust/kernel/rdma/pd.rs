@@ -14,9 +14,9 @@ use super::{
 };
 use kernel::prelude::*;
 
-/// A protection domain.
+/// A protection domain of a process or of a kernel ULP.
 pub trait Operations<T: Driver>: Sized + Send + Sync {
-    /// Creates it.
+    /// Creates it, without objects on it.
     fn alloc(caller: Caller<'_, T>) -> Result<Self>;
 
     /// Destroys it. All objects on it are destroyed.

@@ -48,22 +48,22 @@ const GSI: u32 = 1;
 /// Services of queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// Reliable connected: `IB_QPT_RC`.
+    /// Reliable connected: `IB_QPT_RC`, in order and acknowledged.
     Rc,
-    /// Unreliable connected: `IB_QPT_UC`.
+    /// Unreliable connected: `IB_QPT_UC`, without acknowledgements.
     Uc,
-    /// Unreliable datagram: `IB_QPT_UD`.
+    /// Unreliable datagram: `IB_QPT_UD`, each send with an address.
     Ud,
 }
 
 /// What a queue pair is asked to be.
 #[derive(Clone, Copy, Debug)]
 pub struct QpRequest {
-    /// Its service.
+    /// Fixed for the life of the queue pair.
     pub service: Service,
     /// Sends and receives that may be outstanding.
     pub max_send_wr: u32,
-    /// See `max_send_wr`.
+    /// Receives that may be outstanding, without an SRQ.
     pub max_recv_wr: u32,
     /// SGEs of each send.
     pub max_send_sge: u32,
@@ -82,13 +82,13 @@ pub struct QpRequest {
 /// States of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QpState {
-    /// As created.
+    /// As created: it does no work.
     Reset,
     /// Receives may be posted.
     Init,
-    /// Ready to receive.
+    /// Ready to receive: messages are taken.
     Rtr,
-    /// Ready to send.
+    /// Ready to send: requests are executed.
     Rts,
     /// The send queue drains.
     Sqd,
@@ -106,14 +106,14 @@ pub struct QpChange {
     pub state: Option<QpState>,
     /// Rights of the peer: `IB_ACCESS_*`.
     pub access: Option<u32>,
-    /// The peer's number.
+    /// The number of the peer's queue pair.
     pub peer: Option<u32>,
     /// Retries of a request without an answer, and of one without a receive; 7 is without end.
     pub retries: Option<(u8, u8)>,
     /// The time of an answer, and that which its peer waits for a receive: codes of
     /// `struct ib_qp_attr`, `timeout` and `min_rnr_timer`.
     pub timers: Option<(u8, u8)>,
-    /// The Q_Key.
+    /// The Q_Key that datagrams to it must have.
     pub q_key: Option<u32>,
     /// Whether [`QpEvent::Drained`] is asked for; with the step to [`QpState::Sqd`].
     pub drained: bool,

@@ -25,7 +25,7 @@ use kernel::prelude::*;
 pub struct SrqRequest {
     /// Receives that may be outstanding.
     pub max_wr: u32,
-    /// SGEs of each.
+    /// SGEs that each receive may have.
     pub max_sge: u32,
 }
 

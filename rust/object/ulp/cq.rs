@@ -56,7 +56,7 @@ use kernel::{
 /// Completions that are taken before the head is published.
 const BATCH: usize = 16;
 
-/// What completes.
+/// What completes the requests of a CQ's queue pairs.
 enum Source {
     /// What the device completes.
     Device(Lease),
@@ -93,7 +93,7 @@ pub(crate) struct Armed {
 }
 
 impl Armed {
-    /// Not armed.
+    /// That of a CQ which its ULP has not armed.
     pub(crate) fn new(events: Events<CqEvent>) -> Self {
         Self {
             armed: Atomic::new(false),
@@ -120,7 +120,7 @@ impl CompletionHandler for Armed {
     }
 }
 
-/// A completion queue.
+/// A completion queue that a kernel ULP polls.
 #[pin_data]
 pub(crate) struct UlpCq {
     function: Arc<Function>,
@@ -168,7 +168,7 @@ impl UlpCq {
         )
     }
 
-    /// Its number.
+    /// The device's number.
     pub(crate) fn number(&self) -> Number {
         self.number
     }

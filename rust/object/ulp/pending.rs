@@ -27,7 +27,7 @@ use crate::{
 };
 use kernel::prelude::*;
 
-/// What is posted.
+/// A request that is posted, until it completes.
 #[derive(Clone, Copy)]
 pub(super) enum Posted {
     Send(Operation),
@@ -56,7 +56,7 @@ impl Posted {
 /// A request that is posted and not completed.
 #[derive(Clone, Copy)]
 pub(super) struct Request {
-    /// Its user's own.
+    /// Its ULP's own: `wr_id`.
     pub(super) id: u64,
     pub(super) what: Posted,
     /// Its ULP asked for its completion. One that fails completes either way.

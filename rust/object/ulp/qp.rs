@@ -114,7 +114,7 @@ struct QpInner {
     takes_recvs: bool,
 }
 
-/// A queue pair.
+/// A queue pair that a kernel ULP posts to.
 #[pin_data]
 pub(crate) struct UlpQp {
     function: Arc<Function>,
@@ -187,12 +187,12 @@ impl UlpQp {
         )
     }
 
-    /// Its number.
+    /// The device's number.
     pub(crate) fn number(&self) -> Number {
         self.number
     }
 
-    /// Its CQs.
+    /// The CQs of its sends and of its receives.
     pub(crate) fn cqs(&self) -> [&Arc<UlpCq>; 2] {
         [&self.send_cq, &self.recv_cq]
     }

@@ -55,7 +55,7 @@ const STANDARD: u32 = (1 << 21) - 1;
 ///
 /// A copy of the bytes is a copy of the value.
 unsafe trait Plain: Sized {
-    /// A copy.
+    /// The same bytes again; pointers are not followed.
     fn copied(&self) -> Self {
         // SAFETY: By the promise of the trait.
         unsafe { ptr::read(self) }

@@ -27,9 +27,9 @@ use kernel::prelude::*;
 pub struct Piece {
     /// Its DMA address, or that in the region of the key.
     pub addr: u64,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u32,
-    /// The key.
+    /// The key of the region that has it.
     pub lkey: u32,
 }
 
@@ -53,13 +53,13 @@ impl<'a> Pieces<'a> {
         Ok(Self(unsafe { core::slice::from_raw_parts(list, count) }))
     }
 
-    /// How many.
+    /// The number of SGEs.
     #[inline]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// All of them.
+    /// The SGEs in their order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Piece> + 'a {
         self.0.iter().map(|sge| Piece {
@@ -75,18 +75,18 @@ impl<'a> Pieces<'a> {
 pub struct Destination {
     /// Of its address handle.
     pub address: UdAddress,
-    /// The queue pair.
+    /// The number of the queue pair.
     pub qpn: u32,
-    /// Its Q_Key.
+    /// The Q_Key of the queue pair.
     pub q_key: u32,
 }
 
 /// A request of a send queue.
 #[derive(Clone, Copy)]
 pub struct SendRequest<'a> {
-    /// The ULP's own.
+    /// The ULP's own: `wr_id`.
     pub id: u64,
-    /// What to do.
+    /// SEND, RDMA or an atomic.
     pub operation: Operation,
     /// Immediate data, as it is in memory.
     pub imm: Option<u32>,
@@ -100,18 +100,18 @@ pub struct SendRequest<'a> {
     pub remote: (u64, u32),
     /// The operands of an atomic.
     pub operands: (u64, u64),
-    /// Of a datagram.
+    /// Where a datagram goes; `None` of RC and UC.
     pub to: Option<Destination>,
-    /// Its data.
+    /// The local memory, in the order of the message.
     pub pieces: Pieces<'a>,
 }
 
-/// A receive.
+/// A request of a receive queue.
 #[derive(Clone, Copy)]
 pub struct RecvRequest<'a> {
-    /// The ULP's own.
+    /// The ULP's own: `wr_id`.
     pub id: u64,
-    /// Where it goes.
+    /// The local memory, in the order of the message.
     pub pieces: Pieces<'a>,
 }
 
