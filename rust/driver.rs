@@ -71,7 +71,7 @@ use kernel::{
 #[pin_data]
 pub(crate) struct Module {
     #[pin]
-    _driver: Registration<crate::kernel::pci::Adapter<Driver>>,
+    _driver: Registration<crate::kernel::pci::Adapter<PciDriver>>,
     _rdma: Registrar,
     _root: Root,
 }
@@ -88,11 +88,11 @@ impl InPlaceModule for Module {
 }
 
 /// The driver.
-pub(crate) struct Driver;
+pub(crate) struct PciDriver;
 
 compat::pci_table!(
     PCI_TABLE,
-    <Driver as pci::Driver>::IdInfo,
+    <PciDriver as pci::Driver>::IdInfo,
     [(
         crate::kernel::pci::device_id(abi::PCI_VENDOR, abi::PCI_DEVICE),
         ()
@@ -155,18 +155,18 @@ impl Drop for Running<'_> {
 }
 
 /// The loopback client, registered with the device.
-struct Guest(Arc<Loopback>);
+struct LoopbackClient(Arc<Loopback>);
 
-impl Drop for Guest {
+impl Drop for LoopbackClient {
     fn drop(&mut self) {
         self.0.leave();
     }
 }
 
 /// The RDMA device, a client of the device.
-struct Verbs(Arc<RdmaDevice>);
+struct RdmaClient(Arc<RdmaDevice>);
 
-impl Drop for Verbs {
+impl Drop for RdmaClient {
     fn drop(&mut self) {
         self.0.leave();
     }
@@ -175,13 +175,13 @@ impl Drop for Verbs {
 /// The state while the driver is bound. Field order is teardown order.
 pub(crate) struct Data<'bound> {
     /// First: no new files.
-    verbs: Verbs,
+    verbs: RdmaClient,
     /// Does nothing while the device is down.
     sampler: Pin<KBox<Watchdog<Sampler>>>,
     running: Running<'bound>,
     /// After `running`: the shutdown ends a run that a process waits for.
     _files: Pin<KBox<Files>>,
-    _loopback: Guest,
+    _loopback: LoopbackClient,
     /// After `running`: the shutdown may wait for a command whose interrupt was lost.
     watchdog: Pin<KBox<Watchdog<Watch>>>,
     _irqs: KVec<Irq<Eq>>,
@@ -214,10 +214,10 @@ impl<'bound> Data<'bound> {
         let running = Running::new(device, pdev)?;
         let sampler = Sampler(running.device.clone());
         let sampler = KBox::pin_init(Watchdog::new(SAMPLE, sampler), GFP_KERNEL)?;
-        let loopback = Guest(Loopback::new(running.device.clone())?);
+        let loopback = LoopbackClient(Loopback::new(running.device.clone())?);
         let files = Files::new(&running.device, loopback.0.clone())?;
         Self::announce(pdev, &running.device);
-        let verbs = Verbs(RdmaDevice::new(running.device.clone())?);
+        let verbs = RdmaClient(RdmaDevice::new(running.device.clone())?);
         if let Err(error) = verbs.0.register(pdev) {
             // The watchdog resets a device that has failed meanwhile. A probe that fails would leave
             // it as it is, and its kernel ULPs waiting.
@@ -262,7 +262,7 @@ impl<'bound> Data<'bound> {
     }
 }
 
-impl pci::Driver for Driver {
+impl pci::Driver for PciDriver {
     type IdInfo = ();
     type Data<'bound> = Data<'bound>;
     const ID_TABLE: pci::IdTable<Self::IdInfo> = &PCI_TABLE;
@@ -279,7 +279,7 @@ impl pci::Driver for Driver {
     }
 }
 
-impl crate::kernel::pci::Driver for Driver {
+impl crate::kernel::pci::Callbacks for PciDriver {
     fn reset_prepare<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.running.device.shut_down(pdev, Lost::Reset);
     }

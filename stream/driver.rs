@@ -60,7 +60,7 @@ use kernel::{
 #[pin_data]
 pub(crate) struct Module {
     #[pin]
-    _driver: Registration<crate::kernel::pci::Adapter<Driver>>,
+    _driver: Registration<crate::kernel::pci::Adapter<PciDriver>>,
     _root: Root,
 }
 
@@ -75,11 +75,11 @@ impl InPlaceModule for Module {
 }
 
 /// The driver.
-pub(crate) struct Driver;
+pub(crate) struct PciDriver;
 
 compat::pci_table!(
     PCI_TABLE,
-    <Driver as pci::Driver>::IdInfo,
+    <PciDriver as pci::Driver>::IdInfo,
     [(crate::kernel::pci::device_id(PCI_VENDOR, PCI_DEVICE), ())]
 );
 
@@ -259,7 +259,7 @@ impl<'bound> Data<'bound> {
     }
 }
 
-impl pci::Driver for Driver {
+impl pci::Driver for PciDriver {
     type IdInfo = ();
     type Data<'bound> = Data<'bound>;
     const ID_TABLE: pci::IdTable<Self::IdInfo> = &PCI_TABLE;
@@ -276,7 +276,7 @@ impl pci::Driver for Driver {
     }
 }
 
-impl crate::kernel::pci::Driver for Driver {
+impl crate::kernel::pci::Callbacks for PciDriver {
     fn reset_prepare<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.running.stream.shut_down(pdev);
     }

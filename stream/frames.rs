@@ -3,7 +3,6 @@
 //! The frames that the client moves, and the buffers that they are in.
 
 use crate::kernel::{
-    dma::Address,
     dma_stream::{
         Cpu,
         Device as Hardware,
@@ -17,7 +16,10 @@ use kernel::{
         Bound,
         Device, //
     },
-    dma::DataDirection,
+    dma::{
+        DataDirection,
+        DmaAddress, //
+    },
     prelude::*, //
 };
 
@@ -104,7 +106,7 @@ impl Buffers {
         dev: &Device<Bound>,
         place: u32,
         fill: impl FnOnce(&mut Mapped<Cpu>),
-    ) -> Option<Address> {
+    ) -> Option<DmaAddress> {
         let buffer = self.0.get_mut(place as usize)?;
         match mem::replace(buffer, Buffer::None) {
             Buffer::Ours(mut ours) => {

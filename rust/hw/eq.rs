@@ -22,8 +22,8 @@ use super::{
         Limits, //
     },
     handlers::{
+        AsyncEvent, //
         Handlers,
-        Source, //
     },
     knobs::Knobs,
     ring::Ring,
@@ -551,14 +551,14 @@ impl State {
     ///
     /// `EIO` if the EQ is down, those of [`Table::insert`](super::table::Table::insert); with
     /// `events`, which must not be dropped while the poll is paused.
-    pub(crate) fn add_handler<S: Source>(
+    pub(crate) fn add_handler<E: AsyncEvent>(
         &mut self,
         number: Number,
-        events: Events<S>,
-        room: Room<Events<S>>,
-    ) -> Result<(), (Error, Events<S>)> {
+        events: Events<E>,
+        room: Room<Events<E>>,
+    ) -> Result<(), (Error, Events<E>)> {
         match self.0.as_mut() {
-            Some(live) => S::table(&mut live.handlers).insert(number, events, room),
+            Some(live) => E::table(&mut live.handlers).insert(number, events, room),
             None => Err((EIO, events)),
         }
     }
@@ -577,8 +577,8 @@ impl State {
 
     /// Undoes [`Self::add_handler`]. The caller must drop the result when the poll is no longer
     /// paused.
-    pub(crate) fn remove_handler<S: Source>(&mut self, number: Number) -> Option<Events<S>> {
-        S::table(&mut self.0.as_mut()?.handlers).remove(number)
+    pub(crate) fn remove_handler<E: AsyncEvent>(&mut self, number: Number) -> Option<Events<E>> {
+        E::table(&mut self.0.as_mut()?.handlers).remove(number)
     }
 
     /// The EQ, if it is up, to look at.

@@ -38,21 +38,21 @@ pub(crate) trait CompletionHandler: Send + Sync {
 }
 
 /// Events of a kind of object that has asynchronous ones.
-pub(crate) trait Source: Target<Event = Self> + Sized {
+pub(crate) trait AsyncEvent: Target<Event = Self> + Sized {
     /// The objects of this kind.
     fn table(handlers: &mut Handlers) -> &mut Table<Events<Self>>;
 }
 
-macro_rules! sources {
+macro_rules! async_events {
     ($($event:ident: $table:ident),* $(,)?) => { $(
-        impl Source for $event {
+        impl AsyncEvent for $event {
             fn table(handlers: &mut Handlers) -> &mut Table<Events<Self>> {
                 &mut handlers.$table
             }
         }
     )* };
 }
-sources!(CqEvent: cqs, QpEvent: qps, SrqEvent: srqs);
+async_events!(CqEvent: cqs, QpEvent: qps, SrqEvent: srqs);
 
 /// The objects that the asynchronous events of an EQ are of.
 pub(crate) struct Handlers {
@@ -111,8 +111,8 @@ impl Handlers {
         }
     }
 
-    fn raise<S: Source>(&mut self, number: Number, event: S) -> bool {
-        let object = S::table(self).get_mut(number);
+    fn raise<E: AsyncEvent>(&mut self, number: Number, event: E) -> bool {
+        let object = E::table(self).get_mut(number);
         object.map(|object| object.raise(event)).is_some()
     }
 

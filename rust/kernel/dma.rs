@@ -27,7 +27,10 @@ use kernel::{
         Bound,
         Device, //
     },
-    dma::DataDirection,
+    dma::{
+        DataDirection,
+        DmaAddress, //
+    },
     page::{
         Page,
         PAGE_SIZE, //
@@ -85,9 +88,6 @@ pub fn is_in_place(pass: &Pass<'_>) -> Result<bool> {
     }
 }
 
-/// An address as the device sees it.
-pub type Address = u64;
-
 /// Bytes of a word.
 const WORD: usize = mem::size_of::<u64>();
 
@@ -100,7 +100,7 @@ const WORD: usize = mem::size_of::<u64>();
 pub struct Coherent {
     words: NonNull<u64>,
     count: usize,
-    address: Address,
+    address: DmaAddress,
     /// `None` in drop only.
     held: Option<Held>,
 }
@@ -167,7 +167,7 @@ impl Coherent {
 
     /// The DMA address of the first word.
     #[inline]
-    pub fn address(&self) -> Address {
+    pub fn address(&self) -> DmaAddress {
         self.address
     }
 

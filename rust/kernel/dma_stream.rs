@@ -22,7 +22,6 @@
 //! device that writes to a buffer that it does not own causes wrong data and nothing else.
 
 use super::{
-    dma::Address,
     gate::{
         Held,
         Pass, //
@@ -42,7 +41,10 @@ use kernel::{
         Bound,
         Device as Dev, //
     },
-    dma::DataDirection,
+    dma::{
+        DataDirection,
+        DmaAddress, //
+    },
     prelude::*, //
 };
 
@@ -96,7 +98,7 @@ pub struct Device(());
 struct Mapping {
     words: NonNull<u64>,
     count: usize,
-    address: Address,
+    address: DmaAddress,
     direction: DataDirection,
     /// `None` in drop only.
     memory: Option<KVec<u64>>,
@@ -246,7 +248,7 @@ impl Mapped<Cpu> {
 impl Mapped<Device> {
     /// The DMA address of the first byte.
     #[inline]
-    pub fn address(&self) -> Address {
+    pub fn address(&self) -> DmaAddress {
         self.mapping.address
     }
 

@@ -66,7 +66,7 @@ use kernel::{
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Phase {
+enum GatePhase {
     /// Tasks may enter, and mappings may be made.
     Open,
     /// No task may enter until it is reopened. Mappings may be released.
@@ -77,8 +77,8 @@ enum Phase {
     Gone,
 }
 
-struct State {
-    phase: Phase,
+struct GateState {
+    phase: GatePhase,
     /// DMA mappings and allocations that exist.
     held: usize,
     /// [`Lease`]s that exist. The binding does not end before they do.
@@ -100,7 +100,7 @@ pub struct Gate {
     #[pin]
     inside: Srcu,
     #[pin]
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     /// There is no lease any more.
     #[pin]
     ended: CondVar,
@@ -113,7 +113,7 @@ struct Seal(Arc<Gate>);
 
 impl Drop for Seal {
     fn drop(&mut self) {
-        self.0.end(Phase::Ending);
+        self.0.end(GatePhase::Ending);
     }
 }
 
@@ -134,8 +134,8 @@ impl Gate {
                 pdev: (&***pdev).into(),
                 inside <- new_srcu!("Gate::inside"),
                 state <- new_mutex!(
-                    State {
-                        phase: Phase::Open,
+                    GateState {
+                        phase: GatePhase::Open,
                         held: 0,
                         leases: 0,
                         interrupts: false,
@@ -196,7 +196,7 @@ impl Gate {
     unsafe extern "C" fn release(_dev: *mut bindings::device, node: *mut c_void) {
         // SAFETY: `register` has put the result of an `into_raw` there.
         let gate = unsafe { Arc::from_raw(node.cast::<*const Self>().read()) };
-        gate.end(Phase::Gone);
+        gate.end(GatePhase::Gone);
         let held = gate.held();
         if held != 0 {
             dev_err!(
@@ -214,7 +214,7 @@ impl Gate {
     /// `ENODEV` once the gate is closed.
     pub fn enter(self: &Arc<Self>) -> Result<Pass<'_>> {
         let inside = self.inside.read_lock();
-        if self.state.lock().phase != Phase::Open {
+        if self.state.lock().phase != GatePhase::Open {
             return Err(ENODEV);
         }
         // INVARIANT: The section began before the look at `phase`.
@@ -227,13 +227,13 @@ impl Gate {
     /// Refuses new passes and waits until all passes are dropped. Idempotent. Must not be called
     /// with a [`Pass`] of this gate held. Sleeps.
     pub fn close(&self) {
-        self.shut(Phase::Closed);
+        self.shut(GatePhase::Closed);
     }
 
     /// Closes the gate permanently and leaks all memory mapped or allocated for DMA: the device may
     /// access it after unbind. Must not be called with a [`Pass`] of this gate held. Sleeps.
     pub fn leak(&self) {
-        self.shut(Phase::Gone);
+        self.shut(GatePhase::Gone);
     }
 
     /// Reopens the gate after [`Self::close`], at the end of a reset. Sleeps.
@@ -244,10 +244,10 @@ impl Gate {
     pub fn reopen(&self, pdev: &pci::Device<Bound>) -> Result {
         self.check(pdev)?;
         let mut state = self.state.lock();
-        if state.phase > Phase::Closed {
+        if state.phase > GatePhase::Closed {
             return Err(ENODEV);
         }
-        state.phase = Phase::Open;
+        state.phase = GatePhase::Open;
         Ok(())
     }
 
@@ -295,7 +295,7 @@ impl Gate {
         Ok(())
     }
 
-    fn shut(&self, phase: Phase) {
+    fn shut(&self, phase: GatePhase) {
         {
             let mut state = self.state.lock();
             state.phase = state.phase.max(phase);
@@ -305,7 +305,7 @@ impl Gate {
     }
 
     /// Shuts the gate permanently, and waits until there is no lease.
-    fn end(&self, phase: Phase) {
+    fn end(&self, phase: GatePhase) {
         self.shut(phase);
         let mut state = self.state.lock();
         while state.leases > 0 {
@@ -413,7 +413,7 @@ impl Held {
     #[must_use]
     pub(super) fn release(self, release: impl FnOnce(&Device<Bound>)) -> bool {
         let _inside = self.gate.inside.read_lock();
-        if self.gate.state.lock().phase == Phase::Gone {
+        if self.gate.state.lock().phase == GatePhase::Gone {
             return false;
         }
         // SAFETY: The section is open, and found another phase than `Gone`.

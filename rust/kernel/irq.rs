@@ -50,7 +50,7 @@ struct Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant. No handler is left: a `Registered` has a reference to the
+        // SAFETY: By the type invariant. No handler is left: a `Requested` has a reference to the
         // `Devres` of `self`, and was registered with the device core after it.
         unsafe { bindings::pci_free_irq_vectors(super::raw_pci(&self.pdev)) };
     }
@@ -178,7 +178,7 @@ impl Drop for Hint {
 /// # Invariants
 ///
 /// `irq` is requested with the poller's cookie, and the poller is claimed.
-struct Registered<H: Handler> {
+struct Requested<H: Handler> {
     irq: u32,
     poller: Arc<Poller<H>>,
     hint: Option<Hint>,
@@ -187,7 +187,7 @@ struct Registered<H: Handler> {
     _allocation: Arc<Devres<Allocation>>,
 }
 
-impl<H: Handler> Registered<H> {
+impl<H: Handler> Requested<H> {
     /// # Safety
     ///
     /// The result is dropped before the poller's device is no longer bound.
@@ -235,7 +235,7 @@ impl<H: Handler> Registered<H> {
     }
 }
 
-impl<H: Handler> Drop for Registered<H> {
+impl<H: Handler> Drop for Requested<H> {
     /// Sleeps.
     fn drop(&mut self) {
         self.hint = None;
@@ -250,7 +250,7 @@ impl<H: Handler> Drop for Registered<H> {
 
 /// A registered interrupt. Its poller runs while it exists and the device is bound.
 pub struct Irq<H: Handler> {
-    _registered: Devres<Registered<H>>,
+    _registered: Devres<Requested<H>>,
 }
 
 impl<H: Handler> Irq<H> {
@@ -276,7 +276,7 @@ impl<H: Handler> Irq<H> {
         }
         // SAFETY: `Devres` drops it when the device unbinds, if not earlier; the device is bound.
         let registered =
-            unsafe { Registered::new(irq, index, name, poller, vectors.allocation.clone()) };
+            unsafe { Requested::new(irq, index, name, poller, vectors.allocation.clone()) };
         let registered = Devres::new::<Error>(dev, registered)?;
         Ok(Self {
             _registered: registered,

@@ -102,7 +102,7 @@ impl Verdict {
 /// A PCI driver with callbacks for reset, suspend, error recovery and shutdown.
 ///
 /// All callbacks are in process context, may sleep, and hold the device lock.
-pub trait Driver: pci::Driver {
+pub trait Callbacks: pci::Driver {
     /// The PCI core is about to reset the function (sysfs, VFIO). On return the driver must not
     /// access the device, and the device must not access memory.
     fn reset_prepare<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
@@ -144,11 +144,11 @@ pub trait Driver: pci::Driver {
     fn shutdown<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>);
 }
 
-/// The adapter of a [`Driver`], for [`kernel::driver::Registration`].
-pub struct Adapter<T: Driver>(T);
+/// The adapter of a driver with [`Callbacks`], for [`kernel::driver::Registration`].
+pub struct Adapter<T: Callbacks>(T);
 
 // SAFETY: All three items are those of `pci::Adapter`, which vouches for them.
-unsafe impl<T: Driver> DriverLayout for Adapter<T> {
+unsafe impl<T: Callbacks> DriverLayout for Adapter<T> {
     type DriverType = <pci::Adapter<T> as DriverLayout>::DriverType;
     type DriverData<'bound> = <pci::Adapter<T> as DriverLayout>::DriverData<'bound>;
     const DEVICE_DRIVER_OFFSET: usize = <pci::Adapter<T> as DriverLayout>::DEVICE_DRIVER_OFFSET;
@@ -156,7 +156,7 @@ unsafe impl<T: Driver> DriverLayout for Adapter<T> {
 
 // SAFETY: Registers and unregisters through `pci::Adapter`, whose implementation keeps the
 // contract.
-unsafe impl<T: Driver> RegistrationOps for Adapter<T> {
+unsafe impl<T: Callbacks> RegistrationOps for Adapter<T> {
     unsafe fn register(
         reg: &Opaque<Self::DriverType>,
         name: &'static CStr,
@@ -179,7 +179,7 @@ unsafe impl<T: Driver> RegistrationOps for Adapter<T> {
     }
 }
 
-impl<T: Driver> Adapter<T> {
+impl<T: Callbacks> Adapter<T> {
     const ERROR_HANDLERS: bindings::pci_error_handlers = bindings::pci_error_handlers {
         error_detected: Some(Self::error_detected_callback),
         slot_reset: Some(Self::slot_reset_callback),

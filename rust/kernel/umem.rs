@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! User memory that a device reads and writes: pinned, accounted, mapped.
+//! ChargedUser memory that a device reads and writes: pinned, accounted, mapped.
 //!
 //! ```text
 //!   Pinned::new        the pages are present and stay; charged to the user. No device involved
@@ -31,10 +31,7 @@
 //! process's memory cgroup.
 
 use super::{
-    dma::{
-        self,
-        Address, //
-    },
+    dma,
     gate::{
         Held,
         Pass, //
@@ -60,7 +57,10 @@ use kernel::{
         Bound,
         Device, //
     },
-    dma::DataDirection,
+    dma::{
+        DataDirection,
+        DmaAddress, //
+    },
     error::to_result,
     mm::Mm,
     page::{
@@ -95,23 +95,23 @@ pub enum Access {
 
 /// A contiguous piece of mapped memory, as the device sees it: whole pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct DmaSegment {
     /// The DMA address of its first byte.
-    pub address: Address,
+    pub address: DmaAddress,
     /// How long it is.
     pub bytes: u64,
 }
 
 /// A user that memory is charged to.
-struct User(NonNull<bindings::user_struct>);
+struct ChargedUser(NonNull<bindings::user_struct>);
 
 // SAFETY: Users are counted, and their counters are atomic.
-unsafe impl Send for User {}
+unsafe impl Send for ChargedUser {}
 
 // SAFETY: As above.
-unsafe impl Sync for User {}
+unsafe impl Sync for ChargedUser {}
 
-impl User {
+impl ChargedUser {
     /// The user of the calling task.
     fn current() -> Self {
         // SAFETY: A task has a user.
@@ -141,7 +141,7 @@ impl User {
     }
 }
 
-impl Drop for User {
+impl Drop for ChargedUser {
     fn drop(&mut self) {
         // SAFETY: The reference of `current`.
         unsafe { bindings::free_uid(self.0.as_ptr()) };
@@ -153,13 +153,13 @@ impl Drop for User {
 /// # Invariants
 ///
 /// `pages` are counted in `mm`'s `pinned_vm`, and charged to `user`, if any.
-struct Charge {
+struct PinCharge {
     mm: ARef<Mm>,
-    user: Option<User>,
+    user: Option<ChargedUser>,
     pages: usize,
 }
 
-impl Charge {
+impl PinCharge {
     /// Charges the calling process. Process context; does not sleep.
     fn new(pages: usize) -> Result<Self> {
         let mm: ARef<Mm> = {
@@ -172,7 +172,7 @@ impl Charge {
         let user = if capable(Capability::IpcLock) {
             None
         } else {
-            let user = User::current();
+            let user = ChargedUser::current();
             let limit = i64::try_from(memlock_limit() >> PAGE_SHIFT).unwrap_or(i64::MAX);
             user.charge(amount, limit)?;
             Some(user)
@@ -189,7 +189,7 @@ impl Charge {
     }
 }
 
-impl Drop for Charge {
+impl Drop for PinCharge {
     fn drop(&mut self) {
         // CAST: It was an `i64` in `new`.
         let amount = self.pages as i64;
@@ -206,12 +206,12 @@ impl Drop for Charge {
 ///
 /// `table` is zeroed or was filled by `sg_alloc_append_table_from_pages`; the first `orig_nents`
 /// entries name pages that are pinned once each for this object.
-struct Table {
+struct PinnedTable {
     table: Opaque<bindings::sg_append_table>,
     dirty: bool,
 }
 
-impl Table {
+impl PinnedTable {
     fn new(dirty: bool) -> Self {
         // INVARIANT: Zeroed, so without entries.
         Self {
@@ -293,7 +293,7 @@ impl Table {
     }
 }
 
-impl Drop for Table {
+impl Drop for PinnedTable {
     fn drop(&mut self) {
         let sgt = self.sgt();
         // SAFETY: `sgt` is valid.
@@ -318,8 +318,8 @@ impl Drop for Table {
 /// Memory of a process that stays where it is and is charged to the process.
 pub struct Pinned {
     // Field order is drop order: what is uncharged is no longer pinned.
-    table: Table,
-    charge: Charge,
+    table: PinnedTable,
+    charge: PinCharge,
     offset: usize,
     bytes: u64,
 }
@@ -356,8 +356,8 @@ impl Pinned {
         let first = usize::try_from(first).map_err(|_| EOVERFLOW)?;
 
         let mut pinned = Self {
-            charge: Charge::new(pages)?,
-            table: Table::new(access == Access::Write),
+            charge: PinCharge::new(pages)?,
+            table: PinnedTable::new(access == Access::Write),
             offset: offset as usize,
             bytes,
         };
@@ -506,7 +506,7 @@ impl Drop for Mapped {
     }
 }
 
-/// Iterates over the [`Segment`]s of a [`Mapped`].
+/// Iterates over the [`DmaSegment`]s of a [`Mapped`].
 pub struct Segments<'a> {
     entry: *mut bindings::scatterlist,
     left: u32,
@@ -514,14 +514,14 @@ pub struct Segments<'a> {
 }
 
 impl Iterator for Segments<'_> {
-    type Item = Segment;
+    type Item = DmaSegment;
 
-    fn next(&mut self) -> Option<Segment> {
+    fn next(&mut self) -> Option<DmaSegment> {
         self.left = self.left.checked_sub(1)?;
         // SAFETY: `entry` is one of the mapped entries, which live as long as the borrow; the
         // next one is only used if `left` says that there is one.
         unsafe {
-            let segment = Segment {
+            let segment = DmaSegment {
                 address: bindings::sg_dma_address(self.entry),
                 bytes: u64::from(bindings::sg_dma_len(self.entry)),
             };

@@ -38,8 +38,8 @@ use crate::{
         eq::EqPoller,
         function::Failure,
         handlers::{
+            AsyncEvent, //
             CompletionHandler,
-            Source, //
         },
         table::Room, //
     },
@@ -63,7 +63,7 @@ use kernel::{
 /// A kind of object whose asynchronous events have a handler.
 pub(crate) trait Reports: Object {
     /// Its events.
-    type Event: Source;
+    type Event: AsyncEvent;
 }
 
 impl Reports for Qp {
@@ -399,12 +399,12 @@ impl Device {
     }
 
     /// Raises the asynchronous events of an object at `events` from now on.
-    fn add_handler<S: Source>(
+    fn add_handler<E: AsyncEvent>(
         &self,
         _tables: &mut Tables,
         number: Number,
-        events: Events<S>,
-        room: Room<Events<S>>,
+        events: Events<E>,
+        room: Room<Events<E>>,
     ) -> Result {
         let eq0 = self.eqs.eq0()?;
         let added = eq0.paused(|_, state| state.add_handler(number, events, room));
@@ -412,9 +412,9 @@ impl Device {
         added.map_err(|(error, _events)| error)
     }
 
-    fn remove_handler<S: Source>(&self, _tables: &mut Tables, number: Number) {
+    fn remove_handler<E: AsyncEvent>(&self, _tables: &mut Tables, number: Number) {
         if let Ok(eq0) = self.eqs.eq0() {
-            let events = eq0.paused(|_, state| state.remove_handler::<S>(number));
+            let events = eq0.paused(|_, state| state.remove_handler::<E>(number));
             drop(events);
         }
     }

@@ -15,7 +15,7 @@ use super::{
         Verbs, //
     },
     memory::{
-        Object,
+        ObjectMemory,
         Place, //
     },
     request::{
@@ -141,7 +141,7 @@ impl Cq {
                 };
                 device.create_cq(pass, vector, context, ring, events, handler)
             },
-            |_, ring| Object::Queue(ring),
+            |_, ring| ObjectMemory::Queue(ring),
         )?;
         let owner = Owner::Process(process.clone(), place);
         let cq = Self {

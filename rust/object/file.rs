@@ -5,7 +5,7 @@
 use super::{
     buffer::UserBuffer,
     memory::{
-        Object,
+        ObjectMemory,
         Objects,
         Place,
         Reserved, //
@@ -262,7 +262,7 @@ impl Process {
         kind: Kind,
         map: impl FnOnce(&Pass<'_>) -> Result<M>,
         command: impl FnOnce(&Pass<'_>, M) -> Result<(Number, M)>,
-        object: impl FnOnce(Number, M) -> Object,
+        object: impl FnOnce(Number, M) -> ObjectMemory,
     ) -> Result<(Number, Place)> {
         let reserved = Reserved::new()?;
         self.charged(kind, |pass| {
@@ -307,7 +307,7 @@ impl Process {
     /// The rights of a region, and how the device may access its memory.
     pub(super) fn region(&self, place: Place) -> Option<(u8, Access)> {
         match self.objects.lock().get_mut(place)? {
-            Object::Mr { rights, memory, .. } => Some((*rights, memory.access())),
+            ObjectMemory::Mr { rights, memory, .. } => Some((*rights, memory.access())),
             _ => None,
         }
     }
@@ -322,7 +322,7 @@ impl Process {
         to_memory: Option<UserBuffer>,
     ) -> Option<UserBuffer> {
         let mut objects = self.objects.lock();
-        let Some(Object::Mr {
+        let Some(ObjectMemory::Mr {
             pd, rights, memory, ..
         }) = objects.get_mut(place)
         else {

@@ -19,7 +19,7 @@ use kernel::{
 };
 
 /// An object with memory.
-pub(super) enum Object {
+pub(super) enum ObjectMemory {
     /// A CQ or SRQ.
     Queue(UserBuffer),
     /// A queue pair: its SQ, and its RQ unless it is on an SRQ.
@@ -32,7 +32,7 @@ pub(super) enum Object {
     },
 }
 
-impl Object {
+impl ObjectMemory {
     fn buffers(&self) -> (&UserBuffer, Option<&UserBuffer>) {
         match self {
             Self::Queue(ring) => (ring, None),
@@ -60,7 +60,7 @@ impl Object {
 pub(super) struct Place(u64);
 
 /// Reserved for an object, allocated before the device creates it.
-pub(super) struct Reserved(RBTreeNodeReservation<Place, Object>);
+pub(super) struct Reserved(RBTreeNodeReservation<Place, ObjectMemory>);
 
 impl Reserved {
     /// Sleeps.
@@ -75,7 +75,7 @@ impl Reserved {
 
 /// The objects of a process that have memory.
 pub(super) struct Objects {
-    tree: RBTree<Place, Object>,
+    tree: RBTree<Place, ObjectMemory>,
     next: u64,
     /// The device is quiet and has none of the memory any more.
     pub(super) unmapped: bool,
@@ -91,7 +91,7 @@ impl Objects {
     }
 
     /// Cannot fail: the device has the object already.
-    pub(super) fn insert(&mut self, reserved: Reserved, object: Object) -> Place {
+    pub(super) fn insert(&mut self, reserved: Reserved, object: ObjectMemory) -> Place {
         let place = Place(self.next);
         self.next += 1;
         self.tree.insert(reserved.0.into_node(place, object));
@@ -109,23 +109,23 @@ impl Objects {
         new: UserBuffer,
     ) -> Result<UserBuffer, UserBuffer> {
         match self.tree.get_mut(&place) {
-            Some(Object::Queue(ring)) => Ok(core::mem::replace(ring, new)),
+            Some(ObjectMemory::Queue(ring)) => Ok(core::mem::replace(ring, new)),
             _ => Err(new),
         }
     }
 
-    pub(super) fn remove(&mut self, place: Place) -> Option<Object> {
+    pub(super) fn remove(&mut self, place: Place) -> Option<ObjectMemory> {
         self.tree.remove(&place)
     }
 
-    pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut Object> {
+    pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut ObjectMemory> {
         self.tree.get_mut(&place)
     }
 
     /// A region in a domain: its place, its number.
     pub(super) fn region_in(&self, of: Number) -> Option<(Place, Number)> {
         self.tree.iter().find_map(|(place, object)| match object {
-            Object::Mr { number, pd, .. } if *pd == of => Some((*place, *number)),
+            ObjectMemory::Mr { number, pd, .. } if *pd == of => Some((*place, *number)),
             _ => None,
         })
     }

@@ -17,7 +17,7 @@ use super::{
         Verbs, //
     },
     memory::{
-        Object,
+        ObjectMemory,
         Place, //
     },
     pd::Pd,
@@ -100,7 +100,7 @@ impl mr::Operations<Verbs> for Mr {
                 });
                 device.admin().create(pass, create, memory)
             },
-            |number, memory| Object::Mr {
+            |number, memory| ObjectMemory::Mr {
                 number,
                 pd: pd.number,
                 rights,

@@ -20,7 +20,7 @@ use super::{
         Verbs, //
     },
     memory::{
-        Object,
+        ObjectMemory,
         Place, //
     },
     pd::Pd,
@@ -336,7 +336,7 @@ impl Qp {
                 });
                 device.create_reporting(pass, create, (sq, rq), events)
             },
-            |_, (sq, rq)| Object::Qp(sq, rq),
+            |_, (sq, rq)| ObjectMemory::Qp(sq, rq),
         )?;
         let owner = Owner::Process(process.clone(), place);
         let answer = qpair_uresp_create_qp {

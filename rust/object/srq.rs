@@ -10,7 +10,7 @@ use super::{
         Verbs, //
     },
     memory::{
-        Object,
+        ObjectMemory,
         Place, //
     },
     pd::Pd,
@@ -113,7 +113,7 @@ impl srq::Operations<Verbs> for Srq {
                 });
                 device.create_reporting(pass, create, ring, events)
             },
-            |_, ring| Object::Queue(ring),
+            |_, ring| ObjectMemory::Queue(ring),
         )?;
         let srq = Self {
             process: process.clone(),

@@ -10,7 +10,7 @@ use super::{
     context::Caller,
     object::{
         errno,
-        Object,
+        CoreObject,
         Ops, //
     },
     port::{
@@ -58,14 +58,14 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
 }
 
 /// What is behind the core's structure.
-pub(super) enum Part<A> {
+pub(super) enum AhPart<A> {
     Process(A),
     Ulp(UdAddress),
 }
 
-pub(super) type Ah<T> = Object<bindings::ib_ah, Part<<T as Driver>::Ah>>;
+pub(super) type CoreAh<T> = CoreObject<bindings::ib_ah, AhPart<<T as Driver>::Ah>>;
 
-impl<A> Part<A> {
+impl<A> AhPart<A> {
     /// The address in the handle of a kernel ULP.
     pub(super) fn address(&self) -> Result<UdAddress> {
         match self {
@@ -80,7 +80,7 @@ impl<T: Driver> Ops<T> {
         create_ah: Some(Self::create_ah),
         create_user_ah: Some(Self::create_user_ah),
         destroy_ah: Some(Self::destroy_ah),
-        size_ib_ah: Ah::<T>::SIZE,
+        size_ib_ah: CoreAh::<T>::SIZE,
         ..Self::NONE
     };
 
@@ -106,7 +106,7 @@ impl<T: Driver> Ops<T> {
             Caller::<T>::new((*ah).device, udata)
                 .and_then(Caller::process)
                 .and_then(|(context, udata)| T::Ah::create(context, address, udata))
-                .map(|part| Ah::<T>::put(ah, Part::Process(part)))
+                .map(|part| CoreAh::<T>::put(ah, AhPart::Process(part)))
         })
     }
 
@@ -134,7 +134,7 @@ impl<T: Driver> Ops<T> {
                 traffic_class: attr.grh.traffic_class,
                 flow_label: attr.grh.flow_label,
             };
-            Ah::<T>::put(ah, Part::Ulp(address));
+            CoreAh::<T>::put(ah, AhPart::Ulp(address));
             0
         }
     }
@@ -144,7 +144,7 @@ impl<T: Driver> Ops<T> {
     /// Called by the core.
     unsafe extern "C" fn destroy_ah(ah: *mut bindings::ib_ah, _flags: u32) -> c_int {
         // SAFETY: Called by the core once.
-        if let Part::Process(part) = unsafe { Ah::<T>::take(ah) } {
+        if let AhPart::Process(part) = unsafe { CoreAh::<T>::take(ah) } {
             part.destroy();
         }
         0

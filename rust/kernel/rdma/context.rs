@@ -11,14 +11,14 @@
 use super::{
     super::mmio::Frame,
     bindings,
-    device::Device,
+    device::CoreDevice,
     missing::{
         release_task,
         DoorbellVma, //
     },
     object::{
         errno,
-        Object,
+        CoreObject,
         Ops, //
     },
     udata::Udata,
@@ -54,7 +54,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     fn close(self);
 }
 
-type Context<T> = Object<bindings::ib_ucontext, (DoorbellVma, <T as Driver>::Context)>;
+type CoreContext<T> = CoreObject<bindings::ib_ucontext, (DoorbellVma, <T as Driver>::Context)>;
 
 /// The fields of `struct uverbs_attr_bundle` that have names.
 type Bundle = bindings::uverbs_attr_bundle__bindgen_ty_1__bindgen_ty_1;
@@ -84,13 +84,13 @@ impl<'a, T: Driver> Caller<'a, T> {
         // it. A context lives until its commands have ended.
         unsafe {
             if udata.is_null() {
-                return Ok(Self::Ulp(&Device::<T>::get(dev).data));
+                return Ok(Self::Ulp(&CoreDevice::<T>::get(dev).data));
             }
             let context = (*container_of!(udata, Bundle, driver_udata)).context;
             if context.is_null() {
                 return Err(EOPNOTSUPP);
             }
-            let (_, part) = Context::<T>::get(context);
+            let (_, part) = CoreContext::<T>::get(context);
             Ok(Self::Process(part, Udata::new(udata)))
         }
     }
@@ -114,7 +114,7 @@ impl<T: Driver> Ops<T> {
         dealloc_ucontext: Some(Self::dealloc_ucontext),
         disassociate_ucontext: Some(Self::disassociate_ucontext),
         mmap: Some(Self::mmap),
-        size_ib_ucontext: Context::<T>::SIZE,
+        size_ib_ucontext: CoreContext::<T>::SIZE,
         ..Self::NONE
     };
 
@@ -127,10 +127,10 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core, with a context of this driver's size and a registered device.
         errno(unsafe {
-            let device = Device::<T>::get((*ucontext).device);
+            let device = CoreDevice::<T>::get((*ucontext).device);
             let mapped = DoorbellVma::new(&device.mappings);
             T::Context::open(&device.data, Udata::new(udata))
-                .map(|part| Context::<T>::put(ucontext, (mapped, part)))
+                .map(|part| CoreContext::<T>::put(ucontext, (mapped, part)))
                 .inspect_err(|_| release_task(ucontext))
         })
     }
@@ -140,7 +140,7 @@ impl<T: Driver> Ops<T> {
     /// Called by the core.
     unsafe extern "C" fn dealloc_ucontext(ucontext: *mut bindings::ib_ucontext) {
         // SAFETY: Called by the core once, after all objects of the context are destroyed.
-        let (mapped, part) = unsafe { Context::<T>::take(ucontext) };
+        let (mapped, part) = unsafe { CoreContext::<T>::take(ucontext) };
         drop(mapped);
         part.close();
     }
@@ -162,7 +162,7 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core with a live context, and with an area that is being mapped.
         errno(unsafe {
-            let (mapped, context) = Context::<T>::get(ucontext);
+            let (mapped, context) = CoreContext::<T>::get(ucontext);
             context.doorbells(|frame| map(ucontext, vma, mapped, frame))
         })
     }

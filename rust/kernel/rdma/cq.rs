@@ -14,7 +14,7 @@ use super::{
     object::{
         errno,
         when,
-        Object,
+        CoreObject,
         Ops,
         PORT, //
     },
@@ -84,7 +84,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     }
 }
 
-pub(super) type Cq<T> = Object<bindings::ib_cq, (Events<CqEvent>, <T as Driver>::Cq)>;
+pub(super) type CoreCq<T> = CoreObject<bindings::ib_cq, (Events<CqEvent>, <T as Driver>::Cq)>;
 
 /// What a send does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ pub enum Completed {
 }
 
 /// A completion of a kernel ULP: `struct ib_wc`.
-pub struct Completion<'a> {
+pub struct WorkCompletion<'a> {
     /// The ULP's own: `wr_id`.
     pub id: u64,
     /// The request that it completes.
@@ -148,7 +148,7 @@ impl Completions<'_> {
 
     /// Gives a completion to the poller. One of a queue pair that is being destroyed is dropped, as one
     /// for which there is no room.
-    pub fn put(&mut self, completion: &Completion<'_>) {
+    pub fn put(&mut self, completion: &WorkCompletion<'_>) {
         if self.is_full() {
             return;
         }
@@ -164,7 +164,7 @@ impl Completions<'_> {
     }
 }
 
-impl Completion<'_> {
+impl WorkCompletion<'_> {
     fn fill(&self, wc: &mut bindings::ib_wc, qp: *mut bindings::ib_qp) {
         let imm = self.imm.map_or(0, |_| bindings::ib_wc_flags_IB_WC_WITH_IMM);
         let grh = self.from.map_or(0, |_| {
@@ -209,7 +209,7 @@ impl<T: Driver> Ops<T> {
         poll_cq: Some(Self::poll_cq),
         req_notify_cq: Some(Self::req_notify_cq),
         fill_res_cq_entry: when(T::Cq::HAS_DETAILS, Self::fill_res_cq_entry),
-        size_ib_cq: Cq::<T>::SIZE,
+        size_ib_cq: CoreCq::<T>::SIZE,
         ..Self::NONE
     };
 
@@ -241,7 +241,7 @@ impl<T: Driver> Ops<T> {
                 let (part, entries) =
                     T::Cq::create(request, events.clone(), caller).inspect_err(|_| events.cut())?;
                 (*cq).cqe = c_int::try_from(entries).unwrap_or(c_int::MAX);
-                Cq::<T>::put(cq, (events, part));
+                CoreCq::<T>::put(cq, (events, part));
                 Ok(())
             })
         })
@@ -261,7 +261,7 @@ impl<T: Driver> Ops<T> {
         // SAFETY: Called by the core, with a queue of this driver and the command that runs. Two
         // commands may write the number at a time, each a whole one, as in other drivers.
         errno(unsafe {
-            let (_, part) = Cq::<T>::get(cq);
+            let (_, part) = CoreCq::<T>::get(cq);
             part.resize(entries, Udata::new(udata)).map(|entries| {
                 (*cq).cqe = c_int::try_from(entries).unwrap_or(c_int::MAX);
             })
@@ -276,7 +276,7 @@ impl<T: Driver> Ops<T> {
     /// Called by the core.
     unsafe extern "C" fn pre_destroy_cq(cq: *mut bindings::ib_cq) -> c_int {
         // SAFETY: Called by the core, before it destroys a queue of this driver.
-        let (events, _) = unsafe { Cq::<T>::get(cq) };
+        let (events, _) = unsafe { CoreCq::<T>::get(cq) };
         events.cut();
         0
     }
@@ -289,7 +289,7 @@ impl<T: Driver> Ops<T> {
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: Called by the core once.
-        let (events, part) = unsafe { Cq::<T>::take(cq) };
+        let (events, part) = unsafe { CoreCq::<T>::take(cq) };
         events.cut();
         part.destroy();
         0
@@ -304,7 +304,7 @@ impl<T: Driver> Ops<T> {
         wc: *mut bindings::ib_wc,
     ) -> c_int {
         // SAFETY: A queue of this driver, and room for `most` completions.
-        let (_, part) = unsafe { Cq::<T>::get(cq) };
+        let (_, part) = unsafe { CoreCq::<T>::get(cq) };
         let most = usize::try_from(most).unwrap_or(0);
         let mut room = Completions {
             next: wc,
@@ -330,7 +330,7 @@ impl<T: Driver> Ops<T> {
         let solicited = flags & bindings::ib_cq_notify_flags_IB_CQ_SOLICITED_MASK
             == bindings::ib_cq_notify_flags_IB_CQ_SOLICITED;
         // SAFETY: A queue of this driver.
-        let (_, part) = unsafe { Cq::<T>::get(cq) };
+        let (_, part) = unsafe { CoreCq::<T>::get(cq) };
         match part.notify(solicited) {
             Ok(missed) => {
                 (missed && has(bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS)).into()
@@ -348,7 +348,7 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core, with a queue of this driver that is not destroyed meanwhile.
         errno(unsafe {
-            let (_, part) = Cq::<T>::get(cq);
+            let (_, part) = CoreCq::<T>::get(cq);
             Details::write(message, |details| part.details(details))
         })
     }

@@ -17,7 +17,7 @@ use super::{
     netdev::Follower,
     object::{
         errno,
-        Object,
+        CoreObject,
         Ops,
         PORT, //
     },
@@ -141,7 +141,7 @@ pub struct Config {
 }
 
 /// The driver's part of a device.
-pub(super) struct Part<T: Driver> {
+pub(super) struct DevicePart<T: Driver> {
     pub(super) data: T::Data,
     pub(super) mappings: Arc<Mappings>,
     /// The address of the network device that the port belongs to.
@@ -154,12 +154,12 @@ pub(super) struct Part<T: Driver> {
 }
 
 // SAFETY: The names are constants.
-unsafe impl<T: Driver> Send for Part<T> {}
+unsafe impl<T: Driver> Send for DevicePart<T> {}
 
 // SAFETY: As above; the rest is `Sync`.
-unsafe impl<T: Driver> Sync for Part<T> {}
+unsafe impl<T: Driver> Sync for DevicePart<T> {}
 
-pub(super) type Device<T> = Object<bindings::ib_device, Part<T>>;
+pub(super) type CoreDevice<T> = CoreObject<bindings::ib_device, DevicePart<T>>;
 
 static QUEUE: Atomic<*mut workqueue_struct> = Atomic::new(ptr::null_mut());
 
@@ -205,10 +205,10 @@ impl Drop for Registrar {
 ///
 /// # Invariants
 ///
-/// `dev` is the first field of a `Device<T>`, which is registered if this is in an [`Owned`], until
+/// `dev` is the first field of a `CoreDevice<T>`, which is registered if this is in an [`Owned`], until
 /// `work` unregisters it. `work` is initialised to run `run`.
 #[pin_data]
-struct Registered<T: Driver> {
+struct DeviceWork<T: Driver> {
     #[pin]
     work: Opaque<work_struct>,
     dev: NonNull<bindings::ib_device>,
@@ -222,7 +222,7 @@ struct Registered<T: Driver> {
     _data: core::marker::PhantomData<T::Data>,
 }
 
-impl<T: Driver> Registered<T> {
+impl<T: Driver> DeviceWork<T> {
     /// Gives it to the worker, which calls [`Registration::run`]. Any context.
     fn queue(this: Pin<KBox<Self>>) {
         // SAFETY: Not moved: `run` makes a pinned box of it again.
@@ -246,7 +246,7 @@ impl<T: Driver> Registered<T> {
 }
 
 /// How far a registration is.
-enum Progress<T: Driver> {
+enum Stage<T: Driver> {
     Begun,
     Ended(Result<Owned<T>>),
     /// The task that began it does not wait any more.
@@ -259,14 +259,14 @@ struct Attempt<T: Driver> {
     #[pin]
     ended: Completion,
     #[pin]
-    progress: Mutex<Progress<T>>,
+    progress: Mutex<Stage<T>>,
 }
 
 impl<T: Driver> Attempt<T> {
     fn new() -> Result<Arc<Self>> {
         let this = pin_init!(Self {
             ended <- Completion::new(),
-            progress <- new_mutex!(Progress::Begun, "Attempt::progress"),
+            progress <- new_mutex!(Stage::Begun, "Attempt::progress"),
         });
         Arc::pin_init(this, GFP_KERNEL)
     }
@@ -279,24 +279,24 @@ impl<T: Driver> Attempt<T> {
     /// `PERIODS`.
     fn wait(&self, is_lost: impl Fn() -> bool) -> Result<Owned<T>> {
         let _ended = (0..PERIODS).any(|_| self.ended.wait_timeout(PATIENCE) || is_lost());
-        let abandoned = Progress::Abandoned;
+        let abandoned = Stage::Abandoned;
         match core::mem::replace(&mut *self.progress.lock(), abandoned) {
-            Progress::Ended(result) => result,
-            Progress::Begun | Progress::Abandoned => Err(EIO),
+            Stage::Ended(result) => result,
+            Stage::Begun | Stage::Abandoned => Err(EIO),
         }
     }
 
     fn is_abandoned(&self) -> bool {
-        matches!(*self.progress.lock(), Progress::Abandoned)
+        matches!(*self.progress.lock(), Stage::Abandoned)
     }
 
     /// Gives the result to the task that waits; back to the caller if there is none.
     fn end(&self, result: Result<Owned<T>>) -> Result<(), Result<Owned<T>>> {
         let mut progress = self.progress.lock();
-        if matches!(*progress, Progress::Abandoned) {
+        if matches!(*progress, Stage::Abandoned) {
             return Err(result);
         }
-        *progress = Progress::Ended(result);
+        *progress = Stage::Ended(result);
         drop(progress);
         self.ended.complete();
         Ok(())
@@ -304,7 +304,7 @@ impl<T: Driver> Attempt<T> {
 }
 
 /// A registered device; owned by the device core. The drop unregisters it.
-struct Owned<T: Driver>(Option<Pin<KBox<Registered<T>>>>);
+struct Owned<T: Driver>(Option<Pin<KBox<DeviceWork<T>>>>);
 
 // SAFETY: Any task may unregister the device, and its data may be dropped by any.
 unsafe impl<T: Driver> Send for Owned<T> where T::Data: Send {}
@@ -346,7 +346,7 @@ impl<T: Driver> Registration<T> {
         }
         let done = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
         let attempt = Attempt::new()?;
-        let part = Part {
+        let part = DevicePart {
             data,
             mappings: mappings.clone(),
             mac: config.mac,
@@ -355,12 +355,12 @@ impl<T: Driver> Registration<T> {
         };
         // SAFETY: The size is that of a structure that begins with an `ib_device`.
         let raw = unsafe {
-            bindings::_ib_alloc_device(Device::<T>::SIZE, &raw mut kernel::bindings::init_net)
+            bindings::_ib_alloc_device(CoreDevice::<T>::SIZE, &raw mut kernel::bindings::init_net)
         };
         let dev = NonNull::new(raw).ok_or(ENOMEM)?;
         // SAFETY: Just allocated, and not registered. The core copies the operations.
         unsafe {
-            Device::<T>::put(raw, part);
+            CoreDevice::<T>::put(raw, part);
             (*raw).__bindgen_anon_1.dev.as_mut().parent = crate::kernel::raw_device(parent);
             // CAST: A small constant.
             (*raw).node_type = bindings::RDMA_NODE_IB_CA as u8;
@@ -399,14 +399,14 @@ impl<T: Driver> Registration<T> {
                     slot,
                     Some(Self::run),
                     false,
-                    c"Registered::work".as_char_ptr(),
+                    c"DeviceWork::work".as_char_ptr(),
                     kernel::static_lock_class!().as_ptr(),
                 )
             }
         });
         let (port_events, shared) = (events.clone(), attempt.clone());
         let registered = KBox::pin_init(
-            pin_init!(Registered {
+            pin_init!(DeviceWork {
                 work <- work,
                 dev,
                 parent: (&**parent).into(),
@@ -420,7 +420,7 @@ impl<T: Driver> Registration<T> {
             GFP_KERNEL,
         );
         match registered {
-            Ok(registered) => Registered::queue(registered),
+            Ok(registered) => DeviceWork::queue(registered),
             Err(error) => {
                 // SAFETY: Not registered, so no operation runs.
                 unsafe { Self::dealloc(dev) };
@@ -443,11 +443,11 @@ impl<T: Driver> Registration<T> {
 
     /// # Safety
     ///
-    /// `dev` is the first field of a `Device<T>`, and no operation on it runs, nor will one.
+    /// `dev` is the first field of a `CoreDevice<T>`, and no operation on it runs, nor will one.
     unsafe fn dealloc(dev: NonNull<bindings::ib_device>) {
         // SAFETY: By the caller's promise.
         unsafe {
-            let part = Device::<T>::take(dev.as_ptr());
+            let part = CoreDevice::<T>::take(dev.as_ptr());
             bindings::ib_dealloc_device(dev.as_ptr());
             drop(part);
         }
@@ -455,11 +455,11 @@ impl<T: Driver> Registration<T> {
 
     /// # Safety
     ///
-    /// Called by the workqueue, for a device that [`Registered::queue`] has given to it.
+    /// Called by the workqueue, for a device that [`DeviceWork::queue`] has given to it.
     unsafe extern "C" fn run(work: *mut work_struct) {
         // SAFETY: `queue` has given it away.
         let mut this = unsafe {
-            let this = container_of!(Opaque::cast_from(work), Registered<T>, work);
+            let this = container_of!(Opaque::cast_from(work), DeviceWork<T>, work);
             Pin::new_unchecked(KBox::from_raw(this.cast_mut()))
         };
         match this.as_mut().project().attempt.take() {
@@ -468,7 +468,7 @@ impl<T: Driver> Registration<T> {
         }
     }
 
-    fn register(this: Pin<KBox<Registered<T>>>, attempt: &Attempt<T>) {
+    fn register(this: Pin<KBox<DeviceWork<T>>>, attempt: &Attempt<T>) {
         let dev = this.dev;
         let result = if attempt.is_abandoned() {
             Err(ENODEV)
@@ -483,7 +483,7 @@ impl<T: Driver> Registration<T> {
             })
         };
         let result = match result {
-            // INVARIANT: Registered.
+            // INVARIANT: DeviceWork.
             Ok(()) => Ok(Owned(Some(this))),
             Err(error) => {
                 this.events.cut();
@@ -501,10 +501,10 @@ impl<T: Driver> Registration<T> {
         }
     }
 
-    fn unregister(mut this: Pin<KBox<Registered<T>>>) {
+    fn unregister(mut this: Pin<KBox<DeviceWork<T>>>) {
         // No network device is set any more: the core lets go of the one that it has.
         drop(this.as_mut().project().follower.take());
-        // SAFETY: Registered, by the type invariant; then no longer.
+        // SAFETY: DeviceWork, by the type invariant; then no longer.
         unsafe {
             bindings::ib_unregister_device(this.dev.as_ptr());
             Self::dealloc(this.dev);
@@ -522,7 +522,7 @@ impl<T: Driver> Drop for Owned<T> {
         };
         registered.cut();
         let done = registered.done.clone();
-        Registered::queue(registered);
+        DeviceWork::queue(registered);
         let _in_time = done.wait_timeout(PATIENCE);
     }
 }
@@ -565,7 +565,7 @@ impl<T: Driver> Ops<T> {
     /// `dev` is registered.
     pub(super) unsafe fn data<'a>(dev: *mut bindings::ib_device) -> &'a T::Data {
         // SAFETY: By the caller's promise.
-        unsafe { &Device::<T>::get(dev).data }
+        unsafe { &CoreDevice::<T>::get(dev).data }
     }
 
     /// # Safety
@@ -631,7 +631,7 @@ impl<T: Driver> Ops<T> {
         // SAFETY: Called by the core, with a device whose counters are named for as long as it is
         // registered.
         unsafe {
-            let names = &Device::<T>::get(dev).counters;
+            let names = &CoreDevice::<T>::get(dev).counters;
             // CAST: As many as there are names in the code.
             bindings::rdma_alloc_hw_stats_struct(names.as_ptr(), names.len() as c_int, LIFESPAN)
         }

@@ -135,13 +135,13 @@ impl Reader {
 }
 
 /// The mapping of a device node, and the open files of it that have a doorbell page.
-struct Node {
+struct DeviceNode {
     mapping: NonNull<address_space>,
     files: usize,
 }
 
 // SAFETY: Only passed to functions with locks of their own.
-unsafe impl Send for Node {}
+unsafe impl Send for DeviceNode {}
 
 /// The device nodes through which doorbell pages of a device were mapped: one, unless there are
 /// others besides that of devtmpfs.
@@ -152,7 +152,7 @@ unsafe impl Send for Node {}
 #[pin_data]
 pub(super) struct Mappings {
     #[pin]
-    nodes: Mutex<KVec<Node>>,
+    nodes: Mutex<KVec<DeviceNode>>,
 }
 
 impl Mappings {
@@ -200,7 +200,7 @@ impl DoorbellVma {
         match nodes.iter_mut().find(|node| node.mapping == mapping) {
             Some(node) => node.files += 1,
             // INVARIANT: By the caller's promise. The drop of `self` precedes the file's release.
-            None => nodes.push(Node { mapping, files: 1 }, GFP_KERNEL)?,
+            None => nodes.push(DeviceNode { mapping, files: 1 }, GFP_KERNEL)?,
         }
         self.mapping.store(mapping.as_ptr(), Relaxed);
         Ok(())

@@ -10,10 +10,10 @@ use super::{
     object::{
         errno,
         when,
-        Object,
+        CoreObject,
         Ops, //
     },
-    pd::Pd,
+    pd::CorePd,
     udata::Udata,
     Driver, //
 };
@@ -85,7 +85,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     }
 }
 
-type Mr<T> = Object<bindings::ib_mr, <T as Driver>::Mr>;
+type CoreMr<T> = CoreObject<bindings::ib_mr, <T as Driver>::Mr>;
 
 impl<T: Driver> Ops<T> {
     pub(super) const MR: bindings::ib_device_ops = bindings::ib_device_ops {
@@ -103,7 +103,7 @@ impl<T: Driver> Ops<T> {
         register: impl FnOnce() -> Result<(T::Mr, u32, u32)>,
         flags: kernel::alloc::Flags,
     ) -> *mut bindings::ib_mr {
-        let made = KBox::<Mr<T>>::new_uninit(flags).map_err(Error::from);
+        let made = KBox::<CoreMr<T>>::new_uninit(flags).map_err(Error::from);
         let made = made.and_then(|mut mr| {
             let (part, lkey, rkey) = register()?;
             let raw: *mut bindings::ib_mr = mr.as_mut_ptr().cast();
@@ -112,7 +112,7 @@ impl<T: Driver> Ops<T> {
                 raw.write(Default::default());
                 (*raw).lkey = lkey;
                 (*raw).rkey = rkey;
-                Mr::<T>::put(raw, part);
+                CoreMr::<T>::put(raw, part);
             }
             Ok(KBox::into_raw(mr).cast())
         });
@@ -144,7 +144,7 @@ impl<T: Driver> Ops<T> {
         let register = || {
             // SAFETY: Called by the core, with a domain of this device and the command that runs.
             let (pd, caller) =
-                unsafe { (Pd::<T>::get(pd), Caller::<T>::new((*pd).device, udata)?) };
+                unsafe { (CorePd::<T>::get(pd), Caller::<T>::new((*pd).device, udata)?) };
             let (context, udata) = caller.process()?;
             T::Mr::register(pd, request, context, udata)
         };
@@ -159,7 +159,7 @@ impl<T: Driver> Ops<T> {
         access: c_int,
     ) -> *mut bindings::ib_mr {
         // SAFETY: Called by the core, with a domain of the kernel.
-        let pd = unsafe { Pd::<T>::get(pd) };
+        let pd = unsafe { CorePd::<T>::get(pd) };
         let register = || {
             // CAST: A set of bits.
             let (part, key) = T::Mr::all_memory(pd, access as u32)?;
@@ -196,8 +196,9 @@ impl<T: Driver> Ops<T> {
         // SAFETY: Called by the core, with a region of this driver that is not destroyed meanwhile,
         // the domain that it shall have, and the command that runs.
         let changed = unsafe {
-            let pd = wants(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD).then(|| Pd::<T>::get(pd));
-            Mr::<T>::get(mr).rereg(change, pd, Udata::new(udata))
+            let pd =
+                wants(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD).then(|| CorePd::<T>::get(pd));
+            CoreMr::<T>::get(mr).rereg(change, pd, Udata::new(udata))
         };
         match changed {
             // No other object.
@@ -215,15 +216,15 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core, with what `region` has returned; again if it fails.
         unsafe {
-            match Mr::<T>::take(mr).deregister() {
+            match CoreMr::<T>::take(mr).deregister() {
                 Err((part, error)) if !is_undone(mr) => {
-                    Mr::<T>::put(mr, part);
+                    CoreMr::<T>::put(mr, part);
                     return error.to_errno();
                 }
                 Err((part, _)) => drop(part),
                 Ok(()) => {}
             }
-            drop(KBox::from_raw(mr.cast::<MaybeUninit<Mr<T>>>()));
+            drop(KBox::from_raw(mr.cast::<MaybeUninit<CoreMr<T>>>()));
         }
         0
     }
@@ -236,6 +237,6 @@ impl<T: Driver> Ops<T> {
         mr: *mut bindings::ib_mr,
     ) -> c_int {
         // SAFETY: Called by the core, with a region of this driver that is not destroyed meanwhile.
-        errno(unsafe { Details::write(message, |details| Mr::<T>::get(mr).details(details)) })
+        errno(unsafe { Details::write(message, |details| CoreMr::<T>::get(mr).details(details)) })
     }
 }

@@ -7,10 +7,10 @@ use super::{
     context::Caller,
     object::{
         errno,
-        Object,
+        CoreObject,
         Ops, //
     },
-    pd::Pd,
+    pd::CorePd,
     udata::Udata,
     Driver, //
 };
@@ -39,13 +39,13 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     fn dealloc(self);
 }
 
-type Mw<T> = Object<bindings::ib_mw, <T as Driver>::Mw>;
+type CoreMw<T> = CoreObject<bindings::ib_mw, <T as Driver>::Mw>;
 
 impl<T: Driver> Ops<T> {
     pub(super) const MW: bindings::ib_device_ops = bindings::ib_device_ops {
         alloc_mw: Some(Self::alloc_mw),
         dealloc_mw: Some(Self::dealloc_mw),
-        size_ib_mw: Mw::<T>::SIZE,
+        size_ib_mw: CoreMw::<T>::SIZE,
         ..Self::NONE
     };
 
@@ -68,9 +68,10 @@ impl<T: Driver> Ops<T> {
             caller
                 .and_then(Caller::process)
                 .and_then(|(context, udata)| {
-                    let (part, rkey) = T::Mw::alloc(Pd::<T>::get((*mw).pd), kind, context, udata)?;
+                    let (part, rkey) =
+                        T::Mw::alloc(CorePd::<T>::get((*mw).pd), kind, context, udata)?;
                     (*mw).rkey = rkey;
-                    Mw::<T>::put(mw, part);
+                    CoreMw::<T>::put(mw, part);
                     Ok(())
                 })
         })
@@ -81,7 +82,7 @@ impl<T: Driver> Ops<T> {
     /// Called by the core.
     unsafe extern "C" fn dealloc_mw(mw: *mut bindings::ib_mw) -> c_int {
         // SAFETY: Called by the core once.
-        unsafe { Mw::<T>::take(mw) }.dealloc();
+        unsafe { CoreMw::<T>::take(mw) }.dealloc();
         0
     }
 }

@@ -24,13 +24,13 @@ pub(super) const PORT: u32 = 1;
 /// An object of the core of type `I`, with the driver's part `T`. The core allocates it with zeros,
 /// by the size in the table of operations.
 #[repr(C)]
-pub(super) struct Object<I, T> {
+pub(super) struct CoreObject<I, T> {
     core: I,
     /// Written by a create that succeeds, moved out by the destroy.
     part: MaybeUninit<T>,
 }
 
-impl<I, T> Object<I, T> {
+impl<I, T> CoreObject<I, T> {
     /// Its size, for the core, whose memory has the alignment of any allocation.
     pub(super) const SIZE: usize = {
         assert!(mem::align_of::<Self>() <= ARCH_KMALLOC_MINALIGN);

@@ -7,7 +7,7 @@ use super::{
     context::Caller,
     object::{
         errno,
-        Object,
+        CoreObject,
         Ops, //
     },
     Driver, //
@@ -23,13 +23,13 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     fn dealloc(self);
 }
 
-pub(super) type Pd<T> = Object<bindings::ib_pd, <T as Driver>::Pd>;
+pub(super) type CorePd<T> = CoreObject<bindings::ib_pd, <T as Driver>::Pd>;
 
 impl<T: Driver> Ops<T> {
     pub(super) const PD: bindings::ib_device_ops = bindings::ib_device_ops {
         alloc_pd: Some(Self::alloc_pd),
         dealloc_pd: Some(Self::dealloc_pd),
-        size_ib_pd: Pd::<T>::SIZE,
+        size_ib_pd: CorePd::<T>::SIZE,
         ..Self::NONE
     };
 
@@ -43,7 +43,7 @@ impl<T: Driver> Ops<T> {
         // SAFETY: Called by the core, with a domain of this driver's size, of a registered device.
         errno(unsafe {
             let part = Caller::new((*pd).device, udata).and_then(T::Pd::alloc);
-            part.map(|part| Pd::<T>::put(pd, part))
+            part.map(|part| CorePd::<T>::put(pd, part))
         })
     }
 
@@ -55,7 +55,7 @@ impl<T: Driver> Ops<T> {
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: Called by the core once.
-        unsafe { Pd::<T>::take(pd) }.dealloc();
+        unsafe { CorePd::<T>::take(pd) }.dealloc();
         0
     }
 }

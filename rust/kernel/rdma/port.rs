@@ -4,7 +4,7 @@
 
 use super::{
     bindings,
-    device::Device,
+    device::CoreDevice,
     event::PortEvent,
     netdev,
     object::{
@@ -75,7 +75,7 @@ impl<T: Driver> Ops<T> {
     /// `dev` is registered, or being so.
     unsafe fn gids(dev: *mut bindings::ib_device) -> c_int {
         // SAFETY: By the caller's promise.
-        match unsafe { Device::<T>::get(dev).mac } {
+        match unsafe { CoreDevice::<T>::get(dev).mac } {
             // CAST: A small constant.
             Some(_) => T::GIDS as c_int,
             None => 1,
@@ -94,7 +94,7 @@ impl<T: Driver> Ops<T> {
         let (found, gids, attr) =
             unsafe { (T::port(Self::data(dev)), Self::gids(dev), &mut *attr) };
         // SAFETY: As above.
-        let of_roce = unsafe { Device::<T>::get(dev).mac.is_some() };
+        let of_roce = unsafe { CoreDevice::<T>::get(dev).mac.is_some() };
         // SAFETY: As above; the core asks for the facts first.
         let carries = unsafe { netdev::carries(dev) };
         let (state, phys) = if found.active && carries {
@@ -141,7 +141,7 @@ impl<T: Driver> Ops<T> {
     ) {
         // SAFETY: Called by the core, with a registered device.
         unsafe {
-            let part = Device::<T>::get(dev);
+            let part = CoreDevice::<T>::get(dev);
             let (state, event) = match netdev::carries(dev) {
                 true => (bindings::ib_port_state_IB_PORT_ACTIVE, PortEvent::Active),
                 false => (bindings::ib_port_state_IB_PORT_DOWN, PortEvent::Down),
@@ -161,7 +161,7 @@ impl<T: Driver> Ops<T> {
         // SAFETY: Called by the core, with a device that is being registered, or is; one with an
         // address has a follower since before that.
         unsafe {
-            if let Some(mac) = Device::<T>::get(dev).mac {
+            if let Some(mac) = CoreDevice::<T>::get(dev).mac {
                 netdev::find(dev, &mac);
             }
         }
@@ -176,7 +176,7 @@ impl<T: Driver> Ops<T> {
         _port: u32,
     ) -> bindings::rdma_link_layer {
         // SAFETY: Called by the core, with a device that is registered or being so.
-        match unsafe { Device::<T>::get(dev).mac } {
+        match unsafe { CoreDevice::<T>::get(dev).mac } {
             Some(_) => bindings::rdma_link_layer_IB_LINK_LAYER_ETHERNET,
             None => bindings::rdma_link_layer_IB_LINK_LAYER_INFINIBAND,
         }
@@ -192,8 +192,13 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core, with a device that is being registered, and a structure to
         // fill.
-        let (immutable, gids, mac) =
-            unsafe { (&mut *immutable, Self::gids(dev), Device::<T>::get(dev).mac) };
+        let (immutable, gids, mac) = unsafe {
+            (
+                &mut *immutable,
+                Self::gids(dev),
+                CoreDevice::<T>::get(dev).mac,
+            )
+        };
         immutable.gid_tbl_len = gids;
         immutable.pkey_tbl_len = 1;
         if mac.is_some() {

@@ -15,7 +15,7 @@ use self::attributes::Kept;
 use super::{
     bindings,
     context::Caller,
-    cq::Cq,
+    cq::CoreCq,
     details::Details,
     event::{
         Events,
@@ -24,12 +24,12 @@ use super::{
     object::{
         errno,
         when,
-        Object,
+        CoreObject,
         Ops, //
     },
-    pd::Pd,
+    pd::CorePd,
     port::Gid,
-    srq::Srq,
+    srq::CoreSrq,
     udata::Udata,
     Driver, //
 };
@@ -191,7 +191,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     }
 }
 
-type Qp<T> = Object<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, <T as Driver>::Qp)>;
+type CoreQp<T> = CoreObject<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, <T as Driver>::Qp)>;
 
 /// What a queue pair is asked to be.
 ///
@@ -245,7 +245,7 @@ impl<T: Driver> Ops<T> {
         attach_mcast: when(T::Qp::HAS_ATTACH, Self::attach_mcast),
         detach_mcast: when(T::Qp::HAS_DETACH, Self::detach_mcast),
         fill_res_qp_entry: when(T::Qp::HAS_DETAILS, Self::fill_res_qp_entry),
-        size_ib_qp: Qp::<T>::SIZE,
+        size_ib_qp: CoreQp::<T>::SIZE,
         ..Self::NONE
     };
 
@@ -269,15 +269,15 @@ impl<T: Driver> Ops<T> {
                     // The memory of inline data would be an address of the kernel's.
                     Caller::Ulp(_) => attr.cap.max_inline_data = 0,
                 }
-                let pd = Pd::<T>::get((*qp).pd);
-                let cqs = [attr.send_cq, attr.recv_cq].map(|cq| &Cq::<T>::get(cq).1);
-                let srq = (!attr.srq.is_null()).then(|| &Srq::<T>::get(attr.srq).1);
+                let pd = CorePd::<T>::get((*qp).pd);
+                let cqs = [attr.send_cq, attr.recv_cq].map(|cq| &CoreCq::<T>::get(cq).1);
+                let srq = (!attr.srq.is_null()).then(|| &CoreSrq::<T>::get(attr.srq).1);
                 let kept = Kept::new(attr)?;
                 let events = Events::new(qp)?;
                 let (part, number) = T::Qp::create(pd, cqs, srq, request, events.clone(), caller)
                     .inspect_err(|_| events.cut())?;
                 (*qp).qp_num = if request.is_gsi { GSI } else { number };
-                Qp::<T>::put(qp, (events, kept, part));
+                CoreQp::<T>::put(qp, (events, kept, part));
                 Ok(())
             })
         })
@@ -296,7 +296,7 @@ impl<T: Driver> Ops<T> {
         // command, if there is one: kernel ULPs have none, and the core itself modifies queue pairs of
         // processes that may not use their partition any more.
         errno(unsafe {
-            let (_, kept, part) = Qp::<T>::get(qp);
+            let (_, kept, part) = CoreQp::<T>::get(qp);
             // Copies from and to the process may last as long as it likes: before the change, and
             // after it.
             let reply = Udata::of(udata).map(Udata::without_request).transpose();
@@ -319,7 +319,7 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core, with a queue pair of this driver and structures to fill.
         errno(unsafe {
-            let (_, kept, part) = Qp::<T>::get(qp);
+            let (_, kept, part) = CoreQp::<T>::get(qp);
             kept.query(&mut *attr, &mut *init, || part.query())
         })
     }
@@ -332,7 +332,7 @@ impl<T: Driver> Ops<T> {
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: Called by the core once.
-        let (events, _, part) = unsafe { Qp::<T>::take(qp) };
+        let (events, _, part) = unsafe { CoreQp::<T>::take(qp) };
         events.cut();
         part.destroy();
         0
@@ -349,7 +349,7 @@ impl<T: Driver> Ops<T> {
         _lid: u16,
     ) -> c_int {
         // SAFETY: Called by the core, with a queue pair of this driver and a GID, which is bytes.
-        let ((_, kept, part), group) = unsafe { (Qp::<T>::get(qp), Gid(*(*gid).raw.as_ref())) };
+        let ((_, kept, part), group) = unsafe { (CoreQp::<T>::get(qp), Gid(*(*gid).raw.as_ref())) };
         errno(kept.attach(group, |group| part.attach(group)))
     }
 
@@ -362,7 +362,7 @@ impl<T: Driver> Ops<T> {
         _lid: u16,
     ) -> c_int {
         // SAFETY: As above.
-        let ((_, kept, part), group) = unsafe { (Qp::<T>::get(qp), Gid(*(*gid).raw.as_ref())) };
+        let ((_, kept, part), group) = unsafe { (CoreQp::<T>::get(qp), Gid(*(*gid).raw.as_ref())) };
         errno(kept.detach(group, |group| part.detach(group)))
     }
 
@@ -375,7 +375,7 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core, with a queue pair of this driver that is not destroyed meanwhile.
         errno(unsafe {
-            let (_, _, part) = Qp::<T>::get(qp);
+            let (_, _, part) = CoreQp::<T>::get(qp);
             Details::write(message, |details| part.details(details))
         })
     }

@@ -11,10 +11,10 @@ use super::{
     },
     object::{
         errno,
-        Object,
+        CoreObject,
         Ops, //
     },
-    pd::Pd,
+    pd::CorePd,
     udata::Udata,
     Driver, //
 };
@@ -58,7 +58,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     fn destroy(self);
 }
 
-pub(super) type Srq<T> = Object<bindings::ib_srq, (Events<SrqEvent>, <T as Driver>::Srq)>;
+pub(super) type CoreSrq<T> = CoreObject<bindings::ib_srq, (Events<SrqEvent>, <T as Driver>::Srq)>;
 
 impl<T: Driver> Ops<T> {
     pub(super) const SRQ: bindings::ib_device_ops = bindings::ib_device_ops {
@@ -66,7 +66,7 @@ impl<T: Driver> Ops<T> {
         modify_srq: Some(Self::modify_srq),
         query_srq: Some(Self::query_srq),
         destroy_srq: Some(Self::destroy_srq),
-        size_ib_srq: Srq::<T>::SIZE,
+        size_ib_srq: CoreSrq::<T>::SIZE,
         ..Self::NONE
     };
 
@@ -91,11 +91,11 @@ impl<T: Driver> Ops<T> {
             };
             Caller::new((*srq).device, udata).and_then(|caller| {
                 let events = Events::new(srq)?;
-                let pd = Pd::<T>::get((*srq).pd);
+                let pd = CorePd::<T>::get((*srq).pd);
                 let (part, recvs) = T::Srq::create(pd, request, events.clone(), caller)
                     .inspect_err(|_| events.cut())?;
                 init.attr.max_wr = recvs;
-                Srq::<T>::put(srq, (events, part));
+                CoreSrq::<T>::put(srq, (events, part));
                 Ok(())
             })
         })
@@ -123,7 +123,7 @@ impl<T: Driver> Ops<T> {
         }
         // SAFETY: Called by the core, with a queue of this driver and its attributes.
         errno(unsafe {
-            let (_, part) = Srq::<T>::get(srq);
+            let (_, part) = CoreSrq::<T>::get(srq);
             let change = SrqChange {
                 limit: (mask & LIMIT != 0).then_some((*attr).srq_limit),
                 max_wr: (mask & MAX_WR != 0).then_some((*attr).max_wr),
@@ -141,7 +141,7 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core, with a queue of this driver and a structure to fill.
         errno(unsafe {
-            let (_, part) = Srq::<T>::get(srq);
+            let (_, part) = CoreSrq::<T>::get(srq);
             part.query().map(|(is, limit)| {
                 (*attr).max_wr = is.max_wr;
                 (*attr).max_sge = is.max_sge;
@@ -158,7 +158,7 @@ impl<T: Driver> Ops<T> {
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: Called by the core once.
-        let (events, part) = unsafe { Srq::<T>::take(srq) };
+        let (events, part) = unsafe { CoreSrq::<T>::take(srq) };
         events.cut();
         part.destroy();
         0

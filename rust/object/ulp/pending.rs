@@ -12,10 +12,10 @@ use crate::{
     },
     kernel::rdma::{
         Completed,
-        Completion,
         Events,
         Operation,
         QpEvent, //
+        WorkCompletion,
     }, //
     queue::{
         index::Index,
@@ -72,11 +72,11 @@ impl Request {
     };
 
     /// What a completion of it says, of the queue pair `qp`.
-    pub(super) fn completed<'a>(&self, cqe: &Cqe, qp: &'a Events<QpEvent>) -> Completion<'a> {
+    pub(super) fn completed<'a>(&self, cqe: &Cqe, qp: &'a Events<QpEvent>) -> WorkCompletion<'a> {
         let (what, bytes, status) = self.what.completed(cqe);
         let succeeded = status == Status::Success;
         let is_datagram = matches!(self.what, Posted::Receive(Memory::Datagram(_)));
-        Completion {
+        WorkCompletion {
             id: self.id,
             what,
             status: status.code(),

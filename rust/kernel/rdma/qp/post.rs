@@ -5,7 +5,7 @@
 use super::{
     super::{
         ah::{
-            Ah,
+            CoreAh,
             UdAddress, //
         },
         bindings,
@@ -16,8 +16,8 @@ use super::{
         },
         Driver, //
     },
+    CoreQp, //
     Operations,
-    Qp, //
 };
 use core::marker::PhantomData;
 use kernel::prelude::*;
@@ -200,7 +200,7 @@ unsafe fn send_request<'a, T: Driver>(
                 return Err(EINVAL);
             }
             Some(Destination {
-                address: Ah::<T>::get(ud.ah).address()?,
+                address: CoreAh::<T>::get(ud.ah).address()?,
                 qpn: ud.remote_qpn,
                 q_key: ud.remote_qkey,
             })
@@ -262,7 +262,7 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: A queue pair of this driver, and a list of requests of its service.
         unsafe {
-            let (_, _, part) = Qp::<T>::get(qp);
+            let (_, _, part) = CoreQp::<T>::get(qp);
             let mut list = SendList::<T> {
                 next: wr,
                 last: wr,
@@ -291,7 +291,7 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: As above.
         unsafe {
-            let (_, _, part) = Qp::<T>::get(qp);
+            let (_, _, part) = CoreQp::<T>::get(qp);
             let mut list = RecvList {
                 next: wr,
                 last: wr,
