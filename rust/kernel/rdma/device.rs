@@ -28,9 +28,12 @@ use crate::kernel::{
     compat,
     sync::completion::Completion, //
 };
-use core::ptr::{
-    self,
-    NonNull, //
+use core::{
+    marker::PhantomData,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
 };
 use kernel::{
     bindings::{
@@ -201,25 +204,47 @@ impl Drop for Registrar {
     }
 }
 
+/// A device of the core. The drop frees it.
+///
+/// # Invariants
+///
+/// `raw` is the first field of a `CoreDevice<T>`. It is not registered when this is dropped, so no operation
+/// on it runs, nor will one.
+struct Allocated<T: Driver> {
+    raw: NonNull<bindings::ib_device>,
+    follower: Option<Pin<KBox<Follower>>>,
+    _part: PhantomData<DevicePart<T>>,
+}
+
+impl<T: Driver> Drop for Allocated<T> {
+    fn drop(&mut self) {
+        self.follower = None;
+        // SAFETY: By the type invariant.
+        unsafe {
+            let part = CoreDevice::<T>::take(self.raw.as_ptr());
+            bindings::ib_dealloc_device(self.raw.as_ptr());
+            drop(part);
+        }
+    }
+}
+
 /// A device that is being registered, is registered, or is being unregistered.
 ///
 /// # Invariants
 ///
-/// `dev` is the first field of a `CoreDevice<T>`, which is registered if this is in an [`Owned`], until
-/// `work` unregisters it. `work` is initialised to run `run`.
+/// `dev` is registered if this is in an [`Owned`], until `work` unregisters it. `work` is initialised to
+/// run `run`.
 #[pin_data]
 struct DeviceWork<T: Driver> {
     #[pin]
     work: Opaque<work_struct>,
-    dev: NonNull<bindings::ib_device>,
+    dev: Allocated<T>,
     parent: ARef<kernel::device::Device>,
     /// Where the result of the registration goes.
     attempt: Option<Arc<Attempt<T>>>,
     done: Arc<Completion>,
     mappings: Arc<Mappings>,
     events: Events<PortEvent>,
-    follower: Option<Pin<KBox<Follower>>>,
-    _data: core::marker::PhantomData<T::Data>,
 }
 
 impl<T: Driver> DeviceWork<T> {
@@ -357,7 +382,7 @@ impl<T: Driver> Registration<T> {
         let raw = unsafe {
             bindings::_ib_alloc_device(CoreDevice::<T>::SIZE, &raw mut kernel::bindings::init_net)
         };
-        let dev = NonNull::new(raw).ok_or(ENOMEM)?;
+        let allocated = NonNull::new(raw).ok_or(ENOMEM)?;
         // SAFETY: Just allocated, and not registered. The core copies the operations.
         unsafe {
             CoreDevice::<T>::put(raw, part);
@@ -371,27 +396,18 @@ impl<T: Driver> Registration<T> {
                 bindings::ib_set_device_ops(raw, ops);
             }
         }
+        // INVARIANT: Not registered; the worker registers and unregisters it.
+        let mut dev = Allocated::<T> {
+            raw: allocated,
+            follower: None,
+            _part: PhantomData,
+        };
         // SAFETY: It is cut off before the device is freed, or there is no clone of it.
-        let events = match unsafe { Events::new(raw) } {
-            Ok(events) => events,
-            Err(error) => {
-                // SAFETY: Not registered, so no operation runs.
-                unsafe { Self::dealloc(dev) };
-                return Err(error);
-            }
-        };
-        let follower = match config.mac {
+        let events = unsafe { Events::new(raw) }?;
+        if let Some(mac) = config.mac {
             // SAFETY: It is dropped before the device is freed.
-            Some(mac) => match unsafe { Follower::new(dev, mac) } {
-                Ok(follower) => Some(follower),
-                Err(error) => {
-                    // SAFETY: Not registered, so no operation runs.
-                    unsafe { Self::dealloc(dev) };
-                    return Err(error);
-                }
-            },
-            None => None,
-        };
+            dev.follower = Some(unsafe { Follower::new(allocated, mac) }?);
+        }
         let work = Opaque::ffi_init(|slot| {
             // SAFETY: The slot can be written and is pinned.
             unsafe {
@@ -414,19 +430,10 @@ impl<T: Driver> Registration<T> {
                 done,
                 mappings,
                 events: port_events,
-                follower,
-                _data: core::marker::PhantomData,
             }),
             GFP_KERNEL,
-        );
-        match registered {
-            Ok(registered) => DeviceWork::queue(registered),
-            Err(error) => {
-                // SAFETY: Not registered, so no operation runs.
-                unsafe { Self::dealloc(dev) };
-                return Err(error);
-            }
-        }
+        )?;
+        DeviceWork::queue(registered);
         let owned = attempt.wait(is_lost)?;
         // If this fails, it drops what is registered by now.
         let owned = Devres::new::<Error>(parent, Ok(owned))?;
@@ -439,18 +446,6 @@ impl<T: Driver> Registration<T> {
     /// The events of its port.
     pub fn port_events(&self) -> Events<PortEvent> {
         self.events.clone()
-    }
-
-    /// # Safety
-    ///
-    /// `dev` is the first field of a `CoreDevice<T>`, and no operation on it runs, nor will one.
-    unsafe fn dealloc(dev: NonNull<bindings::ib_device>) {
-        // SAFETY: By the caller's promise.
-        unsafe {
-            let part = CoreDevice::<T>::take(dev.as_ptr());
-            bindings::ib_dealloc_device(dev.as_ptr());
-            drop(part);
-        }
     }
 
     /// # Safety
@@ -469,14 +464,13 @@ impl<T: Driver> Registration<T> {
     }
 
     fn register(this: Pin<KBox<DeviceWork<T>>>, attempt: &Attempt<T>) {
-        let dev = this.dev;
         let result = if attempt.is_abandoned() {
             Err(ENODEV)
         } else {
             // SAFETY: `new` has initialised it. The core copies the name.
             to_result(unsafe {
                 bindings::ib_register_device(
-                    dev.as_ptr(),
+                    this.dev.raw.as_ptr(),
                     T::NAME.as_char_ptr(),
                     crate::kernel::raw_device(&this.parent),
                 )
@@ -488,8 +482,6 @@ impl<T: Driver> Registration<T> {
             Err(error) => {
                 this.events.cut();
                 drop(this);
-                // SAFETY: Not registered, so no operation runs.
-                unsafe { Self::dealloc(dev) };
                 Err(error)
             }
         };
@@ -503,13 +495,12 @@ impl<T: Driver> Registration<T> {
 
     fn unregister(mut this: Pin<KBox<DeviceWork<T>>>) {
         // No network device is set any more: the core lets go of the one that it has.
-        drop(this.as_mut().project().follower.take());
+        this.as_mut().project().dev.follower = None;
         // SAFETY: DeviceWork, by the type invariant; then no longer.
-        unsafe {
-            bindings::ib_unregister_device(this.dev.as_ptr());
-            Self::dealloc(this.dev);
-        }
-        this.done.complete();
+        unsafe { bindings::ib_unregister_device(this.dev.raw.as_ptr()) };
+        let done = this.done.clone();
+        drop(this);
+        done.complete();
     }
 }
 
