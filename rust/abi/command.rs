@@ -55,7 +55,7 @@ pub mod kind {
     pub const SRQ: u8 = 6;
     /// Doorbell page; there from the start.
     pub const PAGE: u8 = 7;
-    /// The function itself.
+    /// The function itself: its counters.
     pub const DEVICE: u8 = 8;
     /// Memory window; since version 1.1.
     pub const MW: u8 = 9;
@@ -65,17 +65,17 @@ pub mod kind {
 
 /// What to do with one, the low half of a command's opcode.
 pub mod verb {
-    /// Make one.
+    /// Creates an object; the completion has its number.
     pub const CREATE: u8 = 1;
-    /// Change it.
+    /// Changes the attributes that the mask names.
     pub const MODIFY: u8 = 2;
-    /// Tell about it.
+    /// Writes the context of an object to memory.
     pub const QUERY: u8 = 3;
-    /// End it.
+    /// Destroys an object, whose number may be used again at once.
     pub const DESTROY: u8 = 4;
     /// Make it a member of a group (a queue pair); since version 1.1.
     pub const ATTACH: u8 = 5;
-    /// End that.
+    /// Ends the membership of a queue pair in a group.
     pub const DETACH: u8 = 6;
 }
 
@@ -91,7 +91,7 @@ layout! {
         opcode: u8 = 0 @ 0,
         /// [`SIGNALED`](super::entry::send_flags::SIGNALED); a command always completes.
         flags: u8 = 0 @ 8,
-        /// 1.
+        /// The length of a command is 1 block.
         blocks: u8 = 0 @ 16,
         /// The object; for a page or a GID its index; 0 for CREATE and for the device.
         number: Number = 0 @ 32,
@@ -139,7 +139,7 @@ layout! {
 layout! {
     /// An event queue's context.
     pub struct EqContext: 8 {
-        /// MSI-X vector.
+        /// The MSI-X vector of its interrupt.
         vector: u16 = 0 @ 0,
         /// Base-two logarithm of its entries.
         log_depth: u8 = 0 @ 16,
@@ -147,12 +147,12 @@ layout! {
         moderation_count: u16 = 0 @ 32,
         /// ... or the oldest has waited this many microseconds. Both or neither are 0.
         moderation_usecs: u16 = 0 @ 48,
-        /// Entries written (queried).
+        /// Entries that the device has written (queried).
         producer: u32 = 1 @ 0,
         /// Head that was published last (queried).
         consumer: u32 = 1 @ 32,
         ..;
-        /// Its ring.
+        /// The buffer list of its ring.
         buffer: BufferList = 2,
     }
 }
@@ -168,12 +168,12 @@ layout! {
         log_depth: u8 = 0 @ 48,
         /// [`cq_flags`].
         flags: u8 = 0 @ 56,
-        /// Entries written (queried).
+        /// Entries that the device has written (queried).
         producer: u32 = 1 @ 0,
         /// Head that was published last (queried).
         consumer: u32 = 1 @ 32,
         ..;
-        /// Its ring.
+        /// The buffer list of its ring.
         buffer: BufferList = 2,
     }
 }
@@ -249,9 +249,9 @@ layout! {
         /// Bytes 8 to 15.
         gid_high: u64 = 15 @ 0,
         ..;
-        /// The SQ's ring.
+        /// The buffer list of the SQ.
         sq: BufferList = 8,
-        /// The RQ's ring.
+        /// The buffer list of the RQ.
         rq: BufferList = 11,
     }
 }
@@ -308,7 +308,7 @@ pub mod timer {
 
 /// Services.
 pub mod service {
-    /// Reliable connected.
+    /// Reliable connected, in order and acknowledged.
     pub const RC: u8 = 0;
     /// Unreliable datagram; since version 1.1.
     pub const UD: u8 = 1;
@@ -498,7 +498,7 @@ layout! {
         stride: u8 = 0 @ 56,
         /// WQEs handed over (queried).
         producer: u32 = 1 @ 0,
-        /// WQEs read (queried).
+        /// WQEs that the device has read (queried).
         consumer: u32 = 1 @ 32,
         /// An event is written once fewer receives than this are left; 0 is never. 0 in CREATE, and
         /// after the event.
@@ -508,7 +508,7 @@ layout! {
         /// [`srq_flags`].
         flags: u8 = 6 @ 0,
         ..;
-        /// Its ring.
+        /// The buffer list of its ring.
         buffer: BufferList = 2,
     }
 }

@@ -68,7 +68,7 @@ impl UdWqe {
         self.flow_high = ((label & MAX_FLOW_LABEL) >> u16::BITS) as u8;
     }
 
-    /// The flow label.
+    /// The flow label of the GRH, 20 bits.
     pub const fn flow_label(&self) -> u32 {
         // CAST: Wider.
         (self.flow_high as u32) << u16::BITS | self.flow_low as u32
@@ -132,7 +132,7 @@ layout! {
         imm: u32 = 0 @ 32,
         /// As of a [`SendWqe`].
         wr_id: u64 = 1 @ 0,
-        /// The destination.
+        /// The queue pair of the destination.
         dest: Number = 2 @ 0,
         /// What the destination must have as its Q_Key. With [`OWN_Q_KEY`] set, that of the sender
         /// counts instead.
@@ -173,7 +173,7 @@ layout! {
         remote_addr: u64 = 2 @ 0,
         /// Key of the peer's region.
         rkey: u32 = 3 @ 0,
-        /// 0.
+        /// Must be 0: it has no inline data.
         inline_bytes: u32 = 3 @ 32,
         /// FETCH_ADD: what to add. COMPARE_SWAP: the value that is replaced.
         compare_add: u64 = 4 @ 0,
@@ -191,7 +191,7 @@ layout! {
         flags: u8 = 0 @ 8,
         /// As of a [`SendWqe`].
         blocks: u8 = 0 @ 16,
-        /// 0.
+        /// Must be 0: it has no SGEs.
         sges: u8 = 0 @ 24,
         /// [`flush`]: at least one kind.
         kinds: u8 = 0 @ 32,
@@ -203,7 +203,7 @@ layout! {
         remote_addr: u64 = 2 @ 0,
         /// Key of the peer's region.
         rkey: u32 = 3 @ 0,
-        /// 0.
+        /// Must be 0: it has no inline data.
         inline_bytes: u32 = 3 @ 32,
         /// Bytes of the range.
         bytes: u64 = 4 @ 0,
@@ -228,7 +228,7 @@ layout! {
         flags: u8 = 0 @ 8,
         /// As of a [`SendWqe`].
         blocks: u8 = 0 @ 16,
-        /// 0.
+        /// Must be 0: it has no SGEs.
         sges: u8 = 0 @ 24,
         /// Rights of the window: `REMOTE_*` and `ZERO_BASED` of
         /// [`access`](super::command::access).
@@ -239,7 +239,7 @@ layout! {
         addr: u64 = 2 @ 0,
         /// A key of the window, with any tag.
         window: u32 = 3 @ 0,
-        /// 0.
+        /// Must be 0: it has no inline data.
         inline_bytes: u32 = 3 @ 32,
         /// Length of the window in bytes; 0 unbinds one of type 1.
         bytes: u64 = 4 @ 0,
@@ -297,7 +297,7 @@ layout! {
 
 /// What a send work request does.
 pub mod opcode {
-    /// Nothing, and completes.
+    /// Does nothing, and completes.
     pub const NOP: u8 = 0;
     /// Fills the peer's next receive.
     pub const SEND: u8 = 1;
@@ -352,7 +352,7 @@ layout! {
     pub struct Cqe: 4 {
         /// The work request's own.
         wr_id: u64 = 0 @ 0,
-        /// The queue pair.
+        /// The queue pair of the request.
         qp: Number = 1 @ 0,
         /// Bytes received or read; for an admin command the first result.
         bytes: u32 = 1 @ 32,

@@ -8,7 +8,7 @@
 
 /// What a field may be: at most 64 bits, no padding, every pattern valid.
 pub trait Field: Copy {
-    /// Width in bits.
+    /// The width of the field in bits.
     const BITS: u32;
     /// Takes the value from the low bits.
     fn from_bits(bits: u64) -> Self;

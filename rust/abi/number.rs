@@ -35,7 +35,7 @@ impl Number {
     /// The last generation of a memory window's index.
     pub const MW_GENERATIONS: u16 = 0x7ff;
 
-    /// Composes a number.
+    /// The number of this index and generation.
     #[inline]
     pub const fn new(index: u16, generation: u16) -> Self {
         Self((generation as u32) << 16 | index as u32)

@@ -5,7 +5,7 @@ codes! {
     /// Status of a completion: those of `enum ibv_wc_status` that this device gives, with the same
     /// numbers.
     pub enum Status {
-        /// Done.
+        /// The request was executed.
         Success = 0, "success";
         /// The receive's buffers are shorter than the message, a message is longer than the limit,
         /// or the SGE of an atomic is not 8 bytes long.

@@ -25,7 +25,7 @@ macro_rules! codes {
                 }
             }
 
-            /// Its code.
+            /// The number that entries have of it.
             #[inline]
             pub const fn code(self) -> u8 {
                 self as u8

@@ -57,7 +57,7 @@ structures! {
         buffer_bytes: u64,
         /// An eventfd for completions, or QPAIR_NO_COMPLETION_FD.
         eventfd: i32,
-        /// 0.
+        /// Must be 0 in a request; is 0 in an answer.
         reserved: u32,
     }
 
@@ -86,7 +86,7 @@ structures! {
         end: u32,
         /// Index of the first completion in the new ring.
         begin: u32,
-        /// 0.
+        /// Must be 0 in a request; is 0 in an answer.
         reserved: u32,
     }
 
@@ -107,7 +107,7 @@ structures! {
         rq_depth: u32,
         /// log2 of the blocks of a receive.
         rq_stride: u32,
-        /// 0.
+        /// Must be 0 in a request; is 0 in an answer.
         reserved: u32,
     }
 
@@ -131,7 +131,7 @@ structures! {
         buffer_bytes: u64,
         /// Entries of the ring.
         depth: u32,
-        /// 0.
+        /// Must be 0 in a request; is 0 in an answer.
         reserved: u32,
     }
 
@@ -151,7 +151,7 @@ structures! {
         sq_blocks: u32,
         /// Entries of the receive queue.
         rq_depth: u32,
-        /// 0.
+        /// Must be 0 in a request; is 0 in an answer.
         reserved: u32,
     }
 
