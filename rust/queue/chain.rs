@@ -207,7 +207,7 @@ impl<S: Storage> Chain<S> {
         }
         self.storage().after_owner();
         let mut user = [0; 5];
-        if state & status::END != 0 {
+        if state & status::EOF != 0 {
             let words: [u64; WORDS] = self.storage().load_all(at);
             let all = ChainDescriptor::decode(&words);
             user = [all.app0, all.app1, all.app2, all.app3, all.app4];
@@ -215,8 +215,8 @@ impl<S: Storage> Chain<S> {
         let completed = Completed {
             place: self.oldest(),
             bytes: state & status::LENGTH,
-            start: state & status::START != 0,
-            end: state & status::END != 0,
+            start: state & status::SOF != 0,
+            end: state & status::EOF != 0,
             user,
         };
         self.descriptors.complete()?;
@@ -257,8 +257,8 @@ impl<S: Storage> Room<'_, S> {
         let chain = self.chain;
         let flag = |on: bool, bit: u32| if on { bit } else { 0 };
         let control = buffer.bytes & control::LENGTH
-            | flag(buffer.start, control::START)
-            | flag(buffer.end, control::END);
+            | flag(buffer.start, control::SOF)
+            | flag(buffer.end, control::EOF);
         let at = chain.word(chain.tail());
         let [app0, app1, app2, app3, app4] = buffer.user;
         let next = chain.address(chain.tail().plus(1));

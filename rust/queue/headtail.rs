@@ -152,7 +152,7 @@ impl<S: Storage> Headtail<S> {
         }
         if !self.receives {
             let report = RingDescriptor {
-                cmd: cmd::REPORT,
+                cmd: cmd::RS,
                 ..RingDescriptor::default()
             };
             let [_, report] = report.encode();
@@ -179,7 +179,7 @@ impl<S: Storage> Headtail<S> {
         let completed = Completed {
             place: self.oldest(),
             bytes: found.length,
-            end: found.sta & sta::END != 0,
+            end: found.sta & sta::EOP != 0,
         };
         self.descriptors.complete()?;
         self.known = self.known.wrapping_sub(1);
@@ -192,10 +192,10 @@ impl<S: Storage> Headtail<S> {
         for i in 0..self.in_flight() {
             let found = self.storage().load(self.state(self.done().plus(i)));
             let found = RingDescriptor::decode(&[0, found]);
-            if found.sta & sta::DONE != 0 {
+            if found.sta & sta::DD != 0 {
                 return Some(i.wrapping_add(1));
             }
-            if self.receives || found.cmd & cmd::REPORT != 0 {
+            if self.receives || found.cmd & cmd::RS != 0 {
                 break;
             }
         }
@@ -239,7 +239,7 @@ impl<S: Storage> Room<'_, S> {
         let words = RingDescriptor {
             addr: buffer.addr,
             length: buffer.bytes,
-            cmd: if buffer.end { cmd::END } else { 0 },
+            cmd: if buffer.end { cmd::EOP } else { 0 },
             sta: 0,
         };
         let words = words.encode();

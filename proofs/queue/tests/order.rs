@@ -636,7 +636,7 @@ fn chains_are_whole(without: Without) {
         for i in 1..=2u32 {
             told.wait(Index::new(i));
             assert_eq!(ring.load(1), i.into(), "torn");
-            let status = chain::status::COMPLETE | chain::status::END;
+            let status = chain::status::COMPLETE | chain::status::EOF;
             ring.complete(4, i.into(), 3, u64::from(status) << 32);
         }
     });

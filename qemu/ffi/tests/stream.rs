@@ -122,7 +122,7 @@ impl Alone {
         self.board.word(BUFFERS[0]).store(word, SeqCst);
         for side in [Side::Receive, Side::Transmit] {
             let (ring, buffer) = (RINGS[side as usize], BUFFERS[side as usize]);
-            let flags = control::START | control::END | 8;
+            let flags = control::SOF | control::EOF | 8;
             let words = [ring, buffer, 0, flags.into(), 0, 0, 0, 0];
             for (i, word) in (0..).zip(words) {
                 self.board.word(ring + 8 * i).store(word, SeqCst);

@@ -121,13 +121,13 @@ layout! {
         status: u32 = 3 @ 32,
         /// User word, carried from the first descriptor of the frame to its last one.
         app0: u32 = 4 @ 0,
-        /// The same.
+        /// User word, as `app0`.
         app1: u32 = 4 @ 32,
-        /// The same.
+        /// User word, as `app0`.
         app2: u32 = 5 @ 0,
-        /// The same.
+        /// User word, as `app0`.
         app3: u32 = 5 @ 32,
-        /// The same.
+        /// User word, as `app0`.
         app4: u32 = 6 @ 0,
     }
 }
@@ -137,9 +137,9 @@ pub mod control {
     /// Bytes of the buffer.
     pub const LENGTH: u32 = 0x3ffffff;
     /// Transmit: the frame ends with this buffer.
-    pub const END: u32 = 1 << 26;
+    pub const EOF: u32 = 1 << 26;
     /// Transmit: the frame starts with this buffer.
-    pub const START: u32 = 1 << 27;
+    pub const SOF: u32 = 1 << 27;
 }
 
 /// What the channel says of a descriptor.
@@ -147,9 +147,9 @@ pub mod status {
     /// Bytes that were read from the buffer or written to it.
     pub const LENGTH: u32 = 0x3ffffff;
     /// Receive: the frame ends with this buffer.
-    pub const END: u32 = 1 << 26;
+    pub const EOF: u32 = 1 << 26;
     /// Receive: the frame starts with this buffer.
-    pub const START: u32 = 1 << 27;
+    pub const SOF: u32 = 1 << 27;
     /// The channel is done with the descriptor and its buffer.
     pub const COMPLETE: u32 = 0x80000000;
 }

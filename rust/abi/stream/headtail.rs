@@ -4,7 +4,7 @@
 //! A ring is an array of descriptors. The channel owns those from `HEAD` to the one before `TAIL`:
 //! the tail is an index, and exclusive. `HEAD` equal to `TAIL` is an empty ring, so one descriptor
 //! of a ring is never handed over. The channel writes the second word of a descriptor back when it
-//! is done: of each received buffer, and of a transmitted one where [`cmd::REPORT`] asks for it.
+//! is done: of each received buffer, and of a transmitted one where [`cmd::RS`] asks for it.
 //!
 //! A write-back sets `ICR.done`. The channel sends its interrupt message if a cause is set in `ICR`
 //! and interrupts are enabled, at most once in the interval `ITR`. The message clears `ICR` and
@@ -147,16 +147,16 @@ layout! {
 
 /// What software says of a descriptor's buffer.
 pub mod cmd {
-    /// The frame ends with this buffer.
-    pub const END: u8 = 1 << 0;
-    /// The channel writes the descriptor back.
-    pub const REPORT: u8 = 1 << 3;
+    /// End of packet: the frame ends with this buffer.
+    pub const EOP: u8 = 1 << 0;
+    /// Report status: the channel writes the descriptor back.
+    pub const RS: u8 = 1 << 3;
 }
 
 /// What the channel says of a descriptor.
 pub mod sta {
-    /// The channel is done with the descriptor and its buffer.
-    pub const DONE: u8 = 1 << 0;
-    /// Receive: the frame ends with this buffer.
-    pub const END: u8 = 1 << 1;
+    /// Descriptor done: the channel is done with it and its buffer.
+    pub const DD: u8 = 1 << 0;
+    /// End of packet: the received frame ends with this buffer.
+    pub const EOP: u8 = 1 << 1;
 }

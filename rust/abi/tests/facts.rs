@@ -250,7 +250,7 @@ fn descriptors_lie_as_documented() {
     let chained = ChainDescriptor {
         next: 0x1000,
         addr: 0x2000,
-        control: chain::control::START | chain::control::END | 60,
+        control: chain::control::SOF | chain::control::EOF | 60,
         status: chain::status::COMPLETE | 60,
         app0: 1,
         app1: 2,
@@ -274,8 +274,8 @@ fn descriptors_lie_as_documented() {
     let ring = RingDescriptor {
         addr: 0x3000,
         length: 1500,
-        cmd: headtail::cmd::END | headtail::cmd::REPORT,
-        sta: headtail::sta::DONE,
+        cmd: headtail::cmd::EOP | headtail::cmd::RS,
+        sta: headtail::sta::DD,
     };
     assert_eq!(ring.encode(), [0x3000, 0x0000_0001_0900_05dc]);
     assert_eq!(RingDescriptor::decode(&ring.encode()), ring);

@@ -166,7 +166,7 @@ pub fn a_chain_is_linked_and_its_words_lie_as_documented() {
     let words = std::array::from_fn(|i| chain.storage().word(i));
     let found = ChainDescriptor::decode(&words);
     assert_eq!((found.next, found.addr), (0x4040, 0x9000));
-    assert_eq!((found.control, found.status), (control::START | 1500, 0));
+    assert_eq!((found.control, found.status), (control::SOF | 1500, 0));
     let user = [found.app0, found.app1, found.app2, found.app3, found.app4];
     assert_eq!(user, [1, 2, 3, 4, 5]);
 }
@@ -193,7 +193,7 @@ pub fn a_chain_gives_back_what_the_channel_says() {
                 .expect("one is free")
                 .fill(&chain::Buffer::default());
         }
-        complete(&chain, 0, status::START | 512, 0);
+        complete(&chain, 0, status::SOF | 512, 0);
         assert_eq!(chain.poll(), None, "it is not handed over");
         // A status in a descriptor that is not handed over is overwritten by the next fill.
         assert_eq!(chain.reset(), 2);
@@ -205,12 +205,12 @@ pub fn a_chain_gives_back_what_the_channel_says() {
         }
         chain.hand_over(|_| {});
         assert_eq!(chain.poll(), None, "the status was cleared");
-        complete(&chain, 0, status::START | 512, 9);
+        complete(&chain, 0, status::SOF | 512, 9);
         let first = chain.poll().expect("it is complete");
         assert_eq!((first.place, first.bytes), (0, 512));
         assert_eq!((first.start, first.end, first.user), (true, false, [0; 5]));
         assert_eq!(chain.poll(), None);
-        complete(&chain, 1, status::END | 100, round);
+        complete(&chain, 1, status::EOF | 100, round);
         let second = chain.poll().expect("it is complete");
         assert_eq!((second.place, second.bytes), (1, 100));
         assert_eq!((second.start, second.end), (false, true));
@@ -254,13 +254,13 @@ pub fn the_last_of_a_hand_over_asks_for_a_write_back() {
     fill(&mut sends, 3);
     sends.hand_over(|_| {});
     let asked = [0, 1, 2].map(|place| second(&sends, place).cmd);
-    assert_eq!(asked, [0, 0, cmd::END | cmd::REPORT]);
+    assert_eq!(asked, [0, 0, cmd::EOP | cmd::RS]);
     let last = second(&sends, 2);
     assert_eq!((last.addr, last.length, last.sta), (0x9000, 60, 0));
     let mut receives = ring(8, Side::Receive);
     fill(&mut receives, 1);
     receives.hand_over(|_| {});
-    assert_eq!(second(&receives, 0).cmd & cmd::REPORT, 0);
+    assert_eq!(second(&receives, 0).cmd & cmd::RS, 0);
 }
 
 pub fn a_write_back_completes_all_before_it() {
@@ -270,9 +270,9 @@ pub fn a_write_back_completes_all_before_it() {
     fill(&mut ring, 2);
     ring.hand_over(|_| {});
     assert_eq!(ring.poll(), None);
-    write_back(&ring, 4, 60, sta::DONE);
+    write_back(&ring, 4, 60, sta::DD);
     assert_eq!(ring.poll(), None, "the first hand-over is not written back");
-    write_back(&ring, 2, 60, sta::DONE);
+    write_back(&ring, 2, 60, sta::DD);
     for place in 0..5 {
         let completed = ring.poll().expect("it is done");
         assert_eq!(completed.place, place);
@@ -285,9 +285,9 @@ pub fn a_received_buffer_comes_back_alone() {
     let mut ring = ring(4, Side::Receive);
     fill(&mut ring, 3);
     ring.hand_over(|_| {});
-    write_back(&ring, 1, 7, sta::DONE | sta::END);
+    write_back(&ring, 1, 7, sta::DD | sta::EOP);
     assert_eq!(ring.poll(), None, "the first is not written back");
-    write_back(&ring, 0, 2048, sta::DONE);
+    write_back(&ring, 0, 2048, sta::DD);
     let found = [ring.poll(), ring.poll(), ring.poll()];
     let completed = |place, bytes, end| Some(headtail::Completed { place, bytes, end });
     let wanted = [completed(0, 2048, false), completed(1, 7, true), None];
@@ -321,7 +321,7 @@ pub fn a_reset_gives_all_back() {
 
     fill(&mut ring, 2);
     ring.hand_over(|_| {});
-    write_back(&ring, 1, 60, sta::DONE);
+    write_back(&ring, 1, 60, sta::DD);
     assert!(ring.poll().is_some());
     fill(&mut ring, 1);
     assert_eq!((ring.oldest(), ring.reset()), (1, 2));

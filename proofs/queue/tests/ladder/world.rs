@@ -442,9 +442,9 @@ impl World {
             }
             rung => {
                 let found = RingDescriptor::decode(&[next, state]);
-                if rung == Rung::Receive || found.cmd & cmd::REPORT != 0 {
+                if rung == Rung::Receive || found.cmd & cmd::RS != 0 {
                     let back = RingDescriptor {
-                        sta: sta::DONE,
+                        sta: sta::DD,
                         ..found
                     };
                     let [_, word] = back.encode();

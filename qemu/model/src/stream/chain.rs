@@ -154,7 +154,7 @@ impl Chain {
         if found.status & status::COMPLETE != 0 {
             return Err(Cause::Complete);
         }
-        let starts = found.control & control::START != 0;
+        let starts = found.control & control::SOF != 0;
         if side == Side::Transmit && starts == open {
             return Err(if open { Cause::NoEnd } else { Cause::NoStart });
         }
@@ -162,7 +162,7 @@ impl Chain {
         Ok(Descriptor {
             addr: found.addr,
             bytes: found.control & control::LENGTH,
-            end: found.control & control::END != 0,
+            end: found.control & control::EOF != 0,
             user: Some(user),
             word: u64::from(found.control),
             next: found.next,
@@ -178,8 +178,8 @@ impl Chain {
     ) -> Result<bool, Cause> {
         let flag = |on: bool, bit: u32| if on { bit } else { 0 };
         let state = status::COMPLETE
-            | flag(moved.start, status::START)
-            | flag(moved.end, status::END)
+            | flag(moved.start, status::SOF)
+            | flag(moved.end, status::EOF)
             | moved.bytes & status::LENGTH;
         let word = found.word | u64::from(state) << 32;
         if let Some([a, b, c, d, e]) = moved.user {

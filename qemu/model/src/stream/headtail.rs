@@ -161,7 +161,7 @@ impl Headtail {
                 Side::Transmit => found.length.into(),
                 Side::Receive => self.buffer(),
             },
-            end: found.cmd & cmd::END != 0,
+            end: found.cmd & cmd::EOP != 0,
             word,
             ..Descriptor::default()
         })
@@ -176,13 +176,13 @@ impl Headtail {
         moved: &Moved,
     ) -> Result<bool, Cause> {
         let mut back = RingDescriptor::decode(&[0, found.word]);
-        let mut asked = back.cmd & cmd::REPORT != 0;
-        back.sta = sta::DONE;
+        let mut asked = back.cmd & cmd::RS != 0;
+        back.sta = sta::DD;
         if side == Side::Receive {
             asked = true;
             back.cmd = 0;
             back.length = moved.bytes as u16;
-            back.sta |= if moved.end { sta::END } else { 0 };
+            back.sta |= if moved.end { sta::EOP } else { 0 };
         }
         if asked {
             let [_, word] = back.encode();

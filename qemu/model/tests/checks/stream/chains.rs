@@ -73,7 +73,7 @@ pub fn one_descriptor_that_is_its_own_next_carries_frames() {
         w.tail(TX, tx);
         w.run();
         assert_eq!(w.linked(tx, 0).status, status::COMPLETE | 6);
-        let whole = status::COMPLETE | status::START | status::END;
+        let whole = status::COMPLETE | status::SOF | status::EOF;
         assert_eq!(w.linked(rx, 0).status, whole | 6);
         assert_eq!(w.memory.bytes(to, 6), b"polled");
         assert!(w.idle(TX) && w.idle(RX) && !w.halted(TX));
@@ -161,9 +161,9 @@ pub fn a_frame_takes_several_descriptors_and_buffers() {
     let got = [0, 1, 2, 3].map(|i| w.linked(rx, i).status);
     let complete = status::COMPLETE;
     let wanted = [
-        complete | status::START | 40,
+        complete | status::SOF | 40,
         complete | 40,
-        complete | status::END | 20,
+        complete | status::EOF | 20,
         0,
     ];
     assert_eq!(got, wanted);

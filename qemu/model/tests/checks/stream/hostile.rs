@@ -125,7 +125,7 @@ pub fn a_ring_that_makes_no_sense_halts_with_its_cause() {
         let mut w = Wire::rings();
         let (tx, rx) = (w.ring(TX, 8), w.ring(RX, 8));
         let (from, to) = (w.buffer(&[3; 64]), w.room(2048));
-        w.put(tx, 0, from, 64, cmd::END | cmd::REPORT);
+        w.put(tx, 0, from, 64, cmd::EOP | cmd::RS);
         w.put(rx, 0, to, 0, 0);
         w.set(TX, headtail::offset::IMS, 1);
         w.memory.set_lenient(true);
@@ -136,7 +136,7 @@ pub fn a_ring_that_makes_no_sense_halts_with_its_cause() {
         assert_eq!(w.raised(), [0]);
         let cause = w.cause(TX);
         w.memory.set_lenient(false);
-        w.put(tx, 0, from, 64, cmd::END | cmd::REPORT);
+        w.put(tx, 0, from, 64, cmd::EOP | cmd::RS);
         w.start_ring(TX, tx, 8);
         w.set(RX, headtail::offset::TAIL, 1);
         w.set(TX, headtail::offset::TAIL, 1);
@@ -194,7 +194,7 @@ pub fn a_halt_interrupts_and_leaves_others_alone() {
     let (ring_tx, ring_rx) = ((1, Side::Transmit), (1, Side::Receive));
     let (tx, rx) = (w.ring(ring_tx, 8), w.ring(ring_rx, 8));
     let (from, to) = (w.buffer(&[3; 64]), w.room(2048));
-    w.put(tx, 0, from, 64, cmd::END);
+    w.put(tx, 0, from, 64, cmd::EOP);
     w.put(rx, 0, to, 0, 0);
     w.set(ring_rx, headtail::offset::TAIL, 1);
     w.set(ring_tx, headtail::offset::TAIL, 1);

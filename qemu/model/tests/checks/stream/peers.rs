@@ -36,7 +36,7 @@ pub fn kinds_can_be_mixed() {
     w.set(ring_tx, headtail::offset::PEER, 0);
     w.link(tx, 0, from, START | END | 5, 77);
     w.link(rx, 0, to, 64, 0);
-    w.put(tx1, 0, from, 5, cmd::END);
+    w.put(tx1, 0, from, 5, cmd::EOP);
     w.put(rx1, 0, to1, 0, 0);
     w.start_chain(TX, tx, 0);
     w.start_chain(RX, rx, 0);
@@ -48,7 +48,7 @@ pub fn kinds_can_be_mixed() {
     assert_eq!(w.memory.bytes(to, 5), b"mixed");
     assert_eq!(w.memory.bytes(to1, 5), b"mixed");
     let got = w.found(rx1, 0);
-    assert_eq!((got.length, got.sta), (5, sta::DONE | sta::END));
+    assert_eq!((got.length, got.sta), (5, sta::DD | sta::EOP));
     let got = w.linked(rx, 0);
     assert_eq!(got.status & chain::status::LENGTH, 5);
     assert_eq!(got.app0, 0, "a ring has no user words");
@@ -200,7 +200,7 @@ pub fn a_reset_returns_to_power_on() {
     }
     let at = (1, Side::Transmit);
     let ring = w.ring(at, 64);
-    w.put(ring, 0, from, 8, cmd::END);
+    w.put(ring, 0, from, 8, cmd::EOP);
     w.set(at, headtail::offset::IMS, 1);
     w.start_chain(TX, tx, 1 << 24 | 200 << 16 | CH_DELAY);
     w.tail(TX, tx + 63 * 64);

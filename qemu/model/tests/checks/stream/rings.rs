@@ -64,8 +64,8 @@ pub fn a_ring_wraps() {
         w.put(tx, i % 24, from, 60, END | REPORT);
         w.set(TX, TAIL, (i as u32 + 1) % 24);
         w.run();
-        assert_eq!(w.found(rx, i % 8).sta, sta::DONE | sta::END);
-        assert_eq!(w.found(tx, i % 24).sta, sta::DONE);
+        assert_eq!(w.found(rx, i % 8).sta, sta::DD | sta::EOP);
+        assert_eq!(w.found(tx, i % 24).sta, sta::DD);
     }
     assert_eq!((w.get(TX, HEAD), w.get(RX, HEAD)), (100 % 24, 100 % 8));
 }
@@ -84,7 +84,7 @@ pub fn only_what_asks_is_written_back() {
     w.set(TX, TAIL, 4);
     w.run();
     let sta = [0, 1, 2, 3].map(|i| w.found(tx, i).sta);
-    assert_eq!(sta, [0, 0, 0, sta::DONE]);
+    assert_eq!(sta, [0, 0, 0, sta::DD]);
     assert_eq!(w.found(tx, 3).cmd, END | REPORT, "the command is kept");
     assert_eq!(w.counter(Counter::Frames), 3);
     // The received descriptors, and one.
@@ -103,8 +103,8 @@ pub fn a_received_frame_spans_buffers() {
     w.set(RX, TAIL, 3);
     send(&mut w, tx, 0, from, 2500);
     let found = [0, 1, 2].map(|i| (w.found(rx, i).length, w.found(rx, i).sta));
-    let done = sta::DONE;
-    assert_eq!(found, [(1024, done), (1024, done), (452, done | sta::END)]);
+    let done = sta::DD;
+    assert_eq!(found, [(1024, done), (1024, done), (452, done | sta::EOP)]);
     assert_eq!(w.memory.bytes(to, 2500), bytes);
 }
 
@@ -206,9 +206,9 @@ pub fn a_frame_is_dropped_where_software_asks_for_it() {
     assert_eq!(w.get(RX, DROPS), 2);
     assert_eq!(w.found(rx, 1).sta, 0);
     send(&mut w, tx, 3, from, 2048);
-    assert_eq!(w.found(rx, 1).sta, sta::DONE | sta::END);
+    assert_eq!(w.found(rx, 1).sta, sta::DD | sta::EOP);
     assert_eq!(w.counter(Counter::Drops), 2);
-    assert_eq!(w.found(tx, 2).sta, sta::DONE, "the transmitter goes on");
+    assert_eq!(w.found(tx, 2).sta, sta::DD, "the transmitter goes on");
 }
 
 pub fn registers_that_describe_no_ring_are_refused() {
