@@ -87,7 +87,7 @@ impl InPlaceModule for Module {
     }
 }
 
-/// The driver.
+/// The driver of the PCI core.
 pub(crate) struct PciDriver;
 
 compat::pci_table!(

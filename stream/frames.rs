@@ -52,7 +52,7 @@ impl Frame {
         u64::MAX.checked_shr(64 - 8 * used).unwrap_or(0)
     }
 
-    /// Writes its bytes.
+    /// Writes the bytes that follow from its number.
     pub(crate) fn fill(self, buffer: &mut Mapped<Cpu>) {
         for index in 0..self.words() {
             buffer.write(index, self.word(index));

@@ -99,7 +99,7 @@ impl At<'_> {
 
 /// The status of a channel, whatever its kind.
 pub(crate) struct Status {
-    /// The register.
+    /// The register as it was read.
     pub(crate) raw: u32,
     pub(crate) halted: bool,
     pub(crate) cause: u8,
@@ -152,11 +152,11 @@ pub(crate) struct Polled {
     pub(crate) mismatches: u32,
     /// There may be more.
     pub(crate) again: bool,
-    /// A channel halted.
+    /// Why a channel halted, if one did.
     pub(crate) halt: Option<Halt>,
 }
 
-/// The function.
+/// A PCI function of channels, bound or not.
 pub(crate) struct Function {
     gate: Arc<Gate>,
     registers: Bar<{ model::BYTES }>,

@@ -30,7 +30,7 @@ pub(crate) type Refused = &'static str;
 pub(crate) enum Rung {
     /// One descriptor, no interrupt.
     Polled,
-    /// Linked descriptors.
+    /// Rung 2: descriptors that are linked.
     Chain,
     /// A ring with a head and a tail.
     Headtail,
@@ -63,7 +63,7 @@ impl Rung {
 /// A descriptor that is wrong on purpose, for tests of what the device halts on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// None is.
+    /// No field of a descriptor is spoiled.
     None,
     /// It has no bytes.
     Length,
@@ -101,7 +101,7 @@ fn named<T: Copy>(names: &[(&str, T)], value: &str, refused: Refused) -> Result<
 /// When a channel interrupts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Coalescing {
-    /// Descriptors.
+    /// Descriptors that complete between two interrupts.
     pub(crate) threshold: u8,
     /// The age of the first completion, in units of 8 microseconds.
     pub(crate) delay: u8,
@@ -116,7 +116,7 @@ pub(crate) struct Plan {
     pub(crate) size: u32,
     /// Frames that are handed over together.
     pub(crate) batch: u32,
-    /// Frames.
+    /// Frames that the run moves.
     pub(crate) count: u64,
     /// Descriptors of each ring.
     pub(crate) depth: Depth,

@@ -32,7 +32,7 @@ use kernel::{
 /// Numbers that are copied while a poll is paused.
 const BATCH: usize = 64;
 
-/// Writes the file.
+/// A read of the file: a command for each queue, in turn.
 pub(super) fn show(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut numbers = KVec::with_capacity(BATCH, GFP_KERNEL).map_err(|_| fmt::Error)?;
     for eq in device.eqs() {

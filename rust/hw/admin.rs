@@ -84,7 +84,7 @@ use kernel::{
     time::Msecs, //
 };
 
-/// Commands in flight.
+/// Commands that may be in flight.
 pub(crate) const SLOTS: usize = 32;
 /// Sequence numbers of commands, as many as a tag can tell apart.
 const SEQUENCES: u64 = (1 << 43) - 2;

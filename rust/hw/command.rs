@@ -38,7 +38,7 @@ pub(super) const CONTEXT_WORDS: usize = 32;
 
 /// The input or output of a command, as words.
 pub(crate) trait Payload: Sized {
-    /// How many words.
+    /// Words that it takes, at most [`CONTEXT_WORDS`].
     const WORDS: usize;
     /// Encodes it into the first [`Self::WORDS`] of `words`.
     fn put(&self, words: &mut [u64; CONTEXT_WORDS]);
@@ -83,7 +83,7 @@ payloads!(EqContext, CqContext, QpContext, MrContext, SrqContext, MwContext, Gid
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Results(pub(super) [u32; 3]);
 
-/// An admin command.
+/// An admin command: its opcode, what the device reads and what it writes.
 pub(crate) trait Command {
     /// The verb and the kind of object.
     const OPCODE: u8;
@@ -96,7 +96,7 @@ pub(crate) trait Command {
     /// The result for the caller.
     type Reply;
 
-    /// The object.
+    /// The object that the command is about.
     fn number(&self) -> Number {
         Number::ADMIN
     }
@@ -106,13 +106,13 @@ pub(crate) trait Command {
     }
     /// What the device reads.
     fn input(&self) -> Self::Input;
-    /// Makes the reply.
+    /// The reply, from what the device has written.
     fn reply(results: Results, output: Self::Output) -> Self::Reply;
 }
 
 /// A kind of object.
 pub(crate) trait Object {
-    /// Its code.
+    /// The low half of the opcode of its commands.
     const KIND: u8;
     /// What creates and describes it.
     type Context: Payload + Copy;
@@ -141,7 +141,7 @@ impl From<Results> for Ended {
 /// Which events of a destroyed CQ may still be in its EQ: those before this index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CqEnded {
-    /// Of its EQ.
+    /// An index of its EQ: past the last event of the CQ.
     pub(crate) eq: Index,
 }
 
@@ -209,9 +209,9 @@ impl<O: Object> Command for Create<O> {
 pub(crate) struct Modify<O: Object> {
     /// The object.
     pub(crate) number: Number,
-    /// What.
+    /// The attributes that change.
     pub(crate) mask: u32,
-    /// The new values.
+    /// The new values of these attributes.
     pub(crate) context: O::Context,
 }
 
@@ -267,7 +267,7 @@ macro_rules! by_number {
         $(#[$doc])*
         pub(crate) struct $name<O: Object>(Number, PhantomData<O>);
         impl<O: Object> $name<O> {
-            /// Of this object.
+            /// The command for the object of this number.
             pub(crate) fn new(number: Number) -> Self {
                 Self(number, PhantomData)
             }
@@ -277,7 +277,7 @@ macro_rules! by_number {
 by_number! {
     /// Queries an object. The reply is its context.
     Query;
-    /// Destroys an object.
+    /// Destroys an object. A refusal makes the device fatal.
     Destroy;
 }
 
@@ -326,7 +326,7 @@ impl Command for QueryCounters {
 
 /// Sets an entry of the port's table of GIDs.
 pub(crate) struct SetGid {
-    /// The entry.
+    /// The entry of the table, from 0.
     pub(crate) index: u16,
     /// The GID; 0 empties the entry.
     pub(crate) gid: GidContext,
@@ -352,7 +352,7 @@ macro_rules! of_group {
         pub(crate) struct $name {
             /// The queue pair, of UD.
             pub(crate) number: Number,
-            /// The group.
+            /// The GID of the multicast group.
             pub(crate) gid: GidContext,
         }
 
@@ -374,7 +374,7 @@ macro_rules! of_group {
 of_group! {
     /// Makes a queue pair a member of a group.
     Attach: ATTACH;
-    /// Ends that.
+    /// Ends the membership of a queue pair in a group.
     Detach: DETACH;
 }
 

@@ -97,7 +97,7 @@ pub(crate) struct Limits {
     pub(crate) mac: Option<[u8; 6]>,
 }
 
-/// The function.
+/// A PCI function of the device, bound or not.
 #[pin_data]
 pub(crate) struct Function {
     gate: Arc<Gate>,
@@ -142,7 +142,7 @@ impl Function {
         self.registers.access(dev)
     }
 
-    /// Its limits.
+    /// What the device has, read at probe.
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -174,7 +174,7 @@ impl Function {
         self.index.load(Relaxed)
     }
 
-    /// Its life.
+    /// Health, epoch and tasks.
     pub(crate) fn life(&self) -> &Life {
         &self.life
     }
@@ -184,7 +184,7 @@ impl Function {
         self.life.now().epoch
     }
 
-    /// Its state.
+    /// What may be done with the device now. Any context.
     pub(crate) fn health(&self) -> Health {
         self.life.now().health
     }
@@ -252,7 +252,7 @@ impl Function {
     }
 }
 
-/// The driver's doorbells.
+/// The doorbell page of the driver, page 0.
 #[derive(Clone, Copy)]
 pub(crate) struct Doorbells<'a> {
     doorbells: &'a Bar<DOORBELLS>,

@@ -24,7 +24,7 @@ pub(crate) struct Knobs {
 }
 
 impl Knobs {
-    /// The defaults.
+    /// The defaults of [`Tuning`](crate::queue::poll::Tuning).
     pub(crate) fn new() -> Self {
         let tuning = Tuning::default();
         Self {

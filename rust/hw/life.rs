@@ -28,7 +28,7 @@ use kernel::{
 pub(crate) struct Now {
     /// How often the function was reset.
     pub(crate) epoch: u32,
-    /// Its state.
+    /// What may be done with it.
     pub(crate) health: Health,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Life {
     state: SpinLockIrq<Lifecycle>,
     #[pin]
     changed: CondVar,
-    /// A [`Now`].
+    /// A [`Now`], for a look without the lock.
     now: Atomic<u64>,
 }
 

@@ -151,11 +151,11 @@ pub(crate) enum Quiet {
 /// The rings that are configured by registers: address and log2 of the depth.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdminRings {
-    /// EQ 0.
+    /// The ring of EQ 0: DMA address, and log2 of the depth.
     pub(crate) eq: (u64, u8),
-    /// The admin SQ.
+    /// The ring of the admin SQ, the same.
     pub(crate) sq: (u64, u8),
-    /// The admin CQ.
+    /// The ring of the admin CQ, the same.
     pub(crate) cq: (u64, u8),
 }
 

@@ -42,7 +42,7 @@ impl Ring {
         Ok(Self(Arc::new(Coherent::zeroed(pass, bytes)?, GFP_KERNEL)?))
     }
 
-    /// The DMA address.
+    /// The DMA address of the first word.
     pub(crate) fn address(&self) -> u64 {
         self.0.address()
     }

@@ -91,7 +91,7 @@ impl<T> Table<T> {
         Ok(())
     }
 
-    /// Removes an object.
+    /// Removes the object with this number. Any context.
     pub(crate) fn remove(&mut self, number: Number) -> Option<T> {
         self.get_mut(number)?;
         let index = number.index();
@@ -115,7 +115,7 @@ impl<T> Table<T> {
         self.count
     }
 
-    /// Removes all objects.
+    /// Removes all objects, and gives each to `f`.
     pub(crate) fn drain(&mut self, mut f: impl FnMut(Number, T)) {
         for leaf in self.leaves.iter_mut().flatten() {
             for slot in leaf.iter_mut() {

@@ -17,12 +17,12 @@ use crate::{
 use kernel::prelude::*;
 
 impl Live {
-    /// The poll's counters.
+    /// What polls have done since the EQ is up.
     pub(crate) fn counts(&self) -> &Counts {
         self.poll.counts()
     }
 
-    /// Depth, next entry.
+    /// Entries of its ring, and the index of the next.
     pub(crate) fn ring(&self) -> (u32, u32) {
         let eq = self.poll.eq();
         (eq.depth().entries(), eq.head().get())
@@ -74,7 +74,7 @@ impl Live {
         }
     }
 
-    /// The kernel's CQs.
+    /// The CQs that the poll reads itself.
     fn kernel_cqs(&self) -> impl Iterator<Item = &KernelCq> {
         self.cqs.iter().filter_map(|(_, entry)| match &entry.body {
             Body::Kernel(kernel) => Some(&**kernel),

@@ -140,7 +140,7 @@ impl Device {
         self.function.device().name()
     }
 
-    /// The function.
+    /// The function, with registers, doorbells and gate.
     pub(crate) fn function(&self) -> &Arc<Function> {
         &self.function
     }
@@ -150,7 +150,7 @@ impl Device {
         &self.knobs
     }
 
-    /// The admin queue.
+    /// The admin queue, for commands.
     pub(crate) fn admin(&self) -> &Admin {
         &self.admin
     }
@@ -193,7 +193,7 @@ impl Device {
         self.function.life().wait_until_quiet(epoch);
     }
 
-    /// Its clients.
+    /// What a shutdown takes the device from.
     pub(crate) fn clients(&self) -> &Clients {
         &self.clients
     }

@@ -190,7 +190,7 @@ pub(super) struct Moderation {
 }
 
 impl Moderation {
-    /// Adaptive moderation.
+    /// Adaptive, with the default target.
     pub(super) fn new() -> impl PinInit<Self> {
         let choice = Choice {
             mode: Mode::Adaptive(TARGET),

@@ -62,7 +62,7 @@ use kernel::{
 
 /// A kind of object whose asynchronous events have a handler.
 pub(crate) trait Reports: Object {
-    /// Its events.
+    /// The events of such an object.
     type Event: AsyncEvent;
 }
 

@@ -34,7 +34,7 @@ enum Phase {
 
 /// A context that is open.
 pub(super) struct Holder {
-    /// Unique.
+    /// Unique: a page may have another holder by the time of an answer.
     serial: u64,
     phase: Phase,
     /// The index of its user; `None` if a privileged task opened it.
