@@ -95,7 +95,7 @@ pub enum Next {
 
 /// What an interrupt and its poll do.
 pub trait Handler: Send + Sync + 'static {
-    /// What the poll alone owns.
+    /// The state that the poll alone owns.
     type State: Send + 'static;
 
     /// The interrupt has come, and the poll is about to be scheduled. Hard interrupt context:

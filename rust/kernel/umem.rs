@@ -98,7 +98,7 @@ pub enum Access {
 pub struct DmaSegment {
     /// The DMA address of its first byte.
     pub address: DmaAddress,
-    /// How long it is.
+    /// Its length in bytes.
     pub bytes: u64,
 }
 

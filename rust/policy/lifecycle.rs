@@ -74,7 +74,7 @@ enum Memory {
     Kept,
 }
 
-/// What a task does next.
+/// The next step of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Read the status, and report a failure.
@@ -219,7 +219,7 @@ impl Lifecycle {
         }
     }
 
-    /// How often the device was reset.
+    /// The number of resets so far.
     pub const fn epoch(&self) -> u32 {
         self.epoch
     }

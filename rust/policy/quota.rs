@@ -117,7 +117,7 @@ pub fn together(limit: u32) -> u32 {
     limit.saturating_sub(limit / 8).saturating_sub(1)
 }
 
-/// Which quota refuses an object.
+/// The quota that refuses an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// That of the context.

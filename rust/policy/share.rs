@@ -31,7 +31,7 @@ pub const MOST: u64 = 16 * PAYBACK * LOAN;
 /// Polls in a row in process context, if each has more to do.
 pub const ROW: u32 = 8;
 
-/// Whose time a poll runs in.
+/// The owner of the time that a poll runs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
     /// That of the task on the CPU.

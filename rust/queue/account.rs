@@ -30,13 +30,13 @@ impl<K: Kind> Account<K> {
         }
     }
 
-    /// How many are free.
+    /// The number of free slots.
     #[inline(always)]
     pub const fn free(&self) -> u32 {
         self.here.free()
     }
 
-    /// How many are taken.
+    /// The number of slots that are taken.
     #[inline(always)]
     pub const fn taken(&self) -> u32 {
         self.out.count()

@@ -204,7 +204,7 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         self.head.since(self.published)
     }
 
-    /// What has been published so far.
+    /// The head that was published last.
     #[inline(always)]
     pub const fn published(&self) -> Published<K> {
         Published {

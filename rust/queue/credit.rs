@@ -204,19 +204,19 @@ impl<K: Kind> Pool<K> {
         self.free.ring
     }
 
-    /// How many were minted.
+    /// The number of slots that were minted.
     #[inline(always)]
     pub const fn minted(&self) -> u32 {
         self.minted
     }
 
-    /// How many are free.
+    /// The number of free slots.
     #[inline(always)]
     pub const fn free(&self) -> u32 {
         self.free.count
     }
 
-    /// How many are not free.
+    /// The number of slots that are not free.
     #[cfg(not(MODULE))]
     pub(super) const fn out(&self) -> u32 {
         self.minted.wrapping_sub(self.free.count)
@@ -308,7 +308,7 @@ impl<K: Kind> DeferredFree<K> {
         }
     }
 
-    /// How many are not free yet.
+    /// The number of slots that are not free yet.
     #[inline]
     pub const fn count(&self) -> u32 {
         self.first.count.wrapping_add(self.later.count)

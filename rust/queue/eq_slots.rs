@@ -78,7 +78,7 @@ pub enum Arming {
     Process(Slots<Eq>),
 }
 
-/// What an event means.
+/// The meaning of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// Consume this kernel CQ.

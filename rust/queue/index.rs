@@ -15,7 +15,7 @@
 pub struct Index(u32);
 
 impl Index {
-    /// Where every ring begins.
+    /// The first index of every ring.
     pub const ZERO: Self = Self(0);
 
     /// From its form in doorbells and entries.
@@ -103,7 +103,7 @@ impl Depth {
         self.mask.wrapping_add(1)
     }
 
-    /// Where in the ring the entry lies.
+    /// The position of the entry in the ring.
     #[inline(always)]
     pub const fn position(self, index: Index) -> u32 {
         index.0 & self.mask

@@ -197,7 +197,7 @@ enum At {
     Done,
 }
 
-/// Which half of a round.
+/// The half of a round that a poll is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Events,

@@ -114,7 +114,7 @@ impl Shape {
 /// The state that a post changes.
 #[derive(Debug)]
 struct Posting<K: Kind> {
-    /// Where the next work request goes.
+    /// The index of the next work request.
     tail: Index,
     /// Slots at the tail since the last signalled work request.
     unsignaled: u32,
@@ -249,7 +249,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         self.completing.stale
     }
 
-    /// Where the next work request goes.
+    /// The index of the next work request.
     #[inline(always)]
     pub const fn tail(&self) -> Index {
         self.posting.tail
@@ -515,7 +515,7 @@ impl<K: Kind> Row<'_, K> {
 pub struct Batch<'a, V: Storage, K: Kind> {
     storage: V,
     shape: Shape,
-    /// Where the next one goes.
+    /// The index of the next work request.
     tail: Index,
     /// Slots that the batch may still take.
     free: u32,

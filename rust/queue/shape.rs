@@ -12,7 +12,7 @@ use crate::abi::command::BufferList;
 
 const ENTRY_BYTES: u64 = 8;
 
-/// What is wrong with a descriptor.
+/// Why a descriptor is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadShape {
     /// More than two levels.

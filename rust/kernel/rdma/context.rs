@@ -59,7 +59,7 @@ type CoreContext<T> = CoreObject<bindings::ib_ucontext, (DoorbellVma, <T as Driv
 /// The fields of `struct uverbs_attr_bundle` that have names.
 type Bundle = bindings::uverbs_attr_bundle__bindgen_ty_1__bindgen_ty_1;
 
-/// What asks for an object.
+/// The user that creates an object.
 pub enum Caller<'a, T: Driver> {
     /// A process, by a command on this open file.
     Process(&'a T::Context, Udata<'a>),

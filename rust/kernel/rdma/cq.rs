@@ -30,7 +30,7 @@ use kernel::{
     prelude::*, //
 };
 
-/// What a completion queue is asked to be.
+/// The attributes of a completion queue that is created.
 #[derive(Clone, Copy, Debug)]
 pub struct CqRequest {
     /// Completions that it must hold, at least.
@@ -86,7 +86,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
 
 pub(super) type CoreCq<T> = CoreObject<bindings::ib_cq, (Events<CqEvent>, <T as Driver>::Cq)>;
 
-/// What a send does.
+/// The operation of a send request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Fills a receive of the peer.
@@ -118,7 +118,7 @@ pub struct WorkCompletion<'a> {
     pub id: u64,
     /// The request that it completes.
     pub what: Completed,
-    /// How it went: `enum ib_wc_status`.
+    /// Success, or the cause of the error: `enum ib_wc_status`.
     pub status: u8,
     /// The device's code of an error: `vendor_err`.
     pub vendor: u8,

@@ -270,7 +270,7 @@ impl<T: Driver> DeviceWork<T> {
     }
 }
 
-/// How far a registration is.
+/// The stage of a registration.
 enum Stage<T: Driver> {
     Begun,
     Ended(Result<Owned<T>>),

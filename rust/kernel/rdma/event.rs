@@ -26,7 +26,7 @@ use kernel::{
 
 /// An object of the core that has events.
 pub trait Target: 'static {
-    /// What happens to it.
+    /// An event of such an object.
     type Event: Copy;
 
     /// Its structure of the core.

@@ -79,9 +79,9 @@ pub(super) unsafe fn is_undone(mr: *mut bindings::ib_mr) -> bool {
 struct Uevents {
     uobject: bindings::ib_uobject,
     event_file: *mut c_void,
-    /// Those that are unread.
+    /// Events that are unread.
     event_list: list_head,
-    /// How many were read.
+    /// The number of events that were read.
     events_reported: u32,
 }
 

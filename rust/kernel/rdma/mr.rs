@@ -26,10 +26,10 @@ use kernel::{
     prelude::*, //
 };
 
-/// What a memory region is asked to be.
+/// The attributes of a memory region that is registered.
 #[derive(Clone, Copy, Debug)]
 pub struct MrRequest {
-    /// Where it is in the process.
+    /// The address of its first byte in the process.
     pub start: u64,
     /// Its length in bytes.
     pub bytes: u64,

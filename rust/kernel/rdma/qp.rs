@@ -56,7 +56,7 @@ pub enum Service {
     Ud,
 }
 
-/// What a queue pair is asked to be.
+/// The attributes of a queue pair that is created.
 #[derive(Clone, Copy, Debug)]
 pub struct QpRequest {
     /// Fixed for the life of the queue pair.
@@ -193,7 +193,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
 
 type CoreQp<T> = CoreObject<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, <T as Driver>::Qp)>;
 
-/// What a queue pair is asked to be.
+/// The attributes of a queue pair that is created, checked.
 ///
 /// # Errors
 ///

@@ -20,7 +20,7 @@ use super::{
 };
 use kernel::prelude::*;
 
-/// What a shared receive queue is asked to be.
+/// The attributes of a shared receive queue that is created.
 #[derive(Clone, Copy, Debug)]
 pub struct SrqRequest {
     /// Receives that may be outstanding.

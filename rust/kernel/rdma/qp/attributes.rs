@@ -78,7 +78,7 @@ fn gid(attr: &bindings::rdma_ah_attr) -> Option<Gid> {
     has_grh.then(|| Gid(unsafe { *attr.grh.dgid.raw.as_ref() }))
 }
 
-/// What changes of a queue pair.
+/// The attributes of a queue pair that change.
 #[derive(Default)]
 struct Last {
     attr: bindings::ib_qp_attr,
