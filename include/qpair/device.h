@@ -286,7 +286,7 @@ struct qpair_hw_send_wqe {
  * @sges: As of a struct qpair_hw_send_wqe.
  * @imm: As of a struct qpair_hw_send_wqe.
  * @wr_id: As of a struct qpair_hw_send_wqe.
- * @dest: The destination.
+ * @dest: The queue pair of the destination.
  * @q_key: What the destination must have as its Q_Key. With QPAIR_HW_OWN_Q_KEY
  *   set, that of the sender counts instead.
  * @source: Where the port's table has the GID that it is sent from, of a queue
@@ -331,7 +331,7 @@ struct qpair_hw_ud_wqe {
  * @remote_addr: Address in the peer's region, aligned to
  *   QPAIR_HW_ATOMIC_BYTES.
  * @rkey: Key of the peer's region.
- * @inline_bytes: 0.
+ * @inline_bytes: Must be 0: it has no inline data.
  * @compare_add: FETCH_ADD: what to add. COMPARE_SWAP: the value that is
  *   replaced.
  * @swap: COMPARE_SWAP: its new value.
@@ -357,14 +357,14 @@ struct qpair_hw_atomic_wqe {
  * @opcode: As of a struct qpair_hw_send_wqe: FLUSH.
  * @flags: As of a struct qpair_hw_send_wqe.
  * @blocks: As of a struct qpair_hw_send_wqe.
- * @sges: 0.
+ * @sges: Must be 0: it has no SGEs.
  * @kinds: QPAIR_HW_FLUSH_*: at least one kind.
  * @whole: 0: the range; 1: the whole region, whatever the range.
  * @reserved6: Zero.
  * @wr_id: As of a struct qpair_hw_send_wqe.
  * @remote_addr: Address in the peer's region.
  * @rkey: Key of the peer's region.
- * @inline_bytes: 0.
+ * @inline_bytes: Must be 0: it has no inline data.
  * @bytes: Bytes of the range.
  * @reserved12: Zero.
  */
@@ -391,12 +391,12 @@ struct qpair_hw_flush_wqe {
  * @opcode: As of a struct qpair_hw_send_wqe: BIND.
  * @flags: As of a struct qpair_hw_send_wqe.
  * @blocks: As of a struct qpair_hw_send_wqe.
- * @sges: 0.
+ * @sges: Must be 0: it has no SGEs.
  * @access: Rights of the window: REMOTE_* and ZERO_BASED of QPAIR_HW_ACCESS_*.
  * @wr_id: As of a struct qpair_hw_send_wqe.
  * @addr: First byte of the window, an address of the region.
  * @window: A key of the window, with any tag.
- * @inline_bytes: 0.
+ * @inline_bytes: Must be 0: it has no inline data.
  * @bytes: Length of the window in bytes; 0 unbinds one of type 1.
  * @region: Key of the region.
  * @new_key: Key that the window gets: window with the new tag.
@@ -430,7 +430,8 @@ struct qpair_hw_recv_wqe {
 };
 
 /**
- * struct qpair_hw_sge - A piece of a memory region.
+ * struct qpair_hw_sge - A piece of a memory region: struct ibv_sge of
+ * libibverbs.
  *
  * @addr: First byte, an address of the region's own address space.
  * @bytes: Bytes; 0 is nothing, and its key is not looked at.
@@ -447,7 +448,7 @@ struct qpair_hw_sge {
  * bit of its last word.
  *
  * @wr_id: The work request's own.
- * @qp: The queue pair.
+ * @qp: The queue pair of the request.
  * @bytes: Bytes received or read; for an admin command the first result.
  * @imm: Immediate data, or the key that was invalidated; for an admin command
  *   the second result.
@@ -495,7 +496,7 @@ struct qpair_hw_eqe {
 
 /* What a send work request does. */
 
-/* Nothing, and completes. */
+/* Does nothing, and completes. */
 #define QPAIR_HW_OP_NOP				0
 /* Fills the peer's next receive. */
 #define QPAIR_HW_OP_SEND			1
@@ -568,7 +569,7 @@ struct qpair_hw_eqe {
 
 /* Statuses of completions, with the numbers of enum ibv_wc_status. */
 
-/* Done. */
+/* The request was executed. */
 #define QPAIR_HW_STATUS_SUCCESS			0
 /*
  * The receive's buffers are shorter than the message, a message is longer than
@@ -740,7 +741,7 @@ struct qpair_hw_eqe {
  *
  * @opcode: QPAIR_HW_COMMAND() of QPAIR_HW_KIND_* and QPAIR_HW_VERB_*.
  * @flags: QPAIR_HW_SEND_SIGNALED; a command always completes.
- * @blocks: 1.
+ * @blocks: The length of a command is 1 block.
  * @reserved3: Zero.
  * @number: The object; for a page or a GID its index; 0 for CREATE and for the
  *   device.
@@ -792,15 +793,15 @@ struct qpair_hw_buffer_list {
 /**
  * struct qpair_hw_eq_context - An event queue's context.
  *
- * @vector: MSI-X vector.
+ * @vector: The MSI-X vector of its interrupt.
  * @log_depth: Base-two logarithm of its entries.
  * @reserved2: Zero.
  * @moderation_count: Moderation: raise when this many events wait ...
  * @moderation_usecs: ... or the oldest has waited this many microseconds. Both
  *   or neither are 0.
- * @producer: Entries written (queried).
+ * @producer: Entries that the device has written (queried).
  * @consumer: Head that was published last (queried).
- * @buffer: Its ring.
+ * @buffer: The buffer list of its ring.
  * @reserved8: Zero.
  */
 struct qpair_hw_eq_context {
@@ -822,9 +823,9 @@ struct qpair_hw_eq_context {
  * @page: The doorbell page that it answers to.
  * @log_depth: Base-two logarithm of its entries.
  * @flags: QPAIR_HW_CQ_*.
- * @producer: Entries written (queried).
+ * @producer: Entries that the device has written (queried).
  * @consumer: Head that was published last (queried).
- * @buffer: Its ring.
+ * @buffer: The buffer list of its ring.
  * @reserved7: Zero.
  */
 struct qpair_hw_cq_context {
@@ -872,8 +873,8 @@ struct qpair_hw_cq_context {
  *   to 31 are the codes of verbs, 32 is code 0 of verbs.
  * @flags: QPAIR_HW_QP_*.
  * @reserved25: Zero.
- * @sq: The SQ's ring.
- * @rq: The RQ's ring.
+ * @sq: The buffer list of the SQ.
+ * @rq: The buffer list of the RQ.
  * @gid: GID of its port, bytes 0 to 7 as in memory (UD); of the peer's port
  *   (RC, UC; with peer). 0 of UD: the port's table has it. 0 of a peer: its
  *   port is this one.
@@ -984,8 +985,8 @@ struct qpair_hw_gid_context {
  * @log_depth: Base-two logarithm of its WQEs.
  * @stride: Its stride is 64 << stride bytes.
  * @producer: WQEs handed over (queried).
- * @consumer: WQEs read (queried).
- * @buffer: Its ring.
+ * @consumer: WQEs that the device has read (queried).
+ * @buffer: The buffer list of its ring.
  * @limit: An event is written once fewer receives than this are left; 0 is
  *   never. 0 in CREATE, and after the event.
  * @left: Receives that are left (queried).
@@ -1022,7 +1023,7 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_KIND_SRQ			6
 /* Doorbell page; there from the start. */
 #define QPAIR_HW_KIND_PAGE			7
-/* The function itself. */
+/* The function itself: its counters. */
 #define QPAIR_HW_KIND_DEVICE			8
 /* Memory window; since version 1.1. */
 #define QPAIR_HW_KIND_MW			9
@@ -1031,17 +1032,17 @@ struct qpair_hw_srq_context {
 
 /* What to do with one, the low half of a command's opcode. */
 
-/* Make one. */
+/* Creates an object; the completion has its number. */
 #define QPAIR_HW_VERB_CREATE			1
-/* Change it. */
+/* Changes the attributes that the mask names. */
 #define QPAIR_HW_VERB_MODIFY			2
-/* Tell about it. */
+/* Writes the context of an object to memory. */
 #define QPAIR_HW_VERB_QUERY			3
-/* End it. */
+/* Destroys an object, whose number may be used again at once. */
 #define QPAIR_HW_VERB_DESTROY			4
 /* Make it a member of a group (a queue pair); since version 1.1. */
 #define QPAIR_HW_VERB_ATTACH			5
-/* End that. */
+/* Ends the membership of a queue pair in a group. */
 #define QPAIR_HW_VERB_DETACH			6
 
 /* What a CQ is. */
@@ -1068,7 +1069,7 @@ struct qpair_hw_srq_context {
 
 /* Services. */
 
-/* Reliable connected. */
+/* Reliable connected, in order and acknowledged. */
 #define QPAIR_HW_SERVICE_RC			0
 /* Unreliable datagram; since version 1.1. */
 #define QPAIR_HW_SERVICE_UD			1

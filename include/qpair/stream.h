@@ -193,10 +193,10 @@
  * @status: QPAIR_STREAM_CH_STATUS_*; software writes 0, the channel completes.
  * @app0: User word, carried from the first descriptor of the frame to its last
  *   one.
- * @app1: The same.
- * @app2: The same.
- * @app3: The same.
- * @app4: The same.
+ * @app1: User word, as app0.
+ * @app2: User word, as app0.
+ * @app3: User word, as app0.
+ * @app4: User word, as app0.
  * @reserved10: Zero.
  */
 struct qpair_stream_chain_descriptor {
@@ -218,18 +218,18 @@ struct qpair_stream_chain_descriptor {
 /* Bytes of the buffer. */
 #define QPAIR_STREAM_CH_CONTROL_LENGTH		0x3ffffff
 /* Transmit: the frame ends with this buffer. */
-#define QPAIR_STREAM_CH_CONTROL_END		(1 << 26)
+#define QPAIR_STREAM_CH_CONTROL_EOF		(1 << 26)
 /* Transmit: the frame starts with this buffer. */
-#define QPAIR_STREAM_CH_CONTROL_START		(1 << 27)
+#define QPAIR_STREAM_CH_CONTROL_SOF		(1 << 27)
 
 /* What the channel says of a descriptor. */
 
 /* Bytes that were read from the buffer or written to it. */
 #define QPAIR_STREAM_CH_STATUS_LENGTH		0x3ffffff
 /* Receive: the frame ends with this buffer. */
-#define QPAIR_STREAM_CH_STATUS_END		(1 << 26)
+#define QPAIR_STREAM_CH_STATUS_EOF		(1 << 26)
 /* Receive: the frame starts with this buffer. */
-#define QPAIR_STREAM_CH_STATUS_START		(1 << 27)
+#define QPAIR_STREAM_CH_STATUS_SOF		(1 << 27)
 /* The channel is done with the descriptor and its buffer. */
 #define QPAIR_STREAM_CH_STATUS_COMPLETE		0x80000000
 
@@ -341,17 +341,17 @@ struct qpair_stream_ring_descriptor {
 
 /* What software says of a descriptor's buffer. */
 
-/* The frame ends with this buffer. */
-#define QPAIR_STREAM_HT_CMD_END			(1 << 0)
-/* The channel writes the descriptor back. */
-#define QPAIR_STREAM_HT_CMD_REPORT		(1 << 3)
+/* End of packet: the frame ends with this buffer. */
+#define QPAIR_STREAM_HT_CMD_EOP			(1 << 0)
+/* Report status: the channel writes the descriptor back. */
+#define QPAIR_STREAM_HT_CMD_RS			(1 << 3)
 
 /* What the channel says of a descriptor. */
 
-/* The channel is done with the descriptor and its buffer. */
-#define QPAIR_STREAM_HT_STA_DONE		(1 << 0)
-/* Receive: the frame ends with this buffer. */
-#define QPAIR_STREAM_HT_STA_END			(1 << 1)
+/* Descriptor done: the channel is done with it and its buffer. */
+#define QPAIR_STREAM_HT_STA_DD			(1 << 0)
+/* End of packet: the received frame ends with this buffer. */
+#define QPAIR_STREAM_HT_STA_EOP			(1 << 1)
 
 /* The MSI-X vector of a channel; side is 0 for transmit, 1 for receive. */
 #define QPAIR_STREAM_VECTOR(pair, side)		(2 * (pair) + (side))
