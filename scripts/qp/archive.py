@@ -71,30 +71,15 @@ def download(package, version):
     return path
 
 
-def fetch_source(package, folder):
-    """Downloads a source package of the root's own release; returns its .dsc."""
+def fetch_source(package, folder, part="dsc", *options):
+    """Downloads a source package of the root's own release, or a part of it; returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     base.step(
         f"downloading the source of {package}",
-        ["apt-get", *OPTIONS, "source", "--download-only", "--only-source", package],
+        ["apt-get", *OPTIONS, "source", "--download-only", "--only-source", *options, package],
         cwd=folder,
     )
-    found = sorted(folder.glob(f"{package}_*.dsc"), key=lambda path: path.stat().st_mtime)
-    if not found:
-        raise base.Fail(f"apt-get downloaded no source of {package}")
-    return found[-1]
-
-
-def fetch_upstream(package, folder):
-    """Downloads the upstream part of a source package of the root's own release; returns its
-    path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    base.step(
-        f"downloading the source of {package}",
-        ["apt-get", *OPTIONS, "source", "--download-only", "--tar-only", "--only-source", package],
-        cwd=folder,
-    )
-    found = sorted(folder.glob(f"{package}_*.orig.tar.*"), key=lambda path: path.stat().st_mtime)
+    found = sorted(folder.glob(f"{package}_*.{part}"), key=lambda path: path.stat().st_mtime)
     if not found:
         raise base.Fail(f"apt-get downloaded no source of {package}")
     return found[-1]

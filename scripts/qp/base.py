@@ -10,7 +10,6 @@ import os
 import pathlib
 import re
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -303,20 +302,17 @@ def toolchain():
     return digest(*(output(tool, "--version") for tool in tools))
 
 
-def take(lock, how, holder=lambda _: "another build"):
-    """Takes the lock of an open file; prints every 20 seconds what it waits for, which
-    `holder(lock)` returns once."""
-    start, said, held_by = time.monotonic(), -1, None
+def take(lock, how):
+    """Takes the lock of an open file; prints every 20 seconds that it waits."""
+    start, said = time.monotonic(), -1
     while True:
         try:
-            fcntl.flock(lock, how | fcntl.LOCK_NB)
-            return
+            return fcntl.flock(lock, how | fcntl.LOCK_NB)
         except BlockingIOError:
-            held_by = held_by or holder(lock)
-        waited = time.monotonic() - start
+            waited = time.monotonic() - start
         if waited // REPORT_EVERY > said:
             said = waited // REPORT_EVERY
-            say(f"waiting for {held_by} ({lock.name})" + (f": {waited:.0f} s" if said else ""))
+            say(f"waiting for another command ({lock.name})" + (f": {waited:.0f} s" if said else ""))
         time.sleep(LOCK_LOOK)
 
 
@@ -327,13 +323,3 @@ def locked(path):
     with open(path, "w") as lock:
         take(lock, fcntl.LOCK_EX)
         yield
-
-
-def need_space(gigabytes):
-    CACHE.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(CACHE).free / 1e9
-    if free < gigabytes:
-        raise Fail(
-            f"{CACHE} has {free:.1f} GB left, and this takes {gigabytes:.1f}",
-            MORE_SPACE,
-        )

@@ -13,10 +13,12 @@ from: using the one uses the other, and an entry whose source is missing is not 
 
 Before a new entry is built, unused entries are removed:
 
-- those of a removed checkout, if not used for DAY: a checkout may only be unreachable, on a disk
-  that is not mounted or outside of a container; - the one that the new one replaces: of the same
-  checkout and kind;
+- those of a removed checkout, if not used for DAY;
+- the one that the new one replaces: of the same checkout and kind;
 - those not used for MONTH, and incomplete ones not used for DAY.
+
+The build root (scripts/root) is an entry whose final name says that it is complete; its last use is
+the time of NAME.used, and a process that creates one holds the lock of all.
 
 A locked entry is never removed. An entry is renamed before it is removed, so that a partly
 removed one is never taken for an interrupted build. An entry that cannot be checked or
@@ -28,7 +30,7 @@ import contextlib
 import fcntl
 import os
 import pathlib
-import stat
+import shutil
 import subprocess
 import time
 
@@ -37,19 +39,12 @@ from qp import base
 DAY = 24 * 3600
 MONTH = 30 * DAY
 
-# The kinds of entries; a build root is complete when it has its final name (scripts/root).
-KINDS = ("crates", "initramfs", "kernel", "peers", "plots", "programs", "qemu", "rdma-core", "source")
-ROOTS = "root"
-
-# Directories of / that the build root has for itself, instead of the host's (scripts/in-root).
-HIDDEN = ("bin", "boot", "etc", "lib", "lib32", "lib64", "libx32", "sbin", "usr", "var", "run")
-
-# Maximum number of removed entries that are listed.
-NAMED = 3
+# The build root, a kind of entries; and what is no entry.
+ROOT = "root"
+OTHERS = ("apt", "download", "log")
 
 # Suffix of the name of an entry that is being removed.
 GONE = ".gone"
-HALF = "half removed"
 
 # The locks of the entries that this process uses, by entry.
 USED = {}
@@ -71,21 +66,6 @@ def alone(path):
         yield ours
 
 
-def take(lock, how):
-    """Changes the mode in which a lock is held."""
-    base.take(lock, how, holder)
-
-
-def holder(lock):
-    """Describes the holder of a lock that could not be taken; takes it shared meanwhile, if the
-    holders share it."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return "another build"
-    return "its users to end"
-
-
 def hold(folder):
     """Holds an entry together with others, until the process ends."""
     if folder in USED:
@@ -97,14 +77,10 @@ def hold(folder):
             break
     else:
         return
-    take(lock, fcntl.LOCK_SH)
+    base.take(lock, fcntl.LOCK_SH)
+    # A program that replaces this one holds it too.
+    os.set_inheritable(lock.fileno(), True)
     USED[folder] = lock
-
-
-def bequeath():
-    """Passes the held locks to the program that replaces this one."""
-    for lock in USED.values():
-        os.set_inheritable(lock.fileno(), True)
 
 
 def made_of(folder):
@@ -130,6 +106,8 @@ def held(folder):
     """Holds an entry and the one that it was built from; returns whether it is complete."""
     for part in whole(folder):
         hold(part)
+        with contextlib.suppress(OSError):
+            (part / ".used").touch()
     return complete(folder)
 
 
@@ -143,17 +121,14 @@ def entry(folder, build, checkout=None):
             if folder not in USED:
                 # Fails as before, with the reason.
                 USED[folder] = open(lock_of(folder), "a+")
-            take(USED[folder], fcntl.LOCK_EX)
+            base.take(USED[folder], fcntl.LOCK_EX)
             if not complete(folder):
                 make(folder, build, checkout)
-            take(USED[folder], fcntl.LOCK_SH)
+            base.take(USED[folder], fcntl.LOCK_SH)
     except BaseException:
         if folder in USED:
             USED.pop(folder).close()
         raise
-    for part in whole(folder):
-        with contextlib.suppress(OSError):
-            (part / ".used").touch()
     return folder
 
 
@@ -173,7 +148,7 @@ def forget(folder):
     """Removes an entry, when it is no longer locked."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(lock_of(folder), "a+") as lock:
-        take(lock, fcntl.LOCK_EX)
+        base.take(lock, fcntl.LOCK_EX)
         if folder.exists():
             remove(folder)
 
@@ -194,36 +169,30 @@ def of(folder):
     return None
 
 
-def gone(checkout):
-    """Whether a checkout does not exist; False if this cannot be determined."""
-    if checkout.parts[1:2] and checkout.parts[1] in HIDDEN and checkout.parts[:3] != ("/", "var", "tmp"):
-        return False
-    try:
-        return not stat.S_ISDIR(checkout.stat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        # The checkout is on a server that does not respond, or belongs to another user.
-        return False
-
-
 def last(folder):
     """The time of an entry's last use; using an entry also uses the one that it was built from."""
-    times = [used(folder, folder / ".complete", folder / ".used")]
+    times = [used(folder, folder / ".complete", folder / ".used", folder.with_name(f"{folder.name}.used"))]
     if folder.parent.name == "source":
         times += [last(other) for other in (base.CACHE / "kernel").glob("*/") if made_of(other) == folder]
     return max(times)
 
 
+def complete_alone(folder):
+    """Whether an entry is complete, whatever it was built from."""
+    return not folder.name.endswith(".new") if folder.parent.name == ROOT else (folder / ".complete").exists()
+
+
 def needless(folder, new, checkout, now):
     """The reason why an entry is unused; None if it may be in use."""
+    if folder.name.endswith(GONE):
+        return "half removed"
     owner = of(folder)
     idle = now - last(folder)
-    if owner and idle > DAY and gone(owner):
+    if owner and idle > DAY and not owner.is_dir():
         return f"its checkout {owner} is gone"
     if owner and owner == checkout and folder.parent == new.parent:
         return "superseded"
-    if not (folder / ".complete").exists():
+    if not complete_alone(folder):
         return f"begun, and left for {idle / DAY:.0f} days" if idle > DAY else None
     return f"not used for {idle / DAY:.0f} days" if idle > MONTH else None
 
@@ -252,51 +221,51 @@ def discard(folder):
     subprocess.run(["rm", "-rf", "--one-file-system", folder], stderr=subprocess.DEVNULL)
 
 
-def entries(now, new, checkout):
-    """The entries of all kinds, as (directory, its locks, a function that returns why it is
-    unused)."""
-    for kind in (*KINDS, ROOTS):
-        for folder in sorted((base.CACHE / kind).glob("*/")):
-            lock = lock_of(folder.with_name(folder.name.removesuffix(GONE).removesuffix(".new")))
-            if kind == ROOTS:
-                # A process that creates a root holds the lock of all roots.
-                yield folder, [base.CACHE / ROOTS / "lock", lock], lambda folder: needless_root(folder, now)
-            elif folder.name.endswith(GONE):
-                yield folder, [lock], lambda _: HALF
-            else:
-                yield folder, [lock], lambda folder: needless(folder, new, checkout, now)
+def locks_of(folder):
+    """The locks under which an entry may be removed."""
+    own = lock_of(folder.with_name(folder.name.removesuffix(GONE).removesuffix(".new")))
+    return [base.CACHE / ROOT / "lock", own] if folder.parent.name == ROOT else [own]
 
 
 def prune(new=None, checkout=None):
     """Removes the entries that are unused when `new`, of `checkout`, exists; returns them, with the
     reasons."""
-    went, freed = [], 0
-    for folder, locks, why in entries(time.time(), new, checkout):
+    went, freed, now = [], 0, time.time()
+    for folder in sorted(folder for folder in base.CACHE.glob("*/*/") if folder.parent.name not in OTHERS):
         # An entry that cannot be checked, locked or renamed stays.
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            if folder == new or not why(folder):
+            if folder == new or not needless(folder, new, checkout, now):
                 continue
-            ours = all(stack.enter_context(alone(lock)) for lock in locks)
+            ours = all(stack.enter_context(alone(lock)) for lock in locks_of(folder))
             # A process may have used it before it was locked.
-            reason = ours and folder.is_dir() and why(folder)
+            reason = ours and folder.is_dir() and needless(folder, new, checkout, now)
             took = remove(folder) if reason else None
             if took is not None:
                 freed += took
                 went.append(f"{folder.relative_to(base.CACHE)} ({reason})")
     if went:
-        more = f" and {len(went) - NAMED} more" if len(went) > NAMED else ""
-        base.say(f"freed {freed / 1e9:.1f} GB of unused entries of the cache: {', '.join(went[:NAMED])}{more}")
+        base.say(f"freed {freed / 1e9:.1f} GB of unused entries of the cache: {', '.join(went)}")
     return went
 
 
-def needless_root(folder, now):
-    """The same for a build root; scripts/in-root records the time of each use beside it."""
-    if folder.name.endswith(GONE):
-        return HALF
-    idle = now - used(folder, folder.with_name(folder.name + ".used"))
-    if folder.name.endswith(".new"):
-        return "begun, and left" if idle > DAY else None
-    return f"not used for {idle / DAY:.0f} days" if idle > MONTH else None
+def short(sizes):
+    """The disks with too little space: (path, gigabytes left, gigabytes needed)."""
+    disks = {}
+    for path, size in sizes:
+        path.mkdir(parents=True, exist_ok=True)
+        where, taken = disks.get(path.stat().st_dev, (path, 0))
+        disks[path.stat().st_dev] = (where, taken + size)
+    left = ((path, shutil.disk_usage(path).free / 1e9, taken) for path, taken in disks.values())
+    return [disk for disk in left if disk[1] < disk[2]]
+
+
+def need_space(*sizes):
+    """Raises a Fail if results, as (path, gigabytes), do not fit. If so, removes unused entries first."""
+    found = short(sizes)
+    if found and prune():
+        found = short(sizes)
+    for path, left, taken in found:
+        raise base.Fail(f"{path} has {left:.1f} GB left, and this takes {taken:.1f}", base.MORE_SPACE)
 
 
 def run(_argv):

@@ -9,14 +9,7 @@ import argparse
 import re
 import time
 
-from qp import base
-from qp import crates
-from qp import imports as order
-from qp import jobs
-from qp import kernel as kernels
-from qp import payload
-from qp import provider
-from qp import walks as walked
+from qp import base, crates, imports as order, jobs, kernel as kernels, payload, provider, walks as walked
 
 BUILD = base.TOP / "build"
 DOCS = BUILD / "docs"
@@ -47,7 +40,7 @@ def complain(lines):
 
 
 def cargo(verb, *words, **more):
-    with crates.target("host", whole=False) as target:
+    with crates.target("host") as target:
         command = ["nice", "cargo", verb, "--locked", "--target-dir", target, *words]
         base.step(f"cargo {verb}", command, cwd=base.TOP, quiet=True, **more)
 

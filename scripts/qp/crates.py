@@ -4,17 +4,16 @@
 Each checkout has target directories of its own, below build/. Cargo names the files that it builds
 from a crate by a hash, which for crates of the registry does not depend on the checkout. So the
 cache keeps these files from the first checkout that builds them, and a new target directory starts
-with them.
+with them. Each command that builds others than the entries have (for a lint, for tests) adds an
+entry.
 """
 
 import contextlib
-import json
 import os
-import pathlib
 import shutil
+import tomllib
 
-from qp import base
-from qp import cache
+from qp import base, cache
 
 # Version of the contents of an entry.
 RECIPE = 2
@@ -24,61 +23,74 @@ FINGERPRINTS, PARTS = ".fingerprint", ("build", "deps")
 
 
 def kept(name):
-    """The cache entry of a target directory."""
+    """The cache entries of a target directory begin so."""
     return base.CACHE / "crates" / base.digest(RECIPE, name, base.toolchain(), (base.TOP / "Cargo.lock").read_text())
+
+
+def entries(name):
+    """The complete ones, which this process holds from now on."""
+    start = kept(name)
+    found = sorted(path for path in start.parent.glob(f"{start.name}*/") if not path.name.endswith(cache.GONE))
+    return [entry / "target" for entry in found if cache.held(entry)]
 
 
 def ours():
     """The packages of the checkout."""
-    text = base.output("cargo", "metadata", "--no-deps", "--format-version=1", "--locked", cwd=base.TOP)
-    return {package["name"] for package in json.loads(text)["packages"]}
+    members = tomllib.loads((base.TOP / "Cargo.toml").read_text())["workspace"]["members"]
+    return {tomllib.loads((base.TOP / member / "Cargo.toml").read_text())["package"]["name"] for member in members}
 
 
-def copy(source, target, own):
-    """Copies a target directory without the files of the packages `own`; keeps times, since cargo
+def prints(target):
+    """The fingerprints in a target directory: of a profile, for this machine or for a named one."""
+    found = (path for pattern in ("*", "*/*") for path in target.glob(f"{pattern}/{FINGERPRINTS}/*"))
+    return {path.relative_to(target) for path in found}
+
+
+def copy(source, target, chosen):
+    """Copies the files of some fingerprints to another target directory; keeps times, since cargo
     compares them."""
-    for prints in sorted(source.rglob(FINGERPRINTS)):
-        profile = prints.parent
-        hashes = set()
-        for path in prints.iterdir():
-            package, _, key = path.name.rpartition("-")
-            if package not in own:
-                hashes.add(key)
-                shutil.copytree(path, target / path.relative_to(source))
-        for path in (path for part in PARTS if (profile / part).is_dir() for path in (profile / part).iterdir()):
-            # NAME-HASH, and a suffix if it is a file.
-            if path.name.rpartition("-")[2].split(".")[0] in hashes:
-                there = target / path.relative_to(source)
-                there.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copytree(path, there, symlinks=True) if path.is_dir() else shutil.copy2(path, there)
+    for profile in {path.parents[1] for path in chosen}:
+        mine = {path for path in chosen if path.parents[1] == profile}
+        hashes = {path.name.rpartition("-")[2] for path in mine}
+        # NAME-HASH, and a suffix if it is a file.
+        parts = (path.relative_to(source) for part in PARTS for path in (source / profile / part).glob("*"))
+        for path in mine.union(path for path in parts if path.name.rpartition("-")[2].split(".")[0] in hashes):
+            (target / path).parent.mkdir(parents=True, exist_ok=True)
+            if (source / path).is_dir():
+                shutil.copytree(source / path, target / path, symlinks=True)
+            else:
+                shutil.copy2(source / path, target / path)
 
 
 def keep(name):
-    """Stores the files of build/NAME in the cache, if the cache has no such entry."""
+    """Stores the files of build/NAME that no entry has."""
+    source, own = base.TOP / "build" / name, ours()
+    new = {path for path in prints(source) if path.name.rpartition("-")[0] not in own}
+    for entry in entries(name):
+        new -= prints(entry)
+    if not new:
+        return
 
     def build(folder):
         shutil.rmtree(folder / "target", ignore_errors=True)
-        (folder / "target").mkdir()
-        copy(base.TOP / "build" / name, folder / "target", ours())
+        copy(source, folder / "target", new)
 
     # A read-only cache stores nothing.
     with contextlib.suppress(OSError):
-        cache.entry(kept(name), build)
+        cache.entry(kept(name).with_name(f"{kept(name).name}-{base.digest(*sorted(map(str, new)))}"), build)
 
 
 @contextlib.contextmanager
-def target(name, whole=True):
-    """The target directory build/NAME, for a block in which cargo builds everything for it, if
-    `whole`."""
+def target(name):
+    """The target directory build/NAME, for a block in which cargo builds in it."""
     folder = base.TOP / "build" / name
-    entry = kept(name)
-    if not folder.exists() and cache.held(entry):
+    if not folder.exists():
         half = folder.with_name(f"{name}.half")
         shutil.rmtree(half, ignore_errors=True)
-        shutil.copytree(entry / "target", half, symlinks=True)
-        # Another command may have created it meanwhile.
+        for entry in entries(name):
+            shutil.copytree(entry, half, symlinks=True, dirs_exist_ok=True)
+        # Without an entry there is none, and another command may have created it meanwhile.
         with contextlib.suppress(OSError):
             os.replace(half, folder)
     yield folder
-    if whole and not cache.complete(entry):
-        keep(name)
+    keep(name)

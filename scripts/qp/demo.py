@@ -19,11 +19,7 @@ import shlex
 import shutil
 import time
 
-from qp import base
-from qp import kernel as kernels
-from qp import payload
-from qp import qemu
-from qp import space
+from qp import base, kernel as kernels, payload, qemu, space
 
 OPS = ("send", "write", "read")
 FOLDER = payload.BUILD / "run"

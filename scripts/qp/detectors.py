@@ -11,9 +11,7 @@ the rest of the boot, so lockdep comes first; and a panic in Rust is a kernel pa
 
 import re
 
-from qp import base
-from qp import kernel as kernels
-from qp import ktap
+from qp import base, kernel as kernels, ktap
 
 SOURCE = base.TOP / "tools/selftests/detectors"
 REPORTED = 126

@@ -13,8 +13,7 @@ import shutil
 import threading
 import time
 
-from qp import base
-from qp import ktap
+from qp import base, ktap
 
 # Jobs at a time: a guest has two CPUs and up to 2 GB.
 MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
@@ -135,22 +134,12 @@ def side_by_side(calls, jobs):
             raise
 
 
-def times():
-    """Seconds that each job took in the last run that had it: {(layer, name): seconds}."""
-    try:
-        found = json.loads(RESULTS.read_text())
-        return {(layer, name): job["seconds"] for layer, result in found.items() for name, job in result["jobs"].items()}
-    except (OSError, ValueError, KeyError, AttributeError):
-        return {}
-
-
 def lanes(found):
-    """Jobs that may run side by side, the longest first, so that none of them is left over at the
-    end; by the last run's times, or by their limits."""
-    last = times()
+    """Jobs that may run side by side, those with the longest limits first, so that none of them is left
+    over at the end."""
     cargos = [job for job in found if job.cargo]
     others = [[job] for job in found if not (job.alone or job.cargo)]
-    by_length = sorted(others, key=lambda lane: -sum(last.get((job.layer, job.short), job.timeout) for job in lane))
+    by_length = sorted(others, key=lambda lane: -lane[0].timeout)
     # Host tests need most of the first run's compiling.
     return [cargos, *by_length] if cargos else by_length
 

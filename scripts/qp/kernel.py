@@ -18,9 +18,7 @@ import pathlib
 import re
 import shutil
 
-from qp import archive
-from qp import base
-from qp import cache
+from qp import archive, base, cache
 
 
 def series_of(name):
@@ -38,12 +36,8 @@ RECIPE = 1
 CONFIGS = base.SCRIPTS / "kernel-configs"
 NAMES = ("stock", "test", "debug")
 
-# Gigabytes, measured and rounded up, of a kernel's entry in the cache, and of its source.
-SIZE = {"stock": 0.5, "test": 0.7, "debug": 0.9}
-SOURCE = 1.9
-
-# Kernels that are built from the same source.
-SHARED = {"stock": ("stock",), "test": ("test", "debug"), "debug": ("test", "debug")}
+# Gigabytes, measured and rounded up, of a kernel's entry in the cache, with its source.
+SIZE = {"stock": 2.4, "test": 2.6, "debug": 2.8}
 
 
 @dataclasses.dataclass
@@ -108,22 +102,6 @@ def source_folder(version):
     return base.CACHE / "source" / f"linux-{version}"
 
 
-def has_source(name, version):
-    """Whether the source of a kernel exists; if the version is not known, that of the last
-    build."""
-    if version:
-        return cache.complete(source_folder(version))
-    trees = (tree for other in SHARED[name] for tree in (base.CACHE / "kernel").glob(f"{other}-*/"))
-    return any(cache.complete(found) for found in map(cache.made_of, trees) if found)
-
-
-def takes(names, version=None):
-    """Gigabytes for the build of some kernels, and for their sources, each once if it does not
-    exist."""
-    sources = {SHARED[name] for name in names if not has_source(name, version)}
-    return sum(SIZE[name] for name in names) + SOURCE * len(sources)
-
-
 def source(series, version):
     """A kernel source tree, unpacked and otherwise unmodified."""
 
@@ -158,7 +136,7 @@ def begun(folder, from_source):
 
 def build_stock(folder):
     release, series, version = find_stock()
-    base.need_space(takes(["stock"], version))
+    cache.need_space((base.CACHE, SIZE["stock"]))
     base.say(f"stock kernel: {release} ({version}), the newest of {RANGE} in the archive")
     debian = folder / "debian"
     # The image is one package in older series, several in newer ones.
@@ -212,7 +190,7 @@ def wanted(name):
 
 def build_own(name, folder):
     series, version = find_source()
-    base.need_space(takes([name], version))
+    cache.need_space((base.CACHE, SIZE[name]))
     base.say(f"{name} kernel: linux-source-{series} {version}, the newest of {RANGE} in the archive")
     from_source = source(series, version)
     tree = begun(folder, from_source)

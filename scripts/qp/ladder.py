@@ -12,8 +12,7 @@ doorbells, and no bytes of DMA.
 
 import itertools
 
-from qp import figures
-from qp import guest
+from qp import figures, guest
 
 SIZES = (64, 1500)
 BATCHES = (1, 32)

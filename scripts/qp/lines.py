@@ -8,8 +8,7 @@ tests.
 import collections
 import re
 
-from qp import base
-from qp import imports
+from qp import base, imports
 
 ROOTS = ["rust/qpair.rs", "stream/qpair_stream.rs"]
 MOD = re.compile(r'((?:^#\[.*\]\n)*)^(?:pub(?:\(\w+\))? )?mod (\w+);', re.MULTILINE)

@@ -7,9 +7,7 @@ import re
 import shlex
 import socket
 
-from qp import base
-from qp import qemu
-from qp import verbs
+from qp import base, qemu, verbs
 
 # Kernel parameters of every guest: one oops ends it, and a panic ends QEMU.
 APPEND = [

@@ -15,9 +15,7 @@ import pathlib
 import re
 import sys
 
-from qp import base
-from qp import crates
-from qp import kernel as kernels
+from qp import base, crates, kernel as kernels
 
 TARGET = "x86_64-unknown-linux-gnu"
 BUILD = base.TOP / "build"

@@ -22,9 +22,7 @@ import re
 import shutil
 import sys
 
-from qp import archive
-from qp import base
-from qp import cache
+from qp import archive, base, cache
 
 PACKAGES = ("python3-pygal", "python3-importlib-metadata", "python3-zipp")
 # Maximum bytes of a picture, since accepted ones are in the repository.

@@ -22,14 +22,7 @@ import math
 import re
 import subprocess
 
-from qp import base
-from qp import figures
-from qp import guest
-from qp import kernel as kernels
-from qp import payload
-from qp import provider
-from qp import qemu
-from qp import verbs
+from qp import base, figures, guest, kernel as kernels, payload, provider, qemu, verbs
 
 OUT = payload.BUILD / "bench"
 SOURCE = base.TOP / "tools/bench/profile.c"

@@ -13,10 +13,7 @@ import argparse
 import re
 import shutil
 
-from qp import archive
-from qp import base
-from qp import cache
-from qp import crates
+from qp import archive, base, cache, crates
 
 # Version of the recipe.
 RECIPE = 1
@@ -96,9 +93,9 @@ def macros(source, header, include):
 
 
 def build_source(folder):
-    base.need_space(0.2)
+    cache.need_space((base.CACHE, 0.2))
     archive.update()
-    tarball = archive.fetch_upstream(SOURCE, folder / "package")
+    tarball = archive.fetch_source(SOURCE, folder / "package", "orig.tar.*", "--tar-only")
     source = folder / "source"
     shutil.rmtree(source, ignore_errors=True)
     source.mkdir()

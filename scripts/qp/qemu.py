@@ -22,10 +22,7 @@ import argparse
 import os
 import shutil
 
-from qp import archive
-from qp import base
-from qp import cache
-from qp import crates
+from qp import archive, base, cache, crates
 
 # Version of the recipe.
 RECIPE = 1
@@ -105,7 +102,7 @@ def ninja(name, folder, quiet=False):
 
 
 def build_pristine(folder):
-    base.need_space(PRISTINE)
+    cache.need_space((base.CACHE, PRISTINE))
     archive.update()
     description = archive.fetch_source(PACKAGE, folder / "package")
     source = folder / "source"
@@ -154,7 +151,7 @@ def build_own(folder, original):
     Omits roms/, two thirds of the source: firmware for other machines, for which this build has no
     rule.
     """
-    base.need_space(COPY)
+    cache.need_space((base.CACHE, COPY))
     base.step(
         "copying the QEMU build for this checkout",
         ["sh", "-c",
@@ -215,7 +212,6 @@ def run(argv):
     emulator = binary(args.plain)
     if rest:
         words = [str(emulator), *(w for f in firmware(emulator) for w in ("-L", str(f))), *rest]
-        cache.bequeath()
         os.execv(emulator, words)
     print(emulator)
     return 0

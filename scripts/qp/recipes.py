@@ -11,8 +11,7 @@ import dataclasses
 import re
 import shlex
 
-from qp import base
-from qp import ktap
+from qp import base, ktap
 
 PAGE = base.TOP / "Documentation/faults.rst"
 

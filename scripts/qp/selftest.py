@@ -121,7 +121,7 @@ class Judges(unittest.TestCase):
             ("while sleep 0.1; do echo '[ 1.0] some driver'; done", False),
             ("echo '[ 2.0] Run /init as init process'; exec sleep 60", False),
         ):
-            run = guest.Run(argparse.Namespace(**NO_GUEST), Machine(shell), silence=1.0)
+            run = guest.Run(argparse.Namespace(**NO_GUEST), Machine(shell), silence=1.5)
             self.assertFalse(run.run(), shell)
             self.assertEqual(run.hangs, hangs, shell)
 
@@ -266,7 +266,7 @@ class Judges(unittest.TestCase):
                     pass
                 with base.locked(path):
                     pass
-        self.assertGreaterEqual(said.getvalue().count("waiting for another build"), 2)
+        self.assertGreaterEqual(said.getvalue().count("waiting for another command"), 2)
 
     def test_an_import_upwards_is_named(self):
         below = """\

@@ -3,8 +3,7 @@
 
 import unittest
 
-from qp import base
-from qp import recipes
+from qp import base, recipes
 
 PAGE = """
 .. code-block:: console

@@ -22,11 +22,7 @@ creating and destroying the queue pairs, which has events too, cancels.
 import itertools
 import json
 
-from qp import base
-from qp import figures
-from qp import guest
-from qp import payload
-from qp import plots
+from qp import base, figures, guest, payload, plots
 
 OUT = payload.BUILD / "bench"
 # The plots in the documents.

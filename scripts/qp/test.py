@@ -39,19 +39,10 @@ import subprocess
 import sys
 import tomllib
 
-from qp import barriers
-from qp import base
-from qp import crates
-from qp import detectors
-from qp import figures
-from qp import guest as runner
-from qp import jobs
-from qp import kernel as kernels
-from qp import ktap
-from qp import payload
-from qp import qemu
-from qp import space
-from qp import verbs_suite
+from qp import (
+    barriers, base, crates, detectors, figures, guest as runner, jobs, kernel as kernels, ktap,
+    payload, qemu, space, verbs_suite,
+)
 
 LAYERS = ("host", "mutants", "device", "kunit", "stock", "iommu", "7.3", "debug", "verbs", "figures")
 KERNEL = {"stock": "stock", "iommu": "stock", "7.3": "test", "debug": "debug"}
@@ -73,16 +64,17 @@ tell, show_end = jobs.tell, jobs.show_end
 
 def cargo(name, *args, **variables):
     """Runs `cargo test` with environment variables; returns its counts and its output, which is also
-    stored."""
+    stored. The features are the same each time, so that a package is built once."""
     log = jobs.log_of(name)
-    words = ["nice", "cargo", "test", "--locked", "--target-dir", base.TOP / "build/host", *args]
     env = {**os.environ, **variables}
-    with open(log, "wb") as out, base.started(words, cwd=base.TOP, env=env, stdout=out, stderr=subprocess.STDOUT) as process:
-        while process.returncode is None:
-            try:
-                process.wait(timeout=base.REPORT_EVERY)
-            except subprocess.TimeoutExpired:
-                base.say(f"cargo test: {base.last_line(log)}")
+    with open(log, "wb") as out, crates.target("host") as target:
+        words = ["nice", "cargo", "test", "--locked", "--target-dir", target, "--workspace", "--features", "qpair/tokio", "--no-fail-fast", *args]
+        with base.started(words, cwd=base.TOP, env=env, stdout=out, stderr=subprocess.STDOUT) as process:
+            while process.returncode is None:
+                try:
+                    process.wait(timeout=base.REPORT_EVERY)
+                except subprocess.TimeoutExpired:
+                    base.say(f"cargo test: {base.last_line(log)}")
     text = log.read_text(errors="replace")
     count = ktap.of_cargo(text)
     if process.returncode != 0 and count.failed == 0:
@@ -97,25 +89,17 @@ def cargo(name, *args, **variables):
 def host(chosen, _slower):
     """Layer: cargo test, of all or of what has one of the chosen names."""
     more = {"QPAIR_MESSAGES": "10000000"} if chosen.everything else {}
-    with crates.target("host"):
-        return cargo("host", "--workspace", "--features", "qpair/tokio", "--no-fail-fast", "--", *chosen.names, **more)[0]
+    return cargo("host", "--", *chosen.names, **more)[0]
 
 
 def mutants(_slower):
-    """Layer: the wrong variants of rules and device, and the tests that caught each; all
+    """Layer: the wrong variants of rules, device and library, and the tests that caught each; all
     interleavings and memory orders."""
-    total = ktap.Count()
-    for package, tests in (
-        ("proofs-queue", ("mutants", "exhaust", "order")),
-        ("proofs-model", ("mutants",)),
-        ("proofs-libqpair", ("mutants",)),
-    ):
-        chosen = [word for test in tests for word in ("--test", test)]
-        count, text = cargo(package, "--no-fail-fast", "--package", package, *chosen, "--", "--nocapture")
-        told = [line for line in text.splitlines() if ": caught by " in line or line.startswith("states: ")]
-        tell("\n".join(line[:180] for line in told))
-        total.add(count, f"{package}: ")
-    return total
+    targets = [word for test in ("mutants", "exhaust", "order") for word in ("--test", test)]
+    count, text = cargo("mutants", *targets, "--", "--nocapture")
+    told = [line for line in text.splitlines() if ": caught by " in line or line.startswith("states: ")]
+    tell("\n".join(line[:180] for line in told))
+    return count
 
 
 def device(chosen, _slower):

@@ -62,7 +62,7 @@ SCRIPTS = pathlib.Path(__file__).parent / "verbs"
 
 
 def build_image(folder):
-    base.need_space(1)
+    cache.need_space((base.CACHE, 1))
     tree = archive.unpack_all((*PACKAGES, MAKER), folder, ABSENT)
     for name in OMITTED:
         shutil.rmtree(tree / name, ignore_errors=True)

@@ -10,10 +10,7 @@ import re
 import shlex
 import tomllib
 
-from qp import base
-from qp import guest as runner
-from qp import ktap
-from qp import recipes
+from qp import base, guest as runner, ktap, recipes
 
 TABLE = base.TOP / "provider/tests.toml"
 OURS, OTHER = "qpair0", "rxe0"
