@@ -9,16 +9,14 @@ import argparse
 import re
 import time
 
-from qp import base, crates, imports as order, jobs, kernel as kernels, payload, provider, walks as walked
+from qp import base, crates, imports as order, jobs, kernel as kernels, lines as code, payload, provider, walks as walked
 
 BUILD = base.TOP / "build"
 DOCS = BUILD / "docs"
 LONGEST = 700
 
 # Not allowed in a module: a panic in it is a panic of the machine.
-PANICS = re.compile(
-    r"\.unwrap\(\)|\.expect\(|\b(panic|todo|unimplemented|unreachable)!|\b(TODO|FIXME|XXX)\b"
-)
+PANICS = r"\.unwrap\(\)|\.expect\(|\b(panic|todo|unimplemented|unreachable)!|\b(TODO|FIXME|XXX)\b"
 
 
 def files(*patterns):
@@ -126,18 +124,22 @@ def header():
     cargo("run", "--package", "qpair-header", "--", "--check")
 
 
+def lines_with(pattern, paths, tests=True):
+    """The lines of code that have a pattern; without `tests`, not those of tests, which are at the end
+    of a file."""
+    found = []
+    for path in paths:
+        text = path.read_text() if tests else code.TESTS.split(path.read_text())[0]
+        for number, line in enumerate(text.splitlines(), 1):
+            if re.search(pattern, line.split("//")[0]) and "/tests/" not in name_of(path):
+                found.append(f"{name_of(path)}:{number}: {line.strip()}")
+    return found
+
+
 def kernel_only():
     """Are `unsafe` and the kernel's bindings in rust/kernel alone?"""
-    found = []
-    for path in files("rust/*.rs", "stream/*.rs"):
-        name = name_of(path)
-        if name.startswith("rust/kernel/") or "/tests/" in name:
-            continue
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            code = line.split("//")[0]
-            if re.search(r"\bbindings::|\bunsafe\s*(\{|fn\b|impl\b|extern\b)", code):
-                found.append(f"{name}:{number}: {line.strip()}")
-    complain(found)
+    others = (path for path in files("rust/*.rs", "stream/*.rs") if not name_of(path).startswith("rust/kernel/"))
+    complain(lines_with(r"\bbindings::|\bunsafe\s*(\{|fn\b|impl\b|extern\b)", others))
 
 
 def sources(folder):
@@ -168,17 +170,7 @@ def walks():
 
 def panics():
     """Is there no panic in the modules and in the device's model?"""
-    found = []
-    for path in files("rust/*.rs", "stream/*.rs", "qemu/model/src/*.rs", "qemu/ffi/src/*.rs"):
-        name = name_of(path)
-        if "/tests/" in name:
-            continue
-        # The tests of a file are at its end.
-        text = re.split(r"#\[(?:cfg\(test\)|[\w:]*kunit_tests)", path.read_text())[0]
-        for number, line in enumerate(text.splitlines(), 1):
-            if PANICS.search(line.split("//")[0]):
-                found.append(f"{name}:{number}: {line.strip()}")
-    complain(found)
+    complain(lines_with(PANICS, files("rust/*.rs", "stream/*.rs", "qemu/model/src/*.rs", "qemu/ffi/src/*.rs"), tests=False))
 
 
 def spdx():

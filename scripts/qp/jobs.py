@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
 import threading
 import time
 
@@ -50,6 +51,19 @@ def show_end(path, lines=60):
     if len(text) > lines:
         tell(f"[... all of it: {path}]")
     tell("\n".join(text[-lines:]))
+
+
+def guest(name, options, command, timeout):
+    """Runs a command in a guest; returns its status, its output, and the file with all of it. The
+    kernel's log is in another file."""
+    log, console = log_of(name), log_of(f"{name}.kernel")
+    words = [base.SCRIPTS / "guest", *options, "--log", console, "--timeout", timeout, "--", *command]
+    with open(log, "wb") as out, base.started(words, stdout=subprocess.PIPE, stderr=out) as process:
+        text = process.stdout.read()
+        status = process.wait()
+        out.seek(0, os.SEEK_END)
+        out.write(text)
+    return status, text.decode(errors="replace"), log
 
 
 def keep(path):
@@ -102,7 +116,10 @@ class Job:
             count = ktap.Count(failed=1, bad=[str(failure)])
         self.took, self.worked = time.monotonic() - start, base.worked() - before
         if count.failed:
-            self.logs += [keep(path) for path in LOGGED.paths if path.exists()]
+            logs = [path for path in LOGGED.paths if path.exists()]
+            self.logs += map(keep, logs)
+            for path in logs[:1]:
+                show_end(path)
         tell(f"  {self.layer}: {self.name} ... {count} ({self.took:.0f} s)")
         return count
 

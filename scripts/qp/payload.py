@@ -35,21 +35,16 @@ def module(kernel, strict="QPAIR_STRICT" in os.environ, clippy=False):
     extra = [*(STRICT if strict else []), *(["CLIPPY=1"] if clippy else [])]
     out = BUILD / f"{kind}-{kernel.name}"
     name = f"{'checking' if clippy else 'building'} the modules for {kernel.release}"
-    with base.locked(out / "lock"):
-        make_modules(name, kernel, base.TOP, out, extra)
+    make_modules(name, kernel, base.TOP, out, extra)
     return out / "qpair.ko"
 
 
 def make_modules(name, kernel, source, out, extra):
     """Builds the modules of a directory with the kernel's make, and prints warnings."""
-    out.mkdir(parents=True, exist_ok=True)
     log = out / "log"
-    base.step(
-        name,
-        ["make", f"-j{base.JOBS}", "-C", kernel.tree, f"M={source}", f"MO={out}", *kernel.make, *extra, "modules"],
-        log=log,
-        quiet=True,
-    )
+    command = ["make", f"-j{base.JOBS}", "-C", kernel.tree, f"M={source}", f"MO={out}", *kernel.make, *extra, "modules"]
+    with base.locked(out / "lock"):
+        base.step(name, command, log=log, quiet=True)
     text = log.read_text(errors="replace")
     if WARNING.search(text):
         base.say(f"{name}: warnings, in {log}")

@@ -11,7 +11,7 @@ import dataclasses
 import re
 import shlex
 
-from qp import base, ktap
+from qp import base, jobs, ktap
 
 PAGE = base.TOP / "Documentation/faults.rst"
 
@@ -87,14 +87,12 @@ def judge(found, text):
     return count
 
 
-def run(start, show, name, options, timeout):
-    """Runs the recipes by `start` of test.py; `show` prints the end of a log."""
+def run(name, options, timeout):
+    """Runs the recipes in a guest."""
     found = recipes(PAGE.read_text())
     options = ["--verbs", *options, *found[0].options]
-    status, text, log = start(f"verbs-{name}", options, ["sh", "-c", script(found)], timeout)
+    status, text, _ = jobs.guest(f"verbs-{name}", options, ["sh", "-c", script(found)], timeout)
     count = judge(found, text)
     if status != 0:
         count.fail(f"status {status}")
-    if count.failed:
-        show(log)
     return count

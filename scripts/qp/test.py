@@ -59,7 +59,7 @@ ON_HOST = {"host", "mutants"}
 BOOT = 120
 SLOWER = {"stock": 1, "test": 1, "debug": 6}
 
-tell, show_end = jobs.tell, jobs.show_end
+tell = jobs.tell
 
 
 def cargo(name, *args, **variables):
@@ -82,7 +82,6 @@ def cargo(name, *args, **variables):
     if count.failed:
         said = re.findall(r"^---- .* ----\n(?:.+\n)*", text, re.MULTILINE)
         tell("\n".join("\n".join(part.splitlines()[:15]) for part in said[:10]))
-        tell(f"[all of it: {log}]") if said else show_end(log)
     return count, text
 
 
@@ -119,22 +118,7 @@ def device(chosen, _slower):
     count, plan = ktap.of_ktap(text), re.search(r"^1\.\.(\d+)$", text, re.MULTILINE)
     if not plan or count.total != int(plan[1]) or (status != 0 and not count.failed):
         count.fail(f"{count.total} results, status {status}")
-    if count.failed:
-        show_end(log)
     return count
-
-
-def guest(name, options, command, timeout):
-    """Runs a command in a guest; returns its status, its output, and the file with all of it. The
-    kernel's log is in another file."""
-    log, console = jobs.log_of(name), jobs.log_of(f"{name}.kernel")
-    words = [base.SCRIPTS / "guest", *options, "--log", console, "--timeout", timeout, "--", *command]
-    with open(log, "wb") as out, base.started(words, stdout=subprocess.PIPE, stderr=out) as process:
-        text = process.stdout.read()
-        status = process.wait()
-        out.seek(0, os.SEEK_END)
-        out.write(text)
-    return status, text.decode(errors="replace"), log
 
 
 def plans():
@@ -174,7 +158,7 @@ class Boot:
         command = [program, *words, *(case for test in self.tests for case in test["command"][1:])]
         expected = sum(test["tests"] for test in self.tests) * rounds
         options = ["--kernel", self.kernel, *self.options]
-        status, text, log = guest(f"{self.layer}-{self.name}", options, command, self.timeout * rounds * slower)
+        status, text, _ = jobs.guest(f"{self.layer}-{self.name}", options, command, self.timeout * rounds * slower)
         count = ktap.of_ktap(text)
         if count.total != expected:
             count.fail(f"{count.total} results instead of {expected}")
@@ -182,8 +166,6 @@ class Boot:
             count.fail(f"{count.skipped} cases skipped that have to run")
         if status != 0 and (status in runner.WHY or not count.failed):
             count.fail(runner.WHY.get(status, f"status {status}"))
-        if count.failed:
-            show_end(log)
         return count
 
 
@@ -255,7 +237,7 @@ def kunit(slower):
     # The kernel has suites of its own: read only those of the modules.
     show = "; ".join(f"cat /sys/kernel/debug/kunit/{name}/results" for name in suites) or "true"
     options = ["--kernel", "debug", "--stream", "--append", "kunit.enable=1 kunit.autorun=1"]
-    status, text, log = guest("kunit", options, ["sh", "-c", show], BOOT * SLOWER["debug"] * slower)
+    status, text, _ = jobs.guest("kunit", options, ["sh", "-c", show], BOOT * SLOWER["debug"] * slower)
     count = ktap.of_ktap(text)
     for name, expected in suites.items():
         # A suite that never ran prints `ok` as well, but has neither this sum nor, if KUnit leaves out
@@ -269,8 +251,6 @@ def kunit(slower):
         count.fail(f"{count.total} results instead of {sum(suites.values())}")
     if status != 0:
         count.fail(runner.WHY.get(status, f"status {status}"))
-    if count.failed:
-        show_end(log)
     return count
 
 
@@ -293,7 +273,7 @@ def found_jobs(layer, chosen):
     job = functools.partial(jobs.Job, layer)
     if layer == "verbs":
         return [
-            job(name, functools.partial(verbs_suite.run, guest, show_end, name, chosen.brief, timeout), timeout, kernel=kernel)
+            job(name, functools.partial(verbs_suite.run, name, chosen.brief, timeout), timeout, kernel=kernel)
             for name, kernel in verbs_suite.guests(chosen.brief).items()
             if chosen(name)
             for timeout in [verbs_suite.TIMEOUT * SLOWER[kernel]]
@@ -314,7 +294,7 @@ def found_jobs(layer, chosen):
         found.append(job("warnings", functools.partial(without_warnings, layer)))
     if layer == "debug" and chosen("detectors"):
         found += [
-            job(f"detectors-{name}", functools.partial(detectors.prove, guest, name))
+            job(f"detectors-{name}", functools.partial(detectors.prove, name))
             for name in detectors.guests(not chosen.brief)
         ]
     if layer == "7.3" and chosen.all and kernels.FIRST == kernels.LAST:
@@ -351,6 +331,9 @@ def wanted(words):
     asked = {}
     for word in words:
         layer, _, name = word.partition("/")
+        if word == "default":
+            asked |= {layer: [] for layer in DEFAULT}
+            continue
         base.known("layer", [layer], LAYERS)
         if name and layer in WHOLE:
             raise base.Fail(f"{word}: {layer} runs as a whole", f"scripts/test {layer}")
@@ -388,7 +371,7 @@ def run(argv):
     parser = argparse.ArgumentParser(
         prog="scripts/test", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("layers", nargs="*", metavar="LAYER[/NAME]", help=f"of {', '.join(LAYERS)}; by default those that need no kernel of our own: {', '.join(DEFAULT)}. NAME is the beginning of a test's name, or GROUP/CASE, of layers in guests; of `verbs`, a guest's; of `host` and `device`, a part of a test's name")
+    parser.add_argument("layers", nargs="*", metavar="LAYER[/NAME]", help=f"of {', '.join(LAYERS)}; by default `default`, those that need no kernel of our own: {', '.join(DEFAULT)}. NAME is the beginning of a test's name, or GROUP/CASE, of layers in guests; of `verbs`, a guest's; of `host` and `device`, a part of a test's name")
     parser.add_argument("--all", action="store_true", help="all layers by default, and the tests that are omitted otherwise (make test-all)")
     parser.add_argument("--repeat", type=runner.positive, default=1, metavar="N", help="run it all N times, also after a failure, and count the failures: cases of a guest in one boot, each round with its own seed")
     parser.add_argument("--list", action="store_true", help="list the guests and the tests in each, without running them")

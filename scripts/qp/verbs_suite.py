@@ -10,7 +10,7 @@ import re
 import shlex
 import tomllib
 
-from qp import base, guest as runner, ktap, recipes
+from qp import base, guest as runner, jobs, ktap, recipes
 
 TABLE = base.TOP / "provider/tests.toml"
 OURS, OTHER = "qpair0", "rxe0"
@@ -188,24 +188,22 @@ def guests(brief):
     return {name: guest.get("kernel", "stock") for name, guest in found if not (brief and guest.get("all"))}
 
 
-def run(start, show, name, brief, timeout, slower):
-    """Runs a guest of the layer by `start` of test.py; `show` prints the end of a log."""
+def run(name, brief, timeout, slower):
+    """Runs a guest of the layer."""
     found, everything = table(), not brief
     guest = found["guest"][name]
     skips = Skips(found, guest)
     if guest.get("recipes"):
-        return recipes.run(start, show, name, guest.get("options", []), timeout * slower)
+        return recipes.run(name, guest.get("options", []), timeout * slower)
     runs, left = programs(found, name, everything)
     tested = tests_on(guest, everything)
     command = ["sh", "-c", script(runs, tested, everything, guest)]
     options = ["--verbs", "--kernel", guest.get("kernel", "stock"), *guest.get("options", [])]
-    status, text, log = start(f"verbs-{name}", options, command, timeout * slower)
+    status, text, _ = jobs.guest(f"verbs-{name}", options, command, timeout * slower)
     # The script ends with the status of its last program.
     count = judge(text, runs, left, skips, tested) if RESULT.search(text) else ktap.Count()
     if status in runner.WHY:
         count.fail(runner.WHY[status])
     elif not count.total:
         count.fail(f"no result, status {status}")
-    if count.failed:
-        show(log)
     return count
