@@ -24,8 +24,8 @@
 //! # What to hold and what not
 //!
 //! A pass is a read-side critical section of SRCU: many may be held at once, and closing waits for
-//! all. So do everything that user space can delay (a page fault, a user copy, pinning) *before* entering;
-//! otherwise a process can block unbind. Entering twice in one thread fails if the gate closes in
+//! all. So do everything that user space can delay (a page fault, a user copy, pinning) *before*
+//! entering; otherwise a process can block unbind. Entering twice in one thread fails if the gate closes in
 //! between, so pass the `&Pass` down instead.
 
 use core::{
@@ -113,7 +113,7 @@ struct Seal(Arc<Gate>);
 
 impl Drop for Seal {
     fn drop(&mut self) {
-        self.0.end(GatePhase::Ending);
+        self.0.end();
     }
 }
 
@@ -196,7 +196,9 @@ impl Gate {
     unsafe extern "C" fn release(_dev: *mut bindings::device, node: *mut c_void) {
         // SAFETY: `register` has put the result of an `into_raw` there.
         let gate = unsafe { Arc::from_raw(node.cast::<*const Self>().read()) };
-        gate.end(GatePhase::Gone);
+        gate.end();
+        // What passes and leases held is released; what comes now is leaked.
+        gate.shut(GatePhase::Gone);
         let held = gate.held();
         if held != 0 {
             dev_err!(
@@ -305,8 +307,8 @@ impl Gate {
     }
 
     /// Shuts the gate permanently, and waits until there is no lease.
-    fn end(&self, phase: GatePhase) {
-        self.shut(phase);
+    fn end(&self) {
+        self.shut(GatePhase::Ending);
         let mut state = self.state.lock();
         while state.leases > 0 {
             self.ended.wait(&mut state);
