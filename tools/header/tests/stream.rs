@@ -50,11 +50,11 @@ fn values() -> BTreeMap<String, u64> {
         "": regs { MAGIC_VALUE MAJOR MINOR }
         "REG_": regs { BYTES }
         "CH_": chain { ALIGN DELAY_NS }
-        "CH_CONTROL_": chain::control { LENGTH END START }
-        "CH_STATUS_": chain::status { LENGTH END START COMPLETE }
+        "CH_CONTROL_": chain::control { LENGTH EOF SOF }
+        "CH_STATUS_": chain::status { LENGTH EOF SOF COMPLETE }
         "HT_": headtail { ALIGN BUFFER_UNIT BUFFER_DEFAULT BUFFER_MAX INTERVAL_NS }
-        "HT_CMD_": headtail::cmd { END REPORT }
-        "HT_STA_": headtail::sta { DONE END }
+        "HT_CMD_": headtail::cmd { EOP RS }
+        "HT_STA_": headtail::sta { DD EOP }
     }
     for (prefix, offsets, fields) in [
         ("REG", regs::offset::ALL, regs::FIELDS),
