@@ -69,7 +69,7 @@ pub fn one_descriptor_that_is_its_own_next_carries_frames() {
     for _ in 0..3 {
         w.link(rx, 0, to, 64, 0);
         w.tail(RX, rx);
-        w.link(tx, 0, from, START | END | 6, 0);
+        w.link(tx, 0, from, SOF | EOF | 6, 0);
         w.tail(TX, tx);
         w.run();
         assert_eq!(w.linked(tx, 0).status, status::COMPLETE | 6);
@@ -89,7 +89,7 @@ pub fn the_tail_is_inclusive() {
     let (tx, rx) = (w.chain(4), w.chain(4));
     let (from, to) = (w.buffer(&[7; 16]), w.room(64));
     for i in 0..4 {
-        w.link(tx, i, from, START | END | 16, 0);
+        w.link(tx, i, from, SOF | EOF | 16, 0);
         w.link(rx, i, to, 64, 0);
     }
     w.start_chain(TX, tx, 0);
@@ -104,8 +104,8 @@ pub fn the_tail_is_inclusive() {
     assert!(w.idle(TX) && !w.idle(RX));
     assert_eq!(w.get(TX, CURDESC), tx as u32 + 2 * 64);
     // All of a chain, from the current one to the one before it.
-    w.link(tx, 0, from, START | END | 16, 0);
-    w.link(tx, 1, from, START | END | 16, 0);
+    w.link(tx, 0, from, SOF | EOF | 16, 0);
+    w.link(tx, 1, from, SOF | EOF | 16, 0);
     w.tail(TX, tx + 64);
     w.run();
     assert_eq!(done(&w, tx), [true; 4]);
@@ -118,7 +118,7 @@ pub fn a_tail_may_move_while_the_channel_works() {
     let (tx, rx) = (w.chain(64), w.chain(64));
     let (from, to) = (w.buffer(&[7; 16]), w.room(64));
     for i in 0..64 {
-        w.link(tx, i, from, START | END | 16, 0);
+        w.link(tx, i, from, SOF | EOF | 16, 0);
         w.link(rx, i, to, 64, 0);
     }
     w.start_chain(TX, tx, 0);
@@ -142,9 +142,9 @@ pub fn a_frame_takes_several_descriptors_and_buffers() {
         w.buffer(&bytes[1..70]),
         w.buffer(&bytes[70..]),
     );
-    w.link(tx, 0, a, START | 1, 0);
+    w.link(tx, 0, a, SOF | 1, 0);
     w.link(tx, 1, b, 69, 0);
-    w.link(tx, 2, c, END | 30, 0);
+    w.link(tx, 2, c, EOF | 30, 0);
     let to: Vec<u64> = (0..4).map(|_| w.room(40)).collect();
     for (i, addr) in (0..).zip(&to) {
         w.link(rx, i, *addr, 40, 0);
@@ -179,8 +179,8 @@ pub fn the_user_words_of_a_frame_are_carried() {
     let mut w = Wire::chains();
     let (tx, rx) = (w.chain(2), w.chain(2));
     let (from, to) = (w.buffer(&[1; 8]), w.room(8));
-    w.link(tx, 0, from, START | 4, 0xaaaa);
-    w.link(tx, 1, from, END | 4, 0xbbbb);
+    w.link(tx, 0, from, SOF | 4, 0xaaaa);
+    w.link(tx, 1, from, EOF | 4, 0xbbbb);
     w.link(rx, 0, to, 4, 0);
     w.link(rx, 1, to, 4, 0);
     w.start_chain(TX, tx, 0);
@@ -201,7 +201,7 @@ pub fn a_status_is_written_after_the_bytes() {
     let (tx, rx) = (w.chain(1), w.chain(1));
     let (from, to) = (w.buffer(&[1; 8]), w.room(8));
     w.link(rx, 0, to, 8, 0);
-    w.link(tx, 0, from, START | END | 8, 1);
+    w.link(tx, 0, from, SOF | EOF | 8, 1);
     w.start_chain(TX, tx, 0);
     w.start_chain(RX, rx, CH_DONE);
     w.tail(RX, rx);
@@ -224,7 +224,7 @@ fn prepared(count: u64, control: u32) -> (Wire, u64) {
     let (tx, rx) = (w.chain(count), w.chain(count));
     let (from, to) = (w.buffer(&[1; 8]), w.room(8));
     for i in 0..count {
-        w.link(tx, i, from, START | END | 8, 0);
+        w.link(tx, i, from, SOF | EOF | 8, 0);
         w.link(rx, i, to, 8, 0);
     }
     w.start_chain(TX, tx, 0);
@@ -300,7 +300,7 @@ pub fn a_receiver_without_descriptors_keeps_its_transmitter_waiting() {
     let (tx, rx) = (w.chain(8), w.chain(8));
     let (from, to) = (w.buffer(&[1; 8]), w.room(8));
     for i in 0..8 {
-        w.link(tx, i, from, START | END | 8, 0);
+        w.link(tx, i, from, SOF | EOF | 8, 0);
         w.link(rx, i, to, 8, 0);
     }
     w.start_chain(TX, tx, 0);

@@ -34,7 +34,7 @@ fn spoiled(spoil: impl Fn(&mut Wire, u64)) -> Cause {
     let fill = |w: &Wire| {
         for i in 0..4 {
             w.memory.set_word(tx + i * 64, tx + (i + 1) % 4 * 64);
-            w.link(tx, i, from, START | END | 64, 0);
+            w.link(tx, i, from, SOF | EOF | 64, 0);
         }
     };
     fill(&w);
@@ -76,10 +76,10 @@ pub fn a_chain_that_makes_no_sense_halts_with_its_cause() {
     let nowhere = 0xdead_0000_0000;
     let set = |at: u64, word: u64| move |w: &mut Wire, tx: u64| w.memory.set_word(tx + at, word);
     let control = |value: u32| set(24, value.into());
-    assert_eq!(spoiled(control(START | END)), Cause::Length);
-    assert_eq!(spoiled(control(START | END | 16385)), Cause::Length);
-    assert_eq!(spoiled(control(END | 64)), Cause::NoStart);
-    assert_eq!(spoiled(control(START | 64)), Cause::NoEnd);
+    assert_eq!(spoiled(control(SOF | EOF)), Cause::Length);
+    assert_eq!(spoiled(control(SOF | EOF | 16385)), Cause::Length);
+    assert_eq!(spoiled(control(EOF | 64)), Cause::NoStart);
+    assert_eq!(spoiled(control(SOF | 64)), Cause::NoEnd);
     assert_eq!(spoiled(set(8, nowhere)), Cause::Data);
     assert_eq!(spoiled(set(8, u64::MAX - 8)), Cause::Data);
     assert_eq!(
@@ -106,14 +106,14 @@ pub fn a_chain_that_makes_no_sense_halts_with_its_cause() {
     // Of a frame, each buffer is short enough, and their sum is not.
     let long = |w: &mut Wire, tx: u64| {
         let from = w.room(16384);
-        w.link(tx, 0, from, START | 16384, 0);
-        w.link(tx, 1, from, END | 1, 0);
+        w.link(tx, 0, from, SOF | 16384, 0);
+        w.link(tx, 1, from, EOF | 1, 0);
     };
     assert_eq!(spoiled(long), Cause::Frame);
     // A descriptor that can only be read.
     let only = |w: &mut Wire, _| {
         let base = w.memory.alloc(64, 64, Grant::Read);
-        w.link(base, 0, base, START | END | 64, 0);
+        w.link(base, 0, base, SOF | EOF | 64, 0);
         w.set(TX, chain::offset::CR, 0);
         w.start_chain(TX, base, 0);
     };
@@ -169,7 +169,7 @@ pub fn a_loop_that_does_not_meet_the_tail_halts() {
     let (tx, rx) = (w.chain(3), w.chain(64));
     let (from, to) = (w.buffer(&[3; 64]), w.room(64));
     for i in 0..3 {
-        w.link(tx, i, from, START | END | 64, 0);
+        w.link(tx, i, from, SOF | EOF | 64, 0);
     }
     for i in 0..64 {
         w.link(rx, i, to, 64, 0);
@@ -226,8 +226,8 @@ pub fn a_turn_is_bounded() {
     for i in 0..512 {
         // Frames of a hundred descriptors of a byte, and large ones.
         let bytes = if i < 400 { 1 } else { 16384 };
-        let start = if i >= 400 || i % 100 == 0 { START } else { 0 };
-        let end = if i >= 400 || i % 100 == 99 { END } else { 0 };
+        let start = if i >= 400 || i % 100 == 0 { SOF } else { 0 };
+        let end = if i >= 400 || i % 100 == 99 { EOF } else { 0 };
         w.link(tx, i, from, start | end | bytes, 0);
         w.link(rx, i, to, if i < 400 { 1 } else { 16384 }, 0);
     }
@@ -276,7 +276,7 @@ pub fn any_registers_and_descriptors() {
             words[0] = address(rng);
             words[1] = address(rng);
             if rng.one_in(2) {
-                words[3] = u64::from(rng.pick(&[START, END, START | END]));
+                words[3] = u64::from(rng.pick(&[SOF, EOF, SOF | EOF]));
                 words[3] |= rng.below(200);
             }
             w.memory.set_words(place, &words);
@@ -300,7 +300,7 @@ pub fn any_registers_and_descriptors() {
 pub fn without_bus_mastering_nothing_is_accessed() {
     let mut w = Wire::chains();
     let tx = w.chain(1);
-    w.link(tx, 0, tx, START | END | 8, 0);
+    w.link(tx, 0, tx, SOF | EOF | 8, 0);
     w.start_chain(TX, tx, 0);
     w.s.host_mut().bus_master = false;
     w.tail(TX, tx);

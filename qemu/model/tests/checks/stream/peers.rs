@@ -34,7 +34,7 @@ pub fn kinds_can_be_mixed() {
     let (from, to, to1) = (w.buffer(b"mixed"), w.room(64), w.room(2048));
     w.set(TX, chain::offset::PEER, 1);
     w.set(ring_tx, headtail::offset::PEER, 0);
-    w.link(tx, 0, from, START | END | 5, 77);
+    w.link(tx, 0, from, SOF | EOF | 5, 77);
     w.link(rx, 0, to, 64, 0);
     w.put(tx1, 0, from, 5, cmd::EOP);
     w.put(rx1, 0, to1, 0, 0);
@@ -65,7 +65,7 @@ pub fn a_peer_that_is_no_pair_halts() {
     let mut w = Wire::chains();
     let tx = w.chain(1);
     let from = w.buffer(&[1; 8]);
-    w.link(tx, 0, from, START | END | 8, 0);
+    w.link(tx, 0, from, SOF | EOF | 8, 0);
     w.set(TX, chain::offset::PEER, 1);
     w.start_chain(TX, tx, CH_ERROR);
     assert!(!w.halted(TX));
@@ -89,7 +89,7 @@ fn many(pairs: u32, count: u64) -> (Wire, u64) {
         let at = (pair, Side::Transmit);
         let (tx, from) = (w.chain(count), w.buffer(&[pair as u8; 8]));
         for i in 0..count {
-            w.link(tx, i, from, START | END | 8, pair);
+            w.link(tx, i, from, SOF | EOF | 8, pair);
         }
         w.set(at, chain::offset::PEER, 0);
         w.start_chain(at, tx, 0);
@@ -157,7 +157,7 @@ pub fn what_a_channel_has_when_it_stops_is_dropped() {
     let (tx, rx) = (w.chain(8), w.chain(8));
     let (from, to) = (w.buffer(&[1; 8]), w.room(8));
     for i in 0..8 {
-        w.link(tx, i, from, START | END | 8, 0);
+        w.link(tx, i, from, SOF | EOF | 8, 0);
         w.link(rx, i, to, 4, 0);
     }
     w.start_chain(TX, tx, 0);
@@ -196,7 +196,7 @@ pub fn a_reset_returns_to_power_on() {
     let tx = w.chain(64);
     let from = w.buffer(&[1; 8]);
     for i in 0..64 {
-        w.link(tx, i, from, START | END | 8, 0);
+        w.link(tx, i, from, SOF | EOF | 8, 0);
     }
     let at = (1, Side::Transmit);
     let ring = w.ring(at, 64);

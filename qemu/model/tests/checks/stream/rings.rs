@@ -22,7 +22,7 @@ checks![
 ];
 
 fn send(w: &mut Wire, base: u64, index: u64, addr: u64, bytes: u16) {
-    w.put(base, index, addr, bytes, END | REPORT);
+    w.put(base, index, addr, bytes, EOP | RS);
     w.set(TX, TAIL, (index + 1) as u32);
     w.run();
 }
@@ -32,7 +32,7 @@ pub fn head_equal_to_tail_owns_nothing() {
     let (tx, rx) = (w.ring(TX, 8), w.ring(RX, 8));
     let (from, to) = (w.buffer(&[5; 60]), w.room(2048));
     for i in 0..8 {
-        w.put(tx, i, from, 60, END | REPORT);
+        w.put(tx, i, from, 60, EOP | RS);
         w.put(rx, i, to, 0, 0);
     }
     w.run();
@@ -61,7 +61,7 @@ pub fn a_ring_wraps() {
     for i in 0..100u64 {
         w.put(rx, i % 8, to, 0, 0);
         w.set(RX, TAIL, (i as u32 + 1) % 8);
-        w.put(tx, i % 24, from, 60, END | REPORT);
+        w.put(tx, i % 24, from, 60, EOP | RS);
         w.set(TX, TAIL, (i as u32 + 1) % 24);
         w.run();
         assert_eq!(w.found(rx, i % 8).sta, sta::DD | sta::EOP);
@@ -78,14 +78,14 @@ pub fn only_what_asks_is_written_back() {
         w.put(rx, i, to, 0, 0);
     }
     w.set(RX, TAIL, 7);
-    for (i, cmd) in [(0, END), (1, 0), (2, END), (3, END | REPORT)] {
+    for (i, cmd) in [(0, EOP), (1, 0), (2, EOP), (3, EOP | RS)] {
         w.put(tx, i, from, 60, cmd);
     }
     w.set(TX, TAIL, 4);
     w.run();
     let sta = [0, 1, 2, 3].map(|i| w.found(tx, i).sta);
     assert_eq!(sta, [0, 0, 0, sta::DD]);
-    assert_eq!(w.found(tx, 3).cmd, END | REPORT, "the command is kept");
+    assert_eq!(w.found(tx, 3).cmd, EOP | RS, "the command is kept");
     assert_eq!(w.counter(Counter::Frames), 3);
     // The received descriptors, and one.
     assert_eq!(w.counter(Counter::Completions), 4);
