@@ -5,7 +5,7 @@
 //! | file | read | written |
 //! |---|---|---|
 //! | `eqs` | each EQ: counters of interrupts, polls, events, completions, doorbells, slots, queues | |
-//! | `clients` | each open file: its objects; each queue of a kernel ULP: what is posted | |
+//! | `clients` | each open file: its objects; each queue of a kernel ULP: what is posted or taken | |
 //! | `live` | the indices of all queues, queried from the device ([`live`]) | |
 //! | `device` | health, epoch, admin commands, the device's own counters | |
 //! | `events`, `completions`, `budget`, `policy` | tunables of polls | the same; effective at once |

@@ -481,10 +481,10 @@ impl Client {
         // A shutdown of the function has taken it otherwise.
         let mut halt = None;
         if let Ok(pass) = self.function.enter(epoch) {
-            let at = self.function.at(pass.dev(), plan.pair)?;
             if let Some(run) = poller.paused(|_, state| state.take()) {
                 halt = run.halt;
-                if !run.moving.stop(&at) {
+                let at = self.function.at(pass.dev(), plan.pair);
+                if !at.is_ok_and(|at| run.moving.stop(&at)) {
                     self.keep(run);
                 }
             }

@@ -16,7 +16,7 @@
 //! most [`SLOTS`] times [`PATIENCE`].
 //!
 //! Each slot has its own context memory, so [`SLOTS`] commands can be in flight. Each command has a
-//! sequence number; a completion with another number than its slot waits for is counted as stale.
+//! sequence number; a completion with another number than its slot waits for is ignored.
 //! The wait ignores signals: the device may write to the slot's memory until it answers or fails.
 //!
 //! # Locks
@@ -134,7 +134,6 @@ type Slots = KVec<Arc<Slot>>;
 /// The poll's side: fills in the answers.
 pub(crate) struct Answers {
     slots: Slots,
-    stale: u32,
 }
 
 impl CqClient for Answers {
@@ -142,9 +141,8 @@ impl CqClient for Answers {
         for done in done {
             let tag = done.tag().get();
             let slot = self.slots.get(tag as usize % SLOTS);
-            match slot.filter(|slot| slot.claim(tag)) {
-                Some(slot) => slot.answer(Some(&done.cqe())),
-                None => self.stale = self.stale.wrapping_add(1),
+            if let Some(slot) = slot.filter(|slot| slot.claim(tag)) {
+                slot.answer(Some(&done.cqe()));
             }
         }
     }
@@ -222,7 +220,7 @@ impl Admin {
         for slot in &self.slots {
             slots.push(slot.clone(), GFP_KERNEL)?;
         }
-        Ok(Answers { slots, stale: 0 })
+        Ok(Answers { slots })
     }
 
     /// Accepts commands from now on.

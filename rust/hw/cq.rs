@@ -481,7 +481,7 @@ const _: () = assert!(size_of::<(Number, Entry)>() <= 64);
 
 /// The owner of a CQ.
 pub(crate) enum Body {
-    /// A process; its event handler.
+    /// A process or a kernel ULP; its completion handler.
     Process(Arc<dyn CompletionHandler>),
     /// The kernel.
     Kernel(KBox<KernelCq>),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! ChargedUser memory that a device reads and writes: pinned, accounted, mapped.
+//! User memory that a device reads and writes: pinned, accounted, mapped.
 //!
 //! ```text
 //!   Pinned::new        the pages are present and stay; charged to the user. No device involved

@@ -7,7 +7,7 @@
 //! [`Device::bring_up_again`]. One reset of the function makes the hardware quiet and ends all its
 //! objects at once; single objects are destroyed only while the device runs.
 //!
-//! What is done in which order is a rule, [`queue::lifecycle`](crate::policy::lifecycle);
+//! What is done in which order is a rule, [`policy::lifecycle`](crate::policy::lifecycle);
 //! [`Device::execute`] does it.
 
 use super::{

@@ -2,7 +2,7 @@
 
 //! Doorbell pages of processes, and the object counts of their contexts.
 //!
-//! The rules are those of [`queue::quota`](crate::policy::quota). A context is identified by its
+//! The rules are those of [`policy::quota`](crate::policy::quota). A context is identified by its
 //! doorbell page, a user by the effective user ID of the task that opened the context. A reset ends
 //! all objects and clears all counts. A page is taken until its context gives it back, also over a
 //! reset: a process may still have it mapped.

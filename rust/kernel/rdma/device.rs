@@ -208,8 +208,9 @@ impl Drop for Registrar {
 ///
 /// # Invariants
 ///
-/// `raw` is the first field of a `CoreDevice<T>`. It is not registered when this is dropped, so no operation
-/// on it runs, nor will one.
+/// `raw` is the first field of a `CoreDevice<T>` whose part is written. It is not registered when this
+/// is dropped, so no operation on it runs, nor will one: [`DeviceWork::register`] drops it only if the
+/// core has refused it, and [`DeviceWork::unregister`] after the core has let go of it.
 struct Allocated<T: Driver> {
     raw: NonNull<bindings::ib_device>,
     follower: Option<Pin<KBox<Follower>>>,
@@ -396,7 +397,8 @@ impl<T: Driver> Registration<T> {
                 bindings::ib_set_device_ops(raw, ops);
             }
         }
-        // INVARIANT: Not registered; the worker registers and unregisters it.
+        // INVARIANT: `put` has written the part. Not registered; the worker registers and unregisters
+        // it.
         let mut dev = Allocated::<T> {
             raw: allocated,
             follower: None,
@@ -477,7 +479,7 @@ impl<T: Driver> Registration<T> {
             })
         };
         let result = match result {
-            // INVARIANT: DeviceWork.
+            // INVARIANT: Registered.
             Ok(()) => Ok(Owned(Some(this))),
             Err(error) => {
                 this.events.cut();
@@ -496,7 +498,7 @@ impl<T: Driver> Registration<T> {
     fn unregister(mut this: Pin<KBox<DeviceWork<T>>>) {
         // No network device is set any more: the core lets go of the one that it has.
         this.as_mut().project().dev.follower = None;
-        // SAFETY: DeviceWork, by the type invariant; then no longer.
+        // SAFETY: Registered, by the type invariant of `Owned`; then no longer.
         unsafe { bindings::ib_unregister_device(this.dev.raw.as_ptr()) };
         let done = this.done.clone();
         drop(this);

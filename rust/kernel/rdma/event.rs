@@ -3,6 +3,7 @@
 //! From the poll of a driver to the handlers of the core's objects.
 
 use super::{
+    super::sync::completion,
     bindings,
     missing::Reader,
     netdev,
@@ -19,7 +20,6 @@ use kernel::{
             Full, //
         },
         Arc,
-        Completion,
         SpinLockIrq, //
     }, //
 };
@@ -62,7 +62,7 @@ struct Shared<T: Target> {
     running: Atomic<u32>,
     /// The object is cut off, and no handler of it runs.
     #[pin]
-    idle: Completion,
+    idle: completion::Completion,
     #[pin]
     reader: SpinLockIrq<Option<Reader>>,
 }
@@ -94,7 +94,7 @@ impl<T: Target> Events<T> {
         let shared = pin_init!(Shared {
             object: Atomic::new(object),
             running: Atomic::new(1),
-            idle <- Completion::new(),
+            idle <- completion::Completion::new(),
             reader <- new_spinlock_irq!(reader, "Events::reader"),
         });
         Ok(Self(Arc::pin_init(shared, GFP_KERNEL_ACCOUNT)?))
@@ -134,7 +134,7 @@ impl<T: Target> Events<T> {
     fn leave(&self) {
         // The last one, and the object is cut off.
         if self.0.running.fetch_sub(1, Full) == 1 {
-            self.0.idle.complete_all();
+            self.0.idle.complete();
         }
     }
 
@@ -144,7 +144,7 @@ impl<T: Target> Events<T> {
         // Fully ordered: what is not waited for below reads the null.
         if !self.0.object.xchg(ptr::null_mut(), Full).is_null() {
             self.leave();
-            self.0.idle.wait_for_completion();
+            self.0.idle.wait();
         }
     }
 }
@@ -343,7 +343,10 @@ impl Target for PortEvent {
 mod tests {
     use super::*;
     use kernel::{
-        sync::atomic::Relaxed,
+        sync::{
+            atomic::Relaxed,
+            Completion, //
+        },
         time::{
             delay::fsleep,
             Delta, //

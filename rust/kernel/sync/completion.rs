@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! [`kernel::sync::Completion`] with `complete()`, and with waits that end at a timeout or a signal,
-//! which it lacks.
+//! [`kernel::sync::Completion`] with what it lacks: `complete()`, which any context may call (a hard
+//! interrupt must not call `complete_all()`), and waits that end at a timeout or a signal.
 //!
 //! [`kernel::sync::CondVar`] has a timeout only in its interruptible wait, but a killed task must not
 //! abandon a command that the device still executes.
@@ -45,6 +45,12 @@ impl Completion {
     pub fn complete(&self) {
         // SAFETY: Initialised.
         unsafe { bindings::complete(self.inner.get()) };
+    }
+
+    /// Waits for one completion. Ignores signals. Sleeps.
+    pub fn wait(&self) {
+        // SAFETY: Initialised.
+        unsafe { bindings::wait_for_completion(self.inner.get()) };
     }
 
     /// Waits for one completion. Sleeps.

@@ -115,6 +115,7 @@ impl Armed {
 }
 
 impl CompletionHandler for Armed {
+    /// A ULP gets an event only for an arm of its own, whatever the device writes.
     fn completion(&self) {
         self.raise();
     }
