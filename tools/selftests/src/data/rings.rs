@@ -22,6 +22,7 @@ use crate::raw::Qp;
 use crate::raw::QpShape;
 use crate::raw::Wqe;
 use crate::wait;
+use crate::world;
 
 /// A completion also completes all unsignalled requests before it.
 pub(super) fn unsignaled(_: &Setup) -> Result<()> {
@@ -209,7 +210,7 @@ pub(super) fn unread_completions(setup: &Setup) -> Result<()> {
     let mut cq = Cq::new(&ctx, 256)?;
     let mut rng = setup.rng();
     let mut produced = 0u32;
-    for round in 0..200u64 {
+    for round in 0..u64::from(world::rounds(200, 120)) {
         let mut qp =
             Qp::new(&pd, &cq, &cq, QpShape::default()).with_context(|| format!("round {round}"))?;
         qp.connect(qp.number)?;
