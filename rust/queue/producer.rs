@@ -291,14 +291,12 @@ impl<S: Storage, K: Kind> Producer<S, K> {
     /// Begins a batch of posts, through the `view` of the ring's memory.
     #[inline(always)]
     pub fn batch<'a, V: Storage>(&'a mut self, view: impl FnOnce(&'a S) -> V) -> Batch<'a, V, K> {
-        let Posting { pool, .. } = &self.posting;
         Batch {
             storage: view(&self.storage),
             shape: self.shape,
             tail: self.posting.tail,
-            free: pool.free(),
+            free: self.posting.pool.free(),
             unsignaled: self.posting.unsignaled,
-            most_unsignaled: pool.minted().saturating_sub(self.shape.largest),
             posting: &mut self.posting,
         }
     }
@@ -520,8 +518,6 @@ pub struct Batch<'a, V: Storage, K: Kind> {
     /// Slots that the batch may still take.
     free: u32,
     unsignaled: u32,
-    /// The longest unsignalled run that leaves room for the largest work request.
-    most_unsignaled: u32,
     posting: &'a mut Posting<K>,
 }
 
@@ -530,16 +526,6 @@ impl<'a, V: Storage + 'a, K: Kind> Batch<'a, V, K> {
     #[inline(always)]
     pub fn room(&mut self, slots: u32, signal: bool) -> Result<Room<&mut Self, V, K>, Refused> {
         Room::new(self, slots, signal)
-    }
-
-    /// The unsignalled run at the tail after a post of `slots`; 0 means that it must be signalled.
-    #[inline(always)]
-    fn unsignaled_after(&self, unsignaled: u32, slots: u32, signal: bool) -> u32 {
-        let unsignaled = unsignaled.wrapping_add(slots);
-        if signal || unsignaled > self.most_unsignaled {
-            return 0;
-        }
-        unsignaled
     }
 }
 
@@ -555,13 +541,19 @@ impl<'a, V: Storage + 'a> Batch<'a, V, Sq> {
         let Shape { depth, .. } = self.shape;
         let position = depth.position(self.tail);
         let to_end = depth.entries().wrapping_sub(position);
+        // As in `Room::new`.
+        let minted = self.posting.pool.minted();
+        let most = minted.saturating_sub(self.shape.largest);
         let mut unsignaled = self.unsignaled;
         let posted = self.storage.store_row(
             (position as usize).wrapping_mul(BLOCK_WORDS),
             self.free.min(to_end),
             || {
                 let (signal, words) = next()?;
-                unsignaled = self.unsignaled_after(unsignaled, 1, signal);
+                unsignaled = unsignaled.wrapping_add(1);
+                if signal || unsignaled > most {
+                    unsignaled = 0;
+                }
                 Some(words(unsignaled == 0))
             },
         );
@@ -617,11 +609,14 @@ where
         if slots == 0 || slots > MAX_BLOCKS as u32 {
             return Err(Refused::TooLarge);
         }
-        let unsignaled = at.unsignaled_after(at.unsignaled, slots, signal);
+        // No run leaves less than the largest request beside it.
+        let unsignaled = at.unsignaled.wrapping_add(slots);
+        let beside = at.posting.pool.minted().saturating_sub(unsignaled);
+        let signal = signal || beside < largest;
         Ok(Room {
             batch,
             slots,
-            unsignaled,
+            unsignaled: if signal { 0 } else { unsignaled },
             kind: PhantomData,
         })
     }
