@@ -19,10 +19,7 @@
 
 use super::{
     function::Doorbells,
-    ring::{
-        Ring,
-        View, //
-    }, //
+    ring::Ring, //
 };
 use crate::{
     abi::{
@@ -41,6 +38,7 @@ use crate::{
         Number, //
     },
     kernel::{
+        dma::Words,
         gate::Pass,
         trace, //
     },
@@ -342,7 +340,7 @@ impl QueuePair<Ready> {
 pub(crate) struct Sends<'a> {
     number: Number,
     place: u16,
-    batch: Batch<'a, View<'a>, Sq>,
+    batch: Batch<'a, Words<'a>, Sq>,
 }
 
 impl Sends<'_> {

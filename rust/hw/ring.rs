@@ -49,127 +49,80 @@ impl Ring {
 
     /// Its words, for a loop over many entries.
     #[inline(always)]
-    pub(crate) fn view(&self) -> View<'_> {
-        View(self.0.view())
+    pub(crate) fn view(&self) -> Words<'_> {
+        self.0.view()
     }
 }
 
-/// The words of a [`Ring`].
-#[derive(Clone, Copy)]
-pub(crate) struct View<'a>(Words<'a>);
-
-impl Storage for View<'_> {
-    #[inline(always)]
-    fn words(&self) -> usize {
-        self.0.count()
-    }
-
-    #[inline(always)]
-    fn load(&self, at: usize) -> u64 {
-        self.0.read(at).unwrap_or(0)
-    }
-
-    #[inline(always)]
-    fn store(&self, at: usize, word: u64) {
-        // Stores past the end are dropped, as `Storage` requires.
-        let _: Option<()> = self.0.write(at, word);
-    }
-
-    #[inline(always)]
-    fn load_entry<const N: usize>(
-        &self,
-        at: usize,
-        there: impl FnOnce(u64) -> bool,
-    ) -> Option<[u64; N]> {
-        let row = self.0.row::<N>(at)?;
-        let last = N - 1;
-        let owner = row.read(last);
-        if !there(owner) {
-            return None;
-        }
-        self.after_owner();
-        Some(core::array::from_fn(|i| {
-            if i == last {
-                owner
-            } else {
-                row.read(i)
+/// Both have the same words.
+macro_rules! storage {
+    ($name:ty, $view:expr) => {
+        impl Storage for $name {
+            #[inline(always)]
+            fn words(&self) -> usize {
+                $view(self).count()
             }
-        }))
-    }
 
-    #[inline(always)]
-    fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
-        let _: Option<()> = self.0.write_array(at, words);
-    }
+            #[inline(always)]
+            fn load(&self, at: usize) -> u64 {
+                $view(self).read(at).unwrap_or(0)
+            }
 
-    #[inline(always)]
-    fn after_owner(&self) {
-        barrier::dma_mb(Read);
-    }
+            #[inline(always)]
+            fn store(&self, at: usize, word: u64) {
+                // Stores past the end are dropped, as `Storage` requires.
+                let _: Option<()> = $view(self).write(at, word);
+            }
 
-    #[inline(always)]
-    fn before_head(&self) {
-        barrier::dma_mb(Full);
-    }
+            #[inline(always)]
+            fn load_entry<const N: usize>(
+                &self,
+                at: usize,
+                there: impl FnOnce(u64) -> bool,
+            ) -> Option<[u64; N]> {
+                let row = $view(self).row::<N>(at)?;
+                let last = N - 1;
+                let owner = row.read(last);
+                if !there(owner) {
+                    return None;
+                }
+                self.after_owner();
+                Some(core::array::from_fn(|i| {
+                    if i == last {
+                        owner
+                    } else {
+                        row.read(i)
+                    }
+                }))
+            }
 
-    #[inline(always)]
-    fn before_tail(&self) {
-        barrier::dma_mb(Write);
-    }
+            #[inline(always)]
+            fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
+                let _: Option<()> = $view(self).write_array(at, words);
+            }
 
-    #[inline(always)]
-    fn after_notify(&self) {
-        barrier::mb(Full);
-    }
+            #[inline(always)]
+            fn after_owner(&self) {
+                barrier::dma_mb(Read);
+            }
+
+            #[inline(always)]
+            fn before_head(&self) {
+                barrier::dma_mb(Full);
+            }
+
+            #[inline(always)]
+            fn before_tail(&self) {
+                barrier::dma_mb(Write);
+            }
+
+            #[inline(always)]
+            fn after_notify(&self) {
+                barrier::mb(Full);
+            }
+        }
+    };
 }
 
-/// By its [`View`].
-impl Storage for Ring {
-    fn words(&self) -> usize {
-        self.view().words()
-    }
-
-    #[inline]
-    fn load(&self, at: usize) -> u64 {
-        self.view().load(at)
-    }
-
-    #[inline]
-    fn store(&self, at: usize, word: u64) {
-        self.view().store(at, word);
-    }
-
-    #[inline]
-    fn load_entry<const N: usize>(
-        &self,
-        at: usize,
-        there: impl FnOnce(u64) -> bool,
-    ) -> Option<[u64; N]> {
-        self.view().load_entry(at, there)
-    }
-
-    #[inline]
-    fn store_all<const N: usize>(&self, at: usize, words: &[u64; N]) {
-        self.view().store_all(at, words);
-    }
-
-    #[inline]
-    fn after_owner(&self) {
-        self.view().after_owner();
-    }
-
-    #[inline]
-    fn before_head(&self) {
-        self.view().before_head();
-    }
-
-    #[inline]
-    fn before_tail(&self) {
-        self.view().before_tail();
-    }
-
-    #[inline]
-    fn after_notify(&self) {
-        self.view().after_notify();
-    }
-}
+storage!(Ring, Ring::view);
+storage!(Words<'_>, Clone::clone);
