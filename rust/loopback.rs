@@ -32,36 +32,25 @@
 //! [`Client::unmap`] drops them when the device is lost. `report`: the text of the last run.
 
 mod lane;
+mod objects;
 mod plan;
-mod region;
 
 use self::{
     lane::{
         Lane,
         Lanes, //
     },
-    plan::Plan,
-    region::{
+    objects::{
         alloc_pd,
         dealloc_pd,
+        Pair,
         Region, //
-    }, //
+    },
+    plan::Plan, //
 };
 use crate::{
-    abi::{
-        command::access,
-        Number, //
-    },
-    hw::{
-        cq::KernelCq,
-        qp::{
-            Init,
-            QueuePair,
-            Reset,
-            Site,
-            Sizes, //
-        }, //
-    },
+    abi::Number,
+    hw::cq::KernelCq,
     kernel::{
         gate::Pass,
         report::Report,
@@ -312,7 +301,7 @@ impl Loopback {
         while let Some((vector, mut cq)) = ready.pop() {
             let number = cq.number();
             cq.begin(&device.function().doorbells(pass.dev()));
-            match device.attach_kernel_cq(vector, cq) {
+            match device.give_kernel_cq(vector, cq) {
                 Ok(()) => run
                     .groups
                     .push_within_capacity((vector, number))
@@ -338,11 +327,10 @@ impl Loopback {
     ) -> Result<(u32, KBox<KernelCq>)> {
         let count = places.len();
         let device = &*self.device;
-        let rights = access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_READ;
         let mut lanes = KVec::with_capacity(count, GFP_KERNEL)?;
         for lane in places {
             run.regions.reserve(1, GFP_KERNEL)?;
-            let region = Region::new(device.admin(), pass, run.pd, plan.lane_bytes(), rights)?;
+            let region = Region::new(device.admin(), pass, run.pd, plan.lane_bytes())?;
             lanes.push(
                 Lane::new(region.key(), region.memory().clone(), lane),
                 GFP_KERNEL,
@@ -360,133 +348,46 @@ impl Loopback {
         let client = Lanes::new(*plan, lanes, run.progress.clone())?;
         let client = KBox::new(client, GFP_KERNEL)?;
         let mut cq = device.create_kernel_cq(pass, vector, depth, client)?;
-        let made = self.make_queues(pass, epoch, plan.sizes(), run.pd, count, &mut cq);
-        if let Err(error) = made.and_then(|made| self.connect(pass, plan, &mut cq, made)) {
-            device.end_kernel_cq(pass, vector, cq)?;
-            return Err(error);
+        match self.make_pairs(pass, epoch, plan, run.pd, count, &mut cq) {
+            Ok(()) => Ok((vector, cq)),
+            Err(error) => {
+                device.end_kernel_cq(pass, vector, cq)?;
+                Err(error)
+            }
         }
-        Ok((vector, cq))
     }
 
-    /// Creates the queue pairs of a group.
-    fn make_queues(
+    /// Creates the queue pairs of a group, connects them as planned, and adds them to their CQ.
+    fn make_pairs(
         &self,
         pass: &Pass<'_>,
         epoch: u32,
-        sizes: Sizes,
+        plan: &Plan,
         pd: Number,
         count: usize,
         cq: &mut KernelCq,
-    ) -> Result<KVec<QueuePair<Init>>> {
-        let mut made = KVec::with_capacity(count, GFP_KERNEL)?;
-        for place in 0..count {
-            let site = Site {
-                cq: cq.number(),
-                cq_ring: cq.ring_id(),
-                pd,
-                place: u16::try_from(place).map_err(|_| EINVAL)?,
-            };
-            if let Err(error) = self
-                .make_queue(pass, epoch, sizes, &site, cq)
-                .and_then(|queue| made.push_within_capacity(queue).map_err(|_| ENOMEM))
-            {
-                self.scrap_all(pass, cq, made);
-                return Err(error);
-            }
-        }
-        Ok(made)
-    }
-
-    fn make_queue(
-        &self,
-        pass: &Pass<'_>,
-        epoch: u32,
-        sizes: Sizes,
-        site: &Site,
-        cq: &mut KernelCq,
-    ) -> Result<QueuePair<Init>> {
-        let admin = self.device.admin();
-        let rights = access::REMOTE_WRITE | access::REMOTE_READ;
-        let slots = cq.reserve(sizes.completions()).ok_or(ENOSPC)?;
-        let queue = match QueuePair::<Reset>::create(admin, pass, epoch, site, sizes, slots) {
-            Ok(queue) => queue,
-            Err((error, slots)) => {
-                cq.give_back(slots);
-                return Err(error);
-            }
-        };
-        queue.init(admin, pass, rights).map_err(|(error, queue)| {
-            self.scrap(pass, cq, queue);
-            error
-        })
-    }
-
-    /// Connects them as planned, and adds them to their CQ.
-    fn connect(
-        &self,
-        pass: &Pass<'_>,
-        plan: &Plan,
-        cq: &mut KernelCq,
-        mut made: KVec<QueuePair<Init>>,
     ) -> Result {
-        let mut numbers = KVec::with_capacity(made.len(), GFP_KERNEL);
-        if let Ok(numbers) = numbers.as_mut() {
-            for queue in &made {
-                let _: Result<_, _> = numbers.push_within_capacity(queue.number());
-            }
+        let admin = self.device.admin();
+        let mut made = KVec::with_capacity(count, GFP_KERNEL)?;
+        let mut result = (0..count).try_for_each(|_| {
+            let pair = Pair::new(admin, pass, pd, cq.number(), plan.sizes())?;
+            // There is room.
+            Ok(made.push_within_capacity(pair)?)
+        });
+        for (place, pair) in made.iter().enumerate() {
+            result = result.and_then(|()| {
+                let peer = made.get(plan.peer(place)).ok_or(EINVAL)?;
+                pair.connect(admin, pass, peer.number)
+            });
         }
-        let mut result = Ok(());
-        let mut place = 0;
-        while let Ok(queue) = made.remove(0) {
-            let peer = numbers
-                .as_ref()
-                .ok()
-                .and_then(|numbers| numbers.get(plan.peer(place)))
-                .copied();
-            let Some(peer) = peer else {
-                self.scrap(pass, cq, queue);
-                result = Err(ENOMEM);
-                continue;
-            };
-            match queue.connect(self.device.admin(), pass, peer) {
-                Ok(queue) => {
-                    if let Err((error, queue)) = cq.add(queue) {
-                        self.scrap(pass, cq, queue);
-                        result = Err(error);
-                    }
-                }
-                Err((error, queue)) => {
-                    self.scrap(pass, cq, queue);
-                    result = Err(error);
-                }
-            }
+        for pair in made {
+            // Those on the CQ are destroyed with it.
+            result = result.and_then(|()| cq.add(pair.number, epoch, &pair.rings));
             if result.is_err() {
-                break;
+                pair.destroy(admin, pass);
             }
-            place += 1;
         }
-        self.scrap_all(pass, cq, made);
         result
-    }
-
-    fn scrap_all<S: 'static>(
-        &self,
-        pass: &Pass<'_>,
-        cq: &mut KernelCq,
-        mut queues: KVec<QueuePair<S>>,
-    ) {
-        while let Some(queue) = queues.pop() {
-            self.scrap(pass, cq, queue);
-        }
-    }
-
-    /// Destroys a queue pair that is not on its CQ yet.
-    fn scrap<S: 'static>(&self, pass: &Pass<'_>, cq: &mut KernelCq, queue: QueuePair<S>) {
-        match queue.destroy(self.device.admin(), pass) {
-            // Nothing was posted to it.
-            Ok(_) => cq.give_back(queue.retire()),
-            Err(_) => self.device.admin().leak(queue),
-        }
     }
 
     /// Destroys all objects of a run.

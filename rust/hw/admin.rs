@@ -395,13 +395,12 @@ impl Admin {
         let slot = self.slots.get(index).ok_or(EINVAL)?;
         let posted = self.eq.paused(|_, state| {
             let queues = state.admin_queues().ok_or_else(|| self.function.error())?;
-            queues
-                .post_block(0, Tag::new(tag), wqe.encode())
-                .map_err(|_| EBUSY)?;
+            let posted = queues.post_command(0, Tag::new(tag), wqe.encode());
+            let past = posted.map_err(|_| EBUSY)?;
             queues.ring(&self.function.doorbells(pass.dev()));
             // No error from here on: the device has the command.
-            let pair = queues.pairs().first();
-            Ok(pair.map_or((Index::ZERO, 0), |pair| (pair.tail(), pair.in_flight().0)))
+            let pair = queues.pairs().next();
+            Ok((past, pair.map_or(0, |pair| pair.in_flight().0)))
         });
         let (past, mut left) = match posted {
             Ok(place) => place,
@@ -448,8 +447,8 @@ impl Admin {
     /// later one is answered, or the admin queue is down. Sleeps.
     fn unanswered(&self, past: Index) -> Option<u32> {
         self.eq.paused(|_, state| {
-            let pair = state.admin_queues()?.pairs().first()?;
-            pair.in_flight().0.checked_sub(pair.tail().since(past))
+            let pair = state.admin_queues()?.pairs().next()?;
+            pair.in_flight().0.checked_sub(pair.sq.tail().since(past))
         })
     }
 

@@ -26,8 +26,8 @@ use super::{
     handlers::CompletionHandler,
     qp::{
         self,
+        QpRings,
         QueuePair,
-        Ready,
         Sends,
         Tag, //
     },
@@ -88,9 +88,19 @@ pub(crate) trait CqClient: Send {
     fn completed(&mut self, queues: &mut Queues, done: &[Done]);
 }
 
+/// A queue pair on a polled CQ. It is connected, and has the CQ's owner.
+struct PolledQp {
+    pair: QueuePair,
+    /// Slots of the CQ, for all requests it can have in flight. They are freed when it has been
+    /// destroyed and the CQ's head has passed its last entry.
+    slots: Slots<Cq>,
+    /// Requests were posted without a doorbell yet.
+    is_dirty: bool,
+}
+
 /// The queue pairs on a CQ, by place, and which of them need a doorbell.
 pub(crate) struct Queues {
-    pairs: KVec<QueuePair<Ready>>,
+    pairs: KVec<PolledQp>,
     /// Places of the dirty ones, each once. There is room for all.
     dirty: KVec<u16>,
 }
@@ -104,23 +114,24 @@ impl Queues {
     }
 
     /// All of them.
-    pub(crate) fn pairs(&self) -> &[QueuePair<Ready>] {
-        &self.pairs
+    pub(crate) fn pairs(&self) -> impl ExactSizeIterator<Item = &QueuePair> {
+        self.pairs.iter().map(|polled| &polled.pair)
     }
 
     /// Blocks that can be posted now to the SQ of the queue pair at `place`.
     #[inline]
     pub(crate) fn free(&self, place: usize) -> u32 {
-        self.pairs.get(place).map_or(0, QueuePair::free)
+        self.pairs.get(place).map_or(0, |polled| polled.pair.free())
     }
 
-    /// Begins a batch of sends of the queue pair at `place`; see [`QueuePair::sends`].
+    /// Begins a batch of sends of the queue pair at `place`.
     #[inline]
     pub(crate) fn sends(&mut self, place: usize) -> Result<Sends<'_>, Refused> {
-        Ok(self.dirty(place)?.sends())
+        // CAST: There are fewer places.
+        Ok(self.dirty(place)?.sends(place as u16))
     }
 
-    /// Posts to the queue pair at `place`; see [`QueuePair::post_recv`].
+    /// Posts a receive of one block, at most three SGEs, to the queue pair at `place`.
     #[inline]
     pub(crate) fn post_recv(
         &mut self,
@@ -128,30 +139,38 @@ impl Queues {
         tag: Tag,
         sges: &[Sge],
     ) -> Result<(), Refused> {
-        self.dirty(place)?.post_recv(tag, sges)
+        // CAST: There are fewer places.
+        let wr_id = qp::wr_id(place as u16, tag);
+        let sges = sges.iter().copied();
+        self.dirty(place)?.post_recv(wr_id, sges, wr_id).map(drop)
     }
 
-    /// Posts to the queue pair at `place`; see [`QueuePair::post_block`].
+    /// Posts a work request without data, an admin command, to the queue pair at `place`. Fills in
+    /// its `wr_id`. Returns the index past it.
     #[inline]
-    pub(crate) fn post_block(
+    pub(crate) fn post_command(
         &mut self,
         place: usize,
         tag: Tag,
-        head: [u64; SendWqe::WORDS],
-    ) -> Result<(), Refused> {
-        self.dirty(place)?.post_block(tag, head)
+        mut head: [u64; SendWqe::WORDS],
+    ) -> Result<Index, Refused> {
+        // CAST: There are fewer places.
+        let wr_id = qp::wr_id(place as u16, tag);
+        head[1] = wr_id;
+        self.dirty(place)?
+            .post_send(&head, core::iter::empty(), true, wr_id)
     }
 
     /// The queue pair at `place`, which is about to be posted to.
     #[inline]
-    fn dirty(&mut self, place: usize) -> Result<&mut QueuePair<Ready>, Refused> {
-        let pair = self.pairs.get_mut(place).ok_or(Refused::TooLarge)?;
-        if !pair.is_dirty {
-            pair.is_dirty = true;
+    fn dirty(&mut self, place: usize) -> Result<&mut QueuePair, Refused> {
+        let polled = self.pairs.get_mut(place).ok_or(Refused::TooLarge)?;
+        if !polled.is_dirty {
+            polled.is_dirty = true;
             // CAST: There are fewer places. There is room: each is there once.
             let _: Result<_, _> = self.dirty.push_within_capacity(place as u16);
         }
-        Ok(pair)
+        Ok(&mut polled.pair)
     }
 
     /// Rings the doorbells of posted requests: receives first, since a send of one queue pair may
@@ -159,43 +178,27 @@ impl Queues {
     #[inline]
     pub(crate) fn ring(&mut self, doorbells: &Doorbells<'_>) {
         for place in &self.dirty {
-            if let Some(pair) = self.pairs.get_mut(usize::from(*place)) {
-                pair.ring_recv(doorbells);
+            if let Some(polled) = self.pairs.get_mut(usize::from(*place)) {
+                polled.pair.ring_recv(doorbells);
             }
         }
         for place in &self.dirty {
-            if let Some(pair) = self.pairs.get_mut(usize::from(*place)) {
-                pair.ring_send(doorbells);
-                pair.is_dirty = false;
+            if let Some(polled) = self.pairs.get_mut(usize::from(*place)) {
+                polled.pair.ring_send(doorbells);
+                polled.is_dirty = false;
             }
         }
         self.dirty.clear();
     }
 
-    fn add(&mut self, pair: QueuePair<Ready>) -> Result<(), (Error, QueuePair<Ready>)> {
-        if self.pairs.len() >= usize::from(u16::MAX)
-            || self.pairs.reserve(1, GFP_KERNEL).is_err()
-            || self
-                .dirty
-                .reserve(self.pairs.len() + 1, GFP_KERNEL)
-                .is_err()
-        {
-            return Err((ENOMEM, pair));
+    /// Room for another one.
+    fn reserve(&mut self) -> Result {
+        let count = self.pairs.len() + 1;
+        if count > usize::from(u16::MAX) {
+            return Err(ENOMEM);
         }
-        self.pairs
-            .push_within_capacity(pair)
-            .map_err(|refused| (ENOMEM, refused.0))
-    }
-
-    /// Removes the last one, to be destroyed.
-    pub(crate) fn pop(&mut self) -> Option<QueuePair<Ready>> {
-        self.pairs.pop()
-    }
-
-    /// Puts back the one that [`Self::pop`] removed.
-    pub(crate) fn put_back(&mut self, pair: QueuePair<Ready>) {
-        // There is room: it was just removed.
-        let _: Result<_, _> = self.pairs.push_within_capacity(pair);
+        self.pairs.reserve(1, GFP_KERNEL)?;
+        Ok(self.dirty.reserve(count, GFP_KERNEL)?)
     }
 }
 
@@ -209,22 +212,21 @@ pub(crate) struct KernelCq {
     client: KBox<dyn CqClient>,
 }
 
-/// A CQ's memory, before the device knows of it.
+/// A CQ's memory.
+#[derive(Clone)]
 pub(crate) struct CqRing {
     ring: Ring,
     depth: Depth,
 }
 
 impl CqRing {
-    const ENTRY: usize = Cqe::BYTES;
-
     /// Allocates it. Sleeps.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(crate) fn new(pass: &Pass<'_>, depth: Depth) -> Result<Self> {
-        let bytes = depth.entries() as usize * Self::ENTRY;
+        let bytes = depth.entries() as usize * Cqe::BYTES;
         Ok(Self {
             ring: Ring::new(pass, bytes)?,
             depth,
@@ -236,14 +238,27 @@ impl CqRing {
         self.ring.address()
     }
 
-    /// The context that creates a CQ in this memory, on EQ `eq`.
-    pub(crate) fn context(&self, eq: Number) -> CqContext {
+    /// The context that creates a CQ in this memory.
+    pub(crate) fn context(&self) -> CqContext {
         CqContext {
-            eq,
             log_depth: self.depth.log2(),
             buffer: self.ring.list(),
             ..CqContext::default()
         }
+    }
+
+    /// The driver's side of CQ `number`, created in this memory in `epoch`, and its slots.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the memory does not hold its depth.
+    pub(crate) fn consumer(
+        self,
+        number: Number,
+        epoch: u32,
+    ) -> Result<(CqConsumer<Ring>, Pool<Cq>)> {
+        let (id, entries) = (RingId::new(number.raw(), epoch), self.depth.entries());
+        CqConsumer::new(id, self.ring, self.depth, entries).map_err(|_| EINVAL)
     }
 }
 
@@ -252,21 +267,19 @@ impl KernelCq {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the ring does not hold its depth.
+    /// Those of [`CqRing::consumer`].
     pub(crate) fn new(
         number: Number,
         epoch: u32,
         ring: CqRing,
         client: KBox<dyn CqClient>,
     ) -> Result<Self> {
-        let id = RingId::new(number.raw(), epoch);
-        let (consumer, pool) =
-            CqConsumer::new(id, ring.ring, ring.depth, ring.depth.entries()).map_err(|_| EINVAL)?;
+        let (consumer, pool) = ring.consumer(number, epoch)?;
         Ok(Self {
             number,
+            deferred: DeferredFree::new(consumer.ring()),
             consumer,
             pool,
-            deferred: DeferredFree::new(id),
             queues: Queues::new(),
             client,
         })
@@ -278,34 +291,39 @@ impl KernelCq {
     }
 
     /// The identity of its ring.
-    pub(crate) fn ring_id(&self) -> RingId {
+    fn ring_id(&self) -> RingId {
         self.consumer.ring()
     }
 
-    /// Takes `count` slots: as many as a queue pair can have in flight. `None` if fewer are free.
-    pub(crate) fn reserve(&mut self, count: u32) -> Option<Slots<Cq>> {
-        self.pool.take(count)
-    }
-
-    /// Gives back slots that no entry can use any more.
-    pub(crate) fn give_back(&mut self, slots: Slots<Cq>) {
-        kernel::warn_on!(self.pool.give(slots).is_err());
-    }
-
-    /// Defers the free of the slots of a destroyed queue pair until the head has passed `until`,
-    /// which its DESTROY reported.
-    pub(crate) fn give_back_at(&mut self, slots: Slots<Cq>, until: Index) {
-        let until = self.consumer.until(until);
-        kernel::warn_on!(self.deferred.admit(slots, until).is_err());
-    }
-
-    /// Adds a connected queue pair, at the next place.
+    /// Adds queue pair `number`, which is connected, at the next place; created in `rings` in
+    /// `epoch`. Takes slots for all that it can have in flight. Sleeps.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, with the queue pair.
-    pub(crate) fn add(&mut self, queue: QueuePair<Ready>) -> Result<(), (Error, QueuePair<Ready>)> {
-        self.queues.add(queue)
+    /// `ENOSPC` if the CQ has fewer, `ENOMEM`.
+    pub(crate) fn add(&mut self, number: Number, epoch: u32, rings: &QpRings) -> Result {
+        let id = self.ring_id();
+        let pair = QueuePair::new(number, epoch, (id, id), rings)?;
+        self.queues.reserve()?;
+        let slots = self.pool.take(pair.sizes().completions()).ok_or(ENOSPC)?;
+        let polled = PolledQp {
+            pair,
+            slots,
+            is_dirty: false,
+        };
+        // There is room.
+        self.queues.pairs.push_within_capacity(polled)?;
+        Ok(())
+    }
+
+    /// Removes the last queue pair, which was destroyed. Its slots are freed once the head has
+    /// passed `until`, which its DESTROY reported. Sleeps.
+    pub(crate) fn remove_last(&mut self, until: Index) {
+        if let Some(PolledQp { pair, slots, .. }) = self.queues.pairs.pop() {
+            let until = self.consumer.until(until);
+            kernel::warn_on!(self.deferred.admit(slots, until).is_err());
+            drop(pair.retire());
+        }
     }
 
     /// The queue pairs on it.
@@ -347,10 +365,10 @@ impl KernelCq {
             );
             let recv = cqe.flags & cqe_flags::RECV != 0;
             let (place, _) = qp::split(cqe.wr_id);
-            let queue = self.queues.pairs.get_mut(place);
-            let Some((queue, covers)) = queue.and_then(|queue| {
-                let covers = queue.complete(&cqe, recv, entry.seen)?;
-                Some((queue, covers))
+            let polled = self.queues.pairs.get_mut(place);
+            let Some((pair, covers)) = polled.and_then(|polled| {
+                let covers = polled.pair.complete(&cqe, recv, entry.seen)?;
+                Some((&mut polled.pair, covers))
             }) else {
                 trace::wrong(trace::Wrong::Stale, number, cqe.index);
                 continue;
@@ -373,7 +391,8 @@ impl KernelCq {
             }
             // CAST: Less than `BATCH`.
             let room = batch.room((max - count) as usize);
-            let more = queue.complete_row(
+            let more = pair.complete_row(
+                place,
                 &mut self.consumer,
                 entry.seen,
                 room,
@@ -419,8 +438,8 @@ impl KernelCq {
         }
         for place in batch.places() {
             // The first call frees all completed slots.
-            if let Some(queue) = self.queues.pairs.get_mut(usize::from(*place)) {
-                queue.reclaim(published);
+            if let Some(polled) = self.queues.pairs.get_mut(usize::from(*place)) {
+                polled.pair.reclaim(published);
             }
         }
         self.client.completed(&mut self.queues, batch.done());
@@ -455,15 +474,16 @@ impl KernelCq {
     pub(crate) fn retire(mut self) {
         let id = self.ring_id();
         let mut rest = Slots::none(id);
-        while let Some(queue) = self.queues.pop() {
-            kernel::warn_on!(rest.merge(queue.retire()).is_err());
+        while let Some(PolledQp { pair, slots, .. }) = self.queues.pairs.pop() {
+            kernel::warn_on!(rest.merge(slots).is_err());
+            drop(pair.retire());
         }
         let held = rest.count() + self.deferred.count();
         kernel::warn_on!(self.pool.audit(held).is_err());
     }
 
     /// The queue pairs, read-only.
-    pub(crate) fn pairs(&self) -> &[QueuePair<Ready>] {
+    pub(crate) fn pairs(&self) -> impl ExactSizeIterator<Item = &QueuePair> {
         self.queues.pairs()
     }
 }
@@ -485,6 +505,6 @@ pub(crate) enum Body {
     Process(Arc<dyn CompletionHandler>),
     /// The kernel.
     Kernel(KBox<KernelCq>),
-    /// The kernel; taken from the poll to be destroyed.
-    Ending,
+    /// The kernel, and the poll does not have it: not yet, or no longer.
+    Away,
 }

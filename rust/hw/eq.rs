@@ -407,7 +407,7 @@ impl Eq {
                     kernel.publish(arm, batch, &doorbells);
                 }
                 (Step::Signal, Some(Body::Process(handler))) => handler.completion(),
-                // It is being destroyed.
+                // The poll does not have it.
                 (Step::Publish(_) | Step::Signal, _) => {}
                 (Step::Async(event), _) => handlers.report(&self.function, *epoch, &event),
                 (Step::EqHead, _) => poll.publish(&run, head),
@@ -499,7 +499,7 @@ impl State {
         }
     }
 
-    /// Inserts a CQ into the table. A kernel CQ is polled and armed from now on.
+    /// Inserts a CQ into the table.
     ///
     /// # Errors
     ///
@@ -510,21 +510,38 @@ impl State {
         entry: Entry,
         room: Room<Entry>,
     ) -> Result<(), (Error, Entry)> {
-        let Some(live) = self.0.as_mut() else {
-            return Err((EIO, entry));
-        };
-        let Live { poll, cqs, .. } = &mut **live;
-        cqs.insert(cq, entry, room)?;
-        if let Some(entry) = cqs.get_mut(cq) {
-            poll.start(cq, &mut entry.node);
+        match self.0.as_mut() {
+            Some(live) => live.cqs.insert(cq, entry, room),
+            None => Err((EIO, entry)),
         }
+    }
+
+    /// Gives a kernel CQ of the table to the poll, which polls and arms it from now on.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if the EQ is down; with the CQ.
+    pub(crate) fn give_kernel(
+        &mut self,
+        kernel: KBox<KernelCq>,
+    ) -> Result<(), (Error, KBox<KernelCq>)> {
+        let number = kernel.number();
+        let Some(Live { poll, cqs, .. }) = self.0.as_deref_mut() else {
+            return Err((EIO, kernel));
+        };
+        let Some(Entry { node, body }) = cqs.get_mut(number) else {
+            return Err((EIO, kernel));
+        };
+        // Nothing is dropped: it is away.
+        *body = Body::Kernel(kernel);
+        poll.start(number, node);
         Ok(())
     }
 
     /// Takes a kernel CQ from the poll, to be destroyed. Its events are ignored from now on.
     pub(crate) fn take_kernel(&mut self, cq: Number) -> Option<KBox<KernelCq>> {
         let entry = self.0.as_mut()?.cqs.get_mut(cq)?;
-        match core::mem::replace(&mut entry.body, Body::Ending) {
+        match core::mem::replace(&mut entry.body, Body::Away) {
             Body::Kernel(kernel) => Some(kernel),
             other => {
                 entry.body = other;

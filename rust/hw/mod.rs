@@ -15,7 +15,7 @@
 //! | [`ring`], [`list`] | the memory of the driver's rings, and its buffer list |
 //! | [`table`] | objects by number |
 //! | [`handlers`] | the handlers of events, and the way of an asynchronous event to its handler |
-//! | [`qp`] | queue pairs: posting and doorbells |
+//! | [`qp`] | queue pairs of the kernel: posting, doorbells, slots |
 //! | [`batch`] | completions between the two steps of a turn |
 //! | [`cq`] | a CQ with the queue pairs on it, and their client |
 //! | [`knobs`] | tunables of polls |
@@ -24,12 +24,10 @@
 //! | [`eqs`] | the EQs of a device: setup, teardown, the check for lost interrupts |
 //! | [`command`] | typed commands |
 //! | [`admin`] | the admin queue: slots, posting, waiting |
-//! | [`connect`] | creates, connects and destroys queue pairs of the kernel |
 
 pub(crate) mod admin;
 pub(crate) mod batch;
 pub(crate) mod command;
-mod connect;
 pub(crate) mod cq;
 pub(crate) mod eq;
 pub(crate) mod eqs;

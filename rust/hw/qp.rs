@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Queue pairs of the kernel.
+//! Queue pairs whose rings are the driver's: of polled CQs, and of kernel ULPs.
 //!
-//! The allowed operations of a queue pair depend on its state, so the state is part of its type:
+//! A [`QueuePair`] writes WQEs, rings doorbells and frees slots. It has no lock and no state of its
+//! own: a CQ that a poll owns has only connected ones ([`cq`](super::cq)), and that of a kernel ULP
+//! is behind a spinlock, with what may be posted in its state (`object/ulp`).
 //!
-//! ```text
-//!   QueuePair<Reset> --init--> QueuePair<Init> --connect--> QueuePair<Ready>
-//!    nothing                    post_recv                    post_recv, sends
-//! ```
-//!
-//! A queue pair has one owner at a time: the task that creates it, then, as part of its
-//! [`KernelCq`](super::cq::KernelCq), the poll of an EQ, then the task that destroys it. So it
-//! needs no lock. It holds slots of its CQ for all requests that it can have in flight. They are
-//! freed when it has been destroyed and the CQ's head has passed its last entry.
-//!
-//! The `wr_id` of a work request holds the queue pair's place in its CQ and a [`Tag`] of the
-//! poster.
+//! The `wr_id` of a work request of a polled CQ holds the queue pair's place on the CQ and a [`Tag`]
+//! of the poster.
 
 use super::{
     function::Doorbells,
@@ -27,11 +19,13 @@ use crate::{
         doorbell,
         entry::{
             opcode,
+            recv_sges,
             send_flags,
             Cqe,
             RecvWqe,
             SendWqe,
             Sge,
+            BLOCK_BYTES,
             BLOCK_WORDS,
             MAX_BLOCKS, //
         },
@@ -50,8 +44,8 @@ use crate::{
         },
         credit::{
             Cq,
+            Kind,
             RingId,
-            Slots,
             Sq, //
         },
         index::{
@@ -60,26 +54,15 @@ use crate::{
         },
         producer::{
             Batch,
+            Producer,
             Refused,
             RqProducer,
             SqProducer, //
-        }, //
+        },
+        storage::Storage, //
     }, //
 };
-use core::marker::PhantomData;
 use kernel::prelude::*;
-
-/// Created: nothing can be posted.
-pub(crate) enum Reset {}
-/// Receives may be posted.
-pub(crate) enum Init {}
-/// Connected: sends may be posted as well.
-pub(crate) enum Ready {}
-
-/// A state in which receives may be posted.
-pub(crate) trait Receives {}
-impl Receives for Init {}
-impl Receives for Ready {}
 
 /// The poster's identifier of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +87,7 @@ impl Tag {
 
 /// The `wr_id` of a request of the queue pair at `place` with `tag`.
 #[inline]
-const fn wr_id(place: u16, tag: Tag) -> u64 {
+pub(super) const fn wr_id(place: u16, tag: Tag) -> u64 {
     (place as u64) << Tag::BITS | tag.0
 }
 
@@ -114,317 +97,160 @@ pub(crate) const fn split(wr_id: u64) -> (usize, Tag) {
     ((wr_id >> Tag::BITS) as usize, Tag(wr_id & Tag::MASK))
 }
 
-/// The next block of a work request, filled up with zeroes.
+/// The blocks of a work request: `head`, `sges`, and zeroes.
 #[inline]
-pub(crate) fn block(words: &mut impl Iterator<Item = u64>) -> [u64; BLOCK_WORDS] {
-    core::array::from_fn(|_| words.next().unwrap_or(0))
+fn blocks(head: &[u64], sges: impl Iterator<Item = Sge>) -> [[u64; BLOCK_WORDS]; MAX_BLOCKS] {
+    let mut blocks = [[0; BLOCK_WORDS]; MAX_BLOCKS];
+    let words = blocks.as_flattened_mut();
+    for (place, word) in words.iter_mut().zip(head) {
+        *place = *word;
+    }
+    let rest = words.get_mut(head.len()..).unwrap_or_default();
+    for (place, sge) in rest.chunks_exact_mut(Sge::WORDS).zip(sges) {
+        if let [first, second] = place {
+            [*first, *second] = sge.encode();
+        }
+    }
+    blocks
 }
 
-/// SGEs in the first block of a send work request, and in each of the others.
+/// The most SGEs of a send work request of one block.
 const NEAR: usize = (BLOCK_WORDS - SendWqe::WORDS) / Sge::WORDS;
-const FAR: usize = BLOCK_WORDS / Sge::WORDS;
 
-/// The first block of a send work request: at fixed offsets, so without a loop.
+/// The block of a send work request of one: at fixed offsets, so without a loop.
 #[inline]
-fn first_block(head: [u64; SendWqe::WORDS], near: &[Sge]) -> [u64; BLOCK_WORDS] {
-    let sge = |nth| near.get(nth).map_or([0; Sge::WORDS], Sge::encode);
+fn block(head: [u64; SendWqe::WORDS], sges: &[Sge]) -> [u64; BLOCK_WORDS] {
+    let sge = |nth| sges.get(nth).map_or([0; Sge::WORDS], Sge::encode);
     let ([w0, w1, w2, w3], [s0, s1], [t0, t1]) = (head, sge(0), sge(1));
     [w0, w1, w2, w3, s0, s1, t0, t1]
 }
 
-/// The depths of the queues of a queue pair.
+/// The sizes of the queues of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     /// Blocks of the SQ.
     pub(crate) sq: Depth,
-    /// Receives of the RQ.
-    pub(crate) rq: Depth,
+    /// Receives of the RQ, and its stride: a receive takes `64 << stride` bytes. The admin queue
+    /// pair has no RQ.
+    pub(crate) rq: Option<(Depth, u8)>,
 }
 
 impl Sizes {
-    /// Entries that it can have in a CQ.
-    pub(crate) const fn completions(self) -> u32 {
-        self.sq.entries().saturating_add(self.rq.entries())
+    /// Blocks and receives.
+    pub(crate) fn entries(self) -> (u32, u32) {
+        let rq = self.rq.map_or(0, |(depth, _)| depth.entries());
+        (self.sq.entries(), rq)
+    }
+
+    /// Entries that it can have in a CQ of both queues.
+    pub(crate) fn completions(self) -> u32 {
+        let (sq, rq) = self.entries();
+        sq.saturating_add(rq)
     }
 }
 
-/// A queue pair in state `S`.
-pub(crate) struct QueuePair<S> {
-    number: Number,
-    place: u16,
-    sq: SqProducer<Ring>,
-    rq: Option<RqProducer<Ring>>,
-    /// Slots of the CQ, for all requests it can have in flight.
-    slots: Slots<Cq>,
-    /// Requests were posted without a doorbell yet; maintained by [`Queues`](super::cq::Queues).
-    pub(crate) is_dirty: bool,
-    state: PhantomData<fn() -> S>,
-}
-
-/// The CQ and PD of a queue pair, and its place among the CQ's queue pairs.
-pub(crate) struct Site {
-    /// The CQ of both queues.
-    pub(crate) cq: Number,
-    /// The identity of the CQ's ring.
-    pub(crate) cq_ring: RingId,
-    /// The PD.
-    pub(crate) pd: Number,
-    /// The place.
-    pub(crate) place: u16,
-}
-
-/// Its memory, before the device knows of it.
+/// The memory of a queue pair.
+#[derive(Clone)]
 pub(crate) struct QpRings {
-    sq: Ring,
-    rq: Ring,
     sizes: Sizes,
+    sq: Ring,
+    rq: Option<Ring>,
 }
 
 impl QpRings {
-    const BLOCK: usize = BLOCK_WORDS * 8;
-
     /// Allocates it. Sleeps.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(crate) fn new(pass: &Pass<'_>, sizes: Sizes) -> Result<Self> {
+        let ring = |depth: Depth, stride| {
+            Ring::new(pass, depth.entries() as usize * (BLOCK_BYTES << stride))
+        };
         Ok(Self {
-            sq: Ring::new(pass, sizes.sq.entries() as usize * Self::BLOCK)?,
-            rq: Ring::new(pass, sizes.rq.entries() as usize * Self::BLOCK)?,
             sizes,
+            sq: ring(sizes.sq, 0)?,
+            rq: match sizes.rq {
+                Some((depth, stride)) => Some(ring(depth, stride)?),
+                None => None,
+            },
         })
     }
 
-    /// The context that creates a queue pair in this memory, at `site`.
-    pub(crate) fn context(&self, site: &Site) -> QpContext {
+    /// The SQ's DMA address.
+    pub(crate) fn sq_address(&self) -> u64 {
+        self.sq.address()
+    }
+
+    /// `context`, of a queue pair in this memory.
+    pub(crate) fn context(&self, context: QpContext) -> QpContext {
+        let (rq, stride) = self
+            .sizes
+            .rq
+            .map_or((0, 0), |(rq, stride)| (rq.log2(), stride));
         QpContext {
-            pd: site.pd,
-            send_cq: site.cq,
-            recv_cq: site.cq,
             log_sq: self.sizes.sq.log2(),
-            log_rq: self.sizes.rq.log2(),
+            log_rq: rq,
+            rq_stride: stride,
             sq: self.sq.list(),
-            rq: self.rq.list(),
-            ..QpContext::default()
+            rq: self.rq.as_ref().map(Ring::list).unwrap_or_default(),
+            ..context
+        }
+    }
+
+    /// Fills it with zeroes. The device does not use it.
+    pub(crate) fn clear(&self) {
+        for ring in Iterator::chain(core::iter::once(&self.sq), &self.rq) {
+            let words = ring.view();
+            (0..words.words()).for_each(|at| words.store(at, 0));
         }
     }
 }
 
-impl QueuePair<Reset> {
-    /// The driver's side of queue pair `number`, created in `rings` at `site` in `epoch`. `slots`
-    /// are [`Sizes::completions`] slots of its CQ.
+/// A queue pair.
+pub(crate) struct QueuePair {
+    number: Number,
+    sizes: Sizes,
+    pub(crate) sq: SqProducer<Ring>,
+    pub(crate) rq: Option<RqProducer<Ring>>,
+}
+
+impl QueuePair {
+    /// Queue pair `number`, created in `epoch` in `rings`, which are zeroed, with the identities of
+    /// the CQs of its SQ and its RQ.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the rings do not hold their depths; with the slots, which go back to the CQ's
-    /// pool.
+    /// `EINVAL` if the rings do not hold their sizes.
     pub(crate) fn new(
         number: Number,
         epoch: u32,
-        site: &Site,
-        rings: QpRings,
-        slots: Slots<Cq>,
-    ) -> Result<Self, (Error, Slots<Cq>)> {
-        let ring = RingId::new(number.raw(), epoch);
-        let (sq, rq) = (rings.sizes.sq, rings.sizes.rq);
-        let sq = SqProducer::new_sq(ring, site.cq_ring, rings.sq, sq, sq.entries());
-        let rq = RqProducer::new_rq(ring, site.cq_ring, rings.rq, rq, 0, rq.entries());
-        let (Ok(sq), Ok(rq)) = (sq, rq) else {
-            return Err((EINVAL, slots));
-        };
+        (send_cq, recv_cq): (RingId, RingId),
+        rings: &QpRings,
+    ) -> Result<Self> {
+        let id = RingId::new(number.raw(), epoch);
+        let QpRings { sizes, sq, rq } = rings.clone();
+        let sq = SqProducer::new_sq(id, send_cq, sq, sizes.sq, sizes.sq.entries());
+        let rq = sizes.rq.zip(rq).map(|((depth, stride), ring)| {
+            RqProducer::new_rq(id, recv_cq, ring, depth, stride, depth.entries())
+        });
         Ok(Self {
             number,
-            place: site.place,
-            sq,
-            rq: Some(rq),
-            slots,
-            is_dirty: false,
-            state: PhantomData,
+            sizes,
+            sq: sq.map_err(|_| EINVAL)?,
+            rq: rq.transpose().map_err(|_| EINVAL)?,
         })
     }
 
-    /// The queue pair is in INIT in the device.
-    pub(crate) fn into_init(self) -> QueuePair<Init> {
-        self.become_state()
-    }
-}
-
-impl QueuePair<Init> {
-    /// The queue pair is in RTS in the device.
-    pub(crate) fn into_ready(self) -> QueuePair<Ready> {
-        self.become_state()
-    }
-}
-
-impl QueuePair<Ready> {
-    /// The admin queue pair, which registers bring up.
-    pub(crate) fn admin(sq: SqProducer<Ring>, slots: Slots<Cq>) -> Self {
-        Self {
-            number: Number::ADMIN,
-            place: 0,
-            sq,
-            rq: None,
-            slots,
-            is_dirty: false,
-            state: PhantomData,
-        }
-    }
-
-    /// Posts a work request of one block without data: an admin command. Fills in its `wr_id`.
-    #[inline]
-    pub(crate) fn post_block(
-        &mut self,
-        tag: Tag,
-        mut head: [u64; SendWqe::WORDS],
-    ) -> Result<(), Refused> {
-        let mut room = self.sq.room(1, true)?;
-        head[1] = wr_id(self.place, tag);
-        // CAST: The opcode is the low byte.
-        let opcode = u32::from(head[0] as u8);
-        trace::post(self.number.raw(), room.index().get(), opcode, head[1]);
-        room.write(0, &block(&mut head.into_iter()));
-        room.post();
-        Ok(())
-    }
-
-    /// Begins a batch of send work requests.
-    #[inline(always)]
-    pub(crate) fn sends(&mut self) -> Sends<'_> {
-        Sends {
-            number: self.number,
-            place: self.place,
-            batch: self.sq.batch(Ring::view),
-        }
-    }
-
-    /// Takes the completions that follow `first`, which completed a send of this queue pair
-    /// ([`complete`](Self::complete)), as long as they are successful sends of this queue pair and
-    /// there is room in `into`. Returns their number.
-    ///
-    /// The completion at which it stops is not taken.
-    #[inline(always)]
-    pub(crate) fn complete_row<T>(
-        &mut self,
-        consumer: &mut CqConsumer<Ring>,
-        first: Seen<Cq>,
-        into: &mut [T],
-        mut show: impl FnMut(&mut T, &[u64; Cqe::WORDS], u32),
-    ) -> usize {
-        let mut row = self.sq.row();
-        // Check first: completions that were taken could not be put back.
-        if !row.is_of(first) {
-            return 0;
-        }
-        let (number, place) = (self.number, usize::from(self.place));
-        let (taken, seen) =
-            consumer.take_while(Ring::view, into, (Cqe::NOT_SENT, 0), |into, words| {
-                let cqe = Cqe::decode(words);
-                if cqe.qp != number || split(cqe.wr_id).0 != place {
-                    return false;
-                }
-                let Some(covers) = row.complete(Index::new(cqe.index)) else {
-                    return false;
-                };
-                show(into, words, covers);
-                true
-            });
-        match row.end(seen) {
-            Ok(()) => taken,
-            Err(_) => 0,
-        }
-    }
-}
-
-/// A batch of send work requests. They are posted, without a doorbell, when it is dropped.
-pub(crate) struct Sends<'a> {
-    number: Number,
-    place: u16,
-    batch: Batch<'a, Words<'a>, Sq>,
-}
-
-impl Sends<'_> {
-    /// Posts a send work request. Fills in its `wr_id`, size and signalling. It is signalled if
-    /// `signal` is set or the producer needs a completion. Returns whether it is.
-    #[inline(always)]
-    pub(crate) fn post(
-        &mut self,
-        tag: Tag,
-        request: SendWqe,
-        sges: &[Sge],
-        signal: bool,
-    ) -> Result<bool, Refused> {
-        // Most requests fit into the first block.
-        let (near, far) = sges.split_at(sges.len().min(NEAR));
-        let blocks = 1 + far.len().div_ceil(FAR);
-        if blocks > MAX_BLOCKS {
-            return Err(Refused::TooLarge);
-        }
-        // CAST: At most `MAX_BLOCKS`.
-        let blocks = blocks as u32;
-        let mut room = self.batch.room(blocks, signal)?;
-        let signalled = room.signalled();
-        let flags = request.flags & !send_flags::SIGNALED;
-        let head = SendWqe {
-            flags: flags | if signalled { send_flags::SIGNALED } else { 0 },
-            // CAST: As above.
-            blocks: blocks as u8,
-            sges: sges.len() as u8,
-            wr_id: wr_id(self.place, tag),
-            ..request
-        };
-        trace::post(
-            self.number.raw(),
-            room.index().get(),
-            u32::from(head.opcode),
-            head.wr_id,
-        );
-        room.write(0, &first_block(head.encode(), near));
-        for (which, sges) in (1..).zip(far.chunks(FAR)) {
-            room.write(which, &block(&mut sges.iter().flat_map(Sge::encode)));
-        }
-        room.post();
-        Ok(signalled)
-    }
-}
-
-impl<S: Receives> QueuePair<S> {
-    /// Posts a receive of one block: at most three SGEs.
-    #[inline]
-    pub(crate) fn post_recv(&mut self, tag: Tag, sges: &[Sge]) -> Result<(), Refused> {
-        let Some(rq) = self.rq.as_mut() else {
-            return Err(Refused::TooLarge);
-        };
-        if RecvWqe::WORDS + sges.len() * Sge::WORDS > BLOCK_WORDS {
-            return Err(Refused::TooLarge);
-        }
-        let mut room = rq.room(1, true)?;
-        let head = RecvWqe {
-            // CAST: At most three.
-            sges: sges.len() as u8,
-            wr_id: wr_id(self.place, tag),
-        };
-        trace::post(
-            self.number.raw(),
-            room.index().get(),
-            u32::from(opcode::RECV),
-            head.wr_id,
-        );
-        let mut words = head
-            .encode()
-            .into_iter()
-            .chain(sges.iter().flat_map(Sge::encode));
-        room.write(0, &block(&mut words));
-        room.post();
-        Ok(())
-    }
-}
-
-impl<S> QueuePair<S> {
     /// Its number.
     #[inline]
     pub(crate) fn number(&self) -> Number {
         self.number
+    }
+
+    /// The sizes of its queues.
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.sizes
     }
 
     /// Blocks of the SQ that can be posted now.
@@ -433,15 +259,84 @@ impl<S> QueuePair<S> {
         self.sq.free()
     }
 
-    /// The index of the next block of the SQ.
-    pub(crate) fn tail(&self) -> Index {
-        self.sq.tail()
-    }
-
     /// Blocks and receives in flight.
     pub(crate) fn in_flight(&self) -> (u32, u32) {
         let rq = self.rq.as_ref().map_or(0, |rq| rq.in_flight());
         (self.sq.in_flight(), rq)
+    }
+
+    /// Posts a send of the words of `head`, in which blocks, SGEs and signalling are zero, and of
+    /// `sges`; signalled if `signal`, and not otherwise. `id` is the poster's. Returns the index past
+    /// it.
+    #[inline]
+    pub(crate) fn post_send(
+        &mut self,
+        head: &[u64],
+        sges: impl ExactSizeIterator<Item = Sge>,
+        signal: bool,
+        id: u64,
+    ) -> Result<Index, Refused> {
+        let count = (head.len() + sges.len() * Sge::WORDS).div_ceil(BLOCK_WORDS);
+        if count > MAX_BLOCKS {
+            return Err(Refused::TooLarge);
+        }
+        // CAST: At most `MAX_BLOCKS`.
+        let count = count as u32;
+        let mut room = self.sq.room_as_asked(count, signal)?;
+        let flags = match room.signalled() {
+            true => u64::from(send_flags::SIGNALED),
+            false => 0,
+        };
+        let size = u64::from(count) << 16 | (sges.len() as u64) << 24;
+        let mut blocks = blocks(head, sges);
+        let [[first, ..], ..] = &mut blocks;
+        *first |= flags << 8 | size;
+        // CAST: The opcode is the low byte.
+        let opcode = u32::from(*first as u8);
+        trace::post(self.number.raw(), room.index().get(), opcode, id);
+        for (which, block) in (0..count).zip(&blocks) {
+            room.write(which, block);
+        }
+        Ok(room.post())
+    }
+
+    /// Posts a receive of `sges`. Returns the index past it. The rest as of
+    /// [`post_send`](Self::post_send).
+    #[inline]
+    pub(crate) fn post_recv(
+        &mut self,
+        wr_id: u64,
+        sges: impl ExactSizeIterator<Item = Sge>,
+        id: u64,
+    ) -> Result<Index, Refused> {
+        let (Some(rq), Some((_, stride))) = (&mut self.rq, self.sizes.rq) else {
+            return Err(Refused::TooLarge);
+        };
+        if sges.len() > recv_sges(stride) {
+            return Err(Refused::TooLarge);
+        }
+        let mut room = rq.room(1, true)?;
+        let opcode = u32::from(opcode::RECV);
+        trace::post(self.number.raw(), room.index().get(), opcode, id);
+        let head = RecvWqe {
+            // CAST: As few as a receive of the largest stride holds.
+            sges: sges.len() as u8,
+            wr_id,
+        };
+        for (which, block) in (0..1 << stride).zip(&blocks(&head.encode(), sges)) {
+            room.write(which, block);
+        }
+        Ok(room.post())
+    }
+
+    /// Begins a batch of sends of the queue pair at `place` of a polled CQ.
+    #[inline(always)]
+    pub(super) fn sends(&mut self, place: u16) -> Sends<'_> {
+        Sends {
+            number: self.number,
+            place,
+            batch: self.sq.batch(Ring::view),
+        }
     }
 
     /// Rings the RQ doorbell if receives were posted since the last time.
@@ -463,7 +358,7 @@ impl<S> QueuePair<S> {
 
     /// Handles a completion. Returns how many slots it covers, `None` if it is invalid.
     #[inline]
-    pub(crate) fn complete(&mut self, cqe: &Cqe, recv: bool, seen: Seen<Cq>) -> Option<u32> {
+    pub(super) fn complete(&mut self, cqe: &Cqe, recv: bool, seen: Seen<Cq>) -> Option<u32> {
         if cqe.qp != self.number {
             return None;
         }
@@ -475,7 +370,45 @@ impl<S> QueuePair<S> {
         }
     }
 
-    /// The CQ's head was published: frees the slots that completions cover.
+    /// Takes the completions that follow `first`, which completed a send of this queue pair at
+    /// `place` ([`complete`](Self::complete)), as long as they are successful sends of this queue
+    /// pair and there is room in `into`. Returns their number.
+    ///
+    /// The completion at which it stops is not taken.
+    #[inline(always)]
+    pub(super) fn complete_row<T>(
+        &mut self,
+        place: usize,
+        consumer: &mut CqConsumer<Ring>,
+        first: Seen<Cq>,
+        into: &mut [T],
+        mut show: impl FnMut(&mut T, &[u64; Cqe::WORDS], u32),
+    ) -> usize {
+        let mut row = self.sq.row();
+        // Check first: completions that were taken could not be put back.
+        if !row.is_of(first) {
+            return 0;
+        }
+        let number = self.number;
+        let (taken, seen) =
+            consumer.take_while(Ring::view, into, (Cqe::NOT_SENT, 0), |into, words| {
+                let cqe = Cqe::decode(words);
+                if cqe.qp != number || split(cqe.wr_id).0 != place {
+                    return false;
+                }
+                let Some(covers) = row.complete(Index::new(cqe.index)) else {
+                    return false;
+                };
+                show(into, words, covers);
+                true
+            });
+        match row.end(seen) {
+            Ok(()) => taken,
+            Err(_) => 0,
+        }
+    }
+
+    /// The head of a CQ was published: frees the slots that completions in it cover.
     #[inline]
     pub(crate) fn reclaim(&mut self, published: Published<Cq>) {
         self.sq.reclaim(published);
@@ -484,23 +417,66 @@ impl<S> QueuePair<S> {
         }
     }
 
-    /// The queue pair no longer exists in the device: returns its slots of the CQ.
-    pub(crate) fn retire(self) -> Slots<Cq> {
-        let balanced = self.sq.retire().is_ok() & self.rq.is_none_or(|rq| rq.retire().is_ok());
-        kernel::warn_on!(!balanced);
-        self.slots
-    }
-
-    fn become_state<T>(self) -> QueuePair<T> {
-        QueuePair {
-            number: self.number,
-            place: self.place,
-            sq: self.sq,
-            rq: self.rq,
-            slots: self.slots,
-            is_dirty: self.is_dirty,
-            state: PhantomData,
+    /// The device has destroyed or reset it: returns its memory.
+    pub(crate) fn retire(self) -> QpRings {
+        QpRings {
+            sizes: self.sizes,
+            sq: retire(self.sq),
+            rq: self.rq.map(retire),
         }
+    }
+}
+
+fn retire<K: Kind>(queue: Producer<Ring, K>) -> Ring {
+    let retired = queue.retire();
+    kernel::warn_on!(retired.is_err());
+    retired.unwrap_or_else(|(ring, _)| ring)
+}
+
+/// A batch of send work requests. They are posted, without a doorbell, when it is dropped.
+pub(crate) struct Sends<'a> {
+    number: Number,
+    place: u16,
+    batch: Batch<'a, Words<'a>, Sq>,
+}
+
+impl Sends<'_> {
+    /// Posts a send work request of one block: at most two SGEs. Fills in its `wr_id`, size and
+    /// signalling. It is signalled if `signal` is set or the producer needs a completion.
+    #[inline(always)]
+    pub(crate) fn post(
+        &mut self,
+        tag: Tag,
+        request: SendWqe,
+        sges: &[Sge],
+        signal: bool,
+    ) -> Result<(), Refused> {
+        if sges.len() > NEAR {
+            return Err(Refused::TooLarge);
+        }
+        let mut room = self.batch.room(1, signal)?;
+        let flags = request.flags & !send_flags::SIGNALED;
+        let signaled = match room.signalled() {
+            true => send_flags::SIGNALED,
+            false => 0,
+        };
+        let head = SendWqe {
+            flags: flags | signaled,
+            blocks: 1,
+            // CAST: At most `NEAR`.
+            sges: sges.len() as u8,
+            wr_id: wr_id(self.place, tag),
+            ..request
+        };
+        trace::post(
+            self.number.raw(),
+            room.index().get(),
+            u32::from(head.opcode),
+            head.wr_id,
+        );
+        room.write(0, &block(head.encode(), sges));
+        room.post();
+        Ok(())
     }
 }
 
@@ -530,7 +506,7 @@ mod tests {
     fn completions_of_both_queues() {
         let sizes = Sizes {
             sq: Depth::MAX,
-            rq: Depth::MAX,
+            rq: Some((Depth::MAX, 0)),
         };
         assert_eq!(sizes.completions(), u32::MAX);
     }

@@ -32,12 +32,14 @@ use crate::{
             Failure,
             Health, //
         },
-        qp::QueuePair,
+        qp::{
+            QpRings,
+            Sizes, //
+        },
         registers::{
             AdminRings,
             Quiet, //
         },
-        ring::Ring,
         table::Room, //
     },
     kernel::pci::{
@@ -50,11 +52,7 @@ use crate::{
         Step,
         Task, //
     },
-    queue::{
-        credit::RingId,
-        index::Depth,
-        producer::SqProducer, //
-    }, //
+    queue::index::Depth, //
 };
 use kernel::{
     device::Bound,
@@ -97,26 +95,20 @@ impl Device {
         let eq_ring = EqRing::new(&pass, function)?;
         let depth = Depth::from_log2(LOG_ADMIN).ok_or(EINVAL)?;
         let cq_ring = CqRing::new(&pass, depth)?;
-        let sq_ring = Ring::new(&pass, depth.entries() as usize * 64)?;
+        let sizes = Sizes {
+            sq: depth,
+            rq: None,
+        };
+        let qp_rings = QpRings::new(&pass, sizes)?;
         let rings = AdminRings {
             eq: eq_ring.place(),
-            sq: (sq_ring.address(), LOG_ADMIN),
+            sq: (qp_rings.sq_address(), LOG_ADMIN),
             cq: (cq_ring.address(), LOG_ADMIN),
         };
 
         let client = KBox::new(self.admin.answers()?, GFP_KERNEL)?;
         let mut cq = KernelCq::new(Number::ADMIN, epoch, cq_ring, client)?;
-        let slots = cq.reserve(depth.entries()).ok_or(EINVAL)?;
-        let sq = SqProducer::new_sq(
-            RingId::new(Number::ADMIN.raw(), epoch),
-            cq.ring_id(),
-            sq_ring,
-            depth,
-            depth.entries(),
-        )
-        .map_err(|_| EINVAL)?;
-        cq.add(QueuePair::admin(sq, slots))
-            .map_err(|(error, _)| error)?;
+        cq.add(Number::ADMIN, epoch, &qp_rings)?;
         let cq = KBox::new(cq, GFP_KERNEL)?;
 
         self.eqs.begin(eq0, Number::ADMIN, epoch, eq_ring)?;
@@ -124,13 +116,18 @@ impl Device {
         let room = Room::new()?;
         let node = eq0.paused(|_, state| state.bind_kernel())?;
         let enabled = function.enable(pass.dev(), &rings);
-        let body = Body::Kernel(cq);
-        // Even if it failed: from now on the device may use the rings.
+        let body = Body::Away;
         let entry = Entry { node, body };
-        let attached = eq0.paused(|_, state| state.attach(Number::ADMIN, entry, room));
-        if let Err((error, entry)) = attached {
-            eq0.paused(|_, state| state.unbind_node(entry.node, None));
-            self.admin.leak(entry.body);
+        // Even if it failed: from now on the device may use the rings.
+        let given = eq0.paused(|_, state| match state.attach(Number::ADMIN, entry, room) {
+            Ok(()) => state.give_kernel(cq),
+            Err((error, entry)) => {
+                state.unbind_node(entry.node, None);
+                Err((error, cq))
+            }
+        });
+        if let Err((error, cq)) = given {
+            self.admin.leak(cq);
             return Err(error);
         }
         enabled?;

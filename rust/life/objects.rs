@@ -35,12 +35,16 @@ use crate::{
             Entry,
             KernelCq, //
         },
-        eq::EqPoller,
+        eq::{
+            EqPoller,
+            State, //
+        },
         function::Failure,
         handlers::{
             AsyncEvent, //
             CompletionHandler,
         },
+        qp::QueuePair,
         table::Room, //
     },
     kernel::{
@@ -53,7 +57,10 @@ use crate::{
             SrqEvent, //
         }, //
     },
-    queue::index::Depth, //
+    queue::{
+        index::Depth,
+        poll::Node, //
+    }, //
 };
 use kernel::{
     prelude::*,
@@ -103,28 +110,19 @@ impl Device {
         handler: Arc<dyn CompletionHandler>,
     ) -> Result<(Number, M)> {
         let eq = self.eqs.of(vector)?;
-        let (room, events_room) = (Room::new()?, Room::new()?);
+        let events_room = Room::new()?;
         let mut tables = self.objects.lock();
-        // Page 0 is the driver's, for kernel ULPs.
-        let node = eq.paused(|_, state| match context.page {
-            0 => state.bind_ulp(),
-            _ => state.bind_process(),
-        })?;
         let context = CqContext {
-            eq: eq.handler().number(),
             flags: context.flags | cq_flags::USER,
             ..context
         };
-        let (number, memory) = match self.create(&mut tables, pass, Create::<Cq>(context), memory) {
-            Ok(made) => made,
-            Err(error) => {
-                eq.paused(|_, state| state.unbind_node(node, None));
-                return Err(error);
-            }
+        // Page 0 is the driver's, for kernel ULPs.
+        let bind = match context.page {
+            0 => State::bind_ulp,
+            _ => State::bind_process,
         };
         let body = Body::Process(handler);
-        let entry = Entry { node, body };
-        let memory = self.attach(&mut tables, pass, eq, number, (entry, room), memory)?;
+        let (number, memory) = self.attach(&mut tables, pass, (eq, bind), context, body, memory)?;
         if let Err(error) = self.add_handler(&mut tables, number, events, events_room) {
             self.keep_unless(self.end_cq(&mut tables, pass, eq, number), memory);
             return Err(error);
@@ -212,11 +210,12 @@ impl Device {
 /// Objects of the kernel.
 impl Device {
     /// Creates a CQ of the kernel on `vector`, for `client`. The caller owns it until
-    /// [`Self::attach_kernel_cq`]. Sleeps.
+    /// [`Self::give_kernel_cq`]. Sleeps.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there is no such vector, `ENOMEM`; those of the command.
+    /// `EINVAL` if there is no such vector, `ENOSPC` if it has no room for it, `ENOMEM`; those of the
+    /// command.
     pub(crate) fn create_kernel_cq(
         &self,
         pass: &Pass<'_>,
@@ -226,52 +225,35 @@ impl Device {
     ) -> Result<KBox<KernelCq>> {
         let eq = self.eqs.of(vector)?;
         let ring = CqRing::new(pass, depth)?;
-        let context = ring.context(eq.handler().number());
-        let room = KBox::<KernelCq>::new_uninit(GFP_KERNEL)?;
+        let boxed = KBox::<KernelCq>::new_uninit(GFP_KERNEL)?;
+        let (context, body) = (ring.context(), Body::Away);
         let mut tables = self.objects.lock();
-        let (number, ring) = self.create(&mut tables, pass, Create::<Cq>(context), ring)?;
+        let (number, ring) = self.attach(
+            &mut tables,
+            pass,
+            (eq, State::bind_kernel),
+            context,
+            body,
+            ring,
+        )?;
         // Cannot fail: the ring was allocated for its depth.
         let cq = KernelCq::new(number, self.epoch(), ring, client)?;
-        Ok(room.write(cq))
+        Ok(boxed.write(cq))
     }
 
-    /// Hands a CQ of the kernel to the poll of its `vector`. Sleeps.
+    /// Gives a CQ of the kernel to the poll of its `vector`. Sleeps.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if the vector has no room for it, `ENOMEM`; with the CQ, which still exists.
-    pub(crate) fn attach_kernel_cq(
+    /// `EIO` if the device is down; with the CQ, which still exists.
+    pub(crate) fn give_kernel_cq(
         &self,
         vector: u32,
         cq: KBox<KernelCq>,
     ) -> Result<(), (Error, KBox<KernelCq>)> {
-        let number = cq.number();
-        let eq = match self.eqs.of(vector) {
-            Ok(eq) => eq,
-            Err(error) => return Err((error, cq)),
-        };
-        let room = match Room::new() {
-            Ok(room) => room,
-            Err(error) => return Err((error, cq)),
-        };
-        let node = match eq.paused(|_, state| state.bind_kernel()) {
-            Ok(node) => node,
-            Err(error) => return Err((error, cq)),
-        };
-        let body = Body::Kernel(cq);
-        let attached = eq.paused(|_, state| {
-            state
-                .attach(number, Entry { node, body }, room)
-                .map_err(|(error, entry)| {
-                    state.unbind_node(entry.node, None);
-                    (error, entry.body)
-                })
-        });
-        match attached {
-            Ok(()) => Ok(()),
-            Err((error, Body::Kernel(cq))) => Err((error, cq)),
-            // Cannot happen: `attach` returns the entry it was given.
-            Err((_, Body::Process(_) | Body::Ending)) => Ok(()),
+        match self.eqs.of(vector) {
+            Ok(eq) => eq.paused(|_, state| state.give_kernel(cq)),
+            Err(error) => Err((error, cq)),
         }
     }
 
@@ -306,21 +288,12 @@ impl Device {
     }
 
     fn try_end_kernel_cq(&self, pass: &Pass<'_>, vector: u32, cq: &mut KernelCq) -> Result {
-        while let Some(queue) = cq.queues().pop() {
-            match queue.destroy(&self.admin, pass) {
-                Ok(ended) => {
-                    let until = if ended.send_cq.reaches(ended.recv_cq) {
-                        ended.send_cq
-                    } else {
-                        ended.recv_cq
-                    };
-                    cq.give_back_at(queue.retire(), until);
-                }
-                Err(error) => {
-                    cq.queues().put_back(queue);
-                    return Err(error);
-                }
-            }
+        while let Some(number) = cq.pairs().last().map(QueuePair::number) {
+            let ended = self.admin.execute(pass, Destroy::<Qp>::new(number))?;
+            cq.remove_last(match ended.send_cq.reaches(ended.recv_cq) {
+                true => ended.send_cq,
+                false => ended.recv_cq,
+            });
         }
         cq.drain(&self.function.doorbells(pass.dev()))
             .inspect_err(|_| self.function.fail(Failure::Destroy))?;
@@ -353,19 +326,34 @@ impl Device {
         self.admin.execute(pass, Destroy::<O>::new(number))
     }
 
-    /// Inserts a CQ in `memory` into the table of its EQ. On error the CQ is destroyed.
+    /// Creates a CQ in `memory`, which is returned, and inserts it into the table of its EQ, whose
+    /// slots `bind` takes.
     fn attach<M: Send + 'static>(
         &self,
         tables: &mut Tables,
         pass: &Pass<'_>,
-        eq: &EqPoller,
-        number: Number,
-        (entry, room): (Entry, Room<Entry>),
+        (eq, bind): (&EqPoller, fn(&mut State) -> Result<Node>),
+        context: CqContext,
+        body: Body,
         memory: M,
-    ) -> Result<M> {
+    ) -> Result<(Number, M)> {
+        let room = Room::new()?;
+        let node = eq.paused(|_, state| bind(state))?;
+        let context = CqContext {
+            eq: eq.handler().number(),
+            ..context
+        };
+        let (number, memory) = match self.create(tables, pass, Create::<Cq>(context), memory) {
+            Ok(made) => made,
+            Err(error) => {
+                eq.paused(|_, state| state.unbind_node(node, None));
+                return Err(error);
+            }
+        };
+        let entry = Entry { node, body };
         let attached = eq.paused(|_, state| state.attach(number, entry, room));
         let Err((error, Entry { node, body })) = attached else {
-            return Ok(memory);
+            return Ok((number, memory));
         };
         drop(body);
         let ended = self.destroy::<Cq>(tables, pass, number);

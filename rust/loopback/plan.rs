@@ -157,7 +157,7 @@ impl Plan {
     pub(super) fn sizes(&self) -> Sizes {
         Sizes {
             sq: self.depth,
-            rq: self.depth,
+            rq: Some((self.depth, 0)),
         }
     }
 }

@@ -48,8 +48,8 @@ use crate::{
             self,
             Resize, //
         },
-        handlers::CompletionHandler,
-        ring::Ring, //
+        cq::CqRing,
+        handlers::CompletionHandler, //
     },
     kernel::{
         eventfd::EventFd,
@@ -166,17 +166,13 @@ impl Cq {
         let depth = depth(request.entries, device.limits().log_cq)?;
         let armed = Arc::new(Armed::new(events.clone()), GFP_KERNEL)?;
         let pass = registered.enter()?;
-        let ring = Ring::new(&pass, depth.entries() as usize * Cqe::BYTES)?;
-        let context = CqContext {
-            log_depth: depth.log2(),
-            buffer: ring.list(),
-            ..CqContext::default()
-        };
+        let ring = CqRing::new(&pass, depth)?;
+        let context = ring.context();
         let (number, ring) =
             device.create_cq(&pass, vector, context, ring, events, armed.clone())?;
         let (function, lease) = (device.function().clone(), pass.lease());
         let name = (number, registered.epoch);
-        let queue = UlpCq::new(function, name, (ring.clone(), depth), armed, lease)
+        let queue = UlpCq::new(function, name, ring.clone(), armed, lease)
             .and_then(|queue| Queue::admit(device, queue));
         match queue {
             Ok(queue) => {

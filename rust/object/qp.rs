@@ -36,7 +36,6 @@ use super::{
         self,
         Queue,
         UlpQp,
-        UlpQpParts,
         UlpShape, //
     }, //
 };
@@ -76,7 +75,10 @@ use crate::{
             Detach,
             Ended, //
         },
-        ring::Ring,
+        qp::{
+            QpRings,
+            Sizes, //
+        },
         table::Room, //
     },
     kernel::{
@@ -235,9 +237,10 @@ fn shape(device: &Device, request: &QpRequest) -> Result<UlpShape> {
     // CAST: At most `MAX_BLOCKS`.
     let all = max_send_wr.checked_mul(blocks as u32).ok_or(EINVAL)?;
     Ok(UlpShape {
-        sq: depth(all, limits.log_sq)?,
-        rq: depth(request.max_recv_wr.max(1), limits.log_rq)?,
-        stride,
+        sizes: Sizes {
+            sq: depth(all, limits.log_sq)?,
+            rq: Some((depth(request.max_recv_wr.max(1), limits.log_rq)?, stride)),
+        },
         max_send_wr,
         max_send_sge: request.max_send_sge,
         max_recv_sge: request.max_recv_sge,
@@ -363,28 +366,13 @@ impl Qp {
         let (send, recv) = (send.ulp()?.clone(), recv.ulp()?.clone());
         let rooms = (Room::new()?, Room::new()?);
         let pass = registered.enter()?;
-        let stride = BLOCK_BYTES << shape.stride;
-        let sq = Ring::new(&pass, shape.sq.entries() as usize * BLOCK_BYTES)?;
-        let rq = Ring::new(&pass, shape.rq.entries() as usize * stride)?;
-        let create = command::Create::<command::Qp>(QpContext {
-            log_sq: shape.sq.log2(),
-            log_rq: shape.rq.log2(),
-            rq_stride: shape.stride,
-            sq: sq.list(),
-            rq: rq.list(),
-            ..context(device, pd, cqs, &request)
-        });
-        let (number, rings) = device.create_reporting(&pass, create, (sq, rq), events.clone())?;
-        let queue = UlpQp::new(UlpQpParts {
-            function: device.function().clone(),
-            number,
-            epoch,
-            shape,
-            events,
-            cqs: (send, recv),
-            rings: rings.clone(),
-            lease: pass.lease(),
-        });
+        let rings = QpRings::new(&pass, shape.sizes)?;
+        let context = rings.context(context(device, pd, cqs, &request));
+        let create = command::Create::<command::Qp>(context);
+        let (number, rings) = device.create_reporting(&pass, create, rings, events.clone())?;
+        let (function, lease) = (device.function().clone(), pass.lease());
+        let (name, cqs) = ((number, epoch), (send, recv));
+        let queue = UlpQp::new(function, name, &rings, shape, cqs, events, lease);
         match queue.and_then(|queue| Queue::admit(device, queue)) {
             Ok(queue) => {
                 let joined = queue.queue.join(rooms);

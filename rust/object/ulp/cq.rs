@@ -11,6 +11,7 @@ use crate::{
         Number, //
     },
     hw::{
+        cq::CqRing,
         function::Function,
         handlers::CompletionHandler,
         ring::Ring,
@@ -31,10 +32,7 @@ use crate::{
     queue::{
         consumer::CqConsumer,
         credit::RingId,
-        index::{
-            Depth,
-            Index, //
-        }, //
+        index::Index, //
     }, //
 };
 use core::mem::replace;
@@ -142,14 +140,13 @@ impl UlpCq {
     pub(crate) fn new(
         function: Arc<Function>,
         (number, epoch): (Number, u32),
-        (ring, depth): (Ring, Depth),
+        ring: CqRing,
         armed: Arc<Armed>,
         lease: Lease,
     ) -> Result<Arc<Self>> {
-        let id = RingId::new(number.raw(), epoch);
-        let made = CqConsumer::new(id, ring, depth, depth.entries());
-        // Its users count its slots.
-        let (consumer, _pool) = made.map_err(|_| EINVAL)?;
+        // Its ULP counts its slots.
+        let (consumer, _pool) = ring.consumer(number, epoch)?;
+        let (ring, entries) = (consumer.ring(), consumer.depth().entries());
         let inner = CqInner {
             consumer: Some(consumer),
             source: Source::Device(lease),
@@ -160,8 +157,8 @@ impl UlpCq {
             pin_init!(Self {
                 function,
                 number,
-                ring: id,
-                entries: depth.entries(),
+                ring,
+                entries,
                 armed,
                 inner <- new_spinlock_irq!(inner, "UlpCq::inner"),
             }),

@@ -24,7 +24,6 @@
 mod cq;
 mod pending;
 mod qp;
-mod wqe;
 
 pub(super) use self::{
     cq::{
@@ -33,7 +32,6 @@ pub(super) use self::{
     },
     qp::{
         UlpQp,
-        UlpQpParts,
         UlpShape, //
     }, //
 };
@@ -42,6 +40,7 @@ use super::file::Registered;
 use crate::{
     hw::{
         function::Failure,
+        qp::QpRings,
         ring::Ring, //
     },
     kernel::gate::Pass,
@@ -123,13 +122,13 @@ impl Rings for UlpCq {
 }
 
 impl Rings for UlpQp {
-    type Memory = (Ring, Ring);
+    type Memory = QpRings;
     fn cut(&self) {
         Self::cut(self);
     }
     /// Its CQs flush what it has posted.
     fn flush(&self) {}
-    fn take(&self) -> Option<(Ring, Ring)> {
+    fn take(&self) -> Option<QpRings> {
         self.take_rings()
     }
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The rings of a queue pair, and what is posted in them.
+//! The queue pairs of kernel ULPs: what is posted in them, and the work requests as the device has
+//! them.
 
 use super::{
     cq::UlpCq,
@@ -9,62 +10,54 @@ use super::{
         Pending,
         Posted,
         Request, //
-    },
-    wqe::{
-        head,
-        refused,
-        sge, //
     }, //
 };
 use crate::{
     abi::{
-        doorbell,
         entry::{
             cqe_flags,
             opcode,
             send_flags,
+            AtomicWqe,
             Cqe,
-            RecvWqe,
+            SendWqe,
             Sge,
-            BLOCK_WORDS, //
+            UdWqe, //
         },
         Number, //
     },
     hw::{
-        function::Function,
-        qp::block,
-        ring::Ring,
+        function::{
+            Doorbells,
+            Function, //
+        },
+        qp::{
+            QpRings,
+            QueuePair,
+            Sizes, //
+        },
         table::Room, //
     },
     kernel::{
         gate::Lease,
         rdma::{
             Events,
+            Operation,
+            Piece,
             QpEvent,
             RecvRequest,
             SendRequest, //
-        },
-        trace, //
+        }, //
     },
     queue::{
         consumer::{
             Published,
             Seen, //
         },
-        credit::{
-            Cq,
-            RingId, //
-        },
-        index::{
-            Depth,
-            Index, //
-        },
+        credit::Cq,
+        index::Index,
         pending::Memory,
-        producer::{
-            RqProducer,
-            SqProducer, //
-        },
-        storage::Storage, //
+        producer::Refused, //
     }, //
 };
 use kernel::{
@@ -78,12 +71,8 @@ use kernel::{
 
 /// What a queue pair is.
 pub(crate) struct UlpShape {
-    /// Blocks of the SQ.
-    pub(crate) sq: Depth,
-    /// Receives of the RQ.
-    pub(crate) rq: Depth,
-    /// The RQ's stride is `64 << stride` bytes.
-    pub(crate) stride: u8,
+    /// The sizes of its queues.
+    pub(crate) sizes: Sizes,
     /// Sends that may be outstanding.
     pub(crate) max_send_wr: u32,
     /// SGEs of a send.
@@ -96,14 +85,9 @@ pub(crate) struct UlpShape {
     pub(crate) signal_all: bool,
 }
 
-/// The memory of a queue pair, and how the device is told of posts.
-struct LiveQp {
-    sq: SqProducer<Ring>,
-    rq: RqProducer<Ring>,
-}
-
 struct QpInner {
-    live: Option<LiveQp>,
+    /// `None` once the device does not use its memory any more.
+    pair: Option<QueuePair>,
     /// `None` once the device is lost.
     lease: Option<Lease>,
     sends: Pending,
@@ -112,6 +96,13 @@ struct QpInner {
     is_ready: bool,
     /// It is in a state in which receives may be posted.
     takes_recvs: bool,
+}
+
+impl QpInner {
+    /// What the device uses; `None` once it is lost.
+    fn live(&mut self) -> Option<&mut QueuePair> {
+        self.pair.as_mut().filter(|_| self.lease.is_some())
+    }
 }
 
 /// A queue pair that a kernel ULP posts to.
@@ -128,48 +119,27 @@ pub(crate) struct UlpQp {
     inner: SpinLockIrq<QpInner>,
 }
 
-/// The parts of a queue pair that the device has created.
-pub(crate) struct UlpQpParts {
-    pub(crate) function: Arc<Function>,
-    pub(crate) number: Number,
-    pub(crate) epoch: u32,
-    pub(crate) shape: UlpShape,
-    pub(crate) events: Events<QpEvent>,
-    pub(crate) cqs: (Arc<UlpCq>, Arc<UlpCq>),
-    pub(crate) rings: (Ring, Ring),
-    pub(crate) lease: Lease,
-}
-
 impl UlpQp {
-    /// The driver's side of it. Sleeps.
+    /// The driver's side of queue pair `number`, created in `rings` in `epoch`. Sleeps.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(parts: UlpQpParts) -> Result<Arc<Self>> {
-        let UlpQpParts {
-            function,
-            number,
-            epoch,
-            shape,
-            events,
-            cqs: (send_cq, recv_cq),
-            rings: (sq, rq),
-            lease,
-        } = parts;
-        let id = RingId::new(number.raw(), epoch);
-        let (send_id, recv_id) = (send_cq.ring, recv_cq.ring);
-        let blocks = shape.sq.entries();
-        let live = LiveQp {
-            sq: SqProducer::new_sq(id, send_id, sq, shape.sq, blocks).map_err(|_| EINVAL)?,
-            rq: RqProducer::new_rq(id, recv_id, rq, shape.rq, shape.stride, shape.rq.entries())
-                .map_err(|_| EINVAL)?,
-        };
+    pub(crate) fn new(
+        function: Arc<Function>,
+        (number, epoch): (Number, u32),
+        rings: &QpRings,
+        shape: UlpShape,
+        (send_cq, recv_cq): (Arc<UlpCq>, Arc<UlpCq>),
+        events: Events<QpEvent>,
+        lease: Lease,
+    ) -> Result<Arc<Self>> {
+        let ids = (send_cq.ring, recv_cq.ring);
         let inner = QpInner {
-            live: Some(live),
+            pair: Some(QueuePair::new(number, epoch, ids, rings)?),
             lease: Some(lease),
             sends: none(shape.max_send_wr)?,
-            recvs: none(shape.rq.entries())?,
+            recvs: none(shape.sizes.entries().1)?,
             is_ready: false,
             takes_recvs: false,
         };
@@ -236,34 +206,19 @@ impl UlpQp {
     pub(crate) fn renew(&self, epoch: u32, old: Option<(Index, Index)>) -> Result {
         let old_sends = old.and_then(|(past, _)| self.send_cq.taken_at(past));
         let old_recvs = old.and_then(|(_, past)| self.recv_cq.taken_at(past));
-        let live = {
+        let pair = {
             let mut inner = self.inner.lock();
             inner.sends.reset(old_sends);
             inner.recvs.reset(old_recvs);
-            inner.live.take()
-        };
-        let Some(live) = live else {
-            return Ok(());
+            inner.pair.take()
         };
         // With the lock released, which keeps interrupts off: the rings may be large.
-        let (sq, rq) = (live.sq.storage().clone(), live.rq.storage().clone());
-        for ring in [&sq, &rq] {
-            let ring = ring.view();
-            (0..ring.words()).for_each(|at| ring.store(at, 0));
+        if let Some(rings) = pair.map(QueuePair::retire) {
+            rings.clear();
+            let ids = (self.send_cq.ring, self.recv_cq.ring);
+            let pair = QueuePair::new(self.number, epoch, ids, &rings)?;
+            self.inner.lock().pair = Some(pair);
         }
-        // Slots that are out are those of the requests that were dropped.
-        let _: Result<_, _> = live.sq.retire();
-        let _: Result<_, _> = live.rq.retire();
-        let id = RingId::new(self.number.raw(), epoch);
-        let shape = &self.shape;
-        let (send_id, recv_id) = (self.send_cq.ring, self.recv_cq.ring);
-        let sq = SqProducer::new_sq(id, send_id, sq, shape.sq, shape.sq.entries());
-        let entries = shape.rq.entries();
-        let rq = RqProducer::new_rq(id, recv_id, rq, shape.rq, shape.stride, entries);
-        let (Ok(sq), Ok(rq)) = (sq, rq) else {
-            return Err(EINVAL);
-        };
-        self.inner.lock().live = Some(LiveQp { sq, rq });
         Ok(())
     }
 
@@ -274,9 +229,9 @@ impl UlpQp {
     }
 
     /// Takes its rings, which the device does not use any more. Sleeps.
-    pub(crate) fn take_rings(&self) -> Option<(Ring, Ring)> {
-        let live = self.inner.lock().live.take()?;
-        Some((live.sq.storage().clone(), live.rq.storage().clone()))
+    pub(crate) fn take_rings(&self) -> Option<QpRings> {
+        let pair = self.inner.lock().pair.take()?;
+        Some(pair.retire())
     }
 
     /// The events that name the core's queue pair in completions.
@@ -286,9 +241,8 @@ impl UlpQp {
 
     /// The head of a CQ was published: frees the slots that completions cover.
     pub(super) fn reclaim(&self, published: Published<Cq>) {
-        if let Some(live) = &mut self.inner.lock().live {
-            live.sq.reclaim(published);
-            live.rq.reclaim(published);
+        if let Some(pair) = &mut self.inner.lock().pair {
+            pair.reclaim(published);
         }
     }
 
@@ -297,13 +251,13 @@ impl UlpQp {
         let index = Index::new(cqe.index);
         let mut inner = self.inner.lock();
         let QpInner {
-            live, sends, recvs, ..
+            pair, sends, recvs, ..
         } = &mut *inner;
-        let live = live.as_mut()?;
+        let pair = pair.as_mut()?;
         if cqe.flags & cqe_flags::RECV != 0 {
-            recvs.complete(&mut live.rq, index, seen, taken)
+            recvs.complete(pair.rq.as_mut()?, index, seen, taken)
         } else {
-            sends.complete(&mut live.sq, index, seen, taken)
+            sends.complete(&mut pair.sq, index, seen, taken)
         }
     }
 
@@ -340,40 +294,20 @@ impl UlpQp {
         if inner.sends.is_full() {
             return Err(ENOMEM);
         }
-        let what = Posted::Send(request.operation);
-        let id = request.id;
-        let (Some(live), Some(_)) = (inner.live.as_mut(), inner.lease.as_ref()) else {
-            let signal = true;
-            inner.sends.push(Index::ZERO, Request { id, what, signal });
-            return Ok(());
+        let (id, what) = (request.id, Posted::Send(request.operation));
+        let (past, signal) = match inner.live() {
+            Some(pair) => {
+                let signal = request.signaled || self.shape.signal_all;
+                let (words, used) = head(request);
+                let (head, sges) = (
+                    words.get(..used).ok_or(EINVAL)?,
+                    request.pieces.iter().map(sge),
+                );
+                let posted = pair.post_send(head, sges, signal, id);
+                (posted.map_err(refused)?, signal)
+            }
+            None => (Index::ZERO, true),
         };
-        let signal = request.signaled || self.shape.signal_all;
-        let (mut words, mut used) = head(request)?;
-        for piece in request.pieces.iter() {
-            let place = words.get_mut(used..used + Sge::WORDS).ok_or(EINVAL)?;
-            place.copy_from_slice(&sge(&piece).encode());
-            used += Sge::WORDS;
-        }
-        let blocks = used.div_ceil(BLOCK_WORDS);
-        // CAST: At most `MAX_BLOCKS`.
-        let room = live.sq.room_as_asked(blocks as u32, signal);
-        let mut room = room.map_err(refused)?;
-        let flags = if room.signalled() {
-            u64::from(send_flags::SIGNALED)
-        } else {
-            0
-        };
-        let [first, ..] = &mut words;
-        // CAST: The opcode is the low byte.
-        let opcode = u32::from(*first as u8);
-        trace::post(self.number.raw(), room.index().get(), opcode, id);
-        *first |= flags << 8 | (blocks as u64) << 16 | (request.pieces.count() as u64) << 24;
-        let mut rest = words.into_iter();
-        for which in 0..blocks {
-            // CAST: As above.
-            room.write(which as u32, &block(&mut rest));
-        }
-        let past = room.post();
         inner.sends.push(past, Request { id, what, signal });
         Ok(())
     }
@@ -397,24 +331,13 @@ impl UlpQp {
             what: Posted::Receive(memory),
             signal: true,
         };
-        let (Some(live), Some(_)) = (inner.live.as_mut(), inner.lease.as_ref()) else {
-            inner.recvs.push(Index::ZERO, request);
-            return Ok(());
+        let past = match inner.live() {
+            Some(pair) => {
+                let posted = pair.post_recv(0, asked.pieces.iter().map(sge), request.id);
+                posted.map_err(refused)?
+            }
+            None => Index::ZERO,
         };
-        let mut room = live.rq.room(1, true).map_err(refused)?;
-        let opcode = u32::from(opcode::RECV);
-        trace::post(self.number.raw(), room.index().get(), opcode, request.id);
-        let head = RecvWqe {
-            // CAST: At most as many as the device allows, a byte.
-            sges: asked.pieces.count() as u8,
-            ..RecvWqe::default()
-        };
-        let sges = asked.pieces.iter().flat_map(|piece| sge(&piece).encode());
-        let mut words = Iterator::chain(head.encode().into_iter(), sges);
-        for which in 0..1 << self.shape.stride {
-            room.write(which, &block(&mut words));
-        }
-        let past = room.post();
         inner.recvs.push(past, request);
         Ok(())
     }
@@ -426,7 +349,7 @@ impl UlpQp {
         requests: impl Iterator<Item = Result<R>>,
         cq: &UlpCq,
         mut put: impl FnMut(&mut QpInner, &R) -> Result,
-        ring: impl FnOnce(&mut LiveQp, &mut dyn FnMut(u64, Index)),
+        ring: impl FnOnce(&mut QueuePair, &Doorbells<'_>),
     ) -> Result {
         let mut inner = self.inner.lock();
         let mut posted = Ok(());
@@ -436,14 +359,9 @@ impl UlpQp {
                 break;
             }
         }
-        let QpInner { live, lease, .. } = &mut *inner;
-        match (live, lease) {
-            (Some(live), Some(lease)) => {
-                let doorbells = self.function.doorbells(lease.dev());
-                ring(live, &mut |place, tail| {
-                    doorbells.ring(place, self.number, tail.get());
-                });
-            }
+        let QpInner { pair, lease, .. } = &mut *inner;
+        match (pair, lease) {
+            (Some(pair), Some(lease)) => ring(pair, &self.function.doorbells(lease.dev())),
             _ => {
                 drop(inner);
                 cq.raise();
@@ -465,9 +383,7 @@ impl UlpQp {
             requests,
             &self.send_cq,
             |inner, request| self.put_send(inner, request),
-            |live, bell| {
-                live.sq.ring(|tail| bell(doorbell::SQ, tail));
-            },
+            QueuePair::ring_send,
         )
     }
 
@@ -484,9 +400,101 @@ impl UlpQp {
             requests,
             &self.recv_cq,
             |inner, request| self.put_recv(inner, request),
-            |live, bell| {
-                live.rq.ring(|tail| bell(doorbell::RQ, tail));
-            },
+            QueuePair::ring_recv,
         )
     }
+}
+
+/// Words of the longest head.
+const WORDS: usize = UdWqe::WORDS;
+
+/// The errno of a post that is refused.
+fn refused(refused: Refused) -> Error {
+    match refused {
+        Refused::Full => ENOMEM,
+        Refused::TooLarge => EINVAL,
+    }
+}
+
+/// A piece, as the device has it.
+fn sge(piece: Piece) -> Sge {
+    Sge {
+        addr: piece.addr,
+        bytes: piece.bytes,
+        lkey: piece.lkey,
+    }
+}
+
+/// The words of a send before its SGEs, and their number; without blocks, SGEs and signalling.
+fn head(request: &SendRequest<'_>) -> ([u64; WORDS], usize) {
+    let opcode = match (request.operation, request.imm) {
+        (Operation::Send, None) => opcode::SEND,
+        (Operation::Send, Some(_)) => opcode::SEND_IMM,
+        (Operation::Write, None) => opcode::WRITE,
+        (Operation::Write, Some(_)) => opcode::WRITE_IMM,
+        (Operation::Read, _) => opcode::READ,
+        (Operation::CompareSwap, _) => opcode::COMPARE_SWAP,
+        (Operation::FetchAdd, _) => opcode::FETCH_ADD,
+    };
+    let receives = request.operation == Operation::Send || request.imm.is_some();
+    let mut flags = 0;
+    if request.fence {
+        flags |= send_flags::FENCE;
+    }
+    if request.solicited && receives {
+        flags |= send_flags::SOLICITED;
+    }
+    let imm = request.imm.unwrap_or(0);
+    let (remote_addr, rkey) = request.remote;
+    let mut words = [0; WORDS];
+    let mut put = |head: &[u64]| {
+        for (word, value) in words.iter_mut().zip(head) {
+            *word = *value;
+        }
+        head.len()
+    };
+    let used = if let Some(to) = request.to {
+        let [gid, gid_high] = to.address.gid;
+        let mut head = UdWqe {
+            opcode,
+            flags,
+            imm,
+            dest: Number::from_raw(to.qpn),
+            q_key: to.q_key,
+            source: to.address.source,
+            hop_limit: to.address.hop_limit,
+            traffic_class: to.address.traffic_class,
+            gid,
+            gid_high,
+            ..UdWqe::default()
+        };
+        head.set_flow_label(to.address.flow_label);
+        put(&head.encode())
+    } else if matches!(
+        request.operation,
+        Operation::CompareSwap | Operation::FetchAdd
+    ) {
+        let (compare_add, swap) = request.operands;
+        let head = AtomicWqe {
+            opcode,
+            flags,
+            remote_addr,
+            rkey,
+            compare_add,
+            swap: if opcode == opcode::FETCH_ADD { 0 } else { swap },
+            ..AtomicWqe::default()
+        };
+        put(&head.encode())
+    } else {
+        let head = SendWqe {
+            opcode,
+            flags,
+            imm,
+            remote_addr,
+            rkey,
+            ..SendWqe::default()
+        };
+        put(&head.encode())
+    };
+    (words, used)
 }

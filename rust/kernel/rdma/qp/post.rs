@@ -61,7 +61,7 @@ impl<'a> Pieces<'a> {
 
     /// The SGEs in their order.
     #[inline]
-    pub fn iter(&self) -> impl Iterator<Item = Piece> + 'a {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Piece> + 'a {
         self.0.iter().map(|sge| Piece {
             addr: sge.addr,
             bytes: sge.length,
