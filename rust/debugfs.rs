@@ -109,7 +109,7 @@ fn show_eqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         "eq number depth head interrupts lost polls again events completions arms deferred heads \
          unmasks short stale unclaimed cqs qps srqs unbound spare deferred_free pending spurious count usecs"
     )?;
-    for eq in device.eqs() {
+    for eq in device.eqs().polls() {
         let (interrupts, lost) = eq.handler().interrupts();
         let index = eq.handler().index();
         let number = eq.handler().number().raw();
@@ -156,9 +156,9 @@ fn show_clients(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result
 fn show_device(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (commands, refused) = device.admin().counts();
     writeln!(f, "name qpair{}", device.index())?;
-    writeln!(f, "health {:?}", device.function().health())?;
+    writeln!(f, "health {:?}", device.health())?;
     writeln!(f, "epoch {}", device.epoch())?;
-    writeln!(f, "attempts {}", device.function().life().attempts())?;
+    writeln!(f, "attempts {}", device.attempts())?;
     writeln!(f, "vectors {}", device.vectors())?;
     writeln!(f, "admin-commands {commands}")?;
     writeln!(f, "admin-refused {refused}")?;

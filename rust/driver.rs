@@ -9,11 +9,9 @@ use crate::{
     abi,
     debugfs::Files,
     hw::{
+        device::Hardware,
         eq::Eq,
-        function::{
-            Function,
-            Health, //
-        }, //
+        function::Function, //
     },
     kernel::{
         compat,
@@ -35,6 +33,7 @@ use crate::{
         client::Lost,
         device::Device,
         moderate::SAMPLE,
+        state::Life,
         watch::{
             Sampler,
             Watch,
@@ -43,7 +42,7 @@ use crate::{
     },
     loopback::Loopback,
     object::device::RdmaDevice,
-    policy::lifecycle::Lifecycle, //
+    policy::lifecycle::Health, //
 };
 use core::pin::Pin;
 use kernel::{
@@ -193,13 +192,14 @@ impl<'bound> Data<'bound> {
     fn new(pdev: &'bound pci::Device<Core<'_>>) -> Result<Self> {
         let enabled = Enabled::new(pdev)?;
         let gate = Gate::new(pdev)?;
-        let function = Function::map(pdev, gate)?;
+        let life = Life::new(gate.clone())?;
         let index = MyIndex::take()?;
-        let wanted = Device::wanted_vectors(function.limits());
+        let function = Function::map(pdev, gate, index.0, life.clone())?;
+        let wanted = Hardware::wanted_vectors(function.limits());
         let vectors = Vectors::new(pdev, function.gate(), wanted)?;
-        let device = Device::new(pdev.as_ref(), function, index.0, vectors.count())?;
+        let device = Device::new(pdev.as_ref(), function, life, vectors.count())?;
         let mut irqs = KVec::new();
-        for eq in device.eqs() {
+        for eq in device.eqs().polls() {
             let vector = eq.handler().index();
             let irq = Irq::new(
                 &vectors,
@@ -221,7 +221,7 @@ impl<'bound> Data<'bound> {
         if let Err(error) = verbs.0.register(pdev) {
             // The watchdog resets a device that has failed meanwhile. A probe that fails would leave
             // it as it is, and its kernel ULPs waiting.
-            if running.device.function().health() != Health::Fatal {
+            if running.device.health() != Health::Fatal {
                 return Err(error);
             }
         }
@@ -302,8 +302,7 @@ impl crate::kernel::pci::Callbacks for PciDriver {
 
     fn resume<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) {
         data.watchdog.start(WATCH);
-        let function = data.running.device.function();
-        function.life().change(Lifecycle::wake);
+        data.running.device.wake();
         data.up_again(pdev);
         data.sampler.start(SAMPLE);
     }
@@ -330,15 +329,15 @@ impl crate::kernel::pci::Callbacks for PciDriver {
 
     fn slot_reset<'a>(pdev: &'a pci::Device<Bound>, data: Pin<&Self::Data<'a>>) -> Verdict {
         let device = &data.running.device;
-        match device.function().health() {
+        match device.health() {
             // The resume checks the device.
             Health::Asleep => return Verdict::Recovered,
             Health::Down => {}
             // Another reset or probe may have brought it up since the error.
             _ => device.shut_down(pdev, Lost::Reset),
         }
-        let _: Result = device.function().look(pdev.as_ref());
-        match device.function().health() {
+        let _: Result = device.look(pdev.as_ref());
+        match device.health() {
             // A fatal device is reset by the watchdog.
             Health::Down | Health::Fatal => Verdict::Recovered,
             _ => Verdict::Disconnect,

@@ -248,7 +248,7 @@ impl Loopback {
             return Err(EIO);
         }
         if cancelled {
-            return Err(self.device.function().error());
+            return Err(self.device.error());
         }
         Ok(())
     }

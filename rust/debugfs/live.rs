@@ -35,7 +35,7 @@ const BATCH: usize = 64;
 /// A read of the file: a command for each queue, in turn.
 pub(super) fn show(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut numbers = KVec::with_capacity(BATCH, GFP_KERNEL).map_err(|_| fmt::Error)?;
-    for eq in device.eqs() {
+    for eq in device.eqs().polls() {
         let number = eq.handler().number();
         with(device, |admin, pass| {
             // EQ 0, which was set up by registers, can be queried as well.
@@ -121,7 +121,7 @@ fn each(
     nth: impl Fn(&Live, usize, &mut KVec<Number>),
     mut tell: impl FnMut(Number) -> fmt::Result,
 ) -> fmt::Result {
-    for eq in device.eqs() {
+    for eq in device.eqs().polls() {
         let mut at = 0;
         loop {
             numbers.clear();

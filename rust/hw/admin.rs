@@ -38,10 +38,7 @@ use super::{
         Queues, //
     },
     eq::EqPoller,
-    function::{
-        Failure,
-        Function, //
-    },
+    function::Function,
     qp::Tag, //
 };
 use crate::{
@@ -62,6 +59,7 @@ use crate::{
         sync::completion::Completion,
         trace, //
     },
+    policy::lifecycle::Failure,
     queue::index::Index, //
 };
 use kernel::{
@@ -289,7 +287,7 @@ impl Admin {
     pub(crate) fn execute<C: Command>(&self, pass: &Pass<'_>, command: C) -> Result<C::Reply> {
         self.attempt(pass, command)
             .map_err(|refusal| match refusal {
-                Refusal::NoAnswer => self.function.error(),
+                Refusal::NoAnswer => self.function.supervisor().error(),
                 Refusal::Error(error) => error,
             })
     }
@@ -312,7 +310,7 @@ impl Admin {
             Err(Refusal::Error(error)) => Err(error),
             Err(Refusal::NoAnswer) => {
                 self.leak(memory);
-                Err(self.function.error())
+                Err(self.function.supervisor().error())
             }
         }
     }
@@ -345,7 +343,10 @@ impl Admin {
     fn take(&self) -> Result<(usize, u64, Arc<Coherent>)> {
         let mut free = self.free.lock();
         loop {
-            let contexts = free.contexts.clone().ok_or_else(|| self.function.error())?;
+            let contexts = free
+                .contexts
+                .clone()
+                .ok_or_else(|| self.function.supervisor().error())?;
             if free.slots != 0 {
                 let index = free.slots.trailing_zeros() as usize;
                 free.slots &= !(1 << index);
@@ -394,7 +395,9 @@ impl Admin {
 
         let slot = self.slots.get(index).ok_or(EINVAL)?;
         let posted = self.eq.paused(|_, state| {
-            let queues = state.admin_queues().ok_or_else(|| self.function.error())?;
+            let queues = state
+                .admin_queues()
+                .ok_or_else(|| self.function.supervisor().error())?;
             let posted = queues.post_command(0, Tag::new(tag), wqe.encode());
             let past = posted.map_err(|_| EBUSY)?;
             queues.ring(&self.function.doorbells(pass.dev()));
@@ -416,7 +419,7 @@ impl Admin {
                 continue;
             }
             if slot.claim(tag) {
-                self.function.fail(Failure::Timeout);
+                self.function.supervisor().fail(Failure::Timeout);
                 // Do not let other tasks run into the same timeout.
                 self.abandon();
                 return Err(Refusal::NoAnswer);
@@ -469,7 +472,7 @@ impl Admin {
         );
         let expected = matches!(error, AdminError::Busy | AdminError::Number);
         if C::MUST && !expected {
-            self.function.fail(Failure::Destroy);
+            self.function.supervisor().fail(Failure::Destroy);
         }
         Err(errno(error))
     }

@@ -62,7 +62,7 @@ impl Eqs {
         }
         Ok(pin_init!(Self {
             polls,
-            watched <- new_mutex!(watched, "Device::watched"),
+            watched <- new_mutex!(watched, "Eqs::watched"),
         }))
     }
 

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The function: its doorbells, its limits and its life.
+//! The function: its registers, its doorbells and its limits.
 //!
 //! A [`Function`] outlives the binding: open files refer to it.
 
-use super::life::Life;
-pub(crate) use crate::policy::lifecycle::{
-    Failure,
-    Health, //
-};
 use crate::{
     abi::{
         doorbell,
         regs as model,
-        status::EnableError,
         Number, //
     },
     kernel::{
@@ -23,7 +17,8 @@ use crate::{
             Frame, //
         },
         trace, //
-    }, //
+    },
+    policy::lifecycle::Failure, //
 };
 use kernel::{
     device::{
@@ -32,13 +27,7 @@ use kernel::{
     },
     pci,
     prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc, //
-    },
+    sync::Arc, //
 };
 
 /// Bytes of the doorbell BAR that every function has: page 0.
@@ -97,39 +86,35 @@ pub(crate) struct Limits {
     pub(crate) mac: Option<[u8; 6]>,
 }
 
+/// What has the state of a function, and is told when that fails. Any context.
+pub(crate) trait Supervisor: Send + Sync {
+    /// How often the function was reset.
+    fn epoch(&self) -> u32;
+
+    /// The error of a caller that the function does not serve.
+    fn error(&self) -> Error;
+
+    /// The function has failed in `epoch`.
+    fn fail_in(&self, epoch: u32, why: Failure);
+
+    /// The function has failed.
+    fn fail(&self, why: Failure) {
+        self.fail_in(self.epoch(), why);
+    }
+}
+
 /// A PCI function of the device, bound or not.
-#[pin_data]
 pub(crate) struct Function {
-    gate: Arc<Gate>,
-    registers: Bar<{ model::BYTES }>,
-    doorbells: Bar<DOORBELLS>,
-    limits: Limits,
-    in_place: bool,
-    #[pin]
-    life: Life,
-    index: Atomic<u32>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) registers: Bar<{ model::BYTES }>,
+    pub(super) doorbells: Bar<DOORBELLS>,
+    pub(super) limits: Limits,
+    pub(super) in_place: bool,
+    pub(super) index: u32,
+    pub(super) supervisor: Arc<dyn Supervisor>,
 }
 
 impl Function {
-    /// A function that is down, with its mapped BARs.
-    pub(crate) fn new(
-        gate: Arc<Gate>,
-        registers: Bar<{ model::BYTES }>,
-        doorbells: Bar<DOORBELLS>,
-        limits: Limits,
-        in_place: bool,
-    ) -> impl PinInit<Self> {
-        pin_init!(Self {
-            gate,
-            registers,
-            doorbells,
-            limits,
-            in_place,
-            life <- Life::new(),
-            index: Atomic::new(0),
-        })
-    }
-
     /// Its registers.
     ///
     /// # Errors
@@ -163,74 +148,16 @@ impl Function {
         self.gate.device()
     }
 
-    /// Sets the index of the device.
-    pub(crate) fn set_index(&self, index: u32) {
-        self.index.store(index, Relaxed);
-    }
-
-    /// The index of the device, for trace points.
+    /// The index of the device: of its debugfs directory, its interrupts, its trace points and its
+    /// GUID.
     #[inline]
     pub(crate) fn index(&self) -> u32 {
-        self.index.load(Relaxed)
+        self.index
     }
 
-    /// Health, epoch and tasks.
-    pub(crate) fn life(&self) -> &Life {
-        &self.life
-    }
-
-    /// The epoch: how often it was reset.
-    pub(crate) fn epoch(&self) -> u32 {
-        self.life.now().epoch
-    }
-
-    /// What may be done with the device now. Any context.
-    pub(crate) fn health(&self) -> Health {
-        self.life.now().health
-    }
-
-    /// The error of a caller that cannot enter.
-    pub(crate) fn error(&self) -> Error {
-        match self.health() {
-            Health::Gone | Health::Unbound => ENODEV,
-            Health::Down | Health::Up | Health::Fatal | Health::Asleep => EIO,
-        }
-    }
-
-    /// Marks it failed; the watchdog recovers it. Only the first failure of an epoch is logged. Any
-    /// context.
-    pub(crate) fn fail(&self, why: Failure) {
-        self.fail_in(self.epoch(), why);
-    }
-
-    /// As [`Self::fail`], for a failure seen in `epoch`: does nothing once a reset has begun. Any
-    /// context.
-    pub(crate) fn fail_in(&self, epoch: u32, why: Failure) {
-        let Some(was) = self.life.change(|life| life.fail(epoch, why)) else {
-            return;
-        };
-        let cause = match why {
-            Failure::Stopped(cause) => cause.into(),
-            _ => 0,
-        };
-        trace::wrong(trace::Wrong::Fatal, 0, cause);
-        // Do not log repeated failures of bring-up.
-        if self.life.attempts() != 0 && was != Health::Up && why != Failure::Gone {
-            return;
-        }
-        let dev = self.device();
-        match why {
-            Failure::Stopped(cause) => match EnableError::from_code(cause) {
-                Some(cause) => dev_err!(dev, "device fatal: {}\n", cause.text()),
-                None => dev_err!(dev, "device fatal: cause {cause}\n"),
-            },
-            Failure::NotReady => dev_err!(dev, "device fatal: it is not ready any more\n"),
-            Failure::Timeout => dev_err!(dev, "device fatal: an admin command got no answer\n"),
-            Failure::Destroy => dev_err!(dev, "device fatal: an object cannot be destroyed\n"),
-            Failure::BringUp => {}
-            Failure::Link => dev_err!(dev, "device fatal: the link to it failed\n"),
-            Failure::Gone => dev_err!(dev, "the device is gone\n"),
-        }
+    /// What has its state.
+    pub(crate) fn supervisor(&self) -> &dyn Supervisor {
+        &*self.supervisor
     }
 
     /// The doorbells of page 0. `dev` proves that the device is bound.

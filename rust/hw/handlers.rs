@@ -4,7 +4,6 @@
 
 use super::{
     function::{
-        Failure,
         Function,
         Limits, //
     },
@@ -26,7 +25,8 @@ use crate::{
             Target, //
         },
         trace, //
-    }, //
+    },
+    policy::lifecycle::Failure, //
 };
 use kernel::prelude::*;
 
@@ -101,7 +101,9 @@ impl Handlers {
             Some(Event::LinkUp) => self.raise_link(PortEvent::Active),
             Some(Event::LinkDown) => self.raise_link(PortEvent::Down),
             Some(Event::DeviceFatal) => {
-                return function.fail_in(epoch, Failure::Stopped(eqe.code));
+                return function
+                    .supervisor()
+                    .fail_in(epoch, Failure::Stopped(eqe.code));
             }
             // The device's counter has all violations.
             Some(Event::DoorbellViolation | Event::Completion) | None => false,

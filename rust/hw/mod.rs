@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The hardware: the device by its numbers and its memory. It knows no process.
+//! The hardware: the device by its numbers and its memory. It knows no process,
+//! and not whether the device is up.
 //!
 //! The poll of an EQ runs in BH. It never sleeps, issues no command, and owns its state while the EQ
 //! is up. Process context accesses the state with the poll paused
@@ -9,9 +10,8 @@
 //!
 //! | file | is |
 //! |---|---|
-//! | [`life`] | health and epoch: the owner of the state machine |
-//! | [`function`] | doorbells, limits, life |
-//! | [`registers`] | limits, status, enable, reset; the way in to the device |
+//! | [`function`] | doorbells, limits; what has its state |
+//! | [`registers`] | limits, status, enable, reset |
 //! | [`ring`], [`list`] | the memory of the driver's rings, and its buffer list |
 //! | [`table`] | objects by number |
 //! | [`handlers`] | the handlers of events, and the way of an asynchronous event to its handler |
@@ -24,18 +24,21 @@
 //! | [`eqs`] | the EQs of a device: setup, teardown, the check for lost interrupts |
 //! | [`command`] | typed commands |
 //! | [`admin`] | the admin queue: slots, posting, waiting |
+//! | [`device`] | the hardware of a device: its function, its EQs, its admin queue |
+//! | [`objects`] | creates and destroys objects, and keeps the EQs' tables in step |
 
 pub(crate) mod admin;
 pub(crate) mod batch;
 pub(crate) mod command;
 pub(crate) mod cq;
+pub(crate) mod device;
 pub(crate) mod eq;
 pub(crate) mod eqs;
 pub(crate) mod function;
 pub(crate) mod handlers;
 pub(crate) mod knobs;
-pub(crate) mod life;
 mod list;
+mod objects;
 pub(crate) mod qp;
 pub(crate) mod registers;
 pub(crate) mod ring;

@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The registers of a function: its limits and status, enable and reset.
-//!
-//! A task enters the device through [`Function::enter`], with the epoch in which it began: a reset
-//! ends all objects of earlier epochs.
 
-use super::{
-    function::{
-        Failure,
-        Function,
-        Health,
-        Limits, //
-    },
-    life::Now, //
+use super::function::{
+    Function,
+    Limits,
+    Supervisor, //
 };
 use crate::{
     abi::{
@@ -22,10 +15,7 @@ use crate::{
     },
     kernel::{
         dma,
-        gate::{
-            Gate,
-            Pass, //
-        },
+        gate::Gate,
         mmio::{
             is_gone,
             Bar, //
@@ -34,7 +24,8 @@ use crate::{
             channel,
             Channel, //
         }, //
-    }, //
+    },
+    policy::lifecycle::Failure, //
 };
 use kernel::{
     device::{
@@ -165,7 +156,12 @@ impl Function {
     /// # Errors
     ///
     /// `ENODEV` if it is gone or not a device of this model; those of mapping a BAR.
-    pub(crate) fn map(pdev: &pci::Device<Bound>, gate: Arc<Gate>) -> Result<Arc<Self>> {
+    pub(crate) fn map(
+        pdev: &pci::Device<Bound>,
+        gate: Arc<Gate>,
+        index: u32,
+        supervisor: Arc<dyn Supervisor>,
+    ) -> Result<Arc<Self>> {
         let registers = Bar::new(pdev, &gate, doorbell::BAR_REGS, c"qpair")?;
         let doorbells = Bar::new(pdev, &gate, doorbell::BAR_DOORBELLS, c"qpair")?;
         let limits = Limits::read(pdev.as_ref(), registers.access(pdev.as_ref())?)?;
@@ -177,52 +173,39 @@ impl Function {
                  remedy: an IOMMU, or boot without swiotlb=force\n"
             );
         }
-        let function = Self::new(gate, registers, doorbells, limits, in_place);
-        Arc::pin_init(function, GFP_KERNEL)
-    }
-
-    /// Enters the gate of the device, for a caller that began in `epoch`. May sleep, but not for
-    /// long.
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV` if it is unbound or gone, `EIO` if it was reset since, or is about to be.
-    pub(crate) fn enter(&self, epoch: u32) -> Result<Pass<'_>> {
-        let pass = self.gate().enter().map_err(|_| self.error())?;
-        let up = Now {
-            epoch,
-            health: Health::Up,
+        let function = Self {
+            gate,
+            registers,
+            doorbells,
+            limits,
+            in_place,
+            index,
+            supervisor,
         };
-        if self.life().now() != up {
-            return Err(self.error());
-        }
-        Ok(pass)
+        Ok(Arc::new(function, GFP_KERNEL)?)
     }
 
-    /// Reads the status register, and fails the function if it stopped, lost its state or is gone.
+    /// Reads the status register. Why the function has failed: it stopped, is gone or, if it
+    /// `was_up`, has lost its state.
     ///
     /// # Errors
     ///
     /// `EINVAL` if `dev` is not the function's device.
-    pub(crate) fn look(&self, dev: &Device<Bound>) -> Result {
-        // Before the read: not ready is a failure only if the function was up then, in this epoch.
-        let Now { epoch, health } = self.life().now();
+    pub(crate) fn failure(&self, dev: &Device<Bound>, was_up: bool) -> Result<Option<Failure>> {
         let status = self.registers(dev)?.read(regs::STATUS);
-        let why = if is_gone(status.into_raw()) {
+        Ok(if is_gone(status.into_raw()) {
             // While a link is being recovered, all reads return ones.
-            match channel(dev)? {
+            Some(match channel(dev)? {
                 Channel::Frozen => Failure::Link,
                 Channel::Normal | Channel::Failed => Failure::Gone,
-            }
+            })
         } else if status.fatal().get() != 0 {
-            Failure::Stopped(status.cause().into())
-        } else if status.ready().get() == 0 && health == Health::Up {
-            Failure::NotReady
+            Some(Failure::Stopped(status.cause().into()))
+        } else if status.ready().get() == 0 && was_up {
+            Some(Failure::NotReady)
         } else {
-            return Ok(());
-        };
-        self.fail_in(epoch, why);
-        Ok(())
+            None
+        })
     }
 
     /// Whether the link is up. Reads the status register.
@@ -235,8 +218,8 @@ impl Function {
     ///
     /// # Errors
     ///
-    /// `EIO` if the device refuses, with a message at the first attempt; `ENODEV` if it is gone.
-    pub(crate) fn enable(&self, dev: &Device<Bound>, rings: &AdminRings) -> Result {
+    /// `EIO` if the device refuses, with a message at the `first` attempt; `ENODEV` if it is gone.
+    pub(crate) fn enable(&self, dev: &Device<Bound>, rings: &AdminRings, first: bool) -> Result {
         let bar = self.registers(dev)?;
         // CAST: The two halves of an address.
         bar.write_reg(regs::EQ0_BASE_LO::zeroed().with_value(rings.eq.0 as u32));
@@ -259,7 +242,7 @@ impl Function {
         if status.ready().get() == 0 {
             let cause = u8::from(status.cause());
             match EnableError::from_code(cause) {
-                _ if self.life().attempts() != 0 => {}
+                _ if !first => {}
                 Some(cause) => dev_err!(dev, "the device cannot be enabled: {}\n", cause.text()),
                 None => dev_err!(dev, "the device cannot be enabled: cause {cause}\n"),
             }

@@ -28,10 +28,6 @@ use crate::{
             KernelCq, //
         },
         eq::EqRing,
-        function::{
-            Failure,
-            Health, //
-        },
         qp::{
             QpRings,
             Sizes, //
@@ -48,6 +44,8 @@ use crate::{
         Mastering, //
     },
     policy::lifecycle::{
+        Failure,
+        Health,
         Lifecycle,
         Step,
         Task, //
@@ -72,26 +70,26 @@ impl Device {
     ///
     /// Those of the steps; the caller must then call [`Self::shut_down`].
     pub(crate) fn bring_up(&self, pdev: &pci::Device<Bound>) -> Result {
-        let function = &self.function;
+        let function = self.function();
         let pass = function.gate().enter()?;
         let epoch = self.epoch();
         // Reset before enabling bus mastering: state of an earlier kernel or driver may refer to
         // memory that has another use by now.
         match function.reset(pass.dev()) {
             Quiet::Reset => {
-                let start = function.life().begin(Lifecycle::start).ok_or(ENODEV)?;
+                let start = self.life.begin(Lifecycle::start).ok_or(ENODEV)?;
                 self.execute(start, Some((pdev, Channel::Normal)));
             }
             Quiet::Gone => return Err(ENODEV),
             Quiet::No => {
-                if function.life().attempts() == 0 {
+                if self.attempts() == 0 {
                     dev_err!(pdev, "the device cannot be reset\n");
                 }
                 return Err(EIO);
             }
         }
 
-        let eq0 = self.eqs.eq0()?;
+        let eq0 = self.eqs().eq0()?;
         let eq_ring = EqRing::new(&pass, function)?;
         let depth = Depth::from_log2(LOG_ADMIN).ok_or(EINVAL)?;
         let cq_ring = CqRing::new(&pass, depth)?;
@@ -106,16 +104,16 @@ impl Device {
             cq: (cq_ring.address(), LOG_ADMIN),
         };
 
-        let client = KBox::new(self.admin.answers()?, GFP_KERNEL)?;
+        let client = KBox::new(self.admin().answers()?, GFP_KERNEL)?;
         let mut cq = KernelCq::new(Number::ADMIN, epoch, cq_ring, client)?;
         cq.add(Number::ADMIN, epoch, &qp_rings)?;
         let cq = KBox::new(cq, GFP_KERNEL)?;
 
-        self.eqs.begin(eq0, Number::ADMIN, epoch, eq_ring)?;
-        self.admin.open(&pass)?;
+        self.eqs().begin(eq0, Number::ADMIN, epoch, eq_ring)?;
+        self.admin().open(&pass)?;
         let room = Room::new()?;
         let node = eq0.paused(|_, state| state.bind_kernel())?;
-        let enabled = function.enable(pass.dev(), &rings);
+        let enabled = function.enable(pass.dev(), &rings, self.attempts() == 0);
         let body = Body::Away;
         let entry = Entry { node, body };
         // Even if it failed: from now on the device may use the rings.
@@ -127,25 +125,27 @@ impl Device {
             }
         });
         if let Err((error, cq)) = given {
-            self.admin.leak(cq);
+            self.admin().leak(cq);
             return Err(error);
         }
         enabled?;
 
-        for eq in self.eqs().iter().skip(1) {
+        for eq in self.eqs().polls().iter().skip(1) {
             let ring = EqRing::new(&pass, function)?;
             // CAST: Vectors are counted in 11 bits.
             let context = ring.context(eq.handler().index() as u16);
             let create = Create::<EqObject>(context);
-            let (number, ring) = self.admin.create(&pass, create, ring)?;
-            if let Err(error) = self.eqs.begin(eq, number, epoch, ring.clone()) {
-                self.admin.leak(ring);
+            let (number, ring) = self.admin().create(&pass, create, ring)?;
+            if let Err(error) = self.eqs().begin(eq, number, epoch, ring.clone()) {
+                self.admin().leak(ring);
                 return Err(error);
             }
         }
         // Without moderation the device works; the sampler sends the settings again.
-        let _: Result = self.moderation.again(&pass, &self.admin, self.eqs());
-        let up = function.life().change(Lifecycle::up);
+        let _: Result = self
+            .moderation
+            .again(&pass, self.admin(), self.eqs().polls());
+        let up = self.life.change(Lifecycle::up);
         up.then_some(()).ok_or(ENODEV)
     }
 
@@ -158,7 +158,7 @@ impl Device {
     /// `EIO` if the device may still access memory. It is then down, but not suspended.
     pub(crate) fn fall_asleep(&self, pdev: &pci::Device<Bound>) -> Result {
         self.shut_down(pdev, Lost::Reset);
-        let asleep = self.function.life().change(Lifecycle::sleep);
+        let asleep = self.life.change(Lifecycle::sleep);
         asleep.then_some(()).ok_or(EIO)
     }
 
@@ -166,8 +166,8 @@ impl Device {
     /// device fatal, and the watchdog tries again. Does nothing if the device is not
     /// [`Health::Down`]. Under the device lock. Sleeps.
     pub(crate) fn bring_up_again(&self, pdev: &pci::Device<Bound>) {
-        let function = &self.function;
-        if function.health() != Health::Down {
+        let function = self.function();
+        if self.health() != Health::Down {
             return;
         }
         let result = function.gate().reopen(pdev);
@@ -176,9 +176,9 @@ impl Device {
             Err(error) => {
                 self.shut_down(pdev, Lost::Reset);
                 // A device that is gone is not tried again.
-                let _: Result = function.look(pdev.as_ref());
-                function.fail(Failure::BringUp);
-                if function.life().attempts() == 0 && function.health() == Health::Fatal {
+                let _: Result = self.look(pdev.as_ref());
+                self.fail(Failure::BringUp);
+                if self.attempts() == 0 && self.health() == Health::Fatal {
                     dev_err!(pdev, "bring-up failed: {error:?}; will try again\n");
                 }
             }
@@ -204,7 +204,7 @@ impl Device {
 
     fn stop(&self, pdev: &pci::Device<Bound>, why: Lost, link: Channel) {
         let works = link == Channel::Normal;
-        let life = self.function.life();
+        let life = &self.life;
         if let Some(task) = life.begin(|life| life.shut_down(why, works)) {
             self.execute(task, Some((pdev, link)));
         }
@@ -213,23 +213,17 @@ impl Device {
     /// Executes a task of the device's life. `bound` is the device and the state of its link, `None`
     /// without the device lock. Sleeps.
     pub(super) fn execute(&self, mut task: Task, bound: Option<(&pci::Device<Bound>, Channel)>) {
-        let (function, clients) = (&self.function, &self.clients);
-        let life = function.life();
+        let (function, life) = (self.function(), &self.life);
         while let Some(step) = life.change(|life| life.step(&mut task)) {
             match step {
                 Step::Look => {
                     if let Some((pdev, _)) = bound {
-                        let _: Result = function.look(pdev.as_ref());
+                        let _: Result = self.look(pdev.as_ref());
                     }
                 }
-                Step::FailCommands => self.admin.abandon(),
+                Step::FailCommands => self.admin().abandon(),
                 Step::Close => function.gate().close(),
-                Step::NextEpoch => {
-                    // In one critical section: a page belongs to the epoch in which it was taken.
-                    let mut shares = self.shares.lock();
-                    life.change(Lifecycle::next_epoch);
-                    shares.clear();
-                }
+                Step::NextEpoch => life.change(Lifecycle::next_epoch),
                 Step::Quiesce => {
                     let quiet = match bound {
                         Some((pdev, link)) => self.quiesce(pdev, link),
@@ -237,13 +231,13 @@ impl Device {
                     };
                     life.change(|life| life.quiesced(&mut task, quiet));
                 }
-                Step::Cut => clients.for_each(|client| client.cut()),
-                Step::Flush => clients.for_each(|client| client.flush()),
-                Step::Notify => clients.for_each(|client| client.lost(task.why())),
+                Step::Cut => self.clients().for_each(|client| client.cut()),
+                Step::Flush => self.clients().for_each(|client| client.flush()),
+                Step::Notify => self.clients().for_each(|client| client.lost(task.why())),
                 Step::Release => {
-                    clients.for_each(|client| client.unmap());
-                    self.eqs.end();
-                    self.admin.close();
+                    self.clients().for_each(|client| client.unmap());
+                    self.eqs().end();
+                    self.admin().close();
                 }
                 Step::Leak => function.gate().leak(),
                 Step::Master => {
@@ -260,13 +254,13 @@ impl Device {
     fn cut_off(&self) -> bool {
         // The task that this is a step of keeps bus mastering from being enabled. Behind a closed gate
         // the shutdown has tried: the reset is next.
-        let Ok(pass) = self.function.gate().enter() else {
+        let Ok(pass) = self.function().gate().enter() else {
             return false;
         };
         let Ok(state) = channel(pass.dev()) else {
             return false;
         };
-        let resets = || self.function.reset(pass.dev()) == Quiet::Reset;
+        let resets = || self.function().reset(pass.dev()) == Quiet::Reset;
         Self::isolate(&pass, state) || state == Channel::Normal && resets()
     }
 
@@ -289,8 +283,8 @@ impl Device {
         if state != Channel::Normal {
             return Self::isolate(pdev, state);
         }
-        let first = self.function.life().attempts() == 0;
-        let reset = self.function.reset(pdev.as_ref());
+        let first = self.attempts() == 0;
+        let reset = self.function().reset(pdev.as_ref());
         if reset == Quiet::Reset {
             return true;
         }

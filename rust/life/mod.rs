@@ -5,12 +5,10 @@
 //!
 //! | file | does |
 //! |---|---|
+//! | [`state`] | health and epoch: the owner of the state machine |
 //! | [`client`] | clients: users of the device that may outlive its binding |
-//! | [`shares`] | doorbell pages of processes; object counts of contexts and users |
 //! | [`moderate`] | interrupt moderation: off, fixed, adaptive |
-//! | [`device`] | the device: its EQs and its admin queue, and the three above |
-//! | [`quota`] | charges objects to contexts and users |
-//! | [`objects`] | creates and destroys objects, and keeps the EQs' tables in step |
+//! | [`device`] | the device: its hardware, and the three above; the way in |
 //! | [`bringup`] | bring-up, and the one shutdown |
 //! | [`watch`] | once a second: lost interrupts, health; more often: the load |
 //!
@@ -20,7 +18,5 @@ mod bringup;
 pub(crate) mod client;
 pub(crate) mod device;
 pub(crate) mod moderate;
-mod objects;
-mod quota;
-mod shares;
+pub(crate) mod state;
 pub(crate) mod watch;

@@ -8,9 +8,11 @@ use super::{
     moderate::REST, //
 };
 use crate::{
-    hw::function::Health,
     kernel::watchdog::Check,
-    policy::lifecycle::Lifecycle, //
+    policy::lifecycle::{
+        Health,
+        Lifecycle, //
+    }, //
 };
 use kernel::{
     prelude::*,
@@ -42,9 +44,9 @@ impl Check for Watch {
 impl Watch {
     fn look(&self) {
         let device = &*self.device;
-        let function = &device.function;
-        for eq in device.eqs() {
-            if device.eqs.is_overdue(eq.handler()) {
+        let function = device.function();
+        for eq in device.eqs().polls() {
+            if device.eqs().is_overdue(eq.handler()) {
                 let (_, lost) = eq.handler().interrupts();
                 // Rate limit: an EQ may lose every interrupt.
                 if lost.is_power_of_two() {
@@ -54,15 +56,15 @@ impl Watch {
                 eq.schedule();
             }
         }
-        if function.health() == Health::Up {
+        if device.health() == Health::Up {
             if let Ok(pass) = function.gate().enter() {
-                let _: Result = function.look(pass.dev());
+                let _: Result = device.look(pass.dev());
             }
         }
-        let Some(failed) = function.life().change(Lifecycle::look) else {
+        let Some(failed) = device.life.change(Lifecycle::look) else {
             return;
         };
-        device.admin.abandon();
+        device.admin().abandon();
         if let Some(task) = failed.announce {
             device.execute(task, None);
         }
@@ -74,13 +76,13 @@ impl Watch {
             function.device(),
             || {
                 // Another reset may have ended the epoch that failed.
-                let needs_reset = function.life().change(|life| life.needs_reset(epoch));
-                if needs_reset && function.life().attempts() == 0 {
+                let needs_reset = device.life.change(|life| life.needs_reset(epoch));
+                if needs_reset && device.attempts() == 0 {
                     dev_info!(function.device(), "resetting the device\n");
                 }
                 needs_reset
             },
-            || now = Some(function.epoch()),
+            || now = Some(device.epoch()),
         );
         let Some(now) = now else {
             // Recovered, or another task holds the device lock: the next check tries again.
@@ -88,14 +90,14 @@ impl Watch {
         };
         if let Err(error) = result {
             // If the epoch changed, the device was reset in spite of the error.
-            if now == epoch && function.life().attempts() == 0 {
+            if now == epoch && device.attempts() == 0 {
                 dev_err!(
                     function.device(),
                     "the device cannot be reset: {error:?}; will try again\n"
                 );
             }
         }
-        function.life().change(|life| life.tried(now));
+        device.life.change(|life| life.tried(now));
     }
 }
 
@@ -105,12 +107,14 @@ pub(crate) struct Sampler(pub(crate) Arc<Device>);
 impl Check for Sampler {
     fn check(&self) -> Msecs {
         let device = &*self.0;
-        if device.function.health() != Health::Up {
+        if device.health() != Health::Up {
             return REST;
         }
         let Ok(pass) = device.enter(device.epoch()) else {
             return REST;
         };
-        device.moderation.sample(&pass, &device.admin, device.eqs())
+        device
+            .moderation
+            .sample(&pass, device.admin(), device.eqs().polls())
     }
 }

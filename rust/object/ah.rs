@@ -54,7 +54,7 @@ impl ah::Operations<Verbs> for Ah {
 
     fn destroy(self) {
         let Self(process) = self;
-        process.device.discharge(process.page(), Kind::Ah);
+        process.discharge(Kind::Ah);
     }
 }
 

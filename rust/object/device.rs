@@ -18,6 +18,7 @@ use super::{
     mw::Mw,
     pd::Pd,
     qp::Qp,
+    quota::Quotas,
     request::max_sge,
     srq::Srq, //
 };
@@ -30,10 +31,7 @@ use crate::{
         PCI_REVISION,
         PCI_VENDOR, //
     },
-    hw::{
-        command,
-        function::Failure, //
-    },
+    hw::command,
     kernel::rdma::{
         self,
         Config,
@@ -50,7 +48,10 @@ use crate::{
         },
         device::Device, //
     },
-    policy::quota::Kind, //
+    policy::{
+        lifecycle::Failure,
+        quota::Kind, //
+    }, //
 };
 use kernel::{
     device::Bound,
@@ -81,7 +82,7 @@ impl rdma::Driver for Verbs {
     const GIDS: u32 = GIDS;
     const COUNTERS: &'static [&'static CStr] = Counter::SYSFS;
 
-    fn device(Registered { device, .. }: &Registered) -> DeviceAttributes {
+    fn device(Registered { device, quotas, .. }: &Registered) -> DeviceAttributes {
         let limits = device.limits();
         DeviceAttributes {
             firmware: limits.version.into(),
@@ -90,18 +91,18 @@ impl rdma::Driver for Verbs {
             revision: PCI_REVISION.into(),
             max_mr_bytes: 1 << limits.region_log_bytes.min(63),
             page_sizes: PAGE_SIZE as u64,
-            max_qp: device.quota(Kind::Qp),
-            max_cq: device.quota(Kind::Cq),
-            max_mr: device.quota(Kind::Mr),
-            max_pd: device.quota(Kind::Pd),
-            max_ah: device.quota(Kind::Ah),
-            max_srq: device.quota(Kind::Srq),
-            max_mw: device.quota(Kind::Mw),
+            max_qp: quotas.limit(Kind::Qp),
+            max_cq: quotas.limit(Kind::Cq),
+            max_mr: quotas.limit(Kind::Mr),
+            max_pd: quotas.limit(Kind::Pd),
+            max_ah: quotas.limit(Kind::Ah),
+            max_srq: quotas.limit(Kind::Srq),
+            max_mw: quotas.limit(Kind::Mw),
             max_groups: match limits.group_members {
                 0 => 0,
-                _ => device.quota(Kind::Member),
+                _ => quotas.limit(Kind::Member),
             },
-            max_group_members: limits.group_members.min(device.quota(Kind::Member)),
+            max_group_members: limits.group_members.min(quotas.limit(Kind::Member)),
             max_srq_wr: 1 << limits.log_rq.min(31),
             // A request of all SGEs has four blocks.
             max_wr: (1u32 << limits.log_sq.min(31)) / 4,
@@ -146,6 +147,7 @@ impl rdma::Driver for Verbs {
 #[pin_data]
 pub(crate) struct RdmaDevice {
     device: Arc<Device>,
+    quotas: Arc<Quotas>,
     #[pin]
     registration: Mutex<Option<Registration<Verbs>>>,
 }
@@ -157,9 +159,11 @@ impl RdmaDevice {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(device: Arc<Device>) -> Result<Arc<Self>> {
+        let quotas = Quotas::new(device.clone())?;
         let this = Arc::pin_init(
             pin_init!(Self {
                 device,
+                quotas,
                 registration <- new_mutex!(None, "RdmaDevice::registration"),
             }),
             GFP_KERNEL,
@@ -179,6 +183,7 @@ impl RdmaDevice {
         let epoch = self.device.epoch();
         let registered = Registered {
             device: self.device.clone(),
+            quotas: self.quotas.clone(),
             epoch,
         };
         if registration.is_some() || registered.enter().is_err() {
@@ -208,11 +213,10 @@ impl RdmaDevice {
         let Err(error) = self.register(pdev) else {
             return;
         };
-        let function = self.device.function();
-        if function.life().attempts() == 0 {
+        if self.device.attempts() == 0 {
             dev_err!(pdev, "no RDMA device: {error:?}; will try again\n");
         }
-        function.fail(Failure::BringUp);
+        self.device.fail(Failure::BringUp);
     }
 
     /// Unregisters it for good. Sleeps.

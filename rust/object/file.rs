@@ -9,7 +9,8 @@ use super::{
         Objects,
         Place,
         Reserved, //
-    }, //
+    },
+    quota::Quotas, //
 };
 use crate::{
     abi::{
@@ -69,6 +70,7 @@ pub(crate) struct Verbs;
 #[derive(Clone)]
 pub(crate) struct Registered {
     pub(super) device: Arc<Device>,
+    pub(super) quotas: Arc<Quotas>,
     pub(super) epoch: u32,
 }
 
@@ -159,7 +161,7 @@ pub(super) fn answered<T>(object: T, written: Result, end: impl FnOnce(T)) -> Re
 
 /// A doorbell page; the drop gives it back.
 struct Page {
-    device: Arc<Device>,
+    quotas: Arc<Quotas>,
     number: u16,
     /// The device has not confirmed that all objects are destroyed.
     in_doubt: Atomic<bool>,
@@ -168,9 +170,9 @@ struct Page {
 impl Drop for Page {
     fn drop(&mut self) {
         if self.in_doubt.load(Relaxed) {
-            self.device.abandon_page(self.number);
+            self.quotas.abandon_page(self.number);
         } else {
-            self.device.give_page(self.number);
+            self.quotas.give_page(self.number);
         }
     }
 }
@@ -191,8 +193,13 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// Those of [`Device::take_page`]. `EOPNOTSUPP`: the platform gives devices copies of memory.
-    fn new(Registered { device, epoch }: &Registered) -> Result<Arc<Self>> {
+    /// Those of [`Quotas::take_page`]. `EOPNOTSUPP`: the platform gives devices copies of memory.
+    fn new(registered: &Registered) -> Result<Arc<Self>> {
+        let Registered {
+            device,
+            quotas,
+            epoch,
+        } = registered;
         let epoch = *epoch;
         if !device.function().is_in_place() {
             return Err(EOPNOTSUPP);
@@ -201,8 +208,8 @@ impl Process {
         let user = (!is_privileged(Capability::SysAdmin)).then_some(opener);
         let objects = KBox::new(Objects::new(), GFP_KERNEL_ACCOUNT)?;
         let page = Page {
-            number: device.take_page(epoch, user)?,
-            device: device.clone(),
+            number: quotas.take_page(epoch, user)?,
+            quotas: quotas.clone(),
             in_doubt: Atomic::new(false),
         };
         let this = Arc::pin_init(
@@ -237,14 +244,14 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// `EIO` or `ENODEV` without the device; those of [`Device::charge`] and of `f`.
+    /// `EIO` or `ENODEV` without the device; those of [`Quotas::charge`] and of `f`.
     pub(super) fn charged<R>(
         &self,
         kind: Kind,
         f: impl FnOnce(&Pass<'_>) -> Result<R>,
     ) -> Result<R> {
         let pass = self.enter()?;
-        let charge = self.device.charge(&pass, self.page(), kind)?;
+        let charge = self.page.quotas.charge(&pass, self.page(), kind)?;
         let made = f(&pass)?;
         charge.commit();
         Ok(made)
@@ -356,8 +363,13 @@ impl Process {
     pub(super) fn attempt(&self, kind: Kind, f: impl FnOnce(&Pass<'_>) -> Result) -> Result {
         let pass = self.enter()?;
         f(&pass)?;
-        self.device.discharge(self.page.number, kind);
+        self.discharge(kind);
         Ok(())
+    }
+
+    /// An object that was [charged](Self::charged) is destroyed. Sleeps.
+    pub(super) fn discharge(&self, kind: Kind) {
+        self.page.quotas.discharge(self.page.number, kind);
     }
 
     /// An object was destroyed, or was to be: frees its memory, or keeps it, as [`Self::end`].
@@ -403,16 +415,16 @@ impl Process {
 
     /// The objects of the process, and those destroyed ones that the device keeps indices of.
     fn account(&self) -> Account {
-        let known = self.device.account(self.epoch, self.page.number);
+        let known = self.page.quotas.account(self.epoch, self.page.number);
         let of_device = [Kind::Qp, Kind::Cq, Kind::Srq];
         if of_device.map(|kind| known.count(kind).held) == [0; 3] {
             return known;
         }
         if let Ok(pass) = self.enter() {
             // Without an answer, what was known before is shown.
-            let _: Result = self.device.settle(&pass, self.page.number);
+            let _: Result = self.page.quotas.settle(&pass, self.page.number);
         }
-        self.device.account(self.epoch, self.page.number)
+        self.page.quotas.account(self.epoch, self.page.number)
     }
 }
 
@@ -436,7 +448,7 @@ impl context::Operations<Verbs> for Arc<Process> {
 
     fn doorbells(&self, map: impl FnOnce(Frame) -> Result) -> Result {
         let _pass = self.enter()?;
-        map(self.device.page_frame(self.page.number)?)
+        map(self.device.function().page_frame(self.page.number)?)
     }
 
     fn close(self) {

@@ -6,6 +6,8 @@
 //! |---|---|
 //! | [`device`] | the RDMA device: registered while the function is up; limits, port, counters |
 //! | [`file`] | an open file: a doorbell page, an account, the memory of its objects; the owner of an object |
+//! | [`quota`] | takes doorbell pages for files, and charges objects to files and users |
+//! | [`shares`] | the pages and objects that files and users have |
 //! | [`pd`], [`cq`], [`qp`], [`srq`], [`mr`], [`mw`] | all of an object: created, changed, its events, destroyed |
 //! | [`ah`] | address handles, GIDs; the device has no such object |
 //! | [`ulp`] | what kernel ULPs post and poll, in any context |
@@ -47,6 +49,8 @@ mod mr;
 mod mw;
 mod pd;
 mod qp;
+mod quota;
 mod request;
+mod shares;
 mod srq;
 mod ulp;

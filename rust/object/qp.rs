@@ -383,8 +383,8 @@ impl Qp {
                 Ok((qp, number.raw()))
             }
             Err(error) => {
-                let destroy = Device::destroy_reporting::<command::Qp>;
-                if destroy(device, &pass, number).is_err() {
+                let destroyed = device.destroy_reporting::<command::Qp>(&pass, number);
+                if destroyed.is_err() {
                     device.admin().leak(rings);
                 }
                 Err(error)
@@ -511,8 +511,9 @@ impl qp::Operations<Verbs> for Qp {
     fn destroy(self) {
         let device = self.owner.device();
         let destroy = |pass: &Pass<'_>| {
-            let destroy = Device::destroy_reporting::<command::Qp>;
-            destroy(device, pass, self.number).map(drop)
+            device
+                .destroy_reporting::<command::Qp>(pass, self.number)
+                .map(drop)
         };
         match &self.owner {
             Owner::Process(process, place) => process.end(Kind::Qp, Some(*place), destroy),

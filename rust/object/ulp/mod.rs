@@ -39,7 +39,6 @@ pub(super) use self::{
 use super::file::Registered;
 use crate::{
     hw::{
-        function::Failure,
         qp::QpRings,
         ring::Ring, //
     },
@@ -50,7 +49,8 @@ use crate::{
             Lost, //
         },
         device::Device, //
-    }, //
+    },
+    policy::lifecycle::Failure, //
 };
 use kernel::{
     fmt,
@@ -65,13 +65,13 @@ use kernel::{
 /// Destroys an object by `f`. On return the device accesses no memory through it, whose next use
 /// may be any: without the device's word for that, waits until the device is quiet. Sleeps.
 pub(super) fn end(registered: &Registered, f: impl FnOnce(&Pass<'_>) -> Result) {
-    let Registered { device, epoch } = registered;
+    let Registered { device, epoch, .. } = registered;
     let ended = registered.enter().and_then(|pass| match f(&pass) {
         // There is no such object.
         Err(ENOENT) => Ok(()),
         Err(EBUSY) => {
             // Nothing else would make it quiet.
-            device.function().fail(Failure::Destroy);
+            device.fail(Failure::Destroy);
             Err(EBUSY)
         }
         ended => ended,

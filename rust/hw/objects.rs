@@ -6,9 +6,37 @@
 //! create to the insertion into the table, and from a destroy to the removal. [`Tables`] exists
 //! only inside that lock, and every function that creates, destroys or changes a table takes it.
 
-use super::device::{
-    Device,
-    Tables, //
+use super::{
+    command::{
+        Command,
+        Cq,
+        Create,
+        Destroy,
+        Object,
+        Qp,
+        Srq, //
+    },
+    cq::{
+        Body,
+        CqClient,
+        CqRing,
+        Entry,
+        KernelCq, //
+    },
+    device::{
+        Hardware,
+        Tables, //
+    },
+    eq::{
+        EqPoller,
+        State, //
+    },
+    handlers::{
+        AsyncEvent,
+        CompletionHandler, //
+    },
+    qp::QueuePair,
+    table::Room, //
 };
 use crate::{
     abi::{
@@ -17,35 +45,6 @@ use crate::{
             CqContext, //
         },
         Number, //
-    },
-    hw::{
-        command::{
-            Command,
-            Cq,
-            Create,
-            Destroy,
-            Object,
-            Qp,
-            Srq, //
-        },
-        cq::{
-            Body,
-            CqClient,
-            CqRing,
-            Entry,
-            KernelCq, //
-        },
-        eq::{
-            EqPoller,
-            State, //
-        },
-        function::Failure,
-        handlers::{
-            AsyncEvent, //
-            CompletionHandler,
-        },
-        qp::QueuePair,
-        table::Room, //
     },
     kernel::{
         gate::Pass,
@@ -57,6 +56,7 @@ use crate::{
             SrqEvent, //
         }, //
     },
+    policy::lifecycle::Failure,
     queue::{
         index::Depth,
         poll::Node, //
@@ -82,7 +82,7 @@ impl Reports for Srq {
 }
 
 /// Objects whose queues the poll does not read.
-impl Device {
+impl Hardware {
     /// Raises the link's events at `events`, until the next shutdown. Sleeps.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ impl Device {
     /// # Errors
     ///
     /// Those of the command: `EBUSY` if queue pairs use it; else its memory must stay until
-    /// [`unmap`](super::client::Client::unmap).
+    /// the device is quiet.
     pub(crate) fn destroy_cq(&self, pass: &Pass<'_>, vector: u32, number: Number) -> Result {
         let eq = self.eqs.of(vector)?;
         let mut tables = self.objects.lock();
@@ -194,7 +194,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Those of the command; its memory must stay until [`unmap`](super::client::Client::unmap).
+    /// Those of the command; its memory must stay until the device is quiet.
     pub(crate) fn destroy_reporting<O: Reports>(
         &self,
         pass: &Pass<'_>,
@@ -208,7 +208,7 @@ impl Device {
 }
 
 /// Objects of the kernel.
-impl Device {
+impl Hardware {
     /// Creates a CQ of the kernel on `vector`, for `client`. The caller owns it until
     /// [`Self::give_kernel_cq`]. Sleeps.
     ///
@@ -237,7 +237,7 @@ impl Device {
             ring,
         )?;
         // Cannot fail: the ring was allocated for its depth.
-        let cq = KernelCq::new(number, self.epoch(), ring, client)?;
+        let cq = KernelCq::new(number, self.function.supervisor().epoch(), ring, client)?;
         Ok(boxed.write(cq))
     }
 
@@ -296,7 +296,7 @@ impl Device {
             });
         }
         cq.drain(&self.function.doorbells(pass.dev()))
-            .inspect_err(|_| self.function.fail(Failure::Destroy))?;
+            .inspect_err(|_| self.function.supervisor().fail(Failure::Destroy))?;
         let eq = self.eqs.of(vector)?;
         let mut tables = self.objects.lock();
         self.end_cq(&mut tables, pass, eq, cq.number())
@@ -304,7 +304,7 @@ impl Device {
 }
 
 /// Commands and tables, with `objects` held.
-impl Device {
+impl Hardware {
     /// Executes the command that creates an object in `memory`, which is returned.
     fn create<O: Object, M: Send + 'static>(
         &self,

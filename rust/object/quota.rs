@@ -2,56 +2,117 @@
 
 //! Takes doorbell pages for processes, and charges their objects: see [`shares`](super::shares).
 
-use super::{
-    device::Device,
-    shares::refusal, //
+use super::shares::{
+    refusal,
+    Shares, //
 };
 use crate::{
-    hw::command::QueryPage,
+    hw::{
+        command::QueryPage,
+        eq::Eq, //
+    },
     kernel::{
         gate::Pass,
-        mmio::Frame,
         task::fatal_signal_pending, //
     },
+    life::device::Device,
     policy::quota::{
         share,
         Account,
-        Kind, //
+        Kind,
+        PerKind, //
     }, //
 };
 use kernel::{
+    new_mutex,
     prelude::*,
+    sync::{
+        Arc,
+        Mutex,
+        MutexGuard, //
+    },
     task::Kuid, //
 };
 
 /// The most pages about which the device is queried before an object is refused.
 const ASKED: u32 = 8;
 
+/// Address handles of all contexts: 190 bytes of the core each.
+const HANDLES: u32 = 1 << 15;
+
 /// The charge of an object that is being created. The drop gives it back: the device has not created the
 /// object. Or it has, and the driver has no EQ for it any more: then the epoch ends, and all counts.
-pub(crate) struct Charge<'a> {
-    device: &'a Device,
+pub(super) struct Charge<'a> {
+    quotas: &'a Quotas,
     page: u16,
     kind: Kind,
 }
 
 impl Charge<'_> {
-    /// The object exists: it counts until [`Device::discharge`].
-    pub(crate) fn commit(self) {
+    /// The object exists: it counts until [`Quotas::discharge`].
+    pub(super) fn commit(self) {
         core::mem::forget(self);
     }
 }
 
 impl Drop for Charge<'_> {
     fn drop(&mut self) {
-        let mut shares = self.device.shares.lock();
+        let mut shares = self.quotas.shares();
         shares.change(self.page, |account, sums| account.give(self.kind, sums));
     }
 }
 
-impl Device {
+/// Doorbell pages and objects that are left, shared by all files of a device.
+#[pin_data]
+pub(super) struct Quotas {
+    device: Arc<Device>,
+    /// The number of objects of each kind, shared by contexts and the kernel.
+    most: PerKind<u32>,
+    #[pin]
+    shares: Mutex<Shares>,
+}
+
+impl Quotas {
+    /// Those of a device. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new(device: Arc<Device>) -> Result<Arc<Self>> {
+        let limits = device.limits();
+        let slots = (0..device.vectors()).map(|index| Eq::process_cqs(limits, index));
+        let most = PerKind {
+            qp: limits.qp,
+            // Each CQ takes a slot of its EQ.
+            cq: slots.fold(0u32, u32::saturating_add).min(limits.cq),
+            mr: limits.mr,
+            pd: limits.pd,
+            srq: limits.srq,
+            mw: limits.mw,
+            // So that no user takes all groups: each membership may be in a group of its own.
+            member: limits.groups,
+            page: limits.pages,
+            ah: HANDLES,
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                device,
+                most,
+                shares <- new_mutex!(Shares::new(), "Quotas::shares"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The shares of the present epoch.
+    fn shares(&self) -> MutexGuard<'_, Shares> {
+        let mut shares = self.shares.lock();
+        shares.begin(self.device.epoch());
+        shares
+    }
+
     /// How many objects of `kind` a context may have.
-    pub(crate) fn quota(&self, kind: Kind) -> u32 {
+    pub(super) fn limit(&self, kind: Kind) -> u32 {
         share(*self.most.of(kind))
     }
 
@@ -62,10 +123,10 @@ impl Device {
     ///
     /// `EIO` if the device was reset since, `ENOSPC` if all are taken or the rest is reserved for
     /// privileged tasks, `EDQUOT` if the user has used up its share, `ENOMEM`.
-    pub(crate) fn take_page(&self, epoch: u32, id: Option<Kuid>) -> Result<u16> {
+    pub(super) fn take_page(&self, epoch: u32, id: Option<Kuid>) -> Result<u16> {
         let room = KBox::new_uninit(GFP_KERNEL_ACCOUNT)?;
-        let mut shares = self.shares.lock();
-        if epoch != self.epoch() {
+        let mut shares = self.shares();
+        if epoch != shares.epoch() {
             return Err(EIO);
         }
         shares.open(self.most.page, id, room)
@@ -73,22 +134,13 @@ impl Device {
 
     /// Gives a doorbell page back. All objects of its context have been destroyed, by command or by
     /// a reset. Sleeps.
-    pub(crate) fn give_page(&self, page: u16) {
-        self.shares.lock().close(page);
+    pub(super) fn give_page(&self, page: u16) {
+        self.shares().close(page);
     }
 
     /// Gives a doorbell page back whose context may have objects until the next reset. Sleeps.
-    pub(crate) fn abandon_page(&self, page: u16) {
-        self.shares.lock().abandon(page);
-    }
-
-    /// The page frame that a process maps as its doorbell page.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if there is no such page.
-    pub(crate) fn page_frame(&self, page: u16) -> Result<Frame> {
-        self.function.page_frame(page)
+    pub(super) fn abandon_page(&self, page: u16) {
+        self.shares().abandon(page);
     }
 
     /// Charges an object that the context of `page` is about to create. Queries the device only if
@@ -100,15 +152,15 @@ impl Device {
     /// `EDQUOT` if the context or its user has used up its share, `ENOSPC` if the rest is reserved
     /// for privileged tasks; `EINTR` if the caller was killed; `EIO` or `ENODEV` if the device is
     /// being shut down; those of the command.
-    pub(crate) fn charge(&self, pass: &Pass<'_>, page: u16, kind: Kind) -> Result<Charge<'_>> {
+    pub(super) fn charge(&self, pass: &Pass<'_>, page: u16, kind: Kind) -> Result<Charge<'_>> {
         let take = || {
-            let mut shares = self.shares.lock();
+            let mut shares = self.shares();
             let limit = *self.most.of(kind);
             let taken = shares.change(page, |account, sums| account.take(kind, limit, sums));
             taken.ok_or(EIO)
         };
         let charge = || Charge {
-            device: self,
+            quotas: self,
             page,
             kind,
         };
@@ -117,7 +169,7 @@ impl Device {
         };
         let mut first = None;
         for _ in 0..ASKED {
-            let next = self.shares.lock().next_holding(scope, page, kind);
+            let next = self.shares().next_holding(scope, page, kind);
             let Some(asked) = next.filter(|next| first != Some(*next)) else {
                 break;
             };
@@ -126,7 +178,7 @@ impl Device {
                 return Err(EINTR);
             }
             // A reset or an unbind waits for `pass`.
-            drop(self.enter(self.epoch())?);
+            drop(self.device.enter(self.device.epoch())?);
             self.settle(pass, asked)?;
             match take()? {
                 Ok(()) => return Ok(charge()),
@@ -138,8 +190,8 @@ impl Device {
     }
 
     /// An object of the context of `page`, which still has that page, was destroyed. Sleeps.
-    pub(crate) fn discharge(&self, page: u16, kind: Kind) {
-        self.shares.lock().change(page, |account, sums| match kind {
+    pub(super) fn discharge(&self, page: u16, kind: Kind) {
+        self.shares().change(page, |account, sums| match kind {
             Kind::Qp | Kind::Cq | Kind::Srq => account.hold(kind),
             Kind::Mr | Kind::Mw | Kind::Member | Kind::Pd | Kind::Page | Kind::Ah => {
                 account.give(kind, sums);
@@ -152,19 +204,19 @@ impl Device {
     /// # Errors
     ///
     /// Those of the command.
-    pub(crate) fn settle(&self, pass: &Pass<'_>, page: u16) -> Result {
-        let mark = self.shares.lock().mark(page);
+    pub(super) fn settle(&self, pass: &Pass<'_>, page: u16) -> Result {
+        let mark = self.shares().mark(page);
         if let Some(mark) = mark {
-            let kept = self.admin.execute(pass, QueryPage(page))?;
-            self.shares.lock().settle(page, mark, &kept);
+            let kept = self.device.admin().execute(pass, QueryPage(page))?;
+            self.shares().settle(page, mark, &kept);
         }
         Ok(())
     }
 
     /// The account of the context of a page that was taken in `epoch`. Sleeps.
-    pub(crate) fn account(&self, epoch: u32, page: u16) -> Account {
-        let shares = self.shares.lock();
-        if epoch != self.epoch() {
+    pub(super) fn account(&self, epoch: u32, page: u16) -> Account {
+        let shares = self.shares();
+        if epoch != shares.epoch() {
             return Account::default();
         }
         shares

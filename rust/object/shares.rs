@@ -51,6 +51,7 @@ struct User {
 
 /// Doorbell pages, contexts and users of an epoch.
 pub(super) struct Shares {
+    epoch: u32,
     /// By doorbell page. Page 0 is the driver's.
     holders: KVVec<Option<KBox<Holder>>>,
     users: KVVec<Option<User>>,
@@ -64,6 +65,7 @@ pub(super) struct Shares {
 impl Shares {
     pub(super) const fn new() -> Self {
         Self {
+            epoch: 0,
             holders: KVVec::new(),
             users: KVVec::new(),
             all: PerKind {
@@ -82,8 +84,17 @@ impl Shares {
         }
     }
 
-    /// Clears all counts: the epoch has ended.
-    pub(super) fn clear(&mut self) {
+    /// The epoch whose objects are counted.
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Clears all counts, if this is another epoch.
+    pub(super) fn begin(&mut self, epoch: u32) {
+        if epoch == self.epoch {
+            return;
+        }
+        self.epoch = epoch;
         for place in self.holders.iter_mut() {
             if place
                 .take_if(|holder| holder.phase == Phase::Abandoned)
