@@ -4,8 +4,6 @@
 
 #[path = "../rust/queue/chain.rs"]
 pub mod chain;
-#[path = "../rust/queue/consumer.rs"]
-pub mod consumer;
 #[path = "../rust/queue/credit.rs"]
 pub mod credit;
 #[path = "../rust/queue/descriptors.rs"]
@@ -14,7 +12,5 @@ pub mod descriptors;
 pub mod headtail;
 #[path = "../rust/queue/index.rs"]
 pub mod index;
-#[path = "../rust/queue/resize.rs"]
-pub mod resize;
 #[path = "../rust/queue/storage.rs"]
 pub mod storage;

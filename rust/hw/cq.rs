@@ -53,11 +53,11 @@ use crate::{
         consumer::CqConsumer,
         credit::{
             Cq,
-            DeferredFree,
             Pool,
             RingId,
             Slots, //
         },
+        deferred::DeferredFree,
         index::{
             Depth,
             Index, //

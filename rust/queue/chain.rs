@@ -20,13 +20,13 @@
 //!
 //! Descriptors complete in order, so one index is enough to find the oldest in flight.
 
-use super::consumer::BadRing;
 use super::credit::Chained;
 use super::credit::Imbalance;
 use super::credit::RingId;
 use super::descriptors::Descriptors;
 use super::index::Depth;
 use super::index::Index;
+use super::storage::BadRing;
 use super::storage::Storage;
 use crate::abi::stream::chain::control;
 use crate::abi::stream::chain::status;

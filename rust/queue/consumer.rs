@@ -30,6 +30,7 @@ use super::index::Depth;
 use super::index::Index;
 use super::resize::Stays;
 use super::resize::Switch;
+use super::storage::BadRing;
 use super::storage::Storage;
 use core::marker::PhantomData;
 
@@ -39,10 +40,6 @@ pub type CqConsumer<S> = Consumer<S, Cq, 4>;
 pub type EqConsumer<S> = Consumer<S, Eq, 2>;
 
 const OWNER: u64 = crate::abi::entry::OWNER;
-
-/// The storage is too small for the depth, or the capacity is zero or exceeds the depth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadRing;
 
 /// Entries of this ring were read; holds the index past the last.
 #[derive(Clone, Copy, Debug)]

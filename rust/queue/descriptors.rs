@@ -6,7 +6,6 @@
 //! in order and complete in order, so two indices are enough: `tail` is filled next, `done` is the
 //! oldest in flight.
 
-use super::consumer::BadRing;
 use super::credit::Imbalance;
 use super::credit::Kind;
 use super::credit::Pool;
@@ -14,6 +13,7 @@ use super::credit::RingId;
 use super::credit::Slots;
 use super::index::Depth;
 use super::index::Index;
+use super::storage::BadRing;
 use super::storage::Storage;
 
 /// Descriptors in a ring's memory.

@@ -24,16 +24,16 @@
 //! - The slot of a *destroyed* CQ may still have its event in the ring. It becomes free when the
 //!   head has passed the EQ's producer index that the destroy reported.
 
-use super::consumer::BadRing;
 use super::consumer::Published;
 use super::consumer::Seen;
-use super::credit::DeferredFree;
 use super::credit::Eq;
 use super::credit::Imbalance;
 use super::credit::Pool;
 use super::credit::Slots;
+use super::deferred::DeferredFree;
 use super::index::Depth;
 use super::index::Index;
+use super::storage::BadRing;
 
 /// Slots to arm with, beyond one for each kernel CQ: they let one head update cover many events. At
 /// most an eighth of the EQ.

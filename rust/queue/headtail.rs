@@ -23,13 +23,13 @@
 //! Software does not read the head from the device: a read of a register costs more than a look at
 //! memory, and the head is moved before the write-backs are in memory.
 
-use super::consumer::BadRing;
 use super::credit::Imbalance;
 use super::credit::RingId;
 use super::credit::Ringed;
 use super::descriptors::Descriptors;
 use super::index::Depth;
 use super::index::Index;
+use super::storage::BadRing;
 use super::storage::Storage;
 use crate::abi::stream::headtail::cmd;
 use crate::abi::stream::headtail::sta;

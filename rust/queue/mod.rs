@@ -19,6 +19,7 @@
 //! | [`account`] | slots that a message takes, and another one gives back | driver, library |
 //! | [`storage`] | words of shared memory, and the four points of order | all |
 //! | [`consumer`] | reading a ring that hardware writes | driver, library |
+//! | [`deferred`] | slots of a destroyed queue, until their last entries are read | driver, library |
 //! | [`producer`] | writing a ring that software writes | driver, library |
 //! | [`descriptors`] | descriptors that are filled and complete in order | stream |
 //! | [`chain`] | a chain of descriptors whose tail is an address, inclusive | stream |
@@ -43,6 +44,7 @@ pub mod buflist;
 pub mod chain;
 pub mod consumer;
 pub mod credit;
+pub mod deferred;
 #[cfg(not(MODULE))]
 pub mod descriptors;
 pub mod eq_slots;

@@ -27,7 +27,6 @@
 //! compiler can keep in registers across stores to the ring and barriers. When it ends, the slots
 //! of all its posts or completions are moved at once. A single one is a batch or row of one.
 
-use super::consumer::BadRing;
 use super::consumer::Flushed;
 use super::consumer::Published;
 use super::consumer::Seen;
@@ -41,6 +40,7 @@ use super::credit::Slots;
 use super::credit::Sq;
 use super::index::Depth;
 use super::index::Index;
+use super::storage::BadRing;
 use super::storage::Storage;
 use crate::abi::entry::BLOCK_WORDS;
 use crate::abi::entry::MAX_BLOCKS;

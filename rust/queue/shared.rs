@@ -31,7 +31,6 @@
 //!
 //! [`Shared`] is the side of software. That of the device is in its model.
 
-use super::consumer::BadRing;
 use super::credit::Imbalance;
 use super::credit::RingId;
 use super::credit::Slots;
@@ -42,6 +41,7 @@ use super::producer::Batch;
 use super::producer::NextRing;
 use super::producer::Producer;
 use super::resize::Stays;
+use super::storage::BadRing;
 use super::storage::Storage;
 
 /// The software side of an SRQ: its slots.

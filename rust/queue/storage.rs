@@ -16,6 +16,10 @@
 use core::sync::atomic::fence;
 use core::sync::atomic::Ordering;
 
+/// The storage is too small for the depth, or the capacity is zero or exceeds the depth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadRing;
+
 /// Words shared with hardware.
 ///
 /// Words are little-endian in memory and are converted here. `at` is always less than

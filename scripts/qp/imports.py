@@ -39,7 +39,6 @@ FOLDERS = ("rust", *TABLES, "qemu/ffi/src", "tools/bench/src", "tools/header/src
 # The files of each directory that are in a circle.
 CIRCLES = {
     "rust/object/ulp": {"cq", "qp"},
-    "rust/queue": {"consumer", "credit"},
 }
 
 # A file of another directory.

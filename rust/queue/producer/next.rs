@@ -2,12 +2,12 @@
 //! What a shared queue alone does with its producer: it completes slots in any order, and goes on in
 //! another ring.
 
-use super::super::consumer::BadRing;
 use super::super::credit::Kind;
 use super::super::credit::Slots;
 use super::super::index::Depth;
 use super::super::index::Index;
 use super::super::resize::Stays;
+use super::super::storage::BadRing;
 use super::super::storage::Storage;
 use super::Producer;
 use super::Shape;
