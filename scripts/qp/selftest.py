@@ -18,11 +18,12 @@ import unittest.mock
 
 from qp import (
     barriers, base, console, figures, guest, imports, initramfs, kernel, ktap, lines, payload,
-    peers, plots, profile, sweeps, threads, walks,
+    peers, plots, profile, sweeps, threads,
 )
 from qp.selftest_cache import Cache, Crates, Space  # noqa: F401, run with those here
 from qp.selftest_recipes import Recipes  # noqa: F401
 from qp.selftest_test import Suite  # noqa: F401
+from qp.selftest_walks import Walks  # noqa: F401
 
 REPORTS = """\
 WARNING: kernel/softirq.c:430 at __local_bh_enable_ip+0x5c/0x70, CPU#1: sh/124
@@ -319,44 +320,6 @@ pub use crate::cq::Cq;
         # A root of another name, and a file of another directory.
         elsewhere = {"ring.rs": '//! | [`wait`] | |\n#[path = "../wait.rs"]\npub mod wait;\n'}
         self.assertEqual(imports.upwards_in_crate(elsewhere, "stream", "ring"), [])
-
-    def test_a_walk_is_held_against_the_sources(self):
-        page = """\
-The driver
-==========
-
-Walk: one WQE
--------------
-
-At most 3 stops in 2 rooms.
-
-1. ``rust/object/qp.rs``: ``post``,
-   ``Slots::take``. A text with ``code``.
-2. ``qemu/glue.c``: ``ring``. More
-   text.
-
-Next
-----
-
-1. No step of the walk.
-"""
-        tree = {
-            "rust/object/qp.rs": "impl Qp {\n    pub(crate) fn post(&self) {}\n    fn take() {}\n}",
-            "qemu/glue.c": "static void ring(void *opaque,\n                 int n)\n{\n    post();\n}\n",
-        }
-        self.assertEqual(walks.faults(page, tree.get), [])
-        for wrong, line in (
-            (page.replace("Slots::take", "give"), "one WQE: rust/object/qp.rs defines no give"),
-            # A call is no definition.
-            (page.replace("``ring``", "``post``"), "one WQE: qemu/glue.c defines no post"),
-            (page.replace("glue.c", "gone.c"), "one WQE: there is no qemu/gone.c"),
-            (page.replace("3 stops", "2 stops"), "one WQE: 3 stops, but at most 2"),
-            (page.replace("2 rooms", "1 rooms"), "one WQE: 2 rooms, but at most 1"),
-            (page.replace("At most 3 stops in 2 rooms", "Few"), "one WQE: no steps, or no bound in its first paragraph"),
-            (page.replace("``qemu/glue.c``:", "The glue:"), "one WQE: no file and function in: The glue: ``ring``. More"),
-            (page.replace("Walk: ", ""), "Documentation/driver.rst has no walk"),
-        ):
-            self.assertEqual(walks.faults(wrong, tree.get), [line])
 
     def test_a_circle_of_imports_is_named(self):
         files = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The walks of Documentation/driver.rst, against the sources.
+"""The walks and readings of Documentation/driver.rst, against the sources.
 
 A walk is a section whose title begins with "Walk: ". Its first line has its bound, in stops, files
 or rooms; its list has a file and the functions called there for each stop:
@@ -12,26 +12,32 @@ or rooms; its list has a file and the functions called there for each stop:
     1. ``rust/object/qp.rs``: ``post``, ``ring``. What they do.
 
 A stop is a function. A room is a folder of rust/, else a folder of the project.
+
+A reading is a section whose title begins with "Reading: ". Its list has the files of each step; its
+bound is in lines of code, as scripts/py lines counts them.
 """
 
 import re
 
+from qp import lines as code
+
 PAGE = "Documentation/driver.rst"
-TITLE = re.compile(r"^Walk: (.+)\n-+\n\n", re.MULTILINE)
+TITLE = re.compile(r"^(Walk|Reading): (.+)\n-+\n\n", re.MULTILINE)
 # The end of a section: the line under the next title.
 END = re.compile(r"^.+\n([-=])\1+\n", re.MULTILINE)
-BOUND = re.compile(r"(\d+) (stops|files|rooms)")
+BOUND = re.compile(r"(\d+) (stops|files|rooms|lines)")
 STEP = re.compile(r"^\d+\. (.+?)(?=^\d+\. |^\S|\Z)", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"``([\w./-]+\.rs)``")
 WHERE = re.compile(r"``([\w./-]+)``:\s+(``[\w:]+``(?:,\s+``[\w:]+``)*)")
 
 
-def sections(text):
-    """The walks of a page: {title: text}."""
-    starts = list(TITLE.finditer(text))
+def sections(text, kind):
+    """The walks or the readings of a page: {title: text}."""
     found = {}
-    for start in starts:
+    for start in TITLE.finditer(text):
         end = END.search(text, start.end())
-        found[start[1]] = text[start.end() : end.start() if end else len(text)]
+        if start[1] == kind:
+            found[start[2]] = text[start.end() : end.start() if end else len(text)]
     return found
 
 
@@ -49,12 +55,25 @@ def defines(source, function):
     return re.search(f"{rust}|{in_c}", source, re.MULTILINE) is not None
 
 
+def over(title, body, count):
+    """The bounds that a section exceeds."""
+    bounds = BOUND.findall(body.split("\n\n")[0])
+    if not bounds or not any(count.values()):
+        return [f"{title}: no steps, or no bound in its first paragraph"]
+    return [f"{title}: {count[what]} {what}, but at most {most}" for most, what in bounds if count[what] > int(most)]
+
+
 def faults(text, read):
-    """What is wrong with the walks of a page. `read` returns the text of a file, or None."""
+    """What is wrong with the walks and readings of a page. `read` returns the text of a file, or None."""
     lines = []
-    walks = sections(text)
+    walks = sections(text, "Walk")
     if not walks:
         lines.append(f"{PAGE} has no walk")
+    for title, body in sections(text, "Reading").items():
+        sources = {path: read(path) for step in STEP.findall(body) for path in FILE.findall(step)}
+        lines += [f"{title}: there is no {path}" for path, source in sources.items() if source is None]
+        count = sum(code.count(source) for source in sources.values() if source is not None)
+        lines += over(title, body, {"lines": count})
     for title, body in walks.items():
         stops = []
         for step in STEP.findall(body):
@@ -71,8 +90,5 @@ def faults(text, read):
             lines += [f"{title}: {path} defines no {name}" for name in names if not defines(source, name)]
         files = {path for path, _ in stops}
         count = {"stops": len(stops), "files": len(files), "rooms": len({room_of(path) for path in files})}
-        bounds = BOUND.findall(body.split("\n\n")[0])
-        if not stops or not bounds:
-            lines.append(f"{title}: no steps, or no bound in its first paragraph")
-        lines += [f"{title}: {count[what]} {what}, but at most {most}" for most, what in bounds if count[what] > int(most)]
+        lines += over(title, body, count)
     return lines

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of the walks and readings of driver.rst: run with those of qp/selftest.py."""
+
+import unittest
+
+from qp import walks
+
+
+class Walks(unittest.TestCase):
+    def test_a_walk_is_held_against_the_sources(self):
+        page = """\
+The driver
+==========
+
+Walk: one WQE
+-------------
+
+At most 3 stops in 2 rooms.
+
+1. ``rust/object/qp.rs``: ``post``,
+   ``Slots::take``. A text with ``code``.
+2. ``qemu/glue.c``: ``ring``. More
+   text.
+
+Next
+----
+
+1. No step of the walk.
+"""
+        tree = {
+            "rust/object/qp.rs": "impl Qp {\n    pub(crate) fn post(&self) {}\n    fn take() {}\n}",
+            "qemu/glue.c": "static void ring(void *opaque,\n                 int n)\n{\n    post();\n}\n",
+        }
+        self.assertEqual(walks.faults(page, tree.get), [])
+        for wrong, line in (
+            (page.replace("Slots::take", "give"), "one WQE: rust/object/qp.rs defines no give"),
+            # A call is no definition.
+            (page.replace("``ring``", "``post``"), "one WQE: qemu/glue.c defines no post"),
+            (page.replace("glue.c", "gone.c"), "one WQE: there is no qemu/gone.c"),
+            (page.replace("3 stops", "2 stops"), "one WQE: 3 stops, but at most 2"),
+            (page.replace("2 rooms", "1 rooms"), "one WQE: 2 rooms, but at most 1"),
+            (page.replace("At most 3 stops in 2 rooms", "Few"), "one WQE: no steps, or no bound in its first paragraph"),
+            (page.replace("``qemu/glue.c``:", "The glue:"), "one WQE: no file and function in: The glue: ``ring``. More"),
+            (page.replace("Walk: ", ""), "Documentation/driver.rst has no walk"),
+        ):
+            self.assertEqual(walks.faults(wrong, tree.get), [line])
+
+    def test_a_reading_is_held_against_the_sources(self):
+        page = """\
+Walk: one WQE
+-------------
+
+At most 1 stops.
+
+1. ``rust/a.rs``: ``a``. Text.
+
+Reading: the data
+-----------------
+
+At most 3 lines of code.
+
+1. ``rust/a.rs``, ``rust/b.rs``. Both.
+2. ``rust/a.rs`` once more.
+"""
+        tree = {"rust/a.rs": "// A comment.\nfn a() {}\n", "rust/b.rs": "fn b() {\n\n}\n"}
+        self.assertEqual(walks.faults(page, tree.get), [])
+        for wrong, line in (
+            (page.replace("3 lines", "2 lines"), "the data: 3 lines, but at most 2"),
+            (page.replace("b.rs", "c.rs"), "the data: there is no rust/c.rs"),
+            (page.replace("At most 3 lines", "Few lines"), "the data: no steps, or no bound in its first paragraph"),
+        ):
+            self.assertEqual(walks.faults(wrong, tree.get), [line])
