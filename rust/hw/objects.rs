@@ -110,7 +110,7 @@ impl Hardware {
         handler: Arc<dyn CompletionHandler>,
     ) -> Result<(Number, M)> {
         let eq = self.eqs.of(vector)?;
-        let events_room = Room::new()?;
+        let (room, events_room) = (Room::new()?, Room::new()?);
         let mut tables = self.objects.lock();
         let context = CqContext {
             flags: context.flags | cq_flags::USER,
@@ -121,8 +121,15 @@ impl Hardware {
             0 => State::bind_ulp,
             _ => State::bind_process,
         };
-        let body = Body::Process(handler);
-        let (number, memory) = self.attach(&mut tables, pass, (eq, bind), context, body, memory)?;
+        let made = self.attach(
+            &mut tables,
+            pass,
+            (eq, bind),
+            context,
+            (Body::Process(handler), room),
+            memory,
+        );
+        let (number, memory) = made?;
         if let Err(error) = self.add_handler(&mut tables, number, events, events_room) {
             self.keep_unless(self.end_cq(&mut tables, pass, eq, number), memory);
             return Err(error);
@@ -226,7 +233,7 @@ impl Hardware {
         let eq = self.eqs.of(vector)?;
         let ring = CqRing::new(pass, depth)?;
         let boxed = KBox::<KernelCq>::new_uninit(GFP_KERNEL)?;
-        let (context, body) = (ring.context(), Body::Away);
+        let (context, body) = (ring.context(), (Body::Away, Room::new()?));
         let mut tables = self.objects.lock();
         let (number, ring) = self.attach(
             &mut tables,
@@ -327,17 +334,17 @@ impl Hardware {
     }
 
     /// Creates a CQ in `memory`, which is returned, and inserts it into the table of its EQ, whose
-    /// slots `bind` takes.
+    /// slots `bind` takes. The room is made before the tables are locked: a process at its limit of
+    /// memory must not hold them.
     fn attach<M: Send + 'static>(
         &self,
         tables: &mut Tables,
         pass: &Pass<'_>,
         (eq, bind): (&EqPoller, fn(&mut State) -> Result<Node>),
         context: CqContext,
-        body: Body,
+        (body, room): (Body, Room<Entry>),
         memory: M,
     ) -> Result<(Number, M)> {
-        let room = Room::new()?;
         let node = eq.paused(|_, state| bind(state))?;
         let context = CqContext {
             eq: eq.handler().number(),

@@ -340,7 +340,7 @@ impl QueuePair {
     }
 
     /// Rings the RQ doorbell if receives were posted since the last time.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ring_recv(&mut self, doorbells: &Doorbells<'_>) {
         let number = self.number;
         if let Some(rq) = self.rq.as_mut() {
@@ -349,7 +349,7 @@ impl QueuePair {
     }
 
     /// Rings the SQ doorbell if sends were posted since the last time.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ring_send(&mut self, doorbells: &Doorbells<'_>) {
         let number = self.number;
         self.sq
