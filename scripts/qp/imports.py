@@ -12,8 +12,9 @@ root itself are above all files.
 The files of one directory may not import each other in a circle, in whatever order; a file and the
 directory of its name are one. CIRCLES has those that do, until they do not.
 
-An import is any path in the code that begins with crate:: or super::, in a use
-or elsewhere. Comments, including documentation links, are not checked.
+An import is any path in the code that begins with crate:: or super::, in a use or elsewhere. A name
+that a directory's own file re-exports is the file's that has it. Comments, including documentation
+links, are not checked.
 """
 
 import re
@@ -33,7 +34,7 @@ ORDER = [
 # Declares the others, and imports nothing.
 ROOT = "qpair"
 # Crates with a table, and their roots.
-TABLES = {"provider/data/src": "lib", "qemu/model/src": "lib", "stream": "qpair_stream", "tools/libqpair/src": "lib"}
+TABLES = {"provider/data/src": "lib", "qemu/model/src": "lib", "stream": "qpair_stream", "tools/libqpair/src": "lib", "tools/selftests/src": "lib"}
 # The folders whose directories have no circle.
 FOLDERS = ("rust", *TABLES, "qemu/ffi/src", "tools/bench/src", "tools/header/src", "tools/qpair/src", "tools/ring/src", "tools/testkit/src", "tools/uverbs/src")
 # The files of each directory that are in a circle.
@@ -43,6 +44,8 @@ CIRCLES = {
 
 # A file of another directory.
 ELSEWHERE = re.compile(r"^#\[path = .*\]\n(?:pub )?mod (\w+);", re.MULTILINE)
+# `pub use self::FILE::NAME;`.
+EXPORTED = re.compile(r"^pub(?:\(\w+\))? use self::(\w+)::(?:\w+::)*(\w+);", re.MULTILINE)
 ROW = re.compile(r"^//! \| \[?`(\w+)`\]? \|", re.MULTILINE)
 NOT_CODE = re.compile(r"""//[^\n]*|'(?:\\[^']+|[^\\'])'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 TOKEN = re.compile(r"\w+|::|\S")
@@ -153,8 +156,10 @@ def beside(sources):
     directory, those of its files."""
     modules = {name: module_of(name) for name in sources}
     known, found = {tuple(module) for module in modules.values()}, {}
+    exported = {(*module, name): (*module, file) for at, module in modules.items() for file, name in EXPORTED.findall(sources[at])}
     for name, module in modules.items():
         for path, line in paths(sources[name], module):
+            path = next((list(exported[head]) for end in range(1, len(path) + 1) if (head := tuple(path[:end])) in exported), path)
             # The file that has the item, which may be a directory's own.
             while path and tuple(path) not in known:
                 path = path[:-1]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of the walks and readings of driver.rst: run with those of qp/selftest.py."""
+"""Tests of what reads the sources, the walks and readings of driver.rst and imports: run with those
+of qp/selftest.py."""
 
 import unittest
 
-from qp import walks
+from qp import imports, walks
 
 
 class Walks(unittest.TestCase):
@@ -70,3 +71,14 @@ At most 3 lines of code.
             (page.replace("At most 3 lines", "Few lines"), "the data: no steps, or no bound in its first paragraph"),
         ):
             self.assertEqual(walks.faults(wrong, tree.get), [line])
+
+    def test_an_import_through_a_directory_is_of_its_file(self):
+        sources = {
+            "raw/mod.rs": "pub use self::args::QpArg;\npub(crate) use self::queue::Cq;\nuse super::wait;",
+            "raw/args.rs": "use super::Cq;",
+            "raw/queue.rs": "\nuse crate::raw::QpArg;",
+        }
+        line = "tests/raw/args.rs:1: a circle in tests/raw: args -> queue -> args"
+        self.assertEqual(imports.circles(sources, "tests", {})[0], line)
+        sources["raw/queue.rs"] = "use super::wait;"
+        self.assertEqual(imports.circles(sources, "tests", {}), [])

@@ -32,9 +32,9 @@ use qpair::EndpointError;
 use qpair::EndpointOptions;
 use qpair_abi::counters::Counter;
 
-use crate::cases;
 use crate::children::Child;
 use crate::children::End;
+use crate::ktap::cases;
 use crate::ktap::say;
 use crate::ktap::Group;
 use crate::ktap::Setup;

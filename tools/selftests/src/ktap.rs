@@ -1,23 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Runs cases, with KTAP version 1 on standard output.
-//!
-//! Each case runs in a process group of its own. So a case that crashes or hangs is one failure and
-//! the others continue; and when its process has ended, all its resources must be free: pinned
-//! pages, objects, contexts. This is checked after every case ([`Baseline`]).
-
-use std::collections::hash_map::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
-use std::time::Instant;
+//! Cases and their groups, skipped cases, and diagnostics in KTAP.
 
 use anyhow::anyhow;
 use anyhow::Result;
-
-use crate::children::Child;
-use crate::children::End;
-use crate::life;
-use crate::wait;
-use crate::world::Baseline;
 
 /// Exit status of a run in which nothing failed and something was skipped.
 pub const SKIPPED: i32 = 4;
@@ -41,7 +26,7 @@ pub struct Case {
     pub name: &'static str,
     /// Its function.
     pub run: fn(&Setup) -> Result<()>,
-    /// Its time limit, as a multiple of [`wait::patience`].
+    /// Its time limit, as a multiple of [`crate::wait::patience`].
     pub patience: u32,
 }
 
@@ -69,7 +54,6 @@ impl Group {
 
 /// Makes the cases of a group from functions: `cases![file::one, file::other * 10]`, where
 /// `* 10` extends the time limit.
-#[macro_export]
 macro_rules! cases {
     ($( $module:ident :: $name:ident $(* $patience:literal)? ),* $(,)?) => {
         &[$( $crate::ktap::Case {
@@ -79,6 +63,7 @@ macro_rules! cases {
         } ),*]
     };
 }
+pub(crate) use cases;
 
 /// Not a failure: the case cannot run here.
 #[derive(Debug)]
@@ -106,76 +91,5 @@ pub fn skipped(error: &anyhow::Error) -> Option<String> {
 pub fn say(text: &str) {
     for line in text.lines() {
         println!("# {line}");
-    }
-}
-
-/// The result of a run.
-#[derive(Default)]
-struct Totals {
-    pass: u32,
-    fail: u32,
-    skip: u32,
-}
-
-/// Runs cases, in a number of rounds with a seed each, from `seed` on; prints their results and
-/// returns the exit status.
-pub fn run(cases: &[(&Group, &Case)], seed: u64, rounds: usize) -> i32 {
-    println!("KTAP version 1");
-    println!("1..{}", cases.len() * rounds);
-    let mut totals = Totals::default();
-    let seeds = (0..rounds).map(|round| seed.wrapping_add(round as u64));
-    let runs = seeds.flat_map(|seed| cases.iter().map(move |case| (seed, case)));
-    for (number, (seed, (group, case))) in runs.enumerate() {
-        let number = number + 1;
-        let name = format!("{}/{}", group.name, case.name);
-        let mut hasher = DefaultHasher::new();
-        (seed, &name).hash(&mut hasher);
-        let setup = Setup {
-            seed: hasher.finish(),
-        };
-        let start = Instant::now();
-        match one(case, &setup) {
-            Ok(None) => {
-                totals.pass += 1;
-                println!(
-                    "ok {number} {name} # {:.1} s, seed {seed}",
-                    start.elapsed().as_secs_f32()
-                );
-            }
-            Ok(Some(reason)) => {
-                totals.skip += 1;
-                println!("ok {number} {name} # SKIP {reason}");
-            }
-            Err(error) => {
-                totals.fail += 1;
-                say(&format!(
-                    "{error:#}\nagain: qpair-selftest --seed {seed} {name}"
-                ));
-                println!("not ok {number} {name}");
-            }
-        }
-    }
-    println!(
-        "# Totals: pass:{} fail:{} xfail:0 xpass:0 skip:{} error:0",
-        totals.pass, totals.fail, totals.skip
-    );
-    match totals {
-        Totals { fail: 1.., .. } => 1,
-        Totals { skip: 1.., .. } => SKIPPED,
-        _ => 0,
-    }
-}
-
-/// Runs one case in a process of its own; returns the reason if it was skipped.
-fn one(case: &Case, setup: &Setup) -> Result<Option<String>> {
-    life::restore()?;
-    let before = Baseline::take()?;
-    let mut child = Child::group(|_| (case.run)(setup))?;
-    let end = child.end(wait::patience() * case.patience);
-    child.clear_group()?;
-    match end? {
-        End::Exit(0) => before.settled().map(|()| None),
-        End::Exit(SKIPPED) => Ok(Some(child.last_words().unwrap_or_default())),
-        end => Err(anyhow!("the case ended with {end}")),
     }
 }

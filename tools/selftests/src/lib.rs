@@ -1,28 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Tests of the driver, to be run in a guest.
 //!
-//! | module | is |
+//! The files, in order: a file imports only files above it.
+//!
+//! | file | has |
 //! |---|---|
-//! | [`ktap`] | runs cases, and the checks after each |
+//! | [`wait`] | waits with a deadline |
+//! | [`ktap`] | cases and groups, and diagnostics |
+//! | [`children`] | other processes |
+//! | [`world`] | the kernel's state, in files |
+//! | [`host`] | QEMU's monitor |
 //! | [`raw`] | the driver without a library |
 //! | [`pair`] | connected queue pairs, and bystanders |
-//! | [`world`] | the kernel's state, in files |
-//! | [`children`] | other processes |
-//! | [`host`] | QEMU's monitor |
+//! | [`devices`] | the driver bound, the module loaded, functions removed and rescanned |
 //! | [`control`] | cases: the control path, each ioctl and its errors |
 //! | [`data`] | cases: work requests, doorbells, completions, errors |
 //! | [`event`] | cases: the event path: vectors, moderation, fairness |
-//! | [`faults`] | cases: each allocation and each user copy of an operation fails in turn |
 //! | [`life`] | cases: killed processes, reset and removed devices |
+//! | [`faults`] | cases: each allocation and each user copy of an operation fails in turn |
 //! | [`stream`] | cases: the function of channels and its driver |
 //! | [`tool`] | cases: the `qpair` tool and the C example |
 //! | [`endpoint`] | cases: endpoints of two processes |
+//! | [`runner`] | runs cases, and the checks after each |
+//! | `main` | the program's arguments |
 //!
 //! Which groups run in which guest is in `plan.toml`.
 
 pub mod children;
 pub mod control;
 pub mod data;
+pub mod devices;
 pub mod endpoint;
 pub mod event;
 pub mod faults;
@@ -31,10 +38,9 @@ pub mod ktap;
 pub mod life;
 pub mod pair;
 pub mod raw;
-mod seen;
+pub mod runner;
 pub mod stream;
 pub mod tool;
-mod verify;
 pub mod wait;
 pub mod world;
 

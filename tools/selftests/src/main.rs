@@ -9,7 +9,7 @@ use lexopt::Arg;
 use lexopt::ValueExt;
 use qpair_selftests::children;
 use qpair_selftests::faults;
-use qpair_selftests::ktap;
+use qpair_selftests::runner;
 use qpair_selftests::select;
 use qpair_selftests::wait;
 use qpair_selftests::world;
@@ -71,5 +71,5 @@ fn run() -> Result<u8> {
     }
     wait::set_patience(patience);
     children::adopt().context("becoming the parent of orphans")?;
-    Ok(ktap::run(&cases, seed, rounds) as u8)
+    Ok(runner::run(&cases, seed, rounds) as u8)
 }

@@ -16,9 +16,9 @@ use nix::kmod::DeleteModuleFlags;
 use nix::kmod::ModuleInitFlags;
 use serde_json::json;
 
-use crate::cases;
 use crate::children::Child;
 use crate::host::Host;
+use crate::ktap::cases;
 use crate::ktap::skip;
 use crate::ktap::Group;
 use crate::ktap::Setup;

@@ -22,7 +22,7 @@ use anyhow::Context as _;
 use anyhow::Result;
 use nix::errno::Errno;
 
-use crate::cases;
+use crate::ktap::cases;
 use crate::ktap::Group;
 
 /// The cases.

@@ -9,11 +9,11 @@ use qpair_uverbs::abi::*;
 
 use super::fails;
 use super::refuses;
-use crate::data::multicast::group;
 use crate::host::Host;
 use crate::ktap::Setup;
 use crate::pair::works;
 use crate::pair::Bystander;
+use crate::raw::group;
 use crate::raw::Context;
 use crate::raw::Cq;
 use crate::raw::Pd;

@@ -10,7 +10,7 @@ mod events;
 mod library;
 mod memory;
 mod moves;
-pub mod multicast;
+mod multicast;
 mod platform;
 mod rings;
 mod scale;
@@ -19,7 +19,7 @@ mod stops;
 mod unreliable;
 mod windows;
 
-use crate::cases;
+use crate::ktap::cases;
 use crate::ktap::Group;
 
 /// One process with one device.

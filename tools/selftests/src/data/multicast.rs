@@ -21,6 +21,7 @@ use crate::ktap::Setup;
 use crate::pair::works;
 use crate::pair::Bystander;
 use crate::pair::Peer;
+use crate::raw::group;
 use crate::raw::Buffer;
 use crate::raw::Context;
 use crate::raw::Cq;
@@ -32,14 +33,6 @@ use crate::raw::Wqe;
 
 const KEY: u32 = 0x2222_2222;
 const MEMORY: usize = 16 << 10;
-
-/// A GID of multicast.
-pub fn group(number: u16) -> [u8; 16] {
-    let [high, low] = number.to_be_bytes();
-    [
-        0xff, 0x12, 0x60, 0x1b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, high, low,
-    ]
-}
 
 /// 239.1.2.3, mapped to an address of IPv6.
 const MAPPED: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];

@@ -8,10 +8,10 @@ use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
 
+use crate::devices::bind;
+use crate::devices::unbind;
 use crate::ktap::say;
 use crate::ktap::Setup;
-use crate::life::bind;
-use crate::life::unbind;
 use crate::pair::Pair;
 use crate::pair::Peer;
 use crate::raw::page_size;

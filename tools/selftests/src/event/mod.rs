@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use anyhow::Result;
 use qpair_abi::entry::opcode;
 
-use crate::cases;
+use crate::ktap::cases;
 use crate::ktap::Group;
 use crate::raw::Context;
 use crate::raw::Cq;

@@ -10,9 +10,9 @@ use qpair_uverbs::abi::rereg;
 use qpair_uverbs::abi::IB_UVERBS_QPT_UD;
 
 use super::nth::Faults;
-use crate::data::multicast::group;
 use crate::ktap::Setup;
 use crate::pair::Pair;
+use crate::raw::group;
 use crate::raw::page_size;
 use crate::raw::Buffer;
 use crate::raw::Context;

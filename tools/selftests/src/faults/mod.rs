@@ -9,7 +9,7 @@ mod nth;
 mod whole;
 
 pub use self::nth::fail_every_point;
-use crate::cases;
+use crate::ktap::cases;
 use crate::ktap::Group;
 
 /// The cases.

@@ -10,8 +10,8 @@ use nix::errno::Errno;
 
 use super::nth::errno_of;
 use super::nth::Faults;
+use crate::devices;
 use crate::ktap::Setup;
-use crate::life::devices;
 use crate::life::sleep::Sleep;
 use crate::pair::works;
 use crate::pair::Peer;

@@ -13,9 +13,9 @@ use qpair_abi::uverbs::qpair_ureq_create_qp;
 use qpair_uverbs::abi::*;
 use qpair_uverbs::Command;
 
-use super::devices;
 use crate::children::Child;
 use crate::children::Link;
+use crate::devices;
 use crate::ktap::Setup;
 use crate::pair::works;
 use crate::pair::Bystander;

@@ -18,12 +18,12 @@ use qpair_uverbs::abi::qp_state;
 use qpair_uverbs::abi::PORT_ACTIVE;
 use serde_json::json;
 
-use super::devices;
 use super::load::ended_with_its_context;
 use super::load::is_dead;
 use super::load::is_refused;
 use super::load::told_of_the_end;
 use super::load::Work;
+use crate::devices;
 use crate::host::Host;
 use crate::ktap::Setup;
 use crate::pair::works;

@@ -21,6 +21,8 @@ use qpair_uverbs::abi::*;
 use crate::children::Child;
 use crate::children::End;
 use crate::children::Link;
+use crate::ktap::Setup;
+use crate::pair::works;
 use crate::pair::Pair;
 use crate::pair::Peer;
 use crate::raw::Buffer;
@@ -276,6 +278,25 @@ pub(super) fn is_dead(ctx: &Context) -> Result<()> {
         Ok(ctx.query_device() == Err(Errno::EIO))
     })?;
     is_refused(ctx)
+}
+
+/// The context ended as on a reset: one event, then EIO.
+pub(super) fn ended_by_a_reset(ctx: &Context) -> Result<()> {
+    told_of_the_end(ctx)?;
+    is_dead(ctx)
+}
+
+/// New files, and the kernel's own client, work, in one of these epochs.
+pub(super) fn works_anew(setup: &Setup, epochs: std::ops::RangeInclusive<u32>) -> Result<()> {
+    let ctx = wait::for_some("a device that can be opened", || Ok(Context::open(0).ok()))?;
+    let epoch = ctx.info.limits.epoch;
+    ensure!(epochs.contains(&epoch), "epoch {epoch}, not of {epochs:?}");
+    Pair::new(&ctx)?.exchange(&mut setup.rng())?;
+    let loopback = world::debugfs(0)?.join("loopback");
+    world::put(&loopback, "qps=4 count=50 verify=1")?;
+    let report = world::text(&loopback)?;
+    ensure!(report.starts_with("result=ok"), "loopback: {report}");
+    works(0, &mut setup.rng())
 }
 
 /// Waits for a process of the load, which ends by an error of its calls.

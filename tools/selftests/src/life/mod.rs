@@ -2,7 +2,6 @@
 //! Killed processes, fork and descriptor passing; devices that are removed, reset or suspended
 //! while they are in use.
 
-pub(crate) mod devices;
 mod fault;
 mod inherit;
 mod kill;
@@ -15,10 +14,7 @@ pub(crate) mod sleep;
 mod unbind;
 mod worlds;
 
-pub(crate) use self::devices::bind;
-pub(crate) use self::devices::restore;
-pub(crate) use self::devices::unbind;
-use crate::cases;
+use crate::ktap::cases;
 use crate::ktap::Group;
 
 /// Processes.

@@ -10,13 +10,14 @@ use anyhow::Result;
 use qpair_abi::entry::opcode;
 use serde_json::json;
 
-use super::devices;
-use super::devices::forget_failures;
+use super::load::ended_by_a_reset;
 use super::load::is_dead;
 use super::load::told_of_the_end;
+use super::load::works_anew;
 use super::load::Load;
 use super::load::Work;
-use super::sleep::ended_by_a_reset;
+use crate::devices;
+use crate::devices::forget_failures;
 use crate::host::Host;
 use crate::ktap::Setup;
 use crate::pair::works;
@@ -28,19 +29,6 @@ use crate::wait;
 use crate::world;
 use crate::world::Baseline;
 use crate::world::Log;
-
-/// New files, and the kernel's own client, work, in one of these epochs.
-pub(super) fn works_anew(setup: &Setup, epochs: std::ops::RangeInclusive<u32>) -> Result<()> {
-    let ctx = wait::for_some("a device that can be opened", || Ok(Context::open(0).ok()))?;
-    let epoch = ctx.info.limits.epoch;
-    ensure!(epochs.contains(&epoch), "epoch {epoch}, not of {epochs:?}");
-    Pair::new(&ctx)?.exchange(&mut setup.rng())?;
-    let loopback = world::debugfs(0)?.join("loopback");
-    world::put(&loopback, "qps=4 count=50 verify=1")?;
-    let report = world::text(&loopback)?;
-    ensure!(report.starts_with("result=ok"), "loopback: {report}");
-    works(0, &mut setup.rng())
-}
 
 /// Reports an error of the device or of its port to the guest. The names are QEMU's.
 pub(super) fn inject(host: &mut Host, source: &str, error: &str) -> Result<()> {

@@ -9,10 +9,10 @@ use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
 
-use super::devices;
 use super::load::told_of_the_end;
 use super::recovery::inject;
 use super::recovery::recovery_is;
+use crate::devices;
 use crate::host::Host;
 use crate::ktap::Setup;
 use crate::raw::Context;

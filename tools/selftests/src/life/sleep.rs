@@ -8,11 +8,11 @@ use anyhow::Context as _;
 use anyhow::Result;
 use qpair_uverbs::abi::event;
 
+use super::load::ended_by_a_reset;
 use super::load::is_dead;
-use super::load::told_of_the_end;
+use super::load::works_anew;
 use super::load::Load;
 use super::load::Work;
-use super::recovery::works_anew;
 use crate::children::Child;
 use crate::host::Host;
 use crate::ktap::skip;
@@ -61,12 +61,6 @@ impl Sleep {
         world::put("/sys/power/pm_test", "none")?;
         slept
     }
-}
-
-/// The context ended as on a reset: one event, then EIO.
-pub(super) fn ended_by_a_reset(ctx: &Context) -> Result<()> {
-    told_of_the_end(ctx)?;
-    is_dead(ctx)
 }
 
 /// A process that sleeps in a blocking `read`, which reports the end of the context as one event.

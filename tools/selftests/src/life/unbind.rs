@@ -10,12 +10,12 @@ use nix::errno::Errno;
 use nix::poll::PollFlags;
 use qpair_uverbs::abi::event;
 
-use super::devices;
 use super::load::ended_with_its_context;
 use super::load::is_dead;
 use super::load::told_of_the_end;
 use super::load::Work;
 use crate::children::Child;
+use crate::devices;
 use crate::ktap::Setup;
 use crate::pair::works;
 use crate::pair::Pair;

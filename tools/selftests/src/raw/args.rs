@@ -10,9 +10,8 @@ use qpair_abi::uverbs::qpair_uresp_create_srq;
 use qpair_abi::uverbs::QPAIR_NO_COMPLETION_FD;
 use qpair_uverbs::abi::*;
 
-use super::context::PORT;
-use super::Cq;
-use super::Pd;
+/// The only port of a device.
+pub(super) const PORT: u8 = 1;
 
 /// Kinds of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,27 +77,6 @@ pub struct QpArg {
     pub driver: qpair_ureq_create_qp,
 }
 
-impl QpArg {
-    /// One of RC with these rings; the address of the SQ is also its handle in events.
-    pub fn new(pd: &Pd, cqs: (&Cq, &Cq), driver: qpair_ureq_create_qp) -> Self {
-        Self {
-            core: ib_uverbs_create_qp {
-                user_handle: driver.sq_buffer,
-                pd_handle: pd.handle,
-                send_cq_handle: cqs.0.handle,
-                recv_cq_handle: cqs.1.handle,
-                max_send_wr: 1,
-                max_recv_wr: 1,
-                max_send_sge: 1,
-                max_recv_sge: 1,
-                qp_type: IB_UVERBS_QPT_RC,
-                ..Default::default()
-            },
-            driver,
-        }
-    }
-}
-
 /// The answer of CREATE_QP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QpMade {
@@ -117,27 +95,6 @@ pub struct SrqArg {
     pub driver: qpair_ureq_create_srq,
 }
 
-impl SrqArg {
-    /// `depth` receives of a block in a ring, whose address is also its handle in events.
-    pub fn new(pd: &Pd, addr: u64, bytes: u64, depth: u32) -> Self {
-        Self {
-            core: ib_uverbs_create_srq {
-                user_handle: addr,
-                pd_handle: pd.handle,
-                max_wr: depth,
-                max_sge: 1,
-                ..Default::default()
-            },
-            driver: qpair_ureq_create_srq {
-                buffer: addr,
-                buffer_bytes: bytes,
-                depth,
-                stride: 0,
-            },
-        }
-    }
-}
-
 /// The answer of CREATE_SRQ.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SrqMade {
@@ -145,25 +102,6 @@ pub struct SrqMade {
     pub core: ib_uverbs_create_srq_resp,
     /// The driver's part.
     pub driver: qpair_uresp_create_srq,
-}
-
-/// The request for an address handle to the port with this GID, or to the one with this LID.
-pub fn address(pd: &Pd, dgid: Option<[u8; 16]>, dlid: u16) -> ib_uverbs_create_ah {
-    ib_uverbs_create_ah {
-        pd_handle: pd.handle,
-        attr: ib_uverbs_ah_attr {
-            grh: ib_uverbs_global_route {
-                dgid: dgid.unwrap_or_default(),
-                hop_limit: 1,
-                ..Default::default()
-            },
-            dlid,
-            is_global: dgid.is_some().into(),
-            port_num: PORT,
-            ..Default::default()
-        },
-        ..Default::default()
-    }
 }
 
 /// MODIFY_QP of a queue pair of UD to the state after `from`.

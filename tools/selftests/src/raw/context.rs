@@ -7,8 +7,6 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
-use std::os::fd::FromRawFd;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
@@ -37,12 +35,11 @@ use super::args::QpArg;
 use super::args::QpMade;
 use super::args::SrqArg;
 use super::args::SrqMade;
+use super::args::PORT;
 use crate::world;
 
 /// The class of uverbs files in sysfs.
 const CLASS: &str = "/sys/class/infiniband_verbs";
-/// The only port of a device.
-pub(super) const PORT: u8 = 1;
 
 /// What a context was told about the device: limits, and what a process may have.
 #[derive(Clone, Copy, Debug, Default)]
@@ -574,13 +571,4 @@ impl Drop for Page {
         // SAFETY: our own mapping, whose address is not used any more.
         unsafe { libc::munmap(self.0.as_ptr().cast(), doorbell::PAGE_BYTES as usize) };
     }
-}
-
-/// A new eventfd, non-blocking.
-pub(crate) fn eventfd() -> Result<OwnedFd> {
-    // SAFETY: no pointers.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
-    Errno::result(fd).context("eventfd")?;
-    // SAFETY: just created, and not owned elsewhere.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

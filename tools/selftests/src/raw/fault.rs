@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use anyhow::Result;
 use nix::errno::Errno;
 
-use super::Buffer;
+use super::memory::Buffer;
 use crate::wait;
 
 /// `struct uffdio_api`.

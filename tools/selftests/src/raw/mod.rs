@@ -7,17 +7,22 @@
 //!
 //! The only place with `unsafe`, besides `children` (fork).
 
+mod ah;
 mod args;
 mod context;
+mod cq;
 mod fault;
 mod memory;
-mod queue;
+mod mr;
+mod pd;
+mod qp;
 mod resource;
 mod shown;
 mod srq;
 mod wqe;
 
-pub use self::args::address;
+pub use self::ah::address;
+pub use self::ah::group;
 pub use self::args::change;
 pub use self::args::change_uc;
 pub use self::args::change_ud;
@@ -29,20 +34,20 @@ pub use self::context::Context;
 pub use self::context::Event;
 pub use self::context::Info;
 pub use self::context::Page;
+pub use self::cq::Cq;
 pub use self::fault::Endless;
 pub use self::memory::page_size;
 pub use self::memory::Buffer;
-pub use self::queue::region;
-pub use self::queue::Cq;
-pub use self::queue::Mr;
-pub use self::queue::Mw;
-pub use self::queue::Pd;
-pub use self::queue::Qp;
-pub use self::queue::QpShape;
-pub use self::queue::BINDABLE;
-pub use self::queue::EVERY_RIGHT;
-pub use self::queue::MULTICAST_LID;
-pub use self::queue::REMOTE_RIGHTS;
+pub use self::mr::region;
+pub use self::mr::Mr;
+pub use self::mr::Mw;
+pub use self::mr::BINDABLE;
+pub use self::mr::EVERY_RIGHT;
+pub use self::mr::REMOTE_RIGHTS;
+pub use self::pd::Pd;
+pub use self::qp::Qp;
+pub use self::qp::QpShape;
+pub use self::qp::MULTICAST_LID;
 pub use self::shown::CqNow;
 pub use self::shown::MrNow;
 pub use self::shown::QueuesNow;

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use nix::errno::Errno;
 
+use super::context::Context;
 use super::resource;
 use super::resource::objects;
 use super::resource::Object;
-use super::Context;
 use crate::world;
 
 /// A completion queue.

@@ -9,15 +9,37 @@ use nix::errno::Errno;
 use qpair_abi::doorbell;
 use qpair_abi::entry::Sge;
 use qpair_abi::entry::BLOCK_BYTES;
+use qpair_abi::uverbs::qpair_ureq_create_srq;
 use qpair_abi::uverbs::qpair_ureq_modify_srq;
 use qpair_uverbs::abi::*;
 
 use super::args::Kind;
 use super::args::SrqArg;
-use super::queue::store_recv;
-use super::Buffer;
-use super::Context;
-use super::Pd;
+use super::context::Context;
+use super::memory::Buffer;
+use super::pd::Pd;
+use super::wqe::store_recv;
+
+impl SrqArg {
+    /// `depth` receives of a block in a ring, whose address is also its handle in events.
+    pub fn new(pd: &Pd, addr: u64, bytes: u64, depth: u32) -> Self {
+        Self {
+            core: ib_uverbs_create_srq {
+                user_handle: addr,
+                pd_handle: pd.handle,
+                max_wr: depth,
+                max_sge: 1,
+                ..Default::default()
+            },
+            driver: qpair_ureq_create_srq {
+                buffer: addr,
+                buffer_bytes: bytes,
+                depth,
+                stride: 0,
+            },
+        }
+    }
+}
 
 /// A shared receive queue, of receives of one block.
 pub struct Srq {

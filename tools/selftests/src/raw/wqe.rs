@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A send work request, assembled field by field.
+//! Work requests, assembled field by field.
 
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::send_flags;
 use qpair_abi::entry::AtomicWqe;
+use qpair_abi::entry::RecvWqe;
 use qpair_abi::entry::SendWqe;
 use qpair_abi::entry::Sge;
 use qpair_abi::entry::UdWqe;
 use qpair_abi::entry::BLOCK_WORDS;
 use qpair_abi::entry::MAX_BLOCKS;
+
+use super::memory::Buffer;
 
 /// A work request. `head` is public and is posted as it is: a test can set any field after the
 /// others were filled in.
@@ -29,7 +32,7 @@ pub fn bound(window: u32) -> u32 {
 }
 
 impl Wqe {
-    /// A signalled work request without data.
+    /// A signaled work request without data.
     pub fn new(opcode: u8, wr_id: u64) -> Self {
         Self {
             head: SendWqe {
@@ -201,5 +204,21 @@ impl Wqe {
         }
         words.resize(self.blocks() as usize * BLOCK_WORDS, 0);
         words
+    }
+}
+
+/// Writes a receive into slot `slot` of a ring of slots of `bytes` bytes.
+pub(super) fn store_recv(ring: &Buffer, slot: u32, bytes: usize, wr_id: u64, sges: &[Sge]) {
+    let head = RecvWqe {
+        sges: sges.len() as u8,
+        wr_id,
+    };
+    let mut words = head.encode().to_vec();
+    for sge in sges {
+        words.extend(sge.encode());
+    }
+    words.resize(bytes / 8, 0);
+    for (i, word) in words[..bytes / 8].iter().enumerate() {
+        ring.store(slot as usize * bytes + i * 8, *word);
     }
 }

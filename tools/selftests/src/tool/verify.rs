@@ -19,11 +19,11 @@ use nix::sys::signal::kill;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
+use super::command;
+use super::COPY;
 use crate::host::Host;
 use crate::ktap::Setup;
 use crate::pair::works;
-use crate::tool::command;
-use crate::tool::COPY;
 use crate::wait;
 use crate::world;
 

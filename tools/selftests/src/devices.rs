@@ -30,19 +30,19 @@ pub(crate) fn bind(address: &str) -> Result<usize> {
 }
 
 /// Removes the function from its bus.
-pub(super) fn remove(address: &str) -> Result<()> {
+pub(crate) fn remove(address: &str) -> Result<()> {
     world::put(format!("/sys/bus/pci/devices/{address}/remove"), "1")
 }
 
 /// Rescans the bus, and waits for the device file.
-pub(super) fn rescan(address: &str) -> Result<usize> {
+pub(crate) fn rescan(address: &str) -> Result<usize> {
     world::put("/sys/bus/pci/rescan", "1")?;
     appeared(address)
 }
 
 /// Resets device 0, which works. So the driver counts its next failure as the first, and recovers
 /// without a pause.
-pub(super) fn forget_failures() -> Result<()> {
+pub(crate) fn forget_failures() -> Result<()> {
     let address = world::function(0)?;
     world::put(format!("/sys/bus/pci/devices/{address}/reset"), "1")
 }
@@ -67,7 +67,7 @@ pub(crate) fn appeared(address: &str) -> Result<usize> {
 }
 
 /// Waits until the function is no longer on its bus.
-pub(super) fn disappeared(address: &str) -> Result<()> {
+pub(crate) fn disappeared(address: &str) -> Result<()> {
     let path = format!("/sys/bus/pci/devices/{address}");
     wait::until(&format!("the end of {address}"), || {
         Ok(!Path::new(&path).exists())
@@ -75,12 +75,12 @@ pub(super) fn disappeared(address: &str) -> Result<()> {
 }
 
 /// Removes the module; `EAGAIN` while it is in use.
-pub(super) fn remove_module() -> Result<(), Errno> {
+pub(crate) fn remove_module() -> Result<(), Errno> {
     nix::kmod::delete_module(c"qpair", DeleteModuleFlags::O_NONBLOCK)
 }
 
 /// Loads the module, and waits for the device.
-pub(super) fn load_module(address: &str) -> Result<usize> {
+pub(crate) fn load_module(address: &str) -> Result<usize> {
     let file = File::open(MODULE).context(MODULE)?;
     nix::kmod::finit_module(&file, c"", ModuleInitFlags::empty()).context("loading the module")?;
     appeared(address)

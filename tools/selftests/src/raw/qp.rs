@@ -1,28 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Objects of a context: the kernel's object, and its memory.
-//!
-//! Nothing is destroyed on drop: a test destroys objects explicitly, and the kernel must clean up
-//! the rest.
+//! Queue pairs of a context.
 
-use std::os::fd::AsFd;
-use std::os::fd::AsRawFd;
-use std::os::fd::BorrowedFd;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::fence;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use anyhow::bail;
 use anyhow::Context as _;
 use anyhow::Result;
 use nix::errno::Errno;
 use qpair_abi::doorbell;
-use qpair_abi::entry::Cqe;
-use qpair_abi::entry::RecvWqe;
 use qpair_abi::entry::Sge;
 use qpair_abi::entry::BLOCK_BYTES;
 use qpair_abi::entry::BLOCK_WORDS;
-use qpair_abi::entry::OWNER;
 use qpair_abi::uverbs::qpair_ureq_create_qp;
 use qpair_abi::uverbs::qpair_uresp_modify_qp;
 use qpair_uverbs::abi::*;
@@ -30,301 +17,43 @@ use qpair_uverbs::abi::*;
 use super::args::change;
 use super::args::change_uc;
 use super::args::change_ud;
-use super::args::CqArg;
 use super::args::Kind;
 use super::args::QpArg;
-use super::context::eventfd;
-use super::page_size;
+use super::context::Context;
+use super::cq::Cq;
+use super::memory::page_size;
+use super::memory::Buffer;
+use super::mr::REMOTE_RIGHTS;
+use super::pd::Pd;
 use super::shown;
-use super::shown::CqNow;
-use super::shown::MrNow;
 use super::shown::QueuesNow;
 use super::srq::Srq;
-use super::Buffer;
-use super::Context;
-use super::Wqe;
-use crate::wait;
+use super::wqe::store_recv;
+use super::wqe::Wqe;
 
-/// A protection domain.
-pub struct Pd {
-    pub(super) ctx: Arc<Context>,
-    /// Its handle.
-    pub handle: u32,
-}
-
-impl Pd {
-    /// Creates one.
-    pub fn new(ctx: &Arc<Context>) -> Result<Self, Errno> {
-        Ok(Self {
-            ctx: ctx.clone(),
-            handle: ctx.alloc_pd()?,
-        })
-    }
-
-    /// Destroys it.
-    pub fn destroy(&self) -> Result<(), Errno> {
-        self.ctx.destroy(Kind::Pd, self.handle)
-    }
-}
-
-/// A memory region.
-pub struct Mr {
-    ctx: Arc<Context>,
-    /// Its handle and keys.
-    pub keys: ib_uverbs_reg_mr_resp,
-}
-
-/// Every right of a peer.
-pub const REMOTE_RIGHTS: u32 =
-    IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_READ | IB_UVERBS_ACCESS_REMOTE_ATOMIC;
-
-/// Every right, and that windows may be bound.
-pub const BINDABLE: u32 = EVERY_RIGHT | IB_UVERBS_ACCESS_MW_BIND;
-
-/// Every right.
-pub const EVERY_RIGHT: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE | REMOTE_RIGHTS;
-
-/// The request for a part of a buffer, at its own address.
-pub fn region(pd: &Pd, addr: u64, bytes: u64, access: u32) -> ib_uverbs_reg_mr {
-    ib_uverbs_reg_mr {
-        start: addr,
-        length: bytes,
-        hca_va: addr,
-        pd_handle: pd.handle,
-        access_flags: access,
-        ..Default::default()
-    }
-}
-
-impl Mr {
-    /// Registers a part of a buffer.
-    pub fn of(pd: &Pd, addr: u64, bytes: u64, access: u32) -> Result<Self, Errno> {
-        Ok(Self {
-            ctx: pd.ctx.clone(),
-            keys: pd.ctx.reg_mr(&region(pd, addr, bytes, access))?,
-        })
-    }
-
-    /// Registers a whole buffer with every right.
-    pub fn all(pd: &Pd, buffer: &Buffer) -> Result<Self, Errno> {
-        Self::of(pd, buffer.addr(), buffer.bytes() as u64, EVERY_RIGHT)
-    }
-
-    /// How it is now.
-    pub fn query(&self) -> Result<MrNow, Errno> {
-        shown::mr(&self.ctx, self.keys.lkey)
-    }
-
-    /// Destroys it.
-    pub fn destroy(&self) -> Result<(), Errno> {
-        self.ctx.destroy(Kind::Mr, self.keys.mr_handle)
-    }
-}
-
-impl Mr {
-    /// Changes it, by what `flags` select; its keys stay.
-    pub fn change(&self, arg: ib_uverbs_rereg_mr) -> Result<(), Errno> {
-        let keys = self.ctx.rereg_mr(&ib_uverbs_rereg_mr {
-            mr_handle: self.keys.mr_handle,
-            ..arg
-        })?;
-        match (keys.lkey, keys.rkey) == (self.keys.lkey, self.keys.rkey) {
-            true => Ok(()),
-            false => Err(Errno::EPROTO),
+impl QpArg {
+    /// One of RC with these rings; the address of the SQ is also its handle in events.
+    pub fn new(pd: &Pd, cqs: (&Cq, &Cq), driver: qpair_ureq_create_qp) -> Self {
+        Self {
+            core: ib_uverbs_create_qp {
+                user_handle: driver.sq_buffer,
+                pd_handle: pd.handle,
+                send_cq_handle: cqs.0.handle,
+                recv_cq_handle: cqs.1.handle,
+                max_send_wr: 1,
+                max_recv_wr: 1,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                qp_type: IB_UVERBS_QPT_RC,
+                ..Default::default()
+            },
+            driver,
         }
-    }
-}
-
-/// A memory window.
-pub struct Mw {
-    ctx: Arc<Context>,
-    handle: u32,
-    /// Its first key.
-    pub key: u32,
-}
-
-impl Mw {
-    /// Allocates one of type 1 or 2.
-    pub fn new(pd: &Pd, mw_type: u8) -> Result<Self, Errno> {
-        let made = pd.ctx.alloc_mw(&ib_uverbs_alloc_mw {
-            pd_handle: pd.handle,
-            mw_type,
-            ..Default::default()
-        })?;
-        Ok(Self {
-            ctx: pd.ctx.clone(),
-            handle: made.mw_handle,
-            key: made.rkey,
-        })
-    }
-
-    /// Destroys it.
-    pub fn destroy(&self) -> Result<(), Errno> {
-        self.ctx.destroy(Kind::Mw, self.handle)
     }
 }
 
 /// The first LID of groups. The device does not use it.
 pub const MULTICAST_LID: u16 = 0xc000;
-
-/// A completion queue.
-pub struct Cq {
-    ctx: Arc<Context>,
-    ring: Buffer,
-    eventfd: Option<OwnedFd>,
-    /// Its handle, for commands.
-    pub handle: u32,
-    /// Its number, for doorbells.
-    pub number: u32,
-    /// Its entries.
-    pub depth: u32,
-    /// Index of the next entry to read.
-    pub head: u32,
-}
-
-impl Cq {
-    /// Creates one on vector 0, with an eventfd.
-    pub fn new(ctx: &Arc<Context>, depth: u32) -> Result<Self> {
-        Self::on(ctx, depth, 0)
-    }
-
-    /// Creates one on a vector, with an eventfd.
-    pub fn on(ctx: &Arc<Context>, depth: u32, vector: u32) -> Result<Self> {
-        let ring = Buffer::new(depth.next_power_of_two() as usize * Cqe::BYTES)?;
-        Self::in_buffer(ctx, depth, vector, ring, Some(eventfd()?)).context("CREATE_CQ")
-    }
-
-    /// Creates one in a buffer, which it keeps.
-    pub fn in_buffer(
-        ctx: &Arc<Context>,
-        depth: u32,
-        vector: u32,
-        ring: Buffer,
-        eventfd: Option<OwnedFd>,
-    ) -> Result<Self, Errno> {
-        let mut arg = CqArg::new(ring.addr(), ring.bytes() as u64, depth);
-        arg.core.comp_vector = vector;
-        if let Some(eventfd) = &eventfd {
-            arg.driver.eventfd = eventfd.as_raw_fd();
-        }
-        let made = ctx.create_cq(&arg)?;
-        Ok(Self {
-            ctx: ctx.clone(),
-            ring,
-            eventfd,
-            handle: made.core.cq_handle,
-            number: made.driver.number,
-            depth: made.driver.depth,
-            head: 0,
-        })
-    }
-
-    /// Its context.
-    pub fn context(&self) -> &Arc<Context> {
-        &self.ctx
-    }
-
-    /// Its handle in events.
-    pub fn element(&self) -> u64 {
-        self.ring.addr()
-    }
-
-    /// Takes the next entry: owner word, barrier, body.
-    pub fn poll(&mut self) -> Option<Cqe> {
-        let at = (self.head & (self.depth - 1)) as usize * Cqe::BYTES;
-        let last = self.ring.load(at + 24);
-        let pass = self.head & self.depth != 0;
-        if (last & OWNER != 0) == pass {
-            return None;
-        }
-        fence(Ordering::Acquire);
-        let words = [
-            self.ring.load(at),
-            self.ring.load(at + 8),
-            self.ring.load(at + 16),
-            last & !OWNER,
-        ];
-        self.head = self.head.wrapping_add(1);
-        Some(Cqe::decode(&words))
-    }
-
-    /// Waits for the next entry by polling, and publishes the head past it.
-    pub fn take(&mut self) -> Result<Cqe> {
-        let entry = wait::for_some("a completion", || Ok(self.poll()))?;
-        self.publish();
-        Ok(entry)
-    }
-
-    /// Frees the slots before the head.
-    pub fn publish(&self) {
-        self.ctx
-            .page
-            .ring(doorbell::CQ_HEAD, self.number, self.head);
-    }
-
-    /// Arms for any completion past the head.
-    pub fn arm(&self) {
-        self.ctx
-            .page
-            .ring(doorbell::CQ_ARM_NEXT, self.number, self.head);
-    }
-
-    /// Arms for a solicited or failed completion past the head.
-    pub fn arm_solicited(&self) {
-        self.ctx
-            .page
-            .ring(doorbell::CQ_ARM_SOLICITED, self.number, self.head);
-    }
-
-    /// Notifies for any completion, or for a solicited or failed one, that is written from now on.
-    pub fn notify(&self, solicited: bool) {
-        let place = match solicited {
-            true => doorbell::CQ_NOTIFY_SOLICITED,
-            false => doorbell::CQ_NOTIFY,
-        };
-        self.ctx.page.ring(place, self.number, 0);
-        fence(Ordering::SeqCst);
-    }
-
-    /// Reads the number of signalled events; 0 if there was none.
-    pub fn events(&self) -> Result<u64> {
-        let Some(fd) = &self.eventfd else {
-            bail!("no eventfd")
-        };
-        let mut count = [0; 8];
-        match nix::unistd::read(fd, &mut count) {
-            Ok(8) => Ok(u64::from_ne_bytes(count)),
-            Ok(n) => bail!("an eventfd gave {n} bytes"),
-            Err(Errno::EAGAIN) => Ok(0),
-            Err(error) => Err(error).context("read of an eventfd"),
-        }
-    }
-
-    /// The eventfd, to wait on.
-    pub fn eventfd(&self) -> Option<BorrowedFd<'_>> {
-        self.eventfd.as_ref().map(AsFd::as_fd)
-    }
-
-    /// Arms and waits for the event; the entries are still there afterwards.
-    pub fn wait_event(&self) -> Result<()> {
-        let Some(fd) = self.eventfd() else {
-            bail!("no eventfd")
-        };
-        self.arm();
-        wait::readable(fd, "a completion event")?;
-        self.events().map(drop)
-    }
-
-    /// How it is now.
-    pub fn query(&self) -> Result<CqNow, Errno> {
-        shown::cq(&self.ctx, self.number)
-    }
-
-    /// Destroys it.
-    pub fn destroy(&self) -> Result<(), Errno> {
-        self.ctx.destroy(Kind::Cq, self.handle)
-    }
-}
 
 /// How large the queues of a queue pair are.
 #[derive(Clone, Copy, Debug)]
@@ -616,21 +345,5 @@ impl Qp {
     /// Destroys it.
     pub fn destroy(&self) -> Result<(), Errno> {
         self.ctx.destroy(Kind::Qp, self.handle)
-    }
-}
-
-/// Writes a receive into slot `slot` of a ring of slots of `bytes` bytes.
-pub(super) fn store_recv(ring: &Buffer, slot: u32, bytes: usize, wr_id: u64, sges: &[Sge]) {
-    let head = RecvWqe {
-        sges: sges.len() as u8,
-        wr_id,
-    };
-    let mut words = head.encode().to_vec();
-    for sge in sges {
-        words.extend(sge.encode());
-    }
-    words.resize(bytes / 8, 0);
-    for (i, word) in words[..bytes / 8].iter().enumerate() {
-        ring.store(slot as usize * bytes + i * 8, *word);
     }
 }

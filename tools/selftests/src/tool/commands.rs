@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The `qpair` tool and the C example, as users run them.
-//!
-//! The tool's own report is not trusted: the tests compare files, and check the bytes against the
-//! device's counters.
+//! Each command of the `qpair` tool: what it moves, what it prints, how it fails.
 
 use std::fs;
 use std::fs::File;
 use std::io::Read;
 use std::process::Command;
-use std::process::Output;
 use std::process::Stdio;
 
 use anyhow::bail;
@@ -18,49 +14,17 @@ use anyhow::Result;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use qpair_abi::counters::Counter;
-use serde_json::Value;
 
-use crate::cases;
-use crate::ktap::skip;
-use crate::ktap::Group;
+use super::command;
+use super::json;
+use super::run;
+use super::COPY;
 use crate::ktap::Setup;
 use crate::pair::works;
 use crate::raw::Context;
 use crate::wait;
 
-/// The cases.
-pub const GROUP: Group = Group {
-    name: "tool",
-    cases: cases![
-        tool::info,
-        tool::copy_by_send * 8,
-        tool::copy_by_write * 8,
-        tool::copy_by_read * 8,
-        tool::copy_of_any_size * 2,
-        tool::copy_in_a_pipe * 2,
-        tool::copy_interrupted * 2,
-        tool::ping * 2,
-        tool::ping_percentiles,
-        tool::bench * 4,
-        tool::loopback * 2,
-        tool::bad_usage,
-        seen::top_under_load * 2,
-        seen::top_of_what_goes * 4,
-        seen::trace_of_loopback * 4,
-        seen::trace_interrupted * 4,
-        verify::a_changed_byte_in_a_copy,
-        verify::a_changed_byte_in_a_message,
-        verify::a_stalled_core * 2,
-    ],
-};
-
-// `cases!` names a file and a function.
-use super::seen;
-use super::tool;
-use super::verify;
-
 const SOURCE: &str = "/tmp/source";
-pub(crate) const COPY: &str = "/tmp/copy";
 
 /// Bytes of a large file: less on the debug kernel, where a byte costs many times more.
 fn large() -> usize {
@@ -68,39 +32,6 @@ fn large() -> usize {
         Ok("debug") => 8 << 20,
         _ => 64 << 20,
     }
-}
-
-pub(crate) fn command(words: &[&str]) -> Result<Command> {
-    if !std::path::Path::new("/bin/qpair").exists() {
-        return Err(skip("needs the qpair tool"));
-    }
-    let mut command = Command::new("/bin/qpair");
-    command.args(words).stdin(Stdio::null());
-    Ok(command)
-}
-
-/// Runs the tool; it must succeed.
-fn run(words: &[&str]) -> Result<Output> {
-    let output = command(words)?.output().context("running the tool")?;
-    ensure!(
-        output.status.success(),
-        "qpair {}: {}, {}",
-        words.join(" "),
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(output)
-}
-
-pub(crate) fn json(words: &[&str]) -> Result<Value> {
-    let output = run(words)?;
-    serde_json::from_slice(&output.stdout).with_context(|| {
-        format!(
-            "{} printed {:?}",
-            words.join(" "),
-            String::from_utf8_lossy(&output.stdout)
-        )
-    })
 }
 
 /// A file of random bytes.
@@ -135,7 +66,7 @@ fn same(data: &[u8]) -> Result<()> {
     fs::remove_file(COPY).context(COPY)
 }
 
-fn info(_: &Setup) -> Result<()> {
+pub(super) fn info(_: &Setup) -> Result<()> {
     let info = json(&["info", "--json"])?;
     ensure!(info.is_object() && !info["counters"].is_null(), "{info}");
     let text = String::from_utf8(run(&["info"])?.stdout)?;
@@ -185,20 +116,20 @@ fn copy(setup: &Setup, op: &str, counter: Counter) -> Result<()> {
     Ok(())
 }
 
-fn copy_by_send(setup: &Setup) -> Result<()> {
+pub(super) fn copy_by_send(setup: &Setup) -> Result<()> {
     copy(setup, "send", Counter::SendBytes)
 }
 
-fn copy_by_write(setup: &Setup) -> Result<()> {
+pub(super) fn copy_by_write(setup: &Setup) -> Result<()> {
     copy(setup, "write", Counter::WriteBytes)
 }
 
-fn copy_by_read(setup: &Setup) -> Result<()> {
+pub(super) fn copy_by_read(setup: &Setup) -> Result<()> {
     copy(setup, "read", Counter::ReadBytes)
 }
 
 /// Nothing, one byte, sizes around a block, and around all blocks in flight.
-fn copy_of_any_size(setup: &Setup) -> Result<()> {
+pub(super) fn copy_of_any_size(setup: &Setup) -> Result<()> {
     for bytes in [
         0,
         1,
@@ -222,7 +153,7 @@ fn copy_of_any_size(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-fn copy_in_a_pipe(setup: &Setup) -> Result<()> {
+pub(super) fn copy_in_a_pipe(setup: &Setup) -> Result<()> {
     let data = source(setup, 5_000_001)?;
     let mut cat = Command::new("cat")
         .arg(SOURCE)
@@ -259,7 +190,7 @@ fn copy_in_a_pipe(setup: &Setup) -> Result<()> {
 }
 
 /// Ctrl-C: nothing is left, not even a partial file.
-fn copy_interrupted(setup: &Setup) -> Result<()> {
+pub(super) fn copy_interrupted(setup: &Setup) -> Result<()> {
     // From an empty pipe, so that the copy does not end by itself.
     let mut tool = command(&["copy", "-", COPY])?
         .stdin(Stdio::piped())
@@ -278,7 +209,7 @@ fn copy_interrupted(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-fn ping(_: &Setup) -> Result<()> {
+pub(super) fn ping(_: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     for how in ["--poll", "--events"] {
         let before = ctx.counter(Counter::SendWqes)?;
@@ -291,7 +222,7 @@ fn ping(_: &Setup) -> Result<()> {
 }
 
 /// The reported times of round trips are consistent.
-fn ping_percentiles(_: &Setup) -> Result<()> {
+pub(super) fn ping_percentiles(_: &Setup) -> Result<()> {
     const COUNT: u64 = 150;
     for how in ["--poll", "--events"] {
         let count = COUNT.to_string();
@@ -333,7 +264,7 @@ fn ping_percentiles(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-fn bench(_: &Setup) -> Result<()> {
+pub(super) fn bench(_: &Setup) -> Result<()> {
     for op in ["send", "write", "read"] {
         let report = json(&[
             "bench", "--op", op, "--size", "4096", "--count", "2000", "--qps", "2", "--json",
@@ -358,7 +289,7 @@ fn bench(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-fn loopback(_: &Setup) -> Result<()> {
+pub(super) fn loopback(_: &Setup) -> Result<()> {
     let ctx = Context::open(0)?;
     // Pairs on one CQ, and queue pairs with a CQ of their own, each its own peer.
     for (group, op) in [("32", "send"), ("1", "send"), ("1", "write"), ("1", "read")] {
@@ -403,7 +334,7 @@ fn loopback(_: &Setup) -> Result<()> {
     Ok(())
 }
 
-fn bad_usage(_: &Setup) -> Result<()> {
+pub(super) fn bad_usage(_: &Setup) -> Result<()> {
     for (words, expected) in [
         (&["nonsense"][..], 2),
         (&["copy"], 2),

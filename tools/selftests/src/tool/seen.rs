@@ -13,12 +13,12 @@ use nix::sys::signal::Signal;
 use qpair_abi::entry::opcode;
 use serde_json::Value;
 
+use super::command;
+use super::json;
+use crate::devices;
 use crate::ktap::skip;
 use crate::ktap::Setup;
-use crate::life::devices;
 use crate::pair::works;
-use crate::tool::command;
-use crate::tool::json;
 use crate::wait;
 use crate::world;
 
