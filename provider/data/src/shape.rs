@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! How deep rings are for what a program asks.
 
-use qpair_abi::entry::{
-    inline_bytes, recv_sges, Cqe, Sge, BLOCK_BYTES, MAX_BLOCKS, MAX_STRIDE_SHIFT,
-};
+use qpair_abi::entry::{inline_bytes, Cqe, Sge, BLOCK_BYTES, MAX_BLOCKS};
+use qpair_ring::recv_stride;
 
 use crate::datagram::ADDRESS_BYTES;
 use crate::request::most_blocks;
@@ -83,7 +82,7 @@ pub fn ud_sq(requests: u32, sges: u32, inline: u32, most: u32) -> Option<Shape> 
 
 /// The ring of receives: `requests` of at most `sges` SGEs.
 pub fn rq(requests: u32, sges: u32, most: u32) -> Option<Shape> {
-    let stride = (0..=MAX_STRIDE_SHIFT).find(|&shift| recv_sges(shift) >= sges as usize)?;
+    let stride = recv_stride(sges as usize)?;
     let shape = ring(requests, most, BLOCK_BYTES << stride)?;
     Some(Shape {
         stride: stride.into(),

@@ -17,11 +17,12 @@ use std::slice;
 use std::sync::{Arc, Mutex};
 
 use qpair_abi::doorbell;
-use qpair_abi::entry::{recv_sges, BLOCK_BYTES, MAX_STRIDE_SHIFT};
+use qpair_abi::entry::BLOCK_BYTES;
 use qpair_abi::Number;
 use qpair_queue::credit::{Cq as OfCq, RingId, Slots};
 use qpair_queue::index::{Depth, Index};
 use qpair_queue::shared::Shared;
+use qpair_ring::recv_stride;
 use rustix::io::Errno;
 
 use crate::cq::CqInner;
@@ -67,8 +68,7 @@ impl SrqOptions {
 
 /// log2 of the blocks of a receive that has so many SGEs.
 pub(crate) fn stride(sges: usize) -> Result<u8, Error> {
-    let stride = (0..=MAX_STRIDE_SHIFT).find(|&shift| recv_sges(shift) >= sges);
-    stride.ok_or(Error::Range {
+    recv_stride(sges).ok_or(Error::Range {
         what: "the number of pieces of a receive",
         value: sges as u64,
         allowed: "at most 15, and not above the device's max_recv_sge (see `qpair info`)",
