@@ -152,7 +152,7 @@ struct qpair_data_qp_parts {
      */
     uint32_t max_inline_data;
     /*
-     Whether all sends are signalled.
+     Whether all sends are signaled.
      */
     bool sq_sig_all;
     /*

@@ -153,7 +153,7 @@ static void qpair_route_drop(PCIDevice *pci, unsigned vector)
 }
 
 /*
- * An eventfd that was signalled just before its route was removed makes the
+ * An eventfd that was signaled just before its route was removed makes the
  * vector pending.
  */
 static void qpair_route_poll(PCIDevice *pci, unsigned first, unsigned end)
@@ -180,7 +180,7 @@ static void qpair_route_missing(PCIDevice *pci, unsigned vector)
 }
 
 /*
- * If the eventfd is signalled already, KVM sends at once. If no route can be
+ * If the eventfd is signaled already, KVM sends at once. If no route can be
  * made, this function sends the interrupt or makes it pending, and later
  * interrupts take the path of a device without routes.
  */

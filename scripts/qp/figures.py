@@ -159,7 +159,7 @@ CONTROL = "kernel_loopback_control_interrupts"
 GOALS = {
     "process_write64_b32_instructions": ("<= 60", lambda f, v: v <= 60),
     "process_write64_b32_sig32_instructions": (
-        "less than all signalled",
+        "less than all signaled",
         lambda f, v: v < f["process_write64_b32_instructions"],
     ),
     "process_write64_b32_sq_doorbells": ("1/32", lambda f, v: v <= 1 / 32 + 1e-9),

@@ -18,7 +18,7 @@ use crate::window::Bind;
 pub struct SendParts {
     /// The device refuses what exceeds them.
     pub limits: Limits,
-    /// Whether all sends are signalled.
+    /// Whether all sends are signaled.
     pub sq_sig_all: bool,
     /// The common forms of sends.
     pub templates: Templates,

@@ -139,7 +139,7 @@ impl Request {
     }
 }
 
-/// Finds room for a request that is signalled only if the program wants that.
+/// Finds room for a request that is signaled only if the program wants that.
 #[inline(always)]
 pub(crate) fn room<'b, 'a, V: Storage + 'a>(
     batch: &'b mut Batch<'a, V, Sq>,
@@ -149,7 +149,7 @@ pub(crate) fn room<'b, 'a, V: Storage + 'a>(
     let wanted = flags & send_flags::SIGNALED != 0;
     // CAST: Limits were checked.
     let room = batch.room(blocks as u32, wanted)?;
-    // An SQ whose unsignalled requests leave no room for a signalled one could never free a slot.
+    // An SQ whose unsignaled requests leave no room for a signaled one could never free a slot.
     // To a program it is full.
     if room.signalled() != wanted {
         return Err(Refusal::Full);

@@ -57,8 +57,8 @@ pub fn sq(requests: u32, sges: u32, inline: u32, most: u32) -> Option<Shape> {
     const LARGEST: u32 = MAX_BLOCKS as u32;
     let each = most_blocks(sges, inline);
     let usable = requests.checked_mul(each)?;
-    // After all requests but the last were posted unsignalled, the ring must still have room for
-    // the largest one: else that is what it requires to be signalled.
+    // After all requests but the last were posted unsignaled, the ring must still have room for
+    // the largest one: else that is what it requires to be signaled.
     let least = usable.checked_add(LARGEST.checked_sub(each)?)?;
     Some(Shape {
         usable,

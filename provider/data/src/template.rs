@@ -36,9 +36,9 @@ impl Template {
         has_remote(self.head().opcode)
     }
 
-    /// Whether it is signalled.
+    /// Whether it is signaled.
     #[inline(always)]
-    pub fn is_signalled(self) -> bool {
+    pub fn is_signaled(self) -> bool {
         self.head().flags & send_flags::SIGNALED != 0
     }
 
@@ -91,7 +91,7 @@ impl<'a> Row<'a> {
     }
 
     /// Posts a send. `REMOTE` and `IMM` are what its form has; `remote` and the second of `own` are
-    /// not used without them. `SIGNALED` is set only if its form [is](Template::is_signalled).
+    /// not used without them. `SIGNALED` is set only if its form [is](Template::is_signaled).
     ///
     /// # Errors
     ///
@@ -121,14 +121,14 @@ impl<'a> Row<'a> {
         self.template.0
     }
 
-    /// Posts a send of one block; `signalled` if that is known.
+    /// Posts a send of one block; `signaled` if that is known.
     #[inline(always)]
     pub(crate) fn write<const N: usize>(
         &mut self,
         words: &[u64; N],
-        signalled: bool,
+        signaled: bool,
     ) -> Result<(), Refusal> {
-        let flags = match signalled {
+        let flags = match signaled {
             true => send_flags::SIGNALED,
             false => self.template.head().flags,
         };

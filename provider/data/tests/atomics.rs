@@ -17,13 +17,13 @@ const INTO: Sge = Sge {
     lkey: 7,
 };
 
-fn atomic(id: u64, signalled: bool) -> Atomic {
+fn atomic(id: u64, signaled: bool) -> Atomic {
     Atomic {
         request: Request {
             opcode: opcode::COMPARE_SWAP,
             remote_addr: 0x1234_5678,
             rkey: 99,
-            ..send(id, signalled)
+            ..send(id, signaled)
         },
         compare_add: u64::MAX - 5,
         swap: 1 << 63,
@@ -60,8 +60,8 @@ fn operands_and_an_sge() {
             post(&bench, atomic(id, true), Payload::Gather(&[INTO])).unwrap();
             post(&bench, atomic(id, false), Payload::Gather(&[INTO])).unwrap();
             assert_eq!(bench.execute(9), 2);
-            let signalled = [true, sq_sig_all].map(u8::from);
-            for flag in signalled {
+            let signaled = [true, sq_sig_all].map(u8::from);
+            for flag in signaled {
                 let sent = bench.sent.pop_front().unwrap();
                 is_whole(&sent, id);
                 assert_eq!(sent.head.flags, flag * send_flags::SIGNALED);

@@ -29,7 +29,7 @@ fn a_list_is_submitted_by_one_doorbell() {
     assert_eq!(bench.doorbell(doorbell::SQ), 3);
     assert_eq!(bench.execute(9), 3);
     let found = bench.poll(9);
-    assert_eq!(found.len(), 2, "the second is not signalled");
+    assert_eq!(found.len(), 2, "the second is not signaled");
     assert_eq!((found[0].cqe.wr_id, found[0].qpn), (1, QPN));
     assert_eq!(found[1].cqe.wr_id, 3);
     assert!(bench.poll(9).is_empty());
@@ -88,11 +88,11 @@ fn a_common_form_is_the_same_request() {
         let (own, remote) = ((wr_id, imm), (remote_addr, rkey));
         let common = |list: &mut List<'_>| {
             let mut row = list.row(template);
-            let signalled = flags & u32::from(send_flags::SIGNALED) != 0;
-            assert_eq!(template.is_signalled(), signalled);
+            let signaled = flags & u32::from(send_flags::SIGNALED) != 0;
+            assert_eq!(template.is_signaled(), signaled);
             match (has_remote, has_imm) {
-                (false, false) if signalled => row.put::<false, false, true>(own, remote, &sge),
-                (true, false) if signalled => row.put::<true, false, true>(own, remote, &sge),
+                (false, false) if signaled => row.put::<false, false, true>(own, remote, &sge),
+                (true, false) if signaled => row.put::<true, false, true>(own, remote, &sge),
                 (false, false) => row.put::<false, false, false>(own, remote, &sge),
                 (false, true) => row.put::<false, true, false>(own, remote, &sge),
                 (true, false) => row.put::<true, false, false>(own, remote, &sge),
@@ -101,7 +101,7 @@ fn a_common_form_is_the_same_request() {
         };
         bench.qp.post_send(common).unwrap();
         bench.put(Payload::Gather(&[sge]), whole).unwrap();
-        // Of sends that are not signalled, so that there is room for the next.
+        // Of sends that are not signaled, so that there is room for the next.
         bench.put(Payload::Gather(&[]), send(0, true)).unwrap();
         assert_eq!(bench.execute(9), 3);
         let [first, second] = [0, 0].map(|at| bench.sent.remove(at).unwrap());
@@ -265,14 +265,14 @@ fn a_receive_queue_is_full_at_what_was_asked() {
 }
 
 /// Fills a queue of `sends` requests with its largest requests, again and again.
-fn fills_up(bench: &mut Bench, sends: u32, sges: u32, signalled: bool) {
+fn fills_up(bench: &mut Bench, sends: u32, sges: u32, signaled: bool) {
     let sges = vec![Sge::default(); sges as usize];
     let asked = (sends, sges.len());
     for round in 0..50 {
         for id in 0..sends {
             // Without a completion of the last one nothing could be posted again.
-            let signalled = signalled || id + 1 == sends;
-            let posted = bench.post_with(&[(id.into(), signalled)], &sges);
+            let signaled = signaled || id + 1 == sends;
+            let posted = bench.post_with(&[(id.into(), signaled)], &sges);
             assert_eq!(posted, Ok(()), "{asked:?}, round {round}");
         }
         let more = |bench: &Bench| bench.post_with(&[(9, true)], &sges);
@@ -287,14 +287,14 @@ fn fills_up(bench: &mut Bench, sends: u32, sges: u32, signalled: bool) {
 #[test]
 fn a_send_queue_is_full_at_what_was_asked() {
     for (sends, sges) in [(1, 1), (3, 1), (4, 2), (7, 1), (10, 1), (10, 3), (5, 14)] {
-        for signalled in [false, true] {
+        for signaled in [false, true] {
             let mut bench = Bench::new(Asked {
                 cqe: sends,
                 sends,
                 sges,
                 ..Asked::default()
             });
-            fills_up(&mut bench, sends, sges, signalled);
+            fills_up(&mut bench, sends, sges, signaled);
         }
     }
 }
@@ -318,7 +318,7 @@ fn no_receives_are_no_receives() {
 }
 
 /// A program that keeps to what it asked for is never refused, never overruns a CQ of just that
-/// size, and sees each signalled request, in order, and no other.
+/// size, and sees each signaled request, in order, and no other.
 #[test]
 fn what_was_asked_is_always_there() {
     for seed in 0..300 {
@@ -346,20 +346,20 @@ fn what_was_asked_is_always_there() {
             let count = rng.below32(room + 1);
             let mut requests = vec![];
             for _ in 0..count {
-                // At least one of each `sends` is signalled.
-                let signalled = rng.one_in(3) || silent + 1 == sends;
-                silent = if signalled || always { 0 } else { silent + 1 };
-                requests.push((next, signalled));
-                posted.push_back((next, signalled || always));
+                // At least one of each `sends` is signaled.
+                let signaled = rng.one_in(3) || silent + 1 == sends;
+                silent = if signaled || always { 0 } else { silent + 1 };
+                requests.push((next, signaled));
+                posted.push_back((next, signaled || always));
                 next += 1;
             }
             let sges = &sges[..rng.below32(sges.len() as u32 + 1) as usize];
             if series {
                 bench.qp.start();
-                for &(id, signalled) in &requests {
+                for &(id, signaled) in &requests {
                     // SAFETY: Started by this thread.
                     unsafe {
-                        bench.qp.begin(send(id, signalled));
+                        bench.qp.begin(send(id, signaled));
                         bench.qp.data(Payload::Gather(sges));
                     }
                 }
@@ -383,8 +383,8 @@ fn what_was_asked_is_always_there() {
                 }
                 let id = completion.cqe.wr_id;
                 while posted.front().is_some_and(|&(other, _)| other < id) {
-                    let (_, signalled) = posted.pop_front().unwrap();
-                    assert!(!signalled, "seed {seed}: a completion is missing");
+                    let (_, signaled) = posted.pop_front().unwrap();
+                    assert!(!signaled, "seed {seed}: a completion is missing");
                 }
                 assert_eq!(posted.pop_front(), Some((id, true)), "seed {seed}");
             }
@@ -393,7 +393,7 @@ fn what_was_asked_is_always_there() {
 }
 
 #[test]
-fn a_queue_of_unsignalled_requests_is_full() {
+fn a_queue_of_unsignaled_requests_is_full() {
     let mut bench = Bench::new(Asked {
         sends: 8,
         ..Asked::default()

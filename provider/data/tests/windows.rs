@@ -12,11 +12,11 @@ use qpair_verbs::request::{Payload, Refusal, Request};
 use qpair_verbs::window::Bind;
 use support::{send, Asked, Bench, Sent};
 
-fn bind(id: u64, signalled: bool) -> Bind {
+fn bind(id: u64, signaled: bool) -> Bind {
     Bind {
         request: Request {
             opcode: opcode::BIND,
-            ..send(id, signalled)
+            ..send(id, signaled)
         },
         access: access::REMOTE.into(),
         window: 0x8010_0203,

@@ -10,7 +10,7 @@
 //!
 //! # Events
 //!
-//! [`Cq::arm`] requests one event at the next completion, signalled on the CQ's [`Channel`]. No
+//! [`Cq::arm`] requests one event at the next completion, signaled on the CQ's [`Channel`]. No
 //! completion is missed in this order: arm, poll until the CQ is empty, wait, repeat.
 //!
 //! # Locks

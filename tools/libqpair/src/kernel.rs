@@ -78,7 +78,7 @@ pub struct NewCq<'a> {
     pub depth: u32,
     /// The vector that its events come by.
     pub vector: u32,
-    /// The eventfd that is signalled at each event.
+    /// The eventfd that is signaled at each event.
     pub eventfd: Option<BorrowedFd<'a>>,
 }
 

@@ -21,10 +21,10 @@ pub(crate) fn put_send<'a>(
 ) -> Result<(), NoPost> {
     let blocks = request.blocks(limits).map_err(NoPost::TooLarge)?;
     let mut room = batch.room(blocks, request.wants_signal())?;
-    let signalled = room.signalled();
+    let signaled = room.signalled();
     match request.one_block() {
-        Some(words) => room.write(0, &words(signalled)),
-        None => write(&mut room, &request.encode(blocks, signalled), blocks),
+        Some(words) => room.write(0, &words(signaled)),
+        None => write(&mut room, &request.encode(blocks, signaled), blocks),
     }
     room.post();
     Ok(())

@@ -101,7 +101,7 @@ pub(crate) trait Encode: Copy {
     /// Blocks that it takes, if the device has such.
     fn blocks(&self, limits: &Limits) -> Result<u32, &'static str>;
 
-    /// What encodes the request, signalled or not, if it is one block without inline data: the
+    /// What encodes the request, signaled or not, if it is one block without inline data: the
     /// common case.
     fn one_block(self) -> Option<impl FnOnce(bool) -> [u64; BLOCK_WORDS]>;
 
@@ -374,7 +374,7 @@ pub enum Done {
     Other(u8),
 }
 
-/// The result of a work request, and of all unsignalled ones before it in its queue.
+/// The result of a work request, and of all unsignaled ones before it in its queue.
 ///
 /// This is a snapshot of the device's entry, decoded on demand. Values that this version does not
 /// know are [`Done::Other`], [`Status::General`] and [`Detail::None`].

@@ -258,7 +258,7 @@ fn a_full_queue_refuses_and_nothing_is_overwritten() {
 }
 
 #[test]
-fn unsignalled_requests_never_wedge_the_queue() {
+fn unsignaled_requests_never_wedge_the_queue() {
     let (_fake, context) = machine();
     let b = bench(context);
     let sge = [b.mr.sge(0, 8)];

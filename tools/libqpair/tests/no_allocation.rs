@@ -213,7 +213,7 @@ impl Bench {
     }
 
     /// A thousand rounds of posts, by `post` to a queue pair of 64 blocks: five blocks, the last
-    /// signalled, and one receive. It takes less than `most` doorbells.
+    /// signaled, and one receive. It takes less than `most` doorbells.
     fn run(&self, most: usize, post: impl Fn()) {
         let Self { kernel, cq, .. } = self;
         let mut into = [Completion::default(); 32];

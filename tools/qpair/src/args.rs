@@ -158,7 +158,7 @@ const BENCH_HELP: &str = "\
 Work requests are posted in batches: one doorbell for each batch, and one
 completion for its last request (with `send`, the receiver has one for each).
 With --signal N every Nth request of a batch, counted back from the last, is
-signalled.
+signaled.
 
 With --ud, the messages are datagrams; with --srq, all queue pairs take their
 receives from one shared receive queue.

@@ -2,7 +2,7 @@
 //! `qpair bench`: work requests and bytes a second.
 //!
 //! Each pair keeps four batches in flight. One doorbell submits a batch. Its last work request
-//! is signalled, and with `--signal N` every Nth, counted back from the last.
+//! is signaled, and with `--signal N` every Nth, counted back from the last.
 
 mod endpoint;
 mod messages;

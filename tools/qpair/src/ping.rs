@@ -145,7 +145,7 @@ impl<'a> Way<'a> {
 
     /// Sends a message and waits until it arrived. It carries `number`, as far as its size allows.
     ///
-    /// The send is not signalled: the message's arrival implies its completion.
+    /// The send is not signaled: the message's arrival implies its completion.
     fn go(&mut self, session: &mut Session, number: u64) -> anyhow::Result<()> {
         if self.receives == 0 {
             self.to

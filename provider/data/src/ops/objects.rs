@@ -75,7 +75,7 @@ pub struct QpairDataQpParts {
     pub max_recv_sge: u32,
     /// Most inline bytes of a send.
     pub max_inline_data: u32,
-    /// Whether all sends are signalled.
+    /// Whether all sends are signaled.
     pub sq_sig_all: bool,
     /// Whether the queue pair is of UD.
     pub is_ud: bool,

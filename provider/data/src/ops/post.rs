@@ -184,17 +184,15 @@ impl SendList {
                     Some(template) => {
                         let is_ud = list.is_ud();
                         let row = list.row(template);
-                        let signalled = template.is_signalled();
-                        // The most common ones have code of their own if they are signalled.
+                        let signaled = template.is_signaled();
+                        // The most common ones have code of their own if they are signaled.
                         match (template.has_remote(), template.has_imm()) {
                             (_, false) if is_ud => self.common_ud::<false>(way, row),
                             (_, true) if is_ud => self.common_ud::<true>(way, row),
-                            (false, false) if signalled => {
+                            (false, false) if signaled => {
                                 self.common::<false, false, true>(way, row)
                             }
-                            (true, false) if signalled => {
-                                self.common::<true, false, true>(way, row)
-                            }
+                            (true, false) if signaled => self.common::<true, false, true>(way, row),
                             (false, false) => self.common::<false, false, false>(way, row),
                             (true, false) => self.common::<true, false, false>(way, row),
                             (false, true) => self.common::<false, true, false>(way, row),

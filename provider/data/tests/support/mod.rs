@@ -346,9 +346,9 @@ impl Bench {
     /// Posts sends of the same SGEs.
     pub(crate) fn post_with(&self, requests: &[(u64, bool)], sges: &[Sge]) -> Result<(), Refusal> {
         self.post_sends(|sends| {
-            requests.iter().try_for_each(|&(id, signalled)| {
+            requests.iter().try_for_each(|&(id, signaled)| {
                 // SAFETY: No inline data.
-                unsafe { sends.put(send(id, signalled), Payload::Gather(sges)) }
+                unsafe { sends.put(send(id, signaled), Payload::Gather(sges)) }
             })
         })
     }
@@ -383,11 +383,11 @@ impl Bench {
 }
 
 /// A SEND.
-pub(crate) fn send(wr_id: u64, signalled: bool) -> Request {
+pub(crate) fn send(wr_id: u64, signaled: bool) -> Request {
     Request {
         wr_id,
         opcode: opcode::SEND,
-        flags: if signalled { send_flags::SIGNALED } else { 0 },
+        flags: if signaled { send_flags::SIGNALED } else { 0 },
         ..Request::default()
     }
 }

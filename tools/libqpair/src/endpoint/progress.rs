@@ -23,7 +23,7 @@ use crate::wr::{Completion, Done, Receive, Sge, WorkRequest};
 
 impl Endpoint {
     /// Submits what has credits: an acknowledgement if one is due, then messages, in order. The
-    /// last request of each doorbell is signalled.
+    /// last request of each doorbell is signaled.
     pub fn flush(&mut self) -> Result<(), EndpointError> {
         // What has arrived before the end comes before it.
         if self.end.is_some() && self.posted == self.data.begun && !self.held.is_empty() {

@@ -165,7 +165,7 @@ pub(crate) fn every_form_arrives() {
         .unwrap();
     let came = poll(&b.cq);
     assert_eq!(came[0].src(), Some(other.number()));
-    // Unsignalled ones leave the queue never without a completion.
+    // Unsignaled ones leave the queue never without a completion.
     for _ in 0..100 {
         let datagram = Datagram::send_inline(4, to, b"x");
         if other.post_send(&[datagram]).is_err() {

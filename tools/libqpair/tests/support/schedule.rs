@@ -120,7 +120,7 @@ impl Lane {
     fn complete(&mut self, completion: &Completion, into: &Mr) {
         completion.check().unwrap();
         if !completion.is_receive() {
-            // All unsignalled ones before it are done as well.
+            // All unsignaled ones before it are done as well.
             loop {
                 let sent = self.sends.pop_front().expect("a send that was posted");
                 if sent.id == completion.id() {

@@ -17,7 +17,7 @@ use crate::session::{self, Session, TAKE};
 
 const Q_KEY: u32 = 1;
 
-/// Posts the messages with these tags. Of N, counted back from the last, the first is signalled.
+/// Posts the messages with these tags. Of N, counted back from the last, the first is signaled.
 type Sends = Box<dyn Fn(Range<u64>, u64) -> Result<(), PostError>>;
 /// Posts so many receives.
 type Receives = Box<dyn Fn(u64) -> Result<(), PostError>>;

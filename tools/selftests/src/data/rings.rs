@@ -24,7 +24,7 @@ use crate::raw::Wqe;
 use crate::wait;
 use crate::world;
 
-/// A completion also completes all unsignalled requests before it.
+/// A completion also completes all unsignaled requests before it.
 pub(super) fn unsignaled(_: &Setup) -> Result<()> {
     let mut pair = Pair::open(0)?;
     let a = &mut pair.a;
@@ -36,7 +36,7 @@ pub(super) fn unsignaled(_: &Setup) -> Result<()> {
     let cqe = a.done(30)?;
     ensure!(cqe.index == 31, "{cqe:?}");
     a.idle()?;
-    // A failed one is reported although it is unsignalled, and those behind it are flushed.
+    // A failed one is reported although it is unsignaled, and those behind it are flushed.
     a.qp.put(&Wqe::new(opcode::NOP, 40).unsignaled());
     a.qp.put(&Wqe::new(0x7f, 41).unsignaled());
     a.qp.put(&Wqe::new(opcode::NOP, 42).unsignaled());

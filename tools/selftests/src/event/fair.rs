@@ -50,7 +50,7 @@ const LOOKS: u32 = 6;
 const SHARES: u32 = 5;
 const REACHED: u32 = 2;
 
-/// A well-behaved process: some CQs on vector 0, each armed, signalled, read.
+/// A well-behaved process: some CQs on vector 0, each armed, signaled, read.
 struct Victim(Vec<Loop>);
 
 impl Victim {
@@ -157,7 +157,7 @@ fn flood() -> Result<Child> {
     Ok(child)
 }
 
-/// A CQ with endless completions, and 255 CQs with one each: all of those are signalled,
+/// A CQ with endless completions, and 255 CQs with one each: all of those are signaled,
 /// repeatedly, and no poll exceeds its budget.
 pub(super) fn a_flood_and_255_others(_: &Setup) -> Result<()> {
     let _kept = Kept::all()?;

@@ -145,7 +145,7 @@ impl Cq {
         fence(Ordering::SeqCst);
     }
 
-    /// Reads the number of signalled events; 0 if there was none.
+    /// Reads the number of signaled events; 0 if there was none.
     pub fn events(&self) -> Result<u64> {
         let Some(fd) = &self.eventfd else {
             bail!("no eventfd")
