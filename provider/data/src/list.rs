@@ -54,7 +54,7 @@ impl<'a> List<'a> {
         Self { work, parts }
     }
 
-    /// Sends of any forms.
+    /// Posts of any opcode, without a doorbell.
     #[inline(always)]
     pub fn sends(&mut self) -> Sends<'_> {
         Sends {
@@ -69,7 +69,7 @@ impl<'a> List<'a> {
         self.parts.templates.get(operation, flags)
     }
 
-    /// Sends of a form.
+    /// Posts of one form, without a doorbell.
     #[inline(always)]
     pub fn row(&mut self, template: Template) -> Row<'_> {
         Row::new(self.work.batch(), template)
@@ -82,7 +82,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// Sends of any forms.
+/// A batch of posts of any opcode, without a doorbell.
 #[derive(Debug)]
 pub struct Sends<'a> {
     batch: Batch<'a, Ring, Sq>,

@@ -63,7 +63,7 @@ pub struct Limits {
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The queue is full.
+    /// The queue has too few free slots, until completions are polled.
     Full,
     /// It exceeds a limit of the queue pair, or its data do not go with its opcode.
     Invalid,

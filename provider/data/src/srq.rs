@@ -35,7 +35,7 @@ pub struct SrqParts {
     pub doorbells: Doorbells,
 }
 
-/// A shared receive queue.
+/// A shared receive queue: a ring that a post locks, and that CQs give slots back to.
 #[derive(Debug)]
 pub struct Srq {
     number: Number,

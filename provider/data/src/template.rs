@@ -36,7 +36,7 @@ impl Template {
         has_remote(self.head().opcode)
     }
 
-    /// Whether it is signaled.
+    /// Whether a success has a completion, too.
     #[inline(always)]
     pub fn is_signaled(self) -> bool {
         self.head().flags & send_flags::SIGNALED != 0

@@ -360,7 +360,7 @@ pub struct Cq {
 }
 
 impl Cq {
-    /// Makes a completion queue.
+    /// Makes one. Its depth is rounded up to a power of two.
     pub fn new(context: &Context, options: &CqOptions<'_>) -> Result<Self, Error> {
         let Some(depth) = Depth::at_least(options.depth).filter(|_| options.depth > 0) else {
             return Err(Error::Range {

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no device.
+    /// No RDMA device has this driver.
     #[error("no queue pair device: load the driver (modprobe qpair), and see that the machine has the function (lspci -d 1234:5150) and that it works (kernel log)")]
     NoDevice,
     /// The RDMA core has no files for processes.
@@ -186,12 +186,12 @@ impl PostError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("work request {id:#x} of queue pair {qp}: {status} ({detail})")]
 pub struct CompletionError {
-    /// The work request's own.
+    /// The identifier that the work request was posted with.
     pub id: u64,
     /// The queue pair that it was posted to.
     pub qp: Number,
     /// The status of the completion, which is not success.
     pub status: Status,
-    /// Which check refused it.
+    /// The check of the device that failed.
     pub detail: Detail,
 }

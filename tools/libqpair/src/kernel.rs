@@ -184,11 +184,11 @@ pub enum Change {
         /// The Q_Key that datagrams must have.
         q_key: u32,
     },
-    /// To RTR, of UD.
+    /// To RTR, of UD: it executes receives.
     RtrUd,
-    /// To RTS, of UD.
+    /// To RTS, of UD: it executes sends, too.
     RtsUd,
-    /// To the error state.
+    /// To the error state, from any: all posted work is flushed.
     Error,
 }
 
@@ -374,7 +374,7 @@ pub trait Kernel: Send + Sync + fmt::Debug {
     /// Changes its state. The result is of a change to RESET.
     fn modify_qp(&self, qp: Object, change: Change) -> Result<ResetAt, Errno>;
 
-    /// Queries a queue pair.
+    /// Its state, its peer, and what the peer may do.
     fn query_qp(&self, qp: Object) -> Result<QpAttributes, Errno>;
 
     /// Destroys a queue pair; the device does not access its rings any more.

@@ -55,7 +55,7 @@ pub struct Pd {
 }
 
 impl Pd {
-    /// Makes a protection domain.
+    /// Makes one, of this context. It ends with its last region, queue pair and SRQ.
     pub fn new(context: &Context) -> Result<Self, Error> {
         let context = context.inner.clone();
         let made = context.kernel.alloc_pd();

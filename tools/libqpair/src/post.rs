@@ -101,7 +101,7 @@ where
     }
 }
 
-/// Not posted.
+/// Why a request is not posted: no free slots, or the limit that it exceeds.
 pub(crate) enum NoPost {
     Full,
     TooLarge(&'static str),

@@ -207,7 +207,7 @@ impl Drop for SrqInner {
     }
 }
 
-/// A shared receive queue.
+/// A shared receive queue. Clones are the same queue.
 #[derive(Clone, Debug)]
 pub struct Srq {
     pub(crate) inner: Arc<SrqInner>,

@@ -353,18 +353,18 @@ pub(crate) struct Limits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Done {
-    /// Nothing.
+    /// A NOP, which moves nothing.
     #[default]
     Nop,
-    /// A SEND.
+    /// A SEND, with immediate data or without.
     Send,
-    /// A WRITE.
+    /// A WRITE, with immediate data or without.
     Write,
-    /// A READ.
+    /// A READ: its data have arrived.
     Read,
-    /// A compare and swap.
+    /// A compare and swap: the old value has arrived.
     CompareSwap,
-    /// A fetch and add.
+    /// A fetch and add: the old value has arrived.
     FetchAdd,
     /// A receive that a SEND filled.
     Receive,
@@ -394,13 +394,13 @@ impl Completion {
         Cqe::decode(&self.words)
     }
 
-    /// The work request's own.
+    /// The identifier that the work request was posted with.
     #[inline(always)]
     pub fn id(&self) -> u64 {
         self.cqe().wr_id
     }
 
-    /// Its queue pair.
+    /// The number of the queue pair that the work request was posted to.
     #[inline(always)]
     pub fn qp(&self) -> Number {
         self.cqe().qp
@@ -441,20 +441,20 @@ impl Completion {
         self.cqe().bytes
     }
 
-    /// The peer's 32 bits.
+    /// Immediate data of the peer's; `None` of a message without.
     #[inline(always)]
     pub fn imm(&self) -> Option<u32> {
         let cqe = self.cqe();
         (cqe.flags & cqe_flags::IMM != 0).then_some(cqe.imm)
     }
 
-    /// How it went.
+    /// Success, or the kind of the error.
     #[inline]
     pub fn status(&self) -> Status {
         Status::from_code(self.cqe().status).unwrap_or(Status::General)
     }
 
-    /// Which check refused it.
+    /// The check of the device that failed, for messages.
     #[inline]
     pub fn detail(&self) -> Detail {
         Detail::from_code(self.cqe().vendor).unwrap_or(Detail::None)

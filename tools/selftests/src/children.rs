@@ -31,12 +31,10 @@ use nix::unistd::Pid;
 use crate::ktap;
 use crate::wait;
 
-/// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     /// By exiting, with this status.
     Exit(i32),
-    /// By a signal.
     Signal(Signal),
 }
 
@@ -50,18 +48,17 @@ impl std::fmt::Display for End {
 }
 
 /// A channel between a process and its parent, for words, text and open files.
-pub struct Link(UnixStream);
+pub(crate) struct Link(UnixStream);
 
 impl Link {
-    /// Sends a word.
-    pub fn tell(&self, word: u64) -> Result<()> {
+    pub(crate) fn tell(&self, word: u64) -> Result<()> {
         (&self.0)
             .write_all(&word.to_le_bytes())
             .context("writing to the other process")
     }
 
     /// Receives a word; waits for it.
-    pub fn hear(&self) -> Result<u64> {
+    pub(crate) fn hear(&self) -> Result<u64> {
         let mut bytes = [0; 8];
         self.0.set_read_timeout(Some(wait::patience() * 4))?;
         (&self.0)
@@ -71,7 +68,7 @@ impl Link {
     }
 
     /// Sends an open file.
-    pub fn pass(&self, fd: BorrowedFd<'_>) -> Result<()> {
+    pub(crate) fn pass(&self, fd: BorrowedFd<'_>) -> Result<()> {
         let fds = [fd.as_raw_fd()];
         let data = [std::io::IoSlice::new(b"fd")];
         let with = [ControlMessage::ScmRights(&fds)];
@@ -80,7 +77,7 @@ impl Link {
     }
 
     /// Receives an open file.
-    pub fn take(&self) -> Result<OwnedFd> {
+    pub(crate) fn take(&self) -> Result<OwnedFd> {
         let mut bytes = [0; 2];
         let mut data = [std::io::IoSliceMut::new(&mut bytes)];
         let mut space = nix::cmsg_space!([RawFd; 1]);
@@ -101,8 +98,7 @@ impl Link {
     }
 }
 
-/// A child process.
-pub struct Child {
+pub(crate) struct Child {
     pid: Pid,
     pidfd: OwnedFd,
     link: Link,
@@ -113,7 +109,7 @@ pub struct Child {
 impl Child {
     /// Starts a process that runs `work` and exits: with 0, with 1 and its error printed, or with
     /// [`ktap::SKIPPED`].
-    pub fn start(work: impl FnOnce(&Link) -> Result<()>) -> Result<Self> {
+    pub(crate) fn start(work: impl FnOnce(&Link) -> Result<()>) -> Result<Self> {
         let (ours, theirs) = UnixStream::pair().context("socketpair")?;
         // SAFETY: no other thread holds a lock that the child needs: threads of tests use only
         // their own memory, system calls and the device.
@@ -138,30 +134,27 @@ impl Child {
     }
 
     /// As [`Child::start`]; the process leads a new process group.
-    pub fn group(work: impl FnOnce(&Link) -> Result<()>) -> Result<Self> {
+    pub(crate) fn group(work: impl FnOnce(&Link) -> Result<()>) -> Result<Self> {
         Self::start(|link| {
             nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0)).context("setpgid")?;
             work(link)
         })
     }
 
-    /// Its process id.
-    pub fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// The channel to it.
-    pub fn link(&self) -> &Link {
+    pub(crate) fn link(&self) -> &Link {
         &self.link
     }
 
-    /// Sends a signal.
-    pub fn signal(&self, signal: Signal) -> Result<()> {
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         nix::sys::signal::kill(self.pid, signal).context("kill")
     }
 
     /// Waits for its end; kills it on a timeout.
-    pub fn end(&mut self, time: Duration) -> Result<End> {
+    pub(crate) fn end(&mut self, time: Duration) -> Result<End> {
         if let Some(end) = self.ended {
             return Ok(end);
         }
@@ -183,12 +176,12 @@ impl Child {
     }
 
     /// Leaves it running.
-    pub fn leave(mut self) {
+    pub(crate) fn leave(mut self) {
         self.ended = Some(End::Exit(0));
     }
 
     /// Waits for its end, which must be a success.
-    pub fn done(&mut self) -> Result<()> {
+    pub(crate) fn done(&mut self) -> Result<()> {
         match self.end(wait::patience() * 4)? {
             End::Exit(0) => Ok(()),
             end => bail!("process {} ended with {end}", self.pid),
@@ -196,7 +189,7 @@ impl Child {
     }
 
     /// Kills it, and waits for its end.
-    pub fn kill(&mut self) -> Result<()> {
+    pub(crate) fn kill(&mut self) -> Result<()> {
         self.signal(Signal::SIGKILL)?;
         match self.end(wait::patience())? {
             End::Signal(Signal::SIGKILL) => Ok(()),

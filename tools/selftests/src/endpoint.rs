@@ -44,8 +44,7 @@ use crate::tool::command;
 use crate::wait;
 use crate::world;
 
-/// The cases.
-pub const GROUP: Group = Group {
+pub(crate) const GROUP: Group = Group {
     name: "endpoint",
     cases: cases![
         endpoint::messages_both_ways * 4,

@@ -22,7 +22,7 @@ use crate::wait;
 const PORT: &str = "/dev/virtio-ports/qpair.qmp";
 
 /// The connection to the monitor.
-pub struct Host {
+pub(crate) struct Host {
     port: File,
     unread: Vec<u8>,
     events: Vec<Value>,
@@ -30,7 +30,7 @@ pub struct Host {
 
 impl Host {
     /// Opens the connection; a case that needs it is skipped if there is none.
-    pub fn call() -> Result<Self> {
+    pub(crate) fn call() -> Result<Self> {
         if !std::path::Path::new(PORT).exists() {
             return Err(skip(format!("needs QEMU's monitor at {PORT}")));
         }
@@ -67,7 +67,7 @@ impl Host {
     }
 
     /// Runs a command and returns its result.
-    pub fn qmp(&mut self, command: &str, arguments: Value) -> Result<Value> {
+    pub(crate) fn qmp(&mut self, command: &str, arguments: Value) -> Result<Value> {
         let request = json!({ "execute": command, "arguments": arguments });
         self.port
             .write_all(format!("{request}\n").as_bytes())
@@ -87,7 +87,7 @@ impl Host {
     }
 
     /// Waits for an event about a device, which may have arrived already.
-    pub fn event(&mut self, name: &str, device: &str) -> Result<()> {
+    pub(crate) fn event(&mut self, name: &str, device: &str) -> Result<()> {
         loop {
             let is_it = |it: &Value| it["event"] == name && it["data"]["device"] == device;
             if let Some(at) = self.events.iter().position(is_it) {
@@ -102,12 +102,17 @@ impl Host {
     }
 
     /// Discards the events received so far.
-    pub fn forget_events(&mut self) {
+    pub(crate) fn forget_events(&mut self) {
         self.events.clear();
     }
 
     /// Sets a property of a device function.
-    pub fn set(&mut self, device: usize, property: &str, value: impl Into<Value>) -> Result<()> {
+    pub(crate) fn set(
+        &mut self,
+        device: usize,
+        property: &str,
+        value: impl Into<Value>,
+    ) -> Result<()> {
         let path = format!("/machine/peripheral/qpair{device}");
         let value: Value = value.into();
         self.qmp(
@@ -118,7 +123,7 @@ impl Host {
     }
 
     /// Reads a property of a device function that is a number.
-    pub fn get(&mut self, device: usize, property: &str) -> Result<u64> {
+    pub(crate) fn get(&mut self, device: usize, property: &str) -> Result<u64> {
         let value = self.property(device, property)?;
         value
             .as_u64()
@@ -126,7 +131,7 @@ impl Host {
     }
 
     /// Reads a property of a device function that is text.
-    pub fn text(&mut self, device: usize, property: &str) -> Result<String> {
+    pub(crate) fn text(&mut self, device: usize, property: &str) -> Result<String> {
         let value = self.property(device, property)?;
         let text = value.as_str().map(String::from);
         text.with_context(|| format!("{property} is {value}"))

@@ -20,19 +20,19 @@ impl Setup {
     }
 }
 
-/// One test.
+/// A test: a function that fails with an error, or is skipped by [`skip`].
 pub struct Case {
-    /// Its name in its group.
+    /// The second part of a selector.
     pub name: &'static str,
-    /// Its function.
+    /// Runs in a process of its own.
     pub run: fn(&Setup) -> Result<()>,
     /// Its time limit, as a multiple of [`crate::wait::patience`].
     pub patience: u32,
 }
 
-/// Tests that belong together.
+/// Cases that a selector names together, and that need the same kind of guest.
 pub struct Group {
-    /// Its name.
+    /// The first part of a selector.
     pub name: &'static str,
     /// Its cases, in the order in which they run.
     pub cases: &'static [Case],

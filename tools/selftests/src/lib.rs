@@ -9,42 +9,42 @@
 //! | [`ktap`] | cases and groups, and diagnostics |
 //! | [`children`] | other processes |
 //! | [`world`] | the kernel's state, in files |
-//! | [`host`] | QEMU's monitor |
-//! | [`raw`] | the driver without a library |
-//! | [`pair`] | connected queue pairs, and bystanders |
-//! | [`devices`] | the driver bound, the module loaded, functions removed and rescanned |
-//! | [`control`] | cases: the control path, each ioctl and its errors |
-//! | [`data`] | cases: work requests, doorbells, completions, errors |
-//! | [`event`] | cases: the event path: vectors, moderation, fairness |
-//! | [`life`] | cases: killed processes, reset and removed devices |
+//! | `host` | QEMU's monitor |
+//! | `raw` | the driver without a library |
+//! | `pair` | connected queue pairs, and bystanders |
+//! | `devices` | the driver bound, the module loaded, functions removed and rescanned |
+//! | `control` | cases: the control path, each ioctl and its errors |
+//! | `data` | cases: work requests, doorbells, completions, errors |
+//! | `event` | cases: the event path: vectors, moderation, fairness |
+//! | `life` | cases: killed processes, reset and removed devices |
 //! | [`faults`] | cases: each allocation and each user copy of an operation fails in turn |
-//! | [`stream`] | cases: the function of channels and its driver |
-//! | [`tool`] | cases: the `qpair` tool and the C example |
-//! | [`endpoint`] | cases: endpoints of two processes |
+//! | `stream` | cases: the function of channels and its driver |
+//! | `tool` | cases: the `qpair` tool and the C example |
+//! | `endpoint` | cases: endpoints of two processes |
 //! | [`runner`] | runs cases, and the checks after each |
 //! | `main` | the program's arguments |
 //!
 //! Which groups run in which guest is in `plan.toml`.
 
 pub mod children;
-pub mod control;
-pub mod data;
-pub mod devices;
-pub mod endpoint;
-pub mod event;
+mod control;
+mod data;
+mod devices;
+mod endpoint;
+mod event;
 pub mod faults;
-pub mod host;
+mod host;
 pub mod ktap;
-pub mod life;
-pub mod pair;
-pub mod raw;
+mod life;
+mod pair;
+mod raw;
 pub mod runner;
-pub mod stream;
-pub mod tool;
+mod stream;
+mod tool;
 pub mod wait;
 pub mod world;
 
-/// All cases.
+/// Every group, in the order in which they run if no selector is given.
 pub const GROUPS: &[ktap::Group] = &[
     control::GROUP,
     data::GROUP,

@@ -24,29 +24,25 @@ use crate::raw::QpShape;
 use crate::raw::Wqe;
 
 /// A queue pair with its objects: a domain, a completion queue, memory with every right.
-pub struct Peer {
-    /// Its context.
-    pub ctx: Arc<Context>,
-    /// Its domain.
-    pub pd: Pd,
+pub(crate) struct Peer {
+    pub(crate) ctx: Arc<Context>,
+    pub(crate) pd: Pd,
     /// The completion queue of both its queues.
-    pub cq: Cq,
-    /// The queue pair.
-    pub qp: Qp,
-    /// Its memory ...
-    pub memory: Buffer,
-    /// ... and the region of all of it.
-    pub mr: Mr,
+    pub(crate) cq: Cq,
+    pub(crate) qp: Qp,
+    pub(crate) memory: Buffer,
+    /// The region of all of `memory`, with every right.
+    pub(crate) mr: Mr,
 }
 
 impl Peer {
     /// A peer with queues of the default size.
-    pub fn new(ctx: &Arc<Context>, bytes: usize) -> Result<Self> {
+    pub(crate) fn new(ctx: &Arc<Context>, bytes: usize) -> Result<Self> {
         Self::shaped(ctx, Buffer::new(bytes)?, QpShape::default())
     }
 
     /// A peer with this memory and queues of this size; its CQ has entries for both.
-    pub fn shaped(ctx: &Arc<Context>, memory: Buffer, shape: QpShape) -> Result<Self> {
+    pub(crate) fn shaped(ctx: &Arc<Context>, memory: Buffer, shape: QpShape) -> Result<Self> {
         let pd = Pd::new(ctx).context("ALLOC_PD")?;
         let cq = Cq::new(ctx, shape.sq_blocks + shape.rq_depth)?;
         let qp = Qp::new(&pd, &cq, &cq, shape)?;
@@ -54,7 +50,7 @@ impl Peer {
     }
 
     /// A peer with a queue pair of this service, `IB_UVERBS_QPT_*`.
-    pub fn of_service(ctx: &Arc<Context>, qp_type: u8, bytes: usize) -> Result<Self> {
+    pub(crate) fn of_service(ctx: &Arc<Context>, qp_type: u8, bytes: usize) -> Result<Self> {
         let shape = QpShape::default();
         let pd = Pd::new(ctx).context("ALLOC_PD")?;
         let cq = Cq::new(ctx, shape.sq_blocks + shape.rq_depth)?;
@@ -79,7 +75,7 @@ impl Peer {
     }
 
     /// A piece of its memory.
-    pub fn sge(&self, at: usize, bytes: usize) -> Sge {
+    pub(crate) fn sge(&self, at: usize, bytes: usize) -> Sge {
         Sge {
             addr: self.memory.addr() + at as u64,
             bytes: bytes as u32,
@@ -88,7 +84,7 @@ impl Peer {
     }
 
     /// Adds a piece of its memory to a work request.
-    pub fn with(&self, wqe: Wqe, at: usize, bytes: usize) -> Wqe {
+    pub(crate) fn with(&self, wqe: Wqe, at: usize, bytes: usize) -> Wqe {
         wqe.sge(
             self.memory.addr() + at as u64,
             bytes as u32,
@@ -97,18 +93,18 @@ impl Peer {
     }
 
     /// Posts a receive into a piece of its memory.
-    pub fn receive(&mut self, wr_id: u64, at: usize, bytes: usize) {
+    pub(crate) fn receive(&mut self, wr_id: u64, at: usize, bytes: usize) {
         let sge = self.sge(at, bytes);
         self.qp.post_recv(wr_id, &[sge]);
     }
 
     /// Waits for the completion of this work request, which must be the next one.
-    pub fn done(&mut self, wr_id: u64) -> Result<Cqe> {
+    pub(crate) fn done(&mut self, wr_id: u64) -> Result<Cqe> {
         self.ends(wr_id, Status::Success)
     }
 
     /// Waits for this work request to end with this status.
-    pub fn ends(&mut self, wr_id: u64, status: Status) -> Result<Cqe> {
+    pub(crate) fn ends(&mut self, wr_id: u64, status: Status) -> Result<Cqe> {
         let cqe = self
             .cq
             .take()
@@ -123,15 +119,14 @@ impl Peer {
     }
 
     /// Checks that there is no completion.
-    pub fn idle(&mut self) -> Result<()> {
+    pub(crate) fn idle(&mut self) -> Result<()> {
         match self.cq.poll() {
             None => Ok(()),
             Some(cqe) => anyhow::bail!("an unexpected completion: {cqe:?}"),
         }
     }
 
-    /// Destroys all of it.
-    pub fn destroy(&self) -> Result<()> {
+    pub(crate) fn destroy(&self) -> Result<()> {
         self.qp.destroy().context("DESTROY_QP")?;
         self.mr.destroy().context("DEREG_MR")?;
         self.cq.destroy().context("DESTROY_CQ")?;
@@ -140,33 +135,31 @@ impl Peer {
 }
 
 /// Two connected peers.
-pub struct Pair {
-    /// The one.
-    pub a: Peer,
-    /// The other.
-    pub b: Peer,
+pub(crate) struct Pair {
+    pub(crate) a: Peer,
+    pub(crate) b: Peer,
 }
 
 impl Pair {
     /// In one context, with 64 KiB each.
-    pub fn new(ctx: &Arc<Context>) -> Result<Self> {
+    pub(crate) fn new(ctx: &Arc<Context>) -> Result<Self> {
         Self::of(Peer::new(ctx, 64 << 10)?, Peer::new(ctx, 64 << 10)?)
     }
 
     /// In a context of its own.
-    pub fn open(device: usize) -> Result<Self> {
+    pub(crate) fn open(device: usize) -> Result<Self> {
         Self::new(&Context::open(device)?)
     }
 
     /// Connects two peers that are in RESET.
-    pub fn of(a: Peer, b: Peer) -> Result<Self> {
+    pub(crate) fn of(a: Peer, b: Peer) -> Result<Self> {
         a.qp.connect(b.qp.number).context("connecting a")?;
         b.qp.connect(a.qp.number).context("connecting b")?;
         Ok(Self { a, b })
     }
 
     /// Resets both from any state, and connects them again.
-    pub fn renew(&mut self) -> Result<()> {
+    pub(crate) fn renew(&mut self) -> Result<()> {
         for peer in [&mut self.a, &mut self.b] {
             peer.qp.reset().context("to RESET")?;
             // Remaining completions.
@@ -184,7 +177,7 @@ impl Pair {
     }
 
     /// Moves random bytes by SEND, WRITE and READ from `a` to `b`, and compares them.
-    pub fn exchange(&mut self, rng: &mut fastrand::Rng) -> Result<()> {
+    pub(crate) fn exchange(&mut self, rng: &mut fastrand::Rng) -> Result<()> {
         let bytes = rng.usize(1..=self.a.memory.bytes().min(self.b.memory.bytes()) / 2);
         let Self { a, b } = self;
         for round in 0..3u64 {
@@ -228,22 +221,21 @@ impl Pair {
         Ok(())
     }
 
-    /// Destroys both.
-    pub fn destroy(&self) -> Result<()> {
+    pub(crate) fn destroy(&self) -> Result<()> {
         self.a.destroy()?;
         self.b.destroy()
     }
 }
 
 /// Checks that a new context works.
-pub fn works(device: usize, rng: &mut fastrand::Rng) -> Result<()> {
+pub(crate) fn works(device: usize, rng: &mut fastrand::Rng) -> Result<()> {
     let mut pair = Pair::open(device).context("in a new context")?;
     pair.exchange(rng).context("in a new context")?;
     pair.destroy().context("in a new context")
 }
 
 /// A bystander that must not be affected: a pair in a context of its own, created before.
-pub struct Bystander {
+pub(crate) struct Bystander {
     pair: Pair,
     rng: fastrand::Rng,
     device: usize,
@@ -251,7 +243,7 @@ pub struct Bystander {
 
 impl Bystander {
     /// Creates the bystander, before the test disturbs the device.
-    pub fn new(device: usize, mut rng: fastrand::Rng) -> Result<Self> {
+    pub(crate) fn new(device: usize, mut rng: fastrand::Rng) -> Result<Self> {
         let mut pair = Pair::open(device)?;
         pair.exchange(&mut rng)
             .context("before anything was wrong")?;
@@ -259,7 +251,7 @@ impl Bystander {
     }
 
     /// Checks that it works as before and got no event, and that new contexts work.
-    pub fn unharmed(&mut self) -> Result<()> {
+    pub(crate) fn unharmed(&mut self) -> Result<()> {
         self.pair.exchange(&mut self.rng).context("the bystander")?;
         let event = self
             .pair
@@ -273,7 +265,7 @@ impl Bystander {
 }
 
 /// Names of the states, for messages.
-pub fn state_name(state: u8) -> &'static str {
+pub(crate) fn state_name(state: u8) -> &'static str {
     match state {
         qp_state::RESET => "RESET",
         qp_state::INIT => "INIT",

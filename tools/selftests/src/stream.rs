@@ -33,13 +33,11 @@ const MODULE: &str = "/qpair/qpair-stream.ko";
 const DEBUGFS: &str = "/sys/kernel/debug/qpair-stream";
 /// The function in QEMU.
 const OBJECT: &str = "/machine/peripheral/stream0";
-/// The rungs.
 const RUNGS: [&str; 3] = ["polled", "chain", "headtail"];
 /// More frames than are moved before a case ends the run.
 const ENDLESS: &str = "count=1000000000";
 
-/// The function of channels.
-pub const GROUP: Group = Group {
+pub(crate) const GROUP: Group = Group {
     name: "stream",
     cases: cases![
         this::frames_of_every_size * 4,
@@ -63,7 +61,7 @@ pub const GROUP: Group = Group {
 };
 
 /// Its suspend, which needs a guest that may sleep.
-pub const SLEEP: Group = Group {
+pub(crate) const SLEEP: Group = Group {
     name: "stream-sleep",
     cases: cases![this::suspended_in_the_midst * 4],
 };
@@ -129,7 +127,6 @@ impl Report {
     }
 }
 
-/// Executes a run.
 fn run(plan: &str) -> Result<Report> {
     let file = folder()?.join("loopback");
     // One write: `fs::write` would begin another run after a signal.

@@ -23,7 +23,7 @@ pub fn set_patience(seconds: u64) {
 }
 
 /// How long a condition may take.
-pub fn patience() -> Duration {
+pub(crate) fn patience() -> Duration {
     Duration::from_secs(PATIENCE.load(Ordering::Relaxed))
 }
 
@@ -31,7 +31,7 @@ pub fn patience() -> Duration {
 ///
 /// Calls `look` without pause for a while, since most conditions soon hold, then every millisecond,
 /// so that the awaited tasks get the CPUs of a small guest.
-pub fn for_some<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+pub(crate) fn for_some<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let start = Instant::now();
     let mut looks = 0u32;
     loop {
@@ -51,12 +51,12 @@ pub fn for_some<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> R
 }
 
 /// Waits until `look` is true.
-pub fn until(what: &str, mut look: impl FnMut() -> Result<bool>) -> Result<()> {
+pub(crate) fn until(what: &str, mut look: impl FnMut() -> Result<bool>) -> Result<()> {
     for_some(what, || Ok(look()?.then_some(())))
 }
 
 /// Waits until a file is readable, or has failed.
-pub fn readable(fd: BorrowedFd<'_>, what: &str) -> Result<PollFlags> {
+pub(crate) fn readable(fd: BorrowedFd<'_>, what: &str) -> Result<PollFlags> {
     match poll(fd, patience())? {
         flags if flags.is_empty() => bail!("{what} did not come within {:?}", patience()),
         flags => Ok(flags),
@@ -64,7 +64,7 @@ pub fn readable(fd: BorrowedFd<'_>, what: &str) -> Result<PollFlags> {
 }
 
 /// The result of `poll` for a file; empty on a timeout.
-pub fn poll(fd: BorrowedFd<'_>, time: Duration) -> Result<PollFlags> {
+pub(crate) fn poll(fd: BorrowedFd<'_>, time: Duration) -> Result<PollFlags> {
     let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
     let timeout = PollTimeout::try_from(time).context("time-out")?;
     nix::poll::poll(&mut fds, timeout).context("poll")?;

@@ -15,24 +15,24 @@ use anyhow::Result;
 use crate::wait;
 
 /// The driver's directory in debugfs.
-pub const DEBUGFS: &str = "/sys/kernel/debug/qpair";
+pub(crate) const DEBUGFS: &str = "/sys/kernel/debug/qpair";
 /// The driver's directory in sysfs.
-pub const DRIVER: &str = "/sys/bus/pci/drivers/qpair";
+pub(crate) const DRIVER: &str = "/sys/bus/pci/drivers/qpair";
 
 /// Reads a small file.
-pub fn text(path: impl AsRef<Path>) -> Result<String> {
+pub(crate) fn text(path: impl AsRef<Path>) -> Result<String> {
     let path = path.as_ref();
     fs::read_to_string(path).with_context(|| path.display().to_string())
 }
 
 /// Writes a small file, such as sysfs has.
-pub fn put(path: impl AsRef<Path>, text: &str) -> Result<()> {
+pub(crate) fn put(path: impl AsRef<Path>, text: &str) -> Result<()> {
     let path = path.as_ref();
     fs::write(path, text).with_context(|| format!("writing {text:?} to {}", path.display()))
 }
 
 /// A number from a file of `name value` or `name: value` lines.
-pub fn field(path: &str, name: &str) -> Result<i64> {
+pub(crate) fn field(path: &str, name: &str) -> Result<i64> {
     let text = text(path)?;
     text.lines()
         .filter_map(|line| line.split_once([':', ' ', '\t']))
@@ -42,19 +42,19 @@ pub fn field(path: &str, name: &str) -> Result<i64> {
 }
 
 /// Long-term pinned pages of the whole system. The per-CPU counters lag until they are refreshed.
-pub fn pinned_pages() -> Result<i64> {
+pub(crate) fn pinned_pages() -> Result<i64> {
     text("/proc/sys/vm/stat_refresh")?;
     Ok(field("/proc/vmstat", "nr_foll_pin_acquired")?
         - field("/proc/vmstat", "nr_foll_pin_released")?)
 }
 
 /// KiB of this process's memory that are charged as pinned.
-pub fn charged_kib() -> Result<i64> {
+pub(crate) fn charged_kib() -> Result<i64> {
     field("/proc/self/status", "VmPin")
 }
 
 /// PCI addresses of the driver's functions, in order.
-pub fn functions() -> Result<Vec<String>> {
+pub(crate) fn functions() -> Result<Vec<String>> {
     let mut found = Vec::new();
     let Ok(entries) = fs::read_dir(DRIVER) else {
         return Ok(found);
@@ -70,7 +70,7 @@ pub fn functions() -> Result<Vec<String>> {
 }
 
 /// The PCI address of the RDMA device `qpairN`.
-pub fn function(device: usize) -> Result<String> {
+pub(crate) fn function(device: usize) -> Result<String> {
     let link = fs::canonicalize(format!("/sys/class/infiniband/qpair{device}/device"))
         .with_context(|| format!("the parent of qpair{device} in sysfs"))?;
     let name = link.file_name().context("a folder without a name")?;
@@ -78,7 +78,7 @@ pub fn function(device: usize) -> Result<String> {
 }
 
 /// Whether a PCI function may do DMA: bus mastering is on.
-pub fn is_master(address: &str) -> Result<bool> {
+pub(crate) fn is_master(address: &str) -> Result<bool> {
     const COMMAND: usize = 4;
     const MASTER: u8 = 1 << 2;
     let config = fs::read(format!("/sys/bus/pci/devices/{address}/config"))?;
@@ -86,12 +86,12 @@ pub fn is_master(address: &str) -> Result<bool> {
 }
 
 /// The directory of the RDMA device `qpairN` in debugfs.
-pub fn debugfs(device: usize) -> Result<PathBuf> {
+pub(crate) fn debugfs(device: usize) -> Result<PathBuf> {
     Ok(Path::new(DEBUGFS).join(function(device)?))
 }
 
 /// A number of the context with this doorbell page, of its line in debugfs.
-pub fn of_context(device: usize, page: u32, name: &str) -> Result<i64> {
+pub(crate) fn of_context(device: usize, page: u32, name: &str) -> Result<i64> {
     let text = text(debugfs(device)?.join("clients"))?;
     let begin = format!("page {page} ");
     let line = text.lines().find(|line| line.starts_with(&begin));
@@ -105,7 +105,7 @@ pub fn of_context(device: usize, page: u32, name: &str) -> Result<i64> {
 
 /// What the driver has of a device: lines of `clients`, EQs, the queues on these, allocations and
 /// mappings for DMA.
-pub fn objects(folder: &Path) -> Result<BTreeMap<&'static str, i64>> {
+pub(crate) fn objects(folder: &Path) -> Result<BTreeMap<&'static str, i64>> {
     let mut counts = BTreeMap::new();
     let clients = text(folder.join("clients"))?;
     counts.insert("clients", clients.lines().count() as i64);
@@ -135,7 +135,7 @@ fn all_objects() -> BTreeMap<PathBuf, BTreeMap<&'static str, i64>> {
 }
 
 /// Bits of `/proc/sys/kernel/tainted`: a warning, an oops and whatever else went wrong.
-pub fn taint() -> Result<u64> {
+pub(crate) fn taint() -> Result<u64> {
     text("/proc/sys/kernel/tainted")?
         .trim()
         .parse()
@@ -144,15 +144,14 @@ pub fn taint() -> Result<u64> {
 
 /// The state that a case must restore.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Baseline {
+pub(crate) struct Baseline {
     pinned: i64,
     objects: BTreeMap<PathBuf, BTreeMap<&'static str, i64>>,
     taint: u64,
 }
 
 impl Baseline {
-    /// Records the present state.
-    pub fn take() -> Result<Self> {
+    pub(crate) fn take() -> Result<Self> {
         Ok(Self {
             pinned: pinned_pages()?,
             objects: all_objects(),
@@ -161,7 +160,7 @@ impl Baseline {
     }
 
     /// Waits until the recorded state is restored; the error lists the differences.
-    pub fn settled(&self) -> Result<()> {
+    pub(crate) fn settled(&self) -> Result<()> {
         let mut differs = String::new();
         let waited = wait::until("return to the state before", || {
             let now = Self::take()?;
@@ -212,16 +211,16 @@ fn free_on_cpus() -> Result<i64> {
 /// so a single sample is not enough: this takes many samples, and the median of the slopes between
 /// any two of them, which no single jump changes.
 #[derive(Default)]
-pub struct MemoryTrend {
+pub(crate) struct MemoryTrend {
     looks: Vec<(u32, i64, i64)>,
 }
 
 impl MemoryTrend {
     /// Repetitions before the first sample, which fill caches.
-    pub const WARM_UP: u32 = 20;
+    pub(crate) const WARM_UP: u32 = 20;
 
     /// To be called after each repetition; samples every fifth.
-    pub fn after(&mut self, round: u32) -> Result<()> {
+    pub(crate) fn after(&mut self, round: u32) -> Result<()> {
         if !detectors_watch() && round >= Self::WARM_UP && round % 5 == 0 {
             put("/proc/sys/vm/drop_caches", "3")?;
             let kib = |name| field("/proc/meminfo", name);
@@ -247,7 +246,7 @@ impl MemoryTrend {
     ///
     /// Not checked under detectors: KASAN keeps freed memory for a while, kmemleak allocates its
     /// own records, and it detects leaks more precisely; it runs after each guest's tests.
-    pub fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if detectors_watch() {
             return Ok(());
         }
@@ -279,7 +278,7 @@ pub fn detectors_watch() -> bool {
 ///
 /// Each race has many rounds on one kind of kernel, where a round finds most for its time, and on
 /// the others only as many as needed to hit the race at all.
-pub fn rounds(plain: u32, watched: u32) -> u32 {
+pub(crate) fn rounds(plain: u32, watched: u32) -> u32 {
     match (detectors_watch(), is_brief()) {
         (false, _) => plain,
         (true, false) => watched,
@@ -296,16 +295,16 @@ pub fn set_brief() {
 }
 
 /// Whether [`set_brief`] was called.
-pub fn is_brief() -> bool {
+pub(crate) fn is_brief() -> bool {
     BRIEF.load(Ordering::Relaxed)
 }
 
 /// The kernel's log, from a given time on.
-pub struct Log(fs::File);
+pub(crate) struct Log(fs::File);
 
 impl Log {
     /// Starts at the present end of the log.
-    pub fn mark() -> Result<Self> {
+    pub(crate) fn mark() -> Result<Self> {
         use std::io::Seek;
         use std::os::unix::fs::OpenOptionsExt;
         let mut file = fs::OpenOptions::new()
@@ -319,7 +318,7 @@ impl Log {
     }
 
     /// Lines since then, with their level, `6` for information.
-    pub fn lines(&mut self) -> Result<Vec<(u8, String)>> {
+    pub(crate) fn lines(&mut self) -> Result<Vec<(u8, String)>> {
         use std::io::Read;
         let mut lines = Vec::new();
         let mut record = vec![0; 8192];

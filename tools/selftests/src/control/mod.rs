@@ -25,8 +25,7 @@ use nix::errno::Errno;
 use crate::ktap::cases;
 use crate::ktap::Group;
 
-/// The cases.
-pub const GROUP: Group = Group {
+pub(crate) const GROUP: Group = Group {
     name: "control",
     cases: cases![
         sane::device_file,

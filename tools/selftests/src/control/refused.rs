@@ -66,7 +66,6 @@ fn sized(what: &str, good: &[u8], run: impl Fn(u16, u64) -> Result<(), Errno>) -
     Ok(())
 }
 
-/// The bytes of words.
 fn bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }

@@ -23,7 +23,7 @@ use crate::ktap::cases;
 use crate::ktap::Group;
 
 /// One process with one device.
-pub const GROUP: Group = Group {
+pub(crate) const GROUP: Group = Group {
     name: "data",
     cases: cases![
         moves::nop,
@@ -112,7 +112,7 @@ pub const GROUP: Group = Group {
 };
 
 /// The levels of buffer lists; each case is for one kind of guest.
-pub const LEVELS: Group = Group {
+pub(crate) const LEVELS: Group = Group {
     name: "levels",
     cases: cases![
         memory::levels_without_iommu,
@@ -122,25 +122,25 @@ pub const LEVELS: Group = Group {
 };
 
 /// Properties of the machine's memory.
-pub const PLATFORM: Group = Group {
+pub(crate) const PLATFORM: Group = Group {
     name: "platform",
     cases: cases![platform::bounce_buffers, platform::memory_above_4g],
 };
 
 /// Many queue pairs or processes at once.
-pub const SCALE: Group = Group {
+pub(crate) const SCALE: Group = Group {
     name: "scale",
     cases: cases![scale::queue_pairs * 8, scale::processes * 8],
 };
 
 /// As many queue pairs of one process as large programs have.
-pub const THOUSANDS: Group = Group {
+pub(crate) const THOUSANDS: Group = Group {
     name: "thousands",
     cases: cases![scale::thousands],
 };
 
 /// More than one device.
-pub const DEVICES: Group = Group {
+pub(crate) const DEVICES: Group = Group {
     name: "devices",
     cases: cases![scale::two_devices * 2],
 };

@@ -52,7 +52,6 @@ fn send(from: &Peer, gid: [u8; 16], bytes: usize) -> Wqe {
 
 /// What was sent to a group.
 struct Sent {
-    /// The sender.
     from: u32,
     gid: [u8; 16],
     data: Vec<u8>,
@@ -76,7 +75,6 @@ impl Sent {
     }
 }
 
-/// So many random bytes.
 fn random(rng: &mut fastrand::Rng, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| rng.u8(..)).collect()
 }

@@ -24,7 +24,7 @@ use crate::wait;
 use crate::world;
 
 /// Vectors and CPUs.
-pub const VECTORS: Group = Group {
+pub(crate) const VECTORS: Group = Group {
     name: "vectors",
     cases: cases![
         vectors::as_many_as_wanted,
@@ -35,7 +35,7 @@ pub const VECTORS: Group = Group {
 };
 
 /// Settings of moderation and of polls.
-pub const TUNING: Group = Group {
+pub(crate) const TUNING: Group = Group {
     name: "tuning",
     cases: cases![
         moderation::modes,
@@ -47,7 +47,7 @@ pub const TUNING: Group = Group {
 };
 
 /// Fairness between CQs on one EQ.
-pub const FAIR: Group = Group {
+pub(crate) const FAIR: Group = Group {
     name: "fair",
     cases: cases![
         fair::a_flood_and_255_others * 4,

@@ -12,8 +12,7 @@ pub use self::nth::fail_every_point;
 use crate::ktap::cases;
 use crate::ktap::Group;
 
-/// The cases.
-pub const GROUP: Group = Group {
+pub(crate) const GROUP: Group = Group {
     name: "faults",
     cases: cases![
         ioctls::creates,

@@ -17,8 +17,7 @@ mod worlds;
 use crate::ktap::cases;
 use crate::ktap::Group;
 
-/// Processes.
-pub const PROCESSES: Group = Group {
+pub(crate) const PROCESSES: Group = Group {
     name: "processes",
     cases: cases![
         inherit::fork_without_doorbells,
@@ -33,7 +32,7 @@ pub const PROCESSES: Group = Group {
 };
 
 /// The guest unbinds the driver, or removes or resets the device.
-pub const DEVICE: Group = Group {
+pub(crate) const DEVICE: Group = Group {
     name: "device",
     cases: cases![
         unbind::with_files_open * 2,
@@ -50,7 +49,7 @@ pub const DEVICE: Group = Group {
 };
 
 /// Misbehaviour of the device, caused by QEMU.
-pub const KNOBS: Group = Group {
+pub(crate) const KNOBS: Group = Group {
     name: "knobs",
     cases: cases![
         knobs::counters,
@@ -75,7 +74,7 @@ pub const KNOBS: Group = Group {
 };
 
 /// Suspend and hibernation.
-pub const SLEEP: Group = Group {
+pub(crate) const SLEEP: Group = Group {
     name: "sleep",
     cases: cases![
         // First: it needs the host.
@@ -89,7 +88,7 @@ pub const SLEEP: Group = Group {
 };
 
 /// The link fails, or the device does not recover at once.
-pub const RECOVERY: Group = Group {
+pub(crate) const RECOVERY: Group = Group {
     name: "recovery",
     cases: cases![
         recovery::non_fatal_error,
@@ -105,7 +104,7 @@ pub const RECOVERY: Group = Group {
 };
 
 /// A port of RoCE, and so kernel ULPs.
-pub const ROCE: Group = Group {
+pub(crate) const ROCE: Group = Group {
     name: "roce",
     cases: cases![
         roce::flushed_when_quiet * 4,

@@ -23,7 +23,6 @@ use crate::wait;
 use crate::world;
 use crate::world::Baseline;
 
-/// A way to sleep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sleep {
     /// Suspend to RAM. The machine resets the device; `scripts/guest` wakes the machine.

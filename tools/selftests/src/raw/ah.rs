@@ -7,7 +7,7 @@ use super::args::PORT;
 use super::pd::Pd;
 
 /// The request for an address handle to the port with this GID, or to the one with this LID.
-pub fn address(pd: &Pd, dgid: Option<[u8; 16]>, dlid: u16) -> ib_uverbs_create_ah {
+pub(crate) fn address(pd: &Pd, dgid: Option<[u8; 16]>, dlid: u16) -> ib_uverbs_create_ah {
     ib_uverbs_create_ah {
         pd_handle: pd.handle,
         attr: ib_uverbs_ah_attr {
@@ -25,8 +25,8 @@ pub fn address(pd: &Pd, dgid: Option<[u8; 16]>, dlid: u16) -> ib_uverbs_create_a
     }
 }
 
-/// A GID of multicast.
-pub fn group(number: u16) -> [u8; 16] {
+/// The GID of a multicast group, of link scope.
+pub(crate) fn group(number: u16) -> [u8; 16] {
     let [high, low] = number.to_be_bytes();
     [
         0xff, 0x12, 0x60, 0x1b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, high, low,

@@ -13,35 +13,26 @@ use qpair_uverbs::abi::*;
 /// The only port of a device.
 pub(super) const PORT: u8 = 1;
 
-/// Kinds of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Protection domain.
+pub(crate) enum Kind {
     Pd,
-    /// Completion queue.
     Cq,
-    /// Queue pair.
     Qp,
-    /// Memory region.
     Mr,
-    /// Shared receive queue.
     Srq,
-    /// Memory window.
     Mw,
 }
 
 /// The request of CREATE_CQ.
 #[derive(Clone, Copy, Debug)]
-pub struct CqArg {
-    /// The core's part.
-    pub core: ib_uverbs_create_cq,
-    /// The driver's part.
-    pub driver: qpair_ureq_create_cq,
+pub(crate) struct CqArg {
+    pub(crate) core: ib_uverbs_create_cq,
+    pub(crate) driver: qpair_ureq_create_cq,
 }
 
 impl CqArg {
     /// `depth` entries in a ring, whose address is also its handle in events.
-    pub fn new(addr: u64, bytes: u64, depth: u32) -> Self {
+    pub(crate) fn new(addr: u64, bytes: u64, depth: u32) -> Self {
         Self {
             core: ib_uverbs_create_cq {
                 user_handle: addr,
@@ -61,51 +52,41 @@ impl CqArg {
 
 /// The answer of CREATE_CQ.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct CqMade {
-    /// The core's part.
-    pub core: ib_uverbs_create_cq_resp,
-    /// The driver's part.
-    pub driver: qpair_uresp_create_cq,
+pub(crate) struct CqMade {
+    pub(crate) core: ib_uverbs_create_cq_resp,
+    pub(crate) driver: qpair_uresp_create_cq,
 }
 
 /// The request of CREATE_QP.
 #[derive(Clone, Copy, Debug)]
-pub struct QpArg {
-    /// The core's part.
-    pub core: ib_uverbs_create_qp,
-    /// The driver's part.
-    pub driver: qpair_ureq_create_qp,
+pub(crate) struct QpArg {
+    pub(crate) core: ib_uverbs_create_qp,
+    pub(crate) driver: qpair_ureq_create_qp,
 }
 
 /// The answer of CREATE_QP.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct QpMade {
-    /// The core's part.
-    pub core: ib_uverbs_create_qp_resp,
-    /// The driver's part.
-    pub driver: qpair_uresp_create_qp,
+pub(crate) struct QpMade {
+    pub(crate) core: ib_uverbs_create_qp_resp,
+    pub(crate) driver: qpair_uresp_create_qp,
 }
 
 /// The request of CREATE_SRQ.
 #[derive(Clone, Copy, Debug)]
-pub struct SrqArg {
-    /// The core's part.
-    pub core: ib_uverbs_create_srq,
-    /// The driver's part.
-    pub driver: qpair_ureq_create_srq,
+pub(crate) struct SrqArg {
+    pub(crate) core: ib_uverbs_create_srq,
+    pub(crate) driver: qpair_ureq_create_srq,
 }
 
 /// The answer of CREATE_SRQ.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SrqMade {
-    /// The core's part.
-    pub core: ib_uverbs_create_srq_resp,
-    /// The driver's part.
-    pub driver: qpair_uresp_create_srq,
+pub(crate) struct SrqMade {
+    pub(crate) core: ib_uverbs_create_srq_resp,
+    pub(crate) driver: qpair_uresp_create_srq,
 }
 
 /// MODIFY_QP of a queue pair of UD to the state after `from`.
-pub fn change_ud(from: u8, q_key: u32) -> ib_uverbs_modify_qp {
+pub(crate) fn change_ud(from: u8, q_key: u32) -> ib_uverbs_modify_qp {
     ib_uverbs_modify_qp {
         attr_mask: match from {
             qp_state::RESET => qp_mask::UD_TO_INIT,
@@ -121,7 +102,7 @@ pub fn change_ud(from: u8, q_key: u32) -> ib_uverbs_modify_qp {
 
 /// MODIFY_QP of a queue pair of UC to the state after `from`, with this peer, which has the rights
 /// `access`.
-pub fn change_uc(from: u8, peer: u32, access: u32) -> ib_uverbs_modify_qp {
+pub(crate) fn change_uc(from: u8, peer: u32, access: u32) -> ib_uverbs_modify_qp {
     ib_uverbs_modify_qp {
         attr_mask: match from {
             qp_state::RESET => qp_mask::TO_INIT,
@@ -136,7 +117,7 @@ pub fn change_uc(from: u8, peer: u32, access: u32) -> ib_uverbs_modify_qp {
 
 /// MODIFY_QP to a state, with what the core requires from the state before it: all zero but the
 /// port.
-pub fn change(from: u8, to: u8) -> ib_uverbs_modify_qp {
+pub(crate) fn change(from: u8, to: u8) -> ib_uverbs_modify_qp {
     ib_uverbs_modify_qp {
         attr_mask: match (from, to) {
             (qp_state::RESET, qp_state::INIT) => qp_mask::TO_INIT,

@@ -43,35 +43,29 @@ const CLASS: &str = "/sys/class/infiniband_verbs";
 
 /// What a context was told about the device: limits, and what a process may have.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Info {
-    /// The driver's answer.
-    pub limits: qpair_uresp_alloc_ucontext,
-    /// The core's answer.
-    pub device: ib_uverbs_query_device_resp,
-    /// That of the port.
-    pub port: ib_uverbs_query_port_resp,
-    /// Completion vectors.
-    pub vectors: u32,
+pub(crate) struct Info {
+    pub(crate) limits: qpair_uresp_alloc_ucontext,
+    pub(crate) device: ib_uverbs_query_device_resp,
+    pub(crate) port: ib_uverbs_query_port_resp,
+    pub(crate) vectors: u32,
 }
 
-/// An asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub(crate) struct Event {
     /// One of [`qpair_uverbs::abi::event`].
-    pub kind: u32,
+    pub(crate) kind: u32,
     /// The `user_handle` of its object.
-    pub element: u64,
+    pub(crate) element: u64,
 }
 
 /// An open uverbs file of the device, its events and its doorbell page.
-pub struct Context {
+pub(crate) struct Context {
     file: File,
     events: File,
     device: usize,
-    /// The doorbell page.
-    pub page: Page,
+    pub(crate) page: Page,
     /// The device's properties and limits.
-    pub info: Info,
+    pub(crate) info: Info,
 }
 
 fn io(errno: rustix::io::Errno) -> std::io::Error {
@@ -85,7 +79,7 @@ fn ibdev(device: usize) -> String {
 
 impl Context {
     /// The path of the function's file.
-    pub fn path(device: usize) -> std::io::Result<PathBuf> {
+    pub(crate) fn path(device: usize) -> std::io::Result<PathBuf> {
         let name = ibdev(device);
         for entry in std::fs::read_dir(CLASS)? {
             let entry = entry?;
@@ -101,7 +95,7 @@ impl Context {
     }
 
     /// Opens the function's file, which is no context yet.
-    pub fn open_bare(device: usize) -> std::io::Result<File> {
+    pub(crate) fn open_bare(device: usize) -> std::io::Result<File> {
         OpenOptions::new()
             .read(true)
             .write(true)
@@ -110,7 +104,7 @@ impl Context {
     }
 
     /// Makes an open file a context.
-    pub fn begin(file: &File) -> std::io::Result<(qpair_uresp_alloc_ucontext, u32)> {
+    pub(crate) fn begin(file: &File) -> std::io::Result<(qpair_uresp_alloc_ucontext, u32)> {
         let mut limits = qpair_uresp_alloc_ucontext::default();
         let mut vectors = 0;
         let command = Command::get_context(&mut vectors).driver_answer(&mut limits);
@@ -120,14 +114,14 @@ impl Context {
     }
 
     /// Opens the file and makes it a context, and nothing else.
-    pub fn open_file(device: usize) -> std::io::Result<File> {
+    pub(crate) fn open_file(device: usize) -> std::io::Result<File> {
         let file = Self::open_bare(device)?;
         Self::begin(&file)?;
         Ok(file)
     }
 
     /// Opens the function's file, maps its doorbell page and queries its limits.
-    pub fn open(device: usize) -> Result<Arc<Self>> {
+    pub(crate) fn open(device: usize) -> Result<Arc<Self>> {
         let file = Self::open_bare(device).with_context(|| ibdev(device))?;
         let (limits, vectors) = Self::begin(&file).with_context(|| ibdev(device))?;
         let mut info = Info {
@@ -141,7 +135,7 @@ impl Context {
     }
 
     /// Takes an open file that is a context, perhaps one that another process opened.
-    pub fn of(file: File, device: usize, info: Info) -> Result<Arc<Self>> {
+    pub(crate) fn of(file: File, device: usize, info: Info) -> Result<Arc<Self>> {
         let events = qpair_uverbs::open_events(file.as_fd()).map_err(io);
         let events = File::from(events.context("the asynchronous events")?);
         Self::with(file, events, device, info)
@@ -162,7 +156,7 @@ impl Context {
     }
 
     /// The same context with a mapping of its own, for a child that has not inherited one.
-    pub fn again(&self) -> Result<Arc<Self>> {
+    pub(crate) fn again(&self) -> Result<Arc<Self>> {
         Self::with(
             self.file.try_clone().context("dup")?,
             self.events.try_clone().context("dup")?,
@@ -171,42 +165,38 @@ impl Context {
         )
     }
 
-    /// The file.
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
     /// The file of the events.
-    pub fn events(&self) -> BorrowedFd<'_> {
+    pub(crate) fn events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
 
     /// The number of the device.
-    pub fn device(&self) -> usize {
+    pub(crate) fn device(&self) -> usize {
         self.device
     }
 
-    /// Runs a command.
-    pub fn run(&self, command: Command<'_>) -> Result<(), Errno> {
+    pub(crate) fn run(&self, command: Command<'_>) -> Result<(), Errno> {
         run(self.fd(), command)
     }
 
-    /// QUERY_DEVICE.
-    pub fn query_device(&self) -> Result<ib_uverbs_query_device_resp, Errno> {
+    pub(crate) fn query_device(&self) -> Result<ib_uverbs_query_device_resp, Errno> {
         let mut answer = ib_uverbs_query_device_resp::default();
         query_device(self.fd(), &mut answer)?;
         Ok(answer)
     }
 
-    /// QUERY_PORT.
-    pub fn query_port(&self) -> Result<ib_uverbs_query_port_resp, Errno> {
+    pub(crate) fn query_port(&self) -> Result<ib_uverbs_query_port_resp, Errno> {
         let mut answer = ib_uverbs_query_port_resp::default();
         query_port(self.fd(), &mut answer)?;
         Ok(answer)
     }
 
     /// ALLOC_PD: its handle.
-    pub fn alloc_pd(&self) -> Result<u32, Errno> {
+    pub(crate) fn alloc_pd(&self) -> Result<u32, Errno> {
         let request = ib_uverbs_alloc_pd::default();
         let mut answer = ib_uverbs_alloc_pd_resp::default();
         let command = Command::new(IB_USER_VERBS_CMD_ALLOC_PD);
@@ -214,8 +204,7 @@ impl Context {
         Ok(answer.pd_handle)
     }
 
-    /// CREATE_CQ.
-    pub fn create_cq(&self, arg: &CqArg) -> Result<CqMade, Errno> {
+    pub(crate) fn create_cq(&self, arg: &CqArg) -> Result<CqMade, Errno> {
         let mut made = CqMade::default();
         let requests = (&arg.core, &arg.driver);
         let answers = (&mut made.core, &mut made.driver);
@@ -224,8 +213,7 @@ impl Context {
         Ok(made)
     }
 
-    /// CREATE_QP.
-    pub fn create_qp(&self, arg: &QpArg) -> Result<QpMade, Errno> {
+    pub(crate) fn create_qp(&self, arg: &QpArg) -> Result<QpMade, Errno> {
         let mut made = QpMade::default();
         let requests = (&arg.core, &arg.driver);
         let answers = (&mut made.core, &mut made.driver);
@@ -234,16 +222,17 @@ impl Context {
         Ok(made)
     }
 
-    /// MODIFY_QP.
-    pub fn modify_qp(&self, arg: &ib_uverbs_modify_qp) -> Result<qpair_uresp_modify_qp, Errno> {
+    pub(crate) fn modify_qp(
+        &self,
+        arg: &ib_uverbs_modify_qp,
+    ) -> Result<qpair_uresp_modify_qp, Errno> {
         let mut answer = qpair_uresp_modify_qp::default();
         let command = Command::new(IB_USER_VERBS_CMD_MODIFY_QP);
         self.run(command.request(arg).driver_answer(&mut answer))?;
         Ok(answer)
     }
 
-    /// QUERY_QP.
-    pub fn query_qp(&self, handle: u32) -> Result<ib_uverbs_query_qp_resp, Errno> {
+    pub(crate) fn query_qp(&self, handle: u32) -> Result<ib_uverbs_query_qp_resp, Errno> {
         let request = ib_uverbs_query_qp {
             qp_handle: handle,
             attr_mask: qp_mask::STATE,
@@ -255,8 +244,7 @@ impl Context {
         Ok(answer)
     }
 
-    /// CREATE_SRQ.
-    pub fn create_srq(&self, arg: &SrqArg) -> Result<SrqMade, Errno> {
+    pub(crate) fn create_srq(&self, arg: &SrqArg) -> Result<SrqMade, Errno> {
         let mut made = SrqMade::default();
         let requests = (&arg.core, &arg.driver);
         let answers = (&mut made.core, &mut made.driver);
@@ -265,13 +253,12 @@ impl Context {
         Ok(made)
     }
 
-    /// MODIFY_SRQ.
-    pub fn modify_srq(&self, arg: &ib_uverbs_modify_srq) -> Result<(), Errno> {
+    pub(crate) fn modify_srq(&self, arg: &ib_uverbs_modify_srq) -> Result<(), Errno> {
         self.run(Command::new(IB_USER_VERBS_CMD_MODIFY_SRQ).request(arg))
     }
 
     /// MODIFY_SRQ of the size.
-    pub fn resize_srq(
+    pub(crate) fn resize_srq(
         &self,
         arg: &ib_uverbs_modify_srq,
         driver: &qpair_ureq_modify_srq,
@@ -280,8 +267,7 @@ impl Context {
         self.run(command.driver_request(driver))
     }
 
-    /// QUERY_SRQ.
-    pub fn query_srq(&self, handle: u32) -> Result<ib_uverbs_query_srq_resp, Errno> {
+    pub(crate) fn query_srq(&self, handle: u32) -> Result<ib_uverbs_query_srq_resp, Errno> {
         let request = ib_uverbs_query_srq {
             srq_handle: handle,
             ..Default::default()
@@ -293,7 +279,7 @@ impl Context {
     }
 
     /// CREATE_AH: its handle, and the address for work requests.
-    pub fn create_ah(&self, arg: &ib_uverbs_create_ah) -> Result<(u32, [u8; 16]), Errno> {
+    pub(crate) fn create_ah(&self, arg: &ib_uverbs_create_ah) -> Result<(u32, [u8; 16]), Errno> {
         let mut answer = ib_uverbs_create_ah_resp::default();
         let mut address = qpair_uresp_create_ah::default();
         let command = Command::new(IB_USER_VERBS_CMD_CREATE_AH).request(arg);
@@ -301,53 +287,52 @@ impl Context {
         Ok((answer.ah_handle, address.gid))
     }
 
-    /// DESTROY_AH.
-    pub fn destroy_ah(&self, handle: u32) -> Result<(), Errno> {
+    pub(crate) fn destroy_ah(&self, handle: u32) -> Result<(), Errno> {
         let request = ib_uverbs_destroy_ah { ah_handle: handle };
         self.run(Command::new(IB_USER_VERBS_CMD_DESTROY_AH).request(&request))
     }
 
-    /// ATTACH_MCAST.
-    pub fn attach_mcast(&self, arg: &ib_uverbs_attach_mcast) -> Result<(), Errno> {
+    pub(crate) fn attach_mcast(&self, arg: &ib_uverbs_attach_mcast) -> Result<(), Errno> {
         self.run(Command::new(IB_USER_VERBS_CMD_ATTACH_MCAST).request(arg))
     }
 
-    /// DETACH_MCAST.
-    pub fn detach_mcast(&self, arg: &ib_uverbs_detach_mcast) -> Result<(), Errno> {
+    pub(crate) fn detach_mcast(&self, arg: &ib_uverbs_detach_mcast) -> Result<(), Errno> {
         self.run(Command::new(IB_USER_VERBS_CMD_DETACH_MCAST).request(arg))
     }
 
-    /// REG_MR.
-    pub fn reg_mr(&self, arg: &ib_uverbs_reg_mr) -> Result<ib_uverbs_reg_mr_resp, Errno> {
+    pub(crate) fn reg_mr(&self, arg: &ib_uverbs_reg_mr) -> Result<ib_uverbs_reg_mr_resp, Errno> {
         let mut answer = ib_uverbs_reg_mr_resp::default();
         let command = Command::new(IB_USER_VERBS_CMD_REG_MR);
         self.run(command.request(arg).answer(&mut answer))?;
         Ok(answer)
     }
 
-    /// REREG_MR.
-    pub fn rereg_mr(&self, arg: &ib_uverbs_rereg_mr) -> Result<ib_uverbs_rereg_mr_resp, Errno> {
+    pub(crate) fn rereg_mr(
+        &self,
+        arg: &ib_uverbs_rereg_mr,
+    ) -> Result<ib_uverbs_rereg_mr_resp, Errno> {
         let mut answer = ib_uverbs_rereg_mr_resp::default();
         let command = Command::new(IB_USER_VERBS_CMD_REREG_MR);
         self.run(command.request(arg).answer(&mut answer))?;
         Ok(answer)
     }
 
-    /// ALLOC_MW.
-    pub fn alloc_mw(&self, arg: &ib_uverbs_alloc_mw) -> Result<ib_uverbs_alloc_mw_resp, Errno> {
+    pub(crate) fn alloc_mw(
+        &self,
+        arg: &ib_uverbs_alloc_mw,
+    ) -> Result<ib_uverbs_alloc_mw_resp, Errno> {
         let mut answer = ib_uverbs_alloc_mw_resp::default();
         let command = Command::new(IB_USER_VERBS_CMD_ALLOC_MW);
         self.run(command.request(arg).answer(&mut answer))?;
         Ok(answer)
     }
 
-    /// Destroys an object.
-    pub fn destroy(&self, kind: Kind, handle: u32) -> Result<(), Errno> {
+    pub(crate) fn destroy(&self, kind: Kind, handle: u32) -> Result<(), Errno> {
         self.destroy_counting(kind, handle).map(drop)
     }
 
     /// Destroys an object. Returns how many of its asynchronous events were read.
-    pub fn destroy_counting(&self, kind: Kind, handle: u32) -> Result<u32, Errno> {
+    pub(crate) fn destroy_counting(&self, kind: Kind, handle: u32) -> Result<u32, Errno> {
         match kind {
             Kind::Pd => {
                 let request = ib_uverbs_dealloc_pd { pd_handle: handle };
@@ -398,7 +383,7 @@ impl Context {
     }
 
     /// The device's counters, by number, of one command; those of sysfs may take several.
-    pub fn counters(&self) -> Result<Vec<u64>> {
+    pub(crate) fn counters(&self) -> Result<Vec<u64>> {
         let function = world::function(self.device)?;
         let text = world::text(format!("/sys/kernel/debug/qpair/{function}/device"))?;
         let number = |name: &str| -> Result<u64> {
@@ -411,7 +396,7 @@ impl Context {
     }
 
     /// From now on [`Self::async_event`] waits for an event.
-    pub fn blocks(&self) -> Result<()> {
+    pub(crate) fn blocks(&self) -> Result<()> {
         // SAFETY: no pointers.
         Errno::result(unsafe { libc::fcntl(self.events.as_raw_fd(), libc::F_SETFL, 0) })
             .context("without O_NONBLOCK")?;
@@ -419,12 +404,12 @@ impl Context {
     }
 
     /// One of the device's counters.
-    pub fn counter(&self, which: Counter) -> Result<u64> {
+    pub(crate) fn counter(&self, which: Counter) -> Result<u64> {
         Ok(self.counters()?.get(which as usize).copied().unwrap_or(0))
     }
 
     /// The next asynchronous event, if any.
-    pub fn async_event(&self) -> std::io::Result<Option<Event>> {
+    pub(crate) fn async_event(&self) -> std::io::Result<Option<Event>> {
         let mut bytes = [0u8; size_of::<ib_uverbs_async_event_desc>()];
         match self.read(&mut bytes) {
             Ok(n) if n == bytes.len() => {
@@ -448,12 +433,11 @@ impl Context {
     }
 
     /// Reads events into a buffer of any size.
-    pub fn read(&self, bytes: &mut [u8]) -> std::io::Result<usize> {
+    pub(crate) fn read(&self, bytes: &mut [u8]) -> std::io::Result<usize> {
         (&self.events).read(bytes)
     }
 }
 
-/// Runs a command.
 fn run(fd: BorrowedFd<'_>, command: Command<'_>) -> Result<(), Errno> {
     // SAFETY: the kernel checks all addresses. What a test lets it write to is the test's, and a
     // buffer is unmapped only by its owner.
@@ -476,7 +460,7 @@ fn query_port(fd: BorrowedFd<'_>, answer: &mut ib_uverbs_query_port_resp) -> Res
 }
 
 /// The doorbell page of a context.
-pub struct Page(NonNull<u8>);
+pub(crate) struct Page(NonNull<u8>);
 
 // SAFETY: it is an address; a doorbell is one store, from whatever thread.
 unsafe impl Send for Page {}
@@ -485,13 +469,13 @@ unsafe impl Sync for Page {}
 
 impl Page {
     /// Maps the page of an open file.
-    pub fn map(fd: BorrowedFd<'_>) -> Result<Self, Errno> {
+    pub(crate) fn map(fd: BorrowedFd<'_>) -> Result<Self, Errno> {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         Self::map_as(fd, doorbell::PAGE_BYTES as usize, prot, libc::MAP_SHARED, 0).map(Self)
     }
 
     /// Tries a mapping that may be invalid; a successful mapping is not removed.
-    pub fn map_as(
+    pub(crate) fn map_as(
         fd: BorrowedFd<'_>,
         bytes: usize,
         prot: i32,
@@ -515,18 +499,17 @@ impl Page {
         NonNull::new(addr.cast()).ok_or(Errno::EFAULT)
     }
 
-    /// Where it is mapped.
-    pub fn addr(&self) -> usize {
+    pub(crate) fn addr(&self) -> usize {
         self.0.as_ptr() as usize
     }
 
     /// Rings a doorbell; earlier writes are in memory before it.
-    pub fn ring(&self, at: u64, number: u32, index: u32) {
+    pub(crate) fn ring(&self, at: u64, number: u32, index: u32) {
         self.store(at, doorbell::value(Number::from_raw(number), index));
     }
 
     /// Stores 64 bits in the page.
-    pub fn store(&self, at: u64, value: u64) {
+    pub(crate) fn store(&self, at: u64, value: u64) {
         assert!(at + 8 <= doorbell::PAGE_BYTES && at % 8 == 0);
         fence(Ordering::SeqCst);
         // SAFETY: inside the page and aligned. Where the page is gone the core has put another.
@@ -540,7 +523,7 @@ impl Page {
     }
 
     /// Stores 32 bits in the page, which is not a valid doorbell.
-    pub fn store_half(&self, at: u64, value: u32) {
+    pub(crate) fn store_half(&self, at: u64, value: u32) {
         assert!(at + 4 <= doorbell::PAGE_BYTES && at % 4 == 0);
         // SAFETY: as in `store`.
         unsafe {
@@ -553,7 +536,7 @@ impl Page {
     }
 
     /// Loads 64 bits from the page.
-    pub fn load(&self, at: u64) -> u64 {
+    pub(crate) fn load(&self, at: u64) -> u64 {
         assert!(at + 8 <= doorbell::PAGE_BYTES && at % 8 == 0);
         // SAFETY: as in `store`.
         unsafe {

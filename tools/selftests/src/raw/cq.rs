@@ -26,35 +26,33 @@ use super::shown;
 use super::shown::CqNow;
 use crate::wait;
 
-/// A completion queue.
-pub struct Cq {
+pub(crate) struct Cq {
     ctx: Arc<Context>,
     ring: Buffer,
     eventfd: Option<OwnedFd>,
     /// Its handle, for commands.
-    pub handle: u32,
+    pub(crate) handle: u32,
     /// Its number, for doorbells.
-    pub number: u32,
-    /// Its entries.
-    pub depth: u32,
+    pub(crate) number: u32,
+    pub(crate) depth: u32,
     /// Index of the next entry to read.
-    pub head: u32,
+    pub(crate) head: u32,
 }
 
 impl Cq {
     /// Creates one on vector 0, with an eventfd.
-    pub fn new(ctx: &Arc<Context>, depth: u32) -> Result<Self> {
+    pub(crate) fn new(ctx: &Arc<Context>, depth: u32) -> Result<Self> {
         Self::on(ctx, depth, 0)
     }
 
     /// Creates one on a vector, with an eventfd.
-    pub fn on(ctx: &Arc<Context>, depth: u32, vector: u32) -> Result<Self> {
+    pub(crate) fn on(ctx: &Arc<Context>, depth: u32, vector: u32) -> Result<Self> {
         let ring = Buffer::new(depth.next_power_of_two() as usize * Cqe::BYTES)?;
         Self::in_buffer(ctx, depth, vector, ring, Some(eventfd()?)).context("CREATE_CQ")
     }
 
     /// Creates one in a buffer, which it keeps.
-    pub fn in_buffer(
+    pub(crate) fn in_buffer(
         ctx: &Arc<Context>,
         depth: u32,
         vector: u32,
@@ -78,18 +76,17 @@ impl Cq {
         })
     }
 
-    /// Its context.
-    pub fn context(&self) -> &Arc<Context> {
+    pub(crate) fn context(&self) -> &Arc<Context> {
         &self.ctx
     }
 
     /// Its handle in events.
-    pub fn element(&self) -> u64 {
+    pub(crate) fn element(&self) -> u64 {
         self.ring.addr()
     }
 
     /// Takes the next entry: owner word, barrier, body.
-    pub fn poll(&mut self) -> Option<Cqe> {
+    pub(crate) fn poll(&mut self) -> Option<Cqe> {
         let at = (self.head & (self.depth - 1)) as usize * Cqe::BYTES;
         let last = self.ring.load(at + 24);
         let pass = self.head & self.depth != 0;
@@ -108,35 +105,35 @@ impl Cq {
     }
 
     /// Waits for the next entry by polling, and publishes the head past it.
-    pub fn take(&mut self) -> Result<Cqe> {
+    pub(crate) fn take(&mut self) -> Result<Cqe> {
         let entry = wait::for_some("a completion", || Ok(self.poll()))?;
         self.publish();
         Ok(entry)
     }
 
     /// Frees the slots before the head.
-    pub fn publish(&self) {
+    pub(crate) fn publish(&self) {
         self.ctx
             .page
             .ring(doorbell::CQ_HEAD, self.number, self.head);
     }
 
     /// Arms for any completion past the head.
-    pub fn arm(&self) {
+    pub(crate) fn arm(&self) {
         self.ctx
             .page
             .ring(doorbell::CQ_ARM_NEXT, self.number, self.head);
     }
 
     /// Arms for a solicited or failed completion past the head.
-    pub fn arm_solicited(&self) {
+    pub(crate) fn arm_solicited(&self) {
         self.ctx
             .page
             .ring(doorbell::CQ_ARM_SOLICITED, self.number, self.head);
     }
 
     /// Notifies for any completion, or for a solicited or failed one, that is written from now on.
-    pub fn notify(&self, solicited: bool) {
+    pub(crate) fn notify(&self, solicited: bool) {
         let place = match solicited {
             true => doorbell::CQ_NOTIFY_SOLICITED,
             false => doorbell::CQ_NOTIFY,
@@ -146,7 +143,7 @@ impl Cq {
     }
 
     /// Reads the number of signaled events; 0 if there was none.
-    pub fn events(&self) -> Result<u64> {
+    pub(crate) fn events(&self) -> Result<u64> {
         let Some(fd) = &self.eventfd else {
             bail!("no eventfd")
         };
@@ -160,12 +157,12 @@ impl Cq {
     }
 
     /// The eventfd, to wait on.
-    pub fn eventfd(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn eventfd(&self) -> Option<BorrowedFd<'_>> {
         self.eventfd.as_ref().map(AsFd::as_fd)
     }
 
     /// Arms and waits for the event; the entries are still there afterwards.
-    pub fn wait_event(&self) -> Result<()> {
+    pub(crate) fn wait_event(&self) -> Result<()> {
         let Some(fd) = self.eventfd() else {
             bail!("no eventfd")
         };
@@ -174,13 +171,11 @@ impl Cq {
         self.events().map(drop)
     }
 
-    /// How it is now.
-    pub fn query(&self) -> Result<CqNow, Errno> {
+    pub(crate) fn query(&self) -> Result<CqNow, Errno> {
         shown::cq(&self.ctx, self.number)
     }
 
-    /// Destroys it.
-    pub fn destroy(&self) -> Result<(), Errno> {
+    pub(crate) fn destroy(&self) -> Result<(), Errno> {
         self.ctx.destroy(Kind::Cq, self.handle)
     }
 }

@@ -41,15 +41,13 @@ const UFFDIO_WAKE: u64 = 0x8010_aa02;
 const MODE_MISSING: u64 = 1;
 
 /// Memory whose every first access blocks.
-pub struct Endless {
+pub(crate) struct Endless {
     uffd: OwnedFd,
-    /// The memory.
-    pub memory: Buffer,
+    pub(crate) memory: Buffer,
 }
 
 impl Endless {
-    /// Allocates this many bytes.
-    pub fn new(bytes: usize) -> Result<Self> {
+    pub(crate) fn new(bytes: usize) -> Result<Self> {
         let memory = Buffer::new(bytes)?;
         // SAFETY: no pointers.
         let fd =
@@ -89,17 +87,17 @@ impl Endless {
     }
 
     /// Waits until a thread blocks in it.
-    pub fn caught(&self) -> Result<()> {
+    pub(crate) fn caught(&self) -> Result<()> {
         wait::readable(self.uffd.as_fd(), "a page fault that hangs").map(drop)
     }
 
     /// Resumes all threads, with zeros.
-    pub fn release(&self) -> Result<()> {
+    pub(crate) fn release(&self) -> Result<()> {
         self.fill(self.memory.bytes())
     }
 
     /// Accesses to the first bytes do not block: zeros, unless they have been written.
-    pub fn fill(&self, bytes: usize) -> Result<()> {
+    pub(crate) fn fill(&self, bytes: usize) -> Result<()> {
         let mut range = self.range();
         range.bytes = bytes as u64;
         self.call(UFFDIO_ZEROPAGE, &mut range)
@@ -107,7 +105,7 @@ impl Endless {
     }
 
     /// Resumes all threads, whose accesses fail.
-    pub fn refuse(&self) -> Result<()> {
+    pub(crate) fn refuse(&self) -> Result<()> {
         self.memory.punch(0, self.memory.bytes())?;
         self.call(UFFDIO_WAKE, &mut self.range())
             .context("UFFDIO_WAKE")

@@ -10,14 +10,13 @@ use anyhow::Context as _;
 use anyhow::Result;
 use nix::errno::Errno;
 
-/// The system's page size.
-pub fn page_size() -> usize {
+pub(crate) fn page_size() -> usize {
     4096
 }
 
 /// Memory of its own mapping. The device may read and write it at any time, so it is
 /// never borrowed: bytes are copied in and out.
-pub struct Buffer {
+pub(crate) struct Buffer {
     addr: NonNull<u8>,
     bytes: usize,
 }
@@ -40,14 +39,14 @@ impl Buffer {
     }
 
     /// Zeroed memory, writable.
-    pub fn new(bytes: usize) -> Result<Self> {
+    pub(crate) fn new(bytes: usize) -> Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         Self::map(bytes.max(1), libc::PROT_READ | libc::PROT_WRITE, flags, -1)
             .with_context(|| format!("mmap of {bytes} bytes"))
     }
 
     /// Memory in huge pages of 2 MiB, or an error if there is none.
-    pub fn huge(bytes: usize) -> Result<Self, Errno> {
+    pub(crate) fn huge(bytes: usize) -> Result<Self, Errno> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
         Self::map(
             bytes.next_multiple_of(2 << 20),
@@ -59,7 +58,7 @@ impl Buffer {
 
     /// Memory whose adjacent pages are not physically adjacent: pages of 4 KiB, populated in random
     /// order, with another page allocated after each.
-    pub fn scattered(bytes: usize, rng: &mut fastrand::Rng) -> Result<(Self, Self)> {
+    pub(crate) fn scattered(bytes: usize, rng: &mut fastrand::Rng) -> Result<(Self, Self)> {
         let buffer = Self::new(bytes)?;
         let between = Self::new(bytes)?;
         buffer.advise(libc::MADV_NOHUGEPAGE)?;
@@ -74,20 +73,19 @@ impl Buffer {
     }
 
     /// A mapping of a file, shared.
-    pub fn of_file(fd: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self, Errno> {
+    pub(crate) fn of_file(fd: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self, Errno> {
         let prot = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
         Self::map(bytes, prot, libc::MAP_SHARED, fd.as_raw_fd())
     }
 
-    /// Calls `madvise`.
-    pub fn advise(&self, advice: i32) -> Result<()> {
+    pub(crate) fn advise(&self, advice: i32) -> Result<()> {
         // SAFETY: our own mapping.
         let result = unsafe { libc::madvise(self.addr.as_ptr().cast(), self.bytes, advice) };
         Errno::result(result).map(drop).context("madvise")
     }
 
     /// Makes it readable only, or writable again.
-    pub fn protect(&self, writable: bool) -> Result<()> {
+    pub(crate) fn protect(&self, writable: bool) -> Result<()> {
         let prot = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
         // SAFETY: our own mapping, and nothing borrows it.
         let result = unsafe { libc::mprotect(self.addr.as_ptr().cast(), self.bytes, prot) };
@@ -95,7 +93,7 @@ impl Buffer {
     }
 
     /// Makes a part of it inaccessible: a hole that no later mapping fills.
-    pub fn punch(&self, at: usize, bytes: usize) -> Result<()> {
+    pub(crate) fn punch(&self, at: usize, bytes: usize) -> Result<()> {
         if at + bytes > self.bytes {
             bail!("punching outside the buffer");
         }
@@ -105,18 +103,15 @@ impl Buffer {
         Errno::result(result).map(drop).context("mprotect")
     }
 
-    /// Its address.
-    pub fn addr(&self) -> u64 {
+    pub(crate) fn addr(&self) -> u64 {
         self.addr.as_ptr() as u64
     }
 
-    /// Its length.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Copies bytes in.
-    pub fn write(&self, at: usize, from: &[u8]) {
+    pub(crate) fn write(&self, at: usize, from: &[u8]) {
         assert!(at + from.len() <= self.bytes);
         // SAFETY: inside the mapping; `from` is borrowed and the mapping never is.
         unsafe {
@@ -127,8 +122,7 @@ impl Buffer {
         }
     }
 
-    /// Copies bytes out.
-    pub fn read(&self, at: usize, bytes: usize) -> Vec<u8> {
+    pub(crate) fn read(&self, at: usize, bytes: usize) -> Vec<u8> {
         assert!(at + bytes <= self.bytes);
         let mut into = vec![0; bytes];
         // SAFETY: inside the mapping; `into` is our own.
@@ -136,23 +130,15 @@ impl Buffer {
         into
     }
 
-    /// Reads from a file into its beginning, by the kernel.
-    pub fn filled_from(&self, fd: BorrowedFd<'_>, bytes: usize) -> Result<usize, Errno> {
-        assert!(bytes <= self.bytes);
-        // SAFETY: inside the mapping.
-        let result = unsafe { libc::read(fd.as_raw_fd(), self.addr.as_ptr().cast(), bytes) };
-        Errno::result(result).map(|count| count as usize)
-    }
-
     /// Loads a word at once.
-    pub fn load(&self, at: usize) -> u64 {
+    pub(crate) fn load(&self, at: usize) -> u64 {
         assert!(at + 8 <= self.bytes && at % 8 == 0);
         // SAFETY: inside the mapping and aligned.
         unsafe { self.addr.as_ptr().add(at).cast::<u64>().read_volatile() }
     }
 
     /// Stores a word at once.
-    pub fn store(&self, at: usize, value: u64) {
+    pub(crate) fn store(&self, at: usize, value: u64) {
         assert!(at + 8 <= self.bytes && at % 8 == 0);
         // SAFETY: inside the mapping and aligned.
         unsafe {
@@ -164,8 +150,7 @@ impl Buffer {
         }
     }
 
-    /// Zeroes all of it.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         // SAFETY: our own mapping, whole.
         unsafe { self.addr.as_ptr().write_bytes(0, self.bytes) }
     }

@@ -8,24 +8,20 @@ use nix::errno::Errno;
 use super::args::Kind;
 use super::context::Context;
 
-/// A protection domain.
-pub struct Pd {
+pub(crate) struct Pd {
     pub(super) ctx: Arc<Context>,
-    /// Its handle.
-    pub handle: u32,
+    pub(crate) handle: u32,
 }
 
 impl Pd {
-    /// Creates one.
-    pub fn new(ctx: &Arc<Context>) -> Result<Self, Errno> {
+    pub(crate) fn new(ctx: &Arc<Context>) -> Result<Self, Errno> {
         Ok(Self {
             ctx: ctx.clone(),
             handle: ctx.alloc_pd()?,
         })
     }
 
-    /// Destroys it.
-    pub fn destroy(&self) -> Result<(), Errno> {
+    pub(crate) fn destroy(&self) -> Result<(), Errno> {
         self.ctx.destroy(Kind::Pd, self.handle)
     }
 }

@@ -33,7 +33,7 @@ use super::wqe::Wqe;
 
 impl QpArg {
     /// One of RC with these rings; the address of the SQ is also its handle in events.
-    pub fn new(pd: &Pd, cqs: (&Cq, &Cq), driver: qpair_ureq_create_qp) -> Self {
+    pub(crate) fn new(pd: &Pd, cqs: (&Cq, &Cq), driver: qpair_ureq_create_qp) -> Self {
         Self {
             core: ib_uverbs_create_qp {
                 user_handle: driver.sq_buffer,
@@ -53,17 +53,16 @@ impl QpArg {
 }
 
 /// The first LID of groups. The device does not use it.
-pub const MULTICAST_LID: u16 = 0xc000;
+pub(crate) const MULTICAST_LID: u16 = 0xc000;
 
 /// How large the queues of a queue pair are.
 #[derive(Clone, Copy, Debug)]
-pub struct QpShape {
+pub(crate) struct QpShape {
     /// 64-byte blocks of the SQ.
-    pub sq_blocks: u32,
-    /// Entries of the RQ.
-    pub rq_depth: u32,
+    pub(crate) sq_blocks: u32,
+    pub(crate) rq_depth: u32,
     /// `64 << rq_stride` bytes for each.
-    pub rq_stride: u32,
+    pub(crate) rq_stride: u32,
 }
 
 impl Default for QpShape {
@@ -76,26 +75,25 @@ impl Default for QpShape {
     }
 }
 
-/// A queue pair.
-pub struct Qp {
+pub(crate) struct Qp {
     ctx: Arc<Context>,
     sq: Buffer,
     rq: Buffer,
     /// Its handle, for commands.
-    pub handle: u32,
+    pub(crate) handle: u32,
     /// Its number, for doorbells, entries and peers.
-    pub number: u32,
+    pub(crate) number: u32,
     /// Its actual sizes.
-    pub shape: QpShape,
+    pub(crate) shape: QpShape,
     /// Producer index of the SQ, in blocks.
-    pub sq_tail: u32,
+    pub(crate) sq_tail: u32,
     /// Producer index of the RQ.
-    pub rq_tail: u32,
+    pub(crate) rq_tail: u32,
 }
 
 impl Qp {
     /// Creates one; it is in RESET.
-    pub fn new(pd: &Pd, send_cq: &Cq, recv_cq: &Cq, shape: QpShape) -> Result<Self> {
+    pub(crate) fn new(pd: &Pd, send_cq: &Cq, recv_cq: &Cq, shape: QpShape) -> Result<Self> {
         let sq = Buffer::new(shape.sq_blocks.next_power_of_two() as usize * BLOCK_BYTES)?;
         let rq = Buffer::new(
             shape.rq_depth.next_power_of_two() as usize * (BLOCK_BYTES << shape.rq_stride),
@@ -104,7 +102,7 @@ impl Qp {
     }
 
     /// Creates one of a service, `IB_UVERBS_QPT_*`, with both queues on one CQ; it is in RESET.
-    pub fn of_service(qp_type: u8, pd: &Pd, cq: &Cq, shape: QpShape) -> Result<Self> {
+    pub(crate) fn of_service(qp_type: u8, pd: &Pd, cq: &Cq, shape: QpShape) -> Result<Self> {
         let sq = Buffer::new(shape.sq_blocks as usize * BLOCK_BYTES)?;
         let rq = Buffer::new(shape.rq_depth as usize * (BLOCK_BYTES << shape.rq_stride))?;
         let made = Self::of_type(qp_type, pd, (cq, cq), shape, (sq, rq));
@@ -112,7 +110,7 @@ impl Qp {
     }
 
     /// Creates one in buffers, which it keeps.
-    pub fn in_buffers(
+    pub(crate) fn in_buffers(
         pd: &Pd,
         send_cq: &Cq,
         recv_cq: &Cq,
@@ -150,7 +148,7 @@ impl Qp {
 
     /// Creates one of RC that takes its receives from `srq`; it is in RESET. Its RQ is memory that
     /// the driver is not given.
-    pub fn sharing(pd: &Pd, cq: &Cq, srq: &Srq, shape: QpShape) -> Result<Self> {
+    pub(crate) fn sharing(pd: &Pd, cq: &Cq, srq: &Srq, shape: QpShape) -> Result<Self> {
         let sq = Buffer::new(shape.sq_blocks as usize * BLOCK_BYTES)?;
         let mut arg = QpArg::new(
             pd,
@@ -191,35 +189,42 @@ impl Qp {
     }
 
     /// Its handle in events.
-    pub fn element(&self) -> u64 {
+    pub(crate) fn element(&self) -> u64 {
         self.sq.addr()
     }
 
-    /// Modifies it.
-    pub fn modify(&self, mut arg: ib_uverbs_modify_qp) -> Result<qpair_uresp_modify_qp, Errno> {
+    pub(crate) fn modify(
+        &self,
+        mut arg: ib_uverbs_modify_qp,
+    ) -> Result<qpair_uresp_modify_qp, Errno> {
         arg.qp_handle = self.handle;
         self.ctx.modify_qp(&arg)
     }
 
     /// Changes its state. It is its own peer then, and grants no right.
-    pub fn to(&self, state: u8) -> Result<(), Errno> {
+    pub(crate) fn to(&self, state: u8) -> Result<(), Errno> {
         let mut arg = change(self.state()?, state);
         arg.dest_qp_num = self.number;
         self.modify(arg).map(drop)
     }
 
     /// From RESET to RTS, with a peer that has every right.
-    pub fn connect(&self, peer: u32) -> Result<(), Errno> {
+    pub(crate) fn connect(&self, peer: u32) -> Result<(), Errno> {
         self.connect_with(peer, REMOTE_RIGHTS)
     }
 
     /// From RESET to RTS, with a peer that has the rights `access`; no retries.
-    pub fn connect_with(&self, peer: u32, access: u32) -> Result<(), Errno> {
+    pub(crate) fn connect_with(&self, peer: u32, access: u32) -> Result<(), Errno> {
         self.connect_as(peer, access, (0, 0))
     }
 
     /// The same, with retries: of a request without an answer, and of one without a receive.
-    pub fn connect_as(&self, peer: u32, access: u32, retries: (u8, u8)) -> Result<(), Errno> {
+    pub(crate) fn connect_as(
+        &self,
+        peer: u32,
+        access: u32,
+        retries: (u8, u8),
+    ) -> Result<(), Errno> {
         self.modify(ib_uverbs_modify_qp {
             qp_access_flags: access,
             ..change(qp_state::RESET, qp_state::INIT)
@@ -237,7 +242,7 @@ impl Qp {
     }
 
     /// Of UC, from RESET to RTS, with a peer that has every right.
-    pub fn start_uc(&self, peer: u32) -> Result<(), Errno> {
+    pub(crate) fn start_uc(&self, peer: u32) -> Result<(), Errno> {
         for from in [qp_state::RESET, qp_state::INIT, qp_state::RTR] {
             self.modify(change_uc(from, peer, REMOTE_RIGHTS))?;
         }
@@ -245,7 +250,7 @@ impl Qp {
     }
 
     /// Of UD, from RESET to RTS.
-    pub fn start_ud(&self, q_key: u32) -> Result<(), Errno> {
+    pub(crate) fn start_ud(&self, q_key: u32) -> Result<(), Errno> {
         for from in [qp_state::RESET, qp_state::INIT, qp_state::RTR] {
             self.modify(change_ud(from, q_key))?;
         }
@@ -253,7 +258,7 @@ impl Qp {
     }
 
     /// Makes it, of UD, a member of a group.
-    pub fn attach(&self, gid: [u8; 16]) -> Result<(), Errno> {
+    pub(crate) fn attach(&self, gid: [u8; 16]) -> Result<(), Errno> {
         self.ctx.attach_mcast(&ib_uverbs_attach_mcast {
             gid,
             qp_handle: self.handle,
@@ -262,8 +267,7 @@ impl Qp {
         })
     }
 
-    /// Ends that.
-    pub fn detach(&self, gid: [u8; 16]) -> Result<(), Errno> {
+    pub(crate) fn detach(&self, gid: [u8; 16]) -> Result<(), Errno> {
         self.ctx.detach_mcast(&ib_uverbs_detach_mcast {
             gid,
             qp_handle: self.handle,
@@ -273,7 +277,7 @@ impl Qp {
     }
 
     /// Resets it: its rings are zeroed and its indices start again.
-    pub fn reset(&mut self) -> Result<(), Errno> {
+    pub(crate) fn reset(&mut self) -> Result<(), Errno> {
         self.modify(change(qp_state::RTS, qp_state::RESET))?;
         self.sq.clear();
         self.rq.clear();
@@ -282,7 +286,7 @@ impl Qp {
     }
 
     /// Writes a work request at the tail, without a doorbell.
-    pub fn put(&mut self, wqe: &Wqe) {
+    pub(crate) fn put(&mut self, wqe: &Wqe) {
         for block in wqe.words().chunks(BLOCK_WORDS) {
             let at = (self.sq_tail & (self.shape.sq_blocks - 1)) as usize * BLOCK_BYTES;
             for (i, word) in block.iter().enumerate() {
@@ -292,19 +296,18 @@ impl Qp {
         }
     }
 
-    /// Rings the SQ doorbell.
-    pub fn ring_sq(&self) {
+    pub(crate) fn ring_sq(&self) {
         self.ctx.page.ring(doorbell::SQ, self.number, self.sq_tail);
     }
 
     /// Writes one work request and rings the doorbell.
-    pub fn post(&mut self, wqe: &Wqe) {
+    pub(crate) fn post(&mut self, wqe: &Wqe) {
         self.put(wqe);
         self.ring_sq();
     }
 
     /// Writes a receive at the tail, without a doorbell.
-    pub fn put_recv(&mut self, wr_id: u64, sges: &[Sge]) {
+    pub(crate) fn put_recv(&mut self, wr_id: u64, sges: &[Sge]) {
         let slot = self.rq_tail & (self.shape.rq_depth - 1);
         store_recv(
             &self.rq,
@@ -316,34 +319,29 @@ impl Qp {
         self.rq_tail = self.rq_tail.wrapping_add(1);
     }
 
-    /// Rings the RQ doorbell.
-    pub fn ring_rq(&self) {
+    pub(crate) fn ring_rq(&self) {
         self.ctx.page.ring(doorbell::RQ, self.number, self.rq_tail);
     }
 
     /// Writes one receive and rings the doorbell.
-    pub fn post_recv(&mut self, wr_id: u64, sges: &[Sge]) {
+    pub(crate) fn post_recv(&mut self, wr_id: u64, sges: &[Sge]) {
         self.put_recv(wr_id, sges);
         self.ring_rq();
     }
 
-    /// Its attributes.
-    pub fn query(&self) -> Result<ib_uverbs_query_qp_resp, Errno> {
+    pub(crate) fn query(&self) -> Result<ib_uverbs_query_qp_resp, Errno> {
         self.ctx.query_qp(self.handle)
     }
 
-    /// How its queues are now.
-    pub fn queues(&self) -> Result<QueuesNow, Errno> {
+    pub(crate) fn queues(&self) -> Result<QueuesNow, Errno> {
         shown::queues(&self.ctx, self.number)
     }
 
-    /// Its state.
-    pub fn state(&self) -> Result<u8, Errno> {
+    pub(crate) fn state(&self) -> Result<u8, Errno> {
         self.query().map(|it| it.qp_state)
     }
 
-    /// Destroys it.
-    pub fn destroy(&self) -> Result<(), Errno> {
+    pub(crate) fn destroy(&self) -> Result<(), Errno> {
         self.ctx.destroy(Kind::Qp, self.handle)
     }
 }

@@ -43,7 +43,6 @@ pub(super) const MR: Kind = Kind {
     table: 40,
 };
 
-/// An object.
 #[derive(Default)]
 pub(super) struct Object {
     /// Numbers of the core, by attribute.

@@ -11,45 +11,39 @@ use super::resource::objects;
 use super::resource::Object;
 use crate::world;
 
-/// A completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CqNow {
-    /// Its vector.
-    pub vector: u32,
-    /// Its entries.
-    pub depth: u32,
+pub(crate) struct CqNow {
+    pub(crate) vector: u32,
+    pub(crate) depth: u32,
     /// Entries written.
-    pub producer: u32,
+    pub(crate) producer: u32,
     /// The head that was published last.
-    pub consumer: u32,
+    pub(crate) consumer: u32,
     /// Levels of its buffer list.
-    pub levels: u32,
+    pub(crate) levels: u32,
     /// Base-two logarithm of its page size.
-    pub page_shift: u32,
+    pub(crate) page_shift: u32,
 }
 
-/// The queues of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueuesNow {
-    /// SQ blocks handed over.
-    pub sq_producer: u32,
-    /// SQ blocks done.
-    pub sq_consumer: u32,
-    /// Receives handed over.
-    pub rq_producer: u32,
+pub(crate) struct QueuesNow {
+    /// SQ blocks posted.
+    pub(crate) sq_producer: u32,
+    /// SQ blocks completed.
+    pub(crate) sq_consumer: u32,
+    /// Receives posted.
+    pub(crate) rq_producer: u32,
     /// Receives taken.
-    pub rq_consumer: u32,
+    pub(crate) rq_consumer: u32,
 }
 
-/// A memory region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MrNow {
-    /// Its bytes.
-    pub bytes: u64,
+pub(crate) struct MrNow {
+    pub(crate) bytes: u64,
     /// Levels of its buffer list.
-    pub levels: u32,
+    pub(crate) levels: u32,
     /// Base-two logarithm of its page size.
-    pub page_shift: u32,
+    pub(crate) page_shift: u32,
 }
 
 /// The fields of a line.

@@ -22,7 +22,7 @@ use super::wqe::store_recv;
 
 impl SrqArg {
     /// `depth` receives of a block in a ring, whose address is also its handle in events.
-    pub fn new(pd: &Pd, addr: u64, bytes: u64, depth: u32) -> Self {
+    pub(crate) fn new(pd: &Pd, addr: u64, bytes: u64, depth: u32) -> Self {
         Self {
             core: ib_uverbs_create_srq {
                 user_handle: addr,
@@ -42,22 +42,21 @@ impl SrqArg {
 }
 
 /// A shared receive queue, of receives of one block.
-pub struct Srq {
+pub(crate) struct Srq {
     ctx: Arc<Context>,
     ring: Buffer,
     depth: u32,
     element: u64,
     /// Its handle, for commands.
-    pub handle: u32,
+    pub(crate) handle: u32,
     /// Its number, for doorbells.
-    pub number: u32,
+    pub(crate) number: u32,
     /// Its producer index.
-    pub tail: u32,
+    pub(crate) tail: u32,
 }
 
 impl Srq {
-    /// Creates one.
-    pub fn new(pd: &Pd, depth: u32) -> Result<Self> {
+    pub(crate) fn new(pd: &Pd, depth: u32) -> Result<Self> {
         let ring = Buffer::new(depth.next_power_of_two() as usize * BLOCK_BYTES)?;
         let arg = SrqArg::new(pd, ring.addr(), ring.bytes() as u64, depth);
         let made = pd.ctx.create_srq(&arg).context("CREATE_SRQ")?;
@@ -73,12 +72,12 @@ impl Srq {
     }
 
     /// Its handle in events.
-    pub fn element(&self) -> u64 {
+    pub(crate) fn element(&self) -> u64 {
         self.element
     }
 
     /// Writes one receive and rings the doorbell.
-    pub fn post_recv(&mut self, wr_id: u64, sges: &[Sge]) {
+    pub(crate) fn post_recv(&mut self, wr_id: u64, sges: &[Sge]) {
         let slot = self.tail & (self.depth - 1);
         store_recv(&self.ring, slot, BLOCK_BYTES, wr_id, sges);
         self.tail = self.tail.wrapping_add(1);
@@ -86,7 +85,7 @@ impl Srq {
     }
 
     /// Arms the event of the limit.
-    pub fn arm(&self, limit: u32) -> Result<(), Errno> {
+    pub(crate) fn arm(&self, limit: u32) -> Result<(), Errno> {
         self.ctx.modify_srq(&ib_uverbs_modify_srq {
             srq_handle: self.handle,
             attr_mask: srq_mask::LIMIT,
@@ -96,7 +95,7 @@ impl Srq {
     }
 
     /// What a change to `depth` receives is asked with, in this memory.
-    pub fn change(
+    pub(crate) fn change(
         &self,
         depth: u32,
         ring: &Buffer,
@@ -117,7 +116,7 @@ impl Srq {
     }
 
     /// Makes it go on in another ring, with the last receives that were posted.
-    pub fn resize(&mut self, depth: u32) -> Result<()> {
+    pub(crate) fn resize(&mut self, depth: u32) -> Result<()> {
         let next = depth.next_power_of_two();
         let ring = Buffer::new(next as usize * BLOCK_BYTES)?;
         for back in 1..=next.min(self.depth) {
@@ -135,17 +134,16 @@ impl Srq {
     }
 
     /// What it was asked to be.
-    pub fn query(&self) -> Result<ib_uverbs_query_srq_resp, Errno> {
+    pub(crate) fn query(&self) -> Result<ib_uverbs_query_srq_resp, Errno> {
         self.ctx.query_srq(self.handle)
     }
 
     /// The limit; 0 if it is not armed.
-    pub fn limit(&self) -> Result<u32, Errno> {
+    pub(crate) fn limit(&self) -> Result<u32, Errno> {
         self.query().map(|now| now.srq_limit)
     }
 
-    /// Destroys it.
-    pub fn destroy(&self) -> Result<(), Errno> {
+    pub(crate) fn destroy(&self) -> Result<(), Errno> {
         self.ctx.destroy(Kind::Srq, self.handle)
     }
 }

@@ -16,9 +16,9 @@ use super::memory::Buffer;
 /// A work request. `head` is public and is posted as it is: a test can set any field after the
 /// others were filled in.
 #[derive(Clone, Debug)]
-pub struct Wqe {
+pub(crate) struct Wqe {
     /// The first four words.
-    pub head: SendWqe,
+    pub(crate) head: SendWqe,
     sges: Vec<Sge>,
     inline: Vec<u8>,
     /// The rest of the head: of UD the GID of the destination's port, of an atomic its operands, of
@@ -27,13 +27,13 @@ pub struct Wqe {
 }
 
 /// The key that [`Wqe::bind`] gives a window.
-pub fn bound(window: u32) -> u32 {
+pub(crate) fn bound(window: u32) -> u32 {
     window & !0xff | window.wrapping_add(1) & 0xff
 }
 
 impl Wqe {
     /// A signaled work request without data.
-    pub fn new(opcode: u8, wr_id: u64) -> Self {
+    pub(crate) fn new(opcode: u8, wr_id: u64) -> Self {
         Self {
             head: SendWqe {
                 opcode,
@@ -48,23 +48,22 @@ impl Wqe {
         }
     }
 
-    /// SEND.
-    pub fn send(wr_id: u64) -> Self {
+    pub(crate) fn send(wr_id: u64) -> Self {
         Self::new(opcode::SEND, wr_id)
     }
 
     /// RDMA WRITE to an address of the peer.
-    pub fn write(wr_id: u64, remote_addr: u64, rkey: u32) -> Self {
+    pub(crate) fn write(wr_id: u64, remote_addr: u64, rkey: u32) -> Self {
         Self::new(opcode::WRITE, wr_id).remote(remote_addr, rkey)
     }
 
     /// RDMA READ from an address of the peer's.
-    pub fn read(wr_id: u64, remote_addr: u64, rkey: u32) -> Self {
+    pub(crate) fn read(wr_id: u64, remote_addr: u64, rkey: u32) -> Self {
         Self::new(opcode::READ, wr_id).remote(remote_addr, rkey)
     }
 
     /// Adds to 8 bytes of the peer at an address.
-    pub fn fetch_add(wr_id: u64, remote_addr: u64, rkey: u32, add: u64) -> Self {
+    pub(crate) fn fetch_add(wr_id: u64, remote_addr: u64, rkey: u32, add: u64) -> Self {
         Self {
             rest: Some([add, 0]),
             ..Self::new(opcode::FETCH_ADD, wr_id).remote(remote_addr, rkey)
@@ -72,7 +71,7 @@ impl Wqe {
     }
 
     /// Makes 8 bytes of the peer at an address `swap` if they are `compare`.
-    pub fn compare_swap(
+    pub(crate) fn compare_swap(
         wr_id: u64,
         remote_addr: u64,
         rkey: u32,
@@ -86,7 +85,7 @@ impl Wqe {
 
     /// Binds a window to a part of a region: address, bytes and key; with these rights. The tag of
     /// its key counts up.
-    pub fn bind(
+    pub(crate) fn bind(
         wr_id: u64,
         window: u32,
         (addr, bytes, region): (u64, u64, u32),
@@ -100,27 +99,25 @@ impl Wqe {
         wqe
     }
 
-    /// Invalidates a window.
-    pub fn invalidate(wr_id: u64, window: u32) -> Self {
+    pub(crate) fn invalidate(wr_id: u64, window: u32) -> Self {
         Self::new(opcode::LOCAL_INV, wr_id).remote(0, window)
     }
 
     /// SEND that invalidates a window of the peer.
-    pub fn send_invalidate(wr_id: u64, window: u32) -> Self {
+    pub(crate) fn send_invalidate(wr_id: u64, window: u32) -> Self {
         let mut wqe = Self::new(opcode::SEND_INV, wr_id);
         wqe.head.imm = window;
         wqe
     }
 
-    /// Adds an SGE.
-    pub fn sge(mut self, addr: u64, bytes: u32, lkey: u32) -> Self {
+    pub(crate) fn sge(mut self, addr: u64, bytes: u32, lkey: u32) -> Self {
         self.sges.push(Sge { addr, bytes, lkey });
         self.head.sges = self.sges.len() as u8;
         self.sized()
     }
 
     /// Carries these bytes inline.
-    pub fn inline(mut self, bytes: &[u8]) -> Self {
+    pub(crate) fn inline(mut self, bytes: &[u8]) -> Self {
         self.inline = bytes.to_vec();
         self.head.inline_bytes = bytes.len() as u32;
         self.head.flags |= send_flags::INLINE;
@@ -128,7 +125,7 @@ impl Wqe {
     }
 
     /// Goes to this queue pair, of UD, whose Q_Key is `q_key`.
-    pub fn to(mut self, gid: [u8; 16], qp: u32, q_key: u32) -> Self {
+    pub(crate) fn to(mut self, gid: [u8; 16], qp: u32, q_key: u32) -> Self {
         let (low, high) = (u128::from_le_bytes(gid), u128::from_le_bytes(gid) >> 64);
         self.rest = Some([low as u64, high as u64]);
         self.head.remote_addr = u64::from(q_key) << 32 | u64::from(qp);
@@ -136,7 +133,7 @@ impl Wqe {
     }
 
     /// Adds immediate data: SEND and WRITE become SEND_IMM and WRITE_IMM.
-    pub fn imm(mut self, imm: u32) -> Self {
+    pub(crate) fn imm(mut self, imm: u32) -> Self {
         self.head.imm = imm;
         self.head.opcode = match self.head.opcode {
             opcode::SEND => opcode::SEND_IMM,
@@ -147,20 +144,14 @@ impl Wqe {
     }
 
     /// Without a CQE of its own.
-    pub fn unsignaled(mut self) -> Self {
+    pub(crate) fn unsignaled(mut self) -> Self {
         self.head.flags &= !send_flags::SIGNALED;
         self
     }
 
     /// The peer's CQE is solicited.
-    pub fn solicited(mut self) -> Self {
+    pub(crate) fn solicited(mut self) -> Self {
         self.head.flags |= send_flags::SOLICITED;
-        self
-    }
-
-    /// Starts when the READs before it are done.
-    pub fn fenced(mut self) -> Self {
-        self.head.flags |= send_flags::FENCE;
         self
     }
 
@@ -186,12 +177,12 @@ impl Wqe {
     }
 
     /// The blocks that it takes in the SQ, independent of `head.blocks`.
-    pub fn blocks(&self) -> u32 {
+    pub(crate) fn blocks(&self) -> u32 {
         self.used().div_ceil(BLOCK_WORDS).clamp(1, MAX_BLOCKS) as u32
     }
 
     /// Its words, filled up to whole blocks.
-    pub fn words(&self) -> Vec<u64> {
+    pub(crate) fn words(&self) -> Vec<u64> {
         let mut words = self.head.encode().to_vec();
         words.extend(self.rest.into_iter().flatten());
         for sge in &self.sges {

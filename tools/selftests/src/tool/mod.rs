@@ -21,8 +21,7 @@ use crate::ktap::cases;
 use crate::ktap::skip;
 use crate::ktap::Group;
 
-/// The cases.
-pub const GROUP: Group = Group {
+pub(crate) const GROUP: Group = Group {
     name: "tool",
     cases: cases![
         commands::info,
