@@ -36,9 +36,6 @@ BENIGN = re.compile(
     re.VERBOSE,
 )
 
-# The end of the kernel.
-PANIC = re.compile(r"Kernel panic|rebooting in|Rebooting")
-
 # The kernel patches its code under a breakpoint. An emulated processor with several threads may hit
 # a breakpoint that the kernel has already removed, and then does not recognise.
 MISREAD = "Oops: int3"

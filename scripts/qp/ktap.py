@@ -32,7 +32,6 @@ class Count:
 
 
 RESULT = re.compile(r"^(\s*)(not )?ok (\d+)\s*-?\s*([^#]*?)\s*(#.*)?$")
-PLAN = re.compile(r"^\s*1\.\.(\d+)")
 
 
 def of_ktap(text):
