@@ -214,10 +214,10 @@ impl<'bound> Data<'bound> {
         let running = Running::new(device, pdev)?;
         let sampler = Sampler(running.device.clone());
         let sampler = KBox::pin_init(Watchdog::new(SAMPLE, sampler), GFP_KERNEL)?;
-        let loopback = LoopbackClient(Loopback::new(running.device.clone())?);
+        let loopback = LoopbackClient(Loopback::new(&running.device)?);
         let files = Files::new(&running.device, loopback.0.clone())?;
         Self::announce(pdev, &running.device);
-        let verbs = RdmaClient(RdmaDevice::new(running.device.clone())?);
+        let verbs = RdmaClient(RdmaDevice::new(&running.device)?);
         if let Err(error) = verbs.0.register(pdev) {
             // The watchdog resets a device that has failed meanwhile. A probe that fails would leave
             // it as it is, and its kernel ULPs waiting.

@@ -151,18 +151,17 @@ pub(crate) struct Loopback {
 
 impl Loopback {
     /// Makes the client of `device` and registers it there.
-    pub(crate) fn new(device: Arc<Device>) -> Result<Arc<Self>> {
+    pub(crate) fn new(device: &Arc<Device>) -> Result<Arc<Self>> {
         let this = Arc::pin_init(
             pin_init!(Self {
-                device,
+                device: device.clone(),
                 busy <- new_mutex!((), "Loopback::busy"),
                 run <- new_mutex!(None, "Loopback::run"),
                 report <- Report::new(),
             }),
             GFP_KERNEL,
         )?;
-        this.device.clients().admit(this.clone())?;
-        Ok(this)
+        device.clients().admit(this)
     }
 
     /// Undoes [`Self::new`].

@@ -28,7 +28,7 @@ pub(crate) trait Client: Send + Sync {
 
     /// The device is lost: zaps user mappings of doorbells and wakes sleeping tasks. Process
     /// context; may be called more than once.
-    fn lost(&self, why: Lost);
+    fn lost(&self, _why: Lost) {}
 
     /// The hardware is quiet: releases all DMA mappings and all coherent memory. Process context.
     fn unmap(&self);
@@ -66,18 +66,18 @@ impl Clients {
         }
     }
 
-    /// Adds a client at the first free index. May sleep, but not for long.
+    /// Adds a client at the first free index; returns it. May sleep, but not for long.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn admit(&self, client: Arc<dyn Client>) -> Result {
+    pub(crate) fn admit<C: Client + 'static>(&self, client: Arc<C>) -> Result<Arc<C>> {
         let mut clients = self.list.lock();
         match clients.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(client),
-            None => clients.push(Some(client), GFP_KERNEL)?,
+            Some(place) => *place = Some(client.clone()),
+            None => clients.push(Some(client.clone()), GFP_KERNEL)?,
         }
-        Ok(())
+        Ok(client)
     }
 
     /// Removes a client. Sleeps.

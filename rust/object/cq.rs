@@ -26,8 +26,8 @@ use super::{
     ulp::{
         self,
         Armed,
-        Queue,
-        UlpCq, //
+        UlpCq,
+        UlpQp, //
     }, //
 };
 use crate::{
@@ -75,7 +75,7 @@ use kernel::{
 
 /// A completion queue: in the memory of a process, or rings that a kernel ULP polls.
 pub(crate) struct Cq {
-    owner: Owner<Place, Arc<Queue<UlpCq>>>,
+    owner: Owner<Place, Arc<UlpCq<UlpQp>>>,
     pub(super) number: Number,
     vector: u32,
 }
@@ -102,8 +102,8 @@ impl Cq {
     ///
     /// `EOPNOTSUPP`: a process polls it.
     #[inline]
-    pub(super) fn ulp(&self) -> Result<&Arc<UlpCq>> {
-        Ok(&self.owner.ulp()?.1.queue)
+    pub(super) fn ulp(&self) -> Result<&Arc<UlpCq<UlpQp>>> {
+        Ok(self.owner.ulp()?.1)
     }
 
     fn of_process(
@@ -173,7 +173,7 @@ impl Cq {
         let (function, lease) = (device.function().clone(), pass.lease());
         let name = (number, registered.epoch);
         let queue = UlpCq::new(function, name, ring.clone(), armed, lease)
-            .and_then(|queue| Queue::admit(device, queue));
+            .and_then(|queue| device.clients().admit(queue));
         match queue {
             Ok(queue) => {
                 let cq = Self {
@@ -247,7 +247,7 @@ impl cq::Operations<Verbs> for Cq {
             Owner::Process(process, place) => process.end(Kind::Cq, Some(*place), destroy),
             Owner::Ulp(registered, queue) => {
                 ulp::end(registered, destroy);
-                queue.end(device);
+                ulp::leave(device, &**queue);
             }
         }
     }

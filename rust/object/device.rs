@@ -158,18 +158,17 @@ impl RdmaDevice {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(device: Arc<Device>) -> Result<Arc<Self>> {
+    pub(crate) fn new(device: &Arc<Device>) -> Result<Arc<Self>> {
         let quotas = Quotas::new(device.clone())?;
         let this = Arc::pin_init(
             pin_init!(Self {
-                device,
+                device: device.clone(),
                 quotas,
                 registration <- new_mutex!(None, "RdmaDevice::registration"),
             }),
             GFP_KERNEL,
         )?;
-        this.device.clients().admit(this.clone())?;
-        Ok(this)
+        device.clients().admit(this)
     }
 
     /// Registers it with the RDMA core, if the function is up. If that fails meanwhile, a kernel ULP

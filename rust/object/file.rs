@@ -35,10 +35,7 @@ use crate::{
         umem::Access, //
     },
     life::{
-        client::{
-            Client,
-            Lost, //
-        },
+        client::Client,
         device::Device, //
     },
     policy::quota::{
@@ -222,8 +219,7 @@ impl Process {
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
-        device.clients().admit(this.clone())?;
-        Ok(this)
+        device.clients().admit(this)
     }
 
     /// The number of its doorbell page; 0 is the driver's.
@@ -456,10 +452,8 @@ impl context::Operations<Verbs> for Arc<Process> {
     }
 }
 
+/// The core takes the mappings away when the device is lost, and ends the waits.
 impl Client for Process {
-    /// The core takes the mappings away, and ends the waits.
-    fn lost(&self, _why: Lost) {}
-
     fn unmap(&self) {
         self.objects.lock().unmap();
     }

@@ -34,7 +34,6 @@ use super::{
     srq::Srq,
     ulp::{
         self,
-        Queue,
         UlpQp,
         UlpShape, //
     }, //
@@ -114,7 +113,7 @@ use kernel::{
 
 /// A queue pair: in the memory of a process, or rings that a kernel ULP posts to.
 pub(crate) struct Qp {
-    owner: Owner<Place, Arc<Queue<UlpQp>>>,
+    owner: Owner<Place, Arc<UlpQp>>,
     number: Number,
 }
 
@@ -373,9 +372,9 @@ impl Qp {
         let (function, lease) = (device.function().clone(), pass.lease());
         let (name, cqs) = ((number, epoch), (send, recv));
         let queue = UlpQp::new(function, name, &rings, shape, cqs, events, lease);
-        match queue.and_then(|queue| Queue::admit(device, queue)) {
+        match queue.and_then(|queue| device.clients().admit(queue)) {
             Ok(queue) => {
-                let joined = queue.queue.join(rooms);
+                let joined = queue.join(rooms);
                 let owner = Owner::Ulp(registered.clone(), queue);
                 drop(pass);
                 let destroy = qp::Operations::destroy;
@@ -421,7 +420,7 @@ impl Qp {
     /// What a lost device has posted is flushed in any case.
     fn follow(
         registered: &Registered,
-        queue: &Queue<UlpQp>,
+        queue: &UlpQp,
         state: Option<QpState>,
         done: Result<Ended>,
     ) -> Result {
@@ -440,12 +439,11 @@ impl Qp {
         match state {
             None => {}
             Some(QpState::Reset) => {
-                queue.queue.permit(false, false);
-                let _taking = queue.taking.lock();
-                queue.queue.renew(registered.epoch, ended)?;
+                queue.permit(false, false);
+                queue.renew(registered.epoch, ended)?;
             }
-            Some(QpState::Init | QpState::Rtr) => queue.queue.permit(true, false),
-            Some(_) => queue.queue.permit(true, true),
+            Some(QpState::Init | QpState::Rtr) => queue.permit(true, false),
+            Some(_) => queue.permit(true, true),
         }
         Ok(())
     }
@@ -519,23 +517,21 @@ impl qp::Operations<Verbs> for Qp {
             Owner::Process(process, place) => process.end(Kind::Qp, Some(*place), destroy),
             Owner::Ulp(registered, queue) => {
                 // Before the command: once it has ended, another queue pair may have the index.
-                for cq in queue.queue.cqs() {
-                    cq.remove(self.number);
-                }
+                queue.leave();
                 ulp::end(registered, destroy);
-                queue.end(device);
+                ulp::leave(device, &**queue);
             }
         }
     }
 
     #[inline]
     fn post_send<'a>(&self, requests: impl Iterator<Item = Result<SendRequest<'a>>>) -> Result {
-        self.owner.ulp()?.1.queue.post_send(requests)
+        self.owner.ulp()?.1.post_send(requests)
     }
 
     #[inline]
     fn post_recv<'a>(&self, requests: impl Iterator<Item = Result<RecvRequest<'a>>>) -> Result {
-        self.owner.ulp()?.1.queue.post_recv(requests)
+        self.owner.ulp()?.1.post_recv(requests)
     }
 
     // A process is charged for each membership until it is detached. `EDQUOT`, `ENOSPC`: there are too

@@ -2,7 +2,7 @@
 
 //! The ring of a completion queue, and the queue pairs that complete in it.
 
-use super::qp::UlpQp;
+use super::pending::Request;
 use crate::{
     abi::{
         doorbell,
@@ -25,18 +25,29 @@ use crate::{
         rdma::{
             Completions,
             CqEvent,
-            Events, //
+            Events,
+            QpEvent, //
         },
         trace, //
     },
+    life::client::Client,
     queue::{
-        consumer::CqConsumer,
-        credit::RingId,
+        consumer::{
+            CqConsumer,
+            Published,
+            Seen, //
+        },
+        credit::{
+            Cq,
+            RingId, //
+        },
         index::Index, //
     }, //
 };
 use core::mem::replace;
 use kernel::{
+    fmt,
+    new_mutex,
     new_spinlock_irq,
     prelude::*,
     sync::{
@@ -47,6 +58,7 @@ use kernel::{
             Release, //
         },
         Arc,
+        Mutex,
         SpinLockIrq, //
     }, //
 };
@@ -74,10 +86,24 @@ impl Source {
     }
 }
 
-struct CqInner {
+/// A queue pair that completes in a CQ, which calls it under its lock.
+pub(crate) trait Completes: Send + Sync + 'static {
+    /// A completion that names it was read, the `taken`th entry of a CQ of its: the request.
+    fn complete(&self, cqe: &Cqe, seen: Seen<Cq>, taken: u64) -> Option<Request>;
+    /// The head of a CQ was published: frees the slots that completions cover.
+    fn reclaim(&self, published: Published<Cq>);
+    /// Whether there is a request that completes in `cq`.
+    fn has_pending(&self, cq: RingId) -> bool;
+    /// The next request that is flushed in software, of the queues that complete in `cq`.
+    fn pop(&self, cq: RingId) -> Option<Request>;
+    /// The events that name the core's queue pair in completions.
+    fn events(&self) -> &Events<QpEvent>;
+}
+
+struct CqInner<Q> {
     consumer: Option<CqConsumer<Ring>>,
     source: Source,
-    qps: Table<Arc<UlpQp>>,
+    qps: Table<Arc<Q>>,
     /// Entries taken; does not wrap.
     taken: u64,
 }
@@ -119,19 +145,22 @@ impl CompletionHandler for Armed {
     }
 }
 
-/// A completion queue that a kernel ULP polls.
+/// A completion queue that a kernel ULP polls, of queue pairs `Q`.
 #[pin_data]
-pub(crate) struct UlpCq {
+pub(crate) struct UlpCq<Q> {
     function: Arc<Function>,
     number: Number,
     pub(super) ring: RingId,
     entries: u32,
-    armed: Arc<Armed>,
+    pub(super) armed: Arc<Armed>,
     #[pin]
-    inner: SpinLockIrq<CqInner>,
+    inner: SpinLockIrq<CqInner<Q>>,
+    /// Held while its ring is taken: a shutdown frees what is kept after it has unmapped.
+    #[pin]
+    taking: Mutex<()>,
 }
 
-impl UlpCq {
+impl<Q: Completes> UlpCq<Q> {
     /// The driver's side of CQ `number`, created in `ring` in `epoch`. Sleeps.
     ///
     /// # Errors
@@ -161,29 +190,18 @@ impl UlpCq {
                 entries,
                 armed,
                 inner <- new_spinlock_irq!(inner, "UlpCq::inner"),
+                taking <- new_mutex!((), "UlpCq::taking"),
             }),
             GFP_KERNEL,
         )
     }
 
-    /// The device's number.
-    pub(crate) fn number(&self) -> Number {
-        self.number
-    }
-
-    /// Completions that were taken, and queue pairs that complete in it.
-    pub(crate) fn counts(&self) -> (u64, usize) {
-        let inner = self.inner.lock();
-        (inner.taken, inner.qps.iter().count())
-    }
-
-    /// Adds a queue pair that completes in it.
+    /// Adds queue pair `number`, which completes in it.
     ///
     /// # Errors
     ///
     /// `EEXIST`, `EINVAL`, as of the table.
-    pub(crate) fn add(&self, qp: Arc<UlpQp>, room: Room<Arc<UlpQp>>) -> Result {
-        let number = qp.number();
+    pub(super) fn add(&self, number: Number, qp: Arc<Q>, room: Room<Arc<Q>>) -> Result {
         let added = self.inner.lock().qps.insert(number, qp, room);
         self.armed.is_used.store(true, Release);
         // The rest is dropped with the lock released.
@@ -196,49 +214,12 @@ impl UlpCq {
         drop(removed);
     }
 
-    /// The device is lost, and is not accessed any more. Sleeps.
-    pub(crate) fn cut(&self) {
-        let mut inner = self.inner.lock();
-        if inner.source.lease().is_none() {
-            return;
-        }
-        let before = replace(&mut inner.source, Source::Nothing);
-        // The lease is dropped with the lock released.
-        drop(inner);
-        drop(before);
-    }
-
-    /// The device is quiet, after [`Self::cut`]: what is posted is flushed, and its ULP is told to
-    /// poll if there is any. One without may be about to free the queue: nothing is to be told then.
-    pub(crate) fn flush(&self) {
-        let mut inner = self.inner.lock();
-        let before = replace(&mut inner.source, Source::Flush);
-        let has_pending = inner.has_pending(self);
-        // The lease is dropped with the lock released, and so is its ULP told.
-        drop(inner);
-        drop(before);
-        if has_pending {
-            self.raise();
-        }
-    }
-
-    /// Takes its ring, which the device does not use any more. Sleeps.
-    pub(crate) fn take_ring(&self) -> Option<Ring> {
-        let consumer = self.inner.lock().consumer.take()?;
-        Some(consumer.into_storage())
-    }
-
     /// The count of taken entries at which all before `past` are taken. `None`: it is reached.
     pub(super) fn taken_at(&self, past: Index) -> Option<u64> {
         let taken = self.inner.lock().taken;
         // CAST: The index of an entry is the lower half of its number.
         let next = Index::new(taken as u32);
         (!next.reaches(past)).then(|| taken.wrapping_add(past.since(next).into()))
-    }
-
-    /// Tells its ULP to poll, if it asked for that.
-    pub(super) fn raise(&self) {
-        self.armed.raise();
     }
 
     /// Takes completions as long as there is room. Any context.
@@ -262,7 +243,7 @@ impl UlpCq {
             // It has an event once what is posted is flushed.
             Source::Nothing => return false,
             // Its ULP polls once more, and finds what is flushed.
-            Source::Flush => return inner.has_pending(self),
+            Source::Flush => return inner.has_pending(self.ring),
         };
         let Some(consumer) = consumer else {
             return false;
@@ -279,19 +260,60 @@ impl UlpCq {
     }
 }
 
-impl CqInner {
-    /// Whether there is a request that completes in `of`, which this is of.
-    fn has_pending(&self, of: &UlpCq) -> bool {
-        self.qps.iter().any(|(_, qp)| qp.has_pending(of))
+impl<Q: Completes> Client for UlpCq<Q> {
+    fn cut(&self) {
+        let mut inner = self.inner.lock();
+        if inner.source.lease().is_none() {
+            return;
+        }
+        let before = replace(&mut inner.source, Source::Nothing);
+        // The lease is dropped with the lock released.
+        drop(inner);
+        drop(before);
+    }
+
+    /// Its ULP is told to poll if anything is posted. One without may be about to free the queue:
+    /// nothing is to be told then.
+    fn flush(&self) {
+        let mut inner = self.inner.lock();
+        let before = replace(&mut inner.source, Source::Flush);
+        let has_pending = inner.has_pending(self.ring);
+        // The lease is dropped with the lock released, and so is its ULP told.
+        drop(inner);
+        drop(before);
+        if has_pending {
+            self.armed.raise();
+        }
+    }
+
+    fn unmap(&self) {
+        let _taking = self.taking.lock();
+        let consumer = self.inner.lock().consumer.take();
+        drop(consumer);
+    }
+
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (taken, qps) = {
+            let inner = self.inner.lock();
+            (inner.taken, inner.qps.len())
+        };
+        writeln!(f, "cq {} completions {taken} qps {qps}", self.number)
+    }
+}
+
+impl<Q: Completes> CqInner<Q> {
+    /// Whether there is a request that completes in `cq`, which this is of.
+    fn has_pending(&self, cq: RingId) -> bool {
+        self.qps.iter().any(|(_, qp)| qp.has_pending(cq))
     }
 
     /// Takes up to [`BATCH`] completions, and no more than `left` entries. Returns whether there may be
     /// more.
-    fn batch(&mut self, of: &UlpCq, left: &mut u32, into: &mut Completions<'_>) -> bool {
+    fn batch(&mut self, of: &UlpCq<Q>, left: &mut u32, into: &mut Completions<'_>) -> bool {
         match self.source {
             Source::Device(_) => {}
             Source::Nothing => return false,
-            Source::Flush => return self.flush(of, into),
+            Source::Flush => return self.flush(of.ring, into),
         }
         // The queue pairs whose slots the head frees.
         let mut seen = [None; BATCH];
@@ -341,7 +363,7 @@ impl CqInner {
     }
 
     /// Takes up to [`BATCH`] requests that are flushed in software. Returns whether there may be more.
-    fn flush(&mut self, of: &UlpCq, into: &mut Completions<'_>) -> bool {
+    fn flush(&mut self, cq: RingId, into: &mut Completions<'_>) -> bool {
         let flushed = Cqe {
             status: Status::Flush.code(),
             ..Cqe::default()
@@ -349,7 +371,7 @@ impl CqInner {
         let mut left = BATCH;
         for (_, qp) in self.qps.iter() {
             while left != 0 && !into.is_full() {
-                let Some(request) = qp.pop(of) else {
+                let Some(request) = qp.pop(cq) else {
                     break;
                 };
                 into.put(&request.completed(&flushed, qp.events()));
@@ -361,9 +383,7 @@ impl CqInner {
         }
         left == 0 && !into.is_full()
     }
-}
 
-impl CqInner {
     /// Publishes the head, and frees the slots of the queue pairs in `seen`.
     fn publish(&mut self, function: &Function, number: Number, seen: &[Option<Number>; BATCH]) {
         if let [None, ..] = seen {

@@ -7,8 +7,8 @@
 //! the immediate data, the sender of a datagram, and whether a WRITE has taken the receive.
 //! [`queue::pending`](crate::queue::pending) bounds what it may say.
 //!
-//! When the device is lost, [`cut`](UlpCq::cut) ends all access to it. Once it is quiet,
-//! [`flush`](UlpCq::flush) completes what is posted, and what is posted from then on, as flushed: its
+//! When the device is lost, [`cut`](Client::cut) ends all access to it. Once it is quiet,
+//! [`flush`](Client::flush) completes what is posted, and what is posted from then on, as flushed: its
 //! user may free the memory then. So a ULP that drains its queues comes to an end, and not too early.
 //!
 //! A ULP sizes its CQs. One that is too small is overrun, as that of a process. So a send completes
@@ -38,29 +38,14 @@ pub(super) use self::{
 
 use super::file::Registered;
 use crate::{
-    hw::{
-        qp::QpRings,
-        ring::Ring, //
-    },
     kernel::gate::Pass,
     life::{
-        client::{
-            Client,
-            Lost, //
-        },
+        client::Client,
         device::Device, //
     },
     policy::lifecycle::Failure, //
 };
-use kernel::{
-    fmt,
-    new_mutex,
-    prelude::*,
-    sync::{
-        Arc,
-        Mutex, //
-    }, //
-};
+use kernel::prelude::*;
 
 /// Destroys an object by `f`. On return the device accesses no memory through it, whose next use
 /// may be any: without the device's word for that, waits until the device is quiet. Sleeps.
@@ -81,104 +66,9 @@ pub(super) fn end(registered: &Registered, f: impl FnOnce(&Pass<'_>) -> Result) 
     }
 }
 
-/// A queue, as a client of the device.
-#[pin_data]
-pub(super) struct Queue<Q: Rings> {
-    pub(super) queue: Arc<Q>,
-    /// Held while rings are taken from it: a shutdown frees what is kept after it has unmapped. Also
-    /// while they are made anew.
-    #[pin]
-    pub(super) taking: Mutex<()>,
-}
-
-/// A queue with rings.
-pub(super) trait Rings: Send + Sync + 'static {
-    type Memory: Send + 'static;
-    /// See [`Client::cut`].
-    fn cut(&self);
-    /// See [`Client::flush`].
-    fn flush(&self);
-    /// Takes its memory. It is not used any more.
-    fn take(&self) -> Option<Self::Memory>;
-    /// See [`Client::describe`].
-    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
-}
-
-impl Rings for UlpCq {
-    type Memory = Ring;
-    fn cut(&self) {
-        Self::cut(self);
-    }
-    fn flush(&self) {
-        Self::flush(self);
-    }
-    fn take(&self) -> Option<Ring> {
-        self.take_ring()
-    }
-    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (taken, qps) = self.counts();
-        writeln!(f, "cq {} completions {taken} qps {qps}", self.number())
-    }
-}
-
-impl Rings for UlpQp {
-    type Memory = QpRings;
-    fn cut(&self) {
-        Self::cut(self);
-    }
-    /// Its CQs flush what it has posted.
-    fn flush(&self) {}
-    fn take(&self) -> Option<QpRings> {
-        self.take_rings()
-    }
-    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (sends, recvs) = self.in_flight();
-        writeln!(f, "qp {} sends {sends} recvs {recvs}", self.number())
-    }
-}
-
-impl<Q: Rings> Queue<Q> {
-    /// Of a queue that the device has created, inside the pass of that.
-    pub(super) fn admit(device: &Device, queue: Arc<Q>) -> Result<Arc<Self>> {
-        let this = Arc::pin_init(
-            pin_init!(Self {
-                queue,
-                taking <- new_mutex!((), "Queue::taking"),
-            }),
-            GFP_KERNEL,
-        )?;
-        device.clients().admit(this.clone())?;
-        Ok(this)
-    }
-
-    /// The device does not use it any more.
-    pub(super) fn end(self: &Arc<Self>, device: &Device) {
-        let taking = self.taking.lock();
-        drop(self.queue.take());
-        drop(taking);
-        // Its lease of the device ends as well.
-        self.queue.cut();
-        device.clients().dismiss(&**self);
-    }
-}
-
-impl<Q: Rings> Client for Queue<Q> {
-    fn cut(&self) {
-        self.queue.cut();
-    }
-
-    fn flush(&self) {
-        self.queue.flush();
-    }
-
-    fn lost(&self, _why: Lost) {}
-
-    fn unmap(&self) {
-        let _taking = self.taking.lock();
-        drop(self.queue.take());
-    }
-
-    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.queue.describe(f)
-    }
+/// The device does not use a queue any more: frees its rings, and ends its lease of the device.
+pub(super) fn leave(device: &Device, queue: &dyn Client) {
+    queue.unmap();
+    queue.cut();
+    device.clients().dismiss(queue);
 }

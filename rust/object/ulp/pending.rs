@@ -55,7 +55,7 @@ impl Posted {
 
 /// A request that is posted and not completed.
 #[derive(Clone, Copy)]
-pub(super) struct Request {
+pub(crate) struct Request {
     /// Its ULP's own: `wr_id`.
     pub(super) id: u64,
     pub(super) what: Posted,

@@ -4,7 +4,10 @@
 //! them.
 
 use super::{
-    cq::UlpCq,
+    cq::{
+        Completes,
+        UlpCq, //
+    },
     pending::{
         none,
         Pending,
@@ -49,22 +52,29 @@ use crate::{
             SendRequest, //
         }, //
     },
+    life::client::Client,
     queue::{
         consumer::{
             Published,
             Seen, //
         },
-        credit::Cq,
+        credit::{
+            Cq,
+            RingId, //
+        },
         index::Index,
         pending::Memory,
         producer::Refused, //
     }, //
 };
 use kernel::{
+    fmt,
+    new_mutex,
     new_spinlock_irq,
     prelude::*,
     sync::{
         Arc,
+        Mutex,
         SpinLockIrq, //
     }, //
 };
@@ -113,10 +123,14 @@ pub(crate) struct UlpQp {
     shape: UlpShape,
     /// By which the core's queue pair is named in completions.
     events: Events<QpEvent>,
-    send_cq: Arc<UlpCq>,
-    recv_cq: Arc<UlpCq>,
+    send_cq: Arc<UlpCq<Self>>,
+    recv_cq: Arc<UlpCq<Self>>,
     #[pin]
     inner: SpinLockIrq<QpInner>,
+    /// Held while its rings are taken: a shutdown frees what is kept after it has unmapped. Also
+    /// while they are made anew.
+    #[pin]
+    taking: Mutex<()>,
 }
 
 impl UlpQp {
@@ -130,7 +144,7 @@ impl UlpQp {
         (number, epoch): (Number, u32),
         rings: &QpRings,
         shape: UlpShape,
-        (send_cq, recv_cq): (Arc<UlpCq>, Arc<UlpCq>),
+        (send_cq, recv_cq): (Arc<UlpCq<Self>>, Arc<UlpCq<Self>>),
         events: Events<QpEvent>,
         lease: Lease,
     ) -> Result<Arc<Self>> {
@@ -152,25 +166,10 @@ impl UlpQp {
                 send_cq,
                 recv_cq,
                 inner <- new_spinlock_irq!(inner, "UlpQp::inner"),
+                taking <- new_mutex!((), "UlpQp::taking"),
             }),
             GFP_KERNEL,
         )
-    }
-
-    /// The device's number.
-    pub(crate) fn number(&self) -> Number {
-        self.number
-    }
-
-    /// The CQs of its sends and of its receives.
-    pub(crate) fn cqs(&self) -> [&Arc<UlpCq>; 2] {
-        [&self.send_cq, &self.recv_cq]
-    }
-
-    /// Sends and receives that are posted and not completed.
-    pub(crate) fn in_flight(&self) -> (usize, usize) {
-        let inner = self.inner.lock();
-        (inner.sends.count(), inner.recvs.count())
     }
 
     /// Adds it to its CQs.
@@ -182,12 +181,17 @@ impl UlpQp {
         self: &Arc<Self>,
         (first, second): (Room<Arc<Self>>, Room<Arc<Self>>),
     ) -> Result {
-        let [send, recv] = self.cqs();
-        send.add(self.clone(), first)?;
-        if !Arc::ptr_eq(send, recv) {
-            recv.add(self.clone(), second)?;
+        self.send_cq.add(self.number, self.clone(), first)?;
+        if !Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
+            self.recv_cq.add(self.number, self.clone(), second)?;
         }
         Ok(())
+    }
+
+    /// Removes it from its CQs: none of its completions is taken from now on.
+    pub(crate) fn leave(&self) {
+        self.send_cq.remove(self.number);
+        self.recv_cq.remove(self.number);
     }
 
     /// What may be posted in its state from now on.
@@ -198,12 +202,13 @@ impl UlpQp {
     }
 
     /// It was reset: drops all that is posted. Its completions that are in the CQs before these
-    /// indices are old. Nothing may be posted, and its rings may not be taken meanwhile. Sleeps.
+    /// indices are old. Nothing may be posted meanwhile. Sleeps.
     ///
     /// # Errors
     ///
     /// `EINVAL`: its rings cannot be made anew.
     pub(crate) fn renew(&self, epoch: u32, old: Option<(Index, Index)>) -> Result {
+        let _taking = self.taking.lock();
         let old_sends = old.and_then(|(past, _)| self.send_cq.taken_at(past));
         let old_recvs = old.and_then(|(_, past)| self.recv_cq.taken_at(past));
         let pair = {
@@ -220,67 +225,6 @@ impl UlpQp {
             self.inner.lock().pair = Some(pair);
         }
         Ok(())
-    }
-
-    /// The device is lost, and is not accessed any more. Sleeps.
-    pub(crate) fn cut(&self) {
-        let lease = self.inner.lock().lease.take();
-        drop(lease);
-    }
-
-    /// Takes its rings, which the device does not use any more. Sleeps.
-    pub(crate) fn take_rings(&self) -> Option<QpRings> {
-        let pair = self.inner.lock().pair.take()?;
-        Some(pair.retire())
-    }
-
-    /// The events that name the core's queue pair in completions.
-    pub(super) fn events(&self) -> &Events<QpEvent> {
-        &self.events
-    }
-
-    /// The head of a CQ was published: frees the slots that completions cover.
-    pub(super) fn reclaim(&self, published: Published<Cq>) {
-        if let Some(pair) = &mut self.inner.lock().pair {
-            pair.reclaim(published);
-        }
-    }
-
-    /// A completion that names it was read, the `taken`th entry of a CQ of its: the request.
-    pub(super) fn complete(&self, cqe: &Cqe, seen: Seen<Cq>, taken: u64) -> Option<Request> {
-        let index = Index::new(cqe.index);
-        let mut inner = self.inner.lock();
-        let QpInner {
-            pair, sends, recvs, ..
-        } = &mut *inner;
-        let pair = pair.as_mut()?;
-        if cqe.flags & cqe_flags::RECV != 0 {
-            recvs.complete(pair.rq.as_mut()?, index, seen, taken)
-        } else {
-            sends.complete(&mut pair.sq, index, seen, taken)
-        }
-    }
-
-    /// Whether there is a request that completes in `cq`.
-    pub(super) fn has_pending(&self, cq: &UlpCq) -> bool {
-        let inner = self.inner.lock();
-        let of = |own: &Arc<UlpCq>| core::ptr::eq(&**own, cq);
-        (of(&self.recv_cq) && inner.recvs.count() != 0)
-            || (of(&self.send_cq) && inner.sends.count() != 0)
-    }
-
-    /// The next request that is flushed in software, of the queues that complete in `cq`.
-    pub(super) fn pop(&self, cq: &UlpCq) -> Option<Request> {
-        let mut inner = self.inner.lock();
-        if core::ptr::eq(&*self.recv_cq, cq) {
-            if let Some(request) = inner.recvs.pop() {
-                return Some(request);
-            }
-        }
-        if core::ptr::eq(&*self.send_cq, cq) {
-            return inner.sends.pop();
-        }
-        None
     }
 
     /// Writes a send into its ring.
@@ -347,7 +291,7 @@ impl UlpQp {
     fn post<R>(
         &self,
         requests: impl Iterator<Item = Result<R>>,
-        cq: &UlpCq,
+        cq: &UlpCq<Self>,
         mut put: impl FnMut(&mut QpInner, &R) -> Result,
         ring: impl FnOnce(&mut QueuePair, &Doorbells<'_>),
     ) -> Result {
@@ -364,7 +308,7 @@ impl UlpQp {
             (Some(pair), Some(lease)) => ring(pair, &self.function.doorbells(lease.dev())),
             _ => {
                 drop(inner);
-                cq.raise();
+                cq.armed.raise();
             }
         }
         posted
@@ -402,6 +346,73 @@ impl UlpQp {
             |inner, request| self.put_recv(inner, request),
             QueuePair::ring_recv,
         )
+    }
+}
+
+impl Completes for UlpQp {
+    fn complete(&self, cqe: &Cqe, seen: Seen<Cq>, taken: u64) -> Option<Request> {
+        let index = Index::new(cqe.index);
+        let mut inner = self.inner.lock();
+        let QpInner {
+            pair, sends, recvs, ..
+        } = &mut *inner;
+        let pair = pair.as_mut()?;
+        if cqe.flags & cqe_flags::RECV != 0 {
+            recvs.complete(pair.rq.as_mut()?, index, seen, taken)
+        } else {
+            sends.complete(&mut pair.sq, index, seen, taken)
+        }
+    }
+
+    fn reclaim(&self, published: Published<Cq>) {
+        if let Some(pair) = &mut self.inner.lock().pair {
+            pair.reclaim(published);
+        }
+    }
+
+    fn has_pending(&self, cq: RingId) -> bool {
+        let inner = self.inner.lock();
+        (self.recv_cq.ring == cq && inner.recvs.count() != 0)
+            || (self.send_cq.ring == cq && inner.sends.count() != 0)
+    }
+
+    fn pop(&self, cq: RingId) -> Option<Request> {
+        let mut inner = self.inner.lock();
+        if self.recv_cq.ring == cq {
+            if let Some(request) = inner.recvs.pop() {
+                return Some(request);
+            }
+        }
+        match self.send_cq.ring == cq {
+            true => inner.sends.pop(),
+            false => None,
+        }
+    }
+
+    fn events(&self) -> &Events<QpEvent> {
+        &self.events
+    }
+}
+
+/// Its CQs flush what it has posted.
+impl Client for UlpQp {
+    fn cut(&self) {
+        let lease = self.inner.lock().lease.take();
+        drop(lease);
+    }
+
+    fn unmap(&self) {
+        let _taking = self.taking.lock();
+        let pair = self.inner.lock().pair.take();
+        drop(pair.map(QueuePair::retire));
+    }
+
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sends, recvs) = {
+            let inner = self.inner.lock();
+            (inner.sends.count(), inner.recvs.count())
+        };
+        writeln!(f, "qp {} sends {sends} recvs {recvs}", self.number)
     }
 }
 
