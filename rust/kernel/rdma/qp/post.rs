@@ -19,7 +19,10 @@ use super::{
     CoreQp, //
     Operations,
 };
-use core::marker::PhantomData;
+use core::{
+    iter,
+    ptr, //
+};
 use kernel::prelude::*;
 
 /// A piece of memory of a work request.
@@ -115,40 +118,13 @@ pub struct RecvRequest<'a> {
     pub pieces: Pieces<'a>,
 }
 
-/// The send requests of a list.
-struct SendList<'a, T> {
-    next: *const bindings::ib_send_wr,
-    /// The one that was taken last.
-    last: *const bindings::ib_send_wr,
-    datagrams: bool,
-    list: PhantomData<&'a bindings::ib_send_wr>,
-    driver: PhantomData<fn() -> T>,
-}
-
-impl<'a, T: Driver> Iterator for SendList<'a, T> {
-    type Item = Result<SendRequest<'a>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.next.is_null() {
-            return None;
-        }
-        self.last = self.next;
-        // SAFETY: The caller of the operation gives a list of requests, each of which is of the
-        // size of its operation.
-        unsafe {
-            self.next = (*self.last).next;
-            Some(send_request::<T>(self.last, self.datagrams))
-        }
-    }
-}
-
 /// # Safety
 ///
-/// `raw` is a request of a list, and an [`ib_ud_wr`](bindings::ib_ud_wr) if `datagrams`.
-unsafe fn send_request<'a, T: Driver>(
-    raw: *const bindings::ib_send_wr,
+/// `wr` has the size of its operation, that of [`ib_ud_wr`](bindings::ib_ud_wr) if `datagrams`.
+unsafe fn send_request<T: Driver>(
+    wr: &bindings::ib_send_wr,
     datagrams: bool,
-) -> Result<SendRequest<'a>> {
+) -> Result<SendRequest<'_>> {
     use bindings::{
         ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP as COMPARE_SWAP,
         ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD as FETCH_ADD,
@@ -158,8 +134,7 @@ unsafe fn send_request<'a, T: Driver>(
         ib_wr_opcode_IB_WR_SEND as SEND,
         ib_wr_opcode_IB_WR_SEND_WITH_IMM as SEND_IMM, //
     };
-    // SAFETY: By the caller's promise.
-    let wr = unsafe { &*raw };
+    let raw = ptr::from_ref(wr);
     // CAST: A set of bits.
     let flags = wr.send_flags as u32;
     let has = |flag: bindings::ib_send_flags| flags & flag as u32 != 0;
@@ -222,32 +197,16 @@ unsafe fn send_request<'a, T: Driver>(
     }
 }
 
-/// The receives of a list.
-struct RecvList<'a> {
-    next: *const bindings::ib_recv_wr,
-    last: *const bindings::ib_recv_wr,
-    list: PhantomData<&'a bindings::ib_recv_wr>,
-}
-
-impl<'a> Iterator for RecvList<'a> {
-    type Item = Result<RecvRequest<'a>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.next.is_null() {
-            return None;
-        }
-        self.last = self.next;
-        // SAFETY: The caller of the operation gives a list of receives.
-        unsafe {
-            let wr = &*self.last;
-            self.next = wr.next;
-            let pieces = match Pieces::new(wr.sg_list, wr.num_sge) {
-                Ok(pieces) => pieces,
-                Err(error) => return Some(Err(error)),
-            };
-            let id = *wr.__bindgen_anon_1.wr_id.as_ref();
-            Some(Ok(RecvRequest { id, pieces }))
-        }
+/// # Safety
+///
+/// `wr` is a receive of a list.
+unsafe fn recv_request(wr: &bindings::ib_recv_wr) -> Result<RecvRequest<'_>> {
+    // SAFETY: By the caller's promise its list of pieces is valid.
+    unsafe {
+        Ok(RecvRequest {
+            id: *wr.__bindgen_anon_1.wr_id.as_ref(),
+            pieces: Pieces::new(wr.sg_list, wr.num_sge)?,
+        })
     }
 }
 
@@ -263,19 +222,18 @@ impl<T: Driver> Ops<T> {
         // SAFETY: A queue pair of this driver, and a list of requests of its service.
         unsafe {
             let (_, _, part) = CoreQp::<T>::get(qp);
-            let mut list = SendList::<T> {
-                next: wr,
-                last: wr,
-                datagrams: matches!(
-                    (*qp).qp_type,
-                    bindings::ib_qp_type_IB_QPT_UD | bindings::ib_qp_type_IB_QPT_GSI
-                ),
-                list: PhantomData,
-                driver: PhantomData,
-            };
-            let posted = part.post_send(&mut list);
+            let datagrams = matches!(
+                (*qp).qp_type,
+                bindings::ib_qp_type_IB_QPT_UD | bindings::ib_qp_type_IB_QPT_GSI
+            );
+            let mut last = wr;
+            let list = iter::successors(wr.as_ref(), |wr| wr.next.as_ref());
+            let posted = part.post_send(list.map(|wr| {
+                last = wr;
+                send_request::<T>(wr, datagrams)
+            }));
             if posted.is_err() {
-                *bad = list.last;
+                *bad = last;
             }
             errno(posted)
         }
@@ -292,14 +250,14 @@ impl<T: Driver> Ops<T> {
         // SAFETY: As above.
         unsafe {
             let (_, _, part) = CoreQp::<T>::get(qp);
-            let mut list = RecvList {
-                next: wr,
-                last: wr,
-                list: PhantomData,
-            };
-            let posted = part.post_recv(&mut list);
+            let mut last = wr;
+            let list = iter::successors(wr.as_ref(), |wr| wr.next.as_ref());
+            let posted = part.post_recv(list.map(|wr| {
+                last = wr;
+                recv_request(wr)
+            }));
             if posted.is_err() {
-                *bad = list.last;
+                *bad = last;
             }
             errno(posted)
         }
