@@ -77,26 +77,16 @@ impl Channel {
 
 /// A driver's answer to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum Verdict {
     /// The device continues without a reset.
-    CanRecover,
+    CanRecover = bindings::pci_ers_result_PCI_ERS_RESULT_CAN_RECOVER,
     /// The slot needs a reset.
-    NeedReset,
+    NeedReset = bindings::pci_ers_result_PCI_ERS_RESULT_NEED_RESET,
     /// The slot was reset, and the device answers.
-    Recovered,
+    Recovered = bindings::pci_ers_result_PCI_ERS_RESULT_RECOVERED,
     /// The device is lost.
-    Disconnect,
-}
-
-impl Verdict {
-    fn into_raw(self) -> bindings::pci_ers_result_t {
-        match self {
-            Self::CanRecover => bindings::pci_ers_result_PCI_ERS_RESULT_CAN_RECOVER,
-            Self::NeedReset => bindings::pci_ers_result_PCI_ERS_RESULT_NEED_RESET,
-            Self::Recovered => bindings::pci_ers_result_PCI_ERS_RESULT_RECOVERED,
-            Self::Disconnect => bindings::pci_ers_result_PCI_ERS_RESULT_DISCONNECT,
-        }
-    }
+    Disconnect = bindings::pci_ers_result_PCI_ERS_RESULT_DISCONNECT,
 }
 
 /// A PCI driver with callbacks for reset, suspend, error recovery and shutdown.
@@ -278,7 +268,8 @@ impl<T: Callbacks> Adapter<T> {
     ) -> bindings::pci_ers_result_t {
         let channel = Channel::from_raw(state);
         // SAFETY: Called by the PCI core under the device lock.
-        unsafe { Self::with(pdev, |pdev, data| T::error_detected(pdev, data, channel)) }.into_raw()
+        // CAST: The discriminant.
+        unsafe { Self::with(pdev, |pdev, data| T::error_detected(pdev, data, channel)) as u32 }
     }
 
     /// # Safety
@@ -293,7 +284,8 @@ impl<T: Callbacks> Adapter<T> {
         // SAFETY: The device is valid, and was saved in `Enabled::new`.
         unsafe { bindings::pci_restore_state(pdev) };
         // SAFETY: Called by the PCI core under the device lock.
-        unsafe { Self::with(pdev, T::slot_reset) }.into_raw()
+        // CAST: The discriminant.
+        unsafe { Self::with(pdev, T::slot_reset) as u32 }
     }
 
     /// # Safety

@@ -54,8 +54,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
 
     /// Makes it go on with at least so many entries, for a process. Returns how many it has. May be
     /// called concurrently for one completion queue.
-    fn resize(&self, entries: u32, udata: Udata<'_>) -> Result<u32> {
-        let _ = (entries, udata);
+    fn resize(&self, _entries: u32, _udata: Udata<'_>) -> Result<u32> {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
@@ -78,8 +77,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     fn notify(&self, solicited: bool) -> Result<bool>;
 
     /// Adds the driver's details for `rdma resource`. Not concurrently with a destroy.
-    fn details(&self, details: &mut Details<'_>) -> Result {
-        let _ = details;
+    fn details(&self, _details: &mut Details<'_>) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 }

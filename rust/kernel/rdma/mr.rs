@@ -62,14 +62,12 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
 
     /// Registers all memory that the device can access, by DMA addresses, for a kernel ULP. Returns
     /// also its key.
-    fn all_memory(pd: &T::Pd, access: u32) -> Result<(Self, u32)> {
-        let _ = (pd, access);
+    fn all_memory(_pd: &T::Pd, _access: u32) -> Result<(Self, u32)> {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
     /// Changes it, to another domain too if `pd` is one. Not called concurrently for one region.
-    fn rereg(&self, change: MrChange, pd: Option<&T::Pd>, udata: Udata<'_>) -> Result {
-        let _ = (change, pd, udata);
+    fn rereg(&self, _change: MrChange, _pd: Option<&T::Pd>, _udata: Udata<'_>) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
@@ -79,8 +77,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     fn deregister(self) -> Result<(), (Self, Error)>;
 
     /// Adds the driver's details for `rdma resource`. Not concurrently with a destroy.
-    fn details(&self, details: &mut Details<'_>) -> Result {
-        let _ = details;
+    fn details(&self, _details: &mut Details<'_>) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 }

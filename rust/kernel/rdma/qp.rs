@@ -81,21 +81,22 @@ pub struct QpRequest {
 
 /// States of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum QpState {
     /// As created: it does no work.
-    Reset,
+    Reset = bindings::ib_qp_state_IB_QPS_RESET,
     /// Receives may be posted.
-    Init,
+    Init = bindings::ib_qp_state_IB_QPS_INIT,
     /// Ready to receive: messages are taken.
-    Rtr,
+    Rtr = bindings::ib_qp_state_IB_QPS_RTR,
     /// Ready to send: requests are executed.
-    Rts,
+    Rts = bindings::ib_qp_state_IB_QPS_RTS,
     /// The send queue drains.
-    Sqd,
+    Sqd = bindings::ib_qp_state_IB_QPS_SQD,
     /// The send queue is in error. RC queue pairs are never in this state; others may be.
-    Sqe,
+    Sqe = bindings::ib_qp_state_IB_QPS_SQE,
     /// All work is flushed.
-    Error,
+    Error = bindings::ib_qp_state_IB_QPS_ERR,
 }
 
 /// A change of a queue pair, of what the device knows. The core's checks have passed, and the other
@@ -168,8 +169,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
 
     /// Makes it, of UD, a member of the multicast group with this GID. No call of this and the two
     /// below is concurrent with another of the same queue pair, or with [`Self::modify`].
-    fn attach(&self, group: Gid) -> Result {
-        let _ = group;
+    fn attach(&self, _group: Gid) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
@@ -179,14 +179,12 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     }
 
     /// Ends that; also if the device has ended it.
-    fn detach(&self, group: Gid) {
-        let _ = group;
+    fn detach(&self, _group: Gid) {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
     /// Adds the driver's details for `rdma resource`. Not concurrently with a destroy.
-    fn details(&self, details: &mut Details<'_>) -> Result {
-        let _ = details;
+    fn details(&self, _details: &mut Details<'_>) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 }

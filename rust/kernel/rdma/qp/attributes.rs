@@ -32,18 +32,6 @@ impl QpState {
             _ => return Err(EINVAL),
         })
     }
-
-    fn into_raw(self) -> bindings::ib_qp_state {
-        match self {
-            Self::Reset => bindings::ib_qp_state_IB_QPS_RESET,
-            Self::Init => bindings::ib_qp_state_IB_QPS_INIT,
-            Self::Rtr => bindings::ib_qp_state_IB_QPS_RTR,
-            Self::Rts => bindings::ib_qp_state_IB_QPS_RTS,
-            Self::Sqd => bindings::ib_qp_state_IB_QPS_SQD,
-            Self::Sqe => bindings::ib_qp_state_IB_QPS_SQE,
-            Self::Error => bindings::ib_qp_state_IB_QPS_ERR,
-        }
-    }
 }
 
 /// Attributes that a command may change, of `IB_QP_ATTR_STANDARD_BITS`, which bindgen cannot read.
@@ -164,10 +152,10 @@ impl Kept {
         } else {
             from
         };
+        // CAST: The discriminants.
         // SAFETY: Reads a table. Any values may be given.
-        let allowed = unsafe {
-            bindings::ib_modify_qp_is_ok(from.into_raw(), to.into_raw(), self.qp_type, mask)
-        };
+        let allowed =
+            unsafe { bindings::ib_modify_qp_is_ok(from as u32, to as u32, self.qp_type, mask) };
         if !allowed {
             return Err(EINVAL);
         }
@@ -275,10 +263,10 @@ impl Kept {
     ) -> Result {
         let last = self.last.lock();
         let (state, draining) = now()?;
-        let state = state.into_raw();
         *attr = last.attr.copied();
-        attr.qp_state = state;
-        attr.cur_qp_state = state;
+        // CAST: The discriminant, here and below.
+        attr.qp_state = state as u32;
+        attr.cur_qp_state = state as u32;
         attr.sq_draining = draining.into();
         attr.cap = self.cap.copied();
         init.cap = self.cap.copied();
