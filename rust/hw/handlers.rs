@@ -38,7 +38,7 @@ pub(crate) trait CompletionHandler: Send + Sync {
 }
 
 /// Events of a kind of object that has asynchronous ones.
-pub(crate) trait AsyncEvent: Target<Event = Self> + Sized {
+pub(crate) trait AsyncEvent: Target {
     /// The objects of this kind.
     fn table(handlers: &mut Handlers) -> &mut Table<Events<Self>>;
 }

@@ -24,24 +24,21 @@ use kernel::{
     }, //
 };
 
-/// An object of the core that has events.
-pub trait Target: 'static {
-    /// An event of such an object.
-    type Event: Copy;
-
-    /// Its structure of the core.
+/// An event of an object of the core.
+pub trait Target: Copy + 'static {
+    /// The object's structure of the core.
     #[doc(hidden)]
     type Raw;
 
-    /// Calls its handler. Any context.
+    /// Calls the object's handler. Any context.
     ///
     /// # Safety
     ///
     /// `raw` is an object that was created and not yet destroyed.
     #[doc(hidden)]
-    unsafe fn notify(raw: *mut Self::Raw, event: Self::Event);
+    unsafe fn notify(raw: *mut Self::Raw, event: Self);
 
-    /// The reader of its asynchronous events, if it is a process.
+    /// The reader of the object's asynchronous events, if it is a process.
     ///
     /// # Safety
     ///
@@ -51,7 +48,7 @@ pub trait Target: 'static {
 
     /// The kind of an asynchronous event of an object, below [`KINDS`](crate::queue::unread::KINDS).
     #[doc(hidden)]
-    fn kind(event: Self::Event) -> Option<usize>;
+    fn kind(event: Self) -> Option<usize>;
 }
 
 #[pin_data]
@@ -67,7 +64,7 @@ struct Shared<T: Target> {
     reader: SpinLockIrq<Option<Reader>>,
 }
 
-/// The events of a core object of kind `T`. Clones are of the same object.
+/// The events `T` of a core object. Clones are of the same object.
 pub struct Events<T: Target>(Arc<Shared<T>>);
 
 impl<T: Target> Clone for Events<T> {
@@ -103,7 +100,7 @@ impl<T: Target> Events<T> {
     /// Reports an event; nothing, once the object is destroyed, nor while its process has an event of
     /// that kind to read. Any context, also a hard interrupt: a kernel ULP may post in one, and
     /// hears of a lost device then.
-    pub fn raise(&self, event: T::Event) {
+    pub fn raise(&self, event: T) {
         self.with(|object| {
             let admits = T::kind(event).is_none_or(|kind| match &mut *self.0.reader.lock() {
                 // SAFETY: The object is there as long as `with` runs.
@@ -175,7 +172,6 @@ pub enum CqEvent {
 }
 
 impl Target for CqEvent {
-    type Event = Self;
     type Raw = bindings::ib_cq;
 
     unsafe fn notify(raw: *mut Self::Raw, event: Self) {
@@ -222,7 +218,6 @@ pub enum QpEvent {
 }
 
 impl Target for QpEvent {
-    type Event = Self;
     type Raw = bindings::ib_qp;
 
     unsafe fn notify(raw: *mut Self::Raw, event: Self) {
@@ -258,7 +253,6 @@ pub enum SrqEvent {
 }
 
 impl Target for SrqEvent {
-    type Event = Self;
     type Raw = bindings::ib_srq;
 
     unsafe fn notify(raw: *mut Self::Raw, event: Self) {
@@ -316,7 +310,6 @@ impl PortEvent {
 }
 
 impl Target for PortEvent {
-    type Event = Self;
     type Raw = bindings::ib_device;
 
     unsafe fn notify(raw: *mut Self::Raw, event: Self) {
@@ -356,17 +349,19 @@ mod tests {
 
     /// An object whose handler lasts.
     #[pin_data]
-    struct Slow {
+    struct Object {
         #[pin]
         begun: Completion,
         ended: Atomic<u32>,
     }
 
-    impl Target for Slow {
-        type Event = ();
-        type Raw = Self;
+    #[derive(Clone, Copy)]
+    struct Slow;
 
-        unsafe fn notify(raw: *mut Self, (): ()) {
+    impl Target for Slow {
+        type Raw = Object;
+
+        unsafe fn notify(raw: *mut Object, _event: Self) {
             // SAFETY: By the caller's promise.
             let this = unsafe { &*raw };
             this.begun.complete_all();
@@ -374,18 +369,18 @@ mod tests {
             this.ended.fetch_add(1, Full);
         }
 
-        unsafe fn reader(_raw: *mut Self) -> Option<Reader> {
+        unsafe fn reader(_raw: *mut Object) -> Option<Reader> {
             None
         }
 
-        fn kind((): ()) -> Option<usize> {
+        fn kind(_event: Self) -> Option<usize> {
             None
         }
     }
 
     #[test]
     fn cut_waits_for_handlers() -> Result {
-        let slow = pin_init!(Slow {
+        let slow = pin_init!(Object {
             begun <- Completion::new(),
             ended: Atomic::new(0),
         });
@@ -393,12 +388,12 @@ mod tests {
         // SAFETY: It is there until the end of this function.
         let events = unsafe { Events::<Slow>::new(Arc::as_ptr(&slow).cast_mut()) }?;
         let raiser = events.clone();
-        workqueue::system_unbound().try_spawn(GFP_KERNEL, move || raiser.raise(()))?;
+        workqueue::system_unbound().try_spawn(GFP_KERNEL, move || raiser.raise(Slow))?;
         slow.begun.wait_for_completion();
         events.cut();
         assert_eq!(slow.ended.load(Relaxed), 1);
         // The object is gone.
-        events.raise(());
+        events.raise(Slow);
         events.cut();
         assert_eq!(slow.ended.load(Relaxed), 1);
         Ok(())
