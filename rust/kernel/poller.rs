@@ -63,22 +63,16 @@ unsafe extern "C" {
     safe fn qpair_bh_enable();
     safe fn qpair_non_block_start();
     safe fn qpair_non_block_end();
-    safe fn qpair_clock() -> u64;
-    safe fn qpair_idle() -> bool;
-}
 
-/// The scheduler's clock, in nanoseconds: cheap, and that of this CPU; those of others may be ahead
-/// of it or behind, by little. It goes on while a host has taken the CPU away. Any context.
-#[inline]
-pub fn clock() -> u64 {
-    qpair_clock()
-}
+    /// The scheduler's clock, in nanoseconds: cheap, and that of this CPU; those of others may be
+    /// ahead of it or behind, by little. It goes on while a host has taken the CPU away. Any context.
+    #[link_name = "qpair_clock"]
+    pub safe fn clock() -> u64;
 
-/// Whether nothing else wants this CPU: it was idle when the interrupt came, and no task has been woken
-/// on it since. False in a thread. Any context.
-#[inline]
-pub fn is_idle() -> bool {
-    qpair_idle()
+    /// Whether nothing else wants this CPU: it was idle when the interrupt came, and no task has been
+    /// woken on it since. False in a thread. Any context.
+    #[link_name = "qpair_idle"]
+    pub safe fn is_idle() -> bool;
 }
 
 /// Whether a poll wants to run again.

@@ -5,9 +5,18 @@
 use kernel::bindings;
 
 unsafe extern "C" {
-    safe fn qpair_cond_resched();
-    safe fn qpair_fatal_signal_pending() -> bool;
-    safe fn qpair_memlock_limit() -> usize;
+    /// Yields the CPU if another task wants it: for long loops in kernels without preemption. Process
+    /// context; may sleep.
+    #[link_name = "qpair_cond_resched"]
+    pub safe fn cond_resched();
+
+    /// Whether the calling task has been killed. Process context; does not sleep.
+    #[link_name = "qpair_fatal_signal_pending"]
+    pub safe fn fatal_signal_pending() -> bool;
+
+    /// `RLIMIT_MEMLOCK` of the calling task, in bytes. Process context; does not sleep.
+    #[link_name = "qpair_memlock_limit"]
+    pub safe fn memlock_limit() -> usize;
 }
 
 /// What a task is privileged to do: `capabilities(7)`.
@@ -31,20 +40,4 @@ pub fn capable(capability: Capability) -> bool {
 pub fn is_privileged(capability: Capability) -> bool {
     // SAFETY: In process context there is a current task.
     unsafe { bindings::capable_noaudit(capability as i32) }
-}
-
-/// Yields the CPU if another task wants it: for long loops in kernels without preemption. Process
-/// context; may sleep.
-pub fn cond_resched() {
-    qpair_cond_resched();
-}
-
-/// Whether the calling task has been killed. Process context; does not sleep.
-pub fn fatal_signal_pending() -> bool {
-    qpair_fatal_signal_pending()
-}
-
-/// `RLIMIT_MEMLOCK` of the calling task, in bytes. Process context; does not sleep.
-pub fn memlock_limit() -> usize {
-    qpair_memlock_limit()
 }
