@@ -63,22 +63,12 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             epoch: 0,
             holders: KVVec::new(),
             users: KVVec::new(),
-            all: PerKind {
-                qp: 0,
-                cq: 0,
-                mr: 0,
-                pd: 0,
-                srq: 0,
-                mw: 0,
-                member: 0,
-                page: 0,
-                ah: 0,
-            },
+            all: PerKind::default(),
             serial: 0,
             asked: 0,
         }

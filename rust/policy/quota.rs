@@ -15,95 +15,51 @@
 //! therefore *held*, and goes on counting, until the device reports how many indices it still keeps
 //! for the context. The driver asks only where an object would be refused.
 
-/// Kinds of object that a context is charged for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident: $field:ident,)*) => {
+        /// Kinds of object that a context is charged for.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Kind { $($(#[$doc])* $kind),* }
+
+        /// A value for each [`Kind`].
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct PerKind<T> { $($(#[$doc])* pub $field: T),* }
+
+        impl Kind {
+            const ALL: &'static [Self] = &[$(Self::$kind),*];
+        }
+
+        impl<T> PerKind<T> {
+            /// The value of a kind.
+            pub const fn of(&self, kind: Kind) -> &T {
+                match kind { $(Kind::$kind => &self.$field),* }
+            }
+
+            fn of_mut(&mut self, kind: Kind) -> &mut T {
+                match kind { $(Kind::$kind => &mut self.$field),* }
+            }
+        }
+    };
+}
+kinds! {
     /// Queue pair.
-    Qp,
+    Qp: qp,
     /// Completion queue.
-    Cq,
+    Cq: cq,
     /// Memory region.
-    Mr,
+    Mr: mr,
     /// Protection domain.
-    Pd,
+    Pd: pd,
     /// Shared receive queue.
-    Srq,
+    Srq: srq,
     /// Memory window.
-    Mw,
+    Mw: mw,
     /// Membership of a queue pair in a group.
-    Member,
+    Member: member,
     /// Doorbell page; a context has one.
-    Page,
+    Page: page,
     /// Address handle, which takes memory of the kernel alone.
-    Ah,
-}
-
-/// A value for each [`Kind`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PerKind<T> {
-    /// Queue pairs.
-    pub qp: T,
-    /// Completion queues.
-    pub cq: T,
-    /// Memory regions.
-    pub mr: T,
-    /// Protection domains.
-    pub pd: T,
-    /// Shared receive queues.
-    pub srq: T,
-    /// Memory windows.
-    pub mw: T,
-    /// Memberships of queue pairs in groups.
-    pub member: T,
-    /// Doorbell pages.
-    pub page: T,
-    /// Address handles.
-    pub ah: T,
-}
-
-impl<T> PerKind<T> {
-    /// The value of a kind.
-    pub const fn of(&self, kind: Kind) -> &T {
-        match kind {
-            Kind::Qp => &self.qp,
-            Kind::Cq => &self.cq,
-            Kind::Mr => &self.mr,
-            Kind::Pd => &self.pd,
-            Kind::Srq => &self.srq,
-            Kind::Mw => &self.mw,
-            Kind::Member => &self.member,
-            Kind::Page => &self.page,
-            Kind::Ah => &self.ah,
-        }
-    }
-
-    fn of_mut(&mut self, kind: Kind) -> &mut T {
-        match kind {
-            Kind::Qp => &mut self.qp,
-            Kind::Cq => &mut self.cq,
-            Kind::Mr => &mut self.mr,
-            Kind::Pd => &mut self.pd,
-            Kind::Srq => &mut self.srq,
-            Kind::Mw => &mut self.mw,
-            Kind::Member => &mut self.member,
-            Kind::Page => &mut self.page,
-            Kind::Ah => &mut self.ah,
-        }
-    }
-}
-
-impl Kind {
-    const ALL: [Self; 9] = [
-        Self::Qp,
-        Self::Cq,
-        Self::Mr,
-        Self::Pd,
-        Self::Srq,
-        Self::Mw,
-        Self::Member,
-        Self::Page,
-        Self::Ah,
-    ];
+    Ah: ah,
 }
 
 /// Of `limit` objects, how many a context may have, and how many a user.
@@ -235,8 +191,8 @@ impl Account {
     pub fn close(self, sums: Option<Sums<'_>>) {
         let Some(mut sums) = sums else { return };
         for kind in Kind::ALL {
-            let Count { live, held, .. } = self.count(kind);
-            sums.subtract(kind, live.saturating_add(held));
+            let Count { live, held, .. } = self.count(*kind);
+            sums.subtract(*kind, live.saturating_add(held));
         }
     }
 }
